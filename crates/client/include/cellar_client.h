@@ -1,0 +1,254 @@
+/*
+ * cellar_client.h
+ *	  The cell's client: request encoding, socket, result decoding, and the
+ *	  scan code for the offload simulation.
+ *
+ * Nothing here calls Postgres, raises an error, or blocks: the caller waits
+ * on the socket with its own latch and reports errors its own way.  Pointers
+ * that a function returns stay valid until the next call on the same object
+ * unless its comment says otherwise.  Objects are not thread-safe.
+ */
+#ifndef CELLAR_CLIENT_H
+#define CELLAR_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct CellarRequest CellarRequest;
+typedef struct CellarConnection CellarConnection;
+typedef struct CellarSimulation CellarSimulation;
+
+/* What the cell and the simulation report as errors, in Postgres's terms. */
+typedef struct CellarError
+{
+	char		sqlstate[6];
+	const char *message;
+	const char *detail;			/* "" when there is none */
+	const char *hint;			/* "" when there is none */
+} CellarError;
+
+/* How a datum's bytes compare under a collation. */
+typedef enum CellarCollation
+{
+	CELLAR_COLLATION_NONE = 0,	/* the type has no collation */
+	CELLAR_COLLATION_BYTEWISE = 1,	/* C or POSIX */
+	CELLAR_COLLATION_DETERMINISTIC = 2,
+	CELLAR_COLLATION_NONDETERMINISTIC = 3
+} CellarCollation;
+
+/* ---- what can be offloaded ---- */
+
+/*
+ * True when the cell evaluates the function (a pg_proc OID of a built-in) under
+ * that collation with exactly Postgres's result.
+ */
+extern bool cellar_function_offloadable(uint32_t function, CellarCollation collation);
+
+/* True when values of the base type can stand in a storage predicate. */
+extern bool cellar_type_offloadable(uint32_t type);
+
+/*
+ * The index'th offloadable function's OID, in ascending order; 0 past the end.
+ */
+extern uint32_t cellar_offloadable_function(size_t index);
+
+/* ---- building a request ---- */
+
+extern CellarRequest *cellar_request_new(void);
+extern void cellar_request_free(CellarRequest *request);
+
+/* Path of the relation's first segment file relative to the mount's root. */
+extern void cellar_request_file(CellarRequest *request, const char *path,
+								uint32_t segment_blocks, bool checksums, uint32_t encoding);
+
+/*
+ * One call an attribute of the tuple descriptor, in order.  type is the base
+ * type's OID, 0 for a dropped column.  missing is what rows lack that are older
+ * than the column: NULL, or a value in the form of a datum in a tuple (varlena
+ * with header).
+ */
+extern void cellar_request_attribute(CellarRequest *request, uint32_t type, int32_t typmod,
+									 int16_t typlen, char typalign, bool typbyval,
+									 const void *missing, size_t missing_bytes);
+
+extern void cellar_request_snapshot(CellarRequest *request, uint32_t xmin, uint32_t xmax,
+									bool taken_during_recovery, uint64_t next_full_xid);
+
+/* Attribute numbers, 1-based and ascending. */
+extern void cellar_request_projection(CellarRequest *request, const uint16_t *attributes, size_t count,
+									  bool whole_rows);
+
+/*
+ * A qual is built in postfix order: operands first, then the operation; each
+ * qual ends with cellar_qual_end.  They are evaluated in the order added.
+ */
+extern void cellar_qual_column(CellarRequest *request, uint16_t attribute);
+
+/*
+ * Fixed-width types: typlen bytes as in a tuple; varlenas: the detoasted
+ * payload without header; NULL for the null value.
+ */
+extern void cellar_qual_const(CellarRequest *request, uint32_t type, const void *value, size_t bytes);
+extern void cellar_qual_call(CellarRequest *request, uint32_t function, CellarCollation collation, uint16_t nargs);
+extern void cellar_qual_and(CellarRequest *request, uint16_t nargs);
+extern void cellar_qual_or(CellarRequest *request, uint16_t nargs);
+extern void cellar_qual_not(CellarRequest *request);
+extern void cellar_qual_is_null(CellarRequest *request);
+extern void cellar_qual_is_not_null(CellarRequest *request);
+
+/* scalar op ANY/ALL (elements): first the scalar, then the elements. */
+extern void cellar_qual_any_all(CellarRequest *request, uint32_t function, CellarCollation collation,
+								bool any, uint32_t nelements);
+
+/* test is a BoolTestType. */
+extern void cellar_qual_boolean_test(CellarRequest *request, int test);
+extern void cellar_qual_distinct(CellarRequest *request, uint32_t equal_function, CellarCollation collation);
+extern void cellar_qual_coalesce(CellarRequest *request, uint16_t nargs);
+
+/* Pairs of condition and result, then the ELSE result, were pushed. */
+extern void cellar_qual_case(CellarRequest *request, uint16_t nbranches);
+extern void cellar_qual_end(CellarRequest *request);
+
+/* ---- talking to a cell ---- */
+
+/*
+ * Connects (a Unix socket does so at once) and queues the greeting.  NULL on
+ * failure, with *error filled; its strings stay valid until the next call that
+ * fills an error in this process.
+ */
+extern CellarConnection *cellar_connect(const char *socket_path, uint32_t backend_pid, uint32_t database,
+										uint64_t system_identifier, uint64_t postmaster_start_us,
+										CellarError *error);
+extern void cellar_close(CellarConnection *connection);
+
+/* The descriptor to wait on. */
+extern int	cellar_socket(const CellarConnection *connection);
+
+/*
+ * Opens a scan; a connection carries one at a time, and opening another one
+ * abandons what is still under way of the first.  The request may be freed afterwards.
+ */
+extern void cellar_scan_open(CellarConnection *connection, const CellarRequest *request);
+
+/*
+ * Asks for blocks [first, end).  Several ranges may be asked for ahead; they
+ * are answered in order, each closed by CELLAR_RANGE_DONE.
+ */
+extern void cellar_scan_range(CellarConnection *connection, uint32_t first, uint32_t end);
+
+typedef enum CellarEvent
+{
+	CELLAR_WAIT_READABLE,		/* wait until the socket is readable */
+	CELLAR_WAIT_WRITABLE,		/* wait until the socket is readable or writable */
+	CELLAR_BATCH,				/* rows; see cellar_batch */
+	CELLAR_PASSTHRU,			/* read this block yourself; see cellar_passthru */
+	CELLAR_XID_QUERY,			/* answer with cellar_answer_xids */
+	CELLAR_RANGE_DONE,			/* see cellar_range_stats */
+	CELLAR_FAILED				/* see cellar_error; only cellar_close is left to do */
+} CellarEvent;
+
+/* Sends what is queued, receives what has come, and tells the next event. Never blocks. */
+extern CellarEvent cellar_next(CellarConnection *connection);
+
+/* One projected column of a batch. */
+typedef struct CellarColumn
+{
+	const uint8_t *nulls;		/* one byte a row, 1 for null; NULL when no row is */
+	const char *values;			/* fixed width: stride bytes a row, as in a tuple */
+	const uint32_t *offsets;	/* varlena and cstring: where in data a row's datum starts; else NULL */
+	const char *data;
+	uint32_t	stride;
+} CellarColumn;
+
+/* One tuple of a batch of whole rows. */
+typedef struct CellarRow
+{
+	const void *tuple;			/* a HeapTupleHeader, MAXALIGNed */
+	uint32_t	bytes;
+	uint32_t	block;
+	uint16_t	line_pointer;
+} CellarRow;
+
+typedef struct CellarBatch
+{
+	uint32_t	rows;
+	uint16_t	ncolumns;		/* 0 for whole rows and for bare counts */
+	bool		whole_rows;
+	const CellarColumn *columns;
+} CellarBatch;
+
+/*
+ * The batch that CELLAR_BATCH announced.  It and all it points to stay valid
+ * until the next cellar_next.
+ */
+extern const CellarBatch *cellar_batch(const CellarConnection *connection);
+extern CellarRow cellar_batch_row(const CellarConnection *connection, uint32_t row);
+
+typedef enum CellarPassthruReason
+{
+	CELLAR_PASSTHRU_VISIBILITY = 1,
+	CELLAR_PASSTHRU_PREDICATE = 2,
+	CELLAR_PASSTHRU_PAGE = 3
+} CellarPassthruReason;
+
+/* The block that CELLAR_PASSTHRU announced. */
+extern uint32_t cellar_passthru(const CellarConnection *connection, CellarPassthruReason *reason);
+
+/* What a transaction is to the scan's snapshot. */
+typedef enum CellarXidState
+{
+	CELLAR_XID_UNKNOWN = 0,		/* own transaction, or status no longer known */
+	CELLAR_XID_COMMITTED = 1,	/* and visible to the snapshot */
+	CELLAR_XID_RUNNING = 2,		/* for the snapshot, whatever became of it since */
+	CELLAR_XID_ABORTED = 3
+} CellarXidState;
+
+extern const uint32_t *cellar_xids(const CellarConnection *connection, size_t *count);
+extern void cellar_answer_xids(CellarConnection *connection, const uint8_t *states, size_t count);
+
+/* Counts of one answered range; bytes unless the name says otherwise.  The fields mean what stats.rs says. */
+typedef struct CellarScanStats
+{
+	uint64_t	eligible_bytes;
+	uint64_t	saved_by_storage_index_bytes;
+	uint64_t	returned_bytes;
+	uint64_t	uncompressed_bytes;
+	uint64_t	passthru_bytes;
+	uint64_t	passthru_blocks_visibility;
+	uint64_t	passthru_blocks_predicate;
+	uint64_t	passthru_blocks_page;
+	uint64_t	disk_read_requests;
+	uint64_t	disk_read_bytes;
+	uint64_t	cache_hit_bytes;
+	uint64_t	blocks_helped_by_commit_cache;
+	uint64_t	commit_cache_queries;
+	uint64_t	found_in_commit_cache;
+	uint64_t	rows_scanned;
+	uint64_t	rows_returned;
+	uint64_t	cell_cpu_ns;
+} CellarScanStats;
+
+extern CellarScanStats cellar_range_stats(const CellarConnection *connection);
+
+/* The failure that CELLAR_FAILED announced. */
+extern CellarError cellar_error(const CellarConnection *connection);
+
+/* ---- offload simulation: the cell's scan code over pages that Postgres has read ---- */
+
+/* NULL on failure, with *error filled. */
+extern CellarSimulation *cellar_simulation_new(const CellarRequest *request, CellarError *error);
+extern void cellar_simulation_free(CellarSimulation *simulation);
+
+/*
+ * Scans one block.  Returns CELLAR_RANGE_DONE when it is counted, or
+ * CELLAR_XID_QUERY: answer, then call again with the same block.
+ */
+extern CellarEvent cellar_simulation_block(CellarSimulation *simulation, uint32_t block, const void *page);
+extern const uint32_t *cellar_simulation_xids(const CellarSimulation *simulation, size_t *count);
+extern void cellar_simulation_answer_xids(CellarSimulation *simulation, const uint8_t *states, size_t count);
+
+/* All counts so far: what a cell would have found eligible and have returned. */
+extern CellarScanStats cellar_simulation_stats(CellarSimulation *simulation);
+
+#endif							/* CELLAR_CLIENT_H */

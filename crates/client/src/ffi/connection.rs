@@ -1,0 +1,252 @@
+//! Talking to a cell.
+
+use std::os::raw::{c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::ptr;
+
+use cellar_format::stats::ScanStats;
+use cellar_format::wire::{BatchMode, BlockRange, ErrorReport, Hello, Passthru, RowEntry, XidState};
+
+use super::error::{self, CellarError, ErrorText};
+use super::request::CellarRequest;
+use super::{items, string};
+use crate::batch::Batch;
+use crate::connection::{Connection, Event};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub enum CellarEvent {
+    WaitReadable,
+    WaitWritable,
+    Batch,
+    Passthru,
+    XidQuery,
+    RangeDone,
+    Failed,
+}
+
+#[repr(C)]
+pub struct CellarColumn {
+    nulls: *const u8,
+    values: *const c_char,
+    offsets: *const u32,
+    data: *const c_char,
+    stride: u32,
+}
+
+#[repr(C)]
+pub struct CellarRow {
+    tuple: *const u8,
+    bytes: u32,
+    block: u32,
+    line_pointer: u16,
+}
+
+#[repr(C)]
+pub struct CellarBatch {
+    rows: u32,
+    ncolumns: u16,
+    whole_rows: bool,
+    columns: *const CellarColumn,
+}
+
+/// A connection and what its last event left for the caller to look at.
+pub struct CellarConnection {
+    connection: Connection,
+    checked: Option<Batch>,
+    batch: CellarBatch,
+    columns: Vec<CellarColumn>,
+    passthru: Option<Passthru>,
+    xids: Vec<u32>,
+    stats: ScanStats,
+    failure: Option<ErrorReport>,
+    error: ErrorText,
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_connect(
+    socket_path: *const c_char,
+    backend_pid: u32,
+    database: u32,
+    system_identifier: u64,
+    postmaster_start_us: u64,
+    error: *mut CellarError,
+) -> *mut CellarConnection {
+    // SAFETY: the header asks for a NUL-terminated string.
+    let path = PathBuf::from(unsafe { string(socket_path) });
+    let hello = Hello { backend_pid, database, system_identifier, postmaster_start_us };
+    match Connection::open(&path, hello) {
+        Ok(connection) => Box::into_raw(Box::new(CellarConnection::new(connection))),
+        Err(report) => {
+            // SAFETY: the header asks for a place to put the error.
+            unsafe { ptr::write(error, error::last(&report)) };
+            ptr::null_mut()
+        }
+    }
+}
+
+/// # Safety
+/// See the header: `connection` came from `cellar_connect` and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_close(connection: *mut CellarConnection) {
+    if !connection.is_null() {
+        // SAFETY: it was boxed by cellar_connect, and ownership comes back here.
+        drop(unsafe { Box::from_raw(connection) });
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_socket(connection: &CellarConnection) -> c_int {
+    connection.connection.socket()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_scan_open(connection: &mut CellarConnection, request: &CellarRequest) {
+    connection.connection.scan_open(request.encode());
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_scan_range(connection: &mut CellarConnection, first: u32, end: u32) {
+    connection.connection.scan_range(BlockRange { first, end });
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_next(connection: &mut CellarConnection) -> CellarEvent {
+    catch_unwind(AssertUnwindSafe(|| connection.next())).unwrap_or_else(|_| connection.fail(error::panicked()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_batch(connection: &CellarConnection) -> *const CellarBatch {
+    &connection.batch
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_batch_row(connection: &CellarConnection, row: u32) -> CellarRow {
+    let payload = connection.connection.payload();
+    let entry = connection.checked.as_ref().filter(|batch| row < batch.rows).map(|batch| batch.row_entry(payload, row));
+    match entry {
+        Some(Ok(RowEntry { offset, bytes, block, line_pointer })) => {
+            CellarRow { tuple: payload[offset as usize..].as_ptr(), bytes, block, line_pointer }
+        }
+        _ => CellarRow { tuple: ptr::null(), bytes: 0, block: 0, line_pointer: 0 },
+    }
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_passthru(connection: &CellarConnection, reason: *mut c_int) -> u32 {
+    let Some(passthru) = connection.passthru else { return u32::MAX };
+    if !reason.is_null() {
+        // SAFETY: the header asks for NULL or a place to put the reason.
+        unsafe { ptr::write(reason, passthru.reason as c_int) };
+    }
+    passthru.block
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_xids(connection: &CellarConnection, count: *mut usize) -> *const u32 {
+    // SAFETY: the header asks for a place to put the count.
+    unsafe { ptr::write(count, connection.xids.len()) };
+    connection.xids.as_ptr()
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_answer_xids(connection: &mut CellarConnection, states: *const u8, count: usize) {
+    // SAFETY: the header asks for `count` states.
+    connection.connection.answer_xids(xid_states(unsafe { items(states, count) }));
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_range_stats(connection: &CellarConnection) -> ScanStats {
+    connection.stats
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_error(connection: &CellarConnection) -> CellarError {
+    connection.error.view(connection.failure.as_ref().map_or("XX000", |report| &report.sqlstate))
+}
+
+/// A state that is none is taken as unknown, which is always safe.
+pub fn xid_states(states: &[u8]) -> Vec<XidState> {
+    states.iter().map(|state| XidState::from_u8(*state).unwrap_or(XidState::Unknown)).collect()
+}
+
+impl CellarConnection {
+    fn new(connection: Connection) -> Self {
+        Self {
+            connection,
+            checked: None,
+            batch: CellarBatch { rows: 0, ncolumns: 0, whole_rows: false, columns: ptr::null() },
+            columns: Vec::new(),
+            passthru: None,
+            xids: Vec::new(),
+            stats: ScanStats::default(),
+            failure: None,
+            error: ErrorText::default(),
+        }
+    }
+
+    fn next(&mut self) -> CellarEvent {
+        self.checked = None;
+        match self.connection.next() {
+            Event::WaitReadable => CellarEvent::WaitReadable,
+            Event::WaitWritable => CellarEvent::WaitWritable,
+            Event::Batch(batch) => {
+                self.show(batch);
+                CellarEvent::Batch
+            }
+            Event::Passthru(passthru) => {
+                self.passthru = Some(passthru);
+                CellarEvent::Passthru
+            }
+            Event::XidQuery(query) => {
+                self.xids = query.xids;
+                CellarEvent::XidQuery
+            }
+            Event::RangeDone(stats) => {
+                self.stats = stats;
+                CellarEvent::RangeDone
+            }
+            Event::Failed(report) => self.fail(report),
+        }
+    }
+
+    fn fail(&mut self, report: ErrorReport) -> CellarEvent {
+        self.error = ErrorText::new(&report);
+        self.failure = Some(report);
+        CellarEvent::Failed
+    }
+
+    /// Turns the checked offsets of a batch into pointers; they hold until the next event.
+    fn show(&mut self, batch: Batch) {
+        let payload = self.connection.payload();
+        let at = |offset: u32| payload[offset as usize..].as_ptr();
+        self.columns.clear();
+        for column in &batch.columns {
+            let header = &column.header;
+            let varlena = header.stride == 0;
+            self.columns.push(CellarColumn {
+                nulls: if header.nulls_offset == 0 { ptr::null() } else { at(header.nulls_offset) },
+                values: at(header.values_offset).cast(),
+                offsets: if varlena { at(header.values_offset).cast() } else { ptr::null() },
+                data: if varlena { at(header.data_offset).cast() } else { ptr::null() },
+                stride: header.stride,
+            });
+        }
+        self.batch = CellarBatch {
+            rows: batch.rows,
+            ncolumns: self.columns.len() as u16,
+            whole_rows: batch.mode == BatchMode::Rows,
+            columns: self.columns.as_ptr(),
+        };
+        self.checked = Some(batch);
+    }
+}

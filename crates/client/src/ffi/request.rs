@@ -1,0 +1,200 @@
+//! Building a request, and what can be offloaded.
+
+use std::os::raw::{c_char, c_int, c_void};
+
+use cellar_format::postgres::Collation;
+use cellar_format::wire::{BooleanTest, Snapshot, expr};
+
+use super::{items, optional_bytes, string};
+use crate::request::RequestBuilder;
+
+pub type CellarRequest = RequestBuilder;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_function_offloadable(function: u32, collation: c_int) -> bool {
+    collation_class(collation).is_some_and(|collation| cellar_scan::offloadable(function, collation))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_type_offloadable(type_oid: u32) -> bool {
+    cellar_scan::offloadable_type(type_oid)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_offloadable_function(index: usize) -> u32 {
+    cellar_scan::offloadable_functions().nth(index).map_or(0, |function| function.oid)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_request_new() -> *mut CellarRequest {
+    Box::into_raw(Box::default())
+}
+
+/// # Safety
+/// See the header: `request` came from `cellar_request_new` and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_request_free(request: *mut CellarRequest) {
+    if !request.is_null() {
+        // SAFETY: it was boxed by cellar_request_new, and ownership comes back here.
+        drop(unsafe { Box::from_raw(request) });
+    }
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_request_file(
+    request: &mut CellarRequest,
+    path: *const c_char,
+    segment_blocks: u32,
+    checksums: bool,
+    encoding: u32,
+) {
+    // SAFETY: the header asks for a NUL-terminated string.
+    let path = unsafe { string(path) };
+    request.file(&path, segment_blocks, checksums, encoding);
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe extern "C" fn cellar_request_attribute(
+    request: &mut CellarRequest,
+    type_oid: u32,
+    typmod: i32,
+    typlen: i16,
+    typalign: c_char,
+    typbyval: bool,
+    missing: *const c_void,
+    missing_bytes: usize,
+) {
+    // SAFETY: the header asks for `missing_bytes` bytes, or NULL.
+    let missing = unsafe { optional_bytes(missing.cast(), missing_bytes) };
+    request.attribute(type_oid, typmod, typlen, typalign as u8, typbyval, missing);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_request_snapshot(
+    request: &mut CellarRequest,
+    xmin: u32,
+    xmax: u32,
+    taken_during_recovery: bool,
+    next_full_xid: u64,
+) {
+    request.snapshot(Snapshot { xmin, xmax, taken_during_recovery, next_full_xid });
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_request_projection(
+    request: &mut CellarRequest,
+    attributes: *const u16,
+    count: usize,
+    whole_rows: bool,
+) {
+    // SAFETY: the header asks for `count` attribute numbers.
+    request.projection(unsafe { items(attributes, count) }, whole_rows);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_qual_column(request: &mut CellarRequest, attribute: u16) {
+    expr::encode_column(&mut request.program, attribute);
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_qual_const(
+    request: &mut CellarRequest,
+    type_oid: u32,
+    value: *const c_void,
+    bytes: usize,
+) {
+    // SAFETY: the header asks for `bytes` bytes, or NULL.
+    let value = unsafe { optional_bytes(value.cast(), bytes) };
+    expr::encode_const(&mut request.program, type_oid, value);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_qual_call(request: &mut CellarRequest, function: u32, collation: c_int, nargs: u16) {
+    match collation_class(collation) {
+        Some(collation) => expr::encode_call(&mut request.program, function, collation, nargs),
+        None => request.fault(format!("collation class {collation}")),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_qual_and(request: &mut CellarRequest, nargs: u16) {
+    expr::encode_and(&mut request.program, nargs);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_qual_or(request: &mut CellarRequest, nargs: u16) {
+    expr::encode_or(&mut request.program, nargs);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_qual_not(request: &mut CellarRequest) {
+    expr::encode_not(&mut request.program);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_qual_is_null(request: &mut CellarRequest) {
+    expr::encode_is_null(&mut request.program, true);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_qual_is_not_null(request: &mut CellarRequest) {
+    expr::encode_is_null(&mut request.program, false);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_qual_any_all(
+    request: &mut CellarRequest,
+    function: u32,
+    collation: c_int,
+    any: bool,
+    nelements: u32,
+) {
+    match collation_class(collation) {
+        Some(collation) => expr::encode_any_all(&mut request.program, function, collation, any, nelements),
+        None => request.fault(format!("collation class {collation}")),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_qual_boolean_test(request: &mut CellarRequest, test: c_int) {
+    match u8::try_from(test).ok().and_then(BooleanTest::from_u8) {
+        Some(test) => expr::encode_boolean_test(&mut request.program, test),
+        None => request.fault(format!("boolean test {test}")),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_qual_distinct(request: &mut CellarRequest, equal_function: u32, collation: c_int) {
+    match collation_class(collation) {
+        Some(collation) => expr::encode_distinct(&mut request.program, equal_function, collation),
+        None => request.fault(format!("collation class {collation}")),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_qual_coalesce(request: &mut CellarRequest, nargs: u16) {
+    expr::encode_coalesce(&mut request.program, nargs);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_qual_case(request: &mut CellarRequest, nbranches: u16) {
+    expr::encode_case(&mut request.program, nbranches);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_qual_end(request: &mut CellarRequest) {
+    request.qual_end();
+}
+
+fn collation_class(value: c_int) -> Option<Collation> {
+    u8::try_from(value).ok().and_then(Collation::from_u8)
+}

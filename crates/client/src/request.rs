@@ -1,0 +1,95 @@
+//! Builds a scan request piece by piece, as the extension walks Postgres's structures.
+
+use cellar_format::postgres::{Align, Width};
+use cellar_format::wire::expr::Expr;
+use cellar_format::wire::{Attribute, Missing, ScanMode, ScanRequest, Snapshot};
+
+/// A request under construction. What the caller got wrong is remembered and told when the request is used.
+pub struct RequestBuilder {
+    request: ScanRequest,
+    /// The postfix program of the qual under construction.
+    pub program: Vec<u8>,
+    fault: Option<String>,
+}
+
+impl Default for RequestBuilder {
+    fn default() -> Self {
+        let request = ScanRequest {
+            file: String::new(),
+            segment_blocks: 131_072,
+            checksums: false,
+            encoding: 0,
+            attributes: Vec::new(),
+            quals: Vec::new(),
+            projection: Vec::new(),
+            mode: ScanMode::Columns,
+            snapshot: Snapshot::default(),
+        };
+        Self { request, program: Vec::new(), fault: None }
+    }
+}
+
+impl RequestBuilder {
+    pub fn file(&mut self, path: &str, segment_blocks: u32, checksums: bool, encoding: u32) {
+        self.request.file = path.to_owned();
+        self.request.segment_blocks = segment_blocks;
+        self.request.checksums = checksums;
+        self.request.encoding = encoding;
+    }
+
+    pub fn attribute(
+        &mut self,
+        type_oid: u32,
+        typmod: i32,
+        typlen: i16,
+        typalign: u8,
+        by_value: bool,
+        missing: Option<&[u8]>,
+    ) {
+        let (Some(width), Some(align)) = (Width::from_typlen(typlen), Align::from_typalign(typalign)) else {
+            self.fault(format!("an attribute has typlen {typlen} and typalign {typalign}"));
+            return;
+        };
+        let missing = missing.map_or(Missing::Null, |value| Missing::Value(value.to_vec()));
+        self.request.attributes.push(Attribute { type_oid, typmod, width, align, by_value, missing });
+    }
+
+    pub fn snapshot(&mut self, snapshot: Snapshot) {
+        self.request.snapshot = snapshot;
+    }
+
+    pub fn projection(&mut self, attributes: &[u16], whole_rows: bool) {
+        self.request.projection = attributes.to_vec();
+        self.request.mode = if whole_rows { ScanMode::Rows } else { ScanMode::Columns };
+    }
+
+    pub fn qual_end(&mut self) {
+        match Expr::decode(&self.program) {
+            Ok(qual) => self.request.quals.push(qual),
+            Err(error) => self.fault(error.to_string()),
+        }
+        self.program.clear();
+    }
+
+    pub fn fault(&mut self, what: String) {
+        self.fault.get_or_insert(what);
+    }
+
+    /// The finished request in its wire form, decoded once so that what is sent is known to be readable.
+    pub fn encode(&self) -> Result<Vec<u8>, String> {
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone());
+        }
+        if !self.program.is_empty() {
+            return Err("a qual was not ended".to_owned());
+        }
+        let mut payload = Vec::new();
+        self.request.encode(&mut payload);
+        ScanRequest::decode(&payload).map_err(|error| error.to_string())?;
+        Ok(payload)
+    }
+
+    pub fn finish(&self) -> Result<ScanRequest, String> {
+        ScanRequest::decode(&self.encode()?).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,225 @@
+//! The small messages.
+
+use crate::bytes::{Corrupt, Reader, Write};
+use crate::postgres::{Oid, TransactionId};
+use crate::stats::ScanStats;
+
+/// A connection's first frame: who asks. The commit cache holds its answers per `incarnation`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    pub backend_pid: u32,
+    pub database: Oid,
+    pub system_identifier: u64,
+    /// Tells one run of one postmaster from every other (its start time, microseconds).
+    pub postmaster_start_us: u64,
+}
+
+impl Hello {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.backend_pid);
+        out.put_u32(self.database);
+        out.put_u64(self.system_identifier);
+        out.put_u64(self.postmaster_start_us);
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(payload);
+        let hello = Self {
+            backend_pid: reader.u32("pid")?,
+            database: reader.u32("database")?,
+            system_identifier: reader.u64("system identifier")?,
+            postmaster_start_us: reader.u64("postmaster start")?,
+        };
+        reader.finish("hello")?;
+        Ok(hello)
+    }
+}
+
+/// Blocks `first..end` of the relation. Ranges are answered in the order in which they were asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockRange {
+    pub first: u32,
+    pub end: u32,
+}
+
+impl BlockRange {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.first);
+        out.put_u32(self.end);
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(payload);
+        let range = Self { first: reader.u32("first block")?, end: reader.u32("end block")? };
+        reader.finish("block range")?;
+        if range.first > range.end {
+            return Err(Corrupt::new("block range", 0, format!("{}..{}", range.first, range.end)));
+        }
+        Ok(range)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PassthruReason {
+    /// A row's visibility stayed undecided.
+    Visibility = 1,
+    /// The predicate could not be evaluated on some row, or would raise an error.
+    Predicate = 2,
+    /// The page could not be decoded, or its checksum is wrong: Postgres reads it and says what it thinks.
+    Page = 3,
+}
+
+impl PassthruReason {
+    pub fn from_u8(value: u8) -> Option<Self> {
+        [Self::Visibility, Self::Predicate, Self::Page].into_iter().find(|reason| *reason as u8 == value)
+    }
+}
+
+/// One block that the backend must read and evaluate itself, in its place among the batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passthru {
+    pub block: u32,
+    pub reason: PassthruReason,
+}
+
+impl Passthru {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.block);
+        out.put_u8(self.reason as u8);
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(payload);
+        let block = reader.u32("passed-through block")?;
+        let value = reader.u8("reason")?;
+        let reason = PassthruReason::from_u8(value).ok_or_else(|| Corrupt::new("reason", 4, value.to_string()))?;
+        reader.finish("passthru")?;
+        Ok(Self { block, reason })
+    }
+}
+
+/// Transaction ids whose state a page did not tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XidQuery {
+    pub xids: Vec<TransactionId>,
+}
+
+impl XidQuery {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.xids.len() as u32);
+        self.xids.iter().for_each(|xid| out.put_u32(*xid));
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(payload);
+        let count = reader.count(4, "transaction ids")?;
+        let xids = (0..count).map(|_| reader.u32("transaction id")).collect::<Result<_, _>>()?;
+        reader.finish("transaction query")?;
+        Ok(Self { xids })
+    }
+}
+
+/// What a transaction is to the scan's snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum XidState {
+    /// Only Postgres can tell (the own transaction, or its status is gone): the block passes through.
+    Unknown = 0,
+    /// Committed, and the snapshot sees it.
+    Committed = 1,
+    /// Running as far as the snapshot is concerned, whatever became of it since. Not final for other snapshots.
+    Running = 2,
+    /// Rolled back or lost in a crash.
+    Aborted = 3,
+}
+
+impl XidState {
+    pub fn from_u8(value: u8) -> Option<Self> {
+        [Self::Unknown, Self::Committed, Self::Running, Self::Aborted].into_iter().find(|state| *state as u8 == value)
+    }
+}
+
+/// Answers to an [`XidQuery`], one for each id in the same order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XidStates {
+    pub states: Vec<XidState>,
+}
+
+impl XidStates {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.states.len() as u32);
+        self.states.iter().for_each(|state| out.put_u8(*state as u8));
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(payload);
+        let count = reader.count(1, "transaction states")?;
+        let mut states = Vec::with_capacity(count);
+        for _ in 0..count {
+            let value = reader.u8("transaction state")?;
+            let state = XidState::from_u8(value)
+                .ok_or_else(|| Corrupt::new("transaction state", reader.position() - 1, value.to_string()))?;
+            states.push(state);
+        }
+        reader.finish("transaction states")?;
+        Ok(Self { states })
+    }
+}
+
+/// A range is answered whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeDone {
+    pub stats: ScanStats,
+}
+
+impl RangeDone {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.stats.to_array().into_iter().for_each(|value| out.put_u64(value));
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(payload);
+        let mut values = [0; ScanStats::FIELDS];
+        for value in &mut values {
+            *value = reader.u64("scan statistics")?;
+        }
+        reader.finish("scan statistics")?;
+        Ok(Self { stats: ScanStats::from_array(values) })
+    }
+}
+
+/// An error in Postgres's terms; it ends the scan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorReport {
+    /// Five characters.
+    pub sqlstate: String,
+    pub message: String,
+    pub detail: String,
+    pub hint: String,
+}
+
+impl ErrorReport {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for text in [&self.sqlstate, &self.message, &self.detail, &self.hint] {
+            out.put_blob(text.as_bytes());
+        }
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(payload);
+        let sqlstate = reader.string("SQLSTATE")?;
+        let valid = sqlstate.len() == 5 && sqlstate.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase());
+        if !valid {
+            return Err(Corrupt::new("SQLSTATE", 0, sqlstate));
+        }
+        let report = Self {
+            sqlstate,
+            message: reader.string("message")?,
+            detail: reader.string("detail")?,
+            hint: reader.string("hint")?,
+        };
+        reader.finish("error")?;
+        Ok(report)
+    }
+}

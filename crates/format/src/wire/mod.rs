@@ -1,0 +1,19 @@
+//! The wire between a Postgres backend (through `cellar-client`) and a cell: frames over a Unix socket.
+//!
+//! A frame is a 16-byte header and a payload. All integers are little-endian. Decoding checks every length before it
+//! is used; a frame that does not decode ends the connection with an `Error` frame, never a guess.
+//! Layouts: `docs/format/wire.md`.
+
+mod batch;
+pub mod expr;
+mod frame;
+mod message;
+mod request;
+
+pub use batch::{
+    BATCH_HEADER_BYTES, BatchHeader, BatchMode, COLUMN_HEADER_BYTES, ColumnHeader, ROW_ENTRY_BYTES, RowEntry,
+};
+pub use expr::{BooleanTest, DEPTH_MAX, Expr};
+pub use frame::{FRAME_HEADER_BYTES, FrameHeader, Kind, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION};
+pub use message::{BlockRange, ErrorReport, Hello, Passthru, PassthruReason, RangeDone, XidQuery, XidState, XidStates};
+pub use request::{Attribute, Missing, ScanMode, ScanRequest, Snapshot};
