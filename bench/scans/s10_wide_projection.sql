@@ -1,0 +1,1 @@
+SELECT * FROM lineitem WHERE l_receiptdate = date '1996-02-29';

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Builds everything in release mode: the `cellar` binary, the client library, the harness and the extension.
+#
+#   build.sh [install]      "install" also puts the extension into the Postgres of PG_CONFIG, the binary into PREFIX/bin
+#   build.sh extension      builds and installs the extension only
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+what=${1:-build}
+cd "$ROOT"
+
+# pg_config's folders belong to root in a distribution's packages.
+with_right_to_write() {
+    local folder=$1
+    shift
+    if [ -w "$folder" ]; then "$@"
+    elif command -v sudo >/dev/null; then sudo "$@"
+    else die "$folder is not writable and there is no sudo"
+    fi
+}
+
+# Built outside the source folder, one folder for each Postgres, so that versions do not mix.
+make_extension() {
+    local folder
+    folder=$TARGET/extension-$("$PG_CONFIG" --version | tr -c 'A-Za-z0-9.\n' _)
+    mkdir -p "$folder"
+    "${@:2}" make -s -C "$folder" -f "$ROOT/extension/Makefile" VPATH="$ROOT/extension" PG_CONFIG="$PG_CONFIG" \
+        CELLAR_CLIENT_LIB="$TARGET/release/libcellar_client.a" CELLAR_CLIENT_INCLUDE="$ROOT/crates/client/include" "$1"
+}
+
+install_extension() {
+    make_extension all
+    make_extension install with_right_to_write "$("$PG_CONFIG" --pkglibdir)" >/dev/null
+    say "the extension is installed in $("$PG_CONFIG" --version)"
+}
+
+cargo build --release --locked -p cellar -p cellar-client -p cellar-harness
+case $what in
+build) make_extension all ;;
+extension) install_extension ;;
+install)
+    install_extension
+    with_right_to_write "${PREFIX:-/usr/local}/bin" install -m 755 "$CELLAR_BIN" "${PREFIX:-/usr/local}/bin/cellar"
+    say "${PREFIX:-/usr/local}/bin/cellar is installed"
+    ;;
+*) die "unknown: $what" ;;
+esac

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Installs what Cellar needs to build and to run its demo, tests and benchmarks, on Debian and Ubuntu: only what is
+# missing, as root or through sudo. What is there already is never changed.
+#
+#   install-deps.sh [bench]      "bench" adds what the benchmarks compare with (fio)
+#
+# PG_CONFIG names another Postgres installation to use; then no Postgres is installed.
+set -euo pipefail
+
+say() { printf '%s\n' "$*"; }
+die() { printf 'install-deps: %s\n' "$*" >&2; exit 1; }
+
+rust_wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
+
+# The newest server that has headers, else the distribution's.
+find_pg_config() {
+    local candidate
+    for candidate in /usr/lib/postgresql/*/bin/pg_config; do
+        [ -e "$(dirname "$candidate")/postgres" ] && [ -e "$("$candidate" --pgxs 2>/dev/null)" ] &&
+            [ -e "$("$candidate" --includedir-server)/postgres.h" ] && printf '%s\n' "$candidate"
+    done | sort -V | tail -n 1
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif command -v sudo >/dev/null; then sudo "$@"
+    else die "these packages are missing and need root (there is no sudo here): ${missing[*]}"
+    fi
+}
+
+missing=()
+need_command() { command -v "$1" >/dev/null || missing+=("$2"); }
+
+need_command cc build-essential
+need_command make build-essential
+need_command pkg-config pkg-config
+need_command fusermount3 fuse3
+need_command setpriv util-linux
+need_command ps procps
+[ "${1:-}" = bench ] && need_command fio fio
+
+if [ -n "${PG_CONFIG:-}" ]; then
+    "$PG_CONFIG" --version >/dev/null 2>&1 || die "PG_CONFIG=$PG_CONFIG cannot be run"
+elif [ -z "$(find_pg_config)" ]; then
+    missing+=(postgresql-common)
+fi
+
+have_rust() {
+    command -v cargo >/dev/null && command -v rustc >/dev/null &&
+        [ "$(printf '%s\n' "$rust_wanted" "$(rustc --version | cut -d' ' -f2)" | sort -V | head -n 1)" = "$rust_wanted" ]
+}
+
+if ((${#missing[@]})) || ! have_rust; then
+    command -v apt-get >/dev/null ||
+        die "this is no Debian or Ubuntu: install by hand ${missing[*]:-} and Rust $rust_wanted or newer"
+fi
+
+if ((${#missing[@]})); then
+    mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+    say "installing: ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    if [[ " ${missing[*]} " == *" postgresql-common "* ]]; then
+        # A server package would create and start a cluster of its own; ours are made by hand.
+        drop_in=/etc/postgresql-common/createcluster.d/cellar-install.conf
+        as_root mkdir -p "$(dirname "$drop_in")"
+        printf 'create_main_cluster = false\n' | as_root tee "$drop_in" >/dev/null
+        trap 'as_root rm -f "$drop_in"' EXIT
+        version=$(apt-cache depends postgresql | sed -n 's/.*Depends: postgresql-\([0-9]*\)$/\1/p' | head -n 1)
+        [ -n "$version" ] || die "apt knows no package postgresql"
+        say "installing: postgresql-$version postgresql-server-dev-$version"
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            "postgresql-$version" "postgresql-server-dev-$version" >/dev/null
+    fi
+fi
+
+if ! have_rust; then
+    # A distribution's Rust is taken when it is new enough; Debian 13's rustup package brings a toolchain otherwise.
+    candidate=$(apt-cache policy rustc 2>/dev/null | sed -n 's/ *Candidate: \([0-9.]*\).*/\1/p')
+    if ! command -v rustup >/dev/null && [ -n "$candidate" ] &&
+        [ "$(printf '%s\n' "$rust_wanted" "$candidate" | sort -V | head -n 1)" = "$rust_wanted" ]; then
+        say "installing: cargo rustc"
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq cargo rustc >/dev/null
+    fi
+    have_rust || die "Rust $rust_wanted or newer is needed and $(rustc --version 2>/dev/null || echo 'no rustc') was found.
+Install it with rustup (https://rustup.rs, or on Debian 13 and Ubuntu 24.04: apt-get install rustup && rustup default stable), then run this again."
+fi
+
+[ -e /dev/fuse ] || as_root modprobe fuse 2>/dev/null || true
+[ -e /dev/fuse ] || die "there is no /dev/fuse: the kernel's FUSE module is needed (in a container: --device /dev/fuse --cap-add SYS_ADMIN)"
+
+say "$("${PG_CONFIG:-$(find_pg_config)}" --version), $(rustc --version | cut -d' ' -f1-2), $(fusermount3 --version | head -n 1)"

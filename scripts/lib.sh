@@ -1,0 +1,362 @@
+# shellcheck shell=bash
+# Sourced by the scripts that run cells and clusters. It gives: where things are; a work folder that is cleaned up
+# however the script ends; cells; clusters; checks that are counted.
+#
+# Every process and mount that a script makes is written down in $WORK/processes and $WORK/mounts. `cleanup` ends
+# and unmounts just those. It runs when the script exits, and a watcher runs it when the script was killed with -9.
+#
+# Settings from the environment: PG_CONFIG, CELLAR_BIN, HARNESS_BIN, CELLAR_RESULTS (file for counted checks),
+# CELLAR_KEEP=1 (leave the work folder), CELLAR_WORK_PARENT (where work folders are made, /tmp).
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+CELLAR_BIN=${CELLAR_BIN:-$TARGET/release/cellar}
+HARNESS_BIN=${HARNESS_BIN:-$TARGET/release/cellar-harness}
+
+say() { printf '%s\n' "$*"; }
+die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
+
+# ---------------------------------------------------------------- Postgres's programs
+
+find_pg_config() {
+    if [ -n "${PG_CONFIG:-}" ]; then
+        printf '%s\n' "$PG_CONFIG"
+        return
+    fi
+    local candidate
+    for candidate in /usr/lib/postgresql/*/bin/pg_config; do
+        [ -e "$(dirname "$candidate")/postgres" ] && [ -e "$("$candidate" --pgxs 2>/dev/null)" ] &&
+            [ -e "$("$candidate" --includedir-server)/postgres.h" ] && printf '%s\n' "$candidate"
+    done | sort -V | tail -n 1
+}
+
+PG_CONFIG=$(find_pg_config)
+[ -n "$PG_CONFIG" ] || die "no PostgreSQL server with its headers was found; run scripts/install-deps.sh or set PG_CONFIG"
+PG_BIN=$("$PG_CONFIG" --bindir)
+# shellcheck disable=SC2034
+PG_MAJOR=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
+export PG_CONFIG
+
+# Postgres does not run as root: the user that it, and every client here, runs as.
+if [ "$(id -u)" = 0 ]; then
+    OS_USER=${CELLAR_OS_USER:-postgres}
+    id "$OS_USER" >/dev/null 2>&1 || die "there is no user $OS_USER"
+    as_pg() { setpriv --reuid "$OS_USER" --regid "$(id -g "$OS_USER")" --init-groups -- env HOME=/tmp "$@"; }
+else
+    OS_USER=$(id -un)
+    as_pg() { "$@"; }
+fi
+
+# ---------------------------------------------------------------- the work folder and its cleaning
+
+# Makes $WORK, or takes the given folder (which is then kept), and arranges for cleanup.
+work_begin() {
+    if [ -n "${2:-}" ]; then
+        WORK=$2
+        WORK_KEPT=1
+        mkdir -p "$WORK"
+    else
+        WORK=$(mktemp -d "${CELLAR_WORK_PARENT:-/tmp}/cellar-$1.XXXXXX")
+        WORK_KEPT=${CELLAR_KEEP:-0}
+    fi
+    chmod 755 "$WORK"
+    touch "$WORK/processes" "$WORK/mounts"
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
+    trap 'work_end' EXIT
+    # shellcheck disable=SC2016
+    # The watcher has a session of its own, so that what kills the script's group leaves it alive.
+    setsid bash -c 'tail --pid="$1" -f /dev/null; sleep 1; [ -e "$2/processes" ] || exit 0; . "$0"; WORK=$2; WORK_KEPT=$3
+        cleanup' "$ROOT/scripts/lib.sh" "$$" "$WORK" "$WORK_KEPT" >/dev/null 2>&1 </dev/null &
+    WATCHER=$!
+    disown "$WATCHER"
+}
+
+work_end() {
+    local status=$?
+    trap - EXIT
+    if [ "$status" != 0 ] && [ "$WORK_KEPT" = 0 ]; then
+        save_logs
+    fi
+    cleanup
+    kill -- "-$WATCHER" 2>/dev/null || true
+    exit "$status"
+}
+
+# Logs outlive a failed run: they go where the caller of the harness asked, else to a folder beside the work folder.
+save_logs() {
+    local destination=${CELLAR_LOG_DIR:-$WORK-logs}
+    mkdir -p "$destination"
+    find "$WORK" -maxdepth 1 \( -name '*.log' -o -name '*.toml' -o -name 'regression.*' \) -exec cp -r {} "$destination/" \; 2>/dev/null || true
+    say "logs are in $destination"
+}
+
+# A process is known by its pid and its start time, so that a reused pid is never hit.
+start_time() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+remember_process() { printf '%s %s\n' "$1" "$(start_time "$1")" >>"$WORK/processes"; }
+
+signal_remembered() {
+    local pid started
+    while read -r pid started; do
+        [ -n "$started" ] && [ "$(start_time "$pid")" = "$started" ] && kill "-$1" "$pid" 2>/dev/null
+    done < <(tac "$WORK/processes") || true
+}
+
+any_remembered() {
+    local pid started
+    while read -r pid started; do
+        [ -n "$started" ] && [ "$(start_time "$pid")" = "$started" ] && [ "$(process_state "$pid")" != Z ] && return 0
+    done <"$WORK/processes"
+    return 1
+}
+process_state() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -c1; }
+
+wait_remembered() {
+    local tries
+    for ((tries = 0; tries < $1 * 10; tries++)); do
+        any_remembered || return 0
+        sleep 0.1
+    done
+    return 1
+}
+
+is_mounted() { awk -v at="$1" '$5 == at { found = 1 } END { exit !found }' /proc/self/mountinfo; }
+
+unmount() {
+    local tries
+    for ((tries = 0; tries < 20; tries++)); do
+        is_mounted "$1" || return 0
+        if [ "$(id -u)" = 0 ]; then umount "$1" 2>/dev/null; else fusermount3 -u "$1" 2>/dev/null; fi || sleep 0.1
+    done
+    if [ "$(id -u)" = 0 ]; then umount -l "$1" 2>/dev/null; else fusermount3 -u -z "$1" 2>/dev/null; fi || true
+}
+
+# Ends clusters, then cells; whoever does not go is killed; then nothing holds the mounts.
+cleanup() {
+    local data mount
+    set +e
+    for data in "$WORK"/*.postmaster; do
+        [ -e "$data" ] && kill -QUIT "$(cat "$data")" 2>/dev/null
+    done
+    sleep 0.2
+    signal_remembered TERM
+    if ! wait_remembered 15; then
+        signal_remembered KILL
+        wait_remembered 5
+    fi
+    while read -r mount; do unmount "$mount"; done < <(tac "$WORK/mounts")
+    rm -f "$WORK/processes" "$WORK/mounts" "$WORK"/*.postmaster
+    if [ "$WORK_KEPT" = 0 ]; then rm -rf --one-file-system "$WORK"; fi
+    set -e
+}
+
+# ---------------------------------------------------------------- cells
+
+# cell_configure NAME [cache_size] [disk ...]: writes $WORK/NAME.toml; the disks default to two folders.
+cell_configure() {
+    local name=$1 cache=${2:-512MiB} disk disks=()
+    shift $(($# < 2 ? $# : 2))
+    [ $# -gt 0 ] || set -- "$WORK/$name-disk1" "$WORK/$name-disk2"
+    for disk in "$@"; do
+        mkdir -p "$disk"
+        [ "$(id -u)" != 0 ] || chown "$OS_USER" "$disk"
+        disks+=("\"$disk\"")
+    done
+    mkdir -p "$WORK/$name" "$WORK/run"
+    chmod 755 "$WORK/run"
+    [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/run"
+    cat >"$WORK/$name.toml" <<TOML
+name = "$name"
+mount = "$WORK/$name"
+socket = "$WORK/run/$name.sock"
+user = "$OS_USER"
+cache_size = "$cache"
+log_level = "${CELLAR_LOG_LEVEL:-info}"
+
+[disk_group]
+au_size = "4MiB"
+redundancy = "external"
+disks = [$(IFS=,; printf '%s' "${disks[*]}")]
+TOML
+}
+
+# cell_start NAME: returns when the cell says that it is ready. $CELL_PID is its process.
+cell_start() {
+    local name=$1 log=$WORK/$1.log from tries
+    touch "$log"
+    from=$(wc -l <"$log")
+    grep -qxF "$WORK/$name" "$WORK/mounts" || printf '%s\n' "$WORK/$name" >>"$WORK/mounts"
+    setsid "$CELLAR_BIN" cell --config "$WORK/$name.toml" >>"$log" 2>&1 </dev/null &
+    CELL_PID=$!
+    disown "$CELL_PID"
+    remember_process "$CELL_PID"
+    for ((tries = 0; tries < 600; tries++)); do
+        if tail -n "+$((from + 1))" "$log" | grep -q "cell $name ready"; then return 0; fi
+        if ! kill -0 "$CELL_PID" 2>/dev/null; then break; fi
+        sleep 0.1
+    done
+    tail -n 20 "$log" >&2
+    printf 'the cell %s did not get ready\n' "$name" >&2
+    return 1
+}
+
+wait_gone() {
+    local tries
+    for ((tries = 0; tries < ${2:-30} * 10; tries++)); do
+        if ! kill -0 "$1" 2>/dev/null || [ "$(process_state "$1")" = Z ]; then return 0; fi
+        sleep 0.1
+    done
+    return 1
+}
+
+# cell_stop NAME: a clean shutdown; fails if the cell does not end or leaves its mount.
+cell_stop() {
+    kill -TERM "$CELL_PID" 2>/dev/null || return 1
+    wait_gone "$CELL_PID" 30 || return 1
+    ! is_mounted "$WORK/$1"
+}
+
+cell_kill() {
+    kill -KILL "$CELL_PID" 2>/dev/null
+    wait_gone "$CELL_PID" 10
+}
+
+# ---------------------------------------------------------------- clusters
+
+# Each cluster listens only on the socket in $WORK/run, on a port of its own.
+cluster_port() { printf '%d' "$((5600 + $(printf '%s' "$1" | cksum | cut -d' ' -f1) % 300))"; }
+cluster_dsn() { printf 'host=%s port=%s user=postgres dbname=%s' "$WORK/run" "$(cluster_port "$1")" "${2:-postgres}"; }
+
+# cluster_create NAME FOLDER [initdb option ...]: initdb and settings fit for tests; more go to FOLDER/cellar.conf.
+cluster_create() {
+    local name=$1 data=$2
+    shift 2
+    mkdir -p "$(dirname "$data")" "$WORK/run"
+    if [ "$(id -u)" = 0 ]; then
+        chown "$OS_USER" "$WORK/run"
+        [ -e "$data" ] || install -d -m 700 -o "$OS_USER" "$data"
+    fi
+    as_pg "$PG_BIN/initdb" -D "$data" -U postgres -A trust --no-locale -E UTF8 "$@" >"$WORK/$name-initdb.log" 2>&1 || {
+        tail -n 5 "$WORK/$name-initdb.log" >&2
+        return 1
+    }
+    as_pg tee -a "$data/postgresql.conf" >/dev/null <<CONF
+listen_addresses = ''
+unix_socket_directories = '$WORK/run'
+port = $(cluster_port "$name")
+shared_buffers = 256MB
+max_connections = 60
+max_wal_size = 4GB
+log_line_prefix = '%m [%p] %q%a '
+include_if_exists = 'cellar.conf'
+CONF
+    as_pg touch "$data/cellar.conf"
+}
+
+# cluster_set FOLDER 'name = value' ...
+cluster_set() {
+    local data=$1
+    shift
+    printf '%s\n' "$@" | as_pg tee -a "$data/cellar.conf" >/dev/null
+}
+
+# cluster_start NAME FOLDER: returns when connections are accepted. The postmaster is our own child, so that its pid is
+# known even when its folder cannot be read any more.
+cluster_start() {
+    local name=$1 data=$2 tries pid
+    local log=$WORK/$name-postgres.log
+    touch "$log"
+    if [ "$(id -u)" = 0 ]; then
+        setsid setpriv --reuid "$OS_USER" --regid "$(id -g "$OS_USER")" --init-groups -- \
+            "$PG_BIN/postgres" -D "$data" >>"$log" 2>&1 </dev/null &
+    else
+        setsid "$PG_BIN/postgres" -D "$data" >>"$log" 2>&1 </dev/null &
+    fi
+    pid=$!
+    disown "$pid"
+    remember_process "$pid"
+    printf '%s\n' "$pid" >"$WORK/$name.postmaster"
+    for ((tries = 0; tries < 1200; tries++)); do
+        if "$PG_BIN/pg_isready" -q -h "$WORK/run" -p "$(cluster_port "$name")"; then return 0; fi
+        if ! kill -0 "$pid" 2>/dev/null; then break; fi
+        sleep 0.1
+    done
+    tail -n 20 "$log" >&2
+    printf 'the cluster %s did not start\n' "$name" >&2
+    return 1
+}
+
+# cluster_stop NAME [INT|QUIT]: fast (default) or immediate.
+cluster_stop() {
+    local pid
+    pid=$(cat "$WORK/$1.postmaster" 2>/dev/null) || return 0
+    kill "-${2:-INT}" "$pid" 2>/dev/null || true
+    wait_gone "$pid" 120 || return 1
+    rm -f "$WORK/$1.postmaster"
+}
+
+# cluster_kill NAME: kill -9 of the postmaster and of all of its children.
+cluster_kill() {
+    local pid children
+    pid=$(cat "$WORK/$1.postmaster")
+    kill -STOP "$pid" 2>/dev/null || true
+    children=$(ps -o pid= --ppid "$pid" || true)
+    # shellcheck disable=SC2086
+    kill -KILL "$pid" $children 2>/dev/null || true
+    wait_gone "$pid" 10 || return 1
+    local child
+    for child in $children; do wait_gone "$child" 20 || return 1; done
+    rm -f "$WORK/$1.postmaster"
+}
+
+# sql NAME DATABASE [psql option ...]: unaligned tuples only, stops at the first error.
+sql() {
+    local name=$1 database=$2
+    shift 2
+    PGOPTIONS=${PGOPTIONS:-} "$PG_BIN/psql" -X -q -At -v ON_ERROR_STOP=1 -h "$WORK/run" -p "$(cluster_port "$name")" -U postgres -d "$database" "$@"
+}
+
+# Whether the installed server has the extension.
+extension_installed() { [ -e "$("$PG_CONFIG" --sharedir)/extension/cellar.control" ]; }
+
+# ---------------------------------------------------------------- checks
+
+CHECKS_FAILED=0
+ok() {
+    printf 'ok - %s\n' "$*"
+    [ -z "${CELLAR_RESULTS:-}" ] || printf 'pass\t%s\n' "$*" >>"$CELLAR_RESULTS"
+}
+not_ok() {
+    printf 'not ok - %s\n' "$*"
+    [ -z "${CELLAR_RESULTS:-}" ] || printf 'fail\t%s\n' "$*" >>"$CELLAR_RESULTS"
+    CHECKS_FAILED=$((CHECKS_FAILED + 1))
+}
+skip() {
+    printf 'skipped - %s\n' "$*"
+    [ -z "${CELLAR_RESULTS:-}" ] || printf 'skip\t%s\n' "$*" >>"$CELLAR_RESULTS"
+}
+
+# check DESCRIPTION COMMAND ...: counts the command's success; what a failing command printed is shown.
+check() {
+    local what=$1 output
+    shift
+    if output=$("$@" 2>&1); then ok "$what"; else
+        not_ok "$what"
+        printf '%s\n' "$output" | tail -n 30 | sed 's/^/    /'
+    fi
+}
+
+# count_lines: passes on the lines of a tool that prints `ok - …` and `not ok - …`, and counts them.
+count_lines() {
+    local line
+    while IFS= read -r line; do
+        case $line in
+        'ok - '*) ok "${line#ok - }" ;;
+        'not ok - '*) not_ok "${line#not ok - }" ;;
+        *) printf '%s\n' "$line" ;;
+        esac
+    done
+}
+
+checks_end() { [ "$CHECKS_FAILED" = 0 ]; }

@@ -1,0 +1,258 @@
+//! Runs queries with Smart Scan off and on, in turns, and compares rows and times.
+//!
+//! A query's first two runs are not timed: they warm the caches and are the ones whose rows are compared, as multisets
+//! (an ORDER BY that leaves ties open may order them differently under another plan).
+
+use crate::connect::{Offload, Row, configure, connect, has_extension, set_offload, smart_scans, text_rows};
+use crate::efficiency::Statistics;
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use postgres::Client;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+#[derive(Args)]
+pub struct Options {
+    /// Files with one query each, or folders of such files (those named q*.sql or s*.sql).
+    #[arg(required = true)]
+    queries: Vec<PathBuf>,
+    /// Timed runs of each query, off and on; 0 compares the rows only.
+    #[arg(long, default_value_t = 0)]
+    runs: usize,
+    /// Let every scan prefer the cell: no smallest size, no cost.
+    #[arg(long)]
+    forced: bool,
+    /// Fail unless this many of the queries had a Smart Scan in their plan.
+    #[arg(long, default_value_t = 0)]
+    require_smart_scans: usize,
+    /// Settings for the session, "name=value".
+    #[arg(long = "set")]
+    settings: Vec<String>,
+    /// Print the efficiency figures of the timed runs with Smart Scan on.
+    #[arg(long)]
+    efficiency: bool,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, ValueEnum, PartialEq, Eq)]
+enum Format {
+    /// Aligned columns.
+    Table,
+    /// A Markdown table.
+    Markdown,
+    /// `ok - …` and `not ok - …` lines.
+    Checks,
+}
+
+struct Outcome {
+    name: String,
+    rows: usize,
+    smart_scans: usize,
+    difference: Option<String>,
+    off_ms: Vec<f64>,
+    on_ms: Vec<f64>,
+}
+
+pub fn run(dsn: &str, options: &Options) -> Result<bool> {
+    let mut client = connect(dsn)?;
+    configure(&mut client, &options.settings, options.forced)?;
+    let extension = has_extension(&mut client)?;
+    let before = if options.efficiency { Some(Statistics::read(&mut client)?) } else { None };
+    let mut with_off = Statistics::default();
+    print_head(options);
+    let mut outcomes = Vec::new();
+    for path in files(&options.queries)? {
+        let outcome = compare(&mut client, &path, options, &mut with_off)?;
+        print_line(&outcome, options);
+        outcomes.push(outcome);
+    }
+    let different = outcomes.iter().filter(|outcome| outcome.difference.is_some()).count();
+    let offloaded = outcomes.iter().filter(|outcome| outcome.smart_scans > 0).count();
+    if options.format != Format::Checks {
+        println!(
+            "\n{} queries, {}; {offloaded} with a Smart Scan in their plan",
+            outcomes.len(),
+            if different == 0 { "all answers equal".to_owned() } else { format!("{different} WITH DIFFERENT ANSWERS") }
+        );
+    }
+    if let Some(before) = before {
+        let after = Statistics::read(&mut client)?;
+        println!("\n{}", after.since(&before).since(&with_off).report());
+    }
+    if offloaded < options.require_smart_scans {
+        let reason = if extension { "" } else { " (the extension is not created in this database)" };
+        println!("not ok - only {offloaded} queries had a Smart Scan, wanted {}{reason}", options.require_smart_scans);
+        return Ok(false);
+    }
+    Ok(different == 0)
+}
+
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let mut found: Vec<PathBuf> = std::fs::read_dir(path)
+            .with_context(|| format!("cannot read {}", path.display()))?
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .filter(|file| {
+                let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                name.ends_with(".sql") && (name.starts_with('q') || name.starts_with('s')) && name != "schema.sql"
+            })
+            .collect();
+        found.sort();
+        files.append(&mut found);
+    }
+    if files.is_empty() {
+        bail!("there are no queries in {paths:?}");
+    }
+    Ok(files)
+}
+
+fn compare(client: &mut Client, path: &Path, options: &Options, with_off: &mut Statistics) -> Result<Outcome> {
+    let sql = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let context = || format!("query {name}");
+    let mut outcome = Outcome {
+        rows: 0,
+        smart_scans: 0,
+        difference: None,
+        off_ms: Vec::new(),
+        on_ms: Vec::new(),
+        name: name.clone(),
+    };
+    set_offload(client, Offload::Off)?;
+    let off = text_rows(client, &sql).with_context(context)?;
+    set_offload(client, Offload::On)?;
+    outcome.smart_scans = if sql.trim_start().to_lowercase().starts_with("copy") {
+        0
+    } else {
+        smart_scans(client, &sql).with_context(context)?
+    };
+    let on = text_rows(client, &sql).with_context(context)?;
+    outcome.rows = off.len();
+    outcome.difference = difference(off, on);
+    for _ in 0..options.runs {
+        let before = if options.efficiency { Some(Statistics::read(client)?) } else { None };
+        outcome.off_ms.push(time(client, Offload::Off, &sql).with_context(context)?);
+        if let Some(before) = before {
+            with_off.add(&Statistics::read(client)?.since(&before));
+        }
+        outcome.on_ms.push(time(client, Offload::On, &sql).with_context(context)?);
+    }
+    Ok(outcome)
+}
+
+fn time(client: &mut Client, offload: Offload, sql: &str) -> Result<f64> {
+    set_offload(client, offload)?;
+    let start = Instant::now();
+    client.simple_query(sql)?;
+    Ok(start.elapsed().as_secs_f64() * 1e3)
+}
+
+/// The first difference between two multisets of rows.
+pub fn difference(mut off: Vec<Row>, mut on: Vec<Row>) -> Option<String> {
+    off.sort_unstable();
+    on.sort_unstable();
+    if off == on {
+        return None;
+    }
+    let only = |these: &[Row], those: &[Row]| {
+        let mut rest = those.to_vec();
+        these
+            .iter()
+            .find(|row| match rest.iter().position(|other| other == *row) {
+                Some(at) => {
+                    rest.swap_remove(at);
+                    false
+                }
+                None => true,
+            })
+            .cloned()
+    };
+    // The quadratic search is only for small results; a large one shows the first unequal pair.
+    if off.len().max(on.len()) <= 2_000 {
+        return Some(format!(
+            "{} rows off, {} on; only off: {:?}; only on: {:?}",
+            off.len(),
+            on.len(),
+            only(&off, &on),
+            only(&on, &off)
+        ));
+    }
+    let at = off.iter().zip(&on).position(|(a, b)| a != b).unwrap_or(off.len().min(on.len()));
+    Some(format!(
+        "{} rows off, {} on; sorted row {at}: {:?} off, {:?} on",
+        off.len(),
+        on.len(),
+        off.get(at),
+        on.get(at)
+    ))
+}
+
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
+}
+
+fn print_head(options: &Options) {
+    match options.format {
+        Format::Checks => {}
+        Format::Table => {
+            println!("{:<28}{:>10}{:>12}{:>12}{:>10}  answers", "query", "rows", "off ms", "on ms", "speedup")
+        }
+        Format::Markdown => {
+            println!("| query | rows | off, ms | on, ms | speedup | Smart Scans | answers |");
+            println!("|---|---:|---:|---:|---:|---:|---|");
+        }
+    }
+}
+
+fn print_line(outcome: &Outcome, options: &Options) {
+    let equal = match &outcome.difference {
+        None => "equal".to_owned(),
+        Some(difference) => format!("DIFFERENT: {difference}"),
+    };
+    let timed = !outcome.off_ms.is_empty();
+    let (off, on) = if timed { (median(&outcome.off_ms), median(&outcome.on_ms)) } else { (0.0, 0.0) };
+    let number = |value: f64| if timed { format!("{value:.1}") } else { "-".to_owned() };
+    let speedup = if timed { format!("{:.2}x", off / on) } else { "-".to_owned() };
+    let Outcome { name, rows, smart_scans, .. } = outcome;
+    match options.format {
+        Format::Checks => match &outcome.difference {
+            None => println!("ok - {name}: {rows} rows, the same off and on; {smart_scans} Smart Scans"),
+            Some(difference) => println!("not ok - {name}: {difference}"),
+        },
+        Format::Table => println!("{name:<28}{rows:>10}{:>12}{:>12}{speedup:>10}  {equal}", number(off), number(on)),
+        Format::Markdown => {
+            println!("| {name} | {rows} | {} | {} | {speedup} | {smart_scans} | {equal} |", number(off), number(on))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(text: &str) -> Row {
+        vec![Some(text.to_owned())]
+    }
+
+    #[test]
+    fn the_order_of_rows_does_not_matter_and_their_number_does() {
+        assert_eq!(difference(vec![row("a"), row("b")], vec![row("b"), row("a")]), None);
+        assert!(difference(vec![row("a"), row("a")], vec![row("a")]).is_some());
+        assert!(difference(vec![row("a")], vec![vec![None]]).is_some());
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_of_runs_is_the_middle_of_two() {
+        assert_eq!(median(&[3.0, 1.0]), 2.0);
+        assert_eq!(median(&[9.0, 1.0, 5.0]), 5.0);
+    }
+}

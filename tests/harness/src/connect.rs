@@ -1,0 +1,61 @@
+//! Connections, and the settings that turn Smart Scan on and off.
+
+use anyhow::{Context, Result};
+use postgres::{Client, NoTls, SimpleQueryMessage};
+
+/// Whether scans may go to the cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Offload {
+    Off,
+    On,
+}
+
+pub fn connect(dsn: &str) -> Result<Client> {
+    Client::connect(dsn, NoTls).with_context(|| format!("cannot connect with \"{dsn}\""))
+}
+
+/// Applies `settings` ("name=value") to the session, then lets every scan prefer the cell if `forced`.
+///
+/// On a cluster without the extension these are placeholders that change nothing.
+pub fn configure(client: &mut Client, settings: &[String], forced: bool) -> Result<()> {
+    for setting in settings {
+        let (name, value) = setting.split_once('=').with_context(|| format!("\"{setting}\" is not name=value"))?;
+        client.execute("SELECT set_config($1, $2, false)", &[&name, &value])?;
+    }
+    if forced {
+        client.batch_execute("SET cellar.min_scan_size = 0; SET cellar.cost_factor = 0")?;
+    }
+    Ok(())
+}
+
+pub fn set_offload(client: &mut Client, offload: Offload) -> Result<()> {
+    Ok(client.batch_execute(match offload {
+        Offload::Off => "SET cellar.cell_offload_processing = off",
+        Offload::On => "SET cellar.cell_offload_processing = on",
+    })?)
+}
+
+/// Whether the extension is there, not only placeholders of its settings.
+pub fn has_extension(client: &mut Client) -> Result<bool> {
+    Ok(client.query_one("SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'cellar')", &[])?.get(0))
+}
+
+/// One row in text form; None is NULL.
+pub type Row = Vec<Option<String>>;
+
+pub fn text_rows(client: &mut Client, sql: &str) -> Result<Vec<Row>, postgres::Error> {
+    Ok(client
+        .simple_query(sql)?
+        .into_iter()
+        .filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect()),
+            _ => None,
+        })
+        .collect())
+}
+
+/// How many Smart Scans the plan of a query has.
+pub fn smart_scans(client: &mut Client, sql: &str) -> Result<usize, postgres::Error> {
+    let plan = text_rows(client, &format!("EXPLAIN (COSTS OFF) {sql}"))?;
+    Ok(plan.iter().filter(|row| row[0].as_deref().is_some_and(|line| line.contains("(Smart Scan)"))).count())
+}

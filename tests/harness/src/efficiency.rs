@@ -1,0 +1,146 @@
+//! The figures by which Smart Scan's efficiency is judged, under their Oracle names, from differences of `cellar.sysstat`.
+
+use anyhow::{Context, Result};
+use postgres::Client;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+const ELIGIBLE: &str = "cell physical IO bytes eligible for predicate offload";
+const SAVED: &str = "cell physical IO bytes saved by storage index";
+const RETURNED: &str = "cell physical IO interconnect bytes returned by smart scan";
+const INTERCONNECT: &str = "cell physical IO interconnect bytes";
+const TO_BALANCE_CPU: &str = "cell physical IO bytes sent directly to DB node to balance CPU";
+const UNCOMPRESSED: &str = "cell IO uncompressed bytes";
+const PASSTHRU: &str = "cell num bytes in passthru during predicate offload";
+const READ: &str = "physical read total bytes";
+const WRITTEN: &str = "physical write total bytes";
+const OPTIMIZED: &str = "physical read total bytes optimized";
+const READ_REQUESTS: &str = "physical read total IO requests";
+const OPTIMIZED_REQUESTS: &str = "physical read requests optimized";
+const FLASH_HITS: &str = "cell flash cache read hits";
+
+const SHOWN: [&str; 13] = [
+    READ,
+    WRITTEN,
+    INTERCONNECT,
+    ELIGIBLE,
+    SAVED,
+    TO_BALANCE_CPU,
+    RETURNED,
+    UNCOMPRESSED,
+    PASSTHRU,
+    READ_REQUESTS,
+    OPTIMIZED,
+    OPTIMIZED_REQUESTS,
+    FLASH_HITS,
+];
+
+/// System statistics by name, absolute or a difference.
+#[derive(Default, Clone)]
+pub struct Statistics(BTreeMap<String, i128>);
+
+impl Statistics {
+    /// Reads `cellar.sysstat`; empty on a cluster without the extension.
+    pub fn read(client: &mut Client) -> Result<Self> {
+        if client.query_one("SELECT to_regclass('cellar.sysstat') IS NULL", &[])?.get(0) {
+            return Ok(Self::default());
+        }
+        let rows = client.query("SELECT name::text, value::text FROM cellar.sysstat", &[])?;
+        let value = |text: String| text.parse().with_context(|| format!("\"{text}\" is not a whole number"));
+        rows.iter().map(|row| Ok((row.get(0), value(row.get(1))?))).collect::<Result<_>>().map(Self)
+    }
+
+    pub fn since(&self, before: &Self) -> Self {
+        let difference = |(name, value): (&String, &i128)| (name.clone(), value - before.0.get(name).unwrap_or(&0));
+        Self(self.0.iter().map(difference).collect())
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        for (name, value) in &other.0 {
+            *self.0.entry(name.clone()).or_default() += value;
+        }
+    }
+
+    fn get(&self, name: &str) -> i128 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// The statistics and the ratios made of them, with the formula of each.
+    pub fn report(&self) -> String {
+        if self.0.is_empty() {
+            return "There are no cell statistics: the extension is not created in this database.".to_owned();
+        }
+        let mut text = format!("{:<68}{:>20}\n", "Statistic", "Total");
+        for name in SHOWN {
+            // A statistic that does not exist is not the same as one that counted nothing.
+            let value = self.0.get(name).map_or("-".to_owned(), |value| grouped(*value));
+            let _ = writeln!(text, "{name:<68}{value:>20}");
+        }
+        let (eligible, saved, returned) = (self.get(ELIGIBLE), self.get(SAVED), self.get(RETURNED));
+        let mut ratio = |what: &str, part: i128, whole: i128| {
+            let percent =
+                if whole == 0 { "-".to_owned() } else { format!("{:.2} %", 100.0 * part as f64 / whole as f64) };
+            let _ = writeln!(text, "{what:<68}{percent:>20}");
+        };
+        ratio("\nOffloadable: eligible / physical reads", eligible, self.get(READ));
+        ratio("Filtered by Smart Scan: (eligible - returned) / eligible", eligible - returned, eligible);
+        ratio("Not read thanks to the storage index: saved / eligible", saved, eligible);
+        ratio("Optimized reads: physical reads optimized / physical reads", self.get(OPTIMIZED), self.get(READ));
+        ratio("Compression: (eligible - saved) / uncompressed", eligible - saved, self.get(UNCOMPRESSED));
+        let _ = write!(
+            text,
+            "Transfer avoided: eligible - returned = {} bytes, of which {} were not read at all and {} were filtered",
+            grouped(eligible - returned),
+            grouped(saved),
+            grouped(eligible - saved - returned)
+        );
+        text
+    }
+}
+
+/// A number with its thousands separated.
+fn grouped(value: i128) -> String {
+    let digits = value.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0 { format!("-{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_article_s_figures_give_the_article_s_savings() {
+        let figures = [
+            (ELIGIBLE, 2_591_843_581_952),
+            (SAVED, 85_480_210_432),
+            (RETURNED, 966_839_837_864),
+            (UNCOMPRESSED, 5_845_255_073_982),
+            (READ, 3_515_568_717_824),
+        ];
+        let report = Statistics(figures.iter().map(|(name, value)| (name.to_string(), *value)).collect()).report();
+        assert!(report.contains("1,625,003,744,088"), "{report}");
+        assert!(report.contains("42.88 %"), "{report}");
+    }
+
+    #[test]
+    fn a_difference_counts_only_what_happened_since() {
+        let before = Statistics([("a".to_owned(), 5)].into());
+        let after = Statistics([("a".to_owned(), 7), ("b".to_owned(), 2)].into());
+        let since = after.since(&before);
+        assert_eq!((since.get("a"), since.get("b")), (2, 2));
+    }
+
+    #[test]
+    fn thousands_are_separated() {
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(grouped(-123), "-123");
+        assert_eq!(grouped(0), "0");
+    }
+}

@@ -1,0 +1,85 @@
+//! Compares the 22 answers at scale factor 1 with the published ones.
+//!
+//! The published answers are rounded to two decimals, so numbers may differ by rounding; all else must be equal.
+
+use crate::connect::{Row, configure, connect, text_rows};
+use anyhow::{Context, Result};
+use clap::Args;
+use std::path::PathBuf;
+use tpchgen::q_and_a::answers_sf1;
+
+#[derive(Args)]
+pub struct Options {
+    /// The folder of q01.sql … q22.sql.
+    #[arg(long, default_value = "bench/tpch")]
+    directory: PathBuf,
+    /// Settings for the session, "name=value".
+    #[arg(long = "set")]
+    settings: Vec<String>,
+}
+
+pub fn run(dsn: &str, options: &Options) -> Result<bool> {
+    let mut client = connect(dsn)?;
+    configure(&mut client, &options.settings, false)?;
+    let mut all_equal = true;
+    for number in 1..=22 {
+        let path = options.directory.join(format!("q{number:02}.sql"));
+        let sql = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let published = published(answers_sf1::answer(number).context("no published answer")?);
+        let rows = text_rows(&mut client, &sql)?;
+        let difference = difference(&rows, &published);
+        match &difference {
+            None => println!("ok - TPC-H Q{number}: {} rows as published", rows.len()),
+            Some(place) => println!("not ok - TPC-H Q{number}: {place}"),
+        }
+        all_equal &= difference.is_none();
+    }
+    Ok(all_equal)
+}
+
+/// The rows of a published answer: a header line, then fields between bars.
+fn published(text: &str) -> Vec<Vec<&str>> {
+    text.lines()
+        .filter(|line| !line.trim().is_empty())
+        .skip(1)
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect()
+}
+
+fn difference(rows: &[Row], published: &[Vec<&str>]) -> Option<String> {
+    if rows.len() != published.len() {
+        return Some(format!("{} rows, published are {}", rows.len(), published.len()));
+    }
+    for (number, (row, expected)) in rows.iter().zip(published).enumerate() {
+        let equal = row.len() == expected.len()
+            && row.iter().zip(expected).all(|(value, expected)| same(value.as_deref().unwrap_or(""), expected));
+        if !equal {
+            return Some(format!("row {}: {row:?}, published is {expected:?}", number + 1));
+        }
+    }
+    None
+}
+
+fn same(value: &str, expected: &str) -> bool {
+    let value = value.trim();
+    if value == expected {
+        return true;
+    }
+    match (value.parse::<f64>(), expected.parse::<f64>()) {
+        (Ok(value), Ok(expected)) => (value - expected).abs() <= 0.0051 + 1e-12 * expected.abs(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_may_differ_by_rounding_and_text_may_not() {
+        assert!(same("25.5220058532573370", "25.52"));
+        assert!(same("A  ", "A"));
+        assert!(!same("25.54", "25.52"));
+        assert!(!same("ab", "a"));
+    }
+}

@@ -1,0 +1,4 @@
+//! TPC-H: tables and data, and the published answers.
+
+pub mod answers;
+pub mod load;
