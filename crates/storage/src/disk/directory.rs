@@ -1,0 +1,318 @@
+//! The directory engine: a cell disk that is a plain directory on a local filesystem.
+//!
+//! Layout: `docs/format/disk.md`. Space, holes and crash safety of allocation are the filesystem's. Nothing but the
+//! daemon that holds `lock` may touch the directory.
+
+use super::{DIRECT_ALIGN, Disk, DiskFile, Space, io_slices};
+use parking_lot::Mutex;
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+const DATA: &str = "data";
+const LOCK: &str = "lock";
+/// What may lie in a directory that is to become a cell disk.
+const IGNORED: [&str; 3] = ["lost+found", LOCK, "cell.sock"];
+/// `IOV_MAX` of Linux.
+const PIECES_MAX: usize = 1024;
+
+#[derive(Debug)]
+pub struct DirectoryDisk {
+    root: PathBuf,
+    lock: Mutex<Option<File>>,
+    /// Which of the 256 fan-out directories are known to exist.
+    fans: [AtomicBool; 256],
+}
+
+impl DirectoryDisk {
+    /// Uses `root` as a cell disk; creates the directory, but no parent, when missing.
+    pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
+        let root = root.into();
+        match fs::DirBuilder::new().mode(0o700).create(&root) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        if !fs::metadata(&root)?.is_dir() {
+            return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
+        }
+        Ok(Self { root, lock: Mutex::new(None), fans: [const { AtomicBool::new(false) }; 256] })
+    }
+
+    fn fan_path(&self, ino: u64) -> PathBuf {
+        self.root.join(DATA).join(format!("{:02x}", ino & 0xff))
+    }
+
+    fn backing_path(&self, ino: u64) -> PathBuf {
+        self.fan_path(ino).join(format!("{ino:016x}"))
+    }
+
+    fn ensure_fan(&self, ino: u64) -> io::Result<()> {
+        let known = &self.fans[(ino & 0xff) as usize];
+        if known.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        fs::create_dir_all(self.fan_path(ino))?;
+        File::open(self.root.join(DATA))?.sync_all()?;
+        File::open(&self.root)?.sync_all()?;
+        known.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Disk for DirectoryDisk {
+    fn path(&self) -> &Path {
+        &self.root
+    }
+
+    fn lock(&self) -> io::Result<bool> {
+        let mut held = self.lock.lock();
+        if held.is_some() {
+            return Ok(true);
+        }
+        let path = self.root.join(LOCK);
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+        match file.try_lock() {
+            Ok(()) => {
+                *held = Some(file);
+                Ok(true)
+            }
+            Err(fs::TryLockError::WouldBlock) => Ok(false),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn is_blank(&self) -> io::Result<bool> {
+        for entry in fs::read_dir(&self.root)? {
+            let name = entry?.file_name();
+            if !IGNORED.iter().any(|ignored| name == *ignored) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn read_note(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(self.root.join(name)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write_note(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let temporary = self.root.join(format!("{name}.new"));
+        let file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+        file.write_all_at(bytes, 0)?;
+        file.sync_all()?;
+        fs::rename(&temporary, self.root.join(name))?;
+        File::open(&self.root)?.sync_all()
+    }
+
+    fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let path = self.root.join(name);
+        let file =
+            OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path)?;
+        File::open(&self.root)?.sync_all()?;
+        Ok(Arc::new(BackingFile { file, path, direct: OnceLock::new() }))
+    }
+
+    fn remove_named(&self, name: &str) -> io::Result<()> {
+        absent_is_fine(fs::remove_file(self.root.join(name)))
+    }
+
+    fn open(&self, ino: u64, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        if create {
+            self.ensure_fan(ino)?;
+        }
+        let path = self.backing_path(ino);
+        let opened =
+            OpenOptions::new().create(create).truncate(false).read(true).write(true).mode(0o600).open(&path);
+        match opened {
+            Ok(file) => Ok(Some(Arc::new(BackingFile { file, path, direct: OnceLock::new() }))),
+            Err(error) if error.kind() == ErrorKind::NotFound && !create => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn measure(&self, ino: u64) -> io::Result<(u64, u64)> {
+        match fs::metadata(self.backing_path(ino)) {
+            Ok(metadata) => Ok((metadata.len(), metadata.blocks() * 512)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok((0, 0)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remove(&self, ino: u64) -> io::Result<()> {
+        absent_is_fine(fs::remove_file(self.backing_path(ino)))
+    }
+
+    fn sync_name(&self, ino: u64) -> io::Result<()> {
+        File::open(self.fan_path(ino))?.sync_all()
+    }
+
+    fn backing_files(&self) -> io::Result<Vec<u64>> {
+        let mut inodes = Vec::new();
+        let fans = match fs::read_dir(self.root.join(DATA)) {
+            Ok(fans) => fans,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(inodes),
+            Err(error) => return Err(error),
+        };
+        for fan in fans {
+            let fan = fan?;
+            if !fan.file_type()?.is_dir() {
+                continue;
+            }
+            for file in fs::read_dir(fan.path())? {
+                let name = file?.file_name();
+                match name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok()) {
+                    Some(ino) => inodes.push(ino),
+                    None => log::warn!("{}: ignoring stray file {name:?}", fan.path().display()),
+                }
+            }
+        }
+        Ok(inodes)
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        let path = CString::new(self.root.as_os_str().as_bytes())?;
+        // SAFETY: all-zero is a valid statvfs, `path` is NUL-terminated and both outlive the call.
+        let (result, stat) = unsafe {
+            let mut stat: libc::statvfs = std::mem::zeroed();
+            (libc::statvfs(path.as_ptr(), &mut stat), stat)
+        };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Space {
+            total: stat.f_blocks * stat.f_frsize,
+            free: stat.f_bfree * stat.f_frsize,
+            available: stat.f_bavail * stat.f_frsize,
+            files: stat.f_files,
+            files_free: stat.f_ffree,
+        })
+    }
+}
+
+fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+#[derive(Debug)]
+struct BackingFile {
+    file: File,
+    path: PathBuf,
+    /// Opened at the first direct read; None when the filesystem has no O_DIRECT.
+    direct: OnceLock<Option<File>>,
+}
+
+impl BackingFile {
+    fn direct(&self) -> Option<&File> {
+        let open = || OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&self.path).ok();
+        self.direct.get_or_init(open).as_ref()
+    }
+
+    fn fallocate(&self, mode: i32, offset: u64, length: u64) -> io::Result<()> {
+        // SAFETY: the descriptor is open for as long as `self.file` lives.
+        let result = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset as i64, length as i64) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+fn read_fully(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+impl DiskFile for BackingFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        read_fully(&self.file, buffer, offset)
+    }
+
+    fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        debug_assert!(buffer.as_ptr() as usize % DIRECT_ALIGN == 0 && offset % DIRECT_ALIGN as u64 == 0);
+        let Some(direct) = self.direct() else { return self.read_at(buffer, offset) };
+        let mut done = 0;
+        while done < buffer.len() {
+            match direct.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => {
+                    done += count;
+                    // A short direct read ends at the end of the file, whose length need not be aligned.
+                    if count % DIRECT_ALIGN != 0 {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    return Ok(done + self.read_at(&mut buffer[done..], offset + done as u64)?);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(data, offset)
+    }
+
+    fn write_pieces(&self, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
+        let mut slices = io_slices(pieces);
+        let mut rest: &mut [IoSlice<'_>] = &mut slices;
+        while !rest.is_empty() {
+            let count = rest.len().min(PIECES_MAX);
+            // SAFETY: `IoSlice` is an `iovec`; the slices it points to outlive the call.
+            let written =
+                unsafe { libc::pwritev(self.file.as_raw_fd(), rest.as_ptr().cast(), count as i32, offset as i64) };
+            match written {
+                -1 => match io::Error::last_os_error() {
+                    error if error.kind() == ErrorKind::Interrupted => {}
+                    error => return Err(error),
+                },
+                0 => return Err(ErrorKind::WriteZero.into()),
+                written => {
+                    offset += written as u64;
+                    IoSlice::advance_slices(&mut rest, written as usize);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)
+    }
+
+    fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> io::Result<()> {
+        self.fallocate(if keep_size { libc::FALLOC_FL_KEEP_SIZE } else { 0 }, offset, length)
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}

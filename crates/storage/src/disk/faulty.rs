@@ -1,0 +1,195 @@
+//! A disk that fails on purpose: wraps another engine and injects seeded errors, for tests.
+//!
+//! It fails an operation before the medium sees it, except a write, of which a random prefix may have arrived.
+
+use super::{Disk, DiskFile, Space};
+use parking_lot::Mutex;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What may fail, with which error number and how often (1 in `one_in`; 0 never).
+#[derive(Debug, Clone, Copy)]
+pub enum Fault {
+    Read { errno: i32, one_in: u64 },
+    Write { errno: i32, one_in: u64 },
+    Sync { errno: i32, one_in: u64 },
+}
+
+#[derive(Debug)]
+struct State {
+    random: u64,
+    faults: Vec<Fault>,
+    injected: u64,
+}
+
+impl State {
+    fn next(&mut self) -> u64 {
+        // xorshift64*
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+    }
+
+    fn strike(&mut self, one_in: u64, errno: i32) -> io::Result<()> {
+        if one_in != 0 && self.next() % one_in == 0 {
+            self.injected += 1;
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Injector(Arc<Mutex<State>>);
+
+impl Injector {
+    fn read(&self) -> io::Result<()> {
+        let mut state = self.0.lock();
+        for fault in state.faults.clone() {
+            if let Fault::Read { errno, one_in } = fault {
+                state.strike(one_in, errno)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// On failure, how much of `length` still arrives on the medium.
+    fn write(&self, length: usize) -> Result<(), (usize, io::Error)> {
+        let mut state = self.0.lock();
+        for fault in state.faults.clone() {
+            if let Fault::Write { errno, one_in } = fault
+                && let Err(error) = state.strike(one_in, errno)
+            {
+                return Err((state.next() as usize % (length + 1), error));
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.0.lock();
+        for fault in state.faults.clone() {
+            if let Fault::Sync { errno, one_in } = fault {
+                state.strike(one_in, errno)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+pub struct FaultyDisk {
+    inner: Arc<dyn Disk>,
+    injector: Injector,
+}
+
+impl FaultyDisk {
+    /// Wraps `inner`; no fault strikes until [`FaultyDisk::set_faults`].
+    pub fn new(inner: Arc<dyn Disk>, seed: u64) -> Self {
+        let state = State { random: seed | 1, faults: Vec::new(), injected: 0 };
+        Self { inner, injector: Injector(Arc::new(Mutex::new(state))) }
+    }
+
+    /// Replaces the faults; they apply to backing files, not to the metadata store and notes.
+    pub fn set_faults(&self, faults: &[Fault]) {
+        self.injector.0.lock().faults = faults.to_vec();
+    }
+
+    /// How many errors were injected so far.
+    pub fn injected(&self) -> u64 {
+        self.injector.0.lock().injected
+    }
+}
+
+impl Disk for FaultyDisk {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+    fn lock(&self) -> io::Result<bool> {
+        self.inner.lock()
+    }
+    fn is_blank(&self) -> io::Result<bool> {
+        self.inner.is_blank()
+    }
+    fn read_note(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.inner.read_note(name)
+    }
+    fn write_note(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.inner.write_note(name, bytes)
+    }
+    fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.inner.open_named(name)
+    }
+    fn remove_named(&self, name: &str) -> io::Result<()> {
+        self.inner.remove_named(name)
+    }
+    fn open(&self, ino: u64, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        let wrap = |inner| Arc::new(FaultyFile { inner, injector: self.injector.clone() }) as Arc<dyn DiskFile>;
+        Ok(self.inner.open(ino, create)?.map(wrap))
+    }
+    fn measure(&self, ino: u64) -> io::Result<(u64, u64)> {
+        self.inner.measure(ino)
+    }
+    fn remove(&self, ino: u64) -> io::Result<()> {
+        self.inner.remove(ino)
+    }
+    fn sync_name(&self, ino: u64) -> io::Result<()> {
+        self.injector.sync()?;
+        self.inner.sync_name(ino)
+    }
+    fn backing_files(&self) -> io::Result<Vec<u64>> {
+        self.inner.backing_files()
+    }
+    fn space(&self) -> io::Result<Space> {
+        self.inner.space()
+    }
+}
+
+#[derive(Debug)]
+struct FaultyFile {
+    inner: Arc<dyn DiskFile>,
+    injector: Injector,
+}
+
+impl DiskFile for FaultyFile {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.injector.read()?;
+        self.inner.read_at(buffer, offset)
+    }
+    fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.injector.read()?;
+        self.inner.read_direct(buffer, offset)
+    }
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.write_pieces(&[data], offset)
+    }
+    fn write_pieces(&self, pieces: &[&[u8]], offset: u64) -> io::Result<()> {
+        match self.injector.write(pieces.iter().map(|piece| piece.len()).sum()) {
+            Ok(()) => self.inner.write_pieces(pieces, offset),
+            Err((arrived, error)) => {
+                let prefix = pieces.concat();
+                self.inner.write_at(&prefix[..arrived], offset)?;
+                Err(error)
+            }
+        }
+    }
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.inner.set_len(length)
+    }
+    fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> io::Result<()> {
+        self.injector.write(0).map_err(|(_, error)| error)?;
+        self.inner.allocate(offset, length, keep_size)
+    }
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.inner.punch(offset, length)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.injector.sync()?;
+        self.inner.sync()
+    }
+}

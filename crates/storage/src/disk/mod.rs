@@ -1,0 +1,106 @@
+//! What a cell disk is: the interface that every disk engine offers to the disk group.
+//!
+//! Invariants: a read past a backing file's end is short, never an error; a write is whole or an error; an engine
+//! keeps no state that a crash could separate from its medium. It knows neither stripes nor names of the namespace.
+
+mod directory;
+mod faulty;
+
+pub use directory::DirectoryDisk;
+pub use faulty::{Fault, FaultyDisk};
+
+use std::fmt::Debug;
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What O_DIRECT reads are aligned to: buffer, offset and length.
+pub const DIRECT_ALIGN: usize = 4096;
+
+/// Room on a disk, bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Space {
+    pub total: u64,
+    pub free: u64,
+    /// Free for processes without privileges.
+    pub available: u64,
+    pub files: u64,
+    pub files_free: u64,
+}
+
+/// One cell disk.
+pub trait Disk: Send + Sync + Debug {
+    /// Where the disk is, for messages.
+    fn path(&self) -> &Path;
+
+    /// Takes the disk for this process alone until the value is dropped; false when another process has it.
+    fn lock(&self) -> io::Result<bool>;
+
+    /// True when nothing was ever stored here.
+    fn is_blank(&self) -> io::Result<bool>;
+
+    /// Reads a small named record whole; None when there is none.
+    fn read_note(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+
+    /// Replaces a small named record: atomically, and durable on return.
+    fn write_note(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
+
+    /// Opens a named file, created when missing (the metadata store).
+    fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+
+    fn remove_named(&self, name: &str) -> io::Result<()>;
+
+    /// Opens the backing file of an inode; None when it is missing and `create` is false.
+    fn open(&self, ino: u64, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>>;
+
+    /// Length of an inode's backing file and the bytes allocated to it, without opening it; zeros when missing.
+    fn measure(&self, ino: u64) -> io::Result<(u64, u64)>;
+
+    /// Removes the backing file of an inode, if there is one.
+    fn remove(&self, ino: u64) -> io::Result<()>;
+
+    /// Makes the creation of an inode's backing file durable.
+    fn sync_name(&self, ino: u64) -> io::Result<()>;
+
+    /// The inodes that have a backing file here.
+    fn backing_files(&self) -> io::Result<Vec<u64>>;
+
+    fn space(&self) -> io::Result<Space>;
+}
+
+/// One file on a cell disk.
+pub trait DiskFile: Send + Sync + Debug {
+    fn len(&self) -> io::Result<u64>;
+
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Fills `buffer` from `offset`; returns fewer bytes only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Like `read_at`, past the operating system's page cache where the filesystem can. Buffer, offset and length are
+    /// multiples of [`DIRECT_ALIGN`].
+    fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Writes adjacent pieces at `offset` in as few requests as possible.
+    fn write_pieces(&self, pieces: &[&[u8]], offset: u64) -> io::Result<()>;
+
+    fn set_len(&self, length: u64) -> io::Result<()>;
+
+    /// Reserves room for a range; the length grows to its end.
+    fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> io::Result<()>;
+
+    /// Gives a range's room back; it reads as zeros, the length stays.
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()>;
+
+    /// Makes data and length durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Adapts pieces to the operating system's vectored write.
+fn io_slices<'a>(pieces: &'a [&'a [u8]]) -> Vec<IoSlice<'a>> {
+    pieces.iter().map(|piece| IoSlice::new(piece)).collect()
+}

@@ -1,0 +1,200 @@
+//! The superblock: what a cell disk says about itself and the group that it belongs to. Layout: `docs/format/disk.md`.
+
+use super::layout::AuSize;
+use crate::disk::Disk;
+use crate::error::{Context, Error, ErrorKind, Result};
+use cellar_format::bytes::{Corrupt, Reader, Write};
+use std::fmt;
+use std::io::Read;
+
+pub const DISKS_MAX: usize = 64;
+const NAME: &str = "superblock";
+const MAGIC: &[u8; 8] = b"CELLARDK";
+const VERSION: u32 = 1;
+const BYTES: usize = 4096;
+const CHECKSUM_AT: usize = BYTES - 4;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Uuid([u8; 16]);
+
+impl Uuid {
+    fn random() -> Result<Self> {
+        let mut bytes = [0; 16];
+        std::fs::File::open("/dev/urandom")
+            .and_then(|mut file| file.read_exact(&mut bytes))
+            .context(|| "reading /dev/urandom".into())?;
+        // RFC 9562, version 4.
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            if matches!(index, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// How many copies of an allocation unit the group keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Redundancy {
+    /// One copy; the devices below see to redundancy.
+    #[default]
+    External = 1,
+    Normal = 2,
+    High = 3,
+}
+
+impl fmt::Display for Redundancy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Redundancy::External => "external",
+            Redundancy::Normal => "normal",
+            Redundancy::High => "high",
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// The group was being formed; it holds nothing yet.
+    Forming = 1,
+    Ready = 2,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Superblock {
+    pub group_id: Uuid,
+    pub disk_ids: Vec<Uuid>,
+    pub index: u16,
+    pub state: State,
+    /// As configured when the group was formed; informative.
+    pub au_size: AuSize,
+}
+
+impl Superblock {
+    pub fn for_new_group(count: usize, au_size: AuSize) -> Result<Vec<Self>> {
+        let group_id = Uuid::random()?;
+        let disk_ids = (0..count).map(|_| Uuid::random()).collect::<Result<Vec<_>>>()?;
+        let superblock = |index| Self { group_id, disk_ids: disk_ids.clone(), index, state: State::Forming, au_size };
+        Ok((0..count as u16).map(superblock).collect())
+    }
+
+    pub fn read(disk: &dyn Disk) -> Result<Option<Self>> {
+        let path = disk.path().display();
+        let Some(bytes) = disk.read_note(NAME).context(|| format!("reading the superblock of cell disk {path}"))?
+        else {
+            return Ok(None);
+        };
+        let corrupt = |error: Corrupt| Error::new(ErrorKind::Corrupt, format!("cell disk {path}: {error}"));
+        Self::decode(&bytes).map(Some).map_err(corrupt)
+    }
+
+    pub fn write(&self, disk: &dyn Disk) -> Result<()> {
+        let path = disk.path().display();
+        disk.write_note(NAME, &self.encode()).context(|| format!("writing the superblock of cell disk {path}"))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(BYTES);
+        bytes.put_bytes(MAGIC);
+        bytes.put_u32(VERSION);
+        bytes.put_u8(self.state as u8);
+        bytes.put_u8(Redundancy::External as u8);
+        bytes.put_u8(self.au_size.shift());
+        bytes.put_u8(0);
+        bytes.put_bytes(&self.group_id.0);
+        bytes.put_u16(self.index);
+        bytes.put_u16(self.disk_ids.len() as u16);
+        bytes.put_u32(0);
+        for id in &self.disk_ids {
+            bytes.put_bytes(&id.0);
+        }
+        bytes.resize(CHECKSUM_AT, 0);
+        let checksum = crc32c::crc32c(&bytes);
+        bytes.put_u32(checksum);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
+        if bytes.len() != BYTES {
+            return Err(Corrupt::new("superblock", 0, format!("{} bytes instead of {BYTES}", bytes.len())));
+        }
+        let mut reader = Reader::new(bytes);
+        if reader.take(8, "superblock magic")? != MAGIC {
+            return Err(Corrupt::new("superblock magic", 0, "not a cell disk"));
+        }
+        let checksum = Reader::new(&bytes[CHECKSUM_AT..]).u32("superblock checksum")?;
+        let computed = crc32c::crc32c(&bytes[..CHECKSUM_AT]);
+        if checksum != computed {
+            let found = format!("{checksum:08x}, computed {computed:08x}");
+            return Err(Corrupt::new("superblock checksum", CHECKSUM_AT, found));
+        }
+        let version = reader.u32("superblock version")?;
+        if version != VERSION {
+            let found = format!("version {version}; this release reads version {VERSION}");
+            return Err(Corrupt::new("superblock version", 8, found));
+        }
+        let state = match reader.u8("disk state")? {
+            1 => State::Forming,
+            2 => State::Ready,
+            other => return Err(Corrupt::new("disk state", 12, format!("{other}"))),
+        };
+        let redundancy = reader.u8("redundancy")?;
+        if redundancy != Redundancy::External as u8 {
+            return Err(Corrupt::new("redundancy", 13, format!("{redundancy} (this release knows external only)")));
+        }
+        let shift = reader.u8("allocation unit size")?;
+        let au_size = AuSize::from_shift(shift).map_err(|e| Corrupt::new("allocation unit size", 14, e.to_string()))?;
+        reader.u8("padding")?;
+        let group_id = Uuid(reader.take(16, "group id")?.try_into().expect("16 bytes"));
+        let index = reader.u16("disk index")?;
+        let count = reader.u16("disk count")?;
+        reader.u32("padding")?;
+        if count == 0 || count as usize > DISKS_MAX || index >= count {
+            return Err(Corrupt::new("disk count", 34, format!("disk {index} of {count}")));
+        }
+        let mut disk_ids = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            disk_ids.push(Uuid(reader.take(16, "disk id")?.try_into().expect("16 bytes")));
+        }
+        Ok(Self { group_id, disk_ids, index, state, au_size })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_superblock_reads_back_as_written() {
+        let superblock = Superblock::for_new_group(3, AuSize::DEFAULT).unwrap().remove(1);
+        assert_eq!(Superblock::decode(&superblock.encode()).unwrap(), superblock);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let bytes = Superblock::for_new_group(2, AuSize::DEFAULT).unwrap()[0].encode();
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << (at % 8);
+            assert!(Superblock::decode(&damaged).is_err(), "byte {at}");
+        }
+        assert!(Superblock::decode(&bytes[..100]).is_err());
+    }
+}

@@ -1,0 +1,20 @@
+//! The cell's storage: files, striped over cell disks, that survive crashes and that scans read without copying.
+//!
+//! Invariants: the crate moves bytes and knows neither tuples nor FUSE; every byte on a cell disk is read and written
+//! through the [`disk::Disk`] trait; bytes from a disk never panic the process. [`Volume`] is the whole public face.
+
+mod cache;
+pub mod disk;
+mod error;
+mod file;
+mod group;
+mod meta;
+mod volume;
+
+pub use cache::{CacheStats, RegionSource};
+pub use error::{Error, ErrorKind, Result};
+pub use group::{AuSize, Redundancy};
+pub use volume::{
+    Attr, DirEntry, Fallocate, Ino, Kind, NewNode, RegionGuard, RenameMode, ROOT_INO, SetAttr, SetTime, SpaceTotals,
+    Volume, VolumeOptions, XattrMode,
+};

@@ -1,0 +1,150 @@
+//! The inode record, in memory and as it lies in the metadata store. Layout: `docs/format/disk.md`.
+
+use crate::group::{AuSize, Layout};
+use cellar_format::bytes::{Corrupt, Reader, Write};
+use std::collections::BTreeMap;
+
+const VERSION: u8 = 1;
+
+/// What an inode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    File = 1,
+    Directory = 2,
+    Symlink = 3,
+    Fifo = 4,
+    Socket = 5,
+    CharDevice = 6,
+    BlockDevice = 7,
+}
+
+impl Kind {
+    fn from_u8(value: u8) -> Option<Self> {
+        use Kind::*;
+        [File, Directory, Symlink, Fifo, Socket, CharDevice, BlockDevice].into_iter().find(|kind| *kind as u8 == value)
+    }
+}
+
+/// All of an inode that is kept but its names and content. Times are nanoseconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inode {
+    pub kind: Kind,
+    /// Permission bits, with set-user-id, set-group-id and sticky.
+    pub mode: u16,
+    pub uid: u32,
+    pub gid: u32,
+    pub nlink: u32,
+    pub device: u32,
+    pub atime: i64,
+    pub mtime: i64,
+    pub ctime: i64,
+    pub birth: i64,
+    /// Of files only.
+    pub layout: Option<Layout>,
+    /// Of symbolic links only.
+    pub target: Vec<u8>,
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Inode {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(96);
+        bytes.put_u8(VERSION);
+        bytes.put_u8(self.kind as u8);
+        bytes.put_u16(self.mode);
+        for number in [self.uid, self.gid, self.nlink, self.device] {
+            bytes.put_u32(number);
+        }
+        for time in [self.atime, self.mtime, self.ctime, self.birth] {
+            bytes.put_u64(time as u64);
+        }
+        match &self.layout {
+            None => bytes.put_u8(0),
+            Some(layout) => {
+                bytes.put_u8(layout.au_size.shift());
+                bytes.put_u16(layout.start);
+                bytes.put_u16(layout.disks.len() as u16);
+                layout.disks.iter().for_each(|disk| bytes.put_u16(*disk));
+            }
+        }
+        bytes.put_blob(&self.target);
+        bytes.put_u32(self.xattrs.len() as u32);
+        for (name, value) in &self.xattrs {
+            bytes.put_blob(name);
+            bytes.put_blob(value);
+        }
+        bytes
+    }
+
+    /// `disk_count` is the group's: a layout that names other disks is corrupt.
+    pub fn decode(bytes: &[u8], disk_count: usize) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(bytes);
+        let version = reader.u8("inode record version")?;
+        if version != VERSION {
+            return Err(Corrupt::new("inode record version", 0, format!("{version}")));
+        }
+        let kind = reader.u8("inode kind")?;
+        let kind = Kind::from_u8(kind).ok_or_else(|| Corrupt::new("inode kind", 1, format!("{kind}")))?;
+        let mode = reader.u16("mode")?;
+        let [uid, gid, nlink, device] =
+            [reader.u32("uid")?, reader.u32("gid")?, reader.u32("link count")?, reader.u32("device")?];
+        let mut time = || reader.u64("time").map(|time| time as i64);
+        let [atime, mtime, ctime, birth] = [time()?, time()?, time()?, time()?];
+        let at = reader.position();
+        let layout = match reader.u8("allocation unit size")? {
+            0 => None,
+            shift => {
+                let corrupt = |found: String| Corrupt::new("layout", at, found);
+                let au_size = AuSize::from_shift(shift).map_err(|error| corrupt(error.to_string()))?;
+                let start = reader.u16("first disk")?;
+                let count = reader.u16("number of disks")?;
+                let disks = (0..count).map(|_| reader.u16("disk number")).collect::<Result<Vec<_>, _>>()?;
+                if start >= count || disks.iter().any(|disk| *disk as usize >= disk_count) {
+                    return Err(corrupt(format!("start {start}, disks {disks:?} of {disk_count}")));
+                }
+                Some(Layout { au_size, start, disks })
+            }
+        };
+        if layout.is_some() != (kind == Kind::File) {
+            return Err(Corrupt::new("layout", at, format!("of a {kind:?}")));
+        }
+        let target = reader.blob("link target")?.to_vec();
+        let count = reader.count(8, "attributes")?;
+        let mut xattrs = BTreeMap::new();
+        for _ in 0..count {
+            let name = reader.blob("attribute name")?.to_vec();
+            xattrs.insert(name, reader.blob("attribute value")?.to_vec());
+        }
+        reader.finish("inode record")?;
+        Ok(Self { kind, mode, uid, gid, nlink, device, atime, mtime, ctime, birth, layout, target, xattrs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Inode {
+        let xattrs = [(b"user.a".to_vec(), b"1".to_vec()), (b"user.b".to_vec(), vec![])].into();
+        let layout = Some(Layout { au_size: AuSize::DEFAULT, start: 1, disks: vec![0, 1] });
+        let (uid, gid, nlink, device, target) = (101, 104, 2, 0, vec![]);
+        let (atime, mtime, ctime, birth) = (-5, 1, 2, 3);
+        let (kind, mode) = (Kind::File, 0o600);
+        Inode { kind, mode, uid, gid, nlink, device, atime, mtime, ctime, birth, layout, target, xattrs }
+    }
+
+    #[test]
+    fn an_inode_reads_back_as_written() {
+        assert_eq!(Inode::decode(&example().encode(), 2).unwrap(), example());
+    }
+
+    #[test]
+    fn a_cut_or_foreign_record_is_corrupt_not_a_panic() {
+        let bytes = example().encode();
+        for length in 0..bytes.len() {
+            assert!(Inode::decode(&bytes[..length], 2).is_err(), "{length}");
+        }
+        assert!(Inode::decode(&bytes, 1).unwrap_err().to_string().contains("layout"));
+    }
+}

@@ -1,0 +1,246 @@
+//! The metadata store: one redb database per disk of the group, all holding the same. Layout: `docs/format/disk.md`.
+//!
+//! Invariants: a generation number grows with every transaction; at start the newest readable store wins and the
+//! others are rewritten from it. redb's bytes go through the `Disk` trait like all others.
+
+use super::record::Inode;
+use super::{Batch, FIRST_INO};
+use crate::disk::{Disk, DiskFile};
+use crate::error::{Context, Error, ErrorKind, Result};
+use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+const FILE: &str = "metadata.redb";
+const VERSION: u64 = 1;
+const CACHE_BYTES: usize = 32 << 20;
+
+const INODES: TableDefinition<u64, &[u8]> = TableDefinition::new("inodes");
+const DENTRIES: TableDefinition<(u64, &[u8]), u64> = TableDefinition::new("dentries");
+/// Reserved: (inode, allocation unit) to a unit's own placement or form.
+const EXTENTS: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("extents");
+const GROUP: TableDefinition<&str, u64> = TableDefinition::new("group");
+
+/// Everything that the store holds.
+#[derive(Debug, Default)]
+pub struct Contents {
+    pub inodes: HashMap<u64, Inode>,
+    pub dentries: Vec<(u64, Vec<u8>, u64)>,
+    pub next_ino: u64,
+}
+
+#[derive(Debug)]
+pub struct Stores {
+    stores: Vec<Store>,
+    generation: u64,
+}
+
+#[derive(Debug)]
+struct Store {
+    disk: Arc<dyn Disk>,
+    database: Database,
+}
+
+#[derive(Debug)]
+struct Backend(Arc<dyn DiskFile>);
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        match self.0.read_at(out, offset)? {
+            count if count == out.len() => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.0.set_len(length)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_at(data, offset)
+    }
+}
+
+impl Store {
+    fn open(disk: Arc<dyn Disk>) -> Result<Self> {
+        let path = disk.path().display().to_string();
+        let file = disk.open_named(FILE).context(|| format!("opening the metadata of cell disk {path}"))?;
+        let database = redb::Builder::new()
+            .set_cache_size(CACHE_BYTES)
+            .create_with_backend(Backend(file))
+            .map_err(|error| failed(&*disk, "opening", error.into()))?;
+        Ok(Self { disk, database })
+    }
+
+    /// The generation that the store holds; None when it was never written.
+    fn generation(&self) -> Result<Option<u64>> {
+        let read = || -> Result<Option<u64>, redb::Error> {
+            let table = match self.database.begin_read()?.open_table(GROUP) {
+                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+                table => table?,
+            };
+            let value = |key| table.get(key).map(|value| value.map(|value| value.value()));
+            match value("version")? {
+                Some(VERSION) => Ok(value("generation")?),
+                Some(other) => {
+                    Err(redb::Error::Corrupted(format!("metadata version {other}; this release reads {VERSION}")))
+                }
+                None => Ok(None),
+            }
+        };
+        read().map_err(|error| failed(&*self.disk, "reading", error))
+    }
+
+    fn load(&self, disk_count: usize) -> Result<Contents> {
+        let corrupt = |message: String| {
+            let path = self.disk.path().display();
+            Error::new(ErrorKind::Corrupt, format!("metadata of cell disk {path}: {message}"))
+        };
+        let failed = |error: redb::Error| failed(&*self.disk, "reading", error);
+        let read = self.database.begin_read().map_err(|error| failed(error.into()))?;
+        let mut contents = Contents::default();
+        let inodes = read.open_table(INODES).map_err(|error| failed(error.into()))?;
+        for row in inodes.iter().map_err(|error| failed(error.into()))? {
+            let (ino, record) = row.map_err(|error| failed(error.into()))?;
+            let ino = ino.value();
+            let inode = Inode::decode(record.value(), disk_count)
+                .map_err(|error| corrupt(format!("inode {ino}: {error}")))?;
+            contents.inodes.insert(ino, inode);
+        }
+        let dentries = read.open_table(DENTRIES).map_err(|error| failed(error.into()))?;
+        for row in dentries.iter().map_err(|error| failed(error.into()))? {
+            let (key, ino) = row.map_err(|error| failed(error.into()))?;
+            let (parent, name) = key.value();
+            contents.dentries.push((parent, name.to_vec(), ino.value()));
+        }
+        let group = read.open_table(GROUP).map_err(|error| failed(error.into()))?;
+        let next = group.get("next_ino").map_err(|error| failed(error.into()))?;
+        contents.next_ino = next.map_or(FIRST_INO, |value| value.value());
+        Ok(contents)
+    }
+
+    fn apply(&self, batch: &Batch, generation: u64, replace: bool) -> Result<()> {
+        let write = || -> Result<(), redb::Error> {
+            let transaction = self.database.begin_write()?;
+            if replace {
+                transaction.delete_table(INODES)?;
+                transaction.delete_table(DENTRIES)?;
+                transaction.delete_table(EXTENTS)?;
+            }
+            {
+                let mut inodes = transaction.open_table(INODES)?;
+                for (ino, record) in &batch.inodes {
+                    match record {
+                        Some(record) => drop(inodes.insert(ino, record.as_slice())?),
+                        None => drop(inodes.remove(ino)?),
+                    }
+                }
+                let mut dentries = transaction.open_table(DENTRIES)?;
+                for ((parent, name), ino) in &batch.dentries {
+                    match ino {
+                        Some(ino) => drop(dentries.insert((*parent, &name[..]), ino)?),
+                        None => drop(dentries.remove((*parent, &name[..]))?),
+                    }
+                }
+                transaction.open_table(EXTENTS)?;
+                let mut group = transaction.open_table(GROUP)?;
+                group.insert("version", VERSION)?;
+                group.insert("generation", generation)?;
+                group.insert("next_ino", batch.next_ino)?;
+            }
+            Ok(transaction.commit()?)
+        };
+        write().map_err(|error| failed(&*self.disk, "writing", error))
+    }
+}
+
+fn failed(disk: &dyn Disk, verb: &str, error: redb::Error) -> Error {
+    let context = format!("{verb} the metadata of cell disk {}", disk.path().display());
+    match error {
+        redb::Error::Io(error) => Error::io(context, error),
+        redb::Error::Corrupted(message) => Error::new(ErrorKind::Corrupt, format!("{context}: {message}")),
+        other => Error::io(context, io::Error::other(other)),
+    }
+}
+
+impl Stores {
+    /// Opens the stores and reads the newest; writes `initial` when there is none yet.
+    pub fn open(disks: &[Arc<dyn Disk>], is_new: bool, initial: impl FnOnce() -> Batch) -> Result<(Self, Contents)> {
+        let mut stores = Vec::new();
+        let mut unreadable = Vec::new();
+        for disk in disks {
+            if is_new {
+                let path = disk.path().display();
+                disk.remove_named(FILE).context(|| format!("removing half-made metadata of cell disk {path}"))?;
+            }
+            match Store::open(disk.clone()).and_then(|store| store.generation().map(|number| (store, number))) {
+                Ok(opened) => stores.push(opened),
+                Err(error) => unreadable.push((disk.clone(), error)),
+            }
+        }
+        if is_new {
+            if let Some((_, error)) = unreadable.pop() {
+                return Err(error);
+            }
+            let mut stores = Self { stores: stores.into_iter().map(|(store, _)| store).collect(), generation: 0 };
+            stores.apply(&initial())?;
+            let contents = stores.stores[0].load(disks.len())?;
+            return Ok((stores, contents));
+        }
+        let newest = stores.iter().filter_map(|(_, generation)| *generation).max();
+        let Some(newest) = newest else {
+            return Err(unreadable.pop().map(|(_, error)| error).unwrap_or_else(|| {
+                Error::new(ErrorKind::Corrupt, "no disk of the group holds metadata, though the group is in use")
+            }));
+        };
+        let winner = stores.iter().find(|(_, generation)| *generation == Some(newest)).expect("the maximum exists");
+        let contents = winner.0.load(disks.len())?;
+        let mut rewritten = Vec::new();
+        for (disk, error) in unreadable {
+            log::warn!("{error}; rewriting it from another disk's copy");
+            let path = disk.path().display().to_string();
+            disk.remove_named(FILE).context(|| format!("removing the unreadable metadata of cell disk {path}"))?;
+            rewritten.push((Store::open(disk)?, None));
+        }
+        stores.extend(rewritten);
+        for (store, generation) in &stores {
+            if *generation != Some(newest) {
+                let path = store.disk.path().display();
+                log::warn!("metadata of cell disk {path} is at {generation:?}, the newest at {newest}; rewriting it");
+                store.apply(&Batch::everything(&contents), newest, true)?;
+            }
+        }
+        let stores = stores.into_iter().map(|(store, _)| store).collect();
+        Ok((Self { stores, generation: newest }, contents))
+    }
+
+    /// Makes a batch of changes durable on every disk, in one transaction each.
+    ///
+    /// On an error some disks may have it; the caller puts the same changes into its next batch.
+    pub fn apply(&mut self, batch: &Batch) -> Result<()> {
+        self.generation += 1;
+        let generation = self.generation;
+        if let [store] = &self.stores[..] {
+            return store.apply(batch, generation, false);
+        }
+        // The disks' syncs overlap.
+        std::thread::scope(|scope| {
+            let (first, others) = self.stores.split_first().expect("a group has a disk");
+            let threads: Vec<_> =
+                others.iter().map(|store| scope.spawn(move || store.apply(batch, generation, false))).collect();
+            let mut result = first.apply(batch, generation, false);
+            for thread in threads {
+                let other = thread.join().unwrap_or_else(|_| {
+                    Err(Error::new(ErrorKind::Io, "writing metadata: the writer panicked"))
+                });
+                result = result.and(other);
+            }
+            result
+        })
+    }
+}

@@ -1,0 +1,214 @@
+//! Attributes of inodes: what stat shows, what chmod, chown, utimes and truncate change, and extended attributes.
+
+use super::{Ino, Kind, Volume, now};
+use crate::error::{Error, ErrorKind, Result};
+use crate::meta::Node;
+use std::sync::atomic::Ordering;
+
+const SET_USER_ID: u16 = 0o4000;
+const SET_GROUP_ID: u16 = 0o2000;
+const GROUP_EXECUTE: u16 = 0o010;
+/// `XATTR_SIZE_MAX` of Linux, here for all of an inode's attributes together.
+const XATTRS_MAX: usize = 64 << 10;
+
+/// What stat shows. Times are nanoseconds since 1970; sizes are bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attr {
+    pub ino: Ino,
+    pub kind: Kind,
+    pub mode: u16,
+    pub uid: u32,
+    pub gid: u32,
+    pub nlink: u32,
+    pub device: u32,
+    pub size: u64,
+    pub atime: i64,
+    pub mtime: i64,
+    pub ctime: i64,
+    pub birth: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    Now,
+    To(i64),
+}
+
+impl SetTime {
+    fn at(self, now: i64) -> i64 {
+        match self {
+            SetTime::Now => now,
+            SetTime::To(time) => time,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SetAttr {
+    pub mode: Option<u16>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<SetTime>,
+    pub mtime: Option<SetTime>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XattrMode {
+    Set,
+    CreateOnly,
+    ReplaceOnly,
+}
+
+impl Volume {
+    pub fn getattr(&self, ino: Ino) -> Result<Attr> {
+        attr_of(ino, self.namespace.read().node(ino)?)
+    }
+
+    /// The file's size in bytes; touches no disk after the first call.
+    pub fn size(&self, ino: Ino) -> Result<u64> {
+        self.file(ino)?.size()
+    }
+
+    pub fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        if let Some(size) = set.size {
+            self.truncate(ino, size)?;
+        }
+        let mut namespace = self.namespace.write();
+        let owner_changes = set.uid.is_some() || set.gid.is_some();
+        let record_changes = owner_changes || set.mode.is_some() || set.atime.is_some() || set.mtime.is_some();
+        if !record_changes {
+            return attr_of(ino, namespace.node(ino)?);
+        }
+        let time = now();
+        let node = namespace.node_mut(ino)?;
+        let inode = &mut node.inode;
+        if owner_changes && inode.kind == Kind::File {
+            inode.mode = without_privileges(inode.mode);
+        }
+        inode.mode = set.mode.map_or(inode.mode, |mode| mode & 0o7777);
+        inode.uid = set.uid.unwrap_or(inode.uid);
+        inode.gid = set.gid.unwrap_or(inode.gid);
+        if let Some(atime) = set.atime {
+            inode.atime = atime.at(time);
+        }
+        if let Some(mtime) = set.mtime {
+            inode.mtime = mtime.at(time);
+            if let Some(file) = &node.file {
+                file.mtime.store(inode.mtime, Ordering::Relaxed);
+            }
+        }
+        node.touch(time);
+        attr_of(ino, node)
+    }
+
+    /// What a write by an ordinary user does to a program that runs with its owner's rights.
+    pub fn clear_privileges(&self, ino: Ino) -> Result<()> {
+        let mode = self.namespace.read().node(ino)?.inode.mode;
+        if without_privileges(mode) != mode {
+            let mut namespace = self.namespace.write();
+            let node = namespace.node_mut(ino)?;
+            node.inode.mode = without_privileges(node.inode.mode);
+            node.inode.xattrs.remove(&b"security.capability"[..]);
+        }
+        Ok(())
+    }
+
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        let namespace = self.namespace.read();
+        let inode = &namespace.node(ino)?.inode;
+        match inode.kind {
+            Kind::Symlink => Ok(inode.target.clone()),
+            _ => Err(Error::new(ErrorKind::Invalid, format!("inode {ino} is no symbolic link"))),
+        }
+    }
+
+    pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let namespace = self.namespace.read();
+        let value = namespace.node(ino)?.inode.xattrs.get(name).cloned();
+        value.ok_or_else(|| no_attribute(ino, name))
+    }
+
+    pub fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        Ok(self.namespace.read().node(ino)?.inode.xattrs.keys().cloned().collect())
+    }
+
+    pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let mut namespace = self.namespace.write();
+        let xattrs = &namespace.node(ino)?.inode.xattrs;
+        let exists = xattrs.contains_key(name);
+        match mode {
+            XattrMode::CreateOnly if exists => {
+                return Err(Error::new(ErrorKind::Exists, format!("inode {ino} has that attribute already")));
+            }
+            XattrMode::ReplaceOnly if !exists => return Err(no_attribute(ino, name)),
+            _ => {}
+        }
+        let others = xattrs.iter().filter(|(known, _)| known.as_slice() != name);
+        let bytes: usize = others.map(|(name, value)| name.len() + value.len()).sum();
+        if bytes + name.len() + value.len() > XATTRS_MAX {
+            let message = format!("the attributes of inode {ino} would exceed {XATTRS_MAX} bytes");
+            return Err(Error::new(ErrorKind::NoSpace, message));
+        }
+        let node = namespace.node_mut(ino)?;
+        node.inode.xattrs.insert(name.to_vec(), value.to_vec());
+        node.touch(now());
+        Ok(())
+    }
+
+    pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        let mut namespace = self.namespace.write();
+        if !namespace.node(ino)?.inode.xattrs.contains_key(name) {
+            return Err(no_attribute(ino, name));
+        }
+        let node = namespace.node_mut(ino)?;
+        node.inode.xattrs.remove(name);
+        node.touch(now());
+        Ok(())
+    }
+}
+
+fn no_attribute(ino: Ino, name: &[u8]) -> Error {
+    let name = String::from_utf8_lossy(name);
+    Error::new(ErrorKind::NoAttribute, format!("inode {ino} has no attribute {name:?}"))
+}
+
+fn without_privileges(mode: u16) -> u16 {
+    // A set-group-id bit without group execute is a mark for mandatory locking, not a privilege.
+    match mode & GROUP_EXECUTE {
+        0 => mode & !SET_USER_ID,
+        _ => mode & !(SET_USER_ID | SET_GROUP_ID),
+    }
+}
+
+impl Node {
+    /// Sets the change time.
+    pub(super) fn touch(&mut self, time: i64) {
+        self.inode.ctime = time;
+        if let Some(file) = &self.file {
+            file.ctime.store(time, Ordering::Relaxed);
+        }
+    }
+}
+
+pub(super) fn attr_of(ino: Ino, node: &Node) -> Result<Attr> {
+    let inode = &node.inode;
+    let (size, mtime, ctime) = match &node.file {
+        Some(file) => (file.size()?, file.mtime.load(Ordering::Relaxed), file.ctime.load(Ordering::Relaxed)),
+        None => (inode.target.len() as u64, inode.mtime, inode.ctime),
+    };
+    Ok(Attr {
+        ino,
+        kind: inode.kind,
+        mode: inode.mode,
+        uid: inode.uid,
+        gid: inode.gid,
+        nlink: inode.nlink,
+        device: inode.device,
+        size,
+        atime: inode.atime,
+        mtime,
+        ctime,
+        birth: inode.birth,
+    })
+}

@@ -1,0 +1,197 @@
+//! File content: read, write, truncate, fallocate, copy, and the syncs.
+//!
+//! A change takes the file's `write` lock, gives the touched regions new versions, reaches memory or disk, and is then
+//! put into the cached regions, all before the call returns.
+
+use super::{Ino, Volume, now};
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::{FileData, regions};
+use cellar_format::units::REGION_BYTES;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes moved at once by a copy.
+const COPY_CHUNK: usize = 1 << 20;
+
+/// What to do with a range of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Reserve room; with `keep_size` the file does not grow.
+    Reserve { keep_size: bool },
+    /// Give the room back; the range reads as zeros, the size stays.
+    PunchHole,
+    /// Make the range read as zeros, with room reserved.
+    Zero { keep_size: bool },
+}
+
+impl Volume {
+    /// Reads at `offset`; short only at the end of the file.
+    pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let file = self.file(ino)?;
+        let region_bytes = REGION_BYTES as u64;
+        let region = offset / region_bytes;
+        let at = (offset % region_bytes) as usize;
+        if at + buffer.len() <= REGION_BYTES
+            && let Some(cached) = self.cache.find(&file.cached, region as u32)
+            && region <= u64::from(u32::MAX)
+        {
+            let bytes = cached.bytes().get(at..).unwrap_or_default();
+            let count = bytes.len().min(buffer.len());
+            // A region that ends early may have been followed by more since; then the file knows better.
+            if count == buffer.len() {
+                buffer.copy_from_slice(&bytes[..count]);
+                return Ok(count);
+            }
+        }
+        file.read(buffer, offset)
+    }
+
+    /// Writes at `offset`, growing the file as needed; all of `data` or an error.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let file = self.file(ino)?;
+        let end = file.check_end(offset, data.len() as u64)?;
+        file.size()?;
+        {
+            let _write = file.write.lock();
+            let version = file.versions.bump(offset..end);
+            if self.flush_list.has_room(data.len(), self.group.disks()) && !file.has_unreported_error() {
+                let change = file.write_pending(offset, data);
+                self.flush_list.add(&file, change);
+            } else if let Err(error) = self.with_reclaim(|| {
+                self.flush_list.flushed(file.flush()?);
+                file.write_through(offset, data)
+            }) {
+                self.forget_cached(&file, offset..end);
+                return Err(error);
+            }
+            self.cache.patch(&file.cached, offset, data, version);
+            file.grow(end);
+            self.touch_content(&file);
+        }
+        if self.flush_list.is_over_limit() {
+            self.flush_list.flushed(file.flush_in_background()?);
+        }
+        Ok(data.len())
+    }
+
+    /// Cuts the file or extends it with a hole.
+    pub fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
+        let file = self.file(ino)?;
+        file.check_end(size, 0)?;
+        let _write = file.write.lock();
+        let before = file.size()?;
+        if before == size {
+            return Ok(());
+        }
+        let first_change = before.min(size);
+        file.versions.bump_from(first_change);
+        let result = file.truncate(size);
+        self.cache.forget(&file.cached, (first_change / REGION_BYTES as u64) as u32, u32::MAX);
+        self.flush_list.flushed(result?);
+        self.touch_content(&file);
+        Ok(())
+    }
+
+    pub fn fallocate(&self, ino: Ino, offset: u64, length: u64, what: Fallocate) -> Result<()> {
+        let file = self.file(ino)?;
+        let end = file.check_end(offset, length)?;
+        if length == 0 {
+            return Err(Error::new(ErrorKind::Invalid, "fallocate of no bytes"));
+        }
+        let _write = file.write.lock();
+        let size = file.size()?;
+        if let Fallocate::PunchHole | Fallocate::Zero { .. } = what {
+            file.versions.bump(offset..end.min(size.max(offset)));
+            let punched = file.punch(offset..end.min(size.max(offset)));
+            self.forget_cached(&file, offset..end);
+            self.flush_list.flushed(punched?);
+        }
+        if let Fallocate::Reserve { keep_size } | Fallocate::Zero { keep_size } = what {
+            self.with_reclaim(|| file.allocate(offset..end, keep_size))?;
+            if !keep_size && end > size {
+                file.versions.bump_from(size);
+                self.cache.forget(&file.cached, (size / REGION_BYTES as u64) as u32, u32::MAX);
+                file.grow(end);
+            }
+        }
+        self.touch_content(&file);
+        Ok(())
+    }
+
+    /// Copies between files of the volume; returns the bytes copied, fewer only at the source's end.
+    pub fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), length: u64) -> Result<u64> {
+        let mut buffer = vec![0; COPY_CHUNK.min(length as usize)];
+        let mut done = 0;
+        while done < length {
+            let want = buffer.len().min((length - done) as usize);
+            let count = self.read(from.0, from.1 + done, &mut buffer[..want])?;
+            if count == 0 {
+                break;
+            }
+            self.write(to.0, to.1 + done, &buffer[..count])?;
+            done += count as u64;
+        }
+        Ok(done)
+    }
+
+    /// Makes a file's data durable, and its names and attributes when they changed (times and size aside).
+    pub fn fsync(&self, ino: Ino) -> Result<()> {
+        let (file, changed) = {
+            let namespace = self.namespace.read();
+            let node = namespace.node(ino)?;
+            (node.file.clone(), node.changed)
+        };
+        if let Some(file) = file {
+            self.flush_list.flushed(self.with_reclaim(|| file.sync())?);
+        }
+        self.commit(changed)
+    }
+
+    /// Makes a directory's entries durable.
+    pub fn fsyncdir(&self, ino: Ino) -> Result<()> {
+        let changed = self.namespace.read().node(ino)?.changed;
+        self.commit(changed)
+    }
+
+    /// Makes everything durable.
+    pub fn sync(&self) -> Result<()> {
+        let files: Vec<Arc<FileData>> = {
+            let namespace = self.namespace.read();
+            namespace.nodes().filter_map(|(_, node)| node.file.clone()).collect()
+        };
+        let mut result = Ok(());
+        for file in files {
+            match file.sync() {
+                Ok(flushed) => self.flush_list.flushed(flushed),
+                Err(error) => result = Err(error),
+            }
+        }
+        self.commit_everything()?;
+        result
+    }
+
+    fn forget_cached(&self, file: &FileData, range: std::ops::Range<u64>) {
+        let touched = regions(range);
+        self.cache.forget(&file.cached, touched.start, touched.end);
+    }
+
+    /// Tries again once when the disks are full and unlinked files still occupy room.
+    fn with_reclaim<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        match attempt() {
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.reclaim() => attempt(),
+            result => result,
+        }
+    }
+
+    fn touch_content(&self, file: &FileData) {
+        let time = now();
+        file.mtime.store(time, Ordering::Relaxed);
+        file.ctime.store(time, Ordering::Relaxed);
+        if !file.times_dirty.swap(true, Ordering::Relaxed) {
+            self.times_dirty.lock().push(file.ino);
+        }
+    }
+}

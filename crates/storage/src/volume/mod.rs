@@ -1,0 +1,128 @@
+//! The volume: a POSIX namespace of files on a disk group, with the cell's page cache, for the FUSE file service and
+//! for scans.
+//!
+//! Invariants: what a sync acknowledged survives the death of the process and of the machine; what was not synced may
+//! be lost, and then reads as it was, or as zeros, never as another file's bytes; a scan never sees part of a write.
+//! It checks no permissions (the kernel does) and speaks no FUSE.
+
+mod attributes;
+mod background;
+mod content;
+mod names;
+mod options;
+mod recovery;
+mod regions;
+mod rename;
+
+pub use attributes::{Attr, SetAttr, SetTime, XattrMode};
+pub use content::Fallocate;
+pub use names::{DirEntry, NewNode};
+pub use options::VolumeOptions;
+pub use regions::RegionGuard;
+pub use rename::RenameMode;
+
+pub use crate::disk::Space as SpaceTotals;
+pub use crate::meta::{Kind, ROOT_INO};
+
+use crate::cache::{Cache, CacheStats};
+use crate::disk::Disk;
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::FileData;
+use crate::group::Group;
+use crate::meta::{Namespace, Sequence, Stores};
+use background::{Background, FlushList};
+use parking_lot::{Mutex, RwLock};
+use regions::Prefetcher;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub type Ino = u64;
+
+#[derive(Debug)]
+pub struct Volume {
+    group: Group,
+    stores: Mutex<Stores>,
+    namespace: RwLock<Namespace>,
+    /// The last change that the stores have.
+    committed: AtomicU64,
+    cache: Arc<Cache>,
+    prefetcher: Prefetcher,
+    flush_list: Arc<FlushList>,
+    /// Files that have no name and no user, and the change after which their backing files may go.
+    doomed: Mutex<Vec<(Sequence, Arc<FileData>)>>,
+    /// Files whose times the stores do not have.
+    times_dirty: Mutex<Vec<Ino>>,
+    options: VolumeOptions,
+    background: Mutex<Option<Background>>,
+}
+
+impl Volume {
+    /// Opens the disk group on `disks`, forming it first when all are blank, and recovers from an earlier crash.
+    pub fn open(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Result<Arc<Self>> {
+        let volume = Arc::new(Self::recover(disks, options)?);
+        *volume.background.lock() = Some(Background::start(&volume)?);
+        Ok(volume)
+    }
+
+    /// Makes everything durable and stops. The volume must not be used afterwards.
+    pub fn close(&self) -> Result<()> {
+        let result = self.sync();
+        self.abandon();
+        result
+    }
+
+    /// Stops the volume's threads without saving anything, as a crash would.
+    pub fn abandon(&self) {
+        if let Some(background) = self.background.lock().take() {
+            background.stop();
+        }
+        self.prefetcher.stop();
+    }
+
+    /// The group's identity, for messages and statistics.
+    pub fn group_id(&self) -> String {
+        self.group.id().to_string()
+    }
+
+    pub fn disks(&self) -> &[Arc<dyn Disk>] {
+        self.group.disks()
+    }
+
+    pub fn statfs(&self) -> Result<SpaceTotals> {
+        self.group.space()
+    }
+
+    pub fn inode_count(&self) -> usize {
+        self.namespace.read().len()
+    }
+
+    pub fn cache_stats(&self) -> CacheStats {
+        self.cache.stats()
+    }
+
+    /// Bytes that were written and wait in memory for the disks.
+    pub fn pending_bytes(&self) -> u64 {
+        self.flush_list.pending_bytes() as u64
+    }
+
+    fn file(&self, ino: Ino) -> Result<Arc<FileData>> {
+        let namespace = self.namespace.read();
+        let node = namespace.node(ino)?;
+        node.file.clone().ok_or_else(|| match node.inode.kind {
+            Kind::Directory => Error::new(ErrorKind::IsDirectory, format!("inode {ino} is a directory")),
+            _ => Error::new(ErrorKind::Invalid, format!("inode {ino} is no regular file")),
+        })
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.prefetcher.stop();
+    }
+}
+
+/// Now, in nanoseconds since 1970.
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as i64)
+}
