@@ -76,7 +76,8 @@ impl PassthruReason {
     }
 }
 
-/// One block that the backend must read and evaluate itself, in its place among the batches.
+/// One block that the backend must read and evaluate itself, in its place among the batches. Eight bytes, so that
+/// the frames after it stay aligned in a buffer that holds several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passthru {
     pub block: u32,
@@ -87,6 +88,7 @@ impl Passthru {
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u32(self.block);
         out.put_u8(self.reason as u8);
+        out.put_bytes(&[0; 3]);
     }
 
     pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
@@ -94,6 +96,7 @@ impl Passthru {
         let block = reader.u32("passed-through block")?;
         let value = reader.u8("reason")?;
         let reason = PassthruReason::from_u8(value).ok_or_else(|| Corrupt::new("reason", 4, value.to_string()))?;
+        reader.take(3, "passthru padding")?;
         reader.finish("passthru")?;
         Ok(Self { block, reason })
     }

@@ -1,0 +1,243 @@
+//! Building the frames that answer a scan: batches of rows, and passed-through blocks in their place among them.
+//!
+//! Invariant: every frame starts on a multiple of eight in the buffer, and so does every section of a batch. Rows of
+//! an empty projection have no place: they are counted, and the count leaves at the next flush.
+
+mod aligned;
+mod column;
+
+pub use aligned::AlignedBuffer;
+pub use column::{ColumnBuilder, ColumnLayout};
+
+use crate::heap::Chunk;
+use crate::plan::{Output, Plan};
+use cellar_format::units::BLOCK_BYTES;
+use cellar_format::wire::{
+    BATCH_HEADER_BYTES, BatchHeader, COLUMN_HEADER_BYTES, ColumnHeader, FRAME_HEADER_BYTES, FrameHeader, Kind,
+    Passthru, PassthruReason, ROW_ENTRY_BYTES, RowEntry, ScanMode,
+};
+
+/// A batch leaves as soon as it is at least this long.
+const BATCH_BYTES_TARGET: usize = 160 << 10;
+/// The longest run of rows that is appended between two looks at the batch's length.
+const APPEND_ROWS_MAX: usize = 1024;
+
+/// Collects rows and passed-through blocks into frames.
+#[derive(Debug, Default)]
+pub struct ResultWriter {
+    frames: AlignedBuffer,
+    columns: Vec<ColumnBuilder>,
+    entries: Vec<RowEntry>,
+    tuples: Vec<u8>,
+    rows: u32,
+    first_block: u32,
+    /// What the pending rows are; set with the first of them.
+    mode: Option<ScanMode>,
+    /// `[values offset, data offset, nulls offset]` of each column while a batch is laid out.
+    column_count: usize,
+    strides: Vec<usize>,
+    counts: bool,
+}
+
+impl ResultWriter {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes of whole frames that wait to be taken.
+    pub fn pending_bytes(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Rows that are in no frame yet.
+    pub fn pending_rows(&self) -> u32 {
+        self.rows
+    }
+
+    /// The whole frames so far.
+    pub fn frames(&self) -> &[u8] {
+        &self.frames
+    }
+
+    /// Forgets the whole frames, which were sent; their memory is used again.
+    pub fn clear_frames(&mut self) {
+        self.frames.clear();
+    }
+
+    /// Hands out the whole frames so far.
+    pub fn take_frames(&mut self) -> AlignedBuffer {
+        std::mem::take(&mut self.frames)
+    }
+
+    /// Makes a frame of the pending rows.
+    pub fn flush(&mut self) {
+        if self.rows == 0 {
+            return;
+        }
+        match self.mode {
+            Some(ScanMode::Rows) => self.flush_rows(),
+            _ => self.flush_columns(),
+        }
+        self.rows = 0;
+        self.mode = None;
+    }
+
+    /// A block that Postgres has to read itself.
+    pub fn passthru(&mut self, block: u32, reason: PassthruReason) {
+        if !self.counts {
+            self.flush();
+        }
+        let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + 8);
+        FrameHeader::frame(&mut frame, Kind::Passthru, |out| Passthru { block, reason }.encode(out));
+        self.frames.extend_from_slice(&frame);
+    }
+
+    /// Rows of an empty projection.
+    pub(crate) fn count(&mut self, block: u32, rows: u64) {
+        self.counts = true;
+        let mut left = rows;
+        while left > 0 {
+            if self.rows == 0 {
+                self.first_block = block;
+                self.mode = Some(ScanMode::Columns);
+                self.column_count = 0;
+            }
+            let now = left.min((u32::MAX - self.rows) as u64);
+            self.rows += now as u32;
+            left -= now;
+            if self.rows == u32::MAX {
+                self.flush();
+            }
+        }
+    }
+
+    /// The selected rows of a chunk, which was walked over the projected columns; ascending.
+    pub(crate) fn append(&mut self, plan: &Plan, pages: &[u8], first_block: u32, chunk: &Chunk, selected: &[u16]) {
+        for selected in selected.chunks(APPEND_ROWS_MAX) {
+            let block = first_block + chunk.row(selected[0]).page as u32;
+            match plan.output() {
+                Output::Count => {
+                    self.count(block, selected.len() as u64);
+                    continue;
+                }
+                Output::Columns(columns) => {
+                    self.begin(block, ScanMode::Columns);
+                    self.columns.resize_with(columns.len().max(self.columns.len()), ColumnBuilder::default);
+                    self.column_count = columns.len();
+                    self.strides.clear();
+                    self.strides.extend(columns.iter().map(|(_, layout)| layout.stride()));
+                    for (builder, (slot, layout)) in self.columns.iter_mut().zip(columns) {
+                        let locations = chunk.locations(*slot);
+                        let locations = selected.iter().map(|row| locations[*row as usize]);
+                        builder.append(layout, pages, locations, self.rows as usize);
+                    }
+                }
+                Output::Rows => {
+                    self.begin(block, ScanMode::Rows);
+                    for row in selected {
+                        let row = chunk.row(*row);
+                        let Some(tuple) = pages.get(row.tuple as usize..row.tuple as usize + row.bytes as usize) else {
+                            continue;
+                        };
+                        self.entries.push(RowEntry {
+                            offset: self.tuples.len() as u32,
+                            bytes: row.bytes as u32,
+                            block: first_block + row.page as u32,
+                            line_pointer: row.line,
+                        });
+                        self.tuples.extend_from_slice(tuple);
+                        self.tuples.resize(self.tuples.len().next_multiple_of(8), 0);
+                    }
+                }
+            }
+            self.rows += selected.len() as u32;
+            if self.batch_bytes() >= BATCH_BYTES_TARGET {
+                self.flush();
+            }
+        }
+    }
+
+    fn begin(&mut self, block: u32, mode: ScanMode) {
+        self.counts = false;
+        if self.rows == 0 {
+            self.first_block = block;
+            self.mode = Some(mode);
+            self.columns.iter_mut().for_each(ColumnBuilder::clear);
+            self.entries.clear();
+            self.tuples.clear();
+        }
+    }
+
+    fn batch_bytes(&self) -> usize {
+        self.columns.iter().take(self.column_count).map(ColumnBuilder::bytes).sum::<usize>()
+            + self.tuples.len()
+            + self.entries.len() * ROW_ENTRY_BYTES
+    }
+
+    fn flush_columns(&mut self) {
+        let columns = &self.columns[..self.column_count.min(self.columns.len())];
+        let mut headers = Vec::with_capacity(columns.len());
+        let mut end = (BATCH_HEADER_BYTES + columns.len() * COLUMN_HEADER_BYTES).next_multiple_of(8);
+        let mut place = |bytes: usize| {
+            let at = end;
+            end = (end + bytes).next_multiple_of(8);
+            at as u32
+        };
+        for (column, stride) in columns.iter().zip(&self.strides) {
+            headers.push(ColumnHeader {
+                nulls_offset: if column.nulls.is_empty() { 0 } else { place(column.nulls.len()) },
+                values_offset: place(column.values.len()),
+                data_offset: if *stride == 0 { place(column.data.len()) } else { 0 },
+                data_bytes: column.data.len() as u32,
+                stride: *stride as u32,
+            });
+        }
+        let header = BatchHeader {
+            rows: self.rows,
+            first_block: self.first_block,
+            columns: columns.len() as u16,
+            mode: ScanMode::Columns,
+        };
+        let payload = begin_frame(&mut self.frames, end);
+        payload[..BATCH_HEADER_BYTES].copy_from_slice(&header.encode());
+        let mut at = BATCH_HEADER_BYTES;
+        for (column, header) in columns.iter().zip(&headers) {
+            payload[at..at + COLUMN_HEADER_BYTES].copy_from_slice(&header.encode());
+            at += COLUMN_HEADER_BYTES;
+            let sections = [
+                (header.nulls_offset, &column.nulls),
+                (header.values_offset, &column.values),
+                (header.data_offset, &column.data),
+            ];
+            for (offset, section) in sections {
+                let offset = offset as usize;
+                payload[offset..offset + section.len()].copy_from_slice(section);
+            }
+        }
+        self.columns.iter_mut().for_each(ColumnBuilder::clear);
+    }
+
+    fn flush_rows(&mut self) {
+        let start = BATCH_HEADER_BYTES + self.entries.len() * ROW_ENTRY_BYTES;
+        let header = BatchHeader { rows: self.rows, first_block: self.first_block, columns: 0, mode: ScanMode::Rows };
+        let payload = begin_frame(&mut self.frames, start + self.tuples.len());
+        payload[..BATCH_HEADER_BYTES].copy_from_slice(&header.encode());
+        for (entry, out) in self.entries.iter().zip(payload[BATCH_HEADER_BYTES..].chunks_exact_mut(ROW_ENTRY_BYTES)) {
+            out.copy_from_slice(&RowEntry { offset: entry.offset + start as u32, ..*entry }.encode());
+        }
+        payload[start..].copy_from_slice(&self.tuples);
+        self.entries.clear();
+        self.tuples.clear();
+    }
+}
+
+/// Appends a batch frame with `bytes` bytes of payload, and returns them zeroed where alignment may leave gaps.
+fn begin_frame(frames: &mut AlignedBuffer, bytes: usize) -> &mut [u8] {
+    let header = FrameHeader { kind: Kind::Batch, payload_bytes: bytes as u32 };
+    frames.extend_from_slice(&header.encode());
+    let payload = frames.grow(bytes);
+    payload.fill(0);
+    payload
+}
+
+const _: () = assert!(BATCH_BYTES_TARGET > BLOCK_BYTES && FRAME_HEADER_BYTES.is_multiple_of(8));

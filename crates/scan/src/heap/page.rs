@@ -1,0 +1,144 @@
+//! Page headers and line pointers.
+//!
+//! Invariant: every slice that a [`Page`] hands out lies inside its block; a header that contradicts itself is
+//! `Malformed`, and the block goes back to Postgres. Source: `storage/bufpage.h`, `storage/itemid.h`,
+//! `PageIsVerifiedExtended` in `bufpage.c`.
+
+use cellar_format::units::BLOCK_BYTES;
+
+pub const PAGE_HEADER_BYTES: usize = 24;
+const LINE_POINTER_BYTES: usize = 4;
+/// BLCKSZ with page layout version 4 in the low byte; PostgreSQL 8.3 and later.
+const PAGE_SIZE_VERSION: u16 = BLOCK_BYTES as u16 | 4;
+const PD_ALL_VISIBLE: u16 = 0x0004;
+const PD_VALID_FLAG_BITS: u16 = 0x0007;
+const LP_NORMAL: u32 = 1;
+/// `SizeofHeapTupleHeader` rounded up to MAXALIGN: the least `t_hoff`.
+pub const TUPLE_HEADER_BYTES: usize = 24;
+
+pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// The page's header does not hold together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+/// A block whose header has been checked.
+#[derive(Clone, Copy)]
+pub struct Page<'a> {
+    bytes: &'a [u8],
+    lower: usize,
+    upper: usize,
+    flags: u16,
+}
+
+impl<'a> Page<'a> {
+    /// None: an all-zero page, which holds no tuples.
+    pub fn new(bytes: &'a [u8]) -> Result<Option<Self>, Malformed> {
+        if bytes.len() != BLOCK_BYTES {
+            return Err(Malformed);
+        }
+        let (flags, lower, upper) = (u16_at(bytes, 10), u16_at(bytes, 12) as usize, u16_at(bytes, 14) as usize);
+        let (special, size_version) = (u16_at(bytes, 16) as usize, u16_at(bytes, 18));
+        if upper == 0 {
+            // PageIsNew: only a page of nothing but zeroes is one.
+            return if bytes.iter().all(|byte| *byte == 0) { Ok(None) } else { Err(Malformed) };
+        }
+        let ordered = PAGE_HEADER_BYTES <= lower && lower <= upper && upper <= special && special == BLOCK_BYTES;
+        if !ordered || flags & !PD_VALID_FLAG_BITS != 0 || size_version != PAGE_SIZE_VERSION {
+            return Err(Malformed);
+        }
+        Ok(Some(Self { bytes, lower, upper, flags }))
+    }
+
+    pub fn all_visible(&self) -> bool {
+        self.flags & PD_ALL_VISIBLE != 0
+    }
+
+    pub fn stored_checksum(&self) -> u16 {
+        u16_at(self.bytes, 8)
+    }
+
+    fn line_pointers(&self) -> impl Iterator<Item = u32> + 'a {
+        let whole = (self.lower - PAGE_HEADER_BYTES) / LINE_POINTER_BYTES * LINE_POINTER_BYTES;
+        self.bytes[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + whole].chunks_exact(LINE_POINTER_BYTES).map(|p| u32_at(p, 0))
+    }
+
+    /// How many line pointers point to tuples; the tuples themselves are not looked at.
+    pub fn normal_count(&self) -> u32 {
+        self.line_pointers().map(|pointer| u32::from(is_normal(pointer))).sum()
+    }
+
+    /// Visits every tuple with its 1-based line pointer number, in line pointer order.
+    pub fn for_each_tuple(&self, mut visit: impl FnMut(u16, TupleHeader)) -> Result<(), Malformed> {
+        for (index, pointer) in self.line_pointers().enumerate() {
+            if is_normal(pointer) {
+                visit(index as u16 + 1, self.tuple(pointer)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn tuple(&self, pointer: u32) -> Result<TupleHeader, Malformed> {
+        let offset = (pointer & 0x7fff) as usize;
+        let length = (pointer >> 17) as usize;
+        let placed = offset >= self.upper && offset.is_multiple_of(8) && offset + length <= BLOCK_BYTES;
+        if !placed || length < TUPLE_HEADER_BYTES {
+            return Err(Malformed);
+        }
+        let header: &[u8; TUPLE_HEADER_BYTES] =
+            self.bytes[offset..offset + TUPLE_HEADER_BYTES].try_into().map_err(|_| Malformed)?;
+        let tuple = TupleHeader {
+            offset: offset as u16,
+            length: length as u16,
+            xmin: u32_at(header, 0),
+            xmax: u32_at(header, 4),
+            infomask2: u16_at(header, 18),
+            infomask: u16_at(header, 20),
+            data: header[22],
+        };
+        let data = tuple.data as usize;
+        let bitmap = if tuple.has_nulls() { tuple.attributes().div_ceil(8) } else { 0 };
+        if !data.is_multiple_of(8) || data > length || TUPLE_HEADER_BYTES - 1 + bitmap > data {
+            return Err(Malformed);
+        }
+        Ok(tuple)
+    }
+}
+
+fn is_normal(pointer: u32) -> bool {
+    (pointer >> 15) & 3 == LP_NORMAL
+}
+
+/// What stands in a tuple's header (`HeapTupleHeaderData`); offsets are checked against the page.
+#[derive(Debug, Clone, Copy)]
+pub struct TupleHeader {
+    /// Where the header starts in the page, a multiple of eight.
+    pub offset: u16,
+    /// Bytes of the tuple, header included.
+    pub length: u16,
+    pub xmin: u32,
+    pub xmax: u32,
+    pub infomask2: u16,
+    pub infomask: u16,
+    /// `t_hoff`: where the data start in the tuple, a multiple of eight and within `length`.
+    pub data: u8,
+}
+
+impl TupleHeader {
+    const HASNULL: u16 = 0x0001;
+
+    pub fn has_nulls(&self) -> bool {
+        self.infomask & Self::HASNULL != 0
+    }
+
+    /// How many attributes the tuple was written with.
+    pub fn attributes(&self) -> usize {
+        (self.infomask2 & 0x07ff) as usize
+    }
+}

@@ -1,0 +1,24 @@
+//! Scans heap pages of PostgreSQL 15 to 18: bytes in, batches out.
+//!
+//! Invariants: no I/O happens here and no disk or socket is known; bytes of a page never panic it, they become a
+//! passed-through block. A row is dropped only when Postgres would not return it, and whatever is not certain (a
+//! transaction's state, a value outside the page, an evaluation that would raise an error) sends its whole block back.
+//!
+//! The way of a page: [`heap`] checks it and finds its columns, [`visibility`] asks the snapshot, [`predicate`] drops
+//! rows, [`batch`] lays out what is left, [`storage_index`] keeps minimum and maximum for the scans to come.
+
+pub mod batch;
+pub mod heap;
+mod plan;
+pub mod predicate;
+mod scanner;
+pub mod storage_index;
+pub mod visibility;
+
+pub use batch::{AlignedBuffer, ResultWriter};
+pub use heap::page_checksum;
+pub use plan::Plan;
+pub use predicate::{CollationNeed, FunctionInfo, Unsupported, offloadable, offloadable_functions, offloadable_type};
+pub use scanner::{Progress, Scanner};
+pub use storage_index::{ColumnSummary, RegionSummary};
+pub use visibility::{NoXids, XidLookup};

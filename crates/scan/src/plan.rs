@@ -1,0 +1,171 @@
+//! A scan request, compiled once and used by any number of scanners.
+
+use crate::batch::ColumnLayout;
+use crate::heap::{Layout, Segment, Slot};
+use crate::predicate::{Column, Compiler, Encoding, Kernel, Unsupported, number_of};
+use crate::storage_index::{RegionSummary, SummaryColumn};
+use cellar_format::postgres::AttributeNumber;
+use cellar_format::wire::{ScanMode, ScanRequest, Snapshot};
+
+/// What qualifying rows become.
+#[derive(Debug)]
+pub enum Output {
+    /// Nothing but their number.
+    Count,
+    Columns(Vec<(Slot, ColumnLayout)>),
+    /// Whole tuples.
+    Rows,
+}
+
+/// One qual, in the order in which Postgres would evaluate them.
+pub(crate) struct Stage {
+    pub kernel: Kernel,
+    /// The end of the attributes that the kernel reads.
+    walk_end: usize,
+    /// Postgres may raise an error in it.
+    fallible: bool,
+}
+
+/// The walks of a scan: before each stage, and before the output.
+#[derive(Debug)]
+pub(crate) struct Walks {
+    /// The columns to be summarised; walked for all rows, visible or not.
+    pub summary: Option<Segment>,
+    pub stages: Vec<Segment>,
+    pub output: Segment,
+}
+
+/// A compiled request; immutable.
+pub struct Plan {
+    pub(crate) layout: Layout,
+    /// By slot; None for columns that only the projection has.
+    pub(crate) columns: Vec<Option<Column>>,
+    pub(crate) stages: Vec<Stage>,
+    pub(crate) walks: Walks,
+    pub(crate) walks_with_summary: Walks,
+    pub(crate) summary: Vec<SummaryColumn>,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) checksums: bool,
+    output: Output,
+    summary_numbers: Vec<AttributeNumber>,
+}
+
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Plan>();
+};
+
+impl Plan {
+    /// Refuses a request with something in it that the cell would not evaluate exactly as Postgres does.
+    pub fn compile(request: &ScanRequest) -> Result<Self, Unsupported> {
+        let layout = Layout::new(request.attributes.iter().map(|attribute| (attribute.width, attribute.align)));
+        let mut compiler = Compiler {
+            attributes: &request.attributes,
+            encoding: Encoding::of(request.encoding),
+            layout,
+            columns: Vec::new(),
+        };
+        let mut stages: Vec<Stage> = Vec::with_capacity(request.quals.len());
+        for qual in &request.quals {
+            let node = compiler.condition(qual)?;
+            let fallible = node.fallible();
+            let mut walk_end = 0;
+            qual.for_each_column(&mut |number| walk_end = walk_end.max(number as usize));
+            push_stage(&mut stages, Stage { kernel: Kernel::new(node, &compiler.columns), walk_end, fallible });
+        }
+        let Compiler { mut layout, columns, .. } = compiler;
+
+        let mut prunable: Vec<Slot> = Vec::new();
+        stages.iter().take_while(|stage| !stage.fallible).for_each(|stage| {
+            stage.kernel.for_each_prunable(&mut |slot| prunable.push(slot));
+        });
+        prunable.sort_unstable();
+        prunable.dedup();
+        let mut summary: Vec<SummaryColumn> = Vec::with_capacity(prunable.len());
+        for slot in prunable {
+            if let (Some(number), Some(Some(column))) = (number_of(slot, &columns), columns.get(slot as usize)) {
+                summary.push(SummaryColumn { number, type_oid: column.type_oid, slot });
+            }
+        }
+
+        let mut output_end = 0;
+        let output = match request.mode {
+            ScanMode::Rows => Output::Rows,
+            ScanMode::Columns if request.projection.is_empty() => Output::Count,
+            ScanMode::Columns => {
+                let mut projected = Vec::with_capacity(request.projection.len());
+                for number in &request.projection {
+                    let index = (*number as usize).wrapping_sub(1);
+                    let Some(attribute) = request.attributes.get(index) else {
+                        return Err(Unsupported(format!("there is no column {number}")));
+                    };
+                    output_end = output_end.max(index + 1);
+                    let missing = attribute.missing.clone();
+                    let column = ColumnLayout { width: attribute.width, align: attribute.align, missing };
+                    projected.push((layout.slot(index), column));
+                }
+                Output::Columns(projected)
+            }
+        };
+
+        let summary_end = summary.iter().map(|column| column.number as usize).max().unwrap_or(0);
+        let summary_numbers = summary.iter().map(|column| column.number).collect();
+        Ok(Self {
+            walks: Walks::new(&layout, None, &stages, output_end),
+            walks_with_summary: Walks::new(&layout, Some(summary_end), &stages, output_end),
+            layout,
+            columns,
+            stages,
+            summary,
+            snapshot: request.snapshot.clone(),
+            checksums: request.checksums,
+            output,
+            summary_numbers,
+        })
+    }
+
+    /// Whether a region may hold a row that qualifies, or one on which Postgres would raise an error. Quals are
+    /// judged in order; behind one that may raise an error nothing is pruned.
+    pub fn may_match(&self, summary: &RegionSummary) -> bool {
+        let judged = self.stages.iter().take_while(|stage| !stage.fallible);
+        judged.into_iter().all(|stage| stage.kernel.may_match(summary, &self.columns))
+    }
+
+    /// The columns whose minimum and maximum are worth keeping for this request; ascending.
+    pub fn summary_columns(&self) -> &[AttributeNumber] {
+        &self.summary_numbers
+    }
+
+    pub(crate) fn output(&self) -> &Output {
+        &self.output
+    }
+}
+
+/// Adds a stage, fused with an earlier one over the same column when nothing in between may raise an error.
+fn push_stage(stages: &mut Vec<Stage>, stage: Stage) {
+    if !stage.fallible {
+        for earlier in stages.iter_mut().rev().take_while(|earlier| !earlier.fallible) {
+            if let Some(fused) = earlier.kernel.fuse(&stage.kernel) {
+                earlier.kernel = fused;
+                return;
+            }
+        }
+    }
+    stages.push(stage);
+}
+
+impl Walks {
+    fn new(layout: &Layout, summary_end: Option<usize>, stages: &[Stage], output_end: usize) -> Self {
+        let mut walked = 0;
+        let mut walk_to = |end: usize| {
+            let segment = layout.segment(walked, end);
+            walked = walked.max(end);
+            segment
+        };
+        Self {
+            summary: summary_end.map(&mut walk_to),
+            stages: stages.iter().map(|stage| walk_to(stage.walk_end)).collect(),
+            output: walk_to(output_end),
+        }
+    }
+}

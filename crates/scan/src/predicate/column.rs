@@ -1,0 +1,107 @@
+//! How a predicate reads one column of one row.
+
+use super::value::{Kind, NAME_BYTES, Outcome, Undecided, Value};
+use crate::heap::{Chunk, MISSING, NULL, Slot, varlena};
+use cellar_format::postgres::{Oid, Width};
+use cellar_format::wire::{Attribute, Missing};
+use std::borrow::Cow;
+
+/// A column that some predicate reads.
+#[derive(Debug)]
+pub struct Column {
+    /// 0-based.
+    pub attribute: usize,
+    pub type_oid: Oid,
+    pub width: Width,
+    /// None: a type that can only be tested for NULL.
+    pub kind: Option<Kind>,
+    /// What tuples have that were written before the column was added.
+    pub missing: Result<Value<'static>, Undecided>,
+}
+
+impl Column {
+    pub fn new(number: usize, attribute: &Attribute) -> Self {
+        let kind = Kind::of(attribute.type_oid).filter(|kind| kind.width() == attribute.width);
+        let missing = match &attribute.missing {
+            Missing::Null => Ok(Value::Null),
+            Missing::Value(datum) => decode(kind, attribute.width, datum).map(Value::into_owned),
+        };
+        Self { attribute: number, type_oid: attribute.type_oid, width: attribute.width, kind, missing }
+    }
+
+    /// The value of the column whose datum starts at `location`.
+    pub fn value<'a>(&'a self, pages: &'a [u8], location: u32) -> Outcome<'a> {
+        match location {
+            NULL => Ok(Value::Null),
+            MISSING => self.missing.as_ref().map(Value::borrowed).map_err(|undecided| *undecided),
+            _ => decode(self.kind, self.width, pages.get(location as usize..).ok_or(Undecided)?),
+        }
+    }
+
+    /// As [`Self::value`], for a kind that is an integer.
+    #[inline(always)]
+    pub fn int(&self, kind: Kind, pages: &[u8], location: usize) -> Option<i64> {
+        match self.width {
+            Width::Fixed(width) => kind.decode_int(pages.get(location..location + width as usize)?),
+            _ => None,
+        }
+    }
+
+    /// As [`Self::value`], for a datum that is a string: its bytes when they lie in the page as they are.
+    #[inline(always)]
+    pub fn plain_bytes<'a>(&self, pages: &'a [u8], location: usize) -> Option<&'a [u8]> {
+        match self.width {
+            Width::Varlena => varlena::plain_payload(pages.get(location..)?),
+            Width::Fixed(bytes) => {
+                let bytes = pages.get(location..location + bytes as usize)?;
+                let end = if bytes.len() == NAME_BYTES { memchr::memchr(0, bytes) } else { None };
+                Some(&bytes[..end.unwrap_or(bytes.len())])
+            }
+            Width::Cstring => None,
+        }
+    }
+}
+
+/// The value of a datum that starts `bytes`.
+fn decode<'a>(kind: Option<Kind>, width: Width, bytes: &'a [u8]) -> Outcome<'a> {
+    let Some(kind) = kind else {
+        // Never looked at but for not being NULL.
+        return Ok(Value::Bool(true));
+    };
+    match width {
+        Width::Fixed(width) => kind.decode(bytes.get(..width as usize).ok_or(Undecided)?).ok_or(Undecided),
+        Width::Varlena => match varlena::payload(bytes).ok_or(Undecided)? {
+            Cow::Borrowed(payload) => kind.decode(payload).ok_or(Undecided),
+            Cow::Owned(payload) => kind.decode(&payload).map(Value::into_owned).ok_or(Undecided),
+        },
+        Width::Cstring => Err(Undecided),
+    }
+}
+
+/// One row of a chunk, as an expression sees it.
+#[derive(Clone, Copy)]
+pub struct Row<'a> {
+    pub pages: &'a [u8],
+    pub chunk: &'a Chunk,
+    pub columns: &'a [Option<Column>],
+    pub row: u16,
+}
+
+impl<'a> Row<'a> {
+    pub fn value(&self, slot: Slot) -> Outcome<'a> {
+        let column = self.columns.get(slot as usize).and_then(Option::as_ref).ok_or(Undecided)?;
+        column.value(self.pages, self.chunk.locations(slot)[self.row as usize])
+    }
+
+    pub fn is_null(&self, slot: Slot) -> Result<bool, Undecided> {
+        match self.chunk.locations(slot)[self.row as usize] {
+            NULL => Ok(true),
+            MISSING => {
+                let column = self.columns.get(slot as usize).and_then(Option::as_ref).ok_or(Undecided)?;
+                // A missing value that is too odd to decode is at least not NULL.
+                Ok(matches!(column.missing, Ok(Value::Null)))
+            }
+            _ => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! From wire expressions to compiled ones: types are checked, columns get their slots, functions are looked up.
+//!
+//! Invariant: what compiles is evaluated with exactly Postgres's meaning; everything else is [`Unsupported`], with the
+//! reason in words for EXPLAIN.
+
+use super::column::Column;
+use super::functions::{self, Body, Context, Encoding, Function};
+use super::like::Pattern;
+use super::node::Node;
+use super::value::{Kind, Value};
+use crate::heap::Layout;
+use cellar_format::postgres::{AttributeNumber, Collation, Oid, type_oid};
+use cellar_format::wire::{Attribute, Expr};
+
+/// Something that the cell will not evaluate, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unsupported(pub String);
+
+/// An expression and its type; None is a NULL, or a column, of a type that predicates cannot look into.
+struct Typed {
+    node: Node,
+    kind: Option<Kind>,
+}
+
+impl Typed {
+    fn bool(node: Node) -> Self {
+        Self { node, kind: Some(Kind::Bool) }
+    }
+
+    fn is_null_constant(&self) -> bool {
+        matches!(self.node, Node::Const(Value::Null))
+    }
+}
+
+pub struct Compiler<'r> {
+    pub attributes: &'r [Attribute],
+    pub encoding: Encoding,
+    pub layout: Layout,
+    /// By slot.
+    pub columns: Vec<Option<Column>>,
+}
+
+impl Compiler<'_> {
+    /// A boolean expression.
+    pub fn condition(&mut self, expr: &Expr) -> Result<Node, Unsupported> {
+        let typed = self.expr(expr)?;
+        if typed.kind == Some(Kind::Bool) || typed.is_null_constant() {
+            return Ok(typed.node);
+        }
+        Err(Unsupported("an expression that is not boolean is used as a condition".into()))
+    }
+
+    fn conditions(&mut self, exprs: &[Expr]) -> Result<Vec<Node>, Unsupported> {
+        exprs.iter().map(|expr| self.condition(expr)).collect()
+    }
+
+    fn expr(&mut self, expr: &Expr) -> Result<Typed, Unsupported> {
+        match expr {
+            Expr::Column(number) => self.column(*number),
+            Expr::Const { type_oid, value } => constant(*type_oid, value.as_deref()),
+            Expr::Call { function, collation, args } => self.call(*function, *collation, args),
+            Expr::And(args) => Ok(Typed::bool(Node::And(self.conditions(args)?))),
+            Expr::Or(args) => Ok(Typed::bool(Node::Or(self.conditions(args)?))),
+            Expr::Not(arg) => Ok(Typed::bool(Node::Not(Box::new(self.condition(arg)?)))),
+            Expr::IsNull(arg) => self.null_test(arg, false),
+            Expr::IsNotNull(arg) => self.null_test(arg, true),
+            Expr::AnyAll { function, collation, any, scalar, elements } => {
+                self.any_all(*function, *collation, *any, scalar, elements)
+            }
+            Expr::BooleanTest { test, arg } => {
+                Ok(Typed::bool(Node::Test { test: *test, arg: Box::new(self.condition(arg)?) }))
+            }
+            Expr::Distinct { equal, collation, left, right } => {
+                let function = lookup(*equal, *collation)?;
+                let Body::Compare(domain, functions::Comparison::Equal) = function.body else {
+                    return Err(Unsupported(format!("{} is no equality operator", function.name)));
+                };
+                let left = Box::new(self.argument(left, function, 0)?);
+                let right = Box::new(self.argument(right, function, 1)?);
+                Ok(Typed::bool(Node::Distinct { domain, left, right }))
+            }
+            Expr::Coalesce(args) => {
+                let mut kind = None;
+                let nodes = args.iter().map(|arg| self.unified(arg, &mut kind)).collect::<Result<_, _>>()?;
+                Ok(Typed { node: Node::Coalesce(nodes), kind })
+            }
+            Expr::Case { whens, otherwise } => {
+                let mut kind = None;
+                let mut branches = Vec::with_capacity(whens.len());
+                for (condition, result) in whens {
+                    branches.push((self.condition(condition)?, self.unified(result, &mut kind)?));
+                }
+                let otherwise = Box::new(self.unified(otherwise, &mut kind)?);
+                Ok(Typed { node: Node::Case { whens: branches, otherwise }, kind })
+            }
+        }
+    }
+
+    fn column(&mut self, number: AttributeNumber) -> Result<Typed, Unsupported> {
+        let index = (number as usize).wrapping_sub(1);
+        let attribute =
+            self.attributes.get(index).ok_or_else(|| Unsupported(format!("there is no column {number}")))?;
+        let slot = self.layout.slot(index);
+        if self.columns.len() <= slot as usize {
+            self.columns.resize_with(slot as usize + 1, || None);
+        }
+        let column = self.columns[slot as usize].get_or_insert_with(|| Column::new(index, attribute));
+        Ok(Typed { node: Node::Column(slot), kind: column.kind })
+    }
+
+    fn null_test(&mut self, arg: &Expr, negated: bool) -> Result<Typed, Unsupported> {
+        let arg = Box::new(self.expr(arg)?.node);
+        Ok(Typed::bool(Node::IsNull { arg, negated }))
+    }
+
+    /// An operand of COALESCE or CASE: all have one type.
+    fn unified(&mut self, expr: &Expr, kind: &mut Option<Kind>) -> Result<Node, Unsupported> {
+        let typed = self.expr(expr)?;
+        if typed.is_null_constant() {
+            return Ok(typed.node);
+        }
+        match (typed.kind, &kind) {
+            (None, _) => Err(Unsupported("a type that is not offloaded in COALESCE or CASE".into())),
+            (Some(found), Some(wanted)) if found != *wanted => {
+                Err(Unsupported(format!("{found:?} and {wanted:?} in one COALESCE or CASE")))
+            }
+            (found, _) => {
+                *kind = found;
+                Ok(typed.node)
+            }
+        }
+    }
+
+    /// Argument `index` of `function`.
+    fn argument(&mut self, expr: &Expr, function: &Function, index: usize) -> Result<Node, Unsupported> {
+        let typed = self.expr(expr)?;
+        let wanted = function.args.get(index).and_then(|oid| Kind::of(*oid));
+        if typed.kind == wanted && wanted.is_some() || typed.is_null_constant() {
+            return Ok(typed.node);
+        }
+        let found = typed.kind.map_or("a type that is not offloaded".into(), |kind| format!("{kind:?}"));
+        Err(Unsupported(format!("argument {} of {} is {found}", index + 1, function.name)))
+    }
+
+    fn call(&mut self, oid: Oid, collation: Collation, args: &[Expr]) -> Result<Typed, Unsupported> {
+        let function = lookup(oid, collation)?;
+        if args.len() != function.args.len() {
+            return Err(Unsupported(format!("{} called with {} arguments", function.name, args.len())));
+        }
+        if function.characters && self.encoding == Encoding::Opaque {
+            return Err(Unsupported(format!("{} in this multibyte encoding", function.name)));
+        }
+        let mut nodes = Vec::with_capacity(args.len());
+        for (index, arg) in args.iter().enumerate() {
+            nodes.push(self.argument(arg, function, index)?);
+        }
+        let result = Kind::of(function.result).ok_or_else(|| Unsupported(function.name.into()))?;
+        let encoding = match function.body {
+            Body::Like { characters: false, .. } => Encoding::SingleByte,
+            _ => self.encoding,
+        };
+        check_field(function, &nodes)?;
+        let node = match function.body {
+            Body::Compare(domain, comparison) => {
+                let right = Box::new(nodes.remove(1));
+                let left = Box::new(nodes.remove(0));
+                Node::Compare { domain, comparison, left, right }
+            }
+            Body::Like { negated, .. } => match constant_pattern(&nodes[1], encoding) {
+                Some(pattern) => Node::Like { value: Box::new(nodes.remove(0)), pattern, negated },
+                None => Node::Call { function, context: Context { encoding, result }, args: nodes },
+            },
+            _ => Node::Call { function, context: Context { encoding, result }, args: nodes },
+        };
+        Ok(Typed { node, kind: Some(result) })
+    }
+
+    fn any_all(
+        &mut self,
+        oid: Oid,
+        collation: Collation,
+        any: bool,
+        scalar: &Expr,
+        elements: &[Expr],
+    ) -> Result<Typed, Unsupported> {
+        let function = lookup(oid, collation)?;
+        let Body::Compare(domain, comparison) = function.body else {
+            return Err(Unsupported(format!("{} with an array", function.name)));
+        };
+        let scalar = Box::new(self.argument(scalar, function, 0)?);
+        let elements =
+            elements.iter().map(|element| self.argument(element, function, 1)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Typed::bool(Node::AnyAll { domain, comparison, any, scalar, elements }))
+    }
+}
+
+fn lookup(oid: Oid, collation: Collation) -> Result<&'static Function, Unsupported> {
+    let function = functions::find(oid).ok_or_else(|| Unsupported(format!("function {oid} is not offloaded")))?;
+    if !function.collation.met_by(collation) {
+        let found = match collation {
+            Collation::None => "no collation",
+            Collation::Bytewise | Collation::Deterministic => "a collation other than C",
+            Collation::Nondeterministic => "a nondeterministic collation",
+        };
+        return Err(Unsupported(format!("{} under {found}", function.name)));
+    }
+    Ok(function)
+}
+
+fn constant(oid: Oid, value: Option<&[u8]>) -> Result<Typed, Unsupported> {
+    let kind = Kind::of(oid);
+    let value = match (value, kind) {
+        (None, _) => Value::Null,
+        (Some(bytes), Some(kind)) => {
+            let value = kind.decode(bytes).ok_or_else(|| Unsupported(format!("a malformed constant of type {oid}")))?;
+            value.into_owned()
+        }
+        (Some(_), None) => return Err(Unsupported(format!("a constant of type {oid}"))),
+    };
+    Ok(Typed { node: Node::Const(value), kind })
+}
+
+fn constant_pattern(node: &Node, encoding: Encoding) -> Option<Pattern> {
+    match node {
+        Node::Const(Value::Bytes(pattern)) => Pattern::new(pattern, encoding),
+        _ => None,
+    }
+}
+
+/// `extract` and `date_part` go only with a field that is known before the scan.
+fn check_field(function: &Function, args: &[Node]) -> Result<(), Unsupported> {
+    let [type_oid::TEXT, type_oid::DATE | type_oid::TIMESTAMP] = function.args else { return Ok(()) };
+    let known = match &args[0] {
+        Node::Const(Value::Bytes(field)) => functions::knows_field(function, field),
+        Node::Const(Value::Null) => true,
+        _ => false,
+    };
+    if known { Ok(()) } else { Err(Unsupported(format!("{} of this field", function.name))) }
+}

@@ -1,0 +1,236 @@
+//! Dates and timestamps without time zone. What needs the session's time zone stays in Postgres.
+//!
+//! Dates are days, timestamps microseconds since 2000-01-01; the extreme integers are the infinities.
+//! Source: `utils/adt/date.c`, `timestamp.c`, `datetime.c` (`j2date`), `datatype/timestamp.h`.
+
+use super::super::numeric::Numeric;
+use super::super::value::{Outcome, Undecided, Value};
+use super::compare::DATE_BEYOND_TIMESTAMP;
+use super::{Context, Function, fallible, functions, safe};
+
+const USECS_PER_DAY: i64 = 86_400_000_000;
+const EPOCH_JULIAN: i64 = 2_451_545;
+const UNIX_EPOCH_JULIAN: i64 = 2_440_588;
+/// `DATETIME_MIN_JULIAN - POSTGRES_EPOCH_JDATE` and `DATE_END_JULIAN - POSTGRES_EPOCH_JDATE`.
+const DATE_MIN: i64 = -EPOCH_JULIAN;
+const DATE_END: i64 = 2_147_483_494 - EPOCH_JULIAN;
+const TIMESTAMP_MIN: i64 = DATE_MIN * USECS_PER_DAY;
+const TIMESTAMP_END: i64 = DATE_BEYOND_TIMESTAMP * USECS_PER_DAY;
+
+fn date_is_infinite(date: i64) -> bool {
+    date == i32::MIN as i64 || date == i32::MAX as i64
+}
+
+fn timestamp_is_infinite(timestamp: i64) -> bool {
+    timestamp == i64::MIN || timestamp == i64::MAX
+}
+
+fn int(args: &[Value<'_>]) -> Result<i64, Undecided> {
+    match args {
+        [Value::Int(value)] => Ok(*value),
+        _ => Err(Undecided),
+    }
+}
+
+fn ints(args: &[Value<'_>]) -> Result<(i64, i64), Undecided> {
+    match args {
+        [Value::Int(left), Value::Int(right)] => Ok((*left, *right)),
+        _ => Err(Undecided),
+    }
+}
+
+fn shift_date<'a>(date: i64, days: i64) -> Outcome<'a> {
+    if date_is_infinite(date) {
+        return Ok(Value::Int(date));
+    }
+    let shifted = date + days;
+    if (DATE_MIN..DATE_END).contains(&shifted) { Ok(Value::Int(shifted)) } else { Err(Undecided) }
+}
+
+fn date_add<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (date, days) = ints(args)?;
+    shift_date(date, days)
+}
+
+fn date_subtract_days<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (date, days) = ints(args)?;
+    shift_date(date, -days)
+}
+
+fn date_subtract<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (left, right) = ints(args)?;
+    if date_is_infinite(left) || date_is_infinite(right) {
+        return Err(Undecided);
+    }
+    Ok(Value::Int(left - right))
+}
+
+fn date_is_finite<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Bool(!date_is_infinite(int(args)?)))
+}
+
+fn timestamp_is_finite<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Bool(!timestamp_is_infinite(int(args)?)))
+}
+
+fn date_as_timestamp(date: i64) -> Result<i64, Undecided> {
+    match date {
+        date if date == i32::MIN as i64 => Ok(i64::MIN),
+        date if date == i32::MAX as i64 => Ok(i64::MAX),
+        date if !(DATE_MIN..DATE_BEYOND_TIMESTAMP).contains(&date) => Err(Undecided),
+        date => Ok(date * USECS_PER_DAY),
+    }
+}
+
+fn date_to_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Int(date_as_timestamp(int(args)?)?))
+}
+
+fn date_plus_time<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (date, time) = ints(args)?;
+    let timestamp = date_as_timestamp(date)?;
+    if timestamp_is_infinite(timestamp) {
+        return Ok(Value::Int(timestamp));
+    }
+    let sum = timestamp.checked_add(time).ok_or(Undecided)?;
+    if (TIMESTAMP_MIN..TIMESTAMP_END).contains(&sum) { Ok(Value::Int(sum)) } else { Err(Undecided) }
+}
+
+/// The day and the microseconds into it; values that Postgres may find out of range are refused.
+fn split_timestamp(timestamp: i64) -> Result<(i64, i64), Undecided> {
+    if !(TIMESTAMP_MIN..TIMESTAMP_END).contains(&timestamp) {
+        return Err(Undecided);
+    }
+    Ok((timestamp.div_euclid(USECS_PER_DAY), timestamp.rem_euclid(USECS_PER_DAY)))
+}
+
+fn timestamp_to_date<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Int(match int(args)? {
+        i64::MIN => i32::MIN as i64,
+        i64::MAX => i32::MAX as i64,
+        timestamp => split_timestamp(timestamp)?.0,
+    }))
+}
+
+/// An infinite timestamp has no time: NULL.
+fn timestamp_to_time<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    match int(args)? {
+        i64::MIN | i64::MAX => Ok(Value::Null),
+        timestamp => Ok(Value::Int(split_timestamp(timestamp)?.1)),
+    }
+}
+
+/// The proleptic Gregorian year, month and day of a date (`j2date`).
+fn civil(date: i64) -> (i64, i64, i64) {
+    let mut julian = date + EPOCH_JULIAN + 32_044;
+    let mut quad = julian / 146_097;
+    let extra = (julian - quad * 146_097) * 4 + 3;
+    julian += 60 + quad * 3 + extra / 146_097;
+    quad = julian / 1461;
+    julian -= quad * 1461;
+    let mut year = julian * 4 / 1461;
+    julian = if year != 0 { (julian + 305) % 365 } else { (julian + 306) % 366 } + 123;
+    year += quad * 4;
+    let month_quad = julian * 2141 / 65_536;
+    (year - 4800, (month_quad + 10) % 12 + 1, julian - 7834 * month_quad / 256)
+}
+
+fn day_of_year((year, month, day): (i64, i64, i64)) -> i64 {
+    let leap = year.rem_euclid(4) == 0 && (year.rem_euclid(100) != 0 || year.rem_euclid(400) == 0);
+    const BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
+    BEFORE[(month - 1) as usize] + day + i64::from(leap && month > 2)
+}
+
+/// A field that dates and timestamps share; None for one that stays in Postgres.
+fn date_field(field: &[u8], date: i64) -> Option<i64> {
+    let ymd @ (year, month, day) = civil(date);
+    let weekday = (date + EPOCH_JULIAN + 1).rem_euclid(7);
+    Some(match field {
+        // There is no year 0, just 1 BC and 1 AD.
+        b"year" => year - i64::from(year <= 0),
+        b"month" => month,
+        b"day" => day,
+        b"quarter" => (month - 1) / 3 + 1,
+        b"doy" => day_of_year(ymd),
+        b"dow" => weekday,
+        b"isodow" => (weekday + 6) % 7 + 1,
+        _ => return None,
+    })
+}
+
+/// A field of a finite timestamp, times 10 to the power of the second result.
+fn timestamp_field(field: &[u8], timestamp: i64) -> Result<(i64, u32), Undecided> {
+    const UNIX_EPOCH: i64 = (UNIX_EPOCH_JULIAN - EPOCH_JULIAN) * USECS_PER_DAY;
+    let (date, time) = split_timestamp(timestamp)?;
+    Ok(match field {
+        b"hour" => (time / 3_600_000_000, 0),
+        b"minute" => (time / 60_000_000 % 60, 0),
+        b"second" => (time % 60_000_000, 6),
+        b"milliseconds" => (time % 60_000_000, 3),
+        b"microseconds" => (time % 60_000_000, 0),
+        b"epoch" => (timestamp.checked_sub(UNIX_EPOCH).ok_or(Undecided)?, 6),
+        field => (date_field(field, date).ok_or(Undecided)?, 0),
+    })
+}
+
+/// Whether `extract` or `date_part` knows this field, so that it does not fall back for every row.
+pub fn knows_field(function: &Function, field: &[u8]) -> bool {
+    match function.args {
+        [_, cellar_format::postgres::type_oid::DATE] => field == b"epoch" || date_field(field, 0).is_some(),
+        _ => match timestamp_field(field, 0) {
+            Ok((_, decimals)) => decimals == 0 || function.result == cellar_format::postgres::type_oid::NUMERIC,
+            Err(Undecided) => false,
+        },
+    }
+}
+
+fn field_and_int<'v>(args: &'v [Value<'_>]) -> Result<(&'v [u8], i64), Undecided> {
+    match args {
+        [Value::Bytes(field), Value::Int(value)] => Ok((field, *value)),
+        _ => Err(Undecided),
+    }
+}
+
+fn extract_date<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (field, date) = field_and_int(args)?;
+    if !(DATE_MIN..DATE_END).contains(&date) {
+        return Err(Undecided);
+    }
+    let value = match field {
+        b"epoch" => (date + EPOCH_JULIAN - UNIX_EPOCH_JULIAN) * 86_400,
+        field => date_field(field, date).ok_or(Undecided)?,
+    };
+    Ok(Value::Numeric(Numeric::from_i64(value)))
+}
+
+fn extract_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (field, timestamp) = field_and_int(args)?;
+    let (value, decimals) = timestamp_field(field, timestamp)?;
+    Ok(Value::Numeric(Numeric::from_decimal(value, decimals)))
+}
+
+/// `date_part`, which answers in float8; only the whole-numbered fields are certain to the last bit.
+fn part_of_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (field, timestamp) = field_and_int(args)?;
+    match timestamp_field(field, timestamp)? {
+        (value, 0) => Ok(Value::Float(value as f64)),
+        _ => Err(Undecided),
+    }
+}
+
+functions! {
+    1141 date_pli (DATE, INT4) -> DATE, Any, fallible(date_add);
+    1142 date_mii (DATE, INT4) -> DATE, Any, fallible(date_subtract_days);
+    1140 date_mi (DATE, DATE) -> INT4, Any, fallible(date_subtract);
+    1373 date_finite (DATE) -> BOOL, Any, safe(date_is_finite);
+    1389 timestamp_finite (TIMESTAMPTZ) -> BOOL, Any, safe(timestamp_is_finite);
+    2048 timestamp_finite (TIMESTAMP) -> BOOL, Any, safe(timestamp_is_finite);
+    2024 date_timestamp (DATE) -> TIMESTAMP, Any, fallible(date_to_timestamp);
+    2029 timestamp_date (TIMESTAMP) -> DATE, Any, fallible(timestamp_to_date);
+    1316 timestamp_time (TIMESTAMP) -> TIME, Any, fallible(timestamp_to_time);
+    6199 extract_date (TEXT, DATE) -> NUMERIC, Any, fallible(extract_date);
+    6202 extract_timestamp (TEXT, TIMESTAMP) -> NUMERIC, Any, fallible(extract_timestamp);
+    2021 timestamp_part (TEXT, TIMESTAMP) -> FLOAT8, Any, fallible(part_of_timestamp);
+    1272 datetime_timestamp (DATE, TIME) -> TIMESTAMP, Any, fallible(date_plus_time);
+    2025 datetime_timestamp (DATE, TIME) -> TIMESTAMP, Any, fallible(date_plus_time);
+}

@@ -1,0 +1,196 @@
+//! Checked integer arithmetic and conversions between integer types.
+//!
+//! Source: `utils/adt/int.c`, `int8.c`, `char.c`.
+
+use super::super::value::{Kind, Outcome, Undecided, Value};
+use super::{Context, fallible, functions, safe};
+
+fn ints(args: &[Value<'_>]) -> Result<(i64, i64), Undecided> {
+    match args {
+        [Value::Int(left), Value::Int(right)] => Ok((*left, *right)),
+        _ => Err(Undecided),
+    }
+}
+
+fn int(args: &[Value<'_>]) -> Result<i64, Undecided> {
+    match args {
+        [Value::Int(value)] => Ok(*value),
+        _ => Err(Undecided),
+    }
+}
+
+/// The value in the result type's range, or "out of range".
+pub fn fit<'a>(value: Option<i64>, kind: Kind) -> Outcome<'a> {
+    let value = value.ok_or(Undecided)?;
+    let fits = match kind {
+        Kind::Int2 => i16::try_from(value).is_ok(),
+        Kind::Int4 => i32::try_from(value).is_ok(),
+        Kind::Oid => u32::try_from(value).is_ok(),
+        Kind::Char => i8::try_from(value).is_ok(),
+        _ => true,
+    };
+    // "char" is kept as the unsigned byte that it compares as.
+    let value = if kind == Kind::Char { value & 0xff } else { value };
+    if fits { Ok(Value::Int(value)) } else { Err(Undecided) }
+}
+
+fn add<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    let (left, right) = ints(args)?;
+    fit(left.checked_add(right), context.result)
+}
+
+fn subtract<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    let (left, right) = ints(args)?;
+    fit(left.checked_sub(right), context.result)
+}
+
+fn multiply<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    let (left, right) = ints(args)?;
+    fit(left.checked_mul(right), context.result)
+}
+
+/// Truncates towards zero; by zero, and the least value by -1, are errors.
+fn divide<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    let (left, right) = ints(args)?;
+    fit(left.checked_div(right), context.result)
+}
+
+/// The sign is the dividend's; anything modulo -1 is 0.
+fn modulo<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    let (left, right) = ints(args)?;
+    if right == 0 {
+        return Err(Undecided);
+    }
+    fit(Some(left.wrapping_rem(right)), context.result)
+}
+
+fn absolute<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    fit(int(args)?.checked_abs(), context.result)
+}
+
+fn negate<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    fit(int(args)?.checked_neg(), context.result)
+}
+
+fn same<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Int(int(args)?))
+}
+
+fn bit_and<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (left, right) = ints(args)?;
+    Ok(Value::Int(left & right))
+}
+
+fn bit_or<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (left, right) = ints(args)?;
+    Ok(Value::Int(left | right))
+}
+
+fn bit_xor<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (left, right) = ints(args)?;
+    Ok(Value::Int(left ^ right))
+}
+
+fn bit_not<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Int(!int(args)?))
+}
+
+fn widen<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    match args {
+        [Value::Bool(value)] => Ok(Value::Int(i64::from(*value))),
+        _ => Ok(Value::Int(int(args)?)),
+    }
+}
+
+fn char_to_int<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Int(int(args)? as u8 as i8 as i64))
+}
+
+fn narrow<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    fit(Some(int(args)?), context.result)
+}
+
+fn is_nonzero<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Bool(int(args)? != 0))
+}
+
+functions! {
+    176 int2pl (INT2, INT2) -> INT2, Any, fallible(add);
+    180 int2mi (INT2, INT2) -> INT2, Any, fallible(subtract);
+    152 int2mul (INT2, INT2) -> INT2, Any, fallible(multiply);
+    153 int2div (INT2, INT2) -> INT2, Any, fallible(divide);
+    177 int4pl (INT4, INT4) -> INT4, Any, fallible(add);
+    181 int4mi (INT4, INT4) -> INT4, Any, fallible(subtract);
+    141 int4mul (INT4, INT4) -> INT4, Any, fallible(multiply);
+    154 int4div (INT4, INT4) -> INT4, Any, fallible(divide);
+    463 int8pl (INT8, INT8) -> INT8, Any, fallible(add);
+    464 int8mi (INT8, INT8) -> INT8, Any, fallible(subtract);
+    465 int8mul (INT8, INT8) -> INT8, Any, fallible(multiply);
+    466 int8div (INT8, INT8) -> INT8, Any, fallible(divide);
+    178 int24pl (INT2, INT4) -> INT4, Any, fallible(add);
+    182 int24mi (INT2, INT4) -> INT4, Any, fallible(subtract);
+    170 int24mul (INT2, INT4) -> INT4, Any, fallible(multiply);
+    172 int24div (INT2, INT4) -> INT4, Any, fallible(divide);
+    841 int28pl (INT2, INT8) -> INT8, Any, fallible(add);
+    942 int28mi (INT2, INT8) -> INT8, Any, fallible(subtract);
+    943 int28mul (INT2, INT8) -> INT8, Any, fallible(multiply);
+    948 int28div (INT2, INT8) -> INT8, Any, fallible(divide);
+    179 int42pl (INT4, INT2) -> INT4, Any, fallible(add);
+    183 int42mi (INT4, INT2) -> INT4, Any, fallible(subtract);
+    171 int42mul (INT4, INT2) -> INT4, Any, fallible(multiply);
+    173 int42div (INT4, INT2) -> INT4, Any, fallible(divide);
+    1278 int48pl (INT4, INT8) -> INT8, Any, fallible(add);
+    1279 int48mi (INT4, INT8) -> INT8, Any, fallible(subtract);
+    1280 int48mul (INT4, INT8) -> INT8, Any, fallible(multiply);
+    1281 int48div (INT4, INT8) -> INT8, Any, fallible(divide);
+    837 int82pl (INT8, INT2) -> INT8, Any, fallible(add);
+    838 int82mi (INT8, INT2) -> INT8, Any, fallible(subtract);
+    839 int82mul (INT8, INT2) -> INT8, Any, fallible(multiply);
+    840 int82div (INT8, INT2) -> INT8, Any, fallible(divide);
+    1274 int84pl (INT8, INT4) -> INT8, Any, fallible(add);
+    1275 int84mi (INT8, INT4) -> INT8, Any, fallible(subtract);
+    1276 int84mul (INT8, INT4) -> INT8, Any, fallible(multiply);
+    1277 int84div (INT8, INT4) -> INT8, Any, fallible(divide);
+    155 int2mod (INT2, INT2) -> INT2, Any, fallible(modulo);
+    940 int2mod (INT2, INT2) -> INT2, Any, fallible(modulo);
+    1253 int2abs (INT2) -> INT2, Any, fallible(absolute);
+    1398 int2abs (INT2) -> INT2, Any, fallible(absolute);
+    213 int2um (INT2) -> INT2, Any, fallible(negate);
+    1911 int2up (INT2) -> INT2, Any, safe(same);
+    1892 int2and (INT2, INT2) -> INT2, Any, safe(bit_and);
+    1893 int2or (INT2, INT2) -> INT2, Any, safe(bit_or);
+    1894 int2xor (INT2, INT2) -> INT2, Any, safe(bit_xor);
+    1895 int2not (INT2) -> INT2, Any, safe(bit_not);
+    156 int4mod (INT4, INT4) -> INT4, Any, fallible(modulo);
+    941 int4mod (INT4, INT4) -> INT4, Any, fallible(modulo);
+    1251 int4abs (INT4) -> INT4, Any, fallible(absolute);
+    1397 int4abs (INT4) -> INT4, Any, fallible(absolute);
+    212 int4um (INT4) -> INT4, Any, fallible(negate);
+    1912 int4up (INT4) -> INT4, Any, safe(same);
+    1898 int4and (INT4, INT4) -> INT4, Any, safe(bit_and);
+    1899 int4or (INT4, INT4) -> INT4, Any, safe(bit_or);
+    1900 int4xor (INT4, INT4) -> INT4, Any, safe(bit_xor);
+    1901 int4not (INT4) -> INT4, Any, safe(bit_not);
+    945 int8mod (INT8, INT8) -> INT8, Any, fallible(modulo);
+    947 int8mod (INT8, INT8) -> INT8, Any, fallible(modulo);
+    1230 int8abs (INT8) -> INT8, Any, fallible(absolute);
+    1396 int8abs (INT8) -> INT8, Any, fallible(absolute);
+    462 int8um (INT8) -> INT8, Any, fallible(negate);
+    1910 int8up (INT8) -> INT8, Any, safe(same);
+    1904 int8and (INT8, INT8) -> INT8, Any, safe(bit_and);
+    1905 int8or (INT8, INT8) -> INT8, Any, safe(bit_or);
+    1906 int8xor (INT8, INT8) -> INT8, Any, safe(bit_xor);
+    1907 int8not (INT8) -> INT8, Any, safe(bit_not);
+    313 i2toi4 (INT2) -> INT4, Any, safe(widen);
+    754 int28 (INT2) -> INT8, Any, safe(widen);
+    481 int48 (INT4) -> INT8, Any, safe(widen);
+    2558 bool_int4 (BOOL) -> INT4, Any, safe(widen);
+    77 chartoi4 (CHAR) -> INT4, Any, safe(char_to_int);
+    1288 oidtoi8 (OID) -> INT8, Any, safe(widen);
+    314 i4toi2 (INT4) -> INT2, Any, fallible(narrow);
+    714 int82 (INT8) -> INT2, Any, fallible(narrow);
+    480 int84 (INT8) -> INT4, Any, fallible(narrow);
+    78 i4tochar (INT4) -> CHAR, Any, fallible(narrow);
+    1287 i8tooid (INT8) -> OID, Any, fallible(narrow);
+    2557 int4_bool (INT4) -> BOOL, Any, safe(is_nonzero);
+}

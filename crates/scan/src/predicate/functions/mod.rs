@@ -1,0 +1,153 @@
+//! The functions and operators that the cell evaluates: the single source of what can be offloaded.
+//!
+//! A function is named by the OID of its `pg_proc` row, which is the same in PostgreSQL 15 to 18. All of them are
+//! strict: the caller answers NULL when an argument is. Where Postgres would raise an error, or its result is not
+//! known for certain, a function answers [`Undecided`]. Source: `catalog/pg_proc.dat`.
+
+mod compare;
+mod datetime;
+mod float;
+mod integer;
+mod numeric;
+mod text;
+
+pub use compare::{Comparison, Domain, compare, date_against_timestamp};
+pub use datetime::knows_field;
+pub use text::Encoding;
+
+use super::value::{Kind, Outcome, Value};
+use cellar_format::postgres::{Collation, Oid};
+
+/// What a function needs to know about its collation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CollationNeed {
+    /// The result does not depend on it.
+    Any,
+    /// Equal must mean equal bytes.
+    Deterministic,
+    /// Byte order must be the order.
+    Bytewise,
+}
+
+impl CollationNeed {
+    pub fn met_by(self, collation: Collation) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Deterministic => matches!(collation, Collation::Bytewise | Collation::Deterministic),
+            Self::Bytewise => collation == Collation::Bytewise,
+        }
+    }
+}
+
+/// What a call knows besides its arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct Context {
+    pub encoding: Encoding,
+    pub result: Kind,
+}
+
+pub type Scalar = for<'a> fn(&mut [Value<'a>], &Context) -> Outcome<'a>;
+
+#[derive(Clone, Copy)]
+pub enum Body {
+    Compare(Domain, Comparison),
+    /// A btree support function: -1, 0 or 1.
+    ThreeWay(Domain),
+    Like {
+        /// Whether `_` stands for a character rather than a byte.
+        characters: bool,
+        negated: bool,
+    },
+    Scalar(Scalar),
+}
+
+pub struct Function {
+    pub oid: Oid,
+    pub name: &'static str,
+    pub args: &'static [Oid],
+    pub result: Oid,
+    pub collation: CollationNeed,
+    pub body: Body,
+    /// Whether Postgres may raise an error, for some arguments.
+    pub fallible: bool,
+    /// Whether the function counts characters, which needs an encoding that the cell knows.
+    pub characters: bool,
+}
+
+impl Function {
+    const fn new(
+        oid: Oid,
+        name: &'static str,
+        args: &'static [Oid],
+        result: Oid,
+        collation: CollationNeed,
+        (body, fallible, characters): (Body, bool, bool),
+    ) -> Self {
+        Self { oid, name, args, result, collation, body, fallible, characters }
+    }
+}
+
+const fn compares(domain: Domain, comparison: Comparison) -> (Body, bool, bool) {
+    (Body::Compare(domain, comparison), false, false)
+}
+const fn three_way(domain: Domain) -> (Body, bool, bool) {
+    (Body::ThreeWay(domain), false, false)
+}
+const fn like(characters: bool, negated: bool) -> (Body, bool, bool) {
+    (Body::Like { characters, negated }, true, characters)
+}
+const fn safe(scalar: Scalar) -> (Body, bool, bool) {
+    (Body::Scalar(scalar), false, false)
+}
+const fn fallible(scalar: Scalar) -> (Body, bool, bool) {
+    (Body::Scalar(scalar), true, false)
+}
+const fn characters(scalar: Scalar) -> (Body, bool, bool) {
+    (Body::Scalar(scalar), false, true)
+}
+const fn characters_fallible(scalar: Scalar) -> (Body, bool, bool) {
+    (Body::Scalar(scalar), true, true)
+}
+
+/// A table of functions: OID, C function (`prosrc`), argument types, result type, need of collation, body.
+macro_rules! functions {
+    ($($oid:literal $name:ident ($($arg:ident),+) -> $result:ident, $need:ident, $body:expr;)*) => {
+        pub(super) static TABLE: &[super::Function] = &[$(super::Function::new(
+            $oid,
+            stringify!($name),
+            &[$(cellar_format::postgres::type_oid::$arg),+],
+            cellar_format::postgres::type_oid::$result,
+            super::CollationNeed::$need,
+            $body,
+        )),*];
+    };
+}
+use functions;
+
+pub fn all() -> impl Iterator<Item = &'static Function> {
+    [compare::TABLE, integer::TABLE, float::TABLE, numeric::TABLE, text::TABLE, datetime::TABLE].into_iter().flatten()
+}
+
+pub fn find(oid: Oid) -> Option<&'static Function> {
+    use std::collections::HashMap;
+    use std::sync::LazyLock;
+    static BY_OID: LazyLock<HashMap<Oid, &'static Function>> =
+        LazyLock::new(|| all().map(|function| (function.oid, function)).collect());
+    BY_OID.get(&oid).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_is_listed_once_and_speaks_of_known_types() {
+        let mut seen = std::collections::HashSet::new();
+        for function in all() {
+            assert!(seen.insert(function.oid), "{} twice", function.oid);
+            for oid in function.args.iter().chain([&function.result]) {
+                assert!(Kind::of(*oid).is_some(), "{} with type {oid}", function.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `numeric` arithmetic that is exact, and conversions. Division, modulo and rounding stay in Postgres.
+//!
+//! Source: `utils/adt/numeric.c`.
+
+use super::super::numeric::{Class, Numeric};
+use super::super::value::{Outcome, Undecided, Value};
+use super::integer::fit;
+use super::{Context, fallible, functions, safe};
+
+fn numerics<'v>(args: &'v [Value<'_>]) -> Result<(&'v Numeric, &'v Numeric), Undecided> {
+    match args {
+        [Value::Numeric(left), Value::Numeric(right)] => Ok((left, right)),
+        _ => Err(Undecided),
+    }
+}
+
+fn numeric<'v>(args: &'v [Value<'_>]) -> Result<&'v Numeric, Undecided> {
+    match args {
+        [Value::Numeric(value)] => Ok(value),
+        _ => Err(Undecided),
+    }
+}
+
+fn add<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (left, right) = numerics(args)?;
+    left.add(right).map(Value::Numeric).ok_or(Undecided)
+}
+
+fn subtract<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (left, right) = numerics(args)?;
+    left.add(&right.clone().negate()).map(Value::Numeric).ok_or(Undecided)
+}
+
+fn multiply<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (left, right) = numerics(args)?;
+    left.multiply(right).map(Value::Numeric).ok_or(Undecided)
+}
+
+fn absolute<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Numeric(numeric(args)?.clone().abs()))
+}
+
+fn negate<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Numeric(numeric(args)?.clone().negate()))
+}
+
+fn same<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Numeric(numeric(args)?.clone()))
+}
+
+fn from_int<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    match args {
+        [Value::Int(value)] => Ok(Value::Numeric(Numeric::from_i64(*value))),
+        _ => Err(Undecided),
+    }
+}
+
+fn to_int<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    fit(numeric(args)?.to_i64(), context.result)
+}
+
+fn to_float8<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    numeric(args)?.to_f64().map(Value::Float).ok_or(Undecided)
+}
+
+fn to_float4<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    numeric(args)?.to_f32().map(|value| Value::Float(value as f64)).ok_or(Undecided)
+}
+
+/// Keeps as many significant decimal digits as the type promises (`FLT_DIG`).
+fn from_float4<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    from_float(args, 6)
+}
+
+/// As above with `DBL_DIG`.
+fn from_float8<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    from_float(args, 15)
+}
+
+fn from_float<'a>(args: &[Value<'a>], digits: usize) -> Outcome<'a> {
+    let [Value::Float(value)] = args else { return Err(Undecided) };
+    let numeric = match value {
+        value if value.is_nan() => Some(Numeric::special(Class::NaN)),
+        value if value.is_infinite() && *value > 0.0 => Some(Numeric::special(Class::PositiveInfinity)),
+        value if value.is_infinite() => Some(Numeric::special(Class::NegativeInfinity)),
+        value => Numeric::parse(&format!("{value:.*e}", digits - 1)),
+    };
+    numeric.map(Value::Numeric).ok_or(Undecided)
+}
+
+functions! {
+    1724 numeric_add (NUMERIC, NUMERIC) -> NUMERIC, Any, fallible(add);
+    1725 numeric_sub (NUMERIC, NUMERIC) -> NUMERIC, Any, fallible(subtract);
+    1726 numeric_mul (NUMERIC, NUMERIC) -> NUMERIC, Any, fallible(multiply);
+    1704 numeric_abs (NUMERIC) -> NUMERIC, Any, safe(absolute);
+    1705 numeric_abs (NUMERIC) -> NUMERIC, Any, safe(absolute);
+    1771 numeric_uminus (NUMERIC) -> NUMERIC, Any, safe(negate);
+    1915 numeric_uplus (NUMERIC) -> NUMERIC, Any, safe(same);
+    1782 int2_numeric (INT2) -> NUMERIC, Any, safe(from_int);
+    1740 int4_numeric (INT4) -> NUMERIC, Any, safe(from_int);
+    1781 int8_numeric (INT8) -> NUMERIC, Any, safe(from_int);
+    1783 numeric_int2 (NUMERIC) -> INT2, Any, fallible(to_int);
+    1744 numeric_int4 (NUMERIC) -> INT4, Any, fallible(to_int);
+    1779 numeric_int8 (NUMERIC) -> INT8, Any, fallible(to_int);
+    1745 numeric_float4 (NUMERIC) -> FLOAT4, Any, fallible(to_float4);
+    1746 numeric_float8 (NUMERIC) -> FLOAT8, Any, fallible(to_float8);
+    1742 float4_numeric (FLOAT4) -> NUMERIC, Any, safe(from_float4);
+    1743 float8_numeric (FLOAT8) -> NUMERIC, Any, safe(from_float8);
+}

@@ -1,0 +1,257 @@
+//! Functions over strings and byte strings.
+//!
+//! Those that count characters work in UTF-8 and in single-byte encodings; elsewhere the plan refuses them.
+//! Source: `utils/adt/varlena.c`, `varchar.c`, `oracle_compat.c`, `formatting.c`, `like.c`.
+
+use super::super::value::{Outcome, Undecided, Value, without_trailing_blanks};
+use super::{Context, characters, characters_fallible, fallible, functions, like, safe};
+use cellar_format::postgres::encoding;
+use std::borrow::Cow;
+
+/// How bytes become characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    SingleByte,
+    Utf8,
+    /// A multibyte encoding that the cell does not take apart.
+    Opaque,
+}
+
+impl Encoding {
+    /// `pg_enc`: from LATIN1 to KOI8U all are single-byte (`mb/pg_wchar.h`).
+    pub fn of(pg_enc: u32) -> Self {
+        const LATIN1: u32 = 8;
+        const KOI8U: u32 = 34;
+        match pg_enc {
+            encoding::UTF8 => Self::Utf8,
+            encoding::SQL_ASCII | LATIN1..=KOI8U => Self::SingleByte,
+            _ => Self::Opaque,
+        }
+    }
+
+    /// Bytes of the character that starts the string; at least one, for any bytes (`pg_utf_mblen`).
+    pub fn character_bytes(self, bytes: &[u8]) -> usize {
+        let length = match (self, bytes.first()) {
+            (Self::Utf8, Some(first)) if first & 0xe0 == 0xc0 => 2,
+            (Self::Utf8, Some(first)) if first & 0xf0 == 0xe0 => 3,
+            (Self::Utf8, Some(first)) if first & 0xf8 == 0xf0 => 4,
+            _ => 1,
+        };
+        length.min(bytes.len().max(1))
+    }
+
+    fn count(self, bytes: &[u8]) -> i64 {
+        match self {
+            // What is not a continuation byte starts a character, in text as Postgres stores it.
+            Self::Utf8 => bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as i64,
+            _ => bytes.len() as i64,
+        }
+    }
+
+    /// Bytes of the first `characters` characters (`pg_mbcharcliplen`).
+    fn clip(self, bytes: &[u8], characters: i64) -> usize {
+        if self != Self::Utf8 {
+            return characters.clamp(0, bytes.len() as i64) as usize;
+        }
+        let mut at = 0;
+        let mut left = characters;
+        while at < bytes.len() && left > 0 {
+            at += self.character_bytes(&bytes[at..]);
+            left -= 1;
+        }
+        at
+    }
+}
+
+/// The longest result that a concatenation may have; a longer one is left to Postgres.
+const RESULT_BYTES_MAX: usize = 64 << 20;
+
+fn take<'a>(value: &mut Value<'a>) -> Result<Cow<'a, [u8]>, Undecided> {
+    match std::mem::replace(value, Value::Null) {
+        Value::Bytes(bytes) => Ok(bytes),
+        _ => Err(Undecided),
+    }
+}
+
+fn bytes<'v>(value: &'v Value<'_>) -> Result<&'v [u8], Undecided> {
+    match value {
+        Value::Bytes(bytes) => Ok(bytes),
+        _ => Err(Undecided),
+    }
+}
+
+fn int(value: &Value<'_>) -> Result<i64, Undecided> {
+    match value {
+        Value::Int(value) => Ok(*value),
+        _ => Err(Undecided),
+    }
+}
+
+/// A part of a string, borrowed where the string is.
+fn part<'a>(whole: Cow<'a, [u8]>, from: usize, to: usize) -> Value<'a> {
+    let to = to.min(whole.len());
+    let from = from.min(to);
+    Value::Bytes(match whole {
+        Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[from..to]),
+        Cow::Owned(bytes) => Cow::Owned(bytes[from..to].to_vec()),
+    })
+}
+
+fn starts_with<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Bool(bytes(&args[0])?.starts_with(bytes(&args[1])?)))
+}
+
+fn length<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    Ok(Value::Int(context.encoding.count(bytes(&args[0])?)))
+}
+
+fn length_without_blanks<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    Ok(Value::Int(context.encoding.count(without_trailing_blanks(bytes(&args[0])?))))
+}
+
+fn octets<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Int(bytes(&args[0])?.len() as i64))
+}
+
+/// Under the C collation only ASCII letters have another case.
+fn lower<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Bytes(Cow::Owned(bytes(&args[0])?.to_ascii_lowercase())))
+}
+
+fn upper<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Bytes(Cow::Owned(bytes(&args[0])?.to_ascii_uppercase())))
+}
+
+/// Characters `from..to`, counted from 1.
+fn slice<'a>(whole: Cow<'a, [u8]>, from: i64, to: Option<i64>, context: &Context) -> Value<'a> {
+    let from = from.max(1);
+    let start = context.encoding.clip(&whole, from - 1);
+    let end = match to {
+        Some(to) => start + context.encoding.clip(&whole[start..], to - from),
+        None => whole.len(),
+    };
+    part(whole, start, end)
+}
+
+/// `text_substring`: a negative length is an error; an end beyond int4 is the string's end.
+fn substring<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    let (from, length) = (int(&args[1])?, int(&args[2])?);
+    if length < 0 {
+        return Err(Undecided);
+    }
+    let to = Some(from + length).filter(|to| i32::try_from(*to).is_ok());
+    Ok(slice(take(&mut args[0])?, from, to, context))
+}
+
+fn substring_to_end<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    let from = int(&args[1])?;
+    Ok(slice(take(&mut args[0])?, from, None, context))
+}
+
+/// A negative count leaves that many characters out at the other end.
+fn left<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    let mut count = int(&args[1])?;
+    let whole = take(&mut args[0])?;
+    if count < 0 {
+        count += context.encoding.count(&whole);
+    }
+    let end = context.encoding.clip(&whole, count);
+    Ok(part(whole, 0, end))
+}
+
+fn right<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    let count = int(&args[1])?;
+    if count == i32::MIN as i64 {
+        return Err(Undecided);
+    }
+    let whole = take(&mut args[0])?;
+    let skipped = if count < 0 { -count } else { context.encoding.count(&whole) - count };
+    let start = context.encoding.clip(&whole, skipped);
+    let end = whole.len();
+    Ok(part(whole, start, end))
+}
+
+fn trim<'a>(value: &mut Value<'a>, left: bool, right: bool) -> Outcome<'a> {
+    let whole = take(value)?;
+    let end = if right { without_trailing_blanks(&whole).len() } else { whole.len() };
+    let start = if left { whole[..end].iter().take_while(|byte| **byte == b' ').count() } else { 0 };
+    Ok(part(whole, start, end))
+}
+
+fn trim_both<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    trim(&mut args[0], true, true)
+}
+
+fn trim_left<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    trim(&mut args[0], true, false)
+}
+
+fn trim_right<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    trim(&mut args[0], false, true)
+}
+
+fn concatenate<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (left, right) = (bytes(&args[0])?, bytes(&args[1])?);
+    if left.len() + right.len() > RESULT_BYTES_MAX {
+        return Err(Undecided);
+    }
+    Ok(Value::Bytes(Cow::Owned([left, right].concat())))
+}
+
+/// The 1-based character where the second string first occurs in the first, 0 when nowhere.
+fn position<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+    let (whole, sought) = (bytes(&args[0])?, bytes(&args[1])?);
+    let found = memchr::memmem::find(whole, sought);
+    Ok(Value::Int(found.map_or(0, |at| context.encoding.count(&whole[..at]) + 1)))
+}
+
+fn same<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    Ok(Value::Bytes(take(&mut args[0])?))
+}
+
+functions! {
+    850 textlike (TEXT, TEXT) -> BOOL, Deterministic, like(true, false);
+    1569 textlike (TEXT, TEXT) -> BOOL, Deterministic, like(true, false);
+    1631 textlike (BPCHAR, TEXT) -> BOOL, Deterministic, like(true, false);
+    858 namelike (NAME, TEXT) -> BOOL, Deterministic, like(true, false);
+    1571 namelike (NAME, TEXT) -> BOOL, Deterministic, like(true, false);
+    2005 bytealike (BYTEA, BYTEA) -> BOOL, Any, like(false, false);
+    2007 bytealike (BYTEA, BYTEA) -> BOOL, Any, like(false, false);
+    851 textnlike (TEXT, TEXT) -> BOOL, Deterministic, like(true, true);
+    1570 textnlike (TEXT, TEXT) -> BOOL, Deterministic, like(true, true);
+    1632 textnlike (BPCHAR, TEXT) -> BOOL, Deterministic, like(true, true);
+    859 namenlike (NAME, TEXT) -> BOOL, Deterministic, like(true, true);
+    1572 namenlike (NAME, TEXT) -> BOOL, Deterministic, like(true, true);
+    2006 byteanlike (BYTEA, BYTEA) -> BOOL, Any, like(false, true);
+    2008 byteanlike (BYTEA, BYTEA) -> BOOL, Any, like(false, true);
+    3696 text_starts_with (TEXT, TEXT) -> BOOL, Deterministic, safe(starts_with);
+    1257 textlen (TEXT) -> INT4, Any, characters(length);
+    1317 textlen (TEXT) -> INT4, Any, characters(length);
+    1369 textlen (TEXT) -> INT4, Any, characters(length);
+    1381 textlen (TEXT) -> INT4, Any, characters(length);
+    1318 bpcharlen (BPCHAR) -> INT4, Any, characters(length_without_blanks);
+    1367 bpcharlen (BPCHAR) -> INT4, Any, characters(length_without_blanks);
+    1372 bpcharlen (BPCHAR) -> INT4, Any, characters(length_without_blanks);
+    1374 textoctetlen (TEXT) -> INT4, Any, safe(octets);
+    1375 bpcharoctetlen (BPCHAR) -> INT4, Any, safe(octets);
+    720 byteaoctetlen (BYTEA) -> INT4, Any, safe(octets);
+    2010 byteaoctetlen (BYTEA) -> INT4, Any, safe(octets);
+    870 lower (TEXT) -> TEXT, Bytewise, safe(lower);
+    871 upper (TEXT) -> TEXT, Bytewise, safe(upper);
+    877 text_substr (TEXT, INT4, INT4) -> TEXT, Any, characters_fallible(substring);
+    936 text_substr (TEXT, INT4, INT4) -> TEXT, Any, characters_fallible(substring);
+    883 text_substr_no_len (TEXT, INT4) -> TEXT, Any, characters(substring_to_end);
+    937 text_substr_no_len (TEXT, INT4) -> TEXT, Any, characters(substring_to_end);
+    3060 text_left (TEXT, INT4) -> TEXT, Any, characters(left);
+    3061 text_right (TEXT, INT4) -> TEXT, Any, characters(right);
+    885 btrim1 (TEXT) -> TEXT, Any, safe(trim_both);
+    881 ltrim1 (TEXT) -> TEXT, Any, safe(trim_left);
+    401 rtrim1 (BPCHAR) -> TEXT, Any, safe(trim_right);
+    882 rtrim1 (TEXT) -> TEXT, Any, safe(trim_right);
+    1258 textcat (TEXT, TEXT) -> TEXT, Any, fallible(concatenate);
+    2011 byteacat (BYTEA, BYTEA) -> BYTEA, Any, fallible(concatenate);
+    849 textpos (TEXT, TEXT) -> INT4, Deterministic, characters(position);
+    868 textpos (TEXT, TEXT) -> INT4, Deterministic, characters(position);
+    406 name_text (NAME) -> TEXT, Any, safe(same);
+    1401 name_text (NAME) -> VARCHAR, Any, safe(same);
+}

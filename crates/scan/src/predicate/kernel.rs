@@ -1,0 +1,445 @@
+//! Column-at-a-time predicates over a chunk's selected rows.
+//!
+//! A kernel selects the rows in which its expression is true, not NULL and not false; that is all that a qual asks, and
+//! it lets NOT be pushed down to the tests. Where the order of evaluation shows (an arm may raise an error), the
+//! expression stays with the row-at-a-time interpreter.
+
+use super::column::{Column, Row};
+use super::functions::{Comparison, Domain};
+use super::node::Node;
+use super::numeric;
+use super::test::Test;
+use super::value::{Kind, Value, float_key};
+use crate::heap::{Chunk, MISSING, NULL, Slot};
+use crate::storage_index::RegionSummary;
+use cellar_format::postgres::AttributeNumber;
+use cellar_format::wire::BooleanTest;
+
+pub enum Kernel {
+    /// Every row, or none.
+    Constant(bool),
+    Column {
+        slot: Slot,
+        test: Test,
+    },
+    Null {
+        slot: Slot,
+        wanted: bool,
+    },
+    /// Two integer columns.
+    Columns {
+        left: Slot,
+        right: Slot,
+        comparison: Comparison,
+    },
+    And(Vec<Kernel>),
+    Or(Vec<Kernel>),
+    Interpret(Node),
+}
+
+/// What became of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Dropped,
+    Selected,
+    Undecided,
+}
+
+impl From<Option<bool>> for Fate {
+    #[inline(always)]
+    fn from(passes: Option<bool>) -> Self {
+        match passes {
+            Some(true) => Self::Selected,
+            Some(false) => Self::Dropped,
+            None => Self::Undecided,
+        }
+    }
+}
+
+/// What a kernel runs over.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    pub pages: &'a [u8],
+    pub chunk: &'a Chunk,
+    pub columns: &'a [Option<Column>],
+}
+
+impl Kernel {
+    /// The rows where `node` is true.
+    pub fn new(node: Node, columns: &[Option<Column>]) -> Self {
+        simple(&node, true, columns).unwrap_or(Self::Interpret(node))
+    }
+
+    /// Appends to `out` those of `selected` that qualify and to `undecided` those that cannot be told.
+    pub fn run(&self, input: Input<'_>, selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
+        match self {
+            Self::Constant(true) => out.extend_from_slice(selected),
+            Self::Constant(false) => {}
+            Self::Column { slot, test } => match input.columns.get(*slot as usize).and_then(Option::as_ref) {
+                Some(column) => run_test(input, *slot, column, test, selected, out, undecided),
+                None => undecided.extend_from_slice(selected),
+            },
+            Self::Null { slot, wanted } => {
+                let row = |row| Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
+                let fate = |at: u16| Fate::from(row(at).is_null(*slot).ok().map(|is_null| is_null == *wanted));
+                select(selected, out, undecided, fate);
+            }
+            Self::Columns { left, right, comparison } => {
+                run_columns(input, *left, *right, *comparison, selected, out, undecided)
+            }
+            Self::And(arms) => {
+                let mut current = selected.to_vec();
+                let mut next = Vec::new();
+                for arm in arms {
+                    next.clear();
+                    arm.run(input, &current, &mut next, undecided);
+                    std::mem::swap(&mut current, &mut next);
+                }
+                out.extend_from_slice(&current);
+            }
+            Self::Or(arms) => run_or(arms, input, selected, out, undecided),
+            Self::Interpret(node) => select(selected, out, undecided, |row| {
+                let row = Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
+                Fate::from(node.qualifies(&row).ok())
+            }),
+        }
+    }
+
+    /// Whether some row of a region may qualify. Only a kernel that cannot raise an error may be asked.
+    pub fn may_match(&self, summary: &RegionSummary, columns: &[Option<Column>]) -> bool {
+        let column = |slot: &Slot| {
+            let number = number_of(*slot, columns)?;
+            summary.column(number).filter(|found| {
+                columns.get(*slot as usize).and_then(Option::as_ref).is_some_and(|c| c.type_oid == found.type_oid)
+            })
+        };
+        match self {
+            Self::Constant(value) => *value,
+            Self::Column { slot, test } => column(slot).is_none_or(|summary| test.may_pass(summary)),
+            Self::Null { slot, wanted: true } => column(slot).is_none_or(|summary| summary.has_null),
+            Self::Null { slot, wanted: false } => column(slot).is_none_or(|summary| summary.has_nonnull),
+            Self::Columns { left, right, .. } => {
+                [left, right].iter().all(|slot| column(slot).is_none_or(|summary| summary.has_nonnull))
+            }
+            Self::And(arms) => arms.iter().all(|arm| arm.may_match(summary, columns)),
+            Self::Or(arms) => arms.iter().any(|arm| arm.may_match(summary, columns)),
+            Self::Interpret(_) => true,
+        }
+    }
+
+    /// The columns whose summary may prune regions.
+    pub fn for_each_prunable(&self, visit: &mut impl FnMut(Slot)) {
+        match self {
+            Self::Column { slot, .. } | Self::Null { slot, .. } => visit(*slot),
+            Self::And(arms) | Self::Or(arms) => arms.iter().for_each(|arm| arm.for_each_prunable(visit)),
+            Self::Constant(_) | Self::Columns { .. } | Self::Interpret(_) => {}
+        }
+    }
+
+    /// One kernel for the conjunction of two, when both test the same column and a simple test results.
+    pub fn fuse(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Column { slot, test }, Self::Column { slot: same, test: other }) if slot == same => {
+                Some(Self::Column { slot: *slot, test: test.intersect(other)? })
+            }
+            _ => None,
+        }
+    }
+}
+
+pub fn number_of(slot: Slot, columns: &[Option<Column>]) -> Option<AttributeNumber> {
+    let column = columns.get(slot as usize)?.as_ref()?;
+    AttributeNumber::try_from(column.attribute + 1).ok()
+}
+
+#[inline(always)]
+fn select(selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>, mut fate: impl FnMut(u16) -> Fate) {
+    let start = out.len();
+    out.resize(start + selected.len(), 0);
+    let mut count = start;
+    for &row in selected {
+        let fate = fate(row);
+        out[count] = row;
+        count += usize::from(fate == Fate::Selected);
+        if fate == Fate::Undecided {
+            undecided.push(row);
+        }
+    }
+    out.truncate(count);
+}
+
+/// Applies `test` to the rows that have a value; `missing` decides for those without the attribute.
+#[inline(always)]
+fn select_values(
+    locations: &[u32],
+    missing: Fate,
+    selected: &[u16],
+    out: &mut Vec<u16>,
+    undecided: &mut Vec<u16>,
+    mut test: impl FnMut(usize) -> Fate,
+) {
+    select(selected, out, undecided, |row| match locations[row as usize] {
+        NULL => Fate::Dropped,
+        MISSING => missing,
+        location => test(location as usize),
+    });
+}
+
+fn run_test(
+    input: Input<'_>,
+    slot: Slot,
+    column: &Column,
+    test: &Test,
+    selected: &[u16],
+    out: &mut Vec<u16>,
+    undecided: &mut Vec<u16>,
+) {
+    let pages = input.pages;
+    let locations = input.chunk.locations(slot);
+    let missing = match &column.missing {
+        Ok(Value::Null) => Fate::Dropped,
+        Ok(value) => Fate::from(test.passes(value)),
+        Err(_) => Fate::Undecided,
+    };
+    /// Four or eight bytes of the page.
+    macro_rules! fixed {
+        ($type:ty, $location:expr) => {
+            pages
+                .get($location..$location + size_of::<$type>())
+                .and_then(|b| b.try_into().ok())
+                .map(<$type>::from_le_bytes)
+        };
+    }
+    macro_rules! values {
+        ($test:expr) => {
+            select_values(locations, missing, selected, out, undecided, $test)
+        };
+    }
+    match (test, column.kind) {
+        (Test::Int(range), Some(Kind::Int4 | Kind::Date)) => {
+            values!(|at| Fate::from(fixed!(i32, at).map(|value| range.passes(value as i64))))
+        }
+        (Test::Int(range), Some(Kind::Int8 | Kind::Timestamp | Kind::Timestamptz | Kind::Time)) => {
+            values!(|at| Fate::from(fixed!(i64, at).map(|value| range.passes(value))))
+        }
+        (Test::Int(range), Some(kind)) => {
+            values!(|at| Fate::from(column.int(kind, pages, at).map(|value| range.passes(value))))
+        }
+        (Test::Float(range), Some(Kind::Float8)) => {
+            values!(|at| Fate::from(fixed!(f64, at).map(|value| range.passes(float_key(value)))))
+        }
+        (Test::Float(range), Some(Kind::Float4)) => {
+            values!(|at| Fate::from(fixed!(f32, at).map(|value| range.passes(float_key(value as f64)))))
+        }
+        (Test::IntSet { values, negated }, Some(kind)) => match values.as_slice() {
+            few if few.len() <= 8 => {
+                values!(|at| { Fate::from(column.int(kind, pages, at).map(|value| few.contains(&value) != *negated)) })
+            }
+            many => values!(|at| {
+                Fate::from(column.int(kind, pages, at).map(|value| many.binary_search(&value).is_ok() != *negated))
+            }),
+        },
+        (Test::Numeric(range), _) => {
+            // Keys decide only values that have one; both ends need one too.
+            let keys = range.keys;
+            values!(|at| {
+                let fast = keys.zip(column.plain_bytes(pages, at).and_then(numeric::key));
+                match fast {
+                    Some((keys, key)) => Fate::from(Some(keys.passes(key))),
+                    None => general(column, test, pages, at),
+                }
+            })
+        }
+        (Test::BytesEqual { .. } | Test::Bytes { .. } | Test::BytesSet { .. } | Test::Like { .. }, _) => {
+            values!(|at| match column.plain_bytes(pages, at) {
+                Some(bytes) => Fate::from(test.passes_bytes(bytes)),
+                None => general(column, test, pages, at),
+            })
+        }
+        _ => values!(|at| general(column, test, pages, at)),
+    }
+}
+
+/// The slow way: whatever the datum is, decode it first.
+#[cold]
+#[inline(never)]
+fn general(column: &Column, test: &Test, pages: &[u8], location: usize) -> Fate {
+    Fate::from(column.value(pages, location as u32).ok().and_then(|value| test.passes(&value)))
+}
+
+fn run_columns(
+    input: Input<'_>,
+    left: Slot,
+    right: Slot,
+    comparison: Comparison,
+    selected: &[u16],
+    out: &mut Vec<u16>,
+    undecided: &mut Vec<u16>,
+) {
+    let column = |slot: Slot| input.columns.get(slot as usize).and_then(Option::as_ref);
+    let (Some(left_column), Some(right_column)) = (column(left), column(right)) else {
+        return undecided.extend_from_slice(selected);
+    };
+    let (lefts, rights) = (input.chunk.locations(left), input.chunk.locations(right));
+    // None: undecided; Some(None): NULL.
+    let int = |column: &Column, location: u32| -> Option<Option<i64>> {
+        match (location, column.kind) {
+            (NULL, _) => Some(None),
+            (MISSING, _) => match &column.missing {
+                Ok(Value::Null) => Some(None),
+                Ok(Value::Int(value)) => Some(Some(*value)),
+                Ok(Value::Bool(value)) => Some(Some(i64::from(*value))),
+                _ => None,
+            },
+            (location, Some(kind)) => Some(Some(column.int(kind, input.pages, location as usize)?)),
+            _ => None,
+        }
+    };
+    select(selected, out, undecided, |row| {
+        let left = int(left_column, lefts[row as usize]);
+        let right = int(right_column, rights[row as usize]);
+        Fate::from(left.zip(right).map(|values| match values {
+            (Some(left), Some(right)) => comparison.holds(left.cmp(&right)),
+            _ => false,
+        }))
+    });
+}
+
+/// Each arm runs over the rows that no earlier arm selected. A row that some arm could not decide and no arm before
+/// it selected stays undecided, as the executor would have evaluated that arm.
+fn run_or(arms: &[Kernel], input: Input<'_>, selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
+    let mut rest = selected.to_vec();
+    let mut hits: Vec<u16> = Vec::new();
+    let (mut selected_now, mut undecided_now) = (Vec::new(), Vec::new());
+    for arm in arms {
+        selected_now.clear();
+        undecided_now.clear();
+        arm.run(input, &rest, &mut selected_now, &mut undecided_now);
+        undecided_now.sort_unstable();
+        rest.retain(|row| selected_now.binary_search(row).is_err() && undecided_now.binary_search(row).is_err());
+        hits.extend_from_slice(&selected_now);
+        undecided.extend_from_slice(&undecided_now);
+    }
+    hits.sort_unstable();
+    out.extend_from_slice(&hits);
+}
+
+/// The kernel of the rows where `node` is `wanted`, when there is one that needs no interpreter; its meaning must not
+/// depend on the order of evaluation beyond what [`Kernel::And`] and [`Kernel::Or`] keep.
+fn simple(node: &Node, wanted: bool, columns: &[Option<Column>]) -> Option<Kernel> {
+    match node {
+        Node::Const(Value::Null) => Some(Kernel::Constant(false)),
+        Node::Const(Value::Bool(value)) => Some(Kernel::Constant(*value == wanted)),
+        Node::Column(slot) => {
+            let test = Test::compare(Domain::Int, Comparison::Equal, &Value::Bool(wanted))?;
+            Some(Kernel::Column { slot: *slot, test })
+        }
+        Node::Not(arg) => simple(arg, !wanted, columns),
+        Node::IsNull { arg, negated } => match &**arg {
+            Node::Column(slot) => Some(Kernel::Null { slot: *slot, wanted: wanted != *negated }),
+            _ => None,
+        },
+        Node::Test { test: BooleanTest::IsTrue, arg } if wanted => simple(arg, true, columns),
+        Node::Test { test: BooleanTest::IsFalse, arg } if wanted => simple(arg, false, columns),
+        Node::Compare { domain, comparison, left, right } => {
+            let comparison = if wanted { *comparison } else { comparison.negated() };
+            compare_kernel(*domain, comparison, left, right, columns)
+        }
+        Node::Like { value, pattern, negated } => match &**value {
+            Node::Column(slot) => {
+                let test = Test::Like { pattern: pattern.clone(), negated: *negated == wanted };
+                Some(Kernel::Column { slot: *slot, test })
+            }
+            _ => None,
+        },
+        Node::AnyAll { domain, comparison, any, scalar, elements } => {
+            list_kernel(*domain, *comparison, *any == wanted, *any, scalar, elements)
+        }
+        Node::And(args) | Node::Or(args) => {
+            // AND is true, and OR false, where all arms are so; an arm dropped early must not have hidden an error.
+            let conjunction = matches!(node, Node::And(_)) == wanted;
+            if conjunction && args.iter().skip(1).any(Node::fallible) {
+                return None;
+            }
+            let arms = args.iter().map(|arg| simple(arg, wanted, columns)).collect::<Option<Vec<_>>>()?;
+            Some(if conjunction { Kernel::And(fused(arms)) } else { Kernel::Or(arms) })
+        }
+        _ => None,
+    }
+}
+
+fn fused(arms: Vec<Kernel>) -> Vec<Kernel> {
+    let mut out: Vec<Kernel> = Vec::with_capacity(arms.len());
+    for arm in arms {
+        match out.last().and_then(|last| last.fuse(&arm)) {
+            Some(fused) => *out.last_mut().expect("a last arm was just fused") = fused,
+            None => out.push(arm),
+        }
+    }
+    out
+}
+
+fn compare_kernel(
+    domain: Domain,
+    comparison: Comparison,
+    left: &Node,
+    right: &Node,
+    columns: &[Option<Column>],
+) -> Option<Kernel> {
+    match (left, right) {
+        (Node::Column(_), Node::Const(Value::Null)) | (Node::Const(Value::Null), Node::Column(_)) => {
+            Some(Kernel::Constant(false))
+        }
+        (Node::Column(slot), Node::Const(constant)) => {
+            Some(Kernel::Column { slot: *slot, test: Test::compare(domain, comparison, constant)? })
+        }
+        (Node::Const(constant), Node::Column(slot)) => {
+            let test = Test::compare(domain.mirrored(), comparison.mirrored(), constant)?;
+            Some(Kernel::Column { slot: *slot, test })
+        }
+        (Node::Column(left), Node::Column(right)) => {
+            let is_int = |slot: &Slot| {
+                let column = columns.get(*slot as usize).and_then(Option::as_ref);
+                column.and_then(|column| column.kind).is_some_and(Kind::is_int)
+            };
+            let ints = domain == Domain::Int && is_int(left) && is_int(right);
+            ints.then_some(Kernel::Columns { left: *left, right: *right, comparison })
+        }
+        _ => None,
+    }
+}
+
+/// `column = ANY (constants)` and `column <> ALL (constants)`, and what is true where they are false. `positive`:
+/// the rows wanted are those where some element compares true (ANY) or some compares false (ALL).
+fn list_kernel(
+    domain: Domain,
+    comparison: Comparison,
+    positive: bool,
+    any: bool,
+    scalar: &Node,
+    elements: &[Node],
+) -> Option<Kernel> {
+    let Node::Column(slot) = scalar else { return None };
+    let wanted_equality = if any { Comparison::Equal } else { Comparison::NotEqual };
+    if comparison != wanted_equality {
+        return None;
+    }
+    let mut constants = Vec::with_capacity(elements.len());
+    let mut has_null = false;
+    for element in elements {
+        match element {
+            Node::Const(Value::Null) => has_null = true,
+            Node::Const(value) => constants.push(value),
+            _ => return None,
+        }
+    }
+    if elements.is_empty() {
+        // ANY of nothing is false, ALL of nothing true, whatever the scalar.
+        return Some(Kernel::Constant(!positive));
+    }
+    if !positive && has_null {
+        // Not found among the known ones, it may equal the unknown one.
+        return Some(Kernel::Constant(false));
+    }
+    Some(Kernel::Column { slot: *slot, test: Test::set(domain, &constants, !positive)? })
+}

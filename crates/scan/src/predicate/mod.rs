@@ -1,0 +1,60 @@
+//! Storage predicates: compiled from the wire, evaluated over decoded columns.
+//!
+//! [`node`] is the meaning, row by row; [`kernel`] is the fast form of the common shapes. Invariant: a row is dropped
+//! only if Postgres would drop it without raising an error, and selected only if Postgres would select it.
+
+mod column;
+mod compile;
+mod functions;
+mod kernel;
+mod like;
+mod node;
+mod numeric;
+mod test;
+mod value;
+
+pub use column::Column;
+pub use compile::{Compiler, Unsupported};
+pub use functions::{CollationNeed, Encoding};
+pub use kernel::{Input, Kernel, number_of};
+pub use node::Node;
+pub use numeric::{Numeric, key as numeric_key};
+pub use test::Trim;
+pub use value::{Kind, Outcome, Undecided, Value, float_key, without_trailing_blanks};
+
+use cellar_format::postgres::{Collation, Oid};
+
+/// A function that predicates may call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FunctionInfo {
+    pub oid: Oid,
+    /// The name of the C function (`prosrc`).
+    pub name: &'static str,
+    pub args: &'static [Oid],
+    pub result: Oid,
+    pub collation: CollationNeed,
+    /// Whether Postgres may raise an error in it; the cell then leaves the block to Postgres.
+    pub fallible: bool,
+}
+
+/// All functions that the cell evaluates.
+pub fn offloadable_functions() -> impl Iterator<Item = FunctionInfo> {
+    functions::all().map(|function| FunctionInfo {
+        oid: function.oid,
+        name: function.name,
+        args: function.args,
+        result: function.result,
+        collation: function.collation,
+        fallible: function.fallible,
+    })
+}
+
+/// Whether the cell evaluates this function under this collation.
+pub fn offloadable(function: Oid, collation: Collation) -> bool {
+    functions::find(function).is_some_and(|function| function.collation.met_by(collation))
+}
+
+/// Whether predicates can look into values of this type; any type can be projected and tested for NULL.
+pub fn offloadable_type(oid: Oid) -> bool {
+    Kind::of(oid).is_some()
+}

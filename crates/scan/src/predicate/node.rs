@@ -1,0 +1,250 @@
+//! Compiled expressions, evaluated row by row: the meaning of every predicate, and the oracle for the kernels.
+//!
+//! Evaluation follows `executor/execExprInterp.c`: strict functions, three-valued logic, and the same short circuits
+//! from left to right. A fourth outcome, [`Undecided`], stands for what Postgres would raise as an error and for
+//! values that the page does not hold; it ends the evaluation of the row as an error would.
+
+use super::column::Row;
+use super::functions::{Body, Comparison, Context, Domain, Function, compare};
+use super::like::Pattern;
+use super::value::{Outcome, Undecided, Value};
+use crate::heap::Slot;
+use cellar_format::wire::BooleanTest;
+use smallvec::SmallVec;
+
+pub enum Node {
+    Const(Value<'static>),
+    Column(Slot),
+    Compare {
+        domain: Domain,
+        comparison: Comparison,
+        left: Box<Node>,
+        right: Box<Node>,
+    },
+    /// LIKE with a constant, valid pattern.
+    Like {
+        value: Box<Node>,
+        pattern: Pattern,
+        negated: bool,
+    },
+    Call {
+        function: &'static Function,
+        context: Context,
+        args: Vec<Node>,
+    },
+    And(Vec<Node>),
+    Or(Vec<Node>),
+    Not(Box<Node>),
+    IsNull {
+        arg: Box<Node>,
+        negated: bool,
+    },
+    AnyAll {
+        domain: Domain,
+        comparison: Comparison,
+        any: bool,
+        scalar: Box<Node>,
+        elements: Vec<Node>,
+    },
+    Test {
+        test: BooleanTest,
+        arg: Box<Node>,
+    },
+    Distinct {
+        domain: Domain,
+        left: Box<Node>,
+        right: Box<Node>,
+    },
+    Coalesce(Vec<Node>),
+    Case {
+        whens: Vec<(Node, Node)>,
+        otherwise: Box<Node>,
+    },
+}
+
+/// A boolean value or NULL.
+type Truth = Option<bool>;
+
+fn truth(value: Value<'_>) -> Result<Truth, Undecided> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Bool(value) => Ok(Some(value)),
+        _ => Err(Undecided),
+    }
+}
+
+fn from_truth<'a>(truth: Truth) -> Value<'a> {
+    truth.map_or(Value::Null, Value::Bool)
+}
+
+fn compared(domain: Domain, comparison: Comparison, left: &Value<'_>, right: &Value<'_>) -> Result<Truth, Undecided> {
+    if left.is_null() || right.is_null() {
+        return Ok(None);
+    }
+    compare(domain, left, right).map(|ordering| Some(comparison.holds(ordering))).ok_or(Undecided)
+}
+
+impl Node {
+    /// Whether the row qualifies: true, not NULL.
+    pub fn qualifies(&self, row: &Row<'_>) -> Result<bool, Undecided> {
+        Ok(truth(self.eval(row)?)? == Some(true))
+    }
+
+    pub fn eval<'a>(&'a self, row: &Row<'a>) -> Outcome<'a> {
+        match self {
+            Self::Const(value) => Ok(value.borrowed()),
+            Self::Column(slot) => row.value(*slot),
+            Self::Compare { domain, comparison, left, right } => {
+                let (left, right) = (left.eval(row)?, right.eval(row)?);
+                compared(*domain, *comparison, &left, &right).map(from_truth)
+            }
+            Self::Like { value, pattern, negated } => match value.eval(row)? {
+                Value::Null => Ok(Value::Null),
+                Value::Bytes(text) => Ok(Value::Bool(pattern.matches(&text) != *negated)),
+                _ => Err(Undecided),
+            },
+            Self::Call { function, context, args } => {
+                let mut values: SmallVec<[Value<'a>; 3]> = SmallVec::new();
+                for arg in args {
+                    values.push(arg.eval(row)?);
+                }
+                // All arguments are evaluated first, then strictness is checked.
+                if values.iter().any(Value::is_null) {
+                    return Ok(Value::Null);
+                }
+                call(function, context, &mut values)
+            }
+            Self::And(args) => {
+                let mut result = Some(true);
+                for arg in args {
+                    match truth(arg.eval(row)?)? {
+                        Some(false) => return Ok(Value::Bool(false)),
+                        Some(true) => {}
+                        None => result = None,
+                    }
+                }
+                Ok(from_truth(result))
+            }
+            Self::Or(args) => {
+                let mut result = Some(false);
+                for arg in args {
+                    match truth(arg.eval(row)?)? {
+                        Some(true) => return Ok(Value::Bool(true)),
+                        Some(false) => {}
+                        None => result = None,
+                    }
+                }
+                Ok(from_truth(result))
+            }
+            Self::Not(arg) => Ok(from_truth(truth(arg.eval(row)?)?.map(|value| !value))),
+            Self::IsNull { arg, negated } => {
+                let is_null = match &**arg {
+                    Self::Column(slot) => row.is_null(*slot)?,
+                    arg => arg.eval(row)?.is_null(),
+                };
+                Ok(Value::Bool(is_null != *negated))
+            }
+            Self::AnyAll { domain, comparison, any, scalar, elements } => {
+                let scalar = scalar.eval(row)?;
+                any_all(*domain, *comparison, *any, &scalar, elements, row)
+            }
+            Self::Test { test, arg } => {
+                let value = truth(arg.eval(row)?)?;
+                Ok(Value::Bool(match test {
+                    BooleanTest::IsTrue => value == Some(true),
+                    BooleanTest::IsNotTrue => value != Some(true),
+                    BooleanTest::IsFalse => value == Some(false),
+                    BooleanTest::IsNotFalse => value != Some(false),
+                    BooleanTest::IsUnknown => value.is_none(),
+                    BooleanTest::IsNotUnknown => value.is_some(),
+                }))
+            }
+            Self::Distinct { domain, left, right } => {
+                let (left, right) = (left.eval(row)?, right.eval(row)?);
+                Ok(Value::Bool(match (left.is_null(), right.is_null()) {
+                    (true, true) => false,
+                    (false, false) => compare(*domain, &left, &right).ok_or(Undecided)?.is_ne(),
+                    _ => true,
+                }))
+            }
+            Self::Coalesce(args) => {
+                for arg in args {
+                    let value = arg.eval(row)?;
+                    if !value.is_null() {
+                        return Ok(value);
+                    }
+                }
+                Ok(Value::Null)
+            }
+            Self::Case { whens, otherwise } => {
+                for (condition, result) in whens {
+                    if truth(condition.eval(row)?)? == Some(true) {
+                        return result.eval(row);
+                    }
+                }
+                otherwise.eval(row)
+            }
+        }
+    }
+
+    /// Whether Postgres may raise an error in evaluating this.
+    pub fn fallible(&self) -> bool {
+        match self {
+            Self::Const(_) | Self::Column(_) => false,
+            Self::Call { function, args, .. } => function.fallible || args.iter().any(Self::fallible),
+            Self::Compare { left, right, .. } | Self::Distinct { left, right, .. } => {
+                left.fallible() || right.fallible()
+            }
+            Self::Like { value: arg, .. } | Self::Not(arg) | Self::IsNull { arg, .. } | Self::Test { arg, .. } => {
+                arg.fallible()
+            }
+            Self::And(args) | Self::Or(args) | Self::Coalesce(args) => args.iter().any(Self::fallible),
+            Self::AnyAll { scalar, elements, .. } => scalar.fallible() || elements.iter().any(Self::fallible),
+            Self::Case { whens, otherwise } => {
+                otherwise.fallible()
+                    || whens.iter().any(|(condition, result)| condition.fallible() || result.fallible())
+            }
+        }
+    }
+}
+
+/// `ExecEvalScalarArrayOp`: NULL elements count as unknown; an empty array decides alone.
+fn any_all<'a>(
+    domain: Domain,
+    comparison: Comparison,
+    any: bool,
+    scalar: &Value<'a>,
+    elements: &'a [Node],
+    row: &Row<'a>,
+) -> Outcome<'a> {
+    // The array is built before the operator is applied to any element.
+    let values = elements.iter().map(|element| element.eval(row)).collect::<Result<SmallVec<[Value<'a>; 8]>, _>>()?;
+    if values.is_empty() {
+        return Ok(Value::Bool(!any));
+    }
+    let mut result = Some(!any);
+    for value in &values {
+        match compared(domain, comparison, scalar, value)? {
+            Some(holds) if holds == any => return Ok(Value::Bool(any)),
+            Some(_) => {}
+            None => result = None,
+        }
+    }
+    Ok(from_truth(result))
+}
+
+/// Applies a function to arguments of which none is NULL.
+fn call<'a>(function: &Function, context: &Context, args: &mut [Value<'a>]) -> Outcome<'a> {
+    match (function.body, &*args) {
+        (Body::Scalar(scalar), _) => scalar(args, context),
+        (Body::Compare(domain, comparison), [left, right]) => compared(domain, comparison, left, right).map(from_truth),
+        (Body::ThreeWay(domain), [left, right]) => {
+            compare(domain, left, right).map(|ordering| Value::Int(ordering as i64)).ok_or(Undecided)
+        }
+        (Body::Like { negated, .. }, [Value::Bytes(text), Value::Bytes(pattern)]) => {
+            let pattern = Pattern::new(pattern, context.encoding).ok_or(Undecided)?;
+            Ok(Value::Bool(pattern.matches(text) != negated))
+        }
+        _ => Err(Undecided),
+    }
+}

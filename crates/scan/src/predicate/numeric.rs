@@ -1,0 +1,453 @@
+//! Postgres's `numeric`: decoding its on-page forms, exact comparison and the exact part of its arithmetic.
+//!
+//! Invariant: a finite value has no leading and no trailing zero digit, and zero has no digits, so that equal values
+//! are equal structs but for `scale`. Display scale is kept only to know when Postgres would round or refuse.
+//! Source: `utils/adt/numeric.c`.
+
+use crate::heap::u16_at;
+use smallvec::SmallVec;
+use std::cmp::Ordering;
+
+/// Digits are base 10000.
+const BASE: i64 = 10_000;
+/// Results with more digits than this are left to Postgres, far below its own limits.
+const RESULT_DIGITS_MAX: usize = 2000;
+const DSCALE_MAX: i32 = 0x3fff;
+/// Every power of ten that the i64 key of a numeric keeps after the point: two base-10000 digits.
+pub const KEY_SCALE: u32 = 8;
+
+pub type Digits = SmallVec<[i16; 16]>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    NegativeInfinity,
+    Finite,
+    PositiveInfinity,
+    /// Equal to itself and greater than everything else.
+    NaN,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Numeric {
+    pub class: Class,
+    pub negative: bool,
+    /// The first digit counts `BASE^weight`.
+    pub weight: i32,
+    /// Decimal digits shown after the point.
+    pub scale: i32,
+    pub digits: Digits,
+}
+
+/// The parts of a finite numeric's header: sign, weight, display scale, and the digits' bytes.
+#[inline(always)]
+fn parts(payload: &[u8]) -> Option<(bool, i32, i32, &[u8])> {
+    let header = u16_at(payload.get(..2)?, 0);
+    match header & 0xc000 {
+        0x8000 => {
+            let low = (header & 0x003f) as i32;
+            let weight = if header & 0x0040 != 0 { low - 64 } else { low };
+            Some((header & 0x2000 != 0, weight, ((header & 0x1f80) >> 7) as i32, &payload[2..]))
+        }
+        0xc000 => None,
+        sign => {
+            let weight = u16_at(payload.get(2..4)?, 0) as i16;
+            Some((sign == 0x4000, weight as i32, (header & 0x3fff) as i32, &payload[4..]))
+        }
+    }
+}
+
+/// The value times 10^8 when it is finite and that is an integer with at most two digits before the point.
+#[inline(always)]
+pub fn key(payload: &[u8]) -> Option<i64> {
+    let (negative, weight, _, digits) = parts(payload)?;
+    let count = digits.len() / 2;
+    // Digit i stands for BASE^(weight - i), and weight - i + 2 must lie in 0..=3.
+    if count == 0 {
+        return Some(0);
+    }
+    if weight > 1 || weight + 2 < count as i32 - 1 {
+        return None;
+    }
+    let mut value = 0i64;
+    for digit in digits.chunks_exact(2) {
+        value = value * BASE + u16_at(digit, 0) as i64;
+    }
+    // At most four digits: below 2^16 * (BASE^4 - 1) / (BASE - 1), no overflow even for digits out of range.
+    const POWERS: [i64; 5] = [1, BASE, BASE * BASE, BASE * BASE * BASE, BASE * BASE * BASE * BASE];
+    let trailing = weight + 3 - count as i32;
+    let value = value.wrapping_mul(POWERS[trailing.clamp(0, 4) as usize]);
+    Some(if negative { -value } else { value })
+}
+
+impl Numeric {
+    pub fn zero() -> Self {
+        Self { class: Class::Finite, negative: false, weight: 0, scale: 0, digits: Digits::new() }
+    }
+
+    pub fn special(class: Class) -> Self {
+        Self { class, ..Self::zero() }
+    }
+
+    /// None: not a numeric.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let Some((negative, weight, scale, bytes)) = parts(payload) else {
+            let class = match u16_at(payload.get(..2)?, 0) & 0xf000 {
+                0xc000 => Class::NaN,
+                0xd000 => Class::PositiveInfinity,
+                0xf000 => Class::NegativeInfinity,
+                _ => return None,
+            };
+            return Some(Self::special(class));
+        };
+        if !bytes.len().is_multiple_of(2) {
+            return None;
+        }
+        let mut digits = Digits::with_capacity(bytes.len() / 2);
+        for digit in bytes.chunks_exact(2) {
+            let digit = u16_at(digit, 0);
+            if digit as i64 >= BASE {
+                return None;
+            }
+            digits.push(digit as i16);
+        }
+        Some(Self { class: Class::Finite, negative, weight, scale, digits }.normalised())
+    }
+
+    fn normalised(mut self) -> Self {
+        let leading = self.digits.iter().take_while(|digit| **digit == 0).count();
+        self.digits.drain(..leading);
+        self.weight -= leading as i32;
+        while self.digits.last() == Some(&0) {
+            self.digits.pop();
+        }
+        if self.digits.is_empty() {
+            self.negative = false;
+            self.weight = 0;
+        }
+        self
+    }
+
+    /// The value whose [`key`] this is.
+    pub fn from_key(key: i64) -> Self {
+        Self::from_scaled(key as i128, KEY_SCALE as i32 / 4)
+    }
+
+    pub fn from_i64(value: i64) -> Self {
+        Self::from_scaled(value as i128, 0)
+    }
+
+    /// `value * BASE^-fraction_digits`.
+    fn from_scaled(value: i128, fraction_digits: i32) -> Self {
+        let mut magnitude = value.unsigned_abs();
+        let mut digits = Digits::new();
+        while magnitude > 0 {
+            digits.push((magnitude % BASE as u128) as i16);
+            magnitude /= BASE as u128;
+        }
+        digits.reverse();
+        let weight = digits.len() as i32 - 1 - fraction_digits;
+        Self { class: Class::Finite, negative: value < 0, weight, scale: 0, digits }.normalised()
+    }
+
+    /// `value * 10^-decimals`, exactly; `decimals` at most 6.
+    pub fn from_decimal(value: i64, decimals: u32) -> Self {
+        let fraction_digits = decimals.div_ceil(4);
+        let factor = 10i128.pow(fraction_digits * 4 - decimals);
+        let mut result = Self::from_scaled(value as i128 * factor, fraction_digits as i32);
+        result.scale = decimals as i32;
+        result
+    }
+
+    /// Reads plain decimal or scientific notation, as `float8_numeric` prints it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
+        let exponent: i32 = exponent.parse().ok()?;
+        let (negative, mantissa) = match mantissa.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, mantissa),
+        };
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let mut decimal: Vec<u8> = whole.bytes().chain(fraction.bytes()).map(|byte| byte.wrapping_sub(b'0')).collect();
+        if decimal.iter().any(|digit| *digit > 9) {
+            return None;
+        }
+        // The decimal digit i stands for 10^(point - 1 - i); pad so that whole base-10000 digits result.
+        let point = whole.len() as i32 + exponent;
+        let lead = (4 - point.rem_euclid(4)) % 4;
+        decimal.splice(0..0, std::iter::repeat_n(0, lead as usize));
+        while !decimal.len().is_multiple_of(4) {
+            decimal.push(0);
+        }
+        let digits =
+            decimal.chunks_exact(4).map(|d| d.iter().fold(0i16, |all, digit| all * 10 + *digit as i16)).collect();
+        let weight = (point + lead) / 4 - 1;
+        let scale = (fraction.len() as i32 - exponent).max(0);
+        Some(Self { class: Class::Finite, negative, weight, scale, digits }.normalised())
+    }
+
+    /// The value times 10^8, as [`key`] computes it from the page.
+    pub fn key(&self) -> Option<i64> {
+        if self.class != Class::Finite {
+            return None;
+        }
+        let count = self.digits.len() as i32;
+        if count == 0 {
+            return Some(0);
+        }
+        if self.weight > 1 || self.weight + 2 < count - 1 {
+            return None;
+        }
+        let value = self.digits.iter().fold(0i64, |all, digit| all * BASE + *digit as i64);
+        let value = value * BASE.pow((self.weight + 3 - count) as u32);
+        Some(if self.negative { -value } else { value })
+    }
+
+    /// The order of `numeric_cmp`.
+    pub fn compare(&self, other: &Self) -> Ordering {
+        match (self.class, other.class) {
+            (Class::Finite, Class::Finite) => {}
+            (left, right) => return (left as u8).cmp(&(right as u8)),
+        }
+        match (self.sign(), other.sign()) {
+            (left, right) if left != right => left.cmp(&right),
+            (0, _) => Ordering::Equal,
+            (1, _) => self.compare_magnitude(other),
+            _ => other.compare_magnitude(self),
+        }
+    }
+
+    fn sign(&self) -> i32 {
+        match (self.digits.is_empty(), self.negative) {
+            (true, _) => 0,
+            (false, true) => -1,
+            (false, false) => 1,
+        }
+    }
+
+    fn compare_magnitude(&self, other: &Self) -> Ordering {
+        self.weight.cmp(&other.weight).then_with(|| self.digits.as_slice().cmp(other.digits.as_slice()))
+    }
+
+    pub fn negate(mut self) -> Self {
+        match self.class {
+            Class::NegativeInfinity => self.class = Class::PositiveInfinity,
+            Class::PositiveInfinity => self.class = Class::NegativeInfinity,
+            Class::Finite => self.negative = !self.negative && !self.digits.is_empty(),
+            Class::NaN => {}
+        }
+        self
+    }
+
+    pub fn abs(mut self) -> Self {
+        if self.class == Class::NegativeInfinity {
+            self.class = Class::PositiveInfinity;
+        }
+        self.negative = false;
+        self
+    }
+
+    /// None: so long that Postgres may refuse it.
+    pub fn add(&self, other: &Self) -> Option<Self> {
+        match (self.class, other.class) {
+            (Class::Finite, Class::Finite) => {}
+            (Class::NaN, _) | (_, Class::NaN) => return Some(Self::special(Class::NaN)),
+            (Class::Finite, infinity) | (infinity, Class::Finite) => return Some(Self::special(infinity)),
+            (left, right) => return Some(Self::special(if left == right { left } else { Class::NaN })),
+        }
+        let scale = self.scale.max(other.scale);
+        if self.digits.is_empty() || other.digits.is_empty() {
+            let value = if self.digits.is_empty() { other } else { self };
+            return Some(Self { scale, ..value.clone() });
+        }
+        let top = self.weight.max(other.weight);
+        let bottom = self.last_weight().min(other.last_weight());
+        let length = (top - bottom) as usize + 1;
+        if length > RESULT_DIGITS_MAX {
+            return None;
+        }
+        // Signed digit sums, least significant first, then carries.
+        let mut sums: SmallVec<[i64; 24]> = SmallVec::from_elem(0, length + 1);
+        for value in [self, other] {
+            let sign = if value.negative { -1 } else { 1 };
+            for (index, digit) in value.digits.iter().enumerate() {
+                sums[(value.weight - index as i32 - bottom) as usize] += sign * *digit as i64;
+            }
+        }
+        let negative = sums.iter().rev().find(|sum| **sum != 0).is_some_and(|sum| *sum < 0);
+        let mut carry = 0;
+        let mut digits = Digits::with_capacity(length + 1);
+        for sum in sums {
+            let sum = if negative { -sum } else { sum } + carry;
+            carry = sum.div_euclid(BASE);
+            digits.push(sum.rem_euclid(BASE) as i16);
+        }
+        digits.reverse();
+        Some(Self { class: Class::Finite, negative, weight: top + 1, scale, digits }.normalised())
+    }
+
+    /// None: so long that Postgres may round or refuse it.
+    pub fn multiply(&self, other: &Self) -> Option<Self> {
+        match (self.class, other.class) {
+            (Class::Finite, Class::Finite) => {}
+            (Class::NaN, _) | (_, Class::NaN) => return Some(Self::special(Class::NaN)),
+            _ => {
+                let sign = |value: &Self| match value.class {
+                    Class::NegativeInfinity => -1,
+                    Class::PositiveInfinity => 1,
+                    _ => value.sign(),
+                };
+                return Some(Self::special(match sign(self) * sign(other) {
+                    0 => Class::NaN,
+                    1 => Class::PositiveInfinity,
+                    _ => Class::NegativeInfinity,
+                }));
+            }
+        }
+        let scale = self.scale + other.scale;
+        let length = self.digits.len() + other.digits.len();
+        if length > RESULT_DIGITS_MAX || scale > DSCALE_MAX {
+            return None;
+        }
+        if self.digits.is_empty() || other.digits.is_empty() {
+            return Some(Self { scale, ..Self::zero() });
+        }
+        let mut products: SmallVec<[i64; 32]> = SmallVec::from_elem(0, length);
+        for (i, left) in self.digits.iter().enumerate() {
+            for (j, right) in other.digits.iter().enumerate() {
+                products[i + j + 1] += *left as i64 * *right as i64;
+            }
+        }
+        let mut carry = 0;
+        for product in products.iter_mut().rev() {
+            *product += carry;
+            carry = *product / BASE;
+            *product %= BASE;
+        }
+        let digits = products.iter().map(|digit| *digit as i16).collect();
+        let weight = self.weight + other.weight + 1;
+        if weight.abs() > 0x7000 {
+            return None;
+        }
+        let negative = self.negative != other.negative;
+        Some(Self { class: Class::Finite, negative, weight, scale, digits }.normalised())
+    }
+
+    fn last_weight(&self) -> i32 {
+        self.weight - self.digits.len() as i32 + 1
+    }
+
+    /// `numericvar_to_int64`: rounded half away from zero; None: not finite or out of range.
+    pub fn to_i64(&self) -> Option<i64> {
+        if self.class != Class::Finite {
+            return None;
+        }
+        let mut value = 0i128;
+        for place in (0..=self.weight).rev() {
+            let digit = self.digits.get((self.weight - place) as usize).copied().unwrap_or(0);
+            value = value * BASE as i128 + digit as i128;
+            if value > u64::MAX as i128 {
+                return None;
+            }
+        }
+        let fraction_first = usize::try_from(self.weight + 1).ok().and_then(|index| self.digits.get(index));
+        if fraction_first.is_some_and(|digit| *digit as i64 >= BASE / 2) {
+            value += 1;
+        }
+        i64::try_from(if self.negative { -value } else { value }).ok()
+    }
+
+    /// The correctly rounded double, as `float8in` reads the decimal form; None where it would overflow or underflow.
+    pub fn to_f64(&self) -> Option<f64> {
+        match self.class {
+            Class::NaN => return Some(f64::NAN),
+            Class::PositiveInfinity => return Some(f64::INFINITY),
+            Class::NegativeInfinity => return Some(f64::NEG_INFINITY),
+            Class::Finite => {}
+        }
+        if self.digits.is_empty() {
+            return Some(0.0);
+        }
+        let value: f64 = self.scientific().parse().ok()?;
+        value.is_normal().then_some(value)
+    }
+
+    /// As [`Self::to_f64`] for `float4in`.
+    pub fn to_f32(&self) -> Option<f32> {
+        match self.class {
+            Class::Finite if self.digits.is_empty() => Some(0.0),
+            Class::Finite => self.scientific().parse().ok().filter(|value: &f32| value.is_normal()),
+            _ => self.to_f64().map(|value| value as f32),
+        }
+    }
+
+    fn scientific(&self) -> String {
+        use std::fmt::Write;
+        let mut text = String::with_capacity(self.digits.len() * 4 + 8);
+        if self.negative {
+            text.push('-');
+        }
+        for digit in &self.digits {
+            let _ = write!(text, "{digit:04}");
+        }
+        let _ = write!(text, "e{}", self.last_weight() * 4);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(text: &str) -> Numeric {
+        Numeric::parse(text).unwrap()
+    }
+
+    #[test]
+    fn equal_values_have_one_form() {
+        assert_eq!(number("0.0001").digits.as_slice(), [1]);
+        assert_eq!(number("123456.789").digits.as_slice(), [12, 3456, 7890]);
+        assert_eq!(number("1e8").compare(&number("100000000.00")), Ordering::Equal);
+        assert_eq!(number("-0.0").compare(&Numeric::zero()), Ordering::Equal);
+    }
+
+    #[test]
+    fn order_is_that_of_the_values() {
+        let ascending = ["-1e20", "-12345.6", "-12345.5", "-0.00001", "0", "1e-9", "0.5", "1", "9999", "10000", "1e30"];
+        for (i, left) in ascending.iter().enumerate() {
+            for (j, right) in ascending.iter().enumerate() {
+                assert_eq!(number(left).compare(&number(right)), i.cmp(&j), "{left} {right}");
+            }
+        }
+        assert_eq!(Numeric::special(Class::NaN).compare(&Numeric::special(Class::PositiveInfinity)), Ordering::Greater);
+    }
+
+    #[test]
+    fn sums_and_products_are_exact() {
+        let sum = |a, b| number(a).add(&number(b)).unwrap();
+        assert_eq!(sum("9999.9999", "0.0001").compare(&number("10000")), Ordering::Equal);
+        assert_eq!(sum("1e20", "-1").compare(&number("99999999999999999999")), Ordering::Equal);
+        assert_eq!(sum("5", "-5").compare(&Numeric::zero()), Ordering::Equal);
+        let product = number("-123456.789").multiply(&number("9999.0001")).unwrap();
+        assert_eq!(product.compare(&number("-1234444445.5566789")), Ordering::Equal, "{product:?}");
+    }
+
+    #[test]
+    fn conversion_rounds_half_away_from_zero() {
+        for (text, expected) in [("0.5", 1), ("-0.5", -1), ("1.4999", 1), ("9999.5", 10000), ("0.00005", 0)] {
+            assert_eq!(number(text).to_i64(), Some(expected), "{text}");
+        }
+        assert_eq!(number("9223372036854775807.4").to_i64(), Some(i64::MAX));
+        assert_eq!(number("9223372036854775807.5").to_i64(), None);
+        assert_eq!(number("-9223372036854775808").to_i64(), Some(i64::MIN));
+    }
+
+    #[test]
+    fn the_key_of_a_page_value_is_that_of_the_decoded_one() {
+        // Short header: 1234567.89 is weight 1, scale 2.
+        let payload = [0x01, 0x81, 123, 0, 4567u16.to_le_bytes()[0], 4567u16.to_le_bytes()[1], 0xc4, 0x22];
+        let decoded = Numeric::decode(&payload).unwrap();
+        assert_eq!(key(&payload), Some(123_456_789_000_000));
+        assert_eq!(decoded.key(), key(&payload));
+        assert_eq!(decoded.compare(&number("1234567.89")), Ordering::Equal);
+    }
+}

@@ -1,0 +1,185 @@
+//! Values of the types that predicates work on, and how they are read from datums and constants.
+
+use super::numeric::Numeric;
+use cellar_format::postgres::{Oid, Width, type_oid};
+use std::borrow::Cow;
+
+/// A type as far as evaluation can tell it from others. `text`, `varchar` and `bpchar` are the same bytes; which of
+/// them is meant is the function's matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Bool,
+    /// `"char"`, a byte.
+    Char,
+    Int2,
+    Int4,
+    Int8,
+    Oid,
+    Float4,
+    Float8,
+    Numeric,
+    Text,
+    Bytea,
+    Name,
+    Uuid,
+    Date,
+    Time,
+    Timestamp,
+    Timestamptz,
+}
+
+pub const NAME_BYTES: usize = 64;
+
+impl Kind {
+    pub fn of(oid: Oid) -> Option<Self> {
+        Some(match oid {
+            type_oid::BOOL => Self::Bool,
+            type_oid::CHAR => Self::Char,
+            type_oid::INT2 => Self::Int2,
+            type_oid::INT4 => Self::Int4,
+            type_oid::INT8 => Self::Int8,
+            type_oid::OID => Self::Oid,
+            type_oid::FLOAT4 => Self::Float4,
+            type_oid::FLOAT8 => Self::Float8,
+            type_oid::NUMERIC => Self::Numeric,
+            type_oid::TEXT | type_oid::VARCHAR | type_oid::BPCHAR => Self::Text,
+            type_oid::BYTEA => Self::Bytea,
+            type_oid::NAME => Self::Name,
+            type_oid::UUID => Self::Uuid,
+            type_oid::DATE => Self::Date,
+            type_oid::TIME => Self::Time,
+            type_oid::TIMESTAMP => Self::Timestamp,
+            type_oid::TIMESTAMPTZ => Self::Timestamptz,
+            _ => return None,
+        })
+    }
+
+    pub fn width(self) -> Width {
+        match self {
+            Self::Bool | Self::Char => Width::Fixed(1),
+            Self::Int2 => Width::Fixed(2),
+            Self::Int4 | Self::Oid | Self::Float4 | Self::Date => Width::Fixed(4),
+            Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz => Width::Fixed(8),
+            Self::Uuid => Width::Fixed(16),
+            Self::Name => Width::Fixed(NAME_BYTES as u16),
+            Self::Numeric | Self::Text | Self::Bytea => Width::Varlena,
+        }
+    }
+
+    /// The value of `bytes`: a fixed-width type's bytes, or a varlena's payload. None: not a value of the type.
+    #[inline]
+    pub fn decode<'a>(self, bytes: &'a [u8]) -> Option<Value<'a>> {
+        Some(match self {
+            Self::Float4 => Value::Float(f32::from_le_bytes(bytes.try_into().ok()?) as f64),
+            Self::Float8 => Value::Float(f64::from_le_bytes(bytes.try_into().ok()?)),
+            Self::Numeric => Value::Numeric(Numeric::decode(bytes)?),
+            Self::Text | Self::Bytea => Value::Bytes(Cow::Borrowed(bytes)),
+            Self::Uuid => Value::Bytes(Cow::Borrowed(bytes.get(..16)?)),
+            Self::Name => {
+                let bytes = bytes.get(..NAME_BYTES)?;
+                Value::Bytes(Cow::Borrowed(&bytes[..memchr::memchr(0, bytes).unwrap_or(NAME_BYTES)]))
+            }
+            Self::Bool => Value::Bool(*bytes.first()? != 0),
+            _ => Value::Int(self.decode_int(bytes)?),
+        })
+    }
+
+    /// As [`Self::decode`] for the kinds that are integers to the evaluator.
+    #[inline(always)]
+    pub fn decode_int(self, bytes: &[u8]) -> Option<i64> {
+        Some(match self {
+            Self::Bool => i64::from(*bytes.first()? != 0),
+            // "char" compares as an unsigned byte.
+            Self::Char => *bytes.first()? as i64,
+            Self::Int2 => i16::from_le_bytes(bytes.try_into().ok()?) as i64,
+            Self::Int4 | Self::Date => i32::from_le_bytes(bytes.try_into().ok()?) as i64,
+            Self::Oid => u32::from_le_bytes(bytes.try_into().ok()?) as i64,
+            Self::Int8 | Self::Time | Self::Timestamp | Self::Timestamptz => i64::from_le_bytes(bytes.try_into().ok()?),
+            _ => return None,
+        })
+    }
+
+    pub fn is_int(self) -> bool {
+        use Kind::*;
+        matches!(self, Bool | Char | Int2 | Int4 | Int8 | Oid | Date | Time | Timestamp | Timestamptz)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value<'a> {
+    Null,
+    Bool(bool),
+    /// Integers, oid, "char", and date and time types in their own units.
+    Int(i64),
+    /// float8, and float4 widened.
+    Float(f64),
+    Numeric(Numeric),
+    /// The bytes of text types, bytea, uuid, and of a name up to its NUL.
+    Bytes(Cow<'a, [u8]>),
+}
+
+impl Value<'_> {
+    pub fn into_owned(self) -> Value<'static> {
+        match self {
+            Value::Null => Value::Null,
+            Value::Bool(value) => Value::Bool(value),
+            Value::Int(value) => Value::Int(value),
+            Value::Float(value) => Value::Float(value),
+            Value::Numeric(value) => Value::Numeric(value),
+            Value::Bytes(value) => Value::Bytes(Cow::Owned(value.into_owned())),
+        }
+    }
+
+    pub fn borrowed(&self) -> Value<'_> {
+        match self {
+            Value::Null => Value::Null,
+            Value::Bool(value) => Value::Bool(*value),
+            Value::Int(value) => Value::Int(*value),
+            Value::Float(value) => Value::Float(*value),
+            Value::Numeric(value) => Value::Numeric(value.clone()),
+            Value::Bytes(value) => Value::Bytes(Cow::Borrowed(value)),
+        }
+    }
+
+    pub fn is_null(&self) -> bool {
+        matches!(self, Value::Null)
+    }
+}
+
+/// Evaluation cannot say what Postgres would: it would raise an error, or the value lies outside the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Undecided;
+
+pub type Outcome<'a> = Result<Value<'a>, Undecided>;
+
+/// The bytes of a blank-padded string without the padding (`bcTruelen`).
+#[inline]
+pub fn without_trailing_blanks(bytes: &[u8]) -> &[u8] {
+    let blanks = bytes.iter().rev().take_while(|byte| **byte == b' ').count();
+    &bytes[..bytes.len() - blanks]
+}
+
+/// An integer that orders as `float8_cmp_internal` does: NaN equals NaN and is greatest, zeroes are equal.
+#[inline]
+pub fn float_key(value: f64) -> i64 {
+    if value.is_nan() {
+        return i64::MAX;
+    }
+    let bits = (value + 0.0).to_bits() as i64;
+    bits ^ (((bits >> 63) as u64) >> 1) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn float_keys_order_as_postgres_orders_floats() {
+        let ascending = [f64::NEG_INFINITY, -1e300, -1.5, -1e-310, 0.0, 1e-310, 1.5, f64::INFINITY, f64::NAN];
+        for pair in ascending.windows(2) {
+            assert!(float_key(pair[0]) < float_key(pair[1]), "{pair:?}");
+        }
+        assert_eq!(float_key(-0.0), float_key(0.0));
+        assert_eq!(float_key(-f64::NAN), float_key(f64::NAN));
+    }
+}

@@ -1,0 +1,369 @@
+//! Scans runs of blocks: visibility first, then predicates over chunks of pages, then the rows that are left.
+//!
+//! A block of which anything stays undecided goes back whole, and none of its rows is emitted. Nothing is emitted
+//! before all transaction states that the blocks need are known, so a scan can simply be repeated with more answers.
+
+use crate::batch::ResultWriter;
+use crate::heap::{Chunk, PAGES_BYTES_MAX, Page, page_checksum};
+use crate::plan::{Output, Plan, Walks};
+use crate::predicate::Input;
+use crate::storage_index::{RegionSummary, SummaryBuilder};
+use crate::visibility::{Verdict, Visibility, XidLookup};
+use cellar_format::postgres::TransactionId;
+use cellar_format::stats::ScanStats;
+use cellar_format::units::BLOCK_BYTES;
+use cellar_format::wire::PassthruReason;
+use std::sync::Arc;
+
+/// Pages that are decoded together: they and their columns should stay in the second-level cache.
+const CHUNK_PAGES: usize = 16;
+
+/// What became of a scan of some blocks.
+#[derive(Debug)]
+pub enum Progress {
+    Done {
+        /// When it was wanted, and every page could be decoded.
+        summary: Option<RegionSummary>,
+        /// Only the counts that the scan itself knows: bytes, rows and blocks.
+        stats: ScanStats,
+    },
+    /// The states of these transactions are needed first; ascending, each once. Nothing was emitted.
+    NeedXids(Vec<TransactionId>),
+}
+
+/// What is known of a page before its columns are decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PageState {
+    Empty,
+    /// Every tuple counts.
+    AllVisible,
+    /// These of the visible line pointers, as a range of the list.
+    Some {
+        from: u32,
+        to: u32,
+    },
+    Passthru(PassthruReason),
+}
+
+/// Scratch memory for scans of one plan; one per thread.
+pub struct Scanner {
+    plan: Arc<Plan>,
+    verify_checksums: bool,
+    pages: Vec<PageState>,
+    /// Line pointer numbers of visible tuples, page by page.
+    visible: Vec<u16>,
+    chunk: Chunk,
+    selected: Vec<u16>,
+    next: Vec<u16>,
+    all: Vec<u16>,
+    undecided: Vec<u16>,
+    malformed: Vec<u16>,
+}
+
+impl Scanner {
+    pub fn new(plan: Arc<Plan>) -> Self {
+        Self {
+            plan,
+            verify_checksums: false,
+            pages: Vec::new(),
+            visible: Vec::new(),
+            chunk: Chunk::default(),
+            selected: Vec::new(),
+            next: Vec::new(),
+            all: Vec::new(),
+            undecided: Vec::new(),
+            malformed: Vec::new(),
+        }
+    }
+
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// Whether each page's checksum is computed again, in a cluster that has them. Off at first.
+    pub fn verify_checksums(&mut self, verify: bool) {
+        self.verify_checksums = verify;
+    }
+
+    /// Scans whole blocks, `pages`, of which the first has number `first_block`. A trailing piece of a block is
+    /// passed through.
+    pub fn scan(
+        &mut self,
+        first_block: u32,
+        pages: &[u8],
+        xids: &dyn XidLookup,
+        out: &mut ResultWriter,
+        want_summary: bool,
+    ) -> Progress {
+        let mut stats = ScanStats { uncompressed_bytes: pages.len() as u64, ..ScanStats::default() };
+        let needed = self.judge_pages(first_block, pages, xids, &mut stats);
+        if !needed.is_empty() {
+            return Progress::NeedXids(needed);
+        }
+        let plan = Arc::clone(&self.plan);
+        let want_summary = want_summary && !plan.summary.is_empty();
+        let mut summary = want_summary.then(|| SummaryBuilder::new(&plan.summary));
+        if plan.stages.is_empty() && summary.is_none() && matches!(plan.output(), Output::Count) {
+            self.count(first_block, pages, out, &mut stats);
+        } else {
+            for first in (0..self.pages.len()).step_by(CHUNK_PAGES) {
+                let last = (first + CHUNK_PAGES).min(self.pages.len());
+                self.scan_chunk(&plan, first_block, pages, first..last, out, &mut summary, &mut stats);
+            }
+        }
+        Progress::Done { summary: summary.map(SummaryBuilder::finish), stats }
+    }
+
+    /// Fills `self.pages` and `self.visible`; returns the transactions whose states are missing.
+    fn judge_pages(
+        &mut self,
+        first_block: u32,
+        pages: &[u8],
+        xids: &dyn XidLookup,
+        stats: &mut ScanStats,
+    ) -> Vec<TransactionId> {
+        self.pages.clear();
+        self.visible.clear();
+        let plan = &*self.plan;
+        let mut visibility = Visibility::new(&plan.snapshot, xids);
+        let mut needed = Vec::new();
+        for (index, bytes) in pages.chunks(BLOCK_BYTES).enumerate() {
+            let state = match Page::new(bytes) {
+                _ if pages.len() > PAGES_BYTES_MAX => PageState::Passthru(PassthruReason::Page),
+                Err(_) => PageState::Passthru(PassthruReason::Page),
+                Ok(None) => PageState::Empty,
+                Ok(Some(page)) => {
+                    let block = first_block.wrapping_add(index as u32);
+                    if self.verify_checksums && plan.checksums && !checksum_holds(&page, bytes, block) {
+                        PageState::Passthru(PassthruReason::Page)
+                    } else if page.all_visible() && !plan.snapshot.taken_during_recovery {
+                        PageState::AllVisible
+                    } else {
+                        judge_tuples(&page, &mut visibility, &mut self.visible, &mut needed)
+                    }
+                }
+            };
+            if visibility.take_helped() && !matches!(state, PageState::Passthru(_)) {
+                stats.blocks_helped_by_commit_cache += 1;
+            }
+            self.pages.push(state);
+        }
+        needed.sort_unstable();
+        needed.dedup();
+        needed
+    }
+
+    /// Rows without columns and without predicates: only line pointers are counted.
+    fn count(&mut self, first_block: u32, pages: &[u8], out: &mut ResultWriter, stats: &mut ScanStats) {
+        let mut rows = 0u64;
+        for (index, (state, bytes)) in self.pages.iter().zip(pages.chunks(BLOCK_BYTES)).enumerate() {
+            match state {
+                PageState::Empty => {}
+                PageState::AllVisible => {
+                    rows += Page::new(bytes).ok().flatten().map_or(0, |page| page.normal_count() as u64);
+                }
+                PageState::Some { from, to } => rows += (to - from) as u64,
+                PageState::Passthru(reason) => passthru(out, first_block, index, *reason, stats),
+            }
+        }
+        stats.rows_scanned += rows;
+        stats.rows_returned += rows;
+        out.count(first_block, rows);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn scan_chunk(
+        &mut self,
+        plan: &Plan,
+        first_block: u32,
+        pages: &[u8],
+        range: std::ops::Range<usize>,
+        out: &mut ResultWriter,
+        summary: &mut Option<SummaryBuilder>,
+        stats: &mut ScanStats,
+    ) {
+        self.load(plan, pages, range.clone(), summary);
+        stats.rows_scanned += self.selected.len() as u64;
+        let walks = if summary.is_some() { &plan.walks_with_summary } else { &plan.walks };
+        self.summarise(plan, pages, walks, summary);
+        for (stage, segment) in plan.stages.iter().zip(&walks.stages) {
+            if self.selected.is_empty() {
+                break;
+            }
+            self.chunk.walk(pages, &plan.layout, segment, &self.selected, &mut self.malformed);
+            self.drop_malformed(range.start);
+            self.next.clear();
+            let input = Input { pages, chunk: &self.chunk, columns: &plan.columns };
+            stage.kernel.run(input, &self.selected, &mut self.next, &mut self.undecided);
+            std::mem::swap(&mut self.selected, &mut self.next);
+            if !self.undecided.is_empty() {
+                let undecided = std::mem::take(&mut self.undecided);
+                self.pass_pages_through(&undecided, PassthruReason::Predicate);
+                self.undecided = undecided;
+                self.undecided.clear();
+            }
+        }
+        self.chunk.walk(pages, &plan.layout, &walks.output, &self.selected, &mut self.malformed);
+        self.drop_malformed(range.start);
+        self.emit(plan, first_block, pages, range, out, stats);
+    }
+
+    /// Puts the chunk's tuples into `self.chunk` and selects the visible ones.
+    fn load(&mut self, plan: &Plan, pages: &[u8], range: std::ops::Range<usize>, summary: &mut Option<SummaryBuilder>) {
+        self.chunk.clear();
+        self.selected.clear();
+        for index in range {
+            let state = self.pages[index];
+            let base = index * BLOCK_BYTES;
+            let page = match state {
+                PageState::Empty => continue,
+                PageState::Passthru(PassthruReason::Page) => {
+                    *summary = None;
+                    continue;
+                }
+                PageState::Passthru(_) if summary.is_none() => continue,
+                _ => pages.get(base..base + BLOCK_BYTES).and_then(|bytes| Page::new(bytes).ok().flatten()),
+            };
+            let Some(page) = page else { continue };
+            let first_row = self.chunk.len();
+            let visible = match state {
+                PageState::Some { from, to } => &self.visible[from as usize..to as usize],
+                _ => &[],
+            };
+            let mut visible = visible.iter().copied().peekable();
+            let (chunk, selected) = (&mut self.chunk, &mut self.selected);
+            let loaded = page.for_each_tuple(|line, tuple| {
+                let is_visible = match state {
+                    PageState::AllVisible => true,
+                    PageState::Some { .. } => visible.next_if_eq(&line).is_some(),
+                    _ => false,
+                };
+                if is_visible || summary.is_some() {
+                    if is_visible {
+                        selected.push(chunk.len() as u16);
+                    }
+                    chunk.push(&plan.layout, base, index as u16, line, &tuple);
+                }
+            });
+            if loaded.is_err() {
+                self.pages[index] = PageState::Passthru(PassthruReason::Page);
+                self.chunk.truncate(first_row);
+                while self.selected.last().is_some_and(|row| *row as usize >= first_row) {
+                    self.selected.pop();
+                }
+                *summary = None;
+            }
+        }
+        self.chunk.prepare(plan.layout.slots());
+    }
+
+    /// Adds the chunk to the region's summary, and gives that up when a tuple cannot be walked.
+    fn summarise(&mut self, plan: &Plan, pages: &[u8], walks: &Walks, summary: &mut Option<SummaryBuilder>) {
+        let (Some(builder), Some(segment)) = (summary.as_mut(), &walks.summary) else {
+            // A summary given up in this very chunk: its walk still has to be done for what follows.
+            if let Some(segment) = &walks.summary {
+                self.chunk.walk(pages, &plan.layout, segment, &self.selected, &mut self.malformed);
+            }
+            return;
+        };
+        self.all.clear();
+        self.all.extend(0..self.chunk.len() as u16);
+        self.chunk.walk(pages, &plan.layout, segment, &self.all, &mut self.malformed);
+        if self.malformed.is_empty() {
+            builder.add(pages, &self.chunk, &plan.columns);
+        } else {
+            *summary = None;
+        }
+    }
+
+    /// Passes the pages of selected malformed rows through and drops their rows.
+    fn drop_malformed(&mut self, _first: usize) {
+        if self.malformed.is_empty() {
+            return;
+        }
+        let mut malformed = std::mem::take(&mut self.malformed);
+        malformed.sort_unstable();
+        // An invisible tuple may come from a table definition that was rolled back: it proves nothing.
+        let selected: Vec<u16> =
+            self.selected.iter().copied().filter(|row| malformed.binary_search(row).is_ok()).collect();
+        self.pass_pages_through(&selected, PassthruReason::Page);
+        malformed.clear();
+        self.malformed = malformed;
+    }
+
+    fn pass_pages_through(&mut self, rows: &[u16], reason: PassthruReason) {
+        for row in rows {
+            let state = &mut self.pages[self.chunk.row(*row).page as usize];
+            if !matches!(state, PageState::Passthru(_)) {
+                *state = PageState::Passthru(reason);
+            }
+        }
+        let (pages, chunk) = (&self.pages, &self.chunk);
+        self.selected.retain(|row| !matches!(pages[chunk.row(*row).page as usize], PageState::Passthru(_)));
+    }
+
+    /// Emits the selected rows with the passed-through blocks in their places.
+    fn emit(
+        &mut self,
+        plan: &Plan,
+        first_block: u32,
+        pages: &[u8],
+        range: std::ops::Range<usize>,
+        out: &mut ResultWriter,
+        stats: &mut ScanStats,
+    ) {
+        let mut rows = self.selected.as_slice();
+        for index in range {
+            let PageState::Passthru(reason) = self.pages[index] else { continue };
+            let before = rows.partition_point(|row| (self.chunk.row(*row).page as usize) < index);
+            let (now, later) = rows.split_at(before);
+            stats.rows_returned += now.len() as u64;
+            out.append(plan, pages, first_block, &self.chunk, now);
+            passthru(out, first_block, index, reason, stats);
+            rows = later;
+        }
+        stats.rows_returned += rows.len() as u64;
+        out.append(plan, pages, first_block, &self.chunk, rows);
+    }
+}
+
+fn checksum_holds(page: &Page<'_>, bytes: &[u8], block: u32) -> bool {
+    let bytes: Result<&[u8; BLOCK_BYTES], _> = bytes.try_into();
+    bytes.is_ok_and(|bytes| page_checksum(bytes, block) == page.stored_checksum())
+}
+
+fn passthru(out: &mut ResultWriter, first_block: u32, index: usize, reason: PassthruReason, stats: &mut ScanStats) {
+    out.passthru(first_block.wrapping_add(index as u32), reason);
+    stats.passthru_bytes += BLOCK_BYTES as u64;
+    match reason {
+        PassthruReason::Visibility => stats.passthru_blocks_visibility += 1,
+        PassthruReason::Predicate => stats.passthru_blocks_predicate += 1,
+        PassthruReason::Page => stats.passthru_blocks_page += 1,
+    }
+}
+
+/// Which tuples of a page the snapshot sees. Transactions to be asked for are added to `needed`; but none of a page
+/// that is undecided anyway.
+fn judge_tuples(
+    page: &Page<'_>,
+    visibility: &mut Visibility<'_>,
+    visible: &mut Vec<u16>,
+    needed: &mut Vec<TransactionId>,
+) -> PageState {
+    let (first_visible, first_needed) = (visible.len(), needed.len());
+    let mut undecided = false;
+    let walked = page.for_each_tuple(|line, tuple| match visibility.check(&tuple) {
+        Verdict::Visible => visible.push(line),
+        Verdict::Invisible => {}
+        Verdict::Undecided => undecided = true,
+        Verdict::Ask(xid) if needed[first_needed..].last() == Some(&xid) => {}
+        Verdict::Ask(xid) => needed.push(xid),
+    });
+    if walked.is_err() || undecided {
+        visible.truncate(first_visible);
+        needed.truncate(first_needed);
+        let reason = if walked.is_err() { PassthruReason::Page } else { PassthruReason::Visibility };
+        return PageState::Passthru(reason);
+    }
+    PageState::Some { from: first_visible as u32, to: visible.len() as u32 }
+}

@@ -1,0 +1,187 @@
+//! Which tuples a snapshot sees, as far as the page and the answers about transactions tell.
+//!
+//! The rules are those of `HeapTupleSatisfiesMVCC` (`access/heap/heapam_visibility.c`), branch by branch, less the
+//! branches about the own transaction: Postgres answers `Unknown` for its ids, and whatever is not certain leaves the
+//! whole block to Postgres. A page is never believed to say that a transaction is still running.
+
+use crate::heap::TupleHeader;
+use cellar_format::postgres::TransactionId;
+use cellar_format::wire::{Snapshot, XidState};
+
+/// Answers about transactions, for the snapshot of the scan.
+pub trait XidLookup {
+    /// None: it was not asked about yet.
+    fn state(&self, xid: TransactionId) -> Option<XidState>;
+}
+
+/// A lookup that knows nothing: every block with an undecided transaction needs it.
+pub struct NoXids;
+
+impl XidLookup for NoXids {
+    fn state(&self, _: TransactionId) -> Option<XidState> {
+        None
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Visible,
+    Invisible,
+    /// Only Postgres can tell.
+    Undecided,
+    /// The state of this transaction decides.
+    Ask(TransactionId),
+}
+
+/// Bits of `t_infomask` (`access/htup_details.h`).
+mod infomask {
+    pub const XMAX_KEYSHR_LOCK: u16 = 0x0010;
+    pub const XMAX_EXCL_LOCK: u16 = 0x0040;
+    pub const XMAX_LOCK_ONLY: u16 = 0x0080;
+    pub const LOCK_MASK: u16 = XMAX_KEYSHR_LOCK | XMAX_EXCL_LOCK;
+    pub const XMIN_COMMITTED: u16 = 0x0100;
+    pub const XMIN_INVALID: u16 = 0x0200;
+    pub const XMIN_FROZEN: u16 = XMIN_COMMITTED | XMIN_INVALID;
+    pub const XMAX_COMMITTED: u16 = 0x0400;
+    pub const XMAX_INVALID: u16 = 0x0800;
+    pub const XMAX_IS_MULTI: u16 = 0x1000;
+    pub const MOVED_OFF: u16 = 0x4000;
+    pub const MOVED_IN: u16 = 0x8000;
+}
+
+const INVALID_XID: TransactionId = 0;
+const FIRST_NORMAL_XID: TransactionId = 3;
+
+/// `TransactionIdPrecedes`: modulo 2^32 for normal ids; the permanent ones precede every normal one.
+pub fn precedes(left: TransactionId, right: TransactionId) -> bool {
+    if left < FIRST_NORMAL_XID || right < FIRST_NORMAL_XID {
+        return left < right;
+    }
+    (left.wrapping_sub(right) as i32) < 0
+}
+
+/// How a transaction that a tuple names ended.
+enum Outcome {
+    Committed,
+    /// Running for the snapshot, or rolled back: what it did does not count.
+    NotCommitted,
+    Undecided,
+    Ask,
+}
+
+pub struct Visibility<'a> {
+    snapshot: &'a Snapshot,
+    xids: &'a dyn XidLookup,
+    /// The last answer: neighbouring tuples mostly come from the same transaction.
+    last: Option<(TransactionId, XidState)>,
+    helped: bool,
+}
+
+impl<'a> Visibility<'a> {
+    pub fn new(snapshot: &'a Snapshot, xids: &'a dyn XidLookup) -> Self {
+        Self { snapshot, xids, last: None, helped: false }
+    }
+
+    /// Whether a lookup decided something since the last call.
+    pub fn take_helped(&mut self) -> bool {
+        std::mem::take(&mut self.helped)
+    }
+
+    pub fn check(&mut self, tuple: &TupleHeader) -> Verdict {
+        use infomask::*;
+        let mask = tuple.infomask;
+        if mask & XMIN_COMMITTED == 0 {
+            if mask & XMIN_INVALID != 0 {
+                return Verdict::Invisible;
+            }
+            if mask & (MOVED_OFF | MOVED_IN) != 0 {
+                // Left by a VACUUM FULL before 9.0; xvac decides, which only Postgres should look at.
+                return Verdict::Undecided;
+            }
+            match self.unhinted(tuple.xmin) {
+                Outcome::Committed => {}
+                Outcome::NotCommitted => return Verdict::Invisible,
+                Outcome::Undecided => return Verdict::Undecided,
+                Outcome::Ask => return Verdict::Ask(tuple.xmin),
+            }
+        } else if mask & XMIN_FROZEN != XMIN_FROZEN {
+            // Committed, but maybe not according to our snapshot.
+            match self.hinted_committed(tuple.xmin) {
+                Outcome::Committed => {}
+                Outcome::NotCommitted => return Verdict::Invisible,
+                Outcome::Undecided => return Verdict::Undecided,
+                Outcome::Ask => return Verdict::Ask(tuple.xmin),
+            }
+        }
+        // By here the inserting transaction has committed.
+        if mask & XMAX_INVALID != 0 || is_locked_only(mask) {
+            return Verdict::Visible;
+        }
+        if mask & XMAX_IS_MULTI != 0 {
+            return Verdict::Undecided;
+        }
+        let outcome =
+            if mask & XMAX_COMMITTED == 0 { self.unhinted(tuple.xmax) } else { self.hinted_committed(tuple.xmax) };
+        match outcome {
+            Outcome::Committed => Verdict::Invisible,
+            Outcome::NotCommitted => Verdict::Visible,
+            Outcome::Undecided => Verdict::Undecided,
+            Outcome::Ask => Verdict::Ask(tuple.xmax),
+        }
+    }
+
+    /// The page does not say how the transaction ended: TransactionIdIsCurrentTransactionId, XidInMVCCSnapshot and
+    /// TransactionIdDidCommit in one question.
+    fn unhinted(&mut self, xid: TransactionId) -> Outcome {
+        if xid < FIRST_NORMAL_XID {
+            // TransactionLogFetch: bootstrap and frozen ids committed, the invalid one (as a speculative insertion
+            // leaves behind) did not.
+            return if xid == INVALID_XID { Outcome::NotCommitted } else { Outcome::Committed };
+        }
+        match self.ask(xid) {
+            None => Outcome::Ask,
+            Some(XidState::Committed) => Outcome::Committed,
+            Some(XidState::Running | XidState::Aborted) => Outcome::NotCommitted,
+            Some(XidState::Unknown) => Outcome::Undecided,
+        }
+    }
+
+    /// The page says that the transaction committed, so it is not the own one: only XidInMVCCSnapshot is left.
+    fn hinted_committed(&mut self, xid: TransactionId) -> Outcome {
+        if precedes(xid, self.snapshot.xmin) {
+            return Outcome::Committed;
+        }
+        if !precedes(xid, self.snapshot.xmax) {
+            return Outcome::NotCommitted;
+        }
+        match self.ask(xid) {
+            None => Outcome::Ask,
+            Some(XidState::Committed) => Outcome::Committed,
+            Some(XidState::Running) => Outcome::NotCommitted,
+            // Aborted contradicts the page.
+            Some(XidState::Aborted | XidState::Unknown) => Outcome::Undecided,
+        }
+    }
+
+    fn ask(&mut self, xid: TransactionId) -> Option<XidState> {
+        let state = match self.last {
+            Some((last, state)) if last == xid => state,
+            _ => {
+                let state = self.xids.state(xid)?;
+                self.last = Some((xid, state));
+                state
+            }
+        };
+        self.helped |= state != XidState::Unknown;
+        Some(state)
+    }
+}
+
+/// `HEAP_XMAX_IS_LOCKED_ONLY`, with the exclusive locks of before 9.3.
+fn is_locked_only(mask: u16) -> bool {
+    use infomask::*;
+    mask & XMAX_LOCK_ONLY != 0 || mask & (XMAX_IS_MULTI | LOCK_MASK) == XMAX_EXCL_LOCK
+}
+
+#[cfg(test)]
+mod tests;
