@@ -1,0 +1,36 @@
+/*-------------------------------------------------------------------------
+ *
+ * cellar.c
+ *	  Start of the extension: settings, hooks, shared memory.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+void
+_PG_init(void)
+{
+	/*
+	 * The statistics live in shared memory, which can be had only while the
+	 * server starts.
+	 */
+	if (!process_shared_preload_libraries_in_progress)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cellar must be loaded via \"shared_preload_libraries\""),
+				 errhint("Add \"cellar\" to \"shared_preload_libraries\" in postgresql.conf and restart the server.")));
+
+	cellar_define_settings();
+	cellar_install_statistics();
+	RegisterCustomScanMethods(&cellar_scan_methods);
+	cellar_install_path_hook();
+	cellar_install_why();
+}

@@ -1,0 +1,348 @@
+/*-------------------------------------------------------------------------
+ *
+ * cellar.h
+ *	  What the extension's files share.
+ *
+ * One file per stage of a query: path.c offers a Smart Scan to the planner,
+ * plan.c splits the quals into storage predicate and filter, exec.c runs the
+ * scan with the help of request.c, connection.c, visibility.c and
+ * heapblock.c, explain.c shows it.  Facts about a scan travel in the path, the plan
+ * and the plan state, never in globals; the globals are the settings, the
+ * session's idle connections, its statistics slot and its notes on what
+ * was not offloaded.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef CELLAR_H
+#define CELLAR_H
+
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/parallel.h"
+#include "nodes/execnodes.h"
+#include "nodes/extensible.h"
+#include "nodes/pathnodes.h"
+#include "port/atomics.h"
+#include "portability/instr_time.h"
+#include "storage/bufmgr.h"
+#include "utils/snapshot.h"
+
+#include "compat.h"
+#include "cellar_client.h"
+
+#define CELLAR_SCAN_NAME	"Smart Scan"
+
+/* ---- guc.c ---- */
+
+typedef enum CellarPlanDisplay
+{
+	CELLAR_DISPLAY_NEVER,
+	CELLAR_DISPLAY_AUTO,
+	CELLAR_DISPLAY_ALWAYS
+} CellarPlanDisplay;
+
+extern bool cellar_offload_processing;
+extern int	cellar_plan_display;
+extern bool cellar_simulate_offload;
+extern int	cellar_min_scan_size;	/* blocks */
+extern double cellar_cost_factor;
+
+extern void cellar_define_settings(void);
+
+/* ---- relation.c ---- */
+
+/* Where a relation lies: the cell's socket, and the file's path below the mount. */
+typedef struct CellarPlace
+{
+	char	   *socket_path;
+	char	   *file;
+} CellarPlace;
+
+extern bool cellar_relation_place(Relation rel, CellarPlace *place);
+extern const char *cellar_relation_unsuitable(Relation rel);
+
+/* ---- path.c, plan.c ---- */
+
+extern void cellar_install_path_hook(void);
+extern bool cellar_restriction_offloadable(RelOptInfo *rel, RestrictInfo *rinfo,
+										   const char **reason);
+extern const CustomScanMethods cellar_scan_methods;
+extern const CustomPathMethods cellar_path_methods;
+
+/* Members of CustomScan.custom_private. */
+enum CellarPlanPrivate
+{
+	CELLAR_PLAN_QUAL_ORDER,		/* integers: 1 where the next qual, in order of
+								 * evaluation, is a storage predicate, else 0 */
+	CELLAR_PLAN_FILTER_REASONS	/* strings: why each qual of the filter stays */
+};
+
+/* ---- qual.c ---- */
+
+typedef struct CellarQuals CellarQuals;
+
+extern CellarCollation cellar_collation(Oid collation);
+extern bool cellar_qual_offloadable(Node *clause, Index varno, const char **reason);
+extern CellarQuals *cellar_quals_init(List *quals, Index varno, PlanState *parent);
+extern bool cellar_quals_send(CellarQuals *quals, ExprContext *econtext,
+							  CellarRequest *request);
+
+/* ---- statistics.c ---- */
+
+/* In the order of their names in statistics.c. */
+typedef enum CellarStatistic
+{
+	CELLAR_STAT_UNCOMPRESSED_BYTES,
+	CELLAR_STAT_ELIGIBLE_BYTES,
+	CELLAR_STAT_SAVED_BY_STORAGE_INDEX_BYTES,
+	CELLAR_STAT_INTERCONNECT_BYTES,
+	CELLAR_STAT_RETURNED_BYTES,
+	CELLAR_STAT_PASSTHRU_BYTES,
+	CELLAR_STAT_SESSIONS_OPEN_FAIL,
+	CELLAR_STAT_SESSIONS_PASSTHRU_CELLSRV,
+	CELLAR_STAT_READ_BYTES,
+	CELLAR_STAT_READ_REQUESTS,
+	CELLAR_STAT_READ_BYTES_OPTIMIZED,
+	CELLAR_STAT_SESSION_CACHE_LOOKUPS,
+	CELLAR_STAT_SESSION_CACHE_HITS,
+	CELLAR_STAT_BLOCKS_HELPED_BY_COMMIT_CACHE,
+	CELLAR_STAT_COMMIT_CACHE_QUERIES,
+	CELLAR_STAT_COMMIT_CACHE_FOUND,
+	CELLAR_STAT_SIMULATED_ELIGIBLE_BYTES,
+	CELLAR_STAT_SIMULATED_RETURNED_BYTES,
+	CELLAR_STATS
+} CellarStatistic;
+
+typedef enum CellarWaitEvent
+{
+	CELLAR_WAIT_SMART_TABLE_SCAN,
+	CELLAR_WAIT_OBJECT_CHECKPOINT,
+	CELLAR_WAIT_SINGLE_BLOCK_READ,
+	CELLAR_WAITS
+} CellarWaitEvent;
+
+/* Bucket i of a histogram holds waits of less than 2^i microseconds. */
+#define CELLAR_HISTOGRAM_BUCKETS	32
+
+typedef struct CellarEventCounts
+{
+	uint64		waits;
+	uint64		time_us;
+	uint64		max_us;
+	uint64		histogram[CELLAR_HISTOGRAM_BUCKETS];	/* system only */
+} CellarEventCounts;
+
+typedef struct CellarCounts
+{
+	uint64		stats[CELLAR_STATS];
+	CellarEventCounts events[CELLAR_WAITS];
+} CellarCounts;
+
+extern const char *const cellar_statistic_names[CELLAR_STATS];
+extern const char *const cellar_wait_names[CELLAR_WAITS];
+
+extern void cellar_install_statistics(void);
+extern void cellar_count(CellarStatistic statistic, uint64 amount);
+extern uint64 cellar_count_wait(CellarWaitEvent event, instr_time started);
+extern void cellar_count_scan(const CellarScanStats *stats);
+extern void cellar_attach_session(void);
+extern void cellar_read_system_counts(CellarCounts *counts);
+extern int	cellar_session_slots(void);
+extern int	cellar_read_session_counts(int slot, CellarCounts *counts);
+
+/* ---- connection.c ---- */
+
+typedef struct CellarSession
+{
+	CellarConnection *connection;
+	WaitEventSet *wait_set;
+	int			socket_position;
+	bool		wait_writable;
+	bool		reused;			/* came from the session cache and has not
+								 * been heard from since */
+	char		socket_path[128];
+} CellarSession;
+
+extern CellarSession *cellar_session_open(const char *socket_path, CellarError *error);
+extern void cellar_session_release(CellarSession *session);
+extern void cellar_session_close(CellarSession *session);
+extern uint64 cellar_session_wait(CellarSession *session, bool writable);
+
+/* ---- checkpoint.c ---- */
+
+extern void cellar_object_checkpoint(Relation rel);
+
+/* ---- visibility.c ---- */
+
+extern void cellar_transaction_states(const uint32 *xids, size_t count,
+									  Snapshot snapshot, uint8 *states);
+
+/* ---- heapblock.c ---- */
+
+/* One heap block read through the buffer manager, and its visible tuples. */
+typedef struct CellarHeapBlock
+{
+	Relation	rel;
+	Snapshot	snapshot;
+	BufferAccessStrategy strategy;
+	Buffer		buffer;			/* pinned while its tuples are handed out */
+	BlockNumber block;
+	int			ntuples;
+	int			next;
+	HeapTupleData tuple;
+	OffsetNumber visible[MaxHeapTuplesPerPage];
+} CellarHeapBlock;
+
+extern void cellar_heap_block_init(CellarHeapBlock *block, Relation rel, Snapshot snapshot);
+extern void cellar_heap_block_read(CellarHeapBlock *block, BlockNumber number, char *copy);
+extern bool cellar_heap_block_next(CellarHeapBlock *block, TupleTableSlot *slot);
+extern void cellar_heap_block_release(CellarHeapBlock *block);
+
+/* ---- exec.c ---- */
+
+/* Where the rows come from. */
+typedef enum CellarSource
+{
+	CELLAR_SOURCE_UNDECIDED,
+	CELLAR_SOURCE_CELL,
+	CELLAR_SOURCE_HEAP,			/* blocks read through the buffer manager */
+	CELLAR_SOURCE_TABLE_SCAN	/* an ordinary scan, since a cursor went back */
+} CellarSource;
+
+/* Counts that EXPLAIN shows, of this process or of all parallel workers. */
+#define CELLAR_SCAN_COUNTS	(sizeof(CellarScanStats) / sizeof(uint64) + 2)
+
+typedef struct CellarScanCounts
+{
+	CellarScanStats scan;
+	uint64		waits;
+	uint64		wait_us;
+} CellarScanCounts;
+
+/* Blocks first to before end. */
+typedef struct CellarRange
+{
+	BlockNumber first;
+	BlockNumber end;
+} CellarRange;
+
+/* A process asks for this many ranges ahead, so that the cell never idles. */
+#define CELLAR_RANGES_AHEAD	2
+
+/* What the processes of a parallel scan share. */
+typedef struct CellarParallelScan
+{
+	bool		from_cell;		/* the leader made the object checkpoint */
+	BlockNumber nblocks;
+	BlockNumber chunk_blocks;
+	pg_atomic_uint64 next_block;
+	pg_atomic_uint64 counts[CELLAR_SCAN_COUNTS];	/* of the workers */
+} CellarParallelScan;
+
+/* A projected column: where a batch's values go in the slot. */
+typedef struct CellarTarget
+{
+	int16		attribute;		/* zero-based */
+	int16		typlen;
+	bool		byval;
+} CellarTarget;
+
+typedef struct CellarScanState
+{
+	CustomScanState css;
+
+	/* from the plan */
+	List	   *storage_quals;
+	CellarQuals *quals;
+	ExprState  *all_quals;		/* storage predicate and filter, in order */
+	ExprState  *filter_quals;
+	int			ntargets;
+	CellarTarget *targets;
+	uint16	   *projection;
+	bool		whole_rows;
+
+	/* the whole scan, and its rescans */
+	bool		prepared;		/* the next three are known */
+	CellarSource planned_source;
+	const char *fallback;		/* why the rows do not come from the cell */
+	BlockNumber nblocks;
+	CellarPlace place;
+	CellarParallelScan *shared;
+
+	/* the scan under way */
+	bool		started;
+	bool		ended;
+	CellarSource source;
+	bool		recheck;		/* some storage predicate could not be sent */
+	BlockNumber next_block;		/* first block not yet in a range; serial scans */
+	CellarRange ranges[CELLAR_RANGES_AHEAD];	/* under way, oldest first */
+	int			nranges;
+	uint64		rows_emitted;
+
+	/* from the cell */
+	CellarSession *session;
+	bool		heard;			/* the cell answered this scan */
+	const CellarBatch *batch;
+	uint32		row;
+	HeapTupleData row_tuple;
+
+	/* from the heap */
+	CellarHeapBlock heap;
+	TableScanDesc table_scan;
+	CellarSimulation *simulation;
+	char	   *simulation_page;
+
+	TupleTableSlot *row_slot;	/* batches: virtual, or heap tuples */
+	TupleTableSlot *heap_slot;	/* tuples in a buffer */
+
+	CellarScanCounts counts;
+	CellarScanCounts worker_counts;
+
+	MemoryContextCallback cleanup;
+} CellarScanState;
+
+extern Node *cellar_create_scan_state(CustomScan *cscan);
+extern void cellar_prepare_scan(CellarScanState *state);
+
+/* ---- rows.c ---- */
+
+extern void cellar_start_rows(CellarScanState *state);
+extern TupleTableSlot *cellar_next_row(CellarScanState *state, ExprState **quals);
+extern void cellar_stop_rows(CellarScanState *state);
+
+/* ---- parallel.c ---- */
+
+extern bool cellar_next_range(CellarScanState *state, CellarRange *range);
+extern void cellar_share_counts(CellarScanState *state, const CellarScanCounts *counts);
+extern Size cellar_estimate_dsm(CustomScanState *node, ParallelContext *pcxt);
+extern void cellar_initialize_dsm(CustomScanState *node, ParallelContext *pcxt, void *coordinate);
+extern void cellar_reinitialize_dsm(CustomScanState *node, ParallelContext *pcxt, void *coordinate);
+extern void cellar_initialize_worker(CustomScanState *node, shm_toc *toc, void *coordinate);
+extern void cellar_shutdown(CustomScanState *node);
+
+/* ---- request.c ---- */
+
+extern CellarRequest *cellar_build_request(CellarScanState *state, const char *file);
+extern void cellar_choose_projection(CellarScanState *state, bool tuple_identity);
+
+/* ---- simulate.c ---- */
+
+extern void cellar_simulation_start(CellarScanState *state);
+extern void cellar_simulate_block(CellarScanState *state, BlockNumber block);
+extern void cellar_simulation_end(CellarScanState *state);
+
+/* ---- explain.c ---- */
+
+extern void cellar_explain_scan(CustomScanState *node, List *ancestors, ExplainState *es);
+
+/* ---- why.c ---- */
+
+extern void cellar_install_why(void);
+extern void cellar_note_scan(Oid relid, const char *reason);
+extern void cellar_note_cheaper(Oid relid);
+extern void cellar_note_chosen(Oid relid);
+extern void cellar_note_qual(Oid relid, Index varno, Node *qual, const char *reason);
+
+#endif							/* CELLAR_H */

@@ -1,0 +1,140 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *	  All that differs between the supported major versions of PostgreSQL.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef CELLAR_COMPAT_H
+#define CELLAR_COMPAT_H
+
+#include "access/transam.h"
+#include "access/xlog.h"
+#include "catalog/pg_collation.h"
+#include "common/relpath.h"
+#include "funcapi.h"
+#include "nodes/pathnodes.h"
+#include "optimizer/cost.h"
+#include "pgstat.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/pg_locale.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/wait_event.h"
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#include "storage/waiteventset.h"
+#endif
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
+#error "cellar supports PostgreSQL 15 to 18"
+#endif
+
+/* 16 renamed relfilenodes. */
+#if PG_VERSION_NUM >= 160000
+typedef RelFileLocator CellarFileId;
+#define CellarRelationFile(rel)		((rel)->rd_locator)
+#define CellarFileTablespace(file)	((file).spcOid)
+#define CellarFileDatabase(file)	((file).dbOid)
+#define CellarFileNumber(file)		((file).relNumber)
+#define CellarFileEquals(a, b)		RelFileLocatorEquals(a, b)
+#else
+typedef RelFileNode CellarFileId;
+#define CellarRelationFile(rel)		((rel)->rd_node)
+#define CellarFileTablespace(file)	((file).spcNode)
+#define CellarFileDatabase(file)	((file).dbNode)
+#define CellarFileNumber(file)		((file).relNode)
+#define CellarFileEquals(a, b)		RelFileNodeEquals(a, b)
+#endif
+
+/* 18 returns paths by value. */
+static inline char *
+CellarRelationPath(CellarFileId file)
+{
+#if PG_VERSION_NUM >= 180000
+	return pstrdup(relpathperm(file, MAIN_FORKNUM).str);
+#else
+	return relpathperm(file, MAIN_FORKNUM);
+#endif
+}
+
+/* 17 renamed the transaction manager's shared state. */
+#if PG_VERSION_NUM >= 170000
+#define CellarOldestClogXid()		(TransamVariables->oldestClogXid)
+#else
+#define CellarOldestClogXid()		(ShmemVariableCache->oldestClogXid)
+#endif
+
+/* 17 removed old_snapshot_threshold. */
+#if PG_VERSION_NUM >= 170000
+#define CellarOldSnapshotsFail()	(false)
+#else
+#define CellarOldSnapshotsFail()	(old_snapshot_threshold >= 0)
+#endif
+
+/* 17 made a process's number a global of its own. */
+#if PG_VERSION_NUM >= 170000
+#define CellarProcNumber(proc)		((int) GetNumberFromPGProc(proc))
+#else
+#define CellarProcNumber(proc)		((proc)->pgprocno)
+#endif
+
+/* 17 lets extensions name their wait events. */
+#if PG_VERSION_NUM >= 170000
+#define CellarNewWaitEvent(name)	WaitEventExtensionNew(name)
+#else
+#define CellarNewWaitEvent(name)	((uint32) PG_WAIT_EXTENSION)
+#endif
+
+/* 17 ties wait event sets to resource owners; NULL keeps one beyond the query. */
+static inline WaitEventSet *
+CellarCreateWaitEventSet(int nevents)
+{
+#if PG_VERSION_NUM >= 170000
+	return CreateWaitEventSet(NULL, nevents);
+#else
+	return CreateWaitEventSet(TopMemoryContext, nevents);
+#endif
+}
+
+/* 18 asks the locale itself. */
+static inline bool
+CellarCollationIsC(Oid collation)
+{
+#if PG_VERSION_NUM >= 180000
+	return pg_newlocale_from_collation(collation)->collate_is_c;
+#else
+	return lc_collate_is_c(collation);
+#endif
+}
+
+/* 16 renamed the counts of a relation. */
+#if PG_VERSION_NUM >= 160000
+#define CellarCountTuplesReturned(rel, n) \
+	do { \
+		if (pgstat_should_count_relation(rel)) \
+			(rel)->pgstat_info->counts.tuples_returned += (n); \
+	} while (0)
+#else
+#define CellarCountTuplesReturned(rel, n) \
+	do { \
+		if (pgstat_should_count_relation(rel)) \
+			(rel)->pgstat_info->t_counts.t_tuples_returned += (n); \
+	} while (0)
+#endif
+
+/* 18 counts disabled nodes instead of adding a huge cost. */
+static inline void
+CellarDisablePath(Path *path)
+{
+#if PG_VERSION_NUM >= 180000
+	path->disabled_nodes++;
+#else
+	path->startup_cost += disable_cost;
+	path->total_cost += disable_cost;
+#endif
+}
+
+#endif							/* CELLAR_COMPAT_H */

@@ -1,0 +1,132 @@
+/*-------------------------------------------------------------------------
+ *
+ * connection.c
+ *	  Connections to cells, and waiting on them.
+ *
+ * A connection belongs to one scan at a time.  A scan that ends with nothing
+ * under way leaves its connection to the session's cache, from which the next
+ * scan takes it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#define SESSIONS_CACHED		4
+
+static CellarSession *idle_sessions[SESSIONS_CACHED];
+static uint32 wait_event_smart_table_scan = 0;
+
+/*
+ * Takes an idle connection to the cell or makes a new one.  Returns NULL with *error
+ * filled when the cell cannot be reached.
+ */
+CellarSession *
+cellar_session_open(const char *socket_path, CellarError *error)
+{
+	CellarSession *session;
+	CellarConnection *connection;
+
+	cellar_count(CELLAR_STAT_SESSION_CACHE_LOOKUPS, 1);
+	for (int i = 0; i < SESSIONS_CACHED; i++)
+	{
+		session = idle_sessions[i];
+		if (session != NULL && strcmp(session->socket_path, socket_path) == 0)
+		{
+			idle_sessions[i] = NULL;
+			session->reused = true;
+			cellar_count(CELLAR_STAT_SESSION_CACHE_HITS, 1);
+			return session;
+		}
+	}
+
+	if (strlen(socket_path) >= sizeof(session->socket_path))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_NAME),
+				 errmsg("path of the cell's socket is too long: \"%s\"", socket_path)));
+	if (wait_event_smart_table_scan == 0)
+		wait_event_smart_table_scan =
+			CellarNewWaitEvent(cellar_wait_names[CELLAR_WAIT_SMART_TABLE_SCAN]);
+
+	session = MemoryContextAllocZero(TopMemoryContext, sizeof(CellarSession));
+	connection = cellar_connect(socket_path, MyProcPid, MyDatabaseId,
+								GetSystemIdentifier(), (uint64) PgStartTime, error);
+	if (connection == NULL)
+	{
+		pfree(session);
+		return NULL;
+	}
+	session->connection = connection;
+	strlcpy(session->socket_path, socket_path, sizeof(session->socket_path));
+	return session;
+}
+
+/*
+ * Gives back a connection on which nothing is under way.
+ */
+void
+cellar_session_release(CellarSession *session)
+{
+	for (int i = 0; i < SESSIONS_CACHED; i++)
+	{
+		if (idle_sessions[i] == NULL)
+		{
+			idle_sessions[i] = session;
+			return;
+		}
+	}
+	cellar_session_close(session);
+}
+
+void
+cellar_session_close(CellarSession *session)
+{
+	if (session->wait_set != NULL)
+		FreeWaitEventSet(session->wait_set);
+	cellar_close(session->connection);
+	pfree(session);
+}
+
+/*
+ * Waits until the cell has something for us, or takes something from us.
+ * Returns the microseconds waited.
+ */
+uint64
+cellar_session_wait(CellarSession *session, bool writable)
+{
+	instr_time	started;
+	WaitEvent	event;
+	uint64		waited;
+
+	if (session->wait_set == NULL)
+	{
+		/* What is allocated first is freed by the callers' closing. */
+		session->wait_set = CellarCreateWaitEventSet(3);
+		AddWaitEventToSet(session->wait_set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+		AddWaitEventToSet(session->wait_set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+		session->socket_position =
+			AddWaitEventToSet(session->wait_set, WL_SOCKET_READABLE,
+							  cellar_socket(session->connection), NULL, NULL);
+	}
+	if (writable != session->wait_writable)
+	{
+		ModifyWaitEvent(session->wait_set, session->socket_position,
+						writable ? (WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE) : WL_SOCKET_READABLE,
+						NULL);
+		session->wait_writable = writable;
+	}
+
+	INSTR_TIME_SET_CURRENT(started);
+	WaitEventSetWait(session->wait_set, -1, &event, 1, wait_event_smart_table_scan);
+	waited = cellar_count_wait(CELLAR_WAIT_SMART_TABLE_SCAN, started);
+
+	if (event.events & WL_LATCH_SET)
+		ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	return waited;
+}

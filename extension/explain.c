@@ -1,0 +1,185 @@
+/*-------------------------------------------------------------------------
+ *
+ * explain.c
+ *	  What EXPLAIN shows of a Smart Scan.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include "commands/explain.h"
+#include "nodes/makefuncs.h"
+#include "utils/rel.h"
+#include "utils/ruleutils.h"
+
+static void
+explain_storage_predicate(CellarScanState *state, List *ancestors, ExplainState *es)
+{
+	Plan	   *plan = state->css.ss.ps.plan;
+	List	   *quals = ((CustomScan *) plan)->custom_exprs;
+	List	   *context;
+
+	if (quals == NIL || cellar_plan_display == CELLAR_DISPLAY_NEVER)
+		return;
+	context = set_deparse_context_plan(es->deparse_cxt, plan, ancestors);
+	ExplainPropertyText("Storage Predicate",
+						deparse_expression((Node *) make_ands_explicit(quals), context,
+										   es->verbose, false),
+						es);
+}
+
+static void
+explain_columns(CellarScanState *state, ExplainState *es)
+{
+	TupleDesc	tupdesc = RelationGetDescr(state->css.ss.ss_currentRelation);
+	List	   *names = NIL;
+
+	if (state->whole_rows)
+		names = list_make1("whole rows");
+	else
+	{
+		for (int i = 0; i < state->ntargets; i++)
+			names = lappend(names, NameStr(TupleDescAttr(tupdesc, state->targets[i].attribute)->attname));
+	}
+	if (names != NIL)
+		ExplainPropertyList("Columns", names, es);
+}
+
+/* One line of the text format: what it is about, and then its figures. */
+static void
+text_line(ExplainState *es, const char *label, const char *figures)
+{
+	appendStringInfoSpaces(es->str, es->indent * 2);
+	appendStringInfo(es->str, "%s:%s\n", label, figures);
+}
+
+static void
+add_kilobytes(StringInfo line, const char *name, uint64 bytes)
+{
+	appendStringInfo(line, " %s=" UINT64_FORMAT "kB", name, (bytes + 1023) / 1024);
+}
+
+static void
+add_number(StringInfo line, const char *name, uint64 number)
+{
+	appendStringInfo(line, " %s=" UINT64_FORMAT, name, number);
+}
+
+static void
+explain_counts_text(const CellarScanStats *scan, ExplainState *es)
+{
+	StringInfoData line;
+
+	initStringInfo(&line);
+	add_kilobytes(&line, "eligible", scan->eligible_bytes);
+	if (scan->saved_by_storage_index_bytes > 0)
+		add_kilobytes(&line, "saved by storage index", scan->saved_by_storage_index_bytes);
+	add_kilobytes(&line, "returned", scan->returned_bytes);
+	text_line(es, "Cell IO", line.data);
+
+	resetStringInfo(&line);
+	add_number(&line, "scanned", scan->rows_scanned);
+	add_number(&line, "returned", scan->rows_returned);
+	text_line(es, "Cell Rows", line.data);
+
+	if (scan->passthru_bytes > 0)
+	{
+		resetStringInfo(&line);
+		add_kilobytes(&line, "bytes", scan->passthru_bytes);
+		if (scan->passthru_blocks_visibility > 0)
+			add_number(&line, "visibility", scan->passthru_blocks_visibility);
+		if (scan->passthru_blocks_predicate > 0)
+			add_number(&line, "predicate", scan->passthru_blocks_predicate);
+		if (scan->passthru_blocks_page > 0)
+			add_number(&line, "page", scan->passthru_blocks_page);
+		text_line(es, "Cell Passthru Blocks", line.data);
+	}
+
+	if (scan->commit_cache_queries > 0)
+	{
+		resetStringInfo(&line);
+		add_number(&line, "queries", scan->commit_cache_queries);
+		add_number(&line, "found", scan->found_in_commit_cache);
+		add_number(&line, "blocks helped", scan->blocks_helped_by_commit_cache);
+		text_line(es, "Cell Commit Cache", line.data);
+	}
+	pfree(line.data);
+}
+
+static void
+explain_counts_structured(const CellarScanStats *scan, ExplainState *es)
+{
+	ExplainPropertyUInteger("Cell Eligible Bytes", NULL, scan->eligible_bytes, es);
+	ExplainPropertyUInteger("Cell Saved By Storage Index Bytes", NULL,
+							scan->saved_by_storage_index_bytes, es);
+	ExplainPropertyUInteger("Cell Returned Bytes", NULL, scan->returned_bytes, es);
+	ExplainPropertyUInteger("Cell Passthru Bytes", NULL, scan->passthru_bytes, es);
+	ExplainPropertyUInteger("Cell Passthru Visibility Blocks", NULL,
+							scan->passthru_blocks_visibility, es);
+	ExplainPropertyUInteger("Cell Passthru Predicate Blocks", NULL,
+							scan->passthru_blocks_predicate, es);
+	ExplainPropertyUInteger("Cell Passthru Page Blocks", NULL, scan->passthru_blocks_page, es);
+	ExplainPropertyUInteger("Cell Commit Cache Queries", NULL, scan->commit_cache_queries, es);
+	ExplainPropertyUInteger("Cell Commit Cache Found", NULL, scan->found_in_commit_cache, es);
+	ExplainPropertyUInteger("Cell Blocks Helped By Commit Cache", NULL,
+							scan->blocks_helped_by_commit_cache, es);
+	ExplainPropertyUInteger("Cell Rows Scanned", NULL, scan->rows_scanned, es);
+	ExplainPropertyUInteger("Cell Rows Returned", NULL, scan->rows_returned, es);
+}
+
+static void
+explain_waits(const CellarScanCounts *counts, ExplainState *es)
+{
+	if (es->format == EXPLAIN_FORMAT_TEXT)
+	{
+		StringInfoData line;
+
+		initStringInfo(&line);
+		add_number(&line, "waits", counts->waits);
+		if (es->timing)
+			appendStringInfo(&line, " time=%.3f ms", counts->wait_us / 1000.0);
+		text_line(es, "Cell Smart Table Scan", line.data);
+		pfree(line.data);
+		return;
+	}
+	ExplainPropertyUInteger("Cell Smart Table Scan Waits", NULL, counts->waits, es);
+	if (es->timing)
+		ExplainPropertyFloat("Cell Smart Table Scan Time", "ms", counts->wait_us / 1000.0, 3, es);
+}
+
+/* Counts of all processes. */
+static CellarScanCounts
+total_counts(CellarScanState *state)
+{
+	CellarScanCounts total = state->counts;
+	uint64	   *to = (uint64 *) &total;
+	const uint64 *from = (const uint64 *) &state->worker_counts;
+
+	for (int i = 0; i < CELLAR_SCAN_COUNTS; i++)
+		to[i] += from[i];
+	return total;
+}
+
+void
+cellar_explain_scan(CustomScanState *node, List *ancestors, ExplainState *es)
+{
+	CellarScanState *state = (CellarScanState *) node;
+	CellarScanCounts counts;
+
+	explain_storage_predicate(state, ancestors, es);
+	if (es->verbose)
+		explain_columns(state, es);
+	if (!es->analyze || !state->prepared)
+		return;
+
+	counts = total_counts(state);
+	if (state->fallback != NULL)
+		ExplainPropertyText("Not Offloaded", state->fallback, es);
+	if (state->fallback != NULL && counts.scan.eligible_bytes == 0)
+		return;
+	if (es->format == EXPLAIN_FORMAT_TEXT)
+		explain_counts_text(&counts.scan, es);
+	else
+		explain_counts_structured(&counts.scan, es);
+	explain_waits(&counts, es);
+}

@@ -1,0 +1,142 @@
+/*-------------------------------------------------------------------------
+ *
+ * parallel.c
+ *	  The parts of a table that go to each process of a scan, and what the
+ *	  processes share.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include "access/xact.h"
+#include "port/pg_bitutils.h"
+
+/* A serial scan asks in large pieces, since only whole ones are counted. */
+#define SERIAL_RANGE_BLOCKS		16384
+
+/* As in tableam.c: many chunks, but none too large, and small ones at the end. */
+#define PARALLEL_CHUNKS			256
+#define PARALLEL_CHUNK_MIN		128
+#define PARALLEL_CHUNK_MAX		8192
+#define PARALLEL_RAMPDOWN		32
+
+StaticAssertDecl(sizeof(CellarScanCounts) == CELLAR_SCAN_COUNTS * sizeof(uint64),
+				 "CELLAR_SCAN_COUNTS does not count CellarScanCounts");
+
+/*
+ * The next blocks of the table that this process is to scan; false when none are left.
+ */
+bool
+cellar_next_range(CellarScanState *state, CellarRange *range)
+{
+	CellarParallelScan *shared = state->shared;
+	uint64		first;
+	uint64		blocks;
+
+	if (shared == NULL)
+	{
+		first = state->next_block;
+		blocks = SERIAL_RANGE_BLOCKS;
+		state->next_block = Min((uint64) state->nblocks, first + blocks);
+	}
+	else
+	{
+		/* The size of a chunk depends on where it starts, so a race loses only time. */
+		uint64		seen = pg_atomic_read_u64(&shared->next_block);
+
+		blocks = shared->chunk_blocks;
+		while (blocks > PARALLEL_CHUNK_MIN && seen < state->nblocks &&
+			   state->nblocks - seen < blocks * PARALLEL_RAMPDOWN)
+			blocks /= 2;
+		first = pg_atomic_fetch_add_u64(&shared->next_block, blocks);
+	}
+
+	if (first >= state->nblocks)
+		return false;
+	range->first = first;
+	range->end = Min((uint64) state->nblocks, first + blocks);
+	return true;
+}
+
+static void
+add_counts(CellarScanCounts *total, const CellarScanCounts *counts)
+{
+	uint64	   *to = (uint64 *) total;
+	const uint64 *from = (const uint64 *) counts;
+
+	for (int i = 0; i < CELLAR_SCAN_COUNTS; i++)
+		to[i] += from[i];
+}
+
+/* Adds to what EXPLAIN shows; a worker's counts go to its leader. */
+void
+cellar_share_counts(CellarScanState *state, const CellarScanCounts *counts)
+{
+	const uint64 *from = (const uint64 *) counts;
+
+	if (state->shared == NULL || !IsParallelWorker())
+	{
+		add_counts(&state->counts, counts);
+		return;
+	}
+	for (int i = 0; i < CELLAR_SCAN_COUNTS; i++)
+	{
+		if (from[i] != 0)
+			pg_atomic_fetch_add_u64(&state->shared->counts[i], from[i]);
+	}
+}
+
+Size
+cellar_estimate_dsm(CustomScanState *node, ParallelContext *pcxt)
+{
+	return sizeof(CellarParallelScan);
+}
+
+void
+cellar_initialize_dsm(CustomScanState *node, ParallelContext *pcxt, void *coordinate)
+{
+	CellarScanState *state = (CellarScanState *) node;
+	CellarParallelScan *shared = coordinate;
+	uint32		chunk;
+
+	cellar_prepare_scan(state);
+
+	shared->from_cell = state->planned_source == CELLAR_SOURCE_CELL;
+	shared->nblocks = state->nblocks;
+	chunk = pg_nextpower2_32(Max(state->nblocks / PARALLEL_CHUNKS, 1));
+	shared->chunk_blocks = Max(PARALLEL_CHUNK_MIN, Min(chunk, PARALLEL_CHUNK_MAX));
+	pg_atomic_init_u64(&shared->next_block, 0);
+	for (int i = 0; i < CELLAR_SCAN_COUNTS; i++)
+		pg_atomic_init_u64(&shared->counts[i], 0);
+	state->shared = shared;
+}
+
+void
+cellar_reinitialize_dsm(CustomScanState *node, ParallelContext *pcxt, void *coordinate)
+{
+	CellarParallelScan *shared = coordinate;
+
+	pg_atomic_write_u64(&shared->next_block, 0);
+}
+
+void
+cellar_initialize_worker(CustomScanState *node, shm_toc *toc, void *coordinate)
+{
+	((CellarScanState *) node)->shared = coordinate;
+}
+
+/* The shared memory goes before EXPLAIN reads the counts. */
+void
+cellar_shutdown(CustomScanState *node)
+{
+	CellarScanState *state = (CellarScanState *) node;
+	CellarScanCounts counts;
+	uint64	   *to = (uint64 *) &counts;
+
+	if (state->shared == NULL || IsParallelWorker())
+		return;
+	for (int i = 0; i < CELLAR_SCAN_COUNTS; i++)
+		to[i] = pg_atomic_exchange_u64(&state->shared->counts[i], 0);
+	add_counts(&state->worker_counts, &counts);
+	state->shared = NULL;
+}

@@ -1,0 +1,73 @@
+/*-------------------------------------------------------------------------
+ *
+ * plan.c
+ *	  Turns the path of a Smart Scan into a plan.
+ *
+ * The plan's qual is the filter, custom_exprs is the storage predicate, and
+ * custom_private tells how to merge both into the order in which Postgres
+ * would evaluate them.  The scan's tuples have the relation's row type; which
+ * columns are fetched is decided when the plan starts, since its target list
+ * may still change after it was made.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include "nodes/makefuncs.h"
+#include "optimizer/restrictinfo.h"
+#include "parser/parsetree.h"
+
+static Plan *
+plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
+				List *tlist, List *clauses, List *custom_plans)
+{
+	CustomScan *cscan = makeNode(CustomScan);
+	List	   *storage = NIL;
+	List	   *filter = NIL;
+	List	   *order = NIL;
+	List	   *reasons = NIL;
+	ListCell   *lc;
+
+	foreach(lc, clauses)
+	{
+		RestrictInfo *rinfo = lfirst_node(RestrictInfo, lc);
+		const char *reason = NULL;
+
+		/* A gating node takes care of those. */
+		if (rinfo->pseudoconstant)
+			continue;
+
+		if (cellar_restriction_offloadable(rel, rinfo, &reason))
+		{
+			storage = lappend(storage, rinfo->clause);
+			order = lappend_int(order, 1);
+		}
+		else
+		{
+			filter = lappend(filter, rinfo->clause);
+			reasons = lappend(reasons, makeString(pstrdup(reason)));
+			order = lappend_int(order, 0);
+		}
+	}
+
+	cscan->scan.plan.targetlist = tlist;
+	cscan->scan.plan.qual = filter;
+	cscan->scan.scanrelid = rel->relid;
+	cscan->flags = best_path->flags;
+	cscan->custom_exprs = storage;
+	cscan->custom_private = list_make2(order, reasons);
+	cscan->methods = &cellar_scan_methods;
+
+	cellar_note_chosen(planner_rt_fetch(rel->relid, root)->relid);
+	return &cscan->scan.plan;
+}
+
+const CustomPathMethods cellar_path_methods = {
+	.CustomName = CELLAR_SCAN_NAME,
+	.PlanCustomPath = plan_smart_scan
+};
+
+const CustomScanMethods cellar_scan_methods = {
+	.CustomName = CELLAR_SCAN_NAME,
+	.CreateCustomScanState = cellar_create_scan_state
+};

@@ -1,0 +1,904 @@
+/*-------------------------------------------------------------------------
+ *
+ * qual.c
+ *	  Storage predicates: which quals a cell can evaluate, and how they are
+ *	  sent.
+ *
+ * While planning, cellar_qual_offloadable tells whether a qual can go, and why
+ * not.  When a scan's plan state is made, a qual that goes is turned into a
+ * list of steps in postfix order, as the cell's client wants them.  When the scan
+ * starts, whatever depends on no column is evaluated here and becomes a constant.
+ *
+ * Postgres would evaluate such an expression for each row that it gets to,
+ * and so report its error only then, or never.  An error in plain values
+ * (division by zero, say) is therefore caught; the qual stays here in that
+ * scan and reports it in its turn.  Functions that are not built in cannot be
+ * treated that way: they are evaluated at once as an index scan's keys are,
+ * but only where no condition of the same qual guards them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include "access/transam.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "executor/nodeSubplan.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+/* The cell refuses deeper quals; a simple CASE deepens its own. */
+#define DEPTH_MAX			40
+#define ARGUMENTS_MAX		1000
+
+CellarCollation
+cellar_collation(Oid collation)
+{
+	if (!OidIsValid(collation))
+		return CELLAR_COLLATION_NONE;
+	if (CellarCollationIsC(collation))
+		return CELLAR_COLLATION_BYTEWISE;
+	if (get_collation_isdeterministic(collation))
+		return CELLAR_COLLATION_DETERMINISTIC;
+	return CELLAR_COLLATION_NONDETERMINISTIC;
+}
+
+/* ----------------------------------------------------------------
+ *		What can go
+ * ----------------------------------------------------------------
+ */
+
+typedef struct OffloadContext
+{
+	Index		varno;
+	int			depth;
+	bool		in_case;		/* below a simple CASE: its test value is known */
+	const char *reason;
+} OffloadContext;
+
+static bool expression_offloadable(Node *node, OffloadContext *context, bool conditional);
+
+static bool
+stays(OffloadContext *context, const char *reason)
+{
+	context->reason = reason;
+	return false;
+}
+
+static bool
+type_offloadable(Oid type)
+{
+	return cellar_type_offloadable(getBaseType(type));
+}
+
+/* Does the expression depend on a row, if only through a CASE's test value? */
+static bool
+depends_on_row_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var) || IsA(node, CaseTestExpr) || IsA(node, CoerceToDomainValue))
+		return true;
+	if (IsA(node, ArrayCoerceExpr)) /* has a CaseTestExpr of its own */
+		return depends_on_row_walker((Node *) ((ArrayCoerceExpr *) node)->arg, context);
+	return expression_tree_walker(node, depends_on_row_walker, context);
+}
+
+/*
+ * True for a function that must not be evaluated where its errors are caught:
+ * it may hold something when it fails.
+ */
+static bool
+function_is_foreign(Oid funcid, void *context)
+{
+	HeapTuple	tuple;
+	bool		builtin;
+
+	if (funcid >= FirstGenbkiObjectId)
+		return true;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(funcid));
+	if (!HeapTupleIsValid(tuple))
+		return true;
+	builtin = ((Form_pg_proc) GETSTRUCT(tuple))->prolang == INTERNALlanguageId;
+	ReleaseSysCache(tuple);
+	return !builtin;
+}
+
+/*
+ * True unless the expression is one of built-in functions over plain values,
+ * which hold neither locks nor pins when they report a data exception.
+ */
+static bool
+not_catchable_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	switch (nodeTag(node))
+	{
+		case T_Const:
+		case T_Param:
+		case T_FuncExpr:
+		case T_OpExpr:
+		case T_DistinctExpr:
+		case T_NullIfExpr:
+		case T_ScalarArrayOpExpr:
+		case T_BoolExpr:
+		case T_RelabelType:
+		case T_CoerceViaIO:
+		case T_ArrayCoerceExpr:
+		case T_ArrayExpr:
+		case T_CaseExpr:
+		case T_CaseWhen:
+		case T_CaseTestExpr:
+		case T_CoalesceExpr:
+		case T_SQLValueFunction:
+		case T_NullTest:
+		case T_BooleanTest:
+		case T_List:
+			break;
+		default:
+			return true;
+	}
+	if (check_functions_in_node(node, function_is_foreign, NULL))
+		return true;
+	return expression_tree_walker(node, not_catchable_walker, context);
+}
+
+static bool
+catchable(Node *node)
+{
+	return !not_catchable_walker(node, NULL);
+}
+
+/*
+ * An expression without columns: it is evaluated here when the scan starts.
+ */
+static bool
+value_offloadable(Node *node, OffloadContext *context, bool conditional)
+{
+	if (contain_volatile_functions(node))
+		return stays(context, "it contains a volatile function");
+	if (contain_subplans(node))
+		return stays(context, "it contains a subquery");
+	if (conditional && !catchable(node))
+		return stays(context, "it contains a function that must be evaluated only when a condition holds");
+	return true;
+}
+
+static bool
+function_offloadable(Oid function, Oid collation, OffloadContext *context)
+{
+	CellarCollation kind = cellar_collation(collation);
+
+	if (function < FirstGenbkiObjectId &&
+		cellar_function_offloadable(function, kind))
+		return true;
+
+	/* The function may be fine, and only its collation in the way. */
+	if (kind != CELLAR_COLLATION_NONE && function < FirstGenbkiObjectId &&
+		cellar_function_offloadable(function, CELLAR_COLLATION_BYTEWISE))
+		return stays(context,
+					 psprintf("function %s is not offloadable under collation \"%s\"",
+							  get_func_name(function), get_collation_name(collation)));
+	return stays(context,
+				 psprintf("function %s is not offloadable", get_func_name(function)));
+}
+
+/* The first argument is always evaluated, the others perhaps. */
+static bool
+arguments_offloadable(List *args, OffloadContext *context, bool conditional,
+					  bool rest_conditional)
+{
+	ListCell   *lc;
+
+	if (list_length(args) > ARGUMENTS_MAX)
+		return stays(context, "it has too many operands");
+	foreach(lc, args)
+	{
+		if (!expression_offloadable(lfirst(lc), context, conditional))
+			return false;
+		conditional = conditional || rest_conditional;
+	}
+	return true;
+}
+
+static bool
+case_offloadable(CaseExpr *expr, OffloadContext *context, bool conditional)
+{
+	bool		in_case = context->in_case;
+	ListCell   *lc;
+
+	if (list_length(expr->args) > ARGUMENTS_MAX)
+		return stays(context, "it has too many branches");
+	if (expr->arg != NULL)
+	{
+		/* Its value takes the place of each CaseTestExpr. */
+		if (!expression_offloadable((Node *) expr->arg, context, conditional))
+			return false;
+		if (!depends_on_row_walker((Node *) expr->arg, NULL))
+			return stays(context, "it contains a CASE over a value that is no column");
+		context->in_case = true;
+	}
+	foreach(lc, expr->args)
+	{
+		CaseWhen   *when = lfirst_node(CaseWhen, lc);
+
+		if (!expression_offloadable((Node *) when->expr, context, conditional))
+			return false;
+		conditional = true;
+		if (!expression_offloadable((Node *) when->result, context, true))
+			return false;
+	}
+	context->in_case = in_case;
+	return expr->defresult == NULL ||
+		expression_offloadable((Node *) expr->defresult, context, true);
+}
+
+/* An int4 relabelled as an oid would come as an int4: only what is the same to every function goes. */
+static bool
+relabel_offloadable(RelabelType *expr)
+{
+	Oid			from = getBaseType(exprType((Node *) expr->arg));
+	Oid			to = getBaseType(expr->resulttype);
+
+	return from == to ||
+		((from == TEXTOID || from == VARCHAROID) && (to == TEXTOID || to == VARCHAROID));
+}
+
+static bool
+expression_offloadable_inner(Node *node, OffloadContext *context, bool conditional)
+{
+	if (!type_offloadable(exprType(node)))
+		return stays(context, psprintf("type %s is not offloadable",
+									   format_type_be(exprType(node))));
+
+	if (!depends_on_row_walker(node, NULL))
+		return value_offloadable(node, context, conditional);
+
+	switch (nodeTag(node))
+	{
+		case T_Var:
+			{
+				Var		   *var = (Var *) node;
+
+				if (var->varno != context->varno || var->varlevelsup != 0)
+					return stays(context, "it refers to another table");
+				if (var->varattno <= 0)
+					return stays(context, "it refers to a system column or the whole row");
+				return true;
+			}
+
+		case T_CaseTestExpr:
+			if (!context->in_case)
+				return stays(context, "its form is not offloadable");
+			return true;
+
+		case T_RelabelType:
+			if (!relabel_offloadable((RelabelType *) node))
+				return stays(context, psprintf("type %s cannot be taken for type %s in the cell",
+											   format_type_be(exprType((Node *) ((RelabelType *) node)->arg)),
+											   format_type_be(((RelabelType *) node)->resulttype)));
+			return expression_offloadable((Node *) ((RelabelType *) node)->arg, context, conditional);
+
+		case T_FuncExpr:
+			{
+				FuncExpr   *expr = (FuncExpr *) node;
+
+				if (expr->funcretset || expr->funcvariadic)
+					return stays(context, "its form is not offloadable");
+				return function_offloadable(expr->funcid, expr->inputcollid, context) &&
+					arguments_offloadable(expr->args, context, conditional, false);
+			}
+
+		case T_OpExpr:
+		case T_DistinctExpr:
+		case T_NullIfExpr:
+			{
+				OpExpr	   *expr = (OpExpr *) node;
+
+				if (expr->opretset)
+					return stays(context, "its form is not offloadable");
+				set_opfuncid(expr);
+				return function_offloadable(expr->opfuncid, expr->inputcollid, context) &&
+					arguments_offloadable(expr->args, context, conditional, false);
+			}
+
+		case T_ScalarArrayOpExpr:
+			{
+				ScalarArrayOpExpr *expr = (ScalarArrayOpExpr *) node;
+				Node	   *array = lsecond(expr->args);
+				Oid			element = get_element_type(getBaseType(exprType(array)));
+
+				set_sa_opfuncid(expr);
+				if (!function_offloadable(expr->opfuncid, expr->inputcollid, context) ||
+					!expression_offloadable(linitial(expr->args), context, conditional))
+					return false;
+				if (depends_on_row_walker(array, NULL))
+					return stays(context, "its array depends on a column");
+				if (!OidIsValid(element) || !type_offloadable(element))
+					return stays(context, psprintf("type %s is not offloadable",
+												   format_type_be(exprType(array))));
+				return value_offloadable(array, context, conditional);
+			}
+
+		case T_BoolExpr:
+			return arguments_offloadable(((BoolExpr *) node)->args, context, conditional, true);
+
+		case T_NullTest:
+			if (((NullTest *) node)->argisrow)
+				return stays(context, "it tests a row");
+			return expression_offloadable((Node *) ((NullTest *) node)->arg, context, conditional);
+
+		case T_BooleanTest:
+			return expression_offloadable((Node *) ((BooleanTest *) node)->arg, context, conditional);
+
+		case T_CoalesceExpr:
+			return arguments_offloadable(((CoalesceExpr *) node)->args, context, conditional, true);
+
+		case T_CaseExpr:
+			return case_offloadable((CaseExpr *) node, context, conditional);
+
+		case T_SubPlan:
+		case T_AlternativeSubPlan:
+			return stays(context, "it contains a subquery");
+
+		default:
+			return stays(context, "its form is not offloadable");
+	}
+}
+
+static bool
+expression_offloadable(Node *node, OffloadContext *context, bool conditional)
+{
+	bool		result;
+
+	if (context->depth >= DEPTH_MAX)
+		return stays(context, "it is nested too deeply");
+	context->depth++;
+	result = expression_offloadable_inner(node, context, conditional);
+	context->depth--;
+	return result;
+}
+
+/*
+ * Can a cell evaluate this qual over the relation?  If not, *reason says why.
+ */
+bool
+cellar_qual_offloadable(Node *clause, Index varno, const char **reason)
+{
+	OffloadContext context;
+
+	memset(&context, 0, sizeof(context));
+	context.varno = varno;
+	if (expression_offloadable(clause, &context, false))
+		return true;
+	*reason = context.reason;
+	return false;
+}
+
+/* ----------------------------------------------------------------
+ *		From expressions to steps
+ * ----------------------------------------------------------------
+ */
+
+typedef enum StepKind
+{
+	STEP_COLUMN,
+	STEP_VALUE,					/* evaluated when the scan starts */
+	STEP_NULL,
+	STEP_CALL,
+	STEP_AND,
+	STEP_OR,
+	STEP_NOT,
+	STEP_IS_NULL,
+	STEP_IS_NOT_NULL,
+	STEP_ARRAY,					/* evaluated when the scan starts; stands
+								 * before the scalar's steps */
+	STEP_ANY_ALL,
+	STEP_BOOLEAN_TEST,
+	STEP_DISTINCT,
+	STEP_COALESCE,
+	STEP_CASE,
+	STEP_END
+} StepKind;
+
+/* An expression without columns. */
+typedef struct Value
+{
+	ExprState  *state;
+	Bitmapset  *params;			/* its PARAM_EXEC parameters */
+	bool		catchable;
+	Oid			type;			/* base type; of the elements for an array */
+	int16		typlen;
+	bool		typbyval;
+	char		typalign;
+
+	/* for the scan that starts */
+	Datum		datum;
+	bool		isnull;
+} Value;
+
+typedef struct Step
+{
+	StepKind	kind;
+	AttrNumber	attribute;
+	int			nargs;			/* or the BoolTestType */
+	Oid			function;
+	Oid			type;
+	CellarCollation collation;
+	bool		any;
+	bool		plain;			/* STEP_ARRAY: the scalar is a column */
+	Value	   *value;
+	int			partner;		/* STEP_ARRAY: its STEP_ANY_ALL, and back */
+} Step;
+
+struct CellarQuals
+{
+	int			nsteps;
+	int			allocated;
+	Step	   *steps;
+};
+
+typedef struct CompileContext
+{
+	CellarQuals *quals;
+	PlanState  *parent;
+	Node	   *case_test;		/* what CaseTestExpr stands for */
+} CompileContext;
+
+static void compile_expression(Node *node, CompileContext *context);
+
+/* The pointer is valid until the next step is added. */
+static Step *
+add_step(CellarQuals *quals, StepKind kind)
+{
+	Step	   *step;
+
+	if (quals->nsteps == quals->allocated)
+	{
+		quals->allocated = quals->allocated == 0 ? 16 : quals->allocated * 2;
+		quals->steps = quals->steps == NULL ?
+			palloc(quals->allocated * sizeof(Step)) :
+			repalloc(quals->steps, quals->allocated * sizeof(Step));
+	}
+	step = &quals->steps[quals->nsteps++];
+	memset(step, 0, sizeof(Step));
+	step->kind = kind;
+	return step;
+}
+
+static bool
+exec_params_walker(Node *node, Bitmapset **params)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Param))
+	{
+		if (((Param *) node)->paramkind == PARAM_EXEC)
+			*params = bms_add_member(*params, ((Param *) node)->paramid);
+		return false;
+	}
+	return expression_tree_walker(node, exec_params_walker, (void *) params);
+}
+
+static Value *
+compile_value(Node *node, Oid type, PlanState *parent)
+{
+	Value	   *value = palloc0(sizeof(Value));
+
+	value->state = ExecInitExpr((Expr *) node, parent);
+	exec_params_walker(node, &value->params);
+	value->catchable = catchable(node);
+	value->type = getBaseType(type);
+	get_typlenbyvalalign(value->type, &value->typlen, &value->typbyval, &value->typalign);
+	return value;
+}
+
+static void
+compile_list(List *args, CompileContext *context)
+{
+	ListCell   *lc;
+
+	foreach(lc, args)
+		compile_expression(lfirst(lc), context);
+}
+
+static void
+compile_call(OpExpr *expr, CompileContext *context)
+{
+	Step	   *step;
+
+	compile_list(expr->args, context);
+	step = add_step(context->quals, STEP_CALL);
+	step->function = expr->opfuncid;
+	step->collation = cellar_collation(expr->inputcollid);
+	step->nargs = list_length(expr->args);
+}
+
+static void
+compile_any_all(ScalarArrayOpExpr *expr, CompileContext *context)
+{
+	CellarQuals *quals = context->quals;
+	Node	   *array = lsecond(expr->args);
+	Node	   *scalar = linitial(expr->args);
+	int			first = quals->nsteps;
+	Step	   *step;
+
+	step = add_step(quals, STEP_ARRAY);
+	step->value = compile_value(array, get_element_type(getBaseType(exprType(array))),
+								context->parent);
+	step->plain = IsA(scalar, Var) ||
+		(IsA(scalar, RelabelType) && IsA(((RelabelType *) scalar)->arg, Var));
+	compile_expression(scalar, context);
+
+	quals->steps[first].partner = quals->nsteps;
+	step = add_step(quals, STEP_ANY_ALL);
+	step->function = expr->opfuncid;
+	step->collation = cellar_collation(expr->inputcollid);
+	step->any = expr->useOr;
+	step->partner = first;
+}
+
+static void
+compile_case(CaseExpr *expr, CompileContext *context)
+{
+	Node	   *case_test = context->case_test;
+	ListCell   *lc;
+
+	foreach(lc, expr->args)
+	{
+		CaseWhen   *when = lfirst_node(CaseWhen, lc);
+
+		if (expr->arg != NULL)
+			context->case_test = (Node *) expr->arg;
+		compile_expression((Node *) when->expr, context);
+		context->case_test = case_test;
+		compile_expression((Node *) when->result, context);
+	}
+	if (expr->defresult != NULL)
+		compile_expression((Node *) expr->defresult, context);
+	else
+		add_step(context->quals, STEP_NULL)->type = getBaseType(expr->casetype);
+	add_step(context->quals, STEP_CASE)->nargs = list_length(expr->args);
+}
+
+static void
+compile_expression(Node *node, CompileContext *context)
+{
+	CellarQuals *quals = context->quals;
+	Step	   *step;
+
+	if (!depends_on_row_walker(node, NULL))
+	{
+		Value	   *value = compile_value(node, exprType(node), context->parent);
+
+		add_step(quals, STEP_VALUE)->value = value;
+		return;
+	}
+
+	switch (nodeTag(node))
+	{
+		case T_Var:
+			add_step(quals, STEP_COLUMN)->attribute = ((Var *) node)->varattno;
+			break;
+
+		case T_CaseTestExpr:
+			{
+				Node	   *case_test = context->case_test;
+
+				/* The tested expression does not see its own CASE. */
+				context->case_test = NULL;
+				compile_expression(case_test, context);
+				context->case_test = case_test;
+				break;
+			}
+
+		case T_RelabelType:
+			compile_expression((Node *) ((RelabelType *) node)->arg, context);
+			break;
+
+		case T_FuncExpr:
+			{
+				FuncExpr   *expr = (FuncExpr *) node;
+
+				compile_list(expr->args, context);
+				step = add_step(quals, STEP_CALL);
+				step->function = expr->funcid;
+				step->collation = cellar_collation(expr->inputcollid);
+				step->nargs = list_length(expr->args);
+				break;
+			}
+
+		case T_OpExpr:
+			compile_call((OpExpr *) node, context);
+			break;
+
+		case T_DistinctExpr:
+			compile_list(((DistinctExpr *) node)->args, context);
+			step = add_step(quals, STEP_DISTINCT);
+			step->function = ((DistinctExpr *) node)->opfuncid;
+			step->collation = cellar_collation(((DistinctExpr *) node)->inputcollid);
+			break;
+
+		case T_NullIfExpr:
+			/* CASE WHEN a = b THEN NULL ELSE a END */
+			compile_call((OpExpr *) node, context);
+			add_step(quals, STEP_NULL)->type = getBaseType(exprType(node));
+			compile_expression(linitial(((NullIfExpr *) node)->args), context);
+			add_step(quals, STEP_CASE)->nargs = 1;
+			break;
+
+		case T_ScalarArrayOpExpr:
+			compile_any_all((ScalarArrayOpExpr *) node, context);
+			break;
+
+		case T_BoolExpr:
+			{
+				BoolExpr   *expr = (BoolExpr *) node;
+				StepKind	kind = expr->boolop == AND_EXPR ? STEP_AND :
+					expr->boolop == OR_EXPR ? STEP_OR : STEP_NOT;
+
+				compile_list(expr->args, context);
+				add_step(quals, kind)->nargs = list_length(expr->args);
+				break;
+			}
+
+		case T_NullTest:
+			compile_expression((Node *) ((NullTest *) node)->arg, context);
+			add_step(quals, ((NullTest *) node)->nulltesttype == IS_NULL ?
+					 STEP_IS_NULL : STEP_IS_NOT_NULL);
+			break;
+
+		case T_BooleanTest:
+			compile_expression((Node *) ((BooleanTest *) node)->arg, context);
+			add_step(quals, STEP_BOOLEAN_TEST)->nargs = ((BooleanTest *) node)->booltesttype;
+			break;
+
+		case T_CoalesceExpr:
+			compile_list(((CoalesceExpr *) node)->args, context);
+			add_step(quals, STEP_COALESCE)->nargs = list_length(((CoalesceExpr *) node)->args);
+			break;
+
+		case T_CaseExpr:
+			compile_case((CaseExpr *) node, context);
+			break;
+
+		default:
+			elog(ERROR, "unexpected node in a storage predicate: %d", (int) nodeTag(node));
+	}
+}
+
+/*
+ * Prepares quals, which cellar_qual_offloadable agreed to, for a plan state.
+ */
+CellarQuals *
+cellar_quals_init(List *quals, Index varno, PlanState *parent)
+{
+	CompileContext context;
+	ListCell   *lc;
+
+	context.quals = palloc0(sizeof(CellarQuals));
+	context.parent = parent;
+	context.case_test = NULL;
+	foreach(lc, quals)
+	{
+		compile_expression(lfirst(lc), &context);
+		add_step(context.quals, STEP_END);
+	}
+	return context.quals;
+}
+
+/* ----------------------------------------------------------------
+ *		From steps to the request
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Evaluates an expression without columns.  Returns false when it fails in a
+ * way that Postgres would report only on getting there.
+ */
+static bool
+evaluate(Value *value, ExprContext *econtext)
+{
+	MemoryContext oldcontext = CurrentMemoryContext;
+	volatile bool done = false;
+
+	/* Initplans run outside the trap: they may do anything. */
+	if (value->params != NULL)
+		ExecSetParamPlanMulti(value->params, econtext);
+
+	if (!value->catchable)
+	{
+		value->datum = ExecEvalExprSwitchContext(value->state, econtext, &value->isnull);
+		return true;
+	}
+
+	PG_TRY();
+	{
+		value->datum = ExecEvalExprSwitchContext(value->state, econtext, &value->isnull);
+		done = true;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(oldcontext);
+		error = CopyErrorData();
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_DATA_EXCEPTION)
+			PG_RE_THROW();
+		FlushErrorState();
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	return done;
+}
+
+/*
+ * Sends a datum: a fixed-width one as it stands in a tuple, a varlena without
+ * its header.
+ */
+static void
+send_datum(CellarRequest *request, Value *value, Datum datum, bool isnull)
+{
+	if (isnull)
+		cellar_qual_const(request, value->type, NULL, 0);
+	else if (value->typlen == -1)
+	{
+		struct varlena *plain = PG_DETOAST_DATUM_PACKED(datum);
+
+		cellar_qual_const(request, value->type, VARDATA_ANY(plain), VARSIZE_ANY_EXHDR(plain));
+	}
+	else if (value->typlen == -2)
+	{
+		char	   *string = DatumGetCString(datum);
+
+		cellar_qual_const(request, value->type, string, strlen(string) + 1);
+	}
+	else if (value->typbyval)
+	{
+		char		bytes[sizeof(Datum)];
+
+		store_att_byval(bytes, datum, value->typlen);
+		cellar_qual_const(request, value->type, bytes, value->typlen);
+	}
+	else
+		cellar_qual_const(request, value->type, DatumGetPointer(datum), value->typlen);
+}
+
+static void
+send_any_all(CellarRequest *request, Step *step, Value *value)
+{
+	Datum	   *elements;
+	bool	   *nulls;
+	int			nelements;
+
+	deconstruct_array(DatumGetArrayTypeP(value->datum), value->type,
+					  value->typlen, value->typbyval, value->typalign,
+					  &elements, &nulls, &nelements);
+	for (int i = 0; i < nelements; i++)
+		send_datum(request, value, elements[i], nulls[i]);
+	cellar_qual_any_all(request, step->function, step->collation, step->any, nelements);
+}
+
+/* Sends the steps from first to before end; returns nothing undone. */
+static void
+send_steps(CellarQuals *quals, int first, int end, CellarRequest *request)
+{
+	for (int i = first; i < end; i++)
+	{
+		Step	   *step = &quals->steps[i];
+
+		switch (step->kind)
+		{
+			case STEP_COLUMN:
+				cellar_qual_column(request, step->attribute);
+				break;
+			case STEP_VALUE:
+				send_datum(request, step->value, step->value->datum, step->value->isnull);
+				break;
+			case STEP_NULL:
+				cellar_qual_const(request, step->type, NULL, 0);
+				break;
+			case STEP_CALL:
+				cellar_qual_call(request, step->function, step->collation, step->nargs);
+				break;
+			case STEP_AND:
+				cellar_qual_and(request, step->nargs);
+				break;
+			case STEP_OR:
+				cellar_qual_or(request, step->nargs);
+				break;
+			case STEP_NOT:
+				cellar_qual_not(request);
+				break;
+			case STEP_IS_NULL:
+				cellar_qual_is_null(request);
+				break;
+			case STEP_IS_NOT_NULL:
+				cellar_qual_is_not_null(request);
+				break;
+			case STEP_ARRAY:
+				/* Without an array the result is null. */
+				if (step->value->isnull)
+				{
+					cellar_qual_const(request, BOOLOID, NULL, 0);
+					i = step->partner;
+				}
+				break;
+			case STEP_ANY_ALL:
+				send_any_all(request, step, quals->steps[step->partner].value);
+				break;
+			case STEP_BOOLEAN_TEST:
+				cellar_qual_boolean_test(request, step->nargs);
+				break;
+			case STEP_DISTINCT:
+				cellar_qual_distinct(request, step->function, step->collation);
+				break;
+			case STEP_COALESCE:
+				cellar_qual_coalesce(request, step->nargs);
+				break;
+			case STEP_CASE:
+				cellar_qual_case(request, step->nargs);
+				break;
+			case STEP_END:
+				cellar_qual_end(request);
+				break;
+		}
+	}
+}
+
+/*
+ * Evaluates what depends on no column and adds the quals to the request.
+ * Returns false when some qual had to be left out, so that the rows that
+ * come back are to be checked again.  Uses the context's per-tuple memory.
+ */
+bool
+cellar_quals_send(CellarQuals *quals, ExprContext *econtext, CellarRequest *request)
+{
+	bool		complete = true;
+	int			first = 0;
+
+	while (first < quals->nsteps)
+	{
+		MemoryContext oldcontext;
+		bool		sendable = true;
+		int			end;
+
+		for (end = first; quals->steps[end].kind != STEP_END; end++)
+		{
+			Step	   *step = &quals->steps[end];
+
+			if (step->value == NULL)
+				continue;
+			if (!evaluate(step->value, econtext))
+				sendable = false;
+
+			/* The scalar's error would come first; leave it to Postgres. */
+			else if (step->kind == STEP_ARRAY && step->value->isnull && !step->plain)
+				sendable = false;
+			if (!sendable)
+				break;
+		}
+		while (quals->steps[end].kind != STEP_END)
+			end++;
+
+		oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+		if (sendable)
+			send_steps(quals, first, end + 1, request);
+		else
+			complete = false;
+		MemoryContextSwitchTo(oldcontext);
+		first = end + 1;
+	}
+	return complete;
+}

@@ -1,0 +1,176 @@
+/*-------------------------------------------------------------------------
+ *
+ * relation.c
+ *	  Is a relation on a cell, and can a cell scan it?
+ *
+ * A cell's file service answers the extended attribute user.cellar.cell of
+ * every file that it stores with three lines: the version of this answer, the
+ * path of the cell's socket, and the file's path below the mount.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include <sys/xattr.h>
+
+#include "access/tableam.h"
+#include "catalog/catalog.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "miscadmin.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#define CELL_ATTRIBUTE		"user.cellar.cell"
+#define CELL_ANSWER_BYTES	(MAXPGPATH + 256)
+
+/*
+ * All relations of one database in one tablespace lie in one directory, so
+ * the answer for one of them tells that of the others: on no cell, or on this
+ * one below that directory.  A directory cannot change place while the server
+ * runs, so the answers hold for the life of the backend.
+ */
+typedef struct DirectoryKey
+{
+	Oid			tablespace;
+	Oid			database;
+} DirectoryKey;
+
+typedef struct DirectoryEntry
+{
+	DirectoryKey key;
+	bool		on_cell;
+	char	   *socket_path;
+	char	   *directory;		/* below the mount, with its final slash */
+} DirectoryEntry;
+
+static HTAB *directories = NULL;
+
+static DirectoryEntry *
+directory_entry(CellarFileId file, HASHACTION action, bool *found)
+{
+	DirectoryKey key;
+
+	if (directories == NULL)
+	{
+		HASHCTL		ctl;
+
+		ctl.keysize = sizeof(DirectoryKey);
+		ctl.entrysize = sizeof(DirectoryEntry);
+		ctl.hcxt = TopMemoryContext;
+		directories = hash_create("cellar directories", 16, &ctl,
+								  HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+
+	memset(&key, 0, sizeof(key));
+	key.tablespace = CellarFileTablespace(file);
+	key.database = CellarFileDatabase(file);
+	return hash_search(directories, &key, action, found);
+}
+
+/*
+ * Asks the file service.  Returns 1 when the file is on a cell, 0 when it
+ * is not, and -1 when that is unknown.
+ */
+static int
+ask_file_service(const char *path, CellarPlace *place)
+{
+	char		answer[CELL_ANSWER_BYTES];
+	ssize_t		bytes;
+	char	   *socket_path;
+	char	   *file;
+	char	   *end;
+
+	bytes = getxattr(path, CELL_ATTRIBUTE, answer, sizeof(answer) - 1);
+	if (bytes < 0)
+		return (errno == ENODATA || errno == ENOTSUP) ? 0 : -1;
+	answer[bytes] = '\0';
+
+	if (strncmp(answer, "1\n", 2) != 0)
+		return -1;
+	socket_path = answer + 2;
+	file = strchr(socket_path, '\n');
+	if (file == NULL)
+		return -1;
+	*file++ = '\0';
+	end = strchr(file, '\n');
+	if (end != NULL)
+		*end = '\0';
+
+	place->socket_path = pstrdup(socket_path);
+	place->file = pstrdup(file);
+	return 1;
+}
+
+/*
+ * Tells where a relation lies, in the current memory context.  Returns false
+ * when it is on no cell.
+ */
+bool
+cellar_relation_place(Relation rel, CellarPlace *place)
+{
+	CellarFileId file = CellarRelationFile(rel);
+	DirectoryEntry *entry;
+	char	   *path;
+	char	   *name;
+	char	   *slash;
+	int			answer;
+
+	if (!RELKIND_HAS_STORAGE(rel->rd_rel->relkind))
+		return false;
+
+	entry = directory_entry(file, HASH_FIND, NULL);
+	if (entry != NULL)
+	{
+		if (!entry->on_cell)
+			return false;
+		place->socket_path = pstrdup(entry->socket_path);
+		place->file = psprintf("%s%u", entry->directory, CellarFileNumber(file));
+		return true;
+	}
+
+	path = CellarRelationPath(file);
+	answer = ask_file_service(path, place);
+	pfree(path);
+	if (answer < 0)
+		return false;
+
+	name = psprintf("%u", CellarFileNumber(file));
+	slash = answer ? strrchr(place->file, '/') : NULL;
+	if (answer == 0 || (slash != NULL && strcmp(slash + 1, name) == 0))
+	{
+		bool		found;
+		char	   *socket_path = NULL;
+		char	   *directory = NULL;
+
+		if (answer)
+		{
+			socket_path = MemoryContextStrdup(TopMemoryContext, place->socket_path);
+			directory = MemoryContextStrdup(TopMemoryContext, place->file);
+			directory[slash + 1 - place->file] = '\0';
+		}
+		entry = directory_entry(file, HASH_ENTER, &found);
+		entry->on_cell = answer;
+		entry->socket_path = socket_path;
+		entry->directory = directory;
+	}
+	pfree(name);
+	return answer == 1;
+}
+
+/*
+ * Why a cell cannot scan the relation, wherever it lies; NULL when it can.
+ */
+const char *
+cellar_relation_unsuitable(Relation rel)
+{
+	if (rel->rd_rel->relkind != RELKIND_RELATION && rel->rd_rel->relkind != RELKIND_MATVIEW)
+		return "it is not a table or materialized view";
+	if (rel->rd_tableam != GetHeapamTableAmRoutine())
+		return "its access method is not heap";
+	if (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		return "it is a temporary table";
+	if (IsCatalogRelation(rel) || IsToastRelation(rel))
+		return "it is a system catalog";
+	return NULL;
+}

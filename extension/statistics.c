@@ -1,0 +1,312 @@
+/*-------------------------------------------------------------------------
+ *
+ * statistics.c
+ *	  Statistics and wait events of the system and of each session.
+ *
+ * Everything is counted twice, for the system and for the session, in
+ * fixed arrays of shared memory.  A parallel worker counts for its leader's session.
+ * Nothing is ever reset; a session's counts go when it ends.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include "access/parallel.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+
+const char *const cellar_statistic_names[CELLAR_STATS] = {
+	"cell IO uncompressed bytes",
+	"cell physical IO bytes eligible for predicate offload",
+	"cell physical IO bytes saved by storage index",
+	"cell physical IO interconnect bytes",
+	"cell physical IO interconnect bytes returned by smart scan",
+	"cell num bytes in passthru during predicate offload",
+	"cell num smart IO sessions in rdbms block IO due to open fail",
+	"cell num smart IO sessions using passthru mode due to cellsrv",
+	"physical read total bytes",
+	"physical read total IO requests",
+	"physical read total bytes optimized",
+	"cell smart IO session cache lookups",
+	"cell smart IO session cache hits",
+	"cell blocks helped by commit cache",
+	"cell commit cache queries",
+	"cell transactions found in commit cache",
+	"cell simulated physical IO bytes eligible for predicate offload",
+	"cell simulated physical IO bytes returned by predicate offload",
+};
+
+const char *const cellar_wait_names[CELLAR_WAITS] = {
+	"cell smart table scan",
+	"enq: KO - fast object checkpoint",
+	"cell single block physical read",
+};
+
+typedef struct SharedEvent
+{
+	pg_atomic_uint64 waits;
+	pg_atomic_uint64 time_us;
+	pg_atomic_uint64 max_us;
+} SharedEvent;
+
+typedef struct SharedCounts
+{
+	pg_atomic_uint64 stats[CELLAR_STATS];
+	SharedEvent events[CELLAR_WAITS];
+} SharedCounts;
+
+typedef struct SharedSession
+{
+	pg_atomic_uint32 pid;		/* 0 when no session uses the slot */
+	SharedCounts counts;
+} SharedSession;
+
+typedef struct SharedStatistics
+{
+	SharedCounts system;
+	pg_atomic_uint64 histogram[CELLAR_WAITS][CELLAR_HISTOGRAM_BUCKETS];
+	SharedSession sessions[FLEXIBLE_ARRAY_MEMBER];	/* by process number */
+} SharedStatistics;
+
+static SharedStatistics *statistics = NULL;
+static shmem_request_hook_type previous_request_hook = NULL;
+static shmem_startup_hook_type previous_startup_hook = NULL;
+
+int
+cellar_session_slots(void)
+{
+	return MaxBackends + NUM_AUXILIARY_PROCS;
+}
+
+static Size
+statistics_bytes(void)
+{
+	return add_size(offsetof(SharedStatistics, sessions),
+					mul_size(sizeof(SharedSession), cellar_session_slots()));
+}
+
+static void
+clear_counts(SharedCounts *counts)
+{
+	for (int i = 0; i < CELLAR_STATS; i++)
+		pg_atomic_init_u64(&counts->stats[i], 0);
+	for (int i = 0; i < CELLAR_WAITS; i++)
+	{
+		pg_atomic_init_u64(&counts->events[i].waits, 0);
+		pg_atomic_init_u64(&counts->events[i].time_us, 0);
+		pg_atomic_init_u64(&counts->events[i].max_us, 0);
+	}
+}
+
+static void
+request_shmem(void)
+{
+	if (previous_request_hook != NULL)
+		previous_request_hook();
+	RequestAddinShmemSpace(statistics_bytes());
+}
+
+static void
+startup_shmem(void)
+{
+	bool		found;
+
+	if (previous_startup_hook != NULL)
+		previous_startup_hook();
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	statistics = ShmemInitStruct("cellar statistics", statistics_bytes(), &found);
+	if (!found)
+	{
+		clear_counts(&statistics->system);
+		for (int event = 0; event < CELLAR_WAITS; event++)
+		{
+			for (int i = 0; i < CELLAR_HISTOGRAM_BUCKETS; i++)
+				pg_atomic_init_u64(&statistics->histogram[event][i], 0);
+		}
+		for (int i = 0; i < cellar_session_slots(); i++)
+		{
+			pg_atomic_init_u32(&statistics->sessions[i].pid, 0);
+			clear_counts(&statistics->sessions[i].counts);
+		}
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+cellar_install_statistics(void)
+{
+	previous_request_hook = shmem_request_hook;
+	shmem_request_hook = request_shmem;
+	previous_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = startup_shmem;
+}
+
+/* ---- counting ---- */
+
+static void
+detach_session(int code, Datum slot)
+{
+	pg_atomic_write_u32(&statistics->sessions[DatumGetInt32(slot)].pid, 0);
+}
+
+/*
+ * Gives this backend's session its slot, which may have been another's before.
+ */
+void
+cellar_attach_session(void)
+{
+	int			slot = CellarProcNumber(MyProc);
+	SharedSession *session = &statistics->sessions[slot];
+
+	if (pg_atomic_read_u32(&session->pid) == (uint32) MyProcPid)
+		return;
+	clear_counts(&session->counts);
+	pg_write_barrier();
+	pg_atomic_write_u32(&session->pid, MyProcPid);
+	before_shmem_exit(detach_session, Int32GetDatum(slot));
+}
+
+/* The counts of the session that this process works for; NULL when it is gone. */
+static SharedCounts *
+session_counts(void)
+{
+	PGPROC	   *leader;
+	SharedSession *session;
+
+	if (!IsParallelWorker())
+	{
+		cellar_attach_session();
+		return &statistics->sessions[CellarProcNumber(MyProc)].counts;
+	}
+
+	leader = MyProc->lockGroupLeader;
+	if (leader == NULL)
+		return NULL;
+	session = &statistics->sessions[CellarProcNumber(leader)];
+	return pg_atomic_read_u32(&session->pid) == (uint32) leader->pid ? &session->counts : NULL;
+}
+
+static void
+count(SharedCounts *session, CellarStatistic statistic, uint64 amount)
+{
+	if (amount == 0)
+		return;
+	pg_atomic_fetch_add_u64(&statistics->system.stats[statistic], amount);
+	if (session != NULL)
+		pg_atomic_fetch_add_u64(&session->stats[statistic], amount);
+}
+
+void
+cellar_count(CellarStatistic statistic, uint64 amount)
+{
+	count(session_counts(), statistic, amount);
+}
+
+static void
+count_event(SharedEvent *event, uint64 us)
+{
+	uint64		max = pg_atomic_read_u64(&event->max_us);
+
+	pg_atomic_fetch_add_u64(&event->waits, 1);
+	pg_atomic_fetch_add_u64(&event->time_us, us);
+	while (us > max && !pg_atomic_compare_exchange_u64(&event->max_us, &max, us))
+		;
+}
+
+/*
+ * Counts a wait that ends now.  Returns how many microseconds it took.
+ */
+uint64
+cellar_count_wait(CellarWaitEvent event, instr_time started)
+{
+	SharedCounts *session = session_counts();
+	instr_time	ended;
+	uint64		us;
+	int			bucket;
+
+	INSTR_TIME_SET_CURRENT(ended);
+	INSTR_TIME_SUBTRACT(ended, started);
+	us = INSTR_TIME_GET_MICROSEC(ended);
+	bucket = us == 0 ? 0 : Min(pg_leftmost_one_pos64(us) + 1, CELLAR_HISTOGRAM_BUCKETS - 1);
+
+	count_event(&statistics->system.events[event], us);
+	if (session != NULL)
+		count_event(&session->events[event], us);
+	pg_atomic_fetch_add_u64(&statistics->histogram[event][bucket], 1);
+	return us;
+}
+
+/*
+ * Counts a range that the cell answered.  All of the range is read as far as
+ * the database is concerned; what the storage index excluded was read by nobody.
+ */
+void
+cellar_count_scan(const CellarScanStats *stats)
+{
+	SharedCounts *session = session_counts();
+
+	count(session, CELLAR_STAT_UNCOMPRESSED_BYTES, stats->uncompressed_bytes);
+	count(session, CELLAR_STAT_ELIGIBLE_BYTES, stats->eligible_bytes);
+	count(session, CELLAR_STAT_SAVED_BY_STORAGE_INDEX_BYTES, stats->saved_by_storage_index_bytes);
+	count(session, CELLAR_STAT_INTERCONNECT_BYTES, stats->returned_bytes);
+	count(session, CELLAR_STAT_RETURNED_BYTES, stats->returned_bytes);
+	count(session, CELLAR_STAT_PASSTHRU_BYTES, stats->passthru_bytes);
+	count(session, CELLAR_STAT_READ_BYTES, stats->eligible_bytes);
+	count(session, CELLAR_STAT_READ_REQUESTS, stats->disk_read_requests);
+	count(session, CELLAR_STAT_READ_BYTES_OPTIMIZED, stats->saved_by_storage_index_bytes);
+	count(session, CELLAR_STAT_BLOCKS_HELPED_BY_COMMIT_CACHE, stats->blocks_helped_by_commit_cache);
+	count(session, CELLAR_STAT_COMMIT_CACHE_QUERIES, stats->commit_cache_queries);
+	count(session, CELLAR_STAT_COMMIT_CACHE_FOUND, stats->found_in_commit_cache);
+}
+
+/* ---- reading ---- */
+
+static void
+read_counts(SharedCounts *shared, CellarCounts *counts)
+{
+	memset(counts, 0, sizeof(CellarCounts));
+	for (int i = 0; i < CELLAR_STATS; i++)
+		counts->stats[i] = pg_atomic_read_u64(&shared->stats[i]);
+	for (int i = 0; i < CELLAR_WAITS; i++)
+	{
+		counts->events[i].waits = pg_atomic_read_u64(&shared->events[i].waits);
+		counts->events[i].time_us = pg_atomic_read_u64(&shared->events[i].time_us);
+		counts->events[i].max_us = pg_atomic_read_u64(&shared->events[i].max_us);
+	}
+}
+
+void
+cellar_read_system_counts(CellarCounts *counts)
+{
+	read_counts(&statistics->system, counts);
+	for (int event = 0; event < CELLAR_WAITS; event++)
+	{
+		for (int i = 0; i < CELLAR_HISTOGRAM_BUCKETS; i++)
+			counts->events[event].histogram[i] =
+				pg_atomic_read_u64(&statistics->histogram[event][i]);
+	}
+}
+
+/*
+ * Reads one session's counts.  Returns its process id, 0 when the slot is not in use.
+ */
+int
+cellar_read_session_counts(int slot, CellarCounts *counts)
+{
+	SharedSession *session = &statistics->sessions[slot];
+	uint32		pid = pg_atomic_read_u32(&session->pid);
+
+	if (pid == 0)
+		return 0;
+	pg_read_barrier();
+	read_counts(&session->counts, counts);
+	pg_read_barrier();
+
+	/* Another session may have come in between. */
+	return pg_atomic_read_u32(&session->pid) == pid ? (int) pid : 0;
+}
