@@ -8,6 +8,7 @@ mod compare;
 mod connect;
 mod differ;
 mod efficiency;
+mod regress;
 mod tpch;
 
 use clap::{Parser, Subcommand};
@@ -33,6 +34,8 @@ enum Command {
     Compare(compare::Options),
     /// Compare random queries over random tables with Smart Scan off and on.
     Differ(differ::Options),
+    /// Compare the outputs of a Postgres test suite run with Smart Scan off and on.
+    RegressCompare(regress::Options),
     /// Commit rows and record each acknowledged one in a file, until the server goes away.
     CommitsWrite(commits::WriteOptions),
     /// Check that every recorded commit is in the database.
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::TpchAnswers(options) => tpch::answers::run(dsn, options),
         Command::Compare(options) => compare::run(dsn, options),
         Command::Differ(options) => differ::run(dsn, options),
+        Command::RegressCompare(options) => regress::run(options),
         Command::CommitsWrite(options) => commits::write(dsn, options),
         Command::CommitsVerify(options) => commits::verify(dsn, options),
     };

@@ -1,0 +1,333 @@
+//! Compares the outputs of a Postgres test suite run with Smart Scan on with those of the run with Smart Scan off.
+//!
+//! An output is cut into result tables and the text between them (echoed statements, errors, notices). Text must be equal
+//! byte for byte. A table must be equal, unless it is listed in the file of excused differences as one of
+//! - `plan`: the table is the output of EXPLAIN in both runs; or
+//! - `order`: the statement leaves the order of rows open and the rows are the same multiset.
+//!
+//! Both are verified here again, so a listed entry can never excuse a wrong, missing or additional row.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct Options {
+    /// Name of the suite, the first field of the excused entries.
+    #[arg(long)]
+    suite: String,
+    /// The outputs (*.out) of the run with Smart Scan off.
+    #[arg(long)]
+    off: PathBuf,
+    /// Those of the run with Smart Scan on.
+    #[arg(long)]
+    on: PathBuf,
+    /// The list of excused differences.
+    #[arg(long)]
+    excused: PathBuf,
+    /// Write this suite's part of the list instead of failing on an unlisted difference.
+    #[arg(long)]
+    update: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Piece<'a> {
+    Text(Vec<&'a str>),
+    Table { header: &'a str, rows: Vec<String> },
+}
+
+/// Why a table may differ, as the list names it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Kind {
+    Plan,
+    Order,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Plan => "plan",
+            Kind::Order => "order",
+        }
+    }
+}
+
+/// What identifies a differing table: the test, the kind, and a digest of the statements before it in its file, with
+/// the table's number among those of equal digest.
+type Key = (String, Kind, String);
+
+struct Found {
+    key: Key,
+    statement: String,
+    smart_scan: bool,
+}
+
+pub fn run(options: &Options) -> Result<bool> {
+    let list = std::fs::read_to_string(&options.excused).unwrap_or_default();
+    let excused = excused(&list, &options.suite)?;
+    let mut names: Vec<String> = std::fs::read_dir(&options.off)
+        .with_context(|| format!("cannot read {}", options.off.display()))?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.strip_suffix(".out").map(str::to_owned))
+        .collect();
+    names.sort();
+    if names.is_empty() {
+        bail!("there are no outputs in {}", options.off.display());
+    }
+    let (mut good, mut all_found) = (true, Vec::new());
+    for name in &names {
+        let read = |folder: &Path| {
+            let bytes = std::fs::read(folder.join(format!("{name}.out")))
+                .with_context(|| format!("cannot read the output of {name} in {}", folder.display()))?;
+            // Some tests print bytes of other encodings; they only have to be equal.
+            anyhow::Ok(bytes.iter().map(|&byte| byte as char).collect::<String>())
+        };
+        let outcome = read(&options.off).and_then(|off| Ok((off, read(&options.on)?)));
+        let outcome = outcome.and_then(|(off, on)| compare(name, &pieces(&off), &pieces(&on)));
+        match outcome {
+            Err(error) => {
+                good = false;
+                println!("not ok - {} {name}: {error:#}", options.suite);
+            }
+            Ok(found) => {
+                let unlisted: Vec<&Found> = found.iter().filter(|found| !excused.contains_key(&found.key)).collect();
+                if options.update || unlisted.is_empty() {
+                    let detail = if found.is_empty() {
+                        String::new()
+                    } else {
+                        format!(", {} excused plans or orders", found.len())
+                    };
+                    println!("ok - {} {name}: the same rows with Smart Scan{detail}", options.suite);
+                } else {
+                    good = false;
+                    let first = unlisted[0];
+                    println!(
+                        "not ok - {} {name}: {} differences are not listed, the first ({}): {}",
+                        options.suite,
+                        unlisted.len(),
+                        first.key.1.name(),
+                        first.statement
+                    );
+                }
+                all_found.extend(found);
+            }
+        }
+    }
+    if options.update {
+        write_list(options, &list, &excused, &all_found)?;
+    } else {
+        for key in excused.keys().filter(|key| !all_found.iter().any(|found| found.key == **key)) {
+            println!("note: listed and not needed: {} {} {}", key.0, key.1.name(), key.2);
+        }
+    }
+    Ok(good)
+}
+
+/// Cuts psql's (or isolationtester's) output at aligned result tables.
+fn pieces(output: &str) -> Vec<Piece<'_>> {
+    let lines: Vec<&str> = output.lines().collect();
+    let mut pieces = Vec::new();
+    let mut text = Vec::new();
+    let mut at = 0;
+    while at < lines.len() {
+        match table_end(&lines, at) {
+            Some(end) => {
+                pieces.push(Piece::Text(std::mem::take(&mut text)));
+                pieces.push(Piece::Table { header: lines[at], rows: rows(&lines[at + 2..end]) });
+                at = end;
+            }
+            None => {
+                text.push(lines[at]);
+                at += 1;
+            }
+        }
+    }
+    pieces.push(Piece::Text(text));
+    pieces
+}
+
+/// If a table's header is at `at`, the place of its closing "(N rows)".
+fn table_end(lines: &[&str], at: usize) -> Option<usize> {
+    let rule = lines.get(at + 1)?;
+    let is_rule = rule.starts_with('-') && rule.chars().all(|c| c == '-' || c == '+') && !rule.starts_with("-[");
+    // A comment that is only dashes is no rule: a rule is as wide as its header, or wider by psql's padding.
+    if !is_rule || lines[at].is_empty() || lines[at].len() < rule.trim_end_matches('-').len() {
+        return None;
+    }
+    (at + 2..lines.len()).find(|&end| {
+        let line = lines[end];
+        line.starts_with('(') && (line.ends_with(" rows)") || line == "(1 row)")
+    })
+}
+
+/// The rows of a table; a row that continues on more lines ('+' before a column's edge or the end) is one.
+fn rows(lines: &[&str]) -> Vec<String> {
+    let mut rows: Vec<String> = Vec::new();
+    let mut continued = false;
+    for line in lines {
+        match rows.last_mut() {
+            Some(row) if continued => {
+                row.push('\n');
+                row.push_str(line);
+            }
+            _ => rows.push((*line).to_owned()),
+        }
+        continued = line.trim_end().ends_with('+') || line.contains("+|");
+    }
+    rows
+}
+
+/// A table that EXPLAIN, or one of the suite's functions that run EXPLAIN, printed.
+fn is_plan(header: &str) -> bool {
+    let header = header.trim();
+    header == "QUERY PLAN" || header.starts_with("explain_") && !header.contains('|')
+}
+
+fn compare(test: &str, off: &[Piece<'_>], on: &[Piece<'_>]) -> Result<Vec<Found>> {
+    let mut found = Vec::new();
+    let mut repeated: BTreeMap<String, u32> = BTreeMap::new();
+    let mut before = "";
+    let mut digest = String::new();
+    for (place, pair) in off.iter().zip(on).enumerate() {
+        match pair {
+            (Piece::Text(off), Piece::Text(on)) => {
+                if off != on {
+                    let at = off.iter().zip(on).position(|(a, b)| a != b).unwrap_or(off.len().min(on.len()));
+                    bail!("text differs: {:?} off, {:?} on, after {before:?}", off.get(at), on.get(at));
+                }
+                before = off.iter().rev().find(|line| !line.trim().is_empty()).unwrap_or(&before);
+                digest = fnv(off);
+            }
+            (Piece::Table { header: off_header, rows: off }, Piece::Table { header: on_header, rows: on }) => {
+                let count = repeated.entry(digest.clone()).or_default();
+                *count += 1;
+                let id = format!("{digest}.{count}");
+                let statement = before.trim().chars().take(100).collect::<String>();
+                if is_plan(off_header) && off_header.trim() == on_header.trim() {
+                    if off != on {
+                        let smart_scan = on.iter().any(|row| row.contains("(Smart Scan)"));
+                        found.push(Found { key: (test.to_owned(), Kind::Plan, id), statement, smart_scan });
+                    }
+                } else if off_header != on_header {
+                    bail!("another table: {off_header:?} off, {on_header:?} on, after {before:?}");
+                } else if off != on {
+                    let (mut off, mut on) = (off.clone(), on.clone());
+                    off.sort_unstable();
+                    on.sort_unstable();
+                    if off != on {
+                        let only_off = off.iter().find(|row| !on.contains(row));
+                        let only_on = on.iter().find(|row| !off.contains(row));
+                        bail!(
+                            "rows differ: {} off, {} on; only off {only_off:?}, only on {only_on:?}, after {before:?}",
+                            off.len(),
+                            on.len()
+                        );
+                    }
+                    found.push(Found { key: (test.to_owned(), Kind::Order, id), statement, smart_scan: false });
+                }
+            }
+            _ => bail!("piece {place} is a table in one run only, after {before:?}"),
+        }
+    }
+    if off.len() != on.len() {
+        bail!("{} tables off, {} on", off.len() / 2, on.len() / 2);
+    }
+    Ok(found)
+}
+
+/// FNV-1a: the digest only has to tell apart statements of one file.
+fn fnv(lines: &[&str]) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in lines.iter().flat_map(|line| line.bytes().chain([b'\n'])) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("{hash:016x}")
+}
+
+/// The entries of a suite with their reasons: `suite test kind digest.number reason — statement`.
+fn excused(list: &str, suite: &str) -> Result<BTreeMap<Key, String>> {
+    let mut entries = BTreeMap::new();
+    for (number, line) in list.lines().enumerate() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let mut fields = line.splitn(5, ' ');
+        let mut field = || fields.next().with_context(|| format!("line {} of the list is too short", number + 1));
+        let (of, test, kind, digest, reason) = (field()?, field()?, field()?, field()?, field()?);
+        let kind = match kind {
+            "plan" => Kind::Plan,
+            "order" => Kind::Order,
+            _ => bail!("line {} of the list: \"{kind}\" is no kind", number + 1),
+        };
+        if of == suite {
+            entries.insert((test.to_owned(), kind, digest.to_owned()), reason.to_owned());
+        }
+    }
+    Ok(entries)
+}
+
+fn write_list(options: &Options, list: &str, old: &BTreeMap<Key, String>, found: &[Found]) -> Result<()> {
+    let mut text = String::new();
+    for line in list.lines().filter(|line| !line.starts_with(&format!("{} ", options.suite))) {
+        writeln!(text, "{line}")?;
+    }
+    for Found { key, statement, smart_scan } in found {
+        let reason = match (key.1, smart_scan) {
+            (Kind::Plan, true) => "the plan has a Smart Scan".to_owned(),
+            (Kind::Plan, false) => "the plan is another one at Smart Scan's cost of zero".to_owned(),
+            (Kind::Order, _) => "the statement leaves the order open".to_owned(),
+        };
+        let reason = old.get(key).cloned().unwrap_or(format!("{reason} — {statement}"));
+        writeln!(text, "{} {} {} {} {reason}", options.suite, key.0, key.1.name(), key.2)?;
+    }
+    std::fs::write(&options.excused, text).with_context(|| format!("cannot write {}", options.excused.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFF: &str = "select a from t;\n a \n---\n 1\n 2\n(2 rows)\n\nexplain select a from t;\n  QUERY PLAN   \n---------------\n Seq Scan on t\n(1 row)\n\n";
+
+    fn check(off: &str, on: &str) -> Result<Vec<Key>> {
+        Ok(compare("test", &pieces(off), &pieces(on))?.into_iter().map(|found| found.key).collect())
+    }
+
+    #[test]
+    fn an_equal_output_has_no_difference() {
+        assert!(check(OFF, OFF).unwrap().is_empty());
+    }
+
+    #[test]
+    fn another_plan_is_found_as_a_plan_only() {
+        let on = OFF.replace(" Seq Scan on t", " Custom Scan (Smart Scan) on t").replace("(1 row)", "(1 row)");
+        let found = check(OFF, &on).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].1, Kind::Plan);
+    }
+
+    #[test]
+    fn another_order_is_found_as_an_order() {
+        let found = check(OFF, &OFF.replace(" 1\n 2\n", " 2\n 1\n")).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].1, Kind::Order);
+    }
+
+    #[test]
+    fn a_wrong_a_missing_and_an_additional_row_are_never_excusable() {
+        assert!(check(OFF, &OFF.replace(" 1\n 2\n", " 1\n 3\n")).is_err());
+        assert!(check(OFF, &OFF.replace(" 1\n 2\n(2 rows)", " 1\n(1 row)")).is_err());
+        assert!(check(OFF, &OFF.replace(" 1\n 2\n(2 rows)", " 1\n 2\n 2\n(3 rows)")).is_err());
+        assert!(check(OFF, &OFF.replace(" a \n---\n 1\n 2\n(2 rows)\n", "ERROR:  no\n")).is_err());
+    }
+
+    #[test]
+    fn a_row_of_several_lines_is_one_row() {
+        let off = " a  \n----\n x +\n y\n x +\n z\n(2 rows)\n";
+        let swapped = " a  \n----\n x +\n z\n x +\n y\n(2 rows)\n";
+        let mixed = " a  \n----\n y +\n x\n x +\n z\n(2 rows)\n";
+        assert_eq!(check(off, swapped).unwrap().len(), 1);
+        assert!(check(off, mixed).is_err());
+    }
+}

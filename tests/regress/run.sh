@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# PostgreSQL's own regression and isolation suites, on a cluster that lies on a cell's mount.
+#
+# Each suite runs twice. With Smart Scan off it must be green as Postgres ships it: this tests the file service. With
+# Smart Scan preferred for every scan, each test's output is compared with that of the first run: see README.md here
+# for what may differ and how that is listed in excused.txt.
+#
+#   run.sh [--plain] [--suite regress|isolation|both] [--update] [--keep-results FOLDER]
+#     --plain    an ordinary cluster without a cell, the first run only (tests the harness)
+#     --update   write excused.txt from what differs, instead of failing
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../../scripts/lib.sh"
+
+plain=0 suites=(regress isolation) update=() results=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --plain) plain=1 ;;
+    --suite) [ "$2" = both ] || suites=("$2"); shift ;;
+    --update) update=(--update) ;;
+    --keep-results) results=$2; shift ;;
+    *) die "unknown option $1" ;;
+    esac
+    shift
+done
+
+PGXS_TEST=$(dirname "$("$PG_CONFIG" --pgxs)")/../test
+source_tree=$("$ROOT/scripts/postgres-source.sh")
+work_begin regress
+
+# What the suites need beside their source: regress.so, and two libraries of contrib that lie in the server's folder.
+prepare() {
+    cp -r "$source_tree/src/test/regress" "$source_tree/src/test/isolation" "$WORK/"
+    mkdir -p "$WORK/lib" "$WORK/isolation/specs" "$WORK/isolation/expected"
+    cc -O2 -shared -fPIC -I"$("$PG_CONFIG" --includedir-server)" -I"$WORK/regress" \
+        -o "$WORK/lib/regress.so" "$WORK/regress/regress.c"
+    ln -sf "$("$PG_CONFIG" --pkglibdir)"/{autoinc,refint}.so "$WORK/lib/"
+    chmod -R a+rX "$WORK/lib"
+    [ "$(id -u)" != 0 ] || chown -R "$OS_USER" "$WORK/regress" "$WORK/isolation"
+}
+
+# suite NAME RUN: runs one suite as shipped, its outputs go to $WORK/NAME-RUN.
+suite() {
+    local name=$1 run=$2 output=$WORK/$1-$2 program options=()
+    case $name in
+    regress) program=$PGXS_TEST/regress/pg_regress
+        options=(--schedule="$WORK/regress/parallel_schedule" --dbname=regression --max-concurrent-tests=20) ;;
+    isolation) program=$PGXS_TEST/isolation/pg_isolation_regress
+        options=(--schedule="$WORK/isolation/isolation_schedule" --dbname=isolation_regression) ;;
+    esac
+    mkdir -p "$output"
+    [ "$(id -u)" != 0 ] || chown "$OS_USER" "$output"
+    (cd "$output" && as_pg env PATH="$PG_BIN:$PATH" "$program" --bindir="$PG_BIN" --inputdir="$WORK/$name" \
+        --outputdir="$output" --dlpath="$WORK/lib" --host="$WORK/run" --port="$(cluster_port "$cluster")" \
+        --user=postgres "${options[@]}") >"$WORK/$name-$run.log" 2>&1
+}
+
+# Both forms of pg_regress's report, the one until 15 and TAP since 16.
+failed_tests() { sed -nE 's/^(test|    | \+)? *([a-z0-9_.-]+) +\.\.\. FAILED.*/\2/p; s/^not ok [0-9]+ +[-+] ([a-z0-9_.-]+).*/\1/p' "$1"; }
+passed_tests() { sed -nE 's/^(test|    | \+)? *([a-z0-9_.-]+) +\.\.\. ok .*/\2/p; s/^ok [0-9]+ +[-+] ([a-z0-9_.-]+).*/\1/p' "$1"; }
+
+# The suite's tests may be of another minor version than the server (an archive keeps few). Then a test that fails as
+# shipped must give, byte for byte, what it gives on an ordinary cluster of this server without Cellar.
+shipped_green() {
+    local name=$1 test wrong=() version=() passed reported
+    suite "$name" off || true
+    passed=$(passed_tests "$WORK/$name-off.log" | wc -l)
+    # What the report counts as failed must be what was found in it.
+    reported=$(sed -nE 's/^[# ]*([0-9]+) of [0-9]+ tests failed.*/\1/p' "$WORK/$name-off.log")
+    grep -qE "All [0-9]+ tests passed|of [0-9]+ tests failed" "$WORK/$name-off.log" || wrong+=("the run did not finish")
+    if [ "${reported:-0}" != "$(failed_tests "$WORK/$name-off.log" | wc -l)" ]; then wrong+=("${reported:-0} by its own count"); fi
+    for test in $(failed_tests "$WORK/$name-off.log"); do
+        if cmp -s "$WORK/$name-reference/results/$test.out" "$WORK/$name-off/results/$test.out"; then
+            version+=("$test")
+        else
+            wrong+=("$test")
+        fi
+    done
+    if [ "$passed" -gt 0 ] && [ ${#wrong[@]} = 0 ]; then
+        ok "PostgreSQL's $name suite: $passed tests as shipped${version:+, ${#version[@]} as on an ordinary cluster of this minor version (${version[*]})}"
+    else
+        not_ok "PostgreSQL's $name suite: failed: ${wrong[*]:-all, see $name-off.log}"
+        cp "$WORK/$name-off/regression.diffs" "$WORK/regression.$name.diffs" 2>/dev/null || true
+        head -n 60 "$WORK/$name-off/regression.diffs" 2>/dev/null || tail -n 20 "$WORK/$name-off.log"
+    fi
+}
+
+suite_cluster() {
+    cluster=$1
+    cluster_create "$cluster" "$2" --data-checksums
+    cluster_set "$2" "max_prepared_transactions = 10" "autovacuum_naptime = 1d" "fsync = off" "max_wal_size = 8GB"
+}
+
+prepare
+server_version=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9.]*\).*/\1/')
+source_version=$(cat "$source_tree/VERSION" 2>/dev/null || true)
+if [ "$source_version" != "$server_version" ]; then
+    say "the tests are of ${source_version:-an unknown version}, the server is $server_version: running them on an ordinary cluster first"
+    suite_cluster reference "$WORK/reference"
+    cluster_start reference "$WORK/reference"
+    for name in "${suites[@]}"; do suite "$name" reference || true; done
+    cluster_stop reference
+fi
+if [ "$plain" = 1 ]; then
+    data=$WORK/data
+else
+    extension_installed || die "the extension is not installed: make build"
+    cell_configure cell1
+    cell_start cell1
+    data=$WORK/cell1/pgdata
+fi
+suite_cluster suite "$data"
+[ "$plain" = 1 ] || cluster_set "$data" "shared_preload_libraries = 'cellar'" "cellar.cell_offload_processing = off"
+cluster_start suite "$data"
+
+for name in "${suites[@]}"; do shipped_green "$name"; done
+
+if [ "$plain" = 0 ]; then
+    cluster_set "$data" "cellar.cell_offload_processing = on" "cellar.min_scan_size = 0" "cellar.cost_factor = 0"
+    sql suite postgres -c 'SELECT pg_reload_conf()' >/dev/null
+    for name in "${suites[@]}"; do
+        # Its own verdict is not asked: the comparison below is stricter on rows.
+        suite "$name" on || true
+        "$HARNESS_BIN" regress-compare --suite "$name" --off "$WORK/$name-off/results" --on "$WORK/$name-on/results" \
+            --excused "$ROOT/tests/regress/excused.txt" "${update[@]}" >"$WORK/$name-compared.log" || true
+        count_lines <"$WORK/$name-compared.log"
+        [ -s "$WORK/$name-compared.log" ] || not_ok "$name suite: nothing was compared"
+    done
+    check "Smart Scans ran in the suites" test "$(sql suite postgres -c "CREATE EXTENSION IF NOT EXISTS cellar" -c "SELECT value FROM cellar.sysstat WHERE name = 'cell physical IO bytes eligible for predicate offload'")" -gt 0
+    if grep -nE 'PANIC|server process .* was terminated by signal' "$WORK/suite-postgres.log" >"$WORK/panics.log"; then
+        not_ok "no backend crashed in the suites: $(head -n 3 "$WORK/panics.log")"
+    else
+        ok "no backend crashed in the suites"
+    fi
+    check "Postgres stops" cluster_stop suite
+    check "the cell stops and unmounts" cell_stop cell1
+fi
+if [ -n "$results" ]; then
+    mkdir -p "$results"
+    cp -r "$WORK"/*-off "$WORK"/*-on "$WORK"/*.log "$results/" 2>/dev/null || true
+fi
+checks_end
