@@ -61,7 +61,7 @@ impl Collation {
 }
 
 /// `typalign`: the boundary that a datum starts at inside a tuple.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Align {
     Char,
     Short,
@@ -104,7 +104,7 @@ impl Align {
 }
 
 /// How wide a datum is inside a tuple (`typlen`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Width {
     Fixed(u16),
     /// `typlen` -1: a varlena, with its header.

@@ -15,7 +15,7 @@ pub enum ScanMode {
 }
 
 /// What an attribute is for tuples that were written before it was added (`attmissingval`).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Missing {
     Null,
     /// Fixed width: `typlen` bytes; varlena: whole datum with its header.
@@ -23,7 +23,7 @@ pub enum Missing {
 }
 
 /// One column of the tuple descriptor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Attribute {
     /// The base type for a domain; 0 for a dropped column.
     pub type_oid: Oid,

@@ -1,0 +1,294 @@
+//! One ring queue: its entries, its thread, and the classic session behind it.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+
+use fuser::{Config, Filesystem, Session, SessionACL};
+use io_uring::{IoUring, opcode, squeue, types};
+
+use super::abi::{
+    CMD_COMMIT_AND_FETCH, CMD_REGISTER, CommandRequest, EntryInOut, IN_HEADER_BYTES, IOV_SEGMENTS, InHeader, InitIn,
+    OP_INIT, OP_READ, OP_WRITE, OUT_HEADER_BYTES, OutHeader, ReadWriteIn, RequestHeader, WriteOut,
+};
+use super::{Call, HotPath};
+
+/// Requests that one queue works on at a time.
+const DEPTH: usize = 4;
+/// The completion of the receive on the classic session's socket; smaller numbers are entries.
+const CLASSIC: u64 = u64::MAX;
+/// The largest reply of a classic session: a directory listing.
+const CLASSIC_REPLY_BYTES: usize = 1 << 20;
+/// FUSE protocol that the classic sessions are told: what `fuse_init_in` above carries.
+const PROTOCOL: (u32, u32) = (7, 40);
+
+pub struct Queue {
+    cpu: u16,
+    device: Arc<OwnedFd>,
+    ring: IoUring<squeue::Entry128>,
+    entries: Vec<Entry>,
+    hot_path: Arc<dyn HotPath>,
+    classic: Classic,
+}
+
+/// Memory that one request passes through; the kernel holds its addresses while the queue lives.
+struct Entry {
+    header: Box<RequestHeader>,
+    payload: Vec<u8>,
+    segments: Box<[libc::iovec; 2]>,
+    /// The request that the classic session works on.
+    forwarded: Option<u64>,
+}
+
+// SAFETY: the raw pointers in `segments` point into `header` and `payload`, which move along with them on the heap.
+unsafe impl Send for Entry {}
+
+/// A `fuser` session that is fed over a socket pair.
+struct Classic {
+    socket: UnixDatagram,
+    reply: Vec<u8>,
+}
+
+impl Queue {
+    pub fn new<F: Filesystem>(
+        cpu: u16,
+        device: Arc<OwnedFd>,
+        filesystem: F,
+        hot_path: Arc<dyn HotPath>,
+        payload_bytes: usize,
+    ) -> io::Result<Self> {
+        let ring = IoUring::<squeue::Entry128>::builder()
+            .setup_cqsize(4 * DEPTH as u32)
+            .build(2 * DEPTH as u32)?;
+        let entries = (0..DEPTH).map(|_| Entry::new(payload_bytes)).collect();
+        let classic = Classic::start(cpu, filesystem)?;
+        Ok(Self { cpu, device, ring, entries, hot_path, classic })
+    }
+
+    pub fn cpu(&self) -> u16 {
+        self.cpu
+    }
+
+    pub fn run(mut self) {
+        pin(self.cpu);
+        if let Err(error) = self.serve() {
+            log::error!("FUSE ring queue {}: {error}", self.cpu);
+        }
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        for index in 0..self.entries.len() {
+            self.submit(index, CMD_REGISTER, 0)?;
+        }
+        self.receive_classic()?;
+        loop {
+            match self.ring.submit_and_wait(1) {
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => continue,
+                other => other?,
+            };
+            let completed: Vec<_> = self.ring.completion().map(|cqe| (cqe.user_data(), cqe.result())).collect();
+            for (user_data, result) in completed {
+                if user_data == CLASSIC {
+                    self.classic_replied(result)?;
+                } else if result == -libc::ENOTCONN || result == -libc::ECONNABORTED || result == -libc::ENODEV {
+                    return Ok(());
+                } else if result < 0 {
+                    return Err(io::Error::from_raw_os_error(-result));
+                } else {
+                    self.request(user_data as usize)?;
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, index: usize) -> io::Result<()> {
+        let entry = &mut self.entries[index];
+        let header: InHeader = *bytemuck::from_bytes(&entry.header.in_out[..IN_HEADER_BYTES]);
+        let arguments: ReadWriteIn = *bytemuck::from_bytes(&entry.header.op_in[..size_of::<ReadWriteIn>()]);
+        let call = Call { ino: header.nodeid, fh: arguments.fh, pid: header.pid, offset: arguments.offset };
+        let size = (arguments.size as usize).min(entry.payload.len());
+        match header.opcode {
+            OP_READ => {
+                let outcome = self.hot_path.read(call, &mut entry.payload[..size]);
+                self.commit(index, header.unique, outcome)
+            }
+            OP_WRITE => {
+                let size = size.min(entry.header.entry.payload_sz as usize);
+                let outcome = self.hot_path.write(call, &entry.payload[..size]).map(|written| {
+                    let out = WriteOut { size: written as u32, padding: 0 };
+                    entry.payload[..size_of::<WriteOut>()].copy_from_slice(bytemuck::bytes_of(&out));
+                    size_of::<WriteOut>()
+                });
+                self.commit(index, header.unique, outcome)
+            }
+            _ => self.forward(index, &header),
+        }
+    }
+
+    /// Hands a request to the classic session, as one datagram in the form that `/dev/fuse` would give it.
+    fn forward(&mut self, index: usize, header: &InHeader) -> io::Result<()> {
+        let entry = &mut self.entries[index];
+        let payload_bytes = entry.header.entry.payload_sz as usize;
+        let argument_bytes = (header.len as usize).saturating_sub(IN_HEADER_BYTES + payload_bytes);
+        if argument_bytes > entry.header.op_in.len() || payload_bytes > entry.payload.len() {
+            return self.commit(index, header.unique, Err(libc::EIO));
+        }
+        let parts = [
+            io::IoSlice::new(&entry.header.in_out[..IN_HEADER_BYTES]),
+            io::IoSlice::new(&entry.header.op_in[..argument_bytes]),
+            io::IoSlice::new(&entry.payload[..payload_bytes]),
+        ];
+        entry.forwarded = Some(header.unique);
+        match send(&self.classic.socket, &parts) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                entry.forwarded = None;
+                log::error!("FUSE ring queue {}: could not hand a request on: {error}", self.cpu);
+                self.commit(index, header.unique, Err(libc::EIO))
+            }
+        }
+    }
+
+    fn classic_replied(&mut self, result: i32) -> io::Result<()> {
+        if result <= 0 {
+            // The classic session ends when the file system does.
+            return Ok(());
+        }
+        let reply_bytes = result as usize;
+        let Some(out) = self.classic.reply.get(..OUT_HEADER_BYTES).filter(|_| reply_bytes >= OUT_HEADER_BYTES) else {
+            return Err(io::Error::other("a reply without a header"));
+        };
+        let out: OutHeader = bytemuck::pod_read_unaligned(out);
+        let waiting = self.entries.iter().position(|entry| entry.forwarded == Some(out.unique));
+        if let Some(index) = waiting {
+            let entry = &mut self.entries[index];
+            entry.forwarded = None;
+            let body = &self.classic.reply[OUT_HEADER_BYTES..reply_bytes];
+            let outcome = match (out.error, entry.payload.get_mut(..body.len())) {
+                (0, Some(payload)) => {
+                    payload.copy_from_slice(body);
+                    Ok(body.len())
+                }
+                (0, None) => Err(libc::EIO),
+                (error, _) => Err(-error),
+            };
+            self.commit(index, out.unique, outcome)?;
+        }
+        self.receive_classic()
+    }
+
+    /// Answers a request with the first bytes of its entry's payload, or with an errno, and waits for the next one.
+    fn commit(&mut self, index: usize, unique: u64, outcome: Result<usize, i32>) -> io::Result<()> {
+        let entry = &mut self.entries[index];
+        let payload_bytes = outcome.unwrap_or(0) as u32;
+        let out = OutHeader { len: OUT_HEADER_BYTES as u32 + payload_bytes, error: outcome.err().map_or(0, |e| -e), unique };
+        entry.header.in_out[..OUT_HEADER_BYTES].copy_from_slice(bytemuck::bytes_of(&out));
+        let commit_id = entry.header.entry.commit_id;
+        entry.header.entry = EntryInOut { commit_id, payload_sz: payload_bytes, ..EntryInOut::default() };
+        self.submit(index, CMD_COMMIT_AND_FETCH, commit_id)
+    }
+
+    fn submit(&mut self, index: usize, command: u32, commit_id: u64) -> io::Result<()> {
+        let request = CommandRequest { commit_id, qid: self.cpu, ..CommandRequest::default() };
+        let mut bytes = [0; 80];
+        bytes[..size_of::<CommandRequest>()].copy_from_slice(bytemuck::bytes_of(&request));
+        let mut submission = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), command)
+            .cmd(bytes)
+            .addr(Some(self.entries[index].segments.as_ptr() as u64))
+            .build()
+            .user_data(index as u64);
+        set_len(&mut submission, IOV_SEGMENTS);
+        self.push(&submission)
+    }
+
+    fn receive_classic(&mut self) -> io::Result<()> {
+        let socket = types::Fd(self.classic.socket.as_raw_fd());
+        let reply = &mut self.classic.reply;
+        let receive = opcode::Recv::new(socket, reply.as_mut_ptr(), reply.len() as u32).build().user_data(CLASSIC);
+        self.push(&receive.into())
+    }
+
+    fn push(&mut self, submission: &squeue::Entry128) -> io::Result<()> {
+        // SAFETY: entries, their segments and the reply buffer live on the heap as long as the queue, which outlives
+        // the ring's work: the ring is dropped with it.
+        unsafe { self.ring.submission().push(submission) }.map_err(|_| io::Error::other("the submission queue is full"))
+    }
+}
+
+impl Entry {
+    fn new(payload_bytes: usize) -> Self {
+        let header = RequestHeader { in_out: [0; 128], op_in: [0; 128], entry: EntryInOut::default() };
+        let mut header = Box::new(header);
+        let mut payload = vec![0; payload_bytes];
+        let segments = Box::new([
+            libc::iovec { iov_base: (&raw mut *header).cast(), iov_len: size_of::<RequestHeader>() },
+            libc::iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload_bytes },
+        ]);
+        Self { header, payload, segments, forwarded: None }
+    }
+}
+
+impl Classic {
+    /// Starts a session whose `/dev/fuse` is one end of a socket pair, and greets it as the kernel would.
+    fn start<F: Filesystem>(cpu: u16, filesystem: F) -> io::Result<Self> {
+        let (ours, theirs) = packet_pair()?;
+        for end in [&ours, &theirs] {
+            rustix::net::sockopt::set_socket_send_buffer_size(end, 4 * CLASSIC_REPLY_BYTES)?;
+        }
+        let header = InHeader {
+            len: (IN_HEADER_BYTES + size_of::<InitIn>()) as u32,
+            opcode: OP_INIT,
+            unique: 1,
+            ..InHeader::default()
+        };
+        let init = InitIn {
+            major: PROTOCOL.0,
+            minor: PROTOCOL.1,
+            max_readahead: 1 << 20,
+            flags: u32::MAX,
+            flags2: u32::MAX,
+            unused: [0; 11],
+        };
+        let ours = UnixDatagram::from(ours);
+        send(&ours, &[io::IoSlice::new(bytemuck::bytes_of(&header)), io::IoSlice::new(bytemuck::bytes_of(&init))])?;
+        let session = Session::from_fd(filesystem, theirs, SessionACL::All, Config::default())?;
+        let mut reply = vec![0; CLASSIC_REPLY_BYTES];
+        ours.recv(&mut reply)?;
+        std::thread::Builder::new().name(format!("fuse classic {cpu}")).spawn(move || {
+            // It ends with an error when the other end of its socket is closed, which is how it is stopped.
+            if let Err(error) = session.spawn().and_then(|session| session.join()) {
+                log::debug!("classic FUSE session {cpu}: {error}");
+            }
+        })?;
+        Ok(Self { socket: ours, reply })
+    }
+}
+
+fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+fn send(socket: &UnixDatagram, parts: &[io::IoSlice<'_>]) -> io::Result<()> {
+    rustix::io::writev(socket, parts)?;
+    Ok(())
+}
+
+fn pin(cpu: u16) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu as usize);
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        // A CPU that is possible but not there: its queue serves nobody.
+        log::debug!("FUSE ring queue {cpu}: {error}");
+    }
+}
+
+/// The `len` field of a submission, which the builder of commands leaves at zero.
+fn set_len(submission: &mut squeue::Entry128, len: u32) {
+    const LEN_OFFSET: usize = 24;
+    // SAFETY: an Entry128 is a 128-byte `struct io_uring_sqe`, whose `len` lies at byte 24.
+    unsafe { (&raw mut *submission).cast::<u8>().add(LEN_OFFSET).cast::<u32>().write(len) };
+}
+
+const _: () = assert!(size_of::<squeue::Entry128>() == 128);

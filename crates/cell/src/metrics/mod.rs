@@ -1,0 +1,125 @@
+//! What the cell counts, by database, and how it is served in Prometheus form.
+//!
+//! Counters only grow while the daemon lives. Help texts carry the name under which `reference` statistics of this
+//! field are known ("cell physical IO bytes eligible for predicate offload" and so on).
+
+mod files;
+mod http;
+
+use std::sync::Arc;
+
+use cellar_format::postgres::Oid;
+use cellar_format::stats::ScanStats;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::{Registry, Unit};
+
+pub use files::FileMetrics;
+pub use http::MetricsServer;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Database {
+    database: Oid,
+}
+
+type ByDatabase = Family<Database, Counter>;
+
+macro_rules! metrics {
+    ($($field:ident, $name:literal, $unit:expr, $help:literal, |$stats:ident| $value:expr;)*) => {
+        pub struct Metrics {
+            registry: Registry,
+            scans: ByDatabase,
+            $($field: ByDatabase,)*
+        }
+
+        impl Metrics {
+            /// `register` adds what other parts of the cell count.
+            pub fn new(register: impl FnOnce(&mut Registry)) -> Arc<Self> {
+                let mut registry = Registry::with_prefix("cellar");
+                let scans = ByDatabase::default();
+                registry.register("smart_scans", "Smart Scans opened", scans.clone());
+                $(
+                    let $field = ByDatabase::default();
+                    match $unit {
+                        Some(unit) => registry.register_with_unit($name, $help, unit, $field.clone()),
+                        None => registry.register($name, $help, $field.clone()),
+                    }
+                )*
+                register(&mut registry);
+                Arc::new(Self { registry, scans, $($field,)* })
+            }
+
+            pub fn range_scanned(&self, database: Oid, stats: &ScanStats) {
+                let label = Database { database };
+                $(
+                    let $stats = stats;
+                    self.$field.get_or_create(&label).inc_by($value);
+                )*
+            }
+        }
+    };
+}
+
+const BYTES: Option<Unit> = Some(Unit::Bytes);
+const COUNT: Option<Unit> = None;
+
+metrics! {
+    eligible, "smart_scan_eligible", BYTES, "cell physical IO bytes eligible for predicate offload",
+        |stats| stats.eligible_bytes;
+    saved, "smart_scan_saved_by_storage_index", BYTES, "cell physical IO bytes saved by storage index",
+        |stats| stats.saved_by_storage_index_bytes;
+    returned, "smart_scan_returned", BYTES, "cell physical IO interconnect bytes returned by smart scan, without passed-through blocks",
+        |stats| stats.returned_bytes;
+    uncompressed, "smart_scan_uncompressed", BYTES, "cell IO uncompressed bytes",
+        |stats| stats.uncompressed_bytes;
+    passthru, "smart_scan_passthru", BYTES, "cell num bytes in passthru during predicate offload",
+        |stats| stats.passthru_bytes;
+    disk_read, "smart_scan_disk_read", BYTES, "Bytes read from cell disks for Smart Scans",
+        |stats| stats.disk_read_bytes;
+    disk_read_requests, "smart_scan_disk_read_requests", COUNT, "Read requests to cell disks for Smart Scans",
+        |stats| stats.disk_read_requests;
+    cache_hit, "smart_scan_cache_hit", BYTES, "Bytes that Smart Scans found in the cell's page cache",
+        |stats| stats.cache_hit_bytes;
+    helped, "smart_scan_blocks_helped_by_commit_cache", COUNT, "cell blocks helped by commit cache",
+        |stats| stats.blocks_helped_by_commit_cache;
+    queries, "smart_scan_commit_cache_queries", COUNT, "cell commit cache queries",
+        |stats| stats.commit_cache_queries;
+    found, "smart_scan_commit_cache_found", COUNT, "cell transactions found in commit cache",
+        |stats| stats.found_in_commit_cache;
+    rows_scanned, "smart_scan_rows_scanned", COUNT, "Rows that Smart Scans looked at",
+        |stats| stats.rows_scanned;
+    rows_returned, "smart_scan_rows_returned", COUNT, "Rows that Smart Scans sent back",
+        |stats| stats.rows_returned;
+    cpu, "smart_scan_cpu_microseconds", COUNT, "CPU time of the cell for Smart Scans",
+        |stats| stats.cell_cpu_ns / 1000;
+}
+
+impl Metrics {
+    pub fn scan_opened(&self, database: Oid) {
+        self.scans.get_or_create(&Database { database }).inc();
+    }
+
+    /// All metrics in the OpenMetrics text format.
+    pub fn render(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_counted_for_its_database() {
+        let metrics = Metrics::new(|_| {});
+        let stats = ScanStats { eligible_bytes: 8192, rows_returned: 3, ..ScanStats::default() };
+        metrics.range_scanned(16384, &stats);
+        metrics.range_scanned(16384, &stats);
+        let text = metrics.render().unwrap();
+        assert!(text.contains("cellar_smart_scan_eligible_bytes_total{database=\"16384\"} 16384\n"), "{text}");
+        assert!(text.contains("cellar_smart_scan_rows_returned_total{database=\"16384\"} 6\n"), "{text}");
+    }
+}

@@ -1,0 +1,170 @@
+//! One backend's connection: greeting, scans, ranges.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cellar_format::bytes::Corrupt;
+use cellar_format::postgres::TransactionId;
+use cellar_format::wire::{BlockRange, ErrorReport, Hello, Kind, RangeDone, ScanRequest, XidQuery, XidState, XidStates};
+
+use super::stream::{FrameStream, StreamError};
+use crate::metrics::Metrics;
+use crate::smart_scan::{Outlet, ScanError, SmartScan, SmartScanState};
+
+/// Ranges that a backend may ask for ahead.
+const RANGES_AHEAD_MAX: usize = 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+}
+
+impl From<Corrupt> for SessionError {
+    fn from(error: Corrupt) -> Self {
+        Self::Stream(error.into())
+    }
+}
+
+pub struct Session {
+    stream: FrameStream,
+    state: Arc<SmartScanState>,
+    metrics: Arc<Metrics>,
+    hello: Hello,
+}
+
+impl Session {
+    /// Greets the backend; the session then belongs to one backend of one database.
+    pub fn greet(
+        mut stream: FrameStream,
+        state: Arc<SmartScanState>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, (FrameStream, SessionError)> {
+        let hello = match stream.receive() {
+            Ok((Kind::Hello, payload)) => Hello::decode(payload).map_err(SessionError::from),
+            Ok((kind, _)) => Err(unexpected(kind)),
+            Err(error) => Err(error.into()),
+        };
+        let hello = match hello {
+            Ok(hello) => hello,
+            Err(error) => return Err((stream, error)),
+        };
+        if let Err(error) = stream.send(Kind::Welcome, |_| {}) {
+            return Err((stream, error.into()));
+        }
+        Ok(Self { stream, state, metrics, hello })
+    }
+
+    /// Serves until the backend closes the connection; an error has been told to the backend when this returns.
+    pub fn run(mut self) -> Result<(), SessionError> {
+        let ended = self.serve();
+        match ended {
+            Err(SessionError::Stream(StreamError::Closed)) => Ok(()),
+            Err(error) => {
+                let _ = tell(&mut self.stream, &error);
+                Err(error)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn serve(&mut self) -> Result<(), SessionError> {
+        let mut scan: Option<SmartScan> = None;
+        let mut asked = VecDeque::new();
+        loop {
+            let next = match asked.pop_front() {
+                Some(range) => Some(range),
+                None => match self.stream.receive()? {
+                    (Kind::ScanOpen, payload) => {
+                        let request = ScanRequest::decode(payload)?;
+                        let incarnation = (self.hello.system_identifier, self.hello.postmaster_start_us);
+                        scan = Some(SmartScan::open(self.state.clone(), incarnation, request)?);
+                        self.metrics.scan_opened(self.hello.database);
+                        None
+                    }
+                    (Kind::ScanRange, payload) => Some(BlockRange::decode(payload)?),
+                    (kind, _) => return Err(unexpected(kind)),
+                },
+            };
+            let Some(range) = next else { continue };
+            let Some(scan) = &mut scan else { return Err(unexpected(Kind::ScanRange)) };
+            let stats = scan.range(range, &mut Backend { stream: &mut self.stream, asked: &mut asked })?;
+            self.metrics.range_scanned(self.hello.database, &stats);
+            self.stream.send(Kind::RangeDone, |out| RangeDone { stats }.encode(out))?;
+        }
+    }
+}
+
+/// The outlet of a scan: the connection, where further ranges may arrive while an answer is awaited.
+struct Backend<'a> {
+    stream: &'a mut FrameStream,
+    asked: &'a mut VecDeque<BlockRange>,
+}
+
+impl Outlet for Backend<'_> {
+    type Error = SessionError;
+
+    fn frames(&mut self, frames: &[u8]) -> Result<(), SessionError> {
+        Ok(self.stream.send_frames(frames)?)
+    }
+
+    fn ask(&mut self, xids: &[TransactionId]) -> Result<Vec<XidState>, SessionError> {
+        self.stream.send(Kind::XidQuery, |out| XidQuery { xids: xids.to_vec() }.encode(out))?;
+        loop {
+            match self.stream.receive()? {
+                (Kind::XidStates, payload) => {
+                    let states = XidStates::decode(payload)?.states;
+                    if states.len() != xids.len() {
+                        let found = format!("{} for {} ids", states.len(), xids.len());
+                        return Err(Corrupt::new("transaction states", 0, found).into());
+                    }
+                    return Ok(states);
+                }
+                (Kind::ScanRange, payload) if self.asked.len() < RANGES_AHEAD_MAX => {
+                    self.asked.push_back(BlockRange::decode(payload)?);
+                }
+                (kind, _) => return Err(unexpected(kind)),
+            }
+        }
+    }
+}
+
+fn unexpected(kind: Kind) -> SessionError {
+    Corrupt::new("frame kind", 4, format!("{kind:?} is not expected now")).into()
+}
+
+/// Tells the backend what went wrong, as far as it still listens.
+pub fn tell(stream: &mut FrameStream, error: &SessionError) -> Result<(), StreamError> {
+    let report = report(error);
+    stream.send(Kind::Error, |out| report.encode(out))
+}
+
+fn report(error: &SessionError) -> ErrorReport {
+    let (sqlstate, message, hint) = match error {
+        SessionError::Stream(StreamError::Garbled(_)) => (
+            "08P01",
+            "the cell received a garbled frame",
+            "Make sure that cell and extension are of the same version.",
+        ),
+        SessionError::Stream(_) => ("08006", "the cell lost its connection to the backend", ""),
+        SessionError::Scan(ScanError::Unsupported(_)) => (
+            "0A000",
+            "the cell cannot evaluate the storage predicate",
+            "Make sure that cell and extension are of the same version.",
+        ),
+        SessionError::Scan(ScanError::Storage(_)) => {
+            ("58030", "the cell could not read the table", "Look into the cell's log and check its disks.")
+        }
+        SessionError::Scan(ScanError::Stopping) => {
+            ("57P01", "the cell is shutting down", "When the cell runs again, repeat the statement.")
+        }
+    };
+    ErrorReport {
+        sqlstate: sqlstate.to_owned(),
+        message: message.to_owned(),
+        detail: error.to_string(),
+        hint: hint.to_owned(),
+    }
+}

@@ -1,0 +1,62 @@
+//! Frames over a blocking Unix stream.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use cellar_format::bytes::Corrupt;
+use cellar_format::wire::{FRAME_HEADER_BYTES, FrameHeader, Kind};
+
+/// Payloads that a backend sends: a request with a long IN list is the largest.
+const REQUEST_BYTES_MAX: usize = 16 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    #[error("the backend closed the connection")]
+    Closed,
+    #[error(transparent)]
+    Garbled(#[from] Corrupt),
+    #[error("socket: {0}")]
+    Io(#[from] io::Error),
+}
+
+pub struct FrameStream {
+    stream: UnixStream,
+    payload: Vec<u8>,
+}
+
+impl FrameStream {
+    pub fn new(stream: UnixStream) -> Self {
+        Self { stream, payload: Vec::new() }
+    }
+
+    /// The next frame; its payload stays valid until the next call.
+    pub fn receive(&mut self) -> Result<(Kind, &[u8]), StreamError> {
+        let mut header = [0; FRAME_HEADER_BYTES];
+        self.stream.read_exact(&mut header).map_err(closed)?;
+        let header = FrameHeader::decode(&header)?;
+        let payload_bytes = header.payload_bytes as usize;
+        if payload_bytes > REQUEST_BYTES_MAX {
+            return Err(Corrupt::new("frame length", 8, payload_bytes.to_string()).into());
+        }
+        self.payload.resize(payload_bytes, 0);
+        self.stream.read_exact(&mut self.payload).map_err(closed)?;
+        Ok((header.kind, &self.payload))
+    }
+
+    pub fn send(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), StreamError> {
+        let mut frame = Vec::new();
+        FrameHeader::frame(&mut frame, kind, write);
+        self.send_frames(&frame)
+    }
+
+    pub fn send_frames(&mut self, frames: &[u8]) -> Result<(), StreamError> {
+        self.stream.write_all(frames).map_err(closed)
+    }
+}
+
+fn closed(error: io::Error) -> StreamError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => StreamError::Closed,
+        _ => StreamError::Io(error),
+    }
+}

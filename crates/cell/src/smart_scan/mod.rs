@@ -1,0 +1,291 @@
+//! Smart Scan: the one place where the storage code's bytes meet the scan code's batches.
+//!
+//! A [`SmartScan`] walks block ranges region by region: the storage index says which regions can hold no row that
+//! qualifies, the others are pinned in the page cache and scanned there. Whatever cannot be decided goes back as a
+//! block number. It knows no socket: what it finds goes to an [`Outlet`], and what it has to ask it asks there.
+//!
+//! Invariant: no region is pinned while the outlet is called, so a backend that stops reading never holds up a write.
+
+pub mod commit_cache;
+pub mod region_table;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cellar_format::postgres::TransactionId;
+use cellar_format::stats::ScanStats;
+use cellar_format::units::{BLOCK_BYTES, REGION_BLOCKS};
+use cellar_format::wire::{BlockRange, PassthruReason, ScanRequest, XidState};
+use cellar_scan::{Plan, Progress, RegionSummary, ResultWriter, Scanner, Unsupported};
+use cellar_storage::{Ino, Volume};
+
+use commit_cache::{CommitCache, Incarnation, ScanXids};
+use region_table::{RegionKey, RegionTable};
+
+/// Results are sent when this much has gathered.
+const SEND_BYTES: usize = 128 << 10;
+/// Regions asked of the disks ahead of the scan.
+const PREFETCH_REGIONS: u32 = 16;
+
+/// What all Smart Scans of a cell share.
+pub struct SmartScanState {
+    pub volume: Arc<Volume>,
+    pub commit_cache: CommitCache,
+    pub storage_index: RegionTable<Summary>,
+    /// Regions whose page checksums were found right.
+    pub verified: RegionTable<()>,
+    /// Set when the cell shuts down: scans under way end with an error.
+    pub stopping: AtomicBool,
+}
+
+impl SmartScanState {
+    pub fn new(volume: Arc<Volume>) -> Self {
+        Self {
+            volume,
+            commit_cache: CommitCache::default(),
+            storage_index: RegionTable::default(),
+            verified: RegionTable::default(),
+            stopping: AtomicBool::new(false),
+        }
+    }
+}
+
+/// What the storage index keeps of a region.
+pub struct Summary {
+    /// The row layout under which the summary was made; under another one it says nothing: a column that was added,
+    /// rolled back and added again may stand for another missing value.
+    layout: u64,
+    columns: RegionSummary,
+}
+
+/// Where a scan's results go and its questions are answered.
+pub trait Outlet {
+    type Error: From<ScanError>;
+    /// Whole frames, in order.
+    fn frames(&mut self, frames: &[u8]) -> Result<(), Self::Error>;
+    /// The states of transactions, one for each id in the same order.
+    fn ask(&mut self, xids: &[TransactionId]) -> Result<Vec<XidState>, Self::Error>;
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    #[error("the storage predicate cannot be evaluated here: {0}")]
+    Unsupported(#[from] Unsupported),
+    #[error(transparent)]
+    Storage(#[from] cellar_storage::Error),
+    #[error("the cell is shutting down")]
+    Stopping,
+}
+
+/// One open scan of one connection.
+pub struct SmartScan {
+    state: Arc<SmartScanState>,
+    request: ScanRequest,
+    plan: Arc<Plan>,
+    scanner: Scanner,
+    writer: ResultWriter,
+    xids: ScanXids,
+    layout: u64,
+    /// The last segment file looked up: number and inode.
+    segment: Option<(u32, Ino)>,
+    /// Regions before this one of the current segment have been asked of the disks.
+    prefetched_to: u32,
+}
+
+impl SmartScan {
+    pub fn open(state: Arc<SmartScanState>, incarnation: Incarnation, request: ScanRequest) -> Result<Self, ScanError> {
+        let plan = Arc::new(Plan::compile(&request)?);
+        let scanner = Scanner::new(plan.clone());
+        let writer = ResultWriter::new();
+        let xids = ScanXids::new(state.commit_cache.incarnation(incarnation), &request.snapshot);
+        let layout = layout(&request);
+        Ok(Self { state, request, plan, scanner, writer, xids, layout, segment: None, prefetched_to: 0 })
+    }
+
+    /// Scans one block range; all its results have gone to the outlet when this returns.
+    pub fn range<O: Outlet>(&mut self, range: BlockRange, outlet: &mut O) -> Result<ScanStats, O::Error> {
+        let cpu_before = thread_cpu_ns();
+        let mut stats = ScanStats::default();
+        let mut block = range.first;
+        self.prefetched_to = 0;
+        while block < range.end {
+            if self.state.stopping.load(Ordering::Relaxed) {
+                return Err(ScanError::Stopping.into());
+            }
+            let end = self.region_end(block).min(range.end);
+            self.region(block, end, range.end, &mut stats, outlet)?;
+            block = end;
+            if self.writer.pending_bytes() >= SEND_BYTES {
+                self.send(&mut stats, outlet)?;
+            }
+        }
+        self.writer.flush();
+        self.send(&mut stats, outlet)?;
+        (stats.commit_cache_queries, stats.found_in_commit_cache) = self.xids.take_counts();
+        stats.cell_cpu_ns = thread_cpu_ns() - cpu_before;
+        Ok(stats)
+    }
+
+    fn send<O: Outlet>(&mut self, stats: &mut ScanStats, outlet: &mut O) -> Result<(), O::Error> {
+        let frames = self.writer.frames();
+        if !frames.is_empty() {
+            stats.returned_bytes += frames.len() as u64;
+            outlet.frames(frames)?;
+            self.writer.clear_frames();
+        }
+        Ok(())
+    }
+
+    /// The first block past the region that holds `block`; a region never spans two segment files.
+    fn region_end(&self, block: u32) -> u32 {
+        let in_segment = block % self.request.segment_blocks;
+        let segment_start = block - in_segment;
+        let end = (in_segment / REGION_BLOCKS + 1) * REGION_BLOCKS;
+        segment_start.saturating_add(end.min(self.request.segment_blocks))
+    }
+
+    /// Scans blocks `first..end`, which lie in one region.
+    fn region<O: Outlet>(
+        &mut self,
+        first: u32,
+        end: u32,
+        range_end: u32,
+        stats: &mut ScanStats,
+        outlet: &mut O,
+    ) -> Result<(), O::Error> {
+        let wanted_bytes = (end - first) as usize * BLOCK_BYTES;
+        stats.eligible_bytes += wanted_bytes as u64;
+        let in_segment = first % self.request.segment_blocks;
+        let Some(ino) = self.segment(first / self.request.segment_blocks) else {
+            self.pass_through(first, end, stats);
+            return Ok(());
+        };
+        let region = in_segment / REGION_BLOCKS;
+        if !self.may_match(ino, region) {
+            stats.saved_by_storage_index_bytes += wanted_bytes as u64;
+            return Ok(());
+        }
+        self.prefetch(ino, region, in_segment + (range_end - first));
+        let offset = (in_segment % REGION_BLOCKS) as usize * BLOCK_BYTES;
+        loop {
+            let guard = self.state.volume.region(ino, region).map_err(ScanError::from)?;
+            let usable = guard.len().saturating_sub(offset).min(wanted_bytes) / BLOCK_BYTES * BLOCK_BYTES;
+            let pages = guard.get(offset..offset + usable).unwrap_or_default();
+            // What is learnt speaks for the whole region, so only a scan of all of it teaches.
+            let whole = offset == 0 && usable == guard.len();
+            let (key, version) = ((ino, region), guard.version());
+            let verify = self.request.checksums && self.state.verified.look_up(key, version, |_| ()).is_none();
+            self.scanner.verify_checksums(verify);
+            let want_summary = whole && self.wants_summary(key, version);
+            match self.scanner.scan(first, pages, &self.xids, &mut self.writer, want_summary) {
+                Progress::Done { summary, stats: counts } => {
+                    stats.disk_read_requests += guard.disk_read_requests();
+                    stats.disk_read_bytes += guard.disk_read_bytes();
+                    stats.cache_hit_bytes += (usable as u64).saturating_sub(guard.disk_read_bytes());
+                    drop(guard);
+                    stats.add(&counts);
+                    if verify && whole && counts.passthru_blocks_page == 0 {
+                        self.state.verified.learn(key, version, (), |_, _| ());
+                    }
+                    if let Some(columns) = summary {
+                        let summary = Summary { layout: self.layout, columns };
+                        self.state.storage_index.learn(key, version, summary, Summary::join);
+                    }
+                    self.pass_through(first + (usable / BLOCK_BYTES) as u32, end, stats);
+                    return Ok(());
+                }
+                Progress::NeedXids(xids) => {
+                    drop(guard);
+                    let states = outlet.ask(&xids)?;
+                    self.xids.learn(&xids, &states);
+                }
+            }
+        }
+    }
+
+    /// Blocks that the cell does not have: Postgres reads them and says what it thinks of that.
+    fn pass_through(&mut self, first: u32, end: u32, stats: &mut ScanStats) {
+        for block in first..end {
+            self.writer.passthru(block, PassthruReason::Page);
+            stats.passthru_blocks_page += 1;
+            stats.passthru_bytes += BLOCK_BYTES as u64;
+        }
+    }
+
+    fn segment(&mut self, number: u32) -> Option<Ino> {
+        if let Some((known, ino)) = self.segment
+            && known == number
+        {
+            return Some(ino);
+        }
+        let ino = match number {
+            0 => self.state.volume.resolve(&self.request.file),
+            _ => self.state.volume.resolve(&format!("{}.{number}", self.request.file)),
+        }?;
+        self.segment = Some((number, ino));
+        self.prefetched_to = 0;
+        Some(ino)
+    }
+
+    fn may_match(&self, ino: Ino, region: u32) -> bool {
+        if self.plan.summary_columns().is_empty() {
+            return true;
+        }
+        let version = self.state.volume.region_version(ino, region);
+        let ask = |summary: &Summary| summary.layout != self.layout || self.plan.may_match(&summary.columns);
+        self.state.storage_index.look_up((ino, region), version, ask).unwrap_or(true)
+    }
+
+    fn wants_summary(&self, key: RegionKey, version: u64) -> bool {
+        let wanted = self.plan.summary_columns();
+        let covers = |summary: &Summary| {
+            summary.layout == self.layout && wanted.iter().all(|column| summary.columns.column(*column).is_some())
+        };
+        !wanted.is_empty() && !self.state.storage_index.look_up(key, version, covers).unwrap_or(false)
+    }
+
+    /// Asks the disks for the regions ahead that the storage index does not exclude.
+    fn prefetch(&mut self, ino: Ino, region: u32, end_block: u32) {
+        if region + PREFETCH_REGIONS / 2 < self.prefetched_to {
+            return;
+        }
+        let segment_end = end_block.min(self.request.segment_blocks).div_ceil(REGION_BLOCKS);
+        let from = self.prefetched_to.max(region + 1);
+        let to = (region + 1 + PREFETCH_REGIONS).min(segment_end);
+        let mut run = from;
+        for ahead in from..to {
+            if !self.may_match(ino, ahead) {
+                self.state.volume.prefetch(ino, run..ahead);
+                run = ahead + 1;
+            }
+        }
+        if run < to {
+            self.state.volume.prefetch(ino, run..to);
+        }
+        self.prefetched_to = self.prefetched_to.max(to);
+    }
+}
+
+impl Summary {
+    fn join(&mut self, other: Self) {
+        if self.layout == other.layout {
+            self.columns.merge(other.columns);
+        } else {
+            *self = other;
+        }
+    }
+}
+
+/// Tells one row layout from another.
+fn layout(request: &ScanRequest) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    request.attributes.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// CPU time that the calling thread has used, nanoseconds.
+fn thread_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
