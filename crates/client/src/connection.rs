@@ -278,7 +278,9 @@ fn connect(path: &Path) -> Result<UnixStream, ErrorReport> {
         let mut report = report("08001", format!("could not connect to the cell at \"{}\"", path.display()));
         report.detail = error.to_string();
         report.hint = match error.kind() {
-            io::ErrorKind::PermissionDenied => "Only the operating-system user named as \"user\" in the cell's configuration may use its socket.",
+            io::ErrorKind::PermissionDenied => {
+                "Only the operating-system user named as \"user\" in the cell's configuration may use its socket."
+            }
             _ => "Start the cell with \"cellar cell\", or look into its log.",
         }
         .to_owned();

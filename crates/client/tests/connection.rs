@@ -1,0 +1,187 @@
+//! The client against a peer that sends it all sorts of bytes: what is garbled becomes a failure with the protocol's
+//! SQLSTATE, never a wrong batch, a panic or a wait without end.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use cellar_client::connection::{Connection, Event};
+use cellar_format::stats::ScanStats;
+use cellar_format::wire::{
+    BATCH_HEADER_BYTES, BatchHeader, BatchMode, BlockRange, ColumnHeader, ErrorReport, FrameHeader, Hello, Kind,
+    RangeDone, XidQuery, XidState,
+};
+
+struct Peer {
+    stream: UnixStream,
+    _folder: tempfile::TempDir,
+}
+
+fn connected() -> (Connection, Peer) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cell.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, postmaster_start_us: 4 };
+    let connection = Connection::open(&path, hello).unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    (connection, Peer { stream, _folder: folder })
+}
+
+/// The first event that is not "wait".
+fn event(connection: &mut Connection) -> Event {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match connection.next() {
+            Event::WaitReadable | Event::WaitWritable => {
+                assert!(Instant::now() < deadline, "no event came");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            event => return event,
+        }
+    }
+}
+
+fn frame(kind: Kind, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    FrameHeader::frame(&mut bytes, kind, write);
+    bytes
+}
+
+/// A batch of two int4 values.
+fn batch() -> Vec<u8> {
+    frame(Kind::Batch, |out| {
+        out.extend(BatchHeader { rows: 2, first_block: 9, columns: 1, mode: BatchMode::Columns }.encode());
+        let header = ColumnHeader { nulls_offset: 0, values_offset: 40, data_offset: 0, data_bytes: 0, stride: 4 };
+        out.extend(header.encode());
+        out.extend(7u32.to_le_bytes());
+        out.extend(8u32.to_le_bytes());
+    })
+}
+
+fn failure(connection: &mut Connection) -> ErrorReport {
+    match event(connection) {
+        Event::Failed(report) => report,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_batch_arrives_however_the_bytes_are_cut() {
+    let (mut connection, mut peer) = connected();
+    connection.scan_range(BlockRange { first: 0, end: 10 });
+    let mut bytes = frame(Kind::Welcome, |_| {});
+    bytes.extend(batch());
+    bytes.extend(frame(Kind::RangeDone, |out| {
+        RangeDone { stats: ScanStats { rows_returned: 2, ..Default::default() } }.encode(out)
+    }));
+    let sender = std::thread::spawn(move || {
+        for byte in bytes {
+            peer.stream.write_all(&[byte]).unwrap();
+        }
+        peer
+    });
+    match event(&mut connection) {
+        Event::Batch(batch) => {
+            assert_eq!((batch.rows, batch.first_block), (2, 9));
+            let at = batch.columns[0].header.values_offset as usize;
+            assert_eq!(connection.payload()[at..at + 4], 7u32.to_le_bytes());
+            assert_eq!(connection.payload().as_ptr() as usize % 8, 0);
+        }
+        other => panic!("{other:?}"),
+    }
+    match event(&mut connection) {
+        Event::RangeDone(stats) => assert_eq!(stats.rows_returned, 2),
+        other => panic!("{other:?}"),
+    }
+    drop(sender.join());
+}
+
+#[test]
+fn a_question_is_answered_in_its_place() {
+    let (mut connection, mut peer) = connected();
+    peer.stream.write_all(&frame(Kind::XidQuery, |out| XidQuery { xids: vec![700, 701] }.encode(out))).unwrap();
+    match event(&mut connection) {
+        Event::XidQuery(query) => assert_eq!(query.xids, [700, 701]),
+        other => panic!("{other:?}"),
+    }
+    connection.answer_xids(vec![XidState::Committed, XidState::Running]);
+    let mut received = vec![0; 16 + 24 + 16 + 6];
+    peer.stream.read_exact(&mut received).unwrap();
+    assert_eq!(received[16 + 24..][..16], FrameHeader { kind: Kind::XidStates, payload_bytes: 6 }.encode());
+    assert_eq!(received[62 - 2..], [1, 2]);
+}
+
+#[test]
+fn the_cells_error_is_told_in_its_own_words() {
+    let (mut connection, mut peer) = connected();
+    let report = ErrorReport {
+        sqlstate: "58030".to_owned(),
+        message: "could not read".to_owned(),
+        detail: "disk 1".to_owned(),
+        hint: "look".to_owned(),
+    };
+    peer.stream.write_all(&frame(Kind::Error, |out| report.encode(out))).unwrap();
+    assert_eq!(failure(&mut connection), report);
+    assert_eq!(failure(&mut connection), report);
+}
+
+#[test]
+fn a_cell_that_goes_away_is_a_lost_connection() {
+    let (mut connection, peer) = connected();
+    connection.scan_range(BlockRange { first: 0, end: 10 });
+    drop(peer);
+    assert_eq!(failure(&mut connection).sqlstate, "08006");
+}
+
+#[test]
+fn a_scan_abandoned_half_way_leaves_no_frame_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cell.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, postmaster_start_us: 4 };
+    let mut connection = Connection::open(&path, hello).unwrap();
+    let (mut first, _) = listener.accept().unwrap();
+    connection.scan_range(BlockRange { first: 0, end: 10 });
+    first.write_all(&batch()).unwrap();
+    assert!(matches!(event(&mut connection), Event::Batch(_)));
+    connection.scan_open(Ok(vec![0; 8]));
+    let (mut second, _) = listener.accept().unwrap();
+    second.write_all(&frame(Kind::XidQuery, |out| XidQuery { xids: vec![5] }.encode(out))).unwrap();
+    assert!(matches!(event(&mut connection), Event::XidQuery(_)));
+}
+
+#[test]
+fn garbled_frames_fail_and_never_panic() {
+    let seed = std::env::var("CELLAR_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
+    println!("CELLAR_SEED={seed}");
+    let mut state = seed;
+    let mut random = move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize
+    };
+    let good = batch();
+    for _ in 0..300 {
+        let (mut connection, mut peer) = connected();
+        let mut bytes = good.clone();
+        for _ in 0..1 + random() % 3 {
+            let at = random() % bytes.len();
+            bytes[at] = random() as u8;
+        }
+        bytes.truncate(1 + random() % bytes.len());
+        let _ = peer.stream.write_all(&bytes);
+        drop(peer);
+        loop {
+            match event(&mut connection) {
+                Event::Failed(report) => {
+                    assert!(["08P01", "08006"].contains(&report.sqlstate.as_str()), "{report:?}");
+                    break;
+                }
+                Event::Batch(batch) => assert!(
+                    batch.rows as usize * 4 <= connection.payload().len() - BATCH_HEADER_BYTES
+                        || batch.columns.is_empty()
+                ),
+                _ => {}
+            }
+        }
+    }
+}
