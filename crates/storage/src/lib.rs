@@ -11,7 +11,7 @@ mod group;
 mod meta;
 mod volume;
 
-pub use cache::{CacheStats, RegionSource};
+pub use cache::CacheStats;
 pub use error::{Error, ErrorKind, Result};
 pub use group::{AuSize, Redundancy};
 pub use volume::{

@@ -212,6 +212,11 @@ impl Volume {
         Ok(())
     }
 
+    /// The inode that a directory's entry names. Takes no reference.
+    pub fn entry(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
+        find(&self.namespace.read(), parent, name).ok()
+    }
+
     /// The directory that a directory lies in; the root lies in itself.
     pub fn parent_of(&self, ino: Ino) -> Result<Ino> {
         let namespace = self.namespace.read();

@@ -34,8 +34,18 @@ impl RegionGuard {
         }
     }
 
-    /// What this access cost; the first reader after a prefetch is told what the prefetch read.
-    pub fn source(&self) -> RegionSource {
+    /// Bytes that this access read from disks; 0 when the region was in the cache. The first reader after a prefetch
+    /// is told what the prefetch read.
+    pub fn disk_read_bytes(&self) -> u64 {
+        self.source().disk_bytes
+    }
+
+    /// Requests to disks for them.
+    pub fn disk_read_requests(&self) -> u64 {
+        self.source().disk_requests
+    }
+
+    fn source(&self) -> RegionSource {
         match &self.0 {
             Held::Cached(region) => region.source(),
             Held::Private { source, .. } => *source,

@@ -1,0 +1,194 @@
+//! The daemon's life: open the disks, recover, mount, serve until told to stop, then leave everything clean.
+//!
+//! Order at start: disks (locked) before the mount point is touched, so that a second daemon changes nothing; the
+//! Smart Scan server before the mount, so that a file on the mount always has a server. Order at stop: the reverse.
+
+use crate::config::Config;
+use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions};
+use crate::server;
+use cellar_storage::disk::{DirectoryDisk, Disk};
+use cellar_storage::{ErrorKind, Volume, VolumeOptions};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Uid;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a stop waits for the mount's users.
+const UNMOUNT_PATIENCE: Duration = Duration::from_secs(10);
+/// How often the daemon looks whether somebody else unmounted it.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+/// Out-of-memory score: the daemon's death stops the whole cluster.
+const OOM_SCORE: &str = "-900";
+const DESCRIPTORS_WANTED: u64 = 1 << 19;
+/// Descriptors for everything but backing files.
+const DESCRIPTORS_RESERVED: u64 = 256;
+
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    #[error("{0}")]
+    Storage(#[from] cellar_storage::Error),
+    #[error("{0}")]
+    Mount(#[from] MountError),
+    #[error("{context}: {source}")]
+    System { context: String, source: std::io::Error },
+    #[error("{0}")]
+    MountPoint(String),
+}
+
+impl DaemonError {
+    /// The process's exit code: 3 when another daemon holds the disks, 4 when they are not this group's, 1 otherwise.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Storage(error) if error.kind() == ErrorKind::Locked => 3,
+            Self::Storage(error) if error.kind() == ErrorKind::ForeignDisk => 4,
+            _ => 1,
+        }
+    }
+
+    fn system(context: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let context = context.into();
+        |source| Self::System { context, source }
+    }
+}
+
+/// Runs a cell until SIGTERM or SIGINT, or until its mount is taken away. Call it from the process's first thread,
+/// before there are others.
+pub fn run(config: &Config) -> Result<(), DaemonError> {
+    let signals = block_signals()?;
+    protect();
+    let descriptors = raise_descriptor_limit();
+    check_mount_point(config)?;
+    let volume = open_volume(config, descriptors)?;
+    // Only now: whoever holds the disks may be serving this very mount.
+    if fuse::release_stale(&config.mount)? {
+        log::warn!("{} was left by a daemon that died; mounting it again", config.mount.display());
+    }
+    let result = serve(config, &volume, &signals);
+    let closed = volume.close();
+    result?;
+    closed?;
+    log::info!("cell {} stopped", config.name);
+    Ok(())
+}
+
+/// Opens the disks as `run` does, then closes them again: tells whether the cell would start.
+pub fn check(config: &Config) -> Result<String, DaemonError> {
+    check_mount_point(config)?;
+    let volume = open_volume(config, raise_descriptor_limit())?;
+    let space = volume.statfs()?;
+    let report = format!(
+        "cell {}: disk group {} on {} disks, {} inodes, {} of {} MiB free",
+        config.name,
+        volume.group_id(),
+        config.disk_group.disks.len(),
+        volume.inode_count(),
+        space.available >> 20,
+        space.total >> 20
+    );
+    volume.close()?;
+    Ok(report)
+}
+
+fn open_volume(config: &Config, descriptors: u64) -> Result<Arc<Volume>, DaemonError> {
+    let disks = config.disk_group.disks.iter().map(|path| {
+        let disk = DirectoryDisk::new(path).map_err(DaemonError::system(format!("opening cell disk {}", path.display())));
+        disk.map(|disk| Arc::new(disk) as Arc<dyn Disk>)
+    });
+    let options = VolumeOptions {
+        au_size: config.disk_group.au_size,
+        redundancy: config.disk_group.redundancy,
+        cache_bytes: config.cache_bytes,
+        // Each backing file may have a second descriptor, for direct reads.
+        handles_max: (descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2).max(64) as usize,
+        root_uid: config.user.uid,
+        root_gid: config.user.gid,
+        ..VolumeOptions::default()
+    };
+    Ok(Volume::open(disks.collect::<Result<Vec<_>, _>>()?, options)?)
+}
+
+fn serve(config: &Config, volume: &Arc<Volume>, signals: &SignalFd) -> Result<(), DaemonError> {
+    let io_stats = Arc::new(IoStats::default());
+    let server = server::start(volume.clone(), config, io_stats.clone())
+        .map_err(DaemonError::system(format!("starting the Smart Scan server on {}", config.socket.display())))?;
+    let mounted = mount(config, volume, io_stats);
+    let result = mounted.and_then(|mount| {
+        eprintln!("cell {} ready: mounted on {} ({})", config.name, config.mount.display(), mount.transport());
+        if wait_for_stop(&mount, signals)? {
+            log::info!("stopping");
+            volume.sync()?;
+        } else {
+            log::warn!("{} was unmounted by somebody else; stopping", config.mount.display());
+        }
+        Ok(mount.unmount(UNMOUNT_PATIENCE)?)
+    });
+    server.stop();
+    result
+}
+
+fn mount(config: &Config, volume: &Arc<Volume>, io_stats: Arc<IoStats>) -> Result<Mount, DaemonError> {
+    let service = FileService::new(volume.clone(), &config.socket, io_stats);
+    let is_root = Uid::effective().is_root();
+    let options = MountOptions { name: config.name.clone(), allow_other: is_root, use_ring: true };
+    Ok(Mount::new(service, &config.mount, &options)?)
+}
+
+/// Refuses a mount point that cannot be one. One that a dead daemon left is taken away once the disks are ours.
+fn check_mount_point(config: &Config) -> Result<(), DaemonError> {
+    let path = config.mount.display();
+    if fuse::is_stale(&config.mount) {
+        return Ok(());
+    }
+    match std::fs::metadata(&config.mount) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(DaemonError::MountPoint(format!("the mount point {path} is no directory"))),
+        Err(error) => Err(DaemonError::MountPoint(format!("the mount point {path}: {error}; create the directory"))),
+    }
+}
+
+/// True for a signal, false when the mount is gone.
+fn wait_for_stop(mount: &Mount, signals: &SignalFd) -> Result<bool, DaemonError> {
+    loop {
+        let mut events = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut events, PollTimeout::try_from(WATCH_INTERVAL).unwrap_or(PollTimeout::NONE)) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(true),
+            Err(error) => return Err(DaemonError::system("waiting for signals")(error.into())),
+        }
+        if !mount.is_alive() {
+            return Ok(false);
+        }
+    }
+}
+
+/// Blocks the signals that stop the daemon, for this thread and those it starts, and returns where they arrive.
+fn block_signals() -> Result<SignalFd, DaemonError> {
+    let set: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
+    let block = || -> nix::Result<SignalFd> {
+        set.thread_block()?;
+        SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+    };
+    block().map_err(|error| DaemonError::system("blocking signals")(error.into()))
+}
+
+/// Asks the kernel to end other processes first when memory runs out; needs privileges.
+fn protect() {
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE) {
+        log::debug!("the daemon is not protected from the out-of-memory killer: {error}");
+    }
+}
+
+/// Raises the limit of open files as far as allowed; returns it.
+fn raise_descriptor_limit() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
+    let wanted = DESCRIPTORS_WANTED.min(hard).max(soft);
+    match setrlimit(Resource::RLIMIT_NOFILE, wanted, hard) {
+        Ok(()) => wanted,
+        Err(_) => soft,
+    }
+}

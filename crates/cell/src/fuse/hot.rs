@@ -1,0 +1,41 @@
+//! Reads, writes and syncs: the operations that carry bytes, for either transport.
+
+use super::ring::{Call, HotPath};
+use super::{FileService, IoKind};
+use cellar_format::units::BLOCK_BYTES;
+use cellar_storage::{Error, Ino};
+use std::time::Instant;
+
+impl FileService {
+    pub(super) fn read_into(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+        let since = Instant::now();
+        let kind = if buffer.len() <= BLOCK_BYTES { IoKind::SingleBlockRead } else { IoKind::MultiblockRead };
+        let count = self.volume().read(ino, offset, buffer).inspect_err(|error| log::error!("read: {error}"))?;
+        self.count(ino, kind, count, since);
+        Ok(count)
+    }
+
+    pub(super) fn write_from(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Error> {
+        let since = Instant::now();
+        let count = self.volume().write(ino, offset, data).inspect_err(|error| log::error!("write: {error}"))?;
+        self.count(ino, IoKind::DataFileWrite, count, since);
+        Ok(count)
+    }
+
+    pub(super) fn sync(&self, ino: Ino) -> Result<(), Error> {
+        let since = Instant::now();
+        self.volume().fsync(ino).inspect_err(|error| log::error!("sync: {error}"))?;
+        self.count(ino, IoKind::Sync, 0, since);
+        Ok(())
+    }
+}
+
+impl HotPath for FileService {
+    fn read(&self, call: Call, out: &mut [u8]) -> Result<usize, i32> {
+        self.read_into(call.ino, call.offset, out).map_err(|error| error.errno())
+    }
+
+    fn write(&self, call: Call, data: &[u8]) -> Result<usize, i32> {
+        self.write_from(call.ino, call.offset, data).map_err(|error| error.errno())
+    }
+}

@@ -1,0 +1,58 @@
+//! The FUSE file service: a volume as a mounted file system.
+//!
+//! Invariants: every write reaches the volume before it returns to its caller (the kernel never holds dirty data); the
+//! daemon never opens a file on its own mount; the kernel checks permissions and keeps all file locks. Settings:
+//! `init` in `service.rs`.
+
+mod class;
+mod hot;
+mod mount;
+mod reply;
+mod ring;
+mod service;
+mod stats;
+
+pub use mount::{Mount, MountError, MountOptions, is_stale, release_stale};
+pub use stats::{Histogram, IoCount, IoKind, IoStats};
+
+use class::Classes;
+use cellar_storage::{Ino, Volume};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The extended attribute by which a Postgres backend finds the cell that serves a file.
+pub const CELL_ATTRIBUTE: &[u8] = b"user.cellar.cell";
+
+/// The file service of one volume; clones share it.
+#[derive(Debug, Clone)]
+pub struct FileService {
+    shared: Arc<Shared>,
+    /// Whether to ask the kernel for its rings when mounting.
+    use_ring: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    volume: Arc<Volume>,
+    socket: PathBuf,
+    stats: Arc<IoStats>,
+    classes: Classes,
+}
+
+impl FileService {
+    /// `socket` is where the cell's Smart Scan server listens; backends learn it from [`CELL_ATTRIBUTE`].
+    pub fn new(volume: Arc<Volume>, socket: &Path, stats: Arc<IoStats>) -> Self {
+        let shared = Shared { volume, socket: socket.into(), stats, classes: Classes::default() };
+        Self { shared: Arc::new(shared), use_ring: false }
+    }
+
+    fn volume(&self) -> &Volume {
+        &self.shared.volume
+    }
+
+    /// Counts an operation that began at `since`.
+    fn count(&self, ino: Ino, kind: IoKind, bytes: usize, since: Instant) {
+        self.shared.classes.of(ino, &self.shared.volume, &self.shared.stats).count(kind, bytes, since.elapsed());
+    }
+}

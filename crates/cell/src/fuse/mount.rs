@@ -1,0 +1,193 @@
+//! Mounting the file service, keeping it mounted, and taking it down; also after a daemon that died.
+
+use super::FileService;
+use super::ring::{self, Ring};
+use super::service::REQUEST_BYTES_MAX;
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use nix::mount::{MntFlags, umount2};
+use nix::unistd::Uid;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Threads of the classic transport; as many requests may wait for a disk at once.
+const CLASSIC_THREADS: usize = 8;
+/// The kernel's own read-ahead: what a sequential reader asks for at once.
+const READ_AHEAD_KIB: u32 = 1024;
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Dead mounts on top of each other that are taken away before something must be wrong.
+const STALE_MAX: usize = 16;
+
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    /// The cell's name; shown by `mount`.
+    pub name: String,
+    /// Let users other than the daemon's in; needs root, or `user_allow_other` in /etc/fuse.conf.
+    pub allow_other: bool,
+    /// Use FUSE over io_uring where the kernel offers it.
+    pub use_ring: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{verb} {path}: {message}")]
+pub struct MountError {
+    verb: &'static str,
+    path: String,
+    message: String,
+}
+
+impl MountError {
+    fn new(verb: &'static str, path: &Path, message: impl ToString) -> Self {
+        Self { verb, path: path.display().to_string(), message: message.to_string() }
+    }
+}
+
+/// A mounted file service.
+pub struct Mount {
+    path: PathBuf,
+    session: Option<BackgroundSession>,
+    ring: Option<Ring>,
+}
+
+impl Mount {
+    pub fn new(mut service: FileService, path: &Path, options: &MountOptions) -> Result<Self, MountError> {
+        let failed = |error: io::Error| MountError::new("mounting", path, explain(&error));
+        service.use_ring = options.use_ring && ring::enable();
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName(format!("cellar:{}", options.name)),
+            MountOption::Subtype("cellar".into()),
+            MountOption::DefaultPermissions,
+            MountOption::NoDev,
+            MountOption::NoSuid,
+            MountOption::NoAtime,
+        ];
+        config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+        // Beside rings, only what never waits arrives on the classic transport.
+        config.n_threads = Some(if service.use_ring { 1 } else { CLASSIC_THREADS });
+        config.clone_fd = true;
+        let session = Session::new(service.clone(), path, &config).map_err(failed)?;
+        let ring = match service.use_ring {
+            false => None,
+            true => {
+                let device = session.as_fd().try_clone_to_owned().map_err(failed)?;
+                let hot_path = Arc::new(service.clone());
+                Some(Ring::start(device, &service, hot_path, REQUEST_BYTES_MAX as usize).map_err(failed)?)
+            }
+        };
+        let session = session.spawn().map_err(failed)?;
+        let mount = Self { path: path.into(), session: Some(session), ring };
+        if let Err(error) = mount.raise_read_ahead() {
+            log::info!("read-ahead of {} stays at the kernel's default: {error}", path.display());
+        }
+        Ok(mount)
+    }
+
+    /// How requests reach the daemon.
+    pub fn transport(&self) -> &'static str {
+        if self.ring.is_some() { "io_uring" } else { "/dev/fuse" }
+    }
+
+    /// INIT can ask for 128 KiB at most; the rest is a setting of the mount's backing device.
+    fn raise_read_ahead(&self) -> io::Result<()> {
+        let device = mounted_device(&self.path)?;
+        std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), READ_AHEAD_KIB.to_string())
+    }
+
+    /// True until the file system is unmounted, by whomever.
+    pub fn is_alive(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
+    }
+
+    /// Unmounts. While the mount is in use it waits up to `patience`, then detaches the mount: its users get errors
+    /// once this process ends.
+    pub fn unmount(mut self, patience: Duration) -> Result<(), MountError> {
+        let started = Instant::now();
+        let mut warned = false;
+        while self.is_alive() {
+            match unmount(&self.path, false) {
+                Ok(()) => break,
+                Err(error) if started.elapsed() >= patience => {
+                    log::warn!("{} is still in use ({error}); detaching it", self.path.display());
+                    unmount(&self.path, true).map_err(|error| MountError::new("unmounting", &self.path, error))?;
+                    // Open files keep the session alive; it ends with the process.
+                    std::mem::forget(self.session.take());
+                    std::mem::forget(self.ring.take());
+                    return Ok(());
+                }
+                Err(error) => {
+                    if !warned {
+                        log::warn!("{} is in use ({error}); waiting {patience:?} for it", self.path.display());
+                        warned = true;
+                    }
+                    std::thread::sleep(RETRY_INTERVAL);
+                }
+            }
+        }
+        if let Some(session) = self.session.take() {
+            session.join().map_err(|error| MountError::new("serving", &self.path, error))?;
+        }
+        if let Some(ring) = self.ring.take() {
+            ring.join();
+        }
+        Ok(())
+    }
+}
+
+fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
+    let flags = if lazily { MntFlags::MNT_DETACH } else { MntFlags::empty() };
+    match umount2(path, flags) {
+        // Ordinary users unmount through a helper.
+        Err(nix::errno::Errno::EPERM) if !Uid::effective().is_root() => {
+            let mut command = Command::new("fusermount3");
+            command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(path);
+            let output = command.output()?;
+            match output.status.success() {
+                true => Ok(()),
+                false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+            }
+        }
+        other => Ok(other?),
+    }
+}
+
+/// True when the path is the mount point of a file service whose daemon died.
+pub fn is_stale(path: &Path) -> bool {
+    matches!(std::fs::metadata(path), Err(error) if error.raw_os_error() == Some(libc::ENOTCONN))
+}
+
+/// Takes dead mounts away from the path; true when there was one.
+pub fn release_stale(path: &Path) -> Result<bool, MountError> {
+    let mut found = false;
+    for _ in 0..STALE_MAX {
+        if !is_stale(path) {
+            return Ok(found);
+        }
+        found = true;
+        unmount(path, true).map_err(|error| MountError::new("detaching the dead mount", path, error))?;
+    }
+    Err(MountError::new("detaching the dead mount", path, "it keeps coming back"))
+}
+
+/// The "major:minor" of what is mounted at a path.
+fn mounted_device(path: &Path) -> io::Result<String> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let shown = path.to_string_lossy().replace('\\', "\\134").replace(' ', "\\040");
+    let line = mounts.lines().rev().map(|line| line.split(' ').collect::<Vec<_>>());
+    let found = line.into_iter().find(|fields| fields.get(4) == Some(&shown.as_str()));
+    let device = found.and_then(|fields| fields.get(2).map(|device| device.to_string()));
+    device.ok_or_else(|| io::Error::other(format!("{} is not in /proc/self/mountinfo", path.display())))
+}
+
+fn explain(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => format!("{error}; create the directory, and see that /dev/fuse is there (modprobe fuse)"),
+        Some(libc::EPERM | libc::EACCES) => {
+            format!("{error}; run as root, or install fuse3 and let the user write to the mount point")
+        }
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,456 @@
+//! The FUSE operations on a volume.
+//!
+//! There are no file handles: the kernel is told to open files by itself (`FUSE_NO_OPEN_SUPPORT`), and an unlinked
+//! file that is still open lives by the kernel's reference to its inode.
+
+use super::reply::{TTL, absent, errno, file_attr, file_type, nanoseconds};
+use super::{CELL_ATTRIBUTE, FileService};
+use cellar_storage::{
+    Attr, Error, ErrorKind, Fallocate, Ino, Kind, NewNode, RenameMode, SetAttr, SetTime, XattrMode,
+};
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// The largest write, and read, of one request.
+pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
+const BACKGROUND_MAX: u16 = 64;
+/// Cookies of `.` and `..` in a listing; those of entries come after them.
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+
+/// Settings that the kernel may lack; the service works without each of them.
+const WANTED: [InitFlags; 9] = [
+    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_NO_OPEN_SUPPORT,
+    InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+    // Spares a GETXATTR for every write.
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    InitFlags::FUSE_BIG_WRITES,
+    InitFlags::FUSE_OVER_IO_URING,
+];
+
+type Outcome<T> = Result<T, Error>;
+
+fn entry(outcome: Outcome<Attr>, reply: ReplyEntry) {
+    match outcome {
+        Ok(attr) => reply.entry(&TTL, &file_attr(&attr), Generation(0)),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn attr(outcome: Outcome<Attr>, reply: ReplyAttr) {
+    match outcome {
+        Ok(attr) => reply.attr(&TTL, &file_attr(&attr)),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn empty(outcome: Outcome<()>, reply: ReplyEmpty) {
+    match outcome {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn xattr(outcome: Outcome<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match outcome {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn new_node<'a>(request: &Request, kind: Kind, mode: u32, target: &'a [u8]) -> NewNode<'a> {
+    NewNode { kind, mode: (mode & 0o7777) as u16, uid: request.uid(), gid: request.gid(), device: 0, target }
+}
+
+fn set_time(time: TimeOrNow) -> SetTime {
+    match time {
+        TimeOrNow::SpecificTime(time) => SetTime::To(nanoseconds(time)),
+        TimeOrNow::Now => SetTime::Now,
+    }
+}
+
+impl FileService {
+    /// The text of [`CELL_ATTRIBUTE`]: version, socket, path below the mount.
+    fn cell_attribute(&self, ino: Ino) -> Outcome<Vec<u8>> {
+        let no_name = || Error::new(ErrorKind::NoAttribute, format!("inode {ino} has no name any more"));
+        let path = self.volume().path_of(ino).ok_or_else(no_name)?;
+        Ok(format!("1\n{}\n{path}", self.shared.socket.display()).into_bytes())
+    }
+
+    fn make(&self, parent: INodeNo, name: &OsStr, new: &NewNode<'_>) -> Outcome<Attr> {
+        self.volume().create(parent.0, name.as_bytes(), new)
+    }
+}
+
+impl Filesystem for FileService {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for flag in WANTED {
+            if flag == InitFlags::FUSE_OVER_IO_URING && !self.use_ring {
+                continue;
+            }
+            if config.add_capabilities(flag).is_err() {
+                log::debug!("the kernel's FUSE lacks {flag:?}");
+            }
+        }
+        // Each call answers with what the kernel would accept at most.
+        let _ = config.set_max_write(REQUEST_BYTES_MAX);
+        if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.volume().lookup(parent.0, name.as_bytes()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => reply.entry(&TTL, &absent(), Generation(0)),
+            outcome => entry(outcome, reply),
+        }
+    }
+
+    fn forget(&self, _request: &Request, ino: INodeNo, references: u64) {
+        self.shared.classes.forget(ino.0);
+        self.volume().forget(ino.0, references);
+    }
+
+    fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        attr(self.volume().getattr(ino.0), reply);
+    }
+
+    fn setattr(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        if size.is_some()
+            && let Err(error) = self.volume().clear_privileges(ino.0)
+        {
+            return reply.error(errno(&error));
+        }
+        let mode = mode.map(|mode| (mode & 0o7777) as u16);
+        let set = SetAttr { mode, uid, gid, size, atime: atime.map(set_time), mtime: mtime.map(set_time) };
+        attr(self.volume().setattr(ino.0, &set), reply);
+    }
+
+    fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.volume().readlink(ino.0) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let kind = match mode & libc::S_IFMT {
+            libc::S_IFREG | 0 => Kind::File,
+            libc::S_IFIFO => Kind::Fifo,
+            libc::S_IFSOCK => Kind::Socket,
+            libc::S_IFCHR => Kind::CharDevice,
+            libc::S_IFBLK => Kind::BlockDevice,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        entry(self.make(parent, name, &NewNode { device, ..new_node(request, kind, mode, &[]) }), reply);
+    }
+
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        entry(self.make(parent, name, &new_node(request, Kind::Directory, mode, &[])), reply);
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let new = new_node(request, Kind::Symlink, 0o777, target.as_os_str().as_bytes());
+        entry(self.make(parent, name, &new), reply);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        match self.make(parent, name, &new_node(request, Kind::File, mode, &[])) {
+            Ok(attr) => {
+                let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
+                reply.created(&TTL, &file_attr(&attr), Generation(0), FileHandle(0), flags);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.volume().unlink(parent.0, name.as_bytes()), reply);
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.volume().rmdir(parent.0, name.as_bytes()), reply);
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags {
+            flags if flags.is_empty() => RenameMode::Replace,
+            RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
+            RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let (from, to) = ((parent.0, name.as_bytes()), (new_parent.0, new_name.as_bytes()));
+        let outcome = self.volume().rename(from, to, mode);
+        if outcome.is_ok()
+            && parent != new_parent
+            && let Some(ino) = self.volume().entry(to.0, to.1)
+        {
+            self.shared.classes.forget(ino);
+        }
+        empty(outcome, reply);
+    }
+
+    fn link(&self, _request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        entry(self.volume().link(ino.0, parent.0, name.as_bytes()), reply);
+    }
+
+    fn open(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        // Tells the kernel to open files without asking, for good.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn opendir(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut buffer = vec![0; size as usize];
+        match self.read_into(ino.0, offset, &mut buffer) {
+            Ok(count) => reply.data(&buffer[..count]),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
+            && let Err(error) = self.volume().clear_privileges(ino.0)
+        {
+            return reply.error(errno(&error));
+        }
+        match self.write_from(ino.0, offset, data) {
+            Ok(count) => reply.written(count as u32),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn flush(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        // Nothing is tied to a descriptor, and closing one promises nothing.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsync(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        empty(self.sync(ino.0), reply);
+    }
+
+    fn fsyncdir(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        empty(self.volume().fsyncdir(ino.0), reply);
+    }
+
+    fn readdir(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let parent = match self.volume().parent_of(ino.0) {
+            Ok(parent) => parent,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let dots = [(DOT, ino, "."), (DOT_DOT, INodeNo(parent), "..")];
+        for (cookie, ino, name) in dots {
+            if offset < cookie && reply.add(ino, cookie, fuser::FileType::Directory, name) {
+                return reply.ok();
+            }
+        }
+        let outcome = self.volume().readdir(ino.0, offset.saturating_sub(DOT_DOT), |entry| {
+            let name = OsStr::from_bytes(entry.name);
+            !reply.add(INodeNo(entry.ino), entry.cookie + DOT_DOT, file_type(entry.kind), name)
+        });
+        match outcome {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        const UNIT: u64 = 4096;
+        match self.volume().statfs() {
+            Ok(space) => reply.statfs(
+                space.total / UNIT,
+                space.free / UNIT,
+                space.available / UNIT,
+                space.files,
+                space.files_free,
+                UNIT as u32,
+                255,
+                UNIT as u32,
+            ),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags {
+            0 => XattrMode::Set,
+            libc::XATTR_CREATE => XattrMode::CreateOnly,
+            libc::XATTR_REPLACE => XattrMode::ReplaceOnly,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        if name.as_bytes() == CELL_ATTRIBUTE {
+            return reply.error(Errno::EPERM);
+        }
+        // Access control lists would have to be enforced, and are not.
+        if name.as_bytes().starts_with(b"system.") {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        empty(self.volume().setxattr(ino.0, name.as_bytes(), value, mode), reply);
+    }
+
+    fn getxattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let value = match name.as_bytes() {
+            CELL_ATTRIBUTE => self.cell_attribute(ino.0),
+            name => self.volume().getxattr(ino.0, name),
+        };
+        xattr(value, size, reply);
+    }
+
+    fn listxattr(&self, _request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.volume().listxattr(ino.0).map(|names| {
+            names.into_iter().flat_map(|name| [name, vec![0]]).flatten().collect()
+        });
+        xattr(names, size, reply);
+    }
+
+    fn removexattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.volume().removexattr(ino.0, name.as_bytes()), reply);
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let what = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => Fallocate::Reserve { keep_size },
+            libc::FALLOC_FL_PUNCH_HOLE if keep_size => Fallocate::PunchHole,
+            libc::FALLOC_FL_ZERO_RANGE => Fallocate::Zero { keep_size },
+            _ => return reply.error(Errno::EOPNOTSUPP),
+        };
+        empty(self.volume().fallocate(ino.0, offset, length, what), reply);
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _handle: FileHandle,
+        _offset: i64,
+        _whence: i32,
+        reply: ReplyLseek,
+    ) {
+        // SEEK_DATA and SEEK_HOLE: the kernel then takes the whole file for data.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        ino_out: INodeNo,
+        _handle_out: FileHandle,
+        offset_out: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // The reply counts in 32 bits; callers go on where a copy ended.
+        let length = length.min(1 << 30);
+        match self.volume().copy_range((ino.0, offset), (ino_out.0, offset_out), length) {
+            Ok(count) => reply.written(count as u32),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+}

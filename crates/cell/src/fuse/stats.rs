@@ -1,0 +1,145 @@
+//! What the file service counts: operations, bytes and latencies, by database and kind.
+//!
+//! Every operation that the daemon serves is counted once; reads that the kernel's page cache answers never arrive
+//! here. Counters only grow while the daemon lives.
+
+use cellar_format::postgres::Oid;
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Bucket `i` of a histogram counts latencies below 2^i microseconds and not below half of that; the last one is open.
+pub const BUCKETS: usize = 27;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum IoKind {
+    /// A read of at most one Postgres block.
+    SingleBlockRead,
+    MultiblockRead,
+    DataFileWrite,
+    /// A write to a file below `pg_wal`.
+    WalWrite,
+    /// fsync, fdatasync.
+    Sync,
+}
+
+impl IoKind {
+    pub const ALL: [IoKind; 5] =
+        [Self::SingleBlockRead, Self::MultiblockRead, Self::DataFileWrite, Self::WalWrite, Self::Sync];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SingleBlockRead => "single-block read",
+            Self::MultiblockRead => "multiblock read",
+            Self::DataFileWrite => "data file write",
+            Self::WalWrite => "WAL write",
+            Self::Sync => "sync",
+        }
+    }
+}
+
+/// Latencies in log2 microseconds.
+pub type Histogram = [u64; BUCKETS];
+
+/// One line of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IoCount {
+    /// None for files that belong to no database.
+    pub database: Option<Oid>,
+    pub kind: IoKind,
+    pub operations: u64,
+    pub bytes: u64,
+    pub microseconds: u64,
+    pub histogram: Histogram,
+}
+
+#[derive(Debug, Default)]
+pub struct IoStats {
+    databases: RwLock<HashMap<Option<Oid>, Arc<DatabaseCounters>>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct DatabaseCounters([Counters; IoKind::ALL.len()]);
+
+#[derive(Debug, Default)]
+struct Counters {
+    operations: AtomicU64,
+    bytes: AtomicU64,
+    nanoseconds: AtomicU64,
+    histogram: [AtomicU64; BUCKETS],
+}
+
+impl IoStats {
+    pub(super) fn database(&self, database: Option<Oid>) -> Arc<DatabaseCounters> {
+        if let Some(counters) = self.databases.read().get(&database) {
+            return counters.clone();
+        }
+        self.databases.write().entry(database).or_default().clone()
+    }
+
+    /// All counters that ever counted, by database and kind.
+    pub fn snapshot(&self) -> Vec<IoCount> {
+        let databases = self.databases.read();
+        let lines = databases.iter().flat_map(|(database, counters)| {
+            let line = |kind: IoKind| counters.0[kind as usize].read(*database, kind);
+            IoKind::ALL.into_iter().map(line)
+        });
+        lines.filter(|line| line.operations > 0).collect()
+    }
+}
+
+impl DatabaseCounters {
+    pub fn count(&self, kind: IoKind, bytes: usize, took: Duration) {
+        let counters = &self.0[kind as usize];
+        counters.operations.fetch_add(1, Ordering::Relaxed);
+        counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        counters.nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+        counters.histogram[bucket(took)].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Counters {
+    fn read(&self, database: Option<Oid>, kind: IoKind) -> IoCount {
+        IoCount {
+            database,
+            kind,
+            operations: self.operations.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            microseconds: self.nanoseconds.load(Ordering::Relaxed) / 1000,
+            histogram: std::array::from_fn(|bucket| self.histogram[bucket].load(Ordering::Relaxed)),
+        }
+    }
+}
+
+fn bucket(took: Duration) -> usize {
+    let microseconds = took.as_micros() as u64;
+    ((u64::BITS - microseconds.leading_zeros()) as usize).min(BUCKETS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_fall_into_powers_of_two() {
+        let cases = [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1023, 10), (1024, 11), (u64::MAX >> 20, BUCKETS - 1)];
+        for (microseconds, expected) in cases {
+            assert_eq!(bucket(Duration::from_micros(microseconds)), expected, "{microseconds}");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_adds_up_what_was_counted() {
+        let stats = IoStats::default();
+        for _ in 0..3 {
+            stats.database(Some(5)).count(IoKind::WalWrite, 100, Duration::from_micros(7));
+        }
+        let snapshot = stats.snapshot();
+        assert_eq!(snapshot.len(), 1);
+        let line = &snapshot[0];
+        assert_eq!((line.operations, line.bytes, line.microseconds, line.histogram[3]), (3, 300, 21, 3));
+    }
+}

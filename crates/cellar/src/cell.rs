@@ -1,0 +1,61 @@
+//! `cellar cell`: the cell daemon.
+
+use crate::logger;
+use cellar_cell::config::{Config, parse_log_level};
+use cellar_cell::daemon;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const CONFIG_EXIT: u8 = 2;
+
+/// Run a cell: serve a cluster's files from cell disks, and run its big scans
+///
+/// The cell mounts its disk group as a file system on which a PostgreSQL data directory, or a tablespace, can lie. It
+/// runs in the foreground until SIGTERM or SIGINT; stop PostgreSQL first. A cell that was killed is simply started
+/// again: it takes the dead mount away, recovers, and mounts anew.
+///
+/// Exit codes: 0 stopped cleanly; 1 error; 2 wrong arguments or configuration; 3 another daemon holds the disks;
+/// 4 a disk is missing or belongs to another disk group.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct CellArguments {
+    /// The cell's configuration file
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Read the configuration, open the disks, say whether the cell would start, and end
+    #[arg(long)]
+    check: bool,
+    /// How much to log: error, warn, info, debug or trace; overrides log_level
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+}
+
+pub fn run(arguments: &CellArguments) -> ExitCode {
+    let config = match read_config(arguments) {
+        Ok(config) => config,
+        Err(message) => {
+            eprintln!("cellar cell: {message}");
+            return CONFIG_EXIT.into();
+        }
+    };
+    logger::start(config.log_level);
+    let outcome = match arguments.check {
+        true => daemon::check(&config).map(|report| println!("{report}")),
+        false => daemon::run(&config),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cellar cell: {error}");
+            error.exit_code().into()
+        }
+    }
+}
+
+fn read_config(arguments: &CellArguments) -> Result<Config, String> {
+    let mut config = Config::read(&arguments.config).map_err(|error| error.to_string())?;
+    if let Some(level) = &arguments.log_level {
+        config.log_level = parse_log_level(level)?;
+    }
+    Ok(config)
+}

@@ -1,0 +1,25 @@
+//! The one binary of Cellar; each subcommand is a program of its own.
+
+mod cell;
+mod logger;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cellar", version, about = "Smart storage for PostgreSQL", max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Cell(cell::CellArguments),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Cell(arguments) => cell::run(&arguments),
+    }
+}
