@@ -213,7 +213,7 @@ unsuitable_now(CellarScanState *state)
 	if (CellarOldSnapshotsFail())
 		return "old_snapshot_threshold is set";
 	if (!cellar_relation_place(rel, &state->place))
-		return "it is on no cell";
+		return "the table is on no cell";
 	return NULL;
 }
 

@@ -65,6 +65,25 @@ add_number(StringInfo line, const char *name, uint64 number)
 	appendStringInfo(line, " %s=" UINT64_FORMAT, name, number);
 }
 
+/* What a cell would have done, for a table that is on none. */
+static void
+explain_simulation(const CellarScanStats *scan, ExplainState *es)
+{
+	if (es->format == EXPLAIN_FORMAT_TEXT)
+	{
+		StringInfoData line;
+
+		initStringInfo(&line);
+		add_kilobytes(&line, "eligible", scan->eligible_bytes);
+		add_kilobytes(&line, "returned", scan->returned_bytes);
+		text_line(es, "Simulated Cell IO", line.data);
+		pfree(line.data);
+		return;
+	}
+	ExplainPropertyUInteger("Simulated Cell Eligible Bytes", NULL, scan->eligible_bytes, es);
+	ExplainPropertyUInteger("Simulated Cell Returned Bytes", NULL, scan->returned_bytes, es);
+}
+
 static void
 explain_counts_text(const CellarScanStats *scan, ExplainState *es)
 {
@@ -175,8 +194,12 @@ cellar_explain_scan(CustomScanState *node, List *ancestors, ExplainState *es)
 	counts = total_counts(state);
 	if (state->fallback != NULL)
 		ExplainPropertyText("Not Offloaded", state->fallback, es);
-	if (state->fallback != NULL && counts.scan.eligible_bytes == 0)
+	if (state->fallback != NULL)
+	{
+		if (counts.scan.eligible_bytes > 0)
+			explain_simulation(&counts.scan, es);
 		return;
+	}
 	if (es->format == EXPLAIN_FORMAT_TEXT)
 		explain_counts_text(&counts.scan, es);
 	else

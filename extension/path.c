@@ -311,7 +311,7 @@ set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *r
 	if (reason == NULL && !cellar_simulate_offload &&
 		cellar_plan_display != CELLAR_DISPLAY_ALWAYS &&
 		!cellar_relation_place(relation, &place))
-		reason = "it is on no cell";
+		reason = "the table is on no cell";
 	if (reason == NULL)
 		reason = query_unsuitable(root, rel, rte);
 	if (reason == NULL && rel->pages < (BlockNumber) cellar_min_scan_size)

@@ -355,6 +355,9 @@ cellar_next_row(CellarScanState *state, ExprState **quals)
 			advance_cell(state);
 		}
 		else if (!advance_heap(state))
+		{
+			cellar_simulation_end(state);
 			return NULL;
+		}
 	}
 }

@@ -179,7 +179,7 @@ cellar_offloadable_functions(PG_FUNCTION_ARGS)
 {
 	Oid			function;
 
-	InitMaterializedSRF(fcinfo, 0);
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	for (size_t i = 0; (function = cellar_offloadable_function(i)) != InvalidOid; i++)
 	{
 		Datum		value = ObjectIdGetDatum(function);

@@ -1,0 +1,35 @@
+-- What the extension shows without any cell.
+CREATE EXTENSION cellar;
+
+SELECT name FROM cellar.sysstat ORDER BY name COLLATE "C";
+SELECT event FROM cellar.system_event ORDER BY event COLLATE "C";
+SELECT count(*) = (SELECT count(*) FROM cellar.sysstat) AS as_many FROM cellar.mystat;
+
+-- Operators of the types that storage predicates are made of
+SELECT t.typname
+FROM (VALUES ('int4'), ('int8'), ('float8'), ('numeric'), ('text'), ('date'), ('timestamptz'), ('uuid')) t(typname)
+WHERE NOT EXISTS (
+  SELECT 1
+  FROM cellar.offloadable_functions f
+       JOIN pg_operator o ON o.oprcode = f.function::oid
+  WHERE o.oprname = '=' AND o.oprleft = t.typname::regtype AND o.oprright = t.typname::regtype);
+
+-- A table on no cell
+CREATE TABLE plain (a int);
+SELECT cellar.cell_of('plain');
+SELECT count(*) FROM cellar.cells();
+
+-- Sessions of others are not for everyone
+CREATE ROLE cellar_reader;
+SET ROLE cellar_reader;
+SELECT count(*) FROM cellar.sysstat WHERE value < 0;
+SELECT count(DISTINCT pid) FROM cellar.sesstat;
+SELECT count(*) FROM cellar.event_histogram WHERE wait_count < 0;
+RESET ROLE;
+
+SET cellar.cost_factor = -1;
+SET cellar.cell_offload_plan_display = 'sometimes';
+SET cellar.no_such_setting = 1;
+
+DROP ROLE cellar_reader;
+DROP TABLE plain;

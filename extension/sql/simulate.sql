@@ -1,0 +1,131 @@
+-- Plans and results of tables that are on no cell.
+CREATE FUNCTION show(query text) RETURNS SETOF text
+LANGUAGE plpgsql AS $$
+DECLARE line text;
+BEGIN
+  FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+    RETURN NEXT line;
+  END LOOP;
+END $$;
+
+CREATE TABLE t (a int, b int, c text COLLATE "C", d numeric, e timestamptz);
+INSERT INTO t SELECT i, i % 100, 'row ' || i, i / 4.0, '2020-01-01'::timestamptz + i * interval '1 hour'
+FROM generate_series(1, 20000) i;
+VACUUM ANALYZE t;
+
+SET cellar.min_scan_size = 0;
+SET cellar.cost_factor = 0;
+
+-- Nothing happens unless it is asked for
+SELECT show('SELECT a FROM t WHERE b = 3');
+SELECT * FROM cellar.why_not_offloaded;
+
+SET cellar.simulate_offload = on;
+SELECT show('SELECT a FROM t WHERE b = 3');
+SET cellar.cell_offload_plan_display = never;
+SELECT show('SELECT a FROM t WHERE b = 3');
+RESET cellar.cell_offload_plan_display;
+SET cellar.cell_offload_processing = off;
+SELECT show('SELECT a FROM t WHERE b = 3');
+RESET cellar.cell_offload_processing;
+
+-- The forms of predicates
+SELECT show('SELECT 1 FROM t WHERE a BETWEEN 5 AND 7 OR c LIKE ''row 1%''');
+SELECT show('SELECT 1 FROM t WHERE a IN (1, 2, NULL) AND b <> ALL (''{1,2}'')');
+SELECT show('SELECT 1 FROM t WHERE c IS NULL AND (a > 5) IS NOT TRUE AND a IS DISTINCT FROM b');
+SELECT show('SELECT 1 FROM t WHERE COALESCE(a, b, 0) = 5 AND NULLIF(a, b) = 3');
+SELECT show('SELECT 1 FROM t WHERE CASE WHEN a > 5 THEN b ELSE a END = 3 AND CASE a WHEN 1 THEN 2 WHEN 2 THEN 3 END = 2');
+
+-- What stays in Postgres, and why
+SELECT count(*) FROM t WHERE a > random() - 1 AND c ~ '^row 1' AND b = (SELECT min(b) FROM t x WHERE x.a = t.a) AND t.a = 3;
+SELECT * FROM cellar.why_not_offloaded WHERE what = 'qual' ORDER BY expression COLLATE "C";
+
+-- Constants of generic plans; an error comes only where Postgres gets to it
+SET plan_cache_mode = force_generic_plan;
+PREPARE division (int, int) AS SELECT count(*) FROM t WHERE a < $2 AND b > 100 / $1;
+EXECUTE division(50, 1000);
+EXECUTE division(0, -1);
+EXECUTE division(0, 1000);
+PREPARE elements (int[]) AS SELECT count(*) FROM t WHERE a = ANY ($1);
+EXECUTE elements('{1,2,NULL,2}');
+EXECUTE elements('{}');
+EXECUTE elements(NULL);
+PREPARE recent (interval) AS SELECT count(*) FROM t WHERE e < now() - $1;
+EXECUTE recent('1 day');
+RESET plan_cache_mode;
+
+-- Cursors go back and update as with a sequential scan
+BEGIN;
+DECLARE c CURSOR FOR SELECT a, c FROM t WHERE a < 6;
+FETCH 3 FROM c;
+FETCH BACKWARD 2 FROM c;
+FETCH 2 FROM c;
+UPDATE t SET b = -1 WHERE CURRENT OF c;
+FETCH ALL FROM c;
+FETCH BACKWARD 1 FROM c;
+MOVE BACKWARD ALL IN c;
+FETCH BACKWARD 1 FROM c;
+FETCH 1 FROM c;
+SELECT a, b FROM t WHERE b = -1;
+ROLLBACK;
+
+-- Own changes, rolled back ones, and those of the statement itself
+BEGIN;
+SAVEPOINT s;
+DELETE FROM t WHERE a <= 10;
+SELECT count(*) FROM t WHERE a <= 20;
+ROLLBACK TO s;
+UPDATE t SET c = 'new' WHERE a = 3;
+SELECT count(*), min(c) FROM t WHERE a <= 3;
+INSERT INTO t (a) SELECT a FROM t WHERE a <= 3;
+SELECT count(*) FROM t WHERE a <= 3;
+ROLLBACK;
+
+-- Not for these
+SELECT show('SELECT * FROM t WHERE a = 3 FOR UPDATE');
+SELECT show('SELECT a FROM t TABLESAMPLE SYSTEM (10) WHERE a = 3');
+SELECT show('SELECT xmin FROM t WHERE a = 3');
+SELECT show('UPDATE t SET b = 0 WHERE a = 3');
+SELECT show('SELECT relname FROM pg_class WHERE oid = 1259');
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT show('SELECT a FROM t WHERE b = 3');
+ROLLBACK;
+
+-- Row security: only leakproof quals go below it
+CREATE FUNCTION mine(int) RETURNS bool LANGUAGE plpgsql STABLE COST 10000 AS 'BEGIN RETURN $1 < 100; END';
+CREATE ROLE cellar_user;
+GRANT SELECT ON t TO cellar_user;
+ALTER TABLE t ENABLE ROW LEVEL SECURITY;
+CREATE POLICY p ON t USING (mine(a));
+SET ROLE cellar_user;
+SELECT show('SELECT a FROM t WHERE a / 2 = 1 AND b = 3');
+RESET ROLE;
+ALTER TABLE t DISABLE ROW LEVEL SECURITY;
+DROP POLICY p ON t;
+
+-- Partitions, inheritance, subqueries, joins
+CREATE TABLE parts (a int, b text) PARTITION BY RANGE (a);
+CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (100);
+CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (100) TO (1000);
+INSERT INTO parts SELECT i, 'p' || i FROM generate_series(0, 999) i;
+ANALYZE parts;
+SELECT show('SELECT count(*) FROM parts WHERE a > 50 AND b <> ''x''');
+SELECT count(*) FROM parts WHERE a > 50 AND b <> 'x';
+SELECT count(*) FROM parts p WHERE EXISTS (SELECT 1 FROM t WHERE t.a = p.a AND t.b = 7);
+SELECT p.a, x.n FROM parts p, LATERAL (SELECT count(*) AS n FROM t WHERE t.b = p.a) x WHERE p.a IN (5, 500) ORDER BY 1;
+WITH w AS MATERIALIZED (SELECT a FROM t WHERE a < 100) SELECT count(*) FROM w JOIN parts USING (a);
+
+-- Parallel plans
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET min_parallel_table_scan_size = 0;
+SET cellar.cost_factor = 0.01;
+SELECT show('SELECT count(*) FROM t WHERE b < 50');
+SELECT count(*), sum(a) FROM t WHERE b < 50;
+
+-- Counted
+SELECT name, value > 0 AS counted FROM cellar.mystat WHERE name LIKE 'cell simulated%';
+
+DROP TABLE t, parts;
+DROP ROLE cellar_user;
+DROP FUNCTION mine, show;
