@@ -1,7 +1,362 @@
-//! stub
+//! The differential tester: random queries over random tables give the same with Smart Scan off and on.
+//!
+//! A case is one query under one snapshot: its rows (as a multiset), or the SQLSTATE of its error, must be the same. What
+//! it cannot prove by itself, it asks the planner: a share of the cases must really have had a Smart Scan.
+
+mod query;
+mod rng;
+mod table;
+mod types;
+
+use crate::compare::difference;
+use crate::connect::{Offload, Row, configure, connect, has_extension, set_offload, text_rows};
+use anyhow::{Context, Result};
 use clap::Args;
+use postgres::Client;
+use query::Queries;
+use rng::Rng;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+use table::Table;
+
 #[derive(Args)]
-pub struct Options {}
-pub fn run(_dsn: &str, _options: &Options) -> anyhow::Result<bool> {
-    Ok(true)
+pub struct Options {
+    /// The seed; by default another one each time. It is printed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many queries to compare.
+    #[arg(long, default_value_t = 3000)]
+    cases: u64,
+    /// How many of them on each table.
+    #[arg(long, default_value_t = 40)]
+    cases_per_table: u64,
+    /// Run only this table of the seed.
+    #[arg(long)]
+    table: Option<u64>,
+    /// While the queries run, another session changes the table all the time.
+    #[arg(long)]
+    writer: bool,
+    /// Percent of the cases that must have had a Smart Scan.
+    #[arg(long, default_value_t = 50)]
+    require_share: u64,
+    /// The tables' tablespace.
+    #[arg(long)]
+    tablespace: Option<String>,
+    /// Stop after so many differences.
+    #[arg(long, default_value_t = 5)]
+    give_up_after: u64,
+}
+
+#[derive(Default)]
+struct Totals {
+    cases: u64,
+    smart_scans: u64,
+    storage_predicates: u64,
+    errors: u64,
+    with_rows: u64,
+    differences: u64,
+    tables: u64,
+}
+
+/// What a query gave.
+#[derive(Debug)]
+enum Outcome {
+    Rows(Vec<Row>),
+    Error { sqlstate: String, message: String },
+}
+
+pub fn run(dsn: &str, options: &Options) -> Result<bool> {
+    let seed = options.seed.unwrap_or_else(|| {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        since.as_nanos() as u64 % 1_000_000_007
+    });
+    println!("seed {seed}{}", if options.writer { ", with a writer" } else { "" });
+    let mut sessions = Sessions::open(dsn, options)?;
+    let extension = has_extension(&mut sessions.query)?;
+    let (start, mut shown) = (Instant::now(), 0);
+    let mut totals = Totals::default();
+    let first = options.table.unwrap_or(0);
+    for number in first.. {
+        if totals.cases >= options.cases || options.table.is_some() && number > first {
+            break;
+        }
+        if totals.differences >= options.give_up_after {
+            println!("giving up after {} differences", totals.differences);
+            break;
+        }
+        run_table(dsn, &mut sessions, options, seed, number, &mut totals)
+            .with_context(|| format!("table {number} of seed {seed}"))?;
+        if start.elapsed().as_secs() / 20 > shown {
+            shown = start.elapsed().as_secs() / 20;
+            println!(
+                "{} of {} cases, {} tables, {} differences",
+                totals.cases, options.cases, totals.tables, totals.differences
+            );
+        }
+    }
+    let share = |part: u64| 100 * part / totals.cases.max(1);
+    println!(
+        "{} cases on {} tables in {:.0} s: {} % with a Smart Scan, {} % with a storage predicate, {} % raised an error, {} % returned rows",
+        totals.cases,
+        totals.tables,
+        start.elapsed().as_secs_f64(),
+        share(totals.smart_scans),
+        share(totals.storage_predicates),
+        share(totals.errors),
+        share(totals.with_rows),
+    );
+    let mut good = totals.differences == 0;
+    let kind = if options.writer { "random queries beside a writer" } else { "random queries" };
+    if good {
+        println!("ok - {kind}: {} cases the same off and on, seed {seed}", totals.cases);
+    } else {
+        println!("not ok - {kind}: {} differences, seed {seed}", totals.differences);
+    }
+    if extension && options.table.is_none() {
+        let enough = share(totals.smart_scans) >= options.require_share
+            && share(totals.storage_predicates) >= options.require_share / 2;
+        good &= enough;
+        println!(
+            "{} - {kind}: {} % had a Smart Scan, {} % a storage predicate (wanted {} % and {} %)",
+            if enough { "ok" } else { "not ok" },
+            share(totals.smart_scans),
+            share(totals.storage_predicates),
+            options.require_share,
+            options.require_share / 2
+        );
+    }
+    Ok(good)
+}
+
+/// The session that queries, the one that prepares, and two that keep transactions open.
+struct Sessions {
+    query: Client,
+    prepare: Client,
+    open: [Client; 2],
+}
+
+impl Sessions {
+    fn open(dsn: &str, options: &Options) -> Result<Self> {
+        let session = || -> Result<Client> {
+            let mut client = connect(dsn)?;
+            let settings = [
+                "statement_timeout=60s",
+                "lock_timeout=200ms",
+                "max_parallel_workers_per_gather=0",
+                "client_min_messages=error",
+            ];
+            configure(&mut client, &settings.map(str::to_owned), true)?;
+            client.batch_execute("SET TimeZone = 'Europe/Berlin'; SET search_path = differ, public")?;
+            if let Some(tablespace) = &options.tablespace {
+                client.execute("SELECT set_config('default_tablespace', $1, false)", &[tablespace])?;
+            }
+            Ok(client)
+        };
+        let mut prepare = session()?;
+        prepare.batch_execute("DROP SCHEMA IF EXISTS differ CASCADE; CREATE SCHEMA differ")?;
+        Ok(Self { query: session()?, prepare, open: [session()?, session()?] })
+    }
+}
+
+fn run_table(
+    dsn: &str,
+    sessions: &mut Sessions,
+    options: &Options,
+    seed: u64,
+    number: u64,
+    totals: &mut Totals,
+) -> Result<()> {
+    let mut rng = Rng::new(seed, number);
+    let rng = &mut rng;
+    let mut table = Table::create(format!("differ.t{number}"), &mut sessions.prepare, rng)?;
+    totals.tables += 1;
+    for client in &mut sessions.open {
+        client.batch_execute("BEGIN")?;
+        if rng.chance(60) {
+            table.work_in_transaction(client, rng)?;
+        }
+    }
+    let before = totals.differences;
+    if options.writer {
+        let (stop, writes) = (AtomicBool::new(false), AtomicU64::new(0));
+        let mut writers_rng = rng.clone();
+        let mut writers_table = table.clone();
+        std::thread::scope(|scope| -> Result<()> {
+            let writer = scope.spawn(|| -> Result<()> {
+                let mut client = connect(dsn)?;
+                client.batch_execute(
+                    "SET lock_timeout = '200ms'; SET search_path = differ, public; SET synchronous_commit = off",
+                )?;
+                while !stop.load(Ordering::Relaxed) {
+                    client.batch_execute("BEGIN")?;
+                    writers_table.work_in_transaction(&mut client, &mut writers_rng)?;
+                    client.batch_execute(if writers_rng.chance(70) { "COMMIT" } else { "ROLLBACK" })?;
+                    if writers_rng.chance(5) {
+                        client.batch_execute(&format!("VACUUM {}", writers_table.name))?;
+                    }
+                    writes.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
+            });
+            let outcome = run_cases(sessions, options, &mut table, rng, number, totals);
+            stop.store(true, Ordering::Relaxed);
+            writer.join().expect("the writer panicked").context("the writer")?;
+            outcome
+        })?;
+    } else {
+        run_cases(sessions, options, &mut table, rng, number, totals)?;
+    }
+    for client in &mut sessions.open {
+        client.batch_execute(if rng.chance(50) { "COMMIT" } else { "ROLLBACK" })?;
+    }
+    // A table that showed a difference stays for inspection.
+    if totals.differences == before {
+        sessions.prepare.batch_execute(&format!("DROP TABLE {}", table.name))?;
+    }
+    Ok(())
+}
+
+fn run_cases(
+    sessions: &mut Sessions,
+    options: &Options,
+    table: &mut Table,
+    rng: &mut Rng,
+    number: u64,
+    totals: &mut Totals,
+) -> Result<()> {
+    let client = &mut sessions.query;
+    let wanted = options.cases_per_table.min(options.cases.saturating_sub(totals.cases)).max(1);
+    let mut done = 0;
+    while done < wanted {
+        // Under one snapshot when somebody else writes; else under either kind of snapshot, with rows of its own.
+        let repeatable = options.writer || rng.chance(40);
+        let isolation = if repeatable { "REPEATABLE READ" } else { "READ COMMITTED" };
+        client.batch_execute(&format!("BEGIN ISOLATION LEVEL {isolation}"))?;
+        if rng.chance(50) {
+            // Beside a writer a row may have changed since the snapshot; then the transaction is not to be had.
+            if let Err(error) = table.work_in_transaction(client, rng) {
+                let changed = error
+                    .downcast_ref::<postgres::Error>()
+                    .and_then(|e| e.code())
+                    .is_some_and(|code| code.code() == "40001");
+                client.batch_execute("ROLLBACK")?;
+                if changed { continue } else { return Err(error) }
+            }
+        }
+        for _ in 0..5.min(wanted - done) {
+            let sql = Queries { table, rng }.query();
+            let way = Way::random(rng);
+            compare_case(client, &sql, way, number, totals)?;
+            done += 1;
+        }
+        client.batch_execute(if rng.chance(50) { "COMMIT" } else { "ROLLBACK" })?;
+    }
+    Ok(())
+}
+
+/// How a query is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Plain,
+    Cursor,
+    Prepared,
+}
+
+impl Way {
+    fn random(rng: &mut Rng) -> Self {
+        match rng.below(10) {
+            0 => Way::Cursor,
+            1 => Way::Prepared,
+            _ => Way::Plain,
+        }
+    }
+}
+
+fn compare_case(client: &mut Client, sql: &str, way: Way, number: u64, totals: &mut Totals) -> Result<()> {
+    set_offload(client, Offload::Off)?;
+    let off = outcome(client, sql, way).with_context(|| sql.to_owned())?;
+    set_offload(client, Offload::On)?;
+    let plan = plan(client, sql).with_context(|| sql.to_owned())?;
+    let on = outcome(client, sql, way).with_context(|| sql.to_owned())?;
+    totals.cases += 1;
+    totals.smart_scans += u64::from(plan.contains("(Smart Scan)"));
+    totals.storage_predicates += u64::from(plan.contains("Storage Predicate:"));
+    totals.errors += u64::from(matches!(off, Outcome::Error { .. }));
+    totals.with_rows += u64::from(matches!(&off, Outcome::Rows(rows) if !rows.is_empty()));
+    let different = match (off, on) {
+        (Outcome::Rows(off), Outcome::Rows(on)) => difference(off, on),
+        (Outcome::Error { sqlstate: off, .. }, Outcome::Error { sqlstate: on, .. }) if off == on => None,
+        (off, on) => Some(format!("off: {}; on: {}", off.summary(), on.summary())),
+    };
+    if let Some(difference) = different {
+        totals.differences += 1;
+        let difference: String = difference.chars().take(2000).collect();
+        println!("DIFFERENCE on table {number} ({way:?})\n  query: {sql}\n  {difference}\n  plan:\n{plan}");
+    }
+    Ok(())
+}
+
+impl Outcome {
+    fn summary(&self) -> String {
+        match self {
+            Outcome::Rows(rows) => format!("{} rows", rows.len()),
+            Outcome::Error { sqlstate, message } => format!("ERROR {sqlstate} {message}"),
+        }
+    }
+}
+
+/// Runs the query inside a savepoint, so that an error leaves the transaction usable. A lost connection is no outcome.
+fn outcome(client: &mut Client, sql: &str, way: Way) -> Result<Outcome> {
+    client.batch_execute("SAVEPOINT case_")?;
+    let result = match way {
+        Way::Plain => text_rows(client, sql),
+        Way::Cursor => cursor_rows(client, sql),
+        Way::Prepared => prepared_rows(client, sql),
+    };
+    let outcome = match result {
+        Ok(rows) => {
+            client.batch_execute("RELEASE SAVEPOINT case_")?;
+            Outcome::Rows(rows)
+        }
+        Err(error) => {
+            let Some(db) = error.as_db_error() else { return Err(error.into()) };
+            let (sqlstate, message) = (db.code().code().to_owned(), db.message().to_owned());
+            client.batch_execute("ROLLBACK TO SAVEPOINT case_")?;
+            Outcome::Error { sqlstate, message }
+        }
+    };
+    if way == Way::Prepared {
+        client.batch_execute("DEALLOCATE ALL")?;
+    }
+    Ok(outcome)
+}
+
+fn cursor_rows(client: &mut Client, sql: &str) -> Result<Vec<Row>, postgres::Error> {
+    client.batch_execute(&format!("DECLARE c NO SCROLL CURSOR FOR {sql}"))?;
+    let mut rows = text_rows(client, "FETCH 3 FROM c")?;
+    rows.extend(text_rows(client, "FETCH 100 FROM c")?);
+    rows.extend(text_rows(client, "FETCH ALL FROM c")?);
+    client.batch_execute("CLOSE c")?;
+    Ok(rows)
+}
+
+fn prepared_rows(client: &mut Client, sql: &str) -> Result<Vec<Row>, postgres::Error> {
+    client.batch_execute(&format!("SET LOCAL plan_cache_mode = force_generic_plan; PREPARE p AS {sql}"))?;
+    text_rows(client, "EXECUTE p")
+}
+
+/// The plan, or nothing when planning itself raises the error (constants are folded).
+fn plan(client: &mut Client, sql: &str) -> Result<String> {
+    client.batch_execute("SAVEPOINT plan_")?;
+    match text_rows(client, &format!("EXPLAIN (COSTS OFF) {sql}")) {
+        Ok(rows) => {
+            client.batch_execute("RELEASE SAVEPOINT plan_")?;
+            Ok(rows.into_iter().flatten().flatten().collect::<Vec<_>>().join("\n"))
+        }
+        Err(error) if error.as_db_error().is_some() => {
+            client.batch_execute("ROLLBACK TO SAVEPOINT plan_")?;
+            Ok(String::new())
+        }
+        Err(error) => Err(error.into()),
+    }
 }

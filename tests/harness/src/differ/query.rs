@@ -1,0 +1,306 @@
+//! Random queries over a table: typed expressions, predicates, projections and aggregates.
+
+use super::rng::Rng;
+use super::table::Table;
+use super::types::{Type, WORDS, quoted};
+
+pub struct Queries<'a> {
+    pub table: &'a Table,
+    pub rng: &'a mut Rng,
+}
+
+const TYPES: [Type; 14] = [
+    Type::Bool,
+    Type::Int2,
+    Type::Int4,
+    Type::Int8,
+    Type::Float4,
+    Type::Float8,
+    Type::Numeric,
+    Type::Text,
+    Type::Date,
+    Type::Time,
+    Type::Timestamp,
+    Type::Timestamptz,
+    Type::Uuid,
+    Type::Bytea,
+];
+
+impl Queries<'_> {
+    /// A statement that returns rows.
+    pub fn query(&mut self) -> String {
+        let t = &self.table.name;
+        let p = self.condition();
+        match self.rng.below(20) {
+            0..=4 => format!("SELECT {} FROM {t} WHERE {p}", self.projection()),
+            5 => format!("SELECT * FROM {t} WHERE {p}"),
+            6 | 7 => format!("SELECT count(*) FROM {t} WHERE {p}"),
+            8 | 9 => format!("SELECT {} FROM {t} WHERE {p}", self.aggregates()),
+            10 => {
+                let key = self.any_column();
+                format!("SELECT {key}, count(*), min(id), max(id) FROM {t} WHERE {p} GROUP BY {key}")
+            }
+            11 => format!("SELECT id, {} FROM {t} WHERE {p} ORDER BY id, ctid LIMIT 10", self.any_column()),
+            12 => format!(
+                "SELECT a.id, b.id FROM {t} a JOIN {t} b ON a.id = b.id WHERE b.id IN (SELECT id FROM {t} WHERE {p})"
+            ),
+            13 => format!("SELECT ctid, tableoid::regclass, id FROM {t} WHERE {p}"),
+            14 => format!("SELECT t FROM {t} t WHERE {}", self.condition()),
+            15 => format!(
+                "SELECT v.x, s.n FROM (VALUES (1), (5), (NULL), (400)) v(x) CROSS JOIN LATERAL (SELECT count(*) AS n, min(id) FROM {t} WHERE id > v.x AND ({p}) OFFSET 0) s"
+            ),
+            16 => format!("WITH c AS MATERIALIZED (SELECT * FROM {t} WHERE {p}) SELECT count(*), min(id) FROM c"),
+            17 => format!("SELECT id, {} FROM {t} WHERE {p}", self.expression(Type::Text, 2)),
+            18 => format!("SELECT count(*) FROM {t} WHERE NOT ({p})"),
+            _ => {
+                let of = *self.rng.pick(&TYPES);
+                format!("SELECT {} FROM {t}", self.expression(of, 2))
+            }
+        }
+    }
+
+    /// Often selective, so that more than "all" and "nothing" come out.
+    fn condition(&mut self) -> String {
+        let first = self.predicate(2);
+        match self.rng.below(6) {
+            0 => format!("{first} AND id BETWEEN {} AND {}", self.rng.below(200), self.rng.below(2500)),
+            1 => format!("id % {} = 0 AND {first}", 1 + self.rng.below(7)),
+            _ => first,
+        }
+    }
+
+    fn any_column(&mut self) -> String {
+        if self.table.columns.is_empty() || self.rng.chance(10) {
+            return "id".to_owned();
+        }
+        self.rng.pick(&self.table.columns).name.clone()
+    }
+
+    fn projection(&mut self) -> String {
+        let count = self.rng.below(4);
+        let mut items = vec!["id".to_owned()];
+        for _ in 0..count {
+            if self.rng.chance(70) {
+                items.push(self.any_column());
+            } else {
+                let of = *self.rng.pick(&TYPES);
+                items.push(self.expression(of, 1));
+            }
+        }
+        items.swap(0, count);
+        if self.rng.chance(10) { "1".to_owned() } else { items.join(", ") }
+    }
+
+    /// Only aggregates whose result does not depend on the order of rows.
+    fn aggregates(&mut self) -> String {
+        let mut items = vec!["count(*)".to_owned()];
+        for _ in 0..1 + self.rng.below(3) {
+            let Some(column) = (!self.table.columns.is_empty()).then(|| self.rng.pick(&self.table.columns)) else {
+                break;
+            };
+            let name = &column.name;
+            items.push(match column.of {
+                Type::Int2 | Type::Int4 | Type::Int8 | Type::Numeric => match self.rng.below(4) {
+                    0 => format!("sum({name})"),
+                    1 => format!("avg({name})"),
+                    2 => format!("min({name})"),
+                    _ => format!("max({name})"),
+                },
+                Type::Text | Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz => {
+                    format!("{}({name})", self.rng.pick(&["min", "max", "count"]))
+                }
+                Type::Bool => format!("{}({name})", self.rng.pick(&["bool_and", "bool_or", "count"])),
+                _ => format!("count(DISTINCT {name})"),
+            });
+        }
+        items.join(", ")
+    }
+
+    pub fn predicate(&mut self, depth: usize) -> String {
+        if depth > 0 {
+            match self.rng.below(10) {
+                0 | 1 => return format!("({} AND {})", self.predicate(depth - 1), self.predicate(depth - 1)),
+                2 | 3 => return format!("({} OR {})", self.predicate(depth - 1), self.predicate(depth - 1)),
+                4 => return format!("NOT ({})", self.predicate(depth - 1)),
+                _ => {}
+            }
+        }
+        // Mostly about a column that exists.
+        let of = if self.table.columns.is_empty() || self.rng.chance(15) {
+            *self.rng.pick(&TYPES)
+        } else {
+            self.rng.pick(&self.table.columns).of
+        };
+        let depth = if self.rng.chance(30) { 2 } else { 0 };
+        let left = self.expression(of, depth);
+        match self.rng.below(14) {
+            0 => format!("{left} IS NULL"),
+            1 => format!("{left} IS NOT NULL"),
+            2 => {
+                let (low, high) = (self.literal(of), self.literal(of));
+                let not = if self.rng.chance(20) { "NOT " } else { "" };
+                format!("{left} {not}BETWEEN {low} AND {high}")
+            }
+            3 => {
+                let count = 1 + self.rng.below(5);
+                let mut items: Vec<String> = (0..count).map(|_| self.literal(of)).collect();
+                if self.rng.chance(10) {
+                    items.push("NULL".to_owned());
+                }
+                let not = if self.rng.chance(30) { "NOT " } else { "" };
+                format!("{left} {not}IN ({})", items.join(", "))
+            }
+            4 => {
+                let distinct = if self.rng.chance(50) { "IS DISTINCT FROM" } else { "IS NOT DISTINCT FROM" };
+                format!("{left} {distinct} {}", self.expression(of, 0))
+            }
+            5 if of == Type::Bool => left,
+            6 if of == Type::Bool => {
+                format!("{left} IS {}", self.rng.pick(&["TRUE", "FALSE", "UNKNOWN", "NOT TRUE", "NOT FALSE"]))
+            }
+            5..=8 if of == Type::Text => {
+                let like = self.rng.pick(&["LIKE", "NOT LIKE", "LIKE", "ILIKE"]);
+                format!("{left} {like} {}", self.pattern())
+            }
+            9 => {
+                // Numbers of different types compare, too.
+                let other = if of.is_number() {
+                    *self.rng.pick(&[Type::Int2, Type::Int4, Type::Int8, Type::Numeric, Type::Float8])
+                } else {
+                    of
+                };
+                format!("{left} {} {}", self.comparison(), self.expression(other, 1))
+            }
+            _ => format!("{left} {} {}", self.comparison(), self.literal(of)),
+        }
+    }
+
+    fn comparison(&mut self) -> &'static str {
+        *self.rng.pick(&["=", "=", "<>", "<", "<=", ">", ">="])
+    }
+
+    fn pattern(&mut self) -> String {
+        let word = *self.rng.pick(&WORDS);
+        let word = word.replace('\\', "");
+        quoted(&match self.rng.below(7) {
+            0 => format!("{word}%"),
+            1 => format!("%{word}"),
+            2 => format!("%{word}%"),
+            3 => format!("%{word}%{}%", self.rng.pick(&["a", "e", "pinto", "語"])),
+            4 => format!("_{word}%"),
+            5 => "%\\_%".to_owned(),
+            _ => word,
+        })
+    }
+
+    fn literal(&mut self, of: Type) -> String {
+        let samples: Vec<&String> =
+            self.table.columns.iter().filter(|column| column.of == of).flat_map(|column| &column.samples).collect();
+        let value = if !samples.is_empty() && self.rng.chance(75) {
+            (*self.rng.pick(&samples)).clone()
+        } else {
+            let value = of.value(of.name(), self.rng);
+            if value.len() > 200 { self.rng.pick(&["pinto", "a"]).to_string() } else { value }
+        };
+        let value = if of == Type::Bytea && !value.starts_with("\\x") { "\\x41".to_owned() } else { value };
+        format!("{}::{}", quoted(&value), of.name())
+    }
+
+    /// An expression of a type: a column, a literal, or an operation, some of which raise errors on some rows.
+    pub fn expression(&mut self, of: Type, depth: usize) -> String {
+        if depth == 0 || self.rng.chance(35) {
+            let columns: Vec<&str> =
+                self.table.columns.iter().filter(|column| column.of == of).map(|column| column.name.as_str()).collect();
+            return if !columns.is_empty() && self.rng.chance(85) {
+                (*self.rng.pick(&columns)).to_owned()
+            } else if of == Type::Int8 && self.rng.chance(60) {
+                "id".to_owned()
+            } else {
+                self.literal(of)
+            };
+        }
+        let d = depth - 1;
+        if self.rng.chance(10) {
+            return format!("coalesce({}, {})", self.expression(of, d), self.expression(of, d));
+        }
+        if self.rng.chance(6) {
+            return format!(
+                "CASE WHEN {} THEN {} ELSE {} END",
+                self.predicate(0),
+                self.expression(of, d),
+                self.expression(of, d)
+            );
+        }
+        match of {
+            Type::Bool => format!("({})", self.predicate(d)),
+            Type::Int2 | Type::Int4 | Type::Int8 | Type::Float4 | Type::Float8 | Type::Numeric => self.number(of, d),
+            Type::Text => match self.rng.below(8) {
+                0 => format!("lower({})", self.expression(of, d)),
+                1 => format!("upper({})", self.expression(of, d)),
+                2 => format!(
+                    "substring({} from {} for {})",
+                    self.expression(of, d),
+                    self.rng.between(-2, 5),
+                    // A negative length is an error.
+                    if self.rng.chance(4) { -1 } else { self.rng.between(0, 6) }
+                ),
+                3 => format!("({} || {})", self.expression(of, d), self.expression(of, d)),
+                4 => {
+                    let other = *self.rng.pick(&[Type::Int4, Type::Numeric, Type::Date, Type::Uuid, Type::Bool]);
+                    format!("({})::text", self.expression(other, d))
+                }
+                5 => format!("left({}, {})", self.expression(of, d), self.rng.between(-2, 5)),
+                6 => format!("btrim({})", self.expression(of, d)),
+                _ => format!("replace({}, 'a', 'bb')", self.expression(of, d)),
+            },
+            Type::Date => match self.rng.below(3) {
+                0 => format!("({} + {})", self.expression(of, d), self.rng.between(-400, 400)),
+                1 => format!("({} - {})", self.expression(of, d), self.rng.between(-400, 400)),
+                _ => format!("({})::date", self.expression(Type::Timestamp, d)),
+            },
+            Type::Timestamp => match self.rng.below(3) {
+                0 => format!("({} + interval '{} days')", self.expression(of, d), self.rng.between(-40, 40)),
+                1 => format!("date_trunc('month', {})", self.expression(of, d)),
+                _ => format!("({})::timestamp", self.expression(Type::Date, d)),
+            },
+            Type::Timestamptz => {
+                format!("({} - interval '{} hours')", self.expression(of, d), self.rng.between(-40, 40))
+            }
+            Type::Time => format!("({} + interval '{} minutes')", self.expression(of, d), self.rng.between(-90, 90)),
+            Type::Uuid | Type::Bytea => self.expression(of, 0),
+        }
+    }
+
+    fn number(&mut self, of: Type, depth: usize) -> String {
+        let cast = of.name();
+        match self.rng.below(12) {
+            0 | 1 => format!("({} + {})", self.expression(of, depth), self.expression(of, depth)),
+            2 => format!("({} - {})", self.expression(of, depth), self.expression(of, depth)),
+            3 => format!("({} * {})", self.expression(of, depth), self.expression(of, depth)),
+            4 => format!("({} / {})", self.expression(of, depth), self.expression(of, depth)),
+            5 => format!("abs({})", self.expression(of, depth)),
+            6 => format!("(- {})", self.expression(of, depth)),
+            7 => format!("length({})::{cast}", self.expression(Type::Text, depth)),
+            8 => {
+                let (field, from) = *self.rng.pick(&[
+                    ("year", Type::Date),
+                    ("month", Type::Date),
+                    ("day", Type::Timestamp),
+                    ("epoch", Type::Timestamp),
+                    ("dow", Type::Date),
+                    ("hour", Type::Time),
+                ]);
+                format!("extract({field} from {})::{cast}", self.expression(from, depth))
+            }
+            9 if matches!(of, Type::Int2 | Type::Int4 | Type::Int8) => {
+                format!("({} % {})", self.expression(of, depth), self.expression(of, depth))
+            }
+            10 => format!("({})::{cast}", self.expression(Type::Text, depth)),
+            _ => {
+                let other =
+                    *self.rng.pick(&[Type::Int2, Type::Int4, Type::Int8, Type::Numeric, Type::Float4, Type::Float8]);
+                format!("({})::{cast}", self.expression(other, depth))
+            }
+        }
+    }
+}
