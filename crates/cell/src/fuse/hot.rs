@@ -4,6 +4,7 @@ use super::ring::{Call, HotPath};
 use super::{FileService, IoKind};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_storage::{Error, Ino};
+use fuser::WriteFlags;
 use std::time::Instant;
 
 impl FileService {
@@ -36,6 +37,9 @@ impl HotPath for FileService {
     }
 
     fn write(&self, call: Call, data: &[u8]) -> Result<usize, i32> {
+        if call.flags & WriteFlags::FUSE_WRITE_KILL_SUIDGID.bits() != 0 {
+            self.volume().clear_privileges(call.ino).map_err(|error| error.errno())?;
+        }
         self.write_from(call.ino, call.offset, data).map_err(|error| error.errno())
     }
 }

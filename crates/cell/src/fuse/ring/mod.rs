@@ -26,13 +26,13 @@ use queue::Queue;
 const ENABLE: &str = "/sys/module/fuse/parameters/enable_uring";
 const POSSIBLE_CPUS: &str = "/sys/devices/system/cpu/possible";
 
-/// Who asks for what.
+/// Where a read or write goes.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
     pub ino: u64,
-    pub fh: u64,
-    pub pid: u32,
     pub offset: u64,
+    /// `FUSE_WRITE_*` of a write.
+    pub flags: u32,
 }
 
 /// The operations that a queue's thread serves itself; errors are errno values.

@@ -15,7 +15,11 @@ use super::abi::{
 use super::{Call, HotPath};
 
 /// Requests that one queue works on at a time.
-const DEPTH: usize = 4;
+const DEPTH: usize = 8;
+/// Threads of the classic session behind a queue: as many of its requests may wait for a disk at once.
+const CLASSIC_THREADS: usize = 4;
+/// A backend that waits for the queue must not wait for other programs' turns too.
+const NICENESS: i32 = -15;
 /// The completion of the receive on the classic session's socket; smaller numbers are entries.
 const CLASSIC: u64 = u64::MAX;
 /// The largest reply of a classic session: a directory listing.
@@ -71,7 +75,7 @@ impl Queue {
     }
 
     pub fn run(mut self) {
-        pin(self.cpu);
+        settle(self.cpu);
         if let Err(error) = self.serve() {
             log::error!("FUSE ring queue {}: {error}", self.cpu);
         }
@@ -106,7 +110,7 @@ impl Queue {
         let entry = &mut self.entries[index];
         let header: InHeader = *bytemuck::from_bytes(&entry.header.in_out[..IN_HEADER_BYTES]);
         let arguments: ReadWriteIn = *bytemuck::from_bytes(&entry.header.op_in[..size_of::<ReadWriteIn>()]);
-        let call = Call { ino: header.nodeid, fh: arguments.fh, pid: header.pid, offset: arguments.offset };
+        let call = Call { ino: header.nodeid, offset: arguments.offset, flags: arguments.read_write_flags };
         let size = (arguments.size as usize).min(entry.payload.len());
         match header.opcode {
             OP_READ => {
@@ -252,10 +256,13 @@ impl Classic {
         };
         let ours = UnixDatagram::from(ours);
         send(&ours, &[io::IoSlice::new(bytemuck::bytes_of(&header)), io::IoSlice::new(bytemuck::bytes_of(&init))])?;
-        let session = Session::from_fd(filesystem, theirs, SessionACL::All, Config::default())?;
+        let mut config = Config::default();
+        config.n_threads = Some(CLASSIC_THREADS);
+        let session = Session::from_fd(filesystem, theirs, SessionACL::All, config)?;
         let mut reply = vec![0; CLASSIC_REPLY_BYTES];
         ours.recv(&mut reply)?;
         std::thread::Builder::new().name(format!("fuse classic {cpu}")).spawn(move || {
+            settle(cpu);
             // It ends with an error when the other end of its socket is closed, which is how it is stopped.
             if let Err(error) = session.spawn().and_then(|session| session.join()) {
                 log::debug!("classic FUSE session {cpu}: {error}");
@@ -275,12 +282,16 @@ fn send(socket: &UnixDatagram, parts: &[io::IoSlice<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-fn pin(cpu: u16) {
+/// Ties the calling thread, and those that it will start, to a CPU, and lets it run soon.
+fn settle(cpu: u16) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu as usize);
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
         // A CPU that is possible but not there: its queue serves nobody.
         log::debug!("FUSE ring queue {cpu}: {error}");
+    }
+    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+        log::debug!("FUSE ring queue {cpu}: priority stays as it is: {error}");
     }
 }
 

@@ -1,0 +1,80 @@
+//! What every disk engine must do, run against each of them.
+
+mod support;
+
+use cellar_storage::disk::{DIRECT_ALIGN, DirectoryDisk, Disk, FaultyDisk};
+use std::sync::Arc;
+
+fn check(make: impl Fn(&std::path::Path) -> Arc<dyn Disk>) {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = make(&folder.path().join("disk"));
+    assert!(disk.is_blank().unwrap());
+    assert!(disk.lock().unwrap() && disk.lock().unwrap(), "a holder may ask again");
+    assert!(!make(&folder.path().join("disk")).lock().unwrap(), "a second holder is refused");
+    assert!(disk.is_blank().unwrap(), "a lock is no data");
+
+    assert_eq!(disk.read_note("note").unwrap(), None);
+    disk.write_note("note", b"one").unwrap();
+    disk.write_note("note", b"two").unwrap();
+    assert_eq!(disk.read_note("note").unwrap().unwrap(), b"two");
+    assert!(!disk.is_blank().unwrap());
+
+    assert!(disk.open(300, false).unwrap().is_none());
+    assert_eq!(disk.measure(300).unwrap(), (0, 0));
+    let file = disk.open(300, true).unwrap().unwrap();
+    disk.sync_name(300).unwrap();
+    assert!(file.is_empty().unwrap());
+    file.write_at(b"abc", 5000).unwrap();
+    file.write_pieces(&[b"de", b"", b"fgh"], 5003).unwrap();
+    file.sync().unwrap();
+    assert_eq!(file.len().unwrap(), 5008);
+    let mut buffer = [9; 20];
+    assert_eq!(file.read_at(&mut buffer, 4998).unwrap(), 10, "short at the end");
+    assert_eq!(&buffer[..10], b"\0\0abcdefgh");
+    assert_eq!(file.read_at(&mut buffer, 9000).unwrap(), 0, "empty past the end");
+
+    let mut memory = vec![0; 3 * DIRECT_ALIGN];
+    let start = memory.as_ptr().align_offset(DIRECT_ALIGN);
+    let aligned = &mut memory[start..start + 2 * DIRECT_ALIGN];
+    assert_eq!(file.read_direct(aligned, 0).unwrap(), 5008);
+    assert_eq!(&aligned[5000..5008], b"abcdefgh");
+
+    file.set_len(5002).unwrap();
+    file.set_len(6000).unwrap();
+    assert_eq!(file.read_at(&mut buffer, 5000).unwrap(), 20);
+    assert_eq!(&buffer[..4], b"ab\0\0", "a cut tail does not come back");
+    file.allocate(8192, 8192, true).unwrap();
+    assert_eq!(file.len().unwrap(), 6000);
+    file.allocate(8192, 8192, false).unwrap();
+    assert_eq!(file.len().unwrap(), 16384);
+    assert!(disk.measure(300).unwrap().1 > 0);
+    file.punch(0, 8192).unwrap();
+    assert_eq!((file.len().unwrap(), file.read_at(&mut buffer, 5000).unwrap()), (16384, 20));
+    assert_eq!(buffer, [0; 20]);
+
+    disk.open(0x1_0000_0001, true).unwrap();
+    let mut known = disk.backing_files().unwrap();
+    known.sort();
+    assert_eq!(known, [300, 0x1_0000_0001]);
+    disk.remove(300).unwrap();
+    disk.remove(300).unwrap();
+    assert_eq!(disk.backing_files().unwrap(), [0x1_0000_0001]);
+
+    let named = disk.open_named("store").unwrap();
+    named.write_at(b"x", 0).unwrap();
+    assert_eq!(disk.open_named("store").unwrap().len().unwrap(), 1, "opening again keeps the bytes");
+    disk.remove_named("store").unwrap();
+    assert!(disk.open_named("store").unwrap().is_empty().unwrap());
+    let space = disk.space().unwrap();
+    assert!(space.total >= space.free && space.free >= space.available && space.available > 0);
+}
+
+#[test]
+fn the_directory_engine_conforms() {
+    check(|path| Arc::new(DirectoryDisk::new(path).unwrap()));
+}
+
+#[test]
+fn a_faulty_disk_without_faults_conforms() {
+    check(|path| Arc::new(FaultyDisk::new(Arc::new(DirectoryDisk::new(path).unwrap()), 1)));
+}

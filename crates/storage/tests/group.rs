@@ -1,0 +1,132 @@
+//! Forming, opening and refusing disk groups, and the metadata copies on their disks.
+
+mod support;
+
+use cellar_storage::disk::{DirectoryDisk, Disk};
+use cellar_storage::{Error, ErrorKind, ROOT_INO, Redundancy, Volume, VolumeOptions};
+use std::path::Path;
+use std::sync::Arc;
+use support::{create, disks, open, options, read_all};
+
+fn refusal(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Error {
+    Volume::open(disks, options).map(drop).expect_err("must be refused")
+}
+
+fn disk(path: &Path) -> Arc<dyn Disk> {
+    Arc::new(DirectoryDisk::new(path).unwrap())
+}
+
+#[test]
+fn files_survive_a_close_whatever_the_order_of_disks() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 3);
+    let ino = create(&volume, "file");
+    let data: Vec<u8> = (0..5_000_000).map(|at| (at / 4096) as u8).collect();
+    volume.write(ino, 0, &data).unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    let mut reversed = disks(folder.path(), 3);
+    reversed.reverse();
+    let volume = Volume::open(reversed, options()).unwrap();
+    assert_eq!(read_all(&volume, volume.resolve("file").unwrap()), data);
+}
+
+#[test]
+fn a_second_user_of_a_disk_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let _volume = open(folder.path(), 2);
+    let error = refusal(disks(folder.path(), 2), options());
+    assert_eq!(error.kind(), ErrorKind::Locked);
+    assert!(error.to_string().contains("in use by another cell daemon"), "{error}");
+}
+
+#[test]
+fn missing_foreign_doubled_and_unformed_disks_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    open(&folder.path().join("."), 2).close().unwrap();
+    let other = folder.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    open(&other, 1).close().unwrap();
+
+    let [a, b] = [folder.path().join("disk0"), folder.path().join("disk1")];
+    let check = |disks: Vec<Arc<dyn Disk>>, expected: &str| {
+        let error = refusal(disks, options());
+        assert_eq!(error.kind(), ErrorKind::ForeignDisk);
+        assert!(error.to_string().contains(expected), "{error} lacks {expected}");
+    };
+    check(vec![disk(&a)], "disk 1");
+    check(vec![disk(&a), disk(&b), disk(&folder.path().join("new"))], "holds no superblock");
+    check(vec![disk(&a), disk(&other.join("disk0"))], "belongs to disk group");
+    std::fs::write(other.join("something"), "x").unwrap();
+    check(vec![disk(&other)], "neither empty nor a cell disk");
+    open(folder.path(), 2).close().unwrap();
+}
+
+#[test]
+fn redundancy_that_is_not_there_yet_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = refusal(disks(folder.path(), 2), VolumeOptions { redundancy: Redundancy::Normal, ..options() });
+    assert_eq!(error.kind(), ErrorKind::NotSupported);
+    assert!(error.to_string().contains("\"normal\" is not supported yet"), "{error}");
+}
+
+#[test]
+fn a_group_whose_forming_was_cut_off_is_formed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path(), 2).abandon();
+    // As if the crash had come before the second disk was written.
+    std::fs::remove_dir_all(folder.path().join("disk1")).unwrap();
+    std::fs::remove_dir_all(folder.path().join("disk0")).unwrap();
+    let volume = open(folder.path(), 2);
+    create(&volume, "file");
+    volume.close().unwrap();
+}
+
+#[test]
+fn an_outdated_or_lost_metadata_copy_is_rewritten_from_the_newest() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = ["disk0", "disk1"].map(|disk| folder.path().join(disk).join("metadata.redb"));
+    let volume = open(folder.path(), 2);
+    create(&volume, "old");
+    volume.close().unwrap();
+    drop(volume);
+    let outdated = std::fs::read(&second).unwrap();
+    let volume = open(folder.path(), 2);
+    create(&volume, "new");
+    volume.close().unwrap();
+    drop(volume);
+    for damage in [Some(outdated), None] {
+        match damage {
+            Some(bytes) => std::fs::write(&second, bytes).unwrap(),
+            None => std::fs::remove_file(&second).unwrap(),
+        }
+        let volume = open(folder.path(), 2);
+        assert!(volume.resolve("old").is_some() && volume.resolve("new").is_some());
+        volume.close().unwrap();
+        drop(volume);
+        // The rewritten copy is good enough to stand alone.
+        std::fs::remove_file(&first).unwrap();
+        let volume = open(folder.path(), 2);
+        assert!(volume.resolve("new").is_some());
+        volume.close().unwrap();
+    }
+}
+
+#[test]
+fn a_disk_that_lost_its_metadata_on_every_copy_is_an_error_not_an_empty_volume() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 1);
+    create(&volume, "file");
+    volume.close().unwrap();
+    drop(volume);
+    std::fs::write(folder.path().join("disk0/metadata.redb"), vec![7; 100_000]).unwrap();
+    assert_ne!(refusal(disks(folder.path(), 1), options()).kind(), ErrorKind::Locked);
+}
+
+#[test]
+fn the_root_belongs_to_whom_the_options_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = Volume::open(disks(folder.path(), 1), VolumeOptions { root_uid: 101, root_gid: 104, ..options() });
+    let root = volume.unwrap().getattr(ROOT_INO).unwrap();
+    assert_eq!((root.uid, root.gid, root.nlink), (101, 104, 2));
+}

@@ -1,0 +1,77 @@
+//! What the storage tests share: volumes on temporary disks, and a seeded random number generator.
+
+#![allow(dead_code)]
+
+use cellar_storage::disk::{DirectoryDisk, Disk};
+use cellar_storage::{AuSize, Ino, Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+pub const MIB: u64 = 1 << 20;
+
+pub fn options() -> VolumeOptions {
+    VolumeOptions {
+        au_size: AuSize::from_bytes(MIB).unwrap(),
+        cache_bytes: 16 * MIB,
+        prefetch_threads: 2,
+        ..VolumeOptions::default()
+    }
+}
+
+pub fn disks(folder: &Path, count: usize) -> Vec<Arc<dyn Disk>> {
+    let disk = |index| Arc::new(DirectoryDisk::new(folder.join(format!("disk{index}"))).unwrap()) as Arc<dyn Disk>;
+    (0..count).map(disk).collect()
+}
+
+pub fn open(folder: &Path, count: usize) -> Arc<Volume> {
+    Volume::open(disks(folder, count), options()).unwrap()
+}
+
+pub fn new_file() -> NewNode<'static> {
+    NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, device: 0, target: b"" }
+}
+
+pub fn new_directory() -> NewNode<'static> {
+    NewNode { kind: Kind::Directory, mode: 0o700, ..new_file() }
+}
+
+pub fn create(volume: &Volume, name: &str) -> Ino {
+    volume.create(ROOT_INO, name.as_bytes(), &new_file()).unwrap().ino
+}
+
+pub fn read_all(volume: &Volume, ino: Ino) -> Vec<u8> {
+    let mut bytes = vec![0; volume.size(ino).unwrap() as usize];
+    let count = volume.read(ino, 0, &mut bytes).unwrap();
+    assert_eq!(count, bytes.len());
+    bytes
+}
+
+/// A reproducible pseudo-random sequence (splitmix64).
+pub struct Random(u64);
+
+impl Random {
+    /// The seed comes from the environment's SEED, or from the clock; it is printed, and shown when the test fails.
+    pub fn from_environment() -> Self {
+        let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(clock);
+        println!("SEED={seed}");
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let fill = self.next();
+        (0..count).map(|at| (fill as usize + at * 7) as u8).collect()
+    }
+}
