@@ -2,7 +2,7 @@
 
 use crate::batch::ColumnLayout;
 use crate::heap::{Layout, Segment, Slot};
-use crate::predicate::{Column, Compiler, Encoding, Kernel, Unsupported, number_of};
+use crate::predicate::{Column, Compiler, Encoding, Kernel, Node, Unsupported, number_of};
 use crate::storage_index::{RegionSummary, SummaryColumn};
 use cellar_format::postgres::AttributeNumber;
 use cellar_format::wire::{ScanMode, ScanRequest, Snapshot};
@@ -47,6 +47,7 @@ pub struct Plan {
     pub(crate) snapshot: Snapshot,
     pub(crate) checksums: bool,
     output: Output,
+    projection: Vec<AttributeNumber>,
     summary_numbers: Vec<AttributeNumber>,
 }
 
@@ -58,6 +59,19 @@ const _: () = {
 impl Plan {
     /// Refuses a request with something in it that the cell would not evaluate exactly as Postgres does.
     pub fn compile(request: &ScanRequest) -> Result<Self, Unsupported> {
+        Self::compile_with(request, Kernel::new)
+    }
+
+    /// The same plan without kernels: slow, and the definition of what they mean. For tests.
+    #[doc(hidden)]
+    pub fn compile_interpreted(request: &ScanRequest) -> Result<Self, Unsupported> {
+        Self::compile_with(request, |node, _| Kernel::Interpret(node))
+    }
+
+    fn compile_with(
+        request: &ScanRequest,
+        kernel: impl Fn(Node, &[Option<Column>]) -> Kernel,
+    ) -> Result<Self, Unsupported> {
         let layout = Layout::new(request.attributes.iter().map(|attribute| (attribute.width, attribute.align)));
         let mut compiler = Compiler {
             attributes: &request.attributes,
@@ -71,7 +85,7 @@ impl Plan {
             let fallible = node.fallible();
             let mut walk_end = 0;
             qual.for_each_column(&mut |number| walk_end = walk_end.max(number as usize));
-            push_stage(&mut stages, Stage { kernel: Kernel::new(node, &compiler.columns), walk_end, fallible });
+            push_stage(&mut stages, Stage { kernel: kernel(node, &compiler.columns), walk_end, fallible });
         }
         let Compiler { mut layout, columns, .. } = compiler;
 
@@ -120,6 +134,7 @@ impl Plan {
             snapshot: request.snapshot.clone(),
             checksums: request.checksums,
             output,
+            projection: request.projection.clone(),
             summary_numbers,
         })
     }
@@ -134,6 +149,11 @@ impl Plan {
     /// The columns whose minimum and maximum are worth keeping for this request; ascending.
     pub fn summary_columns(&self) -> &[AttributeNumber] {
         &self.summary_numbers
+    }
+
+    /// The columns of a batch, in this order.
+    pub fn projection(&self) -> &[AttributeNumber] {
+        &self.projection
     }
 
     pub(crate) fn output(&self) -> &Output {

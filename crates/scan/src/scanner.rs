@@ -232,19 +232,23 @@ impl Scanner {
             };
             let mut visible = visible.iter().copied().peekable();
             let (chunk, selected) = (&mut self.chunk, &mut self.selected);
-            let loaded = page.for_each_tuple(|line, tuple| {
-                let is_visible = match state {
-                    PageState::AllVisible => true,
-                    PageState::Some { .. } => visible.next_if_eq(&line).is_some(),
-                    _ => false,
-                };
-                if is_visible || summary.is_some() {
-                    if is_visible {
-                        selected.push(chunk.len() as u16);
-                    }
+            let loaded = if state == PageState::AllVisible {
+                let loaded = page.for_each_tuple(|line, tuple| {
                     chunk.push(&plan.layout, base, index as u16, line, &tuple);
-                }
-            });
+                });
+                selected.extend(first_row as u16..chunk.len() as u16);
+                loaded
+            } else {
+                page.for_each_tuple(|line, tuple| {
+                    let is_visible = visible.next_if_eq(&line).is_some();
+                    if is_visible || summary.is_some() {
+                        if is_visible {
+                            selected.push(chunk.len() as u16);
+                        }
+                        chunk.push(&plan.layout, base, index as u16, line, &tuple);
+                    }
+                })
+            };
             if loaded.is_err() {
                 self.pages[index] = PageState::Passthru(PassthruReason::Page);
                 self.chunk.truncate(first_row);

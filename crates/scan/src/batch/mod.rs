@@ -211,7 +211,7 @@ impl ResultWriter {
             ];
             for (offset, section) in sections {
                 let offset = offset as usize;
-                payload[offset..offset + section.len()].copy_from_slice(section);
+                put_section(payload, offset, section);
             }
         }
         self.columns.iter_mut().for_each(ColumnBuilder::clear);
@@ -231,13 +231,20 @@ impl ResultWriter {
     }
 }
 
-/// Appends a batch frame with `bytes` bytes of payload, and returns them zeroed where alignment may leave gaps.
+/// Copies a section and zeroes the gap up to the next one's alignment; an empty section has no place.
+fn put_section(payload: &mut [u8], offset: usize, section: &[u8]) {
+    if !section.is_empty() {
+        let end = offset + section.len();
+        payload[offset..end].copy_from_slice(section);
+        payload[end..end.next_multiple_of(8)].fill(0);
+    }
+}
+
+/// Appends a batch frame with `bytes` bytes of payload, and returns them to be written whole.
 fn begin_frame(frames: &mut AlignedBuffer, bytes: usize) -> &mut [u8] {
     let header = FrameHeader { kind: Kind::Batch, payload_bytes: bytes as u32 };
     frames.extend_from_slice(&header.encode());
-    let payload = frames.grow(bytes);
-    payload.fill(0);
-    payload
+    frames.grow(bytes)
 }
 
 const _: () = assert!(BATCH_BYTES_TARGET > BLOCK_BYTES && FRAME_HEADER_BYTES.is_multiple_of(8));

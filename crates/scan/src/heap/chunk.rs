@@ -14,11 +14,14 @@ use cellar_format::postgres::Width;
 pub const NULL: u32 = 0;
 /// The tuple was written before the column was added.
 pub const MISSING: u32 = 1;
-/// The cursor of a row that could not be walked.
+/// A cursor that could not be moved on; steps leave it here or move it further, and it is beyond every tuple's end.
 const POISON: u32 = 0x4000_0000;
+/// Where the null bitmap lies in a tuple (`t_bits`).
+const NULL_BITMAP: usize = 23;
 /// Longer input is refused by the scanner, so that positions stay below [`POISON`].
 pub const PAGES_BYTES_MAX: usize = 1 << 29;
 
+/// A tuple of the chunk.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     /// Where the tuple's header starts in the scanned bytes.
@@ -29,56 +32,70 @@ pub struct Row {
     pub page: u16,
     /// The 1-based line pointer number.
     pub line: u16,
-    pub has_nulls: bool,
+    /// `t_hoff`.
+    data: u8,
+    has_nulls: bool,
+    /// It has NULLs or too few attributes, and is walked on its own.
+    irregular: bool,
 }
 
-#[derive(Debug, Default)]
+/// One number per row. As long as there are row numbers, so that none needs a bounds check.
+type PerRow = Box<[u32; ROWS_MAX]>;
+const ROWS_MAX: usize = 1 << 16;
+
+fn per_row() -> PerRow {
+    vec![0; ROWS_MAX].into_boxed_slice().try_into().expect("the vector has this length")
+}
+
+#[derive(Debug)]
 pub struct Chunk {
     rows: Vec<Row>,
-    cursors: Vec<u32>,
-    ends: Vec<u32>,
-    irregular: Vec<bool>,
+    cursors: PerRow,
+    ends: PerRow,
     any_irregular: bool,
-    locations: Vec<Vec<u32>>,
+    locations: Vec<PerRow>,
     regular_rows: Vec<u16>,
     irregular_rows: Vec<u16>,
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self {
+            rows: Vec::new(),
+            cursors: per_row(),
+            ends: per_row(),
+            any_irregular: false,
+            locations: Vec::new(),
+            regular_rows: Vec::new(),
+            irregular_rows: Vec::new(),
+        }
+    }
 }
 
 impl Chunk {
     pub fn clear(&mut self) {
         self.rows.clear();
-        self.cursors.clear();
-        self.ends.clear();
-        self.irregular.clear();
-        self.any_irregular = false;
     }
 
-    /// Adds a tuple whose page starts at `base`.
-    #[inline]
+    /// Adds a tuple whose page starts at `base`. Whoever fills a chunk keeps it below 2^16 rows.
+    #[inline(always)]
     pub fn push(&mut self, layout: &Layout, base: usize, page: u16, line: u16, tuple: &TupleHeader) {
-        let start = base as u32 + tuple.offset as u32;
         let attributes = tuple.attributes().min(layout.attributes.len());
-        let irregular = tuple.has_nulls() || attributes < layout.attributes.len();
-        self.any_irregular |= irregular;
-        self.irregular.push(irregular);
-        self.cursors.push(start + tuple.data as u32);
-        self.ends.push(start + tuple.length as u32);
         self.rows.push(Row {
-            tuple: start,
+            tuple: base as u32 + tuple.offset as u32,
             bytes: tuple.length,
             attributes: attributes as u16,
             page,
             line,
+            data: tuple.data,
             has_nulls: tuple.has_nulls(),
+            irregular: tuple.has_nulls() || attributes < layout.attributes.len(),
         });
     }
 
     /// Takes the last rows back.
     pub fn truncate(&mut self, rows: usize) {
         self.rows.truncate(rows);
-        self.cursors.truncate(rows);
-        self.ends.truncate(rows);
-        self.irregular.truncate(rows);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -93,20 +110,19 @@ impl Chunk {
         &self.rows[row as usize]
     }
 
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
-    }
-
     /// Where the column of `slot` lies in each row that was walked.
-    pub fn locations(&self, slot: Slot) -> &[u32] {
+    pub fn locations(&self, slot: Slot) -> &[u32; ROWS_MAX] {
         &self.locations[slot as usize]
     }
 
-    /// Makes room for the rows pushed so far; call before the first walk.
+    /// Sets the cursors of the rows pushed so far to their first attribute; call before the first walk.
     pub fn prepare(&mut self, slots: usize) {
-        self.locations.resize_with(slots, Vec::new);
-        for locations in &mut self.locations {
-            locations.resize(self.rows.len(), NULL);
+        self.locations.resize_with(slots.max(self.locations.len()), per_row);
+        self.any_irregular = false;
+        for ((row, cursor), end) in self.rows.iter().zip(self.cursors.iter_mut()).zip(self.ends.iter_mut()) {
+            *cursor = row.tuple + row.data as u32;
+            *end = row.tuple + row.bytes as u32;
+            self.any_irregular |= row.irregular;
         }
     }
 
@@ -122,135 +138,110 @@ impl Chunk {
         if segment.from >= segment.to || selected.is_empty() {
             return;
         }
-        let mut failed = false;
         if self.any_irregular {
             let mut regular = std::mem::take(&mut self.regular_rows);
             let mut irregular = std::mem::take(&mut self.irregular_rows);
             regular.clear();
             irregular.clear();
             for &row in selected {
-                if self.irregular[row as usize] { irregular.push(row) } else { regular.push(row) }
+                if self.rows[row as usize].irregular { irregular.push(row) } else { regular.push(row) }
             }
-            failed |= self.walk_regular(pages, segment, &regular);
+            self.walk_regular(pages, segment, regular.iter().copied());
             for &row in &irregular {
-                failed |= self.walk_irregular(pages, layout, segment, row as usize).is_none();
+                self.walk_irregular(pages, layout, segment, row as usize);
             }
             self.regular_rows = regular;
             self.irregular_rows = irregular;
+        } else if selected.len() == self.rows.len() {
+            self.walk_regular(pages, segment, 0..selected.len() as u16);
         } else {
-            failed |= self.walk_regular(pages, segment, selected);
+            self.walk_regular(pages, segment, selected.iter().copied());
         }
-        if failed {
-            malformed.extend(selected.iter().filter(|row| self.cursors[**row as usize] == POISON));
+        let (cursors, ends) = (&self.cursors, &self.ends);
+        if selected.iter().fold(false, |any, row| any | (cursors[*row as usize] > ends[*row as usize])) {
+            malformed.extend(selected.iter().filter(|row| cursors[**row as usize] > ends[**row as usize]));
         }
     }
 
-    /// True when some row's cursor is poisoned.
-    fn walk_regular(&mut self, pages: &[u8], segment: &Segment, selected: &[u16]) -> bool {
-        let mut failed = false;
-        let Self { cursors, ends, locations, .. } = self;
-        let ends = &ends[..cursors.len()];
+    /// Cursors only ever grow, so it is enough that the caller compares the last one with the tuple's end: whatever was
+    /// located on the way lies before it.
+    fn walk_regular(&mut self, pages: &[u8], segment: &Segment, selected: impl Iterator<Item = u16> + Clone) {
+        let Self { cursors, locations, .. } = self;
+        let cursors = &mut **cursors;
         for step in &segment.steps {
             match step {
                 Step::Fixed { align, bytes, outs } => {
                     let (mask, bytes) = (align - 1, *bytes);
-                    match outs.split_first() {
-                        None => {
-                            for &row in selected {
-                                let row = row as usize;
-                                let next = ((cursors[row] + mask) & !mask) + bytes;
-                                let inside = next <= ends[row];
-                                failed |= !inside;
-                                cursors[row] = if inside { next } else { POISON };
-                            }
+                    let Some((&(slot, delta), more)) = outs.split_first() else {
+                        for row in selected.clone() {
+                            let cursor = &mut cursors[row as usize];
+                            *cursor = ((*cursor + mask) & !mask) + bytes;
                         }
-                        Some((&(slot, delta), more)) => {
-                            let first = &mut locations[slot as usize][..cursors.len()];
-                            for &row in selected {
-                                let row = row as usize;
-                                let at = (cursors[row] + mask) & !mask;
-                                let inside = at + bytes <= ends[row];
-                                failed |= !inside;
-                                first[row] = at + delta;
-                                cursors[row] = if inside { at + bytes } else { POISON };
-                            }
-                            for &(slot, delta) in more {
-                                let out = &mut locations[slot as usize][..cursors.len()];
-                                for &row in selected {
-                                    let row = row as usize;
-                                    out[row] = cursors[row].wrapping_sub(bytes).wrapping_add(delta);
-                                }
-                            }
+                        continue;
+                    };
+                    let first = &mut *locations[slot as usize];
+                    for row in selected.clone() {
+                        let cursor = &mut cursors[row as usize];
+                        let at = (*cursor + mask) & !mask;
+                        first[row as usize] = at + delta;
+                        *cursor = at + bytes;
+                    }
+                    for &(slot, delta) in more {
+                        let out = &mut *locations[slot as usize];
+                        for row in selected.clone() {
+                            out[row as usize] = cursors[row as usize] - bytes + delta;
                         }
                     }
                 }
-                Step::Varlena { align, slot } => {
-                    let mask = align - 1;
-                    match slot {
-                        None => {
-                            for &row in selected {
-                                let row = row as usize;
-                                let (_, next) = varlena_at(pages, cursors[row], ends[row], mask);
-                                failed |= next == POISON;
-                                cursors[row] = next;
-                            }
-                        }
-                        Some(slot) => {
-                            let out = &mut locations[*slot as usize][..cursors.len()];
-                            for &row in selected {
-                                let row = row as usize;
-                                let (at, next) = varlena_at(pages, cursors[row], ends[row], mask);
-                                failed |= next == POISON;
-                                out[row] = at;
-                                cursors[row] = next;
-                            }
-                        }
+                Step::Varlena { align, slot: None } => {
+                    for row in selected.clone() {
+                        let cursor = &mut cursors[row as usize];
+                        *cursor = varlena_at(pages, *cursor, align - 1).1;
+                    }
+                }
+                Step::Varlena { align, slot: Some(slot) } => {
+                    let out = &mut *locations[*slot as usize];
+                    for row in selected.clone() {
+                        let cursor = &mut cursors[row as usize];
+                        (out[row as usize], *cursor) = varlena_at(pages, *cursor, align - 1);
                     }
                 }
                 Step::Cstring { slot } => {
-                    for &row in selected {
-                        let row = row as usize;
-                        let at = cursors[row];
-                        let next = cstring_end(pages, at, ends[row]).unwrap_or(POISON);
-                        failed |= next == POISON;
+                    for row in selected.clone() {
+                        let at = cursors[row as usize];
+                        cursors[row as usize] = cstring_end(pages, at, self.ends[row as usize]);
                         if let Some(slot) = slot {
-                            locations[*slot as usize][row] = at;
+                            locations[*slot as usize][row as usize] = at;
                         }
-                        cursors[row] = next;
                     }
                 }
             }
         }
-        failed
     }
 
-    /// One row with a null bitmap or too few attributes. None: it cannot be walked, and its cursor is poisoned.
-    fn walk_irregular(&mut self, pages: &[u8], layout: &Layout, segment: &Segment, row: usize) -> Option<()> {
+    /// One row with a null bitmap or too few attributes.
+    fn walk_irregular(&mut self, pages: &[u8], layout: &Layout, segment: &Segment, row: usize) {
         let Row { tuple, attributes, has_nulls, .. } = self.rows[row];
         let end = self.ends[row];
         let mut cursor = self.cursors[row];
-        self.cursors[row] = POISON;
-        let bitmap = tuple as usize + 23;
+        let bitmap = pages.get(tuple as usize + NULL_BITMAP..).unwrap_or(&[]);
         for (index, attribute) in layout.attributes[segment.from..segment.to].iter().enumerate() {
             let index = segment.from + index;
             let mut location = NULL;
             if index >= attributes as usize {
                 location = MISSING;
-            } else if !has_nulls || pages.get(bitmap + index / 8)? >> (index % 8) & 1 == 1 {
+            } else if !has_nulls || bitmap.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1) {
                 let mask = attribute.align.bytes() as u32 - 1;
                 match attribute.width {
                     Width::Fixed(bytes) => {
                         location = (cursor + mask) & !mask;
                         cursor = location + bytes as u32;
                     }
-                    Width::Varlena => (location, cursor) = varlena_at(pages, cursor, end, mask),
+                    Width::Varlena => (location, cursor) = varlena_at(pages, cursor, mask),
                     Width::Cstring => {
                         location = cursor;
-                        cursor = cstring_end(pages, cursor, end)?;
+                        cursor = cstring_end(pages, cursor, end);
                     }
-                }
-                if cursor > end {
-                    return None;
                 }
             }
             if attribute.slot != NO_SLOT {
@@ -258,31 +249,32 @@ impl Chunk {
             }
         }
         self.cursors[row] = cursor;
-        Some(())
     }
 }
 
-/// Where the varlena after `cursor` starts, and where the next attribute may.
+/// Where the varlena after `cursor` starts, and where the next attribute may: beyond every tuple's end when no varlena
+/// starts there.
 #[inline(always)]
-fn varlena_at(pages: &[u8], cursor: u32, end: u32, mask: u32) -> (u32, u32) {
-    let mut at = cursor;
-    let Some(&first) = pages.get(at as usize) else { return (NULL, POISON) };
-    if first & 1 == 1 && first != 1 {
-        let next = at + (first >> 1) as u32;
-        return (at, if next <= end { next } else { POISON });
+fn varlena_at(pages: &[u8], cursor: u32, mask: u32) -> (u32, u32) {
+    match pages.get(cursor as usize) {
+        Some(&first) if first & 1 == 1 && first != 1 => (cursor, cursor + (first >> 1) as u32),
+        Some(&first) => long_varlena_at(pages, cursor, mask, first),
+        None => (NULL, POISON),
     }
-    if first == 0 {
-        // A padding byte, or the low byte of an aligned long header: att_align_pointer.
-        at = (at + mask) & !mask;
-    }
-    match varlena::datum_bytes(pages, at as usize, end as usize) {
+}
+
+#[inline(never)]
+fn long_varlena_at(pages: &[u8], cursor: u32, mask: u32, first: u8) -> (u32, u32) {
+    // A zero is a padding byte, or the low byte of an aligned long header: att_align_pointer.
+    let at = if first == 0 { (cursor + mask) & !mask } else { cursor };
+    match varlena::datum_bytes(pages, at as usize, pages.len()) {
         Some(bytes) => (at, at + bytes as u32),
         None => (NULL, POISON),
     }
 }
 
-fn cstring_end(pages: &[u8], at: u32, end: u32) -> Option<u32> {
-    let bytes = pages.get(at as usize..end as usize)?;
-    let nul = memchr::memchr(0, bytes)?;
-    Some(at + nul as u32 + 1)
+/// Where the attribute after a NUL-terminated string may start.
+fn cstring_end(pages: &[u8], at: u32, end: u32) -> u32 {
+    let nul = pages.get(at as usize..end as usize).and_then(|bytes| memchr::memchr(0, bytes));
+    nul.map_or(POISON, |nul| at + nul as u32 + 1)
 }

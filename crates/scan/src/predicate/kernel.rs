@@ -130,9 +130,10 @@ impl Kernel {
     /// The columns whose summary may prune regions.
     pub fn for_each_prunable(&self, visit: &mut impl FnMut(Slot)) {
         match self {
-            Self::Column { slot, .. } | Self::Null { slot, .. } => visit(*slot),
+            Self::Column { slot, test } if test.is_prunable() => visit(*slot),
+            Self::Null { slot, .. } => visit(*slot),
             Self::And(arms) | Self::Or(arms) => arms.iter().for_each(|arm| arm.for_each_prunable(visit)),
-            Self::Constant(_) | Self::Columns { .. } | Self::Interpret(_) => {}
+            Self::Constant(_) | Self::Column { .. } | Self::Columns { .. } | Self::Interpret(_) => {}
         }
     }
 
@@ -171,7 +172,7 @@ fn select(selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>, mut fa
 /// Applies `test` to the rows that have a value; `missing` decides for those without the attribute.
 #[inline(always)]
 fn select_values(
-    locations: &[u32],
+    locations: &[u32; 1 << 16],
     missing: Fate,
     selected: &[u16],
     out: &mut Vec<u16>,

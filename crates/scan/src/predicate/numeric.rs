@@ -114,9 +114,11 @@ impl Numeric {
     }
 
     fn normalised(mut self) -> Self {
-        let leading = self.digits.iter().take_while(|digit| **digit == 0).count();
-        self.digits.drain(..leading);
-        self.weight -= leading as i32;
+        if self.digits.first() == Some(&0) {
+            let leading = self.digits.iter().take_while(|digit| **digit == 0).count();
+            self.digits.drain(..leading);
+            self.weight -= leading as i32;
+        }
         while self.digits.last() == Some(&0) {
             self.digits.pop();
         }

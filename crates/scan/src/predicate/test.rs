@@ -9,7 +9,6 @@ use super::numeric::Numeric;
 use super::value::{Value, float_key, without_trailing_blanks};
 use crate::storage_index::{Bounds, ColumnSummary};
 use std::cmp::Ordering;
-use std::collections::HashSet;
 
 /// Integers, or floats through their keys: `lo..=hi`, or everything but that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,7 +197,7 @@ pub enum Test {
         negated: bool,
     },
     BytesSet {
-        values: HashSet<Vec<u8>>,
+        values: Vec<Vec<u8>>,
         trim: Trim,
         negated: bool,
     },
@@ -261,7 +260,9 @@ impl Test {
                     Value::Bytes(value) => Some(trim.apply(value).to_vec()),
                     _ => None,
                 };
-                let values = constants.iter().map(bytes).collect::<Option<HashSet<_>>>()?;
+                let mut values = constants.iter().map(bytes).collect::<Option<Vec<_>>>()?;
+                values.sort_unstable();
+                values.dedup();
                 Some(Self::BytesSet { values, trim, negated })
             }
             _ => None,
@@ -305,10 +306,29 @@ impl Test {
                 let value = trim.apply(value);
                 range.passes(|end| value.cmp(end.as_slice()))
             }
-            Self::BytesSet { values, trim, negated } => values.contains(trim.apply(value)) != *negated,
+            Self::BytesSet { values, trim, negated } => {
+                let value = trim.apply(value);
+                let found = match values.len() {
+                    0..=8 => values.iter().any(|known| known == value),
+                    _ => values.binary_search_by(|known| known.as_slice().cmp(value)).is_ok(),
+                };
+                found != *negated
+            }
             Self::Like { pattern, negated } => pattern.matches(value) != *negated,
             _ => return None,
         })
+    }
+
+    /// Whether a region's minimum and maximum can tell that no value passes.
+    pub fn is_prunable(&self) -> bool {
+        match self {
+            Self::Int(_) | Self::Float(_) | Self::Numeric(_) => true,
+            Self::Bytes { range, .. } => range.inside,
+            Self::BytesEqual { negated, .. } | Self::IntSet { negated, .. } | Self::BytesSet { negated, .. } => {
+                !negated
+            }
+            Self::Like { .. } => false,
+        }
     }
 
     /// Whether some value in a region may pass.

@@ -88,6 +88,12 @@ impl Accumulator {
                                 None => self.add_value(column.value(pages, location)),
                             }
                         }
+                        Some(Kind::Text | Kind::Bytea | Kind::Name | Kind::Uuid) => {
+                            match column.plain_bytes(pages, location as usize) {
+                                Some(bytes) => self.add_bytes(bytes),
+                                None => self.add_value(column.value(pages, location)),
+                            }
+                        }
                         Some(_) => self.add_value(column.value(pages, location)),
                         None => {}
                     }
@@ -113,15 +119,23 @@ impl Accumulator {
             Ok(Value::Bool(value)) => extend(&mut self.ints, i64::from(value)),
             Ok(Value::Float(value)) => extend(&mut self.ints, float_key(value)),
             Ok(Value::Numeric(value)) => self.add_numeric(value),
-            Ok(Value::Bytes(bytes)) => {
-                let blank_padded = self.column.type_oid == type_oid::BPCHAR;
-                let prefix = Prefix::new(if blank_padded { without_trailing_blanks(&bytes) } else { &bytes });
-                self.prefixes = Some(match self.prefixes {
-                    Some((min, max)) => (min.lower(prefix), max.upper(prefix)),
-                    None => (prefix, prefix),
-                });
-            }
+            Ok(Value::Bytes(bytes)) => self.add_bytes(&bytes),
             Ok(Value::Null) | Err(Undecided) => self.unknown = true,
+        }
+    }
+
+    #[inline]
+    fn add_bytes(&mut self, bytes: &[u8]) {
+        let blank_padded = self.column.type_oid == type_oid::BPCHAR;
+        let bytes = if blank_padded { without_trailing_blanks(bytes) } else { bytes };
+        match &self.prefixes {
+            // Most values are neither.
+            Some((min, max)) if min.is_below(bytes) && max.is_above(bytes) => {}
+            Some((min, max)) => {
+                let prefix = Prefix::new(bytes);
+                self.prefixes = Some((min.lower(prefix), max.upper(prefix)));
+            }
+            None => self.prefixes = Some((Prefix::new(bytes), Prefix::new(bytes))),
         }
     }
 

@@ -1,0 +1,190 @@
+//! Times scans of TPC-H's lineitem heap: `cargo run --release --example heap_scan -- HEAP_FILE [RUNS [warm|cached [QUERY]]]`.
+//!
+//! The file is one segment of `lineitem` (see `pg_relation_filepath`) after CHECKPOINT. It is read into memory first,
+//! so that the figures are those of decoding on one thread. `hint` variants ignore the all-visible bits, which sends
+//! every tuple through the visibility rules. A third argument `cached` scans the first region over and over, which
+//! leaves out what memory costs; a fourth picks queries by name.
+
+use cellar_format::postgres::{Align, Collation, Width, encoding, type_oid};
+use cellar_format::units::REGION_BYTES;
+use cellar_format::wire::{Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot};
+use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner};
+use std::sync::Arc;
+use std::time::Instant;
+
+fn attribute(type_oid: u32, width: Width, align: Align) -> Attribute {
+    let by_value = matches!(width, Width::Fixed(_));
+    Attribute { type_oid, typmod: -1, width, align, by_value, missing: Missing::Null }
+}
+
+fn lineitem() -> Vec<Attribute> {
+    use type_oid::*;
+    let types = [
+        INT8, INT4, INT4, INT4, NUMERIC, NUMERIC, NUMERIC, NUMERIC, BPCHAR, BPCHAR, DATE, DATE, DATE, BPCHAR, BPCHAR,
+        VARCHAR,
+    ];
+    types
+        .into_iter()
+        .map(|oid| match oid {
+            INT8 => attribute(oid, Width::Fixed(8), Align::Double),
+            INT4 | DATE => attribute(oid, Width::Fixed(4), Align::Int),
+            _ => attribute(oid, Width::Varlena, Align::Int),
+        })
+        .collect()
+}
+
+const QUANTITY: u16 = 5;
+const EXTENDED_PRICE: u16 = 6;
+const DISCOUNT: u16 = 7;
+const RETURN_FLAG: u16 = 9;
+const SHIP_DATE: u16 = 11;
+const COMMIT_DATE: u16 = 12;
+const RECEIPT_DATE: u16 = 13;
+const SHIP_MODE: u16 = 15;
+const COMMENT: u16 = 16;
+
+fn call(function: u32, left: Expr, right: Expr) -> Expr {
+    Expr::Call { function, collation: Collation::Deterministic, args: vec![left, right] }
+}
+
+fn date(days_from_2000: i32) -> Expr {
+    Expr::Const { type_oid: type_oid::DATE, value: Some(days_from_2000.to_le_bytes().to_vec()) }
+}
+
+fn text(value: &str) -> Expr {
+    Expr::Const { type_oid: type_oid::TEXT, value: Some(value.as_bytes().to_vec()) }
+}
+
+/// A numeric with scale 2 below 100.
+fn numeric(hundredths: u16) -> Expr {
+    let mut payload = (0x8000u16 | 2 << 7).to_le_bytes().to_vec();
+    let (whole, fraction) = (hundredths / 100, hundredths % 100 * 100);
+    if whole == 0 {
+        payload = (0x8000u16 | 2 << 7 | 0x7f).to_le_bytes().to_vec();
+    } else {
+        payload.extend(whole.to_le_bytes());
+    }
+    if fraction != 0 {
+        payload.extend(fraction.to_le_bytes());
+    }
+    Expr::Const { type_oid: type_oid::NUMERIC, value: Some(payload) }
+}
+
+/// CPU time of this thread in milliseconds: what other programs on the machine disturb least.
+fn cpu_ms() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let file = arguments.next().expect("usage: heap_scan HEAP_FILE [RUNS]");
+    let runs: usize = arguments.next().map_or(5, |runs| runs.parse().expect("RUNS is a number"));
+    let cached = arguments.next().is_some_and(|mode| mode == "cached");
+    let only = arguments.next();
+    let heap = std::fs::read(&file).expect("the heap file can be read");
+    let column = Expr::Column;
+    const DATE_GE: u32 = 1090;
+    const DATE_LT: u32 = 1087;
+    const NUMERIC_GE: u32 = 1721;
+    const NUMERIC_LE: u32 = 1723;
+    const NUMERIC_LT: u32 = 1722;
+    const NUMERIC_MUL: u32 = 1726;
+    let q6 = vec![
+        call(DATE_GE, column(SHIP_DATE), date(-2191)),
+        call(DATE_LT, column(SHIP_DATE), date(-1826)),
+        call(NUMERIC_GE, column(DISCOUNT), numeric(5)),
+        call(NUMERIC_LE, column(DISCOUNT), numeric(7)),
+        call(NUMERIC_LT, column(QUANTITY), numeric(2400)),
+    ];
+    let like = vec![call(850, column(COMMENT), text("%express%pinto%"))];
+    let product = call(NUMERIC_MUL, column(EXTENDED_PRICE), column(DISCOUNT));
+    let modes = Expr::AnyAll {
+        function: 1048,
+        collation: Collation::Deterministic,
+        any: true,
+        scalar: Box::new(column(SHIP_MODE)),
+        elements: ["MAIL      ", "SHIP      "].map(text).to_vec(),
+    };
+    let q12 = vec![
+        modes,
+        call(DATE_LT, column(COMMIT_DATE), column(RECEIPT_DATE)),
+        call(DATE_LT, column(SHIP_DATE), column(COMMIT_DATE)),
+        call(DATE_GE, column(RECEIPT_DATE), date(-2191)),
+    ];
+    let queries: Vec<(&str, Vec<Expr>, Vec<u16>, ScanMode)> = vec![
+        ("count(*)", vec![], vec![], ScanMode::Columns),
+        ("price", vec![], vec![EXTENDED_PRICE], ScanMode::Columns),
+        ("Q6", q6.clone(), vec![EXTENDED_PRICE, DISCOUNT], ScanMode::Columns),
+        ("LIKE", like, vec![], ScanMode::Columns),
+        ("flag = 'R'", vec![call(1048, column(RETURN_FLAG), text("R"))], vec![], ScanMode::Columns),
+        ("Q12", q12, vec![1, SHIP_MODE], ScanMode::Columns),
+        ("price*disc", vec![call(NUMERIC_LT, product, numeric(9900))], vec![], ScanMode::Columns),
+        ("all columns", vec![], (1..=16).collect(), ScanMode::Columns),
+        ("all rows", vec![], vec![], ScanMode::Rows),
+    ];
+    println!(
+        "{:12} {:>6} {:>9} {:>9} {:>9} {:>10} {:>9}",
+        "query", "way", "cpu min", "min ms", "median", "rows", "MB out"
+    );
+    for (name, quals, projection, mode) in queries {
+        if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
+            continue;
+        }
+        for (hint, want_summary) in [(false, false), (true, false), (false, true)] {
+            let request = ScanRequest {
+                file: String::new(),
+                segment_blocks: 131_072,
+                checksums: false,
+                encoding: encoding::UTF8,
+                attributes: lineitem(),
+                quals: quals.clone(),
+                projection: projection.clone(),
+                mode,
+                snapshot: Snapshot {
+                    xmin: 1 << 30,
+                    xmax: 1 << 30,
+                    taken_during_recovery: hint,
+                    next_full_xid: 1 << 30,
+                },
+            };
+            let plan = Arc::new(Plan::compile(&request).expect("the request is supported"));
+            if want_summary && plan.summary_columns().is_empty() {
+                continue;
+            }
+            let mut scanner = Scanner::new(plan);
+            let mut times = Vec::new();
+            let mut cpu = f64::INFINITY;
+            let (mut rows, mut bytes) = (0, 0);
+            for _ in 0..runs {
+                (rows, bytes) = (0, 0);
+                let mut out = ResultWriter::new();
+                let (start, start_cpu) = (Instant::now(), cpu_ms());
+                for (index, region) in heap.chunks(REGION_BYTES).enumerate() {
+                    let region = if cached { &heap[..REGION_BYTES.min(heap.len())] } else { region };
+                    match scanner.scan(index as u32 * 128, region, &NoXids, &mut out, want_summary) {
+                        Progress::Done { stats, .. } => rows += stats.rows_returned,
+                        Progress::NeedXids(xids) => panic!("needs {} transactions", xids.len()),
+                    }
+                    bytes += out.pending_bytes();
+                    out.clear_frames();
+                }
+                out.flush();
+                times.push(start.elapsed().as_secs_f64() * 1e3);
+                cpu = cpu.min(cpu_ms() - start_cpu);
+            }
+            times.sort_by(f64::total_cmp);
+            let kind = match (hint, want_summary) {
+                (true, _) => "hint",
+                (_, true) => "index",
+                _ => "",
+            };
+            let median = times[times.len() / 2];
+            println!(
+                "{name:12} {kind:>6} {cpu:9.1} {:9.1} {median:9.1} {rows:10} {:9.1}",
+                times[0],
+                bytes as f64 / 1e6
+            );
+        }
+    }
+}

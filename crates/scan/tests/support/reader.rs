@@ -1,0 +1,95 @@
+//! Reads frames back: batches as rows, and passed-through blocks.
+
+use cellar_format::wire::{
+    BATCH_HEADER_BYTES, BatchHeader, COLUMN_HEADER_BYTES, ColumnHeader, FRAME_HEADER_BYTES, FrameHeader, Kind,
+    Passthru, PassthruReason, ROW_ENTRY_BYTES, RowEntry, ScanMode,
+};
+
+/// One value of a column batch: None for NULL, else the datum from its first byte on (a varlena to its end).
+pub type Datum = Option<Vec<u8>>;
+
+#[derive(Debug, Default, PartialEq)]
+pub struct Answer {
+    /// Column batches, row by row.
+    pub rows: Vec<Vec<Datum>>,
+    /// Row batches: block, line pointer, tuple.
+    pub tuples: Vec<(u32, u16, Vec<u8>)>,
+    pub counted: u64,
+    pub passthru: Vec<(u32, PassthruReason)>,
+}
+
+pub fn varlena_bytes(datum: &[u8]) -> usize {
+    match datum[0] {
+        1 => 18,
+        first if first & 1 == 1 => (first >> 1) as usize,
+        _ => (u32::from_le_bytes(datum[..4].try_into().unwrap()) >> 2) as usize,
+    }
+}
+
+/// `widths`: bytes of each projected column, None for varlena.
+pub fn read(mut frames: &[u8], widths: &[Option<usize>]) -> Answer {
+    let mut answer = Answer::default();
+    while !frames.is_empty() {
+        let header = FrameHeader::decode(frames).unwrap();
+        let end = FRAME_HEADER_BYTES + header.payload_bytes as usize;
+        assert!(end.is_multiple_of(8), "frames stay aligned");
+        let payload = &frames[FRAME_HEADER_BYTES..end];
+        frames = &frames[end..];
+        match header.kind {
+            Kind::Passthru => {
+                let passthru = Passthru::decode(payload).unwrap();
+                answer.passthru.push((passthru.block, passthru.reason));
+            }
+            Kind::Batch => read_batch(payload, widths, &mut answer),
+            other => panic!("a {other:?} frame"),
+        }
+    }
+    answer
+}
+
+fn read_batch(payload: &[u8], widths: &[Option<usize>], answer: &mut Answer) {
+    let header = BatchHeader::decode(payload).unwrap();
+    answer.counted += header.rows as u64;
+    if header.mode == ScanMode::Rows {
+        for row in 0..header.rows as usize {
+            let entry = RowEntry::decode(&payload[BATCH_HEADER_BYTES + row * ROW_ENTRY_BYTES..]).unwrap();
+            assert!(entry.offset.is_multiple_of(8));
+            let tuple = &payload[entry.offset as usize..(entry.offset + entry.bytes) as usize];
+            answer.tuples.push((entry.block, entry.line_pointer, tuple.to_vec()));
+        }
+        return;
+    }
+    assert_eq!(header.columns as usize, widths.len());
+    let mut columns: Vec<Vec<Datum>> = Vec::new();
+    for (index, width) in widths.iter().enumerate() {
+        let column = ColumnHeader::decode(&payload[BATCH_HEADER_BYTES + index * COLUMN_HEADER_BYTES..]).unwrap();
+        for offset in [column.nulls_offset, column.values_offset, column.data_offset] {
+            assert!(offset.is_multiple_of(8));
+        }
+        let mut values = Vec::new();
+        for row in 0..header.rows as usize {
+            if column.nulls_offset != 0 && payload[column.nulls_offset as usize + row] == 1 {
+                values.push(None);
+                continue;
+            }
+            let datum = match width {
+                Some(bytes) => {
+                    let at = column.values_offset as usize + row * column.stride as usize;
+                    &payload[at..at + bytes]
+                }
+                None => {
+                    let at = column.values_offset as usize + row * 4;
+                    let offset = u32::from_le_bytes(payload[at..at + 4].try_into().unwrap());
+                    assert!(offset < column.data_bytes);
+                    let datum = &payload[(column.data_offset + offset) as usize..];
+                    &datum[..varlena_bytes(datum)]
+                }
+            };
+            values.push(Some(datum.to_vec()));
+        }
+        columns.push(values);
+    }
+    for row in 0..header.rows as usize {
+        answer.rows.push(columns.iter().map(|column| column[row].clone()).collect());
+    }
+}
