@@ -11,8 +11,12 @@
 #include "access/xact.h"
 #include "port/pg_bitutils.h"
 
-/* A serial scan asks in large pieces, since only whole ones are counted. */
-#define SERIAL_RANGE_BLOCKS		16384
+/*
+ * A serial scan starts with a small range, for those that stop early, and
+ * doubles it.  Ranges are whole regions of the storage index.
+ */
+#define SERIAL_RANGE_MIN		256
+#define SERIAL_RANGE_MAX		16384
 
 /* As in tableam.c: many chunks, but none too large, and small ones at the end. */
 #define PARALLEL_CHUNKS			256
@@ -36,7 +40,7 @@ cellar_next_range(CellarScanState *state, CellarRange *range)
 	if (shared == NULL)
 	{
 		first = state->next_block;
-		blocks = SERIAL_RANGE_BLOCKS;
+		blocks = Max(SERIAL_RANGE_MIN, Min(SERIAL_RANGE_MAX, first));
 		state->next_block = Min((uint64) state->nblocks, first + blocks);
 	}
 	else
