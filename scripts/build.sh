@@ -4,6 +4,7 @@
 #   build.sh [install]      "install" also puts the extension into the Postgres of PG_CONFIG, the binary into PREFIX/bin
 #   build.sh extension      builds and installs the extension only
 set -euo pipefail
+# shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 what=${1:-build}
 cd "$ROOT"

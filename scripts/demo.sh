@@ -7,6 +7,7 @@
 #   demo.sh remove     stops them and deletes the data
 set -euo pipefail
 [ "${1:-start}" != start ] || "$(dirname "$0")/install-deps.sh"
+# shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 SF=${SF:-1}
@@ -55,13 +56,21 @@ as_pg test -x "$WORK" || die "user $OS_USER cannot enter $WORK; set DEMO_DIR to 
 touch "$WORK/processes" "$WORK/mounts"
 
 # What does not finish is stopped again; what finishes stays up.
-trap 'status=$?; [ $status = 0 ] || { say "stopping, because a step failed"; stop; }; exit $status' EXIT
+give_up() {
+    local status=$?
+    if [ "$status" != 0 ]; then
+        say "stopping, because a step failed"
+        stop
+    fi
+    exit "$status"
+}
+trap give_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 running() {
     [ -e "$WORK/cell1.pid" ] && kill -0 "$(cat "$WORK/cell1.pid")" 2>/dev/null && is_mounted "$WORK/cell1" &&
-        "$PG_BIN/pg_isready" -q -h "$WORK/run" -p "$(cluster_port demo)"
+        "$PG_BIN/pg_isready" -q -U postgres -h "$WORK/run" -p "$(cluster_port demo)"
 }
 
 if running && [ "$CELLAR_BIN" -ot "$WORK/cell1.pid" ]; then

@@ -278,7 +278,7 @@ cluster_start() {
     remember_process "$pid"
     printf '%s\n' "$pid" >"$WORK/$name.postmaster"
     for ((tries = 0; tries < 1200; tries++)); do
-        if "$PG_BIN/pg_isready" -q -h "$WORK/run" -p "$(cluster_port "$name")"; then return 0; fi
+        if "$PG_BIN/pg_isready" -q -U postgres -h "$WORK/run" -p "$(cluster_port "$name")"; then return 0; fi
         if ! kill -0 "$pid" 2>/dev/null; then break; fi
         sleep 0.1
     done

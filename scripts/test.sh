@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Everything that `make test` runs. A stage that fails does not keep the others from running; all checks are summed up,
+# and the last line says "N passed, N failed".
+#
+#   test.sh [STAGE ...]      some of: format lint unit extension smart_scan regress crash
+#
+# LONG=1 runs the random and the crash tests longer. Logs go to a folder that is named when something failed.
+set -uo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+set +e
+cd "$ROOT" || exit 1
+
+stages=("$@")
+[ $# -gt 0 ] || stages=(format lint unit extension smart_scan regress crash)
+CELLAR_LOGS=$(mktemp -d "${TMPDIR:-/tmp}/cellar-test-logs.XXXXXX")
+chmod 755 "$CELLAR_LOGS"
+export CELLAR_RESULTS=$CELLAR_LOGS/results CELLAR_LOG_LEVEL=${CELLAR_LOG_LEVEL:-info}
+: >"$CELLAR_RESULTS"
+
+stage_format() {
+    if ! cargo fmt --version >/dev/null 2>&1; then skip "rustfmt is not installed"; return; fi
+    check "the Rust code is formatted" cargo fmt --all --check
+}
+
+stage_lint() {
+    if ! cargo clippy --version >/dev/null 2>&1; then skip "clippy is not installed"; return; fi
+    check "clippy has no warning" cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+    if command -v shellcheck >/dev/null; then
+        check "shellcheck has no warning" shellcheck -x -P "$ROOT" scripts/*.sh tests/*/run.sh bench/run.sh .ci/run
+    fi
+}
+
+# Each test of `cargo test` counts; a crate that does not build counts as one failure.
+stage_unit() {
+    local output=$CELLAR_LOGS/cargo-test.txt status test
+    cargo test --workspace --locked --no-fail-fast >"$output" 2>&1
+    status=$?
+    while read -r test; do printf 'pass\t%s\n' "$test" >>"$CELLAR_RESULTS"; done < <(sed -n 's/^test \(.*\) \.\.\. ok$/\1/p' "$output")
+    while read -r test; do not_ok "$test"; done < <(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$output")
+    say "$(grep -c '^test .* \.\.\. ok$' "$output") tests passed"
+    if [ $status != 0 ]; then
+        grep -q '^test .* \.\.\. FAILED$' "$output" || not_ok "cargo test: it does not build or a test program died"
+        grep -E '^(error|failures:|---- )' -A 12 "$output" | tail -n 60
+    fi
+}
+
+# The extension's own regression tests, on a cluster without a cell.
+stage_extension() {
+    if ! "$ROOT/scripts/build.sh" extension; then not_ok "the extension builds and installs"; return; fi
+    ok "the extension builds and installs for $("$PG_CONFIG" --version)"
+    (
+        trap - EXIT
+        work_begin extension
+        cluster_create extension "$WORK/data"
+        cluster_set "$WORK/data" "shared_preload_libraries = 'cellar'"
+        cluster_start extension "$WORK/data"
+        check "the extension is created" sql extension postgres -c "CREATE EXTENSION cellar" -c "TABLE cellar.sysstat" -c "DROP EXTENSION cellar"
+        cp -r "$ROOT/extension/sql" "$ROOT/extension/expected" "$WORK/" 2>/dev/null
+        [ "$(id -u)" != 0 ] || chown -R "$OS_USER" "$WORK/sql" "$WORK/expected"
+        install -d "$WORK/output"
+        [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/output"
+        tests=$(sed -n 's/^REGRESS *= *//p' "$ROOT/extension/Makefile")
+        regress=$(dirname "$("$PG_CONFIG" --pgxs)")/../test/regress/pg_regress
+        for test in $tests; do
+            # shellcheck disable=SC2030,SC2031
+            if (cd "$WORK/output" && as_pg env PATH="$PG_BIN:$PATH" "$regress" --bindir="$PG_BIN" --inputdir="$WORK" --outputdir="$WORK/output" \
+                --host="$WORK/run" --port="$(cluster_port extension)" --user=postgres --dbname=contrib_regression "$test") >"$WORK/regress-$test.log" 2>&1; then
+                ok "extension: $test"
+            else
+                not_ok "extension: $test"
+                head -n 40 "$WORK/output/regression.diffs" 2>/dev/null || tail -n 10 "$WORK/regress-$test.log"
+                mv "$WORK/output/regression.diffs" "$WORK/regression.$test.diffs" 2>/dev/null
+            fi
+        done
+        checks_end
+    )
+}
+
+stage_smart_scan() { "$ROOT/tests/smart_scan/run.sh" ${LONG:+--cases 200000}; }
+stage_regress() { "$ROOT/tests/regress/run.sh"; }
+stage_crash() { "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20}; }
+
+declare -A limit=([format]=300 [lint]=1500 [unit]=2400 [extension]=1800 [smart_scan]=900 [regress]=1200 [crash]=900)
+factor=1
+[ -z "${LONG:-}" ] || factor=8
+started=$SECONDS
+for stage in "${stages[@]}"; do
+    declare -F "stage_$stage" >/dev/null || die "there is no stage $stage"
+    printf '\n=== %s (%d s)\n' "$stage" "$((SECONDS - started))"
+    log=$CELLAR_LOGS/$stage.txt
+    failed_before=$(grep -c '^fail' "$CELLAR_RESULTS")
+    mkdir -p "$CELLAR_LOGS/$stage"
+    # A stage runs in a group of its own, which ends as a whole when its time is up; the harness then cleans up itself.
+    export CELLAR_LOG_DIR=$CELLAR_LOGS/$stage
+    export -f "stage_$stage"
+    # shellcheck disable=SC2016
+    timeout --kill-after=60 "$((limit[$stage] * factor))" bash -c '. "$1"; set +e; cd "$ROOT"; "stage_$2"' \
+        bash "$ROOT/scripts/lib.sh" "$stage" 2>&1 </dev/null | tee "$log"
+    status=${PIPESTATUS[0]}
+    if [ "$status" != 0 ] && [ "$(grep -c '^fail' "$CELLAR_RESULTS")" = "$failed_before" ]; then
+        # It ended badly without saying which check failed.
+        [ "$status" = 124 ] && reason="took more than ${limit[$stage]} s" || reason="ended with status $status"
+        not_ok "stage $stage $reason"
+    fi
+done
+
+passed=$(grep -c '^pass' "$CELLAR_RESULTS")
+failed=$(grep -c '^fail' "$CELLAR_RESULTS")
+skipped=$(grep -c '^skip' "$CELLAR_RESULTS")
+printf '\n=== %d s\n' "$((SECONDS - started))"
+if [ "$failed" -gt 0 ]; then
+    sed -n 's/^fail\t/failed: /p' "$CELLAR_RESULTS"
+    say "logs are in $CELLAR_LOGS"
+else
+    rm -rf "$CELLAR_LOGS"
+fi
+say "$passed passed, $failed failed$([ "$skipped" = 0 ] || printf ', %d skipped' "$skipped")"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]

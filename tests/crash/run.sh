@@ -1,0 +1,207 @@
+#!/usr/bin/env bash
+# What is durable survives: kill -9 of Postgres, of the cell and of both at random moments under load; and a full disk
+# or a failing write gives an error and never a wrong row.
+#
+#   run.sh [--rounds N] [--seed N]      N rounds of each kind of kill (2)
+#
+# After each kill: no acknowledged commit is missing, pgbench's balances agree, pg_amcheck finds nothing; at the end
+# pg_checksums reads every page.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../../scripts/lib.sh"
+
+rounds=2 seed=$RANDOM
+while [ $# -gt 0 ]; do
+    case $1 in
+    --rounds) rounds=$2; shift ;;
+    --seed) seed=$2; shift ;;
+    *) die "unknown option $1" ;;
+    esac
+    shift
+done
+RANDOM=$seed
+say "seed $seed (of the moments; the load itself is not repeatable)"
+work_begin crash
+data=$WORK/cell1/pgdata
+records=$WORK/records
+mkdir -p "$records"
+
+with_extension() { ! extension_installed || cluster_set "$1" "shared_preload_libraries = 'cellar'" "cellar.min_scan_size = 0"; }
+
+verify() {
+    local what=$1 output
+    if output=$("$HARNESS_BIN" --dsn "$(cluster_dsn crash)" commits-verify "$records"/* 2>&1); then
+        ok "$what: $output"
+    else
+        not_ok "$what: $output"
+    fi
+    check "$what: pgbench's balances agree" test "$(sql crash postgres -c "
+        SELECT count(DISTINCT total) FROM (SELECT sum(abalance) FROM pgbench_accounts UNION ALL
+            SELECT sum(bbalance) FROM pgbench_branches UNION ALL SELECT sum(tbalance) FROM pgbench_tellers UNION ALL
+            SELECT coalesce(sum(delta), 0) FROM pgbench_history) s(total)")" = 1
+    check "$what: pg_amcheck is clean" "$PG_BIN/pg_amcheck" -h "$WORK/run" -p "$(cluster_port crash)" -U postgres \
+        -d postgres --heapallindexed
+}
+
+# Load until the connections break: pgbench's transactions and two writers that record what was acknowledged.
+load_start() {
+    "$PG_BIN/pgbench" -n -c 4 -T 120 -h "$WORK/run" -p "$(cluster_port crash)" -U postgres postgres >>"$WORK/pgbench.log" 2>&1 &
+    remember_process $!
+    load=($!)
+    local writer
+    for writer in 1 2; do
+        "$HARNESS_BIN" --dsn "$(cluster_dsn crash)" commits-write --writer "$writer" --record "$records/$writer" >>"$WORK/writers.log" 2>&1 &
+        remember_process $!
+        load+=($!)
+    done
+}
+load_end() {
+    local pid
+    for pid in "${load[@]}"; do
+        # A client whose server is gone ends by itself; one that hangs in a dead connection is ended.
+        wait_gone "$pid" 20 || kill "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+}
+
+kills() {
+    cell_configure cell1
+    cell_start cell1
+    cluster_create crash "$data" --data-checksums
+    cluster_set "$data" "checkpoint_timeout = 30s" "max_wal_size = 256MB" "shared_buffers = 64MB"
+    with_extension "$data"
+    cluster_start crash "$data"
+    "$PG_BIN/pgbench" -i -q -s 5 -h "$WORK/run" -p "$(cluster_port crash)" -U postgres postgres >"$WORK/pgbench.log" 2>&1
+    sql crash postgres -c "CREATE EXTENSION amcheck" \
+        -c "CREATE TABLE acknowledged (writer bigint, sequence bigint, filler text, PRIMARY KEY (writer, sequence))"
+
+    local round victim before
+    for ((round = 1; round <= rounds; round++)); do
+        for victim in postgres cell both; do
+            load_start
+            sleep "$((1 + RANDOM % 4)).$((RANDOM % 10))"
+            case $victim in
+            postgres) cluster_kill crash ;;
+            cell)
+                cell_kill
+                # Its files are gone from under it: Postgres ends by itself or is ended.
+                sleep 0.5
+                cluster_kill crash
+                ;;
+            both)
+                cell_kill &
+                cluster_kill crash
+                wait $! || true
+                ;;
+            esac
+            load_end
+            [ "$victim" = postgres ] || { wait_gone "$CELL_PID" 10; cell_start cell1; }
+            if ! cluster_start crash "$data"; then
+                not_ok "round $round, kill -9 of $victim: Postgres does not start again"
+                return
+            fi
+            before=$CHECKS_FAILED
+            verify "round $round, kill -9 of $victim"
+            [ "$CHECKS_FAILED" = "$before" ] || return 0
+        done
+    done
+    check "Postgres stops" cluster_stop crash
+    check "every page's checksum is right after $((3 * rounds)) kills" as_pg "$PG_BIN/pg_checksums" --check -D "$data"
+    check "the cell stops and unmounts" cell_stop cell1
+}
+
+# fill NAME: inserts into a table in tablespace `cell` until that fails, and shows the error's SQLSTATE.
+fill() {
+    local i output
+    for ((i = 0; i < 200; i++)); do
+        if ! output=$(sql "$1" postgres -v VERBOSITY=sqlstate -c "INSERT INTO filled SELECT g, repeat('x', 500) FROM generate_series($((i * 4000 + 1)), $((i * 4000 + 4000))) g" 2>&1); then
+            printf '%s %s\n' "$i" "$(grep -oE '[0-9A-Z]{5}$' <<<"$output" | head -n 1)"
+            return 0
+        fi
+    done
+    printf '%s none\n' "$i"
+}
+
+# A cluster on the plain file system with a tablespace on a small cell: the errors hit tables, not the WAL.
+tablespace_cluster() {
+    cluster_create "$1" "$WORK/$1-data" --data-checksums
+    cluster_set "$WORK/$1-data" "shared_buffers = 16MB"
+    with_extension "$WORK/$1-data"
+    cluster_start "$1" "$WORK/$1-data"
+    mkdir -p "$WORK/$2/space"
+    [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/$2/space"
+    sql "$1" postgres -c "CREATE TABLESPACE cell LOCATION '$WORK/$2/space'" \
+        -c "CREATE TABLE filled (id int, filler text) TABLESPACE cell"
+}
+
+# after_error CLUSTER WHAT BATCHES SQLSTATE WANTED: the error is the wanted one. A query may fail now, too (Postgres has to
+# write a page before it can read another into its place), but gives no wrong row.
+after_error() {
+    local cluster=$1 what=$2 batches=$3 sqlstate=$4 wanted=$5 output
+    check "$what: the insert fails with $wanted (it was $sqlstate after $batches batches)" grep -qE "^($wanted)$" <<<"$sqlstate"
+    if output=$(sql "$cluster" postgres -c "SELECT count(*), coalesce(sum(id), 0) FROM filled WHERE length(filler) = 500" 2>&1); then
+        check "$what: the committed rows are there, the failed ones are not" test "$output" = "$(expected "$batches")"
+    else
+        ok "$what: a query gives an error: ${output%%$'\n'*}"
+    fi
+}
+expected() { printf '%s|%s' "$(($1 * 4000))" "$(($1 * 4000 * ($1 * 4000 + 1) / 2))"; }
+
+# After a failed write Postgres may have restarted itself (a failed fsync is a PANIC, and redo follows).
+wait_ready() {
+    local tries
+    for ((tries = 0; tries < 600; tries++)); do
+        if sql "$1" postgres -c "SELECT 1" >/dev/null 2>&1; then return 0; fi
+        sleep 0.1
+    done
+    return 1
+}
+
+disk_full() {
+    local small=$WORK/small filled
+    mkdir -p "$small"
+    if [ "$(id -u)" != 0 ] || ! mount -t tmpfs -o size=160m tmpfs "$small" 2>/dev/null; then
+        skip "full disk: a small file system needs root"
+        return
+    fi
+    printf '%s\n' "$small" >>"$WORK/mounts"
+    cell_configure cell2 64MiB "$small/disk"
+    cell_start cell2
+    tablespace_cluster full cell2
+    filled=$(fill full)
+    after_error full "full disk" "${filled% *}" "${filled#* }" 53100
+    check "full disk: after TRUNCATE there is room again" sql full postgres -c "TRUNCATE filled" \
+        -c "INSERT INTO filled SELECT g, repeat('x', 500) FROM generate_series(1, 20000) g" -c "CHECKPOINT"
+    check "full disk: and the new rows are right" test "$(sql full postgres -c "SELECT count(*), sum(id) FROM filled")" = "20000|200010000"
+    check "full disk: Postgres stops" cluster_stop full
+    check "full disk: the cell stops and unmounts" cell_stop cell2
+    unmount "$small"
+}
+
+write_error() {
+    local filled
+    cell_configure cell3 64MiB "$WORK/cell3-disk"
+    # With the signal ignored, a file-size limit makes writes past it fail, as a defective disk does.
+    trap '' XFSZ
+    cell_start cell3
+    trap - XFSZ
+    tablespace_cluster failing cell3
+    sql failing postgres -c "INSERT INTO filled SELECT g, repeat('x', 500) FROM generate_series(-20000, -1) g" -c "CHECKPOINT" -c "DELETE FROM filled" -c "VACUUM filled" -c "CHECKPOINT"
+    prlimit --pid "$CELL_PID" --fsize=33554432:
+    filled=$(fill failing)
+    after_error failing "write error" "${filled% *}" "${filled#* }" '53100|58030|XX000|54000|42602'
+    prlimit --pid "$CELL_PID" --fsize=unlimited:
+    check "write error: once the disk works, Postgres serves again" wait_ready failing
+    check "write error: the committed rows are all there" test \
+        "$(sql failing postgres -c "SELECT count(*), coalesce(sum(id), 0) FROM filled WHERE length(filler) = 500")" = "$(expected "${filled% *}")"
+    check "write error: writing goes on" sql failing postgres -c "TRUNCATE filled" \
+        -c "INSERT INTO filled SELECT g, repeat('x', 500) FROM generate_series(1, 100000) g" -c "CHECKPOINT"
+    check "write error: and the rows are right" test "$(sql failing postgres -c "SELECT count(*), sum(id) FROM filled")" = "100000|5000050000"
+    check "write error: Postgres stops" cluster_stop failing
+    check "write error: the cell stops and unmounts" cell_stop cell3
+}
+
+kills
+disk_full
+write_error
+checks_end

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Answers do not depend on Smart Scan: the 22 TPC-H queries, and random queries over random tables, alone and beside a
+# writer; in the cluster's own tablespace and, for a cluster on an ordinary file system, in a tablespace on the mount.
+#
+#   run.sh [--cases N] [--seed N] [--scale N]
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../../scripts/lib.sh"
+
+cases=20000 seed=() scale=0.1
+while [ $# -gt 0 ]; do
+    case $1 in
+    --cases) cases=$2; shift ;;
+    --seed) seed=(--seed "$2"); shift ;;
+    --scale) scale=$2; shift ;;
+    *) die "unknown option $1" ;;
+    esac
+    shift
+done
+extension_installed || die "the extension is not installed: make build"
+work_begin smart-scan
+harness() { "$HARNESS_BIN" --dsn "$(cluster_dsn "$@")" "${command[@]}"; }
+
+# A run that dies prints no verdict of its own; the additional line above then counts, and is left out otherwise.
+run_counted() {
+    local cluster=$1 output
+    shift
+    command=("$@")
+    if output=$(harness "$cluster" postgres 2>&1); then
+        count_lines <<<"$output"
+    else
+        count_lines <<<"$output"
+        grep -q '^not ok - ' <<<"$output" || not_ok "$1 failed"
+    fi
+}
+
+cell_configure cell1
+cell_start cell1
+cluster_create whole "$WORK/cell1/pgdata" --data-checksums
+cluster_set "$WORK/cell1/pgdata" "shared_preload_libraries = 'cellar'" "fsync = off" "max_prepared_transactions = 10"
+cluster_start whole "$WORK/cell1/pgdata"
+sql whole postgres -c "CREATE EXTENSION cellar"
+
+run_counted whole tpch-load --scale "$scale" --directory "$ROOT/bench/tpch"
+run_counted whole compare --format checks --set cellar.min_scan_size=0 --require-smart-scans 15 "$ROOT/bench/tpch"
+run_counted whole compare --format checks --forced --require-smart-scans 10 "$ROOT/bench/scans"
+run_counted whole compare --format checks --set cellar.min_scan_size=0 --set max_parallel_workers_per_gather=2 \
+    --set min_parallel_table_scan_size=0 --set parallel_setup_cost=0 --set parallel_tuple_cost=0 "$ROOT/bench/tpch"
+run_counted whole differ --cases "$cases" "${seed[@]}"
+run_counted whole differ --cases "$((cases / 20))" --writer "${seed[@]}"
+
+cluster_create part "$WORK/part-data" --data-checksums
+cluster_set "$WORK/part-data" "shared_preload_libraries = 'cellar'" "fsync = off"
+cluster_start part "$WORK/part-data"
+mkdir -p "$WORK/cell1/space"
+[ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/cell1/space"
+sql part postgres -c "CREATE EXTENSION cellar" -c "CREATE TABLESPACE cell LOCATION '$WORK/cell1/space'"
+run_counted part differ --cases "$((cases / 10))" --tablespace cell "${seed[@]}"
+
+check "Postgres stops" cluster_stop whole
+check "Postgres with a tablespace on the mount stops" cluster_stop part
+if grep -hE 'PANIC|server process .* was terminated by signal' "$WORK"/*-postgres.log; then
+    not_ok "no backend crashed"
+else
+    ok "no backend crashed"
+fi
+check "the cell stops and unmounts" cell_stop cell1
+checks_end
