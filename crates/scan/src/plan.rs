@@ -7,6 +7,9 @@ use crate::storage_index::{RegionSummary, SummaryColumn};
 use cellar_format::postgres::AttributeNumber;
 use cellar_format::wire::{ScanMode, ScanRequest, Snapshot};
 
+/// `MaxHeapAttributeNumber`.
+const ATTRIBUTES_MAX: usize = 1600;
+
 /// What qualifying rows become.
 #[derive(Debug)]
 pub enum Output {
@@ -72,6 +75,9 @@ impl Plan {
         request: &ScanRequest,
         kernel: impl Fn(Node, &[Option<Column>]) -> Kernel,
     ) -> Result<Self, Unsupported> {
+        if request.attributes.len() > ATTRIBUTES_MAX {
+            return Err(Unsupported(format!("{} columns", request.attributes.len())));
+        }
         let layout = Layout::new(request.attributes.iter().map(|attribute| (attribute.width, attribute.align)));
         let mut compiler = Compiler {
             attributes: &request.attributes,

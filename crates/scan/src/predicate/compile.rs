@@ -118,6 +118,7 @@ impl Compiler<'_> {
     fn unified(&mut self, expr: &Expr, kind: &mut Option<Kind>) -> Result<Node, Unsupported> {
         let typed = self.expr(expr)?;
         if typed.is_null_constant() {
+            *kind = kind.or(typed.kind);
             return Ok(typed.node);
         }
         match (typed.kind, &kind) {
