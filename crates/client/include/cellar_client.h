@@ -145,7 +145,8 @@ typedef enum CellarEvent
 	CELLAR_PASSTHRU,			/* read this block yourself; see cellar_passthru */
 	CELLAR_XID_QUERY,			/* answer with cellar_answer_xids */
 	CELLAR_RANGE_DONE,			/* see cellar_range_stats */
-	CELLAR_FAILED				/* see cellar_error; only cellar_close is left to do */
+	CELLAR_FAILED,				/* see cellar_error; only cellar_close is left to do */
+	CELLAR_FILE_IO				/* see cellar_file_io */
 } CellarEvent;
 
 /* Sends what is queued, receives what has come, and tells the next event. Never blocks. */
@@ -230,6 +231,36 @@ typedef struct CellarScanStats
 } CellarScanStats;
 
 extern CellarScanStats cellar_range_stats(const CellarConnection *connection);
+
+/*
+ * What the file service counted of files below the given paths (relative to
+ * the mount's root), answered by CELLAR_FILE_IO.  Ask between scans only.
+ */
+extern void cellar_ask_file_io(CellarConnection *connection, const char *const *roots, size_t count);
+
+typedef enum CellarFileIoKind
+{
+	CELLAR_SINGLE_BLOCK_READ = 0,	/* at most one block */
+	CELLAR_MULTIBLOCK_READ = 1,
+	CELLAR_DATA_FILE_WRITE = 2,
+	CELLAR_WAL_WRITE = 3,
+	CELLAR_SYNC = 4
+} CellarFileIoKind;
+
+#define CELLAR_FILE_IO_BUCKETS 27
+
+/* Bucket i counts times below 2^i microseconds; the last one is open. */
+typedef struct CellarFileIo
+{
+	uint32_t	database;		/* 0 for files that belong to none */
+	uint32_t	kind;			/* a CellarFileIoKind */
+	uint64_t	operations;
+	uint64_t	bytes;
+	uint64_t	microseconds;
+	uint64_t	histogram[CELLAR_FILE_IO_BUCKETS];
+} CellarFileIo;
+
+extern const CellarFileIo *cellar_file_io(const CellarConnection *connection, size_t *count);
 
 /* The failure that CELLAR_FAILED announced. */
 extern CellarError cellar_error(const CellarConnection *connection);

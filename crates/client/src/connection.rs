@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use cellar_format::bytes::Corrupt;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BlockRange, ErrorReport, FRAME_HEADER_BYTES, FrameHeader, Hello, Kind, Passthru, RangeDone, XidQuery, XidState,
-    XidStates,
+    BlockRange, ErrorReport, FRAME_HEADER_BYTES, FileIoCounts, FileIoQuery, FrameHeader, Hello, Kind, Passthru,
+    RangeDone, XidQuery, XidState, XidStates,
 };
 
 use crate::batch::Batch;
@@ -28,6 +28,7 @@ pub enum Event {
     Passthru(Passthru),
     XidQuery(XidQuery),
     RangeDone(ScanStats),
+    FileIo(FileIoCounts),
     /// The connection is of no further use.
     Failed(ErrorReport),
 }
@@ -110,6 +111,11 @@ impl Connection {
         self.send(Kind::ScanRange, |out| range.encode(out));
     }
 
+    /// Asks what the file service counted; between scans only.
+    pub fn ask_file_io(&mut self, query: FileIoQuery) {
+        self.send(Kind::FileIoQuery, |out| query.encode(out));
+    }
+
     pub fn answer_xids(&mut self, states: Vec<XidState>) {
         self.send(Kind::XidStates, |out| XidStates { states }.encode(out));
     }
@@ -175,7 +181,8 @@ impl Connection {
                 Event::RangeDone(done.stats)
             }
             Kind::Error => Event::Failed(ErrorReport::decode(payload)?),
-            Kind::Hello | Kind::ScanOpen | Kind::ScanRange | Kind::XidStates => {
+            Kind::FileIoCounts => Event::FileIo(FileIoCounts::decode(payload)?),
+            Kind::Hello | Kind::ScanOpen | Kind::ScanRange | Kind::XidStates | Kind::FileIoQuery => {
                 return Err(Corrupt::new("frame kind", 4, format!("{kind:?} from a cell")));
             }
         }))

@@ -1,7 +1,6 @@
 //! Which counters a file's operations belong to, told from its path and remembered by inode.
 
-use super::stats::{DatabaseCounters, IoKind, IoStats};
-use cellar_format::postgres::Oid;
+use super::stats::{Area, AreaCounters, IoKind, IoStats};
 use cellar_storage::{Ino, Volume};
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -15,7 +14,7 @@ pub struct Classes(RwLock<HashMap<Ino, FileClass>>);
 #[derive(Debug, Clone)]
 pub struct FileClass {
     is_wal: bool,
-    counters: Arc<DatabaseCounters>,
+    counters: Arc<AreaCounters>,
 }
 
 impl FileClass {
@@ -34,10 +33,8 @@ impl Classes {
             return class.clone();
         }
         let path = volume.path_of(ino).unwrap_or_default();
-        let class = FileClass {
-            is_wal: path.split('/').any(|name| name == "pg_wal"),
-            counters: stats.database(database(&path)),
-        };
+        let class =
+            FileClass { is_wal: path.split('/').any(|name| name == "pg_wal"), counters: stats.area(area(&path)) };
         self.0.write().insert(ino, class.clone());
         class
     }
@@ -50,16 +47,25 @@ impl Classes {
     }
 }
 
-/// The database that a file belongs to: the number below `base`, or below a tablespace's version directory (`PG_*`).
-fn database(path: &str) -> Option<Oid> {
-    let mut names = path.split('/');
-    let mut number = None;
-    while let Some(name) = names.next() {
-        if name == "base" || name.starts_with("PG_") {
-            number = names.next().and_then(|name| name.parse().ok()).or(number);
+/// Where a file belongs: below a data directory's `base/<database>`, `global` or `pg_…`, or below a tablespace's version
+/// directory (`PG_*`). A file that lies nowhere of these counts for its folder.
+fn area(path: &str) -> Area {
+    let mut start = 0;
+    for name in path.split('/') {
+        let end = start + name.len();
+        let is_version = name.starts_with("PG_");
+        if is_version || name == "base" {
+            let database = path.get(end + 1..).and_then(|rest| rest.split('/').next()?.parse().ok());
+            let root = if is_version { &path[..end] } else { &path[..start] };
+            return Area { root: root.trim_end_matches('/').to_owned(), database };
         }
+        if name == "global" || name.starts_with("pg_") {
+            return Area { root: path[..start].trim_end_matches('/').to_owned(), database: None };
+        }
+        start = end + 1;
     }
-    number
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    Area { root: folder.to_owned(), database: None }
 }
 
 #[cfg(test)]
@@ -67,17 +73,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_tells_the_database() {
+    fn the_path_tells_the_area() {
         let cases = [
-            ("base/5/1234.1", Some(5)),
-            ("pgdata/base/16384/2619_fsm", Some(16384)),
-            ("space1/PG_15_202209061/16401/16402", Some(16401)),
-            ("pgdata/base/pgsql_tmp/pgsql_tmp1.0", None),
-            ("pgdata/global/1262", None),
-            ("pgdata/pg_wal/000000010000000000000001", None),
+            ("base/5/1234.1", "", Some(5)),
+            ("pgdata/base/16384/2619_fsm", "pgdata", Some(16384)),
+            ("space1/PG_15_202209061/16401/16402", "space1/PG_15_202209061", Some(16401)),
+            ("pgdata/base/pgsql_tmp/pgsql_tmp1.0", "pgdata", None),
+            ("pgdata/global/1262", "pgdata", None),
+            ("pgdata/pg_wal/000000010000000000000001", "pgdata", None),
+            ("pgdata/postmaster.pid", "pgdata", None),
+            ("notes", "", None),
         ];
-        for (path, expected) in cases {
-            assert_eq!(database(path), expected, "{path}");
+        for (path, root, database) in cases {
+            assert_eq!(area(path), Area { root: root.to_owned(), database }, "{path}");
         }
     }
 }

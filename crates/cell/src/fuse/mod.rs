@@ -13,10 +13,10 @@ mod service;
 mod stats;
 
 pub use mount::{Mount, MountError, MountOptions, is_stale, release_stale};
-pub use stats::{Histogram, IoCount, IoKind, IoStats};
+pub use stats::{Area, Histogram, IoCount, IoKind, IoStats};
 
-use class::Classes;
 use cellar_storage::{Ino, Volume};
+use class::Classes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What the file service counts: operations, bytes and latencies, by database and kind.
+//! What the file service counts: operations, bytes and latencies, by area (whose files they are) and kind.
 //!
 //! Every operation that the daemon serves is counted once; reads that the kernel's page cache answers never arrive
 //! here. Counters only grow while the daemon lives.
@@ -44,11 +44,19 @@ impl IoKind {
 /// Latencies in log2 microseconds.
 pub type Histogram = [u64; BUCKETS];
 
+/// Whose files are counted together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Area {
+    /// A data directory, or a tablespace's version directory, relative to the mount's root.
+    pub root: String,
+    /// None for files that belong to no database.
+    pub database: Option<Oid>,
+}
+
 /// One line of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoCount {
-    /// None for files that belong to no database.
-    pub database: Option<Oid>,
+    pub area: Area,
     pub kind: IoKind,
     pub operations: u64,
     pub bytes: u64,
@@ -58,11 +66,11 @@ pub struct IoCount {
 
 #[derive(Debug, Default)]
 pub struct IoStats {
-    databases: RwLock<HashMap<Option<Oid>, Arc<DatabaseCounters>>>,
+    areas: RwLock<HashMap<Area, Arc<AreaCounters>>>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct DatabaseCounters([Counters; IoKind::ALL.len()]);
+pub(super) struct AreaCounters([Counters; IoKind::ALL.len()]);
 
 #[derive(Debug, Default)]
 struct Counters {
@@ -73,25 +81,25 @@ struct Counters {
 }
 
 impl IoStats {
-    pub(super) fn database(&self, database: Option<Oid>) -> Arc<DatabaseCounters> {
-        if let Some(counters) = self.databases.read().get(&database) {
+    pub(super) fn area(&self, area: Area) -> Arc<AreaCounters> {
+        if let Some(counters) = self.areas.read().get(&area) {
             return counters.clone();
         }
-        self.databases.write().entry(database).or_default().clone()
+        self.areas.write().entry(area).or_default().clone()
     }
 
-    /// All counters that ever counted, by database and kind.
+    /// All counters that ever counted, by area and kind.
     pub fn snapshot(&self) -> Vec<IoCount> {
-        let databases = self.databases.read();
-        let lines = databases.iter().flat_map(|(database, counters)| {
-            let line = |kind: IoKind| counters.0[kind as usize].read(*database, kind);
+        let areas = self.areas.read();
+        let lines = areas.iter().flat_map(|(area, counters)| {
+            let line = |kind: IoKind| counters.0[kind as usize].read(area.clone(), kind);
             IoKind::ALL.into_iter().map(line)
         });
         lines.filter(|line| line.operations > 0).collect()
     }
 }
 
-impl DatabaseCounters {
+impl AreaCounters {
     pub fn count(&self, kind: IoKind, bytes: usize, took: Duration) {
         let counters = &self.0[kind as usize];
         counters.operations.fetch_add(1, Ordering::Relaxed);
@@ -102,9 +110,9 @@ impl DatabaseCounters {
 }
 
 impl Counters {
-    fn read(&self, database: Option<Oid>, kind: IoKind) -> IoCount {
+    fn read(&self, area: Area, kind: IoKind) -> IoCount {
         IoCount {
-            database,
+            area,
             kind,
             operations: self.operations.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
@@ -135,7 +143,11 @@ mod tests {
     fn a_snapshot_adds_up_what_was_counted() {
         let stats = IoStats::default();
         for _ in 0..3 {
-            stats.database(Some(5)).count(IoKind::WalWrite, 100, Duration::from_micros(7));
+            stats.area(Area { root: "pg".to_owned(), database: Some(5) }).count(
+                IoKind::WalWrite,
+                100,
+                Duration::from_micros(7),
+            );
         }
         let snapshot = stats.snapshot();
         assert_eq!(snapshot.len(), 1);

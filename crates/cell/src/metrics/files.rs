@@ -31,8 +31,7 @@ struct Family<'a> {
 impl EncodeMetric for Family<'_> {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
         for count in self.counts {
-            let database = count.database.map_or("other".to_owned(), |oid| oid.to_string());
-            let labels = [("database", database), ("kind", count.kind.name().to_owned())];
+            let labels = labels(count);
             encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&(self.figure)(count), None)?;
         }
         Ok(())
@@ -49,17 +48,25 @@ struct Latencies<'a>(&'a [IoCount]);
 impl EncodeMetric for Latencies<'_> {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
         for count in self.0 {
-            let database = count.database.map_or("other".to_owned(), |oid| oid.to_string());
-            let labels = [("database", database), ("kind", count.kind.name().to_owned())];
+            let labels = labels(count);
             let last = count.histogram.len() - 1;
             let buckets: Vec<(f64, u64)> = count
                 .histogram
                 .iter()
                 .enumerate()
-                .map(|(index, waits)| if index == last { (f64::MAX, *waits) } else { (((1u64 << index) as f64) / 1e6, *waits) })
+                .map(
+                    |(index, waits)| {
+                        if index == last { (f64::MAX, *waits) } else { (((1u64 << index) as f64) / 1e6, *waits) }
+                    },
+                )
                 .collect();
             let seconds = count.microseconds as f64 / 1e6;
-            encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(seconds, count.operations, &buckets, None)?;
+            encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
+                seconds,
+                count.operations,
+                &buckets,
+                None,
+            )?;
         }
         Ok(())
     }
@@ -67,6 +74,11 @@ impl EncodeMetric for Latencies<'_> {
     fn metric_type(&self) -> MetricType {
         MetricType::Histogram
     }
+}
+
+fn labels(count: &IoCount) -> [(&'static str, String); 3] {
+    let database = count.area.database.map_or("other".to_owned(), |oid| oid.to_string());
+    [("root", count.area.root.clone()), ("database", database), ("kind", count.kind.name().to_owned())]
 }
 
 impl Collector for FileMetrics {
@@ -77,12 +89,14 @@ impl Collector for FileMetrics {
             let metric = encoder.encode_descriptor(name, help, None, family.metric_type())?;
             family.encode(metric)
         };
-        family("file_operations", "File operations served, by database and kind", |count| count.operations)?;
-        family("file_bytes", "Bytes read and written through the mount, by database and kind", |count| count.bytes)?;
+        family("file_operations", "File operations served, by root, database and kind", |count| count.operations)?;
+        family("file_bytes", "Bytes read and written through the mount, by root, database and kind", |count| {
+            count.bytes
+        })?;
         let latencies = Latencies(&counts);
         let metric = encoder.encode_descriptor(
             "file_operation_seconds",
-            "Service times of file operations, by database and kind",
+            "Service times of file operations, by root, database and kind",
             None,
             latencies.metric_type(),
         )?;
@@ -101,7 +115,11 @@ impl Collector for FileMetrics {
         let gauges = [
             ("page_cache_capacity_bytes", "Size of the page cache", cache.capacity_bytes),
             ("page_cache_used_bytes", "Bytes of the page cache that hold regions", cache.used_bytes),
-            ("pending_write_bytes", "Bytes written that wait in memory for the cell disks", self.volume.pending_bytes()),
+            (
+                "pending_write_bytes",
+                "Bytes written that wait in memory for the cell disks",
+                self.volume.pending_bytes(),
+            ),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(value as i64);

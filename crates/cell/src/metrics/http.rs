@@ -44,7 +44,8 @@ fn respond(request: &tiny_http::Request, metrics: &Metrics) -> tiny_http::Respon
     match metrics.render() {
         Ok(text) => {
             let kind = "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8";
-            tiny_http::Response::from_string(text).with_header(kind.parse::<tiny_http::Header>().expect("a valid header"))
+            tiny_http::Response::from_string(text)
+                .with_header(kind.parse::<tiny_http::Header>().expect("a valid header"))
         }
         Err(error) => tiny_http::Response::from_string(error.to_string()).with_status_code(500),
     }

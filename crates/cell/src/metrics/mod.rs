@@ -10,12 +10,15 @@ use std::sync::Arc;
 
 use cellar_format::postgres::Oid;
 use cellar_format::stats::ScanStats;
+use cellar_format::wire::{FILE_IO_BUCKETS, FileIoCount};
+use cellar_storage::Volume;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 
-pub use files::FileMetrics;
+use crate::fuse::IoStats;
+use files::FileMetrics;
 pub use http::MetricsServer;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -29,13 +32,13 @@ macro_rules! metrics {
     ($($field:ident, $name:literal, $unit:expr, $help:literal, |$stats:ident| $value:expr;)*) => {
         pub struct Metrics {
             registry: Registry,
+            io_stats: Arc<IoStats>,
             scans: ByDatabase,
             $($field: ByDatabase,)*
         }
 
         impl Metrics {
-            /// `register` adds what other parts of the cell count.
-            pub fn new(register: impl FnOnce(&mut Registry)) -> Arc<Self> {
+            pub fn new(volume: Option<Arc<Volume>>, io_stats: Arc<IoStats>) -> Arc<Self> {
                 let mut registry = Registry::with_prefix("cellar");
                 let scans = ByDatabase::default();
                 registry.register("smart_scans", "Smart Scans opened", scans.clone());
@@ -46,8 +49,10 @@ macro_rules! metrics {
                         None => registry.register($name, $help, $field.clone()),
                     }
                 )*
-                register(&mut registry);
-                Arc::new(Self { registry, scans, $($field,)* })
+                if let Some(volume) = volume {
+                    registry.register_collector(Box::new(FileMetrics { volume, io_stats: io_stats.clone() }));
+                }
+                Arc::new(Self { registry, io_stats, scans, $($field,)* })
             }
 
             pub fn range_scanned(&self, database: Oid, stats: &ScanStats) {
@@ -100,6 +105,28 @@ impl Metrics {
         self.scans.get_or_create(&Database { database }).inc();
     }
 
+    /// What the file service counted below these roots, one count a database and kind.
+    pub fn file_io(&self, roots: &[String]) -> Vec<FileIoCount> {
+        let mut counts: Vec<FileIoCount> = Vec::new();
+        for line in self.io_stats.snapshot().into_iter().filter(|line| roots.contains(&line.area.root)) {
+            let (database, kind) = (line.area.database.unwrap_or(0), line.kind as u32);
+            let index = counts.iter().position(|count| count.database == database && count.kind == kind);
+            let count = match index {
+                Some(index) => &mut counts[index],
+                None => {
+                    let histogram = [0; FILE_IO_BUCKETS];
+                    counts.push(FileIoCount { database, kind, operations: 0, bytes: 0, microseconds: 0, histogram });
+                    counts.last_mut().expect("just pushed")
+                }
+            };
+            count.operations += line.operations;
+            count.bytes += line.bytes;
+            count.microseconds += line.microseconds;
+            count.histogram.iter_mut().zip(line.histogram).for_each(|(sum, waits)| *sum += waits);
+        }
+        counts
+    }
+
     /// All metrics in the OpenMetrics text format.
     pub fn render(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
@@ -114,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_range_is_counted_for_its_database() {
-        let metrics = Metrics::new(|_| {});
+        let metrics = Metrics::new(None, Arc::default());
         let stats = ScanStats { eligible_bytes: 8192, rows_returned: 3, ..ScanStats::default() };
         metrics.range_scanned(16384, &stats);
         metrics.range_scanned(16384, &stats);

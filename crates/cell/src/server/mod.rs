@@ -22,18 +22,20 @@ use rustix::net::sockopt;
 
 use crate::config::Config;
 use crate::fuse::IoStats;
-use crate::metrics::{FileMetrics, Metrics, MetricsServer};
+use crate::metrics::{Metrics, MetricsServer};
 use crate::smart_scan::SmartScanState;
 use session::Session;
 use stream::FrameStream;
 
 /// Starts the Smart Scan server and, where one is configured, the metrics' endpoint.
 pub fn start(volume: Arc<Volume>, config: &Config, io_stats: Arc<IoStats>) -> io::Result<ServerHandle> {
-    let files = FileMetrics { volume: volume.clone(), io_stats };
-    let metrics = Metrics::new(|registry| registry.register_collector(Box::new(files)));
+    let metrics = Metrics::new(Some(volume.clone()), io_stats);
     let metrics_server = match config.metrics_listen {
         Some(listen) => Some(MetricsServer::start(listen, metrics.clone()).map_err(|error| {
-            io::Error::new(error.kind(), format!("could not serve metrics on {listen}: {error}; change [metrics] listen"))
+            io::Error::new(
+                error.kind(),
+                format!("could not serve metrics on {listen}: {error}; change [metrics] listen"),
+            )
         })?),
         None => None,
     };
@@ -142,7 +144,8 @@ fn accept(shared: &Arc<Shared>, listener: &UnixListener) {
 fn serve(shared: &Arc<Shared>, stream: UnixStream) -> io::Result<()> {
     let peer = sockopt::socket_peercred(&stream)?;
     if !shared.users.contains(&peer.uid.as_raw()) {
-        let message = format!("user id {} (process {}) may not use this cell", peer.uid.as_raw(), peer.pid.as_raw_pid());
+        let message =
+            format!("user id {} (process {}) may not use this cell", peer.uid.as_raw(), peer.pid.as_raw_pid());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES)?;

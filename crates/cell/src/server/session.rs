@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use cellar_format::bytes::Corrupt;
 use cellar_format::postgres::TransactionId;
-use cellar_format::wire::{BlockRange, ErrorReport, Hello, Kind, RangeDone, ScanRequest, XidQuery, XidState, XidStates};
+use cellar_format::wire::{
+    BlockRange, ErrorReport, FileIoCounts, FileIoQuery, Hello, Kind, RangeDone, ScanRequest, XidQuery, XidState,
+    XidStates,
+};
 
 use super::stream::{FrameStream, StreamError};
 use crate::metrics::Metrics;
@@ -85,6 +88,11 @@ impl Session {
                         None
                     }
                     (Kind::ScanRange, payload) => Some(BlockRange::decode(payload)?),
+                    (Kind::FileIoQuery, payload) => {
+                        let counts = self.metrics.file_io(&FileIoQuery::decode(payload)?.roots);
+                        self.stream.send(Kind::FileIoCounts, |out| FileIoCounts { counts }.encode(out))?;
+                        None
+                    }
                     (kind, _) => return Err(unexpected(kind)),
                 },
             };
@@ -143,11 +151,9 @@ pub fn tell(stream: &mut FrameStream, error: &SessionError) -> Result<(), Stream
 
 fn report(error: &SessionError) -> ErrorReport {
     let (sqlstate, message, hint) = match error {
-        SessionError::Stream(StreamError::Garbled(_)) => (
-            "08P01",
-            "the cell received a garbled frame",
-            "Make sure that cell and extension are of the same version.",
-        ),
+        SessionError::Stream(StreamError::Garbled(_)) => {
+            ("08P01", "the cell received a garbled frame", "Make sure that cell and extension are of the same version.")
+        }
         SessionError::Stream(_) => ("08006", "the cell lost its connection to the backend", ""),
         SessionError::Scan(ScanError::Unsupported(_)) => (
             "0A000",

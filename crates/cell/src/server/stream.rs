@@ -56,7 +56,9 @@ impl FrameStream {
 
 fn closed(error: io::Error) -> StreamError {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => StreamError::Closed,
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+            StreamError::Closed
+        }
         _ => StreamError::Io(error),
     }
 }

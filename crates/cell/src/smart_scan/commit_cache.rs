@@ -150,13 +150,19 @@ mod tests {
     use super::*;
 
     fn snapshot(xmin: u32) -> Snapshot {
-        Snapshot { xmin, xmax: xmin + 10, taken_during_recovery: false, next_full_xid: (7 << 32) + u64::from(xmin) + 20 }
+        Snapshot {
+            xmin,
+            xmax: xmin + 10,
+            taken_during_recovery: false,
+            next_full_xid: (7 << 32) + u64::from(xmin) + 20,
+        }
     }
 
     #[test]
     fn a_commit_that_one_snapshot_sees_is_asked_again_by_a_snapshot_that_may_not() {
         let transactions = CommitCache::default().incarnation((1, 1));
-        ScanXids::new(transactions.clone(), &snapshot(100)).learn(&[104, 105], &[XidState::Committed, XidState::Aborted]);
+        ScanXids::new(transactions.clone(), &snapshot(100))
+            .learn(&[104, 105], &[XidState::Committed, XidState::Aborted]);
         let same_age = ScanXids::new(transactions.clone(), &snapshot(100));
         assert_eq!(same_age.state(104), None);
         assert_eq!(same_age.state(105), Some(XidState::Aborted));

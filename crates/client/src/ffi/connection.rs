@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::ptr;
 
 use cellar_format::stats::ScanStats;
-use cellar_format::wire::{BatchMode, BlockRange, ErrorReport, Hello, Passthru, RowEntry, XidState};
+use cellar_format::wire::{
+    BatchMode, BlockRange, ErrorReport, FileIoCount, FileIoQuery, Hello, Passthru, RowEntry, XidState,
+};
 
 use super::error::{self, CellarError, ErrorText};
 use super::request::CellarRequest;
@@ -24,6 +26,7 @@ pub enum CellarEvent {
     XidQuery,
     RangeDone,
     Failed,
+    FileIo,
 }
 
 #[repr(C)]
@@ -60,6 +63,7 @@ pub struct CellarConnection {
     passthru: Option<Passthru>,
     xids: Vec<u32>,
     stats: ScanStats,
+    file_io: Vec<FileIoCount>,
     failure: Option<ErrorReport>,
     error: ErrorText,
 }
@@ -164,6 +168,28 @@ pub unsafe extern "C" fn cellar_answer_xids(connection: &mut CellarConnection, s
     connection.connection.answer_xids(xid_states(unsafe { items(states, count) }));
 }
 
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_ask_file_io(
+    connection: &mut CellarConnection,
+    roots: *const *const c_char,
+    count: usize,
+) {
+    // SAFETY: the header asks for `count` NUL-terminated strings.
+    let roots = unsafe { items(roots, count).iter().map(|root| string(*root)).collect() };
+    connection.connection.ask_file_io(FileIoQuery { roots });
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_file_io(connection: &CellarConnection, count: *mut usize) -> *const FileIoCount {
+    // SAFETY: the header asks for a place to put the count.
+    unsafe { ptr::write(count, connection.file_io.len()) };
+    connection.file_io.as_ptr()
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn cellar_range_stats(connection: &CellarConnection) -> ScanStats {
     connection.stats
@@ -189,6 +215,7 @@ impl CellarConnection {
             passthru: None,
             xids: Vec::new(),
             stats: ScanStats::default(),
+            file_io: Vec::new(),
             failure: None,
             error: ErrorText::default(),
         }
@@ -214,6 +241,10 @@ impl CellarConnection {
             Event::RangeDone(stats) => {
                 self.stats = stats;
                 CellarEvent::RangeDone
+            }
+            Event::FileIo(answer) => {
+                self.file_io = answer.counts;
+                CellarEvent::FileIo
             }
             Event::Failed(report) => self.fail(report),
         }

@@ -20,20 +20,36 @@ pub enum Kind {
     ScanRange = 3,
     /// The answer to an `XidQuery`.
     XidStates = 4,
+    /// Asks what the file service counted.
+    FileIoQuery = 5,
     Welcome = 64,
     Batch = 65,
     Passthru = 66,
     XidQuery = 67,
     RangeDone = 68,
     Error = 69,
+    FileIoCounts = 70,
 }
 
 impl Kind {
     fn from_u16(value: u16) -> Option<Self> {
         use Kind::*;
-        [Hello, ScanOpen, ScanRange, XidStates, Welcome, Batch, Passthru, XidQuery, RangeDone, Error]
-            .into_iter()
-            .find(|kind| *kind as u16 == value)
+        [
+            Hello,
+            ScanOpen,
+            ScanRange,
+            XidStates,
+            FileIoQuery,
+            Welcome,
+            Batch,
+            Passthru,
+            XidQuery,
+            RangeDone,
+            Error,
+            FileIoCounts,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u16 == value)
     }
 }
 

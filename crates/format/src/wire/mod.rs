@@ -6,6 +6,7 @@
 
 mod batch;
 pub mod expr;
+mod file_io;
 mod frame;
 mod message;
 mod request;
@@ -14,6 +15,7 @@ pub use batch::{
     BATCH_HEADER_BYTES, BatchHeader, BatchMode, COLUMN_HEADER_BYTES, ColumnHeader, ROW_ENTRY_BYTES, RowEntry,
 };
 pub use expr::{BooleanTest, DEPTH_MAX, Expr};
+pub use file_io::{FILE_IO_BUCKETS, FileIoCount, FileIoCounts, FileIoKind, FileIoQuery};
 pub use frame::{FRAME_HEADER_BYTES, FrameHeader, Kind, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION};
 pub use message::{BlockRange, ErrorReport, Hello, Passthru, PassthruReason, RangeDone, XidQuery, XidState, XidStates};
 pub use request::{Attribute, Missing, ScanMode, ScanRequest, Snapshot};
