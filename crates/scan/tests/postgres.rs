@@ -257,12 +257,12 @@ fn check_predicate(table: &Table<'_>, sql: &str, expr: &Expr, expected: &Expecte
                 rows.iter().filter(|(_, block)| !passed.contains(block)).map(|(id, _)| *id).collect();
             let mut found = ids(&answer);
             found.sort_unstable();
-            assert_eq!(found, expected, "{sql}\n{expr:?}");
+            assert_same(&found, &expected, sql);
             let mut found = ids(&interpreted);
             found.sort_unstable();
             let expected: Vec<i32> =
                 rows.iter().filter(|(_, block)| !passed_interpreted.contains(block)).map(|(id, _)| *id).collect();
-            assert_eq!(found, expected, "interpreted: {sql}\n{expr:?}");
+            assert_same(&found, &expected, sql);
             for (id, block) in rows {
                 assert!(kept[*block as usize / RUN_BLOCKS], "pruned block {block} with row {id}: {sql}");
             }
@@ -274,6 +274,15 @@ fn check_predicate(table: &Table<'_>, sql: &str, expr: &Expr, expected: &Expecte
         }
     }
     Outcome { passed: passed.len(), pruned: kept.iter().filter(|kept| !**kept).count(), predicate }
+}
+
+#[track_caller]
+fn assert_same(found: &[i32], expected: &[i32], sql: &str) {
+    if found != expected {
+        let extra: Vec<_> = found.iter().filter(|id| !expected.contains(id)).take(20).collect();
+        let lost: Vec<_> = expected.iter().filter(|id| !found.contains(id)).take(20).collect();
+        panic!("{sql}\nids that only the scan has: {extra:?}\nids that only Postgres has: {lost:?}");
+    }
 }
 
 struct Outcome {

@@ -261,8 +261,6 @@ functions! {
     1951 byteagt (BYTEA, BYTEA) -> BOOL, Any, compare_with(Bytes, Greater);
     1952 byteage (BYTEA, BYTEA) -> BOOL, Any, compare_with(Bytes, GreaterOrEqual);
     1693 btboolcmp (BOOL, BOOL) -> INT4, Any, three_way(Int);
-    358 btcharcmp (CHAR, CHAR) -> INT4, Any, three_way(Int);
-    350 btint2cmp (INT2, INT2) -> INT4, Any, three_way(Int);
     351 btint4cmp (INT4, INT4) -> INT4, Any, three_way(Int);
     842 btint8cmp (INT8, INT8) -> INT4, Any, three_way(Int);
     2190 btint24cmp (INT2, INT4) -> INT4, Any, three_way(Int);
@@ -281,8 +279,6 @@ functions! {
     2194 btfloat48cmp (FLOAT4, FLOAT8) -> INT4, Any, three_way(Float);
     2195 btfloat84cmp (FLOAT8, FLOAT4) -> INT4, Any, three_way(Float);
     1769 numeric_cmp (NUMERIC, NUMERIC) -> INT4, Any, three_way(Numeric);
-    2960 uuid_cmp (UUID, UUID) -> INT4, Any, three_way(Bytes);
-    1954 byteacmp (BYTEA, BYTEA) -> INT4, Any, three_way(Bytes);
     2340 date_eq_timestamp (DATE, TIMESTAMP) -> BOOL, Any, compare_with(DateTimestamp, Equal);
     2366 timestamp_eq_date (TIMESTAMP, DATE) -> BOOL, Any, compare_with(TimestampDate, Equal);
     2343 date_ne_timestamp (DATE, TIMESTAMP) -> BOOL, Any, compare_with(DateTimestamp, NotEqual);
@@ -335,7 +331,4 @@ functions! {
     250 textgename (TEXT, NAME) -> BOOL, Bytewise, compare_with(Bytes, GreaterOrEqual);
     2163 text_pattern_ge (TEXT, TEXT) -> BOOL, Deterministic, compare_with(Bytes, GreaterOrEqual);
     2177 bpchar_pattern_ge (BPCHAR, BPCHAR) -> BOOL, Deterministic, compare_with(Blanks, GreaterOrEqual);
-    360 bttextcmp (TEXT, TEXT) -> INT4, Bytewise, three_way(Bytes);
-    1078 bpcharcmp (BPCHAR, BPCHAR) -> INT4, Bytewise, three_way(Blanks);
-    359 btnamecmp (NAME, NAME) -> INT4, Bytewise, three_way(Bytes);
 }

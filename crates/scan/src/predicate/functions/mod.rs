@@ -51,7 +51,7 @@ pub type Scalar = for<'a> fn(&mut [Value<'a>], &Context) -> Outcome<'a>;
 #[derive(Clone, Copy)]
 pub enum Body {
     Compare(Domain, Comparison),
-    /// A btree support function: -1, 0 or 1.
+    /// A btree support function that answers -1, 0 or 1; those that answer any difference are not offered.
     ThreeWay(Domain),
     Like {
         /// Whether `_` stands for a character rather than a byte.
