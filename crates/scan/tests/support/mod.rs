@@ -4,6 +4,7 @@
 pub mod cluster;
 pub mod generator;
 pub mod reader;
+pub mod requests;
 
 /// SplitMix64: small, seeded, the same everywhere.
 pub struct Random(u64);

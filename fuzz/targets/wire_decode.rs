@@ -1,0 +1,46 @@
+//! Any bytes as each frame's payload: decoding never panics, and what decodes encodes to something that decodes equal.
+
+#![no_main]
+
+use cellar_format::wire::{
+    BatchHeader, BlockRange, ColumnHeader, ErrorReport, Expr, FrameHeader, Hello, Passthru, RangeDone, RowEntry,
+    ScanRequest, XidQuery, XidStates,
+};
+use cellar_scan::Plan;
+use libfuzzer_sys::fuzz_target;
+
+macro_rules! round_trip {
+    ($message:ty, $bytes:expr) => {
+        if let Ok(message) = <$message>::decode($bytes) {
+            let mut wire = Vec::new();
+            message.encode(&mut wire);
+            assert_eq!(<$message>::decode(&wire).expect("what was encoded"), message);
+        }
+    };
+}
+
+fuzz_target!(|data: &[u8]| {
+    let [pick, bytes @ ..] = data else { return };
+    match pick % 12 {
+        0 => {
+            if let Ok(request) = ScanRequest::decode(bytes) {
+                let _ = Plan::compile(&request);
+            }
+            round_trip!(ScanRequest, bytes)
+        }
+        1 => round_trip!(Expr, bytes),
+        2 => drop(FrameHeader::decode(bytes)),
+        3 => round_trip!(Hello, bytes),
+        4 => round_trip!(BlockRange, bytes),
+        5 => round_trip!(Passthru, bytes),
+        6 => round_trip!(XidQuery, bytes),
+        7 => round_trip!(XidStates, bytes),
+        8 => round_trip!(RangeDone, bytes),
+        9 => round_trip!(ErrorReport, bytes),
+        10 => drop(BatchHeader::decode(bytes)),
+        _ => {
+            let _ = ColumnHeader::decode(bytes);
+            let _ = RowEntry::decode(bytes);
+        }
+    }
+});
