@@ -324,6 +324,12 @@ extern void cellar_shutdown(CustomScanState *node);
 
 /* ---- request.c ---- */
 
+/*
+ * Rows come whole when at least this part of their width is needed: copying a
+ * tuple is cheaper than taking most of it apart and putting it together again.
+ */
+#define CELLAR_WHOLE_ROWS_FRACTION	0.6
+
 extern CellarRequest *cellar_build_request(CellarScanState *state, const char *file);
 extern void cellar_choose_projection(CellarScanState *state, bool tuple_identity);
 

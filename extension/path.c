@@ -7,8 +7,6 @@
  */
 #include "cellar.h"
 
-#include <math.h>
-
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "access/xact.h"
@@ -18,6 +16,8 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
+#include "optimizer/plancat.h"
+#include "parser/parsetree.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
@@ -33,6 +33,7 @@
 #define CELL_CPU_FRACTION		0.15
 #define RETURNED_ROW_FRACTION	0.5
 #define RETURNED_PAGE_COST		1.3 /* BLCKSZ bytes sent back */
+#define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
 
 static set_rel_pathlist_hook_type previous_hook = NULL;
 
@@ -115,9 +116,10 @@ cellar_restriction_offloadable(RelOptInfo *rel, RestrictInfo *rinfo, const char 
 
 /* Average bytes of a row as the scan returns it. */
 static double
-returned_width(RelOptInfo *rel, List *filter)
+returned_width(PlannerInfo *root, RelOptInfo *rel, List *filter)
 {
 	double		width = rel->reltarget->width;
+	double		whole = get_relation_data_width(planner_rt_fetch(rel->relid, root)->relid, NULL);
 	Bitmapset  *output = needed_attributes(rel, NIL);
 	Bitmapset  *needed = needed_attributes(rel, filter);
 	int			member = -1;
@@ -130,6 +132,8 @@ returned_width(RelOptInfo *rel, List *filter)
 		if (attribute > 0 && !bms_is_member(member, output))
 			width += rel->attr_widths[attribute - rel->min_attr];
 	}
+	if (bms_num_members(needed) > 1 && width >= CELLAR_WHOLE_ROWS_FRACTION * whole)
+		return whole + WHOLE_ROW_OVERHEAD;
 	return width;
 }
 
@@ -183,7 +187,7 @@ cost_smart_scan(PlannerInfo *root, RelOptInfo *rel, Path *path, List *storage, L
 
 	/* ... and here. */
 	cpu_run += (RETURNED_ROW_FRACTION * cpu_tuple_cost + filter_cost.per_tuple +
-				RETURNED_PAGE_COST * seq_page * returned_width(rel, filter) / BLCKSZ) * rows_returned;
+				RETURNED_PAGE_COST * seq_page * returned_width(root, rel, filter) / BLCKSZ) * rows_returned;
 	cpu_run += path->pathtarget->cost.per_tuple * path->rows;
 
 	if (path->parallel_workers > 0)

@@ -17,12 +17,6 @@
 #include "utils/lsyscache.h"
 
 /*
- * Rows come whole when at least this part of their width is needed: copying a
- * tuple is cheaper than taking most of it apart and putting it together again.
- */
-#define WHOLE_ROWS_FRACTION		0.6
-
-/*
  * Chooses the columns that the scan fetches, and whether rows come whole.
  * tuple_identity asks for rows with ctid, which only whole rows have.
  */
@@ -74,7 +68,7 @@ cellar_choose_projection(CellarScanState *state, bool tuple_identity)
 		}
 	}
 
-	if (state->ntargets > 1 && width_needed >= WHOLE_ROWS_FRACTION * width)
+	if (state->ntargets > 1 && width_needed >= CELLAR_WHOLE_ROWS_FRACTION * width)
 		state->whole_rows = true;
 }
 
@@ -118,13 +112,14 @@ add_attributes(CellarRequest *request, TupleDesc tupdesc)
 		size_t		bytes = 0;
 		const void *missing = NULL;
 		Oid			type = InvalidOid;
+		int32		typmod = att->atttypmod;
 
 		if (!att->attisdropped)
 		{
-			type = getBaseType(att->atttypid);
+			type = getBaseTypeAndTypmod(att->atttypid, &typmod);
 			missing = missing_value(tupdesc, att, buffer, &bytes);
 		}
-		cellar_request_attribute(request, type, att->atttypmod, att->attlen,
+		cellar_request_attribute(request, type, typmod, att->attlen,
 								 att->attalign, att->attbyval, missing, bytes);
 	}
 }

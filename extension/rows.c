@@ -244,6 +244,11 @@ advance_cell(CellarScanState *state)
 		case CELLAR_RANGE_DONE:
 			finish_range(state);
 			break;
+
+		case CELLAR_FILE_IO:
+			ereport(ERROR,
+					(errcode(ERRCODE_PROTOCOL_VIOLATION),
+					 errmsg("the cell answered a question that was not asked")));
 	}
 	state->heard = true;
 	if (state->session != NULL)
