@@ -1,6 +1,7 @@
 //! Reads, writes and syncs: the operations that carry bytes, for either transport.
 
-use super::ring::{Call, HotPath};
+use super::reply::{BLOCK_BYTES as ATTR_BLOCK_BYTES, TTL, seconds_and_nanoseconds, type_bits};
+use super::ring::{AttrOut, Call, HotPath};
 use super::{FileService, IoKind};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_storage::{Error, Ino};
@@ -41,5 +42,29 @@ impl HotPath for FileService {
             self.volume().clear_privileges(call.ino).map_err(|error| error.errno())?;
         }
         self.write_from(call.ino, call.offset, data).map_err(|error| error.errno())
+    }
+
+    fn getattr(&self, ino: u64) -> Result<AttrOut, i32> {
+        let attr = self.volume().getattr(ino).map_err(|error| error.errno())?;
+        let times = [attr.atime, attr.mtime, attr.ctime].map(seconds_and_nanoseconds);
+        Ok(AttrOut {
+            valid_seconds: TTL.as_secs(),
+            ino,
+            size: attr.size,
+            blocks: attr.size.div_ceil(512),
+            atime: times[0].0,
+            mtime: times[1].0,
+            ctime: times[2].0,
+            atime_nanoseconds: times[0].1,
+            mtime_nanoseconds: times[1].1,
+            ctime_nanoseconds: times[2].1,
+            mode: type_bits(attr.kind) | u32::from(attr.mode),
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            device: attr.device,
+            block_bytes: ATTR_BLOCK_BYTES,
+            ..AttrOut::default()
+        })
     }
 }

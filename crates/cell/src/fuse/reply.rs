@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The kernel may trust names and attributes for long: nothing changes them behind its back.
 pub const TTL: Duration = Duration::from_secs(3600);
-const BLOCK_BYTES: u32 = 4096;
+/// What `st_blksize` says.
+pub const BLOCK_BYTES: u32 = 4096;
 
 pub fn errno(error: &Error) -> Errno {
     Errno::from_i32(error.errno())
@@ -74,5 +75,22 @@ pub fn nanoseconds(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
         Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |distance| -distance),
+    }
+}
+
+/// A time as FUSE carries it: seconds since 1970, and what is left.
+pub fn seconds_and_nanoseconds(nanoseconds: i64) -> (u64, u32) {
+    (nanoseconds.div_euclid(1_000_000_000) as u64, nanoseconds.rem_euclid(1_000_000_000) as u32)
+}
+
+pub fn type_bits(kind: Kind) -> u32 {
+    match kind {
+        Kind::File => libc::S_IFREG,
+        Kind::Directory => libc::S_IFDIR,
+        Kind::Symlink => libc::S_IFLNK,
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::Socket => libc::S_IFSOCK,
+        Kind::CharDevice => libc::S_IFCHR,
+        Kind::BlockDevice => libc::S_IFBLK,
     }
 }

@@ -5,9 +5,7 @@
 
 use super::reply::{TTL, absent, errno, file_attr, file_type, nanoseconds};
 use super::{CELL_ATTRIBUTE, FileService};
-use cellar_storage::{
-    Attr, Error, ErrorKind, Fallocate, Ino, Kind, NewNode, RenameMode, SetAttr, SetTime, XattrMode,
-};
+use cellar_storage::{Attr, Error, ErrorKind, Fallocate, Ino, Kind, NewNode, RenameMode, SetAttr, SetTime, XattrMode};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
@@ -390,9 +388,10 @@ impl Filesystem for FileService {
     }
 
     fn listxattr(&self, _request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self.volume().listxattr(ino.0).map(|names| {
-            names.into_iter().flat_map(|name| [name, vec![0]]).flatten().collect()
-        });
+        let names = self
+            .volume()
+            .listxattr(ino.0)
+            .map(|names| names.into_iter().flat_map(|name| [name, vec![0]]).flatten().collect());
         xattr(names, size, reply);
     }
 

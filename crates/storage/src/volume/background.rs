@@ -5,7 +5,7 @@
 
 use super::Volume;
 use crate::disk::Disk;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::FileData;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
@@ -21,9 +21,21 @@ const WAIT_MAX: Duration = Duration::from_millis(500);
 const FILE_WAITING_MAX: usize = 32 << 20;
 /// Nothing waits in memory unless every disk keeps this much room: then a full disk fails the write, not a later sync.
 const ROOM_MIN: u64 = 256 << 20;
+/// Data leave this much room on every disk, or a sixteenth of a small one, to the metadata: without it nothing could
+/// be removed from a full disk.
+const METADATA_ROOM: u64 = 16 << 20;
 const ROOM_AGE_MAX: Duration = Duration::from_millis(50);
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 const TIMES_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How a write reaches the disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// It may wait in memory.
+    Memory,
+    /// It goes to disk at once.
+    Through,
+}
 
 /// Files with waiting writes.
 #[derive(Debug)]
@@ -32,7 +44,7 @@ pub struct FlushList {
     wake: Condvar,
     pending: AtomicIsize,
     limit: usize,
-    /// Free bytes of the fullest disk, as of `room_checked` (milliseconds since `started`).
+    /// Bytes that data may still take on the fullest disk, as of `room_checked` (milliseconds since `started`).
     room: AtomicU64,
     room_checked: AtomicU64,
     started: Instant,
@@ -59,19 +71,30 @@ impl FlushList {
         self.pending_bytes() > self.limit
     }
 
-    /// True when `length` more bytes may wait in memory.
-    pub fn has_room(&self, length: usize, disks: &[Arc<dyn Disk>]) -> bool {
-        if self.limit == 0 {
-            return false;
-        }
+    /// Where `length` more bytes may go; an error when the disks are full.
+    pub fn way(&self, length: u64, disks: &[Arc<dyn Disk>]) -> Result<Way> {
         let now = self.started.elapsed().as_millis() as u64;
         let checked = self.room_checked.load(Ordering::Relaxed);
-        if checked == u64::MAX || now - checked.min(now) > ROOM_AGE_MAX.as_millis() as u64 {
+        let is_current = checked != u64::MAX && now.saturating_sub(checked) <= ROOM_AGE_MAX.as_millis() as u64;
+        let enough = self.pending_bytes() as u64 + length + ROOM_MIN;
+        if !is_current || self.room.load(Ordering::Relaxed) <= enough {
+            let mut least = u64::MAX;
+            for disk in disks {
+                let path = disk.path().display();
+                let space = disk.space().context(|| format!("statvfs of cell disk {path}"))?;
+                least = least.min(space.available.saturating_sub(METADATA_ROOM.min(space.total / 16)));
+            }
+            self.room.store(least, Ordering::Relaxed);
             self.room_checked.store(now, Ordering::Relaxed);
-            let free = disks.iter().map(|disk| disk.space().map_or(0, |space| space.available)).min();
-            self.room.store(free.unwrap_or(0), Ordering::Relaxed);
         }
-        self.room.load(Ordering::Relaxed) > (self.pending_bytes() + length) as u64 + ROOM_MIN
+        match self.room.load(Ordering::Relaxed) {
+            room if room > enough && self.limit > 0 => Ok(Way::Memory),
+            room if room >= length => Ok(Way::Through),
+            room => {
+                let message = format!("no room for {length} more bytes: a cell disk has {room} left for data");
+                Err(Error::new(ErrorKind::NoSpace, message))
+            }
+        }
     }
 
     /// Counts a file's newly waiting bytes.

@@ -3,6 +3,7 @@
 //! A change takes the file's `write` lock, gives the touched regions new versions, reaches memory or disk, and is then
 //! put into the cached regions, all before the call returns.
 
+use super::background::Way;
 use super::{Ino, Volume, now};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{FileData, regions};
@@ -53,11 +54,13 @@ impl Volume {
         }
         let file = self.file(ino)?;
         let end = file.check_end(offset, data.len() as u64)?;
-        file.size()?;
         {
             let _write = file.write.lock();
-            let version = file.versions.bump(offset..end);
-            if self.flush_list.has_room(data.len(), self.group.disks()) && !file.has_unreported_error() {
+            // A gap between the old end and the write comes into being as zeros.
+            let size = file.size()?;
+            let version = file.versions.bump(offset.min(size)..end);
+            let way = self.with_reclaim(|| self.way(data.len() as u64))?;
+            if way == Way::Memory && !file.has_unreported_error() {
                 let change = file.write_pending(offset, data);
                 self.flush_list.add(&file, change);
             } else if let Err(error) = self.with_reclaim(|| {
@@ -67,8 +70,12 @@ impl Volume {
                 self.forget_cached(&file, offset..end);
                 return Err(error);
             }
-            self.cache.patch(&file.cached, offset, data, version);
             file.grow(end);
+            if offset > size {
+                // What is cached of the gap ends at the old end of the file.
+                self.forget_cached(&file, size..offset);
+            }
+            self.cache.patch(&file.cached, offset, data, version);
             self.touch_content(&file);
         }
         if self.flush_list.is_over_limit() {
@@ -110,11 +117,14 @@ impl Volume {
             self.flush_list.flushed(punched?);
         }
         if let Fallocate::Reserve { keep_size } | Fallocate::Zero { keep_size } = what {
-            self.with_reclaim(|| file.allocate(offset..end, keep_size))?;
+            self.with_reclaim(|| {
+                self.way(length)?;
+                file.allocate(offset..end, keep_size)
+            })?;
             if !keep_size && end > size {
                 file.versions.bump_from(size);
-                self.cache.forget(&file.cached, (size / REGION_BYTES as u64) as u32, u32::MAX);
                 file.grow(end);
+                self.cache.forget(&file.cached, (size / REGION_BYTES as u64) as u32, u32::MAX);
             }
         }
         self.touch_content(&file);
@@ -171,6 +181,10 @@ impl Volume {
         }
         self.commit_everything()?;
         result
+    }
+
+    fn way(&self, length: u64) -> Result<Way> {
+        self.flush_list.way(length, self.group.disks())
     }
 
     fn forget_cached(&self, file: &FileData, range: std::ops::Range<u64>) {

@@ -11,6 +11,7 @@ pub const IOV_SEGMENTS: u32 = 2;
 pub const CMD_REGISTER: u32 = 1;
 pub const CMD_COMMIT_AND_FETCH: u32 = 2;
 
+pub const OP_GETATTR: u32 = 3;
 pub const OP_READ: u32 = 15;
 pub const OP_WRITE: u32 = 16;
 pub const OP_INIT: u32 = 26;
@@ -60,6 +61,32 @@ pub struct WriteOut {
     pub padding: u32,
 }
 
+/// `fuse_attr_out` with its `fuse_attr`.
+#[repr(C)]
+#[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct AttrOut {
+    pub valid_seconds: u64,
+    pub valid_nanoseconds: u32,
+    pub padding: u32,
+    pub ino: u64,
+    pub size: u64,
+    pub blocks: u64,
+    pub atime: u64,
+    pub mtime: u64,
+    pub ctime: u64,
+    pub atime_nanoseconds: u32,
+    pub mtime_nanoseconds: u32,
+    pub ctime_nanoseconds: u32,
+    /// File type and permission bits.
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub device: u32,
+    pub block_bytes: u32,
+    pub flags: u32,
+}
+
 /// `fuse_init_in`.
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -106,3 +133,4 @@ const _: () = assert!(size_of::<OutHeader>() == OUT_HEADER_BYTES);
 const _: () = assert!(size_of::<RequestHeader>() == 288);
 const _: () = assert!(size_of::<CommandRequest>() == 24);
 const _: () = assert!(size_of::<ReadWriteIn>() == 40);
+const _: () = assert!(size_of::<AttrOut>() == 104);

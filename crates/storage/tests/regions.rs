@@ -1,0 +1,186 @@
+//! Regions as scans see them: whole pages, current bytes, versions that tell of every change.
+
+mod support;
+
+use cellar_storage::{Fallocate, Ino, Volume, VolumeOptions};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::{MIB, Random, create, disks, open, options};
+
+const PAGE: usize = 8192;
+
+fn filled(volume: &Volume, name: &str, mib: u64) -> Ino {
+    let ino = create(volume, name);
+    let data: Vec<u8> = (0..mib * MIB).map(|at| (at / PAGE as u64) as u8).collect();
+    volume.write(ino, 0, &data).unwrap();
+    volume.fsync(ino).unwrap();
+    ino
+}
+
+#[test]
+fn a_region_is_read_once_and_then_found_in_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 2);
+    let ino = filled(&volume, "file", 3);
+    volume.write(ino, 3 * MIB, &[5; 100]).unwrap();
+    let first = volume.region(ino, 1).unwrap();
+    assert_eq!((first.disk_read_bytes(), first.disk_read_requests(), first.len() as u64), (MIB, 1, MIB));
+    drop(first);
+    let second = volume.region(ino, 1).unwrap();
+    assert_eq!((second.disk_read_bytes(), second.disk_read_requests()), (0, 0));
+    drop(second);
+    assert_eq!(volume.region(ino, 3).unwrap()[..], [5; 100], "short at the end of the file");
+    assert!(volume.region(ino, 4).unwrap().is_empty());
+    let stats = volume.cache_stats();
+    assert_eq!((stats.hits, stats.misses, stats.used_bytes), (1, 2, 2 * MIB));
+}
+
+#[test]
+fn a_prefetched_region_tells_its_first_reader_what_it_cost() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 2);
+    let ino = filled(&volume, "file", 4);
+    volume.prefetch(ino, 0..100);
+    let started = Instant::now();
+    while !(0..4).all(|region| volume.is_cached(ino, region)) {
+        assert!(started.elapsed() < Duration::from_secs(10));
+        std::thread::yield_now();
+    }
+    assert_eq!(volume.region(ino, 2).unwrap().disk_read_bytes(), MIB);
+    assert_eq!(volume.region(ino, 2).unwrap().disk_read_bytes(), 0);
+}
+
+#[test]
+fn every_change_gives_the_regions_it_touches_a_new_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 2);
+    let ino = filled(&volume, "file", 4);
+    let versions = || (0..4).map(|region| volume.region_version(ino, region)).collect::<Vec<_>>();
+    let changed = |change: &dyn Fn()| {
+        let before = versions();
+        change();
+        before.iter().zip(versions()).map(|(before, after)| *before != after).collect::<Vec<_>>()
+    };
+    assert_eq!(changed(&|| drop(volume.write(ino, 2 * MIB - 1, b"ab"))), [false, true, true, false]);
+    let punch = || volume.fallocate(ino, 3 * MIB, 10, Fallocate::PunchHole).unwrap();
+    assert_eq!(changed(&punch), [false, false, false, true]);
+    assert_eq!(changed(&|| volume.truncate(ino, MIB + 1).unwrap()), [false, true, true, true]);
+    assert_eq!(changed(&|| volume.truncate(ino, 4 * MIB).unwrap()), [false, true, true, true]);
+    let guard = volume.region(ino, 0).unwrap();
+    assert_eq!(guard.version(), volume.region_version(ino, 0));
+}
+
+#[test]
+fn a_region_at_the_end_grows_when_a_later_one_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 2);
+    let ino = create(&volume, "file");
+    volume.write(ino, 0, b"abc").unwrap();
+    let guard = volume.region(ino, 0).unwrap();
+    let version = guard.version();
+    assert_eq!(guard[..], *b"abc");
+    drop(guard);
+    volume.write(ino, 2 * MIB, b"x").unwrap();
+    assert_ne!(volume.region_version(ino, 0), version);
+    let guard = volume.region(ino, 0).unwrap();
+    assert_eq!(guard.len() as u64, MIB);
+    assert!(guard.starts_with(b"abc\0"));
+}
+
+#[test]
+fn cached_regions_follow_writes_cuts_and_extensions() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 2);
+    let ino = filled(&volume, "file", 2);
+    let region = |number| volume.region(ino, number).unwrap().to_vec();
+    region(1);
+    volume.write(ino, MIB + 5, b"new").unwrap();
+    assert_eq!(&region(1)[5..8], b"new");
+    volume.truncate(ino, MIB + 6).unwrap();
+    assert_eq!(&region(1)[5..], b"n");
+    volume.write(ino, MIB + 20, b"z").unwrap();
+    assert_eq!(&region(1)[5..], b"n\0\0\0\0\0\0\0\0\0\0\0\0\0\0z");
+    volume.truncate(ino, MIB + 22).unwrap();
+    assert_eq!(&region(1)[20..], b"z\0");
+    let mut read = [9; 30];
+    assert_eq!(volume.read(ino, MIB, &mut read).unwrap(), 22);
+    assert_eq!(read[..22], region(1)[..22]);
+}
+
+/// Ends the other threads of a test also when an assertion fails.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Writers fill whole pages with one number; a scan must find every page filled with one number.
+fn no_torn_page(options: VolumeOptions) {
+    const PAGES: u64 = 3 * MIB / PAGE as u64;
+    let folder = tempfile::tempdir().unwrap();
+    let volume = Volume::open(disks(folder.path(), 2), options).unwrap();
+    let ino = filled(&volume, "file", 3);
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut random = Random::from_environment();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (mut random, volume, stop) = (Random::from_environment(), &volume, stop.clone());
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let fill = random.next() as u8;
+                    let pages = 1 + random.below(3);
+                    let first = random.below(PAGES - pages);
+                    volume.write(ino, first * PAGE as u64, &vec![fill; PAGE * pages as usize]).unwrap();
+                }
+            });
+        }
+        let syncer = (&volume, stop.clone());
+        scope.spawn(move || {
+            while !syncer.1.load(Ordering::Relaxed) {
+                syncer.0.fsync(ino).unwrap();
+                std::thread::sleep(Duration::from_millis(3));
+            }
+        });
+        let _stop = StopOnDrop(stop.clone());
+        let started = Instant::now();
+        let mut scans = 0;
+        while started.elapsed() < Duration::from_secs(2) {
+            let region = random.below(3) as u32;
+            if random.below(4) == 0 {
+                volume.prefetch(ino, 0..3);
+            }
+            let guard = volume.region(ino, region).unwrap();
+            for (number, page) in guard.chunks_exact(PAGE).enumerate() {
+                assert!(page.iter().all(|byte| *byte == page[0]), "torn page {number} of region {region}");
+            }
+            scans += 1;
+            drop(guard);
+        }
+        assert!(scans > 10, "{scans}");
+    });
+    // What the cache holds is what the file holds.
+    for region in 0..3 {
+        let cached = volume.region(ino, region).unwrap().to_vec();
+        let mut read = vec![0; 2 * MIB as usize];
+        let count = volume.read(ino, u64::from(region) * MIB, &mut read).unwrap().min(MIB as usize);
+        assert!(cached[..] == read[..count], "region {region}");
+    }
+}
+
+#[test]
+fn no_torn_page_under_buffered_writes() {
+    no_torn_page(options());
+}
+
+#[test]
+fn no_torn_page_under_writes_through_a_cache_that_evicts() {
+    no_torn_page(VolumeOptions { write_buffer_bytes: 0, cache_bytes: 2 * MIB, ..options() });
+}
+
+#[test]
+fn no_torn_page_without_a_cache() {
+    no_torn_page(VolumeOptions { cache_bytes: 0, ..options() });
+}
