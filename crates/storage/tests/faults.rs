@@ -102,7 +102,7 @@ fn a_write_through_that_fails_does_not_grow_the_file() {
     let (disks, volume) = faulty(folder.path(), VolumeOptions { write_buffer_bytes: 0, ..options() });
     let ino = two_blocks(&volume);
     set(&disks, &[Fault::Write { errno: libc::ENOSPC, one_in: 1 }]);
-    let error = volume.write(ino, MIB + 8192, &[3; 3 * MIB as usize]).unwrap_err();
+    let error = volume.write(ino, MIB + 8192, &vec![3; 3 * MIB as usize]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     set(&disks, &[]);
     assert_eq!(volume.size(ino).unwrap(), MIB + 8192);

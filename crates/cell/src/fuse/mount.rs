@@ -156,7 +156,9 @@ fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
 
 /// True when the path is the mount point of a file service whose daemon died.
 pub fn is_stale(path: &Path) -> bool {
-    matches!(std::fs::metadata(path), Err(error) if error.raw_os_error() == Some(libc::ENOTCONN))
+    // Just after the death, while the kernel still takes the daemon's rings down, requests are cancelled.
+    let tells_death = |error: Option<i32>| matches!(error, Some(libc::ENOTCONN | libc::ECANCELED | libc::ECONNABORTED));
+    std::fs::metadata(path).is_err_and(|error| tells_death(error.raw_os_error()))
 }
 
 /// Takes dead mounts away from the path; true when there was one.

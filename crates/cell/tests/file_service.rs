@@ -1,0 +1,325 @@
+//! The file service on a real mount, seen through system calls. Needs /dev/fuse and fusermount3 or root.
+
+use cellar_cell::fuse::{FileService, IoKind, IoStats, Mount, MountOptions};
+use cellar_storage::disk::{DirectoryDisk, Disk};
+use cellar_storage::{AuSize, Volume, VolumeOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+struct Mounted {
+    mount: Option<Mount>,
+    volume: Arc<Volume>,
+    stats: Arc<IoStats>,
+    root: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Mounted {
+    fn new(use_ring: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("mount");
+        fs::create_dir(&root).unwrap();
+        let disk = |name| Arc::new(DirectoryDisk::new(folder.path().join(name)).unwrap()) as Arc<dyn Disk>;
+        let au_size = AuSize::from_bytes(1 << 20).unwrap();
+        let user = fs::metadata(&root).unwrap();
+        let (root_uid, root_gid) = (user.uid(), user.gid());
+        let options = VolumeOptions { au_size, root_uid, root_gid, ..VolumeOptions::default() };
+        let volume = Volume::open(["disk1", "disk2"].map(disk).into(), options).unwrap();
+        let stats = Arc::new(IoStats::default());
+        let service = FileService::new(volume.clone(), Path::new("/run/cell.sock"), stats.clone());
+        let options = MountOptions { name: "test".into(), allow_other: root_uid == 0, use_ring };
+        let mount = Some(Mount::new(service, &root, &options).unwrap());
+        Self { mount, volume, stats, root, _folder: folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let patience = Duration::from_secs(5);
+        let unmounted = self.mount.take().unwrap().unmount(patience);
+        let closed = self.volume.close();
+        if !std::thread::panicking() {
+            unmounted.unwrap();
+            closed.unwrap();
+        }
+    }
+}
+
+/// Runs a check on both transports.
+fn on_a_mount(check: impl Fn(&Mounted)) {
+    check(&Mounted::new(false));
+    check(&Mounted::new(true));
+}
+
+fn create(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap()
+}
+
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
+    result.unwrap_err().raw_os_error().unwrap()
+}
+
+#[test]
+fn files_are_created_appended_truncated_and_read() {
+    on_a_mount(|m| {
+        let mut file = create(&m.path("a"));
+        file.write_all(b"hello ").unwrap();
+        let mut appending = OpenOptions::new().append(true).open(m.path("a")).unwrap();
+        appending.write_all(b"world").unwrap();
+        assert_eq!(fs::read(m.path("a")).unwrap(), b"hello world");
+        assert_eq!(file.seek(SeekFrom::End(0)).unwrap(), 11);
+        file.set_len(5).unwrap();
+        file.set_len(7).unwrap();
+        assert_eq!(fs::read(m.path("a")).unwrap(), b"hello\0\0");
+        File::create(m.path("a")).unwrap();
+        assert_eq!(fs::metadata(m.path("a")).unwrap().len(), 0);
+        assert_eq!(errno(File::create_new(m.path("a"))), libc::EEXIST);
+        assert_eq!(errno(File::open(m.path("b"))), libc::ENOENT);
+        create(&m.path("b"));
+        File::open(m.path("b")).expect("a name that was absent is found once it exists");
+    });
+}
+
+#[test]
+fn large_and_sparse_offsets_keep_their_bytes() {
+    on_a_mount(|m| {
+        let file = create(&m.path("big"));
+        let block = [7; 8192];
+        for offset in [0, (1 << 20) - 4096, (3 << 30) + 8192, 1 << 40] {
+            file.write_all_at(&block, offset).unwrap();
+        }
+        let mut read = [0; 8192];
+        for (offset, byte) in [((3 << 30) + 8192, 7), (1 << 40, 7), (5 << 30, 0), (2 << 30, 0)] {
+            file.read_exact_at(&mut read, offset).unwrap();
+            assert_eq!(read, [byte; 8192], "{offset}");
+        }
+        assert_eq!(file.metadata().unwrap().len(), (1 << 40) + 8192);
+        assert_eq!(errno(file.write_at(&block, 1 << 60)), libc::EFBIG);
+        let data: Vec<u8> = (0..5_000_000_u32).map(|at| (at >> 8) as u8).collect();
+        fs::write(m.path("long"), &data).unwrap();
+        assert!(fs::read(m.path("long")).unwrap() == data);
+    });
+}
+
+#[test]
+fn renames_links_and_symbolic_links_do_what_posix_says() {
+    on_a_mount(|m| {
+        fs::write(m.path("a"), "a").unwrap();
+        fs::write(m.path("b"), "b").unwrap();
+        let replaced = File::open(m.path("b")).unwrap();
+        fs::rename(m.path("a"), m.path("b")).unwrap();
+        assert_eq!(fs::read_to_string(m.path("b")).unwrap(), "a");
+        let mut still = String::new();
+        (&replaced).read_to_string(&mut still).unwrap();
+        assert_eq!(still, "b", "a replaced file lives while it is open");
+        fs::hard_link(m.path("b"), m.path("c")).unwrap();
+        assert_eq!(fs::metadata(m.path("c")).unwrap().nlink(), 2);
+        fs::remove_file(m.path("b")).unwrap();
+        assert_eq!(fs::read_to_string(m.path("c")).unwrap(), "a");
+        assert_eq!(fs::metadata(m.path("c")).unwrap().nlink(), 1);
+        symlink("c", m.path("s")).unwrap();
+        assert_eq!(fs::read_link(m.path("s")).unwrap(), Path::new("c"));
+        assert_eq!(fs::read_to_string(m.path("s")).unwrap(), "a");
+    });
+}
+
+#[test]
+fn an_unlinked_file_can_be_used_until_it_is_closed() {
+    on_a_mount(|m| {
+        let mut file = create(&m.path("f"));
+        file.write_all(b"one").unwrap();
+        fs::remove_file(m.path("f")).unwrap();
+        file.write_all(b"two").unwrap();
+        file.sync_all().unwrap();
+        file.rewind().unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "onetwo");
+        assert_eq!(file.metadata().unwrap().nlink(), 0);
+    });
+}
+
+#[test]
+fn directories_list_all_their_entries_also_while_they_change() {
+    on_a_mount(|m| {
+        let many = m.path("many");
+        fs::create_dir(&many).unwrap();
+        (0..3000).for_each(|number| drop(create(&many.join(format!("file-{number}")))));
+        let mut names: Vec<_> = fs::read_dir(&many).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 3000);
+        assert_eq!(errno(fs::remove_dir(&many)), libc::ENOTEMPTY);
+        fs::remove_dir_all(&many).unwrap();
+        assert!(!many.exists());
+        fs::create_dir_all(m.path("x/y/z")).unwrap();
+        assert_eq!(fs::metadata(m.path("x")).unwrap().nlink(), 3);
+        assert_eq!(errno(fs::rename(m.path("x"), m.path("x/y/w"))), libc::EINVAL);
+        File::open(m.path("x")).unwrap().sync_all().unwrap();
+    });
+}
+
+#[test]
+fn modes_owners_and_times_are_kept() {
+    on_a_mount(|m| {
+        let file = create(&m.path("f"));
+        file.set_permissions(Permissions::from_mode(0o640)).unwrap();
+        let time = std::time::UNIX_EPOCH + Duration::from_millis(1_234_567_891);
+        file.set_modified(time).unwrap();
+        let metadata = fs::metadata(m.path("f")).unwrap();
+        assert_eq!((metadata.mode() & 0o7777, metadata.modified().unwrap()), (0o640, time));
+        file.write_at(b"x", 0).unwrap();
+        assert!(fs::metadata(m.path("f")).unwrap().modified().unwrap() > time);
+        let owner = fs::metadata(&m.root).unwrap().uid();
+        assert_eq!(metadata.uid(), owner);
+        if owner == 0 {
+            std::os::unix::fs::chown(m.path("f"), Some(7), Some(8)).unwrap();
+            let metadata = fs::metadata(m.path("f")).unwrap();
+            assert_eq!((metadata.uid(), metadata.gid()), (7, 8));
+        }
+    });
+}
+
+#[test]
+fn fallocate_reserves_and_punches() {
+    on_a_mount(|m| {
+        let file = create(&m.path("f"));
+        let fallocate = |mode: i32, offset: i64, length: i64| {
+            // SAFETY: the descriptor is open.
+            match unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, length) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        fallocate(0, 0, 3 << 20).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 3 << 20);
+        fallocate(libc::FALLOC_FL_KEEP_SIZE, 0, 4 << 20).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 3 << 20);
+        file.write_all_at(&vec![1; 3 << 20], 0).unwrap();
+        fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 4096, 2 << 20).unwrap();
+        let bytes = fs::read(m.path("f")).unwrap();
+        let hole = 4096..4096 + (2 << 20);
+        assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == u8::from(!hole.contains(&at))));
+        assert_eq!(errno(fallocate(libc::FALLOC_FL_COLLAPSE_RANGE, 0, 4096)), libc::EOPNOTSUPP);
+    });
+}
+
+#[test]
+fn locks_maps_and_direct_io_work() {
+    on_a_mount(|m| {
+        let file = create(&m.path("f"));
+        file.write_all_at(&[3; 65536], 0).unwrap();
+        file.lock().unwrap();
+        assert!(File::open(m.path("f")).unwrap().try_lock().is_err());
+        file.unlock().unwrap();
+        File::open(m.path("f")).unwrap().try_lock().unwrap();
+
+        // SAFETY: a fresh shared mapping of an open file that keeps its length; unmapped below.
+        let mapped = unsafe {
+            let address = libc::mmap(
+                std::ptr::null_mut(),
+                65536,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            );
+            assert_ne!(address, libc::MAP_FAILED);
+            std::slice::from_raw_parts_mut(address.cast::<u8>(), 65536)
+        };
+        assert!(mapped.iter().all(|byte| *byte == 3));
+        file.write_all_at(&[4; 10], 100).unwrap();
+        assert_eq!(mapped[99..111], [3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3]);
+        mapped[0] = 9;
+        // SAFETY: the mapping made above.
+        unsafe {
+            assert_eq!(libc::msync(mapped.as_mut_ptr().cast(), 65536, libc::MS_SYNC), 0);
+            assert_eq!(libc::munmap(mapped.as_mut_ptr().cast(), 65536), 0);
+        }
+
+        let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(m.path("f")).unwrap();
+        let mut memory = vec![0_u8; 3 * 8192];
+        let start = memory.as_ptr().align_offset(8192);
+        let aligned = &mut memory[start..start + 8192];
+        direct.read_exact_at(aligned, 0).unwrap();
+        assert_eq!((aligned[0], aligned[1], aligned[100]), (9, 3, 4));
+        aligned.fill(5);
+        direct.write_all_at(aligned, 8192).unwrap();
+        let mut read = [0; 8192];
+        file.read_exact_at(&mut read, 8192).unwrap();
+        assert_eq!(read, [5; 8192], "a direct write is seen through the page cache");
+    });
+}
+
+#[test]
+fn attributes_and_the_cells_own_attribute_can_be_read() {
+    on_a_mount(|m| {
+        fs::create_dir(m.path("base")).unwrap();
+        create(&m.path("base/1"));
+        let get = |path: &Path, name: &str| {
+            let mut value = vec![0; 500];
+            let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+            let name = std::ffi::CString::new(name).unwrap();
+            // SAFETY: both strings end with NUL, the buffer is as long as said.
+            let length =
+                unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+            match length {
+                -1 => Err(std::io::Error::last_os_error()),
+                length => Ok(String::from_utf8(value[..length as usize].to_vec()).unwrap()),
+            }
+        };
+        assert_eq!(get(&m.path("base/1"), "user.cellar.cell").unwrap(), "1\n/run/cell.sock\nbase/1");
+        assert_eq!(get(&m.path("base"), "user.cellar.cell").unwrap(), "1\n/run/cell.sock\nbase");
+        assert_eq!(get(&m.root, "user.cellar.cell").unwrap(), "1\n/run/cell.sock\n");
+        fs::rename(m.path("base"), m.path("moved")).unwrap();
+        assert_eq!(get(&m.path("moved/1"), "user.cellar.cell").unwrap(), "1\n/run/cell.sock\nmoved/1");
+        assert_eq!(errno(get(&m.path("moved/1"), "user.other")), libc::ENODATA);
+    });
+}
+
+#[test]
+fn statfs_tells_the_disks_room_and_counters_count() {
+    on_a_mount(|m| {
+        fs::create_dir_all(m.path("base/5")).unwrap();
+        fs::create_dir_all(m.path("pg_wal")).unwrap();
+        let data = create(&m.path("base/5/100"));
+        data.write_all_at(&[1; 8192], 0).unwrap();
+        data.sync_all().unwrap();
+        create(&m.path("pg_wal/1")).write_all_at(&[1; 8192], 0).unwrap();
+        let find = |database, kind| {
+            let snapshot = m.stats.snapshot();
+            snapshot.into_iter().find(|line| line.area.database == database && line.kind == kind)
+        };
+        let line = find(Some(5), IoKind::DataFileWrite).unwrap();
+        assert_eq!((line.operations, line.bytes, line.histogram.iter().sum::<u64>()), (1, 8192, 1));
+        assert_eq!(find(Some(5), IoKind::Sync).unwrap().operations, 1);
+        assert_eq!(find(None, IoKind::WalWrite).unwrap().operations, 1);
+        let space = nix::sys::statvfs::statvfs(&m.root).unwrap();
+        assert!(space.blocks() >= space.blocks_available() && space.blocks_available() > 0);
+    });
+}
+
+#[test]
+fn scans_and_the_mount_see_the_same_bytes() {
+    on_a_mount(|m| {
+        let file = create(&m.path("t"));
+        file.write_all_at(&vec![1; 2 << 20], 0).unwrap();
+        let ino = m.volume.resolve("t").unwrap();
+        assert!(m.volume.region(ino, 1).unwrap().iter().all(|byte| *byte == 1));
+        file.write_all_at(&[2; 8192], 1 << 20).unwrap();
+        assert_eq!(m.volume.region(ino, 1).unwrap()[..8192], [2; 8192]);
+        assert_eq!(m.volume.size(ino).unwrap(), 2 << 20);
+        assert_eq!(m.volume.path_of(ino).unwrap(), "t");
+        let missing = fs::metadata(m.path("u")).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+    });
+}
