@@ -119,7 +119,7 @@ fn a_killed_cell_starts_again_on_its_dead_mount_with_all_that_was_synced() {
         fs::write(cell.path("mount/unsynced"), vec![99; 1_000_000]).unwrap();
         let held_open = File::open(name(round)).unwrap();
         cell.kill();
-        fs::metadata(cell.path("mount")).expect_err("the mount died with its daemon");
+        fs::write(cell.path("mount/late"), "x").expect_err("the mount died with its daemon");
         drop(held_open);
     }
     cell.start();

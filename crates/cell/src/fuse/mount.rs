@@ -4,7 +4,9 @@ use super::FileService;
 use super::ring::{self, Ring};
 use super::service::REQUEST_BYTES_MAX;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
+use nix::sys::statvfs::statvfs;
 use nix::unistd::Uid;
 use std::io;
 use std::os::fd::AsFd;
@@ -141,7 +143,7 @@ fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
     let flags = if lazily { MntFlags::MNT_DETACH } else { MntFlags::empty() };
     match umount2(path, flags) {
         // Ordinary users unmount through a helper.
-        Err(nix::errno::Errno::EPERM) if !Uid::effective().is_root() => {
+        Err(Errno::EPERM) if !Uid::effective().is_root() => {
             let mut command = Command::new("fusermount3");
             command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(path);
             let output = command.output()?;
@@ -156,9 +158,9 @@ fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
 
 /// True when the path is the mount point of a file service whose daemon died.
 pub fn is_stale(path: &Path) -> bool {
-    // Just after the death, while the kernel still takes the daemon's rings down, requests are cancelled.
-    let tells_death = |error: Option<i32>| matches!(error, Some(libc::ENOTCONN | libc::ECANCELED | libc::ECONNABORTED));
-    std::fs::metadata(path).is_err_and(|error| tells_death(error.raw_os_error()))
+    // Unlike stat, statfs is never answered from the kernel's memory. Just after the death, while the kernel still
+    // takes the daemon's rings down, requests are cancelled.
+    matches!(statvfs(path), Err(Errno::ENOTCONN | Errno::ECANCELED | Errno::ECONNABORTED))
 }
 
 /// Takes dead mounts away from the path; true when there was one.
