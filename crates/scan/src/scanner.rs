@@ -4,7 +4,7 @@
 //! before all transaction states that the blocks need are known, so a scan can simply be repeated with more answers.
 
 use crate::batch::ResultWriter;
-use crate::heap::{Chunk, PAGES_BYTES_MAX, Page, page_checksum};
+use crate::heap::{Chunk, PAGES_BYTES_MAX, Page, Prefetch, page_checksum};
 use crate::plan::{Output, Plan, Walks};
 use crate::predicate::Input;
 use crate::storage_index::{RegionSummary, SummaryBuilder};
@@ -185,13 +185,15 @@ impl Scanner {
         self.load(plan, pages, range.clone(), summary);
         stats.rows_scanned += self.selected.len() as u64;
         let walks = if summary.is_some() { &plan.walks_with_summary } else { &plan.walks };
-        self.summarise(plan, pages, walks, summary);
+        let next = range.end * BLOCK_BYTES..(range.end + CHUNK_PAGES) * BLOCK_BYTES;
+        let mut ahead = Prefetch::new(pages.get(next.start..next.end.min(pages.len())).unwrap_or(&[]));
+        self.summarise(plan, pages, walks, summary, &mut ahead);
         for (stage, segment) in plan.stages.iter().zip(&walks.stages) {
             if self.selected.is_empty() {
                 break;
             }
-            self.chunk.walk(pages, &plan.layout, segment, &self.selected, &mut self.malformed);
-            self.drop_malformed(range.start);
+            self.chunk.walk(pages, &plan.layout, segment, &self.selected, &mut self.malformed, &mut ahead);
+            self.drop_malformed();
             self.next.clear();
             let input = Input { pages, chunk: &self.chunk, columns: &plan.columns };
             stage.kernel.run(input, &self.selected, &mut self.next, &mut self.undecided);
@@ -203,8 +205,8 @@ impl Scanner {
                 self.undecided.clear();
             }
         }
-        self.chunk.walk(pages, &plan.layout, &walks.output, &self.selected, &mut self.malformed);
-        self.drop_malformed(range.start);
+        self.chunk.walk(pages, &plan.layout, &walks.output, &self.selected, &mut self.malformed, &mut ahead);
+        self.drop_malformed();
         self.emit(plan, first_block, pages, range, out, stats);
     }
 
@@ -262,17 +264,18 @@ impl Scanner {
     }
 
     /// Adds the chunk to the region's summary, and gives that up when a tuple cannot be walked.
-    fn summarise(&mut self, plan: &Plan, pages: &[u8], walks: &Walks, summary: &mut Option<SummaryBuilder>) {
-        let (Some(builder), Some(segment)) = (summary.as_mut(), &walks.summary) else {
-            // A summary given up in this very chunk: its walk still has to be done for what follows.
-            if let Some(segment) = &walks.summary {
-                self.chunk.walk(pages, &plan.layout, segment, &self.selected, &mut self.malformed);
-            }
-            return;
-        };
+    fn summarise(
+        &mut self,
+        plan: &Plan,
+        pages: &[u8],
+        walks: &Walks,
+        summary: &mut Option<SummaryBuilder>,
+        ahead: &mut Prefetch<'_>,
+    ) {
+        let (Some(builder), Some(segment)) = (summary.as_mut(), &walks.summary) else { return };
         self.all.clear();
         self.all.extend(0..self.chunk.len() as u16);
-        self.chunk.walk(pages, &plan.layout, segment, &self.all, &mut self.malformed);
+        self.chunk.walk(pages, &plan.layout, segment, &self.all, &mut self.malformed, ahead);
         if self.malformed.is_empty() {
             builder.add(pages, &self.chunk, &plan.columns);
         } else {
@@ -281,7 +284,7 @@ impl Scanner {
     }
 
     /// Passes the pages of selected malformed rows through and drops their rows.
-    fn drop_malformed(&mut self, _first: usize) {
+    fn drop_malformed(&mut self) {
         if self.malformed.is_empty() {
             return;
         }

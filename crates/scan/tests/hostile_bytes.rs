@@ -27,7 +27,7 @@ fn page(random: &mut Random, all_visible: bool) -> Vec<u8> {
         let mut tuple = vec![0u8; 24];
         tuple[0..4].copy_from_slice(&(990 + row * 60).to_le_bytes());
         tuple[18] = 8;
-        tuple[20..22].copy_from_slice(&(0x0800u16 | 0x0100 * (row as u16 % 2) | u16::from(nulls)).to_le_bytes());
+        tuple[20..22].copy_from_slice(&(0x0800u16 | (0x0100 * (row as u16 % 2)) | u16::from(nulls)).to_le_bytes());
         tuple[22] = 24;
         tuple[23] = if nulls { 0b1110_1010 } else { 0 };
         if !nulls {

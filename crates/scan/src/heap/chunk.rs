@@ -7,6 +7,7 @@
 
 use super::layout::{Layout, NO_SLOT, Segment, Slot, Step};
 use super::page::TupleHeader;
+use super::prefetch::Prefetch;
 use super::varlena;
 use cellar_format::postgres::Width;
 
@@ -134,6 +135,7 @@ impl Chunk {
         segment: &Segment,
         selected: &[u16],
         malformed: &mut Vec<u16>,
+        ahead: &mut Prefetch<'_>,
     ) {
         if segment.from >= segment.to || selected.is_empty() {
             return;
@@ -146,16 +148,16 @@ impl Chunk {
             for &row in selected {
                 if self.rows[row as usize].irregular { irregular.push(row) } else { regular.push(row) }
             }
-            self.walk_regular(pages, segment, regular.iter().copied());
+            self.walk_regular(pages, segment, regular.iter().copied(), ahead);
             for &row in &irregular {
                 self.walk_irregular(pages, layout, segment, row as usize);
             }
             self.regular_rows = regular;
             self.irregular_rows = irregular;
         } else if selected.len() == self.rows.len() {
-            self.walk_regular(pages, segment, 0..selected.len() as u16);
+            self.walk_regular(pages, segment, 0..selected.len() as u16, ahead);
         } else {
-            self.walk_regular(pages, segment, selected.iter().copied());
+            self.walk_regular(pages, segment, selected.iter().copied(), ahead);
         }
         let (cursors, ends) = (&self.cursors, &self.ends);
         if selected.iter().fold(false, |any, row| any | (cursors[*row as usize] > ends[*row as usize])) {
@@ -165,9 +167,16 @@ impl Chunk {
 
     /// Cursors only ever grow, so it is enough that the caller compares the last one with the tuple's end: whatever was
     /// located on the way lies before it.
-    fn walk_regular(&mut self, pages: &[u8], segment: &Segment, selected: impl Iterator<Item = u16> + Clone) {
+    fn walk_regular(
+        &mut self,
+        pages: &[u8],
+        segment: &Segment,
+        selected: impl Iterator<Item = u16> + Clone,
+        ahead: &mut Prefetch<'_>,
+    ) {
         let Self { cursors, locations, .. } = self;
         let cursors = &mut **cursors;
+        let mut next = *ahead;
         for step in &segment.steps {
             match step {
                 Step::Fixed { align, bytes, outs } => {
@@ -197,6 +206,7 @@ impl Chunk {
                     for row in selected.clone() {
                         let cursor = &mut cursors[row as usize];
                         *cursor = varlena_at(pages, *cursor, align - 1).1;
+                        next.step();
                     }
                 }
                 Step::Varlena { align, slot: Some(slot) } => {
@@ -204,6 +214,7 @@ impl Chunk {
                     for row in selected.clone() {
                         let cursor = &mut cursors[row as usize];
                         (out[row as usize], *cursor) = varlena_at(pages, *cursor, align - 1);
+                        next.step();
                     }
                 }
                 Step::Cstring { slot } => {
@@ -217,6 +228,7 @@ impl Chunk {
                 }
             }
         }
+        *ahead = next;
     }
 
     /// One row with a null bitmap or too few attributes.

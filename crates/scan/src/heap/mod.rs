@@ -7,9 +7,11 @@ mod chunk;
 mod layout;
 mod page;
 mod pglz;
+mod prefetch;
 pub mod varlena;
 
 pub use checksum::page_checksum;
 pub use chunk::{Chunk, MISSING, NULL, PAGES_BYTES_MAX};
 pub use layout::{Layout, Segment, Slot};
 pub use page::{Malformed, Page, TupleHeader, u16_at, u32_at};
+pub use prefetch::Prefetch;

@@ -122,11 +122,16 @@ impl Fragments {
     #[inline]
     fn matches(&self, text: &[u8]) -> bool {
         let Some(end) = &self.end else { return text == self.start };
-        let Some(mut rest) =
-            text.strip_prefix(self.start.as_slice()).and_then(|rest| rest.strip_suffix(end.as_slice()))
-        else {
-            return false;
-        };
+        // Empty ends are common, and comparing nothing is still a call.
+        let mut rest = text;
+        if !self.start.is_empty() {
+            let Some(after) = rest.strip_prefix(self.start.as_slice()) else { return false };
+            rest = after;
+        }
+        if !end.is_empty() {
+            let Some(before) = rest.strip_suffix(end.as_slice()) else { return false };
+            rest = before;
+        }
         for finder in &self.middle {
             match finder.find(rest) {
                 Some(at) => rest = &rest[at + finder.needle().len()..],

@@ -1,5 +1,6 @@
 //! Functions over strings and byte strings.
 //!
+//! `lower` and `upper` are not among them: they follow the collation's character types, which byte order does not tell.
 //! Those that count characters work in UTF-8 and in single-byte encodings; elsewhere the plan refuses them.
 //! Source: `utils/adt/varlena.c`, `varchar.c`, `oracle_compat.c`, `formatting.c`, `like.c`.
 
@@ -111,15 +112,6 @@ fn length_without_blanks<'a>(args: &mut [Value<'a>], context: &Context) -> Outco
 
 fn octets<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     Ok(Value::Int(bytes(&args[0])?.len() as i64))
-}
-
-/// Under the C collation only ASCII letters have another case.
-fn lower<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
-    Ok(Value::Bytes(Cow::Owned(bytes(&args[0])?.to_ascii_lowercase())))
-}
-
-fn upper<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
-    Ok(Value::Bytes(Cow::Owned(bytes(&args[0])?.to_ascii_uppercase())))
 }
 
 /// Characters `from..to`, counted from 1.
@@ -236,8 +228,6 @@ functions! {
     1375 bpcharoctetlen (BPCHAR) -> INT4, Any, safe(octets);
     720 byteaoctetlen (BYTEA) -> INT4, Any, safe(octets);
     2010 byteaoctetlen (BYTEA) -> INT4, Any, safe(octets);
-    870 lower (TEXT) -> TEXT, Bytewise, safe(lower);
-    871 upper (TEXT) -> TEXT, Bytewise, safe(upper);
     877 text_substr (TEXT, INT4, INT4) -> TEXT, Any, characters_fallible(substring);
     936 text_substr (TEXT, INT4, INT4) -> TEXT, Any, characters_fallible(substring);
     883 text_substr_no_len (TEXT, INT4) -> TEXT, Any, characters(substring_to_end);
