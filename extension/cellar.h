@@ -79,12 +79,17 @@ enum CellarPlanPrivate
 	CELLAR_PLAN_FILTER_REASONS	/* strings: why each qual of the filter stays */
 };
 
+/* ---- offloadable.c ---- */
+
+extern CellarCollation cellar_collation(Oid collation);
+extern bool cellar_qual_offloadable(Node *clause, Index varno, const char **reason);
+extern bool cellar_depends_on_row_walker(Node *node, void *context);
+extern bool cellar_catchable(Node *node);
+
 /* ---- qual.c ---- */
 
 typedef struct CellarQuals CellarQuals;
 
-extern CellarCollation cellar_collation(Oid collation);
-extern bool cellar_qual_offloadable(Node *clause, Index varno, const char **reason);
 extern CellarQuals *cellar_quals_init(List *quals, Index varno, PlanState *parent);
 extern bool cellar_quals_send(CellarQuals *quals, ExprContext *econtext,
 							  CellarRequest *request);

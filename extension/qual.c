@@ -1,13 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * qual.c
- *	  Storage predicates: which quals a cell can evaluate, and how they are
- *	  sent.
+ *	  How storage predicates are sent.
  *
- * While planning, cellar_qual_offloadable tells whether a qual can go, and why
- * not.  When a scan's plan state is made, a qual that goes is turned into a
- * list of steps in postfix order, as the cell's client wants them.  When the scan
- * starts, whatever depends on no column is evaluated here and becomes a constant.
+ * When a scan's plan state is made, the quals that offloadable.c lets go are
+ * turned into a list of steps in postfix order, as the cell's client wants
+ * them.  When the scan starts, whatever depends on no column is evaluated here
+ * and becomes a constant.
  *
  * Postgres would evaluate such an expression for each row that it gets to,
  * and so report its error only then, or never.  An error in plain values
@@ -20,376 +19,14 @@
  */
 #include "cellar.h"
 
-#include "access/transam.h"
-#include "catalog/pg_collation.h"
-#include "catalog/pg_language.h"
-#include "catalog/pg_proc.h"
+#include "access/tupmacs.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "executor/nodeSubplan.h"
-#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
-#include "optimizer/clauses.h"
-#include "optimizer/optimizer.h"
 #include "utils/array.h"
-#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/syscache.h"
-
-/* The cell refuses deeper quals; a simple CASE deepens its own. */
-#define DEPTH_MAX			40
-#define ARGUMENTS_MAX		1000
-
-CellarCollation
-cellar_collation(Oid collation)
-{
-	if (!OidIsValid(collation))
-		return CELLAR_COLLATION_NONE;
-	if (CellarCollationIsC(collation))
-		return CELLAR_COLLATION_BYTEWISE;
-	if (get_collation_isdeterministic(collation))
-		return CELLAR_COLLATION_DETERMINISTIC;
-	return CELLAR_COLLATION_NONDETERMINISTIC;
-}
-
-/* ----------------------------------------------------------------
- *		What can go
- * ----------------------------------------------------------------
- */
-
-typedef struct OffloadContext
-{
-	Index		varno;
-	int			depth;
-	bool		in_case;		/* below a simple CASE: its test value is known */
-	const char *reason;
-} OffloadContext;
-
-static bool expression_offloadable(Node *node, OffloadContext *context, bool conditional);
-
-static bool
-stays(OffloadContext *context, const char *reason)
-{
-	context->reason = reason;
-	return false;
-}
-
-static bool
-type_offloadable(Oid type)
-{
-	return cellar_type_offloadable(getBaseType(type));
-}
-
-/* Does the expression depend on a row, if only through a CASE's test value? */
-static bool
-depends_on_row_walker(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, Var) || IsA(node, CaseTestExpr) || IsA(node, CoerceToDomainValue))
-		return true;
-	if (IsA(node, ArrayCoerceExpr)) /* has a CaseTestExpr of its own */
-		return depends_on_row_walker((Node *) ((ArrayCoerceExpr *) node)->arg, context);
-	return expression_tree_walker(node, depends_on_row_walker, context);
-}
-
-/*
- * True for a function that must not be evaluated where its errors are caught:
- * it may hold something when it fails.
- */
-static bool
-function_is_foreign(Oid funcid, void *context)
-{
-	HeapTuple	tuple;
-	bool		builtin;
-
-	if (funcid >= FirstGenbkiObjectId)
-		return true;
-	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(funcid));
-	if (!HeapTupleIsValid(tuple))
-		return true;
-	builtin = ((Form_pg_proc) GETSTRUCT(tuple))->prolang == INTERNALlanguageId;
-	ReleaseSysCache(tuple);
-	return !builtin;
-}
-
-/*
- * True unless the expression is one of built-in functions over plain values,
- * which hold neither locks nor pins when they report a data exception.
- */
-static bool
-not_catchable_walker(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	switch (nodeTag(node))
-	{
-		case T_Const:
-		case T_Param:
-		case T_FuncExpr:
-		case T_OpExpr:
-		case T_DistinctExpr:
-		case T_NullIfExpr:
-		case T_ScalarArrayOpExpr:
-		case T_BoolExpr:
-		case T_RelabelType:
-		case T_CoerceViaIO:
-		case T_ArrayCoerceExpr:
-		case T_ArrayExpr:
-		case T_CaseExpr:
-		case T_CaseWhen:
-		case T_CaseTestExpr:
-		case T_CoalesceExpr:
-		case T_SQLValueFunction:
-		case T_NullTest:
-		case T_BooleanTest:
-		case T_List:
-			break;
-		default:
-			return true;
-	}
-	if (check_functions_in_node(node, function_is_foreign, NULL))
-		return true;
-	return expression_tree_walker(node, not_catchable_walker, context);
-}
-
-static bool
-catchable(Node *node)
-{
-	return !not_catchable_walker(node, NULL);
-}
-
-/*
- * An expression without columns: it is evaluated here when the scan starts.
- */
-static bool
-value_offloadable(Node *node, OffloadContext *context, bool conditional)
-{
-	if (contain_volatile_functions(node))
-		return stays(context, "it contains a volatile function");
-	if (contain_subplans(node))
-		return stays(context, "it contains a subquery");
-	if (conditional && !catchable(node))
-		return stays(context, "it contains a function that must be evaluated only when a condition holds");
-	return true;
-}
-
-static bool
-function_offloadable(Oid function, Oid collation, OffloadContext *context)
-{
-	CellarCollation kind = cellar_collation(collation);
-
-	if (function < FirstGenbkiObjectId &&
-		cellar_function_offloadable(function, kind))
-		return true;
-
-	/* The function may be fine, and only its collation in the way. */
-	if (kind != CELLAR_COLLATION_NONE && function < FirstGenbkiObjectId &&
-		cellar_function_offloadable(function, CELLAR_COLLATION_BYTEWISE))
-		return stays(context,
-					 psprintf("function %s is not offloadable under collation \"%s\"",
-							  get_func_name(function), get_collation_name(collation)));
-	return stays(context,
-				 psprintf("function %s is not offloadable", get_func_name(function)));
-}
-
-/* The first argument is always evaluated, the others perhaps. */
-static bool
-arguments_offloadable(List *args, OffloadContext *context, bool conditional,
-					  bool rest_conditional)
-{
-	ListCell   *lc;
-
-	if (list_length(args) > ARGUMENTS_MAX)
-		return stays(context, "it has too many operands");
-	foreach(lc, args)
-	{
-		if (!expression_offloadable(lfirst(lc), context, conditional))
-			return false;
-		conditional = conditional || rest_conditional;
-	}
-	return true;
-}
-
-static bool
-case_offloadable(CaseExpr *expr, OffloadContext *context, bool conditional)
-{
-	bool		in_case = context->in_case;
-	ListCell   *lc;
-
-	if (list_length(expr->args) > ARGUMENTS_MAX)
-		return stays(context, "it has too many branches");
-	if (expr->arg != NULL)
-	{
-		/* Its value takes the place of each CaseTestExpr. */
-		if (!expression_offloadable((Node *) expr->arg, context, conditional))
-			return false;
-		if (!depends_on_row_walker((Node *) expr->arg, NULL))
-			return stays(context, "it contains a CASE over a value that is no column");
-		context->in_case = true;
-	}
-	foreach(lc, expr->args)
-	{
-		CaseWhen   *when = lfirst_node(CaseWhen, lc);
-
-		if (!expression_offloadable((Node *) when->expr, context, conditional))
-			return false;
-		conditional = true;
-		if (!expression_offloadable((Node *) when->result, context, true))
-			return false;
-	}
-	context->in_case = in_case;
-	return expr->defresult == NULL ||
-		expression_offloadable((Node *) expr->defresult, context, true);
-}
-
-/* An int4 relabelled as an oid would come as an int4: only what is the same to every function goes. */
-static bool
-relabel_offloadable(RelabelType *expr)
-{
-	Oid			from = getBaseType(exprType((Node *) expr->arg));
-	Oid			to = getBaseType(expr->resulttype);
-
-	return from == to ||
-		((from == TEXTOID || from == VARCHAROID) && (to == TEXTOID || to == VARCHAROID));
-}
-
-static bool
-expression_offloadable_inner(Node *node, OffloadContext *context, bool conditional)
-{
-	if (!type_offloadable(exprType(node)))
-		return stays(context, psprintf("type %s is not offloadable",
-									   format_type_be(exprType(node))));
-
-	if (!depends_on_row_walker(node, NULL))
-		return value_offloadable(node, context, conditional);
-
-	switch (nodeTag(node))
-	{
-		case T_Var:
-			{
-				Var		   *var = (Var *) node;
-
-				if (var->varno != context->varno || var->varlevelsup != 0)
-					return stays(context, "it refers to another table");
-				if (var->varattno <= 0)
-					return stays(context, "it refers to a system column or the whole row");
-				return true;
-			}
-
-		case T_CaseTestExpr:
-			if (!context->in_case)
-				return stays(context, "its form is not offloadable");
-			return true;
-
-		case T_RelabelType:
-			if (!relabel_offloadable((RelabelType *) node))
-				return stays(context, psprintf("type %s cannot be taken for type %s in the cell",
-											   format_type_be(exprType((Node *) ((RelabelType *) node)->arg)),
-											   format_type_be(((RelabelType *) node)->resulttype)));
-			return expression_offloadable((Node *) ((RelabelType *) node)->arg, context, conditional);
-
-		case T_FuncExpr:
-			{
-				FuncExpr   *expr = (FuncExpr *) node;
-
-				if (expr->funcretset || expr->funcvariadic)
-					return stays(context, "its form is not offloadable");
-				return function_offloadable(expr->funcid, expr->inputcollid, context) &&
-					arguments_offloadable(expr->args, context, conditional, false);
-			}
-
-		case T_OpExpr:
-		case T_DistinctExpr:
-		case T_NullIfExpr:
-			{
-				OpExpr	   *expr = (OpExpr *) node;
-
-				if (expr->opretset)
-					return stays(context, "its form is not offloadable");
-				set_opfuncid(expr);
-				return function_offloadable(expr->opfuncid, expr->inputcollid, context) &&
-					arguments_offloadable(expr->args, context, conditional, false);
-			}
-
-		case T_ScalarArrayOpExpr:
-			{
-				ScalarArrayOpExpr *expr = (ScalarArrayOpExpr *) node;
-				Node	   *array = lsecond(expr->args);
-				Oid			element = get_element_type(getBaseType(exprType(array)));
-
-				set_sa_opfuncid(expr);
-				if (!function_offloadable(expr->opfuncid, expr->inputcollid, context) ||
-					!expression_offloadable(linitial(expr->args), context, conditional))
-					return false;
-				if (depends_on_row_walker(array, NULL))
-					return stays(context, "its array depends on a column");
-				if (!OidIsValid(element) || !type_offloadable(element))
-					return stays(context, psprintf("type %s is not offloadable",
-												   format_type_be(exprType(array))));
-				return value_offloadable(array, context, conditional);
-			}
-
-		case T_BoolExpr:
-			return arguments_offloadable(((BoolExpr *) node)->args, context, conditional, true);
-
-		case T_NullTest:
-			if (((NullTest *) node)->argisrow)
-				return stays(context, "it tests a row");
-			return expression_offloadable((Node *) ((NullTest *) node)->arg, context, conditional);
-
-		case T_BooleanTest:
-			return expression_offloadable((Node *) ((BooleanTest *) node)->arg, context, conditional);
-
-		case T_CoalesceExpr:
-			return arguments_offloadable(((CoalesceExpr *) node)->args, context, conditional, true);
-
-		case T_CaseExpr:
-			return case_offloadable((CaseExpr *) node, context, conditional);
-
-		case T_SubPlan:
-		case T_AlternativeSubPlan:
-			return stays(context, "it contains a subquery");
-
-		default:
-			return stays(context, "its form is not offloadable");
-	}
-}
-
-static bool
-expression_offloadable(Node *node, OffloadContext *context, bool conditional)
-{
-	bool		result;
-
-	if (context->depth >= DEPTH_MAX)
-		return stays(context, "it is nested too deeply");
-	context->depth++;
-	result = expression_offloadable_inner(node, context, conditional);
-	context->depth--;
-	return result;
-}
-
-/*
- * Can a cell evaluate this qual over the relation?  If not, *reason says why.
- */
-bool
-cellar_qual_offloadable(Node *clause, Index varno, const char **reason)
-{
-	OffloadContext context;
-
-	memset(&context, 0, sizeof(context));
-	context.varno = varno;
-	if (expression_offloadable(clause, &context, false))
-		return true;
-	*reason = context.reason;
-	return false;
-}
-
-/* ----------------------------------------------------------------
- *		From expressions to steps
- * ----------------------------------------------------------------
- */
 
 typedef enum StepKind
 {
@@ -498,7 +135,7 @@ compile_value(Node *node, Oid type, PlanState *parent)
 
 	value->state = ExecInitExpr((Expr *) node, parent);
 	exec_params_walker(node, &value->params);
-	value->catchable = catchable(node);
+	value->catchable = cellar_catchable(node);
 	value->type = getBaseType(type);
 	get_typlenbyvalalign(value->type, &value->typlen, &value->typbyval, &value->typalign);
 	return value;
@@ -578,7 +215,7 @@ compile_expression(Node *node, CompileContext *context)
 	CellarQuals *quals = context->quals;
 	Step	   *step;
 
-	if (!depends_on_row_walker(node, NULL))
+	if (!cellar_depends_on_row_walker(node, NULL))
 	{
 		Value	   *value = compile_value(node, exprType(node), context->parent);
 
@@ -790,7 +427,7 @@ send_any_all(CellarRequest *request, Step *step, Value *value)
 	cellar_qual_any_all(request, step->function, step->collation, step->any, nelements);
 }
 
-/* Sends the steps from first to before end; returns nothing undone. */
+/* Sends the steps from first to before end. */
 static void
 send_steps(CellarQuals *quals, int first, int end, CellarRequest *request)
 {
