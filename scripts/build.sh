@@ -19,13 +19,14 @@ with_right_to_write() {
     fi
 }
 
-# Built outside the source folder, one folder for each Postgres, so that versions do not mix.
+# Built in a copy of the sources, one for each Postgres, so that versions do not mix and the tree stays clean.
 make_extension() {
     local folder
     folder=$TARGET/extension-$("$PG_CONFIG" --version | tr -c 'A-Za-z0-9.\n' _)
     mkdir -p "$folder"
-    "${@:2}" make -s -C "$folder" -f "$ROOT/extension/Makefile" VPATH="$ROOT/extension" PG_CONFIG="$PG_CONFIG" \
-        CELLAR_CLIENT_LIB="$TARGET/release/libcellar_client.a" CELLAR_CLIENT_INCLUDE="$ROOT/crates/client/include" "$1"
+    (cd "$ROOT/extension" && find . -type f ! -name '*.o' ! -name '*.so' ! -name '*.bc' -print0 | xargs -0 cp --parents -p -t "$folder")
+    "${@:2}" make -s -C "$folder" PG_CONFIG="$PG_CONFIG" CELLAR_CLIENT_LIB="$TARGET/release/libcellar_client.a" \
+        CELLAR_CLIENT_INCLUDE="$ROOT/crates/client/include" "$1"
 }
 
 install_extension() {
