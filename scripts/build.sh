@@ -41,8 +41,14 @@ build) make_extension all ;;
 extension) install_extension ;;
 install)
     install_extension
-    with_right_to_write "${PREFIX:-/usr/local}/bin" install -m 755 "$CELLAR_BIN" "${PREFIX:-/usr/local}/bin/cellar"
-    say "${PREFIX:-/usr/local}/bin/cellar is installed"
+    prefix=${PREFIX:-/usr/local}
+    with_right_to_write "$prefix" install -D -m 755 "$CELLAR_BIN" "$prefix/bin/cellar"
+    say "$prefix/bin/cellar is installed"
+    unit=$(mktemp)
+    sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" dist/cellar-cell@.service >"$unit"
+    with_right_to_write "$prefix" install -D -m 644 "$unit" "$prefix/lib/systemd/system/cellar-cell@.service"
+    rm -f "$unit"
+    say "$prefix/lib/systemd/system/cellar-cell@.service is installed"
     ;;
 *) die "unknown: $what" ;;
 esac

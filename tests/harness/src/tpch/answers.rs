@@ -26,6 +26,7 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
         let path = options.directory.join(format!("q{number:02}.sql"));
         let sql = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let published = published(answers_sf1::answer(number).context("no published answer")?);
+        let published = corrected(number, published);
         let rows = text_rows(&mut client, &sql)?;
         let difference = difference(&rows, &published);
         match &difference {
@@ -44,6 +45,20 @@ fn published(text: &str) -> Vec<Vec<&str>> {
         .skip(1)
         .map(|line| line.split('|').map(str::trim).collect())
         .collect()
+}
+
+/// Two fields that the crate's copy of the answers gives otherwise than the TPC's files: a key of Q11 is cut off, and the
+/// cents of Q17 differ.
+fn corrected(query: i32, mut published: Vec<Vec<&str>>) -> Vec<Vec<&str>> {
+    let (wrong, right) = match query {
+        11 => ("1297", "129760"),
+        17 => ("348406.02", "348406.05"),
+        _ => return published,
+    };
+    if published[0][0] == wrong {
+        published[0][0] = right;
+    }
+    published
 }
 
 fn difference(rows: &[Row], published: &[Vec<&str>]) -> Option<String> {
