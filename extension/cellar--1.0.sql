@@ -15,8 +15,39 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_sesstat'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
+-- What the cells' file service counted for this cluster
+CREATE FUNCTION cellar.get_file_io(
+  OUT cell text, OUT database oid, OUT kind text, OUT operations bigint, OUT bytes bigint,
+  OUT time_us bigint, OUT histogram bigint[])
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_file_io_counts'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+CREATE VIEW cellar.file_io AS
+  SELECT f.cell, f.database, d.datname, f.kind, f.operations, f.bytes, f.time_us
+  FROM cellar.get_file_io() f LEFT JOIN pg_catalog.pg_database d ON d.oid = f.database;
+
+-- What came through the mount is counted by the cells, all else here.
 CREATE VIEW cellar.sysstat AS
-  SELECT name, value FROM cellar.get_sysstat();
+  WITH mount AS MATERIALIZED (
+    SELECT coalesce(sum(bytes) FILTER (WHERE kind LIKE '% read'), 0) AS bytes_read,
+           coalesce(sum(operations) FILTER (WHERE kind LIKE '% read'), 0) AS reads,
+           coalesce(sum(bytes) FILTER (WHERE kind LIKE '% write'), 0) AS bytes_written,
+           coalesce(sum(operations) FILTER (WHERE kind LIKE '% write'), 0) AS writes
+    FROM cellar.get_file_io()
+  )
+  SELECT s.name,
+         (s.value + CASE s.name
+                      WHEN 'physical read total bytes' THEN mount.bytes_read
+                      WHEN 'physical read total IO requests' THEN mount.reads
+                      WHEN 'cell physical IO interconnect bytes' THEN mount.bytes_read + mount.bytes_written
+                      ELSE 0
+                    END)::bigint AS value
+  FROM cellar.get_sysstat() s CROSS JOIN mount
+  UNION ALL
+  SELECT 'physical write total bytes', bytes_written::bigint FROM mount
+  UNION ALL
+  SELECT 'physical write total IO requests', writes::bigint FROM mount;
 
 CREATE VIEW cellar.sesstat AS
   SELECT pid, name, value FROM cellar.get_sesstat();
@@ -46,9 +77,24 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_event_histogram'
 LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 
+-- The events of I/O through the mount, timed in the cells, which do not keep the longest one.
+CREATE VIEW cellar.mount_event AS
+  SELECT e.event, f.operations, f.time_us, f.histogram
+  FROM (VALUES ('single block read', 'cell single block physical read'),
+               ('multiblock read', 'cell multiblock physical read'),
+               ('data file write', 'db file parallel write'),
+               ('WAL write', 'log file parallel write')) e (kind, event)
+       LEFT JOIN cellar.get_file_io() f ON f.kind = e.kind;
+
 CREATE VIEW cellar.system_event AS
   SELECT event, total_waits, time_waited_us, average_wait_us, max_wait_us
-  FROM cellar.get_system_event();
+  FROM cellar.get_system_event()
+  WHERE event <> 'cell single block physical read'
+  UNION ALL
+  SELECT event, coalesce(sum(operations), 0)::bigint, coalesce(sum(time_us), 0)::bigint,
+         (sum(time_us) / nullif(sum(operations), 0))::double precision, NULL
+  FROM cellar.mount_event
+  GROUP BY event;
 
 CREATE VIEW cellar.session_event AS
   SELECT pid, event, total_waits, time_waited_us, average_wait_us, max_wait_us
@@ -57,7 +103,12 @@ CREATE VIEW cellar.session_event AS
 CREATE VIEW cellar.event_histogram AS
   SELECT event, wait_time_us_below, wait_count
   FROM cellar.get_event_histogram()
-  WHERE wait_count > 0;
+  WHERE wait_count > 0 AND event <> 'cell single block physical read'
+  UNION ALL
+  SELECT event, (1::bigint << (bucket - 1)::int), sum(waits)::bigint
+  FROM cellar.mount_event, unnest(histogram) WITH ORDINALITY AS h (waits, bucket)
+  WHERE waits > 0
+  GROUP BY event, bucket;
 
 -- Offloading
 

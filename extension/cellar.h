@@ -60,6 +60,7 @@ typedef struct CellarPlace
 	char	   *file;
 } CellarPlace;
 
+extern bool cellar_path_place(const char *path, CellarPlace *place);
 extern bool cellar_relation_place(Relation rel, CellarPlace *place);
 extern const char *cellar_relation_unsuitable(Relation rel);
 
@@ -150,6 +151,7 @@ extern const char *const cellar_wait_names[CELLAR_WAITS];
 
 extern void cellar_install_statistics(void);
 extern void cellar_count(CellarStatistic statistic, uint64 amount);
+extern void cellar_count_session(CellarStatistic statistic, uint64 amount);
 extern uint64 cellar_count_wait(CellarWaitEvent event, instr_time started);
 extern void cellar_count_scan(const CellarScanStats *stats);
 extern void cellar_attach_session(void);

@@ -55,8 +55,10 @@ cellar_heap_block_read(CellarHeapBlock *block, BlockNumber number, char *copy)
 	if (pgBufferUsage.shared_blks_read != reads_before)
 	{
 		cellar_count_wait(CELLAR_WAIT_SINGLE_BLOCK_READ, started);
-		cellar_count(CELLAR_STAT_READ_BYTES, BLCKSZ);
-		cellar_count(CELLAR_STAT_READ_REQUESTS, 1);
+		/* For the system the cell counts it, when it comes through its mount. */
+		cellar_count_session(CELLAR_STAT_INTERCONNECT_BYTES, BLCKSZ);
+		cellar_count_session(CELLAR_STAT_READ_BYTES, BLCKSZ);
+		cellar_count_session(CELLAR_STAT_READ_REQUESTS, 1);
 	}
 
 	heap_page_prune_opt(rel, buffer);

@@ -103,6 +103,16 @@ ask_file_service(const char *path, CellarPlace *place)
 }
 
 /*
+ * Tells where a file or directory of the cluster lies, in the current memory
+ * context.  Returns false when it is on no cell.
+ */
+bool
+cellar_path_place(const char *path, CellarPlace *place)
+{
+	return ask_file_service(path, place) == 1;
+}
+
+/*
  * Tells where a relation lies, in the current memory context.  Returns false
  * when it is on no cell.
  */

@@ -19,6 +19,9 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
+/* A Smart Scan reads a table in requests of a region each. */
+#define CELL_REQUEST_BYTES	(1024 * 1024)
+
 const char *const cellar_statistic_names[CELLAR_STATS] = {
 	"cell IO uncompressed bytes",
 	"cell physical IO bytes eligible for predicate offload",
@@ -207,6 +210,16 @@ cellar_count(CellarStatistic statistic, uint64 amount)
 	count(session_counts(), statistic, amount);
 }
 
+/* Counts what the cells count for the system. */
+void
+cellar_count_session(CellarStatistic statistic, uint64 amount)
+{
+	SharedCounts *session = session_counts();
+
+	if (session != NULL)
+		pg_atomic_fetch_add_u64(&session->stats[statistic], amount);
+}
+
 static void
 count_event(SharedEvent *event, uint64 us)
 {
@@ -257,7 +270,8 @@ cellar_count_scan(const CellarScanStats *stats)
 	count(session, CELLAR_STAT_RETURNED_BYTES, stats->returned_bytes);
 	count(session, CELLAR_STAT_PASSTHRU_BYTES, stats->passthru_bytes);
 	count(session, CELLAR_STAT_READ_BYTES, stats->eligible_bytes);
-	count(session, CELLAR_STAT_READ_REQUESTS, stats->disk_read_requests);
+	count(session, CELLAR_STAT_READ_REQUESTS,
+		  (stats->eligible_bytes + CELL_REQUEST_BYTES - 1) / CELL_REQUEST_BYTES);
 	count(session, CELLAR_STAT_READ_BYTES_OPTIMIZED, stats->saved_by_storage_index_bytes);
 	count(session, CELLAR_STAT_BLOCKS_HELPED_BY_COMMIT_CACHE, stats->blocks_helped_by_commit_cache);
 	count(session, CELLAR_STAT_COMMIT_CACHE_QUERIES, stats->commit_cache_queries);

@@ -3,7 +3,7 @@ CREATE EXTENSION cellar;
 
 SELECT name FROM cellar.sysstat ORDER BY name COLLATE "C";
 SELECT event FROM cellar.system_event ORDER BY event COLLATE "C";
-SELECT count(*) = (SELECT count(*) FROM cellar.sysstat) AS as_many FROM cellar.mystat;
+SELECT count(*) = (SELECT count(*) FROM cellar.get_sysstat()) AS as_many FROM cellar.mystat;
 
 -- Operators of the types that storage predicates are made of
 SELECT t.typname
