@@ -96,7 +96,8 @@ pub fn check(config: &Config) -> Result<String, DaemonError> {
 
 fn open_volume(config: &Config, descriptors: u64) -> Result<Arc<Volume>, DaemonError> {
     let disks = config.disk_group.disks.iter().map(|path| {
-        let disk = DirectoryDisk::new(path).map_err(DaemonError::system(format!("opening cell disk {}", path.display())));
+        let disk =
+            DirectoryDisk::new(path).map_err(DaemonError::system(format!("opening cell disk {}", path.display())));
         disk.map(|disk| Arc::new(disk) as Arc<dyn Disk>)
     });
     let options = VolumeOptions {

@@ -18,8 +18,8 @@ pub fn start(level: LevelFilter) {
 
 impl Log for StderrLogger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // What the FUSE library says below a warning is of use to its authors only.
-        metadata.level() <= Level::Warn || !metadata.target().starts_with("fuser")
+        // The FUSE library complains of the ordinary: of an interrupted request, of a mount that is gone already.
+        log::max_level() >= LevelFilter::Debug || !metadata.target().starts_with("fuser")
     }
 
     fn log(&self, record: &Record<'_>) {

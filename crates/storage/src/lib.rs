@@ -15,6 +15,6 @@ pub use cache::CacheStats;
 pub use error::{Error, ErrorKind, Result};
 pub use group::{AuSize, Redundancy};
 pub use volume::{
-    Attr, DirEntry, Fallocate, Ino, Kind, NewNode, RegionGuard, RenameMode, ROOT_INO, SetAttr, SetTime, SpaceTotals,
+    Attr, DirEntry, Fallocate, Ino, Kind, NewNode, ROOT_INO, RegionGuard, RenameMode, SetAttr, SetTime, SpaceTotals,
     Volume, VolumeOptions, XattrMode,
 };

@@ -144,7 +144,11 @@ fn random_crashes_never_mix_files() {
             assert!(bytes.len() == *size && bytes.iter().all(|byte| byte == fill), "{name}");
         }
         let mut names = Vec::new();
-        volume.readdir(ROOT_INO, 0, |entry| names.push(entry.ino) == ()).unwrap();
+        let visit = |entry: cellar_storage::DirEntry<'_>| {
+            names.push(entry.ino);
+            true
+        };
+        volume.readdir(ROOT_INO, 0, visit).unwrap();
         for ino in names {
             let bytes = read_all(&volume, ino);
             let fill = bytes.iter().copied().find(|byte| *byte != 0).unwrap_or(0);

@@ -116,8 +116,7 @@ impl Disk for DirectoryDisk {
 
     fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.root.join(name);
-        let file =
-            OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path)?;
+        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path)?;
         File::open(&self.root)?.sync_all()?;
         Ok(Arc::new(BackingFile { file, path, direct: OnceLock::new() }))
     }
@@ -131,8 +130,7 @@ impl Disk for DirectoryDisk {
             self.ensure_fan(ino)?;
         }
         let path = self.backing_path(ino);
-        let opened =
-            OpenOptions::new().create(create).truncate(false).read(true).write(true).mode(0o600).open(&path);
+        let opened = OpenOptions::new().create(create).truncate(false).read(true).write(true).mode(0o600).open(&path);
         match opened {
             Ok(file) => Ok(Some(Arc::new(BackingFile { file, path, direct: OnceLock::new() }))),
             Err(error) if error.kind() == ErrorKind::NotFound && !create => Ok(None),
@@ -250,7 +248,8 @@ impl DiskFile for BackingFile {
     }
 
     fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        debug_assert!(buffer.as_ptr() as usize % DIRECT_ALIGN == 0 && offset % DIRECT_ALIGN as u64 == 0);
+        debug_assert!((buffer.as_ptr() as usize).is_multiple_of(DIRECT_ALIGN));
+        debug_assert!(offset.is_multiple_of(DIRECT_ALIGN as u64));
         let Some(direct) = self.direct() else { return self.read_at(buffer, offset) };
         let mut done = 0;
         while done < buffer.len() {

@@ -33,7 +33,7 @@ impl State {
     }
 
     fn strike(&mut self, one_in: u64, errno: i32) -> io::Result<()> {
-        if one_in != 0 && self.next() % one_in == 0 {
+        if one_in != 0 && self.next().is_multiple_of(one_in) {
             self.injected += 1;
             return Err(io::Error::from_raw_os_error(errno));
         }

@@ -126,7 +126,7 @@ impl Namespace {
                 .ok_or_else(|| corrupt(format!("entry {shown:?} lies in {parent}, which is no directory")))?
                 .insert(name, ino);
         }
-        if !nodes.get(&ROOT_INO).is_some_and(|root| root.directory.is_some()) {
+        if nodes.get(&ROOT_INO).is_none_or(|root| root.directory.is_none()) {
             return Err(corrupt("there is no root directory".into()));
         }
         let next_ino = contents.next_ino;

@@ -108,8 +108,8 @@ impl Store {
         for row in inodes.iter().map_err(|error| failed(error.into()))? {
             let (ino, record) = row.map_err(|error| failed(error.into()))?;
             let ino = ino.value();
-            let inode = Inode::decode(record.value(), disk_count)
-                .map_err(|error| corrupt(format!("inode {ino}: {error}")))?;
+            let inode =
+                Inode::decode(record.value(), disk_count).map_err(|error| corrupt(format!("inode {ino}: {error}")))?;
             contents.inodes.insert(ino, inode);
         }
         let dentries = read.open_table(DENTRIES).map_err(|error| failed(error.into()))?;
@@ -235,9 +235,9 @@ impl Stores {
                 others.iter().map(|store| scope.spawn(move || store.apply(batch, generation, false))).collect();
             let mut result = first.apply(batch, generation, false);
             for thread in threads {
-                let other = thread.join().unwrap_or_else(|_| {
-                    Err(Error::new(ErrorKind::Io, "writing metadata: the writer panicked"))
-                });
+                let other = thread
+                    .join()
+                    .unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "writing metadata: the writer panicked")));
                 result = result.and(other);
             }
             result

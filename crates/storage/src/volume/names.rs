@@ -81,9 +81,9 @@ impl Volume {
         let time = now();
         let ino = namespace.take_ino();
         let layout = (new.kind == Kind::File).then(|| self.group.new_layout(ino));
-        let file = layout.as_ref().map(|layout| {
-            Arc::new(FileData::new(ino, layout.clone(), self.group.disks(), time, time, true))
-        });
+        let file = layout
+            .as_ref()
+            .map(|layout| Arc::new(FileData::new(ino, layout.clone(), self.group.disks(), time, time, true)));
         let inode = Inode {
             kind: new.kind,
             mode,

@@ -61,9 +61,8 @@ impl Volume {
 }
 
 fn exchange(namespace: &mut Namespace, from: (Ino, &[u8]), to: (Ino, &[u8]), ino: Ino, other: Ino) -> Result<()> {
-    let is_directory = |namespace: &Namespace, ino| {
-        namespace.node(ino).map(|node| (node.inode.kind == Kind::Directory) as i32)
-    };
+    let is_directory =
+        |namespace: &Namespace, ino| namespace.node(ino).map(|node| (node.inode.kind == Kind::Directory) as i32);
     let (ino_directory, other_directory) = (is_directory(namespace, ino)?, is_directory(namespace, other)?);
     if other_directory == 1 && namespace.is_within(from.0, other) {
         return Err(Error::new(ErrorKind::Invalid, "a directory cannot move into itself"));
