@@ -256,6 +256,14 @@ typedef struct CellarTarget
 	bool		byval;
 } CellarTarget;
 
+/* A column of the scan's output that is a projected column: its number in a batch. */
+typedef struct CellarOutput
+{
+	int			column;
+	int16		typlen;
+	bool		byval;
+} CellarOutput;
+
 typedef struct CellarScanState
 {
 	CustomScanState css;
@@ -269,6 +277,8 @@ typedef struct CellarScanState
 	CellarTarget *targets;
 	uint16	   *projection;
 	bool		whole_rows;
+	int			noutputs;		/* -1 when the output has to be computed */
+	CellarOutput *outputs;
 
 	/* the whole scan, and its rescans */
 	bool		prepared;		/* the next three are known */
@@ -317,6 +327,7 @@ extern void cellar_prepare_scan(CellarScanState *state);
 
 extern void cellar_start_rows(CellarScanState *state);
 extern TupleTableSlot *cellar_next_row(CellarScanState *state, ExprState **quals);
+extern TupleTableSlot *cellar_next_output(CellarScanState *state);
 extern void cellar_stop_rows(CellarScanState *state);
 
 /* ---- parallel.c ---- */
@@ -339,6 +350,7 @@ extern void cellar_shutdown(CustomScanState *node);
 
 extern CellarRequest *cellar_build_request(CellarScanState *state, const char *file);
 extern void cellar_choose_projection(CellarScanState *state, bool tuple_identity);
+extern void cellar_choose_outputs(CellarScanState *state);
 
 /* ---- simulate.c ---- */
 

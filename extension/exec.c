@@ -173,6 +173,7 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 	state->all_quals = cscan->custom_exprs == NIL ? state->filter_quals :
 		ExecInitQual(merge_quals(cscan), ps);
 	state->quals = cellar_quals_init(cscan->custom_exprs, cscan->scan.scanrelid, ps);
+	cellar_choose_outputs(state);
 
 	state->heap_slot = ExecAllocTableSlot(&estate->es_tupleTable, RelationGetDescr(rel),
 										  &TTSOpsBufferHeapTuple);
@@ -323,8 +324,17 @@ exec_scan(CustomScanState *node)
 		cellar_start_rows(state);
 		state->started = true;
 	}
-	else
-		ResetExprContext(econtext);
+	else if (state->batch != NULL && ScanDirectionIsForward(direction))
+	{
+		TupleTableSlot *output = cellar_next_output(state);
+
+		if (output != NULL)
+		{
+			state->rows_emitted++;
+			return output;
+		}
+	}
+	ResetExprContext(econtext);
 
 	for (;;)
 	{

@@ -73,6 +73,41 @@ cellar_choose_projection(CellarScanState *state, bool tuple_identity)
 }
 
 /*
+ * When the scan puts out nothing but projected columns, rows of batches that
+ * need no check go straight into its result.
+ */
+void
+cellar_choose_outputs(CellarScanState *state)
+{
+	List	   *targetlist = state->css.ss.ps.plan->targetlist;
+	ListCell   *lc;
+
+	state->noutputs = -1;
+	if (state->whole_rows || state->filter_quals != NULL ||
+		state->css.ss.ps.ps_ProjInfo == NULL)
+		return;
+
+	state->outputs = palloc(list_length(targetlist) * sizeof(CellarOutput) + 1);
+	foreach(lc, targetlist)
+	{
+		Var		   *var = (Var *) lfirst_node(TargetEntry, lc)->expr;
+		CellarOutput *output = &state->outputs[foreach_current_index(lc)];
+
+		if (!IsA(var, Var) || var->varattno <= 0)
+			return;
+		output->column = 0;
+		while (output->column < state->ntargets &&
+			   state->projection[output->column] != var->varattno)
+			output->column++;
+		if (output->column == state->ntargets)
+			return;
+		output->typlen = state->targets[output->column].typlen;
+		output->byval = state->targets[output->column].byval;
+	}
+	state->noutputs = list_length(targetlist);
+}
+
+/*
  * What rows older than the column have in it, as a datum in a tuple; NULL
  * when that is the null value.
  */

@@ -280,6 +280,46 @@ advance_heap(CellarScanState *state)
 	return true;
 }
 
+static inline Datum
+batch_value(const CellarColumn *column, uint32 row, int16 typlen, bool byval)
+{
+	if (column->offsets != NULL)
+		return PointerGetDatum(column->data + column->offsets[row]);
+	return fetch_att(column->values + (size_t) row * column->stride, byval, typlen);
+}
+
+/*
+ * The next row of the batch under way as the scan's result, when that is
+ * nothing but its columns and no qual is left to check; else NULL.
+ */
+TupleTableSlot *
+cellar_next_output(CellarScanState *state)
+{
+	TupleTableSlot *slot = state->css.ss.ps.ps_ResultTupleSlot;
+	const CellarBatch *batch = state->batch;
+	uint32		row = state->row;
+
+	if (state->noutputs < 0 || state->recheck || row >= batch->rows)
+		return NULL;
+
+	/* As ExecClearTuple, but most often there is nothing to free. */
+	if (unlikely(TTS_SHOULDFREE(slot)))
+		ExecClearTuple(slot);
+	for (int i = 0; i < state->noutputs; i++)
+	{
+		const CellarOutput *output = &state->outputs[i];
+		const CellarColumn *column = &batch->columns[output->column];
+		bool		null = column->nulls != NULL && column->nulls[row];
+
+		slot->tts_isnull[i] = null;
+		slot->tts_values[i] = null ? (Datum) 0 : batch_value(column, row, output->typlen, output->byval);
+	}
+	slot->tts_nvalid = state->noutputs;
+	slot->tts_flags &= ~TTS_FLAG_EMPTY;
+	state->row = row + 1;
+	return slot;
+}
+
 /* Points the slot into a batch of columns. */
 static inline void
 store_columns(CellarScanState *state, const CellarBatch *batch, uint32 row)
@@ -298,11 +338,7 @@ store_columns(CellarScanState *state, const CellarBatch *batch, uint32 row)
 		isnull[target->attribute] = null;
 		if (null)
 			continue;
-		if (column->offsets != NULL)
-			values[target->attribute] = PointerGetDatum(column->data + column->offsets[row]);
-		else
-			values[target->attribute] = fetch_att(column->values + (size_t) row * column->stride,
-												  target->byval, target->typlen);
+		values[target->attribute] = batch_value(column, row, target->typlen, target->byval);
 	}
 	slot->tts_tableOid = RelationGetRelid(state->css.ss.ss_currentRelation);
 	ExecStoreVirtualTuple(slot);
