@@ -55,6 +55,10 @@ fn text(value: &str) -> Expr {
     Expr::Const { type_oid: type_oid::TEXT, value: Some(value.as_bytes().to_vec()) }
 }
 
+fn int8(value: i64) -> Expr {
+    Expr::Const { type_oid: type_oid::INT8, value: Some(value.to_le_bytes().to_vec()) }
+}
+
 /// A numeric with scale 2 below 100.
 fn numeric(hundredths: u16) -> Expr {
     let mut payload = (0x8000u16 | 2 << 7).to_le_bytes().to_vec();
@@ -90,6 +94,8 @@ fn main() {
     const NUMERIC_LE: u32 = 1723;
     const NUMERIC_LT: u32 = 1722;
     const NUMERIC_MUL: u32 = 1726;
+    const INT8_EQ: u32 = 467;
+    const INT8_MOD: u32 = 945;
     let q6 = vec![
         call(DATE_GE, column(SHIP_DATE), date(-2191)),
         call(DATE_LT, column(SHIP_DATE), date(-1826)),
@@ -99,6 +105,7 @@ fn main() {
     ];
     let like = vec![call(850, column(COMMENT), text("%express%pinto%"))];
     let product = call(NUMERIC_MUL, column(EXTENDED_PRICE), column(DISCOUNT));
+    let modulo = call(INT8_MOD, column(1), int8(1000));
     let modes = Expr::AnyAll {
         function: 1048,
         collation: Collation::Deterministic,
@@ -120,6 +127,7 @@ fn main() {
         ("flag = 'R'", vec![call(1048, column(RETURN_FLAG), text("R"))], vec![], ScanMode::Columns),
         ("Q12", q12, vec![1, SHIP_MODE], ScanMode::Columns),
         ("price*disc", vec![call(NUMERIC_LT, product, numeric(9900))], vec![], ScanMode::Columns),
+        ("key % 1000", vec![call(INT8_EQ, modulo, int8(7))], vec![], ScanMode::Columns),
         ("all columns", vec![], (1..=16).collect(), ScanMode::Columns),
         ("all rows", vec![], vec![], ScanMode::Rows),
     ];

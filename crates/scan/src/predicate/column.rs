@@ -15,6 +15,8 @@ pub struct Column {
     pub width: Width,
     /// None: a type that can only be tested for NULL.
     pub kind: Option<Kind>,
+    /// For a numeric, how many base-10000 digits after the point its values mostly have at most; else 0.
+    pub fraction_digits: u32,
     /// What tuples have that were written before the column was added.
     pub missing: Result<Value<'static>, Undecided>,
 }
@@ -26,7 +28,13 @@ impl Column {
             Missing::Null => Ok(Value::Null),
             Missing::Value(datum) => decode(kind, attribute.width, datum).map(Value::into_owned),
         };
-        Self { attribute: number, type_oid: attribute.type_oid, width: attribute.width, kind, missing }
+        let fraction_digits = match kind {
+            // `numeric_typmod_scale`, where the type has one.
+            Some(Kind::Numeric) if attribute.typmod >= 4 && (attribute.typmod - 4) & 0x7ff > 4 => 2,
+            Some(Kind::Numeric) => 1,
+            _ => 0,
+        };
+        Self { attribute: number, type_oid: attribute.type_oid, width: attribute.width, kind, fraction_digits, missing }
     }
 
     /// The value of the column whose datum starts at `location`.

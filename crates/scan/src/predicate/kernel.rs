@@ -4,6 +4,7 @@
 //! it lets NOT be pushed down to the tests. Where the order of evaluation shows (an arm may raise an error), the
 //! expression stays with the row-at-a-time interpreter.
 
+use super::arithmetic::{Arithmetic, for_each_compared};
 use super::column::{Column, Row};
 use super::functions::{Comparison, Domain};
 use super::node::Node;
@@ -26,11 +27,12 @@ pub enum Kernel {
         slot: Slot,
         wanted: bool,
     },
-    /// Two integer columns.
-    Columns {
-        left: Slot,
-        right: Slot,
+    /// Arithmetic on both sides; `node` means the same and decides the rows in which that is uncertain.
+    Compare {
+        left: Arithmetic,
+        right: Arithmetic,
         comparison: Comparison,
+        node: Box<Node>,
     },
     And(Vec<Kernel>),
     Or(Vec<Kernel>),
@@ -43,6 +45,16 @@ enum Fate {
     Dropped,
     Selected,
     Undecided,
+}
+
+impl Fate {
+    fn push(self, row: u16, out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
+        match self {
+            Self::Dropped => {}
+            Self::Selected => out.push(row),
+            Self::Undecided => undecided.push(row),
+        }
+    }
 }
 
 impl From<Option<bool>> for Fate {
@@ -84,8 +96,14 @@ impl Kernel {
                 let fate = |at: u16| Fate::from(row(at).is_null(*slot).ok().map(|is_null| is_null == *wanted));
                 select(selected, out, undecided, fate);
             }
-            Self::Columns { left, right, comparison } => {
-                run_columns(input, *left, *right, *comparison, selected, out, undecided)
+            Self::Compare { left, right, comparison, node } => {
+                for_each_compared(*comparison, left, right, input, selected, |row, passes, uncertain| {
+                    if uncertain {
+                        interpret(node, input, row).push(row, out, undecided)
+                    } else if passes {
+                        out.push(row);
+                    }
+                });
             }
             Self::And(arms) => {
                 let mut current = selected.to_vec();
@@ -98,10 +116,7 @@ impl Kernel {
                 out.extend_from_slice(&current);
             }
             Self::Or(arms) => run_or(arms, input, selected, out, undecided),
-            Self::Interpret(node) => select(selected, out, undecided, |row| {
-                let row = Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
-                Fate::from(node.qualifies(&row).ok())
-            }),
+            Self::Interpret(node) => select(selected, out, undecided, |row| interpret(node, input, row)),
         }
     }
 
@@ -118,8 +133,12 @@ impl Kernel {
             Self::Column { slot, test } => column(slot).is_none_or(|summary| test.may_pass(summary)),
             Self::Null { slot, wanted: true } => column(slot).is_none_or(|summary| summary.has_null),
             Self::Null { slot, wanted: false } => column(slot).is_none_or(|summary| summary.has_nonnull),
-            Self::Columns { left, right, .. } => {
-                [left, right].iter().all(|slot| column(slot).is_none_or(|summary| summary.has_nonnull))
+            Self::Compare { left, right, .. } => {
+                let mut all = true;
+                let mut visit = |slot| all &= column(&slot).is_none_or(|summary| summary.has_nonnull);
+                left.for_each_column(&mut visit);
+                right.for_each_column(&mut visit);
+                all
             }
             Self::And(arms) => arms.iter().all(|arm| arm.may_match(summary, columns)),
             Self::Or(arms) => arms.iter().any(|arm| arm.may_match(summary, columns)),
@@ -133,7 +152,7 @@ impl Kernel {
             Self::Column { slot, test } if test.is_prunable() => visit(*slot),
             Self::Null { slot, .. } => visit(*slot),
             Self::And(arms) | Self::Or(arms) => arms.iter().for_each(|arm| arm.for_each_prunable(visit)),
-            Self::Constant(_) | Self::Column { .. } | Self::Columns { .. } | Self::Interpret(_) => {}
+            Self::Constant(_) | Self::Column { .. } | Self::Compare { .. } | Self::Interpret(_) => {}
         }
     }
 
@@ -268,42 +287,9 @@ fn general(column: &Column, test: &Test, pages: &[u8], location: usize) -> Fate 
     Fate::from(column.value(pages, location as u32).ok().and_then(|value| test.passes(&value)))
 }
 
-fn run_columns(
-    input: Input<'_>,
-    left: Slot,
-    right: Slot,
-    comparison: Comparison,
-    selected: &[u16],
-    out: &mut Vec<u16>,
-    undecided: &mut Vec<u16>,
-) {
-    let column = |slot: Slot| input.columns.get(slot as usize).and_then(Option::as_ref);
-    let (Some(left_column), Some(right_column)) = (column(left), column(right)) else {
-        return undecided.extend_from_slice(selected);
-    };
-    let (lefts, rights) = (input.chunk.locations(left), input.chunk.locations(right));
-    // None: undecided; Some(None): NULL.
-    let int = |column: &Column, location: u32| -> Option<Option<i64>> {
-        match (location, column.kind) {
-            (NULL, _) => Some(None),
-            (MISSING, _) => match &column.missing {
-                Ok(Value::Null) => Some(None),
-                Ok(Value::Int(value)) => Some(Some(*value)),
-                Ok(Value::Bool(value)) => Some(Some(i64::from(*value))),
-                _ => None,
-            },
-            (location, Some(kind)) => Some(Some(column.int(kind, input.pages, location as usize)?)),
-            _ => None,
-        }
-    };
-    select(selected, out, undecided, |row| {
-        let left = int(left_column, lefts[row as usize]);
-        let right = int(right_column, rights[row as usize]);
-        Fate::from(left.zip(right).map(|values| match values {
-            (Some(left), Some(right)) => comparison.holds(left.cmp(&right)),
-            _ => false,
-        }))
-    });
+fn interpret(node: &Node, input: Input<'_>, row: u16) -> Fate {
+    let row = Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
+    Fate::from(node.qualifies(&row).ok())
 }
 
 /// Each arm runs over the rows that no earlier arm selected. A row that some arm could not decide and no arm before
@@ -398,15 +384,12 @@ fn compare_kernel(
             let test = Test::compare(domain.mirrored(), comparison.mirrored(), constant)?;
             Some(Kernel::Column { slot: *slot, test })
         }
-        (Node::Column(left), Node::Column(right)) => {
-            let is_int = |slot: &Slot| {
-                let column = columns.get(*slot as usize).and_then(Option::as_ref);
-                column.and_then(|column| column.kind).is_some_and(Kind::is_int)
-            };
-            let ints = domain == Domain::Int && is_int(left) && is_int(right);
-            ints.then_some(Kernel::Columns { left: *left, right: *right, comparison })
+        _ => {
+            let (left_side, right_side) = Arithmetic::pair(domain, left, right, columns)?;
+            let node =
+                Node::Compare { domain, comparison, left: Box::new(left.clone()), right: Box::new(right.clone()) };
+            Some(Kernel::Compare { left: left_side, right: right_side, comparison, node: Box::new(node) })
         }
-        _ => None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`node`] is the meaning, row by row; [`kernel`] is the fast form of the common shapes. Invariant: a row is dropped
 //! only if Postgres would drop it without raising an error, and selected only if Postgres would select it.
 
+mod arithmetic;
 mod column;
 mod compile;
 mod functions;

@@ -5,13 +5,14 @@
 //! values that the page does not hold; it ends the evaluation of the row as an error would.
 
 use super::column::Row;
-use super::functions::{Body, Comparison, Context, Domain, Function, compare};
+use super::functions::{Body, Comparison, Context, Domain, Function, calculate, compare, widened};
 use super::like::Pattern;
 use super::value::{Outcome, Undecided, Value};
 use crate::heap::Slot;
 use cellar_format::wire::BooleanTest;
 use smallvec::SmallVec;
 
+#[derive(Clone)]
 pub enum Node {
     Const(Value<'static>),
     Column(Slot),
@@ -237,6 +238,8 @@ fn any_all<'a>(
 fn call<'a>(function: &Function, context: &Context, args: &mut [Value<'a>]) -> Outcome<'a> {
     match (function.body, &*args) {
         (Body::Scalar(scalar), _) => scalar(args, context),
+        (Body::Arithmetic(operator), [left, right]) => calculate(operator, left, right, context.result),
+        (Body::Widen, [value]) => widened(value, context.result),
         (Body::Compare(domain, comparison), [left, right]) => compared(domain, comparison, left, right).map(from_truth),
         (Body::ThreeWay(domain), [left, right]) => {
             compare(domain, left, right).map(|ordering| Value::Int(ordering as i64)).ok_or(Undecided)

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use std::cmp::Ordering;
 
 /// Digits are base 10000.
-const BASE: i64 = 10_000;
+pub const BASE: i64 = 10_000;
 /// Results with more digits than this are left to Postgres, far below its own limits.
 const RESULT_DIGITS_MAX: usize = 2000;
 const DSCALE_MAX: i32 = 0x3fff;
@@ -59,13 +59,20 @@ fn parts(payload: &[u8]) -> Option<(bool, i32, i32, &[u8])> {
 /// The value times 10^8 when it is finite and that is an integer with at most two digits before the point.
 #[inline(always)]
 pub fn key(payload: &[u8]) -> Option<i64> {
+    scaled(payload, KEY_SCALE / 4)
+}
+
+/// The value times `BASE^fraction_digits` when it is finite and that is an integer of at most four digits.
+#[inline(always)]
+pub fn scaled(payload: &[u8], fraction_digits: u32) -> Option<i64> {
     let (negative, weight, _, digits) = parts(payload)?;
     let count = digits.len() / 2;
-    // Digit i stands for BASE^(weight - i), and weight - i + 2 must lie in 0..=3.
+    // Digit i stands for BASE^(weight - i), and `last - i` must lie in 0..=3.
     if count == 0 {
         return Some(0);
     }
-    if weight > 1 || weight + 2 < count as i32 - 1 {
+    let last = weight + fraction_digits as i32;
+    if last > 3 || last < count as i32 - 1 {
         return None;
     }
     let mut value = 0i64;
@@ -74,7 +81,7 @@ pub fn key(payload: &[u8]) -> Option<i64> {
     }
     // At most four digits: below 2^16 * (BASE^4 - 1) / (BASE - 1), no overflow even for digits out of range.
     const POWERS: [i64; 5] = [1, BASE, BASE * BASE, BASE * BASE * BASE, BASE * BASE * BASE * BASE];
-    let trailing = weight + 3 - count as i32;
+    let trailing = last + 1 - count as i32;
     let value = value.wrapping_mul(POWERS[trailing.clamp(0, 4) as usize]);
     Some(if negative { -value } else { value })
 }
@@ -189,6 +196,11 @@ impl Numeric {
 
     /// The value times 10^8, as [`key`] computes it from the page.
     pub fn key(&self) -> Option<i64> {
+        self.scaled(KEY_SCALE / 4)
+    }
+
+    /// As [`scaled`] computes it from the page.
+    pub fn scaled(&self, fraction_digits: u32) -> Option<i64> {
         if self.class != Class::Finite {
             return None;
         }
@@ -196,11 +208,12 @@ impl Numeric {
         if count == 0 {
             return Some(0);
         }
-        if self.weight > 1 || self.weight + 2 < count - 1 {
+        let last = self.weight + fraction_digits as i32;
+        if last > 3 || last < count - 1 {
             return None;
         }
         let value = self.digits.iter().fold(0i64, |all, digit| all * BASE + *digit as i64);
-        let value = value * BASE.pow((self.weight + 3 - count) as u32);
+        let value = value * BASE.pow((last + 1 - count) as u32);
         Some(if self.negative { -value } else { value })
     }
 

@@ -3,7 +3,7 @@
 //! Source: `utils/adt/int.c`, `int8.c`, `char.c`.
 
 use super::super::value::{Kind, Outcome, Undecided, Value};
-use super::{Context, fallible, functions, safe};
+use super::{Context, Operator, arithmetic, fallible, functions, safe, widen};
 
 fn ints(args: &[Value<'_>]) -> Result<(i64, i64), Undecided> {
     match args {
@@ -34,34 +34,17 @@ pub fn fit<'a>(value: Option<i64>, kind: Kind) -> Outcome<'a> {
     if fits { Ok(Value::Int(value)) } else { Err(Undecided) }
 }
 
-fn add<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
-    let (left, right) = ints(args)?;
-    fit(left.checked_add(right), context.result)
-}
-
-fn subtract<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
-    let (left, right) = ints(args)?;
-    fit(left.checked_sub(right), context.result)
-}
-
-fn multiply<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
-    let (left, right) = ints(args)?;
-    fit(left.checked_mul(right), context.result)
-}
-
-/// Truncates towards zero; by zero, and the least value by -1, are errors.
-fn divide<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
-    let (left, right) = ints(args)?;
-    fit(left.checked_div(right), context.result)
-}
-
-/// The sign is the dividend's; anything modulo -1 is 0.
-fn modulo<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
-    let (left, right) = ints(args)?;
-    if right == 0 {
-        return Err(Undecided);
-    }
-    fit(Some(left.wrapping_rem(right)), context.result)
+/// Division truncates towards zero; by zero, and of the least value by -1, it is an error. The sign of a remainder is
+/// the dividend's; anything modulo -1 is 0.
+pub fn calculate<'a>(operator: Operator, left: i64, right: i64, result: Kind) -> Outcome<'a> {
+    let value = match operator {
+        Operator::Add => left.checked_add(right),
+        Operator::Subtract => left.checked_sub(right),
+        Operator::Multiply => left.checked_mul(right),
+        Operator::Divide => left.checked_div(right),
+        Operator::Modulo => (right != 0).then(|| left.wrapping_rem(right)),
+    };
+    fit(value, result)
 }
 
 fn absolute<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
@@ -95,13 +78,6 @@ fn bit_not<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     Ok(Value::Int(!int(args)?))
 }
 
-fn widen<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
-    match args {
-        [Value::Bool(value)] => Ok(Value::Int(i64::from(*value))),
-        _ => Ok(Value::Int(int(args)?)),
-    }
-}
-
 fn char_to_int<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     Ok(Value::Int(int(args)? as u8 as i8 as i64))
 }
@@ -115,44 +91,44 @@ fn is_nonzero<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
 }
 
 functions! {
-    176 int2pl (INT2, INT2) -> INT2, Any, fallible(add);
-    180 int2mi (INT2, INT2) -> INT2, Any, fallible(subtract);
-    152 int2mul (INT2, INT2) -> INT2, Any, fallible(multiply);
-    153 int2div (INT2, INT2) -> INT2, Any, fallible(divide);
-    177 int4pl (INT4, INT4) -> INT4, Any, fallible(add);
-    181 int4mi (INT4, INT4) -> INT4, Any, fallible(subtract);
-    141 int4mul (INT4, INT4) -> INT4, Any, fallible(multiply);
-    154 int4div (INT4, INT4) -> INT4, Any, fallible(divide);
-    463 int8pl (INT8, INT8) -> INT8, Any, fallible(add);
-    464 int8mi (INT8, INT8) -> INT8, Any, fallible(subtract);
-    465 int8mul (INT8, INT8) -> INT8, Any, fallible(multiply);
-    466 int8div (INT8, INT8) -> INT8, Any, fallible(divide);
-    178 int24pl (INT2, INT4) -> INT4, Any, fallible(add);
-    182 int24mi (INT2, INT4) -> INT4, Any, fallible(subtract);
-    170 int24mul (INT2, INT4) -> INT4, Any, fallible(multiply);
-    172 int24div (INT2, INT4) -> INT4, Any, fallible(divide);
-    841 int28pl (INT2, INT8) -> INT8, Any, fallible(add);
-    942 int28mi (INT2, INT8) -> INT8, Any, fallible(subtract);
-    943 int28mul (INT2, INT8) -> INT8, Any, fallible(multiply);
-    948 int28div (INT2, INT8) -> INT8, Any, fallible(divide);
-    179 int42pl (INT4, INT2) -> INT4, Any, fallible(add);
-    183 int42mi (INT4, INT2) -> INT4, Any, fallible(subtract);
-    171 int42mul (INT4, INT2) -> INT4, Any, fallible(multiply);
-    173 int42div (INT4, INT2) -> INT4, Any, fallible(divide);
-    1278 int48pl (INT4, INT8) -> INT8, Any, fallible(add);
-    1279 int48mi (INT4, INT8) -> INT8, Any, fallible(subtract);
-    1280 int48mul (INT4, INT8) -> INT8, Any, fallible(multiply);
-    1281 int48div (INT4, INT8) -> INT8, Any, fallible(divide);
-    837 int82pl (INT8, INT2) -> INT8, Any, fallible(add);
-    838 int82mi (INT8, INT2) -> INT8, Any, fallible(subtract);
-    839 int82mul (INT8, INT2) -> INT8, Any, fallible(multiply);
-    840 int82div (INT8, INT2) -> INT8, Any, fallible(divide);
-    1274 int84pl (INT8, INT4) -> INT8, Any, fallible(add);
-    1275 int84mi (INT8, INT4) -> INT8, Any, fallible(subtract);
-    1276 int84mul (INT8, INT4) -> INT8, Any, fallible(multiply);
-    1277 int84div (INT8, INT4) -> INT8, Any, fallible(divide);
-    155 int2mod (INT2, INT2) -> INT2, Any, fallible(modulo);
-    940 int2mod (INT2, INT2) -> INT2, Any, fallible(modulo);
+    176 int2pl (INT2, INT2) -> INT2, Any, arithmetic(Operator::Add);
+    180 int2mi (INT2, INT2) -> INT2, Any, arithmetic(Operator::Subtract);
+    152 int2mul (INT2, INT2) -> INT2, Any, arithmetic(Operator::Multiply);
+    153 int2div (INT2, INT2) -> INT2, Any, arithmetic(Operator::Divide);
+    177 int4pl (INT4, INT4) -> INT4, Any, arithmetic(Operator::Add);
+    181 int4mi (INT4, INT4) -> INT4, Any, arithmetic(Operator::Subtract);
+    141 int4mul (INT4, INT4) -> INT4, Any, arithmetic(Operator::Multiply);
+    154 int4div (INT4, INT4) -> INT4, Any, arithmetic(Operator::Divide);
+    463 int8pl (INT8, INT8) -> INT8, Any, arithmetic(Operator::Add);
+    464 int8mi (INT8, INT8) -> INT8, Any, arithmetic(Operator::Subtract);
+    465 int8mul (INT8, INT8) -> INT8, Any, arithmetic(Operator::Multiply);
+    466 int8div (INT8, INT8) -> INT8, Any, arithmetic(Operator::Divide);
+    178 int24pl (INT2, INT4) -> INT4, Any, arithmetic(Operator::Add);
+    182 int24mi (INT2, INT4) -> INT4, Any, arithmetic(Operator::Subtract);
+    170 int24mul (INT2, INT4) -> INT4, Any, arithmetic(Operator::Multiply);
+    172 int24div (INT2, INT4) -> INT4, Any, arithmetic(Operator::Divide);
+    841 int28pl (INT2, INT8) -> INT8, Any, arithmetic(Operator::Add);
+    942 int28mi (INT2, INT8) -> INT8, Any, arithmetic(Operator::Subtract);
+    943 int28mul (INT2, INT8) -> INT8, Any, arithmetic(Operator::Multiply);
+    948 int28div (INT2, INT8) -> INT8, Any, arithmetic(Operator::Divide);
+    179 int42pl (INT4, INT2) -> INT4, Any, arithmetic(Operator::Add);
+    183 int42mi (INT4, INT2) -> INT4, Any, arithmetic(Operator::Subtract);
+    171 int42mul (INT4, INT2) -> INT4, Any, arithmetic(Operator::Multiply);
+    173 int42div (INT4, INT2) -> INT4, Any, arithmetic(Operator::Divide);
+    1278 int48pl (INT4, INT8) -> INT8, Any, arithmetic(Operator::Add);
+    1279 int48mi (INT4, INT8) -> INT8, Any, arithmetic(Operator::Subtract);
+    1280 int48mul (INT4, INT8) -> INT8, Any, arithmetic(Operator::Multiply);
+    1281 int48div (INT4, INT8) -> INT8, Any, arithmetic(Operator::Divide);
+    837 int82pl (INT8, INT2) -> INT8, Any, arithmetic(Operator::Add);
+    838 int82mi (INT8, INT2) -> INT8, Any, arithmetic(Operator::Subtract);
+    839 int82mul (INT8, INT2) -> INT8, Any, arithmetic(Operator::Multiply);
+    840 int82div (INT8, INT2) -> INT8, Any, arithmetic(Operator::Divide);
+    1274 int84pl (INT8, INT4) -> INT8, Any, arithmetic(Operator::Add);
+    1275 int84mi (INT8, INT4) -> INT8, Any, arithmetic(Operator::Subtract);
+    1276 int84mul (INT8, INT4) -> INT8, Any, arithmetic(Operator::Multiply);
+    1277 int84div (INT8, INT4) -> INT8, Any, arithmetic(Operator::Divide);
+    155 int2mod (INT2, INT2) -> INT2, Any, arithmetic(Operator::Modulo);
+    940 int2mod (INT2, INT2) -> INT2, Any, arithmetic(Operator::Modulo);
     1253 int2abs (INT2) -> INT2, Any, fallible(absolute);
     1398 int2abs (INT2) -> INT2, Any, fallible(absolute);
     213 int2um (INT2) -> INT2, Any, fallible(negate);
@@ -161,8 +137,8 @@ functions! {
     1893 int2or (INT2, INT2) -> INT2, Any, safe(bit_or);
     1894 int2xor (INT2, INT2) -> INT2, Any, safe(bit_xor);
     1895 int2not (INT2) -> INT2, Any, safe(bit_not);
-    156 int4mod (INT4, INT4) -> INT4, Any, fallible(modulo);
-    941 int4mod (INT4, INT4) -> INT4, Any, fallible(modulo);
+    156 int4mod (INT4, INT4) -> INT4, Any, arithmetic(Operator::Modulo);
+    941 int4mod (INT4, INT4) -> INT4, Any, arithmetic(Operator::Modulo);
     1251 int4abs (INT4) -> INT4, Any, fallible(absolute);
     1397 int4abs (INT4) -> INT4, Any, fallible(absolute);
     212 int4um (INT4) -> INT4, Any, fallible(negate);
@@ -171,8 +147,8 @@ functions! {
     1899 int4or (INT4, INT4) -> INT4, Any, safe(bit_or);
     1900 int4xor (INT4, INT4) -> INT4, Any, safe(bit_xor);
     1901 int4not (INT4) -> INT4, Any, safe(bit_not);
-    945 int8mod (INT8, INT8) -> INT8, Any, fallible(modulo);
-    947 int8mod (INT8, INT8) -> INT8, Any, fallible(modulo);
+    945 int8mod (INT8, INT8) -> INT8, Any, arithmetic(Operator::Modulo);
+    947 int8mod (INT8, INT8) -> INT8, Any, arithmetic(Operator::Modulo);
     1230 int8abs (INT8) -> INT8, Any, fallible(absolute);
     1396 int8abs (INT8) -> INT8, Any, fallible(absolute);
     462 int8um (INT8) -> INT8, Any, fallible(negate);
@@ -181,12 +157,12 @@ functions! {
     1905 int8or (INT8, INT8) -> INT8, Any, safe(bit_or);
     1906 int8xor (INT8, INT8) -> INT8, Any, safe(bit_xor);
     1907 int8not (INT8) -> INT8, Any, safe(bit_not);
-    313 i2toi4 (INT2) -> INT4, Any, safe(widen);
-    754 int28 (INT2) -> INT8, Any, safe(widen);
-    481 int48 (INT4) -> INT8, Any, safe(widen);
-    2558 bool_int4 (BOOL) -> INT4, Any, safe(widen);
+    313 i2toi4 (INT2) -> INT4, Any, widen();
+    754 int28 (INT2) -> INT8, Any, widen();
+    481 int48 (INT4) -> INT8, Any, widen();
+    2558 bool_int4 (BOOL) -> INT4, Any, widen();
     77 chartoi4 (CHAR) -> INT4, Any, safe(char_to_int);
-    1288 oidtoi8 (OID) -> INT8, Any, safe(widen);
+    1288 oidtoi8 (OID) -> INT8, Any, widen();
     314 i4toi2 (INT4) -> INT2, Any, fallible(narrow);
     714 int82 (INT8) -> INT2, Any, fallible(narrow);
     480 int84 (INT8) -> INT4, Any, fallible(narrow);

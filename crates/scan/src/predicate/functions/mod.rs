@@ -15,7 +15,8 @@ pub use compare::{Comparison, Domain, compare, date_against_timestamp};
 pub use datetime::knows_field;
 pub use text::Encoding;
 
-use super::value::{Kind, Outcome, Value};
+use super::value::{Kind, Outcome, Undecided, Value};
+use crate::predicate::Numeric;
 use cellar_format::postgres::{Collation, Oid};
 
 /// What a function needs to know about its collation.
@@ -58,7 +59,21 @@ pub enum Body {
         characters: bool,
         negated: bool,
     },
+    /// On two integers or two numerics.
+    Arithmetic(Operator),
+    /// The same number in a type that has it for certain.
+    Widen,
     Scalar(Scalar),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    /// Of integers only, as [`Self::Modulo`].
+    Divide,
+    Modulo,
 }
 
 pub struct Function {
@@ -95,6 +110,12 @@ const fn three_way(domain: Domain) -> (Body, bool, bool) {
 }
 const fn like(characters: bool, negated: bool) -> (Body, bool, bool) {
     (Body::Like { characters, negated }, true, characters)
+}
+const fn arithmetic(operator: Operator) -> (Body, bool, bool) {
+    (Body::Arithmetic(operator), true, false)
+}
+const fn widen() -> (Body, bool, bool) {
+    (Body::Widen, false, false)
 }
 const fn safe(scalar: Scalar) -> (Body, bool, bool) {
     (Body::Scalar(scalar), false, false)
@@ -134,6 +155,25 @@ pub fn find(oid: Oid) -> Option<&'static Function> {
     static BY_OID: LazyLock<HashMap<Oid, &'static Function>> =
         LazyLock::new(|| all().map(|function| (function.oid, function)).collect());
     BY_OID.get(&oid).copied()
+}
+
+/// Applies [`Body::Arithmetic`].
+pub fn calculate<'a>(operator: Operator, left: &Value<'_>, right: &Value<'_>, result: Kind) -> Outcome<'a> {
+    match (left, right) {
+        (Value::Int(left), Value::Int(right)) => integer::calculate(operator, *left, *right, result),
+        (Value::Numeric(left), Value::Numeric(right)) => numeric::calculate(operator, left, right),
+        _ => Err(Undecided),
+    }
+}
+
+/// Applies [`Body::Widen`].
+pub fn widened<'a>(value: &Value<'_>, result: Kind) -> Outcome<'a> {
+    match value {
+        Value::Bool(value) => Ok(Value::Int(i64::from(*value))),
+        Value::Int(value) if result == Kind::Numeric => Ok(Value::Numeric(Numeric::from_i64(*value))),
+        Value::Int(value) => Ok(Value::Int(*value)),
+        _ => Err(Undecided),
+    }
 }
 
 #[cfg(test)]

@@ -5,14 +5,7 @@
 use super::super::numeric::{Class, Numeric};
 use super::super::value::{Outcome, Undecided, Value};
 use super::integer::fit;
-use super::{Context, fallible, functions, safe};
-
-fn numerics<'v>(args: &'v [Value<'_>]) -> Result<(&'v Numeric, &'v Numeric), Undecided> {
-    match args {
-        [Value::Numeric(left), Value::Numeric(right)] => Ok((left, right)),
-        _ => Err(Undecided),
-    }
-}
+use super::{Context, Operator, arithmetic, fallible, functions, safe, widen};
 
 fn numeric<'v>(args: &'v [Value<'_>]) -> Result<&'v Numeric, Undecided> {
     match args {
@@ -21,19 +14,14 @@ fn numeric<'v>(args: &'v [Value<'_>]) -> Result<&'v Numeric, Undecided> {
     }
 }
 
-fn add<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
-    let (left, right) = numerics(args)?;
-    left.add(right).map(Value::Numeric).ok_or(Undecided)
-}
-
-fn subtract<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
-    let (left, right) = numerics(args)?;
-    left.add(&right.clone().negate()).map(Value::Numeric).ok_or(Undecided)
-}
-
-fn multiply<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
-    let (left, right) = numerics(args)?;
-    left.multiply(right).map(Value::Numeric).ok_or(Undecided)
+pub fn calculate<'a>(operator: Operator, left: &Numeric, right: &Numeric) -> Outcome<'a> {
+    let value = match operator {
+        Operator::Add => left.add(right),
+        Operator::Subtract => left.add(&right.clone().negate()),
+        Operator::Multiply => left.multiply(right),
+        Operator::Divide | Operator::Modulo => None,
+    };
+    value.map(Value::Numeric).ok_or(Undecided)
 }
 
 fn absolute<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
@@ -46,13 +34,6 @@ fn negate<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
 
 fn same<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     Ok(Value::Numeric(numeric(args)?.clone()))
-}
-
-fn from_int<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
-    match args {
-        [Value::Int(value)] => Ok(Value::Numeric(Numeric::from_i64(*value))),
-        _ => Err(Undecided),
-    }
 }
 
 fn to_int<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
@@ -89,16 +70,16 @@ fn from_float<'a>(args: &[Value<'a>], digits: usize) -> Outcome<'a> {
 }
 
 functions! {
-    1724 numeric_add (NUMERIC, NUMERIC) -> NUMERIC, Any, fallible(add);
-    1725 numeric_sub (NUMERIC, NUMERIC) -> NUMERIC, Any, fallible(subtract);
-    1726 numeric_mul (NUMERIC, NUMERIC) -> NUMERIC, Any, fallible(multiply);
+    1724 numeric_add (NUMERIC, NUMERIC) -> NUMERIC, Any, arithmetic(Operator::Add);
+    1725 numeric_sub (NUMERIC, NUMERIC) -> NUMERIC, Any, arithmetic(Operator::Subtract);
+    1726 numeric_mul (NUMERIC, NUMERIC) -> NUMERIC, Any, arithmetic(Operator::Multiply);
     1704 numeric_abs (NUMERIC) -> NUMERIC, Any, safe(absolute);
     1705 numeric_abs (NUMERIC) -> NUMERIC, Any, safe(absolute);
     1771 numeric_uminus (NUMERIC) -> NUMERIC, Any, safe(negate);
     1915 numeric_uplus (NUMERIC) -> NUMERIC, Any, safe(same);
-    1782 int2_numeric (INT2) -> NUMERIC, Any, safe(from_int);
-    1740 int4_numeric (INT4) -> NUMERIC, Any, safe(from_int);
-    1781 int8_numeric (INT8) -> NUMERIC, Any, safe(from_int);
+    1782 int2_numeric (INT2) -> NUMERIC, Any, widen();
+    1740 int4_numeric (INT4) -> NUMERIC, Any, widen();
+    1781 int8_numeric (INT8) -> NUMERIC, Any, widen();
     1783 numeric_int2 (NUMERIC) -> INT2, Any, fallible(to_int);
     1744 numeric_int4 (NUMERIC) -> INT4, Any, fallible(to_int);
     1779 numeric_int8 (NUMERIC) -> INT8, Any, fallible(to_int);
