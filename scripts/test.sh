@@ -62,17 +62,20 @@ stage_extension() {
         [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/output"
         tests=$(sed -n 's/^REGRESS *= *//p' "$ROOT/extension/Makefile")
         regress=$(dirname "$("$PG_CONFIG" --pgxs)")/../test/regress/pg_regress
+        # One run for all: the later tests use what the first one creates.
+        # shellcheck disable=SC2086
+        (cd "$WORK/output" && as_pg env PATH="$PG_BIN:$PATH" "$regress" --bindir="$PG_BIN" --inputdir="$WORK" \
+            --outputdir="$WORK/output" --host="$WORK/run" --port="$(cluster_port extension)" --user=postgres \
+            --dbname=contrib_regression $tests) >"$WORK/regress.log" 2>&1
         for test in $tests; do
-            # shellcheck disable=SC2030,SC2031
-            if (cd "$WORK/output" && as_pg env PATH="$PG_BIN:$PATH" "$regress" --bindir="$PG_BIN" --inputdir="$WORK" --outputdir="$WORK/output" \
-                --host="$WORK/run" --port="$(cluster_port extension)" --user=postgres --dbname=contrib_regression "$test") >"$WORK/regress-$test.log" 2>&1; then
+            if grep -qE "(^test|^ok [0-9]+ +-) +$test +(\.\.\. ok|[0-9]+ ms)" "$WORK/regress.log"; then
                 ok "extension: $test"
             else
                 not_ok "extension: $test"
-                head -n 40 "$WORK/output/regression.diffs" 2>/dev/null || tail -n 10 "$WORK/regress-$test.log"
-                mv "$WORK/output/regression.diffs" "$WORK/regression.$test.diffs" 2>/dev/null
+                cp "$WORK/output/regression.diffs" "$WORK/regression.extension.diffs" 2>/dev/null
             fi
         done
+        head -n 60 "$WORK/output/regression.diffs" 2>/dev/null
         checks_end
     )
 }

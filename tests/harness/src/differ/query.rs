@@ -37,7 +37,7 @@ impl Queries<'_> {
             6 | 7 => format!("SELECT count(*) FROM {t} WHERE {p}"),
             8 | 9 => format!("SELECT {} FROM {t} WHERE {p}", self.aggregates()),
             10 => {
-                let key = self.any_column();
+                let key = self.group_key();
                 format!("SELECT {key}, count(*), min(id), max(id) FROM {t} WHERE {p} GROUP BY {key}")
             }
             11 => format!("SELECT id, {} FROM {t} WHERE {p} ORDER BY id, ctid LIMIT 10", self.any_column()),
@@ -76,6 +76,16 @@ impl Queries<'_> {
         self.rng.pick(&self.table.columns).name.clone()
     }
 
+    /// What equal values all show alike: 0 and -0, or 5.5 and 5.50, would show as the one that came first.
+    fn group_key(&mut self) -> String {
+        let key = self.any_column();
+        let column = self.table.columns.iter().find(|column| column.name == key);
+        match column.map(|column| column.of) {
+            Some(Type::Float4 | Type::Float8 | Type::Numeric) => format!("({key})::text"),
+            _ => key,
+        }
+    }
+
     fn projection(&mut self) -> String {
         let count = self.rng.below(4);
         let mut items = vec!["id".to_owned()];
@@ -100,7 +110,8 @@ impl Queries<'_> {
             };
             let name = &column.name;
             items.push(match column.of {
-                Type::Int2 | Type::Int4 | Type::Int8 | Type::Numeric => match self.rng.below(4) {
+                Type::Numeric => format!("{}({name})", self.rng.pick(&["sum", "avg", "count"])),
+                Type::Int2 | Type::Int4 | Type::Int8 => match self.rng.below(4) {
                     0 => format!("sum({name})"),
                     1 => format!("avg({name})"),
                     2 => format!("min({name})"),
