@@ -26,7 +26,7 @@ use region_table::{RegionKey, RegionTable};
 /// Results are sent when this much has gathered.
 const SEND_BYTES: usize = 128 << 10;
 /// Regions asked of the disks ahead of the scan.
-const PREFETCH_REGIONS: u32 = 16;
+const PREFETCH_REGIONS: u32 = 24;
 
 /// What all Smart Scans of a cell share.
 pub struct SmartScanState {
@@ -91,6 +91,8 @@ pub struct SmartScan {
     segment: Option<(u32, Ino)>,
     /// Regions before this one of the current segment have been asked of the disks.
     prefetched_to: u32,
+    /// Regions that this scan has read; the further it gets, the further ahead it reads.
+    regions_scanned: u32,
 }
 
 impl SmartScan {
@@ -100,7 +102,18 @@ impl SmartScan {
         let writer = ResultWriter::new();
         let xids = ScanXids::new(state.commit_cache.incarnation(incarnation), &request.snapshot);
         let layout = layout(&request);
-        Ok(Self { state, request, plan, scanner, writer, xids, layout, segment: None, prefetched_to: 0 })
+        Ok(Self {
+            state,
+            request,
+            plan,
+            scanner,
+            writer,
+            xids,
+            layout,
+            segment: None,
+            prefetched_to: 0,
+            regions_scanned: 0,
+        })
     }
 
     /// Scans one block range; all its results have gone to the outlet when this returns.
@@ -108,13 +121,12 @@ impl SmartScan {
         let cpu_before = thread_cpu_ns();
         let mut stats = ScanStats::default();
         let mut block = range.first;
-        self.prefetched_to = 0;
         while block < range.end {
             if self.state.stopping.load(Ordering::Relaxed) {
                 return Err(ScanError::Stopping.into());
             }
             let end = self.region_end(block).min(range.end);
-            self.region(block, end, range.end, &mut stats, outlet)?;
+            self.region(block, end, &mut stats, outlet)?;
             block = end;
             if self.writer.pending_bytes() >= SEND_BYTES {
                 self.send(&mut stats, outlet)?;
@@ -150,7 +162,6 @@ impl SmartScan {
         &mut self,
         first: u32,
         end: u32,
-        range_end: u32,
         stats: &mut ScanStats,
         outlet: &mut O,
     ) -> Result<(), O::Error> {
@@ -166,7 +177,7 @@ impl SmartScan {
             stats.saved_by_storage_index_bytes += wanted_bytes as u64;
             return Ok(());
         }
-        self.prefetch(ino, region, in_segment + (range_end - first));
+        self.prefetch(ino, region);
         let offset = (in_segment % REGION_BLOCKS) as usize * BLOCK_BYTES;
         loop {
             let guard = self.state.volume.region(ino, region).map_err(ScanError::from)?;
@@ -245,25 +256,23 @@ impl SmartScan {
         !wanted.is_empty() && !self.state.storage_index.look_up(key, version, covers).unwrap_or(false)
     }
 
-    /// Asks the disks for the regions ahead that the storage index does not exclude.
-    fn prefetch(&mut self, ino: Ino, region: u32, end_block: u32) {
-        if region + PREFETCH_REGIONS / 2 < self.prefetched_to {
+    /// Asks the disks for the regions ahead that the storage index does not exclude: more of them the longer the scan
+    /// goes on, and past the range too, since what follows is most often asked for next.
+    fn prefetch(&mut self, ino: Ino, region: u32) {
+        let ahead = PREFETCH_REGIONS.min(2 * self.regions_scanned);
+        self.regions_scanned += 1;
+        let to = (region + 1 + ahead).min(self.request.segment_blocks.div_ceil(REGION_BLOCKS));
+        let from = self.prefetched_to.max(region + 1);
+        if to.saturating_sub(from) < ahead / 4 {
             return;
         }
-        let segment_end = end_block.min(self.request.segment_blocks).div_ceil(REGION_BLOCKS);
-        let from = self.prefetched_to.max(region + 1);
-        let to = (region + 1 + PREFETCH_REGIONS).min(segment_end);
         let mut run = from;
-        for ahead in from..to {
-            if !self.may_match(ino, ahead) {
-                self.state.volume.prefetch(ino, run..ahead);
-                run = ahead + 1;
-            }
+        for excluded in (from..to).filter(|ahead| !self.may_match(ino, *ahead)) {
+            self.state.volume.prefetch(ino, run..excluded);
+            run = excluded + 1;
         }
-        if run < to {
-            self.state.volume.prefetch(ino, run..to);
-        }
-        self.prefetched_to = self.prefetched_to.max(to);
+        self.state.volume.prefetch(ino, run..to);
+        self.prefetched_to = to.max(self.prefetched_to);
     }
 }
 

@@ -52,6 +52,17 @@ impl Arena {
         self.frames
     }
 
+    /// Has the kernel back these frames with memory now, so that no load waits for zeroed pages. Content stays; a
+    /// refusal only means that the memory comes at first use.
+    pub fn populate(&self, frames: std::ops::Range<usize>) {
+        let frames = frames.start.min(self.frames)..frames.end.min(self.frames);
+        // SAFETY: the range lies inside the mapping.
+        unsafe {
+            let start = self.first.add(frames.start * REGION_BYTES);
+            libc::madvise(start.as_ptr().cast(), frames.len() * REGION_BYTES, libc::MADV_POPULATE_WRITE);
+        }
+    }
+
     /// The address of a frame's [`REGION_BYTES`] bytes.
     pub fn frame(&self, index: usize) -> NonNull<u8> {
         assert!(index < self.frames);

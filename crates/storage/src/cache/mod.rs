@@ -15,6 +15,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+/// Frames that get their memory in one request of the kernel.
+const POPULATE_FRAMES: usize = 64;
+
 /// The regions of one file that are in the cache.
 #[derive(Debug, Default)]
 pub struct CachedFile {
@@ -88,6 +91,7 @@ impl Memory {
 
 #[derive(Debug)]
 pub struct Cache {
+    arena: Arc<Arena>,
     frames: Vec<Arc<Frame>>,
     hand: Mutex<usize>,
     capacity: usize,
@@ -130,6 +134,7 @@ impl Cache {
         };
         Ok(Self {
             frames: (0..arena.frames()).map(frame).collect(),
+            arena,
             hand: Mutex::new(0),
             capacity,
             used: AtomicUsize::new(0),
@@ -137,6 +142,16 @@ impl Cache {
             misses: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
         })
+    }
+
+    /// Has the kernel give the cache its memory, piece by piece, until `stop` says so: zeroing pages in the middle of a
+    /// cold scan would cost more than the disk.
+    pub fn populate(&self, stop: impl Fn() -> bool) {
+        let mut from = 0;
+        while from < self.capacity && !stop() {
+            self.arena.populate(from..from + POPULATE_FRAMES);
+            from += POPULATE_FRAMES;
+        }
     }
 
     pub fn stats(&self) -> CacheStats {

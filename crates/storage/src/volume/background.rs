@@ -167,7 +167,9 @@ impl Background {
         )?;
         let (weak, keeper_stop) = (Arc::downgrade(volume), stop.clone());
         let keeper = spawn("keeper", Box::new(move || keep(weak, &keeper_stop)))?;
-        Ok(Self { stop, threads: vec![flusher, keeper] })
+        let (cache, populate_stop) = (volume.cache.clone(), stop.clone());
+        let populate = spawn("populate", Box::new(move || cache.populate(|| populate_stop.load(Ordering::Acquire))))?;
+        Ok(Self { stop, threads: vec![flusher, keeper, populate] })
     }
 
     pub fn stop(self) {
