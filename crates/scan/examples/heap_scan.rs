@@ -1,9 +1,9 @@
-//! Times scans of TPC-H's lineitem heap: `cargo run --release --example heap_scan -- HEAP_FILE [RUNS [warm|cached [QUERY]]]`.
+//! Times scans of TPC-H's lineitem heap: `cargo run --release --example heap_scan -- HEAP_FILE [RUNS [warm|cached [QUERY [WAY]]]]`.
 //!
 //! The file is one segment of `lineitem` (see `pg_relation_filepath`) after CHECKPOINT. It is read into memory first,
 //! so that the figures are those of decoding on one thread. `hint` variants ignore the all-visible bits, which sends
 //! every tuple through the visibility rules. A third argument `cached` scans the first region over and over, which
-//! leaves out what memory costs; a fourth picks queries by name.
+//! leaves out what memory costs; a fourth picks queries by name, a fifth one of plain, hint and index.
 
 use cellar_format::postgres::{Align, Collation, Width, encoding, type_oid};
 use cellar_format::units::REGION_BYTES;
@@ -86,6 +86,7 @@ fn main() {
     let runs: usize = arguments.next().map_or(5, |runs| runs.parse().expect("RUNS is a number"));
     let cached = arguments.next().is_some_and(|mode| mode == "cached");
     let only = arguments.next();
+    let only_way = arguments.next();
     let heap = std::fs::read(&file).expect("the heap file can be read");
     let column = Expr::Column;
     const DATE_GE: u32 = 1090;
@@ -157,7 +158,13 @@ fn main() {
                 },
             };
             let plan = Arc::new(Plan::compile(&request).expect("the request is supported"));
-            if want_summary && plan.summary_columns().is_empty() {
+            let way = match (hint, want_summary) {
+                (true, _) => "hint",
+                (_, true) => "index",
+                _ => "plain",
+            };
+            let unwanted = only_way.as_ref().is_some_and(|only| only != way);
+            if unwanted || want_summary && plan.summary_columns().is_empty() {
                 continue;
             }
             let mut scanner = Scanner::new(plan);
@@ -182,17 +189,8 @@ fn main() {
                 cpu = cpu.min(cpu_ms() - start_cpu);
             }
             times.sort_by(f64::total_cmp);
-            let kind = match (hint, want_summary) {
-                (true, _) => "hint",
-                (_, true) => "index",
-                _ => "",
-            };
             let median = times[times.len() / 2];
-            println!(
-                "{name:12} {kind:>6} {cpu:9.1} {:9.1} {median:9.1} {rows:10} {:9.1}",
-                times[0],
-                bytes as f64 / 1e6
-            );
+            println!("{name:12} {way:>6} {cpu:9.1} {:9.1} {median:9.1} {rows:10} {:9.1}", times[0], bytes as f64 / 1e6);
         }
     }
 }

@@ -18,6 +18,13 @@ use std::sync::Arc;
 /// Pages that are decoded together: they and their columns should stay in the second-level cache.
 const CHUNK_PAGES: usize = 16;
 
+/// How many pages before its turn a page's header is fetched.
+const HEADERS_AHEAD: usize = 8;
+/// Lines of the first chunk to be fetched with each header.
+const LINES_PER_PAGE: usize = 16;
+/// Lines of the next page to be fetched with each tuple that is judged.
+const LINES_PER_TUPLE: usize = 3;
+
 /// What became of a scan of some blocks.
 #[derive(Debug)]
 pub enum Progress {
@@ -127,7 +134,10 @@ impl Scanner {
         let plan = &*self.plan;
         let mut visibility = Visibility::new(&plan.snapshot, xids);
         let mut needed = Vec::new();
+        let first_chunk = &pages[..pages.len().min(CHUNK_PAGES * BLOCK_BYTES)];
+        let mut ahead = Prefetch::new(first_chunk);
         for (index, bytes) in pages.chunks(BLOCK_BYTES).enumerate() {
+            Prefetch::new(pages.get((index + HEADERS_AHEAD) * BLOCK_BYTES..).unwrap_or(&[])).step();
             let state = match Page::new(bytes) {
                 _ if pages.len() > PAGES_BYTES_MAX => PageState::Passthru(PassthruReason::Page),
                 Err(_) => PageState::Passthru(PassthruReason::Page),
@@ -137,9 +147,12 @@ impl Scanner {
                     if self.verify_checksums && plan.checksums && !checksum_holds(&page, bytes, block) {
                         PageState::Passthru(PassthruReason::Page)
                     } else if page.all_visible() && !plan.snapshot.taken_during_recovery {
+                        (0..LINES_PER_PAGE).for_each(|_| ahead.step());
                         PageState::AllVisible
                     } else {
-                        judge_tuples(&page, &mut visibility, &mut self.visible, &mut needed)
+                        let next = pages.get((index + 1) * BLOCK_BYTES..).unwrap_or(&[]);
+                        let ahead = Prefetch::new(&next[..next.len().min(BLOCK_BYTES)]);
+                        judge_tuples(&page, &mut visibility, &mut self.visible, &mut needed, ahead)
                     }
                 }
             };
@@ -182,11 +195,11 @@ impl Scanner {
         summary: &mut Option<SummaryBuilder>,
         stats: &mut ScanStats,
     ) {
-        self.load(plan, pages, range.clone(), summary);
-        stats.rows_scanned += self.selected.len() as u64;
-        let walks = if summary.is_some() { &plan.walks_with_summary } else { &plan.walks };
         let next = range.end * BLOCK_BYTES..(range.end + CHUNK_PAGES) * BLOCK_BYTES;
         let mut ahead = Prefetch::new(pages.get(next.start..next.end.min(pages.len())).unwrap_or(&[]));
+        self.load(plan, pages, range.clone(), summary, &mut ahead);
+        stats.rows_scanned += self.selected.len() as u64;
+        let walks = if summary.is_some() { &plan.walks_with_summary } else { &plan.walks };
         self.summarise(plan, pages, walks, summary, &mut ahead);
         for (stage, segment) in plan.stages.iter().zip(&walks.stages) {
             if self.selected.is_empty() {
@@ -211,7 +224,14 @@ impl Scanner {
     }
 
     /// Puts the chunk's tuples into `self.chunk` and selects the visible ones.
-    fn load(&mut self, plan: &Plan, pages: &[u8], range: std::ops::Range<usize>, summary: &mut Option<SummaryBuilder>) {
+    fn load(
+        &mut self,
+        plan: &Plan,
+        pages: &[u8],
+        range: std::ops::Range<usize>,
+        summary: &mut Option<SummaryBuilder>,
+        ahead: &mut Prefetch<'_>,
+    ) {
         self.chunk.clear();
         self.selected.clear();
         for index in range {
@@ -237,6 +257,7 @@ impl Scanner {
             let loaded = if state == PageState::AllVisible {
                 let loaded = page.for_each_tuple(|line, tuple| {
                     chunk.push(&plan.layout, base, index as u16, line, &tuple);
+                    ahead.step();
                 });
                 selected.extend(first_row as u16..chunk.len() as u16);
                 loaded
@@ -356,21 +377,31 @@ fn judge_tuples(
     visibility: &mut Visibility<'_>,
     visible: &mut Vec<u16>,
     needed: &mut Vec<TransactionId>,
+    mut ahead: Prefetch<'_>,
 ) -> PageState {
     let (first_visible, first_needed) = (visible.len(), needed.len());
     let mut undecided = false;
-    let walked = page.for_each_tuple(|line, tuple| match visibility.check(&tuple) {
-        Verdict::Visible => visible.push(line),
-        Verdict::Invisible => {}
-        Verdict::Undecided => undecided = true,
-        Verdict::Ask(xid) if needed[first_needed..].last() == Some(&xid) => {}
-        Verdict::Ask(xid) => needed.push(xid),
+    let mut all = true;
+    let walked = page.for_each_tuple(|line, tuple| {
+        (0..LINES_PER_TUPLE).for_each(|_| ahead.step());
+        match visibility.check(&tuple) {
+            Verdict::Visible => return visible.push(line),
+            Verdict::Invisible => {}
+            Verdict::Undecided => undecided = true,
+            Verdict::Ask(xid) if needed[first_needed..].last() == Some(&xid) => {}
+            Verdict::Ask(xid) => needed.push(xid),
+        }
+        all = false;
     });
     if walked.is_err() || undecided {
         visible.truncate(first_visible);
         needed.truncate(first_needed);
         let reason = if walked.is_err() { PassthruReason::Page } else { PassthruReason::Visibility };
         return PageState::Passthru(reason);
+    }
+    if all {
+        visible.truncate(first_visible);
+        return PageState::AllVisible;
     }
     PageState::Some { from: first_visible as u32, to: visible.len() as u32 }
 }

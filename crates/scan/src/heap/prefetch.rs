@@ -30,9 +30,9 @@ impl<'a> Prefetch<'a> {
 fn prefetch(line: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         // SAFETY: a prefetch reads nothing architecturally and never faults; SSE is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = line;
