@@ -4,7 +4,7 @@
 #
 #   run.sh [part ...]     some of: scans cold files      (all)
 #
-# SF=1 scale factor, RUNS=5 runs of each, SECONDS_EACH=15 for pgbench, BENCH_DIR=.bench where cell disks and clusters lie (the
+# SF=1 scale factor, RUNS=5 runs of each, SECONDS_EACH=15 for pgbench, BENCH_DIR=bench/.work where cell disks and clusters lie (the
 # same device for both). Nothing else should run on the machine.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -13,7 +13,7 @@ set -euo pipefail
 SF=${SF:-1} RUNS=${RUNS:-5} SECONDS_EACH=${SECONDS_EACH:-15}
 parts=("$@")
 [ $# -gt 0 ] || parts=(scans cold files)
-BENCH_DIR=${BENCH_DIR:-$ROOT/.bench}
+BENCH_DIR=${BENCH_DIR:-$ROOT/bench/.work}
 mkdir -p "$BENCH_DIR" "$ROOT/bench/results"
 "$ROOT/scripts/build.sh" extension >&2
 report=$ROOT/bench/results/$(date -u +%Y-%m-%dT%H%M%S).md
