@@ -19,6 +19,10 @@ pub const MISSING: u32 = 1;
 const POISON: u32 = 0x4000_0000;
 /// Where the null bitmap lies in a tuple (`t_bits`).
 const NULL_BITMAP: usize = 23;
+/// Rows that are walked together over one step: enough to overlap their loads.
+const WALK_ROWS: usize = 64;
+/// Lines to be fetched in the meantime.
+const LINES_PER_STEP: usize = 24;
 /// Longer input is refused by the scanner, so that positions stay below [`POISON`].
 pub const PAGES_BYTES_MAX: usize = 1 << 29;
 
@@ -33,8 +37,6 @@ pub struct Row {
     pub page: u16,
     /// The 1-based line pointer number.
     pub line: u16,
-    /// `t_hoff`.
-    data: u8,
     has_nulls: bool,
     /// It has NULLs or too few attributes, and is walked on its own.
     irregular: bool,
@@ -76,21 +78,26 @@ impl Default for Chunk {
 impl Chunk {
     pub fn clear(&mut self) {
         self.rows.clear();
+        self.any_irregular = false;
     }
 
     /// Adds a tuple whose page starts at `base`. Whoever fills a chunk keeps it below 2^16 rows.
     #[inline(always)]
     pub fn push(&mut self, layout: &Layout, base: usize, page: u16, line: u16, tuple: &TupleHeader) {
         let attributes = tuple.attributes().min(layout.attributes.len());
+        let irregular = tuple.has_nulls() || attributes < layout.attributes.len();
+        let (at, start) = (self.rows.len() as u16 as usize, base as u32 + tuple.offset as u32);
+        self.cursors[at] = start + tuple.data as u32;
+        self.ends[at] = start + tuple.length as u32;
+        self.any_irregular |= irregular;
         self.rows.push(Row {
-            tuple: base as u32 + tuple.offset as u32,
+            tuple: start,
             bytes: tuple.length,
             attributes: attributes as u16,
             page,
             line,
-            data: tuple.data,
             has_nulls: tuple.has_nulls(),
-            irregular: tuple.has_nulls() || attributes < layout.attributes.len(),
+            irregular,
         });
     }
 
@@ -116,15 +123,9 @@ impl Chunk {
         &self.locations[slot as usize]
     }
 
-    /// Sets the cursors of the rows pushed so far to their first attribute; call before the first walk.
+    /// Makes room for the locations of so many columns.
     pub fn prepare(&mut self, slots: usize) {
         self.locations.resize_with(slots.max(self.locations.len()), per_row);
-        self.any_irregular = false;
-        for ((row, cursor), end) in self.rows.iter().zip(self.cursors.iter_mut()).zip(self.ends.iter_mut()) {
-            *cursor = row.tuple + row.data as u32;
-            *end = row.tuple + row.bytes as u32;
-            self.any_irregular |= row.irregular;
-        }
     }
 
     /// Walks the selected rows over `segment`; a row that cannot be walked is added to `malformed`.
@@ -148,16 +149,16 @@ impl Chunk {
             for &row in selected {
                 if self.rows[row as usize].irregular { irregular.push(row) } else { regular.push(row) }
             }
-            self.walk_regular(pages, segment, regular.iter().copied(), ahead);
+            self.walk_regular(pages, segment, regular.len(), |at| regular[at], ahead);
             for &row in &irregular {
                 self.walk_irregular(pages, layout, segment, row as usize);
             }
             self.regular_rows = regular;
             self.irregular_rows = irregular;
         } else if selected.len() == self.rows.len() {
-            self.walk_regular(pages, segment, 0..selected.len() as u16, ahead);
+            self.walk_regular(pages, segment, selected.len(), |at| at as u16, ahead);
         } else {
-            self.walk_regular(pages, segment, selected.iter().copied(), ahead);
+            self.walk_regular(pages, segment, selected.len(), |at| selected[at], ahead);
         }
         let (cursors, ends) = (&self.cursors, &self.ends);
         if selected.iter().fold(false, |any, row| any | (cursors[*row as usize] > ends[*row as usize])) {
@@ -166,69 +167,59 @@ impl Chunk {
     }
 
     /// Cursors only ever grow, so it is enough that the caller compares the last one with the tuple's end: whatever was
-    /// located on the way lies before it.
+    /// located on the way lies before it. `row_at` tells the rows by their positions in `0..count`.
     fn walk_regular(
         &mut self,
         pages: &[u8],
         segment: &Segment,
-        selected: impl Iterator<Item = u16> + Clone,
+        count: usize,
+        row_at: impl Fn(usize) -> u16,
         ahead: &mut Prefetch<'_>,
     ) {
-        let Self { cursors, locations, .. } = self;
+        let Self { cursors, locations, ends, .. } = self;
         let cursors = &mut **cursors;
-        let mut next = *ahead;
-        for step in &segment.steps {
-            match step {
-                Step::Fixed { align, bytes, outs } => {
-                    let (mask, bytes) = (align - 1, *bytes);
-                    let Some((&(slot, delta), more)) = outs.split_first() else {
-                        for row in selected.clone() {
-                            let cursor = &mut cursors[row as usize];
-                            *cursor = ((*cursor + mask) & !mask) + bytes;
+        for from in (0..count).step_by(WALK_ROWS) {
+            let rows = || (from..count.min(from + WALK_ROWS)).map(|at| row_at(at) as usize);
+            for step in &segment.steps {
+                match step {
+                    Step::Fixed { align, bytes, outs } => {
+                        let (mask, bytes) = (align - 1, *bytes);
+                        for row in rows() {
+                            cursors[row] = ((cursors[row] + mask) & !mask) + bytes;
                         }
-                        continue;
-                    };
-                    let first = &mut *locations[slot as usize];
-                    for row in selected.clone() {
-                        let cursor = &mut cursors[row as usize];
-                        let at = (*cursor + mask) & !mask;
-                        first[row as usize] = at + delta;
-                        *cursor = at + bytes;
-                    }
-                    for &(slot, delta) in more {
-                        let out = &mut *locations[slot as usize];
-                        for row in selected.clone() {
-                            out[row as usize] = cursors[row as usize] - bytes + delta;
+                        for &(slot, delta) in outs {
+                            let out = &mut *locations[slot as usize];
+                            for row in rows() {
+                                out[row] = cursors[row] - bytes + delta;
+                            }
                         }
                     }
-                }
-                Step::Varlena { align, slot: None } => {
-                    for row in selected.clone() {
-                        let cursor = &mut cursors[row as usize];
-                        *cursor = varlena_at(pages, *cursor, align - 1).1;
-                        next.step();
+                    Step::Varlena { align, slot: None } => {
+                        let mask = align - 1;
+                        for row in rows() {
+                            cursors[row] = varlena_at(pages, cursors[row], mask).1;
+                        }
+                        ahead.steps(LINES_PER_STEP);
                     }
-                }
-                Step::Varlena { align, slot: Some(slot) } => {
-                    let out = &mut *locations[*slot as usize];
-                    for row in selected.clone() {
-                        let cursor = &mut cursors[row as usize];
-                        (out[row as usize], *cursor) = varlena_at(pages, *cursor, align - 1);
-                        next.step();
+                    Step::Varlena { align, slot: Some(slot) } => {
+                        let (mask, out) = (align - 1, &mut *locations[*slot as usize]);
+                        for row in rows() {
+                            (out[row], cursors[row]) = varlena_at(pages, cursors[row], mask);
+                        }
+                        ahead.steps(LINES_PER_STEP);
                     }
-                }
-                Step::Cstring { slot } => {
-                    for row in selected.clone() {
-                        let at = cursors[row as usize];
-                        cursors[row as usize] = cstring_end(pages, at, self.ends[row as usize]);
-                        if let Some(slot) = slot {
-                            locations[*slot as usize][row as usize] = at;
+                    Step::Cstring { slot } => {
+                        for row in rows() {
+                            let at = cursors[row];
+                            cursors[row] = cstring_end(pages, at, ends[row]);
+                            if let Some(slot) = slot {
+                                locations[*slot as usize][row] = at;
+                            }
                         }
                     }
                 }
             }
         }
-        *ahead = next;
     }
 
     /// One row with a null bitmap or too few attributes.
@@ -269,7 +260,8 @@ impl Chunk {
 #[inline(always)]
 fn varlena_at(pages: &[u8], cursor: u32, mask: u32) -> (u32, u32) {
     match pages.get(cursor as usize) {
-        Some(&first) if first & 1 == 1 && first != 1 => (cursor, cursor + (first >> 1) as u32),
+        // A short header, odd and not 1: above 0x80 once its length is in the low bits.
+        Some(&first) if first.rotate_right(1) > 0x80 => (cursor, cursor + (first >> 1) as u32),
         Some(&first) => long_varlena_at(pages, cursor, mask, first),
         None => (NULL, POISON),
     }

@@ -16,6 +16,14 @@ impl<'a> Prefetch<'a> {
         Self { bytes }
     }
 
+    /// Asks for the next lines, as far as there are any.
+    #[inline]
+    pub fn steps(&mut self, lines: usize) {
+        let (now, rest) = self.bytes.split_at(self.bytes.len().min(lines * LINE_BYTES));
+        now.chunks(LINE_BYTES).for_each(prefetch);
+        self.bytes = rest;
+    }
+
     /// Asks for the next line, if there is one left.
     #[inline(always)]
     pub fn step(&mut self) {
