@@ -69,10 +69,10 @@ part_scans() {
     say "### All rows of all columns (to be at most 10 % slower)"
     say
     mkdir -p "$WORK/all"
-    printf "COPY (SELECT * FROM lineitem) TO '/dev/null';\n" >"$WORK/all/copy_binary_none.sql"
+    printf "COPY (SELECT * FROM lineitem) TO '/dev/null';\n" >"$WORK/all/copy_all_columns.sql"
     printf "SELECT count(l) FROM lineitem l WHERE l_orderkey IS NOT NULL;\n" >"$WORK/all/whole_row.sql"
     harness mount postgres compare --runs "$RUNS" --format markdown --forced --set max_parallel_workers_per_gather=0 \
-        "$WORK/all/copy_binary_none.sql" "$WORK/all/whole_row.sql"
+        "$WORK/all/copy_all_columns.sql" "$WORK/all/whole_row.sql"
 }
 
 # The device's sequential rate by fio on one cell disk's own files, against a scan after every cache was emptied.
