@@ -187,7 +187,7 @@ impl Queries<'_> {
     }
 
     fn comparison(&mut self) -> &'static str {
-        *self.rng.pick(&["=", "=", "<>", "<", "<=", ">", ">="])
+        ["=", "=", "<>", "<", "<=", ">", ">="][self.rng.below(7)]
     }
 
     fn pattern(&mut self) -> String {

@@ -292,6 +292,6 @@ fn run_in_parallel(dsn: &str, jobs: usize, statements: Vec<String>) -> Result<()
                 })
             })
             .collect();
-        workers.into_iter().map(|worker| worker.join().expect("a worker panicked")).collect()
+        workers.into_iter().try_for_each(|worker| worker.join().expect("a worker panicked"))
     })
 }
