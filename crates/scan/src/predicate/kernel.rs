@@ -7,6 +7,7 @@
 use super::arithmetic::{Arithmetic, for_each_compared};
 use super::column::{Column, Row};
 use super::functions::{Comparison, Domain};
+use super::landmarks::Landmarks;
 use super::node::Node;
 use super::numeric;
 use super::test::Test;
@@ -270,7 +271,16 @@ fn run_test(
                 }
             })
         }
-        (Test::BytesEqual { .. } | Test::Bytes { .. } | Test::BytesSet { .. } | Test::Like { .. }, _) => {
+        (Test::Like { pattern, negated }, _) => {
+            let landmarks = pattern.landmark().and_then(|finder| Landmarks::search(finder, input, selected));
+            let excluded = |at, bytes: &[u8]| landmarks.as_ref().is_some_and(|found| !found.may_contain(at, bytes));
+            values!(|at| match column.plain_bytes(pages, at) {
+                Some(bytes) if excluded(at, bytes) => Fate::from(Some(*negated)),
+                Some(bytes) => Fate::from(test.passes_bytes(bytes)),
+                None => general(column, test, pages, at),
+            })
+        }
+        (Test::BytesEqual { .. } | Test::Bytes { .. } | Test::BytesSet { .. }, _) => {
             values!(|at| match column.plain_bytes(pages, at) {
                 Some(bytes) => Fate::from(test.passes_bytes(bytes)),
                 None => general(column, test, pages, at),

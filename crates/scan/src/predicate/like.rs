@@ -15,6 +15,9 @@ enum Item {
     Rest,
 }
 
+/// Shorter pieces are found too often.
+const LANDMARK_MIN: usize = 3;
+
 /// A compiled pattern.
 #[derive(Debug, Clone)]
 pub struct Pattern {
@@ -56,6 +59,12 @@ impl Pattern {
             Some(fragments) => fragments.matches(text),
             None => self.matches_items(text),
         }
+    }
+
+    /// Something that every matching text contains and that is worth searching for.
+    pub fn landmark(&self) -> Option<&Finder<'static>> {
+        let middle = &self.fragments.as_ref()?.middle;
+        middle.iter().max_by_key(|finder| finder.needle().len()).filter(|finder| finder.needle().len() >= LANDMARK_MIN)
     }
 
     /// Walks text and pattern together; after a `%` it retries one character further on. Quadratic at worst.

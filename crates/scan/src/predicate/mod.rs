@@ -8,6 +8,7 @@ mod column;
 mod compile;
 mod functions;
 mod kernel;
+mod landmarks;
 mod like;
 mod node;
 mod numeric;
