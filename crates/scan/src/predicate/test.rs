@@ -174,6 +174,21 @@ impl Trim {
             Self::Blanks => without_trailing_blanks(bytes),
         }
     }
+
+    /// Whether `value` is equal to `constant`, which is trimmed. The first byte tells most values apart.
+    #[inline(always)]
+    fn equal(self, value: &[u8], constant: &[u8]) -> bool {
+        if value.first() != constant.first() && !constant.is_empty() {
+            return false;
+        }
+        match self {
+            Self::Nothing => value == constant,
+            Self::Blanks => match value.split_at_checked(constant.len()) {
+                Some((start, rest)) => start == constant && rest.iter().all(|byte| *byte == b' '),
+                None => false,
+            },
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -301,16 +316,15 @@ impl Test {
     #[inline(always)]
     pub fn passes_bytes(&self, value: &[u8]) -> Option<bool> {
         Some(match self {
-            Self::BytesEqual { constant, trim, negated } => (trim.apply(value) == constant) != *negated,
+            Self::BytesEqual { constant, trim, negated } => trim.equal(value, constant) != *negated,
             Self::Bytes { range, trim } => {
                 let value = trim.apply(value);
                 range.passes(|end| value.cmp(end.as_slice()))
             }
             Self::BytesSet { values, trim, negated } => {
-                let value = trim.apply(value);
                 let found = match values.len() {
-                    0..=8 => values.iter().any(|known| known == value),
-                    _ => values.binary_search_by(|known| known.as_slice().cmp(value)).is_ok(),
+                    0..=8 => values.iter().any(|known| trim.equal(value, known)),
+                    _ => values.binary_search_by(|known| known.as_slice().cmp(trim.apply(value))).is_ok(),
                 };
                 found != *negated
             }

@@ -21,9 +21,11 @@ struct Accumulator {
     has_nonnull: bool,
     /// A value could not be read: no bounds.
     unknown: bool,
-    ints: Option<(i64, i64)>,
+    ints: Extremes<i64>,
     /// The keys of numerics that have one.
-    keys: Option<(i64, i64)>,
+    keys: Extremes<i64>,
+    /// Strings of few bytes, until the end.
+    short: Extremes<Short>,
     numerics: Option<(Numeric, Numeric)>,
     prefixes: Option<(Prefix, Prefix)>,
 }
@@ -41,8 +43,9 @@ impl SummaryBuilder {
             has_null: false,
             has_nonnull: false,
             unknown: false,
-            ints: None,
-            keys: None,
+            ints: Extremes::<i64>::NONE,
+            keys: Extremes::<i64>::NONE,
+            short: Extremes::<Short>::NONE,
             numerics: None,
             prefixes: None,
         };
@@ -67,38 +70,45 @@ impl SummaryBuilder {
 
 impl Accumulator {
     fn add(&mut self, pages: &[u8], locations: &[u32], column: &Column) {
-        let mut missing = false;
-        let mut nulls = false;
-        let mut values = 0;
-        let kind = column.kind;
-        for &location in locations {
-            match location {
-                NULL => nulls = true,
-                MISSING => missing = true,
-                _ => {
-                    values += 1;
-                    match kind {
-                        Some(kind) if kind.is_int() => match column.int(kind, pages, location as usize) {
-                            Some(value) => extend(&mut self.ints, value),
-                            None => self.unknown = true,
-                        },
-                        Some(Kind::Numeric) => {
-                            match column.plain_bytes(pages, location as usize).and_then(numeric_key) {
-                                Some(key) => extend(&mut self.keys, key),
-                                None => self.add_value(column.value(pages, location)),
-                            }
-                        }
-                        Some(Kind::Text | Kind::Bytea | Kind::Name | Kind::Uuid) => {
-                            match column.plain_bytes(pages, location as usize) {
-                                Some(bytes) => self.add_bytes(bytes),
-                                None => self.add_value(column.value(pages, location)),
-                            }
-                        }
-                        Some(_) => self.add_value(column.value(pages, location)),
-                        None => {}
+        let (mut missing, mut nulls, mut values) = (false, false, 0);
+        let present = locations.iter().copied().filter(|location| {
+            missing |= *location == MISSING;
+            nulls |= *location == NULL;
+            values += usize::from(*location > MISSING);
+            *location > MISSING
+        });
+        match column.kind {
+            // The common types, without a choice per value.
+            Some(Kind::Int4 | Kind::Date) => self.add_ints(present, |at| Kind::Int4.decode_int(pages.get(at..at + 4)?)),
+            Some(Kind::Int8 | Kind::Time | Kind::Timestamp | Kind::Timestamptz) => {
+                self.add_ints(present, |at| Kind::Int8.decode_int(pages.get(at..at + 8)?));
+            }
+            Some(kind) if kind.is_int() => self.add_ints(present, |at| column.int(kind, pages, at)),
+            Some(Kind::Numeric) => {
+                let mut keys = Extremes::<i64>::NONE;
+                for location in present {
+                    match column.plain_bytes(pages, location as usize).and_then(numeric_key) {
+                        Some(key) => keys.add(key),
+                        None => self.add_value(column.value(pages, location)),
                     }
                 }
+                self.keys.join(keys);
             }
+            Some(Kind::Text | Kind::Bytea | Kind::Name | Kind::Uuid) => {
+                let mut short = self.short;
+                for location in present {
+                    match column.plain_bytes(pages, location as usize) {
+                        Some(bytes) => match self.trimmed(bytes) {
+                            bytes if bytes.len() <= Short::BYTES_MAX => short.add(Short::new(bytes)),
+                            bytes => self.add_bytes(bytes),
+                        },
+                        None => self.add_value(column.value(pages, location)),
+                    }
+                }
+                self.short = short;
+            }
+            Some(_) => present.for_each(|location| self.add_value(column.value(pages, location))),
+            None => present.for_each(drop),
         }
         self.has_null |= nulls;
         self.has_nonnull |= values > 0;
@@ -113,21 +123,37 @@ impl Accumulator {
         }
     }
 
+    #[inline(always)]
+    fn add_ints(&mut self, present: impl Iterator<Item = u32>, int: impl Fn(usize) -> Option<i64>) {
+        let (mut ints, mut unknown) = (self.ints, false);
+        for location in present {
+            match int(location as usize) {
+                Some(value) => ints.add(value),
+                None => unknown = true,
+            }
+        }
+        self.ints = ints;
+        self.unknown |= unknown;
+    }
+
     fn add_value(&mut self, value: Outcome<'_>) {
         match value {
-            Ok(Value::Int(value)) => extend(&mut self.ints, value),
-            Ok(Value::Bool(value)) => extend(&mut self.ints, i64::from(value)),
-            Ok(Value::Float(value)) => extend(&mut self.ints, float_key(value)),
+            Ok(Value::Int(value)) => self.ints.add(value),
+            Ok(Value::Bool(value)) => self.ints.add(i64::from(value)),
+            Ok(Value::Float(value)) => self.ints.add(float_key(value)),
             Ok(Value::Numeric(value)) => self.add_numeric(value),
-            Ok(Value::Bytes(bytes)) => self.add_bytes(&bytes),
+            Ok(Value::Bytes(bytes)) => self.add_bytes(self.trimmed(&bytes)),
             Ok(Value::Null) | Err(Undecided) => self.unknown = true,
         }
     }
 
+    #[inline(always)]
+    fn trimmed<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        if self.column.type_oid == type_oid::BPCHAR { without_trailing_blanks(bytes) } else { bytes }
+    }
+
     #[inline]
     fn add_bytes(&mut self, bytes: &[u8]) {
-        let blank_padded = self.column.type_oid == type_oid::BPCHAR;
-        let bytes = if blank_padded { without_trailing_blanks(bytes) } else { bytes };
         match &self.prefixes {
             // Most values are neither.
             Some((min, max)) if min.is_below(bytes) && max.is_above(bytes) => {}
@@ -149,11 +175,15 @@ impl Accumulator {
     }
 
     fn finish(mut self) -> ColumnSummary {
-        if let Some((min, max)) = self.keys {
+        if let Some((min, max)) = self.keys.ends() {
             self.add_numeric(Numeric::from_key(min));
             self.add_numeric(Numeric::from_key(max));
         }
-        let bounds = match (self.unknown, self.ints, self.numerics, self.prefixes) {
+        if let Some((min, max)) = self.short.ends() {
+            self.add_bytes(&min.bytes());
+            self.add_bytes(&max.bytes());
+        }
+        let bounds = match (self.unknown, self.ints.ends(), self.numerics, self.prefixes) {
             (false, Some((min, max)), None, None) => Bounds::Int { min, max },
             (false, None, Some(ends), None) => Bounds::Numeric(Box::new(ends)),
             (false, None, None, Some((min, max))) => Bounds::Bytes { min, max },
@@ -164,9 +194,54 @@ impl Accumulator {
     }
 }
 
-fn extend(range: &mut Option<(i64, i64)>, value: i64) {
-    *range = Some(match *range {
-        Some((min, max)) => (min.min(value), max.max(value)),
-        None => (value, value),
-    });
+/// The least and the greatest of some values; the first is greater than the second as long as there are none.
+#[derive(Debug, Clone, Copy)]
+struct Extremes<T>(T, T);
+
+impl<T: Ord + Copy> Extremes<T> {
+    #[inline(always)]
+    fn add(&mut self, value: T) {
+        *self = Self(self.0.min(value), self.1.max(value));
+    }
+
+    fn join(&mut self, other: Self) {
+        *self = Self(self.0.min(other.0), self.1.max(other.1));
+    }
+
+    fn ends(self) -> Option<(T, T)> {
+        (self.0 <= self.1).then_some((self.0, self.1))
+    }
+}
+
+impl Extremes<i64> {
+    const NONE: Self = Self(i64::MAX, i64::MIN);
+}
+
+/// A string of a few bytes, in the order of strings: its bytes from the highest one down, then its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Short {
+    word: u64,
+    length: u8,
+}
+
+impl Short {
+    const BYTES_MAX: usize = 8;
+
+    #[inline(always)]
+    fn new(bytes: &[u8]) -> Self {
+        let mut word = 0;
+        for byte in bytes.iter().take(Self::BYTES_MAX) {
+            word = word << 8 | u64::from(*byte);
+        }
+        let missing = Self::BYTES_MAX.saturating_sub(bytes.len()) as u32;
+        Self { word: word.checked_shl(missing * 8).unwrap_or(0), length: bytes.len().min(Self::BYTES_MAX) as u8 }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.word.to_be_bytes()[..self.length as usize].to_vec()
+    }
+}
+
+impl Extremes<Short> {
+    const NONE: Self = Self(Short { word: u64::MAX, length: u8::MAX }, Short { word: 0, length: 0 });
 }
