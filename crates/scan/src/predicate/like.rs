@@ -61,6 +61,11 @@ impl Pattern {
         }
     }
 
+    /// What every matching text starts with, where that is known.
+    pub fn prefix(&self) -> Option<&[u8]> {
+        self.fragments.as_ref().map(|fragments| fragments.start.as_slice()).filter(|start| !start.is_empty())
+    }
+
     /// Something that every matching text contains and that is worth searching for.
     pub fn landmark(&self) -> Option<&Finder<'static>> {
         let middle = &self.fragments.as_ref()?.middle;

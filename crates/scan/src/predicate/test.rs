@@ -341,7 +341,7 @@ impl Test {
             Self::BytesEqual { negated, .. } | Self::IntSet { negated, .. } | Self::BytesSet { negated, .. } => {
                 !negated
             }
-            Self::Like { .. } => false,
+            Self::Like { pattern, negated } => !negated && pattern.prefix().is_some(),
         }
     }
 
@@ -366,6 +366,12 @@ impl Test {
                 if summary.is_trimmed_as(*trim) =>
             {
                 values.iter().any(|value| !max.is_below(value) && !min.is_above(value))
+            }
+            // A blank-padded value's bounds are trimmed, but the pattern sees the padding.
+            (Self::Like { pattern, negated: false }, Bounds::Bytes { min, max })
+                if summary.is_trimmed_as(Trim::Nothing) =>
+            {
+                pattern.prefix().is_none_or(|prefix| !max.is_below(prefix) && !min.is_beyond(prefix))
             }
             (Self::Bytes { range: Range { low, high, inside: true }, trim }, Bounds::Bytes { min, max, .. })
                 if summary.is_trimmed_as(*trim) =>
@@ -401,8 +407,10 @@ fn trim_of(domain: Domain) -> Trim {
 
 #[cfg(test)]
 mod tests {
-    use super::super::functions::compare;
+    use super::super::functions::{Encoding, compare};
     use super::*;
+    use crate::storage_index::Prefix;
+    use cellar_format::postgres::type_oid;
 
     const COMPARISONS: [Comparison; 6] = [
         Comparison::Equal,
@@ -435,6 +443,25 @@ mod tests {
         let numerics = ["-1e9", "0", "0.00000001", "0.000000001", "1", "99999999.99999999", "1e20"];
         let numerics = numerics.map(|text| Value::Numeric(Numeric::parse(text).unwrap()));
         check(Domain::Numeric, &numerics, &numerics);
+    }
+
+    #[test]
+    fn a_pattern_that_starts_with_a_literal_prunes() {
+        let may_pass = |pattern: &str, min: &str, max: &str| {
+            let pattern = Pattern::new(pattern.as_bytes(), Encoding::Utf8).unwrap();
+            let (min, max) = (Prefix::new(min.as_bytes()), Prefix::new(max.as_bytes()));
+            let bounds = Bounds::Bytes { min, max };
+            let summary =
+                ColumnSummary { number: 1, type_oid: type_oid::TEXT, has_null: false, has_nonnull: true, bounds };
+            Test::Like { pattern, negated: false }.may_pass(&summary)
+        };
+        assert!(!may_pass("b%", "c", "d") && !may_pass("b%", "a", "az"));
+        assert!(may_pass("b%", "a", "b") && may_pass("b%", "bz", "c") && may_pass("b%", "ba", "bb"));
+        assert!(may_pass("%b", "c", "d") && may_pass("_b", "c", "d"));
+        // Bounds are cut after sixteen bytes.
+        let (common, cut) = ("abcdefghijklmnop", "abcdefghijklmnopz");
+        assert!(may_pass("abcdefghijklmnopq%", cut, cut) && may_pass("abcdefghijklmnopzz%", common, cut));
+        assert!(!may_pass("abcdefghijklmnoo%", cut, cut) && !may_pass("abcdefghijklmnoq%", cut, cut));
     }
 
     #[test]

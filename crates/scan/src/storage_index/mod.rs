@@ -47,6 +47,11 @@ impl Prefix {
         self.bytes() > other || self.cut && self.bytes() == other
     }
 
+    /// Every string with this beginning is greater than `other` and all that `other` begins.
+    pub fn is_beyond(&self, other: &[u8]) -> bool {
+        self.bytes() > other && !self.bytes().starts_with(other)
+    }
+
     /// The lower one, as a bound from below.
     fn lower(self, other: Self) -> Self {
         match self.bytes().cmp(other.bytes()) {
