@@ -2,7 +2,7 @@
 # Everything that `make test` runs. A stage that fails does not keep the others from running; all checks are summed up,
 # and the last line says "N passed, N failed".
 #
-#   test.sh [STAGE ...]      some of: format lint unit extension smart_scan regress crash
+#   test.sh [STAGE ...]      some of: format lint unit extension smart_scan robust regress crash
 #
 # LONG=1 runs the random and the crash tests longer. Logs go to a folder that is named when something failed.
 set -uo pipefail
@@ -12,7 +12,7 @@ set +e
 cd "$ROOT" || exit 1
 
 stages=("$@")
-[ $# -gt 0 ] || stages=(format lint unit extension smart_scan regress crash)
+[ $# -gt 0 ] || stages=(format lint unit extension smart_scan robust regress crash)
 CELLAR_LOGS=$(mktemp -d "${TMPDIR:-/tmp}/cellar-test-logs.XXXXXX")
 chmod 755 "$CELLAR_LOGS"
 export CELLAR_RESULTS=$CELLAR_LOGS/results CELLAR_LOG_LEVEL=${CELLAR_LOG_LEVEL:-info}
@@ -81,10 +81,11 @@ stage_extension() {
 }
 
 stage_smart_scan() { "$ROOT/tests/smart_scan/run.sh" ${LONG:+--cases 200000}; }
+stage_robust() { "$ROOT/tests/robust/run.sh" ${LONG:+--seconds 120}; }
 stage_regress() { "$ROOT/tests/regress/run.sh"; }
 stage_crash() { "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20}; }
 
-declare -A limit=([format]=300 [lint]=1500 [unit]=2400 [extension]=1800 [smart_scan]=900 [regress]=1200 [crash]=900)
+declare -A limit=([format]=300 [lint]=1500 [unit]=2400 [extension]=1800 [smart_scan]=900 [robust]=600 [regress]=1200 [crash]=900)
 factor=1
 [ -z "${LONG:-}" ] || factor=8
 started=$SECONDS

@@ -1,0 +1,49 @@
+#!/usr/bin/perl
+# Speaks to a cell's socket as docs/format/wire.md says, and as it does not. Prints what came back, in one line.
+#
+#   socket.pl SOCKET CASE       CASE: hello, garbage, version, length, kind, request, early, cut
+use strict;
+use warnings;
+use IO::Socket::UNIX;
+
+my ($path, $case) = @ARGV;
+$SIG{PIPE} = 'IGNORE';
+alarm 20;
+my $socket = IO::Socket::UNIX->new(Peer => $path) or do { print "no connection: $!\n"; exit };
+
+sub frame {
+    my ($kind, $payload, $version, $length) = @_;
+    return pack('a4 S< S< L< L<', 'CLR1', $kind, $version // 1, $length // length $payload, 0) . $payload;
+}
+my $hello = frame(1, pack('L< L< Q< Q<', $$, 5, 7, 9));
+srand 1;
+my $noise = join '', map { chr int rand 256 } 1 .. 4096;
+my %sent = (
+    hello   => $hello,
+    garbage => $noise,
+    version => frame(1, pack('L< L< Q< Q<', $$, 5, 7, 9), 2),
+    length  => frame(1, '', 1, 0xffffffff),
+    kind    => frame(77, ''),
+    request => $hello . frame(2, $noise),
+    early   => $hello . frame(3, pack('L< L<', 0, 128)),
+    cut     => $hello . substr(frame(2, $noise), 0, 100),
+);
+$socket->syswrite($sent{$case} // die "no case $case\n");
+$socket->shutdown(1);
+
+my $received = '';
+while ($socket->sysread(my $piece, 65536)) { $received .= $piece }
+my @names = map { $_ == 64 ? 'Welcome' : $_ == 69 ? 'Error' : $_ } kinds($received);
+print join(' ', @names, 'closed'), "\n";
+
+sub kinds {
+    my ($bytes) = @_;
+    my @kinds;
+    while (length $bytes >= 16) {
+        my ($magic, $kind, $version, $length) = unpack 'a4 S< S< L<', $bytes;
+        die "not a frame\n" if $magic ne 'CLR1' || $version != 1;
+        push @kinds, $kind;
+        $bytes = substr $bytes, 16 + $length;
+    }
+    return @kinds;
+}
