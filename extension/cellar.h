@@ -150,6 +150,7 @@ extern const char *const cellar_statistic_names[CELLAR_STATS];
 extern const char *const cellar_wait_names[CELLAR_WAITS];
 
 extern void cellar_install_statistics(void);
+extern uint64 cellar_incarnation(void);
 extern void cellar_count(CellarStatistic statistic, uint64 amount);
 extern void cellar_count_session(CellarStatistic statistic, uint64 amount);
 extern uint64 cellar_count_wait(CellarWaitEvent event, instr_time started);

@@ -15,7 +15,6 @@
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #define SESSIONS_CACHED		4
 
@@ -55,7 +54,7 @@ cellar_session_open(const char *socket_path, CellarError *error)
 
 	session = MemoryContextAllocZero(TopMemoryContext, sizeof(CellarSession));
 	connection = cellar_connect(socket_path, MyProcPid, MyDatabaseId,
-								GetSystemIdentifier(), (uint64) PgStartTime, error);
+								GetSystemIdentifier(), cellar_incarnation(), error);
 	if (connection == NULL)
 	{
 		pfree(session);

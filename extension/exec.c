@@ -15,6 +15,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "nodes/plannodes.h"
 #include "storage/predicate.h"
 #include "tcop/pquery.h"
@@ -279,6 +280,7 @@ become_table_scan(CellarScanState *state)
 	{
 		if (!table_scan_getnextslot(state->table_scan, ForwardScanDirection, state->heap_slot))
 			break;
+		CHECK_FOR_INTERRUPTS();
 		ResetExprContext(econtext);
 		econtext->ecxt_scantuple = state->heap_slot;
 		if (ExecQual(state->all_quals, econtext))
@@ -360,6 +362,7 @@ exec_scan(CustomScanState *node)
 		}
 		InstrCountFiltered1(node, 1);
 		ResetExprContext(econtext);
+		CHECK_FOR_INTERRUPTS();
 	}
 }
 

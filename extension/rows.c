@@ -203,6 +203,29 @@ wait_for_cell(CellarScanState *state, bool writable)
 	cellar_share_counts(state, &counts);
 }
 
+/* A batch is well-formed; is it what was asked for? */
+static void
+check_batch(CellarScanState *state)
+{
+	const CellarBatch *batch = state->batch;
+	bool		fits = batch->whole_rows == state->whole_rows &&
+		(batch->whole_rows || batch->ncolumns == state->ntargets);
+
+	for (int i = 0; fits && i < batch->ncolumns; i++)
+	{
+		const CellarColumn *column = &batch->columns[i];
+		int16		typlen = state->targets[i].typlen;
+
+		fits = typlen < 0 ? column->offsets != NULL : column->stride >= (uint32) typlen;
+	}
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("the cell at \"%s\" sent other columns than were asked for",
+						state->place.socket_path),
+				 errhint("Make sure that cell and extension are of the same version.")));
+}
+
 /*
  * Takes the cell's next event.  Afterwards there may be a batch, or a block
  * read, or another source to turn to.
@@ -227,6 +250,7 @@ advance_cell(CellarScanState *state)
 		case CELLAR_BATCH:
 			state->batch = cellar_batch(connection);
 			state->row = 0;
+			check_batch(state);
 			break;
 
 		case CELLAR_PASSTHRU:

@@ -70,6 +70,7 @@ typedef struct SharedSession
 
 typedef struct SharedStatistics
 {
+	uint64		incarnation;	/* see cellar_incarnation */
 	SharedCounts system;
 	pg_atomic_uint64 histogram[CELLAR_WAITS][CELLAR_HISTOGRAM_BUCKETS];
 	SharedSession sessions[FLEXIBLE_ARRAY_MEMBER];	/* by process number */
@@ -125,6 +126,10 @@ startup_shmem(void)
 	statistics = ShmemInitStruct("cellar statistics", statistics_bytes(), &found);
 	if (!found)
 	{
+		if (!pg_strong_random(&statistics->incarnation, sizeof(uint64)))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("could not generate a random number")));
 		clear_counts(&statistics->system);
 		for (int event = 0; event < CELLAR_WAITS; event++)
 		{
@@ -208,6 +213,17 @@ void
 cellar_count(CellarStatistic statistic, uint64 amount)
 {
 	count(session_counts(), statistic, amount);
+}
+
+/*
+ * Tells one life of shared memory from another.  After a crash, transaction
+ * ids that were not logged are given out again, also when the postmaster
+ * lives on, so what a cell remembers of transactions must not outlive it.
+ */
+uint64
+cellar_incarnation(void)
+{
+	return statistics->incarnation;
 }
 
 /* Counts what the cells count for the system. */

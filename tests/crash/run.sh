@@ -170,7 +170,9 @@ disk_full() {
     tablespace_cluster full cell2
     filled=$(fill full)
     after_error full "full disk" "${filled% *}" "${filled#* }" 53100
-    check "full disk: after TRUNCATE there is room again" sql full postgres -c "TRUNCATE filled" \
+    # TRUNCATE would need a block for the new, empty index of the TOAST table before it gives anything back.
+    check "full disk: after DROP TABLE there is room again" sql full postgres -c "DROP TABLE filled" \
+        -c "CREATE TABLE filled (id int, filler text) TABLESPACE cell" \
         -c "INSERT INTO filled SELECT g, repeat('x', 500) FROM generate_series(1, 20000) g" -c "CHECKPOINT"
     check "full disk: and the new rows are right" test "$(sql full postgres -c "SELECT count(*), sum(id) FROM filled")" = "20000|200010000"
     check "full disk: Postgres stops" cluster_stop full

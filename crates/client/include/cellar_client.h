@@ -118,7 +118,7 @@ extern void cellar_qual_end(CellarRequest *request);
  * fills an error in this process.
  */
 extern CellarConnection *cellar_connect(const char *socket_path, uint32_t backend_pid, uint32_t database,
-										uint64_t system_identifier, uint64_t postmaster_start_us,
+										uint64_t system_identifier, uint64_t incarnation,
 										CellarError *error);
 extern void cellar_close(CellarConnection *connection);
 

@@ -21,7 +21,7 @@ fn connected() -> (Connection, Peer) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cell.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, postmaster_start_us: 4 };
+    let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, incarnation: 4 };
     let connection = Connection::open(&path, hello).unwrap();
     let (stream, _) = listener.accept().unwrap();
     (connection, Peer { stream, _folder: folder })
@@ -138,7 +138,7 @@ fn a_scan_abandoned_half_way_leaves_no_frame_behind() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cell.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, postmaster_start_us: 4 };
+    let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, incarnation: 4 };
     let mut connection = Connection::open(&path, hello).unwrap();
     let (mut first, _) = listener.accept().unwrap();
     connection.scan_range(BlockRange { first: 0, end: 10 });

@@ -17,6 +17,11 @@ fn faulty(folder: &std::path::Path, options: VolumeOptions) -> (Vec<Arc<FaultyDi
     (faulty, Volume::open(as_disks, options).unwrap())
 }
 
+/// Writes wait in memory.
+fn buffered() -> VolumeOptions {
+    VolumeOptions { write_buffer_bytes: 256 << 20, ..options() }
+}
+
 fn set(disks: &[Arc<FaultyDisk>], faults: &[Fault]) {
     disks.iter().for_each(|disk| disk.set_faults(faults));
 }
@@ -37,15 +42,14 @@ fn two_blocks(volume: &Volume) -> Ino {
 }
 
 #[test]
-fn a_failed_background_write_is_told_by_the_next_sync_and_the_data_are_kept() {
+fn a_failed_background_write_is_made_up_for_by_the_next_sync_that_succeeds() {
     let folder = tempfile::tempdir().unwrap();
-    let (disks, volume) = faulty(folder.path(), options());
+    let (disks, volume) = faulty(folder.path(), buffered());
     set(&disks, &[Fault::Write { errno: EIO, one_in: 1 }]);
     let ino = two_blocks(&volume);
     wait_until("the flusher meets the fault", || disks.iter().any(|disk| disk.injected() > 0));
     std::thread::sleep(Duration::from_millis(50));
     set(&disks, &[]);
-    assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO, "reported although the disk is well again");
     volume.fsync(ino).unwrap();
     volume.abandon();
     drop((volume, disks));
@@ -57,7 +61,7 @@ fn a_failed_background_write_is_told_by_the_next_sync_and_the_data_are_kept() {
 #[test]
 fn a_failed_write_of_a_sync_is_told_by_that_sync_and_tried_again_by_the_next() {
     let folder = tempfile::tempdir().unwrap();
-    let (disks, volume) = faulty(folder.path(), options());
+    let (disks, volume) = faulty(folder.path(), buffered());
     set(&disks, &[Fault::Write { errno: EIO, one_in: 1 }]);
     let ino = two_blocks(&volume);
     assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO);

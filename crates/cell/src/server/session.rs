@@ -82,7 +82,7 @@ impl Session {
                 None => match self.stream.receive()? {
                     (Kind::ScanOpen, payload) => {
                         let request = ScanRequest::decode(payload)?;
-                        let incarnation = (self.hello.system_identifier, self.hello.postmaster_start_us);
+                        let incarnation = (self.hello.system_identifier, self.hello.incarnation);
                         scan = Some(SmartScan::open(self.state.clone(), incarnation, request)?);
                         self.metrics.scan_opened(self.hello.database);
                         None

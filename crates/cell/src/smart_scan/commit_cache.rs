@@ -1,7 +1,7 @@
 //! The commit cache: what became of transactions whose state a page does not tell.
 //!
-//! Only final answers are kept (committed, aborted), by the 64-bit transaction id, and separately for every run of
-//! every postmaster: a cluster restored to an earlier moment gives the same ids another fate. Whether a committed
+//! Only final answers are kept (committed, aborted), by the 64-bit transaction id, and separately for every life
+//! of a cluster's shared memory: after a crash or a restore the same ids may meet another fate. Whether a committed
 //! transaction is visible depends on the snapshot, so a kept "committed" decides only below the snapshot's xmin.
 
 use std::cell::{Cell, RefCell};
@@ -14,12 +14,12 @@ use cellar_format::wire::{Snapshot, XidState};
 use cellar_scan::XidLookup;
 use parking_lot::{Mutex, RwLock};
 
-/// Transactions kept for one postmaster; past that the cache starts anew.
+/// Transactions kept for one life of a cluster; past that the cache starts anew.
 const TRANSACTIONS_MAX: usize = 4 << 20;
-/// Postmasters kept; past that the one that came first goes.
+/// Lives kept; past that the one that came first goes.
 const INCARNATIONS_MAX: usize = 64;
 
-/// One run of one postmaster: system identifier and start time.
+/// One life of a cluster's shared memory: system identifier and a random number.
 pub type Incarnation = (u64, u64);
 
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<MixHasher>>;

@@ -76,12 +76,12 @@ pub unsafe extern "C" fn cellar_connect(
     backend_pid: u32,
     database: u32,
     system_identifier: u64,
-    postmaster_start_us: u64,
+    incarnation: u64,
     error: *mut CellarError,
 ) -> *mut CellarConnection {
     // SAFETY: the header asks for a NUL-terminated string.
     let path = PathBuf::from(unsafe { string(socket_path) });
-    let hello = Hello { backend_pid, database, system_identifier, postmaster_start_us };
+    let hello = Hello { backend_pid, database, system_identifier, incarnation };
     match Connection::open(&path, hello) {
         Ok(connection) => Box::into_raw(Box::new(CellarConnection::new(connection))),
         Err(report) => {

@@ -10,8 +10,8 @@ pub struct Hello {
     pub backend_pid: u32,
     pub database: Oid,
     pub system_identifier: u64,
-    /// Tells one run of one postmaster from every other (its start time, microseconds).
-    pub postmaster_start_us: u64,
+    /// Tells one life of the cluster's shared memory from every other: after a crash, transaction ids may be used again.
+    pub incarnation: u64,
 }
 
 impl Hello {
@@ -19,7 +19,7 @@ impl Hello {
         out.put_u32(self.backend_pid);
         out.put_u32(self.database);
         out.put_u64(self.system_identifier);
-        out.put_u64(self.postmaster_start_us);
+        out.put_u64(self.incarnation);
     }
 
     pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
@@ -28,7 +28,7 @@ impl Hello {
             backend_pid: reader.u32("pid")?,
             database: reader.u32("database")?,
             system_identifier: reader.u64("system identifier")?,
-            postmaster_start_us: reader.u64("postmaster start")?,
+            incarnation: reader.u64("incarnation")?,
         };
         reader.finish("hello")?;
         Ok(hello)

@@ -183,6 +183,13 @@ impl Disk for DirectoryDisk {
         Ok(inodes)
     }
 
+    fn sync_everything(&self) -> io::Result<()> {
+        let root = File::open(&self.root)?;
+        // SAFETY: the descriptor is open during the call.
+        let result = unsafe { libc::syncfs(root.as_raw_fd()) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     fn space(&self) -> io::Result<Space> {
         let path = CString::new(self.root.as_os_str().as_bytes())?;
         // SAFETY: all-zero is a valid statvfs, `path` is NUL-terminated and both outlive the call.

@@ -145,6 +145,9 @@ impl Disk for FaultyDisk {
     fn space(&self) -> io::Result<Space> {
         self.inner.space()
     }
+    fn sync_everything(&self) -> io::Result<()> {
+        self.inner.sync_everything()
+    }
 }
 
 #[derive(Debug)]

@@ -66,6 +66,9 @@ pub trait Disk: Send + Sync + Debug {
     fn backing_files(&self) -> io::Result<Vec<u64>>;
 
     fn space(&self) -> io::Result<Space>;
+
+    /// Makes everything on the disk durable that anybody wrote before the call.
+    fn sync_everything(&self) -> io::Result<()>;
 }
 
 /// One file on a cell disk.

@@ -111,12 +111,15 @@ impl Backing {
 
     /// Makes everything that was written before the call durable. The caller holds the file's sync lock.
     pub fn sync(&self) -> Result<()> {
-        if self.unsynced.swap(false, Ordering::AcqRel)
-            && let Some(file) = self.existing()?
-            && let Err(error) = file.sync()
-        {
-            self.unsynced.store(true, Ordering::Release);
-            return Err(error).context(|| self.describe("syncing"));
+        if self.unsynced.swap(false, Ordering::AcqRel) {
+            let synced = self.existing().and_then(|file| match file {
+                Some(file) => file.sync().context(|| self.describe("syncing")),
+                None => Ok(()),
+            });
+            if synced.is_err() {
+                self.unsynced.store(true, Ordering::Release);
+                return synced;
+            }
         }
         if self.unsynced_name.swap(false, Ordering::AcqRel)
             && let Err(error) = self.disk.sync_name(self.ino)

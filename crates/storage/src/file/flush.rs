@@ -19,22 +19,22 @@ impl FileData {
         pending.active.bytes() as isize - before as isize
     }
 
-    /// Writes at once. The caller holds `write` and has flushed. On failure a prefix may be on disk, but the file is no
-    /// longer than before.
-    pub fn write_through(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let result = self.layout.pieces(offset..offset + data.len() as u64).try_for_each(|Piece { slot, range }| {
-            let bytes = &data[(range.start - offset) as usize..(range.end - offset) as usize];
-            self.backing[slot].write(&[bytes], range.start)
-        });
-        if result.is_err() {
-            let size = self.size()?;
-            for backing in &self.backing {
-                if let Err(error) = backing.set_length(size, false) {
-                    log::warn!("after a failed write: {error}");
-                }
+    /// Takes back a write that could not reach the disk; the file is as long as before. The caller holds `write`. Returns
+    /// the bytes that no longer wait.
+    pub fn undo_pending(&self, range: Range<u64>, size: u64) -> usize {
+        let forgotten = {
+            let mut pending = self.pending.write();
+            let before = pending.active.bytes();
+            pending.active.remove(range);
+            before - pending.active.bytes()
+        };
+        self.size.store(size, Ordering::Release);
+        for backing in &self.backing {
+            if let Err(error) = backing.set_length(size, false) {
+                log::warn!("after a failed write: {error}");
             }
         }
-        result
+        forgotten
     }
 
     /// True when a background write failed and nobody knows yet: no more is to be kept in memory.
@@ -63,7 +63,13 @@ impl FileData {
         let mut pending = self.pending.write();
         pending.flushing = Arc::default();
         match result {
-            Ok(()) => Ok(flushing.bytes()),
+            Ok(()) => {
+                // What failed before has reached the disk now, too.
+                if pending.active.is_empty() {
+                    pending.error = None;
+                }
+                Ok(flushing.bytes())
+            }
             Err(error) => {
                 // What came later lies over what failed.
                 let later = std::mem::take(&mut pending.active);
@@ -109,8 +115,8 @@ impl FileData {
     /// Makes everything that was written before the call durable. Returns the bytes that no longer wait in memory.
     pub fn sync(&self) -> Result<usize> {
         let _sync = self.sync.lock();
-        let earlier = self.pending.write().error.take();
         let flushed = self.flush()?;
+        let earlier = self.pending.write().error.take();
         for backing in &self.backing {
             backing.sync()?;
         }

@@ -110,7 +110,14 @@ impl FlushList {
 
     /// Counts bytes that no longer wait.
     pub fn flushed(&self, bytes: usize) {
-        self.pending.fetch_sub(bytes as isize, Ordering::Relaxed);
+        self.adjust(-(bytes as isize));
+    }
+
+    /// Counts a change of the bytes that wait.
+    pub fn adjust(&self, change: isize) {
+        if change != 0 {
+            self.pending.fetch_add(change, Ordering::Relaxed);
+        }
     }
 
     /// Waits for the next tick or for a file that must be written early.

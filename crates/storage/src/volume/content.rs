@@ -56,26 +56,36 @@ impl Volume {
         let end = file.check_end(offset, data.len() as u64)?;
         {
             let _write = file.write.lock();
-            // A gap between the old end and the write comes into being as zeros.
             let size = file.size()?;
+            let way = match self.with_reclaim(|| self.way(data.len() as u64)) {
+                // What replaces bytes of the file has its room already.
+                Err(error) if error.kind() == ErrorKind::NoSpace && end <= size => Way::Through,
+                way => way?,
+            };
+            // From here on readers find the new bytes in memory, whole: nobody sees half of a write to the disk, and
+            // whoever reads the new version's number reads the new version's bytes.
+            let change = file.write_pending(offset, data);
+            // A gap between the old end and the write comes into being as zeros.
             let version = file.versions.bump(offset.min(size)..end);
-            let way = self.with_reclaim(|| self.way(data.len() as u64))?;
-            if way == Way::Memory && !file.has_unreported_error() {
-                let change = file.write_pending(offset, data);
-                self.flush_list.add(&file, change);
-            } else if let Err(error) = self.with_reclaim(|| {
-                self.flush_list.flushed(file.flush()?);
-                file.write_through(offset, data)
-            }) {
-                self.forget_cached(&file, offset..end);
-                return Err(error);
-            }
             file.grow(end);
             if offset > size {
                 // What is cached of the gap ends at the old end of the file.
                 self.forget_cached(&file, size..offset);
             }
             self.cache.patch(&file.cached, offset, data, version);
+            if way == Way::Memory && !file.has_unreported_error() {
+                self.flush_list.add(&file, change);
+            } else {
+                match self.with_reclaim(|| file.flush()) {
+                    Ok(flushed) => self.flush_list.adjust(change - flushed as isize),
+                    Err(error) => {
+                        self.flush_list.adjust(change - file.undo_pending(offset..end, size) as isize);
+                        file.versions.bump(offset.min(size)..end);
+                        self.forget_cached(&file, offset.min(size)..end);
+                        return Err(error);
+                    }
+                }
+            }
             self.touch_content(&file);
         }
         if self.flush_list.is_over_limit() {

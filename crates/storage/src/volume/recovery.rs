@@ -17,6 +17,10 @@ impl Volume {
     pub(super) fn recover(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Result<Self> {
         let (mut group, is_new) = Group::open(disks, options.au_size, options.redundancy)?;
         let initial = || Batch::initial(root_directory(&options));
+        // What an earlier daemon wrote and did not sync before it died would look synced from now on.
+        for disk in group.disks() {
+            disk.sync_everything().context(|| format!("syncing cell disk {}", disk.path().display()))?;
+        }
         let (stores, contents) = Stores::open(group.disks(), is_new, initial)?;
         group.mark_ready()?;
         let open_file = |ino, inode: &Inode| {

@@ -99,15 +99,23 @@ impl Volume {
     }
 }
 
-/// Fills a frame. The version is read first: a writer that comes later finds the frame and patches it.
+/// Fills a frame. A write that came meanwhile may have been seen in part, so the region is read again then; the next
+/// writer finds the frame and waits for it.
 fn load(file: &FileData, region: u32, buffer: &mut [u8]) -> Result<Loaded, Error> {
-    let version = file.versions.get(region);
     let base = u64::from(region) * REGION_BYTES as u64;
-    let valid = file.size()?.saturating_sub(base).min(REGION_BYTES as u64) as usize;
-    let aligned = valid.next_multiple_of(crate::disk::DIRECT_ALIGN);
-    file.load(&mut buffer[..aligned], base, true)?;
-    buffer[valid..].fill(0);
-    Ok(Loaded { valid, version, source: RegionSource { disk_bytes: valid as u64, disk_requests: 1 } })
+    let mut source = RegionSource::default();
+    loop {
+        let version = file.versions.get(region);
+        let valid = file.size()?.saturating_sub(base).min(REGION_BYTES as u64) as usize;
+        let aligned = valid.next_multiple_of(crate::disk::DIRECT_ALIGN);
+        file.load(&mut buffer[..aligned], base, true)?;
+        buffer[valid..].fill(0);
+        source.disk_bytes += valid as u64;
+        source.disk_requests += 1;
+        if version == file.versions.get(region) {
+            return Ok(Loaded { valid, version, source });
+        }
+    }
 }
 
 /// Reads a region when no frame is free. Nobody patches such a copy, so it must have seen no write while it was read.

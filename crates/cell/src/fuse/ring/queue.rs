@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use fuser::{Config, Filesystem, Session, SessionACL};
@@ -80,9 +81,14 @@ impl Queue {
 
     pub fn run(mut self) {
         settle(self.cpu);
-        if let Err(error) = self.serve() {
-            log::error!("FUSE ring queue {}: {error}", self.cpu);
+        let cpu = self.cpu;
+        match catch_unwind(AssertUnwindSafe(|| self.serve())) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => log::error!("FUSE ring queue {cpu}: {error}"),
+            Err(_) => log::error!("FUSE ring queue {cpu} panicked"),
         }
+        // Without its queue every request of this CPU would wait for ever. A daemon that dies is started anew.
+        std::process::abort();
     }
 
     fn serve(&mut self) -> io::Result<()> {
@@ -102,6 +108,8 @@ impl Queue {
                     self.classic_replied(result)?;
                 } else if result == -libc::ENOTCONN || result == -libc::ECONNABORTED || result == -libc::ENODEV {
                     return Ok(());
+                } else if result == -libc::EINTR || result == -libc::EAGAIN {
+                    self.submit(user_data as usize, CMD_REGISTER, 0)?;
                 } else if result < 0 {
                     return Err(io::Error::from_raw_os_error(-result));
                 } else {
@@ -167,9 +175,14 @@ impl Queue {
     }
 
     fn classic_replied(&mut self, result: i32) -> io::Result<()> {
-        if result <= 0 {
+        match result {
             // The classic session ends when the file system does.
-            return Ok(());
+            0 => return Ok(()),
+            1.. => {}
+            error if [libc::EINTR, libc::EAGAIN, libc::ENOBUFS, libc::ENOMEM].contains(&-error) => {
+                return self.receive_classic();
+            }
+            error => return Err(io::Error::from_raw_os_error(-error)),
         }
         let reply_bytes = result as usize;
         let Some(out) = self.classic.reply.get(..OUT_HEADER_BYTES).filter(|_| reply_bytes >= OUT_HEADER_BYTES) else {
