@@ -33,4 +33,5 @@ _PG_init(void)
 	RegisterCustomScanMethods(&cellar_scan_methods);
 	cellar_install_path_hook();
 	cellar_install_why();
+	cellar_register_monitor();
 }

@@ -64,6 +64,14 @@ extern bool cellar_path_place(const char *path, CellarPlace *place);
 extern bool cellar_relation_place(Relation rel, CellarPlace *place);
 extern const char *cellar_relation_unsuitable(Relation rel);
 
+/* ---- fileio.c ---- */
+
+extern List *cellar_cluster_sockets(void);
+
+/* ---- monitor.c ---- */
+
+extern void cellar_register_monitor(void);
+
 /* ---- path.c, plan.c ---- */
 
 extern void cellar_install_path_hook(void);

@@ -74,6 +74,18 @@ cluster_cells(void)
 	return cells;
 }
 
+/* Paths of the sockets of the cells that the cluster lies on. */
+List *
+cellar_cluster_sockets(void)
+{
+	List	   *sockets = NIL;
+	ListCell   *lc;
+
+	foreach(lc, cluster_cells())
+		sockets = lappend(sockets, unconstify(char *, ((ClusterCell *) lfirst(lc))->socket_path));
+	return sockets;
+}
+
 static void
 put_counts(ReturnSetInfo *rsinfo, const char *socket_path, const CellarFileIo *count)
 {

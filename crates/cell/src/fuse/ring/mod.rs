@@ -42,6 +42,7 @@ pub trait HotPath: Send + Sync + 'static {
     fn write(&self, call: Call, data: &[u8]) -> Result<usize, i32>;
     /// Attributes of an inode: a write makes the kernel forget a file's size, and the next extension asks for it.
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32>;
+    fn lacks_xattr(&self, ino: u64, name: &[u8]) -> bool;
 }
 
 /// Switches the kernel's parameter on; false when there is none or it may not be written.

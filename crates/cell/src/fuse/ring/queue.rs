@@ -11,10 +11,13 @@ use io_uring::{IoUring, opcode, squeue, types};
 
 use super::abi::{
     AttrOut, CMD_COMMIT_AND_FETCH, CMD_REGISTER, CommandRequest, EntryInOut, IN_HEADER_BYTES, IOV_SEGMENTS, InHeader,
-    InitIn, OP_GETATTR, OP_INIT, OP_READ, OP_WRITE, OUT_HEADER_BYTES, OutHeader, ReadWriteIn, RequestHeader, WriteOut,
+    InitIn, OP_GETATTR, OP_GETXATTR, OP_INIT, OP_READ, OP_WRITE, OUT_HEADER_BYTES, OutHeader, ReadWriteIn,
+    RequestHeader, WriteOut,
 };
 use super::{Call, HotPath};
 
+/// The attribute that gives a file's program privileges.
+const CAPABILITY: &[u8] = b"security.capability";
 /// Requests that one queue works on at a time.
 const DEPTH: usize = 8;
 /// Threads of the classic session behind a queue: as many of its requests may wait for a disk at once.
@@ -146,6 +149,10 @@ impl Queue {
                 });
                 self.commit(index, header.unique, outcome)
             }
+            // The kernel asks for this one before a write, again after every look at the file's size.
+            OP_GETXATTR if entry.asks_for(CAPABILITY) && self.hot_path.lacks_xattr(header.nodeid, CAPABILITY) => {
+                self.commit(index, header.unique, Err(libc::ENODATA))
+            }
             _ => self.forward(index, &header),
         }
     }
@@ -247,6 +254,12 @@ impl Queue {
 }
 
 impl Entry {
+    /// Whether the payload is this name, as a NUL-terminated string.
+    fn asks_for(&self, name: &[u8]) -> bool {
+        let payload = self.payload.get(..self.header.entry.payload_sz as usize).unwrap_or_default();
+        payload.strip_suffix(b"\0") == Some(name)
+    }
+
     fn new(payload_bytes: usize) -> Self {
         let header = RequestHeader { in_out: [0; 128], op_in: [0; 128], entry: EntryInOut::default() };
         let mut header = Box::new(header);
