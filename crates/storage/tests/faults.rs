@@ -5,7 +5,7 @@ mod support;
 use cellar_storage::disk::{Disk, Fault, FaultyDisk};
 use cellar_storage::{ErrorKind, Ino, ROOT_INO, Volume, VolumeOptions};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::{MIB, create, disks, options, read_all};
 
 const EIO: i32 = libc::EIO;
@@ -17,21 +17,8 @@ fn faulty(folder: &std::path::Path, options: VolumeOptions) -> (Vec<Arc<FaultyDi
     (faulty, Volume::open(as_disks, options).unwrap())
 }
 
-/// Writes wait in memory.
-fn buffered() -> VolumeOptions {
-    VolumeOptions { write_buffer_bytes: 256 << 20, ..options() }
-}
-
 fn set(disks: &[Arc<FaultyDisk>], faults: &[Fault]) {
     disks.iter().for_each(|disk| disk.set_faults(faults));
-}
-
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < Duration::from_secs(10), "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn two_blocks(volume: &Volume) -> Ino {
@@ -42,33 +29,29 @@ fn two_blocks(volume: &Volume) -> Ino {
 }
 
 #[test]
-fn a_failed_background_write_is_made_up_for_by_the_next_sync_that_succeeds() {
+fn a_failed_write_is_an_error_at_once_and_can_be_tried_again() {
     let folder = tempfile::tempdir().unwrap();
-    let (disks, volume) = faulty(folder.path(), buffered());
-    set(&disks, &[Fault::Write { errno: EIO, one_in: 1 }]);
+    let (disks, volume) = faulty(folder.path(), options());
     let ino = two_blocks(&volume);
-    wait_until("the flusher meets the fault", || disks.iter().any(|disk| disk.injected() > 0));
-    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(volume.region(ino, 0).unwrap()[..8192], [1; 8192]);
+    let version = volume.region_version(ino, 0);
+    set(&disks, &[Fault::Write { errno: EIO, one_in: 1 }]);
+    assert_eq!(volume.write(ino, 0, &[3; 8192]).unwrap_err().errno(), EIO);
+    assert!(disks.iter().any(|disk| disk.injected() > 0));
     set(&disks, &[]);
+    assert_ne!(volume.region_version(ino, 0), version);
+    let bytes = read_all(&volume, ino);
+    assert_eq!(volume.region(ino, 0).unwrap()[..], bytes[..MIB as usize], "the cache holds what the disk holds");
+    let arrived = bytes.iter().take_while(|byte| **byte == 3).count();
+    assert_eq!(bytes[arrived..8192], [1; 8192][arrived..]);
     volume.fsync(ino).unwrap();
+    volume.write(ino, 0, &[3; 8192]).unwrap();
+    assert_eq!(volume.region(ino, 0).unwrap()[..8192], [3; 8192]);
     volume.abandon();
     drop((volume, disks));
     let volume = support::open(folder.path(), 2);
     let bytes = read_all(&volume, ino);
-    assert!(bytes[..8192] == [1; 8192] && bytes[MIB as usize..] == [2; 8192]);
-}
-
-#[test]
-fn a_failed_write_of_a_sync_is_told_by_that_sync_and_tried_again_by_the_next() {
-    let folder = tempfile::tempdir().unwrap();
-    let (disks, volume) = faulty(folder.path(), buffered());
-    set(&disks, &[Fault::Write { errno: EIO, one_in: 1 }]);
-    let ino = two_blocks(&volume);
-    assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO);
-    assert!(read_all(&volume, ino).starts_with(&[1; 8192]), "reads still see what was written");
-    set(&disks, &[]);
-    while volume.fsync(ino).is_err() {}
-    assert!(read_all(&volume, ino).starts_with(&[1; 8192]));
+    assert!(bytes[..8192] == [3; 8192] && bytes[MIB as usize..] == [2; 8192]);
 }
 
 #[test]
@@ -101,9 +84,9 @@ fn a_failed_read_is_an_error_for_reads_and_scans_and_leaves_no_region_behind() {
 }
 
 #[test]
-fn a_write_through_that_fails_does_not_grow_the_file() {
+fn a_write_that_fails_does_not_grow_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    let (disks, volume) = faulty(folder.path(), VolumeOptions { write_buffer_bytes: 0, ..options() });
+    let (disks, volume) = faulty(folder.path(), options());
     let ino = two_blocks(&volume);
     set(&disks, &[Fault::Write { errno: libc::ENOSPC, one_in: 1 }]);
     let error = volume.write(ino, MIB + 8192, &vec![3; 3 * MIB as usize]).unwrap_err();
@@ -156,6 +139,7 @@ fn a_full_disk_fails_the_write_and_room_of_unlinked_files_is_used_again() {
         assert!(written > 10 * MIB, "{written}");
         assert_eq!(volume.size(ino).unwrap(), written, "a failed write does not grow the file");
         assert!(read_all(&volume, ino).iter().all(|found| *found == byte));
+        volume.write(ino, 0, &[byte; 65536]).expect("what replaces bytes has its room already");
         volume.fsync(ino).unwrap();
         volume.unlink(ROOT_INO, name.as_bytes()).unwrap();
         volume.forget(ino, 1);

@@ -1,5 +1,5 @@
 //! A volume and a plain directory, given the same random operations, hold the same: also after a clean restart, and
-//! with every combination of write buffer and cache.
+//! with every kind of cache.
 
 mod support;
 
@@ -210,18 +210,18 @@ fn placeholder(folder: &Path, round: usize) -> Arc<Volume> {
 }
 
 #[test]
-fn buffered_and_cached_on_two_disks() {
+fn cached_on_two_disks() {
     check(2, options());
 }
 
 #[test]
-fn written_through_on_three_disks() {
-    check(3, VolumeOptions { write_buffer_bytes: 0, ..options() });
+fn cached_on_three_disks() {
+    check(3, options());
 }
 
 #[test]
-fn with_a_cache_of_two_regions_and_a_tiny_buffer() {
-    check(2, VolumeOptions { cache_bytes: 2 * MIB, write_buffer_bytes: 100_000, ..options() });
+fn with_a_cache_of_two_regions() {
+    check(2, VolumeOptions { cache_bytes: 2 * MIB, ..options() });
 }
 
 #[test]

@@ -3,8 +3,9 @@
 mod support;
 
 use cellar_storage::{Fallocate, Ino, Volume, VolumeOptions};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::{MIB, Random, create, disks, open, options};
 
@@ -117,7 +118,8 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Writers fill whole pages with one number; a scan must find every page filled with one number.
+/// Writers fill whole pages with one number; a scan must find every page filled with one number, and the same numbers
+/// whenever it finds the same version.
 fn no_torn_page(options: VolumeOptions) {
     const PAGES: u64 = 3 * MIB / PAGE as u64;
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +148,7 @@ fn no_torn_page(options: VolumeOptions) {
         });
         let _stop = StopOnDrop(stop.clone());
         let started = Instant::now();
-        let mut scans = 0;
+        let (mut scans, mut seen) = (0, HashMap::new());
         while started.elapsed() < Duration::from_secs(2) {
             let region = random.below(3) as u32;
             if random.below(4) == 0 {
@@ -156,6 +158,9 @@ fn no_torn_page(options: VolumeOptions) {
             for (number, page) in guard.chunks_exact(PAGE).enumerate() {
                 assert!(page.iter().all(|byte| *byte == page[0]), "torn page {number} of region {region}");
             }
+            let fills: Vec<u8> = guard.iter().step_by(PAGE).copied().collect();
+            let known = seen.entry((region, guard.version())).or_insert_with(|| fills.clone());
+            assert!(*known == fills, "version {} of region {region} has two contents", guard.version());
             scans += 1;
             drop(guard);
         }
@@ -171,16 +176,60 @@ fn no_torn_page(options: VolumeOptions) {
 }
 
 #[test]
-fn no_torn_page_under_buffered_writes() {
+fn no_torn_page_in_a_cache() {
     no_torn_page(options());
 }
 
 #[test]
-fn no_torn_page_under_writes_through_a_cache_that_evicts() {
-    no_torn_page(VolumeOptions { write_buffer_bytes: 0, cache_bytes: 2 * MIB, ..options() });
+fn no_torn_page_in_a_cache_that_evicts() {
+    no_torn_page(VolumeOptions { cache_bytes: 2 * MIB, ..options() });
 }
 
 #[test]
 fn no_torn_page_without_a_cache() {
     no_torn_page(VolumeOptions { cache_bytes: 0, ..options() });
+}
+
+/// While files grow page by page, one version of a region always has one length.
+fn one_length_a_version(options: VolumeOptions) {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = Volume::open(disks(folder.path(), 2), options).unwrap();
+    let newest = AtomicU64::new(create(&volume, "0"));
+    let stop = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (stopped, volume, newest) = (stop.clone(), &volume, &newest);
+        scope.spawn(move || {
+            for number in 1.. {
+                let ino = newest.load(Ordering::Relaxed);
+                for page in 0..2 * MIB / PAGE as u64 {
+                    if stopped.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    volume.write(ino, page * PAGE as u64, &[1; PAGE]).unwrap();
+                }
+                newest.store(create(volume, &number.to_string()), Ordering::Relaxed);
+            }
+        });
+        let _stop = StopOnDrop(stop);
+        let (started, mut seen) = (Instant::now(), HashMap::new());
+        while started.elapsed() < Duration::from_secs(2) {
+            let ino = newest.load(Ordering::Relaxed);
+            for region in 0..2 {
+                let guard = volume.region(ino, region).unwrap();
+                assert!(guard.iter().step_by(PAGE).all(|byte| *byte == 1), "a page before its bytes");
+                let known = *seen.entry((ino, region, guard.version())).or_insert(guard.len());
+                assert_eq!(known, guard.len(), "version {} of region {region}", guard.version());
+            }
+        }
+    });
+}
+
+#[test]
+fn a_growing_region_has_one_length_a_version_in_a_cache() {
+    one_length_a_version(options());
+}
+
+#[test]
+fn a_growing_region_has_one_length_a_version_without_a_cache() {
+    one_length_a_version(VolumeOptions { cache_bytes: 0, ..options() });
 }

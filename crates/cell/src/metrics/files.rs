@@ -115,11 +115,6 @@ impl Collector for FileMetrics {
         let gauges = [
             ("page_cache_capacity_bytes", "Size of the page cache", cache.capacity_bytes),
             ("page_cache_used_bytes", "Bytes of the page cache that hold regions", cache.used_bytes),
-            (
-                "pending_write_bytes",
-                "Bytes written that wait in memory for the cell disks",
-                self.volume.pending_bytes(),
-            ),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(value as i64);

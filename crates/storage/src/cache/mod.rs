@@ -2,8 +2,9 @@
 //!
 //! Invariants: a frame that a file's map names holds that region, or is being loaded, or is about to be dropped, and
 //! whoever holds its lock sees which; a frame's content is never newer or older than its `version`; frames hold no
-//! byte that is not also on disk or waiting in the file, so a frame can be dropped at any time. Lock order: a frame's
-//! lock, then a file's map; no frame lock is waited for inside a map. A reader holds one guard per frame at most.
+//! byte that is not also on disk or in the file's write under way, so a frame can be dropped at any time. Lock order: a
+//! frame's lock, then a file's map; no frame lock is waited for inside a map. A reader holds one guard per frame at
+//! most.
 
 mod arena;
 

@@ -3,11 +3,11 @@
 //! Layout: `docs/format/disk.md`. Space, holes and crash safety of allocation are the filesystem's. Nothing but the
 //! daemon that holds `lock` may touch the directory.
 
-use super::{DIRECT_ALIGN, Disk, DiskFile, Space, io_slices};
+use super::{DIRECT_ALIGN, Disk, DiskFile, Space};
 use parking_lot::Mutex;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
@@ -25,8 +25,6 @@ const SYS_CACHESTAT: libc::c_long = 451;
 const CACHESTAT_FIELDS: usize = 5;
 /// The smallest page of any kernel: a larger one makes a cached range look smaller, which is safe.
 const PAGE_BYTES: usize = 4096;
-/// `IOV_MAX` of Linux.
-const PIECES_MAX: usize = 1024;
 
 #[derive(Debug)]
 pub struct DirectoryDisk {
@@ -302,29 +300,6 @@ impl DiskFile for BackingFile {
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(data, offset)
-    }
-
-    fn write_pieces(&self, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
-        let mut slices = io_slices(pieces);
-        let mut rest: &mut [IoSlice<'_>] = &mut slices;
-        while !rest.is_empty() {
-            let count = rest.len().min(PIECES_MAX);
-            // SAFETY: `IoSlice` is an `iovec`; the slices it points to outlive the call.
-            let written =
-                unsafe { libc::pwritev(self.file.as_raw_fd(), rest.as_ptr().cast(), count as i32, offset as i64) };
-            match written {
-                -1 => match io::Error::last_os_error() {
-                    error if error.kind() == ErrorKind::Interrupted => {}
-                    error => return Err(error),
-                },
-                0 => return Err(ErrorKind::WriteZero.into()),
-                written => {
-                    offset += written as u64;
-                    IoSlice::advance_slices(&mut rest, written as usize);
-                }
-            }
-        }
-        Ok(())
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {

@@ -169,14 +169,10 @@ impl DiskFile for FaultyFile {
         self.inner.read_direct(buffer, offset)
     }
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.write_pieces(&[data], offset)
-    }
-    fn write_pieces(&self, pieces: &[&[u8]], offset: u64) -> io::Result<()> {
-        match self.injector.write(pieces.iter().map(|piece| piece.len()).sum()) {
-            Ok(()) => self.inner.write_pieces(pieces, offset),
+        match self.injector.write(data.len()) {
+            Ok(()) => self.inner.write_at(data, offset),
             Err((arrived, error)) => {
-                let prefix = pieces.concat();
-                self.inner.write_at(&prefix[..arrived], offset)?;
+                self.inner.write_at(&data[..arrived], offset)?;
                 Err(error)
             }
         }

@@ -10,7 +10,7 @@ pub use directory::DirectoryDisk;
 pub use faulty::{Fault, FaultyDisk};
 
 use std::fmt::Debug;
-use std::io::{self, IoSlice};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -88,9 +88,6 @@ pub trait DiskFile: Send + Sync + Debug {
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Writes adjacent pieces at `offset` in as few requests as possible.
-    fn write_pieces(&self, pieces: &[&[u8]], offset: u64) -> io::Result<()>;
-
     fn set_len(&self, length: u64) -> io::Result<()>;
 
     /// Reserves room for a range; the length grows to its end.
@@ -101,9 +98,4 @@ pub trait DiskFile: Send + Sync + Debug {
 
     /// Makes data and length durable.
     fn sync(&self) -> io::Result<()>;
-}
-
-/// Adapts pieces to the operating system's vectored write.
-fn io_slices<'a>(pieces: &'a [&'a [u8]]) -> Vec<IoSlice<'a>> {
-    pieces.iter().map(|piece| IoSlice::new(piece)).collect()
 }

@@ -1,7 +1,9 @@
 //! One backing file of a file: opened at first use, created at first write, and whether it needs a sync.
+//!
+//! Invariant: once removed, it is never created again, however late a write comes.
 
 use crate::disk::{Disk, DiskFile};
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,16 +15,24 @@ pub static OPEN_HANDLES: AtomicUsize = AtomicUsize::new(0);
 pub struct Backing {
     ino: u64,
     disk: Arc<dyn Disk>,
-    handle: Mutex<Option<Arc<dyn DiskFile>>>,
+    handle: Mutex<Handle>,
     unsynced: AtomicBool,
     /// Set when this process created the file and its name is not yet durable.
     unsynced_name: AtomicBool,
 }
 
+#[derive(Debug)]
+enum Handle {
+    Closed,
+    Open(Arc<dyn DiskFile>),
+    /// The file lost its last name and its last user.
+    Removed,
+}
+
 impl Backing {
     pub fn new(ino: u64, disk: Arc<dyn Disk>) -> Self {
         let (unsynced, unsynced_name) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { ino, disk, handle: Mutex::new(None), unsynced, unsynced_name }
+        Self { ino, disk, handle: Mutex::new(Handle::Closed), unsynced, unsynced_name }
     }
 
     fn describe(&self, verb: &str) -> String {
@@ -31,11 +41,16 @@ impl Backing {
 
     fn existing(&self) -> Result<Option<Arc<dyn DiskFile>>> {
         let mut handle = self.handle.lock();
-        if handle.is_none() {
-            *handle = self.disk.open(self.ino, false).context(|| self.describe("opening"))?;
-            OPEN_HANDLES.fetch_add(handle.is_some() as usize, Ordering::Relaxed);
+        if let Handle::Closed = *handle
+            && let Some(file) = self.disk.open(self.ino, false).context(|| self.describe("opening"))?
+        {
+            *handle = Handle::Open(file);
+            OPEN_HANDLES.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(handle.clone())
+        match &*handle {
+            Handle::Open(file) => Ok(Some(file.clone())),
+            Handle::Closed | Handle::Removed => Ok(None),
+        }
     }
 
     fn created(&self) -> Result<Arc<dyn DiskFile>> {
@@ -43,12 +58,18 @@ impl Backing {
             return Ok(file);
         }
         let mut handle = self.handle.lock();
-        if handle.is_none() {
-            *handle = self.disk.open(self.ino, true).context(|| self.describe("creating"))?;
-            self.unsynced_name.store(true, Ordering::Release);
-            OPEN_HANDLES.fetch_add(1, Ordering::Relaxed);
+        match &*handle {
+            Handle::Open(file) => Ok(file.clone()),
+            Handle::Removed => Err(Error::new(ErrorKind::Stale, format!("inode {} was removed", self.ino))),
+            Handle::Closed => {
+                let file = self.disk.open(self.ino, true).context(|| self.describe("creating"))?;
+                let file = file.expect("a disk creates what is missing");
+                *handle = Handle::Open(file.clone());
+                self.unsynced_name.store(true, Ordering::Release);
+                OPEN_HANDLES.fetch_add(1, Ordering::Relaxed);
+                Ok(file)
+            }
         }
-        Ok(handle.clone().expect("just created"))
     }
 
     /// Length and allocated bytes.
@@ -74,10 +95,10 @@ impl Backing {
         Ok(())
     }
 
-    pub fn write(&self, pieces: &[&[u8]], offset: u64) -> Result<()> {
+    pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
         let file = self.created()?;
         // Set also when the write fails: a prefix may have arrived.
-        let result = file.write_pieces(pieces, offset).context(|| self.describe("writing"));
+        let result = file.write_at(data, offset).context(|| self.describe("writing"));
         self.unsynced.store(true, Ordering::Release);
         result
     }
@@ -135,20 +156,45 @@ impl Backing {
         if self.unsynced.load(Ordering::Acquire) {
             return false;
         }
-        let closed = self.handle.lock().take().is_some();
-        OPEN_HANDLES.fetch_sub(closed as usize, Ordering::Relaxed);
-        closed
+        let mut handle = self.handle.lock();
+        let is_open = matches!(*handle, Handle::Open(_));
+        if is_open {
+            *handle = Handle::Closed;
+            OPEN_HANDLES.fetch_sub(1, Ordering::Relaxed);
+        }
+        is_open
     }
 
     pub fn remove(&self) -> Result<()> {
+        let last = std::mem::replace(&mut *self.handle.lock(), Handle::Removed);
+        OPEN_HANDLES.fetch_sub(matches!(last, Handle::Open(_)) as usize, Ordering::Relaxed);
         self.unsynced.store(false, Ordering::Release);
-        self.close();
+        self.unsynced_name.store(false, Ordering::Release);
         self.disk.remove(self.ino).context(|| self.describe("removing"))
     }
 }
 
 impl Drop for Backing {
     fn drop(&mut self) {
-        OPEN_HANDLES.fetch_sub(self.handle.lock().is_some() as usize, Ordering::Relaxed);
+        OPEN_HANDLES.fetch_sub(matches!(*self.handle.get_mut(), Handle::Open(_)) as usize, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::DirectoryDisk;
+
+    #[test]
+    fn a_late_write_does_not_bring_a_removed_file_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
+        let backing = Backing::new(16, disk.clone());
+        backing.write(b"early", 0).unwrap();
+        backing.remove().unwrap();
+        assert_eq!(backing.write(b"late", 0).unwrap_err().kind(), ErrorKind::Stale);
+        assert_eq!(backing.length().unwrap(), 0);
+        backing.sync().unwrap();
+        assert!(disk.backing_files().unwrap().is_empty());
     }
 }

@@ -1,23 +1,23 @@
-//! One file's bytes: its size, its backing files, what was written but not yet sent to disk.
+//! One file's bytes: its size, its backing files, the write that is on its way to them.
 //!
-//! Invariants: size = the largest length of the backing files once everything is flushed; at any moment the file's
-//! bytes are the backing files, overlaid by `flushing`, overlaid by `active`; a backing file that may hold unsynced
-//! changes has its `unsynced` flag set. Lock order: `write`, `flush`, then `pending`; nothing is locked inside `pending`.
+//! Invariants: size = the largest length of the backing files while no write is under way; at any moment the file's
+//! bytes are the backing files, overlaid by the write under way; there is at most one, its author holds `write`, and it
+//! is acknowledged only after it ended; a backing file that may hold unsynced changes has its `unsynced` flag set. Lock
+//! order: `write`, `under_way`, then the versions' lock.
 
 mod backing;
-mod extents;
-mod flush;
+mod change;
 mod versions;
 
-pub use extents::Extents;
 pub use versions::{Versions, regions};
 
 use crate::cache::CachedFile;
 use crate::disk::Disk;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::group::Layout;
 use backing::Backing;
 use parking_lot::{Mutex, RwLock};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -36,25 +36,28 @@ pub struct FileData {
     pub times_dirty: AtomicBool,
     /// Serialises changes of the content.
     pub write: Mutex<()>,
-    flush: Mutex<()>,
     sync: Mutex<()>,
-    pending: RwLock<Pending>,
-    /// True while the file is in the flusher's list.
-    pub listed: AtomicBool,
-    /// True once every name and every use is gone: nothing needs to be written any more.
-    pub dead: AtomicBool,
+    under_way: RwLock<Option<UnderWay>>,
     backing: Box<[Backing]>,
     pub versions: Versions,
     pub cached: Arc<CachedFile>,
 }
 
-#[derive(Debug, Default)]
-struct Pending {
-    active: Extents,
-    /// Being written by a flush just now.
-    flushing: Arc<Extents>,
-    /// A background write's failure that no sync has reported yet.
-    error: Option<Error>,
+/// A write between its first and its last byte on disk.
+#[derive(Debug, Clone)]
+struct UnderWay {
+    offset: u64,
+    data: Arc<[u8]>,
+}
+
+impl UnderWay {
+    /// What the write puts into `range`, and where; None when that is nothing.
+    fn part(&self, range: &Range<u64>) -> Option<(u64, &[u8])> {
+        let start = self.offset.max(range.start);
+        let end = (self.offset + self.data.len() as u64).min(range.end);
+        let inside = |at: u64| (at - self.offset) as usize;
+        (start < end).then(|| (start, &self.data[inside(start)..inside(end)]))
+    }
 }
 
 impl FileData {
@@ -68,11 +71,8 @@ impl FileData {
             ctime: AtomicI64::new(ctime),
             times_dirty: AtomicBool::new(false),
             write: Mutex::new(()),
-            flush: Mutex::new(()),
             sync: Mutex::new(()),
-            pending: RwLock::default(),
-            listed: AtomicBool::new(false),
-            dead: AtomicBool::new(false),
+            under_way: RwLock::new(None),
             backing,
             versions: Versions::default(),
             cached: Arc::default(),
@@ -101,11 +101,6 @@ impl FileData {
         self.size.fetch_max(end, Ordering::AcqRel);
     }
 
-    pub fn pending_bytes(&self) -> usize {
-        let pending = self.pending.read();
-        pending.active.bytes() + pending.flushing.bytes()
-    }
-
     /// Reads at most `buffer.len()` bytes at `offset`, short only at the end of the file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let size = self.size()?;
@@ -117,26 +112,22 @@ impl FileData {
     /// Fills `buffer` with what the file holds at `offset`, zeros where nothing was ever written. With `direct`, past
     /// the operating system's cache; buffer and offset are then aligned.
     ///
-    /// What waits in memory is copied out before the disk is read: a flush that ends in between has put the same
-    /// bytes on disk, and a later write is concurrent with this read.
+    /// The write under way is looked up before the disk is read: if it ends in between, the disk has the same bytes.
+    /// One that begins in between is concurrent with this read and may be seen in part; whoever must not see that
+    /// compares the regions' versions before and after.
     pub fn load(&self, buffer: &mut [u8], offset: u64, direct: bool) -> Result<()> {
         let range = offset..offset + buffer.len() as u64;
-        let overlay: Vec<(u64, Vec<u8>)> = {
-            let pending = self.pending.read();
-            let flushing = pending.flushing.overlapping(range.clone());
-            let active = pending.active.overlapping(range.clone());
-            flushing.chain(active).map(|(start, data)| (start, data.to_vec())).collect()
-        };
-        let covered = matches!(&overlay[..], [(start, data)] if *start == offset && data.len() == buffer.len());
-        if !covered {
+        let under_way = self.under_way.read().clone();
+        let overlay = under_way.as_ref().and_then(|write| write.part(&range));
+        if overlay.is_none_or(|(_, data)| data.len() < buffer.len()) {
             for piece in self.layout.pieces(range) {
                 let at = (piece.range.start - offset) as usize..(piece.range.end - offset) as usize;
                 self.backing[piece.slot].read(&mut buffer[at], piece.range.start, direct)?;
             }
         }
-        for (start, data) in overlay {
+        if let Some((start, data)) = overlay {
             let at = (start - offset) as usize;
-            buffer[at..at + data.len()].copy_from_slice(&data);
+            buffer[at..at + data.len()].copy_from_slice(data);
         }
         Ok(())
     }
@@ -146,9 +137,8 @@ impl FileData {
         self.backing.iter().filter(|backing| backing.close()).count()
     }
 
-    /// Removes the backing files.
+    /// Removes the backing files, for good.
     pub fn remove(&self) -> Result<()> {
-        let _flush = self.flush.lock();
         self.backing.iter().try_for_each(Backing::remove)
     }
 }

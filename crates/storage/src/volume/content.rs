@@ -1,9 +1,9 @@
 //! File content: read, write, truncate, fallocate, copy, and the syncs.
 //!
-//! A change takes the file's `write` lock, gives the touched regions new versions, reaches memory or disk, and is then
-//! put into the cached regions, all before the call returns.
+//! A change takes the file's `write` lock, gives the touched regions new versions and reaches the cached regions and
+//! the backing files, all before the call returns. Until the backing files have all of a write, readers find it in
+//! memory: a loader never takes half of it for a region.
 
-use super::background::Way;
 use super::{Ino, Volume, now};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{FileData, regions};
@@ -54,43 +54,26 @@ impl Volume {
         }
         let file = self.file(ino)?;
         let end = file.check_end(offset, data.len() as u64)?;
-        {
-            let _write = file.write.lock();
-            let size = file.size()?;
-            let way = match self.with_reclaim(|| self.way(data.len() as u64)) {
-                // What replaces bytes of the file has its room already.
-                Err(error) if error.kind() == ErrorKind::NoSpace && end <= size => Way::Through,
-                way => way?,
-            };
-            // From here on readers find the new bytes in memory, whole: nobody sees half of a write to the disk, and
-            // whoever reads the new version's number reads the new version's bytes.
-            let change = file.write_pending(offset, data);
-            // A gap between the old end and the write comes into being as zeros.
-            let version = file.versions.bump(offset.min(size)..end);
-            file.grow(end);
-            if offset > size {
-                // What is cached of the gap ends at the old end of the file.
-                self.forget_cached(&file, size..offset);
-            }
-            self.cache.patch(&file.cached, offset, data, version);
-            if way == Way::Memory && !file.has_unreported_error() {
-                self.flush_list.add(&file, change);
-            } else {
-                match self.with_reclaim(|| file.flush()) {
-                    Ok(flushed) => self.flush_list.adjust(change - flushed as isize),
-                    Err(error) => {
-                        self.flush_list.adjust(change - file.undo_pending(offset..end, size) as isize);
-                        file.versions.bump(offset.min(size)..end);
-                        self.forget_cached(&file, offset.min(size)..end);
-                        return Err(error);
-                    }
-                }
-            }
-            self.touch_content(&file);
+        let _write = file.write.lock();
+        let size = file.size()?;
+        // What replaces bytes of the file has its room already.
+        if end > size {
+            self.with_reclaim(|| self.check_room(end - offset))?;
         }
-        if self.flush_list.is_over_limit() {
-            self.flush_list.flushed(file.flush_in_background()?);
+        let version = file.begin_write(offset, data, size);
+        if offset > size {
+            // What is cached of the gap ends at the old end of the file.
+            self.forget_cached(&file, size..offset);
         }
+        self.cache.patch(&file.cached, offset, data, version);
+        if let Err(error) = self.with_reclaim(|| file.write_through(offset, data)) {
+            let changed = offset.min(size)..end;
+            file.undo_write(changed.clone(), size);
+            self.forget_cached(&file, changed);
+            return Err(error);
+        }
+        file.end_write();
+        self.touch_content(&file);
         Ok(data.len())
     }
 
@@ -106,8 +89,10 @@ impl Volume {
         let first_change = before.min(size);
         file.versions.bump_from(first_change);
         let result = file.truncate(size);
+        // Once more: who loaded a region meanwhile may have seen the old bytes or the new.
+        file.versions.bump_from(first_change);
         self.cache.forget(&file.cached, (first_change / REGION_BYTES as u64) as u32, u32::MAX);
-        self.flush_list.flushed(result?);
+        result?;
         self.touch_content(&file);
         Ok(())
     }
@@ -121,19 +106,22 @@ impl Volume {
         let _write = file.write.lock();
         let size = file.size()?;
         if let Fallocate::PunchHole | Fallocate::Zero { .. } = what {
-            file.versions.bump(offset..end.min(size.max(offset)));
-            let punched = file.punch(offset..end.min(size.max(offset)));
+            let hole = offset..end.min(size.max(offset));
+            file.versions.bump(hole.clone());
+            let punched = file.punch(hole.clone());
+            // Once more, as for a cut.
+            file.versions.bump(hole);
             self.forget_cached(&file, offset..end);
-            self.flush_list.flushed(punched?);
+            punched?;
         }
         if let Fallocate::Reserve { keep_size } | Fallocate::Zero { keep_size } = what {
             self.with_reclaim(|| {
-                self.way(length)?;
+                self.check_room(length)?;
                 file.allocate(offset..end, keep_size)
             })?;
             if !keep_size && end > size {
-                file.versions.bump_from(size);
                 file.grow(end);
+                file.versions.bump_from(size);
                 self.cache.forget(&file.cached, (size / REGION_BYTES as u64) as u32, u32::MAX);
             }
         }
@@ -165,7 +153,8 @@ impl Volume {
             (node.file.clone(), node.changed)
         };
         if let Some(file) = file {
-            self.flush_list.flushed(self.with_reclaim(|| file.sync())?);
+            // Never twice: after a failure the kernel calls the second sync of lost pages a success.
+            file.sync()?;
         }
         self.commit(changed)
     }
@@ -184,17 +173,14 @@ impl Volume {
         };
         let mut result = Ok(());
         for file in files {
-            match file.sync() {
-                Ok(flushed) => self.flush_list.flushed(flushed),
-                Err(error) => result = Err(error),
-            }
+            result = result.and(file.sync());
         }
         self.commit_everything()?;
         result
     }
 
-    fn way(&self, length: u64) -> Result<Way> {
-        self.flush_list.way(length, self.group.disks())
+    fn check_room(&self, length: u64) -> Result<()> {
+        self.room.check(length, self.group.disks())
     }
 
     fn forget_cached(&self, file: &FileData, range: std::ops::Range<u64>) {

@@ -1,8 +1,11 @@
 //! The volume: a POSIX namespace of files on a disk group, with the cell's page cache, for the FUSE file service and
 //! for scans.
 //!
-//! Invariants: what a sync acknowledged survives the death of the process and of the machine; what was not synced may
-//! be lost, and then reads as it was, or as zeros, never as another file's bytes; a scan never sees part of a write.
+//! Invariants: what a sync acknowledged survives the death of the process and of the machine. A write reaches the
+//! operating system before it is acknowledged, so the death of the process alone loses nothing of a file that has a
+//! committed name: a Postgres that survives it (only a tablespace lies on the cell) does not recover what it wrote and
+//! did not sync. What a machine's death takes reads as it was, or as zeros, never as another file's bytes. A scan never
+//! sees part of a write, unless the write failed.
 //! It checks no permissions (the kernel does) and speaks no FUSE.
 
 mod attributes;
@@ -13,6 +16,7 @@ mod options;
 mod recovery;
 mod regions;
 mod rename;
+mod room;
 
 pub use attributes::{Attr, SetAttr, SetTime, XattrMode};
 pub use content::Fallocate;
@@ -30,9 +34,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileData;
 use crate::group::Group;
 use crate::meta::{Namespace, Sequence, Stores};
-use background::{Background, FlushList};
+use background::Background;
 use parking_lot::{Mutex, RwLock};
 use regions::Prefetcher;
+use room::Room;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -48,7 +53,7 @@ pub struct Volume {
     committed: AtomicU64,
     cache: Arc<Cache>,
     prefetcher: Prefetcher,
-    flush_list: Arc<FlushList>,
+    room: Room,
     /// Files that have no name and no user, and the change after which their backing files may go.
     doomed: Mutex<Vec<(Sequence, Arc<FileData>)>>,
     /// Files whose times the stores do not have.
@@ -99,11 +104,6 @@ impl Volume {
 
     pub fn cache_stats(&self) -> CacheStats {
         self.cache.stats()
-    }
-
-    /// Bytes that were written and wait in memory for the disks.
-    pub fn pending_bytes(&self) -> u64 {
-        self.flush_list.pending_bytes() as u64
     }
 
     fn file(&self, ino: Ino) -> Result<Arc<FileData>> {

@@ -196,7 +196,6 @@ impl Volume {
     /// Ends an inode that has no name and no user; its backing files go after the next transaction.
     fn bury(&self, namespace: &mut Namespace, ino: Ino) {
         let Some(file) = namespace.remove_node(ino).and_then(|node| node.file) else { return };
-        file.dead.store(true, Ordering::Release);
         self.doomed.lock().push((namespace.sequence(), file));
     }
 

@@ -8,10 +8,6 @@ pub struct VolumeOptions {
     pub au_size: AuSize,
     pub redundancy: Redundancy,
     pub cache_bytes: u64,
-    /// Writes wait in memory up to this many bytes in all. With 0 each reaches the operating system before it is
-    /// acknowledged, so that the death of the daemon alone loses nothing: a Postgres that survives it (only a
-    /// tablespace lies on the cell) does not recover what it wrote and did not sync.
-    pub write_buffer_bytes: usize,
     /// Threads that load regions ahead of scans.
     pub prefetch_threads: usize,
     /// Backing files kept open; two descriptors each at most.
@@ -27,7 +23,6 @@ impl Default for VolumeOptions {
             au_size: AuSize::DEFAULT,
             redundancy: Redundancy::External,
             cache_bytes: 64 << 20,
-            write_buffer_bytes: 0,
             prefetch_threads: 8,
             handles_max: 4096,
             root_uid: 0,

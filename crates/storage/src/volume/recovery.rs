@@ -1,7 +1,7 @@
 //! Opening a volume: group, metadata, then the removal of backing files that no inode claims.
 
-use super::background::FlushList;
 use super::regions::Prefetcher;
+use super::room::Room;
 use super::{Volume, VolumeOptions, now};
 use crate::cache::Cache;
 use crate::disk::Disk;
@@ -34,7 +34,7 @@ impl Volume {
         })?);
         Ok(Self {
             prefetcher: Prefetcher::start(cache.clone(), options.prefetch_threads)?,
-            flush_list: Arc::new(FlushList::new(options.write_buffer_bytes)),
+            room: Room::new(),
             group,
             stores: Mutex::new(stores),
             namespace: RwLock::new(namespace),

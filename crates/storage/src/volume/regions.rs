@@ -68,8 +68,10 @@ impl Volume {
     /// Pins a region, loading it when it is not in the cache. The bytes end early at the end of the file.
     pub fn region(&self, ino: Ino, region: u32) -> Result<RegionGuard> {
         let file = self.file(ino)?;
+        // The version comes first: a write that ends the emptiness also ends the number.
+        let version = file.versions.get(region);
         if u64::from(region) * REGION_BYTES as u64 >= file.size()? {
-            let (version, source) = (file.versions.get(region), RegionSource::default());
+            let source = RegionSource::default();
             return Ok(RegionGuard(Held::Private { bytes: Vec::new(), version, source }));
         }
         match self.cache.get(&file.cached, region, |buffer| load(&file, region, buffer))? {
