@@ -2,8 +2,6 @@
 #
 # PG_CONFIG=/path/to/pg_config chooses the Postgres to build for; without it, the newest one that has server headers.
 
-export PG_CONFIG CARGO_TARGET_DIR DEMO_DIR SF RUNS PREFIX
-
 .PHONY: help build test demo demo-stop demo-remove bench install
 
 help:

@@ -15,7 +15,7 @@ stages=("$@")
 [ $# -gt 0 ] || stages=(format lint unit extension smart_scan robust regress crash)
 CELLAR_LOGS=$(mktemp -d "${TMPDIR:-/tmp}/cellar-test-logs.XXXXXX")
 chmod 755 "$CELLAR_LOGS"
-export CELLAR_RESULTS=$CELLAR_LOGS/results CELLAR_LOG_LEVEL=${CELLAR_LOG_LEVEL:-info}
+export CELLAR_LOGS CELLAR_RESULTS=$CELLAR_LOGS/results CELLAR_LOG_LEVEL=${CELLAR_LOG_LEVEL:-info}
 : >"$CELLAR_RESULTS"
 
 stage_format() {
