@@ -1,6 +1,6 @@
 //! One connection to a cell: a state machine that never blocks.
 //!
-//! The owner calls [`Connection::next`] and does what the event says; it waits on [`Connection::socket`] itself.
+//! The owner calls [`Connection::next_event`] and does what the event says; it waits on [`Connection::socket`] itself.
 //! A connection carries one scan. Opening another one while ranges of the first are unanswered drops the socket and
 //! connects anew, so that no frame of an abandoned scan is ever taken for the new one's.
 
@@ -121,7 +121,7 @@ impl Connection {
     }
 
     /// Sends what is queued, receives what has come, and tells what to do.
-    pub fn next(&mut self) -> Event {
+    pub fn next_event(&mut self) -> Event {
         if let Some(report) = &self.failed {
             return Event::Failed(report.clone());
         }

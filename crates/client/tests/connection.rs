@@ -31,7 +31,7 @@ fn connected() -> (Connection, Peer) {
 fn event(connection: &mut Connection) -> Event {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
-        match connection.next() {
+        match connection.next_event() {
             Event::WaitReadable | Event::WaitWritable => {
                 assert!(Instant::now() < deadline, "no event came");
                 std::thread::sleep(Duration::from_millis(1));

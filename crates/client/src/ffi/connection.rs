@@ -223,7 +223,7 @@ impl CellarConnection {
 
     fn next(&mut self) -> CellarEvent {
         self.checked = None;
-        match self.connection.next() {
+        match self.connection.next_event() {
             Event::WaitReadable => CellarEvent::WaitReadable,
             Event::WaitWritable => CellarEvent::WaitWritable,
             Event::Batch(batch) => {
