@@ -66,21 +66,13 @@ connect_to(const char *socket_path)
 static void
 watch_new_cells(void)
 {
-	static MemoryContext scratch = NULL;
-	MemoryContext oldcontext;
-	List	   *sockets;
 	ListCell   *lc;
 
-	if (scratch == NULL)
-		scratch = AllocSetContextCreate(TopMemoryContext, "cellar monitor", ALLOCSET_SMALL_SIZES);
-	oldcontext = MemoryContextSwitchTo(scratch);
-	sockets = cellar_cluster_sockets();
-	MemoryContextSwitchTo(TopMemoryContext);
-
-	foreach(lc, sockets)
+	foreach(lc, cellar_cluster_sockets())
 	{
 		const char *socket_path = lfirst(lc);
 		CellarConnection *connection;
+		MemoryContext oldcontext;
 		WatchedCell *cell;
 		ListCell   *known;
 		bool		found = false;
@@ -92,14 +84,14 @@ watch_new_cells(void)
 		connection = connect_to(socket_path);
 		if (connection == NULL)
 			continue;
+		oldcontext = MemoryContextSwitchTo(TopMemoryContext);
 		cell = palloc(sizeof(WatchedCell));
 		cell->socket_path = pstrdup(socket_path);
 		cell->connection = connection;
 		cell->daemon = connected_daemon(connection);
 		watched = lappend(watched, cell);
+		MemoryContextSwitchTo(oldcontext);
 	}
-	MemoryContextSwitchTo(oldcontext);
-	MemoryContextReset(scratch);
 }
 
 /* Does the daemon still hold its end?  It sends nothing but its welcome. */
@@ -107,6 +99,20 @@ static bool
 is_there(WatchedCell *cell)
 {
 	return cell->connection != NULL && cellar_next(cell->connection) != CELLAR_FAILED;
+}
+
+/* Are the cluster's files there again?  Recovery without them would lose what they need. */
+static bool
+is_mounted(WatchedCell *cell)
+{
+	ListCell   *lc;
+
+	foreach(lc, cellar_cluster_sockets())
+	{
+		if (strcmp(lfirst(lc), cell->socket_path) == 0)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -130,6 +136,12 @@ look_after(WatchedCell *cell)
 		return false;
 	if (connected_daemon(cell->connection) != cell->daemon)
 	{
+		if (!is_mounted(cell))
+		{
+			cellar_close(cell->connection);
+			cell->connection = NULL;
+			return false;
+		}
 		ereport(LOG,
 				(errmsg("the cell at \"%s\" was started anew", cell->socket_path),
 				 errdetail("Files that sessions have open belong to the mount before, so all sessions are ended and recovery is run.")));
@@ -142,7 +154,10 @@ void
 cellar_monitor_main(Datum arg)
 {
 	TimestampTz looked = 0;
+	MemoryContext round = AllocSetContextCreate(TopMemoryContext, "cellar monitor",
+												ALLOCSET_SMALL_SIZES);
 
+	MemoryContextSwitchTo(round);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	BackgroundWorkerUnblockSignals();
 
@@ -173,6 +188,7 @@ cellar_monitor_main(Datum arg)
 			events |= WL_SOCKET_READABLE;
 		(void) WaitLatchOrSocket(MyLatch, events, socket, timeout, PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
+		MemoryContextReset(round);
 	}
 	proc_exit(0);
 }

@@ -258,6 +258,10 @@ advance_cell(CellarScanState *state)
 				CellarPassthruReason reason;
 
 				cellar_heap_block_read(&state->heap, cellar_passthru(connection, &reason), NULL);
+				/* The cell counts the rows that it looked at. */
+				if (reason != CELLAR_PASSTHRU_PREDICATE)
+					CellarCountTuplesReturned(state->css.ss.ss_currentRelation,
+											  state->heap.ntuples);
 				break;
 			}
 
