@@ -301,7 +301,6 @@ typedef struct CellarScanState
 	bool		started;
 	bool		ended;
 	CellarSource source;
-	bool		recheck;		/* some storage predicate could not be sent */
 	BlockNumber next_block;		/* first block not yet in a range; serial scans */
 	CellarRange ranges[CELLAR_RANGES_AHEAD];	/* under way, oldest first */
 	int			nranges;

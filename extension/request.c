@@ -160,8 +160,10 @@ add_attributes(CellarRequest *request, TupleDesc tupdesc)
 }
 
 /*
- * Builds the request, which the caller frees.  Sets state->recheck when some
- * storage predicate cannot be sent this time.
+ * Builds the request, which the caller frees.  Returns NULL when some storage
+ * predicate cannot be sent this time, because a constant in it cannot be
+ * evaluated: Postgres then has to come upon that itself, where its order of
+ * evaluation leads there.
  */
 CellarRequest *
 cellar_build_request(CellarScanState *state, const char *file)
@@ -169,6 +171,7 @@ cellar_build_request(CellarScanState *state, const char *file)
 	Relation	rel = state->css.ss.ss_currentRelation;
 	Snapshot	snapshot = state->css.ss.ps.state->es_snapshot;
 	CellarRequest *request = cellar_request_new();
+	volatile bool complete = false;
 
 	PG_TRY();
 	{
@@ -180,8 +183,7 @@ cellar_build_request(CellarScanState *state, const char *file)
 								U64FromFullTransactionId(ReadNextFullTransactionId()));
 		cellar_request_projection(request, state->projection, state->ntargets,
 								  state->whole_rows);
-		state->recheck = !cellar_quals_send(state->quals, state->css.ss.ps.ps_ExprContext,
-											request);
+		complete = cellar_quals_send(state->quals, state->css.ss.ps.ps_ExprContext, request);
 	}
 	PG_CATCH();
 	{
@@ -189,5 +191,10 @@ cellar_build_request(CellarScanState *state, const char *file)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	if (!complete)
+	{
+		cellar_request_free(request);
+		return NULL;
+	}
 	return request;
 }

@@ -86,6 +86,13 @@ open_scan(CellarScanState *state)
 	}
 
 	request = cellar_build_request(state, state->place.file);
+	if (request == NULL)
+	{
+		state->source = CELLAR_SOURCE_HEAP;
+		state->fallback = "a constant of the storage predicate cannot be evaluated";
+		cellar_note_scan(RelationGetRelid(state->css.ss.ss_currentRelation), state->fallback);
+		return;
+	}
 	cellar_scan_open(state->session->connection, request);
 	cellar_request_free(request);
 	for (int i = 0; i < state->nranges; i++)
@@ -327,7 +334,7 @@ cellar_next_output(CellarScanState *state)
 	const CellarBatch *batch = state->batch;
 	uint32		row = state->row;
 
-	if (state->noutputs < 0 || state->recheck || row >= batch->rows)
+	if (state->noutputs < 0 || row >= batch->rows)
 		return NULL;
 
 	/* As ExecClearTuple, but most often there is nothing to free. */
@@ -405,7 +412,7 @@ cellar_next_row(CellarScanState *state, ExprState **quals)
 				else
 					store_columns(state, state->batch, state->row);
 				state->row++;
-				*quals = state->recheck ? state->all_quals : state->filter_quals;
+				*quals = state->filter_quals;
 				return state->row_slot;
 			}
 			state->batch = NULL;

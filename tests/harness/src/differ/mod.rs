@@ -149,8 +149,8 @@ fn row_too_big(error: &anyhow::Error) -> bool {
 
 impl Sessions {
     fn roll_back(&mut self) -> Result<()> {
-        let clients = self.open.iter_mut().chain([&mut self.prepare, &mut self.query]);
-        clients.map(|client| Ok(client.batch_execute("ROLLBACK")?)).collect()
+        let mut clients = self.open.iter_mut().chain([&mut self.prepare, &mut self.query]);
+        clients.try_for_each(|client| Ok(client.batch_execute("ROLLBACK")?))
     }
 
     fn open(dsn: &str, options: &Options) -> Result<Self> {
