@@ -19,7 +19,10 @@ cellar_simulation_start(CellarScanState *state)
 	CellarRequest *request;
 	CellarError error;
 
+	/* A cell would not have been asked either. */
 	request = cellar_build_request(state, "");
+	if (request == NULL)
+		return;
 	state->simulation = cellar_simulation_new(request, &error);
 	cellar_request_free(request);
 	if (state->simulation == NULL)
