@@ -5,7 +5,7 @@
 //! connects anew, so that no frame of an abandoned scan is ever taken for the new one's.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSliceMut, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,6 @@ pub struct Connection {
     stream: UnixStream,
     outgoing: VecDeque<u8>,
     ranges_outstanding: usize,
-    scan: Vec<u8>,
     header: [u8; FRAME_HEADER_BYTES],
     header_filled: usize,
     /// Eight-byte words, so that a batch's datums are aligned.
@@ -60,7 +59,6 @@ impl Connection {
             stream,
             outgoing: VecDeque::new(),
             ranges_outstanding: 0,
-            scan: Vec::new(),
             header: [0; FRAME_HEADER_BYTES],
             header_filled: 0,
             payload: Vec::new(),
@@ -100,10 +98,7 @@ impl Connection {
                 }
             }
         }
-        self.scan = request;
-        let scan = std::mem::take(&mut self.scan);
-        self.send(Kind::ScanOpen, |out| out.extend_from_slice(&scan));
-        self.scan = scan;
+        self.send(Kind::ScanOpen, |out| out.extend_from_slice(&request));
     }
 
     pub fn scan_range(&mut self, range: BlockRange) {
@@ -135,13 +130,10 @@ impl Connection {
     }
 
     fn step(&mut self) -> Result<Event, ErrorReport> {
-        if self.handed_out {
-            self.handed_out = false;
-            self.payload_filled = 0;
-            self.payload_bytes = 0;
-            // The next frame's header came along with the last payload, or has yet to come.
-        }
         loop {
+            if self.handed_out {
+                self.forget_payload();
+            }
             // What the cell said before it closed the connection explains a failed send better than the send does.
             let flushed = self.flush();
             match self.fill() {
@@ -158,13 +150,16 @@ impl Connection {
             match self.event(header.kind).map_err(|error| self.garbled(&error))? {
                 Some(Event::Failed(report)) => return Err(report),
                 Some(event) => return Ok(event),
-                None => {
-                    self.handed_out = false;
-                    self.payload_filled = 0;
-                    self.payload_bytes = 0;
-                }
+                None => {}
             }
         }
+    }
+
+    /// Makes room for the next frame.
+    fn forget_payload(&mut self) {
+        self.handed_out = false;
+        self.payload_filled = 0;
+        self.payload_bytes = 0;
     }
 
     /// None for a frame that the owner need not see.
@@ -207,8 +202,7 @@ impl Connection {
                 let bytes = bytemuck::cast_slice_mut::<u64, u8>(&mut self.payload);
                 self.stream.read(&mut bytes[self.payload_filled..self.payload_bytes])
             } else {
-                let mut parts = [IoSliceMut::new(&mut self.header[self.header_filled..])];
-                self.stream.read_vectored(&mut parts)
+                self.stream.read(&mut self.header[self.header_filled..])
             };
             match received {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -244,9 +238,7 @@ impl Connection {
         self.outgoing.clear();
         self.ranges_outstanding = 0;
         self.header_filled = 0;
-        self.payload_bytes = 0;
-        self.payload_filled = 0;
-        self.handed_out = false;
+        self.forget_payload();
         self.greet();
     }
 
