@@ -3,26 +3,29 @@
  * relation.c
  *	  Is a relation on a cell, and can a cell scan it?
  *
- * A cell's file service answers the extended attribute user.cellar.cell of
- * every file that it stores with three lines: the version of this answer, the
- * path of the cell's socket, and the file's path below the mount.
+ * A cell's file service answers an ioctl on every file and directory that it
+ * stores with three lines: the version of this answer, the path of the cell's
+ * socket, and the file's path below the mount.
  *
  *-------------------------------------------------------------------------
  */
 #include "cellar.h"
 
-#include <sys/xattr.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
 
 #include "access/tableam.h"
 #include "catalog/catalog.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
+#include "storage/fd.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-#define CELL_ATTRIBUTE		"user.cellar.cell"
-#define CELL_ANSWER_BYTES	(MAXPGPATH + 256)
+/* Asks the file service which cell serves a file; others know no such ioctl. */
+#define CELL_ANSWER_BYTES	4096
+#define WHICH_CELL			_IOR(0xCE, 1, char[CELL_ANSWER_BYTES])
 
 /*
  * All relations of one database in one tablespace lie in one directory, so
@@ -76,15 +79,24 @@ static int
 ask_file_service(const char *path, CellarPlace *place)
 {
 	char		answer[CELL_ANSWER_BYTES];
-	ssize_t		bytes;
+	int			fd;
 	char	   *socket_path;
 	char	   *file;
 	char	   *end;
 
-	bytes = getxattr(path, CELL_ATTRIBUTE, answer, sizeof(answer) - 1);
-	if (bytes < 0)
-		return (errno == ENODATA || errno == ENOTSUP) ? 0 : -1;
-	answer[bytes] = '\0';
+	fd = OpenTransientFile(path, O_RDONLY);
+	if (fd < 0)
+		return -1;
+	memset(answer, 0, sizeof(answer));
+	if (ioctl(fd, WHICH_CELL, answer) != 0)
+	{
+		bool		no_cell = errno == ENOTTY || errno == EINVAL;
+
+		CloseTransientFile(fd);
+		return no_cell ? 0 : -1;
+	}
+	CloseTransientFile(fd);
+	answer[sizeof(answer) - 1] = '\0';
 
 	if (strncmp(answer, "1\n", 2) != 0)
 		return -1;

@@ -20,8 +20,6 @@ pub enum ErrorKind {
     NoSpace,
     NotSupported,
     NotPermitted,
-    NoAttribute,
-    AttributeTooLarge,
     /// An inode number that no longer names anything.
     Stale,
     /// The disk belongs to another group, or the group lacks one of its disks.
@@ -82,8 +80,6 @@ impl Error {
             ErrorKind::NoSpace => libc::ENOSPC,
             ErrorKind::NotSupported => libc::EOPNOTSUPP,
             ErrorKind::NotPermitted => libc::EPERM,
-            ErrorKind::NoAttribute => libc::ENODATA,
-            ErrorKind::AttributeTooLarge => libc::E2BIG,
             ErrorKind::Stale => libc::ESTALE,
             ErrorKind::ForeignDisk => libc::ENXIO,
             ErrorKind::Locked => libc::EBUSY,

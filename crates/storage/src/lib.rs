@@ -16,5 +16,5 @@ pub use error::{Error, ErrorKind, Result};
 pub use group::{AuSize, Redundancy};
 pub use volume::{
     Attr, DirEntry, Fallocate, Ino, Kind, NewNode, ROOT_INO, RegionGuard, RenameMode, SetAttr, SetTime, SpaceTotals,
-    Volume, VolumeOptions, XattrMode,
+    Volume, VolumeOptions,
 };

@@ -44,10 +44,6 @@ impl HotPath for FileService {
         self.write_from(call.ino, call.offset, data).map_err(|error| error.errno())
     }
 
-    fn lacks_xattr(&self, ino: u64, name: &[u8]) -> bool {
-        self.volume().getxattr(ino, name).is_err_and(|error| error.errno() == libc::ENODATA)
-    }
-
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32> {
         let attr = self.volume().getattr(ino).map_err(|error| error.errno())?;
         let times = [attr.atime, attr.mtime, attr.ctime].map(seconds_and_nanoseconds);

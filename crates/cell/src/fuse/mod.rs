@@ -21,8 +21,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The extended attribute by which a Postgres backend finds the cell that serves a file.
-pub const CELL_ATTRIBUTE: &[u8] = b"user.cellar.cell";
+/// The ioctl by which a Postgres backend finds the cell that serves a file or directory: `_IOR(0xCE, 1, char[4096])`.
+/// There are no extended attributes, so this is not one: for each write the kernel would ask for one of its own.
+const WHICH_CELL: u32 = 2 << 30 | (WHICH_CELL_BYTES as u32) << 16 | 0xCE << 8 | 1;
+const WHICH_CELL_BYTES: usize = 4096;
 
 /// The file service of one volume; clones share it.
 #[derive(Debug, Clone)]
@@ -41,7 +43,7 @@ struct Shared {
 }
 
 impl FileService {
-    /// `socket` is where the cell's Smart Scan server listens; backends learn it from [`CELL_ATTRIBUTE`].
+    /// `socket` is where the cell's Smart Scan server listens; backends learn it by [`WHICH_CELL`].
     pub fn new(volume: Arc<Volume>, socket: &Path, stats: Arc<IoStats>) -> Self {
         let shared = Shared { volume, socket: socket.into(), stats, classes: Classes::default() };
         Self { shared: Arc::new(shared), use_ring: false }

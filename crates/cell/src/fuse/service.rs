@@ -4,12 +4,12 @@
 //! file that is still open lives by the kernel's reference to its inode.
 
 use super::reply::{TTL, absent, errno, file_attr, file_type, nanoseconds};
-use super::{CELL_ATTRIBUTE, FileService};
-use cellar_storage::{Attr, Error, ErrorKind, Fallocate, Ino, Kind, NewNode, RenameMode, SetAttr, SetTime, XattrMode};
+use super::{FileService, WHICH_CELL, WHICH_CELL_BYTES};
+use cellar_storage::{Attr, Error, ErrorKind, Fallocate, Ino, Kind, NewNode, RenameMode, SetAttr, SetTime};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -25,15 +25,15 @@ const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
 /// Settings that the kernel may lack; the service works without each of them.
-const WANTED: [InitFlags; 9] = [
+const WANTED: [InitFlags; 10] = [
     InitFlags::FUSE_EXPLICIT_INVAL_DATA,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_NO_OPEN_SUPPORT,
     InitFlags::FUSE_NO_OPENDIR_SUPPORT,
-    // Spares a GETXATTR for every write.
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    InitFlags::FUSE_HAS_IOCTL_DIR,
     InitFlags::FUSE_BIG_WRITES,
     InitFlags::FUSE_OVER_IO_URING,
 ];
@@ -61,15 +61,6 @@ fn empty(outcome: Outcome<()>, reply: ReplyEmpty) {
     }
 }
 
-fn xattr(outcome: Outcome<Vec<u8>>, size: u32, reply: ReplyXattr) {
-    match outcome {
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
 fn new_node<'a>(request: &Request, kind: Kind, mode: u32, target: &'a [u8]) -> NewNode<'a> {
     NewNode { kind, mode: (mode & 0o7777) as u16, uid: request.uid(), gid: request.gid(), device: 0, target }
 }
@@ -82,9 +73,9 @@ fn set_time(time: TimeOrNow) -> SetTime {
 }
 
 impl FileService {
-    /// The text of [`CELL_ATTRIBUTE`]: version, socket, path below the mount.
-    fn cell_attribute(&self, ino: Ino) -> Outcome<Vec<u8>> {
-        let no_name = || Error::new(ErrorKind::NoAttribute, format!("inode {ino} has no name any more"));
+    /// The answer to [`WHICH_CELL`]: version, socket, path below the mount.
+    fn which_cell(&self, ino: Ino) -> Outcome<Vec<u8>> {
+        let no_name = || Error::new(ErrorKind::NotFound, format!("inode {ino} has no name any more"));
         let path = self.volume().path_of(ino).ok_or_else(no_name)?;
         Ok(format!("1\n{}\n{path}", self.shared.socket.display()).into_bytes())
     }
@@ -353,50 +344,25 @@ impl Filesystem for FileService {
         }
     }
 
-    fn setxattr(
+    fn ioctl(
         &self,
         _request: &Request,
         ino: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
+        _handle: FileHandle,
+        _flags: IoctlFlags,
+        command: u32,
+        _input: &[u8],
+        _output_bytes: u32,
+        reply: ReplyIoctl,
     ) {
-        let mode = match flags {
-            0 => XattrMode::Set,
-            libc::XATTR_CREATE => XattrMode::CreateOnly,
-            libc::XATTR_REPLACE => XattrMode::ReplaceOnly,
-            _ => return reply.error(Errno::EINVAL),
-        };
-        if name.as_bytes() == CELL_ATTRIBUTE {
-            return reply.error(Errno::EPERM);
+        if command != WHICH_CELL {
+            return reply.error(Errno::ENOTTY);
         }
-        // Access control lists would have to be enforced, and are not.
-        if name.as_bytes().starts_with(b"system.") {
-            return reply.error(Errno::EOPNOTSUPP);
+        match self.which_cell(ino.0) {
+            Ok(answer) if answer.len() < WHICH_CELL_BYTES => reply.ioctl(0, &answer),
+            Ok(_) => reply.error(Errno::ENAMETOOLONG),
+            Err(error) => reply.error(errno(&error)),
         }
-        empty(self.volume().setxattr(ino.0, name.as_bytes(), value, mode), reply);
-    }
-
-    fn getxattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = match name.as_bytes() {
-            CELL_ATTRIBUTE => self.cell_attribute(ino.0),
-            name => self.volume().getxattr(ino.0, name),
-        };
-        xattr(value, size, reply);
-    }
-
-    fn listxattr(&self, _request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self
-            .volume()
-            .listxattr(ino.0)
-            .map(|names| names.into_iter().flat_map(|name| [name, vec![0]]).flatten().collect());
-        xattr(names, size, reply);
-    }
-
-    fn removexattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(self.volume().removexattr(ino.0, name.as_bytes()), reply);
     }
 
     fn fallocate(

@@ -2,7 +2,6 @@
 
 use crate::group::{AuSize, Layout};
 use cellar_format::bytes::{Corrupt, Reader, Write};
-use std::collections::BTreeMap;
 
 const VERSION: u8 = 1;
 
@@ -44,7 +43,6 @@ pub struct Inode {
     pub layout: Option<Layout>,
     /// Of symbolic links only.
     pub target: Vec<u8>,
-    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Inode {
@@ -69,11 +67,6 @@ impl Inode {
             }
         }
         bytes.put_blob(&self.target);
-        bytes.put_u32(self.xattrs.len() as u32);
-        for (name, value) in &self.xattrs {
-            bytes.put_blob(name);
-            bytes.put_blob(value);
-        }
         bytes
     }
 
@@ -110,14 +103,8 @@ impl Inode {
             return Err(Corrupt::new("layout", at, format!("of a {kind:?}")));
         }
         let target = reader.blob("link target")?.to_vec();
-        let count = reader.count(8, "attributes")?;
-        let mut xattrs = BTreeMap::new();
-        for _ in 0..count {
-            let name = reader.blob("attribute name")?.to_vec();
-            xattrs.insert(name, reader.blob("attribute value")?.to_vec());
-        }
         reader.finish("inode record")?;
-        Ok(Self { kind, mode, uid, gid, nlink, device, atime, mtime, ctime, birth, layout, target, xattrs })
+        Ok(Self { kind, mode, uid, gid, nlink, device, atime, mtime, ctime, birth, layout, target })
     }
 }
 
@@ -126,12 +113,11 @@ mod tests {
     use super::*;
 
     fn example() -> Inode {
-        let xattrs = [(b"user.a".to_vec(), b"1".to_vec()), (b"user.b".to_vec(), vec![])].into();
         let layout = Some(Layout { au_size: AuSize::DEFAULT, start: 1, disks: vec![0, 1] });
         let (uid, gid, nlink, device, target) = (101, 104, 2, 0, vec![]);
         let (atime, mtime, ctime, birth) = (-5, 1, 2, 3);
         let (kind, mode) = (Kind::File, 0o600);
-        Inode { kind, mode, uid, gid, nlink, device, atime, mtime, ctime, birth, layout, target, xattrs }
+        Inode { kind, mode, uid, gid, nlink, device, atime, mtime, ctime, birth, layout, target }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Attributes of inodes: what stat shows, what chmod, chown, utimes and truncate change, and extended attributes.
+//! Attributes of inodes: what stat shows, what chmod, chown, utimes and truncate change.
 
 use super::{Ino, Kind, Volume, now};
 use crate::error::{Error, ErrorKind, Result};
@@ -8,8 +8,6 @@ use std::sync::atomic::Ordering;
 const SET_USER_ID: u16 = 0o4000;
 const SET_GROUP_ID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
-/// `XATTR_SIZE_MAX` of Linux, here for all of an inode's attributes together.
-const XATTRS_MAX: usize = 64 << 10;
 
 /// What stat shows. Times are nanoseconds since 1970; sizes are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,13 +49,6 @@ pub struct SetAttr {
     pub size: Option<u64>,
     pub atime: Option<SetTime>,
     pub mtime: Option<SetTime>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum XattrMode {
-    Set,
-    CreateOnly,
-    ReplaceOnly,
 }
 
 impl Volume {
@@ -109,7 +100,6 @@ impl Volume {
             let mut namespace = self.namespace.write();
             let node = namespace.node_mut(ino)?;
             node.inode.mode = without_privileges(node.inode.mode);
-            node.inode.xattrs.remove(&b"security.capability"[..]);
         }
         Ok(())
     }
@@ -122,55 +112,6 @@ impl Volume {
             _ => Err(Error::new(ErrorKind::Invalid, format!("inode {ino} is no symbolic link"))),
         }
     }
-
-    pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let namespace = self.namespace.read();
-        let value = namespace.node(ino)?.inode.xattrs.get(name).cloned();
-        value.ok_or_else(|| no_attribute(ino, name))
-    }
-
-    pub fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        Ok(self.namespace.read().node(ino)?.inode.xattrs.keys().cloned().collect())
-    }
-
-    pub fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        let mut namespace = self.namespace.write();
-        let xattrs = &namespace.node(ino)?.inode.xattrs;
-        let exists = xattrs.contains_key(name);
-        match mode {
-            XattrMode::CreateOnly if exists => {
-                return Err(Error::new(ErrorKind::Exists, format!("inode {ino} has that attribute already")));
-            }
-            XattrMode::ReplaceOnly if !exists => return Err(no_attribute(ino, name)),
-            _ => {}
-        }
-        let others = xattrs.iter().filter(|(known, _)| known.as_slice() != name);
-        let bytes: usize = others.map(|(name, value)| name.len() + value.len()).sum();
-        if bytes + name.len() + value.len() > XATTRS_MAX {
-            let message = format!("the attributes of inode {ino} would exceed {XATTRS_MAX} bytes");
-            return Err(Error::new(ErrorKind::NoSpace, message));
-        }
-        let node = namespace.node_mut(ino)?;
-        node.inode.xattrs.insert(name.to_vec(), value.to_vec());
-        node.touch(now());
-        Ok(())
-    }
-
-    pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        let mut namespace = self.namespace.write();
-        if !namespace.node(ino)?.inode.xattrs.contains_key(name) {
-            return Err(no_attribute(ino, name));
-        }
-        let node = namespace.node_mut(ino)?;
-        node.inode.xattrs.remove(name);
-        node.touch(now());
-        Ok(())
-    }
-}
-
-fn no_attribute(ino: Ino, name: &[u8]) -> Error {
-    let name = String::from_utf8_lossy(name);
-    Error::new(ErrorKind::NoAttribute, format!("inode {ino} has no attribute {name:?}"))
 }
 
 fn without_privileges(mode: u16) -> u16 {

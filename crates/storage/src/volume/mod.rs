@@ -18,7 +18,7 @@ mod regions;
 mod rename;
 mod room;
 
-pub use attributes::{Attr, SetAttr, SetTime, XattrMode};
+pub use attributes::{Attr, SetAttr, SetTime};
 pub use content::Fallocate;
 pub use names::{DirEntry, NewNode};
 pub use options::VolumeOptions;

@@ -97,7 +97,6 @@ impl Volume {
             birth: time,
             layout,
             target: new.target.to_vec(),
-            xattrs: Default::default(),
         };
         namespace.insert_node(ino, inode, file);
         namespace.attach(parent, name, ino)?;

@@ -63,7 +63,6 @@ fn root_directory(options: &VolumeOptions) -> Inode {
         birth: time,
         layout: None,
         target: Vec::new(),
-        xattrs: Default::default(),
     }
 }
 

@@ -14,7 +14,6 @@ pub const CMD_COMMIT_AND_FETCH: u32 = 2;
 pub const OP_GETATTR: u32 = 3;
 pub const OP_READ: u32 = 15;
 pub const OP_WRITE: u32 = 16;
-pub const OP_GETXATTR: u32 = 22;
 pub const OP_INIT: u32 = 26;
 
 /// `fuse_in_header`.

@@ -10,6 +10,7 @@
 //! Invariant: an entry is either the kernel's, waiting for a request, or ours, between a request and its commit.
 
 mod abi;
+mod awake;
 mod queue;
 
 use std::io;
@@ -42,7 +43,6 @@ pub trait HotPath: Send + Sync + 'static {
     fn write(&self, call: Call, data: &[u8]) -> Result<usize, i32>;
     /// Attributes of an inode: a write makes the kernel forget a file's size, and the next extension asks for it.
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32>;
-    fn lacks_xattr(&self, ino: u64, name: &[u8]) -> bool;
 }
 
 /// Switches the kernel's parameter on; false when there is none or it may not be written.

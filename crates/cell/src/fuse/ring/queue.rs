@@ -11,13 +11,11 @@ use io_uring::{IoUring, opcode, squeue, types};
 
 use super::abi::{
     AttrOut, CMD_COMMIT_AND_FETCH, CMD_REGISTER, CommandRequest, EntryInOut, IN_HEADER_BYTES, IOV_SEGMENTS, InHeader,
-    InitIn, OP_GETATTR, OP_GETXATTR, OP_INIT, OP_READ, OP_WRITE, OUT_HEADER_BYTES, OutHeader, ReadWriteIn,
-    RequestHeader, WriteOut,
+    InitIn, OP_GETATTR, OP_INIT, OP_READ, OP_WRITE, OUT_HEADER_BYTES, OutHeader, ReadWriteIn, RequestHeader, WriteOut,
 };
+use super::awake::Awake;
 use super::{Call, HotPath};
 
-/// The attribute that gives a file's program privileges.
-const CAPABILITY: &[u8] = b"security.capability";
 /// Requests that one queue works on at a time.
 const DEPTH: usize = 8;
 /// Threads of the classic session behind a queue: as many of its requests may wait for a disk at once.
@@ -38,6 +36,7 @@ pub struct Queue {
     entries: Vec<Entry>,
     hot_path: Arc<dyn HotPath>,
     classic: Classic,
+    awake: Awake,
 }
 
 /// Memory that one request passes through; the kernel holds its addresses while the queue lives.
@@ -75,7 +74,7 @@ impl Queue {
             .build(2 * DEPTH as u32)?;
         let entries = (0..DEPTH).map(|_| Entry::new(payload_bytes)).collect();
         let classic = Classic::start(cpu, filesystem)?;
-        Ok(Self { cpu, device, ring, entries, hot_path, classic })
+        Ok(Self { cpu, device, ring, entries, hot_path, classic, awake: Awake::start(cpu)? })
     }
 
     pub fn cpu(&self) -> u16 {
@@ -125,6 +124,7 @@ impl Queue {
     fn request(&mut self, index: usize) -> io::Result<()> {
         let entry = &mut self.entries[index];
         let header: InHeader = *bytemuck::from_bytes(&entry.header.in_out[..IN_HEADER_BYTES]);
+        self.awake.request(header.pid);
         let arguments: ReadWriteIn = *bytemuck::from_bytes(&entry.header.op_in[..size_of::<ReadWriteIn>()]);
         let call = Call { ino: header.nodeid, offset: arguments.offset, flags: arguments.read_write_flags };
         let size = (arguments.size as usize).min(entry.payload.len());
@@ -148,10 +148,6 @@ impl Queue {
                     size_of::<AttrOut>()
                 });
                 self.commit(index, header.unique, outcome)
-            }
-            // The kernel asks for this one before a write, again after every look at the file's size.
-            OP_GETXATTR if entry.asks_for(CAPABILITY) && self.hot_path.lacks_xattr(header.nodeid, CAPABILITY) => {
-                self.commit(index, header.unique, Err(libc::ENODATA))
             }
             _ => self.forward(index, &header),
         }
@@ -254,12 +250,6 @@ impl Queue {
 }
 
 impl Entry {
-    /// Whether the payload is this name, as a NUL-terminated string.
-    fn asks_for(&self, name: &[u8]) -> bool {
-        let payload = self.payload.get(..self.header.entry.payload_sz as usize).unwrap_or_default();
-        payload.strip_suffix(b"\0") == Some(name)
-    }
-
     fn new(payload_bytes: usize) -> Self {
         let header = RequestHeader { in_out: [0; 128], op_in: [0; 128], entry: EntryInOut::default() };
         let mut header = Box::new(header);
@@ -323,14 +313,19 @@ fn send(socket: &UnixDatagram, parts: &[io::IoSlice<'_>]) -> io::Result<()> {
 
 /// Ties the calling thread, and those that it will start, to a CPU, and lets it run soon.
 fn settle(cpu: u16) {
+    pin(cpu);
+    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+        log::debug!("FUSE ring queue {cpu}: priority stays as it is: {error}");
+    }
+}
+
+/// Ties the calling thread, and those that it will start, to a CPU.
+pub fn pin(cpu: u16) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu as usize);
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
         // A CPU that is possible but not there: its queue serves nobody.
         log::debug!("FUSE ring queue {cpu}: {error}");
-    }
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        log::debug!("FUSE ring queue {cpu}: priority stays as it is: {error}");
     }
 }
 
