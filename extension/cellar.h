@@ -184,7 +184,7 @@ typedef struct CellarSession
 extern CellarSession *cellar_session_open(const char *socket_path, CellarError *error);
 extern void cellar_session_release(CellarSession *session);
 extern void cellar_session_close(CellarSession *session);
-extern uint64 cellar_session_wait(CellarSession *session, bool writable);
+extern uint64 cellar_session_wait(CellarSession *session, CellarEvent event);
 
 /* ---- checkpoint.c ---- */
 
@@ -309,6 +309,7 @@ typedef struct CellarScanState
 	/* from the cell */
 	CellarSession *session;
 	bool		heard;			/* the cell answered this scan */
+	bool		passthru;		/* and passed a block through */
 	const CellarBatch *batch;
 	uint32		row;
 	HeapTupleData row_tuple;

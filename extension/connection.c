@@ -17,6 +17,8 @@
 #include "utils/memutils.h"
 
 #define SESSIONS_CACHED		4
+/* How soon a cell is asked again that took no connection. */
+#define CONNECT_INTERVAL_MS 10
 
 static CellarSession *idle_sessions[SESSIONS_CACHED];
 static uint32 wait_event_smart_table_scan = 0;
@@ -92,15 +94,12 @@ cellar_session_close(CellarSession *session)
 }
 
 /*
- * Waits until the cell has something for us, or takes something from us.
- * Returns the microseconds waited.
+ * Waits until the socket is ready for what the client wants to do with it.
  */
-uint64
-cellar_session_wait(CellarSession *session, bool writable)
+static void
+wait_for_socket(CellarSession *session, bool writable)
 {
-	instr_time	started;
 	WaitEvent	event;
-	uint64		waited;
 
 	if (session->wait_set == NULL)
 	{
@@ -119,13 +118,29 @@ cellar_session_wait(CellarSession *session, bool writable)
 						NULL);
 		session->wait_writable = writable;
 	}
+	WaitEventSetWait(session->wait_set, -1, &event, 1, wait_event_smart_table_scan);
+}
+
+/*
+ * Waits until the cell takes us, or has something for us, or takes something
+ * from us; an interrupt ends the wait, so a cell that is stopped holds no query
+ * that is cancelled.  Returns the microseconds waited.
+ */
+uint64
+cellar_session_wait(CellarSession *session, CellarEvent wanted)
+{
+	instr_time	started;
+	uint64		waited;
 
 	INSTR_TIME_SET_CURRENT(started);
-	WaitEventSetWait(session->wait_set, -1, &event, 1, wait_event_smart_table_scan);
+	if (wanted == CELLAR_WAIT_CONNECT)
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 CONNECT_INTERVAL_MS, wait_event_smart_table_scan);
+	else
+		wait_for_socket(session, wanted == CELLAR_WAIT_WRITABLE);
 	waited = cellar_count_wait(CELLAR_WAIT_SMART_TABLE_SCAN, started);
 
-	if (event.events & WL_LATCH_SET)
-		ResetLatch(MyLatch);
+	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 	return waited;
 }

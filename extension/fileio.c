@@ -131,8 +131,9 @@ ask_cell(ClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
 		{
 			CellarEvent event = cellar_next(session->connection);
 
-			if (event == CELLAR_WAIT_READABLE || event == CELLAR_WAIT_WRITABLE)
-				cellar_session_wait(session, event == CELLAR_WAIT_WRITABLE);
+			if (event == CELLAR_WAIT_READABLE || event == CELLAR_WAIT_WRITABLE ||
+				event == CELLAR_WAIT_CONNECT)
+				cellar_session_wait(session, event);
 			else
 			{
 				answered = event == CELLAR_FILE_IO;

@@ -55,12 +55,20 @@ connected_daemon(CellarConnection *connection)
 	return peer.pid;
 }
 
+/* NULL when the daemon is gone, or so busy that it takes no connection. */
 static CellarConnection *
 connect_to(const char *socket_path)
 {
 	CellarError error;
+	CellarConnection *connection;
 
-	return cellar_connect(socket_path, MyProcPid, InvalidOid, 0, 0, &error);
+	connection = cellar_connect(socket_path, MyProcPid, InvalidOid, 0, 0, &error);
+	if (connection != NULL && connected_daemon(connection) == 0)
+	{
+		cellar_close(connection);
+		connection = NULL;
+	}
+	return connection;
 }
 
 static void

@@ -109,6 +109,7 @@ cellar_start_rows(CellarScanState *state)
 	state->next_block = 0;
 	state->nranges = 0;
 	state->heard = false;
+	state->passthru = false;
 	pgstat_count_heap_scan(rel);
 
 	if (state->source == CELLAR_SOURCE_CELL && state->nblocks > 0)
@@ -184,8 +185,9 @@ answer_xids(CellarScanState *state)
 	pfree(states);
 }
 
+/* Counts what the cell did for the range under way since it last told. */
 static void
-finish_range(CellarScanState *state)
+count_range(CellarScanState *state)
 {
 	CellarScanCounts counts;
 
@@ -194,19 +196,41 @@ finish_range(CellarScanState *state)
 	cellar_count_scan(&counts.scan);
 	cellar_share_counts(state, &counts);
 	CellarCountTuplesReturned(state->css.ss.ss_currentRelation, counts.scan.rows_scanned);
+}
 
+static void
+finish_range(CellarScanState *state)
+{
+	count_range(state);
 	drop_oldest_range(state);
 	ask_ahead(state);
 }
 
 static void
-wait_for_cell(CellarScanState *state, bool writable)
+read_passed_through(CellarScanState *state)
+{
+	CellarPassthruReason reason;
+	BlockNumber block = cellar_passthru(state->session->connection, &reason);
+
+	if (!state->passthru)
+	{
+		state->passthru = true;
+		cellar_count(CELLAR_STAT_SESSIONS_PASSTHRU_CELLSRV, 1);
+	}
+	cellar_heap_block_read(&state->heap, block, NULL);
+	/* The cell counts the rows that it looked at. */
+	if (reason != CELLAR_PASSTHRU_PREDICATE)
+		CellarCountTuplesReturned(state->css.ss.ss_currentRelation, state->heap.ntuples);
+}
+
+static void
+wait_for_cell(CellarScanState *state, CellarEvent event)
 {
 	CellarScanCounts counts;
 
 	memset(&counts, 0, sizeof(counts));
 	counts.waits = 1;
-	counts.wait_us = cellar_session_wait(state->session, writable);
+	counts.wait_us = cellar_session_wait(state->session, event);
 	cellar_share_counts(state, &counts);
 }
 
@@ -247,7 +271,8 @@ advance_cell(CellarScanState *state)
 	{
 		case CELLAR_WAIT_READABLE:
 		case CELLAR_WAIT_WRITABLE:
-			wait_for_cell(state, event == CELLAR_WAIT_WRITABLE);
+		case CELLAR_WAIT_CONNECT:
+			wait_for_cell(state, event);
 			return;
 
 		case CELLAR_FAILED:
@@ -261,19 +286,15 @@ advance_cell(CellarScanState *state)
 			break;
 
 		case CELLAR_PASSTHRU:
-			{
-				CellarPassthruReason reason;
-
-				cellar_heap_block_read(&state->heap, cellar_passthru(connection, &reason), NULL);
-				/* The cell counts the rows that it looked at. */
-				if (reason != CELLAR_PASSTHRU_PREDICATE)
-					CellarCountTuplesReturned(state->css.ss.ss_currentRelation,
-											  state->heap.ntuples);
-				break;
-			}
+			read_passed_through(state);
+			break;
 
 		case CELLAR_XID_QUERY:
 			answer_xids(state);
+			break;
+
+		case CELLAR_RANGE_PROGRESS:
+			count_range(state);
 			break;
 
 		case CELLAR_RANGE_DONE:

@@ -22,6 +22,10 @@
 /* A Smart Scan reads a table in requests of a region each. */
 #define CELL_REQUEST_BYTES	(1024 * 1024)
 
+/*
+ * Sessions are scans of one process: those that did without the cell, and
+ * those in which the cell itself passed at least one block through.
+ */
 const char *const cellar_statistic_names[CELLAR_STATS] = {
 	"cell IO uncompressed bytes",
 	"cell physical IO bytes eligible for predicate offload",

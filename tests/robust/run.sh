@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Smart Scan beside everything else that a cluster does: DDL and DML during scans, a hot standby, SERIALIZABLE, damaged
-# pages, a cell that dies under its readers, strangers at its socket, the simulation, cursors, own rows.
+# pages, a cell that dies or stands still under its readers, strangers at its socket, two cells, the simulation, cursors,
+# own rows, what is counted of scans that stop early.
 #
 #   run.sh [--seconds N] [SCENARIO ...]      N seconds of load (20); the scenarios are the functions named scenario_…;
-#                                            lost_writes, stale_files and stale_pages run only when they are named
 #
 # Every scenario also checks that its scans were Smart Scans.
 set -euo pipefail
@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby serializable socket corrupt compare simulation restart death lost_writes stale_files stale_pages)
+[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby serializable socket corrupt compare simulation abandoned stopped cells restart death lost_writes stale_files stale_pages)
 extension_installed || die "the extension is not installed: make build"
 here=$(cd "$(dirname "$0")" && pwd)
 work_begin robust
@@ -426,17 +426,133 @@ big_table() {
     sql part postgres -c "CREATE TABLE big TABLESPACE cell AS SELECT g AS id, g % 10 AS grp, repeat('b', 300) AS note FROM generate_series(1, 120000) g" \
         -c "VACUUM (FREEZE, ANALYZE) big" -c "CHECKPOINT"
 }
+# A scan that stops before its end counts what it took, and no more.
+scenario_abandoned() {
+    local size counted passthru='cell num smart IO sessions using passthru mode due to cellsrv'
+    big_table
+    size=$(sql part postgres -c "SELECT pg_relation_size('big')")
+    # counted_by NAME STATEMENTS: how much they add to a statistic of a new session.
+    counted_by() {
+        session reader part
+        run reader "$2" >"$WORK/abandoned.log"
+        run reader "SELECT value FROM cellar.mystat WHERE name = '$1';"
+        session_end reader
+    }
+    check_equal "abandoned: a whole scan counts the table" "$(counted_by "$eligible" "$big;")" "$size"
+    for counted in "SELECT * FROM big WHERE grp < 9 LIMIT 10;" \
+        "BEGIN; DECLARE c CURSOR FOR SELECT * FROM big WHERE grp < 9; FETCH 10 FROM c; COMMIT;" \
+        "SELECT sum(1 / (id - 1000)) FROM big WHERE note <> '';"; do
+        check_matches "abandoned: a part is counted of ${counted:0:33}…" "$(counted_by "$eligible" "$counted")" '^[1-9][0-9]*$'
+        check "abandoned: that is no more than half" test "$(counted_by "$eligible" "$counted")" -lt $((size / 2))
+    done
+    check_matches "abandoned: EXPLAIN shows it" "$(smart part postgres -c "EXPLAIN ANALYZE SELECT * FROM big WHERE grp < 9 LIMIT 10")" \
+        'Cell IO: eligible=[1-9][0-9]*kB returned=[1-9]'
+    check_equal "abandoned: no block was passed through" "$(counted_by "$passthru" "$big;")" 0
+    check_equal "abandoned: a scan that had some counts once" \
+        "$(counted_by "$passthru" "BEGIN; UPDATE big SET note = 'x' WHERE id % 1000 = 0; $big; ROLLBACK;")" 1
+}
+
+# A daemon that stands still: queries wait, but can be ended; a backend that gets no connection does without the cell.
+scenario_stopped() {
+    local wanted pid answer started reason in out crowd
+    big_table
+    wanted=$(off part postgres -c "$big")
+    session reader part
+    check_equal "stopped: before it" "$(run reader "$big;")" "$wanted"
+    pid=$(run reader "SELECT pg_backend_pid();")
+    kill -STOP "$CELL_PID"
+    started=$SECONDS
+    check_matches "stopped: statement_timeout ends a query" "$(run reader "SET statement_timeout = '1s'; $big;" 30)" 'ERROR: +57014'
+    check_matches "stopped: and the next one, which has to connect" "$(run reader "$big;" 30)" 'ERROR: +57014'
+    tell reader "RESET statement_timeout; $big;"
+    sleep 1
+    check_equal "stopped: a query waits for the cell" \
+        "$(sql part postgres -c "SELECT state FROM pg_stat_activity WHERE pid = $pid")" active
+    sql part postgres -c "SELECT pg_cancel_backend($pid)" >/dev/null
+    answer=$(answer reader 30) || true
+    check_matches "stopped: until it is cancelled" "$answer" 'ERROR: +57014'
+    check "stopped: all that took $((SECONDS - started)) s" test "$((SECONDS - started))" -le 15
+
+    if reason=$(perl -MSocket -e 1 2>&1); then
+        mkfifo "$WORK/crowd.in" "$WORK/crowd.out"
+        perl "$here/crowd.pl" "$WORK/run/cell2.sock" <"$WORK/crowd.in" >"$WORK/crowd.out" 2>&1 &
+        crowd=$!
+        remember_process $crowd
+        exec {in}>"$WORK/crowd.in" {out}<"$WORK/crowd.out"
+        IFS= read -r -t 30 -u "$out" reason || true
+        check_matches "stopped: the queue of connections is full" "$reason" '^[1-9][0-9]*$'
+        check_matches "stopped: statement_timeout ends a query that gets no connection" \
+            "$(run reader "SET statement_timeout = '500ms'; $big;" 30)" 'ERROR: +57014'
+        tell reader "RESET statement_timeout; $big;"
+        answer=$(answer reader 6) || true
+        check_matches "stopped: a query that gets none goes on without the cell" "$answer" 'WARNING: +08001: could not use the cell'
+        kill -CONT "$CELL_PID"
+        # Unless all of the file was cached, it had to wait for the file service.
+        [[ $answer != *"no answer in"* ]] || answer=$(answer reader)
+        check_equal "stopped: to the right end" "${answer##*$'\n'}" "$wanted"
+        exec {in}>&- {out}<&-
+        wait_gone "$crowd" 10
+    else
+        skip "stopped: a full queue needs perl: $reason"
+        kill -CONT "$CELL_PID"
+    fi
+    check_equal "stopped: when the cell goes on, the session is right" "$(run reader "$big;")" "$wanted"
+    check_equal "stopped: and every other one" "$(smart part postgres -c "$big")" "$wanted"
+    session_end reader
+}
+
+# Two cells serve one cluster.
+scenario_cells() {
+    local first wanted query before signal
+    big_table
+    first=$CELL_PID
+    cell_configure cell3 128MiB
+    cell_start cell3
+    mkdir -p "$WORK/cell3/space"
+    [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/cell3/space"
+    sql part postgres -c "CREATE TABLESPACE third LOCATION '$WORK/cell3/space'"
+    check_equal "cells: both are shown at once" "$(sql part postgres -c "SELECT regexp_replace(socket_path, '.*/', ''), relations FROM cellar.cells() ORDER BY 1")" \
+        $'cell2.sock|1\ncell3.sock|0'
+    sql part postgres -c "CREATE TABLE third TABLESPACE third AS SELECT id, grp, repeat('c', 200) AS note FROM big WHERE id % 2 = 0" \
+        -c "CREATE TABLE split (id int, grp int, note text) PARTITION BY LIST (grp)" \
+        -c "CREATE TABLE split_2 PARTITION OF split FOR VALUES IN (0, 1, 2, 3, 4) TABLESPACE cell" \
+        -c "CREATE TABLE split_3 PARTITION OF split DEFAULT TABLESPACE third" -c "INSERT INTO split SELECT * FROM big" \
+        -c "VACUUM (FREEZE, ANALYZE) third, split"
+    check_equal "cells: each with its tables" "$(sql part postgres -c "SELECT regexp_replace(socket_path, '.*/', ''), relations, bytes > 0 FROM cellar.cells() ORDER BY 1")" \
+        $'cell2.sock|2|t\ncell3.sock|2|t'
+    for query in "SELECT count(*), sum(b.id), sum(length(t.note)) FROM big b JOIN third t USING (id) WHERE b.grp < 9 AND t.grp > 2" \
+        "SELECT count(*), sum(id), sum(length(note)) FROM split WHERE note LIKE '%b%'"; do
+        before=$(statistic part "$eligible")
+        wanted=$(off part postgres -c "$query")
+        check_equal "cells: one query over both" "$(smart part postgres -c "$query")" "$wanted"
+        check "cells: scans on both" test $(($(statistic part "$eligible") - before)) -ge \
+            "$(sql part postgres -c "SELECT min(pg_relation_size(c)) FROM unnest('{third,split_2,split_3}'::regclass[]) c")"
+    done
+    check_equal "cells: both file services count" \
+        "$(sql part postgres -c "SELECT count(DISTINCT cell) FROM cellar.file_io WHERE operations > 0")" 2
+    for signal in TERM KILL; do
+        kill -$signal "$CELL_PID"
+        wait_gone "$CELL_PID" 30
+        check_equal "cells: while one is down, the other serves" "$(smart part postgres -c "$big" 2>&1)" "$(off part postgres -c "$big")"
+        cell_back cell3
+        check_equal "cells: then both again" "$(smart part postgres -c "$query")" "$wanted"
+    done
+    sql part postgres -c "DROP TABLE third, split" -c "DROP TABLESPACE third"
+    check "cells: the second one stops and unmounts" cell_stop cell3
+    CELL_PID=$first
+}
+
 cell_restart() {
     if [ "$1" = KILL ]; then cell_kill; else kill -TERM "$CELL_PID" && wait_gone "$CELL_PID" 30; fi
     cell_back
 }
 
-# cell_back: starts the second cell again; the server then ends its sessions, whose open files belong to the mount before,
+# cell_back [NAME]: starts the second cell, or the named one, again; the server then ends its sessions, whose open files belong to the mount before,
 # and recovers.
 cell_back() {
     local log=$WORK/part-postgres.log before tries
     before=$(grep -c "was started anew" "$log" || true)
-    cell_start cell2
+    cell_start "${1:-cell2}"
     for ((tries = 0; tries < 300; tries++)); do
         [ "$(grep -c "was started anew" "$log" || true)" = "$before" ] || break
         sleep 0.1

@@ -113,9 +113,9 @@ extern void cellar_qual_end(CellarRequest *request);
 /* ---- talking to a cell ---- */
 
 /*
- * Connects (a Unix socket does so at once) and queues the greeting.  NULL on
- * failure, with *error filled; its strings stay valid until the next call that
- * fills an error in this process.
+ * Starts to connect and queues the greeting.  NULL on failure, with *error
+ * filled; its strings stay valid until the next call that fills an error in
+ * this process.
  */
 extern CellarConnection *cellar_connect(const char *socket_path, uint32_t backend_pid, uint32_t database,
 										uint64_t system_identifier, uint64_t incarnation,
@@ -144,9 +144,11 @@ typedef enum CellarEvent
 	CELLAR_BATCH,				/* rows; see cellar_batch */
 	CELLAR_PASSTHRU,			/* read this block yourself; see cellar_passthru */
 	CELLAR_XID_QUERY,			/* answer with cellar_answer_xids */
-	CELLAR_RANGE_DONE,			/* see cellar_range_stats */
+	CELLAR_RANGE_DONE,			/* a range is answered; see cellar_range_stats */
 	CELLAR_FAILED,				/* see cellar_error; only cellar_close is left to do */
-	CELLAR_FILE_IO				/* see cellar_file_io */
+	CELLAR_FILE_IO,				/* see cellar_file_io */
+	CELLAR_WAIT_CONNECT,		/* no connection yet: wait some milliseconds, not on the socket */
+	CELLAR_RANGE_PROGRESS		/* a range goes on; see cellar_range_stats */
 } CellarEvent;
 
 /* Sends what is queued, receives what has come, and tells the next event. Never blocks. */
@@ -208,7 +210,7 @@ typedef enum CellarXidState
 extern const uint32_t *cellar_xids(const CellarConnection *connection, size_t *count);
 extern void cellar_answer_xids(CellarConnection *connection, const uint8_t *states, size_t count);
 
-/* Counts of one answered range; bytes unless the name says otherwise.  The fields mean what stats.rs says. */
+/* Counts of one range since they were last told; bytes unless the name says otherwise.  The fields mean what stats.rs says. */
 typedef struct CellarScanStats
 {
 	uint64_t	eligible_bytes;

@@ -32,7 +32,7 @@ fn event(connection: &mut Connection) -> Event {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         match connection.next_event() {
-            Event::WaitReadable | Event::WaitWritable => {
+            Event::WaitReadable | Event::WaitWritable | Event::WaitConnect => {
                 assert!(Instant::now() < deadline, "no event came");
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -131,6 +131,60 @@ fn a_cell_that_goes_away_is_a_lost_connection() {
     connection.scan_range(BlockRange { first: 0, end: 10 });
     drop(peer);
     assert_eq!(failure(&mut connection).sqlstate, "08006");
+}
+
+/// A socket whose queue of new connections is full, as that of a stopped daemon gets.
+fn full_queue(folder: &tempfile::TempDir) -> (std::path::PathBuf, UnixListener, Vec<UnixStream>) {
+    let path = folder.path().join("cell.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let waiting = vec![UnixStream::connect(&path).unwrap()];
+    (path, listener, waiting)
+}
+
+#[test]
+fn a_cell_that_takes_no_connections_is_asked_again_until_it_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, listener, waiting) = full_queue(&folder);
+    let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, incarnation: 4 };
+    let mut connection = Connection::open(&path, hello).unwrap();
+    connection.scan_range(BlockRange { first: 0, end: 10 });
+    assert!(matches!(connection.next_event(), Event::WaitConnect));
+    assert!(matches!(connection.next_event(), Event::WaitConnect));
+    drop(listener.accept().unwrap());
+    assert!(matches!(connection.next_event(), Event::WaitReadable));
+    let (mut peer, _) = listener.accept().unwrap();
+    let mut received = vec![0; 16 + 24 + 16 + 8];
+    peer.read_exact(&mut received).unwrap();
+    assert_eq!(received[..16], FrameHeader { kind: Kind::Hello, payload_bytes: 24 }.encode());
+    peer.write_all(&batch()).unwrap();
+    assert!(matches!(event(&mut connection), Event::Batch(_)));
+    drop(waiting);
+}
+
+#[test]
+fn a_cell_that_never_takes_a_connection_is_a_failure_after_seconds() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, _listener, _waiting) = full_queue(&folder);
+    let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, incarnation: 4 };
+    let mut connection = Connection::open(&path, hello).unwrap();
+    let report = failure(&mut connection);
+    assert_eq!(report.sqlstate, "08001");
+    assert!(report.detail.contains("no connection in 2 s"), "{report:?}");
+    assert!(report.hint.contains("stopped or overloaded"), "{report:?}");
+}
+
+#[test]
+fn counts_of_a_range_arrive_before_its_rows_and_before_its_end() {
+    let (mut connection, mut peer) = connected();
+    connection.scan_range(BlockRange { first: 0, end: 10 });
+    let counts = |eligible_bytes| RangeDone { stats: ScanStats { eligible_bytes, ..Default::default() } };
+    peer.stream.write_all(&frame(Kind::RangeProgress, |out| counts(3).encode(out))).unwrap();
+    peer.stream.write_all(&batch()).unwrap();
+    peer.stream.write_all(&frame(Kind::RangeDone, |out| counts(7).encode(out))).unwrap();
+    assert!(matches!(event(&mut connection), Event::RangeProgress(stats) if stats.eligible_bytes == 3));
+    assert!(matches!(event(&mut connection), Event::Batch(_)));
+    assert!(matches!(event(&mut connection), Event::RangeDone(stats) if stats.eligible_bytes == 7));
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use cellar_format::bytes::Corrupt;
 use cellar_format::postgres::TransactionId;
+use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BlockRange, ErrorReport, FileIoCounts, FileIoQuery, Hello, Kind, RangeDone, ScanRequest, XidQuery, XidState,
-    XidStates,
+    BlockRange, ErrorReport, FileIoCounts, FileIoQuery, FrameHeader, Hello, Kind, RangeDone, ScanRequest, XidQuery,
+    XidState, XidStates,
 };
 
 use super::stream::{FrameStream, StreamError};
@@ -98,8 +99,11 @@ impl Session {
             };
             let Some(range) = next else { continue };
             let Some(scan) = &mut scan else { return Err(unexpected(Kind::ScanRange)) };
-            let stats = scan.range(range, &mut Backend { stream: &mut self.stream, asked: &mut asked })?;
-            self.metrics.range_scanned(self.hello.database, &stats);
+            let count = |stats: &ScanStats| self.metrics.range_scanned(self.hello.database, stats);
+            let ended = scan.range(range, &mut Backend { stream: &mut self.stream, asked: &mut asked, count: &count });
+            let stats = scan.take_stats();
+            count(&stats);
+            ended?;
             self.stream.send(Kind::RangeDone, |out| RangeDone { stats }.encode(out))?;
         }
     }
@@ -109,13 +113,17 @@ impl Session {
 struct Backend<'a> {
     stream: &'a mut FrameStream,
     asked: &'a mut VecDeque<BlockRange>,
+    count: &'a dyn Fn(&ScanStats),
 }
 
 impl Outlet for Backend<'_> {
     type Error = SessionError;
 
-    fn frames(&mut self, frames: &[u8]) -> Result<(), SessionError> {
-        Ok(self.stream.send_frames(frames)?)
+    fn frames(&mut self, counted: &ScanStats, frames: &[u8]) -> Result<(), SessionError> {
+        (self.count)(counted);
+        let mut progress = Vec::new();
+        FrameHeader::frame(&mut progress, Kind::RangeProgress, |out| RangeDone { stats: *counted }.encode(out));
+        Ok(self.stream.send_both(&progress, frames)?)
     }
 
     fn ask(&mut self, xids: &[TransactionId]) -> Result<Vec<XidState>, SessionError> {

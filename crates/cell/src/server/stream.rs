@@ -1,6 +1,6 @@
 //! Frames over a blocking Unix stream.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use cellar_format::bytes::Corrupt;
@@ -46,11 +46,22 @@ impl FrameStream {
     pub fn send(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), StreamError> {
         let mut frame = Vec::new();
         FrameHeader::frame(&mut frame, kind, write);
-        self.send_frames(&frame)
+        self.stream.write_all(&frame).map_err(closed)
     }
 
-    pub fn send_frames(&mut self, frames: &[u8]) -> Result<(), StreamError> {
-        self.stream.write_all(frames).map_err(closed)
+    /// Sends whole frames that lie in two places, in one go.
+    pub fn send_both(&mut self, first: &[u8], then: &[u8]) -> Result<(), StreamError> {
+        let mut parts = [IoSlice::new(first), IoSlice::new(then)];
+        let mut left = &mut parts[..];
+        while !left.is_empty() {
+            match self.stream.write_vectored(left) {
+                Ok(0) => return Err(closed(io::ErrorKind::WriteZero.into())),
+                Ok(sent) => IoSlice::advance_slices(&mut left, sent),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(closed(error)),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -62,8 +62,9 @@ pub struct Summary {
 /// Where a scan's results go and its questions are answered.
 pub trait Outlet {
     type Error: From<ScanError>;
-    /// Whole frames, in order.
-    fn frames(&mut self, frames: &[u8]) -> Result<(), Self::Error>;
+    /// Whole frames, in order, and what was counted for them: a reader that stops before the range's end has counts
+    /// for all that it got.
+    fn frames(&mut self, counted: &ScanStats, frames: &[u8]) -> Result<(), Self::Error>;
     /// The states of transactions, one for each id in the same order.
     fn ask(&mut self, xids: &[TransactionId]) -> Result<Vec<XidState>, Self::Error>;
 }
@@ -87,6 +88,10 @@ pub struct SmartScan {
     writer: ResultWriter,
     xids: ScanXids,
     layout: u64,
+    /// What was counted since it was last taken.
+    stats: ScanStats,
+    /// The thread's CPU time then.
+    cpu_before: u64,
     /// The last segment file looked up: number and inode.
     segment: Option<(u32, Ino)>,
     /// Regions before this one of the current segment have been asked of the disks.
@@ -110,40 +115,49 @@ impl SmartScan {
             writer,
             xids,
             layout,
+            stats: ScanStats::default(),
+            cpu_before: 0,
             segment: None,
             prefetched_to: 0,
             regions_scanned: 0,
         })
     }
 
-    /// Scans one block range; all its results have gone to the outlet when this returns.
-    pub fn range<O: Outlet>(&mut self, range: BlockRange, outlet: &mut O) -> Result<ScanStats, O::Error> {
-        let cpu_before = thread_cpu_ns();
-        let mut stats = ScanStats::default();
+    /// Scans one block range; all its results have gone to the outlet when this returns. What was counted and went to
+    /// the outlet with no frames is left to [`Self::take_stats`], also after an error.
+    pub fn range<O: Outlet>(&mut self, range: BlockRange, outlet: &mut O) -> Result<(), O::Error> {
+        self.cpu_before = thread_cpu_ns();
         let mut block = range.first;
         while block < range.end {
             if self.state.stopping.load(Ordering::Relaxed) {
                 return Err(ScanError::Stopping.into());
             }
             let end = self.region_end(block).min(range.end);
-            self.region(block, end, &mut stats, outlet)?;
+            self.region(block, end, outlet)?;
             block = end;
             if self.writer.pending_bytes() >= SEND_BYTES {
-                self.send(&mut stats, outlet)?;
+                self.send(outlet)?;
             }
         }
         self.writer.flush();
-        self.send(&mut stats, outlet)?;
-        (stats.commit_cache_queries, stats.found_in_commit_cache) = self.xids.take_counts();
-        stats.cell_cpu_ns = thread_cpu_ns() - cpu_before;
-        Ok(stats)
+        self.send(outlet)
     }
 
-    fn send<O: Outlet>(&mut self, stats: &mut ScanStats, outlet: &mut O) -> Result<(), O::Error> {
-        let frames = self.writer.frames();
-        if !frames.is_empty() {
-            stats.returned_bytes += frames.len() as u64;
-            outlet.frames(frames)?;
+    /// What was counted since this was last asked, by the thread that scans.
+    pub fn take_stats(&mut self) -> ScanStats {
+        let mut stats = std::mem::take(&mut self.stats);
+        (stats.commit_cache_queries, stats.found_in_commit_cache) = self.xids.take_counts();
+        let cpu_now = thread_cpu_ns();
+        stats.cell_cpu_ns = cpu_now - std::mem::replace(&mut self.cpu_before, cpu_now);
+        stats
+    }
+
+    fn send<O: Outlet>(&mut self, outlet: &mut O) -> Result<(), O::Error> {
+        let frame_bytes = self.writer.frames().len();
+        if frame_bytes > 0 {
+            self.stats.returned_bytes += frame_bytes as u64;
+            let counted = self.take_stats();
+            outlet.frames(&counted, self.writer.frames())?;
             self.writer.clear_frames();
         }
         Ok(())
@@ -158,23 +172,17 @@ impl SmartScan {
     }
 
     /// Scans blocks `first..end`, which lie in one region.
-    fn region<O: Outlet>(
-        &mut self,
-        first: u32,
-        end: u32,
-        stats: &mut ScanStats,
-        outlet: &mut O,
-    ) -> Result<(), O::Error> {
+    fn region<O: Outlet>(&mut self, first: u32, end: u32, outlet: &mut O) -> Result<(), O::Error> {
         let wanted_bytes = (end - first) as usize * BLOCK_BYTES;
-        stats.eligible_bytes += wanted_bytes as u64;
+        self.stats.eligible_bytes += wanted_bytes as u64;
         let in_segment = first % self.request.segment_blocks;
         let Some(ino) = self.segment(first / self.request.segment_blocks) else {
-            self.pass_through(first, end, stats);
+            self.pass_through(first, end);
             return Ok(());
         };
         let region = in_segment / REGION_BLOCKS;
         if !self.may_match(ino, region) {
-            stats.saved_by_storage_index_bytes += wanted_bytes as u64;
+            self.stats.saved_by_storage_index_bytes += wanted_bytes as u64;
             return Ok(());
         }
         self.prefetch(ino, region);
@@ -191,11 +199,11 @@ impl SmartScan {
             let want_summary = whole && self.wants_summary(key, version);
             match self.scanner.scan(first, pages, &self.xids, &mut self.writer, want_summary) {
                 Progress::Done { summary, stats: counts } => {
-                    stats.disk_read_requests += guard.disk_read_requests();
-                    stats.disk_read_bytes += guard.disk_read_bytes();
-                    stats.cache_hit_bytes += (usable as u64).saturating_sub(guard.disk_read_bytes());
+                    self.stats.disk_read_requests += guard.disk_read_requests();
+                    self.stats.disk_read_bytes += guard.disk_read_bytes();
+                    self.stats.cache_hit_bytes += (usable as u64).saturating_sub(guard.disk_read_bytes());
                     drop(guard);
-                    stats.add(&counts);
+                    self.stats.add(&counts);
                     if verify && whole && counts.passthru_blocks_page == 0 {
                         self.state.verified.learn(key, version, (), |_, _| ());
                     }
@@ -203,7 +211,7 @@ impl SmartScan {
                         let summary = Summary { layout: self.layout, columns };
                         self.state.storage_index.learn(key, version, summary, Summary::join);
                     }
-                    self.pass_through(first + (usable / BLOCK_BYTES) as u32, end, stats);
+                    self.pass_through(first + (usable / BLOCK_BYTES) as u32, end);
                     return Ok(());
                 }
                 Progress::NeedXids(xids) => {
@@ -216,11 +224,11 @@ impl SmartScan {
     }
 
     /// Blocks that the cell does not have: Postgres reads them and says what it thinks of that.
-    fn pass_through(&mut self, first: u32, end: u32, stats: &mut ScanStats) {
+    fn pass_through(&mut self, first: u32, end: u32) {
         for block in first..end {
             self.writer.passthru(block, PassthruReason::Page);
-            stats.passthru_blocks_page += 1;
-            stats.passthru_bytes += BLOCK_BYTES as u64;
+            self.stats.passthru_blocks_page += 1;
+            self.stats.passthru_bytes += BLOCK_BYTES as u64;
         }
     }
 

@@ -27,6 +27,8 @@ pub enum CellarEvent {
     RangeDone,
     Failed,
     FileIo,
+    WaitConnect,
+    RangeProgress,
 }
 
 #[repr(C)]
@@ -226,6 +228,7 @@ impl CellarConnection {
         match self.connection.next_event() {
             Event::WaitReadable => CellarEvent::WaitReadable,
             Event::WaitWritable => CellarEvent::WaitWritable,
+            Event::WaitConnect => CellarEvent::WaitConnect,
             Event::Batch(batch) => {
                 self.show(batch);
                 CellarEvent::Batch
@@ -237,6 +240,10 @@ impl CellarConnection {
             Event::XidQuery(query) => {
                 self.xids = query.xids;
                 CellarEvent::XidQuery
+            }
+            Event::RangeProgress(stats) => {
+                self.stats = stats;
+                CellarEvent::RangeProgress
             }
             Event::RangeDone(stats) => {
                 self.stats = stats;

@@ -29,6 +29,8 @@ pub enum Kind {
     RangeDone = 68,
     Error = 69,
     FileIoCounts = 70,
+    /// What the range under way counted since this was last told; comes before the frames that it took.
+    RangeProgress = 71,
 }
 
 impl Kind {
@@ -47,6 +49,7 @@ impl Kind {
             RangeDone,
             Error,
             FileIoCounts,
+            RangeProgress,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == value)

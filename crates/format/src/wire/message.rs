@@ -170,7 +170,7 @@ impl XidStates {
     }
 }
 
-/// A range is answered whole.
+/// A range is answered whole; `stats` are what no `RangeProgress`, which has this form too, has told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeDone {
     pub stats: ScanStats,
