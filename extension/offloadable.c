@@ -233,6 +233,16 @@ relabel_offloadable(RelabelType *expr)
 }
 
 static bool
+var_offloadable(Var *var, OffloadContext *context)
+{
+	if (var->varno != context->varno || var->varlevelsup != 0)
+		return stays(context, "it refers to another table");
+	if (var->varattno <= 0)
+		return stays(context, "it refers to a system column or the whole row");
+	return true;
+}
+
+static bool
 expression_offloadable_inner(Node *node, OffloadContext *context, bool conditional)
 {
 	if (!type_offloadable(exprType(node)))
@@ -245,15 +255,7 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 	switch (nodeTag(node))
 	{
 		case T_Var:
-			{
-				Var		   *var = (Var *) node;
-
-				if (var->varno != context->varno || var->varlevelsup != 0)
-					return stays(context, "it refers to another table");
-				if (var->varattno <= 0)
-					return stays(context, "it refers to a system column or the whole row");
-				return true;
-			}
+			return var_offloadable((Var *) node, context);
 
 		case T_CaseTestExpr:
 			if (!context->in_case)
@@ -314,6 +316,10 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 		case T_NullTest:
 			if (((NullTest *) node)->argisrow)
 				return stays(context, "it tests a row");
+
+			/* A column's null bit tells, whatever its type. */
+			if (IsA(((NullTest *) node)->arg, Var))
+				return var_offloadable((Var *) ((NullTest *) node)->arg, context);
 			return expression_offloadable((Node *) ((NullTest *) node)->arg, context, conditional);
 
 		case T_BooleanTest:

@@ -36,6 +36,18 @@ SELECT show('SELECT 1 FROM t WHERE c IS NULL AND (a > 5) IS NOT TRUE AND a IS DI
 SELECT show('SELECT 1 FROM t WHERE COALESCE(a, b, 0) = 5 AND NULLIF(a, b) = 3');
 SELECT show('SELECT 1 FROM t WHERE CASE WHEN a > 5 THEN b ELSE a END = 3 AND CASE a WHEN 1 THEN 2 WHEN 2 THEN 3 END = 2');
 
+-- Whether a column is NULL, of whatever type; a row that is all NULLs is NULL, too
+CREATE TYPE pair AS (x int, y int);
+CREATE TABLE odd (a int, place point, document jsonb, p pair);
+INSERT INTO odd SELECT i, CASE WHEN i % 3 = 0 THEN point(i, i) END, CASE WHEN i % 5 > 0 THEN '{"k": 1}'::jsonb END, ROW(NULL, NULL)::pair
+FROM generate_series(1, 3000) i;
+ALTER TABLE odd ADD COLUMN later point DEFAULT '(1,2)';
+SELECT show('SELECT 1 FROM odd WHERE place IS NULL AND document IS NOT NULL AND later IS NOT NULL AND p IS NULL');
+SELECT count(*), sum(a) FROM odd WHERE place IS NULL AND document IS NOT NULL AND later IS NOT NULL AND p IS NULL;
+SELECT count(*), sum(a) FROM odd WHERE place IS NOT NULL OR later IS NULL;
+DROP TABLE odd;
+DROP TYPE pair;
+
 -- What stays in Postgres, and why
 SELECT count(*) FROM t WHERE a > random() - 1 AND c ~ '^row 1' AND b = (SELECT min(b) FROM t x WHERE x.a = t.a) AND t.a = 3;
 SELECT * FROM cellar.why_not_offloaded WHERE what = 'qual' ORDER BY expression COLLATE "C";
