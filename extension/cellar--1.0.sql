@@ -142,15 +142,22 @@ RETURNS record
 AS 'MODULE_PATHNAME', 'cellar_cell_of'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
+CREATE FUNCTION cellar.get_cells(OUT socket_path text)
+RETURNS SETOF text
+AS 'MODULE_PATHNAME', 'cellar_cells'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+-- The cells that the cluster lies on, and this database's tables there
 CREATE FUNCTION cellar.cells(OUT socket_path text, OUT relations bigint, OUT bytes bigint)
 RETURNS SETOF record
 AS $$
-  SELECT p.socket_path, count(*), sum(pg_catalog.pg_table_size(p.oid))::bigint
-  FROM (SELECT c.oid, (cellar.cell_of(c.oid::pg_catalog.regclass)).socket_path
-        FROM pg_catalog.pg_class c
-        WHERE c.relkind IN ('r', 'm') AND c.relpersistence <> 't') p
-  WHERE p.socket_path IS NOT NULL
-  GROUP BY p.socket_path
+  SELECT s.socket_path, count(p.oid), coalesce(sum(pg_catalog.pg_table_size(p.oid)), 0)::bigint
+  FROM cellar.get_cells() s
+       LEFT JOIN (SELECT c.oid, (cellar.cell_of(c.oid::pg_catalog.regclass)).socket_path
+                  FROM pg_catalog.pg_class c
+                  WHERE c.relkind IN ('r', 'm') AND c.relpersistence <> 't') p
+       ON p.socket_path = s.socket_path
+  GROUP BY s.socket_path
 $$ LANGUAGE sql VOLATILE PARALLEL RESTRICTED;
 
 GRANT USAGE ON SCHEMA cellar TO PUBLIC;

@@ -24,6 +24,7 @@ PG_FUNCTION_INFO_V1(cellar_session_event);
 PG_FUNCTION_INFO_V1(cellar_event_histogram);
 PG_FUNCTION_INFO_V1(cellar_offloadable_functions);
 PG_FUNCTION_INFO_V1(cellar_cell_of);
+PG_FUNCTION_INFO_V1(cellar_cells);
 
 static void
 put_row(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
@@ -183,6 +184,23 @@ cellar_offloadable_functions(PG_FUNCTION_ARGS)
 	for (size_t i = 0; (function = cellar_offloadable_function(i)) != InvalidOid; i++)
 	{
 		Datum		value = ObjectIdGetDatum(function);
+		bool		null = false;
+
+		put_row(fcinfo, &value, &null);
+	}
+	return (Datum) 0;
+}
+
+/* The sockets of the cells that the cluster lies on. */
+Datum
+cellar_cells(PG_FUNCTION_ARGS)
+{
+	ListCell   *lc;
+
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	foreach(lc, cellar_cluster_sockets())
+	{
+		Datum		value = CStringGetTextDatum(lfirst(lc));
 		bool		null = false;
 
 		put_row(fcinfo, &value, &null);
