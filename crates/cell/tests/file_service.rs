@@ -1,6 +1,7 @@
 //! The file service on a real mount, seen through system calls. Needs /dev/fuse and fusermount3 or root.
 
-use cellar_cell::fuse::{FileService, IoKind, IoStats, Mount, MountOptions};
+use cellar_cell::fuse::{FileService, IoStats, Mount, MountOptions};
+use cellar_format::wire::FileIoKind;
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{AuSize, Volume, VolumeOptions};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -299,10 +300,10 @@ fn statfs_tells_the_disks_room_and_counters_count() {
             let snapshot = m.stats.snapshot();
             snapshot.into_iter().find(|line| line.area.database == database && line.kind == kind)
         };
-        let line = find(Some(5), IoKind::DataFileWrite).unwrap();
+        let line = find(Some(5), FileIoKind::DataFileWrite).unwrap();
         assert_eq!((line.operations, line.bytes, line.histogram.iter().sum::<u64>()), (1, 8192, 1));
-        assert_eq!(find(Some(5), IoKind::Sync).unwrap().operations, 1);
-        assert_eq!(find(None, IoKind::WalWrite).unwrap().operations, 1);
+        assert_eq!(find(Some(5), FileIoKind::Sync).unwrap().operations, 1);
+        assert_eq!(find(None, FileIoKind::WalWrite).unwrap().operations, 1);
         let space = nix::sys::statvfs::statvfs(&m.root).unwrap();
         assert!(space.blocks() >= space.blocks_available() && space.blocks_available() > 0);
     });

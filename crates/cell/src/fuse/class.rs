@@ -1,6 +1,7 @@
 //! Which counters a file's operations belong to, told from its path and remembered by inode.
 
-use super::stats::{Area, AreaCounters, IoKind, IoStats};
+use super::stats::{Area, AreaCounters, IoStats};
+use cellar_format::wire::FileIoKind;
 use cellar_storage::{Ino, Volume};
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -18,9 +19,9 @@ pub struct FileClass {
 }
 
 impl FileClass {
-    pub fn count(&self, kind: IoKind, bytes: usize, took: Duration) {
+    pub fn count(&self, kind: FileIoKind, bytes: usize, took: Duration) {
         let kind = match kind {
-            IoKind::DataFileWrite if self.is_wal => IoKind::WalWrite,
+            FileIoKind::DataFileWrite if self.is_wal => FileIoKind::WalWrite,
             kind => kind,
         };
         self.counters.count(kind, bytes, took);

@@ -1,9 +1,10 @@
 //! Reads, writes and syncs: the operations that carry bytes, for either transport.
 
+use super::FileService;
 use super::reply::{BLOCK_BYTES as ATTR_BLOCK_BYTES, TTL, seconds_and_nanoseconds, type_bits};
 use super::ring::{AttrOut, Call, HotPath};
-use super::{FileService, IoKind};
 use cellar_format::units::BLOCK_BYTES;
+use cellar_format::wire::FileIoKind;
 use cellar_storage::{Error, Ino};
 use fuser::WriteFlags;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use std::time::Instant;
 impl FileService {
     pub(super) fn read_into(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
         let since = Instant::now();
-        let kind = if buffer.len() <= BLOCK_BYTES { IoKind::SingleBlockRead } else { IoKind::MultiblockRead };
+        let kind = if buffer.len() <= BLOCK_BYTES { FileIoKind::SingleBlockRead } else { FileIoKind::MultiblockRead };
         let count = self.volume().read(ino, offset, buffer).inspect_err(|error| log::error!("read: {error}"))?;
         self.count(ino, kind, count, since);
         Ok(count)
@@ -20,14 +21,14 @@ impl FileService {
     pub(super) fn write_from(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Error> {
         let since = Instant::now();
         let count = self.volume().write(ino, offset, data).inspect_err(|error| log::error!("write: {error}"))?;
-        self.count(ino, IoKind::DataFileWrite, count, since);
+        self.count(ino, FileIoKind::DataFileWrite, count, since);
         Ok(count)
     }
 
     pub(super) fn sync(&self, ino: Ino) -> Result<(), Error> {
         let since = Instant::now();
         self.volume().fsync(ino).inspect_err(|error| log::error!("sync: {error}"))?;
-        self.count(ino, IoKind::Sync, 0, since);
+        self.count(ino, FileIoKind::Sync, 0, since);
         Ok(())
     }
 }

@@ -13,8 +13,9 @@ mod service;
 mod stats;
 
 pub use mount::{Mount, MountError, MountOptions, is_stale, release_stale};
-pub use stats::{Area, Histogram, IoCount, IoKind, IoStats};
+pub use stats::{Area, Histogram, IoCount, IoStats};
 
+use cellar_format::wire::FileIoKind;
 use cellar_storage::{Ino, Volume};
 use class::Classes;
 use std::path::{Path, PathBuf};
@@ -54,7 +55,7 @@ impl FileService {
     }
 
     /// Counts an operation that began at `since`.
-    fn count(&self, ino: Ino, kind: IoKind, bytes: usize, since: Instant) {
+    fn count(&self, ino: Ino, kind: FileIoKind, bytes: usize, since: Instant) {
         self.shared.classes.of(ino, &self.shared.volume, &self.shared.stats).count(kind, bytes, since.elapsed());
     }
 }

@@ -4,45 +4,15 @@
 //! here. Counters only grow while the daemon lives.
 
 use cellar_format::postgres::Oid;
+use cellar_format::wire::{FILE_IO_BUCKETS, FileIoKind};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bucket `i` of a histogram counts latencies below 2^i microseconds and not below half of that; the last one is open.
-pub const BUCKETS: usize = 27;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum IoKind {
-    /// A read of at most one Postgres block.
-    SingleBlockRead,
-    MultiblockRead,
-    DataFileWrite,
-    /// A write to a file below `pg_wal`.
-    WalWrite,
-    /// fsync, fdatasync.
-    Sync,
-}
-
-impl IoKind {
-    pub const ALL: [IoKind; 5] =
-        [Self::SingleBlockRead, Self::MultiblockRead, Self::DataFileWrite, Self::WalWrite, Self::Sync];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::SingleBlockRead => "single-block read",
-            Self::MultiblockRead => "multiblock read",
-            Self::DataFileWrite => "data file write",
-            Self::WalWrite => "WAL write",
-            Self::Sync => "sync",
-        }
-    }
-}
-
-/// Latencies in log2 microseconds.
-pub type Histogram = [u64; BUCKETS];
+/// Latencies in log2 microseconds, as the wire has them.
+pub type Histogram = [u64; FILE_IO_BUCKETS];
 
 /// Whose files are counted together.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -57,7 +27,7 @@ pub struct Area {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoCount {
     pub area: Area,
-    pub kind: IoKind,
+    pub kind: FileIoKind,
     pub operations: u64,
     pub bytes: u64,
     pub microseconds: u64,
@@ -70,14 +40,14 @@ pub struct IoStats {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct AreaCounters([Counters; IoKind::ALL.len()]);
+pub(super) struct AreaCounters([Counters; FileIoKind::ALL.len()]);
 
 #[derive(Debug, Default)]
 struct Counters {
     operations: AtomicU64,
     bytes: AtomicU64,
     nanoseconds: AtomicU64,
-    histogram: [AtomicU64; BUCKETS],
+    histogram: [AtomicU64; FILE_IO_BUCKETS],
 }
 
 impl IoStats {
@@ -92,15 +62,15 @@ impl IoStats {
     pub fn snapshot(&self) -> Vec<IoCount> {
         let areas = self.areas.read();
         let lines = areas.iter().flat_map(|(area, counters)| {
-            let line = |kind: IoKind| counters.0[kind as usize].read(area.clone(), kind);
-            IoKind::ALL.into_iter().map(line)
+            let line = |kind: FileIoKind| counters.0[kind as usize].read(area.clone(), kind);
+            FileIoKind::ALL.into_iter().map(line)
         });
         lines.filter(|line| line.operations > 0).collect()
     }
 }
 
 impl AreaCounters {
-    pub fn count(&self, kind: IoKind, bytes: usize, took: Duration) {
+    pub fn count(&self, kind: FileIoKind, bytes: usize, took: Duration) {
         let counters = &self.0[kind as usize];
         counters.operations.fetch_add(1, Ordering::Relaxed);
         counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -110,7 +80,7 @@ impl AreaCounters {
 }
 
 impl Counters {
-    fn read(&self, area: Area, kind: IoKind) -> IoCount {
+    fn read(&self, area: Area, kind: FileIoKind) -> IoCount {
         IoCount {
             area,
             kind,
@@ -124,7 +94,7 @@ impl Counters {
 
 fn bucket(took: Duration) -> usize {
     let microseconds = took.as_micros() as u64;
-    ((u64::BITS - microseconds.leading_zeros()) as usize).min(BUCKETS - 1)
+    ((u64::BITS - microseconds.leading_zeros()) as usize).min(FILE_IO_BUCKETS - 1)
 }
 
 #[cfg(test)]
@@ -133,7 +103,8 @@ mod tests {
 
     #[test]
     fn latencies_fall_into_powers_of_two() {
-        let cases = [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1023, 10), (1024, 11), (u64::MAX >> 20, BUCKETS - 1)];
+        let cases =
+            [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1023, 10), (1024, 11), (u64::MAX >> 20, FILE_IO_BUCKETS - 1)];
         for (microseconds, expected) in cases {
             assert_eq!(bucket(Duration::from_micros(microseconds)), expected, "{microseconds}");
         }
@@ -144,7 +115,7 @@ mod tests {
         let stats = IoStats::default();
         for _ in 0..3 {
             stats.area(Area { root: "pg".to_owned(), database: Some(5) }).count(
-                IoKind::WalWrite,
+                FileIoKind::WalWrite,
                 100,
                 Duration::from_micros(7),
             );

@@ -12,20 +12,33 @@ pub struct FileIoQuery {
     pub roots: Vec<String>,
 }
 
-/// What kind of operation a count is of; single-block reads are those of at most one Postgres block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What kind of operation a count is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FileIoKind {
+    /// A read of at most one Postgres block.
     SingleBlockRead = 0,
     MultiblockRead = 1,
     DataFileWrite = 2,
+    /// A write to a file below `pg_wal`.
     WalWrite = 3,
+    /// fsync, fdatasync.
     Sync = 4,
 }
 
 impl FileIoKind {
     pub const ALL: [Self; 5] =
         [Self::SingleBlockRead, Self::MultiblockRead, Self::DataFileWrite, Self::WalWrite, Self::Sync];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SingleBlockRead => "single-block read",
+            Self::MultiblockRead => "multiblock read",
+            Self::DataFileWrite => "data file write",
+            Self::WalWrite => "WAL write",
+            Self::Sync => "sync",
+        }
+    }
 }
 
 /// Operations of one kind on the files of one database.
