@@ -1,6 +1,6 @@
 //! The FUSE file service: a volume as a mounted file system.
 //!
-//! Invariants: every write reaches the volume before it returns to its caller (the kernel never holds dirty data); the
+//! Invariants: every write reaches the volume before it returns to its caller (the kernel never holds dirty data of writes); the
 //! daemon never opens a file on its own mount; the kernel checks permissions and keeps all file locks. Settings:
 //! `init` in `service.rs`.
 
@@ -20,6 +20,7 @@ use cellar_storage::{Ino, Volume};
 use class::Classes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// The ioctl by which a Postgres backend finds the cell that serves a file or directory: `_IOR(0xCE, 1, char[4096])`.
@@ -41,12 +42,20 @@ struct Shared {
     socket: PathBuf,
     stats: Arc<IoStats>,
     classes: Classes,
+    /// Whether the kernel passes reads and writes on as they come; decided when mounting.
+    is_direct: AtomicBool,
 }
 
 impl FileService {
     /// `socket` is where the cell's Smart Scan server listens; backends learn it by [`WHICH_CELL`].
     pub fn new(volume: Arc<Volume>, socket: &Path, stats: Arc<IoStats>) -> Self {
-        let shared = Shared { volume, socket: socket.into(), stats, classes: Classes::default() };
+        let shared = Shared {
+            volume,
+            socket: socket.into(),
+            stats,
+            classes: Classes::default(),
+            is_direct: AtomicBool::new(false),
+        };
         Self { shared: Arc::new(shared), use_ring: false }
     }
 

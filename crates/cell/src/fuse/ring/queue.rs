@@ -10,8 +10,9 @@ use fuser::{Config, Filesystem, Session, SessionACL};
 use io_uring::{IoUring, opcode, squeue, types};
 
 use super::abi::{
-    AttrOut, CMD_COMMIT_AND_FETCH, CMD_REGISTER, CommandRequest, EntryInOut, IN_HEADER_BYTES, IOV_SEGMENTS, InHeader,
-    InitIn, OP_GETATTR, OP_INIT, OP_READ, OP_WRITE, OUT_HEADER_BYTES, OutHeader, ReadWriteIn, RequestHeader, WriteOut,
+    CMD_COMMIT_AND_FETCH, CMD_REGISTER, CommandRequest, EntryInOut, IN_HEADER_BYTES, IOV_SEGMENTS, InHeader, InitIn,
+    OP_GETATTR, OP_INIT, OP_OPEN, OP_READ, OP_RELEASE, OP_WRITE, OUT_HEADER_BYTES, OpenOut, OutHeader, ReadWriteIn,
+    RequestHeader, WriteOut,
 };
 use super::awake::Awake;
 use super::{Call, HotPath};
@@ -135,18 +136,18 @@ impl Queue {
             }
             OP_WRITE => {
                 let size = size.min(entry.header.entry.payload_sz as usize);
-                let outcome = self.hot_path.write(call, &entry.payload[..size]).map(|written| {
-                    let out = WriteOut { size: written as u32, padding: 0 };
-                    entry.payload[..size_of::<WriteOut>()].copy_from_slice(bytemuck::bytes_of(&out));
-                    size_of::<WriteOut>()
-                });
+                let outcome = self.hot_path.write(call, &entry.payload[..size]);
+                let outcome = outcome.map(|written| entry.answer(&WriteOut { size: written as u32, padding: 0 }));
                 self.commit(index, header.unique, outcome)
             }
+            OP_OPEN => {
+                let outcome =
+                    self.hot_path.open().map(|open_flags| entry.answer(&OpenOut { open_flags, ..OpenOut::default() }));
+                self.commit(index, header.unique, outcome)
+            }
+            OP_RELEASE => self.commit(index, header.unique, Ok(0)),
             OP_GETATTR => {
-                let outcome = self.hot_path.getattr(header.nodeid).map(|out| {
-                    entry.payload[..size_of::<AttrOut>()].copy_from_slice(bytemuck::bytes_of(&out));
-                    size_of::<AttrOut>()
-                });
+                let outcome = self.hot_path.getattr(header.nodeid).map(|out| entry.answer(&out));
                 self.commit(index, header.unique, outcome)
             }
             _ => self.forward(index, &header),
@@ -250,6 +251,12 @@ impl Queue {
 }
 
 impl Entry {
+    /// Puts a reply's body into the payload; returns its length.
+    fn answer<T: bytemuck::Pod>(&mut self, body: &T) -> usize {
+        self.payload[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(body));
+        size_of::<T>()
+    }
+
     fn new(payload_bytes: usize) -> Self {
         let header = RequestHeader { in_out: [0; 128], op_in: [0; 128], entry: EntryInOut::default() };
         let mut header = Box::new(header);
