@@ -5,6 +5,7 @@
 #   test.sh [STAGE ...]      some of: format lint unit extension smart_scan robust regress crash
 #
 # LONG=1 runs the random and the crash tests longer. Logs go to a folder that is named when something failed.
+# PG_REGRESS names a pg_regress to use instead of the one that comes with PG_CONFIG's installation.
 set -uo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -61,7 +62,7 @@ stage_extension() {
         install -d "$WORK/output"
         [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/output"
         tests=$(sed -n 's/^REGRESS *= *//p' "$ROOT/extension/Makefile")
-        regress=$(dirname "$("$PG_CONFIG" --pgxs)")/../test/regress/pg_regress
+        regress=${PG_REGRESS:-$(dirname "$("$PG_CONFIG" --pgxs)")/../test/regress/pg_regress}
         # One run for all: the later tests use what the first one creates.
         # shellcheck disable=SC2086
         (cd "$WORK/output" && as_pg env PATH="$PG_BIN:$PATH" "$regress" --bindir="$PG_BIN" --inputdir="$WORK" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Smart Scan beside everything else that a cluster does: DDL and DML during scans, a hot standby, SERIALIZABLE, damaged
 # pages, a cell that dies or stands still under its readers, strangers at its socket, two cells, the simulation, cursors,
-# own rows, what is counted of scans that stop early.
+# own rows, what is counted of scans that stop early, everything as one ordinary user.
 #
 #   run.sh [--seconds N] [SCENARIO ...]      N seconds of load (20); the scenarios are the functions named scenario_…;
 #
@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby serializable socket corrupt compare simulation abandoned stopped cells restart death lost_writes stale_files stale_pages)
+[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby serializable socket corrupt compare simulation abandoned stopped cells one_user restart death lost_writes stale_files stale_pages)
 extension_installed || die "the extension is not installed: make build"
 here=$(cd "$(dirname "$0")" && pwd)
 work_begin robust
@@ -542,6 +542,79 @@ scenario_cells() {
     CELL_PID=$first
 }
 
+# Cell, initdb and Postgres as one ordinary user, who mounts through fusermount3.
+scenario_one_user() {
+    if [ "$(id -u)" = 0 ]; then one_user_from_root; else one_user; fi
+}
+
+# As root the scenario runs this script again as the cluster's user, in a mount namespace where that user may open
+# /dev/fuse, with copies of what it needs.
+one_user_from_root() {
+    local tree=$WORK/one-user child
+    if ! [ -u "$(command -v fusermount3)" ]; then skip "one user: fusermount3 is not there, or not setuid root"; return; fi
+    mkdir -p "$tree/scripts" "$tree/tests/robust"
+    cp "$ROOT"/scripts/*.sh "$tree/scripts/"
+    cp "$here/run.sh" "$tree/tests/robust/"
+    cp "$CELLAR_BIN" "$tree/cellar"
+    chown -R "$OS_USER" "$tree"
+    # shellcheck disable=SC2016
+    unshare --mount bash -c '
+        mkdir "$1/dev" && mount -t tmpfs -o mode=755 cellar-test "$1/dev" || exit 77
+        mknod -m 666 "$1/dev/fuse" c 10 229 && mount --bind "$1/dev/fuse" /dev/fuse || exit 77
+        exec setpriv --reuid "$2" --regid "$(id -g "$2")" --init-groups -- env -u CELLAR_RESULTS HOME=/tmp \
+            CELLAR_BIN="$1/cellar" CELLAR_WORK_PARENT="$1" CELLAR_LOG_DIR="$1/logs" PATH="$PATH" "$1/tests/robust/run.sh" one_user' \
+        bash "$tree" "$OS_USER" >"$WORK/one-user.log" 2>&1 </dev/null &
+    child=$!
+    remember_process "$child"
+    if wait "$child"; then
+        count_lines <"$WORK/one-user.log"
+    elif [ $? = 77 ]; then
+        skip "one user: no mounts of its own are allowed here: $(tail -n 1 "$WORK/one-user.log")"
+    else
+        count_lines <"$WORK/one-user.log"
+        not_ok "one user: the scenario ends well"
+    fi
+}
+
+one_user() {
+    local wanted own=$WORK/own/pgdata query="SELECT count(*), sum(id), sum(length(note)) FROM big WHERE grp < 9"
+    if ! [ -r /dev/fuse ] || ! [ -w /dev/fuse ]; then skip "one user: $(id -un) may not open /dev/fuse"; return; fi
+    if ! command -v fusermount3 >/dev/null; then skip "one user: there is no fusermount3"; return; fi
+    part_end
+    whole_end
+    cell_configure own 128MiB
+    cell_start own
+    ok "one user: $(id -un) starts a cell"
+    check "one user: runs initdb on it" cluster_create own "$own" --data-checksums
+    cluster_set "$own" "shared_preload_libraries = 'cellar'" "cellar.min_scan_size = 0" "cellar.cost_factor = 0" "shared_buffers = 32MB"
+    cluster_start own "$own"
+    sql own postgres -c "CREATE EXTENSION cellar" -c "CREATE TABLE big AS SELECT g AS id, g % 10 AS grp, repeat('u', 300) AS note FROM generate_series(1, 60000) g" \
+        -c "VACUUM (FREEZE, ANALYZE) big"
+    wanted=$(off own postgres -c "$query")
+    one_user_query() {
+        local before
+        before=$(statistic own "$eligible")
+        check_equal "one user: $1, with Smart Scan" "$(smart own postgres -c "$query")" "$wanted"
+        check "one user: $1, it was one" test "$(statistic own "$eligible")" -gt "$before"
+        check_equal "one user: $1, without" "$(off own postgres -c "$query")" "$wanted"
+    }
+    one_user_query "at first"
+    check "one user: Postgres stops" cluster_stop own
+    check "one user: the cell stops and unmounts" cell_stop own
+    cell_start own
+    cluster_start own "$own"
+    one_user_query "started again"
+    sql own postgres -c "INSERT INTO big SELECT g, 1, 'late' FROM generate_series(1, 1000) g"
+    wanted=$(off own postgres -c "$query")
+    cell_kill
+    cluster_stop own QUIT
+    cell_start own
+    cluster_start own "$own"
+    one_user_query "after kill -9 of the cell"
+    check "one user: Postgres stops again" cluster_stop own
+    check "one user: and the cell" cell_stop own
+}
+
 cell_restart() {
     if [ "$1" = KILL ]; then cell_kill; else kill -TERM "$CELL_PID" && wait_gone "$CELL_PID" 30; fi
     cell_back
@@ -687,7 +760,7 @@ for scenario in "${scenarios[@]}"; do
 done
 whole_end
 part_end
-if grep -hE 'PANIC|server process .* was terminated by signal' "$WORK"/*-postgres.log; then
+if grep -hsE 'PANIC|server process .* was terminated by signal' "$WORK"/*-postgres.log; then
     not_ok "no backend crashed"
 else
     ok "no backend crashed"
