@@ -13,6 +13,7 @@ mod plan;
 pub mod predicate;
 mod scanner;
 pub mod storage_index;
+pub mod unit;
 pub mod visibility;
 
 pub use batch::{AlignedBuffer, ResultWriter};

@@ -1,0 +1,107 @@
+//! Encodes a heap file into compression units, in memory: `cargo run --release --example unit_tool -- HEAP_FILE COLUMNS [LEVEL [PAGES [UNIT_PAGES]]]`.
+//!
+//! COLUMNS is `lineitem`, or the attributes as `TYPE_OID:TYPLEN:TYPALIGN` with commas in between:
+//! `select string_agg(atttypid || ':' || attlen || ':' || attalign, ',' order by attnum) from pg_attribute where
+//! attrelid = 'TABLE'::regclass and attnum > 0`. LEVEL is low, high, archive_low or archive_high; PAGES how many pages
+//! of the file are encoded. It prints sizes, speeds of one thread, and what single pages cost when the directory is in
+//! memory.
+
+use cellar_format::postgres::{Align, Width};
+use cellar_format::units::BLOCK_BYTES;
+use cellar_scan::unit::{Attribute, HEADER_FIELDS, Level, Rebuilder, Shape, Unit, encode};
+use std::time::Instant;
+
+const LINEITEM: &str = "20:8:d,23:4:i,23:4:i,23:4:i,1700:-1:i,1700:-1:i,1700:-1:i,1700:-1:i,1042:-1:i,1042:-1:i,\
+    1082:4:i,1082:4:i,1082:4:i,1042:-1:i,1042:-1:i,1043:-1:i";
+
+fn shape(columns: &str) -> Shape {
+    let attributes = columns.split(',').map(|column| {
+        let fields: Vec<&str> = column.split(':').collect();
+        let [oid, length, align] = fields[..] else { panic!("{column} is not TYPE_OID:TYPLEN:TYPALIGN") };
+        let width = Width::from_typlen(length.parse().expect("TYPLEN is a number")).expect("a typlen");
+        let align = Align::from_typalign(align.as_bytes()[0]).expect("a typalign");
+        let type_oid = oid.parse().expect("TYPE_OID is a number");
+        Attribute { type_oid, width, align, by_value: matches!(width, Width::Fixed(1..=8)), dropped: type_oid == 0 }
+    });
+    Shape { attributes: attributes.collect() }
+}
+
+fn percentile(times: &mut [f64], share: f64) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[((times.len() - 1) as f64 * share) as usize]
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let argument = |index: usize| arguments.get(index).map(String::as_str);
+    let (file, columns) = (argument(0).expect("HEAP_FILE"), argument(1).unwrap_or("lineitem"));
+    let shape = shape(if columns == "lineitem" { LINEITEM } else { columns });
+    let level = match argument(2).unwrap_or("low") {
+        "low" => Level::QueryLow,
+        "high" => Level::QueryHigh,
+        "archive_low" => Level::ArchiveLow,
+        "archive_high" => Level::ArchiveHigh,
+        other => panic!("{other} is no level"),
+    };
+    let number = |index: usize, default: usize| argument(index).map_or(default, |text| text.parse().expect("a number"));
+    let (pages_max, unit_pages) = (number(3, usize::MAX), number(4, 512));
+    let mut heap = std::fs::read(file).expect("the heap file can be read");
+    heap.truncate((heap.len() / BLOCK_BYTES).min(pages_max) * BLOCK_BYTES);
+
+    let start = Instant::now();
+    let units: Vec<Vec<u8>> = heap
+        .chunks(unit_pages * BLOCK_BYTES)
+        .map(|pages| encode(pages, &shape, level).expect("pages can be encoded"))
+        .collect();
+    let encoding = start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    let opened: Vec<Unit> = units.iter().map(|unit| Unit::open(unit).expect("the unit opens")).collect();
+    let opening = start.elapsed().as_secs_f64();
+
+    let total: u64 = opened.iter().map(Unit::bytes).sum();
+    let rows: usize = opened.iter().map(Unit::rows).sum();
+    println!("{} {} pages, {rows} rows, {} units", level.name(), heap.len() / BLOCK_BYTES, units.len());
+    println!("heap {:.1} MB, units {:.1} MB, ratio {:.2}", heap.len() as f64 / 1e6, total as f64 / 1e6, heap.len() as f64 / total as f64);
+    println!("encoded and verified at {:.0} MB/s; opening takes {:.0} us a unit", heap.len() as f64 / 1e6 / encoding, opening * 1e6 / units.len() as f64);
+    let line = |name: String, bytes: u64, coding: String| {
+        if bytes * 2000 > total {
+            println!("  {name:24} {:9.2} MB {:6.3} B/row  {coding}", bytes as f64 / 1e6, bytes as f64 / rows as f64);
+        }
+    };
+    line("directory".into(), opened.iter().map(Unit::directory_bytes).sum(), String::new());
+    line("patches and raw pages".into(), opened.iter().map(Unit::residue_bytes).sum(), String::new());
+    for field in HEADER_FIELDS {
+        let chunks = || opened.iter().flat_map(|unit| unit.chunks()).map(|chunk| chunk.header(field));
+        let coding = chunks().next().map_or("", |chunk| chunk.coding_name());
+        line(format!("{field:?}"), chunks().map(|chunk| chunk.data_bytes() as u64).sum(), coding.into());
+    }
+    for index in 0..shape.attributes.len() {
+        let chunks = || opened.iter().flat_map(|unit| unit.column(index));
+        let coding = chunks().next().map_or(String::new(), |chunk| chunk.coding_name());
+        line(format!("attribute {}", index + 1), chunks().map(|chunk| chunk.data_bytes() as u64).sum(), coding);
+    }
+
+    let mut page = [0; BLOCK_BYTES];
+    let mut rebuilder = Rebuilder::new();
+    let start = Instant::now();
+    for (unit, source) in opened.iter().zip(&units) {
+        for number in 0..unit.pages().len() {
+            rebuilder.page(unit, source, number, &mut page).expect("the page comes back");
+        }
+    }
+    println!("all pages rebuilt at {:.0} MB/s", heap.len() as f64 / 1e6 / start.elapsed().as_secs_f64());
+    let mut times = Vec::new();
+    let mut place = 0usize;
+    for _ in 0..2000 {
+        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let index = (place >> 33) % units.len();
+        let number = (place >> 13) % opened[index].pages().len();
+        let start = Instant::now();
+        rebuilder.page(&opened[index], &units[index], number, &mut page).expect("the page comes back");
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+        assert_eq!(page[..], heap[(index * unit_pages + number) * BLOCK_BYTES..][..BLOCK_BYTES]);
+        // Units of the same random unit share what was read last.
+        rebuilder.forget();
+    }
+    println!("a random page: {:.1} us p50, {:.1} us p99", percentile(&mut times, 0.5), percentile(&mut times, 0.99));
+}

@@ -1,0 +1,147 @@
+//! Bit packing of blocks of up to 1024 unsigned numbers.
+//!
+//! A whole block lies in FastLanes' order, for lanes of 8, 16, 32 or 64 bits, the narrowest that hold the width; a
+//! shorter block, the last of a chunk, lies bit after bit, lowest first. What a position means is part of the format.
+
+use cellar_format::bytes::Corrupt;
+use fastlanes::BitPacking;
+
+pub const BLOCK_ROWS: usize = 1024;
+
+/// Bits that `value` needs.
+pub fn width_of(value: u64) -> u8 {
+    (u64::BITS - value.leading_zeros()) as u8
+}
+
+/// Bytes of a block of `count` numbers.
+pub fn packed_bytes(count: usize, width: u8) -> usize {
+    (count * width as usize).div_ceil(8)
+}
+
+macro_rules! lanes {
+    ($lane:ty, $pack:ident, $unpack:ident, [$($width:literal)*]) => {
+        fn $pack(values: &[u64], width: u8, out: &mut Vec<u8>) {
+            let mut input = [0 as $lane; BLOCK_ROWS];
+            for (slot, value) in input.iter_mut().zip(values) {
+                *slot = *value as $lane;
+            }
+            match width {
+                $($width => {
+                    let mut packed = [0 as $lane; BLOCK_ROWS * $width / <$lane>::BITS as usize];
+                    <$lane>::pack::<$width, { BLOCK_ROWS * $width / <$lane>::BITS as usize }>(&input, &mut packed);
+                    out.extend_from_slice(bytemuck::cast_slice(&packed));
+                })*
+                _ => {}
+            }
+        }
+
+        fn $unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) {
+            let mut values = [0 as $lane; BLOCK_ROWS];
+            match width {
+                $($width => {
+                    let mut packed = [0 as $lane; BLOCK_ROWS * $width / <$lane>::BITS as usize];
+                    bytemuck::cast_slice_mut(&mut packed).copy_from_slice(bytes);
+                    <$lane>::unpack::<$width, { BLOCK_ROWS * $width / <$lane>::BITS as usize }>(&packed, &mut values);
+                })*
+                _ => {}
+            }
+            for (slot, value) in out.iter_mut().zip(&values) {
+                *slot = base.wrapping_add(*value as i64);
+            }
+        }
+    };
+}
+
+lanes!(u8, pack8, unpack8, [1 2 3 4 5 6 7 8]);
+lanes!(u16, pack16, unpack16, [9 10 11 12 13 14 15 16]);
+lanes!(u32, pack32, unpack32, [17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32]);
+lanes!(u64, pack64, unpack64, [
+    33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64
+]);
+
+/// Appends a block; no value needs more than `width` bits.
+pub fn pack(values: &[u64], width: u8, out: &mut Vec<u8>) {
+    debug_assert!(values.len() <= BLOCK_ROWS && values.iter().all(|value| width_of(*value) <= width));
+    match (values.len(), width) {
+        (_, 0) => {}
+        (BLOCK_ROWS, 1..=8) => pack8(values, width, out),
+        (BLOCK_ROWS, 9..=16) => pack16(values, width, out),
+        (BLOCK_ROWS, 17..=32) => pack32(values, width, out),
+        (BLOCK_ROWS, _) => pack64(values, width, out),
+        _ => {
+            let (mut pending, mut bits) = (0u128, 0u32);
+            for value in values {
+                pending |= (*value as u128) << bits;
+                bits += width as u32;
+                while bits >= 8 {
+                    out.push(pending as u8);
+                    pending >>= 8;
+                    bits -= 8;
+                }
+            }
+            if bits > 0 {
+                out.push(pending as u8);
+            }
+        }
+    }
+}
+
+/// Fills `out`, a block, with `base` plus each number.
+pub fn unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) -> Result<(), Corrupt> {
+    if width > 64 || bytes.len() != packed_bytes(out.len(), width) || out.len() > BLOCK_ROWS {
+        let found = format!("{} values of {width} bits in {} bytes", out.len(), bytes.len());
+        return Err(Corrupt::new("packed block", 0, found));
+    }
+    match (out.len(), width) {
+        (_, 0) => out.fill(base),
+        (BLOCK_ROWS, 1..=8) => unpack8(bytes, width, base, out),
+        (BLOCK_ROWS, 9..=16) => unpack16(bytes, width, base, out),
+        (BLOCK_ROWS, 17..=32) => unpack32(bytes, width, base, out),
+        (BLOCK_ROWS, _) => unpack64(bytes, width, base, out),
+        _ => {
+            let mask = u64::MAX >> (64 - width as u32);
+            let (mut pending, mut bits) = (0u128, 0u32);
+            let mut bytes = bytes.iter();
+            for slot in out {
+                while bits < width as u32 {
+                    pending |= (*bytes.next().unwrap_or(&0) as u128) << bits;
+                    bits += 8;
+                }
+                *slot = base.wrapping_add((pending as u64 & mask) as i64);
+                pending >>= width;
+                bits -= width as u32;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_of_any_width_and_length_comes_back() {
+        for width in 0..=64u8 {
+            for count in [1usize, 2, 63, 1000, 1023, 1024] {
+                let mask = if width == 0 { 0 } else { u64::MAX >> (64 - width as u32) };
+                let values: Vec<u64> =
+                    (0..count as u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) & mask).collect();
+                let mut bytes = Vec::new();
+                pack(&values, width, &mut bytes);
+                assert_eq!(bytes.len(), packed_bytes(count, width));
+                let mut out = vec![0; count];
+                unpack(&bytes, width, -7, &mut out).unwrap();
+                let expected: Vec<i64> = values.iter().map(|value| (*value as i64).wrapping_add(-7)).collect();
+                assert_eq!(out, expected, "width {width}, {count} values");
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_of_the_wrong_length_is_refused() {
+        assert!(unpack(&[0; 3], 5, 0, &mut [0; 4]).is_ok());
+        assert!(unpack(&[0; 4], 5, 0, &mut [0; 4]).is_err());
+        assert!(unpack(&[0; 65], 65, 0, &mut [0; 8]).is_err());
+    }
+}

@@ -1,0 +1,173 @@
+//! A chunk: a run of whole pages with at most 65,536 line pointers, and all that the directory knows of their rows.
+
+use super::attribute::{AttributeChunk, Rows};
+use super::ints::IntChunk;
+use super::model::{HEADER_FIELDS, HeaderField, Model, PageEntry};
+use super::shape::{Level, Shape};
+use cellar_format::bytes::{Corrupt, Reader, Write};
+
+/// Bits of `t_infomask` (`access/htup_details.h`).
+const XMIN_COMMITTED: u16 = 0x0100;
+const XMIN_FROZEN: u16 = 0x0300;
+const XMAX_INVALID: u16 = 0x0800;
+
+/// What the tuple headers of a chunk say about who sees its rows. Only of pages that are kept as rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkVisibility {
+    /// Every page is marked all-visible.
+    pub all_visible: bool,
+    /// Every row is frozen.
+    pub all_frozen: bool,
+    /// Every row's inserter is frozen or hinted committed.
+    pub all_committed: bool,
+    /// No row was deleted, updated or locked: every `xmax` is hinted invalid.
+    pub no_xmax: bool,
+    /// Least and greatest `xmin`, as numbers without their epoch; those of frozen rows included.
+    pub xmin_min: u32,
+    pub xmin_max: u32,
+}
+
+/// A run of pages. Source of the fields: [`HeaderField`].
+#[derive(Debug)]
+pub struct Chunk {
+    pub(super) pages: std::ops::Range<usize>,
+    pub(super) first_row: u32,
+    pub(super) rows: u32,
+    pub(super) first_line: u32,
+    pub(super) lines: u32,
+    pub(super) line_state: IntChunk,
+    pub(super) line_rest: IntChunk,
+    pub(super) headers: [IntChunk; HEADER_FIELDS.len()],
+    pub(super) attributes: Vec<AttributeChunk>,
+    infomask_all: u16,
+}
+
+/// Rows and line pointers of a run of pages.
+pub(super) struct Extent {
+    pub pages: std::ops::Range<usize>,
+    pub rows: std::ops::Range<usize>,
+    pub lines: std::ops::Range<usize>,
+}
+
+/// The run of pages, with their rows and line pointers.
+pub(super) fn extent(pages: &[PageEntry], range: std::ops::Range<usize>) -> Extent {
+    let (mut rows, mut lines) = (0, 0);
+    for page in &pages[range.clone()] {
+        rows += page.rows as usize;
+        lines += page.lines as usize;
+    }
+    let (row, line) = pages.get(range.start).map_or((0, 0), |page| (page.first_row as usize, page.first_line as usize));
+    Extent { pages: range, rows: row..row + rows, lines: line..line + lines }
+}
+
+impl Chunk {
+    pub(super) fn encode(
+        model: &Model,
+        shape: &Shape,
+        bytes: &[u8],
+        extent: &Extent,
+        level: Level,
+        data: &mut Vec<u8>,
+    ) -> Self {
+        let Extent { pages, rows, lines } = extent;
+        let infomask = &model.headers[HeaderField::Infomask as usize][rows.clone()];
+        let attributes = shape.attributes.iter().enumerate().map(|(index, attribute)| {
+            let rows = Rows {
+                attribute,
+                pages: bytes,
+                values: &model.values[index],
+                validity: &model.validity[index],
+                infomask2: &model.headers[HeaderField::Infomask2 as usize],
+                index,
+                range: rows.clone(),
+            };
+            AttributeChunk::encode(rows, level, data)
+        });
+        let attributes = attributes.collect();
+        Self {
+            pages: pages.clone(),
+            first_row: rows.start as u32,
+            rows: rows.len() as u32,
+            first_line: lines.start as u32,
+            lines: lines.len() as u32,
+            line_state: IntChunk::encode(&model.line_state[lines.clone()], data),
+            line_rest: IntChunk::encode(&model.line_rest[lines.clone()], data),
+            headers: std::array::from_fn(|field| IntChunk::encode(&model.headers[field][rows.clone()], data)),
+            attributes,
+            infomask_all: infomask.iter().fold(u16::MAX, |all, infomask| all & *infomask as u16),
+        }
+    }
+
+    /// The pages, as numbers in the unit.
+    pub fn pages(&self) -> std::ops::Range<usize> {
+        self.pages.clone()
+    }
+
+    /// The rows, as numbers in the unit: all tuples of the pages kept as rows, in block and line pointer order.
+    pub fn row_range(&self) -> std::ops::Range<usize> {
+        self.first_row as usize..(self.first_row + self.rows) as usize
+    }
+
+    pub fn attribute(&self, index: usize) -> Option<&AttributeChunk> {
+        self.attributes.get(index)
+    }
+
+    pub fn header(&self, field: HeaderField) -> &IntChunk {
+        &self.headers[field as usize]
+    }
+
+    pub(super) fn visibility(&self, pages: &[PageEntry]) -> ChunkVisibility {
+        const PD_ALL_VISIBLE: u16 = 0x0004;
+        let all = self.infomask_all;
+        let xmin = self.header(HeaderField::Xmin);
+        ChunkVisibility {
+            all_visible: pages[self.pages()].iter().all(|page| page.rows == 0 || page.flags & PD_ALL_VISIBLE != 0),
+            all_frozen: all & XMIN_FROZEN == XMIN_FROZEN,
+            all_committed: all & XMIN_COMMITTED != 0,
+            no_xmax: all & XMAX_INVALID != 0,
+            xmin_min: xmin.min as u32,
+            xmin_max: xmin.max as u32,
+        }
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        out.put_u16(self.infomask_all);
+        self.line_state.put(out);
+        self.line_rest.put(out);
+        self.headers.iter().for_each(|header| header.put(out));
+        self.attributes.iter().for_each(|attribute| attribute.put(out));
+    }
+
+    pub(super) fn get(
+        reader: &mut Reader<'_>,
+        shape: &Shape,
+        extent: Extent,
+    ) -> std::result::Result<Self, Corrupt> {
+        let Extent { pages, rows, lines } = extent;
+        let infomask_all = reader.u16("infomask")?;
+        let line_state = IntChunk::get(reader, lines.len())?;
+        let line_rest = IntChunk::get(reader, lines.len())?;
+        let mut headers = Vec::with_capacity(HEADER_FIELDS.len());
+        for _ in HEADER_FIELDS {
+            headers.push(IntChunk::get(reader, rows.len())?);
+        }
+        let at = reader.position();
+        let headers = headers.try_into().map_err(|_| Corrupt::new("headers", at, "another number of fields"))?;
+        let mut attributes = Vec::with_capacity(shape.attributes.len());
+        for attribute in &shape.attributes {
+            attributes.push(AttributeChunk::get(reader, attribute, rows.len())?);
+        }
+        Ok(Self {
+            pages,
+            first_row: rows.start as u32,
+            rows: rows.len() as u32,
+            first_line: lines.start as u32,
+            lines: lines.len() as u32,
+            line_state,
+            line_rest,
+            headers,
+            attributes,
+            infomask_all,
+        })
+    }
+}

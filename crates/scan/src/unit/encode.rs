@@ -1,0 +1,192 @@
+//! From pages to a unit: take apart, encode, rebuild, note the differences, and verify.
+
+use super::chunk::{Chunk, extent};
+use super::directory::{Directory, HEADER_BYTES, Header, PAGES_MAX, Residue, chunk_pages};
+use super::model::{Model, PageEntry, PageKind};
+use super::open::Unit;
+use super::rebuild::Rebuilder;
+use super::shape::{ATTRIBUTES_MAX, Level, Shape};
+use super::source::{Data, Part, UnitError, put_varint, zstd_compress};
+use cellar_format::units::BLOCK_BYTES;
+
+/// Equal bytes between two differences that are cheaper kept than skipped.
+const PATCH_GAP_MIN: usize = 6;
+
+#[derive(Debug, thiserror::Error)]
+pub enum EncodeError {
+    #[error("{bytes} bytes are no whole pages, or more than {PAGES_MAX}")]
+    Length { bytes: usize },
+    #[error("{attributes} attributes are more than {ATTRIBUTES_MAX}")]
+    Attributes { attributes: usize },
+    /// The unit does not give its pages back. A bug, or failing memory.
+    #[error("page {page} does not come back from the unit: {cause}")]
+    Verify { page: usize, cause: String },
+}
+
+/// What a compressed table would take, told by some of its pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Estimate {
+    pub page_bytes: u64,
+    pub unit_bytes: u64,
+}
+
+/// A unit of whole pages, at most 64 MiB, from which each of them was rebuilt and compared.
+///
+/// Any bytes can be pages; those that are not heap pages of this shape are kept as they are.
+pub fn encode(pages: &[u8], shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
+    let unit = encode_unverified(pages, shape, level)?;
+    match verify(&unit, pages) {
+        Ok(()) => Ok(unit),
+        Err(EncodeError::Verify { .. }) => {
+            // Correct without cleverness: the pages as they are.
+            let unit = encode_model(pages, Model::raw(pages.len() / BLOCK_BYTES, shape), shape, level)?;
+            verify(&unit, pages)?;
+            Ok(unit)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// How small pages would become. A few runs of some dozen pages tell it well; nothing is verified.
+pub fn estimate(pages: &[u8], shape: &Shape, level: Level) -> Result<Estimate, EncodeError> {
+    let unit = encode_unverified(pages, shape, level)?;
+    Ok(Estimate { page_bytes: pages.len() as u64, unit_bytes: unit.len() as u64 })
+}
+
+fn encode_unverified(pages: &[u8], shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
+    if !pages.len().is_multiple_of(BLOCK_BYTES) || pages.len() / BLOCK_BYTES > PAGES_MAX {
+        return Err(EncodeError::Length { bytes: pages.len() });
+    }
+    if shape.attributes.len() > ATTRIBUTES_MAX {
+        return Err(EncodeError::Attributes { attributes: shape.attributes.len() });
+    }
+    encode_model(pages, Model::new(pages, shape), shape, level)
+}
+
+fn encode_model(pages: &[u8], model: Model, shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
+    let mut data = Vec::new();
+    let mut chunks = Vec::new();
+    for range in chunk_pages(&model.pages) {
+        chunks.push(Chunk::encode(&model, shape, pages, &extent(&model.pages, range), level, &mut data));
+    }
+    let directory = Directory {
+        shape: shape.clone(),
+        pages: model.pages,
+        residue_pages: level.residue_pages(),
+        residues: Vec::new(),
+        chunks,
+    };
+    let unit = Unit::new(level, 0, 0, directory);
+    let mut residue_data = Vec::new();
+    let residues = residues(&unit, &data, pages, level, &mut residue_data)
+        .map_err(|error| EncodeError::Verify { page: 0, cause: error.to_string() })?;
+    let mut directory = unit.into_directory();
+    directory.residues = residues;
+    data.extend_from_slice(&residue_data);
+
+    let directory = directory.encode();
+    let header = Header {
+        level,
+        pages: (pages.len() / BLOCK_BYTES) as u32,
+        directory_bytes: directory.len() as u32,
+        directory_checksum: crc32c::crc32c(&directory),
+        unit_bytes: (HEADER_BYTES + directory.len() + data.len()) as u64,
+    };
+    let mut unit = header.encode();
+    unit.reserve_exact(directory.len() + data.len());
+    unit.extend_from_slice(&directory);
+    unit.extend_from_slice(&data);
+    Ok(unit)
+}
+
+/// What the series do not foretell, group by group of pages; `data` are the series, before the residues' own.
+fn residues(
+    unit: &Unit,
+    data: &[u8],
+    pages: &[u8],
+    level: Level,
+    out: &mut Vec<u8>,
+) -> Result<Vec<Residue>, UnitError> {
+    let mut residues = Vec::new();
+    let mut rebuilder = Rebuilder::new();
+    let section = Data { source: &data, start: 0 };
+    let mut predicted = [0; BLOCK_BYTES];
+    for (group, group_pages) in pages.chunks(level.residue_pages() * BLOCK_BYTES).enumerate() {
+        let (mut lengths, mut bytes) = (Vec::new(), Vec::new());
+        for (index, page) in group_pages.chunks_exact(BLOCK_BYTES).enumerate() {
+            let number = group * level.residue_pages() + index;
+            let before = bytes.len();
+            match unit.pages()[number].kind {
+                PageKind::Raw => bytes.extend_from_slice(page),
+                PageKind::Zero => {}
+                PageKind::Rows => {
+                    rebuilder.predict(unit, section, number, &mut predicted)?;
+                    push_patch(&predicted, page, &mut bytes);
+                }
+            }
+            put_varint(&mut lengths, (bytes.len() - before) as u64);
+        }
+        if bytes.is_empty() {
+            residues.push(Residue { part: Part { offset: 0, bytes: 0, checksum: 0 }, raw_bytes: 0 });
+            continue;
+        }
+        lengths.extend_from_slice(&bytes);
+        let mut part = Part::append(out, &zstd_compress(&lengths, level.zstd_level()));
+        part.offset += data.len() as u32;
+        residues.push(Residue { part, raw_bytes: lengths.len() as u32 });
+    }
+    Ok(residues)
+}
+
+/// The runs of bytes in which `page` differs from `predicted`: distance from the run before, length, bytes.
+fn push_patch(predicted: &[u8], page: &[u8], out: &mut Vec<u8>) {
+    let mut end = 0;
+    let mut at = 0;
+    while let Some(start) = next_difference(predicted, page, at) {
+        let mut last = start;
+        while let Some(next) = next_difference(predicted, page, last + 1).filter(|next| next - last <= PATCH_GAP_MIN) {
+            last = next;
+        }
+        put_varint(out, (start - end) as u64);
+        put_varint(out, (last + 1 - start) as u64);
+        out.extend_from_slice(&page[start..=last]);
+        end = last + 1;
+        at = end;
+    }
+}
+
+fn next_difference(left: &[u8], right: &[u8], from: usize) -> Option<usize> {
+    const STEP: usize = 64;
+    let mut at = from;
+    while at < left.len() {
+        let end = (at + STEP).min(left.len());
+        if left[at..end] != right[at..end] {
+            return (at..end).find(|at| left[*at] != right[*at]);
+        }
+        at = end;
+    }
+    None
+}
+
+fn verify(unit: &Vec<u8>, pages: &[u8]) -> Result<(), EncodeError> {
+    let failed = |page: usize, cause: String| EncodeError::Verify { page, cause };
+    let opened = Unit::open(unit).map_err(|error| failed(0, error.to_string()))?;
+    let mut rebuilder = Rebuilder::new();
+    let mut rebuilt = [0; BLOCK_BYTES];
+    for (number, page) in pages.chunks_exact(BLOCK_BYTES).enumerate() {
+        rebuilder.page(&opened, unit, number, &mut rebuilt).map_err(|error| failed(number, error.to_string()))?;
+        if rebuilt != page {
+            return Err(failed(number, "it differs".into()));
+        }
+    }
+    Ok(())
+}
+
+impl Model {
+    /// Pages that are all kept as they are.
+    fn raw(pages: usize, shape: &Shape) -> Self {
+        let mut model = Self::new(&[], shape);
+        model.pages = vec![PageEntry { kind: PageKind::Raw, ..PageEntry::EMPTY }; pages];
+        model
+    }
+}

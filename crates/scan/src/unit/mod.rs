@@ -1,0 +1,36 @@
+//! Compression units: the heap pages of one allocation unit, held column-wise.
+//!
+//! Pages go in, bytes come out, and the other way round; no I/O happens but through [`UnitSource`]. Each page comes back
+//! byte for byte, tuple headers, line pointers, LSN and checksum included. What makes that certain is not the encoder's
+//! cleverness: the page is foretold from the series of its fields ([`model`]), rebuilt, compared, and the difference
+//! kept as a patch; then every page is rebuilt from the finished bytes and compared again before they are handed out.
+//! A page that does not look like a heap page of the relation is one big patch.
+//!
+//! Invariants: no bytes of a page make [`encode`] fail or panic; no bytes of a unit panic a reader; every part that is
+//! read is checked first, so that damage is an error with its place, never a wrong byte. A reader touches only the
+//! frames that it needs. Layout: `docs/format/compression-unit.md`.
+
+mod attribute;
+mod bits;
+mod chunk;
+mod directory;
+mod encode;
+mod ints;
+mod model;
+mod numeric;
+mod open;
+mod rebuild;
+mod shape;
+mod source;
+mod strings;
+
+pub use attribute::{AttributeChunk, Bounds};
+pub use chunk::{Chunk, ChunkVisibility};
+pub use directory::{PAGES_MAX, VERSION};
+pub use encode::{EncodeError, Estimate, encode, estimate};
+pub use ints::IntChunk;
+pub use model::{HEADER_FIELDS, HeaderField, PageEntry, PageKind};
+pub use open::Unit;
+pub use rebuild::Rebuilder;
+pub use shape::{Attribute, Level, Shape};
+pub use source::{UnitError, UnitSource};

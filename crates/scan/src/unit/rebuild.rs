@@ -1,0 +1,352 @@
+//! Pages put together again from a unit, one by one.
+//!
+//! First what the series foretell, then the page's patch over it. Invariant: whatever a damaged unit says ends in an
+//! error or in bytes within the page; checksums and the encoder's own comparison make sure that the bytes are right.
+
+use super::attribute::{AttributeBlock, Decoded, Form, SHORT_PAYLOAD_MAX};
+use super::chunk::Chunk;
+use super::ints::IntBlock;
+use super::model::{
+    ATTRIBUTES_MASK, HAS_NULLS, HEADER_FIELDS, HeaderField, LP_NORMAL, PAGE_HEADER_BYTES, PAGE_SIZE_VERSION, PageEntry,
+    PageKind, TUPLE_HEADER_BYTES, data_offset,
+};
+use super::numeric;
+use super::open::Unit;
+use super::shape::{Attribute, Number};
+use super::source::{Data, Result, UnitSource, corrupt, varint, zstd_decompress};
+use cellar_format::bytes::Reader;
+use cellar_format::postgres::{Align, Width};
+use cellar_format::units::BLOCK_BYTES;
+
+/// Bytes that the residues of one page can take: a raw page, or a patch with all its gaps.
+const RESIDUE_BYTES_MAX: usize = 4 * BLOCK_BYTES;
+
+/// Memory for rebuilding pages, of any number of units one after the other; keeps the last blocks that it read.
+#[derive(Debug, Default)]
+pub struct Rebuilder {
+    unit: Option<u64>,
+    line_state: IntBlock,
+    line_rest: IntBlock,
+    headers: [IntBlock; HEADER_FIELDS.len()],
+    attributes: Vec<AttributeBlock>,
+    residue: Option<usize>,
+    residue_ends: Vec<u32>,
+    residue_bytes: Vec<u8>,
+    lines: Vec<i64>,
+    rests: Vec<i64>,
+    fields: [Vec<i64>; HEADER_FIELDS.len()],
+    decoded: Vec<Decoded>,
+    tuples: Vec<u8>,
+    ends: Vec<u32>,
+    order: Vec<u16>,
+    places: Vec<(u16, u16)>,
+}
+
+impl Rebuilder {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Writes page `number` of the unit into `out`.
+    pub fn page(
+        &mut self,
+        unit: &Unit,
+        source: &dyn UnitSource,
+        number: usize,
+        out: &mut [u8; BLOCK_BYTES],
+    ) -> Result<()> {
+        let data = unit.data(source);
+        self.predict(unit, data, number, out)?;
+        self.patch(unit, data, number, out)
+    }
+
+    /// The page without its patch; a raw page is all patch.
+    pub(super) fn predict(
+        &mut self,
+        unit: &Unit,
+        data: Data<'_>,
+        number: usize,
+        out: &mut [u8; BLOCK_BYTES],
+    ) -> Result<()> {
+        if self.unit != Some(unit.id()) {
+            self.forget();
+            self.unit = Some(unit.id());
+        }
+        let Some(page) = unit.pages().get(number) else {
+            return corrupt("page number", 0, format!("{number} of {}", unit.pages().len()));
+        };
+        out.fill(0);
+        if page.kind != PageKind::Rows {
+            return Ok(());
+        }
+        self.write_header(page, out);
+        if page.lines > 0 {
+            self.load(unit, data, number, page)?;
+            self.build_tuples(unit, number, page)?;
+            self.place(page, out)?;
+        } else {
+            out[14..16].copy_from_slice(&((BLOCK_BYTES as i64 + page.upper as i64) as u16).to_le_bytes());
+        }
+        Ok(())
+    }
+
+    /// Forgets the blocks that were read last; the memory is kept.
+    pub fn forget(&mut self) {
+        self.line_state = IntBlock::default();
+        self.line_rest = IntBlock::default();
+        self.headers = Default::default();
+        self.attributes.clear();
+        self.residue = None;
+    }
+
+    fn write_header(&self, page: &PageEntry, out: &mut [u8; BLOCK_BYTES]) {
+        out[0..4].copy_from_slice(&((page.lsn >> 32) as u32).to_le_bytes());
+        out[4..8].copy_from_slice(&(page.lsn as u32).to_le_bytes());
+        out[8..10].copy_from_slice(&page.checksum.to_le_bytes());
+        out[10..12].copy_from_slice(&page.flags.to_le_bytes());
+        out[12..14].copy_from_slice(&((PAGE_HEADER_BYTES + 4 * page.lines as usize) as u16).to_le_bytes());
+        out[16..18].copy_from_slice(&(BLOCK_BYTES as u16).to_le_bytes());
+        out[18..20].copy_from_slice(&PAGE_SIZE_VERSION.to_le_bytes());
+        out[20..24].copy_from_slice(&page.prune_xid.to_le_bytes());
+    }
+
+    /// Reads what the series hold of the page.
+    fn load(&mut self, unit: &Unit, data: Data<'_>, number: usize, page: &PageEntry) -> Result<()> {
+        let Some((place, chunk)) = unit.chunk_of(number) else {
+            return corrupt("page", number, "in no chunk");
+        };
+        let first = (page.first_line - chunk.first_line) as usize;
+        let lines = first..first + page.lines as usize;
+        self.lines.clear();
+        self.rests.clear();
+        chunk.line_state.read(data, place, lines.clone(), &mut self.line_state, &mut self.lines)?;
+        chunk.line_rest.read(data, place, lines, &mut self.line_rest, &mut self.rests)?;
+        let first = (page.first_row - chunk.first_row) as usize;
+        let rows = first..first + page.rows as usize;
+        for ((series, last), out) in chunk.headers.iter().zip(&mut self.headers).zip(&mut self.fields) {
+            out.clear();
+            series.read(data, place, rows.clone(), last, out)?;
+        }
+        self.attributes.resize_with(chunk.attributes.len(), AttributeBlock::default);
+        self.decoded.resize_with(chunk.attributes.len().max(self.decoded.len()), Decoded::default);
+        if page.rows > 0 {
+            self.load_attributes(data, chunk, place, rows)?;
+        }
+        Ok(())
+    }
+
+    fn load_attributes(
+        &mut self,
+        data: Data<'_>,
+        chunk: &Chunk,
+        place: usize,
+        rows: std::ops::Range<usize>,
+    ) -> Result<()> {
+        for ((attribute, last), out) in chunk.attributes.iter().zip(&mut self.attributes).zip(&mut self.decoded) {
+            attribute.read(data, place, rows.clone(), last, out)?;
+        }
+        Ok(())
+    }
+
+
+    /// All tuples of the page, one after the other.
+    fn build_tuples(&mut self, unit: &Unit, number: usize, page: &PageEntry) -> Result<()> {
+        self.tuples.clear();
+        self.ends.clear();
+        let attributes = &unit.shape().attributes;
+        let normal = self.lines.iter().filter(|state| **state == LP_NORMAL).count();
+        if normal != page.rows as usize {
+            return corrupt("line pointers", number, format!("{normal} tuples instead of {}", page.rows));
+        }
+        let mut line_of_row = self.lines.iter().enumerate().filter(|(_, state)| **state == LP_NORMAL);
+        for row in 0..page.rows as usize {
+            let field = |field: HeaderField| self.fields[field as usize][row];
+            let line = line_of_row.next().map_or(0, |(line, _)| line as i64 + 1);
+            let (infomask, infomask2) =
+                (field(HeaderField::Infomask), field(HeaderField::Infomask2));
+            let natts = (infomask2 & ATTRIBUTES_MASK) as usize;
+            if natts > attributes.len() {
+                return corrupt("tuple", number, format!("{natts} attributes of {}", attributes.len()));
+            }
+            let has_nulls = infomask & HAS_NULLS != 0;
+            let data_at = (data_offset(natts, has_nulls) as i64 + field(HeaderField::DataOffset)) as u8;
+            let block = (field(HeaderField::CtidBlock) as u32).wrapping_add(number as u32);
+            let start = self.tuples.len();
+            let mut header = [0u8; TUPLE_HEADER_BYTES];
+            header[0..4].copy_from_slice(&(field(HeaderField::Xmin) as u32).to_le_bytes());
+            header[4..8].copy_from_slice(&(field(HeaderField::Xmax) as u32).to_le_bytes());
+            header[8..12].copy_from_slice(&(field(HeaderField::Field3) as u32).to_le_bytes());
+            header[12..14].copy_from_slice(&((block >> 16) as u16).to_le_bytes());
+            header[14..16].copy_from_slice(&(block as u16).to_le_bytes());
+            let ctid_line = field(HeaderField::CtidLine).wrapping_add(line) as u16;
+            header[16..18].copy_from_slice(&ctid_line.to_le_bytes());
+            header[18..20].copy_from_slice(&(infomask2 as u16).to_le_bytes());
+            header[20..22].copy_from_slice(&(infomask as u16).to_le_bytes());
+            header[22] = data_at;
+            let tuples = &mut self.tuples;
+            tuples.extend_from_slice(&header);
+            let bitmap = if has_nulls { natts.div_ceil(8) } else { 0 };
+            let data_start = start + (data_at as usize).max(TUPLE_HEADER_BYTES + bitmap);
+            tuples.resize(data_start, 0);
+            for (index, (attribute, decoded)) in attributes[..natts].iter().zip(&self.decoded).enumerate() {
+                if has_nulls {
+                    if decoded.validity[row] == 0 {
+                        continue;
+                    }
+                    tuples[start + TUPLE_HEADER_BYTES + index / 8] |= 1 << (index % 8);
+                }
+                if push_value(tuples, data_start, attribute, decoded, row).is_none() {
+                    return corrupt("value", number, format!("row {row}, attribute {}", index + 1));
+                }
+            }
+            let length = (tuples.len() - start) as i64 + field(HeaderField::Length);
+            tuples.resize(start + length.clamp(0, BLOCK_BYTES as i64) as usize, 0);
+            self.ends.push(self.tuples.len() as u32);
+        }
+        Ok(())
+    }
+
+    /// Puts the tuples where they lie, and the line pointers.
+    fn place(&mut self, page: &PageEntry, out: &mut [u8; BLOCK_BYTES]) -> Result<()> {
+        let rows = page.rows as usize;
+        self.order.clear();
+        self.order.resize(rows, u16::MAX);
+        for row in 0..rows {
+            let rank = (row as i64).wrapping_add(self.fields[HeaderField::Rank as usize][row]);
+            match usize::try_from(rank).ok().and_then(|rank| self.order.get_mut(rank)) {
+                Some(slot) if *slot == u16::MAX => *slot = row as u16,
+                _ => return corrupt("rank", row, rank.to_string()),
+            }
+        }
+        self.places.clear();
+        self.places.resize(rows, (0, 0));
+        let mut behind = BLOCK_BYTES as i64;
+        for row in &self.order {
+            let row = *row as usize;
+            let start = if row == 0 { 0 } else { self.ends[row - 1] as usize };
+            let tuple = &self.tuples[start..self.ends[row] as usize];
+            let expected = behind - Align::Double.up(tuple.len()) as i64;
+            behind = expected.wrapping_sub(self.fields[HeaderField::Gap as usize][row]);
+            self.places[row] = (behind as u16 & 0x7fff, tuple.len() as u16);
+            // What a patch puts right later may lie outside the page now.
+            if let Some(place) = usize::try_from(behind).ok().and_then(|at| out.get_mut(at..)) {
+                let bytes = tuple.len().min(place.len());
+                place[..bytes].copy_from_slice(&tuple[..bytes]);
+            }
+        }
+        out[14..16].copy_from_slice(&(behind.wrapping_add(page.upper as i64) as u16).to_le_bytes());
+        let mut places = self.places.iter();
+        for (line, (state, rest)) in self.lines.iter().zip(&self.rests).enumerate() {
+            let (offset, length) = match *state {
+                LP_NORMAL => places.next().map_or((0, 0), |(offset, length)| (*offset as u32, *length as u32)),
+                _ => (*rest as u32 & 0x7fff, *rest as u32 >> 15 & 0x7fff),
+            };
+            let pointer = offset | (*state as u32 & 3) << 15 | length << 17;
+            let at = PAGE_HEADER_BYTES + 4 * line;
+            out[at..at + 4].copy_from_slice(&pointer.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn patch(&mut self, unit: &Unit, data: Data<'_>, number: usize, out: &mut [u8; BLOCK_BYTES]) -> Result<()> {
+        let (group_pages, residues) = unit.residues();
+        let group = number / group_pages;
+        let residue = &residues[group];
+        if residue.raw_bytes == 0 {
+            return Ok(());
+        }
+        if self.residue != Some(group) {
+            self.residue = None;
+            let (raw_bytes, at) = (residue.raw_bytes as usize, residue.part.offset as usize);
+            let pages = group_pages.min(unit.pages().len() - group * group_pages);
+            if raw_bytes > pages * RESIDUE_BYTES_MAX {
+                return corrupt("residue", at, format!("{raw_bytes} bytes for {pages} pages"));
+            }
+            self.residue_bytes = zstd_decompress(&data.read(residue.part, "residue")?, raw_bytes, "residue")?;
+            let mut reader = Reader::new(&self.residue_bytes);
+            self.residue_ends.clear();
+            let mut end = 0u64;
+            for _ in 0..pages {
+                end = end.saturating_add(varint(&mut reader, "residue length")?);
+                self.residue_ends.push(end.min(u32::MAX as u64) as u32);
+            }
+            if reader.remaining() as u64 != end {
+                return corrupt("residue", at, format!("{} bytes of {end}", reader.remaining()));
+            }
+            let start = reader.position();
+            self.residue_bytes.drain(..start);
+            self.residue = Some(group);
+        }
+        let in_group = number % group_pages;
+        let start = if in_group == 0 { 0 } else { self.residue_ends[in_group - 1] as usize };
+        let bytes = &self.residue_bytes[start..self.residue_ends[in_group] as usize];
+        if unit.pages()[number].kind == PageKind::Raw {
+            if bytes.len() != BLOCK_BYTES {
+                return corrupt("raw page", number, format!("{} bytes", bytes.len()));
+            }
+            out.copy_from_slice(bytes);
+            return Ok(());
+        }
+        let mut reader = Reader::new(bytes);
+        let mut at = 0usize;
+        while reader.remaining() > 0 {
+            at = at.saturating_add(varint(&mut reader, "patch place")? as usize);
+            let count = varint(&mut reader, "patch length")? as usize;
+            let patch = reader.take(count, "patch")?;
+            let Some(place) = at.checked_add(count).and_then(|end| out.get_mut(at..end)) else {
+                return corrupt("patch", number, format!("{count} bytes at {at}"));
+            };
+            place.copy_from_slice(patch);
+            at += count;
+        }
+        Ok(())
+    }
+}
+
+/// Appends a value as `heap_fill_tuple` would; None: there is no such value.
+#[inline(always)]
+fn push_value(tuples: &mut Vec<u8>, data: usize, attribute: &Attribute, decoded: &Decoded, row: usize) -> Option<()> {
+    if !decoded.exceptions.is_empty()
+        && let Ok(index) = decoded.exceptions.binary_search_by_key(&(row as u32), |(row, _)| *row)
+    {
+        push_datum(tuples, data, attribute, &decoded.exceptions[index].1);
+        return Some(());
+    }
+    match decoded.form {
+        Form::Number => {
+            align(tuples, data, attribute.align);
+            Number::of(attribute)?.encode(*decoded.ints.get(row)?, tuples);
+        }
+        Form::Numeric { scale } => numeric::encode(*decoded.ints.get(row)?, scale, tuples)?,
+        Form::Payload => {
+            let payload = decoded.strings.get(row)?;
+            if payload.len() <= SHORT_PAYLOAD_MAX {
+                tuples.push(((payload.len() + 1) << 1 | 1) as u8);
+            } else {
+                align(tuples, data, attribute.align);
+                tuples.extend_from_slice(&((payload.len() as u32 + 4) << 2).to_le_bytes());
+            }
+            tuples.extend_from_slice(payload);
+        }
+        Form::Datum => push_datum(tuples, data, attribute, decoded.strings.get(row)?),
+    }
+    Some(())
+}
+
+fn push_datum(tuples: &mut Vec<u8>, data: usize, attribute: &Attribute, datum: &[u8]) {
+    let has_padding = match attribute.width {
+        Width::Fixed(_) => true,
+        Width::Varlena => datum.first().is_some_and(|first| first & 1 == 0),
+        Width::Cstring => false,
+    };
+    if has_padding {
+        align(tuples, data, attribute.align);
+    }
+    tuples.extend_from_slice(datum);
+}
+
+#[inline(always)]
+fn align(tuples: &mut Vec<u8>, data: usize, align: Align) {
+    let end = data + align.up(tuples.len() - data);
+    tuples.resize(end, 0);
+}

@@ -1,0 +1,187 @@
+//! What a unit knows of its relation: how each attribute lies in a tuple.
+
+use cellar_format::bytes::{Corrupt, Reader, Write};
+use cellar_format::postgres::{Align, Oid, Width, type_oid};
+
+/// `MaxHeapAttributeNumber`.
+pub const ATTRIBUTES_MAX: usize = 1600;
+
+/// How hard a unit is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Level {
+    QueryLow = 1,
+    QueryHigh = 2,
+    ArchiveLow = 3,
+    ArchiveHigh = 4,
+}
+
+impl Level {
+    pub const ALL: [Self; 4] = [Self::QueryLow, Self::QueryHigh, Self::ArchiveLow, Self::ArchiveHigh];
+
+    pub fn from_u8(value: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| *level as u8 == value)
+    }
+
+    /// As it is written in commands.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::QueryLow => "QUERY LOW",
+            Self::QueryHigh => "QUERY HIGH",
+            Self::ArchiveLow => "ARCHIVE LOW",
+            Self::ArchiveHigh => "ARCHIVE HIGH",
+        }
+    }
+
+    pub(super) fn zstd_level(self) -> i32 {
+        match self {
+            Self::QueryLow => 1,
+            Self::QueryHigh => 3,
+            Self::ArchiveLow => 12,
+            Self::ArchiveHigh => 19,
+        }
+    }
+
+    /// Rows of strings that are compressed together.
+    pub(super) fn frame_rows(self) -> usize {
+        match self {
+            Self::QueryLow => 1024,
+            Self::QueryHigh => 4096,
+            Self::ArchiveLow => 16384,
+            Self::ArchiveHigh => 65536,
+        }
+    }
+
+    /// Pages whose patches are compressed together.
+    pub(super) fn residue_pages(self) -> usize {
+        match self {
+            Self::QueryLow => 4,
+            Self::QueryHigh => 16,
+            Self::ArchiveLow => 64,
+            Self::ArchiveHigh => 128,
+        }
+    }
+}
+
+/// One attribute, dropped or not: its tuples keep the length and alignment (`pg_attribute`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attribute {
+    /// 0 when the attribute was dropped.
+    pub type_oid: Oid,
+    pub width: Width,
+    pub align: Align,
+    /// `attbyval`; says how a scan hands the value on, not how it lies.
+    pub by_value: bool,
+    pub dropped: bool,
+}
+
+/// The attributes of a relation, in the order of their numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Shape {
+    pub attributes: Vec<Attribute>,
+}
+
+impl Shape {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u16(self.attributes.len() as u16);
+        for attribute in &self.attributes {
+            out.put_u32(attribute.type_oid);
+            out.put_u16(attribute.width.typlen() as u16);
+            out.put_u8(attribute.align.typalign());
+            out.put_u8(u8::from(attribute.by_value) | u8::from(attribute.dropped) << 1);
+        }
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        let count = reader.u16("attributes")? as usize;
+        if count > ATTRIBUTES_MAX {
+            return Err(Corrupt::new("attributes", reader.position(), format!("{count} attributes")));
+        }
+        let mut attributes = Vec::with_capacity(count);
+        for _ in 0..count {
+            let type_oid = reader.u32("attribute type")?;
+            let (typlen, typalign, flags) =
+                (reader.u16("attribute length")? as i16, reader.u8("attribute alignment")?, reader.u8("flags")?);
+            let at = reader.position();
+            let bad = || Corrupt::new("attribute", at, format!("length {typlen}, alignment {typalign}, flags {flags}"));
+            let width = Width::from_typlen(typlen).ok_or_else(bad)?;
+            let align = Align::from_typalign(typalign).ok_or_else(bad)?;
+            if flags > 3 {
+                return Err(bad());
+            }
+            attributes.push(Attribute { type_oid, width, align, by_value: flags & 1 != 0, dropped: flags & 2 != 0 });
+        }
+        Ok(Self { attributes })
+    }
+}
+
+/// How the bytes of a fixed-width value become a number whose order is that of the type, as far as it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Number {
+    I8,
+    U8,
+    I16,
+    I32,
+    U32,
+    I64,
+    /// IEEE bits, mapped so that they order as the values do, -0 before 0 and NaN at the ends.
+    F32,
+    F64,
+}
+
+impl Number {
+    pub fn of(attribute: &Attribute) -> Option<Self> {
+        Some(match (attribute.type_oid, attribute.width) {
+            (type_oid::FLOAT4, Width::Fixed(4)) => Self::F32,
+            (type_oid::FLOAT8, Width::Fixed(8)) => Self::F64,
+            (type_oid::OID, Width::Fixed(4)) => Self::U32,
+            (type_oid::BOOL | type_oid::CHAR, Width::Fixed(1)) => Self::U8,
+            (_, Width::Fixed(1)) => Self::I8,
+            (_, Width::Fixed(2)) => Self::I16,
+            (_, Width::Fixed(4)) => Self::I32,
+            (_, Width::Fixed(8)) => Self::I64,
+            _ => return None,
+        })
+    }
+
+    /// `bytes` are as many as the type has.
+    #[inline(always)]
+    pub fn decode(self, bytes: &[u8]) -> i64 {
+        let word = |bytes: &[u8]| i32::from_le_bytes(bytes.try_into().unwrap_or_default());
+        let long = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().unwrap_or_default());
+        match self {
+            Self::I8 => bytes[0] as i8 as i64,
+            Self::U8 => bytes[0] as i64,
+            Self::I16 => i16::from_le_bytes(bytes.try_into().unwrap_or_default()) as i64,
+            Self::I32 => word(bytes) as i64,
+            Self::U32 => word(bytes) as u32 as i64,
+            Self::I64 => long(bytes),
+            Self::F32 => {
+                let bits = word(bytes);
+                (bits ^ ((bits >> 31) as u32 >> 1) as i32) as i64
+            }
+            Self::F64 => {
+                let bits = long(bytes);
+                bits ^ ((bits >> 63) as u64 >> 1) as i64
+            }
+        }
+    }
+
+    /// Appends the bytes of the value.
+    #[inline(always)]
+    pub fn encode(self, value: i64, out: &mut Vec<u8>) {
+        match self {
+            Self::I8 | Self::U8 => out.push(value as u8),
+            Self::I16 => out.extend_from_slice(&(value as i16).to_le_bytes()),
+            Self::I32 | Self::U32 => out.extend_from_slice(&(value as i32).to_le_bytes()),
+            Self::I64 => out.extend_from_slice(&value.to_le_bytes()),
+            Self::F32 => {
+                let key = value as i32;
+                out.extend_from_slice(&(key ^ ((key >> 31) as u32 >> 1) as i32).to_le_bytes());
+            }
+            Self::F64 => {
+                out.extend_from_slice(&(value ^ ((value >> 63) as u64 >> 1) as i64).to_le_bytes());
+            }
+        }
+    }
+}

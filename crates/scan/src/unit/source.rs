@@ -1,0 +1,143 @@
+//! Where a unit's bytes come from, and what can be wrong with them.
+
+use cellar_format::bytes::{Corrupt, Reader, Write};
+use std::borrow::Cow;
+
+/// Bytes of one stored unit.
+pub trait UnitSource {
+    /// `length` bytes from `offset` on. Fewer there are: an error of kind `UnexpectedEof`.
+    fn read_at(&self, offset: u64, length: usize) -> std::io::Result<Cow<'_, [u8]>>;
+}
+
+impl UnitSource for &[u8] {
+    fn read_at(&self, offset: u64, length: usize) -> std::io::Result<Cow<'_, [u8]>> {
+        slice(self, offset, length)
+    }
+}
+
+impl UnitSource for Vec<u8> {
+    fn read_at(&self, offset: u64, length: usize) -> std::io::Result<Cow<'_, [u8]>> {
+        slice(self, offset, length)
+    }
+}
+
+fn slice(bytes: &[u8], offset: u64, length: usize) -> std::io::Result<Cow<'_, [u8]>> {
+    let from = usize::try_from(offset).ok();
+    let range = from.and_then(|from| Some(from..from.checked_add(length)?));
+    let bytes = range.and_then(|range| bytes.get(range));
+    bytes.map(Cow::Borrowed).ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
+}
+
+/// Why a unit cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum UnitError {
+    #[error("compression unit: {0}")]
+    Corrupt(#[from] Corrupt),
+    #[error("reading a compression unit: {0}")]
+    Source(#[from] std::io::Error),
+}
+
+pub type Result<T> = std::result::Result<T, UnitError>;
+
+pub(super) fn corrupt<T>(what: &'static str, place: usize, found: impl Into<String>) -> Result<T> {
+    Err(Corrupt::new(what, place, found).into())
+}
+
+/// A run of the data section with its checksum: what is read and checked at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    /// From the start of the data section.
+    pub offset: u32,
+    pub bytes: u32,
+    /// CRC-32C.
+    pub checksum: u32,
+}
+
+impl Part {
+    pub fn append(data: &mut Vec<u8>, bytes: &[u8]) -> Self {
+        let offset = data.len() as u32;
+        data.extend_from_slice(bytes);
+        Self { offset, bytes: bytes.len() as u32, checksum: crc32c::crc32c(bytes) }
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.offset);
+        out.put_u32(self.bytes);
+        out.put_u32(self.checksum);
+    }
+
+    pub fn decode(reader: &mut Reader<'_>) -> std::result::Result<Self, Corrupt> {
+        Ok(Self {
+            offset: reader.u32("part offset")?,
+            bytes: reader.u32("part length")?,
+            checksum: reader.u32("part checksum")?,
+        })
+    }
+}
+
+/// The data section of a unit: reads parts and checks them.
+#[derive(Clone, Copy)]
+pub(super) struct Data<'a> {
+    pub source: &'a dyn UnitSource,
+    /// Where the section starts in the source.
+    pub start: u64,
+}
+
+impl<'a> Data<'a> {
+    pub fn read(&self, part: Part, what: &'static str) -> Result<Cow<'a, [u8]>> {
+        let bytes = self.source.read_at(self.start + part.offset as u64, part.bytes as usize)?;
+        if bytes.len() != part.bytes as usize {
+            return corrupt(what, part.offset as usize, format!("{} bytes of {}", bytes.len(), part.bytes));
+        }
+        let found = crc32c::crc32c(&bytes);
+        if found != part.checksum {
+            let found = format!("checksum {found:08x} instead of {:08x}", part.checksum);
+            return corrupt(what, part.offset as usize, found);
+        }
+        Ok(bytes)
+    }
+}
+
+/// LEB128.
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+pub(super) fn varint(reader: &mut Reader<'_>, what: &'static str) -> std::result::Result<u64, Corrupt> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let byte = reader.u8(what)?;
+        value |= ((byte & 0x7f) as u64) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err(Corrupt::new(what, reader.position(), "a number of more than ten bytes"))
+}
+
+/// Small magnitudes become small unsigned numbers.
+pub(super) fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+pub(super) fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// Compresses with the content's size known to the reader from elsewhere.
+pub(super) fn zstd_compress(bytes: &[u8], level: i32) -> Vec<u8> {
+    zstd::bulk::compress(bytes, level).expect("memory is all that compression can lack")
+}
+
+/// Decompresses to exactly `raw_bytes` bytes, which the caller has bounded.
+pub(super) fn zstd_decompress(bytes: &[u8], raw_bytes: usize, what: &'static str) -> Result<Vec<u8>> {
+    match zstd::bulk::decompress(bytes, raw_bytes) {
+        Ok(raw) if raw.len() == raw_bytes => Ok(raw),
+        Ok(raw) => corrupt(what, 0, format!("{} bytes decompressed instead of {raw_bytes}", raw.len())),
+        Err(error) => corrupt(what, 0, error.to_string()),
+    }
+}

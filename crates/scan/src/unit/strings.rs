@@ -1,0 +1,653 @@
+//! Chunks of up to 65,536 byte strings, of which a frame of rows can be read alone.
+//!
+//! Codings: one value; a sorted dictionary with codes; frames of concatenated strings, as they are, through FSST symbols
+//! (decoded string by string) or zstd (decompressed as a whole). The level decides which of them are tried.
+
+use super::bits::{BLOCK_ROWS, pack, packed_bytes, unpack, width_of};
+use super::ints::{CHUNK_ROWS, IntBlock, IntChunk, cached};
+use super::shape::Level;
+use super::source::{Data, Part, Result, corrupt, put_varint, varint, zstd_compress, zstd_decompress};
+use cellar_format::bytes::{Corrupt, Reader, Write};
+use std::sync::OnceLock;
+
+const DICTIONARY_MAX: usize = 1 << 14;
+/// Strings that are looked at before a dictionary is tried.
+const SAMPLE: usize = 1024;
+/// A chunk's strings, or a dictionary's, cannot be longer: they come out of at most 64 MiB of pages.
+const BYTES_MAX: usize = 1 << 27;
+/// FSST: the next byte stands for itself.
+const ESCAPE: u8 = 255;
+
+/// Strings one after the other.
+#[derive(Debug, Default, Clone)]
+pub struct Strings {
+    pub bytes: Vec<u8>,
+    /// Where each string ends.
+    pub ends: Vec<u32>,
+}
+
+impl Strings {
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    pub fn push(&mut self, string: &[u8]) {
+        self.bytes.extend_from_slice(string);
+        self.ends.push(self.bytes.len() as u32);
+    }
+
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let start = if index == 0 { 0 } else { *self.ends.get(index - 1)? as usize };
+        self.bytes.get(start..*self.ends.get(index)? as usize)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).map(|index| self.get(index).unwrap_or_default())
+    }
+}
+
+/// An FSST symbol table, filled up so that every code has a symbol.
+#[derive(Debug)]
+struct Symbols {
+    words: [u64; 256],
+    lengths: [u8; 256],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Packer {
+    Plain,
+    Fsst,
+    Zstd,
+}
+
+#[derive(Debug)]
+struct Frames {
+    packer: Packer,
+    rows: u32,
+    symbols: Option<(Part, OnceLock<Box<Symbols>>)>,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug)]
+struct Dictionary {
+    part: Part,
+    count: u32,
+    /// 0: the part is not compressed.
+    raw_bytes: u32,
+    entries: OnceLock<Strings>,
+    codes: IntChunk,
+}
+
+#[derive(Debug)]
+enum Coding {
+    Constant(Vec<u8>),
+    Dictionary(Box<Dictionary>),
+    Frames(Frames),
+}
+
+mod tag {
+    pub const CONSTANT: u8 = 0;
+    pub const DICTIONARY: u8 = 1;
+    pub const PLAIN: u8 = 2;
+    pub const FSST: u8 = 3;
+    pub const ZSTD: u8 = 4;
+}
+
+/// A chunk's entry in the directory.
+#[derive(Debug)]
+pub struct ByteChunk {
+    count: u32,
+    coding: Coding,
+}
+
+/// The last frame, and the last block of codes, that were read of a column.
+#[derive(Debug, Default)]
+pub struct ByteBlock {
+    place: Option<(usize, usize)>,
+    /// Where each string starts in `body`, and the end of the last.
+    starts: Vec<u32>,
+    body: Vec<u8>,
+    codes: IntBlock,
+    scratch: Vec<i64>,
+}
+
+/// Distinct strings by hash, in the order of their first occurrence, and each row's.
+fn distinct<'a>(rows: &[&'a [u8]], most: usize) -> Option<(Vec<&'a [u8]>, Vec<u32>)> {
+    let slots = (4 * most.min(rows.len()).max(16)).next_power_of_two();
+    let mut table = vec![u32::MAX; slots];
+    let mut found: Vec<&[u8]> = Vec::new();
+    let mut codes = Vec::with_capacity(rows.len());
+    for row in rows {
+        let mut slot = hash(row) as usize & (slots - 1);
+        let code = loop {
+            match table[slot] {
+                u32::MAX => {
+                    if found.len() == most {
+                        return None;
+                    }
+                    table[slot] = found.len() as u32;
+                    found.push(row);
+                    break found.len() as u32 - 1;
+                }
+                code if found[code as usize] == *row => break code,
+                _ => slot = (slot + 1) & (slots - 1),
+            }
+        };
+        codes.push(code);
+    }
+    Some((found, codes))
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut state = bytes.len() as u64;
+    let mut words = bytes.chunks_exact(8);
+    for word in &mut words {
+        state = (state ^ u64::from_le_bytes(word.try_into().unwrap_or_default())).wrapping_mul(FACTOR).rotate_left(29);
+    }
+    let mut last = [0; 8];
+    last[..words.remainder().len()].copy_from_slice(words.remainder());
+    state = (state ^ u64::from_le_bytes(last)).wrapping_mul(FACTOR);
+    state ^ state >> 32
+}
+
+impl ByteChunk {
+    /// Of at most [`CHUNK_ROWS`] strings.
+    pub(super) fn encode(rows: &[&[u8]], level: Level, data: &mut Vec<u8>) -> Self {
+        debug_assert!(rows.len() <= CHUNK_ROWS);
+        let count = rows.len() as u32;
+        let coding = match rows.first() {
+            None => Coding::Constant(Vec::new()),
+            Some(first) if rows.iter().all(|row| row == first) => Coding::Constant(first.to_vec()),
+            Some(_) => choose(rows, level, data),
+        };
+        Self { count, coding }
+    }
+
+    pub fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// What the coding is called.
+    pub fn coding_name(&self) -> &'static str {
+        match &self.coding {
+            Coding::Constant(_) => "constant",
+            Coding::Dictionary(_) => "dictionary",
+            Coding::Frames(Frames { packer: Packer::Plain, .. }) => "plain",
+            Coding::Frames(Frames { packer: Packer::Fsst, .. }) => "fsst",
+            Coding::Frames(Frames { packer: Packer::Zstd, .. }) => "zstd",
+        }
+    }
+
+    /// Bytes in the data section, as far as the directory tells.
+    pub fn data_bytes(&self) -> usize {
+        match &self.coding {
+            Coding::Constant(_) => 0,
+            Coding::Dictionary(dictionary) => dictionary.part.bytes as usize + dictionary.codes.data_bytes(),
+            Coding::Frames(frames) => {
+                let symbols = frames.symbols.as_ref().map_or(0, |(part, _)| part.bytes as usize);
+                symbols + frames.parts.iter().map(|part| part.bytes as usize).sum::<usize>()
+            }
+        }
+    }
+
+    /// The distinct strings, ascending, and the chunk of their numbers; None: there is no dictionary.
+    pub(super) fn dictionary(&self, data: Data<'_>) -> Result<Option<(&Strings, &IntChunk)>> {
+        let Coding::Dictionary(dictionary) = &self.coding else { return Ok(None) };
+        Ok(Some((dictionary.entries(data)?, &dictionary.codes)))
+    }
+
+    pub fn constant(&self) -> Option<&[u8]> {
+        if let Coding::Constant(value) = &self.coding { Some(value) } else { None }
+    }
+
+    /// Appends the strings of `rows`, which lie in the chunk, to `out`. `place` tells this chunk from the column's
+    /// others.
+    pub(super) fn read(
+        &self,
+        data: Data<'_>,
+        place: usize,
+        rows: std::ops::Range<usize>,
+        last: &mut ByteBlock,
+        out: &mut Strings,
+    ) -> Result<()> {
+        match &self.coding {
+            Coding::Constant(value) => rows.for_each(|_| out.push(value)),
+            Coding::Dictionary(dictionary) => {
+                let entries = dictionary.entries(data)?;
+                last.scratch.clear();
+                dictionary.codes.read(data, place, rows, &mut last.codes, &mut last.scratch)?;
+                for code in &last.scratch {
+                    match entries.get(*code as usize) {
+                        Some(entry) => out.push(entry),
+                        None => return corrupt("dictionary code", dictionary.part.offset as usize, code.to_string()),
+                    }
+                }
+            }
+            Coding::Frames(frames) => {
+                let mut from = rows.start;
+                while from < rows.end {
+                    let frame = from / frames.rows as usize;
+                    let first = frame * frames.rows as usize;
+                    frames.load(data, place, frame, self.count() - first, last)?;
+                    let to = rows.end.min(first + frames.rows as usize);
+                    frames.copy(data, last, from - first..to - first, out)?;
+                    from = to;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        match &self.coding {
+            Coding::Constant(value) => {
+                out.put_u8(tag::CONSTANT);
+                out.put_blob(value);
+            }
+            Coding::Dictionary(dictionary) => {
+                out.put_u8(tag::DICTIONARY);
+                dictionary.part.encode(out);
+                out.put_u32(dictionary.count);
+                out.put_u32(dictionary.raw_bytes);
+                dictionary.codes.put(out);
+            }
+            Coding::Frames(frames) => {
+                out.put_u8(match frames.packer {
+                    Packer::Plain => tag::PLAIN,
+                    Packer::Fsst => tag::FSST,
+                    Packer::Zstd => tag::ZSTD,
+                });
+                out.put_u32(frames.rows);
+                if let Some((part, _)) = &frames.symbols {
+                    part.encode(out);
+                }
+                frames.parts.iter().for_each(|part| part.encode(out));
+            }
+        }
+    }
+
+    /// `count` is known from elsewhere.
+    pub(super) fn get(reader: &mut Reader<'_>, count: usize) -> std::result::Result<Self, Corrupt> {
+        let at = reader.position();
+        let coding = match reader.u8("string coding")? {
+            tag::CONSTANT => Coding::Constant(reader.blob("constant string")?.to_vec()),
+            tag::DICTIONARY => {
+                let part = Part::decode(reader)?;
+                let (entries, raw_bytes) = (reader.u32("dictionary entries")?, reader.u32("dictionary bytes")?);
+                let codes = IntChunk::get(reader, count)?;
+                Coding::Dictionary(Box::new(Dictionary {
+                    part,
+                    count: entries,
+                    raw_bytes,
+                    entries: OnceLock::new(),
+                    codes,
+                }))
+            }
+            tag @ (tag::PLAIN | tag::FSST | tag::ZSTD) => {
+                let rows = reader.u32("frame rows")?;
+                let whole_blocks = (rows as usize).is_multiple_of(BLOCK_ROWS) && rows > 0 && rows as usize <= CHUNK_ROWS;
+                if !whole_blocks {
+                    return Err(Corrupt::new("frame rows", at, rows.to_string()));
+                }
+                let packer = match tag {
+                    tag::PLAIN => Packer::Plain,
+                    tag::FSST => Packer::Fsst,
+                    _ => Packer::Zstd,
+                };
+                let symbols = match packer {
+                    Packer::Fsst => Some((Part::decode(reader)?, OnceLock::new())),
+                    _ => None,
+                };
+                let parts = (0..count.div_ceil(rows as usize)).map(|_| Part::decode(reader));
+                Coding::Frames(Frames { packer, rows, symbols, parts: parts.collect::<std::result::Result<_, _>>()? })
+            }
+            other => return Err(Corrupt::new("string coding", at, other.to_string())),
+        };
+        Ok(Self { count: count as u32, coding })
+    }
+}
+
+/// The smallest coding that the level allows.
+fn choose(rows: &[&[u8]], level: Level, data: &mut Vec<u8>) -> Coding {
+    let total: usize = rows.iter().map(|row| row.len()).sum();
+    let start = data.len();
+    let dictionary = dictionary(rows, total, level, data);
+    let dictionary_bytes = data.len() - start;
+    // What other codings can hardly beat.
+    let ratio = match level {
+        Level::QueryLow => 4,
+        Level::QueryHigh => 6,
+        Level::ArchiveLow | Level::ArchiveHigh => 12,
+    };
+    if let Some(dictionary) = dictionary {
+        if dictionary_bytes * ratio <= total {
+            return Coding::Dictionary(Box::new(dictionary));
+        }
+        let mut other = Vec::new();
+        let mut frames = Frames::encode(rows, level, &mut other);
+        // A dictionary is worth something to a scan.
+        if dictionary_bytes * 7 / 8 <= other.len() {
+            return Coding::Dictionary(Box::new(dictionary));
+        }
+        data.truncate(start);
+        frames.move_by(start as u32);
+        data.extend_from_slice(&other);
+        return Coding::Frames(frames);
+    }
+    Coding::Frames(Frames::encode(rows, level, data))
+}
+
+fn dictionary(rows: &[&[u8]], total: usize, level: Level, data: &mut Vec<u8>) -> Option<Dictionary> {
+    let sample: Vec<&[u8]> = rows.iter().copied().step_by((rows.len() / SAMPLE).max(1)).collect();
+    let (seen, _) = distinct(&sample, sample.len())?;
+    if seen.len() > sample.len() * 3 / 4 && sample.len() > 64 {
+        return None;
+    }
+    let (found, codes) = distinct(rows, DICTIONARY_MAX.min(rows.len() / 2 + 1))?;
+    let bytes: usize = found.iter().map(|entry| entry.len() + 1).sum();
+    let code_bytes = rows.len() * width_of(found.len() as u64 - 1) as usize / 8;
+    if bytes + code_bytes >= total {
+        return None;
+    }
+    let mut order: Vec<u32> = (0..found.len() as u32).collect();
+    order.sort_unstable_by_key(|index| found[*index as usize]);
+    let mut ranks = vec![0i64; found.len()];
+    let mut entries = Strings::default();
+    let mut raw = Vec::new();
+    for (rank, index) in order.iter().enumerate() {
+        ranks[*index as usize] = rank as i64;
+        entries.push(found[*index as usize]);
+        put_varint(&mut raw, found[*index as usize].len() as u64);
+    }
+    raw.extend_from_slice(&entries.bytes);
+    let compressed = match level {
+        Level::QueryLow => None,
+        _ => Some(zstd_compress(&raw, level.zstd_level())).filter(|compressed| compressed.len() < raw.len()),
+    };
+    let raw_bytes = if compressed.is_some() { raw.len() as u32 } else { 0 };
+    let part = Part::append(data, compressed.as_ref().unwrap_or(&raw));
+    let codes: Vec<i64> = codes.iter().map(|code| ranks[*code as usize]).collect();
+    let codes = IntChunk::encode(&codes, data);
+    Some(Dictionary { part, count: found.len() as u32, raw_bytes, entries: OnceLock::from(entries), codes })
+}
+
+impl Dictionary {
+    fn entries(&self, data: Data<'_>) -> Result<&Strings> {
+        cached(&self.entries, || {
+            let mut bytes = data.read(self.part, "string dictionary")?;
+            if self.raw_bytes as usize > BYTES_MAX {
+                return corrupt("string dictionary", self.part.offset as usize, format!("{} bytes", self.raw_bytes));
+            }
+            if self.raw_bytes > 0 {
+                bytes = zstd_decompress(&bytes, self.raw_bytes as usize, "string dictionary")?.into();
+            }
+            if self.count as usize > bytes.len() {
+                return corrupt("string dictionary", self.part.offset as usize, format!("{} entries", self.count));
+            }
+            let mut reader = Reader::new(&bytes);
+            let mut entries = Strings::default();
+            let mut end = 0usize;
+            for _ in 0..self.count {
+                end = end.saturating_add(varint(&mut reader, "string length")? as usize);
+                entries.ends.push(end.min(u32::MAX as usize) as u32);
+            }
+            entries.bytes = reader.take(end, "dictionary strings")?.to_vec();
+            reader.finish("string dictionary")?;
+            Ok(entries)
+        })
+    }
+}
+
+impl Symbols {
+    fn read(data: Data<'_>, part: Part) -> Result<Box<Self>> {
+        let bytes = data.read(part, "symbol table")?;
+        let mut reader = Reader::new(&bytes);
+        let count = reader.u8("symbols")? as usize;
+        // A code without a symbol decodes to a zero byte.
+        let mut symbols = Box::new(Self { words: [0; 256], lengths: [1; 256] });
+        for (index, length) in reader.take(count, "symbol lengths")?.iter().enumerate() {
+            if !(1..=8).contains(length) {
+                return corrupt("symbol length", part.offset as usize, length.to_string());
+            }
+            symbols.lengths[index] = *length;
+        }
+        for index in 0..count {
+            symbols.words[index] = reader.u64("symbol")?;
+        }
+        reader.finish("symbol table")?;
+        Ok(symbols)
+    }
+
+    fn has_zeroes(&self) -> bool {
+        let mut symbols = self.words.iter().zip(&self.lengths);
+        symbols.any(|(word, length)| *word != 0 && word.to_le_bytes()[..*length as usize].contains(&0) || *length > 1 && *word == 0)
+    }
+
+    /// Appends what `coded` stands for.
+    #[inline]
+    fn decode(&self, coded: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        // Room for the longest symbols, and for writing eight bytes at the end.
+        out.resize(start + coded.len() * 8 + 8, 0);
+        let room = &mut out[start..];
+        let (mut at, mut end) = (0, 0);
+        while let Some(code) = coded.get(at) {
+            at += 1;
+            if *code == ESCAPE {
+                room[end] = coded.get(at).copied().unwrap_or(0);
+                at += 1;
+                end += 1;
+            } else {
+                room[end..end + 8].copy_from_slice(&self.words[*code as usize].to_le_bytes());
+                end += self.lengths[*code as usize] as usize;
+            }
+        }
+        out.truncate(start + end);
+    }
+}
+
+impl Frames {
+    fn encode(rows: &[&[u8]], level: Level, data: &mut Vec<u8>) -> Self {
+        let frame_rows = level.frame_rows();
+        let packer = if level == Level::QueryLow { Packer::Fsst } else { Packer::Zstd };
+        let compressor = (packer == Packer::Fsst).then(|| fsst::Compressor::train(&training(rows)));
+        let symbols = compressor.as_ref().map(|compressor| {
+            let (symbols, lengths) = (compressor.symbol_table(), compressor.symbol_lengths());
+            let count = symbols.len().min(lengths.len()).min(ESCAPE as usize);
+            let mut bytes = vec![count as u8];
+            let mut table = Box::new(Symbols { words: [0; 256], lengths: [1; 256] });
+            bytes.extend_from_slice(&lengths[..count]);
+            for (index, symbol) in symbols[..count].iter().enumerate() {
+                bytes.put_u64(symbol.to_u64());
+                (table.words[index], table.lengths[index]) = (symbol.to_u64(), lengths[index]);
+            }
+            (Part::append(data, &bytes), OnceLock::from(table))
+        });
+        // The compressor sees zero bytes behind a string's end, so a symbol with one may match too much there.
+        let suspect = symbols.as_ref().and_then(|(_, table)| table.get()).filter(|table| table.has_zeroes());
+        let mut decoded = Vec::new();
+        let mut parts = Vec::new();
+        let (mut lengths, mut body, mut frame) = (Vec::new(), Vec::new(), Vec::new());
+        for rows in rows.chunks(frame_rows) {
+            lengths.clear();
+            body.clear();
+            frame.clear();
+            for row in rows {
+                let before = body.len();
+                match &compressor {
+                    Some(compressor) if !row.is_empty() => {
+                        body.extend_from_slice(&compressor.compress(row));
+                        decoded.clear();
+                        if let Some(table) = suspect {
+                            table.decode(&body[before..], &mut decoded);
+                            if decoded != *row {
+                                body.truncate(before);
+                                row.iter().for_each(|byte| body.extend_from_slice(&[ESCAPE, *byte]));
+                            }
+                        }
+                    }
+                    _ => body.extend_from_slice(row),
+                }
+                lengths.push((body.len() - before) as u64);
+            }
+            let shortest = lengths.iter().min().copied().unwrap_or(0);
+            lengths.iter_mut().for_each(|length| *length -= shortest);
+            let width = width_of(lengths.iter().max().copied().unwrap_or(0));
+            frame.put_u32(shortest as u32);
+            frame.put_u8(width);
+            frame.put_u32(body.len() as u32);
+            lengths.chunks(BLOCK_ROWS).for_each(|block| pack(block, width, &mut frame));
+            match packer {
+                Packer::Zstd => frame.extend_from_slice(&zstd_compress(&body, level.zstd_level())),
+                _ => frame.extend_from_slice(&body),
+            }
+            parts.push(Part::append(data, &frame));
+        }
+        Self { packer, rows: frame_rows as u32, symbols, parts }
+    }
+
+    fn move_by(&mut self, bytes: u32) {
+        let symbols = self.symbols.as_mut().map(|(part, _)| part);
+        self.parts.iter_mut().chain(symbols).for_each(|part| part.offset += bytes);
+    }
+
+    /// Reads a frame, which has at most `rows` rows, into `last`.
+    fn load(&self, data: Data<'_>, place: usize, frame: usize, rows: usize, last: &mut ByteBlock) -> Result<()> {
+        if last.place == Some((place, frame)) {
+            return Ok(());
+        }
+        last.place = None;
+        let rows = rows.min(self.rows as usize);
+        let part = self.parts[frame];
+        let bytes = data.read(part, "string frame")?;
+        let mut reader = Reader::new(&bytes);
+        let (shortest, width, body_bytes) =
+            (reader.u32("shortest string")?, reader.u8("length width")?, reader.u32("string bytes")? as usize);
+        if width > 32 || body_bytes > BYTES_MAX {
+            return corrupt("string frame", part.offset as usize, format!("width {width}, {body_bytes} bytes"));
+        }
+        last.scratch.clear();
+        last.scratch.resize(rows, 0);
+        for block in last.scratch.chunks_mut(BLOCK_ROWS) {
+            let packed = reader.take(packed_bytes(block.len(), width), "string lengths")?;
+            unpack(packed, width, shortest as i64, block)?;
+        }
+        last.starts.clear();
+        last.starts.push(0);
+        let mut end = 0u64;
+        for length in &last.scratch {
+            end = end.saturating_add(*length as u64);
+            last.starts.push(end.min(u32::MAX as u64) as u32);
+        }
+        if end != body_bytes as u64 {
+            return corrupt("string frame", part.offset as usize, format!("{end} bytes of {body_bytes}"));
+        }
+        let body = reader.take(reader.remaining(), "strings")?;
+        match self.packer {
+            Packer::Zstd => last.body = zstd_decompress(body, body_bytes, "string frame")?,
+            _ if body.len() != body_bytes => {
+                return corrupt("string frame", part.offset as usize, format!("{} bytes of {body_bytes}", body.len()));
+            }
+            _ => {
+                last.body.clear();
+                last.body.extend_from_slice(body);
+            }
+        }
+        last.place = Some((place, frame));
+        Ok(())
+    }
+
+    /// Appends rows of the loaded frame.
+    fn copy(&self, data: Data<'_>, last: &ByteBlock, rows: std::ops::Range<usize>, out: &mut Strings) -> Result<()> {
+        let Some(starts) = last.starts.get(rows.start..rows.end + 1) else {
+            return corrupt("rows", rows.end, format!("a frame of {} rows", last.starts.len() - 1));
+        };
+        match &self.symbols {
+            Some((part, symbols)) => {
+                let symbols = cached(symbols, || Symbols::read(data, *part))?;
+                for pair in starts.windows(2) {
+                    symbols.decode(&last.body[pair[0] as usize..pair[1] as usize], &mut out.bytes);
+                    out.ends.push(out.bytes.len() as u32);
+                }
+            }
+            None => {
+                let from = out.bytes.len() as u32;
+                out.bytes.extend_from_slice(&last.body[starts[0] as usize..starts[rows.len()] as usize]);
+                out.ends.extend(starts[1..].iter().map(|start| from + start - starts[0]));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Some of the strings, from everywhere in the chunk.
+fn training<'a>(rows: &[&'a [u8]]) -> Vec<&'a [u8]> {
+    const STRINGS: usize = 2048;
+    rows.iter().copied().filter(|row| !row.is_empty()).step_by((rows.len() / STRINGS).max(1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(rows: &[Vec<u8>], names: [&str; 4]) {
+        let rows: Vec<&[u8]> = rows.iter().map(|row| row.as_slice()).collect();
+        for (level, name) in Level::ALL.into_iter().zip(names) {
+            let mut data = b"before".to_vec();
+            let chunk = ByteChunk::encode(&rows, level, &mut data);
+            assert_eq!(chunk.coding_name(), name, "{level:?}");
+            let mut entry = Vec::new();
+            chunk.put(&mut entry);
+            let mut reader = Reader::new(&entry);
+            let chunk = ByteChunk::get(&mut reader, rows.len()).unwrap();
+            reader.finish("chunk").unwrap();
+            let section = Data { source: &data, start: 0 };
+            for range in [0..rows.len(), rows.len() / 3..rows.len() / 2 + 1, rows.len() - 1..rows.len()] {
+                let mut out = Strings::default();
+                chunk.read(section, 0, range.clone(), &mut ByteBlock::default(), &mut out).unwrap();
+                assert!(out.iter().eq(rows[range].iter().copied()), "{level:?}");
+            }
+            for at in (6..data.len()).step_by(data.len() / 17 + 1) {
+                data[at] ^= 0x10;
+                let section = Data { source: &data, start: 0 };
+                // Decoded dictionaries are kept: a new chunk has none.
+                let chunk = ByteChunk::get(&mut Reader::new(&entry), rows.len()).unwrap();
+                let read = chunk.read(section, 0, 0..rows.len(), &mut ByteBlock::default(), &mut Strings::default());
+                assert!(read.is_err(), "{level:?}, byte {at}");
+                data[at] ^= 0x10;
+            }
+        }
+    }
+
+    fn text(index: usize) -> Vec<u8> {
+        let words = ["carefully", "final", "deposits", "sleep", "quickly", "ironic", "requests", "pinto beans"];
+        let pick = |shift: usize| words[(index.wrapping_mul(2_654_435_761) >> shift) % words.len()];
+        format!("{} {} {index} {}", pick(3), pick(11), pick(19)).into_bytes()
+    }
+
+    #[test]
+    fn every_coding_gives_its_strings_back() {
+        let rows = |count: usize, row: fn(usize) -> Vec<u8>| (0..count).map(row).collect::<Vec<_>>();
+        check(&rows(3000, |_| b"same".to_vec()), ["constant"; 4]);
+        check(&rows(3000, |index| vec![b'a' + (index % 7) as u8; 1 + index % 7]), ["dictionary"; 4]);
+        check(&rows(6000, text), ["fsst", "zstd", "zstd", "zstd"]);
+        check(&rows(80, text), ["fsst", "zstd", "zstd", "zstd"]);
+        // Bytes that no symbol stands for, empty strings, long ones.
+        let noise = |index: usize| {
+            (0..index * 31 % 700).map(|at| (index.wrapping_mul(0x9e37_79b9) >> (at % 24)) as u8 ^ at as u8).collect()
+        };
+        check(&rows(2000, noise), ["fsst", "zstd", "zstd", "zstd"]);
+    }
+}
