@@ -61,8 +61,17 @@ fn main() {
     let total: u64 = opened.iter().map(Unit::bytes).sum();
     let rows: usize = opened.iter().map(Unit::rows).sum();
     println!("{} {} pages, {rows} rows, {} units", level.name(), heap.len() / BLOCK_BYTES, units.len());
-    println!("heap {:.1} MB, units {:.1} MB, ratio {:.2}", heap.len() as f64 / 1e6, total as f64 / 1e6, heap.len() as f64 / total as f64);
-    println!("encoded and verified at {:.0} MB/s; opening takes {:.0} us a unit", heap.len() as f64 / 1e6 / encoding, opening * 1e6 / units.len() as f64);
+    println!(
+        "heap {:.1} MB, units {:.1} MB, ratio {:.2}",
+        heap.len() as f64 / 1e6,
+        total as f64 / 1e6,
+        heap.len() as f64 / total as f64
+    );
+    println!(
+        "encoded and verified at {:.0} MB/s; opening takes {:.0} us a unit",
+        heap.len() as f64 / 1e6 / encoding,
+        opening * 1e6 / units.len() as f64
+    );
     let line = |name: String, bytes: u64, coding: String| {
         if bytes * 2000 > total {
             println!("  {name:24} {:9.2} MB {:6.3} B/row  {coding}", bytes as f64 / 1e6, bytes as f64 / rows as f64);

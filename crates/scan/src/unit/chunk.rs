@@ -34,7 +34,6 @@ pub struct Chunk {
     pub(super) first_row: u32,
     pub(super) rows: u32,
     pub(super) first_line: u32,
-    pub(super) lines: u32,
     pub(super) line_state: IntChunk,
     pub(super) line_rest: IntChunk,
     pub(super) headers: [IntChunk; HEADER_FIELDS.len()],
@@ -89,7 +88,6 @@ impl Chunk {
             first_row: rows.start as u32,
             rows: rows.len() as u32,
             first_line: lines.start as u32,
-            lines: lines.len() as u32,
             line_state: IntChunk::encode(&model.line_state[lines.clone()], data),
             line_rest: IntChunk::encode(&model.line_rest[lines.clone()], data),
             headers: std::array::from_fn(|field| IntChunk::encode(&model.headers[field][rows.clone()], data)),
@@ -138,11 +136,7 @@ impl Chunk {
         self.attributes.iter().for_each(|attribute| attribute.put(out));
     }
 
-    pub(super) fn get(
-        reader: &mut Reader<'_>,
-        shape: &Shape,
-        extent: Extent,
-    ) -> std::result::Result<Self, Corrupt> {
+    pub(super) fn get(reader: &mut Reader<'_>, shape: &Shape, extent: Extent) -> std::result::Result<Self, Corrupt> {
         let Extent { pages, rows, lines } = extent;
         let infomask_all = reader.u16("infomask")?;
         let line_state = IntChunk::get(reader, lines.len())?;
@@ -162,7 +156,6 @@ impl Chunk {
             first_row: rows.start as u32,
             rows: rows.len() as u32,
             first_line: lines.start as u32,
-            lines: lines.len() as u32,
             line_state,
             line_rest,
             headers,

@@ -37,7 +37,8 @@ pub fn encode(pages: &[u8], shape: &Shape, level: Level) -> Result<Vec<u8>, Enco
     let unit = encode_unverified(pages, shape, level)?;
     match verify(&unit, pages) {
         Ok(()) => Ok(unit),
-        Err(EncodeError::Verify { .. }) => {
+        Err(EncodeError::Verify { page, cause }) => {
+            debug_assert!(false, "page {page}: {cause}");
             // Correct without cleverness: the pages as they are.
             let unit = encode_model(pages, Model::raw(pages.len() / BLOCK_BYTES, shape), shape, level)?;
             verify(&unit, pages)?;

@@ -43,9 +43,21 @@ enum Coding {
     Constant(i64),
     Packed(Packed),
     /// The value of the first row of each block, and the difference of each row from the one before.
-    Delta { firsts: Vec<i64>, deltas: Box<Coding> },
-    Dictionary { part: Part, entries: OnceLock<Vec<i64>>, count: u32, codes: Packed },
-    Runs { part: Part, count: u32, runs: OnceLock<Runs> },
+    Delta {
+        firsts: Vec<i64>,
+        deltas: Box<Coding>,
+    },
+    Dictionary {
+        part: Part,
+        entries: OnceLock<Vec<i64>>,
+        count: u32,
+        codes: Packed,
+    },
+    Runs {
+        part: Part,
+        count: u32,
+        runs: OnceLock<Runs>,
+    },
 }
 
 mod tag {
@@ -248,8 +260,7 @@ fn put_dictionary(entries: &[i64], data: &mut Vec<u8>) -> Part {
 
 fn encode_dictionary(values: &[i64], entries: Vec<i64>, data: &mut Vec<u8>) -> Coding {
     let part = put_dictionary(&entries, data);
-    let codes: Vec<i64> =
-        values.iter().map(|value| entries.partition_point(|entry| entry < value) as i64).collect();
+    let codes: Vec<i64> = values.iter().map(|value| entries.partition_point(|entry| entry < value) as i64).collect();
     let whole = frame(0, entries.len() as i64 - 1);
     let packing = Packing { frames: vec![whole], bytes: 0 };
     let codes = Packed::encode(&codes, packing, data);
@@ -371,7 +382,8 @@ fn choose(values: &[i64], min: i64, max: i64, data: &mut Vec<u8>) -> Coding {
     }
 
     let mut last = 0;
-    let deltas: Vec<i64> = values.iter().map(|value| value.wrapping_sub(std::mem::replace(&mut last, *value))).collect();
+    let deltas: Vec<i64> =
+        values.iter().map(|value| value.wrapping_sub(std::mem::replace(&mut last, *value))).collect();
     // The first row's delta would be its value; it stands in `firsts`.
     let mut deltas = deltas;
     deltas[0] = deltas.get(1).copied().unwrap_or(0);
@@ -509,8 +521,9 @@ impl Coding {
             tag::PACKED_BY_BLOCK => Self::Packed(Packed::get(reader, count, true)?),
             tag::DELTA if outer => {
                 let blocks = count.div_ceil(BLOCK_ROWS);
-                let firsts =
-                    (0..blocks).map(|_| Ok(reader.u64("first value")? as i64)).collect::<std::result::Result<_, _>>()?;
+                let firsts = (0..blocks)
+                    .map(|_| Ok(reader.u64("first value")? as i64))
+                    .collect::<std::result::Result<_, _>>()?;
                 Self::Delta { firsts, deltas: Box::new(Self::get(reader, count, false)?) }
             }
             tag::DICTIONARY => {

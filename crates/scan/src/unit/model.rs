@@ -155,10 +155,6 @@ impl Model {
         self.headers[0].len()
     }
 
-    pub fn lines(&self) -> usize {
-        self.line_state.len()
-    }
-
     fn truncate(&mut self, lines: usize, rows: usize) {
         self.line_state.truncate(lines);
         self.line_rest.truncate(lines);
@@ -194,7 +190,8 @@ impl Model {
                 continue;
             }
             self.line_rest.push(0);
-            let tuple = Placed { offset: (pointer & 0x7fff) as u16, length: (pointer >> 17) as u16, line: line as u16 + 1 };
+            let tuple =
+                Placed { offset: (pointer & 0x7fff) as u16, length: (pointer >> 17) as u16, line: line as u16 + 1 };
             self.tuple(pages, page, index, &tuple, steps)?;
             placed.push(tuple);
         }
@@ -257,7 +254,8 @@ impl Model {
         for (attribute, (width, align)) in steps.iter().enumerate() {
             let values = &mut self.values[attribute];
             let is_missing = attribute >= natts;
-            let is_null = has_nulls && !is_missing && tuple[TUPLE_HEADER_BYTES + attribute / 8] >> (attribute % 8) & 1 == 0;
+            let is_null =
+                has_nulls && !is_missing && tuple[TUPLE_HEADER_BYTES + attribute / 8] >> (attribute % 8) & 1 == 0;
             self.validity[attribute].push(i64::from(!is_null));
             if is_null || is_missing {
                 values.push_nothing();

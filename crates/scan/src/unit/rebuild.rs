@@ -148,7 +148,6 @@ impl Rebuilder {
         Ok(())
     }
 
-
     /// All tuples of the page, one after the other.
     fn build_tuples(&mut self, unit: &Unit, number: usize, page: &PageEntry) -> Result<()> {
         self.tuples.clear();
@@ -162,8 +161,7 @@ impl Rebuilder {
         for row in 0..page.rows as usize {
             let field = |field: HeaderField| self.fields[field as usize][row];
             let line = line_of_row.next().map_or(0, |(line, _)| line as i64 + 1);
-            let (infomask, infomask2) =
-                (field(HeaderField::Infomask), field(HeaderField::Infomask2));
+            let (infomask, infomask2) = (field(HeaderField::Infomask), field(HeaderField::Infomask2));
             let natts = (infomask2 & ATTRIBUTES_MASK) as usize;
             if natts > attributes.len() {
                 return corrupt("tuple", number, format!("{natts} attributes of {}", attributes.len()));

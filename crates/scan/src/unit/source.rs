@@ -39,6 +39,9 @@ pub enum UnitError {
 
 pub type Result<T> = std::result::Result<T, UnitError>;
 
+/// A fuzzer does not guess checksums; it sees what lies behind them.
+pub(super) const CHECK: bool = !cfg!(fuzzing);
+
 pub(super) fn corrupt<T>(what: &'static str, place: usize, found: impl Into<String>) -> Result<T> {
     Err(Corrupt::new(what, place, found).into())
 }
@@ -90,7 +93,7 @@ impl<'a> Data<'a> {
             return corrupt(what, part.offset as usize, format!("{} bytes of {}", bytes.len(), part.bytes));
         }
         let found = crc32c::crc32c(&bytes);
-        if found != part.checksum {
+        if found != part.checksum && CHECK {
             let found = format!("checksum {found:08x} instead of {:08x}", part.checksum);
             return corrupt(what, part.offset as usize, found);
         }

@@ -31,10 +31,6 @@ impl Strings {
         self.ends.len()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -201,16 +197,6 @@ impl ByteChunk {
         }
     }
 
-    /// The distinct strings, ascending, and the chunk of their numbers; None: there is no dictionary.
-    pub(super) fn dictionary(&self, data: Data<'_>) -> Result<Option<(&Strings, &IntChunk)>> {
-        let Coding::Dictionary(dictionary) = &self.coding else { return Ok(None) };
-        Ok(Some((dictionary.entries(data)?, &dictionary.codes)))
-    }
-
-    pub fn constant(&self) -> Option<&[u8]> {
-        if let Coding::Constant(value) = &self.coding { Some(value) } else { None }
-    }
-
     /// Appends the strings of `rows`, which lie in the chunk, to `out`. `place` tells this chunk from the column's
     /// others.
     pub(super) fn read(
@@ -296,7 +282,8 @@ impl ByteChunk {
             }
             tag @ (tag::PLAIN | tag::FSST | tag::ZSTD) => {
                 let rows = reader.u32("frame rows")?;
-                let whole_blocks = (rows as usize).is_multiple_of(BLOCK_ROWS) && rows > 0 && rows as usize <= CHUNK_ROWS;
+                let whole_blocks =
+                    (rows as usize).is_multiple_of(BLOCK_ROWS) && rows > 0 && rows as usize <= CHUNK_ROWS;
                 if !whole_blocks {
                     return Err(Corrupt::new("frame rows", at, rows.to_string()));
                 }
@@ -431,7 +418,9 @@ impl Symbols {
 
     fn has_zeroes(&self) -> bool {
         let mut symbols = self.words.iter().zip(&self.lengths);
-        symbols.any(|(word, length)| *word != 0 && word.to_le_bytes()[..*length as usize].contains(&0) || *length > 1 && *word == 0)
+        symbols.any(|(word, length)| {
+            *word != 0 && word.to_le_bytes()[..*length as usize].contains(&0) || *length > 1 && *word == 0
+        })
     }
 
     /// Appends what `coded` stands for.

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod generator;
 pub mod reader;
 pub mod requests;
+pub mod tables;
 
 /// SplitMix64: small, seeded, the same everywhere.
 pub struct Random(u64);
