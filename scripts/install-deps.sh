@@ -75,6 +75,17 @@ if ((${#missing[@]})); then
     fi
 fi
 
+# The headers of a Postgres with ICU include ICU's, which its packages do not bring.
+pg_config=${PG_CONFIG:-$(find_pg_config)}
+if [ -n "$pg_config" ] && grep -qs '^#define USE_ICU 1' "$("$pg_config" --includedir-server)/pg_config.h" &&
+    ! cc -E -x c -include unicode/ucol.h /dev/null >/dev/null 2>&1; then
+    missing=(libicu-dev)
+    command -v apt-get >/dev/null || die "install by hand the development files of ICU (unicode/ucol.h)"
+    say "installing: libicu-dev"
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libicu-dev >/dev/null
+fi
+
 if ! have_rust; then
     # A distribution's Rust is taken when it is new enough; Debian 13's rustup package brings a toolchain otherwise.
     candidate=$(apt-cache policy rustc 2>/dev/null | sed -n 's/ *Candidate: \([0-9.]*\).*/\1/p')
@@ -90,4 +101,4 @@ fi
 [ -e /dev/fuse ] || as_root modprobe fuse 2>/dev/null || true
 [ -e /dev/fuse ] || die "there is no /dev/fuse: the kernel's FUSE module is needed (in a container: --device /dev/fuse --cap-add SYS_ADMIN)"
 
-say "$("${PG_CONFIG:-$(find_pg_config)}" --version), $(rustc --version | cut -d' ' -f1-2), $(fusermount3 --version | head -n 1)"
+say "$("$pg_config" --version), $(rustc --version | cut -d' ' -f1-2), $(fusermount3 --version | head -n 1)"
