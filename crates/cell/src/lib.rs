@@ -8,3 +8,4 @@ pub mod fuse;
 pub mod metrics;
 pub mod server;
 pub mod smart_scan;
+pub mod status;

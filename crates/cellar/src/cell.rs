@@ -1,12 +1,12 @@
 //! `cellar cell`: the cell daemon.
 
-use crate::logger;
+use crate::{logger, status};
 use cellar_cell::config::{Config, parse_log_level};
 use cellar_cell::daemon;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const CONFIG_EXIT: u8 = 2;
+pub const CONFIG_EXIT: u8 = 2;
 
 /// Run a cell: serve a cluster's files from cell disks, and run its big scans
 ///
@@ -17,11 +17,13 @@ const CONFIG_EXIT: u8 = 2;
 /// Exit codes: 0 stopped cleanly; 1 error; 2 wrong arguments or configuration; 3 another daemon holds the disks;
 /// 4 a disk is missing or belongs to another disk group.
 #[derive(clap::Args)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct CellArguments {
+    #[command(subcommand)]
+    command: Option<CellCommand>,
     /// The cell's configuration file
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
     /// Read the configuration, open the disks, say whether the cell would start, and end
     #[arg(long)]
     check: bool,
@@ -30,7 +32,15 @@ pub struct CellArguments {
     log_level: Option<String>,
 }
 
+#[derive(clap::Subcommand)]
+enum CellCommand {
+    Status(status::StatusArguments),
+}
+
 pub fn run(arguments: &CellArguments) -> ExitCode {
+    if let Some(CellCommand::Status(arguments)) = &arguments.command {
+        return status::run(arguments);
+    }
     let config = match read_config(arguments) {
         Ok(config) => config,
         Err(message) => {
@@ -53,7 +63,8 @@ pub fn run(arguments: &CellArguments) -> ExitCode {
 }
 
 fn read_config(arguments: &CellArguments) -> Result<Config, String> {
-    let mut config = Config::read(&arguments.config).map_err(|error| error.to_string())?;
+    let path = arguments.config.as_deref().ok_or("--config is missing")?;
+    let mut config = Config::read(path).map_err(|error| error.to_string())?;
     if let Some(level) = &arguments.log_level {
         config.log_level = parse_log_level(level)?;
     }

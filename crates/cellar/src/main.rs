@@ -2,12 +2,18 @@
 
 mod cell;
 mod logger;
+mod status;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(name = "cellar", version, about = "Smart storage for PostgreSQL", max_term_width = 100)]
+#[command(
+    name = "cellar",
+    version,
+    about = "Smart storage for PostgreSQL: a cell stores a cluster's files and runs its big scans next to them",
+    max_term_width = 100
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

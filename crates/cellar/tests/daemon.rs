@@ -188,3 +188,37 @@ fn mistakes_are_told_with_their_own_exit_codes() {
     cell.start();
     assert_eq!(cell.stop(), Some(0));
 }
+
+#[test]
+fn a_running_cell_tells_its_facts_and_one_that_cannot_answer_is_an_error() {
+    let mut cell = Cell::new();
+    let status = |cell: &Cell, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.args(["cell", "status", "--config"]).arg(cell.path("cell.toml")).args(more).output().unwrap()
+    };
+    let gone = status(&cell, &[]);
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(message(&gone).contains("no cell answers at"), "{}", message(&gone));
+
+    cell.start();
+    let text = status(&cell, &[]);
+    assert!(text.status.success(), "{}", message(&text));
+    let text = String::from_utf8(text.stdout).unwrap();
+    for part in ["cell test, version ", "disk1: ", "page cache  0 bytes of 64 MiB filled", "0 Smart Scans"] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    let json: serde_json::Value = serde_json::from_slice(&status(&cell, &["--json"]).stdout).unwrap();
+    let pid = cell.daemon.as_ref().unwrap().id();
+    assert_eq!(json["pid"], pid);
+    assert_eq!(json["mount"], cell.path("mount").to_str().unwrap());
+    assert_eq!(json["disks"].as_array().unwrap().len(), 2);
+    assert!(json["disks"][1]["available_bytes"].as_u64().unwrap() > 0);
+
+    let signal = |name: &str| Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
+    signal("-STOP");
+    let silent = status(&cell, &["--json"]);
+    signal("-CONT");
+    assert_eq!(silent.status.code(), Some(1));
+    assert!(message(&silent).contains("does not answer"), "{}", message(&silent));
+    assert_eq!(cell.stop(), Some(0));
+}

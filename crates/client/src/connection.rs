@@ -196,7 +196,13 @@ impl Connection {
             }
             Kind::Error => Event::Failed(ErrorReport::decode(payload)?),
             Kind::FileIoCounts => Event::FileIo(FileIoCounts::decode(payload)?),
-            Kind::Hello | Kind::ScanOpen | Kind::ScanRange | Kind::XidStates | Kind::FileIoQuery => {
+            Kind::Hello
+            | Kind::ScanOpen
+            | Kind::ScanRange
+            | Kind::XidStates
+            | Kind::FileIoQuery
+            | Kind::StatusQuery
+            | Kind::Status => {
                 return Err(Corrupt::new("frame kind", 4, format!("{kind:?} from a cell")));
             }
         }))

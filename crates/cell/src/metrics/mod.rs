@@ -12,6 +12,7 @@ use cellar_format::postgres::Oid;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{FILE_IO_BUCKETS, FileIoCount};
 use cellar_storage::Volume;
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -34,6 +35,8 @@ macro_rules! metrics {
             registry: Registry,
             io_stats: Arc<IoStats>,
             scans: ByDatabase,
+            /// Scans opened and what they counted, of all databases.
+            totals: Mutex<(u64, ScanStats)>,
             $($field: ByDatabase,)*
         }
 
@@ -52,10 +55,11 @@ macro_rules! metrics {
                 if let Some(volume) = volume {
                     registry.register_collector(Box::new(FileMetrics { volume, io_stats: io_stats.clone() }));
                 }
-                Arc::new(Self { registry, io_stats, scans, $($field,)* })
+                Arc::new(Self { registry, io_stats, scans, totals: Mutex::default(), $($field,)* })
             }
 
             pub fn range_scanned(&self, database: Oid, stats: &ScanStats) {
+                self.totals.lock().1.add(stats);
                 let label = Database { database };
                 $(
                     let $stats = stats;
@@ -102,7 +106,13 @@ metrics! {
 
 impl Metrics {
     pub fn scan_opened(&self, database: Oid) {
+        self.totals.lock().0 += 1;
         self.scans.get_or_create(&Database { database }).inc();
+    }
+
+    /// Scans opened, and what they counted.
+    pub fn totals(&self) -> (u64, ScanStats) {
+        *self.totals.lock()
     }
 
     /// What the file service counted below these roots, one count a database and kind.

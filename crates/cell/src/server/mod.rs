@@ -24,8 +24,9 @@ use crate::config::Config;
 use crate::fuse::IoStats;
 use crate::metrics::{Metrics, MetricsServer};
 use crate::smart_scan::SmartScanState;
+use crate::status::About;
 use session::Session;
-use stream::FrameStream;
+pub use stream::{FrameStream, StreamError};
 
 /// Starts the Smart Scan server and, where one is configured, the metrics' endpoint.
 pub fn start(volume: Arc<Volume>, config: &Config, io_stats: Arc<IoStats>) -> io::Result<ServerHandle> {
@@ -40,7 +41,7 @@ pub fn start(volume: Arc<Volume>, config: &Config, io_stats: Arc<IoStats>) -> io
         None => None,
     };
     let state = Arc::new(SmartScanState::new(volume));
-    ServerHandle::start(state, metrics, &config.socket, config.user.uid, metrics_server)
+    ServerHandle::start(state, metrics, About::new(config), &config.socket, config.user.uid, metrics_server)
         .map_err(|error| io::Error::new(error.kind(), format!("socket {}: {error}", config.socket.display())))
 }
 
@@ -57,6 +58,7 @@ pub struct ServerHandle {
 struct Shared {
     state: Arc<SmartScanState>,
     metrics: Arc<Metrics>,
+    about: Arc<About>,
     /// The users that may connect: the cluster's and the daemon's own.
     users: [u32; 2],
     connections: Mutex<HashMap<u64, UnixStream>>,
@@ -69,6 +71,7 @@ impl ServerHandle {
     fn start(
         state: Arc<SmartScanState>,
         metrics: Arc<Metrics>,
+        about: About,
         socket: &Path,
         user: u32,
         metrics_server: Option<MetricsServer>,
@@ -78,6 +81,7 @@ impl ServerHandle {
         let shared = Arc::new(Shared {
             state,
             metrics,
+            about: Arc::new(about),
             users: [user, own],
             connections: Mutex::default(),
             last_connection: AtomicU64::new(0),
@@ -169,7 +173,8 @@ fn serve(shared: &Arc<Shared>, stream: UnixStream) -> io::Result<()> {
 }
 
 fn run(shared: &Shared, stream: UnixStream) {
-    let ended = match Session::greet(FrameStream::new(stream), shared.state.clone(), shared.metrics.clone()) {
+    let stream = FrameStream::new(stream);
+    let ended = match Session::greet(stream, shared.state.clone(), shared.metrics.clone(), shared.about.clone()) {
         Ok(session) => session.run(),
         Err((mut stream, error)) => {
             let _ = session::tell(&mut stream, &error);

@@ -14,6 +14,7 @@ use cellar_format::wire::{
 use super::stream::{FrameStream, StreamError};
 use crate::metrics::Metrics;
 use crate::smart_scan::{Outlet, ScanError, SmartScan, SmartScanState};
+use crate::status::About;
 
 /// Ranges that a backend may ask for ahead.
 const RANGES_AHEAD_MAX: usize = 1024;
@@ -36,6 +37,7 @@ pub struct Session {
     stream: FrameStream,
     state: Arc<SmartScanState>,
     metrics: Arc<Metrics>,
+    about: Arc<About>,
     hello: Hello,
 }
 
@@ -45,6 +47,7 @@ impl Session {
         mut stream: FrameStream,
         state: Arc<SmartScanState>,
         metrics: Arc<Metrics>,
+        about: Arc<About>,
     ) -> Result<Self, (FrameStream, SessionError)> {
         let hello = match stream.receive() {
             Ok((Kind::Hello, payload)) => Hello::decode(payload).map_err(SessionError::from),
@@ -58,7 +61,7 @@ impl Session {
         if let Err(error) = stream.send(Kind::Welcome, |_| {}) {
             return Err((stream, error.into()));
         }
-        Ok(Self { stream, state, metrics, hello })
+        Ok(Self { stream, state, metrics, about, hello })
     }
 
     /// Serves until the backend closes the connection; an error has been told to the backend when this returns.
@@ -92,6 +95,11 @@ impl Session {
                     (Kind::FileIoQuery, payload) => {
                         let counts = self.metrics.file_io(&FileIoQuery::decode(payload)?.roots);
                         self.stream.send(Kind::FileIoCounts, |out| FileIoCounts { counts }.encode(out))?;
+                        None
+                    }
+                    (Kind::StatusQuery, _) => {
+                        let status = self.about.status(&self.state.volume, &self.metrics);
+                        self.stream.send(Kind::Status, |out| status.encode(out))?;
                         None
                     }
                     (kind, _) => return Err(unexpected(kind)),

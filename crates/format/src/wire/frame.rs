@@ -22,6 +22,8 @@ pub enum Kind {
     XidStates = 4,
     /// Asks what the file service counted.
     FileIoQuery = 5,
+    /// Asks for the cell's status.
+    StatusQuery = 6,
     Welcome = 64,
     Batch = 65,
     Passthru = 66,
@@ -31,6 +33,7 @@ pub enum Kind {
     FileIoCounts = 70,
     /// What the range under way counted since this was last told; comes before the frames that it took.
     RangeProgress = 71,
+    Status = 72,
 }
 
 impl Kind {
@@ -42,6 +45,7 @@ impl Kind {
             ScanRange,
             XidStates,
             FileIoQuery,
+            StatusQuery,
             Welcome,
             Batch,
             Passthru,
@@ -50,6 +54,7 @@ impl Kind {
             Error,
             FileIoCounts,
             RangeProgress,
+            Status,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == value)

@@ -10,6 +10,7 @@ mod file_io;
 mod frame;
 mod message;
 mod request;
+mod status;
 
 pub use batch::{
     BATCH_HEADER_BYTES, BatchHeader, BatchMode, COLUMN_HEADER_BYTES, ColumnHeader, ROW_ENTRY_BYTES, RowEntry,
@@ -19,3 +20,4 @@ pub use file_io::{FILE_IO_BUCKETS, FileIoCount, FileIoCounts, FileIoKind, FileIo
 pub use frame::{FRAME_HEADER_BYTES, FrameHeader, Kind, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION};
 pub use message::{BlockRange, ErrorReport, Hello, Passthru, PassthruReason, RangeDone, XidQuery, XidState, XidStates};
 pub use request::{Attribute, Missing, ScanMode, ScanRequest, Snapshot};
+pub use status::{CellStatus, DiskStatus};

@@ -1,0 +1,123 @@
+//! `cellar cell status`: the facts of a running cell, for people or as JSON.
+
+use cellar_cell::config::Config;
+use cellar_cell::status::{CellStatus, ask};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Show the facts of a running cell: its disks and their room, its page cache, the scans that it served
+///
+/// Asks the daemon over its socket, as the cluster's user, root, or whoever started it.
+///
+/// Exit codes: 0 it runs; 1 it does not answer; 2 wrong arguments or configuration.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct StatusArguments {
+    /// The cell's configuration file
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Print one JSON object; sizes are bytes
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &StatusArguments) -> ExitCode {
+    let config = match Config::read(&arguments.config) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("cellar cell status: {error}");
+            return crate::cell::CONFIG_EXIT.into();
+        }
+    };
+    match ask(&config.socket) {
+        Ok(status) if arguments.json => println!("{:#}", as_json(&status)),
+        Ok(status) => print!("{}", as_text(&status)),
+        Err(error) => {
+            eprintln!("cellar cell status: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn as_json(status: &CellStatus) -> Value {
+    let disks = status.disks.iter().map(
+        |disk| json!({ "path": disk.path, "total_bytes": disk.total_bytes, "available_bytes": disk.available_bytes }),
+    );
+    json!({
+        "name": status.name,
+        "mount": status.mount,
+        "version": status.version,
+        "pid": status.pid,
+        "uptime_seconds": status.uptime_seconds,
+        "disks": disks.collect::<Vec<_>>(),
+        "page_cache": { "capacity_bytes": status.cache_capacity_bytes, "used_bytes": status.cache_used_bytes },
+        "smart_scans": {
+            "served": status.scans,
+            "eligible_bytes": status.eligible_bytes,
+            "saved_by_storage_index_bytes": status.saved_by_storage_index_bytes,
+            "returned_bytes": status.returned_bytes,
+        },
+    })
+}
+
+fn as_text(status: &CellStatus) -> String {
+    let CellStatus { name, mount, version, pid, .. } = status;
+    let mut text = format!("cell {name}, version {version}, process {pid}, up {}\n", duration(status.uptime_seconds));
+    text += &format!("mount       {mount}\n");
+    for disk in &status.disks {
+        let (available, total) = (size(disk.available_bytes), size(disk.total_bytes));
+        text += &format!("cell disk   {}: {available} of {total} free\n", disk.path);
+    }
+    let (used, capacity) = (size(status.cache_used_bytes), size(status.cache_capacity_bytes));
+    text += &format!("page cache  {used} of {capacity} filled\n");
+    text += &format!(
+        "scans       {} Smart Scans: {} eligible, {} of it saved by the storage index, {} returned\n",
+        status.scans,
+        size(status.eligible_bytes),
+        size(status.saved_by_storage_index_bytes),
+        size(status.returned_bytes)
+    );
+    text
+}
+
+fn duration(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min"),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+/// With three digits at least, where there are so many.
+fn size(bytes: u64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let unit = (0..units.len() - 1).find(|unit| bytes >> (10 * unit) < 10_240).unwrap_or(units.len() - 1);
+    format!("{} {}", bytes >> (10 * unit), units[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_are_short() {
+        let sizes = [
+            (0, "0 bytes"),
+            (10_239, "10239 bytes"),
+            (10_240, "10 KiB"),
+            (4 << 30, "4096 MiB"),
+            (u64::MAX, "16777215 TiB"),
+        ];
+        for (bytes, expected) in sizes {
+            assert_eq!(size(bytes), expected);
+        }
+        let times = [(59, "59 s"), (61, "1 min"), (3_720, "1 h 2 min"), (90_000, "1 d 1 h")];
+        for (seconds, expected) in times {
+            assert_eq!(duration(seconds), expected);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a cell says of itself when an operator asks.
+
+use crate::bytes::{Corrupt, Reader, Write};
+
+/// The facts of a running cell; bytes and counts since the daemon's start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CellStatus {
+    pub name: String,
+    pub mount: String,
+    pub version: String,
+    pub pid: u32,
+    pub uptime_seconds: u64,
+    pub disks: Vec<DiskStatus>,
+    pub cache_capacity_bytes: u64,
+    pub cache_used_bytes: u64,
+    pub scans: u64,
+    pub eligible_bytes: u64,
+    pub saved_by_storage_index_bytes: u64,
+    pub returned_bytes: u64,
+}
+
+/// One cell disk: the file system that it lies on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskStatus {
+    pub path: String,
+    pub total_bytes: u64,
+    pub available_bytes: u64,
+}
+
+impl CellStatus {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for text in [&self.name, &self.mount, &self.version] {
+            out.put_blob(text.as_bytes());
+        }
+        out.put_u32(self.pid);
+        out.put_u64(self.uptime_seconds);
+        out.put_u32(self.disks.len() as u32);
+        for disk in &self.disks {
+            out.put_blob(disk.path.as_bytes());
+            out.put_u64(disk.total_bytes);
+            out.put_u64(disk.available_bytes);
+        }
+        for value in [
+            self.cache_capacity_bytes,
+            self.cache_used_bytes,
+            self.scans,
+            self.eligible_bytes,
+            self.saved_by_storage_index_bytes,
+            self.returned_bytes,
+        ] {
+            out.put_u64(value);
+        }
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(payload);
+        let (name, mount, version) =
+            (reader.string("cell's name")?, reader.string("mount")?, reader.string("version")?);
+        let (pid, uptime_seconds) = (reader.u32("pid")?, reader.u64("uptime")?);
+        let count = reader.count(20, "cell disks")?;
+        let mut disks = Vec::with_capacity(count);
+        for _ in 0..count {
+            disks.push(DiskStatus {
+                path: reader.string("cell disk")?,
+                total_bytes: reader.u64("room")?,
+                available_bytes: reader.u64("room")?,
+            });
+        }
+        let status = Self {
+            name,
+            mount,
+            version,
+            pid,
+            uptime_seconds,
+            disks,
+            cache_capacity_bytes: reader.u64("page cache")?,
+            cache_used_bytes: reader.u64("page cache")?,
+            scans: reader.u64("scans")?,
+            eligible_bytes: reader.u64("scan counts")?,
+            saved_by_storage_index_bytes: reader.u64("scan counts")?,
+            returned_bytes: reader.u64("scan counts")?,
+        };
+        reader.finish("status")?;
+        Ok(status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_comes_back_as_it_was_and_a_cut_one_is_refused() {
+        let disk = DiskStatus { path: "/disk1".into(), total_bytes: 9, available_bytes: 8 };
+        let status = CellStatus {
+            name: "cell1".into(),
+            mount: "/srv".into(),
+            version: "1".into(),
+            pid: 7,
+            disks: vec![disk.clone(), disk],
+            scans: 3,
+            returned_bytes: 5,
+            ..CellStatus::default()
+        };
+        let mut payload = Vec::new();
+        status.encode(&mut payload);
+        assert_eq!(CellStatus::decode(&payload).unwrap(), status);
+        for cut in 0..payload.len() {
+            CellStatus::decode(&payload[..cut]).unwrap_err();
+        }
+    }
+}
