@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub mod power;
+
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{AuSize, Ino, Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
 use std::path::Path;
