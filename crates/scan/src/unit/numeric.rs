@@ -13,6 +13,7 @@ const POWERS: [u64; 4] = [1, 10, 100, 1000];
 
 /// Digits that any u64 fits into.
 const DIGITS_MAX: usize = 5;
+pub const DATUM_BYTES_MAX: usize = 3 + 2 * DIGITS_MAX;
 
 /// The display scale of a whole datum that has a short header; None for any other.
 #[inline(always)]
@@ -73,9 +74,9 @@ pub fn decode(datum: &[u8], scale: u8) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
-/// Appends the datum, short varlena header included, of `value * 10^-scale`. None: it has none of this form.
+/// The datum, short varlena header included, of `value * 10^-scale`, and its length. None: it has none of this form.
 #[inline(always)]
-pub fn encode(value: i64, scale: u8, out: &mut Vec<u8>) -> Option<()> {
+pub fn encode(value: i64, scale: u8) -> Option<([u8; DATUM_BYTES_MAX], usize)> {
     let fraction = (scale as u32).div_ceil(4) as i32;
     let pad = POWERS[(fraction * 4 - scale as i32) as usize & 3];
     let mut magnitude = value.unsigned_abs().checked_mul(pad)?;
@@ -83,24 +84,24 @@ pub fn encode(value: i64, scale: u8, out: &mut Vec<u8>) -> Option<()> {
     if scale as u32 > SHORT_SCALE_MAX {
         return None;
     }
+    let mut out = [0; DATUM_BYTES_MAX];
     if value == 0 {
-        out.extend_from_slice(&[7, header as u8, (header >> 8) as u8]);
-        return Some(());
+        out[..3].copy_from_slice(&[7, header as u8, (header >> 8) as u8]);
+        return Some((out, 3));
     }
     let mut weight = -fraction - 1;
-    let mut bytes = [0u8; 2 * DIGITS_MAX];
-    let mut at = bytes.len();
-    let mut stripped = true;
+    // Digits come from the last to the first.
+    let mut digits = [0u16; DIGITS_MAX];
+    let mut at = DIGITS_MAX;
     while magnitude > 0 {
         let digit = (magnitude % BASE) as u16;
         magnitude /= BASE;
         weight += 1;
-        if stripped && digit == 0 {
+        if digit == 0 && at == DIGITS_MAX {
             continue;
         }
-        stripped = false;
-        at -= 2;
-        bytes[at..at + 2].copy_from_slice(&digit.to_le_bytes());
+        at -= 1;
+        digits[at] = digit;
     }
     if !(-64..=63).contains(&weight) {
         return None;
@@ -109,10 +110,13 @@ pub fn encode(value: i64, scale: u8, out: &mut Vec<u8>) -> Option<()> {
     if value < 0 {
         header |= SHORT_NEGATIVE;
     }
-    let digits = &bytes[at..];
-    out.extend_from_slice(&[(3 + digits.len() as u8) << 1 | 1, header as u8, (header >> 8) as u8]);
-    out.extend_from_slice(digits);
-    Some(())
+    let digits = &digits[at..];
+    let length = 3 + 2 * digits.len();
+    out[..3].copy_from_slice(&[(length as u8) << 1 | 1, header as u8, (header >> 8) as u8]);
+    for (bytes, digit) in out[3..].chunks_exact_mut(2).zip(digits) {
+        bytes.copy_from_slice(&digit.to_le_bytes());
+    }
+    Some((out, length))
 }
 
 #[cfg(test)]
@@ -125,10 +129,10 @@ mod tests {
         for magnitude in magnitudes {
             for value in [magnitude, -magnitude, magnitude - 1, magnitude.saturating_add(1), magnitude / 7 * 7] {
                 for scale in 0..=40 {
-                    let mut datum = Vec::new();
-                    let Some(()) = encode(value, scale, &mut datum) else { continue };
-                    assert_eq!(scale_of(&datum), Some(scale));
-                    if let Some(decoded) = decode(&datum, scale) {
+                    let Some((datum, length)) = encode(value, scale) else { continue };
+                    let datum = &datum[..length];
+                    assert_eq!(scale_of(datum), Some(scale));
+                    if let Some(decoded) = decode(datum, scale) {
                         assert_eq!(decoded, value, "scale {scale}: {datum:?}");
                     } else {
                         assert!(scale > 15 || magnitude > 1 << 49, "{value} at scale {scale}: {datum:?}");

@@ -21,6 +21,9 @@ use cellar_format::units::BLOCK_BYTES;
 /// Bytes that the residues of one page can take: a raw page, or a patch with all its gaps.
 const RESIDUE_BYTES_MAX: usize = 4 * BLOCK_BYTES;
 
+/// No tuple is longer, but for a residue of a broken page, and that is patched.
+const TUPLE_ROOM: usize = 4 * BLOCK_BYTES;
+
 /// Memory for rebuilding pages, of any number of units one after the other; keeps the last blocks that it read.
 #[derive(Debug, Default)]
 pub struct Rebuilder {
@@ -36,10 +39,17 @@ pub struct Rebuilder {
     rests: Vec<i64>,
     fields: [Vec<i64>; HEADER_FIELDS.len()],
     decoded: Vec<Decoded>,
-    tuples: Vec<u8>,
+    tuples: Tuples,
     ends: Vec<u32>,
     order: Vec<u16>,
     places: Vec<(u16, u16)>,
+}
+
+/// An attribute and its values in the page's rows.
+struct Step<'a> {
+    attribute: &'a Attribute,
+    decoded: &'a Decoded,
+    number: Option<Number>,
 }
 
 impl Rebuilder {
@@ -150,9 +160,14 @@ impl Rebuilder {
 
     /// All tuples of the page, one after the other.
     fn build_tuples(&mut self, unit: &Unit, number: usize, page: &PageEntry) -> Result<()> {
-        self.tuples.clear();
+        self.tuples.end = 0;
         self.ends.clear();
         let attributes = &unit.shape().attributes;
+        let steps: Vec<Step<'_>> = attributes
+            .iter()
+            .zip(&self.decoded)
+            .map(|(attribute, decoded)| Step { attribute, decoded, number: Number::of(attribute) })
+            .collect();
         let normal = self.lines.iter().filter(|state| **state == LP_NORMAL).count();
         if normal != page.rows as usize {
             return corrupt("line pointers", number, format!("{normal} tuples instead of {}", page.rows));
@@ -169,7 +184,9 @@ impl Rebuilder {
             let has_nulls = infomask & HAS_NULLS != 0;
             let data_at = (data_offset(natts, has_nulls) as i64 + field(HeaderField::DataOffset)) as u8;
             let block = (field(HeaderField::CtidBlock) as u32).wrapping_add(number as u32);
-            let start = self.tuples.len();
+            let tuples = &mut self.tuples;
+            tuples.reserve();
+            let start = tuples.end;
             let mut header = [0u8; TUPLE_HEADER_BYTES];
             header[0..4].copy_from_slice(&(field(HeaderField::Xmin) as u32).to_le_bytes());
             header[4..8].copy_from_slice(&(field(HeaderField::Xmax) as u32).to_le_bytes());
@@ -181,25 +198,24 @@ impl Rebuilder {
             header[18..20].copy_from_slice(&(infomask2 as u16).to_le_bytes());
             header[20..22].copy_from_slice(&(infomask as u16).to_le_bytes());
             header[22] = data_at;
-            let tuples = &mut self.tuples;
-            tuples.extend_from_slice(&header);
             let bitmap = if has_nulls { natts.div_ceil(8) } else { 0 };
             let data_start = start + (data_at as usize).max(TUPLE_HEADER_BYTES + bitmap);
-            tuples.resize(data_start, 0);
-            for (index, (attribute, decoded)) in attributes[..natts].iter().zip(&self.decoded).enumerate() {
+            let mut built = tuples.push(&header).and_then(|()| tuples.pad_to(data_start));
+            for (index, step) in steps[..natts].iter().enumerate() {
                 if has_nulls {
-                    if decoded.validity[row] == 0 {
+                    if step.decoded.validity[row] == 0 {
                         continue;
                     }
-                    tuples[start + TUPLE_HEADER_BYTES + index / 8] |= 1 << (index % 8);
+                    tuples.bytes[start + TUPLE_HEADER_BYTES + index / 8] |= 1 << (index % 8);
                 }
-                if push_value(tuples, data_start, attribute, decoded, row).is_none() {
-                    return corrupt("value", number, format!("row {row}, attribute {}", index + 1));
-                }
+                built = built.and_then(|()| push_value(tuples, data_start, step, row));
             }
-            let length = (tuples.len() - start) as i64 + field(HeaderField::Length);
-            tuples.resize(start + length.clamp(0, BLOCK_BYTES as i64) as usize, 0);
-            self.ends.push(self.tuples.len() as u32);
+            let length = (tuples.end - start) as i64 + field(HeaderField::Length);
+            built = built.and_then(|()| tuples.pad_to(start + length.clamp(0, BLOCK_BYTES as i64) as usize));
+            if built.is_none() {
+                return corrupt("tuple", number, format!("row {row} of the page"));
+            }
+            self.ends.push(tuples.end as u32);
         }
         Ok(())
     }
@@ -222,7 +238,7 @@ impl Rebuilder {
         for row in &self.order {
             let row = *row as usize;
             let start = if row == 0 { 0 } else { self.ends[row - 1] as usize };
-            let tuple = &self.tuples[start..self.ends[row] as usize];
+            let tuple = &self.tuples.bytes[start..self.ends[row] as usize];
             let expected = behind - Align::Double.up(tuple.len()) as i64;
             behind = expected.wrapping_sub(self.fields[HeaderField::Gap as usize][row]);
             self.places[row] = (behind as u16 & 0x7fff, tuple.len() as u16);
@@ -301,50 +317,95 @@ impl Rebuilder {
     }
 }
 
+/// Where the page's tuples are put together. Written from the front; what lies behind `end` is undefined.
+#[derive(Debug, Default)]
+struct Tuples {
+    bytes: Vec<u8>,
+    end: usize,
+}
+
+impl Tuples {
+    /// Room for one more tuple.
+    fn reserve(&mut self) {
+        if self.bytes.len() < self.end + TUPLE_ROOM {
+            self.bytes.resize((self.end + TUPLE_ROOM).next_power_of_two(), 0);
+        }
+    }
+
+    /// None: no tuple is so long.
+    #[inline(always)]
+    fn push(&mut self, bytes: &[u8]) -> Option<()> {
+        let end = self.end + bytes.len();
+        self.bytes.get_mut(self.end..end)?.copy_from_slice(bytes);
+        self.end = end;
+        Some(())
+    }
+
+    /// Zeroes up to `end`, or back to it.
+    #[inline(always)]
+    fn pad_to(&mut self, end: usize) -> Option<()> {
+        if end > self.end {
+            self.bytes.get_mut(self.end..end)?.fill(0);
+        }
+        self.end = end;
+        Some(())
+    }
+
+    /// Zeroes up to the boundary, as counted from where the tuple's data start.
+    #[inline(always)]
+    fn align(&mut self, data: usize, align: Align) -> Option<()> {
+        self.pad_to(data + align.up(self.end - data))
+    }
+}
+
 /// Appends a value as `heap_fill_tuple` would; None: there is no such value.
 #[inline(always)]
-fn push_value(tuples: &mut Vec<u8>, data: usize, attribute: &Attribute, decoded: &Decoded, row: usize) -> Option<()> {
+fn push_value(tuples: &mut Tuples, data: usize, step: &Step<'_>, row: usize) -> Option<()> {
+    let Step { attribute, decoded, number } = step;
     if !decoded.exceptions.is_empty()
         && let Ok(index) = decoded.exceptions.binary_search_by_key(&(row as u32), |(row, _)| *row)
     {
-        push_datum(tuples, data, attribute, &decoded.exceptions[index].1);
-        return Some(());
+        return push_datum(tuples, data, attribute, &decoded.exceptions[index].1);
     }
     match decoded.form {
         Form::Number => {
-            align(tuples, data, attribute.align);
-            Number::of(attribute)?.encode(*decoded.ints.get(row)?, tuples);
+            tuples.align(data, attribute.align)?;
+            let value = *decoded.ints.get(row)?;
+            match number {
+                Some(Number::I32) => tuples.push(&(value as i32).to_le_bytes()),
+                Some(Number::I64) => tuples.push(&value.to_le_bytes()),
+                number => {
+                    let (bytes, count) = (*number)?.encode(value);
+                    tuples.push(&bytes[..count])
+                }
+            }
         }
-        Form::Numeric { scale } => numeric::encode(*decoded.ints.get(row)?, scale, tuples)?,
+        Form::Numeric { scale } => {
+            let (bytes, count) = numeric::encode(*decoded.ints.get(row)?, scale)?;
+            tuples.push(&bytes[..count])
+        }
         Form::Payload => {
             let payload = decoded.strings.get(row)?;
             if payload.len() <= SHORT_PAYLOAD_MAX {
-                tuples.push(((payload.len() + 1) << 1 | 1) as u8);
+                tuples.push(&[((payload.len() + 1) << 1 | 1) as u8])?;
             } else {
-                align(tuples, data, attribute.align);
-                tuples.extend_from_slice(&((payload.len() as u32 + 4) << 2).to_le_bytes());
+                tuples.align(data, attribute.align)?;
+                tuples.push(&((payload.len() as u32 + 4) << 2).to_le_bytes())?;
             }
-            tuples.extend_from_slice(payload);
+            tuples.push(payload)
         }
         Form::Datum => push_datum(tuples, data, attribute, decoded.strings.get(row)?),
     }
-    Some(())
 }
 
-fn push_datum(tuples: &mut Vec<u8>, data: usize, attribute: &Attribute, datum: &[u8]) {
+fn push_datum(tuples: &mut Tuples, data: usize, attribute: &Attribute, datum: &[u8]) -> Option<()> {
     let has_padding = match attribute.width {
         Width::Fixed(_) => true,
         Width::Varlena => datum.first().is_some_and(|first| first & 1 == 0),
         Width::Cstring => false,
     };
     if has_padding {
-        align(tuples, data, attribute.align);
+        tuples.align(data, attribute.align)?;
     }
-    tuples.extend_from_slice(datum);
-}
-
-#[inline(always)]
-fn align(tuples: &mut Vec<u8>, data: usize, align: Align) {
-    let end = data + align.up(tuples.len() - data);
-    tuples.resize(end, 0);
+    tuples.push(datum)
 }

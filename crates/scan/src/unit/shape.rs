@@ -167,21 +167,19 @@ impl Number {
         }
     }
 
-    /// Appends the bytes of the value.
+    /// The bytes of the value, and how many they are.
     #[inline(always)]
-    pub fn encode(self, value: i64, out: &mut Vec<u8>) {
+    pub fn encode(self, value: i64) -> ([u8; 8], usize) {
         match self {
-            Self::I8 | Self::U8 => out.push(value as u8),
-            Self::I16 => out.extend_from_slice(&(value as i16).to_le_bytes()),
-            Self::I32 | Self::U32 => out.extend_from_slice(&(value as i32).to_le_bytes()),
-            Self::I64 => out.extend_from_slice(&value.to_le_bytes()),
+            Self::I8 | Self::U8 => (value.to_le_bytes(), 1),
+            Self::I16 => (value.to_le_bytes(), 2),
+            Self::I32 | Self::U32 => (value.to_le_bytes(), 4),
+            Self::I64 => (value.to_le_bytes(), 8),
             Self::F32 => {
                 let key = value as i32;
-                out.extend_from_slice(&(key ^ ((key >> 31) as u32 >> 1) as i32).to_le_bytes());
+                (((key ^ ((key >> 31) as u32 >> 1) as i32) as i64).to_le_bytes(), 4)
             }
-            Self::F64 => {
-                out.extend_from_slice(&(value ^ ((value >> 63) as u64 >> 1) as i64).to_le_bytes());
-            }
+            Self::F64 => ((value ^ ((value >> 63) as u64 >> 1) as i64).to_le_bytes(), 8),
         }
     }
 }
