@@ -1,14 +1,15 @@
-//! Times scans of TPC-H's lineitem heap: `cargo run --release --example heap_scan -- HEAP_FILE [RUNS [warm|cached [QUERY [WAY]]]]`.
+//! Times scans of TPC-H's lineitem heap: `cargo run --release --example heap_scan -- HEAP_FILE [RUNS [warm|cached|unit [QUERY [WAY]]]]`.
 //!
 //! The file is one segment of `lineitem` (see `pg_relation_filepath`) after CHECKPOINT. It is read into memory first,
 //! so that the figures are those of decoding on one thread. `hint` variants ignore the all-visible bits, which sends
 //! every tuple through the visibility rules. A third argument `cached` scans the first region over and over, which
-//! leaves out what memory costs; a fourth picks queries by name, a fifth one of plain, hint and index.
+//! leaves out what memory costs, and `unit` scans compression units (QUERY LOW, in memory) of the file; a fourth picks queries by name, a fifth one of plain, hint and index.
 
 use cellar_format::postgres::{Align, Collation, Width, encoding, type_oid};
-use cellar_format::units::REGION_BYTES;
+use cellar_format::units::{BLOCK_BYTES, REGION_BYTES};
 use cellar_format::wire::{Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot};
-use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner};
+use cellar_scan::unit::{self, Level, Shape, Unit};
+use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -31,6 +32,23 @@ fn lineitem() -> Vec<Attribute> {
             _ => attribute(oid, Width::Varlena, Align::Int),
         })
         .collect()
+}
+
+/// Pages of an allocation unit of the default size.
+const UNIT_PAGES: usize = 512;
+
+fn encode_units(heap: &[u8]) -> Vec<(Unit, Vec<u8>)> {
+    let attributes = lineitem().into_iter().map(|attribute| unit::Attribute {
+        type_oid: attribute.type_oid,
+        width: attribute.width,
+        align: attribute.align,
+        by_value: attribute.by_value,
+        dropped: false,
+    });
+    let shape = Shape { attributes: attributes.collect() };
+    let pages = heap.chunks(UNIT_PAGES * BLOCK_BYTES);
+    let encoded = pages.map(|pages| unit::encode(pages, &shape, Level::QueryLow).expect("whole pages"));
+    encoded.map(|bytes| (Unit::open(&bytes).expect("a unit"), bytes)).collect()
 }
 
 const QUANTITY: u16 = 5;
@@ -84,10 +102,13 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let file = arguments.next().expect("usage: heap_scan HEAP_FILE [RUNS]");
     let runs: usize = arguments.next().map_or(5, |runs| runs.parse().expect("RUNS is a number"));
-    let cached = arguments.next().is_some_and(|mode| mode == "cached");
+    let mode = arguments.next();
+    let cached = mode.as_deref() == Some("cached");
+    let in_units = mode.as_deref() == Some("unit");
     let only = arguments.next();
     let only_way = arguments.next();
     let heap = std::fs::read(&file).expect("the heap file can be read");
+    let units = if in_units { encode_units(&heap) } else { Vec::new() };
     let column = Expr::Column;
     const DATE_GE: u32 = 1090;
     const DATE_LT: u32 = 1087;
@@ -163,25 +184,35 @@ fn main() {
                 (_, true) => "index",
                 _ => "plain",
             };
-            let unwanted = only_way.as_ref().is_some_and(|only| only != way);
+            let unwanted = in_units && want_summary || only_way.as_ref().is_some_and(|only| only != way);
             if unwanted || want_summary && plan.summary_columns().is_empty() {
                 continue;
             }
+            let mut unit_scanner = UnitScanner::new(Arc::clone(&plan));
             let mut scanner = Scanner::new(plan);
             let mut times = Vec::new();
             let mut cpu = f64::INFINITY;
-            let (mut rows, mut bytes) = (0, 0);
+            let (mut rows, mut bytes_out) = (0, 0);
             for _ in 0..runs {
-                (rows, bytes) = (0, 0);
+                (rows, bytes_out) = (0, 0);
                 let mut out = ResultWriter::new();
                 let (start, start_cpu) = (Instant::now(), cpu_ms());
-                for (index, region) in heap.chunks(REGION_BYTES).enumerate() {
+                for (index, (unit, bytes)) in units.iter().enumerate() {
+                    let (first, pages) = ((index * UNIT_PAGES) as u32, 0..unit.pages().len());
+                    match unit_scanner.scan(first, unit, bytes, pages, &NoXids, &mut out).expect("the unit is sound") {
+                        Progress::Done { stats, .. } => rows += stats.rows_returned,
+                        Progress::NeedXids(xids) => panic!("needs {} transactions", xids.len()),
+                    }
+                    bytes_out += out.pending_bytes();
+                    out.clear_frames();
+                }
+                for (index, region) in heap[..if in_units { 0 } else { heap.len() }].chunks(REGION_BYTES).enumerate() {
                     let region = if cached { &heap[..REGION_BYTES.min(heap.len())] } else { region };
                     match scanner.scan(index as u32 * 128, region, &NoXids, &mut out, want_summary) {
                         Progress::Done { stats, .. } => rows += stats.rows_returned,
                         Progress::NeedXids(xids) => panic!("needs {} transactions", xids.len()),
                     }
-                    bytes += out.pending_bytes();
+                    bytes_out += out.pending_bytes();
                     out.clear_frames();
                 }
                 out.flush();
@@ -190,7 +221,11 @@ fn main() {
             }
             times.sort_by(f64::total_cmp);
             let median = times[times.len() / 2];
-            println!("{name:12} {way:>6} {cpu:9.1} {:9.1} {median:9.1} {rows:10} {:9.1}", times[0], bytes as f64 / 1e6);
+            println!(
+                "{name:12} {way:>6} {cpu:9.1} {:9.1} {median:9.1} {rows:10} {:9.1}",
+                times[0],
+                bytes_out as f64 / 1e6
+            );
         }
     }
 }

@@ -5,7 +5,8 @@
 //! transaction's state, a value outside the page, an evaluation that would raise an error) sends its whole block back.
 //!
 //! The way of a page: [`heap`] checks it and finds its columns, [`visibility`] asks the snapshot, [`predicate`] drops
-//! rows, [`batch`] lays out what is left, [`storage_index`] keeps minimum and maximum for the scans to come.
+//! rows, [`batch`] lays out what is left, [`storage_index`] keeps minimum and maximum for the scans to come. [`unit`] holds
+//! the pages of an allocation unit column-wise, and a [`UnitScanner`] scans them there.
 
 pub mod batch;
 pub mod heap;
@@ -14,6 +15,7 @@ pub mod predicate;
 mod scanner;
 pub mod storage_index;
 pub mod unit;
+mod unit_scan;
 pub mod visibility;
 
 pub use batch::{AlignedBuffer, ResultWriter};
@@ -22,4 +24,5 @@ pub use plan::Plan;
 pub use predicate::{CollationNeed, FunctionInfo, Unsupported, offloadable, offloadable_functions, offloadable_type};
 pub use scanner::{Progress, Scanner};
 pub use storage_index::{ColumnSummary, RegionSummary};
+pub use unit_scan::UnitScanner;
 pub use visibility::{NoXids, XidLookup};

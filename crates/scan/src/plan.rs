@@ -23,6 +23,8 @@ pub enum Output {
 /// One qual, in the order in which Postgres would evaluate them.
 pub(crate) struct Stage {
     pub kernel: Kernel,
+    /// The columns that the kernel reads.
+    pub slots: Vec<Slot>,
     /// The end of the attributes that the kernel reads.
     walk_end: usize,
     /// Postgres may raise an error in it.
@@ -90,8 +92,14 @@ impl Plan {
             let node = compiler.condition(qual)?;
             let fallible = node.fallible();
             let mut walk_end = 0;
-            qual.for_each_column(&mut |number| walk_end = walk_end.max(number as usize));
-            push_stage(&mut stages, Stage { kernel: kernel(node, &compiler.columns), walk_end, fallible });
+            let mut slots = Vec::new();
+            qual.for_each_column(&mut |number| {
+                walk_end = walk_end.max(number as usize);
+                slots.push(compiler.layout.slot(number as usize - 1));
+            });
+            slots.sort_unstable();
+            slots.dedup();
+            push_stage(&mut stages, Stage { kernel: kernel(node, &compiler.columns), slots, walk_end, fallible });
         }
         let Compiler { mut layout, columns, .. } = compiler;
 

@@ -208,7 +208,7 @@ impl Scanner {
             self.chunk.walk(pages, &plan.layout, segment, &self.selected, &mut self.malformed, &mut ahead);
             self.drop_malformed();
             self.next.clear();
-            let input = Input { pages, chunk: &self.chunk, columns: &plan.columns };
+            let input = Input { pages, chunk: &self.chunk, columns: &plan.columns, in_pages: true };
             stage.kernel.run(input, &self.selected, &mut self.next, &mut self.undecided);
             std::mem::swap(&mut self.selected, &mut self.next);
             if !self.undecided.is_empty() {
@@ -360,7 +360,13 @@ fn checksum_holds(page: &Page<'_>, bytes: &[u8], block: u32) -> bool {
     bytes.is_ok_and(|bytes| page_checksum(bytes, block) == page.stored_checksum())
 }
 
-fn passthru(out: &mut ResultWriter, first_block: u32, index: usize, reason: PassthruReason, stats: &mut ScanStats) {
+pub(crate) fn passthru(
+    out: &mut ResultWriter,
+    first_block: u32,
+    index: usize,
+    reason: PassthruReason,
+    stats: &mut ScanStats,
+) {
     out.passthru(first_block.wrapping_add(index as u32), reason);
     stats.passthru_bytes += BLOCK_BYTES as u64;
     match reason {

@@ -101,6 +101,11 @@ impl Chunk {
         });
     }
 
+    /// Adds a row whose columns lie wherever [`Self::locations_mut`] is told; it cannot be walked.
+    pub fn push_located(&mut self, page: u16, line: u16) {
+        self.rows.push(Row { tuple: 0, bytes: 0, attributes: 0, page, line, has_nulls: false, irregular: false });
+    }
+
     /// Takes the last rows back.
     pub fn truncate(&mut self, rows: usize) {
         self.rows.truncate(rows);
@@ -121,6 +126,11 @@ impl Chunk {
     /// Where the column of `slot` lies in each row that was walked.
     pub fn locations(&self, slot: Slot) -> &[u32; ROWS_MAX] {
         &self.locations[slot as usize]
+    }
+
+    /// As [`Self::locations`], of a slot that was prepared.
+    pub fn locations_mut(&mut self, slot: Slot) -> &mut [u32; ROWS_MAX] {
+        &mut self.locations[slot as usize]
     }
 
     /// Makes room for the locations of so many columns.

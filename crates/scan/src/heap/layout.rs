@@ -73,6 +73,11 @@ impl Layout {
         self.attributes.len()
     }
 
+    /// How a 0-based attribute lies in a tuple.
+    pub fn attribute(&self, index: usize) -> Option<(Width, Align)> {
+        self.attributes.get(index).map(|attribute| (attribute.width, attribute.align))
+    }
+
     pub fn segment(&self, from: usize, to: usize) -> Segment {
         let mut steps = Vec::new();
         for attribute in &self.attributes[from..to.max(from)] {

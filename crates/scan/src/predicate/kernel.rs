@@ -75,6 +75,8 @@ pub struct Input<'a> {
     pub pages: &'a [u8],
     pub chunk: &'a Chunk,
     pub columns: &'a [Option<Column>],
+    /// A row's datums lie in its page: `pages` are heap pages, not values that were put there.
+    pub in_pages: bool,
 }
 
 impl Kernel {

@@ -23,7 +23,7 @@ impl Landmarks {
     /// None: so few rows are selected that they are better searched one by one.
     pub fn search(finder: &Finder<'_>, input: Input<'_>, selected: &[u16]) -> Option<Self> {
         let (first, last) = (*selected.first()?, *selected.last()?);
-        if selected.len() < input.chunk.len() / 2 {
+        if !input.in_pages || selected.len() < input.chunk.len() / 2 {
             return None;
         }
         let page = |row: u16| input.chunk.row(row).page as usize * BLOCK_BYTES;

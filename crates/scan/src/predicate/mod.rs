@@ -21,7 +21,7 @@ pub use functions::{CollationNeed, Encoding};
 pub use kernel::{Input, Kernel, number_of};
 pub use node::Node;
 pub use numeric::{Numeric, key as numeric_key};
-pub use test::Trim;
+pub use test::{EncodedTest, Trim};
 pub use value::{Kind, Outcome, Undecided, Value, float_key, without_trailing_blanks};
 
 use cellar_format::postgres::{Collation, Oid};

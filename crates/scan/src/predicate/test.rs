@@ -3,10 +3,11 @@
 //!
 //! A test says whether a value that is not NULL passes; what a NULL does is the kernel's matter.
 
+use super::column::Column;
 use super::functions::{Comparison, Domain, date_against_timestamp};
 use super::like::Pattern;
-use super::numeric::Numeric;
-use super::value::{Value, float_key, without_trailing_blanks};
+use super::numeric::{KEY_SCALE, Numeric};
+use super::value::{Kind, Value, float_key, without_trailing_blanks};
 use crate::storage_index::{Bounds, ColumnSummary};
 use std::cmp::Ordering;
 
@@ -68,6 +69,18 @@ impl IntRange {
         (self.lo <= value && value <= self.hi) == self.inside
     }
 
+    /// The range of those values whose product with `10^decimals` lies in this one. An end at the type's own end is
+    /// open.
+    fn divided(&self, decimals: u32) -> Option<Self> {
+        let factor = 10i64.checked_pow(decimals)?;
+        let lo = match self.lo {
+            i64::MIN => i64::MIN,
+            lo => lo.div_euclid(factor) + i64::from(lo.rem_euclid(factor) != 0),
+        };
+        let hi = if self.hi == i64::MAX { i64::MAX } else { self.hi.div_euclid(factor) };
+        Some(Self { lo, hi, inside: self.inside })
+    }
+
     fn may_pass(&self, min: i64, max: i64) -> bool {
         match self.inside {
             true => self.lo <= self.hi && max >= self.lo && min <= self.hi,
@@ -82,6 +95,16 @@ impl IntRange {
             inside: true,
         })
     }
+}
+
+/// A test in the terms of encoded values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EncodedTest {
+    None,
+    /// On numbers, or on numerics as integers.
+    Int(IntRange),
+    /// On payloads: [`Test::passes_bytes`].
+    Bytes,
 }
 
 /// One end of a range: the value, and whether it belongs to the range.
@@ -333,6 +356,21 @@ impl Test {
         })
     }
 
+    /// How the test is done on a compression unit's values: on numbers as they are and numerics times `10^scale`.
+    pub fn encoded(&self, column: &Column, scale: Option<u8>) -> EncodedTest {
+        match (self, column.kind, scale) {
+            (Self::Int(range), Some(kind), None) if kind.is_int() && kind != Kind::Bool => EncodedTest::Int(*range),
+            (Self::Numeric(range), Some(Kind::Numeric), Some(scale)) => {
+                match range.keys.and_then(|keys| keys.divided(KEY_SCALE.checked_sub(scale as u32)?)) {
+                    Some(range) => EncodedTest::Int(range),
+                    None => EncodedTest::None,
+                }
+            }
+            (_, Some(Kind::Text | Kind::Bytea), None) => EncodedTest::Bytes,
+            _ => EncodedTest::None,
+        }
+    }
+
     /// Whether a region's minimum and maximum can tell that no value passes.
     pub fn is_prunable(&self) -> bool {
         match self {
@@ -462,6 +500,18 @@ mod tests {
         let (common, cut) = ("abcdefghijklmnop", "abcdefghijklmnopz");
         assert!(may_pass("abcdefghijklmnopq%", cut, cut) && may_pass("abcdefghijklmnopzz%", common, cut));
         assert!(!may_pass("abcdefghijklmnoo%", cut, cut) && !may_pass("abcdefghijklmnoq%", cut, cut));
+    }
+
+    #[test]
+    fn a_numeric_range_means_the_same_on_scaled_integers() {
+        let range = IntRange { lo: -1_500_000, hi: 2_499_999, inside: true };
+        assert_eq!(range.divided(6), Some(IntRange { lo: -1, hi: 2, inside: true }));
+        assert_eq!(IntRange { inside: false, ..range }.divided(6), Some(IntRange { lo: -1, hi: 2, inside: false }));
+        let open = IntRange { lo: i64::MIN, hi: i64::MAX, inside: true };
+        assert_eq!(open.divided(6), Some(open));
+        // Between two values of the scale lies none.
+        let between = IntRange { lo: 1, hi: 999_999, inside: true }.divided(6).unwrap();
+        assert!((-3..3).all(|value| !between.passes(value)));
     }
 
     #[test]

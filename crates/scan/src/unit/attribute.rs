@@ -263,6 +263,23 @@ impl AttributeChunk {
         }
     }
 
+    pub(super) fn strings(&self) -> Option<&ByteChunk> {
+        if let Body::Payload(bytes) = &self.body { Some(bytes) } else { None }
+    }
+
+    /// As [`Self::read`], the NULLs alone.
+    pub(super) fn read_validity(
+        &self,
+        data: Data<'_>,
+        place: usize,
+        rows: std::ops::Range<usize>,
+        last: &mut AttributeBlock,
+        out: &mut Decoded,
+    ) -> Result<()> {
+        out.validity.clear();
+        self.validity.read(data, place, rows, &mut last.validity, &mut out.validity)
+    }
+
     /// Replaces what is in `out` by the values of `rows`, which lie in the chunk. `place` tells this chunk from the
     /// attribute's others.
     pub(super) fn read(
@@ -273,12 +290,11 @@ impl AttributeChunk {
         last: &mut AttributeBlock,
         out: &mut Decoded,
     ) -> Result<()> {
-        out.validity.clear();
         out.ints.clear();
         out.strings.clear();
         out.exceptions.clear();
         out.form = self.form();
-        self.validity.read(data, place, rows.clone(), &mut last.validity, &mut out.validity)?;
+        self.read_validity(data, place, rows.clone(), last, out)?;
         match &self.body {
             Body::Number(ints) | Body::Numeric { ints, .. } => {
                 ints.read(data, place, rows.clone(), &mut last.ints, &mut out.ints)?

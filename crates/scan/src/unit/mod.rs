@@ -13,6 +13,7 @@
 mod attribute;
 mod bits;
 mod chunk;
+mod column;
 mod directory;
 mod encode;
 mod ints;
@@ -26,6 +27,7 @@ mod strings;
 
 pub use attribute::{AttributeChunk, Bounds};
 pub use chunk::{Chunk, ChunkVisibility};
+pub use column::{ColumnReader, HeaderReader};
 pub use directory::{PAGES_MAX, VERSION};
 pub use encode::{EncodeError, Estimate, encode, estimate};
 pub use ints::IntChunk;

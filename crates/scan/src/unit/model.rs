@@ -6,7 +6,7 @@
 
 use super::attribute::{Span, Values};
 use super::shape::Shape;
-use crate::heap::{u16_at, u32_at, varlena};
+use crate::heap::{Page, u16_at, u32_at, varlena};
 use cellar_format::postgres::{Align, Width};
 use cellar_format::units::BLOCK_BYTES;
 
@@ -175,8 +175,8 @@ impl Model {
         if upper == 0 && page.iter().all(|byte| *byte == 0) {
             return Ok(PageEntry::EMPTY);
         }
-        let as_expected = u16_at(page, 16) as usize == BLOCK_BYTES && u16_at(page, 18) == PAGE_SIZE_VERSION;
-        if !as_expected || !(PAGE_HEADER_BYTES..=BLOCK_BYTES).contains(&lower) || !lower.is_multiple_of(4) {
+        // What a heap scan would pass through is kept raw.
+        if !matches!(Page::new(page), Ok(Some(_))) || !lower.is_multiple_of(4) {
             return Err(Odd);
         }
         let lines = (lower - PAGE_HEADER_BYTES) / 4;
@@ -192,6 +192,9 @@ impl Model {
             self.line_rest.push(0);
             let tuple =
                 Placed { offset: (pointer & 0x7fff) as u16, length: (pointer >> 17) as u16, line: line as u16 + 1 };
+            if (tuple.offset as usize) < upper || !tuple.offset.is_multiple_of(8) {
+                return Err(Odd);
+            }
             self.tuple(pages, page, index, &tuple, steps)?;
             placed.push(tuple);
         }
@@ -246,7 +249,7 @@ impl Model {
         let expected = data_offset(natts, has_nulls);
         let offset = tuple[22] as usize;
         let bitmap = if has_nulls { natts.div_ceil(8) } else { 0 };
-        if natts > steps.len() || offset > length || TUPLE_HEADER_BYTES + bitmap > offset {
+        if natts > steps.len() || offset > length || TUPLE_HEADER_BYTES + bitmap > offset || !offset.is_multiple_of(8) {
             return Err(Odd);
         }
         let base = index * BLOCK_BYTES + start;

@@ -197,6 +197,17 @@ impl ByteChunk {
         }
     }
 
+    /// The distinct strings, ascending, and each row's number among them; None: there is no dictionary.
+    pub(super) fn dictionary(&self, data: Data<'_>) -> Result<Option<(&Strings, &IntChunk)>> {
+        let Coding::Dictionary(dictionary) = &self.coding else { return Ok(None) };
+        Ok(Some((dictionary.entries(data)?, &dictionary.codes)))
+    }
+
+    /// The string of all rows.
+    pub fn constant(&self) -> Option<&[u8]> {
+        if let Coding::Constant(value) = &self.coding { Some(value) } else { None }
+    }
+
     /// Appends the strings of `rows`, which lie in the chunk, to `out`. `place` tells this chunk from the column's
     /// others.
     pub(super) fn read(

@@ -88,6 +88,20 @@ impl Table {
         }
     }
 
+    /// With these attributes, NULLs, and a spread of values for each.
+    pub fn with(random: &mut Random, attributes: &[Attribute]) -> Self {
+        let columns = attributes.iter().map(|attribute| Column {
+            attribute: *attribute,
+            spread: *random.pick(&[Spread::Constant, Spread::Few, Spread::Few, Spread::Rising, Spread::Any]),
+            odd_one_in: *random.pick(&[0, 0, 50]),
+            null_one_in: *random.pick(&[0, 0, 8]),
+            next: random.next() >> random.pick(&[24, 50]),
+        });
+        let columns: Vec<Column> = columns.collect();
+        let natts_min = if random.one_in(4) { 1 + random.below(columns.len()) } else { columns.len() };
+        Self { natts_min, columns, updates: random.one_in(2), damage: random.one_in(4) }
+    }
+
     pub fn shape(&self) -> Shape {
         Shape { attributes: self.columns.iter().map(|column| column.attribute).collect() }
     }

@@ -1,0 +1,166 @@
+//! A scan of a compression unit finds what a scan of its pages finds: the same rows in the same order, and the same
+//! blocks passed through, but for those that the unit's bounds exclude.
+//!
+//! `CELLAR_SEED` and `CELLAR_CASES` set which random tables are tried.
+
+mod support;
+
+use cellar_format::postgres::{Collation, type_oid};
+use cellar_format::units::BLOCK_BYTES;
+use cellar_format::wire::{Expr, ScanMode, ScanRequest, XidState};
+use cellar_scan::unit::{Attribute, Level, Shape, Unit, encode};
+use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner, XidLookup};
+use std::sync::Arc;
+use support::reader::{Answer, read};
+use support::requests::requests;
+use support::tables::Table;
+use support::{Random, setting};
+
+struct Everything;
+
+impl XidLookup for Everything {
+    fn state(&self, xid: u32) -> Option<XidState> {
+        XidState::from_u8((xid % 4) as u8)
+    }
+}
+
+fn call(function: u32, column: u16, type_oid: u32, value: &[u8]) -> Expr {
+    let constant = Expr::Const { type_oid, value: Some(value.to_vec()) };
+    Expr::Call { function, collation: Collation::Bytewise, args: vec![Expr::Column(column), constant] }
+}
+
+/// Of what runs on encoded values: comparisons with values that occur, and some that do not.
+fn simple_qual(random: &mut Random) -> Expr {
+    let number = random.below(9) as u32 * 1_000_003 + random.below(2) as u32;
+    let words = ["express 1000003", "deposits sleep 0", "pinto beans 3000009", "z", ""];
+    let digit = (random.below(900) as u16).to_le_bytes();
+    let numeric = [[0x00, 0x81], digit].concat();
+    match random.below(9) {
+        // int4: = < >=
+        0 => call(65, 1, type_oid::INT4, &number.to_le_bytes()),
+        1 => call(66, 1, type_oid::INT4, &number.to_le_bytes()),
+        2 => call(150, 1, type_oid::INT4, &number.to_le_bytes()),
+        // text: = LIKE
+        3 => call(67, 2, type_oid::TEXT, random.pick(&words).as_bytes()),
+        4 => call(850, 2, type_oid::TEXT, random.pick(&["%sleep%", "pinto%", "%7", "%e%s%"]).as_bytes()),
+        // numeric: < >= =
+        5 => call(1722, 3, type_oid::NUMERIC, &numeric),
+        6 => call(1721, 3, type_oid::NUMERIC, &numeric),
+        7 => call(1718, 3, type_oid::NUMERIC, &numeric),
+        // date: <
+        _ => call(1087, 8, type_oid::DATE, &number.to_le_bytes()),
+    }
+}
+
+fn shape(request: &ScanRequest, count: usize) -> Shape {
+    let attributes = request.attributes[..count].iter().map(|attribute| Attribute {
+        type_oid: attribute.type_oid,
+        width: attribute.width,
+        align: attribute.align,
+        by_value: attribute.by_value,
+        dropped: false,
+    });
+    Shape { attributes: attributes.collect() }
+}
+
+fn widths(request: &ScanRequest) -> Vec<Option<usize>> {
+    use cellar_format::postgres::Width;
+    let width = |number: &u16| match request.attributes[*number as usize - 1].width {
+        Width::Fixed(bytes) => Some(bytes as usize),
+        _ => None,
+    };
+    request.projection.iter().map(width).collect()
+}
+
+/// What both scans answer: heap first.
+fn scan(request: &ScanRequest, first_block: u32, pages: &[u8], bytes: &Vec<u8>) -> (Answer, Answer) {
+    let plan = Arc::new(Plan::compile(request).expect("a supported request"));
+    let unit = Unit::open(bytes).unwrap();
+    let mut scanner = UnitScanner::new(Arc::clone(&plan));
+    let mut out = ResultWriter::new();
+    let whole = 0..unit.pages().len();
+    // Without answers either nothing is emitted, or none is needed.
+    if let Progress::NeedXids(xids) = scanner.scan(first_block, &unit, bytes, whole.clone(), &NoXids, &mut out).unwrap()
+    {
+        out.flush();
+        assert!(out.frames().is_empty() && !xids.is_empty());
+        scanner.scan(first_block, &unit, bytes, whole, &Everything, &mut out).unwrap();
+    }
+    out.flush();
+    let of_unit = read(out.frames(), &widths(request));
+    let mut out = ResultWriter::new();
+    Scanner::new(plan).scan(first_block, pages, &Everything, &mut out, false);
+    out.flush();
+    (read(out.frames(), &widths(request)), of_unit)
+}
+
+#[test]
+fn a_scan_of_a_unit_finds_what_a_scan_of_its_pages_finds() {
+    let first = setting("CELLAR_SEED", 1);
+    let (mut rows, mut passed, mut pruned) = (0, 0, 0);
+    for seed in first..first + setting("CELLAR_CASES", 30) {
+        let mut random = Random::new(seed);
+        let requests = requests();
+        let count = requests[0].attributes.len() - random.below(3);
+        let mut table = Table::with(&mut random, &shape(&requests[0], count).attributes);
+        let page_count = *random.pick(&[1, 20, 60]);
+        let pages = table.pages(&mut random, page_count);
+        let bytes = encode(&pages, &table.shape(), Level::ALL[seed as usize % 2]).unwrap();
+        for index in 0..requests.len() + 8 {
+            let mut request = requests[index % requests.len()].clone();
+            if index >= requests.len() {
+                request.quals = (0..1 + random.below(2)).map(|_| simple_qual(&mut random)).collect();
+                request.mode = ScanMode::Columns;
+                request.projection = (0..random.below(4)).map(|_| 1 + random.below(8) as u16).collect();
+            }
+            // The reader of batches does not know strings that end with a NUL.
+            request.projection.retain(|number| *number != 5);
+            (request.snapshot.xmin, request.snapshot.xmax) = (820, 910);
+            request.snapshot.taken_during_recovery = random.one_in(2);
+            let (of_heap, of_unit) = scan(&request, 1000, &pages, &bytes);
+            let place = format!("seed {seed}, request {index}: {:?}", request.quals);
+            assert!(of_heap.rows == of_unit.rows, "rows, {place}");
+            assert!(of_heap.tuples == of_unit.tuples, "tuples, {place}");
+            assert_eq!(of_heap.counted, of_unit.counted, "{place}");
+            let plan = Plan::compile(&request).unwrap();
+            if of_heap.passthru != of_unit.passthru {
+                assert!(!plan.summary_columns().is_empty(), "{place}");
+                assert!(of_unit.passthru.iter().all(|block| of_heap.passthru.contains(block)), "{place}");
+                pruned += 1;
+            }
+            rows += of_unit.counted;
+            passed += of_unit.passthru.len();
+        }
+    }
+    println!("{rows} rows, {passed} blocks passed through, {pruned} scans pruned");
+    assert!(rows > 10_000 && passed > 100);
+}
+
+#[test]
+fn pages_that_are_left_out_are_not_scanned() {
+    let mut random = Random::new(3);
+    let request = requests().remove(0);
+    let mut table = Table::with(&mut random, &shape(&request, 8).attributes);
+    let pages = table.pages(&mut random, 12);
+    let bytes = encode(&pages, &table.shape(), Level::QueryLow).unwrap();
+    let unit = Unit::open(&bytes).unwrap();
+    let plan = Arc::new(Plan::compile(&request).unwrap());
+    let mut scanner = UnitScanner::new(Arc::clone(&plan));
+    let mut count = |ranges: &[std::ops::Range<usize>]| {
+        let mut out = ResultWriter::new();
+        for range in ranges {
+            scanner.scan(0, &unit, &bytes, range.clone(), &Everything, &mut out).unwrap();
+        }
+        out.flush();
+        read(out.frames(), &widths(&request))
+    };
+    let heap = |range: std::ops::Range<usize>| {
+        let mut out = ResultWriter::new();
+        let bytes = &pages[range.start * BLOCK_BYTES..range.end * BLOCK_BYTES];
+        Scanner::new(Arc::clone(&plan)).scan(range.start as u32, bytes, &Everything, &mut out, false);
+        out.flush();
+        read(out.frames(), &widths(&request)).counted
+    };
+    assert_eq!(count(&[0..5, 6..12]).counted, heap(0..5) + heap(6..12));
+    assert_eq!(count(std::slice::from_ref(&(0..100))).counted, heap(0..12));
+}
