@@ -150,15 +150,6 @@ impl RegionSummary {
             }
         }
     }
-
-    /// Roughly how much memory the summary takes.
-    pub fn memory_bytes(&self) -> usize {
-        let boxed = |column: &ColumnSummary| match &column.bounds {
-            Bounds::Numeric(_) => size_of::<(Numeric, Numeric)>(),
-            _ => 0,
-        };
-        size_of::<Self>() + self.columns.iter().map(|column| size_of::<ColumnSummary>() + boxed(column)).sum::<usize>()
-    }
 }
 
 #[cfg(test)]

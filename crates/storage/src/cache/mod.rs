@@ -105,6 +105,15 @@ pub struct Cache {
 type WriteGuard = ArcRwLockWriteGuard<RawRwLock, Content>;
 type ReadGuard = ArcRwLockReadGuard<RawRwLock, Content>;
 
+/// What came of giving a region a frame.
+enum Claim<L> {
+    Loaded(WriteGuard),
+    /// Another frame holds the region, or is getting it; the loader was not called.
+    Taken(L),
+    /// Every frame is in use.
+    Full,
+}
+
 /// A cached region, locked against change while it lives.
 pub struct CachedRegion {
     content: ReadGuard,
@@ -171,7 +180,7 @@ impl Cache {
         &self,
         file: &Arc<CachedFile>,
         region: u32,
-        load: impl FnOnce(&mut [u8]) -> Result<Loaded, E>,
+        mut load: impl FnOnce(&mut [u8]) -> Result<Loaded, E>,
     ) -> Result<Option<CachedRegion>, E> {
         loop {
             if let Some(found) = self.find(file, region) {
@@ -179,26 +188,13 @@ impl Cache {
                 counter.fetch_add(1, Ordering::Relaxed);
                 return Ok(Some(found));
             }
-            let Some((frame, mut content)) = self.take_victim() else { return Ok(None) };
-            if !self.claim(file, region, &frame, &mut content) {
-                continue;
-            }
-            self.misses.fetch_add(1, Ordering::Relaxed);
-            match load(content.memory.bytes_mut()) {
-                Ok(loaded) => {
-                    content.valid = loaded.valid;
-                    content.version = loaded.version;
-                    content.source = loaded.source;
-                    content.fresh = AtomicBool::new(false);
-                    frame.referenced.store(true, Ordering::Relaxed);
-                    return Ok(Some(CachedRegion {
-                        content: ArcRwLockWriteGuard::downgrade(content),
-                        source: loaded.source,
-                    }));
-                }
-                Err(error) => {
-                    self.release(&mut content);
-                    return Err(error);
+            match self.load_into_victim(file, region, false, load)? {
+                Claim::Full => return Ok(None),
+                Claim::Taken(unused) => load = unused,
+                Claim::Loaded(content) => {
+                    self.misses.fetch_add(1, Ordering::Relaxed);
+                    let source = content.source;
+                    return Ok(Some(CachedRegion { content: ArcRwLockWriteGuard::downgrade(content), source }));
                 }
             }
         }
@@ -214,24 +210,28 @@ impl Cache {
         if file.frames.lock().contains_key(&region) {
             return Ok(());
         }
-        let Some((frame, mut content)) = self.take_victim() else { return Ok(()) };
+        self.load_into_victim(file, region, true, load).map(drop)
+    }
+
+    /// Gives the region a frame that nobody uses and fills it; `fresh` tells its first reader what that cost.
+    fn load_into_victim<E, L: FnOnce(&mut [u8]) -> Result<Loaded, E>>(
+        &self,
+        file: &Arc<CachedFile>,
+        region: u32,
+        fresh: bool,
+        load: L,
+    ) -> Result<Claim<L>, E> {
+        let Some((frame, mut content)) = self.take_victim() else { return Ok(Claim::Full) };
         if !self.claim(file, region, &frame, &mut content) {
-            return Ok(());
+            return Ok(Claim::Taken(load));
         }
-        match load(content.memory.bytes_mut()) {
-            Ok(loaded) => {
-                content.valid = loaded.valid;
-                content.version = loaded.version;
-                content.source = loaded.source;
-                content.fresh = AtomicBool::new(true);
-                frame.referenced.store(true, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(error) => {
-                self.release(&mut content);
-                Err(error)
-            }
-        }
+        let loaded = load(content.memory.bytes_mut()).inspect_err(|_| self.release(&mut content))?;
+        content.valid = loaded.valid;
+        content.version = loaded.version;
+        content.source = loaded.source;
+        content.fresh = AtomicBool::new(fresh);
+        frame.referenced.store(true, Ordering::Relaxed);
+        Ok(Claim::Loaded(content))
     }
 
     pub fn contains(&self, file: &CachedFile, region: u32) -> bool {

@@ -89,11 +89,6 @@ impl Volume {
         self.prefetcher.push(absent.map(|region| (file.clone(), region)));
     }
 
-    /// True when the region is in the cell's page cache, or on its way there.
-    pub fn is_cached(&self, ino: Ino, region: u32) -> bool {
-        self.file(ino).is_ok_and(|file| self.cache.contains(&file.cached, region))
-    }
-
     /// A number that changes with every write, cut or hole that touches the region, before its bytes can be seen, and
     /// that is never used again while the daemon lives. 0, which no region ever has, when there is no such file.
     pub fn region_version(&self, ino: Ino, region: u32) -> u64 {
