@@ -148,3 +148,24 @@ fn a_full_disk_fails_the_write_and_room_of_unlinked_files_is_used_again() {
     fill("b", 2);
     volume.close().unwrap();
 }
+
+#[test]
+fn a_failed_metadata_transaction_succeeds_once_the_disk_works_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disks, volume) = faulty(folder.path(), options());
+    for (round, fault) in
+        [Fault::Write { errno: EIO, one_in: 1 }, Fault::Sync { errno: EIO, one_in: 1 }].iter().enumerate()
+    {
+        create(&volume, &format!("file{round}"));
+        disks[1].set_named_faults(&[*fault]);
+        for _ in 0..2 {
+            assert_eq!(volume.fsyncdir(ROOT_INO).unwrap_err().errno(), EIO);
+        }
+        disks[1].set_named_faults(&[]);
+        volume.fsyncdir(ROOT_INO).unwrap();
+    }
+    volume.abandon();
+    drop((volume, disks));
+    let volume = support::open(folder.path(), 2);
+    assert!(volume.resolve("file0").is_some() && volume.resolve("file1").is_some());
+}

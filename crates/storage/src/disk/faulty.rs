@@ -83,23 +83,29 @@ impl Injector {
 pub struct FaultyDisk {
     inner: Arc<dyn Disk>,
     injector: Injector,
+    named_injector: Injector,
 }
 
 impl FaultyDisk {
     /// Wraps `inner`; no fault strikes until [`FaultyDisk::set_faults`].
     pub fn new(inner: Arc<dyn Disk>, seed: u64) -> Self {
-        let state = State { random: seed | 1, faults: Vec::new(), injected: 0 };
-        Self { inner, injector: Injector(Arc::new(Mutex::new(state))) }
+        let injector = || Injector(Arc::new(Mutex::new(State { random: seed | 1, faults: Vec::new(), injected: 0 })));
+        Self { inner, injector: injector(), named_injector: injector() }
     }
 
-    /// Replaces the faults; they apply to backing files, not to the metadata store and notes.
+    /// Replaces the faults of files that belong to inodes.
     pub fn set_faults(&self, faults: &[Fault]) {
         self.injector.0.lock().faults = faults.to_vec();
     }
 
+    /// Replaces the faults of named files, such as the metadata store; notes never fail.
+    pub fn set_named_faults(&self, faults: &[Fault]) {
+        self.named_injector.0.lock().faults = faults.to_vec();
+    }
+
     /// How many errors were injected so far.
     pub fn injected(&self) -> u64 {
-        self.injector.0.lock().injected
+        self.injector.0.lock().injected + self.named_injector.0.lock().injected
     }
 }
 
@@ -120,7 +126,8 @@ impl Disk for FaultyDisk {
         self.inner.write_note(name, bytes)
     }
     fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.inner.open_named(name)
+        let inner = self.inner.open_named(name)?;
+        Ok(Arc::new(FaultyFile { inner, injector: self.named_injector.clone() }))
     }
     fn remove_named(&self, name: &str) -> io::Result<()> {
         self.inner.remove_named(name)

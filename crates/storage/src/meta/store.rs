@@ -1,7 +1,8 @@
 //! The metadata store: one redb database per disk of the group, all holding the same. Layout: `docs/format/disk.md`.
 //!
 //! Invariants: a generation number grows with every transaction; at start the newest readable store wins and the
-//! others are rewritten from it. redb's bytes go through the `Disk` trait like all others.
+//! others are rewritten from it. redb's bytes go through the `Disk` trait like all others. redb refuses everything after
+//! one failed I/O; then the file is opened anew for the next transaction, so an error lasts no longer than its cause.
 
 use super::record::Inode;
 use super::{Batch, FIRST_INO};
@@ -15,6 +16,8 @@ use std::sync::Arc;
 const FILE: &str = "metadata.redb";
 const VERSION: u64 = 1;
 const CACHE_BYTES: usize = 32 << 20;
+/// Bytes rewritten at once when a store is opened after an error.
+const REWRITE_CHUNK: usize = 1 << 20;
 
 const INODES: TableDefinition<u64, &[u8]> = TableDefinition::new("inodes");
 const DENTRIES: TableDefinition<(u64, &[u8]), u64> = TableDefinition::new("dentries");
@@ -39,7 +42,8 @@ pub struct Stores {
 #[derive(Debug)]
 struct Store {
     disk: Arc<dyn Disk>,
-    database: Database,
+    /// None after an error.
+    database: Option<Database>,
 }
 
 #[derive(Debug)]
@@ -68,19 +72,28 @@ impl StorageBackend for Backend {
 
 impl Store {
     fn open(disk: Arc<dyn Disk>) -> Result<Self> {
-        let path = disk.path().display().to_string();
-        let file = disk.open_named(FILE).context(|| format!("opening the metadata of cell disk {path}"))?;
-        let database = redb::Builder::new()
-            .set_cache_size(CACHE_BYTES)
-            .create_with_backend(Backend(file))
-            .map_err(|error| failed(&*disk, "opening", error.into()))?;
+        let file = open_file(&*disk)?;
+        let database = Some(open_database(&*disk, file)?);
         Ok(Self { disk, database })
     }
 
+    /// The database, opened anew when an error ended the last one.
+    fn database(&mut self) -> Result<&Database> {
+        if self.database.is_none() {
+            let file = open_file(&*self.disk)?;
+            rewrite(&*file)
+                .context(|| format!("rewriting the metadata of cell disk {}", self.disk.path().display()))?;
+            self.database = Some(open_database(&*self.disk, file)?);
+            log::info!("opened the metadata of cell disk {} anew after an error", self.disk.path().display());
+        }
+        Ok(self.database.as_ref().expect("just opened"))
+    }
+
     /// The generation that the store holds; None when it was never written.
-    fn generation(&self) -> Result<Option<u64>> {
+    fn generation(&mut self) -> Result<Option<u64>> {
+        let database = self.database()?;
         let read = || -> Result<Option<u64>, redb::Error> {
-            let table = match self.database.begin_read()?.open_table(GROUP) {
+            let table = match database.begin_read()?.open_table(GROUP) {
                 Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
                 table => table?,
             };
@@ -96,13 +109,13 @@ impl Store {
         read().map_err(|error| failed(&*self.disk, "reading", error))
     }
 
-    fn load(&self, disk_count: usize) -> Result<Contents> {
+    fn load(&mut self, disk_count: usize) -> Result<Contents> {
+        let disk = self.disk.clone();
         let corrupt = |message: String| {
-            let path = self.disk.path().display();
-            Error::new(ErrorKind::Corrupt, format!("metadata of cell disk {path}: {message}"))
+            Error::new(ErrorKind::Corrupt, format!("metadata of cell disk {}: {message}", disk.path().display()))
         };
-        let failed = |error: redb::Error| failed(&*self.disk, "reading", error);
-        let read = self.database.begin_read().map_err(|error| failed(error.into()))?;
+        let failed = |error: redb::Error| failed(&*disk, "reading", error);
+        let read = self.database()?.begin_read().map_err(|error| failed(error.into()))?;
         let mut contents = Contents::default();
         let inodes = read.open_table(INODES).map_err(|error| failed(error.into()))?;
         for row in inodes.iter().map_err(|error| failed(error.into()))? {
@@ -124,9 +137,10 @@ impl Store {
         Ok(contents)
     }
 
-    fn apply(&self, batch: &Batch, generation: u64, replace: bool) -> Result<()> {
+    fn apply(&mut self, batch: &Batch, generation: u64, replace: bool) -> Result<()> {
+        let database = self.database()?;
         let write = || -> Result<(), redb::Error> {
-            let transaction = self.database.begin_write()?;
+            let transaction = database.begin_write()?;
             if replace {
                 transaction.delete_table(INODES)?;
                 transaction.delete_table(DENTRIES)?;
@@ -155,8 +169,38 @@ impl Store {
             }
             Ok(transaction.commit()?)
         };
-        write().map_err(|error| failed(&*self.disk, "writing", error))
+        let result = write();
+        if result.is_err() {
+            self.database = None;
+        }
+        result.map_err(|error| failed(&*self.disk, "writing", error))
     }
+}
+
+fn open_file(disk: &dyn Disk) -> Result<Arc<dyn DiskFile>> {
+    disk.open_named(FILE).context(|| format!("opening the metadata of cell disk {}", disk.path().display()))
+}
+
+fn open_database(disk: &dyn Disk, file: Arc<dyn DiskFile>) -> Result<Database> {
+    redb::Builder::new()
+        .set_cache_size(CACHE_BYTES)
+        .create_with_backend(Backend(file))
+        .map_err(|error| failed(disk, "opening", error.into()))
+}
+
+/// Writes every byte of a file over itself and syncs it. After a failed sync the kernel may show bytes that the disk
+/// does not have and calls the next sync a success; so what will be read as committed is made durable first.
+fn rewrite(file: &dyn DiskFile) -> io::Result<()> {
+    let (length, mut offset, mut chunk) = (file.len()?, 0, vec![0; REWRITE_CHUNK]);
+    while offset < length {
+        let count = file.read_at(&mut chunk, offset)?;
+        if count == 0 {
+            break;
+        }
+        file.write_at(&chunk[..count], offset)?;
+        offset += count as u64;
+    }
+    file.sync()
 }
 
 fn failed(disk: &dyn Disk, verb: &str, error: redb::Error) -> Error {
@@ -178,7 +222,7 @@ impl Stores {
                 let path = disk.path().display();
                 disk.remove_named(FILE).context(|| format!("removing half-made metadata of cell disk {path}"))?;
             }
-            match Store::open(disk.clone()).and_then(|store| store.generation().map(|number| (store, number))) {
+            match Store::open(disk.clone()).and_then(|mut store| store.generation().map(|number| (store, number))) {
                 Ok(opened) => stores.push(opened),
                 Err(error) => unreadable.push((disk.clone(), error)),
             }
@@ -198,7 +242,7 @@ impl Stores {
                 Error::new(ErrorKind::Corrupt, "no disk of the group holds metadata, though the group is in use")
             }));
         };
-        let winner = stores.iter().find(|(_, generation)| *generation == Some(newest)).expect("the maximum exists");
+        let winner = stores.iter_mut().find(|(_, generation)| *generation == Some(newest)).expect("the maximum exists");
         let contents = winner.0.load(disks.len())?;
         let mut rewritten = Vec::new();
         for (disk, error) in unreadable {
@@ -208,7 +252,7 @@ impl Stores {
             rewritten.push((Store::open(disk)?, None));
         }
         stores.extend(rewritten);
-        for (store, generation) in &stores {
+        for (store, generation) in &mut stores {
             if *generation != Some(newest) {
                 let path = store.disk.path().display();
                 log::warn!("metadata of cell disk {path} is at {generation:?}, the newest at {newest}; rewriting it");
@@ -225,14 +269,14 @@ impl Stores {
     pub fn apply(&mut self, batch: &Batch) -> Result<()> {
         self.generation += 1;
         let generation = self.generation;
-        if let [store] = &self.stores[..] {
+        if let [store] = &mut self.stores[..] {
             return store.apply(batch, generation, false);
         }
         // The disks' syncs overlap.
         std::thread::scope(|scope| {
-            let (first, others) = self.stores.split_first().expect("a group has a disk");
+            let (first, others) = self.stores.split_first_mut().expect("a group has a disk");
             let threads: Vec<_> =
-                others.iter().map(|store| scope.spawn(move || store.apply(batch, generation, false))).collect();
+                others.iter_mut().map(|store| scope.spawn(move || store.apply(batch, generation, false))).collect();
             let mut result = first.apply(batch, generation, false);
             for thread in threads {
                 let other = thread
