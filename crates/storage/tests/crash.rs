@@ -14,7 +14,8 @@ fn crash(volume: Arc<Volume>, folder: &Path, disks: usize) -> Arc<Volume> {
 }
 
 fn backing_files(volume: &Volume) -> Vec<u64> {
-    let mut all: Vec<u64> = volume.disks().iter().flat_map(|disk| disk.backing_files().unwrap()).collect();
+    let listed = volume.disks().iter().flat_map(|disk| disk.backing_files().unwrap());
+    let mut all: Vec<u64> = listed.map(|(ino, _)| ino).collect();
     all.sort();
     all.dedup();
     all

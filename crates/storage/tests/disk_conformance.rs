@@ -2,7 +2,7 @@
 
 mod support;
 
-use cellar_storage::disk::{DIRECT_ALIGN, DirectoryDisk, Disk, FaultyDisk};
+use cellar_storage::disk::{DIRECT_ALIGN, DirectoryDisk, Disk, FaultyDisk, Stream};
 use std::sync::Arc;
 
 fn check(make: impl Fn(&std::path::Path) -> Arc<dyn Disk>) {
@@ -19,9 +19,9 @@ fn check(make: impl Fn(&std::path::Path) -> Arc<dyn Disk>) {
     assert_eq!(disk.read_note("note").unwrap().unwrap(), b"two");
     assert!(!disk.is_blank().unwrap());
 
-    assert!(disk.open(300, false).unwrap().is_none());
-    assert_eq!(disk.measure(300).unwrap(), (0, 0));
-    let file = disk.open(300, true).unwrap().unwrap();
+    assert!(disk.open(300, Stream::Data, false).unwrap().is_none());
+    assert_eq!(disk.measure(300, Stream::Data).unwrap(), (0, 0));
+    let file = disk.open(300, Stream::Data, true).unwrap().unwrap();
     disk.sync_name(300).unwrap();
     assert!(file.is_empty().unwrap());
     file.write_at(b"abc", 5000).unwrap();
@@ -48,18 +48,28 @@ fn check(make: impl Fn(&std::path::Path) -> Arc<dyn Disk>) {
     assert_eq!(file.len().unwrap(), 6000);
     file.allocate(8192, 8192, false).unwrap();
     assert_eq!(file.len().unwrap(), 16384);
-    assert!(disk.measure(300).unwrap().1 > 0);
+    assert!(disk.measure(300, Stream::Data).unwrap().1 > 0);
     file.punch(0, 8192).unwrap();
     assert_eq!((file.len().unwrap(), file.read_at(&mut buffer, 5000).unwrap()), (16384, 20));
     assert_eq!(buffer, [0; 20]);
 
-    disk.open(0x1_0000_0001, true).unwrap();
+    disk.open(0x1_0000_0001, Stream::Data, true).unwrap();
+    for stream in Stream::ALL {
+        let file = disk.open(7, stream, true).unwrap().unwrap();
+        file.write_at(stream.suffix().as_bytes(), 0).unwrap();
+    }
     let mut known = disk.backing_files().unwrap();
     known.sort();
-    assert_eq!(known, [300, 0x1_0000_0001]);
-    disk.remove(300).unwrap();
-    disk.remove(300).unwrap();
-    assert_eq!(disk.backing_files().unwrap(), [0x1_0000_0001]);
+    let mut expected: Vec<(u64, Stream)> = Stream::ALL.into_iter().map(|stream| (7, stream)).collect();
+    expected.extend([(300, Stream::Data), (0x1_0000_0001, Stream::Data)]);
+    assert_eq!(known, expected);
+    for stream in Stream::ALL {
+        assert_eq!(disk.measure(7, stream).unwrap().0, stream.suffix().len() as u64, "a file of its own");
+        disk.remove(7, stream).unwrap();
+    }
+    disk.remove(300, Stream::Data).unwrap();
+    disk.remove(300, Stream::Data).unwrap();
+    assert_eq!(disk.backing_files().unwrap(), [(0x1_0000_0001, Stream::Data)]);
 
     let named = disk.open_named("store").unwrap();
     named.write_at(b"x", 0).unwrap();

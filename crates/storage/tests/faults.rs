@@ -2,10 +2,11 @@
 
 mod support;
 
-use cellar_storage::disk::{Disk, Fault, FaultyDisk};
+use cellar_storage::disk::{Disk, Fault, FaultyDisk, Stream};
 use cellar_storage::{ErrorKind, Ino, ROOT_INO, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::time::Duration;
+use support::codec::{compress, dead};
 use support::{MIB, create, disks, options, read_all};
 
 const EIO: i32 = libc::EIO;
@@ -168,4 +169,61 @@ fn a_failed_metadata_transaction_succeeds_once_the_disk_works_again() {
     drop((volume, disks));
     let volume = support::open(folder.path(), 2);
     assert!(volume.resolve("file0").is_some() && volume.resolve("file1").is_some());
+}
+
+#[test]
+fn a_unit_that_cannot_be_stored_leaves_the_pages_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disks, volume) = faulty(folder.path(), options());
+    let ino = create(&volume, "file");
+    let mut model = vec![7; MIB as usize];
+    volume.write(ino, 0, &model).unwrap();
+    volume.fsync(ino).unwrap();
+    for fault in [Fault::Write { errno: EIO, one_in: 1 }, Fault::Sync { errno: EIO, one_in: 1 }] {
+        set(&disks, &[fault]);
+        assert_eq!(compress(&volume, ino, 0, 0).unwrap_err().errno(), EIO);
+        set(&disks, &[]);
+        assert_eq!(dead(&volume, ino, 0), None);
+        assert!(read_all(&volume, ino) == model);
+    }
+    // When only the transaction fails the unit is there, and its record follows.
+    disks.iter().for_each(|disk| disk.set_named_faults(&[Fault::Write { errno: EIO, one_in: 1 }]));
+    assert_eq!(compress(&volume, ino, 0, 0).unwrap_err().errno(), EIO);
+    volume.write(ino, 8192, &[8; 100]).unwrap();
+    model[8192..8292].fill(8);
+    assert!(read_all(&volume, ino) == model);
+    assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO);
+    disks.iter().for_each(|disk| disk.set_named_faults(&[]));
+    volume.fsync(ino).unwrap();
+    assert_eq!(dead(&volume, ino, 0).unwrap(), [1]);
+    assert!(read_all(&volume, ino) == model);
+    assert!(volume.disks().iter().map(|disk| disk.measure(ino, Stream::Data).unwrap().1).sum::<u64>() <= 16384);
+    volume.abandon();
+    drop((volume, disks));
+    assert!(read_all(&support::open(folder.path(), 2), ino) == model);
+}
+
+#[test]
+fn pages_written_over_a_unit_outlive_a_failed_write_and_a_failed_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disks, volume) = faulty(folder.path(), options());
+    let ino = create(&volume, "file");
+    let mut model = vec![7; MIB as usize];
+    volume.write(ino, 0, &model).unwrap();
+    compress(&volume, ino, 0, 0).unwrap();
+    volume.write(ino, 3 * 8192, &[8; 8192]).unwrap();
+    model[3 * 8192..4 * 8192].fill(8);
+    set(&disks, &[Fault::Write { errno: EIO, one_in: 1 }]);
+    assert_eq!(volume.write(ino, 5 * 8192, &[9; 100]).unwrap_err().errno(), EIO);
+    set(&disks, &[Fault::Sync { errno: EIO, one_in: 1 }]);
+    assert!(read_all(&volume, ino) == model, "a page of a unit is replaced whole or not");
+    assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO);
+    assert_eq!(volume.decompress(ino, 0).unwrap_err().errno(), EIO);
+    set(&disks, &[]);
+    assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO, "an error that nobody was told about");
+    volume.fsync(ino).unwrap();
+    assert!(read_all(&volume, ino) == model);
+    volume.abandon();
+    drop((volume, disks));
+    assert!(read_all(&support::open(folder.path(), 2), ino) == model);
 }

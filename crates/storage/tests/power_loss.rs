@@ -7,6 +7,7 @@ use cellar_storage::disk::Disk;
 use cellar_storage::{Ino, ROOT_INO, RenameMode, Result, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use support::codec::compress;
 use support::power::{Power, PowerDisk};
 use support::{MIB, Random, new_file, options, read_all};
 
@@ -60,7 +61,7 @@ fn change(volume: &Volume, files: &mut BTreeMap<String, File>, round: u64, rando
         let names: Vec<String> =
             files.iter().filter(|(_, file)| !file.is_unlinked).map(|(name, _)| name.clone()).collect();
         let some = (!names.is_empty()).then(|| names[random.below(names.len() as u64) as usize].clone());
-        match (random.below(10), some) {
+        match (random.below(12), some) {
             (0, _) | (_, None) => {
                 let name = format!("{round}-{step}");
                 let ino = volume.create(ROOT_INO, name.as_bytes(), &new_file())?.ino;
@@ -99,6 +100,13 @@ fn change(volume: &Volume, files: &mut BTreeMap<String, File>, round: u64, rando
                 files.remove(&name);
                 files.values_mut().for_each(|file| file.has_durable_name = true);
                 assert_eq!(volume.resolve(&name), None);
+            }
+            (9 | 10, Some(name)) => {
+                let file = &files[&name];
+                let aus = file.content().len() as u64 / MIB;
+                if aus > 0 {
+                    compress(volume, file.ino, random.below(aus), 0)?;
+                }
             }
             _ => {
                 volume.fsyncdir(ROOT_INO)?;

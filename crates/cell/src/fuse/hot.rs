@@ -56,7 +56,7 @@ impl HotPath for FileService {
             valid_seconds: TTL.as_secs(),
             ino,
             size: attr.size,
-            blocks: attr.size.div_ceil(512),
+            blocks: attr.stored_bytes.div_ceil(512),
             atime: times[0].0,
             mtime: times[1].0,
             ctime: times[2].0,

@@ -3,7 +3,7 @@
 //! Layout: `docs/format/disk.md`. Space, holes and crash safety of allocation are the filesystem's. Nothing but the
 //! daemon that holds `lock` may touch the directory.
 
-use super::{DIRECT_ALIGN, Disk, DiskFile, Space};
+use super::{DIRECT_ALIGN, Disk, DiskFile, Space, Stream};
 use parking_lot::Mutex;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -52,8 +52,8 @@ impl DirectoryDisk {
         self.root.join(DATA).join(format!("{:02x}", ino & 0xff))
     }
 
-    fn backing_path(&self, ino: u64) -> PathBuf {
-        self.fan_path(ino).join(format!("{ino:016x}"))
+    fn backing_path(&self, ino: u64, stream: Stream) -> PathBuf {
+        self.fan_path(ino).join(format!("{ino:016x}{}", stream.suffix()))
     }
 
     fn ensure_fan(&self, ino: u64) -> io::Result<()> {
@@ -129,11 +129,11 @@ impl Disk for DirectoryDisk {
         absent_is_fine(fs::remove_file(self.root.join(name)))
     }
 
-    fn open(&self, ino: u64, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
+    fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
         if create {
             self.ensure_fan(ino)?;
         }
-        let path = self.backing_path(ino);
+        let path = self.backing_path(ino, stream);
         let opened = OpenOptions::new().create(create).truncate(false).read(true).write(true).mode(0o600).open(&path);
         match opened {
             Ok(file) => Ok(Some(Arc::new(BackingFile { file, path, direct: OnceLock::new() }))),
@@ -142,23 +142,23 @@ impl Disk for DirectoryDisk {
         }
     }
 
-    fn measure(&self, ino: u64) -> io::Result<(u64, u64)> {
-        match fs::metadata(self.backing_path(ino)) {
+    fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
+        match fs::metadata(self.backing_path(ino, stream)) {
             Ok(metadata) => Ok((metadata.len(), metadata.blocks() * 512)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok((0, 0)),
             Err(error) => Err(error),
         }
     }
 
-    fn remove(&self, ino: u64) -> io::Result<()> {
-        absent_is_fine(fs::remove_file(self.backing_path(ino)))
+    fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
+        absent_is_fine(fs::remove_file(self.backing_path(ino, stream)))
     }
 
     fn sync_name(&self, ino: u64) -> io::Result<()> {
         File::open(self.fan_path(ino))?.sync_all()
     }
 
-    fn backing_files(&self) -> io::Result<Vec<u64>> {
+    fn backing_files(&self) -> io::Result<Vec<(u64, Stream)>> {
         let mut inodes = Vec::new();
         let fans = match fs::read_dir(self.root.join(DATA)) {
             Ok(fans) => fans,
@@ -172,8 +172,8 @@ impl Disk for DirectoryDisk {
             }
             for file in fs::read_dir(fan.path())? {
                 let name = file?.file_name();
-                match name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok()) {
-                    Some(ino) => inodes.push(ino),
+                match name.to_str().and_then(parse_name) {
+                    Some(found) => inodes.push(found),
                     None => log::warn!("{}: ignoring stray file {name:?}", fan.path().display()),
                 }
             }
@@ -206,6 +206,13 @@ impl Disk for DirectoryDisk {
             files_free: stat.f_ffree,
         })
     }
+}
+
+/// The inode and stream that a file's name tells.
+fn parse_name(name: &str) -> Option<(u64, Stream)> {
+    let (number, suffix) = name.split_at(name.find('.').unwrap_or(name.len()));
+    let stream = Stream::ALL.into_iter().find(|stream| stream.suffix() == suffix)?;
+    Some((u64::from_str_radix(number, 16).ok()?, stream))
 }
 
 fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! It fails an operation before the medium sees it, except a write, of which a random prefix may have arrived.
 
-use super::{Disk, DiskFile, Space};
+use super::{Disk, DiskFile, Space, Stream};
 use parking_lot::Mutex;
 use std::io;
 use std::path::Path;
@@ -132,21 +132,21 @@ impl Disk for FaultyDisk {
     fn remove_named(&self, name: &str) -> io::Result<()> {
         self.inner.remove_named(name)
     }
-    fn open(&self, ino: u64, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
+    fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
         let wrap = |inner| Arc::new(FaultyFile { inner, injector: self.injector.clone() }) as Arc<dyn DiskFile>;
-        Ok(self.inner.open(ino, create)?.map(wrap))
+        Ok(self.inner.open(ino, stream, create)?.map(wrap))
     }
-    fn measure(&self, ino: u64) -> io::Result<(u64, u64)> {
-        self.inner.measure(ino)
+    fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
+        self.inner.measure(ino, stream)
     }
-    fn remove(&self, ino: u64) -> io::Result<()> {
-        self.inner.remove(ino)
+    fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
+        self.inner.remove(ino, stream)
     }
     fn sync_name(&self, ino: u64) -> io::Result<()> {
         self.injector.sync()?;
         self.inner.sync_name(ino)
     }
-    fn backing_files(&self) -> io::Result<Vec<u64>> {
+    fn backing_files(&self) -> io::Result<Vec<(u64, Stream)>> {
         self.inner.backing_files()
     }
     fn space(&self) -> io::Result<Space> {

@@ -28,6 +28,32 @@ pub struct Space {
     pub files_free: u64,
 }
 
+/// The files that one inode may have on a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stream {
+    /// The backing file: bytes at the file's own offsets.
+    Data,
+    /// Compression units.
+    Units,
+    /// Pages that were written over a compression unit and not yet synced, in two segments.
+    Pending0,
+    Pending1,
+}
+
+impl Stream {
+    pub const ALL: [Stream; 4] = [Stream::Data, Stream::Units, Stream::Pending0, Stream::Pending1];
+
+    /// What follows the inode's number in the file's name.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Stream::Data => "",
+            Stream::Units => ".units",
+            Stream::Pending0 => ".pending0",
+            Stream::Pending1 => ".pending1",
+        }
+    }
+}
+
 /// One cell disk.
 pub trait Disk: Send + Sync + Debug {
     /// Where the disk is, for messages.
@@ -50,20 +76,20 @@ pub trait Disk: Send + Sync + Debug {
 
     fn remove_named(&self, name: &str) -> io::Result<()>;
 
-    /// Opens the backing file of an inode; None when it is missing and `create` is false.
-    fn open(&self, ino: u64, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>>;
+    /// Opens a file of an inode; None when it is missing and `create` is false.
+    fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>>;
 
-    /// Length of an inode's backing file and the bytes allocated to it, without opening it; zeros when missing.
-    fn measure(&self, ino: u64) -> io::Result<(u64, u64)>;
+    /// Length of an inode's file and the bytes allocated to it, without opening it; zeros when missing.
+    fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)>;
 
-    /// Removes the backing file of an inode, if there is one.
-    fn remove(&self, ino: u64) -> io::Result<()>;
+    /// Removes a file of an inode, if there is one.
+    fn remove(&self, ino: u64, stream: Stream) -> io::Result<()>;
 
-    /// Makes the creation of an inode's backing file durable.
+    /// Makes the creation of an inode's files durable.
     fn sync_name(&self, ino: u64) -> io::Result<()>;
 
-    /// The inodes that have a backing file here.
-    fn backing_files(&self) -> io::Result<Vec<u64>>;
+    /// The files of inodes that are here.
+    fn backing_files(&self) -> io::Result<Vec<(u64, Stream)>>;
 
     fn space(&self) -> io::Result<Space>;
 

@@ -1,8 +1,8 @@
-//! One backing file of a file: opened at first use, created at first write, and whether it needs a sync.
+//! One file of an inode on one disk: opened at first use, created at first write, and whether it needs a sync.
 //!
 //! Invariant: once removed, it is never created again, however late a write comes.
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, Stream};
 use crate::error::{Context, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ pub static OPEN_HANDLES: AtomicUsize = AtomicUsize::new(0);
 #[derive(Debug)]
 pub struct Backing {
     ino: u64,
+    stream: Stream,
     disk: Arc<dyn Disk>,
     handle: Mutex<Handle>,
     unsynced: AtomicBool,
@@ -30,19 +31,28 @@ enum Handle {
 }
 
 impl Backing {
-    pub fn new(ino: u64, disk: Arc<dyn Disk>) -> Self {
+    pub fn new(ino: u64, stream: Stream, disk: Arc<dyn Disk>) -> Self {
         let (unsynced, unsynced_name) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { ino, disk, handle: Mutex::new(Handle::Closed), unsynced, unsynced_name }
+        Self { ino, stream, disk, handle: Mutex::new(Handle::Closed), unsynced, unsynced_name }
+    }
+
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
     }
 
     fn describe(&self, verb: &str) -> String {
-        format!("{verb} the backing file of inode {} on cell disk {}", self.ino, self.disk.path().display())
+        let what = match self.stream {
+            Stream::Data => "backing file",
+            Stream::Units => "compression units",
+            Stream::Pending0 | Stream::Pending1 => "pending pages",
+        };
+        format!("{verb} the {what} of inode {} on cell disk {}", self.ino, self.disk.path().display())
     }
 
     fn existing(&self) -> Result<Option<Arc<dyn DiskFile>>> {
         let mut handle = self.handle.lock();
         if let Handle::Closed = *handle
-            && let Some(file) = self.disk.open(self.ino, false).context(|| self.describe("opening"))?
+            && let Some(file) = self.disk.open(self.ino, self.stream, false).context(|| self.describe("opening"))?
         {
             *handle = Handle::Open(file);
             OPEN_HANDLES.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +72,7 @@ impl Backing {
             Handle::Open(file) => Ok(file.clone()),
             Handle::Removed => Err(Error::new(ErrorKind::Stale, format!("inode {} was removed", self.ino))),
             Handle::Closed => {
-                let file = self.disk.open(self.ino, true).context(|| self.describe("creating"))?;
+                let file = self.disk.open(self.ino, self.stream, true).context(|| self.describe("creating"))?;
                 let file = file.expect("a disk creates what is missing");
                 *handle = Handle::Open(file.clone());
                 self.unsynced_name.store(true, Ordering::Release);
@@ -74,7 +84,7 @@ impl Backing {
 
     /// Length and allocated bytes.
     pub fn measure(&self) -> Result<(u64, u64)> {
-        self.disk.measure(self.ino).context(|| self.describe("measuring"))
+        self.disk.measure(self.ino, self.stream).context(|| self.describe("measuring"))
     }
 
     pub fn length(&self) -> Result<u64> {
@@ -84,14 +94,27 @@ impl Backing {
         }
     }
 
-    /// Fills the buffer; what lies past the end reads as zeros.
-    pub fn read(&self, buffer: &mut [u8], offset: u64, direct: bool) -> Result<()> {
+    /// Fills the buffer; what lies past the end reads as zeros. Returns how much does not.
+    pub fn read(&self, buffer: &mut [u8], offset: u64, direct: bool) -> Result<usize> {
         let count = match self.existing()? {
             None => 0,
             Some(file) if direct => file.read_direct(buffer, offset).context(|| self.describe("reading"))?,
             Some(file) => file.read_at(buffer, offset).context(|| self.describe("reading"))?,
         };
         buffer[count..].fill(0);
+        Ok(count)
+    }
+
+    /// Fills the buffer or fails: for what must be there.
+    pub fn read_exact(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let count = match self.existing()? {
+            None => 0,
+            Some(file) => file.read_at(buffer, offset).context(|| self.describe("reading"))?,
+        };
+        if count < buffer.len() {
+            let message = format!("{}: it ends before byte {}", self.describe("reading"), offset + buffer.len() as u64);
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
         Ok(())
     }
 
@@ -115,6 +138,15 @@ impl Backing {
         Ok(())
     }
 
+    /// Empties a file whose bytes nobody needs any more, durable or not.
+    pub fn clear(&self) -> Result<()> {
+        if let Some(file) = self.existing()? {
+            file.set_len(0).context(|| self.describe("emptying"))?;
+            self.unsynced.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
     pub fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> Result<()> {
         let file = self.created()?;
         let result = file.allocate(offset, length, keep_size).context(|| self.describe("allocating room in"));
@@ -128,6 +160,14 @@ impl Backing {
             self.unsynced.store(true, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Punches what nobody will read again, durable or not.
+    pub fn discard(&self, offset: u64, length: u64) -> Result<()> {
+        match self.existing()? {
+            Some(file) => file.punch(offset, length).context(|| self.describe("punching a hole in")),
+            None => Ok(()),
+        }
     }
 
     /// Makes everything that was written before the call durable. The caller holds the file's sync lock.
@@ -170,7 +210,7 @@ impl Backing {
         OPEN_HANDLES.fetch_sub(matches!(last, Handle::Open(_)) as usize, Ordering::Relaxed);
         self.unsynced.store(false, Ordering::Release);
         self.unsynced_name.store(false, Ordering::Release);
-        self.disk.remove(self.ino).context(|| self.describe("removing"))
+        self.disk.remove(self.ino, self.stream).context(|| self.describe("removing"))
     }
 }
 
@@ -189,7 +229,7 @@ mod tests {
     fn a_late_write_does_not_bring_a_removed_file_back() {
         let folder = tempfile::tempdir().unwrap();
         let disk = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
-        let backing = Backing::new(16, disk.clone());
+        let backing = Backing::new(16, Stream::Data, disk.clone());
         backing.write(b"early", 0).unwrap();
         backing.remove().unwrap();
         assert_eq!(backing.write(b"late", 0).unwrap_err().kind(), ErrorKind::Stale);

@@ -25,6 +25,13 @@ impl FileData {
 
     /// Sends a write under way to the backing files; on failure a part of it may have arrived.
     pub fn write_through(&self, offset: u64, data: &[u8]) -> Result<()> {
+        match self.units() {
+            Some(units) => self.write_mixed(units, offset, data),
+            None => self.write_raw(offset, data),
+        }
+    }
+
+    pub(super) fn write_raw(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.layout.pieces(offset..offset + data.len() as u64).try_for_each(|Piece { slot, range }| {
             let bytes = &data[(range.start - offset) as usize..(range.end - offset) as usize];
             self.backing[slot].write(bytes, range.start)
@@ -52,10 +59,26 @@ impl FileData {
         self.versions.bump(changed);
     }
 
-    /// Makes everything durable that was acknowledged before the call.
+    /// Makes everything durable that was acknowledged before the call, of a file that has no units.
     pub fn sync(&self) -> Result<()> {
         let _sync = self.sync.lock();
+        self.sync_backing()?;
+        self.owed.lock().take().map_or(Ok(()), Err)
+    }
+
+    /// Syncs the backing files; the caller holds the sync's lock.
+    pub fn sync_backing(&self) -> Result<()> {
         self.backing.iter().try_for_each(|backing| backing.sync())
+    }
+
+    /// Keeps the error of a sync that nobody had asked for.
+    pub fn owe(&self, error: Error) {
+        self.owed.lock().get_or_insert(error);
+    }
+
+    /// The error of an earlier sync that nobody was told about.
+    pub fn owed(&self) -> Option<Error> {
+        self.owed.lock().take()
     }
 
     /// Sets the size; the caller holds `write`.

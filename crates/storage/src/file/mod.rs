@@ -1,25 +1,31 @@
 //! One file's bytes: its size, its backing files, the write that is on its way to them.
 //!
 //! Invariants: size = the largest length of the backing files while no write is under way; at any moment the file's
-//! bytes are the backing files, overlaid by the write under way; there is at most one, its author holds `write`, and it
+//! bytes are the backing files, and the compression units where pages are current there (`units`), overlaid by the write
+//! under way; there is at most one, its author holds `write`, and it
 //! is acknowledged only after it ended; a backing file that may hold unsynced changes has its `unsynced` flag set. Lock
 //! order: `write`, `under_way`, then the versions' lock.
 
 mod backing;
 mod change;
+mod units;
 mod versions;
 
+pub use units::{
+    BATCH_PAGES, Extent, PAGE, PAGE_BYTES, PageSet, Place, PlaceReader, Settling, UnitBytes, UnitCodec, Units, rebuild,
+    stored_bytes,
+};
 pub use versions::{Versions, regions};
 
-use crate::cache::CachedFile;
-use crate::disk::Disk;
-use crate::error::Result;
+use crate::cache::{CachedFile, RegionSource};
+use crate::disk::{Disk, Stream};
+use crate::error::{Error, Result};
 use crate::group::Layout;
 use backing::Backing;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The end of the largest possible file: regions are numbered in 32 bits.
 pub const SIZE_MAX: u64 = (u32::MAX as u64) << 20;
@@ -37,8 +43,14 @@ pub struct FileData {
     /// Serialises changes of the content.
     pub write: Mutex<()>,
     sync: Mutex<()>,
+    /// The error of a sync that nobody had asked for; the next one that somebody asks for fails with it.
+    owed: Mutex<Option<Error>>,
     under_way: RwLock<Option<UnderWay>>,
     backing: Box<[Backing]>,
+    /// None while the file never had a compression unit.
+    units: OnceLock<Box<Units>>,
+    /// Grows when pages leave the backing file for a compression unit, before their room there is given back.
+    installs: AtomicU64,
     pub versions: Versions,
     pub cached: Arc<CachedFile>,
 }
@@ -62,7 +74,8 @@ impl UnderWay {
 
 impl FileData {
     pub fn new(ino: u64, layout: Layout, disks: &[Arc<dyn Disk>], mtime: i64, ctime: i64, is_new: bool) -> Self {
-        let backing = layout.disks.iter().map(|disk| Backing::new(ino, disks[*disk as usize].clone())).collect();
+        let backing = |disk: &u16| Backing::new(ino, Stream::Data, disks[*disk as usize].clone());
+        let backing = layout.disks.iter().map(backing).collect();
         Self {
             ino,
             layout,
@@ -72,8 +85,11 @@ impl FileData {
             times_dirty: AtomicBool::new(false),
             write: Mutex::new(()),
             sync: Mutex::new(()),
+            owed: Mutex::new(None),
             under_way: RwLock::new(None),
             backing,
+            units: OnceLock::new(),
+            installs: AtomicU64::new(0),
             versions: Versions::default(),
             cached: Arc::default(),
         }
@@ -109,37 +125,92 @@ impl FileData {
         Ok(length)
     }
 
-    /// Fills `buffer` with what the file holds at `offset`, zeros where nothing was ever written. With `direct`, past
-    /// the operating system's cache; buffer and offset are then aligned.
+    /// Fills `buffer` with what the file holds at `offset`, zeros where nothing was ever written; returns what it took.
+    /// With `direct`, past the operating system's cache; buffer and offset are then aligned.
     ///
     /// The write under way is looked up before the disk is read: if it ends in between, the disk has the same bytes.
     /// One that begins in between is concurrent with this read and may be seen in part; whoever must not see that
-    /// compares the regions' versions before and after.
-    pub fn load(&self, buffer: &mut [u8], offset: u64, direct: bool) -> Result<()> {
+    /// compares the regions' versions before and after. When a page moved to a compression unit meanwhile, its raw room
+    /// may be gone already, so all is read again.
+    pub fn load(&self, buffer: &mut [u8], offset: u64, direct: bool) -> Result<RegionSource> {
         let range = offset..offset + buffer.len() as u64;
-        let under_way = self.under_way.read().clone();
-        let overlay = under_way.as_ref().and_then(|write| write.part(&range));
-        if overlay.is_none_or(|(_, data)| data.len() < buffer.len()) {
-            for piece in self.layout.pieces(range) {
-                let at = (piece.range.start - offset) as usize..(piece.range.end - offset) as usize;
-                self.backing[piece.slot].read(&mut buffer[at], piece.range.start, direct)?;
+        let mut cost = RegionSource::default();
+        loop {
+            let installs = self.installs.load(Ordering::Acquire);
+            let under_way = self.under_way.read().clone();
+            let overlay = under_way.as_ref().and_then(|write| write.part(&range));
+            if overlay.is_none_or(|(_, data)| data.len() < buffer.len()) {
+                match self.units() {
+                    None => self.load_raw(buffer, offset, direct, &mut cost)?,
+                    Some(units) => self.load_mixed(units, buffer, offset, direct, &mut cost)?,
+                }
+            }
+            if let Some((start, data)) = overlay {
+                let at = (start - offset) as usize;
+                buffer[at..at + data.len()].copy_from_slice(data);
+            }
+            if installs == self.installs.load(Ordering::Acquire) {
+                return Ok(cost);
             }
         }
-        if let Some((start, data)) = overlay {
-            let at = (start - offset) as usize;
-            buffer[at..at + data.len()].copy_from_slice(data);
+    }
+
+    /// Reads what the backing files hold, current or not.
+    fn load_raw(&self, buffer: &mut [u8], offset: u64, direct: bool, cost: &mut RegionSource) -> Result<()> {
+        for piece in self.layout.pieces(offset..offset + buffer.len() as u64) {
+            let at = (piece.range.start - offset) as usize..(piece.range.end - offset) as usize;
+            cost.disk_requests += 1;
+            cost.disk_bytes += self.backing[piece.slot].read(&mut buffer[at], piece.range.start, direct)? as u64;
         }
         Ok(())
     }
 
+    /// Says that pages left the backing file; called after the change can be seen and before their room is given back.
+    pub fn note_install(&self) {
+        self.installs.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The pages of a write under way in a range; None when it touches none.
+    pub fn pages_under_way(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let under_way = self.under_way.read();
+        let (start, data) = under_way.as_ref()?.part(range)?;
+        Some(start / PAGE..(start + data.len() as u64).div_ceil(PAGE))
+    }
+
+    /// Bytes that the file takes on disk, as far as units tell.
+    pub fn stored_bytes(&self) -> Result<u64> {
+        let size = self.size()?;
+        Ok(self.units().map_or(size, |units| size.saturating_add_signed(units.extra_bytes())))
+    }
+
+    /// The lock of a sync.
+    pub fn lock_sync(&self) -> MutexGuard<'_, ()> {
+        self.sync.lock()
+    }
+
+    /// The locks of a change that ends with a sync when the file has units: the sync's, then `write`.
+    pub fn lock_for_cut(&self) -> (Option<MutexGuard<'_, ()>>, MutexGuard<'_, ()>) {
+        loop {
+            let sync = self.units().map(|_| self.lock_sync());
+            let write = self.write.lock();
+            if sync.is_some() || self.units().is_none() {
+                return (sync, write);
+            }
+        }
+    }
+
     /// Frees descriptors of backing files that have nothing unsynced; returns how many.
     pub fn close_handles(&self) -> usize {
-        self.backing.iter().filter(|backing| backing.close()).count()
+        let units = self.units().into_iter().flat_map(|units| units.backing());
+        self.backing.iter().chain(units).filter(|backing| backing.close()).count()
     }
 
     /// Removes the backing files, for good.
     pub fn remove(&self) -> Result<()> {
-        self.backing.iter().try_for_each(Backing::remove)
+        self.backing.iter().try_for_each(Backing::remove)?;
+        let Some(units) = self.units() else { return Ok(()) };
+        units.backing().try_for_each(Backing::remove)?;
+        units.log.lock().segments().iter().try_for_each(Backing::remove)
     }
 }
 

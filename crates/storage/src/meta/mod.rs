@@ -4,10 +4,12 @@
 //! Invariants: the store always holds one consistent moment of the namespace; a change that a sync acknowledged is in
 //! it on every disk. This folder knows no file content.
 
+mod extent;
 mod namespace;
 mod record;
 mod store;
 
+pub use extent::{ExtentRecord, HOMES};
 pub use namespace::{Batch, Namespace, Node, Sequence};
 pub use record::{Inode, Kind};
 pub use store::Stores;

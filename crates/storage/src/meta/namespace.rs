@@ -4,6 +4,7 @@
 //! a directory: its own, its dot and its children's dot-dots); every change marks what it touched dirty, under a
 //! sequence number that grows. Data of files are not here.
 
+use super::extent::ExtentRecord;
 use super::record::{Inode, Kind};
 use super::store::Contents;
 use super::{FIRST_INO, ROOT_INO};
@@ -14,6 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 pub type Name = Box<[u8]>;
+/// Inode and allocation unit.
+pub type AuKey = (u64, u64);
 /// Number of a change to the namespace.
 pub type Sequence = u64;
 
@@ -74,6 +77,8 @@ impl Directory {
 pub struct Batch {
     pub inodes: Vec<(u64, Option<Vec<u8>>)>,
     pub dentries: Vec<((u64, Name), Option<u64>)>,
+    /// By inode and allocation unit. The extents of a removed inode go with it.
+    pub extents: Vec<(AuKey, Option<Vec<u8>>)>,
     pub next_ino: u64,
     pub sequence: Sequence,
 }
@@ -84,6 +89,7 @@ impl Batch {
         Self {
             inodes: contents.inodes.iter().map(|(ino, inode)| (*ino, Some(inode.encode()))).collect(),
             dentries: contents.dentries.iter().map(dentry).collect(),
+            extents: contents.extents.iter().map(|(key, extent)| (*key, Some(extent.encode()))).collect(),
             next_ino: contents.next_ino,
             sequence: 0,
         }
@@ -102,6 +108,7 @@ pub struct Namespace {
     sequence: Sequence,
     dirty_inodes: HashSet<u64>,
     dirty_dentries: HashSet<(u64, Name)>,
+    dirty_extents: HashSet<AuKey>,
 }
 
 impl Namespace {
@@ -130,8 +137,8 @@ impl Namespace {
             return Err(corrupt("there is no root directory".into()));
         }
         let next_ino = contents.next_ino;
-        let (dirty_inodes, dirty_dentries) = (HashSet::new(), HashSet::new());
-        Ok(Self { nodes, next_ino, sequence: 0, dirty_inodes, dirty_dentries })
+        let (dirty_inodes, dirty_dentries, dirty_extents) = (HashSet::new(), HashSet::new(), HashSet::new());
+        Ok(Self { nodes, next_ino, sequence: 0, dirty_inodes, dirty_dentries, dirty_extents })
     }
 
     pub fn node(&self, ino: u64) -> Result<&Node> {
@@ -166,6 +173,16 @@ impl Namespace {
         if self.nodes.contains_key(&ino) {
             self.dirty_inodes.insert(ino);
         }
+    }
+
+    /// Notes that extents of a file changed; a sync of the inode waits for them. Returns the change's number.
+    pub fn mark_extents(&mut self, ino: u64, aus: impl IntoIterator<Item = u64>) -> Sequence {
+        self.sequence += 1;
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.changed = self.sequence;
+            self.dirty_extents.extend(aus.into_iter().map(|au| (ino, au)));
+        }
+        self.sequence
     }
 
     pub fn take_ino(&mut self) -> u64 {
@@ -235,7 +252,7 @@ impl Namespace {
     }
 
     pub fn has_changes(&self) -> bool {
-        !self.dirty_inodes.is_empty() || !self.dirty_dentries.is_empty()
+        !self.dirty_inodes.is_empty() || !self.dirty_dentries.is_empty() || !self.dirty_extents.is_empty()
     }
 
     pub fn sequence(&self) -> Sequence {
@@ -253,6 +270,11 @@ impl Namespace {
             let ino = self.nodes.get(&key.0).and_then(|node| node.directory.as_ref()?.get(&key.1));
             batch.dentries.push((key, ino));
         }
+        for (ino, au) in self.dirty_extents.drain() {
+            let node = self.nodes.get(&ino).filter(|node| !node.names.is_empty());
+            let record: Option<ExtentRecord> = node.and_then(|node| node.file.as_ref()?.extent_record(au));
+            batch.extents.push(((ino, au), record.map(|record| record.encode())));
+        }
         batch
     }
 
@@ -260,6 +282,7 @@ impl Namespace {
     pub fn return_batch(&mut self, batch: Batch) {
         self.dirty_inodes.extend(batch.inodes.into_iter().map(|(ino, _)| ino));
         self.dirty_dentries.extend(batch.dentries.into_iter().map(|(key, _)| key));
+        self.dirty_extents.extend(batch.extents.into_iter().map(|(key, _)| key));
     }
 }
 

@@ -4,6 +4,8 @@
 //! others are rewritten from it. redb's bytes go through the `Disk` trait like all others. redb refuses everything after
 //! one failed I/O; then the file is opened anew for the next transaction, so an error lasts no longer than its cause.
 
+use super::extent::ExtentRecord;
+use super::namespace::AuKey;
 use super::record::Inode;
 use super::{Batch, FIRST_INO};
 use crate::disk::{Disk, DiskFile};
@@ -14,15 +16,17 @@ use std::io;
 use std::sync::Arc;
 
 const FILE: &str = "metadata.redb";
-const VERSION: u64 = 1;
+/// Written; the first, which had no extents, is read too.
+const VERSION: u64 = 2;
+const VERSION_FIRST: u64 = 1;
 const CACHE_BYTES: usize = 32 << 20;
 /// Bytes rewritten at once when a store is opened after an error.
 const REWRITE_CHUNK: usize = 1 << 20;
 
 const INODES: TableDefinition<u64, &[u8]> = TableDefinition::new("inodes");
 const DENTRIES: TableDefinition<(u64, &[u8]), u64> = TableDefinition::new("dentries");
-/// Reserved: (inode, allocation unit) to a unit's own placement or form.
-const EXTENTS: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("extents");
+/// (inode, allocation unit) to the compression unit that holds its pages.
+const EXTENTS: TableDefinition<AuKey, &[u8]> = TableDefinition::new("extents");
 const GROUP: TableDefinition<&str, u64> = TableDefinition::new("group");
 
 /// Everything that the store holds.
@@ -30,6 +34,7 @@ const GROUP: TableDefinition<&str, u64> = TableDefinition::new("group");
 pub struct Contents {
     pub inodes: HashMap<u64, Inode>,
     pub dentries: Vec<(u64, Vec<u8>, u64)>,
+    pub extents: Vec<(AuKey, ExtentRecord)>,
     pub next_ino: u64,
 }
 
@@ -99,9 +104,9 @@ impl Store {
             };
             let value = |key| table.get(key).map(|value| value.map(|value| value.value()));
             match value("version")? {
-                Some(VERSION) => Ok(value("generation")?),
+                Some(VERSION_FIRST..=VERSION) => Ok(value("generation")?),
                 Some(other) => {
-                    Err(redb::Error::Corrupted(format!("metadata version {other}; this release reads {VERSION}")))
+                    Err(redb::Error::Corrupted(format!("metadata version {other}; this release reads up to {VERSION}")))
                 }
                 None => Ok(None),
             }
@@ -131,6 +136,14 @@ impl Store {
             let (parent, name) = key.value();
             contents.dentries.push((parent, name.to_vec(), ino.value()));
         }
+        let extents = read.open_table(EXTENTS).map_err(|error| failed(error.into()))?;
+        for row in extents.iter().map_err(|error| failed(error.into()))? {
+            let (key, record) = row.map_err(|error| failed(error.into()))?;
+            let (ino, au) = key.value();
+            let extent = ExtentRecord::decode(record.value())
+                .map_err(|error| corrupt(format!("allocation unit {au} of inode {ino}: {error}")))?;
+            contents.extents.push(((ino, au), extent));
+        }
         let group = read.open_table(GROUP).map_err(|error| failed(error.into()))?;
         let next = group.get("next_ino").map_err(|error| failed(error.into()))?;
         contents.next_ino = next.map_or(FIRST_INO, |value| value.value());
@@ -148,10 +161,20 @@ impl Store {
             }
             {
                 let mut inodes = transaction.open_table(INODES)?;
+                let mut extents = transaction.open_table(EXTENTS)?;
                 for (ino, record) in &batch.inodes {
                     match record {
                         Some(record) => drop(inodes.insert(ino, record.as_slice())?),
-                        None => drop(inodes.remove(ino)?),
+                        None => {
+                            inodes.remove(ino)?;
+                            extents.retain_in((*ino, 0)..=(*ino, u64::MAX), |_, _| false)?;
+                        }
+                    }
+                }
+                for (key, record) in &batch.extents {
+                    match record {
+                        Some(record) => drop(extents.insert(key, record.as_slice())?),
+                        None => drop(extents.remove(key)?),
                     }
                 }
                 let mut dentries = transaction.open_table(DENTRIES)?;
@@ -161,7 +184,6 @@ impl Store {
                         None => drop(dentries.remove((*parent, &name[..]))?),
                     }
                 }
-                transaction.open_table(EXTENTS)?;
                 let mut group = transaction.open_table(GROUP)?;
                 group.insert("version", VERSION)?;
                 group.insert("generation", generation)?;

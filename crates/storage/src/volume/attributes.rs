@@ -20,6 +20,8 @@ pub struct Attr {
     pub nlink: u32,
     pub device: u32,
     pub size: u64,
+    /// What the file takes on disk: its size, holes included, less what compression saves.
+    pub stored_bytes: u64,
     pub atime: i64,
     pub mtime: i64,
     pub ctime: i64,
@@ -134,9 +136,14 @@ impl Node {
 
 pub(super) fn attr_of(ino: Ino, node: &Node) -> Result<Attr> {
     let inode = &node.inode;
-    let (size, mtime, ctime) = match &node.file {
-        Some(file) => (file.size()?, file.mtime.load(Ordering::Relaxed), file.ctime.load(Ordering::Relaxed)),
-        None => (inode.target.len() as u64, inode.mtime, inode.ctime),
+    let target_bytes = inode.target.len() as u64;
+    let (size, stored_bytes) = match &node.file {
+        Some(file) => (file.size()?, file.stored_bytes()?),
+        None => (target_bytes, target_bytes),
+    };
+    let (mtime, ctime) = match &node.file {
+        Some(file) => (file.mtime.load(Ordering::Relaxed), file.ctime.load(Ordering::Relaxed)),
+        None => (inode.mtime, inode.ctime),
     };
     Ok(Attr {
         ino,
@@ -147,6 +154,7 @@ pub(super) fn attr_of(ino: Ino, node: &Node) -> Result<Attr> {
         nlink: inode.nlink,
         device: inode.device,
         size,
+        stored_bytes,
         atime: inode.atime,
         mtime,
         ctime,

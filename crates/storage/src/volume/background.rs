@@ -61,6 +61,7 @@ fn keep(volume: Weak<Volume>, stop: &AtomicBool) {
         {
             log::error!("{error}; trying again in a second");
         }
+        volume.do_chores();
         volume.close_surplus_handles();
     }
 }

@@ -6,7 +6,7 @@
 
 use super::{Ino, Volume, now};
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{FileData, regions};
+use crate::file::{FileData, PAGE, Place, Units, regions};
 use cellar_format::units::REGION_BYTES;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +44,7 @@ impl Volume {
                 return Ok(count);
             }
         }
-        file.read(buffer, offset)
+        file.read(buffer, offset).map_err(|error| self.named(ino, error))
     }
 
     /// Writes at `offset`, growing the file as needed; all of `data` or an error.
@@ -54,10 +54,10 @@ impl Volume {
         }
         let file = self.file(ino)?;
         let end = file.check_end(offset, data.len() as u64)?;
-        let _write = file.write.lock();
+        let write = file.write.lock();
         let size = file.size()?;
-        // What replaces bytes of the file has its room already.
-        if end > size {
+        // What replaces bytes of the file has its room already, unless they lie in a compression unit.
+        if end > size || file.units().is_some() {
             self.with_reclaim(|| self.check_room(end - offset))?;
         }
         let version = file.begin_write(offset, data, size);
@@ -70,31 +70,75 @@ impl Volume {
             let changed = offset.min(size)..end;
             file.undo_write(changed.clone(), size);
             self.forget_cached(&file, changed);
-            return Err(error);
+            return Err(self.named(ino, error));
         }
         file.end_write();
         self.touch_content(&file);
+        drop(write);
+        self.settle_when_full(&file);
         Ok(data.len())
     }
 
-    /// Cuts the file or extends it with a hole.
+    /// Cuts the file or extends it with a hole. A cut through compression units is durable on return.
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
         let file = self.file(ino)?;
         file.check_end(size, 0)?;
-        let _write = file.write.lock();
+        let _locks = file.lock_for_cut();
         let before = file.size()?;
         if before == size {
             return Ok(());
         }
+        let units = file.units().filter(|_| size < before);
+        if let Some(units) = units.filter(|_| !size.is_multiple_of(PAGE)) {
+            // The rest of the page at the end becomes zeros with the cut of its raw form.
+            file.materialize(units, size)?;
+        }
         let first_change = before.min(size);
         file.versions.bump_from(first_change);
         let result = file.truncate(size);
+        // What comes past the cut later must not be mistaken for what units hold there.
+        let cut = units.filter(|_| result.is_ok()).map(|units| (units, units.cut(size)));
         // Once more: who loaded a region meanwhile may have seen the old bytes or the new.
         file.versions.bump_from(first_change);
         self.cache.forget(&file.cached, (first_change / REGION_BYTES as u64) as u32, u32::MAX);
         result?;
         self.touch_content(&file);
-        Ok(())
+        match cut {
+            Some((units, (changed, unused))) if !changed.is_empty() => self.settle_cut(&file, units, changed, unused),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes durable which pages are in no unit any more. The caller holds the file's locks for a cut.
+    fn settle_cut(&self, file: &FileData, units: &Units, changed: Vec<u64>, unused: Vec<Arc<Place>>) -> Result<()> {
+        let mut sequence = self.namespace.write().mark_extents(file.ino, changed);
+        if !unused.is_empty() {
+            sequence = self.drop_places(file.ino, unused.into_iter().map(|place| (place.au, place)).collect());
+        }
+        let settling = file.begin_settling(units)?;
+        self.settle(file, units, &settling, sequence).inspect_err(|error| file.owe(error.clone()))
+    }
+
+    /// Makes the pages of a range zeros, and raw where they are in compression units, durably then. The caller holds
+    /// the file's locks for a cut.
+    fn punch(&self, file: &FileData, range: std::ops::Range<u64>) -> Result<()> {
+        let au_bytes = file.layout.au_size.bytes();
+        let aus = range.start / au_bytes..range.end.div_ceil(au_bytes);
+        let Some(units) = file.units().filter(|units| units.touches(aus.clone())) else { return file.punch(range) };
+        for end in [range.start, range.end].into_iter().filter(|end| !end.is_multiple_of(PAGE)) {
+            file.materialize(units, end)?;
+        }
+        file.punch(range.clone())?;
+        file.sync_backing().inspect_err(|error| {
+            units.resend.store(true, Ordering::Release);
+            file.owe(error.clone());
+        })?;
+        for au in aus {
+            let (start, end) = (range.start.max(au * au_bytes), range.end.min((au + 1) * au_bytes));
+            units.mark_raw(au, ((start - au * au_bytes).div_ceil(PAGE) as u32)..((end - au * au_bytes) / PAGE) as u32);
+        }
+        let settling = file.begin_settling(units)?;
+        self.settle(file, units, &settling, 0).inspect_err(|error| file.owe(error.clone()))
     }
 
     pub fn fallocate(&self, ino: Ino, offset: u64, length: u64, what: Fallocate) -> Result<()> {
@@ -103,12 +147,12 @@ impl Volume {
         if length == 0 {
             return Err(Error::new(ErrorKind::Invalid, "fallocate of no bytes"));
         }
-        let _write = file.write.lock();
+        let _locks = file.lock_for_cut();
         let size = file.size()?;
         if let Fallocate::PunchHole | Fallocate::Zero { .. } = what {
             let hole = offset..end.min(size.max(offset));
             file.versions.bump(hole.clone());
-            let punched = file.punch(hole.clone());
+            let punched = self.punch(&file, hole.clone());
             // Once more, as for a cut.
             file.versions.bump(hole);
             self.forget_cached(&file, offset..end);
@@ -152,11 +196,10 @@ impl Volume {
             let node = namespace.node(ino)?;
             (node.file.clone(), node.changed)
         };
-        if let Some(file) = file {
-            // Never twice: after a failure the kernel calls the second sync of lost pages a success.
-            file.sync()?;
+        match file {
+            Some(file) => self.sync_file(&file, changed),
+            None => self.commit(changed),
         }
-        self.commit(changed)
     }
 
     /// Makes a directory's entries durable.
@@ -173,13 +216,13 @@ impl Volume {
         };
         let mut result = Ok(());
         for file in files {
-            result = result.and(file.sync());
+            result = result.and(self.sync_file(&file, 0));
         }
         self.commit_everything()?;
         result
     }
 
-    fn check_room(&self, length: u64) -> Result<()> {
+    pub(super) fn check_room(&self, length: u64) -> Result<()> {
         self.room.check(length, self.group.disks())
     }
 
@@ -189,7 +232,7 @@ impl Volume {
     }
 
     /// Tries again once when the disks are full and unlinked files still occupy room.
-    fn with_reclaim<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+    pub(super) fn with_reclaim<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
         match attempt() {
             Err(error) if error.kind() == ErrorKind::NoSpace && self.reclaim() => attempt(),
             result => result,

@@ -17,6 +17,8 @@ mod recovery;
 mod regions;
 mod rename;
 mod room;
+mod settle;
+mod units;
 
 pub use attributes::{Attr, SetAttr, SetTime};
 pub use content::Fallocate;
@@ -24,6 +26,7 @@ pub use names::{DirEntry, NewNode};
 pub use options::VolumeOptions;
 pub use regions::RegionGuard;
 pub use rename::RenameMode;
+pub use units::{UnitForm, UnitInfo, UnitReader, UnitStored};
 
 pub use crate::disk::Space as SpaceTotals;
 pub use crate::meta::{Kind, ROOT_INO};
@@ -56,6 +59,8 @@ pub struct Volume {
     room: Room,
     /// Files that have no name and no user, and the change after which their backing files may go.
     doomed: Mutex<Vec<(Sequence, Arc<FileData>)>>,
+    /// What waits for a change to be committed.
+    chores: Mutex<Vec<(Sequence, settle::Chore)>>,
     /// Files whose times the stores do not have.
     times_dirty: Mutex<Vec<Ino>>,
     options: VolumeOptions,
@@ -104,6 +109,16 @@ impl Volume {
 
     pub fn cache_stats(&self) -> CacheStats {
         self.cache.stats()
+    }
+
+    /// Adds to an error about damaged bytes which file it concerns and what can be done.
+    fn named(&self, ino: Ino, error: Error) -> Error {
+        if error.kind() != ErrorKind::Corrupt {
+            return error;
+        }
+        let path = self.path_of(ino).unwrap_or_else(|| "an unlinked file".into());
+        let advice = "all other blocks can be read; restore the file from a backup or a replica, or recreate the table";
+        Error::new(ErrorKind::Corrupt, format!("{path}: {error} ({advice})"))
     }
 
     fn file(&self, ino: Ino) -> Result<Arc<FileData>> {

@@ -1,6 +1,8 @@
 //! What a volume can be told when it is opened.
 
+use crate::file::UnitCodec;
 use crate::group::{AuSize, Redundancy};
+use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub struct VolumeOptions {
@@ -15,6 +17,8 @@ pub struct VolumeOptions {
     /// Owner of the root directory when the group is formed.
     pub root_uid: u32,
     pub root_gid: u32,
+    /// Rebuilds pages from compression units; without it there can be none.
+    pub unit_codec: Option<Arc<dyn UnitCodec>>,
 }
 
 impl Default for VolumeOptions {
@@ -27,6 +31,7 @@ impl Default for VolumeOptions {
             handles_max: 4096,
             root_uid: 0,
             root_gid: 0,
+            unit_codec: None,
         }
     }
 }

@@ -74,10 +74,12 @@ impl Volume {
             let source = RegionSource::default();
             return Ok(RegionGuard(Held::Private { bytes: Vec::new(), version, source }));
         }
-        match self.cache.get(&file.cached, region, |buffer| load(&file, region, buffer))? {
-            Some(cached) => Ok(RegionGuard(Held::Cached(cached))),
-            None => load_beside_cache(&file, region).map(RegionGuard),
-        }
+        let held = match self.cache.get(&file.cached, region, |buffer| load(&file, region, buffer)) {
+            Ok(Some(cached)) => Ok(Held::Cached(cached)),
+            Ok(None) => load_beside_cache(&file, region),
+            Err(error) => Err(error),
+        };
+        held.map(RegionGuard).map_err(|error| self.named(ino, error))
     }
 
     /// Asks for regions to be loaded soon; returns at once. Regions past the end of the file are ignored.
@@ -105,10 +107,10 @@ fn load(file: &FileData, region: u32, buffer: &mut [u8]) -> Result<Loaded, Error
         let version = file.versions.get(region);
         let valid = file.size()?.saturating_sub(base).min(REGION_BYTES as u64) as usize;
         let aligned = valid.next_multiple_of(crate::disk::DIRECT_ALIGN);
-        file.load(&mut buffer[..aligned], base, true)?;
+        let cost = file.load(&mut buffer[..aligned], base, true)?;
         buffer[valid..].fill(0);
-        source.disk_bytes += valid as u64;
-        source.disk_requests += 1;
+        source.disk_bytes += cost.disk_bytes;
+        source.disk_requests += cost.disk_requests.max(1);
         if version == file.versions.get(region) {
             return Ok(Loaded { valid, version, source });
         }
@@ -121,8 +123,7 @@ fn load_beside_cache(file: &FileData, region: u32) -> Result<Held> {
         let version = file.versions.get(region);
         let base = u64::from(region) * REGION_BYTES as u64;
         let mut bytes = vec![0; file.size()?.saturating_sub(base).min(REGION_BYTES as u64) as usize];
-        file.load(&mut bytes, base, false)?;
-        let source = RegionSource { disk_bytes: bytes.len() as u64, disk_requests: 1 };
+        let source = file.load(&mut bytes, base, false)?;
         Ok(Held::Private { bytes, version, source })
     };
     for _ in 0..RACES_MAX {

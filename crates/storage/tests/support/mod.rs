@@ -2,7 +2,9 @@
 
 #![allow(dead_code)]
 
+pub mod codec;
 pub mod power;
+pub mod world;
 
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{AuSize, Ino, Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
@@ -16,6 +18,7 @@ pub fn options() -> VolumeOptions {
         au_size: AuSize::from_bytes(MIB).unwrap(),
         cache_bytes: 16 * MIB,
         prefetch_threads: 2,
+        unit_codec: Some(Arc::new(codec::PageCodec)),
         ..VolumeOptions::default()
     }
 }
@@ -49,6 +52,7 @@ pub fn read_all(volume: &Volume, ino: Ino) -> Vec<u8> {
 }
 
 /// A reproducible pseudo-random sequence (splitmix64).
+#[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
@@ -74,6 +78,9 @@ impl Random {
 
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let fill = self.next();
-        (0..count).map(|at| (fill as usize + at * 7) as u8).collect()
+        let pattern: Vec<u8> = (0..256).map(|at| (fill as usize + at * 7) as u8).collect();
+        let mut bytes = pattern.repeat(count.div_ceil(256));
+        bytes.truncate(count);
+        bytes
     }
 }

@@ -4,7 +4,7 @@
 //! All disks hang on one [`Power`], which ends after a number of changes; from then on every operation fails.
 
 use super::Random;
-use cellar_storage::disk::{Disk, DiskFile, Space};
+use cellar_storage::disk::{Disk, DiskFile, Space, Stream};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -91,9 +91,9 @@ fn copy_page(from: &[u8], to: &mut [u8], page: usize) {
 struct State {
     notes: BTreeMap<String, Vec<u8>>,
     named: BTreeMap<String, Arc<Mutex<Content>>>,
-    backing: BTreeMap<u64, Arc<Mutex<Content>>>,
+    backing: BTreeMap<(u64, Stream), Arc<Mutex<Content>>>,
     /// Backing files whose removal is not durable.
-    removed: BTreeMap<u64, Arc<Mutex<Content>>>,
+    removed: BTreeMap<(u64, Stream), Arc<Mutex<Content>>>,
 }
 
 #[derive(Debug)]
@@ -118,9 +118,9 @@ impl PowerDisk {
             }
         }
         let undone: Vec<_> = state.removed.iter().filter(|_| random.below(2) == 0).collect();
-        for (ino, content) in undone.into_iter().chain(&state.backing) {
+        for (file, content) in undone.into_iter().chain(&state.backing) {
             if let Some(content) = content.lock().after_loss(random) {
-                left.backing.insert(*ino, Arc::new(Mutex::new(content)));
+                left.backing.insert(*file, Arc::new(Mutex::new(content)));
             }
         }
         Arc::new(Self { path: self.path.clone(), power, state: Mutex::new(left) })
@@ -163,36 +163,39 @@ impl Disk for PowerDisk {
         self.state.lock().named.remove(name);
         Ok(())
     }
-    fn open(&self, ino: u64, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
+    fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
         self.power.check()?;
         let mut state = self.state.lock();
-        if create && !state.backing.contains_key(&ino) {
+        if create && !state.backing.contains_key(&(ino, stream)) {
             self.power.change()?;
-            state.backing.insert(ino, Arc::default());
+            state.backing.insert((ino, stream), Arc::default());
         }
-        Ok(state.backing.get(&ino).map(|content| self.file(content)))
+        Ok(state.backing.get(&(ino, stream)).map(|content| self.file(content)))
     }
-    fn measure(&self, ino: u64) -> io::Result<(u64, u64)> {
+    fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
         self.power.check()?;
-        let bytes = self.state.lock().backing.get(&ino).map_or(0, |content| content.lock().current.len() as u64);
+        let bytes =
+            self.state.lock().backing.get(&(ino, stream)).map_or(0, |content| content.lock().current.len() as u64);
         Ok((bytes, bytes))
     }
-    fn remove(&self, ino: u64) -> io::Result<()> {
+    fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
         self.power.change()?;
         let mut state = self.state.lock();
-        if let Some(content) = state.backing.remove(&ino) {
-            state.removed.insert(ino, content);
+        if let Some(content) = state.backing.remove(&(ino, stream)) {
+            state.removed.insert((ino, stream), content);
         }
         Ok(())
     }
     fn sync_name(&self, ino: u64) -> io::Result<()> {
         self.power.change()?;
-        if let Some(content) = self.state.lock().backing.get(&ino) {
-            content.lock().has_durable_name = true;
+        for stream in Stream::ALL {
+            if let Some(content) = self.state.lock().backing.get(&(ino, stream)) {
+                content.lock().has_durable_name = true;
+            }
         }
         Ok(())
     }
-    fn backing_files(&self) -> io::Result<Vec<u64>> {
+    fn backing_files(&self) -> io::Result<Vec<(u64, Stream)>> {
         self.power.check()?;
         Ok(self.state.lock().backing.keys().copied().collect())
     }

@@ -1,0 +1,109 @@
+//! A set of the pages of one allocation unit.
+
+/// Pages by their number in the allocation unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageSet {
+    words: Box<[u64]>,
+    count: u32,
+}
+
+impl PageSet {
+    /// An empty set over pages 0 to `count` - 1.
+    pub fn new(count: u32) -> Self {
+        Self { words: vec![0; words_for(count)].into(), count }
+    }
+
+    pub(crate) fn from_words(words: Box<[u64]>, count: u32) -> Self {
+        assert_eq!(words.len(), words_for(count));
+        let mut set = Self { words, count };
+        set.clear_excess();
+        set
+    }
+
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// How many pages there are, in the set or not.
+    pub fn page_count(&self) -> u32 {
+        self.count
+    }
+
+    pub fn contains(&self, page: u32) -> bool {
+        page < self.count && self.words[page as usize / 64] >> (page % 64) & 1 == 1
+    }
+
+    pub fn insert(&mut self, page: u32) {
+        assert!(page < self.count);
+        self.words[page as usize / 64] |= 1 << (page % 64);
+    }
+
+    /// Adds the other's pages; the other may be over more pages.
+    pub(crate) fn insert_all(&mut self, other: &Self) {
+        for (word, more) in self.words.iter_mut().zip(&other.words) {
+            *word |= more;
+        }
+        self.clear_excess();
+    }
+
+    /// Takes the other's pages away.
+    pub(crate) fn remove_all(&mut self, other: &Self) {
+        for (word, less) in self.words.iter_mut().zip(&other.words) {
+            *word &= !less;
+        }
+    }
+
+    /// The same set over fewer pages.
+    pub(crate) fn cut(&self, count: u32) -> Self {
+        assert!(count <= self.count);
+        Self::from_words(self.words[..words_for(count)].into(), count)
+    }
+
+    /// How many pages are in the set.
+    pub fn len(&self) -> u32 {
+        self.words.iter().map(|word| word.count_ones()).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len() == self.count
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.count).filter(|page| self.contains(*page))
+    }
+
+    fn clear_excess(&mut self) {
+        if !self.count.is_multiple_of(64)
+            && let Some(last) = self.words.last_mut()
+        {
+            *last &= (1 << (self.count % 64)) - 1;
+        }
+    }
+}
+
+/// Words of the bitmap of so many pages.
+pub(crate) fn words_for(count: u32) -> usize {
+    count.div_ceil(64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_set_holds_what_is_left() {
+        let mut set = PageSet::new(130);
+        [0, 63, 64, 99, 129].into_iter().for_each(|page| set.insert(page));
+        assert_eq!(set.cut(99).iter().collect::<Vec<_>>(), [0, 63, 64]);
+        let mut other = PageSet::new(99);
+        other.insert_all(&set);
+        assert_eq!(other, set.cut(99));
+        other.remove_all(&set);
+        assert!(other.is_empty() && !other.is_full() && !set.contains(500));
+        assert!(PageSet::from_words([u64::MAX].into(), 3).is_full());
+    }
+}

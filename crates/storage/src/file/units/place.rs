@@ -1,0 +1,254 @@
+//! Where a compression unit's bytes lie, and reading them with their checksums.
+//!
+//! Each allocation unit `a` has two homes in the unit file of its disk: at `2a` and `2a + 1` times its size. A new unit
+//! goes to the home that the current one does not have, so the current one stays whole until the metadata name the new.
+//! Invariants: a home is in use from the making of its [`Place`] until the last holder lets go of it; only a condemned
+//! place gives its room back then.
+
+use super::super::backing::Backing;
+use super::codec::UnitBytes;
+use crate::error::{Error, ErrorKind, Result};
+use crate::group::Layout;
+use crate::meta::{ExtentRecord, HOMES};
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Bytes that share a checksum.
+const CHUNK: u64 = 16 << 10;
+const SUM_BYTES: u64 = 4;
+/// What filesystems allocate at least.
+const BLOCK: u64 = 4096;
+
+/// The unit files of one file, one per disk.
+#[derive(Debug)]
+pub struct Homes {
+    pub ino: u64,
+    pub layout: Layout,
+    pub backing: Box<[Backing]>,
+    in_use: Mutex<HashSet<(u64, u8)>>,
+}
+
+/// One compression unit's bytes on disk.
+pub struct Place {
+    homes: Arc<Homes>,
+    pub au: u64,
+    pub home: u8,
+    pub length: u32,
+    /// CRC-32C of the table of checksums.
+    pub checksum: u32,
+    /// The table, once it was read.
+    sums: OnceLock<Box<[u32]>>,
+    condemned: AtomicBool,
+}
+
+impl Homes {
+    pub fn new(ino: u64, layout: Layout, backing: Box<[Backing]>) -> Arc<Self> {
+        Arc::new(Self { ino, layout, backing, in_use: Mutex::default() })
+    }
+
+    fn backing(&self, au: u64) -> &Backing {
+        &self.backing[self.layout.slot(au * self.layout.au_size.bytes())]
+    }
+
+    fn start(&self, au: u64, home: u8) -> u64 {
+        (au * u64::from(HOMES) + u64::from(home)) * self.layout.au_size.bytes()
+    }
+
+    /// A place for the bytes of a new unit; None when both homes are in use.
+    pub fn place_for(self: &Arc<Self>, au: u64, bytes: &[u8]) -> Option<Place> {
+        let mut in_use = self.in_use.lock();
+        let home = (0..HOMES).find(|home| !in_use.contains(&(au, *home)))?;
+        in_use.insert((au, home));
+        let sums: Box<[u32]> = bytes.chunks(CHUNK as usize).map(crc32c::crc32c).collect();
+        let (length, checksum) = (bytes.len() as u32, crc32c::crc32c(&encode(&sums)));
+        let (homes, sums, condemned) = (self.clone(), OnceLock::from(sums), AtomicBool::new(false));
+        Some(Place { homes, au, home, length, checksum, sums, condemned })
+    }
+
+    /// The place that the metadata name.
+    pub fn known_place(self: &Arc<Self>, au: u64, record: &ExtentRecord) -> Place {
+        self.in_use.lock().insert((au, record.home));
+        let (homes, sums, condemned) = (self.clone(), OnceLock::new(), AtomicBool::new(false));
+        Place { homes, au, home: record.home, length: record.length, checksum: record.checksum, sums, condemned }
+    }
+
+    /// Gives back what lies in homes that are not in use: left by a crash.
+    pub fn punch_leftovers(&self, claimed: u64) -> Result<bool> {
+        let mut allocated = 0;
+        for backing in &self.backing {
+            allocated += backing.measure()?.1;
+        }
+        if allocated <= claimed {
+            return Ok(false);
+        }
+        let in_use = self.in_use.lock();
+        for (slot, backing) in self.backing.iter().enumerate() {
+            let (au_bytes, length) = (self.layout.au_size.bytes(), backing.length()?);
+            let homes = (0..length.div_ceil(au_bytes)).map(|home| (home / u64::from(HOMES), home % u64::from(HOMES)));
+            for (au, home) in homes {
+                if self.layout.slot(au * au_bytes) == slot && !in_use.contains(&(au, home as u8)) {
+                    backing.discard(self.start(au, home as u8), au_bytes)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn encode(sums: &[u32]) -> Vec<u8> {
+    sums.iter().flat_map(|sum| sum.to_le_bytes()).collect()
+}
+
+/// Bytes on disk of a unit of `length` bytes, its table included.
+pub fn stored_bytes(length: u32) -> u64 {
+    table_start(length) + u64::from(length).div_ceil(CHUNK) * SUM_BYTES
+}
+
+fn table_start(length: u32) -> u64 {
+    u64::from(length).next_multiple_of(SUM_BYTES)
+}
+
+impl Place {
+    /// Writes the unit's bytes and their table, and makes them durable.
+    pub fn store(&self, bytes: &[u8]) -> Result<()> {
+        assert_eq!(bytes.len(), self.length as usize);
+        let mut image = Vec::with_capacity(stored_bytes(self.length) as usize);
+        image.extend_from_slice(bytes);
+        image.resize(table_start(self.length) as usize, 0);
+        image.extend(encode(self.sums.get().expect("a new place has its table")));
+        let backing = self.homes.backing(self.au);
+        backing.write(&image, self.start())?;
+        backing.sync()
+    }
+
+    fn start(&self) -> u64 {
+        self.homes.start(self.au, self.home)
+    }
+
+    /// Bytes that the unit takes on disk.
+    pub fn allocated(&self) -> u64 {
+        stored_bytes(self.length).next_multiple_of(BLOCK)
+    }
+
+    /// From now on the bytes are needed only by whoever still holds the place.
+    pub fn condemn(&self) {
+        self.condemned.store(true, Ordering::Release);
+    }
+
+    /// Where the unit lies, for messages.
+    pub fn describe(&self) -> String {
+        let blocks = self.homes.layout.au_size.bytes() / super::PAGE;
+        format!(
+            "the compression unit of inode {}, blocks {} to {}, on cell disk {}",
+            self.homes.ino,
+            self.au * blocks,
+            (self.au + 1) * blocks - 1,
+            self.homes.backing(self.au).disk().path().display()
+        )
+    }
+
+    fn damaged(&self, what: impl fmt::Display) -> Error {
+        Error::new(ErrorKind::Corrupt, format!("{} is damaged: {what}", self.describe()))
+    }
+
+    fn sums(&self) -> Result<&[u32]> {
+        if let Some(sums) = self.sums.get() {
+            return Ok(sums);
+        }
+        let mut table = vec![0; (u64::from(self.length).div_ceil(CHUNK) * SUM_BYTES) as usize];
+        self.homes.backing(self.au).read_exact(&mut table, self.start() + table_start(self.length))?;
+        let computed = crc32c::crc32c(&table);
+        if computed != self.checksum {
+            let message = format!("its table of checksums has {computed:08x}, the metadata say {:08x}", self.checksum);
+            return Err(self.damaged(message));
+        }
+        let sums = table.chunks_exact(4).map(|sum| u32::from_le_bytes(sum.try_into().expect("4 bytes"))).collect();
+        Ok(self.sums.get_or_init(|| sums))
+    }
+
+    /// Fills `buffer` from `offset` with bytes that match their checksums; returns the bytes read from disk for it.
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<u64> {
+        let length = u64::from(self.length);
+        let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= length);
+        let end = end.ok_or_else(|| self.damaged(format!("byte {offset}+{} of {length} asked", buffer.len())))?;
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let chunks = offset / CHUNK..end.div_ceil(CHUNK);
+        let range = chunks.start * CHUNK..(chunks.end * CHUNK).min(length);
+        if range == (offset..end) {
+            self.read_chunks(buffer, chunks)?;
+        } else {
+            let mut whole = vec![0; (range.end - range.start) as usize];
+            self.read_chunks(&mut whole, chunks)?;
+            buffer.copy_from_slice(&whole[(offset - range.start) as usize..][..buffer.len()]);
+        }
+        Ok(range.end - range.start)
+    }
+
+    fn read_chunks(&self, buffer: &mut [u8], chunks: Range<u64>) -> Result<()> {
+        let sums = self.sums()?;
+        self.homes.backing(self.au).read_exact(buffer, self.start() + chunks.start * CHUNK)?;
+        for (chunk, bytes) in chunks.zip(buffer.chunks(CHUNK as usize)) {
+            let (computed, expected) = (crc32c::crc32c(bytes), sums[chunk as usize]);
+            if computed != expected {
+                let message =
+                    format!("its bytes from {} have the checksum {computed:08x}, not {expected:08x}", chunk * CHUNK);
+                return Err(self.damaged(message));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Place({}, {} bytes in home {})", self.au, self.length, self.home)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.condemned.load(Ordering::Acquire)
+            && let Err(error) = self.homes.backing(self.au).discard(self.start(), self.homes.layout.au_size.bytes())
+        {
+            log::warn!("{error}; its room is given back after a restart");
+        }
+        self.homes.in_use.lock().remove(&(self.au, self.home));
+    }
+}
+
+/// Reads a place for a codec and counts what that takes.
+pub struct PlaceReader<'a> {
+    place: &'a Place,
+    bytes: AtomicU64,
+    requests: AtomicU64,
+}
+
+impl<'a> PlaceReader<'a> {
+    pub fn new(place: &'a Place) -> Self {
+        Self { place, bytes: AtomicU64::new(0), requests: AtomicU64::new(0) }
+    }
+
+    /// Bytes and requests so far.
+    pub fn cost(&self) -> (u64, u64) {
+        (self.bytes.load(Ordering::Relaxed), self.requests.load(Ordering::Relaxed))
+    }
+}
+
+impl UnitBytes for PlaceReader<'_> {
+    fn length(&self) -> u64 {
+        u64::from(self.place.length)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let bytes = self.place.read(buffer, offset)?;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! A codec for tests: every page compressed on its own.
+//!
+//! Layout: number of pages u32, then where each page's bytes end u32 each, then the bytes.
+
+use cellar_storage::{Error, ErrorKind, Ino, PageSet, Result, UnitBytes, UnitCodec, UnitForm, UnitStored, Volume};
+use std::ops::Range;
+
+pub const PAGE: usize = 8192;
+
+#[derive(Debug)]
+pub struct PageCodec;
+
+fn corrupt(what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("page codec: {what}"))
+}
+
+fn number(unit: &dyn UnitBytes, index: u64) -> Result<u64> {
+    let mut bytes = [0; 4];
+    unit.read_at(&mut bytes, index * 4)?;
+    Ok(u64::from(u32::from_le_bytes(bytes)))
+}
+
+impl UnitCodec for PageCodec {
+    fn rebuild(&self, unit: &dyn UnitBytes, pages: Range<u32>, out: &mut [u8]) -> Result<()> {
+        let count = number(unit, 0)?;
+        if u64::from(pages.end) > count {
+            return Err(corrupt(format!("page {} of {count}", pages.end - 1)));
+        }
+        let first = (count + 1) * 4;
+        for (page, out) in pages.map(u64::from).zip(out.chunks_exact_mut(PAGE)) {
+            let start = if page == 0 { first } else { number(unit, page)? };
+            let end = number(unit, page + 1)?;
+            let length = end.checked_sub(start).filter(|length| *length <= unit.length());
+            let mut bytes = vec![0; length.ok_or_else(|| corrupt("ends before it starts"))? as usize];
+            unit.read_at(&mut bytes, start)?;
+            match lz4_flex::block::decompress_into(&bytes, out) {
+                Ok(PAGE) => {}
+                other => return Err(corrupt(format!("page {page}: {other:?}"))),
+            }
+        }
+        Ok(())
+    }
+}
+
+pub fn encode(pages: &[u8]) -> Vec<u8> {
+    let blobs: Vec<Vec<u8>> = pages.chunks_exact(PAGE).map(lz4_flex::block::compress).collect();
+    let mut unit = (blobs.len() as u32).to_le_bytes().to_vec();
+    let mut end = 4 + blobs.len() * 4;
+    for blob in &blobs {
+        end += blob.len();
+        unit.extend((end as u32).to_le_bytes());
+    }
+    blobs.iter().for_each(|blob| unit.extend(blob));
+    unit
+}
+
+/// Encodes an allocation unit as it is and stores the result.
+pub fn compress(volume: &Volume, ino: Ino, au: u64, tag: u32) -> Result<UnitStored> {
+    let version = volume.au_version(ino, au)?;
+    let au_bytes = volume.au_bytes(ino)?;
+    let mut bytes = vec![0; au_bytes as usize];
+    let count = volume.read(ino, au * au_bytes, &mut bytes)?;
+    volume.unit_store(ino, au, version, &encode(&bytes[..count / PAGE * PAGE]), tag)
+}
+
+/// The dead pages of an allocation unit's unit; None when it is raw.
+pub fn dead(volume: &Volume, ino: Ino, au: u64) -> Option<Vec<u32>> {
+    match &volume.units(ino).unwrap()[au as usize].form {
+        UnitForm::Raw => None,
+        UnitForm::Unit { dead, .. } => Some(PageSet::iter(dead).collect()),
+    }
+}

@@ -1,0 +1,328 @@
+//! Compression units behind the file interface: the bytes stay the same, the room does not.
+
+mod support;
+
+use cellar_storage::disk::Stream;
+use cellar_storage::{ErrorKind, Fallocate, Ino, ROOT_INO, UnitBytes, UnitStored, Volume, VolumeOptions};
+use std::sync::Arc;
+use support::codec::{PAGE, compress, dead, encode};
+use support::world::World;
+use support::{MIB, create, open, options, read_all};
+
+fn filled(volume: &Volume, name: &str, bytes: u64) -> (Ino, Vec<u8>) {
+    let ino = create(volume, name);
+    let data: Vec<u8> = (0..bytes).map(|at| (at / PAGE as u64 * 7 + at % 64) as u8).collect();
+    volume.write(ino, 0, &data).unwrap();
+    volume.fsync(ino).unwrap();
+    (ino, data)
+}
+
+fn reopened(volume: Arc<Volume>, folder: &std::path::Path) -> Arc<Volume> {
+    volume.close().unwrap();
+    drop(volume);
+    open(folder, 2)
+}
+
+fn check(volume: &Volume, ino: Ino, model: &[u8]) {
+    assert_eq!(volume.size(ino).unwrap(), model.len() as u64);
+    let whole = read_all(volume, ino);
+    let differs = whole.iter().zip(model).position(|(one, other)| one != other);
+    assert_eq!(differs, None, "read");
+    for (region, expected) in model.chunks(MIB as usize).enumerate() {
+        assert!(volume.region(ino, region as u32).unwrap()[..] == *expected, "region {region}");
+    }
+}
+
+fn compress_all(volume: &Volume, ino: Ino, aus: u64) {
+    (0..aus).for_each(|au| assert_eq!(compress(volume, ino, au, 1).unwrap(), UnitStored::Stored));
+}
+
+fn allocated(volume: &Volume, ino: Ino, stream: Stream) -> u64 {
+    volume.disks().iter().map(|disk| disk.measure(ino, stream).unwrap().1).sum()
+}
+
+#[test]
+fn a_stored_unit_reads_as_the_pages_did_and_takes_less_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 2);
+    let (ino, model) = filled(&volume, "file", 3 * MIB + 5 * PAGE as u64 + 100);
+    assert_eq!(volume.getattr(ino).unwrap().stored_bytes, model.len() as u64);
+    for au in 0..4 {
+        assert_eq!(compress(&volume, ino, au, 7).unwrap(), UnitStored::Stored);
+    }
+    check(&volume, ino, &model);
+    let mut part = [0; 5000];
+    volume.read(ino, MIB - 2500, &mut part).unwrap();
+    assert!(part[..] == model[MIB as usize - 2500..][..5000]);
+    assert!(allocated(&volume, ino, Stream::Data) <= 8192, "the page that ends the file, rounded");
+    assert!(volume.getattr(ino).unwrap().stored_bytes < MIB);
+    let units = volume.units(ino).unwrap();
+    assert_eq!(units.len(), 4);
+    let cellar_storage::UnitForm::Unit { bytes, tag: 7, dead } = &units[3].form else { panic!("{:?}", units[3]) };
+    assert_eq!((*bytes < 3000, dead.page_count(), dead.len()), (true, 5, 0));
+    let volume = reopened(volume, folder.path());
+    check(&volume, ino, &model);
+    assert!(volume.getattr(ino).unwrap().stored_bytes < MIB);
+    drop(volume.region(ino, 0).unwrap());
+}
+
+#[test]
+fn a_page_of_a_unit_is_read_without_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = Volume::open(support::disks(folder.path(), 2), VolumeOptions { cache_bytes: 0, ..options() }).unwrap();
+    let (ino, model) = filled(&volume, "file", 2 * MIB);
+    compress(&volume, ino, 1, 0).unwrap();
+    let region = volume.region(ino, 1).unwrap();
+    assert!(region[..] == model[MIB as usize..]);
+    assert!(region.disk_read_bytes() > 0 && region.disk_read_requests() > 0);
+}
+
+#[test]
+fn writes_over_a_unit_bring_pages_back_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = open(folder.path(), 2);
+    let (ino, mut model) = filled(&volume, "file", 2 * MIB);
+    compress(&volume, ino, 0, 1).unwrap();
+    compress(&volume, ino, 1, 1).unwrap();
+    let writes =
+        [(3 * PAGE as u64, PAGE), (10 * PAGE as u64 + 4096, 4096), (MIB - 10, 20), (MIB + 77, 3 * PAGE), (MIB + 78, 1)];
+    for (round, (offset, length)) in writes.into_iter().enumerate() {
+        if round % 2 == 0 {
+            // Some regions are cached, others not.
+            drop(volume.region(ino, 0).unwrap());
+        }
+        let data = vec![round as u8 + 1; length];
+        volume.write(ino, offset, &data).unwrap();
+        model[offset as usize..][..length].copy_from_slice(&data);
+        check(&volume, ino, &model);
+    }
+    assert_eq!(dead(&volume, ino, 0).unwrap(), [3, 10, 127]);
+    assert_eq!(dead(&volume, ino, 1).unwrap(), [0, 1, 2, 3]);
+    volume.fsync(ino).unwrap();
+    check(&volume, ino, &model);
+    assert_eq!(allocated(&volume, ino, Stream::Pending0) + allocated(&volume, ino, Stream::Pending1), 0);
+    volume = reopened(volume, folder.path());
+    check(&volume, ino, &model);
+    assert_eq!(dead(&volume, ino, 0).unwrap(), [3, 10, 127]);
+    // A new unit takes them in again.
+    assert_eq!(compress(&volume, ino, 0, 2).unwrap(), UnitStored::Stored);
+    assert_eq!(dead(&volume, ino, 0).unwrap(), [0; 0]);
+    check(&volume, ino, &model);
+}
+
+#[test]
+fn what_a_killed_daemon_had_acknowledged_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = open(folder.path(), 2);
+    let (ino, mut model) = filled(&volume, "file", 2 * MIB);
+    compress(&volume, ino, 0, 1).unwrap();
+    for round in 0..20_u64 {
+        for number in 0..5 {
+            let (offset, fill) = ((round * 31 + number * 17) % 120 * PAGE as u64 + number * 1000, round as u8 + 100);
+            volume.write(ino, offset, &[fill; 3000]).unwrap();
+            model[offset as usize..][..3000].fill(fill);
+            if number == round % 7 {
+                volume.fsync(ino).unwrap();
+            }
+        }
+        volume.abandon();
+        drop(volume);
+        volume = open(folder.path(), 2);
+        check(&volume, ino, &model);
+    }
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_unit_of_other_pages_is_not_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 2);
+    let (ino, mut model) = filled(&volume, "file", 2 * MIB);
+    let version = volume.au_version(ino, 1).unwrap();
+    let unit = encode(&model[MIB as usize..]);
+    volume.write(ino, MIB + 5, b"later").unwrap();
+    model[MIB as usize + 5..][..5].copy_from_slice(b"later");
+    assert_eq!(volume.unit_store(ino, 1, version, &unit, 0).unwrap(), UnitStored::Changed);
+    let version = volume.au_version(ino, 1).unwrap();
+    let error = volume.unit_store(ino, 1, version, &unit, 0).unwrap_err();
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("would not give page 0 back"), "{error}");
+    let error = volume.unit_store(ino, 1, version, &unit[..unit.len() - 1], 0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    for (au, bytes) in [(2, &unit[..]), (1, &[]), (1, &vec![0; MIB as usize])] {
+        let version = volume.au_version(ino, au).unwrap();
+        assert_eq!(volume.unit_store(ino, au, version, bytes, 0).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    assert_eq!(volume.au_version(ino, 1 << 60).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(dead(&volume, ino, 1), None);
+    check(&volume, ino, &model);
+    assert_eq!(allocated(&volume, ino, Stream::Units), 0, "what was not stored leaves no bytes");
+    let codecless = VolumeOptions { unit_codec: None, ..options() };
+    let elsewhere = tempfile::tempdir().unwrap();
+    let volume = Volume::open(support::disks(elsewhere.path(), 1), codecless).unwrap();
+    let (ino, _) = filled(&volume, "file", MIB);
+    assert_eq!(compress(&volume, ino, 0, 0).unwrap_err().kind(), ErrorKind::NotSupported);
+}
+
+#[test]
+fn a_cut_and_regrown_file_holds_no_old_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = open(folder.path(), 2);
+    let (ino, mut model) = filled(&volume, "file", 4 * MIB);
+    compress_all(&volume, ino, 4);
+    for size in [3 * MIB + 5 * PAGE as u64, 2 * MIB + 5 * PAGE as u64 + 1, 2 * MIB, MIB + 9, 10] {
+        volume.truncate(ino, size).unwrap();
+        model.truncate(size as usize);
+        check(&volume, ino, &model);
+        if size % 2 == 0 {
+            volume = reopened(volume, folder.path());
+            check(&volume, ino, &model);
+        }
+        volume.truncate(ino, 4 * MIB).unwrap();
+        model.resize(4 * MIB as usize, 0);
+        check(&volume, ino, &model);
+        volume.write(ino, size + 30_000, b"new").unwrap();
+        model[size as usize + 30_000..][..3].copy_from_slice(b"new");
+        check(&volume, ino, &model);
+        volume.abandon();
+        drop(volume);
+        volume = open(folder.path(), 2);
+        check(&volume, ino, &model);
+    }
+    assert_eq!(volume.units(ino).unwrap().iter().filter(|unit| unit.form == cellar_storage::UnitForm::Raw).count(), 4);
+}
+
+#[test]
+fn holes_and_zeros_over_units_read_as_zeros_for_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = open(folder.path(), 2);
+    let (ino, mut model) = filled(&volume, "file", 3 * MIB);
+    compress_all(&volume, ino, 3);
+    let holes = [(5 * PAGE as u64, 2 * PAGE as u64), (MIB - 100, 200), (MIB + 20_000, 30_001), (2 * MIB, MIB)];
+    for (number, (offset, length)) in holes.into_iter().enumerate() {
+        let what = if number % 2 == 0 { Fallocate::PunchHole } else { Fallocate::Zero { keep_size: true } };
+        volume.fallocate(ino, offset, length, what).unwrap();
+        model[offset as usize..(offset + length) as usize].fill(0);
+        check(&volume, ino, &model);
+        volume.abandon();
+        drop(volume);
+        volume = open(folder.path(), 2);
+        check(&volume, ino, &model);
+    }
+    assert_eq!(dead(&volume, ino, 0).unwrap(), [5, 6, 127]);
+    assert_eq!(dead(&volume, ino, 2), None, "a unit without a current page is dropped");
+    volume.fallocate(ino, 0, MIB, Fallocate::Reserve { keep_size: false }).unwrap();
+    check(&volume, ino, &model);
+}
+
+#[test]
+fn damage_fails_the_pages_that_it_hits_and_a_new_page_heals_it() {
+    let world = World::new(1);
+    let volume = Volume::open(world.disks(), VolumeOptions { cache_bytes: 0, ..options() }).unwrap();
+    let ino = create(&volume, "file");
+    let mut random = support::Random::from_environment();
+    // Noise does not compress, so that the unit has several checksums.
+    let mut model: Vec<u8> = (0..MIB).map(|at| if at % 8192 < 4000 { random.next() as u8 } else { 0 }).collect();
+    volume.write(ino, 0, &model).unwrap();
+    compress(&volume, ino, 0, 0).unwrap();
+    world.damage_units(300_000);
+    let mut page = [0; PAGE];
+    let mut failed = Vec::new();
+    for number in 0..128_u32 {
+        match volume.read(ino, u64::from(number) * PAGE as u64, &mut page) {
+            Ok(_) => assert!(page[..] == model[number as usize * PAGE..][..PAGE]),
+            Err(error) => {
+                assert_eq!(error.errno(), libc::EIO);
+                let text = error.to_string();
+                for part in ["file: ", "blocks 0 to 127", "memory0", "restore the file"] {
+                    assert!(text.contains(part), "{text} lacks {part}");
+                }
+                failed.push(number);
+            }
+        }
+    }
+    assert!((1..=6).contains(&failed.len()), "{failed:?}");
+    assert_eq!(volume.region(ino, 0).map(drop).unwrap_err().kind(), ErrorKind::Corrupt);
+    let offset = u64::from(failed[0]) * PAGE as u64;
+    assert_eq!(volume.write(ino, offset, b"part").unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(volume.decompress(ino, 0).unwrap_err().kind(), ErrorKind::Corrupt);
+    for number in failed {
+        volume.write(ino, u64::from(number) * PAGE as u64, &[9; PAGE]).unwrap();
+        model[number as usize * PAGE..][..PAGE].fill(9);
+    }
+    check(&volume, ino, &model);
+}
+
+#[test]
+fn a_reader_of_a_unit_that_was_replaced_reads_what_it_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 1);
+    let (ino, model) = filled(&volume, "file", MIB);
+    assert!(volume.unit_reader(ino, 0).unwrap().is_none());
+    compress(&volume, ino, 0, 5).unwrap();
+    let reader = volume.unit_reader(ino, 0).unwrap().unwrap();
+    let unit = encode(&model);
+    assert_eq!((reader.tag(), reader.length(), reader.dead().len()), (5, unit.len() as u64, 0));
+    assert_eq!(reader.version(), volume.au_version(ino, 0).unwrap());
+    volume.write(ino, 9 * PAGE as u64, b"x").unwrap();
+    assert_ne!(reader.version(), volume.au_version(ino, 0).unwrap());
+    assert_eq!(volume.unit_reader(ino, 0).unwrap().unwrap().dead().iter().collect::<Vec<_>>(), [9]);
+    compress(&volume, ino, 0, 6).unwrap();
+    assert_eq!(compress(&volume, ino, 0, 7).unwrap(), UnitStored::Busy);
+    let mut bytes = vec![0; unit.len()];
+    reader.read_at(&mut bytes, 0).unwrap();
+    assert!(bytes == unit);
+    assert!(reader.disk_read().0 >= unit.len() as u64);
+    assert_eq!(reader.read_at(&mut [0; 2], unit.len() as u64 - 1).unwrap_err().kind(), ErrorKind::Corrupt);
+    let before = allocated(&volume, ino, Stream::Units);
+    drop(reader);
+    assert!(allocated(&volume, ino, Stream::Units) < before, "its room went with the last reader");
+    assert_eq!(compress(&volume, ino, 0, 7).unwrap(), UnitStored::Stored);
+}
+
+#[test]
+fn decompressing_brings_raw_pages_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 2);
+    let (ino, mut model) = filled(&volume, "file", 2 * MIB);
+    assert!(!volume.decompress(ino, 0).unwrap());
+    compress_all(&volume, ino, 2);
+    volume.write(ino, 5 * PAGE as u64 + 1, b"new").unwrap();
+    model[5 * PAGE + 1..][..3].copy_from_slice(b"new");
+    assert!(volume.decompress(ino, 0).unwrap());
+    assert_eq!((dead(&volume, ino, 0), dead(&volume, ino, 1)), (None, Some(Vec::new())));
+    check(&volume, ino, &model);
+    assert!(volume.decompress(ino, 1).unwrap());
+    assert_eq!(volume.getattr(ino).unwrap().stored_bytes, 2 * MIB);
+    assert_eq!(allocated(&volume, ino, Stream::Units), 0);
+    let volume = reopened(volume, folder.path());
+    check(&volume, ino, &model);
+    assert_eq!(dead(&volume, ino, 0), None);
+}
+
+#[test]
+fn a_removed_file_takes_its_units_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = open(folder.path(), 2);
+    for crashes in [false, true] {
+        let (ino, _) = filled(&volume, "file", 2 * MIB);
+        compress_all(&volume, ino, 2);
+        volume.write(ino, 0, b"x").unwrap();
+        volume.unlink(ROOT_INO, b"file").unwrap();
+        assert!(volume.region(ino, 0).unwrap().starts_with(b"x"), "it lives while it is used");
+        volume.fsyncdir(ROOT_INO).unwrap();
+        if crashes {
+            volume.abandon();
+            drop(volume);
+            volume = open(folder.path(), 2);
+        } else {
+            volume.forget(ino, 1);
+            volume.sync().unwrap();
+        }
+        let left: Vec<_> = volume.disks().iter().flat_map(|disk| disk.backing_files().unwrap()).collect();
+        assert_eq!(left, []);
+    }
+    // An inode that comes to be later has no extents of another.
+    let (ino, model) = filled(&volume, "file", 2 * MIB);
+    let volume = reopened(volume, folder.path());
+    check(&volume, ino, &model);
+}

@@ -1,0 +1,129 @@
+//! Readers, writers, syncs and scans while compression units come and go.
+
+mod support;
+
+use cellar_storage::{Ino, UnitBytes, UnitCodec, Volume, VolumeOptions};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::codec::{PAGE, PageCodec, compress};
+use support::{MIB, Random, create, disks, options};
+
+const AUS: u64 = 2;
+const PAGES: u64 = AUS * MIB / PAGE as u64;
+
+/// Ends the other threads also when an assertion fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Each page is filled with one number at any time.
+fn one_fill(page: &[u8]) -> bool {
+    page.iter().all(|byte| *byte == page[0])
+}
+
+/// A scan of an allocation unit as a cell does it: what lives in the unit from there, the rest from the file. None when
+/// it changed meanwhile.
+fn scan(volume: &Volume, ino: Ino, au: u64) -> Option<(u64, Vec<u8>)> {
+    let reader = volume.unit_reader(ino, au).unwrap()?;
+    assert!(reader.length() > 0);
+    let mut fills = Vec::new();
+    for page in 0..reader.dead().page_count() {
+        let mut bytes = vec![0; PAGE];
+        if reader.dead().contains(page) {
+            volume.read(ino, au * MIB + u64::from(page) * PAGE as u64, &mut bytes).unwrap();
+        } else {
+            PageCodec.rebuild(&reader, page..page + 1, &mut bytes).unwrap();
+            assert!(one_fill(&bytes), "page {page} of unit {au}");
+        }
+        fills.push(bytes[0]);
+    }
+    (volume.au_version(ino, au).unwrap() == reader.version()).then(|| (reader.version(), fills))
+}
+
+fn check(options: VolumeOptions) {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = &*Volume::open(disks(folder.path(), 2), options).unwrap();
+    let ino = create(volume, "file");
+    volume.write(ino, 0, &vec![1; (AUS * MIB) as usize]).unwrap();
+    volume.fsync(ino).unwrap();
+    let stopped = &AtomicBool::new(false);
+    let running = || !stopped.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        // Two writers with pages of their own, who read back what they wrote.
+        for writer in 0..2 {
+            let mut random = Random::from_environment();
+            scope.spawn(move || {
+                let _stop = Stop(stopped);
+                let mut written = HashMap::new();
+                while running() {
+                    let page = random.below(PAGES / 2) * 2 + writer;
+                    let fill = random.next() as u8;
+                    volume.write(ino, page * PAGE as u64, &[fill; PAGE]).unwrap();
+                    written.insert(page, fill);
+                    let (page, fill) = written.iter().nth(random.below(written.len() as u64) as usize).unwrap();
+                    let mut bytes = [0; PAGE];
+                    volume.read(ino, page * PAGE as u64, &mut bytes).unwrap();
+                    assert!(bytes == [*fill; PAGE], "page {page} of writer {writer}: {} and {}", bytes[0], bytes[4096]);
+                    // Now and then long enough for a unit to be stored.
+                    match random.below(64) {
+                        0 => std::thread::sleep(Duration::from_millis(150)),
+                        1..8 => std::thread::sleep(Duration::from_millis(1)),
+                        _ => {}
+                    }
+                }
+            });
+        }
+        scope.spawn(move || {
+            let _stop = Stop(stopped);
+            while running() {
+                volume.fsync(ino).unwrap();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        scope.spawn(move || {
+            let _stop = Stop(stopped);
+            let (mut random, mut versions) = (Random::from_environment(), HashMap::new());
+            while running() {
+                let au = random.below(AUS);
+                if let Some((version, fills)) = scan(volume, ino, au) {
+                    let known = versions.entry((au, version)).or_insert_with(|| fills.clone());
+                    assert!(*known == fills, "version {version} of unit {au} has two contents");
+                }
+                let guard = volume.region(ino, au as u32).unwrap();
+                assert!(guard.chunks_exact(PAGE).all(one_fill), "a torn page in region {au}");
+            }
+        });
+        let _stop = Stop(stopped);
+        let mut random = Random::from_environment();
+        let (started, mut stored) = (Instant::now(), 0);
+        while running() && started.elapsed() < Duration::from_secs(4) {
+            let au = random.below(AUS);
+            // Mostly in vain, as there are writers.
+            stored += (compress(volume, ino, au, 0).unwrap() == cellar_storage::UnitStored::Stored) as u32;
+            if random.below(16) == 0 {
+                volume.decompress(ino, au).unwrap();
+            }
+        }
+        println!("{stored} units stored");
+    });
+    let cached = volume.region(ino, 1).unwrap().to_vec();
+    let mut read = vec![0; MIB as usize];
+    volume.read(ino, MIB, &mut read[..]).unwrap();
+    assert!(cached == read);
+    volume.close().unwrap();
+}
+
+#[test]
+fn units_come_and_go_under_a_cache() {
+    check(options());
+}
+
+#[test]
+fn units_come_and_go_without_a_cache() {
+    check(VolumeOptions { cache_bytes: 0, ..options() });
+}

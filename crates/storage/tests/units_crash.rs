@@ -1,0 +1,338 @@
+//! Files with compression units against a model, through crashes of the daemon and of the machine, between operations
+//! and in the middle of them.
+//!
+//! The model keeps, for every sector, what it held since the last sync: after a loss of power each sector holds one of
+//! these; after the daemon's death the last, or that of the operation under way.
+
+mod support;
+
+use cellar_storage::{Fallocate, Ino, UnitStored, Volume};
+use std::sync::Arc;
+use support::codec::{PAGE, compress};
+use support::world::{Crash, World};
+use support::{MIB, Random, create, options};
+
+const SECTOR: usize = 4096;
+const SIZE_MAX: u64 = 3 * MIB;
+
+#[derive(Clone)]
+struct Model {
+    bytes: Vec<u8>,
+    /// What each sector held since the last sync, zeros behind the file's end; the last is current.
+    sectors: Vec<Vec<Arc<[u8]>>>,
+    sizes: Vec<u64>,
+}
+
+impl Model {
+    fn new() -> Self {
+        let zeros: Arc<[u8]> = vec![0; SECTOR].into();
+        Self { bytes: Vec::new(), sectors: vec![vec![zeros]; (SIZE_MAX as usize).div_ceil(SECTOR)], sizes: vec![0] }
+    }
+
+    fn sector(&self, number: usize) -> Arc<[u8]> {
+        let mut bytes = vec![0; SECTOR];
+        let part = self.bytes.get(number * SECTOR..).unwrap_or_default();
+        let count = part.len().min(SECTOR);
+        bytes[..count].copy_from_slice(&part[..count]);
+        bytes.into()
+    }
+
+    fn note(&mut self, from: usize, to: usize) {
+        for number in from / SECTOR..to.div_ceil(SECTOR).min(self.sectors.len()) {
+            let sector = self.sector(number);
+            if self.sectors[number].last() != Some(&sector) {
+                self.sectors[number].push(sector);
+            }
+        }
+        self.sizes.push(self.bytes.len() as u64);
+    }
+
+    fn write(&mut self, offset: usize, data: &[u8]) {
+        let size = self.bytes.len();
+        self.bytes.resize(size.max(offset + data.len()), 0);
+        self.bytes[offset..offset + data.len()].copy_from_slice(data);
+        self.note(offset.min(size), offset + data.len());
+    }
+
+    fn truncate(&mut self, size: usize) {
+        let before = self.bytes.len();
+        self.bytes.resize(size, 0);
+        self.note(size.min(before), size.max(before));
+    }
+
+    fn zero(&mut self, from: usize, to: usize) {
+        let to = to.min(self.bytes.len());
+        if from < to {
+            self.bytes[from..to].fill(0);
+            self.note(from, to);
+        }
+    }
+
+    fn sync(&mut self) {
+        for sector in &mut self.sectors {
+            sector.drain(..sector.len() - 1);
+        }
+        self.sizes = vec![self.bytes.len() as u64];
+    }
+
+    /// Takes over what a crash left, after checking that it may have.
+    fn crashed(&mut self, found: Vec<u8>, what: &str) {
+        let (least, most) = (*self.sizes.iter().min().unwrap(), *self.sizes.iter().max().unwrap());
+        let size = found.len() as u64;
+        assert!((least..=most).contains(&size), "{what}: {size} bytes instead of {least} to {most}");
+        for (number, sector) in found.chunks(SECTOR).enumerate() {
+            let known = self.sectors[number].iter().any(|known| known[..sector.len()] == *sector);
+            let is_new = (number * SECTOR + sector.len()) as u64 > least;
+            let is_zero = *sector == [0; SECTOR][..sector.len()];
+            assert!(
+                known || is_new && is_zero,
+                "{what}: page {} of {} bytes holds what it never held; first bytes {:?}, known {:?}",
+                number as f64 / 2.0,
+                size,
+                &sector[..8],
+                self.sectors[number].iter().map(|known| &known[..8]).collect::<Vec<_>>()
+            );
+        }
+        self.bytes = found;
+        for number in 0..self.sectors.len() {
+            self.sectors[number] = vec![self.sector(number)];
+        }
+        self.sizes = vec![self.bytes.len() as u64];
+    }
+}
+
+struct Pair {
+    world: World,
+    volume: Arc<Volume>,
+    ino: Ino,
+    model: Model,
+    random: Random,
+    count: [u64; 12],
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Write { offset: u64, length: usize },
+    Truncate(u64),
+    Punch { offset: u64, length: u64 },
+    Sync,
+    Compress(u64),
+    Decompress(u64),
+}
+
+impl Pair {
+    fn new(disks: usize, size: u64, random: Random) -> Self {
+        let world = World::new(disks);
+        let volume = Volume::open(world.disks(), options()).unwrap();
+        let ino = create(&volume, "file");
+        let mut pair = Self { world, volume, ino, model: Model::new(), random, count: [0; 12] };
+        pair.write(0, size as usize);
+        pair.run(Step::Sync);
+        pair
+    }
+
+    fn write(&mut self, offset: u64, length: usize) {
+        let data = self.random.bytes(length);
+        self.volume.write(self.ino, offset, &data).unwrap();
+        self.model.write(offset as usize, &data);
+    }
+
+    fn choose(&mut self) -> Step {
+        let random = &mut self.random;
+        let size = self.model.bytes.len() as u64;
+        let au = random.below(size.div_ceil(MIB).max(1));
+        match random.below(40) {
+            0..16 => {
+                let length = match random.below(4) {
+                    0 => PAGE,
+                    1 => 4096,
+                    _ => 1 + random.below(40_000) as usize,
+                };
+                let offset = random.below(size.max(1));
+                let offset = if random.below(2) == 0 { offset / 4096 * 4096 } else { offset };
+                Step::Write { offset, length: length.min((SIZE_MAX - offset) as usize) }
+            }
+            16..18 => {
+                let size = random.below(SIZE_MAX);
+                Step::Truncate(if random.below(2) == 0 { size / PAGE as u64 * PAGE as u64 } else { size })
+            }
+            18..20 => Step::Punch { offset: random.below(SIZE_MAX), length: 1 + random.below(MIB) },
+            20..25 => Step::Sync,
+            25..37 => Step::Compress(au),
+            _ => Step::Decompress(au),
+        }
+    }
+
+    fn run(&mut self, step: Step) {
+        match step {
+            Step::Write { offset, length } => self.write(offset, length),
+            Step::Truncate(size) => {
+                self.volume.truncate(self.ino, size).unwrap();
+                self.model.truncate(size as usize);
+            }
+            Step::Punch { offset, length } => {
+                self.volume.fallocate(self.ino, offset, length, Fallocate::PunchHole).unwrap();
+                self.model.zero(offset as usize, (offset + length) as usize);
+            }
+            Step::Sync => {
+                self.volume.fsync(self.ino).unwrap();
+                self.model.sync();
+            }
+            Step::Compress(au) => {
+                if self.model.bytes.len() as u64 >= au * MIB + PAGE as u64 {
+                    let stored = compress(&self.volume, self.ino, au, au as u32).unwrap();
+                    assert_eq!(stored, UnitStored::Stored);
+                }
+            }
+            Step::Decompress(au) => drop(self.volume.decompress(self.ino, au).unwrap()),
+        }
+    }
+
+    fn check(&mut self) {
+        let size = self.model.bytes.len() as u64;
+        assert_eq!(self.volume.size(self.ino).unwrap(), size);
+        let offset = self.random.below(size.max(1));
+        let mut bytes = vec![0; 1 + self.random.below(100_000) as usize];
+        let count = self.volume.read(self.ino, offset, &mut bytes).unwrap();
+        assert!(bytes[..count] == self.model.bytes[offset as usize..][..count], "read at {offset}");
+        let region = self.random.below(size.div_ceil(MIB).max(1)) as usize;
+        let expected = self.model.bytes.chunks(MIB as usize).nth(region).unwrap_or_default();
+        assert!(self.volume.region(self.ino, region as u32).unwrap()[..] == *expected, "region {region}");
+    }
+
+    /// Opens the volume anew on what a crash left.
+    fn crash(&mut self, crash: Crash, what: &str) {
+        let world = self.world.crash(crash, &mut self.random);
+        self.volume.abandon();
+        self.world = world;
+        // Recovery may be cut short too.
+        self.world.freeze_after(1 + self.random.below(30));
+        self.volume = Volume::open(self.world.disks(), options()).unwrap();
+        if self.random.below(2) == 0 && self.world.is_frozen() {
+            let world = self.world.crash([Crash::Kill, Crash::Power][self.random.below(2) as usize], &mut self.random);
+            self.volume.abandon();
+            self.world = world;
+            self.volume = Volume::open(self.world.disks(), options()).unwrap();
+        }
+        self.world.thaw();
+        assert_eq!(self.volume.resolve("file"), Some(self.ino));
+        let found = support::read_all(&self.volume, self.ino);
+        self.model.crashed(found, what);
+        self.count[crash as usize] += 1;
+    }
+
+    fn crash_between(&mut self, crash: Crash) {
+        if crash == Crash::Kill {
+            self.model.sync();
+        }
+        self.crash(crash, &format!("{crash:?} between steps"));
+    }
+
+    /// Runs a step and crashes after so many changes on the disks; false when the step had fewer.
+    fn crash_within(&mut self, step: Step, changes: u64, crash: Crash) -> bool {
+        let mut before = self.model.clone();
+        self.world.freeze_after(changes);
+        self.run(step);
+        if !self.world.is_frozen() {
+            self.world.thaw();
+            return false;
+        }
+        match (step, crash) {
+            (Step::Sync, _) => self.model = before,
+            // Nothing that was acknowledged before the step is lost.
+            (_, Crash::Kill) => {
+                before.sync();
+                let after = std::mem::replace(&mut self.model, before);
+                for number in 0..after.sectors.len() {
+                    self.model.sectors[number].push(after.sectors[number].last().unwrap().clone());
+                }
+                self.model.sizes.extend(after.sizes.last());
+            }
+            _ => {}
+        }
+        if crash == Crash::Kill && matches!(step, Step::Sync) {
+            self.model.sync();
+        }
+        self.crash(crash, &format!("{crash:?} within {step:?} after {changes} changes"));
+        true
+    }
+}
+
+fn random_steps(disks: usize) {
+    let mut pair = Pair::new(disks, 2 * MIB + 12345, Random::from_environment());
+    for _ in 0..300 {
+        let step = pair.choose();
+        match pair.random.below(20) {
+            0 => pair.crash_between(Crash::Kill),
+            1 => pair.crash_between(Crash::Power),
+            number @ 2..8 => {
+                let crash = if number % 2 == 0 { Crash::Kill } else { Crash::Power };
+                let changes = 1 + pair.random.below(12);
+                pair.crash_within(step, changes, crash);
+            }
+            _ => pair.run(step),
+        }
+        pair.check();
+    }
+    assert!(pair.count[0] > 10 && pair.count[1] > 10, "{:?}", pair.count);
+}
+
+#[test]
+fn random_steps_and_crashes_on_one_disk() {
+    random_steps(1);
+}
+
+#[test]
+fn random_steps_and_crashes_on_three_disks() {
+    random_steps(3);
+}
+
+/// Crash points of every step, from a state in which units, raw pages and pending pages meet.
+fn every_crash_point(crash: Crash) {
+    let mut random = Random::from_environment();
+    let steps = [
+        Step::Compress(0),
+        Step::Compress(1),
+        Step::Decompress(0),
+        Step::Truncate(MIB / 2 + PAGE as u64 * 3),
+        Step::Truncate(MIB / 2 + 1000),
+        Step::Punch { offset: 100_000, length: 400_000 },
+        Step::Write { offset: 64 * PAGE as u64 - 100, length: 30_000 },
+        Step::Write { offset: 4096, length: 4096 },
+        Step::Sync,
+    ];
+    for step in steps {
+        // Every third, others in other runs; with EVERY_POINT all of them.
+        let stride = if std::env::var("EVERY_POINT").is_ok() { 1 } else { 3 };
+        for changes in (1 + random.below(stride)..).step_by(stride as usize) {
+            let mut pair = Pair::new(2, MIB + 50_000, random.clone());
+            random.next();
+            pair.run(Step::Compress(0));
+            pair.run(Step::Write { offset: 2 * PAGE as u64, length: PAGE });
+            pair.run(Step::Sync);
+            pair.run(Step::Write { offset: 20_000, length: 30_000 });
+            pair.run(Step::Write { offset: 5, length: 5 });
+            if !pair.crash_within(step, changes, crash) {
+                assert!(changes > 1, "{step:?} changed nothing");
+                break;
+            }
+            // What is left works on, and stays.
+            pair.run(Step::Write { offset: 12_000, length: 9000 });
+            pair.run(Step::Sync);
+            pair.run(Step::Compress(0));
+            pair.check();
+            pair.crash_between(Crash::Power);
+            pair.check();
+        }
+    }
+}
+
+#[test]
+fn a_kill_at_any_point_loses_nothing_that_was_acknowledged() {
+    every_crash_point(Crash::Kill);
+}
+
+#[test]
+fn a_loss_of_power_at_any_point_loses_nothing_that_was_synced() {
+    every_crash_point(Crash::Power);
+}
