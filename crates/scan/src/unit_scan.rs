@@ -60,6 +60,9 @@ pub struct UnitScanner {
     selected: Vec<u16>,
     next: Vec<u16>,
     undecided: Vec<u16>,
+    /// Rows in which a piece of text was found.
+    found: Vec<u16>,
+    candidates: Vec<u16>,
 }
 
 /// Rows of a chunk that are evaluated together.
@@ -94,6 +97,8 @@ impl UnitScanner {
             selected: Vec::new(),
             next: Vec::new(),
             undecided: Vec::new(),
+            found: Vec::new(),
+            candidates: Vec::new(),
         }
     }
 
@@ -286,6 +291,10 @@ impl UnitScanner {
         out: &mut ResultWriter,
         stats: &mut ScanStats,
     ) -> Result<(), UnitError> {
+        if plan.stages.is_empty() && matches!(plan.output(), Output::Count) {
+            self.count(stored, run, first_page, out, stats);
+            return Ok(());
+        }
         self.chunk.clear();
         self.selected.clear();
         self.located.clear();
@@ -295,9 +304,7 @@ impl UnitScanner {
             let rows = stored.unit.page_rows(page);
             let state = self.states[page - first_page];
             let first = rows.start - run.rows.start;
-            for _ in rows.clone() {
-                self.chunk.push_located(page as u16, 0);
-            }
+            self.chunk.push_located(page as u16, (rows.end - run.rows.start) as u32);
             match state {
                 PageState::Some { from, to } => {
                     let visible = &self.visible[from as usize..to as usize];
@@ -327,11 +334,11 @@ impl UnitScanner {
             }
             std::mem::swap(&mut self.selected, &mut self.next);
             if !self.undecided.is_empty() {
-                passed.extend(self.undecided.drain(..).map(|row| self.chunk.row(row).page));
+                passed.extend(self.undecided.drain(..).map(|row| self.chunk.page(row)));
                 passed.sort_unstable();
                 passed.dedup();
                 let chunk = &self.chunk;
-                self.selected.retain(|row| passed.binary_search(&chunk.row(*row).page).is_err());
+                self.selected.retain(|row| passed.binary_search(&chunk.page(*row)).is_err());
             }
         }
         if let Output::Columns(columns) = plan.output()
@@ -344,7 +351,7 @@ impl UnitScanner {
         // The passed-through blocks in their places among the rows.
         let mut rows = self.selected.as_slice();
         for page in passed {
-            let before = rows.partition_point(|row| self.chunk.row(*row).page < page);
+            let before = rows.partition_point(|row| self.chunk.page(*row) < page);
             let (now, later) = rows.split_at(before);
             stats.rows_returned += now.len() as u64;
             out.append(plan, &self.datums, stored.first_block, &self.chunk, now);
@@ -354,6 +361,18 @@ impl UnitScanner {
         stats.rows_returned += rows.len() as u64;
         out.append(plan, &self.datums, stored.first_block, &self.chunk, rows);
         Ok(())
+    }
+
+    /// Rows without columns and without predicates.
+    fn count(&self, stored: Stored<'_>, run: &Run, first_page: usize, out: &mut ResultWriter, stats: &mut ScanStats) {
+        let visible = |page: usize| match self.states[page - first_page] {
+            PageState::Some { from, to } => (to - from) as usize,
+            _ => stored.unit.page_rows(page).len(),
+        };
+        let rows = run.pages.clone().map(visible).sum::<usize>() as u64;
+        stats.rows_scanned += rows;
+        stats.rows_returned += rows;
+        out.count(stored.first_block.wrapping_add(run.pages.start as u32), rows);
     }
 
     /// Evaluates the kernel on encoded values into `self.next`; false: it is none that can be.
@@ -370,8 +389,11 @@ impl UnitScanner {
         match test.encoded(column, chunk.numeric_scale()) {
             EncodedTest::Int(range) if chunk.is_number() => {
                 reader.read(stored.unit, stored.source, run.chunk, column.attribute, run.rows.clone())?;
-                let (ints, validity) = (reader.ints(), reader.validity());
-                select(rows, &mut self.next, |row| range.passes(ints[row]) && validity[row] != 0);
+                let ints = reader.ints();
+                match chunk.nulls {
+                    0 => select(rows, &mut self.next, |row| range.passes(ints[row])),
+                    _ => select(rows, &mut self.next, |row| range.passes(ints[row]) && !reader.is_null(row)),
+                }
             }
             EncodedTest::Bytes if chunk.is_payload() => {
                 let unit = stored.unit;
@@ -382,15 +404,30 @@ impl UnitScanner {
                         return Ok(false);
                     }
                     reader.read_codes(unit, stored.source, run.chunk, column.attribute, run.rows.clone())?;
-                    let (codes, validity) = (reader.ints(), reader.validity());
+                    let codes = reader.ints();
                     let passes = |code: i64| table.get(code as usize) == Some(&Some(true));
-                    select(rows, &mut self.next, |row| passes(codes[row]) && validity[row] != 0);
+                    select(rows, &mut self.next, |row| passes(codes[row]) && !reader.is_null(row));
                 } else {
                     reader.read(unit, stored.source, run.chunk, column.attribute, run.rows.clone())?;
+                    if let Some(finder) = test.landmark() {
+                        // One search over all strings tells most of them apart.
+                        reader.find(finder, &mut self.found);
+                        let found = self.found.as_slice();
+                        self.candidates.clear();
+                        let mut at = 0;
+                        for row in rows {
+                            while found.get(at).is_some_and(|found| found < row) {
+                                at += 1;
+                            }
+                            if found.get(at) == Some(row) {
+                                self.candidates.push(*row);
+                            }
+                        }
+                    }
+                    let rows = if test.landmark().is_some() { self.candidates.as_slice() } else { rows };
                     let mut known = true;
-                    let (next, validity) = (&mut self.next, reader.validity());
-                    select(rows, next, |row| {
-                        if validity[row] == 0 {
+                    select(rows, &mut self.next, |row| {
+                        if reader.is_null(row) {
                             return false;
                         }
                         let passes = test.passes_bytes(reader.string(row));
@@ -425,11 +462,17 @@ impl UnitScanner {
             reader.read_natts(stored.unit, stored.source, run.chunk, run.rows.clone())?;
         }
         let attribute_shape = &stored.unit.shape().attributes[attribute];
+        if entry.missing == 0
+            && entry.nulls == 0
+            && reader.push_numbers(attribute_shape, &self.selected, locations, &mut self.datums)
+        {
+            return Ok(());
+        }
         for row in &self.selected {
             let row = *row as usize;
             locations[row] = if entry.missing > 0 && reader.natts(row) <= attribute {
                 MISSING
-            } else if reader.validity()[row] == 0 {
+            } else if reader.is_null(row) {
                 NULL
             } else {
                 reader.push_datum(attribute_shape, row, &mut self.datums)?

@@ -114,7 +114,7 @@ impl ResultWriter {
     /// The selected rows of a chunk, which was walked over the projected columns; ascending.
     pub(crate) fn append(&mut self, plan: &Plan, pages: &[u8], first_block: u32, chunk: &Chunk, selected: &[u16]) {
         for selected in selected.chunks(APPEND_ROWS_MAX) {
-            let block = first_block.wrapping_add(chunk.row(selected[0]).page as u32);
+            let block = first_block.wrapping_add(chunk.page(selected[0]) as u32);
             match plan.output() {
                 Output::Count => {
                     self.count(block, selected.len() as u64);

@@ -53,6 +53,8 @@ fn per_row() -> PerRow {
 #[derive(Debug)]
 pub struct Chunk {
     rows: Vec<Row>,
+    /// Rows without a tuple: where those of each page end.
+    located: Vec<(u32, u16)>,
     cursors: PerRow,
     ends: PerRow,
     any_irregular: bool,
@@ -65,6 +67,7 @@ impl Default for Chunk {
     fn default() -> Self {
         Self {
             rows: Vec::new(),
+            located: Vec::new(),
             cursors: per_row(),
             ends: per_row(),
             any_irregular: false,
@@ -78,6 +81,7 @@ impl Default for Chunk {
 impl Chunk {
     pub fn clear(&mut self) {
         self.rows.clear();
+        self.located.clear();
         self.any_irregular = false;
     }
 
@@ -101,9 +105,21 @@ impl Chunk {
         });
     }
 
-    /// Adds a row whose columns lie wherever [`Self::locations_mut`] is told; it cannot be walked.
-    pub fn push_located(&mut self, page: u16, line: u16) {
-        self.rows.push(Row { tuple: 0, bytes: 0, attributes: 0, page, line, has_nulls: false, irregular: false });
+    /// Adds the rows of a page, up to but without row `end`, whose columns lie wherever [`Self::locations_mut`] is
+    /// told. They cannot be walked; of a chunk, all rows are such or none.
+    pub fn push_located(&mut self, page: u16, end: u32) {
+        self.located.push((end, page));
+    }
+
+    /// The number of the page that the row lies in.
+    pub fn page(&self, row: u16) -> u16 {
+        match self.rows.get(row as usize) {
+            Some(row) => row.page,
+            None => {
+                let at = self.located.partition_point(|(end, _)| *end <= row as u32);
+                self.located.get(at).map_or(0, |(_, page)| *page)
+            }
+        }
     }
 
     /// Takes the last rows back.

@@ -356,6 +356,14 @@ impl Test {
         })
     }
 
+    /// Something that every value that passes contains.
+    pub fn landmark(&self) -> Option<&memchr::memmem::Finder<'static>> {
+        match self {
+            Self::Like { pattern, negated: false } => pattern.landmark(),
+            _ => None,
+        }
+    }
+
     /// How the test is done on a compression unit's values: on numbers as they are and numerics times `10^scale`.
     pub fn encoded(&self, column: &Column, scale: Option<u8>) -> EncodedTest {
         match (self, column.kind, scale) {

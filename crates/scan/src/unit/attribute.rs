@@ -125,7 +125,7 @@ pub(super) struct AttributeBlock {
 /// Values of some rows in a row, as they are decoded.
 #[derive(Debug, Default)]
 pub(super) struct Decoded {
-    /// 0 where the row is NULL.
+    /// 0 where the row is NULL; empty when no row of the chunk is.
     pub validity: Vec<i64>,
     /// Of a number or numeric body.
     pub ints: Vec<i64>,
@@ -134,6 +134,13 @@ pub(super) struct Decoded {
     pub form: Form,
     /// Rows counted from the first decoded one, ascending, with their whole datums.
     pub exceptions: Vec<(u32, Vec<u8>)>,
+}
+
+impl Decoded {
+    #[inline(always)]
+    pub fn is_null(&self, row: usize) -> bool {
+        self.validity.get(row) == Some(&0)
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -277,6 +284,9 @@ impl AttributeChunk {
         out: &mut Decoded,
     ) -> Result<()> {
         out.validity.clear();
+        if self.nulls == 0 {
+            return Ok(());
+        }
         self.validity.read(data, place, rows, &mut last.validity, &mut out.validity)
     }
 

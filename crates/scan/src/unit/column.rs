@@ -9,6 +9,7 @@ use super::shape::{Attribute, Number};
 use super::source::{Result, UnitSource, corrupt};
 use cellar_format::postgres::Width;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The values of one attribute in some rows. Of one unit at a time: blocks are told apart by unit and chunk.
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ pub struct ColumnReader {
     /// What was read: rows of a chunk, and whether as codes.
     read: Option<(usize, Range<usize>, bool)>,
     /// Of a dictionary's entries, those of the chunk that was asked for last.
-    table: Option<(usize, Vec<Option<bool>>)>,
+    table: Option<(usize, Arc<[Option<bool>]>)>,
 }
 
 /// Fields of the tuple headers of one page.
@@ -145,21 +146,21 @@ impl ColumnReader {
         chunk: usize,
         attribute: usize,
         test: impl Fn(&[u8]) -> Option<bool>,
-    ) -> Result<Option<Vec<Option<bool>>>> {
+    ) -> Result<Option<Arc<[Option<bool>]>>> {
         self.start(unit);
         if let Some((known, table)) = &self.table
             && *known == chunk
         {
-            return Ok(Some(table.clone()));
+            return Ok(Some(Arc::clone(table)));
         }
         let (entry, _) = entry(unit, chunk, attribute, &unit.chunks()[chunk].row_range())?;
         let Some(strings) = entry.strings() else { return Ok(None) };
-        let table: Vec<Option<bool>> = match (strings.constant(), strings.dictionary(unit.data(source))?) {
-            (Some(value), _) => vec![test(value)],
+        let table: Arc<[Option<bool>]> = match (strings.constant(), strings.dictionary(unit.data(source))?) {
+            (Some(value), _) => [test(value)].into(),
             (None, Some((entries, _))) => entries.iter().map(test).collect(),
             (None, None) => return Ok(None),
         };
-        self.table = Some((chunk, table.clone()));
+        self.table = Some((chunk, Arc::clone(&table)));
         Ok(Some(table))
     }
 
@@ -177,9 +178,56 @@ impl ColumnReader {
         (self.natts[row] & ATTRIBUTES_MASK) as usize
     }
 
-    /// 0 where the row is NULL; as many as rows were read.
-    pub fn validity(&self) -> &[i64] {
-        &self.decoded.validity
+    #[inline(always)]
+    pub fn is_null(&self, row: usize) -> bool {
+        self.decoded.is_null(row)
+    }
+
+    /// The rows in whose payload the piece occurs, ascending. Pieces that run over a payload's end are not told apart.
+    pub fn find(&self, finder: &memchr::memmem::Finder<'_>, out: &mut Vec<u16>) {
+        out.clear();
+        let ends = &self.decoded.strings.ends;
+        let mut row = 0;
+        for at in finder.find_iter(&self.decoded.strings.bytes) {
+            // An occurrence that starts inside this one is not reported: it may be another row's.
+            let last = at + finder.needle().len() - 1;
+            row += ends[row..].partition_point(|end| *end as usize <= at);
+            let mut found = row;
+            while found < ends.len() {
+                if out.last() != Some(&(found as u16)) {
+                    out.push(found as u16);
+                }
+                if ends[found] as usize > last {
+                    break;
+                }
+                found += 1;
+            }
+        }
+    }
+
+    /// As [`Self::push_datum`] for all of `rows`, when the values are four- or eight-byte integers; else false.
+    pub fn push_numbers(
+        &self,
+        attribute: &Attribute,
+        rows: &[u16],
+        locations: &mut [u32; 1 << 16],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let bytes = match Number::of(attribute) {
+            Some(Number::I32 | Number::U32) => 4,
+            Some(Number::I64) => 8,
+            _ => return false,
+        };
+        out.resize(attribute.align.up(out.len()), 0);
+        let mut at = out.len();
+        out.resize(at + rows.len() * bytes, 0);
+        for row in rows {
+            let value = self.decoded.ints[*row as usize].to_le_bytes();
+            out[at..at + bytes].copy_from_slice(&value[..bytes]);
+            locations[*row as usize] = at as u32;
+            at += bytes;
+        }
+        true
     }
 
     /// Numbers or codes; as many as rows were read.

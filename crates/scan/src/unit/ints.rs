@@ -341,6 +341,13 @@ impl IntChunk {
         let mut from = rows.start;
         while from < rows.end {
             let block = from / BLOCK_ROWS;
+            if from == block * BLOCK_ROWS && from + self.block_rows(block) <= rows.end {
+                let start = out.len();
+                out.resize(start + self.block_rows(block), 0);
+                self.coding.block(data, block, self.count(), &mut out[start..])?;
+                from += self.block_rows(block).max(1);
+                continue;
+            }
             if last.place != Some((place, block)) {
                 last.place = None;
                 self.block(data, block, &mut last.values)?;

@@ -203,7 +203,7 @@ impl Rebuilder {
             let mut built = tuples.push(&header).and_then(|()| tuples.pad_to(data_start));
             for (index, step) in steps[..natts].iter().enumerate() {
                 if has_nulls {
-                    if step.decoded.validity[row] == 0 {
+                    if step.decoded.is_null(row) {
                         continue;
                     }
                     tuples.bytes[start + TUPLE_HEADER_BYTES + index / 8] |= 1 << (index % 8);

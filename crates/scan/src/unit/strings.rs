@@ -407,6 +407,11 @@ impl Dictionary {
     }
 }
 
+/// Room for the longest symbols, and for writing eight bytes at the end.
+fn room_for(coded_bytes: usize) -> usize {
+    coded_bytes * 8 + 8
+}
+
 impl Symbols {
     fn read(data: Data<'_>, part: Part) -> Result<Box<Self>> {
         let bytes = data.read(part, "symbol table")?;
@@ -435,12 +440,16 @@ impl Symbols {
     }
 
     /// Appends what `coded` stands for.
-    #[inline]
     fn decode(&self, coded: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
-        // Room for the longest symbols, and for writing eight bytes at the end.
-        out.resize(start + coded.len() * 8 + 8, 0);
-        let room = &mut out[start..];
+        out.resize(start + room_for(coded.len()), 0);
+        let end = self.decode_into(coded, &mut out[start..]);
+        out.truncate(start + end);
+    }
+
+    /// Writes what `coded` stands for to the front of `room`, which is large enough, and returns its length.
+    #[inline(always)]
+    fn decode_into(&self, coded: &[u8], room: &mut [u8]) -> usize {
         let (mut at, mut end) = (0, 0);
         while let Some(code) = coded.get(at) {
             at += 1;
@@ -453,7 +462,7 @@ impl Symbols {
                 end += self.lengths[*code as usize] as usize;
             }
         }
-        out.truncate(start + end);
+        end
     }
 }
 
@@ -576,10 +585,18 @@ impl Frames {
         match &self.symbols {
             Some((part, symbols)) => {
                 let symbols = cached(symbols, || Symbols::read(data, *part))?;
+                let mut end = out.bytes.len();
+                let coded_bytes = (starts[rows.len()] - starts[0]) as usize;
                 for pair in starts.windows(2) {
-                    symbols.decode(&last.body[pair[0] as usize..pair[1] as usize], &mut out.bytes);
-                    out.ends.push(out.bytes.len() as u32);
+                    let coded = &last.body[pair[0] as usize..pair[1] as usize];
+                    if out.bytes.len() - end < room_for(coded.len()) {
+                        // Mostly enough for all of them.
+                        out.bytes.resize(end + room_for(coded.len()) + 4 * coded_bytes, 0);
+                    }
+                    end += symbols.decode_into(coded, &mut out.bytes[end..]);
+                    out.ends.push(end as u32);
                 }
+                out.bytes.truncate(end);
             }
             None => {
                 let from = out.bytes.len() as u32;
