@@ -76,6 +76,9 @@ impl Statistics {
             let value = self.0.get(name).map_or("-".to_owned(), |value| grouped(*value));
             let _ = writeln!(text, "{name:<68}{value:>20}");
         }
+        if SHOWN.iter().any(|name| !self.0.contains_key(*name)) {
+            text.push_str("(-: this release does not count it)\n");
+        }
         let (eligible, saved, returned) = (self.get(ELIGIBLE), self.get(SAVED), self.get(RETURNED));
         let mut ratio = |what: &str, part: i128, whole: i128| {
             let percent =
