@@ -203,7 +203,7 @@ scenario_changes() {
     loop whole "DDL" ddl.sql
     loads_end
     sums_checked "changes" whole "$before" "$(($(number "sums, READ COMMITTED") + \
-        $(number "sums, READ COMMITTED, prepared") + 2 * $(number "sums, REPEATABLE READ")))" $((25 * seconds)) "$failed"
+        $(number "sums, READ COMMITTED, prepared") + 2 * $(number "sums, REPEATABLE READ")))" $((5 * seconds)) "$failed"
     check_equal "changes: and in the end the sums are the same, off and on" \
         "$(smart whole postgres -c "SELECT sum(balance), count(*), sum(balance * id) FROM accounts WHERE filler <> ''")" \
         "$(off whole postgres -c "SELECT sum(balance), count(*), sum(balance * id) FROM accounts WHERE filler <> ''")"
@@ -229,8 +229,8 @@ scenario_standby() {
     load standby "sums on the standby, REPEATABLE READ" 1 sum_repeatable_read.sql
     loads_end
     sums_checked "standby" standby "$before" "$(($(number "sums on the standby") + \
-        2 * $(number "sums on the standby, REPEATABLE READ")))" $((8 * seconds)) "$failed"
-    sums_checked "its primary" whole "$primary_before" "$(number "sums on the primary")" $((3 * seconds)) "$primary_failed"
+        2 * $(number "sums on the standby, REPEATABLE READ")))" $((2 * seconds)) "$failed"
+    sums_checked "its primary" whole "$primary_before" "$(number "sums on the primary")" $((seconds)) "$primary_failed"
 
     local position
     position=$(sql whole postgres -c "SELECT pg_current_wal_lsn()")
