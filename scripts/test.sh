@@ -86,7 +86,7 @@ stage_robust() { "$ROOT/tests/robust/run.sh" ${LONG:+--seconds 120}; }
 stage_regress() { "$ROOT/tests/regress/run.sh"; }
 stage_crash() { "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20}; }
 
-declare -A limit=([format]=300 [lint]=1500 [unit]=2400 [extension]=1800 [smart_scan]=900 [robust]=600 [regress]=1200 [crash]=900)
+declare -A limit=([format]=300 [lint]=1500 [unit]=2400 [extension]=1800 [smart_scan]=900 [robust]=900 [regress]=1200 [crash]=900)
 factor=1
 [ -z "${LONG:-}" ] || factor=8
 started=$SECONDS
