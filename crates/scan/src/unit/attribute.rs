@@ -122,6 +122,15 @@ pub(super) struct AttributeBlock {
     validity: IntBlock,
 }
 
+impl AttributeBlock {
+    /// Whether the next read will not be of the rows that follow.
+    pub fn set_sparse(&mut self, sparse: bool) {
+        self.ints.sparse = sparse;
+        self.bytes.codes.sparse = sparse;
+        self.validity.sparse = sparse;
+    }
+}
+
 /// Values of some rows in a row, as they are decoded.
 #[derive(Debug, Default)]
 pub(super) struct Decoded {

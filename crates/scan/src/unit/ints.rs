@@ -4,7 +4,7 @@
 //! Codings: one value; frame of reference and bit packing, with one base for all blocks or one a block; deltas, again
 //! packed or through a dictionary; a sorted dictionary with packed codes; runs.
 
-use super::bits::{BLOCK_ROWS, pack, packed_bytes, unpack, width_of};
+use super::bits::{BLOCK_ROWS, pack, packed_bytes, pick, unpack, width_of};
 use super::source::{Data, Part, Result, corrupt, put_varint, unzigzag, varint, zigzag};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::sync::OnceLock;
@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 /// Rows of a chunk.
 pub const CHUNK_ROWS: usize = 1 << 16;
 const DICTIONARY_MAX: usize = 4096;
+/// More rows are better unpacked with their block.
+const PICK_ROWS_MAX: usize = 192;
 /// Numbers that are looked at before a dictionary is tried.
 const SAMPLE: usize = 512;
 
@@ -82,6 +84,8 @@ pub struct IntChunk {
 /// The last block that was read of a column.
 #[derive(Debug, Default)]
 pub struct IntBlock {
+    /// The next read will not be of the rows that follow: a few rows are read without their block.
+    pub sparse: bool,
     place: Option<(usize, usize)>,
     values: Vec<i64>,
 }
@@ -157,6 +161,21 @@ impl Packed {
         let (start, end) = (self.starts[block], self.starts[block + 1]);
         let part = Part { offset: start, bytes: end - start, checksum: self.checksums[block] };
         Ok(unpack(&data.read(part, "packed block")?, width, base, out)?)
+    }
+
+    /// Appends some numbers of a block, which has `count`.
+    fn pick(
+        &self,
+        data: Data<'_>,
+        block: usize,
+        count: usize,
+        rows: std::ops::Range<usize>,
+        out: &mut Vec<i64>,
+    ) -> Result<()> {
+        let Frame { base, width } = self.frame(block);
+        let (start, end) = (self.starts[block], self.starts[block + 1]);
+        let part = Part { offset: start, bytes: end - start, checksum: self.checksums[block] };
+        Ok(pick(&data.read(part, "packed block")?, width, base, count, rows, out)?)
     }
 
     fn is_by_block(&self) -> bool {
@@ -348,6 +367,14 @@ impl IntChunk {
                 from += self.block_rows(block).max(1);
                 continue;
             }
+            let end = rows.end.min((block + 1) * BLOCK_ROWS);
+            if last.sparse && end - from <= PICK_ROWS_MAX && last.place != Some((place, block)) {
+                let in_block = from - block * BLOCK_ROWS..end - block * BLOCK_ROWS;
+                if self.coding.pick(data, block, self.block_rows(block), in_block, out)? {
+                    from = end;
+                    continue;
+                }
+            }
             if last.place != Some((place, block)) {
                 last.place = None;
                 self.block(data, block, &mut last.values)?;
@@ -448,6 +475,28 @@ pub(super) fn cached<T>(cell: &OnceLock<T>, read: impl FnOnce() -> Result<T>) ->
 }
 
 impl Coding {
+    /// Appends some numbers of a block; false: there is no quicker way than to read the block.
+    fn pick(
+        &self,
+        data: Data<'_>,
+        block: usize,
+        count: usize,
+        rows: std::ops::Range<usize>,
+        out: &mut Vec<i64>,
+    ) -> Result<bool> {
+        match self {
+            Self::Packed(packed) => packed.pick(data, block, count, rows, out)?,
+            Self::Dictionary { part, entries, count: entry_count, codes } => {
+                let entries = cached(entries, || read_dictionary(data, *part, *entry_count as usize))?;
+                let start = out.len();
+                codes.pick(data, block, count, rows, out)?;
+                decode_codes(entries, *part, &mut out[start..])?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     fn block(&self, data: Data<'_>, block: usize, rows: usize, out: &mut [i64]) -> Result<()> {
         match self {
             Self::Constant(value) => out.fill(*value),
@@ -466,12 +515,7 @@ impl Coding {
             Self::Dictionary { part, entries, count, codes } => {
                 let entries = cached(entries, || read_dictionary(data, *part, *count as usize))?;
                 codes.block(data, block, out)?;
-                for slot in out {
-                    match entries.get(*slot as usize) {
-                        Some(value) => *slot = *value,
-                        None => return corrupt("dictionary code", part.offset as usize, format!("{slot} of {count}")),
-                    }
-                }
+                decode_codes(entries, *part, out)?;
             }
             Self::Runs { part, count, runs } => {
                 let runs = cached(runs, || read_runs(data, *part, *count as usize, rows))?;
@@ -546,6 +590,16 @@ impl Coding {
     }
 }
 
+fn decode_codes(entries: &[i64], part: Part, codes: &mut [i64]) -> Result<()> {
+    for code in codes {
+        match entries.get(*code as usize) {
+            Some(value) => *code = *value,
+            None => return corrupt("dictionary code", part.offset as usize, format!("{code} of {}", entries.len())),
+        }
+    }
+    Ok(())
+}
+
 fn read_dictionary(data: Data<'_>, part: Part, count: usize) -> Result<Vec<i64>> {
     let bytes = data.read(part, "dictionary")?;
     if count > bytes.len() || count > CHUNK_ROWS {
@@ -604,9 +658,14 @@ mod tests {
         chunk.read(section, 0, 0..values.len(), &mut IntBlock::default(), &mut out).unwrap();
         assert_eq!(out, values);
         let (from, to) = (values.len() / 3, values.len() / 2 + 1);
-        out.clear();
-        chunk.read(section, 0, from..to, &mut IntBlock::default(), &mut out).unwrap();
-        assert_eq!(out, &values[from..to]);
+        for to in [to, (from + 100).min(to)] {
+            for sparse in [false, true] {
+                out.clear();
+                let mut last = IntBlock { sparse, ..IntBlock::default() };
+                chunk.read(section, 0, from..to, &mut last, &mut out).unwrap();
+                assert_eq!(out, &values[from..to]);
+            }
+        }
         // Any damaged bit is noticed.
         for at in (0..data.len()).step_by(data.len() / 17 + 1) {
             data[at] ^= 0x10;

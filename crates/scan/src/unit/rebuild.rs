@@ -28,6 +28,8 @@ const TUPLE_ROOM: usize = 4 * BLOCK_BYTES;
 #[derive(Debug, Default)]
 pub struct Rebuilder {
     unit: Option<u64>,
+    /// The page that would continue a reading in order.
+    next: usize,
     line_state: IntBlock,
     line_rest: IntBlock,
     headers: [IntBlock; HEADER_FIELDS.len()],
@@ -85,6 +87,10 @@ impl Rebuilder {
         let Some(page) = unit.pages().get(number) else {
             return corrupt("page number", 0, format!("{number} of {}", unit.pages().len()));
         };
+        self.attributes.resize_with(unit.shape().attributes.len(), AttributeBlock::default);
+        // A page out of order is likely the only one of its blocks.
+        self.set_sparse(number != self.next);
+        self.next = number + 1;
         out.fill(0);
         if page.kind != PageKind::Rows {
             return Ok(());
@@ -107,6 +113,12 @@ impl Rebuilder {
         self.headers = Default::default();
         self.attributes.clear();
         self.residue = None;
+    }
+
+    fn set_sparse(&mut self, sparse: bool) {
+        let own = [&mut self.line_state, &mut self.line_rest];
+        own.into_iter().chain(&mut self.headers).for_each(|block| block.sparse = sparse);
+        self.attributes.iter_mut().for_each(|block| block.set_sparse(sparse));
     }
 
     fn write_header(&self, page: &PageEntry, out: &mut [u8; BLOCK_BYTES]) {
@@ -137,7 +149,6 @@ impl Rebuilder {
             out.clear();
             series.read(data, place, rows.clone(), last, out)?;
         }
-        self.attributes.resize_with(chunk.attributes.len(), AttributeBlock::default);
         self.decoded.resize_with(chunk.attributes.len().max(self.decoded.len()), Decoded::default);
         if page.rows > 0 {
             self.load_attributes(data, chunk, place, rows)?;

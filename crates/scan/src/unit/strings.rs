@@ -113,7 +113,7 @@ pub struct ByteBlock {
     /// Where each string starts in `body`, and the end of the last.
     starts: Vec<u32>,
     body: Vec<u8>,
-    codes: IntBlock,
+    pub codes: IntBlock,
     scratch: Vec<i64>,
 }
 
