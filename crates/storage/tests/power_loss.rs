@@ -13,7 +13,8 @@ use support::{MIB, Random, new_file, options, read_all};
 
 const PAGE: usize = 4096;
 const PLENTY: u64 = 1 << 40;
-const ROUNDS: u64 = 60;
+const ROUNDS: u64 = 40;
+const REPLACEMENTS: usize = 20;
 
 /// What a file may be after the loss.
 struct File {
@@ -47,6 +48,9 @@ impl File {
             // A page may have arrived and the length that goes with it not: it then ends in zeros.
             let is_known = |version: &Vec<u8>| {
                 let bytes = version.get(number * PAGE..).unwrap_or_default();
+                if bytes.starts_with(page) {
+                    return true;
+                }
                 let same = page.iter().zip(bytes).take_while(|(found, written)| found == written).count();
                 page[same..].iter().all(|byte| *byte == 0)
             };
@@ -187,10 +191,10 @@ fn what_was_synced_to_two_disks_survives_the_loss_of_power_at_any_operation() {
 fn a_rename_over_a_synced_file_leaves_one_of_the_two_contents() {
     let mut random = Random::from_environment();
     let mut replaced = 0;
-    for _ in 0..40 {
+    for _ in 0..REPLACEMENTS {
         let mut disks = ["disk1", "disk2"].map(|path| PowerDisk::blank(path, Power::for_changes(PLENTY)));
         let volume = open(&disks).unwrap();
-        let (old, new) = (random.bytes(2 * MIB as usize + 77), random.bytes(3 * MIB as usize - 5));
+        let (old, new) = (random.bytes(MIB as usize + 77), random.bytes(2 * MIB as usize - 5));
         let ino = volume.create(ROOT_INO, b"file", &new_file()).unwrap().ino;
         volume.write(ino, 0, &old).unwrap();
         volume.fsync(ino).unwrap();
@@ -221,5 +225,5 @@ fn a_rename_over_a_synced_file_leaves_one_of_the_two_contents() {
         replaced += usize::from(found == new);
         volume.close().unwrap();
     }
-    assert!((1..40).contains(&replaced), "{replaced} of 40 were replaced");
+    assert!((1..REPLACEMENTS).contains(&replaced), "{replaced} of {REPLACEMENTS} were replaced");
 }
