@@ -8,6 +8,7 @@ mod support;
 
 use cellar_storage::{Fallocate, Ino, UnitStored, Volume};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::codec::{PAGE, compress};
 use support::world::{Crash, World};
 use support::{MIB, Random, create, options};
@@ -275,6 +276,95 @@ fn random_steps(disks: usize) {
         pair.check();
     }
     assert!(pair.count[0] > 10 && pair.count[1] > 10, "{:?}", pair.count);
+}
+
+/// Pages carry numbers that only grow; a thread writes, another syncs, and the crash comes while they do. Returns the
+/// pages that were found newer than the last sync.
+fn crash_among_threads(crash: Crash, random: &mut Random) -> usize {
+    const PAGES: usize = 128;
+    let world = World::new(2);
+    let volume = &*Volume::open(world.disks(), options()).unwrap();
+    let ino = create(volume, "file");
+    let page = |number: u64| number.to_le_bytes().repeat(PAGE / 8);
+    volume.write(ino, 0, &page(1).repeat(PAGES)).unwrap();
+    assert_eq!(compress(volume, ino, 0, 0).unwrap(), UnitStored::Stored);
+    let number = || AtomicU64::new(1);
+    let (acknowledged, synced): (Vec<_>, Vec<_>) = (0..PAGES).map(|_| (number(), number())).unzip();
+    let (stop, pause) = (AtomicBool::new(false), random.below(60));
+    let values = |numbers: &[AtomicU64]| numbers.iter().map(|number| number.load(Ordering::SeqCst)).collect::<Vec<_>>();
+    let mut writer_random = random.clone();
+    let (least_acknowledged, least_synced, left) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 2.. {
+                if stop.load(Ordering::SeqCst) {
+                    break;
+                }
+                let at = writer_random.below(PAGES as u64);
+                volume.write(ino, at * PAGE as u64, &page(number)).unwrap();
+                acknowledged[at as usize].store(number, Ordering::SeqCst);
+                // So that there are pages that were never written when the crash comes.
+                std::thread::sleep(std::time::Duration::from_micros(300));
+            }
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                let before = values(&acknowledged);
+                volume.fsync(ino).unwrap();
+                synced.iter().zip(before).for_each(|(synced, number)| synced.store(number, Ordering::SeqCst));
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(pause));
+        let least = (values(&acknowledged), values(&synced));
+        let left = world.crash(crash, random);
+        stop.store(true, Ordering::SeqCst);
+        (least.0, least.1, left)
+    });
+    volume.abandon();
+    let volume = Volume::open(left.disks(), options()).unwrap();
+    let found = support::read_all(&volume, ino);
+    let mut newer = 0;
+    for (at, bytes) in found.chunks_exact(PAGE).enumerate() {
+        let least = if crash == Crash::Kill { least_acknowledged[at] } else { least_synced[at] };
+        for half in bytes.chunks_exact(SECTOR) {
+            let number = u64::from_le_bytes(half[..8].try_into().unwrap());
+            assert!(half.chunks_exact(8).all(|eight| eight == number.to_le_bytes()), "page {at} holds garbage");
+            assert!(number >= least, "page {at} holds {number}, not {least} or later, after {crash:?}");
+            newer += (number > least_synced[at]) as usize;
+        }
+    }
+    newer
+}
+
+#[test]
+fn a_crash_while_one_thread_writes_and_another_syncs_loses_nothing() {
+    let mut random = Random::from_environment();
+    for crash in [Crash::Kill, Crash::Power] {
+        let newer: usize = (0..15).map(|_| crash_among_threads(crash, &mut random)).sum();
+        assert!(crash == Crash::Power || newer > 0, "no crash met a page that was not synced");
+    }
+}
+
+#[test]
+fn pages_that_the_kernel_dropped_after_a_failed_sync_come_back_from_the_log() {
+    let mut random = Random::from_environment();
+    let world = World::new(1);
+    let volume = Volume::open(world.disks(), options()).unwrap();
+    let ino = create(&volume, "file");
+    let mut expected = random.bytes(MIB as usize);
+    volume.write(ino, 0, &expected).unwrap();
+    volume.fsync(ino).unwrap();
+    assert_eq!(compress(&volume, ino, 0, 0).unwrap(), UnitStored::Stored);
+    for number in 0..3 {
+        volume.write(ino, number * 5000, &[number as u8; 3000]).unwrap();
+        expected[number as usize * 5000..][..3000].fill(number as u8);
+    }
+    world.lose_next_sync();
+    assert_eq!(volume.fsync(ino).unwrap_err().errno(), 5);
+    assert!(support::read_all(&volume, ino) == expected);
+    volume.fsync(ino).unwrap();
+    let left = world.crash(Crash::Power, &mut random);
+    volume.abandon();
+    assert!(support::read_all(&Volume::open(left.disks(), options()).unwrap(), ino) == expected);
 }
 
 #[test]

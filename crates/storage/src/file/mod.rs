@@ -202,7 +202,9 @@ impl FileData {
     /// Frees descriptors of backing files that have nothing unsynced; returns how many.
     pub fn close_handles(&self) -> usize {
         let units = self.units().into_iter().flat_map(|units| units.backing());
-        self.backing.iter().chain(units).filter(|backing| backing.close()).count()
+        let closed = self.backing.iter().chain(units).filter(|backing| backing.close()).count();
+        let log = self.units().and_then(|units| units.log.try_lock());
+        closed + log.map_or(0, |log| log.segments().iter().filter(|segment| segment.close()).count())
     }
 
     /// Removes the backing files, for good.

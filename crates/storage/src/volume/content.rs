@@ -125,6 +125,8 @@ impl Volume {
         let au_bytes = file.layout.au_size.bytes();
         let aus = range.start / au_bytes..range.end.div_ceil(au_bytes);
         let Some(units) = file.units().filter(|units| units.touches(aus.clone())) else { return file.punch(range) };
+        // Not later: it would bring back what is punched now.
+        file.resend(units)?;
         for end in [range.start, range.end].into_iter().filter(|end| !end.is_multiple_of(PAGE)) {
             file.materialize(units, end)?;
         }

@@ -33,7 +33,14 @@ impl Volume {
                 let _write = file.write.lock();
                 file.begin_settling(units)?
             };
-            self.settle(file, units, &settling, changed)?;
+            if let Err(error) = self.settle(file, units, &settling, changed) {
+                // At once, so that nobody reads what the kernel made of the pages.
+                let _write = file.write.lock();
+                if let Err(error) = file.resend(units) {
+                    log::warn!("{error}; trying again with the next sync");
+                }
+                return Err(error);
+            }
             file.owed().map_or(Ok(()), Err)?;
         }
         self.do_chores();

@@ -119,6 +119,11 @@ impl Volume {
         let units = file.units_or_new(self.options.unit_codec.as_ref());
         units.codec()?;
         let _install = units.install.lock();
+        if units.resend.load(Ordering::Acquire) {
+            // After a failed sync the caller may have read what the kernel made of pending pages.
+            self.sync_file(&file, 0)?;
+            return Ok(UnitStored::Changed);
+        }
         if file.au_version(au) != version {
             return Ok(UnitStored::Changed);
         }

@@ -73,6 +73,8 @@ struct State {
     notes: BTreeMap<(usize, String), Vec<u8>>,
     changes: u64,
     freeze_at: Option<u64>,
+    /// The next sync of a backing file fails and drops what was to be synced, as the kernel does.
+    loses_sync: bool,
     frozen: Option<Files>,
 }
 
@@ -152,6 +154,10 @@ impl World {
         }
         let state = State { files, notes: state.notes.clone(), ..State::default() };
         Self { state: Arc::new(Mutex::new(state)), count: self.count }
+    }
+
+    pub fn lose_next_sync(&self) {
+        self.state.lock().loses_sync = true;
     }
 
     /// Flips a bit in every unit file whose length reaches `offset`.
@@ -309,6 +315,14 @@ impl DiskFile for MemoryFile {
     }
     fn sync(&self) -> io::Result<()> {
         let mut state = self.state.lock();
+        if state.loses_sync && !self.key.1.contains('.') {
+            state.loses_sync = false;
+            if let Some(content) = state.files.get_mut(&self.key) {
+                content.current.clone_from(&content.durable);
+                content.unsynced.clear();
+            }
+            return Err(io::Error::from_raw_os_error(5));
+        }
         if let Some(content) = state.files.get_mut(&self.key) {
             content.durable.clone_from(&content.current);
             content.unsynced.clear();

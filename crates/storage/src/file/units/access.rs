@@ -202,14 +202,20 @@ impl FileData {
 
     /// Begins a sync of the pending pages. The caller holds `sync`'s and `write`'s locks.
     pub fn begin_settling(&self, units: &Units) -> Result<Settling> {
-        let mut log = units.log.lock();
+        self.resend(units)?;
+        units.log.lock().turn();
+        Ok(units.settling())
+    }
+
+    /// After a failed sync: writes the pending pages to the backing file once more. The caller holds `write`.
+    pub fn resend(&self, units: &Units) -> Result<()> {
         if units.resend.load(Ordering::Acquire) {
+            let mut log = units.log.lock();
             let records = log.records()?;
             self.replay(units, &log, &records)?;
             units.resend.store(false, Ordering::Release);
         }
-        log.turn();
-        Ok(units.settling())
+        Ok(())
     }
 
     /// Brings the newest pending pages from the log to the backing files.
