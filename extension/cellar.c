@@ -31,7 +31,9 @@ _PG_init(void)
 	cellar_define_settings();
 	cellar_install_statistics();
 	RegisterCustomScanMethods(&cellar_scan_methods);
+	RegisterCustomScanMethods(&cellar_aggregate_methods);
 	cellar_install_path_hook();
+	cellar_install_aggregate_hook();
 	cellar_install_why();
 	cellar_register_monitor();
 }

@@ -6,7 +6,8 @@
  * One file per stage of a query: path.c offers a Smart Scan to the planner,
  * plan.c splits the quals into storage predicate and filter, exec.c runs the
  * scan with the help of request.c, connection.c, visibility.c and
- * heapblock.c, explain.c shows it.  Facts about a scan travel in the path, the plan
+ * heapblock.c, explain.c shows it; aggpath.c and aggexec.c let the cell aggregate.
+ * Facts about a scan travel in the path, the plan
  * and the plan state, never in globals; the globals are the settings, the
  * session's idle connections, its statistics slot and its notes on what
  * was not offloaded.
@@ -21,6 +22,7 @@
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/parallel.h"
+#include "access/tupmacs.h"
 #include "nodes/execnodes.h"
 #include "nodes/extensible.h"
 #include "nodes/pathnodes.h"
@@ -28,11 +30,13 @@
 #include "portability/instr_time.h"
 #include "storage/bufmgr.h"
 #include "utils/snapshot.h"
+#include "utils/tuplestore.h"
 
 #include "compat.h"
 #include "cellar_client.h"
 
 #define CELLAR_SCAN_NAME	"Smart Scan"
+#define CELLAR_AGGREGATE_NAME	"Smart Scan Aggregate"
 
 /* ---- guc.c ---- */
 
@@ -75,6 +79,13 @@ extern void cellar_register_monitor(void);
 /* ---- path.c, plan.c ---- */
 
 extern void cellar_install_path_hook(void);
+extern bool cellar_is_plain_table(RelOptInfo *rel, RangeTblEntry *rte);
+extern const char *cellar_scan_unsuitable(PlannerInfo *root, RelOptInfo *rel,
+										  RangeTblEntry *rte, Relation relation);
+extern Path *cellar_make_scan_path(PlannerInfo *root, RelOptInfo *rel, List *storage,
+								   List *filter, int parallel_workers);
+extern void cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path,
+								  List *storage, Cost row_cost, double groups);
 extern bool cellar_restriction_offloadable(RelOptInfo *rel, RestrictInfo *rinfo,
 										   const char **reason);
 extern const CustomScanMethods cellar_scan_methods;
@@ -88,6 +99,11 @@ enum CellarPlanPrivate
 	CELLAR_PLAN_FILTER_REASONS	/* strings: why each qual of the filter stays */
 };
 
+/* ---- aggpath.c ---- */
+
+extern void cellar_install_aggregate_hook(void);
+extern const CustomScanMethods cellar_aggregate_methods;
+
 /* ---- offloadable.c ---- */
 
 extern CellarCollation cellar_collation(Oid collation);
@@ -100,6 +116,7 @@ extern bool cellar_catchable(Node *node);
 typedef struct CellarQuals CellarQuals;
 
 extern CellarQuals *cellar_quals_init(List *quals, Index varno, PlanState *parent);
+extern CellarQuals *cellar_aggregation_init(List *keys, List *aggregates, PlanState *parent);
 extern bool cellar_quals_send(CellarQuals *quals, ExprContext *econtext,
 							  CellarRequest *request);
 
@@ -273,9 +290,23 @@ typedef struct CellarOutput
 	bool		byval;
 } CellarOutput;
 
+/* What a scan whose rows the cell aggregates needs to know of that; see aggexec.c. */
+typedef struct CellarAggregateState
+{
+	CustomScanState css;
+	CellarQuals *expressions;	/* group keys and aggregates */
+	int			nkeys;
+	int			naggregates;
+	int		   *columns;		/* of a batch, for each column of the output */
+	Tuplestorestate *groups;	/* that came from the cell; NULL for none yet */
+	TupleTableSlot *group_slot;
+	bool		rest_done;		/* all that Postgres aggregates was put out */
+} CellarAggregateState;
+
 typedef struct CellarScanState
 {
 	CustomScanState css;
+	CellarAggregateState *aggregate;	/* whose input this is, or NULL */
 
 	/* from the plan */
 	List	   *storage_quals;
@@ -330,6 +361,7 @@ typedef struct CellarScanState
 } CellarScanState;
 
 extern Node *cellar_create_scan_state(CustomScan *cscan);
+extern CellarScanState *cellar_scan_state(PlanState *state);
 extern void cellar_prepare_scan(CellarScanState *state);
 
 /* ---- rows.c ---- */
@@ -339,7 +371,24 @@ extern TupleTableSlot *cellar_next_row(CellarScanState *state, ExprState **quals
 extern TupleTableSlot *cellar_next_output(CellarScanState *state);
 extern void cellar_stop_rows(CellarScanState *state);
 
+/* The value of a column of fixed width, or a pointer to its datum. */
+static inline Datum
+batch_value(const CellarColumn *column, uint32 row, int16 typlen, bool byval)
+{
+	if (column->offsets != NULL)
+		return PointerGetDatum(column->data + column->offsets[row]);
+	return fetch_att(column->values + (size_t) row * column->stride, byval, typlen);
+}
+
+/* ---- aggexec.c ---- */
+
+extern Node *cellar_create_aggregate_state(CustomScan *cscan);
+extern void cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch);
+
 /* ---- parallel.c ---- */
+
+extern int	cellar_estimate_ranges(BlockNumber pages, int parallel_workers);
+
 
 extern bool cellar_next_range(CellarScanState *state, CellarRange *range);
 extern void cellar_share_counts(CellarScanState *state, const CellarScanCounts *counts);
@@ -369,6 +418,7 @@ extern void cellar_simulation_end(CellarScanState *state);
 
 /* ---- explain.c ---- */
 
+extern void cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *es);
 extern void cellar_explain_scan(CustomScanState *node, List *ancestors, ExplainState *es);
 
 /* ---- why.c ---- */
@@ -377,6 +427,7 @@ extern void cellar_install_why(void);
 extern void cellar_note_scan(Oid relid, const char *reason);
 extern void cellar_note_cheaper(Oid relid);
 extern void cellar_note_chosen(Oid relid);
+extern void cellar_note_aggregate(Oid relid, Index varno, Node *expression, const char *reason);
 extern void cellar_note_qual(Oid relid, Index varno, Node *qual, const char *reason);
 
 #endif							/* CELLAR_H */

@@ -110,6 +110,13 @@ CellarCollationIsC(Oid collation)
 #endif
 }
 
+/* 16 leaves redundant columns out of the GROUP BY clause. */
+#if PG_VERSION_NUM >= 160000
+#define CellarGroupClause(root)		((root)->processed_groupClause)
+#else
+#define CellarGroupClause(root)		((root)->parse->groupClause)
+#endif
+
 /* 16 renamed the counts of a relation. */
 #if PG_VERSION_NUM >= 160000
 #define CellarCountTuplesReturned(rel, n) \

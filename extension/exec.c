@@ -51,6 +51,16 @@ cellar_create_scan_state(CustomScan *cscan)
 	return (Node *) state;
 }
 
+/* The state as that of a Smart Scan; NULL when it is none. */
+CellarScanState *
+cellar_scan_state(PlanState *state)
+{
+	if (state == NULL || !IsA(state, CustomScanState) ||
+		((CustomScanState *) state)->methods != &exec_methods)
+		return NULL;
+	return (CellarScanState *) state;
+}
+
 /*
  * Runs when the query's memory goes, after an error too: connections and the
  * client's objects live outside of it.

@@ -45,6 +45,44 @@ explain_columns(CellarScanState *state, ExplainState *es)
 		ExplainPropertyList("Columns", names, es);
 }
 
+static void
+explain_expressions(const char *label, List *expressions, CellarAggregateState *state,
+					List *ancestors, ExplainState *es)
+{
+	List	   *context = set_deparse_context_plan(es->deparse_cxt, state->css.ss.ps.plan, ancestors);
+	List	   *texts = NIL;
+	ListCell   *lc;
+
+	foreach(lc, expressions)
+		texts = lappend(texts, deparse_expression(lfirst(lc), context, es->verbose, false));
+	if (texts != NIL)
+		ExplainPropertyList(label, texts, es);
+}
+
+/* The counts are those of the scan below. */
+void
+cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *es)
+{
+	CellarAggregateState *state = (CellarAggregateState *) node;
+	List	   *keys = NIL;
+	List	   *aggregates = NIL;
+	ListCell   *lc;
+
+	if (cellar_plan_display == CELLAR_DISPLAY_NEVER)
+		return;
+	foreach(lc, ((CustomScan *) node->ss.ps.plan)->custom_scan_tlist)
+	{
+		Expr	   *expression = lfirst_node(TargetEntry, lc)->expr;
+
+		if (IsA(expression, Aggref))
+			aggregates = lappend(aggregates, expression);
+		else
+			keys = lappend(keys, expression);
+	}
+	explain_expressions("Cell Group Key", keys, state, ancestors, es);
+	explain_expressions("Cell Aggregates", aggregates, state, ancestors, es);
+}
+
 /* One line of the text format: what it is about, and then its figures. */
 static void
 text_line(ExplainState *es, const char *label, const char *figures)
@@ -98,6 +136,8 @@ explain_counts_text(const CellarScanStats *scan, ExplainState *es)
 
 	resetStringInfo(&line);
 	add_number(&line, "scanned", scan->rows_scanned);
+	if (scan->rows_aggregated > 0)
+		add_number(&line, "aggregated", scan->rows_aggregated);
 	add_number(&line, "returned", scan->rows_returned);
 	text_line(es, "Cell Rows", line.data);
 
@@ -143,6 +183,7 @@ explain_counts_structured(const CellarScanStats *scan, ExplainState *es)
 	ExplainPropertyUInteger("Cell Blocks Helped By Commit Cache", NULL,
 							scan->blocks_helped_by_commit_cache, es);
 	ExplainPropertyUInteger("Cell Rows Scanned", NULL, scan->rows_scanned, es);
+	ExplainPropertyUInteger("Cell Rows Aggregated", NULL, scan->rows_aggregated, es);
 	ExplainPropertyUInteger("Cell Rows Returned", NULL, scan->rows_returned, es);
 }
 

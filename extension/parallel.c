@@ -62,6 +62,16 @@ cellar_next_range(CellarScanState *state, CellarRange *range)
 	return true;
 }
 
+/* About how many ranges the processes of a scan ask for. */
+int
+cellar_estimate_ranges(BlockNumber pages, int parallel_workers)
+{
+	if (parallel_workers > 0)
+		return Max(1, Min(pages / PARALLEL_CHUNK_MIN, PARALLEL_CHUNKS));
+	return pages <= SERIAL_RANGE_MAX ? 1 + pg_leftmost_one_pos32(Max(pages / SERIAL_RANGE_MIN, 1)) :
+		8 + pages / SERIAL_RANGE_MAX;
+}
+
 static void
 add_counts(CellarScanCounts *total, const CellarScanCounts *counts)
 {

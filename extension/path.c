@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * path.c
- *	  Offers a Smart Scan to the planner.
+ *	  Offers a Smart Scan to the planner, and knows what one costs.
  *
  *-------------------------------------------------------------------------
  */
@@ -162,6 +162,22 @@ returns_everything(RelOptInfo *rel, Relation relation, List *storage)
 	return tupdesc->natts > 0;
 }
 
+/* As get_parallel_divisor, which is not exported. */
+static double
+parallel_divisor(int workers)
+{
+	double		divisor = workers;
+
+	if (parallel_leader_participation)
+	{
+		double		leader = 1.0 - 0.3 * workers;
+
+		if (leader > 0)
+			divisor += leader;
+	}
+	return divisor;
+}
+
 static void
 cost_smart_scan(PlannerInfo *root, RelOptInfo *rel, Path *path, List *storage, List *filter)
 {
@@ -196,16 +212,8 @@ cost_smart_scan(PlannerInfo *root, RelOptInfo *rel, Path *path, List *storage, L
 
 	if (path->parallel_workers > 0)
 	{
-		/* As get_parallel_divisor, which is not exported. */
-		double		divisor = path->parallel_workers;
+		double		divisor = parallel_divisor(path->parallel_workers);
 
-		if (parallel_leader_participation)
-		{
-			double		leader = 1.0 - 0.3 * path->parallel_workers;
-
-			if (leader > 0)
-				divisor += leader;
-		}
 		cpu_run /= divisor;
 		path->rows = clamp_row_est(path->rows / divisor);
 	}
@@ -217,11 +225,54 @@ cost_smart_scan(PlannerInfo *root, RelOptInfo *rel, Path *path, List *storage, L
 }
 
 /*
+ * The cost of a scan that the cell aggregates: nothing comes back before its
+ * end.  row_cost is what a row that qualifies costs in Postgres's aggregation;
+ * groups come back once for each range that the cell is asked for.
+ */
+void
+cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path, List *storage,
+					  Cost row_cost, double groups)
+{
+	int			ranges = cellar_estimate_ranges(rel->pages, path->parallel_workers);
+	double		seq_page;
+	QualCost	storage_cost;
+	Cost		cost;
+	Cost		cpu;
+
+	path->rows = clamp_row_est(Min(groups * ranges, rel->rows));
+
+	get_tablespace_page_costs(rel->reltablespace, NULL, &seq_page);
+	cost_qual_eval(&storage_cost, storage, root);
+
+	cpu = CELL_PAGE_FRACTION * seq_page * rel->pages;
+	cpu += CELL_CPU_FRACTION * ((cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples +
+								row_cost * rel->rows);
+	cpu += (RETURNED_ROW_FRACTION * cpu_tuple_cost +
+			RETURNED_PAGE_COST * seq_page * path->pathtarget->width / BLCKSZ) * path->rows;
+	if (path->parallel_workers > 0)
+	{
+		double		divisor = parallel_divisor(path->parallel_workers);
+
+		cpu /= divisor;
+		path->rows = clamp_row_est(path->rows / divisor);
+	}
+
+	cost = REQUEST_COST * seq_page + CHECKPOINT_BUFFER_COST * NBuffers +
+		storage_cost.startup + path->pathtarget->cost.startup;
+	cost += CELL_PAGE_FRACTION * seq_page * rel->pages + cpu;
+
+	path->startup_cost = cost * cellar_cost_factor;
+	path->total_cost = path->startup_cost + RETURNED_ROW_FRACTION * cpu_tuple_cost * path->rows;
+	if (!enable_seqscan && cellar_cost_factor > 0)
+		CellarDisablePath(path);
+}
+
+/*
  * Makes a path; which quals go is decided again when it becomes a plan.
  */
-static Path *
-make_path(PlannerInfo *root, RelOptInfo *rel, List *storage, List *filter,
-		  int parallel_workers)
+Path *
+cellar_make_scan_path(PlannerInfo *root, RelOptInfo *rel, List *storage, List *filter,
+					  int parallel_workers)
 {
 	CustomPath *cpath = makeNode(CustomPath);
 	Path	   *path = &cpath->path;
@@ -281,40 +332,37 @@ add_smart_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 	}
 
 	cellar_note_cheaper(RelationGetRelid(relation));
-	add_path(rel, make_path(root, rel, storage, filter, 0));
+	add_path(rel, cellar_make_scan_path(root, rel, storage, filter, 0));
 	if (rel->consider_parallel)
 	{
 		int			workers = compute_parallel_worker(rel, rel->pages, -1,
 													  max_parallel_workers_per_gather);
 
 		if (workers > 0)
-			add_partial_path(rel, make_path(root, rel, storage, filter, workers));
+			add_partial_path(rel, cellar_make_scan_path(root, rel, storage, filter, workers));
 	}
 }
 
-static void
-set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
+/* Is the relation one that could be scanned at all, on a cell or not? */
+bool
+cellar_is_plain_table(RelOptInfo *rel, RangeTblEntry *rte)
 {
-	Relation	relation;
+	return IS_SIMPLE_REL(rel) && rte->rtekind == RTE_RELATION && !rte->inh &&
+		(rte->relkind == RELKIND_RELATION || rte->relkind == RELKIND_MATVIEW) &&
+		!IS_DUMMY_REL(rel) && IsUnderPostmaster;
+}
+
+/*
+ * Why no Smart Scan is offered of the table; NULL when one is.
+ */
+const char *
+cellar_scan_unsuitable(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte, Relation relation)
+{
 	CellarPlace place;
 	const char *reason;
 
-	if (previous_hook != NULL)
-		previous_hook(root, rel, rti, rte);
-
-	if (!IS_SIMPLE_REL(rel) || rte->rtekind != RTE_RELATION || rte->inh ||
-		(rte->relkind != RELKIND_RELATION && rte->relkind != RELKIND_MATVIEW) ||
-		IS_DUMMY_REL(rel) || !IsUnderPostmaster)
-		return;
 	if (!cellar_offload_processing)
-	{
-		cellar_note_scan(rte->relid, "cellar.cell_offload_processing is off");
-		return;
-	}
-
-	/* The planner has locked it. */
-	relation = table_open(rte->relid, NoLock);
-
+		return "cellar.cell_offload_processing is off";
 	reason = cellar_relation_unsuitable(relation);
 	if (reason == NULL && !cellar_simulate_offload &&
 		cellar_plan_display != CELLAR_DISPLAY_ALWAYS &&
@@ -326,7 +374,25 @@ set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *r
 		reason = "it is smaller than cellar.min_scan_size";
 	if (reason == NULL && needs_system_column(rel))
 		reason = "a system column is read";
+	return reason;
+}
 
+static void
+set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
+{
+	Relation	relation;
+	const char *reason;
+
+	if (previous_hook != NULL)
+		previous_hook(root, rel, rti, rte);
+
+	if (!cellar_is_plain_table(rel, rte))
+		return;
+
+	/* The planner has locked it. */
+	relation = table_open(rte->relid, NoLock);
+
+	reason = cellar_scan_unsuitable(root, rel, rte, relation);
 	if (reason != NULL)
 		cellar_note_scan(rte->relid, reason);
 	else

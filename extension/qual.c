@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * qual.c
- *	  How storage predicates are sent.
+ *	  How storage predicates, group keys and aggregates are sent.
  *
  * When a scan's plan state is made, the quals that offloadable.c lets go are
  * turned into a list of steps in postfix order, as the cell's client wants
@@ -46,8 +46,15 @@ typedef enum StepKind
 	STEP_DISTINCT,
 	STEP_COALESCE,
 	STEP_CASE,
-	STEP_END
+
+	/* These end an expression. */
+	STEP_END,
+	STEP_KEY_END,
+	STEP_FILTER_END,
+	STEP_AGGREGATE_END
 } StepKind;
+
+#define ENDS(step)	((step)->kind >= STEP_END)
 
 /* An expression without columns. */
 typedef struct Value
@@ -335,6 +342,42 @@ cellar_quals_init(List *quals, Index varno, PlanState *parent)
 	return context.quals;
 }
 
+/*
+ * Prepares group keys and aggregates, which cellar_qual_offloadable agreed to.
+ */
+CellarQuals *
+cellar_aggregation_init(List *keys, List *aggregates, PlanState *parent)
+{
+	CompileContext context;
+	ListCell   *lc;
+
+	context.quals = palloc0(sizeof(CellarQuals));
+	context.parent = parent;
+	context.case_test = NULL;
+	foreach(lc, keys)
+	{
+		compile_expression(lfirst(lc), &context);
+		add_step(context.quals, STEP_KEY_END);
+	}
+	foreach(lc, aggregates)
+	{
+		Aggref	   *aggref = lfirst_node(Aggref, lc);
+		Step	   *step;
+
+		if (aggref->aggfilter != NULL)
+		{
+			compile_expression((Node *) aggref->aggfilter, &context);
+			add_step(context.quals, STEP_FILTER_END);
+		}
+		if (aggref->args != NIL)
+			compile_expression((Node *) linitial_node(TargetEntry, aggref->args)->expr, &context);
+		step = add_step(context.quals, STEP_AGGREGATE_END);
+		step->function = aggref->aggfnoid;
+		step->collation = cellar_collation(aggref->inputcollid);
+	}
+	return context.quals;
+}
+
 /* ----------------------------------------------------------------
  *		From steps to the request
  * ----------------------------------------------------------------
@@ -490,6 +533,15 @@ send_steps(CellarQuals *quals, int first, int end, CellarRequest *request)
 			case STEP_END:
 				cellar_qual_end(request);
 				break;
+			case STEP_KEY_END:
+				cellar_group_key_end(request);
+				break;
+			case STEP_FILTER_END:
+				cellar_aggregate_filter_end(request);
+				break;
+			case STEP_AGGREGATE_END:
+				cellar_aggregate_end(request, step->function, step->collation);
+				break;
 		}
 	}
 }
@@ -511,7 +563,7 @@ cellar_quals_send(CellarQuals *quals, ExprContext *econtext, CellarRequest *requ
 		bool		sendable = true;
 		int			end;
 
-		for (end = first; quals->steps[end].kind != STEP_END; end++)
+		for (end = first; !ENDS(&quals->steps[end]); end++)
 		{
 			Step	   *step = &quals->steps[end];
 
@@ -526,7 +578,7 @@ cellar_quals_send(CellarQuals *quals, ExprContext *econtext, CellarRequest *requ
 			if (!sendable)
 				break;
 		}
-		while (quals->steps[end].kind != STEP_END)
+		while (!ENDS(&quals->steps[end]))
 			end++;
 
 		oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);

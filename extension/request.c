@@ -184,6 +184,12 @@ cellar_build_request(CellarScanState *state, const char *file)
 		cellar_request_projection(request, state->projection, state->ntargets,
 								  state->whole_rows);
 		complete = cellar_quals_send(state->quals, state->css.ss.ps.ps_ExprContext, request);
+		if (state->aggregate != NULL)
+		{
+			cellar_request_aggregation(request);
+			complete &= cellar_quals_send(state->aggregate->expressions,
+										  state->css.ss.ps.ps_ExprContext, request);
+		}
 	}
 	PG_CATCH();
 	{

@@ -239,7 +239,7 @@ static void
 check_batch(CellarScanState *state)
 {
 	const CellarBatch *batch = state->batch;
-	bool		fits = batch->whole_rows == state->whole_rows &&
+	bool		fits = !batch->groups && batch->whole_rows == state->whole_rows &&
 		(batch->whole_rows || batch->ncolumns == state->ntargets);
 
 	for (int i = 0; fits && i < batch->ncolumns; i++)
@@ -282,7 +282,13 @@ advance_cell(CellarScanState *state)
 		case CELLAR_BATCH:
 			state->batch = cellar_batch(connection);
 			state->row = 0;
-			check_batch(state);
+			if (state->aggregate != NULL && state->batch->groups)
+			{
+				cellar_keep_groups(state->aggregate, state->batch);
+				state->batch = NULL;
+			}
+			else
+				check_batch(state);
 			break;
 
 		case CELLAR_PASSTHRU:
@@ -334,14 +340,6 @@ advance_heap(CellarScanState *state)
 	if (state->simulation != NULL)
 		cellar_simulate_block(state, block);
 	return true;
-}
-
-static inline Datum
-batch_value(const CellarColumn *column, uint32 row, int16 typlen, bool byval)
-{
-	if (column->offsets != NULL)
-		return PointerGetDatum(column->data + column->offsets[row]);
-	return fetch_att(column->values + (size_t) row * column->stride, byval, typlen);
 }
 
 /*

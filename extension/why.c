@@ -34,7 +34,8 @@ typedef struct Note
 {
 	Oid			relid;
 	Index		varno;
-	Node	   *qual;			/* NULL for the scan as a whole */
+	bool		aggregate;		/* not about the scan, but about its aggregation */
+	Node	   *qual;			/* or key or aggregate; NULL for it as a whole */
 	const char *reason;
 	bool		cheaper;		/* holds unless the path becomes a plan */
 } Note;
@@ -71,7 +72,7 @@ statement_notes(void)
 }
 
 static void
-add_note(Oid relid, Index varno, Node *qual, const char *reason, bool cheaper)
+add_note(Oid relid, Index varno, bool aggregate, Node *qual, const char *reason, bool cheaper)
 {
 	Notes	   *current = statement_notes();
 	MemoryContext oldcontext;
@@ -83,7 +84,7 @@ add_note(Oid relid, Index varno, Node *qual, const char *reason, bool cheaper)
 	foreach(lc, current->notes)
 	{
 		note = lfirst(lc);
-		if (note->relid == relid && note->cheaper == cheaper &&
+		if (note->relid == relid && note->cheaper == cheaper && note->aggregate == aggregate &&
 			strcmp(note->reason, reason) == 0 && equal(note->qual, qual))
 			return;
 	}
@@ -92,6 +93,7 @@ add_note(Oid relid, Index varno, Node *qual, const char *reason, bool cheaper)
 	note = palloc(sizeof(Note));
 	note->relid = relid;
 	note->varno = varno;
+	note->aggregate = aggregate;
 	note->qual = copyObject(qual);
 	note->reason = pstrdup(reason);
 	note->cheaper = cheaper;
@@ -104,14 +106,14 @@ void
 cellar_note_scan(Oid relid, const char *reason)
 {
 	if (!IsParallelWorker() && !IsCatalogRelationOid(relid))
-		add_note(relid, 0, NULL, reason, false);
+		add_note(relid, 0, false, NULL, reason, false);
 }
 
 /* A Smart Scan of the relation was offered to the planner ... */
 void
 cellar_note_cheaper(Oid relid)
 {
-	add_note(relid, 0, NULL, REASON_CHEAPER, true);
+	add_note(relid, 0, false, NULL, REASON_CHEAPER, true);
 }
 
 /* ... and taken. */
@@ -137,7 +139,17 @@ cellar_note_chosen(Oid relid)
 void
 cellar_note_qual(Oid relid, Index varno, Node *qual, const char *reason)
 {
-	add_note(relid, varno, qual, reason, false);
+	add_note(relid, varno, false, qual, reason, false);
+}
+
+/*
+ * The scan may be offloaded, but not the aggregation of its rows; expression
+ * is the key or aggregate in the way, if one is.
+ */
+void
+cellar_note_aggregate(Oid relid, Index varno, Node *expression, const char *reason)
+{
+	add_note(relid, varno, true, expression, reason, false);
 }
 
 /* Statements without notes count too: nothing was left behind in them. */
@@ -190,7 +202,8 @@ cellar_why_not_offloaded(PG_FUNCTION_ARGS)
 		if (name == NULL)
 			continue;			/* dropped since */
 		values[0] = ObjectIdGetDatum(note->relid);
-		values[1] = CStringGetTextDatum(note->qual == NULL ? "scan" : "qual");
+		values[1] = CStringGetTextDatum(note->aggregate ? "aggregation" :
+										note->qual == NULL ? "scan" : "qual");
 		nulls[2] = note->qual == NULL;
 		if (!nulls[2])
 			values[2] = CStringGetTextDatum(qual_text(note, name));

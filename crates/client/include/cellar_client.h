@@ -45,6 +45,15 @@ typedef enum CellarCollation
  */
 extern bool cellar_function_offloadable(uint32_t function, CellarCollation collation);
 
+/*
+ * True when the cell makes the partial aggregate (a pg_proc OID of a built-in)
+ * under that collation with exactly Postgres's result.
+ */
+extern bool cellar_aggregate_offloadable(uint32_t aggregate, CellarCollation collation);
+
+/* True when the cell can group rows by values of the base type. */
+extern bool cellar_type_groupable(uint32_t type);
+
 /* True when values of the base type can stand in a storage predicate. */
 extern bool cellar_type_offloadable(uint32_t type);
 
@@ -109,6 +118,17 @@ extern void cellar_qual_coalesce(CellarRequest *request, uint16_t nargs);
 /* Pairs of condition and result, then the ELSE result, were pushed. */
 extern void cellar_qual_case(CellarRequest *request, uint16_t nbranches);
 extern void cellar_qual_end(CellarRequest *request);
+
+/*
+ * Asks for groups instead of rows.  An expression built as a qual is, but
+ * ended with one of the following instead of cellar_qual_end, becomes the next
+ * group key, or the next aggregate's filter or argument: the filter comes
+ * first, both may be left out, and cellar_aggregate_end closes the aggregate.
+ */
+extern void cellar_request_aggregation(CellarRequest *request);
+extern void cellar_group_key_end(CellarRequest *request);
+extern void cellar_aggregate_filter_end(CellarRequest *request);
+extern void cellar_aggregate_end(CellarRequest *request, uint32_t aggregate, CellarCollation collation);
 
 /* ---- talking to a cell ---- */
 
@@ -178,6 +198,7 @@ typedef struct CellarBatch
 	uint32_t	rows;
 	uint16_t	ncolumns;		/* 0 for whole rows and for bare counts */
 	bool		whole_rows;
+	bool		groups;			/* keys, then states of partial aggregates */
 	const CellarColumn *columns;
 } CellarBatch;
 
@@ -229,6 +250,7 @@ typedef struct CellarScanStats
 	uint64_t	found_in_commit_cache;
 	uint64_t	rows_scanned;
 	uint64_t	rows_returned;
+	uint64_t	rows_aggregated;
 	uint64_t	cell_cpu_ns;
 } CellarScanStats;
 

@@ -1,14 +1,16 @@
 //! Builds a scan request piece by piece, as the extension walks Postgres's structures.
 
-use cellar_format::postgres::{Align, Width};
+use cellar_format::postgres::{Align, Collation, Oid, Width};
 use cellar_format::wire::expr::Expr;
-use cellar_format::wire::{Attribute, Missing, ScanMode, ScanRequest, Snapshot};
+use cellar_format::wire::{Aggregate, Aggregation, Attribute, Missing, ScanMode, ScanRequest, Snapshot};
 
 /// A request under construction. What the caller got wrong is remembered and told when the request is used.
 pub struct RequestBuilder {
     request: ScanRequest,
     /// The postfix program of the qual under construction.
     pub program: Vec<u8>,
+    /// The filter of the aggregate under construction.
+    filter: Option<Expr>,
     fault: Option<String>,
 }
 
@@ -24,8 +26,9 @@ impl Default for RequestBuilder {
             projection: Vec::new(),
             mode: ScanMode::Columns,
             snapshot: Snapshot::default(),
+            aggregation: None,
         };
-        Self { request, program: Vec::new(), fault: None }
+        Self { request, program: Vec::new(), filter: None, fault: None }
     }
 }
 
@@ -69,6 +72,37 @@ impl RequestBuilder {
             Err(error) => self.fault(error.to_string()),
         }
         self.program.clear();
+    }
+
+    /// Rows are to come back as groups.
+    pub fn aggregation(&mut self) -> &mut Aggregation {
+        self.request.aggregation.get_or_insert_default()
+    }
+
+    pub fn group_key_end(&mut self) {
+        match self.take_program() {
+            Some(key) => self.aggregation().keys.push(key),
+            None => self.fault("an empty group key".to_owned()),
+        }
+    }
+
+    pub fn aggregate_filter_end(&mut self) {
+        self.filter = self.take_program();
+    }
+
+    pub fn aggregate_end(&mut self, function: Oid, collation: Collation) {
+        let argument = self.take_program();
+        let filter = self.filter.take();
+        self.aggregation().aggregates.push(Aggregate { function, collation, argument, filter });
+    }
+
+    /// The expression under construction; None when there is none.
+    fn take_program(&mut self) -> Option<Expr> {
+        let program = std::mem::take(&mut self.program);
+        if program.is_empty() {
+            return None;
+        }
+        Expr::decode(&program).map_err(|error| self.fault(error.to_string())).ok()
     }
 
     pub fn fault(&mut self, what: String) {

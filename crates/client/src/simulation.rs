@@ -78,6 +78,7 @@ impl Simulation {
     }
 
     pub fn stats(&mut self) -> ScanStats {
+        self.stats.rows_returned += self.scanner.finish_range(&mut self.writer);
         self.writer.flush();
         self.discard();
         self.stats

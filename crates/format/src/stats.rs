@@ -57,8 +57,10 @@ scan_stats! {
     found_in_commit_cache,
     /// Rows that a snapshot check and the predicate were applied to.
     rows_scanned,
-    /// Rows sent back.
+    /// Rows sent back, groups included.
     rows_returned,
+    /// Rows that went into groups.
+    rows_aggregated,
     /// CPU time of the cell for the scan, nanoseconds.
     cell_cpu_ns,
 }

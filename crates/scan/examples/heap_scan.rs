@@ -7,7 +7,7 @@
 
 use cellar_format::postgres::{Align, Collation, Width, encoding, type_oid};
 use cellar_format::units::{BLOCK_BYTES, REGION_BYTES};
-use cellar_format::wire::{Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot};
+use cellar_format::wire::{Aggregate, Aggregation, Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot};
 use cellar_scan::unit::{self, Level, Shape, Unit};
 use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner};
 use std::sync::Arc;
@@ -28,6 +28,8 @@ fn lineitem() -> Vec<Attribute> {
         .into_iter()
         .map(|oid| match oid {
             INT8 => attribute(oid, Width::Fixed(8), Align::Double),
+            // numeric(15,2)
+            NUMERIC => Attribute { typmod: (15 << 16 | 2) + 4, ..attribute(oid, Width::Varlena, Align::Int) },
             INT4 | DATE => attribute(oid, Width::Fixed(4), Align::Int),
             _ => attribute(oid, Width::Varlena, Align::Int),
         })
@@ -54,7 +56,9 @@ fn encode_units(heap: &[u8]) -> Vec<(Unit, Vec<u8>)> {
 const QUANTITY: u16 = 5;
 const EXTENDED_PRICE: u16 = 6;
 const DISCOUNT: u16 = 7;
+const TAX: u16 = 8;
 const RETURN_FLAG: u16 = 9;
+const LINE_STATUS: u16 = 10;
 const SHIP_DATE: u16 = 11;
 const COMMIT_DATE: u16 = 12;
 const RECEIPT_DATE: u16 = 13;
@@ -118,6 +122,12 @@ fn main() {
     const NUMERIC_MUL: u32 = 1726;
     const INT8_EQ: u32 = 467;
     const INT8_MOD: u32 = 945;
+    const NUMERIC_ADD: u32 = 1724;
+    const NUMERIC_SUB: u32 = 1725;
+    const SUM_NUMERIC: u32 = 2114;
+    const AVG_NUMERIC: u32 = 2103;
+    const COUNT_ROWS: u32 = 2803;
+    const DATE_LE: u32 = 1088;
     let q6 = vec![
         call(DATE_GE, column(SHIP_DATE), date(-2191)),
         call(DATE_LT, column(SHIP_DATE), date(-1826)),
@@ -151,8 +161,28 @@ fn main() {
         ("price*disc", vec![call(NUMERIC_LT, product, numeric(9900))], vec![], ScanMode::Columns),
         ("key % 1000", vec![call(INT8_EQ, modulo, int8(7))], vec![], ScanMode::Columns),
         ("all columns", vec![], (1..=16).collect(), ScanMode::Columns),
+        ("Q1 agg", vec![call(DATE_LE, column(SHIP_DATE), date(-486))], vec![], ScanMode::Columns),
+        ("Q6 agg", q6.clone(), vec![], ScanMode::Columns),
         ("all rows", vec![], vec![], ScanMode::Rows),
     ];
+    let aggregate = |function, argument| Aggregate { function, collation: Collation::None, argument, filter: None };
+    let disc_price = call(NUMERIC_MUL, column(EXTENDED_PRICE), call(NUMERIC_SUB, numeric(100), column(DISCOUNT)));
+    let charge = call(NUMERIC_MUL, disc_price.clone(), call(NUMERIC_ADD, numeric(100), column(TAX)));
+    let q1 = Aggregation {
+        keys: vec![column(RETURN_FLAG), column(LINE_STATUS)],
+        aggregates: vec![
+            aggregate(SUM_NUMERIC, Some(column(QUANTITY))),
+            aggregate(SUM_NUMERIC, Some(column(EXTENDED_PRICE))),
+            aggregate(SUM_NUMERIC, Some(disc_price)),
+            aggregate(SUM_NUMERIC, Some(charge)),
+            aggregate(AVG_NUMERIC, Some(column(QUANTITY))),
+            aggregate(AVG_NUMERIC, Some(column(EXTENDED_PRICE))),
+            aggregate(AVG_NUMERIC, Some(column(DISCOUNT))),
+            aggregate(COUNT_ROWS, None),
+        ],
+    };
+    let revenue = call(NUMERIC_MUL, column(EXTENDED_PRICE), column(DISCOUNT));
+    let q6_sum = Aggregation { keys: vec![], aggregates: vec![aggregate(SUM_NUMERIC, Some(revenue))] };
     println!(
         "{:12} {:>6} {:>9} {:>9} {:>9} {:>10} {:>9}",
         "query", "way", "cpu min", "min ms", "median", "rows", "MB out"
@@ -161,6 +191,11 @@ fn main() {
         if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
             continue;
         }
+        let aggregation = match name {
+            "Q1 agg" => Some(&q1),
+            "Q6 agg" => Some(&q6_sum),
+            _ => None,
+        };
         for (hint, want_summary) in [(false, false), (true, false), (false, true)] {
             let request = ScanRequest {
                 file: String::new(),
@@ -177,6 +212,7 @@ fn main() {
                     taken_during_recovery: hint,
                     next_full_xid: 1 << 30,
                 },
+                aggregation: aggregation.cloned(),
             };
             let plan = Arc::new(Plan::compile(&request).expect("the request is supported"));
             let way = match (hint, want_summary) {
@@ -215,7 +251,9 @@ fn main() {
                     bytes_out += out.pending_bytes();
                     out.clear_frames();
                 }
+                rows += scanner.finish_range(&mut out);
                 out.flush();
+                bytes_out += out.pending_bytes();
                 times.push(start.elapsed().as_secs_f64() * 1e3);
                 cpu = cpu.min(cpu_ms() - start_cpu);
             }

@@ -5,9 +5,11 @@
 //! transaction's state, a value outside the page, an evaluation that would raise an error) sends its whole block back.
 //!
 //! The way of a page: [`heap`] checks it and finds its columns, [`visibility`] asks the snapshot, [`predicate`] drops
-//! rows, [`batch`] lays out what is left, [`storage_index`] keeps minimum and maximum for the scans to come. [`unit`] holds
-//! the pages of an allocation unit column-wise, and a [`UnitScanner`] scans them there.
+//! rows, [`aggregate`] folds rows into groups, [`batch`] lays out what is left, [`storage_index`] keeps minimum and
+//! maximum for the scans to come. [`unit`] holds the pages of an allocation unit column-wise, and a [`UnitScanner`] scans
+//! them there.
 
+pub mod aggregate;
 pub mod batch;
 pub mod heap;
 mod plan;
@@ -18,6 +20,7 @@ pub mod unit;
 mod unit_scan;
 pub mod visibility;
 
+pub use aggregate::{groupable_type, offloadable_aggregate};
 pub use batch::{AlignedBuffer, ResultWriter};
 pub use heap::page_checksum;
 pub use plan::Plan;

@@ -1,5 +1,6 @@
 //! A scan request, compiled once and used by any number of scanners.
 
+use crate::aggregate::AggregationPlan;
 use crate::batch::ColumnLayout;
 use crate::heap::{Layout, Segment, Slot};
 use crate::predicate::{Column, Compiler, Encoding, Kernel, Node, Unsupported, number_of};
@@ -52,6 +53,7 @@ pub struct Plan {
     pub(crate) snapshot: Snapshot,
     pub(crate) checksums: bool,
     output: Output,
+    aggregation: Option<AggregationPlan>,
     projection: Vec<AttributeNumber>,
     summary_numbers: Vec<AttributeNumber>,
 }
@@ -101,6 +103,12 @@ impl Plan {
             slots.dedup();
             push_stage(&mut stages, Stage { kernel: kernel(node, &compiler.columns), slots, walk_end, fallible });
         }
+        let mut output_end = 0;
+        let mut aggregation = None;
+        if let Some(wanted) = &request.aggregation {
+            aggregation = Some(AggregationPlan::compile(wanted, &mut compiler)?);
+            wanted.for_each_column(&mut |number| output_end = output_end.max(number as usize));
+        }
         let Compiler { mut layout, columns, .. } = compiler;
 
         let mut prunable: Vec<Slot> = Vec::new();
@@ -116,8 +124,8 @@ impl Plan {
             }
         }
 
-        let mut output_end = 0;
         let output = match request.mode {
+            ScanMode::Groups => return Err(Unsupported("rows that come back as groups".into())),
             ScanMode::Rows => Output::Rows,
             ScanMode::Columns if request.projection.is_empty() => Output::Count,
             ScanMode::Columns => {
@@ -148,6 +156,7 @@ impl Plan {
             snapshot: request.snapshot.clone(),
             checksums: request.checksums,
             output,
+            aggregation,
             projection: request.projection.clone(),
             summary_numbers,
         })
@@ -168,6 +177,11 @@ impl Plan {
     /// The columns of a batch, in this order.
     pub fn projection(&self) -> &[AttributeNumber] {
         &self.projection
+    }
+
+    /// What becomes of rows before they are put out.
+    pub(crate) fn aggregation(&self) -> Option<&AggregationPlan> {
+        self.aggregation.as_ref()
     }
 
     pub(crate) fn output(&self) -> &Output {

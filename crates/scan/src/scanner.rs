@@ -3,6 +3,7 @@
 //! A block of which anything stays undecided goes back whole, and none of its rows is emitted. Nothing is emitted
 //! before all transaction states that the blocks need are known, so a scan can simply be repeated with more answers.
 
+use crate::aggregate::Aggregator;
 use crate::batch::ResultWriter;
 use crate::heap::{Chunk, PAGES_BYTES_MAX, Page, Prefetch, page_checksum};
 use crate::plan::{Output, Plan, Walks};
@@ -65,11 +66,16 @@ pub struct Scanner {
     all: Vec<u16>,
     undecided: Vec<u16>,
     malformed: Vec<u16>,
+    aggregator: Option<Aggregator>,
+    /// Rows that Postgres has to aggregate.
+    back: Vec<u16>,
 }
 
 impl Scanner {
     pub fn new(plan: Arc<Plan>) -> Self {
         Self {
+            aggregator: plan.aggregation().map(Aggregator::new),
+            back: Vec::new(),
             plan,
             verify_checksums: false,
             pages: Vec::new(),
@@ -81,6 +87,11 @@ impl Scanner {
             undecided: Vec::new(),
             malformed: Vec::new(),
         }
+    }
+
+    /// Puts out rows, of a plan with an aggregation too: whoever gets them aggregates.
+    pub(crate) fn of_rows(plan: Arc<Plan>) -> Self {
+        Self { aggregator: None, ..Self::new(plan) }
     }
 
     pub fn plan(&self) -> &Arc<Plan> {
@@ -110,7 +121,9 @@ impl Scanner {
         let plan = Arc::clone(&self.plan);
         let want_summary = want_summary && !plan.summary.is_empty();
         let mut summary = want_summary.then(|| SummaryBuilder::new(&plan.summary));
-        if plan.stages.is_empty() && summary.is_none() && matches!(plan.output(), Output::Count) {
+        let only_counts =
+            matches!(plan.output(), Output::Count) && plan.aggregation().is_none_or(|it| it.counts_rows());
+        if plan.stages.is_empty() && summary.is_none() && only_counts {
             self.count(first_block, pages, out, &mut stats);
         } else {
             for first in (0..self.pages.len()).step_by(CHUNK_PAGES) {
@@ -180,8 +193,24 @@ impl Scanner {
             }
         }
         stats.rows_scanned += rows;
-        stats.rows_returned += rows;
-        out.count(first_block, rows);
+        match (self.plan.aggregation(), &mut self.aggregator) {
+            (Some(plan), Some(aggregator)) => {
+                aggregator.count_rows(plan, rows);
+                stats.rows_aggregated += rows;
+            }
+            _ => {
+                stats.rows_returned += rows;
+                out.count(first_block, rows);
+            }
+        }
+    }
+
+    /// What of a range is still in groups leaves. Returns the number of groups, which count as rows returned.
+    pub fn finish_range(&mut self, out: &mut ResultWriter) -> u64 {
+        match (self.plan.aggregation(), &mut self.aggregator) {
+            (Some(plan), Some(aggregator)) => aggregator.flush(plan, out),
+            _ => 0,
+        }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -220,6 +249,7 @@ impl Scanner {
         }
         self.chunk.walk(pages, &plan.layout, &walks.output, &self.selected, &mut self.malformed, &mut ahead);
         self.drop_malformed();
+        self.aggregate(plan, pages, out, stats);
         self.emit(plan, first_block, pages, range, out, stats);
     }
 
@@ -328,6 +358,16 @@ impl Scanner {
         }
         let (pages, chunk) = (&self.pages, &self.chunk);
         self.selected.retain(|row| !matches!(pages[chunk.row(*row).page as usize], PageState::Passthru(_)));
+    }
+
+    /// Folds the selected rows into groups, if that is asked for; those that cannot be stay selected.
+    fn aggregate(&mut self, plan: &Plan, pages: &[u8], out: &mut ResultWriter, stats: &mut ScanStats) {
+        let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return };
+        let input = Input { pages, chunk: &self.chunk, columns: &plan.columns };
+        self.back.clear();
+        stats.rows_returned += aggregator.add(aggregation, input, &self.selected, &mut self.back, out);
+        stats.rows_aggregated += (self.selected.len() - self.back.len()) as u64;
+        std::mem::swap(&mut self.selected, &mut self.back);
     }
 
     /// Emits the selected rows with the passed-through blocks in their places.

@@ -4,7 +4,8 @@
 //! Chunks whose bounds exclude the predicate are not read. Visibility is settled first, from the header series. Then
 //! each predicate reads its columns: simple tests run on the encoded numbers and dictionary entries, others on datums of
 //! the surviving rows; projected columns are read for what is left. A page that is not kept as rows, and a request that
-//! asks for more than columns, go through the page itself: rebuilt and scanned as any heap page.
+//! asks for more than columns, go through the page itself: rebuilt and scanned as any heap page. Rows that a plan wants
+//! aggregated come out as rows here, which is allowed: Postgres aggregates them.
 
 use crate::batch::ResultWriter;
 use crate::heap::{Chunk, MISSING, NULL, Slot, TupleHeader};
@@ -84,7 +85,7 @@ struct Stored<'a> {
 impl UnitScanner {
     pub fn new(plan: Arc<Plan>) -> Self {
         Self {
-            pages: Scanner::new(Arc::clone(&plan)),
+            pages: Scanner::of_rows(Arc::clone(&plan)),
             plan,
             rebuilder: unit::Rebuilder::new(),
             states: Vec::new(),

@@ -117,6 +117,7 @@ impl<'a> Table<'a> {
             projection,
             mode,
             snapshot: self.snapshot.clone(),
+            aggregation: None,
         };
         let mut wire = Vec::new();
         request.encode(&mut wire);

@@ -53,6 +53,7 @@ pub struct CellarBatch {
     rows: u32,
     ncolumns: u16,
     whole_rows: bool,
+    groups: bool,
     columns: *const CellarColumn,
 }
 
@@ -212,7 +213,7 @@ impl CellarConnection {
         Self {
             connection,
             checked: None,
-            batch: CellarBatch { rows: 0, ncolumns: 0, whole_rows: false, columns: ptr::null() },
+            batch: CellarBatch { rows: 0, ncolumns: 0, whole_rows: false, groups: false, columns: ptr::null() },
             columns: Vec::new(),
             passthru: None,
             xids: Vec::new(),
@@ -283,6 +284,7 @@ impl CellarConnection {
             rows: batch.rows,
             ncolumns: self.columns.len() as u16,
             whole_rows: batch.mode == BatchMode::Rows,
+            groups: batch.mode == BatchMode::Groups,
             columns: self.columns.as_ptr(),
         };
         self.checked = Some(batch);

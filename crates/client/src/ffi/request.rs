@@ -195,6 +195,39 @@ pub extern "C" fn cellar_qual_end(request: &mut CellarRequest) {
     request.qual_end();
 }
 
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_aggregate_offloadable(aggregate: u32, collation: c_int) -> bool {
+    collation_class(collation).is_some_and(|collation| cellar_scan::offloadable_aggregate(aggregate, collation))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_type_groupable(type_oid: u32) -> bool {
+    cellar_scan::groupable_type(type_oid)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_request_aggregation(request: &mut CellarRequest) {
+    request.aggregation();
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_group_key_end(request: &mut CellarRequest) {
+    request.group_key_end();
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_aggregate_filter_end(request: &mut CellarRequest) {
+    request.aggregate_filter_end();
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_aggregate_end(request: &mut CellarRequest, aggregate: u32, collation: c_int) {
+    match collation_class(collation) {
+        Some(collation) => request.aggregate_end(aggregate, collation),
+        None => request.fault(format!("collation class {collation}")),
+    }
+}
+
 fn collation_class(value: c_int) -> Option<Collation> {
     u8::try_from(value).ok().and_then(Collation::from_u8)
 }

@@ -11,8 +11,8 @@ pub const ROW_ENTRY_BYTES: usize = 16;
 
 pub type BatchMode = super::ScanMode;
 
-/// `rows` rows from blocks `first_block` on; `columns` column headers follow in `Columns` mode, `rows` row entries in
-/// `Rows` mode.
+/// `rows` rows from blocks `first_block` on; `columns` column headers follow in `Columns` and `Groups` mode, `rows`
+/// row entries in `Rows` mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchHeader {
     pub rows: u32,
@@ -41,6 +41,7 @@ impl BatchHeader {
         let mode = match reader.u8("batch mode")? {
             0 => BatchMode::Columns,
             1 => BatchMode::Rows,
+            2 => BatchMode::Groups,
             other => return Err(Corrupt::new("batch mode", 10, other.to_string())),
         };
         reader.take(5, "batch header")?;

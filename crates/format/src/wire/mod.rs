@@ -4,6 +4,7 @@
 //! is used; a frame that does not decode ends the connection with an `Error` frame, never a guess.
 //! Layouts: `docs/format/wire.md`.
 
+mod aggregation;
 mod batch;
 pub mod expr;
 mod file_io;
@@ -12,6 +13,7 @@ mod message;
 mod request;
 mod status;
 
+pub use aggregation::{Aggregate, Aggregation};
 pub use batch::{
     BATCH_HEADER_BYTES, BatchHeader, BatchMode, COLUMN_HEADER_BYTES, ColumnHeader, ROW_ENTRY_BYTES, RowEntry,
 };

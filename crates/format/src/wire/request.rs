@@ -1,6 +1,6 @@
 //! What a backend asks for: the relation, its columns, the snapshot, the storage predicate and the projection.
 
-use super::Expr;
+use super::{Aggregation, Expr};
 use crate::bytes::{Corrupt, Reader, Write};
 use crate::postgres::{Align, AttributeNumber, Oid, TransactionId, Width};
 
@@ -12,6 +12,8 @@ pub enum ScanMode {
     Columns = 0,
     /// Whole tuples as they stand in the block, for scans that need most of the row.
     Rows = 1,
+    /// Groups with their partial aggregates; only of batches that answer a request with an aggregation.
+    Groups = 2,
 }
 
 /// What an attribute is for tuples that were written before it was added (`attmissingval`).
@@ -64,6 +66,8 @@ pub struct ScanRequest {
     pub projection: Vec<AttributeNumber>,
     pub mode: ScanMode,
     pub snapshot: Snapshot,
+    /// Rows that can be aggregated come back as groups; mode and projection are those of the others.
+    pub aggregation: Option<Aggregation>,
 }
 
 impl ScanRequest {
@@ -92,6 +96,9 @@ impl ScanRequest {
         out.put_u32(self.snapshot.xmax);
         out.put_bool(self.snapshot.taken_during_recovery);
         out.put_u64(self.snapshot.next_full_xid);
+        if let Some(aggregation) = &self.aggregation {
+            aggregation.encode(out);
+        }
     }
 
     pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
@@ -133,8 +140,29 @@ impl ScanRequest {
             taken_during_recovery: reader.bool("recovery flag")?,
             next_full_xid: reader.u64("next transaction id")?,
         };
+        let mut aggregation = None;
+        if reader.remaining() > 0 {
+            let decoded = Aggregation::decode(&mut reader)?;
+            let mut checked = Ok(());
+            decoded.for_each_expr(&mut |expr| {
+                checked = checked.clone().and_then(|()| check_columns(expr, attributes.len(), reader.position()));
+            });
+            checked?;
+            aggregation = Some(decoded);
+        }
         reader.finish("scan request")?;
-        Ok(Self { file, segment_blocks, checksums, encoding, attributes, quals, projection, mode, snapshot })
+        Ok(Self {
+            file,
+            segment_blocks,
+            checksums,
+            encoding,
+            attributes,
+            quals,
+            projection,
+            mode,
+            snapshot,
+            aggregation,
+        })
     }
 }
 

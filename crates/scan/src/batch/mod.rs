@@ -174,46 +174,22 @@ impl ResultWriter {
             + self.entries.len() * ROW_ENTRY_BYTES
     }
 
+    /// Groups, as a batch of their own; `strides` as in [`ColumnLayout::stride`].
+    pub(crate) fn groups(&mut self, columns: &[ColumnBuilder], strides: &[usize], rows: u32) {
+        self.flush();
+        let header = BatchHeader { rows, first_block: 0, columns: columns.len() as u16, mode: ScanMode::Groups };
+        put_columns(&mut self.frames, header, columns, strides);
+    }
+
     fn flush_columns(&mut self) {
         let columns = &self.columns[..self.column_count.min(self.columns.len())];
-        let mut headers = Vec::with_capacity(columns.len());
-        let mut end = (BATCH_HEADER_BYTES + columns.len() * COLUMN_HEADER_BYTES).next_multiple_of(8);
-        let mut place = |bytes: usize| {
-            let at = end;
-            end = (end + bytes).next_multiple_of(8);
-            at as u32
-        };
-        for (column, stride) in columns.iter().zip(&self.strides) {
-            headers.push(ColumnHeader {
-                nulls_offset: if column.nulls.is_empty() { 0 } else { place(column.nulls.len()) },
-                values_offset: place(column.values.len()),
-                data_offset: if *stride == 0 { place(column.data.len()) } else { 0 },
-                data_bytes: column.data.len() as u32,
-                stride: *stride as u32,
-            });
-        }
         let header = BatchHeader {
             rows: self.rows,
             first_block: self.first_block,
             columns: columns.len() as u16,
             mode: ScanMode::Columns,
         };
-        let payload = begin_frame(&mut self.frames, end);
-        payload[..BATCH_HEADER_BYTES].copy_from_slice(&header.encode());
-        let mut at = BATCH_HEADER_BYTES;
-        for (column, header) in columns.iter().zip(&headers) {
-            payload[at..at + COLUMN_HEADER_BYTES].copy_from_slice(&header.encode());
-            at += COLUMN_HEADER_BYTES;
-            let sections = [
-                (header.nulls_offset, &column.nulls),
-                (header.values_offset, &column.values),
-                (header.data_offset, &column.data),
-            ];
-            for (offset, section) in sections {
-                let offset = offset as usize;
-                put_section(payload, offset, section);
-            }
-        }
+        put_columns(&mut self.frames, header, columns, &self.strides);
         self.columns.iter_mut().for_each(ColumnBuilder::clear);
     }
 
@@ -228,6 +204,41 @@ impl ResultWriter {
         payload[start..].copy_from_slice(&self.tuples);
         self.entries.clear();
         self.tuples.clear();
+    }
+}
+
+/// Appends a batch of columns.
+fn put_columns(frames: &mut AlignedBuffer, header: BatchHeader, columns: &[ColumnBuilder], strides: &[usize]) {
+    let mut headers = Vec::with_capacity(columns.len());
+    let mut end = (BATCH_HEADER_BYTES + columns.len() * COLUMN_HEADER_BYTES).next_multiple_of(8);
+    let mut place = |bytes: usize| {
+        let at = end;
+        end = (end + bytes).next_multiple_of(8);
+        at as u32
+    };
+    for (column, stride) in columns.iter().zip(strides) {
+        headers.push(ColumnHeader {
+            nulls_offset: if column.nulls.is_empty() { 0 } else { place(column.nulls.len()) },
+            values_offset: place(column.values.len()),
+            data_offset: if *stride == 0 { place(column.data.len()) } else { 0 },
+            data_bytes: column.data.len() as u32,
+            stride: *stride as u32,
+        });
+    }
+    let payload = begin_frame(frames, end);
+    payload[..BATCH_HEADER_BYTES].copy_from_slice(&header.encode());
+    let mut at = BATCH_HEADER_BYTES;
+    for (column, header) in columns.iter().zip(&headers) {
+        payload[at..at + COLUMN_HEADER_BYTES].copy_from_slice(&header.encode());
+        at += COLUMN_HEADER_BYTES;
+        let sections = [
+            (header.nulls_offset, &column.nulls),
+            (header.values_offset, &column.values),
+            (header.data_offset, &column.data),
+        ];
+        for (offset, section) in sections {
+            put_section(payload, offset as usize, section);
+        }
     }
 }
 

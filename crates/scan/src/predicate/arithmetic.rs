@@ -39,6 +39,19 @@ enum Tree {
 }
 
 impl Arithmetic {
+    /// A number of this kind; none of the float kinds, whose lanes are only good for comparing.
+    pub fn number(node: &Node, kind: Kind, columns: &[Option<Column>]) -> Option<Self> {
+        match kind {
+            Kind::Numeric => Self::new(node, |kind| kind == Kind::Numeric, columns),
+            kind if kind.is_int() => Self::new(node, Kind::is_int, columns),
+            _ => None,
+        }
+    }
+
+    pub fn scale(&self) -> u32 {
+        self.scale
+    }
+
     /// Both sides of a comparison, with one scale.
     pub fn pair(domain: Domain, left: &Node, right: &Node, columns: &[Option<Column>]) -> Option<(Self, Self)> {
         let wanted = match domain {

@@ -17,6 +17,8 @@ pub struct Column {
     pub kind: Option<Kind>,
     /// For a numeric, how many base-10000 digits after the point its values mostly have at most; else 0.
     pub fraction_digits: u32,
+    /// The display scale of a numeric's finite values, when its type has one.
+    pub decimals: Option<u16>,
     /// What tuples have that were written before the column was added.
     pub missing: Result<Value<'static>, Undecided>,
 }
@@ -28,13 +30,28 @@ impl Column {
             Missing::Null => Ok(Value::Null),
             Missing::Value(datum) => decode(kind, attribute.width, datum).map(Value::into_owned),
         };
+        let decimals = match kind {
+            // `numeric_typmod_scale`: eleven bits with a sign.
+            Some(Kind::Numeric) if attribute.typmod >= 4 => {
+                Some(((((attribute.typmod - 4) & 0x7ff) ^ 0x400) - 0x400).max(0) as u16)
+            }
+            _ => None,
+        };
         let fraction_digits = match kind {
             // `numeric_typmod_scale`, where the type has one.
             Some(Kind::Numeric) if attribute.typmod >= 4 && (attribute.typmod - 4) & 0x7ff > 4 => 2,
             Some(Kind::Numeric) => 1,
             _ => 0,
         };
-        Self { attribute: number, type_oid: attribute.type_oid, width: attribute.width, kind, fraction_digits, missing }
+        Self {
+            attribute: number,
+            type_oid: attribute.type_oid,
+            width: attribute.width,
+            kind,
+            fraction_digits,
+            decimals,
+            missing,
+        }
     }
 
     /// The value of the column whose datum starts at `location`.

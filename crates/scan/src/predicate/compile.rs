@@ -51,6 +51,11 @@ impl Compiler<'_> {
         Err(Unsupported("an expression that is not boolean is used as a condition".into()))
     }
 
+    /// An expression and its type; None is a NULL, or a column, of a type that expressions cannot look into.
+    pub fn typed(&mut self, expr: &Expr) -> Result<(Node, Option<Kind>), Unsupported> {
+        self.expr(expr).map(|typed| (typed.node, typed.kind))
+    }
+
     fn conditions(&mut self, exprs: &[Expr]) -> Result<Vec<Node>, Unsupported> {
         exprs.iter().map(|expr| self.condition(expr)).collect()
     }

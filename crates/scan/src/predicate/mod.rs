@@ -15,14 +15,15 @@ mod numeric;
 mod test;
 mod value;
 
-pub use column::Column;
+pub use arithmetic::{Arithmetic, IS_NULL, Lanes, UNCERTAIN};
+pub use column::{Column, Row};
 pub use compile::{Compiler, Unsupported};
-pub use functions::{CollationNeed, Encoding};
+pub use functions::{Body, CollationNeed, Encoding, Operator};
 pub use kernel::{Input, Kernel, number_of};
 pub use node::Node;
-pub use numeric::{Numeric, key as numeric_key};
+pub use numeric::{BASE as NUMERIC_BASE, Class, Numeric, display_scale, key as numeric_key};
 pub use test::{EncodedTest, Trim};
-pub use value::{Kind, Outcome, Undecided, Value, float_key, without_trailing_blanks};
+pub use value::{Kind, NAME_BYTES, Outcome, Undecided, Value, float_key, without_trailing_blanks};
 
 use cellar_format::postgres::{Collation, Oid};
 

@@ -56,6 +56,12 @@ fn parts(payload: &[u8]) -> Option<(bool, i32, i32, &[u8])> {
     }
 }
 
+/// The display scale of a finite value.
+#[inline(always)]
+pub fn display_scale(payload: &[u8]) -> Option<u16> {
+    parts(payload).map(|(_, _, scale, _)| scale as u16)
+}
+
 /// The value times 10^8 when it is finite and that is an integer with at most two digits before the point.
 #[inline(always)]
 pub fn key(payload: &[u8]) -> Option<i64> {
@@ -345,6 +351,17 @@ impl Numeric {
         }
         let negative = self.negative != other.negative;
         Some(Self { class: Class::Finite, negative, weight, scale, digits }.normalised())
+    }
+
+    /// With the least display scale that shows all of it (`get_min_scale`).
+    pub fn trimmed(mut self) -> Self {
+        let last = self.digits.last().copied().unwrap_or(0);
+        let zeroes = [1000, 100, 10].iter().position(|power| last % power == 0).map_or(0, |at| 3 - at as i32);
+        self.scale = (-4 * self.last_weight() - zeroes).max(0);
+        if self.digits.is_empty() {
+            self.scale = 0;
+        }
+        self
     }
 
     fn last_weight(&self) -> i32 {

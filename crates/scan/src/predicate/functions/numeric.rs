@@ -64,7 +64,8 @@ fn from_float<'a>(args: &[Value<'a>], digits: usize) -> Outcome<'a> {
         value if value.is_nan() => Some(Numeric::special(Class::NaN)),
         value if value.is_infinite() && *value > 0.0 => Some(Numeric::special(Class::PositiveInfinity)),
         value if value.is_infinite() => Some(Numeric::special(Class::NegativeInfinity)),
-        value => Numeric::parse(&format!("{value:.*e}", digits - 1)),
+        // `%g` prints no trailing zeroes.
+        value => Numeric::parse(&format!("{value:.*e}", digits - 1)).map(Numeric::trimmed),
     };
     numeric.map(Value::Numeric).ok_or(Undecided)
 }

@@ -1,0 +1,112 @@
+//! Aggregation on the wire: what a cell groups qualifying rows by, and which partial aggregates it makes of a group.
+//!
+//! An aggregate is named by the OID of its `pg_proc` row. A group comes back as one row of a batch in
+//! [`ScanMode::Groups`](super::ScanMode): the keys, then for each aggregate the state that Postgres's partial
+//! aggregation (`AGGSPLIT_INITIAL_SERIAL`) would put out. Several rows of one group are allowed.
+
+use super::Expr;
+use crate::bytes::{Corrupt, Reader, Write};
+use crate::postgres::{AttributeNumber, Collation, Oid};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Aggregate {
+    pub function: Oid,
+    pub collation: Collation,
+    /// None for `count(*)`.
+    pub argument: Option<Expr>,
+    pub filter: Option<Expr>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Aggregation {
+    /// Compared byte by byte.
+    pub keys: Vec<Expr>,
+    pub aggregates: Vec<Aggregate>,
+}
+
+impl Aggregation {
+    pub fn for_each_expr<'a>(&'a self, visit: &mut impl FnMut(&'a Expr)) {
+        self.keys.iter().for_each(&mut *visit);
+        for aggregate in &self.aggregates {
+            aggregate.argument.iter().chain(&aggregate.filter).for_each(&mut *visit);
+        }
+    }
+
+    pub fn for_each_column(&self, visit: &mut impl FnMut(AttributeNumber)) {
+        self.for_each_expr(&mut |expr| expr.for_each_column(visit));
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.keys.len() as u32);
+        for key in &self.keys {
+            put_program(out, Some(key));
+        }
+        out.put_u32(self.aggregates.len() as u32);
+        for aggregate in &self.aggregates {
+            out.put_u32(aggregate.function);
+            out.put_u8(aggregate.collation as u8);
+            put_program(out, aggregate.argument.as_ref());
+            put_program(out, aggregate.filter.as_ref());
+        }
+    }
+
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        let count = reader.count(4, "group keys")?;
+        let mut keys = Vec::with_capacity(count);
+        for _ in 0..count {
+            let at = reader.position();
+            keys.push(program(reader)?.ok_or_else(|| Corrupt::new("group key", at, "nothing"))?);
+        }
+        let count = reader.count(13, "aggregates")?;
+        let mut aggregates = Vec::with_capacity(count);
+        for _ in 0..count {
+            let function = reader.u32("aggregate")?;
+            let at = reader.position();
+            let byte = reader.u8("collation")?;
+            let collation = Collation::from_u8(byte).ok_or_else(|| Corrupt::new("collation", at, byte.to_string()))?;
+            aggregates.push(Aggregate { function, collation, argument: program(reader)?, filter: program(reader)? });
+        }
+        Ok(Self { keys, aggregates })
+    }
+}
+
+/// An empty program stands for no expression.
+fn put_program(out: &mut Vec<u8>, expr: Option<&Expr>) {
+    let mut program = Vec::new();
+    if let Some(expr) = expr {
+        expr.encode(&mut program);
+    }
+    out.put_blob(&program);
+}
+
+fn program(reader: &mut Reader<'_>) -> Result<Option<Expr>, Corrupt> {
+    let program = reader.blob("expression")?;
+    if program.is_empty() { Ok(None) } else { Expr::decode(program).map(Some) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_aggregation_survives_the_wire_and_a_truncated_one_is_corrupt() {
+        let aggregation = Aggregation {
+            keys: vec![Expr::Column(2)],
+            aggregates: vec![
+                Aggregate { function: 2803, collation: Collation::None, argument: None, filter: None },
+                Aggregate {
+                    function: 2145,
+                    collation: Collation::Bytewise,
+                    argument: Some(Expr::Column(1)),
+                    filter: Some(Expr::IsNull(Box::new(Expr::Column(3)))),
+                },
+            ],
+        };
+        let mut bytes = Vec::new();
+        aggregation.encode(&mut bytes);
+        assert_eq!(Aggregation::decode(&mut Reader::new(&bytes)).unwrap(), aggregation);
+        for length in 0..bytes.len() {
+            Aggregation::decode(&mut Reader::new(&bytes[..length])).unwrap_err();
+        }
+    }
+}

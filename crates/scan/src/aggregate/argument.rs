@@ -1,0 +1,302 @@
+//! The values that aggregates take, for a run of rows at a time.
+
+use crate::heap::{NULL, Slot};
+use crate::predicate::{Arithmetic, Class, Column, Input, Kernel, Kind, Lanes, Node, Numeric, Row, Undecided, Value};
+use crate::predicate::{IS_NULL, UNCERTAIN, display_scale};
+
+/// Base-10000 digits after the point that sums of numerics keep, if the lanes have no more.
+const FRACTION_DIGITS: i32 = 4;
+/// By so many of them a lane is shifted at most, which keeps it below [`MAGNITUDE_MAX`].
+const SHIFT_DIGITS_MAX: i32 = 3;
+/// Numbers below this go into a sum of 128 bits, so that [`ROWS_MAX`](super::ROWS_MAX) of them fit.
+const MAGNITUDE_MAX: u128 = 1 << 104;
+
+const _: () = assert!((1u128 << 63) * 10_000u128.pow(SHIFT_DIGITS_MAX as u32) < MAGNITUDE_MAX);
+const _: () = assert!(MAGNITUDE_MAX * (super::ROWS_MAX as u128) < 1 << 127);
+
+/// How an aggregate's argument is computed.
+pub struct Argument {
+    form: Form,
+    /// Whether it is evaluated for a row at all; rows that fail count as NULL.
+    filter: Option<Kernel>,
+}
+
+enum Form {
+    /// `count(*)`: a value in every row.
+    Row,
+    /// Only whether it is NULL.
+    NullOf(Node),
+    /// Integers, and numerics by their digits: a vector at a time where that is certain.
+    Numbers { fast: Option<Arithmetic>, node: Node, kind: Kind, decimals: Decimals },
+    /// Floats by their bits.
+    Floats(Node),
+    /// Anything else.
+    Values(Node),
+}
+
+/// The display scale of a numeric.
+enum Decimals {
+    /// It is no numeric.
+    None,
+    /// The same for every row.
+    Fixed(u16),
+    /// The value's own; `column` when it is a plain column.
+    Own { column: Option<Slot> },
+}
+
+/// A number too wide for its lane.
+pub struct Wide {
+    pub row: u32,
+    pub value: i128,
+    pub scale: u16,
+}
+
+/// The values of a run of rows.
+#[derive(Default)]
+pub struct Vector<'a> {
+    /// Integers, floats' bits, or numerics times `BASE^fraction_digits / factor`.
+    pub lanes: Lanes,
+    pub factor: i128,
+    /// Display scales of numerics: one for all rows, or one each.
+    pub scale: u16,
+    pub scales: Vec<u16>,
+    /// Ascending; their lanes are flagged [`IS_WIDE`].
+    pub wide: Vec<Wide>,
+    pub values: Vec<Value<'a>>,
+}
+
+/// The row's number is among the wide ones.
+pub const IS_WIDE: u8 = 4;
+
+impl Argument {
+    pub fn rows(filter: Option<Kernel>) -> Self {
+        Self { form: Form::Row, filter }
+    }
+
+    pub fn null_of(node: Node, filter: Option<Kernel>) -> Self {
+        Self { form: Form::NullOf(node), filter }
+    }
+
+    /// An argument of which [`Vector::values`] are wanted when `values`, else numbers.
+    pub fn of(node: Node, kind: Kind, values: bool, columns: &[Option<Column>], filter: Option<Kernel>) -> Self {
+        let form = match kind {
+            _ if values => Form::Values(node),
+            Kind::Float4 | Kind::Float8 => Form::Floats(node),
+            Kind::Numeric => {
+                let column = match node {
+                    Node::Column(slot) => Some(slot),
+                    _ => None,
+                };
+                let fixed = fixed_scale(&node, columns);
+                let decimals = match fixed {
+                    Some(scale) => Decimals::Fixed(scale),
+                    None => Decimals::Own { column },
+                };
+                let wanted = fixed.is_some() || column.is_some();
+                let fast = wanted.then(|| Arithmetic::number(&node, kind, columns)).flatten();
+                Form::Numbers { fast, node, kind, decimals }
+            }
+            _ => {
+                let fast = Arithmetic::number(&node, kind, columns);
+                Form::Numbers { fast, node, kind, decimals: Decimals::None }
+            }
+        };
+        Self { form, filter }
+    }
+
+    /// Base-10000 digits after the point of numeric sums.
+    pub fn fraction_digits(&self) -> i32 {
+        match &self.form {
+            Form::Numbers { fast: Some(fast), kind: Kind::Numeric, .. } => {
+                let scale = fast.scale() as i32;
+                FRACTION_DIGITS.clamp(scale, scale + SHIFT_DIGITS_MAX)
+            }
+            _ => FRACTION_DIGITS,
+        }
+    }
+
+    /// The values of the selected rows; rows that stay flagged [`UNCERTAIN`] are to be left to Postgres.
+    pub fn eval<'a>(&'a self, input: Input<'a>, selected: &[u16]) -> Vector<'a> {
+        let mut vector = Vector { factor: 1, ..Vector::default() };
+        self.eval_form(input, selected, &mut vector);
+        if let Some(filter) = &self.filter {
+            let (mut passed, mut undecided) = (Vec::new(), Vec::new());
+            filter.run(input, selected, &mut passed, &mut undecided);
+            undecided.sort_unstable();
+            let mut passed = passed.into_iter().peekable();
+            for (row, flags) in selected.iter().zip(&mut vector.lanes.flags) {
+                if passed.next_if_eq(row).is_none() {
+                    *flags = IS_NULL;
+                }
+                if undecided.binary_search(row).is_ok() {
+                    *flags = UNCERTAIN;
+                }
+            }
+        }
+        vector
+    }
+
+    fn eval_form<'a>(&'a self, input: Input<'a>, selected: &[u16], vector: &mut Vector<'a>) {
+        let row = |row: u16| Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
+        let empty = || Lanes { values: vec![0; selected.len()], flags: vec![0; selected.len()] };
+        match &self.form {
+            Form::Row => vector.lanes = empty(),
+            Form::NullOf(node) => {
+                vector.lanes = empty();
+                for (at, flags) in selected.iter().zip(&mut vector.lanes.flags) {
+                    let is_null = match node {
+                        Node::Column(slot) => row(*at).is_null(*slot),
+                        node => node.eval(&row(*at)).map(|value| value.is_null()),
+                    };
+                    *flags = match is_null {
+                        Ok(false) => 0,
+                        Ok(true) => IS_NULL,
+                        Err(Undecided) => UNCERTAIN,
+                    };
+                }
+            }
+            Form::Numbers { fast, node, kind, decimals } => {
+                let fraction_digits = self.fraction_digits();
+                vector.lanes = match fast {
+                    Some(fast) => fast.eval(input, selected),
+                    None => Lanes { flags: vec![UNCERTAIN; selected.len()], ..empty() },
+                };
+                if *kind == Kind::Numeric {
+                    let lanes_digits = fast.as_ref().map_or(0, |fast| fast.scale() as i32);
+                    vector.factor = numeric_power(fraction_digits - lanes_digits);
+                    read_scales(decimals, fast.is_some(), input, selected, vector);
+                }
+                for (index, at) in selected.iter().enumerate() {
+                    if vector.lanes.flags[index] & UNCERTAIN != 0 {
+                        decide(node.eval(&row(*at)), index, fraction_digits, vector);
+                    }
+                }
+            }
+            Form::Floats(node) => {
+                vector.lanes = empty();
+                let outs = vector.lanes.values.iter_mut().zip(&mut vector.lanes.flags);
+                for (at, (out, flags)) in selected.iter().zip(outs) {
+                    match node.eval(&row(*at)) {
+                        Ok(Value::Float(value)) => *out = value.to_bits() as i64,
+                        Ok(Value::Null) => *flags = IS_NULL,
+                        _ => *flags = UNCERTAIN,
+                    }
+                }
+            }
+            Form::Values(node) => {
+                vector.lanes = empty();
+                vector.values.reserve(selected.len());
+                for (at, flags) in selected.iter().zip(&mut vector.lanes.flags) {
+                    let value = node.eval(&row(*at)).unwrap_or_else(|Undecided| {
+                        *flags = UNCERTAIN;
+                        Value::Null
+                    });
+                    if value.is_null() && *flags == 0 {
+                        *flags = IS_NULL;
+                    }
+                    vector.values.push(value);
+                }
+            }
+        }
+    }
+}
+
+/// Fills the display scales of a numeric argument; a fast lane whose own scale cannot be told becomes uncertain.
+fn read_scales(decimals: &Decimals, fast: bool, input: Input<'_>, selected: &[u16], vector: &mut Vector<'_>) {
+    match decimals {
+        Decimals::None => {}
+        Decimals::Fixed(scale) => vector.scale = *scale,
+        Decimals::Own { column } => {
+            vector.scales.resize(selected.len(), 0);
+            let Some((slot, column)) =
+                column.filter(|_| fast).and_then(|slot| Some((slot, input.columns.get(slot as usize)?.as_ref()?)))
+            else {
+                return;
+            };
+            let locations = input.chunk.locations(slot);
+            for (index, at) in selected.iter().enumerate() {
+                if vector.lanes.flags[index] != 0 {
+                    continue;
+                }
+                let location = locations[*at as usize];
+                let payload = if location == NULL { None } else { column.plain_bytes(input.pages, location as usize) };
+                match payload.and_then(display_scale) {
+                    Some(scale) => vector.scales[index] = scale,
+                    None => vector.lanes.flags[index] = UNCERTAIN,
+                }
+            }
+        }
+    }
+}
+
+/// What the interpreter says of a row that the fast way could not decide.
+#[cold]
+fn decide(value: Result<Value<'_>, Undecided>, index: usize, fraction_digits: i32, vector: &mut Vector<'_>) {
+    let flags = &mut vector.lanes.flags[index];
+    match value {
+        Ok(Value::Null) => *flags = IS_NULL,
+        Ok(Value::Bool(value)) => {
+            vector.lanes.values[index] = i64::from(value);
+            *flags = 0;
+        }
+        Ok(Value::Int(value)) => {
+            vector.lanes.values[index] = value;
+            *flags = 0;
+        }
+        Ok(Value::Numeric(value)) => match wide(&value, fraction_digits) {
+            Some((value, scale)) => {
+                vector.wide.push(Wide { row: index as u32, value, scale });
+                *flags = IS_WIDE;
+            }
+            None => *flags = UNCERTAIN,
+        },
+        _ => *flags = UNCERTAIN,
+    }
+}
+
+/// The value times `BASE^fraction_digits`, and its display scale; None: it is not finite, or has no room.
+fn wide(value: &Numeric, fraction_digits: i32) -> Option<(i128, u16)> {
+    if value.class != Class::Finite {
+        return None;
+    }
+    let scale = u16::try_from(value.scale).ok()?;
+    let mut magnitude = 0u128;
+    for digit in &value.digits {
+        magnitude = magnitude.checked_mul(crate::predicate::NUMERIC_BASE as u128)? + *digit as u128;
+    }
+    if magnitude != 0 {
+        let trailing = value.weight - (value.digits.len() as i32 - 1) + fraction_digits;
+        if !(0..=9).contains(&trailing) {
+            return None;
+        }
+        magnitude = magnitude.checked_mul(numeric_power(trailing) as u128)?;
+    }
+    let value = if value.negative { -(magnitude as i128) } else { magnitude as i128 };
+    (magnitude < MAGNITUDE_MAX).then_some((value, scale))
+}
+
+fn numeric_power(digits: i32) -> i128 {
+    (crate::predicate::NUMERIC_BASE as i128).pow(digits.max(0) as u32)
+}
+
+/// The display scale that the expression has in every row where it is finite.
+fn fixed_scale(node: &Node, columns: &[Option<Column>]) -> Option<u16> {
+    use crate::predicate::{Body, Operator};
+    match node {
+        Node::Const(Value::Numeric(value)) => u16::try_from(value.scale).ok(),
+        Node::Column(slot) => columns.get(*slot as usize)?.as_ref()?.decimals,
+        Node::Call { function, args, .. } => match (function.body, args.as_slice()) {
+            (Body::Widen, [_]) => Some(0),
+            (Body::Arithmetic(operator), [left, right]) => {
+                let (left, right) = (fixed_scale(left, columns)?, fixed_scale(right, columns)?);
+                match operator {
+                    Operator::Add | Operator::Subtract => Some(left.max(right)),
+                    Operator::Multiply => left.checked_add(right),
+                    Operator::Divide | Operator::Modulo => None,
+                }
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}

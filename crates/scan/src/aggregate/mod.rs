@@ -1,0 +1,286 @@
+//! Aggregation in the cell: rows that qualify are folded into groups, and groups leave as partial states.
+//!
+//! What leaves is what Postgres's own partial aggregation would put out, so that its finalizing one takes both. Rows
+//! whose keys or arguments cannot be computed here for certain (an error, NaN, a value outside the page) are handed
+//! back to the caller, who sends them to Postgres as rows. Groups leave early when their memory passes
+//! [`MEMORY_BYTES_MAX`]: several rows of one group are fine. [`argument`] and [`key`] turn rows into vectors, [`groups`]
+//! numbers the groups, [`state`] folds vectors into groups, [`partial`] writes states as Postgres does. Only the first
+//! two know where the rows come from.
+
+mod argument;
+mod functions;
+mod groups;
+mod key;
+mod partial;
+mod state;
+
+pub use functions::{groupable_type, offloadable_aggregate};
+
+use crate::batch::{ColumnBuilder, ResultWriter};
+use crate::predicate::{Column, Compiler, Input, Kernel, Kind, Node, UNCERTAIN, Unsupported};
+use argument::Argument;
+use cellar_format::wire::{Aggregate, Aggregation, Expr};
+use functions::{AggregateFunction, COUNT_ROWS, COUNT_VALUES, OutputKind, StateKind, find, groupable};
+use groups::{BIN, GroupTable, KEYS_MAX};
+use key::Key;
+use state::State;
+
+/// Groups take about so much memory, then they leave.
+pub const MEMORY_BYTES_MAX: usize = 16 << 20;
+/// After so many rows the groups leave, so that sums of 128 bits cannot overflow.
+pub const ROWS_MAX: u64 = 1 << 22;
+/// Rows that go through all steps together: their vectors stay in the first-level cache.
+const RUN_ROWS: usize = 1024;
+/// Groups of a batch.
+const BATCH_GROUPS: usize = 1024;
+const AGGREGATES_MAX: usize = 1000;
+
+/// What stands for one or more aggregates.
+struct Kept {
+    argument: usize,
+    kind: StateKind,
+}
+
+/// An aggregation, compiled; part of a plan.
+pub struct AggregationPlan {
+    keys: Vec<Key>,
+    arguments: Vec<Argument>,
+    kept: Vec<Kept>,
+    /// For each aggregate: its state, and how that is put out.
+    outputs: Vec<(usize, OutputKind)>,
+    counts_rows: bool,
+}
+
+impl AggregationPlan {
+    /// Refuses what the cell would not aggregate exactly as Postgres does.
+    pub fn compile(aggregation: &Aggregation, compiler: &mut Compiler<'_>) -> Result<Self, Unsupported> {
+        if aggregation.keys.len() > KEYS_MAX || aggregation.aggregates.len() > AGGREGATES_MAX {
+            return Err(Unsupported("too many group keys or aggregates".into()));
+        }
+        let mut keys = Vec::with_capacity(aggregation.keys.len());
+        for expr in &aggregation.keys {
+            let (node, kind) = compiler.typed(expr)?;
+            let kind = kind.filter(|kind| groupable(*kind));
+            keys.push(Key::new(node, kind.ok_or_else(|| Unsupported("a group key of this type".into()))?));
+        }
+        let mut plan = Self { keys, arguments: Vec::new(), kept: Vec::new(), outputs: Vec::new(), counts_rows: false };
+        let mut sources: Vec<(Option<&Expr>, Option<&Expr>, bool)> = Vec::new();
+        for aggregate in &aggregation.aggregates {
+            let function =
+                find(aggregate.function).filter(|_| offloadable_aggregate(aggregate.function, aggregate.collation));
+            let function =
+                function.ok_or_else(|| Unsupported(format!("aggregate {} is not offloaded", aggregate.function)))?;
+            let only_null = function.argument.is_none();
+            let source = (aggregate.argument.as_ref(), aggregate.filter.as_ref(), only_null);
+            let argument = match sources.iter().position(|known| *known == source) {
+                Some(argument) => argument,
+                None => {
+                    plan.arguments.push(argument_of(function, aggregate, compiler)?);
+                    sources.push(source);
+                    sources.len() - 1
+                }
+            };
+            let same = |kept: &Kept| kept.argument == argument && kept.kind == function.state;
+            let state = plan.kept.iter().position(same).unwrap_or(plan.kept.len());
+            if state == plan.kept.len() {
+                plan.kept.push(Kept { argument, kind: function.state });
+            }
+            plan.outputs.push((state, function.output));
+        }
+        let all_rows =
+            |(argument, filter, _): &(Option<&Expr>, Option<&Expr>, bool)| argument.is_none() && filter.is_none();
+        plan.counts_rows = plan.keys.is_empty() && !sources.is_empty() && sources.iter().all(all_rows);
+        Ok(plan)
+    }
+
+    /// Whether it asks for nothing but the number of rows.
+    pub fn counts_rows(&self) -> bool {
+        self.counts_rows
+    }
+
+    fn strides(&self) -> Vec<usize> {
+        let keys = self.keys.iter().map(Key::stride);
+        keys.chain(self.outputs.iter().map(|(_, output)| output.stride())).collect()
+    }
+}
+
+fn argument_of(
+    function: &AggregateFunction,
+    aggregate: &Aggregate,
+    compiler: &mut Compiler<'_>,
+) -> Result<Argument, Unsupported> {
+    let typed = aggregate.argument.as_ref().map(|expr| compiler.typed(expr)).transpose()?;
+    let filter = aggregate.filter.as_ref().map(|expr| compiler.condition(expr)).transpose()?;
+    let columns: &[Option<Column>] = &compiler.columns;
+    let filter = filter.map(|node| Kernel::new(node, columns));
+    let fits = |kind: Option<Kind>, node: &Node| kind == function.argument || kind.is_none() && is_null(node);
+    match (function.oid, function.argument, typed) {
+        (COUNT_ROWS, _, None) => Ok(Argument::rows(filter)),
+        (COUNT_VALUES, _, Some((node, _))) => Ok(Argument::null_of(node, filter)),
+        (_, Some(kind), Some((node, found))) if fits(found, &node) => {
+            let values = matches!(function.state, StateKind::Extreme { kind, .. } if !kind.is_int());
+            Ok(Argument::of(node, kind, values, columns, filter))
+        }
+        _ => Err(Unsupported(format!("the argument of aggregate {}", function.oid))),
+    }
+}
+
+fn is_null(node: &Node) -> bool {
+    matches!(node, Node::Const(crate::predicate::Value::Null))
+}
+
+/// The groups of one scan.
+pub struct Aggregator {
+    table: GroupTable,
+    states: Vec<State>,
+    /// Rows in the groups.
+    rows: u64,
+    /// The group of each row of the run, and their key codes.
+    numbers: Vec<u32>,
+    codes: Vec<u64>,
+    undecided: Vec<u32>,
+    columns: Vec<ColumnBuilder>,
+    strides: Vec<usize>,
+}
+
+impl Aggregator {
+    pub fn new(plan: &AggregationPlan) -> Self {
+        let state = |kept: &Kept| State::new(kept.kind, plan.arguments[kept.argument].fraction_digits());
+        let strides = plan.strides();
+        Self {
+            table: GroupTable::new(plan.keys.len()),
+            states: plan.kept.iter().map(state).collect(),
+            rows: 0,
+            numbers: Vec::new(),
+            codes: Vec::new(),
+            undecided: Vec::new(),
+            columns: std::iter::repeat_with(ColumnBuilder::default).take(strides.len()).collect(),
+            strides,
+        }
+    }
+
+    /// Adds rows of which nothing but their number is wanted.
+    pub fn count_rows(&mut self, plan: &AggregationPlan, rows: u64) {
+        debug_assert!(plan.counts_rows);
+        if rows > 0 {
+            self.only_group();
+            self.states.iter_mut().for_each(|state| state.count_rows(rows as i64));
+            self.rows += rows;
+        }
+    }
+
+    /// Adds the selected rows; those that Postgres has to aggregate go to `back` instead, in order. Groups may leave to
+    /// `out`. Returns how many did.
+    pub fn add(
+        &mut self,
+        plan: &AggregationPlan,
+        input: Input<'_>,
+        selected: &[u16],
+        back: &mut Vec<u16>,
+        out: &mut ResultWriter,
+    ) -> u64 {
+        let mut left = 0;
+        for run in selected.chunks(RUN_ROWS) {
+            self.add_run(plan, input, run, back);
+            if self.rows + RUN_ROWS as u64 > ROWS_MAX || self.bytes() > MEMORY_BYTES_MAX {
+                left += self.flush(plan, out);
+            }
+        }
+        left
+    }
+
+    fn add_run(&mut self, plan: &AggregationPlan, input: Input<'_>, run: &[u16], back: &mut Vec<u16>) {
+        let vectors: Vec<_> = plan.arguments.iter().map(|argument| argument.eval(input, run)).collect();
+        self.number_rows(plan, input, run);
+        for vector in &vectors {
+            for (group, flags) in self.numbers.iter_mut().zip(&vector.lanes.flags) {
+                if flags & UNCERTAIN != 0 {
+                    *group = BIN;
+                }
+            }
+        }
+        for state in &mut self.states {
+            state.resize(self.table.len());
+        }
+        for (kept, state) in plan.kept.iter().zip(&self.states) {
+            state.check(&vectors[kept.argument], &mut self.numbers);
+        }
+        for (kept, state) in plan.kept.iter().zip(&mut self.states) {
+            state.add(&vectors[kept.argument], &self.numbers);
+        }
+        let before = back.len();
+        back.extend(run.iter().zip(&self.numbers).filter(|(_, group)| **group == BIN).map(|(row, _)| *row));
+        self.rows += (run.len() - (back.len() - before)) as u64;
+    }
+
+    /// Fills `self.numbers` with the group of each row of the run.
+    fn number_rows(&mut self, plan: &AggregationPlan, input: Input<'_>, run: &[u16]) {
+        self.numbers.clear();
+        if plan.keys.is_empty() {
+            let group = self.only_group();
+            self.numbers.resize(run.len(), group);
+            return;
+        }
+        let words = self.table.words();
+        self.codes.clear();
+        self.codes.resize(run.len() * words, 0);
+        self.undecided.clear();
+        for (number, key) in plan.keys.iter().enumerate() {
+            key.codes(number, input, run, &mut self.table, &mut self.codes, &mut self.undecided);
+        }
+        if self.undecided.is_empty() {
+            for row in self.codes.chunks_exact(words) {
+                self.numbers.push(self.table.group(row));
+            }
+            return;
+        }
+        self.undecided.sort_unstable();
+        for (index, row) in self.codes.chunks_exact(words).enumerate() {
+            let undecided = self.undecided.binary_search(&(index as u32)).is_ok();
+            self.numbers.push(if undecided { BIN } else { self.table.group(row) });
+        }
+    }
+
+    /// The group of an aggregation without keys.
+    fn only_group(&mut self) -> u32 {
+        let group = self.table.group(&[0]);
+        self.states.iter_mut().for_each(|state| state.resize(self.table.len()));
+        group
+    }
+
+    fn bytes(&self) -> usize {
+        self.table.bytes() + self.states.iter().map(State::bytes).sum::<usize>()
+    }
+
+    /// All groups leave; returns their number.
+    pub fn flush(&mut self, plan: &AggregationPlan, out: &mut ResultWriter) -> u64 {
+        let groups = self.table.len();
+        if self.rows == 0 {
+            self.clear();
+            return 0;
+        }
+        for first in (1..groups).step_by(BATCH_GROUPS) {
+            let last = groups.min(first + BATCH_GROUPS);
+            self.columns.iter_mut().for_each(ColumnBuilder::clear);
+            for (row, group) in (first..last).enumerate() {
+                let (keys, states) = self.columns.split_at_mut(plan.keys.len());
+                for (number, (key, column)) in plan.keys.iter().zip(keys).enumerate() {
+                    key.put(number, &self.table, group, row, column);
+                }
+                for ((state, output), column) in plan.outputs.iter().zip(states) {
+                    self.states[*state].put(group, *output, row, column);
+                }
+            }
+            self.columns.iter_mut().for_each(|column| column.finish_nulls(last - first));
+            out.groups(&self.columns, &self.strides, (last - first) as u32);
+        }
+        self.clear();
+        groups as u64 - 1
+    }
+
+    fn clear(&mut self) {
+        self.table.clear();
+        self.states.iter_mut().for_each(|state| state.resize(0));
+        self.rows = 0;
+    }
+}

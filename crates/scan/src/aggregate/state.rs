@@ -1,0 +1,343 @@
+//! What is kept of each group for one argument, a vector over all groups, and how runs of rows go into it.
+//!
+//! Invariant: a row is added only when all of its arguments could be computed; what of it a state has no room for was
+//! found before. Transitions are those of `utils/adt/numeric.c`, `float.c`, `varlena.c`.
+
+use super::argument::{IS_WIDE, Vector};
+use super::functions::{OutputKind, StateKind};
+use super::groups::BIN;
+use super::partial;
+use crate::batch::ColumnBuilder;
+use crate::predicate::{IS_NULL, Kind, Value, float_key, without_trailing_blanks};
+use std::cmp::Ordering;
+
+/// A group's sum of numerics.
+#[derive(Debug, Clone, Copy, Default)]
+struct NumericSum {
+    sum: i128,
+    count: i64,
+    scale_count: i64,
+    scale: u16,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct WideSum {
+    sum: i128,
+    count: i64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    sum: i64,
+    count: i64,
+}
+
+/// The states of all groups; indexed by group.
+#[derive(Debug)]
+enum States {
+    Counts(Vec<i64>),
+    Sums(Vec<Sum>),
+    WideSums(Vec<WideSum>),
+    NumericSums {
+        sums: Vec<NumericSum>,
+        fraction_digits: i32,
+    },
+    /// NaN-safe only because a group without a value is None.
+    FloatSums {
+        sums: Vec<Option<f64>>,
+        single: bool,
+    },
+    Moments(Vec<[f64; 3]>),
+    Numbers {
+        values: Vec<Option<i64>>,
+        greatest: bool,
+    },
+    Values {
+        values: Vec<Option<Value<'static>>>,
+        greatest: bool,
+        kind: Kind,
+        bytes: usize,
+    },
+}
+
+#[derive(Debug)]
+pub struct State {
+    states: States,
+}
+
+impl State {
+    pub fn new(kind: StateKind, fraction_digits: i32) -> Self {
+        let states = match kind {
+            StateKind::Count => States::Counts(Vec::new()),
+            StateKind::IntSum => States::Sums(Vec::new()),
+            StateKind::WideSum => States::WideSums(Vec::new()),
+            StateKind::NumericSum => States::NumericSums { sums: Vec::new(), fraction_digits },
+            StateKind::FloatSum { single } => States::FloatSums { sums: Vec::new(), single },
+            StateKind::FloatMoments => States::Moments(Vec::new()),
+            StateKind::Extreme { greatest, kind } if kind.is_int() => States::Numbers { values: Vec::new(), greatest },
+            StateKind::Extreme { greatest, kind } => States::Values { values: Vec::new(), greatest, kind, bytes: 0 },
+        };
+        Self { states }
+    }
+
+    /// Makes room for groups before `groups`, or with 0 forgets all.
+    pub fn resize(&mut self, groups: usize) {
+        match &mut self.states {
+            States::Counts(states) => states.resize(groups, 0),
+            States::Sums(states) => states.resize(groups, Sum::default()),
+            States::WideSums(states) => states.resize(groups, WideSum::default()),
+            States::NumericSums { sums, .. } => sums.resize(groups, NumericSum::default()),
+            States::FloatSums { sums, .. } => sums.resize(groups, None),
+            States::Moments(states) => states.resize(groups, [0.0; 3]),
+            States::Numbers { values, .. } => values.resize(groups, None),
+            States::Values { values, bytes, .. } => {
+                values.resize(groups, None);
+                if groups == 0 {
+                    *bytes = 0;
+                }
+            }
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        match &self.states {
+            States::Counts(states) => states.len() * 8,
+            States::Sums(states) => states.len() * 16,
+            States::WideSums(states) => states.len() * 32,
+            States::NumericSums { sums, .. } => sums.len() * size_of::<NumericSum>(),
+            States::FloatSums { sums, .. } => sums.len() * 16,
+            States::Moments(states) => states.len() * 24,
+            States::Numbers { values, .. } => values.len() * 16,
+            States::Values { values, bytes, .. } => values.len() * size_of::<Option<Value<'static>>>() + bytes,
+        }
+    }
+
+    /// Whether every value can be added to its group as Postgres would, without an error. Rows that cannot be are
+    /// moved to the bin.
+    pub fn check(&self, vector: &Vector<'_>, groups: &mut [u32]) {
+        let lanes =
+            || vector.lanes.values.iter().zip(&vector.lanes.flags).map(|(v, f)| (f64::from_bits(*v as u64), *f));
+        match &self.states {
+            // A sum of finite floats must not become infinite in the rows of one run, whatever their order.
+            States::FloatSums { sums, single } => {
+                let limit = if *single { f64::from(f32::MAX) } else { f64::MAX };
+                refuse_overflow(lanes(), groups, limit, |group| sums[group].unwrap_or(0.0));
+            }
+            // The squares must not overflow either, beside the count.
+            States::Moments(states) => {
+                refuse_overflow(lanes(), groups, 1e140, |group| states[group][1]);
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds rows to the only group of an aggregation that only counts.
+    pub fn count_rows(&mut self, rows: i64) {
+        if let States::Counts(states) = &mut self.states
+            && let Some(state) = states.last_mut()
+        {
+            *state += rows;
+        }
+    }
+
+    pub fn add(&mut self, vector: &Vector<'_>, groups: &[u32]) {
+        let flags = vector.lanes.flags.as_slice();
+        let numbers = groups.iter().zip(&vector.lanes.values).zip(flags);
+        match &mut self.states {
+            States::Counts(states) => {
+                for (group, flags) in groups.iter().zip(flags) {
+                    states[*group as usize] += i64::from(flags & IS_NULL == 0);
+                }
+            }
+            States::Sums(states) => {
+                for ((group, value), flags) in numbers {
+                    let used = i64::from(flags & IS_NULL == 0);
+                    let state = &mut states[*group as usize];
+                    // Far fewer rows than the i64 has room for sums of int4.
+                    state.sum = state.sum.wrapping_add(value * used);
+                    state.count += used;
+                }
+            }
+            States::WideSums(states) => {
+                for ((group, value), flags) in numbers {
+                    if flags & IS_NULL == 0 {
+                        let state = &mut states[*group as usize];
+                        state.sum = state.sum.wrapping_add(*value as i128);
+                        state.count += 1;
+                    }
+                }
+            }
+            States::NumericSums { sums, .. } => add_numerics(sums, vector, groups),
+            States::FloatSums { sums, single } => {
+                for ((group, value), flags) in numbers {
+                    if flags & IS_NULL == 0 {
+                        let (sum, value) = (&mut sums[*group as usize], f64::from_bits(*value as u64));
+                        *sum = Some(match *sum {
+                            None => value,
+                            Some(sum) if *single => f64::from(sum as f32 + value as f32),
+                            Some(sum) => sum + value,
+                        });
+                    }
+                }
+            }
+            States::Moments(states) => {
+                for ((group, value), flags) in numbers {
+                    if flags & IS_NULL == 0 {
+                        accumulate(&mut states[*group as usize], f64::from_bits(*value as u64));
+                    }
+                }
+            }
+            States::Numbers { values, greatest } => {
+                let greatest = *greatest;
+                for ((group, value), flags) in numbers {
+                    let state = &mut values[*group as usize];
+                    if flags & IS_NULL == 0
+                        && state.is_none_or(|best| if greatest { *value > best } else { *value < best })
+                    {
+                        *state = Some(*value);
+                    }
+                }
+            }
+            States::Values { values, greatest, kind, bytes } => {
+                for ((group, value), flags) in groups.iter().zip(&vector.values).zip(flags) {
+                    if flags & IS_NULL == 0 && *group != BIN {
+                        let state = &mut values[*group as usize];
+                        let better = match state {
+                            None => true,
+                            Some(best) => wins(*kind, *greatest, best, value),
+                        };
+                        if better {
+                            *bytes += value_bytes(value);
+                            *bytes -= state.as_ref().map_or(0, value_bytes);
+                            *state = Some(value.borrowed().into_owned());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Appends the state of a group to a column, as `output` wants it; `row` rows are there already.
+    pub fn put(&self, group: usize, output: OutputKind, row: usize, out: &mut ColumnBuilder) {
+        match &self.states {
+            States::Counts(states) => out.push_fixed(&states[group].to_le_bytes()),
+            States::Sums(states) => {
+                let Sum { sum, count } = states[group];
+                match output {
+                    OutputKind::CountAndSum => out.push_datum(&partial::count_and_sum(count, sum)),
+                    _ if count == 0 => out.push_null(row, 8),
+                    _ => out.push_fixed(&sum.to_le_bytes()),
+                }
+            }
+            States::WideSums(states) => out.push_payload(&partial::wide_sum(states[group].count, states[group].sum)),
+            States::NumericSums { sums, fraction_digits } => {
+                let NumericSum { sum, count, scale_count, scale } = sums[group];
+                out.push_payload(&partial::numeric_sum(count, sum, *fraction_digits, scale.into(), scale_count));
+            }
+            States::FloatSums { sums, single } => match sums[group] {
+                Some(sum) if *single => out.push_fixed(&(sum as f32).to_le_bytes()),
+                Some(sum) => out.push_fixed(&sum.to_le_bytes()),
+                None => out.push_null(row, if *single { 4 } else { 8 }),
+            },
+            States::Moments(states) => out.push_datum(&partial::moments(states[group])),
+            States::Numbers { values, .. } => match (values[group], output) {
+                (Some(value), OutputKind::Value(kind)) => out.push_int(kind, value),
+                _ => out.push_null(row, output.stride()),
+            },
+            States::Values { values, kind, .. } => {
+                out.push_value(row, *kind, values[group].as_ref().unwrap_or(&Value::Null));
+            }
+        }
+    }
+}
+
+impl OutputKind {
+    /// Bytes of a value in its column; 0 for a varlena.
+    pub fn stride(self) -> usize {
+        match self {
+            Self::Count | Self::Sum | Self::Float8 => 8,
+            Self::Float4 => 4,
+            Self::CountAndSum | Self::SerializedWideSum | Self::SerializedNumericSum | Self::Moments => 0,
+            Self::Value(kind) => partial::stride(kind),
+        }
+    }
+}
+
+/// `do_numeric_accum` for finite values.
+fn add_numerics(sums: &mut [NumericSum], vector: &Vector<'_>, groups: &[u32]) {
+    let (values, flags) = (&vector.lanes.values, &vector.lanes.flags);
+    let mut wide = vector.wide.iter().peekable();
+    let own_scale = !vector.scales.is_empty();
+    for (index, ((group, value), flags)) in groups.iter().zip(values).zip(flags).enumerate() {
+        if *flags & IS_NULL != 0 {
+            continue;
+        }
+        let mut scale = if own_scale { vector.scales[index] } else { vector.scale };
+        let mut value = *value as i128 * vector.factor;
+        if *flags & IS_WIDE != 0 {
+            while wide.next_if(|wide| (wide.row as usize) < index).is_some() {}
+            if let Some(found) = wide.next_if(|wide| wide.row as usize == index) {
+                (value, scale) = (found.value, found.scale);
+            }
+        }
+        let state = &mut sums[*group as usize];
+        // The bin's sum may wrap: nobody asks for it.
+        state.sum = state.sum.wrapping_add(value);
+        state.count += 1;
+        match scale.cmp(&state.scale) {
+            Ordering::Less => {}
+            Ordering::Equal => state.scale_count += 1,
+            Ordering::Greater => (state.scale, state.scale_count) = (scale, 1),
+        }
+    }
+}
+
+/// `float8_accum`: Youngs and Cramer's way.
+fn accumulate([count, sum, squares]: &mut [f64; 3], value: f64) {
+    let before = *count;
+    *count += 1.0;
+    *sum += value;
+    if before > 0.0 {
+        let difference = value * *count - *sum;
+        *squares += difference * difference / (*count * before);
+    }
+}
+
+/// Moves rows to the bin that are not finite, or whose group's sum of magnitudes might pass `limit`.
+fn refuse_overflow(lanes: impl Iterator<Item = (f64, u8)>, groups: &mut [u32], limit: f64, sum: impl Fn(usize) -> f64) {
+    // A bound on every sum that the run can lead to: what its rows add, and no sum of a group may be within that of
+    // the limit. Rounding is far below the half that is kept free.
+    let mut added = 0.0;
+    for ((value, flags), group) in lanes.zip(groups) {
+        if flags & IS_NULL != 0 || *group == BIN {
+            continue;
+        }
+        let after = added + value.abs();
+        if after.is_finite() && sum(*group as usize).abs() + after < limit / 2.0 {
+            added = after;
+        } else {
+            *group = BIN;
+        }
+    }
+}
+
+/// Whether `value` takes the place of `best`. Of equals the later one stays, as in `numeric_larger` and
+/// `float8larger`; those of text keep the earlier one, and cannot be told apart under byte order.
+fn wins(kind: Kind, greatest: bool, best: &Value<'_>, value: &Value<'_>) -> bool {
+    let order = match (value, best) {
+        (Value::Float(value), Value::Float(best)) => float_key(*value).cmp(&float_key(*best)),
+        (Value::Numeric(value), Value::Numeric(best)) => value.compare(best),
+        (Value::Bytes(value), Value::Bytes(best)) if kind == Kind::Text => value.cmp(best),
+        (Value::Bytes(value), Value::Bytes(best)) => without_trailing_blanks(value).cmp(without_trailing_blanks(best)),
+        _ => Ordering::Less,
+    };
+    if order.is_eq() { !matches!(value, Value::Bytes(_)) } else { order.is_gt() == greatest }
+}
+
+fn value_bytes(value: &Value<'_>) -> usize {
+    match value {
+        Value::Bytes(bytes) => bytes.len(),
+        Value::Numeric(value) => value.digits.len() * 2,
+        _ => 0,
+    }
+}

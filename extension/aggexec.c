@@ -1,0 +1,222 @@
+/*-------------------------------------------------------------------------
+ *
+ * aggexec.c
+ *	  The plan state of a Smart Scan whose rows the cell aggregates.
+ *
+ * It puts out what a partial aggregation does.  Below it is Postgres's own
+ * partial aggregation over the Smart Scan, which takes the rows that the cell
+ * did not aggregate: those of passed-through blocks, those on which it cannot
+ * decide, and all of them when there is no cell to ask.  Groups that come from
+ * the cell are kept here while the scan runs, and follow what came of those
+ * rows.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/plannodes.h"
+
+static void begin_aggregate(CustomScanState *node, EState *estate, int eflags);
+static TupleTableSlot *exec_aggregate(CustomScanState *node);
+static void end_aggregate(CustomScanState *node);
+static void rescan_aggregate(CustomScanState *node);
+
+static const CustomExecMethods aggregate_exec_methods = {
+	.CustomName = CELLAR_AGGREGATE_NAME,
+	.BeginCustomScan = begin_aggregate,
+	.ExecCustomScan = exec_aggregate,
+	.EndCustomScan = end_aggregate,
+	.ReScanCustomScan = rescan_aggregate,
+	.ExplainCustomScan = cellar_explain_aggregate
+};
+
+Node *
+cellar_create_aggregate_state(CustomScan *cscan)
+{
+	CellarAggregateState *state = (CellarAggregateState *) newNode(sizeof(CellarAggregateState),
+																   T_CustomScanState);
+
+	state->css.methods = &aggregate_exec_methods;
+	return (Node *) state;
+}
+
+static void
+begin_aggregate(CustomScanState *node, EState *estate, int eflags)
+{
+	CellarAggregateState *state = (CellarAggregateState *) node;
+	CustomScan *cscan = (CustomScan *) node->ss.ps.plan;
+	PlanState  *rest = ExecInitNode(linitial(cscan->custom_plans), estate, eflags);
+	CellarScanState *scan = cellar_scan_state(outerPlanState(rest));
+	List	   *keys = NIL;
+	List	   *aggregates = NIL;
+	int			column = 0;
+	ListCell   *lc;
+
+	node->custom_ps = list_make1(rest);
+	if (scan == NULL)
+		elog(ERROR, "there is no Smart Scan below its aggregation");
+
+	foreach(lc, cscan->custom_scan_tlist)
+	{
+		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
+
+		if (IsA(expr, Aggref))
+			aggregates = lappend(aggregates, expr);
+		else
+			keys = lappend(keys, expr);
+	}
+	state->nkeys = list_length(keys);
+	state->naggregates = list_length(aggregates);
+
+	/* A batch has the keys first, the output has any order. */
+	state->columns = palloc(list_length(cscan->custom_scan_tlist) * sizeof(int) + 1);
+	keys = aggregates = NIL;
+	foreach(lc, cscan->custom_scan_tlist)
+	{
+		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
+
+		if (IsA(expr, Aggref))
+		{
+			state->columns[column++] = state->nkeys + list_length(aggregates);
+			aggregates = lappend(aggregates, expr);
+		}
+		else
+		{
+			state->columns[column++] = list_length(keys);
+			keys = lappend(keys, expr);
+		}
+	}
+
+	state->expressions = cellar_aggregation_init(keys, aggregates, &node->ss.ps);
+	state->group_slot = ExecInitExtraTupleSlot(estate, node->ss.ss_ScanTupleSlot->tts_tupleDescriptor,
+											   &TTSOpsMinimalTuple);
+	scan->aggregate = state;
+}
+
+/*
+ * Keeps groups that came from the cell.
+ */
+void
+cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch)
+{
+	TupleTableSlot *slot = state->css.ss.ss_ScanTupleSlot;
+	TupleDesc	tupdesc = slot->tts_tupleDescriptor;
+	bool		fits = batch->ncolumns == tupdesc->natts;
+
+	for (int i = 0; fits && i < tupdesc->natts; i++)
+	{
+		const CellarColumn *column = &batch->columns[state->columns[i]];
+		int16		typlen = TupleDescAttr(tupdesc, i)->attlen;
+
+		fits = typlen < 0 ? column->offsets != NULL : column->stride >= (uint32) typlen;
+	}
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("the cell sent other groups than were asked for"),
+				 errhint("Make sure that cell and extension are of the same version.")));
+
+	if (state->groups == NULL)
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(state->css.ss.ps.state->es_query_cxt);
+
+		state->groups = tuplestore_begin_heap(false, false, work_mem);
+		MemoryContextSwitchTo(oldcontext);
+	}
+
+	for (uint32 row = 0; row < batch->rows; row++)
+	{
+		ExecClearTuple(slot);
+		for (int i = 0; i < tupdesc->natts; i++)
+		{
+			const CellarColumn *column = &batch->columns[state->columns[i]];
+			Form_pg_attribute att = TupleDescAttr(tupdesc, i);
+			bool		null = column->nulls != NULL && column->nulls[row];
+
+			slot->tts_isnull[i] = null;
+			slot->tts_values[i] = null ? (Datum) 0 :
+				batch_value(column, row, att->attlen, att->attbyval);
+		}
+		ExecStoreVirtualTuple(slot);
+		tuplestore_puttupleslot(state->groups, slot);
+	}
+	ExecClearTuple(slot);
+}
+
+/* The source's tuple as this node's result, which is a virtual one. */
+static TupleTableSlot *
+put_out(CellarAggregateState *state, TupleTableSlot *source)
+{
+	TupleTableSlot *slot = state->css.ss.ss_ScanTupleSlot;
+	ProjectionInfo *projection = state->css.ss.ps.ps_ProjInfo;
+
+	slot_getallattrs(source);
+	ExecClearTuple(slot);
+	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
+	{
+		slot->tts_values[i] = source->tts_values[i];
+		slot->tts_isnull[i] = source->tts_isnull[i];
+	}
+	ExecStoreVirtualTuple(slot);
+	if (projection == NULL)
+		return slot;
+	projection->pi_exprContext->ecxt_scantuple = slot;
+	return ExecProject(projection);
+}
+
+static TupleTableSlot *
+exec_aggregate(CustomScanState *node)
+{
+	CellarAggregateState *state = (CellarAggregateState *) node;
+
+	CHECK_FOR_INTERRUPTS();
+	ResetExprContext(node->ss.ps.ps_ExprContext);
+
+	/* The scan has ended when the first row comes. */
+	if (!state->rest_done)
+	{
+		TupleTableSlot *slot = ExecProcNode(linitial(node->custom_ps));
+
+		if (!TupIsNull(slot))
+			return put_out(state, slot);
+		state->rest_done = true;
+	}
+	if (state->groups != NULL &&
+		tuplestore_gettupleslot(state->groups, true, false, state->group_slot))
+		return put_out(state, state->group_slot);
+	return ExecClearTuple(node->ss.ps.ps_ProjInfo == NULL ? node->ss.ss_ScanTupleSlot :
+						  node->ss.ps.ps_ResultTupleSlot);
+}
+
+static void
+forget_groups(CellarAggregateState *state)
+{
+	ExecClearTuple(state->group_slot);
+	if (state->groups != NULL)
+		tuplestore_end(state->groups);
+	state->groups = NULL;
+	state->rest_done = false;
+}
+
+static void
+rescan_aggregate(CustomScanState *node)
+{
+	PlanState  *rest = linitial(node->custom_ps);
+
+	forget_groups((CellarAggregateState *) node);
+	if (node->ss.ps.chgParam != NULL)
+		UpdateChangedParamSet(rest, node->ss.ps.chgParam);
+
+	/* The groups are gone, so an aggregation that kept its result has to run again. */
+	outerPlanState(rest)->chgParam = bms_add_member(outerPlanState(rest)->chgParam, 0);
+	ExecReScan(rest);
+}
+
+static void
+end_aggregate(CustomScanState *node)
+{
+	forget_groups((CellarAggregateState *) node);
+	ExecEndNode(linitial(node->custom_ps));
+}

@@ -1,0 +1,422 @@
+/*-------------------------------------------------------------------------
+ *
+ * aggpath.c
+ *	  Offers the planner a Smart Scan whose rows the cell aggregates.
+ *
+ * The path stands where Postgres would put a partial aggregation: it puts out
+ * grouping columns and serialized transition states, and Postgres's own
+ * finalizing aggregation comes above it, and above a Gather in a parallel
+ * plan.  HAVING stays up there.  See aggexec.c for what lies below.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include "access/table.h"
+#include "catalog/pg_aggregate.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
+#include "optimizer/paths.h"
+#include "optimizer/planner.h"
+#include "optimizer/prep.h"
+#include "optimizer/tlist.h"
+#include "parser/parsetree.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/selfuncs.h"
+
+static create_upper_paths_hook_type previous_hook = NULL;
+
+static const CustomPathMethods aggregate_path_methods;
+
+/*
+ * As make_partial_grouping_target, which is not exported: the grouping
+ * columns, and aggregates in partial mode.
+ */
+static PathTarget *
+partial_target(PlannerInfo *root, PathTarget *grouping_target, List *group_clause, Node *having)
+{
+	PathTarget *target = create_empty_pathtarget();
+	List	   *others = NIL;
+	ListCell   *lc;
+
+	foreach(lc, grouping_target->exprs)
+	{
+		Index		sortgroupref = get_pathtarget_sortgroupref(grouping_target, foreach_current_index(lc));
+
+		if (sortgroupref != 0 &&
+			get_sortgroupref_clause_noerr(sortgroupref, group_clause) != NULL)
+			add_column_to_pathtarget(target, lfirst(lc), sortgroupref);
+		else
+			others = lappend(others, lfirst(lc));
+	}
+	if (having != NULL)
+		others = lappend(others, having);
+	add_new_columns_to_pathtarget(target,
+								  pull_var_clause((Node *) others,
+												  PVC_INCLUDE_AGGREGATES |
+												  PVC_RECURSE_WINDOWFUNCS |
+												  PVC_INCLUDE_PLACEHOLDERS));
+	foreach(lc, target->exprs)
+	{
+		if (IsA(lfirst(lc), Aggref))
+		{
+			Aggref	   *aggref = makeNode(Aggref);
+
+			memcpy(aggref, lfirst(lc), sizeof(Aggref));
+			mark_partial_aggref(aggref, AGGSPLIT_INITIAL_SERIAL);
+			lfirst(lc) = aggref;
+		}
+	}
+	return set_pathtarget_cost_width(root, target);
+}
+
+/* Does the type of the expression fix how its equal values show? */
+static bool
+shows_alike(Node *expr)
+{
+	Oid			type = getBaseType(exprType(expr));
+
+	if (type == BPCHAROID)
+		return exprTypmod(expr) >= (int32) VARHDRSZ;
+	if (type == NUMERICOID)
+		return IsA(expr, Var) && exprTypmod(expr) >= (int32) VARHDRSZ;
+	return true;
+}
+
+/* Why the cell cannot group by this; NULL when it can. */
+static const char *
+key_stays(Node *key, Index varno)
+{
+	const char *reason;
+
+	if (!cellar_depends_on_row_walker(key, NULL))
+		return "it is a group key without a column";
+	if (!cellar_type_groupable(getBaseType(exprType(key))) || !shows_alike(key))
+		return psprintf("values of type %s that are equal may look different",
+						format_type_with_typemod(exprType(key), exprTypmod(key)));
+	if (OidIsValid(exprCollation(key)) &&
+		cellar_collation(exprCollation(key)) == CELLAR_COLLATION_NONDETERMINISTIC)
+		return "strings that are equal under its collation may look different";
+	if (!cellar_qual_offloadable(key, varno, &reason))
+		return reason;
+	return NULL;
+}
+
+/* Why the cell cannot make this partial aggregate; NULL when it can. */
+static const char *
+aggregate_stays(Aggref *aggref, Index varno)
+{
+	const char *reason;
+	Node	   *argument;
+
+	if (aggref->aggdistinct != NIL || aggref->aggorder != NIL || aggref->aggdirectargs != NIL ||
+		aggref->aggvariadic || aggref->aggkind != AGGKIND_NORMAL)
+		return "it has DISTINCT, ORDER BY or VARIADIC inside";
+	if (!cellar_aggregate_offloadable(aggref->aggfnoid, cellar_collation(aggref->inputcollid)))
+	{
+		if (cellar_aggregate_offloadable(aggref->aggfnoid, CELLAR_COLLATION_BYTEWISE))
+			return psprintf("aggregate %s is not offloadable under collation \"%s\"",
+							get_func_name(aggref->aggfnoid), get_collation_name(aggref->inputcollid));
+		return psprintf("aggregate %s is not offloadable", get_func_name(aggref->aggfnoid));
+	}
+	if (aggref->aggfilter != NULL &&
+		!cellar_qual_offloadable((Node *) aggref->aggfilter, varno, &reason))
+		return reason;
+	if (aggref->args == NIL)
+		return NULL;
+	argument = (Node *) linitial_node(TargetEntry, aggref->args)->expr;
+	if (aggref->aggtranstype == NUMERICOID && !shows_alike(argument))
+		return "numbers that are equal may look different";
+	if (aggref->aggtranstype == BPCHAROID && !shows_alike(argument))
+		return "strings that are equal may look different";
+	if (!cellar_qual_offloadable(argument, varno, &reason))
+		return reason;
+	return NULL;
+}
+
+/* Can the cell evaluate all of this?  Notes why not. */
+static bool
+target_offloadable(PathTarget *target, RelOptInfo *rel, Oid relid)
+{
+	ListCell   *lc;
+
+	foreach(lc, target->exprs)
+	{
+		Node	   *expr = lfirst(lc);
+		const char *reason = IsA(expr, Aggref) ?
+			aggregate_stays((Aggref *) expr, rel->relid) : key_stays(expr, rel->relid);
+
+		if (reason != NULL)
+		{
+			cellar_note_aggregate(relid, rel->relid, IsA(expr, Aggref) ? NULL : expr, reason);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* The storage predicate, when it is all that there is to check; *storage tells it. */
+static bool
+quals_offloadable(RelOptInfo *rel, List **storage)
+{
+	ListCell   *lc;
+	const char *reason;
+
+	*storage = NIL;
+	foreach(lc, rel->baserestrictinfo)
+	{
+		RestrictInfo *rinfo = lfirst_node(RestrictInfo, lc);
+
+		if (rinfo->pseudoconstant || !cellar_restriction_offloadable(rel, rinfo, &reason))
+			return false;
+		*storage = lappend(*storage, rinfo);
+	}
+	return true;
+}
+
+/* What the paths of one aggregation have in common. */
+typedef struct Aggregation
+{
+	RelOptInfo *rel;			/* the table */
+	List	   *storage;		/* its storage predicate */
+	PathTarget *target;			/* of the partial aggregation */
+	List	   *group_clause;
+	double		groups;
+	AggClauseCosts partial_costs;
+	AggClauseCosts final_costs;
+} Aggregation;
+
+/*
+ * The path of a scan that the cell aggregates, over that of the partial
+ * aggregation of what it passes through, of which little is expected.
+ */
+static Path *
+make_aggregate_path(PlannerInfo *root, Aggregation *aggregation, int parallel_workers)
+{
+	RelOptInfo *rel = aggregation->rel;
+	Path	   *scan = cellar_make_scan_path(root, rel, aggregation->storage, NIL, parallel_workers);
+	Path	   *rest;
+	CustomPath *cpath = makeNode(CustomPath);
+	Path	   *path = &cpath->path;
+	Cost		row_cost;
+
+	path->pathtype = T_CustomScan;
+	path->parent = rel;
+	path->pathtarget = aggregation->target;
+	path->param_info = NULL;
+	path->parallel_aware = false;
+	path->parallel_safe = rel->consider_parallel;
+	path->parallel_workers = parallel_workers;
+	path->pathkeys = NIL;
+	cpath->flags = 0;
+	cpath->methods = &aggregate_path_methods;
+
+	row_cost = aggregation->partial_costs.transCost.per_tuple +
+		cpu_operator_cost * list_length(aggregation->group_clause);
+	cellar_cost_aggregate(root, rel, path, aggregation->storage, row_cost, aggregation->groups);
+
+	/* All the time is spent in the scan. */
+	scan->rows = 1;
+	scan->startup_cost = path->startup_cost;
+	scan->total_cost = path->startup_cost;
+	((CustomPath *) scan)->flags = CUSTOMPATH_SUPPORT_PROJECTION;
+	rest = (Path *) create_agg_path(root, rel, scan, aggregation->target,
+									aggregation->group_clause == NIL ? AGG_PLAIN : AGG_HASHED,
+									AGGSPLIT_INITIAL_SERIAL, aggregation->group_clause, NIL,
+									&aggregation->partial_costs, 1);
+	rest->startup_cost = path->startup_cost;
+	rest->total_cost = path->startup_cost;
+	cpath->custom_paths = list_make1(rest);
+	return path;
+}
+
+/* Adds what finalizes the groups of a path. */
+static void
+add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel, Aggregation *aggregation,
+				Path *path, GroupPathExtraData *extra)
+{
+	List	   *having = (List *) extra->havingQual;
+
+	if (aggregation->group_clause == NIL)
+	{
+		add_path(grouped_rel, (Path *)
+				 create_agg_path(root, grouped_rel, path, grouped_rel->reltarget, AGG_PLAIN,
+								 AGGSPLIT_FINAL_DESERIAL, NIL, having,
+								 &aggregation->final_costs, 1));
+		return;
+	}
+	if (extra->flags & GROUPING_CAN_USE_HASH)
+		add_path(grouped_rel, (Path *)
+				 create_agg_path(root, grouped_rel, path, grouped_rel->reltarget, AGG_HASHED,
+								 AGGSPLIT_FINAL_DESERIAL, aggregation->group_clause, having,
+								 &aggregation->final_costs, aggregation->groups));
+	if (extra->flags & GROUPING_CAN_USE_SORT)
+	{
+		Path	   *sorted = (Path *) create_sort_path(root, grouped_rel, path,
+													   root->group_pathkeys, -1.0);
+
+		add_path(grouped_rel, (Path *)
+				 create_agg_path(root, grouped_rel, sorted, grouped_rel->reltarget, AGG_SORTED,
+								 AGGSPLIT_FINAL_DESERIAL, aggregation->group_clause, having,
+								 &aggregation->final_costs, aggregation->groups));
+	}
+}
+
+/* Why Postgres itself would not split this aggregation in two; NULL when it would. */
+static const char *
+query_stays(PlannerInfo *root, GroupPathExtraData *extra)
+{
+	Query	   *parse = root->parse;
+
+	if (parse->groupingSets != NIL)
+		return "it has grouping sets";
+	if (parse->hasTargetSRFs)
+		return "the query returns sets";
+	if ((extra->flags & GROUPING_CAN_PARTIAL_AGG) == 0)
+		return "an aggregate has DISTINCT or ORDER BY inside, or no partial form";
+	if (parse->groupClause != NIL &&
+		(CellarGroupClause(root) == NIL || (extra->flags & GROUPING_CAN_USE_HASH) == 0))
+		return "its groups cannot be hashed";
+	return NULL;
+}
+
+static void
+add_aggregate_paths(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *grouped_rel,
+					GroupPathExtraData *extra, Oid relid)
+{
+	Aggregation aggregation;
+	const char *reason = query_stays(root, extra);
+	Path	   *path;
+	int			workers = 0;
+
+	memset(&aggregation, 0, sizeof(aggregation));
+	if (reason == NULL && !quals_offloadable(rel, &aggregation.storage))
+		reason = "some of the conditions before it stays in Postgres";
+	if (reason != NULL)
+	{
+		cellar_note_aggregate(relid, 0, NULL, reason);
+		return;
+	}
+
+	aggregation.rel = rel;
+	aggregation.group_clause = CellarGroupClause(root);
+	aggregation.target = partial_target(root, grouped_rel->reltarget, aggregation.group_clause,
+										extra->havingQual);
+	if (!target_offloadable(aggregation.target, rel, relid))
+		return;
+
+	aggregation.groups = 1;
+	if (aggregation.group_clause != NIL)
+		aggregation.groups = estimate_num_groups(root,
+												 get_sortgrouplist_exprs(aggregation.group_clause,
+																		 extra->targetList),
+												 rel->rows, NULL, NULL);
+	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation.partial_costs);
+	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation.final_costs);
+
+	/* Preferred to everything, as the scan is. */
+	if (cellar_cost_factor == 0)
+		grouped_rel->pathlist = NIL;
+
+	add_final_paths(root, grouped_rel, &aggregation,
+					make_aggregate_path(root, &aggregation, 0), extra);
+
+	if (rel->consider_parallel && grouped_rel->consider_parallel)
+		workers = compute_parallel_worker(rel, rel->pages, -1, max_parallel_workers_per_gather);
+	if (workers > 0)
+	{
+		double		rows;
+
+		path = make_aggregate_path(root, &aggregation, workers);
+		rows = path->rows * workers;
+		path = (Path *) create_gather_path(root, grouped_rel, path, path->pathtarget, NULL, &rows);
+		add_final_paths(root, grouped_rel, &aggregation, path, extra);
+	}
+}
+
+static void
+create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input_rel,
+				   RelOptInfo *output_rel, void *extra)
+{
+	RangeTblEntry *rte;
+	Relation	relation;
+
+	if (previous_hook != NULL)
+		previous_hook(root, stage, input_rel, output_rel, extra);
+
+	if (stage != UPPERREL_GROUP_AGG || extra == NULL || !IS_SIMPLE_REL(input_rel))
+		return;
+	rte = planner_rt_fetch(input_rel->relid, root);
+	if (!cellar_is_plain_table(input_rel, rte))
+		return;
+
+	/* Why not, the scan itself has noted. */
+	relation = table_open(rte->relid, NoLock);
+	if (cellar_scan_unsuitable(root, input_rel, rte, relation) == NULL)
+		add_aggregate_paths(root, input_rel, output_rel, extra, rte->relid);
+	table_close(relation, NoLock);
+}
+
+void
+cellar_install_aggregate_hook(void)
+{
+	previous_hook = create_upper_paths_hook;
+	create_upper_paths_hook = create_upper_paths;
+}
+
+/* ----------------------------------------------------------------
+ *		From path to plan
+ * ----------------------------------------------------------------
+ */
+
+static bool
+params_walker(Node *node, List **params)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Param))
+	{
+		*params = lappend(*params, node);
+		return false;
+	}
+	return expression_tree_walker(node, params_walker, (void *) params);
+}
+
+/*
+ * The tuples of the scan are its output: keys and aggregates as the cell
+ * evaluates them stand in custom_scan_tlist.  That may refer to parameters,
+ * which the planner does not look for there: custom_exprs has them too.
+ */
+static Plan *
+plan_aggregate(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
+			   List *tlist, List *clauses, List *custom_plans)
+{
+	CustomScan *cscan = makeNode(CustomScan);
+
+	cscan->scan.plan.targetlist = tlist;
+	cscan->scan.plan.qual = NIL;
+	cscan->scan.scanrelid = rel->relid;
+	cscan->flags = best_path->flags;
+	cscan->custom_plans = custom_plans;
+	cscan->custom_scan_tlist = copyObject(tlist);
+	params_walker((Node *) tlist, &cscan->custom_exprs);
+	cscan->methods = &cellar_aggregate_methods;
+	return &cscan->scan.plan;
+}
+
+static const CustomPathMethods aggregate_path_methods = {
+	.CustomName = CELLAR_AGGREGATE_NAME,
+	.PlanCustomPath = plan_aggregate
+};
+
+const CustomScanMethods cellar_aggregate_methods = {
+	.CustomName = CELLAR_AGGREGATE_NAME,
+	.CreateCustomScanState = cellar_create_aggregate_state
+};
