@@ -36,6 +36,9 @@ pub struct Options {
     /// While the queries run, another session changes the table all the time.
     #[arg(long)]
     writer: bool,
+    /// Only queries that group and aggregate.
+    #[arg(long)]
+    aggregates: bool,
     /// Percent of the cases that must have had a Smart Scan.
     #[arg(long, default_value_t = 50)]
     require_share: u64,
@@ -52,6 +55,8 @@ struct Totals {
     cases: u64,
     smart_scans: u64,
     storage_predicates: u64,
+    /// Cases in which the cell was to aggregate.
+    aggregations: u64,
     errors: u64,
     with_rows: u64,
     differences: u64,
@@ -101,12 +106,13 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     }
     let share = |part: u64| 100 * part / totals.cases.max(1);
     println!(
-        "{} cases on {} tables in {:.0} s: {} % with a Smart Scan, {} % with a storage predicate, {} % raised an error, {} % returned rows; {} errors of rows that the storage predicate excluded",
+        "{} cases on {} tables in {:.0} s: {} % with a Smart Scan, {} % with a storage predicate, {} % aggregated by the cell, {} % raised an error, {} % returned rows; {} errors of rows that the storage predicate excluded",
         totals.cases,
         totals.tables,
         start.elapsed().as_secs_f64(),
         share(totals.smart_scans),
         share(totals.storage_predicates),
+        share(totals.aggregations),
         share(totals.errors),
         share(totals.with_rows),
         totals.excluded_errors,
@@ -265,7 +271,7 @@ fn run_cases(
             }
         }
         for _ in 0..5.min(wanted - done) {
-            let sql = Queries { table, rng }.query();
+            let sql = Queries { table, rng, only_aggregates: options.aggregates }.query();
             let way = Way::random(rng);
             compare_case(client, &sql, way, number, totals)?;
             done += 1;
@@ -302,6 +308,7 @@ fn compare_case(client: &mut Client, sql: &str, way: Way, number: u64, totals: &
     totals.cases += 1;
     totals.smart_scans += u64::from(plan.contains("(Smart Scan)"));
     totals.storage_predicates += u64::from(plan.contains("Storage Predicate:"));
+    totals.aggregations += u64::from(plan.contains("(Smart Scan Aggregate)"));
     totals.errors += u64::from(matches!(off, Outcome::Error { .. }));
     totals.with_rows += u64::from(matches!(&off, Outcome::Rows(rows) if !rows.is_empty()));
     let different = match (off, on) {

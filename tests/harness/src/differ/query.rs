@@ -7,6 +7,7 @@ use super::types::{Type, WORDS, quoted};
 pub struct Queries<'a> {
     pub table: &'a Table,
     pub rng: &'a mut Rng,
+    pub only_aggregates: bool,
 }
 
 const TYPES: [Type; 14] = [
@@ -31,7 +32,8 @@ impl Queries<'_> {
     pub fn query(&mut self) -> String {
         let t = &self.table.name;
         let p = self.condition();
-        match self.rng.below(20) {
+        match self.rng.below(if self.only_aggregates { 12 } else { 24 }) {
+            _ if self.only_aggregates => self.grouping(&p),
             0..=4 => format!("SELECT {} FROM {t} WHERE {p}", self.projection()),
             5 => format!("SELECT * FROM {t} WHERE {p}"),
             6 | 7 => format!("SELECT count(*) FROM {t} WHERE {p}"),
@@ -52,11 +54,83 @@ impl Queries<'_> {
             16 => format!("WITH c AS MATERIALIZED (SELECT * FROM {t} WHERE {p}) SELECT count(*), min(id) FROM c"),
             17 => format!("SELECT id, {} FROM {t} WHERE {p}", self.expression(Type::Text, 2)),
             18 => format!("SELECT count(*) FROM {t} WHERE NOT ({p})"),
+            19..=22 => self.grouping(&p),
             _ => {
                 let of = *self.rng.pick(&TYPES);
                 format!("SELECT {} FROM {t}", self.expression(of, 2))
             }
         }
+    }
+
+    /// GROUP BY over columns and expressions, DISTINCT, and aggregates over the whole table.
+    fn grouping(&mut self, condition: &str) -> String {
+        let t = self.table.name.clone();
+        let keys: Vec<String> = (0..self.rng.below(4)).map(|_| self.key()).collect();
+        let condition = if self.rng.chance(30) { "true" } else { condition };
+        if !keys.is_empty() && self.rng.chance(12) {
+            return format!("SELECT DISTINCT {} FROM {t} WHERE {condition}", keys.join(", "));
+        }
+        let mut items: Vec<String> = (0..self.rng.below(5)).map(|_| self.aggregate()).collect();
+        items.extend(keys.iter().filter(|_| self.rng.chance(80)).cloned());
+        if items.is_empty() {
+            items.push("count(*)".to_owned());
+        }
+        let mut sql = format!("SELECT {} FROM {t} WHERE {condition}", items.join(", "));
+        if !keys.is_empty() {
+            sql += &format!(" GROUP BY {}", keys.join(", "));
+        }
+        if self.rng.chance(15) {
+            sql += &format!(" HAVING {} IS NOT NULL AND count(*) > {}", self.aggregate(), self.rng.below(4));
+        }
+        sql
+    }
+
+    /// An expression whose equal values all show alike.
+    fn key(&mut self) -> String {
+        if self.rng.chance(60) {
+            return self.group_key();
+        }
+        match *self.rng.pick(&[Type::Bool, Type::Int4, Type::Int8, Type::Text, Type::Date, Type::Timestamp]) {
+            Type::Int8 => format!("(id % {})", 1 + self.rng.below(2000)),
+            of => format!("({})", self.expression(of, 1)),
+        }
+    }
+
+    /// An aggregate whose result does not depend on the order of rows, perhaps with a filter.
+    fn aggregate(&mut self) -> String {
+        let of = if self.table.columns.is_empty() || self.rng.chance(20) {
+            *self.rng.pick(&TYPES)
+        } else {
+            self.rng.pick(&self.table.columns).of
+        };
+        let depth = if self.rng.chance(40) { 2 } else { 0 };
+        let argument = self.expression(of, depth);
+        let names: &[&str] = match of {
+            Type::Numeric => &["sum", "avg", "sum", "avg", "count"],
+            Type::Int2 | Type::Int4 | Type::Int8 => &["sum", "avg", "min", "max", "count"],
+            Type::Bool => &["bool_and", "bool_or", "every", "count"],
+            Type::Text | Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz => &["min", "max", "count"],
+            Type::Float4 | Type::Float8 | Type::Uuid | Type::Bytea => &["count"],
+        };
+        let name = *self.rng.pick(names);
+        let call = match self.rng.below(20) {
+            0 => format!("{name}(DISTINCT {argument})"),
+            1..=3 => "count(*)".to_owned(),
+            4 => self.extreme_of_column(),
+            _ => format!("{name}({argument})"),
+        };
+        if self.rng.chance(12) { format!("{call} FILTER (WHERE {})", self.predicate(1)) } else { call }
+    }
+
+    /// The least or greatest of a column, if one has values that show alike when they are equal.
+    fn extreme_of_column(&mut self) -> String {
+        let alike = |of| !matches!(of, Type::Float4 | Type::Float8 | Type::Bool | Type::Uuid | Type::Bytea);
+        let columns: Vec<&str> =
+            self.table.columns.iter().filter(|column| alike(column.of)).map(|column| column.name.as_str()).collect();
+        if columns.is_empty() {
+            return "min(id)".to_owned();
+        }
+        format!("{}({})", self.rng.pick(&["min", "max"]), self.rng.pick(&columns))
     }
 
     /// Often selective, so that more than "all" and "nothing" come out.
