@@ -259,8 +259,11 @@ add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel, Aggregation *aggrega
 								 &aggregation->final_costs, aggregation->groups));
 	if (extra->flags & GROUPING_CAN_USE_SORT)
 	{
-		Path	   *sorted = (Path *) create_sort_path(root, grouped_rel, path,
-													   root->group_pathkeys, -1.0);
+		Path	   *sorted = path;
+
+		/* Keys that are all the same constant need no order. */
+		if (root->group_pathkeys != NIL)
+			sorted = (Path *) create_sort_path(root, grouped_rel, path, root->group_pathkeys, -1.0);
 
 		add_path(grouped_rel, (Path *)
 				 create_agg_path(root, grouped_rel, sorted, grouped_rel->reltarget, AGG_SORTED,

@@ -25,6 +25,25 @@ pub enum StateKind {
     Extreme { greatest: bool, kind: Kind },
 }
 
+/// What of an argument a state is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// Only whether it is NULL.
+    Nulls,
+    Numbers,
+    Values,
+}
+
+impl StateKind {
+    pub fn takes(self) -> Takes {
+        match self {
+            Self::Count => Takes::Nulls,
+            Self::Extreme { kind, .. } if !kind.is_int() => Takes::Values,
+            _ => Takes::Numbers,
+        }
+    }
+}
+
 /// How Postgres's partial aggregation puts a state out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputKind {

@@ -20,7 +20,7 @@ use crate::batch::{ColumnBuilder, ResultWriter};
 use crate::predicate::{Column, Compiler, Input, Kernel, Kind, Node, UNCERTAIN, Unsupported};
 use argument::Argument;
 use cellar_format::wire::{Aggregate, Aggregation, Expr};
-use functions::{AggregateFunction, COUNT_ROWS, COUNT_VALUES, OutputKind, StateKind, find, groupable};
+use functions::{AggregateFunction, COUNT_ROWS, COUNT_VALUES, OutputKind, StateKind, Takes, find, groupable};
 use groups::{BIN, GroupTable, KEYS_MAX};
 use key::Key;
 use state::State;
@@ -39,6 +39,14 @@ const AGGREGATES_MAX: usize = 1000;
 struct Kept {
     argument: usize,
     kind: StateKind,
+}
+
+/// What aggregates must agree in to share an argument's vectors.
+#[derive(PartialEq)]
+struct Source<'r> {
+    argument: Option<&'r Expr>,
+    filter: Option<&'r Expr>,
+    takes: Takes,
 }
 
 /// An aggregation, compiled; part of a plan.
@@ -64,14 +72,17 @@ impl AggregationPlan {
             keys.push(Key::new(node, kind.ok_or_else(|| Unsupported("a group key of this type".into()))?));
         }
         let mut plan = Self { keys, arguments: Vec::new(), kept: Vec::new(), outputs: Vec::new(), counts_rows: false };
-        let mut sources: Vec<(Option<&Expr>, Option<&Expr>, bool)> = Vec::new();
+        let mut sources: Vec<Source<'_>> = Vec::new();
         for aggregate in &aggregation.aggregates {
             let function =
                 find(aggregate.function).filter(|_| offloadable_aggregate(aggregate.function, aggregate.collation));
             let function =
                 function.ok_or_else(|| Unsupported(format!("aggregate {} is not offloaded", aggregate.function)))?;
-            let only_null = function.argument.is_none();
-            let source = (aggregate.argument.as_ref(), aggregate.filter.as_ref(), only_null);
+            let source = Source {
+                argument: aggregate.argument.as_ref(),
+                filter: aggregate.filter.as_ref(),
+                takes: function.state.takes(),
+            };
             let argument = match sources.iter().position(|known| *known == source) {
                 Some(argument) => argument,
                 None => {
@@ -87,8 +98,7 @@ impl AggregationPlan {
             }
             plan.outputs.push((state, function.output));
         }
-        let all_rows =
-            |(argument, filter, _): &(Option<&Expr>, Option<&Expr>, bool)| argument.is_none() && filter.is_none();
+        let all_rows = |source: &Source<'_>| source.argument.is_none() && source.filter.is_none();
         plan.counts_rows = plan.keys.is_empty() && !sources.is_empty() && sources.iter().all(all_rows);
         Ok(plan)
     }
@@ -118,8 +128,7 @@ fn argument_of(
         (COUNT_ROWS, _, None) => Ok(Argument::rows(filter)),
         (COUNT_VALUES, _, Some((node, _))) => Ok(Argument::null_of(node, filter)),
         (_, Some(kind), Some((node, found))) if fits(found, &node) => {
-            let values = matches!(function.state, StateKind::Extreme { kind, .. } if !kind.is_int());
-            Ok(Argument::of(node, kind, values, columns, filter))
+            Ok(Argument::of(node, kind, function.state.takes() == Takes::Values, columns, filter))
         }
         _ => Err(Unsupported(format!("the argument of aggregate {}", function.oid))),
     }

@@ -14,6 +14,8 @@ pub struct Answer {
     pub rows: Vec<Vec<Datum>>,
     /// Row batches: block, line pointer, tuple.
     pub tuples: Vec<(u32, u16, Vec<u8>)>,
+    /// Groups, row by row.
+    pub groups: Vec<Vec<Datum>>,
     pub counted: u64,
     pub passthru: Vec<(u32, PassthruReason)>,
 }
@@ -27,7 +29,12 @@ pub fn varlena_bytes(datum: &[u8]) -> usize {
 }
 
 /// `widths`: bytes of each projected column, None for varlena.
-pub fn read(mut frames: &[u8], widths: &[Option<usize>]) -> Answer {
+pub fn read(frames: &[u8], widths: &[Option<usize>]) -> Answer {
+    read_with_groups(frames, widths, &[])
+}
+
+/// As above; `group_widths` are those of the columns of groups.
+pub fn read_with_groups(mut frames: &[u8], widths: &[Option<usize>], group_widths: &[Option<usize>]) -> Answer {
     let mut answer = Answer::default();
     while !frames.is_empty() {
         let header = FrameHeader::decode(frames).unwrap();
@@ -40,16 +47,18 @@ pub fn read(mut frames: &[u8], widths: &[Option<usize>]) -> Answer {
                 let passthru = Passthru::decode(payload).unwrap();
                 answer.passthru.push((passthru.block, passthru.reason));
             }
-            Kind::Batch => read_batch(payload, widths, &mut answer),
+            Kind::Batch => read_batch(payload, widths, group_widths, &mut answer),
             other => panic!("a {other:?} frame"),
         }
     }
     answer
 }
 
-fn read_batch(payload: &[u8], widths: &[Option<usize>], answer: &mut Answer) {
+fn read_batch(payload: &[u8], widths: &[Option<usize>], group_widths: &[Option<usize>], answer: &mut Answer) {
     let header = BatchHeader::decode(payload).unwrap();
-    answer.counted += header.rows as u64;
+    let groups = header.mode == ScanMode::Groups;
+    let widths = if groups { group_widths } else { widths };
+    answer.counted += if groups { 0 } else { header.rows as u64 };
     if header.mode == ScanMode::Rows {
         for row in 0..header.rows as usize {
             let entry = RowEntry::decode(&payload[BATCH_HEADER_BYTES + row * ROW_ENTRY_BYTES..]).unwrap();
@@ -89,7 +98,8 @@ fn read_batch(payload: &[u8], widths: &[Option<usize>], answer: &mut Answer) {
         }
         columns.push(values);
     }
+    let rows = if groups { &mut answer.groups } else { &mut answer.rows };
     for row in 0..header.rows as usize {
-        answer.rows.push(columns.iter().map(|column| column[row].clone()).collect());
+        rows.push(columns.iter().map(|column| column[row].clone()).collect());
     }
 }

@@ -1,0 +1,281 @@
+//! Groups of the cell against PostgreSQL's: states byte for byte, as its own serialization functions write them.
+//!
+//! `AGGREGATE_SEED` and `AGGREGATE_ROWS` choose other tables.
+
+mod support;
+
+use cellar_format::postgres::{Align, Collation, Width, encoding};
+use cellar_format::units::BLOCK_BYTES;
+use cellar_format::wire::{Aggregate, Aggregation, Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot};
+use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use support::cluster::Cluster;
+use support::reader::{Answer, Datum, read_with_groups};
+use support::{Random, setting};
+
+/// Aggregates whose result is the state that a partial aggregation puts out.
+const STATES: &str = "
+    create function numeric_bytes(internal) returns bytea language internal strict as 'numeric_avg_serialize';
+    create function int8_bytes(internal) returns bytea language internal strict as 'int8_avg_serialize';
+    create function numeric_step(internal, numeric) returns internal language internal as 'numeric_avg_accum';
+    create function int8_step(internal, int8) returns internal language internal as 'int8_avg_accum';
+    create function int4_step(int8[], int4) returns int8[] language internal strict as 'int4_avg_accum';
+    create function float8_step(float8[], float8) returns float8[] language internal strict as 'float8_accum';
+    create aggregate numeric_state(numeric) (sfunc = numeric_step, stype = internal, finalfunc = numeric_bytes);
+    create aggregate int8_state(int8) (sfunc = int8_step, stype = internal, finalfunc = int8_bytes);
+    create aggregate int4_state(int4) (sfunc = int4_step, stype = int8[], initcond = '{0,0}');
+    create aggregate float8_state(float8) (sfunc = float8_step, stype = float8[], initcond = '{0,0,0}');";
+
+const COLUMNS: &str =
+    "id int4, k1 text, k2 int4, i2 int2, i4 int4, i8 int8, n numeric, m numeric(12,2), f float8, b bool,
+    d date, t text collate \"C\"";
+const KEY_TEXT: u16 = 2;
+const KEY_INT: u16 = 3;
+
+struct Table {
+    attributes: Vec<Attribute>,
+    heap: Vec<u8>,
+}
+
+impl Table {
+    fn open(cluster: &Cluster, name: &str) -> Self {
+        let listing = cluster.sql(&format!(
+            "vacuum freeze {name}; select atttypid, atttypmod, attlen, attalign, attbyval from pg_attribute
+             where attrelid = '{name}'::regclass and attnum > 0 order by attnum"
+        ));
+        let attribute = |line: &str| {
+            let fields: Vec<&str> = line.split('|').collect();
+            Attribute {
+                type_oid: fields[0].parse().unwrap(),
+                typmod: fields[1].parse().unwrap(),
+                width: Width::from_typlen(fields[2].parse().unwrap()).unwrap(),
+                align: Align::from_typalign(fields[3].as_bytes()[0]).unwrap(),
+                by_value: fields[4] == "t",
+                missing: Missing::Null,
+            }
+        };
+        Self { attributes: listing.lines().map(attribute).collect(), heap: cluster.heap(name) }
+    }
+
+    /// All groups at once, and the ids of the rows that come back.
+    fn aggregate(&self, aggregation: Aggregation, group_widths: &[Option<usize>]) -> Answer {
+        let request = ScanRequest {
+            file: String::new(),
+            segment_blocks: 131_072,
+            checksums: true,
+            encoding: encoding::UTF8,
+            attributes: self.attributes.clone(),
+            quals: vec![],
+            projection: vec![1],
+            mode: ScanMode::Columns,
+            snapshot: Snapshot { xmin: 1 << 20, xmax: 1 << 20, taken_during_recovery: false, next_full_xid: 1 << 20 },
+            aggregation: Some(aggregation),
+        };
+        let mut wire = Vec::new();
+        request.encode(&mut wire);
+        assert_eq!(ScanRequest::decode(&wire).unwrap(), request);
+        let mut scanner = Scanner::new(Arc::new(Plan::compile(&request).unwrap()));
+        let mut out = ResultWriter::new();
+        let mut aggregated = 0;
+        for (index, run) in self.heap.chunks(16 * BLOCK_BYTES).enumerate() {
+            match scanner.scan(index as u32 * 16, run, &NoXids, &mut out, false) {
+                Progress::Done { stats, .. } => aggregated += stats.rows_aggregated,
+                Progress::NeedXids(xids) => panic!("{} transactions of a frozen table", xids.len()),
+            }
+        }
+        scanner.finish_range(&mut out);
+        out.flush();
+        let answer = read_with_groups(out.frames(), &[Some(4)], group_widths);
+        assert!(answer.passthru.is_empty());
+        assert!(aggregated > 0);
+        answer
+    }
+}
+
+fn aggregate(function: u32, column: Option<u16>) -> Aggregate {
+    Aggregate { function, collation: Collation::Bytewise, argument: column.map(Expr::Column), filter: None }
+}
+
+fn payload(datum: &[u8]) -> &[u8] {
+    if datum[0] & 1 == 1 { &datum[1..] } else { &datum[4..] }
+}
+
+fn hex(datum: &Datum) -> String {
+    let bytes = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    datum.as_ref().map_or(String::new(), |datum| format!("\\x{}", bytes(payload(datum))))
+}
+
+fn int(datum: &Datum) -> String {
+    datum.as_ref().map_or(String::new(), |datum| {
+        let mut bytes = [if datum[datum.len() - 1] & 0x80 != 0 { 0xff } else { 0 }; 8];
+        bytes[..datum.len()].copy_from_slice(datum);
+        i64::from_le_bytes(bytes).to_string()
+    })
+}
+
+fn text(datum: &Datum) -> String {
+    datum.as_ref().map_or(String::new(), |datum| String::from_utf8(payload(datum).to_vec()).unwrap())
+}
+
+fn words(datum: &Datum) -> Vec<[u8; 8]> {
+    let datum = datum.as_ref().unwrap();
+    assert_eq!(u32::from_le_bytes(datum[..4].try_into().unwrap()) as usize >> 2, datum.len());
+    datum[24..].chunks_exact(8).map(|word| word.try_into().unwrap()).collect()
+}
+
+fn ints(datum: &Datum) -> String {
+    let words: Vec<String> = words(datum).into_iter().map(|word| i64::from_le_bytes(word).to_string()).collect();
+    format!("{{{}}}", words.join(","))
+}
+
+fn bool(datum: &Datum) -> String {
+    datum.as_ref().map_or(String::new(), |datum| if datum[0] == 1 { "t".into() } else { "f".into() })
+}
+
+fn random_rows(random: &mut Random, rows: usize) -> String {
+    let mut script = String::new();
+    for first in (0..rows).step_by(200) {
+        let mut values = Vec::new();
+        for id in first..rows.min(first + 200) {
+            let mut one = |null: usize, value: &dyn Fn(&mut Random) -> String| {
+                if random.one_in(null) { "NULL".to_owned() } else { value(random) }
+            };
+            let key = one(9, &|r| format!("'{}'", r.pick(&["a", "bb", "a longer key than fits", "", "ünï"])));
+            let number = one(9, &|r| (r.below(4) as i64 - 1).to_string());
+            let i2 = one(5, &|r| (r.below(65_536) as i64 - 32_768).to_string());
+            let i4 = one(5, &|r| (r.next() as i32).to_string());
+            let i8 = one(5, &|r| format!("'{}'", r.next() as i64));
+            let n = one(5, &|r| {
+                let scale = r.below(7);
+                let text = format!("{:0>8}", r.below(1 << 40));
+                let (whole, fraction) = text.split_at(text.len() - scale);
+                format!("{}{whole}.{fraction}0", if r.one_in(2) { "-" } else { "" })
+            });
+            let m = one(5, &|r| format!("{}.{:02}", r.below(1 << 30) as i64 - (1 << 29), r.below(100)));
+            let f = one(5, &|r| format!("{}", (r.next() as i32) as f64 / 1000.0));
+            let b = one(5, &|r| ["true", "false"][r.below(2)].to_owned());
+            let d = one(5, &|r| format!("date '2000-01-01' + {}", r.below(9000)));
+            let t =
+                one(5, &|r| format!("'{}'", "xyzw".chars().nth(r.below(4)).unwrap().to_string().repeat(r.below(200))));
+            values.push(format!("({id}, {key}, {number}, {i2}, {i4}, {i8}, {n}, {m}, {f}, {b}, {d}, {t})"));
+        }
+        script += &format!("insert into a values {};\n", values.join(",\n"));
+    }
+    script
+}
+
+#[test]
+fn groups_are_those_of_postgres_byte_for_byte() {
+    let Some(cluster) = Cluster::start("aggregate") else { return };
+    let (seed, rows) = (setting("AGGREGATE_SEED", 1), setting("AGGREGATE_ROWS", 6000));
+    println!("AGGREGATE_SEED={seed}");
+    cluster.sql(STATES);
+    let mut random = Random::new(seed);
+    cluster.sql(&format!("create table a ({COLUMNS});\n{}", random_rows(&mut random, rows as usize)));
+    let table = Table::open(&cluster, "a");
+    for keys in [vec![], vec![KEY_TEXT], vec![KEY_INT, KEY_TEXT]] {
+        let aggregation = Aggregation {
+            keys: keys.iter().map(|key| Expr::Column(*key)).collect(),
+            aggregates: vec![
+                aggregate(2803, None),
+                aggregate(2147, Some(7)),
+                aggregate(2109, Some(4)),
+                aggregate(2101, Some(5)),
+                aggregate(2107, Some(6)),
+                aggregate(2114, Some(7)),
+                aggregate(2103, Some(8)),
+                aggregate(2517, Some(10)),
+                aggregate(2138, Some(11)),
+                aggregate(2129, Some(12)),
+                aggregate(2105, Some(9)),
+                aggregate(2120, Some(9)),
+            ],
+        };
+        let mut widths: Vec<Option<usize>> = keys.iter().map(|key| (*key == KEY_INT).then_some(4)).collect();
+        let states = [Some(8), Some(8), Some(8), None, None, None, None, Some(1), Some(4), None, None, Some(8)];
+        widths.extend(states);
+        let answer = table.aggregate(aggregation, &widths);
+        assert!(answer.rows.is_empty(), "all of it can be aggregated");
+        let mut found = BTreeMap::new();
+        for group in &answer.groups {
+            let (key, s) = group.split_at(keys.len());
+            let key: Vec<String> = key
+                .iter()
+                .zip(&keys)
+                .map(|(datum, key)| {
+                    let shown = if *key == KEY_INT { int(datum) } else { text(datum) };
+                    if datum.is_none() { "null".into() } else { format!("'{shown}'") }
+                })
+                .collect();
+            let states = [
+                int(&s[0]),
+                int(&s[1]),
+                int(&s[2]),
+                ints(&s[3]),
+                hex(&s[4]),
+                hex(&s[5]),
+                hex(&s[6]),
+                bool(&s[7]),
+                int(&s[8]),
+                text(&s[9]),
+            ];
+            // The last digits of floats depend on nothing but the order of rows, which is the same here.
+            let greatest = s[11].as_ref().map(|bytes| bytes.as_slice().try_into().unwrap());
+            let floats = words(&s[10]).into_iter().chain(greatest).map(f64::from_le_bytes).collect::<Vec<_>>();
+            assert!(found.insert(key.join(","), (states.join("|"), floats)).is_none(), "{key:?} twice");
+        }
+        let names: Vec<&str> = keys.iter().map(|key| if *key == KEY_INT { "k2" } else { "k1" }).collect();
+        let keys: Vec<String> = names.iter().map(|key| format!("coalesce(quote_literal({key}), 'null')")).collect();
+        let group_by = if keys.is_empty() { String::new() } else { format!("group by {}", names.join(", ")) };
+        let listing = cluster.sql(&format!(
+            "set max_parallel_workers_per_gather = 0; set enable_sort = off;
+             select {}, count(*), count(n), sum(i2), int4_state(i4), int8_state(i8), numeric_state(n),
+               numeric_state(m), bool_and(b), min(d) - date '2000-01-01', max(t), float8_state(f) || max(f) from a {group_by}",
+            if keys.is_empty() { "''".into() } else { format!("concat_ws(',', {})", keys.join(", ")) }
+        ));
+        assert_eq!(listing.lines().count(), found.len());
+        for line in listing.lines() {
+            let (key, rest) = line.split_once('|').unwrap();
+            let (states, floats) = rest.rsplit_once('|').unwrap();
+            let (found, found_floats) = &found[key];
+            assert_eq!(states, found, "group {key}");
+            let floats: Vec<f64> = floats.trim_matches(['{', '}']).split(',').map(|f| f.parse().unwrap()).collect();
+            assert_eq!(&floats, found_floats, "group {key}");
+        }
+    }
+}
+
+#[test]
+fn rows_that_cannot_be_aggregated_come_back() {
+    let Some(cluster) = Cluster::start("aggregate-back") else { return };
+    cluster.sql(&format!(
+        "create table a ({COLUMNS}); insert into a (id, k2, n, f) select i, i, i, i from generate_series(1, 2000) i;
+         update a set n = 'NaN' where id = 5; update a set n = 'infinity' where id = 6;
+         update a set n = 1e60 where id = 7; update a set n = 1e-60 where id = 8; update a set k2 = 2147483647 where id = 9;
+         update a set f = 'NaN' where id = 10; update a set f = 1.7e308 where id = 11; update a set k2 = null where id = 12;"
+    ));
+    let table = Table::open(&cluster, "a");
+    let back = |aggregation: Aggregation| {
+        let widths = vec![None; aggregation.keys.len() + aggregation.aggregates.len()];
+        let answer = table.aggregate(aggregation, &widths);
+        let mut ids: Vec<String> = answer.rows.iter().map(|row| int(&row[0])).collect();
+        ids.sort_by_key(|id| id.parse::<i64>().unwrap());
+        ids.join(" ")
+    };
+    let only = |aggregate| Aggregation { keys: vec![], aggregates: vec![aggregate] };
+    assert_eq!(back(only(aggregate(2114, Some(7)))), "5 6 7 8");
+    assert_eq!(back(only(aggregate(2105, Some(9)))), "10 11");
+    // k2 + 1 is an error in row 9, and NULL in row 12.
+    let one = Expr::Const { type_oid: 23, value: Some(1i32.to_le_bytes().to_vec()) };
+    let next = Expr::Call { function: 177, collation: Collation::None, args: vec![Expr::Column(KEY_INT), one] };
+    let average = Aggregate { argument: Some(next.clone()), ..aggregate(2101, None) };
+    assert_eq!(back(only(average.clone())), "9");
+    // What the filter leaves out is not evaluated.
+    let filter = Expr::Call {
+        function: 66,
+        collation: Collation::None,
+        args: vec![Expr::Column(KEY_INT), Expr::Const { type_oid: 23, value: Some(1000i32.to_le_bytes().to_vec()) }],
+    };
+    assert_eq!(back(only(Aggregate { filter: Some(filter), ..average })), "");
+}
