@@ -188,6 +188,7 @@ typedef struct Aggregation
 	List	   *storage;		/* its storage predicate */
 	PathTarget *target;			/* of the partial aggregation */
 	List	   *group_clause;
+	bool		distinct;		/* SELECT DISTINCT, not GROUP BY */
 	double		groups;
 	AggClauseCosts partial_costs;
 	AggClauseCosts final_costs;
@@ -229,7 +230,8 @@ make_aggregate_path(PlannerInfo *root, Aggregation *aggregation, int parallel_wo
 	((CustomPath *) scan)->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	rest = (Path *) create_agg_path(root, rel, scan, aggregation->target,
 									aggregation->group_clause == NIL ? AGG_PLAIN : AGG_HASHED,
-									AGGSPLIT_INITIAL_SERIAL, aggregation->group_clause, NIL,
+									aggregation->distinct ? AGGSPLIT_SIMPLE : AGGSPLIT_INITIAL_SERIAL,
+									aggregation->group_clause, NIL,
 									&aggregation->partial_costs, 1);
 	rest->startup_cost = path->startup_cost;
 	rest->total_cost = path->startup_cost;
@@ -290,58 +292,99 @@ query_stays(PlannerInfo *root, GroupPathExtraData *extra)
 	return NULL;
 }
 
-static void
-add_aggregate_paths(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *grouped_rel,
-					GroupPathExtraData *extra, Oid relid)
+/*
+ * Fills *aggregation for this table.  Returns false, and notes why, when the
+ * cell cannot aggregate its rows.
+ */
+static bool
+aggregation_offloadable(PlannerInfo *root, RelOptInfo *rel, PathTarget *target,
+						List *group_clause, List *targetlist, Aggregation *aggregation)
 {
-	Aggregation aggregation;
+	Oid			relid = planner_rt_fetch(rel->relid, root)->relid;
+
+	memset(aggregation, 0, sizeof(Aggregation));
+	if (!quals_offloadable(rel, &aggregation->storage))
+	{
+		cellar_note_aggregate(relid, 0, NULL, "a condition before it stays in Postgres");
+		return false;
+	}
+	if (!target_offloadable(target, rel, relid))
+		return false;
+
+	aggregation->rel = rel;
+	aggregation->target = target;
+	aggregation->group_clause = group_clause;
+	aggregation->groups = 1;
+	if (group_clause != NIL)
+		aggregation->groups = estimate_num_groups(root,
+												  get_sortgrouplist_exprs(group_clause, targetlist),
+												  rel->rows, NULL, NULL);
+	return true;
+}
+
+/* GROUP BY, or aggregates over the whole table. */
+static void
+add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *grouped_rel,
+				  GroupPathExtraData *extra)
+{
+	List	   *group_clause = CellarGroupClause(root);
 	const char *reason = query_stays(root, extra);
-	Path	   *path;
+	Aggregation whole;
+	Aggregation *aggregation = &whole;
+	PathTarget *target;
 	int			workers = 0;
 
-	memset(&aggregation, 0, sizeof(aggregation));
-	if (reason == NULL && !quals_offloadable(rel, &aggregation.storage))
-		reason = "some of the conditions before it stays in Postgres";
 	if (reason != NULL)
 	{
-		cellar_note_aggregate(relid, 0, NULL, reason);
+		cellar_note_aggregate(planner_rt_fetch(rel->relid, root)->relid, 0, NULL, reason);
 		return;
 	}
-
-	aggregation.rel = rel;
-	aggregation.group_clause = CellarGroupClause(root);
-	aggregation.target = partial_target(root, grouped_rel->reltarget, aggregation.group_clause,
-										extra->havingQual);
-	if (!target_offloadable(aggregation.target, rel, relid))
+	target = partial_target(root, grouped_rel->reltarget, group_clause, extra->havingQual);
+	if (!aggregation_offloadable(root, rel, target, group_clause, extra->targetList, aggregation))
 		return;
-
-	aggregation.groups = 1;
-	if (aggregation.group_clause != NIL)
-		aggregation.groups = estimate_num_groups(root,
-												 get_sortgrouplist_exprs(aggregation.group_clause,
-																		 extra->targetList),
-												 rel->rows, NULL, NULL);
-	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation.partial_costs);
-	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation.final_costs);
+	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation->partial_costs);
+	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation->final_costs);
 
 	/* Preferred to everything, as the scan is. */
 	if (cellar_cost_factor == 0)
 		grouped_rel->pathlist = NIL;
 
-	add_final_paths(root, grouped_rel, &aggregation,
-					make_aggregate_path(root, &aggregation, 0), extra);
-
+	add_final_paths(root, grouped_rel, aggregation,
+					make_aggregate_path(root, aggregation, 0), extra);
 	if (rel->consider_parallel && grouped_rel->consider_parallel)
 		workers = compute_parallel_worker(rel, rel->pages, -1, max_parallel_workers_per_gather);
 	if (workers > 0)
 	{
-		double		rows;
+		Path	   *path = make_aggregate_path(root, aggregation, workers);
+		double		rows = path->rows * workers;
 
-		path = make_aggregate_path(root, &aggregation, workers);
-		rows = path->rows * workers;
 		path = (Path *) create_gather_path(root, grouped_rel, path, path->pathtarget, NULL, &rows);
-		add_final_paths(root, grouped_rel, &aggregation, path, extra);
+		add_final_paths(root, grouped_rel, aggregation, path, extra);
 	}
+}
+
+/* SELECT DISTINCT: groups without aggregates, which are merged above as rows would be. */
+static void
+add_distinct_path(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *distinct_rel)
+{
+	Query	   *parse = root->parse;
+	List	   *distinct_clause = CellarDistinctClause(root);
+	Aggregation aggregation;
+	Path	   *path;
+
+	if (parse->hasDistinctOn || parse->hasTargetSRFs || parse->hasWindowFuncs ||
+		distinct_clause == NIL || !enable_hashagg || !grouping_is_hashable(distinct_clause))
+		return;
+	if (!aggregation_offloadable(root, rel, rel->reltarget, distinct_clause, parse->targetList,
+								 &aggregation))
+		return;
+	aggregation.distinct = true;
+	if (cellar_cost_factor == 0)
+		distinct_rel->pathlist = NIL;
+	path = make_aggregate_path(root, &aggregation, 0);
+	add_path(distinct_rel, (Path *)
+			 create_agg_path(root, distinct_rel, path, path->pathtarget, AGG_HASHED,
+							 AGGSPLIT_SIMPLE, distinct_clause, NIL, NULL, aggregation.groups));
 }
 
 static void
@@ -354,7 +397,7 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 	if (previous_hook != NULL)
 		previous_hook(root, stage, input_rel, output_rel, extra);
 
-	if (stage != UPPERREL_GROUP_AGG || extra == NULL || !IS_SIMPLE_REL(input_rel))
+	if ((stage != UPPERREL_GROUP_AGG && stage != UPPERREL_DISTINCT) || !IS_SIMPLE_REL(input_rel))
 		return;
 	rte = planner_rt_fetch(input_rel->relid, root);
 	if (!cellar_is_plain_table(input_rel, rte))
@@ -363,7 +406,12 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 	/* Why not, the scan itself has noted. */
 	relation = table_open(rte->relid, NoLock);
 	if (cellar_scan_unsuitable(root, input_rel, rte, relation) == NULL)
-		add_aggregate_paths(root, input_rel, output_rel, extra, rte->relid);
+	{
+		if (stage == UPPERREL_GROUP_AGG)
+			add_grouped_paths(root, input_rel, output_rel, extra);
+		else
+			add_distinct_path(root, input_rel, output_rel);
+	}
 	table_close(relation, NoLock);
 }
 

@@ -110,11 +110,13 @@ CellarCollationIsC(Oid collation)
 #endif
 }
 
-/* 16 leaves redundant columns out of the GROUP BY clause. */
+/* 16 leaves redundant columns out of GROUP BY and DISTINCT. */
 #if PG_VERSION_NUM >= 160000
 #define CellarGroupClause(root)		((root)->processed_groupClause)
+#define CellarDistinctClause(root)	((root)->processed_distinctClause)
 #else
 #define CellarGroupClause(root)		((root)->parse->groupClause)
+#define CellarDistinctClause(root)	((root)->parse->distinctClause)
 #endif
 
 /* 16 renamed the counts of a relation. */

@@ -1,0 +1,67 @@
+-- Aggregation in the cell, as far as it shows without one: all rows take the way of those that are passed through.
+CREATE FUNCTION show(query text) RETURNS SETOF text
+LANGUAGE plpgsql AS $$
+DECLARE line text;
+BEGIN
+  FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+    RETURN NEXT line;
+  END LOOP;
+END $$;
+
+CREATE TABLE sales (id int, region char(2), product text, day date, quantity int2, amount int8, price numeric(10,2),
+                    rate numeric, weight float8, paid bool);
+INSERT INTO sales
+SELECT i, (ARRAY['NE', 'SW', 'SE'])[1 + i % 3], CASE WHEN i % 11 <> 0 THEN 'product ' || i % 5 END,
+       date '2020-01-01' + i % 365, i % 50, i * 1000000007::bigint, i / 7.0, i / 3.0, i / 8.0, i % 4 = 0
+FROM generate_series(1, 10000) i;
+VACUUM ANALYZE sales;
+
+SET cellar.min_scan_size = 0;
+SET cellar.cost_factor = 0;
+SET cellar.simulate_offload = on;
+SET enable_sort = off;
+
+-- Plans
+SELECT show('SELECT count(*) FROM sales');
+SELECT show('SELECT region, sum(price * (1 - rate)), avg(quantity), count(product), bool_and(paid) FROM sales WHERE day < ''2020-06-01'' GROUP BY region');
+SELECT show('SELECT id % 10, product, max(day) FILTER (WHERE paid) FROM sales GROUP BY 1, 2 HAVING count(*) > 3');
+SELECT show('SELECT region, product FROM sales GROUP BY region, product');
+SELECT show('SELECT (SELECT count(*) FROM sales WHERE id = x) FROM generate_series(1, 3) x');
+
+-- What stays in Postgres, and why
+SELECT count(DISTINCT region) FROM sales;
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
+SELECT count(*) FROM (SELECT rate FROM sales GROUP BY rate) s;
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
+SELECT region, min(rate) FROM sales GROUP BY region ORDER BY region;
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
+SELECT stddev(quantity) FROM sales;
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
+SELECT count(*) FROM sales WHERE product ~ '4$';
+SELECT what, expression, reason FROM cellar.why_not_offloaded ORDER BY what;
+SELECT region, count(*) FROM sales GROUP BY ROLLUP (region) ORDER BY region;
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
+
+-- Results
+SELECT region, count(*), sum(quantity), avg(quantity), sum(amount), avg(amount), sum(price), avg(price), sum(rate),
+       min(day), max(product COLLATE "C"), bool_or(paid)
+FROM sales GROUP BY region ORDER BY region;
+SELECT count(*), sum(amount), avg(price), max(day), bool_and(paid) FROM sales WHERE id < 0;
+SELECT x, (SELECT count(*) FROM sales WHERE id % 3 = x) FROM generate_series(0, 2) x;
+SELECT sum(quantity / (id - 5)) FROM sales;
+
+-- DISTINCT
+SELECT show('SELECT DISTINCT region, paid FROM sales');
+SELECT DISTINCT region, paid FROM sales ORDER BY region, paid;
+
+-- Under a Gather
+SET max_parallel_workers_per_gather = 2;
+SET min_parallel_table_scan_size = 0;
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET cellar.cost_factor = 0.1;
+SELECT show('SELECT region, count(*) FROM sales GROUP BY region');
+SELECT region, count(*), sum(price) FROM sales GROUP BY region ORDER BY region;
+
+DROP TABLE sales;
+DROP FUNCTION show(text);
