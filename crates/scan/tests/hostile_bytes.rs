@@ -110,6 +110,7 @@ fn a_damaged_page_never_panics_the_scan() {
         let first = if random.one_in(9) { u32::MAX - 1 } else { 0 };
         let _ = scanners[scanner].scan(first, &pages, &NoXids, &mut out, case % 2 == 0);
         let _ = scanners[scanner].scan(first, &pages, &Everything, &mut out, case % 2 == 1);
+        scanners[scanner].finish_range(&mut out);
         out.flush();
     }
 }
@@ -140,6 +141,7 @@ fn a_damaged_request_never_panics_the_decoder_or_the_compiler() {
             let mut out = ResultWriter::new();
             let mut scanner = Scanner::new(Arc::new(plan));
             let _ = scanner.scan(0, &page(&mut random, true), &Everything, &mut out, true);
+            scanner.finish_range(&mut out);
             out.flush();
         }
     }

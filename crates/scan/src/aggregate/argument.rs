@@ -2,7 +2,7 @@
 
 use crate::heap::{NULL, Slot};
 use crate::predicate::{Arithmetic, Class, Column, Input, Kernel, Kind, Lanes, Node, Numeric, Row, Undecided, Value};
-use crate::predicate::{IS_NULL, UNCERTAIN, display_scale};
+use crate::predicate::{IS_NULL, NUMERIC_BASE, UNCERTAIN, display_scale};
 
 /// Base-10000 digits after the point that sums of numerics keep, if the lanes have no more.
 const FRACTION_DIGITS: i32 = 4;
@@ -262,7 +262,7 @@ fn wide(value: &Numeric, fraction_digits: i32) -> Option<(i128, u16)> {
     let scale = u16::try_from(value.scale).ok()?;
     let mut magnitude = 0u128;
     for digit in &value.digits {
-        magnitude = magnitude.checked_mul(crate::predicate::NUMERIC_BASE as u128)? + *digit as u128;
+        magnitude = magnitude.checked_mul(NUMERIC_BASE as u128)?.checked_add(*digit as u128)?;
     }
     if magnitude != 0 {
         let trailing = value.weight - (value.digits.len() as i32 - 1) + fraction_digits;
@@ -276,7 +276,7 @@ fn wide(value: &Numeric, fraction_digits: i32) -> Option<(i128, u16)> {
 }
 
 fn numeric_power(digits: i32) -> i128 {
-    (crate::predicate::NUMERIC_BASE as i128).pow(digits.max(0) as u32)
+    (NUMERIC_BASE as i128).pow(digits.max(0) as u32)
 }
 
 /// The display scale that the expression has in every row where it is finite.

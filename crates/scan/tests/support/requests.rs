@@ -2,7 +2,7 @@
 //! too.
 
 use cellar_format::postgres::{Align, Collation, Width, encoding, type_oid};
-use cellar_format::wire::{Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot};
+use cellar_format::wire::{Aggregate, Aggregation, Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot};
 
 fn attributes() -> Vec<Attribute> {
     let attribute = |type_oid, width, align| Attribute {
@@ -31,6 +31,38 @@ fn call(function: u32, args: Vec<Expr>) -> Expr {
 
 fn constant(type_oid: u32, bytes: &[u8]) -> Expr {
     Expr::Const { type_oid, value: Some(bytes.to_vec()) }
+}
+
+/// States of every kind, over keys of every kind or none.
+fn aggregations() -> Vec<Aggregation> {
+    let aggregate = |function, column: Option<u16>, filter| Aggregate {
+        function,
+        collation: Collation::Bytewise,
+        argument: column.map(Expr::Column),
+        filter,
+    };
+    let some = || call(66, vec![Expr::Column(1), constant(type_oid::INT4, &[9, 0, 0, 0])]);
+    let aggregates = vec![
+        aggregate(2803, None, Some(some())),
+        aggregate(2147, Some(5), None),
+        aggregate(2108, Some(1), None),
+        aggregate(2101, Some(1), Some(some())),
+        aggregate(2116, Some(1), None),
+        aggregate(2145, Some(2), None),
+        aggregate(2114, Some(3), None),
+        aggregate(2146, Some(3), None),
+        aggregate(2105, Some(4), None),
+        aggregate(2111, Some(4), None),
+        aggregate(2120, Some(4), None),
+        aggregate(2126, Some(7), None),
+        Aggregate {
+            argument: Some(call(1726, vec![Expr::Column(3), call(1740, vec![Expr::Column(1)])])),
+            ..aggregate(2103, None, None)
+        },
+    ];
+    [vec![], vec![2, 6, 8], vec![1, 7]]
+        .map(|keys| Aggregation { keys: keys.into_iter().map(Expr::Column).collect(), aggregates: aggregates.clone() })
+        .to_vec()
 }
 
 pub fn requests() -> Vec<ScanRequest> {
@@ -82,6 +114,13 @@ pub fn requests() -> Vec<ScanRequest> {
                 snapshot: Snapshot { xmin: 1000, xmax: 2000, taken_during_recovery: false, next_full_xid: 2000 },
                 aggregation: None,
             });
+        }
+    }
+    for (index, aggregation) in aggregations().into_iter().enumerate() {
+        for quals in [0, 2 + index] {
+            let mut request = requests[quals * projections.len() + index].clone();
+            request.aggregation = Some(aggregation.clone());
+            requests.push(request);
         }
     }
     requests
