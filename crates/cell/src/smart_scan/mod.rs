@@ -139,7 +139,7 @@ impl SmartScan {
                 self.send(outlet)?;
             }
         }
-        stats.rows_returned += self.scanner.finish_range(&mut self.writer);
+        self.stats.rows_returned += self.scanner.finish_range(&mut self.writer);
         self.writer.flush();
         self.send(outlet)
     }
