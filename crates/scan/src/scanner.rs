@@ -363,7 +363,7 @@ impl Scanner {
     /// Folds the selected rows into groups, if that is asked for; those that cannot be stay selected.
     fn aggregate(&mut self, plan: &Plan, pages: &[u8], out: &mut ResultWriter, stats: &mut ScanStats) {
         let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return };
-        let input = Input { pages, chunk: &self.chunk, columns: &plan.columns };
+        let input = Input { pages, chunk: &self.chunk, columns: &plan.columns, in_pages: true };
         self.back.clear();
         stats.rows_returned += aggregator.add(aggregation, input, &self.selected, &mut self.back, out);
         stats.rows_aggregated += (self.selected.len() - self.back.len()) as u64;
