@@ -135,6 +135,68 @@ CREATE VIEW cellar.offloadable_functions AS
   FROM cellar.get_offloadable_functions() f
        JOIN pg_catalog.pg_proc p ON p.oid = f.function;
 
+-- Compression
+
+CREATE FUNCTION cellar.compress_relation(relation regclass, level text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'cellar_compress_relation'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+CREATE FUNCTION cellar.get_compression(
+  relation regclass, estimate boolean, OUT "table" regclass, OUT level text, OUT units bigint,
+  OUT dead_blocks bigint, OUT heap_bytes bigint, OUT stored_bytes bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_compression_units'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+CREATE TYPE cellar.compression_report AS (
+  "table" regclass, level text, units bigint, dead_blocks bigint, heap_bytes bigint, stored_bytes bigint, ratio numeric);
+
+-- How a table, or each of its partitions, lies in its cell
+CREATE FUNCTION cellar.compression(relation regclass)
+RETURNS SETOF cellar.compression_report
+AS $$
+  SELECT c."table", c.level, c.units, c.dead_blocks, c.heap_bytes, c.stored_bytes,
+         round(c.heap_bytes::numeric / nullif(c.stored_bytes, 0), 2)
+  FROM cellar.get_compression(relation, false) c
+$$ LANGUAGE sql VOLATILE PARALLEL RESTRICTED STRICT;
+
+-- What each level would make of it, estimated from a sample of its pages
+CREATE FUNCTION cellar.compression_advisor(
+  relation regclass, OUT "table" regclass, OUT level text, OUT sampled_bytes bigint,
+  OUT estimated_bytes bigint, OUT ratio numeric)
+RETURNS SETOF record
+AS $$
+  SELECT c."table", c.level, c.heap_bytes, c.stored_bytes,
+         round(c.heap_bytes::numeric / nullif(c.stored_bytes, 0), 2)
+  FROM cellar.get_compression(relation, true) c
+$$ LANGUAGE sql VOLATILE PARALLEL RESTRICTED STRICT;
+
+-- Freezes a table's rows and compresses all of it; others go on reading and writing it
+CREATE FUNCTION cellar.compress(relation regclass, level text DEFAULT 'query low')
+RETURNS SETOF cellar.compression_report
+AS $$
+  SELECT cellar.compress_relation(relation, level);
+  SELECT * FROM cellar.compression(relation);
+$$ LANGUAGE sql VOLATILE PARALLEL UNSAFE STRICT;
+
+CREATE FUNCTION cellar.decompress(relation regclass)
+RETURNS SETOF cellar.compression_report
+AS $$
+  SELECT cellar.compress_relation(relation, 'none');
+  SELECT * FROM cellar.compression(relation);
+$$ LANGUAGE sql VOLATILE PARALLEL UNSAFE STRICT;
+
+CREATE FUNCTION cellar.get_compression_progress(
+  OUT pid integer, OUT relation regclass, OUT level text, OUT phase text, OUT blocks_total bigint,
+  OUT blocks_done bigint, OUT bytes_before bigint, OUT bytes_after bigint, OUT units_skipped bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_compression_tasks'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+CREATE VIEW cellar.compression_progress AS
+  SELECT * FROM cellar.get_compression_progress();
+
 -- Cells
 
 CREATE FUNCTION cellar.cell_of(relation regclass, OUT socket_path text, OUT file text)

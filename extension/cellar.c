@@ -30,6 +30,7 @@ _PG_init(void)
 
 	cellar_define_settings();
 	cellar_install_statistics();
+	cellar_install_compression();
 	RegisterCustomScanMethods(&cellar_scan_methods);
 	RegisterCustomScanMethods(&cellar_aggregate_methods);
 	cellar_install_path_hook();

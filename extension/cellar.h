@@ -201,7 +201,66 @@ typedef struct CellarSession
 extern CellarSession *cellar_session_open(const char *socket_path, CellarError *error);
 extern void cellar_session_release(CellarSession *session);
 extern void cellar_session_close(CellarSession *session);
+extern void cellar_session_pause(CellarSession *session, CellarEvent event);
 extern uint64 cellar_session_wait(CellarSession *session, CellarEvent event);
+
+/* ---- talk.c ---- */
+
+/* A question to a cell about a relation that is not a scan. */
+typedef struct CellarTalk
+{
+	CellarSession *session;
+	CellarRequest *relation;
+} CellarTalk;
+
+extern void cellar_report_error(CellarError error);
+extern void cellar_talk_begin(CellarTalk *talk, Relation rel, const CellarPlace *place);
+extern void cellar_talk_until(CellarTalk *talk, CellarEvent wanted,
+							  void (*heard) (void *arg, const CellarTalk *talk), void *arg);
+extern void cellar_talk_end(CellarTalk *talk);
+extern void cellar_talk_abort(CellarTalk *talk);
+
+/* ---- compress.c, compressor.c ---- */
+
+#define CELLAR_TASKS	16
+
+typedef enum CellarPhase
+{
+	CELLAR_PHASE_STARTING,
+	CELLAR_PHASE_VACUUMING,
+	CELLAR_PHASE_COMPRESSING,
+	CELLAR_PHASE_DECOMPRESSING
+} CellarPhase;
+
+/* A command under way: where its session and its background worker meet. */
+typedef struct CellarTask
+{
+	bool		used;
+	bool		has_session;	/* either side, until it has left */
+	bool		has_worker;
+	bool		done;
+	Oid			database;
+	Oid			user;
+	Oid			relation;
+	int			level;			/* a CellarLevel */
+
+	/* the worker's */
+	int			pid;			/* 0 before it runs */
+	Oid			current;		/* the table or partition under way */
+	CellarPhase phase;
+	uint64		blocks_total;
+	CellarCompression progress;
+	int			sqlstate;		/* 0 while nothing failed */
+	char		message[512];
+	char		detail[512];
+	char		hint[256];
+} CellarTask;
+
+extern void cellar_install_compression(void);
+extern void cellar_tasks_lock(bool exclusive);
+extern void cellar_tasks_unlock(void);
+extern CellarTask *cellar_task(int number);
+extern void cellar_task_leave(CellarTask *task, bool worker);
 
 /* ---- checkpoint.c ---- */
 
@@ -399,6 +458,8 @@ extern void cellar_initialize_worker(CustomScanState *node, shm_toc *toc, void *
 extern void cellar_shutdown(CustomScanState *node);
 
 /* ---- request.c ---- */
+
+extern CellarRequest *cellar_relation_request(Relation rel, const char *file);
 
 /*
  * Rows come whole when at least this part of their width is needed: copying a

@@ -146,4 +146,11 @@ CellarDisablePath(Path *path)
 #endif
 }
 
+/* 16 made ownership checks one function. */
+#if PG_VERSION_NUM >= 160000
+#define CellarOwnsRelation(oid)		object_ownercheck(RelationRelationId, (oid), GetUserId())
+#else
+#define CellarOwnsRelation(oid)		pg_class_ownercheck((oid), GetUserId())
+#endif
+
 #endif							/* CELLAR_COMPAT_H */

@@ -124,23 +124,29 @@ wait_for_socket(CellarSession *session, bool writable)
 /*
  * Waits until the cell takes us, or has something for us, or takes something
  * from us; an interrupt ends the wait, so a cell that is stopped holds no query
- * that is cancelled.  Returns the microseconds waited.
+ * that is cancelled.
  */
-uint64
-cellar_session_wait(CellarSession *session, CellarEvent wanted)
+void
+cellar_session_pause(CellarSession *session, CellarEvent wanted)
 {
-	instr_time	started;
-	uint64		waited;
-
-	INSTR_TIME_SET_CURRENT(started);
 	if (wanted == CELLAR_WAIT_CONNECT)
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 CONNECT_INTERVAL_MS, wait_event_smart_table_scan);
 	else
 		wait_for_socket(session, wanted == CELLAR_WAIT_WRITABLE);
-	waited = cellar_count_wait(CELLAR_WAIT_SMART_TABLE_SCAN, started);
-
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
-	return waited;
+}
+
+/*
+ * The same for a scan: the wait is counted.  Returns its microseconds.
+ */
+uint64
+cellar_session_wait(CellarSession *session, CellarEvent wanted)
+{
+	instr_time	started;
+
+	INSTR_TIME_SET_CURRENT(started);
+	cellar_session_pause(session, wanted);
+	return cellar_count_wait(CELLAR_WAIT_SMART_TABLE_SCAN, started);
 }

@@ -4,8 +4,8 @@
  *	  What the cells' file service counted for this cluster: the reads, writes
  *	  and syncs that came through the mount.
  *
- * A read that the operating system's page cache answers never reaches a cell
- * and is not in these counts.
+ * Before Linux 6.6 the kernel caches files of the mount; a read that it answers
+ * then never reaches a cell and is not in these counts.
  *
  *-------------------------------------------------------------------------
  */
@@ -133,7 +133,7 @@ ask_cell(ClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
 
 			if (event == CELLAR_WAIT_READABLE || event == CELLAR_WAIT_WRITABLE ||
 				event == CELLAR_WAIT_CONNECT)
-				cellar_session_wait(session, event);
+				cellar_session_pause(session, event);
 			else
 			{
 				answered = event == CELLAR_FILE_IO;

@@ -160,6 +160,29 @@ add_attributes(CellarRequest *request, TupleDesc tupdesc)
 }
 
 /*
+ * Names a relation and its columns, for what is not a scan.  The caller frees it.
+ */
+CellarRequest *
+cellar_relation_request(Relation rel, const char *file)
+{
+	CellarRequest *request = cellar_request_new();
+
+	PG_TRY();
+	{
+		cellar_request_file(request, file, RELSEG_SIZE, DataChecksumsEnabled(),
+							GetDatabaseEncoding());
+		add_attributes(request, RelationGetDescr(rel));
+	}
+	PG_CATCH();
+	{
+		cellar_request_free(request);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return request;
+}
+
+/*
  * Builds the request, which the caller frees.  Returns NULL when some storage
  * predicate cannot be sent this time, because a constant in it cannot be
  * evaluated: Postgres then has to come upon that itself, where its order of

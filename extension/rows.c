@@ -308,6 +308,9 @@ advance_cell(CellarScanState *state)
 			break;
 
 		case CELLAR_FILE_IO:
+		case CELLAR_COMPRESS_PROGRESS:
+		case CELLAR_COMPRESS_DONE:
+		case CELLAR_UNITS:
 			ereport(ERROR,
 					(errcode(ERRCODE_PROTOCOL_VIOLATION),
 					 errmsg("the cell answered a question that was not asked")));

@@ -2,7 +2,7 @@
 # Everything that `make test` runs. A stage that fails does not keep the others from running; all checks are summed up,
 # and the last line says "N passed, N failed".
 #
-#   test.sh [STAGE ...]      some of: format lint unit extension smart_scan robust regress crash
+#   test.sh [STAGE ...]      some of: format lint unit extension smart_scan robust compression regress crash
 #
 # LONG=1 runs the random and the crash tests longer. Logs go to a folder that is named when something failed.
 # PG_REGRESS names a pg_regress to use instead of the one that comes with PG_CONFIG's installation.
@@ -13,7 +13,7 @@ set +e
 cd "$ROOT" || exit 1
 
 stages=("$@")
-[ $# -gt 0 ] || stages=(format lint unit extension smart_scan robust regress crash)
+[ $# -gt 0 ] || stages=(format lint unit extension smart_scan robust compression regress crash)
 CELLAR_LOGS=$(mktemp -d "${TMPDIR:-/tmp}/cellar-test-logs.XXXXXX")
 chmod 755 "$CELLAR_LOGS"
 export CELLAR_LOGS CELLAR_RESULTS=$CELLAR_LOGS/results CELLAR_LOG_LEVEL=${CELLAR_LOG_LEVEL:-info}
@@ -82,11 +82,12 @@ stage_extension() {
 }
 
 stage_smart_scan() { "$ROOT/tests/smart_scan/run.sh" ${LONG:+--cases 200000}; }
+stage_compression() { "$ROOT/tests/compression/run.sh" ${LONG:+--seconds 120}; }
 stage_robust() { "$ROOT/tests/robust/run.sh" ${LONG:+--seconds 120}; }
 stage_regress() { "$ROOT/tests/regress/run.sh"; }
 stage_crash() { "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20}; }
 
-declare -A limit=([format]=300 [lint]=1500 [unit]=2400 [extension]=1800 [smart_scan]=900 [robust]=900 [regress]=1200 [crash]=900)
+declare -A limit=([format]=300 [lint]=1500 [unit]=2400 [extension]=1800 [smart_scan]=900 [robust]=900 [compression]=600 [regress]=1200 [crash]=900)
 factor=1
 [ -z "${LONG:-}" ] || factor=8
 started=$SECONDS

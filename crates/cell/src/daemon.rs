@@ -3,6 +3,7 @@
 //! Order at start: disks (locked) before the mount point is touched, so that a second daemon changes nothing; the
 //! Smart Scan server before the mount, so that a file on the mount always has a server. Order at stop: the reverse.
 
+use crate::compression::Codec;
 use crate::config::Config;
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions};
 use crate::server;
@@ -108,6 +109,7 @@ fn open_volume(config: &Config, descriptors: u64) -> Result<Arc<Volume>, DaemonE
         handles_max: (descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2).max(64) as usize,
         root_uid: config.user.uid,
         root_gid: config.user.gid,
+        unit_codec: Some(Arc::new(Codec)),
         ..VolumeOptions::default()
     };
     Ok(Volume::open(disks.collect::<Result<Vec<_>, _>>()?, options)?)

@@ -2,6 +2,7 @@
 //!
 //! It joins `cellar-storage` (bytes, no tuples) and `cellar-scan` (tuples, no I/O); neither knows the other.
 
+pub mod compression;
 pub mod config;
 pub mod daemon;
 pub mod fuse;

@@ -168,7 +168,10 @@ typedef enum CellarEvent
 	CELLAR_FAILED,				/* see cellar_error; only cellar_close is left to do */
 	CELLAR_FILE_IO,				/* see cellar_file_io */
 	CELLAR_WAIT_CONNECT,		/* no connection yet: wait some milliseconds, not on the socket */
-	CELLAR_RANGE_PROGRESS		/* a range goes on; see cellar_range_stats */
+	CELLAR_RANGE_PROGRESS,		/* a range goes on; see cellar_range_stats */
+	CELLAR_COMPRESS_PROGRESS,	/* see cellar_compression */
+	CELLAR_COMPRESS_DONE,		/* see cellar_compression */
+	CELLAR_UNITS				/* see cellar_units */
 } CellarEvent;
 
 /* Sends what is queued, receives what has come, and tells the next event. Never blocks. */
@@ -285,6 +288,59 @@ typedef struct CellarFileIo
 } CellarFileIo;
 
 extern const CellarFileIo *cellar_file_io(const CellarConnection *connection, size_t *count);
+
+/* ---- compression units ---- */
+
+/* Levels of compression. */
+typedef enum CellarLevel
+{
+	CELLAR_LEVEL_RAW = 0,
+	CELLAR_LEVEL_QUERY_LOW = 1,
+	CELLAR_LEVEL_QUERY_HIGH = 2,
+	CELLAR_LEVEL_ARCHIVE_LOW = 3,
+	CELLAR_LEVEL_ARCHIVE_HIGH = 4
+} CellarLevel;
+
+#define CELLAR_LEVELS	5
+
+/*
+ * Brings the allocation units of blocks [first, end) to a level, raw included.
+ * The request needs the file and its attributes only.  CELLAR_COMPRESS_PROGRESS
+ * tells each allocation unit, CELLAR_COMPRESS_DONE the end; closing the
+ * connection stops the work between two of them.
+ */
+extern void cellar_compress(CellarConnection *connection, const CellarRequest *relation,
+							uint32_t first, uint32_t end, uint8_t level);
+
+typedef struct CellarCompression
+{
+	uint64_t	blocks_done;	/* whose allocation unit was looked at */
+	uint64_t	units_written;
+	uint64_t	units_skipped;	/* changed while they were encoded: they stay as they are */
+	uint64_t	bytes_before;	/* of the pages encoded, and of their units */
+	uint64_t	bytes_after;
+} CellarCompression;
+
+extern CellarCompression cellar_compression(const CellarConnection *connection);
+
+/*
+ * Asks for the forms of the allocation units of blocks [first, end), answered
+ * by CELLAR_UNITS; with estimate, for what each level would make of a sample of
+ * them: its blocks, and stored_bytes of them.
+ */
+extern void cellar_ask_units(CellarConnection *connection, const CellarRequest *relation,
+							 uint32_t first, uint32_t end, bool estimate);
+
+typedef struct CellarLevelUnits
+{
+	uint64_t	level;			/* a CellarLevel */
+	uint64_t	units;
+	uint64_t	blocks;
+	uint64_t	dead_blocks;	/* written since they were compressed: they lie raw */
+	uint64_t	stored_bytes;
+} CellarLevelUnits;
+
+extern const CellarLevelUnits *cellar_units(const CellarConnection *connection, size_t *count);
 
 /* The failure that CELLAR_FAILED announced. */
 extern CellarError cellar_error(const CellarConnection *connection);

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use cellar_format::bytes::Corrupt;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BlockRange, ErrorReport, FRAME_HEADER_BYTES, FileIoCounts, FileIoQuery, FrameHeader, Hello, Kind, Passthru,
-    RangeDone, XidQuery, XidState, XidStates,
+    BlockRange, CompressProgress, CompressRequest, ErrorReport, FRAME_HEADER_BYTES, FileIoCounts, FileIoQuery,
+    FrameHeader, Hello, Kind, Passthru, RangeDone, ScanRequest, Units, UnitsQuery, XidQuery, XidState, XidStates,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -41,6 +41,10 @@ pub enum Event {
     RangeProgress(ScanStats),
     RangeDone(ScanStats),
     FileIo(FileIoCounts),
+    /// A compression goes on.
+    CompressProgress(CompressProgress),
+    CompressDone(CompressProgress),
+    Units(Units),
     /// The connection is of no further use.
     Failed(ErrorReport),
 }
@@ -101,7 +105,7 @@ impl Connection {
         let request = match request {
             Ok(request) => request,
             Err(fault) => {
-                self.failed = Some(report("XX000", format!("could not build a Smart Scan request: {fault}")));
+                self.misbuilt(&fault);
                 return;
             }
         };
@@ -125,6 +129,26 @@ impl Connection {
     /// Asks what the file service counted; between scans only.
     pub fn ask_file_io(&mut self, query: FileIoQuery) {
         self.send(Kind::FileIoQuery, |out| query.encode(out));
+    }
+
+    /// Compresses, or with level 0 decompresses; the connection carries nothing else until that is done.
+    pub fn compress(&mut self, relation: Result<ScanRequest, String>, range: BlockRange, level: u8) {
+        match relation {
+            Ok(relation) => {
+                self.send(Kind::Compress, |out| CompressRequest { level, range, relation }.encode(out));
+            }
+            Err(fault) => self.misbuilt(&fault),
+        }
+    }
+
+    /// Asks for the forms of a relation's allocation units, or what each level would make of them; between scans only.
+    pub fn ask_units(&mut self, relation: Result<ScanRequest, String>, range: BlockRange, estimate: bool) {
+        match relation {
+            Ok(relation) => {
+                self.send(Kind::UnitsQuery, |out| UnitsQuery { estimate, range, relation }.encode(out));
+            }
+            Err(fault) => self.misbuilt(&fault),
+        }
     }
 
     pub fn answer_xids(&mut self, states: Vec<XidState>) {
@@ -196,13 +220,18 @@ impl Connection {
             }
             Kind::Error => Event::Failed(ErrorReport::decode(payload)?),
             Kind::FileIoCounts => Event::FileIo(FileIoCounts::decode(payload)?),
+            Kind::CompressProgress => Event::CompressProgress(CompressProgress::decode(payload)?),
+            Kind::CompressDone => Event::CompressDone(CompressProgress::decode(payload)?),
+            Kind::Units => Event::Units(Units::decode(payload)?),
             Kind::Hello
             | Kind::ScanOpen
             | Kind::ScanRange
             | Kind::XidStates
             | Kind::FileIoQuery
             | Kind::StatusQuery
-            | Kind::Status => {
+            | Kind::Status
+            | Kind::Compress
+            | Kind::UnitsQuery => {
                 return Err(Corrupt::new("frame kind", 4, format!("{kind:?} from a cell")));
             }
         }))
@@ -290,6 +319,10 @@ impl Connection {
         self.outgoing.extend(frame);
         // A failure shows in the next step, after what the cell may have said about it.
         let _ = self.flush();
+    }
+
+    fn misbuilt(&mut self, fault: &str) {
+        self.failed = Some(report("XX000", format!("could not build a request: {fault}")));
     }
 
     fn lost(&self, error: &io::Error) -> ErrorReport {

@@ -7,11 +7,12 @@ use cellar_format::bytes::Corrupt;
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BlockRange, ErrorReport, FileIoCounts, FileIoQuery, FrameHeader, Hello, Kind, RangeDone, ScanRequest, XidQuery,
-    XidState, XidStates,
+    BlockRange, CompressProgress, CompressRequest, ErrorReport, FileIoCounts, FileIoQuery, FrameHeader, Hello, Kind,
+    RangeDone, ScanRequest, UnitsQuery, XidQuery, XidState, XidStates,
 };
 
 use super::stream::{FrameStream, StreamError};
+use crate::compression::{self, CompressionError};
 use crate::metrics::Metrics;
 use crate::smart_scan::{Outlet, ScanError, SmartScan, SmartScanState};
 use crate::status::About;
@@ -25,6 +26,8 @@ pub enum SessionError {
     Stream(#[from] StreamError),
     #[error(transparent)]
     Scan(#[from] ScanError),
+    #[error(transparent)]
+    Compression(#[from] CompressionError),
 }
 
 impl From<Corrupt> for SessionError {
@@ -102,6 +105,16 @@ impl Session {
                         self.stream.send(Kind::Status, |out| status.encode(out))?;
                         None
                     }
+                    (Kind::Compress, payload) => {
+                        let request = CompressRequest::decode(payload)?;
+                        self.compress(&request)?;
+                        None
+                    }
+                    (Kind::UnitsQuery, payload) => {
+                        let units = compression::units(&self.state.volume, &UnitsQuery::decode(payload)?)?;
+                        self.stream.send(Kind::Units, |out| units.encode(out))?;
+                        None
+                    }
                     (kind, _) => return Err(unexpected(kind)),
                 },
             };
@@ -114,6 +127,15 @@ impl Session {
             ended?;
             self.stream.send(Kind::RangeDone, |out| RangeDone { stats }.encode(out))?;
         }
+    }
+
+    fn compress(&mut self, request: &CompressRequest) -> Result<(), SessionError> {
+        let stream = &mut self.stream;
+        let tell = |progress: CompressProgress| -> Result<(), SessionError> {
+            Ok(stream.send(Kind::CompressProgress, |out| progress.encode(out))?)
+        };
+        let done = compression::compress(&self.state.volume, request, &self.state.stopping, tell)?;
+        Ok(self.stream.send(Kind::CompressDone, |out| done.encode(out))?)
     }
 }
 
@@ -176,10 +198,16 @@ fn report(error: &SessionError) -> ErrorReport {
             "the cell cannot evaluate the storage predicate",
             "Make sure that cell and extension are of the same version.",
         ),
-        SessionError::Scan(ScanError::Storage(_)) => {
+        SessionError::Scan(ScanError::Storage(_) | ScanError::Unit { .. }) => {
             ("58030", "the cell could not read the table", "Look into the cell's log and check its disks.")
         }
-        SessionError::Scan(ScanError::Stopping) => {
+        SessionError::Compression(CompressionError::Storage(_)) => {
+            ("58030", "the cell could not read or write the table", "Look into the cell's log and check its disks.")
+        }
+        SessionError::Compression(CompressionError::Encode(_)) => {
+            ("XX000", "the cell could not compress the table", "The table is as it was. Please report this.")
+        }
+        SessionError::Scan(ScanError::Stopping) | SessionError::Compression(CompressionError::Stopping) => {
             ("57P01", "the cell is shutting down", "When the cell runs again, repeat the statement.")
         }
     };

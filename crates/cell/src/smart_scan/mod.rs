@@ -8,6 +8,7 @@
 
 pub mod commit_cache;
 pub mod region_table;
+mod units;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -17,11 +18,12 @@ use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::{BLOCK_BYTES, REGION_BLOCKS};
 use cellar_format::wire::{BlockRange, PassthruReason, ScanRequest, XidState};
-use cellar_scan::{Plan, Progress, RegionSummary, ResultWriter, Scanner, Unsupported};
+use cellar_scan::{Plan, Progress, RegionSummary, ResultWriter, Scanner, UnitScanner, Unsupported};
 use cellar_storage::{Ino, Volume};
 
 use commit_cache::{CommitCache, Incarnation, ScanXids};
 use region_table::{RegionKey, RegionTable};
+use units::{CurrentUnit, UnitTable};
 
 /// Results are sent when this much has gathered.
 const SEND_BYTES: usize = 128 << 10;
@@ -35,6 +37,7 @@ pub struct SmartScanState {
     pub storage_index: RegionTable<Summary>,
     /// Regions whose page checksums were found right.
     pub verified: RegionTable<()>,
+    pub units: UnitTable,
     /// Set when the cell shuts down: scans under way end with an error.
     pub stopping: AtomicBool,
 }
@@ -46,6 +49,7 @@ impl SmartScanState {
             commit_cache: CommitCache::default(),
             storage_index: RegionTable::default(),
             verified: RegionTable::default(),
+            units: RegionTable::default(),
             stopping: AtomicBool::new(false),
         }
     }
@@ -75,6 +79,8 @@ pub enum ScanError {
     Unsupported(#[from] Unsupported),
     #[error(transparent)]
     Storage(#[from] cellar_storage::Error),
+    #[error("compression unit {au} of inode {ino}: {error}")]
+    Unit { ino: Ino, au: u64, error: cellar_scan::unit::UnitError },
     #[error("the cell is shutting down")]
     Stopping,
 }
@@ -85,6 +91,8 @@ pub struct SmartScan {
     request: ScanRequest,
     plan: Arc<Plan>,
     scanner: Scanner,
+    unit_scanner: UnitScanner,
+    unit: Option<CurrentUnit>,
     writer: ResultWriter,
     xids: ScanXids,
     layout: u64,
@@ -104,6 +112,7 @@ impl SmartScan {
     pub fn open(state: Arc<SmartScanState>, incarnation: Incarnation, request: ScanRequest) -> Result<Self, ScanError> {
         let plan = Arc::new(Plan::compile(&request)?);
         let scanner = Scanner::new(plan.clone());
+        let unit_scanner = UnitScanner::new(plan.clone());
         let writer = ResultWriter::new();
         let xids = ScanXids::new(state.commit_cache.incarnation(incarnation), &request.snapshot);
         let layout = layout(&request);
@@ -112,6 +121,8 @@ impl SmartScan {
             request,
             plan,
             scanner,
+            unit_scanner,
+            unit: None,
             writer,
             xids,
             layout,
@@ -185,6 +196,11 @@ impl SmartScan {
         if !self.may_match(ino, region) {
             self.stats.saved_by_storage_index_bytes += wanted_bytes as u64;
             return Ok(());
+        }
+        let au_blocks = self.au_blocks(ino).map_err(O::Error::from)?;
+        if self.hold_unit(ino, u64::from(in_segment / au_blocks)).map_err(O::Error::from)? {
+            let page = in_segment % au_blocks;
+            return self.unit_pages(first, page..page + (end - first), outlet);
         }
         self.prefetch(ino, region);
         let offset = (in_segment % REGION_BLOCKS) as usize * BLOCK_BYTES;

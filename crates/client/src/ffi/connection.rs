@@ -7,7 +7,8 @@ use std::ptr;
 
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BatchMode, BlockRange, ErrorReport, FileIoCount, FileIoQuery, Hello, Passthru, RowEntry, XidState,
+    BatchMode, BlockRange, CompressProgress, ErrorReport, FileIoCount, FileIoQuery, Hello, LevelUnits, Passthru,
+    RowEntry, XidState,
 };
 
 use super::error::{self, CellarError, ErrorText};
@@ -29,6 +30,9 @@ pub enum CellarEvent {
     FileIo,
     WaitConnect,
     RangeProgress,
+    CompressProgress,
+    CompressDone,
+    Units,
 }
 
 #[repr(C)]
@@ -67,6 +71,8 @@ pub struct CellarConnection {
     xids: Vec<u32>,
     stats: ScanStats,
     file_io: Vec<FileIoCount>,
+    compression: CompressProgress,
+    levels: Vec<LevelUnits>,
     failure: Option<ErrorReport>,
     error: ErrorText,
 }
@@ -194,6 +200,42 @@ pub unsafe extern "C" fn cellar_file_io(connection: &CellarConnection, count: *m
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cellar_compress(
+    connection: &mut CellarConnection,
+    relation: &CellarRequest,
+    first: u32,
+    end: u32,
+    level: u8,
+) {
+    connection.connection.compress(relation.finish(), BlockRange { first, end }, level);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_compression(connection: &CellarConnection) -> CompressProgress {
+    connection.compression
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_ask_units(
+    connection: &mut CellarConnection,
+    relation: &CellarRequest,
+    first: u32,
+    end: u32,
+    estimate: bool,
+) {
+    connection.connection.ask_units(relation.finish(), BlockRange { first, end }, estimate);
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_units(connection: &CellarConnection, count: *mut usize) -> *const LevelUnits {
+    // SAFETY: the header asks for a place to put the count.
+    unsafe { ptr::write(count, connection.levels.len()) };
+    connection.levels.as_ptr()
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cellar_range_stats(connection: &CellarConnection) -> ScanStats {
     connection.stats
 }
@@ -219,6 +261,8 @@ impl CellarConnection {
             xids: Vec::new(),
             stats: ScanStats::default(),
             file_io: Vec::new(),
+            compression: CompressProgress::default(),
+            levels: Vec::new(),
             failure: None,
             error: ErrorText::default(),
         }
@@ -253,6 +297,18 @@ impl CellarConnection {
             Event::FileIo(answer) => {
                 self.file_io = answer.counts;
                 CellarEvent::FileIo
+            }
+            Event::CompressProgress(progress) => {
+                self.compression = progress;
+                CellarEvent::CompressProgress
+            }
+            Event::CompressDone(progress) => {
+                self.compression = progress;
+                CellarEvent::CompressDone
+            }
+            Event::Units(units) => {
+                self.levels = units.levels;
+                CellarEvent::Units
             }
             Event::Failed(report) => self.fail(report),
         }

@@ -24,6 +24,9 @@ pub enum Kind {
     FileIoQuery = 5,
     /// Asks for the cell's status.
     StatusQuery = 6,
+    /// Compresses or decompresses; answered by `CompressProgress` frames, then `CompressDone`.
+    Compress = 7,
+    UnitsQuery = 8,
     Welcome = 64,
     Batch = 65,
     Passthru = 66,
@@ -34,6 +37,9 @@ pub enum Kind {
     /// What the range under way counted since this was last told; comes before the frames that it took.
     RangeProgress = 71,
     Status = 72,
+    CompressProgress = 73,
+    CompressDone = 74,
+    Units = 75,
 }
 
 impl Kind {
@@ -46,6 +52,8 @@ impl Kind {
             XidStates,
             FileIoQuery,
             StatusQuery,
+            Compress,
+            UnitsQuery,
             Welcome,
             Batch,
             Passthru,
@@ -55,6 +63,9 @@ impl Kind {
             FileIoCounts,
             RangeProgress,
             Status,
+            CompressProgress,
+            CompressDone,
+            Units,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == value)

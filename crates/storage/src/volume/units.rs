@@ -59,6 +59,11 @@ impl UnitReader {
         self.extent.tag
     }
 
+    /// Tells the units apart that an allocation unit has had.
+    pub fn stamp(&self) -> u64 {
+        self.extent.stamp
+    }
+
     /// The pages that are not current in the unit; its count is the number of pages that the unit holds. Pages of the
     /// allocation unit after those are raw.
     pub fn dead(&self) -> &PageSet {
@@ -202,18 +207,14 @@ impl Volume {
     pub fn units(&self, ino: Ino) -> Result<Vec<UnitInfo>> {
         let file = self.file(ino)?;
         let count = file.size()?.div_ceil(file.layout.au_size.bytes());
-        let info = |au| {
-            let version = file.au_version(au);
-            let form = match file.units().and_then(|units| units.extent(au)) {
-                None => UnitForm::Raw,
-                Some(extent) => {
-                    let bytes = u64::from(extent.place.length);
-                    UnitForm::Unit { bytes, tag: extent.tag, dead: extent.raw.clone() }
-                }
-            };
-            UnitInfo { au, form, version }
-        };
-        Ok((0..count).map(info).collect())
+        Ok((0..count).map(|au| info(&file, au)).collect())
+    }
+
+    /// The form of one allocation unit.
+    pub fn unit(&self, ino: Ino, au: u64) -> Result<UnitInfo> {
+        let file = self.file(ino)?;
+        check_au(&file, au)?;
+        Ok(info(&file, au))
     }
 
     /// The compression unit of an allocation unit; None when it is raw.
@@ -286,4 +287,16 @@ fn check_au(file: &FileData, au: u64) -> Result<()> {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Invalid, format!("inode {} has no allocation unit {au}", file.ino))),
     }
+}
+
+fn info(file: &FileData, au: u64) -> UnitInfo {
+    let version = file.au_version(au);
+    let form = match file.units().and_then(|units| units.extent(au)) {
+        None => UnitForm::Raw,
+        Some(extent) => {
+            let bytes = u64::from(extent.place.length);
+            UnitForm::Unit { bytes, tag: extent.tag, dead: extent.raw.clone() }
+        }
+    };
+    UnitInfo { au, form, version }
 }

@@ -1,0 +1,162 @@
+//! Where a Smart Scan meets compression units: pages that are current in their unit are scanned there, in their encoded
+//! form, the others as they lie, all in the order of their blocks.
+//!
+//! The unit that a scan holds does not change: its bytes are those of one moment after the scan began, and so are the
+//! pages that count as current. What was written later adds nothing that the snapshot sees.
+
+use super::region_table::RegionTable;
+use super::{Outlet, ScanError, SmartScan};
+use crate::compression::Source;
+use cellar_format::stats::ScanStats;
+use cellar_format::units::BLOCK_BYTES;
+use cellar_scan::Progress;
+use cellar_scan::unit::Unit;
+use cellar_storage::{Ino, UnitReader};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Tries to read pages that are being written; then they pass through.
+const RACES_MAX: usize = 3;
+
+/// Directories of units, by file, allocation unit and stamp.
+pub type UnitTable = RegionTable<Arc<Unit>>;
+
+/// The compression unit under the scan.
+pub(super) struct CurrentUnit {
+    ino: Ino,
+    au: u64,
+    reader: UnitReader,
+    unit: Arc<Unit>,
+    /// What was counted of the reader's disk reads.
+    counted: (u64, u64),
+}
+
+impl SmartScan {
+    /// Blocks of an allocation unit.
+    pub(super) fn au_blocks(&self, ino: Ino) -> Result<u32, ScanError> {
+        Ok((self.state.volume.au_bytes(ino)? / BLOCK_BYTES as u64) as u32)
+    }
+
+    /// Holds the unit of an allocation unit, if it has one, until another one is asked for.
+    pub(super) fn hold_unit(&mut self, ino: Ino, au: u64) -> Result<bool, ScanError> {
+        if self.unit.as_ref().is_some_and(|held| (held.ino, held.au) == (ino, au)) {
+            return Ok(true);
+        }
+        self.unit = None;
+        let Some(reader) = self.state.volume.unit_reader(ino, au)? else { return Ok(false) };
+        let (key, stamp) = ((ino, au as u32), reader.stamp());
+        let unit = match self.state.units.look_up(key, stamp, Arc::clone) {
+            Some(unit) => unit,
+            None => {
+                let unit = Arc::new(Unit::open(&Source(&reader)).map_err(|error| damaged(ino, au, error))?);
+                self.state.units.learn(key, stamp, unit.clone(), |_, _| ());
+                unit
+            }
+        };
+        self.unit = Some(CurrentUnit { ino, au, reader, unit, counted: (0, 0) });
+        Ok(true)
+    }
+
+    /// Scans pages of the unit held, the first of which is block `first`.
+    pub(super) fn unit_pages<O: Outlet>(
+        &mut self,
+        first: u32,
+        pages: Range<u32>,
+        outlet: &mut O,
+    ) -> Result<(), O::Error> {
+        let mut page = pages.start;
+        while page < pages.end {
+            let held = self.unit.as_ref().expect("held by the caller");
+            let is_current = |page: u32| page < held.reader.dead().page_count() && !held.reader.dead().contains(page);
+            let current = is_current(page);
+            let end = (page..pages.end).find(|page| is_current(*page) != current).unwrap_or(pages.end);
+            let block = first + (page - pages.start);
+            match current {
+                true => self.encoded_pages(block - page, page..end, outlet)?,
+                false => self.raw_pages(block, page..end, outlet)?,
+            }
+            page = end;
+        }
+        self.count_unit_reads();
+        Ok(())
+    }
+
+    fn encoded_pages<O: Outlet>(&mut self, unit_block: u32, pages: Range<u32>, outlet: &mut O) -> Result<(), O::Error> {
+        loop {
+            let held = self.unit.as_ref().expect("held by the caller");
+            let source = Source(&held.reader);
+            let pages = pages.start as usize..pages.end as usize;
+            let scanned = self.unit_scanner.scan(unit_block, &held.unit, &source, pages, &self.xids, &mut self.writer);
+            match scanned.map_err(|error| damaged(held.ino, held.au, error))? {
+                Progress::Done { stats, .. } => {
+                    self.stats.add(&stats);
+                    return Ok(());
+                }
+                Progress::NeedXids(xids) => {
+                    let states = outlet.ask(&xids)?;
+                    self.xids.learn(&xids, &states);
+                }
+            }
+        }
+    }
+
+    /// Pages that were written since their unit was made.
+    fn raw_pages<O: Outlet>(&mut self, block: u32, pages: Range<u32>, outlet: &mut O) -> Result<(), O::Error> {
+        let held = self.unit.as_ref().expect("held by the caller");
+        let (ino, au) = (held.ino, held.au);
+        let Some(bytes) = self.read_raw(ino, au, pages.clone()).map_err(O::Error::from)? else {
+            self.pass_through(block, block + (pages.end - pages.start));
+            return Ok(());
+        };
+        self.scanner.verify_checksums(self.request.checksums);
+        loop {
+            match self.scanner.scan(block, &bytes, &self.xids, &mut self.writer, false) {
+                Progress::Done { stats, .. } => {
+                    self.stats.add(&stats);
+                    self.stats.cache_hit_bytes += bytes.len() as u64;
+                    let read = (bytes.len() / BLOCK_BYTES) as u32;
+                    self.pass_through(block + read, block + (pages.end - pages.start));
+                    return Ok(());
+                }
+                Progress::NeedXids(xids) => {
+                    let states = outlet.ask(&xids)?;
+                    self.xids.learn(&xids, &states);
+                }
+            }
+        }
+    }
+
+    /// None when writers were always in the way. What begins to be written while it is read may be seen in part, so it
+    /// is read until nothing did.
+    fn read_raw(&self, ino: Ino, au: u64, pages: Range<u32>) -> Result<Option<Vec<u8>>, ScanError> {
+        let volume = &self.state.volume;
+        let offset = au * volume.au_bytes(ino)? + u64::from(pages.start) * BLOCK_BYTES as u64;
+        let mut bytes = vec![0; (pages.end - pages.start) as usize * BLOCK_BYTES];
+        for _ in 0..RACES_MAX {
+            let version = volume.au_version(ino, au)?;
+            let read = volume.read(ino, offset, &mut bytes)?;
+            if volume.au_version(ino, au)? == version {
+                bytes.truncate(read / BLOCK_BYTES * BLOCK_BYTES);
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
+    }
+
+    fn count_unit_reads(&mut self) {
+        if let Some(held) = &mut self.unit {
+            let (bytes, requests) = held.reader.disk_read();
+            let reads = ScanStats {
+                disk_read_bytes: bytes - held.counted.0,
+                disk_read_requests: requests - held.counted.1,
+                ..ScanStats::default()
+            };
+            held.counted = (bytes, requests);
+            self.stats.add(&reads);
+        }
+    }
+}
+
+fn damaged(ino: Ino, au: u64, error: cellar_scan::unit::UnitError) -> ScanError {
+    ScanError::Unit { ino, au, error }
+}

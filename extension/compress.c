@@ -1,0 +1,370 @@
+/*-------------------------------------------------------------------------
+ *
+ * compress.c
+ *	  Hybrid columnar compression as SQL sees it: the commands, what a table's
+ *	  allocation units are, and how far commands under way have come.
+ *
+ * A command's work is done by a background worker (compressor.c), because a
+ * table is vacuumed first and that ends transactions.  The session waits for
+ * its worker and stops it when it is cancelled.  They meet in a task, a slot
+ * of shared memory, which whoever leaves it last frees.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+PG_FUNCTION_INFO_V1(cellar_compress_relation);
+PG_FUNCTION_INFO_V1(cellar_compression_units);
+PG_FUNCTION_INFO_V1(cellar_compression_tasks);
+
+typedef struct SharedTasks
+{
+	LWLock	   *lock;
+	CellarTask	tasks[CELLAR_TASKS];
+} SharedTasks;
+
+static SharedTasks *shared = NULL;
+static shmem_request_hook_type previous_request_hook = NULL;
+static shmem_startup_hook_type previous_startup_hook = NULL;
+
+static const char *const level_names[CELLAR_LEVELS] = {
+	"none", "query low", "query high", "archive low", "archive high"
+};
+
+static const char *const phase_names[] = {"starting", "vacuuming", "compressing", "decompressing"};
+
+static void
+request_shmem(void)
+{
+	if (previous_request_hook != NULL)
+		previous_request_hook();
+	RequestAddinShmemSpace(sizeof(SharedTasks));
+	RequestNamedLWLockTranche("cellar", 1);
+}
+
+static void
+startup_shmem(void)
+{
+	bool		found;
+
+	if (previous_startup_hook != NULL)
+		previous_startup_hook();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	shared = ShmemInitStruct("cellar compression", sizeof(SharedTasks), &found);
+	if (!found)
+	{
+		memset(shared, 0, sizeof(SharedTasks));
+		shared->lock = &GetNamedLWLockTranche("cellar")->lock;
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+cellar_install_compression(void)
+{
+	previous_request_hook = shmem_request_hook;
+	shmem_request_hook = request_shmem;
+	previous_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = startup_shmem;
+}
+
+void
+cellar_tasks_lock(bool exclusive)
+{
+	LWLockAcquire(shared->lock, exclusive ? LW_EXCLUSIVE : LW_SHARED);
+}
+
+void
+cellar_tasks_unlock(void)
+{
+	LWLockRelease(shared->lock);
+}
+
+CellarTask *
+cellar_task(int number)
+{
+	return &shared->tasks[number];
+}
+
+/* One side has no more to do with the task. */
+void
+cellar_task_leave(CellarTask *task, bool worker)
+{
+	cellar_tasks_lock(true);
+	if (worker)
+		task->has_worker = false;
+	else
+		task->has_session = false;
+	if (!task->has_worker && !task->has_session)
+		task->used = false;
+	cellar_tasks_unlock();
+}
+
+static int
+claim_task(Oid relation, int level)
+{
+	int			number = -1;
+
+	cellar_tasks_lock(true);
+	for (int i = 0; i < CELLAR_TASKS && number < 0; i++)
+	{
+		CellarTask *task = &shared->tasks[i];
+
+		if (task->used)
+			continue;
+		memset(task, 0, sizeof(CellarTask));
+		task->used = true;
+		task->has_session = true;
+		task->has_worker = true;
+		task->database = MyDatabaseId;
+		task->user = GetUserId();
+		task->relation = relation;
+		task->current = relation;
+		task->level = level;
+		number = i;
+	}
+	cellar_tasks_unlock();
+	if (number < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("%d compressions are under way already", CELLAR_TASKS),
+				 errhint("See the view cellar.compression_progress, and try again when one has ended.")));
+	return number;
+}
+
+static int
+parse_level(const char *name)
+{
+	for (int level = 0; level < CELLAR_LEVELS; level++)
+	{
+		if (pg_strcasecmp(name, level_names[level]) == 0)
+			return level;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("there is no compression level \"%s\"", name),
+			 errhint("The levels are \"query low\", \"query high\", \"archive low\" and \"archive high\", and \"none\" for pages as they are.")));
+	return 0;					/* not reached */
+}
+
+static void
+check_owner(Oid relation)
+{
+	if (!CellarOwnsRelation(relation))
+		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relation)),
+					   get_rel_name(relation));
+}
+
+/* Raises what the worker ended with. */
+static void
+report_failure(const CellarTask *task)
+{
+	ereport(ERROR,
+			(errcode(task->sqlstate),
+			 errmsg("%s", task->message),
+			 *task->detail ? errdetail("%s", task->detail) : 0,
+			 *task->hint ? errhint("%s", task->hint) : 0));
+}
+
+/*
+ * cellar.compress_relation(relation, level): returns when all of the relation,
+ * or of its partitions, is at the level.
+ */
+Datum
+cellar_compress_relation(PG_FUNCTION_ARGS)
+{
+	Oid			relation = PG_GETARG_OID(0);
+	int			level = parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	BackgroundWorker worker;
+	BackgroundWorkerHandle *handle;
+	MemoryContext context = CurrentMemoryContext;
+	CellarTask *task;
+	CellarTask	outcome;
+	int			number;
+
+	if (shared == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cellar must be loaded via \"shared_preload_libraries\"")));
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relation)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relation)));
+	check_owner(relation);
+	if (get_rel_persistence(relation) == RELPERSISTENCE_TEMP)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("temporary tables cannot be compressed")));
+
+	number = claim_task(relation, level);
+	task = cellar_task(number);
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	worker.bgw_main_arg = Int32GetDatum(number);
+	worker.bgw_notify_pid = MyProcPid;
+	strlcpy(worker.bgw_library_name, "cellar", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "cellar_compressor_main", sizeof(worker.bgw_function_name));
+	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "cellar compressor");
+	snprintf(worker.bgw_type, sizeof(worker.bgw_type), "cellar compressor");
+	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
+	{
+		cellar_task_leave(task, true);
+		cellar_task_leave(task, false);
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("could not start a compressor"),
+				 errhint("Raise max_worker_processes.")));
+	}
+
+	PG_TRY();
+	{
+		if (WaitForBackgroundWorkerShutdown(handle) == BGWH_POSTMASTER_DIED)
+			proc_exit(1);
+	}
+	PG_CATCH();
+	{
+		TerminateBackgroundWorker(handle);
+		cellar_task_leave(task, false);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	MemoryContextSwitchTo(context);
+	cellar_tasks_lock(false);
+	outcome = *task;
+	cellar_tasks_unlock();
+	/* A worker that was never started could not say that it is gone. */
+	if (outcome.has_worker)
+		cellar_task_leave(task, true);
+	cellar_task_leave(task, false);
+	if (outcome.sqlstate != 0)
+		report_failure(&outcome);
+	if (!outcome.done)
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("the compressor ended before its work"),
+				 errdetail("What it has compressed stays so."),
+				 errhint("See the server's log, and repeat the command to go on.")));
+	PG_RETURN_VOID();
+}
+
+static void
+put_levels(ReturnSetInfo *rsinfo, Oid relation, const CellarLevelUnits *levels, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+	{
+		const CellarLevelUnits *line = &levels[i];
+		Datum		values[6];
+		bool		nulls[6] = {false};
+
+		values[0] = ObjectIdGetDatum(relation);
+		values[1] = CStringGetTextDatum(level_names[Min(line->level, CELLAR_LEVELS - 1)]);
+		values[2] = Int64GetDatum(line->units);
+		values[3] = Int64GetDatum(line->dead_blocks);
+		values[4] = Int64GetDatum(line->blocks * BLCKSZ);
+		values[5] = Int64GetDatum(line->stored_bytes);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+}
+
+/* The units of one table; a table on no cell has none. */
+static void
+units_of(Oid relation, bool estimate, ReturnSetInfo *rsinfo)
+{
+	Relation	rel = relation_open(relation, AccessShareLock);
+	CellarPlace place;
+
+	if (RELKIND_HAS_STORAGE(rel->rd_rel->relkind) && cellar_relation_place(rel, &place))
+	{
+		CellarTalk	talk;
+
+		cellar_talk_begin(&talk, rel, &place);
+		PG_TRY();
+		{
+			const CellarLevelUnits *levels;
+			size_t		count;
+
+			cellar_ask_units(talk.session->connection, talk.relation, 0,
+							 RelationGetNumberOfBlocks(rel), estimate);
+			cellar_talk_until(&talk, CELLAR_UNITS, NULL, NULL);
+			levels = cellar_units(talk.session->connection, &count);
+			put_levels(rsinfo, relation, levels, count);
+		}
+		PG_CATCH();
+		{
+			cellar_talk_abort(&talk);
+			PG_RE_THROW();
+		}
+		PG_END_TRY();
+		cellar_talk_end(&talk);
+	}
+	relation_close(rel, AccessShareLock);
+}
+
+/*
+ * cellar.get_compression(relation, estimate): a row a table (partition) and level.
+ */
+Datum
+cellar_compression_units(PG_FUNCTION_ARGS)
+{
+	Oid			relation = PG_GETARG_OID(0);
+	bool		estimate = PG_GETARG_BOOL(1);
+	ListCell   *lc;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (pg_class_aclcheck(relation, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
+		check_owner(relation);
+	foreach(lc, find_all_inheritors(relation, AccessShareLock, NULL))
+		units_of(lfirst_oid(lc), estimate, (ReturnSetInfo *) fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+/*
+ * cellar.get_compression_progress(): a row a command under way in this database.
+ */
+Datum
+cellar_compression_tasks(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; shared != NULL && i < CELLAR_TASKS; i++)
+	{
+		CellarTask	task;
+		Datum		values[9];
+		bool		nulls[9] = {false};
+
+		cellar_tasks_lock(false);
+		task = shared->tasks[i];
+		cellar_tasks_unlock();
+		if (!task.used || !task.has_worker || task.database != MyDatabaseId)
+			continue;
+		values[0] = Int32GetDatum(task.pid);
+		nulls[0] = task.pid == 0;
+		values[1] = ObjectIdGetDatum(task.current);
+		values[2] = CStringGetTextDatum(level_names[task.level]);
+		values[3] = CStringGetTextDatum(phase_names[task.phase]);
+		values[4] = Int64GetDatum(task.blocks_total);
+		values[5] = Int64GetDatum(task.progress.blocks_done);
+		values[6] = Int64GetDatum(task.progress.bytes_before);
+		values[7] = Int64GetDatum(task.progress.bytes_after);
+		values[8] = Int64GetDatum(task.progress.units_skipped);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
