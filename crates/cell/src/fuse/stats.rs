@@ -1,7 +1,7 @@
 //! What the file service counts: operations, bytes and latencies, by area (whose files they are) and kind.
 //!
-//! Every operation that the daemon serves is counted once; reads that the kernel's page cache answers never arrive
-//! here. Counters only grow while the daemon lives.
+//! Every operation that the daemon serves is counted once; before Linux 6.6 the kernel answers some reads from its own
+//! cache, and those never arrive here. Counters only grow while the daemon lives.
 
 use cellar_format::postgres::Oid;
 use cellar_format::wire::{FILE_IO_BUCKETS, FileIoKind};

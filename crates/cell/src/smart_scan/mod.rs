@@ -23,7 +23,7 @@ use cellar_storage::{Ino, Volume};
 
 use commit_cache::{CommitCache, Incarnation, ScanXids};
 use region_table::{RegionKey, RegionTable};
-use units::{CurrentUnit, UnitTable};
+use units::{CurrentUnit, UNITS_MAX, UnitTable};
 
 /// Results are sent when this much has gathered.
 const SEND_BYTES: usize = 128 << 10;
@@ -49,7 +49,7 @@ impl SmartScanState {
             commit_cache: CommitCache::default(),
             storage_index: RegionTable::default(),
             verified: RegionTable::default(),
-            units: RegionTable::default(),
+            units: RegionTable::with_max(UNITS_MAX),
             stopping: AtomicBool::new(false),
         }
     }

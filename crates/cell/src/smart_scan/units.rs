@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// Tries to read pages that are being written; then they pass through.
 const RACES_MAX: usize = 3;
 
+/// Directories that are kept in memory, some kilobytes each: those of 32 GiB of heap.
+pub(super) const UNITS_MAX: usize = 8192;
+
 /// Directories of units, by file, allocation unit and stamp.
 pub type UnitTable = RegionTable<Arc<Unit>>;
 
