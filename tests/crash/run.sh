@@ -43,7 +43,8 @@ verify() {
         -d postgres --heapallindexed
 }
 
-# Load until the connections break: pgbench's transactions and two writers that record what was acknowledged.
+# Load until the connections break: pgbench's transactions, two writers that record what was acknowledged, and tables that
+# are compressed all the time.
 load_start() {
     "$PG_BIN/pgbench" -n -c 4 -T 120 -h "$WORK/run" -p "$(cluster_port crash)" -U postgres postgres >>"$WORK/pgbench.log" 2>&1 &
     remember_process $!
@@ -54,6 +55,15 @@ load_start() {
         remember_process $!
         load+=($!)
     done
+    if extension_installed; then
+        (
+            trap - EXIT
+            while sql crash postgres -c "SELECT cellar.compress(t, (ARRAY['query low', 'query high', 'archive low', 'none'])[1 + floor(random() * 4)::int])
+                FROM (VALUES ('pgbench_accounts'::regclass), ('acknowledged'), ('pgbench_history')) v(t)" >>"$WORK/compressions.log" 2>&1; do :; done
+        ) &
+        remember_process $!
+        load+=($!)
+    fi
 }
 load_end() {
     local pid
@@ -72,6 +82,7 @@ kills() {
     with_extension "$data"
     cluster_start crash "$data"
     "$PG_BIN/pgbench" -i -q -s 5 -h "$WORK/run" -p "$(cluster_port crash)" -U postgres postgres >"$WORK/pgbench.log" 2>&1
+    ! extension_installed || sql crash postgres -c "CREATE EXTENSION cellar" -c "SELECT cellar.compress('pgbench_accounts')" >/dev/null
     sql crash postgres -c "CREATE EXTENSION amcheck" \
         -c "CREATE TABLE acknowledged (writer bigint, sequence bigint, filler text, PRIMARY KEY (writer, sequence))"
 
