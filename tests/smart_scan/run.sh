@@ -47,6 +47,7 @@ run_counted whole compare --format checks --forced --require-smart-scans 10 "$RO
 run_counted whole compare --format checks --set cellar.min_scan_size=0 --set max_parallel_workers_per_gather=2 \
     --set min_parallel_table_scan_size=0 --set parallel_setup_cost=0 --set parallel_tuple_cost=0 "$ROOT/bench/tpch"
 run_counted whole differ --cases "$cases" "${seed[@]}"
+run_counted whole differ --compress --cases "$((cases / 40))" "${seed[@]}"
 run_counted whole differ --aggregates --require-share 20 --cases "$((cases / 4))" "${seed[@]}"
 run_counted whole differ --cases "$((cases / 20))" --writer "${seed[@]}"
 

@@ -36,6 +36,9 @@ pub struct Options {
     /// While the queries run, another session changes the table all the time.
     #[arg(long)]
     writer: bool,
+    /// Tables are compressed at random levels, and again between the queries.
+    #[arg(long)]
+    compress: bool,
     /// Only queries that group and aggregate.
     #[arg(long)]
     aggregates: bool,
@@ -198,6 +201,9 @@ fn run_table(
     let rng = &mut rng;
     let mut table = Table::create(format!("differ.t{number}"), &mut sessions.prepare, rng)?;
     totals.tables += 1;
+    if options.compress {
+        table.compress(&mut sessions.prepare, rng)?;
+    }
     for client in &mut sessions.open {
         client.batch_execute("BEGIN")?;
         if rng.chance(60) {
@@ -256,6 +262,9 @@ fn run_cases(
     let wanted = options.cases_per_table.min(options.cases.saturating_sub(totals.cases)).max(1);
     let mut done = 0;
     while done < wanted {
+        if options.compress && rng.chance(25) {
+            table.compress(&mut sessions.prepare, rng)?;
+        }
         // Under one snapshot when somebody else writes; else under either kind of snapshot, with rows of its own.
         let repeatable = options.writer || rng.chance(40);
         let isolation = if repeatable { "REPEATABLE READ" } else { "READ COMMITTED" };

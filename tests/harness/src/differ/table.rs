@@ -181,6 +181,14 @@ impl Table {
     }
 
     /// Steps with savepoints, some of them rolled back; the transaction is open and stays open.
+    /// Keeps the table column-wise, at some level, or raw again.
+    pub fn compress(&self, client: &mut Client, rng: &mut Rng) -> Result<()> {
+        const LEVELS: [&str; 6] = ["query low", "query low", "query high", "archive low", "archive high", "none"];
+        let level = LEVELS[rng.below(LEVELS.len())];
+        client.batch_execute(&format!("SELECT cellar.compress('{}', '{level}')", self.name))?;
+        Ok(())
+    }
+
     pub fn work_in_transaction(&mut self, client: &mut Client, rng: &mut Rng) -> Result<()> {
         for number in 0..1 + rng.below(4) {
             if rng.chance(50) {
