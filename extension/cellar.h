@@ -198,10 +198,17 @@ typedef struct CellarSession
 	char		socket_path[128];
 } CellarSession;
 
+/* A CellarError's code, for errcode(). */
+#define CellarErrorCode(error) \
+	MAKE_SQLSTATE((error).sqlstate[0], (error).sqlstate[1], (error).sqlstate[2], \
+				  (error).sqlstate[3], (error).sqlstate[4])
+
 extern CellarSession *cellar_session_open(const char *socket_path, CellarError *error);
 extern void cellar_session_release(CellarSession *session);
 extern void cellar_session_close(CellarSession *session);
 extern void cellar_session_pause(CellarSession *session, CellarEvent event);
+extern CellarEvent cellar_session_next(CellarSession *session);
+extern CellarError cellar_session_error(CellarSession *session);
 extern uint64 cellar_session_wait(CellarSession *session, CellarEvent event);
 
 /* ---- talk.c ---- */

@@ -139,7 +139,39 @@ cellar_session_pause(CellarSession *session, CellarEvent wanted)
 }
 
 /*
- * The same for a scan: the wait is counted.  Returns its microseconds.
+ * The next event that is no wait; the waits are not counted.
+ */
+CellarEvent
+cellar_session_next(CellarSession *session)
+{
+	for (;;)
+	{
+		CellarEvent event = cellar_next(session->connection);
+
+		if (event != CELLAR_WAIT_READABLE && event != CELLAR_WAIT_WRITABLE &&
+			event != CELLAR_WAIT_CONNECT)
+			return event;
+		cellar_session_pause(session, event);
+	}
+}
+
+/*
+ * What failed, in memory that outlives the session.
+ */
+CellarError
+cellar_session_error(CellarSession *session)
+{
+	CellarError error = cellar_error(session->connection);
+
+	error.message = pstrdup(error.message);
+	error.detail = pstrdup(error.detail);
+	error.hint = pstrdup(error.hint);
+	return error;
+}
+
+/*
+ * Waits as cellar_session_pause does, for a scan: the wait is counted.
+ * Returns its microseconds.
  */
 uint64
 cellar_session_wait(CellarSession *session, CellarEvent wanted)

@@ -127,19 +127,7 @@ ask_cell(ClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
 	PG_TRY();
 	{
 		cellar_ask_file_io(session->connection, roots, list_length(cell->roots));
-		for (;;)
-		{
-			CellarEvent event = cellar_next(session->connection);
-
-			if (event == CELLAR_WAIT_READABLE || event == CELLAR_WAIT_WRITABLE ||
-				event == CELLAR_WAIT_CONNECT)
-				cellar_session_pause(session, event);
-			else
-			{
-				answered = event == CELLAR_FILE_IO;
-				break;
-			}
-		}
+		answered = cellar_session_next(session) == CELLAR_FILE_IO;
 		if (answered)
 		{
 			counts = cellar_file_io(session->connection, &count);
@@ -147,14 +135,7 @@ ask_cell(ClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
 				put_counts(rsinfo, cell->socket_path, &counts[i]);
 		}
 		else
-		{
-			CellarError failure = cellar_error(session->connection);
-
-			memcpy(error->sqlstate, failure.sqlstate, sizeof(error->sqlstate));
-			error->message = pstrdup(failure.message);
-			error->detail = pstrdup(failure.detail);
-			error->hint = pstrdup(failure.hint);
-		}
+			*error = cellar_session_error(session);
 	}
 	PG_CATCH();
 	{

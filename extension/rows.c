@@ -57,9 +57,7 @@ fall_back(CellarScanState *state, const CellarError *error)
 	{
 		warned = true;
 		ereport(WARNING,
-				(errcode(MAKE_SQLSTATE(error->sqlstate[0], error->sqlstate[1],
-									   error->sqlstate[2], error->sqlstate[3],
-									   error->sqlstate[4])),
+				(errcode(CellarErrorCode(*error)),
 				 errmsg("could not use the cell at \"%s\" for table \"%s\": %s",
 						state->place.socket_path, RelationGetRelationName(rel),
 						error->message),
@@ -143,32 +141,25 @@ cellar_stop_rows(CellarScanState *state)
 static void
 handle_failure(CellarScanState *state)
 {
-	CellarError error = cellar_error(state->session->connection);
-	CellarError copy;
+	CellarError error = cellar_session_error(state->session);
 	bool		reused = state->session->reused;
 
-	memcpy(copy.sqlstate, error.sqlstate, sizeof(copy.sqlstate));
-	copy.message = pstrdup(error.message);
-	copy.detail = pstrdup(error.detail);
-	copy.hint = pstrdup(error.hint);
 	cellar_session_close(state->session);
 	state->session = NULL;
 
 	if (!state->heard && reused)
 		open_scan(state);
 	else if (!state->heard)
-		fall_back(state, &copy);
+		fall_back(state, &error);
 	else
 		ereport(ERROR,
-				(errcode(MAKE_SQLSTATE(copy.sqlstate[0], copy.sqlstate[1],
-									   copy.sqlstate[2], copy.sqlstate[3],
-									   copy.sqlstate[4])),
+				(errcode(CellarErrorCode(error)),
 				 errmsg("could not complete the Smart Scan of table \"%s\": %s",
 						RelationGetRelationName(state->css.ss.ss_currentRelation),
-						copy.message),
-				 *copy.detail ? errdetail("%s", copy.detail) :
+						error.message),
+				 *error.detail ? errdetail("%s", error.detail) :
 				 errdetail("The cell's socket is \"%s\".", state->place.socket_path),
-				 errhint("%s", *copy.hint ? copy.hint :
+				 errhint("%s", *error.hint ? error.hint :
 						 "Check the cell's log, then run the statement again.")));
 }
 

@@ -16,8 +16,7 @@ void
 cellar_report_error(CellarError error)
 {
 	ereport(ERROR,
-			(errcode(MAKE_SQLSTATE(error.sqlstate[0], error.sqlstate[1], error.sqlstate[2],
-								   error.sqlstate[3], error.sqlstate[4])),
+			(errcode(CellarErrorCode(error)),
 			 errmsg("%s", error.message),
 			 *error.detail ? errdetail("%s", error.detail) : 0,
 			 *error.hint ? errhint("%s", error.hint) : 0));
@@ -49,24 +48,14 @@ cellar_talk_until(CellarTalk *talk, CellarEvent wanted,
 {
 	for (;;)
 	{
-		CellarEvent event = cellar_next(talk->session->connection);
+		CellarEvent event = cellar_session_next(talk->session);
 
 		if (event == wanted)
 			return;
-		switch (event)
-		{
-			case CELLAR_WAIT_READABLE:
-			case CELLAR_WAIT_WRITABLE:
-			case CELLAR_WAIT_CONNECT:
-				cellar_session_pause(talk->session, event);
-				break;
-			case CELLAR_FAILED:
-				cellar_report_error(cellar_error(talk->session->connection));
-				break;
-			default:
-				if (heard != NULL)
-					heard(arg, talk);
-		}
+		if (event == CELLAR_FAILED)
+			cellar_report_error(cellar_error(talk->session->connection));
+		if (heard != NULL)
+			heard(arg, talk);
 	}
 }
 

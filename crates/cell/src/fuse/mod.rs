@@ -1,8 +1,8 @@
 //! The FUSE file service: a volume as a mounted file system.
 //!
-//! Invariants: every write reaches the volume before it returns to its caller (the kernel never holds dirty data of writes); the
-//! daemon never opens a file on its own mount; the kernel checks permissions and keeps all file locks. Settings:
-//! `init` in `service.rs`.
+//! Invariants: every write reaches the volume before it returns to its caller (the kernel never holds dirty data of
+//! writes); the daemon never opens a file on its own mount; the kernel checks permissions and keeps all file locks.
+//! Settings: `init` in `service.rs`.
 
 mod class;
 mod hot;
