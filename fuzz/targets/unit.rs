@@ -7,7 +7,7 @@
 
 use cellar_format::postgres::{Align, Width, type_oid};
 use cellar_format::units::BLOCK_BYTES;
-use cellar_scan::unit::{Attribute, Level, Rebuilder, Shape, Unit, encode};
+use cellar_scan::unit::{Attribute, Level, Rebuilder, Shape, Unit, encode, verify};
 use libfuzzer_sys::fuzz_target;
 
 fn shape() -> Shape {
@@ -62,5 +62,6 @@ fuzz_target!(|data: &[u8]| {
     }
     let level = Level::ALL[*pick as usize >> 2 & 1];
     let bytes = encode(&pages, &shape(), level).expect("any pages can be encoded");
+    assert_eq!(verify(&bytes, &pages).expect("what was encoded can be read"), None);
     read(&bytes);
 });

@@ -3,7 +3,7 @@
 //! Order at start: disks (locked) before the mount point is touched, so that a second daemon changes nothing; the
 //! Smart Scan server before the mount, so that a file on the mount always has a server. Order at stop: the reverse.
 
-use crate::compression::Codec;
+use crate::compression::{Codec, UnitTable};
 use crate::config::Config;
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions};
 use crate::server;
@@ -64,12 +64,13 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     protect();
     let descriptors = raise_descriptor_limit();
     check_mount_point(config)?;
-    let volume = open_volume(config, descriptors)?;
+    let units = Arc::new(UnitTable::default());
+    let volume = open_volume(config, &units, descriptors)?;
     // Only now: whoever holds the disks may be serving this very mount.
     if fuse::release_stale(&config.mount)? {
         log::warn!("{} was left by a daemon that died; mounting it again", config.mount.display());
     }
-    let result = serve(config, &volume, &signals);
+    let result = serve(config, &volume, units, &signals);
     let closed = volume.close();
     result?;
     closed?;
@@ -80,7 +81,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
 /// Opens the disks as `run` does, then closes them again: tells whether the cell would start.
 pub fn check(config: &Config) -> Result<String, DaemonError> {
     check_mount_point(config)?;
-    let volume = open_volume(config, raise_descriptor_limit())?;
+    let volume = open_volume(config, &Arc::default(), raise_descriptor_limit())?;
     let space = volume.statfs()?;
     let report = format!(
         "cell {}: disk group {} on {} disks, {} inodes, {} of {} MiB free",
@@ -95,7 +96,7 @@ pub fn check(config: &Config) -> Result<String, DaemonError> {
     Ok(report)
 }
 
-fn open_volume(config: &Config, descriptors: u64) -> Result<Arc<Volume>, DaemonError> {
+fn open_volume(config: &Config, units: &Arc<UnitTable>, descriptors: u64) -> Result<Arc<Volume>, DaemonError> {
     let disks = config.disk_group.disks.iter().map(|path| {
         let disk =
             DirectoryDisk::new(path).map_err(DaemonError::system(format!("opening cell disk {}", path.display())));
@@ -109,15 +110,15 @@ fn open_volume(config: &Config, descriptors: u64) -> Result<Arc<Volume>, DaemonE
         handles_max: (descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2).max(64) as usize,
         root_uid: config.user.uid,
         root_gid: config.user.gid,
-        unit_codec: Some(Arc::new(Codec)),
+        unit_codec: Some(Arc::new(Codec::new(units.clone()))),
         ..VolumeOptions::default()
     };
     Ok(Volume::open(disks.collect::<Result<Vec<_>, _>>()?, options)?)
 }
 
-fn serve(config: &Config, volume: &Arc<Volume>, signals: &SignalFd) -> Result<(), DaemonError> {
+fn serve(config: &Config, volume: &Arc<Volume>, units: Arc<UnitTable>, signals: &SignalFd) -> Result<(), DaemonError> {
     let io_stats = Arc::new(IoStats::default());
-    let server = server::start(volume.clone(), config, io_stats.clone())
+    let server = server::start(volume.clone(), units, config, io_stats.clone())
         .map_err(DaemonError::system(format!("starting the Smart Scan server on {}", config.socket.display())))?;
     let mounted = mount(config, volume, io_stats);
     let result = mounted.and_then(|mount| {

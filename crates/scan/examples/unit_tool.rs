@@ -8,7 +8,7 @@
 
 use cellar_format::postgres::{Align, Width};
 use cellar_format::units::BLOCK_BYTES;
-use cellar_scan::unit::{Attribute, HEADER_FIELDS, Level, Rebuilder, Shape, Unit, encode};
+use cellar_scan::unit::{Attribute, HEADER_FIELDS, Level, Rebuilder, Shape, Unit, encode, verify};
 use std::io::Read;
 use std::time::Instant;
 
@@ -64,6 +64,11 @@ fn main() {
         .map(|pages| encode(pages, &shape, level).expect("pages can be encoded"))
         .collect();
     let encoding = cpu_seconds() - start;
+    let start = cpu_seconds();
+    for (pages, unit) in heap.chunks(unit_pages * BLOCK_BYTES).zip(&units) {
+        assert_eq!(verify(unit, pages).expect("the unit can be read"), None, "a page that does not come back");
+    }
+    let verifying = cpu_seconds() - start;
     let start = Instant::now();
     let opened: Vec<Unit> = units.iter().map(|unit| Unit::open(unit).expect("the unit opens")).collect();
     let opening = start.elapsed().as_secs_f64();
@@ -78,8 +83,10 @@ fn main() {
         heap.len() as f64 / total as f64
     );
     println!(
-        "encoded and verified at {:.0} MB/s; opening takes {:.0} us a unit",
+        "encoded at {:.0} MB/s, verified at {:.0} MB/s, both at {:.0} MB/s; opening takes {:.0} us a unit",
         heap.len() as f64 / 1e6 / encoding,
+        heap.len() as f64 / 1e6 / verifying,
+        heap.len() as f64 / 1e6 / (encoding + verifying),
         opening * 1e6 / units.len() as f64
     );
     let line = |name: String, bytes: u64, coding: String| {

@@ -7,7 +7,10 @@ mod support;
 
 use cellar_format::units::BLOCK_BYTES;
 use cellar_scan::heap::Page;
-use cellar_scan::unit::{Bounds, HeaderField, Level, PageKind, Rebuilder, Unit, UnitError, VERSION, encode, estimate};
+use cellar_scan::unit::{
+    Bounds, HeaderField, Level, PageKind, Rebuilder, Shape, Unit, UnitError, VERSION, encode, encode_raw, estimate,
+    verify,
+};
 use std::path::PathBuf;
 use support::tables::Table;
 use support::{Random, setting};
@@ -51,6 +54,38 @@ fn every_page_of_any_table_comes_back_at_every_level() {
             assert!(page == pages[number * BLOCK_BYTES..][..BLOCK_BYTES], "seed {seed}, page {number}");
         }
         assert!(rebuilder.page(&unit, &bytes, unit.pages().len(), &mut page).is_err());
+    }
+}
+
+/// Encoding decides by the page's bytes which pages need no patch.
+#[test]
+fn any_bit_of_a_page_may_differ_from_what_is_foretold() {
+    for seed in seeds(12) {
+        let mut random = Random::new(seed);
+        let mut table = Table::random(&mut random);
+        let page = table.pages(&mut random, 1);
+        let shape = table.shape();
+        for _ in 0..100 {
+            let mut changed = page.clone();
+            let (at, bit) = (random.below(BLOCK_BYTES), random.below(8));
+            changed[at] ^= 1 << bit;
+            let unit = encode(&changed, &shape, Level::QueryLow).unwrap();
+            let wrong = verify(&unit, &changed).unwrap_or_else(|error| panic!("seed {seed}, byte {at}: {error}"));
+            assert_eq!(wrong, None, "seed {seed}, byte {at}, bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn a_unit_of_raw_pages_gives_them_back_and_others_are_told_apart() {
+    for seed in seeds(8) {
+        let (_, mut pages, _) = random_unit(seed, Level::QueryLow);
+        let unit = encode_raw(&pages, &Shape::default(), level_of(seed)).unwrap();
+        assert!(Unit::open(&unit).unwrap().pages().iter().all(|page| page.kind == PageKind::Raw));
+        assert_eq!(verify(&unit, &pages).unwrap(), None, "seed {seed}");
+        let last = pages.len() - 1;
+        pages[last] ^= 1;
+        assert_eq!(verify(&unit, &pages).unwrap(), Some(last / BLOCK_BYTES), "seed {seed}");
     }
 }
 
@@ -125,7 +160,7 @@ fn what_is_known_of_visibility_holds_for_every_tuple() {
 #[test]
 fn bounds_are_those_of_the_values() {
     use cellar_format::postgres::{Align, Width, type_oid};
-    use cellar_scan::unit::{Attribute, Shape};
+    use cellar_scan::unit::Attribute;
     let attribute = |type_oid, width, align| Attribute { type_oid, width, align, by_value: false, dropped: false };
     let shape = Shape {
         attributes: vec![

@@ -2,7 +2,7 @@
 
 mod support;
 
-use cellar_storage::{Ino, UnitBytes, UnitCodec, Volume, VolumeOptions};
+use cellar_storage::{Ino, OpenUnit, UnitBytes, Volume, VolumeOptions};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

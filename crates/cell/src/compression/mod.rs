@@ -1,16 +1,19 @@
 //! Hybrid columnar compression of a relation's allocation units, on a backend's command.
 //!
-//! Each allocation unit is read, encoded and verified without any lock, then put in place only if nothing changed it
-//! meanwhile: writers and readers never wait for an encoder. What changed stays raw and is counted as skipped.
+//! Each allocation unit is read and encoded without any lock, then verified by the storage and put in place only if
+//! nothing changed it meanwhile: writers and readers never wait for an encoder. What changed stays raw and is counted as
+//! skipped. A unit that does not give its pages back is replaced by one that keeps them compressed as they are.
 
 mod codec;
+mod table;
 
 pub use codec::{Codec, Source};
+pub use table::UnitTable;
 
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{BlockRange, CompressProgress, CompressRequest, LevelUnits, ScanRequest, Units, UnitsQuery};
-use cellar_scan::unit::{Attribute, EncodeError, Level, Shape, encode, estimate};
-use cellar_storage::{Ino, UnitForm, UnitStored, Volume};
+use cellar_scan::unit::{Attribute, EncodeError, Level, Shape, encode, encode_raw, estimate};
+use cellar_storage::{ErrorKind, Ino, UnitForm, UnitStored, Volume};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -83,20 +86,38 @@ fn compress_one(
     if pages.is_empty() {
         return Ok(());
     }
-    let unit = encode(&pages, shape, level)?;
-    if unit.len() >= pages.len() {
-        progress.units_skipped += 1;
-        return Ok(());
-    }
-    match volume.unit_store(place.ino, place.au, version, &unit, tag)? {
-        UnitStored::Stored => {
+    let store = |unit: &[u8]| match unit.len() < pages.len() {
+        true => volume.unit_store(place.ino, place.au, version, unit, tag).map(|stored| stored == UnitStored::Stored),
+        false => Ok(false),
+    };
+    let unit_bytes = store_either(|| encode(&pages, shape, level), || encode_raw(&pages, shape, level), store)?;
+    match unit_bytes {
+        Some(unit_bytes) => {
             progress.units_written += 1;
             progress.bytes_before += pages.len() as u64;
-            progress.bytes_after += unit.len() as u64;
+            progress.bytes_after += unit_bytes;
         }
-        UnitStored::Changed | UnitStored::Busy => progress.units_skipped += 1,
+        None => progress.units_skipped += 1,
     }
     Ok(())
+}
+
+/// Stores an encoding of pages, or the plain one when the storage finds that the first does not give them back. Returns
+/// the bytes of the unit that was stored.
+fn store_either(
+    encoded: impl FnOnce() -> Result<Vec<u8>, EncodeError>,
+    plain: impl FnOnce() -> Result<Vec<u8>, EncodeError>,
+    store: impl Fn(&[u8]) -> cellar_storage::Result<bool>,
+) -> Result<Option<u64>, CompressionError> {
+    let unit = encoded()?;
+    match store(&unit) {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            log::error!("{error}; its pages are kept as they are");
+            let unit = plain()?;
+            Ok(store(&unit)?.then_some(unit.len() as u64))
+        }
+        stored => Ok(stored?.then_some(unit.len() as u64)),
+    }
 }
 
 fn decompress_one(volume: &Volume, place: &Place, progress: &mut CompressProgress) -> cellar_storage::Result<()> {
@@ -195,4 +216,40 @@ fn shape(relation: &ScanRequest) -> Shape {
         dropped: attribute.type_oid == 0,
     });
     Shape { attributes: attributes.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cellar_storage::disk::{DirectoryDisk, Disk};
+    use cellar_storage::{Kind, NewNode, ROOT_INO, VolumeOptions};
+    use std::sync::Arc;
+
+    #[test]
+    fn pages_that_an_encoding_would_not_give_back_are_kept_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap()) as Arc<dyn Disk>;
+        let options = VolumeOptions { unit_codec: Some(Arc::new(Codec::default())), ..VolumeOptions::default() };
+        let volume = Volume::open(vec![disk], options).unwrap();
+        let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, device: 0, target: b"" };
+        let ino = volume.create(ROOT_INO, b"file", &new).unwrap().ino;
+        let pages: Vec<u8> = (0..8 * BLOCK_BYTES).map(|at| (at / 100) as u8).collect();
+        volume.write(ino, 0, &pages).unwrap();
+        volume.fsync(ino).unwrap();
+        let (shape, level) = (Shape::default(), Level::QueryLow);
+        let version = volume.au_version(ino, 0).unwrap();
+        let store =
+            |unit: &[u8]| volume.unit_store(ino, 0, version, unit, 1).map(|stored| stored == UnitStored::Stored);
+        let mut others = pages.clone();
+        others[5 * BLOCK_BYTES + 9] ^= 1;
+        let wrong = || encode(&others, &shape, level);
+        // Nothing is given up while no unit gives the pages back.
+        assert!(store_either(wrong, wrong, store).is_err());
+        assert!(matches!(volume.unit(ino, 0).unwrap().form, UnitForm::Raw));
+        let bytes = store_either(wrong, || encode_raw(&pages, &shape, level), store).unwrap().unwrap();
+        assert!(matches!(volume.unit(ino, 0).unwrap().form, UnitForm::Unit { bytes: stored, .. } if stored == bytes));
+        let mut read = vec![0; pages.len()];
+        volume.read(ino, 0, &mut read).unwrap();
+        assert!(read == pages);
+    }
 }

@@ -20,6 +20,7 @@ use cellar_storage::Volume;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
 
+use crate::compression::UnitTable;
 use crate::config::Config;
 use crate::fuse::IoStats;
 use crate::metrics::{Metrics, MetricsServer};
@@ -29,7 +30,12 @@ use session::Session;
 pub use stream::{FrameStream, StreamError};
 
 /// Starts the Smart Scan server and, where one is configured, the metrics' endpoint.
-pub fn start(volume: Arc<Volume>, config: &Config, io_stats: Arc<IoStats>) -> io::Result<ServerHandle> {
+pub fn start(
+    volume: Arc<Volume>,
+    units: Arc<UnitTable>,
+    config: &Config,
+    io_stats: Arc<IoStats>,
+) -> io::Result<ServerHandle> {
     let metrics = Metrics::new(Some(volume.clone()), io_stats);
     let metrics_server = match config.metrics_listen {
         Some(listen) => Some(MetricsServer::start(listen, metrics.clone()).map_err(|error| {
@@ -40,7 +46,7 @@ pub fn start(volume: Arc<Volume>, config: &Config, io_stats: Arc<IoStats>) -> io
         })?),
         None => None,
     };
-    let state = Arc::new(SmartScanState::new(volume));
+    let state = Arc::new(SmartScanState::new(volume, units));
     ServerHandle::start(state, metrics, About::new(config), &config.socket, config.user.uid, metrics_server)
         .map_err(|error| io::Error::new(error.kind(), format!("socket {}: {error}", config.socket.display())))
 }

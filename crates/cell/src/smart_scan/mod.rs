@@ -21,9 +21,10 @@ use cellar_format::wire::{BlockRange, PassthruReason, ScanRequest, XidState};
 use cellar_scan::{Plan, Progress, RegionSummary, ResultWriter, Scanner, UnitScanner, Unsupported};
 use cellar_storage::{Ino, Volume};
 
+use crate::compression::UnitTable;
 use commit_cache::{CommitCache, Incarnation, ScanXids};
 use region_table::{RegionKey, RegionTable};
-use units::{CurrentUnit, UNITS_MAX, UnitTable};
+use units::CurrentUnit;
 
 /// Results are sent when this much has gathered.
 const SEND_BYTES: usize = 128 << 10;
@@ -37,19 +38,20 @@ pub struct SmartScanState {
     pub storage_index: RegionTable<Summary>,
     /// Regions whose page checksums were found right.
     pub verified: RegionTable<()>,
-    pub units: UnitTable,
+    /// Directories of compression units, which page reads share.
+    pub units: Arc<UnitTable>,
     /// Set when the cell shuts down: scans under way end with an error.
     pub stopping: AtomicBool,
 }
 
 impl SmartScanState {
-    pub fn new(volume: Arc<Volume>) -> Self {
+    pub fn new(volume: Arc<Volume>, units: Arc<UnitTable>) -> Self {
         Self {
             volume,
             commit_cache: CommitCache::default(),
             storage_index: RegionTable::default(),
             verified: RegionTable::default(),
-            units: RegionTable::with_max(UNITS_MAX),
+            units,
             stopping: AtomicBool::new(false),
         }
     }

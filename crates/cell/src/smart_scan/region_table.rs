@@ -15,8 +15,6 @@ const REGIONS_MAX: usize = 1 << 20;
 pub type RegionKey = (u64, u32);
 
 pub struct RegionTable<T> {
-    /// Facts that one shard holds at most.
-    shard_max: usize,
     shards: [Mutex<HashMap<RegionKey, Fact<T>>>; SHARDS],
 }
 
@@ -27,16 +25,11 @@ struct Fact<T> {
 
 impl<T> Default for RegionTable<T> {
     fn default() -> Self {
-        Self::with_max(REGIONS_MAX)
+        Self { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 }
 
 impl<T> RegionTable<T> {
-    /// A table of at most that many facts.
-    pub fn with_max(max: usize) -> Self {
-        Self { shard_max: max.div_ceil(SHARDS), shards: std::array::from_fn(|_| Mutex::default()) }
-    }
-
     /// What `ask` makes of the region's fact; None when there is none for this version.
     pub fn look_up<A>(&self, key: RegionKey, version: u64, ask: impl FnOnce(&T) -> A) -> Option<A> {
         let shard = self.shard(key).lock();
@@ -46,7 +39,7 @@ impl<T> RegionTable<T> {
     /// Keeps what was found out about the region at `version`; `merge` joins it to a fact of the same version.
     pub fn learn(&self, key: RegionKey, version: u64, value: T, merge: impl FnOnce(&mut T, T)) {
         let mut shard = self.shard(key).lock();
-        if shard.len() >= self.shard_max && !shard.contains_key(&key) {
+        if shard.len() >= REGIONS_MAX / SHARDS && !shard.contains_key(&key) {
             shard.clear();
         }
         match shard.get_mut(&key) {

@@ -4,7 +4,6 @@
 //! The unit that a scan holds does not change: its bytes are those of one moment after the scan began, and so are the
 //! pages that count as current. What was written later adds nothing that the snapshot sees.
 
-use super::region_table::RegionTable;
 use super::{Outlet, ScanError, SmartScan};
 use crate::compression::Source;
 use cellar_format::stats::ScanStats;
@@ -17,12 +16,6 @@ use std::sync::Arc;
 
 /// Tries to read pages that are being written; then they pass through.
 const RACES_MAX: usize = 3;
-
-/// Directories that are kept in memory, some kilobytes each: those of 32 GiB of heap.
-pub(super) const UNITS_MAX: usize = 8192;
-
-/// Directories of units, by file, allocation unit and stamp.
-pub type UnitTable = RegionTable<Arc<Unit>>;
 
 /// The compression unit under the scan.
 pub(super) struct CurrentUnit {
@@ -47,15 +40,7 @@ impl SmartScan {
         }
         self.unit = None;
         let Some(reader) = self.state.volume.unit_reader(ino, au)? else { return Ok(false) };
-        let (key, stamp) = ((ino, au as u32), reader.stamp());
-        let unit = match self.state.units.look_up(key, stamp, Arc::clone) {
-            Some(unit) => unit,
-            None => {
-                let unit = Arc::new(Unit::open(&Source(&reader)).map_err(|error| damaged(ino, au, error))?);
-                self.state.units.learn(key, stamp, unit.clone(), |_, _| ());
-                unit
-            }
-        };
+        let unit = self.state.units.open(reader.id(), &Source(&reader)).map_err(|error| damaged(ino, au, error))?;
         self.unit = Some(CurrentUnit { ino, au, reader, unit, counted: (0, 0) });
         Ok(true)
     }

@@ -31,13 +31,41 @@ pub(super) struct Span {
 #[derive(Debug)]
 pub(super) enum Values {
     Numbers(Number, Vec<i64>),
+    Numerics(Numerics),
     Datums(Vec<Span>),
+}
+
+/// Numerics, read while their pages are at hand.
+#[derive(Debug, Default)]
+pub(super) struct Numerics {
+    /// By row, the value times `10^scale`; the scale is [`NO_SCALE`] where there is no such value.
+    pub values: Vec<i64>,
+    pub scales: Vec<u8>,
+    pub spans: Vec<Span>,
+}
+
+/// No numeric has this display scale in a short header.
+const NO_SCALE: u8 = u8::MAX;
+
+impl Numerics {
+    #[inline(always)]
+    pub fn push(&mut self, datum: &[u8], span: Span) {
+        let (value, scale) = numeric::scale_of(datum)
+            .and_then(|scale| Some((numeric::decode(datum, scale)?, scale)))
+            .unwrap_or((0, NO_SCALE));
+        self.values.push(value);
+        self.scales.push(scale);
+        self.spans.push(span);
+    }
 }
 
 impl Values {
     pub fn new(attribute: &Attribute) -> Self {
         match Number::of(attribute) {
             Some(number) => Self::Numbers(number, Vec::new()),
+            None if attribute.type_oid == type_oid::NUMERIC && attribute.width == Width::Varlena => {
+                Self::Numerics(Numerics::default())
+            }
             None => Self::Datums(Vec::new()),
         }
     }
@@ -45,6 +73,11 @@ impl Values {
     pub fn truncate(&mut self, rows: usize) {
         match self {
             Self::Numbers(_, values) => values.truncate(rows),
+            Self::Numerics(numerics) => {
+                numerics.values.truncate(rows);
+                numerics.scales.truncate(rows);
+                numerics.spans.truncate(rows);
+            }
             Self::Datums(spans) => spans.truncate(rows),
         }
     }
@@ -123,6 +156,10 @@ pub(super) struct AttributeBlock {
 }
 
 impl AttributeBlock {
+    pub fn held_bytes(&self) -> usize {
+        self.bytes.held_bytes()
+    }
+
     /// Whether the next read will not be of the rows that follow.
     pub fn set_sparse(&mut self, sparse: bool) {
         self.ints.sparse = sparse;
@@ -168,9 +205,11 @@ pub(super) struct Rows<'a> {
     pub attribute: &'a Attribute,
     pub pages: &'a [u8],
     pub values: &'a Values,
+    /// 0 where the row is NULL; empty when no row is.
     pub validity: &'a [i64],
-    /// Attributes of each row's tuple, in the low bits.
+    /// Attributes of each row's tuple, in the low bits, and the fewest of any in the range.
     pub infomask2: &'a [i64],
+    pub natts_min: usize,
     /// The attribute's number, from 0.
     pub index: usize,
     pub range: std::ops::Range<usize>,
@@ -178,18 +217,23 @@ pub(super) struct Rows<'a> {
 
 impl AttributeChunk {
     pub(super) fn encode(rows: Rows<'_>, level: Level, data: &mut Vec<u8>) -> Self {
-        let Rows { attribute, pages, values, validity, infomask2, index, range } = rows;
-        let validity_rows = &validity[range.clone()];
+        let Rows { attribute, pages, values, validity, infomask2, natts_min, index, range } = rows;
+        let validity_rows = validity.get(range.clone()).unwrap_or_default();
         let is_missing = |infomask2: &i64| (infomask2 & ATTRIBUTES_MASK) as usize <= index;
-        let missing = infomask2[range.clone()].iter().filter(|infomask2| is_missing(infomask2)).count() as u32;
+        let missing = match natts_min <= index {
+            true => infomask2[range.clone()].iter().filter(|infomask2| is_missing(infomask2)).count() as u32,
+            false => 0,
+        };
         let nulls = validity_rows.iter().filter(|valid| **valid == 0).count() as u32;
         let count = range.len() as u32;
         let mut builder = Builder { pages, exceptions: Datums::default(), min: None, max: None };
         let body = match values {
-            Values::Numbers(_, values) if nulls + missing == 0 => Body::Number(IntChunk::encode(&values[range], data)),
+            Values::Numbers(_, values) if nulls + missing == 0 => {
+                Body::Number(IntChunk::encode(&values[range.clone()], data))
+            }
             Values::Numbers(_, values) => {
                 // Rows before the first value get that value too.
-                let has_value = |row: &usize| validity[*row] != 0 && !is_missing(&infomask2[*row]);
+                let has_value = |row: &usize| validity.get(*row) != Some(&0) && !is_missing(&infomask2[*row]);
                 let first = range.clone().find(has_value).unwrap_or(range.end);
                 let mut values = values[range.clone()].to_vec();
                 let before = first - range.start;
@@ -197,20 +241,18 @@ impl AttributeChunk {
                 values[..before].fill(value);
                 Body::Number(IntChunk::encode(&values, data))
             }
-            Values::Datums(spans) => {
-                let spans = &spans[range];
-                let numeric = attribute.type_oid == type_oid::NUMERIC;
-                match attribute.width {
-                    Width::Varlena => {
-                        let numeric = numeric.then(|| builder.numeric(spans, data)).flatten();
-                        match numeric {
-                            Some(body) => body,
-                            None => builder.payload(spans, level, data),
-                        }
-                    }
-                    _ => builder.datum(spans, level, data),
-                }
+            Values::Numerics(numerics) => match builder.numeric(numerics, range.clone(), data) {
+                Some(body) => body,
+                None => builder.payload(&numerics.spans[range.clone()], level, data),
+            },
+            Values::Datums(spans) if attribute.width == Width::Varlena => {
+                builder.payload(&spans[range.clone()], level, data)
             }
+            Values::Datums(spans) => builder.datum(&spans[range.clone()], level, data),
+        };
+        let validity = match validity_rows {
+            [] => IntChunk::constant_of(range.len(), i64::from(!range.is_empty())),
+            rows => IntChunk::encode(rows, data),
         };
         let (min, max) = (builder.min.unwrap_or_default(), builder.max.unwrap_or_default());
         let cut = |bound: &[u8]| bound[..bound.len().min(BOUND_BYTES)].to_vec();
@@ -218,7 +260,7 @@ impl AttributeChunk {
             rows: count,
             nulls,
             missing,
-            validity: IntChunk::encode(validity_rows, data),
+            validity,
             body,
             exceptions: builder.exceptions.encode(data),
             min: cut(min),
@@ -258,6 +300,16 @@ impl AttributeChunk {
         };
         let exceptions = self.exceptions.as_ref().map_or(0, |exceptions| exceptions.part.bytes as usize);
         body + self.validity.data_bytes() + exceptions
+    }
+
+    /// Bytes that are kept in memory once they were read.
+    pub(super) fn kept_bytes_max(&self) -> usize {
+        let body = match &self.body {
+            Body::Number(ints) | Body::Numeric { ints, .. } => ints.kept_bytes_max(),
+            Body::Payload(bytes) | Body::Datum(bytes) => bytes.kept_bytes_max(),
+        };
+        let exceptions = self.exceptions.as_ref().map_or(0, |kept| kept.raw_bytes as usize + 8 * kept.count as usize);
+        body + self.validity.kept_bytes_max() + exceptions
     }
 
     /// Form and coding, in words.
@@ -403,6 +455,17 @@ impl AttributeChunk {
     }
 }
 
+/// The first eight bytes, as a number that orders as they do.
+#[inline(always)]
+fn start_of(bytes: &[u8]) -> u64 {
+    let mut start = [0; 8];
+    match bytes.first_chunk() {
+        Some(whole) => start = *whole,
+        None => start[..bytes.len()].copy_from_slice(bytes),
+    }
+    u64::from_be_bytes(start)
+}
+
 struct Builder<'a> {
     pages: &'a [u8],
     exceptions: Datums,
@@ -416,37 +479,39 @@ impl<'a> Builder<'a> {
     }
 
     /// None: too few of the values have the commonest scale.
-    fn numeric(&mut self, spans: &[Span], data: &mut Vec<u8>) -> Option<Body> {
+    fn numeric(&mut self, numerics: &Numerics, range: std::ops::Range<usize>, data: &mut Vec<u8>) -> Option<Body> {
+        let (values, scales) = (&numerics.values[range.clone()], &numerics.scales[range.clone()]);
+        let spans = &numerics.spans[range];
         let mut counts = [0u32; 64];
-        let step = (spans.len() / 256).max(1);
-        spans.iter().step_by(step).filter_map(|span| numeric::scale_of(self.bytes(*span))).for_each(|scale| {
-            counts[scale as usize] += 1;
-        });
+        let step = (scales.len() / 256).max(1);
+        for scale in scales.iter().step_by(step).filter(|scale| **scale != NO_SCALE) {
+            counts[*scale as usize] += 1;
+        }
         let (scale, seen) = counts.iter().enumerate().max_by_key(|(_, count)| **count)?;
         if *seen == 0 {
             return None;
         }
         let scale = scale as u8;
+        if scales.iter().all(|found| *found == scale) {
+            return Some(Body::Numeric { scale, ints: IntChunk::encode(values, data) });
+        }
         let allowed = spans.len() / EXCEPTION_SHARE;
         let mut ints = Vec::with_capacity(spans.len());
         // Rows before the first value get that value.
         let mut last = None;
         let mut before = 0;
-        for (row, span) in spans.iter().enumerate() {
-            let datum = self.bytes(*span);
-            match numeric::decode(datum, scale) {
-                Some(value) => {
-                    if last.is_none() {
-                        ints.resize(before, value);
-                    }
-                    last = Some(value);
+        for (row, (value, found)) in values.iter().zip(scales).enumerate() {
+            if *found == scale {
+                if last.is_none() {
+                    ints.resize(before, *value);
                 }
-                None if datum.is_empty() => {}
-                None if self.exceptions.rows.len() >= allowed => {
+                last = Some(*value);
+            } else if spans[row].bytes > 0 {
+                if self.exceptions.rows.len() >= allowed {
                     self.exceptions = Datums::default();
                     return None;
                 }
-                None => self.exceptions.push(row, datum),
+                self.exceptions.push(row, self.bytes(spans[row]));
             }
             match last {
                 Some(value) => ints.push(value),
@@ -461,6 +526,8 @@ impl<'a> Builder<'a> {
     fn payload(&mut self, spans: &[Span], level: Level, data: &mut Vec<u8>) -> Body {
         let allowed = spans.len() / EXCEPTION_SHARE;
         let mut rows: Vec<&[u8]> = Vec::with_capacity(spans.len());
+        // The first bytes mostly tell which of two payloads is less.
+        let (mut min_start, mut max_start) = (u64::MAX, 0);
         for (row, span) in spans.iter().enumerate() {
             let datum = self.bytes(*span);
             let payload = match datum {
@@ -470,11 +537,12 @@ impl<'a> Builder<'a> {
             };
             match payload {
                 Some(payload) => {
-                    if self.min.is_none_or(|min| payload < min) {
-                        self.min = Some(payload);
+                    let start = start_of(payload);
+                    if start <= min_start && self.min.is_none_or(|min| payload < min) {
+                        (self.min, min_start) = (Some(payload), start);
                     }
-                    if self.max.is_none_or(|max| payload > max) {
-                        self.max = Some(payload);
+                    if start >= max_start && self.max.is_none_or(|max| payload > max) {
+                        (self.max, max_start) = (Some(payload), start);
                     }
                     rows.push(payload);
                 }

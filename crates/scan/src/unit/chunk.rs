@@ -2,7 +2,7 @@
 
 use super::attribute::{AttributeChunk, Rows};
 use super::ints::IntChunk;
-use super::model::{HEADER_FIELDS, HeaderField, Model, PageEntry};
+use super::model::{ATTRIBUTES_MASK, HEADER_FIELDS, HeaderField, Model, PageEntry};
 use super::shape::{Level, Shape};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 
@@ -70,13 +70,17 @@ impl Chunk {
     ) -> Self {
         let Extent { pages, rows, lines } = extent;
         let infomask = &model.headers[HeaderField::Infomask as usize][rows.clone()];
+        let infomask2 = &model.headers[HeaderField::Infomask2 as usize];
+        let natts = infomask2[rows.clone()].iter().map(|infomask2| (infomask2 & ATTRIBUTES_MASK) as usize);
+        let natts_min = natts.min().unwrap_or(0);
         let attributes = shape.attributes.iter().enumerate().map(|(index, attribute)| {
             let rows = Rows {
                 attribute,
                 pages: bytes,
                 values: &model.values[index],
                 validity: &model.validity[index],
-                infomask2: &model.headers[HeaderField::Infomask2 as usize],
+                infomask2,
+                natts_min,
                 index,
                 range: rows.clone(),
             };
@@ -112,6 +116,13 @@ impl Chunk {
 
     pub fn header(&self, field: HeaderField) -> &IntChunk {
         &self.headers[field as usize]
+    }
+
+    /// Bytes of all dictionaries and the like, in memory.
+    pub(super) fn kept_bytes_max(&self) -> usize {
+        let series = self.headers.iter().chain([&self.line_state, &self.line_rest]);
+        let attributes = self.attributes.iter().map(AttributeChunk::kept_bytes_max);
+        series.map(IntChunk::kept_bytes_max).chain(attributes).sum()
     }
 
     pub(super) fn visibility(&self, pages: &[PageEntry]) -> ChunkVisibility {

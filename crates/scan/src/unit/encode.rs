@@ -1,4 +1,7 @@
-//! From pages to a unit: take apart, encode, rebuild, note the differences, and verify.
+//! From pages to a unit: take apart, encode, rebuild, note the differences.
+//!
+//! What comes out is not verified here: whoever gives pages up for a unit rebuilds each of them from the stored bytes
+//! and compares it first, and takes [`encode_raw`] for pages where that fails.
 
 use super::chunk::{Chunk, extent};
 use super::directory::{Directory, HEADER_BYTES, Header, PAGES_MAX, Residue, chunk_pages};
@@ -6,7 +9,7 @@ use super::model::{Model, PageEntry, PageKind};
 use super::open::Unit;
 use super::rebuild::Rebuilder;
 use super::shape::{ATTRIBUTES_MAX, Level, Shape};
-use super::source::{Data, Part, UnitError, put_varint, zstd_compress};
+use super::source::{Data, Part, UnitError, UnitSource, put_varint, zstd_compress};
 use cellar_format::units::BLOCK_BYTES;
 
 /// Equal bytes between two differences that are cheaper kept than skipped.
@@ -18,9 +21,9 @@ pub enum EncodeError {
     Length { bytes: usize },
     #[error("{attributes} attributes are more than {ATTRIBUTES_MAX}")]
     Attributes { attributes: usize },
-    /// The unit does not give its pages back. A bug, or failing memory.
-    #[error("page {page} does not come back from the unit: {cause}")]
-    Verify { page: usize, cause: String },
+    /// A bug, or failing memory.
+    #[error("the series of a unit cannot be read: {0}")]
+    Series(UnitError),
 }
 
 /// What a compressed table would take, told by some of its pages.
@@ -30,38 +33,48 @@ pub struct Estimate {
     pub unit_bytes: u64,
 }
 
-/// A unit of whole pages, at most 64 MiB, from which each of them was rebuilt and compared.
+/// A unit of whole pages, at most 64 MiB.
 ///
 /// Any bytes can be pages; those that are not heap pages of this shape are kept as they are.
 pub fn encode(pages: &[u8], shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
-    let unit = encode_unverified(pages, shape, level)?;
-    match verify(&unit, pages) {
-        Ok(()) => Ok(unit),
-        Err(EncodeError::Verify { page, cause }) => {
-            debug_assert!(false, "page {page}: {cause}");
-            // Correct without cleverness: the pages as they are.
-            let unit = encode_model(pages, Model::raw(pages.len() / BLOCK_BYTES, shape), shape, level)?;
-            verify(&unit, pages)?;
-            Ok(unit)
-        }
-        Err(error) => Err(error),
-    }
+    check(pages, shape)?;
+    encode_model(pages, Model::new(pages, shape), shape, level)
 }
 
-/// How small pages would become. A few runs of some dozen pages tell it well; nothing is verified.
+/// As [`encode`], without cleverness: the pages as they are, compressed.
+pub fn encode_raw(pages: &[u8], shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
+    check(pages, shape)?;
+    encode_model(pages, Model::raw(pages.len() / BLOCK_BYTES, shape), shape, level)
+}
+
+/// How small pages would become. A few runs of some dozen pages tell it well.
 pub fn estimate(pages: &[u8], shape: &Shape, level: Level) -> Result<Estimate, EncodeError> {
-    let unit = encode_unverified(pages, shape, level)?;
+    let unit = encode(pages, shape, level)?;
     Ok(Estimate { page_bytes: pages.len() as u64, unit_bytes: unit.len() as u64 })
 }
 
-fn encode_unverified(pages: &[u8], shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
+/// The first page that does not come back from a unit as it is in `pages`.
+pub fn verify(unit: &dyn UnitSource, pages: &[u8]) -> Result<Option<usize>, UnitError> {
+    let opened = Unit::open(unit)?;
+    let mut rebuilder = Rebuilder::new();
+    let mut rebuilt = [0; BLOCK_BYTES];
+    for (number, page) in pages.chunks_exact(BLOCK_BYTES).enumerate() {
+        rebuilder.page(&opened, unit, number, &mut rebuilt)?;
+        if rebuilt != page {
+            return Ok(Some(number));
+        }
+    }
+    Ok(None)
+}
+
+fn check(pages: &[u8], shape: &Shape) -> Result<(), EncodeError> {
     if !pages.len().is_multiple_of(BLOCK_BYTES) || pages.len() / BLOCK_BYTES > PAGES_MAX {
         return Err(EncodeError::Length { bytes: pages.len() });
     }
     if shape.attributes.len() > ATTRIBUTES_MAX {
         return Err(EncodeError::Attributes { attributes: shape.attributes.len() });
     }
-    encode_model(pages, Model::new(pages, shape), shape, level)
+    Ok(())
 }
 
 fn encode_model(pages: &[u8], model: Model, shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
@@ -78,9 +91,9 @@ fn encode_model(pages: &[u8], model: Model, shape: &Shape, level: Level) -> Resu
         chunks,
     };
     let unit = Unit::new(level, 0, 0, directory);
+    let foretold = model.foretold;
     let mut residue_data = Vec::new();
-    let residues = residues(&unit, &data, pages, level, &mut residue_data)
-        .map_err(|error| EncodeError::Verify { page: 0, cause: error.to_string() })?;
+    let residues = residues(&unit, &data, pages, &foretold, &mut residue_data).map_err(EncodeError::Series)?;
     let mut directory = unit.into_directory();
     directory.residues = residues;
     data.extend_from_slice(&residue_data);
@@ -105,9 +118,10 @@ fn residues(
     unit: &Unit,
     data: &[u8],
     pages: &[u8],
-    level: Level,
+    foretold: &[bool],
     out: &mut Vec<u8>,
 ) -> Result<Vec<Residue>, UnitError> {
+    let level = unit.level();
     let mut residues = Vec::new();
     let mut rebuilder = Rebuilder::new();
     let section = Data { source: &data, start: 0 };
@@ -120,6 +134,7 @@ fn residues(
             match unit.pages()[number].kind {
                 PageKind::Raw => bytes.extend_from_slice(page),
                 PageKind::Zero => {}
+                PageKind::Rows if foretold[number] => {}
                 PageKind::Rows => {
                     rebuilder.predict(unit, section, number, &mut predicted)?;
                     push_patch(&predicted, page, &mut bytes);
@@ -169,25 +184,12 @@ fn next_difference(left: &[u8], right: &[u8], from: usize) -> Option<usize> {
     None
 }
 
-fn verify(unit: &Vec<u8>, pages: &[u8]) -> Result<(), EncodeError> {
-    let failed = |page: usize, cause: String| EncodeError::Verify { page, cause };
-    let opened = Unit::open(unit).map_err(|error| failed(0, error.to_string()))?;
-    let mut rebuilder = Rebuilder::new();
-    let mut rebuilt = [0; BLOCK_BYTES];
-    for (number, page) in pages.chunks_exact(BLOCK_BYTES).enumerate() {
-        rebuilder.page(&opened, unit, number, &mut rebuilt).map_err(|error| failed(number, error.to_string()))?;
-        if rebuilt != page {
-            return Err(failed(number, "it differs".into()));
-        }
-    }
-    Ok(())
-}
-
 impl Model {
     /// Pages that are all kept as they are.
     fn raw(pages: usize, shape: &Shape) -> Self {
         let mut model = Self::new(&[], shape);
         model.pages = vec![PageEntry { kind: PageKind::Raw, ..PageEntry::EMPTY }; pages];
+        model.foretold = vec![false; pages];
         model
     }
 }

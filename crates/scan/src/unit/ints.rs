@@ -279,7 +279,17 @@ fn put_dictionary(entries: &[i64], data: &mut Vec<u8>) -> Part {
 
 fn encode_dictionary(values: &[i64], entries: Vec<i64>, data: &mut Vec<u8>) -> Coding {
     let part = put_dictionary(&entries, data);
-    let codes: Vec<i64> = values.iter().map(|value| entries.partition_point(|entry| entry < value) as i64).collect();
+    let first = entries.first().copied().unwrap_or(0);
+    let span = entries.last().map_or(0, |last| last.wrapping_sub(first) as u64);
+    let codes: Vec<i64> = if span < CHUNK_ROWS as u64 {
+        let mut code_of = vec![0u16; span as usize + 1];
+        for (code, entry) in entries.iter().enumerate() {
+            code_of[(entry - first) as usize] = code as u16;
+        }
+        values.iter().map(|value| code_of[(value - first) as usize] as i64).collect()
+    } else {
+        values.iter().map(|value| entries.partition_point(|entry| entry < value) as i64).collect()
+    };
     let whole = frame(0, entries.len() as i64 - 1);
     let packing = Packing { frames: vec![whole], bytes: 0 };
     let codes = Packed::encode(&codes, packing, data);
@@ -290,9 +300,20 @@ impl IntChunk {
     /// Of at most [`CHUNK_ROWS`] numbers.
     pub(super) fn encode(values: &[i64], data: &mut Vec<u8>) -> Self {
         debug_assert!(values.len() <= CHUNK_ROWS);
-        let (min, max) = (values.iter().min().copied().unwrap_or(0), values.iter().max().copied().unwrap_or(0));
-        let coding = if min == max { Coding::Constant(min) } else { choose(values, min, max, data) };
-        Self { count: values.len() as u32, min, max, coding }
+        let (mut min, mut max) = (i64::MAX, i64::MIN);
+        for value in values {
+            min = min.min(*value);
+            max = max.max(*value);
+        }
+        match values.len() {
+            count if min >= max => Self::constant_of(count, if count == 0 { 0 } else { min }),
+            count => Self { count: count as u32, min, max, coding: choose(values, min, max, data) },
+        }
+    }
+
+    /// So many times the number.
+    pub(super) fn constant_of(count: usize, value: i64) -> Self {
+        Self { count: count as u32, min: value, max: value, coding: Coding::Constant(value) }
     }
 
     /// Numbers in the chunk.
@@ -317,6 +338,19 @@ impl IntChunk {
             }
         }
         bytes(&self.coding)
+    }
+
+    /// Bytes that are kept in memory once they were read.
+    pub(super) fn kept_bytes_max(&self) -> usize {
+        let coding = match &self.coding {
+            Coding::Delta { deltas, .. } => deltas,
+            coding => coding,
+        };
+        match coding {
+            Coding::Dictionary { count, .. } => 8 * *count as usize,
+            Coding::Runs { count, .. } => 12 * *count as usize,
+            _ => 0,
+        }
     }
 
     /// What the coding is called.

@@ -3,8 +3,8 @@
 //! Pages go in, bytes come out, and the other way round; no I/O happens but through [`UnitSource`]. Each page comes back
 //! byte for byte, tuple headers, line pointers, LSN and checksum included. What makes that certain is not the encoder's
 //! cleverness: the page is foretold from the series of its fields ([`model`]), rebuilt, compared, and the difference
-//! kept as a patch; then every page is rebuilt from the finished bytes and compared again before they are handed out.
-//! A page that does not look like a heap page of the relation is one big patch.
+//! kept as a patch; and whoever gives up the pages rebuilds each from the stored bytes before. A page that does not look
+//! like a heap page of the relation is one big patch.
 //!
 //! Invariants: no bytes of a page make [`encode`] fail or panic; no bytes of a unit panic a reader; every part that is
 //! read is checked first, so that damage is an error with its place, never a wrong byte. A reader touches only the
@@ -29,7 +29,7 @@ pub use attribute::{AttributeChunk, Bounds};
 pub use chunk::{Chunk, ChunkVisibility};
 pub use column::{ColumnReader, HeaderReader};
 pub use directory::{PAGES_MAX, VERSION};
-pub use encode::{EncodeError, Estimate, encode, estimate};
+pub use encode::{EncodeError, Estimate, encode, encode_raw, estimate, verify};
 pub use ints::IntChunk;
 pub use model::{HEADER_FIELDS, HeaderField, PageEntry, PageKind};
 pub use open::Unit;

@@ -2,6 +2,7 @@
 //!
 //! Each series holds what cannot be foretold: offsets as distances from where the tuple would have been placed, `ctid`
 //! as a distance from the tuple itself. A page that does not look like this stays raw, and none of it is in a series.
+//! Taking a page apart also tells whether the series foretell all of it: then it needs no patch.
 //! Source: `storage/bufpage.h`, `storage/itemid.h`, `access/htup_details.h`, `access/tupmacs.h`.
 
 use super::attribute::{Span, Values};
@@ -105,11 +106,13 @@ impl PageEntry {
 /// The pages of a unit, taken apart.
 pub(super) struct Model {
     pub pages: Vec<PageEntry>,
+    /// By page: nothing but what the series hold is in it, and zeroes where these foretell zeroes.
+    pub foretold: Vec<bool>,
     /// By line pointer: its state, and offset and length where these are no tuple's.
     pub line_state: Vec<i64>,
     pub line_rest: Vec<i64>,
     pub headers: [Vec<i64>; HEADER_FIELDS.len()],
-    /// By attribute: 0 where a row is NULL.
+    /// By attribute: 0 where a row is NULL; empty as long as no row is.
     pub validity: Vec<Vec<i64>>,
     pub values: Vec<Values>,
 }
@@ -128,6 +131,7 @@ impl Model {
     pub fn new(pages: &[u8], shape: &Shape) -> Self {
         let mut model = Self {
             pages: Vec::with_capacity(pages.len() / BLOCK_BYTES),
+            foretold: Vec::with_capacity(pages.len() / BLOCK_BYTES),
             line_state: Vec::new(),
             line_rest: Vec::new(),
             headers: Default::default(),
@@ -138,15 +142,16 @@ impl Model {
         let mut placed = Vec::new();
         for (index, page) in pages.chunks_exact(BLOCK_BYTES).enumerate() {
             let (lines, rows) = (model.line_state.len(), model.rows());
-            let mut entry = match model.page(pages, page, index, &steps, &mut placed) {
-                Ok(entry) => entry,
+            let (mut entry, foretold) = match model.page(pages, page, index, &steps, &mut placed) {
+                Ok(taken) => taken,
                 Err(Odd) => {
                     model.truncate(lines, rows);
-                    PageEntry { kind: PageKind::Raw, ..PageEntry::EMPTY }
+                    (PageEntry { kind: PageKind::Raw, ..PageEntry::EMPTY }, false)
                 }
             };
             (entry.first_line, entry.first_row) = (lines as u32, rows as u32);
             model.pages.push(entry);
+            model.foretold.push(foretold);
         }
         model
     }
@@ -170,10 +175,10 @@ impl Model {
         index: usize,
         steps: &[(Width, Align)],
         placed: &mut Vec<Placed>,
-    ) -> Result<PageEntry, Odd> {
+    ) -> Result<(PageEntry, bool), Odd> {
         let (lower, upper) = (u16_at(page, 12) as usize, u16_at(page, 14) as usize);
-        if upper == 0 && page.iter().all(|byte| *byte == 0) {
-            return Ok(PageEntry::EMPTY);
+        if upper == 0 && is_zero(page) {
+            return Ok((PageEntry::EMPTY, true));
         }
         // What a heap scan would pass through is kept raw.
         if !matches!(Page::new(page), Ok(Some(_))) || !lower.is_multiple_of(4) {
@@ -181,6 +186,7 @@ impl Model {
         }
         let lines = (lower - PAGE_HEADER_BYTES) / 4;
         placed.clear();
+        let mut foretold = true;
         for line in 0..lines {
             let pointer = u32_at(page, PAGE_HEADER_BYTES + line * 4);
             let state = (pointer >> 15 & 3) as i64;
@@ -195,11 +201,12 @@ impl Model {
             if (tuple.offset as usize) < upper || !tuple.offset.is_multiple_of(8) {
                 return Err(Odd);
             }
-            self.tuple(pages, page, index, &tuple, steps)?;
+            foretold &= self.tuple(pages, page, index, &tuple, steps)?;
             placed.push(tuple);
         }
-        let lowest = self.place(placed);
-        Ok(PageEntry {
+        let (lowest, zeroes_between) = self.place(page, placed);
+        foretold &= zeroes_between && page.get(lower..lowest as usize).is_some_and(is_zero);
+        let entry = PageEntry {
             kind: PageKind::Rows,
             lsn: (u32_at(page, 0) as u64) << 32 | u32_at(page, 4) as u64,
             checksum: u16_at(page, 8),
@@ -209,11 +216,13 @@ impl Model {
             rows: placed.len() as u16,
             upper: (upper as i64 - lowest) as i16,
             ..PageEntry::EMPTY
-        })
+        };
+        Ok((entry, foretold))
     }
 
-    /// The series of a page's tuples about where they lie; returns the lowest offset.
-    fn place(&mut self, placed: &[Placed]) -> i64 {
+    /// The series of a page's tuples about where they lie; returns the lowest offset, and whether between the tuples
+    /// there are only zeroes.
+    fn place(&mut self, page: &[u8], placed: &[Placed]) -> (i64, bool) {
         let first = self.headers[HeaderField::Rank as usize].len();
         for series in [HeaderField::Rank, HeaderField::Gap] {
             self.headers[series as usize].resize(first + placed.len(), 0);
@@ -223,15 +232,19 @@ impl Model {
             order.sort_by_key(|row| std::cmp::Reverse(placed[*row].offset));
         }
         let mut behind = BLOCK_BYTES as i64;
+        let mut zeroes_between = true;
         for (rank, row) in order.into_iter().enumerate() {
             let expected = behind - Align::Double.up(placed[row].length as usize) as i64;
+            let end = (placed[row].offset + placed[row].length) as usize;
+            zeroes_between &= page.get(end..behind as usize).is_some_and(is_zero);
             behind = placed[row].offset as i64;
             self.headers[HeaderField::Rank as usize][first + row] = rank as i64 - row as i64;
             self.headers[HeaderField::Gap as usize][first + row] = expected - behind;
         }
-        behind
+        (behind, zeroes_between)
     }
 
+    /// Whether the tuple's bytes are all foretold: alignment where it must be, and nothing in it.
     #[inline]
     fn tuple(
         &mut self,
@@ -240,7 +253,7 @@ impl Model {
         index: usize,
         placed: &Placed,
         steps: &[(Width, Align)],
-    ) -> Result<(), Odd> {
+    ) -> Result<bool, Odd> {
         let (start, length) = (placed.offset as usize, placed.length as usize);
         let tuple = page.get(start..start + length).filter(|tuple| tuple.len() >= TUPLE_HEADER_BYTES).ok_or(Odd)?;
         let (infomask2, infomask) = (u16_at(tuple, 18) as i64, u16_at(tuple, 20) as i64);
@@ -252,14 +265,24 @@ impl Model {
         if natts > steps.len() || offset > length || TUPLE_HEADER_BYTES + bitmap > offset || !offset.is_multiple_of(8) {
             return Err(Odd);
         }
-        let base = index * BLOCK_BYTES + start;
+        let (base, row) = (index * BLOCK_BYTES + start, self.rows());
         let mut cursor = offset;
+        let mut foretold = is_zero(&tuple[TUPLE_HEADER_BYTES + bitmap..offset]);
+        if has_nulls && !natts.is_multiple_of(8) {
+            foretold &= tuple[TUPLE_HEADER_BYTES + natts / 8] >> (natts % 8) == 0;
+        }
         for (attribute, (width, align)) in steps.iter().enumerate() {
             let values = &mut self.values[attribute];
             let is_missing = attribute >= natts;
             let is_null =
                 has_nulls && !is_missing && tuple[TUPLE_HEADER_BYTES + attribute / 8] >> (attribute % 8) & 1 == 0;
-            self.validity[attribute].push(i64::from(!is_null));
+            let validity = &mut self.validity[attribute];
+            if is_null && validity.is_empty() {
+                validity.resize(row, 1);
+            }
+            if is_null || !validity.is_empty() {
+                validity.push(i64::from(!is_null));
+            }
             if is_null || is_missing {
                 values.push_nothing();
                 continue;
@@ -271,11 +294,12 @@ impl Model {
                 }
                 Width::Varlena => {
                     // Padding is zeroes; a header that needs none is not zero at first.
-                    let at = match tuple.get(cursor) {
-                        Some(0) => align_from(cursor, offset, *align),
-                        _ => cursor,
-                    };
-                    (at, at + varlena::datum_bytes(tuple, at, length).ok_or(Odd)?)
+                    let aligned = align_from(cursor, offset, *align);
+                    let at = if tuple.get(cursor) == Some(&0) { aligned } else { cursor };
+                    let bytes = varlena::datum_bytes(tuple, at, length).ok_or(Odd)?;
+                    let is_short = tuple[at] & 1 == 1;
+                    foretold &= at == if is_short { cursor } else { aligned };
+                    (at, at + bytes)
                 }
                 Width::Cstring => {
                     let rest = tuple.get(cursor..).ok_or(Odd)?;
@@ -283,11 +307,13 @@ impl Model {
                 }
             };
             let datum = tuple.get(at..end).ok_or(Odd)?;
+            foretold &= at == cursor || is_zero(&tuple[cursor..at]);
             match values {
                 Values::Numbers(number, values) => values.push(number.decode(datum)),
+                Values::Numerics(numerics) => numerics.push(datum, span(base, at..end)),
                 Values::Datums(spans) => {
                     debug_assert_eq!(&pages[base + at..base + end], datum);
-                    spans.push(Span { at: (base + at) as u32, bytes: (end - at) as u32 });
+                    spans.push(span(base, at..end));
                 }
             }
             cursor = end;
@@ -307,7 +333,7 @@ impl Model {
         for (series, field) in self.headers.iter_mut().zip(fields) {
             series.push(field);
         }
-        Ok(())
+        Ok(foretold && is_zero(&tuple[cursor..]))
     }
 }
 
@@ -317,9 +343,21 @@ impl Values {
     fn push_nothing(&mut self) {
         match self {
             Self::Numbers(_, values) => values.push(values.last().copied().unwrap_or(0)),
+            Self::Numerics(numerics) => numerics.push(&[], Span::default()),
             Self::Datums(spans) => spans.push(Span::default()),
         }
     }
+}
+
+/// A datum that lies at `place` of the tuple that starts at `base`.
+#[inline(always)]
+fn span(base: usize, place: std::ops::Range<usize>) -> Span {
+    Span { at: (base + place.start) as u32, bytes: place.len() as u32 }
+}
+
+#[inline(always)]
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
 }
 
 /// `cursor`, aligned as counted from where the tuple's data start.

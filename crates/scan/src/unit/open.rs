@@ -68,6 +68,14 @@ impl Unit {
         &self.directory.shape
     }
 
+    /// Bytes that this takes in memory once every dictionary was read, about.
+    pub fn memory_bytes_max(&self) -> usize {
+        let Directory { pages, residues, chunks, .. } = &self.directory;
+        let kept: usize = chunks.iter().map(Chunk::kept_bytes_max).sum();
+        // What the directory holds as bytes is held as structures.
+        size_of_val(&pages[..]) + size_of_val(&residues[..]) + 4 * self.data_start as usize + kept
+    }
+
     /// Bytes of the whole unit, of its header and directory, and of patches and raw pages.
     pub fn bytes(&self) -> u64 {
         self.unit_bytes

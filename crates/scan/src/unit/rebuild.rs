@@ -106,13 +106,19 @@ impl Rebuilder {
         Ok(())
     }
 
-    /// Forgets the blocks that were read last; the memory is kept.
+    /// Bytes of the strings and residues that were read last.
+    pub fn held_bytes(&self) -> usize {
+        self.residue_bytes.capacity() + self.attributes.iter().map(AttributeBlock::held_bytes).sum::<usize>()
+    }
+
+    /// Forgets the blocks that were read last.
     pub fn forget(&mut self) {
         self.line_state = IntBlock::default();
         self.line_rest = IntBlock::default();
         self.headers = Default::default();
         self.attributes.clear();
         self.residue = None;
+        self.residue_bytes = Vec::new();
     }
 
     fn set_sparse(&mut self, sparse: bool) {
@@ -362,10 +368,38 @@ impl Tuples {
         Some(())
     }
 
+    /// The first `count` of `bytes`. Copies of a fixed length are quicker than exact ones.
+    #[inline(always)]
+    fn push_of<const ROOM: usize>(&mut self, bytes: &[u8; ROOM], count: usize) -> Option<()> {
+        debug_assert!(count <= ROOM);
+        self.bytes.get_mut(self.end..self.end + ROOM)?.copy_from_slice(bytes);
+        self.end += count;
+        Some(())
+    }
+
+    /// `count` bytes of `bytes` from `start` on.
+    #[inline(always)]
+    fn push_from(&mut self, bytes: &[u8], start: usize, count: usize) -> Option<()> {
+        if count <= 32
+            && let Some(wide) = bytes.get(start..start + 32)
+        {
+            return self.push_of::<32>(wide.try_into().ok()?, count);
+        }
+        if count <= 8
+            && let Some(wide) = bytes.get(start..start + 8)
+        {
+            return self.push_of::<8>(wide.try_into().ok()?, count);
+        }
+        self.push(bytes.get(start..start + count)?)
+    }
+
     /// Zeroes up to the boundary, as counted from where the tuple's data start.
     #[inline(always)]
     fn align(&mut self, data: usize, align: Align) -> Option<()> {
-        self.pad_to(data + align.up(self.end - data))
+        let end = data + align.up(self.end - data);
+        self.bytes.get_mut(self.end..self.end + 8)?.fill(0);
+        self.end = end;
+        Some(())
     }
 }
 
@@ -381,29 +415,24 @@ fn push_value(tuples: &mut Tuples, data: usize, step: &Step<'_>, row: usize) -> 
     match decoded.form {
         Form::Number => {
             tuples.align(data, attribute.align)?;
-            let value = *decoded.ints.get(row)?;
-            match number {
-                Some(Number::I32) => tuples.push(&(value as i32).to_le_bytes()),
-                Some(Number::I64) => tuples.push(&value.to_le_bytes()),
-                number => {
-                    let (bytes, count) = (*number)?.encode(value);
-                    tuples.push(&bytes[..count])
-                }
-            }
+            let (bytes, count) = (*number)?.encode(*decoded.ints.get(row)?);
+            tuples.push_of(&bytes, count)
         }
         Form::Numeric { scale } => {
             let (bytes, count) = numeric::encode(*decoded.ints.get(row)?, scale)?;
-            tuples.push(&bytes[..count])
+            tuples.push_of(&bytes, count)
         }
         Form::Payload => {
-            let payload = decoded.strings.get(row)?;
-            if payload.len() <= SHORT_PAYLOAD_MAX {
-                tuples.push(&[((payload.len() + 1) << 1 | 1) as u8])?;
+            let strings = &decoded.strings;
+            let (start, end) = strings.place(row)?;
+            let count = end - start;
+            if count <= SHORT_PAYLOAD_MAX {
+                tuples.push(&[((count + 1) << 1 | 1) as u8])?;
             } else {
                 tuples.align(data, attribute.align)?;
-                tuples.push(&((payload.len() as u32 + 4) << 2).to_le_bytes())?;
+                tuples.push(&((count as u32 + 4) << 2).to_le_bytes())?;
             }
-            tuples.push(payload)
+            tuples.push_from(&strings.bytes, start, count)
         }
         Form::Datum => push_datum(tuples, data, attribute, decoded.strings.get(row)?),
     }

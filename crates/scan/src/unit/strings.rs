@@ -15,6 +15,8 @@ const DICTIONARY_MAX: usize = 1 << 14;
 const SAMPLE: usize = 1024;
 /// A chunk's strings, or a dictionary's, cannot be longer: they come out of at most 64 MiB of pages.
 const BYTES_MAX: usize = 1 << 27;
+/// A dictionary has so many zeroes behind its last entry.
+const WIDE: usize = 32;
 /// FSST: the next byte stands for itself.
 const ESCAPE: u8 = 255;
 
@@ -43,8 +45,38 @@ impl Strings {
 
     #[inline]
     pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let (start, end) = self.place(index)?;
+        self.bytes.get(start..end)
+    }
+
+    /// Where a string starts and ends in the bytes; a damaged unit may have put its end before its start.
+    #[inline(always)]
+    pub fn place(&self, index: usize) -> Option<(usize, usize)> {
         let start = if index == 0 { 0 } else { *self.ends.get(index - 1)? as usize };
-        self.bytes.get(start..*self.ends.get(index)? as usize)
+        let end = *self.ends.get(index)? as usize;
+        (start <= end).then_some((start, end))
+    }
+
+    /// Appends an entry for each code; returns the first code that has none.
+    fn push_entries(&mut self, entries: &Strings, codes: &[i64]) -> Option<i64> {
+        let mut end = self.bytes.len();
+        for (index, code) in codes.iter().enumerate() {
+            let Some((start, stop)) = entries.place(*code as usize) else { return Some(*code) };
+            let count = stop - start;
+            if self.bytes.len() < end + count + WIDE {
+                // The others are mostly as long.
+                self.bytes.resize(end + count * (codes.len() - index) + WIDE, 0);
+            }
+            match entries.bytes.get(start..start + WIDE) {
+                // Copies of a fixed length are quicker than exact ones.
+                Some(wide) if count <= WIDE => self.bytes[end..end + WIDE].copy_from_slice(wide),
+                _ => self.bytes[end..end + count].copy_from_slice(entries.bytes.get(start..stop).unwrap_or_default()),
+            }
+            end += count;
+            self.ends.push(end as u32);
+        }
+        self.bytes.truncate(end);
+        None
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
@@ -115,6 +147,12 @@ pub struct ByteBlock {
     body: Vec<u8>,
     pub codes: IntBlock,
     scratch: Vec<i64>,
+}
+
+impl ByteBlock {
+    pub fn held_bytes(&self) -> usize {
+        self.body.capacity()
+    }
 }
 
 /// Distinct strings by hash, in the order of their first occurrence, and each row's.
@@ -197,6 +235,18 @@ impl ByteChunk {
         }
     }
 
+    /// Bytes that are kept in memory once they were read.
+    pub(super) fn kept_bytes_max(&self) -> usize {
+        match &self.coding {
+            Coding::Constant(_) => 0,
+            Coding::Dictionary(dictionary) => {
+                let strings = dictionary.raw_bytes.max(dictionary.part.bytes) as usize + WIDE;
+                strings + 4 * dictionary.count as usize + dictionary.codes.kept_bytes_max()
+            }
+            Coding::Frames(frames) => frames.symbols.as_ref().map_or(0, |_| size_of::<Symbols>()),
+        }
+    }
+
     /// The distinct strings, ascending, and each row's number among them; None: there is no dictionary.
     pub(super) fn dictionary(&self, data: Data<'_>) -> Result<Option<(&Strings, &IntChunk)>> {
         let Coding::Dictionary(dictionary) = &self.coding else { return Ok(None) };
@@ -224,11 +274,8 @@ impl ByteChunk {
                 let entries = dictionary.entries(data)?;
                 last.scratch.clear();
                 dictionary.codes.read(data, place, rows, &mut last.codes, &mut last.scratch)?;
-                for code in &last.scratch {
-                    match entries.get(*code as usize) {
-                        Some(entry) => out.push(entry),
-                        None => return corrupt("dictionary code", dictionary.part.offset as usize, code.to_string()),
-                    }
+                if let Some(code) = out.push_entries(entries, &last.scratch) {
+                    return corrupt("dictionary code", dictionary.part.offset as usize, code.to_string());
                 }
             }
             Coding::Frames(frames) => {
@@ -369,6 +416,7 @@ fn dictionary(rows: &[&[u8]], total: usize, level: Level, data: &mut Vec<u8>) ->
         put_varint(&mut raw, found[*index as usize].len() as u64);
     }
     raw.extend_from_slice(&entries.bytes);
+    entries.bytes.resize(entries.bytes.len() + WIDE, 0);
     let compressed = match level {
         Level::QueryLow => None,
         _ => Some(zstd_compress(&raw, level.zstd_level())).filter(|compressed| compressed.len() < raw.len()),
@@ -400,7 +448,9 @@ impl Dictionary {
                 end = end.saturating_add(varint(&mut reader, "string length")? as usize);
                 entries.ends.push(end.min(u32::MAX as usize) as u32);
             }
-            entries.bytes = reader.take(end, "dictionary strings")?.to_vec();
+            entries.bytes.reserve_exact(end + WIDE);
+            entries.bytes.extend_from_slice(reader.take(end, "dictionary strings")?);
+            entries.bytes.resize(end + WIDE, 0);
             reader.finish("string dictionary")?;
             Ok(entries)
         })

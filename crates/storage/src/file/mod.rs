@@ -12,8 +12,8 @@ mod units;
 mod versions;
 
 pub use units::{
-    BATCH_PAGES, Extent, PAGE, PAGE_BYTES, PageSet, Place, PlaceReader, Settling, UnitBytes, UnitCodec, Units, rebuild,
-    stored_bytes,
+    BATCH_PAGES, Extent, OpenUnit, PAGE, PAGE_BYTES, PageSet, Place, PlaceImage, PlaceReader, Settling, UnitBytes,
+    UnitCodec, Units, not_rebuilt, stored_bytes,
 };
 pub use versions::{Versions, regions};
 

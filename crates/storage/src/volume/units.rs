@@ -3,7 +3,10 @@
 use super::settle::Chore;
 use super::{Ino, Volume};
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{BATCH_PAGES, Extent, FileData, PAGE, PAGE_BYTES, PageSet, PlaceReader, UnitBytes, Units, rebuild};
+use crate::file::{
+    BATCH_PAGES, Extent, FileData, PAGE, PAGE_BYTES, PageSet, Place, PlaceImage, PlaceReader, UnitBytes, Units,
+    not_rebuilt,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,9 +62,9 @@ impl UnitReader {
         self.extent.tag
     }
 
-    /// Tells the units apart that an allocation unit has had.
-    pub fn stamp(&self) -> u64 {
-        self.extent.stamp
+    /// As which unit a codec knows it.
+    pub fn id(&self) -> u64 {
+        self.extent.place.id
     }
 
     /// The pages that are not current in the unit; its count is the number of pages that the unit holds. Pages of the
@@ -76,18 +79,28 @@ impl UnitReader {
     }
 }
 
+impl UnitReader {
+    fn counted(&self, read: impl FnOnce(&PlaceReader<'_>) -> Result<()>) -> Result<()> {
+        let reader = PlaceReader::new(&self.extent.place);
+        let result = read(&reader);
+        let (bytes, requests) = reader.cost();
+        self.disk_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.disk_requests.fetch_add(requests, Ordering::Relaxed);
+        result
+    }
+}
+
 impl UnitBytes for UnitReader {
     fn length(&self) -> u64 {
         u64::from(self.extent.place.length)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let reader = PlaceReader::new(&self.extent.place);
-        let result = reader.read_at(buffer, offset);
-        let (bytes, requests) = reader.cost();
-        self.disk_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.disk_requests.fetch_add(requests, Ordering::Relaxed);
-        result
+        self.counted(|reader| reader.read_at(buffer, offset))
+    }
+
+    fn read_unchecked_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.counted(|reader| reader.read_unchecked_at(buffer, offset))
     }
 }
 
@@ -106,8 +119,8 @@ impl Volume {
 
     /// Puts a compression unit in place of the raw pages of an allocation unit: of all whole pages that the file has
     /// there. The caller took `version`, then read the pages, then encoded them; the unit is stored only if they are
-    /// unchanged since. Durable on return of `Stored`. Before that the unit is rebuilt and compared: what does not give
-    /// the same pages back is an error.
+    /// unchanged since. Durable on return of `Stored`. Before that every page is rebuilt from what lies on disk and
+    /// compared: a unit that does not give the same pages back is an error of kind `Corrupt`, and nothing changed.
     pub fn unit_store(&self, ino: Ino, au: u64, version: u64, bytes: &[u8], tag: u32) -> Result<UnitStored> {
         let file = self.file(ino)?;
         check_au(&file, au)?;
@@ -169,22 +182,17 @@ impl Volume {
     }
 
     /// Whether a new unit gives back the pages that the file has; false when they changed meanwhile.
-    fn check_unit(
-        &self,
-        file: &FileData,
-        units: &Units,
-        place: &Arc<crate::file::Place>,
-        pages: u32,
-        version: u64,
-    ) -> Result<bool> {
-        let extent = Extent::of_new_unit(place.clone(), pages);
+    fn check_unit(&self, file: &FileData, units: &Units, place: &Place, pages: u32, version: u64) -> Result<bool> {
+        let image = PlaceImage::read(place)?;
+        let mut unit = units.codec()?.open(&image, place.id).map_err(|error| not_rebuilt(error, place, 0..pages))?;
         let start = place.au * file.layout.au_size.bytes();
         let (mut rebuilt, mut current) = (Vec::new(), Vec::new());
         for first in (0..pages).step_by(BATCH_PAGES as usize) {
             let batch = first..pages.min(first + BATCH_PAGES);
             rebuilt.resize(batch.len() * PAGE_BYTES, 0);
             current.resize(batch.len() * PAGE_BYTES, 0);
-            rebuild(units, &extent, batch.clone(), &mut rebuilt, &mut Default::default())?;
+            let result = unit.rebuild(&image, batch.clone(), &mut rebuilt);
+            result.map_err(|error| not_rebuilt(error, place, batch.clone()))?;
             file.load(&mut current, start + u64::from(first) * PAGE, false)?;
             if rebuilt != current {
                 if file.au_version(place.au) != version {

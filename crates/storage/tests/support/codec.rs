@@ -2,7 +2,9 @@
 //!
 //! Layout: number of pages u32, then where each page's bytes end u32 each, then the bytes.
 
-use cellar_storage::{Error, ErrorKind, Ino, PageSet, Result, UnitBytes, UnitCodec, UnitForm, UnitStored, Volume};
+use cellar_storage::{
+    Error, ErrorKind, Ino, OpenUnit, PageSet, Result, UnitBytes, UnitCodec, UnitForm, UnitStored, Volume,
+};
 use std::ops::Range;
 
 pub const PAGE: usize = 8192;
@@ -21,7 +23,13 @@ fn number(unit: &dyn UnitBytes, index: u64) -> Result<u64> {
 }
 
 impl UnitCodec for PageCodec {
-    fn rebuild(&self, unit: &dyn UnitBytes, pages: Range<u32>, out: &mut [u8]) -> Result<()> {
+    fn open(&self, _: &dyn UnitBytes, _: u64) -> Result<Box<dyn OpenUnit + '_>> {
+        Ok(Box::new(Self))
+    }
+}
+
+impl OpenUnit for PageCodec {
+    fn rebuild(&mut self, unit: &dyn UnitBytes, pages: Range<u32>, out: &mut [u8]) -> Result<()> {
         let count = number(unit, 0)?;
         if u64::from(pages.end) > count {
             return Err(corrupt(format!("page {} of {count}", pages.end - 1)));

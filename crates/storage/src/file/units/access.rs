@@ -282,25 +282,24 @@ impl FileData {
 }
 
 /// Rebuilds live pages of a unit.
-pub fn rebuild(
-    units: &Units,
-    extent: &Extent,
-    pages: Range<u32>,
-    out: &mut [u8],
-    cost: &mut RegionSource,
-) -> Result<()> {
+fn rebuild(units: &Units, extent: &Extent, pages: Range<u32>, out: &mut [u8], cost: &mut RegionSource) -> Result<()> {
     assert_eq!(out.len(), pages.len() * PAGE_BYTES);
     let reader = PlaceReader::new(&extent.place);
-    let result = units.codec()?.rebuild(&reader, pages.clone(), out);
+    let opened = units.codec()?.open(&reader, extent.place.id);
+    let result = opened.and_then(|mut unit| unit.rebuild(&reader, pages.clone(), out));
     let (bytes, requests) = reader.cost();
     cost.disk_bytes += bytes;
     cost.disk_requests += requests;
-    result.map_err(|error| match error.kind() {
+    result.map_err(|error| not_rebuilt(error, &extent.place, pages))
+}
+
+/// An error of a codec, with the place of what is damaged.
+pub fn not_rebuilt(error: Error, place: &super::Place, pages: Range<u32>) -> Error {
+    match error.kind() {
         ErrorKind::Corrupt => {
-            let place = extent.place.describe();
-            let pages = format!("pages {} to {} of {place}", pages.start, pages.end - 1);
+            let pages = format!("pages {} to {} of {}", pages.start, pages.end - 1, place.describe());
             Error::new(ErrorKind::Corrupt, format!("cannot rebuild {pages}: {error}"))
         }
         _ => error,
-    })
+    }
 }

@@ -4,18 +4,36 @@ use crate::error::Result;
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// A compression unit's bytes. Every byte that is given out matched its checksum.
+/// A compression unit's bytes. They never change.
 pub trait UnitBytes {
     /// Bytes of the whole unit.
     fn length(&self) -> u64;
 
-    /// Fills `buffer` from `offset`; what lies past the end is an error.
+    /// Fills `buffer` from `offset` with bytes that matched their checksums; what lies past the end is an error.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()>;
+
+    /// As [`Self::read_at`], for a codec that has checksums of its own: these bytes may be damaged. A few of them are
+    /// read much quicker so.
+    fn read_unchecked_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.read_at(buffer, offset)
+    }
+
+    /// All of the bytes, checked, where they are in memory.
+    fn in_memory(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 /// Rebuilds pages from compression units.
 pub trait UnitCodec: Send + Sync + Debug {
+    /// Opens a unit. No other unit has this `id` as long as the process lives, so what was learnt of it may be kept.
+    /// Bytes that mean nothing are an error of kind `Corrupt`, never a panic.
+    fn open(&self, unit: &dyn UnitBytes, id: u64) -> Result<Box<dyn OpenUnit + '_>>;
+}
+
+/// A unit of which pages are rebuilt.
+pub trait OpenUnit {
     /// Rebuilds the pages with these numbers in the allocation unit, byte for byte, into `out`, which has room for
-    /// exactly them. Bytes that mean nothing are an error of kind `Corrupt`, never a panic.
-    fn rebuild(&self, unit: &dyn UnitBytes, pages: Range<u32>, out: &mut [u8]) -> Result<()>;
+    /// exactly them. `unit` are the bytes it was opened with. Errors as [`UnitCodec::open`].
+    fn rebuild(&mut self, unit: &dyn UnitBytes, pages: Range<u32>, out: &mut [u8]) -> Result<()>;
 }

@@ -12,11 +12,11 @@ mod pages;
 mod pending;
 mod place;
 
-pub use access::{BATCH_PAGES, rebuild};
-pub use codec::{UnitBytes, UnitCodec};
+pub use access::{BATCH_PAGES, not_rebuilt};
+pub use codec::{OpenUnit, UnitBytes, UnitCodec};
 pub use pages::PageSet;
 pub use pending::PendingLog;
-pub use place::{Homes, Place, PlaceReader, stored_bytes};
+pub use place::{Homes, Place, PlaceImage, PlaceReader, stored_bytes};
 
 use super::backing::Backing;
 use crate::error::{Error, ErrorKind, Result};
@@ -71,11 +71,6 @@ pub struct Extent {
 impl Extent {
     fn new(place: Arc<Place>, tag: u32, stamp: u64, dead: PageSet) -> Self {
         Self { place, tag, stamp, is_leaving: false, settled: dead.clone(), committed: dead.clone(), raw: dead }
-    }
-
-    /// As it would be if the unit became the current one.
-    pub fn of_new_unit(place: Arc<Place>, pages: u32) -> Self {
-        Self::new(place, 0, 0, PageSet::new(pages))
     }
 
     pub fn page_count(&self) -> u32 {

@@ -34,6 +34,8 @@ pub struct Homes {
 
 /// One compression unit's bytes on disk.
 pub struct Place {
+    /// Tells all places apart that there are while the process lives.
+    pub id: u64,
     homes: Arc<Homes>,
     pub au: u64,
     pub home: u8,
@@ -43,6 +45,12 @@ pub struct Place {
     /// The table, once it was read.
     sums: OnceLock<Box<[u32]>>,
     condemned: AtomicBool,
+}
+
+static IDS: AtomicU64 = AtomicU64::new(0);
+
+fn new_id() -> u64 {
+    IDS.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Homes {
@@ -66,14 +74,15 @@ impl Homes {
         let sums: Box<[u32]> = bytes.chunks(CHUNK as usize).map(crc32c::crc32c).collect();
         let (length, checksum) = (bytes.len() as u32, crc32c::crc32c(&encode(&sums)));
         let (homes, sums, condemned) = (self.clone(), OnceLock::from(sums), AtomicBool::new(false));
-        Some(Place { homes, au, home, length, checksum, sums, condemned })
+        Some(Place { id: new_id(), homes, au, home, length, checksum, sums, condemned })
     }
 
     /// The place that the metadata name.
     pub fn known_place(self: &Arc<Self>, au: u64, record: &ExtentRecord) -> Place {
         self.in_use.lock().insert((au, record.home));
         let (homes, sums, condemned) = (self.clone(), OnceLock::new(), AtomicBool::new(false));
-        Place { homes, au, home: record.home, length: record.length, checksum: record.checksum, sums, condemned }
+        let ExtentRecord { home, length, checksum, .. } = *record;
+        Place { id: new_id(), homes, au, home, length, checksum, sums, condemned }
     }
 
     /// Gives back what lies in homes that are not in use: left by a crash.
@@ -170,11 +179,16 @@ impl Place {
         Ok(self.sums.get_or_init(|| sums))
     }
 
-    /// Fills `buffer` from `offset` with bytes that match their checksums; returns the bytes read from disk for it.
-    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<u64> {
+    /// Where a read ends, within the unit.
+    fn end(&self, buffer: &[u8], offset: u64) -> Result<u64> {
         let length = u64::from(self.length);
         let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= length);
-        let end = end.ok_or_else(|| self.damaged(format!("byte {offset}+{} of {length} asked", buffer.len())))?;
+        end.ok_or_else(|| self.damaged(format!("byte {offset}+{} of {length} asked", buffer.len())))
+    }
+
+    /// Fills `buffer` from `offset` with bytes that match their checksums; returns the bytes read from disk for it.
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<u64> {
+        let (length, end) = (u64::from(self.length), self.end(buffer, offset)?);
         if buffer.is_empty() {
             return Ok(0);
         }
@@ -188,6 +202,12 @@ impl Place {
             buffer.copy_from_slice(&whole[(offset - range.start) as usize..][..buffer.len()]);
         }
         Ok(range.end - range.start)
+    }
+
+    fn read_unchecked(&self, buffer: &mut [u8], offset: u64) -> Result<u64> {
+        self.end(buffer, offset)?;
+        self.homes.backing(self.au).read_exact(buffer, self.start() + offset)?;
+        Ok(buffer.len() as u64)
     }
 
     fn read_chunks(&self, buffer: &mut [u8], chunks: Range<u64>) -> Result<()> {
@@ -240,15 +260,55 @@ impl<'a> PlaceReader<'a> {
     }
 }
 
+impl PlaceReader<'_> {
+    fn count(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 impl UnitBytes for PlaceReader<'_> {
     fn length(&self) -> u64 {
         u64::from(self.place.length)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let bytes = self.place.read(buffer, offset)?;
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        self.place.read(buffer, offset).map(|bytes| self.count(bytes))
+    }
+
+    fn read_unchecked_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.place.read_unchecked(buffer, offset).map(|bytes| self.count(bytes))
+    }
+}
+
+/// All bytes of a place, as they were read from disk and checked.
+pub struct PlaceImage(Vec<u8>);
+
+impl PlaceImage {
+    pub fn read(place: &Place) -> Result<Self> {
+        let mut bytes = vec![0; place.length as usize];
+        place.read(&mut bytes, 0)?;
+        Ok(Self(bytes))
+    }
+}
+
+impl UnitBytes for PlaceImage {
+    fn length(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let range = usize::try_from(offset).ok().and_then(|from| Some(from..from.checked_add(buffer.len())?));
+        match range.and_then(|range| self.0.get(range)) {
+            Some(bytes) => {
+                buffer.copy_from_slice(bytes);
+                Ok(())
+            }
+            None => Err(Error::new(ErrorKind::Corrupt, format!("byte {offset}+{} of {}", buffer.len(), self.0.len()))),
+        }
+    }
+
+    fn in_memory(&self) -> Option<&[u8]> {
+        Some(&self.0)
     }
 }
