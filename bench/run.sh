@@ -2,21 +2,26 @@
 # The benchmarks of docs/benchmarks.md: interleaved runs, medians, one Markdown report on standard output and in
 # bench/results/.
 #
-#   run.sh [part ...]     some of: scans cold files      (all)
+#   run.sh [part ...]     some of: scans cold files compression clickbench      (all)
 #
 # SF=1 scale factor, RUNS=5 runs of each, SECONDS_EACH=15 for pgbench, BENCH_DIR=bench/.work where cell disks and clusters lie (the
-# same device for both). Nothing else should run on the machine.
+# same device for both), CACHE=4GiB of the cell (to hold the raw tables: 2GiB for each SF).
+# compression: LEVELS="query low,query high,archive high".
+# clickbench: ROWS=1000000 to make, or HITS=file of ClickBench's rows; CLICKBENCH=a clone of it, or where to clone it from.
+# Nothing else should run on the machine.
 set -euo pipefail
+case ${1:-} in -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"; exit ;; esac
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../scripts/lib.sh"
 
 SF=${SF:-1} RUNS=${RUNS:-5} SECONDS_EACH=${SECONDS_EACH:-15}
 parts=("$@")
-[ $# -gt 0 ] || parts=(scans cold files)
+[ $# -gt 0 ] || parts=(scans cold files compression clickbench)
 BENCH_DIR=${BENCH_DIR:-$ROOT/bench/.work}
 mkdir -p "$BENCH_DIR" "$ROOT/bench/results"
 "$ROOT/scripts/build.sh" extension >&2
 report=$ROOT/bench/results/$(date -u +%Y-%m-%dT%H%M%S).md
+failed=0
 exec > >(tee "$report")
 
 export CELLAR_WORK_PARENT=$BENCH_DIR
@@ -172,9 +177,56 @@ part_files() {
     done
 }
 
+# What is written in Python adds its results to a file beside the report.
+python() {
+    "$ROOT/bench/.venv/bin/python" "$ROOT/bench/$1" --dsn "$(cluster_dsn mount)" --runs "$RUNS" --json "${report%.md}.json" "${@:2}" || failed=1
+}
+
+# restart_mount [setting ...]: cell and cluster anew, with all of their caches empty.
+restart_mount() {
+    [ $# = 0 ] || cluster_set "$data" "$@"
+    cluster_stop mount
+    cell_stop cell1
+    cell_start cell1
+    cluster_start mount "$data"
+}
+
+# Pages at every level, what they cost to make and to read, and scans of them beside DuckDB's and Parquet's.
+part_compression() {
+    local levels=(--levels "${LEVELS:-query low,query high,archive high}")
+    load
+    restart_mount "wal_level = minimal" "max_wal_senders = 0" "max_wal_size = 4GB"
+    mkdir -p "$WORK/duckdb" "$WORK/plain-tables"
+    [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/plain-tables"
+    say
+    say "## Compression, TPC-H $SF"
+    say
+    python compression/tables.py "${levels[@]}" --cell-pid "$CELL_PID" --duckdb "$WORK/duckdb" --plain "$WORK/plain-tables"
+    python compression/scans.py "${levels[@]}" --duckdb "$WORK/duckdb" --plain
+    python compression/pages.py "${levels[@]}"
+    if [ "$(id -u)" = 0 ]; then
+        restart_mount
+        python compression/pages.py "${levels[@]}" --cold
+    fi
+    restart_mount "shared_buffers = 32MB"
+    python compression/points.py "${levels[@]}" --seconds "$SECONDS_EACH" --pgbench "$PG_BIN/pgbench" --work "$WORK"
+    restart_mount "shared_buffers = 512MB"
+}
+
+part_clickbench() {
+    local hits=()
+    [ -z "${HITS:-}" ] || hits=(--hits "$HITS")
+    restart_mount "wal_level = minimal" "max_wal_senders = 0" "max_wal_size = 4GB"
+    say
+    say "## ClickBench"
+    say
+    python clickbench/run.py --rows "${ROWS:-1000000}" --clickbench "${CLICKBENCH:-https://github.com/ClickHouse/ClickBench}" --work "$BENCH_DIR" "${hits[@]}"
+}
+
 for part in "${parts[@]}"; do
     declare -F "part_$part" >/dev/null || die "there is no part $part"
     "part_$part"
 done
 say
 say "written to ${report#"$ROOT"/}" >&2
+[ "$failed" = 0 ]

@@ -2,7 +2,7 @@
 # Installs what Cellar needs to build and to run its demo, tests and benchmarks, on Debian and Ubuntu: only what is
 # missing, as root or through sudo. What is there already is never changed.
 #
-#   install-deps.sh [bench]      "bench" adds what the benchmarks compare with (fio)
+#   install-deps.sh [bench]      "bench" adds what the benchmarks compare with (fio, DuckDB in bench/.venv)
 #
 # PG_CONFIG names another Postgres installation to use; then no Postgres is installed.
 set -euo pipefail
@@ -37,7 +37,12 @@ need_command pkg-config pkg-config
 need_command fusermount3 fuse3
 need_command setpriv util-linux
 need_command ps procps
-[ "${1:-}" = bench ] && need_command fio fio
+if [ "${1:-}" = bench ]; then
+    need_command fio fio
+    need_command git git
+    need_command python3 python3
+    python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+fi
 
 if [ -n "${PG_CONFIG:-}" ]; then
     "$PG_CONFIG" --version >/dev/null 2>&1 || die "PG_CONFIG=$PG_CONFIG cannot be run"
@@ -96,6 +101,12 @@ if ! have_rust; then
     fi
     have_rust || die "Rust $rust_wanted or newer is needed and $(rustc --version 2>/dev/null || echo 'no rustc') was found.
 Install it with rustup (https://rustup.rs, or on Debian 13 and Ubuntu 24.04: apt-get install rustup && rustup default stable), then run this again."
+fi
+
+if [ "${1:-}" = bench ]; then
+    venv=$(dirname "$0")/../bench/.venv
+    [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+    "$venv/bin/pip" install -q --disable-pip-version-check duckdb==2.0.0 psycopg2-binary==2.9.13
 fi
 
 [ -e /dev/fuse ] || as_root modprobe fuse 2>/dev/null || true

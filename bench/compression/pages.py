@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Times reads of single blocks of lineitem through the mount, as an index lookup causes them: raw and at every level.
+
+Blocks are read in random order, none twice, by pread with O_DIRECT, so that no page cache of the kernel answers. Warm: one
+block of each allocation unit was read before. With --cold the cluster and the cell have just been started: the caches of
+the kernel are dropped, then the first block of each unit is read, and after another drop a second one. Must run as root,
+or as the cluster's user without --cold.
+"""
+
+import glob
+import mmap
+import os
+import random
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import measure  # noqa: E402
+from tables import schema  # noqa: E402
+
+BLOCK = 8192
+
+
+class Blocks:
+    """The blocks of a relation's files, by number."""
+
+    def __init__(self, path):
+        segments = sorted(glob.glob(path + ".[0-9]*"), key=lambda name: int(name.rsplit(".", 1)[1]))
+        self.files = [os.open(name, os.O_RDONLY | os.O_DIRECT) for name in [path, *segments]]
+        self.each = [os.fstat(file).st_size // BLOCK for file in self.files]
+        self.count = sum(self.each)
+        self.page = mmap.mmap(-1, BLOCK)
+
+    def read(self, block):
+        """Reads one; how long that took, in microseconds."""
+        file = 0
+        while block >= self.each[file]:
+            block -= self.each[file]
+            file += 1
+        start = time.perf_counter_ns()
+        length = os.preadv(self.files[file], [self.page], block * BLOCK)
+        took = (time.perf_counter_ns() - start) / 1e3
+        if length != BLOCK:
+            sys.exit(f"a short read of {length} bytes at block {block} of segment {file}")
+        return took
+
+
+def drop_caches():
+    os.sync()
+    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
+        file.write("3")
+
+
+def main():
+    parser = measure.arguments(__doc__.split("\n", 1)[0], levels=True)
+    parser.add_argument("--reads", type=int, default=4000, help="warm reads of each table")
+    parser.add_argument("--unit", type=int, default=4, help="the cell's allocation unit, MiB")
+    parser.add_argument("--cold", action="store_true", help="cluster and cell have just started and have read nothing")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    db = measure.Postgres(options.dsn, options.set)
+    data = db.value("SHOW data_directory")
+    chosen = random.Random(options.seed)
+    tables = {"raw": "public.lineitem"} | {level: f"{schema(level)}.lineitem" for level in options.levels.split(",")}
+    blocks = {name: Blocks(os.path.join(data, db.value("SELECT pg_relation_filepath(%s::regclass)", (t,)))) for name, t in tables.items()}
+    per_unit = (options.unit << 20) // BLOCK
+    times = {}
+    for name, table in blocks.items():
+        starts = list(range(0, table.count, per_unit))
+        chosen.shuffle(starts)
+
+        def one_of_each():
+            return [table.read(min(start + chosen.randrange(per_unit), table.count - 1)) for start in starts]
+
+        if options.cold:
+            drop_caches()
+            times[name, "first block of a unit"] = one_of_each()
+            drop_caches()
+            times[name, "another block"] = one_of_each()
+        else:
+            one_of_each()
+            order = chosen.sample(range(table.count), min(options.reads, table.count))
+            times[name, "random block"] = [table.read(block) for block in order]
+    print(f"### Reading one block of lineitem through the mount, {'cold' if options.cold else 'warm'}, microseconds\n")
+    rows = [
+        [f"{name}: {what}", len(t), measure.number(measure.percentile(t, 50)), measure.number(measure.percentile(t, 99))]
+        for (name, what), t in times.items()
+    ]
+    measure.table(["", "reads", "p50", "p99"], rows)
+    results = {f"{name}: {what}": {"reads": reads, "p50_us": float(p50), "p99_us": float(p99)} for (name, what), (_, reads, p50, p99) in zip(times, rows)}
+    measure.save(options, "pages cold" if options.cold else "pages warm", results)
+
+
+if __name__ == "__main__":
+    main()
