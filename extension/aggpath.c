@@ -185,14 +185,24 @@ quals_offloadable(RelOptInfo *rel, List **storage)
 typedef struct Aggregation
 {
 	RelOptInfo *rel;			/* the table */
+	Oid			relid;
 	List	   *storage;		/* its storage predicate */
 	PathTarget *target;			/* of the partial aggregation */
+	double		stored_fraction;	/* of the table's size */
 	List	   *group_clause;
 	bool		distinct;		/* SELECT DISTINCT, not GROUP BY */
 	double		groups;
 	AggClauseCosts partial_costs;
 	AggClauseCosts final_costs;
 } Aggregation;
+
+/* What a row that qualifies costs in Postgres's aggregation. */
+static Cost
+row_cost(const Aggregation *aggregation)
+{
+	return aggregation->partial_costs.transCost.per_tuple +
+		cpu_operator_cost * list_length(aggregation->group_clause);
+}
 
 /*
  * The path of a scan that the cell aggregates, over that of the partial
@@ -202,11 +212,11 @@ static Path *
 make_aggregate_path(PlannerInfo *root, Aggregation *aggregation, int parallel_workers)
 {
 	RelOptInfo *rel = aggregation->rel;
-	Path	   *scan = cellar_make_scan_path(root, rel, aggregation->storage, NIL, parallel_workers);
+	Path	   *scan = cellar_make_scan_path(root, rel, aggregation->storage, NIL,
+											   aggregation->stored_fraction, parallel_workers);
 	Path	   *rest;
 	CustomPath *cpath = makeNode(CustomPath);
 	Path	   *path = &cpath->path;
-	Cost		row_cost;
 
 	path->pathtype = T_CustomScan;
 	path->parent = rel;
@@ -219,9 +229,8 @@ make_aggregate_path(PlannerInfo *root, Aggregation *aggregation, int parallel_wo
 	cpath->flags = 0;
 	cpath->methods = &aggregate_path_methods;
 
-	row_cost = aggregation->partial_costs.transCost.per_tuple +
-		cpu_operator_cost * list_length(aggregation->group_clause);
-	cellar_cost_aggregate(root, rel, path, aggregation->storage, row_cost, aggregation->groups);
+	cellar_cost_aggregate(root, rel, path, aggregation->storage, aggregation->stored_fraction,
+						  row_cost(aggregation), aggregation->groups);
 
 	/* All the time is spent in the scan. */
 	scan->rows = 1;
@@ -237,6 +246,16 @@ make_aggregate_path(PlannerInfo *root, Aggregation *aggregation, int parallel_wo
 	rest->total_cost = path->startup_cost;
 	cpath->custom_paths = list_make1(rest);
 	return path;
+}
+
+/* Is it cheaper to aggregate what an index-only scan returns?  Notes so. */
+static bool
+index_only_serves(Aggregation *aggregation, Path *path)
+{
+	if (!cellar_index_only_serves(aggregation->rel, path->total_cost, row_cost(aggregation)))
+		return false;
+	cellar_note_aggregate(aggregation->relid, 0, NULL, "an index-only scan is cheaper");
+	return true;
 }
 
 /* Adds what finalizes the groups of a path. */
@@ -297,10 +316,10 @@ query_stays(PlannerInfo *root, GroupPathExtraData *extra)
  * cell cannot aggregate its rows.
  */
 static bool
-aggregation_offloadable(PlannerInfo *root, RelOptInfo *rel, PathTarget *target,
+aggregation_offloadable(PlannerInfo *root, RelOptInfo *rel, Relation relation, PathTarget *target,
 						List *group_clause, List *targetlist, Aggregation *aggregation)
 {
-	Oid			relid = planner_rt_fetch(rel->relid, root)->relid;
+	Oid			relid = RelationGetRelid(relation);
 
 	memset(aggregation, 0, sizeof(Aggregation));
 	if (!quals_offloadable(rel, &aggregation->storage))
@@ -312,6 +331,8 @@ aggregation_offloadable(PlannerInfo *root, RelOptInfo *rel, PathTarget *target,
 		return false;
 
 	aggregation->rel = rel;
+	aggregation->relid = relid;
+	aggregation->stored_fraction = cellar_stored_fraction(relation);
 	aggregation->target = target;
 	aggregation->group_clause = group_clause;
 	aggregation->groups = 1;
@@ -324,7 +345,7 @@ aggregation_offloadable(PlannerInfo *root, RelOptInfo *rel, PathTarget *target,
 
 /* GROUP BY, or aggregates over the whole table. */
 static void
-add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *grouped_rel,
+add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation, RelOptInfo *grouped_rel,
 				  GroupPathExtraData *extra)
 {
 	List	   *group_clause = CellarGroupClause(root);
@@ -332,32 +353,37 @@ add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *grouped_rel,
 	Aggregation whole;
 	Aggregation *aggregation = &whole;
 	PathTarget *target;
+	Path	   *path;
 	int			workers = 0;
 
 	if (reason != NULL)
 	{
-		cellar_note_aggregate(planner_rt_fetch(rel->relid, root)->relid, 0, NULL, reason);
+		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL, reason);
 		return;
 	}
 	target = partial_target(root, grouped_rel->reltarget, group_clause, extra->havingQual);
-	if (!aggregation_offloadable(root, rel, target, group_clause, extra->targetList, aggregation))
+	if (!aggregation_offloadable(root, rel, relation, target, group_clause, extra->targetList, aggregation))
 		return;
 	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation->partial_costs);
 	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation->final_costs);
+
+	path = make_aggregate_path(root, aggregation, 0);
+	if (index_only_serves(aggregation, path))
+		return;
 
 	/* Preferred to everything, as the scan is. */
 	if (cellar_cost_factor == 0)
 		grouped_rel->pathlist = NIL;
 
-	add_final_paths(root, grouped_rel, aggregation,
-					make_aggregate_path(root, aggregation, 0), extra);
+	add_final_paths(root, grouped_rel, aggregation, path, extra);
 	if (rel->consider_parallel && grouped_rel->consider_parallel)
 		workers = compute_parallel_worker(rel, rel->pages, -1, max_parallel_workers_per_gather);
 	if (workers > 0)
 	{
-		Path	   *path = make_aggregate_path(root, aggregation, workers);
-		double		rows = path->rows * workers;
+		double		rows;
 
+		path = make_aggregate_path(root, aggregation, workers);
+		rows = path->rows * workers;
 		path = (Path *) create_gather_path(root, grouped_rel, path, path->pathtarget, NULL, &rows);
 		add_final_paths(root, grouped_rel, aggregation, path, extra);
 	}
@@ -365,7 +391,7 @@ add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *grouped_rel,
 
 /* SELECT DISTINCT: groups without aggregates, which are merged above as rows would be. */
 static void
-add_distinct_path(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *distinct_rel)
+add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation, RelOptInfo *distinct_rel)
 {
 	Query	   *parse = root->parse;
 	List	   *distinct_clause = CellarDistinctClause(root);
@@ -375,13 +401,15 @@ add_distinct_path(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *distinct_rel)
 	if (parse->hasDistinctOn || parse->hasTargetSRFs || parse->hasWindowFuncs ||
 		distinct_clause == NIL || !enable_hashagg || !grouping_is_hashable(distinct_clause))
 		return;
-	if (!aggregation_offloadable(root, rel, rel->reltarget, distinct_clause, parse->targetList,
-								 &aggregation))
+	if (!aggregation_offloadable(root, rel, relation, rel->reltarget, distinct_clause,
+								 parse->targetList, &aggregation))
 		return;
 	aggregation.distinct = true;
+	path = make_aggregate_path(root, &aggregation, 0);
+	if (index_only_serves(&aggregation, path))
+		return;
 	if (cellar_cost_factor == 0)
 		distinct_rel->pathlist = NIL;
-	path = make_aggregate_path(root, &aggregation, 0);
 	add_path(distinct_rel, (Path *)
 			 create_agg_path(root, distinct_rel, path, path->pathtarget, AGG_HASHED,
 							 AGGSPLIT_SIMPLE, distinct_clause, NIL, NULL, aggregation.groups));
@@ -408,9 +436,9 @@ create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input
 	if (cellar_scan_unsuitable(root, input_rel, rte, relation) == NULL)
 	{
 		if (stage == UPPERREL_GROUP_AGG)
-			add_grouped_paths(root, input_rel, output_rel, extra);
+			add_grouped_paths(root, input_rel, relation, output_rel, extra);
 		else
-			add_distinct_path(root, input_rel, output_rel);
+			add_distinct_path(root, input_rel, relation, output_rel);
 	}
 	table_close(relation, NoLock);
 }

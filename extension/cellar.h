@@ -52,6 +52,8 @@ extern int	cellar_plan_display;
 extern bool cellar_simulate_offload;
 extern int	cellar_min_scan_size;	/* blocks */
 extern double cellar_cost_factor;
+extern double cellar_cell_page_cost;
+extern double cellar_returned_page_cost;
 
 extern void cellar_define_settings(void);
 
@@ -66,6 +68,7 @@ typedef struct CellarPlace
 
 extern bool cellar_path_place(const char *path, CellarPlace *place);
 extern bool cellar_relation_place(Relation rel, CellarPlace *place);
+extern double cellar_stored_fraction(Relation rel);
 extern const char *cellar_relation_unsuitable(Relation rel);
 
 /* ---- fileio.c ---- */
@@ -83,9 +86,11 @@ extern bool cellar_is_plain_table(RelOptInfo *rel, RangeTblEntry *rte);
 extern const char *cellar_scan_unsuitable(PlannerInfo *root, RelOptInfo *rel,
 										  RangeTblEntry *rte, Relation relation);
 extern Path *cellar_make_scan_path(PlannerInfo *root, RelOptInfo *rel, List *storage,
-								   List *filter, int parallel_workers);
+								   List *filter, double stored_fraction, int parallel_workers);
+extern bool cellar_index_only_serves(RelOptInfo *rel, Cost total_cost, Cost row_cost);
 extern void cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path,
-								  List *storage, Cost row_cost, double groups);
+								  List *storage, double stored_fraction, Cost row_cost,
+								  double groups);
 extern bool cellar_restriction_offloadable(RelOptInfo *rel, RestrictInfo *rinfo,
 										   const char **reason);
 extern const CustomScanMethods cellar_scan_methods;

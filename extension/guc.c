@@ -16,6 +16,8 @@ int			cellar_plan_display = CELLAR_DISPLAY_AUTO;
 bool		cellar_simulate_offload = false;
 int			cellar_min_scan_size = 1024;
 double		cellar_cost_factor = 1.0;
+double		cellar_cell_page_cost = 0.3;
+double		cellar_returned_page_cost = 2.8;
 
 static const struct config_enum_entry plan_display_options[] = {
 	{"never", CELLAR_DISPLAY_NEVER, false},
@@ -70,6 +72,26 @@ cellar_define_settings(void)
 							 "With 0 it is preferred to every other scan.",
 							 &cellar_cost_factor,
 							 1.0,
+							 0.0, DBL_MAX,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+
+	DefineCustomRealVariable("cellar.cell_page_cost",
+							 "Sets the planner's estimate of the cost of a page that a cell scans.",
+							 "It is relative to seq_page_cost.",
+							 &cellar_cell_page_cost,
+							 0.3,
+							 0.0, DBL_MAX,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+
+	DefineCustomRealVariable("cellar.returned_page_cost",
+							 "Sets the planner's estimate of the cost of as many column values returned by a cell as fill a page.",
+							 "It is relative to seq_page_cost.",
+							 &cellar_returned_page_cost,
+							 2.8,
 							 0.0, DBL_MAX,
 							 PGC_USERSET,
 							 GUC_EXPLAIN,

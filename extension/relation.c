@@ -13,6 +13,7 @@
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 
 #include "access/tableam.h"
 #include "catalog/catalog.h"
@@ -22,6 +23,9 @@
 #include "storage/fd.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
+
+/* Segments of a relation that tell how much of it is compressed. */
+#define STORED_SEGMENTS_MAX	8
 
 /* Asks the file service which cell serves a file; others know no such ioctl. */
 #define CELL_ANSWER_BYTES	4096
@@ -178,6 +182,36 @@ cellar_relation_place(Relation rel, CellarPlace *place)
 	}
 	pfree(name);
 	return answer == 1;
+}
+
+/*
+ * How much of the relation's size its cell keeps: 1 for plain pages, less for
+ * those in compression units.  A few segments stand for all.  The kernel is told to
+ * ask the cell, since units come and go without a write.
+ */
+double
+cellar_stored_fraction(Relation rel)
+{
+	BlockNumber segments = RelationGetNumberOfBlocks(rel) / RELSEG_SIZE + 1;
+	BlockNumber step = (segments + STORED_SEGMENTS_MAX - 1) / STORED_SEGMENTS_MAX;
+	char	   *path = CellarRelationPath(CellarRelationFile(rel));
+	double		size = 0;
+	double		stored = 0;
+
+	for (BlockNumber segment = 0; segment < segments; segment += step)
+	{
+		char	   *name = segment == 0 ? pstrdup(path) : psprintf("%s.%u", path, segment);
+		struct statx file;
+
+		if (statx(AT_FDCWD, name, AT_STATX_FORCE_SYNC, STATX_SIZE | STATX_BLOCKS, &file) == 0)
+		{
+			size += file.stx_size;
+			stored += file.stx_blocks * 512.0;
+		}
+		pfree(name);
+	}
+	pfree(path);
+	return size > 0 ? Min(stored / size, 1.0) : 1.0;
 }
 
 /*
