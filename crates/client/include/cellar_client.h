@@ -171,7 +171,8 @@ typedef enum CellarEvent
 	CELLAR_RANGE_PROGRESS,		/* a range goes on; see cellar_range_stats */
 	CELLAR_COMPRESS_PROGRESS,	/* see cellar_compression */
 	CELLAR_COMPRESS_DONE,		/* see cellar_compression */
-	CELLAR_UNITS				/* see cellar_units */
+	CELLAR_UNITS,				/* see cellar_units */
+	CELLAR_DUE_UNITS			/* see cellar_due_units */
 } CellarEvent;
 
 /* Sends what is queued, receives what has come, and tells the next event. Never blocks. */
@@ -341,6 +342,25 @@ typedef struct CellarLevelUnits
 } CellarLevelUnits;
 
 extern const CellarLevelUnits *cellar_units(const CellarConnection *connection, size_t *count);
+
+/*
+ * Asks which allocation units of blocks [first, end) cellar_compress would
+ * rewrite, of those that nothing has written to for idle_us microseconds;
+ * answered by CELLAR_DUE_UNITS.  A unit at the level is left alone while few of
+ * its blocks lie raw.
+ */
+extern void cellar_ask_due(CellarConnection *connection, const CellarRequest *relation,
+						   uint32_t first, uint32_t end, uint8_t level, uint64_t idle_us);
+
+typedef struct CellarDueUnit
+{
+	uint32_t	first;			/* block */
+	uint32_t	end;
+	uint64_t	idle_us;		/* nothing wrote to it for so long */
+} CellarDueUnit;
+
+/* In the order of their blocks. */
+extern const CellarDueUnit *cellar_due_units(const CellarConnection *connection, size_t *count);
 
 /* The failure that CELLAR_FAILED announced. */
 extern CellarError cellar_error(const CellarConnection *connection);

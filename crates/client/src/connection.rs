@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 use cellar_format::bytes::Corrupt;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BlockRange, CompressProgress, CompressRequest, ErrorReport, FRAME_HEADER_BYTES, FileIoCounts, FileIoQuery,
-    FrameHeader, Hello, Kind, Passthru, RangeDone, ScanRequest, Units, UnitsQuery, XidQuery, XidState, XidStates,
+    BlockRange, CompressProgress, CompressRequest, DueQuery, DueUnits, ErrorReport, FRAME_HEADER_BYTES, FileIoCounts,
+    FileIoQuery, FrameHeader, Hello, Kind, Passthru, RangeDone, ScanRequest, Units, UnitsQuery, XidQuery, XidState,
+    XidStates,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -45,6 +46,7 @@ pub enum Event {
     CompressProgress(CompressProgress),
     CompressDone(CompressProgress),
     Units(Units),
+    DueUnits(DueUnits),
     /// The connection is of no further use.
     Failed(ErrorReport),
 }
@@ -151,6 +153,16 @@ impl Connection {
         }
     }
 
+    /// Asks which allocation units are due; between scans only.
+    pub fn ask_due(&mut self, relation: Result<ScanRequest, String>, range: BlockRange, level: u8, idle_us: u64) {
+        match relation {
+            Ok(relation) => {
+                self.send(Kind::DueQuery, |out| DueQuery { level, idle_us, range, relation }.encode(out));
+            }
+            Err(fault) => self.misbuilt(&fault),
+        }
+    }
+
     pub fn answer_xids(&mut self, states: Vec<XidState>) {
         self.send(Kind::XidStates, |out| XidStates { states }.encode(out));
     }
@@ -223,6 +235,7 @@ impl Connection {
             Kind::CompressProgress => Event::CompressProgress(CompressProgress::decode(payload)?),
             Kind::CompressDone => Event::CompressDone(CompressProgress::decode(payload)?),
             Kind::Units => Event::Units(Units::decode(payload)?),
+            Kind::DueUnits => Event::DueUnits(DueUnits::decode(payload)?),
             Kind::Hello
             | Kind::ScanOpen
             | Kind::ScanRange
@@ -231,7 +244,8 @@ impl Connection {
             | Kind::StatusQuery
             | Kind::Status
             | Kind::Compress
-            | Kind::UnitsQuery => {
+            | Kind::UnitsQuery
+            | Kind::DueQuery => {
                 return Err(Corrupt::new("frame kind", 4, format!("{kind:?} from a cell")));
             }
         }))

@@ -19,3 +19,9 @@ pub use volume::{
     Attr, DirEntry, Fallocate, Ino, Kind, NewNode, ROOT_INO, RegionGuard, RenameMode, SetAttr, SetTime, SpaceTotals,
     UnitForm, UnitInfo, UnitReader, UnitStored, Volume, VolumeOptions,
 };
+
+/// Now, in nanoseconds since 1970.
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |elapsed| elapsed.as_nanos() as i64)
+}

@@ -5,6 +5,7 @@ mod support;
 use cellar_storage::disk::Stream;
 use cellar_storage::{ErrorKind, Fallocate, Ino, ROOT_INO, UnitBytes, UnitStored, Volume, VolumeOptions};
 use std::sync::Arc;
+use std::time::Duration;
 use support::codec::{PAGE, compress, dead, encode};
 use support::world::World;
 use support::{MIB, create, open, options, read_all};
@@ -64,6 +65,23 @@ fn a_stored_unit_reads_as_the_pages_did_and_takes_less_room() {
     check(&volume, ino, &model);
     assert!(volume.getattr(ino).unwrap().stored_bytes < MIB);
     drop(volume.region(ino, 0).unwrap());
+}
+
+#[test]
+fn an_allocation_unit_is_idle_since_its_last_write_and_a_restart_keeps_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 2);
+    let (ino, _) = filled(&volume, "file", 2 * MIB);
+    std::thread::sleep(Duration::from_millis(50));
+    volume.write(ino, MIB, &[9; PAGE]).unwrap();
+    let idle = |volume: &Volume, au| volume.au_idle(ino, au).unwrap();
+    assert!(idle(&volume, 0) >= idle(&volume, 1) + Duration::from_millis(50));
+    let before = idle(&volume, 0);
+    assert_eq!(compress(&volume, ino, 0, 7).unwrap(), UnitStored::Stored);
+    assert!(idle(&volume, 0) >= before, "compressing changes no byte");
+    let volume = reopened(volume, folder.path());
+    let both = (idle(&volume, 0), idle(&volume, 1));
+    assert!(both.0 <= both.1, "the file's last write counts for all of it: {both:?}");
 }
 
 #[test]

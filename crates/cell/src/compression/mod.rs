@@ -5,15 +5,18 @@
 //! skipped. A unit that does not give its pages back is replaced by one that keeps them compressed as they are.
 
 mod codec;
+mod due;
 mod table;
 
 pub use codec::{Codec, Source};
+pub use due::{Unpaid, due};
 pub use table::UnitTable;
 
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{BlockRange, CompressProgress, CompressRequest, LevelUnits, ScanRequest, Units, UnitsQuery};
 use cellar_scan::unit::{Attribute, EncodeError, Level, Shape, encode, encode_raw, estimate};
 use cellar_storage::{ErrorKind, Ino, UnitForm, UnitStored, Volume};
+use due::raw_blocks;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,7 +25,6 @@ const SAMPLE_PAGES: u32 = 96;
 const SAMPLE_PLACES: u32 = 5;
 /// Levels of a report: raw and the four.
 const LEVELS: usize = 5;
-
 #[derive(Debug, thiserror::Error)]
 pub enum CompressionError {
     #[error(transparent)]
@@ -43,6 +45,7 @@ struct Place {
 /// Brings every allocation unit that begins in the range to the level; `tell` hears of each and may end the work.
 pub fn compress<E: From<CompressionError>>(
     volume: &Volume,
+    unpaid: &Unpaid,
     request: &CompressRequest,
     stopping: &AtomicBool,
     mut tell: impl FnMut(CompressProgress) -> Result<(), E>,
@@ -54,7 +57,7 @@ pub fn compress<E: From<CompressionError>>(
             return Err(CompressionError::Stopping.into());
         }
         match Level::from_u8(request.level) {
-            Some(level) => compress_one(volume, &place, &shape, level, &mut progress).map_err(E::from)?,
+            Some(level) => compress_one(volume, unpaid, &place, &shape, level, &mut progress).map_err(E::from)?,
             None => decompress_one(volume, &place, &mut progress).map_err(|error| E::from(error.into()))?,
         }
         progress.blocks_done += u64::from(place.blocks.end - place.blocks.start);
@@ -65,6 +68,7 @@ pub fn compress<E: From<CompressionError>>(
 
 fn compress_one(
     volume: &Volume,
+    unpaid: &Unpaid,
     place: &Place,
     shape: &Shape,
     level: Level,
@@ -88,7 +92,10 @@ fn compress_one(
     }
     let store = |unit: &[u8]| match unit.len() < pages.len() {
         true => volume.unit_store(place.ino, place.au, version, unit, tag).map(|stored| stored == UnitStored::Stored),
-        false => Ok(false),
+        false => {
+            unpaid.learn((place.ino, place.au as u32), version, 1 << tag, |known, new| *known |= new);
+            Ok(false)
+        }
     };
     let unit_bytes = store_either(|| encode(&pages, shape, level), || encode_raw(&pages, shape, level), store)?;
     match unit_bytes {
@@ -148,8 +155,7 @@ fn forms(volume: &Volume, places: &[Place]) -> Result<Vec<LevelUnits>, Compressi
         let (level, dead, bytes) = match volume.unit(place.ino, place.au)?.form {
             UnitForm::Raw => (0, 0, blocks * block_bytes),
             UnitForm::Unit { bytes, tag, dead } => {
-                // Blocks that came after the unit was made lie raw, as dead ones do.
-                let raw = u64::from(dead.len()) + blocks.saturating_sub(u64::from(dead.page_count()));
+                let raw = raw_blocks(&dead, &place.blocks);
                 (tag as usize, raw, bytes + raw * block_bytes)
             }
         };

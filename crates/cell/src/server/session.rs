@@ -7,8 +7,8 @@ use cellar_format::bytes::Corrupt;
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BlockRange, CompressProgress, CompressRequest, ErrorReport, FileIoCounts, FileIoQuery, FrameHeader, Hello, Kind,
-    RangeDone, ScanRequest, UnitsQuery, XidQuery, XidState, XidStates,
+    BlockRange, CompressProgress, CompressRequest, DueQuery, ErrorReport, FileIoCounts, FileIoQuery, FrameHeader,
+    Hello, Kind, RangeDone, ScanRequest, UnitsQuery, XidQuery, XidState, XidStates,
 };
 
 use super::stream::{FrameStream, StreamError};
@@ -115,6 +115,12 @@ impl Session {
                         self.stream.send(Kind::Units, |out| units.encode(out))?;
                         None
                     }
+                    (Kind::DueQuery, payload) => {
+                        let query = DueQuery::decode(payload)?;
+                        let due = compression::due(&self.state.volume, &self.state.unpaid, &query)?;
+                        self.stream.send(Kind::DueUnits, |out| due.encode(out))?;
+                        None
+                    }
                     (kind, _) => return Err(unexpected(kind)),
                 },
             };
@@ -134,7 +140,7 @@ impl Session {
         let tell = |progress: CompressProgress| -> Result<(), SessionError> {
             Ok(stream.send(Kind::CompressProgress, |out| progress.encode(out))?)
         };
-        let done = compression::compress(&self.state.volume, request, &self.state.stopping, tell)?;
+        let done = compression::compress(&self.state.volume, &self.state.unpaid, request, &self.state.stopping, tell)?;
         Ok(self.stream.send(Kind::CompressDone, |out| done.encode(out))?)
     }
 }

@@ -21,7 +21,7 @@ use cellar_format::wire::{BlockRange, PassthruReason, ScanRequest, XidState};
 use cellar_scan::{Plan, Progress, RegionSummary, ResultWriter, Scanner, UnitScanner, Unsupported};
 use cellar_storage::{Ino, Volume};
 
-use crate::compression::UnitTable;
+use crate::compression::{UnitTable, Unpaid};
 use commit_cache::{CommitCache, Incarnation, ScanXids};
 use region_table::{RegionKey, RegionTable};
 use units::CurrentUnit;
@@ -40,6 +40,7 @@ pub struct SmartScanState {
     pub verified: RegionTable<()>,
     /// Directories of compression units, which page reads share.
     pub units: Arc<UnitTable>,
+    pub unpaid: Unpaid,
     /// Set when the cell shuts down: scans under way end with an error.
     pub stopping: AtomicBool,
 }
@@ -52,6 +53,7 @@ impl SmartScanState {
             storage_index: RegionTable::default(),
             verified: RegionTable::default(),
             units,
+            unpaid: Unpaid::default(),
             stopping: AtomicBool::new(false),
         }
     }

@@ -7,8 +7,8 @@ use std::ptr;
 
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BatchMode, BlockRange, CompressProgress, ErrorReport, FileIoCount, FileIoQuery, Hello, LevelUnits, Passthru,
-    RowEntry, XidState,
+    BatchMode, BlockRange, CompressProgress, DueUnit, ErrorReport, FileIoCount, FileIoQuery, Hello, LevelUnits,
+    Passthru, RowEntry, XidState,
 };
 
 use super::error::{self, CellarError, ErrorText};
@@ -33,6 +33,7 @@ pub enum CellarEvent {
     CompressProgress,
     CompressDone,
     Units,
+    DueUnits,
 }
 
 #[repr(C)]
@@ -73,6 +74,7 @@ pub struct CellarConnection {
     file_io: Vec<FileIoCount>,
     compression: CompressProgress,
     levels: Vec<LevelUnits>,
+    due: Vec<DueUnit>,
     failure: Option<ErrorReport>,
     error: ErrorText,
 }
@@ -236,6 +238,27 @@ pub unsafe extern "C" fn cellar_units(connection: &CellarConnection, count: *mut
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cellar_ask_due(
+    connection: &mut CellarConnection,
+    relation: &CellarRequest,
+    first: u32,
+    end: u32,
+    level: u8,
+    idle_us: u64,
+) {
+    connection.connection.ask_due(relation.finish(), BlockRange { first, end }, level, idle_us);
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_due_units(connection: &CellarConnection, count: *mut usize) -> *const DueUnit {
+    // SAFETY: the header asks for a place to put the count.
+    unsafe { ptr::write(count, connection.due.len()) };
+    connection.due.as_ptr()
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cellar_range_stats(connection: &CellarConnection) -> ScanStats {
     connection.stats
 }
@@ -263,6 +286,7 @@ impl CellarConnection {
             file_io: Vec::new(),
             compression: CompressProgress::default(),
             levels: Vec::new(),
+            due: Vec::new(),
             failure: None,
             error: ErrorText::default(),
         }
@@ -309,6 +333,10 @@ impl CellarConnection {
             Event::Units(units) => {
                 self.levels = units.levels;
                 CellarEvent::Units
+            }
+            Event::DueUnits(due) => {
+                self.due = due.units;
+                CellarEvent::DueUnits
             }
             Event::Failed(report) => self.fail(report),
         }

@@ -25,6 +25,16 @@ pub struct UnitsQuery {
     pub relation: ScanRequest,
 }
 
+/// Asks which allocation units in a range of blocks a compression at that level would rewrite, of those that nothing
+/// has written to for `idle_us` microseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DueQuery {
+    pub level: u8,
+    pub idle_us: u64,
+    pub range: BlockRange,
+    pub relation: ScanRequest,
+}
+
 /// How far a compression has come; also its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -51,6 +61,21 @@ pub struct LevelUnits {
     pub dead_blocks: u64,
     /// Taken on the disks, raw blocks beside units included.
     pub stored_bytes: u64,
+}
+
+/// The blocks of an allocation unit that is due, and how long nothing has written to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct DueUnit {
+    pub first: u32,
+    pub end: u32,
+    pub idle_us: u64,
+}
+
+/// In the order of their blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueUnits {
+    pub units: Vec<DueUnit>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +127,45 @@ impl UnitsQuery {
         let estimate = reader.bool("estimate")?;
         let (range, relation) = relation(&mut reader)?;
         Ok(Self { estimate, range, relation })
+    }
+}
+
+impl DueQuery {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.level);
+        out.put_u64(self.idle_us);
+        put_relation(out, self.range, &self.relation);
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(payload);
+        let level = level(&mut reader)?;
+        let idle_us = reader.u64("idle time")?;
+        let (range, relation) = relation(&mut reader)?;
+        Ok(Self { level, idle_us, range, relation })
+    }
+}
+
+impl DueUnits {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.units.len() as u32);
+        for unit in &self.units {
+            out.put_u32(unit.first);
+            out.put_u32(unit.end);
+            out.put_u64(unit.idle_us);
+        }
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(payload);
+        let count = reader.count(16, "allocation units")?;
+        let mut unit = || -> Result<_, Corrupt> {
+            let (first, end) = (reader.u32("first block")?, reader.u32("end block")?);
+            Ok(DueUnit { first, end, idle_us: reader.u64("idle time")? })
+        };
+        let units = (0..count).map(|_| unit()).collect::<Result<_, _>>()?;
+        reader.finish("allocation units")?;
+        Ok(Self { units })
     }
 }
 

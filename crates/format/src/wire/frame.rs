@@ -27,6 +27,7 @@ pub enum Kind {
     /// Compresses or decompresses; answered by `CompressProgress` frames, then `CompressDone`.
     Compress = 7,
     UnitsQuery = 8,
+    DueQuery = 9,
     Welcome = 64,
     Batch = 65,
     Passthru = 66,
@@ -40,6 +41,7 @@ pub enum Kind {
     CompressProgress = 73,
     CompressDone = 74,
     Units = 75,
+    DueUnits = 76,
 }
 
 impl Kind {
@@ -54,6 +56,7 @@ impl Kind {
             StatusQuery,
             Compress,
             UnitsQuery,
+            DueQuery,
             Welcome,
             Batch,
             Passthru,
@@ -66,6 +69,7 @@ impl Kind {
             CompressProgress,
             CompressDone,
             Units,
+            DueUnits,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == value)

@@ -18,7 +18,10 @@ pub use aggregation::{Aggregate, Aggregation};
 pub use batch::{
     BATCH_HEADER_BYTES, BatchHeader, BatchMode, COLUMN_HEADER_BYTES, ColumnHeader, ROW_ENTRY_BYTES, RowEntry,
 };
-pub use compression::{COMPRESSION_LEVEL_MAX, CompressProgress, CompressRequest, LevelUnits, Units, UnitsQuery};
+pub use compression::{
+    COMPRESSION_LEVEL_MAX, CompressProgress, CompressRequest, DueQuery, DueUnit, DueUnits, LevelUnits, Units,
+    UnitsQuery,
+};
 pub use expr::{BooleanTest, DEPTH_MAX, Expr};
 pub use file_io::{FILE_IO_BUCKETS, FileIoCount, FileIoCounts, FileIoKind, FileIoQuery};
 pub use frame::{FRAME_HEADER_BYTES, FrameHeader, Kind, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION};

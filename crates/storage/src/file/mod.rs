@@ -90,7 +90,7 @@ impl FileData {
             backing,
             units: OnceLock::new(),
             installs: AtomicU64::new(0),
-            versions: Versions::default(),
+            versions: Versions::new(mtime),
             cached: Arc::default(),
         }
     }

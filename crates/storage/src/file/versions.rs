@@ -1,7 +1,9 @@
-//! A number per region of a file that changes with every write, so that what was learnt from a region can be told stale.
+//! A number per region of a file that changes with every write, so that what was learnt from a region can be told stale,
+//! and the time of that write.
 //!
 //! Invariants: numbers come from one clock of the process and are never given twice; a region that was never written
-//! since the file was loaded has the number of the loading, or of the last cut before it.
+//! since the file was loaded has the number of the loading, or of the last cut before it, and for its time the file's
+//! when it was loaded, which is that of the last change of any region.
 
 use cellar_format::units::REGION_BYTES;
 use parking_lot::RwLock;
@@ -14,27 +16,44 @@ const ENTRIES_MAX: usize = 1 << 14;
 
 static CLOCK: AtomicU64 = AtomicU64::new(1);
 
-fn tick() -> u64 {
-    CLOCK.fetch_add(1, Ordering::Relaxed)
-}
-
 #[derive(Debug)]
 pub struct Versions(RwLock<State>);
 
 #[derive(Debug)]
 struct State {
-    by_region: HashMap<u32, u64>,
-    others: u64,
+    by_region: HashMap<u32, Change>,
+    others: Change,
 }
 
-impl Default for Versions {
-    fn default() -> Self {
-        Self(RwLock::new(State { by_region: HashMap::new(), others: tick() }))
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    version: u64,
+    /// Nanoseconds since 1970.
+    time: i64,
+}
+
+impl Change {
+    fn new(time: i64) -> Self {
+        Self { version: CLOCK.fetch_add(1, Ordering::Relaxed), time }
     }
 }
 
 impl Versions {
+    /// Of a file that was last changed at `time`.
+    pub fn new(time: i64) -> Self {
+        Self(RwLock::new(State { by_region: HashMap::new(), others: Change::new(time) }))
+    }
+
     pub fn get(&self, region: u32) -> u64 {
+        self.last(region).version
+    }
+
+    /// When the region was last changed, in nanoseconds since 1970.
+    pub fn time(&self, region: u32) -> i64 {
+        self.last(region).time
+    }
+
+    fn last(&self, region: u32) -> Change {
         let state = self.0.read();
         state.by_region.get(&region).copied().unwrap_or(state.others)
     }
@@ -45,12 +64,13 @@ impl Versions {
         if regions.len() > ENTRIES_MAX {
             return self.bump_all();
         }
+        let time = crate::now();
         let mut state = self.0.write();
-        let version = tick();
+        let change = Change::new(time);
         for region in regions {
-            state.by_region.insert(region, version);
+            state.by_region.insert(region, change);
         }
-        version
+        change.version
     }
 
     /// Gives every region from the one that holds `offset` a new number.
@@ -59,23 +79,25 @@ impl Versions {
         if first as usize > ENTRIES_MAX {
             return self.bump_all();
         }
+        let time = crate::now();
         let mut state = self.0.write();
-        let version = tick();
+        let change = Change::new(time);
         // Regions below keep their number, so those that shared the old default must get an entry of their own.
         let before = state.others;
         for region in 0..first {
             state.by_region.entry(region).or_insert(before);
         }
         state.by_region.retain(|region, _| *region < first);
-        state.others = version;
-        version
+        state.others = change;
+        change.version
     }
 
     fn bump_all(&self) -> u64 {
+        let time = crate::now();
         let mut state = self.0.write();
         state.by_region.clear();
-        state.others = tick();
-        state.others
+        state.others = Change::new(time);
+        state.others.version
     }
 }
 
@@ -94,20 +116,22 @@ mod tests {
 
     #[test]
     fn a_write_changes_the_regions_it_touches_and_no_other() {
-        let versions = Versions::default();
+        let versions = Versions::new(7);
         let before: Vec<u64> = (0..4).map(|region| versions.get(region)).collect();
         versions.bump((1 << 20) - 1..(1 << 20) + 1);
         let after: Vec<u64> = (0..4).map(|region| versions.get(region)).collect();
         assert!(after[0] > before[0] && after[1] > before[1] && after[2..] == before[2..]);
+        assert!(versions.time(0) > 7 && versions.time(1) > 7 && versions.time(2) == 7);
     }
 
     #[test]
     fn a_cut_changes_all_from_its_region_on() {
-        let versions = Versions::default();
+        let versions = Versions::new(7);
         versions.bump(0..10);
         let before: Vec<u64> = (0..4).map(|region| versions.get(region)).collect();
         versions.bump_from(2 << 20);
         let after: Vec<u64> = (0..4).map(|region| versions.get(region)).collect();
         assert!(after[..2] == before[..2] && after[2] > before[2] && after[3] > before[3]);
+        assert!(versions.time(1) == 7 && versions.time(2) > 7);
     }
 }

@@ -37,13 +37,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileData;
 use crate::group::Group;
 use crate::meta::{Namespace, Sequence, Stores};
+use crate::now;
 use background::Background;
 use parking_lot::{Mutex, RwLock};
 use regions::Prefetcher;
 use room::Room;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 pub type Ino = u64;
 
@@ -135,9 +135,4 @@ impl Drop for Volume {
     fn drop(&mut self) {
         self.prefetcher.stop();
     }
-}
-
-/// Now, in nanoseconds since 1970.
-fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as i64)
 }

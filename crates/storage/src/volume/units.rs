@@ -9,6 +9,7 @@ use crate::file::{
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What came of storing a compression unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +116,14 @@ impl Volume {
         let file = self.file(ino)?;
         check_au(&file, au)?;
         Ok(file.au_version(au))
+    }
+
+    /// How long nothing has written to the allocation unit. Of one that nothing wrote to since the volume was opened,
+    /// how long nothing has written to its file.
+    pub fn au_idle(&self, ino: Ino, au: u64) -> Result<Duration> {
+        let file = self.file(ino)?;
+        check_au(&file, au)?;
+        Ok(Duration::from_nanos(crate::now().saturating_sub(file.au_changed(au)).max(0) as u64))
     }
 
     /// Puts a compression unit in place of the raw pages of an allocation unit: of all whole pages that the file has

@@ -47,11 +47,18 @@ impl FileData {
         Ok((self.size()?.saturating_sub(start).min(self.au_bytes()) / PAGE) as u32)
     }
 
+    fn au_regions(&self, au: u64) -> Range<u32> {
+        crate::file::regions(au * self.au_bytes()..(au + 1) * self.au_bytes())
+    }
+
     /// The highest version of the regions in an allocation unit: it changes with every change of one of them.
     pub fn au_version(&self, au: u64) -> u64 {
-        let start = au * self.au_bytes();
-        let regions = crate::file::regions(start..start + self.au_bytes());
-        regions.map(|region| self.versions.get(region)).max().expect("an allocation unit has a region")
+        self.au_regions(au).map(|region| self.versions.get(region)).max().expect("an allocation unit has a region")
+    }
+
+    /// When the allocation unit was last changed, in nanoseconds since 1970.
+    pub fn au_changed(&self, au: u64) -> i64 {
+        self.au_regions(au).map(|region| self.versions.time(region)).max().expect("an allocation unit has a region")
     }
 
     /// Reads what the disks hold, wherever it is current, and what that took.
