@@ -149,16 +149,92 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_compression_units'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
+-- What is compressed by itself; cellar.set_compression writes it
+CREATE TABLE cellar.compression_policy (
+  relation regclass PRIMARY KEY,
+  level text NOT NULL CHECK (level IN ('query low', 'query high', 'archive low', 'archive high')),
+  after interval NOT NULL CHECK (after >= interval '0')
+);
+SELECT pg_catalog.pg_extension_config_dump('cellar.compression_policy', '');
+
+-- What the background worker last did to a table
+CREATE TABLE cellar.compression_run (
+  relation oid PRIMARY KEY,
+  last_run timestamptz NOT NULL,
+  outcome text NOT NULL,
+  retries integer NOT NULL,
+  next_run timestamptz,
+  last_freeze timestamptz
+);
+
+-- Every table, partition and child that a policy applies to: its own, else that of its nearest parent
+CREATE VIEW cellar.compression_policies AS
+  WITH RECURSIVE member (relation, set_for, level, after, distance) AS (
+    SELECT relation::oid, relation, level, after, 0 FROM cellar.compression_policy
+    UNION ALL
+    SELECT i.inhrelid, m.set_for, m.level, m.after, m.distance + 1
+    FROM member m JOIN pg_catalog.pg_inherits i ON i.inhparent = m.relation
+  )
+  SELECT DISTINCT ON (m.relation)
+         m.relation::regclass AS "table", m.set_for, m.level, m.after,
+         r.last_run, r.outcome AS last_outcome, r.retries, r.next_run, r.last_freeze
+  FROM member m
+       JOIN pg_catalog.pg_class c ON c.oid = m.relation
+       LEFT JOIN cellar.compression_run r ON r.relation = m.relation
+  WHERE c.relkind IN ('r', 'm', 'p') AND c.relpersistence <> 't'
+  ORDER BY m.relation, m.distance;
+
+CREATE FUNCTION cellar.set_compression(relation regclass, level text, after interval DEFAULT '1 day')
+RETURNS void
+AS 'MODULE_PATHNAME', 'cellar_set_compression'
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp;
+
+-- For the background worker: a run that left something waiting is repeated after naps that double, of an hour at most
+CREATE FUNCTION cellar.note_compression_run(relation oid, outcome text, waits boolean, froze boolean, naptime integer)
+RETURNS void
+AS $$
+  INSERT INTO cellar.compression_run
+    SELECT c.oid, now(), $2, n.retries,
+           CASE WHEN $3 THEN now() + least(interval '1 hour', $5 * power(2, n.retries) * interval '1 second') END,
+           CASE WHEN $4 THEN now() ELSE r.last_freeze END
+    FROM pg_class c
+         LEFT JOIN cellar.compression_run r ON r.relation = c.oid
+         CROSS JOIN LATERAL (SELECT CASE WHEN $3 THEN least(coalesce(r.retries, 0), 20) + 1 ELSE 0 END) n (retries)
+    WHERE c.oid = $1
+  ON CONFLICT (relation) DO UPDATE
+    SET (last_run, outcome, retries, next_run, last_freeze)
+      = (excluded.last_run, excluded.outcome, excluded.retries, excluded.next_run, excluded.last_freeze)
+$$ LANGUAGE sql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp;
+
+CREATE FUNCTION cellar.forget_dropped_tables()
+RETURNS event_trigger
+AS $$
+BEGIN
+  DELETE FROM cellar.compression_policy p USING pg_event_trigger_dropped_objects() d
+    WHERE d.classid = 'pg_class'::regclass AND p.relation = d.objid;
+  DELETE FROM cellar.compression_run r USING pg_event_trigger_dropped_objects() d
+    WHERE d.classid = 'pg_class'::regclass AND r.relation = d.objid;
+END
+$$ LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+
+CREATE EVENT TRIGGER cellar_forget_dropped_tables ON sql_drop
+  EXECUTE FUNCTION cellar.forget_dropped_tables();
+
 CREATE TYPE cellar.compression_report AS (
-  "table" regclass, level text, units bigint, dead_blocks bigint, heap_bytes bigint, stored_bytes bigint, ratio numeric);
+  "table" regclass, level text, units bigint, dead_blocks bigint, heap_bytes bigint, stored_bytes bigint, ratio numeric,
+  policy text, last_run timestamptz, last_outcome text);
 
 -- How a table, or each of its partitions, lies in its cell
 CREATE FUNCTION cellar.compression(relation regclass)
 RETURNS SETOF cellar.compression_report
 AS $$
   SELECT c."table", c.level, c.units, c.dead_blocks, c.heap_bytes, c.stored_bytes,
-         round(c.heap_bytes::numeric / nullif(c.stored_bytes, 0), 2)
-  FROM cellar.get_compression(relation, false) c
+         round(c.heap_bytes::numeric / nullif(c.stored_bytes, 0), 2),
+         p.level || ' after ' || p.after, p.last_run, p.last_outcome
+  FROM cellar.get_compression(relation, false) c LEFT JOIN cellar.compression_policies p ON p."table" = c."table"
 $$ LANGUAGE sql VOLATILE PARALLEL RESTRICTED STRICT;
 
 -- What each level would make of it, estimated from a sample of its pages

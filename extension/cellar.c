@@ -37,4 +37,5 @@ _PG_init(void)
 	cellar_install_aggregate_hook();
 	cellar_install_why();
 	cellar_register_monitor();
+	cellar_register_compression_launcher();
 }

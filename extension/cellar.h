@@ -54,6 +54,8 @@ extern int	cellar_min_scan_size;	/* blocks */
 extern double cellar_cost_factor;
 extern double cellar_cell_page_cost;
 extern double cellar_returned_page_cost;
+extern bool cellar_auto_compression;
+extern int	cellar_compression_naptime;	/* seconds */
 
 extern void cellar_define_settings(void);
 
@@ -227,7 +229,7 @@ typedef struct CellarTalk
 
 extern void cellar_report_error(CellarError error);
 extern void cellar_talk_begin(CellarTalk *talk, Relation rel, const CellarPlace *place);
-extern void cellar_talk_until(CellarTalk *talk, CellarEvent wanted,
+extern void cellar_talk_until(const CellarTalk *talk, CellarEvent wanted,
 							  void (*heard) (void *arg, const CellarTalk *talk), void *arg);
 extern void cellar_talk_end(CellarTalk *talk);
 extern void cellar_talk_abort(CellarTalk *talk);
@@ -273,6 +275,18 @@ extern void cellar_tasks_lock(bool exclusive);
 extern void cellar_tasks_unlock(void);
 extern CellarTask *cellar_task(int number);
 extern void cellar_task_leave(CellarTask *task, bool worker);
+extern CellarTask *cellar_take_policy_task(Oid relation, int level);
+extern const char *cellar_level_name(int level);
+extern int	cellar_parse_level(const char *name);
+extern void cellar_check_compressible(Oid relation);
+extern void cellar_task_phase(CellarTask *task, CellarPhase phase, Oid current, uint64 blocks_total);
+extern void cellar_vacuum(Oid relation, const char *options);
+extern void cellar_compress_blocks(CellarTask *task, const CellarTalk *talk, BlockNumber first, BlockNumber end);
+extern void cellar_require_place(Relation rel, CellarPlace *place);
+
+/* ---- policy.c, autocompress.c ---- */
+
+extern void cellar_register_compression_launcher(void);
 
 /* ---- checkpoint.c ---- */
 

@@ -13,6 +13,7 @@
  */
 #include "cellar.h"
 
+#include "catalog/catalog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "miscadmin.h"
@@ -23,16 +24,16 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
 
 PG_FUNCTION_INFO_V1(cellar_compress_relation);
 PG_FUNCTION_INFO_V1(cellar_compression_units);
 PG_FUNCTION_INFO_V1(cellar_compression_tasks);
 
+/* The last task is that of the policies' worker. */
 typedef struct SharedTasks
 {
 	LWLock	   *lock;
-	CellarTask	tasks[CELLAR_TASKS];
+	CellarTask	tasks[CELLAR_TASKS + 1];
 } SharedTasks;
 
 static SharedTasks *shared = NULL;
@@ -112,13 +113,14 @@ cellar_task_leave(CellarTask *task, bool worker)
 	cellar_tasks_unlock();
 }
 
+/* Takes a free task of those from first to before end; returns its number, or -1 when there is none. */
 static int
-claim_task(Oid relation, int level)
+take_task(int first, int end, Oid relation, int level, bool has_session)
 {
 	int			number = -1;
 
 	cellar_tasks_lock(true);
-	for (int i = 0; i < CELLAR_TASKS && number < 0; i++)
+	for (int i = first; i < end && number < 0; i++)
 	{
 		CellarTask *task = &shared->tasks[i];
 
@@ -126,7 +128,7 @@ claim_task(Oid relation, int level)
 			continue;
 		memset(task, 0, sizeof(CellarTask));
 		task->used = true;
-		task->has_session = true;
+		task->has_session = has_session;
 		task->has_worker = true;
 		task->database = MyDatabaseId;
 		task->user = GetUserId();
@@ -136,6 +138,28 @@ claim_task(Oid relation, int level)
 		number = i;
 	}
 	cellar_tasks_unlock();
+	return number;
+}
+
+/* The task of the policies' worker, which no session waits for; NULL when another one has it. */
+CellarTask *
+cellar_take_policy_task(Oid relation, int level)
+{
+	CellarTask *task = &shared->tasks[CELLAR_TASKS];
+
+	if (take_task(CELLAR_TASKS, CELLAR_TASKS + 1, relation, level, false) < 0)
+		return NULL;
+	cellar_tasks_lock(true);
+	task->pid = MyProcPid;
+	cellar_tasks_unlock();
+	return task;
+}
+
+static int
+claim_task(Oid relation, int level)
+{
+	int			number = take_task(0, CELLAR_TASKS, relation, level, true);
+
 	if (number < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -144,8 +168,14 @@ claim_task(Oid relation, int level)
 	return number;
 }
 
-static int
-parse_level(const char *name)
+const char *
+cellar_level_name(int level)
+{
+	return level_names[level];
+}
+
+int
+cellar_parse_level(const char *name)
 {
 	for (int level = 0; level < CELLAR_LEVELS; level++)
 	{
@@ -167,6 +197,25 @@ check_owner(Oid relation)
 					   get_rel_name(relation));
 }
 
+/* The owner alone may compress a relation, and not every relation can be. */
+void
+cellar_check_compressible(Oid relation)
+{
+	char		relkind = get_rel_relkind(relation);
+
+	if (relkind == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relation)));
+	check_owner(relation);
+	if ((relkind != RELKIND_RELATION && relkind != RELKIND_MATVIEW && relkind != RELKIND_PARTITIONED_TABLE) ||
+		get_rel_persistence(relation) == RELPERSISTENCE_TEMP || IsCatalogRelationOid(relation))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" cannot be compressed", get_rel_name(relation)),
+				 errhint("Tables, partitioned tables and materialized views can, but no temporary tables and no system catalogs.")));
+}
+
 /* Raises what the worker ended with. */
 static void
 report_failure(const CellarTask *task)
@@ -186,7 +235,7 @@ Datum
 cellar_compress_relation(PG_FUNCTION_ARGS)
 {
 	Oid			relation = PG_GETARG_OID(0);
-	int			level = parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	int			level = cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	BackgroundWorker worker;
 	BackgroundWorkerHandle *handle;
 	MemoryContext context = CurrentMemoryContext;
@@ -198,15 +247,7 @@ cellar_compress_relation(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cellar must be loaded via \"shared_preload_libraries\"")));
-	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relation)))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("relation with OID %u does not exist", relation)));
-	check_owner(relation);
-	if (get_rel_persistence(relation) == RELPERSISTENCE_TEMP)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("temporary tables cannot be compressed")));
+	cellar_check_compressible(relation);
 
 	number = claim_task(relation, level);
 	task = cellar_task(number);
@@ -343,7 +384,7 @@ cellar_compression_tasks(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 
 	InitMaterializedSRF(fcinfo, 0);
-	for (int i = 0; shared != NULL && i < CELLAR_TASKS; i++)
+	for (int i = 0; shared != NULL && i <= CELLAR_TASKS; i++)
 	{
 		CellarTask	task;
 		Datum		values[9];

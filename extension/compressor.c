@@ -38,14 +38,14 @@ leave_task(int code, Datum arg)
 	cellar_task_leave(task, true);
 }
 
-static void
-set_phase(CellarPhase phase, Oid current, uint64 blocks_total)
+void
+cellar_task_phase(CellarTask *of, CellarPhase phase, Oid current, uint64 blocks_total)
 {
 	cellar_tasks_lock(true);
-	task->phase = phase;
-	task->current = current;
-	task->blocks_total = blocks_total;
-	memset(&task->progress, 0, sizeof(task->progress));
+	of->phase = phase;
+	of->current = current;
+	of->blocks_total = blocks_total;
+	memset(&of->progress, 0, sizeof(of->progress));
 	cellar_tasks_unlock();
 }
 
@@ -72,8 +72,12 @@ run_utility(const char *command)
 	CommitTransactionCommand();
 }
 
-static void
-freeze_relation(Oid relation)
+/*
+ * VACUUM with options, FREEZE among them.  The caller is in no transaction and
+ * PortalContext is its own.
+ */
+void
+cellar_vacuum(Oid relation, const char *options)
 {
 	MemoryContext context = CurrentMemoryContext;
 	StringInfoData command;
@@ -84,7 +88,7 @@ freeze_relation(Oid relation)
 	MemoryContextSwitchTo(context);
 	initStringInfo(&command);
 	if (name != NULL)
-		appendStringInfo(&command, "VACUUM (FREEZE) %s",
+		appendStringInfo(&command, "VACUUM (%s) %s", options,
 						 quote_qualified_identifier(get_namespace_name(get_rel_namespace(relation)), name));
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
@@ -93,12 +97,48 @@ freeze_relation(Oid relation)
 	MemoryContextSwitchTo(context);
 }
 
+typedef struct Noting
+{
+	CellarTask *task;
+	CellarCompression before;	/* of earlier blocks */
+} Noting;
+
 static void
 note_progress(void *arg, const CellarTalk *talk)
 {
+	const Noting *noting = arg;
+	CellarCompression now = cellar_compression(talk->session->connection);
+
+	now.blocks_done += noting->before.blocks_done;
+	now.units_written += noting->before.units_written;
+	now.units_skipped += noting->before.units_skipped;
+	now.bytes_before += noting->before.bytes_before;
+	now.bytes_after += noting->before.bytes_after;
 	cellar_tasks_lock(true);
-	task->progress = cellar_compression(talk->session->connection);
+	noting->task->progress = now;
 	cellar_tasks_unlock();
+}
+
+/* Brings the allocation units of some blocks to the task's level, and adds up its progress. */
+void
+cellar_compress_blocks(CellarTask *of, const CellarTalk *talk, BlockNumber first, BlockNumber end)
+{
+	Noting		noting = {of, of->progress};
+
+	cellar_compress(talk->session->connection, talk->relation, first, end, of->level);
+	cellar_talk_until(talk, CELLAR_COMPRESS_DONE, note_progress, &noting);
+	note_progress(&noting, talk);
+}
+
+/* Where a table lies, which must be on a cell. */
+void
+cellar_require_place(Relation rel, CellarPlace *place)
+{
+	if (!cellar_relation_place(rel, place))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" is on no cell", RelationGetRelationName(rel)),
+				 errhint("Move it to a tablespace on a cell's mount with ALTER TABLE ... SET TABLESPACE.")));
 }
 
 static void
@@ -115,22 +155,16 @@ compress_relation(Oid relation)
 	{
 		BlockNumber nblocks;
 
-		if (!cellar_relation_place(rel, &place))
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("table \"%s\" is on no cell", RelationGetRelationName(rel)),
-					 errhint("Move it to a tablespace on a cell's mount with ALTER TABLE ... SET TABLESPACE.")));
+		cellar_require_place(rel, &place);
 		cellar_object_checkpoint(rel);
 		nblocks = RelationGetNumberOfBlocks(rel);
-		set_phase(task->level == CELLAR_LEVEL_RAW ? CELLAR_PHASE_DECOMPRESSING : CELLAR_PHASE_COMPRESSING,
-				  relation, nblocks);
+		cellar_task_phase(task, task->level == CELLAR_LEVEL_RAW ? CELLAR_PHASE_DECOMPRESSING : CELLAR_PHASE_COMPRESSING,
+						  relation, nblocks);
 		if (nblocks > 0)
 		{
 			cellar_talk_begin(&talk, rel, &place);
 			/* An error ends this process, and with it the connection. */
-			cellar_compress(talk.session->connection, talk.relation, 0, nblocks, task->level);
-			cellar_talk_until(&talk, CELLAR_COMPRESS_DONE, note_progress, NULL);
-			note_progress(NULL, &talk);
+			cellar_compress_blocks(task, &talk, 0, nblocks);
 			cellar_talk_end(&talk);
 		}
 		relation_close(rel, NoLock);
@@ -217,8 +251,8 @@ cellar_compressor_main(Datum arg)
 
 			if (task->level != CELLAR_LEVEL_RAW)
 			{
-				set_phase(CELLAR_PHASE_VACUUMING, relation, 0);
-				freeze_relation(relation);
+				cellar_task_phase(task, CELLAR_PHASE_VACUUMING, relation, 0);
+				cellar_vacuum(relation, "FREEZE");
 			}
 			compress_relation(relation);
 			MemoryContextSwitchTo(context);

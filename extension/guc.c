@@ -18,6 +18,8 @@ int			cellar_min_scan_size = 1024;
 double		cellar_cost_factor = 1.0;
 double		cellar_cell_page_cost = 0.3;
 double		cellar_returned_page_cost = 2.8;
+bool		cellar_auto_compression = true;
+int			cellar_compression_naptime = 60;
 
 static const struct config_enum_entry plan_display_options[] = {
 	{"never", CELLAR_DISPLAY_NEVER, false},
@@ -96,6 +98,25 @@ cellar_define_settings(void)
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("cellar.auto_compression",
+							 "Carries out compression policies in the background.",
+							 NULL,
+							 &cellar_auto_compression,
+							 true,
+							 PGC_SIGHUP,
+							 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomIntVariable("cellar.compression_naptime",
+							"Sets how often every database is looked through for what its compression policies ask for.",
+							NULL,
+							&cellar_compression_naptime,
+							60,
+							1, INT_MAX / 1000,
+							PGC_SIGHUP,
+							GUC_UNIT_S,
+							NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("cellar");
 }

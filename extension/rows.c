@@ -302,6 +302,7 @@ advance_cell(CellarScanState *state)
 		case CELLAR_COMPRESS_PROGRESS:
 		case CELLAR_COMPRESS_DONE:
 		case CELLAR_UNITS:
+		case CELLAR_DUE_UNITS:
 			ereport(ERROR,
 					(errcode(ERRCODE_PROTOCOL_VIOLATION),
 					 errmsg("the cell answered a question that was not asked")));

@@ -43,7 +43,7 @@ cellar_talk_begin(CellarTalk *talk, Relation rel, const CellarPlace *place)
  * Waits for the answer that is wanted; heard is called for all that comes before.
  */
 void
-cellar_talk_until(CellarTalk *talk, CellarEvent wanted,
+cellar_talk_until(const CellarTalk *talk, CellarEvent wanted,
 				  void (*heard) (void *arg, const CellarTalk *talk), void *arg)
 {
 	for (;;)

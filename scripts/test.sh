@@ -28,7 +28,7 @@ stage_lint() {
     if ! cargo clippy --version >/dev/null 2>&1; then skip "clippy is not installed"; return; fi
     check "clippy has no warning" cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
     if command -v shellcheck >/dev/null; then
-        check "shellcheck has no warning" shellcheck -x -P "$ROOT" scripts/*.sh tests/*/run.sh bench/run.sh .ci/run
+        check "shellcheck has no warning" shellcheck -x -P "$ROOT" scripts/*.sh tests/*/run.sh tests/compression/policy.sh bench/run.sh .ci/run
     fi
 }
 
@@ -82,12 +82,16 @@ stage_extension() {
 }
 
 stage_smart_scan() { "$ROOT/tests/smart_scan/run.sh" ${LONG:+--cases 200000}; }
-stage_compression() { "$ROOT/tests/compression/run.sh" ${LONG:+--seconds 120}; }
+stage_compression() {
+    local status=0
+    "$ROOT/tests/compression/run.sh" ${LONG:+--seconds 120} || status=$?
+    "$ROOT/tests/compression/policy.sh" && return "$status"
+}
 stage_robust() { "$ROOT/tests/robust/run.sh" ${LONG:+--seconds 120}; }
 stage_regress() { "$ROOT/tests/regress/run.sh"; }
 stage_crash() { "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20}; }
 
-declare -A limit=([format]=300 [lint]=1500 [unit]=2400 [extension]=1800 [smart_scan]=900 [robust]=900 [compression]=600 [regress]=1200 [crash]=900)
+declare -A limit=([format]=300 [lint]=1500 [unit]=2400 [extension]=1800 [smart_scan]=900 [robust]=900 [compression]=900 [regress]=1200 [crash]=900)
 factor=1
 [ -z "${LONG:-}" ] || factor=8
 started=$SECONDS

@@ -110,7 +110,7 @@ else
     data=$WORK/cell1/pgdata
 fi
 suite_cluster suite "$data"
-[ "$plain" = 1 ] || cluster_set "$data" "shared_preload_libraries = 'cellar'" "cellar.cell_offload_processing = off"
+[ "$plain" = 1 ] || cluster_set "$data" "shared_preload_libraries = 'cellar'" "cellar.cell_offload_processing = off" "cellar.auto_compression = off"
 cluster_start suite "$data"
 
 for name in "${suites[@]}"; do shipped_green "$name"; done

@@ -1,0 +1,132 @@
+/*-------------------------------------------------------------------------
+ *
+ * policy.c
+ *	  cellar.set_compression: which tables are compressed by themselves, to
+ *	  which level, and after how long without a write.
+ *
+ * Policies are rows of cellar.compression_policy, which only superusers may
+ * write; for the owner of a table this function does it as one.
+ * autocompress.c carries them out.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include "access/relation.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(cellar_set_compression);
+
+#define AFTER_SECS_MAX	(1000.0 * DAYS_PER_YEAR * SECS_PER_DAY)
+
+static void
+check_after(const Interval *after)
+{
+	double		secs = after->time / (double) USECS_PER_SEC +
+		SECS_PER_DAY * (after->day + (double) DAYS_PER_MONTH * after->month);
+
+	if (secs < 0 || secs > AFTER_SECS_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the time after which a table is compressed must be between 0 and 1000 years")));
+}
+
+/* A partitioned table has nothing on a cell itself. */
+static void
+check_place(Oid relation)
+{
+	Relation	rel = relation_open(relation, AccessShareLock);
+	CellarPlace place;
+
+	if (RELKIND_HAS_STORAGE(rel->rd_rel->relkind))
+		cellar_require_place(rel, &place);
+	relation_close(rel, NoLock);
+}
+
+/* Runs a statement on the extension's tables; returns the number of rows. */
+static uint64
+execute(const char *statement, int nargs, Oid *types, Datum *values)
+{
+	if (SPI_execute_with_args(statement, nargs, types, values, NULL, false, 0) < 0)
+		elog(ERROR, "could not execute \"%s\"", statement);
+	return SPI_processed;
+}
+
+static void
+tell_removed(Oid relation, bool had_own, Oid inherited)
+{
+	const char *name = get_rel_name(relation);
+
+	if (had_own)
+		ereport(NOTICE,
+				(errmsg("the compression policy of \"%s\" is removed; its compression units stay as they are", name),
+				 errhint("cellar.decompress makes them ordinary blocks again.")));
+	else
+		ereport(NOTICE,
+				(errmsg("\"%s\" has no compression policy of its own", name)));
+	if (OidIsValid(inherited))
+		ereport(NOTICE,
+				(errmsg("the compression policy of \"%s\" applies to \"%s\"", get_rel_name(inherited), name)));
+}
+
+/*
+ * cellar.set_compression(relation, level, after): level "none" or NULL removes
+ * the policy.
+ */
+Datum
+cellar_set_compression(PG_FUNCTION_ARGS)
+{
+	Oid			types[3] = {REGCLASSOID, TEXTOID, INTERVALOID};
+	Datum		values[3];
+	Oid			relation;
+	int			level;
+	Oid			user;
+	int			security;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("neither the relation nor the time after which it is compressed can be NULL")));
+	relation = PG_GETARG_OID(0);
+	level = PG_ARGISNULL(1) ? CELLAR_LEVEL_RAW : cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	cellar_check_compressible(relation);
+	check_after(PG_GETARG_INTERVAL_P(2));
+	if (level != CELLAR_LEVEL_RAW)
+		check_place(relation);
+
+	values[0] = ObjectIdGetDatum(relation);
+	values[1] = CStringGetTextDatum(cellar_level_name(level));
+	values[2] = PG_GETARG_DATUM(2);
+	GetUserIdAndSecContext(&user, &security);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, security | SECURITY_LOCAL_USERID_CHANGE);
+	SPI_connect();
+	if (level == CELLAR_LEVEL_RAW)
+	{
+		bool		had_own = execute("DELETE FROM cellar.compression_policy WHERE relation = $1",
+									  1, types, values) > 0;
+		Oid			inherited = InvalidOid;
+		bool		isnull;
+
+		if (execute("SELECT set_for FROM cellar.compression_policies WHERE \"table\" = $1", 1, types, values) > 0)
+			inherited = DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+		tell_removed(relation, had_own, inherited);
+	}
+	else
+		execute("INSERT INTO cellar.compression_policy VALUES ($1, $2, $3)"
+				" ON CONFLICT (relation) DO UPDATE SET level = excluded.level, after = excluded.after",
+				3, types, values);
+	/* What failed before is tried anew. */
+	execute("UPDATE cellar.compression_run SET retries = 0, next_run = NULL, last_freeze = NULL"
+			" WHERE relation IN (SELECT \"table\" FROM cellar.compression_policies WHERE set_for = $1)",
+			1, types, values);
+	SPI_finish();
+	SetUserIdAndSecContext(user, security);
+	PG_RETURN_VOID();
+}
