@@ -3,8 +3,8 @@
 #![no_main]
 
 use cellar_format::wire::{
-    BatchHeader, BlockRange, ColumnHeader, ErrorReport, Expr, FrameHeader, Hello, Passthru, RangeDone, RowEntry,
-    ScanRequest, XidQuery, XidStates,
+    BatchHeader, BlockRange, ColumnHeader, CompressRequest, DueQuery, DueUnits, ErrorReport, Expr, FrameHeader, Hello,
+    Passthru, RangeDone, RowEntry, ScanRequest, Units, UnitsQuery, XidQuery, XidStates,
 };
 use cellar_scan::Plan;
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +21,7 @@ macro_rules! round_trip {
 
 fuzz_target!(|data: &[u8]| {
     let [pick, bytes @ ..] = data else { return };
-    match pick % 12 {
+    match pick % 17 {
         0 => {
             if let Ok(request) = ScanRequest::decode(bytes) {
                 let _ = Plan::compile(&request);
@@ -38,6 +38,11 @@ fuzz_target!(|data: &[u8]| {
         8 => round_trip!(RangeDone, bytes),
         9 => round_trip!(ErrorReport, bytes),
         10 => drop(BatchHeader::decode(bytes)),
+        11 => round_trip!(CompressRequest, bytes),
+        12 => round_trip!(UnitsQuery, bytes),
+        13 => round_trip!(Units, bytes),
+        14 => round_trip!(DueQuery, bytes),
+        15 => round_trip!(DueUnits, bytes),
         _ => {
             let _ = ColumnHeader::decode(bytes);
             let _ = RowEntry::decode(bytes);
