@@ -151,9 +151,9 @@ is_unused(Relation rel, BlockNumber block)
 
 /* Unused blocks are never marked frozen in the visibility map; they are looked at on demand. */
 static bool
-is_frozen(Relation rel, const CellarDueUnit *unit, bool look_at_unused)
+is_frozen(Relation rel, BlockNumber nblocks, const CellarDueUnit *unit, bool look_at_unused)
 {
-	BlockNumber end = Min(unit->end, RelationGetNumberOfBlocks(rel));
+	BlockNumber end = Min(unit->end, nblocks);
 	BlockNumber thawed_max = (unit->end - unit->first - 1) / THAWED_SHARE;
 	BlockNumber thawed = 0;
 	Buffer		map = InvalidBuffer;
@@ -175,6 +175,7 @@ compress_due(Relation rel, const CellarPlace *place, const Policy *policy,
 			 const CellarDueUnit *due, size_t count)
 {
 	CellarTalk	talk;
+	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 	volatile size_t thawed = 0;
 
 	cellar_talk_begin(&talk, rel, place);
@@ -185,7 +186,7 @@ compress_due(Relation rel, const CellarPlace *place, const Policy *policy,
 			const CellarDueUnit *first = &due[i];
 			BlockNumber end = first->first;
 
-			while (i < count && due[i].first == end && is_due(&due[i], policy) && is_frozen(rel, &due[i], true))
+			while (i < count && due[i].first == end && is_due(&due[i], policy) && is_frozen(rel, nblocks, &due[i], true))
 				end = due[i++].end;
 			if (end > first->first)
 				cellar_compress_blocks(task, &talk, first->first, end);
@@ -261,8 +262,10 @@ compress_table(const Policy *policy, Run *run)
 	}
 	if (GetCurrentTimestamp() - policy->last_freeze >= policy->after_us / FREEZE_PART)
 	{
+		BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+
 		for (size_t i = 0; i < count && !any_thawed; i++)
-			any_thawed = !is_frozen(rel, &due[i], false);
+			any_thawed = !is_frozen(rel, nblocks, &due[i], false);
 	}
 	file = CellarRelationFile(rel);
 	relation_close(rel, NoLock);
