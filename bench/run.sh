@@ -203,7 +203,7 @@ part_compression() {
     say
     python compression/tables.py "${levels[@]}" --cell-pid "$CELL_PID" --duckdb "$WORK/duckdb" --plain "$WORK/plain-tables"
     python compression/scans.py "${levels[@]}" --duckdb "$WORK/duckdb" --plain
-    python compression/pages.py "${levels[@]}"
+    python compression/pages.py "${levels[@]}" --cell-pid "$CELL_PID"
     if [ "$(id -u)" = 0 ]; then
         restart_mount
         python compression/pages.py "${levels[@]}" --cold

@@ -204,7 +204,10 @@ cell_start() {
 wait_gone() {
     local tries
     for ((tries = 0; tries < ${2:-30} * 10; tries++)); do
-        if ! kill -0 "$1" 2>/dev/null || [ "$(process_state "$1")" = Z ]; then return 0; fi
+        # A zombie whose other threads still run has its files open.
+        if ! kill -0 "$1" 2>/dev/null || { [ "$(process_state "$1")" = Z ] && [ "$(find "/proc/$1/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)" -le 1 ]; }; then
+            return 0
+        fi
         sleep 0.1
     done
     return 1

@@ -16,7 +16,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import measure  # noqa: E402
-from tables import schema  # noqa: E402
+from tables import cpu_seconds, schema  # noqa: E402
 
 BLOCK = 8192
 
@@ -56,6 +56,7 @@ def main():
     parser.add_argument("--reads", type=int, default=4000, help="warm reads of each table")
     parser.add_argument("--unit", type=int, default=4, help="the cell's allocation unit, MiB")
     parser.add_argument("--cold", action="store_true", help="cluster and cell have just started and have read nothing")
+    parser.add_argument("--cell-pid", type=int, help="the cell's process, for its CPU time")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     db = measure.Postgres(options.dsn, options.set)
@@ -64,7 +65,7 @@ def main():
     tables = {"raw": "public.lineitem"} | {level: f"{schema(level)}.lineitem" for level in options.levels.split(",")}
     blocks = {name: Blocks(os.path.join(data, db.value("SELECT pg_relation_filepath(%s::regclass)", (t,)))) for name, t in tables.items()}
     per_unit = (options.unit << 20) // BLOCK
-    times = {}
+    times, cpu = {}, {}
     for name, table in blocks.items():
         starts = list(range(0, table.count, per_unit))
         chosen.shuffle(starts)
@@ -80,14 +81,22 @@ def main():
         else:
             one_of_each()
             order = chosen.sample(range(table.count), min(options.reads, table.count))
+            before = cpu_seconds(options.cell_pid) if options.cell_pid else None
             times[name, "random block"] = [table.read(block) for block in order]
+            if options.cell_pid:
+                cpu[name, "random block"] = (cpu_seconds(options.cell_pid) - before) / len(order) * 1e6
     print(f"### Reading one block of lineitem through the mount, {'cold' if options.cold else 'warm'}, microseconds\n")
-    rows = [
-        [f"{name}: {what}", len(t), measure.number(measure.percentile(t, 50)), measure.number(measure.percentile(t, 99))]
-        for (name, what), t in times.items()
-    ]
-    measure.table(["", "reads", "p50", "p99"], rows)
-    results = {f"{name}: {what}": {"reads": reads, "p50_us": float(p50), "p99_us": float(p99)} for (name, what), (_, reads, p50, p99) in zip(times, rows)}
+    results = {
+        f"{name}: {what}": {
+            "reads": len(taken),
+            "p50_us": measure.percentile(taken, 50),
+            "p99_us": measure.percentile(taken, 99),
+            "cell_cpu_us": cpu.get((name, what)),
+        }
+        for (name, what), taken in times.items()
+    }
+    rows = [[what, one["reads"]] + [measure.number(one[key]) for key in ("p50_us", "p99_us", "cell_cpu_us")] for what, one in results.items()]
+    measure.table(["", "reads", "p50", "p99", "the cell's CPU time"], rows)
     measure.save(options, "pages cold" if options.cold else "pages warm", results)
 
 
