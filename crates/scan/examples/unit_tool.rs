@@ -1,31 +1,15 @@
 //! Encodes a heap file into compression units, in memory: `cargo run --release --example unit_tool -- HEAP_FILE COLUMNS [LEVEL [PAGES [UNIT_PAGES]]]`.
 //!
-//! COLUMNS is `lineitem`, or the attributes as `TYPE_OID:TYPLEN:TYPALIGN` with commas in between:
-//! `select string_agg(atttypid || ':' || attlen || ':' || attalign, ',' order by attnum) from pg_attribute where
-//! attrelid = 'TABLE'::regclass and attnum > 0`. LEVEL is low, high, archive_low or archive_high; PAGES how many pages
-//! of the file are encoded. It prints sizes, speeds of one thread, and what single pages cost when the directory is in
-//! memory.
+//! COLUMNS and LEVEL are told in `columns/mod.rs`; PAGES is how many pages of the file are encoded. It prints sizes,
+//! speeds of one thread, and what single pages cost when the unit is in memory.
 
-use cellar_format::postgres::{Align, Width};
+mod columns;
+
 use cellar_format::units::BLOCK_BYTES;
-use cellar_scan::unit::{Attribute, HEADER_FIELDS, Level, Rebuilder, Shape, Unit, encode, verify};
+use cellar_scan::unit::{HEADER_FIELDS, Rebuilder, Unit, encode, verify};
+use columns::percentile;
 use std::io::Read;
 use std::time::Instant;
-
-const LINEITEM: &str = "20:8:d,23:4:i,23:4:i,23:4:i,1700:-1:i,1700:-1:i,1700:-1:i,1700:-1:i,1042:-1:i,1042:-1:i,\
-    1082:4:i,1082:4:i,1082:4:i,1042:-1:i,1042:-1:i,1043:-1:i";
-
-fn shape(columns: &str) -> Shape {
-    let attributes = columns.split(',').map(|column| {
-        let fields: Vec<&str> = column.split(':').collect();
-        let [oid, length, align] = fields[..] else { panic!("{column} is not TYPE_OID:TYPLEN:TYPALIGN") };
-        let width = Width::from_typlen(length.parse().expect("TYPLEN is a number")).expect("a typlen");
-        let align = Align::from_typalign(align.as_bytes()[0]).expect("a typalign");
-        let type_oid = oid.parse().expect("TYPE_OID is a number");
-        Attribute { type_oid, width, align, by_value: matches!(width, Width::Fixed(1..=8)), dropped: type_oid == 0 }
-    });
-    Shape { attributes: attributes.collect() }
-}
 
 /// CPU time of this thread in seconds: what other programs on the machine disturb least.
 fn cpu_seconds() -> f64 {
@@ -33,23 +17,12 @@ fn cpu_seconds() -> f64 {
     stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
 }
 
-fn percentile(times: &mut [f64], share: f64) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[((times.len() - 1) as f64 * share) as usize]
-}
-
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |index: usize| arguments.get(index).map(String::as_str);
     let (file, columns) = (argument(0).expect("HEAP_FILE"), argument(1).unwrap_or("lineitem"));
-    let shape = shape(if columns == "lineitem" { LINEITEM } else { columns });
-    let level = match argument(2).unwrap_or("low") {
-        "low" => Level::QueryLow,
-        "high" => Level::QueryHigh,
-        "archive_low" => Level::ArchiveLow,
-        "archive_high" => Level::ArchiveHigh,
-        other => panic!("{other} is no level"),
-    };
+    let shape = columns::shape(columns);
+    let level = columns::level(argument(2).unwrap_or("low"));
     let number = |index: usize, default: usize| argument(index).map_or(default, |text| text.parse().expect("a number"));
     let (pages_max, unit_pages) = (number(3, usize::MAX), number(4, 512));
     let mut heap = Vec::new();

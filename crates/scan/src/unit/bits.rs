@@ -100,6 +100,22 @@ pub fn pack(values: &[u64], width: u8, out: &mut Vec<u8>) {
     }
 }
 
+/// A number of a block that lies bit after bit; `width` is 1 to 64.
+#[inline(always)]
+fn number_at(bytes: &[u8], width: u8, index: usize) -> u64 {
+    let (start, shift) = (index * width as usize / 8, index * width as usize % 8);
+    let word = match bytes.get(start..start + 16) {
+        Some(word) => u128::from_le_bytes(word.try_into().unwrap_or_default()),
+        None => {
+            let rest = bytes.get(start..).unwrap_or_default();
+            let mut word = [0; 16];
+            word[..rest.len()].copy_from_slice(rest);
+            u128::from_le_bytes(word)
+        }
+    };
+    (word >> shift) as u64 & u64::MAX >> (64 - width as u32)
+}
+
 /// Fills `out`, a block, with `base` plus each number.
 pub fn unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) -> Result<(), Corrupt> {
     if width > 64 || bytes.len() != packed_bytes(out.len(), width) || out.len() > BLOCK_ROWS {
@@ -113,17 +129,8 @@ pub fn unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) -> Result<(),
         (BLOCK_ROWS, 17..=32) => unpack32(bytes, width, base, out),
         (BLOCK_ROWS, _) => unpack64(bytes, width, base, out),
         _ => {
-            let mask = u64::MAX >> (64 - width as u32);
-            let (mut pending, mut bits) = (0u128, 0u32);
-            let mut bytes = bytes.iter();
-            for slot in out {
-                while bits < width as u32 {
-                    pending |= (*bytes.next().unwrap_or(&0) as u128) << bits;
-                    bits += 8;
-                }
-                *slot = base.wrapping_add((pending as u64 & mask) as i64);
-                pending >>= width;
-                bits -= width as u32;
+            for (index, slot) in out.iter_mut().enumerate() {
+                *slot = base.wrapping_add(number_at(bytes, width, index) as i64);
             }
         }
     }
@@ -149,11 +156,7 @@ pub fn pick(
         (BLOCK_ROWS, 9..=16) => pick16(bytes, width, base, rows, out),
         (BLOCK_ROWS, 17..=32) => pick32(bytes, width, base, rows, out),
         (BLOCK_ROWS, _) => pick64(bytes, width, base, rows, out),
-        _ => {
-            let mut block = [0; BLOCK_ROWS];
-            unpack(bytes, width, base, &mut block[..count])?;
-            out.extend_from_slice(&block[rows]);
-        }
+        _ => out.extend(rows.map(|row| base.wrapping_add(number_at(bytes, width, row) as i64))),
     }
     Ok(())
 }

@@ -89,6 +89,20 @@ pub fn encode(value: i64, scale: u8) -> Option<([u8; DATUM_BYTES_MAX], usize)> {
         out[..3].copy_from_slice(&[7, header as u8, (header >> 8) as u8]);
         return Some((out, 3));
     }
+    if value < 0 {
+        header |= SHORT_NEGATIVE;
+    }
+    if magnitude < BASE * BASE {
+        // Most values: two digits at most, and no branch that depends on them.
+        let (high, low) = ((magnitude / BASE) as u32, (magnitude % BASE) as u32);
+        let weight = i32::from(high > 0) - fraction;
+        let digits = if high > 0 { high | low << 16 } else { low };
+        let length = 5 + 2 * usize::from(high > 0 && low > 0);
+        header |= weight as u16 & (SHORT_WEIGHT_MASK | SHORT_WEIGHT_SIGN);
+        out[..3].copy_from_slice(&[(length as u8) << 1 | 1, header as u8, (header >> 8) as u8]);
+        out[3..7].copy_from_slice(&digits.to_le_bytes());
+        return Some((out, length));
+    }
     let mut weight = -fraction - 1;
     // Digits come from the last to the first.
     let mut digits = [0u16; DIGITS_MAX];
@@ -107,9 +121,6 @@ pub fn encode(value: i64, scale: u8) -> Option<([u8; DATUM_BYTES_MAX], usize)> {
         return None;
     }
     header |= weight as u16 & (SHORT_WEIGHT_MASK | SHORT_WEIGHT_SIGN);
-    if value < 0 {
-        header |= SHORT_NEGATIVE;
-    }
     let digits = &digits[at..];
     let length = 3 + 2 * digits.len();
     out[..3].copy_from_slice(&[(length as u8) << 1 | 1, header as u8, (header >> 8) as u8]);

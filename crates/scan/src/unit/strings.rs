@@ -15,6 +15,8 @@ const DICTIONARY_MAX: usize = 1 << 14;
 const SAMPLE: usize = 1024;
 /// A chunk's strings, or a dictionary's, cannot be longer: they come out of at most 64 MiB of pages.
 const BYTES_MAX: usize = 1 << 27;
+/// Strings of this length on average may be worth zstd at every level.
+const LONG: usize = 128;
 /// A dictionary has so many zeroes behind its last entry.
 const WIDE: usize = 32;
 /// FSST: the next byte stands for itself.
@@ -519,7 +521,7 @@ impl Symbols {
 impl Frames {
     fn encode(rows: &[&[u8]], level: Level, data: &mut Vec<u8>) -> Self {
         let frame_rows = level.frame_rows();
-        let packer = if level == Level::QueryLow { Packer::Fsst } else { Packer::Zstd };
+        let packer = packer(rows, level);
         let compressor = (packer == Packer::Fsst).then(|| fsst::Compressor::train(&training(rows)));
         let symbols = compressor.as_ref().map(|compressor| {
             let (symbols, lengths) = (compressor.symbol_table(), compressor.symbol_lengths());
@@ -602,12 +604,12 @@ impl Frames {
             let packed = reader.take(packed_bytes(block.len(), width), "string lengths")?;
             unpack(packed, width, shortest as i64, block)?;
         }
-        last.starts.clear();
-        last.starts.push(0);
+        last.starts.resize(rows + 1, 0);
         let mut end = 0u64;
-        for length in &last.scratch {
-            end = end.saturating_add(*length as u64);
-            last.starts.push(end.min(u32::MAX as u64) as u32);
+        for (start, length) in last.starts[1..].iter_mut().zip(&last.scratch) {
+            // A frame has at most 2^16 strings, of less than 2^33 bytes each.
+            end += *length as u64;
+            *start = end.min(u32::MAX as u64) as u32;
         }
         if end != body_bytes as u64 {
             return corrupt("string frame", part.offset as usize, format!("{end} bytes of {body_bytes}"));
@@ -656,6 +658,24 @@ impl Frames {
         }
         Ok(())
     }
+}
+
+/// FSST, of which a string is decoded alone, where pages are to be read quickly; but not where strings are long and so
+/// much alike that zstd takes half of its bytes.
+fn packer(rows: &[&[u8]], level: Level) -> Packer {
+    let total: usize = rows.iter().map(|row| row.len()).sum();
+    match level {
+        Level::QueryLow if total < LONG * rows.len() => return Packer::Fsst,
+        Level::QueryLow => {}
+        _ => return Packer::Zstd,
+    }
+    // One frame from the middle tells.
+    let frames: Vec<_> = rows.chunks(level.frame_rows()).collect();
+    let frame = frames[frames.len() / 2];
+    let compressor = fsst::Compressor::train(&training(frame));
+    let fsst_bytes: usize = frame.iter().map(|row| compressor.compress(row).len()).sum();
+    let zstd_bytes = zstd_compress(&frame.concat(), level.zstd_level()).len();
+    if zstd_bytes * 2 <= fsst_bytes { Packer::Zstd } else { Packer::Fsst }
 }
 
 /// Some of the strings, from everywhere in the chunk.
@@ -711,6 +731,19 @@ mod tests {
         check(&rows(3000, |index| vec![b'a' + (index % 7) as u8; 1 + index % 7]), ["dictionary"; 4]);
         check(&rows(6000, text), ["fsst", "zstd", "zstd", "zstd"]);
         check(&rows(80, text), ["fsst", "zstd", "zstd", "zstd"]);
+        // Long ones, much alike and not.
+        let alike = |index: usize| {
+            let event = format!("{{\"level\": \"info\", \"host\": \"worker-{}\", \"step\": {index}, ", index % 40);
+            [
+                event.as_bytes(),
+                &b"\"message\": \"the transfer was accepted by the next stage and put in its queue\", "[..],
+            ]
+            .concat()
+            .repeat(2)
+        };
+        check(&rows(3000, alike), ["zstd"; 4]);
+        let unlike = |index: usize| (0..40).flat_map(|at| text(index * 61 + at * at)).collect();
+        check(&rows(1500, unlike), ["fsst", "zstd", "zstd", "zstd"]);
         // Bytes that no symbol stands for, empty strings, long ones.
         let noise = |index: usize| {
             (0..index * 31 % 700).map(|at| (index.wrapping_mul(0x9e37_79b9) >> (at % 24)) as u8 ^ at as u8).collect()

@@ -1,0 +1,78 @@
+//! What reading one page of a compressed file costs, from the volume, as the mount reads it:
+//! `cargo run --release -p cellar-cell --example page_latency -- HEAP_FILE COLUMNS FOLDER [LEVEL [PAGES [READS]]]`.
+//!
+//! COLUMNS and LEVEL are those of `unit_tool`. FOLDER is made to hold a cell disk, and removed. The first PAGES pages of
+//! the file are stored raw and read at random, then compressed and read again; every page is compared. What the units
+//! have on disk is in the kernel's page cache, and their directories are in memory.
+
+#[path = "../../scan/examples/columns/mod.rs"]
+mod columns;
+
+use cellar_cell::compression::Codec;
+use cellar_format::units::BLOCK_BYTES;
+use cellar_scan::unit::encode;
+use cellar_storage::disk::{DirectoryDisk, Disk};
+use cellar_storage::{Ino, Kind, NewNode, ROOT_INO, UnitStored, Volume, VolumeOptions};
+use columns::percentile;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Reads pages at random; the times of the second half, in microseconds.
+fn measure(volume: &Volume, ino: Ino, heap: &[u8], reads: usize) -> Vec<f64> {
+    let mut page = [0; BLOCK_BYTES];
+    let mut times = Vec::new();
+    let mut place = 0usize;
+    for read in 0..2 * reads {
+        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = (place >> 20) % (heap.len() / BLOCK_BYTES) * BLOCK_BYTES;
+        let start = Instant::now();
+        volume.read(ino, at as u64, &mut page).expect("the page can be read");
+        if read >= reads {
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        assert_eq!(page[..], heap[at..at + BLOCK_BYTES], "page {}", at / BLOCK_BYTES);
+    }
+    times
+}
+
+fn print(what: &str, mut times: Vec<f64>) {
+    println!("{what}: {:.1} us p50, {:.1} us p99", percentile(&mut times, 0.5), percentile(&mut times, 0.99));
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let argument = |index: usize| arguments.get(index).map(String::as_str);
+    let number = |index: usize, default: usize| argument(index).map_or(default, |text| text.parse().expect("a number"));
+    let file = argument(0).expect("HEAP_FILE");
+    let shape = columns::shape(argument(1).expect("COLUMNS"));
+    let folder = Path::new(argument(2).expect("FOLDER"));
+    let level = columns::level(argument(3).unwrap_or("low"));
+    let (pages, reads) = (number(4, 8192), number(5, 5000));
+    let mut heap = Vec::new();
+    let opened = std::fs::File::open(file).expect("the heap file can be opened");
+    opened.take((pages * BLOCK_BYTES) as u64).read_to_end(&mut heap).expect("the heap file can be read");
+    heap.truncate(heap.len() / BLOCK_BYTES * BLOCK_BYTES);
+
+    let disk = Arc::new(DirectoryDisk::new(folder).expect("a cell disk can be made")) as Arc<dyn Disk>;
+    let options = VolumeOptions { unit_codec: Some(Arc::new(Codec::default())), ..VolumeOptions::default() };
+    let volume = Volume::open(vec![disk], options).expect("the volume opens");
+    let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, device: 0, target: b"" };
+    let ino = volume.create(ROOT_INO, b"heap", &new).expect("the file can be created").ino;
+    let au_bytes = volume.au_bytes(ino).expect("a file has allocation units") as usize;
+    for (au, pages) in heap.chunks(au_bytes).enumerate() {
+        volume.write(ino, (au * au_bytes) as u64, pages).expect("the file can be written");
+    }
+    volume.fsync(ino).expect("the file can be synced");
+    print("a raw page", measure(&volume, ino, &heap, reads));
+    for (au, pages) in heap.chunks(au_bytes).enumerate() {
+        let version = volume.au_version(ino, au as u64).expect("the allocation unit is there");
+        let unit = encode(pages, &shape, level).expect("pages can be encoded");
+        let stored = volume.unit_store(ino, au as u64, version, &unit, level as u32).expect("the unit can be stored");
+        assert_eq!(stored, UnitStored::Stored);
+    }
+    print(&format!("a page at {}", level.name()), measure(&volume, ino, &heap, reads));
+    volume.close().expect("the volume can be closed");
+    std::fs::remove_dir_all(folder).expect("the folder can be removed");
+}
