@@ -131,6 +131,9 @@ explain_counts_text(const CellarScanStats *scan, ExplainState *es)
 	add_kilobytes(&line, "eligible", scan->eligible_bytes);
 	if (scan->saved_by_storage_index_bytes > 0)
 		add_kilobytes(&line, "saved by storage index", scan->saved_by_storage_index_bytes);
+	/* Of compression units; of raw blocks it is what was read. */
+	if (scan->uncompressed_bytes > scan->eligible_bytes - scan->saved_by_storage_index_bytes)
+		add_kilobytes(&line, "uncompressed", scan->uncompressed_bytes);
 	add_kilobytes(&line, "returned", scan->returned_bytes);
 	text_line(es, "Cell IO", line.data);
 
@@ -171,6 +174,7 @@ explain_counts_structured(const CellarScanStats *scan, ExplainState *es)
 	ExplainPropertyUInteger("Cell Eligible Bytes", NULL, scan->eligible_bytes, es);
 	ExplainPropertyUInteger("Cell Saved By Storage Index Bytes", NULL,
 							scan->saved_by_storage_index_bytes, es);
+	ExplainPropertyUInteger("Cell Uncompressed Bytes", NULL, scan->uncompressed_bytes, es);
 	ExplainPropertyUInteger("Cell Returned Bytes", NULL, scan->returned_bytes, es);
 	ExplainPropertyUInteger("Cell Passthru Bytes", NULL, scan->passthru_bytes, es);
 	ExplainPropertyUInteger("Cell Passthru Visibility Blocks", NULL,

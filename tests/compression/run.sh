@@ -81,6 +81,39 @@ q "SELECT * FROM cellar.decompress('many')" >/dev/null
 check_equal "decompressed" "$(report many)" "none true 0"
 same "decompressed" many
 
+# ---------------------------------------------------------------- statistics
+# counted STATISTIC QUERY: what a query counts.
+counted() {
+    PGOPTIONS='-c cellar.min_scan_size=0 -c cellar.cost_factor=0 -c max_parallel_workers_per_gather=0' \
+        sql whole postgres -c "$2" -c "SELECT value FROM cellar.mystat WHERE name = '$1'" | tail -n 1
+}
+eligible='cell physical IO bytes eligible for predicate offload'
+saved='cell physical IO bytes saved by storage index'
+uncompressed='cell IO uncompressed bytes'
+q "CREATE TABLE counted AS SELECT g AS id FROM generate_series(1, 500000) g"
+heap=$(q "SELECT pg_relation_size('counted')")
+check_equal "statistics: raw, what is eligible" "$(counted "$eligible" "SELECT sum(id) FROM counted")" "$heap"
+check_equal "statistics: raw, what is uncompressed" "$(counted "$uncompressed" "SELECT sum(id) FROM counted")" "$heap"
+q "SELECT * FROM cellar.compress('counted', 'query low')" >/dev/null
+stored=$(q "SELECT sum(stored_bytes) FROM cellar.compression('counted')")
+check "statistics: compressed" test "$stored" -lt $((heap / 4))
+check_equal "statistics: what is eligible is what is stored" "$(counted "$eligible" "SELECT sum(id) FROM counted")" "$stored"
+check_equal "statistics: uncompressed it is the heap" "$(counted "$uncompressed" "SELECT sum(id) FROM counted")" "$heap"
+check_equal "statistics: nothing is saved" "$(counted "$saved" "SELECT sum(id) FROM counted")" 0
+check_equal "statistics: all is saved when no chunk can hold a row" "$(counted "$saved" "SELECT sum(id) FROM counted WHERE id < 0")" "$stored"
+check_equal "statistics: then nothing is uncompressed" "$(counted "$uncompressed" "SELECT sum(id) FROM counted WHERE id < 0")" 0
+# A chunk has the pages whose line pointers are at most 65,536.
+chunk_pages=$((65536 / $(off "SELECT count(*) FROM counted WHERE ctid < '(1,0)'")))
+check_equal "statistics: one chunk of a unit is uncompressed" "$(counted "$uncompressed" "SELECT sum(id) FROM counted WHERE id = 1")" $((chunk_pages * 8192))
+rest=$(counted "$saved" "SELECT sum(id) FROM counted WHERE id = 1")
+check "statistics: the others are saved" test "$rest" -gt $((stored / 2)) -a "$rest" -lt "$stored"
+check_matches "statistics: EXPLAIN shows them" "$(q "SET max_parallel_workers_per_gather = 0; EXPLAIN (ANALYZE) SELECT sum(id) FROM counted WHERE id = 1" | grep 'Cell IO')" \
+    "eligible=$(((stored + 1023) / 1024))kB saved by storage index=[0-9]+kB uncompressed=$((chunk_pages * 8))kB returned="
+q "UPDATE counted SET id = id WHERE id = 1; CHECKPOINT"
+more=$(counted "$eligible" "SELECT sum(id) FROM counted")
+check "statistics: a page that was written counts raw" test "$more" -gt $((stored + 8192)) -a "$more" -le $((stored + 2 * 8192))
+q "DROP TABLE counted"
+
 # ---------------------------------------------------------------- DDL, partitions, what stays elsewhere
 q "SELECT * FROM cellar.compress('many')" >/dev/null
 both "CREATE INDEX ON @ (day); ALTER TABLE @ ALTER COLUMN late TYPE bigint"

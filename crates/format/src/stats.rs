@@ -27,13 +27,15 @@ macro_rules! scan_stats {
 }
 
 scan_stats! {
-    /// On-disk bytes under the scan, skipped and passed-through ones included.
+    /// On-disk bytes under the scan, skipped and passed-through ones included: of a page that is current in a
+    /// compression unit, an equal share of the unit's bytes.
     eligible_bytes,
-    /// Bytes not read because the storage index excluded their region.
+    /// Those of them not read because the storage index excluded their region, or the bounds in a compression unit
+    /// their chunk.
     saved_by_storage_index_bytes,
     /// Bytes that the cell sent back, frames and passed-through blocks included.
     returned_bytes,
-    /// Uncompressed bytes that the predicate and projection worked on.
+    /// Bytes of the pages that the predicate and projection worked on, as they are uncompressed.
     uncompressed_bytes,
     /// Bytes of blocks that Postgres has to read itself.
     passthru_bytes,

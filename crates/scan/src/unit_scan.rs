@@ -104,7 +104,8 @@ impl UnitScanner {
     }
 
     /// Scans pages of a unit whose first page is block `first_block`. Pages that were overwritten since are left out by
-    /// whoever calls this. An error says that the unit is damaged; what was emitted before it is right.
+    /// whoever calls this. An error says that the unit is damaged; what was emitted before it is right. What chunks'
+    /// bounds saved is counted as bytes of whole pages.
     pub fn scan(
         &mut self,
         first_block: u32,
@@ -166,7 +167,11 @@ impl UnitScanner {
             let state = match entry.kind {
                 PageKind::Zero => PageState::Skipped,
                 PageKind::Rows if entry.rows == 0 => PageState::Skipped,
-                PageKind::Rows if as_columns && chunk.is_some_and(|chunk| excluded[chunk]) => PageState::Skipped,
+                PageKind::Rows if as_columns && chunk.is_some_and(|chunk| excluded[chunk]) => {
+                    stats.uncompressed_bytes -= BLOCK_BYTES as u64;
+                    stats.saved_by_storage_index_bytes += BLOCK_BYTES as u64;
+                    PageState::Skipped
+                }
                 PageKind::Rows if as_columns => {
                     if entry.flags & PD_ALL_VISIBLE != 0 && !plan.snapshot.taken_during_recovery {
                         PageState::AllVisible

@@ -86,7 +86,9 @@ impl Statistics {
             let _ = writeln!(text, "{what:<68}{percent:>20}");
         };
         ratio("\nOffloadable: eligible / physical reads", eligible, self.get(READ));
-        ratio("Filtered by Smart Scan: (eligible - returned) / eligible", eligible - returned, eligible);
+        // Eligible bytes are as they lie on disk; what Smart Scan has worked on is not compressed any more.
+        let input = self.get(UNCOMPRESSED) + saved;
+        ratio("Left by Smart Scan: returned / (uncompressed + saved)", returned, input);
         ratio("Not read thanks to the storage index: saved / eligible", saved, eligible);
         ratio("Optimized reads: physical reads optimized / physical reads", self.get(OPTIMIZED), self.get(READ));
         ratio("Compression: (eligible - saved) / uncompressed", eligible - saved, self.get(UNCOMPRESSED));
@@ -130,6 +132,7 @@ mod tests {
         let report = Statistics(figures.iter().map(|(name, value)| (name.to_string(), *value)).collect()).report();
         assert!(report.contains("1,625,003,744,088"), "{report}");
         assert!(report.contains("42.88 %"), "{report}");
+        assert!(report.contains("16.30 %"), "{report}");
     }
 
     #[test]

@@ -89,6 +89,15 @@ pub enum ScanError {
     Stopping,
 }
 
+/// A segment file of the relation.
+#[derive(Clone, Copy)]
+struct Segment {
+    number: u32,
+    ino: Ino,
+    /// Blocks of an allocation unit.
+    au_blocks: u32,
+}
+
 /// One open scan of one connection.
 pub struct SmartScan {
     state: Arc<SmartScanState>,
@@ -104,8 +113,8 @@ pub struct SmartScan {
     stats: ScanStats,
     /// The thread's CPU time then.
     cpu_before: u64,
-    /// The last segment file looked up: number and inode.
-    segment: Option<(u32, Ino)>,
+    /// The last segment file looked up.
+    segment: Option<Segment>,
     /// Regions before this one of the current segment have been asked of the disks.
     prefetched_to: u32,
     /// Regions that this scan has read; the further it gets, the further ahead it reads.
@@ -190,21 +199,25 @@ impl SmartScan {
     /// Scans blocks `first..end`, which lie in one region.
     fn region<O: Outlet>(&mut self, first: u32, end: u32, outlet: &mut O) -> Result<(), O::Error> {
         let wanted_bytes = (end - first) as usize * BLOCK_BYTES;
-        self.stats.eligible_bytes += wanted_bytes as u64;
         let in_segment = first % self.request.segment_blocks;
-        let Some(ino) = self.segment(first / self.request.segment_blocks) else {
+        let segment = self.segment(first / self.request.segment_blocks).map_err(O::Error::from)?;
+        let Some(Segment { ino, au_blocks, .. }) = segment else {
+            self.stats.eligible_bytes += wanted_bytes as u64;
             self.pass_through(first, end);
             return Ok(());
         };
         let region = in_segment / REGION_BLOCKS;
+        let page = in_segment % au_blocks;
+        let pages = page..page + (end - first);
+        let held = self.hold_unit(ino, u64::from(in_segment / au_blocks)).map_err(O::Error::from)?;
+        let stored_bytes = if held { self.stored_bytes(pages.clone()) } else { wanted_bytes as u64 };
+        self.stats.eligible_bytes += stored_bytes;
         if !self.may_match(ino, region) {
-            self.stats.saved_by_storage_index_bytes += wanted_bytes as u64;
+            self.stats.saved_by_storage_index_bytes += stored_bytes;
             return Ok(());
         }
-        let au_blocks = self.au_blocks(ino).map_err(O::Error::from)?;
-        if self.hold_unit(ino, u64::from(in_segment / au_blocks)).map_err(O::Error::from)? {
-            let page = in_segment % au_blocks;
-            return self.unit_pages(first, page..page + (end - first), outlet);
+        if held {
+            return self.unit_pages(first, pages, outlet);
         }
         self.prefetch(ino, region);
         let offset = (in_segment % REGION_BLOCKS) as usize * BLOCK_BYTES;
@@ -253,19 +266,19 @@ impl SmartScan {
         }
     }
 
-    fn segment(&mut self, number: u32) -> Option<Ino> {
-        if let Some((known, ino)) = self.segment
-            && known == number
-        {
-            return Some(ino);
+    fn segment(&mut self, number: u32) -> Result<Option<Segment>, ScanError> {
+        if self.segment.is_some_and(|known| known.number == number) {
+            return Ok(self.segment);
         }
-        let ino = match number {
+        let found = match number {
             0 => self.state.volume.resolve(&self.request.file),
             _ => self.state.volume.resolve(&format!("{}.{number}", self.request.file)),
-        }?;
-        self.segment = Some((number, ino));
+        };
+        let Some(ino) = found else { return Ok(None) };
+        let au_blocks = (self.state.volume.au_bytes(ino)? / BLOCK_BYTES as u64) as u32;
+        self.segment = Some(Segment { number, ino, au_blocks });
         self.prefetched_to = 0;
-        Some(ino)
+        Ok(self.segment)
     }
 
     fn may_match(&self, ino: Ino, region: u32) -> bool {

@@ -10,7 +10,7 @@ use cellar_format::stats::ScanStats;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_scan::Progress;
 use cellar_scan::unit::Unit;
-use cellar_storage::{Ino, UnitReader};
+use cellar_storage::{Ino, UnitBytes, UnitReader};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,17 +22,37 @@ pub(super) struct CurrentUnit {
     ino: Ino,
     au: u64,
     reader: UnitReader,
-    unit: Arc<Unit>,
+    /// None until its first pages are scanned.
+    unit: Option<Arc<Unit>>,
     /// What was counted of the reader's disk reads.
     counted: (u64, u64),
+    eligible: Share,
+    saved: Share,
+}
+
+/// Counts pages of a unit as bytes of it, so that all of its pages make up all of its bytes.
+#[derive(Default)]
+struct Share {
+    pages: u64,
+}
+
+impl Share {
+    /// The bytes of so many more pages.
+    fn take(&mut self, pages: u64, reader: &UnitReader) -> u64 {
+        let bytes = |pages: u64| pages * reader.length() / u64::from(reader.dead().page_count()).max(1);
+        let before = bytes(self.pages);
+        self.pages += pages;
+        bytes(self.pages) - before
+    }
+}
+
+impl CurrentUnit {
+    fn is_current(&self, page: u32) -> bool {
+        page < self.reader.dead().page_count() && !self.reader.dead().contains(page)
+    }
 }
 
 impl SmartScan {
-    /// Blocks of an allocation unit.
-    pub(super) fn au_blocks(&self, ino: Ino) -> Result<u32, ScanError> {
-        Ok((self.state.volume.au_bytes(ino)? / BLOCK_BYTES as u64) as u32)
-    }
-
     /// Holds the unit of an allocation unit, if it has one, until another one is asked for.
     pub(super) fn hold_unit(&mut self, ino: Ino, au: u64) -> Result<bool, ScanError> {
         if self.unit.as_ref().is_some_and(|held| (held.ino, held.au) == (ino, au)) {
@@ -40,9 +60,16 @@ impl SmartScan {
         }
         self.unit = None;
         let Some(reader) = self.state.volume.unit_reader(ino, au)? else { return Ok(false) };
-        let unit = self.state.units.open(reader.id(), &Source(&reader)).map_err(|error| damaged(ino, au, error))?;
-        self.unit = Some(CurrentUnit { ino, au, reader, unit, counted: (0, 0) });
+        let (eligible, saved) = Default::default();
+        self.unit = Some(CurrentUnit { ino, au, reader, unit: None, counted: (0, 0), eligible, saved });
         Ok(true)
+    }
+
+    /// Bytes that pages of the unit held take on disk.
+    pub(super) fn stored_bytes(&mut self, pages: Range<u32>) -> u64 {
+        let held = self.unit.as_mut().expect("held by the caller");
+        let current = pages.clone().filter(|page| held.is_current(*page)).count() as u64;
+        held.eligible.take(current, &held.reader) + (pages.len() as u64 - current) * BLOCK_BYTES as u64
     }
 
     /// Scans pages of the unit held, the first of which is block `first`.
@@ -55,9 +82,8 @@ impl SmartScan {
         let mut page = pages.start;
         while page < pages.end {
             let held = self.unit.as_ref().expect("held by the caller");
-            let is_current = |page: u32| page < held.reader.dead().page_count() && !held.reader.dead().contains(page);
-            let current = is_current(page);
-            let end = (page..pages.end).find(|page| is_current(*page) != current).unwrap_or(pages.end);
+            let current = held.is_current(page);
+            let end = (page..pages.end).find(|page| held.is_current(*page) != current).unwrap_or(pages.end);
             let block = first + (page - pages.start);
             match current {
                 true => self.encoded_pages(block - page, page..end, outlet)?,
@@ -70,13 +96,21 @@ impl SmartScan {
     }
 
     fn encoded_pages<O: Outlet>(&mut self, unit_block: u32, pages: Range<u32>, outlet: &mut O) -> Result<(), O::Error> {
+        let held = self.unit.as_mut().expect("held by the caller");
+        if held.unit.is_none() {
+            let opened = self.state.units.open(held.reader.id(), &Source(&held.reader));
+            held.unit = Some(opened.map_err(|error| damaged(held.ino, held.au, error))?);
+        }
         loop {
-            let held = self.unit.as_ref().expect("held by the caller");
+            let held = self.unit.as_mut().expect("held by the caller");
             let source = Source(&held.reader);
+            let unit = held.unit.as_ref().expect("just opened");
             let pages = pages.start as usize..pages.end as usize;
-            let scanned = self.unit_scanner.scan(unit_block, &held.unit, &source, pages, &self.xids, &mut self.writer);
+            let scanned = self.unit_scanner.scan(unit_block, unit, &source, pages, &self.xids, &mut self.writer);
             match scanned.map_err(|error| damaged(held.ino, held.au, error))? {
-                Progress::Done { stats, .. } => {
+                Progress::Done { mut stats, .. } => {
+                    let pages = stats.saved_by_storage_index_bytes / BLOCK_BYTES as u64;
+                    stats.saved_by_storage_index_bytes = held.saved.take(pages, &held.reader);
                     self.stats.add(&stats);
                     return Ok(());
                 }
