@@ -12,12 +12,10 @@ use crate::heap::{Chunk, MISSING, NULL, Slot, TupleHeader};
 use crate::plan::{Output, Plan};
 use crate::predicate::{EncodedTest, Input, Kernel};
 use crate::scanner::{Progress, Scanner, passthru};
-use crate::storage_index::{Bounds, ColumnSummary, Prefix, RegionSummary};
-use crate::unit::{
-    self, AttributeChunk, ColumnReader, HeaderField, HeaderReader, PageKind, Unit, UnitError, UnitSource,
-};
+use crate::storage_index::{ColumnSummary, RegionSummary, unit_bounds};
+use crate::unit::{self, ColumnReader, HeaderField, HeaderReader, PageKind, Unit, UnitError, UnitSource};
 use crate::visibility::{Verdict, Visibility, XidLookup};
-use cellar_format::postgres::{TransactionId, type_oid};
+use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::PassthruReason;
@@ -514,29 +512,8 @@ fn summary(plan: &Plan, unit: &Unit, chunk: &unit::Chunk) -> RegionSummary {
             type_oid: column.type_oid,
             has_null: entry.nulls > 0,
             has_nonnull: (entry.nulls as usize) < entry.rows(),
-            bounds: bounds(entry, column.type_oid),
+            bounds: unit_bounds(entry, column.type_oid),
         })
     });
     RegionSummary::new(columns.collect())
-}
-
-fn bounds(entry: &AttributeChunk, oid: u32) -> Bounds {
-    /// `Numeric::from_decimal` takes no more.
-    const SCALE_MAX: u8 = 6;
-    if entry.exceptions() > 0 {
-        return Bounds::Unknown;
-    }
-    match (entry.bounds(), oid) {
-        // Floats order by other keys, and a blank-padded string's bounds are trimmed.
-        (_, type_oid::FLOAT4 | type_oid::FLOAT8 | type_oid::BPCHAR | type_oid::BOOL) => Bounds::Unknown,
-        (unit::Bounds::Number { min, max }, _) => Bounds::Int { min, max },
-        (unit::Bounds::Numeric { min, max, scale }, type_oid::NUMERIC) if scale <= SCALE_MAX => {
-            let number = |value| crate::predicate::Numeric::from_decimal(value, scale as u32);
-            Bounds::Numeric(Box::new((number(min), number(max))))
-        }
-        (unit::Bounds::Bytes { min, max, .. }, type_oid::TEXT | type_oid::VARCHAR | type_oid::BYTEA) => {
-            Bounds::Bytes { min: Prefix::new(&min), max: Prefix::new(&max) }
-        }
-        _ => Bounds::Unknown,
-    }
 }

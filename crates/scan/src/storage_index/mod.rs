@@ -4,8 +4,10 @@
 //! for every snapshot until a write arrives. Whoever keeps summaries drops them region by region on writes.
 
 mod builder;
+mod unit_bounds;
 
 pub use builder::{SummaryBuilder, SummaryColumn};
+pub use unit_bounds::unit_bounds;
 
 use crate::predicate::{Numeric, Trim};
 use cellar_format::postgres::{AttributeNumber, Oid, type_oid};
