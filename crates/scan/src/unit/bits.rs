@@ -19,6 +19,22 @@ pub fn packed_bytes(count: usize, width: u8) -> usize {
     (count * width as usize).div_ceil(8)
 }
 
+/// The words of a whole block: where they lie, if they are aligned there.
+macro_rules! words {
+    ($lane:ty, $width:literal, $bytes:expr, $copy:ident) => {{
+        const COUNT: usize = BLOCK_ROWS * $width / <$lane>::BITS as usize;
+        match bytemuck::try_cast_slice::<u8, $lane>($bytes).ok().and_then(|words| words.try_into().ok()) {
+            Some(words) => words,
+            None => {
+                let mut words = [0 as $lane; COUNT];
+                bytemuck::cast_slice_mut(&mut words).copy_from_slice($bytes);
+                $copy = words;
+                &$copy as &[$lane; COUNT]
+            }
+        }
+    }};
+}
+
 macro_rules! lanes {
     ($lane:ty, $pack:ident, $unpack:ident, $pick:ident, [$($width:literal)*]) => {
         fn $pack(values: &[u64], width: u8, out: &mut Vec<u8>) {
@@ -40,9 +56,9 @@ macro_rules! lanes {
             let mut values = [0 as $lane; BLOCK_ROWS];
             match width {
                 $($width => {
-                    let mut packed = [0 as $lane; BLOCK_ROWS * $width / <$lane>::BITS as usize];
-                    bytemuck::cast_slice_mut(&mut packed).copy_from_slice(bytes);
-                    <$lane>::unpack::<$width, { BLOCK_ROWS * $width / <$lane>::BITS as usize }>(&packed, &mut values);
+                    let copy;
+                    let packed = words!($lane, $width, bytes, copy);
+                    <$lane>::unpack::<$width, { BLOCK_ROWS * $width / <$lane>::BITS as usize }>(packed, &mut values);
                 })*
                 _ => {}
             }
@@ -55,9 +71,9 @@ macro_rules! lanes {
             match width {
                 $($width => {
                     const COUNT: usize = BLOCK_ROWS * $width / <$lane>::BITS as usize;
-                    let mut packed = [0 as $lane; COUNT];
-                    bytemuck::cast_slice_mut(&mut packed).copy_from_slice(bytes);
-                    let value = |row| <$lane>::unpack_single::<$width, COUNT>(&packed, row) as i64;
+                    let copy;
+                    let packed = words!($lane, $width, bytes, copy);
+                    let value = |row| <$lane>::unpack_single::<$width, COUNT>(packed, row) as i64;
                     out.extend(rows.map(|row| base.wrapping_add(value(row))));
                 })*
                 _ => {}
