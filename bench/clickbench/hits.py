@@ -139,7 +139,7 @@ COLUMNS = {
     "fetchtiming": "pg_temp.whole(g, 37, 2500)",
     "paramcurrency": "'NH' || chr(28)",
     "refererhash": f"CASE WHEN counter = 62 AND page % 7 = 0 THEN {REFERER_HASH} ELSE hashtextextended(referer, {{seed}}) END",
-    "urlhash": f"CASE WHEN counter = 62 AND page % 5 = 0 THEN {URL_HASH} ELSE hashtextextended(url, {{seed}}) END",
+    "urlhash": f"CASE WHEN counter = 62 AND page % 2 = 0 THEN {URL_HASH} ELSE hashtextextended(url, {{seed}}) END",
     "clid": "pg_temp.whole(counter, 38, 2) * pg_temp.whole(g, 39, 5)",
 }
 

@@ -117,11 +117,11 @@ def notes(db, sql):
 
 
 def measure_query(sessions, sql, runs):
-    found = {"notes": {}, "error": {}, "differs": {}, "ms": {}}
+    found = {"notes": {}, "rows": {}, "error": {}, "differs": {}, "ms": {}}
     for mode, db in sessions.items():
         try:
             found["notes"][mode] = notes(db, sql)
-            db.rows(sql)
+            found["rows"][mode] = len(db.rows(sql))
         except Exception as error:  # pylint: disable=broad-except
             found["error"][mode] = str(error).strip()
     fit = {mode: db for mode, db in sessions.items() if mode not in found["error"]}
@@ -140,21 +140,22 @@ def measure_query(sessions, sql, runs):
     return found
 
 
-def report(queries, results, options):
+def report(results, options):
+    """Of the queries and what was found, by their numbers."""
     rows = []
-    for n, (sql, found) in enumerate(zip(queries, results), 1):
+    for n, (sql, found) in results.items():
         ms = found["ms"]
         times = [measure.number(ms.get(mode)) for mode in MODES]
         ratio = [measure.number(ms["off"] / ms[mode], "x") if "off" in ms and mode in ms else "–" for mode in ("on", "compressed")]
         offloaded = found["notes"].get("compressed", found["notes"].get("on", {})).get("offloaded", "–")
         state = "failed" if found["error"] else "DIFFER" if found["differs"] else "equal"
-        rows.append([f"Q{n} `{sql[:60]}`", *times, *ratio, offloaded, state])
+        rows.append([f"Q{n} `{sql[:60]}`", found["rows"].get("off", "–"), *times, *ratio, offloaded, state])
     print(f"### Times, ms, medians of {options.runs} interleaved runs\n")
-    measure.table(["query", "off", "on", f"on, {options.level}", "on", options.level, "offloaded", "answers"], rows)
+    measure.table(["query", "rows", "off", "on", f"on, {options.level}", "on", options.level, "offloaded", "answers"], rows)
 
     print("### What was not offloaded, by the number of queries\n")
     reasons = collections.defaultdict(dict)
-    for n, found in enumerate(results, 1):
+    for n, (_, found) in results.items():
         for what, expression, reason in found["notes"].get("compressed", {}).get("why", []):
             reasons[what, reason].setdefault(f"Q{n}", expression)
     rows = [
@@ -162,7 +163,7 @@ def report(queries, results, options):
         for (what, reason), queries_of in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ]
     measure.table(["reason", "queries", "which", "such as"], rows)
-    for n, (sql, found) in enumerate(zip(queries, results), 1):
+    for n, (sql, found) in results.items():
         troubles = [*found["error"].items(), *found["differs"].items(), *((mode, "slower than off") for mode in found["slower"])]
         if troubles:
             print(f"#### Q{n}\n\n```\n{sql}\n")
@@ -196,16 +197,15 @@ def main():
         settings = [f"search_path={place}", f"cellar.cell_offload_processing={offload}", f"statement_timeout={options.timeout}s"]
         sessions[mode] = measure.Postgres(options.dsn, settings + options.set)
     chosen = [int(n) for n in options.queries.split(",") if n] or range(1, len(queries) + 1)
-    queries = [queries[n - 1] for n in chosen]
-    results = []
-    for n, sql in zip(chosen, queries):
+    results = {}
+    for n in chosen:
         print(f"Q{n} …", file=sys.stderr)
-        results.append(measure_query(sessions, sql, options.runs))
-    report(queries, results, options)
-    bad = sum(bool(found["error"] or found["differs"]) for found in results)
-    slower = [n for n, found in zip(chosen, results) if found["slower"]]
+        results[n] = (queries[n - 1], measure_query(sessions, queries[n - 1], options.runs))
+    report(results, options)
+    bad = sum(bool(found["error"] or found["differs"]) for _, found in results.values())
+    slower = [n for n, (_, found) in results.items() if found["slower"]]
     print(f"{len(results)} queries; " + (f"{bad} FAILED OR DIFFER" if bad else "all answers equal") + f"; slower than off: {slower or 'none'}")
-    measure.save(options, "clickbench", {"rows": count, "heap_bytes": size, "stored_bytes": stored, "queries": dict(zip(map(str, chosen), results))})
+    measure.save(options, "clickbench", {"rows": count, "heap_bytes": size, "stored_bytes": stored, "queries": results})
     return not bad
 
 
