@@ -179,6 +179,7 @@ part_files() {
 
 # What is written in Python adds its results to a file beside the report.
 python() {
+    [ -x "$ROOT/bench/.venv/bin/python" ] || die "there is no bench/.venv: run scripts/install-deps.sh bench"
     "$ROOT/bench/.venv/bin/python" "$ROOT/bench/$1" --dsn "$(cluster_dsn mount)" --runs "$RUNS" --json "${report%.md}.json" "${@:2}" || failed=1
 }
 
