@@ -162,25 +162,6 @@ target_offloadable(PathTarget *target, RelOptInfo *rel, Oid relid)
 	return true;
 }
 
-/* The storage predicate, when it is all that there is to check; *storage tells it. */
-static bool
-quals_offloadable(RelOptInfo *rel, List **storage)
-{
-	ListCell   *lc;
-	const char *reason;
-
-	*storage = NIL;
-	foreach(lc, rel->baserestrictinfo)
-	{
-		RestrictInfo *rinfo = lfirst_node(RestrictInfo, lc);
-
-		if (rinfo->pseudoconstant || !cellar_restriction_offloadable(rel, rinfo, &reason))
-			return false;
-		*storage = lappend(*storage, rinfo);
-	}
-	return true;
-}
-
 /* What the paths of one aggregation have in common. */
 typedef struct Aggregation
 {
@@ -213,7 +194,7 @@ make_aggregate_path(PlannerInfo *root, Aggregation *aggregation, int parallel_wo
 {
 	RelOptInfo *rel = aggregation->rel;
 	Path	   *scan = cellar_make_scan_path(root, rel, aggregation->storage, NIL,
-											   aggregation->stored_fraction, parallel_workers);
+											   aggregation->stored_fraction, NULL, parallel_workers);
 	Path	   *rest;
 	CustomPath *cpath = makeNode(CustomPath);
 	Path	   *path = &cpath->path;
@@ -322,7 +303,7 @@ aggregation_offloadable(PlannerInfo *root, RelOptInfo *rel, Relation relation, P
 	Oid			relid = RelationGetRelid(relation);
 
 	memset(aggregation, 0, sizeof(Aggregation));
-	if (!quals_offloadable(rel, &aggregation->storage))
+	if (!cellar_restrictions_offloadable(rel, &aggregation->storage))
 	{
 		cellar_note_aggregate(relid, 0, NULL, "a condition before it stays in Postgres");
 		return false;

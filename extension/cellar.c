@@ -35,6 +35,7 @@ _PG_init(void)
 	RegisterCustomScanMethods(&cellar_aggregate_methods);
 	cellar_install_path_hook();
 	cellar_install_aggregate_hook();
+	cellar_install_top_n_hook();
 	cellar_install_why();
 	cellar_register_monitor();
 	cellar_register_compression_launcher();

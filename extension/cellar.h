@@ -6,7 +6,8 @@
  * One file per stage of a query: path.c offers a Smart Scan to the planner,
  * plan.c splits the quals into storage predicate and filter, exec.c runs the
  * scan with the help of request.c, connection.c, visibility.c and
- * heapblock.c, explain.c shows it; aggpath.c and aggexec.c let the cell aggregate.
+ * heapblock.c, explain.c shows it; aggpath.c and aggexec.c let the cell aggregate, toppath.c
+ * lets it leave out what is not among the first rows of an order.
  * Facts about a scan travel in the path, the plan
  * and the plan state, never in globals; the globals are the settings, the
  * session's idle connections, its statistics slot and its notes on what
@@ -83,12 +84,36 @@ extern void cellar_register_monitor(void);
 
 /* ---- path.c, plan.c ---- */
 
+/* Directions of a sort key. */
+#define CELLAR_DESCENDING	1
+#define CELLAR_NULLS_FIRST	2
+
+/*
+ * The order of which only the first rows are wanted.  It travels in lists:
+ * the keys in custom_exprs behind the storage predicate, the rest in
+ * custom_private.
+ */
+typedef struct CellarTopN
+{
+	int			rows;
+	List	   *keys;			/* expressions */
+	List	   *less;			/* functions of the < operators */
+	List	   *collations;
+	List	   *directions;
+} CellarTopN;
+
+extern List *cellar_top_n_private(const CellarTopN *top);
+extern bool cellar_plan_top_n(CustomScan *cscan, CellarTopN *top);
+extern List *cellar_storage_predicate(CustomScan *cscan);
+
 extern void cellar_install_path_hook(void);
 extern bool cellar_is_plain_table(RelOptInfo *rel, RangeTblEntry *rte);
 extern const char *cellar_scan_unsuitable(PlannerInfo *root, RelOptInfo *rel,
 										  RangeTblEntry *rte, Relation relation);
 extern Path *cellar_make_scan_path(PlannerInfo *root, RelOptInfo *rel, List *storage,
-								   List *filter, double stored_fraction, int parallel_workers);
+								   List *filter, double stored_fraction, const CellarTopN *top,
+								   int parallel_workers);
+extern bool cellar_restrictions_offloadable(RelOptInfo *rel, List **storage);
 extern bool cellar_index_only_serves(RelOptInfo *rel, Cost total_cost, Cost row_cost);
 extern void cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path,
 								  List *storage, double stored_fraction, Cost row_cost,
@@ -103,13 +128,18 @@ enum CellarPlanPrivate
 {
 	CELLAR_PLAN_QUAL_ORDER,		/* integers: 1 where the next qual, in order of
 								 * evaluation, is a storage predicate, else 0 */
-	CELLAR_PLAN_FILTER_REASONS	/* strings: why each qual of the filter stays */
+	CELLAR_PLAN_FILTER_REASONS, /* strings: why each qual of the filter stays */
+	CELLAR_PLAN_TOP_N			/* NIL, or lists: rows, then as in CellarTopN */
 };
 
 /* ---- aggpath.c ---- */
 
 extern void cellar_install_aggregate_hook(void);
 extern const CustomScanMethods cellar_aggregate_methods;
+
+/* ---- toppath.c ---- */
+
+extern void cellar_install_top_n_hook(void);
 
 /* ---- offloadable.c ---- */
 
@@ -124,6 +154,7 @@ typedef struct CellarQuals CellarQuals;
 
 extern CellarQuals *cellar_quals_init(List *quals, Index varno, PlanState *parent);
 extern CellarQuals *cellar_aggregation_init(List *keys, List *aggregates, PlanState *parent);
+extern CellarQuals *cellar_sort_keys_init(const CellarTopN *top, PlanState *parent);
 extern bool cellar_quals_send(CellarQuals *quals, ExprContext *econtext,
 							  CellarRequest *request);
 
@@ -396,6 +427,8 @@ typedef struct CellarScanState
 	/* from the plan */
 	List	   *storage_quals;
 	CellarQuals *quals;
+	CellarQuals *sort_keys;		/* of the wanted order; NULL when all rows are */
+	int			top_rows;
 	ExprState  *all_quals;		/* storage predicate and filter, in order */
 	ExprState  *filter_quals;
 	int			ntargets;

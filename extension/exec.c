@@ -167,10 +167,14 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 	CustomScan *cscan = (CustomScan *) node->ss.ps.plan;
 	Relation	rel = node->ss.ss_currentRelation;
 	PlanState  *ps = &node->ss.ps;
+	List	   *storage = cellar_storage_predicate(cscan);
+	CellarTopN	top;
 
 	if (!IsParallelWorker())
 		note_filter(cscan, rel);
 
+	if (cellar_plan_top_n(cscan, &top))
+		state->top_rows = top.rows;
 	cellar_choose_projection(state, may_be_current_of(state, estate));
 
 	/*
@@ -181,9 +185,11 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 	ps->scanopsfixed = false;
 	ExecAssignScanProjectionInfoWithVarno(&node->ss, cscan->scan.scanrelid);
 	state->filter_quals = ExecInitQual(cscan->scan.plan.qual, ps);
-	state->all_quals = cscan->custom_exprs == NIL ? state->filter_quals :
+	state->all_quals = storage == NIL ? state->filter_quals :
 		ExecInitQual(merge_quals(cscan), ps);
-	state->quals = cellar_quals_init(cscan->custom_exprs, cscan->scan.scanrelid, ps);
+	state->quals = cellar_quals_init(storage, cscan->scan.scanrelid, ps);
+	if (state->top_rows > 0)
+		state->sort_keys = cellar_sort_keys_init(&top, ps);
 	cellar_choose_outputs(state);
 
 	state->heap_slot = ExecAllocTableSlot(&estate->es_tupleTable, RelationGetDescr(rel),

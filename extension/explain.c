@@ -16,7 +16,7 @@ static void
 explain_storage_predicate(CellarScanState *state, List *ancestors, ExplainState *es)
 {
 	Plan	   *plan = state->css.ss.ps.plan;
-	List	   *quals = ((CustomScan *) plan)->custom_exprs;
+	List	   *quals = cellar_storage_predicate((CustomScan *) plan);
 	List	   *context;
 
 	if (quals == NIL || cellar_plan_display == CELLAR_DISPLAY_NEVER)
@@ -26,6 +26,36 @@ explain_storage_predicate(CellarScanState *state, List *ancestors, ExplainState 
 						deparse_expression((Node *) make_ands_explicit(quals), context,
 										   es->verbose, false),
 						es);
+}
+
+/* "10 by price DESC, id" */
+static void
+explain_top_n(CellarScanState *state, List *ancestors, ExplainState *es)
+{
+	Plan	   *plan = state->css.ss.ps.plan;
+	CellarTopN	top;
+	StringInfoData text;
+	List	   *context;
+	ListCell   *lc;
+
+	if (cellar_plan_display == CELLAR_DISPLAY_NEVER || !cellar_plan_top_n((CustomScan *) plan, &top))
+		return;
+	initStringInfo(&text);
+	appendStringInfo(&text, "%d by", top.rows);
+	context = set_deparse_context_plan(es->deparse_cxt, plan, ancestors);
+	foreach(lc, top.keys)
+	{
+		int			direction = list_nth_int(top.directions, foreach_current_index(lc));
+		bool		descending = (direction & CELLAR_DESCENDING) != 0;
+		bool		nulls_first = (direction & CELLAR_NULLS_FIRST) != 0;
+
+		appendStringInfo(&text, "%s %s%s%s", foreach_current_index(lc) == 0 ? "" : ",",
+						 deparse_expression(lfirst(lc), context, es->verbose, false),
+						 descending ? " DESC" : "",
+						 nulls_first == descending ? "" : nulls_first ? " NULLS FIRST" : " NULLS LAST");
+	}
+	ExplainPropertyText("Storage Top-N", text.data, es);
+	pfree(text.data);
 }
 
 static void
@@ -231,6 +261,7 @@ cellar_explain_scan(CustomScanState *node, List *ancestors, ExplainState *es)
 	CellarScanCounts counts;
 
 	explain_storage_predicate(state, ancestors, es);
+	explain_top_n(state, ancestors, es);
 	if (es->verbose)
 		explain_columns(state, es);
 	if (!es->analyze || !state->prepared)

@@ -7,6 +7,8 @@
  */
 #include "cellar.h"
 
+#include <math.h>
+
 #include "access/nbtree.h"
 #include "access/sysattr.h"
 #include "access/table.h"
@@ -124,6 +126,25 @@ cellar_restriction_offloadable(RelOptInfo *rel, RestrictInfo *rinfo, const char 
 	return cellar_qual_offloadable((Node *) rinfo->clause, rel->relid, reason);
 }
 
+/* The storage predicate, when it is all that there is to check; *storage tells it. */
+bool
+cellar_restrictions_offloadable(RelOptInfo *rel, List **storage)
+{
+	ListCell   *lc;
+	const char *reason;
+
+	*storage = NIL;
+	foreach(lc, rel->baserestrictinfo)
+	{
+		RestrictInfo *rinfo = lfirst_node(RestrictInfo, lc);
+
+		if (rinfo->pseudoconstant || !cellar_restriction_offloadable(rel, rinfo, &reason))
+			return false;
+		*storage = lappend(*storage, rinfo);
+	}
+	return true;
+}
+
 /* What it costs to send a row back, in units of seq_page_cost, but for the row as such. */
 static Cost
 returned_bytes_cost(PlannerInfo *root, RelOptInfo *rel, List *filter)
@@ -194,17 +215,31 @@ cost_cell_pages(RelOptInfo *rel, double seq_page, double stored_fraction, Cost *
 	*cpu = (1 - CELL_READ_PART) * pages;
 }
 
+/*
+ * How many of these rows, in any order, are put out when the first are wanted:
+ * row i is among the first n so far with the chance n/i.
+ */
+static double
+rows_put_out(double rows, const CellarTopN *top)
+{
+	if (top == NULL || rows <= top->rows)
+		return rows;
+	return clamp_row_est(top->rows * (1 + log(rows / top->rows)));
+}
+
 static void
 cost_smart_scan(PlannerInfo *root, RelOptInfo *rel, Path *path, List *storage, List *filter,
-				double stored_fraction)
+				double stored_fraction, const CellarTopN *top)
 {
+	double		divisor = path->parallel_workers > 0 ? parallel_divisor(path->parallel_workers) : 1;
 	double		seq_page;
 	double		rows_returned;
 	QualCost	storage_cost;
 	QualCost	filter_cost;
 	Cost		startup;
 	Cost		disk_run;
-	Cost		cpu_run;
+	Cost		cpu_run = 0;
+	Cost		cpu_pages;
 
 	path->rows = rel->rows;
 
@@ -213,12 +248,21 @@ cost_smart_scan(PlannerInfo *root, RelOptInfo *rel, Path *path, List *storage, L
 	cost_qual_eval(&filter_cost, filter, root);
 	rows_returned = clamp_row_est(rel->tuples *
 								  clauselist_selectivity(root, storage, 0, JOIN_INNER, NULL));
+	if (top != NULL)
+	{
+		cpu_run = CELL_CPU_FRACTION * cpu_operator_cost * list_length(top->keys) * rows_returned;
+
+		/* Each process puts its own first rows out. */
+		rows_returned = rows_put_out(rows_returned / divisor, top) * divisor;
+		path->rows = rows_returned;
+	}
 
 	startup = REQUEST_COST * seq_page + CHECKPOINT_BUFFER_COST * NBuffers +
 		storage_cost.startup + filter_cost.startup + path->pathtarget->cost.startup;
 
 	/* In the cell ... */
-	cost_cell_pages(rel, seq_page, stored_fraction, &disk_run, &cpu_run);
+	cost_cell_pages(rel, seq_page, stored_fraction, &disk_run, &cpu_pages);
+	cpu_run += cpu_pages;
 	cpu_run += CELL_CPU_FRACTION * (cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples;
 
 	/* ... and here. */
@@ -228,8 +272,6 @@ cost_smart_scan(PlannerInfo *root, RelOptInfo *rel, Path *path, List *storage, L
 
 	if (path->parallel_workers > 0)
 	{
-		double		divisor = parallel_divisor(path->parallel_workers);
-
 		cpu_run /= divisor;
 		path->rows = clamp_row_est(path->rows / divisor);
 	}
@@ -289,7 +331,7 @@ cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path, List *stor
  */
 Path *
 cellar_make_scan_path(PlannerInfo *root, RelOptInfo *rel, List *storage, List *filter,
-					  double stored_fraction, int parallel_workers)
+					  double stored_fraction, const CellarTopN *top, int parallel_workers)
 {
 	CustomPath *cpath = makeNode(CustomPath);
 	Path	   *path = &cpath->path;
@@ -305,12 +347,17 @@ cellar_make_scan_path(PlannerInfo *root, RelOptInfo *rel, List *storage, List *f
 	cpath->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	cpath->methods = &cellar_path_methods;
 
-	/* Going backward evaluates quals again, which must come out the same. */
-	if (parallel_workers == 0 &&
+	/*
+	 * Going backward evaluates quals again, which must come out the same, and
+	 * needs all rows.
+	 */
+	if (parallel_workers == 0 && top == NULL &&
 		!contain_volatile_functions((Node *) rel->baserestrictinfo))
 		cpath->flags |= CUSTOMPATH_SUPPORT_BACKWARD_SCAN;
 
-	cost_smart_scan(root, rel, path, storage, filter, stored_fraction);
+	cost_smart_scan(root, rel, path, storage, filter, stored_fraction, top);
+	if (top != NULL)
+		cpath->custom_private = list_make2(top->keys, cellar_top_n_private(top));
 	return path;
 }
 
@@ -403,7 +450,7 @@ add_smart_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 		return;
 	}
 
-	path = cellar_make_scan_path(root, rel, storage, filter, stored_fraction, 0);
+	path = cellar_make_scan_path(root, rel, storage, filter, stored_fraction, NULL, 0);
 	if (cellar_index_only_serves(rel, path->total_cost, 0))
 	{
 		cellar_note_scan(RelationGetRelid(relation), "an index-only scan is cheaper");
@@ -426,7 +473,7 @@ add_smart_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 
 		if (workers > 0)
 			add_partial_path(rel, cellar_make_scan_path(root, rel, storage, filter,
-														stored_fraction, workers));
+														stored_fraction, NULL, workers));
 	}
 }
 

@@ -3,9 +3,9 @@
  * plan.c
  *	  Turns the path of a Smart Scan into a plan.
  *
- * The plan's qual is the filter, custom_exprs is the storage predicate, and
- * custom_private tells how to merge both into the order in which Postgres
- * would evaluate them.  The scan's tuples have the relation's row type; which
+ * The plan's qual is the filter, custom_exprs is the storage predicate with
+ * the keys of a wanted order behind it, and custom_private tells how to merge
+ * filter and storage predicate into the order in which Postgres would evaluate them.  The scan's tuples have the relation's row type; which
  * columns are fetched is decided when the plan starts, since its target list
  * may still change after it was made.
  *
@@ -16,6 +16,41 @@
 #include "nodes/makefuncs.h"
 #include "optimizer/restrictinfo.h"
 #include "parser/parsetree.h"
+
+/* Everything but the keys. */
+List *
+cellar_top_n_private(const CellarTopN *top)
+{
+	return list_make4(list_make1_int(top->rows), top->less, top->collations, top->directions);
+}
+
+/* The order of which the plan wants the first rows; false when it wants all rows. */
+bool
+cellar_plan_top_n(CustomScan *cscan, CellarTopN *top)
+{
+	List	   *lists = list_nth(cscan->custom_private, CELLAR_PLAN_TOP_N);
+
+	if (lists == NIL)
+		return false;
+	top->rows = linitial_int(linitial(lists));
+	top->less = lsecond(lists);
+	top->collations = lthird(lists);
+	top->directions = lfourth(lists);
+	top->keys = list_copy_tail(cscan->custom_exprs,
+							   list_length(cscan->custom_exprs) - list_length(top->less));
+	return true;
+}
+
+List *
+cellar_storage_predicate(CustomScan *cscan)
+{
+	CellarTopN	top;
+
+	if (!cellar_plan_top_n(cscan, &top))
+		return cscan->custom_exprs;
+	return list_truncate(list_copy(cscan->custom_exprs),
+						 list_length(cscan->custom_exprs) - list_length(top.keys));
+}
 
 static Plan *
 plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
@@ -55,7 +90,12 @@ plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 	cscan->scan.scanrelid = rel->relid;
 	cscan->flags = best_path->flags;
 	cscan->custom_exprs = storage;
-	cscan->custom_private = list_make2(order, reasons);
+	cscan->custom_private = list_make3(order, reasons, NIL);
+	if (best_path->custom_private != NIL)
+	{
+		cscan->custom_exprs = list_concat(storage, (List *) linitial(best_path->custom_private));
+		lthird(cscan->custom_private) = lsecond(best_path->custom_private);
+	}
 	cscan->methods = &cellar_scan_methods;
 
 	cellar_note_chosen(planner_rt_fetch(rel->relid, root)->relid);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * qual.c
- *	  How storage predicates, group keys and aggregates are sent.
+ *	  How storage predicates, group keys, aggregates and sort keys are sent.
  *
  * When a scan's plan state is made, the quals that offloadable.c lets go are
  * turned into a list of steps in postfix order, as the cell's client wants
@@ -51,7 +51,8 @@ typedef enum StepKind
 	STEP_END,
 	STEP_KEY_END,
 	STEP_FILTER_END,
-	STEP_AGGREGATE_END
+	STEP_AGGREGATE_END,
+	STEP_SORT_KEY_END
 } StepKind;
 
 #define ENDS(step)	((step)->kind >= STEP_END)
@@ -76,7 +77,7 @@ typedef struct Step
 {
 	StepKind	kind;
 	AttrNumber	attribute;
-	int			nargs;			/* or the BoolTestType */
+	int			nargs;			/* or the BoolTestType, or a sort key's direction */
 	Oid			function;
 	Oid			type;
 	CellarCollation collation;
@@ -378,6 +379,32 @@ cellar_aggregation_init(List *keys, List *aggregates, PlanState *parent)
 	return context.quals;
 }
 
+/*
+ * Prepares the keys of an order, which cellar_qual_offloadable agreed to.
+ */
+CellarQuals *
+cellar_sort_keys_init(const CellarTopN *top, PlanState *parent)
+{
+	CompileContext context;
+	ListCell   *lc;
+
+	context.quals = palloc0(sizeof(CellarQuals));
+	context.parent = parent;
+	context.case_test = NULL;
+	foreach(lc, top->keys)
+	{
+		int			number = foreach_current_index(lc);
+		Step	   *step;
+
+		compile_expression(lfirst(lc), &context);
+		step = add_step(context.quals, STEP_SORT_KEY_END);
+		step->function = list_nth_oid(top->less, number);
+		step->collation = cellar_collation(list_nth_oid(top->collations, number));
+		step->nargs = list_nth_int(top->directions, number);
+	}
+	return context.quals;
+}
+
 /* ----------------------------------------------------------------
  *		From steps to the request
  * ----------------------------------------------------------------
@@ -541,6 +568,11 @@ send_steps(CellarQuals *quals, int first, int end, CellarRequest *request)
 				break;
 			case STEP_AGGREGATE_END:
 				cellar_aggregate_end(request, step->function, step->collation);
+				break;
+			case STEP_SORT_KEY_END:
+				cellar_sort_key_end(request, step->function, step->collation,
+									(step->nargs & CELLAR_DESCENDING) != 0,
+									(step->nargs & CELLAR_NULLS_FIRST) != 0);
 				break;
 		}
 	}

@@ -68,7 +68,8 @@ cellar_choose_projection(CellarScanState *state, bool tuple_identity)
 		}
 	}
 
-	if (state->ntargets > 1 && width_needed >= CELLAR_WHOLE_ROWS_FRACTION * width)
+	/* Of an order's first rows few come back. */
+	if (state->top_rows == 0 && state->ntargets > 1 && width_needed >= CELLAR_WHOLE_ROWS_FRACTION * width)
 		state->whole_rows = true;
 }
 
@@ -207,6 +208,11 @@ cellar_build_request(CellarScanState *state, const char *file)
 		cellar_request_projection(request, state->projection, state->ntargets,
 								  state->whole_rows);
 		complete = cellar_quals_send(state->quals, state->css.ss.ps.ps_ExprContext, request);
+		if (state->sort_keys != NULL)
+		{
+			cellar_request_top_rows(request, state->top_rows);
+			complete &= cellar_quals_send(state->sort_keys, state->css.ss.ps.ps_ExprContext, request);
+		}
 		if (state->aggregate != NULL)
 		{
 			cellar_request_aggregation(request);

@@ -27,4 +27,31 @@ EXPLAIN (COSTS OFF) SELECT order_number FROM planned WHERE comment LIKE '%wide%'
 SET cellar.returned_page_cost = 1000;
 EXPLAIN (COSTS OFF) SELECT order_number FROM planned WHERE comment LIKE '%wide%';
 RESET cellar.returned_page_cost;
+
+-- Of an order's first rows the cell leaves out the others.
+EXPLAIN (COSTS OFF) SELECT order_number, comment FROM planned WHERE comment LIKE '%wide%' ORDER BY part DESC, supplier + 1 NULLS FIRST LIMIT 10 OFFSET 5;
+EXPLAIN (COSTS OFF) SELECT * FROM (SELECT part, 1 AS one FROM planned ORDER BY part DESC NULLS LAST LIMIT 3) s;
+
+-- Not where the number of rows may change, ties count, or a row that is left out might have raised an error.
+CREATE FUNCTION first_rows(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE line text; result text := 'all rows';
+BEGIN
+  FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+    IF line LIKE '%Storage Top-N%' THEN result := 'first rows'; END IF;
+  END LOOP;
+  RETURN result;
+END $$;
+SELECT first_rows('SELECT part FROM planned ORDER BY part LIMIT 3');
+SELECT first_rows('SELECT part FROM planned ORDER BY part LIMIT (SELECT 3)');
+SELECT first_rows('SELECT part FROM planned ORDER BY part FETCH FIRST 3 ROWS WITH TIES');
+SELECT first_rows('SELECT part FROM planned ORDER BY part LIMIT 3 OFFSET 9998');
+SELECT first_rows('SELECT part, 1 / supplier FROM planned ORDER BY part LIMIT 3');
+SELECT first_rows('SELECT part, 1 / supplier AS quotient FROM planned ORDER BY quotient LIMIT 3');
+SELECT first_rows('SELECT part FROM planned WHERE md5(comment) > ''a'' ORDER BY part LIMIT 3');
+SELECT first_rows('SELECT DISTINCT part FROM planned ORDER BY part LIMIT 3');
+SELECT first_rows('SELECT part, rank() OVER (ORDER BY part) FROM planned ORDER BY part LIMIT 3');
+SELECT first_rows('SELECT part, generate_series(1, 2) FROM planned ORDER BY part LIMIT 3');
+SELECT first_rows('SELECT comment FROM planned ORDER BY md5(comment) LIMIT 3');
+SELECT first_rows('SELECT a.part FROM planned a JOIN planned b USING (order_number) ORDER BY a.part LIMIT 3');
+DROP FUNCTION first_rows;
 DROP TABLE planned;

@@ -49,6 +49,7 @@ run_counted whole compare --format checks --set cellar.min_scan_size=0 --set max
 run_counted whole differ --cases "$cases" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 40))" "${seed[@]}"
 run_counted whole differ --aggregates --require-share 20 --cases "$((cases / 4))" "${seed[@]}"
+run_counted whole differ --first-rows --require-share 30 --cases "$((cases / 10))" "${seed[@]}"
 run_counted whole differ --cases "$((cases / 20))" --writer "${seed[@]}"
 
 cluster_create part "$WORK/part-data" --data-checksums

@@ -130,6 +130,17 @@ extern void cellar_group_key_end(CellarRequest *request);
 extern void cellar_aggregate_filter_end(CellarRequest *request);
 extern void cellar_aggregate_end(CellarRequest *request, uint32_t aggregate, CellarCollation collation);
 
+/*
+ * Asks only for the first rows of an order, 1 to CELLAR_TOP_ROWS_MAX of them.
+ * Others may come too: the caller sorts.  An expression ended with
+ * cellar_sort_key_end is the next key; less is the pg_proc row of the
+ * ascending order's < operator.
+ */
+#define CELLAR_TOP_ROWS_MAX 10000
+extern void cellar_request_top_rows(CellarRequest *request, uint32_t rows);
+extern void cellar_sort_key_end(CellarRequest *request, uint32_t less, CellarCollation collation,
+								bool descending, bool nulls_first);
+
 /* ---- talking to a cell ---- */
 
 /*

@@ -2,7 +2,7 @@
 
 use cellar_format::postgres::{Align, Collation, Oid, Width};
 use cellar_format::wire::expr::Expr;
-use cellar_format::wire::{Aggregate, Aggregation, Attribute, Missing, ScanMode, ScanRequest, Snapshot};
+use cellar_format::wire::{Aggregate, Aggregation, Attribute, Missing, ScanMode, ScanRequest, Snapshot, SortKey, TopN};
 
 /// A request under construction. What the caller got wrong is remembered and told when the request is used.
 pub struct RequestBuilder {
@@ -27,6 +27,7 @@ impl Default for RequestBuilder {
             mode: ScanMode::Columns,
             snapshot: Snapshot::default(),
             aggregation: None,
+            top_n: None,
         };
         Self { request, program: Vec::new(), filter: None, fault: None }
     }
@@ -94,6 +95,19 @@ impl RequestBuilder {
         let argument = self.take_program();
         let filter = self.filter.take();
         self.aggregation().aggregates.push(Aggregate { function, collation, argument, filter });
+    }
+
+    /// Only the first rows are wanted, in the order of the keys that follow.
+    pub fn top_rows(&mut self, rows: u32) {
+        self.request.top_n = Some(TopN { rows, keys: Vec::new() });
+    }
+
+    pub fn sort_key_end(&mut self, less: Oid, collation: Collation, descending: bool, nulls_first: bool) {
+        let key = self.take_program();
+        match (key, &mut self.request.top_n) {
+            (Some(expr), Some(top_n)) => top_n.keys.push(SortKey { expr, less, collation, descending, nulls_first }),
+            _ => self.fault("an empty sort key, or one without a number of rows".to_owned()),
+        }
     }
 
     /// The expression under construction; None when there is none.

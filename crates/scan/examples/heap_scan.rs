@@ -213,6 +213,7 @@ fn main() {
                     next_full_xid: 1 << 30,
                 },
                 aggregation: aggregation.cloned(),
+                top_n: None,
             };
             let plan = Arc::new(Plan::compile(&request).expect("the request is supported"));
             let way = match (hint, want_summary) {

@@ -5,7 +5,7 @@
 //! transaction's state, a value outside the page, an evaluation that would raise an error) sends its whole block back.
 //!
 //! The way of a page: [`heap`] checks it and finds its columns, [`visibility`] asks the snapshot, [`predicate`] drops
-//! rows, [`aggregate`] folds rows into groups, [`batch`] lays out what is left, [`storage_index`] keeps minimum and
+//! rows, [`aggregate`] folds rows into groups, `top_n` drops what cannot be among the first rows of an order, [`batch`] lays out what is left, [`storage_index`] keeps minimum and
 //! maximum for the scans to come. [`unit`] holds the pages of an allocation unit column-wise, and a [`UnitScanner`] scans
 //! them there.
 
@@ -16,6 +16,7 @@ mod plan;
 pub mod predicate;
 mod scanner;
 pub mod storage_index;
+mod top_n;
 pub mod unit;
 mod unit_scan;
 pub mod visibility;

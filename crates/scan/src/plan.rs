@@ -5,6 +5,7 @@ use crate::batch::ColumnLayout;
 use crate::heap::{Layout, Segment, Slot};
 use crate::predicate::{Column, Compiler, Encoding, Kernel, Node, Unsupported, number_of};
 use crate::storage_index::{RegionSummary, SummaryColumn};
+use crate::top_n::TopNPlan;
 use cellar_format::postgres::AttributeNumber;
 use cellar_format::wire::{ScanMode, ScanRequest, Snapshot};
 
@@ -32,12 +33,14 @@ pub(crate) struct Stage {
     fallible: bool,
 }
 
-/// The walks of a scan: before each stage, and before the output.
+/// The walks of a scan: before each stage, before a top-N, and before the output.
 #[derive(Debug)]
 pub(crate) struct Walks {
     /// The columns to be summarised; walked for all rows, visible or not.
     pub summary: Option<Segment>,
     pub stages: Vec<Segment>,
+    /// The keys of a top-N.
+    pub top_n: Segment,
     pub output: Segment,
 }
 
@@ -54,6 +57,7 @@ pub struct Plan {
     pub(crate) checksums: bool,
     output: Output,
     aggregation: Option<AggregationPlan>,
+    top_n: Option<TopNPlan>,
     projection: Vec<AttributeNumber>,
     summary_numbers: Vec<AttributeNumber>,
 }
@@ -109,6 +113,15 @@ impl Plan {
             aggregation = Some(AggregationPlan::compile(wanted, &mut compiler)?);
             wanted.for_each_column(&mut |number| output_end = output_end.max(number as usize));
         }
+        let mut top_n_end = 0;
+        let mut top_n = None;
+        if let Some(wanted) = &request.top_n {
+            if aggregation.is_some() {
+                return Err(Unsupported("the first rows of an aggregation".into()));
+            }
+            top_n = Some(TopNPlan::compile(wanted, &mut compiler)?);
+            wanted.for_each_column(&mut |number| top_n_end = top_n_end.max(number as usize));
+        }
         let Compiler { mut layout, columns, .. } = compiler;
 
         let mut prunable: Vec<Slot> = Vec::new();
@@ -147,8 +160,8 @@ impl Plan {
         let summary_end = summary.iter().map(|column| column.number as usize).max().unwrap_or(0);
         let summary_numbers = summary.iter().map(|column| column.number).collect();
         Ok(Self {
-            walks: Walks::new(&layout, None, &stages, output_end),
-            walks_with_summary: Walks::new(&layout, Some(summary_end), &stages, output_end),
+            walks: Walks::new(&layout, None, &stages, top_n_end, output_end),
+            walks_with_summary: Walks::new(&layout, Some(summary_end), &stages, top_n_end, output_end),
             layout,
             columns,
             stages,
@@ -157,6 +170,7 @@ impl Plan {
             checksums: request.checksums,
             output,
             aggregation,
+            top_n,
             projection: request.projection.clone(),
             summary_numbers,
         })
@@ -184,6 +198,11 @@ impl Plan {
         self.aggregation.as_ref()
     }
 
+    /// Which of them need not be put out.
+    pub(crate) fn top_n(&self) -> Option<&TopNPlan> {
+        self.top_n.as_ref()
+    }
+
     pub(crate) fn output(&self) -> &Output {
         &self.output
     }
@@ -203,7 +222,7 @@ fn push_stage(stages: &mut Vec<Stage>, stage: Stage) {
 }
 
 impl Walks {
-    fn new(layout: &Layout, summary_end: Option<usize>, stages: &[Stage], output_end: usize) -> Self {
+    fn new(layout: &Layout, summary_end: Option<usize>, stages: &[Stage], top_n_end: usize, output_end: usize) -> Self {
         let mut walked = 0;
         let mut walk_to = |end: usize| {
             let segment = layout.segment(walked, end);
@@ -213,6 +232,7 @@ impl Walks {
         Self {
             summary: summary_end.map(&mut walk_to),
             stages: stages.iter().map(|stage| walk_to(stage.walk_end)).collect(),
+            top_n: walk_to(top_n_end),
             output: walk_to(output_end),
         }
     }

@@ -9,6 +9,7 @@ use crate::heap::{Chunk, PAGES_BYTES_MAX, Page, Prefetch, page_checksum};
 use crate::plan::{Output, Plan, Walks};
 use crate::predicate::Input;
 use crate::storage_index::{RegionSummary, SummaryBuilder};
+use crate::top_n::TopN;
 use crate::visibility::{Verdict, Visibility, XidLookup};
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
@@ -67,6 +68,7 @@ pub struct Scanner {
     undecided: Vec<u16>,
     malformed: Vec<u16>,
     aggregator: Option<Aggregator>,
+    top_n: Option<TopN>,
     /// Rows that Postgres has to aggregate.
     back: Vec<u16>,
 }
@@ -75,6 +77,7 @@ impl Scanner {
     pub fn new(plan: Arc<Plan>) -> Self {
         Self {
             aggregator: plan.aggregation().map(Aggregator::new),
+            top_n: plan.top_n().map(TopN::new),
             back: Vec::new(),
             plan,
             verify_checksums: false,
@@ -132,6 +135,11 @@ impl Scanner {
             }
         }
         Progress::Done { summary: summary.map(SummaryBuilder::finish), stats }
+    }
+
+    /// The transactions whose states a scan of these blocks would ask for. Puts nothing out.
+    pub(crate) fn needed_xids(&mut self, first_block: u32, pages: &[u8], xids: &dyn XidLookup) -> Vec<TransactionId> {
+        self.judge_pages(first_block, pages, xids, &mut ScanStats::default())
     }
 
     /// Fills `self.pages` and `self.visible`; returns the transactions whose states are missing.
@@ -245,6 +253,14 @@ impl Scanner {
                 self.pass_pages_through(&undecided, PassthruReason::Predicate);
                 self.undecided = undecided;
                 self.undecided.clear();
+            }
+        }
+        if let Some(wanted) = plan.top_n() {
+            self.chunk.walk(pages, &plan.layout, &walks.top_n, &self.selected, &mut self.malformed, &mut ahead);
+            self.drop_malformed();
+            let input = Input { pages, chunk: &self.chunk, columns: &plan.columns, in_pages: true };
+            if let Some(top_n) = &mut self.top_n {
+                top_n.retain(wanted, input, &mut self.selected);
             }
         }
         self.chunk.walk(pages, &plan.layout, &walks.output, &self.selected, &mut self.malformed, &mut ahead);

@@ -13,6 +13,7 @@ use crate::plan::{Output, Plan};
 use crate::predicate::{EncodedTest, Input, Kernel};
 use crate::scanner::{Progress, Scanner, passthru};
 use crate::storage_index::{ColumnSummary, RegionSummary, unit_bounds};
+use crate::top_n::TopN;
 use crate::unit::{self, ColumnReader, HeaderField, HeaderReader, PageKind, Unit, UnitError, UnitSource};
 use crate::visibility::{Verdict, Visibility, XidLookup};
 use cellar_format::postgres::TransactionId;
@@ -51,6 +52,7 @@ pub struct UnitScanner {
     /// Rows that the snapshot sees, of pages where it does not see all.
     visible: Vec<u32>,
     headers: HeaderReader,
+    top_n: Option<TopN>,
     chunk: Chunk,
     /// The datums of the run's rows; none starts at [`NULL`] or [`MISSING`].
     datums: Vec<u8>,
@@ -84,6 +86,7 @@ impl UnitScanner {
     pub fn new(plan: Arc<Plan>) -> Self {
         Self {
             pages: Scanner::of_rows(Arc::clone(&plan)),
+            top_n: plan.top_n().map(TopN::new),
             plan,
             rebuilder: unit::Rebuilder::new(),
             states: Vec::new(),
@@ -181,10 +184,7 @@ impl UnitScanner {
                     let mut bytes = [0; BLOCK_BYTES];
                     self.rebuilder.page(stored.unit, stored.source, page, &mut bytes)?;
                     let block = stored.first_block.wrapping_add(page as u32);
-                    let tried = self.pages.scan(block, &bytes, xids, &mut ResultWriter::new(), false);
-                    if let Progress::NeedXids(xids) = tried {
-                        needed.extend(xids);
-                    }
+                    needed.extend(self.pages.needed_xids(block, &bytes, xids));
                     PageState::Rebuild
                 }
             };
@@ -343,6 +343,15 @@ impl UnitScanner {
                 passed.dedup();
                 let chunk = &self.chunk;
                 self.selected.retain(|row| passed.binary_search(&chunk.page(*row)).is_err());
+            }
+        }
+        if let Some(wanted) = plan.top_n() {
+            for (slot, attribute) in wanted.columns(&plan.columns) {
+                self.locate(stored, run, slot, attribute)?;
+            }
+            let input = Input { pages: &self.datums, chunk: &self.chunk, columns: &plan.columns, in_pages: false };
+            if let Some(top_n) = &mut self.top_n {
+                top_n.retain(wanted, input, &mut self.selected);
             }
         }
         if let Output::Columns(columns) = plan.output()

@@ -71,6 +71,7 @@ impl Table {
             mode: ScanMode::Columns,
             snapshot: Snapshot { xmin: 1 << 20, xmax: 1 << 20, taken_during_recovery: false, next_full_xid: 1 << 20 },
             aggregation: Some(aggregation),
+            top_n: None,
         };
         let mut wire = Vec::new();
         request.encode(&mut wire);

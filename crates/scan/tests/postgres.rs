@@ -118,6 +118,7 @@ impl<'a> Table<'a> {
             mode,
             snapshot: self.snapshot.clone(),
             aggregation: None,
+            top_n: None,
         };
         let mut wire = Vec::new();
         request.encode(&mut wire);

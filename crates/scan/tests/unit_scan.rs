@@ -115,6 +115,7 @@ fn a_scan_of_a_unit_finds_what_a_scan_of_its_pages_finds() {
             }
             // A unit's rows are put out where a heap scan aggregates.
             request.aggregation = None;
+            request.top_n = None;
             // The reader of batches does not know strings that end with a NUL.
             request.projection.retain(|number| *number != 5);
             (request.snapshot.xmin, request.snapshot.xmax) = (820, 910);

@@ -71,6 +71,7 @@ mod tests {
             mode: ScanMode::Rows,
             snapshot: Snapshot::default(),
             aggregation: None,
+            top_n: None,
         }
     }
 

@@ -231,3 +231,22 @@ pub extern "C" fn cellar_aggregate_end(request: &mut CellarRequest, aggregate: u
 fn collation_class(value: c_int) -> Option<Collation> {
     u8::try_from(value).ok().and_then(Collation::from_u8)
 }
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_request_top_rows(request: &mut CellarRequest, rows: u32) {
+    request.top_rows(rows);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_sort_key_end(
+    request: &mut CellarRequest,
+    less: u32,
+    collation: c_int,
+    descending: bool,
+    nulls_first: bool,
+) {
+    match collation_class(collation) {
+        Some(collation) => request.sort_key_end(less, collation, descending, nulls_first),
+        None => request.fault(format!("collation class {collation}")),
+    }
+}

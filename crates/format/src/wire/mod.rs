@@ -13,6 +13,7 @@ mod frame;
 mod message;
 mod request;
 mod status;
+mod top_n;
 
 pub use aggregation::{Aggregate, Aggregation};
 pub use batch::{
@@ -28,3 +29,4 @@ pub use frame::{FRAME_HEADER_BYTES, FrameHeader, Kind, PAYLOAD_BYTES_MAX, PROTOC
 pub use message::{BlockRange, ErrorReport, Hello, Passthru, PassthruReason, RangeDone, XidQuery, XidState, XidStates};
 pub use request::{Attribute, Missing, ScanMode, ScanRequest, Snapshot};
 pub use status::{CellStatus, DiskStatus};
+pub use top_n::{SortKey, TOP_ROWS_MAX, TopN};

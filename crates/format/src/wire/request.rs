@@ -1,6 +1,6 @@
 //! What a backend asks for: the relation, its columns, the snapshot, the storage predicate and the projection.
 
-use super::{Aggregation, Expr};
+use super::{Aggregation, Expr, TopN};
 use crate::bytes::{Corrupt, Reader, Write};
 use crate::postgres::{Align, AttributeNumber, Oid, TransactionId, Width};
 
@@ -68,7 +68,13 @@ pub struct ScanRequest {
     pub snapshot: Snapshot,
     /// Rows that can be aggregated come back as groups; mode and projection are those of the others.
     pub aggregation: Option<Aggregation>,
+    /// Rows that cannot be among the first ones need not come back.
+    pub top_n: Option<TopN>,
 }
+
+/// What follows the snapshot, in this order.
+const AGGREGATION: u8 = 1;
+const TOP_N: u8 = 2;
 
 impl ScanRequest {
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -96,8 +102,14 @@ impl ScanRequest {
         out.put_u32(self.snapshot.xmax);
         out.put_bool(self.snapshot.taken_during_recovery);
         out.put_u64(self.snapshot.next_full_xid);
+        let aggregation = if self.aggregation.is_some() { AGGREGATION } else { 0 };
+        let top_n = if self.top_n.is_some() { TOP_N } else { 0 };
+        out.put_u8(aggregation | top_n);
         if let Some(aggregation) = &self.aggregation {
             aggregation.encode(out);
+        }
+        if let Some(top_n) = &self.top_n {
+            top_n.encode(out);
         }
     }
 
@@ -140,8 +152,13 @@ impl ScanRequest {
             taken_during_recovery: reader.bool("recovery flag")?,
             next_full_xid: reader.u64("next transaction id")?,
         };
+        let at = reader.position();
+        let follows = reader.u8("what follows")?;
+        if follows & !(AGGREGATION | TOP_N) != 0 {
+            return Err(Corrupt::new("what follows", at, follows.to_string()));
+        }
         let mut aggregation = None;
-        if reader.remaining() > 0 {
+        if follows & AGGREGATION != 0 {
             let decoded = Aggregation::decode(&mut reader)?;
             let mut checked = Ok(());
             decoded.for_each_expr(&mut |expr| {
@@ -149,6 +166,14 @@ impl ScanRequest {
             });
             checked?;
             aggregation = Some(decoded);
+        }
+        let mut top_n = None;
+        if follows & TOP_N != 0 {
+            let decoded = TopN::decode(&mut reader)?;
+            for key in &decoded.keys {
+                check_columns(&key.expr, attributes.len(), reader.position())?;
+            }
+            top_n = Some(decoded);
         }
         reader.finish("scan request")?;
         Ok(Self {
@@ -162,6 +187,7 @@ impl ScanRequest {
             mode,
             snapshot,
             aggregation,
+            top_n,
         })
     }
 }

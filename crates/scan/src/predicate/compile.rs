@@ -4,7 +4,7 @@
 //! reason in words for EXPLAIN.
 
 use super::column::Column;
-use super::functions::{self, Body, Context, Encoding, Function};
+use super::functions::{self, Body, Context, Domain, Encoding, Function};
 use super::like::Pattern;
 use super::node::Node;
 use super::value::{Kind, Value};
@@ -54,6 +54,19 @@ impl Compiler<'_> {
     /// An expression and its type; None is a NULL, or a column, of a type that expressions cannot look into.
     pub fn typed(&mut self, expr: &Expr) -> Result<(Node, Option<Kind>), Unsupported> {
         self.expr(expr).map(|typed| (typed.node, typed.kind))
+    }
+
+    /// A sort key, and how its values compare under the order of which `less` is the `<` operator.
+    pub fn sort_key(&mut self, expr: &Expr, less: Oid, collation: Collation) -> Result<(Node, Domain), Unsupported> {
+        let function = lookup(less, collation)?;
+        match function.body {
+            Body::Compare(domain, functions::Comparison::Less)
+                if function.args.iter().all(|arg| *arg == function.args[0]) =>
+            {
+                Ok((self.argument(expr, function, 0)?, domain))
+            }
+            _ => Err(Unsupported(format!("{} is no order", function.name))),
+        }
     }
 
     fn conditions(&mut self, exprs: &[Expr]) -> Result<Vec<Node>, Unsupported> {

@@ -18,7 +18,7 @@ mod value;
 pub use arithmetic::{Arithmetic, IS_NULL, Lanes, UNCERTAIN};
 pub use column::{Column, Row};
 pub use compile::{Compiler, Unsupported};
-pub use functions::{Body, CollationNeed, Encoding, Operator};
+pub use functions::{Body, CollationNeed, Domain, Encoding, Operator, compare};
 pub use kernel::{Input, Kernel, number_of};
 pub use node::Node;
 pub use numeric::{BASE as NUMERIC_BASE, Class, Numeric, display_scale, key as numeric_key};

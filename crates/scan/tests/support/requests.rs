@@ -2,7 +2,9 @@
 //! too.
 
 use cellar_format::postgres::{Align, Collation, Width, encoding, type_oid};
-use cellar_format::wire::{Aggregate, Aggregation, Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot};
+use cellar_format::wire::{
+    Aggregate, Aggregation, Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot, SortKey, TopN,
+};
 
 fn attributes() -> Vec<Attribute> {
     let attribute = |type_oid, width, align| Attribute {
@@ -113,6 +115,7 @@ pub fn requests() -> Vec<ScanRequest> {
                 mode: *mode,
                 snapshot: Snapshot { xmin: 1000, xmax: 2000, taken_during_recovery: false, next_full_xid: 2000 },
                 aggregation: None,
+                top_n: None,
             });
         }
     }
@@ -122,6 +125,18 @@ pub fn requests() -> Vec<ScanRequest> {
             request.aggregation = Some(aggregation.clone());
             requests.push(request);
         }
+    }
+    for (index, (column, less)) in [(1, 66), (2, 740), (3, 1722), (4, 295), (8, 1087)].into_iter().enumerate() {
+        let mut request = requests[index * projections.len() % 20 + 1 + index % 3].clone();
+        let key = |column, less| SortKey {
+            expr: Expr::Column(column),
+            less,
+            collation: Collation::Bytewise,
+            descending: index % 2 == 0,
+            nulls_first: index % 3 == 0,
+        };
+        request.top_n = Some(TopN { rows: 1 + 7 * index as u32, keys: vec![key(column, less), key(1, 66)] });
+        requests.push(request);
     }
     requests
 }

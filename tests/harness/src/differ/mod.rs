@@ -42,6 +42,9 @@ pub struct Options {
     /// Only queries that group and aggregate.
     #[arg(long)]
     aggregates: bool,
+    /// Only queries with ORDER BY and LIMIT.
+    #[arg(long)]
+    first_rows: bool,
     /// Percent of the cases that must have had a Smart Scan.
     #[arg(long, default_value_t = 50)]
     require_share: u64,
@@ -60,6 +63,8 @@ struct Totals {
     storage_predicates: u64,
     /// Cases in which the cell was to aggregate.
     aggregations: u64,
+    /// Cases in which it was to leave out what is not among the first rows.
+    top_ns: u64,
     errors: u64,
     with_rows: u64,
     differences: u64,
@@ -110,13 +115,14 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     }
     let share = |part: u64| 100 * part / totals.cases.max(1);
     println!(
-        "{} cases on {} tables in {:.0} s: {} % with a Smart Scan, {} % with a storage predicate, {} % aggregated by the cell, {} % raised an error, {} % returned rows; {} with an error that depends on the plan",
+        "{} cases on {} tables in {:.0} s: {} % with a Smart Scan, {} % with a storage predicate, {} % aggregated by the cell, {} % with a top-N, {} % raised an error, {} % returned rows; {} with an error that depends on the plan",
         totals.cases,
         totals.tables,
         start.elapsed().as_secs_f64(),
         share(totals.smart_scans),
         share(totals.storage_predicates),
         share(totals.aggregations),
+        share(totals.top_ns),
         share(totals.errors),
         share(totals.with_rows),
         totals.excluded_errors,
@@ -281,7 +287,8 @@ fn run_cases(
             }
         }
         for _ in 0..5.min(wanted - done) {
-            let sql = Queries { table, rng, only_aggregates: options.aggregates }.query();
+            let sql = Queries { table, rng, only_aggregates: options.aggregates, only_first_rows: options.first_rows }
+                .query();
             let way = Way::random(rng);
             compare_case(client, &sql, way, number, totals)?;
             done += 1;
@@ -319,6 +326,7 @@ fn compare_case(client: &mut Client, sql: &str, way: Way, number: u64, totals: &
     totals.smart_scans += u64::from(plan.contains("(Smart Scan)"));
     totals.storage_predicates += u64::from(plan.contains("Storage Predicate:"));
     totals.aggregations += u64::from(plan.contains("(Smart Scan Aggregate)"));
+    totals.top_ns += u64::from(plan.contains("Storage Top-N:"));
     totals.errors += u64::from(matches!(off, Outcome::Error { .. }));
     totals.with_rows += u64::from(matches!(&off, Outcome::Rows(rows) if !rows.is_empty()));
     let different = match (off, on) {

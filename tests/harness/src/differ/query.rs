@@ -8,6 +8,7 @@ pub struct Queries<'a> {
     pub table: &'a Table,
     pub rng: &'a mut Rng,
     pub only_aggregates: bool,
+    pub only_first_rows: bool,
 }
 
 const TYPES: [Type; 14] = [
@@ -32,8 +33,9 @@ impl Queries<'_> {
     pub fn query(&mut self) -> String {
         let t = &self.table.name;
         let p = self.condition();
-        match self.rng.below(if self.only_aggregates { 12 } else { 24 }) {
+        match self.rng.below(if self.only_aggregates { 12 } else { 28 }) {
             _ if self.only_aggregates => self.grouping(&p),
+            _ if self.only_first_rows => self.first_rows(&p),
             0..=4 => format!("SELECT {} FROM {t} WHERE {p}", self.projection()),
             5 => format!("SELECT * FROM {t} WHERE {p}"),
             6 | 7 => format!("SELECT count(*) FROM {t} WHERE {p}"),
@@ -55,11 +57,47 @@ impl Queries<'_> {
             17 => format!("SELECT id, {} FROM {t} WHERE {p}", self.expression(Type::Text, 2)),
             18 => format!("SELECT count(*) FROM {t} WHERE NOT ({p})"),
             19..=22 => self.grouping(&p),
+            23..=26 => self.first_rows(&p),
             _ => {
                 let of = *self.rng.pick(&TYPES);
                 format!("SELECT {} FROM {t}", self.expression(of, 2))
             }
         }
+    }
+
+    /// ORDER BY with LIMIT. Which of several rows with equal keys come is open, so only keys are shown, and equal ones alike.
+    fn first_rows(&mut self, condition: &str) -> String {
+        let condition = if self.rng.chance(40) { "true" } else { condition };
+        let (mut keys, mut order, mut shown) = (Vec::new(), Vec::new(), Vec::new());
+        for number in 0..1 + self.rng.below(3) {
+            let (expression, of) = if !self.table.columns.is_empty() && self.rng.chance(80) {
+                let column = self.rng.pick(&self.table.columns);
+                (column.name.clone(), column.of)
+            } else {
+                let of = *self.rng.pick(&TYPES);
+                (self.expression(of, 1), of)
+            };
+            keys.push(format!("{expression} AS k{number}"));
+            let direction = self.rng.pick(&["", " DESC"]);
+            order.push(format!("k{number}{direction}{}", self.rng.pick(&["", "", " NULLS FIRST", " NULLS LAST"])));
+            shown.push(match of {
+                Type::Numeric => format!("trim_scale(k{number})"),
+                Type::Float4 | Type::Float8 => format!("k{number} + 0"),
+                _ => format!("k{number}"),
+            });
+        }
+        if self.rng.chance(50) {
+            keys.push(self.any_column());
+        }
+        let limit = *self.rng.pick(&[1, 3, 10, 100, 5000]);
+        let offset = if self.rng.chance(25) { format!(" OFFSET {}", self.rng.below(20)) } else { String::new() };
+        format!(
+            "SELECT {} FROM (SELECT {} FROM {} WHERE {condition} ORDER BY {} LIMIT {limit}{offset}) s",
+            shown.join(", "),
+            keys.join(", "),
+            self.table.name,
+            order.join(", ")
+        )
     }
 
     /// GROUP BY over columns and expressions, DISTINCT, and aggregates over the whole table.

@@ -1,0 +1,195 @@
+//! Top-N: rows that cannot be among the first n of an order are dropped while they stream by.
+//!
+//! The keys of the n first rows put out so far are kept in a heap, with the last of them on top. A row that comes after it,
+//! or ties with it, is dropped: n rows that do not come after it were put out, so n first rows can be had
+//! without it. Every other row is put out and takes its place in the heap. Whoever gets the rows sorts them.
+//!
+//! Invariants: only rows that are put out to the same reader enter the heap. All keys of a row are evaluated before
+//! it is dropped; one whose keys cannot be told (an error, a value outside the page) is put out and stays out of the heap.
+
+use crate::heap::{MISSING, NULL, Slot};
+use crate::predicate::{Column, Compiler, Domain, Input, Kind, Node, Row, Unsupported, Value, compare};
+use cellar_format::wire;
+use smallvec::SmallVec;
+use std::cmp::Ordering;
+
+/// Rows with longer strings among their keys stay out of the heap, which bounds its memory.
+const STRING_BYTES_MAX: usize = 1024;
+
+struct SortKey {
+    node: Node,
+    domain: Domain,
+    descending: bool,
+    nulls_first: bool,
+}
+
+/// The order of the wanted rows, compiled; part of a plan.
+pub(crate) struct TopNPlan {
+    rows: usize,
+    keys: Vec<SortKey>,
+    slots: Vec<Slot>,
+    /// The first key's column, when all keys are plain columns and its values are integers.
+    first: Option<(Slot, Kind)>,
+}
+
+type Keys = SmallVec<[Value<'static>; 2]>;
+
+impl TopNPlan {
+    pub fn compile(wanted: &wire::TopN, compiler: &mut Compiler<'_>) -> Result<Self, Unsupported> {
+        let mut keys = Vec::with_capacity(wanted.keys.len());
+        let mut slots = Vec::new();
+        for key in &wanted.keys {
+            let (node, domain) = compiler.sort_key(&key.expr, key.less, key.collation)?;
+            key.expr.for_each_column(&mut |number| slots.push(compiler.layout.slot(number as usize - 1)));
+            keys.push(SortKey { node, domain, descending: key.descending, nulls_first: key.nulls_first });
+        }
+        slots.sort_unstable();
+        slots.dedup();
+        let plain = keys.iter().all(|key| matches!(key.node, Node::Column(_)));
+        let first = match keys.first() {
+            Some(SortKey { node: Node::Column(slot), domain: Domain::Int, .. }) if plain => {
+                let column = compiler.columns.get(*slot as usize).and_then(Option::as_ref);
+                column.and_then(|column| column.kind).filter(|kind| kind.is_int()).map(|kind| (*slot, kind))
+            }
+            _ => None,
+        };
+        Ok(Self { rows: wanted.rows as usize, keys, slots, first })
+    }
+
+    /// The columns that keys read, and their attributes' indexes.
+    pub fn columns(&self, columns: &[Option<Column>]) -> impl Iterator<Item = (Slot, usize)> {
+        self.slots.iter().filter_map(|slot| Some((*slot, columns.get(*slot as usize)?.as_ref()?.attribute)))
+    }
+
+    /// Which row comes first, by their keys. Values of a key were checked to be comparable.
+    fn order(&self, left: &[Value<'_>], right: &[Value<'_>]) -> Ordering {
+        for (key, (left, right)) in self.keys.iter().zip(left.iter().zip(right)) {
+            let ordering = key.order(left, right);
+            if ordering.is_ne() {
+                return ordering;
+            }
+        }
+        Ordering::Equal
+    }
+}
+
+impl SortKey {
+    fn order(&self, left: &Value<'_>, right: &Value<'_>) -> Ordering {
+        match (left.is_null(), right.is_null()) {
+            (true, true) => Ordering::Equal,
+            (true, false) if self.nulls_first => Ordering::Less,
+            (true, false) => Ordering::Greater,
+            (false, true) if self.nulls_first => Ordering::Greater,
+            (false, true) => Ordering::Less,
+            (false, false) => {
+                let ordering = compare(self.domain, left, right).unwrap_or(Ordering::Equal);
+                if self.descending { ordering.reverse() } else { ordering }
+            }
+        }
+    }
+
+    fn can_be_kept(&self, value: &Value<'_>) -> bool {
+        match value {
+            Value::Null => true,
+            Value::Bytes(bytes) if bytes.len() > STRING_BYTES_MAX => false,
+            value => compare(self.domain, value, value).is_some(),
+        }
+    }
+}
+
+/// The keys of the first rows that one scan has put out.
+pub(crate) struct TopN {
+    /// A binary heap: none comes after its parent in the order, so that the last of all is on top.
+    heap: Vec<Keys>,
+}
+
+impl TopN {
+    pub fn new(plan: &TopNPlan) -> Self {
+        Self { heap: Vec::with_capacity(plan.rows.min(1024)) }
+    }
+
+    /// Drops those of the selected rows that cannot be among the first.
+    pub fn retain(&mut self, plan: &TopNPlan, input: Input<'_>, selected: &mut Vec<u16>) {
+        selected.retain(|row| {
+            if self.heap.len() == plan.rows && self.first_key_decides(plan, input, *row) {
+                return false;
+            }
+            let row = Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row: *row };
+            let mut keys: SmallVec<[Value<'_>; 2]> = SmallVec::new();
+            for key in &plan.keys {
+                match key.node.eval(&row) {
+                    Ok(value) if key.can_be_kept(&value) => keys.push(value),
+                    _ => return true,
+                }
+            }
+            self.enter(plan, &keys)
+        });
+    }
+
+    /// Whether the row comes after the heap's last by its first key alone. Plain columns raise no errors, so the others need not
+    /// be looked at.
+    #[inline(always)]
+    fn first_key_decides(&self, plan: &TopNPlan, input: Input<'_>, row: u16) -> bool {
+        let Some((slot, kind)) = plan.first else { return false };
+        let (Some(column), Some(last)) = (input.columns[slot as usize].as_ref(), self.heap.first()) else {
+            return false;
+        };
+        let location = input.chunk.locations(slot)[row as usize];
+        let value = match location {
+            MISSING => return false,
+            NULL => Value::Null,
+            _ => match column.int(kind, input.pages, location as usize) {
+                Some(value) if kind == Kind::Bool => Value::Bool(value != 0),
+                Some(value) => Value::Int(value),
+                None => return false,
+            },
+        };
+        plan.keys[0].order(&value, &last[0]).is_gt()
+    }
+
+    /// Whether the row is to be put out.
+    fn enter(&mut self, plan: &TopNPlan, keys: &[Value<'_>]) -> bool {
+        let owned = || keys.iter().map(|value| value.borrowed().into_owned()).collect();
+        if self.heap.len() < plan.rows {
+            self.heap.push(owned());
+            self.sift_up(plan);
+            return true;
+        }
+        if plan.order(keys, &self.heap[0]).is_ge() {
+            return false;
+        }
+        self.heap[0] = owned();
+        self.sift_down(plan);
+        true
+    }
+
+    fn sift_up(&mut self, plan: &TopNPlan) {
+        let mut at = self.heap.len() - 1;
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if plan.order(&self.heap[at], &self.heap[parent]).is_le() {
+                return;
+            }
+            self.heap.swap(at, parent);
+            at = parent;
+        }
+    }
+
+    fn sift_down(&mut self, plan: &TopNPlan) {
+        let mut at = 0;
+        loop {
+            let (left, right) = (2 * at + 1, 2 * at + 2);
+            let mut last = at;
+            for child in [left, right] {
+                if child < self.heap.len() && plan.order(&self.heap[child], &self.heap[last]).is_gt() {
+                    last = child;
+                }
+            }
+            if last == at {
+                return;
+            }
+            self.heap.swap(at, last);
+            at = last;
+        }
+    }
+}

@@ -1,0 +1,201 @@
+/*-------------------------------------------------------------------------
+ *
+ * toppath.c
+ *	  Offers the planner a Smart Scan for ORDER BY ... LIMIT that leaves out
+ *	  rows which cannot be among the first.
+ *
+ * Postgres's own Sort and Limit stay above, so the cell only has to put out
+ * the first rows, and others as it likes.  That is sound when the Sort's
+ * output goes to nothing but a Limit of a constant number of rows, the cell
+ * checks all conditions, and the rows that are left out would have raised
+ * no error: what is computed before the sort are columns and sort keys.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include "access/stratnum.h"
+#include "access/table.h"
+#include "catalog/pg_type.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
+#include "optimizer/paths.h"
+#include "optimizer/planner.h"
+#include "optimizer/tlist.h"
+#include "parser/parsetree.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+static create_upper_paths_hook_type previous_hook = NULL;
+
+/* A constant of LIMIT or OFFSET; -1 when it is none. */
+static int64
+constant_rows(Node *node)
+{
+	Const	   *value = (Const *) node;
+
+	if (!IsA(value, Const) || value->constisnull || value->consttype != INT8OID)
+		return -1;
+	return DatumGetInt64(value->constvalue);
+}
+
+/* How many rows of the order are wanted; 0 when that is not known or too many. */
+static int
+wanted_rows(PlannerInfo *root)
+{
+	Query	   *parse = root->parse;
+	int64		limit;
+	int64		offset = 0;
+
+	if (parse->commandType != CMD_SELECT || parse->limitCount == NULL ||
+		parse->limitOption != LIMIT_OPTION_COUNT ||
+		parse->hasAggs || parse->groupClause != NIL || parse->groupingSets != NIL ||
+		parse->havingQual != NULL || parse->hasWindowFuncs || parse->distinctClause != NIL ||
+		parse->hasTargetSRFs || parse->setOperations != NULL ||
+		root->rowMarks != NIL || root->sort_pathkeys == NIL)
+		return 0;
+	limit = constant_rows(parse->limitCount);
+	if (parse->limitOffset != NULL)
+		offset = constant_rows(parse->limitOffset);
+	if (limit < 0 || offset < 0 || limit > CELLAR_TOP_ROWS_MAX || offset > CELLAR_TOP_ROWS_MAX ||
+		limit + offset > CELLAR_TOP_ROWS_MAX)
+		return 0;
+	return limit + offset;
+}
+
+/* Adds a sort key; returns false when the cell cannot order by it. */
+static bool
+add_key(CellarTopN *top, SortGroupClause *clause, List *targetlist, Index varno)
+{
+	Node	   *key = get_sortgroupclause_expr(clause, targetlist);
+	Oid			collation = exprCollation(key);
+	Oid			opfamily;
+	Oid			type;
+	Oid			less;
+	int16		strategy;
+	const char *reason;
+
+	if (!get_ordering_op_properties(clause->sortop, &opfamily, &type, &strategy))
+		return false;
+	less = get_opfamily_member(opfamily, type, type, BTLessStrategyNumber);
+	if (!OidIsValid(less))
+		return false;
+	less = get_opcode(less);
+	if (!cellar_depends_on_row_walker(key, NULL) ||
+		!cellar_qual_offloadable((Node *) makeFuncExpr(less, BOOLOID, list_make2(key, key), InvalidOid,
+													   collation, COERCE_EXPLICIT_CALL),
+								 varno, &reason))
+		return false;
+
+	top->keys = lappend(top->keys, key);
+	top->less = lappend_oid(top->less, less);
+	top->collations = lappend_oid(top->collations, collation);
+	top->directions = lappend_int(top->directions,
+								  (strategy == BTGreaterStrategyNumber ? CELLAR_DESCENDING : 0) |
+								  (clause->nulls_first ? CELLAR_NULLS_FIRST : 0));
+	return true;
+}
+
+/* What the cell is to leave out; NULL when it cannot. */
+static CellarTopN *
+choose_top_n(PlannerInfo *root, RelOptInfo *rel)
+{
+	CellarTopN *top = palloc0(sizeof(CellarTopN));
+	ListCell   *lc;
+
+	top->rows = wanted_rows(root);
+	if (top->rows == 0)
+		return NULL;
+	foreach(lc, root->parse->sortClause)
+	{
+		if (!add_key(top, lfirst_node(SortGroupClause, lc), root->processed_tlist, rel->relid))
+			return NULL;
+	}
+	foreach(lc, rel->reltarget->exprs)
+	{
+		if (!IsA(lfirst(lc), Var) && !IsA(lfirst(lc), Const) &&
+			!list_member(top->keys, lfirst(lc)))
+			return NULL;
+	}
+	return top;
+}
+
+static void
+add_sorted(PlannerInfo *root, RelOptInfo *ordered_rel, Path *path)
+{
+	PathTarget *target = root->upper_targets[UPPERREL_ORDERED];
+
+	if (path->pathtarget != target)
+		path = apply_projection_to_path(root, ordered_rel, path, target);
+	add_path(ordered_rel, path);
+}
+
+static void
+add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *ordered_rel, Relation relation)
+{
+	CellarTopN *top = choose_top_n(root, rel);
+	double		stored_fraction;
+	List	   *storage;
+	Path	   *path;
+	int			workers = 0;
+
+	if (top == NULL || !cellar_restrictions_offloadable(rel, &storage))
+		return;
+	stored_fraction = cellar_stored_fraction(relation);
+	path = cellar_make_scan_path(root, rel, storage, NIL, stored_fraction, top, 0);
+	if (cellar_index_only_serves(rel, path->total_cost, 0))
+		return;
+
+	/* Preferred to everything, as the scan is. */
+	if (cellar_cost_factor == 0)
+		ordered_rel->pathlist = NIL;
+	add_sorted(root, ordered_rel, (Path *)
+			   create_sort_path(root, ordered_rel, path, root->sort_pathkeys, top->rows));
+
+	if (rel->consider_parallel && ordered_rel->consider_parallel)
+		workers = compute_parallel_worker(rel, rel->pages, -1, max_parallel_workers_per_gather);
+	if (workers > 0)
+	{
+		double		rows;
+
+		path = cellar_make_scan_path(root, rel, storage, NIL, stored_fraction, top, workers);
+		rows = path->rows * workers;
+		path = (Path *) create_sort_path(root, ordered_rel, path, root->sort_pathkeys, top->rows);
+		add_sorted(root, ordered_rel, (Path *)
+				   create_gather_merge_path(root, ordered_rel, path, path->pathtarget,
+											root->sort_pathkeys, NULL, &rows));
+	}
+}
+
+static void
+create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input_rel,
+				   RelOptInfo *output_rel, void *extra)
+{
+	RangeTblEntry *rte;
+	Relation	relation;
+
+	if (previous_hook != NULL)
+		previous_hook(root, stage, input_rel, output_rel, extra);
+
+	if (stage != UPPERREL_ORDERED || !IS_SIMPLE_REL(input_rel))
+		return;
+	rte = planner_rt_fetch(input_rel->relid, root);
+	if (!cellar_is_plain_table(input_rel, rte))
+		return;
+
+	/* Why not, the scan itself has noted. */
+	relation = table_open(rte->relid, NoLock);
+	if (cellar_scan_unsuitable(root, input_rel, rte, relation) == NULL)
+		add_top_n_paths(root, input_rel, output_rel, relation);
+	table_close(relation, NoLock);
+}
+
+void
+cellar_install_top_n_hook(void)
+{
+	previous_hook = create_upper_paths_hook;
+	create_upper_paths_hook = create_upper_paths;
+}
