@@ -8,8 +8,10 @@
 #ifndef CELLAR_COMPAT_H
 #define CELLAR_COMPAT_H
 
+#include "access/stratnum.h"
 #include "access/transam.h"
 #include "access/xlog.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_collation.h"
 #include "common/relpath.h"
 #include "funcapi.h"
@@ -18,6 +20,7 @@
 #include "pgstat.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "utils/lsyscache.h"
 #include "utils/pg_locale.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -143,6 +146,27 @@ CellarDisablePath(Path *path)
 #else
 	path->startup_cost += disable_cost;
 	path->total_cost += disable_cost;
+#endif
+}
+
+/* The btree order of which an operator is < or >; 18 has orders of other index types too. */
+static inline bool
+CellarOrder(Oid sort_operator, Oid *opfamily, Oid *type, bool *descending)
+{
+#if PG_VERSION_NUM >= 180000
+	CompareType compare;
+
+	if (!get_ordering_op_properties(sort_operator, opfamily, type, &compare))
+		return false;
+	*descending = compare == COMPARE_GT;
+	return get_opfamily_method(*opfamily) == BTREE_AM_OID;
+#else
+	int16		strategy;
+
+	if (!get_ordering_op_properties(sort_operator, opfamily, type, &strategy))
+		return false;
+	*descending = strategy == BTGreaterStrategyNumber;
+	return true;
 #endif
 }
 

@@ -75,10 +75,10 @@ add_key(CellarTopN *top, SortGroupClause *clause, List *targetlist, Index varno)
 	Oid			opfamily;
 	Oid			type;
 	Oid			less;
-	int16		strategy;
+	bool		descending;
 	const char *reason;
 
-	if (!get_ordering_op_properties(clause->sortop, &opfamily, &type, &strategy))
+	if (!CellarOrder(clause->sortop, &opfamily, &type, &descending))
 		return false;
 	less = get_opfamily_member(opfamily, type, type, BTLessStrategyNumber);
 	if (!OidIsValid(less))
@@ -94,7 +94,7 @@ add_key(CellarTopN *top, SortGroupClause *clause, List *targetlist, Index varno)
 	top->less = lappend_oid(top->less, less);
 	top->collations = lappend_oid(top->collations, collation);
 	top->directions = lappend_int(top->directions,
-								  (strategy == BTGreaterStrategyNumber ? CELLAR_DESCENDING : 0) |
+								  (descending ? CELLAR_DESCENDING : 0) |
 								  (clause->nulls_first ? CELLAR_NULLS_FIRST : 0));
 	return true;
 }
