@@ -252,7 +252,7 @@ fn main() {
                     bytes_out += out.pending_bytes();
                     out.clear_frames();
                 }
-                rows += scanner.finish_range(&mut out);
+                rows += scanner.finish_range(&mut out) + unit_scanner.finish_range(&mut out);
                 out.flush();
                 bytes_out += out.pending_bytes();
                 times.push(start.elapsed().as_secs_f64() * 1e3);

@@ -30,7 +30,7 @@ pub(crate) struct Stage {
     /// The end of the attributes that the kernel reads.
     walk_end: usize,
     /// Postgres may raise an error in it.
-    fallible: bool,
+    pub fallible: bool,
 }
 
 /// The walks of a scan: before each stage, before a top-N, and before the output.

@@ -7,7 +7,7 @@ use crate::aggregate::Aggregator;
 use crate::batch::ResultWriter;
 use crate::heap::{Chunk, PAGES_BYTES_MAX, Page, Prefetch, page_checksum};
 use crate::plan::{Output, Plan, Walks};
-use crate::predicate::Input;
+use crate::predicate::{GatheredColumns, Input};
 use crate::storage_index::{RegionSummary, SummaryBuilder};
 use crate::top_n::TopN;
 use crate::visibility::{Verdict, Visibility, XidLookup};
@@ -245,7 +245,13 @@ impl Scanner {
             self.chunk.walk(pages, &plan.layout, segment, &self.selected, &mut self.malformed, &mut ahead);
             self.drop_malformed();
             self.next.clear();
-            let input = Input { pages, chunk: &self.chunk, columns: &plan.columns, in_pages: true };
+            let input = Input {
+                pages,
+                chunk: &self.chunk,
+                columns: &plan.columns,
+                in_pages: true,
+                gathered: GatheredColumns::default(),
+            };
             stage.kernel.run(input, &self.selected, &mut self.next, &mut self.undecided);
             std::mem::swap(&mut self.selected, &mut self.next);
             if !self.undecided.is_empty() {
@@ -258,7 +264,13 @@ impl Scanner {
         if let Some(wanted) = plan.top_n() {
             self.chunk.walk(pages, &plan.layout, &walks.top_n, &self.selected, &mut self.malformed, &mut ahead);
             self.drop_malformed();
-            let input = Input { pages, chunk: &self.chunk, columns: &plan.columns, in_pages: true };
+            let input = Input {
+                pages,
+                chunk: &self.chunk,
+                columns: &plan.columns,
+                in_pages: true,
+                gathered: GatheredColumns::default(),
+            };
             if let Some(top_n) = &mut self.top_n {
                 top_n.retain(wanted, input, &mut self.selected);
             }
@@ -379,7 +391,13 @@ impl Scanner {
     /// Folds the selected rows into groups, if that is asked for; those that cannot be stay selected.
     fn aggregate(&mut self, plan: &Plan, pages: &[u8], out: &mut ResultWriter, stats: &mut ScanStats) {
         let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return };
-        let input = Input { pages, chunk: &self.chunk, columns: &plan.columns, in_pages: true };
+        let input = Input {
+            pages,
+            chunk: &self.chunk,
+            columns: &plan.columns,
+            in_pages: true,
+            gathered: GatheredColumns::default(),
+        };
         self.back.clear();
         stats.rows_returned += aggregator.add(aggregation, input, &self.selected, &mut self.back, out);
         stats.rows_aggregated += (self.selected.len() - self.back.len()) as u64;

@@ -7,7 +7,8 @@ mod support;
 use cellar_format::postgres::{Align, Collation, Width, encoding};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{Aggregate, Aggregation, Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot};
-use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner};
+use cellar_scan::unit::{self, Level, Shape, Unit, encode};
+use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::cluster::Cluster;
@@ -32,6 +33,7 @@ const COLUMNS: &str =
     d date, t text collate \"C\"";
 const KEY_TEXT: u16 = 2;
 const KEY_INT: u16 = 3;
+const UNIT_PAGES: usize = 50;
 
 struct Table {
     attributes: Vec<Attribute>,
@@ -58,15 +60,20 @@ impl Table {
         Self { attributes: listing.lines().map(attribute).collect(), heap: cluster.heap(name) }
     }
 
-    /// All groups at once, and the ids of the rows that come back.
+    /// All groups at once, and the ids of the rows that come back: from heap pages and from compression units, which
+    /// must say the same.
     fn aggregate(&self, aggregation: Aggregation, group_widths: &[Option<usize>]) -> Answer {
+        self.aggregate_where(vec![], aggregation, group_widths)
+    }
+
+    fn aggregate_where(&self, quals: Vec<Expr>, aggregation: Aggregation, group_widths: &[Option<usize>]) -> Answer {
         let request = ScanRequest {
             file: String::new(),
             segment_blocks: 131_072,
             checksums: true,
             encoding: encoding::UTF8,
             attributes: self.attributes.clone(),
-            quals: vec![],
+            quals,
             projection: vec![1],
             mode: ScanMode::Columns,
             snapshot: Snapshot { xmin: 1 << 20, xmax: 1 << 20, taken_during_recovery: false, next_full_xid: 1 << 20 },
@@ -76,21 +83,52 @@ impl Table {
         let mut wire = Vec::new();
         request.encode(&mut wire);
         assert_eq!(ScanRequest::decode(&wire).unwrap(), request);
-        let mut scanner = Scanner::new(Arc::new(Plan::compile(&request).unwrap()));
-        let mut out = ResultWriter::new();
-        let mut aggregated = 0;
+        let plan = Arc::new(Plan::compile(&request).unwrap());
+        let aggregated = |progress: Progress| match progress {
+            Progress::Done { stats, .. } => stats.rows_aggregated,
+            Progress::NeedXids(xids) => panic!("{} transactions of a frozen table", xids.len()),
+        };
+        let answer = |out: &mut ResultWriter, rows: u64| {
+            out.flush();
+            let mut answer = read_with_groups(out.frames(), &[Some(4)], group_widths);
+            assert!(answer.passthru.is_empty());
+            answer.groups.sort();
+            answer.counted = rows;
+            answer
+        };
+        let (mut scanner, mut out, mut rows) = (Scanner::new(Arc::clone(&plan)), ResultWriter::new(), 0);
         for (index, run) in self.heap.chunks(16 * BLOCK_BYTES).enumerate() {
-            match scanner.scan(index as u32 * 16, run, &NoXids, &mut out, false) {
-                Progress::Done { stats, .. } => aggregated += stats.rows_aggregated,
-                Progress::NeedXids(xids) => panic!("{} transactions of a frozen table", xids.len()),
-            }
+            rows += aggregated(scanner.scan(index as u32 * 16, run, &NoXids, &mut out, false));
         }
         scanner.finish_range(&mut out);
-        out.flush();
-        let answer = read_with_groups(out.frames(), &[Some(4)], group_widths);
-        assert!(answer.passthru.is_empty());
-        assert!(aggregated > 0);
-        answer
+        let of_heap = answer(&mut out, rows);
+        for level in [Level::QueryLow, Level::QueryHigh] {
+            let (mut scanner, mut out, mut rows) = (UnitScanner::new(Arc::clone(&plan)), ResultWriter::new(), 0);
+            for (index, run) in self.heap.chunks(UNIT_PAGES * BLOCK_BYTES).enumerate() {
+                let bytes = encode(run, &self.shape(), level).unwrap();
+                let unit = Unit::open(&bytes).unwrap();
+                // In two parts, so that runs of rows do not begin with their blocks.
+                for pages in [0..UNIT_PAGES / 3, UNIT_PAGES / 3..UNIT_PAGES] {
+                    let first = (index * UNIT_PAGES) as u32;
+                    rows += aggregated(scanner.scan(first, &unit, &bytes, pages, &NoXids, &mut out).unwrap());
+                }
+            }
+            scanner.finish_range(&mut out);
+            let of_units = answer(&mut out, rows);
+            assert!(of_heap == of_units, "{level:?}, {:?}: {of_heap:?}\n{of_units:?}", request.quals);
+        }
+        of_heap
+    }
+
+    fn shape(&self) -> Shape {
+        let attribute = |attribute: &Attribute| unit::Attribute {
+            type_oid: attribute.type_oid,
+            width: attribute.width,
+            align: attribute.align,
+            by_value: attribute.by_value,
+            dropped: false,
+        };
+        Shape { attributes: self.attributes.iter().map(attribute).collect() }
     }
 }
 
@@ -198,6 +236,7 @@ fn groups_are_those_of_postgres_byte_for_byte() {
         widths.extend(states);
         let answer = table.aggregate(aggregation, &widths);
         assert!(answer.rows.is_empty(), "all of it can be aggregated");
+        assert!(answer.counted > 0);
         let mut found = BTreeMap::new();
         for group in &answer.groups {
             let (key, s) = group.split_at(keys.len());
@@ -245,6 +284,82 @@ fn groups_are_those_of_postgres_byte_for_byte() {
             assert_eq!(&floats, found_floats, "group {key}");
         }
     }
+}
+
+fn call(function: u32, column: u16, type_oid: u32, value: &[u8]) -> Expr {
+    let constant = Expr::Const { type_oid, value: Some(value.to_vec()) };
+    Expr::Call { function, collation: Collation::Bytewise, args: vec![Expr::Column(column), constant] }
+}
+
+/// Random predicates and aggregates, whose groups are the same from heap pages and from units.
+#[test]
+fn units_aggregate_as_heap_pages_do() {
+    let Some(cluster) = Cluster::start("aggregate-units") else { return };
+    let (seed, cases) = (setting("AGGREGATE_SEED", 1), setting("AGGREGATE_CASES", 60));
+    println!("AGGREGATE_SEED={seed}");
+    let mut random = Random::new(seed);
+    cluster.sql(&format!("create table a ({COLUMNS});\n{}", random_rows(&mut random, 9000)));
+    // Few values, long runs, no NULLs and one value in the whole column, too.
+    cluster.sql(
+        "update a set i2 = 7, k2 = coalesce(k2, id / 100), m = coalesce(m, id % 50), b = coalesce(b, id % 3 = 0);
+         insert into a (id, k1, k2, i2, i4, n, m, b) select i, 'x' || i % 3, i / 700, 7, i, 'NaN', i % 11, true
+         from generate_series(10000, 12000) i",
+    );
+    let table = Table::open(&cluster, "a");
+    let (mut groups, mut back) = (0, 0);
+    for _ in 0..cases {
+        let quals = (0..random.below(3)).map(|_| match random.below(7) {
+            0 => call(66, 1, 23, &(random.below(9000) as i32).to_le_bytes()),
+            1 => call(150, 5, 23, &(random.next() as i32).to_le_bytes()),
+            2 => call(67, KEY_TEXT, 25, b"bb"),
+            3 => call(850, 12, 25, random.pick(&["%xx%", "y%", "%w"]).as_bytes()),
+            4 => Expr::IsNotNull(Box::new(Expr::Column(*random.pick(&[4, 7, 10])))),
+            5 => call(144, KEY_INT, 23, &1i32.to_le_bytes()),
+            _ => call(1722, 8, 1700, &[0x00, 0x80, random.below(9000) as u8, 0x10]),
+        });
+        let quals: Vec<Expr> = quals.collect();
+        let keys: Vec<u16> = (0..random.below(4)).map(|_| *random.pick(&[2, 3, 4, 10, 11])).collect();
+        let widths =
+            |key: &u16| [None, Some(4), Some(2), None, None, None, None, None, Some(1), Some(4)][*key as usize - 2];
+        let mut group_widths: Vec<Option<usize>> = keys.iter().map(widths).collect();
+        let numeric = |function: u32, left: u16, right: u16| Aggregate {
+            argument: Some(Expr::Call {
+                function,
+                collation: Collation::None,
+                args: vec![Expr::Column(left), Expr::Column(right)],
+            }),
+            ..aggregate(2114, None)
+        };
+        let all = [
+            (aggregate(2803, None), Some(8)),
+            (aggregate(2147, Some(12)), Some(8)),
+            (aggregate(2109, Some(4)), Some(8)),
+            (aggregate(2101, Some(5)), None),
+            (aggregate(2107, Some(6)), None),
+            (aggregate(2114, Some(7)), None),
+            (aggregate(2103, Some(8)), None),
+            (numeric(1726, 8, 8), None),
+            (numeric(1724, 8, 7), None),
+            (aggregate(2517, Some(10)), Some(1)),
+            (aggregate(2138, Some(11)), Some(4)),
+            (aggregate(2129, Some(12)), None),
+        ];
+        let mut aggregates = Vec::new();
+        for _ in 0..random.below(5) {
+            let (aggregate, width) = random.pick(&all);
+            aggregates.push(aggregate.clone());
+            group_widths.push(*width);
+        }
+        if keys.is_empty() && aggregates.is_empty() {
+            continue;
+        }
+        let keys = keys.into_iter().map(Expr::Column).collect();
+        let answer = table.aggregate_where(quals, Aggregation { keys, aggregates }, &group_widths);
+        groups += answer.groups.len();
+        back += answer.rows.len();
+    }
+    println!("{groups} groups, {back} rows that came back");
+    assert!(groups > 1000 && back > 1000);
 }
 
 #[test]

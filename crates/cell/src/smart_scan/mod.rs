@@ -156,14 +156,13 @@ impl SmartScan {
             if self.state.stopping.load(Ordering::Relaxed) {
                 return Err(ScanError::Stopping.into());
             }
-            let end = self.region_end(block).min(range.end);
-            self.region(block, end, outlet)?;
-            block = end;
+            block = self.region(block, range.end, outlet)?;
             if self.writer.pending_bytes() >= SEND_BYTES {
                 self.send(outlet)?;
             }
         }
         self.stats.rows_returned += self.scanner.finish_range(&mut self.writer);
+        self.stats.rows_returned += self.unit_scanner.finish_range(&mut self.writer);
         self.writer.flush();
         self.send(outlet)
     }
@@ -196,15 +195,17 @@ impl SmartScan {
         segment_start.saturating_add(end.min(self.request.segment_blocks))
     }
 
-    /// Scans blocks `first..end`, which lie in one region.
-    fn region<O: Outlet>(&mut self, first: u32, end: u32, outlet: &mut O) -> Result<(), O::Error> {
+    /// Scans blocks from `first` on, up to the end of the region or as much more as one compression unit has, and tells
+    /// where it stopped.
+    fn region<O: Outlet>(&mut self, first: u32, last: u32, outlet: &mut O) -> Result<u32, O::Error> {
+        let mut end = self.region_end(first).min(last);
         let wanted_bytes = (end - first) as usize * BLOCK_BYTES;
         let in_segment = first % self.request.segment_blocks;
         let segment = self.segment(first / self.request.segment_blocks).map_err(O::Error::from)?;
         let Some(Segment { ino, au_blocks, .. }) = segment else {
             self.stats.eligible_bytes += wanted_bytes as u64;
             self.pass_through(first, end);
-            return Ok(());
+            return Ok(end);
         };
         let region = in_segment / REGION_BLOCKS;
         let page = in_segment % au_blocks;
@@ -214,10 +215,18 @@ impl SmartScan {
         self.stats.eligible_bytes += stored_bytes;
         if !self.may_match(ino, region) {
             self.stats.saved_by_storage_index_bytes += stored_bytes;
-            return Ok(());
+            return Ok(end);
         }
         if held {
-            return self.unit_pages(first, pages, outlet);
+            let unit_end = first.saturating_add((au_blocks - page).min(self.request.segment_blocks - in_segment));
+            while end < unit_end.min(last) && self.may_match(ino, (in_segment + (end - first)) / REGION_BLOCKS) {
+                let next = self.region_end(end).min(last);
+                let more = page + (end - first)..page + (next - first);
+                self.stats.eligible_bytes += self.stored_bytes(more);
+                end = next;
+            }
+            self.unit_pages(first, page..page + (end - first), outlet)?;
+            return Ok(end);
         }
         self.prefetch(ino, region);
         let offset = (in_segment % REGION_BLOCKS) as usize * BLOCK_BYTES;
@@ -246,7 +255,7 @@ impl SmartScan {
                         self.state.storage_index.learn(key, version, summary, Summary::join);
                     }
                     self.pass_through(first + (usable / BLOCK_BYTES) as u32, end);
-                    return Ok(());
+                    return Ok(end);
                 }
                 Progress::NeedXids(xids) => {
                     drop(guard);

@@ -1,8 +1,9 @@
 //! The values that aggregates take, for a run of rows at a time.
 
 use crate::heap::{NULL, Slot};
-use crate::predicate::{Arithmetic, Class, Column, Input, Kernel, Kind, Lanes, Node, Numeric, Row, Undecided, Value};
-use crate::predicate::{IS_NULL, NUMERIC_BASE, UNCERTAIN, display_scale};
+use crate::predicate::{Arithmetic, Class, Column, Input, Kernel, Kind, Lanes, Memo, Node, Numeric, Row};
+use crate::predicate::{Form as ColumnForm, IS_NULL, NUMERIC_BASE, UNCERTAIN, Undecided, Value, display_scale};
+use std::rc::Rc;
 
 /// Base-10000 digits after the point that sums of numerics keep, if the lanes have no more.
 const FRACTION_DIGITS: i32 = 4;
@@ -19,6 +20,8 @@ pub struct Argument {
     form: Form,
     /// Whether it is evaluated for a row at all; rows that fail count as NULL.
     filter: Option<Kernel>,
+    /// The columns that both read.
+    pub slots: Vec<Slot>,
 }
 
 enum Form {
@@ -55,7 +58,7 @@ pub struct Wide {
 #[derive(Default)]
 pub struct Vector<'a> {
     /// Integers, floats' bits, or numerics times `BASE^fraction_digits / factor`.
-    pub lanes: Lanes,
+    pub lanes: Rc<Lanes>,
     pub factor: i128,
     /// Display scales of numerics: one for all rows, or one each.
     pub scale: u16,
@@ -70,11 +73,11 @@ pub const IS_WIDE: u8 = 4;
 
 impl Argument {
     pub fn rows(filter: Option<Kernel>) -> Self {
-        Self { form: Form::Row, filter }
+        Self { form: Form::Row, filter, slots: Vec::new() }
     }
 
     pub fn null_of(node: Node, filter: Option<Kernel>) -> Self {
-        Self { form: Form::NullOf(node), filter }
+        Self { form: Form::NullOf(node), filter, slots: Vec::new() }
     }
 
     /// An argument of which [`Vector::values`] are wanted when `values`, else numbers.
@@ -101,7 +104,7 @@ impl Argument {
                 Form::Numbers { fast, node, kind, decimals: Decimals::None }
             }
         };
-        Self { form, filter }
+        Self { form, filter, slots: Vec::new() }
     }
 
     /// Base-10000 digits after the point of numeric sums.
@@ -115,16 +118,34 @@ impl Argument {
         }
     }
 
+    /// Whether all of it can be computed from columns without datums, of which `has` tells.
+    pub fn needs_no_datum(&self, has: &impl Fn(Slot, Need) -> bool) -> bool {
+        if self.filter.is_some() {
+            return false;
+        }
+        match &self.form {
+            Form::Row => true,
+            Form::NullOf(Node::Column(slot)) => has(*slot, Need::Nulls),
+            Form::Numbers { fast: Some(fast), .. } => {
+                let mut all = true;
+                fast.for_each_column(&mut |slot, scale| all &= has(slot, Need::Numbers { scale }));
+                all
+            }
+            _ => false,
+        }
+    }
+
     /// The values of the selected rows; rows that stay flagged [`UNCERTAIN`] are to be left to Postgres.
-    pub fn eval<'a>(&'a self, input: Input<'a>, selected: &[u16]) -> Vector<'a> {
+    pub fn eval<'a>(&'a self, input: Input<'a>, selected: &[u16], memo: &mut Memo<'a>) -> Vector<'a> {
         let mut vector = Vector { factor: 1, ..Vector::default() };
-        self.eval_form(input, selected, &mut vector);
+        self.eval_form(input, selected, memo, &mut vector);
         if let Some(filter) = &self.filter {
             let (mut passed, mut undecided) = (Vec::new(), Vec::new());
             filter.run(input, selected, &mut passed, &mut undecided);
             undecided.sort_unstable();
             let mut passed = passed.into_iter().peekable();
-            for (row, flags) in selected.iter().zip(&mut vector.lanes.flags) {
+            let (_, flags) = Rc::make_mut(&mut vector.lanes).parts_mut();
+            for (row, flags) in selected.iter().zip(flags) {
                 if passed.next_if_eq(row).is_none() {
                     *flags = IS_NULL;
                 }
@@ -136,14 +157,23 @@ impl Argument {
         vector
     }
 
-    fn eval_form<'a>(&'a self, input: Input<'a>, selected: &[u16], vector: &mut Vector<'a>) {
+    fn eval_form<'a>(&'a self, input: Input<'a>, selected: &[u16], memo: &mut Memo<'a>, vector: &mut Vector<'a>) {
         let row = |row: u16| Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
-        let empty = || Lanes { values: vec![0; selected.len()], flags: vec![0; selected.len()] };
+        let mut lanes = Lanes::of(0, 0, selected.len());
         match &self.form {
-            Form::Row => vector.lanes = empty(),
+            Form::Row => {}
+            Form::NullOf(Node::Column(slot)) if input.gathered(*slot).is_some() => {
+                if let Some(validity) = input.gathered(*slot).and_then(|column| column.validity) {
+                    let (_, flags) = lanes.parts_mut();
+                    validity
+                        .iter()
+                        .zip(flags)
+                        .for_each(|(valid, flags)| *flags = if *valid == 0 { IS_NULL } else { 0 });
+                }
+            }
             Form::NullOf(node) => {
-                vector.lanes = empty();
-                for (at, flags) in selected.iter().zip(&mut vector.lanes.flags) {
+                let (_, flags) = lanes.parts_mut();
+                for (at, flags) in selected.iter().zip(flags) {
                     let is_null = match node {
                         Node::Column(slot) => row(*at).is_null(*slot),
                         node => node.eval(&row(*at)).map(|value| value.is_null()),
@@ -158,24 +188,26 @@ impl Argument {
             Form::Numbers { fast, node, kind, decimals } => {
                 let fraction_digits = self.fraction_digits();
                 vector.lanes = match fast {
-                    Some(fast) => fast.eval(input, selected),
-                    None => Lanes { flags: vec![UNCERTAIN; selected.len()], ..empty() },
+                    Some(fast) => fast.eval(input, selected, memo),
+                    None => Rc::new(Lanes::of(0, UNCERTAIN, selected.len())),
                 };
                 if *kind == Kind::Numeric {
                     let lanes_digits = fast.as_ref().map_or(0, |fast| fast.scale() as i32);
                     vector.factor = numeric_power(fraction_digits - lanes_digits);
                     read_scales(decimals, fast.is_some(), input, selected, vector);
                 }
-                for (index, at) in selected.iter().enumerate() {
-                    if vector.lanes.flags[index] & UNCERTAIN != 0 {
-                        decide(node.eval(&row(*at)), index, fraction_digits, vector);
+                if !vector.lanes.is_clear() && input.gathered.columns.is_empty() {
+                    for (index, at) in selected.iter().enumerate() {
+                        if vector.lanes.flags(index) & UNCERTAIN != 0 {
+                            decide(node.eval(&row(*at)), index, fraction_digits, vector);
+                        }
                     }
                 }
+                return;
             }
             Form::Floats(node) => {
-                vector.lanes = empty();
-                let outs = vector.lanes.values.iter_mut().zip(&mut vector.lanes.flags);
-                for (at, (out, flags)) in selected.iter().zip(outs) {
+                let (values, flags) = lanes.parts_mut();
+                for (at, (out, flags)) in selected.iter().zip(values.iter_mut().zip(flags)) {
                     match node.eval(&row(*at)) {
                         Ok(Value::Float(value)) => *out = value.to_bits() as i64,
                         Ok(Value::Null) => *flags = IS_NULL,
@@ -184,9 +216,9 @@ impl Argument {
                 }
             }
             Form::Values(node) => {
-                vector.lanes = empty();
                 vector.values.reserve(selected.len());
-                for (at, flags) in selected.iter().zip(&mut vector.lanes.flags) {
+                let (_, flags) = lanes.parts_mut();
+                for (at, flags) in selected.iter().zip(flags) {
                     let value = node.eval(&row(*at)).unwrap_or_else(|Undecided| {
                         *flags = UNCERTAIN;
                         Value::Null
@@ -198,7 +230,20 @@ impl Argument {
                 }
             }
         }
+        vector.lanes = Rc::new(lanes);
     }
+}
+
+/// What is wanted of a column without datums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Only whether it is NULL.
+    Nulls,
+    /// Numbers times `10000^scale`.
+    Numbers {
+        scale: u32,
+    },
+    Strings,
 }
 
 /// Fills the display scales of a numeric argument; a fast lane whose own scale cannot be told becomes uncertain.
@@ -207,6 +252,12 @@ fn read_scales(decimals: &Decimals, fast: bool, input: Input<'_>, selected: &[u1
         Decimals::None => {}
         Decimals::Fixed(scale) => vector.scale = *scale,
         Decimals::Own { column } => {
+            if let Some(ColumnForm::Numbers { scale: Some(scale), .. }) =
+                column.and_then(|slot| input.gathered(slot)).map(|gathered| gathered.form)
+            {
+                vector.scale = scale.into();
+                return;
+            }
             vector.scales.resize(selected.len(), 0);
             let Some((slot, column)) =
                 column.filter(|_| fast).and_then(|slot| Some((slot, input.columns.get(slot as usize)?.as_ref()?)))
@@ -215,14 +266,14 @@ fn read_scales(decimals: &Decimals, fast: bool, input: Input<'_>, selected: &[u1
             };
             let locations = input.chunk.locations(slot);
             for (index, at) in selected.iter().enumerate() {
-                if vector.lanes.flags[index] != 0 {
+                if vector.lanes.flags(index) != 0 {
                     continue;
                 }
                 let location = locations[*at as usize];
                 let payload = if location == NULL { None } else { column.plain_bytes(input.pages, location as usize) };
                 match payload.and_then(display_scale) {
                     Some(scale) => vector.scales[index] = scale,
-                    None => vector.lanes.flags[index] = UNCERTAIN,
+                    None => Rc::make_mut(&mut vector.lanes).parts_mut().1[index] = UNCERTAIN,
                 }
             }
         }
@@ -232,15 +283,16 @@ fn read_scales(decimals: &Decimals, fast: bool, input: Input<'_>, selected: &[u1
 /// What the interpreter says of a row that the fast way could not decide.
 #[cold]
 fn decide(value: Result<Value<'_>, Undecided>, index: usize, fraction_digits: i32, vector: &mut Vector<'_>) {
-    let flags = &mut vector.lanes.flags[index];
+    let (values, flags) = Rc::make_mut(&mut vector.lanes).parts_mut();
+    let (lane, flags) = (&mut values[index], &mut flags[index]);
     match value {
         Ok(Value::Null) => *flags = IS_NULL,
         Ok(Value::Bool(value)) => {
-            vector.lanes.values[index] = i64::from(value);
+            *lane = i64::from(value);
             *flags = 0;
         }
         Ok(Value::Int(value)) => {
-            vector.lanes.values[index] = value;
+            *lane = value;
             *flags = 0;
         }
         Ok(Value::Numeric(value)) => match wide(&value, fraction_digits) {

@@ -4,6 +4,8 @@
 //! in the table's list of strings. The last word of a row tells which of its keys are NULL. Group 0 is the bin for
 //! rows that are aggregated elsewhere.
 
+use crate::predicate::{Form, Gathered};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 
 /// Strings up to this length are their own code.
@@ -17,6 +19,10 @@ pub const KEYS_MAX: usize = 64;
 
 /// Where rows go that the caller does not want to be counted.
 pub const BIN: u32 = 0;
+/// So many groups, with the bin, are few.
+pub const FEW: usize = 64;
+/// Lists of group numbers by position are no longer than this.
+const DIRECT_MAX: usize = 1 << 12;
 
 #[derive(Debug)]
 pub struct GroupTable {
@@ -28,6 +34,76 @@ pub struct GroupTable {
     codes: Vec<u64>,
     groups: usize,
     strings: Strings,
+    direct: Direct,
+}
+
+/// Group numbers by the position of a row's codes in the keys' domains: quicker than hashing where the keys of a
+/// unit's chunk have few values.
+#[derive(Debug, Default)]
+struct Direct {
+    /// For which unit and chunk this is.
+    place: Option<(u64, usize)>,
+    /// 0 where it is not known.
+    groups: Vec<u32>,
+    positions: Vec<u32>,
+}
+
+/// The groups of a run of rows.
+#[derive(Debug, Default)]
+pub struct RowGroups {
+    pub numbers: Vec<u32>,
+    /// Rows of each group; empty when there are not few groups.
+    pub counts: Vec<u32>,
+}
+
+impl RowGroups {
+    /// Counts the rows, if there are few groups; `groups` is their number.
+    pub fn count(&mut self, groups: usize) {
+        self.counts.clear();
+        if groups <= FEW {
+            let mut counts = [[0u32; FEW]; 4];
+            let mut fours = self.numbers.chunks_exact(4);
+            for four in &mut fours {
+                for (counts, group) in counts.iter_mut().zip(four) {
+                    counts[*group as usize % FEW] += 1;
+                }
+            }
+            fours.remainder().iter().for_each(|group| counts[0][*group as usize % FEW] += 1);
+            self.counts.extend((0..groups).map(|group| counts.iter().map(|counts| counts[group]).sum::<u32>()));
+        }
+    }
+
+    /// Sums of `values` by group, when there are few; `wide`: 64 bits might not hold them.
+    pub fn sums(&self, values: &[i64], wide: bool) -> impl Iterator<Item = i128> {
+        let halves = match wide {
+            // A sum of halves of 32 bits is far from 64.
+            true => [self.sums_of(values, |value| value >> 32), self.sums_of(values, |value| value & 0xffff_ffff)],
+            false => [[0; FEW], self.sums_of(values, |value| value)],
+        };
+        (0..self.counts.len()).map(move |group| ((halves[0][group] as i128) << 32) + halves[1][group] as i128)
+    }
+
+    #[inline(always)]
+    fn sums_of(&self, values: &[i64], part: impl Fn(i64) -> i64) -> [i64; FEW] {
+        if self.counts.len() == 2 && self.counts[BIN as usize] == 0 {
+            let mut sums = [0; FEW];
+            sums[1] = values.iter().map(|value| part(*value)).sum();
+            return sums;
+        }
+        // Several sums of each group, so that none waits for the one before.
+        let mut sums = [[0i64; FEW]; 4];
+        let (values, last_values) = values.as_chunks::<4>();
+        let (groups, last_groups) = self.numbers.as_chunks::<4>();
+        for (values, groups) in values.iter().zip(groups) {
+            for lane in 0..4 {
+                sums[lane][groups[lane] as usize % FEW] += part(values[lane]);
+            }
+        }
+        for (value, group) in last_values.iter().zip(last_groups) {
+            sums[0][*group as usize % FEW] += part(*value);
+        }
+        std::array::from_fn(|group| sums.iter().map(|sums| sums[group]).sum())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +116,14 @@ struct Strings {
 impl GroupTable {
     pub fn new(keys: usize) -> Self {
         let words = keys + 1;
-        Self { words, slots: vec![0; 64], codes: vec![0; words], groups: 1, strings: Strings::default() }
+        Self {
+            words,
+            slots: vec![0; 64],
+            codes: vec![0; words],
+            groups: 1,
+            strings: Strings::default(),
+            direct: Direct::default(),
+        }
     }
 
     /// Forgets all groups but the bin.
@@ -50,6 +133,7 @@ impl GroupTable {
         self.codes.truncate(self.words);
         self.groups = 1;
         self.strings = Strings::default();
+        self.direct.place = None;
     }
 
     pub fn words(&self) -> usize {
@@ -113,6 +197,87 @@ impl GroupTable {
         }
     }
 
+    /// Fills `numbers`, which is empty, with the group of each row, of keys without datums; that of rows without a mark is the bin. False:
+    /// the keys' values are too many.
+    pub fn number_directly(
+        &mut self,
+        keys: &[&Gathered<'_>],
+        place: (u64, usize),
+        rows: usize,
+        marks: Option<&[u8]>,
+        numbers: &mut Vec<u32>,
+    ) -> bool {
+        let mut size = 1usize;
+        let mut domains: SmallVec<[(i64, usize, usize); 8]> = SmallVec::new();
+        for key in keys {
+            let Some((least, count)) = key.domain() else { return false };
+            domains.push((least, count, size));
+            // One more for NULL.
+            size = size.saturating_mul(count.saturating_add(1));
+            if size > DIRECT_MAX {
+                return false;
+            }
+        }
+        let mut direct = std::mem::take(&mut self.direct);
+        if direct.place != Some(place) {
+            direct.place = Some(place);
+            direct.groups.clear();
+            direct.groups.resize(size, 0);
+        }
+        direct.positions.clear();
+        direct.positions.resize(rows, 0);
+        for (key, (least, count, stride)) in keys.iter().zip(&domains) {
+            let codes = direct.positions.iter_mut().zip(key.codes);
+            match key.validity {
+                None => codes.for_each(|(at, code)| *at = position(*at, code.wrapping_sub(*least), *stride)),
+                Some(validity) => codes.zip(validity).for_each(|((at, code), valid)| {
+                    let code = if *valid == 0 { *count as i64 } else { code.wrapping_sub(*least) };
+                    *at = position(*at, code, *stride);
+                }),
+            }
+        }
+        let known = direct.positions.iter().map(|at| direct.groups.get(*at as usize).copied().unwrap_or(BIN));
+        let is_marked = |row: usize| marks.is_none_or(|marks| marks[row] != 0);
+        numbers.extend(known);
+        let missing = match marks {
+            None => numbers.contains(&BIN),
+            Some(marks) => {
+                let mut missing = false;
+                for (group, mark) in numbers.iter_mut().zip(marks) {
+                    missing |= *group == BIN && *mark != 0;
+                    *group *= u32::from(*mark);
+                }
+                missing
+            }
+        };
+        let mut words = vec![0u64; self.words];
+        for (row, at) in direct.positions.iter().enumerate().filter(|_| missing) {
+            if numbers[row] != BIN || !is_marked(row) {
+                continue;
+            }
+            if let Some(known) = direct.groups.get(*at as usize).filter(|known| **known != BIN) {
+                numbers[row] = *known;
+                continue;
+            }
+            words.fill(0);
+            for (number, key) in keys.iter().enumerate() {
+                match key.form {
+                    _ if key.is_null(row) => words[keys.len()] |= 1 << number,
+                    Form::Numbers { .. } | Form::Nulls => words[number] = key.codes[row] as u64,
+                    Form::Strings(strings) => {
+                        words[number] = self.string_code(strings.get(key.codes[row] as usize).unwrap_or_default());
+                    }
+                }
+            }
+            numbers[row] = self.group(&words);
+            if let Some(known) = direct.groups.get_mut(*at as usize) {
+                *known = numbers[row];
+            }
+        }
+        self.direct = direct;
+        true
+    }
+
     #[inline(never)]
     fn add(&mut self, row: &[u64], at: usize) -> u32 {
         let group = self.groups as u32;
@@ -137,6 +302,11 @@ impl GroupTable {
             self.slots[at] = group as u32;
         }
     }
+}
+
+#[inline(always)]
+fn position(at: u32, code: i64, stride: usize) -> u32 {
+    at.wrapping_add((code as u32).wrapping_mul(stride as u32))
 }
 
 /// Multiplied and folded word by word; the codes of one table do not come from an adversary that gains by collisions

@@ -1,9 +1,10 @@
 //! Group keys: from a column's or an expression's values to the codes of a [`GroupTable`], and back to datums.
 
+use super::argument::Need;
 use super::groups::GroupTable;
 use crate::batch::ColumnBuilder;
 use crate::heap::{MISSING, NULL, Slot};
-use crate::predicate::{Column, Input, Kind, NAME_BYTES, Node, Row, Value};
+use crate::predicate::{Column, Form, Gathered, Input, Kind, NAME_BYTES, Node, Row, Value};
 use cellar_format::postgres::Width;
 
 /// An expression that rows are grouped by.
@@ -12,15 +13,27 @@ pub struct Key {
     pub kind: Kind,
     /// When it is a plain column.
     column: Option<Slot>,
+    /// The columns that it reads.
+    pub slots: Vec<Slot>,
 }
 
 impl Key {
-    pub fn new(node: Node, kind: Kind) -> Self {
+    pub fn new(node: Node, kind: Kind, slots: Vec<Slot>) -> Self {
         let column = match node {
             Node::Column(slot) => Some(slot),
             _ => None,
         };
-        Self { node, kind, column }
+        Self { node, kind, column, slots }
+    }
+
+    /// Whether its codes come from a column without datums, of which `has` tells.
+    pub fn needs_no_datum(&self, has: &impl Fn(Slot, Need) -> bool) -> bool {
+        let need = if self.kind.is_int() { Need::Numbers { scale: 0 } } else { Need::Strings };
+        self.column.is_some_and(|slot| has(slot, need))
+    }
+
+    pub fn gathered<'a>(&self, input: Input<'a>) -> Option<&'a Gathered<'a>> {
+        self.column.and_then(|slot| input.gathered(slot))
     }
 
     /// Writes the key's code into word `number` of each selected row, and its bit into the row's last word. `undecided`
@@ -35,6 +48,9 @@ impl Key {
         undecided: &mut Vec<u32>,
     ) {
         let words = table.words();
+        if let Some(gathered) = self.gathered(input) {
+            return gathered_codes(gathered, number, table, rows);
+        }
         let column = self.column.and_then(|slot| Some((slot, input.columns.get(slot as usize)?.as_ref()?)));
         for (index, (at, row)) in selected.iter().zip(rows.chunks_exact_mut(words)).enumerate() {
             if let Some((slot, column)) = column {
@@ -89,6 +105,32 @@ impl Key {
             Width::Fixed(bytes) => bytes as usize,
             Width::Varlena | Width::Cstring => 0,
         }
+    }
+}
+
+/// [`Key::codes`] of a column without datums.
+fn gathered_codes(gathered: &Gathered<'_>, number: usize, table: &mut GroupTable, rows: &mut [u64]) {
+    let words = table.words();
+    // A list of strings that is not much longer than the run is looked up once.
+    let mut known = match gathered.form {
+        Form::Strings(strings) if strings.len() <= 4 * gathered.codes.len() => vec![None; strings.len()],
+        _ => Vec::new(),
+    };
+    for (index, (code, row)) in gathered.codes.iter().zip(rows.chunks_exact_mut(words)).enumerate() {
+        if gathered.is_null(index) {
+            row[words - 1] |= 1 << number;
+            continue;
+        }
+        row[number] = match gathered.form {
+            Form::Numbers { .. } | Form::Nulls => *code as u64,
+            Form::Strings(strings) => {
+                let mut look_up = || table.string_code(strings.get(*code as usize).unwrap_or_default());
+                match known.get_mut(*code as usize) {
+                    Some(known) => *known.get_or_insert_with(look_up),
+                    None => look_up(),
+                }
+            }
+        };
     }
 }
 

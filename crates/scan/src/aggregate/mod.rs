@@ -17,11 +17,13 @@ mod state;
 pub use functions::{groupable_type, offloadable_aggregate};
 
 use crate::batch::{ColumnBuilder, ResultWriter};
-use crate::predicate::{Column, Compiler, Input, Kernel, Kind, Node, UNCERTAIN, Unsupported};
-use argument::Argument;
+use crate::heap::Slot;
+use crate::predicate::{Column, Compiler, Gathered, Input, Kernel, Kind, Memo, Node, UNCERTAIN, Unsupported};
+pub use argument::Need;
+use argument::{Argument, Vector};
 use cellar_format::wire::{Aggregate, Aggregation, Expr};
 use functions::{AggregateFunction, COUNT_ROWS, COUNT_VALUES, OutputKind, StateKind, Takes, find, groupable};
-use groups::{BIN, GroupTable, KEYS_MAX};
+use groups::{BIN, GroupTable, KEYS_MAX, RowGroups};
 use key::Key;
 use state::State;
 
@@ -30,7 +32,7 @@ pub const MEMORY_BYTES_MAX: usize = 16 << 20;
 /// After so many rows the groups leave, so that sums of 128 bits cannot overflow.
 pub const ROWS_MAX: u64 = 1 << 22;
 /// Rows that go through all steps together: their vectors stay in the first-level cache.
-const RUN_ROWS: usize = 1024;
+pub const RUN_ROWS: usize = 1024;
 /// Groups of a batch.
 const BATCH_GROUPS: usize = 1024;
 const AGGREGATES_MAX: usize = 1000;
@@ -69,7 +71,8 @@ impl AggregationPlan {
         for expr in &aggregation.keys {
             let (node, kind) = compiler.typed(expr)?;
             let kind = kind.filter(|kind| groupable(*kind));
-            keys.push(Key::new(node, kind.ok_or_else(|| Unsupported("a group key of this type".into()))?));
+            let kind = kind.ok_or_else(|| Unsupported("a group key of this type".into()))?;
+            keys.push(Key::new(node, kind, slots_of([expr], compiler)));
         }
         let mut plan = Self { keys, arguments: Vec::new(), kept: Vec::new(), outputs: Vec::new(), counts_rows: false };
         let mut sources: Vec<Source<'_>> = Vec::new();
@@ -86,7 +89,9 @@ impl AggregationPlan {
             let argument = match sources.iter().position(|known| *known == source) {
                 Some(argument) => argument,
                 None => {
-                    plan.arguments.push(argument_of(function, aggregate, compiler)?);
+                    let mut argument = argument_of(function, aggregate, compiler)?;
+                    argument.slots = slots_of(aggregate.argument.iter().chain(&aggregate.filter), compiler);
+                    plan.arguments.push(argument);
                     sources.push(source);
                     sources.len() - 1
                 }
@@ -108,10 +113,36 @@ impl AggregationPlan {
         self.counts_rows
     }
 
+    /// The columns that must have datums; `has` tells what of a column there is without. The other columns that it
+    /// reads go to `gathered`.
+    pub fn datums(&self, has: impl Fn(Slot, Need) -> bool, gathered: &mut Vec<Slot>) -> Vec<Slot> {
+        let mut datums = Vec::new();
+        let keys = self.keys.iter().map(|key| (key.needs_no_datum(&has), &key.slots));
+        let arguments = self.arguments.iter().map(|argument| (argument.needs_no_datum(&has), &argument.slots));
+        for (none, slots) in keys.chain(arguments) {
+            let list = if none { &mut *gathered } else { &mut datums };
+            list.extend(slots);
+        }
+        datums.sort_unstable();
+        datums.dedup();
+        gathered.sort_unstable();
+        gathered.dedup();
+        gathered.retain(|slot| datums.binary_search(slot).is_err());
+        datums
+    }
+
     fn strides(&self) -> Vec<usize> {
         let keys = self.keys.iter().map(Key::stride);
         keys.chain(self.outputs.iter().map(|(_, output)| output.stride())).collect()
     }
+}
+
+fn slots_of<'e>(exprs: impl IntoIterator<Item = &'e Expr>, compiler: &mut Compiler<'_>) -> Vec<Slot> {
+    let mut slots = Vec::new();
+    for expr in exprs {
+        expr.for_each_column(&mut |number| slots.push(compiler.layout.slot(number as usize - 1)));
+    }
+    slots
 }
 
 fn argument_of(
@@ -144,8 +175,8 @@ pub struct Aggregator {
     states: Vec<State>,
     /// Rows in the groups.
     rows: u64,
-    /// The group of each row of the run, and their key codes.
-    numbers: Vec<u32>,
+    /// The groups of the run's rows, and their key codes.
+    groups: RowGroups,
     codes: Vec<u64>,
     undecided: Vec<u32>,
     columns: Vec<ColumnBuilder>,
@@ -160,7 +191,7 @@ impl Aggregator {
             table: GroupTable::new(plan.keys.len()),
             states: plan.kept.iter().map(state).collect(),
             rows: 0,
-            numbers: Vec::new(),
+            groups: RowGroups::default(),
             codes: Vec::new(),
             undecided: Vec::new(),
             columns: std::iter::repeat_with(ColumnBuilder::default).take(strides.len()).collect(),
@@ -190,21 +221,60 @@ impl Aggregator {
     ) -> u64 {
         let mut left = 0;
         for run in selected.chunks(RUN_ROWS) {
-            self.add_run(plan, input, run, back);
-            if self.rows + RUN_ROWS as u64 > ROWS_MAX || self.bytes() > MEMORY_BYTES_MAX {
-                left += self.flush(plan, out);
-            }
+            self.add_run(plan, input, run, None, Some(back));
+            left += self.make_room(plan, out);
         }
         left
     }
 
-    fn add_run(&mut self, plan: &AggregationPlan, input: Input<'_>, run: &[u16], back: &mut Vec<u16>) {
-        let vectors: Vec<_> = plan.arguments.iter().map(|argument| argument.eval(input, run)).collect();
-        self.number_rows(plan, input, run);
-        for vector in &vectors {
-            for (group, flags) in self.numbers.iter_mut().zip(&vector.lanes.flags) {
-                if flags & UNCERTAIN != 0 {
-                    *group = BIN;
+    /// Adds at most [`RUN_ROWS`] rows, some of whose columns have no datums: all of `selected`, or those of them whose
+    /// marks are 1 and not 0. Returns as [`Self::add`]; None, and nothing added: for some row all datums are needed, or
+    /// there are too many groups for marks.
+    pub fn add_gathered(
+        &mut self,
+        plan: &AggregationPlan,
+        input: Input<'_>,
+        selected: &[u16],
+        marks: Option<&[u8]>,
+        out: &mut ResultWriter,
+    ) -> Option<u64> {
+        self.add_run(plan, input, selected, marks, None).then(|| self.make_room(plan, out))
+    }
+
+    /// Groups leave before there are too many of them, or too many rows in them. Returns how many did.
+    fn make_room(&mut self, plan: &AggregationPlan, out: &mut ResultWriter) -> u64 {
+        let full = self.rows + RUN_ROWS as u64 > ROWS_MAX || self.bytes() > MEMORY_BYTES_MAX;
+        if full { self.flush(plan, out) } else { 0 }
+    }
+
+    /// False, and nothing was added: some row would have to go back, and there is no `back`.
+    fn add_run(
+        &mut self,
+        plan: &AggregationPlan,
+        input: Input<'_>,
+        run: &[u16],
+        marks: Option<&[u8]>,
+        back: Option<&mut Vec<u16>>,
+    ) -> bool {
+        let mut memo = Memo::default();
+        let vectors: Vec<_> = plan.arguments.iter().map(|argument| argument.eval(input, run, &mut memo)).collect();
+        let is_uncertain = |vector: &Vector<'_>| {
+            !vector.lanes.is_clear() && vector.lanes.iter().any(|(_, flags)| flags & UNCERTAIN != 0)
+        };
+        let uncertain = vectors.iter().any(is_uncertain);
+        if uncertain && back.is_none() {
+            return false;
+        }
+        if !self.number_rows(plan, input, run, marks) {
+            return false;
+        }
+        let numbers = &mut self.groups.numbers;
+        if uncertain {
+            for vector in &vectors {
+                for (group, (_, flags)) in numbers.iter_mut().zip(vector.lanes.iter()) {
+                    if flags & UNCERTAIN != 0 {
+                        *group = BIN;
+                    }
                 }
             }
         }
@@ -212,23 +282,46 @@ impl Aggregator {
             state.resize(self.table.len());
         }
         for (kept, state) in plan.kept.iter().zip(&self.states) {
-            state.check(&vectors[kept.argument], &mut self.numbers);
+            state.check(&vectors[kept.argument], numbers);
+        }
+        self.groups.count(self.table.len());
+        let left_out = self.groups.numbers.iter().filter(|group| **group == BIN).count();
+        let added = run.len() - left_out;
+        let marked = marks.map_or(run.len(), |marks| marks.iter().map(|mark| *mark as usize).sum());
+        if back.is_none() && added != marked {
+            return false;
         }
         for (kept, state) in plan.kept.iter().zip(&mut self.states) {
-            state.add(&vectors[kept.argument], &self.numbers);
+            state.add(&vectors[kept.argument], &self.groups);
         }
-        let before = back.len();
-        back.extend(run.iter().zip(&self.numbers).filter(|(_, group)| **group == BIN).map(|(row, _)| *row));
-        self.rows += (run.len() - (back.len() - before)) as u64;
+        if let Some(back) = back.filter(|_| left_out > 0) {
+            back.extend(run.iter().zip(&self.groups.numbers).filter(|(_, group)| **group == BIN).map(|(row, _)| *row));
+        }
+        self.rows += added as u64;
+        true
     }
 
-    /// Fills `self.numbers` with the group of each row of the run.
-    fn number_rows(&mut self, plan: &AggregationPlan, input: Input<'_>, run: &[u16]) {
-        self.numbers.clear();
+    /// Finds the group of each row of the run; that of rows without a mark is the bin. False: there are too many groups
+    /// for marks.
+    fn number_rows(&mut self, plan: &AggregationPlan, input: Input<'_>, run: &[u16], marks: Option<&[u8]>) -> bool {
+        let numbers = &mut self.groups.numbers;
+        numbers.clear();
         if plan.keys.is_empty() {
             let group = self.only_group();
-            self.numbers.resize(run.len(), group);
-            return;
+            match marks {
+                None => self.groups.numbers.resize(run.len(), group),
+                Some(marks) => self.groups.numbers.extend(marks.iter().map(|mark| group * u32::from(*mark))),
+            }
+            return true;
+        }
+        let gathered: Option<Vec<&Gathered<'_>>> = plan.keys.iter().map(|key| key.gathered(input)).collect();
+        if let Some(keys) = gathered
+            && self.table.number_directly(&keys, input.gathered.place, run.len(), marks, numbers)
+        {
+            return true;
+        }
+        if marks.is_some() {
+            return false;
         }
         let words = self.table.words();
         self.codes.clear();
@@ -239,15 +332,16 @@ impl Aggregator {
         }
         if self.undecided.is_empty() {
             for row in self.codes.chunks_exact(words) {
-                self.numbers.push(self.table.group(row));
+                numbers.push(self.table.group(row));
             }
-            return;
+            return true;
         }
         self.undecided.sort_unstable();
         for (index, row) in self.codes.chunks_exact(words).enumerate() {
             let undecided = self.undecided.binary_search(&(index as u32)).is_ok();
-            self.numbers.push(if undecided { BIN } else { self.table.group(row) });
+            numbers.push(if undecided { BIN } else { self.table.group(row) });
         }
+        true
     }
 
     /// The group of an aggregation without keys.

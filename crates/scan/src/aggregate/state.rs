@@ -3,9 +3,10 @@
 //! Invariant: a row is added only when all of its arguments could be computed; what of it a state has no room for was
 //! found before. Transitions are those of `utils/adt/numeric.c`, `float.c`, `varlena.c`.
 
+use super::RUN_ROWS;
 use super::argument::{IS_WIDE, Vector};
 use super::functions::{OutputKind, StateKind};
-use super::groups::BIN;
+use super::groups::{BIN, RowGroups};
 use super::partial;
 use crate::batch::ColumnBuilder;
 use crate::predicate::{IS_NULL, Kind, Value, float_key, without_trailing_blanks};
@@ -115,8 +116,7 @@ impl State {
     /// Whether every value can be added to its group as Postgres would, without an error. Rows that cannot be are
     /// moved to the bin.
     pub fn check(&self, vector: &Vector<'_>, groups: &mut [u32]) {
-        let lanes =
-            || vector.lanes.values.iter().zip(&vector.lanes.flags).map(|(v, f)| (f64::from_bits(*v as u64), *f));
+        let lanes = || vector.lanes.iter().map(|(value, flags)| (f64::from_bits(value as u64), flags));
         match &self.states {
             // A sum of finite floats must not become infinite in the rows of one run, whatever their order.
             States::FloatSums { sums, single } => {
@@ -140,38 +140,41 @@ impl State {
         }
     }
 
-    pub fn add(&mut self, vector: &Vector<'_>, groups: &[u32]) {
-        let flags = vector.lanes.flags.as_slice();
-        let numbers = groups.iter().zip(&vector.lanes.values).zip(flags);
+    pub fn add(&mut self, vector: &Vector<'_>, rows: &RowGroups) {
+        if self.add_by_group(vector, rows) {
+            return;
+        }
+        let groups = rows.numbers.as_slice();
+        let numbers = groups.iter().zip(vector.lanes.iter());
         match &mut self.states {
             States::Counts(states) => {
-                for (group, flags) in groups.iter().zip(flags) {
+                for (group, (_, flags)) in numbers {
                     states[*group as usize] += i64::from(flags & IS_NULL == 0);
                 }
             }
             States::Sums(states) => {
-                for ((group, value), flags) in numbers {
+                for (group, (value, flags)) in numbers {
                     let used = i64::from(flags & IS_NULL == 0);
                     let state = &mut states[*group as usize];
                     // Far fewer rows than the i64 has room for sums of int4.
-                    state.sum = state.sum.wrapping_add(value * used);
+                    state.sum = state.sum.wrapping_add(value.wrapping_mul(used));
                     state.count += used;
                 }
             }
             States::WideSums(states) => {
-                for ((group, value), flags) in numbers {
+                for (group, (value, flags)) in numbers {
                     if flags & IS_NULL == 0 {
                         let state = &mut states[*group as usize];
-                        state.sum = state.sum.wrapping_add(*value as i128);
+                        state.sum = state.sum.wrapping_add(value as i128);
                         state.count += 1;
                     }
                 }
             }
             States::NumericSums { sums, .. } => add_numerics(sums, vector, groups),
             States::FloatSums { sums, single } => {
-                for ((group, value), flags) in numbers {
+                for (group, (value, flags)) in numbers {
                     if flags & IS_NULL == 0 {
-                        let (sum, value) = (&mut sums[*group as usize], f64::from_bits(*value as u64));
+                        let (sum, value) = (&mut sums[*group as usize], f64::from_bits(value as u64));
                         *sum = Some(match *sum {
                             None => value,
                             Some(sum) if *single => f64::from(sum as f32 + value as f32),
@@ -181,25 +184,25 @@ impl State {
                 }
             }
             States::Moments(states) => {
-                for ((group, value), flags) in numbers {
+                for (group, (value, flags)) in numbers {
                     if flags & IS_NULL == 0 {
-                        accumulate(&mut states[*group as usize], f64::from_bits(*value as u64));
+                        accumulate(&mut states[*group as usize], f64::from_bits(value as u64));
                     }
                 }
             }
             States::Numbers { values, greatest } => {
                 let greatest = *greatest;
-                for ((group, value), flags) in numbers {
+                for (group, (value, flags)) in numbers {
                     let state = &mut values[*group as usize];
                     if flags & IS_NULL == 0
-                        && state.is_none_or(|best| if greatest { *value > best } else { *value < best })
+                        && state.is_none_or(|best| if greatest { value > best } else { value < best })
                     {
-                        *state = Some(*value);
+                        *state = Some(value);
                     }
                 }
             }
             States::Values { values, greatest, kind, bytes } => {
-                for ((group, value), flags) in groups.iter().zip(&vector.values).zip(flags) {
+                for ((group, value), (_, flags)) in groups.iter().zip(&vector.values).zip(vector.lanes.iter()) {
                     if flags & IS_NULL == 0 && *group != BIN {
                         let state = &mut values[*group as usize];
                         let better = match state {
@@ -215,6 +218,40 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Counts and sums of clear lanes over few groups. False: it is none of these.
+    fn add_by_group(&mut self, vector: &Vector<'_>, rows: &RowGroups) -> bool {
+        let (least, most) = vector.lanes.bounds();
+        let wide = least.unsigned_abs().max(most.unsigned_abs()) > i64::MAX as u64 / RUN_ROWS as u64;
+        let counts = rows.counts.iter().map(|count| i64::from(*count));
+        if !vector.lanes.is_clear() || counts.len() == 0 {
+            return false;
+        }
+        if let States::Counts(states) = &mut self.states {
+            states.iter_mut().zip(counts).for_each(|(state, count)| *state += count);
+            return true;
+        }
+        let sums = || rows.sums(&vector.lanes.values, wide).zip(counts);
+        match &mut self.states {
+            States::Sums(states) => {
+                for (state, (sum, count)) in states.iter_mut().zip(sums()) {
+                    (state.sum, state.count) = (state.sum.wrapping_add(sum as i64), state.count + count);
+                }
+            }
+            States::WideSums(states) => {
+                for (state, (sum, count)) in states.iter_mut().zip(sums()) {
+                    (state.sum, state.count) = (state.sum.wrapping_add(sum), state.count + count);
+                }
+            }
+            States::NumericSums { sums: states, .. } if vector.scales.is_empty() => {
+                for (state, (sum, count)) in states.iter_mut().zip(sums()).filter(|(_, (_, count))| *count > 0) {
+                    state.add(sum.wrapping_mul(vector.factor), count, vector.scale);
+                }
+            }
+            _ => return false,
+        }
+        true
     }
 
     /// Appends the state of a group to a column, as `output` wants it; `row` rows are there already.
@@ -263,32 +300,37 @@ impl OutputKind {
     }
 }
 
+impl NumericSum {
+    /// The sum of `count` values of one display scale. The bin's sum may wrap: nobody asks for it.
+    #[inline(always)]
+    fn add(&mut self, sum: i128, count: i64, scale: u16) {
+        self.sum = self.sum.wrapping_add(sum);
+        self.count += count;
+        match scale.cmp(&self.scale) {
+            Ordering::Less => {}
+            Ordering::Equal => self.scale_count += count,
+            Ordering::Greater => (self.scale, self.scale_count) = (scale, count),
+        }
+    }
+}
+
 /// `do_numeric_accum` for finite values.
 fn add_numerics(sums: &mut [NumericSum], vector: &Vector<'_>, groups: &[u32]) {
-    let (values, flags) = (&vector.lanes.values, &vector.lanes.flags);
     let mut wide = vector.wide.iter().peekable();
     let own_scale = !vector.scales.is_empty();
-    for (index, ((group, value), flags)) in groups.iter().zip(values).zip(flags).enumerate() {
-        if *flags & IS_NULL != 0 {
+    for (index, (group, (value, flags))) in groups.iter().zip(vector.lanes.iter()).enumerate() {
+        if flags & IS_NULL != 0 {
             continue;
         }
         let mut scale = if own_scale { vector.scales[index] } else { vector.scale };
-        let mut value = *value as i128 * vector.factor;
-        if *flags & IS_WIDE != 0 {
+        let mut value = (value as i128).wrapping_mul(vector.factor);
+        if flags & IS_WIDE != 0 {
             while wide.next_if(|wide| (wide.row as usize) < index).is_some() {}
             if let Some(found) = wide.next_if(|wide| wide.row as usize == index) {
                 (value, scale) = (found.value, found.scale);
             }
         }
-        let state = &mut sums[*group as usize];
-        // The bin's sum may wrap: nobody asks for it.
-        state.sum = state.sum.wrapping_add(value);
-        state.count += 1;
-        match scale.cmp(&state.scale) {
-            Ordering::Less => {}
-            Ordering::Equal => state.scale_count += 1,
-            Ordering::Greater => (state.scale, state.scale_count) = (scale, 1),
-        }
+        sums[*group as usize].add(value, 1, scale);
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! All numbers are i64: integers themselves, floats by their keys, numerics times a power of 10000 that is fixed for
 //! each operand. A row whose numbers do not fit, or in which Postgres might raise an error, is left to the interpreter.
+//! Bounds go along with the numbers: where they show that no result leaves its type, nothing is checked row by row.
 
 use super::column::Column;
+use super::encoded::Gathered;
 use super::functions::{Body, Comparison, Domain, Operator};
 use super::kernel::Input;
 use super::node::Node;
@@ -11,6 +13,7 @@ use super::numeric;
 use super::value::{Kind, Value, float_key};
 use crate::heap::{MISSING, NULL, Slot};
 use cellar_format::postgres::Width;
+use std::rc::Rc;
 
 /// A row's number is NULL.
 pub const IS_NULL: u8 = 1;
@@ -18,11 +21,59 @@ pub const IS_NULL: u8 = 1;
 pub const UNCERTAIN: u8 = 2;
 
 /// Numbers and flags of the selected rows.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Lanes {
     pub values: Vec<i64>,
-    /// 0, or [`IS_NULL`] and [`UNCERTAIN`].
-    pub flags: Vec<u8>,
+    /// Of each row 0, or [`IS_NULL`] and [`UNCERTAIN`]; none when all are 0.
+    flags: Vec<u8>,
+    /// No number is less than the first or greater than the second, flagged or not.
+    bounds: (i64, i64),
+}
+
+impl Lanes {
+    const ANY: (i64, i64) = (i64::MIN, i64::MAX);
+
+    /// The same number, and the same flags, in each of `rows` rows.
+    pub fn of(value: i64, flags: u8, rows: usize) -> Self {
+        let flags = if flags == 0 { Vec::new() } else { vec![flags; rows] };
+        Self { values: vec![value; rows], flags, bounds: (value, value) }
+    }
+
+    /// Numbers without flags, within `bounds`.
+    pub fn clear(values: Vec<i64>, bounds: (i64, i64)) -> Self {
+        Self { values, flags: Vec::new(), bounds }
+    }
+
+    /// Whether no row is flagged.
+    pub fn is_clear(&self) -> bool {
+        self.flags.is_empty()
+    }
+
+    pub fn bounds(&self) -> (i64, i64) {
+        self.bounds
+    }
+
+    #[inline(always)]
+    pub fn flags(&self, row: usize) -> u8 {
+        self.flags.get(row).copied().unwrap_or(0)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (i64, u8)> {
+        self.values.iter().enumerate().map(|(row, value)| (*value, self.flags(row)))
+    }
+
+    /// The flags, to be set, with the numbers, which may be any from now on.
+    pub fn parts_mut(&mut self) -> (&mut [i64], &mut [u8]) {
+        self.flags.resize(self.values.len(), 0);
+        self.bounds = Self::ANY;
+        (&mut self.values, &mut self.flags)
+    }
+}
+
+/// What expressions over the same rows have in common is evaluated once.
+#[derive(Default)]
+pub struct Memo<'p> {
+    known: Vec<(&'p Tree, Rc<Lanes>)>,
 }
 
 /// An expression whose value is a number.
@@ -32,7 +83,8 @@ pub struct Arithmetic {
     scale: u32,
 }
 
-enum Tree {
+#[derive(PartialEq)]
+pub enum Tree {
     Column { slot: Slot, scale: u32 },
     Constant(i64),
     Binary { operator: Operator, kind: Kind, left: Box<Tree>, right: Box<Tree> },
@@ -126,20 +178,20 @@ impl Arithmetic {
         }
     }
 
-    /// Columns without whose value the expression is NULL.
-    pub fn for_each_column(&self, visit: &mut impl FnMut(Slot)) {
+    /// Columns without whose value the expression is NULL, and the digits after the point that are read of each.
+    pub fn for_each_column(&self, visit: &mut impl FnMut(Slot, u32)) {
         self.root.for_each_column(visit);
     }
 
-    pub fn eval(&self, input: Input<'_>, selected: &[u16]) -> Lanes {
-        self.root.eval(input, selected)
+    pub fn eval<'p>(&'p self, input: Input<'_>, selected: &[u16], memo: &mut Memo<'p>) -> Rc<Lanes> {
+        self.root.eval(input, selected, memo)
     }
 }
 
 impl Tree {
-    fn for_each_column(&self, visit: &mut impl FnMut(Slot)) {
+    fn for_each_column(&self, visit: &mut impl FnMut(Slot, u32)) {
         match self {
-            Self::Column { slot, .. } => visit(*slot),
+            Self::Column { slot, scale } => visit(*slot, *scale),
             Self::Constant(_) => {}
             Self::Binary { left, right, .. } => {
                 left.for_each_column(visit);
@@ -148,43 +200,42 @@ impl Tree {
         }
     }
 
-    fn eval(&self, input: Input<'_>, selected: &[u16]) -> Lanes {
-        match self {
-            Self::Constant(value) => Lanes { values: vec![*value; selected.len()], flags: vec![0; selected.len()] },
-            Self::Column { slot, scale } => {
-                let mut lanes = Lanes::default();
-                match input.columns.get(*slot as usize).and_then(Option::as_ref) {
-                    Some(column) => read(input, *slot, column, *scale, selected, &mut lanes),
-                    None => lanes = Lanes { values: vec![0; selected.len()], flags: vec![UNCERTAIN; selected.len()] },
-                }
-                lanes
-            }
+    fn eval<'p>(&'p self, input: Input<'_>, selected: &[u16], memo: &mut Memo<'p>) -> Rc<Lanes> {
+        if let Some((_, lanes)) = memo.known.iter().find(|(tree, _)| *tree == self) {
+            return Rc::clone(lanes);
+        }
+        let lanes = match self {
+            Self::Constant(value) => Lanes::of(*value, 0, selected.len()),
+            Self::Column { slot, scale } => match input.columns.get(*slot as usize).and_then(Option::as_ref) {
+                Some(column) => read(input, *slot, column, *scale, selected),
+                None => Lanes::of(0, UNCERTAIN, selected.len()),
+            },
             Self::Binary { operator, kind, left, right } => {
-                let mut lanes = left.eval(input, selected);
+                let left = left.eval(input, selected, memo);
                 match **right {
-                    Self::Constant(value) => apply(*operator, &mut lanes, std::iter::repeat((value, 0))),
+                    Self::Constant(value) => apply(*operator, *kind, &left, &Operand::Constant(value)),
                     ref right => {
-                        let right = right.eval(input, selected);
-                        apply(*operator, &mut lanes, right.values.into_iter().zip(right.flags));
+                        let right = right.eval(input, selected, memo);
+                        apply(*operator, *kind, &left, &Operand::Lanes(&right))
                     }
                 }
-                match kind {
-                    Kind::Int2 => limit(&mut lanes, |value| value as i16 as i64),
-                    Kind::Int4 => limit(&mut lanes, |value| value as i32 as i64),
-                    _ => {}
-                }
-                lanes
             }
-        }
+        };
+        let lanes = Rc::new(lanes);
+        memo.known.push((self, Rc::clone(&lanes)));
+        lanes
     }
 }
 
 /// Reads a column's numbers.
-fn read(input: Input<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16], lanes: &mut Lanes) {
+fn read(input: Input<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16]) -> Lanes {
+    if let Some(gathered) = input.gathered(slot) {
+        return gathered_numbers(gathered, scale);
+    }
     let pages = input.pages;
     macro_rules! fixed {
         ($type:ty, $number:expr) => {
-            read_with(input, slot, column, selected, lanes, |at| {
+            read_with(input, slot, column, selected, |at| {
                 let bytes = pages.get(at..at + size_of::<$type>())?.try_into().ok()?;
                 Some($number(<$type>::from_le_bytes(bytes)))
             })
@@ -196,12 +247,10 @@ fn read(input: Input<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u
         (Some(Kind::Float4), _) => fixed!(f32, |value| float_key(f64::from(value))),
         (Some(Kind::Float8), _) => fixed!(f64, float_key),
         (Some(Kind::Numeric), _) => {
-            read_with(input, slot, column, selected, lanes, |at| numeric::scaled(column.plain_bytes(pages, at)?, scale))
+            read_with(input, slot, column, selected, |at| numeric::scaled(column.plain_bytes(pages, at)?, scale))
         }
-        (Some(kind), Width::Fixed(_)) => {
-            read_with(input, slot, column, selected, lanes, |at| column.int(kind, pages, at))
-        }
-        _ => read_with(input, slot, column, selected, lanes, |_| None),
+        (Some(kind), Width::Fixed(_)) => read_with(input, slot, column, selected, |at| column.int(kind, pages, at)),
+        _ => read_with(input, slot, column, selected, |_| None),
     }
 }
 
@@ -211,15 +260,14 @@ fn read_with(
     slot: Slot,
     column: &Column,
     selected: &[u16],
-    lanes: &mut Lanes,
     number: impl Fn(usize) -> Option<i64>,
-) {
+) -> Lanes {
     let locations = input.chunk.locations(slot);
     // Rare enough for the interpreter, unless it is NULL.
     let missing = if matches!(column.missing, Ok(Value::Null)) { IS_NULL } else { UNCERTAIN };
-    lanes.values.resize(selected.len(), 0);
-    lanes.flags.resize(selected.len(), 0);
-    let outs = lanes.values.iter_mut().zip(&mut lanes.flags);
+    let (mut values, mut flags) = (vec![0; selected.len()], vec![0; selected.len()]);
+    let (mut all, mut min, mut max) = (0, 0, 0);
+    let outs = values.iter_mut().zip(&mut flags);
     for (&row, (value, flag)) in selected.iter().zip(outs) {
         match locations[row as usize] {
             NULL => *flag = IS_NULL,
@@ -229,41 +277,148 @@ fn read_with(
                 None => *flag = UNCERTAIN,
             },
         }
+        all |= *flag;
+        (min, max) = (min.min(*value), max.max(*value));
+    }
+    if all == 0 {
+        flags.clear();
+    }
+    Lanes { values, flags, bounds: (min, max) }
+}
+
+/// Numbers of a compression unit, on the scale of the expression's.
+fn gathered_numbers(gathered: &Gathered<'_>, scale: u32) -> Lanes {
+    let Some((factor, bounds)) = gathered.factor(scale) else { return Lanes::of(0, UNCERTAIN, gathered.codes.len()) };
+    let values = match factor {
+        1 => gathered.codes.to_vec(),
+        _ => gathered.codes.iter().map(|value| value.wrapping_mul(factor)).collect(),
+    };
+    let flags =
+        gathered.validity.map(|valid| valid.iter().map(|valid| if *valid == 0 { IS_NULL } else { 0 }).collect());
+    Lanes { values, flags: flags.unwrap_or_default(), bounds }
+}
+
+enum Operand<'a> {
+    Constant(i64),
+    Lanes(&'a Lanes),
+}
+
+impl Operand<'_> {
+    fn bounds(&self) -> (i64, i64) {
+        match self {
+            Self::Constant(value) => (*value, *value),
+            Self::Lanes(lanes) => lanes.bounds,
+        }
+    }
+
+    fn flags(&self) -> &[u8] {
+        match self {
+            Self::Constant(_) => &[],
+            Self::Lanes(lanes) => &lanes.flags,
+        }
     }
 }
 
-fn apply(operator: Operator, left: &mut Lanes, right: impl Iterator<Item = (i64, u8)>) {
-    match operator {
-        Operator::Add => apply_with(left, right, i64::overflowing_add),
-        Operator::Subtract => apply_with(left, right, i64::overflowing_sub),
-        Operator::Multiply => apply_with(left, right, i64::overflowing_mul),
-        Operator::Divide => apply_with(left, right, |left, right| match left.checked_div(right) {
+fn apply(operator: Operator, kind: Kind, left: &Lanes, right: &Operand<'_>) -> Lanes {
+    if let Some(bounds) = result_bounds(operator, kind, left.bounds, right.bounds()) {
+        let values = match operator {
+            Operator::Add => combine(left, right, i64::wrapping_add),
+            Operator::Subtract => combine(left, right, i64::wrapping_sub),
+            _ => combine(left, right, i64::wrapping_mul),
+        };
+        return Lanes { values, flags: joined(&left.flags, right.flags()), bounds };
+    }
+    let mut lanes = match operator {
+        Operator::Add => checked(left, right, i64::overflowing_add),
+        Operator::Subtract => checked(left, right, i64::overflowing_sub),
+        Operator::Multiply => checked(left, right, i64::overflowing_mul),
+        Operator::Divide => checked(left, right, |left, right| match left.checked_div(right) {
             Some(quotient) => (quotient, false),
             None => (0, true),
         }),
-        Operator::Modulo => apply_with(left, right, |left, right| match right {
+        Operator::Modulo => checked(left, right, |left, right| match right {
             0 => (0, true),
             right => (left.wrapping_rem(right), false),
         }),
+    };
+    match kind {
+        Kind::Int2 => limit(&mut lanes, |value| value as i16 as i64),
+        Kind::Int4 => limit(&mut lanes, |value| value as i32 as i64),
+        _ => {}
+    }
+    lanes
+}
+
+/// Bounds of the results, when the operands' show that each of them fits its type.
+fn result_bounds(operator: Operator, kind: Kind, left: (i64, i64), right: (i64, i64)) -> Option<(i64, i64)> {
+    let ((a, b), (c, d)) = ((left.0 as i128, left.1 as i128), (right.0 as i128, right.1 as i128));
+    let (min, max) = match operator {
+        Operator::Add => (a + c, b + d),
+        Operator::Subtract => (a - d, b - c),
+        Operator::Multiply => {
+            let corners = [a * c, a * d, b * c, b * d];
+            (*corners.iter().min()?, *corners.iter().max()?)
+        }
+        Operator::Divide | Operator::Modulo => return None,
+    };
+    let (least, most) = match kind {
+        Kind::Int2 => (i16::MIN as i128, i16::MAX as i128),
+        Kind::Int4 => (i32::MIN as i128, i32::MAX as i128),
+        _ => (i64::MIN as i128, i64::MAX as i128),
+    };
+    (min >= least && max <= most).then_some((min as i64, max as i64))
+}
+
+#[inline(always)]
+fn combine(left: &Lanes, right: &Operand<'_>, operation: impl Fn(i64, i64) -> i64) -> Vec<i64> {
+    let lefts = left.values.iter();
+    match right {
+        Operand::Constant(right) => lefts.map(|left| operation(*left, *right)).collect(),
+        Operand::Lanes(rights) => lefts.zip(&rights.values).map(|(left, right)| operation(*left, *right)).collect(),
+    }
+}
+
+fn joined(left: &[u8], right: &[u8]) -> Vec<u8> {
+    match (left, right) {
+        (flags, []) | ([], flags) => flags.to_vec(),
+        _ => left.iter().zip(right).map(|(left, right)| left | right).collect(),
     }
 }
 
 /// `operation` tells the result and whether Postgres may not have it.
 #[inline(always)]
-fn apply_with(left: &mut Lanes, right: impl Iterator<Item = (i64, u8)>, operation: impl Fn(i64, i64) -> (i64, bool)) {
-    for ((value, flag), (right, right_flag)) in left.values.iter_mut().zip(&mut left.flags).zip(right) {
-        let (result, uncertain) = operation(*value, right);
-        *value = result;
+fn checked(left: &Lanes, right: &Operand<'_>, operation: impl Fn(i64, i64) -> (i64, bool)) -> Lanes {
+    let mut flags = joined(&left.flags, right.flags());
+    flags.resize(left.values.len(), 0);
+    let mut all = 0;
+    let mut one = |left: i64, right: i64, flags: &mut u8| {
+        let (result, uncertain) = operation(left, right);
         // The number behind a NULL is any, and so is what comes of it.
-        let uncertain = uncertain && (*flag | right_flag) & IS_NULL == 0;
-        *flag |= right_flag | if uncertain { UNCERTAIN } else { 0 };
+        *flags |= if uncertain && *flags & IS_NULL == 0 { UNCERTAIN } else { 0 };
+        all |= *flags;
+        result
+    };
+    let lefts = left.values.iter().zip(&mut flags);
+    let values = match right {
+        Operand::Constant(right) => lefts.map(|(left, flags)| one(*left, *right, flags)).collect(),
+        Operand::Lanes(rights) => {
+            lefts.zip(&rights.values).map(|((left, flags), right)| one(*left, *right, flags)).collect()
+        }
+    };
+    if all == 0 {
+        flags.clear();
     }
+    Lanes { values, flags, bounds: Lanes::ANY }
 }
 
 /// Results that a narrower type does not have are errors.
 #[inline(always)]
 fn limit(lanes: &mut Lanes, narrowed: impl Fn(i64) -> i64) {
-    for (value, flag) in lanes.values.iter().zip(&mut lanes.flags) {
+    if lanes.values.iter().all(|value| narrowed(*value) == *value) {
+        return;
+    }
+    let (values, flags) = lanes.parts_mut();
+    for (value, flag) in values.iter().zip(flags) {
         if narrowed(*value) != *value && *flag & IS_NULL == 0 {
             *flag |= UNCERTAIN;
         }
@@ -280,20 +435,20 @@ pub fn for_each_compared(
     selected: &[u16],
     mut fate: impl FnMut(u16, bool, bool),
 ) {
-    let lanes = left.eval(input, selected);
+    let mut memo = Memo::default();
+    let lanes = left.eval(input, selected, &mut memo);
     let mut each = |row: u16, left: i64, right: i64, flags: u8| {
         let passes = comparison.holds(left.cmp(&right)) && flags == 0;
         fate(row, passes, flags & UNCERTAIN != 0);
     };
-    let lefts = selected.iter().zip(lanes.values.iter().zip(&lanes.flags));
+    let lefts = selected.iter().zip(lanes.iter());
     match right.constant() {
-        Some(right) => lefts.for_each(|(row, (left, flags))| each(*row, *left, right, *flags)),
+        Some(right) => lefts.for_each(|(row, (left, flags))| each(*row, left, right, flags)),
         None => {
-            let rights = right.eval(input, selected);
-            let rights = rights.values.into_iter().zip(rights.flags);
+            let rights = right.eval(input, selected, &mut memo);
             lefts
-                .zip(rights)
-                .for_each(|((row, (left, flags)), (right, right_flags))| each(*row, *left, right, flags | right_flags));
+                .zip(rights.iter())
+                .for_each(|((row, (left, flags)), (right, right_flags))| each(*row, left, right, flags | right_flags));
         }
     }
 }

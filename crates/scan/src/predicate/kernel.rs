@@ -6,6 +6,7 @@
 
 use super::arithmetic::{Arithmetic, for_each_compared};
 use super::column::{Column, Row};
+use super::encoded::{Gathered, GatheredColumns};
 use super::functions::{Comparison, Domain};
 use super::landmarks::Landmarks;
 use super::node::Node;
@@ -77,6 +78,14 @@ pub struct Input<'a> {
     pub columns: &'a [Option<Column>],
     /// A row's datums lie in its page: `pages` are heap pages, not values that were put there.
     pub in_pages: bool,
+    pub gathered: GatheredColumns<'a>,
+}
+
+impl<'a> Input<'a> {
+    #[inline(always)]
+    pub fn gathered(&self, slot: Slot) -> Option<&'a Gathered<'a>> {
+        self.gathered.columns.get(slot as usize).and_then(Option::as_ref)
+    }
 }
 
 impl Kernel {
@@ -138,7 +147,7 @@ impl Kernel {
             Self::Null { slot, wanted: false } => column(slot).is_none_or(|summary| summary.has_nonnull),
             Self::Compare { left, right, .. } => {
                 let mut all = true;
-                let mut visit = |slot| all &= column(&slot).is_none_or(|summary| summary.has_nonnull);
+                let mut visit = |slot, _| all &= column(&slot).is_none_or(|summary| summary.has_nonnull);
                 left.for_each_column(&mut visit);
                 right.for_each_column(&mut visit);
                 all

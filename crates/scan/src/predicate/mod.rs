@@ -6,6 +6,7 @@
 mod arithmetic;
 mod column;
 mod compile;
+mod encoded;
 mod functions;
 mod kernel;
 mod landmarks;
@@ -15,14 +16,15 @@ mod numeric;
 mod test;
 mod value;
 
-pub use arithmetic::{Arithmetic, IS_NULL, Lanes, UNCERTAIN};
+pub use arithmetic::{Arithmetic, IS_NULL, Lanes, Memo, UNCERTAIN};
 pub use column::{Column, Row};
 pub use compile::{Compiler, Unsupported};
+pub use encoded::{Form, Gathered, GatheredColumns, factor};
 pub use functions::{Body, CollationNeed, Domain, Encoding, Operator, compare};
 pub use kernel::{Input, Kernel, number_of};
 pub use node::Node;
 pub use numeric::{BASE as NUMERIC_BASE, Class, Numeric, display_scale, key as numeric_key};
-pub use test::{EncodedTest, Trim};
+pub use test::{EncodedTest, IntRange, Test, Trim};
 pub use value::{Kind, NAME_BYTES, Outcome, Undecided, Value, float_key, without_trailing_blanks};
 
 use cellar_format::postgres::{Collation, Oid};

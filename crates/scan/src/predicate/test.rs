@@ -99,10 +99,15 @@ impl IntRange {
 
 /// A test in the terms of encoded values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EncodedTest {
+pub enum EncodedTest<'a> {
     None,
     /// On numbers, or on numerics as integers.
     Int(IntRange),
+    /// On numbers: one of these, which ascend, or none of them.
+    IntSet {
+        values: &'a [i64],
+        negated: bool,
+    },
     /// On payloads: [`Test::passes_bytes`].
     Bytes,
 }
@@ -365,7 +370,7 @@ impl Test {
     }
 
     /// How the test is done on a compression unit's values: on numbers as they are and numerics times `10^scale`.
-    pub fn encoded(&self, column: &Column, scale: Option<u8>) -> EncodedTest {
+    pub fn encoded(&self, column: &Column, scale: Option<u8>) -> EncodedTest<'_> {
         match (self, column.kind, scale) {
             (Self::Int(range), Some(kind), None) if kind.is_int() && kind != Kind::Bool => EncodedTest::Int(*range),
             (Self::Numeric(range), Some(Kind::Numeric), Some(scale)) => {
@@ -373,6 +378,9 @@ impl Test {
                     Some(range) => EncodedTest::Int(range),
                     None => EncodedTest::None,
                 }
+            }
+            (Self::IntSet { values, negated }, Some(kind), None) if kind.is_int() && kind != Kind::Bool => {
+                EncodedTest::IntSet { values, negated: *negated }
             }
             (_, Some(Kind::Text | Kind::Bytea), None) => EncodedTest::Bytes,
             _ => EncodedTest::None,

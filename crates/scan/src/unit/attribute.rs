@@ -9,6 +9,7 @@ use super::numeric;
 use super::shape::{Attribute, Level, Number};
 use super::source::{Data, Part, Result, corrupt, put_varint, varint, zstd_compress, zstd_decompress};
 use super::strings::{ByteBlock, ByteChunk, Strings};
+use crate::predicate::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::postgres::{Width, type_oid};
 use std::sync::OnceLock;
@@ -328,6 +329,41 @@ impl AttributeChunk {
             Body::Numeric { scale, .. } => Form::Numeric { scale: *scale },
             Body::Payload(_) => Form::Payload,
             Body::Datum(_) => Form::Datum,
+        }
+    }
+
+    /// Numbers, or numerics as integers.
+    pub(super) fn ints(&self) -> Option<&IntChunk> {
+        match &self.body {
+            Body::Number(ints) | Body::Numeric { ints, .. } => Some(ints),
+            Body::Payload(_) | Body::Datum(_) => None,
+        }
+    }
+
+    /// Bounds of the numbers, those that stand in for NULLs included.
+    pub fn number_bounds(&self) -> Option<(i64, i64)> {
+        self.ints().map(|ints| (ints.min, ints.max))
+    }
+
+    /// Whether all numbers that are not NULL pass, or none does, as far as their bounds tell.
+    pub fn all_pass(&self, range: &IntRange) -> Option<bool> {
+        self.ints().and_then(|ints| ints.all_pass(range))
+    }
+
+    /// Whether each row's payload is one of a list.
+    pub fn has_list(&self) -> bool {
+        self.strings().is_some_and(ByteChunk::has_list)
+    }
+
+    pub(super) fn validity(&self) -> &IntChunk {
+        &self.validity
+    }
+
+    /// Where in the data section the values of `rows` lie.
+    pub(super) fn extent(&self, rows: std::ops::Range<usize>) -> std::ops::Range<u32> {
+        match &self.body {
+            Body::Number(ints) | Body::Numeric { ints, .. } => ints.extent(rows),
+            Body::Payload(bytes) | Body::Datum(bytes) => bytes.extent(rows),
         }
     }
 

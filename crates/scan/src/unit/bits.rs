@@ -5,7 +5,6 @@
 
 use cellar_format::bytes::Corrupt;
 use fastlanes::BitPacking;
-use std::ops::Range;
 
 pub const BLOCK_ROWS: usize = 1024;
 
@@ -36,7 +35,7 @@ macro_rules! words {
 }
 
 macro_rules! lanes {
-    ($lane:ty, $pack:ident, $unpack:ident, $pick:ident, [$($width:literal)*]) => {
+    ($lane:ty, $pack:ident, $unpack:ident, $pick:ident, $retain:ident, [$($width:literal)*]) => {
         fn $pack(values: &[u64], width: u8, out: &mut Vec<u8>) {
             let mut input = [0 as $lane; BLOCK_ROWS];
             for (slot, value) in input.iter_mut().zip(values) {
@@ -67,7 +66,23 @@ macro_rules! lanes {
             }
         }
 
-        fn $pick(bytes: &[u8], width: u8, base: i64, rows: Range<usize>, out: &mut Vec<i64>) {
+        fn $retain(bytes: &[u8], width: u8, offsets: Offsets, marks: &mut [u8]) {
+            let mut values = [0 as $lane; BLOCK_ROWS];
+            match width {
+                $($width => {
+                    let copy;
+                    let packed = words!($lane, $width, bytes, copy);
+                    <$lane>::unpack::<$width, { BLOCK_ROWS * $width / <$lane>::BITS as usize }>(packed, &mut values);
+                })*
+                _ => {}
+            }
+            let (first, span) = (offsets.first as $lane, offsets.span as $lane);
+            for (mark, value) in marks.iter_mut().zip(&values) {
+                *mark &= u8::from((value.wrapping_sub(first) <= span) == offsets.inside);
+            }
+        }
+
+        fn $pick(bytes: &[u8], width: u8, base: i64, rows: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
             match width {
                 $($width => {
                     const COUNT: usize = BLOCK_ROWS * $width / <$lane>::BITS as usize;
@@ -82,10 +97,10 @@ macro_rules! lanes {
     };
 }
 
-lanes!(u8, pack8, unpack8, pick8, [1 2 3 4 5 6 7 8]);
-lanes!(u16, pack16, unpack16, pick16, [9 10 11 12 13 14 15 16]);
-lanes!(u32, pack32, unpack32, pick32, [17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32]);
-lanes!(u64, pack64, unpack64, pick64, [
+lanes!(u8, pack8, unpack8, pick8, retain8, [1 2 3 4 5 6 7 8]);
+lanes!(u16, pack16, unpack16, pick16, retain16, [9 10 11 12 13 14 15 16]);
+lanes!(u32, pack32, unpack32, pick32, retain32, [17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32]);
+lanes!(u64, pack64, unpack64, pick64, retain64, [
     33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64
 ]);
 
@@ -153,26 +168,65 @@ pub fn unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) -> Result<(),
     Ok(())
 }
 
-/// Appends `base` plus each of some numbers of a block of `count`; for a few of them quicker than [`unpack`].
+/// Rows of a block, by number.
+pub trait Rows: Iterator<Item = u16> + ExactSizeIterator {}
+
+impl<T: Iterator<Item = u16> + ExactSizeIterator> Rows for T {}
+
+/// Appends `base` plus each of some numbers of a block of `count`; for a few of them quicker than [`unpack`]. Every row
+/// is one of the block.
 pub fn pick(
     bytes: &[u8],
     width: u8,
     base: i64,
     count: usize,
-    rows: Range<usize>,
+    rows: impl Rows,
     out: &mut Vec<i64>,
 ) -> Result<(), Corrupt> {
-    if width > 64 || bytes.len() != packed_bytes(count, width) || rows.end > count || count > BLOCK_ROWS {
-        let found = format!("{rows:?} of {count} values of {width} bits in {} bytes", bytes.len());
+    if width > 64 || bytes.len() != packed_bytes(count, width) || count > BLOCK_ROWS {
+        let found = format!("{count} values of {width} bits in {} bytes", bytes.len());
         return Err(Corrupt::new("packed block", 0, found));
     }
+    let place = |row: u16| row as usize % BLOCK_ROWS;
     match (count, width) {
         (_, 0) => out.resize(out.len() + rows.len(), base),
-        (BLOCK_ROWS, 1..=8) => pick8(bytes, width, base, rows, out),
-        (BLOCK_ROWS, 9..=16) => pick16(bytes, width, base, rows, out),
-        (BLOCK_ROWS, 17..=32) => pick32(bytes, width, base, rows, out),
-        (BLOCK_ROWS, _) => pick64(bytes, width, base, rows, out),
-        _ => out.extend(rows.map(|row| base.wrapping_add(number_at(bytes, width, row) as i64))),
+        (BLOCK_ROWS, 1..=8) => pick8(bytes, width, base, rows.map(place), out),
+        (BLOCK_ROWS, 9..=16) => pick16(bytes, width, base, rows.map(place), out),
+        (BLOCK_ROWS, 17..=32) => pick32(bytes, width, base, rows.map(place), out),
+        (BLOCK_ROWS, _) => pick64(bytes, width, base, rows.map(place), out),
+        _ => out.extend(rows.map(|row| base.wrapping_add(number_at(bytes, width, place(row)) as i64))),
+    }
+    Ok(())
+}
+
+/// Numbers, less the base: from the first on as many as the span, or all but these.
+#[derive(Debug, Clone, Copy)]
+pub struct Offsets {
+    pub first: u64,
+    /// No more than what the width holds, less `first`.
+    pub span: u64,
+    pub inside: bool,
+}
+
+/// Clears the marks, which are 0 or 1, of those numbers of a block that are not among `offsets`. There are as many
+/// marks as numbers.
+pub fn retain(bytes: &[u8], width: u8, offsets: Offsets, marks: &mut [u8]) -> Result<(), Corrupt> {
+    if width > 64 || bytes.len() != packed_bytes(marks.len(), width) || marks.len() > BLOCK_ROWS {
+        let found = format!("{} values of {width} bits in {} bytes", marks.len(), bytes.len());
+        return Err(Corrupt::new("packed block", 0, found));
+    }
+    match (marks.len(), width) {
+        (BLOCK_ROWS, 1..=8) => retain8(bytes, width, offsets, marks),
+        (BLOCK_ROWS, 9..=16) => retain16(bytes, width, offsets, marks),
+        (BLOCK_ROWS, 17..=32) => retain32(bytes, width, offsets, marks),
+        (BLOCK_ROWS, 33..) => retain64(bytes, width, offsets, marks),
+        _ => {
+            let mut block = [0; BLOCK_ROWS];
+            unpack(bytes, width, 0, &mut block[..marks.len()])?;
+            for (mark, value) in marks.iter_mut().zip(&block) {
+                *mark &= u8::from(((*value as u64).wrapping_sub(offsets.first) <= offsets.span) == offsets.inside);
+            }
+        }
     }
     Ok(())
 }
@@ -197,9 +251,16 @@ mod tests {
                 assert_eq!(out, expected, "width {width}, {count} values");
                 let (from, to) = (count / 3, count / 2 + 1);
                 let mut picked = Vec::new();
-                pick(&bytes, width, -7, count, from..to, &mut picked).unwrap();
+                pick(&bytes, width, -7, count, from as u16..to as u16, &mut picked).unwrap();
                 assert_eq!(picked, expected[from..to], "width {width}, {count} values");
-                assert!(pick(&bytes, width, -7, count, from..count + 1, &mut picked).is_err());
+                let (first, last) = (values[from].min(values[to - 1]), values[from].max(values[to - 1]));
+                for inside in [false, true] {
+                    let offsets = Offsets { first, span: last - first, inside };
+                    let mut marks: Vec<u8> = (0..count).map(|row| u8::from(row % 3 != 1)).collect();
+                    retain(&bytes, width, offsets, &mut marks).unwrap();
+                    let wanted = |row: usize| row % 3 != 1 && (first..=last).contains(&values[row]) == inside;
+                    assert!((0..count).all(|row| marks[row] == u8::from(wanted(row))), "width {width}, {count} values");
+                }
             }
         }
     }

@@ -1,29 +1,77 @@
 //! Values of a unit's columns for a scan: some rows of a chunk at a time.
 
 use super::attribute::{AttributeBlock, AttributeChunk, Decoded, Form, SHORT_PAYLOAD_MAX};
+use super::bits::BLOCK_ROWS;
 use super::ints::IntBlock;
 use super::model::{ATTRIBUTES_MASK, HEADER_FIELDS, HeaderField};
 use super::numeric;
 use super::open::Unit;
 use super::shape::{Attribute, Number};
 use super::source::{Result, UnitSource, corrupt};
+use super::strings::Strings;
+use crate::predicate::{Form as GatheredForm, Gathered, IntRange, Test};
 use cellar_format::postgres::Width;
+use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// The values of one attribute in some rows. Of one unit at a time: blocks are told apart by unit and chunk.
 #[derive(Debug, Default)]
 pub struct ColumnReader {
     unit: Option<u64>,
     last: AttributeBlock,
-    codes: IntBlock,
     natts_block: IntBlock,
     decoded: Decoded,
     natts: Vec<i64>,
-    /// What was read: rows of a chunk, and whether as codes.
-    read: Option<(usize, Range<usize>, bool)>,
-    /// Of a dictionary's entries, those of the chunk that was asked for last.
-    table: Option<(usize, Arc<[Option<bool>]>)>,
+    /// What was read: rows of a chunk.
+    read: Option<(usize, Range<usize>)>,
+    window: Window,
+    /// The only string of a chunk, as a list.
+    constant: Strings,
+    /// A block of numbers, and the rows in which a piece of text was found.
+    scratch: Vec<i64>,
+    found: Vec<u16>,
+}
+
+/// Bytes of a unit that were read at once, in front of the unit itself.
+#[derive(Debug, Default)]
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+struct Windowed<'a> {
+    window: &'a Window,
+    source: &'a dyn UnitSource,
+}
+
+impl UnitSource for Windowed<'_> {
+    fn read_at(&self, offset: u64, length: usize) -> std::io::Result<Cow<'_, [u8]>> {
+        let from = offset.checked_sub(self.window.start).map(|from| from as usize);
+        match from.and_then(|from| self.window.bytes.get(from..from.checked_add(length)?)) {
+            Some(bytes) => Ok(Cow::Borrowed(bytes)),
+            None => self.source.read_at(offset, length),
+        }
+    }
+}
+
+/// How a column without datums is gathered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gathering {
+    /// Which rows are NULL, and no more.
+    Nulls,
+    /// Numbers, or numerics as integers.
+    Numbers,
+    /// Numbers of dictionary entries.
+    Codes,
+}
+
+/// A block of a chunk of rows, counted from the chunk's first.
+#[derive(Clone, Copy)]
+pub struct Block<'a> {
+    pub unit: &'a Unit,
+    pub source: &'a dyn UnitSource,
+    pub chunk: usize,
+    pub block: usize,
 }
 
 /// Fields of the tuple headers of one page.
@@ -87,8 +135,159 @@ impl AttributeChunk {
 impl ColumnReader {
     fn start(&mut self, unit: &Unit) {
         if self.unit != Some(unit.id()) {
-            *self = Self { unit: Some(unit.id()), decoded: std::mem::take(&mut self.decoded), ..Self::default() };
+            let (decoded, window) = (std::mem::take(&mut self.decoded), std::mem::take(&mut self.window.bytes));
+            *self = Self { unit: Some(unit.id()), decoded, ..Self::default() };
+            self.window.bytes = window;
+            self.window.bytes.clear();
         }
+    }
+
+    /// Reads the bytes of `rows` at once, so that their blocks need not be read one by one.
+    pub fn load(
+        &mut self,
+        unit: &Unit,
+        source: &dyn UnitSource,
+        chunk: usize,
+        attribute: usize,
+        rows: Range<usize>,
+    ) -> Result<()> {
+        self.start(unit);
+        let (entry, local) = entry(unit, chunk, attribute, &rows)?;
+        let extent = entry.extent(local);
+        self.window.start = unit.data(source).start + extent.start as u64;
+        self.window.bytes.clear();
+        if !extent.is_empty() {
+            let length = (extent.end - extent.start) as usize;
+            self.window.bytes.extend_from_slice(&source.read_at(self.window.start, length)?);
+        }
+        Ok(())
+    }
+
+    /// Clears the marks of rows that are NULL, or of those that are not.
+    pub fn retain_nulls(&mut self, at: Block<'_>, attribute: usize, wanted: bool, marks: &mut [u8]) -> Result<()> {
+        self.start(at.unit);
+        let (data, entry) = (at.unit.data(at.source), attribute_of(at, attribute)?);
+        let range = IntRange { lo: 0, hi: 0, inside: wanted };
+        entry.validity().retain(data, at.block, &range, &mut self.scratch, marks)
+    }
+
+    /// Clears the marks of rows whose number does not pass, or whose dictionary entry's number if it has a dictionary.
+    pub fn retain(&mut self, at: Block<'_>, attribute: usize, range: &IntRange, marks: &mut [u8]) -> Result<()> {
+        self.start(at.unit);
+        let entry = attribute_of(at, attribute)?;
+        let source = Windowed { window: &self.window, source: at.source };
+        let data = at.unit.data(&source);
+        match (entry.ints(), entry.strings()) {
+            (Some(ints), _) => ints.retain(data, at.block, range, &mut self.scratch, marks),
+            (None, Some(strings)) => match strings.dictionary(data)? {
+                Some((_, codes)) => codes.retain(data, at.block, range, &mut self.scratch, marks),
+                None => corrupt("column", attribute, "no dictionary"),
+            },
+            _ => corrupt("column", attribute, "neither numbers nor codes"),
+        }
+    }
+
+    /// As [`Self::retain`], of numbers for which `passes`.
+    pub fn retain_each(
+        &mut self,
+        at: Block<'_>,
+        attribute: usize,
+        passes: impl Fn(i64) -> bool,
+        marks: &mut [u8],
+    ) -> Result<()> {
+        self.start(at.unit);
+        let entry = attribute_of(at, attribute)?;
+        let source = Windowed { window: &self.window, source: at.source };
+        let data = at.unit.data(&source);
+        match (entry.ints(), entry.strings()) {
+            (Some(ints), _) => ints.block(data, at.block, &mut self.scratch)?,
+            (None, Some(strings)) => match strings.dictionary(data)? {
+                Some((_, codes)) => codes.block(data, at.block, &mut self.scratch)?,
+                None => return corrupt("column", attribute, "no dictionary"),
+            },
+            _ => return corrupt("column", attribute, "neither numbers nor codes"),
+        }
+        for (mark, value) in marks.iter_mut().zip(&self.scratch) {
+            *mark &= u8::from(passes(*value));
+        }
+        Ok(())
+    }
+
+    /// Clears the marks of rows whose payload does not pass.
+    pub fn retain_strings(&mut self, at: Block<'_>, attribute: usize, test: &Test, marks: &mut [u8]) -> Result<()> {
+        let Some(chunk) = at.unit.chunks().get(at.chunk) else { return corrupt("chunk", at.chunk, "none") };
+        let rows = chunk.row_range();
+        let first = rows.start + at.block * BLOCK_ROWS;
+        self.read(at.unit, at.source, at.chunk, attribute, first..(first + marks.len()).min(rows.end))?;
+        let strings = &self.decoded.strings;
+        if let Some(finder) = test.landmark() {
+            // One search over all strings tells most of them apart.
+            let mut found = std::mem::take(&mut self.found);
+            self.find(finder, &mut found);
+            let mut next = 0;
+            for row in &found {
+                marks[next..*row as usize].fill(0);
+                let at = *row as usize;
+                marks[at] &= u8::from(test.passes_bytes(self.string(at)) == Some(true));
+                next = at + 1;
+            }
+            marks[next..].fill(0);
+            self.found = found;
+            return Ok(());
+        }
+        for (row, mark) in marks.iter_mut().enumerate().filter(|(_, mark)| **mark != 0) {
+            *mark = u8::from(test.passes_bytes(strings.get(row).unwrap_or_default()) == Some(true));
+        }
+        Ok(())
+    }
+
+    /// Reads some rows of a block, numbered as there; [`Self::gathered`] shows them.
+    pub fn gather(&mut self, at: Block<'_>, attribute: usize, how: Gathering, rows: &[u16]) -> Result<()> {
+        self.start(at.unit);
+        self.read = None;
+        let entry = attribute_of(at, attribute)?;
+        let source = Windowed { window: &self.window, source: at.source };
+        let data = at.unit.data(&source);
+        let Decoded { ints, validity, .. } = &mut self.decoded;
+        ints.clear();
+        validity.clear();
+        if entry.nulls > 0 {
+            entry.validity().gather(data, at.block, rows, &mut self.scratch, validity)?;
+        }
+        let codes = match (how, entry.ints(), entry.strings()) {
+            (Gathering::Nulls, ..) => return Ok(()),
+            (Gathering::Numbers, Some(codes), _) => codes,
+            (Gathering::Codes, _, Some(strings)) => match (strings.constant(), strings.dictionary(data)?) {
+                (Some(value), _) => {
+                    self.constant.clear();
+                    self.constant.push(value);
+                    ints.resize(rows.len(), 0);
+                    return Ok(());
+                }
+                (None, Some((_, codes))) => codes,
+                (None, None) => return corrupt("column", attribute, "no dictionary"),
+            },
+            _ => return corrupt("column", attribute, "neither numbers nor codes"),
+        };
+        codes.gather(data, at.block, rows, &mut self.scratch, ints)
+    }
+
+    /// What was gathered.
+    pub fn gathered<'a>(&'a self, at: Block<'a>, attribute: usize, how: Gathering) -> Result<Gathered<'a>> {
+        let entry = attribute_of(at, attribute)?;
+        let form = match (how, entry.strings()) {
+            (Gathering::Codes, Some(strings)) => match strings.dictionary(at.unit.data(at.source))? {
+                Some((entries, _)) => GatheredForm::Strings(entries),
+                None => GatheredForm::Strings(&self.constant),
+            },
+            (Gathering::Numbers, _) => GatheredForm::Numbers {
+                scale: entry.numeric_scale(),
+                bounds: entry.ints().map_or((i64::MIN, i64::MAX), |ints| (ints.min, ints.max)),
+            },
+            _ => GatheredForm::Nulls,
+        };
+        let Decoded { ints, validity, .. } = &self.decoded;
+        Ok(Gathered { codes: ints, validity: (entry.nulls > 0).then_some(validity), form })
     }
 
     /// Reads `rows`, numbered as in the unit, all of chunk `chunk`.
@@ -101,67 +300,31 @@ impl ColumnReader {
         rows: Range<usize>,
     ) -> Result<()> {
         self.start(unit);
-        if self.read.as_ref() == Some(&(chunk, rows.clone(), false)) {
+        if self.read.as_ref() == Some(&(chunk, rows.clone())) {
             return Ok(());
         }
         self.read = None;
         let (entry, local) = entry(unit, chunk, attribute, &rows)?;
-        entry.read(unit.data(source), chunk, local, &mut self.last, &mut self.decoded)?;
-        self.read = Some((chunk, rows, false));
-        Ok(())
-    }
-
-    /// As [`Self::read`], but the numbers of dictionary entries instead of the strings.
-    pub fn read_codes(
-        &mut self,
-        unit: &Unit,
-        source: &dyn UnitSource,
-        chunk: usize,
-        attribute: usize,
-        rows: Range<usize>,
-    ) -> Result<()> {
-        self.start(unit);
-        self.read = None;
-        let (entry, local) = entry(unit, chunk, attribute, &rows)?;
-        let data = unit.data(source);
-        self.decoded.ints.clear();
-        match entry.strings() {
-            Some(strings) => match strings.dictionary(data)? {
-                Some((_, codes)) => codes.read(data, chunk, local.clone(), &mut self.codes, &mut self.decoded.ints)?,
-                None => self.decoded.ints.resize(local.len(), 0),
-            },
-            None => return corrupt("column", attribute, "no dictionary"),
-        }
-        entry.read_validity(data, chunk, local, &mut self.last, &mut self.decoded)?;
-        self.read = Some((chunk, rows, true));
+        let source = Windowed { window: &self.window, source };
+        entry.read(unit.data(&source), chunk, local, &mut self.last, &mut self.decoded)?;
+        self.read = Some((chunk, rows));
         Ok(())
     }
 
     /// What `test` says of each entry of the chunk's dictionary, of one entry when all rows are equal. None: there is
-    /// no dictionary. The answers are kept for the chunk.
+    /// no dictionary.
     pub fn dictionary(
         &mut self,
-        unit: &Unit,
-        source: &dyn UnitSource,
-        chunk: usize,
+        at: Block<'_>,
         attribute: usize,
-        test: impl Fn(&[u8]) -> Option<bool>,
-    ) -> Result<Option<Arc<[Option<bool>]>>> {
-        self.start(unit);
-        if let Some((known, table)) = &self.table
-            && *known == chunk
-        {
-            return Ok(Some(Arc::clone(table)));
-        }
-        let (entry, _) = entry(unit, chunk, attribute, &unit.chunks()[chunk].row_range())?;
-        let Some(strings) = entry.strings() else { return Ok(None) };
-        let table: Arc<[Option<bool>]> = match (strings.constant(), strings.dictionary(unit.data(source))?) {
-            (Some(value), _) => [test(value)].into(),
-            (None, Some((entries, _))) => entries.iter().map(test).collect(),
-            (None, None) => return Ok(None),
-        };
-        self.table = Some((chunk, Arc::clone(&table)));
-        Ok(Some(table))
+        test: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Vec<bool>>> {
+        let Some(strings) = attribute_of(at, attribute)?.strings() else { return Ok(None) };
+        Ok(match (strings.constant(), strings.dictionary(at.unit.data(at.source))?) {
+            (Some(value), _) => Some(vec![test(value)]),
+            (None, Some((entries, _))) => Some(entries.iter().map(test).collect()),
+            (None, None) => None,
+        })
     }
 
     /// Attributes of each row's tuple.
@@ -230,11 +393,6 @@ impl ColumnReader {
         true
     }
 
-    /// Numbers or codes; as many as rows were read.
-    pub fn ints(&self) -> &[i64] {
-        &self.decoded.ints
-    }
-
     /// A payload; empty for a row without a value.
     pub fn string(&self, row: usize) -> &[u8] {
         self.decoded.strings.get(row).unwrap_or_default()
@@ -293,6 +451,13 @@ fn push_aligned(attribute: &Attribute, datum: &[u8], out: &mut Vec<u8>) -> u32 {
     let at = out.len() as u32;
     out.extend_from_slice(datum);
     at
+}
+
+fn attribute_of<'a>(at: Block<'a>, attribute: usize) -> Result<&'a AttributeChunk> {
+    match at.unit.chunks().get(at.chunk).and_then(|chunk| chunk.attribute(attribute)) {
+        Some(entry) => Ok(entry),
+        None => corrupt("column", attribute, format!("none in chunk {}", at.chunk)),
+    }
 }
 
 fn entry<'a>(

@@ -4,10 +4,12 @@
 //! Codings: one value; frame of reference and bit packing, with one base for all blocks or one a block; deltas, again
 //! packed or through a dictionary; a sorted dictionary with packed codes; runs.
 
-use super::bits::{BLOCK_ROWS, pack, packed_bytes, pick, unpack, width_of};
+use super::bits::{BLOCK_ROWS, Rows, pack, packed_bytes, pick, unpack, width_of};
 use super::source::{Data, Part, Result, corrupt, put_varint, unzigzag, varint, zigzag};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::sync::OnceLock;
+
+mod retain;
 
 /// Rows of a chunk.
 pub const CHUNK_ROWS: usize = 1 << 16;
@@ -164,14 +166,7 @@ impl Packed {
     }
 
     /// Appends some numbers of a block, which has `count`.
-    fn pick(
-        &self,
-        data: Data<'_>,
-        block: usize,
-        count: usize,
-        rows: std::ops::Range<usize>,
-        out: &mut Vec<i64>,
-    ) -> Result<()> {
+    fn pick(&self, data: Data<'_>, block: usize, count: usize, rows: impl Rows, out: &mut Vec<i64>) -> Result<()> {
         let Frame { base, width } = self.frame(block);
         let (start, end) = (self.starts[block], self.starts[block + 1]);
         let part = Part { offset: start, bytes: end - start, checksum: self.checksums[block] };
@@ -325,6 +320,51 @@ impl IntChunk {
         if let Coding::Constant(value) = self.coding { Some(value) } else { None }
     }
 
+    /// Where in the data section the rows' blocks lie.
+    pub(super) fn extent(&self, rows: std::ops::Range<usize>) -> std::ops::Range<u32> {
+        fn extent(coding: &Coding, blocks: std::ops::Range<usize>) -> std::ops::Range<u32> {
+            match coding {
+                Coding::Packed(packed) | Coding::Dictionary { codes: packed, .. } => {
+                    let last = packed.starts.len() - 1;
+                    packed.starts[blocks.start.min(last)]..packed.starts[blocks.end.min(last)]
+                }
+                Coding::Delta { deltas, .. } => extent(deltas, blocks),
+                Coding::Constant(_) | Coding::Runs { .. } => 0..0,
+            }
+        }
+        extent(&self.coding, rows.start / BLOCK_ROWS..rows.end.div_ceil(BLOCK_ROWS))
+    }
+
+    /// Appends the numbers of some rows of a block; the rows ascend.
+    pub(super) fn gather(
+        &self,
+        data: Data<'_>,
+        block: usize,
+        rows: &[u16],
+        scratch: &mut Vec<i64>,
+        out: &mut Vec<i64>,
+    ) -> Result<()> {
+        let count = self.block_rows(block);
+        if rows.last().is_some_and(|row| *row as usize >= count) {
+            return corrupt("rows", block * BLOCK_ROWS, format!("{} in the chunk", self.count));
+        }
+        if let Coding::Constant(value) = self.coding {
+            out.resize(out.len() + rows.len(), value);
+            return Ok(());
+        }
+        if rows.len() <= PICK_ROWS_MAX && self.coding.pick(data, block, count, rows.iter().copied(), out)? {
+            return Ok(());
+        }
+        if rows.len() == count {
+            let start = out.len();
+            out.resize(start + count, 0);
+            return self.coding.block(data, block, self.count(), &mut out[start..]);
+        }
+        self.block(data, block, scratch)?;
+        out.extend(rows.iter().map(|row| scratch.get(*row as usize).copied().unwrap_or(0)));
+        Ok(())
+    }
+
     /// Bytes in the data section, as far as the directory tells.
     pub fn data_bytes(&self) -> usize {
         fn bytes(coding: &Coding) -> usize {
@@ -403,7 +443,7 @@ impl IntChunk {
             }
             let end = rows.end.min((block + 1) * BLOCK_ROWS);
             if last.sparse && end - from <= PICK_ROWS_MAX && last.place != Some((place, block)) {
-                let in_block = from - block * BLOCK_ROWS..end - block * BLOCK_ROWS;
+                let in_block = (from - block * BLOCK_ROWS) as u16..(end - block * BLOCK_ROWS) as u16;
                 if self.coding.pick(data, block, self.block_rows(block), in_block, out)? {
                     from = end;
                     continue;
@@ -510,14 +550,7 @@ pub(super) fn cached<T>(cell: &OnceLock<T>, read: impl FnOnce() -> Result<T>) ->
 
 impl Coding {
     /// Appends some numbers of a block; false: there is no quicker way than to read the block.
-    fn pick(
-        &self,
-        data: Data<'_>,
-        block: usize,
-        count: usize,
-        rows: std::ops::Range<usize>,
-        out: &mut Vec<i64>,
-    ) -> Result<bool> {
+    fn pick(&self, data: Data<'_>, block: usize, count: usize, rows: impl Rows, out: &mut Vec<i64>) -> Result<bool> {
         match self {
             Self::Packed(packed) => packed.pick(data, block, count, rows, out)?,
             Self::Dictionary { part, entries, count: entry_count, codes } => {

@@ -26,8 +26,9 @@ mod source;
 mod strings;
 
 pub use attribute::{AttributeChunk, Bounds};
+pub use bits::BLOCK_ROWS;
 pub use chunk::{Chunk, ChunkVisibility};
-pub use column::{ColumnReader, HeaderReader};
+pub use column::{Block, ColumnReader, Gathering, HeaderReader};
 pub use directory::{PAGES_MAX, VERSION};
 pub use encode::{EncodeError, Estimate, encode, encode_raw, estimate, verify};
 pub use ints::IntChunk;
@@ -36,3 +37,4 @@ pub use open::Unit;
 pub use rebuild::Rebuilder;
 pub use shape::{Attribute, Level, Shape};
 pub use source::{UnitError, UnitSource};
+pub use strings::Strings;

@@ -48,7 +48,7 @@ impl Unit {
         self.directory
     }
 
-    pub(super) fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.id
     }
 

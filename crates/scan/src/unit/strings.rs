@@ -35,6 +35,10 @@ impl Strings {
         self.ends.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -252,7 +256,34 @@ impl ByteChunk {
     /// The distinct strings, ascending, and each row's number among them; None: there is no dictionary.
     pub(super) fn dictionary(&self, data: Data<'_>) -> Result<Option<(&Strings, &IntChunk)>> {
         let Coding::Dictionary(dictionary) = &self.coding else { return Ok(None) };
-        Ok(Some((dictionary.entries(data)?, &dictionary.codes)))
+        let (entries, codes) = (dictionary.entries(data)?, &dictionary.codes);
+        if codes.min < 0 || codes.max as usize >= entries.len() {
+            let found = format!("codes {} to {} of {}", codes.min, codes.max, entries.len());
+            return corrupt("string dictionary", dictionary.part.offset as usize, found);
+        }
+        Ok(Some((entries, codes)))
+    }
+
+    /// Whether each row's string is one of a list.
+    pub fn has_list(&self) -> bool {
+        matches!(self.coding, Coding::Constant(_) | Coding::Dictionary(_))
+    }
+
+    /// Where in the data section the strings of `rows` lie, or their codes.
+    pub(super) fn extent(&self, rows: std::ops::Range<usize>) -> std::ops::Range<u32> {
+        match &self.coding {
+            Coding::Constant(_) => 0..0,
+            Coding::Dictionary(dictionary) => dictionary.codes.extent(rows),
+            Coding::Frames(frames) => {
+                let (first, end) = (rows.start / frames.rows as usize, rows.end.div_ceil(frames.rows as usize));
+                match frames.parts.get(first..end.min(frames.parts.len())) {
+                    Some([first, .., last]) if first.offset <= last.offset => {
+                        first.offset..last.offset.saturating_add(last.bytes)
+                    }
+                    _ => 0..0,
+                }
+            }
+        }
     }
 
     /// The string of all rows.

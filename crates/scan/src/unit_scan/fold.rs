@@ -1,0 +1,138 @@
+//! Aggregates over encoded columns: keys by their codes, arguments by their numbers, a block at a time. What needs a
+//! datum, in a column or only in a row of the block, gets one.
+
+use super::filter::holds_numbers;
+use super::{Segment, Stored, UnitScanner, select};
+use crate::aggregate::{AggregationPlan, Need};
+use crate::batch::ResultWriter;
+use crate::heap::Slot;
+use crate::plan::Plan;
+use crate::predicate::{Gathered, GatheredColumns, Input, factor};
+use crate::unit::{Block, Gathering, UnitError};
+use cellar_format::stats::ScanStats;
+
+/// How the columns of an aggregation are read in one chunk.
+pub(super) struct Folding {
+    gathered: Vec<(Slot, usize, Gathering)>,
+    /// Slots and attributes of what needs datums.
+    datums: Vec<(Slot, usize)>,
+}
+
+impl UnitScanner {
+    pub(super) fn folding(
+        &mut self,
+        plan: &Plan,
+        aggregation: &AggregationPlan,
+        stored: Stored<'_>,
+        segment: &Segment,
+    ) -> Result<Folding, UnitError> {
+        let chunk = &stored.unit.chunks()[segment.chunk];
+        let known = |slot: Slot| {
+            let column = plan.columns.get(slot as usize)?.as_ref()?;
+            let attribute = chunk.attribute(column.attribute)?;
+            let is_same = stored.unit.shape().attributes[column.attribute].type_oid == column.type_oid;
+            (is_same && attribute.missing == 0).then_some((column, attribute))
+        };
+        let has = |slot: Slot, need: Need| {
+            let Some((column, attribute)) = known(slot) else { return false };
+            match need {
+                Need::Nulls => true,
+                _ if attribute.exceptions() > 0 => false,
+                Need::Numbers { scale } => {
+                    let fits = |bounds| factor(attribute.numeric_scale(), bounds, scale).is_some();
+                    holds_numbers(attribute, column.kind) && attribute.number_bounds().is_some_and(fits)
+                }
+                Need::Strings => attribute.has_list(),
+            }
+        };
+        let mut slots = Vec::new();
+        let datums = aggregation.datums(has, &mut slots);
+        let mut folding = Folding { gathered: Vec::new(), datums: Vec::new() };
+        for slot in slots {
+            let Some((column, attribute)) = known(slot) else { continue };
+            let how = match () {
+                () if attribute.exceptions() > 0 => Gathering::Nulls,
+                () if attribute.is_number() => Gathering::Numbers,
+                () if attribute.has_list() => Gathering::Codes,
+                () => Gathering::Nulls,
+            };
+            folding.gathered.push((slot, column.attribute, how));
+            if how != Gathering::Nulls {
+                let reader = &mut self.columns[column.attribute];
+                reader.load(stored.unit, stored.source, segment.chunk, column.attribute, segment.rows.clone())?;
+            }
+        }
+        for slot in datums {
+            if let Some(column) = plan.columns.get(slot as usize).and_then(Option::as_ref) {
+                folding.datums.push((slot, column.attribute));
+            }
+        }
+        Ok(folding)
+    }
+
+    /// Adds the marked rows of a block.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn fold_block(
+        &mut self,
+        plan: &Plan,
+        folding: &Folding,
+        stored: Stored<'_>,
+        segment: &Segment,
+        at: Block<'_>,
+        marks: &[u8],
+        out: &mut ResultWriter,
+        stats: &mut ScanStats,
+    ) -> Result<(), UnitError> {
+        let rows = marks.iter().map(|mark| *mark as usize).sum::<usize>();
+        stats.rows_aggregated += rows as u64;
+        let run = self.block_run(stored, segment, at);
+        // Of most rows, the block as a whole is read sooner than they are picked.
+        if rows >= marks.len() - marks.len() / 8 && folding.datums.is_empty() {
+            self.selected.clear();
+            self.selected.extend(0..marks.len() as u16);
+            if let Some(left) = self.add_gathered(plan, folding, stored, at, Some(marks), out)? {
+                stats.rows_returned += left;
+                return Ok(());
+            }
+        }
+        select(marks, 0, &mut self.selected);
+        self.start_run(plan);
+        for (slot, attribute) in &folding.datums {
+            self.locate(stored, &run, *slot, *attribute)?;
+        }
+        if let Some(left) = self.add_gathered(plan, folding, stored, at, None, out)? {
+            stats.rows_returned += left;
+            return Ok(());
+        }
+        for (slot, attribute, _) in &folding.gathered {
+            self.locate(stored, &run, *slot, *attribute)?;
+        }
+        stats.rows_aggregated -= rows as u64;
+        self.aggregate_run(plan, stored, &run, out, stats)
+    }
+
+    /// Adds the selected rows, or of these the marked ones; as [`crate::aggregate::Aggregator::add_gathered`].
+    fn add_gathered(
+        &mut self,
+        plan: &Plan,
+        folding: &Folding,
+        stored: Stored<'_>,
+        at: Block<'_>,
+        marks: Option<&[u8]>,
+        out: &mut ResultWriter,
+    ) -> Result<Option<u64>, UnitError> {
+        for (_, attribute, how) in &folding.gathered {
+            self.columns[*attribute].gather(at, *attribute, *how, &self.selected)?;
+        }
+        let mut columns: Vec<Option<Gathered<'_>>> = Vec::new();
+        for (slot, attribute, how) in &folding.gathered {
+            columns.resize(columns.len().max(*slot as usize + 1), None);
+            columns[*slot as usize] = Some(self.columns[*attribute].gathered(at, *attribute, *how)?);
+        }
+        let gathered = GatheredColumns { columns: &columns, place: (stored.unit.id(), at.chunk) };
+        let input =
+            Input { pages: &self.datums, chunk: &self.chunk, columns: &plan.columns, in_pages: false, gathered };
+        let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return Ok(None) };
+        Ok(aggregator.add_gathered(aggregation, input, &self.selected, marks, out))
+    }
+}
