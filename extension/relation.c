@@ -186,8 +186,8 @@ cellar_relation_place(Relation rel, CellarPlace *place)
 
 /*
  * How much of the relation's size its cell keeps: 1 for plain pages, less for
- * those in compression units.  A few segments stand for all.  The kernel is told to
- * ask the cell, since units come and go without a write.
+ * those in compression units.  A few segments stand for all.  What the kernel knows
+ * is enough, an hour old at most: a cell that stands still must not stop a planner.
  */
 double
 cellar_stored_fraction(Relation rel)
@@ -203,7 +203,7 @@ cellar_stored_fraction(Relation rel)
 		char	   *name = segment == 0 ? pstrdup(path) : psprintf("%s.%u", path, segment);
 		struct statx file;
 
-		if (statx(AT_FDCWD, name, AT_STATX_FORCE_SYNC, STATX_SIZE | STATX_BLOCKS, &file) == 0)
+		if (statx(AT_FDCWD, name, AT_STATX_DONT_SYNC, STATX_SIZE | STATX_BLOCKS, &file) == 0)
 		{
 			size += file.stx_size;
 			stored += file.stx_blocks * 512.0;
