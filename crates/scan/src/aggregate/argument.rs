@@ -7,12 +7,12 @@ use std::rc::Rc;
 
 /// Base-10000 digits after the point that sums of numerics keep, if the lanes have no more.
 const FRACTION_DIGITS: i32 = 4;
-/// By so many of them a lane is shifted at most, which keeps it below [`MAGNITUDE_MAX`].
-const SHIFT_DIGITS_MAX: i32 = 3;
+/// By so many decimals a lane is shifted at most, which keeps it below [`MAGNITUDE_MAX`].
+const SHIFT_DECIMALS_MAX: u32 = 12;
 /// Numbers below this go into a sum of 128 bits, so that [`ROWS_MAX`](super::ROWS_MAX) of them fit.
 const MAGNITUDE_MAX: u128 = 1 << 104;
 
-const _: () = assert!((1u128 << 63) * 10_000u128.pow(SHIFT_DIGITS_MAX as u32) < MAGNITUDE_MAX);
+const _: () = assert!((1u128 << 63) * 10u128.pow(SHIFT_DECIMALS_MAX) < MAGNITUDE_MAX);
 const _: () = assert!(MAGNITUDE_MAX * (super::ROWS_MAX as u128) < 1 << 127);
 
 /// How an aggregate's argument is computed.
@@ -111,8 +111,8 @@ impl Argument {
     pub fn fraction_digits(&self) -> i32 {
         match &self.form {
             Form::Numbers { fast: Some(fast), kind: Kind::Numeric, .. } => {
-                let scale = fast.scale() as i32;
-                FRACTION_DIGITS.clamp(scale, scale + SHIFT_DIGITS_MAX)
+                let most = (fast.scale() + SHIFT_DECIMALS_MAX) / 4;
+                FRACTION_DIGITS.clamp(fast.scale().div_ceil(4) as i32, most as i32)
             }
             _ => FRACTION_DIGITS,
         }
@@ -192,8 +192,8 @@ impl Argument {
                     None => Rc::new(Lanes::of(0, UNCERTAIN, selected.len())),
                 };
                 if *kind == Kind::Numeric {
-                    let lanes_digits = fast.as_ref().map_or(0, |fast| fast.scale() as i32);
-                    vector.factor = numeric_power(fraction_digits - lanes_digits);
+                    let lanes_decimals = fast.as_ref().map_or(0, |fast| fast.scale());
+                    vector.factor = 10i128.pow(4 * fraction_digits as u32 - lanes_decimals);
                     read_scales(decimals, fast.is_some(), input, selected, vector);
                 }
                 if !vector.lanes.is_clear() && input.gathered.columns.is_empty() {
@@ -239,7 +239,7 @@ impl Argument {
 pub enum Need {
     /// Only whether it is NULL.
     Nulls,
-    /// Numbers times `10000^scale`.
+    /// Numbers times `10^scale`.
     Numbers {
         scale: u32,
     },

@@ -151,9 +151,9 @@ impl GroupTable {
 
     pub fn string_code(&mut self, bytes: &[u8]) -> u64 {
         if bytes.len() <= INLINE_BYTES {
-            let mut code = [0; 8];
-            code[..bytes.len()].copy_from_slice(bytes);
-            return u64::from_le_bytes(code) | (bytes.len() as u64) << 56;
+            // Mostly a byte or two: no call to copy them.
+            let code = bytes.iter().rev().fold(0, |code, byte| code << 8 | u64::from(*byte));
+            return code | (bytes.len() as u64) << 56;
         }
         let strings = &mut self.strings;
         if let Some(number) = strings.numbers.get(bytes) {

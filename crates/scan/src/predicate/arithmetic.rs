@@ -1,6 +1,6 @@
 //! Comparisons of arithmetic over columns, an operation at a time over all selected rows.
 //!
-//! All numbers are i64: integers themselves, floats by their keys, numerics times a power of 10000 that is fixed for
+//! All numbers are i64: integers themselves, floats by their keys, numerics times a power of ten that is fixed for
 //! each operand. A row whose numbers do not fit, or in which Postgres might raise an error, is left to the interpreter.
 //! Bounds go along with the numbers: where they show that no result leaves its type, nothing is checked row by row.
 
@@ -79,7 +79,7 @@ pub struct Memo<'p> {
 /// An expression whose value is a number.
 pub struct Arithmetic {
     root: Tree,
-    /// Base-10000 digits after the point; 0 for what is no numeric.
+    /// Decimals; 0 for what is no numeric.
     scale: u32,
 }
 
@@ -123,13 +123,13 @@ impl Arithmetic {
             Node::Const(Value::Bool(value)) => Some(Self { root: Tree::Constant(i64::from(*value)), scale: 0 }),
             Node::Const(Value::Float(value)) => Some(Self { root: Tree::Constant(float_key(*value)), scale: 0 }),
             Node::Const(Value::Numeric(value)) => {
-                let (value, scale) = (0..=2).find_map(|scale| Some((value.scaled(scale)?, scale)))?;
+                let (value, scale) = (0..=8).find_map(|scale| Some((value.scaled_by_ten(scale)?, scale)))?;
                 Some(Self { root: Tree::Constant(value), scale })
             }
             Node::Column(slot) => {
                 let column = columns.get(*slot as usize)?.as_ref()?;
                 column.kind.filter(|kind| wanted(*kind))?;
-                let scale = column.fraction_digits;
+                let scale = column.decimals_expected;
                 Some(Self { root: Tree::Column { slot: *slot, scale }, scale })
             }
             Node::Call { function, context, args } => match (function.body, args.as_slice()) {
@@ -158,7 +158,7 @@ impl Arithmetic {
 
     /// The same value with more digits after the point.
     fn rescaled(self, scale: u32) -> Option<Self> {
-        let factor = numeric::BASE.checked_pow(scale - self.scale)?;
+        let factor = 10i64.checked_pow(scale - self.scale)?;
         let root = match self.root {
             root if factor == 1 => root,
             Tree::Constant(value) => Tree::Constant(value.checked_mul(factor)?),
@@ -178,7 +178,7 @@ impl Arithmetic {
         }
     }
 
-    /// Columns without whose value the expression is NULL, and the digits after the point that are read of each.
+    /// Columns without whose value the expression is NULL, and the decimals that are read of each.
     pub fn for_each_column(&self, visit: &mut impl FnMut(Slot, u32)) {
         self.root.for_each_column(visit);
     }
@@ -247,7 +247,7 @@ fn read(input: Input<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u
         (Some(Kind::Float4), _) => fixed!(f32, |value| float_key(f64::from(value))),
         (Some(Kind::Float8), _) => fixed!(f64, float_key),
         (Some(Kind::Numeric), _) => {
-            read_with(input, slot, column, selected, |at| numeric::scaled(column.plain_bytes(pages, at)?, scale))
+            read_with(input, slot, column, selected, |at| numeric::scaled_by_ten(column.plain_bytes(pages, at)?, scale))
         }
         (Some(kind), Width::Fixed(_)) => read_with(input, slot, column, selected, |at| column.int(kind, pages, at)),
         _ => read_with(input, slot, column, selected, |_| None),

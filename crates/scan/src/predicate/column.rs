@@ -6,6 +6,10 @@ use cellar_format::postgres::{Oid, Width};
 use cellar_format::wire::{Attribute, Missing};
 use std::borrow::Cow;
 
+/// Decimals of numerics whose type does not tell, and the most that numbers in lanes have.
+const DECIMALS_USUAL: u32 = 4;
+const DECIMALS_MAX: u32 = 8;
+
 /// A column that some predicate reads.
 #[derive(Debug)]
 pub struct Column {
@@ -15,8 +19,8 @@ pub struct Column {
     pub width: Width,
     /// None: a type that can only be tested for NULL.
     pub kind: Option<Kind>,
-    /// For a numeric, how many base-10000 digits after the point its values mostly have at most; else 0.
-    pub fraction_digits: u32,
+    /// For a numeric, how many decimals its values mostly have at most; else 0.
+    pub decimals_expected: u32,
     /// The display scale of a numeric's finite values, when its type has one.
     pub decimals: Option<u16>,
     /// What tuples have that were written before the column was added.
@@ -37,10 +41,9 @@ impl Column {
             }
             _ => None,
         };
-        let fraction_digits = match kind {
-            // `numeric_typmod_scale`, where the type has one.
-            Some(Kind::Numeric) if attribute.typmod >= 4 && (attribute.typmod - 4) & 0x7ff > 4 => 2,
-            Some(Kind::Numeric) => 1,
+        let decimals_expected = match (kind, decimals) {
+            (Some(Kind::Numeric), Some(decimals)) => u32::from(decimals).min(DECIMALS_MAX),
+            (Some(Kind::Numeric), None) => DECIMALS_USUAL,
             _ => 0,
         };
         Self {
@@ -48,7 +51,7 @@ impl Column {
             type_oid: attribute.type_oid,
             width: attribute.width,
             kind,
-            fraction_digits,
+            decimals_expected,
             decimals,
             missing,
         }

@@ -49,7 +49,7 @@ impl Gathered<'_> {
         self.validity.is_some_and(|validity| validity.get(row) == Some(&0))
     }
 
-    /// What turns codes into numbers times `10000^scale`, and the bounds of these; None: they might not fit.
+    /// What turns codes into numbers times `10^scale`, and the bounds of these; None: they might not fit.
     pub fn factor(&self, scale: u32) -> Option<(i64, (i64, i64))> {
         let Form::Numbers { scale: decimals, bounds } = self.form else { return None };
         factor(decimals, bounds, scale)
@@ -60,7 +60,7 @@ impl Gathered<'_> {
 pub fn factor(decimals: Option<u8>, bounds: (i64, i64), scale: u32) -> Option<(i64, (i64, i64))> {
     let factor = match decimals {
         None => 1,
-        Some(decimals) => 10i64.checked_pow((4 * scale).checked_sub(decimals as u32)?)?,
+        Some(decimals) => 10i64.checked_pow(scale.checked_sub(decimals as u32)?)?,
     };
     Some((factor, (bounds.0.checked_mul(factor)?, bounds.1.checked_mul(factor)?)))
 }

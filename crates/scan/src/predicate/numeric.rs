@@ -92,6 +92,25 @@ pub fn scaled(payload: &[u8], fraction_digits: u32) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
+/// The value times `10^decimals` when it is finite and that is an integer; as [`scaled`].
+#[inline(always)]
+pub fn scaled_by_ten(payload: &[u8], decimals: u32) -> Option<i64> {
+    without_zeroes(scaled(payload, decimals.div_ceil(4))?, decimals)
+}
+
+/// From a multiple of `BASE^-n` to one of `10^-decimals`, where `n` is the least that holds so many decimals.
+#[inline(always)]
+fn without_zeroes(value: i64, decimals: u32) -> Option<i64> {
+    // Divisors that are known when this is compiled.
+    let (quotient, remainder) = match decimals % 4 {
+        0 => (value, 0),
+        1 => (value / 1000, value % 1000),
+        2 => (value / 100, value % 100),
+        _ => (value / 10, value % 10),
+    };
+    (remainder == 0).then_some(quotient)
+}
+
 impl Numeric {
     pub fn zero() -> Self {
         Self { class: Class::Finite, negative: false, weight: 0, scale: 0, digits: Digits::new() }
@@ -221,6 +240,11 @@ impl Numeric {
         let value = self.digits.iter().fold(0i64, |all, digit| all * BASE + *digit as i64);
         let value = value * BASE.pow((last + 1 - count) as u32);
         Some(if self.negative { -value } else { value })
+    }
+
+    /// As [`scaled_by_ten`] computes it from the page.
+    pub fn scaled_by_ten(&self, decimals: u32) -> Option<i64> {
+        without_zeroes(self.scaled(decimals.div_ceil(4))?, decimals)
     }
 
     /// The order of `numeric_cmp`.

@@ -163,6 +163,12 @@ impl ColumnReader {
         Ok(())
     }
 
+    /// Whether the next reads will be of few rows, far from one another.
+    pub fn set_sparse(&mut self, sparse: bool) {
+        self.last.set_sparse(sparse);
+        self.natts_block.sparse = sparse;
+    }
+
     /// Clears the marks of rows that are NULL, or of those that are not.
     pub fn retain_nulls(&mut self, at: Block<'_>, attribute: usize, wanted: bool, marks: &mut [u8]) -> Result<()> {
         self.start(at.unit);

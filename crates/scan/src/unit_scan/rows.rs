@@ -7,13 +7,15 @@ use crate::heap::{MISSING, NULL, Slot};
 use crate::plan::{Output, Plan};
 use crate::predicate::{GatheredColumns, Input};
 use crate::scanner::passthru;
-use crate::unit::{BLOCK_ROWS, Block, UnitError};
+use crate::unit::{BLOCK_ROWS, Block, ColumnReader, UnitError};
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::PassthruReason;
 use std::ops::Range;
 
 /// Rows that are evaluated together: some blocks of each column, within the second-level cache.
 const RUN_ROWS_MAX: usize = 4096;
+/// Of fewer rows than one in so many, each is read by itself.
+const SPARSE_SHARE: usize = 64;
 
 /// Rows of a chunk that are evaluated together.
 pub(super) struct Run {
@@ -231,25 +233,35 @@ impl UnitScanner {
             return Ok(());
         };
         let reader = &mut self.columns[attribute];
-        reader.read(stored.unit, stored.source, run.chunk, attribute, run.rows.clone())?;
-        if entry.missing > 0 {
-            reader.read_natts(stored.unit, stored.source, run.chunk, run.rows.clone())?;
-        }
-        let attribute_shape = &stored.unit.shape().attributes[attribute];
-        if entry.missing == 0
-            && entry.nulls == 0
-            && reader.push_numbers(attribute_shape, &self.selected, locations, &mut self.datums)
-        {
-            return Ok(());
+        let shape = &stored.unit.shape().attributes[attribute];
+        let sparse = self.selected.len() * SPARSE_SHARE <= run.rows.len();
+        reader.set_sparse(sparse);
+        let read = |reader: &mut ColumnReader, rows: Range<usize>| {
+            reader.read(stored.unit, stored.source, run.chunk, attribute, rows.clone())?;
+            if entry.missing > 0 {
+                reader.read_natts(stored.unit, stored.source, run.chunk, rows)?;
+            }
+            Ok::<_, UnitError>(())
+        };
+        if !sparse {
+            read(reader, run.rows.clone())?;
+            let all = entry.missing == 0 && entry.nulls == 0;
+            if all && reader.push_numbers(shape, &self.selected, locations, &mut self.datums) {
+                return Ok(());
+            }
         }
         for row in &self.selected {
-            let row = *row as usize;
-            locations[row] = if entry.missing > 0 && reader.natts(row) <= attribute {
+            let mut at = *row as usize;
+            if sparse {
+                read(reader, run.rows.start + at..run.rows.start + at + 1)?;
+                at = 0;
+            }
+            locations[*row as usize] = if entry.missing > 0 && reader.natts(at) <= attribute {
                 MISSING
-            } else if reader.is_null(row) {
+            } else if reader.is_null(at) {
                 NULL
             } else {
-                reader.push_datum(attribute_shape, row, &mut self.datums)?
+                reader.push_datum(shape, at, &mut self.datums)?
             };
         }
         Ok(())
