@@ -42,6 +42,10 @@ same() {
 }
 # both STATEMENTS: on the table and on its twin, where they say @.
 both() { q "${1//@/many}" >/dev/null && q "${1//@/twin}" >/dev/null; }
+# sound WHAT QUERY WANTED: one of amcheck's checks.
+sound() {
+    if [ "$amcheck" = 0 ]; then skip "$1: amcheck is not installed"; else check_equal "$1" "$(q "$2" 2>&1)" "$3"; fi
+}
 report() { q "SELECT string_agg(level || ' ' || (units > 0) || ' ' || dead_blocks, ', ') FROM cellar.compression('$1')"; }
 
 cell_configure cell1 128MiB
@@ -49,7 +53,10 @@ cell_start cell1
 cluster_create whole "$data" --data-checksums
 cluster_set "$data" "shared_preload_libraries = 'cellar'" "shared_buffers = 32MB" "autovacuum = off" "max_wal_size = 1GB"
 cluster_start whole "$data"
-q "CREATE EXTENSION cellar; CREATE EXTENSION amcheck"
+q "CREATE EXTENSION cellar"
+# Not every installation has Postgres's contrib modules.
+amcheck=$(q "SELECT count(*) FROM pg_available_extensions WHERE name = 'amcheck'")
+[ "$amcheck" = 0 ] || q "CREATE EXTENSION amcheck"
 rows="SELECT g AS id, (g::bigint * 7919 % 100000)::numeric / 100 AS amount, date '2020-01-01' + g % 700 AS day,
         CASE g % 5 WHEN 0 THEN NULL ELSE 'note ' || md5(g::text) || repeat('x', g % 40) END AS note, g % 3 = 0 AS flag,
         (g % 1000)::real AS ratio, md5(g::text)::uuid AS key FROM generate_series"
@@ -74,7 +81,7 @@ for level in "query low" "query high" "archive low" "archive high"; do
     both "DELETE FROM @ WHERE id < 0"
     both "VACUUM @"
 done
-check_equal "the heap is sound" "$(q "SELECT count(*) FROM verify_heapam('many')")" 0
+sound "the heap is sound" "SELECT count(*) FROM verify_heapam('many')" 0
 check_equal "the advisor tells every level" "$(q "SELECT string_agg(level, ', ') FROM cellar.compression_advisor('many') WHERE ratio > 1")" \
     "query low, query high, archive low, archive high"
 q "SELECT * FROM cellar.decompress('many')" >/dev/null
@@ -157,8 +164,8 @@ if wait "$load"; then
 else
     not_ok "load: $(tail -n 3 "$WORK/load.log")"
 fi
-check_equal "load: the heap is sound" "$(q "SELECT count(*) FROM verify_heapam('pgbench_accounts')")" 0
-check_equal "load: so is the index" "$(q "SELECT bt_index_check('pgbench_accounts_pkey', true)" 2>&1)" ""
+sound "load: the heap is sound" "SELECT count(*) FROM verify_heapam('pgbench_accounts')" 0
+sound "load: so is the index" "SELECT bt_index_check('pgbench_accounts_pkey', true)" ""
 
 # ---------------------------------------------------------------- cancel
 q "CREATE TABLE long AS $rows(1, 600000) g"
