@@ -97,7 +97,8 @@ counted() {
 eligible='cell physical IO bytes eligible for predicate offload'
 saved='cell physical IO bytes saved by storage index'
 uncompressed='cell IO uncompressed bytes'
-q "CREATE TABLE counted AS SELECT g AS id FROM generate_series(1, 500000) g"
+# A bulk load, such as CREATE TABLE AS, leaves pages of zeroes at the end since PostgreSQL 16; they have no chunk to exclude.
+q "CREATE TABLE counted (id int); INSERT INTO counted SELECT generate_series(1, 500000)"
 heap=$(q "SELECT pg_relation_size('counted')")
 check_equal "statistics: raw, what is eligible" "$(counted "$eligible" "SELECT sum(id) FROM counted")" "$heap"
 check_equal "statistics: raw, what is uncompressed" "$(counted "$uncompressed" "SELECT sum(id) FROM counted")" "$heap"
