@@ -279,7 +279,7 @@ compress_table(const Policy *policy, Run *run)
 	if (any_thawed)
 	{
 		cellar_task_phase(task, CELLAR_PHASE_VACUUMING, policy->relation, 0);
-		cellar_vacuum(policy->relation, "FREEZE, SKIP_LOCKED, PROCESS_TOAST FALSE");
+		cellar_vacuum(policy->relation, "FREEZE, SKIP_LOCKED, PROCESS_TOAST FALSE, PARALLEL 0");
 		run->froze = true;
 		run->outcome = "froze";
 	}
@@ -305,6 +305,16 @@ compress_table(const Policy *policy, Run *run)
 	CommitTransactionCommand();
 }
 
+/* The error that was caught is over; what is to be told of it was told. */
+static void
+recover(void)
+{
+	AbortOutOfAnyTransaction();
+	FlushErrorState();
+	QueryCancelPending = false;
+	RESUME_INTERRUPTS();
+}
+
 /* A run that failed; it is in the log, unless the worker only gave way. */
 static void
 note_failure(const Policy *policy, Run *run)
@@ -324,10 +334,7 @@ note_failure(const Policy *policy, Run *run)
 				   policy->name);
 		EmitErrorReport();
 	}
-	AbortOutOfAnyTransaction();
-	FlushErrorState();
-	QueryCancelPending = false;
-	RESUME_INTERRUPTS();
+	recover();
 }
 
 /* ---- a database ---- */
@@ -365,6 +372,11 @@ read_policies(void)
 	if (OidIsValid(get_extension_oid("cellar", true)))
 	{
 		SPI_connect();
+		/* Not where tables are dropped: their transactions must not meet ours. */
+		if (SPI_execute("DELETE FROM cellar.compression_run WHERE relation IN (SELECT relation FROM cellar.compression_run"
+						" WHERE NOT EXISTS (SELECT FROM pg_class WHERE oid = relation) FOR UPDATE SKIP LOCKED)",
+						false, 0) != SPI_OK_DELETE)
+			elog(ERROR, "could not forget the runs of dropped tables");
 		if (SPI_execute("SELECT \"table\"::oid, \"table\"::text, level, (extract(epoch FROM after) * 1000000)::bigint, last_freeze"
 						" FROM cellar.compression_policies JOIN pg_class c ON c.oid = \"table\""
 						" WHERE relkind <> 'p' AND coalesce(next_run <= now(), true)"
@@ -416,13 +428,15 @@ settle_settings(void)
 		{"search_path", ""},
 		{"default_transaction_read_only", "off"},
 		{"default_transaction_isolation", "read committed"},
-		{"lock_timeout", "0"},
+		/* For what it does not skip: the row of a run, which a session may have locked. */
+		{"lock_timeout", "1000"},
 		{"synchronous_commit", "local"},
 		{"zero_damaged_pages", "off"},
 	};
 
 	for (int i = 0; i < lengthof(settings); i++)
 		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	CellarNoTransactionTimeout();
 	/* It vacuums at autovacuum's pace. */
 	if (autovacuum_vac_cost_delay >= 0)
 		SetConfigOption("vacuum_cost_delay", psprintf("%g", autovacuum_vac_cost_delay), PGC_SUSET, PGC_S_OVERRIDE);
@@ -469,8 +483,19 @@ cellar_compression_worker_main(Datum arg)
 		}
 		PG_END_TRY();
 		leave_task(0, (Datum) 0);
-		if (run.outcome != NULL)
-			note_run(policy, &run);
+		PG_TRY();
+		{
+			if (run.outcome != NULL)
+				note_run(policy, &run);
+		}
+		PG_CATCH();
+		{
+			HOLD_INTERRUPTS();
+			errcontext("noting the outcome of the automatic compression of table %s: %s", policy->name, run.outcome);
+			EmitErrorReport();
+			recover();
+		}
+		PG_END_TRY();
 		MemoryContextReset(worker_context);
 		MemoryContextReset(PortalContext);
 	}

@@ -213,9 +213,7 @@ RETURNS event_trigger
 AS $$
 BEGIN
   DELETE FROM cellar.compression_policy p USING pg_event_trigger_dropped_objects() d
-    WHERE d.classid = 'pg_class'::regclass AND p.relation = d.objid;
-  DELETE FROM cellar.compression_run r USING pg_event_trigger_dropped_objects() d
-    WHERE d.classid = 'pg_class'::regclass AND r.relation = d.objid;
+    WHERE d.classid = 'pg_class'::regclass AND d.objsubid = 0 AND p.relation = d.objid;
 END
 $$ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp;

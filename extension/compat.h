@@ -20,6 +20,7 @@
 #include "pgstat.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/pg_locale.h"
 #include "utils/rel.h"
@@ -51,6 +52,15 @@ typedef RelFileNode CellarFileId;
 #define CellarFileNumber(file)		((file).relNode)
 #define CellarFileEquals(a, b)		RelFileNodeEquals(a, b)
 #endif
+
+/* 17 has a timeout that would end a background worker in the middle of its work. */
+static inline void
+CellarNoTransactionTimeout(void)
+{
+#if PG_VERSION_NUM >= 170000
+	SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+#endif
+}
 
 /* 18 returns paths by value. */
 static inline char *

@@ -233,6 +233,7 @@ cellar_compressor_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(task->database, task->user, 0);
+	CellarNoTransactionTimeout();
 
 	cellar_tasks_lock(true);
 	task->pid = MyProcPid;

@@ -146,8 +146,21 @@ check_equal "and are not made again" "$(q "$(levels many)")" none
 q "CREATE SCHEMA away; CREATE TABLE away.gone AS SELECT 1 AS id"
 policy "'away.gone', 'query low', after => '0'"
 becomes "a small table is compressed, too" "$(levels away.gone)" "query low"
+q "ALTER TABLE away.gone ADD COLUMN more int; ALTER TABLE away.gone DROP COLUMN more"
+check_equal "a dropped column takes no policy with it" "$(q "SELECT count(*) FROM cellar.compression_policy WHERE relation = 'away.gone'::regclass")" 1
 q "DROP SCHEMA away CASCADE" 2>/dev/null
-check_equal "a dropped table leaves nothing" "$(q "SELECT (SELECT count(*) FROM cellar.compression_policy WHERE relation::text ~ 'gone|^[0-9]'), (SELECT count(*) FROM cellar.compression_run r WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = r.relation))")" "0|0"
+check_equal "a dropped table takes its policy with it" "$(q "SELECT count(*) FROM cellar.compression_policy WHERE relation::text ~ 'gone|^[0-9]'")" 0
+becomes "and its runs are forgotten" "SELECT count(*) FROM cellar.compression_run r WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = r.relation)" 0
+q "CREATE TABLE held AS SELECT 1 AS id"
+policy "'held', 'query low', after => '0'"
+becomes "a table is compressed" "$(levels held)" "query low"
+q "BEGIN; UPDATE cellar.compression_run SET retries = 0 WHERE relation = 'held'::regclass; UPDATE held SET id = 2; SELECT pg_sleep(8); COMMIT" >/dev/null &
+holder=$!
+q "CREATE TABLE beside AS SELECT 1 AS id"
+policy "'beside', 'query low', after => '0'"
+becomes "a session that holds a run's row does not hold up other tables" "$(levels beside)" "query low"
+wait "$holder" || true
+q "DROP TABLE held, beside"
 
 # ---------------------------------------------------------------- partitions
 q "CREATE TABLE parted (id int, note text) PARTITION BY RANGE (id); CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (50000);

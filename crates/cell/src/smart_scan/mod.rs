@@ -28,6 +28,8 @@ use units::CurrentUnit;
 
 /// Results are sent when this much has gathered.
 const SEND_BYTES: usize = 128 << 10;
+/// Blocks of a compression unit that are scanned before results are sent.
+const UNIT_BLOCKS_MAX: u32 = 1024;
 /// Regions asked of the disks ahead of the scan.
 const PREFETCH_REGIONS: u32 = 24;
 
@@ -218,7 +220,8 @@ impl SmartScan {
             return Ok(end);
         }
         if held {
-            let unit_end = first.saturating_add((au_blocks - page).min(self.request.segment_blocks - in_segment));
+            let unit_blocks = (au_blocks - page).min(self.request.segment_blocks - in_segment).min(UNIT_BLOCKS_MAX);
+            let unit_end = first.saturating_add(unit_blocks);
             while end < unit_end.min(last) && self.may_match(ino, (in_segment + (end - first)) / REGION_BLOCKS) {
                 let next = self.region_end(end).min(last);
                 let more = page + (end - first)..page + (next - first);

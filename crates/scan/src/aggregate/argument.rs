@@ -135,6 +135,11 @@ impl Argument {
         }
     }
 
+    /// Whether anything is asked of its columns but where they are NULL.
+    pub fn wants_values(&self) -> bool {
+        self.filter.is_some() || !matches!(self.form, Form::Row | Form::NullOf(Node::Column(_)))
+    }
+
     /// The values of the selected rows; rows that stay flagged [`UNCERTAIN`] are to be left to Postgres.
     pub fn eval<'a>(&'a self, input: Input<'a>, selected: &[u16], memo: &mut Memo<'a>) -> Vector<'a> {
         let mut vector = Vector { factor: 1, ..Vector::default() };

@@ -131,6 +131,13 @@ impl AggregationPlan {
         datums
     }
 
+    /// Whether anything is asked of the column but where it is NULL.
+    pub fn wants_values(&self, slot: Slot) -> bool {
+        let arguments = self.arguments.iter().filter(|argument| argument.wants_values());
+        let slots = self.keys.iter().map(|key| &key.slots).chain(arguments.map(|argument| &argument.slots));
+        slots.flatten().any(|known| *known == slot)
+    }
+
     fn strides(&self) -> Vec<usize> {
         let keys = self.keys.iter().map(Key::stride);
         keys.chain(self.outputs.iter().map(|(_, output)| output.stride())).collect()

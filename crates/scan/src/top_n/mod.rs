@@ -13,8 +13,8 @@ use cellar_format::wire;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// Rows with longer strings among their keys stay out of the heap, which bounds its memory.
-const STRING_BYTES_MAX: usize = 1024;
+/// Rows whose keys are longer than this together, or might be, stay out of the heap, which bounds its memory.
+const KEYS_BYTES_MAX: usize = 1024;
 
 struct SortKey {
     node: Node,
@@ -88,10 +88,12 @@ impl SortKey {
         }
     }
 
-    fn can_be_kept(&self, value: &Value<'_>) -> bool {
+    /// `bytes_max`: a key's share of the room.
+    fn can_be_kept(&self, value: &Value<'_>, bytes_max: usize) -> bool {
         match value {
             Value::Null => true,
-            Value::Bytes(bytes) if bytes.len() > STRING_BYTES_MAX => false,
+            Value::Bytes(bytes) if bytes.len() > bytes_max => false,
+            Value::Numeric(number) if number.digits.len() * 2 > bytes_max => false,
             value => compare(self.domain, value, value).is_some(),
         }
     }
@@ -110,6 +112,7 @@ impl TopN {
 
     /// Drops those of the selected rows that cannot be among the first.
     pub fn retain(&mut self, plan: &TopNPlan, input: Input<'_>, selected: &mut Vec<u16>) {
+        let bytes_max = KEYS_BYTES_MAX / plan.keys.len().max(1);
         selected.retain(|row| {
             if self.heap.len() == plan.rows && self.first_key_decides(plan, input, *row) {
                 return false;
@@ -118,7 +121,7 @@ impl TopN {
             let mut keys: SmallVec<[Value<'_>; 2]> = SmallVec::new();
             for key in &plan.keys {
                 match key.node.eval(&row) {
-                    Ok(value) if key.can_be_kept(&value) => keys.push(value),
+                    Ok(value) if key.can_be_kept(&value, bytes_max) => keys.push(value),
                     _ => return true,
                 }
             }

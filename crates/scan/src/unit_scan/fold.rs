@@ -51,7 +51,7 @@ impl UnitScanner {
         for slot in slots {
             let Some((column, attribute)) = known(slot) else { continue };
             let how = match () {
-                () if attribute.exceptions() > 0 => Gathering::Nulls,
+                () if !aggregation.wants_values(slot) || attribute.exceptions() > 0 => Gathering::Nulls,
                 () if attribute.is_number() => Gathering::Numbers,
                 () if attribute.has_list() => Gathering::Codes,
                 () => Gathering::Nulls,
