@@ -80,6 +80,14 @@ impl UnitSource for Source<'_> {
         self.0.read_unchecked_at(&mut bytes, offset).map_err(io::Error::other)?;
         Ok(Cow::Owned(bytes))
     }
+
+    fn read_into(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        if offset.checked_add(length as u64).is_none_or(|end| end > self.0.length()) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        out.resize(length, 0);
+        self.0.read_unchecked_at(out, offset).map_err(io::Error::other)
+    }
 }
 
 fn storage_error(error: UnitError) -> Error {

@@ -57,20 +57,29 @@ pub struct RowGroups {
 }
 
 impl RowGroups {
-    /// Counts the rows, if there are few groups; `groups` is their number.
-    pub fn count(&mut self, groups: usize) {
+    /// Counts rows that are all of the first group; returns how many are in the bin.
+    pub fn count_only(&mut self, rows: usize) -> usize {
         self.counts.clear();
-        if groups <= FEW {
-            let mut counts = [[0u32; FEW]; 4];
-            let mut fours = self.numbers.chunks_exact(4);
-            for four in &mut fours {
-                for (counts, group) in counts.iter_mut().zip(four) {
-                    counts[*group as usize % FEW] += 1;
-                }
-            }
-            fours.remainder().iter().for_each(|group| counts[0][*group as usize % FEW] += 1);
-            self.counts.extend((0..groups).map(|group| counts.iter().map(|counts| counts[group]).sum::<u32>()));
+        self.counts.extend([0, rows as u32]);
+        0
+    }
+
+    /// Counts the rows of each group, if they are few; `groups` is their number. Returns how many are in the bin.
+    pub fn count(&mut self, groups: usize) -> usize {
+        self.counts.clear();
+        if groups > FEW {
+            return self.numbers.iter().filter(|group| **group == BIN).count();
         }
+        let mut counts = [[0u32; FEW]; 4];
+        let mut fours = self.numbers.chunks_exact(4);
+        for four in &mut fours {
+            for (counts, group) in counts.iter_mut().zip(four) {
+                counts[*group as usize % FEW] += 1;
+            }
+        }
+        fours.remainder().iter().for_each(|group| counts[0][*group as usize % FEW] += 1);
+        self.counts.extend((0..groups).map(|group| counts.iter().map(|counts| counts[group]).sum::<u32>()));
+        self.counts[BIN as usize] as usize
     }
 
     /// Sums of `values` by group, when there are few; `wide`: 64 bits might not hold them.

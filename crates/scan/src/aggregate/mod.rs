@@ -291,8 +291,11 @@ impl Aggregator {
         for (kept, state) in plan.kept.iter().zip(&self.states) {
             state.check(&vectors[kept.argument], numbers);
         }
-        self.groups.count(self.table.len());
-        let left_out = self.groups.numbers.iter().filter(|group| **group == BIN).count();
+        let only_one = plan.keys.is_empty() && !uncertain && marks.is_none();
+        let left_out = match only_one && !self.states.iter().any(State::refuses) {
+            true => self.groups.count_only(run.len()),
+            false => self.groups.count(self.table.len()),
+        };
         let added = run.len() - left_out;
         let marked = marks.map_or(run.len(), |marks| marks.iter().map(|mark| *mark as usize).sum());
         if back.is_none() && added != marked {

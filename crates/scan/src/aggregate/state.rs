@@ -113,6 +113,11 @@ impl State {
         }
     }
 
+    /// Whether [`Self::check`] may refuse rows.
+    pub fn refuses(&self) -> bool {
+        matches!(self.states, States::FloatSums { .. } | States::Moments(_))
+    }
+
     /// Whether every value can be added to its group as Postgres would, without an error. Rows that cannot be are
     /// moved to the bin.
     pub fn check(&self, vector: &Vector<'_>, groups: &mut [u32]) {

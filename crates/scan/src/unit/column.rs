@@ -155,10 +155,13 @@ impl ColumnReader {
         let (entry, local) = entry(unit, chunk, attribute, &rows)?;
         let extent = entry.extent(local);
         self.window.start = unit.data(source).start + extent.start as u64;
-        self.window.bytes.clear();
-        if !extent.is_empty() {
-            let length = (extent.end - extent.start) as usize;
-            self.window.bytes.extend_from_slice(&source.read_at(self.window.start, length)?);
+        match extent.is_empty() {
+            true => self.window.bytes.clear(),
+            false => {
+                let length = (extent.end - extent.start) as usize;
+                let read = source.read_into(self.window.start, length, &mut self.window.bytes);
+                read.inspect_err(|_| self.window.bytes.clear())?;
+            }
         }
         Ok(())
     }

@@ -7,6 +7,13 @@ use std::borrow::Cow;
 pub trait UnitSource {
     /// `length` bytes from `offset` on. Fewer there are: an error of kind `UnexpectedEof`.
     fn read_at(&self, offset: u64, length: usize) -> std::io::Result<Cow<'_, [u8]>>;
+
+    /// As [`Self::read_at`], into room that can be used again.
+    fn read_into(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> std::io::Result<()> {
+        out.clear();
+        out.extend_from_slice(&self.read_at(offset, length)?);
+        Ok(())
+    }
 }
 
 impl UnitSource for &[u8] {

@@ -90,7 +90,8 @@ impl UnitScanner {
         if rows >= marks.len() - marks.len() / 8 && folding.datums.is_empty() {
             self.selected.clear();
             self.selected.extend(0..marks.len() as u16);
-            if let Some(left) = self.add_gathered(plan, folding, stored, at, Some(marks), out)? {
+            let some = (rows < marks.len()).then_some(marks);
+            if let Some(left) = self.add_gathered(plan, folding, stored, at, some, out)? {
                 stats.rows_returned += left;
                 return Ok(());
             }
