@@ -3,8 +3,7 @@
 //! The scheduler wakes a backend that waited for a reply on the other CPU, the idle one. On a virtual machine a halted
 //! CPU takes 20 to 50 us to wake, several times what a request itself costs. So each queue has a companion on its CPU
 //! that spins for a moment after a request. It runs as `SCHED_IDLE`: only where nothing else wants to, and the
-//! scheduler places a woken backend there as if the CPU were idle. It gives way at each turn: a kernel that preempts
-//! lazily would let the woken one wait until the spinning ends. With requests of several processes in turn it
+//! scheduler places a woken backend there as if the CPU were idle. With requests of several processes in turn it
 //! stays out of the way: CPUs then hardly sleep, and one that looks busy would not take over waiting work.
 
 use std::io;
@@ -89,7 +88,6 @@ impl Shared {
         while !self.is_over.load(Ordering::Relaxed) {
             while self.now() < self.until.load(Ordering::Relaxed) {
                 (0..PAUSES).for_each(|_| std::hint::spin_loop());
-                std::thread::yield_now();
             }
             // A request between the last look and the park is missed until the next one: nothing waits for us.
             self.is_parked.store(true, Ordering::Relaxed);
