@@ -12,7 +12,6 @@
  */
 #include "cellar.h"
 
-#include "access/table.h"
 #include "catalog/pg_aggregate.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
@@ -31,7 +30,6 @@
 #include "utils/rel.h"
 #include "utils/selfuncs.h"
 
-static create_upper_paths_hook_type previous_hook = NULL;
 
 static const CustomPathMethods aggregate_path_methods;
 
@@ -325,9 +323,9 @@ aggregation_offloadable(PlannerInfo *root, RelOptInfo *rel, Relation relation, P
 }
 
 /* GROUP BY, or aggregates over the whole table. */
-static void
-add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation, RelOptInfo *grouped_rel,
-				  GroupPathExtraData *extra)
+void
+cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+						 RelOptInfo *grouped_rel, GroupPathExtraData *extra)
 {
 	List	   *group_clause = CellarGroupClause(root);
 	const char *reason = query_stays(root, extra);
@@ -371,8 +369,9 @@ add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation, RelOptI
 }
 
 /* SELECT DISTINCT: groups without aggregates, which are merged above as rows would be. */
-static void
-add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation, RelOptInfo *distinct_rel)
+void
+cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+						 RelOptInfo *distinct_rel)
 {
 	Query	   *parse = root->parse;
 	List	   *distinct_clause = CellarDistinctClause(root);
@@ -394,41 +393,6 @@ add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation, RelOptI
 	add_path(distinct_rel, (Path *)
 			 create_agg_path(root, distinct_rel, path, path->pathtarget, AGG_HASHED,
 							 AGGSPLIT_SIMPLE, distinct_clause, NIL, NULL, aggregation.groups));
-}
-
-static void
-create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input_rel,
-				   RelOptInfo *output_rel, void *extra)
-{
-	RangeTblEntry *rte;
-	Relation	relation;
-
-	if (previous_hook != NULL)
-		previous_hook(root, stage, input_rel, output_rel, extra);
-
-	if ((stage != UPPERREL_GROUP_AGG && stage != UPPERREL_DISTINCT) || !IS_SIMPLE_REL(input_rel))
-		return;
-	rte = planner_rt_fetch(input_rel->relid, root);
-	if (!cellar_is_plain_table(input_rel, rte))
-		return;
-
-	/* Why not, the scan itself has noted. */
-	relation = table_open(rte->relid, NoLock);
-	if (cellar_scan_unsuitable(root, input_rel, rte, relation) == NULL)
-	{
-		if (stage == UPPERREL_GROUP_AGG)
-			add_grouped_paths(root, input_rel, relation, output_rel, extra);
-		else
-			add_distinct_path(root, input_rel, relation, output_rel);
-	}
-	table_close(relation, NoLock);
-}
-
-void
-cellar_install_aggregate_hook(void)
-{
-	previous_hook = create_upper_paths_hook;
-	create_upper_paths_hook = create_upper_paths;
 }
 
 /* ----------------------------------------------------------------

@@ -33,9 +33,7 @@ _PG_init(void)
 	cellar_install_compression();
 	RegisterCustomScanMethods(&cellar_scan_methods);
 	RegisterCustomScanMethods(&cellar_aggregate_methods);
-	cellar_install_path_hook();
-	cellar_install_aggregate_hook();
-	cellar_install_top_n_hook();
+	cellar_install_path_hooks();
 	cellar_install_why();
 	cellar_register_monitor();
 	cellar_register_compression_launcher();

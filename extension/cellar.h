@@ -106,10 +106,7 @@ extern List *cellar_top_n_private(const CellarTopN *top);
 extern bool cellar_plan_top_n(CustomScan *cscan, CellarTopN *top);
 extern List *cellar_storage_predicate(CustomScan *cscan);
 
-extern void cellar_install_path_hook(void);
-extern bool cellar_is_plain_table(RelOptInfo *rel, RangeTblEntry *rte);
-extern const char *cellar_scan_unsuitable(PlannerInfo *root, RelOptInfo *rel,
-										  RangeTblEntry *rte, Relation relation);
+extern void cellar_install_path_hooks(void);
 extern Path *cellar_make_scan_path(PlannerInfo *root, RelOptInfo *rel, List *storage,
 								   List *filter, double stored_fraction, const CellarTopN *top,
 								   int parallel_workers);
@@ -134,12 +131,16 @@ enum CellarPlanPrivate
 
 /* ---- aggpath.c ---- */
 
-extern void cellar_install_aggregate_hook(void);
+extern void cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+									 RelOptInfo *grouped_rel, GroupPathExtraData *extra);
+extern void cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+									 RelOptInfo *distinct_rel);
 extern const CustomScanMethods cellar_aggregate_methods;
 
 /* ---- toppath.c ---- */
 
-extern void cellar_install_top_n_hook(void);
+extern void cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+								   RelOptInfo *ordered_rel);
 
 /* ---- offloadable.c ---- */
 

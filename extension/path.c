@@ -20,6 +20,7 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
+#include "optimizer/planner.h"
 #include "optimizer/plancat.h"
 #include "parser/parsetree.h"
 #include "utils/rel.h"
@@ -48,6 +49,7 @@
 #define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
 
 static set_rel_pathlist_hook_type previous_hook = NULL;
+static create_upper_paths_hook_type previous_upper_hook = NULL;
 
 /*
  * Why no Smart Scan of the relation can be part of this query; NULL when one can.
@@ -478,8 +480,8 @@ add_smart_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 }
 
 /* Is the relation one that could be scanned at all, on a cell or not? */
-bool
-cellar_is_plain_table(RelOptInfo *rel, RangeTblEntry *rte)
+static bool
+is_plain_table(RelOptInfo *rel, RangeTblEntry *rte)
 {
 	return IS_SIMPLE_REL(rel) && rte->rtekind == RTE_RELATION && !rte->inh &&
 		(rte->relkind == RELKIND_RELATION || rte->relkind == RELKIND_MATVIEW) &&
@@ -489,8 +491,8 @@ cellar_is_plain_table(RelOptInfo *rel, RangeTblEntry *rte)
 /*
  * Why no Smart Scan is offered of the table; NULL when one is.
  */
-const char *
-cellar_scan_unsuitable(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte, Relation relation)
+static const char *
+scan_unsuitable(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte, Relation relation)
 {
 	CellarPlace place;
 	const char *reason;
@@ -520,13 +522,13 @@ set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *r
 	if (previous_hook != NULL)
 		previous_hook(root, rel, rti, rte);
 
-	if (!cellar_is_plain_table(rel, rte))
+	if (!is_plain_table(rel, rte))
 		return;
 
 	/* The planner has locked it. */
 	relation = table_open(rte->relid, NoLock);
 
-	reason = cellar_scan_unsuitable(root, rel, rte, relation);
+	reason = scan_unsuitable(root, rel, rte, relation);
 	if (reason != NULL)
 		cellar_note_scan(rte->relid, reason);
 	else
@@ -535,9 +537,42 @@ set_rel_pathlist(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *r
 	table_close(relation, NoLock);
 }
 
+static void
+create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input_rel,
+				   RelOptInfo *output_rel, void *extra)
+{
+	RangeTblEntry *rte;
+	Relation	relation;
+
+	if (previous_upper_hook != NULL)
+		previous_upper_hook(root, stage, input_rel, output_rel, extra);
+
+	if ((stage != UPPERREL_GROUP_AGG && stage != UPPERREL_DISTINCT && stage != UPPERREL_ORDERED) ||
+		!IS_SIMPLE_REL(input_rel))
+		return;
+	rte = planner_rt_fetch(input_rel->relid, root);
+	if (!is_plain_table(input_rel, rte))
+		return;
+
+	/* Why not, the scan itself has noted. */
+	relation = table_open(rte->relid, NoLock);
+	if (scan_unsuitable(root, input_rel, rte, relation) == NULL)
+	{
+		if (stage == UPPERREL_GROUP_AGG)
+			cellar_add_grouped_paths(root, input_rel, relation, output_rel, extra);
+		else if (stage == UPPERREL_DISTINCT)
+			cellar_add_distinct_path(root, input_rel, relation, output_rel);
+		else
+			cellar_add_top_n_paths(root, input_rel, relation, output_rel);
+	}
+	table_close(relation, NoLock);
+}
+
 void
-cellar_install_path_hook(void)
+cellar_install_path_hooks(void)
 {
 	previous_hook = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = set_rel_pathlist;
+	previous_upper_hook = create_upper_paths_hook;
+	create_upper_paths_hook = create_upper_paths;
 }

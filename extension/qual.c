@@ -329,12 +329,9 @@ compile_expression(Node *node, CompileContext *context)
 CellarQuals *
 cellar_quals_init(List *quals, Index varno, PlanState *parent)
 {
-	CompileContext context;
+	CompileContext context = {.quals = palloc0(sizeof(CellarQuals)), .parent = parent};
 	ListCell   *lc;
 
-	context.quals = palloc0(sizeof(CellarQuals));
-	context.parent = parent;
-	context.case_test = NULL;
 	foreach(lc, quals)
 	{
 		compile_expression(lfirst(lc), &context);
@@ -349,12 +346,9 @@ cellar_quals_init(List *quals, Index varno, PlanState *parent)
 CellarQuals *
 cellar_aggregation_init(List *keys, List *aggregates, PlanState *parent)
 {
-	CompileContext context;
+	CompileContext context = {.quals = palloc0(sizeof(CellarQuals)), .parent = parent};
 	ListCell   *lc;
 
-	context.quals = palloc0(sizeof(CellarQuals));
-	context.parent = parent;
-	context.case_test = NULL;
 	foreach(lc, keys)
 	{
 		compile_expression(lfirst(lc), &context);
@@ -385,12 +379,9 @@ cellar_aggregation_init(List *keys, List *aggregates, PlanState *parent)
 CellarQuals *
 cellar_sort_keys_init(const CellarTopN *top, PlanState *parent)
 {
-	CompileContext context;
+	CompileContext context = {.quals = palloc0(sizeof(CellarQuals)), .parent = parent};
 	ListCell   *lc;
 
-	context.quals = palloc0(sizeof(CellarQuals));
-	context.parent = parent;
-	context.case_test = NULL;
 	foreach(lc, top->keys)
 	{
 		int			number = foreach_current_index(lc);

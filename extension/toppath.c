@@ -15,7 +15,6 @@
 #include "cellar.h"
 
 #include "access/stratnum.h"
-#include "access/table.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
@@ -28,8 +27,6 @@
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-
-static create_upper_paths_hook_type previous_hook = NULL;
 
 /* A constant of LIMIT or OFFSET; -1 when it is none. */
 static int64
@@ -133,8 +130,9 @@ add_sorted(PlannerInfo *root, RelOptInfo *ordered_rel, Path *path)
 	add_path(ordered_rel, path);
 }
 
-static void
-add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *ordered_rel, Relation relation)
+void
+cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+					   RelOptInfo *ordered_rel)
 {
 	CellarTopN *top = choose_top_n(root, rel);
 	double		stored_fraction;
@@ -168,34 +166,4 @@ add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, RelOptInfo *ordered_rel, Rel
 				   create_gather_merge_path(root, ordered_rel, path, path->pathtarget,
 											root->sort_pathkeys, NULL, &rows));
 	}
-}
-
-static void
-create_upper_paths(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input_rel,
-				   RelOptInfo *output_rel, void *extra)
-{
-	RangeTblEntry *rte;
-	Relation	relation;
-
-	if (previous_hook != NULL)
-		previous_hook(root, stage, input_rel, output_rel, extra);
-
-	if (stage != UPPERREL_ORDERED || !IS_SIMPLE_REL(input_rel))
-		return;
-	rte = planner_rt_fetch(input_rel->relid, root);
-	if (!cellar_is_plain_table(input_rel, rte))
-		return;
-
-	/* Why not, the scan itself has noted. */
-	relation = table_open(rte->relid, NoLock);
-	if (cellar_scan_unsuitable(root, input_rel, rte, relation) == NULL)
-		add_top_n_paths(root, input_rel, output_rel, relation);
-	table_close(relation, NoLock);
-}
-
-void
-cellar_install_top_n_hook(void)
-{
-	previous_hook = create_upper_paths_hook;
-	create_upper_paths_hook = create_upper_paths;
 }

@@ -7,7 +7,7 @@ use crate::aggregate::Aggregator;
 use crate::batch::ResultWriter;
 use crate::heap::{Chunk, PAGES_BYTES_MAX, Page, Prefetch, page_checksum};
 use crate::plan::{Output, Plan, Walks};
-use crate::predicate::{GatheredColumns, Input};
+use crate::predicate::Input;
 use crate::storage_index::{RegionSummary, SummaryBuilder};
 use crate::top_n::TopN;
 use crate::visibility::{Verdict, Visibility, XidLookup};
@@ -69,8 +69,6 @@ pub struct Scanner {
     malformed: Vec<u16>,
     aggregator: Option<Aggregator>,
     top_n: Option<TopN>,
-    /// Rows that Postgres has to aggregate.
-    back: Vec<u16>,
 }
 
 impl Scanner {
@@ -78,7 +76,6 @@ impl Scanner {
         Self {
             aggregator: plan.aggregation().map(Aggregator::new),
             top_n: plan.top_n().map(TopN::new),
-            back: Vec::new(),
             plan,
             verify_checksums: false,
             pages: Vec::new(),
@@ -245,13 +242,7 @@ impl Scanner {
             self.chunk.walk(pages, &plan.layout, segment, &self.selected, &mut self.malformed, &mut ahead);
             self.drop_malformed();
             self.next.clear();
-            let input = Input {
-                pages,
-                chunk: &self.chunk,
-                columns: &plan.columns,
-                in_pages: true,
-                gathered: GatheredColumns::default(),
-            };
+            let input = Input::of_datums(pages, &self.chunk, &plan.columns, true);
             stage.kernel.run(input, &self.selected, &mut self.next, &mut self.undecided);
             std::mem::swap(&mut self.selected, &mut self.next);
             if !self.undecided.is_empty() {
@@ -264,13 +255,7 @@ impl Scanner {
         if let Some(wanted) = plan.top_n() {
             self.chunk.walk(pages, &plan.layout, &walks.top_n, &self.selected, &mut self.malformed, &mut ahead);
             self.drop_malformed();
-            let input = Input {
-                pages,
-                chunk: &self.chunk,
-                columns: &plan.columns,
-                in_pages: true,
-                gathered: GatheredColumns::default(),
-            };
+            let input = Input::of_datums(pages, &self.chunk, &plan.columns, true);
             if let Some(top_n) = &mut self.top_n {
                 top_n.retain(wanted, input, &mut self.selected);
             }
@@ -391,17 +376,8 @@ impl Scanner {
     /// Folds the selected rows into groups, if that is asked for; those that cannot be stay selected.
     fn aggregate(&mut self, plan: &Plan, pages: &[u8], out: &mut ResultWriter, stats: &mut ScanStats) {
         let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return };
-        let input = Input {
-            pages,
-            chunk: &self.chunk,
-            columns: &plan.columns,
-            in_pages: true,
-            gathered: GatheredColumns::default(),
-        };
-        self.back.clear();
-        stats.rows_returned += aggregator.add(aggregation, input, &self.selected, &mut self.back, out);
-        stats.rows_aggregated += (self.selected.len() - self.back.len()) as u64;
-        std::mem::swap(&mut self.selected, &mut self.back);
+        let input = Input::of_datums(pages, &self.chunk, &plan.columns, true);
+        aggregator.add(aggregation, input, &mut self.selected, out, stats);
     }
 
     /// Emits the selected rows with the passed-through blocks in their places.

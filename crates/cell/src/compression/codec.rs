@@ -68,11 +68,19 @@ impl Drop for Opened<'_> {
 /// A stored unit's bytes as the scan code reads them, which checks all that it reads.
 pub struct Source<'a>(pub &'a dyn UnitBytes);
 
+impl Source<'_> {
+    /// Before room is made for it: the bytes are there.
+    fn check(&self, offset: u64, length: usize) -> io::Result<()> {
+        match offset.checked_add(length as u64).is_some_and(|end| end <= self.0.length()) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
 impl UnitSource for Source<'_> {
     fn read_at(&self, offset: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
-        if offset.checked_add(length as u64).is_none_or(|end| end > self.0.length()) {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+        self.check(offset, length)?;
         if let Some(bytes) = self.0.in_memory() {
             return Ok(Cow::Borrowed(&bytes[offset as usize..offset as usize + length]));
         }
@@ -82,9 +90,7 @@ impl UnitSource for Source<'_> {
     }
 
     fn read_into(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> io::Result<()> {
-        if offset.checked_add(length as u64).is_none_or(|end| end > self.0.length()) {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+        self.check(offset, length)?;
         out.resize(length, 0);
         self.0.read_unchecked_at(out, offset).map_err(io::Error::other)
     }

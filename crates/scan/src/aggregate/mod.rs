@@ -21,6 +21,7 @@ use crate::heap::Slot;
 use crate::predicate::{Column, Compiler, Gathered, Input, Kernel, Kind, Memo, Node, UNCERTAIN, Unsupported};
 pub use argument::Need;
 use argument::{Argument, Vector};
+use cellar_format::stats::ScanStats;
 use cellar_format::wire::{Aggregate, Aggregation, Expr};
 use functions::{AggregateFunction, COUNT_ROWS, COUNT_VALUES, OutputKind, StateKind, Takes, find, groupable};
 use groups::{BIN, GroupTable, KEYS_MAX, RowGroups};
@@ -186,6 +187,8 @@ pub struct Aggregator {
     groups: RowGroups,
     codes: Vec<u64>,
     undecided: Vec<u32>,
+    /// Rows that are not added.
+    back: Vec<u16>,
     columns: Vec<ColumnBuilder>,
     strides: Vec<usize>,
 }
@@ -201,6 +204,7 @@ impl Aggregator {
             groups: RowGroups::default(),
             codes: Vec::new(),
             undecided: Vec::new(),
+            back: Vec::new(),
             columns: std::iter::repeat_with(ColumnBuilder::default).take(strides.len()).collect(),
             strides,
         }
@@ -216,26 +220,28 @@ impl Aggregator {
         }
     }
 
-    /// Adds the selected rows; those that Postgres has to aggregate go to `back` instead, in order. Groups may leave to
-    /// `out`. Returns how many did.
+    /// Adds the selected rows; those that Postgres has to aggregate stay selected. Groups may leave to `out`, which are
+    /// rows returned.
     pub fn add(
         &mut self,
         plan: &AggregationPlan,
         input: Input<'_>,
-        selected: &[u16],
-        back: &mut Vec<u16>,
+        selected: &mut Vec<u16>,
         out: &mut ResultWriter,
-    ) -> u64 {
-        let mut left = 0;
+        stats: &mut ScanStats,
+    ) {
+        let mut back = std::mem::take(&mut self.back);
+        back.clear();
         for run in selected.chunks(RUN_ROWS) {
-            self.add_run(plan, input, run, None, Some(back));
-            left += self.make_room(plan, out);
+            self.add_run(plan, input, run, None, Some(&mut back));
+            stats.rows_returned += self.make_room(plan, out);
         }
-        left
+        stats.rows_aggregated += (selected.len() - back.len()) as u64;
+        self.back = std::mem::replace(selected, back);
     }
 
     /// Adds at most [`RUN_ROWS`] rows, some of whose columns have no datums: all of `selected`, or those of them whose
-    /// marks are 1 and not 0. Returns as [`Self::add`]; None, and nothing added: for some row all datums are needed, or
+    /// marks are 1 and not 0. Returns how many groups left to `out`; None, and nothing added: for some row all datums are needed, or
     /// there are too many groups for marks.
     pub fn add_gathered(
         &mut self,

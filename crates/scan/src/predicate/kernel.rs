@@ -82,6 +82,11 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
+    /// All columns have datums.
+    pub fn of_datums(pages: &'a [u8], chunk: &'a Chunk, columns: &'a [Option<Column>], in_pages: bool) -> Self {
+        Self { pages, chunk, columns, in_pages, gathered: GatheredColumns::default() }
+    }
+
     #[inline(always)]
     pub fn gathered(&self, slot: Slot) -> Option<&'a Gathered<'a>> {
         self.gathered.columns.get(slot as usize).and_then(Option::as_ref)

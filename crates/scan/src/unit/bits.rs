@@ -35,7 +35,7 @@ macro_rules! words {
 }
 
 macro_rules! lanes {
-    ($lane:ty, $pack:ident, $unpack:ident, $pick:ident, $retain:ident, [$($width:literal)*]) => {
+    ($lane:ty, $pack:ident, $values:ident, $unpack:ident, $pick:ident, $retain:ident, [$($width:literal)*]) => {
         fn $pack(values: &[u64], width: u8, out: &mut Vec<u8>) {
             let mut input = [0 as $lane; BLOCK_ROWS];
             for (slot, value) in input.iter_mut().zip(values) {
@@ -51,16 +51,20 @@ macro_rules! lanes {
             }
         }
 
-        fn $unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) {
-            let mut values = [0 as $lane; BLOCK_ROWS];
+        fn $values(bytes: &[u8], width: u8, out: &mut [$lane; BLOCK_ROWS]) {
             match width {
                 $($width => {
                     let copy;
                     let packed = words!($lane, $width, bytes, copy);
-                    <$lane>::unpack::<$width, { BLOCK_ROWS * $width / <$lane>::BITS as usize }>(packed, &mut values);
+                    <$lane>::unpack::<$width, { BLOCK_ROWS * $width / <$lane>::BITS as usize }>(packed, out);
                 })*
                 _ => {}
             }
+        }
+
+        fn $unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) {
+            let mut values = [0 as $lane; BLOCK_ROWS];
+            $values(bytes, width, &mut values);
             for (slot, value) in out.iter_mut().zip(&values) {
                 *slot = base.wrapping_add(*value as i64);
             }
@@ -68,14 +72,7 @@ macro_rules! lanes {
 
         fn $retain(bytes: &[u8], width: u8, offsets: Offsets, marks: &mut [u8]) {
             let mut values = [0 as $lane; BLOCK_ROWS];
-            match width {
-                $($width => {
-                    let copy;
-                    let packed = words!($lane, $width, bytes, copy);
-                    <$lane>::unpack::<$width, { BLOCK_ROWS * $width / <$lane>::BITS as usize }>(packed, &mut values);
-                })*
-                _ => {}
-            }
+            $values(bytes, width, &mut values);
             let (first, span) = (offsets.first as $lane, offsets.span as $lane);
             for (mark, value) in marks.iter_mut().zip(&values) {
                 *mark &= u8::from((value.wrapping_sub(first) <= span) == offsets.inside);
@@ -97,10 +94,10 @@ macro_rules! lanes {
     };
 }
 
-lanes!(u8, pack8, unpack8, pick8, retain8, [1 2 3 4 5 6 7 8]);
-lanes!(u16, pack16, unpack16, pick16, retain16, [9 10 11 12 13 14 15 16]);
-lanes!(u32, pack32, unpack32, pick32, retain32, [17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32]);
-lanes!(u64, pack64, unpack64, pick64, retain64, [
+lanes!(u8, pack8, values8, unpack8, pick8, retain8, [1 2 3 4 5 6 7 8]);
+lanes!(u16, pack16, values16, unpack16, pick16, retain16, [9 10 11 12 13 14 15 16]);
+lanes!(u32, pack32, values32, unpack32, pick32, retain32, [17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32]);
+lanes!(u64, pack64, values64, unpack64, pick64, retain64, [
     33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64
 ]);
 

@@ -2,12 +2,12 @@
 
 use super::attribute::{AttributeBlock, AttributeChunk, Decoded, Form, SHORT_PAYLOAD_MAX};
 use super::bits::BLOCK_ROWS;
-use super::ints::IntBlock;
+use super::ints::{IntBlock, IntChunk};
 use super::model::{ATTRIBUTES_MASK, HEADER_FIELDS, HeaderField};
 use super::numeric;
 use super::open::Unit;
 use super::shape::{Attribute, Number};
-use super::source::{Result, UnitSource, corrupt};
+use super::source::{Data, Result, UnitSource, corrupt};
 use super::strings::Strings;
 use crate::predicate::{Form as GatheredForm, Gathered, IntRange, Test};
 use cellar_format::postgres::Width;
@@ -186,14 +186,7 @@ impl ColumnReader {
         let entry = attribute_of(at, attribute)?;
         let source = Windowed { window: &self.window, source: at.source };
         let data = at.unit.data(&source);
-        match (entry.ints(), entry.strings()) {
-            (Some(ints), _) => ints.retain(data, at.block, range, &mut self.scratch, marks),
-            (None, Some(strings)) => match strings.dictionary(data)? {
-                Some((_, codes)) => codes.retain(data, at.block, range, &mut self.scratch, marks),
-                None => corrupt("column", attribute, "no dictionary"),
-            },
-            _ => corrupt("column", attribute, "neither numbers nor codes"),
-        }
+        numbers_or_codes(entry, data, attribute)?.retain(data, at.block, range, &mut self.scratch, marks)
     }
 
     /// As [`Self::retain`], of numbers for which `passes`.
@@ -208,14 +201,7 @@ impl ColumnReader {
         let entry = attribute_of(at, attribute)?;
         let source = Windowed { window: &self.window, source: at.source };
         let data = at.unit.data(&source);
-        match (entry.ints(), entry.strings()) {
-            (Some(ints), _) => ints.block(data, at.block, &mut self.scratch)?,
-            (None, Some(strings)) => match strings.dictionary(data)? {
-                Some((_, codes)) => codes.block(data, at.block, &mut self.scratch)?,
-                None => return corrupt("column", attribute, "no dictionary"),
-            },
-            _ => return corrupt("column", attribute, "neither numbers nor codes"),
-        }
+        numbers_or_codes(entry, data, attribute)?.block(data, at.block, &mut self.scratch)?;
         for (mark, value) in marks.iter_mut().zip(&self.scratch) {
             *mark &= u8::from(passes(*value));
         }
@@ -263,21 +249,16 @@ impl ColumnReader {
         if entry.nulls > 0 {
             entry.validity().gather(data, at.block, rows, &mut self.scratch, validity)?;
         }
-        let codes = match (how, entry.ints(), entry.strings()) {
-            (Gathering::Nulls, ..) => return Ok(()),
-            (Gathering::Numbers, Some(codes), _) => codes,
-            (Gathering::Codes, _, Some(strings)) => match (strings.constant(), strings.dictionary(data)?) {
-                (Some(value), _) => {
-                    self.constant.clear();
-                    self.constant.push(value);
-                    ints.resize(rows.len(), 0);
-                    return Ok(());
-                }
-                (None, Some((_, codes))) => codes,
-                (None, None) => return corrupt("column", attribute, "no dictionary"),
-            },
-            _ => return corrupt("column", attribute, "neither numbers nor codes"),
-        };
+        if how == Gathering::Nulls {
+            return Ok(());
+        }
+        if let Some(value) = entry.strings().and_then(|strings| strings.constant()) {
+            self.constant.clear();
+            self.constant.push(value);
+            ints.resize(rows.len(), 0);
+            return Ok(());
+        }
+        let codes = numbers_or_codes(entry, data, attribute)?;
         codes.gather(data, at.block, rows, &mut self.scratch, ints)
     }
 
@@ -460,6 +441,18 @@ fn push_aligned(attribute: &Attribute, datum: &[u8], out: &mut Vec<u8>) -> u32 {
     let at = out.len() as u32;
     out.extend_from_slice(datum);
     at
+}
+
+/// The numbers of a column, or those of its dictionary's entries.
+fn numbers_or_codes<'a>(entry: &'a AttributeChunk, data: Data<'_>, attribute: usize) -> Result<&'a IntChunk> {
+    match (entry.ints(), entry.strings()) {
+        (Some(numbers), _) => Ok(numbers),
+        (None, Some(strings)) => match strings.dictionary(data)? {
+            Some((_, codes)) => Ok(codes),
+            None => corrupt("column", attribute, "no dictionary"),
+        },
+        (None, None) => corrupt("column", attribute, "neither numbers nor codes"),
+    }
 }
 
 fn attribute_of<'a>(at: Block<'a>, attribute: usize) -> Result<&'a AttributeChunk> {

@@ -119,13 +119,7 @@ impl UnitScanner {
         segment: &Segment,
         kernel: &'p Kernel,
     ) -> Result<Verdict<'p>, UnitError> {
-        let chunk = &stored.unit.chunks()[segment.chunk];
-        let known = |slot: &u16| {
-            let column = plan.columns.get(*slot as usize)?.as_ref()?;
-            let attribute = chunk.attribute(column.attribute)?;
-            let is_same = stored.unit.shape().attributes[column.attribute].type_oid == column.type_oid;
-            (is_same && attribute.missing == 0).then_some((column, attribute))
-        };
+        let known = |slot: &u16| stored.known(plan, segment.chunk, *slot);
         match kernel {
             Kernel::Constant(true) => Ok(Verdict::Filters(Vec::new())),
             Kernel::Constant(false) => Ok(Verdict::Nothing),

@@ -16,6 +16,8 @@ pub(super) struct Folding {
     gathered: Vec<(Slot, usize, Gathering)>,
     /// Slots and attributes of what needs datums.
     datums: Vec<(Slot, usize)>,
+    /// Blocks of which most rows are wanted are tried as a whole: no block had to be read again so far.
+    as_whole: bool,
 }
 
 impl UnitScanner {
@@ -26,13 +28,7 @@ impl UnitScanner {
         stored: Stored<'_>,
         segment: &Segment,
     ) -> Result<Folding, UnitError> {
-        let chunk = &stored.unit.chunks()[segment.chunk];
-        let known = |slot: Slot| {
-            let column = plan.columns.get(slot as usize)?.as_ref()?;
-            let attribute = chunk.attribute(column.attribute)?;
-            let is_same = stored.unit.shape().attributes[column.attribute].type_oid == column.type_oid;
-            (is_same && attribute.missing == 0).then_some((column, attribute))
-        };
+        let known = |slot: Slot| stored.known(plan, segment.chunk, slot);
         let has = |slot: Slot, need: Need| {
             let Some((column, attribute)) = known(slot) else { return false };
             match need {
@@ -47,7 +43,7 @@ impl UnitScanner {
         };
         let mut slots = Vec::new();
         let datums = aggregation.datums(has, &mut slots);
-        let mut folding = Folding { gathered: Vec::new(), datums: Vec::new() };
+        let mut folding = Folding { gathered: Vec::new(), as_whole: datums.is_empty(), datums: Vec::new() };
         for slot in slots {
             let Some((column, attribute)) = known(slot) else { continue };
             let how = match () {
@@ -75,7 +71,7 @@ impl UnitScanner {
     pub(super) fn fold_block(
         &mut self,
         plan: &Plan,
-        folding: &Folding,
+        folding: &mut Folding,
         stored: Stored<'_>,
         segment: &Segment,
         at: Block<'_>,
@@ -84,31 +80,32 @@ impl UnitScanner {
         stats: &mut ScanStats,
     ) -> Result<(), UnitError> {
         let rows = marks.iter().map(|mark| *mark as usize).sum::<usize>();
-        stats.rows_aggregated += rows as u64;
         let run = self.block_run(stored, segment, at);
+        let mut left = None;
         // Of most rows, the block as a whole is read sooner than they are picked.
-        if rows >= marks.len() - marks.len() / 8 && folding.datums.is_empty() {
+        if rows >= marks.len() - marks.len() / 8 && folding.as_whole {
             self.selected.clear();
             self.selected.extend(0..marks.len() as u16);
             let some = (rows < marks.len()).then_some(marks);
-            if let Some(left) = self.add_gathered(plan, folding, stored, at, some, out)? {
-                stats.rows_returned += left;
-                return Ok(());
+            left = self.add_gathered(plan, folding, stored, at, some, out)?;
+            folding.as_whole = left.is_some();
+        }
+        if left.is_none() {
+            select(marks, 0, &mut self.selected);
+            self.start_run(plan);
+            for (slot, attribute) in &folding.datums {
+                self.locate(stored, &run, *slot, *attribute)?;
             }
+            left = self.add_gathered(plan, folding, stored, at, None, out)?;
         }
-        select(marks, 0, &mut self.selected);
-        self.start_run(plan);
-        for (slot, attribute) in &folding.datums {
-            self.locate(stored, &run, *slot, *attribute)?;
-        }
-        if let Some(left) = self.add_gathered(plan, folding, stored, at, None, out)? {
+        if let Some(left) = left {
             stats.rows_returned += left;
+            stats.rows_aggregated += rows as u64;
             return Ok(());
         }
         for (slot, attribute, _) in &folding.gathered {
             self.locate(stored, &run, *slot, *attribute)?;
         }
-        stats.rows_aggregated -= rows as u64;
         self.aggregate_run(plan, stored, &run, out, stats)
     }
 

@@ -15,11 +15,13 @@ use crate::aggregate::Aggregator;
 use crate::batch::ResultWriter;
 use crate::heap::{Chunk, Slot, TupleHeader};
 use crate::plan::{Output, Plan};
+use crate::predicate::Column;
 use crate::scanner::{Progress, Scanner, passthru};
 use crate::storage_index::{ColumnSummary, RegionSummary, unit_bounds};
 use crate::top_n::TopN;
 use crate::unit::{
-    self, BLOCK_ROWS, Block, ColumnReader, HeaderField, HeaderReader, PageKind, Unit, UnitError, UnitSource,
+    self, AttributeChunk, BLOCK_ROWS, Block, ColumnReader, HeaderField, HeaderReader, PageKind, Unit, UnitError,
+    UnitSource,
 };
 use crate::visibility::{Verdict, Visibility, XidLookup};
 use cellar_format::postgres::TransactionId;
@@ -68,8 +70,6 @@ pub struct UnitScanner {
     next: Vec<u16>,
     undecided: Vec<u16>,
     aggregator: Option<Aggregator>,
-    /// Rows that Postgres has to aggregate.
-    back: Vec<u16>,
 }
 
 /// Pages one after the other in one chunk, of which some rows are to be looked at.
@@ -88,6 +88,16 @@ struct Stored<'a> {
     unit: &'a Unit,
     source: &'a dyn UnitSource,
     first_block: u32,
+}
+
+impl<'a> Stored<'a> {
+    /// A column as the plan and a chunk know it; None: its type changed, or rows lack it.
+    fn known<'p>(&self, plan: &'p Plan, chunk: usize, slot: Slot) -> Option<(&'p Column, &'a AttributeChunk)> {
+        let column = plan.columns.get(slot as usize)?.as_ref()?;
+        let attribute = self.unit.chunks()[chunk].attribute(column.attribute)?;
+        let is_same = self.unit.shape().attributes[column.attribute].type_oid == column.type_oid;
+        (is_same && attribute.missing == 0).then_some((column, attribute))
+    }
 }
 
 impl UnitScanner {
@@ -110,7 +120,6 @@ impl UnitScanner {
             next: Vec::new(),
             undecided: Vec::new(),
             aggregator,
-            back: Vec::new(),
         }
     }
 
@@ -431,25 +440,19 @@ fn select(marks: &[u8], first: u16, out: &mut Vec<u16>) {
 fn append_selected(marks: &[u8], first: u16, out: &mut Vec<u16>) {
     let start = out.len();
     out.resize(start + marks.len(), 0);
-    let (mut count, mut row) = (start, first);
+    let mut count = start;
+    let mut append = |row: usize, mark: u8| {
+        out[count] = first + row as u16;
+        count += mark as usize;
+    };
     let (eights, rest) = marks.as_chunks::<8>();
-    for eight in eights {
+    for (index, eight) in eights.iter().enumerate() {
         // Mostly none of them.
-        if u64::from_le_bytes(*eight) == 0 {
-            row = row.wrapping_add(8);
-            continue;
-        }
-        for mark in eight {
-            out[count] = row;
-            count += *mark as usize;
-            row = row.wrapping_add(1);
+        if u64::from_le_bytes(*eight) != 0 {
+            eight.iter().enumerate().for_each(|(row, mark)| append(index * 8 + row, *mark));
         }
     }
-    for mark in rest {
-        out[count] = row;
-        count += *mark as usize;
-        row = row.wrapping_add(1);
-    }
+    rest.iter().enumerate().for_each(|(row, mark)| append(eights.len() * 8 + row, *mark));
     out.truncate(count);
 }
 

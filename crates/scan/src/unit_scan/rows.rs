@@ -5,7 +5,7 @@ use super::{Segment, Stored, UnitScanner};
 use crate::batch::ResultWriter;
 use crate::heap::{MISSING, NULL, Slot};
 use crate::plan::{Output, Plan};
-use crate::predicate::{GatheredColumns, Input};
+use crate::predicate::Input;
 use crate::scanner::passthru;
 use crate::unit::{BLOCK_ROWS, Block, ColumnReader, UnitError};
 use cellar_format::stats::ScanStats;
@@ -99,9 +99,7 @@ impl UnitScanner {
             }
             self.next.clear();
             self.locate_slots(plan, stored, run, &stage.slots)?;
-            let gathered = GatheredColumns::default();
-            let input =
-                Input { pages: &self.datums, chunk: &self.chunk, columns: &plan.columns, in_pages: false, gathered };
+            let input = Input::of_datums(&self.datums, &self.chunk, &plan.columns, false);
             stage.kernel.run(input, &self.selected, &mut self.next, &mut self.undecided);
             std::mem::swap(&mut self.selected, &mut self.next);
             if !self.undecided.is_empty() {
@@ -118,9 +116,7 @@ impl UnitScanner {
             for (slot, attribute) in wanted.columns(&plan.columns) {
                 self.locate(stored, run, slot, attribute)?;
             }
-            let gathered = GatheredColumns::default();
-            let input =
-                Input { pages: &self.datums, chunk: &self.chunk, columns: &plan.columns, in_pages: false, gathered };
+            let input = Input::of_datums(&self.datums, &self.chunk, &plan.columns, false);
             if let Some(top_n) = &mut self.top_n {
                 top_n.retain(wanted, input, &mut self.selected);
             }
@@ -152,13 +148,8 @@ impl UnitScanner {
     /// Folds the selected rows into groups; those that cannot be stay selected.
     fn aggregate(&mut self, plan: &Plan, out: &mut ResultWriter, stats: &mut ScanStats) {
         let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return };
-        let gathered = GatheredColumns::default();
-        let input =
-            Input { pages: &self.datums, chunk: &self.chunk, columns: &plan.columns, in_pages: false, gathered };
-        self.back.clear();
-        stats.rows_returned += aggregator.add(aggregation, input, &self.selected, &mut self.back, out);
-        stats.rows_aggregated += (self.selected.len() - self.back.len()) as u64;
-        std::mem::swap(&mut self.selected, &mut self.back);
+        let input = Input::of_datums(&self.datums, &self.chunk, &plan.columns, false);
+        aggregator.add(aggregation, input, &mut self.selected, out, stats);
     }
 
     /// Puts the selected rows out, with the passed-through blocks in their places.
