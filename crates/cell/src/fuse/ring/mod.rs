@@ -69,8 +69,11 @@ impl Ring {
         payload_bytes: usize,
     ) -> io::Result<Self> {
         let device = Arc::new(device);
+        let streak = Arc::<awake::Streak>::default();
         let queues = (0..possible_cpus()?)
-            .map(|cpu| Queue::new(cpu, device.clone(), filesystem.clone(), hot_path.clone(), payload_bytes))
+            .map(|cpu| {
+                Queue::new(cpu, device.clone(), filesystem.clone(), hot_path.clone(), payload_bytes, streak.clone())
+            })
             .collect::<io::Result<Vec<_>>>()?;
         let spawn = |queue: Queue| {
             let name = format!("fuse ring {}", queue.cpu());

@@ -14,7 +14,7 @@ use super::abi::{
     OP_GETATTR, OP_INIT, OP_OPEN, OP_READ, OP_RELEASE, OP_WRITE, OUT_HEADER_BYTES, OpenOut, OutHeader, ReadWriteIn,
     RequestHeader, WriteOut,
 };
-use super::awake::Awake;
+use super::awake::{Awake, Streak};
 use super::{Call, HotPath};
 
 /// Requests that one queue works on at a time.
@@ -65,6 +65,7 @@ impl Queue {
         filesystem: F,
         hot_path: Arc<dyn HotPath>,
         payload_bytes: usize,
+        streak: Arc<Streak>,
     ) -> io::Result<Self> {
         let ring = IoUring::<squeue::Entry128>::builder()
             .setup_cqsize(4 * DEPTH as u32)
@@ -75,7 +76,7 @@ impl Queue {
             .build(2 * DEPTH as u32)?;
         let entries = (0..DEPTH).map(|_| Entry::new(payload_bytes)).collect();
         let classic = Classic::start(cpu, filesystem)?;
-        Ok(Self { cpu, device, ring, entries, hot_path, classic, awake: Awake::start(cpu)? })
+        Ok(Self { cpu, device, ring, entries, hot_path, classic, awake: Awake::start(cpu, streak)? })
     }
 
     pub fn cpu(&self) -> u16 {
