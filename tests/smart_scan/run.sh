@@ -51,6 +51,17 @@ run_counted whole differ --compress --cases "$((cases / 40))" "${seed[@]}"
 run_counted whole differ --aggregates --require-share 20 --cases "$((cases / 4))" "${seed[@]}"
 run_counted whole differ --first-rows --require-share 30 --cases "$((cases / 10))" "${seed[@]}"
 run_counted whole differ --cases "$((cases / 20))" --writer "${seed[@]}"
+run_counted whole differ --compress --aggregates --require-share 20 --cases "$((cases / 80))" "${seed[@]}"
+run_counted whole differ --compress --first-rows --require-share 30 --cases "$((cases / 80))" "${seed[@]}"
+run_counted whole differ --compress --cases "$((cases / 80))" --writer "${seed[@]}"
+
+# TPC-H once more, each table at a level of its own, and half of lineitem's pages written since.
+check "TPC-H's tables are compressed" sql whole postgres -c "
+    SELECT relname, cellar.compress(oid::regclass, (ARRAY['query low', 'query high', 'archive low', 'archive high'])[1 + random() * 3])
+    FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relpages > 512" \
+    -c "UPDATE lineitem SET l_comment = l_comment WHERE l_orderkey % 64 = 0 AND l_orderkey < (SELECT max(l_orderkey) / 2 FROM lineitem)"
+run_counted whole compare --format checks --set cellar.min_scan_size=0 --require-smart-scans 15 "$ROOT/bench/tpch"
+run_counted whole compare --format checks --forced --require-smart-scans 10 "$ROOT/bench/scans"
 
 cluster_create part "$WORK/part-data" --data-checksums
 cluster_set "$WORK/part-data" "shared_preload_libraries = 'cellar'" "fsync = off"
