@@ -130,7 +130,11 @@ impl Mount {
             }
         }
         if let Some(session) = self.session.take() {
-            session.join().map_err(|error| MountError::new("serving", &self.path, error))?;
+            match session.join() {
+                // What the kernel tells a reader of a connection that is being taken down, now and then.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::ENODEV)) => {}
+                other => other.map_err(|error| MountError::new("serving", &self.path, error))?,
+            }
         }
         if let Some(ring) = self.ring.take() {
             ring.join();
