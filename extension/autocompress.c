@@ -220,6 +220,27 @@ describe(Run *run, size_t thawed)
 	run->waits = task->progress.units_written == 0;
 }
 
+/* Freezes what can be frozen, when there is a task, and lets go of the session's lock. */
+static void
+freeze_table(Oid relation, LockRelId *lock, Run *run)
+{
+	PG_TRY();
+	{
+		if (task != NULL)
+		{
+			cellar_task_phase(task, CELLAR_PHASE_VACUUMING, relation, 0);
+			cellar_vacuum(relation, "FREEZE, PROCESS_TOAST FALSE, PARALLEL 0");
+			run->froze = true;
+			run->outcome = "froze";
+		}
+	}
+	PG_FINALLY();
+	{
+		UnlockRelationIdForSession(lock, ShareUpdateExclusiveLock);
+	}
+	PG_END_TRY();
+}
+
 /*
  * One table.  Its run is filled in as it goes, so that it is right whenever an
  * error ends it.
@@ -230,6 +251,7 @@ compress_table(const Policy *policy, Run *run)
 	Relation	rel;
 	CellarPlace place;
 	CellarFileId file;
+	LockRelId	lock;
 	CellarDueUnit *due;
 	size_t		count;
 	bool		any_due = false;
@@ -268,21 +290,20 @@ compress_table(const Policy *policy, Run *run)
 			any_thawed = !is_frozen(rel, nblocks, &due[i], false);
 	}
 	file = CellarRelationFile(rel);
+	lock = rel->rd_lockInfo.lockRelId;
+	/* VACUUM would skip a table that somebody locks before it does, and not say so. */
+	if (any_thawed)
+		LockRelationIdForSession(&lock, ShareUpdateExclusiveLock);
 	relation_close(rel, NoLock);
 	CommitTransactionCommand();
 
 	if (!any_due && !any_thawed)
 		return;
 	task = cellar_take_policy_task(policy->relation, policy->level);
+	if (any_thawed)
+		freeze_table(policy->relation, &lock, run);
 	if (task == NULL)
 		return;
-	if (any_thawed)
-	{
-		cellar_task_phase(task, CELLAR_PHASE_VACUUMING, policy->relation, 0);
-		cellar_vacuum(policy->relation, "FREEZE, SKIP_LOCKED, PROCESS_TOAST FALSE, PARALLEL 0");
-		run->froze = true;
-		run->outcome = "froze";
-	}
 	if (!any_due)
 		return;
 

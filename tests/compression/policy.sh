@@ -128,6 +128,23 @@ becomes "a locked table is left alone" "$(outcome locked)" "gave way to a lock"
 wait $HOLDER
 becomes "as long as it is locked" "$(levels locked)" "query low"
 
+# Asked for while the worker looks at the table: without a lock held until VACUUM has its own, VACUUM would skip the table.
+fill queued 400000
+policy "'queued', 'query low', after => interval '16 s'"
+q "DO \$\$ BEGIN
+     FOR round IN 1..10 LOOP
+       LOOP
+         EXIT WHEN EXISTS (SELECT FROM pg_locks WHERE relation = 'queued'::regclass AND mode = 'ShareUpdateExclusiveLock' AND granted);
+       END LOOP;
+       LOCK TABLE queued IN SHARE MODE;
+       PERFORM pg_sleep(0.2);
+       COMMIT;
+     END LOOP;
+   END \$\$" >/dev/null
+check_equal "a VACUUM that did not happen is not noted" "$(q "SELECT last_freeze IS NULL OR relallvisible > 0 FROM cellar.compression_policies, pg_class WHERE \"table\" = 'queued'::regclass AND oid = 'queued'::regclass")" t
+becomes "it is made up for" "$(levels queued)" "query low"
+q "DROP TABLE queued"
+
 fill long 1200000
 policy "'long', 'archive high', after => '0'"
 becomes "a long compression is under way" "SELECT phase FROM cellar.compression_progress WHERE relation = 'long'::regclass" compressing
