@@ -12,6 +12,7 @@
 mod abi;
 mod awake;
 mod queue;
+mod turn;
 
 use std::io;
 use std::os::fd::OwnedFd;
