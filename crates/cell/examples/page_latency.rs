@@ -3,30 +3,46 @@
 //!
 //! COLUMNS and LEVEL are those of `unit_tool`. FOLDER is made to hold a cell disk, and removed. The first PAGES pages of
 //! the file are stored raw and read at random, then compressed and read again; every page is compared. What the units
-//! have on disk is in the kernel's page cache, and their directories are in memory.
+//! have on disk is in the kernel's page cache, and their directories are in memory; then, for a hundredth of the reads,
+//! neither is.
 
 #[path = "../../scan/examples/columns/mod.rs"]
 mod columns;
 
-use cellar_cell::compression::Codec;
+use cellar_cell::compression::{Codec, UnitTable};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_scan::unit::encode;
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{Ino, Kind, NewNode, ROOT_INO, UnitStored, Volume, VolumeOptions};
 use columns::percentile;
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Reads pages at random; the times of the second half, in microseconds.
-fn measure(volume: &Volume, ino: Ino, heap: &[u8], reads: usize) -> Vec<f64> {
+/// Has the kernel forget what it keeps of the folder's files.
+fn forget(folder: &Path) {
+    for entry in std::fs::read_dir(folder).expect("a folder can be listed") {
+        let path = entry.expect("a folder can be listed").path();
+        if path.is_dir() {
+            forget(&path);
+        } else {
+            let file = std::fs::File::open(&path).expect("a file of the disk can be opened");
+            posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).expect("advice is taken");
+        }
+    }
+}
+
+/// Reads pages at random, each after `before`; the times of the second half, in microseconds.
+fn measure(volume: &Volume, ino: Ino, heap: &[u8], reads: usize, before: impl Fn()) -> Vec<f64> {
     let mut page = [0; BLOCK_BYTES];
     let mut times = Vec::new();
     let mut place = 0usize;
     for read in 0..2 * reads {
         place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let at = (place >> 20) % (heap.len() / BLOCK_BYTES) * BLOCK_BYTES;
+        before();
         let start = Instant::now();
         volume.read(ino, at as u64, &mut page).expect("the page can be read");
         if read >= reads {
@@ -65,14 +81,23 @@ fn main() {
         volume.write(ino, (au * au_bytes) as u64, pages).expect("the file can be written");
     }
     volume.fsync(ino).expect("the file can be synced");
-    print("a raw page", measure(&volume, ino, &heap, reads));
+    print("a raw page", measure(&volume, ino, &heap, reads, || {}));
     for (au, pages) in heap.chunks(au_bytes).enumerate() {
         let version = volume.au_version(ino, au as u64).expect("the allocation unit is there");
         let unit = encode(pages, &shape, level).expect("pages can be encoded");
         let stored = volume.unit_store(ino, au as u64, version, &unit, level as u32).expect("the unit can be stored");
         assert_eq!(stored, UnitStored::Stored);
     }
-    print(&format!("a page at {}", level.name()), measure(&volume, ino, &heap, reads));
+    print(&format!("a page at {}", level.name()), measure(&volume, ino, &heap, reads, || {}));
+    volume.close().expect("the volume can be closed");
+    drop(volume);
+
+    let disk = Arc::new(DirectoryDisk::new(folder).expect("the cell disk is there")) as Arc<dyn Disk>;
+    let codec = Codec::new(Arc::new(UnitTable::with_max(0)));
+    let options = VolumeOptions { unit_codec: Some(Arc::new(codec)), ..VolumeOptions::default() };
+    let volume = Volume::open(vec![disk], options).expect("the volume opens");
+    let cold = measure(&volume, ino, &heap, reads.div_ceil(100), || forget(folder));
+    print(&format!("a page at {}, cold", level.name()), cold);
     volume.close().expect("the volume can be closed");
     std::fs::remove_dir_all(folder).expect("the folder can be removed");
 }

@@ -8,9 +8,12 @@ mod support;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_scan::heap::Page;
 use cellar_scan::unit::{
-    Bounds, HeaderField, Level, PageKind, Rebuilder, Shape, Unit, UnitError, VERSION, encode, encode_raw, estimate,
-    verify,
+    Bounds, HeaderField, Level, PageKind, Rebuilder, Shape, Unit, UnitError, UnitSource, VERSION, encode, encode_raw,
+    estimate, verify,
 };
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::ops::Range;
 use std::path::PathBuf;
 use support::tables::Table;
 use support::{Random, setting};
@@ -41,11 +44,12 @@ fn every_page_of_any_table_comes_back_at_every_level() {
         let unit = Unit::open(&bytes).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert_eq!(unit.level(), level);
         assert_eq!(unit.bytes(), bytes.len() as u64);
-        // In any order, by a rebuilder with and without memory of the last page.
+        // In any order and in runs, by a rebuilder with and without memory of the last page.
         let mut rebuilder = Rebuilder::new();
         let mut page = [0; BLOCK_BYTES];
-        for _ in 0..2 * unit.pages().len() {
-            let number = random.below(unit.pages().len());
+        let mut number = 0;
+        for _ in 0..4 * unit.pages().len() {
+            number = if random.one_in(2) { number + 1 } else { random.below(unit.pages().len()) } % unit.pages().len();
             if random.one_in(8) {
                 unit.rebuild_page(&bytes, number, &mut page).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             } else {
@@ -203,6 +207,48 @@ fn bounds_are_those_of_the_values() {
     assert_eq!(chunks[1].bounds(), Bounds::Numeric { min: 1025, max: 9925, scale: 2 });
     let (min, max) = (b"row 10".to_vec(), b"row 99".to_vec());
     assert_eq!(chunks[2].bounds(), Bounds::Bytes { min, max, max_is_cut: false });
+}
+
+/// Bytes whose reader must have told before what it reads.
+struct Slow<'a> {
+    bytes: &'a [u8],
+    expected: RefCell<Vec<Range<u64>>>,
+}
+
+impl UnitSource for Slow<'_> {
+    fn read_at(&self, offset: u64, length: usize) -> std::io::Result<Cow<'_, [u8]>> {
+        let end = offset + length as u64;
+        let told = self.expected.borrow().iter().any(|part| part.start <= offset && end <= part.end);
+        assert!(told, "{offset}..{end} of {:?}", self.expected.borrow());
+        Ok(Cow::Borrowed(&self.bytes[offset as usize..end as usize]))
+    }
+
+    fn expect(&self, parts: &[Range<u64>]) {
+        assert!(parts.is_sorted_by_key(|part| part.start));
+        *self.expected.borrow_mut() = parts.to_vec();
+    }
+}
+
+#[test]
+fn what_a_page_alone_takes_is_told_before_it_is_read() {
+    let mut small = 0;
+    for seed in seeds(40) {
+        let (_, pages, bytes) = random_unit(seed, level_of(seed));
+        let source = Slow { bytes: &bytes, expected: RefCell::default() };
+        // Longer directories are read in two requests.
+        if Unit::open(&bytes).unwrap().directory_bytes() > 16 << 10 {
+            continue;
+        }
+        small += 1;
+        let unit = Unit::open(&source).unwrap();
+        let mut rebuilder = Rebuilder::new();
+        let mut page = [0; BLOCK_BYTES];
+        for (number, expected) in pages.chunks_exact(BLOCK_BYTES).enumerate().rev() {
+            rebuilder.page(&unit, &source, number, &mut page).unwrap();
+            assert!(page == expected, "seed {seed}, page {number}");
+        }
+    }
+    assert!(small > 10, "{small}");
 }
 
 #[test]

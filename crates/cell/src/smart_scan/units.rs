@@ -98,12 +98,12 @@ impl SmartScan {
     fn encoded_pages<O: Outlet>(&mut self, unit_block: u32, pages: Range<u32>, outlet: &mut O) -> Result<(), O::Error> {
         let held = self.unit.as_mut().expect("held by the caller");
         if held.unit.is_none() {
-            let opened = self.state.units.open(held.reader.id(), &Source(&held.reader));
+            let opened = self.state.units.open(held.reader.id(), &Source::new(&held.reader));
             held.unit = Some(opened.map_err(|error| damaged(held.ino, held.au, error))?);
         }
         loop {
             let held = self.unit.as_mut().expect("held by the caller");
-            let source = Source(&held.reader);
+            let source = Source::new(&held.reader);
             let unit = held.unit.as_ref().expect("just opened");
             let pages = pages.start as usize..pages.end as usize;
             let scanned = self.unit_scanner.scan(unit_block, unit, &source, pages, &self.xids, &mut self.writer);

@@ -167,6 +167,12 @@ impl AttributeBlock {
         self.bytes.codes.sparse = sparse;
         self.validity.sparse = sparse;
     }
+
+    /// Whether the next read is likely the only one of its blocks and frames.
+    pub fn set_lone(&mut self, lone: bool) {
+        self.set_sparse(lone);
+        self.bytes.lone = lone;
+    }
 }
 
 /// Values of some rows in a row, as they are decoded.
@@ -365,6 +371,19 @@ impl AttributeChunk {
             Body::Number(ints) | Body::Numeric { ints, .. } => ints.extent(rows),
             Body::Payload(bytes) | Body::Datum(bytes) => bytes.extent(rows),
         }
+    }
+
+    /// Adds where in the data section lies what a read of the rows needs and is not in memory yet.
+    pub(super) fn expect(&self, rows: std::ops::Range<usize>, parts: &mut Vec<std::ops::Range<u32>>) {
+        if self.nulls > 0 {
+            self.validity.expect(rows.clone(), parts);
+        }
+        match &self.body {
+            Body::Number(ints) | Body::Numeric { ints, .. } => ints.expect(rows, parts),
+            Body::Payload(bytes) | Body::Datum(bytes) => bytes.expect(rows, parts),
+        }
+        let exceptions = self.exceptions.as_ref().filter(|exceptions| exceptions.datums.get().is_none());
+        parts.extend(exceptions.map(|exceptions| exceptions.part.range()));
     }
 
     pub(super) fn strings(&self) -> Option<&ByteChunk> {

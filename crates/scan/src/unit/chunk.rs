@@ -125,6 +125,18 @@ impl Chunk {
         series.map(IntChunk::kept_bytes_max).chain(attributes).sum()
     }
 
+    /// Adds where in the data section lies what is needed to rebuild the rows and line pointers, and is not in memory.
+    pub(super) fn expect(
+        &self,
+        rows: std::ops::Range<usize>,
+        lines: std::ops::Range<usize>,
+        parts: &mut Vec<std::ops::Range<u32>>,
+    ) {
+        [&self.line_state, &self.line_rest].into_iter().for_each(|series| series.expect(lines.clone(), parts));
+        self.headers.iter().for_each(|series| series.expect(rows.clone(), parts));
+        self.attributes.iter().for_each(|attribute| attribute.expect(rows.clone(), parts));
+    }
+
     pub(super) fn visibility(&self, pages: &[PageEntry]) -> ChunkVisibility {
         const PD_ALL_VISIBLE: u16 = 0x0004;
         let all = self.infomask_all;

@@ -162,7 +162,7 @@ impl Packed {
         }
         let (start, end) = (self.starts[block], self.starts[block + 1]);
         let part = Part { offset: start, bytes: end - start, checksum: self.checksums[block] };
-        Ok(unpack(&data.read(part, "packed block")?, width, base, out)?)
+        data.look_at(part, "packed block", |bytes| Ok(unpack(bytes, width, base, out)?))
     }
 
     /// Appends some numbers of a block, which has `count`.
@@ -170,7 +170,7 @@ impl Packed {
         let Frame { base, width } = self.frame(block);
         let (start, end) = (self.starts[block], self.starts[block + 1]);
         let part = Part { offset: start, bytes: end - start, checksum: self.checksums[block] };
-        Ok(pick(&data.read(part, "packed block")?, width, base, count, rows, out)?)
+        data.look_at(part, "packed block", |bytes| Ok(pick(bytes, width, base, count, rows, out)?))
     }
 
     fn is_by_block(&self) -> bool {
@@ -333,6 +333,20 @@ impl IntChunk {
             }
         }
         extent(&self.coding, rows.start / BLOCK_ROWS..rows.end.div_ceil(BLOCK_ROWS))
+    }
+
+    /// Adds where in the data section lies what a read of the rows needs and is not in memory yet.
+    pub(super) fn expect(&self, rows: std::ops::Range<usize>, parts: &mut Vec<std::ops::Range<u32>>) {
+        fn once(coding: &Coding) -> Option<Part> {
+            match coding {
+                Coding::Constant(_) | Coding::Packed(_) => None,
+                Coding::Delta { deltas, .. } => once(deltas),
+                Coding::Dictionary { part, entries, .. } => entries.get().is_none().then_some(*part),
+                Coding::Runs { part, runs, .. } => runs.get().is_none().then_some(*part),
+            }
+        }
+        parts.push(self.extent(rows));
+        parts.extend(once(&self.coding).map(|part| part.range()));
     }
 
     /// Appends the numbers of some rows of a block; the rows ascend.

@@ -20,11 +20,15 @@ pub struct Unit {
     directory: Directory,
 }
 
+/// What header and directory mostly take at most.
+const OPEN_BYTES: u64 = 16 << 10;
+
 static IDS: AtomicU64 = AtomicU64::new(0);
 
 impl Unit {
     /// Reads header and directory.
     pub fn open(source: &dyn UnitSource) -> Result<Self> {
+        source.expect(std::slice::from_ref(&(0..OPEN_BYTES)));
         let header = Header::decode(&source.read_at(0, HEADER_BYTES)?)?;
         let length = header.directory_bytes as usize;
         if HEADER_BYTES as u64 + length as u64 > header.unit_bytes {

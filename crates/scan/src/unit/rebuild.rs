@@ -17,6 +17,7 @@ use super::source::{Data, Result, UnitSource, corrupt, varint, zstd_decompress};
 use cellar_format::bytes::Reader;
 use cellar_format::postgres::{Align, Width};
 use cellar_format::units::BLOCK_BYTES;
+use std::ops::Range;
 
 /// Bytes that the residues of one page can take: a raw page, or a patch with all its gaps.
 const RESIDUE_BYTES_MAX: usize = 4 * BLOCK_BYTES;
@@ -45,6 +46,8 @@ pub struct Rebuilder {
     ends: Vec<u32>,
     order: Vec<u16>,
     places: Vec<(u16, u16)>,
+    parts: Vec<Range<u32>>,
+    expected: Vec<Range<u64>>,
 }
 
 /// An attribute and its values in the page's rows.
@@ -68,8 +71,31 @@ impl Rebuilder {
         out: &mut [u8; BLOCK_BYTES],
     ) -> Result<()> {
         let data = unit.data(source);
+        if self.unit != Some(unit.id()) || number != self.next {
+            self.expect(unit, data, number);
+        }
         self.predict(unit, data, number, out)?;
         self.patch(unit, data, number, out)
+    }
+
+    /// Tells the source what the page takes.
+    fn expect(&mut self, unit: &Unit, data: Data<'_>, number: usize) {
+        let Some(page) = unit.pages().get(number) else { return };
+        self.parts.clear();
+        if let Some((_, chunk)) = unit.chunk_of(number).filter(|_| page.lines > 0) {
+            let (row, line) =
+                ((page.first_row - chunk.first_row) as usize, (page.first_line - chunk.first_line) as usize);
+            chunk.expect(row..row + page.rows as usize, line..line + page.lines as usize, &mut self.parts);
+        }
+        let (group_pages, residues) = unit.residues();
+        let residue = residues.get(number / group_pages).filter(|residue| residue.raw_bytes > 0);
+        self.parts.extend(residue.map(|residue| residue.part.range()));
+        self.parts.retain(|part| !part.is_empty());
+        self.parts.sort_unstable_by_key(|part| part.start);
+        self.expected.clear();
+        let place = |at: u32| data.start + u64::from(at);
+        self.expected.extend(self.parts.iter().map(|part| place(part.start)..place(part.end)));
+        data.source.expect(&self.expected);
     }
 
     /// The page without its patch; a raw page is all patch.
@@ -124,7 +150,7 @@ impl Rebuilder {
     fn set_sparse(&mut self, sparse: bool) {
         let own = [&mut self.line_state, &mut self.line_rest];
         own.into_iter().chain(&mut self.headers).for_each(|block| block.sparse = sparse);
-        self.attributes.iter_mut().for_each(|block| block.set_sparse(sparse));
+        self.attributes.iter_mut().for_each(|block| block.set_lone(sparse));
     }
 
     fn write_header(&self, page: &PageEntry, out: &mut [u8; BLOCK_BYTES]) {

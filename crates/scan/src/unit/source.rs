@@ -2,6 +2,7 @@
 
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Bytes of one stored unit.
 pub trait UnitSource {
@@ -14,6 +15,16 @@ pub trait UnitSource {
         out.extend_from_slice(&self.read_at(offset, length)?);
         Ok(())
     }
+
+    /// As [`Self::read_at`], for bytes that are needed no longer than `look` runs, which it does once.
+    fn look_at(&self, offset: u64, length: usize, look: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
+        look(&self.read_at(offset, length)?);
+        Ok(())
+    }
+
+    /// Tells what will be read soon, one part after the other: a source that is slow to answer can fetch all of it at
+    /// once. Parts may reach past the end.
+    fn expect(&self, _parts: &[Range<u64>]) {}
 }
 
 impl UnitSource for &[u8] {
@@ -70,6 +81,23 @@ impl Part {
         Self { offset, bytes: bytes.len() as u32, checksum: crc32c::crc32c(bytes) }
     }
 
+    /// Where it lies in the data section.
+    pub fn range(&self) -> Range<u32> {
+        self.offset..self.offset.saturating_add(self.bytes)
+    }
+
+    fn check(&self, bytes: &[u8], what: &'static str) -> Result<()> {
+        if bytes.len() != self.bytes as usize {
+            return corrupt(what, self.offset as usize, format!("{} bytes of {}", bytes.len(), self.bytes));
+        }
+        let found = crc32c::crc32c(bytes);
+        if found != self.checksum && CHECK {
+            let found = format!("checksum {found:08x} instead of {:08x}", self.checksum);
+            return corrupt(what, self.offset as usize, found);
+        }
+        Ok(())
+    }
+
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u32(self.offset);
         out.put_u32(self.bytes);
@@ -96,15 +124,17 @@ pub(super) struct Data<'a> {
 impl<'a> Data<'a> {
     pub fn read(&self, part: Part, what: &'static str) -> Result<Cow<'a, [u8]>> {
         let bytes = self.source.read_at(self.start + part.offset as u64, part.bytes as usize)?;
-        if bytes.len() != part.bytes as usize {
-            return corrupt(what, part.offset as usize, format!("{} bytes of {}", bytes.len(), part.bytes));
-        }
-        let found = crc32c::crc32c(&bytes);
-        if found != part.checksum && CHECK {
-            let found = format!("checksum {found:08x} instead of {:08x}", part.checksum);
-            return corrupt(what, part.offset as usize, found);
-        }
+        part.check(&bytes, what)?;
         Ok(bytes)
+    }
+
+    /// What `look` makes of a part, whose bytes are not kept.
+    pub fn look_at<R>(&self, part: Part, what: &'static str, look: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+        let (mut look, mut seen) = (Some(look), None);
+        self.source.look_at(self.start + part.offset as u64, part.bytes as usize, &mut |bytes| {
+            seen = look.take().map(|look| part.check(bytes, what).and_then(|()| look(bytes)));
+        })?;
+        seen.unwrap_or_else(|| corrupt(what, part.offset as usize, "no bytes"))
     }
 }
 

@@ -147,6 +147,8 @@ pub struct ByteChunk {
 /// The last frame, and the last block of codes, that were read of a column.
 #[derive(Debug, Default)]
 pub struct ByteBlock {
+    /// The next read is likely the only one of its frame.
+    pub lone: bool,
     place: Option<(usize, usize)>,
     /// Where each string starts in `body`, and the end of the last.
     starts: Vec<u32>,
@@ -286,6 +288,24 @@ impl ByteChunk {
         }
     }
 
+    /// Adds where in the data section lies what a read of the rows needs and is not in memory yet.
+    pub(super) fn expect(&self, rows: std::ops::Range<usize>, parts: &mut Vec<std::ops::Range<u32>>) {
+        match &self.coding {
+            Coding::Constant(_) => {}
+            Coding::Dictionary(dictionary) => {
+                dictionary.codes.expect(rows, parts);
+                parts.extend(dictionary.entries.get().is_none().then(|| dictionary.part.range()));
+            }
+            Coding::Frames(frames) => {
+                let (first, end) = (rows.start / frames.rows as usize, rows.end.div_ceil(frames.rows as usize));
+                let needed = frames.parts.get(first..end.min(frames.parts.len())).unwrap_or_default();
+                parts.extend(needed.iter().map(Part::range));
+                let symbols = frames.symbols.as_ref().filter(|(_, symbols)| symbols.get().is_none());
+                parts.extend(symbols.map(|(part, _)| part.range()));
+            }
+        }
+    }
+
     /// The string of all rows.
     pub fn constant(&self) -> Option<&[u8]> {
         if let Coding::Constant(value) = &self.coding { Some(value) } else { None }
@@ -316,9 +336,14 @@ impl ByteChunk {
                 while from < rows.end {
                     let frame = from / frames.rows as usize;
                     let first = frame * frames.rows as usize;
-                    frames.load(data, place, frame, self.count() - first, last)?;
                     let to = rows.end.min(first + frames.rows as usize);
-                    frames.copy(data, last, from - first..to - first, out)?;
+                    let count = (self.count() - first).min(frames.rows as usize);
+                    if last.lone && last.place != Some((place, frame)) && frames.packer != Packer::Zstd {
+                        frames.pick(data, frame, count, from - first..to - first, last, out)?;
+                    } else {
+                        frames.load(data, place, frame, count, last)?;
+                        frames.copy(data, last, from - first..to - first, out)?;
+                    }
                     from = to;
                 }
             }
@@ -614,50 +639,76 @@ impl Frames {
         self.parts.iter_mut().chain(symbols).for_each(|part| part.offset += bytes);
     }
 
-    /// Reads a frame, which has at most `rows` rows, into `last`.
+    /// Reads a frame, which has `rows` rows, into `last`.
     fn load(&self, data: Data<'_>, place: usize, frame: usize, rows: usize, last: &mut ByteBlock) -> Result<()> {
         if last.place == Some((place, frame)) {
             return Ok(());
         }
         last.place = None;
-        let rows = rows.min(self.rows as usize);
         let part = self.parts[frame];
-        let bytes = data.read(part, "string frame")?;
-        let mut reader = Reader::new(&bytes);
-        let (shortest, width, body_bytes) =
-            (reader.u32("shortest string")?, reader.u8("length width")?, reader.u32("string bytes")? as usize);
-        if width > 32 || body_bytes > BYTES_MAX {
-            return corrupt("string frame", part.offset as usize, format!("width {width}, {body_bytes} bytes"));
-        }
-        last.scratch.clear();
-        last.scratch.resize(rows, 0);
-        for block in last.scratch.chunks_mut(BLOCK_ROWS) {
-            let packed = reader.take(packed_bytes(block.len(), width), "string lengths")?;
-            unpack(packed, width, shortest as i64, block)?;
-        }
-        last.starts.resize(rows + 1, 0);
-        let mut end = 0u64;
-        for (start, length) in last.starts[1..].iter_mut().zip(&last.scratch) {
-            // A frame has at most 2^16 strings, of less than 2^33 bytes each.
-            end += *length as u64;
-            *start = end.min(u32::MAX as u64) as u32;
-        }
-        if end != body_bytes as u64 {
-            return corrupt("string frame", part.offset as usize, format!("{end} bytes of {body_bytes}"));
-        }
-        let body = reader.take(reader.remaining(), "strings")?;
-        match self.packer {
-            Packer::Zstd => last.body = zstd_decompress(body, body_bytes, "string frame")?,
-            _ if body.len() != body_bytes => {
-                return corrupt("string frame", part.offset as usize, format!("{} bytes of {body_bytes}", body.len()));
+        let ByteBlock { starts, scratch, body, .. } = last;
+        data.look_at(part, "string frame", |bytes| {
+            let opened = Frame::open(bytes, part, rows, scratch)?;
+            starts.clear();
+            starts.resize(rows + 1, 0);
+            let mut end = 0u64;
+            for (start, length) in starts[1..].iter_mut().zip(scratch.iter()) {
+                // A frame has at most 2^16 strings, of less than 2^33 bytes each.
+                end += *length as u64;
+                *start = end.min(u32::MAX as u64) as u32;
             }
-            _ => {
-                last.body.clear();
-                last.body.extend_from_slice(body);
+            opened.check(end)?;
+            match self.packer {
+                Packer::Zstd => *body = zstd_decompress(opened.body, opened.body_bytes, "string frame")?,
+                _ => {
+                    body.clear();
+                    body.extend_from_slice(opened.plain()?);
+                }
             }
-        }
+            Ok(())
+        })?;
         last.place = Some((place, frame));
         Ok(())
+    }
+
+    /// Appends rows of a frame, which has `count` rows and is not zstd's, without making anything of its others.
+    fn pick(
+        &self,
+        data: Data<'_>,
+        frame: usize,
+        count: usize,
+        rows: std::ops::Range<usize>,
+        last: &mut ByteBlock,
+        out: &mut Strings,
+    ) -> Result<()> {
+        let part = self.parts[frame];
+        // Read before the frame is looked at: a source has room for one part at a time.
+        let symbols = self.symbols(data)?;
+        let ByteBlock { starts, scratch, place, .. } = last;
+        *place = None;
+        data.look_at(part, "string frame", |bytes| {
+            let opened = Frame::open(bytes, part, count, scratch)?;
+            let Some(lengths) = scratch.get(rows.clone()) else {
+                return corrupt("rows", rows.end, format!("a frame of {count} rows"));
+            };
+            let sum = |lengths: &[i64]| lengths.iter().fold(0u64, |sum, length| sum + *length as u64);
+            let (before, after) = (sum(&scratch[..rows.start]), sum(&scratch[rows.end..]));
+            starts.clear();
+            let mut end = before;
+            starts.push(end.min(u32::MAX as u64) as u32);
+            for length in lengths {
+                end += *length as u64;
+                starts.push(end.min(u32::MAX as u64) as u32);
+            }
+            opened.check(end + after)?;
+            append(opened.plain()?, starts, symbols, out);
+            Ok(())
+        })
+    }
+
+    fn symbols(&self, data: Data<'_>) -> Result<Option<&Symbols>> {
+        let Some((part, symbols)) = &self.symbols else { return Ok(None) };
+        Ok(Some(cached(symbols, || Symbols::read(data, *part))?))
     }
 
     /// Appends rows of the loaded frame.
@@ -665,29 +716,74 @@ impl Frames {
         let Some(starts) = last.starts.get(rows.start..rows.end + 1) else {
             return corrupt("rows", rows.end, format!("a frame of {} rows", last.starts.len() - 1));
         };
-        match &self.symbols {
-            Some((part, symbols)) => {
-                let symbols = cached(symbols, || Symbols::read(data, *part))?;
-                let mut end = out.bytes.len();
-                let coded_bytes = (starts[rows.len()] - starts[0]) as usize;
-                for pair in starts.windows(2) {
-                    let coded = &last.body[pair[0] as usize..pair[1] as usize];
-                    if out.bytes.len() - end < room_for(coded.len()) {
-                        // Mostly enough for all of them.
-                        out.bytes.resize(end + room_for(coded.len()) + 4 * coded_bytes, 0);
-                    }
-                    end += symbols.decode_into(coded, &mut out.bytes[end..]);
-                    out.ends.push(end as u32);
-                }
-                out.bytes.truncate(end);
-            }
-            None => {
-                let from = out.bytes.len() as u32;
-                out.bytes.extend_from_slice(&last.body[starts[0] as usize..starts[rows.len()] as usize]);
-                out.ends.extend(starts[1..].iter().map(|start| from + start - starts[0]));
+        append(&last.body, starts, self.symbols(data)?, out);
+        Ok(())
+    }
+}
+
+/// Appends the strings of a body that end where the next one of `starts` begins. They lie in it.
+fn append(body: &[u8], starts: &[u32], symbols: Option<&Symbols>, out: &mut Strings) {
+    let (Some(first), Some(last)) = (starts.first().copied(), starts.last().copied()) else { return };
+    let Some(symbols) = symbols else {
+        let from = out.bytes.len() as u32;
+        out.bytes.extend_from_slice(&body[first as usize..last as usize]);
+        out.ends.extend(starts[1..].iter().map(|start| from + start - first));
+        return;
+    };
+    let mut end = out.bytes.len();
+    let coded_bytes = (last - first) as usize;
+    for pair in starts.windows(2) {
+        let coded = &body[pair[0] as usize..pair[1] as usize];
+        if out.bytes.len() - end < room_for(coded.len()) {
+            // Mostly enough for all of them.
+            out.bytes.resize(end + room_for(coded.len()) + 4 * coded_bytes, 0);
+        }
+        end += symbols.decode_into(coded, &mut out.bytes[end..]);
+        out.ends.push(end as u32);
+    }
+    out.bytes.truncate(end);
+}
+
+/// A frame's bytes, taken apart.
+struct Frame<'a> {
+    part: Part,
+    body: &'a [u8],
+    body_bytes: usize,
+}
+
+impl<'a> Frame<'a> {
+    /// Of a frame of `rows` rows; `lengths` become those of its strings.
+    fn open(bytes: &'a [u8], part: Part, rows: usize, lengths: &mut Vec<i64>) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
+        let (shortest, width, body_bytes) =
+            (reader.u32("shortest string")?, reader.u8("length width")?, reader.u32("string bytes")? as usize);
+        if width > 32 || body_bytes > BYTES_MAX {
+            return corrupt("string frame", part.offset as usize, format!("width {width}, {body_bytes} bytes"));
+        }
+        lengths.resize(rows, 0);
+        for block in lengths.chunks_mut(BLOCK_ROWS) {
+            let packed = reader.take(packed_bytes(block.len(), width), "string lengths")?;
+            unpack(packed, width, shortest as i64, block)?;
+        }
+        Ok(Self { part, body: reader.take(reader.remaining(), "strings")?, body_bytes })
+    }
+
+    /// All strings together are as long as the frame says.
+    fn check(&self, bytes: u64) -> Result<()> {
+        match bytes == self.body_bytes as u64 {
+            true => Ok(()),
+            false => {
+                corrupt("string frame", self.part.offset as usize, format!("{bytes} bytes of {}", self.body_bytes))
             }
         }
-        Ok(())
+    }
+
+    /// The strings where they lie as they are, or as symbols.
+    fn plain(&self) -> Result<&'a [u8]> {
+        match self.body.len() == self.body_bytes {
+            true => Ok(self.body),
+            false => corrupt("string frame", self.part.offset as usize, format!("{} bytes", self.body.len())),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
@@ -275,6 +276,32 @@ impl DiskFile for BackingFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         read_fully(&self.file, buffer, offset)
+    }
+
+    fn expect(&self, ranges: &[Range<u64>]) {
+        // One tells of the others: mostly all of them are in memory, and then advice is not worth its calls.
+        let length = |range: &Range<u64>| range.end.saturating_sub(range.start) as usize;
+        let Some(longest) = ranges.iter().max_by_key(|range| length(range)) else { return };
+        if length(longest) == 0 || self.is_in_page_cache(longest.start, length(longest)) {
+            return;
+        }
+        let mut advised = 0;
+        for range in ranges {
+            let start = (range.start / PAGE_BYTES as u64 * PAGE_BYTES as u64).max(advised);
+            let end = range.end.next_multiple_of(PAGE_BYTES as u64);
+            if start < end {
+                // SAFETY: the descriptor is open for as long as `self.file` lives. Advice may be refused.
+                unsafe {
+                    libc::posix_fadvise(
+                        self.file.as_raw_fd(),
+                        start as i64,
+                        (end - start) as i64,
+                        libc::POSIX_FADV_WILLNEED,
+                    )
+                };
+                advised = end;
+            }
+        }
     }
 
     fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

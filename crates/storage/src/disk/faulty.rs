@@ -5,6 +5,7 @@
 use super::{Disk, DiskFile, Space, Stream};
 use parking_lot::Mutex;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -170,6 +171,9 @@ impl DiskFile for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.injector.read()?;
         self.inner.read_at(buffer, offset)
+    }
+    fn expect(&self, ranges: &[Range<u64>]) {
+        self.inner.expect(ranges);
     }
     fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.injector.read()?;

@@ -11,6 +11,7 @@ pub use faulty::{Fault, FaultyDisk};
 
 use std::fmt::Debug;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -107,6 +108,10 @@ pub trait DiskFile: Send + Sync + Debug {
 
     /// Fills `buffer` from `offset`; returns fewer bytes only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Tells which ranges will be read with `read_at` soon, in ascending order: a hint, to fetch them all at once where
+    /// they are not in memory.
+    fn expect(&self, _ranges: &[Range<u64>]) {}
 
     /// Like `read_at`, past the operating system's page cache where the filesystem can. Buffer, offset and length are
     /// multiples of [`DIRECT_ALIGN`].

@@ -5,6 +5,7 @@
 use crate::disk::{Disk, DiskFile, Stream};
 use crate::error::{Context, Error, ErrorKind, Result};
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -20,6 +21,12 @@ pub struct Backing {
     unsynced: AtomicBool,
     /// Set when this process created the file and its name is not yet durable.
     unsynced_name: AtomicBool,
+}
+
+/// A backing file that stays open meanwhile.
+pub struct Opened<'a> {
+    backing: &'a Backing,
+    file: Option<Arc<dyn DiskFile>>,
 }
 
 #[derive(Debug)]
@@ -107,15 +114,12 @@ impl Backing {
 
     /// Fills the buffer or fails: for what must be there.
     pub fn read_exact(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let count = match self.existing()? {
-            None => 0,
-            Some(file) => file.read_at(buffer, offset).context(|| self.describe("reading"))?,
-        };
-        if count < buffer.len() {
-            let message = format!("{}: it ends before byte {}", self.describe("reading"), offset + buffer.len() as u64);
-            return Err(Error::new(ErrorKind::Corrupt, message));
-        }
-        Ok(())
+        self.opened()?.read_exact(buffer, offset)
+    }
+
+    /// The file as it is now, for a few reads in a row.
+    pub fn opened(&self) -> Result<Opened<'_>> {
+        Ok(Opened { backing: self, file: self.existing()? })
     }
 
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
@@ -211,6 +215,26 @@ impl Backing {
         self.unsynced.store(false, Ordering::Release);
         self.unsynced_name.store(false, Ordering::Release);
         self.disk.remove(self.ino, self.stream).context(|| self.describe("removing"))
+    }
+}
+
+impl Opened<'_> {
+    /// Fills the buffer or fails: for what must be there.
+    pub fn read_exact(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let describe = || self.backing.describe("reading");
+        let count = self.file.as_ref().map_or(Ok(0), |file| file.read_at(buffer, offset)).context(describe)?;
+        if count < buffer.len() {
+            let message = format!("{}: it ends before byte {}", describe(), offset + buffer.len() as u64);
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        Ok(())
+    }
+
+    /// Tells what will be read soon, in ascending order.
+    pub fn expect(&self, ranges: &[Range<u64>]) {
+        if let Some(file) = &self.file {
+            file.expect(ranges);
+        }
     }
 }
 

@@ -18,6 +18,9 @@ pub trait UnitBytes {
         self.read_at(buffer, offset)
     }
 
+    /// Tells what will be read unchecked soon, in ascending order: what is not in memory is then fetched at once.
+    fn expect(&self, _parts: &[Range<u64>]) {}
+
     /// All of the bytes, checked, where they are in memory.
     fn in_memory(&self) -> Option<&[u8]> {
         None

@@ -5,7 +5,7 @@
 //! Invariants: a home is in use from the making of its [`Place`] until the last holder lets go of it; only a condemned
 //! place gives its room back then.
 
-use super::super::backing::Backing;
+use super::super::backing::{Backing, Opened};
 use super::codec::UnitBytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::group::Layout;
@@ -204,12 +204,6 @@ impl Place {
         Ok(range.end - range.start)
     }
 
-    fn read_unchecked(&self, buffer: &mut [u8], offset: u64) -> Result<u64> {
-        self.end(buffer, offset)?;
-        self.homes.backing(self.au).read_exact(buffer, self.start() + offset)?;
-        Ok(buffer.len() as u64)
-    }
-
     fn read_chunks(&self, buffer: &mut [u8], chunks: Range<u64>) -> Result<()> {
         let sums = self.sums()?;
         self.homes.backing(self.au).read_exact(buffer, self.start() + chunks.start * CHUNK)?;
@@ -245,13 +239,22 @@ impl Drop for Place {
 /// Reads a place for a codec and counts what that takes.
 pub struct PlaceReader<'a> {
     place: &'a Place,
+    opened: OnceLock<Opened<'a>>,
     bytes: AtomicU64,
     requests: AtomicU64,
 }
 
 impl<'a> PlaceReader<'a> {
     pub fn new(place: &'a Place) -> Self {
-        Self { place, bytes: AtomicU64::new(0), requests: AtomicU64::new(0) }
+        Self { place, opened: OnceLock::new(), bytes: AtomicU64::new(0), requests: AtomicU64::new(0) }
+    }
+
+    fn opened(&self) -> Result<&Opened<'a>> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let opened = self.place.homes.backing(self.place.au).opened()?;
+        Ok(self.opened.get_or_init(|| opened))
     }
 
     /// Bytes and requests so far.
@@ -277,7 +280,19 @@ impl UnitBytes for PlaceReader<'_> {
     }
 
     fn read_unchecked_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        self.place.read_unchecked(buffer, offset).map(|bytes| self.count(bytes))
+        self.place.end(buffer, offset)?;
+        self.opened()?.read_exact(buffer, self.place.start() + offset)?;
+        self.count(buffer.len() as u64);
+        Ok(())
+    }
+
+    fn expect(&self, parts: &[Range<u64>]) {
+        let (start, length) = (self.place.start(), u64::from(self.place.length));
+        let within = |part: &Range<u64>| start + part.start.min(length)..start + part.end.min(length);
+        // Whoever reads is told what is wrong.
+        if let Ok(opened) = self.opened() {
+            opened.expect(&parts.iter().map(within).collect::<Vec<_>>());
+        }
     }
 }
 
