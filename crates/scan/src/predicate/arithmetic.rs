@@ -6,7 +6,7 @@
 
 use super::column::Column;
 use super::encoded::Gathered;
-use super::functions::{Body, Comparison, Domain, Operator};
+use super::functions::{Body, Comparison, Domain, FINITE_DATES, Operator};
 use super::kernel::Input;
 use super::node::Node;
 use super::numeric;
@@ -342,8 +342,12 @@ fn apply(operator: Operator, kind: Kind, left: &Lanes, right: &Operand<'_>) -> L
         }),
     };
     match kind {
-        Kind::Int2 => limit(&mut lanes, |value| value as i16 as i64),
-        Kind::Int4 => limit(&mut lanes, |value| value as i32 as i64),
+        Kind::Int2 => limit(&mut lanes, |_, value| i64::from(value as i16) == value),
+        Kind::Int4 => limit(&mut lanes, |_, value| i64::from(value as i32) == value),
+        // An infinity stays what it is: the interpreter knows.
+        Kind::Date => {
+            limit(&mut lanes, |row, value| FINITE_DATES.contains(&left.values[row]) && FINITE_DATES.contains(&value))
+        }
         _ => {}
     }
     lanes
@@ -364,6 +368,8 @@ fn result_bounds(operator: Operator, kind: Kind, left: (i64, i64), right: (i64, 
     let (least, most) = match kind {
         Kind::Int2 => (i16::MIN as i128, i16::MAX as i128),
         Kind::Int4 => (i32::MIN as i128, i32::MAX as i128),
+        Kind::Date if !FINITE_DATES.contains(&left.0) || !FINITE_DATES.contains(&left.1) => return None,
+        Kind::Date => (FINITE_DATES.start as i128, FINITE_DATES.end as i128 - 1),
         _ => (i64::MIN as i128, i64::MAX as i128),
     };
     (min >= least && max <= most).then_some((min as i64, max as i64))
@@ -411,15 +417,15 @@ fn checked(left: &Lanes, right: &Operand<'_>, operation: impl Fn(i64, i64) -> (i
     Lanes { values, flags, bounds: Lanes::ANY }
 }
 
-/// Results that a narrower type does not have are errors.
+/// Results that a narrower type does not have are errors; `has` is asked with the row and its result.
 #[inline(always)]
-fn limit(lanes: &mut Lanes, narrowed: impl Fn(i64) -> i64) {
-    if lanes.values.iter().all(|value| narrowed(*value) == *value) {
+fn limit(lanes: &mut Lanes, has: impl Fn(usize, i64) -> bool) {
+    if lanes.values.iter().enumerate().all(|(row, value)| has(row, *value)) {
         return;
     }
     let (values, flags) = lanes.parts_mut();
-    for (value, flag) in values.iter().zip(flags) {
-        if narrowed(*value) != *value && *flag & IS_NULL == 0 {
+    for (row, (value, flag)) in values.iter().zip(flags).enumerate() {
+        if !has(row, *value) && *flag & IS_NULL == 0 {
             *flag |= UNCERTAIN;
         }
     }

@@ -3,17 +3,19 @@
 //! Dates are days, timestamps microseconds since 2000-01-01; the extreme integers are the infinities.
 //! Source: `utils/adt/date.c`, `timestamp.c`, `datetime.c` (`j2date`), `datatype/timestamp.h`.
 
+use std::ops::Range;
+
 use super::super::numeric::Numeric;
 use super::super::value::{Outcome, Undecided, Value};
 use super::compare::DATE_BEYOND_TIMESTAMP;
-use super::{Context, Function, fallible, functions, safe};
+use super::{Context, Function, Operator, arithmetic, fallible, functions, safe};
 
 const USECS_PER_DAY: i64 = 86_400_000_000;
 const EPOCH_JULIAN: i64 = 2_451_545;
 const UNIX_EPOCH_JULIAN: i64 = 2_440_588;
 /// `DATETIME_MIN_JULIAN - POSTGRES_EPOCH_JDATE` and `DATE_END_JULIAN - POSTGRES_EPOCH_JDATE`.
+pub const FINITE_DATES: Range<i64> = DATE_MIN..2_147_483_494 - EPOCH_JULIAN;
 const DATE_MIN: i64 = -EPOCH_JULIAN;
-const DATE_END: i64 = 2_147_483_494 - EPOCH_JULIAN;
 const TIMESTAMP_MIN: i64 = DATE_MIN * USECS_PER_DAY;
 const TIMESTAMP_END: i64 = DATE_BEYOND_TIMESTAMP * USECS_PER_DAY;
 
@@ -39,22 +41,17 @@ fn ints(args: &[Value<'_>]) -> Result<(i64, i64), Undecided> {
     }
 }
 
-fn shift_date<'a>(date: i64, days: i64) -> Outcome<'a> {
+/// A date and days; infinities stay what they are.
+pub fn calculate<'a>(operator: Operator, date: i64, days: i64) -> Outcome<'a> {
     if date_is_infinite(date) {
         return Ok(Value::Int(date));
     }
-    let shifted = date + days;
-    if (DATE_MIN..DATE_END).contains(&shifted) { Ok(Value::Int(shifted)) } else { Err(Undecided) }
-}
-
-fn date_add<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
-    let (date, days) = ints(args)?;
-    shift_date(date, days)
-}
-
-fn date_subtract_days<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
-    let (date, days) = ints(args)?;
-    shift_date(date, -days)
+    let shifted = match operator {
+        Operator::Add => date.checked_add(days),
+        Operator::Subtract => date.checked_sub(days),
+        _ => None,
+    };
+    shifted.filter(|date| FINITE_DATES.contains(date)).map(Value::Int).ok_or(Undecided)
 }
 
 fn date_subtract<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
@@ -193,7 +190,7 @@ fn field_and_int<'v>(args: &'v [Value<'_>]) -> Result<(&'v [u8], i64), Undecided
 
 fn extract_date<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     let (field, date) = field_and_int(args)?;
-    if !(DATE_MIN..DATE_END).contains(&date) {
+    if !FINITE_DATES.contains(&date) {
         return Err(Undecided);
     }
     let value = match field {
@@ -219,8 +216,8 @@ fn part_of_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
 }
 
 functions! {
-    1141 date_pli (DATE, INT4) -> DATE, Any, fallible(date_add);
-    1142 date_mii (DATE, INT4) -> DATE, Any, fallible(date_subtract_days);
+    1141 date_pli (DATE, INT4) -> DATE, Any, arithmetic(Operator::Add);
+    1142 date_mii (DATE, INT4) -> DATE, Any, arithmetic(Operator::Subtract);
     1140 date_mi (DATE, DATE) -> INT4, Any, fallible(date_subtract);
     1373 date_finite (DATE) -> BOOL, Any, safe(date_is_finite);
     1389 timestamp_finite (TIMESTAMPTZ) -> BOOL, Any, safe(timestamp_is_finite);

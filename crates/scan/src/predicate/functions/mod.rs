@@ -12,7 +12,7 @@ mod numeric;
 mod text;
 
 pub use compare::{Comparison, Domain, compare, date_against_timestamp};
-pub use datetime::knows_field;
+pub use datetime::{FINITE_DATES, knows_field};
 pub use text::Encoding;
 
 use super::value::{Kind, Outcome, Undecided, Value};
@@ -59,7 +59,7 @@ pub enum Body {
         characters: bool,
         negated: bool,
     },
-    /// On two integers or two numerics.
+    /// On two integers, two numerics, or a date and days.
     Arithmetic(Operator),
     /// The same number in a type that has it for certain.
     Widen,
@@ -160,6 +160,7 @@ pub fn find(oid: Oid) -> Option<&'static Function> {
 /// Applies [`Body::Arithmetic`].
 pub fn calculate<'a>(operator: Operator, left: &Value<'_>, right: &Value<'_>, result: Kind) -> Outcome<'a> {
     match (left, right) {
+        (Value::Int(date), Value::Int(days)) if result == Kind::Date => datetime::calculate(operator, *date, *days),
         (Value::Int(left), Value::Int(right)) => integer::calculate(operator, *left, *right, result),
         (Value::Numeric(left), Value::Numeric(right)) => numeric::calculate(operator, left, right),
         _ => Err(Undecided),
