@@ -2,7 +2,8 @@
  *
  * rows.c
  *	  The rows of a Smart Scan, block by block in order: batches from the cell,
- *	  and the blocks that Postgres reads itself.
+ *	  and the blocks that Postgres reads itself. Rows without a column are only
+ *	  counted, and come at the end of their range.
  *
  *-------------------------------------------------------------------------
  */

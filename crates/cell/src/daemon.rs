@@ -78,22 +78,32 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     Ok(())
 }
 
+/// What [`check`] found of a cell that would start.
+#[derive(Debug)]
+pub struct Findings {
+    pub name: String,
+    pub disk_group: String,
+    pub disks: usize,
+    pub inodes: usize,
+    pub total_bytes: u64,
+    pub available_bytes: u64,
+}
+
 /// Opens the disks as `run` does, then closes them again: tells whether the cell would start.
-pub fn check(config: &Config) -> Result<String, DaemonError> {
+pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     check_mount_point(config)?;
     let volume = open_volume(config, &Arc::default(), raise_descriptor_limit())?;
     let space = volume.statfs()?;
-    let report = format!(
-        "cell {}: disk group {} on {} disks, {} inodes, {} of {} MiB free",
-        config.name,
-        volume.group_id(),
-        config.disk_group.disks.len(),
-        volume.inode_count(),
-        space.available >> 20,
-        space.total >> 20
-    );
+    let findings = Findings {
+        name: config.name.clone(),
+        disk_group: volume.group_id().to_string(),
+        disks: config.disk_group.disks.len(),
+        inodes: volume.inode_count(),
+        total_bytes: space.total,
+        available_bytes: space.available,
+    };
     volume.close()?;
-    Ok(report)
+    Ok(findings)
 }
 
 fn open_volume(config: &Config, units: &Arc<UnitTable>, descriptors: u64) -> Result<Arc<Volume>, DaemonError> {

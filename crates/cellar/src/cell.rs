@@ -2,7 +2,8 @@
 
 use crate::{logger, status};
 use cellar_cell::config::{Config, parse_log_level};
-use cellar_cell::daemon;
+use cellar_cell::daemon::{self, Findings};
+use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -27,6 +28,9 @@ pub struct CellArguments {
     /// Read the configuration, open the disks, say whether the cell would start, and end
     #[arg(long)]
     check: bool,
+    /// Say what --check found as JSON
+    #[arg(long, requires = "check")]
+    json: bool,
     /// How much to log: error, warn, info, debug or trace; overrides log_level
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -50,7 +54,7 @@ pub fn run(arguments: &CellArguments) -> ExitCode {
     };
     logger::start(config.log_level);
     let outcome = match arguments.check {
-        true => daemon::check(&config).map(|report| println!("{report}")),
+        true => daemon::check(&config).map(|findings| print_findings(&findings, arguments.json)),
         false => daemon::run(&config),
     };
     match outcome {
@@ -59,6 +63,22 @@ pub fn run(arguments: &CellArguments) -> ExitCode {
             eprintln!("cellar cell: {error}");
             error.exit_code().into()
         }
+    }
+}
+
+fn print_findings(findings: &Findings, as_json: bool) {
+    let Findings { name, disk_group, disks, inodes, total_bytes, available_bytes } = findings;
+    if as_json {
+        let findings = json!({
+            "name": name, "disk_group": disk_group, "disks": disks, "inodes": inodes,
+            "total_bytes": total_bytes, "available_bytes": available_bytes,
+        });
+        println!("{findings:#}");
+    } else {
+        let [total, available] = [total_bytes, available_bytes].map(|bytes| bytes >> 20);
+        println!(
+            "cell {name}: disk group {disk_group} on {disks} disks, {inodes} inodes, {available} of {total} MiB free"
+        );
     }
 }
 
