@@ -49,7 +49,7 @@ scan_stats! {
     disk_read_requests,
     /// Bytes read from cell disks for the scan.
     disk_read_bytes,
-    /// Bytes found in the cell's own page cache.
+    /// Bytes found in the cell's own page cache; of a compression unit, those of the columns that were read.
     cache_hit_bytes,
     /// Blocks in which the commit cache resolved a row's status.
     blocks_helped_by_commit_cache,

@@ -16,8 +16,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use file::{OpenUnit, PageSet, UnitBytes, UnitCodec};
 pub use group::{AuSize, Redundancy};
 pub use volume::{
-    Attr, DirEntry, Fallocate, Ino, Kind, NewNode, ROOT_INO, RegionGuard, RenameMode, SetAttr, SetTime, SpaceTotals,
-    UnitForm, UnitInfo, UnitReader, UnitStored, Volume, VolumeOptions,
+    Attr, CachedUnit, DirEntry, Fallocate, Ino, Kind, NewNode, ROOT_INO, RegionGuard, RenameMode, SetAttr, SetTime,
+    SpaceTotals, UnitForm, UnitInfo, UnitReader, UnitStored, Volume, VolumeOptions,
 };
 
 /// Now, in nanoseconds since 1970.

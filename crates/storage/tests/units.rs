@@ -3,12 +3,12 @@
 mod support;
 
 use cellar_storage::disk::Stream;
-use cellar_storage::{ErrorKind, Fallocate, Ino, ROOT_INO, UnitBytes, UnitStored, Volume, VolumeOptions};
+use cellar_storage::{AuSize, ErrorKind, Fallocate, Ino, ROOT_INO, UnitBytes, UnitStored, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::time::Duration;
 use support::codec::{PAGE, compress, dead, encode};
 use support::world::World;
-use support::{MIB, create, open, options, read_all};
+use support::{MIB, Random, create, disks, open, options, read_all};
 
 fn filled(volume: &Volume, name: &str, bytes: u64) -> (Ino, Vec<u8>) {
     let ino = create(volume, name);
@@ -268,6 +268,57 @@ fn damage_fails_the_pages_that_it_hits_and_a_new_page_heals_it() {
         model[number as usize * PAGE..][..PAGE].fill(9);
     }
     check(&volume, ino, &model);
+}
+
+#[test]
+fn a_unit_that_is_asked_for_again_is_read_in_the_page_cache_until_it_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = VolumeOptions { au_size: AuSize::from_bytes(4 * MIB).unwrap(), ..options() };
+    let volume = Volume::open(disks(folder.path(), 1), options).unwrap();
+    let ino = create(&volume, "file");
+    // Pages of which half does not compress.
+    let mut random = Random::from_environment();
+    let mut noise = || random.next() as u8;
+    let model: Vec<u8> = (0..4 * MIB).map(|at| if at / 4096 % 2 == 0 { noise() } else { 0 }).collect();
+    volume.write(ino, 0, &model).unwrap();
+    volume.fsync(ino).unwrap();
+    compress(&volume, ino, 0, 1).unwrap();
+    let unit = encode(&model);
+    assert!(unit.len() as u64 > 2 * MIB);
+    let reader = || volume.unit_reader(ino, 0).unwrap().unwrap();
+    let first = reader();
+    assert!(first.in_cache().is_none(), "asked for the first time");
+    let used = volume.cache_stats().used_bytes;
+
+    let second = reader();
+    let cached = second.in_cache().unwrap();
+    let (at, length) = (MIB - 1000, 2000);
+    assert!(cached.checked_at(10, 5000) == Some(&unit[10..5010]));
+    assert!(cached.checked_at(at, length).is_none(), "it lies in two regions");
+    assert!(cached.checked_at(unit.len() as u64 - 1, 2).is_none() && cached.checked_at(u64::MAX, 2).is_none());
+    let mut bytes = vec![0; length];
+    cached.read_unchecked_at(&mut bytes, at).unwrap();
+    assert!(bytes == unit[at as usize..][..length]);
+    cached.read_at(&mut bytes, at).unwrap();
+    assert!(bytes == unit[at as usize..][..length]);
+    assert_eq!(cached.hit_bytes(), 0, "both regions were loaded for it");
+    let loaded = second.disk_read();
+    assert_eq!(loaded, (unit.len() as u64 + (32 << 10), 4), "three regions, and what lies in two of them");
+    drop(cached);
+    let again = second.in_cache().unwrap();
+    assert!(again.checked_at(2 * MIB - 500, 500) == Some(&unit[2 * MIB as usize - 500..][..500]));
+    assert_eq!((again.hit_bytes(), second.disk_read()), (500, loaded));
+    drop(again);
+    assert!(volume.cache_stats().used_bytes >= used + 2 * MIB);
+
+    drop((first, second));
+    volume.write(ino, 0, b"x").unwrap();
+    volume.fsync(ino).unwrap();
+    assert_eq!(compress(&volume, ino, 0, 1).unwrap(), UnitStored::Stored);
+    assert_eq!(volume.cache_stats().used_bytes, used, "the former unit's are gone");
+    let unit = encode(&read_all(&volume, ino));
+    assert!(reader().in_cache().is_none());
+    assert!(reader().in_cache().unwrap().checked_at(600, 5000) == Some(&unit[600..5600]));
 }
 
 #[test]

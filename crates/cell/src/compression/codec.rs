@@ -102,6 +102,10 @@ impl UnitSource for Source<'_> {
         Ok(Cow::Owned(bytes))
     }
 
+    fn checked(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        self.unit.checked_at(offset, length)
+    }
+
     fn read_into(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> io::Result<()> {
         self.check(offset, length)?;
         out.resize(length, 0);

@@ -103,10 +103,12 @@ impl SmartScan {
         }
         loop {
             let held = self.unit.as_mut().expect("held by the caller");
-            let source = Source::new(&held.reader);
+            let cached = held.reader.in_cache();
+            let source = Source::new(cached.as_ref().map_or(&held.reader as &dyn UnitBytes, |cached| cached));
             let unit = held.unit.as_ref().expect("just opened");
             let pages = pages.start as usize..pages.end as usize;
             let scanned = self.unit_scanner.scan(unit_block, unit, &source, pages, &self.xids, &mut self.writer);
+            self.stats.cache_hit_bytes += cached.map_or(0, |cached| cached.hit_bytes());
             match scanned.map_err(|error| damaged(held.ino, held.au, error))? {
                 Progress::Done { mut stats, .. } => {
                     let pages = stats.saved_by_storage_index_bytes / BLOCK_BYTES as u64;

@@ -52,6 +52,10 @@ impl UnitSource for Windowed<'_> {
             None => self.source.read_at(offset, length),
         }
     }
+
+    fn checked(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        self.source.checked(offset, length)
+    }
 }
 
 /// How a column without datums is gathered.
@@ -155,10 +159,11 @@ impl ColumnReader {
         let (entry, local) = entry(unit, chunk, attribute, &rows)?;
         let extent = entry.extent(local);
         self.window.start = unit.data(source).start + extent.start as u64;
-        match extent.is_empty() {
+        let length = (extent.end - extent.start) as usize;
+        // Where the bytes lie in memory, nothing is gained by reading them at once.
+        match length == 0 || source.checked(self.window.start, 0).is_some() {
             true => self.window.bytes.clear(),
             false => {
-                let length = (extent.end - extent.start) as usize;
                 let read = source.read_into(self.window.start, length, &mut self.window.bytes);
                 read.inspect_err(|_| self.window.bytes.clear())?;
             }

@@ -109,6 +109,9 @@ impl Volume {
         let dead: Vec<_> = self.doomed.lock().extract_if(.., |(sequence, _)| *sequence <= committed).collect();
         for (_, file) in dead {
             self.cache.forget(&file.cached, 0, u32::MAX);
+            for (_, extent) in file.units().map(|units| units.extents()).unwrap_or_default() {
+                self.cache.forget(&extent.place.cached, 0, u32::MAX);
+            }
             if let Err(error) = file.remove() {
                 log::warn!("{error}; it will be removed at the next start");
             }

@@ -10,6 +10,7 @@
 
 mod attributes;
 mod background;
+mod cached_unit;
 mod content;
 mod names;
 mod options;
@@ -21,6 +22,7 @@ mod settle;
 mod units;
 
 pub use attributes::{Attr, SetAttr, SetTime};
+pub use cached_unit::CachedUnit;
 pub use content::Fallocate;
 pub use names::{DirEntry, NewNode};
 pub use options::VolumeOptions;

@@ -81,7 +81,10 @@ impl Volume {
         let due: Vec<_> = self.chores.lock().extract_if(.., |(sequence, _)| *sequence <= committed).collect();
         for (_, chore) in due {
             match chore {
-                Chore::Condemn(place) => place.condemn(),
+                Chore::Condemn(place) => {
+                    place.condemn();
+                    self.cache.forget(&place.cached, 0, u32::MAX);
+                }
                 Chore::PunchRaw { file, au, stamp } => {
                     let _write = file.write.lock();
                     let extent = file.units().and_then(|units| units.extent(au)).filter(|extent| extent.stamp == stamp);

@@ -1,7 +1,9 @@
 //! Compression units: storing one in place of an allocation unit's raw pages, reading it, going back to raw pages.
 
+use super::cached_unit::CachedUnit;
 use super::settle::Chore;
 use super::{Ino, Volume};
+use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{
     BATCH_PAGES, Extent, FileData, PAGE, PAGE_BYTES, PageSet, Place, PlaceImage, PlaceReader, UnitBytes, Units,
@@ -45,11 +47,14 @@ pub struct UnitInfo {
 pub struct UnitReader {
     /// Holds the file's room.
     _file: Arc<FileData>,
-    extent: Arc<Extent>,
+    pub(super) extent: Arc<Extent>,
     dead: PageSet,
     version: u64,
     disk_bytes: AtomicU64,
     disk_requests: AtomicU64,
+    pub(super) cache: Arc<Cache>,
+    /// Somebody asked for it before.
+    is_known: bool,
 }
 
 impl UnitReader {
@@ -78,15 +83,25 @@ impl UnitReader {
     pub fn disk_read(&self) -> (u64, u64) {
         (self.disk_bytes.load(Ordering::Relaxed), self.disk_requests.load(Ordering::Relaxed))
     }
+
+    /// The bytes in the page cache, loaded as they are asked for. None the first time that anybody asks for the unit:
+    /// what is scanned once reads no more than the columns that it needs, and drives nothing out of the cache.
+    pub fn in_cache(&self) -> Option<CachedUnit<'_>> {
+        self.is_known.then(|| CachedUnit::new(self))
+    }
 }
 
 impl UnitReader {
+    pub(super) fn count(&self, bytes: u64, requests: u64) {
+        self.disk_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.disk_requests.fetch_add(requests, Ordering::Relaxed);
+    }
+
     fn counted(&self, read: impl FnOnce(&PlaceReader<'_>) -> Result<()>) -> Result<()> {
         let reader = PlaceReader::new(&self.extent.place);
         let result = read(&reader);
         let (bytes, requests) = reader.cost();
-        self.disk_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.disk_requests.fetch_add(requests, Ordering::Relaxed);
+        self.count(bytes, requests);
         result
     }
 }
@@ -255,7 +270,10 @@ impl Volume {
                 .for_each(|page| dead.insert(*page));
             if version == file.au_version(au) {
                 let (disk_bytes, disk_requests) = (AtomicU64::new(0), AtomicU64::new(0));
-                return Ok(Some(UnitReader { _file: file, extent, dead, version, disk_bytes, disk_requests }));
+                let (cache, is_known) = (self.cache.clone(), extent.place.ask());
+                let reader =
+                    UnitReader { _file: file, extent, dead, version, disk_bytes, disk_requests, cache, is_known };
+                return Ok(Some(reader));
             }
         }
     }

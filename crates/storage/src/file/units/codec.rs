@@ -21,6 +21,12 @@ pub trait UnitBytes {
     /// Tells what will be read unchecked soon, in ascending order: what is not in memory is then fetched at once.
     fn expect(&self, _parts: &[Range<u64>]) {}
 
+    /// Bytes that lie in memory in one piece and matched their checksums when they came there: a codec need not check
+    /// them again.
+    fn checked_at(&self, _offset: u64, _length: usize) -> Option<&[u8]> {
+        None
+    }
+
     /// All of the bytes, checked, where they are in memory.
     fn in_memory(&self) -> Option<&[u8]> {
         None

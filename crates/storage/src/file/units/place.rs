@@ -7,9 +7,11 @@
 
 use super::super::backing::{Backing, Opened};
 use super::codec::UnitBytes;
+use crate::cache::{CachedFile, Loaded, RegionSource};
 use crate::error::{Error, ErrorKind, Result};
 use crate::group::Layout;
 use crate::meta::{ExtentRecord, HOMES};
+use cellar_format::units::REGION_BYTES;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fmt;
@@ -45,6 +47,9 @@ pub struct Place {
     /// The table, once it was read.
     sums: OnceLock<Box<[u32]>>,
     condemned: AtomicBool,
+    /// Regions of the unit's bytes in the page cache.
+    pub cached: Arc<CachedFile>,
+    is_known: AtomicBool,
 }
 
 static IDS: AtomicU64 = AtomicU64::new(0);
@@ -73,16 +78,14 @@ impl Homes {
         in_use.insert((au, home));
         let sums: Box<[u32]> = bytes.chunks(CHUNK as usize).map(crc32c::crc32c).collect();
         let (length, checksum) = (bytes.len() as u32, crc32c::crc32c(&encode(&sums)));
-        let (homes, sums, condemned) = (self.clone(), OnceLock::from(sums), AtomicBool::new(false));
-        Some(Place { id: new_id(), homes, au, home, length, checksum, sums, condemned })
+        Some(Place::new(self, au, home, length, checksum, OnceLock::from(sums)))
     }
 
     /// The place that the metadata name.
     pub fn known_place(self: &Arc<Self>, au: u64, record: &ExtentRecord) -> Place {
         self.in_use.lock().insert((au, record.home));
-        let (homes, sums, condemned) = (self.clone(), OnceLock::new(), AtomicBool::new(false));
         let ExtentRecord { home, length, checksum, .. } = *record;
-        Place { id: new_id(), homes, au, home, length, checksum, sums, condemned }
+        Place::new(self, au, home, length, checksum, OnceLock::new())
     }
 
     /// Gives back what lies in homes that are not in use: left by a crash.
@@ -122,6 +125,25 @@ fn table_start(length: u32) -> u64 {
 }
 
 impl Place {
+    fn new(homes: &Arc<Homes>, au: u64, home: u8, length: u32, checksum: u32, sums: OnceLock<Box<[u32]>>) -> Self {
+        let (condemned, is_known) = (AtomicBool::new(false), AtomicBool::new(false));
+        let cached = Arc::default();
+        Self { id: new_id(), homes: homes.clone(), au, home, length, checksum, sums, condemned, cached, is_known }
+    }
+
+    /// Whether this was asked before.
+    pub fn ask(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed) || self.is_known.swap(true, Ordering::Relaxed)
+    }
+
+    /// Fills a frame of the page cache with a region of the unit's bytes, which match their checksums.
+    pub fn load(&self, region: u32, buffer: &mut [u8]) -> Result<Loaded> {
+        let start = u64::from(region) * REGION_BYTES as u64;
+        let valid = u64::from(self.length).saturating_sub(start).min(REGION_BYTES as u64) as usize;
+        let disk_bytes = self.read(&mut buffer[..valid], start)?;
+        Ok(Loaded { valid, version: 0, source: RegionSource { disk_bytes, disk_requests: 1 } })
+    }
+
     /// Writes the unit's bytes and their table, and makes them durable.
     pub fn store(&self, bytes: &[u8]) -> Result<()> {
         assert_eq!(bytes.len(), self.length as usize);

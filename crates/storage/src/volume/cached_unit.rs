@@ -1,0 +1,89 @@
+//! A compression unit's bytes in the page cache, for scans that come back to it.
+//!
+//! A unit's regions are loaded whole and take their frames from the same budget as those of files. Its bytes never
+//! change, so nothing is ever patched; they are forgotten when the unit goes out of use.
+
+use super::units::UnitReader;
+use crate::cache::CachedRegion;
+use crate::error::Result;
+use crate::file::UnitBytes;
+use cellar_format::units::REGION_BYTES;
+use std::cell::{Cell, OnceCell};
+
+/// A unit's bytes, read in place in the page cache: checked once, when they were loaded. Holds the regions that were
+/// read until it is dropped, so keep it no longer than it takes to decode. What has no room there, or cannot be
+/// loaded, comes from disk and is not checked.
+pub struct CachedUnit<'a> {
+    reader: &'a UnitReader,
+    regions: Box<[OnceCell<Option<CachedRegion>>]>,
+    hit_bytes: Cell<u64>,
+}
+
+impl<'a> CachedUnit<'a> {
+    pub(super) fn new(reader: &'a UnitReader) -> Self {
+        let regions = (reader.extent.place.length as usize).div_ceil(REGION_BYTES);
+        Self { reader, regions: (0..regions).map(|_| OnceCell::new()).collect(), hit_bytes: Cell::new(0) }
+    }
+
+    /// Bytes that were asked for and had been in the cache before.
+    pub fn hit_bytes(&self) -> u64 {
+        self.hit_bytes.get()
+    }
+
+    fn region(&self, number: usize) -> Option<&CachedRegion> {
+        let place = &self.reader.extent.place;
+        let load = || {
+            let found = self.reader.cache.get(&place.cached, number as u32, |frame| place.load(number as u32, frame));
+            // Whoever needs the damaged bytes meets the error again.
+            let region = found.inspect_err(|error| log::debug!("{error}")).ok().flatten()?;
+            self.reader.count(region.source().disk_bytes, region.source().disk_requests);
+            Some(region)
+        };
+        self.regions.get(number)?.get_or_init(load).as_ref()
+    }
+
+    fn found(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let (number, at) = ((offset / REGION_BYTES as u64) as usize, (offset % REGION_BYTES as u64) as usize);
+        let region = self.region(number)?;
+        let bytes = region.bytes().get(at..at.checked_add(length)?)?;
+        if region.source().disk_requests == 0 {
+            self.hit_bytes.set(self.hit_bytes.get() + length as u64);
+        }
+        Some(bytes)
+    }
+}
+
+impl UnitBytes for CachedUnit<'_> {
+    fn length(&self) -> u64 {
+        self.reader.length()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        match self.found(offset, buffer.len()) {
+            Some(bytes) => {
+                buffer.copy_from_slice(bytes);
+                Ok(())
+            }
+            None => self.reader.read_at(buffer, offset),
+        }
+    }
+
+    fn read_unchecked_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let (mut at, mut rest) = (offset, buffer);
+        while !rest.is_empty() {
+            let within = REGION_BYTES - (at % REGION_BYTES as u64) as usize;
+            let (now, later) = rest.split_at_mut(within.min(rest.len()));
+            match self.found(at, now.len()) {
+                Some(bytes) => now.copy_from_slice(bytes),
+                None => self.reader.read_unchecked_at(now, at)?,
+            }
+            at += now.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn checked_at(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        self.found(offset, length)
+    }
+}
