@@ -19,6 +19,7 @@ pub mod storage_index;
 mod top_n;
 pub mod unit;
 mod unit_scan;
+mod vectors;
 pub mod visibility;
 
 pub use aggregate::{groupable_type, offloadable_aggregate};

@@ -164,9 +164,29 @@ impl Argument {
 
     fn eval_form<'a>(&'a self, input: Input<'a>, selected: &[u16], memo: &mut Memo<'a>, vector: &mut Vector<'a>) {
         let row = |row: u16| Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
+        if let Form::Numbers { fast, node, kind, decimals } = &self.form {
+            let fraction_digits = self.fraction_digits();
+            vector.lanes = match fast {
+                Some(fast) => fast.eval(input, selected, memo),
+                None => Rc::new(Lanes::of(0, UNCERTAIN, selected.len())),
+            };
+            if *kind == Kind::Numeric {
+                let lanes_decimals = fast.as_ref().map_or(0, |fast| fast.scale());
+                vector.factor = 10i128.pow(4 * fraction_digits as u32 - lanes_decimals);
+                read_scales(decimals, fast.is_some(), input, selected, vector);
+            }
+            if !vector.lanes.is_clear() && input.gathered.columns.is_empty() {
+                for (index, at) in selected.iter().enumerate() {
+                    if vector.lanes.flags(index) & UNCERTAIN != 0 {
+                        decide(node.eval(&row(*at)), index, fraction_digits, vector);
+                    }
+                }
+            }
+            return;
+        }
         let mut lanes = Lanes::of(0, 0, selected.len());
         match &self.form {
-            Form::Row => {}
+            Form::Row | Form::Numbers { .. } => {}
             Form::NullOf(Node::Column(slot)) if input.gathered(*slot).is_some() => {
                 if let Some(validity) = input.gathered(*slot).and_then(|column| column.validity) {
                     let (_, flags) = lanes.parts_mut();
@@ -189,26 +209,6 @@ impl Argument {
                         Err(Undecided) => UNCERTAIN,
                     };
                 }
-            }
-            Form::Numbers { fast, node, kind, decimals } => {
-                let fraction_digits = self.fraction_digits();
-                vector.lanes = match fast {
-                    Some(fast) => fast.eval(input, selected, memo),
-                    None => Rc::new(Lanes::of(0, UNCERTAIN, selected.len())),
-                };
-                if *kind == Kind::Numeric {
-                    let lanes_decimals = fast.as_ref().map_or(0, |fast| fast.scale());
-                    vector.factor = 10i128.pow(4 * fraction_digits as u32 - lanes_decimals);
-                    read_scales(decimals, fast.is_some(), input, selected, vector);
-                }
-                if !vector.lanes.is_clear() && input.gathered.columns.is_empty() {
-                    for (index, at) in selected.iter().enumerate() {
-                        if vector.lanes.flags(index) & UNCERTAIN != 0 {
-                            decide(node.eval(&row(*at)), index, fraction_digits, vector);
-                        }
-                    }
-                }
-                return;
             }
             Form::Floats(node) => {
                 let (values, flags) = lanes.parts_mut();

@@ -5,6 +5,7 @@
 //! rows that are aggregated elsewhere.
 
 use crate::predicate::{Form, Gathered};
+use crate::vectors::{Vectors, vectorized};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
@@ -70,49 +71,91 @@ impl RowGroups {
         if groups > FEW {
             return self.numbers.iter().filter(|group| **group == BIN).count();
         }
-        let mut counts = [[0u32; FEW]; 4];
-        let mut fours = self.numbers.chunks_exact(4);
-        for four in &mut fours {
-            for (counts, group) in counts.iter_mut().zip(four) {
-                counts[*group as usize % FEW] += 1;
-            }
-        }
-        fours.remainder().iter().for_each(|group| counts[0][*group as usize % FEW] += 1);
-        self.counts.extend((0..groups).map(|group| counts.iter().map(|counts| counts[group]).sum::<u32>()));
+        let counts = counts(&self.numbers, groups);
+        self.counts.extend(&counts[..groups]);
         self.counts[BIN as usize] as usize
     }
 
-    /// Sums of `values` by group, when there are few; `wide`: 64 bits might not hold them.
+    /// Sums of `values` by group, when there are few; `wide`: 64 bits might not hold them. That of the bin is any.
     pub fn sums(&self, values: &[i64], wide: bool) -> impl Iterator<Item = i128> {
-        let halves = match wide {
-            // A sum of halves of 32 bits is far from 64.
-            true => [self.sums_of(values, |value| value >> 32), self.sums_of(values, |value| value & 0xffff_ffff)],
-            false => [[0; FEW], self.sums_of(values, |value| value)],
-        };
-        (0..self.counts.len()).map(move |group| ((halves[0][group] as i128) << 32) + halves[1][group] as i128)
+        let only_one = self.counts.len() == 2 && self.counts[BIN as usize] == 0;
+        let groups = if only_one { 1 } else { self.counts.len() };
+        let [high, low] =
+            if wide { halves(values, &self.numbers, groups) } else { [[0; FEW], sums(values, &self.numbers, groups)] };
+        let at = move |group: usize| if only_one { 0 } else { group };
+        (0..self.counts.len()).map(move |group| ((high[at(group)] as i128) << 32) + low[at(group)] as i128)
+    }
+}
+
+/// So many groups, with the bin, are told apart row by row without looking anything up.
+const COMPARED_MAX: usize = 9;
+
+vectorized! {
+    /// Rows of each of `groups`, which are few.
+    fn counts(numbers: &[u32], groups: usize) -> [u32; FEW] {
+        let mut counts = [0; FEW];
+        if groups <= COMPARED_MAX {
+            for (group, count) in counts[..groups].iter_mut().enumerate() {
+                *count = numbers.iter().map(|number| u32::from(*number == group as u32)).sum();
+            }
+            return counts;
+        }
+        numbers.iter().for_each(|group| counts[*group as usize % FEW] += 1);
+        counts
     }
 
-    #[inline(always)]
-    fn sums_of(&self, values: &[i64], part: impl Fn(i64) -> i64) -> [i64; FEW] {
-        if self.counts.len() == 2 && self.counts[BIN as usize] == 0 {
-            let mut sums = [0; FEW];
-            sums[1] = values.iter().map(|value| part(*value)).sum();
-            return sums;
-        }
-        // Several sums of each group, so that none waits for the one before.
-        let mut sums = [[0i64; FEW]; 4];
-        let (values, last_values) = values.as_chunks::<4>();
-        let (groups, last_groups) = self.numbers.as_chunks::<4>();
-        for (values, groups) in values.iter().zip(groups) {
-            for lane in 0..4 {
-                sums[lane][groups[lane] as usize % FEW] += part(values[lane]);
-            }
-        }
-        for (value, group) in last_values.iter().zip(last_groups) {
-            sums[0][*group as usize % FEW] += part(*value);
-        }
-        std::array::from_fn(|group| sums.iter().map(|sums| sums[group]).sum())
+    /// Sums of each of `groups`, which are few; of 1, the sum of all rows.
+    fn sums(values: &[i64], numbers: &[u32], groups: usize) -> [i64; FEW] {
+        sums_of(values, numbers, groups, |value| value)
     }
+
+    /// As [`sums`], of the upper and the lower 32 bits of each value: such a sum is far from 64 bits.
+    fn halves(values: &[i64], numbers: &[u32], groups: usize) -> [[i64; FEW]; 2] {
+        [sums_of(values, numbers, groups, |value| value >> 32), sums_of(values, numbers, groups, |value| value & 0xffff_ffff)]
+    }
+}
+
+#[inline(always)]
+fn sums_of(values: &[i64], numbers: &[u32], groups: usize, part: impl Fn(i64) -> i64) -> [i64; FEW] {
+    let mut sums = [0; FEW];
+    match groups {
+        ..=1 => sums[0] = values.iter().map(|value| part(*value)).sum(),
+        2..=5 if Vectors::best() == Vectors::Bits512 => {
+            sums[1..5].copy_from_slice(&compared_sums::<4>(values, numbers, part))
+        }
+        6..=COMPARED_MAX if Vectors::best() == Vectors::Bits512 => {
+            sums[1..9].copy_from_slice(&compared_sums::<8>(values, numbers, part));
+        }
+        _ => {
+            // Several sums of each group, so that none waits for the one before.
+            let mut parts = [[0i64; FEW]; 4];
+            let (values, last_values) = values.as_chunks::<4>();
+            let (numbers, last_numbers) = numbers.as_chunks::<4>();
+            for (values, groups) in values.iter().zip(numbers) {
+                for lane in 0..4 {
+                    parts[lane][groups[lane] as usize % FEW] += part(values[lane]);
+                }
+            }
+            for (value, group) in last_values.iter().zip(last_numbers) {
+                parts[0][*group as usize % FEW] += part(*value);
+            }
+            sums = std::array::from_fn(|group| parts.iter().map(|sums| sums[group]).sum());
+        }
+    }
+    sums
+}
+
+/// Sums of the groups after the bin, each row compared with all of them.
+#[inline(always)]
+fn compared_sums<const GROUPS: usize>(values: &[i64], numbers: &[u32], part: impl Fn(i64) -> i64) -> [i64; GROUPS] {
+    let mut sums = [0i64; GROUPS];
+    for (value, number) in values.iter().zip(numbers) {
+        let value = part(*value);
+        for (group, sum) in sums.iter_mut().enumerate() {
+            *sum += if *number == group as u32 + 1 { value } else { 0 };
+        }
+    }
+    sums
 }
 
 #[derive(Debug, Default)]
@@ -236,28 +279,21 @@ impl GroupTable {
         direct.positions.clear();
         direct.positions.resize(rows, 0);
         for (key, (least, count, stride)) in keys.iter().zip(&domains) {
-            let codes = direct.positions.iter_mut().zip(key.codes);
             match key.validity {
-                None => codes.for_each(|(at, code)| *at = position(*at, code.wrapping_sub(*least), *stride)),
-                Some(validity) => codes.zip(validity).for_each(|((at, code), valid)| {
-                    let code = if *valid == 0 { *count as i64 } else { code.wrapping_sub(*least) };
-                    *at = position(*at, code, *stride);
-                }),
+                None => add_positions(key.codes, *least, *stride as u32, &mut direct.positions),
+                Some(validity) => {
+                    for ((at, code), valid) in direct.positions.iter_mut().zip(key.codes).zip(validity) {
+                        let code = if *valid == 0 { *count as i64 } else { code.wrapping_sub(*least) };
+                        *at = position(*at, code, *stride as u32);
+                    }
+                }
             }
         }
-        let known = direct.positions.iter().map(|at| direct.groups.get(*at as usize).copied().unwrap_or(BIN));
         let is_marked = |row: usize| marks.is_none_or(|marks| marks[row] != 0);
-        numbers.extend(known);
+        numbers.extend(direct.positions.iter().map(|at| direct.groups.get(*at as usize).copied().unwrap_or(BIN)));
         let missing = match marks {
             None => numbers.contains(&BIN),
-            Some(marks) => {
-                let mut missing = false;
-                for (group, mark) in numbers.iter_mut().zip(marks) {
-                    missing |= *group == BIN && *mark != 0;
-                    *group *= u32::from(*mark);
-                }
-                missing
-            }
+            Some(marks) => drop_unmarked(marks, numbers),
         };
         let mut words = vec![0u64; self.words];
         for (row, at) in direct.positions.iter().enumerate().filter(|_| missing) {
@@ -313,9 +349,27 @@ impl GroupTable {
     }
 }
 
+vectorized! {
+    fn add_positions(codes: &[i64], least: i64, stride: u32, positions: &mut [u32]) {
+        for (at, code) in positions.iter_mut().zip(codes) {
+            *at = position(*at, code.wrapping_sub(least), stride);
+        }
+    }
+
+    /// Puts rows without a mark into the bin; whether another one is there.
+    fn drop_unmarked(marks: &[u8], numbers: &mut [u32]) -> bool {
+        let mut missing = 0;
+        for (group, mark) in numbers.iter_mut().zip(marks) {
+            missing |= u32::from(*group == BIN) & u32::from(*mark);
+            *group *= u32::from(*mark);
+        }
+        missing != 0
+    }
+}
+
 #[inline(always)]
-fn position(at: u32, code: i64, stride: usize) -> u32 {
-    at.wrapping_add((code as u32).wrapping_mul(stride as u32))
+fn position(at: u32, code: i64, stride: u32) -> u32 {
+    at.wrapping_add((code as u32).wrapping_mul(stride))
 }
 
 /// Multiplied and folded word by word; the codes of one table do not come from an adversary that gains by collisions
@@ -333,6 +387,32 @@ fn hash(row: &[u64]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vectors::tests::with_each;
+
+    #[test]
+    fn sums_and_counts_by_group_are_right_whatever_the_processor_has() {
+        for groups in [1, 2, 3, 5, 6, 9, 10, FEW] {
+            for rows in [0usize, 1, 7, 1000, 1024] {
+                let number = |row: usize| (row * 7 + row / 5) % groups;
+                let value = |row: usize| (row as i64 - 500).wrapping_mul(0x7fff_1234_5678);
+                let mut counts = vec![0u32; groups];
+                let mut sums = vec![0i128; groups];
+                (0..rows).for_each(|row| counts[number(row)] += 1);
+                (0..rows).for_each(|row| sums[number(row)] += value(row) as i128);
+                let values: Vec<i64> = (0..rows).map(value).collect();
+                with_each(|vectors| {
+                    let mut found =
+                        RowGroups { numbers: (0..rows).map(|row| number(row) as u32).collect(), counts: Vec::new() };
+                    assert_eq!(found.count(groups), counts[0] as usize);
+                    assert_eq!(found.counts, counts, "{vectors:?}");
+                    for wide in [false, true] {
+                        let found: Vec<i128> = found.sums(&values, wide).collect();
+                        assert_eq!(found[1..], sums[1..], "{vectors:?}, {groups} groups, {rows} rows");
+                    }
+                });
+            }
+        }
+    }
 
     #[test]
     fn equal_rows_share_a_group_and_strings_come_back() {

@@ -18,7 +18,7 @@ pub use functions::{groupable_type, offloadable_aggregate};
 
 use crate::batch::{ColumnBuilder, ResultWriter};
 use crate::heap::Slot;
-use crate::predicate::{Column, Compiler, Gathered, Input, Kernel, Kind, Memo, Node, UNCERTAIN, Unsupported};
+use crate::predicate::{Column, Compiler, Gathered, Input, Kernel, Kind, Memo, Node, Rooms, UNCERTAIN, Unsupported};
 pub use argument::Need;
 use argument::{Argument, Vector};
 use cellar_format::stats::ScanStats;
@@ -189,6 +189,7 @@ pub struct Aggregator {
     undecided: Vec<u32>,
     /// Rows that are not added.
     back: Vec<u16>,
+    rooms: Rooms,
     columns: Vec<ColumnBuilder>,
     strides: Vec<usize>,
 }
@@ -205,6 +206,7 @@ impl Aggregator {
             codes: Vec::new(),
             undecided: Vec::new(),
             back: Vec::new(),
+            rooms: Rooms::default(),
             columns: std::iter::repeat_with(ColumnBuilder::default).take(strides.len()).collect(),
             strides,
         }
@@ -269,7 +271,7 @@ impl Aggregator {
         marks: Option<&[u8]>,
         back: Option<&mut Vec<u16>>,
     ) -> bool {
-        let mut memo = Memo::default();
+        let mut memo = Memo::with_rooms(std::mem::take(&mut self.rooms));
         let vectors: Vec<_> = plan.arguments.iter().map(|argument| argument.eval(input, run, &mut memo)).collect();
         let is_uncertain = |vector: &Vector<'_>| {
             !vector.lanes.is_clear() && vector.lanes.iter().any(|(_, flags)| flags & UNCERTAIN != 0)
@@ -314,6 +316,8 @@ impl Aggregator {
             back.extend(run.iter().zip(&self.groups.numbers).filter(|(_, group)| **group == BIN).map(|(row, _)| *row));
         }
         self.rows += added as u64;
+        drop(vectors);
+        self.rooms = memo.into_rooms();
         true
     }
 

@@ -12,6 +12,7 @@ use super::node::Node;
 use super::numeric;
 use super::value::{Kind, Value, float_key};
 use crate::heap::{MISSING, NULL, Slot};
+use crate::vectors::vectorized;
 use cellar_format::postgres::Width;
 use std::rc::Rc;
 
@@ -74,6 +75,29 @@ impl Lanes {
 #[derive(Default)]
 pub struct Memo<'p> {
     known: Vec<(&'p Tree, Rc<Lanes>)>,
+    rooms: Rooms,
+}
+
+/// Room for numbers of rows, to be used again.
+#[derive(Debug, Default)]
+pub struct Rooms(Vec<Vec<i64>>);
+
+impl Memo<'_> {
+    pub fn with_rooms(rooms: Rooms) -> Self {
+        Self { known: Vec::new(), rooms }
+    }
+
+    /// The room of all numbers that nobody holds any more.
+    pub fn into_rooms(self) -> Rooms {
+        let Self { known, mut rooms } = self;
+        let lanes = known.into_iter().filter_map(|(_, lanes)| Rc::into_inner(lanes));
+        rooms.0.extend(lanes.map(|lanes| lanes.values));
+        rooms
+    }
+
+    fn room(&mut self) -> Vec<i64> {
+        self.rooms.0.pop().unwrap_or_default()
+    }
 }
 
 /// An expression whose value is a number.
@@ -207,16 +231,19 @@ impl Tree {
         let lanes = match self {
             Self::Constant(value) => Lanes::of(*value, 0, selected.len()),
             Self::Column { slot, scale } => match input.columns.get(*slot as usize).and_then(Option::as_ref) {
-                Some(column) => read(input, *slot, column, *scale, selected),
+                Some(column) => match input.gathered(*slot) {
+                    Some(gathered) => gathered_numbers(gathered, *scale, memo.room()),
+                    None => read(input, *slot, column, *scale, selected),
+                },
                 None => Lanes::of(0, UNCERTAIN, selected.len()),
             },
             Self::Binary { operator, kind, left, right } => {
                 let left = left.eval(input, selected, memo);
                 match **right {
-                    Self::Constant(value) => apply(*operator, *kind, &left, &Operand::Constant(value)),
+                    Self::Constant(value) => apply(*operator, *kind, &left, &Operand::Constant(value), memo.room()),
                     ref right => {
                         let right = right.eval(input, selected, memo);
-                        apply(*operator, *kind, &left, &Operand::Lanes(&right))
+                        apply(*operator, *kind, &left, &Operand::Lanes(&right), memo.room())
                     }
                 }
             }
@@ -229,9 +256,6 @@ impl Tree {
 
 /// Reads a column's numbers.
 fn read(input: Input<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16]) -> Lanes {
-    if let Some(gathered) = input.gathered(slot) {
-        return gathered_numbers(gathered, scale);
-    }
     let pages = input.pages;
     macro_rules! fixed {
         ($type:ty, $number:expr) => {
@@ -287,12 +311,13 @@ fn read_with(
 }
 
 /// Numbers of a compression unit, on the scale of the expression's.
-fn gathered_numbers(gathered: &Gathered<'_>, scale: u32) -> Lanes {
+fn gathered_numbers(gathered: &Gathered<'_>, scale: u32, mut values: Vec<i64>) -> Lanes {
     let Some((factor, bounds)) = gathered.factor(scale) else { return Lanes::of(0, UNCERTAIN, gathered.codes.len()) };
-    let values = match factor {
-        1 => gathered.codes.to_vec(),
-        _ => gathered.codes.iter().map(|value| value.wrapping_mul(factor)).collect(),
-    };
+    values.clear();
+    match factor {
+        1 => values.extend_from_slice(gathered.codes),
+        _ => values.extend(gathered.codes.iter().map(|value| value.wrapping_mul(factor))),
+    }
     let flags =
         gathered.validity.map(|valid| valid.iter().map(|valid| if *valid == 0 { IS_NULL } else { 0 }).collect());
     Lanes { values, flags: flags.unwrap_or_default(), bounds }
@@ -319,13 +344,10 @@ impl Operand<'_> {
     }
 }
 
-fn apply(operator: Operator, kind: Kind, left: &Lanes, right: &Operand<'_>) -> Lanes {
+/// `room` becomes the numbers' room.
+fn apply(operator: Operator, kind: Kind, left: &Lanes, right: &Operand<'_>, room: Vec<i64>) -> Lanes {
     if let Some(bounds) = result_bounds(operator, kind, left.bounds, right.bounds()) {
-        let values = match operator {
-            Operator::Add => combine(left, right, i64::wrapping_add),
-            Operator::Subtract => combine(left, right, i64::wrapping_sub),
-            _ => combine(left, right, i64::wrapping_mul),
-        };
+        let values = combine(operator, left, right, room);
         return Lanes { values, flags: joined(&left.flags, right.flags()), bounds };
     }
     let mut lanes = match operator {
@@ -375,13 +397,33 @@ fn result_bounds(operator: Operator, kind: Kind, left: (i64, i64), right: (i64, 
     (min >= least && max <= most).then_some((min as i64, max as i64))
 }
 
-#[inline(always)]
-fn combine(left: &Lanes, right: &Operand<'_>, operation: impl Fn(i64, i64) -> i64) -> Vec<i64> {
-    let lefts = left.values.iter();
-    match right {
-        Operand::Constant(right) => lefts.map(|left| operation(*left, *right)).collect(),
-        Operand::Lanes(rights) => lefts.zip(&rights.values).map(|(left, right)| operation(*left, *right)).collect(),
+vectorized! {
+    fn with_number(operator: Operator, left: &[i64], right: i64, out: &mut Vec<i64>) {
+        match operator {
+            Operator::Add => out.extend(left.iter().map(|left| left.wrapping_add(right))),
+            Operator::Subtract => out.extend(left.iter().map(|left| left.wrapping_sub(right))),
+            _ => out.extend(left.iter().map(|left| left.wrapping_mul(right))),
+        }
     }
+
+    fn with_numbers(operator: Operator, left: &[i64], right: &[i64], out: &mut Vec<i64>) {
+        let pairs = left.iter().zip(right);
+        match operator {
+            Operator::Add => out.extend(pairs.map(|(left, right)| left.wrapping_add(*right))),
+            Operator::Subtract => out.extend(pairs.map(|(left, right)| left.wrapping_sub(*right))),
+            _ => out.extend(pairs.map(|(left, right)| left.wrapping_mul(*right))),
+        }
+    }
+}
+
+/// Sums, differences or products, of which none overflows.
+fn combine(operator: Operator, left: &Lanes, right: &Operand<'_>, mut out: Vec<i64>) -> Vec<i64> {
+    out.clear();
+    match right {
+        Operand::Constant(right) => with_number(operator, &left.values, *right, &mut out),
+        Operand::Lanes(right) => with_numbers(operator, &left.values, &right.values, &mut out),
+    }
+    out
 }
 
 fn joined(left: &[u8], right: &[u8]) -> Vec<u8> {

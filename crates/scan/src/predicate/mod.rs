@@ -16,7 +16,7 @@ mod numeric;
 mod test;
 mod value;
 
-pub use arithmetic::{Arithmetic, IS_NULL, Lanes, Memo, UNCERTAIN};
+pub use arithmetic::{Arithmetic, IS_NULL, Lanes, Memo, Rooms, UNCERTAIN};
 pub use column::{Column, Row};
 pub use compile::{Compiler, Unsupported};
 pub use encoded::{Form, Gathered, GatheredColumns, factor};

@@ -3,8 +3,8 @@
 //! A whole block lies in FastLanes' order, for lanes of 8, 16, 32 or 64 bits, the narrowest that hold the width; a
 //! shorter block, the last of a chunk, lies bit after bit, lowest first. What a position means is part of the format.
 
+use crate::vectors::vectorized;
 use cellar_format::bytes::Corrupt;
-use fastlanes::BitPacking;
 
 pub const BLOCK_ROWS: usize = 1024;
 
@@ -18,86 +18,98 @@ pub fn packed_bytes(count: usize, width: u8) -> usize {
     (count * width as usize).div_ceil(8)
 }
 
-/// The words of a whole block: where they lie, if they are aligned there.
-macro_rules! words {
-    ($lane:ty, $width:literal, $bytes:expr, $copy:ident) => {{
-        const COUNT: usize = BLOCK_ROWS * $width / <$lane>::BITS as usize;
-        match bytemuck::try_cast_slice::<u8, $lane>($bytes).ok().and_then(|words| words.try_into().ok()) {
-            Some(words) => words,
-            None => {
-                let mut words = [0 as $lane; COUNT];
-                bytemuck::cast_slice_mut(&mut words).copy_from_slice($bytes);
-                $copy = words;
-                &$copy as &[$lane; COUNT]
-            }
-        }
-    }};
-}
+/// Where FastLanes puts the rows of a lane: each eight of them, and each of these.
+const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
 macro_rules! lanes {
-    ($lane:ty, $pack:ident, $values:ident, $unpack:ident, $pick:ident, $retain:ident, [$($width:literal)*]) => {
-        fn $pack(values: &[u64], width: u8, out: &mut Vec<u8>) {
-            let mut input = [0 as $lane; BLOCK_ROWS];
-            for (slot, value) in input.iter_mut().zip(values) {
-                *slot = *value as $lane;
-            }
-            match width {
-                $($width => {
-                    let mut packed = [0 as $lane; BLOCK_ROWS * $width / <$lane>::BITS as usize];
-                    <$lane>::pack::<$width, { BLOCK_ROWS * $width / <$lane>::BITS as usize }>(&input, &mut packed);
-                    out.extend_from_slice(bytemuck::cast_slice(&packed));
-                })*
-                _ => {}
-            }
-        }
+    ($module:ident, $lane:ty, [$($width:literal)*]) => {
+        mod $module {
+            use super::{BLOCK_ROWS, ORDER, Offsets, vectorized};
+            use fastlanes::BitPacking;
 
-        fn $values(bytes: &[u8], width: u8, out: &mut [$lane; BLOCK_ROWS]) {
-            match width {
-                $($width => {
-                    let copy;
-                    let packed = words!($lane, $width, bytes, copy);
-                    <$lane>::unpack::<$width, { BLOCK_ROWS * $width / <$lane>::BITS as usize }>(packed, out);
-                })*
-                _ => {}
-            }
-        }
+            const BITS: usize = <$lane>::BITS as usize;
+            const BYTES: usize = size_of::<$lane>();
+            const LANES: usize = BLOCK_ROWS / BITS;
 
-        fn $unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) {
-            let mut values = [0 as $lane; BLOCK_ROWS];
-            $values(bytes, width, &mut values);
-            for (slot, value) in out.iter_mut().zip(&values) {
-                *slot = base.wrapping_add(*value as i64);
+            pub fn pack(values: &[u64], width: u8, out: &mut Vec<u8>) {
+                let mut input = [0 as $lane; BLOCK_ROWS];
+                for (slot, value) in input.iter_mut().zip(values) {
+                    *slot = *value as $lane;
+                }
+                match width {
+                    $($width => {
+                        let mut packed = [0 as $lane; BLOCK_ROWS * $width / BITS];
+                        <$lane>::pack::<$width, { BLOCK_ROWS * $width / BITS }>(&input, &mut packed);
+                        out.extend_from_slice(bytemuck::cast_slice(&packed));
+                    })*
+                    _ => {}
+                }
             }
-        }
 
-        fn $retain(bytes: &[u8], width: u8, offsets: Offsets, marks: &mut [u8]) {
-            let mut values = [0 as $lane; BLOCK_ROWS];
-            $values(bytes, width, &mut values);
-            let (first, span) = (offsets.first as $lane, offsets.span as $lane);
-            for (mark, value) in marks.iter_mut().zip(&values) {
-                *mark &= u8::from((value.wrapping_sub(first) <= span) == offsets.inside);
+            /// Gives the numbers of a block, a row of all lanes at a time, with the position of the row's first.
+            #[inline(always)]
+            fn for_each_row(bytes: &[u8], width: u8, mut take: impl FnMut(usize, &[$lane; LANES])) {
+                let (width, mask) = (width as usize, <$lane>::MAX >> (BITS - width as usize));
+                let words = bytes.as_chunks::<BYTES>().0.as_chunks::<LANES>().0;
+                let mut numbers = [0; LANES];
+                for row in 0..BITS {
+                    let (word, shift) = (row * width / BITS, row * width % BITS);
+                    for (number, low) in numbers.iter_mut().zip(&words[word]) {
+                        *number = <$lane>::from_le_bytes(*low) >> shift;
+                    }
+                    if shift + width > BITS {
+                        for (number, high) in numbers.iter_mut().zip(&words[word + 1]) {
+                            *number |= <$lane>::from_le_bytes(*high) << (BITS - shift);
+                        }
+                    }
+                    numbers.iter_mut().for_each(|number| *number &= mask);
+                    take(ORDER[row / 8] * 16 + row % 8 * 128, &numbers);
+                }
             }
-        }
 
-        fn $pick(bytes: &[u8], width: u8, base: i64, rows: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
-            match width {
-                $($width => {
-                    const COUNT: usize = BLOCK_ROWS * $width / <$lane>::BITS as usize;
-                    let copy;
-                    let packed = words!($lane, $width, bytes, copy);
-                    let value = |row| <$lane>::unpack_single::<$width, COUNT>(packed, row) as i64;
-                    out.extend(rows.map(|row| base.wrapping_add(value(row))));
-                })*
-                _ => {}
+            vectorized! {
+                pub fn unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64; BLOCK_ROWS]) {
+                    for_each_row(bytes, width, |at, numbers| {
+                        for (slot, number) in out[at..at + LANES].iter_mut().zip(numbers) {
+                            *slot = base.wrapping_add(*number as i64);
+                        }
+                    });
+                }
+
+                pub fn retain(bytes: &[u8], width: u8, offsets: Offsets, marks: &mut [u8; BLOCK_ROWS]) {
+                    let (first, span) = (offsets.first as $lane, offsets.span as $lane);
+                    let outside = u8::from(!offsets.inside);
+                    for_each_row(bytes, width, |at, numbers| {
+                        for (mark, number) in marks[at..at + LANES].iter_mut().zip(numbers) {
+                            *mark &= u8::from(number.wrapping_sub(first) <= span) ^ outside;
+                        }
+                    });
+                }
+            }
+
+            /// The number at a position of a block.
+            #[inline(always)]
+            pub fn number(bytes: &[u8], width: u8, at: usize) -> u64 {
+                let (width, mask) = (width as usize, <$lane>::MAX >> (BITS - width as usize));
+                // Where a row of lanes begins, and `ORDER` undoes itself.
+                let (part, lane) = (at % 128 / LANES * (LANES / 16), at % LANES);
+                let row = ORDER[part] * 8 + at / 128;
+                let (word, shift) = (row * width / BITS, row * width % BITS);
+                let words = bytes.as_chunks::<BYTES>().0;
+                let mut number = <$lane>::from_le_bytes(words[word * LANES + lane]) >> shift;
+                if shift + width > BITS {
+                    number |= <$lane>::from_le_bytes(words[(word + 1) * LANES + lane]) << (BITS - shift);
+                }
+                (number & mask) as u64
             }
         }
     };
 }
 
-lanes!(u8, pack8, values8, unpack8, pick8, retain8, [1 2 3 4 5 6 7 8]);
-lanes!(u16, pack16, values16, unpack16, pick16, retain16, [9 10 11 12 13 14 15 16]);
-lanes!(u32, pack32, values32, unpack32, pick32, retain32, [17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32]);
-lanes!(u64, pack64, values64, unpack64, pick64, retain64, [
+lanes!(lanes8, u8, [1 2 3 4 5 6 7 8]);
+lanes!(lanes16, u16, [9 10 11 12 13 14 15 16]);
+lanes!(lanes32, u32, [17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32]);
+lanes!(lanes64, u64, [
     33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64
 ]);
 
@@ -106,10 +118,10 @@ pub fn pack(values: &[u64], width: u8, out: &mut Vec<u8>) {
     debug_assert!(values.len() <= BLOCK_ROWS && values.iter().all(|value| width_of(*value) <= width));
     match (values.len(), width) {
         (_, 0) => {}
-        (BLOCK_ROWS, 1..=8) => pack8(values, width, out),
-        (BLOCK_ROWS, 9..=16) => pack16(values, width, out),
-        (BLOCK_ROWS, 17..=32) => pack32(values, width, out),
-        (BLOCK_ROWS, _) => pack64(values, width, out),
+        (BLOCK_ROWS, 1..=8) => lanes8::pack(values, width, out),
+        (BLOCK_ROWS, 9..=16) => lanes16::pack(values, width, out),
+        (BLOCK_ROWS, 17..=32) => lanes32::pack(values, width, out),
+        (BLOCK_ROWS, _) => lanes64::pack(values, width, out),
         _ => {
             let (mut pending, mut bits) = (0u128, 0u32);
             for value in values {
@@ -150,12 +162,15 @@ pub fn unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) -> Result<(),
         let found = format!("{} values of {width} bits in {} bytes", out.len(), bytes.len());
         return Err(Corrupt::new("packed block", 0, found));
     }
-    match (out.len(), width) {
-        (_, 0) => out.fill(base),
-        (BLOCK_ROWS, 1..=8) => unpack8(bytes, width, base, out),
-        (BLOCK_ROWS, 9..=16) => unpack16(bytes, width, base, out),
-        (BLOCK_ROWS, 17..=32) => unpack32(bytes, width, base, out),
-        (BLOCK_ROWS, _) => unpack64(bytes, width, base, out),
+    if width == 0 {
+        out.fill(base);
+        return Ok(());
+    }
+    match (out.first_chunk_mut::<BLOCK_ROWS>(), width) {
+        (Some(out), 1..=8) => lanes8::unpack(bytes, width, base, out),
+        (Some(out), 9..=16) => lanes16::unpack(bytes, width, base, out),
+        (Some(out), 17..=32) => lanes32::unpack(bytes, width, base, out),
+        (Some(out), _) => lanes64::unpack(bytes, width, base, out),
         _ => {
             for (index, slot) in out.iter_mut().enumerate() {
                 *slot = base.wrapping_add(number_at(bytes, width, index) as i64);
@@ -184,14 +199,18 @@ pub fn pick(
         let found = format!("{count} values of {width} bits in {} bytes", bytes.len());
         return Err(Corrupt::new("packed block", 0, found));
     }
-    let place = |row: u16| row as usize % BLOCK_ROWS;
+    macro_rules! numbers {
+        ($number:path) => {
+            out.extend(rows.map(|row| base.wrapping_add($number(bytes, width, row as usize % BLOCK_ROWS) as i64)))
+        };
+    }
     match (count, width) {
         (_, 0) => out.resize(out.len() + rows.len(), base),
-        (BLOCK_ROWS, 1..=8) => pick8(bytes, width, base, rows.map(place), out),
-        (BLOCK_ROWS, 9..=16) => pick16(bytes, width, base, rows.map(place), out),
-        (BLOCK_ROWS, 17..=32) => pick32(bytes, width, base, rows.map(place), out),
-        (BLOCK_ROWS, _) => pick64(bytes, width, base, rows.map(place), out),
-        _ => out.extend(rows.map(|row| base.wrapping_add(number_at(bytes, width, place(row)) as i64))),
+        (BLOCK_ROWS, 1..=8) => numbers!(lanes8::number),
+        (BLOCK_ROWS, 9..=16) => numbers!(lanes16::number),
+        (BLOCK_ROWS, 17..=32) => numbers!(lanes32::number),
+        (BLOCK_ROWS, _) => numbers!(lanes64::number),
+        _ => numbers!(number_at),
     }
     Ok(())
 }
@@ -212,11 +231,11 @@ pub fn retain(bytes: &[u8], width: u8, offsets: Offsets, marks: &mut [u8]) -> Re
         let found = format!("{} values of {width} bits in {} bytes", marks.len(), bytes.len());
         return Err(Corrupt::new("packed block", 0, found));
     }
-    match (marks.len(), width) {
-        (BLOCK_ROWS, 1..=8) => retain8(bytes, width, offsets, marks),
-        (BLOCK_ROWS, 9..=16) => retain16(bytes, width, offsets, marks),
-        (BLOCK_ROWS, 17..=32) => retain32(bytes, width, offsets, marks),
-        (BLOCK_ROWS, 33..) => retain64(bytes, width, offsets, marks),
+    match (marks.first_chunk_mut::<BLOCK_ROWS>(), width) {
+        (Some(marks), 1..=8) => lanes8::retain(bytes, width, offsets, marks),
+        (Some(marks), 9..=16) => lanes16::retain(bytes, width, offsets, marks),
+        (Some(marks), 17..=32) => lanes32::retain(bytes, width, offsets, marks),
+        (Some(marks), 33..) => lanes64::retain(bytes, width, offsets, marks),
         _ => {
             let mut block = [0; BLOCK_ROWS];
             unpack(bytes, width, 0, &mut block[..marks.len()])?;
@@ -231,9 +250,17 @@ pub fn retain(bytes: &[u8], width: u8, offsets: Offsets, marks: &mut [u8]) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vectors::tests::with_each;
 
     #[test]
-    fn a_block_of_any_width_and_length_comes_back() {
+    fn a_block_of_any_width_and_length_comes_back_whatever_the_processor_has() {
+        with_each(|vectors| {
+            println!("{vectors:?}");
+            every_width_and_length_comes_back();
+        });
+    }
+
+    fn every_width_and_length_comes_back() {
         for width in 0..=64u8 {
             for count in [1usize, 2, 63, 1000, 1023, 1024] {
                 let mask = if width == 0 { 0 } else { u64::MAX >> (64 - width as u32) };

@@ -49,6 +49,12 @@ enum PageState {
     Passthru(PassthruReason),
 }
 
+impl PageState {
+    fn is_all_visible(&self) -> bool {
+        *self == Self::AllVisible
+    }
+}
+
 /// Scratch memory for scans of one plan over units; one per thread.
 pub struct UnitScanner {
     plan: Arc<Plan>,
@@ -80,6 +86,7 @@ struct Segment {
     rows: Range<usize>,
     /// The first row of the chunk.
     first_row: usize,
+    all_visible: bool,
 }
 
 /// A unit and what it is read from.
@@ -181,9 +188,12 @@ impl UnitScanner {
         let as_columns = !matches!(plan.output(), Output::Rows) && self.fits(stored.unit);
         let excluded: Vec<bool> =
             stored.unit.chunks().iter().map(|chunk| !plan.may_match(&summary(&plan, stored.unit, chunk))).collect();
+        let mut chunk = None;
         for page in pages {
             let entry = &stored.unit.pages()[page];
-            let chunk = stored.unit.chunk_index(page);
+            if !chunk.is_some_and(|chunk: usize| stored.unit.chunks()[chunk].pages().contains(&page)) {
+                chunk = stored.unit.chunk_index(page);
+            }
             let state = match entry.kind {
                 PageKind::Zero => PageState::Skipped,
                 PageKind::Rows if entry.rows == 0 => PageState::Skipped,
@@ -297,7 +307,8 @@ impl UnitScanner {
             |page: &usize| matches!(self.states[page - pages.start], PageState::AllVisible | PageState::Some { .. });
         let end = (first..most).find(|page| !is_rows(page)).unwrap_or(most);
         let rows = unit.page_rows(first).start..unit.page_rows(end - 1).end;
-        Segment { chunk, pages: first..end, rows, first_row: unit.chunks()[chunk].row_range().start }
+        let all_visible = self.states[first - pages.start..end - pages.start].iter().all(PageState::is_all_visible);
+        Segment { chunk, pages: first..end, rows, first_row: unit.chunks()[chunk].row_range().start, all_visible }
     }
 
     fn scan_segment(
@@ -309,7 +320,10 @@ impl UnitScanner {
         out: &mut ResultWriter,
         stats: &mut ScanStats,
     ) -> Result<(), UnitError> {
-        let visible = segment.pages.clone().map(|page| self.visible_rows(stored, page, first_page)).sum::<usize>();
+        let visible = match segment.all_visible {
+            true => segment.rows.len(),
+            false => segment.pages.clone().map(|page| self.visible_rows(stored, page, first_page)).sum(),
+        };
         stats.rows_scanned += visible as u64;
         let counts = plan.aggregation().map_or(matches!(plan.output(), Output::Count), |wanted| wanted.counts_rows());
         if plan.stages.is_empty() && counts {
@@ -375,8 +389,16 @@ impl UnitScanner {
         page: &mut usize,
         marks: &mut [u8],
     ) {
-        marks.fill(0);
         let (start, end) = (segment.first_row + first, segment.first_row + first + marks.len());
+        if segment.all_visible && segment.rows.start <= start && end <= segment.rows.end {
+            marks.fill(1);
+            return;
+        }
+        marks.fill(0);
+        if segment.all_visible {
+            marks[segment.rows.start.max(start) - start..segment.rows.end.min(end) - start].fill(1);
+            return;
+        }
         while *page < segment.pages.end {
             let rows = stored.unit.page_rows(*page);
             if rows.start >= end {
@@ -447,9 +469,11 @@ fn append_selected(marks: &[u8], first: u16, out: &mut Vec<u16>) {
     };
     let (eights, rest) = marks.as_chunks::<8>();
     for (index, eight) in eights.iter().enumerate() {
-        // Mostly none of them.
-        if u64::from_le_bytes(*eight) != 0 {
-            eight.iter().enumerate().for_each(|(row, mark)| append(index * 8 + row, *mark));
+        // Mostly none of them, or one.
+        match u64::from_le_bytes(*eight) {
+            0 => {}
+            word if word.is_power_of_two() => append(index * 8 + word.trailing_zeros() as usize / 8, 1),
+            _ => eight.iter().enumerate().for_each(|(row, mark)| append(index * 8 + row, *mark)),
         }
     }
     rest.iter().enumerate().for_each(|(row, mark)| append(eights.len() * 8 + row, *mark));
