@@ -184,6 +184,10 @@ impl Argument {
             }
             return;
         }
+        if matches!(self.form, Form::Row) {
+            vector.lanes = memo.zeroes(selected.len());
+            return;
+        }
         let mut lanes = Lanes::of(0, 0, selected.len());
         match &self.form {
             Form::Row | Form::Numbers { .. } => {}

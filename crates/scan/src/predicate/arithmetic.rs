@@ -95,6 +95,20 @@ impl Memo<'_> {
         rooms
     }
 
+    /// A zero in each row.
+    pub fn zeroes(&mut self, rows: usize) -> Rc<Lanes> {
+        static ZERO: Tree = Tree::Constant(0);
+        if let Some((_, lanes)) = self.known.iter().find(|(tree, _)| **tree == ZERO) {
+            return Rc::clone(lanes);
+        }
+        let mut values = self.room();
+        values.clear();
+        values.resize(rows, 0);
+        let lanes = Rc::new(Lanes::clear(values, (0, 0)));
+        self.known.push((&ZERO, Rc::clone(&lanes)));
+        lanes
+    }
+
     fn room(&mut self) -> Vec<i64> {
         self.rooms.0.pop().unwrap_or_default()
     }

@@ -249,17 +249,18 @@ impl ColumnReader {
         let source = Windowed { window: &self.window, source: at.source };
         let data = at.unit.data(&source);
         let Decoded { ints, validity, .. } = &mut self.decoded;
-        ints.clear();
-        validity.clear();
-        if entry.nulls > 0 {
-            entry.validity().gather(data, at.block, rows, &mut self.scratch, validity)?;
+        match entry.nulls {
+            0 => validity.clear(),
+            _ => entry.validity().gather(data, at.block, rows, &mut self.scratch, validity)?,
         }
         if how == Gathering::Nulls {
+            ints.clear();
             return Ok(());
         }
         if let Some(value) = entry.strings().and_then(|strings| strings.constant()) {
             self.constant.clear();
             self.constant.push(value);
+            ints.clear();
             ints.resize(rows.len(), 0);
             return Ok(());
         }

@@ -349,7 +349,7 @@ impl IntChunk {
         parts.extend(once(&self.coding).map(|part| part.range()));
     }
 
-    /// Appends the numbers of some rows of a block; the rows ascend.
+    /// Fills `out` with the numbers of some rows of a block; the rows ascend.
     pub(super) fn gather(
         &self,
         data: Data<'_>,
@@ -363,16 +363,18 @@ impl IntChunk {
             return corrupt("rows", block * BLOCK_ROWS, format!("{} in the chunk", self.count));
         }
         if let Coding::Constant(value) = self.coding {
-            out.resize(out.len() + rows.len(), value);
-            return Ok(());
-        }
-        if rows.len() <= PICK_ROWS_MAX && self.coding.pick(data, block, count, rows.iter().copied(), out)? {
+            out.clear();
+            out.resize(rows.len(), value);
             return Ok(());
         }
         if rows.len() == count {
-            let start = out.len();
-            out.resize(start + count, 0);
-            return self.coding.block(data, block, self.count(), &mut out[start..]);
+            // What is there already need not be cleared: all of it is filled.
+            out.resize(count, 0);
+            return self.coding.block(data, block, self.count(), out);
+        }
+        out.clear();
+        if rows.len() <= PICK_ROWS_MAX && self.coding.pick(data, block, count, rows.iter().copied(), out)? {
+            return Ok(());
         }
         self.block(data, block, scratch)?;
         out.extend(rows.iter().map(|row| scratch.get(*row as usize).copied().unwrap_or(0)));
@@ -427,7 +429,6 @@ impl IntChunk {
 
     /// The numbers of one block, which exists; as many as `out` has.
     pub(super) fn block(&self, data: Data<'_>, block: usize, out: &mut Vec<i64>) -> Result<()> {
-        out.clear();
         out.resize(self.block_rows(block), 0);
         self.coding.block(data, block, self.count(), out)
     }

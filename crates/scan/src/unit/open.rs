@@ -3,7 +3,7 @@
 use super::attribute::AttributeChunk;
 use super::chunk::{Chunk, ChunkVisibility};
 use super::directory::{Directory, HEADER_BYTES, Header, Residue};
-use super::model::PageEntry;
+use super::model::{PageEntry, PageKind};
 use super::rebuild::Rebuilder;
 use super::shape::{Level, Shape};
 use super::source::{CHECK, Data, Result, UnitSource, corrupt};
@@ -18,10 +18,14 @@ pub struct Unit {
     data_start: u64,
     unit_bytes: u64,
     directory: Directory,
+    /// Of each chunk, whether snapshots see all of its rows.
+    all_visible: Box<[bool]>,
 }
 
 /// What header and directory mostly take at most.
 const OPEN_BYTES: u64 = 16 << 10;
+
+const PD_ALL_VISIBLE: u16 = 0x0004;
 
 static IDS: AtomicU64 = AtomicU64::new(0);
 
@@ -45,7 +49,11 @@ impl Unit {
     }
 
     pub(super) fn new(level: Level, data_start: u64, unit_bytes: u64, directory: Directory) -> Self {
-        Self { id: IDS.fetch_add(1, Ordering::Relaxed), level, data_start, unit_bytes, directory }
+        let sees_all =
+            |page: &PageEntry| page.kind == PageKind::Rows && page.rows > 0 && page.flags & PD_ALL_VISIBLE != 0;
+        let all_visible = directory.chunks.iter().map(|chunk| directory.pages[chunk.pages()].iter().all(sees_all));
+        let all_visible = all_visible.collect();
+        Self { id: IDS.fetch_add(1, Ordering::Relaxed), level, data_start, unit_bytes, directory, all_visible }
     }
 
     pub(super) fn into_directory(self) -> Directory {
@@ -100,6 +108,11 @@ impl Unit {
     /// Runs of pages, in order; pages that are not kept as rows may lie in none.
     pub fn chunks(&self) -> &[Chunk] {
         &self.directory.chunks
+    }
+
+    /// Whether all pages of a chunk are kept as rows, have some, and are marked all-visible.
+    pub fn is_all_visible(&self, chunk: usize) -> bool {
+        self.all_visible.get(chunk).is_some_and(|all| *all)
     }
 
     /// Tuples of the pages that are kept as rows, whoever sees them.

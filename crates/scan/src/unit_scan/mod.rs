@@ -188,11 +188,25 @@ impl UnitScanner {
         let as_columns = !matches!(plan.output(), Output::Rows) && self.fits(stored.unit);
         let excluded: Vec<bool> =
             stored.unit.chunks().iter().map(|chunk| !plan.may_match(&summary(&plan, stored.unit, chunk))).collect();
-        let mut chunk = None;
-        for page in pages {
+        let mut whole_to = pages.start;
+        for page in pages.clone() {
+            if page < whole_to {
+                continue;
+            }
             let entry = &stored.unit.pages()[page];
-            if !chunk.is_some_and(|chunk: usize| stored.unit.chunks()[chunk].pages().contains(&page)) {
-                chunk = stored.unit.chunk_index(page);
+            let chunk = stored.unit.chunk_index(page);
+            if let Some(index) = chunk.filter(|chunk| as_columns && stored.unit.is_all_visible(*chunk))
+                && (excluded[index] || !plan.snapshot.taken_during_recovery)
+            {
+                whole_to = stored.unit.chunks()[index].pages().end.min(pages.end);
+                let count = whole_to - page;
+                if excluded[index] {
+                    stats.uncompressed_bytes -= (count * BLOCK_BYTES) as u64;
+                    stats.saved_by_storage_index_bytes += (count * BLOCK_BYTES) as u64;
+                }
+                let state = if excluded[index] { PageState::Skipped } else { PageState::AllVisible };
+                self.states.resize(self.states.len() + count, state);
+                continue;
             }
             let state = match entry.kind {
                 PageKind::Zero => PageState::Skipped,
