@@ -181,9 +181,9 @@ pub fn unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) -> Result<(),
 }
 
 /// Rows of a block, by number.
-pub trait Rows: Iterator<Item = u16> + ExactSizeIterator {}
+pub trait Rows: Iterator<Item = u16> + ExactSizeIterator + Clone {}
 
-impl<T: Iterator<Item = u16> + ExactSizeIterator> Rows for T {}
+impl<T: Iterator<Item = u16> + ExactSizeIterator + Clone> Rows for T {}
 
 /// Appends `base` plus each of some numbers of a block of `count`; for a few of them quicker than [`unpack`]. Every row
 /// is one of the block.

@@ -574,9 +574,34 @@ impl Coding {
                 codes.pick(data, block, count, rows, out)?;
                 decode_codes(entries, *part, &mut out[start..])?;
             }
+            Self::Delta { firsts, deltas } => {
+                let mut values = [0; BLOCK_ROWS];
+                let last = rows.clone().last().map_or(0, usize::from);
+                deltas.start_of_block(data, block, &mut values[..count], last + 1)?;
+                let (mut value, mut at) = (firsts[block], 0);
+                for row in rows.map(usize::from) {
+                    // Sums of what lies between are quicker than a number for each row.
+                    value = values[at + 1..=row].iter().fold(value, |sum, delta| sum.wrapping_add(*delta));
+                    at = row;
+                    out.push(value);
+                }
+            }
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// The first `rows` numbers of a block of deltas, of which `out` has the length; what follows them means nothing.
+    fn start_of_block(&self, data: Data<'_>, block: usize, out: &mut [i64], rows: usize) -> Result<()> {
+        match self {
+            Self::Dictionary { part, entries, count, codes } => {
+                let entries = cached(entries, || read_dictionary(data, *part, *count as usize))?;
+                codes.block(data, block, out)?;
+                decode_codes(entries, *part, &mut out[..rows])
+            }
+            // Neither runs nor deltas: `get` refuses these.
+            _ => self.block(data, block, 0, out),
+        }
     }
 
     fn block(&self, data: Data<'_>, block: usize, rows: usize, out: &mut [i64]) -> Result<()> {

@@ -227,9 +227,8 @@ impl Rebuilder {
             let has_nulls = infomask & HAS_NULLS != 0;
             let data_at = (data_offset(natts, has_nulls) as i64 + field(HeaderField::DataOffset)) as u8;
             let block = (field(HeaderField::CtidBlock) as u32).wrapping_add(number as u32);
-            let tuples = &mut self.tuples;
-            tuples.reserve();
-            let start = tuples.end;
+            let mut tuple = self.tuples.next();
+            let start = tuple.end;
             let mut header = [0u8; TUPLE_HEADER_BYTES];
             header[0..4].copy_from_slice(&(field(HeaderField::Xmin) as u32).to_le_bytes());
             header[4..8].copy_from_slice(&(field(HeaderField::Xmax) as u32).to_le_bytes());
@@ -243,22 +242,23 @@ impl Rebuilder {
             header[22] = data_at;
             let bitmap = if has_nulls { natts.div_ceil(8) } else { 0 };
             let data_start = start + (data_at as usize).max(TUPLE_HEADER_BYTES + bitmap);
-            let mut built = tuples.push(&header).and_then(|()| tuples.pad_to(data_start));
+            let mut built = tuple.push(&header).and_then(|()| tuple.pad_to(data_start));
             for (index, step) in steps[..natts].iter().enumerate() {
                 if has_nulls {
                     if step.decoded.is_null(row) {
                         continue;
                     }
-                    tuples.bytes[start + TUPLE_HEADER_BYTES + index / 8] |= 1 << (index % 8);
+                    tuple.room[start + TUPLE_HEADER_BYTES + index / 8] |= 1 << (index % 8);
                 }
-                built = built.and_then(|()| push_value(tuples, data_start, step, row));
+                built = built.and_then(|()| push_value(&mut tuple, data_start, step, row));
             }
-            let length = (tuples.end - start) as i64 + field(HeaderField::Length);
-            built = built.and_then(|()| tuples.pad_to(start + length.clamp(0, BLOCK_BYTES as i64) as usize));
+            let length = (tuple.end - start) as i64 + field(HeaderField::Length);
+            built = built.and_then(|()| tuple.pad_to(start + length.clamp(0, BLOCK_BYTES as i64) as usize));
             if built.is_none() {
                 return corrupt("tuple", number, format!("row {row} of the page"));
             }
-            self.ends.push(tuples.end as u32);
+            self.tuples.end = tuple.end;
+            self.ends.push(self.tuples.end as u32);
         }
         Ok(())
     }
@@ -369,17 +369,27 @@ struct Tuples {
 
 impl Tuples {
     /// Room for one more tuple.
-    fn reserve(&mut self) {
+    fn next(&mut self) -> Tuple<'_> {
         if self.bytes.len() < self.end + TUPLE_ROOM {
             self.bytes.resize((self.end + TUPLE_ROOM).next_power_of_two(), 0);
         }
+        Tuple { room: &mut self.bytes, end: self.end }
     }
+}
 
+/// The tuple that is put together, behind those before it. On the stack: what is written to the room cannot change its
+/// end, so that stays in a register.
+struct Tuple<'a> {
+    room: &'a mut [u8],
+    end: usize,
+}
+
+impl Tuple<'_> {
     /// None: no tuple is so long.
     #[inline(always)]
     fn push(&mut self, bytes: &[u8]) -> Option<()> {
         let end = self.end + bytes.len();
-        self.bytes.get_mut(self.end..end)?.copy_from_slice(bytes);
+        self.room.get_mut(self.end..end)?.copy_from_slice(bytes);
         self.end = end;
         Some(())
     }
@@ -388,7 +398,7 @@ impl Tuples {
     #[inline(always)]
     fn pad_to(&mut self, end: usize) -> Option<()> {
         if end > self.end {
-            self.bytes.get_mut(self.end..end)?.fill(0);
+            self.room.get_mut(self.end..end)?.fill(0);
         }
         self.end = end;
         Some(())
@@ -398,7 +408,7 @@ impl Tuples {
     #[inline(always)]
     fn push_of<const ROOM: usize>(&mut self, bytes: &[u8; ROOM], count: usize) -> Option<()> {
         debug_assert!(count <= ROOM);
-        self.bytes.get_mut(self.end..self.end + ROOM)?.copy_from_slice(bytes);
+        self.room.get_mut(self.end..self.end + ROOM)?.copy_from_slice(bytes);
         self.end += count;
         Some(())
     }
@@ -423,7 +433,7 @@ impl Tuples {
     #[inline(always)]
     fn align(&mut self, data: usize, align: Align) -> Option<()> {
         let end = data + align.up(self.end - data);
-        self.bytes.get_mut(self.end..self.end + 8)?.fill(0);
+        self.room.get_mut(self.end..self.end + 8)?.fill(0);
         self.end = end;
         Some(())
     }
@@ -431,47 +441,47 @@ impl Tuples {
 
 /// Appends a value as `heap_fill_tuple` would; None: there is no such value.
 #[inline(always)]
-fn push_value(tuples: &mut Tuples, data: usize, step: &Step<'_>, row: usize) -> Option<()> {
+fn push_value(tuple: &mut Tuple<'_>, data: usize, step: &Step<'_>, row: usize) -> Option<()> {
     let Step { attribute, decoded, number } = step;
     if !decoded.exceptions.is_empty()
         && let Ok(index) = decoded.exceptions.binary_search_by_key(&(row as u32), |(row, _)| *row)
     {
-        return push_datum(tuples, data, attribute, &decoded.exceptions[index].1);
+        return push_datum(tuple, data, attribute, &decoded.exceptions[index].1);
     }
     match decoded.form {
         Form::Number => {
-            tuples.align(data, attribute.align)?;
+            tuple.align(data, attribute.align)?;
             let (bytes, count) = (*number)?.encode(*decoded.ints.get(row)?);
-            tuples.push_of(&bytes, count)
+            tuple.push_of(&bytes, count)
         }
         Form::Numeric { scale } => {
             let (bytes, count) = numeric::encode(*decoded.ints.get(row)?, scale)?;
-            tuples.push_of(&bytes, count)
+            tuple.push_of(&bytes, count)
         }
         Form::Payload => {
             let strings = &decoded.strings;
             let (start, end) = strings.place(row)?;
             let count = end - start;
             if count <= SHORT_PAYLOAD_MAX {
-                tuples.push(&[((count + 1) << 1 | 1) as u8])?;
+                tuple.push(&[((count + 1) << 1 | 1) as u8])?;
             } else {
-                tuples.align(data, attribute.align)?;
-                tuples.push(&((count as u32 + 4) << 2).to_le_bytes())?;
+                tuple.align(data, attribute.align)?;
+                tuple.push(&((count as u32 + 4) << 2).to_le_bytes())?;
             }
-            tuples.push_from(&strings.bytes, start, count)
+            tuple.push_from(&strings.bytes, start, count)
         }
-        Form::Datum => push_datum(tuples, data, attribute, decoded.strings.get(row)?),
+        Form::Datum => push_datum(tuple, data, attribute, decoded.strings.get(row)?),
     }
 }
 
-fn push_datum(tuples: &mut Tuples, data: usize, attribute: &Attribute, datum: &[u8]) -> Option<()> {
+fn push_datum(tuple: &mut Tuple<'_>, data: usize, attribute: &Attribute, datum: &[u8]) -> Option<()> {
     let has_padding = match attribute.width {
         Width::Fixed(_) => true,
         Width::Varlena => datum.first().is_some_and(|first| first & 1 == 0),
         Width::Cstring => false,
     };
     if has_padding {
-        tuples.align(data, attribute.align)?;
+        tuple.align(data, attribute.align)?;
     }
-    tuples.push(datum)
+    tuple.push(datum)
 }
