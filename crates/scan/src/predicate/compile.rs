@@ -247,7 +247,7 @@ fn constant_pattern(node: &Node, encoding: Encoding) -> Option<Pattern> {
     }
 }
 
-/// `extract` and `date_part` go only with a field that is known before the scan.
+/// `extract`, `date_part` and `date_trunc` go only with a field that is known before the scan.
 fn check_field(function: &Function, args: &[Node]) -> Result<(), Unsupported> {
     let [type_oid::TEXT, type_oid::DATE | type_oid::TIMESTAMP] = function.args else { return Ok(()) };
     let known = match &args[0] {

@@ -385,11 +385,18 @@ impl Generator {
         for _ in 0..1000 {
             let (function, name) = random.pick(&self.functions);
             if function.result == result {
-                let is_field = matches!(function.name, "extract_date" | "extract_timestamp" | "timestamp_part");
+                let fields: &[&str] = match function.name {
+                    "extract_date" | "extract_timestamp" | "timestamp_part" => {
+                        &["year", "month", "day", "doy", "dow", "isodow", "quarter"]
+                    }
+                    "timestamp_trunc" => {
+                        &["year", "quarter", "month", "week", "day", "hour", "minute", "second", "milliseconds"]
+                    }
+                    _ => &[],
+                };
                 let args = function.args.iter().enumerate().map(|(index, oid)| {
-                    if is_field && index == 0 {
-                        let fields = ["year", "month", "day", "doy", "dow", "isodow", "quarter"];
-                        let field = *random.pick(&fields);
+                    if index == 0 && !fields.is_empty() {
+                        let field = *random.pick(fields);
                         let value = Some(field.as_bytes().to_vec());
                         return (format!("'{field}'::text"), Expr::Const { type_oid: type_oid::TEXT, value });
                     }

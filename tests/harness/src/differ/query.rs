@@ -383,7 +383,11 @@ impl Queries<'_> {
             },
             Type::Timestamp => match self.rng.below(3) {
                 0 => format!("({} + interval '{} days')", self.expression(of, d), self.rng.between(-40, 40)),
-                1 => format!("date_trunc('month', {})", self.expression(of, d)),
+                1 => {
+                    let field =
+                        *self.rng.pick(&["month", "week", "quarter", "year", "day", "hour", "minute", "decade"]);
+                    format!("date_trunc('{field}', {})", self.expression(of, d))
+                }
                 _ => format!("({})::timestamp", self.expression(Type::Date, d)),
             },
             Type::Timestamptz => {

@@ -3,6 +3,7 @@
 //! Dates are days, timestamps microseconds since 2000-01-01; the extreme integers are the infinities.
 //! Source: `utils/adt/date.c`, `timestamp.c`, `datetime.c` (`j2date`), `datatype/timestamp.h`.
 
+use cellar_format::postgres::type_oid;
 use std::ops::Range;
 
 use super::super::numeric::Numeric;
@@ -170,12 +171,41 @@ fn timestamp_field(field: &[u8], timestamp: i64) -> Result<(i64, u32), Undecided
     })
 }
 
-/// Whether `extract` or `date_part` knows this field, so that it does not fall back for every row.
+/// A finite timestamp without what is smaller than a field (`timestamp_trunc`).
+fn truncated(field: &[u8], timestamp: i64) -> Result<i64, Undecided> {
+    let (date, time) = split_timestamp(timestamp)?;
+    let unit = match field {
+        b"microseconds" => 1,
+        b"milliseconds" => 1000,
+        b"second" => 1_000_000,
+        b"minute" => 60_000_000,
+        b"hour" => 3_600_000_000,
+        _ => USECS_PER_DAY,
+    };
+    if unit != USECS_PER_DAY {
+        return Ok(timestamp - time % unit);
+    }
+    let ymd @ (year, month, day) = civil(date);
+    let first_day = match field {
+        b"day" => date,
+        // The years before Christ count their weeks in ways of their own.
+        b"week" if year > 1 => date - (date + EPOCH_JULIAN).rem_euclid(7),
+        b"month" => date - (day - 1),
+        b"quarter" => date - (day_of_year(ymd) - day_of_year((year, (month - 1) / 3 * 3 + 1, 1))),
+        b"year" => date - (day_of_year(ymd) - 1),
+        _ => return Err(Undecided),
+    };
+    let first = first_day * USECS_PER_DAY;
+    if first < TIMESTAMP_MIN { Err(Undecided) } else { Ok(first) }
+}
+
+/// Whether `extract`, `date_part` or `date_trunc` knows this field, so that it does not fall back for every row.
 pub fn knows_field(function: &Function, field: &[u8]) -> bool {
-    match function.args {
-        [_, cellar_format::postgres::type_oid::DATE] => field == b"epoch" || date_field(field, 0).is_some(),
+    match (function.args, function.result) {
+        ([_, type_oid::DATE], _) => field == b"epoch" || date_field(field, 0).is_some(),
+        (_, type_oid::TIMESTAMP) => truncated(field, 0).is_ok(),
         _ => match timestamp_field(field, 0) {
-            Ok((_, decimals)) => decimals == 0 || function.result == cellar_format::postgres::type_oid::NUMERIC,
+            Ok((_, decimals)) => decimals == 0 || function.result == type_oid::NUMERIC,
             Err(Undecided) => false,
         },
     }
@@ -215,6 +245,14 @@ fn part_of_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     }
 }
 
+fn truncate_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    let (field, timestamp) = field_and_int(args)?;
+    match timestamp_is_infinite(timestamp) {
+        true => Ok(Value::Int(timestamp)),
+        false => truncated(field, timestamp).map(Value::Int),
+    }
+}
+
 functions! {
     1141 date_pli (DATE, INT4) -> DATE, Any, arithmetic(Operator::Add);
     1142 date_mii (DATE, INT4) -> DATE, Any, arithmetic(Operator::Subtract);
@@ -228,6 +266,7 @@ functions! {
     6199 extract_date (TEXT, DATE) -> NUMERIC, Any, fallible(extract_date);
     6202 extract_timestamp (TEXT, TIMESTAMP) -> NUMERIC, Any, fallible(extract_timestamp);
     2021 timestamp_part (TEXT, TIMESTAMP) -> FLOAT8, Any, fallible(part_of_timestamp);
+    2020 timestamp_trunc (TEXT, TIMESTAMP) -> TIMESTAMP, Any, fallible(truncate_timestamp);
     1272 datetime_timestamp (DATE, TIME) -> TIMESTAMP, Any, fallible(date_plus_time);
     2025 datetime_timestamp (DATE, TIME) -> TIMESTAMP, Any, fallible(date_plus_time);
 }
