@@ -78,6 +78,9 @@ pub struct Memo<'p> {
     rooms: Rooms,
 }
 
+/// Rooms that are kept: those of a large expression.
+const ROOMS_MAX: usize = 32;
+
 /// Room for numbers of rows, to be used again.
 #[derive(Debug, Default)]
 pub struct Rooms(Vec<Vec<i64>>);
@@ -92,6 +95,7 @@ impl Memo<'_> {
         let Self { known, mut rooms } = self;
         let lanes = known.into_iter().filter_map(|(_, lanes)| Rc::into_inner(lanes));
         rooms.0.extend(lanes.map(|lanes| lanes.values));
+        rooms.0.truncate(ROOMS_MAX);
         rooms
     }
 
@@ -247,7 +251,7 @@ impl Tree {
             Self::Column { slot, scale } => match input.columns.get(*slot as usize).and_then(Option::as_ref) {
                 Some(column) => match input.gathered(*slot) {
                     Some(gathered) => gathered_numbers(gathered, *scale, memo.room()),
-                    None => read(input, *slot, column, *scale, selected),
+                    None => read(input, *slot, column, *scale, selected, memo.room()),
                 },
                 None => Lanes::of(0, UNCERTAIN, selected.len()),
             },
@@ -269,11 +273,11 @@ impl Tree {
 }
 
 /// Reads a column's numbers.
-fn read(input: Input<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16]) -> Lanes {
+fn read(input: Input<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16], room: Vec<i64>) -> Lanes {
     let pages = input.pages;
     macro_rules! fixed {
         ($type:ty, $number:expr) => {
-            read_with(input, slot, column, selected, |at| {
+            read_with(input, slot, column, selected, room, |at| {
                 let bytes = pages.get(at..at + size_of::<$type>())?.try_into().ok()?;
                 Some($number(<$type>::from_le_bytes(bytes)))
             })
@@ -284,11 +288,13 @@ fn read(input: Input<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u
         (Some(Kind::Int8 | Kind::Time | Kind::Timestamp | Kind::Timestamptz), _) => fixed!(i64, i64::from),
         (Some(Kind::Float4), _) => fixed!(f32, |value| float_key(f64::from(value))),
         (Some(Kind::Float8), _) => fixed!(f64, float_key),
-        (Some(Kind::Numeric), _) => {
-            read_with(input, slot, column, selected, |at| numeric::scaled_by_ten(column.plain_bytes(pages, at)?, scale))
+        (Some(Kind::Numeric), _) => read_with(input, slot, column, selected, room, |at| {
+            numeric::scaled_by_ten(column.plain_bytes(pages, at)?, scale)
+        }),
+        (Some(kind), Width::Fixed(_)) => {
+            read_with(input, slot, column, selected, room, |at| column.int(kind, pages, at))
         }
-        (Some(kind), Width::Fixed(_)) => read_with(input, slot, column, selected, |at| column.int(kind, pages, at)),
-        _ => read_with(input, slot, column, selected, |_| None),
+        _ => read_with(input, slot, column, selected, room, |_| None),
     }
 }
 
@@ -298,12 +304,15 @@ fn read_with(
     slot: Slot,
     column: &Column,
     selected: &[u16],
+    mut values: Vec<i64>,
     number: impl Fn(usize) -> Option<i64>,
 ) -> Lanes {
     let locations = input.chunk.locations(slot);
     // Rare enough for the interpreter, unless it is NULL.
     let missing = if matches!(column.missing, Ok(Value::Null)) { IS_NULL } else { UNCERTAIN };
-    let (mut values, mut flags) = (vec![0; selected.len()], vec![0; selected.len()]);
+    values.clear();
+    values.resize(selected.len(), 0);
+    let mut flags = vec![0; selected.len()];
     let (mut all, mut min, mut max) = (0, 0, 0);
     let outs = values.iter_mut().zip(&mut flags);
     for (&row, (value, flag)) in selected.iter().zip(outs) {
