@@ -12,7 +12,6 @@
 mod abi;
 mod awake;
 mod queue;
-mod turn;
 
 use std::io;
 use std::os::fd::OwnedFd;

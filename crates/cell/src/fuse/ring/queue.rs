@@ -15,7 +15,6 @@ use super::abi::{
     RequestHeader, WriteOut,
 };
 use super::awake::{Awake, Streak};
-use super::turn::go_first;
 use super::{Call, HotPath};
 
 /// Requests that one queue works on at a time.
@@ -87,9 +86,6 @@ impl Queue {
     pub fn run(mut self) {
         settle(self.cpu);
         let cpu = self.cpu;
-        if let Err(error) = go_first() {
-            log::debug!("FUSE ring queue {cpu}: no real-time priority, busy sessions hold it up: {error}");
-        }
         match catch_unwind(AssertUnwindSafe(|| self.serve())) {
             Ok(Ok(())) => return,
             Ok(Err(error)) => log::error!("FUSE ring queue {cpu}: {error}"),
