@@ -232,7 +232,8 @@ fn run_table(
                     writers_table.work_in_transaction(&mut client, &mut writers_rng)?;
                     client.batch_execute(if writers_rng.chance(70) { "COMMIT" } else { "ROLLBACK" })?;
                     if writers_rng.chance(5) {
-                        client.batch_execute(&format!("VACUUM {}", writers_table.name))?;
+                        // The table may be being compressed, which excludes VACUUM.
+                        client.batch_execute(&format!("VACUUM (SKIP_LOCKED) {}", writers_table.name))?;
                     }
                     writes.fetch_add(1, Ordering::Relaxed);
                 }
@@ -319,6 +320,7 @@ impl Way {
 fn compare_case(client: &mut Client, sql: &str, way: Way, number: u64, totals: &mut Totals) -> Result<()> {
     set_offload(client, Offload::Off)?;
     let off = outcome(client, sql, way).with_context(|| sql.to_owned())?;
+    let off_stops_early = stops_early(&plan(client, sql).with_context(|| sql.to_owned())?);
     set_offload(client, Offload::On)?;
     let plan = plan(client, sql).with_context(|| sql.to_owned())?;
     let on = outcome(client, sql, way).with_context(|| sql.to_owned())?;
@@ -344,9 +346,9 @@ fn compare_case(client: &mut Client, sql: &str, way: Way, number: u64, totals: &
             totals.excluded_errors += 1;
             None
         }
-        // A LIMIT without a sort ends the scan early; a Smart Scan may have evaluated more rows by then.
+        // A scan that ends early may have evaluated more or fewer rows by then than a Smart Scan.
         (Outcome::Error { .. }, Outcome::Rows(_)) | (Outcome::Rows(_), Outcome::Error { .. })
-            if plan.contains("Limit") && !plan.contains("Sort") && !plan.contains("Aggregate") =>
+            if off_stops_early || stops_early(&plan) =>
         {
             totals.excluded_errors += 1;
             None
@@ -359,6 +361,11 @@ fn compare_case(client: &mut Client, sql: &str, way: Way, number: u64, totals: &
         println!("DIFFERENCE on table {number} ({way:?})\n  query: {sql}\n  {difference}\n  plan:\n{plan}");
     }
     Ok(())
+}
+
+/// Whether a LIMIT without a sort ends the scan: the query's, or the one that Postgres finds a minimum with.
+fn stops_early(plan: &str) -> bool {
+    plan.contains("Limit") && !plan.contains("Sort") && !plan.contains("Aggregate")
 }
 
 impl Outcome {

@@ -180,7 +180,6 @@ impl Table {
         }
     }
 
-    /// Steps with savepoints, some of them rolled back; the transaction is open and stays open.
     /// Keeps the table column-wise, at some level, or raw again.
     pub fn compress(&self, client: &mut Client, rng: &mut Rng) -> Result<()> {
         const LEVELS: [&str; 6] = ["query low", "query low", "query high", "archive low", "archive high", "none"];
@@ -189,6 +188,7 @@ impl Table {
         Ok(())
     }
 
+    /// Steps with savepoints, some of them rolled back; the transaction is open and stays open.
     pub fn work_in_transaction(&mut self, client: &mut Client, rng: &mut Rng) -> Result<()> {
         for number in 0..1 + rng.below(4) {
             if rng.chance(50) {
