@@ -322,6 +322,31 @@ fn a_unit_that_is_asked_for_again_is_read_in_the_page_cache_until_it_is_replaced
 }
 
 #[test]
+fn a_unit_is_not_loaded_while_the_page_cache_turns_over_faster_than_it_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = VolumeOptions { cache_bytes: 8 * MIB, ..options() };
+    let volume = Volume::open(disks(folder.path(), 1), options).unwrap();
+    let (ino, _) = filled(&volume, "file", MIB);
+    compress(&volume, ino, 0, 1).unwrap();
+    let reader = || volume.unit_reader(ino, 0).unwrap().unwrap();
+    let is_read_in_cache = || reader().in_cache().is_some_and(|cached| cached.checked_at(0, 100).is_some());
+    let (other, _) = filled(&volume, "other", 32 * MIB);
+    let evict = |count: u64| {
+        let before = volume.cache_stats().evictions;
+        for region in (0..32).cycle().take_while(|_| volume.cache_stats().evictions < before + count) {
+            volume.region(other, region).unwrap();
+        }
+    };
+    evict(1);
+    assert!(!is_read_in_cache());
+    evict(4);
+    assert!(!is_read_in_cache(), "half of the cache went");
+    evict(1);
+    assert!(is_read_in_cache());
+    assert!(is_read_in_cache());
+}
+
+#[test]
 fn a_reader_of_a_unit_that_was_replaced_reads_what_it_opened() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 1);

@@ -175,6 +175,16 @@ impl Cache {
         }
     }
 
+    /// Regions that there is room for.
+    pub fn frames(&self) -> u64 {
+        self.capacity as u64
+    }
+
+    /// Regions that gave way to others so far.
+    pub fn evictions(&self) -> u64 {
+        self.evictions.load(Ordering::Relaxed)
+    }
+
     /// A region of `file`, from the cache or through `load`. None when every frame is in use.
     pub fn get<E>(
         &self,

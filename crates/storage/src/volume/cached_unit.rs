@@ -16,13 +16,15 @@ use std::cell::{Cell, OnceCell};
 pub struct CachedUnit<'a> {
     reader: &'a UnitReader,
     regions: Box<[OnceCell<Option<CachedRegion>>]>,
+    may_load: bool,
     hit_bytes: Cell<u64>,
 }
 
 impl<'a> CachedUnit<'a> {
-    pub(super) fn new(reader: &'a UnitReader) -> Self {
+    pub(super) fn new(reader: &'a UnitReader, may_load: bool) -> Self {
         let regions = (reader.extent.place.length as usize).div_ceil(REGION_BYTES);
-        Self { reader, regions: (0..regions).map(|_| OnceCell::new()).collect(), hit_bytes: Cell::new(0) }
+        let regions = (0..regions).map(|_| OnceCell::new()).collect();
+        Self { reader, regions, may_load, hit_bytes: Cell::new(0) }
     }
 
     /// Bytes that were asked for and had been in the cache before.
@@ -33,7 +35,11 @@ impl<'a> CachedUnit<'a> {
     fn region(&self, number: usize) -> Option<&CachedRegion> {
         let place = &self.reader.extent.place;
         let load = || {
-            let found = self.reader.cache.get(&place.cached, number as u32, |frame| place.load(number as u32, frame));
+            let (cache, number) = (&self.reader.cache, number as u32);
+            let found = match self.may_load {
+                true => cache.get(&place.cached, number, |frame| place.load(number, frame)),
+                false => Ok(cache.find(&place.cached, number)),
+            };
             // Whoever needs the damaged bytes meets the error again.
             let region = found.inspect_err(|error| log::debug!("{error}")).ok().flatten()?;
             self.reader.count(region.source().disk_bytes, region.source().disk_requests);

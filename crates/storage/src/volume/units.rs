@@ -53,8 +53,8 @@ pub struct UnitReader {
     disk_bytes: AtomicU64,
     disk_requests: AtomicU64,
     pub(super) cache: Arc<Cache>,
-    /// Somebody asked for it before.
-    is_known: bool,
+    /// Frames that the page cache evicted since somebody asked for it before.
+    evicted_since: Option<u64>,
 }
 
 impl UnitReader {
@@ -85,9 +85,10 @@ impl UnitReader {
     }
 
     /// The bytes in the page cache, loaded as they are asked for. None the first time that anybody asks for the unit:
-    /// what is scanned once reads no more than the columns that it needs, and drives nothing out of the cache.
+    /// what is scanned once reads no more than the columns that it needs, and drives nothing out of the cache. Nothing
+    /// is loaded either when half of the cache went since the last time: the unit would be gone, too, before the next.
     pub fn in_cache(&self) -> Option<CachedUnit<'_>> {
-        self.is_known.then(|| CachedUnit::new(self))
+        self.evicted_since.map(|evicted| CachedUnit::new(self, evicted < self.cache.frames() / 2))
     }
 }
 
@@ -270,9 +271,9 @@ impl Volume {
                 .for_each(|page| dead.insert(*page));
             if version == file.au_version(au) {
                 let (disk_bytes, disk_requests) = (AtomicU64::new(0), AtomicU64::new(0));
-                let (cache, is_known) = (self.cache.clone(), extent.place.ask());
+                let (cache, evicted_since) = (self.cache.clone(), extent.place.ask(self.cache.evictions()));
                 let reader =
-                    UnitReader { _file: file, extent, dead, version, disk_bytes, disk_requests, cache, is_known };
+                    UnitReader { _file: file, extent, dead, version, disk_bytes, disk_requests, cache, evicted_since };
                 return Ok(Some(reader));
             }
         }

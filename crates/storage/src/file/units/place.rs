@@ -49,7 +49,8 @@ pub struct Place {
     condemned: AtomicBool,
     /// Regions of the unit's bytes in the page cache.
     pub cached: Arc<CachedFile>,
-    is_known: AtomicBool,
+    /// One more than the page cache's evictions when this was asked last; 0 until then.
+    asked: AtomicU64,
 }
 
 static IDS: AtomicU64 = AtomicU64::new(0);
@@ -126,14 +127,16 @@ fn table_start(length: u32) -> u64 {
 
 impl Place {
     fn new(homes: &Arc<Homes>, au: u64, home: u8, length: u32, checksum: u32, sums: OnceLock<Box<[u32]>>) -> Self {
-        let (condemned, is_known) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (condemned, asked) = (AtomicBool::new(false), AtomicU64::new(0));
         let cached = Arc::default();
-        Self { id: new_id(), homes: homes.clone(), au, home, length, checksum, sums, condemned, cached, is_known }
+        Self { id: new_id(), homes: homes.clone(), au, home, length, checksum, sums, condemned, cached, asked }
     }
 
-    /// Whether this was asked before.
-    pub fn ask(&self) -> bool {
-        self.is_known.load(Ordering::Relaxed) || self.is_known.swap(true, Ordering::Relaxed)
+    /// How many frames of the page cache were evicted, of `evictions` in all, since this was asked last; None the first
+    /// time.
+    pub fn ask(&self, evictions: u64) -> Option<u64> {
+        let last = self.asked.swap(evictions + 1, Ordering::Relaxed);
+        (last > 0).then(|| (evictions + 1).saturating_sub(last))
     }
 
     /// Fills a frame of the page cache with a region of the unit's bytes, which match their checksums.
