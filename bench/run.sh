@@ -126,7 +126,7 @@ part_cold() {
     say "| Smart Scan on | $n | $(awk -v a="$n" -v b="$d" 'BEGIN { printf "%.0f %%", 100 * a / b }') |"
 }
 
-tps() { sed -n 's/^tps = \([0-9.]*\).*/\1/p'; }
+tps() { sed -n 's/^tps = \([0-9]*\).*/\1/p'; }
 
 # The file service: the same settings on the mount and on the file system of the cell disks.
 part_files() {
@@ -174,6 +174,10 @@ part_files() {
         *) name="COPY in, MB/s" wanted=0.7 ;;
         esac
         say "| $name | $m | $p | $(awk -v a="$m" -v b="$p" 'BEGIN { printf "%.2f", a / b }') | $wanted |"
+    done
+    say
+    for kind in select tpcb copy; do
+        say "$kind, each run: ${results[mount.$kind]}on the mount; ${results[plain.$kind]}plain"
     done
 }
 

@@ -394,18 +394,17 @@ mod tests {
         for groups in [1, 2, 3, 5, 6, 9, 10, FEW] {
             for rows in [0usize, 1, 7, 1000, 1024] {
                 let number = |row: usize| (row * 7 + row / 5) % groups;
-                let value = |row: usize| (row as i64 - 500).wrapping_mul(0x7fff_1234_5678);
                 let mut counts = vec![0u32; groups];
-                let mut sums = vec![0i128; groups];
                 (0..rows).for_each(|row| counts[number(row)] += 1);
-                (0..rows).for_each(|row| sums[number(row)] += value(row) as i128);
-                let values: Vec<i64> = (0..rows).map(value).collect();
                 with_each(|vectors| {
                     let mut found =
                         RowGroups { numbers: (0..rows).map(|row| number(row) as u32).collect(), counts: Vec::new() };
                     assert_eq!(found.count(groups), counts[0] as usize);
                     assert_eq!(found.counts, counts, "{vectors:?}");
-                    for wide in [false, true] {
+                    for (wide, unit) in [(false, 0x7f_1234_5678), (true, 0x7f_1234_5678), (true, i64::MAX / 600)] {
+                        let values: Vec<i64> = (0..rows as i64).map(|row| (row - 500) * unit).collect();
+                        let mut sums = vec![0i128; groups];
+                        (0..rows).for_each(|row| sums[number(row)] += values[row] as i128);
                         let found: Vec<i128> = found.sums(&values, wide).collect();
                         assert_eq!(found[1..], sums[1..], "{vectors:?}, {groups} groups, {rows} rows");
                     }
