@@ -7,9 +7,10 @@ pub mod power;
 pub mod world;
 
 use cellar_storage::disk::{DirectoryDisk, Disk};
-use cellar_storage::{AuSize, Ino, Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
+use cellar_storage::{AuSize, ErrorKind, Ino, Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub const MIB: u64 = 1 << 20;
 
@@ -28,8 +29,15 @@ pub fn disks(folder: &Path, count: usize) -> Vec<Arc<dyn Disk>> {
     (0..count).map(disk).collect()
 }
 
+/// Opens disks that a volume may just have let go: on a busy machine its last thread still holds their locks for a moment.
 pub fn open(folder: &Path, count: usize) -> Arc<Volume> {
-    Volume::open(disks(folder, count), options()).unwrap()
+    for _ in 0..500 {
+        match Volume::open(disks(folder, count), options()) {
+            Err(error) if error.kind() == ErrorKind::Locked => std::thread::sleep(Duration::from_millis(10)),
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("the disks in {} stay locked", folder.display());
 }
 
 pub fn new_file() -> NewNode<'static> {
