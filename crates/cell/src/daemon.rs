@@ -96,7 +96,7 @@ pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     let space = volume.statfs()?;
     let findings = Findings {
         name: config.name.clone(),
-        disk_group: volume.group_id().to_string(),
+        disk_group: volume.group_id(),
         disks: config.disk_group.disks.len(),
         inodes: volume.inode_count(),
         total_bytes: space.total,

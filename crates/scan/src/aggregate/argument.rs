@@ -164,34 +164,34 @@ impl Argument {
 
     fn eval_form<'a>(&'a self, input: Input<'a>, selected: &[u16], memo: &mut Memo<'a>, vector: &mut Vector<'a>) {
         let row = |row: u16| Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
-        if let Form::Numbers { fast, node, kind, decimals } = &self.form {
-            let fraction_digits = self.fraction_digits();
-            vector.lanes = match fast {
-                Some(fast) => fast.eval(input, selected, memo),
-                None => Rc::new(Lanes::of(0, UNCERTAIN, selected.len())),
-            };
-            if *kind == Kind::Numeric {
-                let lanes_decimals = fast.as_ref().map_or(0, |fast| fast.scale());
-                vector.factor = 10i128.pow(4 * fraction_digits as u32 - lanes_decimals);
-                read_scales(decimals, fast.is_some(), input, selected, vector);
+        let zeroes = || Lanes::of(0, 0, selected.len());
+        let lanes = match &self.form {
+            Form::Row => {
+                vector.lanes = memo.zeroes(selected.len());
+                return;
             }
-            if !vector.lanes.is_clear() && input.gathered.columns.is_empty() {
-                for (index, at) in selected.iter().enumerate() {
-                    if vector.lanes.flags(index) & UNCERTAIN != 0 {
-                        decide(node.eval(&row(*at)), index, fraction_digits, vector);
+            Form::Numbers { fast, node, kind, decimals } => {
+                let fraction_digits = self.fraction_digits();
+                vector.lanes = match fast {
+                    Some(fast) => fast.eval(input, selected, memo),
+                    None => Rc::new(Lanes::of(0, UNCERTAIN, selected.len())),
+                };
+                if *kind == Kind::Numeric {
+                    let lanes_decimals = fast.as_ref().map_or(0, |fast| fast.scale());
+                    vector.factor = 10i128.pow(4 * fraction_digits as u32 - lanes_decimals);
+                    read_scales(decimals, fast.is_some(), input, selected, vector);
+                }
+                if !vector.lanes.is_clear() && input.gathered.columns.is_empty() {
+                    for (index, at) in selected.iter().enumerate() {
+                        if vector.lanes.flags(index) & UNCERTAIN != 0 {
+                            decide(node.eval(&row(*at)), index, fraction_digits, vector);
+                        }
                     }
                 }
+                return;
             }
-            return;
-        }
-        if matches!(self.form, Form::Row) {
-            vector.lanes = memo.zeroes(selected.len());
-            return;
-        }
-        let mut lanes = Lanes::of(0, 0, selected.len());
-        match &self.form {
-            Form::Row | Form::Numbers { .. } => {}
             Form::NullOf(Node::Column(slot)) if input.gathered(*slot).is_some() => {
+                let mut lanes = zeroes();
                 if let Some(validity) = input.gathered(*slot).and_then(|column| column.validity) {
                     let (_, flags) = lanes.parts_mut();
                     validity
@@ -199,8 +199,10 @@ impl Argument {
                         .zip(flags)
                         .for_each(|(valid, flags)| *flags = if *valid == 0 { IS_NULL } else { 0 });
                 }
+                lanes
             }
             Form::NullOf(node) => {
+                let mut lanes = zeroes();
                 let (_, flags) = lanes.parts_mut();
                 for (at, flags) in selected.iter().zip(flags) {
                     let is_null = match node {
@@ -213,8 +215,10 @@ impl Argument {
                         Err(Undecided) => UNCERTAIN,
                     };
                 }
+                lanes
             }
             Form::Floats(node) => {
+                let mut lanes = zeroes();
                 let (values, flags) = lanes.parts_mut();
                 for (at, (out, flags)) in selected.iter().zip(values.iter_mut().zip(flags)) {
                     match node.eval(&row(*at)) {
@@ -223,8 +227,10 @@ impl Argument {
                         _ => *flags = UNCERTAIN,
                     }
                 }
+                lanes
             }
             Form::Values(node) => {
+                let mut lanes = zeroes();
                 vector.values.reserve(selected.len());
                 let (_, flags) = lanes.parts_mut();
                 for (at, flags) in selected.iter().zip(flags) {
@@ -237,8 +243,9 @@ impl Argument {
                     }
                     vector.values.push(value);
                 }
+                lanes
             }
-        }
+        };
         vector.lanes = Rc::new(lanes);
     }
 }

@@ -243,8 +243,8 @@ impl Aggregator {
     }
 
     /// Adds at most [`RUN_ROWS`] rows, some of whose columns have no datums: all of `selected`, or those of them whose
-    /// marks are 1 and not 0. Returns how many groups left to `out`; None, and nothing added: for some row all datums are needed, or
-    /// there are too many groups for marks.
+    /// marks are 1 and not 0. Returns how many groups left to `out`; None, and nothing added: for some row all datums
+    /// are needed, or there are too many groups for marks.
     pub fn add_gathered(
         &mut self,
         plan: &AggregationPlan,

@@ -121,6 +121,8 @@ fn remove_orphans(group: &Group, namespace: &Namespace) -> Result<()> {
             }
         }
         if removed > 0 {
+            // A new file may get the number of one that was never synced; after another crash it must not find its bytes.
+            disk.sync_everything().context(|| format!("syncing cell disk {path}"))?;
             log::info!("removed {removed} orphan backing files from cell disk {path}");
         }
     }

@@ -320,7 +320,6 @@ impl Way {
 fn compare_case(client: &mut Client, sql: &str, way: Way, number: u64, totals: &mut Totals) -> Result<()> {
     set_offload(client, Offload::Off)?;
     let off = outcome(client, sql, way).with_context(|| sql.to_owned())?;
-    let off_stops_early = stops_early(&plan(client, sql).with_context(|| sql.to_owned())?);
     set_offload(client, Offload::On)?;
     let plan = plan(client, sql).with_context(|| sql.to_owned())?;
     let on = outcome(client, sql, way).with_context(|| sql.to_owned())?;
@@ -331,6 +330,13 @@ fn compare_case(client: &mut Client, sql: &str, way: Way, number: u64, totals: &
     totals.top_ns += u64::from(plan.contains("Storage Top-N:"));
     totals.errors += u64::from(matches!(off, Outcome::Error { .. }));
     totals.with_rows += u64::from(matches!(&off, Outcome::Rows(rows) if !rows.is_empty()));
+    let off_stops_early = match (&off, &on) {
+        (Outcome::Rows(_), Outcome::Error { .. }) | (Outcome::Error { .. }, Outcome::Rows(_)) => {
+            set_offload(client, Offload::Off)?;
+            stops_early(&self::plan(client, sql).with_context(|| sql.to_owned())?)
+        }
+        _ => false,
+    };
     let different = match (off, on) {
         (Outcome::Rows(off), Outcome::Rows(on)) => difference(off, on),
         (Outcome::Error { sqlstate: off, .. }, Outcome::Error { sqlstate: on, .. }) if off == on => None,
