@@ -126,6 +126,16 @@ part_cold() {
     say "| Smart Scan on | $n | $(awk -v a="$n" -v b="$d" 'BEGIN { printf "%.0f %%", 100 * a / b }') |"
 }
 
+# seconds CLUSTER SQL: how long one statement takes that Postgres does without the cell.
+seconds() {
+    local start end
+    start=$(date +%s%N)
+    PGOPTIONS="-c cellar.cell_offload_processing=off -c max_parallel_workers_per_gather=0 -c max_parallel_maintenance_workers=0" \
+        sql "$1" bench -c "$2" >/dev/null
+    end=$(date +%s%N)
+    awk -v t="$((end - start))" 'BEGIN { printf "%.2f ", t / 1e9 }'
+}
+
 tps() { sed -n 's/^tps = \([0-9]*\).*/\1/p'; }
 
 # The file service: the same settings on the mount and on the file system of the cell disks.
@@ -156,6 +166,11 @@ part_files() {
             sql "$cluster" bench -c "\\copy copied from '$rows'"
             end=$(date +%s%N)
             results[$cluster.copy]+="$(awk -v b="$(stat -c %s "$rows")" -v t="$((end - start))" 'BEGIN { printf "%.1f", b / t * 1000 }') "
+            results[$cluster.scan]+=$(seconds "$cluster" "SELECT count(*) FROM pgbench_accounts WHERE abalance > 1000000")
+            results[$cluster.dump]+=$(seconds "$cluster" "COPY pgbench_accounts TO '/dev/null'")
+            results[$cluster.index]+=$(seconds "$cluster" "CREATE INDEX made ON copied (aid)")
+            results[$cluster.vacuum]+=$(seconds "$cluster" "VACUUM (DISABLE_PAGE_SKIPPING, FREEZE) copied")
+            sql "$cluster" bench -c "DROP INDEX made"
         done
     done
     rm -f "$rows"
@@ -164,19 +179,18 @@ part_files() {
     say
     say "| | on the mount | plain | ratio | wanted |"
     say "|---|---:|---:|---:|---:|"
-    local m p wanted name
-    for kind in select tpcb copy; do
+    local m p kinds=(select tpcb copy scan dump index vacuum)
+    local -A names=([select]="pgbench -S, 4 clients, tps" [tpcb]="pgbench TPC-B, 4 clients, tps" [copy]="COPY in, MB/s"
+        [scan]="sequential scan without offload, s" [dump]="COPY out, s" [index]="CREATE INDEX, s" [vacuum]="VACUUM of all pages, s")
+    local -A wanted=([select]=0.8 [tpcb]=0.9 [copy]=0.7)
+    for kind in "${kinds[@]}"; do
         m=$(tr ' ' '\n' <<<"${results[mount.$kind]}" | sed '/^$/d' | median)
         p=$(tr ' ' '\n' <<<"${results[plain.$kind]}" | sed '/^$/d' | median)
-        case $kind in
-        select) name="pgbench -S, 4 clients, tps" wanted=0.8 ;;
-        tpcb) name="pgbench TPC-B, 4 clients, tps" wanted=0.9 ;;
-        *) name="COPY in, MB/s" wanted=0.7 ;;
-        esac
-        say "| $name | $m | $p | $(awk -v a="$m" -v b="$p" 'BEGIN { printf "%.2f", a / b }') | $wanted |"
+        # The mount's speed as a part of the other's: rates one way, times the other way around.
+        say "| ${names[$kind]} | $m | $p | $(awk -v m="$m" -v p="$p" -v name="${names[$kind]}" 'BEGIN { printf "%.2f", name ~ /, s$/ ? p / m : m / p }') | ${wanted[$kind]:-} |"
     done
     say
-    for kind in select tpcb copy; do
+    for kind in "${kinds[@]}"; do
         say "$kind, each run: ${results[mount.$kind]}on the mount; ${results[plain.$kind]}plain"
     done
 }

@@ -45,10 +45,6 @@ impl HotPath for FileService {
         self.write_from(call.ino, call.offset, data).map_err(|error| error.errno())
     }
 
-    fn open(&self) -> Result<u32, i32> {
-        self.open_flags().map(|flags| flags.bits()).ok_or(libc::ENOSYS)
-    }
-
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32> {
         let attr = self.volume().getattr(ino).map_err(|error| error.errno())?;
         let times = [attr.atime, attr.mtime, attr.ctime].map(seconds_and_nanoseconds);

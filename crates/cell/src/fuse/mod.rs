@@ -20,7 +20,6 @@ use cellar_storage::{Ino, Volume};
 use class::Classes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// The ioctl by which a Postgres backend finds the cell that serves a file or directory: `_IOR(0xCE, 1, char[4096])`.
@@ -42,20 +41,12 @@ struct Shared {
     socket: PathBuf,
     stats: Arc<IoStats>,
     classes: Classes,
-    /// Whether the kernel passes reads and writes on as they come; decided when mounting.
-    is_direct: AtomicBool,
 }
 
 impl FileService {
     /// `socket` is where the cell's Smart Scan server listens; backends learn it by [`WHICH_CELL`].
     pub fn new(volume: Arc<Volume>, socket: &Path, stats: Arc<IoStats>) -> Self {
-        let shared = Shared {
-            volume,
-            socket: socket.into(),
-            stats,
-            classes: Classes::default(),
-            is_direct: AtomicBool::new(false),
-        };
+        let shared = Shared { volume, socket: socket.into(), stats, classes: Classes::default() };
         Self { shared: Arc::new(shared), use_ring: false }
     }
 

@@ -1,9 +1,8 @@
 //! The FUSE operations on a volume.
 //!
-//! There are no file handles: an unlinked file that is still open lives by the kernel's reference to its inode. Reads
-//! and writes pass by the kernel's page cache (`FOPEN_DIRECT_IO`) where files can still be mapped then, since Linux
-//! 6.6: Postgres and the cell have caches of their own. Older kernels are told to open files by themselves
-//! (`FUSE_NO_OPEN_SUPPORT`) and cache what they read.
+//! There are no file handles: the kernel is told to open files by itself (`FUSE_NO_OPEN_SUPPORT`), and an unlinked
+//! file that is still open lives by the kernel's reference to its inode. The kernel keeps what it has read or written,
+//! and writes through: all changes of a file come by the mount, so what it keeps is what the volume has.
 
 use super::reply::{TTL, absent, errno, file_attr, file_type, nanoseconds};
 use super::{FileService, WHICH_CELL, WHICH_CELL_BYTES};
@@ -17,7 +16,6 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 /// The largest write, and read, of one request.
@@ -83,12 +81,6 @@ impl FileService {
         Ok(format!("1\n{}\n{path}", self.shared.socket.display()).into_bytes())
     }
 
-    /// How the kernel is to treat an open file; None when it opens files by itself.
-    pub(super) fn open_flags(&self) -> Option<FopenFlags> {
-        let is_direct = self.shared.is_direct.load(Ordering::Relaxed);
-        is_direct.then_some(FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH)
-    }
-
     fn make(&self, parent: INodeNo, name: &OsStr, new: &NewNode<'_>) -> Outcome<Attr> {
         self.volume().create(parent.0, name.as_bytes(), new)
     }
@@ -104,9 +96,6 @@ impl Filesystem for FileService {
                 log::debug!("the kernel's FUSE lacks {flag:?}");
             }
         }
-        // Without it a file that is read past the kernel's page cache cannot be mapped shared.
-        let can_map = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
-        self.shared.is_direct.store(can_map, Ordering::Relaxed);
         // Each call answers with what the kernel would accept at most.
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
@@ -209,7 +198,7 @@ impl Filesystem for FileService {
     ) {
         match self.make(parent, name, &new_node(request, Kind::File, mode, &[])) {
             Ok(attr) => {
-                let flags = self.open_flags().unwrap_or(FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
+                let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
                 reply.created(&TTL, &file_attr(&attr), Generation(0), FileHandle(0), flags);
             }
             Err(error) => reply.error(errno(&error)),
@@ -256,11 +245,8 @@ impl Filesystem for FileService {
     }
 
     fn open(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.open_flags() {
-            Some(flags) => reply.opened(FileHandle(0), flags),
-            // Tells the kernel to open files without asking, for good.
-            None => reply.error(Errno::ENOSYS),
-        }
+        // Tells the kernel to open files without asking, for good.
+        reply.error(Errno::ENOSYS);
     }
 
     fn release(

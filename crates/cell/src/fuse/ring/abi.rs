@@ -12,10 +12,8 @@ pub const CMD_REGISTER: u32 = 1;
 pub const CMD_COMMIT_AND_FETCH: u32 = 2;
 
 pub const OP_GETATTR: u32 = 3;
-pub const OP_OPEN: u32 = 14;
 pub const OP_READ: u32 = 15;
 pub const OP_WRITE: u32 = 16;
-pub const OP_RELEASE: u32 = 18;
 pub const OP_INIT: u32 = 26;
 
 /// `fuse_in_header`.
@@ -61,15 +59,6 @@ pub struct ReadWriteIn {
 pub struct WriteOut {
     pub size: u32,
     pub padding: u32,
-}
-
-/// `fuse_open_out`.
-#[repr(C)]
-#[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
-pub struct OpenOut {
-    pub fh: u64,
-    pub open_flags: u32,
-    pub backing_id: i32,
 }
 
 /// `fuse_attr_out` with its `fuse_attr`.

@@ -2,7 +2,7 @@
 //! and writes on `/dev/fuse`.
 //!
 //! A queue's thread is pinned to its CPU, so that a backend and the thread that serves it share one, and a request
-//! costs no wake-up across CPUs. Reads, writes, GETATTR and opens are served on the queue's thread. Everything else is handed, in the
+//! costs no wake-up across CPUs. Reads, writes and GETATTR are served on the queue's thread. Everything else is handed, in the
 //! classic form, to a `fuser` session over a socket pair, and its reply is taken from there, so there is one
 //! implementation of every operation; what may block (a sync) never holds up the queue. FORGET and INTERRUPT still
 //! come on `/dev/fuse`, where the main session reads them.
@@ -43,8 +43,6 @@ pub trait HotPath: Send + Sync + 'static {
     fn write(&self, call: Call, data: &[u8]) -> Result<usize, i32>;
     /// Attributes of an inode: a write makes the kernel forget a file's size, and the next extension asks for it.
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32>;
-    /// `FOPEN_*` of every opened file.
-    fn open(&self) -> Result<u32, i32>;
 }
 
 /// Switches the kernel's parameter on; false when there is none or it may not be written.

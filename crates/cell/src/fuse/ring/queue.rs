@@ -11,8 +11,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 
 use super::abi::{
     CMD_COMMIT_AND_FETCH, CMD_REGISTER, CommandRequest, EntryInOut, IN_HEADER_BYTES, IOV_SEGMENTS, InHeader, InitIn,
-    OP_GETATTR, OP_INIT, OP_OPEN, OP_READ, OP_RELEASE, OP_WRITE, OUT_HEADER_BYTES, OpenOut, OutHeader, ReadWriteIn,
-    RequestHeader, WriteOut,
+    OP_GETATTR, OP_INIT, OP_READ, OP_WRITE, OUT_HEADER_BYTES, OutHeader, ReadWriteIn, RequestHeader, WriteOut,
 };
 use super::awake::{Awake, Streak};
 use super::{Call, HotPath};
@@ -141,12 +140,6 @@ impl Queue {
                 let outcome = outcome.map(|written| entry.answer(&WriteOut { size: written as u32, padding: 0 }));
                 self.commit(index, header.unique, outcome)
             }
-            OP_OPEN => {
-                let outcome =
-                    self.hot_path.open().map(|open_flags| entry.answer(&OpenOut { open_flags, ..OpenOut::default() }));
-                self.commit(index, header.unique, outcome)
-            }
-            OP_RELEASE => self.commit(index, header.unique, Ok(0)),
             OP_GETATTR => {
                 let outcome = self.hot_path.getattr(header.nodeid).map(|out| entry.answer(&out));
                 self.commit(index, header.unique, outcome)
