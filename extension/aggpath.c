@@ -5,8 +5,9 @@
  *
  * The path stands where Postgres would put a partial aggregation: it puts out
  * grouping columns and serialized transition states, and Postgres's own
- * finalizing aggregation comes above it, and above a Gather in a parallel
- * plan.  HAVING stays up there.  See aggexec.c for what lies below.
+ * finalizing aggregation comes above it.  HAVING stays up there.  Several of
+ * the cell's threads may share the scan, where Postgres would start workers.
+ * See aggexec.c for what lies below.
  *
  *-------------------------------------------------------------------------
  */
@@ -171,6 +172,7 @@ typedef struct Aggregation
 	List	   *group_clause;
 	bool		distinct;		/* SELECT DISTINCT, not GROUP BY */
 	double		groups;
+	int			threads;		/* of the cell */
 	AggClauseCosts partial_costs;
 	AggClauseCosts final_costs;
 } Aggregation;
@@ -188,11 +190,12 @@ row_cost(const Aggregation *aggregation)
  * aggregation of what it passes through, of which little is expected.
  */
 static Path *
-make_aggregate_path(PlannerInfo *root, Aggregation *aggregation, int parallel_workers)
+make_aggregate_path(PlannerInfo *root, Aggregation *aggregation)
 {
 	RelOptInfo *rel = aggregation->rel;
 	Path	   *scan = cellar_make_scan_path(root, rel, aggregation->storage, NIL,
-											   aggregation->stored_fraction, NULL, parallel_workers);
+											   aggregation->stored_fraction, NULL,
+											   aggregation->threads, 0);
 	Path	   *rest;
 	CustomPath *cpath = makeNode(CustomPath);
 	Path	   *path = &cpath->path;
@@ -203,13 +206,13 @@ make_aggregate_path(PlannerInfo *root, Aggregation *aggregation, int parallel_wo
 	path->param_info = NULL;
 	path->parallel_aware = false;
 	path->parallel_safe = rel->consider_parallel;
-	path->parallel_workers = parallel_workers;
+	path->parallel_workers = 0;
 	path->pathkeys = NIL;
 	cpath->flags = 0;
 	cpath->methods = &aggregate_path_methods;
 
 	cellar_cost_aggregate(root, rel, path, aggregation->storage, aggregation->stored_fraction,
-						  row_cost(aggregation), aggregation->groups);
+						  aggregation->threads, row_cost(aggregation), aggregation->groups);
 
 	/* All the time is spent in the scan. */
 	scan->rows = 1;
@@ -312,6 +315,7 @@ aggregation_offloadable(PlannerInfo *root, RelOptInfo *rel, Relation relation, P
 	aggregation->rel = rel;
 	aggregation->relid = relid;
 	aggregation->stored_fraction = cellar_stored_fraction(relation);
+	aggregation->threads = cellar_scan_threads(rel);
 	aggregation->target = target;
 	aggregation->group_clause = group_clause;
 	aggregation->groups = 1;
@@ -333,7 +337,6 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	Aggregation *aggregation = &whole;
 	PathTarget *target;
 	Path	   *path;
-	int			workers = 0;
 
 	if (reason != NULL)
 	{
@@ -346,7 +349,7 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation->partial_costs);
 	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation->final_costs);
 
-	path = make_aggregate_path(root, aggregation, 0);
+	path = make_aggregate_path(root, aggregation);
 	if (index_only_serves(aggregation, path))
 		return;
 
@@ -355,17 +358,6 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		grouped_rel->pathlist = NIL;
 
 	add_final_paths(root, grouped_rel, aggregation, path, extra);
-	if (rel->consider_parallel && grouped_rel->consider_parallel)
-		workers = compute_parallel_worker(rel, rel->pages, -1, max_parallel_workers_per_gather);
-	if (workers > 0)
-	{
-		double		rows;
-
-		path = make_aggregate_path(root, aggregation, workers);
-		rows = path->rows * workers;
-		path = (Path *) create_gather_path(root, grouped_rel, path, path->pathtarget, NULL, &rows);
-		add_final_paths(root, grouped_rel, aggregation, path, extra);
-	}
 }
 
 /* SELECT DISTINCT: groups without aggregates, which are merged above as rows would be. */
@@ -385,7 +377,7 @@ cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 								 parse->targetList, &aggregation))
 		return;
 	aggregation.distinct = true;
-	path = make_aggregate_path(root, &aggregation, 0);
+	path = make_aggregate_path(root, &aggregation);
 	if (index_only_serves(&aggregation, path))
 		return;
 	if (cellar_cost_factor == 0)

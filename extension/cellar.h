@@ -104,17 +104,19 @@ typedef struct CellarTopN
 
 extern List *cellar_top_n_private(const CellarTopN *top);
 extern bool cellar_plan_top_n(CustomScan *cscan, CellarTopN *top);
+extern int	cellar_plan_threads(CustomScan *cscan);
 extern List *cellar_storage_predicate(CustomScan *cscan);
 
 extern void cellar_install_path_hooks(void);
 extern Path *cellar_make_scan_path(PlannerInfo *root, RelOptInfo *rel, List *storage,
 								   List *filter, double stored_fraction, const CellarTopN *top,
-								   int parallel_workers);
+								   int threads, int parallel_workers);
+extern int	cellar_scan_threads(RelOptInfo *rel);
 extern bool cellar_restrictions_offloadable(RelOptInfo *rel, List **storage);
 extern bool cellar_index_only_serves(RelOptInfo *rel, Cost total_cost, Cost row_cost);
 extern void cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path,
-								  List *storage, double stored_fraction, Cost row_cost,
-								  double groups);
+								  List *storage, double stored_fraction, int threads,
+								  Cost row_cost, double groups);
 extern bool cellar_restriction_offloadable(RelOptInfo *rel, RestrictInfo *rinfo,
 										   const char **reason);
 extern const CustomScanMethods cellar_scan_methods;
@@ -126,7 +128,8 @@ enum CellarPlanPrivate
 	CELLAR_PLAN_QUAL_ORDER,		/* integers: 1 where the next qual, in order of
 								 * evaluation, is a storage predicate, else 0 */
 	CELLAR_PLAN_FILTER_REASONS, /* strings: why each qual of the filter stays */
-	CELLAR_PLAN_TOP_N			/* NIL, or lists: rows, then as in CellarTopN */
+	CELLAR_PLAN_TOP_N,			/* NIL, or lists: rows, then as in CellarTopN */
+	CELLAR_PLAN_THREADS			/* an integer: how many of the cell share the scan */
 };
 
 /* ---- aggpath.c ---- */
@@ -430,6 +433,7 @@ typedef struct CellarScanState
 	CellarQuals *quals;
 	CellarQuals *sort_keys;		/* of the wanted order; NULL when all rows are */
 	int			top_rows;
+	int			threads;		/* of the cell that share a range */
 	ExprState  *all_quals;		/* storage predicate and filter, in order */
 	ExprState  *filter_quals;
 	int			ntargets;
@@ -506,9 +510,7 @@ extern void cellar_keep_groups(CellarAggregateState *state, const CellarBatch *b
 
 /* ---- parallel.c ---- */
 
-extern int	cellar_estimate_ranges(BlockNumber pages, int parallel_workers);
-
-
+extern int	cellar_aggregate_ranges(BlockNumber pages);
 extern bool cellar_next_range(CellarScanState *state, CellarRange *range);
 extern void cellar_share_counts(CellarScanState *state, const CellarScanCounts *counts);
 extern Size cellar_estimate_dsm(CustomScanState *node, ParallelContext *pcxt);

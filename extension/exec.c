@@ -175,6 +175,7 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 
 	if (cellar_plan_top_n(cscan, &top))
 		state->top_rows = top.rows;
+	state->threads = cellar_plan_threads(cscan);
 	cellar_choose_projection(state, may_be_current_of(state, estate));
 
 	/*

@@ -96,6 +96,7 @@ cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *e
 	CellarAggregateState *state = (CellarAggregateState *) node;
 	List	   *keys = NIL;
 	List	   *aggregates = NIL;
+	int			threads;
 	ListCell   *lc;
 
 	if (cellar_plan_display == CELLAR_DISPLAY_NEVER)
@@ -111,6 +112,9 @@ cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *e
 	}
 	explain_expressions("Cell Group Key", keys, state, ancestors, es);
 	explain_expressions("Cell Aggregates", aggregates, state, ancestors, es);
+	threads = cellar_plan_threads((CustomScan *) outerPlanState(linitial(node->custom_ps))->plan);
+	if (threads > 1)
+		ExplainPropertyInteger("Cell Threads", NULL, threads, es);
 }
 
 /* One line of the text format: what it is about, and then its figures. */

@@ -18,6 +18,9 @@
 #define SERIAL_RANGE_MIN		256
 #define SERIAL_RANGE_MAX		16384
 
+/* What the cell aggregates before it sends its groups. */
+#define AGGREGATE_RANGE			RELSEG_SIZE
+
 /* As in tableam.c: many chunks, but none too large, and small ones at the end. */
 #define PARALLEL_CHUNKS			256
 #define PARALLEL_CHUNK_MIN		128
@@ -37,7 +40,13 @@ cellar_next_range(CellarScanState *state, CellarRange *range)
 	uint64		first;
 	uint64		blocks;
 
-	if (shared == NULL)
+	if (shared == NULL && state->aggregate != NULL)
+	{
+		first = state->next_block;
+		blocks = AGGREGATE_RANGE;
+		state->next_block = Min((uint64) state->nblocks, first + blocks);
+	}
+	else if (shared == NULL)
 	{
 		first = state->next_block;
 		blocks = Max(SERIAL_RANGE_MIN, Min(SERIAL_RANGE_MAX, first));
@@ -62,14 +71,11 @@ cellar_next_range(CellarScanState *state, CellarRange *range)
 	return true;
 }
 
-/* About how many ranges the processes of a scan ask for. */
+/* How many ranges the cell aggregates. */
 int
-cellar_estimate_ranges(BlockNumber pages, int parallel_workers)
+cellar_aggregate_ranges(BlockNumber pages)
 {
-	if (parallel_workers > 0)
-		return Max(1, Min(pages / PARALLEL_CHUNK_MIN, PARALLEL_CHUNKS));
-	return pages <= SERIAL_RANGE_MAX ? 1 + pg_leftmost_one_pos32(Max(pages / SERIAL_RANGE_MIN, 1)) :
-		8 + pages / SERIAL_RANGE_MAX;
+	return 1 + pages / AGGREGATE_RANGE;
 }
 
 static void

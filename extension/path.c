@@ -285,15 +285,29 @@ cost_smart_scan(PlannerInfo *root, RelOptInfo *rel, Path *path, List *storage, L
 }
 
 /*
+ * How many of the cell's threads share a scan whose results need no order: as
+ * many as Postgres would have processes scan the table.
+ */
+int
+cellar_scan_threads(RelOptInfo *rel)
+{
+	int			workers = compute_parallel_worker(rel, rel->pages, -1, max_parallel_workers_per_gather);
+
+	if (workers > 0 && parallel_leader_participation)
+		workers++;
+	return Max(workers, 1);
+}
+
+/*
  * The cost of a scan that the cell aggregates: nothing comes back before its
  * end.  row_cost is what a row that qualifies costs in Postgres's aggregation;
- * groups come back once for each range that the cell is asked for.
+ * groups come back once for each range, from each thread.
  */
 void
 cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path, List *storage,
-					  double stored_fraction, Cost row_cost, double groups)
+					  double stored_fraction, int threads, Cost row_cost, double groups)
 {
-	int			ranges = cellar_estimate_ranges(rel->pages, path->parallel_workers);
+	int			ranges = cellar_aggregate_ranges(rel->pages) * threads;
 	double		seq_page;
 	QualCost	storage_cost;
 	Cost		cost;
@@ -310,13 +324,7 @@ cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path, List *stor
 								row_cost * rel->rows);
 	cpu += (RETURNED_ROW_FRACTION * cpu_tuple_cost +
 			cellar_returned_page_cost * seq_page * path->pathtarget->width / BLCKSZ) * path->rows;
-	if (path->parallel_workers > 0)
-	{
-		double		divisor = parallel_divisor(path->parallel_workers);
-
-		cpu /= divisor;
-		path->rows = clamp_row_est(path->rows / divisor);
-	}
+	cpu /= threads;
 
 	cost = REQUEST_COST * seq_page + CHECKPOINT_BUFFER_COST * NBuffers +
 		storage_cost.startup + path->pathtarget->cost.startup;
@@ -333,7 +341,7 @@ cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path, List *stor
  */
 Path *
 cellar_make_scan_path(PlannerInfo *root, RelOptInfo *rel, List *storage, List *filter,
-					  double stored_fraction, const CellarTopN *top, int parallel_workers)
+					  double stored_fraction, const CellarTopN *top, int threads, int parallel_workers)
 {
 	CustomPath *cpath = makeNode(CustomPath);
 	Path	   *path = &cpath->path;
@@ -358,8 +366,9 @@ cellar_make_scan_path(PlannerInfo *root, RelOptInfo *rel, List *storage, List *f
 		cpath->flags |= CUSTOMPATH_SUPPORT_BACKWARD_SCAN;
 
 	cost_smart_scan(root, rel, path, storage, filter, stored_fraction, top);
-	if (top != NULL)
-		cpath->custom_private = list_make2(top->keys, cellar_top_n_private(top));
+	cpath->custom_private = list_make3(top == NULL ? NIL : top->keys,
+									   top == NULL ? NIL : cellar_top_n_private(top),
+									   list_make1_int(threads));
 	return path;
 }
 
@@ -452,7 +461,7 @@ add_smart_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 		return;
 	}
 
-	path = cellar_make_scan_path(root, rel, storage, filter, stored_fraction, NULL, 0);
+	path = cellar_make_scan_path(root, rel, storage, filter, stored_fraction, NULL, 1, 0);
 	if (cellar_index_only_serves(rel, path->total_cost, 0))
 	{
 		cellar_note_scan(RelationGetRelid(relation), "an index-only scan is cheaper");
@@ -475,7 +484,7 @@ add_smart_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 
 		if (workers > 0)
 			add_partial_path(rel, cellar_make_scan_path(root, rel, storage, filter,
-														stored_fraction, NULL, workers));
+														stored_fraction, NULL, 1, workers));
 	}
 }
 

@@ -41,6 +41,13 @@ cellar_plan_top_n(CustomScan *cscan, CellarTopN *top)
 	return true;
 }
 
+/* How many of the cell's threads share the scan. */
+int
+cellar_plan_threads(CustomScan *cscan)
+{
+	return linitial_int(list_nth(cscan->custom_private, CELLAR_PLAN_THREADS));
+}
+
 List *
 cellar_storage_predicate(CustomScan *cscan)
 {
@@ -89,13 +96,9 @@ plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 	cscan->scan.plan.qual = filter;
 	cscan->scan.scanrelid = rel->relid;
 	cscan->flags = best_path->flags;
-	cscan->custom_exprs = storage;
-	cscan->custom_private = list_make3(order, reasons, NIL);
-	if (best_path->custom_private != NIL)
-	{
-		cscan->custom_exprs = list_concat(storage, (List *) linitial(best_path->custom_private));
-		lthird(cscan->custom_private) = lsecond(best_path->custom_private);
-	}
+	cscan->custom_private = list_make4(order, reasons, lsecond(best_path->custom_private),
+									   lthird(best_path->custom_private));
+	cscan->custom_exprs = list_concat(storage, (List *) linitial(best_path->custom_private));
 	cscan->methods = &cellar_scan_methods;
 
 	cellar_note_chosen(planner_rt_fetch(rel->relid, root)->relid);

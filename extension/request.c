@@ -205,6 +205,7 @@ cellar_build_request(CellarScanState *state, const char *file)
 		cellar_request_snapshot(request, snapshot->xmin, snapshot->xmax,
 								snapshot->takenDuringRecovery,
 								U64FromFullTransactionId(ReadNextFullTransactionId()));
+		cellar_request_threads(request, state->threads);
 		cellar_request_projection(request, state->projection, state->ntargets,
 								  state->whole_rows);
 		complete = cellar_quals_send(state->quals, state->css.ss.ps.ps_ExprContext, request);

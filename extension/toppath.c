@@ -143,7 +143,7 @@ cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	if (top == NULL || !cellar_restrictions_offloadable(rel, &storage))
 		return;
 	stored_fraction = cellar_stored_fraction(relation);
-	path = cellar_make_scan_path(root, rel, storage, NIL, stored_fraction, top, 0);
+	path = cellar_make_scan_path(root, rel, storage, NIL, stored_fraction, top, 1, 0);
 	if (cellar_index_only_serves(rel, path->total_cost, 0))
 		return;
 
@@ -159,7 +159,7 @@ cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	{
 		double		rows;
 
-		path = cellar_make_scan_path(root, rel, storage, NIL, stored_fraction, top, workers);
+		path = cellar_make_scan_path(root, rel, storage, NIL, stored_fraction, top, 1, workers);
 		rows = path->rows * workers;
 		path = (Path *) create_sort_path(root, ordered_rel, path, root->sort_pathkeys, top->rows);
 		add_sorted(root, ordered_rel, (Path *)

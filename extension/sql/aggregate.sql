@@ -54,7 +54,7 @@ SELECT sum(quantity / (id - 5)) FROM sales;
 SELECT show('SELECT DISTINCT region, paid FROM sales');
 SELECT DISTINCT region, paid FROM sales ORDER BY region, paid;
 
--- Under a Gather
+-- Shared by threads of the cell
 SET max_parallel_workers_per_gather = 2;
 SET min_parallel_table_scan_size = 0;
 SET parallel_setup_cost = 0;

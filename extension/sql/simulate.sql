@@ -132,6 +132,8 @@ SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;
 SET min_parallel_table_scan_size = 0;
 SET cellar.cost_factor = 0.01;
+SELECT show('SELECT a FROM t WHERE b < 50');
+SELECT count(*), sum(a) FROM (SELECT a FROM t WHERE b < 50 OFFSET 0) x;
 SELECT show('SELECT count(*) FROM t WHERE b < 50');
 SELECT count(*), sum(a) FROM t WHERE b < 50;
 

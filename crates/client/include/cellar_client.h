@@ -119,6 +119,9 @@ extern void cellar_qual_coalesce(CellarRequest *request, uint16_t nargs);
 extern void cellar_qual_case(CellarRequest *request, uint16_t nbranches);
 extern void cellar_qual_end(CellarRequest *request);
 
+/* So many threads of the cell may share a range, whose blocks then come in any order. */
+extern void cellar_request_threads(CellarRequest *request, uint16_t threads);
+
 /*
  * Asks for groups instead of rows.  An expression built as a qual is, but
  * ended with one of the following instead of cellar_qual_end, becomes the next

@@ -26,6 +26,7 @@ impl Default for RequestBuilder {
             projection: Vec::new(),
             mode: ScanMode::Columns,
             snapshot: Snapshot::default(),
+            threads: 1,
             aggregation: None,
             top_n: None,
         };
@@ -95,6 +96,11 @@ impl RequestBuilder {
         let argument = self.take_program();
         let filter = self.filter.take();
         self.aggregation().aggregates.push(Aggregate { function, collation, argument, filter });
+    }
+
+    /// So many threads of the cell may share a range, whose blocks then come in any order.
+    pub fn threads(&mut self, threads: u16) {
+        self.request.threads = threads.max(1);
     }
 
     /// Only the first rows are wanted, in the order of the keys that follow.

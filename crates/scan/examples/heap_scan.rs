@@ -212,6 +212,7 @@ fn main() {
                     taken_during_recovery: hint,
                     next_full_xid: 1 << 30,
                 },
+                threads: 1,
                 aggregation: aggregation.cloned(),
                 top_n: None,
             };

@@ -77,6 +77,7 @@ impl Table {
             projection: vec![1],
             mode: ScanMode::Columns,
             snapshot: Snapshot { xmin: 1 << 20, xmax: 1 << 20, taken_during_recovery: false, next_full_xid: 1 << 20 },
+            threads: 1,
             aggregation: Some(aggregation),
             top_n: None,
         };

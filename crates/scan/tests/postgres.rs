@@ -117,6 +117,7 @@ impl<'a> Table<'a> {
             projection,
             mode,
             snapshot: self.snapshot.clone(),
+            threads: 1,
             aggregation: None,
             top_n: None,
         };

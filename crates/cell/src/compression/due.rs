@@ -70,6 +70,7 @@ mod tests {
             projection: Vec::new(),
             mode: ScanMode::Rows,
             snapshot: Snapshot::default(),
+            threads: 1,
             aggregation: None,
             top_n: None,
         }

@@ -3,6 +3,7 @@
 //! The user is checked by the kernel's word (`SO_PEERCRED`), not by the socket file's mode alone. Nothing that a
 //! connection sends ends more than that connection.
 
+mod range;
 mod session;
 mod stream;
 

@@ -1,24 +1,22 @@
 //! One backend's connection: greeting, scans, ranges.
 
 use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use cellar_format::bytes::Corrupt;
-use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BlockRange, CompressProgress, CompressRequest, DueQuery, ErrorReport, FileIoCounts, FileIoQuery, FrameHeader,
-    Hello, Kind, RangeDone, ScanRequest, UnitsQuery, XidQuery, XidState, XidStates,
+    BlockRange, CompressProgress, CompressRequest, DueQuery, ErrorReport, FileIoCounts, FileIoQuery, Hello, Kind,
+    ScanRequest, UnitsQuery,
 };
 
+use super::range::{self, Backend};
 use super::stream::{FrameStream, StreamError};
 use crate::compression::{self, CompressionError};
 use crate::metrics::Metrics;
-use crate::smart_scan::{Outlet, ScanError, SmartScan, SmartScanState};
+use crate::smart_scan::{ScanError, SmartScan, SmartScanState};
 use crate::status::About;
-
-/// Ranges that a backend may ask for ahead.
-const RANGES_AHEAD_MAX: usize = 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -42,6 +40,8 @@ pub struct Session {
     metrics: Arc<Metrics>,
     about: Arc<About>,
     hello: Hello,
+    /// Of the machine: no scan gets more threads.
+    processors: usize,
 }
 
 impl Session {
@@ -64,7 +64,8 @@ impl Session {
         if let Err(error) = stream.send(Kind::Welcome, |_| {}) {
             return Err((stream, error.into()));
         }
-        Ok(Self { stream, state, metrics, about, hello })
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Ok(Self { stream, state, metrics, about, hello, processors })
     }
 
     /// Serves until the backend closes the connection; an error has been told to the backend when this returns.
@@ -81,7 +82,7 @@ impl Session {
     }
 
     fn serve(&mut self) -> Result<(), SessionError> {
-        let mut scan: Option<SmartScan> = None;
+        let mut scans: Vec<SmartScan> = Vec::new();
         let mut asked = VecDeque::new();
         loop {
             let next = match asked.pop_front() {
@@ -90,7 +91,8 @@ impl Session {
                     (Kind::ScanOpen, payload) => {
                         let request = ScanRequest::decode(payload)?;
                         let incarnation = (self.hello.system_identifier, self.hello.incarnation);
-                        scan = Some(SmartScan::open(self.state.clone(), incarnation, request)?);
+                        let threads = usize::from(request.threads).min(self.processors);
+                        scans = SmartScan::open(&self.state, incarnation, request, threads)?;
                         self.metrics.scan_opened(self.hello.database);
                         None
                     }
@@ -125,13 +127,11 @@ impl Session {
                 },
             };
             let Some(range) = next else { continue };
-            let Some(scan) = &mut scan else { return Err(unexpected(Kind::ScanRange)) };
+            if scans.is_empty() {
+                return Err(unexpected(Kind::ScanRange));
+            }
             let count = |stats: &ScanStats| self.metrics.range_scanned(self.hello.database, stats);
-            let ended = scan.range(range, &mut Backend { stream: &mut self.stream, asked: &mut asked, count: &count });
-            let stats = scan.take_stats();
-            count(&stats);
-            ended?;
-            self.stream.send(Kind::RangeDone, |out| RangeDone { stats }.encode(out))?;
+            range::scan(&mut scans, range, Backend { stream: &mut self.stream, asked: &mut asked, count: &count })?;
         }
     }
 
@@ -145,45 +145,7 @@ impl Session {
     }
 }
 
-/// The outlet of a scan: the connection, where further ranges may arrive while an answer is awaited.
-struct Backend<'a> {
-    stream: &'a mut FrameStream,
-    asked: &'a mut VecDeque<BlockRange>,
-    count: &'a dyn Fn(&ScanStats),
-}
-
-impl Outlet for Backend<'_> {
-    type Error = SessionError;
-
-    fn frames(&mut self, counted: &ScanStats, frames: &[u8]) -> Result<(), SessionError> {
-        (self.count)(counted);
-        let mut progress = Vec::new();
-        FrameHeader::frame(&mut progress, Kind::RangeProgress, |out| RangeDone { stats: *counted }.encode(out));
-        Ok(self.stream.send_both(&progress, frames)?)
-    }
-
-    fn ask(&mut self, xids: &[TransactionId]) -> Result<Vec<XidState>, SessionError> {
-        self.stream.send(Kind::XidQuery, |out| XidQuery { xids: xids.to_vec() }.encode(out))?;
-        loop {
-            match self.stream.receive()? {
-                (Kind::XidStates, payload) => {
-                    let states = XidStates::decode(payload)?.states;
-                    if states.len() != xids.len() {
-                        let found = format!("{} for {} ids", states.len(), xids.len());
-                        return Err(Corrupt::new("transaction states", 0, found).into());
-                    }
-                    return Ok(states);
-                }
-                (Kind::ScanRange, payload) if self.asked.len() < RANGES_AHEAD_MAX => {
-                    self.asked.push_back(BlockRange::decode(payload)?);
-                }
-                (kind, _) => return Err(unexpected(kind)),
-            }
-        }
-    }
-}
-
-fn unexpected(kind: Kind) -> SessionError {
+pub fn unexpected(kind: Kind) -> SessionError {
     Corrupt::new("frame kind", 4, format!("{kind:?} is not expected now")).into()
 }
 

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use cellar_format::bytes::Corrupt;
 use cellar_format::wire::{FRAME_HEADER_BYTES, FrameHeader, Kind};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Payloads that a backend sends: a request with a long IN list is the largest.
 const REQUEST_BYTES_MAX: usize = 16 << 20;
@@ -29,6 +30,13 @@ impl FrameStream {
         Self { stream, payload: Vec::new() }
     }
 
+    /// Whether the backend has closed the connection.
+    pub fn is_closed(&self) -> bool {
+        let mut stream = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        rustix::event::poll(&mut stream, Some(&Timespec::default())).is_ok() && stream[0].revents().intersects(gone)
+    }
+
     /// The next frame; its payload stays valid until the next call.
     pub fn receive(&mut self) -> Result<(Kind, &[u8]), StreamError> {
         let mut header = [0; FRAME_HEADER_BYTES];
@@ -49,9 +57,9 @@ impl FrameStream {
         self.stream.write_all(&frame).map_err(closed)
     }
 
-    /// Sends whole frames that lie in two places, in one go.
-    pub fn send_both(&mut self, first: &[u8], then: &[u8]) -> Result<(), StreamError> {
-        let mut parts = [IoSlice::new(first), IoSlice::new(then)];
+    /// Sends whole frames that lie in several places, in one go.
+    pub fn send_all(&mut self, parts: &[&[u8]]) -> Result<(), StreamError> {
+        let mut parts: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
         let mut left = &mut parts[..];
         while !left.is_empty() {
             match self.stream.write_vectored(left) {

@@ -26,6 +26,8 @@ use commit_cache::{CommitCache, Incarnation, ScanXids};
 use region_table::{RegionKey, RegionTable};
 use units::CurrentUnit;
 
+/// Steps of a scan, of 1 to 8 MiB of the table each, after which it looks whether it is still wanted.
+const STEPS_UNASKED: u32 = 32;
 /// Results are sent when this much has gathered.
 const SEND_BYTES: usize = 128 << 10;
 /// Blocks of a compression unit that are scanned before results are sent.
@@ -75,6 +77,8 @@ pub trait Outlet {
     /// Whole frames, in order, and what was counted for them: a reader that stops before the range's end has counts
     /// for all that it got.
     fn frames(&mut self, counted: &ScanStats, frames: &[u8]) -> Result<(), Self::Error>;
+    /// Fails when nobody wants the results any more; asked now and then.
+    fn is_wanted(&mut self) -> Result<(), Self::Error>;
     /// The states of transactions, one for each id in the same order.
     fn ask(&mut self, xids: &[TransactionId]) -> Result<Vec<XidState>, Self::Error>;
 }
@@ -103,7 +107,7 @@ struct Segment {
 /// One open scan of one connection.
 pub struct SmartScan {
     state: Arc<SmartScanState>,
-    request: ScanRequest,
+    request: Arc<ScanRequest>,
     plan: Arc<Plan>,
     scanner: Scanner,
     unit_scanner: UnitScanner,
@@ -124,14 +128,25 @@ pub struct SmartScan {
 }
 
 impl SmartScan {
-    pub fn open(state: Arc<SmartScanState>, incarnation: Incarnation, request: ScanRequest) -> Result<Self, ScanError> {
+    /// Opens a scan for so many threads, each of which scans ranges of its own.
+    pub fn open(
+        state: &Arc<SmartScanState>,
+        incarnation: Incarnation,
+        request: ScanRequest,
+        threads: usize,
+    ) -> Result<Vec<Self>, ScanError> {
         let plan = Arc::new(Plan::compile(&request)?);
+        let request = Arc::new(request);
+        Ok((0..threads.max(1)).map(|_| Self::new(state.clone(), incarnation, request.clone(), plan.clone())).collect())
+    }
+
+    fn new(state: Arc<SmartScanState>, incarnation: Incarnation, request: Arc<ScanRequest>, plan: Arc<Plan>) -> Self {
         let scanner = Scanner::new(plan.clone());
         let unit_scanner = UnitScanner::new(plan.clone());
         let writer = ResultWriter::new();
         let xids = ScanXids::new(state.commit_cache.incarnation(incarnation), &request.snapshot);
         let layout = layout(&request);
-        Ok(Self {
+        Self {
             state,
             request,
             plan,
@@ -146,31 +161,50 @@ impl SmartScan {
             segment: None,
             prefetched_to: 0,
             regions_scanned: 0,
-        })
+        }
     }
 
-    /// Scans one block range; all its results have gone to the outlet when this returns. What was counted and went to
-    /// the outlet with no frames is left to [`Self::take_stats`], also after an error.
-    pub fn range<O: Outlet>(&mut self, range: BlockRange, outlet: &mut O) -> Result<(), O::Error> {
+    /// Scans the parts of a block range. What has not gone to the outlet when this returns is left to [`Self::finish`], also after
+    /// an error.
+    pub fn range<O: Outlet>(
+        &mut self,
+        parts: impl Iterator<Item = BlockRange>,
+        outlet: &mut O,
+    ) -> Result<(), O::Error> {
         self.cpu_before = thread_cpu_ns();
-        let mut block = range.first;
-        while block < range.end {
-            if self.state.stopping.load(Ordering::Relaxed) {
-                return Err(ScanError::Stopping.into());
-            }
-            block = self.region(block, range.end, outlet)?;
-            if self.writer.pending_bytes() >= SEND_BYTES {
-                self.send(outlet)?;
+        self.writer.clear_frames();
+        let mut steps = 0;
+        for part in parts {
+            let mut block = part.first;
+            while block < part.end {
+                if self.state.stopping.load(Ordering::Relaxed) {
+                    return Err(ScanError::Stopping.into());
+                }
+                steps += 1;
+                if steps % STEPS_UNASKED == 0 {
+                    outlet.is_wanted()?;
+                }
+                block = self.region(block, part.end, outlet)?;
+                if self.writer.pending_bytes() >= SEND_BYTES {
+                    self.send(outlet)?;
+                }
             }
         }
         self.stats.rows_returned += self.scanner.finish_range(&mut self.writer);
         self.stats.rows_returned += self.unit_scanner.finish_range(&mut self.writer);
         self.writer.flush();
-        self.send(outlet)
+        Ok(())
+    }
+
+    /// The last frames of a range, and what was counted since the outlet was called last.
+    pub fn finish(&mut self) -> (ScanStats, &[u8]) {
+        self.stats.returned_bytes += self.writer.frames().len() as u64;
+        let counted = self.take_stats();
+        (counted, self.writer.frames())
     }
 
     /// What was counted since this was last asked, by the thread that scans.
-    pub fn take_stats(&mut self) -> ScanStats {
+    fn take_stats(&mut self) -> ScanStats {
         let mut stats = std::mem::take(&mut self.stats);
         (stats.commit_cache_queries, stats.found_in_commit_cache) = self.xids.take_counts();
         let cpu_now = thread_cpu_ns();

@@ -233,6 +233,11 @@ fn collation_class(value: c_int) -> Option<Collation> {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cellar_request_threads(request: &mut CellarRequest, threads: u16) {
+    request.threads(threads);
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cellar_request_top_rows(request: &mut CellarRequest, rows: u32) {
     request.top_rows(rows);
 }

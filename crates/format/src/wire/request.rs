@@ -66,6 +66,8 @@ pub struct ScanRequest {
     pub projection: Vec<AttributeNumber>,
     pub mode: ScanMode,
     pub snapshot: Snapshot,
+    /// So many threads of the cell may share a range, whose blocks then come in any order.
+    pub threads: u16,
     /// Rows that can be aggregated come back as groups; mode and projection are those of the others.
     pub aggregation: Option<Aggregation>,
     /// Rows that cannot be among the first ones need not come back.
@@ -102,6 +104,7 @@ impl ScanRequest {
         out.put_u32(self.snapshot.xmax);
         out.put_bool(self.snapshot.taken_during_recovery);
         out.put_u64(self.snapshot.next_full_xid);
+        out.put_u16(self.threads);
         let aggregation = if self.aggregation.is_some() { AGGREGATION } else { 0 };
         let top_n = if self.top_n.is_some() { TOP_N } else { 0 };
         out.put_u8(aggregation | top_n);
@@ -152,6 +155,10 @@ impl ScanRequest {
             taken_during_recovery: reader.bool("recovery flag")?,
             next_full_xid: reader.u64("next transaction id")?,
         };
+        let threads = reader.u16("threads")?;
+        if threads == 0 {
+            return Err(Corrupt::new("threads", reader.position(), "0"));
+        }
         let at = reader.position();
         let follows = reader.u8("what follows")?;
         if follows & !(AGGREGATION | TOP_N) != 0 {
@@ -186,6 +193,7 @@ impl ScanRequest {
             projection,
             mode,
             snapshot,
+            threads,
             aggregation,
             top_n,
         })

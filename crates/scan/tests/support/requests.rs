@@ -114,6 +114,7 @@ pub fn requests() -> Vec<ScanRequest> {
                 projection: projection.clone(),
                 mode: *mode,
                 snapshot: Snapshot { xmin: 1000, xmax: 2000, taken_during_recovery: false, next_full_xid: 2000 },
+                threads: 1,
                 aggregation: None,
                 top_n: None,
             });
