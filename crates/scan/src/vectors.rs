@@ -78,10 +78,31 @@ macro_rules! vectorized {
 
 pub(crate) use vectorized;
 
+vectorized! {
+    /// How many of the rows are marked; a mark is 1, and 0 is none.
+    pub(crate) fn marked(marks: &[u8]) -> usize {
+        // Sums of bytes as bytes, of few enough that they cannot overflow.
+        let of_some = |some: &[u8]| some.iter().sum::<u8>();
+        let (whole, rest) = marks.as_chunks::<128>();
+        whole.iter().map(|some| usize::from(of_some(some))).sum::<usize>() + usize::from(of_some(rest))
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::Vectors;
+    use super::{Vectors, marked};
     use std::cell::Cell;
+
+    #[test]
+    fn marks_are_counted_in_any_vectors() {
+        with_each(|_| {
+            for length in [0usize, 1, 127, 128, 129, 1024, 1500] {
+                let marks: Vec<u8> = (0..length).map(|at| u8::from(at % 3 == 0)).collect();
+                assert_eq!(marked(&marks), length.div_ceil(3));
+                assert_eq!(marked(&vec![1; length]), length);
+            }
+        });
+    }
 
     thread_local! {
         pub static FORCED: Cell<Option<Vectors>> = const { Cell::new(None) };

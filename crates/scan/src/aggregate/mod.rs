@@ -19,6 +19,7 @@ pub use functions::{groupable_type, offloadable_aggregate};
 use crate::batch::{ColumnBuilder, ResultWriter};
 use crate::heap::Slot;
 use crate::predicate::{Column, Compiler, Gathered, Input, Kernel, Kind, Memo, Node, Rooms, UNCERTAIN, Unsupported};
+use crate::vectors::marked;
 pub use argument::Need;
 use argument::{Argument, Vector};
 use cellar_format::stats::ScanStats;
@@ -305,7 +306,7 @@ impl Aggregator {
             false => self.groups.count(self.table.len()),
         };
         let added = run.len() - left_out;
-        let marked = marks.map_or(run.len(), |marks| marks.iter().map(|mark| *mark as usize).sum());
+        let marked = marks.map_or(run.len(), marked);
         if back.is_none() && added != marked {
             return false;
         }

@@ -9,6 +9,7 @@ use crate::heap::Slot;
 use crate::plan::Plan;
 use crate::predicate::{Gathered, GatheredColumns, Input, factor};
 use crate::unit::{Block, Gathering, UnitError};
+use crate::vectors::marked;
 use cellar_format::stats::ScanStats;
 
 /// How the columns of an aggregation are read in one chunk.
@@ -79,7 +80,7 @@ impl UnitScanner {
         out: &mut ResultWriter,
         stats: &mut ScanStats,
     ) -> Result<(), UnitError> {
-        let rows = marks.iter().map(|mark| *mark as usize).sum::<usize>();
+        let rows = marked(marks);
         let run = self.block_run(stored, segment, at);
         let mut left = None;
         // Of most rows, the block as a whole is read sooner than they are picked.

@@ -23,6 +23,7 @@ use crate::unit::{
     self, AttributeChunk, BLOCK_ROWS, Block, ColumnReader, HeaderField, HeaderReader, PageKind, Unit, UnitError,
     UnitSource,
 };
+use crate::vectors::marked;
 use crate::visibility::{Verdict, Visibility, XidLookup};
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
@@ -366,7 +367,7 @@ impl UnitScanner {
                 continue;
             }
             if counts && decided {
-                passed += marks.iter().map(|mark| *mark as usize).sum::<usize>();
+                passed += marked(marks);
             } else if let Some(folding) = &mut folding {
                 self.fold_block(plan, folding, stored, segment, at, marks, out, stats)?;
             } else {

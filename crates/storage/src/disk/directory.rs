@@ -137,7 +137,13 @@ impl Disk for DirectoryDisk {
         let path = self.backing_path(ino, stream);
         let opened = OpenOptions::new().create(create).truncate(false).read(true).write(true).mode(0o600).open(&path);
         match opened {
-            Ok(file) => Ok(Some(Arc::new(BackingFile { file, path, direct: OnceLock::new() }))),
+            Ok(file) => {
+                if stream == Stream::Units {
+                    // Units lie far apart, and between them is nothing: read-ahead would fill memory with that.
+                    advise(&file, 0..0, libc::POSIX_FADV_RANDOM);
+                }
+                Ok(Some(Arc::new(BackingFile { file, path, direct: OnceLock::new() })))
+            }
             Err(error) if error.kind() == ErrorKind::NotFound && !create => Ok(None),
             Err(error) => Err(error),
         }
@@ -256,6 +262,12 @@ impl BackingFile {
     }
 }
 
+/// Tells how a range will be read, or all of the file when the range is empty; advice may be refused.
+fn advise(file: &File, range: Range<u64>, advice: i32) {
+    // SAFETY: the descriptor is open during the call.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), range.start as i64, (range.end - range.start) as i64, advice) };
+}
+
 fn read_fully(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {
@@ -290,15 +302,7 @@ impl DiskFile for BackingFile {
             let start = (range.start / PAGE_BYTES as u64 * PAGE_BYTES as u64).max(advised);
             let end = range.end.next_multiple_of(PAGE_BYTES as u64);
             if start < end {
-                // SAFETY: the descriptor is open for as long as `self.file` lives. Advice may be refused.
-                unsafe {
-                    libc::posix_fadvise(
-                        self.file.as_raw_fd(),
-                        start as i64,
-                        (end - start) as i64,
-                        libc::POSIX_FADV_WILLNEED,
-                    )
-                };
+                advise(&self.file, start..end, libc::POSIX_FADV_WILLNEED);
                 advised = end;
             }
         }
