@@ -19,7 +19,7 @@
 #define SERIAL_RANGE_MAX		16384
 
 /* What the cell aggregates before it sends its groups. */
-#define AGGREGATE_RANGE			RELSEG_SIZE
+#define AGGREGATE_RANGE			131072
 
 /* As in tableam.c: many chunks, but none too large, and small ones at the end. */
 #define PARALLEL_CHUNKS			256

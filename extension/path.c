@@ -47,6 +47,7 @@
 #define RETURNED_ROW_FRACTION	0.4
 #define RETURNED_WHOLE_PAGE_COST	1.1
 #define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
+#define THREAD_PAGES			1024	/* of a smaller table there is no part for another thread */
 
 static set_rel_pathlist_hook_type previous_hook = NULL;
 static create_upper_paths_hook_type previous_upper_hook = NULL;
@@ -291,8 +292,11 @@ cost_smart_scan(PlannerInfo *root, RelOptInfo *rel, Path *path, List *storage, L
 int
 cellar_scan_threads(RelOptInfo *rel)
 {
-	int			workers = compute_parallel_worker(rel, rel->pages, -1, max_parallel_workers_per_gather);
+	int			workers = 0;
 
+	if (rel->consider_parallel && rel->pages >= THREAD_PAGES)
+		workers = compute_parallel_worker(rel, rel->pages, -1,
+										  Min(max_parallel_workers_per_gather, max_parallel_workers));
 	if (workers > 0 && parallel_leader_participation)
 		workers++;
 	return Max(workers, 1);
@@ -322,9 +326,9 @@ cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path, List *stor
 	cost_cell_pages(rel, seq_page, stored_fraction, &read, &cpu);
 	cpu += CELL_CPU_FRACTION * ((cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples +
 								row_cost * rel->rows);
+	cpu /= threads;
 	cpu += (RETURNED_ROW_FRACTION * cpu_tuple_cost +
 			cellar_returned_page_cost * seq_page * path->pathtarget->width / BLCKSZ) * path->rows;
-	cpu /= threads;
 
 	cost = REQUEST_COST * seq_page + CHECKPOINT_BUFFER_COST * NBuffers +
 		storage_cost.startup + path->pathtarget->cost.startup;

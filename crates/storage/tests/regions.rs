@@ -53,6 +53,25 @@ fn a_prefetched_region_tells_its_first_reader_what_it_cost() {
 }
 
 #[test]
+fn a_region_is_not_whole_while_a_part_of_a_block_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 2);
+    let ino = filled(&volume, "file", 2);
+    let is_whole = |region| volume.region(ino, region).unwrap().is_whole();
+    let block = MIB + 5 * PAGE as u64;
+    // As the kernel may pass it on: cut where the writer's pages end.
+    for (cut, whole) in [(0..1792, false), (1792..5888, false), (5888..PAGE, true)] {
+        volume.write(ino, block + cut.start as u64, &[9; PAGE][cut]).unwrap();
+        assert_eq!((is_whole(0), is_whole(1)), (true, whole));
+        assert_eq!(volume.is_incomplete(ino, block..block + PAGE as u64).unwrap(), !whole);
+    }
+    volume.write(ino, block, &[1; 100]).unwrap();
+    assert!(!is_whole(1));
+    volume.write(ino, block - PAGE as u64, &[2; 3 * PAGE]).unwrap();
+    assert!(is_whole(1), "a whole block ends it");
+}
+
+#[test]
 fn every_change_gives_the_regions_it_touches_a_new_version() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);

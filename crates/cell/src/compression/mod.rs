@@ -90,6 +90,11 @@ fn compress_one(
     if pages.is_empty() {
         return Ok(());
     }
+    if volume.is_incomplete(place.ino, base..base + pages.len() as u64)? {
+        // Of a block in it a part is still to come.
+        progress.units_skipped += 1;
+        return Ok(());
+    }
     let store = |unit: &[u8]| match unit.len() < pages.len() {
         true => volume.unit_store(place.ino, place.au, version, unit, tag).map(|stored| stored == UnitStored::Stored),
         false => {

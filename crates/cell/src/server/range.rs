@@ -1,7 +1,8 @@
-//! One block range of a scan, shared by as many threads as the scan has.
+//! One block range of a scan, shared by as many threads as the scan has, once it shows to be worth it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use cellar_format::bytes::Corrupt;
 use cellar_format::postgres::TransactionId;
@@ -12,14 +13,16 @@ use parking_lot::Mutex;
 
 use super::session::{SessionError, unexpected};
 use super::stream::{FrameStream, StreamError};
-use crate::smart_scan::{Outlet, SmartScan};
+use crate::smart_scan::{Helpers, Outlet, SmartScan};
 
 /// Ranges that a backend may ask for ahead.
 const RANGES_AHEAD_MAX: usize = 1024;
-/// Blocks that a thread takes at a time, at most: two compression units.
+/// Blocks that a thread takes at a time, at most, and whole compression units at least.
 const PART_BLOCKS_MAX: u32 = 1024;
 /// Parts for each thread where a range is smaller than that, so that all end at about the same time.
 const PARTS: u32 = 8;
+/// What takes one thread no longer than this is not worth another one.
+const ALONE: Duration = Duration::from_millis(2);
 /// Last frames that wait for those of the other threads; the backend is woken once for all of them.
 const LAST_BYTES_MAX: usize = 64 << 10;
 
@@ -30,53 +33,94 @@ pub struct Backend<'a> {
     pub count: &'a (dyn Fn(&ScanStats) + Sync),
 }
 
-/// Scans the range with one thread for each of the scans, of which there is at least one, and tells the backend when
-/// it is done.
-pub fn scan(scans: &mut [SmartScan], range: BlockRange, backend: Backend<'_>) -> Result<(), SessionError> {
-    let parts = Parts::for_threads(range, scans.len());
+/// Scans the range with at most one thread for each of the scans, of which there is at least one, and tells the backend
+/// when it is done.
+pub fn scan(
+    scans: &mut [SmartScan],
+    range: BlockRange,
+    helpers: &Helpers,
+    backend: Backend<'_>,
+) -> Result<(), SessionError> {
+    let (own, others) = scans.split_first_mut().expect("there is one at least");
+    let parts = Parts::for_threads(range, 1 + others.len(), own.unit_blocks());
     let count = backend.count;
-    let backend = Mutex::new(backend);
-    let work = |scan: &mut SmartScan| -> Result<Vec<u8>, SessionError> {
-        let ended = scan.range(&parts, &mut Member { backend: &backend, count });
-        let (stats, frames) = scan.finish();
-        count(&stats);
-        if ended.is_err() {
-            parts.give_up();
+    let team = Team { parts: &parts, backend: Mutex::new(backend), count };
+    let last = std::thread::scope(|scope| {
+        let team = &team;
+        // Where there is no further thread to be had, the others take its parts.
+        let name = std::thread::current().name().unwrap_or("scan").to_owned();
+        let call = |scan| {
+            std::thread::Builder::new()
+                .name(name.clone())
+                .spawn_scoped(scope, move || team.work(scan, &mut { team.parts }))
+        };
+        let mut others = Some(others.iter_mut().take(parts.number() - 1)).filter(|others| others.len() > 0);
+        let mut taken_helpers = 0;
+        let mut called = Vec::new();
+        let (started, mut taken) = (Instant::now(), 0);
+        let mut own_parts = std::iter::from_fn(|| {
+            let rest = (parts.number() as u32).saturating_sub(taken);
+            if taken > 0
+                && started.elapsed() * rest >= ALONE * taken
+                && let Some(others) = others.take()
+            {
+                taken_helpers = helpers.take(others.len());
+                called.extend(others.take(taken_helpers).filter_map(|scan| call(scan).ok()));
+            }
+            taken += 1;
+            (&parts).next()
+        });
+        let mut last = team.work(own, &mut own_parts);
+        let joined: Vec<_> = called.into_iter().map(|other| other.join()).collect();
+        helpers.give_back(taken_helpers);
+        for other in joined {
+            let others_last = other.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            last = last.and_then(|mut last| {
+                last.extend(others_last?);
+                Ok(last)
+            });
         }
+        last
+    });
+    let mut done = Vec::new();
+    FrameHeader::frame(&mut done, Kind::RangeDone, |out| RangeDone { stats: ScanStats::default() }.encode(out));
+    Ok(team.backend.into_inner().stream.send_all(&[&last?, &done])?)
+}
+
+/// What the threads of a range have in common.
+struct Team<'a, 'b> {
+    parts: &'a Parts,
+    backend: Mutex<Backend<'b>>,
+    count: &'b (dyn Fn(&ScanStats) + Sync),
+}
+
+impl Team<'_, '_> {
+    /// Scans parts until there are no more; returns the last frames, which wait for those of the other threads.
+    fn work(&self, scan: &mut SmartScan, parts: &mut dyn Iterator<Item = BlockRange>) -> Result<Vec<u8>, SessionError> {
+        let failing = GiveUp(self.parts);
+        let ended = scan.range(parts, &mut { self });
+        let (stats, frames) = scan.finish();
+        (self.count)(&stats);
         ended?;
         let mut last = progress(&stats);
         if frames.len() > LAST_BYTES_MAX {
-            backend.lock().stream.send_all(&[&last, frames])?;
+            self.backend.lock().stream.send_all(&[&last, frames])?;
             last.clear();
         } else {
             last.extend_from_slice(frames);
         }
+        std::mem::forget(failing);
         Ok(last)
-    };
-    let threads = scans.len().min(parts.number());
-    let last = match &mut scans[..threads] {
-        [scan] => work(scan),
-        scans => std::thread::scope(|scope| {
-            let work = &work;
-            let (own, others) = scans.split_first_mut().expect("there are two at least");
-            // Where there is no further thread to be had, the others take its parts.
-            let name = std::thread::current().name().unwrap_or("scan").to_owned();
-            let spawn = |scan| std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, move || work(scan));
-            let others: Vec<_> = others.iter_mut().filter_map(|scan| spawn(scan).ok()).collect();
-            let mut last = work(own);
-            for other in others {
-                let others_last = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                last = last.and_then(|mut last| {
-                    last.extend(others_last?);
-                    Ok(last)
-                });
-            }
-            last
-        }),
-    };
-    let mut done = Vec::new();
-    FrameHeader::frame(&mut done, Kind::RangeDone, |out| RangeDone { stats: ScanStats::default() }.encode(out));
-    Ok(backend.into_inner().stream.send_all(&[&last?, &done])?)
+    }
+}
+
+/// Keeps the other threads from taking parts when one fails, however it does.
+struct GiveUp<'a>(&'a Parts);
+
+impl Drop for GiveUp<'_> {
+    fn drop(&mut self) {
+        self.0.given_up.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The parts of a range that no thread has taken.
@@ -92,23 +136,20 @@ impl Parts {
         Self { range, part_blocks, taken: AtomicU32::new(0), given_up: AtomicBool::new(false) }
     }
 
-    /// Parts begin with regions.
-    fn for_threads(range: BlockRange, threads: usize) -> Self {
+    /// Parts begin with regions, and mostly with allocation units, which have `unit_blocks`.
+    fn for_threads(range: BlockRange, threads: usize, unit_blocks: u32) -> Self {
         if threads == 1 {
             return Self::new(range, u32::MAX);
         }
         let share = range.end.saturating_sub(range.first) / (threads as u32).saturating_mul(PARTS);
-        Self::new(range, 1 << share.clamp(REGION_BLOCKS, PART_BLOCKS_MAX).ilog2())
+        let least = unit_blocks.max(REGION_BLOCKS);
+        Self::new(range, 1 << share.clamp(least, least.max(PART_BLOCKS_MAX)).ilog2())
     }
 
     /// At least one, also of an empty range.
     fn number(&self) -> usize {
         let first = self.range.first / self.part_blocks;
         (self.range.end.div_ceil(self.part_blocks).saturating_sub(first) as usize).max(1)
-    }
-
-    fn give_up(&self) {
-        self.given_up.store(true, Ordering::Relaxed);
     }
 }
 
@@ -127,12 +168,7 @@ impl Iterator for &Parts {
 }
 
 /// The outlet of one thread.
-struct Member<'a, 'b> {
-    backend: &'a Mutex<Backend<'b>>,
-    count: &'a (dyn Fn(&ScanStats) + Sync),
-}
-
-impl Outlet for Member<'_, '_> {
+impl Outlet for &Team<'_, '_> {
     type Error = SessionError;
 
     fn frames(&mut self, counted: &ScanStats, frames: &[u8]) -> Result<(), SessionError> {
@@ -202,7 +238,7 @@ mod tests {
     fn nothing_is_taken_once_a_thread_has_failed() {
         let parts = Parts::new(BlockRange { first: 0, end: 9999 }, 1024);
         assert!((&parts).next().is_some());
-        parts.give_up();
+        drop(GiveUp(&parts));
         assert!((&parts).next().is_none());
     }
 }

@@ -1,7 +1,6 @@
 //! One backend's connection: greeting, scans, ranges.
 
 use std::collections::VecDeque;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use cellar_format::bytes::Corrupt;
@@ -40,8 +39,6 @@ pub struct Session {
     metrics: Arc<Metrics>,
     about: Arc<About>,
     hello: Hello,
-    /// Of the machine: no scan gets more threads.
-    processors: usize,
 }
 
 impl Session {
@@ -64,8 +61,7 @@ impl Session {
         if let Err(error) = stream.send(Kind::Welcome, |_| {}) {
             return Err((stream, error.into()));
         }
-        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Ok(Self { stream, state, metrics, about, hello, processors })
+        Ok(Self { stream, state, metrics, about, hello })
     }
 
     /// Serves until the backend closes the connection; an error has been told to the backend when this returns.
@@ -91,7 +87,7 @@ impl Session {
                     (Kind::ScanOpen, payload) => {
                         let request = ScanRequest::decode(payload)?;
                         let incarnation = (self.hello.system_identifier, self.hello.incarnation);
-                        let threads = usize::from(request.threads).min(self.processors);
+                        let threads = usize::from(request.threads).min(self.state.helpers.processors);
                         scans = SmartScan::open(&self.state, incarnation, request, threads)?;
                         self.metrics.scan_opened(self.hello.database);
                         None
@@ -131,7 +127,8 @@ impl Session {
                 return Err(unexpected(Kind::ScanRange));
             }
             let count = |stats: &ScanStats| self.metrics.range_scanned(self.hello.database, stats);
-            range::scan(&mut scans, range, Backend { stream: &mut self.stream, asked: &mut asked, count: &count })?;
+            let backend = Backend { stream: &mut self.stream, asked: &mut asked, count: &count };
+            range::scan(&mut scans, range, &self.state.helpers, backend)?;
         }
     }
 

@@ -11,8 +11,9 @@ pub mod region_table;
 mod units;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
@@ -47,6 +48,8 @@ pub struct SmartScanState {
     pub unpaid: Unpaid,
     /// Set when the cell shuts down: scans under way end with an error.
     pub stopping: AtomicBool,
+    /// Threads that scans may use beside those of their sessions.
+    pub helpers: Helpers,
 }
 
 impl SmartScanState {
@@ -59,7 +62,33 @@ impl SmartScanState {
             units,
             unpaid: Unpaid::default(),
             stopping: AtomicBool::new(false),
+            helpers: Helpers::default(),
         }
+    }
+}
+
+/// Threads for all scans together: as many as there are processors.
+pub struct Helpers {
+    free: AtomicUsize,
+    pub processors: usize,
+}
+
+impl Default for Helpers {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self { free: AtomicUsize::new(processors), processors }
+    }
+}
+
+impl Helpers {
+    /// Takes up to so many; give them back.
+    pub fn take(&self, wanted: usize) -> usize {
+        let take = |free: usize| Some(free - free.min(wanted));
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0).min(wanted)
+    }
+
+    pub fn give_back(&self, taken: usize) {
+        self.free.fetch_add(taken, Ordering::Relaxed);
     }
 }
 
@@ -217,8 +246,9 @@ impl SmartScan {
         if frame_bytes > 0 {
             self.stats.returned_bytes += frame_bytes as u64;
             let counted = self.take_stats();
-            outlet.frames(&counted, self.writer.frames())?;
+            let sent = outlet.frames(&counted, self.writer.frames());
             self.writer.clear_frames();
+            sent?;
         }
         Ok(())
     }
@@ -269,6 +299,11 @@ impl SmartScan {
         let offset = (in_segment % REGION_BLOCKS) as usize * BLOCK_BYTES;
         loop {
             let guard = self.state.volume.region(ino, region).map_err(ScanError::from)?;
+            if !guard.is_whole() {
+                drop(guard);
+                self.pass_through(first, end);
+                return Ok(end);
+            }
             let usable = guard.len().saturating_sub(offset).min(wanted_bytes) / BLOCK_BYTES * BLOCK_BYTES;
             let pages = guard.get(offset..offset + usable).unwrap_or_default();
             // What is learnt speaks for the whole region, so only a scan of all of it teaches.

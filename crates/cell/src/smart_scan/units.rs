@@ -7,7 +7,7 @@
 use super::{Outlet, ScanError, SmartScan};
 use crate::compression::Source;
 use cellar_format::stats::ScanStats;
-use cellar_format::units::BLOCK_BYTES;
+use cellar_format::units::{BLOCK_BYTES, REGION_BLOCKS};
 use cellar_scan::Progress;
 use cellar_scan::unit::Unit;
 use cellar_storage::{Ino, UnitBytes, UnitReader};
@@ -53,6 +53,11 @@ impl CurrentUnit {
 }
 
 impl SmartScan {
+    /// Blocks of an allocation unit of the table; a region's where that is unknown.
+    pub fn unit_blocks(&mut self) -> u32 {
+        self.segment(0).ok().flatten().map_or(REGION_BLOCKS, |segment| segment.au_blocks)
+    }
+
     /// Holds the unit of an allocation unit, if it has one, until another one is asked for.
     pub(super) fn hold_unit(&mut self, ino: Ino, au: u64) -> Result<bool, ScanError> {
         if self.unit.as_ref().is_some_and(|held| (held.ino, held.au) == (ino, au)) {
@@ -150,7 +155,7 @@ impl SmartScan {
         }
     }
 
-    /// None when writers were always in the way. What begins to be written while it is read may be seen in part, so it
+    /// None when writers were always in the way, or a block has not arrived whole. What begins to be written while it is read may be seen in part, so it
     /// is read until nothing did.
     fn read_raw(&self, ino: Ino, au: u64, pages: Range<u32>) -> Result<Option<Vec<u8>>, ScanError> {
         let volume = &self.state.volume;
@@ -159,6 +164,9 @@ impl SmartScan {
         for _ in 0..RACES_MAX {
             let version = volume.au_version(ino, au)?;
             let read = volume.read(ino, offset, &mut bytes)?;
+            if volume.is_incomplete(ino, offset..offset + bytes.len() as u64)? {
+                return Ok(None);
+            }
             if volume.au_version(ino, au)? == version {
                 bytes.truncate(read / BLOCK_BYTES * BLOCK_BYTES);
                 return Ok(Some(bytes));

@@ -8,6 +8,7 @@
 
 mod backing;
 mod change;
+mod halves;
 mod units;
 mod versions;
 
@@ -22,6 +23,7 @@ use crate::disk::{Disk, Stream};
 use crate::error::{Error, Result};
 use crate::group::Layout;
 use backing::Backing;
+use halves::Halves;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -52,6 +54,7 @@ pub struct FileData {
     /// Grows when pages leave the backing file for a compression unit, before their room there is given back.
     installs: AtomicU64,
     pub versions: Versions,
+    pub halves: Halves,
     pub cached: Arc<CachedFile>,
 }
 
@@ -91,6 +94,7 @@ impl FileData {
             units: OnceLock::new(),
             installs: AtomicU64::new(0),
             versions: Versions::new(mtime),
+            halves: Halves::default(),
             cached: Arc::default(),
         }
     }

@@ -60,6 +60,7 @@ impl Volume {
         if end > size || file.units().is_some() {
             self.with_reclaim(|| self.check_room(end - offset))?;
         }
+        file.halves.begin(&(offset..end));
         let version = file.begin_write(offset, data, size);
         if offset > size {
             // What is cached of the gap ends at the old end of the file.
@@ -73,6 +74,7 @@ impl Volume {
             return Err(self.named(ino, error));
         }
         file.end_write();
+        file.halves.end(&(offset..end));
         self.touch_content(&file);
         drop(write);
         self.settle_when_full(&file);

@@ -18,7 +18,10 @@ const RACES_MAX: usize = 3;
 
 /// A region's valid bytes, which do not change while the guard lives: writers to the region wait. Hold it for as long
 /// as decoding takes and never while waiting for anything; hold no two guards of one region.
-pub struct RegionGuard(Held);
+pub struct RegionGuard {
+    held: Held,
+    is_whole: bool,
+}
 
 enum Held {
     Cached(CachedRegion),
@@ -28,10 +31,15 @@ enum Held {
 impl RegionGuard {
     /// The region's version that these bytes are; compare it with [`Volume::region_version`].
     pub fn version(&self) -> u64 {
-        match &self.0 {
+        match &self.held {
             Held::Cached(region) => region.version(),
             Held::Private { version, .. } => *version,
         }
+    }
+
+    /// False when the bytes may have a block in them of which only a part has arrived: that is for its writer to tell.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
     }
 
     /// Bytes that this access read from disks; 0 when the region was in the cache. The first reader after a prefetch
@@ -46,7 +54,7 @@ impl RegionGuard {
     }
 
     fn source(&self) -> RegionSource {
-        match &self.0 {
+        match &self.held {
             Held::Cached(region) => region.source(),
             Held::Private { source, .. } => *source,
         }
@@ -57,7 +65,7 @@ impl Deref for RegionGuard {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.0 {
+        match &self.held {
             Held::Cached(region) => region.bytes(),
             Held::Private { bytes, .. } => bytes,
         }
@@ -72,14 +80,27 @@ impl Volume {
         let version = file.versions.get(region);
         if u64::from(region) * REGION_BYTES as u64 >= file.size()? {
             let source = RegionSource::default();
-            return Ok(RegionGuard(Held::Private { bytes: Vec::new(), version, source }));
+            return Ok(RegionGuard { held: Held::Private { bytes: Vec::new(), version, source }, is_whole: true });
         }
         let held = match self.cache.get(&file.cached, region, |buffer| load(&file, region, buffer)) {
             Ok(Some(cached)) => Ok(Held::Cached(cached)),
             Ok(None) => load_beside_cache(&file, region),
             Err(error) => Err(error),
         };
-        held.map(RegionGuard).map_err(|error| self.named(ino, error))
+        let held = held.map_err(|error| self.named(ino, error))?;
+        let start = u64::from(region) * REGION_BYTES as u64;
+        let whole = !file.halves.touch(&(start..start + REGION_BYTES as u64));
+        // The missing part may have come since the bytes were read, where nobody waits for them to be let go.
+        let is_whole = match &held {
+            Held::Cached(_) => whole,
+            Held::Private { version, .. } => whole && *version == file.versions.get(region),
+        };
+        Ok(RegionGuard { held, is_whole })
+    }
+
+    /// Whether a part of the file's bytes may have a block in it of which only a part has arrived.
+    pub fn is_incomplete(&self, ino: Ino, range: Range<u64>) -> Result<bool> {
+        Ok(self.file(ino)?.halves.touch(&range))
     }
 
     /// Asks for regions to be loaded soon; returns at once. Regions past the end of the file are ignored.
