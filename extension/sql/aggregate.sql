@@ -60,8 +60,12 @@ SET min_parallel_table_scan_size = 0;
 SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;
 SET cellar.cost_factor = 0.1;
+CREATE TABLE sparse WITH (fillfactor = 10) AS
+SELECT i AS id, i % 3 AS region, repeat('x', 800) AS filler FROM generate_series(1, 1200) i;
+VACUUM ANALYZE sparse;
+SELECT show('SELECT region, count(*) FROM sparse GROUP BY region');
+SELECT region, count(*), sum(id) FROM sparse GROUP BY region ORDER BY region;
 SELECT show('SELECT region, count(*) FROM sales GROUP BY region');
-SELECT region, count(*), sum(price) FROM sales GROUP BY region ORDER BY region;
 
-DROP TABLE sales;
+DROP TABLE sales, sparse;
 DROP FUNCTION show(text);
