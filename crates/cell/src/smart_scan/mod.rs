@@ -27,8 +27,9 @@ use commit_cache::{CommitCache, Incarnation, ScanXids};
 use region_table::{RegionKey, RegionTable};
 use units::CurrentUnit;
 
-/// Steps of a scan, of 1 to 8 MiB of the table each, after which it looks whether it is still wanted.
-const STEPS_UNASKED: u32 = 32;
+/// Steps of a scan, of 1 to 8 MiB of the table each, after which it sends what there is, and looks whether it is still wanted: an
+/// error in the first row should end a query soon.
+const STEPS_SILENT: u32 = 4;
 /// Results are sent when this much has gathered.
 const SEND_BYTES: usize = 128 << 10;
 /// Blocks of a compression unit that are scanned before results are sent.
@@ -210,7 +211,9 @@ impl SmartScan {
                     return Err(ScanError::Stopping.into());
                 }
                 steps += 1;
-                if steps % STEPS_UNASKED == 0 {
+                if steps % STEPS_SILENT == 0 {
+                    self.writer.flush();
+                    self.send(outlet)?;
                     outlet.is_wanted()?;
                 }
                 block = self.region(block, part.end, outlet)?;

@@ -175,7 +175,7 @@ impl Sessions {
             let settings = [
                 "statement_timeout=60s",
                 "lock_timeout=200ms",
-                "min_parallel_table_scan_size=0",
+                "max_parallel_workers_per_gather=0",
                 "client_min_messages=error",
                 // A plan that stops early, or looks only where an index leads, meets fewer errors.
                 "enable_indexscan=off",
@@ -207,9 +207,6 @@ fn run_table(
     let rng = &mut rng;
     let mut table = Table::create(format!("differ.t{number}"), &mut sessions.prepare, rng)?;
     totals.tables += 1;
-    // How many of the cell's threads share an aggregation.
-    let workers = if rng.chance(50) { 3 } else { 0 };
-    sessions.query.batch_execute(&format!("SET max_parallel_workers_per_gather = {workers}"))?;
     if options.compress {
         table.compress(&mut sessions.prepare, rng)?;
     }
