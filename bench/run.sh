@@ -161,11 +161,7 @@ part_files() {
                 results[$cluster.$kind]+="$("$PG_BIN/pgbench" -n "${options[@]}" -c 4 -j 2 -T "$SECONDS_EACH" -h "$WORK/run" -p "$(cluster_port "$cluster")" -U postgres bench 2>/dev/null | tps) "
             done
             sql "$cluster" bench -c "TRUNCATE copied" -c "CHECKPOINT"
-            local start end
-            start=$(date +%s%N)
-            sql "$cluster" bench -c "\\copy copied from '$rows'"
-            end=$(date +%s%N)
-            results[$cluster.copy]+="$(awk -v b="$(stat -c %s "$rows")" -v t="$((end - start))" 'BEGIN { printf "%.1f", b / t * 1000 }') "
+            results[$cluster.copy]+="$(awk -v b="$(stat -c %s "$rows")" -v t="$(seconds "$cluster" "\\copy copied from '$rows'")" 'BEGIN { printf "%.1f", b / t / 1e6 }') "
             results[$cluster.scan]+=$(seconds "$cluster" "SELECT count(*) FROM pgbench_accounts WHERE abalance > 1000000")
             results[$cluster.dump]+=$(seconds "$cluster" "COPY pgbench_accounts TO '/dev/null'")
             results[$cluster.index]+=$(seconds "$cluster" "CREATE INDEX made ON copied (aid)")

@@ -40,16 +40,11 @@ cellar_next_range(CellarScanState *state, CellarRange *range)
 	uint64		first;
 	uint64		blocks;
 
-	if (shared == NULL && state->aggregate != NULL)
+	if (shared == NULL)
 	{
 		first = state->next_block;
-		blocks = AGGREGATE_RANGE;
-		state->next_block = Min((uint64) state->nblocks, first + blocks);
-	}
-	else if (shared == NULL)
-	{
-		first = state->next_block;
-		blocks = Max(SERIAL_RANGE_MIN, Min(SERIAL_RANGE_MAX, first));
+		blocks = state->aggregate != NULL ? AGGREGATE_RANGE :
+			Max(SERIAL_RANGE_MIN, Min(SERIAL_RANGE_MAX, first));
 		state->next_block = Min((uint64) state->nblocks, first + blocks);
 	}
 	else

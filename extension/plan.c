@@ -3,10 +3,10 @@
  * plan.c
  *	  Turns the path of a Smart Scan into a plan.
  *
- * How many of the cell's threads share the scan is a member of custom_private, too.
  * The plan's qual is the filter, custom_exprs is the storage predicate with
  * the keys of a wanted order behind it, and custom_private tells how to merge
- * filter and storage predicate into the order in which Postgres would evaluate them.  The scan's tuples have the relation's row type; which
+ * filter and storage predicate into the order in which Postgres would evaluate them, and how many
+ * of the cell's threads share the scan.  The scan's tuples have the relation's row type; which
  * columns are fetched is decided when the plan starts, since its target list
  * may still change after it was made.
  *

@@ -66,6 +66,7 @@ VACUUM ANALYZE sparse;
 SELECT show('SELECT region, count(*) FROM sparse GROUP BY region');
 SELECT region, count(*), sum(id) FROM sparse GROUP BY region ORDER BY region;
 SELECT show('SELECT region, count(*) FROM sales GROUP BY region');
+SELECT region, count(*), sum(price) FROM sales GROUP BY region ORDER BY region;
 
 DROP TABLE sales, sparse;
 DROP FUNCTION show(text);

@@ -42,7 +42,10 @@ pub fn scan(
     backend: Backend<'_>,
 ) -> Result<(), SessionError> {
     let (own, others) = scans.split_first_mut().expect("there is one at least");
-    let parts = Parts::for_threads(range, 1 + others.len(), own.unit_blocks());
+    let parts = match others.len() {
+        0 => Parts::new(range, u32::MAX),
+        others => Parts::for_threads(range, 1 + others, own.unit_blocks(range.first)),
+    };
     let count = backend.count;
     let team = Team { parts: &parts, backend: Mutex::new(backend), count };
     let last = std::thread::scope(|scope| {
@@ -138,9 +141,6 @@ impl Parts {
 
     /// Parts begin with regions, and mostly with allocation units, which have `unit_blocks`.
     fn for_threads(range: BlockRange, threads: usize, unit_blocks: u32) -> Self {
-        if threads == 1 {
-            return Self::new(range, u32::MAX);
-        }
         let share = range.end.saturating_sub(range.first) / (threads as u32).saturating_mul(PARTS);
         let least = unit_blocks.max(REGION_BLOCKS);
         Self::new(range, 1 << share.clamp(least, least.max(PART_BLOCKS_MAX)).ilog2())

@@ -53,9 +53,12 @@ impl CurrentUnit {
 }
 
 impl SmartScan {
-    /// Blocks of an allocation unit of the table; a region's where that is unknown.
-    pub fn unit_blocks(&mut self) -> u32 {
-        self.segment(0).ok().flatten().map_or(REGION_BLOCKS, |segment| segment.au_blocks)
+    /// Blocks of the allocation unit that has this block; a region's where that is unknown.
+    pub fn unit_blocks(&mut self, block: u32) -> u32 {
+        self.segment(block / self.request.segment_blocks)
+            .ok()
+            .flatten()
+            .map_or(REGION_BLOCKS, |segment| segment.au_blocks)
     }
 
     /// Holds the unit of an allocation unit, if it has one, until another one is asked for.

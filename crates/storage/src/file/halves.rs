@@ -64,14 +64,20 @@ impl Halves {
         for (block, part) in partial(written) {
             let Some(arrived) = incomplete.blocks.get_mut(&block) else { continue };
             // Pieces come in order; whatever begins the block, or leaves a gap, is a new write of it.
-            match part.start {
-                0 => *arrived = part,
-                start if (arrived.start..=arrived.end).contains(&start) => arrived.end = part.end,
-                _ => *arrived = part,
+            let goes_on = part.start > 0 && (arrived.start..=arrived.end).contains(&part.start);
+            let start = if goes_on { arrived.start } else { part.start };
+            *arrived = start..part.end;
+            if *arrived == (0..BLOCK) {
+                incomplete.blocks.remove(&block);
             }
         }
-        let whole = written.start.div_ceil(BLOCK)..written.end / BLOCK;
-        incomplete.blocks.retain(|block, arrived| *arrived != (0..BLOCK) && !whole.contains(block));
+        let (first, end) = (written.start.div_ceil(BLOCK), written.end / BLOCK);
+        while first < end
+            && let Some((block, _)) = incomplete.blocks.range(first..end).next()
+        {
+            let block = *block;
+            incomplete.blocks.remove(&block);
+        }
         self.any.store(incomplete.all || !incomplete.blocks.is_empty(), Ordering::SeqCst);
     }
 
