@@ -496,30 +496,80 @@ fn limit(lanes: &mut Lanes, has: impl Fn(usize, i64) -> bool) {
     }
 }
 
-/// Which rows pass: `fate` gets the row, whether it passes (never when a side is NULL), and whether that is uncertain.
+vectorized! {
+    fn mark_number(comparison: Comparison, left: &[i64], right: i64, marks: &mut Vec<u8>) {
+        mark(comparison, left.iter().map(|left| (*left, right)), marks);
+    }
+
+    fn mark_numbers(comparison: Comparison, left: &[i64], right: &[i64], marks: &mut Vec<u8>) {
+        mark(comparison, left.iter().zip(right).map(|(left, right)| (*left, *right)), marks);
+    }
+}
+
 #[inline(always)]
-pub fn for_each_compared(
+fn mark(comparison: Comparison, pairs: impl Iterator<Item = (i64, i64)>, marks: &mut Vec<u8>) {
+    match comparison {
+        Comparison::Equal => marks.extend(pairs.map(|(left, right)| u8::from(left == right))),
+        Comparison::NotEqual => marks.extend(pairs.map(|(left, right)| u8::from(left != right))),
+        Comparison::Less => marks.extend(pairs.map(|(left, right)| u8::from(left < right))),
+        Comparison::LessOrEqual => marks.extend(pairs.map(|(left, right)| u8::from(left <= right))),
+        Comparison::Greater => marks.extend(pairs.map(|(left, right)| u8::from(left > right))),
+        Comparison::GreaterOrEqual => marks.extend(pairs.map(|(left, right)| u8::from(left >= right))),
+    }
+}
+
+/// Of each selected row a mark, 1 where the numbers compare so and 0 where not, and flags, none when all are 0. The mark
+/// of a flagged row says nothing.
+pub fn compared(
     comparison: Comparison,
     left: &Arithmetic,
     right: &Arithmetic,
     input: Input<'_>,
     selected: &[u16],
-    mut fate: impl FnMut(u16, bool, bool),
-) {
+) -> (Vec<u8>, Vec<u8>) {
     let mut memo = Memo::default();
-    let lanes = left.eval(input, selected, &mut memo);
-    let mut each = |row: u16, left: i64, right: i64, flags: u8| {
-        let passes = comparison.holds(left.cmp(&right)) && flags == 0;
-        fate(row, passes, flags & UNCERTAIN != 0);
-    };
-    let lefts = selected.iter().zip(lanes.iter());
+    let left = left.eval(input, selected, &mut memo);
+    let mut marks = Vec::new();
     match right.constant() {
-        Some(right) => lefts.for_each(|(row, (left, flags))| each(*row, left, right, flags)),
-        None => {
-            let rights = right.eval(input, selected, &mut memo);
-            lefts
-                .zip(rights.iter())
-                .for_each(|((row, (left, flags)), (right, right_flags))| each(*row, left, right, flags | right_flags));
+        Some(right) => {
+            mark_number(comparison, &left.values, right, &mut marks);
+            (marks, left.flags.clone())
         }
+        None => {
+            let right = right.eval(input, selected, &mut memo);
+            mark_numbers(comparison, &left.values, &right.values, &mut marks);
+            (marks, joined(&left.flags, &right.flags))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vectors::tests::with_each;
+
+    #[test]
+    fn numbers_compare_the_same_in_any_vectors() {
+        let left: Vec<i64> = (0..67).map(|at| (at * 37) % 11 - 5).chain([i64::MIN, i64::MAX, 0]).collect();
+        let right: Vec<i64> = (0..67).map(|at| (at * 23) % 7 - 3).chain([i64::MAX, i64::MAX, i64::MIN]).collect();
+        let comparisons = [
+            Comparison::Equal,
+            Comparison::NotEqual,
+            Comparison::Less,
+            Comparison::LessOrEqual,
+            Comparison::Greater,
+            Comparison::GreaterOrEqual,
+        ];
+        with_each(|_| {
+            for comparison in comparisons {
+                let holds = |(left, right): (&i64, &i64)| u8::from(comparison.holds(left.cmp(right)));
+                let mut marks = Vec::new();
+                mark_numbers(comparison, &left, &right, &mut marks);
+                assert_eq!(marks, left.iter().zip(&right).map(holds).collect::<Vec<_>>());
+                marks.clear();
+                mark_number(comparison, &left, -1, &mut marks);
+                assert_eq!(marks, left.iter().map(|left| holds((left, &-1))).collect::<Vec<_>>());
+            }
+        });
     }
 }

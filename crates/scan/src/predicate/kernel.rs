@@ -4,7 +4,7 @@
 //! it lets NOT be pushed down to the tests. Where the order of evaluation shows (an arm may raise an error), the
 //! expression stays with the row-at-a-time interpreter.
 
-use super::arithmetic::{Arithmetic, for_each_compared};
+use super::arithmetic::{Arithmetic, UNCERTAIN, compared};
 use super::column::{Column, Row};
 use super::encoded::{Gathered, GatheredColumns};
 use super::functions::{Comparison, Domain};
@@ -47,16 +47,6 @@ enum Fate {
     Dropped,
     Selected,
     Undecided,
-}
-
-impl Fate {
-    fn push(self, row: u16, out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
-        match self {
-            Self::Dropped => {}
-            Self::Selected => out.push(row),
-            Self::Undecided => undecided.push(row),
-        }
-    }
 }
 
 impl From<Option<bool>> for Fate {
@@ -114,12 +104,13 @@ impl Kernel {
                 select(selected, out, undecided, fate);
             }
             Self::Compare { left, right, comparison, node } => {
-                for_each_compared(*comparison, left, right, input, selected, |row, passes, uncertain| {
-                    if uncertain {
-                        interpret(node, input, row).push(row, out, undecided)
-                    } else if passes {
-                        out.push(row);
-                    }
+                let (marks, flags) = compared(*comparison, left, right, input, selected);
+                let mut marks = marks.into_iter();
+                let mut flags = flags.into_iter();
+                select(selected, out, undecided, |row| match (marks.next(), flags.next()) {
+                    (Some(mark), None | Some(0)) => Fate::from(Some(mark == 1)),
+                    (_, Some(flags)) if flags & UNCERTAIN != 0 => interpret(node, input, row),
+                    _ => Fate::Dropped,
                 });
             }
             Self::And(arms) => {
