@@ -9,6 +9,11 @@
  * its worker and stops it when it is cancelled.  They meet in a task, a slot
  * of shared memory, which whoever leaves it last frees.
  *
+ * The session waits on no lock, so Postgres's deadlock detector does not see
+ * that it waits.  But it has locks and a snapshot, and whom its worker waits
+ * for may wait for them (CREATE INDEX CONCURRENTLY for every older snapshot).
+ * So the session looks for such a circle itself, and is the one to give way.
+ *
  *-------------------------------------------------------------------------
  */
 #include "cellar.h"
@@ -19,11 +24,16 @@
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
+#include "storage/latch.h"
 #include "storage/lwlock.h"
+#include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/wait_event.h"
 
 PG_FUNCTION_INFO_V1(cellar_compress_relation);
 PG_FUNCTION_INFO_V1(cellar_compression_units);
@@ -228,6 +238,81 @@ report_failure(const CellarTask *task)
 }
 
 /*
+ * The process that another one waits for and that itself waits for this one,
+ * be it through others; this process if it waits for it at once, 0 if none.
+ */
+static int
+waits_for_me(int waiting)
+{
+	List	   *seen = list_make1_int(waiting);
+	List	   *through = list_make1_int(0);
+
+	for (int i = 0; i < list_length(seen); i++)
+	{
+		ArrayType  *blockers = DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids,
+																	  Int32GetDatum(list_nth_int(seen, i))));
+		int			count = ArrayGetNItems(ARR_NDIM(blockers), ARR_DIMS(blockers));
+		const int32 *pids = (const int32 *) ARR_DATA_PTR(blockers);
+
+		for (int j = 0; j < count; j++)
+		{
+			int			first = i == 0 ? pids[j] : list_nth_int(through, i);
+
+			if (pids[j] == MyProcPid)
+				return first;
+			/* A prepared transaction has no process, and waits for nobody. */
+			if (pids[j] == 0 || list_member_int(seen, pids[j]))
+				continue;
+			seen = lappend_int(seen, pids[j]);
+			through = lappend_int(through, first);
+		}
+	}
+	return 0;
+}
+
+static void
+check_deadlock(int worker, Oid relation)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "cellar deadlock check", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	int			through = waits_for_me(worker);
+
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	if (through == MyProcPid)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+				 errmsg("could not compress table \"%s\": this transaction has a lock that excludes VACUUM", get_rel_name(relation)),
+				 errhint("End the transaction first.")));
+	if (through != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+				 errmsg("could not compress table \"%s\": deadlock detected", get_rel_name(relation)),
+				 errdetail("The compressor waits for process %d, which waits for this transaction to end.", through),
+				 errhint("Try again when that process has ended its work.")));
+}
+
+/* Returns when the worker has ended. */
+static void
+wait_for_worker(BackgroundWorkerHandle *handle, Oid relation)
+{
+	for (;;)
+	{
+		pid_t		pid;
+		BgwHandleStatus status;
+
+		CHECK_FOR_INTERRUPTS();
+		status = GetBackgroundWorkerPid(handle, &pid);
+		if (status == BGWH_STOPPED)
+			return;
+		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, DeadlockTimeout,
+					  WAIT_EVENT_BGWORKER_SHUTDOWN) & WL_TIMEOUT && status == BGWH_STARTED)
+			check_deadlock(pid, relation);
+		ResetLatch(MyLatch);
+	}
+}
+
+/*
  * cellar.compress_relation(relation, level): returns when all of the relation,
  * or of its partitions, is at the level.
  */
@@ -274,8 +359,7 @@ cellar_compress_relation(PG_FUNCTION_ARGS)
 
 	PG_TRY();
 	{
-		if (WaitForBackgroundWorkerShutdown(handle) == BGWH_POSTMASTER_DIED)
-			proc_exit(1);
+		wait_for_worker(handle, relation);
 	}
 	PG_CATCH();
 	{

@@ -190,6 +190,24 @@ q "CREATE TABLE elsewhere (id int) TABLESPACE plain"
 check_equal "a table on no cell" "$(error_of "SELECT cellar.compress('elsewhere')")" 55000
 
 # ---------------------------------------------------------------- restart, damage
+# Nobody waits for ever: neither for a lock of the own transaction, nor for who waits for the own snapshot.
+check_equal "a lock of one's own" "$(error_of "BEGIN; LOCK TABLE many; SELECT cellar.compress('many')")" 40P01
+waits_on() {
+    local tries
+    for ((tries = 0; tries < 100; tries++)); do [ "$(q "SELECT count(*) FROM pg_stat_activity WHERE wait_event = '$1'")" = 0 ] || return 0; sleep 0.1; done
+    return 1
+}
+sql whole postgres -c "BEGIN; UPDATE many SET note = note WHERE id = 1; SELECT pg_sleep(4); COMMIT" >/dev/null &
+writer=$!
+remember_process $writer
+check "an index is built: a transaction writes" waits_on PgSleep
+sql whole postgres -c "CREATE INDEX CONCURRENTLY beside ON many (amount)" >"$WORK/beside.log" 2>&1 &
+builder=$!
+remember_process $builder
+check "an index is built: and is waited for" waits_on virtualxid
+check_equal "an index is built: compression gives way" "$(error_of "SELECT cellar.compress('many')")" 40P01
+if wait $builder && wait $writer; then ok "an index is built: to its end"; else not_ok "an index is built: $(cat "$WORK/beside.log")"; fi
+
 check_equal "compressed once more" "$(q "SELECT level FROM cellar.compress('many')")" "query low"
 q "CREATE TABLE other AS $rows(1, 100000) g"
 q "SELECT * FROM cellar.compress('other')" >/dev/null
