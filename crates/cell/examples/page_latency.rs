@@ -1,24 +1,26 @@
-//! What reading one page of a compressed file costs, from the volume, as the mount reads it:
+//! What compressing a file costs, as the cell does it on command, and then reading one page of it, as the mount does:
 //! `cargo run --release -p cellar-cell --example page_latency -- HEAP_FILE COLUMNS FOLDER [LEVEL [PAGES [READS]]]`.
 //!
 //! COLUMNS and LEVEL are those of `unit_tool`. FOLDER is made to hold a cell disk, and removed. The first PAGES pages of
-//! the file are stored raw and read at random, then compressed and read again; every page is compared. What the units
-//! have on disk is in the kernel's page cache, and their directories are in memory; then, for a hundredth of the reads,
+//! the file are stored raw and read at random, then compressed and read again; every page is compared. Compressing is
+//! timed with the storage's own verification, in all and by the CPU time of the process. What the units have on disk is in the kernel's page cache, and their directories are in memory; then, for a hundredth of the reads,
 //! neither is.
 
 #[path = "../../scan/examples/columns/mod.rs"]
 mod columns;
 
-use cellar_cell::compression::{Codec, UnitTable};
+use cellar_cell::compression::{Codec, CompressionError, UnitTable, Unpaid, compress};
 use cellar_format::units::BLOCK_BYTES;
-use cellar_scan::unit::encode;
+use cellar_format::wire::{Attribute, BlockRange, CompressRequest, Missing, ScanMode, ScanRequest, Snapshot};
 use cellar_storage::disk::{DirectoryDisk, Disk};
-use cellar_storage::{Ino, Kind, NewNode, ROOT_INO, UnitStored, Volume, VolumeOptions};
+use cellar_storage::{Ino, Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
 use columns::percentile;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use nix::sys::resource::{UsageWho, getrusage};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// Has the kernel forget what it keeps of the folder's files.
@@ -53,6 +55,13 @@ fn measure(volume: &Volume, ino: Ino, heap: &[u8], reads: usize, before: impl Fn
     times
 }
 
+/// CPU time of the process in seconds.
+fn cpu_seconds() -> f64 {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a process can ask for its own usage");
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    seconds(usage.user_time()) + seconds(usage.system_time())
+}
+
 fn print(what: &str, mut times: Vec<f64>) {
     println!("{what}: {:.1} us p50, {:.1} us p99", percentile(&mut times, 0.5), percentile(&mut times, 0.99));
 }
@@ -82,12 +91,40 @@ fn main() {
     }
     volume.fsync(ino).expect("the file can be synced");
     print("a raw page", measure(&volume, ino, &heap, reads, || {}));
-    for (au, pages) in heap.chunks(au_bytes).enumerate() {
-        let version = volume.au_version(ino, au as u64).expect("the allocation unit is there");
-        let unit = encode(pages, &shape, level).expect("pages can be encoded");
-        let stored = volume.unit_store(ino, au as u64, version, &unit, level as u32).expect("the unit can be stored");
-        assert_eq!(stored, UnitStored::Stored);
-    }
+    let attribute = |of: &cellar_scan::unit::Attribute| Attribute {
+        type_oid: of.type_oid,
+        typmod: -1,
+        width: of.width,
+        align: of.align,
+        by_value: of.by_value,
+        missing: Missing::Null,
+    };
+    let relation = ScanRequest {
+        file: "heap".into(),
+        segment_blocks: u32::MAX,
+        checksums: false,
+        encoding: 6,
+        attributes: shape.attributes.iter().map(attribute).collect(),
+        quals: Vec::new(),
+        projection: Vec::new(),
+        mode: ScanMode::Rows,
+        snapshot: Snapshot::default(),
+        threads: 1,
+        aggregation: None,
+        top_n: None,
+    };
+    let range = BlockRange { first: 0, end: (heap.len() / BLOCK_BYTES) as u32 };
+    let request = CompressRequest { level: level as u8, range, relation };
+    let (start, cpu) = (Instant::now(), cpu_seconds());
+    let tell = |_| Ok::<_, CompressionError>(());
+    let done = compress(&volume, &Unpaid::default(), &request, &AtomicBool::new(false), tell).expect("it compresses");
+    assert_eq!(done.units_skipped, 0);
+    let rate = |seconds: f64| heap.len() as f64 / 1e6 / seconds;
+    println!(
+        "compressed at {:.0} MB/s, {:.0} MB a CPU second",
+        rate(start.elapsed().as_secs_f64()),
+        rate(cpu_seconds() - cpu)
+    );
     print(&format!("a page at {}", level.name()), measure(&volume, ino, &heap, reads, || {}));
     volume.close().expect("the volume can be closed");
     drop(volume);
