@@ -14,7 +14,7 @@ pub use table::UnitTable;
 
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{BlockRange, CompressProgress, CompressRequest, LevelUnits, ScanRequest, Units, UnitsQuery};
-use cellar_scan::unit::{Attribute, EncodeError, Level, Shape, encode, encode_raw, estimate};
+use cellar_scan::unit::{Attribute, EncodeError, Encoder, Level, Shape, encode_raw, estimate};
 use cellar_storage::{ErrorKind, Ino, UnitForm, UnitStored, Volume};
 use due::raw_blocks;
 use std::ops::Range;
@@ -42,6 +42,13 @@ struct Place {
     blocks: Range<u32>,
 }
 
+/// Memory for one allocation unit after the other: that much of it is costly to ask the kernel for each time.
+struct Work<'a> {
+    shape: &'a Shape,
+    encoder: Encoder<'a>,
+    pages: Vec<u8>,
+}
+
 /// Brings every allocation unit that begins in the range to the level; `tell` hears of each and may end the work.
 pub fn compress<E: From<CompressionError>>(
     volume: &Volume,
@@ -51,13 +58,14 @@ pub fn compress<E: From<CompressionError>>(
     mut tell: impl FnMut(CompressProgress) -> Result<(), E>,
 ) -> Result<CompressProgress, E> {
     let shape = shape(&request.relation);
+    let mut work = Work { shape: &shape, encoder: Encoder::new(&shape), pages: Vec::new() };
     let mut progress = CompressProgress::default();
     for place in places(volume, &request.relation, request.range).map_err(E::from)? {
         if stopping.load(Ordering::Relaxed) {
             return Err(CompressionError::Stopping.into());
         }
         match Level::from_u8(request.level) {
-            Some(level) => compress_one(volume, unpaid, &place, &shape, level, &mut progress).map_err(E::from)?,
+            Some(level) => compress_one(volume, unpaid, &place, &mut work, level, &mut progress).map_err(E::from)?,
             None => decompress_one(volume, &place, &mut progress).map_err(|error| E::from(error.into()))?,
         }
         progress.blocks_done += u64::from(place.blocks.end - place.blocks.start);
@@ -70,7 +78,7 @@ fn compress_one(
     volume: &Volume,
     unpaid: &Unpaid,
     place: &Place,
-    shape: &Shape,
+    work: &mut Work<'_>,
     level: Level,
     progress: &mut CompressProgress,
 ) -> Result<(), CompressionError> {
@@ -84,8 +92,9 @@ fn compress_one(
     let au_bytes = volume.au_bytes(place.ino)?;
     let base = place.au * au_bytes;
     // All that the file has of it now: it may have grown since the places were listed.
-    let mut pages = vec![0; volume.size(place.ino)?.saturating_sub(base).min(au_bytes) as usize];
-    let read = volume.read(place.ino, base, &mut pages)?;
+    let Work { shape, encoder, pages } = work;
+    pages.resize(volume.size(place.ino)?.saturating_sub(base).min(au_bytes) as usize, 0);
+    let read = volume.read(place.ino, base, pages)?;
     pages.truncate(read / BLOCK_BYTES * BLOCK_BYTES);
     if pages.is_empty() {
         return Ok(());
@@ -102,7 +111,7 @@ fn compress_one(
             Ok(false)
         }
     };
-    let unit_bytes = store_either(|| encode(&pages, shape, level), || encode_raw(&pages, shape, level), store)?;
+    let unit_bytes = store_either(|| encoder.encode(pages, level), || encode_raw(pages, shape, level), store)?;
     match unit_bytes {
         Some(unit_bytes) => {
             progress.units_written += 1;
@@ -232,6 +241,7 @@ fn shape(relation: &ScanRequest) -> Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cellar_scan::unit::encode;
     use cellar_storage::disk::{DirectoryDisk, Disk};
     use cellar_storage::{Kind, NewNode, ROOT_INO, VolumeOptions};
     use std::sync::Arc;

@@ -4,11 +4,10 @@
 //! exception repeats a neighbour's value and means nothing.
 
 use super::ints::{CHUNK_ROWS, IntBlock, IntChunk, cached};
-use super::model::ATTRIBUTES_MASK;
-use super::numeric;
+use super::model::Column;
 use super::shape::{Attribute, Level, Number};
 use super::source::{Data, Part, Result, corrupt, put_varint, varint, zstd_compress, zstd_decompress};
-use super::strings::{ByteBlock, ByteChunk, Strings};
+use super::strings::{ByteBlock, ByteChunk, Strings, start_of};
 use crate::predicate::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::postgres::{Width, type_oid};
@@ -50,10 +49,8 @@ const NO_SCALE: u8 = u8::MAX;
 
 impl Numerics {
     #[inline(always)]
-    pub fn push(&mut self, datum: &[u8], span: Span) {
-        let (value, scale) = numeric::scale_of(datum)
-            .and_then(|scale| Some((numeric::decode(datum, scale)?, scale)))
-            .unwrap_or((0, NO_SCALE));
+    pub fn push(&mut self, value_and_scale: Option<(i64, u8)>, span: Span) {
+        let (value, scale) = value_and_scale.unwrap_or((0, NO_SCALE));
         self.values.push(value);
         self.scales.push(scale);
         self.spans.push(span);
@@ -211,12 +208,9 @@ pub(super) enum Form {
 pub(super) struct Rows<'a> {
     pub attribute: &'a Attribute,
     pub pages: &'a [u8],
-    pub values: &'a Values,
-    /// 0 where the row is NULL; empty when no row is.
-    pub validity: &'a [i64],
-    /// Attributes of each row's tuple, in the low bits, and the fewest of any in the range.
-    pub infomask2: &'a [i64],
-    pub natts_min: usize,
+    pub column: &'a Column,
+    /// Attributes of the tuple of each row of the range; empty when all tuples have all.
+    pub natts: &'a [u16],
     /// The attribute's number, from 0.
     pub index: usize,
     pub range: std::ops::Range<usize>,
@@ -224,26 +218,23 @@ pub(super) struct Rows<'a> {
 
 impl AttributeChunk {
     pub(super) fn encode(rows: Rows<'_>, level: Level, data: &mut Vec<u8>) -> Self {
-        let Rows { attribute, pages, values, validity, infomask2, natts_min, index, range } = rows;
-        let validity_rows = validity.get(range.clone()).unwrap_or_default();
-        let is_missing = |infomask2: &i64| (infomask2 & ATTRIBUTES_MASK) as usize <= index;
-        let missing = match natts_min <= index {
-            true => infomask2[range.clone()].iter().filter(|infomask2| is_missing(infomask2)).count() as u32,
-            false => 0,
-        };
+        let Rows { attribute, pages, column, natts, index, range } = rows;
+        let validity_rows = column.validity.get(range.clone()).unwrap_or_default();
+        let is_missing = |natts: &u16| *natts as usize <= index;
+        let missing = natts.iter().filter(|natts| is_missing(natts)).count() as u32;
         let nulls = validity_rows.iter().filter(|valid| **valid == 0).count() as u32;
         let count = range.len() as u32;
         let mut builder = Builder { pages, exceptions: Datums::default(), min: None, max: None };
-        let body = match values {
+        let body = match &column.values {
             Values::Numbers(_, values) if nulls + missing == 0 => {
                 Body::Number(IntChunk::encode(&values[range.clone()], data))
             }
             Values::Numbers(_, values) => {
                 // Rows before the first value get that value too.
-                let has_value = |row: &usize| validity.get(*row) != Some(&0) && !is_missing(&infomask2[*row]);
-                let first = range.clone().find(has_value).unwrap_or(range.end);
+                let has_value =
+                    |row: &usize| validity_rows.get(*row) != Some(&0) && !natts.get(*row).is_some_and(is_missing);
                 let mut values = values[range.clone()].to_vec();
-                let before = first - range.start;
+                let before = (0..values.len()).find(has_value).unwrap_or(values.len());
                 let value = values.get(before).copied().unwrap_or(0);
                 values[..before].fill(value);
                 Body::Number(IntChunk::encode(&values, data))
@@ -508,17 +499,6 @@ impl AttributeChunk {
         };
         Ok(Self { rows: rows as u32, nulls, missing, validity, body, exceptions, min, max, max_is_cut })
     }
-}
-
-/// The first eight bytes, as a number that orders as they do.
-#[inline(always)]
-fn start_of(bytes: &[u8]) -> u64 {
-    let mut start = [0; 8];
-    match bytes.first_chunk() {
-        Some(whole) => start = *whole,
-        None => start[..bytes.len()].copy_from_slice(bytes),
-    }
-    u64::from_be_bytes(start)
 }
 
 struct Builder<'a> {

@@ -46,25 +46,38 @@ macro_rules! lanes {
                 }
             }
 
+            /// The numbers of one row of all lanes.
+            #[inline(always)]
+            fn row_of_lanes(bytes: &[u8], width: usize, row: usize) -> [$lane; LANES] {
+                let mask = <$lane>::MAX >> (BITS - width);
+                let words = bytes.as_chunks::<BYTES>().0.as_chunks::<LANES>().0;
+                let (word, shift) = (row * width / BITS, row * width % BITS);
+                let mut numbers = [0; LANES];
+                for (number, low) in numbers.iter_mut().zip(&words[word]) {
+                    *number = <$lane>::from_le_bytes(*low) >> shift;
+                }
+                if shift + width > BITS {
+                    for (number, high) in numbers.iter_mut().zip(&words[word + 1]) {
+                        *number |= <$lane>::from_le_bytes(*high) << (BITS - shift);
+                    }
+                }
+                numbers.iter_mut().for_each(|number| *number &= mask);
+                numbers
+            }
+
             /// Gives the numbers of a block, a row of all lanes at a time, with the position of the row's first.
             #[inline(always)]
             fn for_each_row(bytes: &[u8], width: u8, mut take: impl FnMut(usize, &[$lane; LANES])) {
-                let (width, mask) = (width as usize, <$lane>::MAX >> (BITS - width as usize));
-                let words = bytes.as_chunks::<BYTES>().0.as_chunks::<LANES>().0;
-                let mut numbers = [0; LANES];
                 for row in 0..BITS {
-                    let (word, shift) = (row * width / BITS, row * width % BITS);
-                    for (number, low) in numbers.iter_mut().zip(&words[word]) {
-                        *number = <$lane>::from_le_bytes(*low) >> shift;
-                    }
-                    if shift + width > BITS {
-                        for (number, high) in numbers.iter_mut().zip(&words[word + 1]) {
-                            *number |= <$lane>::from_le_bytes(*high) << (BITS - shift);
-                        }
-                    }
-                    numbers.iter_mut().for_each(|number| *number &= mask);
+                    let numbers = row_of_lanes(bytes, width as usize, row);
                     take(ORDER[row / 8] * 16 + row % 8 * 128, &numbers);
                 }
+            }
+
+            /// The row of lanes in which the number at a position is: `ORDER` undoes itself.
+            #[inline(always)]
+            fn row_of(at: usize) -> usize {
+                ORDER[at % 128 / LANES * (LANES / 16)] * 8 + at / 128
             }
 
             vectorized! {
@@ -74,6 +87,21 @@ macro_rules! lanes {
                             *slot = base.wrapping_add(*number as i64);
                         }
                     });
+                }
+
+                /// The numbers at the positions from `from` on.
+                pub fn unpack_run(bytes: &[u8], width: u8, base: i64, from: usize, out: &mut [i64]) {
+                    let mut at = from;
+                    let mut out = out;
+                    while !out.is_empty() {
+                        let lane = at % LANES;
+                        let numbers = row_of_lanes(bytes, width as usize, row_of(at));
+                        let numbers = numbers.map(|number| base.wrapping_add(number as i64));
+                        let (now, later) = out.split_at_mut(out.len().min(LANES - lane));
+                        now.copy_from_slice(&numbers[lane..lane + now.len()]);
+                        at += now.len();
+                        out = later;
+                    }
                 }
 
                 pub fn retain(bytes: &[u8], width: u8, offsets: Offsets, marks: &mut [u8; BLOCK_ROWS]) {
@@ -91,9 +119,7 @@ macro_rules! lanes {
             #[inline(always)]
             pub fn number(bytes: &[u8], width: u8, at: usize) -> u64 {
                 let (width, mask) = (width as usize, <$lane>::MAX >> (BITS - width as usize));
-                // Where a row of lanes begins, and `ORDER` undoes itself.
-                let (part, lane) = (at % 128 / LANES * (LANES / 16), at % LANES);
-                let row = ORDER[part] * 8 + at / 128;
+                let (row, lane) = (row_of(at), at % LANES);
                 let (word, shift) = (row * width / BITS, row * width % BITS);
                 let words = bytes.as_chunks::<BYTES>().0;
                 let mut number = <$lane>::from_le_bytes(words[word * LANES + lane]) >> shift;
@@ -180,10 +206,29 @@ pub fn unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) -> Result<(),
     Ok(())
 }
 
-/// Rows of a block, by number.
-pub trait Rows: Iterator<Item = u16> + ExactSizeIterator + Clone {}
+/// Some rows of a block, by number.
+#[derive(Debug, Clone, Copy)]
+pub enum Rows<'a> {
+    Each(&'a [u16]),
+    /// So many from one on.
+    Run(usize, usize),
+}
 
-impl<T: Iterator<Item = u16> + ExactSizeIterator + Clone> Rows for T {}
+impl Rows<'_> {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Each(rows) => rows.len(),
+            Self::Run(_, count) => *count,
+        }
+    }
+
+    pub fn get(&self, index: usize) -> usize {
+        match self {
+            Self::Each(rows) => rows[index] as usize,
+            Self::Run(first, _) => first + index,
+        }
+    }
+}
 
 /// Appends `base` plus each of some numbers of a block of `count`; for a few of them quicker than [`unpack`]. Every row
 /// is one of the block.
@@ -192,24 +237,37 @@ pub fn pick(
     width: u8,
     base: i64,
     count: usize,
-    rows: impl Rows,
+    rows: Rows<'_>,
     out: &mut Vec<i64>,
 ) -> Result<(), Corrupt> {
     if width > 64 || bytes.len() != packed_bytes(count, width) || count > BLOCK_ROWS {
         let found = format!("{count} values of {width} bits in {} bytes", bytes.len());
         return Err(Corrupt::new("packed block", 0, found));
     }
+    let start = out.len();
+    out.resize(start + rows.len(), base);
+    let out = &mut out[start..];
     macro_rules! numbers {
-        ($number:path) => {
-            out.extend(rows.map(|row| base.wrapping_add($number(bytes, width, row as usize % BLOCK_ROWS) as i64)))
+        ($number:expr) => {
+            for (index, slot) in out.iter_mut().enumerate() {
+                *slot = base.wrapping_add($number(bytes, width, rows.get(index) % BLOCK_ROWS) as i64);
+            }
+        };
+    }
+    macro_rules! lanes {
+        ($lanes:ident) => {
+            match rows {
+                Rows::Run(first, _) => $lanes::unpack_run(bytes, width, base, first % BLOCK_ROWS, out),
+                Rows::Each(_) => numbers!($lanes::number),
+            }
         };
     }
     match (count, width) {
-        (_, 0) => out.resize(out.len() + rows.len(), base),
-        (BLOCK_ROWS, 1..=8) => numbers!(lanes8::number),
-        (BLOCK_ROWS, 9..=16) => numbers!(lanes16::number),
-        (BLOCK_ROWS, 17..=32) => numbers!(lanes32::number),
-        (BLOCK_ROWS, _) => numbers!(lanes64::number),
+        (_, 0) => {}
+        (BLOCK_ROWS, 1..=8) => lanes!(lanes8),
+        (BLOCK_ROWS, 9..=16) => lanes!(lanes16),
+        (BLOCK_ROWS, 17..=32) => lanes!(lanes32),
+        (BLOCK_ROWS, _) => lanes!(lanes64),
         _ => numbers!(number_at),
     }
     Ok(())
@@ -275,8 +333,12 @@ mod tests {
                 assert_eq!(out, expected, "width {width}, {count} values");
                 let (from, to) = (count / 3, count / 2 + 1);
                 let mut picked = Vec::new();
-                pick(&bytes, width, -7, count, from as u16..to as u16, &mut picked).unwrap();
+                pick(&bytes, width, -7, count, Rows::Run(from, to - from), &mut picked).unwrap();
                 assert_eq!(picked, expected[from..to], "width {width}, {count} values");
+                picked.clear();
+                let rows: Vec<u16> = (from as u16..to as u16).step_by(3).collect();
+                pick(&bytes, width, -7, count, Rows::Each(&rows), &mut picked).unwrap();
+                assert!(rows.iter().map(|row| expected[*row as usize]).eq(picked), "width {width}, {count} values");
                 let (first, last) = (values[from].min(values[to - 1]), values[from].max(values[to - 1]));
                 for inside in [false, true] {
                     let offsets = Offsets { first, span: last - first, inside };

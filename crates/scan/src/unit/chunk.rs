@@ -69,21 +69,17 @@ impl Chunk {
         data: &mut Vec<u8>,
     ) -> Self {
         let Extent { pages, rows, lines } = extent;
-        let infomask = &model.headers[HeaderField::Infomask as usize][rows.clone()];
-        let infomask2 = &model.headers[HeaderField::Infomask2 as usize];
-        let natts = infomask2[rows.clone()].iter().map(|infomask2| (infomask2 & ATTRIBUTES_MASK) as usize);
-        let natts_min = natts.min().unwrap_or(0);
-        let attributes = shape.attributes.iter().enumerate().map(|(index, attribute)| {
-            let rows = Rows {
-                attribute,
-                pages: bytes,
-                values: &model.values[index],
-                validity: &model.validity[index],
-                infomask2,
-                natts_min,
-                index,
-                range: rows.clone(),
-            };
+        let headers = || model.headers.of(rows.clone());
+        let natts =
+            |fields: &[i64; HEADER_FIELDS.len()]| (fields[HeaderField::Infomask2 as usize] & ATTRIBUTES_MASK) as usize;
+        let every_row_has = headers().map(|(fields, _)| natts(fields)).min().unwrap_or(0);
+        let natts: Vec<u16> = match every_row_has >= shape.attributes.len() {
+            true => Vec::new(),
+            false => headers().flat_map(|(fields, count)| std::iter::repeat_n(natts(fields) as u16, count)).collect(),
+        };
+        let mut scratch = Vec::new();
+        let attributes = shape.attributes.iter().zip(&model.columns).enumerate().map(|(index, (attribute, column))| {
+            let rows = Rows { attribute, pages: bytes, column, natts: &natts, index, range: rows.clone() };
             AttributeChunk::encode(rows, level, data)
         });
         let attributes = attributes.collect();
@@ -92,11 +88,12 @@ impl Chunk {
             first_row: rows.start as u32,
             rows: rows.len() as u32,
             first_line: lines.start as u32,
-            line_state: IntChunk::encode(&model.line_state[lines.clone()], data),
-            line_rest: IntChunk::encode(&model.line_rest[lines.clone()], data),
-            headers: std::array::from_fn(|field| IntChunk::encode(&model.headers[field][rows.clone()], data)),
+            line_state: model.lines.encode(0, lines.clone(), &mut scratch, data),
+            line_rest: model.lines.encode(1, lines.clone(), &mut scratch, data),
+            headers: std::array::from_fn(|field| model.headers.encode(field, rows.clone(), &mut scratch, data)),
             attributes,
-            infomask_all: infomask.iter().fold(u16::MAX, |all, infomask| all & *infomask as u16),
+            infomask_all: headers()
+                .fold(u16::MAX, |all, (fields, _)| all & fields[HeaderField::Infomask as usize] as u16),
         }
     }
 

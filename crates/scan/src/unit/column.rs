@@ -406,10 +406,10 @@ impl ColumnReader {
         Ok(match decoded.form {
             Form::Number => {
                 let Some(number) = Number::of(attribute) else { return corrupt("value", row, "not a number") };
-                let (bytes, count) = number.encode(decoded.ints[row]);
+                let bytes = number.encode(decoded.ints[row]);
                 out.resize(attribute.align.up(out.len()), 0);
                 let at = out.len() as u32;
-                out.extend_from_slice(&bytes[..count]);
+                out.extend_from_slice(&bytes[..number.bytes()]);
                 at
             }
             Form::Numeric { scale } => {

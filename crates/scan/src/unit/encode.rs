@@ -37,14 +37,32 @@ pub struct Estimate {
 ///
 /// Any bytes can be pages; those that are not heap pages of this shape are kept as they are.
 pub fn encode(pages: &[u8], shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
-    check(pages, shape)?;
-    encode_model(pages, Model::new(pages, shape), shape, level)
+    Encoder::new(shape).encode(pages, level)
+}
+
+/// Encodes one unit after the other of a relation, in memory that is kept.
+pub struct Encoder<'a> {
+    shape: &'a Shape,
+    model: Model,
+}
+
+impl<'a> Encoder<'a> {
+    pub fn new(shape: &'a Shape) -> Self {
+        Self { shape, model: Model::new(shape) }
+    }
+
+    /// As [`encode()`].
+    pub fn encode(&mut self, pages: &[u8], level: Level) -> Result<Vec<u8>, EncodeError> {
+        check(pages, self.shape)?;
+        self.model.read(pages);
+        encode_model(pages, &self.model, self.shape, level)
+    }
 }
 
 /// As [`encode`], without cleverness: the pages as they are, compressed.
 pub fn encode_raw(pages: &[u8], shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
     check(pages, shape)?;
-    encode_model(pages, Model::raw(pages.len() / BLOCK_BYTES, shape), shape, level)
+    encode_model(pages, &Model::raw(pages.len() / BLOCK_BYTES, shape), shape, level)
 }
 
 /// How small pages would become. A few runs of some dozen pages tell it well.
@@ -77,23 +95,22 @@ fn check(pages: &[u8], shape: &Shape) -> Result<(), EncodeError> {
     Ok(())
 }
 
-fn encode_model(pages: &[u8], model: Model, shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
+fn encode_model(pages: &[u8], model: &Model, shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
     let mut data = Vec::new();
     let mut chunks = Vec::new();
     for range in chunk_pages(&model.pages) {
-        chunks.push(Chunk::encode(&model, shape, pages, &extent(&model.pages, range), level, &mut data));
+        chunks.push(Chunk::encode(model, shape, pages, &extent(&model.pages, range), level, &mut data));
     }
     let directory = Directory {
         shape: shape.clone(),
-        pages: model.pages,
+        pages: model.pages.clone(),
         residue_pages: level.residue_pages(),
         residues: Vec::new(),
         chunks,
     };
     let unit = Unit::new(level, 0, 0, directory);
-    let foretold = model.foretold;
     let mut residue_data = Vec::new();
-    let residues = residues(&unit, &data, pages, &foretold, &mut residue_data).map_err(EncodeError::Series)?;
+    let residues = residues(&unit, &data, pages, &model.foretold, &mut residue_data).map_err(EncodeError::Series)?;
     let mut directory = unit.into_directory();
     directory.residues = residues;
     data.extend_from_slice(&residue_data);
@@ -187,7 +204,7 @@ fn next_difference(left: &[u8], right: &[u8], from: usize) -> Option<usize> {
 impl Model {
     /// Pages that are all kept as they are.
     fn raw(pages: usize, shape: &Shape) -> Self {
-        let mut model = Self::new(&[], shape);
+        let mut model = Self::new(shape);
         model.pages = vec![PageEntry { kind: PageKind::Raw, ..PageEntry::EMPTY }; pages];
         model.foretold = vec![false; pages];
         model

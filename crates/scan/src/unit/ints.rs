@@ -6,6 +6,7 @@
 
 use super::bits::{BLOCK_ROWS, Rows, pack, packed_bytes, pick, unpack, width_of};
 use super::source::{Data, Part, Result, corrupt, put_varint, unzigzag, varint, zigzag};
+use crate::vectors::vectorized;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::sync::OnceLock;
 
@@ -98,12 +99,28 @@ fn frame(min: i64, max: i64) -> Frame {
 }
 
 fn frame_of(values: &[i64]) -> Frame {
-    let (mut min, mut max) = (i64::MAX, i64::MIN);
-    for value in values {
-        min = min.min(*value);
-        max = max.max(*value);
-    }
+    let (min, max) = bounds(values);
     if values.is_empty() { Frame { base: 0, width: 0 } } else { frame(min, max) }
+}
+
+vectorized! {
+    /// The least and the greatest.
+    fn bounds(values: &[i64]) -> (i64, i64) {
+        values.iter().fold((i64::MAX, i64::MIN), |(min, max), value| (min.min(*value), max.max(*value)))
+    }
+
+    /// How often a number is not the one before.
+    fn changes(values: &[i64]) -> usize {
+        values.iter().zip(values.iter().skip(1)).map(|(one, next)| usize::from(one != next)).sum()
+    }
+
+    /// The differences of the numbers to those before; the first repeats the second.
+    fn differences(values: &[i64], out: &mut [i64]) {
+        for ((one, next), out) in values.iter().zip(&values[1..]).zip(&mut out[1..]) {
+            *out = next.wrapping_sub(*one);
+        }
+        out[0] = out.get(1).copied().unwrap_or(0);
+    }
 }
 
 /// How numbers would be packed, and in how many bytes.
@@ -166,7 +183,7 @@ impl Packed {
     }
 
     /// Appends some numbers of a block, which has `count`.
-    fn pick(&self, data: Data<'_>, block: usize, count: usize, rows: impl Rows, out: &mut Vec<i64>) -> Result<()> {
+    fn pick(&self, data: Data<'_>, block: usize, count: usize, rows: Rows<'_>, out: &mut Vec<i64>) -> Result<()> {
         let Frame { base, width } = self.frame(block);
         let (start, end) = (self.starts[block], self.starts[block + 1]);
         let part = Part { offset: start, bytes: end - start, checksum: self.checksums[block] };
@@ -214,8 +231,8 @@ impl Packed {
 
 /// The distinct numbers, ascending; None when there are more than `most`.
 fn distinct(values: &[i64], most: usize) -> Option<Vec<i64>> {
-    const SLOTS: usize = 4 * DICTIONARY_MAX;
-    let mut table = vec![u32::MAX; SLOTS];
+    let slots = (4 * most.min(values.len())).next_power_of_two();
+    let mut table = vec![u32::MAX; slots];
     let mut found: Vec<i64> = Vec::new();
     let mut last = None;
     for value in values {
@@ -223,7 +240,7 @@ fn distinct(values: &[i64], most: usize) -> Option<Vec<i64>> {
             continue;
         }
         last = Some(*value);
-        let mut slot = ((*value as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize % SLOTS;
+        let mut slot = ((*value as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (slots - 1);
         loop {
             match table[slot] {
                 u32::MAX => {
@@ -235,7 +252,7 @@ fn distinct(values: &[i64], most: usize) -> Option<Vec<i64>> {
                     break;
                 }
                 entry if found[entry as usize] == *value => break,
-                _ => slot = (slot + 1) % SLOTS,
+                _ => slot = (slot + 1) & (slots - 1),
             }
         }
     }
@@ -295,11 +312,7 @@ impl IntChunk {
     /// Of at most [`CHUNK_ROWS`] numbers.
     pub(super) fn encode(values: &[i64], data: &mut Vec<u8>) -> Self {
         debug_assert!(values.len() <= CHUNK_ROWS);
-        let (mut min, mut max) = (i64::MAX, i64::MIN);
-        for value in values {
-            min = min.min(*value);
-            max = max.max(*value);
-        }
+        let (min, max) = bounds(values);
         match values.len() {
             count if min >= max => Self::constant_of(count, if count == 0 { 0 } else { min }),
             count => Self { count: count as u32, min, max, coding: choose(values, min, max, data) },
@@ -373,7 +386,7 @@ impl IntChunk {
             return self.coding.block(data, block, self.count(), out);
         }
         out.clear();
-        if rows.len() <= PICK_ROWS_MAX && self.coding.pick(data, block, count, rows.iter().copied(), out)? {
+        if rows.len() <= PICK_ROWS_MAX && self.coding.pick(data, block, count, Rows::Each(rows), out)? {
             return Ok(());
         }
         self.block(data, block, scratch)?;
@@ -458,8 +471,8 @@ impl IntChunk {
             }
             let end = rows.end.min((block + 1) * BLOCK_ROWS);
             if last.sparse && end - from <= PICK_ROWS_MAX && last.place != Some((place, block)) {
-                let in_block = (from - block * BLOCK_ROWS) as u16..(end - block * BLOCK_ROWS) as u16;
-                if self.coding.pick(data, block, self.block_rows(block), in_block, out)? {
+                let run = Rows::Run(from - block * BLOCK_ROWS, end - from);
+                if self.coding.pick(data, block, self.block_rows(block), run, out)? {
                     from = end;
                     continue;
                 }
@@ -498,18 +511,15 @@ fn choose(values: &[i64], min: i64, max: i64, data: &mut Vec<u8>) -> Coding {
     let packing = Packing::of(values, whole);
     let mut best = packing.bytes;
 
-    let runs = 1 + values.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    let runs = 1 + changes(values);
     const RUN_BYTES: usize = 5;
     if runs * RUN_BYTES < best && runs <= values.len() / 8 + 1 {
         return encode_runs(values, data);
     }
 
-    let mut last = 0;
-    let deltas: Vec<i64> =
-        values.iter().map(|value| value.wrapping_sub(std::mem::replace(&mut last, *value))).collect();
     // The first row's delta would be its value; it stands in `firsts`.
-    let mut deltas = deltas;
-    deltas[0] = deltas.get(1).copied().unwrap_or(0);
+    let mut deltas = vec![0; values.len()];
+    differences(values, &mut deltas);
     let whole_delta = frame_of(&deltas);
     let delta_packing = Packing::of(&deltas, whole_delta);
     let firsts_bytes = 8 * values.len().div_ceil(BLOCK_ROWS);
@@ -565,7 +575,7 @@ pub(super) fn cached<T>(cell: &OnceLock<T>, read: impl FnOnce() -> Result<T>) ->
 
 impl Coding {
     /// Appends some numbers of a block; false: there is no quicker way than to read the block.
-    fn pick(&self, data: Data<'_>, block: usize, count: usize, rows: impl Rows, out: &mut Vec<i64>) -> Result<bool> {
+    fn pick(&self, data: Data<'_>, block: usize, count: usize, rows: Rows<'_>, out: &mut Vec<i64>) -> Result<bool> {
         match self {
             Self::Packed(packed) => packed.pick(data, block, count, rows, out)?,
             Self::Dictionary { part, entries, count: entry_count, codes } => {
@@ -576,10 +586,10 @@ impl Coding {
             }
             Self::Delta { firsts, deltas } => {
                 let mut values = [0; BLOCK_ROWS];
-                let last = rows.clone().last().map_or(0, usize::from);
-                deltas.start_of_block(data, block, &mut values[..count], last + 1)?;
+                let end = if rows.len() > 0 { rows.get(rows.len() - 1) + 1 } else { 0 };
+                deltas.start_of_block(data, block, &mut values[..count], end)?;
                 let (mut value, mut at) = (firsts[block], 0);
-                for row in rows.map(usize::from) {
+                for row in (0..rows.len()).map(|index| rows.get(index)) {
                     // Sums of what lies between are quicker than a number for each row.
                     value = values[at + 1..=row].iter().fold(value, |sum, delta| sum.wrapping_add(*delta));
                     at = row;

@@ -6,7 +6,9 @@
 //! Source: `storage/bufpage.h`, `storage/itemid.h`, `access/htup_details.h`, `access/tupmacs.h`.
 
 use super::attribute::{Span, Values};
-use super::shape::Shape;
+use super::numeric;
+use super::runs::Runs;
+use super::shape::{Attribute, Shape};
 use crate::heap::{Page, u16_at, u32_at, varlena};
 use cellar_format::postgres::{Align, Width};
 use cellar_format::units::BLOCK_BYTES;
@@ -103,79 +105,91 @@ impl PageEntry {
     };
 }
 
-/// The pages of a unit, taken apart.
+/// The pages of a unit, taken apart. Its memory can be used for one unit after the other.
 pub(super) struct Model {
     pub pages: Vec<PageEntry>,
     /// By page: nothing but what the series hold is in it, and zeroes where these foretell zeroes.
     pub foretold: Vec<bool>,
     /// By line pointer: its state, and offset and length where these are no tuple's.
-    pub line_state: Vec<i64>,
-    pub line_rest: Vec<i64>,
-    pub headers: [Vec<i64>; HEADER_FIELDS.len()],
-    /// By attribute: 0 where a row is NULL; empty as long as no row is.
-    pub validity: Vec<Vec<i64>>,
-    pub values: Vec<Values>,
+    pub lines: Runs<2>,
+    /// By row, in the order of [`HEADER_FIELDS`].
+    pub headers: Runs<{ HEADER_FIELDS.len() }>,
+    pub columns: Vec<Column>,
+    placed: Vec<Placed>,
+    order: Vec<u16>,
 }
 
-/// A tuple that has been placed, while its page is taken apart.
+/// An attribute's values.
+pub(super) struct Column {
+    width: Width,
+    align_mask: usize,
+    /// 0 where a row is NULL; empty as long as no row is.
+    pub validity: Vec<i64>,
+    pub values: Values,
+}
+
+/// A tuple where it lies, while its page is taken apart.
 struct Placed {
     offset: u16,
     length: u16,
     line: u16,
+    /// Rank and gap, as the series have them.
+    rank: i16,
+    gap: i32,
 }
 
 /// The page is not such as the series can hold.
 struct Odd;
 
 impl Model {
-    pub fn new(pages: &[u8], shape: &Shape) -> Self {
-        let mut model = Self {
-            pages: Vec::with_capacity(pages.len() / BLOCK_BYTES),
-            foretold: Vec::with_capacity(pages.len() / BLOCK_BYTES),
-            line_state: Vec::new(),
-            line_rest: Vec::new(),
-            headers: Default::default(),
-            validity: vec![Vec::new(); shape.attributes.len()],
-            values: shape.attributes.iter().map(Values::new).collect(),
-        };
-        let steps: Vec<(Width, Align)> = shape.attributes.iter().map(|a| (a.width, a.align)).collect();
-        let mut placed = Vec::new();
+    pub fn new(shape: &Shape) -> Self {
+        Self {
+            pages: Vec::new(),
+            foretold: Vec::new(),
+            lines: Runs::default(),
+            headers: Runs::default(),
+            columns: shape.attributes.iter().map(Column::new).collect(),
+            placed: Vec::new(),
+            order: Vec::new(),
+        }
+    }
+
+    /// Replaces what it holds by pages.
+    pub fn read(&mut self, pages: &[u8]) {
+        self.truncate(0, 0);
+        self.pages.clear();
+        self.foretold.clear();
+        let mut room = Room([0; BLOCK_BYTES + 8]);
         for (index, page) in pages.chunks_exact(BLOCK_BYTES).enumerate() {
-            let (lines, rows) = (model.line_state.len(), model.rows());
-            let (mut entry, foretold) = match model.page(pages, page, index, &steps, &mut placed) {
+            room.0[..BLOCK_BYTES].copy_from_slice(page);
+            let (lines, rows) = (self.lines.len(), self.headers.len());
+            let (mut entry, foretold) = match self.page(&room, index) {
                 Ok(taken) => taken,
                 Err(Odd) => {
-                    model.truncate(lines, rows);
+                    self.truncate(lines, rows);
                     (PageEntry { kind: PageKind::Raw, ..PageEntry::EMPTY }, false)
                 }
             };
             (entry.first_line, entry.first_row) = (lines as u32, rows as u32);
-            model.pages.push(entry);
-            model.foretold.push(foretold);
+            self.pages.push(entry);
+            self.foretold.push(foretold);
         }
-        model
-    }
-
-    pub fn rows(&self) -> usize {
-        self.headers[0].len()
+        let rows = self.headers.len();
+        let with_nulls = self.columns.iter_mut().filter(|column| !column.validity.is_empty());
+        with_nulls.for_each(|column| column.validity.resize(rows, 1));
     }
 
     fn truncate(&mut self, lines: usize, rows: usize) {
-        self.line_state.truncate(lines);
-        self.line_rest.truncate(lines);
-        self.headers.iter_mut().for_each(|series| series.truncate(rows));
-        self.validity.iter_mut().for_each(|series| series.truncate(rows));
-        self.values.iter_mut().for_each(|values| values.truncate(rows));
+        self.lines.truncate(lines);
+        self.headers.truncate(rows);
+        for column in &mut self.columns {
+            column.validity.truncate(rows);
+            column.values.truncate(rows);
+        }
     }
 
-    fn page(
-        &mut self,
-        pages: &[u8],
-        page: &[u8],
-        index: usize,
-        steps: &[(Width, Align)],
-        placed: &mut Vec<Placed>,
-    ) -> Result<(PageEntry, bool), Odd> {
+    fn page(&mut self, room: &Room, index: usize) -> Result<(PageEntry, bool), Odd> {
+        let page = room.page();
         let (lower, upper) = (u16_at(page, 12) as usize, u16_at(page, 14) as usize);
         if upper == 0 && is_zero(page) {
             return Ok((PageEntry::EMPTY, true));
@@ -185,27 +199,27 @@ impl Model {
             return Err(Odd);
         }
         let lines = (lower - PAGE_HEADER_BYTES) / 4;
-        placed.clear();
-        let mut foretold = true;
+        self.placed.clear();
         for line in 0..lines {
             let pointer = u32_at(page, PAGE_HEADER_BYTES + line * 4);
             let state = (pointer >> 15 & 3) as i64;
-            self.line_state.push(state);
             if state != LP_NORMAL {
-                self.line_rest.push((pointer & 0x7fff | pointer >> 17 << 15) as i64);
+                self.lines.push([state, (pointer & 0x7fff | pointer >> 17 << 15) as i64]);
                 continue;
             }
-            self.line_rest.push(0);
-            let tuple =
-                Placed { offset: (pointer & 0x7fff) as u16, length: (pointer >> 17) as u16, line: line as u16 + 1 };
-            if (tuple.offset as usize) < upper || !tuple.offset.is_multiple_of(8) {
+            self.lines.push([state, 0]);
+            let (offset, length) = ((pointer & 0x7fff) as u16, (pointer >> 17) as u16);
+            let within = offset as usize + length as usize <= BLOCK_BYTES;
+            if (offset as usize) < upper || !offset.is_multiple_of(8) || !within {
                 return Err(Odd);
             }
-            foretold &= self.tuple(pages, page, index, &tuple, steps)?;
-            placed.push(tuple);
+            self.placed.push(Placed { offset, length, line: line as u16 + 1, rank: 0, gap: 0 });
         }
-        let (lowest, zeroes_between) = self.place(page, placed);
-        foretold &= zeroes_between && page.get(lower..lowest as usize).is_some_and(is_zero);
+        let (lowest, mut foretold) = self.place(room);
+        foretold &= room.is_zero(lower, lowest);
+        for row in 0..self.placed.len() {
+            foretold &= self.tuple(room, index, row)?;
+        }
         let entry = PageEntry {
             kind: PageKind::Rows,
             lsn: (u32_at(page, 0) as u64) << 32 | u32_at(page, 4) as u64,
@@ -213,127 +227,147 @@ impl Model {
             flags: u16_at(page, 10),
             prune_xid: u32_at(page, 20),
             lines: lines as u16,
-            rows: placed.len() as u16,
-            upper: (upper as i64 - lowest) as i16,
+            rows: self.placed.len() as u16,
+            upper: (upper as i64 - lowest as i64) as i16,
             ..PageEntry::EMPTY
         };
         Ok((entry, foretold))
     }
 
-    /// The series of a page's tuples about where they lie; returns the lowest offset, and whether between the tuples
-    /// there are only zeroes.
-    fn place(&mut self, page: &[u8], placed: &[Placed]) -> (i64, bool) {
-        let first = self.headers[HeaderField::Rank as usize].len();
-        for series in [HeaderField::Rank, HeaderField::Gap] {
-            self.headers[series as usize].resize(first + placed.len(), 0);
-        }
-        let mut order: Vec<usize> = (0..placed.len()).collect();
+    /// Finds out what the series say about where the page's tuples lie; returns the lowest offset, and whether between
+    /// the tuples there are only zeroes.
+    fn place(&mut self, room: &Room) -> (usize, bool) {
+        let Self { placed, order, .. } = self;
+        order.clear();
+        order.extend(0..placed.len() as u16);
         if !placed.is_sorted_by(|a, b| a.offset >= b.offset) {
-            order.sort_by_key(|row| std::cmp::Reverse(placed[*row].offset));
+            order.sort_by_key(|row| std::cmp::Reverse(placed[*row as usize].offset));
         }
-        let mut behind = BLOCK_BYTES as i64;
+        let mut behind = BLOCK_BYTES;
         let mut zeroes_between = true;
-        for (rank, row) in order.into_iter().enumerate() {
-            let expected = behind - Align::Double.up(placed[row].length as usize) as i64;
-            let end = (placed[row].offset + placed[row].length) as usize;
-            zeroes_between &= page.get(end..behind as usize).is_some_and(is_zero);
-            behind = placed[row].offset as i64;
-            self.headers[HeaderField::Rank as usize][first + row] = rank as i64 - row as i64;
-            self.headers[HeaderField::Gap as usize][first + row] = expected - behind;
+        for (rank, row) in order.iter().enumerate() {
+            let tuple = &mut placed[*row as usize];
+            let expected = behind as i32 - Align::Double.up(tuple.length as usize) as i32;
+            zeroes_between &= room.is_zero((tuple.offset + tuple.length) as usize, behind);
+            behind = tuple.offset as usize;
+            (tuple.rank, tuple.gap) = (rank as i16 - *row as i16, expected - behind as i32);
         }
         (behind, zeroes_between)
     }
 
     /// Whether the tuple's bytes are all foretold: alignment where it must be, and nothing in it.
     #[inline]
-    fn tuple(
-        &mut self,
-        pages: &[u8],
-        page: &[u8],
-        index: usize,
-        placed: &Placed,
-        steps: &[(Width, Align)],
-    ) -> Result<bool, Odd> {
-        let (start, length) = (placed.offset as usize, placed.length as usize);
-        let tuple = page.get(start..start + length).filter(|tuple| tuple.len() >= TUPLE_HEADER_BYTES).ok_or(Odd)?;
-        let (infomask2, infomask) = (u16_at(tuple, 18) as i64, u16_at(tuple, 20) as i64);
+    fn tuple(&mut self, room: &Room, index: usize, row_in_page: usize) -> Result<bool, Odd> {
+        let (page, placed) = (room.page(), &self.placed[row_in_page]);
+        let (start, end) = (placed.offset as usize, (placed.offset + placed.length) as usize);
+        let header = page.get(start..start + TUPLE_HEADER_BYTES).ok_or(Odd)?;
+        let (infomask2, infomask) = (u16_at(header, 18) as i64, u16_at(header, 20) as i64);
         let natts = (infomask2 & ATTRIBUTES_MASK) as usize;
         let has_nulls = infomask & HAS_NULLS != 0;
         let expected = data_offset(natts, has_nulls);
-        let offset = tuple[22] as usize;
-        let bitmap = if has_nulls { natts.div_ceil(8) } else { 0 };
-        if natts > steps.len() || offset > length || TUPLE_HEADER_BYTES + bitmap > offset || !offset.is_multiple_of(8) {
+        let offset = header[22] as usize;
+        let bitmap = start + TUPLE_HEADER_BYTES;
+        let bitmap_end = bitmap + if has_nulls { natts.div_ceil(8) } else { 0 };
+        let mut cursor = start + offset;
+        if natts > self.columns.len() || cursor > end || bitmap_end > cursor || !offset.is_multiple_of(8) {
             return Err(Odd);
         }
-        let (base, row) = (index * BLOCK_BYTES + start, self.rows());
-        let mut cursor = offset;
-        let mut foretold = is_zero(&tuple[TUPLE_HEADER_BYTES + bitmap..offset]);
+        let (base, row) = ((index * BLOCK_BYTES) as u32, self.headers.len());
+        let mut foretold = room.is_zero(bitmap_end, cursor);
         if has_nulls && !natts.is_multiple_of(8) {
-            foretold &= tuple[TUPLE_HEADER_BYTES + natts / 8] >> (natts % 8) == 0;
+            foretold &= room.0[bitmap_end - 1] >> (natts % 8) == 0;
         }
-        for (attribute, (width, align)) in steps.iter().enumerate() {
-            let values = &mut self.values[attribute];
-            let is_missing = attribute >= natts;
-            let is_null =
-                has_nulls && !is_missing && tuple[TUPLE_HEADER_BYTES + attribute / 8] >> (attribute % 8) & 1 == 0;
-            let validity = &mut self.validity[attribute];
-            if is_null && validity.is_empty() {
+        // Both tuple and offset are aligned to eight bytes, so places in the page are aligned as those in the tuple.
+        let (present, missing) = self.columns.split_at_mut(natts);
+        for (attribute, column) in present.iter_mut().enumerate() {
+            let Column { width, align_mask, validity, values } = column;
+            if has_nulls && room.0[bitmap + attribute / 8] >> (attribute % 8) & 1 == 0 {
                 validity.resize(row, 1);
-            }
-            if is_null || !validity.is_empty() {
-                validity.push(i64::from(!is_null));
-            }
-            if is_null || is_missing {
+                validity.push(0);
                 values.push_nothing();
                 continue;
             }
-            let (at, end) = match width {
+            let aligned = (cursor + *align_mask) & !*align_mask;
+            let at = match width {
                 Width::Fixed(bytes) => {
-                    let at = align_from(cursor, offset, *align);
-                    (at, at + *bytes as usize)
+                    foretold &= room.is_zero(cursor, aligned);
+                    cursor = aligned + *bytes as usize;
+                    aligned
                 }
                 Width::Varlena => {
                     // Padding is zeroes; a header that needs none is not zero at first.
-                    let aligned = align_from(cursor, offset, *align);
-                    let at = if tuple.get(cursor) == Some(&0) { aligned } else { cursor };
-                    let bytes = varlena::datum_bytes(tuple, at, length).ok_or(Odd)?;
-                    let is_short = tuple[at] & 1 == 1;
-                    foretold &= at == if is_short { cursor } else { aligned };
-                    (at, at + bytes)
+                    let at = if room.word(cursor) & 0xff == 0 { aligned } else { cursor };
+                    let is_short = room.word(at) & 1 == 1;
+                    foretold &= at == if is_short { cursor } else { aligned } && room.is_zero(cursor, at);
+                    cursor = at + varlena::datum_bytes(page, at, end).ok_or(Odd)?;
+                    at
                 }
                 Width::Cstring => {
-                    let rest = tuple.get(cursor..).ok_or(Odd)?;
-                    (cursor, cursor + memchr::memchr(0, rest).ok_or(Odd)? + 1)
+                    let rest = page.get(cursor..end).ok_or(Odd)?;
+                    let at = cursor;
+                    cursor += memchr::memchr(0, rest).ok_or(Odd)? + 1;
+                    at
                 }
             };
-            let datum = tuple.get(at..end).ok_or(Odd)?;
-            foretold &= at == cursor || is_zero(&tuple[cursor..at]);
-            match values {
-                Values::Numbers(number, values) => values.push(number.decode(datum)),
-                Values::Numerics(numerics) => numerics.push(datum, span(base, at..end)),
-                Values::Datums(spans) => {
-                    debug_assert_eq!(&pages[base + at..base + end], datum);
-                    spans.push(span(base, at..end));
-                }
+            if cursor > end {
+                return Err(Odd);
             }
-            cursor = end;
+            match values {
+                Values::Numbers(number, values) => values.push(number.decode(room.word(at))),
+                Values::Numerics(numerics) => {
+                    let datum = || page.get(at..cursor);
+                    let value = numeric::decode_start(room.word(at)).or_else(|| numeric::decode(datum()?));
+                    numerics.push(value, span(base, at..cursor));
+                }
+                Values::Datums(spans) => spans.push(span(base, at..cursor)),
+            }
         }
-        let ctid_block = (u16_at(tuple, 12) as u32) << 16 | u16_at(tuple, 14) as u32;
-        let fields = [
-            u32_at(tuple, 0) as i64,
-            u32_at(tuple, 4) as i64,
-            u32_at(tuple, 8) as i64,
+        missing.iter_mut().for_each(|column| column.values.push_nothing());
+        let ctid_block = (u16_at(header, 12) as u32) << 16 | u16_at(header, 14) as u32;
+        self.headers.push([
+            u32_at(header, 0) as i64,
+            u32_at(header, 4) as i64,
+            u32_at(header, 8) as i64,
             ctid_block.wrapping_sub(index as u32) as i64,
-            u16_at(tuple, 16) as i64 - placed.line as i64,
+            u16_at(header, 16) as i64 - placed.line as i64,
             infomask2,
             infomask,
             offset as i64 - expected as i64,
-            length as i64 - cursor as i64,
-        ];
-        for (series, field) in self.headers.iter_mut().zip(fields) {
-            series.push(field);
+            end as i64 - cursor as i64,
+            placed.rank as i64,
+            placed.gap as i64,
+        ]);
+        Ok(foretold && room.is_zero(cursor, end))
+    }
+}
+
+impl Column {
+    fn new(attribute: &Attribute) -> Self {
+        let (width, align_mask) = (attribute.width, attribute.align.bytes() - 1);
+        Self { width, align_mask, validity: Vec::new(), values: Values::new(attribute) }
+    }
+}
+
+/// A page with room behind it, so that eight bytes can be read from any place.
+struct Room([u8; BLOCK_BYTES + 8]);
+
+impl Room {
+    fn page(&self) -> &[u8] {
+        &self.0[..BLOCK_BYTES]
+    }
+
+    /// Eight bytes; what lies behind the page is zeroes. No place is behind it.
+    #[inline(always)]
+    fn word(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.0[at % BLOCK_BYTES..][..8].try_into().expect("eight bytes"))
+    }
+
+    #[inline(always)]
+    fn is_zero(&self, from: usize, to: usize) -> bool {
+        match to.wrapping_sub(from) {
+            bytes @ 0..8 => self.word(from) & !(u64::MAX << (8 * bytes)) == 0,
+            _ => self.0.get(from..to).is_some_and(is_zero),
         }
-        Ok(foretold && is_zero(&tuple[cursor..]))
     }
 }
 
@@ -343,27 +377,21 @@ impl Values {
     fn push_nothing(&mut self) {
         match self {
             Self::Numbers(_, values) => values.push(values.last().copied().unwrap_or(0)),
-            Self::Numerics(numerics) => numerics.push(&[], Span::default()),
+            Self::Numerics(numerics) => numerics.push(None, Span::default()),
             Self::Datums(spans) => spans.push(Span::default()),
         }
     }
 }
 
-/// A datum that lies at `place` of the tuple that starts at `base`.
+/// A datum that lies at `place` of the page that starts at `base`.
 #[inline(always)]
-fn span(base: usize, place: std::ops::Range<usize>) -> Span {
-    Span { at: (base + place.start) as u32, bytes: place.len() as u32 }
+fn span(base: u32, place: std::ops::Range<usize>) -> Span {
+    Span { at: base + place.start as u32, bytes: place.len() as u32 }
 }
 
 #[inline(always)]
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
-}
-
-/// `cursor`, aligned as counted from where the tuple's data start.
-#[inline(always)]
-fn align_from(cursor: usize, data: usize, align: Align) -> usize {
-    data + align.up(cursor - data)
 }
 
 /// Where a tuple's data start.

@@ -5,7 +5,7 @@
 const SHORT: u16 = 0x8000;
 const SHORT_NEGATIVE: u16 = 0x2000;
 const SHORT_SCALE_SHIFT: u32 = 7;
-const SHORT_SCALE_MAX: u32 = 63;
+const SHORT_SCALE_MAX: u16 = 63;
 const SHORT_WEIGHT_SIGN: u16 = 0x0040;
 const SHORT_WEIGHT_MASK: u16 = 0x003f;
 const BASE: u64 = 10_000;
@@ -13,7 +13,9 @@ const POWERS: [u64; 4] = [1, 10, 100, 1000];
 
 /// Digits that any u64 fits into.
 const DIGITS_MAX: usize = 5;
-pub const DATUM_BYTES_MAX: usize = 3 + 2 * DIGITS_MAX;
+/// No datum is longer than this.
+pub const DATUM_ROOM: usize = 16;
+const _: () = assert!(3 + 2 * DIGITS_MAX <= DATUM_ROOM);
 
 /// The display scale of a whole datum that has a short header; None for any other.
 #[inline(always)]
@@ -21,13 +23,13 @@ pub fn scale_of(datum: &[u8]) -> Option<u8> {
     let [first, low, high, ..] = datum else { return None };
     let header = u16::from_le_bytes([*low, *high]);
     let short = first & 1 == 1 && *first != 1 && header & 0xc000 == SHORT;
-    short.then_some((header >> SHORT_SCALE_SHIFT & SHORT_SCALE_MAX as u16) as u8)
+    short.then_some((header >> SHORT_SCALE_SHIFT & SHORT_SCALE_MAX) as u8)
 }
 
-/// The value times `10^scale`, when the datum, header included, is the one form that [`encode`] gives it.
-#[inline(always)]
-pub fn decode(datum: &[u8], scale: u8) -> Option<i64> {
-    if scale_of(datum)? != scale || (datum[0] >> 1) as usize != datum.len() {
+/// The value times `10^scale`, and the scale, when the datum, header included, is the one form that [`encode`] gives it.
+pub fn decode(datum: &[u8]) -> Option<(i64, u8)> {
+    let scale = scale_of(datum)?;
+    if (datum[0] >> 1) as usize != datum.len() {
         return None;
     }
     let header = u16::from_le_bytes([datum[1], datum[2]]);
@@ -40,7 +42,7 @@ pub fn decode(datum: &[u8], scale: u8) -> Option<i64> {
         return None;
     }
     if count == 0 {
-        return (weight == 0 && !negative).then_some(0);
+        return (weight == 0 && !negative).then_some((0, scale));
     }
     // Digit i counts BASE^(weight - i); the last of the scaled integer counts BASE^-fraction.
     let fraction = (scale as u32).div_ceil(4) as i32;
@@ -71,38 +73,83 @@ pub fn decode(datum: &[u8], scale: u8) -> Option<i64> {
         return None;
     }
     let value = i64::try_from(value / pad).ok()?;
-    Some(if negative { -value } else { value })
+    Some((if negative { -value } else { value }, scale))
+}
+
+/// As [`decode`], from the first eight bytes of a datum, for most of them: two digits at most.
+#[inline(always)]
+pub fn decode_start(word: u64) -> Option<(i64, u8)> {
+    const BYTES_OF_NONE: u64 = 3;
+    const BYTES_OF_ONE: u64 = 5;
+    const BYTES_OF_TWO: u64 = 7;
+    let (length, header) = (word >> 1 & 0x7f, (word >> 8) as u16);
+    let (is_two, scale) = (length == BYTES_OF_TWO, header >> SHORT_SCALE_SHIFT & SHORT_SCALE_MAX);
+    if word & 1 == 0 || header & 0xc000 != SHORT {
+        return None;
+    }
+    if !is_two && length != BYTES_OF_ONE {
+        let is_zero = length == BYTES_OF_NONE && header == SHORT | scale << SHORT_SCALE_SHIFT;
+        return is_zero.then_some((0, scale as u8));
+    }
+    let (first, second) = (word >> 24 & 0xffff, word >> 40 & 0xffff);
+    let (value, last) = if is_two { (first * BASE + second, second) } else { (first, first) };
+    if first == 0 || last == 0 || first >= BASE || last >= BASE {
+        return None;
+    }
+    // The seven bits of a weight, sign first.
+    let weight = (header << 9) as i16 >> 9;
+    let fraction = scale.div_ceil(4);
+    let value = match weight + fraction as i16 - i16::from(is_two) {
+        0 => value,
+        1 => value * BASE,
+        2 => value * BASE * BASE,
+        _ => return None,
+    };
+    let (value, rest) = match fraction * 4 - scale {
+        0 => (value, 0),
+        1 => (value / 10, value % 10),
+        2 => (value / 100, value % 100),
+        _ => (value / 1000, value % 1000),
+    };
+    let value = if header & SHORT_NEGATIVE != 0 { -(value as i64) } else { value as i64 };
+    (rest == 0).then_some((value, scale as u8))
 }
 
 /// The datum, short varlena header included, of `value * 10^-scale`, and its length. None: it has none of this form.
 #[inline(always)]
-pub fn encode(value: i64, scale: u8) -> Option<([u8; DATUM_BYTES_MAX], usize)> {
-    let fraction = (scale as u32).div_ceil(4) as i32;
-    let pad = POWERS[(fraction * 4 - scale as i32) as usize & 3];
-    let mut magnitude = value.unsigned_abs().checked_mul(pad)?;
-    let mut header = SHORT | (scale as u16) << SHORT_SCALE_SHIFT;
-    if scale as u32 > SHORT_SCALE_MAX {
+pub fn encode(value: i64, scale: u8) -> Option<([u8; DATUM_ROOM], usize)> {
+    if scale as u16 > SHORT_SCALE_MAX {
         return None;
     }
-    let mut out = [0; DATUM_BYTES_MAX];
-    if value == 0 {
-        out[..3].copy_from_slice(&[7, header as u8, (header >> 8) as u8]);
-        return Some((out, 3));
+    let fraction = (scale as u32).div_ceil(4) as i32;
+    let pad = POWERS[(fraction * 4 - scale as i32) as usize & 3];
+    let magnitude = value.unsigned_abs().checked_mul(pad)?;
+    let sign = if value < 0 { SHORT_NEGATIVE } else { 0 };
+    let header = SHORT | sign | (scale as u16) << SHORT_SCALE_SHIFT;
+    if magnitude >= BASE.pow(4) {
+        return encode_long(magnitude, fraction, header);
     }
-    if value < 0 {
-        header |= SHORT_NEGATIVE;
-    }
-    if magnitude < BASE * BASE {
-        // Most values: two digits at most, and no branch that depends on them.
-        let (high, low) = ((magnitude / BASE) as u32, (magnitude % BASE) as u32);
-        let weight = i32::from(high > 0) - fraction;
-        let digits = if high > 0 { high | low << 16 } else { low };
-        let length = 5 + 2 * usize::from(high > 0 && low > 0);
-        header |= weight as u16 & (SHORT_WEIGHT_MASK | SHORT_WEIGHT_SIGN);
-        out[..3].copy_from_slice(&[(length as u8) << 1 | 1, header as u8, (header >> 8) as u8]);
-        out[3..7].copy_from_slice(&digits.to_le_bytes());
-        return Some((out, length));
-    }
+    // Four digits, the first of them lowest, and no branch that depends on them.
+    let (high, low, base) = ((magnitude / BASE.pow(2)) as u32, (magnitude % BASE.pow(2)) as u32, BASE as u32);
+    let digits = [high / base, high % base, low / base, low % base];
+    let digits = (0..4).fold(0, |word, digit| word | u64::from(digits[digit]) << (16 * digit));
+    // Zero has no digits and no weight.
+    let (leading, trailing) = (digits.trailing_zeros() / 16, digits.leading_zeros() / 16);
+    let (count, weight) = match digits {
+        0 => (0, 0),
+        _ => (4 - leading - trailing, 3 - leading as i32 - fraction),
+    };
+    let length = 3 + 2 * count as usize;
+    let header = header | weight as u16 & (SHORT_WEIGHT_MASK | SHORT_WEIGHT_SIGN);
+    let digits = digits >> (16 * leading % 64);
+    let datum = (length as u128) << 1 | 1 | u128::from(header) << 8 | u128::from(digits) << 24;
+    Some((datum.to_le_bytes(), length))
+}
+
+/// As [`encode`], of five digits.
+#[cold]
+fn encode_long(mut magnitude: u64, fraction: i32, mut header: u16) -> Option<([u8; DATUM_ROOM], usize)> {
+    let mut out = [0; DATUM_ROOM];
     let mut weight = -fraction - 1;
     // Digits come from the last to the first.
     let mut digits = [0u16; DIGITS_MAX];
@@ -134,6 +181,19 @@ pub fn encode(value: i64, scale: u8) -> Option<([u8; DATUM_BYTES_MAX], usize)> {
 mod tests {
     use super::*;
 
+    fn start_of(datum: &[u8]) -> u64 {
+        let mut start = [0xff; 8];
+        let bytes = datum.len().min(8);
+        start[..bytes].copy_from_slice(&datum[..bytes]);
+        u64::from_le_bytes(start)
+    }
+
+    #[track_caller]
+    fn check(datum: &[u8], expected: Option<(i64, u8)>) {
+        assert_eq!(decode(datum), expected);
+        assert_eq!(decode_start(start_of(datum)), expected);
+    }
+
     #[test]
     fn a_value_comes_back_at_every_scale() {
         let magnitudes = (0..63).map(|bit| 1i64 << bit).chain((0..19).map(|power| 10i64.pow(power)));
@@ -142,9 +202,11 @@ mod tests {
                 for scale in 0..=40 {
                     let Some((datum, length)) = encode(value, scale) else { continue };
                     let datum = &datum[..length];
-                    assert_eq!(scale_of(datum), Some(scale));
-                    if let Some(decoded) = decode(datum, scale) {
-                        assert_eq!(decoded, value, "scale {scale}: {datum:?}");
+                    let (decoded, start) = (decode(datum), decode_start(start_of(datum)));
+                    assert!(start.is_none() || start == decoded, "scale {scale}: {datum:?}");
+                    if let Some(decoded) = decoded {
+                        assert_eq!(decoded, (value, scale), "{datum:?}");
+                        assert!(start.is_some() || value.unsigned_abs() >= BASE || scale > 8, "{datum:?}");
                     } else {
                         assert!(scale > 15 || magnitude > 1 << 49, "{value} at scale {scale}: {datum:?}");
                     }
@@ -161,20 +223,20 @@ mod tests {
             digits.iter().for_each(|digit| datum.extend(digit.to_le_bytes()));
             datum
         };
-        assert_eq!(decode(&datum(0x8100, &[5]), 2), Some(500));
-        assert_eq!(decode(&datum(0x8100, &[5, 6700]), 2), Some(567));
-        assert_eq!(decode(&datum(0xa100, &[5, 6700]), 2), Some(-567));
+        check(&datum(0x8100, &[5]), Some((500, 2)));
+        check(&datum(0x8100, &[5, 6700]), Some((567, 2)));
+        check(&datum(0xa100, &[5, 6700]), Some((-567, 2)));
         // More digits than the scale shows, leading and trailing zeroes, a digit too large, a signed zero.
-        assert_eq!(decode(&datum(0x8100, &[5, 6789]), 2), None);
-        assert_eq!(decode(&datum(0x8101, &[0, 5]), 2), None);
-        assert_eq!(decode(&datum(0x8101, &[5, 0]), 2), None);
-        assert_eq!(decode(&datum(0x8100, &[10_000]), 2), None);
-        assert_eq!(decode(&datum(0xa100, &[]), 2), None);
-        assert_eq!(decode(&datum(0x8101, &[]), 2), None);
-        // NaN, another scale, a long header, a TOAST pointer.
-        assert_eq!(decode(&datum(0xc000, &[]), 2), None);
-        assert_eq!(decode(&datum(0x8180, &[5]), 2), None);
-        assert_eq!(decode(&datum(0x0002, &[0, 5]), 2), None);
-        assert_eq!(decode(&[1, 18, 0x81, 0, 0], 2), None);
+        check(&datum(0x8100, &[5, 6789]), None);
+        check(&datum(0x8101, &[0, 5]), None);
+        check(&datum(0x8101, &[5, 0]), None);
+        check(&datum(0x8100, &[10_000]), None);
+        check(&datum(0xa100, &[]), None);
+        check(&datum(0x8101, &[]), None);
+        // Another scale; NaN, a long header, a TOAST pointer.
+        check(&datum(0xc000, &[]), None);
+        check(&datum(0x8180, &[5]), Some((5000, 3)));
+        check(&datum(0x0002, &[0, 5]), None);
+        check(&[1, 18, 0x81, 0, 0], None);
     }
 }

@@ -14,6 +14,7 @@ use super::numeric;
 use super::open::Unit;
 use super::shape::{Attribute, Number};
 use super::source::{Data, Result, UnitSource, corrupt, varint, zstd_decompress};
+use super::strings::Strings;
 use cellar_format::bytes::Reader;
 use cellar_format::postgres::{Align, Width};
 use cellar_format::units::BLOCK_BYTES;
@@ -22,8 +23,9 @@ use std::ops::Range;
 /// Bytes that the residues of one page can take: a raw page, or a patch with all its gaps.
 const RESIDUE_BYTES_MAX: usize = 4 * BLOCK_BYTES;
 
-/// No tuple is longer, but for a residue of a broken page, and that is patched.
-const TUPLE_ROOM: usize = 4 * BLOCK_BYTES;
+/// No tuple is longer, but for a residue of a broken page, and that is patched; behind it is room for a short piece more.
+const TUPLE_BYTES_MAX: usize = 4 * BLOCK_BYTES;
+const TUPLE_ROOM: usize = TUPLE_BYTES_MAX + 64;
 
 /// Memory for rebuilding pages, of any number of units one after the other; keeps the last blocks that it read.
 #[derive(Debug, Default)]
@@ -53,8 +55,32 @@ pub struct Rebuilder {
 /// An attribute and its values in the page's rows.
 struct Step<'a> {
     attribute: &'a Attribute,
-    decoded: &'a Decoded,
-    number: Option<Number>,
+    align_mask: usize,
+    cells: Cells<'a>,
+    /// 0 where the row is NULL; empty when none is.
+    validity: &'a [i64],
+    exceptions: &'a [(u32, Vec<u8>)],
+}
+
+enum Cells<'a> {
+    Numbers(Number, &'a [i64]),
+    Numerics { scale: u8, values: &'a [i64] },
+    Payloads(&'a Strings),
+    Datums(&'a Strings),
+}
+
+impl<'a> Step<'a> {
+    /// None: the values are not such as the attribute has.
+    fn new(attribute: &'a Attribute, decoded: &'a Decoded, rows: usize) -> Option<Self> {
+        let cells = match decoded.form {
+            Form::Number => Cells::Numbers(Number::of(attribute)?, decoded.ints.get(..rows)?),
+            Form::Numeric { scale } => Cells::Numerics { scale, values: decoded.ints.get(..rows)? },
+            Form::Payload => Cells::Payloads(&decoded.strings),
+            Form::Datum => Cells::Datums(&decoded.strings),
+        };
+        let align_mask = attribute.align.bytes() - 1;
+        Some(Self { attribute, align_mask, cells, validity: &decoded.validity, exceptions: &decoded.exceptions })
+    }
 }
 
 impl Rebuilder {
@@ -203,22 +229,26 @@ impl Rebuilder {
 
     /// All tuples of the page, one after the other.
     fn build_tuples(&mut self, unit: &Unit, number: usize, page: &PageEntry) -> Result<()> {
+        let rows = page.rows as usize;
+        let attributes = &unit.shape().attributes;
         self.tuples.end = 0;
         self.ends.clear();
-        let attributes = &unit.shape().attributes;
-        let steps: Vec<Step<'_>> = attributes
-            .iter()
-            .zip(&self.decoded)
-            .map(|(attribute, decoded)| Step { attribute, decoded, number: Number::of(attribute) })
-            .collect();
         let normal = self.lines.iter().filter(|state| **state == LP_NORMAL).count();
-        if normal != page.rows as usize {
-            return corrupt("line pointers", number, format!("{normal} tuples instead of {}", page.rows));
+        if normal != rows {
+            return corrupt("line pointers", number, format!("{normal} tuples instead of {rows}"));
         }
-        let mut line_of_row = self.lines.iter().enumerate().filter(|(_, state)| **state == LP_NORMAL);
-        for row in 0..page.rows as usize {
-            let field = |field: HeaderField| self.fields[field as usize][row];
-            let line = line_of_row.next().map_or(0, |(line, _)| line as i64 + 1);
+        if rows == 0 {
+            return Ok(());
+        }
+        let steps =
+            attributes.iter().zip(&self.decoded).map(|(attribute, decoded)| Step::new(attribute, decoded, rows));
+        let Some(steps) = steps.collect::<Option<Vec<_>>>() else {
+            return corrupt("values", number, "of another form than the attribute's");
+        };
+        let fields = self.fields.each_ref().map(|field| &field[..rows]);
+        let lines = self.lines.iter().zip(1i64..).filter(|(state, _)| **state == LP_NORMAL);
+        for (row, (_, line)) in (0..rows).zip(lines) {
+            let field = |field: HeaderField| fields[field as usize][row];
             let (infomask, infomask2) = (field(HeaderField::Infomask), field(HeaderField::Infomask2));
             let natts = (infomask2 & ATTRIBUTES_MASK) as usize;
             if natts > attributes.len() {
@@ -227,9 +257,7 @@ impl Rebuilder {
             let has_nulls = infomask & HAS_NULLS != 0;
             let data_at = (data_offset(natts, has_nulls) as i64 + field(HeaderField::DataOffset)) as u8;
             let block = (field(HeaderField::CtidBlock) as u32).wrapping_add(number as u32);
-            let mut tuple = self.tuples.next();
-            let start = tuple.end;
-            let mut header = [0u8; TUPLE_HEADER_BYTES];
+            let mut header = [0u8; TUPLE_HEADER_BYTES + 1];
             header[0..4].copy_from_slice(&(field(HeaderField::Xmin) as u32).to_le_bytes());
             header[4..8].copy_from_slice(&(field(HeaderField::Xmax) as u32).to_le_bytes());
             header[8..12].copy_from_slice(&(field(HeaderField::Field3) as u32).to_le_bytes());
@@ -241,23 +269,26 @@ impl Rebuilder {
             header[20..22].copy_from_slice(&(infomask as u16).to_le_bytes());
             header[22] = data_at;
             let bitmap = if has_nulls { natts.div_ceil(8) } else { 0 };
-            let data_start = start + (data_at as usize).max(TUPLE_HEADER_BYTES + bitmap);
-            let mut built = tuple.push(&header).and_then(|()| tuple.pad_to(data_start));
+            let data = (data_at as usize).max(TUPLE_HEADER_BYTES + bitmap);
+            let mut tuple = self.tuples.next();
+            tuple.push_of(&header, TUPLE_HEADER_BYTES);
+            let mut built = tuple.pad_to(data);
             for (index, step) in steps[..natts].iter().enumerate() {
                 if has_nulls {
-                    if step.decoded.is_null(row) {
+                    if step.validity.get(row) == Some(&0) {
                         continue;
                     }
-                    tuple.room[start + TUPLE_HEADER_BYTES + index / 8] |= 1 << (index % 8);
+                    tuple.room[TUPLE_HEADER_BYTES + index / 8] |= 1 << (index % 8);
                 }
-                built = built.and_then(|()| push_value(&mut tuple, data_start, step, row));
+                built = built.and_then(|()| push_value(&mut tuple, data, step, row));
             }
-            let length = (tuple.end - start) as i64 + field(HeaderField::Length);
-            built = built.and_then(|()| tuple.pad_to(start + length.clamp(0, BLOCK_BYTES as i64) as usize));
+            built = built.filter(|()| tuple.end <= TUPLE_BYTES_MAX);
+            let length = tuple.end as i64 + field(HeaderField::Length);
+            built = built.and_then(|()| tuple.pad_to(length.clamp(0, BLOCK_BYTES as i64) as usize));
             if built.is_none() {
                 return corrupt("tuple", number, format!("row {row} of the page"));
             }
-            self.tuples.end = tuple.end;
+            self.tuples.end += tuple.end;
             self.ends.push(self.tuples.end as u32);
         }
         Ok(())
@@ -373,20 +404,20 @@ impl Tuples {
         if self.bytes.len() < self.end + TUPLE_ROOM {
             self.bytes.resize((self.end + TUPLE_ROOM).next_power_of_two(), 0);
         }
-        Tuple { room: &mut self.bytes, end: self.end }
+        let room = self.bytes[self.end..].first_chunk_mut().expect("as much room as was made");
+        Tuple { room, end: 0 }
     }
 }
 
-/// The tuple that is put together, behind those before it. On the stack: what is written to the room cannot change its
-/// end, so that stays in a register.
+/// The tuple that is put together. On the stack: what is written to the room cannot change its end, so that stays in a
+/// register. One that is longer than a tuple can be is overwritten, and found out when it is done.
 struct Tuple<'a> {
-    room: &'a mut [u8],
+    room: &'a mut [u8; TUPLE_ROOM],
     end: usize,
 }
 
 impl Tuple<'_> {
     /// None: no tuple is so long.
-    #[inline(always)]
     fn push(&mut self, bytes: &[u8]) -> Option<()> {
         let end = self.end + bytes.len();
         self.room.get_mut(self.end..end)?.copy_from_slice(bytes);
@@ -397,8 +428,10 @@ impl Tuple<'_> {
     /// Zeroes up to `end`, or back to it.
     #[inline(always)]
     fn pad_to(&mut self, end: usize) -> Option<()> {
-        if end > self.end {
+        if end > self.end + 1 {
             self.room.get_mut(self.end..end)?.fill(0);
+        } else {
+            self.push_of(&[0], 0);
         }
         self.end = end;
         Some(())
@@ -406,82 +439,73 @@ impl Tuple<'_> {
 
     /// The first `count` of `bytes`. Copies of a fixed length are quicker than exact ones.
     #[inline(always)]
-    fn push_of<const ROOM: usize>(&mut self, bytes: &[u8; ROOM], count: usize) -> Option<()> {
+    fn push_of<const ROOM: usize>(&mut self, bytes: &[u8; ROOM], count: usize) {
+        const { assert!(ROOM <= TUPLE_ROOM - TUPLE_BYTES_MAX) };
         debug_assert!(count <= ROOM);
-        self.room.get_mut(self.end..self.end + ROOM)?.copy_from_slice(bytes);
+        self.room[self.end % TUPLE_BYTES_MAX..][..ROOM].copy_from_slice(bytes);
         self.end += count;
-        Some(())
     }
 
     /// `count` bytes of `bytes` from `start` on.
     #[inline(always)]
     fn push_from(&mut self, bytes: &[u8], start: usize, count: usize) -> Option<()> {
-        if count <= 32
-            && let Some(wide) = bytes.get(start..start + 32)
-        {
-            return self.push_of::<32>(wide.try_into().ok()?, count);
+        const WIDE: usize = 32;
+        match bytes.get(start..start + WIDE) {
+            Some(wide) if count <= WIDE => self.push_of::<WIDE>(wide.try_into().ok()?, count),
+            _ => self.push(bytes.get(start..start + count)?)?,
         }
-        if count <= 8
-            && let Some(wide) = bytes.get(start..start + 8)
-        {
-            return self.push_of::<8>(wide.try_into().ok()?, count);
-        }
-        self.push(bytes.get(start..start + count)?)
+        Some(())
     }
 
     /// Zeroes up to the boundary, as counted from where the tuple's data start.
     #[inline(always)]
-    fn align(&mut self, data: usize, align: Align) -> Option<()> {
-        let end = data + align.up(self.end - data);
-        self.room.get_mut(self.end..self.end + 8)?.fill(0);
-        self.end = end;
-        Some(())
+    fn align(&mut self, data: usize, mask: usize) {
+        let end = data + ((self.end - data + mask) & !mask);
+        self.push_of(&[0; 8], end - self.end);
     }
 }
 
 /// Appends a value as `heap_fill_tuple` would; None: there is no such value.
 #[inline(always)]
 fn push_value(tuple: &mut Tuple<'_>, data: usize, step: &Step<'_>, row: usize) -> Option<()> {
-    let Step { attribute, decoded, number } = step;
-    if !decoded.exceptions.is_empty()
-        && let Ok(index) = decoded.exceptions.binary_search_by_key(&(row as u32), |(row, _)| *row)
+    if !step.exceptions.is_empty()
+        && let Ok(index) = step.exceptions.binary_search_by_key(&(row as u32), |(row, _)| *row)
     {
-        return push_datum(tuple, data, attribute, &decoded.exceptions[index].1);
+        return push_datum(tuple, data, step, &step.exceptions[index].1);
     }
-    match decoded.form {
-        Form::Number => {
-            tuple.align(data, attribute.align)?;
-            let (bytes, count) = (*number)?.encode(*decoded.ints.get(row)?);
-            tuple.push_of(&bytes, count)
+    match step.cells {
+        Cells::Numbers(number, values) => {
+            tuple.align(data, step.align_mask);
+            tuple.push_of(&number.encode(values[row]), number.bytes());
         }
-        Form::Numeric { scale } => {
-            let (bytes, count) = numeric::encode(*decoded.ints.get(row)?, scale)?;
-            tuple.push_of(&bytes, count)
+        Cells::Numerics { scale, values } => {
+            let (bytes, count) = numeric::encode(values[row], scale)?;
+            tuple.push_of(&bytes, count);
         }
-        Form::Payload => {
-            let strings = &decoded.strings;
+        Cells::Payloads(strings) => {
             let (start, end) = strings.place(row)?;
             let count = end - start;
             if count <= SHORT_PAYLOAD_MAX {
-                tuple.push(&[((count + 1) << 1 | 1) as u8])?;
+                tuple.push_of(&[((count + 1) << 1 | 1) as u8], 1);
             } else {
-                tuple.align(data, attribute.align)?;
-                tuple.push(&((count as u32 + 4) << 2).to_le_bytes())?;
+                tuple.align(data, step.align_mask);
+                tuple.push_of(&((count as u32 + 4) << 2).to_le_bytes(), 4);
             }
-            tuple.push_from(&strings.bytes, start, count)
+            tuple.push_from(&strings.bytes, start, count)?;
         }
-        Form::Datum => push_datum(tuple, data, attribute, decoded.strings.get(row)?),
+        Cells::Datums(strings) => push_datum(tuple, data, step, strings.get(row)?)?,
     }
+    Some(())
 }
 
-fn push_datum(tuple: &mut Tuple<'_>, data: usize, attribute: &Attribute, datum: &[u8]) -> Option<()> {
-    let has_padding = match attribute.width {
+fn push_datum(tuple: &mut Tuple<'_>, data: usize, step: &Step<'_>, datum: &[u8]) -> Option<()> {
+    let has_padding = match step.attribute.width {
         Width::Fixed(_) => true,
         Width::Varlena => datum.first().is_some_and(|first| first & 1 == 0),
         Width::Cstring => false,
     };
     if has_padding {
-        tuple.align(data, attribute.align)?;
+        tuple.align(data, step.align_mask);
     }
     tuple.push(datum)
 }

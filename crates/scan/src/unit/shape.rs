@@ -144,42 +144,46 @@ impl Number {
         })
     }
 
-    /// `bytes` are as many as the type has.
+    /// The value that begins `word`, which is eight bytes as they lie.
     #[inline(always)]
-    pub fn decode(self, bytes: &[u8]) -> i64 {
-        let word = |bytes: &[u8]| i32::from_le_bytes(bytes.try_into().unwrap_or_default());
-        let long = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().unwrap_or_default());
+    pub fn decode(self, word: u64) -> i64 {
         match self {
-            Self::I8 => bytes[0] as i8 as i64,
-            Self::U8 => bytes[0] as i64,
-            Self::I16 => i16::from_le_bytes(bytes.try_into().unwrap_or_default()) as i64,
-            Self::I32 => word(bytes) as i64,
-            Self::U32 => word(bytes) as u32 as i64,
-            Self::I64 => long(bytes),
+            Self::I8 => word as i8 as i64,
+            Self::U8 => word as u8 as i64,
+            Self::I16 => word as i16 as i64,
+            Self::I32 => word as i32 as i64,
+            Self::U32 => word as u32 as i64,
+            Self::I64 => word as i64,
             Self::F32 => {
-                let bits = word(bytes);
+                let bits = word as i32;
                 (bits ^ ((bits >> 31) as u32 >> 1) as i32) as i64
             }
             Self::F64 => {
-                let bits = long(bytes);
+                let bits = word as i64;
                 bits ^ ((bits >> 63) as u64 >> 1) as i64
             }
         }
     }
 
-    /// The bytes of the value, and how many they are.
+    /// As many bytes as a value has, and others behind them.
     #[inline(always)]
-    pub fn encode(self, value: i64) -> ([u8; 8], usize) {
+    pub fn encode(self, value: i64) -> [u8; 8] {
         match self {
-            Self::I8 | Self::U8 => (value.to_le_bytes(), 1),
-            Self::I16 => (value.to_le_bytes(), 2),
-            Self::I32 | Self::U32 => (value.to_le_bytes(), 4),
-            Self::I64 => (value.to_le_bytes(), 8),
             Self::F32 => {
                 let key = value as i32;
-                (((key ^ ((key >> 31) as u32 >> 1) as i32) as i64).to_le_bytes(), 4)
+                ((key ^ ((key >> 31) as u32 >> 1) as i32) as i64).to_le_bytes()
             }
-            Self::F64 => ((value ^ ((value >> 63) as u64 >> 1) as i64).to_le_bytes(), 8),
+            Self::F64 => (value ^ ((value >> 63) as u64 >> 1) as i64).to_le_bytes(),
+            _ => value.to_le_bytes(),
+        }
+    }
+
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::I8 | Self::U8 => 1,
+            Self::I16 => 2,
+            Self::I32 | Self::U32 | Self::F32 => 4,
+            Self::I64 | Self::F64 => 8,
         }
     }
 }

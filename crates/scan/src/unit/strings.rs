@@ -181,7 +181,7 @@ fn distinct<'a>(rows: &[&'a [u8]], most: usize) -> Option<(Vec<&'a [u8]>, Vec<u3
                     found.push(row);
                     break found.len() as u32 - 1;
                 }
-                code if found[code as usize] == *row => break code,
+                code if is_equal(found[code as usize], row) => break code,
                 _ => slot = (slot + 1) & (slots - 1),
             }
         };
@@ -193,14 +193,42 @@ fn distinct<'a>(rows: &[&'a [u8]], most: usize) -> Option<(Vec<&'a [u8]>, Vec<u3
 fn hash(bytes: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut state = bytes.len() as u64;
-    let mut words = bytes.chunks_exact(8);
-    for word in &mut words {
-        state = (state ^ u64::from_le_bytes(word.try_into().unwrap_or_default())).wrapping_mul(FACTOR).rotate_left(29);
+    let (words, rest) = bytes.as_chunks();
+    for word in words {
+        state = (state ^ u64::from_le_bytes(*word)).wrapping_mul(FACTOR).rotate_left(29);
     }
-    let mut last = [0; 8];
-    last[..words.remainder().len()].copy_from_slice(words.remainder());
-    state = (state ^ u64::from_le_bytes(last)).wrapping_mul(FACTOR);
+    state = (state ^ start_of(rest)).wrapping_mul(FACTOR);
     state ^ state >> 32
+}
+
+/// As `==`, which for short strings takes longer to call than to run.
+#[inline(always)]
+fn is_equal(left: &[u8], right: &[u8]) -> bool {
+    let ((left_words, left_rest), (right_words, right_rest)) = (left.as_chunks::<8>(), right.as_chunks::<8>());
+    left.len() == right.len()
+        && left_words.iter().zip(right_words).all(|(left, right)| left == right)
+        && start_of(left_rest) == start_of(right_rest)
+}
+
+/// The first eight bytes, with zeroes behind the last, as a number that orders as they do.
+#[inline(always)]
+pub(super) fn start_of(bytes: &[u8]) -> u64 {
+    let short = |at: usize, byte: u8| u64::from(byte) << (56 - 8 * at);
+    if let Some(whole) = bytes.first_chunk() {
+        return u64::from_be_bytes(*whole);
+    }
+    // Pieces that overlap: quicker than a copy of any length.
+    match (bytes.first_chunk(), bytes.last_chunk(), bytes) {
+        (Some(first), Some(last), _) => {
+            u64::from(u32::from_be_bytes(*first)) << 32 | u64::from(u32::from_be_bytes(*last)) << (64 - 8 * bytes.len())
+        }
+        (_, _, [first, .., last]) => {
+            let middle = bytes.len() / 2;
+            short(0, *first) | short(middle, bytes[middle]) | short(bytes.len() - 1, *last)
+        }
+        (_, _, [only]) => short(0, *only),
+        _ => 0,
+    }
 }
 
 impl ByteChunk {
@@ -210,7 +238,7 @@ impl ByteChunk {
         let count = rows.len() as u32;
         let coding = match rows.first() {
             None => Coding::Constant(Vec::new()),
-            Some(first) if rows.iter().all(|row| row == first) => Coding::Constant(first.to_vec()),
+            Some(first) if rows.iter().all(|row| is_equal(row, first)) => Coding::Constant(first.to_vec()),
             Some(_) => choose(rows, level, data),
         };
         Self { count, coding }
@@ -842,6 +870,24 @@ mod tests {
                 assert!(read.is_err(), "{level:?}, byte {at}");
                 data[at] ^= 0x10;
             }
+        }
+    }
+
+    #[test]
+    fn starts_order_as_the_bytes_do_and_strings_are_equal_to_themselves_alone() {
+        let text = b"abcdefghijklmnopqrs";
+        let strings: Vec<&[u8]> = (0..text.len()).flat_map(|end| [&text[..end], &text[end / 3..end]]).collect();
+        for left in &strings {
+            let mut padded = left.to_vec();
+            padded.resize(left.len().max(8), 0);
+            assert_eq!(start_of(left).to_be_bytes(), padded[..8]);
+            assert!(strings.iter().all(|right| is_equal(left, right) == (left == right)));
+            let mut other = left.to_vec();
+            (0..left.len()).for_each(|at| {
+                other[at] ^= 1;
+                assert!(!is_equal(left, &other));
+                other[at] ^= 1;
+            });
         }
     }
 
