@@ -87,11 +87,15 @@ stage_compression() {
     "$ROOT/tests/compression/run.sh" ${LONG:+--seconds 120} || status=$?
     "$ROOT/tests/compression/policy.sh" && return "$status"
 }
-stage_robust() { "$ROOT/tests/robust/run.sh" ${LONG:+--seconds 120}; }
-stage_regress() { "$ROOT/tests/regress/run.sh"; }
+stage_robust() {
+    local status=0
+    "$ROOT/tests/robust/run.sh" ${LONG:+--seconds 120} || status=$?
+    "$ROOT/tests/robust/run.sh" --compressed ${LONG:+--seconds 120} && return "$status"
+}
+stage_regress() { "$ROOT/tests/regress/run.sh" ${LONG:+--rounds 5}; }
 stage_crash() { "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20}; }
 
-declare -A limit=([format]=300 [lint]=1500 [unit]=2400 [extension]=1800 [smart_scan]=900 [robust]=900 [compression]=900 [regress]=1200 [crash]=900)
+declare -A limit=([format]=300 [lint]=1500 [unit]=2400 [extension]=1800 [smart_scan]=1200 [robust]=1200 [compression]=900 [regress]=1800 [crash]=900)
 factor=1
 [ -z "${LONG:-}" ] || factor=8
 started=$SECONDS

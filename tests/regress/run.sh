@@ -3,20 +3,24 @@
 #
 # Each suite runs twice. With Smart Scan off it must be green as Postgres ships it: this tests the file service. With
 # Smart Scan preferred for every scan, each test's output is compared with that of the first run: see README.md here
-# for what may differ and how that is listed in excused.txt.
+# for what may differ and how that is listed in excused.txt. The regression suite runs a third time: the same, with its
+# tables compressed at random levels after statements that write to them.
 #
-#   run.sh [--plain] [--suite regress|isolation|both] [--update] [--keep-results FOLDER]
+#   run.sh [--plain] [--suite regress|isolation|both] [--seed N] [--rounds N] [--update] [--keep-results FOLDER]
 #     --plain    an ordinary cluster without a cell, the first run only (tests the harness)
+#     --rounds   how often the compressed run is repeated, each with another seed
 #     --update   write excused.txt from what differs, instead of failing
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
 
-plain=0 suites=(regress isolation) update=() results=
+plain=0 rounds=1 seed=$((RANDOM * 32768 + RANDOM)) suites=(regress isolation) update=() results=
 while [ $# -gt 0 ]; do
     case $1 in
     --plain) plain=1 ;;
     --suite) [ "$2" = both ] || suites=("$2"); shift ;;
+    --seed) seed=$2; shift ;;
+    --rounds) rounds=$2; shift ;;
     --update) update=(--update) ;;
     --keep-results) results=$2; shift ;;
     *) die "unknown option $1" ;;
@@ -39,9 +43,9 @@ prepare() {
     [ "$(id -u)" != 0 ] || chown -R "$OS_USER" "$WORK/regress" "$WORK/isolation"
 }
 
-# suite NAME RUN: runs one suite as shipped, its outputs go to $WORK/NAME-RUN.
+# suite NAME RUN [SCRIPTS]: runs one suite, as shipped or with other scripts; its outputs go to $WORK/NAME-RUN.
 suite() {
-    local name=$1 run=$2 output=$WORK/$1-$2 program options=()
+    local name=$1 run=$2 input=${3:-$WORK/$1} output=$WORK/$1-$2 program options=()
     case $name in
     regress) program=$PGXS_TEST/regress/pg_regress
         options=(--schedule="$WORK/regress/parallel_schedule" --dbname=regression --max-concurrent-tests=20) ;;
@@ -50,7 +54,7 @@ suite() {
     esac
     mkdir -p "$output"
     [ "$(id -u)" != 0 ] || chown "$OS_USER" "$output"
-    (cd "$output" && as_pg env PATH="$PG_BIN:$PATH" "$program" --bindir="$PG_BIN" --inputdir="$WORK/$name" \
+    (cd "$output" && as_pg env PATH="$WORK/lib:$PG_BIN:$PATH" "$program" --bindir="$PG_BIN" --inputdir="$input" \
         --outputdir="$output" --dlpath="$WORK/lib" --host="$WORK/run" --port="$(cluster_port "$cluster")" \
         --user=postgres "${options[@]}") >"$WORK/$name-$run.log" 2>&1
 }
@@ -85,10 +89,48 @@ shipped_green() {
     fi
 }
 
+# The regression suite with lines in its scripts that have a table compressed.
+suite_compressed() {
+    local compressed=$WORK/regress-scripts log=$WORK/compressions.log decoded
+    say "# compressed, seed $seed ($SECONDS s)"
+    rm -rf "$compressed" "$log" "$WORK/regress-compressed"
+    decoded=$(decoded_bytes)
+    mkdir "$compressed" "$compressed/sql"
+    ln -s "$WORK"/regress/{data,expected,parallel_schedule} "$compressed/"
+    "$HARNESS_BIN" regress-inject --scripts "$WORK/regress/sql" --to "$compressed/sql" --seed "$seed" \
+        --left-alone "$ROOT/tests/regress/left-alone.txt" || { not_ok "regress suite, compressed: its scripts cannot be used"; return 0; }
+    # The lines call this by its name.
+    cp "$HARNESS_BIN" "$WORK/lib/"
+    printf '#!/bin/sh\nexec "%s" --dsn "%s" regress-compress --log "%s" "$@" >>"%s" 2>&1 </dev/null\n' \
+        "$WORK/lib/$(basename "$HARNESS_BIN")" "$(cluster_dsn "$cluster" regression)" "$log" "$log" >"$WORK/lib/compress"
+    chmod 755 "$WORK/lib/compress" "$WORK/lib/$(basename "$HARNESS_BIN")"
+    : >"$log"
+    chmod 666 "$log"
+    suite regress compressed "$compressed" || true
+    "$HARNESS_BIN" regress-compare --suite compressed --compressed --off "$WORK/regress-on/results" \
+        --on "$WORK/regress-compressed/results" --excused "$ROOT/tests/regress/excused.txt" >"$WORK/regress-compressed-compared.log" || true
+    count_lines <"$WORK/regress-compressed-compared.log"
+    [ -s "$WORK/regress-compressed-compared.log" ] || not_ok "regress suite, compressed: nothing was compared"
+    "$HARNESS_BIN" regress-compressed --log "$log" --require-compressed 300 >"$WORK/compressed.log" || true
+    count_lines <"$WORK/compressed.log"
+    [ -s "$WORK/compressed.log" ] || not_ok "regress suite, compressed: nothing was summed up"
+    decoded=$(($(decoded_bytes) - decoded))
+    check "Smart Scans read compression units in the suite: $((decoded >> 20)) MiB less than the heap" test "$decoded" -gt $((64 << 20))
+}
+
+# What Smart Scans did not have to read because blocks lay in compression units.
+decoded_bytes() {
+    sql suite postgres -c "CREATE EXTENSION IF NOT EXISTS cellar" -c "
+        SELECT sum(value * CASE name WHEN 'cell physical IO bytes eligible for predicate offload' THEN -1 ELSE 1 END)
+        FROM cellar.sysstat WHERE name IN ('cell IO uncompressed bytes', 'cell physical IO bytes saved by storage index',
+                                           'cell physical IO bytes eligible for predicate offload')" 2>/dev/null
+}
+
 suite_cluster() {
     cluster=$1
     cluster_create "$cluster" "$2" --data-checksums
-    cluster_set "$2" "max_prepared_transactions = 10" "autovacuum_naptime = 1d" "fsync = off" "max_wal_size = 8GB"
+    # A compression takes a worker.
+    cluster_set "$2" "max_worker_processes = 40" "max_prepared_transactions = 10" "autovacuum_naptime = 1d" "fsync = off" "max_wal_size = 8GB"
 }
 
 prepare
@@ -126,6 +168,9 @@ if [ "$plain" = 0 ]; then
         count_lines <"$WORK/$name-compared.log"
         [ -s "$WORK/$name-compared.log" ] || not_ok "$name suite: nothing was compared"
     done
+    if [[ " ${suites[*]} " = *" regress "* ]]; then
+        for ((; rounds > 0; rounds--, seed++)); do suite_compressed; done
+    fi
     check "Smart Scans ran in the suites" test "$(sql suite postgres -c "CREATE EXTENSION IF NOT EXISTS cellar" -c "SELECT value FROM cellar.sysstat WHERE name = 'cell physical IO bytes eligible for predicate offload'")" -gt 0
     if grep -nE 'PANIC|server process .* was terminated by signal' "$WORK/suite-postgres.log" >"$WORK/panics.log"; then
         not_ok "no backend crashed in the suites: $(head -n 3 "$WORK/panics.log")"
@@ -137,6 +182,6 @@ if [ "$plain" = 0 ]; then
 fi
 if [ -n "$results" ]; then
     mkdir -p "$results"
-    cp -r "$WORK"/*-off "$WORK"/*-on "$WORK"/*.log "$results/" 2>/dev/null || true
+    cp -r "$WORK"/*-{off,on,compressed} "$WORK"/*.log "$results/" 2>/dev/null || true
 fi
 checks_end

@@ -3,22 +3,27 @@
 # pages, a cell that dies or stands still under its readers, strangers at its socket, two cells, the simulation, cursors,
 # own rows, what is counted of scans that stop early, everything as one ordinary user.
 #
-#   run.sh [--seconds N] [SCENARIO ...]      N seconds of load (20); the scenarios are the functions named scenario_…;
+#   run.sh [--seconds N] [--compressed] [SCENARIO ...]      N seconds of load (20); the scenarios are the functions named
+#   scenario_…; with --compressed their tables are at random compression levels, and under load they are recompressed all
+#   the time
 #
 # Every scenario also checks that its scans were Smart Scans.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
 
-seconds=20 scenarios=()
+seconds=20 compressed=0 scenarios=()
 while [ $# -gt 0 ]; do
     case $1 in
     --seconds) seconds=$2; shift ;;
+    --compressed) compressed=1 ;;
     -*) die "unknown option $1" ;;
     *) scenarios+=("$1") ;;
     esac
     shift
 done
+# What the others do with a table's pages, or count of them, is about raw ones.
+[ ${#scenarios[@]} -gt 0 ] || [ $compressed = 0 ] || scenarios=(changes standby serializable stopped cells one_user restart death lost_writes stale_files stale_pages)
 [ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby serializable socket corrupt compare simulation abandoned stopped cells one_user restart death lost_writes stale_files stale_pages)
 extension_installed || die "the extension is not installed: make build"
 here=$(cd "$(dirname "$0")" && pwd)
@@ -83,9 +88,53 @@ right_or_error() {
 # statistic CLUSTER NAME: a figure of the system.
 statistic() { sql "$1" postgres -c "SELECT value FROM cellar.sysstat WHERE name = '$2'"; }
 eligible='cell physical IO bytes eligible for predicate offload'
+# Of a compressed table, what is eligible is what is stored.
+scanned=$eligible
+[ $compressed = 0 ] || scanned='cell IO uncompressed bytes'
 open_fail='cell num smart IO sessions in rdbms block IO due to open fail'
 smart() { PGOPTIONS='-c cellar.min_scan_size=0 -c cellar.cost_factor=0' sql "$@"; }
 off() { PGOPTIONS='-c cellar.cell_offload_processing=off' sql "$@"; }
+
+# ---------------------------------------------------------------- compression
+
+levels=("query low" "query high" "archive low" "archive high")
+random_level() { printf '%s' "${levels[RANDOM % 4]}"; }
+# compress CLUSTER TABLE ...: with --compressed, each at a random level; it has units then.
+compress() {
+    local cluster=$1 table level units
+    [ $compressed = 1 ] || return 0
+    shift
+    for table in "$@"; do
+        level=$(random_level)
+        units=$(sql "$cluster" postgres -c "SELECT coalesce(sum(units) FILTER (WHERE level <> 'none'), 0) FROM cellar.compress('$table', '$level')")
+        check "$table is compressed at $level" test "$units" -gt 0
+    done
+}
+# compressing CLUSTER TABLE ...: with --compressed, a load that recompresses them, and at times decompresses.
+compressing() {
+    local cluster=$1 table
+    [ $compressed = 1 ] || return 0
+    shift
+    (
+        trap - EXIT
+        deadline=$((SECONDS + seconds)) cycles=0
+        while [ "$SECONDS" -lt "$deadline" ]; do
+            for table in "$@"; do
+                [ $((RANDOM % 8)) = 0 ] && level=none || level=$(random_level)
+                # It gives way to CREATE INDEX CONCURRENTLY.
+                if error=$(sql "$cluster" postgres -v VERBOSITY=sqlstate -c "SELECT cellar.compress('$table', '$level')" 2>&1 >/dev/null); then
+                    cycles=$((cycles + 1))
+                elif [ "$error" != "ERROR:  40P01" ]; then
+                    printf '%s\n' "$error"
+                    exit 1
+                fi
+            done
+        done
+        printf 'number of transactions actually processed: %s\n' "$cycles"
+    ) >"$WORK/load-compressions of $cluster.log" 2>&1 &
+    remember_process $!
+    loads+=("$! compressions of $cluster")
+}
 
 # ---------------------------------------------------------------- clusters, one at a time
 
@@ -101,6 +150,7 @@ whole_cluster() {
         "shared_buffers = 32MB" "max_standby_streaming_delay = -1" "autovacuum_naptime = 5s" "max_wal_size = 1GB"
     cluster_start whole "$data"
     sql whole postgres -v rows=$rows -f "$here/load/setup.sql"
+    compress whole accounts sibling
 }
 whole_end() {
     if [ ! -e "$WORK/whole.postmaster" ]; then return; fi
@@ -176,7 +226,7 @@ loads_end() {
 # Scan of at least as much as the accounts take when they are packed.
 sums_checked() {
     local seen
-    seen=$(($(statistic "$2" "$eligible") - $3))
+    seen=$(($(statistic "$2" "$scanned") - $3))
     check "$1: $4 sums, at least $5" test "$4" -ge "$5"
     check "$1: all were Smart Scans ($((seen / 1048576)) MiB)" test "$seen" -ge "$(($4 * rows * 180))"
     check_equal "$1: no scan did without the cell" "$(statistic "$2" "$open_fail")" "$6"
@@ -190,8 +240,9 @@ scenario_changes() {
     whole_cluster
     check "changes: a wrong sum is noticed" bash -c "! '$PG_BIN/pgbench' -n -t 1 -D rows=$rows -D total=$((total + 1)) \
         -f '$here/load/sum_read_committed.sql' -h '$WORK/run' -p $(cluster_port whole) -U postgres postgres"
-    before=$(statistic whole "$eligible")
+    before=$(statistic whole "$scanned")
     failed=$(statistic whole "$open_fail")
+    compressing whole accounts sibling
     load whole "transfers" 2 transfer.sql
     load whole "subtransactions" 1 subtransactions.sql -R 10
     load whole "sums, READ COMMITTED" 2 sum_read_committed.sql
@@ -217,10 +268,11 @@ scenario_standby() {
     cluster_set "$copy" "port = $(cluster_port standby)"
     cluster_start standby "$copy"
     check_equal "standby: it is one" "$(sql standby postgres -c "SELECT pg_is_in_recovery()")" t
-    before=$(statistic standby "$eligible")
+    before=$(statistic standby "$scanned")
     failed=$(statistic standby "$open_fail")
-    primary_before=$(statistic whole "$eligible")
+    primary_before=$(statistic whole "$scanned")
     primary_failed=$(statistic whole "$open_fail")
+    compressing whole accounts
     load whole "transfers on the primary" 2 transfer.sql -R 300
     load whole "subtransactions on the primary" 1 subtransactions.sql -R 10
     load whole "VACUUM on the primary" 1 vacuum.sql
@@ -276,6 +328,7 @@ scenario_serializable() {
     whole_cluster
     sql whole postgres -c "CREATE TABLE doctors (id int PRIMARY KEY, on_call bool, filler text)" \
         -c "INSERT INTO doctors SELECT g, true, repeat('d', 500) FROM generate_series(1, 5000) g" -c "VACUUM ANALYZE doctors"
+    compress whole doctors
     check_matches "serializable: without it the query has a Smart Scan" "$(smart whole postgres -c "EXPLAIN $query")" "Smart Scan"
     if smart whole postgres -c "BEGIN ISOLATION LEVEL SERIALIZABLE" -c "EXPLAIN $query" | grep -q "Smart Scan"; then
         not_ok "serializable: with it there is none"
@@ -425,6 +478,7 @@ big_table() {
     if [ -n "$(sql part postgres -c "SELECT to_regclass('big')")" ]; then return; fi
     sql part postgres -c "CREATE TABLE big TABLESPACE cell AS SELECT g AS id, g % 10 AS grp, repeat('b', 300) AS note FROM generate_series(1, 120000) g" \
         -c "VACUUM (FREEZE, ANALYZE) big" -c "CHECKPOINT"
+    compress part big
 }
 # A scan that stops before its end counts what it took, and no more.
 scenario_abandoned() {
@@ -518,14 +572,15 @@ scenario_cells() {
         -c "CREATE TABLE split_2 PARTITION OF split FOR VALUES IN (0, 1, 2, 3, 4) TABLESPACE cell" \
         -c "CREATE TABLE split_3 PARTITION OF split DEFAULT TABLESPACE third" -c "INSERT INTO split SELECT * FROM big" \
         -c "VACUUM (FREEZE, ANALYZE) third, split"
+    compress part third split
     check_equal "cells: each with its tables" "$(sql part postgres -c "SELECT regexp_replace(socket_path, '.*/', ''), relations, bytes > 0 FROM cellar.cells() ORDER BY 1")" \
         $'cell2.sock|2|t\ncell3.sock|2|t'
     for query in "SELECT count(*), sum(b.id), sum(length(t.note)) FROM big b JOIN third t USING (id) WHERE b.grp < 9 AND t.grp > 2" \
         "SELECT count(*), sum(id), sum(length(note)) FROM split WHERE note LIKE '%b%'"; do
-        before=$(statistic part "$eligible")
+        before=$(statistic part "$scanned")
         wanted=$(off part postgres -c "$query")
         check_equal "cells: one query over both" "$(smart part postgres -c "$query")" "$wanted"
-        check "cells: scans on both" test $(($(statistic part "$eligible") - before)) -ge \
+        check "cells: scans on both" test $(($(statistic part "$scanned") - before)) -ge \
             "$(sql part postgres -c "SELECT min(pg_relation_size(c)) FROM unnest('{third,split_2,split_3}'::regclass[]) c")"
     done
     check_equal "cells: both file services count" \
@@ -563,8 +618,8 @@ one_user_from_root() {
         mkdir "$1/dev" && mount -t tmpfs -o mode=755 cellar-test "$1/dev" || exit 77
         mknod -m 666 "$1/dev/fuse" c 10 229 && mount --bind "$1/dev/fuse" /dev/fuse || exit 77
         exec setpriv --reuid "$2" --regid "$(id -g "$2")" --init-groups -- env -u CELLAR_RESULTS HOME=/tmp \
-            CELLAR_BIN="$1/cellar" CELLAR_WORK_PARENT="$1" CELLAR_LOG_DIR="$1/logs" PATH="$PATH" "$1/tests/robust/run.sh" one_user' \
-        bash "$tree" "$OS_USER" >"$WORK/one-user.log" 2>&1 </dev/null &
+            CELLAR_BIN="$1/cellar" CELLAR_WORK_PARENT="$1" CELLAR_LOG_DIR="$1/logs" PATH="$PATH" "$1/tests/robust/run.sh" $3 one_user' \
+        bash "$tree" "$OS_USER" "$([ $compressed = 0 ] || printf %s --compressed)" >"$WORK/one-user.log" 2>&1 </dev/null &
     child=$!
     remember_process "$child"
     if wait "$child"; then
@@ -591,6 +646,7 @@ one_user() {
     cluster_start own "$own"
     sql own postgres -c "CREATE EXTENSION cellar" -c "CREATE TABLE big AS SELECT g AS id, g % 10 AS grp, repeat('u', 300) AS note FROM generate_series(1, 60000) g" \
         -c "VACUUM (FREEZE, ANALYZE) big"
+    compress own big
     wanted=$(off own postgres -c "$query")
     one_user_query() {
         local before
@@ -713,7 +769,9 @@ changed() {
 scenario_lost_writes() {
     part_cluster
     sql part postgres -c "CREATE TABLE written TABLESPACE cell AS SELECT g AS id, repeat('x', 100) AS note FROM generate_series(1, 20000) g" \
-        -c "VACUUM written" -c "CHECKPOINT" -c "UPDATE written SET note = 'new' || note WHERE id <= 10000" \
+        -c "VACUUM written" -c "CHECKPOINT"
+    compress part written
+    sql part postgres -c "UPDATE written SET note = 'new' || note WHERE id <= 10000" \
         -c "INSERT INTO written SELECT g, 'more' FROM generate_series(20001, 30000) g"
     check_equal "lost writes: before" "$(smart part postgres -c "SELECT count(*) FROM written WHERE note <> ''")" 30000
     session old part
@@ -731,6 +789,7 @@ scenario_stale_files() {
     for signal in TERM KILL; do
         sql part postgres -c "CREATE TABLE grown_$signal TABLESPACE cell AS SELECT g AS id, repeat('x', 100) AS note FROM generate_series(1, 20000) g" \
             -c "VACUUM (FREEZE) grown_$signal" -c "CHECKPOINT"
+        compress part "grown_$signal"
         session old part
         run old "SET cellar.cell_offload_processing = off; SELECT count(*) FROM grown_$signal WHERE note <> ''; RESET cellar.cell_offload_processing;" >/dev/null
         cell_restart $signal
@@ -743,6 +802,7 @@ scenario_stale_pages() {
     part_cluster
     sql part postgres -c "CREATE TABLE paged TABLESPACE cell AS SELECT g AS id, repeat('x', 100) AS note FROM generate_series(1, 20000) g" \
         -c "VACUUM (FREEZE) paged"
+    compress part paged
     cluster_stop part
     cluster_start part "$WORK/part-data"
     session old part

@@ -36,6 +36,12 @@ enum Command {
     Differ(differ::Options),
     /// Compare the outputs of a Postgres test suite run with Smart Scan off and on.
     RegressCompare(regress::Options),
+    /// Have a Postgres test suite's scripts compress the tables that they write to.
+    RegressInject(regress::inject::Options),
+    /// What the injected lines call: bring tables to a compression level, and note what became of it.
+    RegressCompress(regress::inject::CompressOptions),
+    /// Sum up what the injected lines did.
+    RegressCompressed(regress::inject::SumOptions),
     /// Commit rows and record each acknowledged one in a file, until the server goes away.
     CommitsWrite(commits::WriteOptions),
     /// Check that every recorded commit is in the database.
@@ -51,6 +57,9 @@ fn main() -> ExitCode {
         Command::Compare(options) => compare::run(dsn, options),
         Command::Differ(options) => differ::run(dsn, options),
         Command::RegressCompare(options) => regress::run(options),
+        Command::RegressInject(options) => regress::inject::inject(options),
+        Command::RegressCompress(options) => regress::inject::compress(dsn, options),
+        Command::RegressCompressed(options) => regress::inject::sum_up(options),
         Command::CommitsWrite(options) => commits::write(dsn, options),
         Command::CommitsVerify(options) => commits::verify(dsn, options),
     };

@@ -4,7 +4,7 @@
 //! it cannot prove by itself, it asks the planner: a share of the cases must really have had a Smart Scan.
 
 mod query;
-mod rng;
+pub mod rng;
 mod table;
 mod types;
 
@@ -72,6 +72,9 @@ struct Totals {
     /// in which another one of several errors came first.
     excluded_errors: u64,
     tables: u64,
+    /// Cases whose table lay in compression units, and those of them with blocks that were written to since.
+    in_units: u64,
+    partly_rewritten: u64,
 }
 
 /// What a query gave.
@@ -145,6 +148,17 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
             share(totals.storage_predicates),
             options.require_share,
             options.require_share / 2
+        );
+    }
+    if options.compress && options.table.is_none() {
+        // Some tables are empty, and some are decompressed.
+        let enough = share(totals.in_units) >= 40 && share(totals.partly_rewritten) >= 10;
+        good &= enough;
+        println!(
+            "{} - {kind}: {} % of compressed tables, {} % of such with blocks written to since (wanted 40 % and 10 %)",
+            if enough { "ok" } else { "not ok" },
+            share(totals.in_units),
+            share(totals.partly_rewritten),
         );
     }
     Ok(good)
@@ -287,12 +301,19 @@ fn run_cases(
                 if changed { continue } else { return Err(error) }
             }
         }
-        for _ in 0..5.min(wanted - done) {
+        let together = 5.min(wanted - done);
+        for _ in 0..together {
             let sql = Queries { table, rng, only_aggregates: options.aggregates, only_first_rows: options.first_rows }
                 .query();
             let way = Way::random(rng);
             compare_case(client, &sql, way, number, totals)?;
             done += 1;
+        }
+        if options.compress {
+            // The scans have made the written blocks reach the cell.
+            let (units, dead) = table.units(client)?;
+            totals.in_units += if units > 0 { together } else { 0 };
+            totals.partly_rewritten += if dead > 0 { together } else { 0 };
         }
         client.batch_execute(if rng.chance(50) { "COMMIT" } else { "ROLLBACK" })?;
     }

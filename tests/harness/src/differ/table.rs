@@ -188,6 +188,17 @@ impl Table {
         Ok(())
     }
 
+    /// Its compression units, and blocks that were written to since.
+    pub fn units(&self, client: &mut Client) -> Result<(i64, i64)> {
+        let sql = format!(
+            "SELECT coalesce(sum(units), 0)::int8, coalesce(sum(dead_blocks), 0)::int8
+             FROM cellar.get_compression('{}', false) WHERE level <> 'none'",
+            self.name
+        );
+        let row = client.query_one(&sql, &[])?;
+        Ok((row.get(0), row.get(1)))
+    }
+
     /// Steps with savepoints, some of them rolled back; the transaction is open and stays open.
     pub fn work_in_transaction(&mut self, client: &mut Client, rng: &mut Rng) -> Result<()> {
         for number in 0..1 + rng.below(4) {

@@ -1,0 +1,337 @@
+//! A Postgres test suite whose tables are compressed at random levels while its tests run.
+//!
+//! A copy of the suite's scripts gets lines `\! compress TABLE LEVEL` after statements that write to a table. Each of them
+//! waits for a session of its own that compresses the table, as its owner could at that moment: also in the middle of a
+//! transaction, whose rows are then in progress. The statements that follow read units, and write into them. The large
+//! tables that many tests share are compressed anew from time to time, while other tests read them.
+//!
+//! The script's own session has no part in it, so nothing of its state changes; and the lines, which psql echoes, are taken
+//! out of the outputs again before these are compared.
+
+use super::script::{Statement, statements};
+use crate::connect::connect;
+use crate::differ::rng::Rng;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use postgres::Client;
+use postgres::error::SqlState;
+use std::collections::{BTreeMap, HashSet};
+use std::io::Write as _;
+use std::path::PathBuf;
+
+/// What every injected line begins with.
+pub const LINE: &str = "\\! compress ";
+/// Level "none" decompresses.
+const LEVELS: [&str; 6] = ["query low", "query low", "query high", "archive low", "archive high", "none"];
+/// The tables that `test_setup` fills for all tests and that have some pages.
+const SHARED: [&str; 8] = ["onek", "onek", "tenk1", "tenk1", "tenk1", "tenk2", "road", "person"];
+/// The test that makes them.
+const FIRST: &str = "test_setup";
+/// Percent of the statements that write after which there is a line: where the next one writes to the same table, and where
+/// it does not.
+const AMONG_WRITES: usize = 5;
+const AFTER_WRITES: usize = 65;
+const OF_SHARED: usize = 10;
+/// No script has many more lines: what inserts hundreds of single rows gets fewer.
+const LINES_ABOUT: usize = 50;
+/// Scripts that cannot be cut into statements; another version's may have something new.
+const UNCUT_MAX: usize = 3;
+
+#[derive(Args)]
+pub struct Options {
+    /// The folder of the scripts.
+    #[arg(long)]
+    scripts: PathBuf,
+    /// Where the copies go.
+    #[arg(long)]
+    to: PathBuf,
+    #[arg(long)]
+    seed: u64,
+    /// What is left alone: lines of a test, a table or * for all of its tables, and the reason.
+    #[arg(long)]
+    left_alone: PathBuf,
+}
+
+pub fn inject(options: &Options) -> Result<bool> {
+    let list = std::fs::read_to_string(&options.left_alone)
+        .with_context(|| format!("cannot read {}", options.left_alone.display()))?;
+    let left_alone: HashSet<(&str, &str)> = list
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once(' '))
+        .filter_map(|(test, rest)| Some((test, rest.split_whitespace().next()?)))
+        .collect();
+    let (mut scripts, mut lines, mut uncut) = (0, 0, Vec::new());
+    for entry in
+        std::fs::read_dir(&options.scripts).with_context(|| format!("cannot read {}", options.scripts.display()))?
+    {
+        let path = entry?.path();
+        let (Some(name), Some(file)) = (path.file_stem().and_then(|name| name.to_str()), path.file_name()) else {
+            continue;
+        };
+        // Some scripts have bytes of other encodings.
+        let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut text: String = bytes.iter().map(|&byte| byte as char).collect();
+        if !left_alone.contains(&(name, "*")) {
+            match injected(name, &text, options.seed, |table| left_alone.contains(&(name, table))) {
+                Some((with_lines, count)) => {
+                    text = with_lines;
+                    scripts += usize::from(count > 0);
+                    lines += count;
+                }
+                None => uncut.push(name.to_owned()),
+            }
+        }
+        let bytes: Vec<u8> = text.chars().map(|c| c as u8).collect();
+        let to = options.to.join(file);
+        std::fs::write(&to, bytes).with_context(|| format!("cannot write {}", to.display()))?;
+    }
+    println!("seed {}: {lines} compressions in {scripts} scripts", options.seed);
+    for name in &uncut {
+        println!("note: {name} is left as it is: where its statements end could not be told");
+    }
+    Ok(lines > 0 && uncut.len() <= UNCUT_MAX)
+}
+
+/// The script with lines that compress, and how many; `None` when it cannot be cut into its statements.
+fn injected(name: &str, script: &str, seed: u64, left_alone: impl Fn(&str) -> bool) -> Option<(String, usize)> {
+    let statements = statements(script)?;
+    let mut rng = Rng::new(seed, u64::from_str_radix(&super::fnv(&[name]), 16).expect("a digest is hexadecimal"));
+    let ends = |pair: &[Statement]| pair[0].table.is_some() && pair[0].table != pair[1].table;
+    let expected = statements.windows(2).filter(|pair| ends(pair)).count() * AFTER_WRITES / 100;
+    let kept = 100 * LINES_ABOUT / expected.max(LINES_ABOUT);
+    let mut temporary = HashSet::new();
+    let mut after: BTreeMap<usize, String> = BTreeMap::new();
+    for (at, statement) in statements.iter().enumerate() {
+        let Some(table) = &statement.table else { continue };
+        if statement.temporary {
+            temporary.insert(table);
+        }
+        if temporary.contains(table) || left_alone(table) || table.contains(['\'', '\\']) || !rng.chance(kept) {
+            continue;
+        }
+        let goes_on = statements.get(at + 1).is_some_and(|next| next.table.as_ref() == Some(table));
+        if rng.chance(if goes_on { AMONG_WRITES } else { AFTER_WRITES }) {
+            let line = format!("{LINE}{name} '{table}' '{}'", rng.pick(&LEVELS));
+            after.insert(statement.line, line);
+        } else if name != FIRST && rng.chance(OF_SHARED) {
+            let line = format!("{LINE}{name} '{}' '{}'", rng.pick(&SHARED), rng.pick(&LEVELS));
+            after.insert(statement.line, line);
+        }
+    }
+    let mut text = String::new();
+    for (number, line) in script.split_inclusive('\n').enumerate() {
+        text.push_str(line);
+        if let Some(line) = after.get(&number) {
+            if !text.ends_with('\n') {
+                text.push('\n');
+            }
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    Some((text, after.len()))
+}
+
+#[derive(Args)]
+pub struct CompressOptions {
+    /// The test, for the log.
+    test: String,
+    /// The tables' name, in any schema.
+    table: String,
+    level: String,
+    /// Where a line is added for each.
+    #[arg(long)]
+    log: PathBuf,
+}
+
+/// What became of one compression, in the words of the log.
+enum Outcome {
+    /// There was no such table: it was not committed yet, or is a view, or has no partitions.
+    Missing,
+    /// The script's own transaction, or another test, has a lock that VACUUM would wait for.
+    Busy,
+    Failed(String),
+    Done {
+        /// The raw blocks beside its units, before.
+        dead: i64,
+        units: i64,
+        blocks: i64,
+    },
+}
+
+pub fn compress(dsn: &str, options: &CompressOptions) -> Result<bool> {
+    let mut client = connect(dsn)?;
+    client.batch_execute("SET statement_timeout = '60s'")?;
+    prepare(&mut client)?;
+    let tables = tables(&mut client, &options.table)?;
+    let outcome = match tables.first() {
+        None => Outcome::Missing,
+        Some((_, true)) => Outcome::Busy,
+        Some((table, false)) => one(&mut client, *table, &options.level).unwrap_or_else(|error| {
+            let code = error.downcast_ref::<postgres::Error>().and_then(postgres::Error::code);
+            match code {
+                // Another test, which had a table of the same name, has dropped it.
+                Some(&SqlState::UNDEFINED_TABLE) => Outcome::Missing,
+                _ => Outcome::Failed(format!("{error:#}").replace('\n', " ")),
+            }
+        }),
+    };
+    let what = match &outcome {
+        Outcome::Missing => "missing".to_owned(),
+        Outcome::Busy => "busy".to_owned(),
+        Outcome::Failed(error) => format!("failed {error}"),
+        Outcome::Done { dead, units, blocks } => format!("done dead={dead} units={units} blocks={blocks}"),
+    };
+    let line = format!("{}\t{}\t{}\t{what}\n", options.test, options.table, options.level);
+    let mut log = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&options.log)
+        .with_context(|| format!("cannot open {}", options.log.display()))?;
+    // One write: others add lines at the same time.
+    log.write_all(line.as_bytes())?;
+    Ok(true)
+}
+
+/// The commands without the extension, whose other objects the suite would see.
+fn prepare(client: &mut Client) -> Result<()> {
+    let there = "SELECT to_regprocedure('cellar_test.get_compression(oid, boolean)') IS NOT NULL";
+    if client.query_one(there, &[])?.get(0) {
+        return Ok(());
+    }
+    client.batch_execute(
+        "CREATE SCHEMA cellar_test;
+         CREATE FUNCTION cellar_test.compress_relation(oid, text) RETURNS void
+             AS 'cellar', 'cellar_compress_relation' LANGUAGE C STRICT;
+         CREATE FUNCTION cellar_test.get_compression(oid, boolean, OUT \"table\" oid, OUT level text, OUT units bigint,
+             OUT dead_blocks bigint, OUT heap_bytes bigint, OUT stored_bytes bigint) RETURNS SETOF record
+             AS 'cellar', 'cellar_compression_units' LANGUAGE C STRICT",
+    )?;
+    Ok(())
+}
+
+/// The committed tables of a name, and whether somebody holds a lock on them, or on one that inherits, that VACUUM waits for.
+fn tables(client: &mut Client, name: &str) -> Result<Vec<(u32, bool)>> {
+    let rows = client.query(
+        "WITH RECURSIVE member (root, relation) AS (
+             SELECT c.oid, c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+             WHERE c.relname = $1 AND c.relkind IN ('r', 'p', 'm') AND c.relpersistence <> 't'
+                   AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+             UNION ALL
+             SELECT m.root, i.inhrelid FROM member m JOIN pg_catalog.pg_inherits i ON i.inhparent = m.relation
+         )
+         SELECT m.root, bool_or(l.mode IS NOT NULL)
+         FROM member m JOIN pg_catalog.pg_class c ON c.oid = m.relation LEFT JOIN pg_catalog.pg_locks l
+              ON l.relation = m.relation AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+                 AND l.mode IN ('ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+         GROUP BY m.root HAVING bool_or(c.relkind IN ('r', 'm')) ORDER BY m.root DESC",
+        &[&name],
+    )?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+fn one(client: &mut Client, table: u32, level: &str) -> Result<Outcome> {
+    let dead: i64 = client
+        .query_one("SELECT coalesce(sum(dead_blocks), 0)::int8 FROM cellar_test.get_compression($1, false)", &[&table])?
+        .get(0);
+    client.query("SELECT cellar_test.compress_relation($1, $2)", &[&table, &level])?;
+    let row = client.query_one(
+        "SELECT coalesce(sum(units), 0)::int8, coalesce(sum(heap_bytes / 8192), 0)::int8
+         FROM cellar_test.get_compression($1, false) WHERE level <> 'none'",
+        &[&table],
+    )?;
+    Ok(Outcome::Done { dead, units: row.get(0), blocks: row.get(1) })
+}
+
+#[derive(Args)]
+pub struct SumOptions {
+    #[arg(long)]
+    log: PathBuf,
+    /// How many compressions have to have left compression units.
+    #[arg(long)]
+    require_compressed: usize,
+}
+
+/// Prints what came of the compressions; it is good when none failed and enough of them did something.
+pub fn sum_up(options: &SumOptions) -> Result<bool> {
+    let log =
+        std::fs::read_to_string(&options.log).with_context(|| format!("cannot read {}", options.log.display()))?;
+    let (mut missing, mut busy, mut compressed, mut decompressed, mut small) = (0, 0, 0, 0, 0);
+    let (mut rewritten, mut units, mut blocks) = (0, 0, 0);
+    let mut tables = HashSet::new();
+    let mut failed = Vec::new();
+    for line in log.lines() {
+        let fields: Vec<&str> = line.splitn(4, '\t').collect();
+        let [_, table, level, what] = fields[..] else { bail!("the log has the line {line:?}") };
+        match what.split_once(' ').map_or((what, ""), |parts| parts) {
+            ("missing", _) => missing += 1,
+            ("busy", _) => busy += 1,
+            ("done", counts) => {
+                let count = |name: &str| -> Result<u64> {
+                    let value = counts.split(' ').find_map(|field| field.strip_prefix(name)).context("a count")?;
+                    Ok(value.parse()?)
+                };
+                rewritten += u64::from(count("dead=")? > 0);
+                match (level, count("units=")?) {
+                    ("none", _) => decompressed += 1,
+                    (_, 0) => small += 1,
+                    (_, of_it) => {
+                        compressed += 1;
+                        units += of_it;
+                        blocks += count("blocks=")?;
+                        tables.insert(table.to_owned());
+                    }
+                }
+            }
+            _ => failed.push(line),
+        }
+    }
+    println!(
+        "{compressed} compressions of {} tables left {units} units of {blocks} blocks, {rewritten} times of what had been written to since; {decompressed} decompressions; {small} empty or not smaller, {missing} without such a table, {busy} locked",
+        tables.len()
+    );
+    for line in failed.iter().take(20) {
+        println!("    {}", line.replace('\t', " "));
+    }
+    let enough = compressed >= options.require_compressed && rewritten > 0 && decompressed > 0;
+    let told = |good: bool| if good { "ok" } else { "not ok" };
+    println!(
+        "{} - the suite's tables were compressed and recompressed: {compressed} times (wanted {})",
+        told(enough),
+        options.require_compressed
+    );
+    println!(
+        "{} - no compression failed in the suite ({} of {} did)",
+        told(failed.is_empty()),
+        failed.len(),
+        log.lines().count()
+    );
+    Ok(enough && failed.is_empty())
+}
+
+/// An output without the injected lines.
+pub fn without_lines(output: &str) -> String {
+    output.split_inclusive('\n').filter(|line| !line.starts_with(LINE)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_come_after_what_writes_and_go_again() {
+        let script =
+            "CREATE TEMP TABLE p AS SELECT 1;\nINSERT INTO p VALUES (2);\nINSERT INTO t\n VALUES (1);\nDELETE FROM a;\nSELECT 1;\n"
+                .repeat(50);
+        let (text, count) = injected("any", &script, 1, |table| table == "a").unwrap();
+        assert!((10..50).contains(&count), "{count}");
+        assert_eq!(without_lines(&text), script);
+        assert!(!text.contains("'p'") && !text.contains("'a'"));
+        for pair in text.lines().collect::<Vec<_>>().windows(2).filter(|pair| pair[1].starts_with(LINE)) {
+            assert!([" VALUES (1);", "INSERT INTO p VALUES (2);"].contains(&pair[0]), "{pair:?}");
+        }
+        assert_eq!(injected("any", &script, 1, |table| table == "a").unwrap().0, text, "a seed gives the same lines");
+        assert!(injected("any", "SELECT 'open", 1, |_| false).is_none());
+    }
+}
