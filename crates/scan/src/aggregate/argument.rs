@@ -135,6 +135,18 @@ impl Argument {
         }
     }
 
+    /// The plain column that it is, with the scale of its numbers if these are asked for; a plain `count(*)` has none.
+    /// None: it is something else.
+    pub fn plain(&self) -> Option<Option<(Slot, Option<u32>)>> {
+        match &self.form {
+            _ if self.filter.is_some() => None,
+            Form::Row => Some(None),
+            Form::NullOf(Node::Column(slot)) => Some(Some((*slot, None))),
+            Form::Numbers { fast: Some(fast), .. } => fast.column().map(|(slot, scale)| Some((slot, Some(scale)))),
+            _ => None,
+        }
+    }
+
     /// Whether anything is asked of its columns but where they are NULL.
     pub fn wants_values(&self) -> bool {
         self.filter.is_some() || !matches!(self.form, Form::Row | Form::NullOf(Node::Column(_)))

@@ -13,6 +13,7 @@ mod groups;
 mod key;
 mod partial;
 mod state;
+mod total;
 
 pub use functions::{groupable_type, offloadable_aggregate};
 
@@ -28,6 +29,7 @@ use functions::{AggregateFunction, COUNT_ROWS, COUNT_VALUES, OutputKind, StateKi
 use groups::{BIN, GroupTable, KEYS_MAX, RowGroups};
 use key::Key;
 use state::State;
+pub use total::{Asked, Total};
 
 /// Groups take about so much memory, then they leave.
 pub const MEMORY_BYTES_MAX: usize = 16 << 20;
@@ -61,6 +63,8 @@ pub struct AggregationPlan {
     /// For each aggregate: its state, and how that is put out.
     outputs: Vec<(usize, OutputKind)>,
     counts_rows: bool,
+    /// What is asked of all rows, for each argument; None: totals do not do.
+    asked: Option<Vec<Asked>>,
 }
 
 impl AggregationPlan {
@@ -76,7 +80,14 @@ impl AggregationPlan {
             let kind = kind.ok_or_else(|| Unsupported("a group key of this type".into()))?;
             keys.push(Key::new(node, kind, slots_of([expr], compiler)));
         }
-        let mut plan = Self { keys, arguments: Vec::new(), kept: Vec::new(), outputs: Vec::new(), counts_rows: false };
+        let mut plan = Self {
+            keys,
+            arguments: Vec::new(),
+            kept: Vec::new(),
+            outputs: Vec::new(),
+            counts_rows: false,
+            asked: None,
+        };
         let mut sources: Vec<Source<'_>> = Vec::new();
         for aggregate in &aggregation.aggregates {
             let function =
@@ -107,6 +118,7 @@ impl AggregationPlan {
         }
         let all_rows = |source: &Source<'_>| source.argument.is_none() && source.filter.is_none();
         plan.counts_rows = plan.keys.is_empty() && !sources.is_empty() && sources.iter().all(all_rows);
+        plan.asked = plan.ask();
         Ok(plan)
     }
 
@@ -221,6 +233,17 @@ impl Aggregator {
             self.states.iter_mut().for_each(|state| state.count_rows(rows as i64));
             self.rows += rows;
         }
+    }
+
+    /// Adds rows of which the totals were asked for. Returns how many groups left to `out`.
+    pub fn add_totals(&mut self, plan: &AggregationPlan, totals: &[Total], rows: u64, out: &mut ResultWriter) -> u64 {
+        let left = if self.rows + rows > ROWS_MAX { self.flush(plan, out) } else { 0 };
+        let group = self.only_group() as usize;
+        for (kept, state) in plan.kept.iter().zip(&mut self.states) {
+            state.add_total(group, &totals[kept.argument]);
+        }
+        self.rows += rows;
+        left
     }
 
     /// Adds the selected rows; those that Postgres has to aggregate stay selected. Groups may leave to `out`, which are

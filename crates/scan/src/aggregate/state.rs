@@ -8,6 +8,7 @@ use super::argument::{IS_WIDE, Vector};
 use super::functions::{OutputKind, StateKind};
 use super::groups::{BIN, RowGroups};
 use super::partial;
+use super::total::Total;
 use crate::batch::ColumnBuilder;
 use crate::predicate::{IS_NULL, Kind, Value, float_key, without_trailing_blanks};
 use std::cmp::Ordering;
@@ -142,6 +143,35 @@ impl State {
             && let Some(state) = states.last_mut()
         {
             *state += rows;
+        }
+    }
+
+    /// Adds rows to a group; of states that totals do for.
+    pub fn add_total(&mut self, group: usize, total: &Total) {
+        match &mut self.states {
+            States::Counts(states) => states[group] += total.values,
+            States::Sums(states) => {
+                let state = &mut states[group];
+                (state.sum, state.count) = (state.sum.wrapping_add(total.sum as i64), state.count + total.values);
+            }
+            States::WideSums(states) => {
+                let state = &mut states[group];
+                (state.sum, state.count) = (state.sum.wrapping_add(total.sum), state.count + total.values);
+            }
+            States::NumericSums { sums, fraction_digits } => {
+                let factor = 10i128.pow(4 * *fraction_digits as u32 - u32::from(total.decimals));
+                sums[group].add(total.sum.wrapping_mul(factor), total.values, total.decimals.into());
+            }
+            States::Numbers { values, greatest } => {
+                let (state, (least, most)) = (&mut values[group], total.bounds);
+                *state = Some(match *greatest {
+                    true => state.map_or(most, |best| best.max(most)),
+                    false => state.map_or(least, |best| best.min(least)),
+                });
+            }
+            States::FloatSums { .. } | States::Moments(_) | States::Values { .. } => {
+                unreachable!("totals are not asked for floats and values")
+            }
         }
     }
 

@@ -220,6 +220,14 @@ impl Arithmetic {
         }
     }
 
+    /// The column that it is and the decimals that are read of it, if it is nothing but that.
+    pub fn column(&self) -> Option<(Slot, u32)> {
+        match self.root {
+            Tree::Column { slot, scale } => Some((slot, scale)),
+            _ => None,
+        }
+    }
+
     /// Columns without whose value the expression is NULL, and the decimals that are read of each.
     pub fn for_each_column(&self, visit: &mut impl FnMut(Slot, u32)) {
         self.root.for_each_column(visit);

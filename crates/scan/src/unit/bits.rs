@@ -104,6 +104,16 @@ macro_rules! lanes {
                     }
                 }
 
+                pub fn sum(bytes: &[u8], width: u8) -> u64 {
+                    let mut sums = [0; LANES];
+                    for_each_row(bytes, width, |_, numbers| {
+                        for (sum, number) in sums.iter_mut().zip(numbers) {
+                            *sum += *number as u64;
+                        }
+                    });
+                    sums.iter().sum()
+                }
+
                 pub fn retain(bytes: &[u8], width: u8, offsets: Offsets, marks: &mut [u8; BLOCK_ROWS]) {
                     let (first, span) = (offsets.first as $lane, offsets.span as $lane);
                     let outside = u8::from(!offsets.inside);
@@ -204,6 +214,24 @@ pub fn unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Numbers of a block of no more bits have a sum of 64.
+pub const SUM_WIDTH_MAX: u8 = 54;
+
+/// The sum of the numbers of a block of `count`; `width` is 1 to [`SUM_WIDTH_MAX`].
+pub fn sum(bytes: &[u8], width: u8, count: usize) -> Result<u64, Corrupt> {
+    if !(1..=SUM_WIDTH_MAX).contains(&width) || bytes.len() != packed_bytes(count, width) || count > BLOCK_ROWS {
+        let found = format!("{count} values of {width} bits in {} bytes", bytes.len());
+        return Err(Corrupt::new("packed block", 0, found));
+    }
+    Ok(match (count, width) {
+        (BLOCK_ROWS, 1..=8) => lanes8::sum(bytes, width),
+        (BLOCK_ROWS, 9..=16) => lanes16::sum(bytes, width),
+        (BLOCK_ROWS, 17..=32) => lanes32::sum(bytes, width),
+        (BLOCK_ROWS, _) => lanes64::sum(bytes, width),
+        _ => (0..count).map(|index| number_at(bytes, width, index)).sum(),
+    })
 }
 
 /// Some rows of a block, by number.
@@ -331,6 +359,13 @@ mod tests {
                 unpack(&bytes, width, -7, &mut out).unwrap();
                 let expected: Vec<i64> = values.iter().map(|value| (*value as i64).wrapping_add(-7)).collect();
                 assert_eq!(out, expected, "width {width}, {count} values");
+                if (1..=SUM_WIDTH_MAX).contains(&width) {
+                    assert_eq!(
+                        sum(&bytes, width, count).unwrap(),
+                        values.iter().sum(),
+                        "width {width}, {count} values"
+                    );
+                }
                 let (from, to) = (count / 3, count / 2 + 1);
                 let mut picked = Vec::new();
                 pick(&bytes, width, -7, count, Rows::Run(from, to - from), &mut picked).unwrap();
@@ -356,5 +391,7 @@ mod tests {
         assert!(unpack(&[0; 3], 5, 0, &mut [0; 4]).is_ok());
         assert!(unpack(&[0; 4], 5, 0, &mut [0; 4]).is_err());
         assert!(unpack(&[0; 65], 65, 0, &mut [0; 8]).is_err());
+        assert!(sum(&[0; 3], 5, 4).is_ok());
+        assert!(sum(&[0; 4], 5, 4).is_err() && sum(&[], 0, 4).is_err() && sum(&[0; 55], 55, 8).is_err());
     }
 }

@@ -268,6 +268,19 @@ impl ColumnReader {
         codes.gather(data, at.block, rows, &mut self.scratch, ints)
     }
 
+    /// The sum of the numbers in some rows of a chunk, those that stand in for NULLs included.
+    pub fn sum(&mut self, at: Block<'_>, attribute: usize, rows: Range<usize>) -> Result<i128> {
+        self.start(at.unit);
+        let Some(numbers) = attribute_of(at, attribute)?.ints() else {
+            return corrupt("column", attribute, "no numbers");
+        };
+        if rows.end > numbers.count() {
+            return corrupt("rows", rows.end, format!("{} in the chunk", numbers.count()));
+        }
+        let source = Windowed { window: &self.window, source: at.source };
+        numbers.sum(at.unit.data(&source), rows, &mut self.scratch)
+    }
+
     /// What was gathered.
     pub fn gathered<'a>(&'a self, at: Block<'a>, attribute: usize, how: Gathering) -> Result<Gathered<'a>> {
         let entry = attribute_of(at, attribute)?;

@@ -11,6 +11,7 @@ use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::sync::OnceLock;
 
 mod retain;
+mod sum;
 
 /// Rows of a chunk.
 pub const CHUNK_ROWS: usize = 1 << 16;

@@ -3,13 +3,14 @@
 //!
 //! Chunks whose bounds exclude the predicate are not read. Visibility is settled first, from the header series. Then the
 //! predicates that encoded values decide run block by block of each column ([`filter`]); what they leave is folded into
-//! groups as it is encoded ([`fold`]), or becomes datums for the other predicates, for aggregates and for the batches
+//! groups as it is encoded ([`fold`]; all rows of one group at once, [`totals`]), or becomes datums for the other predicates, for aggregates and for the batches
 //! ([`rows`]). A page that is not kept as rows, and a request that asks for more than columns, go through the page
 //! itself: rebuilt and scanned as any heap page, whose rows Postgres aggregates.
 
 mod filter;
 mod fold;
 mod rows;
+mod totals;
 
 use crate::aggregate::Aggregator;
 use crate::batch::ResultWriter;
@@ -346,6 +347,9 @@ impl UnitScanner {
             return Ok(());
         }
         self.columns.resize_with(plan.layout.attributes(), ColumnReader::default);
+        if plan.stages.is_empty() && segment.all_visible && self.add_totals(plan, stored, segment, out, stats)? {
+            return Ok(());
+        }
         let Some(filters) = self.filters(plan, stored, segment)? else { return Ok(()) };
         let decided = filters.all_stages();
         let mut folding = match plan.aggregation() {
