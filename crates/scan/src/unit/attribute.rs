@@ -7,7 +7,7 @@ use super::ints::{CHUNK_ROWS, IntBlock, IntChunk, cached};
 use super::model::Column;
 use super::shape::{Attribute, Level, Number};
 use super::source::{Data, Part, Result, corrupt, put_varint, varint, zstd_compress, zstd_decompress};
-use super::strings::{ByteBlock, ByteChunk, Strings, start_of};
+use super::strings::{ByteBlock, ByteChunk, Strings, is_equal, start_of};
 use crate::predicate::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::postgres::{Width, type_oid};
@@ -573,10 +573,10 @@ impl<'a> Builder<'a> {
             match payload {
                 Some(payload) => {
                     let start = start_of(payload);
-                    if start <= min_start && self.min.is_none_or(|min| payload < min) {
+                    if start <= min_start && self.min.is_none_or(|min| !is_equal(payload, min) && payload < min) {
                         (self.min, min_start) = (Some(payload), start);
                     }
-                    if start >= max_start && self.max.is_none_or(|max| payload > max) {
+                    if start >= max_start && self.max.is_none_or(|max| !is_equal(payload, max) && payload > max) {
                         (self.max, max_start) = (Some(payload), start);
                     }
                     rows.push(payload);

@@ -25,6 +25,7 @@ mod runs;
 mod shape;
 mod source;
 mod strings;
+mod symbols;
 
 pub use attribute::{AttributeChunk, Bounds};
 pub use bits::BLOCK_ROWS;

@@ -7,6 +7,7 @@ use super::bits::{BLOCK_ROWS, pack, packed_bytes, unpack, width_of};
 use super::ints::{CHUNK_ROWS, IntBlock, IntChunk, cached};
 use super::shape::Level;
 use super::source::{Data, Part, Result, corrupt, put_varint, varint, zstd_compress, zstd_decompress};
+use super::symbols::{Coder, Symbols, room_for};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::sync::OnceLock;
 
@@ -19,8 +20,6 @@ const BYTES_MAX: usize = 1 << 27;
 const LONG: usize = 128;
 /// A dictionary has so many zeroes behind its last entry.
 const WIDE: usize = 32;
-/// FSST: the next byte stands for itself.
-const ESCAPE: u8 = 255;
 
 /// Strings one after the other.
 #[derive(Debug, Default, Clone)]
@@ -88,13 +87,6 @@ impl Strings {
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).map(|index| self.get(index).unwrap_or_default())
     }
-}
-
-/// An FSST symbol table, filled up so that every code has a symbol.
-#[derive(Debug)]
-struct Symbols {
-    words: [u64; 256],
-    lengths: [u8; 256],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,7 +195,7 @@ fn hash(bytes: &[u8]) -> u64 {
 
 /// As `==`, which for short strings takes longer to call than to run.
 #[inline(always)]
-fn is_equal(left: &[u8], right: &[u8]) -> bool {
+pub(super) fn is_equal(left: &[u8], right: &[u8]) -> bool {
     let ((left_words, left_rest), (right_words, right_rest)) = (left.as_chunks::<8>(), right.as_chunks::<8>());
     left.len() == right.len()
         && left_words.iter().zip(right_words).all(|(left, right)| left == right)
@@ -543,108 +535,27 @@ impl Dictionary {
     }
 }
 
-/// Room for the longest symbols, and for writing eight bytes at the end.
-fn room_for(coded_bytes: usize) -> usize {
-    coded_bytes * 8 + 8
-}
-
-impl Symbols {
-    fn read(data: Data<'_>, part: Part) -> Result<Box<Self>> {
-        let bytes = data.read(part, "symbol table")?;
-        let mut reader = Reader::new(&bytes);
-        let count = reader.u8("symbols")? as usize;
-        // A code without a symbol decodes to a zero byte.
-        let mut symbols = Box::new(Self { words: [0; 256], lengths: [1; 256] });
-        for (index, length) in reader.take(count, "symbol lengths")?.iter().enumerate() {
-            if !(1..=8).contains(length) {
-                return corrupt("symbol length", part.offset as usize, length.to_string());
-            }
-            symbols.lengths[index] = *length;
-        }
-        for index in 0..count {
-            symbols.words[index] = reader.u64("symbol")?;
-        }
-        reader.finish("symbol table")?;
-        Ok(symbols)
-    }
-
-    fn has_zeroes(&self) -> bool {
-        let mut symbols = self.words.iter().zip(&self.lengths);
-        symbols.any(|(word, length)| {
-            *word != 0 && word.to_le_bytes()[..*length as usize].contains(&0) || *length > 1 && *word == 0
-        })
-    }
-
-    /// Appends what `coded` stands for.
-    fn decode(&self, coded: &[u8], out: &mut Vec<u8>) {
-        let start = out.len();
-        out.resize(start + room_for(coded.len()), 0);
-        let end = self.decode_into(coded, &mut out[start..]);
-        out.truncate(start + end);
-    }
-
-    /// Writes what `coded` stands for to the front of `room`, which is large enough, and returns its length.
-    #[inline(always)]
-    fn decode_into(&self, coded: &[u8], room: &mut [u8]) -> usize {
-        let (mut at, mut end) = (0, 0);
-        while let Some(code) = coded.get(at) {
-            at += 1;
-            if *code == ESCAPE {
-                room[end] = coded.get(at).copied().unwrap_or(0);
-                at += 1;
-                end += 1;
-            } else {
-                room[end..end + 8].copy_from_slice(&self.words[*code as usize].to_le_bytes());
-                end += self.lengths[*code as usize] as usize;
-            }
-        }
-        end
-    }
-}
-
 impl Frames {
     fn encode(rows: &[&[u8]], level: Level, data: &mut Vec<u8>) -> Self {
         let frame_rows = level.frame_rows();
         let packer = packer(rows, level);
-        let compressor = (packer == Packer::Fsst).then(|| fsst::Compressor::train(&training(rows)));
-        let symbols = compressor.as_ref().map(|compressor| {
-            let (symbols, lengths) = (compressor.symbol_table(), compressor.symbol_lengths());
-            let count = symbols.len().min(lengths.len()).min(ESCAPE as usize);
-            let mut bytes = vec![count as u8];
-            let mut table = Box::new(Symbols { words: [0; 256], lengths: [1; 256] });
-            bytes.extend_from_slice(&lengths[..count]);
-            for (index, symbol) in symbols[..count].iter().enumerate() {
-                bytes.put_u64(symbol.to_u64());
-                (table.words[index], table.lengths[index]) = (symbol.to_u64(), lengths[index]);
-            }
-            (Part::append(data, &bytes), OnceLock::from(table))
+        let coder = (packer == Packer::Fsst).then(|| Coder::train(rows));
+        let symbols = coder.as_ref().map(|coder| {
+            let (bytes, symbols) = coder.symbols();
+            (Part::append(data, &bytes), OnceLock::from(symbols))
         });
-        // The compressor sees zero bytes behind a string's end, so a symbol with one may match too much there.
-        let suspect = symbols.as_ref().and_then(|(_, table)| table.get()).filter(|table| table.has_zeroes());
-        let mut decoded = Vec::new();
         let mut parts = Vec::new();
         let (mut lengths, mut body, mut frame) = (Vec::new(), Vec::new(), Vec::new());
         for rows in rows.chunks(frame_rows) {
             lengths.clear();
             body.clear();
             frame.clear();
-            for row in rows {
-                let before = body.len();
-                match &compressor {
-                    Some(compressor) if !row.is_empty() => {
-                        body.extend_from_slice(&compressor.compress(row));
-                        decoded.clear();
-                        if let Some(table) = suspect {
-                            table.decode(&body[before..], &mut decoded);
-                            if decoded != *row {
-                                body.truncate(before);
-                                row.iter().for_each(|byte| body.extend_from_slice(&[ESCAPE, *byte]));
-                            }
-                        }
-                    }
-                    _ => body.extend_from_slice(row),
+            match &coder {
+                Some(coder) => coder.encode(rows, &mut lengths, &mut body),
+                None => {
+                    lengths.extend(rows.iter().map(|row| row.len() as u64));
+                    rows.iter().for_each(|row| body.extend_from_slice(row));
                 }
-                lengths.push((body.len() - before) as u64);
             }
             let shortest = lengths.iter().min().copied().unwrap_or(0);
             lengths.iter_mut().for_each(|length| *length -= shortest);
@@ -827,16 +738,10 @@ fn packer(rows: &[&[u8]], level: Level) -> Packer {
     // One frame from the middle tells.
     let frames: Vec<_> = rows.chunks(level.frame_rows()).collect();
     let frame = frames[frames.len() / 2];
-    let compressor = fsst::Compressor::train(&training(frame));
-    let fsst_bytes: usize = frame.iter().map(|row| compressor.compress(row).len()).sum();
+    let mut coded = Vec::new();
+    Coder::train(frame).encode(frame, &mut Vec::new(), &mut coded);
     let zstd_bytes = zstd_compress(&frame.concat(), level.zstd_level()).len();
-    if zstd_bytes * 2 <= fsst_bytes { Packer::Zstd } else { Packer::Fsst }
-}
-
-/// Some of the strings, from everywhere in the chunk.
-fn training<'a>(rows: &[&'a [u8]]) -> Vec<&'a [u8]> {
-    const STRINGS: usize = 2048;
-    rows.iter().copied().filter(|row| !row.is_empty()).step_by((rows.len() / STRINGS).max(1)).collect()
+    if zstd_bytes * 2 <= coded.len() { Packer::Zstd } else { Packer::Fsst }
 }
 
 #[cfg(test)]
