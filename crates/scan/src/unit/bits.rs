@@ -105,11 +105,17 @@ macro_rules! lanes {
                 }
 
                 pub fn sum(bytes: &[u8], width: u8) -> u64 {
+                    // In the lanes themselves where a number from each row fits them.
+                    if width as u32 + BITS.ilog2() <= <$lane>::BITS {
+                        let mut sums = [0 as $lane; LANES];
+                        for_each_row(bytes, width, |_, numbers| {
+                            sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += *number);
+                        });
+                        return sums.iter().map(|sum| *sum as u64).sum();
+                    }
                     let mut sums = [0; LANES];
                     for_each_row(bytes, width, |_, numbers| {
-                        for (sum, number) in sums.iter_mut().zip(numbers) {
-                            *sum += *number as u64;
-                        }
+                        sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += *number as u64);
                     });
                     sums.iter().sum()
                 }
