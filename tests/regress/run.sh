@@ -8,7 +8,7 @@
 #
 #   run.sh [--plain] [--suite regress|isolation|both] [--seed N] [--rounds N] [--update] [--keep-results FOLDER]
 #     --plain    an ordinary cluster without a cell, the first run only (tests the harness)
-#     --rounds   how often the compressed run is repeated, each with another seed
+#     --rounds   how often the compressed run is repeated, each with other levels and lines at other places
 #     --update   write excused.txt from what differs, instead of failing
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -97,7 +97,7 @@ suite_compressed() {
     decoded=$(decoded_bytes)
     mkdir "$compressed" "$compressed/sql"
     ln -s "$WORK"/regress/{data,expected,parallel_schedule} "$compressed/"
-    "$HARNESS_BIN" regress-inject --scripts "$WORK/regress/sql" --to "$compressed/sql" --seed "$seed" \
+    "$HARNESS_BIN" regress-inject --scripts "$WORK/regress/sql" --to "$compressed/sql" --seed "$seed" --places "$places" \
         --left-alone "$ROOT/tests/regress/left-alone.txt" || { not_ok "regress suite, compressed: its scripts cannot be used"; return 0; }
     # The lines call this by its name.
     cp "$HARNESS_BIN" "$WORK/lib/"
@@ -169,7 +169,7 @@ if [ "$plain" = 0 ]; then
         [ -s "$WORK/$name-compared.log" ] || not_ok "$name suite: nothing was compared"
     done
     if [[ " ${suites[*]} " = *" regress "* ]]; then
-        for ((; rounds > 0; rounds--, seed++)); do suite_compressed; done
+        for ((places = 1; places <= rounds; places++, seed++)); do suite_compressed; done
     fi
     check "Smart Scans ran in the suites" test "$(sql suite postgres -c "CREATE EXTENSION IF NOT EXISTS cellar" -c "SELECT value FROM cellar.sysstat WHERE name = 'cell physical IO bytes eligible for predicate offload'")" -gt 0
     if grep -nE 'PANIC|server process .* was terminated by signal' "$WORK/suite-postgres.log" >"$WORK/panics.log"; then

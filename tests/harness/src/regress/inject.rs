@@ -45,8 +45,12 @@ pub struct Options {
     /// Where the copies go.
     #[arg(long)]
     to: PathBuf,
+    /// For the levels.
     #[arg(long)]
     seed: u64,
+    /// For the places of the lines: what an output shows of VACUUM depends on them.
+    #[arg(long)]
+    places: u64,
     /// What is left alone: lines of a test, a table or * for all of its tables, and the reason.
     #[arg(long)]
     left_alone: PathBuf,
@@ -73,7 +77,7 @@ pub fn inject(options: &Options) -> Result<bool> {
         let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut text: String = bytes.iter().map(|&byte| byte as char).collect();
         if !left_alone.contains(&(name, "*")) {
-            match injected(name, &text, options.seed, |table| left_alone.contains(&(name, table))) {
+            match injected(name, &text, options, |table| left_alone.contains(&(name, table))) {
                 Some((with_lines, count)) => {
                     text = with_lines;
                     scripts += usize::from(count > 0);
@@ -86,7 +90,7 @@ pub fn inject(options: &Options) -> Result<bool> {
         let to = options.to.join(file);
         std::fs::write(&to, bytes).with_context(|| format!("cannot write {}", to.display()))?;
     }
-    println!("seed {}: {lines} compressions in {scripts} scripts", options.seed);
+    println!("seed {}, places {}: {lines} compressions in {scripts} scripts", options.seed, options.places);
     for name in &uncut {
         println!("note: {name} is left as it is: where its statements end could not be told");
     }
@@ -94,9 +98,10 @@ pub fn inject(options: &Options) -> Result<bool> {
 }
 
 /// The script with lines that compress, and how many; `None` when it cannot be cut into its statements.
-fn injected(name: &str, script: &str, seed: u64, left_alone: impl Fn(&str) -> bool) -> Option<(String, usize)> {
+fn injected(name: &str, script: &str, options: &Options, left_alone: impl Fn(&str) -> bool) -> Option<(String, usize)> {
     let statements = statements(script)?;
-    let mut rng = Rng::new(seed, u64::from_str_radix(&super::fnv(&[name]), 16).expect("a digest is hexadecimal"));
+    let stream = u64::from_str_radix(&super::fnv(&[name]), 16).expect("a digest is hexadecimal");
+    let (mut rng, mut levels) = (Rng::new(options.places, stream), Rng::new(options.seed, stream));
     let ends = |pair: &[Statement]| pair[0].table.is_some() && pair[0].table != pair[1].table;
     let expected = statements.windows(2).filter(|pair| ends(pair)).count() * AFTER_WRITES / 100;
     let kept = 100 * LINES_ABOUT / expected.max(LINES_ABOUT);
@@ -112,10 +117,10 @@ fn injected(name: &str, script: &str, seed: u64, left_alone: impl Fn(&str) -> bo
         }
         let goes_on = statements.get(at + 1).is_some_and(|next| next.table.as_ref() == Some(table));
         if rng.chance(if goes_on { AMONG_WRITES } else { AFTER_WRITES }) {
-            let line = format!("{LINE}{name} '{table}' '{}'", rng.pick(&LEVELS));
+            let line = format!("{LINE}{name} '{table}' '{}'", levels.pick(&LEVELS));
             after.insert(statement.line, line);
         } else if name != FIRST && rng.chance(OF_SHARED) {
-            let line = format!("{LINE}{name} '{}' '{}'", rng.pick(&SHARED), rng.pick(&LEVELS));
+            let line = format!("{LINE}{name} '{}' '{}'", levels.pick(&SHARED), levels.pick(&LEVELS));
             after.insert(statement.line, line);
         }
     }
@@ -324,14 +329,20 @@ mod tests {
         let script =
             "CREATE TEMP TABLE p AS SELECT 1;\nINSERT INTO p VALUES (2);\nINSERT INTO t\n VALUES (1);\nDELETE FROM a;\nSELECT 1;\n"
                 .repeat(50);
-        let (text, count) = injected("any", &script, 1, |table| table == "a").unwrap();
+        let folder = PathBuf::new();
+        let options = Options { scripts: folder.clone(), to: folder.clone(), seed: 1, places: 1, left_alone: folder };
+        let (text, count) = injected("any", &script, &options, |table| table == "a").unwrap();
         assert!((10..50).contains(&count), "{count}");
         assert_eq!(without_lines(&text), script);
         assert!(!text.contains("'p'") && !text.contains("'a'"));
         for pair in text.lines().collect::<Vec<_>>().windows(2).filter(|pair| pair[1].starts_with(LINE)) {
             assert!([" VALUES (1);", "INSERT INTO p VALUES (2);"].contains(&pair[0]), "{pair:?}");
         }
-        assert_eq!(injected("any", &script, 1, |table| table == "a").unwrap().0, text, "a seed gives the same lines");
-        assert!(injected("any", "SELECT 'open", 1, |_| false).is_none());
+        assert_eq!(
+            injected("any", &script, &options, |table| table == "a").unwrap().0,
+            text,
+            "a seed gives the same lines"
+        );
+        assert!(injected("any", "SELECT 'open", &options, |_| false).is_none());
     }
 }
