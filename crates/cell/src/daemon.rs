@@ -148,7 +148,12 @@ fn serve(config: &Config, volume: &Arc<Volume>, units: Arc<UnitTable>, signals: 
 fn mount(config: &Config, volume: &Arc<Volume>, io_stats: Arc<IoStats>) -> Result<Mount, DaemonError> {
     let service = FileService::new(volume.clone(), &config.socket, io_stats);
     let is_root = Uid::effective().is_root();
-    let options = MountOptions { name: config.name.clone(), allow_other: is_root, use_ring: true };
+    let options = MountOptions {
+        name: config.name.clone(),
+        allow_other: is_root,
+        use_ring: true,
+        keeper: std::env::current_exe().ok(),
+    };
     Ok(Mount::new(service, &config.mount, &options)?)
 }
 

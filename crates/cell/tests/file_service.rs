@@ -33,7 +33,7 @@ impl Mounted {
         let volume = Volume::open(["disk1", "disk2"].map(disk).into(), options).unwrap();
         let stats = Arc::new(IoStats::default());
         let service = FileService::new(volume.clone(), Path::new("/run/cell.sock"), stats.clone());
-        let options = MountOptions { name: "test".into(), allow_other: root_uid == 0, use_ring };
+        let options = MountOptions { name: "test".into(), allow_other: root_uid == 0, use_ring, keeper: None };
         let mount = Some(Mount::new(service, &root, &options).unwrap());
         Self { mount, volume, stats, root, _folder: folder }
     }

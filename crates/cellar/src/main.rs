@@ -22,10 +22,20 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Cell(cell::CellArguments),
+    /// What a cell starts to keep CPUs from falling asleep between requests
+    #[command(hide = true)]
+    KeepAwake,
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Cell(arguments) => cell::run(&arguments),
+        Command::KeepAwake => match cellar_cell::fuse::keep_awake() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("cellar keep-awake: {error}");
+                ExitCode::FAILURE
+            }
+        },
     }
 }

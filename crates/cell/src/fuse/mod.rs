@@ -13,6 +13,7 @@ mod service;
 mod stats;
 
 pub use mount::{Mount, MountError, MountOptions, is_stale, release_stale};
+pub use ring::keep_awake;
 pub use stats::{Area, Histogram, IoCount, IoStats};
 
 use cellar_format::wire::FileIoKind;

@@ -31,6 +31,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Use FUSE over io_uring where the kernel offers it.
     pub use_ring: bool,
+    /// The program whose `keep-awake` keeps CPUs from falling asleep between requests; none: they may.
+    pub keeper: Option<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +79,12 @@ impl Mount {
             true => {
                 let device = session.as_fd().try_clone_to_owned().map_err(failed)?;
                 let hot_path = Arc::new(service.clone());
-                Some(Ring::start(device, &service, hot_path, REQUEST_BYTES_MAX as usize).map_err(failed)?)
+                let keeper = options.keeper.as_ref().map(|program| {
+                    let mut keeper = Command::new(program);
+                    keeper.arg("keep-awake");
+                    keeper
+                });
+                Some(Ring::start(device, &service, hot_path, REQUEST_BYTES_MAX as usize, keeper).map_err(failed)?)
             }
         };
         let session = session.spawn().map_err(failed)?;

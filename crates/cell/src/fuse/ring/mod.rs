@@ -16,12 +16,15 @@ mod queue;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use fuser::Filesystem;
 
 pub use abi::AttrOut;
+pub use awake::keep_awake;
+use awake::{Awake, Companions};
 use queue::Queue;
 
 /// Whether the kernel lets servers use rings; writable by root.
@@ -59,18 +62,23 @@ pub struct Ring {
 impl Ring {
     /// Starts a queue for every possible CPU on a session's `/dev/fuse`; the session's INIT must have agreed on
     /// `FUSE_OVER_IO_URING`, and the kernel holds all requests back until every queue is there.
-    /// `payload_bytes` is the larger of max_write and the largest read.
+    /// `payload_bytes` is the larger of max_write and the largest read; `keeper` runs [`keep_awake`].
     pub fn start<F: Filesystem + Clone>(
         device: OwnedFd,
         filesystem: &F,
         hot_path: Arc<dyn HotPath>,
         payload_bytes: usize,
+        keeper: Option<Command>,
     ) -> io::Result<Self> {
-        let device = Arc::new(device);
-        let streak = Arc::<awake::Streak>::default();
-        let queues = (0..possible_cpus()?)
+        let (device, cpus) = (Arc::new(device), possible_cpus()?);
+        let companions = keeper.and_then(|keeper| {
+            let started = Companions::start(keeper, cpus);
+            started.inspect_err(|error| log::info!("CPUs may sleep between requests: {error}")).ok()
+        });
+        let awake = Awake::new(companions);
+        let queues = (0..cpus)
             .map(|cpu| {
-                Queue::new(cpu, device.clone(), filesystem.clone(), hot_path.clone(), payload_bytes, streak.clone())
+                Queue::new(cpu, device.clone(), filesystem.clone(), hot_path.clone(), payload_bytes, awake.clone())
             })
             .collect::<io::Result<Vec<_>>>()?;
         let spawn = |queue: Queue| {

@@ -13,7 +13,7 @@ use super::abi::{
     CMD_COMMIT_AND_FETCH, CMD_REGISTER, CommandRequest, EntryInOut, IN_HEADER_BYTES, IOV_SEGMENTS, InHeader, InitIn,
     OP_GETATTR, OP_INIT, OP_READ, OP_WRITE, OUT_HEADER_BYTES, OutHeader, ReadWriteIn, RequestHeader, WriteOut,
 };
-use super::awake::{Awake, Streak};
+use super::awake::Awake;
 use super::{Call, HotPath};
 
 /// Requests that one queue works on at a time.
@@ -36,7 +36,7 @@ pub struct Queue {
     entries: Vec<Entry>,
     hot_path: Arc<dyn HotPath>,
     classic: Classic,
-    awake: Awake,
+    awake: Arc<Awake>,
 }
 
 /// Memory that one request passes through; the kernel holds its addresses while the queue lives.
@@ -64,7 +64,7 @@ impl Queue {
         filesystem: F,
         hot_path: Arc<dyn HotPath>,
         payload_bytes: usize,
-        streak: Arc<Streak>,
+        awake: Arc<Awake>,
     ) -> io::Result<Self> {
         let ring = IoUring::<squeue::Entry128>::builder()
             .setup_cqsize(4 * DEPTH as u32)
@@ -75,7 +75,7 @@ impl Queue {
             .build(2 * DEPTH as u32)?;
         let entries = (0..DEPTH).map(|_| Entry::new(payload_bytes)).collect();
         let classic = Classic::start(cpu, filesystem)?;
-        Ok(Self { cpu, device, ring, entries, hot_path, classic, awake: Awake::start(cpu, streak)? })
+        Ok(Self { cpu, device, ring, entries, hot_path, classic, awake })
     }
 
     pub fn cpu(&self) -> u16 {
@@ -125,7 +125,7 @@ impl Queue {
     fn request(&mut self, index: usize) -> io::Result<()> {
         let entry = &mut self.entries[index];
         let header: InHeader = *bytemuck::from_bytes(&entry.header.in_out[..IN_HEADER_BYTES]);
-        self.awake.request(header.pid);
+        self.awake.request(self.cpu, header.pid);
         let arguments: ReadWriteIn = *bytemuck::from_bytes(&entry.header.op_in[..size_of::<ReadWriteIn>()]);
         let call = Call { ino: header.nodeid, offset: arguments.offset, flags: arguments.read_write_flags };
         let size = (arguments.size as usize).min(entry.payload.len());
