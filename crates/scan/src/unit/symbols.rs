@@ -120,7 +120,7 @@ impl Coder {
         let symbols = trained.symbol_table().iter().zip(trained.symbol_lengths()).take(ESCAPE as usize);
         let (words, lengths): (Vec<u64>, Vec<u8>) = symbols.map(|(word, length)| (word.to_u64(), *length)).unzip();
 
-        let codes = || (0u8..).zip(&words).zip(&lengths);
+        let codes = || (0..=u8::MAX).zip(&words).zip(&lengths);
         let mut one = [Code::ESCAPE; 1 << 8];
         for ((code, word), length) in codes().filter(|(_, length)| **length == 1) {
             one[*word as usize % one.len()] = Code::new(code, *length);
