@@ -288,6 +288,7 @@ typedef struct CellarTask
 	bool		has_session;	/* either side, until it has left */
 	bool		has_worker;
 	bool		done;
+	int			session;		/* the session's process */
 	Oid			database;
 	Oid			user;
 	Oid			relation;

@@ -18,9 +18,11 @@
  */
 #include "cellar.h"
 
+#include "access/relation.h"
 #include "catalog/catalog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
+#include "commands/tablecmds.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
@@ -139,6 +141,7 @@ take_task(int first, int end, Oid relation, int level, bool has_session)
 		memset(task, 0, sizeof(CellarTask));
 		task->used = true;
 		task->has_session = has_session;
+		task->session = has_session ? MyProcPid : 0;
 		task->has_worker = true;
 		task->database = MyDatabaseId;
 		task->user = GetUserId();
@@ -237,6 +240,24 @@ report_failure(const CellarTask *task)
 			 *task->hint ? errhint("%s", task->hint) : 0));
 }
 
+/* The compressor that a session waits for, which is no lock that Postgres knows of; 0 if there is none. */
+static int
+worker_of(int session)
+{
+	int			worker = 0;
+
+	cellar_tasks_lock(false);
+	for (int i = 0; i < CELLAR_TASKS; i++)
+	{
+		const CellarTask *task = &shared->tasks[i];
+
+		if (task->used && task->has_session && task->has_worker && task->session == session)
+			worker = task->pid;
+	}
+	cellar_tasks_unlock();
+	return worker;
+}
+
 /*
  * The process that another one waits for and that itself waits for this one,
  * be it through others; this process if it waits for it at once, 0 if none.
@@ -254,16 +275,17 @@ waits_for_me(int waiting)
 		int			count = ArrayGetNItems(ARR_NDIM(blockers), ARR_DIMS(blockers));
 		const int32 *pids = (const int32 *) ARR_DATA_PTR(blockers);
 
-		for (int j = 0; j < count; j++)
+		for (int j = 0; j <= count; j++)
 		{
-			int			first = i == 0 ? pids[j] : list_nth_int(through, i);
+			int			pid = j < count ? pids[j] : worker_of(list_nth_int(seen, i));
+			int			first = i == 0 ? pid : list_nth_int(through, i);
 
-			if (pids[j] == MyProcPid)
+			if (pid == MyProcPid)
 				return first;
 			/* A prepared transaction has no process, and waits for nobody. */
-			if (pids[j] == 0 || list_member_int(seen, pids[j]))
+			if (pid == 0 || list_member_int(seen, pid))
 				continue;
-			seen = lappend_int(seen, pids[j]);
+			seen = lappend_int(seen, pid);
 			through = lappend_int(through, first);
 		}
 	}
@@ -277,6 +299,9 @@ check_deadlock(int worker, Oid relation)
 	MemoryContext old = MemoryContextSwitchTo(context);
 	int			through = waits_for_me(worker);
 
+	/* Who waits for whom is not read at one moment: a circle is one that is still there. */
+	if (through != 0)
+		through = waits_for_me(worker);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	if (through == MyProcPid)
@@ -313,6 +338,26 @@ wait_for_worker(BackgroundWorkerHandle *handle, Oid relation)
 }
 
 /*
+ * A query of this session that reads the relation has pages pinned, which the
+ * worker's VACUUM would wait for as long as the query waits for the worker.
+ */
+static void
+check_not_in_use(Oid relation)
+{
+	ListCell   *cell;
+
+	foreach(cell, find_all_inheritors(relation, NoLock, NULL))
+	{
+		Relation	rel = try_relation_open(lfirst_oid(cell), AccessShareLock);
+
+		if (rel == NULL)
+			continue;
+		CheckTableNotInUse(rel, "cellar.compress");
+		relation_close(rel, AccessShareLock);
+	}
+}
+
+/*
  * cellar.compress_relation(relation, level): returns when all of the relation,
  * or of its partitions, is at the level.
  */
@@ -333,6 +378,7 @@ cellar_compress_relation(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cellar must be loaded via \"shared_preload_libraries\"")));
 	cellar_check_compressible(relation);
+	check_not_in_use(relation);
 
 	number = claim_task(relation, level);
 	task = cellar_task(number);

@@ -192,6 +192,16 @@ check_equal "a table on no cell" "$(error_of "SELECT cellar.compress('elsewhere'
 # ---------------------------------------------------------------- restart, damage
 # Nobody waits for ever: neither for a lock of the own transaction, nor for who waits for the own snapshot.
 check_equal "a lock of one's own" "$(error_of "BEGIN; LOCK TABLE many; SELECT cellar.compress('many')")" 40P01
+check_equal "a cursor of one's own" \
+    "$(error_of "BEGIN; DECLARE c CURSOR FOR SELECT * FROM many; FETCH c; SELECT cellar.compress('many')")" 55006
+q "CREATE TABLE across AS SELECT g AS id FROM generate_series(1, 1000) g"
+crossed() { error_of "BEGIN; LOCK TABLE $1; SELECT pg_sleep(1); SELECT cellar.compress('$2')" >"$WORK/crossed-$1"; }
+crossed many across &
+crossing=$!
+remember_process $crossing
+crossed across many
+wait $crossing || true
+check "two sessions that compress what the other one locks: one gives way" grep -q 40P01 "$WORK/crossed-many" "$WORK/crossed-across"
 waits_on() {
     local tries
     for ((tries = 0; tries < 100; tries++)); do [ "$(q "SELECT count(*) FROM pg_stat_activity WHERE wait_event = '$1'")" = 0 ] || return 0; sleep 0.1; done

@@ -152,7 +152,7 @@ fn mount(config: &Config, volume: &Arc<Volume>, io_stats: Arc<IoStats>) -> Resul
         name: config.name.clone(),
         allow_other: is_root,
         use_ring: true,
-        keeper: std::env::current_exe().ok(),
+        keeper: Some("/proc/self/exe".into()),
     };
     Ok(Mount::new(service, &config.mount, &options)?)
 }

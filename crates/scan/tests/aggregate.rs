@@ -370,10 +370,11 @@ fn all_rows_of_units_come_to_the_same() {
     let Some(cluster) = Cluster::start("aggregate-totals") else { return };
     cluster.sql(
         "create table a (id int4, i2 int2, i4 int4, i8 int8, wide int8, n numeric, m numeric(12,2), b bool, d date,
-                         often int4, t text);
+                         often int4, t text, late int4);
          insert into a select i, 7, (i * 7919) % 10007 - 5000, 5000000000 + i % 3, hashint8extended(i::int8, 1),
-             (i % 1000) / 8.0, -(i % 10000) / 100.0, i % 5 > 0, date '2020-01-01' + i / 300,
-             case when i % 9 > 0 then i end, 'some text'
+             round((i % 1000) / 10.0, 1), -(i % 10000) / 100.0, i % 5 > 0, date '2020-01-01' + i / 300,
+             case when i % 9 > 0 then i end, 'some text',
+             case when i > 10000 then i end
          from generate_series(1, 20000) i",
     );
     let table = Table::open(&cluster, "a");
@@ -396,6 +397,8 @@ fn all_rows_of_units_come_to_the_same() {
         (aggregate(2115, Some(5)), Some(8)),
         (aggregate(2132, Some(10)), Some(4)),
         (aggregate(2108, Some(10)), Some(8)),
+        (aggregate(2108, Some(12)), Some(8)),
+        (aggregate(2116, Some(12)), Some(4)),
     ];
     for count in 1..=3 {
         for first in 0..all.len() {

@@ -10,6 +10,7 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::Uid;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ impl Mount {
                 let hot_path = Arc::new(service.clone());
                 let keeper = options.keeper.as_ref().map(|program| {
                     let mut keeper = Command::new(program);
-                    keeper.arg("keep-awake");
+                    keeper.arg0("cellar").arg("keep-awake");
                     keeper
                 });
                 Some(Ring::start(device, &service, hot_path, REQUEST_BYTES_MAX as usize, keeper).map_err(failed)?)

@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::ptr::NonNull;
@@ -22,6 +22,10 @@ use std::time::Duration;
 const PAUSES: usize = 32;
 /// The lowest weight of a session's group.
 const AUTOGROUP_NICENESS: &str = "19";
+
+/// Only root may lower groups as often as it likes, others once an interval in all.
+const INTERVAL: Duration = Duration::from_millis(100);
+const ATTEMPTS: usize = 10;
 
 /// What a CPU's companion is told.
 #[repr(C, align(64))]
@@ -72,18 +76,21 @@ impl Drop for Board {
 pub struct Companions {
     board: Board,
     process: Child,
-    _lifeline: Option<ChildStdout>,
+    lifeline: Option<ChildStdout>,
 }
 
 impl Companions {
-    /// Starts `command`, a program that runs [`keep_awake`].
+    /// Starts `command`, a program that runs [`keep_awake`], and waits until it is ready.
     pub fn start(mut command: Command, cpus: u16) -> io::Result<Self> {
         let memory = memfd_create("cellar-awake", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, u64::from(cpus) * size_of::<Slot>() as u64)?;
         let board = Board::map(&memory)?;
         let mut process = command.stdin(Stdio::from(memory)).stdout(Stdio::piped()).spawn()?;
         let lifeline = process.stdout.take();
-        Ok(Self { board, process, _lifeline: lifeline })
+        let mut companions = Self { board, process, lifeline };
+        let ready = companions.lifeline.as_mut().map(|output| output.read_exact(&mut [0]));
+        ready.unwrap_or_else(|| Err(io::Error::other("it has no output")))?;
+        Ok(companions)
     }
 
     /// Keeps a CPU awake for so long from now on.
@@ -107,10 +114,7 @@ impl Drop for Companions {
 pub fn keep_awake() -> io::Result<()> {
     // Not the leader of a group: a new child of the daemon.
     rustix::process::setsid()?;
-    if let Err(error) = std::fs::write("/proc/self/autogroup", AUTOGROUP_NICENESS) {
-        // Without autogroups all is one group, where `SCHED_IDLE` does.
-        log::debug!("autogroup: {error}");
-    }
+    lower_group()?;
     let memory: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
     let board: &'static Board = Box::leak(Box::new(Board::map(File::from(memory))?));
     for (cpu, slot) in board.slots().iter().enumerate() {
@@ -121,10 +125,25 @@ pub fn keep_awake() -> io::Result<()> {
             }
         })?;
     }
-    let output = io::stdout();
+    let mut output = io::stdout();
+    output.write_all(b"\n")?;
+    output.flush()?;
     let mut ends = [PollFd::new(&output, PollFlags::empty())];
     while poll(&mut ends, None) == Err(rustix::io::Errno::INTR) {}
     Ok(())
+}
+
+/// Gives the session's group the lowest weight. Where there are no autogroups `SCHED_IDLE` does.
+fn lower_group() -> io::Result<()> {
+    let lower = || std::fs::write("/proc/self/autogroup", AUTOGROUP_NICENESS);
+    for _ in 0..ATTEMPTS {
+        match lower() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(INTERVAL),
+            outcome => return outcome,
+        }
+    }
+    lower()
 }
 
 impl Slot {
