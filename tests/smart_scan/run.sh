@@ -8,7 +8,7 @@ set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
 
-cases=20000 seed=() scale=0.1
+cases=12000 seed=() scale=0.1
 while [ $# -gt 0 ]; do
     case $1 in
     --cases) cases=$2; shift ;;

@@ -400,7 +400,7 @@ fn all_rows_of_units_come_to_the_same() {
         (aggregate(2108, Some(12)), Some(8)),
         (aggregate(2116, Some(12)), Some(4)),
     ];
-    for count in 1..=3 {
+    for count in [1, 3] {
         for first in 0..all.len() {
             let chosen = (0..count).map(|step| &all[(first + step * 5) % all.len()]);
             let (aggregates, widths): (Vec<_>, Vec<_>) = chosen.cloned().unzip();

@@ -229,8 +229,9 @@ impl Aggregator {
     pub fn count_rows(&mut self, plan: &AggregationPlan, rows: u64) {
         debug_assert!(plan.counts_rows);
         if rows > 0 {
-            self.only_group();
-            self.states.iter_mut().for_each(|state| state.count_rows(rows as i64));
+            let group = self.only_group() as usize;
+            let total = Total { values: rows as i64, ..Total::default() };
+            self.states.iter_mut().for_each(|state| state.add_total(group, &total));
             self.rows += rows;
         }
     }

@@ -137,15 +137,6 @@ impl State {
         }
     }
 
-    /// Adds rows to the only group of an aggregation that only counts.
-    pub fn count_rows(&mut self, rows: i64) {
-        if let States::Counts(states) = &mut self.states
-            && let Some(state) = states.last_mut()
-        {
-            *state += rows;
-        }
-    }
-
     /// Adds rows to a group; of states that totals do for.
     pub fn add_total(&mut self, group: usize, total: &Total) {
         match &mut self.states {

@@ -19,7 +19,7 @@ const _: () = assert!(3 + 2 * DIGITS_MAX <= DATUM_ROOM);
 
 /// The display scale of a whole datum that has a short header; None for any other.
 #[inline(always)]
-pub fn scale_of(datum: &[u8]) -> Option<u8> {
+fn scale_of(datum: &[u8]) -> Option<u8> {
     let [first, low, high, ..] = datum else { return None };
     let header = u16::from_le_bytes([*low, *high]);
     let short = first & 1 == 1 && *first != 1 && header & 0xc000 == SHORT;

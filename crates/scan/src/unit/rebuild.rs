@@ -255,7 +255,7 @@ impl Rebuilder {
                 return corrupt("tuple", number, format!("{natts} attributes of {}", attributes.len()));
             }
             let has_nulls = infomask & HAS_NULLS != 0;
-            let data_at = (data_offset(natts, has_nulls) as i64 + field(HeaderField::DataOffset)) as u8;
+            let data_at = (data_offset(natts, has_nulls) as i64).wrapping_add(field(HeaderField::DataOffset)) as u8;
             let block = (field(HeaderField::CtidBlock) as u32).wrapping_add(number as u32);
             let mut header = [0u8; TUPLE_HEADER_BYTES + 1];
             header[0..4].copy_from_slice(&(field(HeaderField::Xmin) as u32).to_le_bytes());
@@ -283,7 +283,7 @@ impl Rebuilder {
                 built = built.and_then(|()| push_value(&mut tuple, data, step, row));
             }
             built = built.filter(|()| tuple.end <= TUPLE_BYTES_MAX);
-            let length = tuple.end as i64 + field(HeaderField::Length);
+            let length = (tuple.end as i64).wrapping_add(field(HeaderField::Length));
             built = built.and_then(|()| tuple.pad_to(length.clamp(0, BLOCK_BYTES as i64) as usize));
             if built.is_none() {
                 return corrupt("tuple", number, format!("row {row} of the page"));
@@ -313,7 +313,7 @@ impl Rebuilder {
             let row = *row as usize;
             let start = if row == 0 { 0 } else { self.ends[row - 1] as usize };
             let tuple = &self.tuples.bytes[start..self.ends[row] as usize];
-            let expected = behind - Align::Double.up(tuple.len()) as i64;
+            let expected = behind.wrapping_sub(Align::Double.up(tuple.len()) as i64);
             behind = expected.wrapping_sub(self.fields[HeaderField::Gap as usize][row]);
             self.places[row] = (behind as u16 & 0x7fff, tuple.len() as u16);
             // What a patch puts right later may lie outside the page now.

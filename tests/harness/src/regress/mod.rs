@@ -308,15 +308,18 @@ fn notices_sorted<'a>(text: &[&'a str]) -> Vec<&'a str> {
     sorted
 }
 
-/// Whether the last statement of a text says in which order its rows come; what stands in parentheses does not count.
+/// Whether the last statement of a text says in which order its rows come; what stands in parentheses or quotes does
+/// not count.
 fn has_order(text: &[&str]) -> bool {
     let end = text.iter().rposition(|line| !line.trim().is_empty()).unwrap_or(0);
     let start = text[..end].iter().rposition(|line| line.trim_end().ends_with(';')).map_or(0, |at| at + 1);
     let mut depth = 0_usize;
-    let mut outside = String::new();
+    let (mut outside, mut quoted) = (String::new(), false);
     for line in &text[start..] {
         for c in line.split("--").next().unwrap_or_default().chars() {
             match c {
+                '\'' => quoted = !quoted,
+                _ if quoted => {}
                 '(' => depth += 1,
                 ')' => depth = depth.saturating_sub(1),
                 _ if depth == 0 => outside.extend(c.to_lowercase()),
