@@ -189,7 +189,7 @@ sql whole postgres -c "CREATE TABLESPACE plain LOCATION '$WORK/plain'"
 q "CREATE TABLE elsewhere (id int) TABLESPACE plain"
 check_equal "a table on no cell" "$(error_of "SELECT cellar.compress('elsewhere')")" 55000
 
-# ---------------------------------------------------------------- restart, damage
+# ---------------------------------------------------------------- waiting in a circle
 # Nobody waits for ever: neither for a lock of the own transaction, nor for who waits for the own snapshot.
 check_equal "a lock of one's own" "$(error_of "BEGIN; LOCK TABLE many; SELECT cellar.compress('many')")" 40P01
 check_equal "a cursor of one's own" \
@@ -218,6 +218,7 @@ check "an index is built: and is waited for" waits_on virtualxid
 check_equal "an index is built: compression gives way" "$(error_of "SELECT cellar.compress('many')")" 40P01
 if wait $builder && wait $writer; then ok "an index is built: to its end"; else not_ok "an index is built: $(cat "$WORK/beside.log")"; fi
 
+# ---------------------------------------------------------------- restart, damage
 check_equal "compressed once more" "$(q "SELECT level FROM cellar.compress('many')")" "query low"
 q "CREATE TABLE other AS $rows(1, 100000) g"
 q "SELECT * FROM cellar.compress('other')" >/dev/null

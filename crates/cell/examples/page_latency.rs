@@ -3,8 +3,8 @@
 //!
 //! COLUMNS and LEVEL are those of `unit_tool`. FOLDER is made to hold a cell disk, and removed. The first PAGES pages of
 //! the file are stored raw and read at random, then compressed and read again; every page is compared. Compressing is
-//! timed with the storage's own verification, in all and by the CPU time of the process. What the units have on disk is in the kernel's page cache, and their directories are in memory; then, for a hundredth of the reads,
-//! neither is.
+//! timed with the storage's own verification, in all and by the CPU time of the process. What the units have on disk is
+//! in the kernel's page cache, and their directories are in memory; then, for a hundredth of the reads, neither is.
 
 #[path = "../../scan/examples/columns/mod.rs"]
 mod columns;

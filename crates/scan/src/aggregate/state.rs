@@ -141,14 +141,8 @@ impl State {
     pub fn add_total(&mut self, group: usize, total: &Total) {
         match &mut self.states {
             States::Counts(states) => states[group] += total.values,
-            States::Sums(states) => {
-                let state = &mut states[group];
-                (state.sum, state.count) = (state.sum.wrapping_add(total.sum as i64), state.count + total.values);
-            }
-            States::WideSums(states) => {
-                let state = &mut states[group];
-                (state.sum, state.count) = (state.sum.wrapping_add(total.sum), state.count + total.values);
-            }
+            States::Sums(states) => states[group].add(total.sum, total.values),
+            States::WideSums(states) => states[group].add(total.sum, total.values),
             States::NumericSums { sums, fraction_digits } => {
                 let factor = 10i128.pow(4 * *fraction_digits as u32 - u32::from(total.decimals));
                 sums[group].add(total.sum.wrapping_mul(factor), total.values, total.decimals.into());
@@ -261,14 +255,10 @@ impl State {
         let sums = || rows.sums(&vector.lanes.values, wide).zip(counts);
         match &mut self.states {
             States::Sums(states) => {
-                for (state, (sum, count)) in states.iter_mut().zip(sums()) {
-                    (state.sum, state.count) = (state.sum.wrapping_add(sum as i64), state.count + count);
-                }
+                states.iter_mut().zip(sums()).for_each(|(state, (sum, count))| state.add(sum, count));
             }
             States::WideSums(states) => {
-                for (state, (sum, count)) in states.iter_mut().zip(sums()) {
-                    (state.sum, state.count) = (state.sum.wrapping_add(sum), state.count + count);
-                }
+                states.iter_mut().zip(sums()).for_each(|(state, (sum, count))| state.add(sum, count));
             }
             States::NumericSums { sums: states, .. } if vector.scales.is_empty() => {
                 for (state, (sum, count)) in states.iter_mut().zip(sums()).filter(|(_, (_, count))| *count > 0) {
@@ -323,6 +313,22 @@ impl OutputKind {
             Self::CountAndSum | Self::SerializedWideSum | Self::SerializedNumericSum | Self::Moments => 0,
             Self::Value(kind) => partial::stride(kind),
         }
+    }
+}
+
+impl Sum {
+    /// The sum of `count` values.
+    #[inline(always)]
+    fn add(&mut self, sum: i128, count: i64) {
+        (self.sum, self.count) = (self.sum.wrapping_add(sum as i64), self.count + count);
+    }
+}
+
+impl WideSum {
+    /// As [`Sum::add`].
+    #[inline(always)]
+    fn add(&mut self, sum: i128, count: i64) {
+        (self.sum, self.count) = (self.sum.wrapping_add(sum), self.count + count);
     }
 }
 

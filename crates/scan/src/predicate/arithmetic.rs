@@ -560,16 +560,8 @@ mod tests {
     fn numbers_compare_the_same_in_any_vectors() {
         let left: Vec<i64> = (0..67).map(|at| (at * 37) % 11 - 5).chain([i64::MIN, i64::MAX, 0]).collect();
         let right: Vec<i64> = (0..67).map(|at| (at * 23) % 7 - 3).chain([i64::MAX, i64::MAX, i64::MIN]).collect();
-        let comparisons = [
-            Comparison::Equal,
-            Comparison::NotEqual,
-            Comparison::Less,
-            Comparison::LessOrEqual,
-            Comparison::Greater,
-            Comparison::GreaterOrEqual,
-        ];
         with_each(|_| {
-            for comparison in comparisons {
+            for comparison in Comparison::ALL {
                 let holds = |(left, right): (&i64, &i64)| u8::from(comparison.holds(left.cmp(right)));
                 let mut marks = Vec::new();
                 mark_numbers(comparison, &left, &right, &mut marks);

@@ -466,18 +466,9 @@ mod tests {
     use crate::storage_index::Prefix;
     use cellar_format::postgres::type_oid;
 
-    const COMPARISONS: [Comparison; 6] = [
-        Comparison::Equal,
-        Comparison::NotEqual,
-        Comparison::Less,
-        Comparison::LessOrEqual,
-        Comparison::Greater,
-        Comparison::GreaterOrEqual,
-    ];
-
     #[track_caller]
     fn check(domain: Domain, values: &[Value<'_>], constants: &[Value<'_>]) {
-        for comparison in COMPARISONS {
+        for comparison in Comparison::ALL {
             for constant in constants {
                 let test = Test::compare(domain, comparison, constant).unwrap();
                 for value in values {

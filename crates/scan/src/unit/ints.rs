@@ -172,23 +172,25 @@ impl Packed {
         self.frames[if self.frames.len() == 1 { 0 } else { block }]
     }
 
+    /// Where a block lies.
+    fn part(&self, block: usize) -> Part {
+        let (start, end) = (self.starts[block], self.starts[block + 1]);
+        Part { offset: start, bytes: end - start, checksum: self.checksums[block] }
+    }
+
     fn block(&self, data: Data<'_>, block: usize, out: &mut [i64]) -> Result<()> {
         let Frame { base, width } = self.frame(block);
         if width == 0 {
             out.fill(base);
             return Ok(());
         }
-        let (start, end) = (self.starts[block], self.starts[block + 1]);
-        let part = Part { offset: start, bytes: end - start, checksum: self.checksums[block] };
-        data.look_at(part, "packed block", |bytes| Ok(unpack(bytes, width, base, out)?))
+        data.look_at(self.part(block), "packed block", |bytes| Ok(unpack(bytes, width, base, out)?))
     }
 
     /// Appends some numbers of a block, which has `count`.
     fn pick(&self, data: Data<'_>, block: usize, count: usize, rows: Rows<'_>, out: &mut Vec<i64>) -> Result<()> {
         let Frame { base, width } = self.frame(block);
-        let (start, end) = (self.starts[block], self.starts[block + 1]);
-        let part = Part { offset: start, bytes: end - start, checksum: self.checksums[block] };
-        data.look_at(part, "packed block", |bytes| Ok(pick(bytes, width, base, count, rows, out)?))
+        data.look_at(self.part(block), "packed block", |bytes| Ok(pick(bytes, width, base, count, rows, out)?))
     }
 
     fn is_by_block(&self) -> bool {

@@ -32,6 +32,10 @@ pub enum Comparison {
 }
 
 impl Comparison {
+    #[cfg(test)]
+    pub const ALL: [Self; 6] =
+        [Self::Equal, Self::NotEqual, Self::Less, Self::LessOrEqual, Self::Greater, Self::GreaterOrEqual];
+
     #[inline(always)]
     pub fn holds(self, ordering: Ordering) -> bool {
         match self {

@@ -3,7 +3,7 @@
 use super::{Coding, Frame, IntChunk, Packed, cached, read_dictionary};
 use crate::predicate::IntRange;
 use crate::unit::bits::{Offsets, retain};
-use crate::unit::source::{Data, Part, Result};
+use crate::unit::source::{Data, Result};
 
 impl IntChunk {
     /// Whether all numbers pass, or none does, as far as the bounds tell.
@@ -67,9 +67,7 @@ impl Packed {
             }
             return Ok(());
         }
-        let (start, end) = (self.starts[block], self.starts[block + 1]);
-        let part = Part { offset: start, bytes: end - start, checksum: self.checksums[block] };
         let offsets = Offsets { first: first as u64, span: (last - first) as u64, inside: range.inside };
-        Ok(retain(&data.read(part, "packed block")?, width, offsets, marks)?)
+        Ok(retain(&data.read(self.part(block), "packed block")?, width, offsets, marks)?)
     }
 }

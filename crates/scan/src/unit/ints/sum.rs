@@ -2,7 +2,7 @@
 
 use super::{BLOCK_ROWS, Coding, Frame, IntChunk, Packed};
 use crate::unit::bits::{SUM_WIDTH_MAX, sum};
-use crate::unit::source::{Data, Part, Result};
+use crate::unit::source::{Data, Result};
 use std::ops::Range;
 
 impl IntChunk {
@@ -41,8 +41,6 @@ impl Packed {
         if width == 0 {
             return Ok(bases);
         }
-        let (start, end) = (self.starts[block], self.starts[block + 1]);
-        let part = Part { offset: start, bytes: end - start, checksum: self.checksums[block] };
-        data.look_at(part, "packed block", |bytes| Ok(bases + sum(bytes, width, count)? as i128))
+        data.look_at(self.part(block), "packed block", |bytes| Ok(bases + sum(bytes, width, count)? as i128))
     }
 }

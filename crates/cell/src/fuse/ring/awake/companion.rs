@@ -10,9 +10,8 @@ use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 use rustix::time::{ClockId, clock_gettime};
-use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -115,8 +114,7 @@ pub fn keep_awake() -> io::Result<()> {
     // Not the leader of a group: a new child of the daemon.
     rustix::process::setsid()?;
     lower_group()?;
-    let memory: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
-    let board: &'static Board = Box::leak(Box::new(Board::map(File::from(memory))?));
+    let board: &'static Board = Box::leak(Box::new(Board::map(io::stdin())?));
     for (cpu, slot) in board.slots().iter().enumerate() {
         std::thread::Builder::new().name(format!("fuse awake {cpu}")).spawn(move || {
             crate::fuse::ring::queue::pin(cpu as u16);
