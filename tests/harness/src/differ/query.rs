@@ -83,6 +83,7 @@ impl Queries<'_> {
             shown.push(match of {
                 Type::Numeric => format!("trim_scale(k{number})"),
                 Type::Float4 | Type::Float8 => format!("k{number} + 0"),
+                Type::Text => format!("k{number}::text"),
                 _ => format!("k{number}"),
             });
         }
@@ -130,6 +131,7 @@ impl Queries<'_> {
         }
         match *self.rng.pick(&[Type::Bool, Type::Int4, Type::Int8, Type::Text, Type::Date, Type::Timestamp]) {
             Type::Int8 => format!("(id % {})", 1 + self.rng.below(2000)),
+            Type::Text => self.unpadded(1),
             of => format!("({})", self.expression(of, 1)),
         }
     }
@@ -142,7 +144,7 @@ impl Queries<'_> {
             self.rng.pick(&self.table.columns).of
         };
         let depth = if self.rng.chance(40) { 2 } else { 0 };
-        let argument = self.expression(of, depth);
+        let argument = if of == Type::Text && depth > 0 { self.unpadded(depth) } else { self.expression(of, depth) };
         let names: &[&str] = match of {
             Type::Numeric => &["sum", "avg", "sum", "avg", "count"],
             Type::Int2 | Type::Int4 | Type::Int8 => &["sum", "avg", "min", "max", "count"],
@@ -196,6 +198,11 @@ impl Queries<'_> {
             Some(Type::Float4 | Type::Float8 | Type::Numeric) => format!("({key})::text"),
             _ => key,
         }
+    }
+
+    /// A text. An expression over columns may be a bpchar of any padding, and then '' and ' ' are equal.
+    fn unpadded(&mut self, depth: usize) -> String {
+        format!("({})::text", self.expression(Type::Text, depth))
     }
 
     fn projection(&mut self) -> String {
