@@ -16,7 +16,7 @@ enum Item {
 }
 
 /// Shorter pieces are found too often.
-const LANDMARK_MIN: usize = 3;
+pub(super) const LANDMARK_MIN: usize = 3;
 
 /// A compiled pattern.
 #[derive(Debug, Clone)]
@@ -70,6 +70,14 @@ impl Pattern {
     pub fn landmark(&self) -> Option<&Finder<'static>> {
         let middle = &self.fragments.as_ref()?.middle;
         middle.iter().max_by_key(|finder| finder.needle().len()).filter(|finder| finder.needle().len() >= LANDMARK_MIN)
+    }
+
+    /// What every matching text contains, in this order and one after the other; empty where that is not known.
+    pub fn pieces(&self) -> Vec<&[u8]> {
+        let Some(Fragments { start, middle, end }) = &self.fragments else { return Vec::new() };
+        let middle = middle.iter().map(|finder| finder.needle());
+        let pieces = [start.as_slice()].into_iter().chain(middle).chain(end.as_deref());
+        pieces.filter(|piece| !piece.is_empty()).collect()
     }
 
     /// Walks text and pattern together; after a `%` it retries one character further on. Quadratic at worst.

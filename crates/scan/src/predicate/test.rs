@@ -5,7 +5,7 @@
 
 use super::column::Column;
 use super::functions::{Comparison, Domain, date_against_timestamp};
-use super::like::Pattern;
+use super::like::{LANDMARK_MIN, Pattern};
 use super::numeric::{KEY_SCALE, Numeric};
 use super::value::{Kind, Value, float_key, without_trailing_blanks};
 use crate::storage_index::{Bounds, ColumnSummary};
@@ -367,6 +367,25 @@ impl Test {
             Self::Like { pattern, negated: false } => pattern.landmark(),
             _ => None,
         }
+    }
+
+    /// What every value that passes, or when negated every one that does not, contains in this order, one after the
+    /// other, if that is worth searching for.
+    pub fn pieces(&self) -> Vec<&[u8]> {
+        let pieces = match self {
+            Self::Like { pattern, .. } => pattern.pieces(),
+            Self::BytesEqual { constant, .. } => vec![constant.as_slice()],
+            _ => Vec::new(),
+        };
+        match pieces.iter().map(|piece| piece.len()).sum() {
+            ..LANDMARK_MIN => Vec::new(),
+            _ => pieces,
+        }
+    }
+
+    /// Whether what does not contain its [`Self::pieces`] passes.
+    pub fn is_negated(&self) -> bool {
+        matches!(self, Self::Like { negated: true, .. } | Self::BytesEqual { negated: true, .. })
     }
 
     /// How the test is done on a compression unit's values: on numbers as they are and numerics times `10^scale`.

@@ -154,6 +154,10 @@ pub(super) struct AttributeBlock {
 }
 
 impl AttributeBlock {
+    pub fn bytes(&mut self) -> &mut ByteBlock {
+        &mut self.bytes
+    }
+
     pub fn held_bytes(&self) -> usize {
         self.bytes.held_bytes()
     }

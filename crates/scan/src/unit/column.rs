@@ -6,6 +6,7 @@ use super::ints::{IntBlock, IntChunk};
 use super::model::{ATTRIBUTES_MASK, HEADER_FIELDS, HeaderField};
 use super::numeric;
 use super::open::Unit;
+use super::search::Search;
 use super::shape::{Attribute, Number};
 use super::source::{Data, Result, UnitSource, corrupt};
 use super::strings::Strings;
@@ -27,6 +28,9 @@ pub struct ColumnReader {
     window: Window,
     /// The only string of a chunk, as a list.
     constant: Strings,
+    /// For strings by the symbols of one chunk.
+    searches: Vec<Search>,
+    searches_chunk: usize,
     /// A block of numbers, and the rows in which a piece of text was found.
     scratch: Vec<i64>,
     found: Vec<u16>,
@@ -213,8 +217,18 @@ impl ColumnReader {
         Ok(())
     }
 
-    /// Clears the marks of rows whose payload does not pass.
-    pub fn retain_strings(&mut self, at: Block<'_>, attribute: usize, test: &Test, marks: &mut [u8]) -> Result<()> {
+    /// Clears the marks of rows whose payload does not pass. `pieces` are the test's.
+    pub fn retain_strings(
+        &mut self,
+        at: Block<'_>,
+        attribute: usize,
+        test: &Test,
+        pieces: &[&[u8]],
+        marks: &mut [u8],
+    ) -> Result<()> {
+        if !pieces.is_empty() && self.search(at, attribute, test, pieces, marks)? {
+            return Ok(());
+        }
         let Some(chunk) = at.unit.chunks().get(at.chunk) else { return corrupt("chunk", at.chunk, "none") };
         let rows = chunk.row_range();
         let first = rows.start + at.block * BLOCK_ROWS;
@@ -239,6 +253,47 @@ impl ColumnReader {
             *mark = u8::from(test.passes_bytes(strings.get(row).unwrap_or_default()) == Some(true));
         }
         Ok(())
+    }
+
+    /// As [`Self::retain_strings`], where strings can be searched as they are coded; else false.
+    fn search(
+        &mut self,
+        at: Block<'_>,
+        attribute: usize,
+        test: &Test,
+        pieces: &[&[u8]],
+        marks: &mut [u8],
+    ) -> Result<bool> {
+        self.start(at.unit);
+        self.read = None;
+        let source = Windowed { window: &self.window, source: at.source };
+        let data = at.unit.data(&source);
+        let Some(strings) = attribute_of(at, attribute)?.strings() else { return Ok(false) };
+        let Some(symbols) = strings.searchable(data)? else { return Ok(false) };
+        if self.searches_chunk != at.chunk {
+            self.searches.clear();
+            self.searches_chunk = at.chunk;
+        }
+        let index = match self.searches.iter().position(|search| search.is_for(pieces)) {
+            Some(index) => index,
+            None => {
+                self.searches.push(Search::new(pieces, symbols));
+                self.searches.len() - 1
+            }
+        };
+        let mut next = 0;
+        let mut keep_others = |marks: &mut [u8], until: usize| {
+            if !test.is_negated() {
+                marks[next..until].fill(0);
+            }
+            next = until + 1;
+        };
+        strings.search(data, at.block, &mut self.searches[index], self.last.bytes(), |row, payload| {
+            keep_others(marks, row);
+            marks[row] &= u8::from(test.passes_bytes(payload) == Some(true));
+        })?;
+        keep_others(marks, marks.len());
+        Ok(true)
     }
 
     /// Reads some rows of a block, numbered as there; [`Self::gathered`] shows them.

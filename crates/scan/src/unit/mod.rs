@@ -22,6 +22,7 @@ mod numeric;
 mod open;
 mod rebuild;
 mod runs;
+mod search;
 mod shape;
 mod source;
 mod strings;

@@ -5,6 +5,7 @@
 
 use super::bits::{BLOCK_ROWS, pack, packed_bytes, unpack, width_of};
 use super::ints::{CHUNK_ROWS, IntBlock, IntChunk, cached};
+use super::search::Search;
 use super::shape::Level;
 use super::source::{Data, Part, Result, corrupt, put_varint, varint, zstd_compress, zstd_decompress};
 use super::symbols::{Coder, Symbols, room_for};
@@ -145,6 +146,8 @@ pub struct ByteBlock {
     /// Where each string starts in `body`, and the end of the last.
     starts: Vec<u32>,
     body: Vec<u8>,
+    /// Strings in which something was found.
+    found: Vec<u16>,
     pub codes: IntBlock,
     scratch: Vec<i64>,
 }
@@ -371,6 +374,29 @@ impl ByteChunk {
         Ok(())
     }
 
+    /// The symbols by which strings are coded that can be searched without decoding them: those of a block at a time.
+    pub(super) fn searchable(&self, data: Data<'_>) -> Result<Option<&Symbols>> {
+        match &self.coding {
+            Coding::Frames(frames) if frames.rows as usize == BLOCK_ROWS => frames.symbols(data),
+            _ => Ok(None),
+        }
+    }
+
+    /// Shows the strings of a block in which the pieces of `search` may lie, with their numbers in the block, ascending.
+    /// [`Self::searchable`] gave the symbols.
+    pub(super) fn search(
+        &self,
+        data: Data<'_>,
+        block: usize,
+        search: &mut Search,
+        last: &mut ByteBlock,
+        show: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let Coding::Frames(frames) = &self.coding else { return Ok(()) };
+        let count = self.count().saturating_sub(block * BLOCK_ROWS).min(BLOCK_ROWS);
+        frames.search(data, block, count, search, last, show)
+    }
+
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         match &self.coding {
             Coding::Constant(value) => {
@@ -588,15 +614,7 @@ impl Frames {
         let ByteBlock { starts, scratch, body, .. } = last;
         data.look_at(part, "string frame", |bytes| {
             let opened = Frame::open(bytes, part, rows, scratch)?;
-            starts.clear();
-            starts.resize(rows + 1, 0);
-            let mut end = 0u64;
-            for (start, length) in starts[1..].iter_mut().zip(scratch.iter()) {
-                // A frame has at most 2^16 strings, of less than 2^33 bytes each.
-                end += *length as u64;
-                *start = end.min(u32::MAX as u64) as u32;
-            }
-            opened.check(end)?;
+            opened.check(put_starts(0, scratch, starts))?;
             match self.packer {
                 Packer::Zstd => *body = zstd_decompress(opened.body, opened.body_bytes, "string frame")?,
                 _ => {
@@ -632,15 +650,38 @@ impl Frames {
             };
             let sum = |lengths: &[i64]| lengths.iter().fold(0u64, |sum, length| sum + *length as u64);
             let (before, after) = (sum(&scratch[..rows.start]), sum(&scratch[rows.end..]));
-            starts.clear();
-            let mut end = before;
-            starts.push(end.min(u32::MAX as u64) as u32);
-            for length in lengths {
-                end += *length as u64;
-                starts.push(end.min(u32::MAX as u64) as u32);
-            }
-            opened.check(end + after)?;
+            opened.check(put_starts(before, lengths, starts) + after)?;
             append(opened.plain()?, starts, symbols, out);
+            Ok(())
+        })
+    }
+
+    fn search(
+        &self,
+        data: Data<'_>,
+        frame: usize,
+        count: usize,
+        search: &mut Search,
+        last: &mut ByteBlock,
+        mut show: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let Some(symbols) = self.symbols(data)? else { return Ok(()) };
+        let Some(part) = self.parts.get(frame).copied() else { return corrupt("string frame", frame, "none") };
+        let ByteBlock { starts, scratch, place, body, found, .. } = last;
+        *place = None;
+        data.look_at(part, "string frame", |bytes| {
+            let opened = Frame::open(bytes, part, count, scratch)?;
+            opened.check(put_starts(0, scratch, starts))?;
+            let coded = opened.plain()?;
+            search.find(coded, starts, found);
+            for row in found.iter().map(|row| *row as usize) {
+                let coded = &coded[starts[row] as usize..starts[row + 1] as usize];
+                if body.len() < room_for(coded.len()) {
+                    body.resize(room_for(coded.len()), 0);
+                }
+                let end = symbols.decode_into(coded, body);
+                show(row, &body[..end]);
+            }
             Ok(())
         })
     }
@@ -681,6 +722,21 @@ fn append(body: &[u8], starts: &[u32], symbols: Option<&Symbols>, out: &mut Stri
         out.ends.push(end as u32);
     }
     out.bytes.truncate(end);
+}
+
+/// Replaces `starts` by where strings of these lengths start, the first one at `start`, and where the last one ends, which is
+/// also returned.
+fn put_starts(start: u64, lengths: &[i64], starts: &mut Vec<u32>) -> u64 {
+    let cut = |place: u64| place.min(u32::MAX as u64) as u32;
+    let mut end = start;
+    starts.clear();
+    starts.push(cut(start));
+    starts.extend(lengths.iter().map(|length| {
+        // A frame has at most 2^16 strings, of less than 2^33 bytes each.
+        end += *length as u64;
+        cut(end)
+    }));
+    end
 }
 
 /// A frame's bytes, taken apart.

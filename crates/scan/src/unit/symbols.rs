@@ -8,7 +8,7 @@ use super::strings::start_of;
 use cellar_format::bytes::{Reader, Write};
 
 /// The next byte stands for itself.
-const ESCAPE: u8 = 255;
+pub(super) const ESCAPE: u8 = 255;
 /// Strings from which symbols are learnt.
 const TRAINING: usize = 2048;
 
@@ -42,6 +42,12 @@ impl Symbols {
         }
         reader.finish("symbol table")?;
         Ok(symbols)
+    }
+
+    /// What a code stands for that is no escape.
+    pub fn bytes(&self, code: u8) -> impl Iterator<Item = u8> {
+        let (word, length) = (self.words[code as usize], self.lengths[code as usize]);
+        word.to_le_bytes().into_iter().take(length as usize)
     }
 
     /// Writes what `coded` stands for to the front of `room`, which is large enough, and returns its length.

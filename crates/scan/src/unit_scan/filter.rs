@@ -21,7 +21,10 @@ pub(super) enum Filter<'p> {
         values: &'p [i64],
         negated: bool,
     },
-    Strings(&'p Test),
+    Strings {
+        test: &'p Test,
+        pieces: Vec<&'p [u8]>,
+    },
 }
 
 impl Filter<'_> {
@@ -30,7 +33,7 @@ impl Filter<'_> {
         match self {
             Self::Null { .. } | Self::Range(_) => 0,
             Self::Table(_) | Self::Set { .. } => 1,
-            Self::Strings(_) => 2,
+            Self::Strings { .. } => 2,
         }
     }
 }
@@ -106,7 +109,7 @@ impl UnitScanner {
                         reader.retain_each(at, *attribute, |value| contains(value) != *negated, marks)?
                     }
                 },
-                Filter::Strings(test) => reader.retain_strings(at, *attribute, test, marks)?,
+                Filter::Strings { test, pieces } => reader.retain_strings(at, *attribute, test, pieces, marks)?,
             }
         }
         Ok(any(marks))
@@ -167,7 +170,7 @@ impl UnitScanner {
                                 Some(range) => Some(Filter::Range(range)),
                                 None => Some(Filter::Table(table)),
                             },
-                            None => Some(Filter::Strings(test)),
+                            None => Some(Filter::Strings { test, pieces: test.pieces() }),
                         }
                     }
                     _ => return Ok(Verdict::Unknown),
