@@ -22,6 +22,9 @@ const PAUSES: usize = 32;
 /// The lowest weight of a session's group.
 const AUTOGROUP_NICENESS: &str = "19";
 
+/// The longest slice that the scheduler gives.
+const LONGEST_SLICE: Duration = Duration::from_millis(100);
+
 /// Only root may lower groups as often as it likes, others once an interval in all.
 const INTERVAL: Duration = Duration::from_millis(100);
 const ATTEMPTS: usize = 10;
@@ -166,7 +169,17 @@ fn now() -> u64 {
 
 /// Puts the calling thread behind every other one; false where that is not allowed.
 fn become_idle() -> bool {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the structure lives through the call; 0 is the calling thread.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) == 0 }
+    // Between groups it is slices that decide: one that wakes goes before one with a longer slice at once, and
+    // waits for the end of a turn of any other. A slice stays when the policy changes.
+    // SAFETY: all zero bits are a good one.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    attributes.size = size_of::<libc::sched_attr>() as u32;
+    attributes.sched_runtime = LONGEST_SLICE.as_nanos() as u64;
+    // SAFETY: the structures live through the calls; 0 is the calling thread.
+    unsafe {
+        if libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) != 0 {
+            log::debug!("companions keep the usual slice: {}", io::Error::last_os_error());
+        }
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &libc::sched_param { sched_priority: 0 }) == 0
+    }
 }
