@@ -1,20 +1,21 @@
 //! Keeps a CPU from falling asleep between the requests of one busy backend.
 //!
-//! The scheduler wakes a backend that waited for a reply on the other CPU, the idle one. On a virtual machine a halted
-//! CPU takes 20 to 50 us to wake, several times what a request itself costs. So each queue has a [`companion`] on its
-//! CPU that spins for a moment after a request, as `SCHED_IDLE`: only where nothing else wants to, and the scheduler
-//! places a woken backend there as if the CPU were idle. With requests of several processes in turn, on whichever CPUs,
-//! it stays out of the way: CPUs then hardly sleep, and one that looks busy takes over no waiting work.
+//! The scheduler may wake a backend that waited for a reply on another CPU, an idle one. On a virtual machine a halted
+//! CPU takes 20 to 50 us to wake, several times what a request itself costs. So each CPU has a [`companion`] that spins
+//! for a moment after the backend left the CPU for another, as `SCHED_IDLE`: only where nothing else wants to, and the
+//! scheduler places a woken backend there as if the CPU were idle. The CPU that a request comes on needs none: what is
+//! woken there would only have to wait for it to give way. With requests of several processes in turn, on whichever
+//! CPUs, it stays out of the way: CPUs then hardly sleep, and one that looks busy takes over no waiting work.
 
 mod companion;
 
 pub use companion::{Companions, keep_awake};
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long a CPU stays awake after a request: those of a busy backend are 50 to 200 us apart.
+/// How long a CPU stays awake once its backend has gone: requests of a busy one are 50 to 200 us apart.
 const WINDOW: Duration = Duration::from_micros(400);
 /// Requests in a row, nearly, that make a process the only busy one.
 const STREAK: u32 = 16;
@@ -44,20 +45,23 @@ impl Streak {
 #[derive(Debug)]
 pub struct Awake {
     streak: Streak,
+    /// Where the last request came.
+    last_cpu: AtomicU16,
     companions: Option<Companions>,
 }
 
 impl Awake {
     pub fn new(companions: Option<Companions>) -> Arc<Self> {
-        Arc::new(Self { streak: Streak::default(), companions })
+        Arc::new(Self { streak: Streak::default(), last_cpu: AtomicU16::default(), companions })
     }
 
     /// A request of this process has come on this CPU.
     pub fn request(&self, cpu: u16, pid: u32) {
-        if let Some(companions) = &self.companions
-            && self.streak.goes_on(pid)
-        {
-            companions.keep_awake(cpu, WINDOW);
+        let Some(companions) = &self.companions else { return };
+        let last = self.last_cpu.swap(cpu, Ordering::Relaxed);
+        companions.rest(cpu);
+        if self.streak.goes_on(pid) && last != cpu {
+            companions.keep_awake(last, WINDOW);
         }
     }
 }

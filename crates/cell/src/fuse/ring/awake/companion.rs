@@ -103,6 +103,14 @@ impl Companions {
             let _ = futex::wake(&slot.is_parked, futex::Flags::empty(), 1);
         }
     }
+
+    /// Lets a CPU's companion sleep.
+    pub fn rest(&self, cpu: u16) {
+        let Some(slot) = self.board.slots().get(usize::from(cpu)) else { return };
+        if slot.until.load(Ordering::Relaxed) != 0 {
+            slot.until.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for Companions {
