@@ -322,6 +322,28 @@ fn a_unit_that_is_asked_for_again_is_read_in_the_page_cache_until_it_is_replaced
 }
 
 #[test]
+fn a_unit_of_which_many_pages_are_read_goes_into_the_page_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = Volume::open(disks(folder.path(), 1), options()).unwrap();
+    let (ino, model) = filled(&volume, "file", MIB);
+    compress(&volume, ino, 0, 1).unwrap();
+    let used = volume.cache_stats().used_bytes;
+    let mut page = vec![0; PAGE];
+    let mut read = |number: usize| {
+        volume.read(ino, (number * PAGE) as u64, &mut page).unwrap();
+        assert!(page == model[number * PAGE..][..PAGE]);
+        volume.cache_stats().used_bytes
+    };
+    assert!((0..10).all(|number| read(number) == used), "a few pages are read alone");
+    assert!((10..60).any(|number| read(number) > used));
+    let loaded = read(60);
+    assert!((60..128).all(|number| read(number) == loaded));
+    drop(volume.unit_reader(ino, 0).unwrap());
+    volume.write(ino, 0, b"x").unwrap();
+    assert_eq!(read(1), loaded, "the other pages are still there");
+}
+
+#[test]
 fn a_unit_is_not_loaded_while_the_page_cache_turns_over_faster_than_it_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let options = VolumeOptions { cache_bytes: 8 * MIB, ..options() };

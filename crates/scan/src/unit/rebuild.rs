@@ -104,9 +104,12 @@ impl Rebuilder {
         self.patch(unit, data, number, out)
     }
 
-    /// Tells the source what the page takes.
+    /// Tells the source what the page takes, unless it is in memory.
     fn expect(&mut self, unit: &Unit, data: Data<'_>, number: usize) {
         let Some(page) = unit.pages().get(number) else { return };
+        if data.source.checked(data.start, 0).is_some() {
+            return;
+        }
         self.parts.clear();
         if let Some((_, chunk)) = unit.chunk_of(number).filter(|_| page.lines > 0) {
             let (row, line) =

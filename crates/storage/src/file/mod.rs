@@ -13,8 +13,8 @@ mod units;
 mod versions;
 
 pub use units::{
-    BATCH_PAGES, Extent, OpenUnit, PAGE, PAGE_BYTES, PageSet, Place, PlaceImage, PlaceReader, Settling, UnitBytes,
-    UnitCodec, Units, not_rebuilt, stored_bytes,
+    BATCH_PAGES, CachedUnit, CountedBytes, Extent, OpenUnit, PAGE, PAGE_BYTES, PageSet, Place, PlaceImage, PlaceReader,
+    Settling, UnitBytes, UnitCodec, Units, not_rebuilt, stored_bytes,
 };
 pub use versions::{Versions, regions};
 

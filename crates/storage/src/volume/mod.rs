@@ -10,7 +10,6 @@
 
 mod attributes;
 mod background;
-mod cached_unit;
 mod content;
 mod names;
 mod options;
@@ -21,8 +20,8 @@ mod room;
 mod settle;
 mod units;
 
+pub use crate::file::CachedUnit;
 pub use attributes::{Attr, SetAttr, SetTime};
-pub use cached_unit::CachedUnit;
 pub use content::Fallocate;
 pub use names::{DirEntry, NewNode};
 pub use options::VolumeOptions;

@@ -28,6 +28,9 @@ impl Volume {
             let layout = inode.layout.clone().expect("checked when the record was decoded");
             Arc::new(FileData::new(ino, layout, group.disks(), inode.mtime, inode.ctime, false))
         };
+        let cache = Arc::new(Cache::new(options.cache_bytes).context(|| {
+            format!("mapping {} bytes for the cell's page cache; lower cache_size", options.cache_bytes)
+        })?);
         let extents = std::mem::take(&mut contents.extents);
         let namespace = Namespace::new(contents, open_file)?;
         for ((ino, au), extent) in &extents {
@@ -39,12 +42,9 @@ impl Volume {
                 let message = format!("metadata: the extent of allocation unit {au} of inode {ino} fits no file");
                 return Err(Error::new(ErrorKind::Corrupt, message));
             };
-            file.units_or_new(options.unit_codec.as_ref()).load(*au, extent);
+            file.units_or_new(options.unit_codec.as_ref(), &cache).load(*au, extent);
         }
         remove_orphans(&group, &namespace)?;
-        let cache = Arc::new(Cache::new(options.cache_bytes).context(|| {
-            format!("mapping {} bytes for the cell's page cache; lower cache_size", options.cache_bytes)
-        })?);
         let volume = Self {
             prefetcher: Prefetcher::start(cache.clone(), options.prefetch_threads)?,
             room: Room::new(),

@@ -1,13 +1,12 @@
 //! Compression units: storing one in place of an allocation unit's raw pages, reading it, going back to raw pages.
 
-use super::cached_unit::CachedUnit;
 use super::settle::Chore;
 use super::{Ino, Volume};
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{
-    BATCH_PAGES, Extent, FileData, PAGE, PAGE_BYTES, PageSet, Place, PlaceImage, PlaceReader, UnitBytes, Units,
-    not_rebuilt,
+    BATCH_PAGES, CachedUnit, CountedBytes, Extent, FileData, PAGE, PAGE_BYTES, PageSet, Place, PlaceImage, PlaceReader,
+    UnitBytes, Units, not_rebuilt,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,12 +46,12 @@ pub struct UnitInfo {
 pub struct UnitReader {
     /// Holds the file's room.
     _file: Arc<FileData>,
-    pub(super) extent: Arc<Extent>,
+    extent: Arc<Extent>,
     dead: PageSet,
     version: u64,
     disk_bytes: AtomicU64,
     disk_requests: AtomicU64,
-    pub(super) cache: Arc<Cache>,
+    cache: Arc<Cache>,
     /// Frames that the page cache evicted since somebody asked for it before.
     evicted_since: Option<u64>,
 }
@@ -88,16 +87,19 @@ impl UnitReader {
     /// what is scanned once reads no more than the columns that it needs, and drives nothing out of the cache. Nothing
     /// is loaded either when half of the cache went since the last time: the unit would be gone, too, before the next.
     pub fn in_cache(&self) -> Option<CachedUnit<'_>> {
-        self.evicted_since.map(|evicted| CachedUnit::new(self, evicted < self.cache.frames() / 2))
+        self.evicted_since
+            .map(|evicted| CachedUnit::new(self, &self.extent.place, &self.cache, evicted < self.cache.frames() / 2))
+    }
+}
+
+impl CountedBytes for UnitReader {
+    fn count(&self, bytes: u64, requests: u64) {
+        self.disk_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.disk_requests.fetch_add(requests, Ordering::Relaxed);
     }
 }
 
 impl UnitReader {
-    pub(super) fn count(&self, bytes: u64, requests: u64) {
-        self.disk_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.disk_requests.fetch_add(requests, Ordering::Relaxed);
-    }
-
     fn counted(&self, read: impl FnOnce(&PlaceReader<'_>) -> Result<()>) -> Result<()> {
         let reader = PlaceReader::new(&self.extent.place);
         let result = read(&reader);
@@ -159,7 +161,7 @@ impl Volume {
             let message = format!("a compression unit of {} bytes for {pages} pages of inode {ino}", bytes.len());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let units = file.units_or_new(self.options.unit_codec.as_ref());
+        let units = file.units_or_new(self.options.unit_codec.as_ref(), &self.cache);
         units.codec()?;
         let _install = units.install.lock();
         if units.resend.load(Ordering::Acquire) {

@@ -2,8 +2,8 @@
 //! writing pages back to the backing file, and what happens to the log of pending pages.
 
 use super::super::FileData;
-use super::{Extent, PAGE, PAGE_BYTES, PlaceReader, Settling, Units};
-use crate::cache::RegionSource;
+use super::{CachedUnit, Extent, PAGE, PAGE_BYTES, PlaceReader, Settling, Units};
+use crate::cache::{Cache, RegionSource};
 use crate::disk::{Disk, Stream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::backing::Backing;
@@ -23,13 +23,13 @@ impl FileData {
         self.units.get().map(|units| &**units)
     }
 
-    pub fn units_or_new(&self, codec: Option<&Arc<dyn super::UnitCodec>>) -> &Units {
+    pub fn units_or_new(&self, codec: Option<&Arc<dyn super::UnitCodec>>, cache: &Arc<Cache>) -> &Units {
         self.units.get_or_init(|| {
             let disks: Vec<Arc<dyn Disk>> = self.backing.iter().map(|backing| backing.disk().clone()).collect();
             let homes = disks.iter().map(|disk| Backing::new(self.ino, Stream::Units, disk.clone())).collect();
             let segment = |stream| Backing::new(self.ino, stream, disks[0].clone());
             let log = PendingLog::new(self.ino, [segment(Stream::Pending0), segment(Stream::Pending1)]);
-            Box::new(Units::new(self.ino, &self.layout, codec.cloned(), homes, log))
+            Box::new(Units::new(self.ino, &self.layout, codec.cloned(), cache.clone(), homes, log))
         })
     }
 
@@ -292,8 +292,9 @@ impl FileData {
 fn rebuild(units: &Units, extent: &Extent, pages: Range<u32>, out: &mut [u8], cost: &mut RegionSource) -> Result<()> {
     assert_eq!(out.len(), pages.len() * PAGE_BYTES);
     let reader = PlaceReader::new(&extent.place);
-    let opened = units.codec()?.open(&reader, extent.place.id);
-    let result = opened.and_then(|mut unit| unit.rebuild(&reader, pages.clone(), out));
+    let cached = CachedUnit::new(&reader, &extent.place, units.cache(), extent.place.is_worth_loading());
+    let opened = units.codec()?.open(&cached, extent.place.id);
+    let result = opened.and_then(|mut unit| unit.rebuild(&cached, pages.clone(), out));
     let (bytes, requests) = reader.cost();
     cost.disk_bytes += bytes;
     cost.disk_requests += requests;

@@ -7,18 +7,21 @@
 //! pending pages before it is acknowledged.
 
 mod access;
+mod cached;
 mod codec;
 mod pages;
 mod pending;
 mod place;
 
 pub use access::{BATCH_PAGES, not_rebuilt};
+pub use cached::{CachedUnit, CountedBytes};
 pub use codec::{OpenUnit, UnitBytes, UnitCodec};
 pub use pages::PageSet;
 pub use pending::PendingLog;
 pub use place::{Homes, Place, PlaceImage, PlaceReader, stored_bytes};
 
 use super::backing::Backing;
+use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::group::Layout;
 use crate::meta::ExtentRecord;
@@ -36,6 +39,7 @@ pub const PAGE: u64 = BLOCK_BYTES as u64;
 #[derive(Debug)]
 pub struct Units {
     codec: Option<Arc<dyn UnitCodec>>,
+    cache: Arc<Cache>,
     homes: Arc<Homes>,
     state: RwLock<State>,
     pub log: Mutex<PendingLog>,
@@ -123,11 +127,13 @@ impl Units {
         ino: u64,
         layout: &Layout,
         codec: Option<Arc<dyn UnitCodec>>,
+        cache: Arc<Cache>,
         backing: Box<[Backing]>,
         log: PendingLog,
     ) -> Self {
         Self {
             codec,
+            cache,
             homes: Homes::new(ino, layout.clone(), backing),
             state: RwLock::default(),
             log: Mutex::new(log),
@@ -144,6 +150,10 @@ impl Units {
     pub fn codec(&self) -> Result<&dyn UnitCodec> {
         let missing = || Error::new(ErrorKind::NotSupported, "compression units are not supported by this cell");
         self.codec.as_deref().ok_or_else(missing)
+    }
+
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
     }
 
     pub fn extent(&self, au: u64) -> Option<Arc<Extent>> {

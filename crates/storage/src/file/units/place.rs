@@ -6,6 +6,7 @@
 //! place gives its room back then.
 
 use super::super::backing::{Backing, Opened};
+use super::cached::CountedBytes;
 use super::codec::UnitBytes;
 use crate::cache::{CachedFile, Loaded, RegionSource};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,12 +17,14 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Bytes that share a checksum.
 const CHUNK: u64 = 16 << 10;
 const SUM_BYTES: u64 = 4;
+/// Reads of pages that together take longer than to load the whole unit.
+const PAGE_READS_WORTH_LOADING: u32 = 32;
 /// What filesystems allocate at least.
 const BLOCK: u64 = 4096;
 
@@ -49,6 +52,8 @@ pub struct Place {
     condemned: AtomicBool,
     /// Regions of the unit's bytes in the page cache.
     pub cached: Arc<CachedFile>,
+    /// Reads of its pages since the page cache was asked to load it.
+    page_reads: AtomicU32,
     /// One more than the page cache's evictions when this was asked last; 0 until then.
     asked: AtomicU64,
 }
@@ -127,9 +132,9 @@ fn table_start(length: u32) -> u64 {
 
 impl Place {
     fn new(homes: &Arc<Homes>, au: u64, home: u8, length: u32, checksum: u32, sums: OnceLock<Box<[u32]>>) -> Self {
-        let (condemned, asked) = (AtomicBool::new(false), AtomicU64::new(0));
-        let cached = Arc::default();
-        Self { id: new_id(), homes: homes.clone(), au, home, length, checksum, sums, condemned, cached, asked }
+        let (condemned, page_reads, asked) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU64::new(0));
+        let (id, homes, cached) = (new_id(), homes.clone(), Arc::default());
+        Self { id, homes, au, home, length, checksum, sums, condemned, cached, page_reads, asked }
     }
 
     /// How many frames of the page cache were evicted, of `evictions` in all, since this was asked last; None the first
@@ -137,6 +142,15 @@ impl Place {
     pub fn ask(&self, evictions: u64) -> Option<u64> {
         let last = self.asked.swap(evictions + 1, Ordering::Relaxed);
         (last > 0).then(|| (evictions + 1).saturating_sub(last))
+    }
+
+    /// Some pages are read. Whether so many were that all of the unit's bytes may as well be in the page cache.
+    pub fn is_worth_loading(&self) -> bool {
+        let is_worth = self.page_reads.fetch_add(1, Ordering::Relaxed) >= PAGE_READS_WORTH_LOADING;
+        if is_worth {
+            self.page_reads.store(0, Ordering::Relaxed);
+        }
+        is_worth
     }
 
     /// Fills a frame of the page cache with a region of the unit's bytes, which match their checksums.
@@ -288,10 +302,10 @@ impl<'a> PlaceReader<'a> {
     }
 }
 
-impl PlaceReader<'_> {
-    fn count(&self, bytes: u64) {
+impl CountedBytes for PlaceReader<'_> {
+    fn count(&self, bytes: u64, requests: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(requests, Ordering::Relaxed);
     }
 }
 
@@ -301,13 +315,13 @@ impl UnitBytes for PlaceReader<'_> {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        self.place.read(buffer, offset).map(|bytes| self.count(bytes))
+        self.place.read(buffer, offset).map(|bytes| self.count(bytes, 1))
     }
 
     fn read_unchecked_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         self.place.end(buffer, offset)?;
         self.opened()?.read_exact(buffer, self.place.start() + offset)?;
-        self.count(buffer.len() as u64);
+        self.count(buffer.len() as u64, 1);
         Ok(())
     }
 

@@ -1,30 +1,41 @@
-//! A compression unit's bytes in the page cache, for scans that come back to it.
+//! A compression unit's bytes in the page cache, for scans that come back to it and for reads of many of its pages.
 //!
 //! A unit's regions are loaded whole and take their frames from the same budget as those of files. Its bytes never
 //! change, so nothing is ever patched; they are forgotten when the unit goes out of use.
 
-use super::units::UnitReader;
-use crate::cache::CachedRegion;
+use super::codec::UnitBytes;
+use super::place::Place;
+use crate::cache::{Cache, CachedRegion};
 use crate::error::Result;
-use crate::file::UnitBytes;
 use cellar_format::units::REGION_BYTES;
 use std::cell::{Cell, OnceCell};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A unit's bytes from disk, with a count of what that takes.
+pub trait CountedBytes: UnitBytes {
+    /// Adds bytes that were read from disk, and the requests for them.
+    fn count(&self, bytes: u64, requests: u64);
+}
 
 /// A unit's bytes, read in place in the page cache: checked once, when they were loaded. Holds the regions that were
 /// read until it is dropped, so keep it no longer than it takes to decode. What has no room there, or cannot be
 /// loaded, comes from disk and is not checked.
 pub struct CachedUnit<'a> {
-    reader: &'a UnitReader,
+    reader: &'a dyn CountedBytes,
+    place: &'a Place,
+    cache: &'a Arc<Cache>,
     regions: Box<[OnceCell<Option<CachedRegion>>]>,
     may_load: bool,
     hit_bytes: Cell<u64>,
 }
 
 impl<'a> CachedUnit<'a> {
-    pub(super) fn new(reader: &'a UnitReader, may_load: bool) -> Self {
-        let regions = (reader.extent.place.length as usize).div_ceil(REGION_BYTES);
+    /// `reader` has the bytes of `place`.
+    pub fn new(reader: &'a dyn CountedBytes, place: &'a Place, cache: &'a Arc<Cache>, may_load: bool) -> Self {
+        let regions = (place.length as usize).div_ceil(REGION_BYTES);
         let regions = (0..regions).map(|_| OnceCell::new()).collect();
-        Self { reader, regions, may_load, hit_bytes: Cell::new(0) }
+        Self { reader, place, cache, regions, may_load, hit_bytes: Cell::new(0) }
     }
 
     /// Bytes that were asked for and had been in the cache before.
@@ -33,9 +44,8 @@ impl<'a> CachedUnit<'a> {
     }
 
     fn region(&self, number: usize) -> Option<&CachedRegion> {
-        let place = &self.reader.extent.place;
         let load = || {
-            let (cache, number) = (&self.reader.cache, number as u32);
+            let (place, cache, number) = (self.place, self.cache, number as u32);
             let found = match self.may_load {
                 true => cache.get(&place.cached, number, |frame| place.load(number, frame)),
                 false => Ok(cache.find(&place.cached, number)),
@@ -87,6 +97,13 @@ impl UnitBytes for CachedUnit<'_> {
             rest = later;
         }
         Ok(())
+    }
+
+    fn expect(&self, parts: &[Range<u64>]) {
+        let is_there = |part: &Range<u64>| self.found(part.start, (part.end - part.start) as usize).is_some();
+        if !parts.iter().all(is_there) {
+            self.reader.expect(parts);
+        }
     }
 
     fn checked_at(&self, offset: u64, length: usize) -> Option<&[u8]> {
