@@ -40,9 +40,12 @@ fn simple_qual(random: &mut Random) -> Expr {
         0 => call(65, 1, type_oid::INT4, &number.to_le_bytes()),
         1 => call(66, 1, type_oid::INT4, &number.to_le_bytes()),
         2 => call(150, 1, type_oid::INT4, &number.to_le_bytes()),
-        // text: = LIKE
-        3 => call(67, 2, type_oid::TEXT, random.pick(&words).as_bytes()),
-        4 => call(850, 2, type_oid::TEXT, random.pick(&["%sleep%", "pinto%", "%7", "%e%s%"]).as_bytes()),
+        // text: = <> LIKE NOT LIKE
+        3 => call(*random.pick(&[67, 157]), 2, type_oid::TEXT, random.pick(&words).as_bytes()),
+        4 => {
+            let patterns = ["%sleep%", "pinto%", "%7", "%e%s%", "%its%eep%", "exp%1%3", "sleep 0", "%o_it%"];
+            call(*random.pick(&[850, 851]), 2, type_oid::TEXT, random.pick(&patterns).as_bytes())
+        }
         // numeric: < >= =
         5 => call(1722, 3, type_oid::NUMERIC, &numeric),
         6 => call(1721, 3, type_oid::NUMERIC, &numeric),
