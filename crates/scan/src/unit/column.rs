@@ -62,6 +62,33 @@ impl UnitSource for Windowed<'_> {
     }
 }
 
+/// Marks of a block's rows while those are looked at that contain a test's pieces.
+struct Candidates<'a> {
+    test: &'a Test,
+    marks: &'a mut [u8],
+    /// The first row that nothing was said of yet.
+    next: usize,
+}
+
+impl Candidates<'_> {
+    /// Clears the mark of a row whose payload does not pass; rows before it that were not looked at lack the pieces.
+    fn look(&mut self, row: usize, payload: &[u8]) {
+        self.pass_over(row);
+        self.marks[row] &= u8::from(self.test.passes_bytes(payload) == Some(true));
+        self.next = row + 1;
+    }
+
+    fn finish(mut self) {
+        self.pass_over(self.marks.len());
+    }
+
+    fn pass_over(&mut self, until: usize) {
+        if !self.test.is_negated() {
+            self.marks[self.next..until].fill(0);
+        }
+    }
+}
+
 /// How a column without datums is gathered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gathering {
@@ -226,43 +253,39 @@ impl ColumnReader {
         pieces: &[&[u8]],
         marks: &mut [u8],
     ) -> Result<()> {
-        if !pieces.is_empty() && self.search(at, attribute, test, pieces, marks)? {
+        let mut candidates = Candidates { test, marks, next: 0 };
+        if !pieces.is_empty() && self.search(at, attribute, pieces, |row, payload| candidates.look(row, payload))? {
+            candidates.finish();
             return Ok(());
         }
         let Some(chunk) = at.unit.chunks().get(at.chunk) else { return corrupt("chunk", at.chunk, "none") };
         let rows = chunk.row_range();
         let first = rows.start + at.block * BLOCK_ROWS;
-        self.read(at.unit, at.source, at.chunk, attribute, first..(first + marks.len()).min(rows.end))?;
-        let strings = &self.decoded.strings;
+        let end = (first + candidates.marks.len()).min(rows.end);
+        self.read(at.unit, at.source, at.chunk, attribute, first..end)?;
         if let Some(finder) = test.landmark() {
             // One search over all strings tells most of them apart.
             let mut found = std::mem::take(&mut self.found);
             self.find(finder, &mut found);
-            let mut next = 0;
-            for row in &found {
-                marks[next..*row as usize].fill(0);
-                let at = *row as usize;
-                marks[at] &= u8::from(test.passes_bytes(self.string(at)) == Some(true));
-                next = at + 1;
-            }
-            marks[next..].fill(0);
+            found.iter().for_each(|row| candidates.look(*row as usize, self.string(*row as usize)));
+            candidates.finish();
             self.found = found;
             return Ok(());
         }
-        for (row, mark) in marks.iter_mut().enumerate().filter(|(_, mark)| **mark != 0) {
-            *mark = u8::from(test.passes_bytes(strings.get(row).unwrap_or_default()) == Some(true));
+        for (row, mark) in candidates.marks.iter_mut().enumerate().filter(|(_, mark)| **mark != 0) {
+            *mark = u8::from(test.passes_bytes(self.string(row)) == Some(true));
         }
         Ok(())
     }
 
-    /// As [`Self::retain_strings`], where strings can be searched as they are coded; else false.
+    /// Shows the payloads of a block in which the pieces may lie, with their rows, ascending, when strings can be searched
+    /// as they are coded; else false.
     fn search(
         &mut self,
         at: Block<'_>,
         attribute: usize,
-        test: &Test,
         pieces: &[&[u8]],
-        marks: &mut [u8],
+        show: impl FnMut(usize, &[u8]),
     ) -> Result<bool> {
         self.start(at.unit);
         self.read = None;
@@ -281,18 +304,7 @@ impl ColumnReader {
                 self.searches.len() - 1
             }
         };
-        let mut next = 0;
-        let mut keep_others = |marks: &mut [u8], until: usize| {
-            if !test.is_negated() {
-                marks[next..until].fill(0);
-            }
-            next = until + 1;
-        };
-        strings.search(data, at.block, &mut self.searches[index], self.last.bytes(), |row, payload| {
-            keep_others(marks, row);
-            marks[row] &= u8::from(test.passes_bytes(payload) == Some(true));
-        })?;
-        keep_others(marks, marks.len());
+        strings.search(data, at.block, &mut self.searches[index], self.last.bytes(), show)?;
         Ok(true)
     }
 

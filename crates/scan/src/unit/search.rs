@@ -21,9 +21,7 @@ const TABLE: usize = 1 << 16;
 /// An automaton over the codes of one symbol table.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// The first bytes of the pieces, and where in them each piece ends.
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    pieces: Vec<Vec<u8>>,
     /// By state, in the upper half of an entry, and code: the next state's entry.
     table: Box<[u16; TABLE]>,
     /// The codes of a body at which something was found, a bit for each.
@@ -37,7 +35,8 @@ impl Search {
         let by_byte = steps_by_byte(&bytes, &ends);
         let states = bytes.len();
         let table = vec![0; TABLE].into_boxed_slice().try_into().expect("a table of this length");
-        let mut search = Self { bytes, ends, table, found: Vec::new() };
+        let pieces = pieces.iter().map(|piece| piece.to_vec()).collect();
+        let mut search = Self { pieces, table, found: Vec::new() };
         for (state, steps) in by_byte.iter().enumerate() {
             for code in 0..=u8::MAX {
                 search.table[state << 8 | code as usize] = match code {
@@ -53,8 +52,7 @@ impl Search {
     }
 
     pub fn is_for(&self, pieces: &[&[u8]]) -> bool {
-        let (bytes, ends) = cut(pieces);
-        self.bytes == bytes && self.ends == ends
+        self.pieces == pieces
     }
 
     /// Replaces `found` by the numbers of the strings in which the pieces may lie, ascending. `starts` says where in
