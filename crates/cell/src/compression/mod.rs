@@ -6,6 +6,7 @@
 
 mod codec;
 mod due;
+mod pace;
 mod table;
 
 pub use codec::{Codec, Source};
@@ -17,6 +18,7 @@ use cellar_format::wire::{BlockRange, CompressProgress, CompressRequest, LevelUn
 use cellar_scan::unit::{Attribute, EncodeError, Encoder, Level, Shape, encode_raw, estimate};
 use cellar_storage::{ErrorKind, Ino, UnitForm, UnitStored, Volume};
 use due::raw_blocks;
+use pace::Pace;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -49,7 +51,8 @@ struct Work<'a> {
     pages: Vec<u8>,
 }
 
-/// Brings every allocation unit that begins in the range to the level; `tell` hears of each and may end the work.
+/// Brings every allocation unit that begins in the range to the level; `tell` hears of each and may end the work. Rests
+/// between them while others want the CPUs.
 pub fn compress<E: From<CompressionError>>(
     volume: &Volume,
     unpaid: &Unpaid,
@@ -59,7 +62,7 @@ pub fn compress<E: From<CompressionError>>(
 ) -> Result<CompressProgress, E> {
     let shape = shape(&request.relation);
     let mut work = Work { shape: &shape, encoder: Encoder::new(&shape), pages: Vec::new() };
-    let mut progress = CompressProgress::default();
+    let (mut progress, mut pace) = (CompressProgress::default(), Pace::new());
     for place in places(volume, &request.relation, request.range).map_err(E::from)? {
         if stopping.load(Ordering::Relaxed) {
             return Err(CompressionError::Stopping.into());
@@ -70,6 +73,7 @@ pub fn compress<E: From<CompressionError>>(
         }
         progress.blocks_done += u64::from(place.blocks.end - place.blocks.start);
         tell(progress)?;
+        std::thread::sleep(pace.rest());
     }
     Ok(progress)
 }
