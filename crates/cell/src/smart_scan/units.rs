@@ -47,8 +47,13 @@ impl Share {
 }
 
 impl CurrentUnit {
-    fn is_current(&self, page: u32) -> bool {
-        page < self.reader.dead().page_count() && !self.reader.dead().contains(page)
+    /// The first of these pages, and those after it that are current in the unit as it is, or not.
+    fn run(&self, pages: Range<u32>) -> (Range<u32>, bool) {
+        let dead = self.reader.dead();
+        if pages.start >= dead.page_count() {
+            return (pages, false);
+        }
+        (pages.start..dead.run_end(pages.start, pages.end), !dead.contains(pages.start))
     }
 }
 
@@ -76,7 +81,12 @@ impl SmartScan {
     /// Bytes that pages of the unit held take on disk.
     pub(super) fn stored_bytes(&mut self, pages: Range<u32>) -> u64 {
         let held = self.unit.as_mut().expect("held by the caller");
-        let current = pages.clone().filter(|page| held.is_current(*page)).count() as u64;
+        let (mut current, mut left) = (0, pages.clone());
+        while !left.is_empty() {
+            let (run, is_current) = held.run(left.clone());
+            current += if is_current { run.len() as u64 } else { 0 };
+            left.start = run.end;
+        }
         held.eligible.take(current, &held.reader) + (pages.len() as u64 - current) * BLOCK_BYTES as u64
     }
 
@@ -87,17 +97,16 @@ impl SmartScan {
         pages: Range<u32>,
         outlet: &mut O,
     ) -> Result<(), O::Error> {
-        let mut page = pages.start;
-        while page < pages.end {
+        let mut left = pages.clone();
+        while !left.is_empty() {
             let held = self.unit.as_ref().expect("held by the caller");
-            let current = held.is_current(page);
-            let end = (page..pages.end).find(|page| held.is_current(*page) != current).unwrap_or(pages.end);
-            let block = first + (page - pages.start);
-            match current {
-                true => self.encoded_pages(block - page, page..end, outlet)?,
-                false => self.raw_pages(block, page..end, outlet)?,
+            let (run, is_current) = held.run(left.clone());
+            left.start = run.end;
+            let block = first + (run.start - pages.start);
+            match is_current {
+                true => self.encoded_pages(block - run.start, run, outlet)?,
+                false => self.raw_pages(block, run, outlet)?,
             }
-            page = end;
         }
         self.count_unit_reads();
         Ok(())

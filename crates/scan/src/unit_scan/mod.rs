@@ -51,10 +51,29 @@ enum PageState {
     Passthru(PassthruReason),
 }
 
-impl PageState {
-    fn is_all_visible(&self) -> bool {
-        *self == Self::AllVisible
+/// Pages of one state: a chunk's where they are many.
+struct Judged {
+    pages: Range<usize>,
+    state: PageState,
+}
+
+impl Judged {
+    fn is_rows(&self) -> bool {
+        matches!(self.state, PageState::AllVisible | PageState::Some { .. })
     }
+
+    /// How many rows the snapshot sees.
+    fn visible(&self, unit: &Unit) -> usize {
+        match self.state {
+            PageState::Some { from, to } => (to - from) as usize,
+            _ => rows(unit, &self.pages).len(),
+        }
+    }
+}
+
+/// The rows of some pages, as numbers in the unit.
+fn rows(unit: &Unit, pages: &Range<usize>) -> Range<usize> {
+    unit.page_rows(pages.start).start..unit.page_rows(pages.end - 1).end
 }
 
 /// Scratch memory for scans of one plan over units; one per thread.
@@ -62,7 +81,7 @@ pub struct UnitScanner {
     plan: Arc<Plan>,
     pages: Scanner,
     rebuilder: unit::Rebuilder,
-    states: Vec<PageState>,
+    judged: Vec<Judged>,
     /// Rows that the snapshot sees, of pages where it does not see all.
     visible: Vec<u32>,
     headers: HeaderReader,
@@ -83,6 +102,8 @@ pub struct UnitScanner {
 /// Pages one after the other in one chunk, of which some rows are to be looked at.
 struct Segment {
     chunk: usize,
+    /// Where they stand in the list of those judged.
+    judged: Range<usize>,
     pages: Range<usize>,
     /// As numbers in the unit.
     rows: Range<usize>,
@@ -117,7 +138,7 @@ impl UnitScanner {
             top_n: plan.top_n().map(TopN::new),
             plan,
             rebuilder: unit::Rebuilder::new(),
-            states: Vec::new(),
+            judged: Vec::new(),
             visible: Vec::new(),
             headers: HeaderReader::default(),
             chunk: Chunk::default(),
@@ -152,29 +173,25 @@ impl UnitScanner {
             return Ok(Progress::NeedXids(needed));
         }
         let plan = Arc::clone(&self.plan);
-        let mut page = pages.start;
-        while page < pages.end {
-            match self.states[page - pages.start] {
-                PageState::Skipped => page += 1,
-                PageState::Passthru(reason) => {
-                    passthru(out, first_block, page, reason, &mut stats);
-                    page += 1;
-                }
-                PageState::Rebuild => {
-                    self.scan_page(stored, page, xids, out, &mut stats)?;
-                    page += 1;
-                }
+        let mut at = 0;
+        while let Some(judged) = self.judged.get(at) {
+            let page = judged.pages.start;
+            at += 1;
+            match judged.state {
+                PageState::Skipped => {}
+                PageState::Passthru(reason) => passthru(out, first_block, page, reason, &mut stats),
+                PageState::Rebuild => self.scan_page(stored, page, xids, out, &mut stats)?,
                 PageState::AllVisible | PageState::Some { .. } => {
-                    let segment = self.segment(unit, &pages, page);
-                    page = segment.pages.end;
-                    self.scan_segment(&plan, stored, &segment, pages.start, out, &mut stats)?;
+                    let segment = self.segment(unit, at - 1);
+                    at = segment.judged.end;
+                    self.scan_segment(&plan, stored, &segment, out, &mut stats)?;
                 }
             }
         }
         Ok(Progress::Done { summary: None, stats })
     }
 
-    /// Fills `self.states` and `self.visible`; returns the transactions whose states are missing.
+    /// Fills `self.judged` and `self.visible`; returns the transactions whose states are missing.
     fn judge(
         &mut self,
         stored: Stored<'_>,
@@ -182,7 +199,7 @@ impl UnitScanner {
         xids: &dyn XidLookup,
         stats: &mut ScanStats,
     ) -> Result<Vec<TransactionId>, UnitError> {
-        self.states.clear();
+        self.judged.clear();
         self.visible.clear();
         let plan = Arc::clone(&self.plan);
         let mut visibility = Visibility::new(&plan.snapshot, xids);
@@ -201,13 +218,13 @@ impl UnitScanner {
                 && (excluded[index] || !plan.snapshot.taken_during_recovery)
             {
                 whole_to = stored.unit.chunks()[index].pages().end.min(pages.end);
-                let count = whole_to - page;
+                let bytes = ((whole_to - page) * BLOCK_BYTES) as u64;
                 if excluded[index] {
-                    stats.uncompressed_bytes -= (count * BLOCK_BYTES) as u64;
-                    stats.saved_by_storage_index_bytes += (count * BLOCK_BYTES) as u64;
+                    stats.uncompressed_bytes -= bytes;
+                    stats.saved_by_storage_index_bytes += bytes;
                 }
                 let state = if excluded[index] { PageState::Skipped } else { PageState::AllVisible };
-                self.states.resize(self.states.len() + count, state);
+                self.judged.push(Judged { pages: page..whole_to, state });
                 continue;
             }
             let state = match entry.kind {
@@ -236,7 +253,7 @@ impl UnitScanner {
             if visibility.take_helped() && !matches!(state, PageState::Passthru(_)) {
                 stats.blocks_helped_by_commit_cache += 1;
             }
-            self.states.push(state);
+            self.judged.push(Judged { pages: page..page + 1, state });
         }
         needed.sort_unstable();
         needed.dedup();
@@ -315,16 +332,18 @@ impl UnitScanner {
         Ok(())
     }
 
-    /// The pages from `first` on, as far as one chunk goes and no page is anything but rows.
-    fn segment(&self, unit: &Unit, pages: &Range<usize>, first: usize) -> Segment {
-        let chunk = unit.chunk_index(first).unwrap_or(0);
-        let most = pages.end.min(unit.chunks()[chunk].pages().end);
-        let is_rows =
-            |page: &usize| matches!(self.states[page - pages.start], PageState::AllVisible | PageState::Some { .. });
-        let end = (first..most).find(|page| !is_rows(page)).unwrap_or(most);
-        let rows = unit.page_rows(first).start..unit.page_rows(end - 1).end;
-        let all_visible = self.states[first - pages.start..end - pages.start].iter().all(PageState::is_all_visible);
-        Segment { chunk, pages: first..end, rows, first_row: unit.chunks()[chunk].row_range().start, all_visible }
+    /// What was judged from `first` on, as far as one chunk goes and no page is anything but rows.
+    fn segment(&self, unit: &Unit, first: usize) -> Segment {
+        let first_page = self.judged[first].pages.start;
+        let chunk = unit.chunk_index(first_page).unwrap_or(0);
+        let most = unit.chunks()[chunk].pages().end;
+        let is_of_it = |judged: &&Judged| judged.pages.start < most && judged.is_rows();
+        let judged = first..first + self.judged[first..].iter().take_while(is_of_it).count();
+        let parts = &self.judged[judged.clone()];
+        let end = parts.last().map_or(first_page, |last| last.pages.end);
+        let all_visible = parts.iter().all(|judged| judged.state == PageState::AllVisible);
+        let (rows, first_row) = (rows(unit, &(first_page..end)), unit.chunks()[chunk].row_range().start);
+        Segment { chunk, judged, pages: first_page..end, rows, first_row, all_visible }
     }
 
     fn scan_segment(
@@ -332,13 +351,12 @@ impl UnitScanner {
         plan: &Plan,
         stored: Stored<'_>,
         segment: &Segment,
-        first_page: usize,
         out: &mut ResultWriter,
         stats: &mut ScanStats,
     ) -> Result<(), UnitError> {
         let visible = match segment.all_visible {
             true => segment.rows.len(),
-            false => segment.pages.clone().map(|page| self.visible_rows(stored, page, first_page)).sum(),
+            false => self.judged[segment.judged.clone()].iter().map(|judged| judged.visible(stored.unit)).sum(),
         };
         stats.rows_scanned += visible as u64;
         let counts = plan.aggregation().map_or(matches!(plan.output(), Output::Count), |wanted| wanted.counts_rows());
@@ -360,13 +378,13 @@ impl UnitScanner {
         let mut passed = 0;
         let mut marks = [0; BLOCK_ROWS];
         let local = segment.rows.start - segment.first_row..segment.rows.end - segment.first_row;
-        let mut page = segment.pages.start;
+        let mut next = segment.judged.start;
         for block in local.start / BLOCK_ROWS..local.end.div_ceil(BLOCK_ROWS) {
             let at = Block { unit: stored.unit, source: stored.source, chunk: segment.chunk, block };
             let first = block * BLOCK_ROWS;
             let chunk_rows = stored.unit.chunks()[segment.chunk].row_range().len();
             let marks = &mut marks[..chunk_rows.saturating_sub(first).min(BLOCK_ROWS)];
-            self.mark_visible(stored, segment, first_page, first, &mut page, marks);
+            self.mark_visible(stored, segment, first, &mut next, marks);
             if !self.filter(&filters, at, marks)? {
                 continue;
             }
@@ -390,24 +408,9 @@ impl UnitScanner {
         }
     }
 
-    fn visible_rows(&self, stored: Stored<'_>, page: usize, first_page: usize) -> usize {
-        match self.states[page - first_page] {
-            PageState::Some { from, to } => (to - from) as usize,
-            _ => stored.unit.page_rows(page).len(),
-        }
-    }
-
-    /// Marks the visible rows of the segment in the block that begins with row `first` of the chunk. `page` is the
-    /// segment's first one with a row in it, and becomes that of the next block.
-    fn mark_visible(
-        &self,
-        stored: Stored<'_>,
-        segment: &Segment,
-        first_page: usize,
-        first: usize,
-        page: &mut usize,
-        marks: &mut [u8],
-    ) {
+    /// Marks the visible rows of the segment in the block that begins with row `first` of the chunk. `next` is the
+    /// first of those judged with a row in it, and becomes that of the next block.
+    fn mark_visible(&self, stored: Stored<'_>, segment: &Segment, first: usize, next: &mut usize, marks: &mut [u8]) {
         let (start, end) = (segment.first_row + first, segment.first_row + first + marks.len());
         if segment.all_visible && segment.rows.start <= start && end <= segment.rows.end {
             marks.fill(1);
@@ -418,12 +421,12 @@ impl UnitScanner {
             marks[segment.rows.start.max(start) - start..segment.rows.end.min(end) - start].fill(1);
             return;
         }
-        while *page < segment.pages.end {
-            let rows = stored.unit.page_rows(*page);
+        while let Some(judged) = self.judged[..segment.judged.end].get(*next) {
+            let rows = rows(stored.unit, &judged.pages);
             if rows.start >= end {
                 return;
             }
-            match self.states[*page - first_page] {
+            match judged.state {
                 PageState::Some { from, to } => {
                     for row in &self.visible[from as usize..to as usize] {
                         if let Some(mark) = (*row as usize).checked_sub(start).and_then(|row| marks.get_mut(row)) {
@@ -436,7 +439,7 @@ impl UnitScanner {
             if rows.end > end {
                 return;
             }
-            *page += 1;
+            *next += 1;
         }
     }
 

@@ -33,6 +33,21 @@ impl PageSet {
         page < self.count && self.words[page as usize / 64] >> (page % 64) & 1 == 1
     }
 
+    /// The end of the run of pages that are all in the set, or all not, as `page` is; at most `end`.
+    pub fn run_end(&self, page: u32, end: u32) -> u32 {
+        let end = end.min(self.count);
+        let flip = if self.contains(page) { u64::MAX } else { 0 };
+        let mut at = page;
+        while at < end {
+            let other = (self.words[at as usize / 64] ^ flip) >> (at % 64);
+            if other != 0 {
+                return (at + other.trailing_zeros()).min(end);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        end
+    }
+
     pub fn insert(&mut self, page: u32) {
         assert!(page < self.count);
         self.words[page as usize / 64] |= 1 << (page % 64);
@@ -105,5 +120,18 @@ mod tests {
         other.remove_all(&set);
         assert!(other.is_empty() && !other.is_full() && !set.contains(500));
         assert!(PageSet::from_words([u64::MAX].into(), 3).is_full());
+    }
+
+    #[test]
+    fn a_run_ends_where_membership_changes() {
+        let mut set = PageSet::new(300);
+        (60..200).chain([299]).for_each(|page| set.insert(page));
+        for page in 0..300 {
+            for end in [page, page + 1, 64, 128, 199, 200, 298, 299, 300, 400] {
+                let same = |other: &u32| set.contains(*other) == set.contains(page);
+                let expected = (page..end.min(300)).find(|other| !same(other)).unwrap_or(end.min(300));
+                assert_eq!(set.run_end(page, end), expected, "{page} {end}");
+            }
+        }
     }
 }
