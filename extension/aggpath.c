@@ -185,6 +185,29 @@ row_cost(const Aggregation *aggregation)
 		cpu_operator_cost * list_length(aggregation->group_clause);
 }
 
+/* Bytes that a group takes in the cell's table of them, about. */
+static double
+group_bytes(const Aggregation *aggregation)
+{
+	PathTarget *target = aggregation->target;
+	double		bytes = 20;
+	bool		has_strings = false;
+
+	for (int i = 0; i < list_length(target->exprs); i++)
+	{
+		Oid			type = exprType(list_nth(target->exprs, i));
+
+		if (get_pathtarget_sortgroupref(target, i) == 0)
+			continue;
+		bytes += 8;
+		if (get_typlen(type) > 0 || type == NUMERICOID)
+			continue;
+		bytes += 80;
+		has_strings = true;
+	}
+	return has_strings ? bytes + 2 * target->width : bytes;
+}
+
 /*
  * The path of a scan that the cell aggregates, over that of the partial
  * aggregation of what it passes through, of which little is expected.
@@ -212,7 +235,7 @@ make_aggregate_path(PlannerInfo *root, Aggregation *aggregation)
 	cpath->methods = &aggregate_path_methods;
 
 	cellar_cost_aggregate(root, rel, path, aggregation->storage, aggregation->stored_fraction,
-						  aggregation->threads, row_cost(aggregation), aggregation->groups);
+						  aggregation->threads, row_cost(aggregation), aggregation->groups, group_bytes(aggregation));
 
 	/* All the time is spent in the scan. */
 	scan->rows = 1;

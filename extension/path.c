@@ -47,6 +47,7 @@
 #define RETURNED_ROW_FRACTION	0.4
 #define RETURNED_WHOLE_PAGE_COST	1.1
 #define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
+#define GROUPS_BYTES			(16.0 * 1024 * 1024)	/* when they are more, the cell's groups leave */
 #define THREAD_PAGES			1024	/* of a smaller table there is no part for another thread */
 
 static set_rel_pathlist_hook_type previous_hook = NULL;
@@ -302,6 +303,22 @@ cellar_scan_threads(RelOptInfo *rel)
 	return Max(workers, 1);
 }
 
+/* Groups that a cell returns: all of them from each range, and from a full table of them. */
+static double
+groups_returned(double groups, double rows, int ranges, double table_groups)
+{
+	double		returned = groups * ranges;
+
+	if (groups > table_groups)
+	{
+		/* So many rows have so many different groups, if each is as frequent. */
+		double		rows_to_fill = groups * log(groups / (groups - table_groups));
+
+		returned = Max(returned, rows / rows_to_fill * table_groups);
+	}
+	return clamp_row_est(Min(returned, rows));
+}
+
 /*
  * The cost of a scan that the cell aggregates: nothing comes back before its
  * end.  row_cost is what a row that qualifies costs in Postgres's aggregation;
@@ -309,7 +326,7 @@ cellar_scan_threads(RelOptInfo *rel)
  */
 void
 cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path, List *storage,
-					  double stored_fraction, int threads, Cost row_cost, double groups)
+					  double stored_fraction, int threads, Cost row_cost, double groups, double group_bytes)
 {
 	int			ranges = cellar_aggregate_ranges(rel->pages) * threads;
 	double		seq_page;
@@ -318,14 +335,14 @@ cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path, List *stor
 	Cost		read;
 	Cost		cpu;
 
-	path->rows = clamp_row_est(Min(groups * ranges, rel->rows));
+	path->rows = groups_returned(groups, rel->rows, ranges, GROUPS_BYTES / group_bytes);
 
 	get_tablespace_page_costs(rel->reltablespace, NULL, &seq_page);
 	cost_qual_eval(&storage_cost, storage, root);
 
 	cost_cell_pages(rel, seq_page, stored_fraction, &read, &cpu);
 	cpu += CELL_CPU_FRACTION * ((cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples +
-								row_cost * rel->rows);
+								row_cost * rel->rows) + cpu_tuple_cost * path->rows;
 	cpu /= threads;
 	cpu += (RETURNED_ROW_FRACTION * cpu_tuple_cost +
 			cellar_returned_page_cost * seq_page * path->pathtarget->width / BLCKSZ) * path->rows;
