@@ -27,6 +27,7 @@
 #include "optimizer/tlist.h"
 #include "parser/parsetree.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/selfuncs.h"
@@ -89,6 +90,22 @@ shows_alike(Node *expr)
 	return true;
 }
 
+/* A field of a date or time has the same number of decimals in all rows. */
+static bool
+is_extract(Node *expr)
+{
+	if (!IsA(expr, FuncExpr))
+		return false;
+	switch (((FuncExpr *) expr)->funcid)
+	{
+		case F_EXTRACT_TEXT_DATE:
+		case F_EXTRACT_TEXT_TIMESTAMP:
+			return true;
+		default:
+			return false;
+	}
+}
+
 /* Why the cell cannot group by this; NULL when it can. */
 static const char *
 key_stays(Node *key, Index varno)
@@ -97,7 +114,7 @@ key_stays(Node *key, Index varno)
 
 	if (!cellar_depends_on_row_walker(key, NULL))
 		return "it is a group key without a column";
-	if (!cellar_type_groupable(getBaseType(exprType(key))) || !shows_alike(key))
+	if (!cellar_type_groupable(getBaseType(exprType(key))) || !(shows_alike(key) || is_extract(key)))
 		return psprintf("values of type %s that are equal may look different",
 						format_type_with_typemod(exprType(key), exprTypmod(key)));
 	if (OidIsValid(exprCollation(key)) &&

@@ -16,6 +16,7 @@
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "utils/builtins.h"
+#include "utils/formatting.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
@@ -152,14 +153,66 @@ value_offloadable(Node *node, OffloadContext *context, bool conditional)
 	return true;
 }
 
+/* Do letters of ASCII change their case among themselves?  Not in Turkish. */
 static bool
-function_offloadable(Oid function, Oid collation, OffloadContext *context)
+ascii_case_is_plain(Oid collation)
+{
+	static const char upper[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+	static const char lower[] = "abcdefghijklmnopqrstuvwxyz";
+	static Oid	known = InvalidOid;
+	static bool known_plain;
+
+	if (known != collation)
+	{
+		known_plain =
+			strcmp(str_tolower(upper, sizeof(upper) - 1, collation), lower) == 0 &&
+			strcmp(str_toupper(lower, sizeof(lower) - 1, collation), upper) == 0;
+		known = collation;
+	}
+	return known_plain;
+}
+
+static bool
+is_beyond_ascii(Node *node)
+{
+	Const	   *constant = (Const *) node;
+	struct varlena *text;
+
+	if (!IsA(node, Const) || constant->constisnull || constant->constlen != -1)
+		return false;
+	text = PG_DETOAST_DATUM_PACKED(constant->constvalue);
+	for (int i = 0; i < VARSIZE_ANY_EXHDR(text); i++)
+		if (IS_HIGHBIT_SET(VARDATA_ANY(text)[i]))
+			return true;
+	return false;
+}
+
+/* Does the cell know the letters in question? */
+static bool
+case_known(Oid function, Oid collation, List *args, OffloadContext *context)
+{
+	ListCell   *lc;
+
+	if (!ascii_case_is_plain(collation))
+		return stays(context, psprintf("function %s changes letters of ASCII in its own way under collation \"%s\"",
+									   get_func_name(function), get_collation_name(collation)));
+	foreach(lc, args)
+	{
+		if (is_beyond_ascii(lfirst(lc)))
+			return stays(context, psprintf("function %s is offloadable for letters of ASCII only",
+										   get_func_name(function)));
+	}
+	return true;
+}
+
+static bool
+function_offloadable(Oid function, Oid collation, List *args, OffloadContext *context)
 {
 	CellarCollation kind = cellar_collation(collation);
 
 	if (function < FirstGenbkiObjectId &&
 		cellar_function_offloadable(function, kind))
-		return true;
+		return !cellar_function_follows_case(function) || case_known(function, collation, args, context);
 
 	/* The function may be fine, and only its collation in the way. */
 	if (kind != CELLAR_COLLATION_NONE && function < FirstGenbkiObjectId &&
@@ -275,7 +328,7 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 
 				if (expr->funcretset || expr->funcvariadic)
 					return stays(context, "its form is not offloadable");
-				return function_offloadable(expr->funcid, expr->inputcollid, context) &&
+				return function_offloadable(expr->funcid, expr->inputcollid, expr->args, context) &&
 					arguments_offloadable(expr->args, context, conditional, false);
 			}
 
@@ -288,7 +341,7 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 				if (expr->opretset)
 					return stays(context, "its form is not offloadable");
 				set_opfuncid(expr);
-				return function_offloadable(expr->opfuncid, expr->inputcollid, context) &&
+				return function_offloadable(expr->opfuncid, expr->inputcollid, expr->args, context) &&
 					arguments_offloadable(expr->args, context, conditional, false);
 			}
 
@@ -299,7 +352,7 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 				Oid			element = get_element_type(getBaseType(exprType(array)));
 
 				set_sa_opfuncid(expr);
-				if (!function_offloadable(expr->opfuncid, expr->inputcollid, context) ||
+				if (!function_offloadable(expr->opfuncid, expr->inputcollid, NIL, context) ||
 					!expression_offloadable(linitial(expr->args), context, conditional))
 					return false;
 				if (cellar_depends_on_row_walker(array, NULL))

@@ -26,6 +26,7 @@ SELECT show('SELECT count(*) FROM sales');
 SELECT show('SELECT region, sum(price * (1 - rate)), avg(quantity), count(product), bool_and(paid) FROM sales WHERE day < ''2020-06-01'' GROUP BY region');
 SELECT show('SELECT id % 10, product, max(day) FILTER (WHERE paid) FROM sales GROUP BY 1, 2 HAVING count(*) > 3');
 SELECT show('SELECT region, product FROM sales GROUP BY region, product');
+SELECT show('SELECT price, extract(month FROM day), count(*) FROM sales GROUP BY 1, 2');
 SELECT show('SELECT (SELECT count(*) FROM sales WHERE id = x) FROM generate_series(1, 3) x');
 
 -- What stays in Postgres, and why
@@ -48,6 +49,7 @@ SELECT region, count(*), sum(quantity), avg(quantity), sum(amount), avg(amount),
 FROM sales GROUP BY region ORDER BY region;
 SELECT count(*), sum(amount), avg(price), max(day), bool_and(paid) FROM sales WHERE id < 0;
 SELECT x, (SELECT count(*) FROM sales WHERE id % 3 = x) FROM generate_series(0, 2) x;
+SELECT price, extract(quarter FROM day), count(*) FROM sales WHERE price < 1 GROUP BY 1, 2 ORDER BY 1, 2;
 SELECT sum(quantity / (id - 5)) FROM sales;
 
 -- DISTINCT

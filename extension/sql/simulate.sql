@@ -48,6 +48,14 @@ SELECT count(*), sum(a) FROM odd WHERE place IS NOT NULL OR later IS NULL;
 DROP TABLE odd;
 DROP TYPE pair;
 
+-- The case of letters, and quotients
+SELECT show('SELECT a FROM t WHERE lower(c) = ''row 7'' OR c ILIKE ''ROW 12__'' OR upper(c) LIKE ''%9999''');
+SELECT a FROM t WHERE lower(c) = 'row 7' OR c ILIKE 'ROW 12__' OR upper(c) LIKE '%9999' ORDER BY a LIMIT 3;
+SELECT show('SELECT a FROM t WHERE c ILIKE ''%É%''');
+SELECT what, reason FROM cellar.why_not_offloaded;
+SELECT show('SELECT a FROM t WHERE a / 7.0 = 3.0000000000000000');
+SELECT a FROM t WHERE a / 7.0 = 3.0000000000000000 OR 1.0 / a = 0.01 ORDER BY a;
+
 -- What stays in Postgres, and why
 SELECT count(*) FROM t WHERE a > random() - 1 AND c ~ '^row 1' AND b = (SELECT min(b) FROM t x WHERE x.a = t.a) AND t.a = 3;
 SELECT * FROM cellar.why_not_offloaded WHERE what = 'qual' ORDER BY expression COLLATE "C";

@@ -71,6 +71,27 @@ recompressed() {
     fi
 }
 
+# Letters beyond ASCII, some of which become letters of ASCII, and a language in which those change their case otherwise.
+letters() {
+    local mode collation answers=()
+    sql whole postgres -c "CREATE TABLE letters AS SELECT chr(c) AS letter FROM generate_series(33, 700) c UNION ALL SELECT chr(8490)"
+    for collation in en-x-icu tr-x-icu; do
+        if [ -z "$(sql whole postgres -c "SELECT 1 FROM pg_collation WHERE collname = '$collation'")" ]; then
+            say "# no collation $collation in this installation"
+            continue
+        fi
+        answers=()
+        for mode in off on; do
+            answers+=("$(PGOPTIONS="-c cellar.cell_offload_processing=$mode -c cellar.min_scan_size=0 -c cellar.cost_factor=0" sql whole postgres -c "
+                SELECT string_agg(letter, '' ORDER BY ascii(letter)) FROM letters WHERE lower(letter COLLATE \"$collation\") IN ('i', 'k')" -c "
+                SELECT string_agg(letter, '' ORDER BY ascii(letter)) FROM letters WHERE upper(letter COLLATE \"$collation\") IN ('I', 'K')" -c "
+                SELECT string_agg(letter, '' ORDER BY ascii(letter)) FROM letters WHERE letter COLLATE \"$collation\" ILIKE 'I' OR letter COLLATE \"$collation\" ILIKE 'k%'")")
+        done
+        check "letters change their case as in Postgres under $collation: ${answers[1]//$'\n'/ }" \
+            test -n "${answers[0]}" -a "${answers[0]}" = "${answers[1]}"
+    done
+}
+
 cell_configure cell1
 cell_start cell1
 cluster_create whole "$WORK/cell1/pgdata" --data-checksums
@@ -82,6 +103,7 @@ run_counted whole tpch-load --scale "$scale" --directory "$ROOT/bench/tpch"
 run_counted whole compare --format checks --set cellar.min_scan_size=0 --require-smart-scans 15 "$ROOT/bench/tpch"
 run_counted whole compare --format checks --forced --require-smart-scans 10 "$ROOT/bench/scans"
 run_counted whole compare --format checks --set cellar.min_scan_size=0 "${parallel[@]}" "$ROOT/bench/tpch"
+letters
 run_counted whole differ --cases "$cases" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 2))" "${seed[@]}"
 run_counted whole differ --aggregates --require-share 20 --cases "$((cases / 4))" "${seed[@]}"

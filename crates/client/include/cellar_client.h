@@ -46,12 +46,21 @@ typedef enum CellarCollation
 extern bool cellar_function_offloadable(uint32_t function, CellarCollation collation);
 
 /*
+ * True when an offloadable function's result follows the case of letters.  The
+ * cell knows ASCII's only, and takes them to change among themselves.
+ */
+extern bool cellar_function_follows_case(uint32_t function);
+
+/*
  * True when the cell makes the partial aggregate (a pg_proc OID of a built-in)
  * under that collation with exactly Postgres's result.
  */
 extern bool cellar_aggregate_offloadable(uint32_t aggregate, CellarCollation collation);
 
-/* True when the cell can group rows by values of the base type. */
+/*
+ * True when the cell can group rows by values of the base type; numerics must
+ * all have one scale.
+ */
 extern bool cellar_type_groupable(uint32_t type);
 
 /* True when values of the base type can stand in a storage predicate. */

@@ -26,7 +26,9 @@ pub use aggregate::{groupable_type, offloadable_aggregate};
 pub use batch::{AlignedBuffer, ResultWriter};
 pub use heap::page_checksum;
 pub use plan::Plan;
-pub use predicate::{CollationNeed, FunctionInfo, Unsupported, offloadable, offloadable_functions, offloadable_type};
+pub use predicate::{
+    CollationNeed, FunctionInfo, Unsupported, follows_case, offloadable, offloadable_functions, offloadable_type,
+};
 pub use scanner::{Progress, Scanner};
 pub use storage_index::{ColumnSummary, RegionSummary};
 pub use unit_scan::UnitScanner;

@@ -16,6 +16,11 @@ pub extern "C" fn cellar_function_offloadable(function: u32, collation: c_int) -
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cellar_function_follows_case(function: u32) -> bool {
+    cellar_scan::follows_case(function)
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cellar_type_offloadable(type_oid: u32) -> bool {
     cellar_scan::offloadable_type(type_oid)
 }

@@ -142,13 +142,14 @@ pub fn offloadable_aggregate(oid: Oid, collation: Collation) -> bool {
 }
 
 /// Whether rows can be grouped by values of this type byte by byte. Equal values must show alike, whichever of them
-/// stands for the group: that rules out floats (0 and -0) and numerics (5.5 and 5.50).
+/// stands for the group: that rules out floats (0 and -0), and whoever asks sees to it that numerics have one scale
+/// (5.5 and 5.50 have two).
 pub fn groupable_type(oid: Oid) -> bool {
     Kind::of(oid).is_some_and(groupable)
 }
 
 pub fn groupable(kind: Kind) -> bool {
-    !matches!(kind, Kind::Float4 | Kind::Float8 | Kind::Numeric)
+    !matches!(kind, Kind::Float4 | Kind::Float8)
 }
 
 #[cfg(test)]

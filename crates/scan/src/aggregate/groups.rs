@@ -12,7 +12,7 @@ use std::collections::HashMap;
 /// Strings up to this length are their own code.
 const INLINE_BYTES: usize = 7;
 /// The top byte of a string's code: its length, or this for a number in the list.
-const LISTED: u64 = 0xff;
+const LISTED: u64 = INLINE_BYTES as u64 + 1;
 /// What a listed string takes besides its bytes, about.
 const LISTED_OVERHEAD_BYTES: usize = 80;
 /// Keys that a row may have: a bit each in the word of NULLs.

@@ -2,10 +2,21 @@
 
 use super::argument::Need;
 use super::groups::GroupTable;
+use super::partial::numeric_payload;
 use crate::batch::ColumnBuilder;
 use crate::heap::{MISSING, NULL, Slot};
-use crate::predicate::{Column, Form, Gathered, Input, Kind, NAME_BYTES, Node, Row, Value};
+use crate::predicate::{
+    Column, Form, Gathered, Input, Kind, NAME_BYTES, Node, Numeric, Row, Value, numeric_scaled_by_ten,
+};
 use cellar_format::postgres::Width;
+use std::ops::RangeInclusive;
+
+/// Numerics of known decimals have their values times `10^scale` as codes, if these are inside of such bounds. Any others
+/// have the code of their datum's bytes and this bit, which no number inside of the bounds has without the sign's.
+const SPELT: u64 = 1 << 62;
+const SCALED: RangeInclusive<i64> = -(1 << 61)..=1 << 61;
+/// `Numeric::from_decimal` takes no more.
+const KEY_DECIMALS_MAX: u16 = 6;
 
 /// An expression that rows are grouped by.
 pub struct Key {
@@ -13,22 +24,30 @@ pub struct Key {
     pub kind: Kind,
     /// When it is a plain column.
     column: Option<Slot>,
+    /// Of a column of numerics that all have so many decimals.
+    scale: Option<u8>,
     /// The columns that it reads.
     pub slots: Vec<Slot>,
 }
 
 impl Key {
-    pub fn new(node: Node, kind: Kind, slots: Vec<Slot>) -> Self {
+    pub fn new(node: Node, kind: Kind, slots: Vec<Slot>, columns: &[Option<Column>]) -> Self {
         let column = match node {
             Node::Column(slot) => Some(slot),
             _ => None,
         };
-        Self { node, kind, column, slots }
+        let decimals = column.and_then(|slot| columns.get(slot as usize)?.as_ref()?.decimals);
+        let scale = decimals.filter(|decimals| *decimals <= KEY_DECIMALS_MAX).map(|decimals| decimals as u8);
+        Self { node, kind, column, scale, slots }
     }
 
     /// Whether its codes come from a column without datums, of which `has` tells.
     pub fn needs_no_datum(&self, has: &impl Fn(Slot, Need) -> bool) -> bool {
-        let need = if self.kind.is_int() { Need::Numbers { scale: 0 } } else { Need::Strings };
+        let need = match self.scale {
+            Some(scale) => Need::Scaled { scale, bounds: SCALED },
+            None if self.kind.is_int() => Need::Numbers { scale: 0 },
+            None => Need::Strings,
+        };
         self.column.is_some_and(|slot| has(slot, need))
     }
 
@@ -72,6 +91,11 @@ impl Key {
                 Ok(Value::Bool(value)) => row[number] = u64::from(value),
                 Ok(Value::Int(value)) => row[number] = value as u64,
                 Ok(Value::Bytes(bytes)) => row[number] = table.string_code(&bytes),
+                Ok(Value::Numeric(value)) => {
+                    let code = self.scale.and_then(|scale| value.scaled_by_ten(scale.into()));
+                    let spelt = || table.string_code(&numeric_payload(&value)) | SPELT;
+                    row[number] = code.map_or_else(spelt, |code| code as u64);
+                }
                 _ => undecided.push(index as u32),
             }
         }
@@ -84,6 +108,9 @@ impl Key {
             return column.int(self.kind, pages, location).map(|value| value as u64);
         }
         let bytes = column.plain_bytes(pages, location)?;
+        if self.kind == Kind::Numeric {
+            return numeric_scaled_by_ten(bytes, self.scale?.into()).map(|code| code as u64);
+        }
         Some(table.string_code(bytes))
     }
 
@@ -92,10 +119,14 @@ impl Key {
         let codes = table.codes(group);
         if codes[codes.len() - 1] >> number & 1 == 1 {
             out.push_null(row, self.stride());
+        } else if let Some(scale) = self.scale.filter(|_| codes[number] >> 62 != SPELT >> 62) {
+            let value = Numeric::from_decimal(codes[number] as i64, scale.into());
+            out.push_value(row, self.kind, &Value::Numeric(value));
         } else if self.kind.is_int() {
             out.push_int(self.kind, codes[number] as i64);
         } else {
-            table.with_string(codes[number], |bytes| out.push_value(row, self.kind, &Value::Bytes(bytes.into())));
+            let code = if self.kind == Kind::Numeric { codes[number] & !SPELT } else { codes[number] };
+            table.with_string(code, |bytes| out.push_value(row, self.kind, &Value::Bytes(bytes.into())));
         }
     }
 

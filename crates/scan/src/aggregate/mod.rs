@@ -78,7 +78,7 @@ impl AggregationPlan {
             let (node, kind) = compiler.typed(expr)?;
             let kind = kind.filter(|kind| groupable(*kind));
             let kind = kind.ok_or_else(|| Unsupported("a group key of this type".into()))?;
-            keys.push(Key::new(node, kind, slots_of([expr], compiler)));
+            keys.push(Key::new(node, kind, slots_of([expr], compiler), &compiler.columns));
         }
         let mut plan = Self {
             keys,

@@ -176,6 +176,8 @@ impl Arithmetic {
             }
             Node::Call { function, context, args } => match (function.body, args.as_slice()) {
                 (Body::Widen, [arg]) if wanted(context.result) => Self::new(arg, Kind::is_int, columns),
+                // A quotient has a scale of its own in each row.
+                (Body::Arithmetic(Operator::Divide), _) if context.result == Kind::Numeric => None,
                 (Body::Arithmetic(operator), [left, right]) if wanted(context.result) => {
                     let (left, right) = (Self::new(left, wanted, columns)?, Self::new(right, wanted, columns)?);
                     let (left, right, scale) = match operator {

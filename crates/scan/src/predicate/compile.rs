@@ -180,6 +180,9 @@ impl Compiler<'_> {
             _ => self.encoding,
         };
         check_field(function, &nodes)?;
+        if let Body::Like { ignores_case: true, .. } = function.body {
+            nodes = nodes.into_iter().map(|node| lowered(node, encoding)).collect();
+        }
         let node = match function.body {
             Body::Compare(domain, comparison) => {
                 let right = Box::new(nodes.remove(1));
@@ -244,6 +247,19 @@ fn constant_pattern(node: &Node, encoding: Encoding) -> Option<Pattern> {
     match node {
         Node::Const(Value::Bytes(pattern)) => Pattern::new(pattern, encoding),
         _ => None,
+    }
+}
+
+/// The text in small letters.
+fn lowered(node: Node, encoding: Encoding) -> Node {
+    match node {
+        Node::Const(Value::Bytes(text)) if text.is_ascii() => {
+            Node::Const(Value::Bytes(text.to_ascii_lowercase().into()))
+        }
+        node => {
+            let function = functions::find(functions::LOWER).expect("in the table");
+            Node::Call { function, context: Context { encoding, result: Kind::Text }, args: vec![node] }
+        }
     }
 }
 

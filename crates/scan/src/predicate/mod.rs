@@ -23,7 +23,9 @@ pub use encoded::{Form, Gathered, GatheredColumns, factor};
 pub use functions::{Body, CollationNeed, Domain, Encoding, Operator, compare};
 pub use kernel::{Input, Kernel, number_of};
 pub use node::Node;
-pub use numeric::{BASE as NUMERIC_BASE, Class, Numeric, display_scale, key as numeric_key};
+pub use numeric::{
+    BASE as NUMERIC_BASE, Class, Numeric, display_scale, key as numeric_key, scaled_by_ten as numeric_scaled_by_ten,
+};
 pub use test::{EncodedTest, IntRange, Test, Trim};
 pub use value::{Kind, NAME_BYTES, Outcome, Undecided, Value, float_key, without_trailing_blanks};
 
@@ -57,6 +59,11 @@ pub fn offloadable_functions() -> impl Iterator<Item = FunctionInfo> {
 /// Whether the cell evaluates this function under this collation.
 pub fn offloadable(function: Oid, collation: Collation) -> bool {
     functions::find(function).is_some_and(|function| function.collation.met_by(collation))
+}
+
+/// Whether the function's result follows the letters' case, see [`CollationNeed::Cased`].
+pub fn follows_case(function: Oid) -> bool {
+    functions::find(function).is_some_and(|function| function.collation == CollationNeed::Cased)
 }
 
 /// Whether predicates can look into values of this type; any type can be projected and tested for NULL.

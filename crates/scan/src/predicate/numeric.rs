@@ -377,6 +377,42 @@ impl Numeric {
         Some(Self { class: Class::Finite, negative, weight, scale, digits }.normalised())
     }
 
+    /// As `numeric_div` rounds it, to a scale of its choice. None: an error, or too long for this.
+    pub fn divide(&self, other: &Self) -> Option<Self> {
+        if (self.class, other.class) != (Class::Finite, Class::Finite) || other.digits.is_empty() {
+            return None;
+        }
+        let scale = self.quotient_scale(other);
+        let (mut dividend, mut divisor) = (self.magnitude()?, other.magnitude()?);
+        // How often the quotient of the magnitudes is to be multiplied by ten.
+        let shift = 4 * (self.last_weight() - other.last_weight()) + scale;
+        let power = 10u128.checked_pow(shift.unsigned_abs())?;
+        let enlarged = if shift < 0 { &mut divisor } else { &mut dividend };
+        *enlarged = enlarged.checked_mul(power)?;
+        let (quotient, remainder) = (dividend / divisor, dividend % divisor);
+        // Half away from zero.
+        let quotient = i128::try_from(quotient).ok()? + i128::from(remainder >= divisor - remainder);
+        let fraction_digits = (scale + 3) / 4;
+        let quotient = quotient.checked_mul(10i128.pow((4 * fraction_digits - scale) as u32))?;
+        let quotient = if self.negative != other.negative { -quotient } else { quotient };
+        Some(Self { scale, ..Self::from_scaled(quotient, fraction_digits) })
+    }
+
+    /// `select_div_scale`: at least 16 significant digits, and the scales of both.
+    fn quotient_scale(&self, divisor: &Self) -> i32 {
+        const SIGNIFICANT_MIN: i32 = 16;
+        const DISPLAY_SCALE_MAX: i32 = 1000;
+        let first = |value: &Self| value.digits.first().copied().unwrap_or(0);
+        let weight = self.weight - divisor.weight - i32::from(first(self) <= first(divisor));
+        (SIGNIFICANT_MIN - 4 * weight).max(self.scale).max(divisor.scale).clamp(0, DISPLAY_SCALE_MAX)
+    }
+
+    /// The digits as one number; None: too many.
+    fn magnitude(&self) -> Option<u128> {
+        let next = |all: u128, digit: &i16| all.checked_mul(BASE as u128)?.checked_add(*digit as u128);
+        self.digits.iter().try_fold(0, next)
+    }
+
     /// With the least display scale that shows all of it (`get_min_scale`).
     pub fn trimmed(mut self) -> Self {
         let last = self.digits.last().copied().unwrap_or(0);
@@ -485,6 +521,28 @@ mod tests {
         assert_eq!(sum("5", "-5").compare(&Numeric::zero()), Ordering::Equal);
         let product = number("-123456.789").multiply(&number("9999.0001")).unwrap();
         assert_eq!(product.compare(&number("-1234444445.5566789")), Ordering::Equal, "{product:?}");
+    }
+
+    #[test]
+    fn quotients_have_the_digits_that_postgres_gives_them() {
+        // SELECT a / b, of PostgreSQL 15.
+        let known = [
+            ("1", "3", "0.33333333333333333333"),
+            ("2", "3", "0.66666666666666666667"),
+            ("-20", "3", "-6.6666666666666667"),
+            ("123456.789", "0.003", "41152263.000000000000"),
+            ("1", "99999999.99", "0.000000010000000001000000"),
+            ("0.00", "7.123", "0.00000000000000000000"),
+            ("100000000", "7", "14285714.285714285714"),
+            ("12345678901234.5678", "-2.5", "-4938271560493.8271"),
+        ];
+        for (left, right, expected) in known {
+            let quotient = number(left).divide(&number(right)).unwrap();
+            assert_eq!(quotient, number(expected), "{left} / {right}");
+        }
+        assert_eq!(number("1").divide(&number("0.0")), None);
+        assert_eq!(number("1").divide(&Numeric::special(Class::NaN)), None);
+        assert_eq!(number("1e30").divide(&number("3e-30")), None);
     }
 
     #[test]

@@ -39,6 +39,10 @@ impl UnitScanner {
                     let fits = |bounds| factor(attribute.numeric_scale(), bounds, scale).is_some();
                     holds_numbers(attribute, column.kind) && attribute.number_bounds().is_some_and(fits)
                 }
+                Need::Scaled { scale, bounds } => {
+                    let inside = |(min, max)| bounds.contains(&min) && bounds.contains(&max);
+                    attribute.numeric_scale() == Some(scale) && attribute.number_bounds().is_some_and(inside)
+                }
                 Need::Strings => attribute.has_list(),
             }
         };

@@ -129,6 +129,10 @@ impl Queries<'_> {
         if self.rng.chance(60) {
             return self.group_key();
         }
+        if self.rng.chance(15) {
+            let field = *self.rng.pick(&["year", "month", "dow", "hour", "minute", "second", "epoch"]);
+            return format!("extract({field} FROM {})", self.expression(Type::Timestamp, 1));
+        }
         match *self.rng.pick(&[Type::Bool, Type::Int4, Type::Int8, Type::Text, Type::Date, Type::Timestamp]) {
             Type::Int8 => format!("(id % {})", 1 + self.rng.below(2000)),
             Type::Text => self.unpadded(1),
@@ -194,8 +198,8 @@ impl Queries<'_> {
     fn group_key(&mut self) -> String {
         let key = self.any_column();
         let column = self.table.columns.iter().find(|column| column.name == key);
-        match column.map(|column| column.of) {
-            Some(Type::Float4 | Type::Float8 | Type::Numeric) => format!("({key})::text"),
+        match column.map(|column| (column.of, column.declared)) {
+            Some((Type::Float4 | Type::Float8, _) | (Type::Numeric, "numeric")) => format!("({key})::text"),
             _ => key,
         }
     }

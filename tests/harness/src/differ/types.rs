@@ -21,7 +21,7 @@ pub enum Type {
 }
 
 /// A column's declaration: varchar(n), bpchar(n) and numeric(p,s) are declared forms of text and numeric.
-pub const DECLARED: [(Type, &str); 22] = [
+pub const DECLARED: [(Type, &str); 23] = [
     (Type::Bool, "bool"),
     (Type::Int2, "int2"),
     (Type::Int4, "int4"),
@@ -31,6 +31,7 @@ pub const DECLARED: [(Type, &str); 22] = [
     (Type::Float8, "float8"),
     (Type::Numeric, "numeric"),
     (Type::Numeric, "numeric(12,2)"),
+    (Type::Numeric, "numeric(20,4)"),
     (Type::Numeric, "numeric(40,12)"),
     (Type::Text, "text"),
     (Type::Text, "text"),
@@ -184,6 +185,7 @@ fn numeric(declared: &str, rng: &mut Rng) -> String {
             let (whole, fraction) = (digits(rng, 27), digits(rng, 12));
             format!("{}{whole}.{fraction}", if rng.chance(50) { "-" } else { "" })
         }
+        ("numeric(20,4)", 1..=3) => format!("{}e{}", rng.between(-9, 9), rng.between(8, 15)),
         (_, n) if n < 12 => rng.between(-5, 20).to_string(),
         _ => format!("{}.{:02}", rng.between(-1000, 100_000), rng.below(100)),
     }

@@ -13,7 +13,7 @@ mod text;
 
 pub use compare::{Comparison, Domain, compare, date_against_timestamp};
 pub use datetime::{FINITE_DATES, knows_field};
-pub use text::Encoding;
+pub use text::{Encoding, LOWER};
 
 use super::value::{Kind, Outcome, Undecided, Value};
 use crate::predicate::Numeric;
@@ -28,13 +28,16 @@ pub enum CollationNeed {
     Deterministic,
     /// Byte order must be the order.
     Bytewise,
+    /// As [`Self::Deterministic`], and letters of ASCII must change their case among themselves, of which the caller
+    /// makes sure.
+    Cased,
 }
 
 impl CollationNeed {
     pub fn met_by(self, collation: Collation) -> bool {
         match self {
             Self::Any => true,
-            Self::Deterministic => matches!(collation, Collation::Bytewise | Collation::Deterministic),
+            Self::Deterministic | Self::Cased => matches!(collation, Collation::Bytewise | Collation::Deterministic),
             Self::Bytewise => collation == Collation::Bytewise,
         }
     }
@@ -58,6 +61,7 @@ pub enum Body {
         /// Whether `_` stands for a character rather than a byte.
         characters: bool,
         negated: bool,
+        ignores_case: bool,
     },
     /// On two integers, two numerics, or a date and days.
     Arithmetic(Operator),
@@ -71,8 +75,8 @@ pub enum Operator {
     Add,
     Subtract,
     Multiply,
-    /// Of integers only, as [`Self::Modulo`].
     Divide,
+    /// Of integers only.
     Modulo,
 }
 
@@ -109,7 +113,10 @@ const fn three_way(domain: Domain) -> (Body, bool, bool) {
     (Body::ThreeWay(domain), false, false)
 }
 const fn like(characters: bool, negated: bool) -> (Body, bool, bool) {
-    (Body::Like { characters, negated }, true, characters)
+    (Body::Like { characters, negated, ignores_case: false }, true, characters)
+}
+const fn ilike(negated: bool) -> (Body, bool, bool) {
+    (Body::Like { characters: true, negated, ignores_case: true }, true, true)
 }
 const fn arithmetic(operator: Operator) -> (Body, bool, bool) {
     (Body::Arithmetic(operator), true, false)

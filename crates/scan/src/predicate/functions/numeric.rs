@@ -1,4 +1,4 @@
-//! `numeric` arithmetic that is exact, and conversions. Division, modulo and rounding stay in Postgres.
+//! `numeric` arithmetic and conversions. Modulo and rounding stay in Postgres.
 //!
 //! Source: `utils/adt/numeric.c`.
 
@@ -19,7 +19,8 @@ pub fn calculate<'a>(operator: Operator, left: &Numeric, right: &Numeric) -> Out
         Operator::Add => left.add(right),
         Operator::Subtract => left.add(&right.clone().negate()),
         Operator::Multiply => left.multiply(right),
-        Operator::Divide | Operator::Modulo => None,
+        Operator::Divide => left.divide(right),
+        Operator::Modulo => None,
     };
     value.map(Value::Numeric).ok_or(Undecided)
 }
@@ -74,6 +75,7 @@ functions! {
     1724 numeric_add (NUMERIC, NUMERIC) -> NUMERIC, Any, arithmetic(Operator::Add);
     1725 numeric_sub (NUMERIC, NUMERIC) -> NUMERIC, Any, arithmetic(Operator::Subtract);
     1726 numeric_mul (NUMERIC, NUMERIC) -> NUMERIC, Any, arithmetic(Operator::Multiply);
+    1727 numeric_div (NUMERIC, NUMERIC) -> NUMERIC, Any, arithmetic(Operator::Divide);
     1704 numeric_abs (NUMERIC) -> NUMERIC, Any, safe(absolute);
     1705 numeric_abs (NUMERIC) -> NUMERIC, Any, safe(absolute);
     1771 numeric_uminus (NUMERIC) -> NUMERIC, Any, safe(negate);

@@ -1,12 +1,12 @@
 //! Functions over strings and byte strings.
 //!
-//! `lower` and `upper` are not among them: they follow the collation's character types, which byte order does not tell.
+//! `lower` and `upper` follow the collation's character types: what is not ASCII is left to Postgres.
 //! Those that count characters work in UTF-8 and in single-byte encodings; elsewhere the plan refuses them.
 //! Source: `utils/adt/varlena.c`, `varchar.c`, `oracle_compat.c`, `formatting.c`, `like.c`.
 
 use super::super::value::{Outcome, Undecided, Value, without_trailing_blanks};
-use super::{Context, characters, characters_fallible, fallible, functions, like, safe};
-use cellar_format::postgres::encoding;
+use super::{Context, characters, characters_fallible, fallible, functions, ilike, like, safe};
+use cellar_format::postgres::{Oid, encoding};
 use std::borrow::Cow;
 
 /// How bytes become characters.
@@ -197,6 +197,24 @@ fn position<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
     Ok(Value::Int(found.map_or(0, |at| context.encoding.count(&whole[..at]) + 1)))
 }
 
+fn cased<'a>(args: &mut [Value<'a>], change: fn(&[u8]) -> Vec<u8>) -> Outcome<'a> {
+    match bytes(&args[0])? {
+        text if text.is_ascii() => Ok(Value::Bytes(Cow::Owned(change(text)))),
+        _ => Err(Undecided),
+    }
+}
+
+fn lower<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    cased(args, <[u8]>::to_ascii_lowercase)
+}
+
+fn upper<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    cased(args, <[u8]>::to_ascii_uppercase)
+}
+
+/// `lower(text)`.
+pub const LOWER: Oid = 870;
+
 fn same<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     Ok(Value::Bytes(take(&mut args[0])?))
 }
@@ -216,6 +234,12 @@ functions! {
     1572 namenlike (NAME, TEXT) -> BOOL, Deterministic, like(true, true);
     2006 byteanlike (BYTEA, BYTEA) -> BOOL, Any, like(false, true);
     2008 byteanlike (BYTEA, BYTEA) -> BOOL, Any, like(false, true);
+    1633 texticlike (TEXT, TEXT) -> BOOL, Cased, ilike(false);
+    1660 texticlike (BPCHAR, TEXT) -> BOOL, Cased, ilike(false);
+    1634 texticnlike (TEXT, TEXT) -> BOOL, Cased, ilike(true);
+    1661 texticnlike (BPCHAR, TEXT) -> BOOL, Cased, ilike(true);
+    870 lower (TEXT) -> TEXT, Cased, safe(lower);
+    871 upper (TEXT) -> TEXT, Cased, safe(upper);
     3696 text_starts_with (TEXT, TEXT) -> BOOL, Deterministic, safe(starts_with);
     1257 textlen (TEXT) -> INT4, Any, characters(length);
     1317 textlen (TEXT) -> INT4, Any, characters(length);
