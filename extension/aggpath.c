@@ -13,7 +13,10 @@
  */
 #include "cellar.h"
 
+#include <math.h>
+
 #include "catalog/pg_aggregate.h"
+#include "catalog/pg_statistic.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -31,7 +34,10 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/selfuncs.h"
+#include "utils/syscache.h"
 
+#define GROUPS_BYTES		(16.0 * 1024 * 1024)	/* when they are more, the cell's groups leave */
+#define CLUSTERED_CORRELATION	0.9
 
 static const CustomPathMethods aggregate_path_methods;
 
@@ -202,27 +208,58 @@ row_cost(const Aggregation *aggregation)
 		cpu_operator_cost * list_length(aggregation->group_clause);
 }
 
-/* Bytes that a group takes in the cell's table of them, about. */
+/* Do rows with the same value of the column lie near each other? */
+static bool
+is_clustered(Oid relid, Node *expr)
+{
+	HeapTuple	tuple;
+	AttStatsSlot slot;
+	bool		clustered = false;
+
+	if (!IsA(expr, Var))
+		return false;
+	tuple = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(relid), Int16GetDatum(((Var *) expr)->varattno),
+							BoolGetDatum(false));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	if (get_attstatsslot(&slot, tuple, STATISTIC_KIND_CORRELATION, InvalidOid, ATTSTATSSLOT_NUMBERS))
+	{
+		clustered = slot.nnumbers > 0 && fabsf(slot.numbers[0]) > CLUSTERED_CORRELATION;
+		free_attstatsslot(&slot);
+	}
+	ReleaseSysCache(tuple);
+	return clustered;
+}
+
+/* How many groups the cell's table of them has room for, about; no limit where few are met at a time. */
 static double
-group_bytes(const Aggregation *aggregation)
+table_groups(const Aggregation *aggregation)
 {
 	PathTarget *target = aggregation->target;
 	double		bytes = 20;
 	bool		has_strings = false;
+	ListCell   *lc;
 
-	for (int i = 0; i < list_length(target->exprs); i++)
+	foreach(lc, target->exprs)
 	{
-		Oid			type = exprType(list_nth(target->exprs, i));
+		Node	   *expr = lfirst(lc);
+		Oid			type = exprType(expr);
 
-		if (get_pathtarget_sortgroupref(target, i) == 0)
+		if (IsA(expr, Aggref))
+			bytes += 50;
+		if (get_pathtarget_sortgroupref(target, foreach_current_index(lc)) == 0)
 			continue;
+		if (is_clustered(aggregation->relid, expr))
+			return HUGE_VAL;
 		bytes += 8;
-		if (get_typlen(type) > 0 || type == NUMERICOID)
+		if ((get_typlen(type) > 0 && get_typlen(type) <= 8) || type == NUMERICOID)
 			continue;
 		bytes += 80;
 		has_strings = true;
 	}
-	return has_strings ? bytes + 2 * target->width : bytes;
+	if (has_strings)
+		bytes += 2 * target->width;
+	return GROUPS_BYTES / bytes;
 }
 
 /*
@@ -252,7 +289,7 @@ make_aggregate_path(PlannerInfo *root, Aggregation *aggregation)
 	cpath->methods = &aggregate_path_methods;
 
 	cellar_cost_aggregate(root, rel, path, aggregation->storage, aggregation->stored_fraction,
-						  aggregation->threads, row_cost(aggregation), aggregation->groups, group_bytes(aggregation));
+						  aggregation->threads, row_cost(aggregation), aggregation->groups, table_groups(aggregation));
 
 	/* All the time is spent in the scan. */
 	scan->rows = 1;

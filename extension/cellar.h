@@ -116,7 +116,7 @@ extern bool cellar_restrictions_offloadable(RelOptInfo *rel, List **storage);
 extern bool cellar_index_only_serves(RelOptInfo *rel, Cost total_cost, Cost row_cost);
 extern void cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path,
 								  List *storage, double stored_fraction, int threads,
-								  Cost row_cost, double groups, double group_bytes);
+								  Cost row_cost, double groups, double table_groups);
 extern bool cellar_restriction_offloadable(RelOptInfo *rel, RestrictInfo *rinfo,
 										   const char **reason);
 extern const CustomScanMethods cellar_scan_methods;

@@ -12,6 +12,7 @@
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "mb/pg_wchar.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
@@ -23,6 +24,8 @@
 /* The cell refuses deeper quals; a simple CASE deepens its own. */
 #define DEPTH_MAX			40
 #define ARGUMENTS_MAX		1000
+
+#define COMPARED_ONLY		"the case of letters is offloadable in comparisons with ASCII only"
 
 CellarCollation
 cellar_collation(Oid collation)
@@ -41,6 +44,7 @@ typedef struct OffloadContext
 	Index		varno;
 	int			depth;
 	bool		in_case;		/* below a simple CASE: its test value is known */
+	Node	   *compared;		/* a call of lower or upper: its result is compared with ASCII */
 	const char *reason;
 } OffloadContext;
 
@@ -153,12 +157,28 @@ value_offloadable(Node *node, OffloadContext *context, bool conditional)
 	return true;
 }
 
-/* Do letters of ASCII change their case among themselves?  Not in Turkish. */
+static bool
+has_ascii(const char *text)
+{
+	for (; *text != '\0'; text++)
+		if (!IS_HIGHBIT_SET(*text))
+			return true;
+	return false;
+}
+
+/*
+ * Do letters of ASCII change their case among themselves, and only the few others
+ * that the cell knows become letters of ASCII?  Not in Turkish and Lithuanian.
+ */
 static bool
 ascii_case_is_plain(Oid collation)
 {
 	static const char upper[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 	static const char lower[] = "abcdefghijklmnopqrstuvwxyz";
+	static const char accented[] = "\xc3\x8c\xc3\x8d\xc4\xa8";	/* I with a grave, an acute, a tilde */
+	static const char dotted[] = "i\xcc\x87";	/* i and a dot above it */
+
+	/* A plan asks for the same collation again and again; a collation does not change. */
 	static Oid	known = InvalidOid;
 	static bool known_plain;
 
@@ -167,13 +187,18 @@ ascii_case_is_plain(Oid collation)
 		known_plain =
 			strcmp(str_tolower(upper, sizeof(upper) - 1, collation), lower) == 0 &&
 			strcmp(str_toupper(lower, sizeof(lower) - 1, collation), upper) == 0;
+		if (known_plain && GetDatabaseEncoding() == PG_UTF8)
+			known_plain =
+				!has_ascii(str_tolower(accented, sizeof(accented) - 1, collation)) &&
+				strlen(str_toupper(dotted, sizeof(dotted) - 1, collation)) > 1;
 		known = collation;
 	}
 	return known_plain;
 }
 
+/* The bytes of a constant text, or of each in a constant array, go to is_wrong; true when one is. */
 static bool
-is_beyond_ascii(Node *node)
+constant_has(Node *node, bool (*is_wrong) (const char *bytes, int length))
 {
 	Const	   *constant = (Const *) node;
 	struct varlena *text;
@@ -181,26 +206,67 @@ is_beyond_ascii(Node *node)
 	if (!IsA(node, Const) || constant->constisnull || constant->constlen != -1)
 		return false;
 	text = PG_DETOAST_DATUM_PACKED(constant->constvalue);
-	for (int i = 0; i < VARSIZE_ANY_EXHDR(text); i++)
-		if (IS_HIGHBIT_SET(VARDATA_ANY(text)[i]))
+	return is_wrong(VARDATA_ANY(text), VARSIZE_ANY_EXHDR(text));
+}
+
+static bool
+is_beyond_ascii(const char *bytes, int length)
+{
+	for (int i = 0; i < length; i++)
+		if (IS_HIGHBIT_SET(bytes[i]))
 			return true;
 	return false;
 }
 
-/* Does the cell know the letters in question? */
+/* A pattern's _ stands for one character, but a letter can become two. */
 static bool
-case_known(Oid function, Oid collation, List *args, OffloadContext *context)
+is_beyond_ascii_or_counts(const char *bytes, int length)
 {
+	return is_beyond_ascii(bytes, length) || memchr(bytes, '_', length) != NULL;
+}
+
+static bool
+is_case(Node *node)
+{
+	return IsA(node, FuncExpr) && cellar_function_form(((FuncExpr *) node)->funcid) == CELLAR_FORM_CASE;
+}
+
+/*
+ * What a function's form asks of its arguments.  lower and upper are known as far
+ * as comparisons with ASCII go: the one that is compared so is noted.
+ */
+static bool
+form_offloadable(Oid function, Oid collation, List *args, OffloadContext *context)
+{
+	CellarFunctionForm form = cellar_function_form(function);
+	bool		pattern = form == CELLAR_FORM_PATTERN || form == CELLAR_FORM_CASED_PATTERN;
 	ListCell   *lc;
 
-	if (!ascii_case_is_plain(collation))
-		return stays(context, psprintf("function %s changes letters of ASCII in its own way under collation \"%s\"",
+	if (form == CELLAR_FORM_FIELD)
+	{
+		Const	   *field = linitial(args);
+
+		if (!IsA(field, Const) ||
+			(!field->constisnull &&
+			 !cellar_field_known(function, VARDATA_ANY(DatumGetPointer(field->constvalue)),
+								 VARSIZE_ANY_EXHDR(DatumGetPointer(field->constvalue)))))
+			return stays(context, psprintf("function %s is not offloadable with this field", get_func_name(function)));
+	}
+	if ((form == CELLAR_FORM_CASE || form == CELLAR_FORM_CASED_PATTERN) && !ascii_case_is_plain(collation))
+		return stays(context, psprintf("function %s changes letters in its own way under collation \"%s\"",
 									   get_func_name(function), get_collation_name(collation)));
+	if ((!pattern && form != CELLAR_FORM_EQUALITY) || list_length(args) != 2)
+		return true;
 	foreach(lc, args)
 	{
-		if (is_beyond_ascii(lfirst(lc)))
-			return stays(context, psprintf("function %s is offloadable for letters of ASCII only",
-										   get_func_name(function)));
+		Node	   *other = list_nth(args, 1 - foreach_current_index(lc));
+		bool		with_ascii = !cellar_depends_on_row_walker(other, NULL) &&
+			!constant_has(other, pattern ? is_beyond_ascii_or_counts : is_beyond_ascii);
+
+		if (is_case(lfirst(lc)) && with_ascii)
+			context->compared = lfirst(lc);
+		if (form == CELLAR_FORM_CASED_PATTERN && foreach_current_index(lc) == 0 && !with_ascii)
+			return stays(context, COMPARED_ONLY);
 	}
 	return true;
 }
@@ -212,7 +278,7 @@ function_offloadable(Oid function, Oid collation, List *args, OffloadContext *co
 
 	if (function < FirstGenbkiObjectId &&
 		cellar_function_offloadable(function, kind))
-		return !cellar_function_follows_case(function) || case_known(function, collation, args, context);
+		return form_offloadable(function, collation, args, context);
 
 	/* The function may be fine, and only its collation in the way. */
 	if (kind != CELLAR_COLLATION_NONE && function < FirstGenbkiObjectId &&
@@ -328,6 +394,8 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 
 				if (expr->funcretset || expr->funcvariadic)
 					return stays(context, "its form is not offloadable");
+				if (is_case(node) && context->compared != node)
+					return stays(context, COMPARED_ONLY);
 				return function_offloadable(expr->funcid, expr->inputcollid, expr->args, context) &&
 					arguments_offloadable(expr->args, context, conditional, false);
 			}
@@ -341,7 +409,8 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 				if (expr->opretset)
 					return stays(context, "its form is not offloadable");
 				set_opfuncid(expr);
-				return function_offloadable(expr->opfuncid, expr->inputcollid, expr->args, context) &&
+				return function_offloadable(expr->opfuncid, expr->inputcollid,
+											IsA(node, OpExpr) ? expr->args : NIL, context) &&
 					arguments_offloadable(expr->args, context, conditional, false);
 			}
 
@@ -350,8 +419,15 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 				ScalarArrayOpExpr *expr = (ScalarArrayOpExpr *) node;
 				Node	   *array = lsecond(expr->args);
 				Oid			element = get_element_type(getBaseType(exprType(array)));
+				CellarFunctionForm form;
 
 				set_sa_opfuncid(expr);
+				form = cellar_function_form(expr->opfuncid);
+				if (form != CELLAR_FORM_EQUALITY && form != CELLAR_FORM_ORDER)
+					return stays(context, psprintf("function %s is not offloadable with an array",
+												   get_func_name(expr->opfuncid)));
+				if (form == CELLAR_FORM_EQUALITY && is_case(linitial(expr->args)))
+					context->compared = linitial(expr->args);
 				if (!function_offloadable(expr->opfuncid, expr->inputcollid, NIL, context) ||
 					!expression_offloadable(linitial(expr->args), context, conditional))
 					return false;

@@ -47,7 +47,6 @@
 #define RETURNED_ROW_FRACTION	0.4
 #define RETURNED_WHOLE_PAGE_COST	1.1
 #define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
-#define GROUPS_BYTES			(16.0 * 1024 * 1024)	/* when they are more, the cell's groups leave */
 #define THREAD_PAGES			1024	/* of a smaller table there is no part for another thread */
 
 static set_rel_pathlist_hook_type previous_hook = NULL;
@@ -312,7 +311,7 @@ groups_returned(double groups, double rows, int ranges, double table_groups)
 	if (groups > table_groups)
 	{
 		/* So many rows have so many different groups, if each is as frequent. */
-		double		rows_to_fill = groups * log(groups / (groups - table_groups));
+		double		rows_to_fill = -groups * log1p(-table_groups / groups);
 
 		returned = Max(returned, rows / rows_to_fill * table_groups);
 	}
@@ -326,7 +325,7 @@ groups_returned(double groups, double rows, int ranges, double table_groups)
  */
 void
 cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path, List *storage,
-					  double stored_fraction, int threads, Cost row_cost, double groups, double group_bytes)
+					  double stored_fraction, int threads, Cost row_cost, double groups, double table_groups)
 {
 	int			ranges = cellar_aggregate_ranges(rel->pages) * threads;
 	double		seq_page;
@@ -335,7 +334,7 @@ cellar_cost_aggregate(PlannerInfo *root, RelOptInfo *rel, Path *path, List *stor
 	Cost		read;
 	Cost		cpu;
 
-	path->rows = groups_returned(groups, rel->rows, ranges, GROUPS_BYTES / group_bytes);
+	path->rows = groups_returned(groups, rel->rows, ranges, table_groups);
 
 	get_tablespace_page_costs(rel->reltablespace, NULL, &seq_page);
 	cost_qual_eval(&storage_cost, storage, root);

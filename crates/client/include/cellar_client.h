@@ -45,11 +45,22 @@ typedef enum CellarCollation
  */
 extern bool cellar_function_offloadable(uint32_t function, CellarCollation collation);
 
-/*
- * True when an offloadable function's result follows the case of letters.  The
- * cell knows ASCII's only, and takes them to change among themselves.
- */
-extern bool cellar_function_follows_case(uint32_t function);
+/* What a planner has to know of an offloadable function besides. */
+typedef enum CellarFunctionForm
+{
+	CELLAR_FORM_OTHER = 0,
+	CELLAR_FORM_EQUALITY = 1,	/* = or <> */
+	CELLAR_FORM_ORDER = 2,		/* another comparison */
+	CELLAR_FORM_PATTERN = 3,	/* LIKE */
+	CELLAR_FORM_CASED_PATTERN = 4,	/* ILIKE; letters of ASCII must change their case among themselves */
+	CELLAR_FORM_CASE = 5,		/* lower or upper; as above, and only ASCII's letters are known */
+	CELLAR_FORM_FIELD = 6		/* the first argument must be a field that is known */
+} CellarFunctionForm;
+
+extern CellarFunctionForm cellar_function_form(uint32_t function);
+
+/* True when the cell can take this field (of extract or the like). */
+extern bool cellar_field_known(uint32_t function, const char *field, size_t length);
 
 /*
  * True when the cell makes the partial aggregate (a pg_proc OID of a built-in)

@@ -27,7 +27,8 @@ pub use batch::{AlignedBuffer, ResultWriter};
 pub use heap::page_checksum;
 pub use plan::Plan;
 pub use predicate::{
-    CollationNeed, FunctionInfo, Unsupported, follows_case, offloadable, offloadable_functions, offloadable_type,
+    CollationNeed, FunctionForm, FunctionInfo, Unsupported, form, knows_field, offloadable, offloadable_functions,
+    offloadable_type,
 };
 pub use scanner::{Progress, Scanner};
 pub use storage_index::{ColumnSummary, RegionSummary};

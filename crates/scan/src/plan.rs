@@ -218,7 +218,11 @@ fn push_stage(stages: &mut Vec<Stage>, stage: Stage) {
             }
         }
     }
-    stages.push(stage);
+    // What is interpreted may be undecided, and a row that another stage drops need not be decided.
+    let last = |stage: &Stage| !stage.fallible && matches!(stage.kernel, Kernel::Interpret(_));
+    let moved =
+        if stage.fallible || last(&stage) { 0 } else { stages.iter().rev().take_while(|stage| last(stage)).count() };
+    stages.insert(stages.len() - moved, stage);
 }
 
 impl Walks {

@@ -21,10 +21,13 @@ use due::raw_blocks;
 use pace::Pace;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Pages of the sample from which a level's yield is estimated, and how many places of the relation they come from.
 const SAMPLE_PAGES: u32 = 96;
 const SAMPLE_PLACES: u32 = 5;
+/// Who cancels a compression that rests waits for no more than this.
+const REST_PART: Duration = Duration::from_millis(200);
 /// Levels of a report: raw and the four.
 const LEVELS: usize = 5;
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +76,13 @@ pub fn compress<E: From<CompressionError>>(
         }
         progress.blocks_done += u64::from(place.blocks.end - place.blocks.start);
         tell(progress)?;
-        std::thread::sleep(pace.rest());
+        let mut rest = pace.rest();
+        while !rest.is_zero() && !stopping.load(Ordering::Relaxed) {
+            let part = rest.min(REST_PART);
+            std::thread::sleep(part);
+            rest -= part;
+            tell(progress)?;
+        }
     }
     Ok(progress)
 }

@@ -6,8 +6,6 @@ use std::time::Duration;
 const WAITED_SHARE: u32 = 8;
 /// How long it rests, in the time that it ran before: compression has a quarter of a CPU while others want it.
 const REST_SHARE: u32 = 3;
-/// Nothing else ends a rest: who cancels waits for no more than this.
-const REST_MAX: Duration = Duration::from_millis(500);
 
 /// What the scheduler has counted of a thread.
 #[derive(Clone, Copy)]
@@ -37,7 +35,7 @@ impl Pace {
 }
 
 fn rest(ran: Duration, waited: Duration) -> Duration {
-    if waited * WAITED_SHARE < ran { Duration::ZERO } else { (ran * REST_SHARE).min(REST_MAX) }
+    if waited * WAITED_SHARE < ran { Duration::ZERO } else { ran * REST_SHARE }
 }
 
 /// Source: Documentation/scheduler/sched-stats.rst of Linux, "/proc/<pid>/schedstat".
@@ -58,7 +56,6 @@ mod tests {
         let ms = Duration::from_millis;
         assert_eq!(rest(ms(80), ms(9)), ms(0));
         assert_eq!(rest(ms(80), ms(10)), ms(240));
-        assert_eq!(rest(ms(800), ms(400)), REST_MAX);
         assert_eq!(rest(ms(0), ms(0)), ms(0));
     }
 

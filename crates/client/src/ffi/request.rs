@@ -16,8 +16,17 @@ pub extern "C" fn cellar_function_offloadable(function: u32, collation: c_int) -
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cellar_function_follows_case(function: u32) -> bool {
-    cellar_scan::follows_case(function)
+pub extern "C" fn cellar_function_form(function: u32) -> c_int {
+    cellar_scan::form(function) as c_int
+}
+
+/// # Safety
+/// See the header: `field` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_field_known(function: u32, field: *const c_char, length: usize) -> bool {
+    // SAFETY: as the header asks.
+    let field = unsafe { std::slice::from_raw_parts(field.cast(), length) };
+    cellar_scan::knows_field(function, field)
 }
 
 #[unsafe(no_mangle)]

@@ -3,7 +3,6 @@
 use crate::heap::{NULL, Slot};
 use crate::predicate::{Arithmetic, Class, Column, Input, Kernel, Kind, Lanes, Memo, Node, Numeric, Row};
 use crate::predicate::{Form as ColumnForm, IS_NULL, NUMERIC_BASE, UNCERTAIN, Undecided, Value, display_scale};
-use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 /// Base-10000 digits after the point that sums of numerics keep, if the lanes have no more.
@@ -264,7 +263,7 @@ impl Argument {
 }
 
 /// What is wanted of a column without datums.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Only whether it is NULL.
     Nulls,
@@ -275,7 +274,7 @@ pub enum Need {
     /// Numerics that are encoded as numbers times `10^scale`, all of them inside of the bounds.
     Scaled {
         scale: u8,
-        bounds: RangeInclusive<i64>,
+        bounds: (i64, i64),
     },
     Strings,
 }

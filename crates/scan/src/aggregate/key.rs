@@ -9,14 +9,13 @@ use crate::predicate::{
     Column, Form, Gathered, Input, Kind, NAME_BYTES, Node, Numeric, Row, Value, numeric_scaled_by_ten,
 };
 use cellar_format::postgres::Width;
-use std::ops::RangeInclusive;
 
 /// Numerics of known decimals have their values times `10^scale` as codes, if these are inside of such bounds. Any others
 /// have the code of their datum's bytes and this bit, which no number inside of the bounds has without the sign's.
 const SPELT: u64 = 1 << 62;
-const SCALED: RangeInclusive<i64> = -(1 << 61)..=1 << 61;
+const SCALED: (i64, i64) = (-(1 << 61), 1 << 61);
 /// `Numeric::from_decimal` takes no more.
-const KEY_DECIMALS_MAX: u16 = 6;
+const KEY_DECIMALS_MAX: u16 = 8;
 
 /// An expression that rows are grouped by.
 pub struct Key {
@@ -109,7 +108,8 @@ impl Key {
         }
         let bytes = column.plain_bytes(pages, location)?;
         if self.kind == Kind::Numeric {
-            return numeric_scaled_by_ten(bytes, self.scale?.into()).map(|code| code as u64);
+            let number = self.scale.and_then(|scale| numeric_scaled_by_ten(bytes, scale.into()));
+            return Some(number.map_or_else(|| table.string_code(bytes) | SPELT, |code| code as u64));
         }
         Some(table.string_code(bytes))
     }

@@ -4,12 +4,12 @@
 //! reason in words for EXPLAIN.
 
 use super::column::Column;
-use super::functions::{self, Body, Context, Domain, Encoding, Function};
+use super::functions::{self, Body, Comparison, Context, Domain, Encoding, Function};
 use super::like::Pattern;
 use super::node::Node;
 use super::value::{Kind, Value};
 use crate::heap::Layout;
-use cellar_format::postgres::{AttributeNumber, Collation, Oid, type_oid};
+use cellar_format::postgres::{AttributeNumber, Collation, Oid};
 use cellar_format::wire::{Attribute, Expr};
 
 /// Something that the cell will not evaluate, and why.
@@ -180,8 +180,26 @@ impl Compiler<'_> {
             _ => self.encoding,
         };
         check_field(function, &nodes)?;
-        if let Body::Like { ignores_case: true, .. } = function.body {
-            nodes = nodes.into_iter().map(|node| lowered(node, encoding)).collect();
+        match function.body {
+            Body::Like { ignores_case, .. } => {
+                if ignores_case {
+                    nodes = nodes.into_iter().map(|node| lowered(node, encoding)).collect();
+                }
+                // Other letters may become two characters.
+                if is_ascii(&nodes[1]) && !matches!(&nodes[1], Node::Const(Value::Bytes(text)) if text.contains(&b'_'))
+                {
+                    self.set_beside_ascii(&mut nodes[0]);
+                }
+            }
+            Body::Compare(_, Comparison::Equal | Comparison::NotEqual) => {
+                let [left, right] = nodes.as_mut_slice() else { return Err(Unsupported(function.name.into())) };
+                match (is_ascii(left), is_ascii(right)) {
+                    (_, true) => self.set_beside_ascii(left),
+                    (true, _) => self.set_beside_ascii(right),
+                    _ => {}
+                }
+            }
+            _ => {}
         }
         let node = match function.body {
             Body::Compare(domain, comparison) => {
@@ -210,10 +228,23 @@ impl Compiler<'_> {
         let Body::Compare(domain, comparison) = function.body else {
             return Err(Unsupported(format!("{} with an array", function.name)));
         };
-        let scalar = Box::new(self.argument(scalar, function, 0)?);
+        let mut scalar = Box::new(self.argument(scalar, function, 0)?);
         let elements =
             elements.iter().map(|element| self.argument(element, function, 1)).collect::<Result<Vec<_>, _>>()?;
+        if matches!(comparison, Comparison::Equal | Comparison::NotEqual) && elements.iter().all(is_ascii) {
+            self.set_beside_ascii(&mut scalar);
+        }
         Ok(Typed::bool(Node::AnyAll { domain, comparison, any, scalar, elements }))
+    }
+
+    /// What is compared with ASCII need not be known of letters beyond.
+    fn set_beside_ascii(&self, node: &mut Node) {
+        if let Node::Call { function, .. } = node
+            && self.encoding == Encoding::Utf8
+            && let Some(other) = functions::beside_ascii(function.oid)
+        {
+            *function = other;
+        }
     }
 }
 
@@ -250,6 +281,10 @@ fn constant_pattern(node: &Node, encoding: Encoding) -> Option<Pattern> {
     }
 }
 
+fn is_ascii(node: &Node) -> bool {
+    matches!(node, Node::Const(Value::Bytes(text)) if text.is_ascii())
+}
+
 /// The text in small letters.
 fn lowered(node: Node, encoding: Encoding) -> Node {
     match node {
@@ -265,7 +300,9 @@ fn lowered(node: Node, encoding: Encoding) -> Node {
 
 /// `extract`, `date_part` and `date_trunc` go only with a field that is known before the scan.
 fn check_field(function: &Function, args: &[Node]) -> Result<(), Unsupported> {
-    let [type_oid::TEXT, type_oid::DATE | type_oid::TIMESTAMP] = function.args else { return Ok(()) };
+    if !functions::takes_field(function) {
+        return Ok(());
+    }
     let known = match &args[0] {
         Node::Const(Value::Bytes(field)) => functions::knows_field(function, field),
         Node::Const(Value::Null) => true,

@@ -61,9 +61,41 @@ pub fn offloadable(function: Oid, collation: Collation) -> bool {
     functions::find(function).is_some_and(|function| function.collation.met_by(collation))
 }
 
-/// Whether the function's result follows the letters' case, see [`CollationNeed::Cased`].
-pub fn follows_case(function: Oid) -> bool {
-    functions::find(function).is_some_and(|function| function.collation == CollationNeed::Cased)
+/// What a planner has to know of a function beside that the cell evaluates it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FunctionForm {
+    Other = 0,
+    /// `=` or `<>`
+    Equality = 1,
+    /// Another comparison.
+    Order = 2,
+    /// LIKE
+    Pattern = 3,
+    /// ILIKE
+    CasedPattern = 4,
+    /// `lower` or `upper`: best where the result is compared with ASCII.
+    Case = 5,
+    /// Its first argument must be known, see [`knows_field`].
+    Field = 6,
+}
+
+pub fn form(function: Oid) -> FunctionForm {
+    use functions::{Body, Comparison};
+    let Some(function) = functions::find(function) else { return FunctionForm::Other };
+    match function.body {
+        Body::Compare(_, Comparison::Equal | Comparison::NotEqual) => FunctionForm::Equality,
+        Body::Compare(..) => FunctionForm::Order,
+        Body::Like { ignores_case: true, .. } => FunctionForm::CasedPattern,
+        Body::Like { .. } => FunctionForm::Pattern,
+        _ if function.collation == CollationNeed::Cased => FunctionForm::Case,
+        _ if functions::takes_field(function) => FunctionForm::Field,
+        _ => FunctionForm::Other,
+    }
+}
+
+/// Whether the cell knows the field that `extract` or the like is to take.
+pub fn knows_field(function: Oid, field: &[u8]) -> bool {
+    functions::find(function).is_some_and(|function| functions::knows_field(function, field))
 }
 
 /// Whether predicates can look into values of this type; any type can be projected and tested for NULL.

@@ -1,7 +1,7 @@
-//! Postgres's `numeric`: decoding its on-page forms, exact comparison and the exact part of its arithmetic.
+//! Postgres's `numeric`: decoding its on-page forms, exact comparison, and its arithmetic as far as values are short.
 //!
 //! Invariant: a finite value has no leading and no trailing zero digit, and zero has no digits, so that equal values
-//! are equal structs but for `scale`. Display scale is kept only to know when Postgres would round or refuse.
+//! are equal structs but for `scale`. Display scale decides how many digits a quotient has and how a group's key shows.
 //! Source: `utils/adt/numeric.c`.
 
 use crate::heap::u16_at;
@@ -161,7 +161,7 @@ impl Numeric {
         self
     }
 
-    /// The value whose [`key`] this is.
+    /// The value whose [`key`] this is, but for its display scale: for comparisons only.
     pub fn from_key(key: i64) -> Self {
         Self::from_scaled(key as i128, KEY_SCALE as i32 / 4)
     }
@@ -183,7 +183,7 @@ impl Numeric {
         Self { class: Class::Finite, negative: value < 0, weight, scale: 0, digits }.normalised()
     }
 
-    /// `value * 10^-decimals`, exactly; `decimals` at most 6.
+    /// `value * 10^-decimals`, exactly; `decimals` at most 8.
     pub fn from_decimal(value: i64, decimals: u32) -> Self {
         let fraction_digits = decimals.div_ceil(4);
         let factor = 10i128.pow(fraction_digits * 4 - decimals);
@@ -389,11 +389,12 @@ impl Numeric {
         let power = 10u128.checked_pow(shift.unsigned_abs())?;
         let enlarged = if shift < 0 { &mut divisor } else { &mut dividend };
         *enlarged = enlarged.checked_mul(power)?;
-        let (quotient, remainder) = (dividend / divisor, dividend % divisor);
-        // Half away from zero.
-        let quotient = i128::try_from(quotient).ok()? + i128::from(remainder >= divisor - remainder);
+        let remainder = dividend % divisor;
+        // Half away from zero. By 1 there is no remainder, and else the quotient is at most half of what there is room for.
+        let quotient = dividend / divisor + u128::from(remainder >= divisor - remainder);
         let fraction_digits = (scale + 3) / 4;
-        let quotient = quotient.checked_mul(10i128.pow((4 * fraction_digits - scale) as u32))?;
+        let quotient = quotient.checked_mul(10u128.pow((4 * fraction_digits - scale) as u32))?;
+        let quotient = i128::try_from(quotient).ok()?;
         let quotient = if self.negative != other.negative { -quotient } else { quotient };
         Some(Self { scale, ..Self::from_scaled(quotient, fraction_digits) })
     }
@@ -540,6 +541,8 @@ mod tests {
             let quotient = number(left).divide(&number(right)).unwrap();
             assert_eq!(quotient, number(expected), "{left} / {right}");
         }
+        let most = number("34028236692093846346337.4607431768211455");
+        assert_eq!(most.divide(&number("2")), None);
         assert_eq!(number("1").divide(&number("0.0")), None);
         assert_eq!(number("1").divide(&Numeric::special(Class::NaN)), None);
         assert_eq!(number("1e30").divide(&number("3e-30")), None);

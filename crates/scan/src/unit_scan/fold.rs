@@ -40,7 +40,7 @@ impl UnitScanner {
                     holds_numbers(attribute, column.kind) && attribute.number_bounds().is_some_and(fits)
                 }
                 Need::Scaled { scale, bounds } => {
-                    let inside = |(min, max)| bounds.contains(&min) && bounds.contains(&max);
+                    let inside = |(min, max)| bounds.0 <= min && max <= bounds.1;
                     attribute.numeric_scale() == Some(scale) && attribute.number_bounds().is_some_and(inside)
                 }
                 Need::Strings => attribute.has_list(),

@@ -199,6 +199,11 @@ fn truncated(field: &[u8], timestamp: i64) -> Result<i64, Undecided> {
     if first < TIMESTAMP_MIN { Err(Undecided) } else { Ok(first) }
 }
 
+/// Whether it is `extract`, `date_part` or `date_trunc`.
+pub fn takes_field(function: &Function) -> bool {
+    matches!(function.args, [type_oid::TEXT, type_oid::DATE | type_oid::TIMESTAMP])
+}
+
 /// Whether `extract`, `date_part` or `date_trunc` knows this field, so that it does not fall back for every row.
 pub fn knows_field(function: &Function, field: &[u8]) -> bool {
     match (function.args, function.result) {

@@ -12,8 +12,8 @@ mod numeric;
 mod text;
 
 pub use compare::{Comparison, Domain, compare, date_against_timestamp};
-pub use datetime::{FINITE_DATES, knows_field};
-pub use text::{Encoding, LOWER};
+pub use datetime::{FINITE_DATES, knows_field, takes_field};
+pub use text::{Encoding, LOWER, beside_ascii};
 
 use super::value::{Kind, Outcome, Undecided, Value};
 use crate::predicate::Numeric;

@@ -5,8 +5,10 @@
 //! Source: `utils/adt/varlena.c`, `varchar.c`, `oracle_compat.c`, `formatting.c`, `like.c`.
 
 use super::super::value::{Outcome, Undecided, Value, without_trailing_blanks};
-use super::{Context, characters, characters_fallible, fallible, functions, ilike, like, safe};
-use cellar_format::postgres::{Oid, encoding};
+use super::{
+    CollationNeed, Context, Function, characters, characters_fallible, fallible, functions, ilike, like, safe,
+};
+use cellar_format::postgres::{Oid, encoding, type_oid};
 use std::borrow::Cow;
 
 /// How bytes become characters.
@@ -212,8 +214,51 @@ fn upper<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     cased(args, <[u8]>::to_ascii_uppercase)
 }
 
-/// `lower(text)`.
+/// `lower(text)` and `upper(text)`.
 pub const LOWER: Oid = 870;
+const UPPER: Oid = 871;
+
+/// As [`LOWER`] and [`UPPER`] but that letters beyond ASCII stay as they are: the same where the result is compared with ASCII.
+/// Texts with a letter that would become one of ASCII are undecided.
+static BESIDE_ASCII: [(Oid, Function); 2] = [
+    (
+        LOWER,
+        Function::new(0, "lower", &[type_oid::TEXT], type_oid::TEXT, CollationNeed::Cased, safe(lower_beside_ascii)),
+    ),
+    (
+        UPPER,
+        Function::new(0, "upper", &[type_oid::TEXT], type_oid::TEXT, CollationNeed::Cased, safe(upper_beside_ascii)),
+    ),
+];
+
+/// What does for a function whose result is compared with ASCII in UTF-8.
+pub fn beside_ascii(function: Oid) -> Option<&'static Function> {
+    BESIDE_ASCII.iter().find(|(oid, _)| *oid == function).map(|(_, function)| function)
+}
+
+fn cased_beside_ascii<'a, C: Iterator<Item = char>>(
+    args: &mut [Value<'a>],
+    change: fn(&[u8]) -> Vec<u8>,
+    mapped: fn(char) -> C,
+) -> Outcome<'a> {
+    let text = bytes(&args[0])?;
+    if !text.is_ascii() {
+        let text = std::str::from_utf8(text).map_err(|_| Undecided)?;
+        if text.chars().filter(|letter| !letter.is_ascii()).any(|letter| mapped(letter).any(|mapped| mapped.is_ascii()))
+        {
+            return Err(Undecided);
+        }
+    }
+    Ok(Value::Bytes(Cow::Owned(change(text))))
+}
+
+fn lower_beside_ascii<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    cased_beside_ascii(args, <[u8]>::to_ascii_lowercase, char::to_lowercase)
+}
+
+fn upper_beside_ascii<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+    cased_beside_ascii(args, <[u8]>::to_ascii_uppercase, char::to_uppercase)
+}
 
 fn same<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     Ok(Value::Bytes(take(&mut args[0])?))
@@ -268,4 +313,35 @@ functions! {
     868 textpos (TEXT, TEXT) -> INT4, Deterministic, characters(position);
     406 name_text (NAME) -> TEXT, Any, safe(same);
     1401 name_text (NAME) -> VARCHAR, Any, safe(same);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_letters_become_ascii() {
+        let becoming =
+            |mapped: fn(char) -> bool| -> String { ('\u{80}'..=char::MAX).filter(|letter| mapped(*letter)).collect() };
+        assert_eq!(becoming(|letter| letter.to_lowercase().any(|mapped| mapped.is_ascii())), "\u{130}\u{212a}");
+        let to_upper = becoming(|letter| letter.to_uppercase().any(|mapped| mapped.is_ascii()));
+        assert!(["ß", "ı", "ſ", "ﬁ"].iter().all(|letter| to_upper.contains(letter)) && to_upper.chars().count() < 30);
+    }
+
+    #[test]
+    fn letters_beyond_ascii_stay_beside_it() {
+        let context = Context { encoding: Encoding::Utf8, result: crate::predicate::Kind::Text };
+        let call = |function, text: &'static str| {
+            let Some(Function { body: super::super::Body::Scalar(scalar), .. }) = beside_ascii(function) else {
+                panic!()
+            };
+            scalar(&mut [Value::Bytes(text.as_bytes().into())], &context).map(|value| match value {
+                Value::Bytes(bytes) => String::from_utf8(bytes.into()).unwrap(),
+                _ => panic!(),
+            })
+        };
+        assert_eq!(call(LOWER, "MÜLLER 7").unwrap(), "mÜller 7");
+        assert_eq!(call(UPPER, "Müller 7").unwrap(), "MüLLER 7");
+        assert!(call(LOWER, "\u{212a}").is_err() && call(UPPER, "Straße").is_err());
+    }
 }
