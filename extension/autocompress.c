@@ -201,6 +201,7 @@ compress_due(Relation rel, const CellarPlace *place, const Policy *policy,
 	}
 	PG_END_TRY();
 	cellar_talk_end(&talk);
+	cellar_refresh_stored(rel);
 	return thawed;
 }
 

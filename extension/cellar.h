@@ -72,6 +72,7 @@ typedef struct CellarPlace
 extern bool cellar_path_place(const char *path, CellarPlace *place);
 extern bool cellar_relation_place(Relation rel, CellarPlace *place);
 extern double cellar_stored_fraction(Relation rel);
+extern void cellar_refresh_stored(Relation rel);
 extern const char *cellar_relation_unsuitable(Relation rel);
 
 /* ---- fileio.c ---- */

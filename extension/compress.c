@@ -357,6 +357,23 @@ check_not_in_use(Oid relation)
 	}
 }
 
+/* A command whose session waits for its worker. */
+typedef struct Command
+{
+	BackgroundWorkerHandle *handle;
+	CellarTask *task;
+} Command;
+
+/* Nobody waits any more: the statement was cancelled or failed, or the session ends. */
+static void
+abandon(int code, Datum arg)
+{
+	Command    *command = (Command *) DatumGetPointer(arg);
+
+	TerminateBackgroundWorker(command->handle);
+	cellar_task_leave(command->task, false);
+}
+
 /*
  * cellar.compress_relation(relation, level): returns when all of the relation,
  * or of its partitions, is at the level.
@@ -367,7 +384,7 @@ cellar_compress_relation(PG_FUNCTION_ARGS)
 	Oid			relation = PG_GETARG_OID(0);
 	int			level = cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	BackgroundWorker worker;
-	BackgroundWorkerHandle *handle;
+	Command		command;
 	MemoryContext context = CurrentMemoryContext;
 	CellarTask *task;
 	CellarTask	outcome;
@@ -393,7 +410,7 @@ cellar_compress_relation(PG_FUNCTION_ARGS)
 	strlcpy(worker.bgw_function_name, "cellar_compressor_main", sizeof(worker.bgw_function_name));
 	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "cellar compressor");
 	snprintf(worker.bgw_type, sizeof(worker.bgw_type), "cellar compressor");
-	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
+	if (!RegisterDynamicBackgroundWorker(&worker, &command.handle))
 	{
 		cellar_task_leave(task, true);
 		cellar_task_leave(task, false);
@@ -403,17 +420,12 @@ cellar_compress_relation(PG_FUNCTION_ARGS)
 				 errhint("Raise max_worker_processes.")));
 	}
 
-	PG_TRY();
+	command.task = task;
+	PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(&command));
 	{
-		wait_for_worker(handle, relation);
+		wait_for_worker(command.handle, relation);
 	}
-	PG_CATCH();
-	{
-		TerminateBackgroundWorker(handle);
-		cellar_task_leave(task, false);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+	PG_END_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(&command));
 
 	MemoryContextSwitchTo(context);
 	cellar_tasks_lock(false);

@@ -166,6 +166,7 @@ compress_relation(Oid relation)
 			/* An error ends this process, and with it the connection. */
 			cellar_compress_blocks(task, &talk, 0, nblocks);
 			cellar_talk_end(&talk);
+			cellar_refresh_stored(rel);
 		}
 		relation_close(rel, NoLock);
 	}

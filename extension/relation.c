@@ -184,16 +184,10 @@ cellar_relation_place(Relation rel, CellarPlace *place)
 	return answer == 1;
 }
 
-/*
- * How much of the relation's size its cell keeps: 1 for plain pages, less for
- * those in compression units.  A few segments stand for all.  What the kernel knows
- * is enough, an hour old at most: a cell that stands still must not stop a planner.
- */
-double
-cellar_stored_fraction(Relation rel)
+/* How much of its size is kept of every step'th segment, as the kernel knows it or as the cell says. */
+static double
+stored_fraction(Relation rel, BlockNumber segments, BlockNumber step, int sync)
 {
-	BlockNumber segments = RelationGetNumberOfBlocks(rel) / RELSEG_SIZE + 1;
-	BlockNumber step = (segments + STORED_SEGMENTS_MAX - 1) / STORED_SEGMENTS_MAX;
 	char	   *path = CellarRelationPath(CellarRelationFile(rel));
 	double		size = 0;
 	double		stored = 0;
@@ -203,7 +197,7 @@ cellar_stored_fraction(Relation rel)
 		char	   *name = segment == 0 ? pstrdup(path) : psprintf("%s.%u", path, segment);
 		struct statx file;
 
-		if (statx(AT_FDCWD, name, AT_STATX_DONT_SYNC, STATX_SIZE | STATX_BLOCKS, &file) == 0)
+		if (statx(AT_FDCWD, name, sync, STATX_SIZE | STATX_BLOCKS, &file) == 0)
 		{
 			size += file.stx_size;
 			stored += file.stx_blocks * 512.0;
@@ -212,6 +206,26 @@ cellar_stored_fraction(Relation rel)
 	}
 	pfree(path);
 	return size > 0 ? Min(stored / size, 1.0) : 1.0;
+}
+
+/*
+ * How much of the relation's size its cell keeps: 1 for plain pages, less for
+ * those in compression units.  A few segments stand for all.  What the kernel knows
+ * is enough, an hour old at most: a cell that stands still must not stop a planner.
+ */
+double
+cellar_stored_fraction(Relation rel)
+{
+	BlockNumber segments = RelationGetNumberOfBlocks(rel) / RELSEG_SIZE + 1;
+
+	return stored_fraction(rel, segments, (segments + STORED_SEGMENTS_MAX - 1) / STORED_SEGMENTS_MAX, AT_STATX_DONT_SYNC);
+}
+
+/* Has the kernel learn how much the cell keeps now. */
+void
+cellar_refresh_stored(Relation rel)
+{
+	(void) stored_fraction(rel, RelationGetNumberOfBlocks(rel) / RELSEG_SIZE + 1, 1, AT_STATX_FORCE_SYNC);
 }
 
 /*

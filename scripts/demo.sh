@@ -44,6 +44,8 @@ remove)
 *) die "use: demo.sh [start|stop|remove]" ;;
 esac
 
+[[ $SF =~ ^[0-9]*\.?[0-9]+$ && $SF =~ [1-9] ]] || die "SF is a scale factor such as 0.1, 1 or 10, not '$SF'"
+
 step() { printf '\n== %s\n' "$*"; }
 
 step "building (release)"
@@ -55,10 +57,11 @@ as_pg test -x "$WORK" || die "user $OS_USER cannot enter $WORK; set DEMO_DIR to 
 ((${#WORK} <= 70)) || die "$WORK is too long for a socket's path; set DEMO_DIR to a shorter one"
 touch "$WORK/processes" "$WORK/mounts"
 
-# What does not finish is stopped again; what finishes stays up.
+# What does not finish is stopped again; what finishes, or was up before, stays up.
+started=0
 give_up() {
     local status=$?
-    if [ "$status" != 0 ]; then
+    if [ "$status" != 0 ] && [ "$started" = 1 ]; then
         say "stopping, because a step failed"
         stop
     fi
@@ -76,6 +79,7 @@ running() {
 if running && [ "$CELLAR_BIN" -ot "$WORK/cell1.pid" ]; then
     step "the cell and Postgres are running already"
 else
+    started=1
     if [ -e "$WORK/cell1.pid" ]; then stop; touch "$WORK/processes" "$WORK/mounts"; fi
     step "starting cell1 with two cell disks, mounted on $WORK/cell1"
     cell_configure cell1 "${CACHE:-2GiB}"

@@ -184,7 +184,7 @@ impl UnitScanner {
                 PageState::AllVisible | PageState::Some { .. } => {
                     let segment = self.segment(unit, at - 1);
                     at = segment.judged.end;
-                    self.scan_segment(&plan, stored, &segment, out, &mut stats)?;
+                    self.scan_segment(&plan, stored, &segment, xids, out, &mut stats)?;
                 }
             }
         }
@@ -204,7 +204,8 @@ impl UnitScanner {
         let plan = Arc::clone(&self.plan);
         let mut visibility = Visibility::new(&plan.snapshot, xids);
         let mut needed = Vec::new();
-        let as_columns = !matches!(plan.output(), Output::Rows) && self.fits(stored.unit);
+        // Whole rows come from the page; without a predicate each page has to be made.
+        let as_columns = !(matches!(plan.output(), Output::Rows) && plan.stages.is_empty()) && self.fits(stored.unit);
         let excluded: Vec<bool> =
             stored.unit.chunks().iter().map(|chunk| !plan.may_match(&summary(&plan, stored.unit, chunk))).collect();
         let mut whole_to = pages.start;
@@ -332,6 +333,30 @@ impl UnitScanner {
         Ok(())
     }
 
+    /// Scans the pages that have one of the rows in `self.passed`; the rows were counted.
+    fn scan_passed_pages(
+        &mut self,
+        stored: Stored<'_>,
+        segment: &Segment,
+        xids: &dyn XidLookup,
+        out: &mut ResultWriter,
+        stats: &mut ScanStats,
+    ) -> Result<(), UnitError> {
+        let passed = std::mem::take(&mut self.passed);
+        let (mut rest, rows_scanned) = (passed.as_slice(), stats.rows_scanned);
+        for page in segment.pages.clone() {
+            let end = stored.unit.page_rows(page).end - segment.first_row;
+            let count = rest.partition_point(|row| (*row as usize) < end);
+            rest = &rest[count..];
+            if count > 0 {
+                self.scan_page(stored, page, xids, out, stats)?;
+            }
+        }
+        stats.rows_scanned = rows_scanned;
+        self.passed = passed;
+        Ok(())
+    }
+
     /// What was judged from `first` on, as far as one chunk goes and no page is anything but rows.
     fn segment(&self, unit: &Unit, first: usize) -> Segment {
         let first_page = self.judged[first].pages.start;
@@ -351,6 +376,7 @@ impl UnitScanner {
         plan: &Plan,
         stored: Stored<'_>,
         segment: &Segment,
+        xids: &dyn XidLookup,
         out: &mut ResultWriter,
         stats: &mut ScanStats,
     ) -> Result<(), UnitError> {
@@ -404,6 +430,7 @@ impl UnitScanner {
         }
         match folding {
             Some(_) => Ok(()),
+            None if matches!(plan.output(), Output::Rows) => self.scan_passed_pages(stored, segment, xids, out, stats),
             None => self.scan_rows(plan, &filters, stored, segment, out, stats),
         }
     }
