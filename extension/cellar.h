@@ -531,6 +531,9 @@ extern CellarRequest *cellar_relation_request(Relation rel, const char *file);
  */
 #define CELLAR_WHOLE_ROWS_FRACTION	0.6
 
+/* Unless only such a part of the table's rows come back. */
+#define CELLAR_FEW_ROWS_FRACTION	0.1
+
 extern CellarRequest *cellar_build_request(CellarScanState *state, const char *file);
 extern void cellar_choose_projection(CellarScanState *state, bool tuple_identity);
 extern void cellar_choose_outputs(CellarScanState *state);

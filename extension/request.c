@@ -30,6 +30,7 @@ cellar_choose_projection(CellarScanState *state, bool tuple_identity)
 	Bitmapset  *needed = NULL;
 	int			width_needed = 0;
 	int			width = 0;
+	bool		few_rows;
 
 	pull_varattnos((Node *) plan->targetlist, scanrelid, &needed);
 	pull_varattnos((Node *) plan->qual, scanrelid, &needed);
@@ -68,8 +69,10 @@ cellar_choose_projection(CellarScanState *state, bool tuple_identity)
 		}
 	}
 
-	/* Of an order's first rows few come back. */
-	if (state->top_rows == 0 && state->ntargets > 1 && width_needed >= CELLAR_WHOLE_ROWS_FRACTION * width)
+	/* For a few rows it is dear to make pages of a unit: of an order's first rows few come back, too. */
+	few_rows = state->top_rows > 0 ||
+		(plan->qual == NIL && plan->plan_rows < CELLAR_FEW_ROWS_FRACTION * rel->rd_rel->reltuples);
+	if (!few_rows && state->ntargets > 1 && width_needed >= CELLAR_WHOLE_ROWS_FRACTION * width)
 		state->whole_rows = true;
 }
 
