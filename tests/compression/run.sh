@@ -174,6 +174,14 @@ q "CREATE TABLE long AS $rows(1, 600000) g"
 check_matches "cancel: the command ends" "$(cat "$WORK/cancel.log")" "57014"
 for ((tries = 0; tries < 100; tries++)); do [ "$(q "SELECT count(*) FROM cellar.compression_progress")" != 0 ] || break; sleep 0.1; done
 check_equal "cancel: so does its worker" "$(q "SELECT count(*) FROM cellar.compression_progress")" 0
+# The same where the session itself ends.
+q "SELECT cellar.decompress('long')" >/dev/null
+(sql whole postgres -c "SELECT * FROM cellar.compress('long', 'archive high')" >"$WORK/end.log" 2>&1 || true) &
+for ((tries = 0; tries < 300; tries++)); do [ "$(q "SELECT phase FROM cellar.compression_progress")" != compressing ] || break; sleep 0.1; done
+check_equal "end of a session: it is terminated" \
+    "$(q "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT * FROM cellar.compress(%' AND backend_type = 'client backend'")" t
+for ((tries = 0; tries < 100; tries++)); do [ "$(q "SELECT count(*) FROM cellar.compression_progress")" != 0 ] || break; sleep 0.1; done
+check_equal "end of a session: so does its worker" "$(q "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'cellar compressor'")" 0
 check_equal "cancel: the rows are all there" "$(q "SELECT count(*), sum(id) FROM long")" "600000|180000300000"
 
 # ---------------------------------------------------------------- mistakes
