@@ -196,7 +196,7 @@ ascii_case_is_plain(Oid collation)
 	return known_plain;
 }
 
-/* The bytes of a constant text, or of each in a constant array, go to is_wrong; true when one is. */
+/* Is this a constant text with such bytes? */
 static bool
 constant_has(Node *node, bool (*is_wrong) (const char *bytes, int length))
 {

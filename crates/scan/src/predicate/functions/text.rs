@@ -199,19 +199,24 @@ fn position<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
     Ok(Value::Int(found.map_or(0, |at| context.encoding.count(&whole[..at]) + 1)))
 }
 
-fn cased<'a>(args: &mut [Value<'a>], change: fn(&[u8]) -> Vec<u8>) -> Outcome<'a> {
-    match bytes(&args[0])? {
-        text if text.is_ascii() => Ok(Value::Bytes(Cow::Owned(change(text)))),
-        _ => Err(Undecided),
+/// `change` knows ASCII's letters only; undecided where another one does not stay as it is.
+fn cased<'a>(args: &mut [Value<'a>], change: fn(&[u8]) -> Vec<u8>, stays: fn(char) -> bool) -> Outcome<'a> {
+    let text = bytes(&args[0])?;
+    if !text.is_ascii() {
+        let text = std::str::from_utf8(text).map_err(|_| Undecided)?;
+        if !text.chars().filter(|letter| !letter.is_ascii()).all(stays) {
+            return Err(Undecided);
+        }
     }
+    Ok(Value::Bytes(Cow::Owned(change(text))))
 }
 
 fn lower<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
-    cased(args, <[u8]>::to_ascii_lowercase)
+    cased(args, <[u8]>::to_ascii_lowercase, |_| false)
 }
 
 fn upper<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
-    cased(args, <[u8]>::to_ascii_uppercase)
+    cased(args, <[u8]>::to_ascii_uppercase, |_| false)
 }
 
 /// `lower(text)` and `upper(text)`.
@@ -236,28 +241,12 @@ pub fn beside_ascii(function: Oid) -> Option<&'static Function> {
     BESIDE_ASCII.iter().find(|(oid, _)| *oid == function).map(|(_, function)| function)
 }
 
-fn cased_beside_ascii<'a, C: Iterator<Item = char>>(
-    args: &mut [Value<'a>],
-    change: fn(&[u8]) -> Vec<u8>,
-    mapped: fn(char) -> C,
-) -> Outcome<'a> {
-    let text = bytes(&args[0])?;
-    if !text.is_ascii() {
-        let text = std::str::from_utf8(text).map_err(|_| Undecided)?;
-        if text.chars().filter(|letter| !letter.is_ascii()).any(|letter| mapped(letter).any(|mapped| mapped.is_ascii()))
-        {
-            return Err(Undecided);
-        }
-    }
-    Ok(Value::Bytes(Cow::Owned(change(text))))
-}
-
 fn lower_beside_ascii<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
-    cased_beside_ascii(args, <[u8]>::to_ascii_lowercase, char::to_lowercase)
+    cased(args, <[u8]>::to_ascii_lowercase, |letter| !letter.to_lowercase().any(|mapped| mapped.is_ascii()))
 }
 
 fn upper_beside_ascii<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
-    cased_beside_ascii(args, <[u8]>::to_ascii_uppercase, char::to_uppercase)
+    cased(args, <[u8]>::to_ascii_uppercase, |letter| !letter.to_uppercase().any(|mapped| mapped.is_ascii()))
 }
 
 fn same<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {

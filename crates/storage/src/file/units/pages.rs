@@ -33,8 +33,8 @@ impl PageSet {
         page < self.count && self.words[page as usize / 64] >> (page % 64) & 1 == 1
     }
 
-    /// The end of the run of pages that are all in the set, or all not, as `page` is; at most `end`. There is
-    /// such a page.
+    /// The end of the run of pages that are all in the set, or all not, as `page` is; at most `end`.
+    /// `page` is below the count.
     pub fn run_end(&self, page: u32, end: u32) -> u32 {
         debug_assert!(page < self.count);
         let end = end.min(self.count);
