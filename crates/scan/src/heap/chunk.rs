@@ -50,32 +50,31 @@ fn per_row() -> PerRow {
     vec![0; ROWS_MAX].into_boxed_slice().try_into().expect("the vector has this length")
 }
 
+/// How far each tuple is walked, and where it ends.
 #[derive(Debug)]
+struct Spans {
+    cursors: PerRow,
+    ends: PerRow,
+}
+
+impl Spans {
+    #[cold]
+    fn new() -> Self {
+        Self { cursors: per_row(), ends: per_row() }
+    }
+}
+
+#[derive(Debug, Default)]
 pub struct Chunk {
     rows: Vec<Row>,
     /// Rows without a tuple: where those of each page end.
     located: Vec<(u32, u16)>,
-    cursors: PerRow,
-    ends: PerRow,
+    /// From the first tuple on: many a scan has none.
+    spans: Option<Spans>,
     any_irregular: bool,
     locations: Vec<PerRow>,
     regular_rows: Vec<u16>,
     irregular_rows: Vec<u16>,
-}
-
-impl Default for Chunk {
-    fn default() -> Self {
-        Self {
-            rows: Vec::new(),
-            located: Vec::new(),
-            cursors: per_row(),
-            ends: per_row(),
-            any_irregular: false,
-            locations: Vec::new(),
-            regular_rows: Vec::new(),
-            irregular_rows: Vec::new(),
-        }
-    }
 }
 
 impl Chunk {
@@ -91,8 +90,9 @@ impl Chunk {
         let attributes = tuple.attributes().min(layout.attributes.len());
         let irregular = tuple.has_nulls() || attributes < layout.attributes.len();
         let (at, start) = (self.rows.len() as u16 as usize, base as u32 + tuple.offset as u32);
-        self.cursors[at] = start + tuple.data as u32;
-        self.ends[at] = start + tuple.length as u32;
+        let spans = self.spans.get_or_insert_with(Spans::new);
+        spans.cursors[at] = start + tuple.data as u32;
+        spans.ends[at] = start + tuple.length as u32;
         self.any_irregular |= irregular;
         self.rows.push(Row {
             tuple: start,
@@ -186,7 +186,7 @@ impl Chunk {
         } else {
             self.walk_regular(pages, segment, selected.len(), |at| selected[at], ahead);
         }
-        let (cursors, ends) = (&self.cursors, &self.ends);
+        let Some(Spans { cursors, ends }) = &self.spans else { return };
         if selected.iter().fold(false, |any, row| any | (cursors[*row as usize] > ends[*row as usize])) {
             malformed.extend(selected.iter().filter(|row| cursors[**row as usize] > ends[**row as usize]));
         }
@@ -202,7 +202,7 @@ impl Chunk {
         row_at: impl Fn(usize) -> u16,
         ahead: &mut Prefetch<'_>,
     ) {
-        let Self { cursors, locations, ends, .. } = self;
+        let Self { spans: Some(Spans { cursors, ends }), locations, .. } = self else { return };
         let cursors = &mut **cursors;
         for from in (0..count).step_by(WALK_ROWS) {
             let rows = || (from..count.min(from + WALK_ROWS)).map(|at| row_at(at) as usize);
@@ -251,8 +251,8 @@ impl Chunk {
     /// One row with a null bitmap or too few attributes.
     fn walk_irregular(&mut self, pages: &[u8], layout: &Layout, segment: &Segment, row: usize) {
         let Row { tuple, attributes, has_nulls, .. } = self.rows[row];
-        let end = self.ends[row];
-        let mut cursor = self.cursors[row];
+        let Some(spans) = &mut self.spans else { return };
+        let (mut cursor, end) = (spans.cursors[row], spans.ends[row]);
         let bitmap = pages.get(tuple as usize + NULL_BITMAP..).unwrap_or(&[]);
         for (index, attribute) in layout.attributes[segment.from..segment.to].iter().enumerate() {
             let index = segment.from + index;
@@ -277,7 +277,7 @@ impl Chunk {
                 self.locations[attribute.slot as usize][row] = location;
             }
         }
-        self.cursors[row] = cursor;
+        spans.cursors[row] = cursor;
     }
 }
 

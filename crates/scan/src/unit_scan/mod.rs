@@ -54,6 +54,8 @@ enum PageState {
 /// Pages of one state: a chunk's where they are many.
 struct Judged {
     pages: Range<usize>,
+    /// The number of the chunk that they lie in; 0 if in none.
+    chunk: usize,
     state: PageState,
 }
 
@@ -206,28 +208,32 @@ impl UnitScanner {
         let mut needed = Vec::new();
         // Whole rows come from the page; without a predicate each page has to be made.
         let as_columns = !(matches!(plan.output(), Output::Rows) && plan.stages.is_empty()) && self.fits(stored.unit);
-        let excluded: Vec<bool> =
-            stored.unit.chunks().iter().map(|chunk| !plan.may_match(&summary(&plan, stored.unit, chunk))).collect();
-        let mut whole_to = pages.start;
-        for page in pages.clone() {
-            if page < whole_to {
-                continue;
+        let chunks = stored.unit.chunks();
+        let is_excluded = |chunk| !plan.stages.is_empty() && !plan.may_match(&summary(&plan, stored.unit, chunk));
+        let excluded: Vec<bool> = chunks.iter().map(is_excluded).collect();
+        let mut number = chunks.partition_point(|chunk| chunk.pages().end <= pages.start);
+        let mut next = pages.start;
+        while next < pages.end {
+            let page = next;
+            next += 1;
+            while chunks.get(number).is_some_and(|chunk| chunk.pages().end <= page) {
+                number += 1;
             }
-            let entry = &stored.unit.pages()[page];
-            let chunk = stored.unit.chunk_index(page);
+            let chunk = chunks.get(number).filter(|chunk| chunk.pages().contains(&page)).map(|_| number);
             if let Some(index) = chunk.filter(|chunk| as_columns && stored.unit.is_all_visible(*chunk))
                 && (excluded[index] || !plan.snapshot.taken_during_recovery)
             {
-                whole_to = stored.unit.chunks()[index].pages().end.min(pages.end);
-                let bytes = ((whole_to - page) * BLOCK_BYTES) as u64;
+                next = chunks[index].pages().end.min(pages.end);
+                let bytes = ((next - page) * BLOCK_BYTES) as u64;
                 if excluded[index] {
                     stats.uncompressed_bytes -= bytes;
                     stats.saved_by_storage_index_bytes += bytes;
                 }
                 let state = if excluded[index] { PageState::Skipped } else { PageState::AllVisible };
-                self.judged.push(Judged { pages: page..whole_to, state });
+                self.judged.push(Judged { pages: page..next, chunk: index, state });
                 continue;
             }
+            let entry = &stored.unit.pages()[page];
             let state = match entry.kind {
                 PageKind::Zero => PageState::Skipped,
                 PageKind::Rows if entry.rows == 0 => PageState::Skipped,
@@ -254,7 +260,7 @@ impl UnitScanner {
             if visibility.take_helped() && !matches!(state, PageState::Passthru(_)) {
                 stats.blocks_helped_by_commit_cache += 1;
             }
-            self.judged.push(Judged { pages: page..page + 1, state });
+            self.judged.push(Judged { pages: page..page + 1, chunk: chunk.unwrap_or(0), state });
         }
         needed.sort_unstable();
         needed.dedup();
@@ -360,15 +366,16 @@ impl UnitScanner {
     /// What was judged from `first` on, as far as one chunk goes and no page is anything but rows.
     fn segment(&self, unit: &Unit, first: usize) -> Segment {
         let first_page = self.judged[first].pages.start;
-        let chunk = unit.chunk_index(first_page).unwrap_or(0);
+        let chunk = self.judged[first].chunk;
         let most = unit.chunks()[chunk].pages().end;
         let is_of_it = |judged: &&Judged| judged.pages.start < most && judged.is_rows();
         let judged = first..first + self.judged[first..].iter().take_while(is_of_it).count();
         let parts = &self.judged[judged.clone()];
         let end = parts.last().map_or(first_page, |last| last.pages.end);
         let all_visible = parts.iter().all(|judged| judged.state == PageState::AllVisible);
-        let (rows, first_row) = (rows(unit, &(first_page..end)), unit.chunks()[chunk].row_range().start);
-        Segment { chunk, judged, pages: first_page..end, rows, first_row, all_visible }
+        let (pages, whole) = (first_page..end, &unit.chunks()[chunk]);
+        let rows = if pages == whole.pages() { whole.row_range() } else { rows(unit, &pages) };
+        Segment { chunk, judged, pages, rows, first_row: whole.row_range().start, all_visible }
     }
 
     fn scan_segment(

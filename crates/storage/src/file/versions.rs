@@ -7,7 +7,7 @@
 
 use cellar_format::units::REGION_BYTES;
 use parking_lot::RwLock;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +21,7 @@ pub struct Versions(RwLock<State>);
 
 #[derive(Debug)]
 struct State {
-    by_region: HashMap<u32, Change>,
+    by_region: BTreeMap<u32, Change>,
     others: Change,
 }
 
@@ -41,21 +41,25 @@ impl Change {
 impl Versions {
     /// Of a file that was last changed at `time`.
     pub fn new(time: i64) -> Self {
-        Self(RwLock::new(State { by_region: HashMap::new(), others: Change::new(time) }))
+        Self(RwLock::new(State { by_region: BTreeMap::new(), others: Change::new(time) }))
     }
 
     pub fn get(&self, region: u32) -> u64 {
-        self.last(region).version
-    }
-
-    /// When the region was last changed, in nanoseconds since 1970.
-    pub fn time(&self, region: u32) -> i64 {
-        self.last(region).time
-    }
-
-    fn last(&self, region: u32) -> Change {
         let state = self.0.read();
-        state.by_region.get(&region).copied().unwrap_or(state.others)
+        state.by_region.get(&region).unwrap_or(&state.others).version
+    }
+
+    /// The highest number of some regions, and when one of them was last changed, in nanoseconds since 1970.
+    pub fn latest(&self, regions: Range<u32>) -> (u64, i64) {
+        let state = self.0.read();
+        let wanted = regions.len();
+        let own = state.by_region.range(regions).map(|(_, change)| (1, change.version, change.time));
+        let add = |all: (usize, u64, i64), one: (usize, u64, i64)| (all.0 + one.0, all.1.max(one.1), all.2.max(one.2));
+        let (found, version, time) = own.fold((0, 0, i64::MIN), add);
+        match found == wanted {
+            true => (version, time),
+            false => (version.max(state.others.version), time.max(state.others.time)),
+        }
     }
 
     /// Gives every region that the byte range touches a new number, and returns that number.
@@ -87,7 +91,7 @@ impl Versions {
         for region in 0..first {
             state.by_region.entry(region).or_insert(before);
         }
-        state.by_region.retain(|region, _| *region < first);
+        state.by_region.split_off(&first);
         state.others = change;
         change.version
     }
@@ -121,7 +125,8 @@ mod tests {
         versions.bump((1 << 20) - 1..(1 << 20) + 1);
         let after: Vec<u64> = (0..4).map(|region| versions.get(region)).collect();
         assert!(after[0] > before[0] && after[1] > before[1] && after[2..] == before[2..]);
-        assert!(versions.time(0) > 7 && versions.time(1) > 7 && versions.time(2) == 7);
+        let time = |region| versions.latest(region..region + 1).1;
+        assert!(time(0) > 7 && time(1) > 7 && time(2) == 7);
     }
 
     #[test]
@@ -132,6 +137,7 @@ mod tests {
         versions.bump_from(2 << 20);
         let after: Vec<u64> = (0..4).map(|region| versions.get(region)).collect();
         assert!(after[..2] == before[..2] && after[2] > before[2] && after[3] > before[3]);
-        assert!(versions.time(1) == 7 && versions.time(2) > 7);
+        let time = |region| versions.latest(region..region + 1).1;
+        assert!(time(1) == 7 && time(2) > 7);
     }
 }

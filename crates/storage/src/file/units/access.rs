@@ -53,12 +53,12 @@ impl FileData {
 
     /// The highest version of the regions in an allocation unit: it changes with every change of one of them.
     pub fn au_version(&self, au: u64) -> u64 {
-        self.au_regions(au).map(|region| self.versions.get(region)).max().expect("an allocation unit has a region")
+        self.versions.latest(self.au_regions(au)).0
     }
 
     /// When the allocation unit was last changed, in nanoseconds since 1970.
     pub fn au_changed(&self, au: u64) -> i64 {
-        self.au_regions(au).map(|region| self.versions.time(region)).max().expect("an allocation unit has a region")
+        self.versions.latest(self.au_regions(au)).1
     }
 
     /// Reads what the disks hold, wherever it is current, and what that took.
