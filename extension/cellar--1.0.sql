@@ -143,8 +143,8 @@ AS 'MODULE_PATHNAME', 'cellar_compress_relation'
 LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 
 CREATE FUNCTION cellar.get_compression(
-  relation regclass, estimate boolean, OUT "table" regclass, OUT level text, OUT units bigint,
-  OUT dead_blocks bigint, OUT heap_bytes bigint, OUT stored_bytes bigint)
+  relation regclass, OUT "table" regclass, OUT level text, OUT units bigint, OUT dead_blocks bigint,
+  OUT heap_bytes bigint, OUT stored_bytes bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_compression_units'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -232,18 +232,24 @@ AS $$
   SELECT c."table", c.level, c.units, c.dead_blocks, c.heap_bytes, c.stored_bytes,
          round(c.heap_bytes::numeric / nullif(c.stored_bytes, 0), 2),
          p.level || ' after ' || p.after, p.last_run, p.last_outcome
-  FROM cellar.get_compression(relation, false) c LEFT JOIN cellar.compression_policies p ON p."table" = c."table"
+  FROM cellar.get_compression(relation) c LEFT JOIN cellar.compression_policies p ON p."table" = c."table"
 $$ LANGUAGE sql VOLATILE PARALLEL RESTRICTED STRICT;
 
--- What each level would make of it, estimated from a sample of its pages
+CREATE FUNCTION cellar.estimate_compression(
+  relation regclass, OUT "table" regclass, OUT level text, OUT sampled_bytes bigint, OUT estimated_bytes bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_estimate_compression'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+-- What each level would make of it, wherever it lies, estimated from a sample of its pages
 CREATE FUNCTION cellar.compression_advisor(
   relation regclass, OUT "table" regclass, OUT level text, OUT sampled_bytes bigint,
   OUT estimated_bytes bigint, OUT ratio numeric)
 RETURNS SETOF record
 AS $$
-  SELECT c."table", c.level, c.heap_bytes, c.stored_bytes,
-         round(c.heap_bytes::numeric / nullif(c.stored_bytes, 0), 2)
-  FROM cellar.get_compression(relation, true) c
+  SELECT e."table", e.level, e.sampled_bytes, e.estimated_bytes,
+         round(e.sampled_bytes::numeric / nullif(e.estimated_bytes, 0), 2)
+  FROM cellar.estimate_compression(relation) e
 $$ LANGUAGE sql VOLATILE PARALLEL RESTRICTED STRICT;
 
 -- Freezes a table's rows and compresses all of it; others go on reading and writing it

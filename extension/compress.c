@@ -210,9 +210,9 @@ check_owner(Oid relation)
 					   get_rel_name(relation));
 }
 
-/* The owner alone may compress a relation, and not every relation can be. */
-void
-cellar_check_compressible(Oid relation)
+/* Not every relation can be compressed. */
+static void
+check_kind(Oid relation)
 {
 	char		relkind = get_rel_relkind(relation);
 
@@ -220,13 +220,29 @@ cellar_check_compressible(Oid relation)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("relation with OID %u does not exist", relation)));
-	check_owner(relation);
 	if ((relkind != RELKIND_RELATION && relkind != RELKIND_MATVIEW && relkind != RELKIND_PARTITIONED_TABLE) ||
 		get_rel_persistence(relation) == RELPERSISTENCE_TEMP || IsCatalogRelationOid(relation))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" cannot be compressed", get_rel_name(relation)),
 				 errhint("Tables, partitioned tables and materialized views can, but no temporary tables and no system catalogs.")));
+}
+
+/* The owner alone may compress a relation. */
+void
+cellar_check_compressible(Oid relation)
+{
+	check_kind(relation);
+	check_owner(relation);
+}
+
+/* Who may read it may know how it is compressed. */
+void
+cellar_check_readable(Oid relation)
+{
+	check_kind(relation);
+	if (pg_class_aclcheck(relation, GetUserId(), ACL_SELECT) != ACLCHECK_OK && !CellarOwnsRelation(relation))
+		aclcheck_error(ACLCHECK_NO_PRIV, get_relkind_objtype(get_rel_relkind(relation)), get_rel_name(relation));
 }
 
 /* Raises what the worker ended with. */
@@ -467,7 +483,7 @@ put_levels(ReturnSetInfo *rsinfo, Oid relation, const CellarLevelUnits *levels, 
 
 /* The units of one table; a table on no cell has none. */
 static void
-units_of(Oid relation, bool estimate, ReturnSetInfo *rsinfo)
+units_of(Oid relation, ReturnSetInfo *rsinfo)
 {
 	Relation	rel = relation_open(relation, AccessShareLock);
 	CellarPlace place;
@@ -483,7 +499,7 @@ units_of(Oid relation, bool estimate, ReturnSetInfo *rsinfo)
 			size_t		count;
 
 			cellar_ask_units(talk.session->connection, talk.relation, 0,
-							 RelationGetNumberOfBlocks(rel), estimate);
+							 RelationGetNumberOfBlocks(rel));
 			cellar_talk_until(&talk, CELLAR_UNITS, NULL, NULL);
 			levels = cellar_units(talk.session->connection, &count);
 			put_levels(rsinfo, relation, levels, count);
@@ -500,20 +516,18 @@ units_of(Oid relation, bool estimate, ReturnSetInfo *rsinfo)
 }
 
 /*
- * cellar.get_compression(relation, estimate): a row a table (partition) and level.
+ * cellar.get_compression(relation): a row a table (partition) and level.
  */
 Datum
 cellar_compression_units(PG_FUNCTION_ARGS)
 {
 	Oid			relation = PG_GETARG_OID(0);
-	bool		estimate = PG_GETARG_BOOL(1);
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (pg_class_aclcheck(relation, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
-		check_owner(relation);
+	cellar_check_readable(relation);
 	foreach(lc, find_all_inheritors(relation, AccessShareLock, NULL))
-		units_of(lfirst_oid(lc), estimate, (ReturnSetInfo *) fcinfo->resultinfo);
+		units_of(lfirst_oid(lc), (ReturnSetInfo *) fcinfo->resultinfo);
 	return (Datum) 0;
 }
 

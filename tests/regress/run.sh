@@ -118,6 +118,30 @@ suite_compressed() {
     check "Smart Scans read compression units in the suite: $((decoded >> 20)) MiB less than the heap" test "$decoded" -gt $((64 << 20))
 }
 
+# The isolation suite with a further setup in each of its tests, which compresses tables.
+isolation_compressed() {
+    local compressed=$WORK/isolation-scripts spec test made
+    mkdir -p "$compressed/specs"
+    ln -s "$WORK"/isolation/{expected,isolation_schedule} "$compressed/"
+    for spec in "$WORK"/isolation/specs/*.spec; do
+        test=$(basename "$spec" .spec)
+        if grep -q "^$test \* " "$ROOT/tests/regress/left-alone.txt"; then
+            cp "$spec" "$compressed/specs/"
+            continue
+        fi
+        awk -v setup="$ROOT/tests/regress/compressed.spec" '
+            !done && /^(teardown|session)/ { while ((getline line <setup) > 0) print line; done = 1 }
+            { print }' "$spec" >"$compressed/specs/${spec##*/}"
+    done
+    suite isolation compressed "$compressed" || true
+    "$HARNESS_BIN" regress-compare --suite isolation-compressed --compressed --off "$WORK/isolation-on/results" \
+        --on "$WORK/isolation-compressed/results" --excused "$ROOT/tests/regress/excused.txt" >"$WORK/isolation-compressed-compared.log" || true
+    count_lines <"$WORK/isolation-compressed-compared.log"
+    [ -s "$WORK/isolation-compressed-compared.log" ] || not_ok "isolation suite, compressed: nothing was compared"
+    made=$(sql suite isolation_regression -c "SELECT count(*) FILTER (WHERE units > 0) FROM cellar_test.log" || true)
+    check "the isolation suite's tables were compressed: ${made:-0} times (wanted 1000)" test "${made:-0}" -ge 1000
+}
+
 # What Smart Scans did not have to read because blocks lay in compression units.
 decoded_bytes() {
     sql suite postgres -c "CREATE EXTENSION IF NOT EXISTS cellar" -c "
@@ -171,6 +195,7 @@ if [ "$plain" = 0 ]; then
     if [[ " ${suites[*]} " = *" regress "* ]]; then
         for ((places = 1; places <= rounds; places++, seed++)); do suite_compressed; done
     fi
+    if [[ " ${suites[*]} " = *" isolation "* ]]; then isolation_compressed; fi
     check "Smart Scans ran in the suites" test "$(sql suite postgres -c "CREATE EXTENSION IF NOT EXISTS cellar" -c "SELECT value FROM cellar.sysstat WHERE name = 'cell physical IO bytes eligible for predicate offload'")" -gt 0
     if grep -nE 'PANIC|server process .* was terminated by signal' "$WORK/suite-postgres.log" >"$WORK/panics.log"; then
         not_ok "no backend crashed in the suites: $(head -n 3 "$WORK/panics.log")"

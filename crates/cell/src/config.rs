@@ -83,6 +83,9 @@ impl Config {
         let Some(first_disk) = disks.first() else {
             return Err("disk_group.disks is empty; name at least one directory".into());
         };
+        if let Some((_, twice)) = disks.iter().enumerate().find(|(number, disk)| disks[..*number].contains(disk)) {
+            return Err(format!("disk_group.disks names {} twice", twice.display()));
+        }
         let mount = absolute(&file.mount, "mount")?;
         if let Some(disk) = disks.iter().find(|disk| disk.starts_with(&mount)) {
             let (disk, mount) = (disk.display(), mount.display());
@@ -208,6 +211,7 @@ mod tests {
         check("mount = \"/m\"\n[disk_group]\ndisks = []\n", "name at least one");
         check("mount = \"m\"\n[disk_group]\ndisks = [\"/d\"]\n", "mount: m is not absolute");
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/m/d\"]\n", "cannot store itself");
+        check("mount = \"/m\"\n[disk_group]\ndisks = [\"/d\", \"/e\", \"/d/\"]\n", "names /d twice");
         check(&format!("{MINIMAL}au_size = \"3MiB\"\n"), "no power of two");
         check(&format!("{MINIMAL}redundancy = \"double\"\n"), "\"external\"");
     }

@@ -70,6 +70,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     if fuse::release_stale(&config.mount)? {
         log::warn!("{} was left by a daemon that died; mounting it again", config.mount.display());
     }
+    warn_of_hidden(config);
     let result = serve(config, &volume, units, &signals);
     let closed = volume.close();
     result?;
@@ -93,6 +94,7 @@ pub struct Findings {
 pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     check_mount_point(config)?;
     let volume = open_volume(config, &Arc::default(), raise_descriptor_limit())?;
+    warn_of_hidden(config);
     let space = volume.statfs()?;
     let findings = Findings {
         name: config.name.clone(),
@@ -167,6 +169,13 @@ fn check_mount_point(config: &Config) -> Result<(), DaemonError> {
         Ok(metadata) if metadata.is_dir() => Ok(()),
         Ok(_) => Err(DaemonError::MountPoint(format!("the mount point {path} is no directory"))),
         Err(error) => Err(DaemonError::MountPoint(format!("the mount point {path}: {error}; create the directory"))),
+    }
+}
+
+/// What lies in the directory that will be mounted over cannot be seen while the cell runs.
+fn warn_of_hidden(config: &Config) {
+    if std::fs::read_dir(&config.mount).is_ok_and(|mut entries| entries.next().is_some()) {
+        log::warn!("the mount point {} is not empty: its files are hidden while the cell runs", config.mount.display());
     }
 }
 

@@ -360,11 +360,10 @@ extern CellarCompression cellar_compression(const CellarConnection *connection);
 
 /*
  * Asks for the forms of the allocation units of blocks [first, end), answered
- * by CELLAR_UNITS; with estimate, for what each level would make of a sample of
- * them: its blocks, and stored_bytes of them.
+ * by CELLAR_UNITS.
  */
 extern void cellar_ask_units(CellarConnection *connection, const CellarRequest *relation,
-							 uint32_t first, uint32_t end, bool estimate);
+							 uint32_t first, uint32_t end);
 
 typedef struct CellarLevelUnits
 {
@@ -398,6 +397,15 @@ extern const CellarDueUnit *cellar_due_units(const CellarConnection *connection,
 
 /* The failure that CELLAR_FAILED announced. */
 extern CellarError cellar_error(const CellarConnection *connection);
+
+/* ---- the compression advisor: the cell's encoder over pages that Postgres has read ---- */
+
+/*
+ * How many bytes a level other than CELLAR_LEVEL_NONE would make of so many whole pages; the request
+ * needs the attributes only.  False on failure, with *error filled.
+ */
+extern bool cellar_estimate(const CellarRequest *relation, const void *pages, size_t count,
+							uint8_t level, uint64_t *stored_bytes, CellarError *error);
 
 /* ---- offload simulation: the cell's scan code over pages that Postgres has read ---- */
 

@@ -143,11 +143,11 @@ impl Connection {
         }
     }
 
-    /// Asks for the forms of a relation's allocation units, or what each level would make of them; between scans only.
-    pub fn ask_units(&mut self, relation: Result<ScanRequest, String>, range: BlockRange, estimate: bool) {
+    /// Asks for the forms of a relation's allocation units; between scans only.
+    pub fn ask_units(&mut self, relation: Result<ScanRequest, String>, range: BlockRange) {
         match relation {
             Ok(relation) => {
-                self.send(Kind::UnitsQuery, |out| UnitsQuery { estimate, range, relation }.encode(out));
+                self.send(Kind::UnitsQuery, |out| UnitsQuery { range, relation }.encode(out));
             }
             Err(fault) => self.misbuilt(&fault),
         }

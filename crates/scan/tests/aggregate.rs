@@ -7,8 +7,10 @@ mod support;
 use cellar_format::postgres::{Align, Collation, Width, encoding};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{Aggregate, Aggregation, Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot};
-use cellar_scan::unit::{self, Level, Shape, Unit, encode};
+use cellar_scan::unit::{self, Level, Shape, Unit, UnitSource, encode};
 use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner};
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::cluster::Cluster;
@@ -66,8 +68,8 @@ impl Table {
         self.aggregate_where(vec![], aggregation, group_widths)
     }
 
-    fn aggregate_where(&self, quals: Vec<Expr>, aggregation: Aggregation, group_widths: &[Option<usize>]) -> Answer {
-        let request = ScanRequest {
+    fn request(&self, quals: Vec<Expr>, aggregation: Aggregation) -> ScanRequest {
+        ScanRequest {
             file: String::new(),
             segment_blocks: 131_072,
             checksums: true,
@@ -80,7 +82,11 @@ impl Table {
             threads: 1,
             aggregation: Some(aggregation),
             top_n: None,
-        };
+        }
+    }
+
+    fn aggregate_where(&self, quals: Vec<Expr>, aggregation: Aggregation, group_widths: &[Option<usize>]) -> Answer {
+        let request = self.request(quals, aggregation);
         let mut wire = Vec::new();
         request.encode(&mut wire);
         assert_eq!(ScanRequest::decode(&wire).unwrap(), request);
@@ -362,6 +368,44 @@ fn units_aggregate_as_heap_pages_do() {
     }
     println!("{groups} groups, {back} rows that came back");
     assert!(groups > 1000 && back > 1000);
+}
+
+/// A unit's bytes, and how many of them were read since it was opened.
+struct Counted<'a> {
+    bytes: &'a [u8],
+    read: Cell<usize>,
+}
+
+impl UnitSource for Counted<'_> {
+    fn read_at(&self, offset: u64, length: usize) -> std::io::Result<Cow<'_, [u8]>> {
+        self.read.set(self.read.get() + length);
+        self.bytes.read_at(offset, length)
+    }
+}
+
+#[test]
+fn what_the_directory_tells_is_not_read() {
+    let Some(cluster) = Cluster::start("aggregate-directory") else { return };
+    cluster.sql("create table a as select i, hashint4(i) as n, md5(i::text) as t from generate_series(1, 5000) i");
+    let table = Table::open(&cluster, "a");
+    let bytes = encode(&table.heap, &table.shape(), Level::QueryLow).unwrap();
+    let read = |function: u32, column: Option<u16>, first_page: usize| {
+        let aggregation = Aggregation { keys: vec![], aggregates: vec![aggregate(function, column)] };
+        let mut scanner = UnitScanner::new(Arc::new(Plan::compile(&table.request(vec![], aggregation)).unwrap()));
+        let source = Counted { bytes: &bytes, read: Cell::new(0) };
+        let unit = Unit::open(&source).unwrap();
+        source.read.set(0);
+        let pages = first_page..unit.pages().len();
+        scanner.scan(0, &unit, &source, pages, &NoXids, &mut ResultWriter::new()).unwrap();
+        source.read.get()
+    };
+    // count(*), count(t), min(i), max(n)
+    for (function, column) in [(2803, None), (2147, Some(3)), (2132, Some(1)), (2116, Some(2))] {
+        assert_eq!(read(function, column, 0), 0, "{function} {column:?}");
+    }
+    // A chunk's bounds say nothing of a part of it; and sums are of numbers that have to be read.
+    assert!(read(2132, Some(2), 1) > 0);
+    assert!(read(2108, Some(2), 0) > 0);
 }
 
 /// Aggregates over all rows of columns of many codings, which units answer from directories and packed sums.

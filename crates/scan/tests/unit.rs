@@ -9,7 +9,7 @@ use cellar_format::units::BLOCK_BYTES;
 use cellar_scan::heap::Page;
 use cellar_scan::unit::{
     Bounds, HeaderField, Level, PageKind, Rebuilder, Shape, Unit, UnitError, UnitSource, VERSION, encode, encode_raw,
-    estimate, verify,
+    verify,
 };
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -326,16 +326,6 @@ fn what_is_no_whole_page_is_refused() {
     assert!(encode(&[0; BLOCK_BYTES - 1], &shape, Level::QueryLow).is_err());
     let empty = encode(&[], &shape, Level::QueryLow).unwrap();
     assert_eq!(Unit::open(&empty).unwrap().pages().len(), 0);
-}
-
-#[test]
-fn an_estimate_is_the_size_of_a_unit() {
-    let mut random = Random::new(5);
-    let mut table = Table::random(&mut random);
-    let pages = table.pages(&mut random, 16);
-    let estimate = estimate(&pages, &table.shape(), Level::QueryHigh).unwrap();
-    let unit = encode(&pages, &table.shape(), Level::QueryHigh).unwrap();
-    assert_eq!((estimate.page_bytes, estimate.unit_bytes), (pages.len() as u64, unit.len() as u64));
 }
 
 fn fixture(level: Level) -> PathBuf {

@@ -15,7 +15,7 @@ pub use table::UnitTable;
 
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{BlockRange, CompressProgress, CompressRequest, LevelUnits, ScanRequest, Units, UnitsQuery};
-use cellar_scan::unit::{Attribute, EncodeError, Encoder, Level, Shape, encode_raw, estimate};
+use cellar_scan::unit::{EncodeError, Encoder, Level, Shape, encode_raw};
 use cellar_storage::{ErrorKind, Ino, UnitForm, UnitStored, Volume};
 use due::raw_blocks;
 use pace::Pace;
@@ -23,9 +23,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Pages of the sample from which a level's yield is estimated, and how many places of the relation they come from.
-const SAMPLE_PAGES: u32 = 96;
-const SAMPLE_PLACES: u32 = 5;
 /// Who cancels a compression that rests waits for no more than this.
 const REST_PART: Duration = Duration::from_millis(200);
 /// Levels of a report: raw and the four.
@@ -63,7 +60,7 @@ pub fn compress<E: From<CompressionError>>(
     stopping: &AtomicBool,
     mut tell: impl FnMut(CompressProgress) -> Result<(), E>,
 ) -> Result<CompressProgress, E> {
-    let shape = shape(&request.relation);
+    let shape = Shape::of(&request.relation);
     let mut work = Work { shape: &shape, encoder: Encoder::new(&shape), pages: Vec::new() };
     let (mut progress, mut pace) = (CompressProgress::default(), Pace::new());
     for place in places(volume, &request.relation, request.range).map_err(E::from)? {
@@ -164,19 +161,10 @@ fn decompress_one(volume: &Volume, place: &Place, progress: &mut CompressProgres
     Ok(())
 }
 
-/// What a relation's allocation units are; or, to choose a level, what each would make of a sample.
+/// What a relation's allocation units are.
 pub fn units(volume: &Volume, query: &UnitsQuery) -> Result<Units, CompressionError> {
-    let places = places(volume, &query.relation, query.range)?;
-    let levels = match query.estimate {
-        true => estimates(volume, &places, &shape(&query.relation))?,
-        false => forms(volume, &places)?,
-    };
-    Ok(Units { levels })
-}
-
-fn forms(volume: &Volume, places: &[Place]) -> Result<Vec<LevelUnits>, CompressionError> {
     let mut levels: Vec<_> = (0..LEVELS as u64).map(|level| LevelUnits { level, ..LevelUnits::default() }).collect();
-    for place in places {
+    for place in places(volume, &query.relation, query.range)? {
         let blocks = u64::from(place.blocks.end - place.blocks.start);
         let block_bytes = BLOCK_BYTES as u64;
         let (level, dead, bytes) = match volume.unit(place.ino, place.au)?.form {
@@ -193,28 +181,7 @@ fn forms(volume: &Volume, places: &[Place]) -> Result<Vec<LevelUnits>, Compressi
         line.stored_bytes += bytes;
     }
     levels.retain(|line| line.units > 0);
-    Ok(levels)
-}
-
-fn estimates(volume: &Volume, places: &[Place], shape: &Shape) -> Result<Vec<LevelUnits>, CompressionError> {
-    let mut sample = Vec::new();
-    let step = (places.len() / SAMPLE_PLACES as usize).max(1);
-    for place in places.iter().step_by(step) {
-        let want = (SAMPLE_PAGES / SAMPLE_PLACES).min(place.blocks.end - place.blocks.start) as usize;
-        let mut pages = vec![0; want * BLOCK_BYTES];
-        let read = volume.read(place.ino, place.au * volume.au_bytes(place.ino)?, &mut pages)?;
-        pages.truncate(read / BLOCK_BYTES * BLOCK_BYTES);
-        sample.extend(pages);
-    }
-    if sample.is_empty() {
-        return Ok(Vec::new());
-    }
-    let line = |level: Level| {
-        let estimate = estimate(&sample, shape, level)?;
-        let blocks = estimate.page_bytes / BLOCK_BYTES as u64;
-        Ok(LevelUnits { level: level as u64, units: 1, blocks, dead_blocks: 0, stored_bytes: estimate.unit_bytes })
-    };
-    Level::ALL.into_iter().map(line).collect()
+    Ok(Units { levels })
 }
 
 /// The allocation units that hold a range of blocks, in order; segment files that are not there hold none.
@@ -238,17 +205,6 @@ fn places(volume: &Volume, relation: &ScanRequest, range: BlockRange) -> Result<
         }));
     }
     Ok(places)
-}
-
-fn shape(relation: &ScanRequest) -> Shape {
-    let attributes = relation.attributes.iter().map(|attribute| Attribute {
-        type_oid: attribute.type_oid,
-        width: attribute.width,
-        align: attribute.align,
-        by_value: attribute.by_value,
-        dropped: attribute.type_oid == 0,
-    });
-    Shape { attributes: attributes.collect() }
 }
 
 #[cfg(test)]

@@ -202,7 +202,9 @@ fn explain(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT) => format!("{error}; create the directory, and see that /dev/fuse is there (modprobe fuse)"),
         Some(libc::EPERM | libc::EACCES) => {
-            format!("{error}; run as root, or install fuse3 and let the user write to the mount point")
+            format!(
+                "{error}; run as root, or install fuse3 and let the user write to the mount point and open /dev/fuse"
+            )
         }
         _ => error.to_string(),
     }

@@ -218,14 +218,8 @@ pub extern "C" fn cellar_compression(connection: &CellarConnection) -> CompressP
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cellar_ask_units(
-    connection: &mut CellarConnection,
-    relation: &CellarRequest,
-    first: u32,
-    end: u32,
-    estimate: bool,
-) {
-    connection.connection.ask_units(relation.finish(), BlockRange { first, end }, estimate);
+pub extern "C" fn cellar_ask_units(connection: &mut CellarConnection, relation: &CellarRequest, first: u32, end: u32) {
+    connection.connection.ask_units(relation.finish(), BlockRange { first, end });
 }
 
 /// # Safety

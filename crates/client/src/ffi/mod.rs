@@ -3,6 +3,7 @@
 //! Every pointer that C hands over is used only as the header promises it may be. A panic in a function that decodes
 //! or evaluates anything is caught and told as a failure.
 
+mod advisor;
 mod connection;
 mod error;
 mod request;

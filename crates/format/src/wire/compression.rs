@@ -16,11 +16,9 @@ pub struct CompressRequest {
     pub relation: ScanRequest,
 }
 
-/// Asks for the form of the allocation units in a range of blocks; with `estimate` for what each level would make of
-/// a sample of them instead.
+/// Asks for the form of the allocation units in a range of blocks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnitsQuery {
-    pub estimate: bool,
     pub range: BlockRange,
     pub relation: ScanRequest,
 }
@@ -118,15 +116,13 @@ impl CompressRequest {
 
 impl UnitsQuery {
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_bool(self.estimate);
         put_relation(out, self.range, &self.relation);
     }
 
     pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(payload);
-        let estimate = reader.bool("estimate")?;
         let (range, relation) = relation(&mut reader)?;
-        Ok(Self { estimate, range, relation })
+        Ok(Self { range, relation })
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::bytes::{Corrupt, Reader, Write};
 
 /// Raised whenever a frame's meaning changes; both sides refuse another number.
-pub const PROTOCOL_VERSION: u16 = 3;
+pub const PROTOCOL_VERSION: u16 = 4;
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// No payload is longer; a longer length in a header is corruption.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;

@@ -26,13 +26,6 @@ pub enum EncodeError {
     Series(UnitError),
 }
 
-/// What a compressed table would take, told by some of its pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Estimate {
-    pub page_bytes: u64,
-    pub unit_bytes: u64,
-}
-
 /// A unit of whole pages, at most 64 MiB.
 ///
 /// Any bytes can be pages; those that are not heap pages of this shape are kept as they are.
@@ -63,12 +56,6 @@ impl<'a> Encoder<'a> {
 pub fn encode_raw(pages: &[u8], shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
     check(pages, shape)?;
     encode_model(pages, &Model::raw(pages.len() / BLOCK_BYTES, shape), shape, level)
-}
-
-/// How small pages would become. A few runs of some dozen pages tell it well.
-pub fn estimate(pages: &[u8], shape: &Shape, level: Level) -> Result<Estimate, EncodeError> {
-    let unit = encode(pages, shape, level)?;
-    Ok(Estimate { page_bytes: pages.len() as u64, unit_bytes: unit.len() as u64 })
 }
 
 /// The first page that does not come back from a unit as it is in `pages`.

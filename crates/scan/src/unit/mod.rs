@@ -33,7 +33,7 @@ pub use bits::BLOCK_ROWS;
 pub use chunk::{Chunk, ChunkVisibility};
 pub use column::{Block, ColumnReader, Gathering, HeaderReader};
 pub use directory::{PAGES_MAX, VERSION};
-pub use encode::{EncodeError, Encoder, Estimate, encode, encode_raw, estimate, verify};
+pub use encode::{EncodeError, Encoder, encode, encode_raw, verify};
 pub use ints::IntChunk;
 pub use model::{HEADER_FIELDS, HeaderField, PageEntry, PageKind};
 pub use open::Unit;

@@ -2,6 +2,7 @@
 
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::postgres::{Align, Oid, Width, type_oid};
+use cellar_format::wire::ScanRequest;
 
 /// `MaxHeapAttributeNumber`.
 pub const ATTRIBUTES_MAX: usize = 1600;
@@ -82,6 +83,17 @@ pub struct Shape {
 }
 
 impl Shape {
+    pub fn of(relation: &ScanRequest) -> Self {
+        let attributes = relation.attributes.iter().map(|attribute| Attribute {
+            type_oid: attribute.type_oid,
+            width: attribute.width,
+            align: attribute.align,
+            by_value: attribute.by_value,
+            dropped: attribute.type_oid == 0,
+        });
+        Self { attributes: attributes.collect() }
+    }
+
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.put_u16(self.attributes.len() as u16);
         for attribute in &self.attributes {

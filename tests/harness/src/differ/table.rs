@@ -192,7 +192,7 @@ impl Table {
     pub fn units(&self, client: &mut Client) -> Result<(i64, i64)> {
         let sql = format!(
             "SELECT coalesce(sum(units), 0)::int8, coalesce(sum(dead_blocks), 0)::int8
-             FROM cellar.get_compression('{}', false) WHERE level <> 'none'",
+             FROM cellar.get_compression('{}') WHERE level <> 'none'",
             self.name
         );
         let row = client.query_one(&sql, &[])?;

@@ -201,7 +201,7 @@ pub fn compress(dsn: &str, options: &CompressOptions) -> Result<bool> {
 
 /// The commands without the extension, whose other objects the suite would see.
 fn prepare(client: &mut Client) -> Result<()> {
-    let there = "SELECT to_regprocedure('cellar_test.get_compression(oid, boolean)') IS NOT NULL";
+    let there = "SELECT to_regprocedure('cellar_test.get_compression(oid)') IS NOT NULL";
     if client.query_one(there, &[])?.get(0) {
         return Ok(());
     }
@@ -209,7 +209,7 @@ fn prepare(client: &mut Client) -> Result<()> {
         "CREATE SCHEMA cellar_test;
          CREATE FUNCTION cellar_test.compress_relation(oid, text) RETURNS void
              AS 'cellar', 'cellar_compress_relation' LANGUAGE C STRICT;
-         CREATE FUNCTION cellar_test.get_compression(oid, boolean, OUT \"table\" oid, OUT level text, OUT units bigint,
+         CREATE FUNCTION cellar_test.get_compression(oid, OUT \"table\" oid, OUT level text, OUT units bigint,
              OUT dead_blocks bigint, OUT heap_bytes bigint, OUT stored_bytes bigint) RETURNS SETOF record
              AS 'cellar', 'cellar_compression_units' LANGUAGE C STRICT",
     )?;
@@ -238,12 +238,12 @@ fn tables(client: &mut Client, name: &str) -> Result<Vec<(u32, bool)>> {
 
 fn one(client: &mut Client, table: u32, level: &str) -> Result<Outcome> {
     let dead: i64 = client
-        .query_one("SELECT coalesce(sum(dead_blocks), 0)::int8 FROM cellar_test.get_compression($1, false)", &[&table])?
+        .query_one("SELECT coalesce(sum(dead_blocks), 0)::int8 FROM cellar_test.get_compression($1)", &[&table])?
         .get(0);
     client.query("SELECT cellar_test.compress_relation($1, $2)", &[&table, &level])?;
     let row = client.query_one(
         "SELECT coalesce(sum(units), 0)::int8, coalesce(sum(heap_bytes / 8192), 0)::int8
-         FROM cellar_test.get_compression($1, false) WHERE level <> 'none'",
+         FROM cellar_test.get_compression($1) WHERE level <> 'none'",
         &[&table],
     )?;
     Ok(Outcome::Done { dead, units: row.get(0), blocks: row.get(1) })

@@ -1,0 +1,54 @@
+//! The compression advisor: the cell's encoder over pages that Postgres has read.
+
+use std::os::raw::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use cellar_format::units::BLOCK_BYTES;
+use cellar_format::wire::ErrorReport;
+use cellar_scan::unit::{Level, Shape, encode};
+
+use super::error::{self, CellarError};
+use super::items;
+use super::request::CellarRequest;
+
+/// # Safety
+/// See the header: `pages` are `count` blocks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_estimate(
+    relation: &CellarRequest,
+    pages: *const c_void,
+    count: usize,
+    level: u8,
+    stored_bytes: *mut u64,
+    error: *mut CellarError,
+) -> bool {
+    // SAFETY: the header asks for so many blocks' bytes.
+    let pages = unsafe { items(pages.cast::<u8>(), count * BLOCK_BYTES) };
+    let encoded = catch_unwind(AssertUnwindSafe(|| estimate(relation, pages, level)));
+    match encoded.unwrap_or_else(|_| Err(error::panicked())) {
+        Ok(bytes) => {
+            // SAFETY: the header asks for a place to put the number.
+            unsafe { ptr::write(stored_bytes, bytes) };
+            true
+        }
+        Err(report) => {
+            // SAFETY: the header asks for a place to put the error.
+            unsafe { ptr::write(error, error::last(&report)) };
+            false
+        }
+    }
+}
+
+/// Bytes of the unit that the pages would become.
+fn estimate(relation: &CellarRequest, pages: &[u8], level: u8) -> Result<u64, ErrorReport> {
+    let report = |fault: String| ErrorReport {
+        sqlstate: "XX000".to_owned(),
+        message: format!("could not estimate a compression: {fault}"),
+        detail: String::new(),
+        hint: String::new(),
+    };
+    let shape = Shape::of(&relation.finish().map_err(report)?);
+    let level = Level::from_u8(level).ok_or_else(|| report(format!("there is no level {level}")))?;
+    Ok(encode(pages, &shape, level).map_err(|error| report(error.to_string()))?.len() as u64)
+}

@@ -1,0 +1,112 @@
+/*-------------------------------------------------------------------------
+ *
+ * advisor.c
+ *	  The compression advisor: what each level would make of a table.
+ *
+ * The cell's encoder runs here, in the client library, over a sample of the
+ * table's pages.  So a table that is on no cell can be asked about, too.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "cellar.h"
+
+#include "access/relation.h"
+#include "catalog/pg_inherits.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+
+/* A few runs of pages tell a table well. */
+#define SAMPLE_PLACES	5
+#define SAMPLE_RUN		19
+
+PG_FUNCTION_INFO_V1(cellar_estimate_compression);
+
+/* Copies runs of pages, spread over the table; returns how many pages. */
+static size_t
+read_sample(Relation rel, char *pages)
+{
+	BlockNumber blocks = RelationGetNumberOfBlocks(rel);
+	BlockNumber places = Min(SAMPLE_PLACES, Max(1, blocks / SAMPLE_RUN));
+	BlockNumber run = Min(blocks, SAMPLE_RUN);
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+	size_t		count = 0;
+
+	for (BlockNumber place = 0; place < places; place++)
+	{
+		BlockNumber first = (uint64) blocks * place / places;
+
+		for (BlockNumber block = first; block < first + run; block++)
+		{
+			Buffer		buffer;
+
+			CHECK_FOR_INTERRUPTS();
+			buffer = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+			LockBuffer(buffer, BUFFER_LOCK_SHARE);
+			memcpy(pages + count++ * BLCKSZ, BufferGetPage(buffer), BLCKSZ);
+			UnlockReleaseBuffer(buffer);
+		}
+	}
+	FreeAccessStrategy(strategy);
+	return count;
+}
+
+static void
+put_estimates(Relation rel, ReturnSetInfo *rsinfo)
+{
+	char	   *pages = palloc(SAMPLE_PLACES * SAMPLE_RUN * BLCKSZ);
+	size_t		count = read_sample(rel, pages);
+	CellarRequest *request;
+
+	if (count == 0)
+		return;
+	request = cellar_relation_request(rel, "");
+	PG_TRY();
+	{
+		for (int level = CELLAR_LEVEL_QUERY_LOW; level < CELLAR_LEVELS; level++)
+		{
+			Datum		values[4];
+			bool		nulls[4] = {false};
+			uint64_t	bytes;
+			CellarError error;
+
+			CHECK_FOR_INTERRUPTS();
+			if (!cellar_estimate(request, pages, count, level, &bytes, &error))
+				cellar_report_error(error);
+			values[0] = ObjectIdGetDatum(RelationGetRelid(rel));
+			values[1] = CStringGetTextDatum(cellar_level_name(level));
+			values[2] = Int64GetDatum(count * BLCKSZ);
+			values[3] = Int64GetDatum(bytes);
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		}
+	}
+	PG_FINALLY();
+	{
+		cellar_request_free(request);
+	}
+	PG_END_TRY();
+	pfree(pages);
+}
+
+/*
+ * cellar.estimate_compression(relation): a row a table (partition) and level.
+ */
+Datum
+cellar_estimate_compression(PG_FUNCTION_ARGS)
+{
+	Oid			relation = PG_GETARG_OID(0);
+	ListCell   *lc;
+
+	InitMaterializedSRF(fcinfo, 0);
+	cellar_check_readable(relation);
+	foreach(lc, find_all_inheritors(relation, AccessShareLock, NULL))
+	{
+		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
+
+		if (cellar_relation_unsuitable(rel) == NULL)
+			put_estimates(rel, (ReturnSetInfo *) fcinfo->resultinfo);
+		relation_close(rel, AccessShareLock);
+	}
+	return (Datum) 0;
+}
