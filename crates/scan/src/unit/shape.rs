@@ -47,7 +47,7 @@ impl Level {
     pub(super) fn frame_rows(self) -> usize {
         match self {
             Self::QueryLow => 1024,
-            Self::QueryHigh => 4096,
+            Self::QueryHigh => 2048,
             Self::ArchiveLow => 16384,
             Self::ArchiveHigh => 65536,
         }

@@ -2,6 +2,7 @@
 
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ops::Range;
 
 /// Bytes of one stored unit.
@@ -181,14 +182,24 @@ pub(super) fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
+thread_local! {
+    // Making one takes longer than most of what it is asked for.
+    static COMPRESSOR: RefCell<zstd::bulk::Compressor<'static>> = RefCell::default();
+    static DECOMPRESSOR: RefCell<zstd::bulk::Decompressor<'static>> = RefCell::default();
+}
+
 /// Compresses with the content's size known to the reader from elsewhere.
 pub(super) fn zstd_compress(bytes: &[u8], level: i32) -> Vec<u8> {
-    zstd::bulk::compress(bytes, level).expect("memory is all that compression can lack")
+    let compressed = COMPRESSOR.with_borrow_mut(|compressor| {
+        compressor.set_compression_level(level)?;
+        compressor.compress(bytes)
+    });
+    compressed.expect("memory is all that compression can lack")
 }
 
 /// Decompresses to exactly `raw_bytes` bytes, which the caller has bounded.
 pub(super) fn zstd_decompress(bytes: &[u8], raw_bytes: usize, what: &'static str) -> Result<Vec<u8>> {
-    match zstd::bulk::decompress(bytes, raw_bytes) {
+    match DECOMPRESSOR.with_borrow_mut(|decompressor| decompressor.decompress(bytes, raw_bytes)) {
         Ok(raw) if raw.len() == raw_bytes => Ok(raw),
         Ok(raw) => corrupt(what, 0, format!("{} bytes decompressed instead of {raw_bytes}", raw.len())),
         Err(error) => corrupt(what, 0, error.to_string()),
