@@ -2,7 +2,7 @@
 //!
 //! What is known of a chunk lies in the unit's directory: its coding, each block's checksum, minimum and maximum.
 //! Codings: one value; frame of reference and bit packing, with one base for all blocks or one a block; deltas, again
-//! packed or through a dictionary; a sorted dictionary with packed codes; runs.
+//! packed or through a dictionary, whose codes may be patched; a sorted dictionary with packed codes; runs.
 
 use super::bits::{BLOCK_ROWS, Rows, pack, packed_bytes, pick, unpack, width_of};
 use super::source::{Data, Part, Result, corrupt, put_varint, unzigzag, varint, zigzag};
@@ -28,6 +28,8 @@ struct Packed {
     starts: Vec<u32>,
     /// One for all, or one a block.
     frames: Vec<Frame>,
+    /// Bytes behind each block for the numbers that the frame does not hold; empty when it holds all.
+    patches: Vec<u16>,
     checksums: Vec<u32>,
 }
 
@@ -73,6 +75,7 @@ mod tag {
     pub const DELTA: u8 = 3;
     pub const DICTIONARY: u8 = 4;
     pub const RUNS: u8 = 5;
+    pub const PATCHED_DICTIONARY: u8 = 6;
 }
 
 /// A chunk's entry in the directory.
@@ -127,6 +130,7 @@ vectorized! {
 /// How numbers would be packed, and in how many bytes.
 struct Packing {
     frames: Vec<Frame>,
+    is_patched: bool,
     bytes: usize,
 }
 
@@ -143,10 +147,34 @@ impl Packing {
             by_block.push(frame);
         }
         if by_block_bytes < uniform_bytes {
-            Self { frames: by_block, bytes: by_block_bytes }
+            Self { frames: by_block, is_patched: false, bytes: by_block_bytes }
         } else {
-            Self { frames: vec![whole], bytes: uniform_bytes }
+            Self { frames: vec![whole], is_patched: false, bytes: uniform_bytes }
         }
+    }
+
+    /// Of codes that occur so often: in a frame that holds most of them, the others as patches.
+    fn patched(occurrences: &[u32]) -> Self {
+        /// A row and a code; more, if it is a code of many.
+        const PATCH_BYTES: usize = 3;
+        const BLOCK_BYTES: usize = 6;
+        let total: usize = occurrences.iter().map(|count| *count as usize).sum();
+        let blocks_bytes = 9 + BLOCK_BYTES * total.div_ceil(BLOCK_ROWS);
+        let of_width = |width: u8| {
+            let span = 1 << width;
+            let mut held: usize = occurrences.iter().take(span).map(|count| *count as usize).sum();
+            let (mut most, mut base) = (held, 0);
+            for (left, entered) in occurrences.iter().skip(span).enumerate() {
+                held = held + *entered as usize - occurrences[left] as usize;
+                if held > most {
+                    (most, base) = (held, left as i64 + 1);
+                }
+            }
+            let bytes = total * width as usize / 8 + (total - most) * PATCH_BYTES + blocks_bytes;
+            Self { frames: vec![Frame { base, width }], is_patched: true, bytes }
+        };
+        let narrower = 0..width_of(occurrences.len() as u64 - 1).max(1);
+        narrower.map(of_width).min_by_key(|packing| packing.bytes).expect("there is a width")
     }
 }
 
@@ -154,6 +182,7 @@ impl Packed {
     fn encode(values: &[i64], packing: Packing, data: &mut Vec<u8>) -> Self {
         let mut starts = vec![data.len() as u32];
         let mut checksums = Vec::with_capacity(values.len() / BLOCK_ROWS + 1);
+        let mut patches = Vec::new();
         let mut offsets = [0u64; BLOCK_ROWS];
         for (index, block) in values.chunks(BLOCK_ROWS).enumerate() {
             let Frame { base, width } = packing.frames[if packing.frames.len() == 1 { 0 } else { index }];
@@ -161,11 +190,17 @@ impl Packed {
                 *offset = value.wrapping_sub(base) as u64;
             }
             let start = data.len();
-            pack(&offsets[..block.len()], width, data);
+            let offsets = &mut offsets[..block.len()];
+            let patch = if packing.is_patched { take_patches(offsets, width) } else { Vec::new() };
+            pack(offsets, width, data);
+            if packing.is_patched {
+                data.extend_from_slice(&patch);
+                patches.push(patch.len() as u16);
+            }
             starts.push(data.len() as u32);
             checksums.push(crc32c::crc32c(&data[start..]));
         }
-        Self { starts, frames: packing.frames, checksums }
+        Self { starts, frames: packing.frames, patches, checksums }
     }
 
     fn frame(&self, block: usize) -> Frame {
@@ -180,11 +215,16 @@ impl Packed {
 
     fn block(&self, data: Data<'_>, block: usize, out: &mut [i64]) -> Result<()> {
         let Frame { base, width } = self.frame(block);
-        if width == 0 {
+        let patches = self.patches.get(block).map_or(0, |bytes| *bytes as usize);
+        if width == 0 && patches == 0 {
             out.fill(base);
             return Ok(());
         }
-        data.look_at(self.part(block), "packed block", |bytes| Ok(unpack(bytes, width, base, out)?))
+        data.look_at(self.part(block), "packed block", |bytes| {
+            let (packed, patches) = bytes.split_at(bytes.len().saturating_sub(patches));
+            unpack(packed, width, base, out)?;
+            Ok(patch(patches, base, out)?)
+        })
     }
 
     /// Appends some numbers of a block, which has `count`.
@@ -203,10 +243,16 @@ impl Packed {
             out.put_u64(frame.base as u64);
             out.put_u8(frame.width);
         }
+        self.patches.iter().for_each(|bytes| out.put_u16(*bytes));
         self.checksums.iter().for_each(|checksum| out.put_u32(*checksum));
     }
 
-    fn get(reader: &mut Reader<'_>, count: usize, by_block: bool) -> std::result::Result<Self, Corrupt> {
+    fn get(
+        reader: &mut Reader<'_>,
+        count: usize,
+        by_block: bool,
+        is_patched: bool,
+    ) -> std::result::Result<Self, Corrupt> {
         let blocks = count.div_ceil(BLOCK_ROWS);
         let mut start = reader.u32("block offset")?;
         let mut frames = Vec::with_capacity(blocks);
@@ -217,19 +263,49 @@ impl Packed {
             }
             frames.push(Frame { base, width });
         }
+        let patches = (0..if is_patched { blocks } else { 0 }).map(|_| reader.u16("patches"));
+        let patches = patches.collect::<std::result::Result<Vec<_>, _>>()?;
         let mut checksums = Vec::with_capacity(blocks);
         let mut starts = Vec::with_capacity(blocks + 1);
         starts.push(start);
         for block in 0..blocks {
             let rows = (count - block * BLOCK_ROWS).min(BLOCK_ROWS);
             let width = frames[if by_block { block } else { 0 }].width;
-            let next = start.checked_add(packed_bytes(rows, width) as u32);
+            let bytes = packed_bytes(rows, width) as u32 + patches.get(block).map_or(0, |bytes| u32::from(*bytes));
+            let next = start.checked_add(bytes);
             start = next.ok_or_else(|| Corrupt::new("block offset", reader.position(), format!("{start}")))?;
             starts.push(start);
             checksums.push(reader.u32("block checksum")?);
         }
-        Ok(Self { starts, frames, checksums })
+        Ok(Self { starts, frames, patches, checksums })
     }
+}
+
+/// Takes out of a block's offsets those that so many bits do not hold; zeros stand in for them.
+fn take_patches(offsets: &mut [u64], width: u8) -> Vec<u8> {
+    let (mut bytes, mut next) = (Vec::new(), 0);
+    for (row, offset) in offsets.iter_mut().enumerate() {
+        if width_of(*offset) > width {
+            put_varint(&mut bytes, (row - next) as u64);
+            put_varint(&mut bytes, zigzag(*offset as i64));
+            (next, *offset) = (row + 1, 0);
+        }
+    }
+    bytes
+}
+
+/// Puts the numbers of a block in their places that its frame does not hold.
+fn patch(patches: &[u8], base: i64, out: &mut [i64]) -> std::result::Result<(), Corrupt> {
+    let (mut reader, mut next) = (Reader::new(patches), 0usize);
+    while reader.position() < patches.len() {
+        let row = next.saturating_add(varint(&mut reader, "patched row")? as usize);
+        let offset = unzigzag(varint(&mut reader, "patch")?);
+        let rows = out.len();
+        let found = || Corrupt::new("patched row", reader.position(), format!("{row} of {rows}"));
+        *out.get_mut(row).ok_or_else(found)? = base.wrapping_add(offset);
+        next = row + 1;
+    }
+    Ok(())
 }
 
 /// The distinct numbers, ascending; None when there are more than `most`.
@@ -263,8 +339,17 @@ fn distinct(values: &[i64], most: usize) -> Option<Vec<i64>> {
     Some(found)
 }
 
-/// A dictionary that is likely to need fewer than `bytes` bytes in all.
-fn dictionary(values: &[i64], whole: Frame, bytes: usize) -> Option<(Vec<i64>, usize)> {
+/// A sorted dictionary, the numbers' codes, and how these are packed: in all in so many bytes, about.
+struct Codes {
+    entries: Vec<i64>,
+    codes: Vec<i64>,
+    packing: Packing,
+    bytes: usize,
+}
+
+/// A dictionary that is likely to need fewer than `bytes` bytes in all. Numbers that are not differences stay comparable by
+/// their codes, so these are not patched.
+fn dictionary(values: &[i64], whole: Frame, bytes: usize, are_differences: bool) -> Option<Codes> {
     const ENTRY_BYTES: usize = 4;
     if whole.width < 3 {
         return None;
@@ -276,9 +361,40 @@ fn dictionary(values: &[i64], whole: Frame, bytes: usize) -> Option<(Vec<i64>, u
         return None;
     }
     let entries = distinct(values, DICTIONARY_MAX.min(values.len() / 4 + 1))?;
-    let width = width_of(entries.len() as u64 - 1) as usize;
-    let cost = entries.len() * ENTRY_BYTES + values.len() * width / 8 + 4 * (values.len() / BLOCK_ROWS + 1) + 32;
-    (cost < bytes).then_some((entries, cost))
+    let all = frame(0, entries.len() as i64 - 1);
+    let blocks_bytes = 4 * (values.len() / BLOCK_ROWS + 1) + 32;
+    let whole =
+        Packing { frames: vec![all], is_patched: false, bytes: values.len() * all.width as usize / 8 + blocks_bytes };
+    let entries_bytes = entries.len() * ENTRY_BYTES;
+    let occurrences = |codes: &mut dyn Iterator<Item = usize>| {
+        let mut occurrences = vec![0; entries.len()];
+        codes.for_each(|code| occurrences[code] += 1);
+        occurrences
+    };
+    let of_sample = || occurrences(&mut sample.iter().map(|value| entries.partition_point(|entry| entry < value)));
+    let patched_bytes = || Packing::patched(&of_sample()).bytes * values.len() / sample.len();
+    let try_patches = are_differences && patched_bytes() < whole.bytes.min(bytes.saturating_sub(entries_bytes));
+    if !try_patches && entries_bytes + whole.bytes >= bytes {
+        return None;
+    }
+    let codes = codes_of(values, &entries);
+    let patched = || Packing::patched(&occurrences(&mut codes.iter().map(|code| *code as usize)));
+    let packing = Some(whole).into_iter().chain(try_patches.then(patched)).min_by_key(|packing| packing.bytes)?;
+    let cost = entries_bytes + packing.bytes;
+    (cost < bytes).then_some(Codes { entries, codes, packing, bytes: cost })
+}
+
+fn codes_of(values: &[i64], entries: &[i64]) -> Vec<i64> {
+    let first = entries.first().copied().unwrap_or(0);
+    let span = entries.last().map_or(0, |last| last.wrapping_sub(first) as u64);
+    if span >= CHUNK_ROWS as u64 {
+        return values.iter().map(|value| entries.partition_point(|entry| entry < value) as i64).collect();
+    }
+    let mut code_of = vec![0u16; span as usize + 1];
+    for (code, entry) in entries.iter().enumerate() {
+        code_of[(entry - first) as usize] = code as u16;
+    }
+    values.iter().map(|value| code_of[(value - first) as usize] as i64).collect()
 }
 
 fn put_dictionary(entries: &[i64], data: &mut Vec<u8>) -> Part {
@@ -292,21 +408,8 @@ fn put_dictionary(entries: &[i64], data: &mut Vec<u8>) -> Part {
     Part::append(data, &bytes)
 }
 
-fn encode_dictionary(values: &[i64], entries: Vec<i64>, data: &mut Vec<u8>) -> Coding {
+fn encode_dictionary(Codes { entries, codes, packing, .. }: Codes, data: &mut Vec<u8>) -> Coding {
     let part = put_dictionary(&entries, data);
-    let first = entries.first().copied().unwrap_or(0);
-    let span = entries.last().map_or(0, |last| last.wrapping_sub(first) as u64);
-    let codes: Vec<i64> = if span < CHUNK_ROWS as u64 {
-        let mut code_of = vec![0u16; span as usize + 1];
-        for (code, entry) in entries.iter().enumerate() {
-            code_of[(entry - first) as usize] = code as u16;
-        }
-        values.iter().map(|value| code_of[(value - first) as usize] as i64).collect()
-    } else {
-        values.iter().map(|value| entries.partition_point(|entry| entry < value) as i64).collect()
-    };
-    let whole = frame(0, entries.len() as i64 - 1);
-    let packing = Packing { frames: vec![whole], bytes: 0 };
     let codes = Packed::encode(&codes, packing, data);
     Coding::Dictionary { part, count: entries.len() as u32, entries: OnceLock::from(entries), codes }
 }
@@ -431,8 +534,11 @@ impl IntChunk {
             Coding::Constant(_) => "constant",
             Coding::Packed(packed) if packed.is_by_block() => "packed by block",
             Coding::Packed(_) => "packed",
-            Coding::Delta { deltas, .. } if matches!(**deltas, Coding::Dictionary { .. }) => "delta dictionary",
-            Coding::Delta { .. } => "delta",
+            Coding::Delta { deltas, .. } => match &**deltas {
+                Coding::Dictionary { codes, .. } if !codes.patches.is_empty() => "delta dictionary, patched",
+                Coding::Dictionary { .. } => "delta dictionary",
+                _ => "delta",
+            },
             Coding::Dictionary { .. } => "dictionary",
             Coding::Runs { .. } => "runs",
         }
@@ -532,16 +638,16 @@ fn choose(values: &[i64], min: i64, max: i64, data: &mut Vec<u8>) -> Coding {
     if use_delta {
         best = delta_bytes;
     }
-    let delta_dictionary = dictionary(&deltas, whole_delta, best.saturating_sub(firsts_bytes) * 8 / 9);
-    if let Some((_, bytes)) = &delta_dictionary {
-        best = (bytes + firsts_bytes) * 9 / 8;
+    let delta_dictionary = dictionary(&deltas, whole_delta, best.saturating_sub(firsts_bytes) * 8 / 9, true);
+    if let Some(codes) = &delta_dictionary {
+        best = (codes.bytes + firsts_bytes) * 9 / 8;
     }
-    if let Some((entries, _)) = dictionary(values, whole, best) {
-        return encode_dictionary(values, entries, data);
+    if let Some(codes) = dictionary(values, whole, best, false) {
+        return encode_dictionary(codes, data);
     }
     let firsts = || values.iter().copied().step_by(BLOCK_ROWS).collect();
-    if let Some((entries, _)) = delta_dictionary {
-        return Coding::Delta { firsts: firsts(), deltas: Box::new(encode_dictionary(&deltas, entries, data)) };
+    if let Some(codes) = delta_dictionary {
+        return Coding::Delta { firsts: firsts(), deltas: Box::new(encode_dictionary(codes, data)) };
     }
     if use_delta {
         let deltas = Coding::Packed(Packed::encode(&deltas, delta_packing, data));
@@ -671,7 +777,7 @@ impl Coding {
                 deltas.put(out);
             }
             Self::Dictionary { part, count, codes, .. } => {
-                out.put_u8(tag::DICTIONARY);
+                out.put_u8(if codes.patches.is_empty() { tag::DICTIONARY } else { tag::PATCHED_DICTIONARY });
                 part.encode(out);
                 out.put_u32(*count);
                 codes.put(out);
@@ -688,8 +794,8 @@ impl Coding {
         let at = reader.position();
         Ok(match reader.u8("coding")? {
             tag::CONSTANT => Self::Constant(reader.u64("constant")? as i64),
-            tag::PACKED => Self::Packed(Packed::get(reader, count, false)?),
-            tag::PACKED_BY_BLOCK => Self::Packed(Packed::get(reader, count, true)?),
+            tag::PACKED => Self::Packed(Packed::get(reader, count, false, false)?),
+            tag::PACKED_BY_BLOCK => Self::Packed(Packed::get(reader, count, true, false)?),
             tag::DELTA if outer => {
                 let blocks = count.div_ceil(BLOCK_ROWS);
                 let firsts = (0..blocks)
@@ -697,9 +803,9 @@ impl Coding {
                     .collect::<std::result::Result<_, _>>()?;
                 Self::Delta { firsts, deltas: Box::new(Self::get(reader, count, false)?) }
             }
-            tag::DICTIONARY => {
+            tag if tag == tag::DICTIONARY || tag == tag::PATCHED_DICTIONARY && !outer => {
                 let (part, entries) = (Part::decode(reader)?, reader.u32("dictionary entries")?);
-                let codes = Packed::get(reader, count, false)?;
+                let codes = Packed::get(reader, count, false, tag == tag::PATCHED_DICTIONARY)?;
                 Self::Dictionary { part, entries: OnceLock::new(), count: entries, codes }
             }
             tag::RUNS if outer => {
@@ -814,9 +920,42 @@ mod tests {
         check(&ints(2, |i| if i == 0 { i64::MIN } else { i64::MAX }), "delta");
         check(&ints(9000, |i| (i / 1024 * 1_000_000) + (noise(i) >> 58)), "packed by block");
         check(&ints(9000, |i| i * 1000 + (noise(i) >> 60)), "delta");
-        check(&ints(9000, |i| i / 4 + i / 32 * 24), "delta dictionary");
+        // Loaded by two sessions, each of whose pages takes some rows.
+        let two = |i: i64| i / 2 + i / 53 % 2 * (noise(i / 53) >> 40);
+        check(&ints(9000, |i| i / 2 * 1000 + i % 2 * 3), "delta dictionary");
+        check(&ints(9000, |i| i / 4 + i / 32 * 24), "delta dictionary, patched");
+        check(&(0..30_000).map(two).collect::<Vec<_>>(), "delta dictionary, patched");
+        check(&(0..30_000).map(|i| i + two(i / 53) * 7).collect::<Vec<_>>(), "delta dictionary, patched");
         check(&ints(9000, |i| (noise(i) >> 60) * 1_000_000_007), "dictionary");
         check(&ints(65536, |i| i / 1000), "runs");
         check(&[&ints(40_000, |i| i / 1000)[..], &[i64::MAX, i64::MIN]].concat(), "runs");
+    }
+
+    /// As the format's document has it, byte by byte.
+    #[test]
+    fn patches_lie_behind_their_block() {
+        let (dictionary, block) = ([0u8, 1, 0xf3, 0x03], [0b10010u8, 3, 4]);
+        let mut entry = Vec::new();
+        entry.put_u64(10);
+        entry.put_u64(512);
+        entry.put_u8(3);
+        entry.put_u64(10);
+        entry.put_u8(6);
+        Part { offset: 0, bytes: 4, checksum: crc32c::crc32c(&dictionary) }.encode(&mut entry);
+        entry.put_u32(3);
+        entry.put_u32(4);
+        entry.put_u64(0);
+        entry.put_u8(1);
+        entry.put_u16(2);
+        entry.put_u32(crc32c::crc32c(&block));
+        let mut reader = Reader::new(&entry);
+        let chunk = IntChunk::get(&mut reader, 5).unwrap();
+        reader.finish("chunk").unwrap();
+        let data = [&dictionary[..], &block].concat();
+        let mut out = Vec::new();
+        chunk.block(Data { source: &data, start: 0 }, 0, &mut out).unwrap();
+        assert_eq!(out, [10, 11, 11, 511, 512]);
+        // Not of the numbers themselves, whose codes are compared.
+        assert!(IntChunk::get(&mut Reader::new(&[&entry[..16], &entry[25..]].concat()), 5).is_err());
     }
 }

@@ -382,7 +382,7 @@ impl ByteChunk {
         }
     }
 
-    /// Shows the strings of a block in which the pieces of `search` may lie, with their numbers in the block, ascending.
+    /// Shows the strings of a block in which the pieces of `search` lie, or may lie, with their numbers in the block, ascending.
     /// [`Self::searchable`] gave the symbols.
     pub(super) fn search(
         &self,
