@@ -11,6 +11,7 @@
 #include "cellar.h"
 
 #include "access/relation.h"
+#include "access/xlog.h"
 #include "catalog/pg_inherits.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -52,10 +53,10 @@ read_sample(Relation rel, char *pages)
 	return count;
 }
 
+/* pages has room for a sample. */
 static void
-put_estimates(Relation rel, ReturnSetInfo *rsinfo)
+put_estimates(Relation rel, char *pages, ReturnSetInfo *rsinfo)
 {
-	char	   *pages = palloc(SAMPLE_PLACES * SAMPLE_RUN * BLCKSZ);
 	size_t		count = read_sample(rel, pages);
 	CellarRequest *request;
 
@@ -86,7 +87,6 @@ put_estimates(Relation rel, ReturnSetInfo *rsinfo)
 		cellar_request_free(request);
 	}
 	PG_END_TRY();
-	pfree(pages);
 }
 
 /*
@@ -96,16 +96,20 @@ Datum
 cellar_estimate_compression(PG_FUNCTION_ARGS)
 {
 	Oid			relation = PG_GETARG_OID(0);
+	char	   *pages = palloc(SAMPLE_PLACES * SAMPLE_RUN * BLCKSZ);
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, 0);
+	cellar_check_kind(relation);
 	cellar_check_readable(relation);
 	foreach(lc, find_all_inheritors(relation, AccessShareLock, NULL))
 	{
 		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
 
-		if (cellar_relation_unsuitable(rel) == NULL)
-			put_estimates(rel, (ReturnSetInfo *) fcinfo->resultinfo);
+		/* A standby has no pages of unlogged tables. */
+		if (cellar_relation_unsuitable(rel) == NULL &&
+			(RelationIsPermanent(rel) || !RecoveryInProgress()))
+			put_estimates(rel, pages, (ReturnSetInfo *) fcinfo->resultinfo);
 		relation_close(rel, AccessShareLock);
 	}
 	return (Datum) 0;

@@ -315,6 +315,7 @@ extern void cellar_task_leave(CellarTask *task, bool worker);
 extern CellarTask *cellar_take_policy_task(Oid relation, int level);
 extern const char *cellar_level_name(int level);
 extern int	cellar_parse_level(const char *name);
+extern void cellar_check_kind(Oid relation);
 extern void cellar_check_compressible(Oid relation);
 extern void cellar_check_readable(Oid relation);
 extern void cellar_task_phase(CellarTask *task, CellarPhase phase, Oid current, uint64 blocks_total);

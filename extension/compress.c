@@ -211,8 +211,8 @@ check_owner(Oid relation)
 }
 
 /* Not every relation can be compressed. */
-static void
-check_kind(Oid relation)
+void
+cellar_check_kind(Oid relation)
 {
 	char		relkind = get_rel_relkind(relation);
 
@@ -232,7 +232,7 @@ check_kind(Oid relation)
 void
 cellar_check_compressible(Oid relation)
 {
-	check_kind(relation);
+	cellar_check_kind(relation);
 	check_owner(relation);
 }
 
@@ -240,7 +240,6 @@ cellar_check_compressible(Oid relation)
 void
 cellar_check_readable(Oid relation)
 {
-	check_kind(relation);
 	if (pg_class_aclcheck(relation, GetUserId(), ACL_SELECT) != ACLCHECK_OK && !CellarOwnsRelation(relation))
 		aclcheck_error(ACLCHECK_NO_PRIV, get_relkind_objtype(get_rel_relkind(relation)), get_rel_name(relation));
 }

@@ -14,7 +14,6 @@ SELECT * FROM cellar.compression_advisor('advised_view');
 CREATE INDEX advised_index ON advised_1 (id);
 SELECT * FROM cellar.compression_advisor('advised_index');
 SELECT * FROM cellar.compression_advisor('pg_class');
-SELECT * FROM cellar.compression('pg_class');
 CREATE ROLE advised_nobody;
 GRANT USAGE ON SCHEMA cellar TO advised_nobody;
 SET ROLE advised_nobody;

@@ -8,7 +8,7 @@
 #
 #   run.sh [--plain] [--suite regress|isolation|both] [--seed N] [--rounds N] [--update] [--keep-results FOLDER]
 #     --plain    an ordinary cluster without a cell, the first run only (tests the harness)
-#     --rounds   how often the compressed run is repeated, each with other levels and lines at other places
+#     --rounds   how often the regression suite's compressed run is repeated, each with other levels and lines at other places
 #     --update   write excused.txt from what differs, instead of failing
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -120,7 +120,9 @@ suite_compressed() {
 
 # The isolation suite with a further setup in each of its tests, which compresses tables.
 isolation_compressed() {
-    local compressed=$WORK/isolation-scripts spec test made
+    local compressed=$WORK/isolation-scripts spec test made decoded
+    say "# isolation, compressed, seed $seed ($SECONDS s)"
+    decoded=$(decoded_bytes)
     mkdir -p "$compressed/specs"
     ln -s "$WORK"/isolation/{expected,isolation_schedule} "$compressed/"
     for spec in "$WORK"/isolation/specs/*.spec; do
@@ -129,8 +131,11 @@ isolation_compressed() {
             cp "$spec" "$compressed/specs/"
             continue
         fi
-        awk -v setup="$ROOT/tests/regress/compressed.spec" '
-            !done && /^(teardown|session)/ { while ((getline line <setup) > 0) print line; done = 1 }
+        awk -v setup="$ROOT/tests/regress/compressed.spec" -v seed="$seed" -v test="$test" '
+            !done && /^(teardown|session)/ {
+                while ((getline line <setup) > 0) { gsub("@SEED@", seed, line); gsub("@TEST@", test, line); print line }
+                done = 1
+            }
             { print }' "$spec" >"$compressed/specs/${spec##*/}"
     done
     suite isolation compressed "$compressed" || true
@@ -140,6 +145,8 @@ isolation_compressed() {
     [ -s "$WORK/isolation-compressed-compared.log" ] || not_ok "isolation suite, compressed: nothing was compared"
     made=$(sql suite isolation_regression -c "SELECT count(*) FILTER (WHERE units > 0) FROM cellar_test.log" || true)
     check "the isolation suite's tables were compressed: ${made:-0} times (wanted 1000)" test "${made:-0}" -ge 1000
+    decoded=$(($(decoded_bytes) - decoded))
+    check "Smart Scans read compression units in the isolation suite: $((decoded >> 10)) KiB less than the heap" test "$decoded" -gt $((1 << 20))
 }
 
 # What Smart Scans did not have to read because blocks lay in compression units.

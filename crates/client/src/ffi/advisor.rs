@@ -6,7 +6,7 @@ use std::ptr;
 
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::ErrorReport;
-use cellar_scan::unit::{Level, Shape, encode};
+use cellar_scan::unit::{Level, Shape, encode, release_memory};
 
 use super::error::{self, CellarError};
 use super::items;
@@ -26,7 +26,9 @@ pub unsafe extern "C" fn cellar_estimate(
     // SAFETY: the header asks for so many blocks' bytes.
     let pages = unsafe { items(pages.cast::<u8>(), count * BLOCK_BYTES) };
     let encoded = catch_unwind(AssertUnwindSafe(|| estimate(relation, pages, level)));
-    match encoded.unwrap_or_else(|_| Err(error::panicked())) {
+    // The backend goes on, and may never ask again.
+    release_memory();
+    match encoded.unwrap_or_else(|_| Err(report("internal error in the encoder".to_owned()))) {
         Ok(bytes) => {
             // SAFETY: the header asks for a place to put the number.
             unsafe { ptr::write(stored_bytes, bytes) };
@@ -42,13 +44,16 @@ pub unsafe extern "C" fn cellar_estimate(
 
 /// Bytes of the unit that the pages would become.
 fn estimate(relation: &CellarRequest, pages: &[u8], level: u8) -> Result<u64, ErrorReport> {
-    let report = |fault: String| ErrorReport {
+    let shape = Shape::of(&relation.finish().map_err(report)?);
+    let level = Level::from_u8(level).ok_or_else(|| report(format!("there is no level {level}")))?;
+    Ok(encode(pages, &shape, level).map_err(|error| report(error.to_string()))?.len() as u64)
+}
+
+fn report(fault: String) -> ErrorReport {
+    ErrorReport {
         sqlstate: "XX000".to_owned(),
         message: format!("could not estimate a compression: {fault}"),
         detail: String::new(),
         hint: String::new(),
-    };
-    let shape = Shape::of(&relation.finish().map_err(report)?);
-    let level = Level::from_u8(level).ok_or_else(|| report(format!("there is no level {level}")))?;
-    Ok(encode(pages, &shape, level).map_err(|error| report(error.to_string()))?.len() as u64)
+    }
 }

@@ -39,5 +39,5 @@ pub use model::{HEADER_FIELDS, HeaderField, PageEntry, PageKind};
 pub use open::Unit;
 pub use rebuild::Rebuilder;
 pub use shape::{Attribute, Level, Shape};
-pub use source::{UnitError, UnitSource};
+pub use source::{UnitError, UnitSource, release_memory};
 pub use strings::Strings;

@@ -154,11 +154,6 @@ impl Unit {
         Ok(normal.map(|(line, _)| line as u16 + 1).collect())
     }
 
-    /// The number of the chunk that a page lies in.
-    pub fn chunk_index(&self, page: usize) -> Option<usize> {
-        self.chunk_of(page).map(|(index, _)| index)
-    }
-
     pub(super) fn chunk_of(&self, page: usize) -> Option<(usize, &Chunk)> {
         let index = self.directory.chunks.partition_point(|chunk| chunk.pages.end <= page);
         self.directory.chunks.get(index).filter(|chunk| chunk.pages.contains(&page)).map(|chunk| (index, chunk))
