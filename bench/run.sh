@@ -6,7 +6,7 @@
 #
 # SF=1 scale factor, RUNS=5 runs of each, SECONDS_EACH=15 for pgbench, BENCH_DIR=bench/.work where cell disks and clusters lie (the
 # same device for both), CACHE=4GiB of the cell (to hold the raw tables: 2GiB for each SF).
-# compression: LEVELS="query low,query high,archive high".
+# compression: LEVELS="query low,query high,archive high", STEPS="churned scans pages points" to leave some out.
 # clickbench: ROWS=1000000 to make, or HITS=file of ClickBench's rows; CLICKBENCH=a clone of it, or where to clone it from.
 # Nothing else should run on the machine.
 set -euo pipefail
@@ -208,7 +208,8 @@ restart_mount() {
 
 # Pages at every level, what they cost to make and to read, and scans of them beside DuckDB's and Parquet's.
 part_compression() {
-    local levels=(--levels "${LEVELS:-query low,query high,archive high}")
+    local levels=(--levels "${LEVELS:-query low,query high,archive high}") steps=" ${STEPS:-churned scans pages points} " churned=()
+    [[ $steps = *" churned "* ]] || churned=(--no-churned)
     load
     restart_mount "wal_level = minimal" "max_wal_senders = 0" "max_wal_size = 4GB"
     mkdir -p "$WORK/duckdb" "$WORK/plain-tables"
@@ -216,16 +217,23 @@ part_compression() {
     say
     say "## Compression, TPC-H $SF"
     say
-    python compression/tables.py "${levels[@]}" --cell-pid "$CELL_PID" --duckdb "$WORK/duckdb" --plain "$WORK/plain-tables"
-    python compression/scans.py "${levels[@]}" --duckdb "$WORK/duckdb" --plain
-    python compression/pages.py "${levels[@]}" --cell-pid "$CELL_PID"
+    python compression/tables.py "${levels[@]}" --cell-pid "$CELL_PID" --duckdb "$WORK/duckdb" --plain "$WORK/plain-tables" "${churned[@]}"
+    if [[ $steps = *" scans "* ]]; then python compression/scans.py "${levels[@]}" --duckdb "$WORK/duckdb" --plain; fi
+    if [[ $steps = *" pages "* ]]; then bench_pages "${levels[@]}"; fi
+    if [[ $steps = *" points "* ]]; then
+        restart_mount "shared_buffers = 32MB"
+        python compression/points.py "${levels[@]}" --seconds "$SECONDS_EACH" --pgbench "$PG_BIN/pgbench" --work "$WORK"
+        restart_mount "shared_buffers = 512MB"
+    fi
+}
+
+# bench_pages --levels LEVELS: single blocks, warm, and cold where the caches may be emptied.
+bench_pages() {
+    python compression/pages.py "$@" --cell-pid "$CELL_PID"
     if [ "$(id -u)" = 0 ]; then
         restart_mount
-        python compression/pages.py "${levels[@]}" --cold
+        python compression/pages.py "$@" --cold
     fi
-    restart_mount "shared_buffers = 32MB"
-    python compression/points.py "${levels[@]}" --seconds "$SECONDS_EACH" --pgbench "$PG_BIN/pgbench" --work "$WORK"
-    restart_mount "shared_buffers = 512MB"
 }
 
 part_clickbench() {

@@ -7,6 +7,7 @@ Each level is a schema with tables of the same names (query_low, …), so one qu
 updated, then vacuumed) is compressed at the query levels.
 """
 
+import argparse
 import os
 import sys
 import time
@@ -112,6 +113,7 @@ def main():
     parser.add_argument("--cell-pid", type=int, help="the cell's process, for its CPU time")
     parser.add_argument("--duckdb", metavar="FOLDER", help="write DuckDB's files there")
     parser.add_argument("--plain", metavar="FOLDER", help="an empty folder of the server's user, on no cell")
+    parser.add_argument("--churned", action=argparse.BooleanOptionalAction, default=True, help="compress a churned copy, too")
     options = parser.parse_args()
     levels = options.levels.split(",")
     db = measure.Postgres(options.dsn, options.set)
@@ -122,7 +124,8 @@ def main():
     if options.plain:
         make_plain(db, options.plain)
     made = make_levels(db, levels, options.cell_pid)
-    made |= make_churned(db, [level for level in levels if level.startswith("query")], options.cell_pid)
+    if options.churned:
+        made |= make_churned(db, [level for level in levels if level.startswith("query")], options.cell_pid)
 
     print("### Sizes, MB; in brackets the heap's size divided by it\n")
     rows = []

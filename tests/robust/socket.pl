@@ -6,6 +6,7 @@ use strict;
 use warnings;
 use IO::Socket::UNIX;
 
+my $protocol = 4;
 my ($path, $case) = @ARGV;
 $SIG{PIPE} = 'IGNORE';
 alarm 20;
@@ -13,7 +14,7 @@ my $socket = IO::Socket::UNIX->new(Peer => $path) or do { print "no connection: 
 
 sub frame {
     my ($kind, $payload, $version, $length) = @_;
-    return pack('a4 S< S< L< L<', 'CLR1', $kind, $version // 3, $length // length $payload, 0) . $payload;
+    return pack('a4 S< S< L< L<', 'CLR1', $kind, $version // $protocol, $length // length $payload, 0) . $payload;
 }
 my $hello = frame(1, pack('L< L< Q< Q<', $$, 5, 7, 9));
 srand 1;
@@ -21,7 +22,7 @@ my $noise = join '', map { chr int rand 256 } 1 .. 4096;
 my %sent = (
     hello   => $hello,
     garbage => $noise,
-    version => frame(1, pack('L< L< Q< Q<', $$, 5, 7, 9), 2),
+    version => frame(1, pack('L< L< Q< Q<', $$, 5, 7, 9), $protocol - 1),
     length  => frame(1, '', undef, 0xffffffff),
     kind    => frame(77, ''),
     request => $hello . frame(2, $noise),
@@ -41,7 +42,7 @@ sub kinds {
     my @kinds;
     while (length $bytes >= 16) {
         my ($magic, $kind, $version, $length) = unpack 'a4 S< S< L<', $bytes;
-        die "not a frame\n" if $magic ne 'CLR1' || $version != 3;
+        die "not a frame\n" if $magic ne 'CLR1' || $version != $protocol;
         push @kinds, $kind;
         $bytes = substr $bytes, 16 + $length;
     }
