@@ -401,7 +401,7 @@ extern CellarError cellar_error(const CellarConnection *connection);
 /* ---- the compression advisor: the cell's encoder over pages that Postgres has read ---- */
 
 /*
- * How many bytes a level other than CELLAR_LEVEL_NONE would make of so many whole pages; the request
+ * How many bytes a level other than CELLAR_LEVEL_RAW would make of so many whole pages; the request
  * needs the attributes only.  False on failure, with *error filled.
  */
 extern bool cellar_estimate(const CellarRequest *relation, const void *pages, size_t count,
