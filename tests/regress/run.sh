@@ -3,12 +3,11 @@
 #
 # Each suite runs twice. With Smart Scan off it must be green as Postgres ships it: this tests the file service. With
 # Smart Scan preferred for every scan, each test's output is compared with that of the first run: see README.md here
-# for what may differ and how that is listed in excused.txt. The regression suite runs a third time: the same, with its
-# tables compressed at random levels after statements that write to them.
+# for what may differ and how that is listed in excused.txt. Then once more: the same, with tables compressed at random levels.
 #
 #   run.sh [--plain] [--suite regress|isolation|both] [--seed N] [--rounds N] [--update] [--keep-results FOLDER]
 #     --plain    an ordinary cluster without a cell, the first run only (tests the harness)
-#     --rounds   how often the regression suite's compressed run is repeated, each with other levels and lines at other places
+#     --rounds   how often the compressed runs are repeated, each with other levels and lines at other places
 #     --update   write excused.txt from what differs, instead of failing
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -89,8 +88,18 @@ shipped_green() {
     fi
 }
 
+# compared SUITE RUN RUN [OPTION...]: one run's outputs with another's; excused.txt knows the suite by this name.
+compared() {
+    local suite=$1 off=$2 on=$3 log=$WORK/$1-compared.log
+    shift 3
+    "$HARNESS_BIN" regress-compare --suite "$suite" --off "$WORK/$off/results" --on "$WORK/$on/results" \
+        --excused "$ROOT/tests/regress/excused.txt" "$@" >"$log" || true
+    count_lines <"$log"
+    [ -s "$log" ] || not_ok "$suite suite: nothing was compared"
+}
+
 # The regression suite with lines in its scripts that have a table compressed.
-suite_compressed() {
+regress_compressed() {
     local compressed=$WORK/regress-scripts log=$WORK/compressions.log decoded
     say "# compressed, seed $seed ($SECONDS s)"
     rm -rf "$compressed" "$log" "$WORK/regress-compressed"
@@ -107,10 +116,7 @@ suite_compressed() {
     : >"$log"
     chmod 666 "$log"
     suite regress compressed "$compressed" || true
-    "$HARNESS_BIN" regress-compare --suite compressed --compressed --off "$WORK/regress-on/results" \
-        --on "$WORK/regress-compressed/results" --excused "$ROOT/tests/regress/excused.txt" >"$WORK/regress-compressed-compared.log" || true
-    count_lines <"$WORK/regress-compressed-compared.log"
-    [ -s "$WORK/regress-compressed-compared.log" ] || not_ok "regress suite, compressed: nothing was compared"
+    compared compressed regress-on regress-compressed --compressed
     "$HARNESS_BIN" regress-compressed --log "$log" --require-compressed 300 >"$WORK/compressed.log" || true
     count_lines <"$WORK/compressed.log"
     [ -s "$WORK/compressed.log" ] || not_ok "regress suite, compressed: nothing was summed up"
@@ -123,6 +129,7 @@ isolation_compressed() {
     local compressed=$WORK/isolation-scripts spec test made decoded
     say "# isolation, compressed, seed $seed ($SECONDS s)"
     decoded=$(decoded_bytes)
+    rm -rf "$compressed" "$WORK/isolation-compressed"
     mkdir -p "$compressed/specs"
     ln -s "$WORK"/isolation/{expected,isolation_schedule} "$compressed/"
     for spec in "$WORK"/isolation/specs/*.spec; do
@@ -131,18 +138,19 @@ isolation_compressed() {
             cp "$spec" "$compressed/specs/"
             continue
         fi
-        awk -v setup="$ROOT/tests/regress/compressed.spec" -v seed="$seed" -v test="$test" '
-            !done && /^(teardown|session)/ {
-                while ((getline line <setup) > 0) { gsub("@SEED@", seed, line); gsub("@TEST@", test, line); print line }
-                done = 1
+        awk -v folder="$ROOT/tests/regress" -v seed="$seed" -v test="$test" '
+            function put(file, line) {
+                while ((getline line <file) > 0) {
+                    gsub("@SEED@", seed, line)
+                    gsub("@TEST@", test, line)
+                    if (line ~ /@FUNCTIONS@/) put(folder "/functions.sql"); else print line
+                }
             }
+            !done && /^(teardown|session)/ { put(folder "/compressed.spec"); done = 1 }
             { print }' "$spec" >"$compressed/specs/${spec##*/}"
     done
     suite isolation compressed "$compressed" || true
-    "$HARNESS_BIN" regress-compare --suite isolation-compressed --compressed --off "$WORK/isolation-on/results" \
-        --on "$WORK/isolation-compressed/results" --excused "$ROOT/tests/regress/excused.txt" >"$WORK/isolation-compressed-compared.log" || true
-    count_lines <"$WORK/isolation-compressed-compared.log"
-    [ -s "$WORK/isolation-compressed-compared.log" ] || not_ok "isolation suite, compressed: nothing was compared"
+    compared isolation-compressed isolation-on isolation-compressed --compressed
     made=$(sql suite isolation_regression -c "SELECT count(*) FILTER (WHERE units > 0) FROM cellar_test.log" || true)
     check "the isolation suite's tables were compressed: ${made:-0} times (wanted 1000)" test "${made:-0}" -ge 1000
     decoded=$(($(decoded_bytes) - decoded))
@@ -194,15 +202,11 @@ if [ "$plain" = 0 ]; then
     for name in "${suites[@]}"; do
         # Its own verdict is not asked: the comparison below is stricter on rows.
         suite "$name" on || true
-        "$HARNESS_BIN" regress-compare --suite "$name" --off "$WORK/$name-off/results" --on "$WORK/$name-on/results" \
-            --excused "$ROOT/tests/regress/excused.txt" "${update[@]}" >"$WORK/$name-compared.log" || true
-        count_lines <"$WORK/$name-compared.log"
-        [ -s "$WORK/$name-compared.log" ] || not_ok "$name suite: nothing was compared"
+        compared "$name" "$name-off" "$name-on" "${update[@]}"
     done
-    if [[ " ${suites[*]} " = *" regress "* ]]; then
-        for ((places = 1; places <= rounds; places++, seed++)); do suite_compressed; done
-    fi
-    if [[ " ${suites[*]} " = *" isolation "* ]]; then isolation_compressed; fi
+    for ((places = 1; places <= rounds; places++, seed++)); do
+        for name in "${suites[@]}"; do "${name}_compressed"; done
+    done
     check "Smart Scans ran in the suites" test "$(sql suite postgres -c "CREATE EXTENSION IF NOT EXISTS cellar" -c "SELECT value FROM cellar.sysstat WHERE name = 'cell physical IO bytes eligible for predicate offload'")" -gt 0
     if grep -nE 'PANIC|server process .* was terminated by signal' "$WORK/suite-postgres.log" >"$WORK/panics.log"; then
         not_ok "no backend crashed in the suites: $(head -n 3 "$WORK/panics.log")"

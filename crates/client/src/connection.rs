@@ -336,11 +336,12 @@ impl Connection {
     }
 
     fn misbuilt(&mut self, fault: &str) {
-        self.failed = Some(report("XX000", format!("could not build a request: {fault}")));
+        self.failed = Some(ErrorReport::new("XX000", format!("could not build a request: {fault}")));
     }
 
     fn lost(&self, error: &io::Error) -> ErrorReport {
-        let mut report = report("08006", format!("lost the connection to the cell at \"{}\"", self.path.display()));
+        let mut report =
+            ErrorReport::new("08006", format!("lost the connection to the cell at \"{}\"", self.path.display()));
         report.detail = match error.kind() {
             io::ErrorKind::UnexpectedEof => "The cell closed the connection.".to_owned(),
             _ => error.to_string(),
@@ -350,7 +351,8 @@ impl Connection {
     }
 
     fn garbled(&self, error: &Corrupt) -> ErrorReport {
-        let mut report = report("08P01", format!("the cell at \"{}\" sent a garbled frame", self.path.display()));
+        let mut report =
+            ErrorReport::new("08P01", format!("the cell at \"{}\" sent a garbled frame", self.path.display()));
         report.detail = error.to_string();
         report.hint = "Make sure that cell and extension are of the same version.".to_owned();
         report
@@ -390,7 +392,7 @@ fn connect(stream: &UnixStream, path: &Path) -> io::Result<bool> {
 }
 
 fn unconnected(path: &Path, error: &io::Error) -> ErrorReport {
-    let mut report = report("08001", format!("could not connect to the cell at \"{}\"", path.display()));
+    let mut report = ErrorReport::new("08001", format!("could not connect to the cell at \"{}\"", path.display()));
     report.detail = error.to_string();
     report.hint = match error.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -401,8 +403,4 @@ fn unconnected(path: &Path, error: &io::Error) -> ErrorReport {
     }
     .to_owned();
     report
-}
-
-fn report(sqlstate: &str, message: String) -> ErrorReport {
-    ErrorReport { sqlstate: sqlstate.to_owned(), message, detail: String::new(), hint: String::new() }
 }

@@ -91,10 +91,5 @@ impl Simulation {
 }
 
 fn report(sqlstate: &str, fault: String) -> ErrorReport {
-    ErrorReport {
-        sqlstate: sqlstate.to_owned(),
-        message: format!("could not simulate a Smart Scan: {fault}"),
-        detail: String::new(),
-        hint: String::new(),
-    }
+    ErrorReport::new(sqlstate, format!("could not simulate a Smart Scan: {fault}"))
 }

@@ -50,10 +50,5 @@ fn estimate(relation: &CellarRequest, pages: &[u8], level: u8) -> Result<u64, Er
 }
 
 fn report(fault: String) -> ErrorReport {
-    ErrorReport {
-        sqlstate: "XX000".to_owned(),
-        message: format!("could not estimate a compression: {fault}"),
-        detail: String::new(),
-        hint: String::new(),
-    }
+    ErrorReport::new("XX000", format!("could not estimate a compression: {fault}"))
 }

@@ -203,6 +203,11 @@ pub struct ErrorReport {
 }
 
 impl ErrorReport {
+    /// With nothing but a message.
+    pub fn new(sqlstate: &str, message: String) -> Self {
+        Self { sqlstate: sqlstate.to_owned(), message, detail: String::new(), hint: String::new() }
+    }
+
     pub fn encode(&self, out: &mut Vec<u8>) {
         for text in [&self.sqlstate, &self.message, &self.detail, &self.hint] {
             out.put_blob(text.as_bytes());

@@ -153,6 +153,13 @@ impl Packing {
         }
     }
 
+    /// Of so many rows' codes, which are below `count`.
+    fn of_codes(rows: usize, count: usize) -> Self {
+        let frame = frame(0, count as i64 - 1);
+        let blocks_bytes = 4 * (rows / BLOCK_ROWS + 1) + 32;
+        Self { frames: vec![frame], is_patched: false, bytes: rows * frame.width as usize / 8 + blocks_bytes }
+    }
+
     /// Of codes that occur so often: in a frame that holds most of them, the others as patches.
     fn patched(occurrences: &[u32]) -> Self {
         /// A row and a code; more, if it is a code of many.
@@ -361,27 +368,31 @@ fn dictionary(values: &[i64], whole: Frame, bytes: usize, are_differences: bool)
         return None;
     }
     let entries = distinct(values, DICTIONARY_MAX.min(values.len() / 4 + 1))?;
-    let all = frame(0, entries.len() as i64 - 1);
-    let blocks_bytes = 4 * (values.len() / BLOCK_ROWS + 1) + 32;
-    let whole =
-        Packing { frames: vec![all], is_patched: false, bytes: values.len() * all.width as usize / 8 + blocks_bytes };
     let entries_bytes = entries.len() * ENTRY_BYTES;
-    let occurrences = |codes: &mut dyn Iterator<Item = usize>| {
-        let mut occurrences = vec![0; entries.len()];
-        codes.for_each(|code| occurrences[code] += 1);
-        occurrences
+    let room = bytes.saturating_sub(entries_bytes);
+    let mut packing = Packing::of_codes(values.len(), entries.len());
+    let likely_patched = || {
+        let codes = sample.iter().map(|value| entries.partition_point(|entry| entry < value));
+        Packing::patched(&occurrences(codes, entries.len())).bytes * values.len() / sample.len()
     };
-    let of_sample = || occurrences(&mut sample.iter().map(|value| entries.partition_point(|entry| entry < value)));
-    let patched_bytes = || Packing::patched(&of_sample()).bytes * values.len() / sample.len();
-    let try_patches = are_differences && patched_bytes() < whole.bytes.min(bytes.saturating_sub(entries_bytes));
-    if !try_patches && entries_bytes + whole.bytes >= bytes {
+    let try_patches = are_differences && likely_patched() < packing.bytes.min(room);
+    if !try_patches && packing.bytes >= room {
         return None;
     }
     let codes = codes_of(values, &entries);
-    let patched = || Packing::patched(&occurrences(&mut codes.iter().map(|code| *code as usize)));
-    let packing = Some(whole).into_iter().chain(try_patches.then(patched)).min_by_key(|packing| packing.bytes)?;
+    if try_patches {
+        let patched = Packing::patched(&occurrences(codes.iter().map(|code| *code as usize), entries.len()));
+        packing = if patched.bytes < packing.bytes { patched } else { packing };
+    }
     let cost = entries_bytes + packing.bytes;
     (cost < bytes).then_some(Codes { entries, codes, packing, bytes: cost })
+}
+
+/// How often each of so many codes occurs.
+fn occurrences(codes: impl Iterator<Item = usize>, count: usize) -> Vec<u32> {
+    let mut occurrences = vec![0; count];
+    codes.for_each(|code| occurrences[code] += 1);
+    occurrences
 }
 
 fn codes_of(values: &[i64], entries: &[i64]) -> Vec<i64> {

@@ -13,6 +13,8 @@ use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::sync::OnceLock;
 
 const DICTIONARY_MAX: usize = 1 << 14;
+/// Entries of a dictionary whose codes are of a byte at most.
+const FEW: u32 = 256;
 /// Strings that are looked at before a dictionary is tried.
 const SAMPLE: usize = 1024;
 /// A chunk's strings, or a dictionary's, cannot be longer: they come out of at most 64 MiB of pages.
@@ -485,8 +487,9 @@ fn choose(rows: &[&[u8]], level: Level, data: &mut Vec<u8>) -> Coding {
         }
         let mut other = Vec::new();
         let mut frames = Frames::encode(rows, level, &mut other);
-        // A dictionary is worth something to a scan.
-        if dictionary_bytes * 7 / 8 <= other.len() {
+        // A dictionary is worth something to a scan; one of few entries, by which rows are grouped, more.
+        let worth = if dictionary.count <= FEW { dictionary_bytes / 2 } else { dictionary_bytes * 7 / 8 };
+        if worth <= other.len() {
             return Coding::Dictionary(Box::new(dictionary));
         }
         data.truncate(start);

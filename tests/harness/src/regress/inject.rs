@@ -199,20 +199,12 @@ pub fn compress(dsn: &str, options: &CompressOptions) -> Result<bool> {
     Ok(true)
 }
 
-/// The commands without the extension, whose other objects the suite would see.
 fn prepare(client: &mut Client) -> Result<()> {
     let there = "SELECT to_regprocedure('cellar_test.get_compression(oid)') IS NOT NULL";
     if client.query_one(there, &[])?.get(0) {
         return Ok(());
     }
-    client.batch_execute(
-        "CREATE SCHEMA cellar_test;
-         CREATE FUNCTION cellar_test.compress_relation(oid, text) RETURNS void
-             AS 'cellar', 'cellar_compress_relation' LANGUAGE C STRICT;
-         CREATE FUNCTION cellar_test.get_compression(oid, OUT \"table\" oid, OUT level text, OUT units bigint,
-             OUT dead_blocks bigint, OUT heap_bytes bigint, OUT stored_bytes bigint) RETURNS SETOF record
-             AS 'cellar', 'cellar_compression_units' LANGUAGE C STRICT",
-    )?;
+    client.batch_execute(include_str!("../../../regress/functions.sql"))?;
     Ok(())
 }
 
