@@ -4,8 +4,8 @@
  *	  What the cells' file service counted for this cluster: the reads, writes
  *	  and syncs that came through the mount.
  *
- * Before Linux 6.6 the kernel caches files of the mount; a read that it answers
- * then never reaches a cell and is not in these counts.
+ * The kernel caches files of the mount: a read that it answers never reaches a
+ * cell and is not in these counts.
  *
  *-------------------------------------------------------------------------
  */

@@ -36,7 +36,8 @@
  *
  * A cell reads and decodes a page in a fraction of the time that a
  * sequential scan takes (cellar.cell_page_cost: half of it is reading, which
- * processes share, and of which a compressed table has less).  What it sends
+ * costs the same however many processes do it, and of which a compressed table
+ * has less).  What it sends
  * back costs by the row and by the byte; single columns are taken out
  * of the page and put together (cellar.returned_page_cost), whole rows are only copied.
  */

@@ -63,7 +63,8 @@ fall_back(CellarScanState *state, const CellarError *error)
 						state->place.socket_path, RelationGetRelationName(rel),
 						error->message),
 				 *error->detail ? errdetail("%s", error->detail) : 0,
-				 errhint("The table is scanned without the cell.  Later scans of this session that cannot use it say so only in cellar.why_not_offloaded.")));
+				 errhint("%s%sThe table is scanned without the cell.  Later scans of this session that cannot use it say so only in cellar.why_not_offloaded.",
+						 error->hint, *error->hint ? "  " : "")));
 	}
 }
 

@@ -245,7 +245,13 @@ cluster_start whole "$data"
 same "after a restart" many
 check_equal "a damaged unit is an error" "$(error_of "SELECT count(*), max(note), sum(amount) FROM other")" 58030
 check_equal "also without Smart Scan" "$(PGOPTIONS='-c cellar.cell_offload_processing=off' error_of "SELECT count(*), max(note), sum(amount) FROM other")" 58030
-check_matches "the cell's log tells what to do" "$(cat "$WORK/cell1.log")" "blocks"
+told=$(sql whole postgres -c "SELECT count(*), max(note), sum(amount) FROM other" 2>&1 || true)
+check_matches "it names the table" "$told" 'table "other"'
+check_matches "it names the blocks" "$told" 'blocks [0-9]+ to [0-9]+'
+check_matches "it tells what to do" "$told" "HINT: .*backup"
+check_equal "decompression of it is an error, too" "$(error_of "SELECT cellar.decompress('other')")" 58030
+check_matches "and leaves nothing compressed but what is damaged" "$(q "SELECT sum(units) FILTER (WHERE level = 'none'), sum(units) FILTER (WHERE level <> 'none') FROM cellar.compression('other')")" '^[1-9][0-9]*\|[12]$'
+check_matches "the cell's log names the blocks" "$(cat "$WORK/cell1.log")" "blocks"
 check "Postgres stops again" cluster_stop whole
 check "the cell stops and unmounts again" cell_stop cell1
 checks_end

@@ -5,6 +5,7 @@ mod support;
 use cellar_storage::disk::{Disk, Fault, FaultyDisk, Stream};
 use cellar_storage::{ErrorKind, Ino, ROOT_INO, Volume, VolumeOptions};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::codec::{compress, dead};
 use support::{MIB, create, disks, options, read_all};
@@ -219,6 +220,8 @@ fn pages_written_over_a_unit_outlive_a_failed_write_and_a_failed_sync() {
     assert!(read_all(&volume, ino) == model, "a page of a unit is replaced whole or not");
     assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO);
     assert_eq!(volume.decompress(ino, 0).unwrap_err().errno(), EIO);
+    let allocated: u64 = volume.disks().iter().map(|disk| disk.measure(ino, Stream::Data).unwrap().1).sum();
+    assert!(allocated <= 4 * 8192, "{allocated} bytes: what was copied gave its room back");
     set(&disks, &[]);
     assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO, "an error that nobody was told about");
     volume.fsync(ino).unwrap();
@@ -226,4 +229,41 @@ fn pages_written_over_a_unit_outlive_a_failed_write_and_a_failed_sync() {
     volume.abandon();
     drop((volume, disks));
     assert!(read_all(&support::open(folder.path(), 2), ino) == model);
+}
+
+/// The kernel tells of a failed sync once. Where that was a sync of the storage's own, the next one that somebody asks for
+/// must fail too: pages beside the unit were part of it.
+#[test]
+fn a_failed_sync_of_a_decompression_is_also_that_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disks, volume) = faulty(folder.path(), options());
+    let ino = create(&volume, "file");
+    let au_bytes = volume.au_bytes(ino).unwrap();
+    let mut failed = 0;
+    for round in 0..100u8 {
+        volume.write(ino, 0, &vec![round; au_bytes as usize]).unwrap();
+        volume.fsync(ino).unwrap();
+        compress(&volume, ino, 0, 0).unwrap();
+        set(&disks, &[Fault::Sync { errno: EIO, one_in: 3 }]);
+        let is_done = AtomicBool::new(false);
+        let decompressed = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    volume.write(ino, au_bytes, &[round; 8192]).unwrap();
+                }
+            });
+            let decompressed = volume.decompress(ino, 0);
+            is_done.store(true, Ordering::Relaxed);
+            decompressed
+        });
+        set(&disks, &[]);
+        let synced = volume.fsync(ino);
+        if let Err(error) = decompressed {
+            assert_eq!((error.errno(), synced.map_err(|error| error.errno())), (EIO, Err(EIO)), "round {round}");
+            failed += 1;
+        }
+        volume.fsync(ino).unwrap();
+        assert!(read_all(&volume, ino)[..au_bytes as usize].iter().all(|byte| *byte == round));
+    }
+    assert!(failed > 20, "{failed}");
 }

@@ -42,12 +42,15 @@ pub(super) fn raw_blocks(dead: &PageSet, blocks: &Range<u32>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Codec, compress};
+    use super::super::{Codec, compress, units};
     use super::*;
     use cellar_format::units::BLOCK_BYTES;
-    use cellar_format::wire::{BlockRange, CompressRequest, ScanMode, ScanRequest, Snapshot};
+    use cellar_format::wire::{
+        BlockRange, CompressProgress, CompressRequest, ScanMode, ScanRequest, Snapshot, UnitsQuery,
+    };
     use cellar_storage::disk::{DirectoryDisk, Disk};
-    use cellar_storage::{AuSize, Kind, NewNode, ROOT_INO, VolumeOptions};
+    use cellar_storage::{AuSize, Ino, Kind, NewNode, ROOT_INO, VolumeOptions};
+    use std::path::Path;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
@@ -76,16 +79,28 @@ mod tests {
         }
     }
 
-    #[test]
-    fn due_is_what_is_idle_and_raw_or_of_another_level_or_raw_again_by_a_tenth_and_pays() {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap()) as Arc<dyn Disk>;
+    /// A volume with an empty file that [`relation`] names.
+    fn volume(folder: &Path) -> (Arc<Volume>, Ino) {
+        let disk = Arc::new(DirectoryDisk::new(folder.join("disk")).unwrap()) as Arc<dyn Disk>;
         let au_size = AuSize::from_bytes(AU_BYTES as u64).unwrap();
         let options =
             VolumeOptions { au_size, unit_codec: Some(Arc::new(Codec::default())), ..VolumeOptions::default() };
         let volume = Volume::open(vec![disk], options).unwrap();
         let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, device: 0, target: b"" };
         let ino = volume.create(ROOT_INO, b"table", &new).unwrap().ino;
+        (volume, ino)
+    }
+
+    fn compress_blocks(volume: &Volume, unpaid: &Unpaid) -> CompressProgress {
+        let request = CompressRequest { level: 1, range: BlockRange { first: 0, end: u32::MAX }, relation: relation() };
+        let tell = |_| Ok::<_, CompressionError>(());
+        compress(volume, unpaid, &request, &AtomicBool::new(false), tell).unwrap()
+    }
+
+    #[test]
+    fn due_is_what_is_idle_and_raw_or_of_another_level_or_raw_again_by_a_tenth_and_pays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (volume, ino) = volume(folder.path());
         // No heap pages: those that repeat still become small, the others do not.
         let mut seed = 1u64;
         let mut noise = || {
@@ -99,12 +114,7 @@ mod tests {
         assert_eq!(due_blocks(&volume, &unpaid, 1, 0), [first, second, third]);
         assert_eq!(due_blocks(&volume, &unpaid, 1, 3_600_000_000), []);
 
-        let compress = |end| {
-            let request = CompressRequest { level: 1, range: BlockRange { first: 0, end }, relation: relation() };
-            let tell = |_| Ok::<_, CompressionError>(());
-            compress(&volume, &unpaid, &request, &AtomicBool::new(false), tell).unwrap()
-        };
-        let done = compress(u32::MAX);
+        let done = compress_blocks(&volume, &unpaid);
         assert_eq!((done.units_written, done.units_skipped), (2, 1));
         assert_eq!(due_blocks(&volume, &unpaid, 1, 0), [], "the third would not become smaller");
         assert_eq!(due_blocks(&volume, &unpaid, 3, 0), [first, second, third], "at another level it may");
@@ -117,6 +127,26 @@ mod tests {
         write(AU_BLOCKS - 1);
         write(third.0);
         assert_eq!(due_blocks(&volume, &unpaid, 1, 0), [first, third], "a tenth; and what changed may pay now");
+        volume.close().unwrap();
+    }
+
+    #[test]
+    fn blocks_that_a_file_grew_by_are_merged_into_its_last_unit() {
+        let folder = tempfile::tempdir().unwrap();
+        let (volume, ino) = volume(folder.path());
+        let unpaid = Unpaid::default();
+        let half = AU_BYTES / 2;
+        volume.write(ino, 0, &vec![7; half]).unwrap();
+        assert_eq!(compress_blocks(&volume, &unpaid).units_written, 1);
+        assert_eq!(compress_blocks(&volume, &unpaid).units_written, 0);
+        volume.write(ino, half as u64, &vec![8; half]).unwrap();
+        let query = UnitsQuery { range: BlockRange { first: 0, end: u32::MAX }, relation: relation() };
+        let raw_blocks = || units(&volume, &query).unwrap().levels.iter().map(|line| line.dead_blocks).sum::<u64>();
+        assert_eq!(raw_blocks(), u64::from(AU_BLOCKS / 2));
+        assert_eq!(due_blocks(&volume, &unpaid, 1, 0), [(0, AU_BLOCKS)]);
+        assert_eq!(compress_blocks(&volume, &unpaid).units_written, 1);
+        assert_eq!(raw_blocks(), 0);
+        assert_eq!(due_blocks(&volume, &unpaid, 1, 0), []);
         volume.close().unwrap();
     }
 }

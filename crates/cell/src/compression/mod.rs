@@ -16,7 +16,7 @@ pub use table::UnitTable;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{BlockRange, CompressProgress, CompressRequest, LevelUnits, ScanRequest, Units, UnitsQuery};
 use cellar_scan::unit::{EncodeError, Encoder, Level, Shape, encode_raw};
-use cellar_storage::{ErrorKind, Ino, UnitForm, UnitStored, Volume};
+use cellar_storage::{ErrorKind, Ino, UnitForm, UnitStored, Volume, stored_bytes};
 use due::raw_blocks;
 use pace::Pace;
 use std::ops::Range;
@@ -63,13 +63,23 @@ pub fn compress<E: From<CompressionError>>(
     let shape = Shape::of(&request.relation);
     let mut work = Work { shape: &shape, encoder: Encoder::new(&shape), pages: Vec::new() };
     let (mut progress, mut pace) = (CompressProgress::default(), Pace::new());
+    let mut damaged = None;
     for place in places(volume, &request.relation, request.range).map_err(E::from)? {
         if stopping.load(Ordering::Relaxed) {
             return Err(CompressionError::Stopping.into());
         }
-        match Level::from_u8(request.level) {
-            Some(level) => compress_one(volume, unpaid, &place, &mut work, level, &mut progress).map_err(E::from)?,
-            None => decompress_one(volume, &place, &mut progress).map_err(|error| E::from(error.into()))?,
+        let done = match Level::from_u8(request.level) {
+            Some(level) => compress_one(volume, unpaid, &place, &mut work, level, &mut progress),
+            None => decompress_one(volume, &place, &mut progress).map_err(CompressionError::from),
+        };
+        match done {
+            // The others are no worse for it.
+            Err(CompressionError::Storage(error)) if error.kind() == ErrorKind::Corrupt => {
+                log::error!("{error}; it is left as it is");
+                progress.units_skipped += 1;
+                damaged.get_or_insert(error);
+            }
+            done => done.map_err(E::from)?,
         }
         progress.blocks_done += u64::from(place.blocks.end - place.blocks.start);
         tell(progress)?;
@@ -81,7 +91,7 @@ pub fn compress<E: From<CompressionError>>(
             tell(progress)?;
         }
     }
-    Ok(progress)
+    damaged.map_or(Ok(progress), |error| Err(CompressionError::from(error).into()))
 }
 
 fn compress_one(
@@ -96,7 +106,7 @@ fn compress_one(
     // The version comes first: a change while the pages are read makes it old.
     let version = volume.au_version(place.ino, place.au)?;
     let form = volume.unit(place.ino, place.au)?.form;
-    if matches!(&form, UnitForm::Unit { tag: now, dead, .. } if *now == tag && dead.is_empty()) {
+    if matches!(&form, UnitForm::Unit { tag: now, dead, .. } if *now == tag && raw_blocks(dead, &place.blocks) == 0) {
         return Ok(());
     }
     let au_bytes = volume.au_bytes(place.ino)?;
@@ -104,7 +114,7 @@ fn compress_one(
     // All that the file has of it now: it may have grown since the places were listed.
     let Work { shape, encoder, pages } = work;
     pages.resize(volume.size(place.ino)?.saturating_sub(base).min(au_bytes) as usize, 0);
-    let read = volume.read(place.ino, base, pages)?;
+    let read = volume.read_announced(place.ino, base, pages)?;
     pages.truncate(read / BLOCK_BYTES * BLOCK_BYTES);
     if pages.is_empty() {
         return Ok(());
@@ -114,7 +124,7 @@ fn compress_one(
         progress.units_skipped += 1;
         return Ok(());
     }
-    let store = |unit: &[u8]| match unit.len() < pages.len() {
+    let store = |unit: &[u8]| match stored_bytes(unit.len() as u32) < pages.len() as u64 {
         true => volume.unit_store(place.ino, place.au, version, unit, tag).map(|stored| stored == UnitStored::Stored),
         false => {
             unpaid.learn((place.ino, place.au as u32), version, 1 << tag, |known, new| *known |= new);

@@ -163,9 +163,14 @@ fn report(error: &SessionError) -> ErrorReport {
             "the cell cannot evaluate the storage predicate",
             "Make sure that cell and extension are of the same version.",
         ),
-        SessionError::Scan(ScanError::Storage(_) | ScanError::Unit { .. }) => {
+        SessionError::Scan(ScanError::Storage(_)) => {
             ("58030", "the cell could not read the table", "Look into the cell's log and check its disks.")
         }
+        SessionError::Scan(ScanError::Unit { .. }) => (
+            "58030",
+            "the cell could not read the table",
+            "The table's other blocks are not affected. Check the cell's disks, and restore the table from a replica or a backup.",
+        ),
         SessionError::Compression(CompressionError::Storage(_)) => {
             ("58030", "the cell could not read or write the table", "Look into the cell's log and check its disks.")
         }

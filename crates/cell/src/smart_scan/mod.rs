@@ -12,6 +12,7 @@ mod units;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -119,8 +120,8 @@ pub enum ScanError {
     Unsupported(#[from] Unsupported),
     #[error(transparent)]
     Storage(#[from] cellar_storage::Error),
-    #[error("compression unit {au} of inode {ino}: {error}")]
-    Unit { ino: Ino, au: u64, error: cellar_scan::unit::UnitError },
+    #[error("the compression unit of blocks {} to {} is damaged: {error}", .blocks.start, .blocks.end - 1)]
+    Unit { blocks: Range<u32>, error: cellar_scan::unit::UnitError },
     #[error("the cell is shutting down")]
     Stopping,
 }

@@ -114,9 +114,11 @@ impl SmartScan {
 
     fn encoded_pages<O: Outlet>(&mut self, unit_block: u32, pages: Range<u32>, outlet: &mut O) -> Result<(), O::Error> {
         let held = self.unit.as_mut().expect("held by the caller");
+        let blocks = unit_block..unit_block + held.reader.dead().page_count();
+        let damaged = |error| ScanError::Unit { blocks: blocks.clone(), error };
         if held.unit.is_none() {
             let opened = self.state.units.open(held.reader.id(), &Source::new(&held.reader));
-            held.unit = Some(opened.map_err(|error| damaged(held.ino, held.au, error))?);
+            held.unit = Some(opened.map_err(damaged)?);
         }
         loop {
             let held = self.unit.as_mut().expect("held by the caller");
@@ -126,7 +128,7 @@ impl SmartScan {
             let pages = pages.start as usize..pages.end as usize;
             let scanned = self.unit_scanner.scan(unit_block, unit, &source, pages, &self.xids, &mut self.writer);
             self.stats.cache_hit_bytes += cached.map_or(0, |cached| cached.hit_bytes());
-            match scanned.map_err(|error| damaged(held.ino, held.au, error))? {
+            match scanned.map_err(damaged)? {
                 Progress::Done { mut stats, .. } => {
                     let pages = stats.saved_by_storage_index_bytes / BLOCK_BYTES as u64;
                     stats.saved_by_storage_index_bytes = held.saved.take(pages, &held.reader);
@@ -167,8 +169,8 @@ impl SmartScan {
         }
     }
 
-    /// None when writers were always in the way, or a block has not arrived whole. What begins to be written while it is read may be seen in part, so it
-    /// is read until nothing did.
+    /// None when writers were always in the way, or a block has not arrived whole. What begins to be written while it
+    /// is read may be seen in part, so it is read until nothing did.
     fn read_raw(&self, ino: Ino, au: u64, pages: Range<u32>) -> Result<Option<Vec<u8>>, ScanError> {
         let volume = &self.state.volume;
         let offset = au * volume.au_bytes(ino)? + u64::from(pages.start) * BLOCK_BYTES as u64;
@@ -199,8 +201,4 @@ impl SmartScan {
             self.stats.add(&reads);
         }
     }
-}
-
-fn damaged(ino: Ino, au: u64, error: cellar_scan::unit::UnitError) -> ScanError {
-    ScanError::Unit { ino, au, error }
 }

@@ -105,7 +105,7 @@ mod tag {
 pub enum Bounds {
     /// There is no such value, or nothing is known of their order.
     None,
-    /// Numbers as [`super::Column`] hands them out.
+    /// Numbers as [`super::ColumnReader`] hands them out.
     Number { min: i64, max: i64 },
     /// Numerics times `10^scale`.
     Numeric { min: i64, max: i64, scale: u8 },

@@ -847,8 +847,12 @@ fn read_dictionary(data: Data<'_>, part: Part, count: usize) -> Result<Vec<i64>>
     let mut last = 0i64;
     for index in 0..count {
         let step = varint(&mut reader, "dictionary entry")?;
-        last = last.wrapping_add(if index == 0 { unzigzag(step) } else { step as i64 });
-        entries.push(last);
+        let entry = last.wrapping_add(if index == 0 { unzigzag(step) } else { step as i64 });
+        if index > 0 && entry <= last {
+            return corrupt("dictionary", part.offset as usize, format!("{entry} behind {last}"));
+        }
+        last = entry;
+        entries.push(entry);
     }
     reader.finish("dictionary")?;
     Ok(entries)

@@ -344,7 +344,10 @@ impl Rebuilder {
         let group = number / group_pages;
         let residue = &residues[group];
         if residue.raw_bytes == 0 {
-            return Ok(());
+            return match unit.pages()[number].kind {
+                PageKind::Raw => corrupt("residue", 0, format!("nothing for page {number}, which is kept raw")),
+                _ => Ok(()),
+            };
         }
         if self.residue != Some(group) {
             self.residue = None;

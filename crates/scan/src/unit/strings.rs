@@ -10,6 +10,7 @@ use super::shape::Level;
 use super::source::{Data, Part, Result, corrupt, put_varint, varint, zstd_compress, zstd_decompress};
 use super::symbols::{Coder, Symbols, room_for};
 use cellar_format::bytes::{Corrupt, Reader, Write};
+use cellar_format::units::BLOCK_BYTES;
 use std::sync::OnceLock;
 
 const DICTIONARY_MAX: usize = 1 << 14;
@@ -431,7 +432,10 @@ impl ByteChunk {
     pub(super) fn get(reader: &mut Reader<'_>, count: usize) -> std::result::Result<Self, Corrupt> {
         let at = reader.position();
         let coding = match reader.u8("string coding")? {
-            tag::CONSTANT => Coding::Constant(reader.blob("constant string")?.to_vec()),
+            tag::CONSTANT => match reader.blob("constant string")? {
+                value if value.len() <= BLOCK_BYTES => Coding::Constant(value.to_vec()),
+                value => return Err(Corrupt::new("constant string", at, format!("{} bytes", value.len()))),
+            },
             tag::DICTIONARY => {
                 let part = Part::decode(reader)?;
                 let (entries, raw_bytes) = (reader.u32("dictionary entries")?, reader.u32("dictionary bytes")?);
@@ -524,10 +528,10 @@ fn dictionary(rows: &[&[u8]], total: usize, level: Level, data: &mut Vec<u8>) ->
     }
     raw.extend_from_slice(&entries.bytes);
     entries.bytes.resize(entries.bytes.len() + WIDE, 0);
-    let compressed = match level {
-        Level::QueryLow => None,
-        _ => Some(zstd_compress(&raw, level.zstd_level())).filter(|compressed| compressed.len() < raw.len()),
-    };
+    // What is decoded once for all that is read of the chunk can be of many entries.
+    let is_tried = level != Level::QueryLow || found.len() > FEW as usize;
+    let compressed = is_tried.then(|| zstd_compress(&raw, level.zstd_level()));
+    let compressed = compressed.filter(|compressed| compressed.len() < raw.len());
     let raw_bytes = if compressed.is_some() { raw.len() as u32 } else { 0 };
     let part = Part::append(data, compressed.as_ref().unwrap_or(&raw));
     let codes: Vec<i64> = codes.iter().map(|code| ranks[*code as usize]).collect();
@@ -552,11 +556,20 @@ impl Dictionary {
             let mut entries = Strings::default();
             let mut end = 0usize;
             for _ in 0..self.count {
-                end = end.saturating_add(varint(&mut reader, "string length")? as usize);
+                let length = varint(&mut reader, "string length")?;
+                if length > BLOCK_BYTES as u64 {
+                    return corrupt(
+                        "string dictionary",
+                        self.part.offset as usize,
+                        format!("a string of {length} bytes"),
+                    );
+                }
+                end += length as usize;
                 entries.ends.push(end.min(u32::MAX as usize) as u32);
             }
+            let strings = reader.take(end, "dictionary strings")?;
             entries.bytes.reserve_exact(end + WIDE);
-            entries.bytes.extend_from_slice(reader.take(end, "dictionary strings")?);
+            entries.bytes.extend_from_slice(strings);
             entries.bytes.resize(end + WIDE, 0);
             reader.finish("string dictionary")?;
             Ok(entries)

@@ -4,6 +4,7 @@
 //! the backing files, all before the call returns. Until the backing files have all of a write, readers find it in
 //! memory: a loader never takes half of it for a region.
 
+use super::settle::fail_unasked;
 use super::{Ino, Volume, now};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{FileData, PAGE, Place, Units, regions};
@@ -45,6 +46,11 @@ impl Volume {
             }
         }
         file.read(buffer, offset).map_err(|error| self.named(ino, error))
+    }
+
+    /// As [`Self::read`], with all bytes that a version taken before announced, also of a write under way.
+    pub fn read_announced(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.file(ino)?.read(buffer, offset).map_err(|error| self.named(ino, error))
     }
 
     /// Writes at `offset`, growing the file as needed; all of `data` or an error.
@@ -118,7 +124,7 @@ impl Volume {
             sequence = self.drop_places(file.ino, unused.into_iter().map(|place| (place.au, place)).collect());
         }
         let settling = file.begin_settling(units)?;
-        self.settle(file, units, &settling, sequence).inspect_err(|error| file.owe(error.clone()))
+        self.settle(file, units, &settling, sequence).inspect_err(|error| fail_unasked(file, units, error))
     }
 
     /// Makes the pages of a range zeros, and raw where they are in compression units, durably then. The caller holds
@@ -133,16 +139,13 @@ impl Volume {
             file.materialize(units, end)?;
         }
         file.punch(range.clone())?;
-        file.sync_backing().inspect_err(|error| {
-            units.resend.store(true, Ordering::Release);
-            file.owe(error.clone());
-        })?;
+        file.sync_pages(units).inspect_err(|error| fail_unasked(file, units, error))?;
         for au in aus {
             let (start, end) = (range.start.max(au * au_bytes), range.end.min((au + 1) * au_bytes));
             units.mark_raw(au, ((start - au * au_bytes).div_ceil(PAGE) as u32)..((end - au * au_bytes) / PAGE) as u32);
         }
         let settling = file.begin_settling(units)?;
-        self.settle(file, units, &settling, 0).inspect_err(|error| file.owe(error.clone()))
+        self.settle(file, units, &settling, 0).inspect_err(|error| fail_unasked(file, units, error))
     }
 
     pub fn fallocate(&self, ino: Ino, offset: u64, length: u64, what: Fallocate) -> Result<()> {

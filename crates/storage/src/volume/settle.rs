@@ -4,7 +4,7 @@
 //! emptied. Lock order: a file's `install`, its sync's, its `write`, then the stores, the namespace, the file's units.
 
 use super::{Ino, Volume};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::{FileData, Place, Settling, Units};
 use crate::meta::Sequence;
 use std::sync::Arc;
@@ -34,11 +34,8 @@ impl Volume {
                 file.begin_settling(units)?
             };
             if let Err(error) = self.settle(file, units, &settling, changed) {
-                // At once, so that nobody reads what the kernel made of the pages.
                 let _write = file.write.lock();
-                if let Err(error) = file.resend(units) {
-                    log::warn!("{error}; trying again with the next sync");
-                }
+                write_again(file, units);
                 return Err(error);
             }
             file.owed().map_or(Ok(()), Err)?;
@@ -49,10 +46,7 @@ impl Volume {
 
     /// Makes the backing files durable and then commits which pages lie there. The caller holds the sync's lock.
     pub(super) fn settle(&self, file: &FileData, units: &Units, settling: &Settling, changed: Sequence) -> Result<()> {
-        if let Err(error) = file.sync_backing() {
-            units.resend.store(true, Ordering::Release);
-            return Err(error);
-        }
+        file.sync_pages(units)?;
         // Units that were installed or cut before this are in the transaction too.
         let mut needed = self.namespace.read().node(file.ino).map_or(changed, |node| node.changed.max(changed));
         if !settling.is_empty() {
@@ -96,13 +90,32 @@ impl Volume {
         }
     }
 
-    /// Syncs a file when its log has grown too long; an error waits for the next sync that somebody asks for.
+    /// Syncs a file for the storage's own sake: an error is that of the next sync that somebody asks for, too. The kernel
+    /// tells it once.
+    pub(super) fn sync_unasked(&self, file: &Arc<FileData>) -> Result<()> {
+        self.sync_file(file, 0).inspect_err(|error| file.owe(error.clone()))
+    }
+
+    /// Syncs a file when its log has grown too long.
     pub(super) fn settle_when_full(&self, file: &Arc<FileData>) {
         if file.units().is_some_and(|units| units.log.lock().is_full())
-            && let Err(error) = self.sync_file(file, 0)
+            && let Err(error) = self.sync_unasked(file)
         {
             log::error!("{error}");
-            file.owe(error);
         }
+    }
+}
+
+/// After a failed sync that nobody had asked for, as [`Volume::sync_unasked`]. The caller holds the file's `write`.
+pub(super) fn fail_unasked(file: &FileData, units: &Units, error: &Error) {
+    file.owe(error.clone());
+    write_again(file, units);
+}
+
+/// After a failed sync, at once, so that nobody reads what the kernel made of the pages. The caller holds the file's
+/// `write`.
+fn write_again(file: &FileData, units: &Units) {
+    if let Err(error) = file.resend(units) {
+        log::warn!("{error}; trying again with the next sync");
     }
 }

@@ -1,6 +1,6 @@
 //! Compression units: storing one in place of an allocation unit's raw pages, reading it, going back to raw pages.
 
-use super::settle::Chore;
+use super::settle::{Chore, fail_unasked};
 use super::{Ino, Volume};
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
@@ -166,7 +166,7 @@ impl Volume {
         let _install = units.install.lock();
         if units.resend.load(Ordering::Acquire) {
             // After a failed sync the caller may have read what the kernel made of pending pages.
-            self.sync_file(&file, 0)?;
+            self.sync_unasked(&file)?;
             return Ok(UnitStored::Changed);
         }
         if file.au_version(au) != version {
@@ -287,6 +287,24 @@ impl Volume {
         check_au(&file, au)?;
         let Some(units) = file.units() else { return Ok(false) };
         let _install = units.install.lock();
+        let is_there = self.write_out(&file, units, au).inspect_err(|_| {
+            let _write = file.write.lock();
+            // What was copied so far lies under pages that are still the unit's.
+            if let Some(Err(error)) = units.mark_staying(au).map(|extent| file.punch_live(&extent)) {
+                log::warn!("{error}; its room is given back after a restart");
+            }
+        })?;
+        if is_there {
+            self.sync_unasked(&file)?;
+            let changed = self.namespace.read().node(ino).map_or(0, |node| node.changed);
+            self.commit(changed)?;
+            self.do_chores();
+        }
+        Ok(is_there)
+    }
+
+    /// Writes the pages of a compression unit to their places and marks them raw there. False when there is no unit.
+    fn write_out(&self, file: &FileData, units: &Units, au: u64) -> Result<bool> {
         let extent = {
             // A punch that still waits for its turn must not take what is written now.
             let _write = file.write.lock();
@@ -304,18 +322,14 @@ impl Volume {
         {
             // Durable before anything else relies on them: the log does not have these pages.
             let _sync = file.lock_sync();
-            file.sync_backing().inspect_err(|error| {
-                units.resend.store(true, Ordering::Release);
-                file.owe(error.clone());
+            file.sync_pages(units).inspect_err(|error| {
+                let _write = file.write.lock();
+                fail_unasked(file, units, error);
             })?;
             let _write = file.write.lock();
             let Some(extent) = units.extent(au) else { return Ok(true) };
             units.mark_raw(au, 0..extent.page_count());
         }
-        self.sync_file(&file, 0)?;
-        let changed = self.namespace.read().node(ino).map_or(0, |node| node.changed);
-        self.commit(changed)?;
-        self.do_chores();
         Ok(true)
     }
 }

@@ -207,6 +207,11 @@ impl FileData {
             .try_for_each(|run| self.punch(start + u64::from(run.start) * PAGE..start + u64::from(run.end) * PAGE))
     }
 
+    /// Makes the backing files durable; when that fails, pending pages have to be written once more.
+    pub fn sync_pages(&self, units: &Units) -> Result<()> {
+        self.sync_backing().inspect_err(|_| units.resend.store(true, Ordering::Release))
+    }
+
     /// Begins a sync of the pending pages. The caller holds `sync`'s and `write`'s locks.
     pub fn begin_settling(&self, units: &Units) -> Result<Settling> {
         self.resend(units)?;

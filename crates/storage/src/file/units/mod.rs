@@ -229,6 +229,14 @@ impl Units {
         Some(extent.clone())
     }
 
+    /// Takes back [`Self::mark_leaving`]; None when there is no unit any more. The caller holds the file's `write`.
+    pub fn mark_staying(&self, au: u64) -> Option<Arc<Extent>> {
+        let mut state = self.state.write();
+        let extent = state.extents.get_mut(&au)?;
+        Arc::make_mut(extent).is_leaving = false;
+        Some(extent.clone())
+    }
+
     /// Cuts the units at a size: what lies past it is current in no unit any more. Returns the allocation units that
     /// changed and the places that became unused. The caller holds the file's `write`.
     pub fn cut(&self, size: u64) -> (Vec<u64>, Vec<Arc<Place>>) {
