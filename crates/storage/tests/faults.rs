@@ -231,6 +231,23 @@ fn pages_written_over_a_unit_outlive_a_failed_write_and_a_failed_sync() {
     assert!(read_all(&support::open(folder.path(), 2), ino) == model);
 }
 
+#[test]
+fn a_unit_that_no_transaction_names_keeps_its_raw_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disks, volume) = faulty(folder.path(), options());
+    let ino = create(&volume, "file");
+    let model = vec![7; MIB as usize];
+    volume.write(ino, 0, &model).unwrap();
+    volume.fsync(ino).unwrap();
+    disks.iter().for_each(|disk| disk.set_named_faults(&[Fault::Write { errno: EIO, one_in: 1 }]));
+    assert_eq!(compress(&volume, ino, 0, 0).unwrap_err().errno(), EIO);
+    set(&disks, &[Fault::Sync { errno: EIO, one_in: 1 }]);
+    assert_eq!(volume.decompress(ino, 0).unwrap_err().errno(), EIO);
+    volume.abandon();
+    drop((volume, disks));
+    assert!(read_all(&support::open(folder.path(), 2), ino) == model);
+}
+
 /// The kernel tells of a failed sync once. Where that was a sync of the storage's own, the next one that somebody asks for
 /// must fail too: pages beside the unit were part of it.
 #[test]

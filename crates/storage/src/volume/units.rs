@@ -287,13 +287,7 @@ impl Volume {
         check_au(&file, au)?;
         let Some(units) = file.units() else { return Ok(false) };
         let _install = units.install.lock();
-        let is_there = self.write_out(&file, units, au).inspect_err(|_| {
-            let _write = file.write.lock();
-            // What was copied so far lies under pages that are still the unit's.
-            if let Some(Err(error)) = units.mark_staying(au).map(|extent| file.punch_live(&extent)) {
-                log::warn!("{error}; its room is given back after a restart");
-            }
-        })?;
+        let is_there = self.write_out(&file, units, au).inspect_err(|_| self.keep_unit(&file, units, au))?;
         if is_there {
             self.sync_unasked(&file)?;
             let changed = self.namespace.read().node(ino).map_or(0, |node| node.changed);
@@ -301,6 +295,21 @@ impl Volume {
             self.do_chores();
         }
         Ok(is_there)
+    }
+
+    /// After a failed decompression: what was written so far lies under pages that are still the unit's, and goes as soon
+    /// as a transaction names the unit.
+    fn keep_unit(&self, file: &Arc<FileData>, units: &Units, au: u64) {
+        let kept = {
+            let _write = file.write.lock();
+            units.mark_staying(au)
+        };
+        if let Some(extent) = kept {
+            let sequence = self.namespace.read().node(file.ino).map_or(0, |node| node.changed);
+            let chore = Chore::PunchRaw { file: file.clone(), au, stamp: extent.stamp };
+            self.chores.lock().push((sequence, chore));
+            self.do_chores();
+        }
     }
 
     /// Writes the pages of a compression unit to their places and marks them raw there. False when there is no unit.
