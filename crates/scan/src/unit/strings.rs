@@ -17,7 +17,7 @@ const DICTIONARY_MAX: usize = 1 << 14;
 /// Entries of a dictionary whose codes are of a byte at most.
 const FEW: u32 = 256;
 /// Strings that are looked at before a dictionary is tried.
-const SAMPLE: usize = 1024;
+const SAMPLE: usize = 4096;
 /// A chunk's strings, or a dictionary's, cannot be longer: they come out of at most 64 MiB of pages.
 const BYTES_MAX: usize = 1 << 27;
 /// Strings of this length on average may be worth zstd at every level.
