@@ -23,6 +23,15 @@ fn set(disks: &[Arc<FaultyDisk>], faults: &[Fault]) {
     disks.iter().for_each(|disk| disk.set_faults(faults));
 }
 
+fn set_named(disks: &[Arc<FaultyDisk>], faults: &[Fault]) {
+    disks.iter().for_each(|disk| disk.set_named_faults(faults));
+}
+
+/// Bytes that a file's data take on the disks.
+fn allocated(volume: &Volume, ino: Ino) -> u64 {
+    volume.disks().iter().map(|disk| disk.measure(ino, Stream::Data).unwrap().1).sum()
+}
+
 fn two_blocks(volume: &Volume) -> Ino {
     let ino = create(volume, "file");
     volume.write(ino, 0, &[1; 8192]).unwrap();
@@ -188,17 +197,17 @@ fn a_unit_that_cannot_be_stored_leaves_the_pages_as_they_were() {
         assert!(read_all(&volume, ino) == model);
     }
     // When only the transaction fails the unit is there, and its record follows.
-    disks.iter().for_each(|disk| disk.set_named_faults(&[Fault::Write { errno: EIO, one_in: 1 }]));
+    set_named(&disks, &[Fault::Write { errno: EIO, one_in: 1 }]);
     assert_eq!(compress(&volume, ino, 0, 0).unwrap_err().errno(), EIO);
     volume.write(ino, 8192, &[8; 100]).unwrap();
     model[8192..8292].fill(8);
     assert!(read_all(&volume, ino) == model);
     assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO);
-    disks.iter().for_each(|disk| disk.set_named_faults(&[]));
+    set_named(&disks, &[]);
     volume.fsync(ino).unwrap();
     assert_eq!(dead(&volume, ino, 0).unwrap(), [1]);
     assert!(read_all(&volume, ino) == model);
-    assert!(volume.disks().iter().map(|disk| disk.measure(ino, Stream::Data).unwrap().1).sum::<u64>() <= 16384);
+    assert!(allocated(&volume, ino) <= 16384);
     volume.abandon();
     drop((volume, disks));
     assert!(read_all(&support::open(folder.path(), 2), ino) == model);
@@ -220,8 +229,7 @@ fn pages_written_over_a_unit_outlive_a_failed_write_and_a_failed_sync() {
     assert!(read_all(&volume, ino) == model, "a page of a unit is replaced whole or not");
     assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO);
     assert_eq!(volume.decompress(ino, 0).unwrap_err().errno(), EIO);
-    let allocated: u64 = volume.disks().iter().map(|disk| disk.measure(ino, Stream::Data).unwrap().1).sum();
-    assert!(allocated <= 4 * 8192, "{allocated} bytes: what was copied gave its room back");
+    assert!(allocated(&volume, ino) <= 4 * 8192, "what was copied gave its room back");
     set(&disks, &[]);
     assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO, "an error that nobody was told about");
     volume.fsync(ino).unwrap();
@@ -239,7 +247,7 @@ fn a_unit_that_no_transaction_names_keeps_its_raw_pages() {
     let model = vec![7; MIB as usize];
     volume.write(ino, 0, &model).unwrap();
     volume.fsync(ino).unwrap();
-    disks.iter().for_each(|disk| disk.set_named_faults(&[Fault::Write { errno: EIO, one_in: 1 }]));
+    set_named(&disks, &[Fault::Write { errno: EIO, one_in: 1 }]);
     assert_eq!(compress(&volume, ino, 0, 0).unwrap_err().errno(), EIO);
     set(&disks, &[Fault::Sync { errno: EIO, one_in: 1 }]);
     assert_eq!(volume.decompress(ino, 0).unwrap_err().errno(), EIO);
