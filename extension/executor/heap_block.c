@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * heapblock.c
+ * heap_block.c
  *	  Heap blocks that Postgres reads itself: those that the cell passed
  *	  through, and all of them when there is no cell to ask.
  *

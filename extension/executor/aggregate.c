@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * aggexec.c
+ * aggregate.c
  *	  The plan state of a Smart Scan whose rows the cell aggregates.
  *
  * It puts out what a partial aggregation does.  Below it is Postgres's own

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * why.c
+ * offload_reasons.c
  *	  The session's notes on what of its last statement was not offloaded.
  *
  * A note is made where a decision falls, as cheaply as possible; its text is

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * exec.c
+ * scan.c
  *	  The plan state of a Smart Scan.
  *
  * Whether the rows come from the cell is decided when the scan starts, since

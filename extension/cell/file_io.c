@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * fileio.c
+ * file_io.c
  *	  What the cells' file service counted for this cluster: the reads, writes
  *	  and syncs that came through the mount.
  *

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * autocompress.c
+ * policy_launcher.c
  *	  Compression policies carried out in the background.
  *
  * A launcher starts a worker for every database in turn, and waits for it, so

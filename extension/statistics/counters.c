@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * statistics.c
+ * counters.c
  *	  Statistics and wait events of the system and of each session.
  *
  * Everything is counted twice, for the system and for the session, in

@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
- * aggpath.c
+ * aggregate_path.c
  *	  Offers the planner a Smart Scan whose rows the cell aggregates.
  *
  * The path stands where Postgres would put a partial aggregation: it puts out
  * grouping columns and serialized transition states, and Postgres's own
  * finalizing aggregation comes above it.  HAVING stays up there.  Several of
  * the cell's threads may share the scan, where Postgres would start workers.
- * See aggexec.c for what lies below.
+ * See aggregate.c for what lies below.
  *
  *-------------------------------------------------------------------------
  */

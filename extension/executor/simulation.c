@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * simulate.c
+ * simulation.c
  *	  Offload simulation: what a cell would have done for a table that is on
  *	  none.
  *

@@ -4,9 +4,9 @@
  *	  What the extension's files share.
  *
  * One file per stage of a query: path.c offers a Smart Scan to the planner,
- * plan.c splits the quals into storage predicate and filter, exec.c runs the
- * scan with the help of request.c, connection.c, visibility.c and
- * heapblock.c, explain.c shows it; aggpath.c and aggexec.c let the cell aggregate, toppath.c
+ * plan.c splits the quals into storage predicate and filter, scan.c runs the
+ * scan with the help of request.c, connection.c, transaction_states.c and
+ * heap_block.c, explain.c shows it; aggregate_path.c and aggregate.c let the cell aggregate, top_n_path.c
  * lets it leave out what is not among the first rows of an order.
  * Facts about a scan travel in the path, the plan
  * and the plan state, never in globals; the globals are the settings, the
@@ -39,7 +39,7 @@
 #define CELLAR_SCAN_NAME	"Smart Scan"
 #define CELLAR_AGGREGATE_NAME	"Smart Scan Aggregate"
 
-/* ---- guc.c ---- */
+/* ---- settings.c ---- */
 
 typedef enum CellarPlanDisplay
 {
@@ -75,7 +75,7 @@ extern double cellar_stored_fraction(Relation rel);
 extern void cellar_refresh_stored(Relation rel);
 extern const char *cellar_relation_unsuitable(Relation rel);
 
-/* ---- fileio.c ---- */
+/* ---- file_io.c ---- */
 
 extern List *cellar_cluster_sockets(void);
 
@@ -133,7 +133,7 @@ enum CellarPlanPrivate
 	CELLAR_PLAN_THREADS			/* an integer: how many of the cell share the scan */
 };
 
-/* ---- aggpath.c ---- */
+/* ---- aggregate_path.c ---- */
 
 extern void cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 									 RelOptInfo *grouped_rel, GroupPathExtraData *extra);
@@ -141,7 +141,7 @@ extern void cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relatio
 									 RelOptInfo *distinct_rel);
 extern const CustomScanMethods cellar_aggregate_methods;
 
-/* ---- toppath.c ---- */
+/* ---- top_n_path.c ---- */
 
 extern void cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 								   RelOptInfo *ordered_rel);
@@ -153,7 +153,7 @@ extern bool cellar_qual_offloadable(Node *clause, Index varno, const char **reas
 extern bool cellar_depends_on_row_walker(Node *node, void *context);
 extern bool cellar_catchable(Node *node);
 
-/* ---- qual.c ---- */
+/* ---- expressions.c ---- */
 
 typedef struct CellarQuals CellarQuals;
 
@@ -163,9 +163,9 @@ extern CellarQuals *cellar_sort_keys_init(const CellarTopN *top, PlanState *pare
 extern bool cellar_quals_send(CellarQuals *quals, ExprContext *econtext,
 							  CellarRequest *request);
 
-/* ---- statistics.c ---- */
+/* ---- counters.c ---- */
 
-/* In the order of their names in statistics.c. */
+/* In the order of their names in counters.c. */
 typedef enum CellarStatistic
 {
 	CELLAR_STAT_UNCOMPRESSED_BYTES,
@@ -254,7 +254,7 @@ extern CellarEvent cellar_session_next(CellarSession *session);
 extern CellarError cellar_session_error(CellarSession *session);
 extern uint64 cellar_session_wait(CellarSession *session, CellarEvent event);
 
-/* ---- talk.c ---- */
+/* ---- protocol.c ---- */
 
 /* A question to a cell about a relation that is not a scan. */
 typedef struct CellarTalk
@@ -270,7 +270,7 @@ extern void cellar_talk_until(const CellarTalk *talk, CellarEvent wanted,
 extern void cellar_talk_end(CellarTalk *talk);
 extern void cellar_talk_abort(CellarTalk *talk);
 
-/* ---- compress.c, compressor.c ---- */
+/* ---- command.c, worker.c ---- */
 
 #define CELLAR_TASKS	16
 
@@ -323,20 +323,20 @@ extern void cellar_vacuum(Oid relation, const char *options);
 extern void cellar_compress_blocks(CellarTask *task, const CellarTalk *talk, BlockNumber first, BlockNumber end);
 extern void cellar_require_place(Relation rel, CellarPlace *place);
 
-/* ---- policy.c, autocompress.c ---- */
+/* ---- policy.c, policy_launcher.c ---- */
 
 extern void cellar_register_compression_launcher(void);
 
-/* ---- checkpoint.c ---- */
+/* ---- object_checkpoint.c ---- */
 
 extern void cellar_object_checkpoint(Relation rel);
 
-/* ---- visibility.c ---- */
+/* ---- transaction_states.c ---- */
 
 extern void cellar_transaction_states(const uint32 *xids, size_t count,
 									  Snapshot snapshot, uint8 *states);
 
-/* ---- heapblock.c ---- */
+/* ---- heap_block.c ---- */
 
 /* One heap block read through the buffer manager, and its visible tuples. */
 typedef struct CellarHeapBlock
@@ -357,7 +357,7 @@ extern void cellar_heap_block_read(CellarHeapBlock *block, BlockNumber number, c
 extern bool cellar_heap_block_next(CellarHeapBlock *block, TupleTableSlot *slot);
 extern void cellar_heap_block_release(CellarHeapBlock *block);
 
-/* ---- exec.c ---- */
+/* ---- scan.c ---- */
 
 /* Where the rows come from. */
 typedef enum CellarSource
@@ -414,7 +414,7 @@ typedef struct CellarOutput
 	bool		byval;
 } CellarOutput;
 
-/* What a scan whose rows the cell aggregates needs to know of that; see aggexec.c. */
+/* What a scan whose rows the cell aggregates needs to know of that; see aggregate.c. */
 typedef struct CellarAggregateState
 {
 	CustomScanState css;
@@ -507,7 +507,7 @@ batch_value(const CellarColumn *column, uint32 row, int16 typlen, bool byval)
 	return fetch_att(column->values + (size_t) row * column->stride, byval, typlen);
 }
 
-/* ---- aggexec.c ---- */
+/* ---- aggregate.c ---- */
 
 extern Node *cellar_create_aggregate_state(CustomScan *cscan);
 extern void cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch);
@@ -540,7 +540,7 @@ extern CellarRequest *cellar_build_request(CellarScanState *state, const char *f
 extern void cellar_choose_projection(CellarScanState *state, bool tuple_identity);
 extern void cellar_choose_outputs(CellarScanState *state);
 
-/* ---- simulate.c ---- */
+/* ---- simulation.c ---- */
 
 extern void cellar_simulation_start(CellarScanState *state);
 extern void cellar_simulate_block(CellarScanState *state, BlockNumber block);
@@ -551,7 +551,7 @@ extern void cellar_simulation_end(CellarScanState *state);
 extern void cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *es);
 extern void cellar_explain_scan(CustomScanState *node, List *ancestors, ExplainState *es);
 
-/* ---- why.c ---- */
+/* ---- offload_reasons.c ---- */
 
 extern void cellar_install_why(void);
 extern void cellar_note_scan(Oid relid, const char *reason);

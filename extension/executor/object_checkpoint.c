@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * checkpoint.c
+ * object_checkpoint.c
  *	  The object checkpoint: a relation's dirty buffers reach the cell before
  *	  it scans them.
  *

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * toppath.c
+ * top_n_path.c
  *	  Offers the planner a Smart Scan for ORDER BY ... LIMIT that leaves out
  *	  rows which cannot be among the first.
  *

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * qual.c
+ * expressions.c
  *	  How storage predicates, group keys, aggregates and sort keys are sent.
  *
  * When a scan's plan state is made, the quals that offloadable.c lets go are

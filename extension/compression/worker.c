@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * compressor.c
+ * worker.c
  *	  The background worker that brings a table to a compression level.
  *
  * A table is vacuumed with FREEZE first: pages that vacuum would have to

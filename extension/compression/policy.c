@@ -6,7 +6,7 @@
  *
  * Policies are rows of cellar.compression_policy, which only superusers may
  * write; for the owner of a table this function does it as one.
- * autocompress.c carries them out.
+ * policy_launcher.c carries them out.
  *
  *-------------------------------------------------------------------------
  */

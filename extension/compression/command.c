@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
- * compress.c
+ * command.c
  *	  Hybrid columnar compression as SQL sees it: the commands, what a table's
  *	  allocation units are, and how far commands under way have come.
  *
- * A command's work is done by a background worker (compressor.c), because a
+ * A command's work is done by a background worker (worker.c), because a
  * table is vacuumed first and that ends transactions.  The session waits for
  * its worker and stops it when it is cancelled.  They meet in a task, a slot
  * of shared memory, which whoever leaves it last frees.
