@@ -341,7 +341,7 @@ GENERATED = ("bench/results", "bench/.work", "bench/.venv", "target/", "docs/ref
 
 
 def slug(heading):
-    text = re.sub(r"[`*_]|\[([^\]]*)\]\([^)]*\)", lambda match: match[1] or "", heading).strip().lower()
+    text = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", lambda match: match[1] or "", heading).strip().lower()
     return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", text))
 
 
