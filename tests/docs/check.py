@@ -282,6 +282,7 @@ ERRCODES = {
     "NULL_VALUE_NOT_ALLOWED": "22004",
     "OBJECT_IN_USE": "55006",
     "OBJECT_NOT_IN_PREREQUISITE_STATE": "55000",
+    "OPERATOR_INTERVENTION": "57000",
     "PROTOCOL_VIOLATION": "08P01",
     "QUERY_CANCELED": "57014",
     "T_R_DEADLOCK_DETECTED": "40P01",
@@ -325,13 +326,25 @@ def check_errors():
     page = "docs/reference/errors.md"
     found = code_errors()
     documented = {}
-    for row in rows(read(page)):
+    text = read(page)
+    messages, reasons = text.split("## Why a scan is not offloaded")
+    for row in rows(messages):
         for name in re.findall(r"`([^`]+)`", row[0]):
             documented[name] = row[1].strip("`") if len(row) > 1 else ""
     compare(page, "message", found, documented)
     for message in set(found) & set(documented):
         if found[message] and documented[message] != found[message]:
             problem(page, f"`{message}` has SQLSTATE {found[message]}, documented as {documented[message]}")
+    code = "\n".join(read(path).replace('\\"', '"') for path in tracked(".c", ".h") if path.startswith("extension/"))
+    for reason in first_names(reasons):
+        for fragment in reason.split("…"):
+            if fragment.strip('"') not in code:
+                problem(page, f"reason `{reason}` does not exist in the code")
+    # What the daemon prints; the operations guide quotes parts of messages.
+    rust = "\n".join(re.sub(r"\\\n\s*", "", read(path)) for path in tracked(".rs") if path.startswith("crates/"))
+    for fragment in first_names(read("docs/operations.md")):
+        if fragment not in rust:
+            problem("docs/operations.md", f"message `{fragment}` does not exist in the code")
 
 
 # ---------------------------------------------------------------- links and paths
