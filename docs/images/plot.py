@@ -1,14 +1,24 @@
 #!/usr/bin/env python3
-"""Draws a bar chart of query times, logarithmic, as an SVG that is readable on light and dark backgrounds.
+"""Draws the README's bar chart, tpch-scans.svg: times of five scans, on a logarithmic scale.
 
-  plot.py DATA.json > CHART.svg
-
-DATA: {"title": text, "series": [name, ...], "queries": {name: [milliseconds of each series, ...], ...}}.
+The data are the newest table "One thread" of bench/history/compression.jsonl at scale factor 1. The SVG is readable on
+light and dark backgrounds.
 """
 
 import json
 import math
-import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+HISTORY = HERE.parents[1] / "bench/history/compression.jsonl"
+TITLE = "Scans of lineitem, TPC-H scale factor 1, one thread: milliseconds, logarithmic scale"
+# A column of the table, and its name in the chart.
+SERIES = {
+    "Postgres": "PostgreSQL 15",
+    "heap": "Smart Scan, heap",
+    "query low": "Smart Scan, QUERY LOW",
+    "DuckDB": "DuckDB 2.0",
+}
 
 WIDTH, TOP, LEFT, RIGHT = 880, 78, 70, 76
 BAR, GAP = 15, 22
@@ -25,10 +35,17 @@ STYLE = """
 """
 
 
+def scans():
+    """Milliseconds of each series, by query."""
+    records = [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
+    tables = [record["tables"] for record in records if record["run"] == "compression sf=1"]
+    table = next(one["One thread"] for one in reversed(tables) if "One thread" in one)
+    columns = [table["head"].index(name) for name in SERIES]
+    return {row[0]: [float(row[column]) for column in columns] for row in table["rows"]}
+
+
 def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
-        data = json.load(file)
-    series, queries = data["series"], data["queries"]
+    series, queries = list(SERIES.values()), scans()
     values = [value for row in queries.values() for value in row]
     first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     span = WIDTH - LEFT - RIGHT
@@ -39,9 +56,9 @@ def main():
     group = BAR * len(series) + GAP
     bottom = TOP + group * len(queries)
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 30}" role="img" aria-label="{data["title"]}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 30}" role="img" aria-label="{TITLE}">',
         f"<style>{STYLE}</style>",
-        f'<text class="title" x="16" y="24">{data["title"]}</text>',
+        f'<text class="title" x="16" y="24">{TITLE}</text>',
     ]
     for index, name in enumerate(series):
         at = LEFT + index * (WIDTH - LEFT - 40) / len(series)
@@ -59,9 +76,9 @@ def main():
             out.append(
                 f'<rect x="{LEFT}" y="{y + index * BAR}" width="{max(end - LEFT, 1):.1f}" height="{BAR - 3}" rx="2" fill="{COLOURS[index]}"/>'
             )
-            out.append(f'<text class="value" x="{end + 6:.1f}" y="{y + index * BAR + 10}">{time:,}</text>')
+            out.append(f'<text class="value" x="{end + 6:.1f}" y="{y + index * BAR + 10}">{time:,g}</text>')
     out.append("</svg>")
-    print("\n".join(out))
+    (HERE / "tpch-scans.svg").write_text("\n".join(out) + "\n", encoding="utf-8")
 
 
 main()
