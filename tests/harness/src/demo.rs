@@ -101,7 +101,13 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
             }
         }
         let rows = off.answer.len();
-        println!("{:<24}{rows:>8}{:>14.1}{:>13.1}{:>9}  {verdict}", query.name, off.ms, on.ms, ratio(off.ms, on.ms));
+        println!(
+            "{:<24}{rows:>8}{:>14}{:>13}{:>9}  {verdict}",
+            query.name,
+            digits(off.ms),
+            digits(on.ms),
+            ratio(off.ms, on.ms)
+        );
         heap.push((off, on.ms));
     }
 
@@ -123,10 +129,11 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
             failures.push(format!("{}, compressed: {difference}", query.name));
         }
         println!(
-            "{:<24}{:>14.1}{heap_on:>13.1}{:>16.1}{:>9}{:>16}  {verdict}",
+            "{:<24}{:>14}{:>13}{:>16}{:>9}{:>16}  {verdict}",
             query.name,
-            off.ms,
-            on.ms,
+            digits(off.ms),
+            digits(heap_on),
+            digits(on.ms),
             ratio(off.ms, heap_on),
             ratio(off.ms, on.ms)
         );
@@ -154,7 +161,7 @@ fn tpch_number(query: &Query) -> Option<i32> {
 fn decompress(client: &mut Client, tables: &[String]) -> Result<()> {
     for table in tables {
         let units: i64 = client
-            .query_one("SELECT coalesce(sum(units), 0)::bigint FROM cellar.compression($1::text::regclass)", &[table])?
+            .query_one("SELECT coalesce(sum(units), 0)::bigint FROM cellar.compression($1::text::regclass) WHERE level <> 'none'", &[table])?
             .get(0);
         if units > 0 {
             let start = Instant::now();
@@ -292,7 +299,10 @@ fn print_summary(queries: &[Query], times: &[Times]) {
         };
         let (off, on, compressed) = (mean(|t| t.heap_off), mean(|t| t.heap_on), mean(|t| t.compressed_on));
         println!(
-            "{name:<24}{off:>12.1}{on:>13.1}{compressed:>16.1}{:>9}{:>16}",
+            "{name:<24}{:>12}{:>13}{:>16}{:>9}{:>16}",
+            digits(off),
+            digits(on),
+            digits(compressed),
             ratio(off, on),
             ratio(off, compressed)
         );
@@ -313,4 +323,8 @@ fn print_verdict(failures: &[String], queries: usize, as_published: Option<usize
 
 fn ratio(slow: f64, fast: f64) -> String {
     format!("{:.1}x", slow / fast.max(1e-3))
+}
+
+fn digits(ms: f64) -> String {
+    if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.1}") }
 }
