@@ -33,33 +33,10 @@ esac
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 WORK=${DEMO_DIR:-$ROOT/.demo}
-# shellcheck disable=SC2034  # read by cleanup
-WORK_KEPT=1
-DATA=$WORK/cell1/pgdata
-
-stop() {
-    if [ -e "$WORK/processes" ]; then
-        cluster_stop demo || true
-        CELL_PID=$(cat "$WORK/cell1.pid" 2>/dev/null || true)
-        [ -z "$CELL_PID" ] || cell_stop cell1 || true
-        cleanup
-        rm -f "$WORK/cell1.pid"
-        say "Postgres and the cell are stopped, nothing is mounted; the data remain in $WORK"
-    else
-        say "nothing is running in $WORK"
-    fi
-}
 
 case ${1:-start} in
-stop) stop; exit 0 ;;
-remove)
-    stop
-    # rm must never descend into a mount.
-    ! is_mounted "$WORK/cell1" || die "$WORK/cell1 is still mounted"
-    rm -rf --one-file-system "$WORK"
-    say "$WORK is deleted"
-    exit 0
-    ;;
+stop) instance_stop demo; exit 0 ;;
+remove) instance_remove demo; exit 0 ;;
 esac
 
 step() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
@@ -67,11 +44,7 @@ step() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
 step "building (release)"
 "$ROOT/scripts/build.sh" extension
 
-mkdir -p "$WORK"
-chmod 755 "$WORK"
-as_pg test -x "$WORK" || die "user $OS_USER cannot enter $WORK; set DEMO_DIR to a folder that $OS_USER can reach"
-((${#WORK} <= 70)) || die "the path $WORK is too long for a socket; set DEMO_DIR to a shorter path"
-touch "$WORK/processes" "$WORK/mounts"
+instance_folder
 
 # A failed step stops what this run started; servers that ran before keep running.
 started=0
@@ -79,7 +52,7 @@ give_up() {
     local status=$?
     if [ "$status" != 0 ] && [ "$started" = 1 ]; then
         say "stopping, because a step failed"
-        stop
+        instance_stop demo
     fi
     exit "$status"
 }
@@ -87,31 +60,13 @@ trap give_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-running() {
-    [ -e "$WORK/cell1.pid" ] && kill -0 "$(cat "$WORK/cell1.pid")" 2>/dev/null && is_mounted "$WORK/cell1" &&
-        "$PG_BIN/pg_isready" -q -U postgres -h "$WORK/run" -p "$(cluster_port demo)"
-}
-
-if running && [ "$CELLAR_BIN" -ot "$WORK/cell1.pid" ]; then
-    step "the cell and Postgres are already running"
+if instance_running demo; then
+    step "the cell and Postgres $PG_MAJOR are already running"
 else
+    step "starting cell1 with two cell disks, mounted on $WORK/cell1, and Postgres $PG_MAJOR on the mount"
     started=1
-    if [ -e "$WORK/cell1.pid" ]; then stop; touch "$WORK/processes" "$WORK/mounts"; fi
-    step "starting cell1 with two cell disks, mounted on $WORK/cell1"
-    cell_configure cell1 "${CACHE:-2GiB}"
-    cell_start cell1
-    printf '%s\n' "$CELL_PID" >"$WORK/cell1.pid"
-    if [ ! -e "$DATA/PG_VERSION" ]; then
-        step "initdb on the mount"
-        cluster_create demo "$DATA" --data-checksums
-        # random_page_cost fits memory and flash: where an index serves a query well, the index wins against any scan.
-        cluster_set "$DATA" "shared_preload_libraries = 'cellar'" "random_page_cost = 1.1" \
-            "checkpoint_timeout = 15min" "track_io_timing = on"
-    elif [ "$(cat "$DATA/PG_VERSION")" != "$PG_MAJOR" ]; then
-        die "$WORK contains a cluster of Postgres $(cat "$DATA/PG_VERSION"), this is $PG_MAJOR: run 'make demo-remove' first"
-    fi
-    step "starting Postgres $PG_MAJOR on the mount"
-    cluster_start demo "$DATA"
+    # random_page_cost fits memory and flash: where an index serves a query well, the index wins against any scan.
+    instance_start demo "${CACHE:-2GiB}" "random_page_cost = 1.1" "checkpoint_timeout = 15min" "track_io_timing = on"
 fi
 
 database=tpch_$(printf '%s' "$SF" | tr . _)
