@@ -46,7 +46,7 @@ stage_lint() {
         skip "module circles: python3 is not installed"
     fi
     if cargo deny --version >/dev/null 2>&1; then
-        check "licences, sources and advisories of dependencies pass cargo-deny" cargo deny --offline check bans licenses sources
+        check "licences, sources and bans of dependencies pass cargo-deny" cargo deny --offline check bans licenses sources
     else
         skip "cargo-deny is not installed"
     fi
