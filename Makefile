@@ -1,18 +1,22 @@
-# Cellar: smart storage for PostgreSQL. `make` lists what there is to make.
+# Cellar: smart storage for PostgreSQL. `make` lists the targets.
 #
-# PG_CONFIG=/path/to/pg_config chooses the Postgres to build for; without it, the newest one that has server headers.
+# PG_CONFIG=/path/to/pg_config selects the Postgres to build for; the default is the newest one with server headers.
 
-.PHONY: help build test demo demo-stop demo-remove bench install
+.PHONY: help build install check test dev dev-stop demo demo-stop demo-remove bench bench-report
 
 help:
-	@echo 'make demo         a cell, a stock Postgres on it, TPC-H (SF=1): Smart Scan off and on'
-	@echo 'make demo-stop    stop what the demo started (demo-remove also deletes its data)'
-	@echo 'make test         build and test everything (STAGES="…" for some of it, LONG=1 for more rounds)'
-	@echo 'make bench        the benchmarks of docs/benchmarks.md'
-	@echo 'make build        the binary, the client library and the extension'
-	@echo 'make install      the extension into Postgres, cellar into PREFIX=/usr/local'
+	@echo 'make demo          run TPC-H (SF=1) on a cell: Smart Scan off, on, and on compressed tables'
+	@echo 'make demo-stop     stop the demo, keep its data (demo-remove deletes the data too)'
+	@echo 'make dev           build the working tree, start a cell and Postgres in .dev, open psql; stop both on exit'
+	@echo 'make dev-stop      stop what make dev left running (KEEP=1)'
+	@echo 'make check         format, lint, documentation, unit tests, extension tests: some minutes'
+	@echo 'make test          all tests (STAGES="..." selects stages, LONG=1 runs random tests longer): half an hour'
+	@echo 'make bench         the benchmarks of docs/benchmarks.md (PARTS="..." selects parts)'
+	@echo 'make bench-report  write the tables and plots of docs/benchmarks.md from bench/history'
+	@echo 'make build         build the binary, the client library and the extension'
+	@echo 'make install       install the extension into Postgres, cellar and its man pages into PREFIX=/usr/local'
 	@echo
-	@echo 'All of them honour PG_CONFIG=/path/to/pg_config and install with apt-get what is missing.'
+	@echo 'PG_CONFIG=/path/to/pg_config selects the Postgres. Missing packages are installed with apt-get.'
 
 build:
 	@scripts/install-deps.sh
@@ -22,9 +26,20 @@ install:
 	@scripts/install-deps.sh
 	@scripts/build.sh install
 
+check:
+	@scripts/install-deps.sh
+	@scripts/test.sh check
+
 test:
 	@scripts/install-deps.sh
 	@scripts/test.sh $(STAGES)
+
+dev:
+	@scripts/install-deps.sh
+	@scripts/dev.sh
+
+dev-stop:
+	@scripts/dev.sh stop
 
 demo:
 	@scripts/demo.sh
@@ -37,4 +52,7 @@ demo-remove:
 
 bench:
 	@scripts/install-deps.sh bench
-	@bench/run.sh
+	@bench/run.sh $(PARTS)
+
+bench-report:
+	@python3 bench/history.py report

@@ -1,7 +1,7 @@
-"""What the benchmarks written in Python share: SQL in PostgreSQL and DuckDB, interleaved timing, equal answers, reports.
+"""Shared by the benchmarks in Python: sessions of PostgreSQL and DuckDB, interleaved timing, comparison of answers, reports.
 
-It knows no cell and starts nothing. Two answers are equal as multisets of rows: exact numbers exactly, whatever one side
-computed in floating point to nine digits, and blanks at the end of a char(n) do not count.
+Starts no servers and does not depend on cells. Two answers are equal if they are equal multisets of rows. Exact numbers
+compare exactly, floating-point numbers to nine digits, strings without trailing blanks.
 """
 
 import argparse
@@ -17,7 +17,7 @@ FLOAT_DIGITS = 9
 
 
 class Postgres:
-    """A session; `settings` go on top of what the cluster has."""
+    """A session; `settings` ("name=value") override those of the cluster."""
 
     def __init__(self, dsn, settings=()):
         import psycopg2
@@ -41,7 +41,7 @@ class Postgres:
 
 
 class DuckDB:
-    """A session in memory, to which database files and Parquet files are attached."""
+    """An in-memory session; callers attach database files and Parquet files."""
 
     def __init__(self):
         import duckdb
@@ -54,14 +54,14 @@ class DuckDB:
 
 
 def milliseconds(work):
-    """How long a call took."""
+    """Returns the elapsed milliseconds of a call."""
     start = time.perf_counter()
     work()
     return (time.perf_counter() - start) * 1e3
 
 
 def interleaved(runs, cases):
-    """Runs every case once in each of `runs` rounds; the medians of what each returned, by name."""
+    """Calls every case once in each of `runs` rounds; returns the median of each case's results, by name."""
     times = {name: [] for name in cases}
     for _ in range(runs):
         for name, case in cases.items():
@@ -96,7 +96,7 @@ def _equal(a, b):
 
 
 def difference(these, those):
-    """None, or the first difference between two answers."""
+    """Returns the first difference between two answers; None if they are equal."""
     if len(these) != len(those):
         return f"{len(these)} rows and {len(those)}"
     for a, b in zip(sorted(these, key=_sort_key), sorted(those, key=_sort_key)):
@@ -106,7 +106,7 @@ def difference(these, those):
 
 
 def number(value, unit=""):
-    """Three or four digits that mean something."""
+    """Formats a number with three or four significant digits."""
     if value is None:
         return "–"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
@@ -136,19 +136,19 @@ def machine():
 
 
 def arguments(description, levels=False):
-    """The options that every benchmark has."""
+    """Returns a parser with the options that all benchmarks share."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--dsn", default="host=/var/run/postgresql user=postgres dbname=postgres", help="a cluster on a cell")
     parser.add_argument("--runs", type=int, default=5, help="interleaved timed runs")
-    parser.add_argument("--json", metavar="FILE", help="add the results to this file")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="settings for the sessions")
+    parser.add_argument("--json", metavar="FILE", help="JSON file to add the results to")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="setting of all sessions")
     if levels:
-        parser.add_argument("--levels", default="query low,query high,archive high", help="levels of compression")
+        parser.add_argument("--levels", default="query low,query high,archive high", help="compression levels")
     return parser
 
 
 def save(options, part, results):
-    """Puts a part's results beside the others in the report's file."""
+    """Adds the results of a part to the report's JSON file."""
     if not options.json:
         return
     report = {}

@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
-# The benchmarks of docs/benchmarks.md: interleaved runs, medians, one Markdown report on standard output and in
-# bench/results/.
+# Runs the benchmarks of docs/benchmarks.md: interleaved runs, medians. Writes a Markdown report to standard output and to
+# bench/results/, and adds its tables to bench/history/. Nothing else should run on the machine.
 #
-#   run.sh [part ...]     some of: scans cold files compression clickbench      (all)
+#   run.sh [PART ...]     scans cold files compression clickbench      (default: all)
 #
-# SF=1 scale factor, RUNS=5 runs of each, SECONDS_EACH=15 for pgbench, BENCH_DIR=bench/.work where cell disks and clusters lie (the
-# same device for both), CACHE=4GiB of the cell (to hold the raw tables: 2GiB for each SF).
-# compression: LEVELS="query low,query high,archive high", STEPS="churned scans pages points" to leave some out.
-# clickbench: ROWS=1000000 to make, or HITS=file of ClickBench's rows; CLICKBENCH=a clone of it, or where to clone it from.
-# Nothing else should run on the machine.
+#   SF=1              TPC-H scale factor
+#   RUNS=5            timed runs
+#   SECONDS_EACH=15   seconds of each pgbench run
+#   BENCH_DIR=bench/.work   folder of the cell disks and of the ordinary clusters: both on the same device
+#   CACHE=4GiB        page cache of the cell; 2GiB per scale factor contain the raw tables
+#   LEVELS="query low,query high,archive high"   levels that the part compression measures
+#   STEPS="churned scans pages points"           steps of the part compression
+#   ROWS=1000000      rows generated for clickbench; HITS=FILE reads ClickBench's own rows instead
+#   CLICKBENCH=URL    a clone of ClickBench, or the URL to clone
+#   HISTORY=no        does not add the results to bench/history
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"; exit ;; esac
 # shellcheck source=scripts/lib.sh
@@ -23,6 +28,10 @@ mkdir -p "$BENCH_DIR" "$ROOT/bench/results"
 report=$ROOT/bench/results/$(date -u +%Y-%m-%dT%H%M%S).md
 failed=0
 exec > >(tee "$report")
+tee_pid=$!
+load_before=$(cut -d' ' -f1-3 /proc/loadavg)
+commit=$(git -C "$ROOT" describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
+command="SF=$SF RUNS=$RUNS SECONDS_EACH=$SECONDS_EACH${CACHE:+ CACHE=$CACHE}${LEVELS:+ LEVELS=\"$LEVELS\"}${STEPS:+ STEPS=\"$STEPS\"} bench/run.sh ${parts[*]}"
 
 export CELLAR_WORK_PARENT=$BENCH_DIR
 work_begin bench
@@ -39,9 +48,10 @@ same_settings() {
 say "# Benchmark of $(date -u '+%Y-%m-%d %H:%M') UTC"
 say
 say "- machine: $(nproc) CPUs ($(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)), $(awk '/MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo), Linux $(uname -r)"
-say "- $("$PG_CONFIG" --version), Cellar $(git -C "$ROOT" rev-parse --short HEAD 2>/dev/null || echo '?'), load before: $(cut -d' ' -f1-3 /proc/loadavg)"
-say "- command: SF=$SF RUNS=$RUNS SECONDS_EACH=$SECONDS_EACH bench/run.sh ${parts[*]}"
-say "- the cell's disks and the ordinary cluster lie in folders of $(df --output=source,fstype "$WORK" | tail -n 1)"
+say "- $("$PG_CONFIG" --version), Cellar $commit, load before: $load_before"
+say "- command: $command"
+say "- medians of $RUNS interleaved runs"
+say "- the cell disks and the ordinary clusters are folders on $(df --output=source,fstype "$WORK" | tail -n 1)"
 
 cell_configure cell1 "${CACHE:-4GiB}"
 cell_start cell1
@@ -60,7 +70,7 @@ load() {
 part_scans() {
     load
     say
-    say "## Scans through SQL, warm, medians of $RUNS interleaved runs"
+    say "## Scans through SQL, warm"
     say
     say "### Serial"
     say
@@ -71,7 +81,7 @@ part_scans() {
     harness mount postgres compare --runs "$RUNS" --format markdown --set max_parallel_workers_per_gather=2 \
         --set parallel_leader_participation=off --set min_parallel_table_scan_size=0 "$ROOT/bench/scans"
     say
-    say "### All rows of all columns (to be at most 10 % slower)"
+    say "### All rows of all columns (goal: at most 10 % slower)"
     say
     mkdir -p "$WORK/all"
     printf "COPY (SELECT * FROM lineitem) TO '/dev/null';\n" >"$WORK/all/copy_all_columns.sql"
@@ -80,7 +90,7 @@ part_scans() {
         "$WORK/all/copy_all_columns.sql" "$WORK/all/whole_row.sql"
 }
 
-# The device's sequential rate by fio on one cell disk's own files, against a scan after every cache was emptied.
+# The sequential rate of the device of the cell disks (fio), against a scan with all caches empty.
 part_cold() {
     load
     if [ "$(id -u)" != 0 ] || ! command -v fio >/dev/null; then
@@ -89,7 +99,7 @@ part_cold() {
         return
     fi
     say
-    say "## Cold scan of lineitem, $RUNS runs in turns"
+    say "## Cold scan of lineitem"
     local bytes run rate device=() off=() on=() start end query
     bytes=$(sql mount postgres -c "SELECT pg_relation_size('lineitem')")
     query="SELECT count(*) FROM lineitem WHERE l_quantity < 0"
@@ -126,7 +136,7 @@ part_cold() {
     say "| Smart Scan on | $n | $(awk -v a="$n" -v b="$d" 'BEGIN { printf "%.0f %%", 100 * a / b }') |"
 }
 
-# seconds CLUSTER SQL: how long one statement takes that Postgres does without the cell.
+# seconds CLUSTER SQL: elapsed time of a statement without Smart Scan and without parallel workers.
 seconds() {
     local start end
     start=$(date +%s%N)
@@ -138,7 +148,7 @@ seconds() {
 
 tps() { sed -n 's/^tps = \([0-9]*\).*/\1/p'; }
 
-# The file service: the same settings on the mount and on the file system of the cell disks.
+# The file service: the same cluster settings on the mount and on the file system of the cell disks.
 part_files() {
     cluster_create plain "$plain" --data-checksums
     same_settings "$plain"
@@ -171,7 +181,7 @@ part_files() {
     done
     rm -f "$rows"
     say
-    say "## The mount against the file system below it, medians of $RUNS interleaved runs"
+    say "## The mount against the file system below it"
     say
     say "| | on the mount | plain | ratio | wanted |"
     say "|---|---:|---:|---:|---:|"
@@ -182,7 +192,7 @@ part_files() {
     for kind in "${kinds[@]}"; do
         m=$(tr ' ' '\n' <<<"${results[mount.$kind]}" | sed '/^$/d' | median)
         p=$(tr ' ' '\n' <<<"${results[plain.$kind]}" | sed '/^$/d' | median)
-        # The mount's speed as a part of the other's: rates one way, times the other way around.
+        # The mount's speed divided by the plain file system's: for times, the inverse ratio.
         say "| ${names[$kind]} | $m | $p | $(awk -v m="$m" -v p="$p" -v name="${names[$kind]}" 'BEGIN { printf "%.2f", name ~ /, s$/ ? p / m : m / p }') | ${wanted[$kind]:-} |"
     done
     say
@@ -191,13 +201,13 @@ part_files() {
     done
 }
 
-# What is written in Python adds its results to a file beside the report.
+# python SCRIPT [OPTION ...]: runs a part written in Python; its results with plans go to a JSON file beside the report.
 python() {
     [ -x "$ROOT/bench/.venv/bin/python" ] || die "there is no bench/.venv: run scripts/install-deps.sh bench"
     "$ROOT/bench/.venv/bin/python" "$ROOT/bench/$1" --dsn "$(cluster_dsn mount)" --runs "$RUNS" --json "${report%.md}.json" "${@:2}" || failed=1
 }
 
-# restart_mount [setting ...]: cell and cluster anew, with all of their caches empty.
+# restart_mount ['name = value' ...]: restarts the cell and its cluster with empty caches.
 restart_mount() {
     [ $# = 0 ] || cluster_set "$data" "$@"
     cluster_stop mount
@@ -206,7 +216,7 @@ restart_mount() {
     cluster_start mount "$data"
 }
 
-# Pages at every level, what they cost to make and to read, and scans of them beside DuckDB's and Parquet's.
+# Each level: encoding speed, sizes, block reads, and scans beside DuckDB and Parquet.
 part_compression() {
     local levels=(--levels "${LEVELS:-query low,query high,archive high}") steps=" ${STEPS:-churned scans pages points} " churned=()
     [[ $steps = *" churned "* ]] || churned=(--no-churned)
@@ -227,7 +237,7 @@ part_compression() {
     fi
 }
 
-# bench_pages --levels LEVELS: single blocks, warm, and cold where the caches may be emptied.
+# bench_pages --levels LEVELS: reads of single blocks, warm, and as root also cold.
 bench_pages() {
     python compression/pages.py "$@" --cell-pid "$CELL_PID"
     if [ "$(id -u)" = 0 ]; then
@@ -248,8 +258,17 @@ part_clickbench() {
 
 for part in "${parts[@]}"; do
     declare -F "part_$part" >/dev/null || die "there is no part $part"
+    printf '<!-- part: %s -->\n' "$part"
     "part_$part"
 done
 say
 say "written to ${report#"$ROOT"/}" >&2
+# tee has written the whole report when it exits.
+exec >&2
+wait "$tee_pid" || true
+if [ "$failed" = 0 ] && [ "${HISTORY:-yes}" != no ]; then
+    python3 "$ROOT/bench/history.py" append "$report" --commit "$commit" --postgres "$("$PG_CONFIG" --version)" \
+        --command "$command" --load "$load_before" --size "scans=sf=$SF" --size "cold=sf=$SF" --size "compression=sf=$SF" \
+        --size "clickbench=rows=$([ -n "${HITS:-}" ] && echo hits || echo "${ROWS:-1000000}")"
+fi
 [ "$failed" = 0 ]

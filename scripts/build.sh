@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Builds everything in release mode: the `cellar` binary, the client library, the harness and the extension.
 #
-#   build.sh [install]      "install" also puts the extension into the Postgres of PG_CONFIG, the binary into PREFIX/bin
-#   build.sh extension      builds and installs the extension only
+#   build.sh              builds
+#   build.sh extension    builds, and installs the extension into the Postgres of PG_CONFIG
+#   build.sh install      as above; also installs cellar, its man pages and its systemd unit below PREFIX (/usr/local)
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 what=${1:-build}
 cd "$ROOT"
 
-# pg_config's folders belong to root in a distribution's packages.
+# with_right_to_write FOLDER COMMAND ...: runs the command, with sudo if FOLDER is not writable.
 with_right_to_write() {
     local folder=$1
     shift
@@ -19,7 +20,8 @@ with_right_to_write() {
     fi
 }
 
-# Built in a copy of the sources, one for each Postgres, so that versions do not mix and the tree stays clean.
+# make_extension TARGET [COMMAND ...]: runs make in a copy of the sources, one per Postgres version: objects of different
+# versions do not mix, and the working tree stays clean.
 make_extension() {
     local folder
     folder=$TARGET/extension-$("$PG_CONFIG" --version | tr -c 'A-Za-z0-9.\n' _)
@@ -49,6 +51,11 @@ install)
     with_right_to_write "$prefix" install -D -m 644 "$unit" "$prefix/lib/systemd/system/cellar-cell@.service"
     rm -f "$unit"
     say "$prefix/lib/systemd/system/cellar-cell@.service is installed"
+    pages=$(mktemp -d)
+    "$CELLAR_BIN" man-pages "$pages"
+    with_right_to_write "$prefix" install -D -m 644 -t "$prefix/share/man/man1" "$pages"/*.1
+    rm -rf "$pages"
+    say "$prefix/share/man/man1/cellar*.1 are installed"
     ;;
 *) die "unknown: $what" ;;
 esac

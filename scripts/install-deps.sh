@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs what Cellar needs to build and to run its demo, tests and benchmarks, on Debian and Ubuntu: only what is
-# missing, as root or through sudo. What is there already is never changed.
+# Installs the packages that Cellar's build, demo, tests and benchmarks need, on Debian and Ubuntu, as root or through
+# sudo. Installs missing packages only; never changes an installed one.
 #
-#   install-deps.sh [bench]      "bench" adds what the benchmarks compare with (fio, DuckDB in bench/.venv)
+#   install-deps.sh [bench]      "bench" adds fio, and DuckDB in bench/.venv
 #
-# PG_CONFIG names another Postgres installation to use; then no Postgres is installed.
+# PG_CONFIG selects an existing Postgres installation; the script then installs no Postgres.
 set -euo pipefail
 
 say() { printf '%s\n' "$*"; }
@@ -12,7 +12,7 @@ die() { printf 'install-deps: %s\n' "$*" >&2; exit 1; }
 
 rust_wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
 
-# The newest server that has headers, else the distribution's.
+# Prints the pg_config of the newest server with headers; prints nothing if there is none.
 find_pg_config() {
     local candidate
     for candidate in /usr/lib/postgresql/*/bin/pg_config; do
@@ -57,7 +57,7 @@ have_rust() {
 
 if ((${#missing[@]})) || ! have_rust; then
     command -v apt-get >/dev/null ||
-        die "this is no Debian or Ubuntu: install by hand ${missing[*]:-} and Rust $rust_wanted or newer"
+        die "this is not Debian or Ubuntu: install ${missing[*]:-} and Rust $rust_wanted or newer manually"
 fi
 
 if ((${#missing[@]})); then
@@ -67,7 +67,7 @@ if ((${#missing[@]})); then
     as_root apt-get update -qq
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
     if [[ " ${missing[*]} " == *" postgresql-common "* ]]; then
-        # A server package would create and start a cluster of its own; ours are made by hand.
+        # The server package would create and start a default cluster; the scripts create their own clusters.
         drop_in=/etc/postgresql-common/createcluster.d/cellar-install.conf
         as_root mkdir -p "$(dirname "$drop_in")"
         printf 'create_main_cluster = false\n' | as_root tee "$drop_in" >/dev/null
@@ -80,19 +80,19 @@ if ((${#missing[@]})); then
     fi
 fi
 
-# The headers of a Postgres with ICU include ICU's, which its packages do not bring.
+# Server headers built with ICU include ICU's headers, which the Postgres packages do not depend on.
 pg_config=${PG_CONFIG:-$(find_pg_config)}
 if [ -n "$pg_config" ] && grep -qs '^#define USE_ICU 1' "$("$pg_config" --includedir-server)/pg_config.h" &&
     ! cc -E -x c -include unicode/ucol.h /dev/null >/dev/null 2>&1; then
     missing=(libicu-dev)
-    command -v apt-get >/dev/null || die "install by hand the development files of ICU (unicode/ucol.h)"
+    command -v apt-get >/dev/null || die "install the development files of ICU (unicode/ucol.h)"
     say "installing: libicu-dev"
     as_root apt-get update -qq
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libicu-dev >/dev/null
 fi
 
 if ! have_rust; then
-    # A distribution's Rust is taken when it is new enough; Debian 13's rustup package brings a toolchain otherwise.
+    # Use the distribution's Rust if it is new enough. Otherwise the user installs a toolchain with rustup.
     candidate=$(apt-cache policy rustc 2>/dev/null | sed -n 's/ *Candidate: \([0-9.]*\).*/\1/p')
     if ! command -v rustup >/dev/null && [ -n "$candidate" ] &&
         [ "$(printf '%s\n' "$rust_wanted" "$candidate" | sort -V | head -n 1)" = "$rust_wanted" ]; then

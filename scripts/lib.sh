@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# Sourced by the scripts that run cells and clusters. It gives: where things are; a work folder that is cleaned up
-# however the script ends; cells; clusters; checks that are counted.
+# Sourced by the scripts that run cells and clusters. Defines the paths of all programs, a work folder with its cleanup,
+# cells, clusters, instances that outlive a script, and counted checks.
 #
-# Every process and mount that a script makes is written down in $WORK/processes and $WORK/mounts. `cleanup` ends
-# and unmounts just those. It runs when the script exits, and a watcher runs it when the script was killed with -9.
+# Each process that a script starts is recorded in $WORK/processes, each mount in $WORK/mounts. `cleanup` stops and
+# unmounts exactly these. `cleanup` runs when the script exits; a watcher runs it after a kill -9 of the script.
 #
 # Settings from the environment: PG_CONFIG, CELLAR_BIN, HARNESS_BIN, CELLAR_RESULTS (file for counted checks),
-# CELLAR_KEEP=1 (leave the work folder), CELLAR_WORK_PARENT (where work folders are made, /tmp).
+# CELLAR_KEEP=1 (keep the work folder), CELLAR_WORK_PARENT (parent folder of work folders, default /tmp).
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -38,7 +38,7 @@ PG_BIN=$("$PG_CONFIG" --bindir)
 PG_MAJOR=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
 export PG_CONFIG
 
-# Postgres does not run as root: the user that it, and every client here, runs as.
+# Postgres refuses to run as root. As root, Postgres and the cell run as OS_USER.
 if [ "$(id -u)" = 0 ]; then
     OS_USER=${CELLAR_OS_USER:-postgres}
     id "$OS_USER" >/dev/null 2>&1 || die "there is no user $OS_USER"
@@ -48,9 +48,9 @@ else
     as_pg() { "$@"; }
 fi
 
-# ---------------------------------------------------------------- the work folder and its cleaning
+# ---------------------------------------------------------------- the work folder and its cleanup
 
-# Makes $WORK, or takes the given folder (which is then kept), and arranges for cleanup.
+# work_begin NAME [FOLDER]: sets $WORK to a new folder, or to FOLDER, which cleanup keeps. Registers cleanup.
 work_begin() {
     if [ -n "${2:-}" ]; then
         WORK=$2
@@ -66,7 +66,7 @@ work_begin() {
     trap 'exit 143' TERM HUP
     trap 'work_end' EXIT
     # shellcheck disable=SC2016
-    # The watcher has a session of its own, so that what kills the script's group leaves it alive.
+    # The watcher has its own session: a signal to the script's process group does not reach the watcher.
     setsid bash -c 'tail --pid="$1" -f /dev/null; sleep 1; [ -e "$2/processes" ] || exit 0; . "$0"; WORK=$2; WORK_KEPT=$3
         cleanup' "$ROOT/scripts/lib.sh" "$$" "$WORK" "$WORK_KEPT" >/dev/null 2>&1 </dev/null &
     WATCHER=$!
@@ -84,7 +84,7 @@ work_end() {
     exit "$status"
 }
 
-# Logs outlive a failed run: they go where the caller of the harness asked, else to a folder beside the work folder.
+# Copies the logs of a failed run to CELLAR_LOG_DIR, or else to a folder beside the work folder.
 save_logs() {
     local destination=${CELLAR_LOG_DIR:-$WORK-logs}
     mkdir -p "$destination"
@@ -92,7 +92,7 @@ save_logs() {
     say "logs are in $destination"
 }
 
-# A process is known by its pid and its start time, so that a reused pid is never hit.
+# A process is identified by its pid and its start time, so that no signal reaches a reused pid.
 start_time() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 remember_process() { printf '%s %s\n' "$1" "$(start_time "$1")" >>"$WORK/processes"; }
 
@@ -132,7 +132,7 @@ unmount() {
     if [ "$(id -u)" = 0 ]; then umount -l "$1" 2>/dev/null; else fusermount3 -u -z "$1" 2>/dev/null; fi || true
 }
 
-# Ends clusters, then cells; whoever does not go is killed; then nothing holds the mounts.
+# Stops clusters, then cells; kills what does not stop within 15 s; then unmounts.
 cleanup() {
     local data mount
     set +e
@@ -153,7 +153,7 @@ cleanup() {
 
 # ---------------------------------------------------------------- cells
 
-# cell_configure NAME [cache_size] [disk ...]: writes $WORK/NAME.toml; the disks default to two folders.
+# cell_configure NAME [CACHE_SIZE] [DISK ...]: writes $WORK/NAME.toml. Without DISK, creates two folders as cell disks.
 cell_configure() {
     local name=$1 cache=${2:-512MiB} disk disks=()
     shift $(($# < 2 ? $# : 2))
@@ -181,7 +181,7 @@ disks = [$(IFS=,; printf '%s' "${disks[*]}")]
 TOML
 }
 
-# cell_start NAME: returns when the cell says that it is ready. $CELL_PID is its process.
+# cell_start NAME: returns when the cell logs that it is ready. Sets $CELL_PID.
 cell_start() {
     local name=$1 log=$WORK/$1.log from tries
     touch "$log"
@@ -197,14 +197,15 @@ cell_start() {
         sleep 0.1
     done
     tail -n 20 "$log" >&2
-    printf 'the cell %s did not get ready\n' "$name" >&2
+    printf 'the cell %s did not become ready\n' "$name" >&2
     return 1
 }
 
+# wait_gone PID [SECONDS]: waits until a process and its threads have exited.
 wait_gone() {
     local tries
     for ((tries = 0; tries < ${2:-30} * 10; tries++)); do
-        # A zombie whose other threads still run has its files open.
+        # A zombie leader with running threads still has open files, so the threads count too.
         if ! kill -0 "$1" 2>/dev/null || { [ "$(process_state "$1")" = Z ] && [ "$(find "/proc/$1/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l)" -le 1 ]; }; then
             return 0
         fi
@@ -213,7 +214,7 @@ wait_gone() {
     return 1
 }
 
-# cell_stop NAME: a clean shutdown; fails if the cell does not end or leaves its mount.
+# cell_stop NAME: a clean shutdown. Fails if the cell does not exit or does not unmount.
 cell_stop() {
     kill -TERM "$CELL_PID" 2>/dev/null || return 1
     wait_gone "$CELL_PID" 30 || return 1
@@ -227,11 +228,11 @@ cell_kill() {
 
 # ---------------------------------------------------------------- clusters
 
-# Each cluster listens only on the socket in $WORK/run, on a port of its own.
+# A cluster listens on a socket in $WORK/run only; its port number follows from its name.
 cluster_port() { printf '%d' "$((5600 + $(printf '%s' "$1" | cksum | cut -d' ' -f1) % 300))"; }
 cluster_dsn() { printf 'host=%s port=%s user=postgres dbname=%s' "$WORK/run" "$(cluster_port "$1")" "${2:-postgres}"; }
 
-# cluster_create NAME FOLDER [initdb option ...]: initdb and settings fit for tests; more go to FOLDER/cellar.conf.
+# cluster_create NAME FOLDER [initdb option ...]: runs initdb and writes settings for tests. cluster_set appends more.
 cluster_create() {
     local name=$1 data=$2
     shift 2
@@ -257,15 +258,15 @@ CONF
     as_pg touch "$data/cellar.conf"
 }
 
-# cluster_set FOLDER 'name = value' ...
+# cluster_set FOLDER 'name = value' ...: appends settings to FOLDER/cellar.conf.
 cluster_set() {
     local data=$1
     shift
     printf '%s\n' "$@" | as_pg tee -a "$data/cellar.conf" >/dev/null
 }
 
-# cluster_start NAME FOLDER: returns when connections are accepted. The postmaster is our own child, so that its pid is
-# known even when its folder cannot be read any more.
+# cluster_start NAME FOLDER: returns when the cluster accepts connections. The postmaster is a child of this shell: its
+# pid stays known when the data directory becomes unreadable, for example after the cell's death.
 cluster_start() {
     local name=$1 data=$2 tries pid
     local log=$WORK/$name-postgres.log
@@ -299,7 +300,7 @@ cluster_stop() {
     rm -f "$WORK/$1.postmaster"
 }
 
-# cluster_kill NAME: kill -9 of the postmaster and of all of its children.
+# cluster_kill NAME: kill -9 of the postmaster and of all its children.
 cluster_kill() {
     local pid children
     pid=$(cat "$WORK/$1.postmaster")
@@ -313,15 +314,74 @@ cluster_kill() {
     rm -f "$WORK/$1.postmaster"
 }
 
-# sql NAME DATABASE [psql option ...]: unaligned tuples only, stops at the first error.
+# sql NAME DATABASE [psql option ...]: runs psql, unaligned, tuples only; stops at the first error.
 sql() {
     local name=$1 database=$2
     shift 2
     PGOPTIONS=${PGOPTIONS:-} "$PG_BIN/psql" -X -q -At -v ON_ERROR_STOP=1 -h "$WORK/run" -p "$(cluster_port "$name")" -U postgres -d "$database" "$@"
 }
 
-# Whether the installed server has the extension.
+# Succeeds if the extension is installed in the server.
 extension_installed() { [ -e "$("$PG_CONFIG" --sharedir)/extension/cellar.control" ]; }
+
+# ---------------------------------------------------------------- instances that outlive the script
+
+# An instance is the cell `cell1` and a cluster on its mount, in the kept folder $WORK. Used by demo.sh and dev.sh.
+
+# instance_folder: creates $WORK and checks that Postgres can use it.
+instance_folder() {
+    mkdir -p "$WORK"
+    chmod 755 "$WORK"
+    as_pg test -x "$WORK" || die "user $OS_USER cannot enter $WORK; choose a folder that $OS_USER can reach"
+    ((${#WORK} <= 70)) || die "the path $WORK is too long for a socket; choose a shorter path"
+    touch "$WORK/processes" "$WORK/mounts"
+}
+
+# instance_running NAME: succeeds if the cell and the cluster NAME run with the present cell binary.
+instance_running() {
+    [ -e "$WORK/cell1.pid" ] && kill -0 "$(cat "$WORK/cell1.pid")" 2>/dev/null && is_mounted "$WORK/cell1" &&
+        "$PG_BIN/pg_isready" -q -U postgres -h "$WORK/run" -p "$(cluster_port "$1")" && [ "$CELLAR_BIN" -ot "$WORK/cell1.pid" ]
+}
+
+# instance_start NAME CACHE_SIZE ['name = value' ...]: starts the cell and the cluster; the first start runs initdb.
+instance_start() {
+    local name=$1 cache=$2 data=$WORK/cell1/pgdata
+    if [ -e "$WORK/cell1.pid" ]; then instance_stop "$name"; touch "$WORK/processes" "$WORK/mounts"; fi
+    cell_configure cell1 "$cache"
+    cell_start cell1
+    printf '%s\n' "$CELL_PID" >"$WORK/cell1.pid"
+    if [ ! -e "$data/PG_VERSION" ]; then
+        cluster_create "$name" "$data" --data-checksums
+        cluster_set "$data" "shared_preload_libraries = 'cellar'" "${@:3}"
+    elif [ "$(cat "$data/PG_VERSION")" != "$PG_MAJOR" ]; then
+        die "$WORK contains a cluster of Postgres $(cat "$data/PG_VERSION"), this is $PG_MAJOR: delete it first"
+    fi
+    cluster_start "$name" "$data"
+}
+
+# instance_stop NAME: stops the cluster and the cell; keeps the data.
+instance_stop() {
+    WORK_KEPT=1
+    if [ ! -e "$WORK/processes" ]; then
+        say "nothing is running in $WORK"
+        return
+    fi
+    cluster_stop "$1" || true
+    CELL_PID=$(cat "$WORK/cell1.pid" 2>/dev/null || true)
+    [ -z "$CELL_PID" ] || cell_stop cell1 || true
+    cleanup
+    rm -f "$WORK/cell1.pid"
+    say "Postgres and the cell are stopped, nothing is mounted; the data remain in $WORK"
+}
+
+# instance_remove NAME: stops the instance and deletes its folder.
+instance_remove() {
+    instance_stop "$1"
+    # rm must never descend into a mount.
+    ! is_mounted "$WORK/cell1" || die "$WORK/cell1 is still mounted"
+    rm -rf --one-file-system "$WORK"
+    say "$WORK is deleted"
+}
 
 # ---------------------------------------------------------------- checks
 
@@ -340,7 +400,7 @@ skip() {
     [ -z "${CELLAR_RESULTS:-}" ] || printf 'skip\t%s\n' "$*" >>"$CELLAR_RESULTS"
 }
 
-# check DESCRIPTION COMMAND ...: counts the command's success; what a failing command printed is shown.
+# check DESCRIPTION COMMAND ...: counts the command as passed or failed; prints the output of a failed command.
 check() {
     local what=$1 output
     shift
@@ -350,7 +410,7 @@ check() {
     fi
 }
 
-# count_lines: passes on the lines of a tool that prints `ok - …` and `not ok - …`, and counts them.
+# count_lines: copies stdin to stdout and counts its `ok - …` and `not ok - …` lines.
 count_lines() {
     local line
     while IFS= read -r line; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Prints the folder of the PostgreSQL test sources that belong to the installed server: src/test of the distribution's
-# source package. It is fetched once with apt, from the system's own archives but with private lists and settings, and
-# kept in ${XDG_CACHE_HOME:-~/.cache}/cellar. CELLAR_PG_SOURCE names an unpacked source tree to use instead.
+# Prints the folder of the PostgreSQL test sources that match the installed server: src/test of the distribution's source
+# package. Downloads the package once with apt, from the system's archives but with private lists and settings, into
+# ${XDG_CACHE_HOME:-~/.cache}/cellar. CELLAR_PG_SOURCE names an unpacked source tree to use instead.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -17,13 +17,13 @@ if [ -e "$destination/src/test/regress/parallel_schedule" ]; then
     printf '%s\n' "$destination"
     exit 0
 fi
-command -v apt-get >/dev/null || die "no apt-get here: set CELLAR_PG_SOURCE to an unpacked source of PostgreSQL $minor"
+command -v apt-get >/dev/null || die "there is no apt-get: set CELLAR_PG_SOURCE to an unpacked source of PostgreSQL $minor"
 command -v dpkg-source >/dev/null || die "dpkg-source is missing (package dpkg-dev)"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{lists/partial,archives/partial,download}
-# The system's own archives of the distribution (or of postgresql.org), as source archives, with the distribution's keys.
+# The source archives of the system's own archives (the distribution or postgresql.org), with the distribution's keys.
 keys=$(find /usr/share/keyrings /usr/share/postgresql-common/pgdg -maxdepth 1 \( -name '*.gpg' -o -name '*.asc' \) \
     2>/dev/null | grep -E '/(debian|ubuntu)-archive-keyring\.gpg$|pgdg' | paste -sd, || true)
 # shellcheck disable=SC2016
@@ -38,7 +38,7 @@ apt=(apt-get -qq
     -o "Dir::Cache::pkgcache=" -o "Dir::Cache::srcpkgcache=" -o "APT::Sandbox::User=$(id -un)"
     -o "Acquire::Languages=none")
 "${apt[@]}" update >&2
-# The installed version first, then what else the archives have of this major version, the newest first.
+# The installed version first, then the archives' other versions of this major version, newest first.
 installed=$(dpkg-query -W -f '${source:Version}' "postgresql-$PG_MAJOR" 2>/dev/null || true)
 cache_options=("${apt[@]:2}")
 mapfile -t versions < <({
@@ -52,9 +52,9 @@ for version in "${versions[@]}"; do
         fetched=$version
         break
     fi
-    say "the source $version of postgresql-$PG_MAJOR cannot be had: $(grep -m1 '^E:' "$work/apt.log" || true)" >&2
+    say "the source $version of postgresql-$PG_MAJOR cannot be downloaded: $(grep -m1 '^E:' "$work/apt.log" || true)" >&2
 done
-[ -n "$fetched" ] || die "the archives have no source of postgresql-$PG_MAJOR"
+[ -n "$fetched" ] || die "the archives contain no source of postgresql-$PG_MAJOR"
 [ "$fetched" = "$installed" ] || say "using the tests of $fetched for the installed ${installed:-$minor}" >&2
 dpkg-source -x ./*.dsc "$work/tree" >/dev/null 2>&1 || die "the source package cannot be unpacked"
 mkdir -p "$cache"

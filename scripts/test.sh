@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Everything that `make test` runs. A stage that fails does not keep the others from running; all checks are summed up,
-# and the last line says "N passed, N failed".
+# Runs the stages of `make test`. All stages run, also after a failure; the last line is "N passed, N failed".
 #
-#   test.sh [STAGE ...]      some of: format lint unit extension smart_scan robust compression regress crash
+#   test.sh [STAGE ...]      format lint docs unit extension smart_scan robust compression regress crash fuzz
+#   test.sh check            the stages of `make check`: format lint docs unit extension
 #
-# LONG=1 runs the random and the crash tests longer. Logs go to a folder that is named when something failed.
-# PG_REGRESS names a pg_regress to use instead of the one that comes with PG_CONFIG's installation.
+# LONG=1 gives the random, crash and fuzz tests more time. After a failure, the folder of the logs is printed.
+# PG_REGRESS names a pg_regress to use instead of that of PG_CONFIG's installation.
 set -uo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -13,7 +13,8 @@ set +e
 cd "$ROOT" || exit 1
 
 stages=("$@")
-[ $# -gt 0 ] || stages=(format lint unit extension smart_scan robust compression regress crash)
+[ "$*" != check ] || stages=(format lint docs unit extension)
+[ $# -gt 0 ] || stages=(format lint docs unit extension smart_scan robust compression regress crash fuzz)
 CELLAR_LOGS=$(mktemp -d "${TMPDIR:-/tmp}/cellar-test-logs.XXXXXX")
 chmod 755 "$CELLAR_LOGS"
 export CELLAR_LOGS CELLAR_RESULTS=$CELLAR_LOGS/results CELLAR_LOG_LEVEL=${CELLAR_LOG_LEVEL:-info}
@@ -25,14 +26,43 @@ stage_format() {
 }
 
 stage_lint() {
-    if ! cargo clippy --version >/dev/null 2>&1; then skip "clippy is not installed"; return; fi
-    check "clippy has no warning" cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+    if cargo clippy --version >/dev/null 2>&1; then
+        check "clippy has no warning" cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+    else
+        skip "clippy is not installed"
+    fi
+    # Private items are part of the documentation: its readers work on this code.
+    check "rustdoc has no warning" env RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
+        cargo doc --workspace --no-deps --document-private-items --locked --quiet
     if command -v shellcheck >/dev/null; then
-        check "shellcheck has no warning" shellcheck -x -P "$ROOT" scripts/*.sh tests/*/run.sh tests/compression/policy.sh bench/run.sh .ci/run
+        mapfile -t scripts < <(grep -rlE '^#!/(usr/bin/env (ba)?sh|bin/(ba)?sh)' .ci bench fuzz scripts tests --include='*.sh' --include=run)
+        check "shellcheck has no warning" shellcheck -x -P "$ROOT" "${scripts[@]}"
+    else
+        skip "shellcheck is not installed"
+    fi
+    if command -v python3 >/dev/null; then
+        check "no sibling modules depend on each other in a circle" python3 scripts/module-cycles.py
+    else
+        skip "module circles: python3 is not installed"
+    fi
+    if cargo deny --version >/dev/null 2>&1; then
+        check "licences, sources and bans of dependencies pass cargo-deny" cargo deny --offline check bans licenses sources
+    else
+        skip "cargo-deny is not installed"
     fi
 }
 
-# Each test of `cargo test` counts; a crate that does not build counts as one failure.
+# tests/docs/check.* take no arguments, print what is wrong and fail then.
+stage_docs() {
+    local script
+    for script in "$ROOT"/tests/docs/check.*; do
+        [ -x "$script" ] || continue
+        check "the documentation passes ${script#"$ROOT"/}" "$script"
+    done
+    return 0
+}
+
+# Counts each test of `cargo test`; a crate that does not build counts as one failure.
 stage_unit() {
     local output=$CELLAR_LOGS/cargo-test.txt status test
     cargo test --workspace --locked --no-fail-fast >"$output" 2>&1
@@ -41,12 +71,12 @@ stage_unit() {
     while read -r test; do not_ok "$test"; done < <(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$output")
     say "$(grep -c '^test .* \.\.\. ok$' "$output") tests passed"
     if [ $status != 0 ]; then
-        grep -q '^test .* \.\.\. FAILED$' "$output" || not_ok "cargo test: it does not build or a test program died"
+        grep -q '^test .* \.\.\. FAILED$' "$output" || not_ok "cargo test: a crate does not build, or a test program crashed"
         grep -E '^(error|failures:|---- )' -A 12 "$output" | tail -n 60
     fi
 }
 
-# The extension's own regression tests, on a cluster without a cell.
+# The extension's regression tests, on a cluster without a cell.
 stage_extension() {
     if ! "$ROOT/scripts/build.sh" extension; then not_ok "the extension builds and installs"; return; fi
     ok "the extension builds and installs for $("$PG_CONFIG" --version)"
@@ -63,7 +93,7 @@ stage_extension() {
         [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/output"
         tests=$(sed -n 's/^REGRESS *= *//p' "$ROOT/extension/Makefile")
         regress=${PG_REGRESS:-$(dirname "$("$PG_CONFIG" --pgxs)")/../test/regress/pg_regress}
-        # One run for all: the later tests use what the first one creates.
+        # One pg_regress run for all tests: later tests use what the first test creates.
         # shellcheck disable=SC2086
         (cd "$WORK/output" && as_pg env PATH="$PG_BIN:$PATH" "$regress" --bindir="$PG_BIN" --inputdir="$WORK" \
             --outputdir="$WORK/output" --host="$WORK/run" --port="$(cluster_port extension)" --user=postgres \
@@ -95,7 +125,19 @@ stage_robust() {
 stage_regress() { "$ROOT/tests/regress/run.sh" ${LONG:+--rounds 5}; }
 stage_crash() { "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20}; }
 
-declare -A limit=([format]=300 [lint]=1500 [unit]=2400 [extension]=1800 [smart_scan]=1200 [robust]=1200 [compression]=900 [regress]=1800 [crash]=900)
+# The fuzz targets, each for some seconds, with the stable compiler.
+stage_fuzz() {
+    local target seconds=6
+    [ -z "${LONG:-}" ] || seconds=300
+    if ! command -v c++ >/dev/null; then skip "fuzz: there is no C++ compiler"; return; fi
+    check "the fuzz targets build" "$ROOT/fuzz/run.sh" build || return
+    for target in "$ROOT"/fuzz/targets/*.rs; do
+        target=$(basename "$target" .rs)
+        check "fuzz: $target, $seconds s" "$ROOT/fuzz/run.sh" "$target" "$seconds"
+    done
+}
+
+declare -A limit=([format]=300 [lint]=1500 [docs]=120 [unit]=2400 [extension]=1800 [smart_scan]=1200 [robust]=1200 [compression]=900 [regress]=1800 [crash]=900 [fuzz]=600)
 factor=1
 [ -z "${LONG:-}" ] || factor=8
 started=$SECONDS
@@ -105,7 +147,7 @@ for stage in "${stages[@]}"; do
     log=$CELLAR_LOGS/$stage.txt
     failed_before=$(grep -c '^fail' "$CELLAR_RESULTS")
     mkdir -p "$CELLAR_LOGS/$stage"
-    # A stage runs in a group of its own, which ends as a whole when its time is up; the harness then cleans up itself.
+    # A stage runs in its own process group: the time limit stops the whole group, and lib.sh's watcher cleans up.
     export CELLAR_LOG_DIR=$CELLAR_LOGS/$stage
     export -f "stage_$stage"
     # shellcheck disable=SC2016
@@ -113,8 +155,8 @@ for stage in "${stages[@]}"; do
         bash "$ROOT/scripts/lib.sh" "$stage" 2>&1 </dev/null | tee "$log"
     status=${PIPESTATUS[0]}
     if [ "$status" != 0 ] && [ "$(grep -c '^fail' "$CELLAR_RESULTS")" = "$failed_before" ]; then
-        # It ended badly without saying which check failed.
-        [ "$status" = 124 ] && reason="took more than ${limit[$stage]} s" || reason="ended with status $status"
+        # The stage failed without a failed check.
+        [ "$status" = 124 ] && reason="took more than ${limit[$stage]} s" || reason="exited with status $status"
         not_ok "stage $stage $reason"
     fi
 done

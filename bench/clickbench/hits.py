@@ -1,9 +1,9 @@
-"""Makes rows of the shape of ClickBench's table `hits`, in SQL: deterministic, one row from its number alone.
+"""Generates rows with the distributions of ClickBench's table `hits`, in SQL. A row depends on its number and the seed only.
 
-What the 43 queries look at is like in the real data: rows lie in the order of their site (CounterID) and day, of which a
-few sites have most; most rows have no search phrase and no advertisement; what belongs to a person (region, device, …)
-follows from the UserID. Shares are such that the queries' constants (CounterID 62, the hashes, the user) find rows. All
-other columns are mostly zero or empty.
+The columns that the 43 queries use resemble the real data: rows are ordered by site (CounterID) and day, few sites have
+most rows, most rows have no search phrase and no advertisement, and a person's attributes (region, device, …) follow from
+the UserID. The constants in the queries (CounterID 62, the hashes, the user) match rows. All other columns are mostly zero
+or empty.
 """
 
 USER, URL_HASH, REFERER_HASH = 435090932899640449, 2868770270353813622, 3594120000172545465
@@ -22,7 +22,7 @@ def _list(words):
 
 
 def _words(count, seed):
-    """SQL for some words that follow from a number."""
+    """SQL for `count` words chosen by the number `seed`."""
     return " || ' ' || ".join(f"({_list(WORDS)})[1 + pg_temp.whole({seed}, {i}, {len(WORDS)})]" for i in range(count))
 
 
@@ -33,8 +33,8 @@ CREATE FUNCTION pg_temp.whole(n bigint, salt bigint, below int) RETURNS int LANG
   AS 'SELECT floor((hashint8extended(n, salt) & 1048575)::float8 / 1048576 * below)::int';
 """
 
-# Level by level, each from the ones before: where the row lies, then whose it is, then what was looked at. OFFSET 0 keeps
-# the planner from putting one level's expressions into the next one's, again and again.
+# Each LATERAL level computes from the levels before: site and month, then the person, then the page. OFFSET 0 keeps the
+# planner from inlining the expressions of one level into the next, which would evaluate them many times.
 ROWS = f"""
 FROM generate_series({{first}}::bigint, {{last}}::bigint) g
 CROSS JOIN LATERAL (SELECT (g - 1)::float8 / {{rows}} AS x OFFSET 0) a
@@ -145,7 +145,7 @@ COLUMNS = {
 
 
 def statements(columns, rows, seed, table="hits", batch=250_000):
-    """SQL that fills a table; `columns` are the names and types that it has, in order."""
+    """Yields SQL statements that fill a table; `columns` are its names and types, in order."""
     known = set(COLUMNS) - {name for name, _ in columns}
     if known:
         raise ValueError(f"the table has no columns {sorted(known)}")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""ClickBench's 43 queries with Smart Scan off and on, and on a compressed table: equal answers, times, what was not offloaded.
+"""Runs ClickBench's 43 queries with Smart Scan off and on, and on a compressed table: answers, times, offloading.
 
-Schema and queries are ClickBench's own (https://github.com/ClickHouse/ClickBench, CC BY-NC-SA 4.0), taken from a clone at
-the time of the run. The data are the real hits.tsv if there is one, else rows of their shape (hits.py).
+Schema and queries come from a clone of https://github.com/ClickHouse/ClickBench (CC BY-NC-SA 4.0), read at run time. The
+data are the real hits.tsv (--hits) or generated rows (hits.py).
 
-Answers: all groups of a query, without its LIMIT, must be the same ones; with it, rows may only differ where ORDER BY
-leaves open which come first, so then the values of its keys must be the same.
+Answers must be equal. A query with LIMIT may return different rows where its ORDER BY leaves ties open: then the values of
+the ORDER BY keys must be equal, and the rows without the LIMIT must have equal checksums.
 """
 
 import collections
@@ -24,12 +24,12 @@ SOURCE = "https://github.com/ClickHouse/ClickBench"
 TAIL = re.compile(r"\s+(?:LIMIT\s+\d+|OFFSET\s+\d+)", re.IGNORECASE)
 ORDER = re.compile(r"\sORDER BY\s+(.*?)(?=\s+LIMIT\s|$)", re.IGNORECASE)
 MODES = {"off": ("public", "off"), "on": ("public", "on"), "compressed": ("compressed", "on")}
-# Slower than without Smart Scan by this much, in share and in milliseconds, is told.
+# A query is reported as slower if it exceeds the time without Smart Scan by this factor and this many milliseconds.
 SLOWER, SLOWER_MS = 1.1, 5
 
 
 def clickbench_file(options, name):
-    """A file of the newest commit of ClickBench, cloned if it is not a folder of this machine."""
+    """Returns a file of ClickBench's newest commit; clones the repository unless --clickbench is a local folder."""
     source = options.clickbench
     if not os.path.isdir(source):
         clone = os.path.join(options.work, "ClickBench")
@@ -41,7 +41,7 @@ def clickbench_file(options, name):
 
 
 def load(db, options):
-    """The raw table in `public`, and the same rows in `compressed`."""
+    """Creates the raw table in `public` and a compressed copy in `compressed`."""
     db.rows("DROP SCHEMA IF EXISTS compressed CASCADE; CREATE SCHEMA compressed; DROP TABLE IF EXISTS public.hits")
     db.rows("SET search_path = public")
     db.rows(clickbench_file(options, "create.sql"))
@@ -56,7 +56,7 @@ def load(db, options):
         )
         for statement in hits.statements(columns, options.rows, options.seed):
             db.rows(statement)
-    print(f"hits made in {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    print(f"hits loaded in {time.perf_counter() - start:.0f} s", file=sys.stderr)
     db.rows("VACUUM (FREEZE, ANALYZE) hits")
     db.rows("CREATE TABLE compressed.hits (LIKE public.hits); INSERT INTO compressed.hits SELECT * FROM public.hits")
     db.rows("SELECT cellar.compress('compressed.hits'::regclass, %s)", (options.level,))
@@ -64,7 +64,7 @@ def load(db, options):
 
 
 def keys(sql):
-    """The expressions of ORDER BY; only at commas outside of parentheses does a new one begin."""
+    """Returns the expressions of ORDER BY, split at commas outside parentheses."""
     order = ORDER.search(sql)
     if not order:
         return []
@@ -73,7 +73,7 @@ def keys(sql):
 
 
 def key_values(db, sql):
-    """What the keys of ORDER BY are in the rows of the answer: of its columns where they are there, else selected, too."""
+    """Returns the ORDER BY keys of each row of the answer; adds keys to the SELECT list that it lacks."""
     with db.connection.cursor() as cursor:
         cursor.execute(sql)
         names = [column.name for column in cursor.description]
@@ -91,25 +91,25 @@ def key_values(db, sql):
 
 
 def checksum(db, sql):
-    """Number and content of all rows of a query, without its LIMIT, whatever their order."""
+    """Returns the number and an order-independent checksum of the rows of a query without its LIMIT."""
     whole = TAIL.sub("", ORDER.sub("", sql) if TAIL.search(sql) else sql)
     return db.rows(f"SELECT count(*), sum(hashtextextended(whole::text, 0)::numeric) FROM ({whole}) AS whole")
 
 
 def answers_differ(sql, these, those):
-    """None, or how the answers of two sessions differ."""
+    """Returns how the answers of two sessions differ; None if they are equal."""
     a, b = these.rows(sql), those.rows(sql)
     differs = measure.difference(a, b)
     if differs and len(a) == len(b) and TAIL.search(sql):
         differs = measure.difference(key_values(these, sql), key_values(those, sql))
     if not differs:
         differs = measure.difference(checksum(these, sql), checksum(those, sql))
-        differs = differs and f"all rows, number and checksum: {differs}"
+        differs = differs and f"number and checksum of all rows: {differs}"
     return differs
 
 
 def notes(db, sql):
-    """What the planner offloaded, and what it noted not to."""
+    """Returns the plan, what the plan offloads (aggregate, scan, no), and why other parts are not offloaded."""
     plan = db.plan(sql)
     why = db.rows("SELECT what, expression, reason FROM cellar.why_not_offloaded")
     kind = "aggregate" if "Smart Scan Aggregate" in plan else "scan" if "Smart Scan" in plan else "no"
@@ -141,19 +141,19 @@ def measure_query(sessions, sql, runs):
 
 
 def report(results, options):
-    """Of the queries and what was found, by their numbers."""
+    """Prints the report; `results` maps a query's number to its SQL and its measurements."""
     rows = []
-    for n, (sql, found) in results.items():
+    for n, (_, found) in results.items():
         ms = found["ms"]
         times = [measure.number(ms.get(mode)) for mode in MODES]
         ratio = [measure.number(ms["off"] / ms[mode], "x") if "off" in ms and mode in ms else "–" for mode in ("on", "compressed")]
         offloaded = found["notes"].get("compressed", found["notes"].get("on", {})).get("offloaded", "–")
         state = "failed" if found["error"] else "DIFFER" if found["differs"] else "equal"
-        rows.append([f"Q{n} `{sql[:60]}`", found["rows"].get("off", "–"), *times, *ratio, offloaded, state])
-    print(f"### Times, ms, medians of {options.runs} interleaved runs\n")
+        rows.append([f"Q{n}", found["rows"].get("off", "–"), *times, *ratio, offloaded, state])
+    print(f"### Times, ms; medians of {options.runs} interleaved runs\n")
     measure.table(["query", "rows", "off", "on", f"on, {options.level}", "on", options.level, "offloaded", "answers"], rows)
 
-    print("### What was not offloaded, by the number of queries\n")
+    print("### Not offloaded, by number of queries\n")
     reasons = collections.defaultdict(dict)
     for n, (_, found) in results.items():
         for what, expression, reason in found["notes"].get("compressed", {}).get("why", []):
@@ -174,15 +174,15 @@ def report(results, options):
 
 def main():
     parser = measure.arguments(__doc__.split("\n", 1)[0])
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows to make")
-    parser.add_argument("--seed", type=int, default=1, help="of the rows that are made")
-    parser.add_argument("--hits", metavar="FILE", help="ClickBench's hits.tsv or hits.tsv.gz, in the place of made rows")
-    parser.add_argument("--level", default="query low", help="of the compressed table")
-    parser.add_argument("--clickbench", default=SOURCE, help="a clone of ClickBench, or where to clone it from")
-    parser.add_argument("--work", default=".", metavar="FOLDER", help="where to clone it to")
-    parser.add_argument("--queries", default="", metavar="1,2,…", help="only these")
-    parser.add_argument("--loaded", action="store_true", help="the tables are there from another run")
-    parser.add_argument("--timeout", type=int, default=300, help="seconds after which a query has failed")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows to generate")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the generated rows")
+    parser.add_argument("--hits", metavar="FILE", help="hits.tsv or hits.tsv.gz of ClickBench, instead of generated rows")
+    parser.add_argument("--level", default="query low", help="level of the compressed table")
+    parser.add_argument("--clickbench", default=SOURCE, help="a clone of ClickBench, or the URL to clone")
+    parser.add_argument("--work", default=".", metavar="FOLDER", help="folder for the clone")
+    parser.add_argument("--queries", default="", metavar="1,2,…", help="run only these queries")
+    parser.add_argument("--loaded", action="store_true", help="use the tables of an earlier run")
+    parser.add_argument("--timeout", type=int, default=300, help="seconds until a query is cancelled and counts as failed")
     options = parser.parse_args()
     queries = [line.strip().rstrip(";") for line in clickbench_file(options, "queries.sql").splitlines() if line.strip()]
     db = measure.Postgres(options.dsn, options.set)
@@ -190,7 +190,7 @@ def main():
         load(db, options)
     size, count = db.rows("SELECT pg_relation_size('public.hits'), (SELECT count(*) FROM public.hits)")[0]
     stored = db.value("SELECT sum(stored_bytes)::bigint FROM cellar.compression('compressed.hits')")
-    made = "" if options.hits else f", made with seed {options.seed}"
+    made = "" if options.hits else f", generated with seed {options.seed}"
     print(f"{count} rows{made}; heap {size / 1e6:.0f} MB, {options.level} {stored / 1e6:.0f} MB ({size / stored:.2f})\n", flush=True)
     sessions = {}
     for mode, (place, offload) in MODES.items():

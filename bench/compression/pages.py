@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times reads of single blocks of lineitem through the mount, as an index lookup causes them: raw and at every level.
+"""Times reads of single blocks of lineitem through the mount, as index lookups cause them: raw and at every level.
 
-Blocks are read in random order, none twice, by pread with O_DIRECT, so that no page cache of the kernel answers. Warm: one
-block of each allocation unit was read before. With --cold the cluster and the cell have just been started: the caches of
-the kernel are dropped, then the first block of each unit is read, and after another drop a second one. Must run as root,
-or as the cluster's user without --cold.
+Reads blocks in random order, each at most once, by pread with O_DIRECT, which bypasses the kernel's page cache. Warm: one
+block of each allocation unit is read before the measurement. Cold (--cold, after a restart of the cluster and the cell):
+drops the kernel's caches and reads the first block of each unit, then drops them again and reads a second block of each.
+Runs as root, or without --cold as the cluster's user.
 """
 
 import glob
@@ -32,7 +32,7 @@ class Blocks:
         self.page = mmap.mmap(-1, BLOCK)
 
     def read(self, block):
-        """Reads one; how long that took, in microseconds."""
+        """Reads one block; returns the elapsed microseconds."""
         file = 0
         while block >= self.each[file]:
             block -= self.each[file]
@@ -54,9 +54,9 @@ def drop_caches():
 def main():
     parser = measure.arguments(__doc__.split("\n", 1)[0], levels=True)
     parser.add_argument("--reads", type=int, default=4000, help="warm reads of each table")
-    parser.add_argument("--unit", type=int, default=4, help="the cell's allocation unit, MiB")
-    parser.add_argument("--cold", action="store_true", help="cluster and cell have just started and have read nothing")
-    parser.add_argument("--cell-pid", type=int, help="the cell's process, for its CPU time")
+    parser.add_argument("--unit", type=int, default=4, help="allocation unit of the cell, MiB")
+    parser.add_argument("--cold", action="store_true", help="measure cold reads; the cluster and the cell must have just started")
+    parser.add_argument("--cell-pid", type=int, help="process of the cell, to measure its CPU time")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     db = measure.Postgres(options.dsn, options.set)
@@ -85,7 +85,7 @@ def main():
             times[name, "random block"] = [table.read(block) for block in order]
             if options.cell_pid:
                 cpu[name, "random block"] = (cpu_seconds(options.cell_pid) - before) / len(order) * 1e6
-    print(f"### Reading one block of lineitem through the mount, {'cold' if options.cold else 'warm'}, microseconds\n")
+    print(f"### {'Cold' if options.cold else 'Warm'} block reads, microseconds; one block of lineitem through the mount\n")
     results = {
         f"{name}: {what}": {
             "reads": len(taken),
@@ -96,7 +96,7 @@ def main():
         for (name, what), taken in times.items()
     }
     rows = [[what, one["reads"]] + [measure.number(one[key]) for key in ("p50_us", "p99_us", "cell_cpu_us")] for what, one in results.items()]
-    measure.table(["", "reads", "p50", "p99", "the cell's CPU time"], rows)
+    measure.table(["", "reads", "p50", "p99", "CPU time of the cell"], rows)
     measure.save(options, "pages cold" if options.cold else "pages warm", results)
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Times lookups and updates of single rows of lineitem by its index with pgbench: raw and at every level.
 
-One client; every round runs each table in turn, for some seconds. With shared buffers that are small against the table
-nearly every lookup reads a block from the cell. An update makes the block that it writes raw again, so the tables are
-compressed anew before they are used for anything else.
+One client; each round runs each table for some seconds. Shared buffers are small compared with the table, so nearly every
+lookup reads a block from the cell. Updates supersede blocks of compression units: compress the tables again before other
+measurements use them.
 """
 
 import os
@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import measure  # noqa: E402
 from tables import schema  # noqa: E402
 
-# The keys of orders are the first eight of every 32, from 1 on (TPC-H, clause 4.2.3), and every order has a line 1.
+# Order keys are the first eight of every 32 numbers, starting at 1 (TPC-H, clause 4.2.3); every order has a line 1.
 KEY = "\\set n random(1, :orders)\n\\set key ((:n >> 3) << 5) | (:n & 7)\n"
 SCRIPTS = {
     "SELECT": KEY + "SELECT l_comment, l_extendedprice FROM lineitem WHERE l_orderkey = :key AND l_linenumber = 1;\n",
@@ -25,9 +25,9 @@ SCRIPTS = {
 
 def main():
     parser = measure.arguments(__doc__.split("\n", 1)[0], levels=True)
-    parser.add_argument("--seconds", type=int, default=15, help="of each run of pgbench")
-    parser.add_argument("--pgbench", default="pgbench", help="the program")
-    parser.add_argument("--work", default=".", metavar="FOLDER", help="where the scripts are written")
+    parser.add_argument("--seconds", type=int, default=15, help="seconds of each pgbench run")
+    parser.add_argument("--pgbench", default="pgbench", help="the pgbench program")
+    parser.add_argument("--work", default=".", metavar="FOLDER", help="folder for the generated scripts")
     options = parser.parse_args()
     db = measure.Postgres(options.dsn, options.set)
     tables = {"raw": "public"} | {level: schema(level) for level in options.levels.split(",")}

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Times scans of lineitem, warm, through SQL: PostgreSQL, Smart Scan of the heap and of every level, DuckDB.
 
-The tables are those of tables.py. A query's first run in each engine is not timed: it warms the caches, its answer is
-compared with all others, and any difference fails the benchmark.
+Needs the tables that tables.py creates. The first run of a query in each engine is not timed: it warms the caches and
+returns the answer to compare. A difference between engines fails the benchmark.
 """
 
 import os
@@ -32,7 +32,7 @@ def queries():
 
 
 class Engine:
-    """Something that answers the queries, on one thread or two."""
+    """A database with one session per number of threads (1, 2); `smart_scan` is whether plans must have a Smart Scan."""
 
     def __init__(self, name, sessions, smart_scan=None):
         self.name, self.sessions, self.smart_scan = name, sessions, smart_scan
@@ -63,20 +63,20 @@ def engines(options):
 
 
 def warm(engine, threads, sql):
-    """The answer, after a look at the plan where there is one to look at."""
+    """Runs the query once; returns its answer and, for PostgreSQL, its plan, which is checked for Smart Scans."""
     session = engine.sessions[threads]
     plan = None
     if engine.smart_scan is not None:
         plan = session.plan(sql)
         if ("Smart Scan" in plan) != engine.smart_scan:
-            print(f"not a plan for {engine.name}:\n{plan}", file=sys.stderr)
+            print(f"unexpected plan for {engine.name}:\n{plan}", file=sys.stderr)
     return session.rows(sql), plan
 
 
 def main():
     parser = measure.arguments(__doc__.split("\n", 1)[0], levels=True)
-    parser.add_argument("--plain", action="store_true", help="PostgreSQL without Smart Scan reads the tables outside of the cell")
-    parser.add_argument("--duckdb", metavar="FOLDER", help="where DuckDB's files lie")
+    parser.add_argument("--plain", action="store_true", help="Smart Scan off reads the copies outside the cell")
+    parser.add_argument("--duckdb", metavar="FOLDER", help="folder of DuckDB's files")
     options = parser.parse_args()
     found = engines(options)
     results, different = {}, 0
@@ -99,7 +99,7 @@ def main():
             low = times[options.levels.split(",")[0]]
             against = [measure.number(times[other] / low, "x") for other in ("Postgres", "DuckDB", "Parquet") if other in times]
             rows.append([name] + [measure.number(times[engine.name]) for engine in found] + against)
-        print(f"### {'One thread' if threads == 1 else 'Two threads (two workers, no leader)'}, ms\n")
+        print(f"### {'One thread' if threads == 1 else 'Two threads'}, ms\n")
         names = [engine.name for engine in found]
         first = options.levels.split(",")[0]
         measure.table(["", *names, *(f"{n} / {first}" for n in ("Postgres", "DuckDB", "Parquet") if n in names)], rows)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Copies lineitem and orders at every level of compression, and measures encoding and sizes.
 
-Each level is a schema with tables of the same names (query_low, …), so one query text reads any of them by search_path;
-`public` keeps the raw ones. With --plain the raw rows are also copied to a tablespace on that ordinary folder, with
---duckdb to DuckDB's native files and to Parquet with zstd in that one. A churned copy of lineitem (10 % of the rows
-updated, then vacuumed) is compressed at the query levels.
+Each level is a schema (query_low, …) with tables of the same names: search_path selects the level for a query. `public`
+contains the raw tables. --plain copies the raw rows to a tablespace in an ordinary folder; --duckdb exports them as
+DuckDB's native files and as Parquet with zstd. A churned copy of lineitem (10 % of the rows updated, then vacuumed) is
+compressed at the query levels.
 """
 
 import argparse
@@ -24,14 +24,14 @@ def schema(level):
 
 
 def cpu_seconds(pid):
-    """User and system time of all threads of a process, living or not."""
+    """User and system time of all threads of a process, including exited threads."""
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         fields = file.read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def compress(db, table, level, cell_pid):
-    """Compresses a table; its size and what that took. Pages that are dirty or not frozen are none of the encoder's work."""
+    """Compresses a table; returns sizes and times. Freezes and writes the table first, so that only encoding is timed."""
     db.rows(f"VACUUM (FREEZE) {table}")
     db.rows("CHECKPOINT")
     heap = db.value("SELECT pg_relation_size(%s::regclass)", (table,))
@@ -40,13 +40,13 @@ def compress(db, table, level, cell_pid):
     seconds = time.perf_counter() - start
     other = db.rows("SELECT level FROM cellar.compression(%s::regclass) WHERE level <> %s", (table, level))
     if other:
-        sys.exit(f"a part of {table} did not get to {level}: {other}")
+        sys.exit(f"{table} is not completely at {level}: {other}")
     cpu = cpu_seconds(cell_pid) - before if cell_pid else None
     return {"heap_bytes": heap, "stored_bytes": stored, "seconds": seconds, "cell_cpu_seconds": cpu}
 
 
 def copy_table(db, table, copy, where=""):
-    """In one transaction, which needs no WAL for the rows where wal_level is minimal."""
+    """Creates and fills a copy in one transaction: with wal_level = minimal, its rows need no WAL."""
     db.rows(f"CREATE TABLE {copy} (LIKE {table}) WITH (parallel_workers = 2) {where}; INSERT INTO {copy} SELECT * FROM {table}")
 
 
@@ -73,7 +73,7 @@ def make_churned(db, levels, cell_pid):
 
 
 def make_plain(db, folder):
-    """What a stock PostgreSQL would read: the tables outside of the cell."""
+    """Copies the tables outside the cell, as a stock PostgreSQL stores them."""
     db.rows("DROP SCHEMA IF EXISTS plain CASCADE; CREATE SCHEMA plain")
     db.rows("DROP TABLESPACE IF EXISTS plain")
     db.rows(f"CREATE TABLESPACE plain LOCATION '{folder}'")
@@ -83,7 +83,7 @@ def make_plain(db, folder):
 
 
 def export(db, folder):
-    """The same rows as DuckDB's native files and as Parquet; their sizes. Blanks at the end of char(n) are left out."""
+    """Exports the rows as DuckDB's native files and as Parquet, char(n) without trailing blanks; returns the sizes."""
     duck = measure.DuckDB()
     sizes = {}
     for name in TABLES:
@@ -110,10 +110,10 @@ def export(db, folder):
 
 def main():
     parser = measure.arguments(__doc__.split("\n", 1)[0], levels=True)
-    parser.add_argument("--cell-pid", type=int, help="the cell's process, for its CPU time")
-    parser.add_argument("--duckdb", metavar="FOLDER", help="write DuckDB's files there")
-    parser.add_argument("--plain", metavar="FOLDER", help="an empty folder of the server's user, on no cell")
-    parser.add_argument("--churned", action=argparse.BooleanOptionalAction, default=True, help="compress a churned copy, too")
+    parser.add_argument("--cell-pid", type=int, help="process of the cell, to measure its CPU time")
+    parser.add_argument("--duckdb", metavar="FOLDER", help="folder for DuckDB's files")
+    parser.add_argument("--plain", metavar="FOLDER", help="an empty folder outside the cell, owned by the server's user")
+    parser.add_argument("--churned", action=argparse.BooleanOptionalAction, default=True, help="also compress a churned copy")
     options = parser.parse_args()
     levels = options.levels.split(",")
     db = measure.Postgres(options.dsn, options.set)
@@ -127,7 +127,7 @@ def main():
     if options.churned:
         made |= make_churned(db, [level for level in levels if level.startswith("query")], options.cell_pid)
 
-    print("### Sizes, MB; in brackets the heap's size divided by it\n")
+    print("### Sizes, MB (heap size / stored size)\n")
     rows = []
     for name in (*TABLES, "churned lineitem"):
         stored = [made.get(f"{name} {level}", {}).get("stored_bytes") for level in levels]
@@ -140,7 +140,7 @@ def main():
     print("### Sizes against Parquet with zstd\n")
     rows = [[name] + [f"{made[f'{name} {level}']['stored_bytes'] / files[name]['parquet']:.2f}" for level in levels] for name in files]
     measure.table(["", *levels], rows)
-    print("### Encoding, MB of heap a second, each page verified; one run\n")
+    print("### Encoding, MB of heap per second; every page verified; one run\n")
     rows = []
     for what, one in made.items():
         cpu = one["cell_cpu_seconds"]

@@ -1,7 +1,7 @@
-//! Any bytes as pages, scanned with requests that use every kind of column.
+//! Arbitrary bytes as heap pages, scanned with requests that use every kind of column: nothing panics.
 //!
-//! The first byte picks the request, the second whether the page header is made valid (else hardly any input gets past
-//! it) and all-visible; the rest is page content from the front and from the back.
+//! The first byte selects the request. The bits of the second byte make the page header valid (few inputs pass the header
+//! checks otherwise) and all-visible. The rest is page content, from the front and from the back.
 
 #![no_main]
 
@@ -15,6 +15,7 @@ use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
 use std::sync::Arc;
 
+/// Answers for every transaction id, with a state that depends on the id only.
 struct Everything;
 
 impl XidLookup for Everything {

@@ -1,7 +1,8 @@
-//! Any bytes as a compression unit: opened, every page rebuilt, every column's entries looked at. And any bytes as
-//! pages, encoded and compared.
+//! Arbitrary bytes as a compression unit, arbitrary pages through the encoder, and damaged units: nothing panics, and every
+//! encoded page is rebuilt byte for byte.
 //!
-//! The first byte says which. Checksums are not checked in a fuzzer's build, so that it sees what lies behind them.
+//! The first byte of the input selects the mode. A build with `cfg(fuzzing)` skips checksums, so that damage reaches the
+//! decoders.
 
 #![no_main]
 
@@ -9,6 +10,12 @@ use cellar_format::postgres::{Align, Width, type_oid};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_scan::unit::{Attribute, Level, Rebuilder, Shape, Unit, encode, verify};
 use libfuzzer_sys::fuzz_target;
+
+/// The first byte of the input.
+const ENCODE: u8 = 1;
+const VALID_HEADERS: u8 = 2;
+const QUERY_HIGH: u8 = 4;
+const DAMAGE: u8 = 8;
 
 fn shape() -> Shape {
     let attribute = |type_oid, width, align| Attribute { type_oid, width, align, by_value: false, dropped: false };
@@ -24,6 +31,7 @@ fn shape() -> Shape {
     }
 }
 
+/// Opens the bytes as a unit, rebuilds its pages and visits all columns. Errors are expected, panics are not.
 fn read(bytes: &[u8]) {
     let Ok(unit) = Unit::open(&bytes) else { return };
     let mut rebuilder = Rebuilder::new();
@@ -43,25 +51,34 @@ fn read(bytes: &[u8]) {
 
 fuzz_target!(|data: &[u8]| {
     let [pick, rest @ ..] = data else { return };
-    if pick & 1 == 0 {
+    if pick & ENCODE == 0 {
         return read(rest);
     }
-    // Two pages of content from the front and from the back, with headers that hold together when the bit says so.
+    // Two pages, filled from the front and from the back. With VALID_HEADERS, pd_lower, pd_upper and pd_special are
+    // consistent, so that the encoder sees line pointers and tuples.
     let mut pages = vec![0; 2 * BLOCK_BYTES];
     for (page, half) in pages.chunks_exact_mut(BLOCK_BYTES).zip(rest.chunks(rest.len() / 2 + 1)) {
         let (head, tail) = half.split_at(half.len() / 3);
         let (head, tail) = (&head[..head.len().min(BLOCK_BYTES)], &tail[..tail.len().min(BLOCK_BYTES)]);
         page[BLOCK_BYTES - tail.len()..].copy_from_slice(tail);
         page[..head.len()].copy_from_slice(head);
-        if pick & 2 != 0 {
+        if pick & VALID_HEADERS != 0 {
             let lower = (head.len().max(24) as u16) & !3;
             page[12..14].copy_from_slice(&lower.to_le_bytes());
             page[16..18].copy_from_slice(&(BLOCK_BYTES as u16).to_le_bytes());
             page[18..20].copy_from_slice(&(BLOCK_BYTES as u16 | 4).to_le_bytes());
         }
     }
-    let level = Level::ALL[*pick as usize >> 2 & 1];
-    let bytes = encode(&pages, &shape(), level).expect("any pages can be encoded");
-    assert_eq!(verify(&bytes, &pages).expect("what was encoded can be read"), None);
+    let level = Level::ALL[usize::from(pick & QUERY_HIGH != 0)];
+    let mut bytes = encode(&pages, &shape(), level).expect("all pages can be encoded");
+    assert_eq!(verify(&bytes, &pages).expect("an encoded unit can be read"), None);
     read(&bytes);
+    if pick & DAMAGE != 0 {
+        // Each three bytes of the input, from its end, overwrite one byte of the unit.
+        for damage in rest.rchunks_exact(3).take(8) {
+            let at = usize::from(u16::from_le_bytes([damage[0], damage[1]])) % bytes.len();
+            bytes[at] = damage[2];
+        }
+        read(&bytes);
+    }
 });

@@ -1,4 +1,5 @@
-//! Any bytes as each frame's payload: decoding never panics, and what decodes encodes to something that decodes equal.
+//! Arbitrary bytes as the payload of each wire frame: decoding never panics, and every decoded message survives encoding
+//! and decoding unchanged.
 
 #![no_main]
 
@@ -14,7 +15,7 @@ macro_rules! round_trip {
         if let Ok(message) = <$message>::decode($bytes) {
             let mut wire = Vec::new();
             message.encode(&mut wire);
-            assert_eq!(<$message>::decode(&wire).expect("what was encoded"), message);
+            assert_eq!(<$message>::decode(&wire).expect("an encoded message can be decoded"), message);
         }
     };
 }

@@ -4,7 +4,8 @@ mod cell;
 mod logger;
 mod status;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -25,6 +26,9 @@ enum Command {
     /// What a cell starts to keep CPUs from falling asleep between requests
     #[command(hide = true)]
     KeepAwake,
+    /// Write the man pages of all commands into a folder
+    #[command(hide = true)]
+    ManPages { folder: PathBuf },
 }
 
 fn main() -> ExitCode {
@@ -34,6 +38,13 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("cellar keep-awake: {error}");
+                ExitCode::FAILURE
+            }
+        },
+        Command::ManPages { folder } => match clap_mangen::generate_to(Arguments::command(), folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("cellar man-pages: {error}");
                 ExitCode::FAILURE
             }
         },

@@ -4,7 +4,7 @@
 //! (an ORDER BY that leaves ties open may order them differently under another plan).
 
 use crate::connect::{Offload, Row, configure, connect, has_extension, set_offload, smart_scans, text_rows};
-use crate::efficiency::Statistics;
+use crate::efficiency::{Statistics, report};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use postgres::Client;
@@ -62,8 +62,8 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     let mut with_off = Statistics::default();
     print_head(options);
     let mut outcomes = Vec::new();
-    for path in files(&options.queries)? {
-        let outcome = compare(&mut client, &path, options, &mut with_off)?;
+    for query in queries(&options.queries)? {
+        let outcome = compare(&mut client, query, options, &mut with_off)?;
         print_line(&outcome, options);
         outcomes.push(outcome);
     }
@@ -78,7 +78,7 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     }
     if let Some(before) = before {
         let after = Statistics::read(&mut client)?;
-        println!("\n{}", after.since(&before).since(&with_off).report());
+        println!("\n{}", report(&[("Total", &after.since(&before).since(&with_off))]));
     }
     if offloaded < options.require_smart_scans {
         let reason = if extension { "" } else { " (the extension is not created in this database)" };
@@ -86,6 +86,25 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
         return Ok(false);
     }
     Ok(different == 0)
+}
+
+/// One query, from a file of its own.
+pub struct Query {
+    /// The file's name without `.sql`.
+    pub name: String,
+    /// The name of the folder that contains the file.
+    pub folder: String,
+    pub sql: String,
+}
+
+/// Reads the queries of files, and of folders' files named q*.sql or s*.sql, in the order of their names.
+pub fn queries(paths: &[PathBuf]) -> Result<Vec<Query>> {
+    let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    let read = |path: PathBuf| {
+        let sql = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(Query { name: text(path.file_stem()), folder: text(path.parent().and_then(Path::file_name)), sql })
+    };
+    files(paths)?.into_iter().map(read).collect()
 }
 
 fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
@@ -112,9 +131,8 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn compare(client: &mut Client, path: &Path, options: &Options, with_off: &mut Statistics) -> Result<Outcome> {
-    let sql = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+fn compare(client: &mut Client, query: Query, options: &Options, with_off: &mut Statistics) -> Result<Outcome> {
+    let Query { name, sql, .. } = query;
     let context = || format!("query {name}");
     let mut outcome = Outcome {
         rows: 0,

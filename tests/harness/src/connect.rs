@@ -44,14 +44,16 @@ pub fn has_extension(client: &mut Client) -> Result<bool> {
 pub type Row = Vec<Option<String>>;
 
 pub fn text_rows(client: &mut Client, sql: &str) -> Result<Vec<Row>, postgres::Error> {
-    Ok(client
-        .simple_query(sql)?
-        .into_iter()
-        .filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect()),
-            _ => None,
-        })
-        .collect())
+    client.simple_query(sql).map(rows_of)
+}
+
+/// The rows among the messages that a query returned.
+pub fn rows_of(messages: Vec<SimpleQueryMessage>) -> Vec<Row> {
+    let row = |message| match message {
+        SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect()),
+        _ => None,
+    };
+    messages.into_iter().filter_map(row).collect()
 }
 
 /// How many Smart Scans the plan of a query has.

@@ -3,7 +3,6 @@
 use anyhow::{Context, Result};
 use postgres::Client;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 const ELIGIBLE: &str = "cell physical IO bytes eligible for predicate offload";
 const SAVED: &str = "cell physical IO bytes saved by storage index";
@@ -64,43 +63,49 @@ impl Statistics {
     fn get(&self, name: &str) -> i128 {
         self.0.get(name).copied().unwrap_or(0)
     }
+}
 
-    /// The statistics and the ratios made of them, with the formula of each.
-    pub fn report(&self) -> String {
-        if self.0.is_empty() {
-            return "There are no cell statistics: the extension is not created in this database.".to_owned();
-        }
-        let mut text = format!("{:<68}{:>20}\n", "Statistic", "Total");
-        for name in SHOWN {
-            // A statistic that does not exist is not the same as one that counted nothing.
-            let value = self.0.get(name).map_or("-".to_owned(), |value| grouped(*value));
-            let _ = writeln!(text, "{name:<68}{value:>20}");
-        }
-        if SHOWN.iter().any(|name| !self.0.contains_key(*name)) {
-            text.push_str("(-: this release does not count it)\n");
-        }
-        let (eligible, saved, returned) = (self.get(ELIGIBLE), self.get(SAVED), self.get(RETURNED));
-        let mut ratio = |what: &str, part: i128, whole: i128| {
-            let percent =
-                if whole == 0 { "-".to_owned() } else { format!("{:.2} %", 100.0 * part as f64 / whole as f64) };
-            let _ = writeln!(text, "{what:<68}{percent:>20}");
-        };
-        ratio("\nOffloadable: eligible / physical reads", eligible, self.get(READ));
-        // Eligible bytes are as they lie on disk; what Smart Scan has worked on is not compressed any more.
-        let input = self.get(UNCOMPRESSED) + saved;
-        ratio("Left by Smart Scan: returned / (uncompressed + saved)", returned, input);
-        ratio("Not read thanks to the storage index: saved / eligible", saved, eligible);
-        ratio("Optimized reads: physical reads optimized / physical reads", self.get(OPTIMIZED), self.get(READ));
-        ratio("Compression: (eligible - saved) / uncompressed", eligible - saved, self.get(UNCOMPRESSED));
-        let _ = write!(
-            text,
-            "Transfer avoided: eligible - returned = {} bytes, of which {} were not read at all and {} were filtered",
-            grouped(eligible - returned),
-            grouped(saved),
-            grouped(eligible - saved - returned)
-        );
-        text
+/// Numerator and denominator.
+type Ratio = fn(&Statistics) -> (i128, i128);
+
+/// The statistics and the ratios computed from them, with the formula of each: one column per title.
+pub fn report(columns: &[(&str, &Statistics)]) -> String {
+    if columns.iter().all(|(_, statistics)| statistics.0.is_empty()) {
+        return "There are no cell statistics: the extension is not created in this database.".to_owned();
     }
+    let line = |name: &str, value: &dyn Fn(&Statistics) -> String| {
+        let values: String = columns.iter().map(|(_, statistics)| format!("{:>17}", value(statistics))).collect();
+        format!("{name:<63}{values}\n")
+    };
+    let mut text = format!("{:<63}", "Statistic");
+    columns.iter().for_each(|(title, _)| text.push_str(&format!("{title:>17}")));
+    text.push('\n');
+    for name in SHOWN {
+        // "-" tells a statistic that this release lacks from one that counted nothing.
+        text += &line(name, &|statistics| statistics.0.get(name).map_or("-".to_owned(), |value| grouped(*value)));
+    }
+    // Eligible bytes are counted as stored; the bytes that Smart Scan works on are uncompressed.
+    let ratios: [(&str, Ratio); 5] = [
+        ("Offloadable: eligible / physical reads", |s| (s.get(ELIGIBLE), s.get(READ))),
+        ("Left by Smart Scan: returned / (uncompressed + saved)", |s| {
+            (s.get(RETURNED), s.get(UNCOMPRESSED) + s.get(SAVED))
+        }),
+        ("Not read thanks to the storage index: saved / eligible", |s| (s.get(SAVED), s.get(ELIGIBLE))),
+        ("Optimized reads: physical reads optimized / physical reads", |s| (s.get(OPTIMIZED), s.get(READ))),
+        ("Compression: (eligible - saved) / uncompressed", |s| (s.get(ELIGIBLE) - s.get(SAVED), s.get(UNCOMPRESSED))),
+    ];
+    for (name, parts) in ratios {
+        text += &line(name, &|statistics| match parts(statistics) {
+            (_, 0) => "-".to_owned(),
+            (part, whole) => format!("{:.2} %", 100.0 * part as f64 / whole as f64),
+        });
+    }
+    text += &line("Transfer avoided, bytes: eligible - returned", &|s| grouped(s.get(ELIGIBLE) - s.get(RETURNED)));
+    text += &line("of which filtered, bytes: eligible - saved - returned", &|s| {
+        grouped(s.get(ELIGIBLE) - s.get(SAVED) - s.get(RETURNED))
+    });
+    text.truncate(text.trim_end().len());
+    text
 }
 
 /// A number with its thousands separated.
@@ -129,7 +134,8 @@ mod tests {
             (UNCOMPRESSED, 5_845_255_073_982),
             (READ, 3_515_568_717_824),
         ];
-        let report = Statistics(figures.iter().map(|(name, value)| (name.to_string(), *value)).collect()).report();
+        let statistics = Statistics(figures.iter().map(|(name, value)| (name.to_string(), *value)).collect());
+        let report = report(&[("Total", &statistics)]);
         assert!(report.contains("1,625,003,744,088"), "{report}");
         assert!(report.contains("42.88 %"), "{report}");
         assert!(report.contains("16.30 %"), "{report}");

@@ -6,6 +6,7 @@
 mod commits;
 mod compare;
 mod connect;
+mod demo;
 mod differ;
 mod efficiency;
 mod regress;
@@ -32,6 +33,8 @@ enum Command {
     TpchAnswers(tpch::answers::Options),
     /// Run queries with Smart Scan off and on: equal rows, times, speedup.
     Compare(compare::Options),
+    /// Time queries on heap tables with Smart Scan off and on, compress the tables, time the queries again.
+    Demo(demo::Options),
     /// Compare random queries over random tables with Smart Scan off and on.
     Differ(differ::Options),
     /// Compare the outputs of a Postgres test suite run with Smart Scan off and on.
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::TpchLoad(options) => tpch::load::run(dsn, options),
         Command::TpchAnswers(options) => tpch::answers::run(dsn, options),
         Command::Compare(options) => compare::run(dsn, options),
+        Command::Demo(options) => demo::run(dsn, options),
         Command::Differ(options) => differ::run(dsn, options),
         Command::RegressCompare(options) => regress::run(options),
         Command::RegressInject(options) => regress::inject::inject(options),

@@ -88,16 +88,24 @@ struct Progress {
     stop: AtomicBool,
 }
 
-pub fn run(dsn: &str, options: &Options) -> Result<bool> {
-    let marker = format!("TPC-H scale factor {}", options.scale);
-    let mut client = connect(dsn)?;
-    let loaded: Option<String> = client
+/// Starts the comment of a completely loaded database; the scale factor follows.
+const MARKER: &str = "TPC-H scale factor ";
+
+/// The scale factor that the database was loaded with; None unless it was loaded completely.
+pub fn scale(client: &mut postgres::Client) -> Result<Option<String>> {
+    let comment: Option<String> = client
         .query_one(
             "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = current_database()",
             &[],
         )?
         .get(0);
-    if loaded.as_deref() == Some(marker.as_str()) {
+    Ok(comment.and_then(|comment| comment.strip_prefix(MARKER).map(str::to_owned)))
+}
+
+pub fn run(dsn: &str, options: &Options) -> Result<bool> {
+    let marker = format!("{MARKER}{}", options.scale);
+    let mut client = connect(dsn)?;
+    if scale(&mut client)? == Some(options.scale.to_string()) {
         println!("{marker} is loaded already");
         return Ok(true);
     }
