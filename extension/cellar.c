@@ -5,11 +5,17 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
+
+#include "cellar.h"
+#include "cellar/cell.h"
+#include "cellar/compression.h"
+#include "cellar/planner.h"
+#include "cellar/statistics.h"
 
 PG_MODULE_MAGIC;
 

@@ -9,7 +9,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include <dirent.h>
 
@@ -18,6 +18,8 @@
 #include "storage/fd.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+
+#include "cellar/cell.h"
 
 PG_FUNCTION_INFO_V1(cellar_file_io_counts);
 

@@ -5,9 +5,12 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "utils/builtins.h"
+
+#include "cellar/cell.h"
+#include "cellar/executor.h"
 
 /*
  * Raises an error that a cell or the client has told.

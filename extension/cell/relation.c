@@ -9,7 +9,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -20,9 +20,13 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "storage/fd.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
+
+#include "cellar/cell.h"
+#include "cellar/compat.h"
 
 /* Segments of a relation that tell how much of it is compressed. */
 #define STORED_SEGMENTS_MAX	8

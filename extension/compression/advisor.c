@@ -8,7 +8,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relation.h"
 #include "access/xlog.h"
@@ -17,6 +17,10 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
+
+#include "cellar/cell.h"
+#include "cellar/compression.h"
+#include "cellar/executor.h"
 
 /* A few runs of pages tell a table well. */
 #define SAMPLE_PLACES	5

@@ -16,7 +16,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relation.h"
 #include "catalog/catalog.h"
@@ -25,6 +25,7 @@
 #include "commands/tablecmds.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
+#include "storage/bufmgr.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
@@ -36,6 +37,10 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
+
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/compression.h"
 
 PG_FUNCTION_INFO_V1(cellar_compress_relation);
 PG_FUNCTION_INFO_V1(cellar_compression_units);

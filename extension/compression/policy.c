@@ -10,7 +10,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relation.h"
 #include "catalog/pg_authid.h"
@@ -21,6 +21,9 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
+
+#include "cellar/cell.h"
+#include "cellar/compression.h"
 
 PG_FUNCTION_INFO_V1(cellar_set_compression);
 

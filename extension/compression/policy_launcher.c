@@ -18,7 +18,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relation.h"
 #include "access/table.h"
@@ -41,6 +41,12 @@
 #include "utils/memutils.h"
 #include "utils/portal.h"
 #include "utils/timestamp.h"
+
+#include "cellar.h"
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/compression.h"
+#include "cellar/executor.h"
 
 PGDLLEXPORT void cellar_compression_launcher_main(Datum arg);
 PGDLLEXPORT void cellar_compression_worker_main(Datum arg);

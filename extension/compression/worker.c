@@ -10,7 +10,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relation.h"
 #include "access/xact.h"
@@ -27,6 +27,11 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/compression.h"
+#include "cellar/executor.h"
 
 PGDLLEXPORT void cellar_compressor_main(Datum arg);
 

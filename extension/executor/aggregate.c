@@ -12,11 +12,14 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/plannodes.h"
+
+#include "cellar.h"
+#include "cellar/executor.h"
 
 static void begin_aggregate(CustomScanState *node, EState *estate, int eflags);
 static TupleTableSlot *exec_aggregate(CustomScanState *node);

@@ -5,12 +5,16 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "commands/explain.h"
 #include "nodes/makefuncs.h"
 #include "utils/rel.h"
 #include "utils/ruleutils.h"
+
+#include "cellar.h"
+#include "cellar/executor.h"
+#include "cellar/planner.h"
 
 static void
 explain_storage_predicate(CellarScanState *state, List *ancestors, ExplainState *es)

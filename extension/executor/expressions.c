@@ -17,7 +17,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/tupmacs.h"
 #include "catalog/pg_type.h"
@@ -27,6 +27,9 @@
 #include "utils/array.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+
+#include "cellar/executor.h"
+#include "cellar/planner.h"
 
 typedef enum StepKind
 {

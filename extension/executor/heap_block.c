@@ -11,7 +11,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "executor/instrument.h"
 #include "executor/tuptable.h"
@@ -19,6 +19,9 @@
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
 #include "storage/predicate.h"
+
+#include "cellar/executor.h"
+#include "cellar/statistics.h"
 
 void
 cellar_heap_block_init(CellarHeapBlock *block, Relation rel, Snapshot snapshot)

@@ -30,10 +30,14 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/xlog.h"
 #include "utils/rel.h"
+
+#include "cellar/compat.h"
+#include "cellar/executor.h"
+#include "cellar/statistics.h"
 
 #define FLUSHES_REMEMBERED	64
 

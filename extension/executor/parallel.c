@@ -6,10 +6,12 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/xact.h"
 #include "port/pg_bitutils.h"
+
+#include "cellar/executor.h"
 
 /*
  * A serial scan starts with a small range, for those that stop early, and

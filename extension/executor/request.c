@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/sysattr.h"
 #include "access/transam.h"
@@ -15,6 +15,8 @@
 #include "mb/pg_wchar.h"
 #include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
+
+#include "cellar/executor.h"
 
 /*
  * Chooses the columns that the scan fetches, and whether rows come whole.

@@ -7,13 +7,20 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/tupmacs.h"
 #include "access/xact.h"
 #include "executor/executor.h"
 #include "pgstat.h"
 #include "utils/rel.h"
+
+#include "cellar.h"
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/executor.h"
+#include "cellar/planner.h"
+#include "cellar/statistics.h"
 
 /* Asks for as many ranges as may be under way. */
 static void

@@ -9,7 +9,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relscan.h"
 #include "access/tableam.h"
@@ -21,6 +21,13 @@
 #include "tcop/pquery.h"
 #include "utils/portal.h"
 #include "utils/rel.h"
+
+#include "cellar.h"
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/executor.h"
+#include "cellar/planner.h"
+#include "cellar/statistics.h"
 
 static void begin_scan(CustomScanState *node, EState *estate, int eflags);
 static TupleTableSlot *exec_scan(CustomScanState *node);

@@ -9,9 +9,12 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "executor/executor.h"
+
+#include "cellar/executor.h"
+#include "cellar/statistics.h"
 
 void
 cellar_simulation_start(CellarScanState *state)

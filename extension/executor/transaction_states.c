@@ -5,11 +5,14 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/transam.h"
 #include "access/xact.h"
 #include "storage/lwlock.h"
+
+#include "cellar/compat.h"
+#include "cellar/executor.h"
 
 /* Transactions looked up under one hold of XactTruncationLock. */
 #define LOOKUPS_AT_ONCE		32

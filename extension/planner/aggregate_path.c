@@ -11,7 +11,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include <math.h>
 
@@ -35,6 +35,12 @@
 #include "utils/rel.h"
 #include "utils/selfuncs.h"
 #include "utils/syscache.h"
+
+#include "cellar.h"
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/executor.h"
+#include "cellar/planner.h"
 
 #define GROUPS_BYTES		(16.0 * 1024 * 1024)	/* when they are more, the cell's groups leave */
 #define CLUSTERED_CORRELATION	0.9

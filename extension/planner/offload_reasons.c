@@ -9,8 +9,9 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
+#include "access/parallel.h"
 #include "access/xact.h"
 #include "catalog/catalog.h"
 #include "catalog/namespace.h"
@@ -24,6 +25,8 @@
 #include "utils/memutils.h"
 #include "utils/ruleutils.h"
 #include "utils/timestamp.h"
+
+#include "cellar/planner.h"
 
 PG_FUNCTION_INFO_V1(cellar_why_not_offloaded);
 

@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/transam.h"
 #include "catalog/pg_collation.h"
@@ -20,6 +20,9 @@
 #include "utils/formatting.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
+
+#include "cellar/compat.h"
+#include "cellar/planner.h"
 
 /* The cell refuses deeper quals; a simple CASE deepens its own. */
 #define DEPTH_MAX			40

@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include <math.h>
 
@@ -20,11 +20,17 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
-#include "optimizer/planner.h"
 #include "optimizer/plancat.h"
+#include "optimizer/planner.h"
 #include "parser/parsetree.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
+
+#include "cellar.h"
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/executor.h"
+#include "cellar/planner.h"
 
 /*
  * Costs in units of seq_page_cost, or relative to what the same work costs in

@@ -12,11 +12,15 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "nodes/makefuncs.h"
 #include "optimizer/restrictinfo.h"
 #include "parser/parsetree.h"
+
+#include "cellar.h"
+#include "cellar/executor.h"
+#include "cellar/planner.h"
 
 /* Everything but the keys. */
 List *

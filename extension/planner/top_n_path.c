@@ -12,7 +12,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/stratnum.h"
 #include "catalog/pg_type.h"
@@ -27,6 +27,11 @@
 #include "parser/parsetree.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+
+#include "cellar.h"
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/planner.h"
 
 /* A constant of LIMIT or OFFSET; -1 when it is none. */
 static int64

@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relation.h"
 #include "catalog/pg_authid.h"
@@ -16,6 +16,9 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+
+#include "cellar/cell.h"
+#include "cellar/statistics.h"
 
 PG_FUNCTION_INFO_V1(cellar_sysstat);
 PG_FUNCTION_INFO_V1(cellar_sesstat);

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * compat.h
+ * cellar/compat.h
  *	  All that differs between the supported major versions of PostgreSQL.
  *
  *-------------------------------------------------------------------------

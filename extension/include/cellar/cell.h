@@ -1,0 +1,82 @@
+/*-------------------------------------------------------------------------
+ *
+ * cellar/cell.h
+ *	  Relations on cells, connections to cells and requests other than scans.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef CELLAR_CELL_H
+#define CELLAR_CELL_H
+
+#include "storage/latch.h"
+#include "utils/relcache.h"
+
+#include "cellar/compat.h"
+#include "cellar_client.h"
+
+/* relation.c */
+
+/* Where a relation lies: the cell's socket, and the file's path below the mount. */
+typedef struct CellarPlace
+{
+	char	   *socket_path;
+	char	   *file;
+} CellarPlace;
+
+extern bool cellar_path_place(const char *path, CellarPlace *place);
+extern bool cellar_relation_place(Relation rel, CellarPlace *place);
+extern double cellar_stored_fraction(Relation rel);
+extern void cellar_refresh_stored(Relation rel);
+extern const char *cellar_relation_unsuitable(Relation rel);
+
+/* file_io.c */
+
+extern List *cellar_cluster_sockets(void);
+
+/* monitor.c */
+
+extern void cellar_register_monitor(void);
+
+/* connection.c */
+
+typedef struct CellarSession
+{
+	CellarConnection *connection;
+	WaitEventSet *wait_set;
+	int			socket_position;
+	bool		wait_writable;
+	bool		reused;			/* came from the session cache and has not
+								 * been heard from since */
+	char		socket_path[128];
+} CellarSession;
+
+/* A CellarError's code, for errcode(). */
+#define CellarErrorCode(error) \
+	MAKE_SQLSTATE((error).sqlstate[0], (error).sqlstate[1], (error).sqlstate[2], \
+				  (error).sqlstate[3], (error).sqlstate[4])
+
+extern CellarSession *cellar_session_open(const char *socket_path, CellarError *error);
+extern void cellar_session_release(CellarSession *session);
+extern void cellar_session_close(CellarSession *session);
+extern void cellar_session_pause(CellarSession *session, CellarEvent event);
+extern CellarEvent cellar_session_next(CellarSession *session);
+extern CellarError cellar_session_error(CellarSession *session);
+extern uint64 cellar_session_wait(CellarSession *session, CellarEvent event);
+
+/* protocol.c */
+
+/* A question to a cell about a relation that is not a scan. */
+typedef struct CellarTalk
+{
+	CellarSession *session;
+	CellarRequest *relation;
+} CellarTalk;
+
+extern void cellar_report_error(CellarError error);
+extern void cellar_talk_begin(CellarTalk *talk, Relation rel, const CellarPlace *place);
+extern void cellar_talk_until(const CellarTalk *talk, CellarEvent wanted,
+							  void (*heard) (void *arg, const CellarTalk *talk), void *arg);
+extern void cellar_talk_end(CellarTalk *talk);
+extern void cellar_talk_abort(CellarTalk *talk);
+
+#endif							/* CELLAR_CELL_H */
