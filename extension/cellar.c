@@ -39,8 +39,8 @@ _PG_init(void)
 	cellar_install_compression();
 	RegisterCustomScanMethods(&cellar_scan_methods);
 	RegisterCustomScanMethods(&cellar_aggregate_methods);
-	cellar_install_path_hooks();
-	cellar_install_why();
+	cellar_install_planner_hooks();
+	cellar_install_offload_reasons();
 	cellar_register_monitor();
 	cellar_register_compression_launcher();
 }

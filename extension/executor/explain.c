@@ -20,7 +20,7 @@ static void
 explain_storage_predicate(CellarScanState *state, List *ancestors, ExplainState *es)
 {
 	Plan	   *plan = state->css.ss.ps.plan;
-	List	   *quals = cellar_storage_predicate((CustomScan *) plan);
+	List	   *quals = cellar_plan_storage_predicate((CustomScan *) plan);
 	List	   *context;
 
 	if (quals == NIL || cellar_plan_display == CELLAR_DISPLAY_NEVER)

@@ -226,7 +226,7 @@ compile_expression(Node *node, CompileContext *context)
 	CellarQuals *quals = context->quals;
 	Step	   *step;
 
-	if (!cellar_depends_on_row_walker(node, NULL))
+	if (!cellar_depends_on_row(node))
 	{
 		Value	   *value = compile_value(node, exprType(node), context->parent);
 

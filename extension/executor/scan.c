@@ -174,7 +174,7 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 	CustomScan *cscan = (CustomScan *) node->ss.ps.plan;
 	Relation	rel = node->ss.ss_currentRelation;
 	PlanState  *ps = &node->ss.ps;
-	List	   *storage = cellar_storage_predicate(cscan);
+	List	   *storage = cellar_plan_storage_predicate(cscan);
 	CellarTopN	top;
 
 	if (!IsParallelWorker())
