@@ -10,7 +10,6 @@
 #include "utils/builtins.h"
 
 #include "cellar/cell.h"
-#include "cellar/executor.h"
 
 /*
  * Raises an error that a cell or the client has told.

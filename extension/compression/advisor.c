@@ -15,12 +15,12 @@
 #include "catalog/pg_inherits.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
 #include "cellar/cell.h"
 #include "cellar/compression.h"
-#include "cellar/executor.h"
 
 /* A few runs of pages tell a table well. */
 #define SAMPLE_PLACES	5

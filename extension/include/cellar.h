@@ -30,7 +30,7 @@ extern double cellar_cost_factor;
 extern double cellar_cell_page_cost;
 extern double cellar_returned_page_cost;
 extern bool cellar_auto_compression;
-extern int	cellar_compression_naptime;	/* seconds */
+extern int	cellar_compression_naptime; /* seconds */
 
 extern void cellar_define_settings(void);
 

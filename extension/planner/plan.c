@@ -74,6 +74,50 @@ cellar_plan_storage_predicate(CustomScan *cscan)
 						 list_length(cscan->custom_exprs) - list_length(top.keys));
 }
 
+/*
+ * Returns storage predicate and filter, in PostgreSQL's order of evaluation.
+ */
+List *
+cellar_plan_all_quals(CustomScan *cscan)
+{
+	List	   *order = list_nth(cscan->custom_private, CELLAR_PLAN_QUAL_ORDER);
+	ListCell   *storage = list_head(cscan->custom_exprs);
+	ListCell   *filter = list_head(cscan->scan.plan.qual);
+	List	   *merged = NIL;
+	ListCell   *lc;
+
+	foreach(lc, order)
+	{
+		if (lfirst_int(lc))
+		{
+			merged = lappend(merged, lfirst(storage));
+			storage = lnext(cscan->custom_exprs, storage);
+		}
+		else
+		{
+			merged = lappend(merged, lfirst(filter));
+			filter = lnext(cscan->scan.plan.qual, filter);
+		}
+	}
+	return merged;
+}
+
+/*
+ * Notes why the quals of the filter are not offloaded.
+ */
+void
+cellar_plan_note_filter(CustomScan *cscan, Oid relid)
+{
+	List	   *reasons = list_nth(cscan->custom_private, CELLAR_PLAN_FILTER_REASONS);
+	ListCell   *qual;
+	ListCell   *reason;
+
+	forboth(qual, cscan->scan.plan.qual, reason, reasons)
+		cellar_note_qual(relid, cscan->scan.scanrelid,
+						 lfirst(qual), strVal(lfirst(reason)));
+}
+
+/* Splits the quals into storage predicate and filter. */
 static Plan *
 plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 				List *tlist, List *clauses, List *custom_plans)

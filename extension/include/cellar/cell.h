@@ -37,6 +37,11 @@ extern List *cellar_cluster_sockets(void);
 
 extern void cellar_register_monitor(void);
 
+/* relation_request.c */
+
+extern void cellar_request_relation(CellarRequest *request, Relation rel, const char *file);
+extern CellarRequest *cellar_relation_request(Relation rel, const char *file);
+
 /* connection.c */
 
 typedef struct CellarSession
