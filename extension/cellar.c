@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * cellar.c
- *	  Start of the extension: settings, hooks, shared memory.
+ *	  Entry point of the extension.
  *
  *-------------------------------------------------------------------------
  */
@@ -25,8 +25,8 @@ void
 _PG_init(void)
 {
 	/*
-	 * The statistics live in shared memory, which can be had only while the
-	 * server starts.
+	 * Statistics and compression tasks are in shared memory, which can be
+	 * requested only at server start.
 	 */
 	if (!process_shared_preload_libraries_in_progress)
 		ereport(ERROR,

@@ -27,11 +27,12 @@
 static void
 request_ranges(CellarScanState *state)
 {
+	CellarScanProgress *progress = &state->progress;
 	CellarRange range;
 
-	while (state->progress.nranges < CELLAR_RANGES_AHEAD && cellar_next_range(state, &range))
+	while (progress->nranges < CELLAR_RANGES_AHEAD && cellar_next_range(state, &range))
 	{
-		state->progress.ranges[state->progress.nranges++] = range;
+		progress->ranges[progress->nranges++] = range;
 		cellar_scan_range(state->cell.session->connection, range.first, range.end);
 	}
 }
@@ -40,8 +41,10 @@ request_ranges(CellarScanState *state)
 void
 cellar_drop_oldest_range(CellarScanState *state)
 {
-	state->progress.nranges--;
-	memmove(&state->progress.ranges[0], &state->progress.ranges[1], state->progress.nranges * sizeof(CellarRange));
+	CellarScanProgress *progress = &state->progress;
+
+	progress->nranges--;
+	memmove(&progress->ranges[0], &progress->ranges[1], progress->nranges * sizeof(CellarRange));
 }
 
 /*
@@ -84,6 +87,7 @@ fall_back(CellarScanState *state, const CellarError *error)
 void
 cellar_open_cell_scan(CellarScanState *state)
 {
+	CellarScanProgress *progress = &state->progress;
 	CellarRequest *request;
 	CellarError error;
 
@@ -107,15 +111,16 @@ cellar_open_cell_scan(CellarScanState *state)
 	}
 	cellar_scan_open(state->cell.session->connection, request);
 	cellar_request_free(request);
-	for (int i = 0; i < state->progress.nranges; i++)
-		cellar_scan_range(state->cell.session->connection, state->progress.ranges[i].first, state->progress.ranges[i].end);
+	for (int i = 0; i < progress->nranges; i++)
+		cellar_scan_range(state->cell.session->connection, progress->ranges[i].first,
+						  progress->ranges[i].end);
 	request_ranges(state);
 }
 
 /*
  * Handles a failed connection.  Before the cell has answered, the scan can
- * still be started again: with a new connection when the failed one came from
- * the session cache, and otherwise without the cell.
+ * still be started again: with another connection when the failed one came
+ * from the session cache, and otherwise without the cell.
  */
 static void
 handle_failure(CellarScanState *state)

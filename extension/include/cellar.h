@@ -3,7 +3,10 @@
  * cellar.h
  *	  Names and settings that all parts of the extension share.
  *
- * Each folder has a header below cellar/.
+ * Each folder of sources has a header below include/cellar.  The folders
+ * follow a query: planner offers Smart Scans and splits quals into storage
+ * predicate and filter, executor runs them, cell talks to the cell daemon.
+ * compression and statistics implement the SQL functions and views.
  *
  *-------------------------------------------------------------------------
  */

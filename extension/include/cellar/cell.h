@@ -16,11 +16,11 @@
 
 /* relation.c */
 
-/* Where a relation lies: the cell's socket, and the file's path below the mount. */
+/* Where a file is stored. */
 typedef struct CellarPlace
 {
-	char	   *socket_path;
-	char	   *file;
+	char	   *socket_path;	/* of the cell */
+	char	   *file;			/* path below the mount */
 } CellarPlace;
 
 extern bool cellar_path_place(const char *path, CellarPlace *place);
@@ -44,18 +44,19 @@ extern CellarRequest *cellar_relation_request(Relation rel, const char *file);
 
 /* connection.c */
 
+/* A connection to a cell; see connection.c. */
 typedef struct CellarSession
 {
 	CellarConnection *connection;
 	WaitEventSet *wait_set;
 	int			socket_position;
 	bool		wait_writable;
-	bool		reused;			/* came from the session cache and has not
-								 * been heard from since */
+	bool		reused;			/* from the session cache, and the cell has
+								 * sent nothing since */
 	char		socket_path[128];
 } CellarSession;
 
-/* A CellarError's code, for errcode(). */
+/* The SQLSTATE of a CellarError, for errcode(). */
 #define CellarErrorCode(error) \
 	MAKE_SQLSTATE((error).sqlstate[0], (error).sqlstate[1], (error).sqlstate[2], \
 				  (error).sqlstate[3], (error).sqlstate[4])
@@ -70,7 +71,7 @@ extern uint64 cellar_session_wait(CellarSession *session, CellarEvent event);
 
 /* protocol.c */
 
-/* A question to a cell about a relation that is not a scan. */
+/* A connection to a relation's cell, for a request other than a scan. */
 typedef struct CellarTalk
 {
 	CellarSession *session;

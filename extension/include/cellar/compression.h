@@ -24,26 +24,26 @@ typedef enum CellarPhase
 	CELLAR_PHASE_DECOMPRESSING
 } CellarPhase;
 
-/* A command under way: where its session and its background worker meet. */
+/* A compression command in progress, in shared memory. */
 typedef struct CellarTask
 {
 	bool		used;
-	bool		has_session;	/* either side, until it has left */
-	bool		has_worker;
+	bool		has_session;	/* the session still uses the task */
+	bool		has_worker;		/* the worker still uses the task */
 	bool		done;
-	int			session;		/* the session's process */
+	int			session;		/* process id of the session */
 	Oid			database;
 	Oid			user;
 	Oid			relation;
 	int			level;			/* a CellarLevel */
 
-	/* the worker's */
-	int			pid;			/* 0 before it runs */
-	Oid			current;		/* the table or partition under way */
+	/* written by the worker */
+	int			pid;			/* 0 before the worker runs */
+	Oid			current;		/* the table or partition in progress */
 	CellarPhase phase;
 	uint64		blocks_total;
 	CellarCompression progress;
-	int			sqlstate;		/* 0 while nothing failed */
+	int			sqlstate;		/* 0 without an error */
 	char		message[512];
 	char		detail[512];
 	char		hint[256];

@@ -14,7 +14,7 @@
 
 /* counters.c */
 
-/* In the order of their names in counters.c. */
+/* Indexes of cellar_statistic_names. */
 typedef enum CellarStatistic
 {
 	CELLAR_STAT_UNCOMPRESSED_BYTES,
@@ -46,7 +46,7 @@ typedef enum CellarWaitEvent
 	CELLAR_WAITS
 } CellarWaitEvent;
 
-/* Bucket i of a histogram holds waits of less than 2^i microseconds. */
+/* Bucket i of a histogram counts waits of less than 2^i microseconds. */
 #define CELLAR_HISTOGRAM_BUCKETS	32
 
 typedef struct CellarEventCounts
