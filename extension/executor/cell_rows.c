@@ -105,7 +105,7 @@ cellar_open_cell_scan(CellarScanState *state)
 	if (request == NULL)
 	{
 		state->progress.source = CELLAR_ROWS_FROM_HEAP;
-		state->setup.fallback = "a constant of the storage predicate cannot be evaluated";
+		state->setup.fallback = "an expression without columns raised an error";
 		cellar_note_scan(RelationGetRelid(state->css.ss.ss_currentRelation), state->setup.fallback);
 		return;
 	}

@@ -183,7 +183,8 @@ value_offloadable(Node *node, OffloadContext *context, bool conditional)
 	if (contain_subplans(node))
 		return reject(context, "the expression contains a subquery");
 	if (conditional && !cellar_catchable(node))
-		return reject(context, "the expression contains a function that is not built in and may be evaluated only conditionally");
+		return reject(context,
+					  "the expression conditionally evaluates a function that is not built in");
 	return true;
 }
 
@@ -217,7 +218,8 @@ call_offloadable(Oid function, Oid collation, List *args, OffloadContext *contex
 			return reject(context, psprintf("function %s is not offloadable for this field",
 											get_func_name(function)));
 	}
-	if ((form == CELLAR_FORM_CASE || form == CELLAR_FORM_CASED_PATTERN) && !cellar_has_plain_ascii_case(collation))
+	if ((form == CELLAR_FORM_CASE || form == CELLAR_FORM_CASED_PATTERN) &&
+		!cellar_has_plain_ascii_case(collation))
 		return reject(context, psprintf("function %s maps ASCII letters irregularly under collation \"%s\"",
 										get_func_name(function), get_collation_name(collation)));
 	if ((!pattern && form != CELLAR_FORM_EQUALITY) || list_length(args) != 2)
