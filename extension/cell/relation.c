@@ -84,7 +84,7 @@ directory_entry(CellarFileId file, HASHACTION action, bool *found)
  * is not, and -1 when that is unknown.
  */
 static int
-ask_file_service(const char *path, CellarPlace *place)
+ask_file_service(const char *path, CellarLocation *location)
 {
 	char		answer[CELL_ANSWER_BYTES];
 	int			fd;
@@ -117,8 +117,8 @@ ask_file_service(const char *path, CellarPlace *place)
 	if (end != NULL)
 		*end = '\0';
 
-	place->socket_path = pstrdup(socket_path);
-	place->file = pstrdup(file);
+	location->socket_path = pstrdup(socket_path);
+	location->file = pstrdup(file);
 	return 1;
 }
 
@@ -127,9 +127,9 @@ ask_file_service(const char *path, CellarPlace *place)
  * context.  Returns false when it is on no cell.
  */
 bool
-cellar_path_place(const char *path, CellarPlace *place)
+cellar_path_location(const char *path, CellarLocation *location)
 {
-	return ask_file_service(path, place) == 1;
+	return ask_file_service(path, location) == 1;
 }
 
 /*
@@ -137,7 +137,7 @@ cellar_path_place(const char *path, CellarPlace *place)
  * when it is on no cell.
  */
 bool
-cellar_relation_place(Relation rel, CellarPlace *place)
+cellar_relation_location(Relation rel, CellarLocation *location)
 {
 	CellarFileId file = CellarRelationFile(rel);
 	DirectoryEntry *entry;
@@ -154,19 +154,19 @@ cellar_relation_place(Relation rel, CellarPlace *place)
 	{
 		if (!entry->on_cell)
 			return false;
-		place->socket_path = pstrdup(entry->socket_path);
-		place->file = psprintf("%s%u", entry->directory, CellarFileNumber(file));
+		location->socket_path = pstrdup(entry->socket_path);
+		location->file = psprintf("%s%u", entry->directory, CellarFileNumber(file));
 		return true;
 	}
 
 	path = CellarRelationPath(file);
-	answer = ask_file_service(path, place);
+	answer = ask_file_service(path, location);
 	pfree(path);
 	if (answer < 0)
 		return false;
 
 	name = psprintf("%u", CellarFileNumber(file));
-	slash = answer ? strrchr(place->file, '/') : NULL;
+	slash = answer ? strrchr(location->file, '/') : NULL;
 	if (answer == 0 || (slash != NULL && strcmp(slash + 1, name) == 0))
 	{
 		bool		found;
@@ -175,9 +175,9 @@ cellar_relation_place(Relation rel, CellarPlace *place)
 
 		if (answer)
 		{
-			socket_path = MemoryContextStrdup(TopMemoryContext, place->socket_path);
-			directory = MemoryContextStrdup(TopMemoryContext, place->file);
-			directory[slash + 1 - place->file] = '\0';
+			socket_path = MemoryContextStrdup(TopMemoryContext, location->socket_path);
+			directory = MemoryContextStrdup(TopMemoryContext, location->file);
+			directory[slash + 1 - location->file] = '\0';
 		}
 		entry = directory_entry(file, HASH_ENTER, &found);
 		entry->on_cell = answer;

@@ -204,7 +204,7 @@ unsuitable_now(CellarScanState *state)
 		return "the snapshot is not an MVCC snapshot";
 	if (CellarOldSnapshotsFail())
 		return "old_snapshot_threshold is set";
-	if (!cellar_relation_place(rel, &state->setup.location))
+	if (!cellar_relation_location(rel, &state->setup.location))
 		return "the table is not on a cell";
 	return NULL;
 }

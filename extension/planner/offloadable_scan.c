@@ -106,7 +106,7 @@ needs_system_column(RelOptInfo *rel)
 const char *
 cellar_scan_unsuitable(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte, Relation relation)
 {
-	CellarPlace place;
+	CellarLocation location;
 	const char *reason;
 
 	if (!cellar_offload_processing)
@@ -114,7 +114,7 @@ cellar_scan_unsuitable(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte, R
 	reason = cellar_relation_unsuitable(relation);
 	if (reason == NULL && !cellar_simulate_offload &&
 		cellar_plan_display != CELLAR_DISPLAY_ALWAYS &&
-		!cellar_relation_place(relation, &place))
+		!cellar_relation_location(relation, &location))
 		reason = "the table is not on a cell";
 	if (reason == NULL)
 		reason = query_unsuitable(root, rel, rte);

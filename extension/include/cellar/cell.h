@@ -17,14 +17,14 @@
 /* relation.c */
 
 /* Where a file is stored. */
-typedef struct CellarPlace
+typedef struct CellarLocation
 {
 	char	   *socket_path;	/* of the cell */
 	char	   *file;			/* path below the mount */
-} CellarPlace;
+} CellarLocation;
 
-extern bool cellar_path_place(const char *path, CellarPlace *place);
-extern bool cellar_relation_place(Relation rel, CellarPlace *place);
+extern bool cellar_path_location(const char *path, CellarLocation *location);
+extern bool cellar_relation_location(Relation rel, CellarLocation *location);
 extern double cellar_stored_fraction(Relation rel);
 extern void cellar_refresh_stored(Relation rel);
 extern const char *cellar_relation_unsuitable(Relation rel);
@@ -72,17 +72,17 @@ extern uint64 cellar_session_wait(CellarSession *session, CellarEvent event);
 /* protocol.c */
 
 /* A connection to a relation's cell, for a request other than a scan. */
-typedef struct CellarTalk
+typedef struct CellarExchange
 {
 	CellarSession *session;
 	CellarRequest *relation;
-} CellarTalk;
+} CellarExchange;
 
 extern void cellar_report_error(CellarError error);
-extern void cellar_talk_begin(CellarTalk *talk, Relation rel, const CellarPlace *place);
-extern void cellar_talk_until(const CellarTalk *talk, CellarEvent wanted,
-							  void (*heard) (void *arg, const CellarTalk *talk), void *arg);
-extern void cellar_talk_end(CellarTalk *talk);
-extern void cellar_talk_abort(CellarTalk *talk);
+extern void cellar_exchange_begin(CellarExchange *exchange, Relation rel, const CellarLocation *location);
+extern void cellar_exchange_wait(const CellarExchange *exchange, CellarEvent wanted,
+								 void (*on_event) (void *arg, const CellarExchange *exchange), void *arg);
+extern void cellar_exchange_end(CellarExchange *exchange);
+extern void cellar_exchange_abort(CellarExchange *exchange);
 
 #endif							/* CELLAR_CELL_H */

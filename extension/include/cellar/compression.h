@@ -62,8 +62,8 @@ extern void cellar_check_compressible(Oid relation);
 extern void cellar_check_readable(Oid relation);
 extern void cellar_task_phase(CellarTask *task, CellarPhase phase, Oid current, uint64 blocks_total);
 extern void cellar_vacuum(Oid relation, const char *options);
-extern void cellar_compress_blocks(CellarTask *task, const CellarTalk *talk, BlockNumber first, BlockNumber end);
-extern void cellar_require_place(Relation rel, CellarPlace *place);
+extern void cellar_compress_blocks(CellarTask *task, const CellarExchange *exchange, BlockNumber first, BlockNumber end);
+extern void cellar_require_location(Relation rel, CellarLocation *location);
 
 /* policy.c, policy_launcher.c */
 

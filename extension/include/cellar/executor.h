@@ -163,7 +163,7 @@ typedef struct CellarScanSetup
 	const char *fallback;		/* why rows do not come from the cell, or
 								 * NULL; also set while the scan runs */
 	BlockNumber nblocks;
-	CellarPlace location;		/* valid when the cell was chosen */
+	CellarLocation location;	/* valid when the cell was chosen */
 } CellarScanSetup;
 
 /* How many ranges a process requests in advance, to keep the cell busy. */
