@@ -3,6 +3,7 @@
 #
 #   pgindent.sh [--check] [FILE ...]    default: all .c and .h files of extension/; --check prints a diff and fails
 #                                       when a file is not formatted
+#   pgindent.sh --ready                 succeeds when the tools are built, so that no download is needed
 #
 # pgindent and pg_bsd_indent come from the source package of postgresql-17 in Debian's archive. They are fetched and
 # built once, and kept in ${XDG_CACHE_HOME:-~/.cache}/cellar/pgindent. CELLAR_PGINDENT names a folder to use instead;
@@ -53,11 +54,15 @@ list_typedefs() {
         -e 's/^typedef .*[ *]([A-Za-z_0-9]+);.*/\1/p'
 }
 
-tools=${CELLAR_PGINDENT:-}
-if [ -z "$tools" ]; then
-    tools=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/cellar/pgindent
+tools=${CELLAR_PGINDENT:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/cellar/pgindent}
+if [ "${1:-}" = --ready ]; then
+    [ -x "$tools/pg_bsd_indent" ]
+    exit
+fi
+if [ ! -x "$tools/pg_bsd_indent" ]; then
+    [ -z "${CELLAR_PGINDENT:-}" ] || die "there is no pg_bsd_indent in $tools"
     mkdir -p "$(dirname "$tools")"
-    [ -x "$tools/pg_bsd_indent" ] || fetch_tools
+    fetch_tools
 fi
 
 arguments=()
