@@ -54,45 +54,23 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 	CustomScan *cscan = (CustomScan *) node->ss.ps.plan;
 	PlanState  *rest = ExecInitNode(linitial(cscan->custom_plans), estate, eflags);
 	CellarScanState *scan = cellar_scan_state(outerPlanState(rest));
-	List	   *keys = NIL;
-	List	   *aggregates = NIL;
-	int			column = 0;
+	List	   *keys;
+	List	   *aggregates;
+	int			next_key = 0;
+	int			next_aggregate;
 	ListCell   *lc;
 
 	node->custom_ps = list_make1(rest);
 	if (scan == NULL)
 		elog(ERROR, "Smart Scan Aggregate has no Smart Scan below it");
 
-	foreach(lc, cscan->custom_scan_tlist)
-	{
-		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
-
-		if (IsA(expr, Aggref))
-			aggregates = lappend(aggregates, expr);
-		else
-			keys = lappend(keys, expr);
-	}
-	state->nkeys = list_length(keys);
-	state->naggregates = list_length(aggregates);
-
 	/* A batch has the keys first; the output has the order of the plan. */
+	cellar_plan_aggregation(cscan, &keys, &aggregates);
 	state->columns = palloc(list_length(cscan->custom_scan_tlist) * sizeof(int) + 1);
-	keys = aggregates = NIL;
+	next_aggregate = list_length(keys);
 	foreach(lc, cscan->custom_scan_tlist)
-	{
-		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
-
-		if (IsA(expr, Aggref))
-		{
-			state->columns[column++] = state->nkeys + list_length(aggregates);
-			aggregates = lappend(aggregates, expr);
-		}
-		else
-		{
-			state->columns[column++] = list_length(keys);
-			keys = lappend(keys, expr);
-		}
-	}
+		state->columns[foreach_current_index(lc)] =
+		IsA(lfirst_node(TargetEntry, lc)->expr, Aggref) ? next_aggregate++ : next_key++;
 
 	state->expressions = cellar_compile_aggregation(keys, aggregates, &node->ss.ps);
 	state->group_slot = ExecInitExtraTupleSlot(estate, node->ss.ss_ScanTupleSlot->tts_tupleDescriptor,

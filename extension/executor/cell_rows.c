@@ -105,7 +105,7 @@ cellar_open_cell_scan(CellarScanState *state)
 	if (request == NULL)
 	{
 		state->progress.source = CELLAR_ROWS_FROM_HEAP;
-		state->setup.fallback = "an expression without columns raised an error";
+		state->setup.fallback = "an expression without columns cannot be evaluated in advance";
 		cellar_note_scan(RelationGetRelid(state->css.ss.ss_currentRelation), state->setup.fallback);
 		return;
 	}

@@ -100,22 +100,13 @@ void
 cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *es)
 {
 	CellarAggregateState *state = (CellarAggregateState *) node;
-	List	   *keys = NIL;
-	List	   *aggregates = NIL;
+	List	   *keys;
+	List	   *aggregates;
 	int			threads;
-	ListCell   *lc;
 
 	if (cellar_plan_display == CELLAR_DISPLAY_NEVER)
 		return;
-	foreach(lc, ((CustomScan *) node->ss.ps.plan)->custom_scan_tlist)
-	{
-		Expr	   *expression = lfirst_node(TargetEntry, lc)->expr;
-
-		if (IsA(expression, Aggref))
-			aggregates = lappend(aggregates, expression);
-		else
-			keys = lappend(keys, expression);
-	}
+	cellar_plan_aggregation((CustomScan *) node->ss.ps.plan, &keys, &aggregates);
 	explain_expressions("Cell Group Key", keys, state, ancestors, es);
 	explain_expressions("Cell Aggregates", aggregates, state, ancestors, es);
 	threads = cellar_plan_threads((CustomScan *) outerPlanState(linitial(node->custom_ps))->plan);

@@ -232,7 +232,7 @@ compile_expression(Node *node, CompileContext *context)
 
 		case T_BooleanTest:
 			compile_expression((Node *) ((BooleanTest *) node)->arg, context);
-			add_step(expressions, STEP_BOOLEAN_TEST)->nargs = ((BooleanTest *) node)->booltesttype;
+			add_step(expressions, STEP_BOOLEAN_TEST)->test = ((BooleanTest *) node)->booltesttype;
 			break;
 
 		case T_CoalesceExpr:
@@ -317,7 +317,7 @@ cellar_compile_sort_keys(const CellarTopN *top, PlanState *parent)
 		step = add_step(context.expressions, STEP_SORT_KEY_END);
 		step->function = list_nth_oid(top->less, number);
 		step->collation = cellar_collation(list_nth_oid(top->collations, number));
-		step->nargs = list_nth_int(top->directions, number);
+		step->direction = list_nth_int(top->directions, number);
 	}
 	return context.expressions;
 }

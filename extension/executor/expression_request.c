@@ -167,7 +167,7 @@ add_steps(CellarExpressions *expressions, int first, int end, CellarRequest *req
 				add_any_all(request, step, expressions->steps[step->partner].value);
 				break;
 			case STEP_BOOLEAN_TEST:
-				cellar_qual_boolean_test(request, step->nargs);
+				cellar_qual_boolean_test(request, step->test);
 				break;
 			case STEP_DISTINCT:
 				cellar_qual_distinct(request, step->function, step->collation);
@@ -192,8 +192,8 @@ add_steps(CellarExpressions *expressions, int first, int end, CellarRequest *req
 				break;
 			case STEP_SORT_KEY_END:
 				cellar_sort_key_end(request, step->function, step->collation,
-									(step->nargs & CELLAR_DESCENDING) != 0,
-									(step->nargs & CELLAR_NULLS_FIRST) != 0);
+									(step->direction & CELLAR_DESCENDING) != 0,
+									(step->direction & CELLAR_NULLS_FIRST) != 0);
 				break;
 		}
 	}

@@ -8,6 +8,8 @@
 #ifndef CELLAR_EXPRESSION_STEPS_H
 #define CELLAR_EXPRESSION_STEPS_H
 
+#include "nodes/primnodes.h"
+
 #include "cellar/executor.h"
 
 typedef enum StepKind
@@ -59,8 +61,9 @@ typedef struct Step
 {
 	StepKind	kind;
 	AttrNumber	attribute;
-	int			nargs;			/* STEP_BOOLEAN_TEST: the BoolTestType;
-								 * STEP_SORT_KEY_END: the direction */
+	int			nargs;			/* operands, or branches of STEP_CASE */
+	BoolTestType test;			/* STEP_BOOLEAN_TEST */
+	int			direction;		/* STEP_SORT_KEY_END: as in CellarTopN */
 	Oid			function;
 	Oid			type;
 	CellarCollation collation;

@@ -103,6 +103,27 @@ cellar_plan_all_quals(CustomScan *cscan)
 }
 
 /*
+ * Returns the group keys and the partial aggregates of a Smart Scan Aggregate.
+ */
+void
+cellar_plan_aggregation(CustomScan *cscan, List **keys, List **aggregates)
+{
+	ListCell   *lc;
+
+	*keys = NIL;
+	*aggregates = NIL;
+	foreach(lc, cscan->custom_scan_tlist)
+	{
+		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
+
+		if (IsA(expr, Aggref))
+			*aggregates = lappend(*aggregates, expr);
+		else
+			*keys = lappend(*keys, expr);
+	}
+}
+
+/*
  * Notes why the quals of the filter are not offloaded.
  */
 void

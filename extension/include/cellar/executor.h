@@ -95,8 +95,6 @@ typedef struct CellarAggregateState
 {
 	CustomScanState css;
 	CellarExpressions *expressions; /* group keys and aggregates */
-	int			nkeys;
-	int			naggregates;
 	int		   *columns;		/* for each output column, its number in a
 								 * batch of groups */
 	Tuplestorestate *groups;	/* from the cell; NULL before the first one */

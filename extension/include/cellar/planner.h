@@ -73,6 +73,7 @@ extern bool cellar_plan_top_n(CustomScan *cscan, CellarTopN *top);
 extern int	cellar_plan_threads(CustomScan *cscan);
 extern List *cellar_plan_storage_predicate(CustomScan *cscan);
 extern List *cellar_plan_all_quals(CustomScan *cscan);
+extern void cellar_plan_aggregation(CustomScan *cscan, List **keys, List **aggregates);
 extern void cellar_plan_note_filter(CustomScan *cscan, Oid relid);
 
 /* scan_path.c */
