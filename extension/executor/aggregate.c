@@ -65,7 +65,7 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 		elog(ERROR, "Smart Scan Aggregate has no Smart Scan below it");
 
 	/* A batch has the keys first; the output has the order of the plan. */
-	cellar_plan_aggregation(cscan, &keys, &aggregates);
+	cellar_get_aggregation(cscan, &keys, &aggregates);
 	state->columns = palloc(list_length(cscan->custom_scan_tlist) * sizeof(int) + 1);
 	next_aggregate = list_length(keys);
 	foreach(lc, cscan->custom_scan_tlist)

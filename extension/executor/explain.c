@@ -20,7 +20,7 @@ static void
 explain_storage_predicate(CellarScanState *state, List *ancestors, ExplainState *es)
 {
 	Plan	   *plan = state->css.ss.ps.plan;
-	List	   *quals = cellar_plan_storage_predicate((CustomScan *) plan);
+	List	   *quals = cellar_get_storage_predicate((CustomScan *) plan);
 	List	   *context;
 
 	if (quals == NIL || cellar_plan_display == CELLAR_DISPLAY_NEVER)
@@ -42,7 +42,7 @@ explain_top_n(CellarScanState *state, List *ancestors, ExplainState *es)
 	List	   *context;
 	ListCell   *lc;
 
-	if (cellar_plan_display == CELLAR_DISPLAY_NEVER || !cellar_plan_top_n((CustomScan *) plan, &top))
+	if (cellar_plan_display == CELLAR_DISPLAY_NEVER || !cellar_get_top_n((CustomScan *) plan, &top))
 		return;
 	initStringInfo(&text);
 	appendStringInfo(&text, "%d by", top.rows);
@@ -106,10 +106,10 @@ cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *e
 
 	if (cellar_plan_display == CELLAR_DISPLAY_NEVER)
 		return;
-	cellar_plan_aggregation((CustomScan *) node->ss.ps.plan, &keys, &aggregates);
+	cellar_get_aggregation((CustomScan *) node->ss.ps.plan, &keys, &aggregates);
 	explain_expressions("Cell Group Key", keys, state, ancestors, es);
 	explain_expressions("Cell Aggregates", aggregates, state, ancestors, es);
-	threads = cellar_plan_threads((CustomScan *) outerPlanState(linitial(node->custom_ps))->plan);
+	threads = cellar_get_threads((CustomScan *) outerPlanState(linitial(node->custom_ps))->plan);
 	if (threads > 1)
 		ExplainPropertyInteger("Cell Threads", NULL, threads, es);
 }

@@ -140,15 +140,15 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 	CustomScan *cscan = (CustomScan *) node->ss.ps.plan;
 	Relation	rel = node->ss.ss_currentRelation;
 	PlanState  *ps = &node->ss.ps;
-	List	   *storage = cellar_plan_storage_predicate(cscan);
+	List	   *storage = cellar_get_storage_predicate(cscan);
 	CellarTopN	top;
 
 	if (!IsParallelWorker())
-		cellar_plan_note_filter(cscan, RelationGetRelid(rel));
+		cellar_note_filter(cscan, RelationGetRelid(rel));
 
-	if (cellar_plan_top_n(cscan, &top))
+	if (cellar_get_top_n(cscan, &top))
 		state->plan.top_rows = top.rows;
-	state->plan.threads = cellar_plan_threads(cscan);
+	state->plan.threads = cellar_get_threads(cscan);
 	cellar_choose_projection(state, may_be_current_of(state, estate));
 
 	/*
@@ -160,7 +160,7 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 	ExecAssignScanProjectionInfoWithVarno(&node->ss, cscan->scan.scanrelid);
 	state->plan.filter_quals = ExecInitQual(cscan->scan.plan.qual, ps);
 	state->plan.all_quals = storage == NIL ? state->plan.filter_quals :
-		ExecInitQual(cellar_plan_all_quals(cscan), ps);
+		ExecInitQual(cellar_get_all_quals(cscan), ps);
 	state->plan.storage_predicate = cellar_compile_quals(storage, ps);
 	if (state->plan.top_rows > 0)
 		state->plan.sort_keys = cellar_compile_sort_keys(&top, ps);

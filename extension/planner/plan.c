@@ -36,7 +36,7 @@ cellar_top_n_private(const CellarTopN *top)
  * Reads the top-N of a plan.  Returns false when the scan returns all rows.
  */
 bool
-cellar_plan_top_n(CustomScan *cscan, CellarTopN *top)
+cellar_get_top_n(CustomScan *cscan, CellarTopN *top)
 {
 	List	   *lists = list_nth(cscan->custom_private, CELLAR_PLAN_TOP_N);
 
@@ -55,7 +55,7 @@ cellar_plan_top_n(CustomScan *cscan, CellarTopN *top)
  * Returns how many threads of the cell share the scan.
  */
 int
-cellar_plan_threads(CustomScan *cscan)
+cellar_get_threads(CustomScan *cscan)
 {
 	return linitial_int(list_nth(cscan->custom_private, CELLAR_PLAN_THREADS));
 }
@@ -64,11 +64,11 @@ cellar_plan_threads(CustomScan *cscan)
  * Returns the storage predicate: custom_exprs without the sort keys.
  */
 List *
-cellar_plan_storage_predicate(CustomScan *cscan)
+cellar_get_storage_predicate(CustomScan *cscan)
 {
 	CellarTopN	top;
 
-	if (!cellar_plan_top_n(cscan, &top))
+	if (!cellar_get_top_n(cscan, &top))
 		return cscan->custom_exprs;
 	return list_truncate(list_copy(cscan->custom_exprs),
 						 list_length(cscan->custom_exprs) - list_length(top.keys));
@@ -78,7 +78,7 @@ cellar_plan_storage_predicate(CustomScan *cscan)
  * Returns storage predicate and filter, in PostgreSQL's order of evaluation.
  */
 List *
-cellar_plan_all_quals(CustomScan *cscan)
+cellar_get_all_quals(CustomScan *cscan)
 {
 	List	   *order = list_nth(cscan->custom_private, CELLAR_PLAN_QUAL_ORDER);
 	ListCell   *storage = list_head(cscan->custom_exprs);
@@ -106,7 +106,7 @@ cellar_plan_all_quals(CustomScan *cscan)
  * Returns the group keys and the partial aggregates of a Smart Scan Aggregate.
  */
 void
-cellar_plan_aggregation(CustomScan *cscan, List **keys, List **aggregates)
+cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates)
 {
 	ListCell   *lc;
 
@@ -127,7 +127,7 @@ cellar_plan_aggregation(CustomScan *cscan, List **keys, List **aggregates)
  * Notes why the quals of the filter are not offloaded.
  */
 void
-cellar_plan_note_filter(CustomScan *cscan, Oid relid)
+cellar_note_filter(CustomScan *cscan, Oid relid)
 {
 	List	   *reasons = list_nth(cscan->custom_private, CELLAR_PLAN_FILTER_REASONS);
 	ListCell   *qual;

@@ -69,12 +69,12 @@ extern const CustomScanMethods cellar_scan_methods;
 extern const CustomScanMethods cellar_aggregate_methods;
 
 extern List *cellar_top_n_private(const CellarTopN *top);
-extern bool cellar_plan_top_n(CustomScan *cscan, CellarTopN *top);
-extern int	cellar_plan_threads(CustomScan *cscan);
-extern List *cellar_plan_storage_predicate(CustomScan *cscan);
-extern List *cellar_plan_all_quals(CustomScan *cscan);
-extern void cellar_plan_aggregation(CustomScan *cscan, List **keys, List **aggregates);
-extern void cellar_plan_note_filter(CustomScan *cscan, Oid relid);
+extern bool cellar_get_top_n(CustomScan *cscan, CellarTopN *top);
+extern int	cellar_get_threads(CustomScan *cscan);
+extern List *cellar_get_storage_predicate(CustomScan *cscan);
+extern List *cellar_get_all_quals(CustomScan *cscan);
+extern void cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates);
+extern void cellar_note_filter(CustomScan *cscan, Oid relid);
 
 /* scan_path.c */
 
