@@ -1,15 +1,21 @@
 /*-------------------------------------------------------------------------
  *
  * cellar.c
- *	  Start of the extension: settings, hooks, shared memory.
+ *	  Entry point of the extension.
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
+
+#include "cellar.h"
+#include "cellar/cell.h"
+#include "cellar/compression.h"
+#include "cellar/planner.h"
+#include "cellar/statistics.h"
 
 PG_MODULE_MAGIC;
 
@@ -19,8 +25,8 @@ void
 _PG_init(void)
 {
 	/*
-	 * The statistics live in shared memory, which can be had only while the
-	 * server starts.
+	 * Statistics and compression tasks are in shared memory, which can be
+	 * requested only at server start.
 	 */
 	if (!process_shared_preload_libraries_in_progress)
 		ereport(ERROR,
@@ -33,8 +39,8 @@ _PG_init(void)
 	cellar_install_compression();
 	RegisterCustomScanMethods(&cellar_scan_methods);
 	RegisterCustomScanMethods(&cellar_aggregate_methods);
-	cellar_install_path_hooks();
-	cellar_install_why();
+	cellar_install_planner_hooks();
+	cellar_install_offload_reasons();
 	cellar_register_monitor();
 	cellar_register_compression_launcher();
 }

@@ -5,11 +5,14 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include <float.h>
+#include <limits.h>
 
 #include "utils/guc.h"
+
+#include "cellar.h"
 
 bool		cellar_offload_processing = true;
 int			cellar_plan_display = CELLAR_DISPLAY_AUTO;

@@ -21,8 +21,16 @@ export CELLAR_LOGS CELLAR_RESULTS=$CELLAR_LOGS/results CELLAR_LOG_LEVEL=${CELLAR
 : >"$CELLAR_RESULTS"
 
 stage_format() {
-    if ! cargo fmt --version >/dev/null 2>&1; then skip "rustfmt is not installed"; return; fi
-    check "the Rust code is formatted" cargo fmt --all --check
+    if cargo fmt --version >/dev/null 2>&1; then
+        check "the Rust code is formatted" cargo fmt --all --check
+    else
+        skip "rustfmt is not installed"
+    fi
+    if "$ROOT/scripts/pgindent.sh" --ready; then
+        check "the C code is formatted" "$ROOT/scripts/pgindent.sh" --check
+    else
+        skip "pgindent is not built (scripts/pgindent.sh builds it)"
+    fi
 }
 
 stage_lint() {

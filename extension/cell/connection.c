@@ -9,12 +9,16 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
+
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/statistics.h"
 
 #define SESSIONS_CACHED		4
 /* How soon a cell is asked again that took no connection. */

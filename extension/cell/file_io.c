@@ -9,7 +9,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include <dirent.h>
 
@@ -18,6 +18,8 @@
 #include "storage/fd.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+
+#include "cellar/cell.h"
 
 PG_FUNCTION_INFO_V1(cellar_file_io_counts);
 
@@ -35,24 +37,24 @@ typedef struct ClusterCell
 static List *
 add_root(List *cells, const char *path)
 {
-	CellarPlace place;
+	CellarLocation location;
 	ClusterCell *cell;
 	ListCell   *lc;
 
-	if (!cellar_path_place(path, &place))
+	if (!cellar_path_location(path, &location))
 		return cells;
 	foreach(lc, cells)
 	{
 		cell = lfirst(lc);
-		if (strcmp(cell->socket_path, place.socket_path) == 0)
+		if (strcmp(cell->socket_path, location.socket_path) == 0)
 		{
-			cell->roots = lappend(cell->roots, place.file);
+			cell->roots = lappend(cell->roots, location.file);
 			return cells;
 		}
 	}
 	cell = palloc(sizeof(ClusterCell));
-	cell->socket_path = place.socket_path;
-	cell->roots = list_make1(place.file);
+	cell->socket_path = location.socket_path;
+	cell->roots = list_make1(location.file);
 	return lappend(cells, cell);
 }
 

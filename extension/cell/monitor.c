@@ -15,7 +15,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include <sys/socket.h>
 
@@ -25,6 +25,8 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
+
+#include "cellar/cell.h"
 
 /* New tablespaces are looked for this often. */
 #define LOOK_FOR_CELLS_MS	1000

@@ -5,9 +5,11 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "utils/builtins.h"
+
+#include "cellar/cell.h"
 
 /*
  * Raises an error that a cell or the client has told.
@@ -26,15 +28,15 @@ cellar_report_error(CellarError error)
  * Finds a connection to the relation's cell.  End it, or abort it on an error.
  */
 void
-cellar_talk_begin(CellarTalk *talk, Relation rel, const CellarPlace *place)
+cellar_exchange_begin(CellarExchange *exchange, Relation rel, const CellarLocation *location)
 {
 	CellarError error;
 
-	talk->relation = cellar_relation_request(rel, place->file);
-	talk->session = cellar_session_open(place->socket_path, &error);
-	if (talk->session == NULL)
+	exchange->relation = cellar_relation_request(rel, location->file);
+	exchange->session = cellar_session_open(location->socket_path, &error);
+	if (exchange->session == NULL)
 	{
-		cellar_request_free(talk->relation);
+		cellar_request_free(exchange->relation);
 		cellar_report_error(error);
 	}
 }
@@ -43,33 +45,33 @@ cellar_talk_begin(CellarTalk *talk, Relation rel, const CellarPlace *place)
  * Waits for the answer that is wanted; heard is called for all that comes before.
  */
 void
-cellar_talk_until(const CellarTalk *talk, CellarEvent wanted,
-				  void (*heard) (void *arg, const CellarTalk *talk), void *arg)
+cellar_exchange_wait(const CellarExchange *exchange, CellarEvent wanted,
+				  void (*on_event) (void *arg, const CellarExchange *exchange), void *arg)
 {
 	for (;;)
 	{
-		CellarEvent event = cellar_session_next(talk->session);
+		CellarEvent event = cellar_session_next(exchange->session);
 
 		if (event == wanted)
 			return;
 		if (event == CELLAR_FAILED)
-			cellar_report_error(cellar_error(talk->session->connection));
-		if (heard != NULL)
-			heard(arg, talk);
+			cellar_report_error(cellar_error(exchange->session->connection));
+		if (on_event != NULL)
+			on_event(arg, exchange);
 	}
 }
 
 void
-cellar_talk_end(CellarTalk *talk)
+cellar_exchange_end(CellarExchange *exchange)
 {
-	cellar_session_release(talk->session);
-	cellar_request_free(talk->relation);
+	cellar_session_release(exchange->session);
+	cellar_request_free(exchange->relation);
 }
 
 /* Closes the connection, which stops what the cell does for it. */
 void
-cellar_talk_abort(CellarTalk *talk)
+cellar_exchange_abort(CellarExchange *exchange)
 {
-	cellar_session_close(talk->session);
-	cellar_request_free(talk->relation);
+	cellar_session_close(exchange->session);
+	cellar_request_free(exchange->relation);
 }

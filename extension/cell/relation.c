@@ -9,7 +9,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -20,9 +20,13 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "storage/fd.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
+
+#include "cellar/cell.h"
+#include "cellar/compat.h"
 
 /* Segments of a relation that tell how much of it is compressed. */
 #define STORED_SEGMENTS_MAX	8
@@ -80,7 +84,7 @@ directory_entry(CellarFileId file, HASHACTION action, bool *found)
  * is not, and -1 when that is unknown.
  */
 static int
-ask_file_service(const char *path, CellarPlace *place)
+ask_file_service(const char *path, CellarLocation *location)
 {
 	char		answer[CELL_ANSWER_BYTES];
 	int			fd;
@@ -113,8 +117,8 @@ ask_file_service(const char *path, CellarPlace *place)
 	if (end != NULL)
 		*end = '\0';
 
-	place->socket_path = pstrdup(socket_path);
-	place->file = pstrdup(file);
+	location->socket_path = pstrdup(socket_path);
+	location->file = pstrdup(file);
 	return 1;
 }
 
@@ -123,9 +127,9 @@ ask_file_service(const char *path, CellarPlace *place)
  * context.  Returns false when it is on no cell.
  */
 bool
-cellar_path_place(const char *path, CellarPlace *place)
+cellar_path_location(const char *path, CellarLocation *location)
 {
-	return ask_file_service(path, place) == 1;
+	return ask_file_service(path, location) == 1;
 }
 
 /*
@@ -133,7 +137,7 @@ cellar_path_place(const char *path, CellarPlace *place)
  * when it is on no cell.
  */
 bool
-cellar_relation_place(Relation rel, CellarPlace *place)
+cellar_relation_location(Relation rel, CellarLocation *location)
 {
 	CellarFileId file = CellarRelationFile(rel);
 	DirectoryEntry *entry;
@@ -150,19 +154,19 @@ cellar_relation_place(Relation rel, CellarPlace *place)
 	{
 		if (!entry->on_cell)
 			return false;
-		place->socket_path = pstrdup(entry->socket_path);
-		place->file = psprintf("%s%u", entry->directory, CellarFileNumber(file));
+		location->socket_path = pstrdup(entry->socket_path);
+		location->file = psprintf("%s%u", entry->directory, CellarFileNumber(file));
 		return true;
 	}
 
 	path = CellarRelationPath(file);
-	answer = ask_file_service(path, place);
+	answer = ask_file_service(path, location);
 	pfree(path);
 	if (answer < 0)
 		return false;
 
 	name = psprintf("%u", CellarFileNumber(file));
-	slash = answer ? strrchr(place->file, '/') : NULL;
+	slash = answer ? strrchr(location->file, '/') : NULL;
 	if (answer == 0 || (slash != NULL && strcmp(slash + 1, name) == 0))
 	{
 		bool		found;
@@ -171,9 +175,9 @@ cellar_relation_place(Relation rel, CellarPlace *place)
 
 		if (answer)
 		{
-			socket_path = MemoryContextStrdup(TopMemoryContext, place->socket_path);
-			directory = MemoryContextStrdup(TopMemoryContext, place->file);
-			directory[slash + 1 - place->file] = '\0';
+			socket_path = MemoryContextStrdup(TopMemoryContext, location->socket_path);
+			directory = MemoryContextStrdup(TopMemoryContext, location->file);
+			directory[slash + 1 - location->file] = '\0';
 		}
 		entry = directory_entry(file, HASH_ENTER, &found);
 		entry->on_cell = answer;

@@ -8,15 +8,19 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relation.h"
 #include "access/xlog.h"
 #include "catalog/pg_inherits.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
+
+#include "cellar/cell.h"
+#include "cellar/compression.h"
 
 /* A few runs of pages tell a table well. */
 #define SAMPLE_PLACES	5

@@ -16,7 +16,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relation.h"
 #include "catalog/catalog.h"
@@ -25,6 +25,7 @@
 #include "commands/tablecmds.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
+#include "storage/bufmgr.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
@@ -36,6 +37,10 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
+
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/compression.h"
 
 PG_FUNCTION_INFO_V1(cellar_compress_relation);
 PG_FUNCTION_INFO_V1(cellar_compression_units);
@@ -485,31 +490,31 @@ static void
 units_of(Oid relation, ReturnSetInfo *rsinfo)
 {
 	Relation	rel = relation_open(relation, AccessShareLock);
-	CellarPlace place;
+	CellarLocation location;
 
-	if (RELKIND_HAS_STORAGE(rel->rd_rel->relkind) && cellar_relation_place(rel, &place))
+	if (RELKIND_HAS_STORAGE(rel->rd_rel->relkind) && cellar_relation_location(rel, &location))
 	{
-		CellarTalk	talk;
+		CellarExchange	exchange;
 
-		cellar_talk_begin(&talk, rel, &place);
+		cellar_exchange_begin(&exchange, rel, &location);
 		PG_TRY();
 		{
 			const CellarLevelUnits *levels;
 			size_t		count;
 
-			cellar_ask_units(talk.session->connection, talk.relation, 0,
+			cellar_ask_units(exchange.session->connection, exchange.relation, 0,
 							 RelationGetNumberOfBlocks(rel));
-			cellar_talk_until(&talk, CELLAR_UNITS, NULL, NULL);
-			levels = cellar_units(talk.session->connection, &count);
+			cellar_exchange_wait(&exchange, CELLAR_UNITS, NULL, NULL);
+			levels = cellar_units(exchange.session->connection, &count);
 			put_levels(rsinfo, relation, levels, count);
 		}
 		PG_CATCH();
 		{
-			cellar_talk_abort(&talk);
+			cellar_exchange_abort(&exchange);
 			PG_RE_THROW();
 		}
 		PG_END_TRY();
-		cellar_talk_end(&talk);
+		cellar_exchange_end(&exchange);
 	}
 	relation_close(rel, AccessShareLock);
 }

@@ -10,7 +10,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relation.h"
 #include "catalog/pg_authid.h"
@@ -21,6 +21,9 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
+
+#include "cellar/cell.h"
+#include "cellar/compression.h"
 
 PG_FUNCTION_INFO_V1(cellar_set_compression);
 
@@ -40,13 +43,13 @@ check_after(const Interval *after)
 
 /* A partitioned table has nothing on a cell itself. */
 static void
-check_place(Oid relation)
+check_location(Oid relation)
 {
 	Relation	rel = relation_open(relation, AccessShareLock);
-	CellarPlace place;
+	CellarLocation location;
 
 	if (RELKIND_HAS_STORAGE(rel->rd_rel->relkind))
-		cellar_require_place(rel, &place);
+		cellar_require_location(rel, &location);
 	relation_close(rel, NoLock);
 }
 
@@ -99,7 +102,7 @@ cellar_set_compression(PG_FUNCTION_ARGS)
 	cellar_check_compressible(relation);
 	check_after(PG_GETARG_INTERVAL_P(2));
 	if (level != CELLAR_LEVEL_RAW)
-		check_place(relation);
+		check_location(relation);
 
 	values[0] = ObjectIdGetDatum(relation);
 	values[1] = CStringGetTextDatum(cellar_level_name(level));

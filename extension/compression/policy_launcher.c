@@ -18,7 +18,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relation.h"
 #include "access/table.h"
@@ -41,6 +41,12 @@
 #include "utils/memutils.h"
 #include "utils/portal.h"
 #include "utils/timestamp.h"
+
+#include "cellar.h"
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/compression.h"
+#include "cellar/executor.h"
 
 PGDLLEXPORT void cellar_compression_launcher_main(Datum arg);
 PGDLLEXPORT void cellar_compression_worker_main(Datum arg);
@@ -92,30 +98,30 @@ open_table(Oid relation)
 }
 
 static CellarDueUnit *
-ask_due(Relation rel, const CellarPlace *place, const Policy *policy, size_t *count)
+ask_due(Relation rel, const CellarLocation *location, const Policy *policy, size_t *count)
 {
-	CellarTalk	talk;
+	CellarExchange	exchange;
 	CellarDueUnit *due = NULL;
 
-	cellar_talk_begin(&talk, rel, place);
+	cellar_exchange_begin(&exchange, rel, location);
 	PG_TRY();
 	{
 		const CellarDueUnit *answer;
 
-		cellar_ask_due(talk.session->connection, talk.relation, 0, RelationGetNumberOfBlocks(rel),
+		cellar_ask_due(exchange.session->connection, exchange.relation, 0, RelationGetNumberOfBlocks(rel),
 					   policy->level, policy->after_us / FREEZE_PART);
-		cellar_talk_until(&talk, CELLAR_DUE_UNITS, NULL, NULL);
-		answer = cellar_due_units(talk.session->connection, count);
+		cellar_exchange_wait(&exchange, CELLAR_DUE_UNITS, NULL, NULL);
+		answer = cellar_due_units(exchange.session->connection, count);
 		due = MemoryContextAllocHuge(worker_context, sizeof(CellarDueUnit) * Max(*count, 1));
 		memcpy(due, answer, sizeof(CellarDueUnit) * *count);
 	}
 	PG_CATCH();
 	{
-		cellar_talk_abort(&talk);
+		cellar_exchange_abort(&exchange);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	cellar_talk_end(&talk);
+	cellar_exchange_end(&exchange);
 	return due;
 }
 
@@ -171,14 +177,14 @@ is_frozen(Relation rel, BlockNumber nblocks, const CellarDueUnit *unit, bool loo
 
 /* Compresses what is due and frozen; tells how many units have to wait. */
 static size_t
-compress_due(Relation rel, const CellarPlace *place, const Policy *policy,
+compress_due(Relation rel, const CellarLocation *location, const Policy *policy,
 			 const CellarDueUnit *due, size_t count)
 {
-	CellarTalk	talk;
+	CellarExchange	exchange;
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 	volatile size_t thawed = 0;
 
-	cellar_talk_begin(&talk, rel, place);
+	cellar_exchange_begin(&exchange, rel, location);
 	PG_TRY();
 	{
 		for (size_t i = 0; i < count;)
@@ -189,18 +195,18 @@ compress_due(Relation rel, const CellarPlace *place, const Policy *policy,
 			while (i < count && due[i].first == end && is_due(&due[i], policy) && is_frozen(rel, nblocks, &due[i], true))
 				end = due[i++].end;
 			if (end > first->first)
-				cellar_compress_blocks(task, &talk, first->first, end);
+				cellar_compress_blocks(task, &exchange, first->first, end);
 			else
 				thawed += is_due(&due[i++], policy);
 		}
 	}
 	PG_CATCH();
 	{
-		cellar_talk_abort(&talk);
+		cellar_exchange_abort(&exchange);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	cellar_talk_end(&talk);
+	cellar_exchange_end(&exchange);
 	cellar_refresh_stored(rel);
 	return thawed;
 }
@@ -250,7 +256,7 @@ static void
 compress_table(const Policy *policy, Run *run)
 {
 	Relation	rel;
-	CellarPlace place;
+	CellarLocation location;
 	CellarFileId file;
 	LockRelId	lock;
 	CellarDueUnit *due;
@@ -267,7 +273,7 @@ compress_table(const Policy *policy, Run *run)
 		CommitTransactionCommand();
 		return;
 	}
-	if (!cellar_relation_place(rel, &place))
+	if (!cellar_relation_location(rel, &location))
 	{
 		run->outcome = "is on no cell";
 		run->waits = true;
@@ -275,12 +281,12 @@ compress_table(const Policy *policy, Run *run)
 		CommitTransactionCommand();
 		return;
 	}
-	due = ask_due(rel, &place, policy, &count);
+	due = ask_due(rel, &location, policy, &count);
 	if (any_is_due(policy, due, count))
 	{
 		/* Now with what was changed and not yet written. */
 		cellar_object_checkpoint(rel);
-		due = ask_due(rel, &place, policy, &count);
+		due = ask_due(rel, &location, policy, &count);
 		any_due = any_is_due(policy, due, count);
 	}
 	if (GetCurrentTimestamp() - policy->last_freeze >= policy->after_us / FREEZE_PART)
@@ -310,13 +316,13 @@ compress_table(const Policy *policy, Run *run)
 
 	StartTransactionCommand();
 	rel = open_table(policy->relation);
-	if (rel != NULL && CellarFileEquals(CellarRelationFile(rel), file) && cellar_relation_place(rel, &place))
+	if (rel != NULL && CellarFileEquals(CellarRelationFile(rel), file) && cellar_relation_location(rel, &location))
 	{
 		size_t		thawed;
 
 		cellar_object_checkpoint(rel);
 		cellar_task_phase(task, CELLAR_PHASE_COMPRESSING, policy->relation, RelationGetNumberOfBlocks(rel));
-		thawed = compress_due(rel, &place, policy, due, count);
+		thawed = compress_due(rel, &location, policy, due, count);
 		MemoryContextSwitchTo(worker_context);
 		describe(run, thawed);
 	}

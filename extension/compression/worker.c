@@ -10,7 +10,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relation.h"
 #include "access/xact.h"
@@ -27,6 +27,11 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/compression.h"
+#include "cellar/executor.h"
 
 PGDLLEXPORT void cellar_compressor_main(Datum arg);
 
@@ -104,10 +109,10 @@ typedef struct Noting
 } Noting;
 
 static void
-note_progress(void *arg, const CellarTalk *talk)
+note_progress(void *arg, const CellarExchange *exchange)
 {
 	const Noting *noting = arg;
-	CellarCompression now = cellar_compression(talk->session->connection);
+	CellarCompression now = cellar_compression(exchange->session->connection);
 
 	now.blocks_done += noting->before.blocks_done;
 	now.units_written += noting->before.units_written;
@@ -121,20 +126,20 @@ note_progress(void *arg, const CellarTalk *talk)
 
 /* Brings the allocation units of some blocks to the task's level, and adds up its progress. */
 void
-cellar_compress_blocks(CellarTask *of, const CellarTalk *talk, BlockNumber first, BlockNumber end)
+cellar_compress_blocks(CellarTask *of, const CellarExchange *exchange, BlockNumber first, BlockNumber end)
 {
 	Noting		noting = {of, of->progress};
 
-	cellar_compress(talk->session->connection, talk->relation, first, end, of->level);
-	cellar_talk_until(talk, CELLAR_COMPRESS_DONE, note_progress, &noting);
-	note_progress(&noting, talk);
+	cellar_compress(exchange->session->connection, exchange->relation, first, end, of->level);
+	cellar_exchange_wait(exchange, CELLAR_COMPRESS_DONE, note_progress, &noting);
+	note_progress(&noting, exchange);
 }
 
 /* Where a table lies, which must be on a cell. */
 void
-cellar_require_place(Relation rel, CellarPlace *place)
+cellar_require_location(Relation rel, CellarLocation *location)
 {
-	if (!cellar_relation_place(rel, place))
+	if (!cellar_relation_location(rel, location))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" is on no cell", RelationGetRelationName(rel)),
@@ -144,8 +149,8 @@ cellar_require_place(Relation rel, CellarPlace *place)
 static void
 compress_relation(Oid relation)
 {
-	CellarPlace place;
-	CellarTalk	talk;
+	CellarLocation location;
+	CellarExchange	exchange;
 	Relation	rel;
 
 	SetCurrentStatementStartTimestamp();
@@ -155,17 +160,17 @@ compress_relation(Oid relation)
 	{
 		BlockNumber nblocks;
 
-		cellar_require_place(rel, &place);
+		cellar_require_location(rel, &location);
 		cellar_object_checkpoint(rel);
 		nblocks = RelationGetNumberOfBlocks(rel);
 		cellar_task_phase(task, task->level == CELLAR_LEVEL_RAW ? CELLAR_PHASE_DECOMPRESSING : CELLAR_PHASE_COMPRESSING,
 						  relation, nblocks);
 		if (nblocks > 0)
 		{
-			cellar_talk_begin(&talk, rel, &place);
+			cellar_exchange_begin(&exchange, rel, &location);
 			/* An error ends this process, and with it the connection. */
-			cellar_compress_blocks(task, &talk, 0, nblocks);
-			cellar_talk_end(&talk);
+			cellar_compress_blocks(task, &exchange, 0, nblocks);
+			cellar_exchange_end(&exchange);
 			cellar_refresh_stored(rel);
 		}
 		relation_close(rel, NoLock);

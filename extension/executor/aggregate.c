@@ -1,22 +1,27 @@
 /*-------------------------------------------------------------------------
  *
  * aggregate.c
- *	  The plan state of a Smart Scan whose rows the cell aggregates.
+ *	  The plan state of a Smart Scan Aggregate: a Smart Scan whose rows the
+ *	  cell aggregates.
  *
- * It puts out what a partial aggregation does.  Below it is Postgres's own
- * partial aggregation over the Smart Scan, which takes the rows that the cell
- * did not aggregate: those of passed-through blocks, those on which it cannot
- * decide, and all of them when there is no cell to ask.  Groups that come from
- * the cell are kept here while the scan runs, and follow what came of those
- * rows.
+ * The output is that of a partial aggregation.  The child is PostgreSQL's own
+ * partial aggregation over a Smart Scan.  It aggregates the rows that the cell
+ * does not: rows of blocks that were passed through, rows for which the cell
+ * could not evaluate an expression, and all rows when the cell cannot be used.
+ *
+ * Groups from the cell arrive while the child runs and are kept in a
+ * tuplestore.  They are returned after the child's last row.
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/plannodes.h"
+
+#include "cellar.h"
+#include "cellar/executor.h"
 
 static void begin_aggregate(CustomScanState *node, EState *estate, int eflags);
 static TupleTableSlot *exec_aggregate(CustomScanState *node);
@@ -49,54 +54,32 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 	CustomScan *cscan = (CustomScan *) node->ss.ps.plan;
 	PlanState  *rest = ExecInitNode(linitial(cscan->custom_plans), estate, eflags);
 	CellarScanState *scan = cellar_scan_state(outerPlanState(rest));
-	List	   *keys = NIL;
-	List	   *aggregates = NIL;
-	int			column = 0;
+	List	   *keys;
+	List	   *aggregates;
+	int			next_key = 0;
+	int			next_aggregate;
 	ListCell   *lc;
 
 	node->custom_ps = list_make1(rest);
 	if (scan == NULL)
-		elog(ERROR, "there is no Smart Scan below its aggregation");
+		elog(ERROR, "Smart Scan Aggregate has no Smart Scan below it");
 
-	foreach(lc, cscan->custom_scan_tlist)
-	{
-		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
-
-		if (IsA(expr, Aggref))
-			aggregates = lappend(aggregates, expr);
-		else
-			keys = lappend(keys, expr);
-	}
-	state->nkeys = list_length(keys);
-	state->naggregates = list_length(aggregates);
-
-	/* A batch has the keys first, the output has any order. */
+	/* A batch has the keys first; the output has the order of the plan. */
+	cellar_get_aggregation(cscan, &keys, &aggregates);
 	state->columns = palloc(list_length(cscan->custom_scan_tlist) * sizeof(int) + 1);
-	keys = aggregates = NIL;
+	next_aggregate = list_length(keys);
 	foreach(lc, cscan->custom_scan_tlist)
-	{
-		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
+		state->columns[foreach_current_index(lc)] =
+		IsA(lfirst_node(TargetEntry, lc)->expr, Aggref) ? next_aggregate++ : next_key++;
 
-		if (IsA(expr, Aggref))
-		{
-			state->columns[column++] = state->nkeys + list_length(aggregates);
-			aggregates = lappend(aggregates, expr);
-		}
-		else
-		{
-			state->columns[column++] = list_length(keys);
-			keys = lappend(keys, expr);
-		}
-	}
-
-	state->expressions = cellar_aggregation_init(keys, aggregates, &node->ss.ps);
+	state->expressions = cellar_compile_aggregation(keys, aggregates, &node->ss.ps);
 	state->group_slot = ExecInitExtraTupleSlot(estate, node->ss.ss_ScanTupleSlot->tts_tupleDescriptor,
 											   &TTSOpsMinimalTuple);
 	scan->aggregate = state;
 }
 
 /*
- * Keeps groups that came from the cell.
+ * Appends a batch of groups from the cell to the tuplestore.
  */
 void
 cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch)
@@ -106,17 +89,13 @@ cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch)
 	bool		fits = batch->ncolumns == tupdesc->natts;
 
 	for (int i = 0; fits && i < tupdesc->natts; i++)
-	{
-		const CellarColumn *column = &batch->columns[state->columns[i]];
-		int16		typlen = TupleDescAttr(tupdesc, i)->attlen;
-
-		fits = typlen < 0 ? column->offsets != NULL : column->stride >= (uint32) typlen;
-	}
+		fits = cellar_column_fits(&batch->columns[state->columns[i]],
+								  TupleDescAttr(tupdesc, i)->attlen);
 	if (!fits)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
-				 errmsg("the cell sent other groups than were asked for"),
-				 errhint("Make sure that cell and extension are of the same version.")));
+				 errmsg("the cell returned groups that do not match the request"),
+				 errhint("Make sure that the cell and the extension have the same version.")));
 
 	if (state->groups == NULL)
 	{
@@ -137,7 +116,7 @@ cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch)
 
 			slot->tts_isnull[i] = null;
 			slot->tts_values[i] = null ? (Datum) 0 :
-				batch_value(column, row, att->attlen, att->attbyval);
+				cellar_batch_value(column, row, att->attlen, att->attbyval);
 		}
 		ExecStoreVirtualTuple(slot);
 		tuplestore_puttupleslot(state->groups, slot);
@@ -145,9 +124,9 @@ cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch)
 	ExecClearTuple(slot);
 }
 
-/* The source's tuple as this node's result, which is a virtual one. */
+/* Returns the source's tuple in the result slot of this node. */
 static TupleTableSlot *
-put_out(CellarAggregateState *state, TupleTableSlot *source)
+return_tuple(CellarAggregateState *state, TupleTableSlot *source)
 {
 	TupleTableSlot *slot = state->css.ss.ss_ScanTupleSlot;
 	ProjectionInfo *projection = state->css.ss.ps.ps_ProjInfo;
@@ -174,24 +153,28 @@ exec_aggregate(CustomScanState *node)
 	CHECK_FOR_INTERRUPTS();
 	ResetExprContext(node->ss.ps.ps_ExprContext);
 
-	/* The scan has ended when the first row comes. */
+	/*
+	 * The child reads its whole input before it returns its first row, so all
+	 * groups are in the tuplestore then.
+	 */
 	if (!state->rest_done)
 	{
 		TupleTableSlot *slot = ExecProcNode(linitial(node->custom_ps));
 
 		if (!TupIsNull(slot))
-			return put_out(state, slot);
+			return return_tuple(state, slot);
 		state->rest_done = true;
 	}
 	if (state->groups != NULL &&
 		tuplestore_gettupleslot(state->groups, true, false, state->group_slot))
-		return put_out(state, state->group_slot);
+		return return_tuple(state, state->group_slot);
 	return ExecClearTuple(node->ss.ps.ps_ProjInfo == NULL ? node->ss.ss_ScanTupleSlot :
 						  node->ss.ps.ps_ResultTupleSlot);
 }
 
+/* Frees the groups, for a rescan or the end. */
 static void
-forget_groups(CellarAggregateState *state)
+free_groups(CellarAggregateState *state)
 {
 	ExecClearTuple(state->group_slot);
 	if (state->groups != NULL)
@@ -205,11 +188,14 @@ rescan_aggregate(CustomScanState *node)
 {
 	PlanState  *rest = linitial(node->custom_ps);
 
-	forget_groups((CellarAggregateState *) node);
+	free_groups((CellarAggregateState *) node);
 	if (node->ss.ps.chgParam != NULL)
 		UpdateChangedParamSet(rest, node->ss.ps.chgParam);
 
-	/* The groups are gone, so an aggregation that kept its result has to run again. */
+	/*
+	 * A hashed aggregation would return its old result again, without the
+	 * groups from the cell.  A changed parameter makes it run again.
+	 */
 	outerPlanState(rest)->chgParam = bms_add_member(outerPlanState(rest)->chgParam, 0);
 	ExecReScan(rest);
 }
@@ -217,6 +203,6 @@ rescan_aggregate(CustomScanState *node)
 static void
 end_aggregate(CustomScanState *node)
 {
-	forget_groups((CellarAggregateState *) node);
+	free_groups((CellarAggregateState *) node);
 	ExecEndNode(linitial(node->custom_ps));
 }

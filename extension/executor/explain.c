@@ -1,22 +1,26 @@
 /*-------------------------------------------------------------------------
  *
  * explain.c
- *	  What EXPLAIN shows of a Smart Scan.
+ *	  EXPLAIN output of Smart Scans.
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "commands/explain.h"
 #include "nodes/makefuncs.h"
 #include "utils/rel.h"
 #include "utils/ruleutils.h"
 
+#include "cellar.h"
+#include "cellar/executor.h"
+#include "cellar/planner.h"
+
 static void
 explain_storage_predicate(CellarScanState *state, List *ancestors, ExplainState *es)
 {
 	Plan	   *plan = state->css.ss.ps.plan;
-	List	   *quals = cellar_storage_predicate((CustomScan *) plan);
+	List	   *quals = cellar_get_storage_predicate((CustomScan *) plan);
 	List	   *context;
 
 	if (quals == NIL || cellar_plan_display == CELLAR_DISPLAY_NEVER)
@@ -28,7 +32,7 @@ explain_storage_predicate(CellarScanState *state, List *ancestors, ExplainState 
 						es);
 }
 
-/* "10 by price DESC, id" */
+/* Shows a top-N, for example "10 by price DESC, id". */
 static void
 explain_top_n(CellarScanState *state, List *ancestors, ExplainState *es)
 {
@@ -38,7 +42,7 @@ explain_top_n(CellarScanState *state, List *ancestors, ExplainState *es)
 	List	   *context;
 	ListCell   *lc;
 
-	if (cellar_plan_display == CELLAR_DISPLAY_NEVER || !cellar_plan_top_n((CustomScan *) plan, &top))
+	if (cellar_plan_display == CELLAR_DISPLAY_NEVER || !cellar_get_top_n((CustomScan *) plan, &top))
 		return;
 	initStringInfo(&text);
 	appendStringInfo(&text, "%d by", top.rows);
@@ -64,12 +68,12 @@ explain_columns(CellarScanState *state, ExplainState *es)
 	TupleDesc	tupdesc = RelationGetDescr(state->css.ss.ss_currentRelation);
 	List	   *names = NIL;
 
-	if (state->whole_rows)
+	if (state->projection.whole_rows)
 		names = list_make1("whole rows");
 	else
 	{
-		for (int i = 0; i < state->ntargets; i++)
-			names = lappend(names, NameStr(TupleDescAttr(tupdesc, state->targets[i].attribute)->attname));
+		for (int i = 0; i < state->projection.ntargets; i++)
+			names = lappend(names, NameStr(TupleDescAttr(tupdesc, state->projection.targets[i].attribute)->attname));
 	}
 	if (names != NIL)
 		ExplainPropertyList("Columns", names, es);
@@ -89,35 +93,28 @@ explain_expressions(const char *label, List *expressions, CellarAggregateState *
 		ExplainPropertyList(label, texts, es);
 }
 
-/* The counts are those of the scan below. */
+/*
+ * Shows what the cell aggregates.  The child Smart Scan shows the counts.
+ */
 void
 cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *es)
 {
 	CellarAggregateState *state = (CellarAggregateState *) node;
-	List	   *keys = NIL;
-	List	   *aggregates = NIL;
+	List	   *keys;
+	List	   *aggregates;
 	int			threads;
-	ListCell   *lc;
 
 	if (cellar_plan_display == CELLAR_DISPLAY_NEVER)
 		return;
-	foreach(lc, ((CustomScan *) node->ss.ps.plan)->custom_scan_tlist)
-	{
-		Expr	   *expression = lfirst_node(TargetEntry, lc)->expr;
-
-		if (IsA(expression, Aggref))
-			aggregates = lappend(aggregates, expression);
-		else
-			keys = lappend(keys, expression);
-	}
+	cellar_get_aggregation((CustomScan *) node->ss.ps.plan, &keys, &aggregates);
 	explain_expressions("Cell Group Key", keys, state, ancestors, es);
 	explain_expressions("Cell Aggregates", aggregates, state, ancestors, es);
-	threads = cellar_plan_threads((CustomScan *) outerPlanState(linitial(node->custom_ps))->plan);
+	threads = cellar_get_threads((CustomScan *) outerPlanState(linitial(node->custom_ps))->plan);
 	if (threads > 1)
 		ExplainPropertyInteger("Cell Threads", NULL, threads, es);
 }
 
-/* One line of the text format: what it is about, and then its figures. */
+/* Appends one line in text format. */
 static void
 text_line(ExplainState *es, const char *label, const char *figures)
 {
@@ -137,7 +134,7 @@ add_number(StringInfo line, const char *name, uint64 number)
 	appendStringInfo(line, " %s=" UINT64_FORMAT, name, number);
 }
 
-/* What a cell would have done, for a table that is on none. */
+/* Shows the result of an offload simulation. */
 static void
 explain_simulation(const CellarScanStats *scan, ExplainState *es)
 {
@@ -165,7 +162,7 @@ explain_counts_text(const CellarScanStats *scan, ExplainState *es)
 	add_kilobytes(&line, "eligible", scan->eligible_bytes);
 	if (scan->saved_by_storage_index_bytes > 0)
 		add_kilobytes(&line, "saved by storage index", scan->saved_by_storage_index_bytes);
-	/* Of compression units; of raw blocks it is what was read. */
+	/* For raw blocks, these are the bytes that were read. */
 	if (scan->uncompressed_bytes > scan->eligible_bytes - scan->saved_by_storage_index_bytes)
 		add_kilobytes(&line, "uncompressed", scan->uncompressed_bytes);
 	add_kilobytes(&line, "returned", scan->returned_bytes);
@@ -245,16 +242,13 @@ explain_waits(const CellarScanCounts *counts, ExplainState *es)
 		ExplainPropertyFloat("Cell Smart Table Scan Time", "ms", counts->wait_us / 1000.0, 3, es);
 }
 
-/* Counts of all processes. */
+/* Returns the sum of the counts of all processes. */
 static CellarScanCounts
 total_counts(CellarScanState *state)
 {
 	CellarScanCounts total = state->counts;
-	uint64	   *to = (uint64 *) &total;
-	const uint64 *from = (const uint64 *) &state->worker_counts;
 
-	for (int i = 0; i < CELLAR_SCAN_COUNTS; i++)
-		to[i] += from[i];
+	cellar_add_counts(&total, &state->worker_counts);
 	return total;
 }
 
@@ -268,14 +262,13 @@ cellar_explain_scan(CustomScanState *node, List *ancestors, ExplainState *es)
 	explain_top_n(state, ancestors, es);
 	if (es->verbose)
 		explain_columns(state, es);
-	if (!es->analyze || !state->prepared)
+	if (!es->analyze || !state->setup.done)
 		return;
 
 	counts = total_counts(state);
-	if (state->fallback != NULL)
-		ExplainPropertyText("Not Offloaded", state->fallback, es);
-	if (state->fallback != NULL)
+	if (state->setup.fallback != NULL)
 	{
+		ExplainPropertyText("Not Offloaded", state->setup.fallback, es);
 		if (counts.scan.eligible_bytes > 0)
 			explain_simulation(&counts.scan, es);
 		return;

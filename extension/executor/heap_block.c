@@ -1,17 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * heap_block.c
- *	  Heap blocks that Postgres reads itself: those that the cell passed
- *	  through, and all of them when there is no cell to ask.
+ *	  Reads heap blocks through the buffer manager: blocks that the cell has
+ *	  passed through, and all blocks when the cell cannot be used.
  *
- * Does for one block what heapgetpage does for a sequential scan: prunes,
- * decides visibility under the buffer's share lock, sets hint bits, checks for
- * serialization conflicts.  The tuples then stay valid as long as the block
- * stays pinned.
+ * Does what heapgetpage does for a sequential scan: prunes, checks visibility
+ * under a share lock on the buffer, sets hint bits, and checks for
+ * serialization conflicts.  The tuples stay valid while the buffer is pinned.
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "executor/instrument.h"
 #include "executor/tuptable.h"
@@ -19,6 +18,9 @@
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
 #include "storage/predicate.h"
+
+#include "cellar/executor.h"
+#include "cellar/statistics.h"
 
 void
 cellar_heap_block_init(CellarHeapBlock *block, Relation rel, Snapshot snapshot)
@@ -29,8 +31,8 @@ cellar_heap_block_init(CellarHeapBlock *block, Relation rel, Snapshot snapshot)
 }
 
 /*
- * Reads a block and finds its visible tuples.  A copy of the page as it is then goes to copy
- * unless that is NULL.
+ * Reads a block and finds its visible tuples.  Copies the page to copy, unless
+ * that is NULL.
  */
 void
 cellar_heap_block_read(CellarHeapBlock *block, BlockNumber number, char *copy)
@@ -55,7 +57,8 @@ cellar_heap_block_read(CellarHeapBlock *block, BlockNumber number, char *copy)
 	if (pgBufferUsage.shared_blks_read != reads_before)
 	{
 		cellar_count_wait(CELLAR_WAIT_SINGLE_BLOCK_READ, started);
-		/* For the system the cell counts it, when it comes through its mount. */
+
+		/* The cell adds reads through its mount to the system statistics. */
 		cellar_count_session(CELLAR_STAT_INTERCONNECT_BYTES, BLCKSZ);
 		cellar_count_session(CELLAR_STAT_READ_BYTES, BLCKSZ);
 		cellar_count_session(CELLAR_STAT_READ_REQUESTS, 1);
@@ -102,8 +105,8 @@ cellar_heap_block_read(CellarHeapBlock *block, BlockNumber number, char *copy)
 }
 
 /*
- * Puts the block's next visible tuple into a slot for tuples in a buffer.
- * Returns false, and lets go of the block, when there is none.
+ * Stores the block's next visible tuple in a slot for buffer heap tuples.
+ * After the last one, releases the block and returns false.
  */
 bool
 cellar_heap_block_next(CellarHeapBlock *block, TupleTableSlot *slot)

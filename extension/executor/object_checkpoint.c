@@ -1,39 +1,46 @@
 /*-------------------------------------------------------------------------
  *
  * object_checkpoint.c
- *	  The object checkpoint: a relation's dirty buffers reach the cell before
- *	  it scans them.
+ *	  The object checkpoint: writes a relation's dirty buffers before the cell
+ *	  scans the relation.
  *
- * It comes after the scan's snapshot was taken.  Whatever committed before
- * the snapshot was then either dirty or written already, so the cell has it
- * when the flush returns.  Later states of a block only add row versions that
- * the snapshot does not see, or remove versions that nobody sees.
+ * It follows the scan's snapshot.  A change committed before the snapshot was
+ * then in a dirty buffer or already written, so the cell has it after the
+ * flush.  Later states of a block only add tuples that the snapshot does not
+ * see, or remove tuples that are dead to every snapshot.
  *
- * A flush looks at every shared buffer, so a second one is skipped when no
- * WAL was inserted since this backend's last flush of the same file.  That is
- * sound for a relation whose changes are WAL-logged, on a primary.  Changing a page marks its buffer dirty
- * before the change's WAL record is inserted, all under one exclusive lock of the
- * buffer.  Let P be the insert position read before the last flush:
+ * A flush examines every shared buffer, so it is skipped when no WAL was
+ * inserted since this backend last flushed the same file.  That is sound for a
+ * relation whose changes are WAL-logged, on a primary.  A page modification
+ * marks the buffer dirty before it inserts the WAL record, both under one
+ * exclusive lock of the buffer.  Let P be the insert position read before the
+ * last flush:
  *
- * - A change whose record lies below P was dirty when that flush began; the
- *   flush waited for the buffer's lock and wrote it.
- * - A change whose record lies at or above P moves the position, so this
- *   flush is not skipped.
+ * - A change whose record is below P was dirty when that flush began; the
+ *	 flush waited for the lock of the buffer and wrote it.
+ * - A change whose record is at or above P advances the position, so this
+ *	 flush is not skipped.
  * - A change whose record is not inserted yet belongs to a transaction that
- *   has not inserted its commit record either.  The snapshot, which is older
- *   than our reading of the position, does not see it; nor can it be our own change.
+ *	 has not inserted its commit record either.  The snapshot is older than
+ *	 this backend's reading of the position, so it does not see the change.
+ *	 The change cannot be this backend's own.
  *
- * Hint bits set without WAL may be missing in the cell, which only makes it
- * ask for a transaction's state.  A relation that was created or rewritten in
- * a running transaction may skip WAL, and RelationNeedsWAL is false for it in
- * that transaction; when others see it, it has been synced or logged.
+ * Hint bits set without WAL may be missing in the cell.  That only makes the
+ * cell query the transaction's state.  A relation that was created or
+ * rewritten in a running transaction may skip WAL; RelationNeedsWAL is false
+ * in that transaction, and the relation has been synced or logged before
+ * other transactions see it.
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/xlog.h"
 #include "utils/rel.h"
+
+#include "cellar/compat.h"
+#include "cellar/executor.h"
+#include "cellar/statistics.h"
 
 #define FLUSHES_REMEMBERED	64
 
@@ -45,6 +52,9 @@ typedef struct LastFlush
 
 static LastFlush last_flushes[FLUSHES_REMEMBERED];
 
+/*
+ * Writes the dirty buffers of the relation, unless there cannot be any.
+ */
 void
 cellar_object_checkpoint(Relation rel)
 {

@@ -1,37 +1,37 @@
 /*-------------------------------------------------------------------------
  *
  * parallel.c
- *	  The parts of a table that go to each process of a scan, and what the
- *	  processes share.
+ *	  Divides a table into ranges of blocks, and shares state between the
+ *	  processes of a parallel scan.
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/xact.h"
 #include "port/pg_bitutils.h"
 
+#include "cellar/executor.h"
+
 /*
- * A serial scan starts with a small range, for those that stop early, and
- * doubles it.  Ranges are whole regions of the storage index.
+ * Range sizes in blocks.  A serial scan starts with a small range, because the
+ * query may stop early, and doubles it.  Ranges are multiples of a region.
  */
 #define SERIAL_RANGE_MIN		256
 #define SERIAL_RANGE_MAX		16384
 
-/* What the cell aggregates before it sends its groups. */
+/* The cell returns its groups at the end of each range. */
 #define AGGREGATE_RANGE			131072
 
-/* As in tableam.c: many chunks, but none too large, and small ones at the end. */
+/* As in tableam.c: many chunks of limited size, smaller ones at the end */
 #define PARALLEL_CHUNKS			256
 #define PARALLEL_CHUNK_MIN		128
 #define PARALLEL_CHUNK_MAX		8192
 #define PARALLEL_RAMPDOWN		32
 
-StaticAssertDecl(sizeof(CellarScanCounts) == CELLAR_SCAN_COUNTS * sizeof(uint64),
-				 "CELLAR_SCAN_COUNTS does not count CellarScanCounts");
-
 /*
- * The next blocks of the table that this process is to scan; false when none are left.
+ * Sets *range to the next blocks for this process to scan.  Returns false when
+ * none are left.
  */
 bool
 cellar_next_range(CellarScanState *state, CellarRange *range)
@@ -42,39 +42,49 @@ cellar_next_range(CellarScanState *state, CellarRange *range)
 
 	if (shared == NULL)
 	{
-		first = state->next_block;
+		first = state->progress.next_block;
 		blocks = state->aggregate != NULL ? AGGREGATE_RANGE :
 			Max(SERIAL_RANGE_MIN, Min(SERIAL_RANGE_MAX, first));
-		state->next_block = Min((uint64) state->nblocks, first + blocks);
+		state->progress.next_block = Min((uint64) state->setup.nblocks, first + blocks);
 	}
 	else
 	{
-		/* The size of a chunk depends on where it starts, so a race loses only time. */
+
+		/*
+		 * The chunk size is computed from a position that another process may
+		 * advance before fetch_add.  That only affects how evenly the chunks
+		 * are sized.
+		 */
 		uint64		seen = pg_atomic_read_u64(&shared->next_block);
 
 		blocks = shared->chunk_blocks;
-		while (blocks > PARALLEL_CHUNK_MIN && seen < state->nblocks &&
-			   state->nblocks - seen < blocks * PARALLEL_RAMPDOWN)
+		while (blocks > PARALLEL_CHUNK_MIN && seen < state->setup.nblocks &&
+			   state->setup.nblocks - seen < blocks * PARALLEL_RAMPDOWN)
 			blocks /= 2;
 		first = pg_atomic_fetch_add_u64(&shared->next_block, blocks);
 	}
 
-	if (first >= state->nblocks)
+	if (first >= state->setup.nblocks)
 		return false;
 	range->first = first;
-	range->end = Min((uint64) state->nblocks, first + blocks);
+	range->end = Min((uint64) state->setup.nblocks, first + blocks);
 	return true;
 }
 
-/* How many ranges the cell aggregates. */
+/*
+ * Returns the number of ranges of a scan that the cell aggregates.
+ */
 int
 cellar_aggregate_ranges(BlockNumber pages)
 {
 	return 1 + pages / AGGREGATE_RANGE;
 }
 
-static void
-add_counts(CellarScanCounts *total, const CellarScanCounts *counts)
+/*
+ * Adds counts to a total.
+ */
+void
+cellar_add_counts(CellarScanCounts *total, const CellarScanCounts *counts)
 {
 	uint64	   *to = (uint64 *) total;
 	const uint64 *from = (const uint64 *) counts;
@@ -83,7 +93,9 @@ add_counts(CellarScanCounts *total, const CellarScanCounts *counts)
 		to[i] += from[i];
 }
 
-/* Adds to what EXPLAIN shows; a worker's counts go to its leader. */
+/*
+ * Adds to the counts for EXPLAIN.  A parallel worker adds to shared memory.
+ */
 void
 cellar_share_counts(CellarScanState *state, const CellarScanCounts *counts)
 {
@@ -91,7 +103,7 @@ cellar_share_counts(CellarScanState *state, const CellarScanCounts *counts)
 
 	if (state->shared == NULL || !IsParallelWorker())
 	{
-		add_counts(&state->counts, counts);
+		cellar_add_counts(&state->counts, counts);
 		return;
 	}
 	for (int i = 0; i < CELLAR_SCAN_COUNTS; i++)
@@ -116,9 +128,9 @@ cellar_initialize_dsm(CustomScanState *node, ParallelContext *pcxt, void *coordi
 
 	cellar_prepare_scan(state);
 
-	shared->from_cell = state->planned_source == CELLAR_SOURCE_CELL;
-	shared->nblocks = state->nblocks;
-	chunk = pg_nextpower2_32(Max(state->nblocks / PARALLEL_CHUNKS, 1));
+	shared->from_cell = state->setup.source == CELLAR_ROWS_FROM_CELL;
+	shared->nblocks = state->setup.nblocks;
+	chunk = pg_nextpower2_32(Max(state->setup.nblocks / PARALLEL_CHUNKS, 1));
 	shared->chunk_blocks = Max(PARALLEL_CHUNK_MIN, Min(chunk, PARALLEL_CHUNK_MAX));
 	pg_atomic_init_u64(&shared->next_block, 0);
 	for (int i = 0; i < CELLAR_SCAN_COUNTS; i++)
@@ -140,7 +152,10 @@ cellar_initialize_worker(CustomScanState *node, shm_toc *toc, void *coordinate)
 	((CellarScanState *) node)->shared = coordinate;
 }
 
-/* The shared memory goes before EXPLAIN reads the counts. */
+/*
+ * Copies the counts of the workers: the shared memory is freed before EXPLAIN
+ * reads them.
+ */
 void
 cellar_shutdown(CustomScanState *node)
 {
@@ -152,6 +167,6 @@ cellar_shutdown(CustomScanState *node)
 		return;
 	for (int i = 0; i < CELLAR_SCAN_COUNTS; i++)
 		to[i] = pg_atomic_exchange_u64(&state->shared->counts[i], 0);
-	add_counts(&state->worker_counts, &counts);
+	cellar_add_counts(&state->worker_counts, &counts);
 	state->shared = NULL;
 }

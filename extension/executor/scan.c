@@ -3,13 +3,13 @@
  * scan.c
  *	  The plan state of a Smart Scan.
  *
- * Whether the rows come from the cell is decided when the scan starts, since
- * a cached plan may be older than the settings, the table's place, or the
- * cell's life.  When they do not, the same node reads the blocks itself.
+ * The source of the rows is chosen when the scan starts, because a cached plan
+ * can outlive the settings, the location of the table and the cell.  Without
+ * the cell, the same node reads the blocks itself.
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relscan.h"
 #include "access/tableam.h"
@@ -21,6 +21,13 @@
 #include "tcop/pquery.h"
 #include "utils/portal.h"
 #include "utils/rel.h"
+
+#include "cellar.h"
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/executor.h"
+#include "cellar/planner.h"
+#include "cellar/statistics.h"
 
 static void begin_scan(CustomScanState *node, EState *estate, int eflags);
 static TupleTableSlot *exec_scan(CustomScanState *node);
@@ -51,7 +58,9 @@ cellar_create_scan_state(CustomScan *cscan)
 	return (Node *) state;
 }
 
-/* The state as that of a Smart Scan; NULL when it is none. */
+/*
+ * Returns the state of a Smart Scan, or NULL when the node is another one.
+ */
 CellarScanState *
 cellar_scan_state(PlanState *state)
 {
@@ -62,28 +71,29 @@ cellar_scan_state(PlanState *state)
 }
 
 /*
- * Runs when the query's memory goes, after an error too: connections and the
- * client's objects live outside of it.
+ * Callback of the query's memory context: closes the connection and frees
+ * objects of the client library, which are allocated outside of memory
+ * contexts.  Runs after errors too.
  */
 static void
 clean_up(void *arg)
 {
 	CellarScanState *state = arg;
 
-	if (state->session != NULL)
-		cellar_session_close(state->session);
-	state->session = NULL;
+	if (state->cell.session != NULL)
+		cellar_session_close(state->cell.session);
+	state->cell.session = NULL;
 	if (state->simulation != NULL)
 		cellar_simulation_free(state->simulation);
 	state->simulation = NULL;
 }
 
 /*
- * Could execCurrentOf find this scan below the plan node?  The nodes passed
- * are those that search_plan_tree passes.
+ * Returns whether execCurrentOf could find this scan below the plan node.
+ * Descends through the same nodes as search_plan_tree.
  */
 static bool
-scan_is_current_row(Plan *plan, Plan *scan)
+current_of_finds_scan(Plan *plan, Plan *scan)
 {
 	ListCell   *lc;
 
@@ -96,22 +106,23 @@ scan_is_current_row(Plan *plan, Plan *scan)
 		case T_Append:
 			foreach(lc, ((Append *) plan)->appendplans)
 			{
-				if (scan_is_current_row(lfirst(lc), scan))
+				if (current_of_finds_scan(lfirst(lc), scan))
 					return true;
 			}
 			return false;
 		case T_Result:
 		case T_Limit:
-			return scan_is_current_row(plan->lefttree, scan);
+			return current_of_finds_scan(plan->lefttree, scan);
 		case T_SubqueryScan:
-			return scan_is_current_row(((SubqueryScan *) plan)->subplan, scan);
+			return current_of_finds_scan(((SubqueryScan *) plan)->subplan, scan);
 		default:
 			return false;
 	}
 }
 
 /*
- * Might WHERE CURRENT OF ask this scan for its row?  That takes a named portal.
+ * Returns whether WHERE CURRENT OF might need the ctid of this scan's row: the
+ * scan must belong to a named portal.
  */
 static bool
 may_be_current_of(CellarScanState *state, EState *estate)
@@ -119,45 +130,7 @@ may_be_current_of(CellarScanState *state, EState *estate)
 	return ActivePortal != NULL && ActivePortal->name[0] != '\0' &&
 		ActivePortal->strategy == PORTAL_ONE_SELECT &&
 		linitial(ActivePortal->stmts) == (void *) estate->es_plannedstmt &&
-		scan_is_current_row(estate->es_plannedstmt->planTree, state->css.ss.ps.plan);
-}
-
-/* Storage predicate and filter in the order in which Postgres would evaluate them. */
-static List *
-merge_quals(CustomScan *cscan)
-{
-	List	   *order = list_nth(cscan->custom_private, CELLAR_PLAN_QUAL_ORDER);
-	ListCell   *storage = list_head(cscan->custom_exprs);
-	ListCell   *filter = list_head(cscan->scan.plan.qual);
-	List	   *merged = NIL;
-	ListCell   *lc;
-
-	foreach(lc, order)
-	{
-		if (lfirst_int(lc))
-		{
-			merged = lappend(merged, lfirst(storage));
-			storage = lnext(cscan->custom_exprs, storage);
-		}
-		else
-		{
-			merged = lappend(merged, lfirst(filter));
-			filter = lnext(cscan->scan.plan.qual, filter);
-		}
-	}
-	return merged;
-}
-
-static void
-note_filter(CustomScan *cscan, Relation rel)
-{
-	List	   *reasons = list_nth(cscan->custom_private, CELLAR_PLAN_FILTER_REASONS);
-	ListCell   *qual;
-	ListCell   *reason;
-
-	forboth(qual, cscan->scan.plan.qual, reason, reasons)
-		cellar_note_qual(RelationGetRelid(rel), cscan->scan.scanrelid,
-						 lfirst(qual), strVal(lfirst(reason)));
+		current_of_finds_scan(estate->es_plannedstmt->planTree, state->css.ss.ps.plan);
 }
 
 static void
@@ -167,51 +140,51 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 	CustomScan *cscan = (CustomScan *) node->ss.ps.plan;
 	Relation	rel = node->ss.ss_currentRelation;
 	PlanState  *ps = &node->ss.ps;
-	List	   *storage = cellar_storage_predicate(cscan);
+	List	   *storage = cellar_get_storage_predicate(cscan);
 	CellarTopN	top;
 
 	if (!IsParallelWorker())
-		note_filter(cscan, rel);
+		cellar_note_filter(cscan, RelationGetRelid(rel));
 
-	if (cellar_plan_top_n(cscan, &top))
-		state->top_rows = top.rows;
-	state->threads = cellar_plan_threads(cscan);
+	if (cellar_get_top_n(cscan, &top))
+		state->plan.top_rows = top.rows;
+	state->plan.threads = cellar_get_threads(cscan);
 	cellar_choose_projection(state, may_be_current_of(state, estate));
 
 	/*
-	 * Rows come in slots of more than one kind, so the expressions that were
-	 * prepared for virtual ones are made anew.
+	 * Rows are in slots of several kinds, so compile the expressions again
+	 * without the assumption that the slot is virtual.
 	 */
 	ps->scanopsset = true;
 	ps->scanopsfixed = false;
 	ExecAssignScanProjectionInfoWithVarno(&node->ss, cscan->scan.scanrelid);
-	state->filter_quals = ExecInitQual(cscan->scan.plan.qual, ps);
-	state->all_quals = storage == NIL ? state->filter_quals :
-		ExecInitQual(merge_quals(cscan), ps);
-	state->quals = cellar_quals_init(storage, cscan->scan.scanrelid, ps);
-	if (state->top_rows > 0)
-		state->sort_keys = cellar_sort_keys_init(&top, ps);
+	state->plan.filter_quals = ExecInitQual(cscan->scan.plan.qual, ps);
+	state->plan.all_quals = storage == NIL ? state->plan.filter_quals :
+		ExecInitQual(cellar_get_all_quals(cscan), ps);
+	state->plan.storage_predicate = cellar_compile_quals(storage, ps);
+	if (state->plan.top_rows > 0)
+		state->plan.sort_keys = cellar_compile_sort_keys(&top, ps);
 	cellar_choose_outputs(state);
 
-	state->heap_slot = ExecAllocTableSlot(&estate->es_tupleTable, RelationGetDescr(rel),
+	state->heap.slot = ExecAllocTableSlot(&estate->es_tupleTable, RelationGetDescr(rel),
 										  &TTSOpsBufferHeapTuple);
-	if (state->whole_rows)
-		state->row_slot = ExecAllocTableSlot(&estate->es_tupleTable, RelationGetDescr(rel),
-											 &TTSOpsHeapTuple);
+	if (state->projection.whole_rows)
+		state->cell.slot = ExecAllocTableSlot(&estate->es_tupleTable, RelationGetDescr(rel),
+											  &TTSOpsHeapTuple);
 	else
 	{
-		state->row_slot = node->ss.ss_ScanTupleSlot;
-		memset(state->row_slot->tts_isnull, true, RelationGetDescr(rel)->natts);
+		state->cell.slot = node->ss.ss_ScanTupleSlot;
+		memset(state->cell.slot->tts_isnull, true, RelationGetDescr(rel)->natts);
 	}
 
-	cellar_heap_block_init(&state->heap, rel, estate->es_snapshot);
+	cellar_heap_block_init(&state->heap.block, rel, estate->es_snapshot);
 	state->cleanup.func = clean_up;
 	state->cleanup.arg = state;
 	MemoryContextRegisterResetCallback(estate->es_query_cxt, &state->cleanup);
 }
 
 /*
- * Why this scan cannot use the cell at present; NULL when it can.
+ * Returns why the scan cannot use the cell now, or NULL.
  */
 static const char *
 unsuitable_now(CellarScanState *state)
@@ -228,18 +201,18 @@ unsuitable_now(CellarScanState *state)
 	if (IsolationIsSerializable())
 		return "the transaction is serializable";
 	if (!IsMVCCSnapshot(estate->es_snapshot))
-		return "its snapshot is not an MVCC snapshot";
+		return "the snapshot is not an MVCC snapshot";
 	if (CellarOldSnapshotsFail())
 		return "old_snapshot_threshold is set";
-	if (!cellar_relation_place(rel, &state->place))
-		return "the table is on no cell";
+	if (!cellar_relation_location(rel, &state->setup.location))
+		return "the table is not on a cell";
 	return NULL;
 }
 
 /*
- * Decides where the rows come from and fixes the number of blocks.  In a
- * parallel scan the leader does so for all.  Holds for rescans too, which see
- * the same snapshot.
+ * Chooses the source of the rows and reads the number of blocks.  In a parallel
+ * scan the leader does so for all workers.  Rescans use the same snapshot, so
+ * the choice holds for them too.
  */
 void
 cellar_prepare_scan(CellarScanState *state)
@@ -247,7 +220,7 @@ cellar_prepare_scan(CellarScanState *state)
 	Relation	rel = state->css.ss.ss_currentRelation;
 	MemoryContext oldcontext;
 
-	if (state->prepared)
+	if (state->setup.done)
 		return;
 
 	oldcontext = MemoryContextSwitchTo(state->css.ss.ps.state->es_query_cxt);
@@ -255,32 +228,32 @@ cellar_prepare_scan(CellarScanState *state)
 		cellar_attach_session();
 
 	if (state->shared != NULL && IsParallelWorker() && !state->shared->from_cell)
-		state->fallback = "the leader does not use the cell";
+		state->setup.fallback = "the leader does not use the cell";
 	else
-		state->fallback = unsuitable_now(state);
+		state->setup.fallback = unsuitable_now(state);
 	MemoryContextSwitchTo(oldcontext);
 
-	state->planned_source = state->fallback == NULL ? CELLAR_SOURCE_CELL : CELLAR_SOURCE_HEAP;
+	state->setup.source = state->setup.fallback == NULL ? CELLAR_ROWS_FROM_CELL : CELLAR_ROWS_FROM_HEAP;
 	if (state->shared != NULL && IsParallelWorker())
-		state->nblocks = state->shared->nblocks;
+		state->setup.nblocks = state->shared->nblocks;
 	else
 	{
-		if (state->planned_source == CELLAR_SOURCE_CELL)
+		if (state->setup.source == CELLAR_ROWS_FROM_CELL)
 			cellar_object_checkpoint(rel);
 		else
 			PredicateLockRelation(rel, state->css.ss.ps.state->es_snapshot);
-		state->nblocks = RelationGetNumberOfBlocks(rel);
+		state->setup.nblocks = RelationGetNumberOfBlocks(rel);
 	}
-	state->prepared = true;
+	state->setup.done = true;
 
-	if (state->fallback != NULL && !IsParallelWorker())
-		cellar_note_scan(RelationGetRelid(rel), state->fallback);
+	if (state->setup.fallback != NULL && !IsParallelWorker())
+		cellar_note_scan(RelationGetRelid(rel), state->setup.fallback);
 }
 
 /*
- * Continues as an ordinary scan from where this one stands, for a cursor that
- * goes back.  Both return the same rows in the same order: blocks ascend,
- * line pointers ascend, and the snapshot is the same.
+ * Continues as a table scan at the current row, for a cursor that moves
+ * backward.  Both scans return the same rows in the same order: block numbers
+ * and line pointers ascend, and the snapshot is the same.
  */
 static void
 become_table_scan(CellarScanState *state)
@@ -290,41 +263,41 @@ become_table_scan(CellarScanState *state)
 	uint64		rows = 0;
 
 	cellar_stop_rows(state);
-	state->source = CELLAR_SOURCE_TABLE_SCAN;
-	state->table_scan = table_beginscan_strat(rel, state->css.ss.ps.state->es_snapshot,
-											  0, NULL, true, false);
-	while (state->ended || rows < state->rows_emitted)
+	state->progress.source = CELLAR_ROWS_FROM_TABLE_SCAN;
+	state->heap.table_scan = table_beginscan_strat(rel, state->css.ss.ps.state->es_snapshot,
+												   0, NULL, true, false);
+	while (state->progress.ended || rows < state->progress.rows_emitted)
 	{
-		if (!table_scan_getnextslot(state->table_scan, ForwardScanDirection, state->heap_slot))
+		if (!table_scan_getnextslot(state->heap.table_scan, ForwardScanDirection, state->heap.slot))
 			break;
 		CHECK_FOR_INTERRUPTS();
 		ResetExprContext(econtext);
-		econtext->ecxt_scantuple = state->heap_slot;
-		if (ExecQual(state->all_quals, econtext))
+		econtext->ecxt_scantuple = state->heap.slot;
+		if (ExecQual(state->plan.all_quals, econtext))
 			rows++;
 	}
 }
 
-/* The next row to be checked, and the quals to check it with. */
+/* Returns the next row, and the quals that the row must still satisfy. */
 static TupleTableSlot *
 fetch_row(CellarScanState *state, ScanDirection direction, ExprState **quals)
 {
-	if (ScanDirectionIsBackward(direction) && state->source != CELLAR_SOURCE_TABLE_SCAN)
+	if (ScanDirectionIsBackward(direction) && state->progress.source != CELLAR_ROWS_FROM_TABLE_SCAN)
 	{
-		if (state->rows_emitted == 0 && !state->ended)
+		if (state->progress.rows_emitted == 0 && !state->progress.ended)
 			return NULL;		/* before the first row */
 		become_table_scan(state);
 	}
 
-	if (state->source == CELLAR_SOURCE_TABLE_SCAN)
+	if (state->progress.source == CELLAR_ROWS_FROM_TABLE_SCAN)
 	{
-		*quals = state->all_quals;
-		if (table_scan_getnextslot(state->table_scan, direction, state->heap_slot))
-			return state->heap_slot;
+		*quals = state->plan.all_quals;
+		if (table_scan_getnextslot(state->heap.table_scan, direction, state->heap.slot))
+			return state->heap.slot;
 		return NULL;
 	}
 
-	if (state->ended)
+	if (state->progress.ended)
 		return NULL;
 	return cellar_next_row(state, quals);
 }
@@ -337,19 +310,19 @@ exec_scan(CustomScanState *node)
 	ExprContext *econtext = node->ss.ps.ps_ExprContext;
 	ProjectionInfo *projection = node->ss.ps.ps_ProjInfo;
 
-	if (!state->started)
+	if (!state->progress.started)
 	{
 		cellar_prepare_scan(state);
 		cellar_start_rows(state);
-		state->started = true;
+		state->progress.started = true;
 	}
-	else if (state->batch != NULL && ScanDirectionIsForward(direction))
+	else if (state->cell.batch != NULL && ScanDirectionIsForward(direction))
 	{
 		TupleTableSlot *output = cellar_next_output(state);
 
 		if (output != NULL)
 		{
-			state->rows_emitted++;
+			state->progress.rows_emitted++;
 			return output;
 		}
 	}
@@ -363,18 +336,18 @@ exec_scan(CustomScanState *node)
 		if (slot == NULL)
 		{
 			if (ScanDirectionIsForward(direction))
-				state->ended = true;
+				state->progress.ended = true;
 			ExecClearTuple(node->ss.ss_ScanTupleSlot);
 			return projection == NULL ? node->ss.ss_ScanTupleSlot :
 				ExecClearTuple(projection->pi_state.resultslot);
 		}
 
-		/* WHERE CURRENT OF looks here. */
+		/* execCurrentOf reads this slot. */
 		node->ss.ss_ScanTupleSlot = slot;
 		econtext->ecxt_scantuple = slot;
 		if (quals == NULL || ExecQual(quals, econtext))
 		{
-			state->rows_emitted++;
+			state->progress.rows_emitted++;
 			return projection == NULL ? slot : ExecProject(projection);
 		}
 		InstrCountFiltered1(node, 1);
@@ -383,20 +356,20 @@ exec_scan(CustomScanState *node)
 	}
 }
 
-/* Stops whatever is under way. */
+/* Stops the scan and resets its position. */
 static void
 stop_scan(CellarScanState *state)
 {
 	cellar_stop_rows(state);
-	if (state->table_scan != NULL)
-		table_endscan(state->table_scan);
-	state->table_scan = NULL;
-	ExecClearTuple(state->heap_slot);
-	ExecClearTuple(state->row_slot);
-	state->source = CELLAR_SOURCE_UNDECIDED;
-	state->started = false;
-	state->ended = false;
-	state->rows_emitted = 0;
+	if (state->heap.table_scan != NULL)
+		table_endscan(state->heap.table_scan);
+	state->heap.table_scan = NULL;
+	ExecClearTuple(state->heap.slot);
+	ExecClearTuple(state->cell.slot);
+	state->progress.source = CELLAR_ROWS_UNDECIDED;
+	state->progress.started = false;
+	state->progress.ended = false;
+	state->progress.rows_emitted = 0;
 }
 
 static void
@@ -411,9 +384,9 @@ end_scan(CustomScanState *node)
 	CellarScanState *state = (CellarScanState *) node;
 
 	stop_scan(state);
-	if (state->heap.strategy != NULL)
-		FreeAccessStrategy(state->heap.strategy);
-	if (state->session != NULL)
-		cellar_session_release(state->session);
-	state->session = NULL;
+	if (state->heap.block.strategy != NULL)
+		FreeAccessStrategy(state->heap.block.strategy);
+	if (state->cell.session != NULL)
+		cellar_session_release(state->cell.session);
+	state->cell.session = NULL;
 }

@@ -1,26 +1,32 @@
 /*-------------------------------------------------------------------------
  *
  * simulation.c
- *	  Offload simulation: what a cell would have done for a table that is on
- *	  none.
+ *	  Offload simulation: counts what a cell would have saved for a table
+ *	  that is not on a cell.
  *
- * The rows come from the heap as usual.  Every page that is read is also given
- * to the cell's own scan code in the client library, which counts.
+ * PostgreSQL reads the rows as usual.  The cell's own scan code, in the client
+ * library, also evaluates each page and counts.
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "executor/executor.h"
 
+#include "cellar/executor.h"
+#include "cellar/statistics.h"
+
+/*
+ * Starts the simulation, if the request can be built.
+ */
 void
-cellar_simulation_start(CellarScanState *state)
+cellar_start_simulation(CellarScanState *state)
 {
 	CellarRequest *request;
 	CellarError error;
 
-	/* A cell would not have been asked either. */
-	request = cellar_build_request(state, "");
+	/* Without a request, the scan would not have used a cell either. */
+	request = cellar_scan_request(state, "");
 	if (request == NULL)
 		return;
 	state->simulation = cellar_simulation_new(request, &error);
@@ -28,7 +34,7 @@ cellar_simulation_start(CellarScanState *state)
 	if (state->simulation == NULL)
 	{
 		ereport(DEBUG1,
-				(errmsg_internal("offload simulation is not possible: %s", error.message)));
+				(errmsg_internal("could not simulate offload: %s", error.message)));
 		return;
 	}
 	if (state->simulation_page == NULL)
@@ -36,7 +42,9 @@ cellar_simulation_start(CellarScanState *state)
 			MemoryContextAlloc(state->css.ss.ps.state->es_query_cxt, BLCKSZ);
 }
 
-/* Gives the page just read to the scan code. */
+/*
+ * Scans the page in simulation_page.
+ */
 void
 cellar_simulate_block(CellarScanState *state, BlockNumber block)
 {
@@ -53,8 +61,11 @@ cellar_simulate_block(CellarScanState *state, BlockNumber block)
 	}
 }
 
+/*
+ * Ends the simulation, if there is one, and adds its counts to the statistics.
+ */
 void
-cellar_simulation_end(CellarScanState *state)
+cellar_finish_simulation(CellarScanState *state)
 {
 	CellarScanCounts counts;
 

@@ -1,29 +1,33 @@
 /*-------------------------------------------------------------------------
  *
  * transaction_states.c
- *	  Answers a cell's questions about transactions.
+ *	  Looks up transaction states for a cell.
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/transam.h"
 #include "access/xact.h"
 #include "storage/lwlock.h"
 
-/* Transactions looked up under one hold of XactTruncationLock. */
-#define LOOKUPS_AT_ONCE		32
+#include "cellar/compat.h"
+#include "cellar/executor.h"
+
+/* Lookups under one acquisition of XactTruncationLock */
+#define LOOKUPS_PER_LOCK	32
 
 /*
- * What one transaction is to the snapshot.  The order of the tests is that of
- * HeapTupleSatisfiesMVCC: the own transaction first, which is not in its own
- * snapshot; then the snapshot, since a commit after it does not count; and
- * only then the commit log.  A transaction that is not running for the
- * snapshot had ended when it was taken, so one that did not commit was
- * aborted or was lost in a crash.
+ * Returns the state of a transaction as seen by the snapshot.
  *
- * The caller holds XactTruncationLock, so that the part of the commit log from
- * oldestClogXid on stays where it is.
+ * The tests have the order of HeapTupleSatisfiesMVCC.  The current transaction
+ * comes first, because its own snapshot does not contain it.  The snapshot
+ * comes before the commit log, because a commit after the snapshot does not
+ * count.  A transaction that is not running in the snapshot had finished
+ * before it, so without a commit record the transaction aborted or crashed.
+ *
+ * The caller holds XactTruncationLock, so the commit log is not truncated
+ * beyond oldestClogXid during the lookup.
  */
 static CellarXidState
 transaction_state(TransactionId xid, Snapshot snapshot)
@@ -41,13 +45,17 @@ transaction_state(TransactionId xid, Snapshot snapshot)
 	return CELLAR_XID_ABORTED;
 }
 
+/*
+ * Sets the state (a CellarXidState) of each transaction, as seen by the
+ * snapshot.
+ */
 void
 cellar_transaction_states(const uint32 *xids, size_t count, Snapshot snapshot,
 						  uint8 *states)
 {
 	for (size_t i = 0; i < count;)
 	{
-		size_t		end = Min(count, i + LOOKUPS_AT_ONCE);
+		size_t		end = Min(count, i + LOOKUPS_PER_LOCK);
 
 		LWLockAcquire(XactTruncationLock, LW_SHARED);
 		for (; i < end; i++)

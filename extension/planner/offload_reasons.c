@@ -1,16 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * offload_reasons.c
- *	  The session's notes on what of its last statement was not offloaded.
+ *	  Records why parts of the last statement were not offloaded, for the view
+ *	  cellar.why_not_offloaded.
  *
- * A note is made where a decision falls, as cheaply as possible; its text is
- * made only when somebody asks.  Two statements' notes are kept, so that the
- * statement that asks does not hide the one before it.
+ * Planner and executor add a note where they decide.  Adding a note is cheap:
+ * the text of a qual is deparsed only when the view is read.  Notes of two
+ * statements are kept, because the statement that reads the view has notes
+ * too.
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
+#include "access/parallel.h"
 #include "access/xact.h"
 #include "catalog/catalog.h"
 #include "catalog/namespace.h"
@@ -25,6 +28,8 @@
 #include "utils/ruleutils.h"
 #include "utils/timestamp.h"
 
+#include "cellar/planner.h"
+
 PG_FUNCTION_INFO_V1(cellar_why_not_offloaded);
 
 #define NOTES_MAX		200
@@ -34,15 +39,17 @@ typedef struct Note
 {
 	Oid			relid;
 	Index		varno;
-	bool		aggregate;		/* not about the scan, but about its aggregation */
-	Node	   *qual;			/* or key or aggregate; NULL for it as a whole */
+	bool		aggregate;		/* about the aggregation, not the scan */
+	Node	   *expr;			/* qual or group key; NULL for the whole scan
+								 * or aggregation */
 	const char *reason;
-	bool		cheaper;		/* holds unless the path becomes a plan */
+	bool		cheaper;		/* removed when the path becomes a plan */
 } Note;
 
+/* The notes of one statement. */
 typedef struct Notes
 {
-	TimestampTz statement;		/* when it started */
+	TimestampTz statement;		/* start time */
 	MemoryContext context;
 	List	   *notes;
 } Notes;
@@ -51,7 +58,7 @@ static Notes notes[2];
 static Notes *current_notes = &notes[0];
 static ExecutorStart_hook_type previous_executor_start = NULL;
 
-/* The notes of the statement that runs now. */
+/* Returns the notes of the current statement. */
 static Notes *
 statement_notes(void)
 {
@@ -72,7 +79,7 @@ statement_notes(void)
 }
 
 static void
-add_note(Oid relid, Index varno, bool aggregate, Node *qual, const char *reason, bool cheaper)
+add_note(Oid relid, Index varno, bool aggregate, Node *expr, const char *reason, bool cheaper)
 {
 	Notes	   *current = statement_notes();
 	MemoryContext oldcontext;
@@ -85,7 +92,7 @@ add_note(Oid relid, Index varno, bool aggregate, Node *qual, const char *reason,
 	{
 		note = lfirst(lc);
 		if (note->relid == relid && note->cheaper == cheaper && note->aggregate == aggregate &&
-			strcmp(note->reason, reason) == 0 && equal(note->qual, qual))
+			strcmp(note->reason, reason) == 0 && equal(note->expr, expr))
 			return;
 	}
 
@@ -94,14 +101,16 @@ add_note(Oid relid, Index varno, bool aggregate, Node *qual, const char *reason,
 	note->relid = relid;
 	note->varno = varno;
 	note->aggregate = aggregate;
-	note->qual = copyObject(qual);
+	note->expr = copyObject(expr);
 	note->reason = pstrdup(reason);
 	note->cheaper = cheaper;
 	current->notes = lappend(current->notes, note);
 	MemoryContextSwitchTo(oldcontext);
 }
 
-/* The relation's scan is not offloaded. */
+/*
+ * Notes that the scan of the relation is not offloaded.
+ */
 void
 cellar_note_scan(Oid relid, const char *reason)
 {
@@ -109,14 +118,18 @@ cellar_note_scan(Oid relid, const char *reason)
 		add_note(relid, 0, false, NULL, reason, false);
 }
 
-/* A Smart Scan of the relation was offered to the planner ... */
+/*
+ * Notes that a Smart Scan path was added, which the planner may reject.
+ */
 void
 cellar_note_cheaper(Oid relid)
 {
 	add_note(relid, 0, false, NULL, REASON_CHEAPER, true);
 }
 
-/* ... and taken. */
+/*
+ * Removes the note of cellar_note_cheaper: the path became a plan.
+ */
 void
 cellar_note_chosen(Oid relid)
 {
@@ -135,7 +148,9 @@ cellar_note_chosen(Oid relid)
 	}
 }
 
-/* The scan is offloaded, but not this qual. */
+/*
+ * Notes that the scan is offloaded but not this qual.
+ */
 void
 cellar_note_qual(Oid relid, Index varno, Node *qual, const char *reason)
 {
@@ -143,16 +158,16 @@ cellar_note_qual(Oid relid, Index varno, Node *qual, const char *reason)
 }
 
 /*
- * The scan may be offloaded, but not the aggregation of its rows; expression
- * is the key or aggregate in the way, if one is.
+ * Notes that the aggregation of the scan is not offloaded.  expr is the group
+ * key that prevents it, or NULL.
  */
 void
-cellar_note_aggregate(Oid relid, Index varno, Node *expression, const char *reason)
+cellar_note_aggregate(Oid relid, Index varno, Node *expr, const char *reason)
 {
-	add_note(relid, varno, true, expression, reason, false);
+	add_note(relid, varno, true, expr, reason, false);
 }
 
-/* Statements without notes count too: nothing was left behind in them. */
+/* Starts the notes of each statement, also of one that adds none. */
 static void
 executor_start(QueryDesc *queryDesc, int eflags)
 {
@@ -165,24 +180,29 @@ executor_start(QueryDesc *queryDesc, int eflags)
 }
 
 void
-cellar_install_why(void)
+cellar_install_offload_reasons(void)
 {
 	previous_executor_start = ExecutorStart_hook;
 	ExecutorStart_hook = executor_start;
 }
 
+/* Returns the SQL text of the note's expression. */
 static char *
-qual_text(Note *note, const char *name)
+expression_text(Note *note, const char *name)
 {
-	Node	   *qual;
+	Node	   *expr;
 
-	if (contain_subplans(note->qual))
+	if (contain_subplans(note->expr))
 		return pstrdup("(with a subquery)");
-	qual = copyObject(note->qual);
-	ChangeVarNodes(qual, note->varno, 1, 0);
-	return deparse_expression(qual, deparse_context_for(name, note->relid), false, false);
+	expr = copyObject(note->expr);
+	ChangeVarNodes(expr, note->varno, 1, 0);
+	return deparse_expression(expr, deparse_context_for(name, note->relid), false, false);
 }
 
+/*
+ * Returns the notes of the previous statement: relation, what ("scan",
+ * "qual" or "aggregation"), expression, reason.
+ */
 Datum
 cellar_why_not_offloaded(PG_FUNCTION_ARGS)
 {
@@ -200,13 +220,13 @@ cellar_why_not_offloaded(PG_FUNCTION_ARGS)
 		bool		nulls[4] = {false, false, false, false};
 
 		if (name == NULL)
-			continue;			/* dropped since */
+			continue;			/* the table was dropped */
 		values[0] = ObjectIdGetDatum(note->relid);
 		values[1] = CStringGetTextDatum(note->aggregate ? "aggregation" :
-										note->qual == NULL ? "scan" : "qual");
-		nulls[2] = note->qual == NULL;
+										note->expr == NULL ? "scan" : "qual");
+		nulls[2] = note->expr == NULL;
 		if (!nulls[2])
-			values[2] = CStringGetTextDatum(qual_text(note, name));
+			values[2] = CStringGetTextDatum(expression_text(note, name));
 		values[3] = CStringGetTextDatum(note->reason);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}

@@ -1,33 +1,42 @@
 /*-------------------------------------------------------------------------
  *
  * plan.c
- *	  Turns the path of a Smart Scan into a plan.
+ *	  Turns paths of Smart Scans into plans.
  *
- * The plan's qual is the filter, custom_exprs is the storage predicate with
- * the keys of a wanted order behind it, and custom_private tells how to merge
- * filter and storage predicate into the order in which Postgres would evaluate them, and how many
- * of the cell's threads share the scan.  The scan's tuples have the relation's row type; which
- * columns are fetched is decided when the plan starts, since its target list
- * may still change after it was made.
+ * The qual of the plan is the filter.  custom_exprs is the storage predicate,
+ * followed by the sort keys of a top-N.  custom_private has everything else;
+ * see CellarPlanPrivate.
+ *
+ * The scan tuple has the row type of the relation.  The executor chooses the
+ * columns to fetch, because the target list can still change after planning.
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
 #include "optimizer/restrictinfo.h"
 #include "parser/parsetree.h"
 
-/* Everything but the keys. */
+#include "cellar.h"
+#include "cellar/executor.h"
+#include "cellar/planner.h"
+
+/*
+ * Returns all members of the top-N except the keys, for custom_private.
+ */
 List *
 cellar_top_n_private(const CellarTopN *top)
 {
 	return list_make4(list_make1_int(top->rows), top->less, top->collations, top->directions);
 }
 
-/* The order of which the plan wants the first rows; false when it wants all rows. */
+/*
+ * Reads the top-N of a plan.  Returns false when the scan returns all rows.
+ */
 bool
-cellar_plan_top_n(CustomScan *cscan, CellarTopN *top)
+cellar_get_top_n(CustomScan *cscan, CellarTopN *top)
 {
 	List	   *lists = list_nth(cscan->custom_private, CELLAR_PLAN_TOP_N);
 
@@ -42,24 +51,94 @@ cellar_plan_top_n(CustomScan *cscan, CellarTopN *top)
 	return true;
 }
 
-/* How many of the cell's threads share the scan. */
+/*
+ * Returns how many threads of the cell share the scan.
+ */
 int
-cellar_plan_threads(CustomScan *cscan)
+cellar_get_threads(CustomScan *cscan)
 {
 	return linitial_int(list_nth(cscan->custom_private, CELLAR_PLAN_THREADS));
 }
 
+/*
+ * Returns the storage predicate: custom_exprs without the sort keys.
+ */
 List *
-cellar_storage_predicate(CustomScan *cscan)
+cellar_get_storage_predicate(CustomScan *cscan)
 {
 	CellarTopN	top;
 
-	if (!cellar_plan_top_n(cscan, &top))
+	if (!cellar_get_top_n(cscan, &top))
 		return cscan->custom_exprs;
 	return list_truncate(list_copy(cscan->custom_exprs),
 						 list_length(cscan->custom_exprs) - list_length(top.keys));
 }
 
+/*
+ * Returns storage predicate and filter, in PostgreSQL's order of evaluation.
+ */
+List *
+cellar_get_all_quals(CustomScan *cscan)
+{
+	List	   *order = list_nth(cscan->custom_private, CELLAR_PLAN_QUAL_ORDER);
+	ListCell   *storage = list_head(cscan->custom_exprs);
+	ListCell   *filter = list_head(cscan->scan.plan.qual);
+	List	   *merged = NIL;
+	ListCell   *lc;
+
+	foreach(lc, order)
+	{
+		if (lfirst_int(lc))
+		{
+			merged = lappend(merged, lfirst(storage));
+			storage = lnext(cscan->custom_exprs, storage);
+		}
+		else
+		{
+			merged = lappend(merged, lfirst(filter));
+			filter = lnext(cscan->scan.plan.qual, filter);
+		}
+	}
+	return merged;
+}
+
+/*
+ * Returns the group keys and the partial aggregates of a Smart Scan Aggregate.
+ */
+void
+cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates)
+{
+	ListCell   *lc;
+
+	*keys = NIL;
+	*aggregates = NIL;
+	foreach(lc, cscan->custom_scan_tlist)
+	{
+		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
+
+		if (IsA(expr, Aggref))
+			*aggregates = lappend(*aggregates, expr);
+		else
+			*keys = lappend(*keys, expr);
+	}
+}
+
+/*
+ * Notes why the quals of the filter are not offloaded.
+ */
+void
+cellar_note_filter(CustomScan *cscan, Oid relid)
+{
+	List	   *reasons = list_nth(cscan->custom_private, CELLAR_PLAN_FILTER_REASONS);
+	ListCell   *qual;
+	ListCell   *reason;
+
+	forboth(qual, cscan->scan.plan.qual, reason, reasons)
+		cellar_note_qual(relid, cscan->scan.scanrelid,
+						 lfirst(qual), strVal(lfirst(reason)));
+}
+
+/* Splits the quals into storage predicate and filter. */
 static Plan *
 plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 				List *tlist, List *clauses, List *custom_plans)
@@ -76,7 +155,7 @@ plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 		RestrictInfo *rinfo = lfirst_node(RestrictInfo, lc);
 		const char *reason = NULL;
 
-		/* A gating node takes care of those. */
+		/* A gating Result node evaluates these. */
 		if (rinfo->pseudoconstant)
 			continue;
 
@@ -97,21 +176,67 @@ plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 	cscan->scan.plan.qual = filter;
 	cscan->scan.scanrelid = rel->relid;
 	cscan->flags = best_path->flags;
-	cscan->custom_private = list_make4(order, reasons, lsecond(best_path->custom_private),
-									   lthird(best_path->custom_private));
-	cscan->custom_exprs = list_concat(storage, (List *) linitial(best_path->custom_private));
+	cscan->custom_private = list_make4(order, reasons,
+									   list_nth(best_path->custom_private, CELLAR_PATH_TOP_N),
+									   list_nth(best_path->custom_private, CELLAR_PATH_THREADS));
+	cscan->custom_exprs = list_concat(storage,
+									  (List *) list_nth(best_path->custom_private, CELLAR_PATH_SORT_KEYS));
 	cscan->methods = &cellar_scan_methods;
 
 	cellar_note_chosen(planner_rt_fetch(rel->relid, root)->relid);
 	return &cscan->scan.plan;
 }
 
-const CustomPathMethods cellar_path_methods = {
+static bool
+params_walker(Node *node, List **params)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Param))
+	{
+		*params = lappend(*params, node);
+		return false;
+	}
+	return expression_tree_walker(node, params_walker, (void *) params);
+}
+
+/*
+ * custom_scan_tlist has the group keys and aggregates that the cell evaluates.
+ * The planner does not search it for parameters, so custom_exprs repeats them.
+ */
+static Plan *
+plan_aggregate(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
+			   List *tlist, List *clauses, List *custom_plans)
+{
+	CustomScan *cscan = makeNode(CustomScan);
+
+	cscan->scan.plan.targetlist = tlist;
+	cscan->scan.plan.qual = NIL;
+	cscan->scan.scanrelid = rel->relid;
+	cscan->flags = best_path->flags;
+	cscan->custom_plans = custom_plans;
+	cscan->custom_scan_tlist = copyObject(tlist);
+	params_walker((Node *) tlist, &cscan->custom_exprs);
+	cscan->methods = &cellar_aggregate_methods;
+	return &cscan->scan.plan;
+}
+
+const CustomPathMethods cellar_scan_path_methods = {
 	.CustomName = CELLAR_SCAN_NAME,
 	.PlanCustomPath = plan_smart_scan
+};
+
+const CustomPathMethods cellar_aggregate_path_methods = {
+	.CustomName = CELLAR_AGGREGATE_NAME,
+	.PlanCustomPath = plan_aggregate
 };
 
 const CustomScanMethods cellar_scan_methods = {
 	.CustomName = CELLAR_SCAN_NAME,
 	.CreateCustomScanState = cellar_create_scan_state
+};
+
+const CustomScanMethods cellar_aggregate_methods = {
+	.CustomName = CELLAR_AGGREGATE_NAME,
+	.CreateCustomScanState = cellar_create_aggregate_state
 };

@@ -1,18 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * top_n_path.c
- *	  Offers the planner a Smart Scan for ORDER BY ... LIMIT that leaves out
- *	  rows which cannot be among the first.
+ *	  Offers the planner a Smart Scan for ORDER BY ... LIMIT that omits rows
+ *	  which cannot be among the first.
  *
- * Postgres's own Sort and Limit stay above, so the cell only has to put out
- * the first rows, and others as it likes.  That is sound when the Sort's
- * output goes to nothing but a Limit of a constant number of rows, the cell
- * checks all conditions, and the rows that are left out would have raised
- * no error: what is computed before the sort are columns and sort keys.
+ * PostgreSQL's own Sort and Limit run above the scan, so the cell must return
+ * the first rows and may return others.  Omitting rows is sound when
+ *
+ * - only a Limit of a constant number of rows reads the output of the Sort,
+ * - the cell evaluates all conditions, and
+ * - an omitted row could not have raised an error: only columns and sort keys
+ *	 are computed below the Sort.
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/stratnum.h"
 #include "catalog/pg_type.h"
@@ -28,7 +30,12 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
-/* A constant of LIMIT or OFFSET; -1 when it is none. */
+#include "cellar.h"
+#include "cellar/cell.h"
+#include "cellar/compat.h"
+#include "cellar/planner.h"
+
+/* Returns the constant of LIMIT or OFFSET, or -1 when it is not a constant. */
 static int64
 constant_rows(Node *node)
 {
@@ -39,9 +46,12 @@ constant_rows(Node *node)
 	return DatumGetInt64(value->constvalue);
 }
 
-/* How many rows of the order are wanted; 0 when that is not known or too many. */
+/*
+ * Returns LIMIT + OFFSET, or 0 when the query does not read just the first
+ * rows, or their number is not constant or exceeds CELLAR_TOP_ROWS_MAX.
+ */
 static int
-wanted_rows(PlannerInfo *root)
+limit_rows(PlannerInfo *root)
 {
 	Query	   *parse = root->parse;
 	int64		limit;
@@ -63,7 +73,7 @@ wanted_rows(PlannerInfo *root)
 	return limit + offset;
 }
 
-/* Adds a sort key; returns false when the cell cannot order by it. */
+/* Adds a sort key.  Returns false when the cell cannot order by it. */
 static bool
 add_key(CellarTopN *top, SortGroupClause *clause, List *targetlist, Index varno)
 {
@@ -81,10 +91,11 @@ add_key(CellarTopN *top, SortGroupClause *clause, List *targetlist, Index varno)
 	if (!OidIsValid(less))
 		return false;
 	less = get_opcode(less);
-	if (!cellar_depends_on_row_walker(key, NULL) ||
-		!cellar_qual_offloadable((Node *) makeFuncExpr(less, BOOLOID, list_make2(key, key), InvalidOid,
-													   collation, COERCE_EXPLICIT_CALL),
-								 varno, &reason))
+	if (!cellar_depends_on_row(key) ||
+		!cellar_expression_offloadable((Node *) makeFuncExpr(less, BOOLOID, list_make2(key, key),
+															 InvalidOid, collation,
+															 COERCE_EXPLICIT_CALL),
+									   varno, &reason))
 		return false;
 
 	top->keys = lappend(top->keys, key);
@@ -96,14 +107,14 @@ add_key(CellarTopN *top, SortGroupClause *clause, List *targetlist, Index varno)
 	return true;
 }
 
-/* What the cell is to leave out; NULL when it cannot. */
+/* Returns the top-N for the cell, or NULL when the cell cannot omit rows. */
 static CellarTopN *
 choose_top_n(PlannerInfo *root, RelOptInfo *rel)
 {
 	CellarTopN *top = palloc0(sizeof(CellarTopN));
 	ListCell   *lc;
 
-	top->rows = wanted_rows(root);
+	top->rows = limit_rows(root);
 	if (top->rows == 0)
 		return NULL;
 	foreach(lc, root->parse->sortClause)
@@ -120,6 +131,7 @@ choose_top_n(PlannerInfo *root, RelOptInfo *rel)
 	return top;
 }
 
+/* Adds a sorted path, with the final target list. */
 static void
 add_sorted(PlannerInfo *root, RelOptInfo *ordered_rel, Path *path)
 {
@@ -130,24 +142,30 @@ add_sorted(PlannerInfo *root, RelOptInfo *ordered_rel, Path *path)
 	add_path(ordered_rel, path);
 }
 
+/*
+ * Adds a serial and, where possible, a parallel top-N path.
+ */
 void
 cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 					   RelOptInfo *ordered_rel)
 {
 	CellarTopN *top = choose_top_n(root, rel);
-	double		stored_fraction;
-	List	   *storage;
+	CellarScanSpec scan = {
+		.rel = rel,
+		.top = top,
+		.threads = 1
+	};
 	Path	   *path;
 	int			workers = 0;
 
-	if (top == NULL || !cellar_restrictions_offloadable(rel, &storage))
+	if (top == NULL || !cellar_restrictions_offloadable(rel, &scan.storage))
 		return;
-	stored_fraction = cellar_stored_fraction(relation);
-	path = cellar_make_scan_path(root, rel, storage, NIL, stored_fraction, top, 1, 0);
-	if (cellar_index_only_serves(rel, path->total_cost, 0))
+	scan.stored_fraction = cellar_stored_fraction(relation);
+	path = cellar_create_scan_path(root, &scan);
+	if (cellar_index_only_scan_is_cheaper(rel, path->total_cost, 0))
 		return;
 
-	/* Preferred to everything, as the scan is. */
+	/* A cost factor of 0 prefers the Smart Scan: drop all other paths. */
 	if (cellar_cost_factor == 0)
 		ordered_rel->pathlist = NIL;
 	add_sorted(root, ordered_rel, (Path *)
@@ -159,7 +177,8 @@ cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	{
 		double		rows;
 
-		path = cellar_make_scan_path(root, rel, storage, NIL, stored_fraction, top, 1, workers);
+		scan.parallel_workers = workers;
+		path = cellar_create_scan_path(root, &scan);
 		rows = path->rows * workers;
 		path = (Path *) create_sort_path(root, ordered_rel, path, root->sort_pathkeys, top->rows);
 		add_sorted(root, ordered_rel, (Path *)

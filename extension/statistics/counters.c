@@ -9,7 +9,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/parallel.h"
 #include "miscadmin.h"
@@ -18,6 +18,9 @@
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+
+#include "cellar/compat.h"
+#include "cellar/statistics.h"
 
 /* A Smart Scan reads a table in requests of a region each. */
 #define CELL_REQUEST_BYTES	(1024 * 1024)

@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/relation.h"
 #include "catalog/pg_authid.h"
@@ -16,6 +16,9 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+
+#include "cellar/cell.h"
+#include "cellar/statistics.h"
 
 PG_FUNCTION_INFO_V1(cellar_sysstat);
 PG_FUNCTION_INFO_V1(cellar_sesstat);
@@ -216,14 +219,14 @@ Datum
 cellar_cell_of(PG_FUNCTION_ARGS)
 {
 	Relation	rel = try_relation_open(PG_GETARG_OID(0), AccessShareLock);
-	CellarPlace place;
+	CellarLocation location;
 	TupleDesc	tupdesc;
 	Datum		values[2];
 	bool		nulls[2] = {false, false};
 
 	if (rel == NULL)
 		PG_RETURN_NULL();
-	if (!cellar_relation_place(rel, &place))
+	if (!cellar_relation_location(rel, &location))
 	{
 		relation_close(rel, AccessShareLock);
 		PG_RETURN_NULL();
@@ -232,7 +235,7 @@ cellar_cell_of(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	values[0] = CStringGetTextDatum(place.socket_path);
-	values[1] = CStringGetTextDatum(place.file);
+	values[0] = CStringGetTextDatum(location.socket_path);
+	values[1] = CStringGetTextDatum(location.file);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
 }

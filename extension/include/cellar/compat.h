@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
- * compat.h
- *	  All that differs between the supported major versions of PostgreSQL.
+ * cellar/compat.h
+ *	  Differences between the supported major versions of PostgreSQL.
  *
  *-------------------------------------------------------------------------
  */
@@ -53,7 +53,7 @@ typedef RelFileNode CellarFileId;
 #define CellarFileEquals(a, b)		RelFileNodeEquals(a, b)
 #endif
 
-/* 17 has a timeout that would end a background worker in the middle of its work. */
+/* 17 added transaction_timeout, which must not terminate a background worker. */
 static inline void
 CellarNoTransactionTimeout(void)
 {
@@ -87,7 +87,7 @@ CellarRelationPath(CellarFileId file)
 #define CellarOldSnapshotsFail()	(old_snapshot_threshold >= 0)
 #endif
 
-/* 17 made a process's number a global of its own. */
+/* 17 renamed the number of a process. */
 #if PG_VERSION_NUM >= 170000
 #define CellarProcNumber(proc)		((int) GetNumberFromPGProc(proc))
 #else
@@ -101,7 +101,7 @@ CellarRelationPath(CellarFileId file)
 #define CellarNewWaitEvent(name)	((uint32) PG_WAIT_EXTENSION)
 #endif
 
-/* 17 ties wait event sets to resource owners; NULL keeps one beyond the query. */
+/* 17 ties wait event sets to resource owners; NULL lets a set outlive the query. */
 static inline WaitEventSet *
 CellarCreateWaitEventSet(int nevents)
 {
@@ -112,7 +112,7 @@ CellarCreateWaitEventSet(int nevents)
 #endif
 }
 
-/* 18 asks the locale itself. */
+/* 18 replaced lc_collate_is_c by a member of the locale. */
 static inline bool
 CellarCollationIsC(Oid collation)
 {
@@ -123,7 +123,7 @@ CellarCollationIsC(Oid collation)
 #endif
 }
 
-/* 16 leaves redundant columns out of GROUP BY and DISTINCT. */
+/* 16 removes redundant columns from GROUP BY and DISTINCT. */
 #if PG_VERSION_NUM >= 160000
 #define CellarGroupClause(root)		((root)->processed_groupClause)
 #define CellarDistinctClause(root)	((root)->processed_distinctClause)
@@ -132,7 +132,7 @@ CellarCollationIsC(Oid collation)
 #define CellarDistinctClause(root)	((root)->parse->distinctClause)
 #endif
 
-/* 16 renamed the counts of a relation. */
+/* 16 renamed the counters of a relation. */
 #if PG_VERSION_NUM >= 160000
 #define CellarCountTuplesReturned(rel, n) \
 	do { \
@@ -159,7 +159,10 @@ CellarDisablePath(Path *path)
 #endif
 }
 
-/* The btree order of which an operator is < or >; 18 has orders of other index types too. */
+/*
+ * Returns the btree ordering of an operator < or >.  18 has orderings of other
+ * index types too.
+ */
 static inline bool
 CellarOrder(Oid sort_operator, Oid *opfamily, Oid *type, bool *descending)
 {
@@ -180,7 +183,7 @@ CellarOrder(Oid sort_operator, Oid *opfamily, Oid *type, bool *descending)
 #endif
 }
 
-/* 16 made ownership checks one function. */
+/* 16 replaced the ownership checks by one function. */
 #if PG_VERSION_NUM >= 160000
 #define CellarOwnsRelation(oid)		object_ownercheck(RelationRelationId, (oid), GetUserId())
 #else

@@ -1,32 +1,41 @@
 /*-------------------------------------------------------------------------
  *
- * offloadable.c
- *	  Which quals a cell can evaluate, and why not the others.
+ * offloadable_expression.c
+ *	  Decides whether a cell can evaluate an expression over the rows of one
+ *	  relation, with exactly PostgreSQL's result.
+ *
+ * A subexpression without columns is offloadable whatever it calls, unless it
+ * is volatile: PostgreSQL evaluates it once, when the scan starts, and sends
+ * the constant (executor/expression_request.c).
  *
  *-------------------------------------------------------------------------
  */
-#include "cellar.h"
+#include "postgres.h"
 
 #include "access/transam.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
-#include "mb/pg_wchar.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "utils/builtins.h"
-#include "utils/formatting.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
-/* The cell refuses deeper quals; a simple CASE deepens its own. */
+#include "cellar/compat.h"
+#include "cellar/planner.h"
+
+/* The cell rejects deeper expressions; compiling a simple CASE adds levels. */
 #define DEPTH_MAX			40
 #define ARGUMENTS_MAX		1000
 
-#define COMPARED_ONLY		"the case of letters is offloadable in comparisons with ASCII only"
+#define LETTER_CASE_REASON	"lower, upper and ILIKE are offloadable only in comparisons with ASCII strings"
 
+/*
+ * Classifies a collation by what the cell needs to know.
+ */
 CellarCollation
 cellar_collation(Oid collation)
 {
@@ -43,15 +52,18 @@ typedef struct OffloadContext
 {
 	Index		varno;
 	int			depth;
-	bool		in_case;		/* below a simple CASE: its test value is known */
-	Node	   *compared;		/* a call of lower or upper: its result is compared with ASCII */
-	const char *reason;
+	bool		in_case;		/* inside a simple CASE: CaseTestExpr has a
+								 * value */
+	Node	   *compared;		/* call of lower or upper whose only use is a
+								 * comparison that the cell can evaluate */
+	const char *reason;			/* why the expression is not offloadable */
 } OffloadContext;
 
 static bool expression_offloadable(Node *node, OffloadContext *context, bool conditional);
 
+/* Records the reason; returns false for the caller to return. */
 static bool
-stays(OffloadContext *context, const char *reason)
+reject(OffloadContext *context, const char *reason)
 {
 	context->reason = reason;
 	return false;
@@ -63,25 +75,37 @@ type_offloadable(Oid type)
 	return cellar_type_offloadable(getBaseType(type));
 }
 
-/* Does the expression depend on a row, if only through a CASE's test value? */
-bool
-cellar_depends_on_row_walker(Node *node, void *context)
+static bool
+depends_on_row_walker(Node *node, void *context)
 {
 	if (node == NULL)
 		return false;
 	if (IsA(node, Var) || IsA(node, CaseTestExpr) || IsA(node, CoerceToDomainValue))
 		return true;
-	if (IsA(node, ArrayCoerceExpr)) /* has a CaseTestExpr of its own */
-		return cellar_depends_on_row_walker((Node *) ((ArrayCoerceExpr *) node)->arg, context);
-	return expression_tree_walker(node, cellar_depends_on_row_walker, context);
+
+	/* The CaseTestExpr in elemexpr stands for an element of the array. */
+	if (IsA(node, ArrayCoerceExpr))
+		return depends_on_row_walker((Node *) ((ArrayCoerceExpr *) node)->arg, context);
+	return expression_tree_walker(node, depends_on_row_walker, context);
 }
 
 /*
- * True for a function that must not be evaluated where its errors are caught:
- * it may hold something when it fails.
+ * Returns whether the expression depends on a row: on a column, or on the test
+ * value of an enclosing CASE.
+ */
+bool
+cellar_depends_on_row(Node *expr)
+{
+	return depends_on_row_walker(expr, NULL);
+}
+
+/*
+ * Returns whether the function is not built in.  The errors of such a function
+ * must not be caught without a subtransaction, because the function may own
+ * locks, pins or other resources when it fails.
  */
 static bool
-function_is_foreign(Oid funcid, void *context)
+function_is_not_builtin(Oid funcid, void *context)
 {
 	HeapTuple	tuple;
 	bool		builtin;
@@ -97,8 +121,9 @@ function_is_foreign(Oid funcid, void *context)
 }
 
 /*
- * True unless the expression is one of built-in functions over plain values,
- * which hold neither locks nor pins when they report a data exception.
+ * Returns whether the expression contains anything but built-in functions over
+ * plain values, which own neither locks nor pins when they report a data
+ * exception.
  */
 static bool
 not_catchable_walker(Node *node, void *context)
@@ -131,112 +156,52 @@ not_catchable_walker(Node *node, void *context)
 		default:
 			return true;
 	}
-	if (check_functions_in_node(node, function_is_foreign, NULL))
+	if (check_functions_in_node(node, function_is_not_builtin, NULL))
 		return true;
 	return expression_tree_walker(node, not_catchable_walker, context);
 }
 
+/*
+ * Returns whether a data exception of the expression can be caught without a
+ * subtransaction.
+ */
 bool
-cellar_catchable(Node *node)
+cellar_catchable(Node *expr)
 {
-	return !not_catchable_walker(node, NULL);
+	return !not_catchable_walker(expr, NULL);
 }
 
 /*
- * An expression without columns: it is evaluated here when the scan starts.
+ * Returns whether an expression without columns can be evaluated when the scan
+ * starts.  conditional says that PostgreSQL might not evaluate the expression.
  */
 static bool
 value_offloadable(Node *node, OffloadContext *context, bool conditional)
 {
 	if (contain_volatile_functions(node))
-		return stays(context, "it contains a volatile function");
+		return reject(context, "the expression contains a volatile function");
 	if (contain_subplans(node))
-		return stays(context, "it contains a subquery");
+		return reject(context, "the expression contains a subquery");
 	if (conditional && !cellar_catchable(node))
-		return stays(context, "it contains a function that must be evaluated only when a condition holds");
+		return reject(context,
+					  "the expression conditionally evaluates a function that is not built in");
 	return true;
 }
 
+/* Returns whether the node is a call of lower or upper. */
 static bool
-has_ascii(const char *text)
-{
-	for (; *text != '\0'; text++)
-		if (!IS_HIGHBIT_SET(*text))
-			return true;
-	return false;
-}
-
-/*
- * Do letters of ASCII change their case among themselves, and only the few others
- * that the cell knows become letters of ASCII?  Not in Turkish and Lithuanian.
- */
-static bool
-ascii_case_is_plain(Oid collation)
-{
-	static const char upper[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
-	static const char lower[] = "abcdefghijklmnopqrstuvwxyz";
-	static const char accented[] = "\xc3\x8c\xc3\x8d\xc4\xa8";	/* I with a grave, an acute, a tilde */
-	static const char dotted[] = "i\xcc\x87";	/* i and a dot above it */
-
-	/* A plan asks for the same collation again and again; a collation does not change. */
-	static Oid	known = InvalidOid;
-	static bool known_plain;
-
-	if (known != collation)
-	{
-		known_plain =
-			strcmp(str_tolower(upper, sizeof(upper) - 1, collation), lower) == 0 &&
-			strcmp(str_toupper(lower, sizeof(lower) - 1, collation), upper) == 0;
-		if (known_plain && GetDatabaseEncoding() == PG_UTF8)
-			known_plain =
-				!has_ascii(str_tolower(accented, sizeof(accented) - 1, collation)) &&
-				strlen(str_toupper(dotted, sizeof(dotted) - 1, collation)) > 1;
-		known = collation;
-	}
-	return known_plain;
-}
-
-/* Is this a constant text with such bytes? */
-static bool
-constant_has(Node *node, bool (*is_wrong) (const char *bytes, int length))
-{
-	Const	   *constant = (Const *) node;
-	struct varlena *text;
-
-	if (!IsA(node, Const) || constant->constisnull || constant->constlen != -1)
-		return false;
-	text = PG_DETOAST_DATUM_PACKED(constant->constvalue);
-	return is_wrong(VARDATA_ANY(text), VARSIZE_ANY_EXHDR(text));
-}
-
-static bool
-is_beyond_ascii(const char *bytes, int length)
-{
-	for (int i = 0; i < length; i++)
-		if (IS_HIGHBIT_SET(bytes[i]))
-			return true;
-	return false;
-}
-
-/* A pattern's _ stands for one character, but a letter can become two. */
-static bool
-is_beyond_ascii_or_counts(const char *bytes, int length)
-{
-	return is_beyond_ascii(bytes, length) || memchr(bytes, '_', length) != NULL;
-}
-
-static bool
-is_case(Node *node)
+is_case_call(Node *node)
 {
 	return IsA(node, FuncExpr) && cellar_function_form(((FuncExpr *) node)->funcid) == CELLAR_FORM_CASE;
 }
 
 /*
- * What a function's form asks of its arguments.  lower and upper are known as far
- * as comparisons with ASCII go: the one that is compared so is noted.
+ * Returns whether the call of an offloadable function meets the function's
+ * requirements on its arguments.  Sets context->compared to an argument that
+ * is a call of lower or upper and whose result the cell can compare.
  */
 static bool
-form_offloadable(Oid function, Oid collation, List *args, OffloadContext *context)
+call_offloadable(Oid function, Oid collation, List *args, OffloadContext *context)
 {
 	CellarFunctionForm form = cellar_function_form(function);
 	bool		pattern = form == CELLAR_FORM_PATTERN || form == CELLAR_FORM_CASED_PATTERN;
@@ -250,27 +215,29 @@ form_offloadable(Oid function, Oid collation, List *args, OffloadContext *contex
 			(!field->constisnull &&
 			 !cellar_field_known(function, VARDATA_ANY(DatumGetPointer(field->constvalue)),
 								 VARSIZE_ANY_EXHDR(DatumGetPointer(field->constvalue)))))
-			return stays(context, psprintf("function %s is not offloadable with this field", get_func_name(function)));
+			return reject(context, psprintf("function %s is not offloadable for this field",
+											get_func_name(function)));
 	}
-	if ((form == CELLAR_FORM_CASE || form == CELLAR_FORM_CASED_PATTERN) && !ascii_case_is_plain(collation))
-		return stays(context, psprintf("function %s changes letters in its own way under collation \"%s\"",
-									   get_func_name(function), get_collation_name(collation)));
+	if ((form == CELLAR_FORM_CASE || form == CELLAR_FORM_CASED_PATTERN) &&
+		!cellar_has_plain_ascii_case(collation))
+		return reject(context, psprintf("function %s maps ASCII letters irregularly under collation \"%s\"",
+										get_func_name(function), get_collation_name(collation)));
 	if ((!pattern && form != CELLAR_FORM_EQUALITY) || list_length(args) != 2)
 		return true;
 	foreach(lc, args)
 	{
 		Node	   *other = list_nth(args, 1 - foreach_current_index(lc));
-		bool		with_ascii = !cellar_depends_on_row_walker(other, NULL) &&
-			!constant_has(other, pattern ? is_beyond_ascii_or_counts : is_beyond_ascii);
+		bool		comparable = cellar_case_comparable(other, pattern);
 
-		if (is_case(lfirst(lc)) && with_ascii)
+		if (is_case_call(lfirst(lc)) && comparable)
 			context->compared = lfirst(lc);
-		if (form == CELLAR_FORM_CASED_PATTERN && foreach_current_index(lc) == 0 && !with_ascii)
-			return stays(context, COMPARED_ONLY);
+		if (form == CELLAR_FORM_CASED_PATTERN && foreach_current_index(lc) == 0 && !comparable)
+			return reject(context, LETTER_CASE_REASON);
 	}
 	return true;
 }
 
+/* Returns whether the cell can call the function. */
 static bool
 function_offloadable(Oid function, Oid collation, List *args, OffloadContext *context)
 {
@@ -278,19 +245,22 @@ function_offloadable(Oid function, Oid collation, List *args, OffloadContext *co
 
 	if (function < FirstGenbkiObjectId &&
 		cellar_function_offloadable(function, kind))
-		return form_offloadable(function, collation, args, context);
+		return call_offloadable(function, collation, args, context);
 
-	/* The function may be fine, and only its collation in the way. */
+	/* Name the collation when it is the only obstacle. */
 	if (kind != CELLAR_COLLATION_NONE && function < FirstGenbkiObjectId &&
 		cellar_function_offloadable(function, CELLAR_COLLATION_BYTEWISE))
-		return stays(context,
-					 psprintf("function %s is not offloadable under collation \"%s\"",
-							  get_func_name(function), get_collation_name(collation)));
-	return stays(context,
-				 psprintf("function %s is not offloadable", get_func_name(function)));
+		return reject(context,
+					  psprintf("function %s is not offloadable under collation \"%s\"",
+							   get_func_name(function), get_collation_name(collation)));
+	return reject(context,
+				  psprintf("function %s is not offloadable", get_func_name(function)));
 }
 
-/* The first argument is always evaluated, the others perhaps. */
+/*
+ * Returns whether all arguments are offloadable.  rest_conditional says that
+ * PostgreSQL might evaluate only the first one.
+ */
 static bool
 arguments_offloadable(List *args, OffloadContext *context, bool conditional,
 					  bool rest_conditional)
@@ -298,7 +268,7 @@ arguments_offloadable(List *args, OffloadContext *context, bool conditional,
 	ListCell   *lc;
 
 	if (list_length(args) > ARGUMENTS_MAX)
-		return stays(context, "it has too many operands");
+		return reject(context, "the expression has too many operands");
 	foreach(lc, args)
 	{
 		if (!expression_offloadable(lfirst(lc), context, conditional))
@@ -315,14 +285,14 @@ case_offloadable(CaseExpr *expr, OffloadContext *context, bool conditional)
 	ListCell   *lc;
 
 	if (list_length(expr->args) > ARGUMENTS_MAX)
-		return stays(context, "it has too many branches");
+		return reject(context, "the expression has too many CASE branches");
 	if (expr->arg != NULL)
 	{
-		/* Its value takes the place of each CaseTestExpr. */
+		/* The compiler replaces each CaseTestExpr by this expression. */
 		if (!expression_offloadable((Node *) expr->arg, context, conditional))
 			return false;
-		if (!cellar_depends_on_row_walker((Node *) expr->arg, NULL))
-			return stays(context, "it contains a CASE over a value that is no column");
+		if (!cellar_depends_on_row((Node *) expr->arg))
+			return reject(context, "the expression contains a CASE whose test value contains no column");
 		context->in_case = true;
 	}
 	foreach(lc, expr->args)
@@ -340,7 +310,10 @@ case_offloadable(CaseExpr *expr, OffloadContext *context, bool conditional)
 		expression_offloadable((Node *) expr->defresult, context, true);
 }
 
-/* An int4 relabelled as an oid would come as an int4: only what is the same to every function goes. */
+/*
+ * The cell ignores RelabelType and sees the original type.  Accepts only types
+ * that all functions treat alike: int4 relabelled as oid would remain int4.
+ */
 static bool
 relabel_offloadable(RelabelType *expr)
 {
@@ -355,9 +328,9 @@ static bool
 var_offloadable(Var *var, OffloadContext *context)
 {
 	if (var->varno != context->varno || var->varlevelsup != 0)
-		return stays(context, "it refers to another table");
+		return reject(context, "the expression refers to another table");
 	if (var->varattno <= 0)
-		return stays(context, "it refers to a system column or the whole row");
+		return reject(context, "the expression refers to a system column or the whole row");
 	return true;
 }
 
@@ -365,10 +338,10 @@ static bool
 expression_offloadable_inner(Node *node, OffloadContext *context, bool conditional)
 {
 	if (!type_offloadable(exprType(node)))
-		return stays(context, psprintf("type %s is not offloadable",
-									   format_type_be(exprType(node))));
+		return reject(context, psprintf("type %s is not offloadable",
+										format_type_be(exprType(node))));
 
-	if (!cellar_depends_on_row_walker(node, NULL))
+	if (!cellar_depends_on_row(node))
 		return value_offloadable(node, context, conditional);
 
 	switch (nodeTag(node))
@@ -378,14 +351,14 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 
 		case T_CaseTestExpr:
 			if (!context->in_case)
-				return stays(context, "its form is not offloadable");
+				return reject(context, "the expression contains a construct that is not offloadable");
 			return true;
 
 		case T_RelabelType:
 			if (!relabel_offloadable((RelabelType *) node))
-				return stays(context, psprintf("type %s cannot be taken for type %s in the cell",
-											   format_type_be(exprType((Node *) ((RelabelType *) node)->arg)),
-											   format_type_be(((RelabelType *) node)->resulttype)));
+				return reject(context, psprintf("relabeling type %s as type %s is not offloadable",
+												format_type_be(exprType((Node *) ((RelabelType *) node)->arg)),
+												format_type_be(((RelabelType *) node)->resulttype)));
 			return expression_offloadable((Node *) ((RelabelType *) node)->arg, context, conditional);
 
 		case T_FuncExpr:
@@ -393,9 +366,9 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 				FuncExpr   *expr = (FuncExpr *) node;
 
 				if (expr->funcretset || expr->funcvariadic)
-					return stays(context, "its form is not offloadable");
-				if (is_case(node) && context->compared != node)
-					return stays(context, COMPARED_ONLY);
+					return reject(context, "the expression contains a construct that is not offloadable");
+				if (is_case_call(node) && context->compared != node)
+					return reject(context, LETTER_CASE_REASON);
 				return function_offloadable(expr->funcid, expr->inputcollid, expr->args, context) &&
 					arguments_offloadable(expr->args, context, conditional, false);
 			}
@@ -407,7 +380,7 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 				OpExpr	   *expr = (OpExpr *) node;
 
 				if (expr->opretset)
-					return stays(context, "its form is not offloadable");
+					return reject(context, "the expression contains a construct that is not offloadable");
 				set_opfuncid(expr);
 				return function_offloadable(expr->opfuncid, expr->inputcollid,
 											IsA(node, OpExpr) ? expr->args : NIL, context) &&
@@ -424,18 +397,18 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 				set_sa_opfuncid(expr);
 				form = cellar_function_form(expr->opfuncid);
 				if (form != CELLAR_FORM_EQUALITY && form != CELLAR_FORM_ORDER)
-					return stays(context, psprintf("function %s is not offloadable with an array",
-												   get_func_name(expr->opfuncid)));
-				if (form == CELLAR_FORM_EQUALITY && is_case(linitial(expr->args)))
+					return reject(context, psprintf("function %s is not offloadable with an array",
+													get_func_name(expr->opfuncid)));
+				if (form == CELLAR_FORM_EQUALITY && is_case_call(linitial(expr->args)))
 					context->compared = linitial(expr->args);
 				if (!function_offloadable(expr->opfuncid, expr->inputcollid, NIL, context) ||
 					!expression_offloadable(linitial(expr->args), context, conditional))
 					return false;
-				if (cellar_depends_on_row_walker(array, NULL))
-					return stays(context, "its array depends on a column");
+				if (cellar_depends_on_row(array))
+					return reject(context, "the array depends on a column");
 				if (!OidIsValid(element) || !type_offloadable(element))
-					return stays(context, psprintf("type %s is not offloadable",
-												   format_type_be(exprType(array))));
+					return reject(context, psprintf("type %s is not offloadable",
+													format_type_be(exprType(array))));
 				return value_offloadable(array, context, conditional);
 			}
 
@@ -444,9 +417,9 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 
 		case T_NullTest:
 			if (((NullTest *) node)->argisrow)
-				return stays(context, "it tests a row");
+				return reject(context, "the expression tests a row value for NULL");
 
-			/* A column's null bit tells, whatever its type. */
+			/* The null bit of a column can be tested for every type. */
 			if (IsA(((NullTest *) node)->arg, Var))
 				return var_offloadable((Var *) ((NullTest *) node)->arg, context);
 			return expression_offloadable((Node *) ((NullTest *) node)->arg, context, conditional);
@@ -462,10 +435,10 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 
 		case T_SubPlan:
 		case T_AlternativeSubPlan:
-			return stays(context, "it contains a subquery");
+			return reject(context, "the expression contains a subquery");
 
 		default:
-			return stays(context, "its form is not offloadable");
+			return reject(context, "the expression contains a construct that is not offloadable");
 	}
 }
 
@@ -475,7 +448,7 @@ expression_offloadable(Node *node, OffloadContext *context, bool conditional)
 	bool		result;
 
 	if (context->depth >= DEPTH_MAX)
-		return stays(context, "it is nested too deeply");
+		return reject(context, "the expression is nested too deeply");
 	context->depth++;
 	result = expression_offloadable_inner(node, context, conditional);
 	context->depth--;
@@ -483,16 +456,15 @@ expression_offloadable(Node *node, OffloadContext *context, bool conditional)
 }
 
 /*
- * Can a cell evaluate this qual over the relation?  If not, *reason says why.
+ * Returns whether a cell can evaluate the expression over rows of relation
+ * varno, else sets *reason.
  */
 bool
-cellar_qual_offloadable(Node *clause, Index varno, const char **reason)
+cellar_expression_offloadable(Node *expr, Index varno, const char **reason)
 {
-	OffloadContext context;
+	OffloadContext context = {.varno = varno};
 
-	memset(&context, 0, sizeof(context));
-	context.varno = varno;
-	if (expression_offloadable(clause, &context, false))
+	if (expression_offloadable(expr, &context, false))
 		return true;
 	*reason = context.reason;
 	return false;

@@ -1,0 +1,250 @@
+/*-------------------------------------------------------------------------
+ *
+ * expression_request.c
+ *	  Adds compiled expressions to the request for a scan.
+ *
+ * Subexpressions without columns are evaluated when the scan starts and become
+ * constants.
+ *
+ * PostgreSQL would evaluate such a subexpression for each row that reaches it,
+ * and would raise its error only then, or never.  So a data exception (such as
+ * a division by zero) of built-in functions is caught, and the scan runs
+ * without the cell, where the error is raised in PostgreSQL's order of
+ * evaluation.  Functions that are not built in cannot be handled like that;
+ * they are evaluated at once, like index scan keys, and are offloadable only
+ * where PostgreSQL evaluates them unconditionally.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/tupmacs.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "executor/nodeSubplan.h"
+#include "utils/array.h"
+#include "utils/memutils.h"
+
+#include "cellar/executor.h"
+#include "expression_steps.h"
+
+/*
+ * Evaluates an expression without columns.  Returns false after a data
+ * exception.
+ */
+static bool
+evaluate(Value *value, ExprContext *econtext)
+{
+	MemoryContext oldcontext = CurrentMemoryContext;
+	volatile bool done = false;
+
+	/*
+	 * Initplans can execute anything, so their errors must not be caught: run
+	 * them before PG_TRY.
+	 */
+	if (value->params != NULL)
+		ExecSetParamPlanMulti(value->params, econtext);
+
+	if (!value->catchable)
+	{
+		value->datum = ExecEvalExprSwitchContext(value->state, econtext, &value->isnull);
+		return true;
+	}
+
+	PG_TRY();
+	{
+		value->datum = ExecEvalExprSwitchContext(value->state, econtext, &value->isnull);
+		done = true;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(oldcontext);
+		error = CopyErrorData();
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_DATA_EXCEPTION)
+			PG_RE_THROW();
+		FlushErrorState();
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	return done;
+}
+
+/*
+ * Adds a constant to the request: a fixed-width datum as in a tuple, a varlena
+ * without its header.
+ */
+static void
+add_datum(CellarRequest *request, Value *value, Datum datum, bool isnull)
+{
+	if (isnull)
+		cellar_qual_const(request, value->type, NULL, 0);
+	else if (value->typlen == -1)
+	{
+		struct varlena *plain = PG_DETOAST_DATUM_PACKED(datum);
+
+		cellar_qual_const(request, value->type, VARDATA_ANY(plain), VARSIZE_ANY_EXHDR(plain));
+	}
+	else if (value->typlen == -2)
+	{
+		char	   *string = DatumGetCString(datum);
+
+		cellar_qual_const(request, value->type, string, strlen(string) + 1);
+	}
+	else if (value->typbyval)
+	{
+		char		bytes[sizeof(Datum)];
+
+		store_att_byval(bytes, datum, value->typlen);
+		cellar_qual_const(request, value->type, bytes, value->typlen);
+	}
+	else
+		cellar_qual_const(request, value->type, DatumGetPointer(datum), value->typlen);
+}
+
+static void
+add_any_all(CellarRequest *request, Step *step, Value *value)
+{
+	Datum	   *elements;
+	bool	   *nulls;
+	int			nelements;
+
+	deconstruct_array(DatumGetArrayTypeP(value->datum), value->type,
+					  value->typlen, value->typbyval, value->typalign,
+					  &elements, &nulls, &nelements);
+	for (int i = 0; i < nelements; i++)
+		add_datum(request, value, elements[i], nulls[i]);
+	cellar_qual_any_all(request, step->function, step->collation, step->any, nelements);
+}
+
+/* Adds the steps [first, end) to the request. */
+static void
+add_steps(CellarExpressions *expressions, int first, int end, CellarRequest *request)
+{
+	for (int i = first; i < end; i++)
+	{
+		Step	   *step = &expressions->steps[i];
+
+		switch (step->kind)
+		{
+			case STEP_COLUMN:
+				cellar_qual_column(request, step->attribute);
+				break;
+			case STEP_VALUE:
+				add_datum(request, step->value, step->value->datum, step->value->isnull);
+				break;
+			case STEP_NULL:
+				cellar_qual_const(request, step->type, NULL, 0);
+				break;
+			case STEP_CALL:
+				cellar_qual_call(request, step->function, step->collation, step->nargs);
+				break;
+			case STEP_AND:
+				cellar_qual_and(request, step->nargs);
+				break;
+			case STEP_OR:
+				cellar_qual_or(request, step->nargs);
+				break;
+			case STEP_NOT:
+				cellar_qual_not(request);
+				break;
+			case STEP_IS_NULL:
+				cellar_qual_is_null(request);
+				break;
+			case STEP_IS_NOT_NULL:
+				cellar_qual_is_not_null(request);
+				break;
+			case STEP_ARRAY:
+				/* The result of ANY and ALL over a NULL array is NULL. */
+				if (step->value->isnull)
+				{
+					cellar_qual_const(request, BOOLOID, NULL, 0);
+					i = step->partner;
+				}
+				break;
+			case STEP_ANY_ALL:
+				add_any_all(request, step, expressions->steps[step->partner].value);
+				break;
+			case STEP_BOOLEAN_TEST:
+				cellar_qual_boolean_test(request, step->test);
+				break;
+			case STEP_DISTINCT:
+				cellar_qual_distinct(request, step->function, step->collation);
+				break;
+			case STEP_COALESCE:
+				cellar_qual_coalesce(request, step->nargs);
+				break;
+			case STEP_CASE:
+				cellar_qual_case(request, step->nargs);
+				break;
+			case STEP_END:
+				cellar_qual_end(request);
+				break;
+			case STEP_KEY_END:
+				cellar_group_key_end(request);
+				break;
+			case STEP_FILTER_END:
+				cellar_aggregate_filter_end(request);
+				break;
+			case STEP_AGGREGATE_END:
+				cellar_aggregate_end(request, step->function, step->collation);
+				break;
+			case STEP_SORT_KEY_END:
+				cellar_sort_key_end(request, step->function, step->collation,
+									(step->direction & CELLAR_DESCENDING) != 0,
+									(step->direction & CELLAR_NULLS_FIRST) != 0);
+				break;
+		}
+	}
+}
+
+/*
+ * Evaluates subexpressions without columns and adds the expressions to the
+ * request.  Returns false when an expression could not be added because of a
+ * data exception.  Uses the per-tuple memory of the expression context.
+ */
+bool
+cellar_request_expressions(CellarRequest *request, CellarExpressions *expressions,
+						   ExprContext *econtext)
+{
+	bool		complete = true;
+	int			first = 0;
+
+	while (first < expressions->nsteps)
+	{
+		MemoryContext oldcontext;
+		bool		evaluated = true;
+		int			end;
+
+		for (end = first; !ENDS_EXPRESSION(&expressions->steps[end]); end++)
+		{
+			Step	   *step = &expressions->steps[end];
+
+			if (step->value == NULL)
+				continue;
+			if (!evaluate(step->value, econtext))
+				evaluated = false;
+
+			/*
+			 * ANY over a NULL array omits the scalar's steps, but PostgreSQL
+			 * evaluates the scalar first and might raise an error.
+			 */
+			else if (step->kind == STEP_ARRAY && step->value->isnull && !step->scalar_is_column)
+				evaluated = false;
+			if (!evaluated)
+				break;
+		}
+		while (!ENDS_EXPRESSION(&expressions->steps[end]))
+			end++;
+
+		oldcontext = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+		if (evaluated)
+			add_steps(expressions, first, end + 1, request);
+		else
+			complete = false;
+		MemoryContextSwitchTo(oldcontext);
+		first = end + 1;
+	}
+	return complete;
+}

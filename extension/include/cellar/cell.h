@@ -1,0 +1,88 @@
+/*-------------------------------------------------------------------------
+ *
+ * cellar/cell.h
+ *	  Relations on cells, connections to cells and requests other than scans.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef CELLAR_CELL_H
+#define CELLAR_CELL_H
+
+#include "storage/latch.h"
+#include "utils/relcache.h"
+
+#include "cellar/compat.h"
+#include "cellar_client.h"
+
+/* relation.c */
+
+/* Where a file is stored. */
+typedef struct CellarLocation
+{
+	char	   *socket_path;	/* of the cell */
+	char	   *file;			/* path below the mount */
+} CellarLocation;
+
+extern bool cellar_path_location(const char *path, CellarLocation *location);
+extern bool cellar_relation_location(Relation rel, CellarLocation *location);
+extern double cellar_stored_fraction(Relation rel);
+extern void cellar_refresh_stored(Relation rel);
+extern const char *cellar_relation_unsuitable(Relation rel);
+
+/* file_io.c */
+
+extern List *cellar_cluster_sockets(void);
+
+/* monitor.c */
+
+extern void cellar_register_monitor(void);
+
+/* relation_request.c */
+
+extern void cellar_request_relation(CellarRequest *request, Relation rel, const char *file);
+extern CellarRequest *cellar_relation_request(Relation rel, const char *file);
+
+/* connection.c */
+
+/* A connection to a cell; see connection.c. */
+typedef struct CellarSession
+{
+	CellarConnection *connection;
+	WaitEventSet *wait_set;
+	int			socket_position;
+	bool		wait_writable;
+	bool		reused;			/* from the session cache, and the cell has
+								 * sent nothing since */
+	char		socket_path[128];
+} CellarSession;
+
+/* The SQLSTATE of a CellarError, for errcode(). */
+#define CellarErrorCode(error) \
+	MAKE_SQLSTATE((error).sqlstate[0], (error).sqlstate[1], (error).sqlstate[2], \
+				  (error).sqlstate[3], (error).sqlstate[4])
+
+extern CellarSession *cellar_session_open(const char *socket_path, CellarError *error);
+extern void cellar_session_release(CellarSession *session);
+extern void cellar_session_close(CellarSession *session);
+extern void cellar_session_pause(CellarSession *session, CellarEvent event);
+extern CellarEvent cellar_session_next(CellarSession *session);
+extern CellarError cellar_session_error(CellarSession *session);
+extern uint64 cellar_session_wait(CellarSession *session, CellarEvent event);
+
+/* protocol.c */
+
+/* A connection to a relation's cell, for a request other than a scan. */
+typedef struct CellarExchange
+{
+	CellarSession *session;
+	CellarRequest *relation;
+} CellarExchange;
+
+extern void cellar_report_error(CellarError error);
+extern void cellar_exchange_begin(CellarExchange *exchange, Relation rel, const CellarLocation *location);
+extern void cellar_exchange_wait(const CellarExchange *exchange, CellarEvent wanted,
+								 void (*on_event) (void *arg, const CellarExchange *exchange), void *arg);
+extern void cellar_exchange_end(CellarExchange *exchange);
+extern void cellar_exchange_abort(CellarExchange *exchange);
+
+#endif							/* CELLAR_CELL_H */

@@ -1,0 +1,72 @@
+/*-------------------------------------------------------------------------
+ *
+ * cellar/compression.h
+ *	  The compression command, its background worker and compression policies.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef CELLAR_COMPRESSION_H
+#define CELLAR_COMPRESSION_H
+
+#include "storage/block.h"
+
+#include "cellar/cell.h"
+
+/* command.c, worker.c */
+
+#define CELLAR_TASKS	16
+
+typedef enum CellarPhase
+{
+	CELLAR_PHASE_STARTING,
+	CELLAR_PHASE_VACUUMING,
+	CELLAR_PHASE_COMPRESSING,
+	CELLAR_PHASE_DECOMPRESSING
+} CellarPhase;
+
+/* A compression command in progress, in shared memory. */
+typedef struct CellarTask
+{
+	bool		used;
+	bool		has_session;	/* the session still uses the task */
+	bool		has_worker;		/* the worker still uses the task */
+	bool		done;
+	int			session;		/* process id of the session */
+	Oid			database;
+	Oid			user;
+	Oid			relation;
+	int			level;			/* a CellarLevel */
+
+	/* written by the worker */
+	int			pid;			/* 0 before the worker runs */
+	Oid			current;		/* the table or partition in progress */
+	CellarPhase phase;
+	uint64		blocks_total;
+	CellarCompression progress;
+	int			sqlstate;		/* 0 without an error */
+	char		message[512];
+	char		detail[512];
+	char		hint[256];
+} CellarTask;
+
+extern void cellar_install_compression(void);
+extern void cellar_tasks_lock(bool exclusive);
+extern void cellar_tasks_unlock(void);
+extern CellarTask *cellar_task(int number);
+extern void cellar_task_leave(CellarTask *task, bool worker);
+extern CellarTask *cellar_take_policy_task(Oid relation, int level);
+extern const char *cellar_level_name(int level);
+extern int	cellar_parse_level(const char *name);
+extern void cellar_check_kind(Oid relation);
+extern void cellar_check_compressible(Oid relation);
+extern void cellar_check_readable(Oid relation);
+extern void cellar_task_phase(CellarTask *task, CellarPhase phase, Oid current, uint64 blocks_total);
+extern void cellar_vacuum(Oid relation, const char *options);
+extern void cellar_compress_blocks(CellarTask *task, const CellarExchange *exchange, BlockNumber first, BlockNumber end);
+extern void cellar_require_location(Relation rel, CellarLocation *location);
+
+/* policy.c, policy_launcher.c */
+
+extern void cellar_register_compression_launcher(void);
+
+#endif							/* CELLAR_COMPRESSION_H */

@@ -1,0 +1,165 @@
+/*-------------------------------------------------------------------------
+ *
+ * cellar/planner.h
+ *	  Paths and plans of Smart Scans, and why a scan is not offloaded.
+ *
+ * Facts about a scan travel in its path and its plan, never in globals.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef CELLAR_PLANNER_H
+#define CELLAR_PLANNER_H
+
+#include "nodes/extensible.h"
+#include "nodes/pathnodes.h"
+
+#include "cellar_client.h"
+
+/* hooks.c */
+
+extern void cellar_install_planner_hooks(void);
+
+/* plan.c */
+
+/* Bits of a sort key's direction. */
+#define CELLAR_DESCENDING	1
+#define CELLAR_NULLS_FIRST	2
+
+/*
+ * ORDER BY ... LIMIT evaluated in the cell.  The lists have one member per
+ * sort key.
+ */
+typedef struct CellarTopN
+{
+	int			rows;			/* LIMIT + OFFSET */
+	List	   *keys;			/* expressions */
+	List	   *less;			/* pg_proc OIDs of the < operators */
+	List	   *collations;
+	List	   *directions;		/* CELLAR_DESCENDING, CELLAR_NULLS_FIRST */
+} CellarTopN;
+
+/* Members of CustomPath.custom_private of a Smart Scan. */
+enum CellarPathPrivate
+{
+	CELLAR_PATH_SORT_KEYS,		/* CellarTopN.keys */
+	CELLAR_PATH_TOP_N,			/* as CELLAR_PLAN_TOP_N */
+	CELLAR_PATH_THREADS			/* as CELLAR_PLAN_THREADS */
+};
+
+/*
+ * Members of CustomScan.custom_private of a Smart Scan.  custom_exprs is the
+ * storage predicate, followed by CellarTopN.keys.
+ */
+enum CellarPlanPrivate
+{
+	CELLAR_PLAN_QUAL_ORDER,		/* integers, one per qual in the order of
+								 * evaluation: 1 for a qual of the storage
+								 * predicate, 0 for a qual of the filter */
+	CELLAR_PLAN_FILTER_REASONS, /* strings: why each qual of the filter is not
+								 * offloaded */
+	CELLAR_PLAN_TOP_N,			/* NIL, or a list of CellarTopN's members
+								 * except keys */
+	CELLAR_PLAN_THREADS			/* list of one integer: how many threads of
+								 * the cell share the scan */
+};
+
+extern const CustomPathMethods cellar_scan_path_methods;
+extern const CustomPathMethods cellar_aggregate_path_methods;
+extern const CustomScanMethods cellar_scan_methods;
+extern const CustomScanMethods cellar_aggregate_methods;
+
+extern List *cellar_top_n_private(const CellarTopN *top);
+extern bool cellar_get_top_n(CustomScan *cscan, CellarTopN *top);
+extern int	cellar_get_threads(CustomScan *cscan);
+extern List *cellar_get_storage_predicate(CustomScan *cscan);
+extern List *cellar_get_all_quals(CustomScan *cscan);
+extern void cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates);
+extern void cellar_note_filter(CustomScan *cscan, Oid relid);
+
+/* scan_path.c */
+
+/* A Smart Scan to make a path for. */
+typedef struct CellarScanSpec
+{
+	RelOptInfo *rel;
+	List	   *storage;		/* RestrictInfos of the storage predicate */
+	List	   *filter;			/* RestrictInfos of the filter */
+	double		stored_fraction;	/* stored bytes per byte of the relation */
+	const CellarTopN *top;		/* NULL when all rows are wanted */
+	int			threads;		/* of the cell that share the scan */
+	int			parallel_workers;	/* of PostgreSQL */
+} CellarScanSpec;
+
+extern Path *cellar_create_scan_path(PlannerInfo *root, const CellarScanSpec *scan);
+extern void cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation);
+
+/* aggregate_path.c */
+
+/* An aggregation in the cell to make paths for. */
+typedef struct CellarAggregateSpec
+{
+	CellarScanSpec scan;
+	Oid			relid;
+	PathTarget *target;			/* group keys and partial aggregates */
+	List	   *group_clause;	/* SortGroupClauses */
+	bool		distinct;		/* SELECT DISTINCT, not GROUP BY */
+	double		groups;			/* estimated */
+	AggClauseCosts partial_costs;
+	AggClauseCosts final_costs;
+} CellarAggregateSpec;
+
+extern void cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+									 RelOptInfo *grouped_rel, GroupPathExtraData *extra);
+extern void cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+									 RelOptInfo *distinct_rel);
+
+/* top_n_path.c */
+
+extern void cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+								   RelOptInfo *ordered_rel);
+
+/* cost.c */
+
+extern int	cellar_scan_threads(RelOptInfo *rel);
+extern void cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan);
+extern void cellar_cost_aggregate(PlannerInfo *root, Path *path,
+								  const CellarAggregateSpec *aggregation);
+extern Cost cellar_aggregated_row_cost(const CellarAggregateSpec *aggregation);
+extern bool cellar_index_only_scan_is_cheaper(RelOptInfo *rel, Cost total_cost, Cost row_cost);
+
+/* offloadable_scan.c */
+
+extern bool cellar_is_scannable(RelOptInfo *rel, RangeTblEntry *rte);
+extern const char *cellar_scan_unsuitable(PlannerInfo *root, RelOptInfo *rel, RangeTblEntry *rte,
+										  Relation relation);
+extern bool cellar_restriction_offloadable(RelOptInfo *rel, RestrictInfo *rinfo,
+										   const char **reason);
+extern bool cellar_restrictions_offloadable(RelOptInfo *rel, List **storage);
+extern Bitmapset *cellar_needed_attributes(RelOptInfo *rel, List *filter);
+
+/* offloadable_aggregate.c */
+
+extern bool cellar_target_offloadable(PathTarget *target, RelOptInfo *rel, Oid relid);
+
+/* offloadable_expression.c */
+
+extern CellarCollation cellar_collation(Oid collation);
+extern bool cellar_expression_offloadable(Node *expr, Index varno, const char **reason);
+extern bool cellar_depends_on_row(Node *expr);
+extern bool cellar_catchable(Node *expr);
+
+/* letter_case.c */
+
+extern bool cellar_has_plain_ascii_case(Oid collation);
+extern bool cellar_case_comparable(Node *expr, bool pattern);
+
+/* offload_reasons.c */
+
+extern void cellar_install_offload_reasons(void);
+extern void cellar_note_scan(Oid relid, const char *reason);
+extern void cellar_note_cheaper(Oid relid);
+extern void cellar_note_chosen(Oid relid);
+extern void cellar_note_aggregate(Oid relid, Index varno, Node *expr, const char *reason);
+extern void cellar_note_qual(Oid relid, Index varno, Node *qual, const char *reason);
+
+#endif							/* CELLAR_PLANNER_H */

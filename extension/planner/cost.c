@@ -1,0 +1,418 @@
+/*-------------------------------------------------------------------------
+ *
+ * cost.c
+ *	  Estimates the cost of Smart Scans.
+ *
+ * Costs are in PostgreSQL's units, as for every other path.  The constants
+ * were fitted to the processor time of backend and cell together, against a
+ * sequential scan of the same table in memory: a sequential scan of 6 million
+ * rows of 150 bytes takes 430 ms and is estimated at 175,000.  A Smart Scan
+ * that returns few rows comes out about 3.5 times cheaper than a sequential
+ * scan, so selective index scans still win.
+ *
+ * The model has three parts:
+ *
+ * - The cell reads and decodes each page (cellar.cell_page_cost).  Half of
+ *   that is reading, which parallel workers do not divide and which shrinks
+ *   with the stored size of a compressed table.
+ * - The cell evaluates the storage predicate, or aggregates, at a fraction of
+ *   PostgreSQL's processor cost.
+ * - Each returned row costs by row and by byte.  Projected columns are
+ *   extracted and copied (cellar.returned_page_cost); whole rows are only
+ *   copied.
+ *
+ * docs/planner.md has the measurements.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/nbtree.h"
+#include "access/sysattr.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_statistic.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/paths.h"
+#include "optimizer/plancat.h"
+#include "optimizer/tlist.h"
+#include "parser/parsetree.h"
+#include "utils/lsyscache.h"
+#include "utils/spccache.h"
+#include "utils/syscache.h"
+
+#include "cellar.h"
+#include "cellar/compat.h"
+#include "cellar/executor.h"
+#include "cellar/planner.h"
+
+#define REQUEST_COST			10.0	/* sending the request, in pages */
+#define CHECKPOINT_BUFFER_COST	0.004	/* per shared buffer: the object
+										 * checkpoint examines all of them */
+#define CELL_READ_FRACTION		0.5 /* of cellar.cell_page_cost */
+#define CELL_CPU_FRACTION		0.2 /* of PostgreSQL's processor cost */
+#define RETURNED_ROW_FRACTION	0.4 /* of cpu_tuple_cost */
+#define RETURNED_WHOLE_PAGE_COST	1.1 /* per BLCKSZ bytes of whole rows */
+#define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
+#define THREADS_PAGES_MIN		1024	/* one cell thread for smaller tables */
+
+#define GROUP_TABLE_BYTES		(16.0 * 1024 * 1024)	/* the cell returns its
+														 * groups when they
+														 * reach this size */
+#define CLUSTERED_CORRELATION	0.9
+
+/* As get_parallel_divisor, which is not exported. */
+static double
+parallel_divisor(int workers)
+{
+	double		divisor = workers;
+
+	if (parallel_leader_participation)
+	{
+		double		leader = 1.0 - 0.3 * workers;
+
+		if (leader > 0)
+			divisor += leader;
+	}
+	return divisor;
+}
+
+/*
+ * Returns how many threads of the cell share a scan whose results need no
+ * order: as many as PostgreSQL would use processes for a parallel scan.
+ */
+int
+cellar_scan_threads(RelOptInfo *rel)
+{
+	int			workers = 0;
+
+	if (rel->consider_parallel && rel->pages >= THREADS_PAGES_MIN)
+		workers = compute_parallel_worker(rel, rel->pages, -1,
+										  Min(max_parallel_workers_per_gather, max_parallel_workers));
+	if (workers > 0 && parallel_leader_participation)
+		workers++;
+	return Max(workers, 1);
+}
+
+/*
+ * Returns the cost per returned row that depends on its bytes, in units of
+ * seq_page_cost.
+ */
+static Cost
+returned_bytes_cost(PlannerInfo *root, const CellarScanSpec *scan)
+{
+	RelOptInfo *rel = scan->rel;
+	double		width = rel->reltarget->width;
+	double		whole = get_relation_data_width(planner_rt_fetch(rel->relid, root)->relid, NULL);
+	Bitmapset  *output = cellar_needed_attributes(rel, NIL);
+	Bitmapset  *needed = cellar_needed_attributes(rel, scan->filter);
+	int			member = -1;
+
+	/* Columns that only the filter reads are returned as well. */
+	while ((member = bms_next_member(needed, member)) >= 0)
+	{
+		int			attribute = member + FirstLowInvalidHeapAttributeNumber;
+
+		if (attribute > 0 && !bms_is_member(member, output))
+			width += rel->attr_widths[attribute - rel->min_attr];
+	}
+	if (bms_num_members(needed) > 1 && width >= CELLAR_WHOLE_ROWS_FRACTION * whole)
+		return RETURNED_WHOLE_PAGE_COST * (whole + WHOLE_ROW_OVERHEAD) / BLCKSZ;
+	return cellar_returned_page_cost * width / BLCKSZ;
+}
+
+/*
+ * Sets *read and *cpu to the cell's cost of reading and of decoding the
+ * relation's pages.
+ */
+static void
+cost_cell_pages(const CellarScanSpec *scan, double seq_page, Cost *read, Cost *cpu)
+{
+	Cost		pages = cellar_cell_page_cost * seq_page * scan->rel->pages;
+
+	*read = CELL_READ_FRACTION * pages * scan->stored_fraction;
+	*cpu = (1 - CELL_READ_FRACTION) * pages;
+}
+
+/*
+ * Returns how many of the given rows a top-N scan returns.  When the rows are
+ * in random order, row i belongs to the first n rows so far with probability
+ * n/i; the sum over all rows is about n(1 + ln(rows/n)).
+ */
+static double
+top_n_rows_returned(double rows, const CellarTopN *top)
+{
+	if (rows <= top->rows)
+		return rows;
+	return clamp_row_est(top->rows * (1 + log(rows / top->rows)));
+}
+
+/*
+ * Sets the rows and costs of the path of a Smart Scan.
+ */
+void
+cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan)
+{
+	RelOptInfo *rel = scan->rel;
+	const CellarTopN *top = scan->top;
+	double		divisor = scan->parallel_workers > 0 ? parallel_divisor(scan->parallel_workers) : 1;
+	double		seq_page;
+	double		rows_returned;
+	QualCost	storage_cost;
+	QualCost	filter_cost;
+	Cost		startup;
+	Cost		disk_run;
+	Cost		cpu_run = 0;
+	Cost		cpu_pages;
+
+	path->rows = rel->rows;
+
+	get_tablespace_page_costs(rel->reltablespace, NULL, &seq_page);
+	cost_qual_eval(&storage_cost, scan->storage, root);
+	cost_qual_eval(&filter_cost, scan->filter, root);
+	rows_returned = clamp_row_est(rel->tuples *
+								  clauselist_selectivity(root, scan->storage, 0, JOIN_INNER, NULL));
+	if (top != NULL)
+	{
+		cpu_run = CELL_CPU_FRACTION * cpu_operator_cost * list_length(top->keys) * rows_returned;
+
+		/* Each process returns the first rows of its share. */
+		rows_returned = top_n_rows_returned(rows_returned / divisor, top) * divisor;
+		path->rows = rows_returned;
+	}
+
+	startup = REQUEST_COST * seq_page + CHECKPOINT_BUFFER_COST * NBuffers +
+		storage_cost.startup + filter_cost.startup + path->pathtarget->cost.startup;
+
+	/* Work in the cell */
+	cost_cell_pages(scan, seq_page, &disk_run, &cpu_pages);
+	cpu_run += cpu_pages;
+	cpu_run += CELL_CPU_FRACTION * (cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples;
+
+	/* Work in PostgreSQL */
+	cpu_run += (RETURNED_ROW_FRACTION * cpu_tuple_cost + filter_cost.per_tuple +
+				seq_page * returned_bytes_cost(root, scan)) * rows_returned;
+	cpu_run += path->pathtarget->cost.per_tuple * path->rows;
+
+	if (scan->parallel_workers > 0)
+	{
+		cpu_run /= divisor;
+		path->rows = clamp_row_est(path->rows / divisor);
+	}
+
+	path->startup_cost = startup * cellar_cost_factor;
+	path->total_cost = (startup + disk_run + cpu_run) * cellar_cost_factor;
+	if (!enable_seqscan && cellar_cost_factor > 0)
+		CellarDisablePath(path);
+}
+
+/* ----------------------------------------------------------------
+ *		Aggregation in the cell
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Returns what PostgreSQL's own partial aggregation would cost per row.
+ */
+Cost
+cellar_aggregated_row_cost(const CellarAggregateSpec *aggregation)
+{
+	return aggregation->partial_costs.transCost.per_tuple +
+		cpu_operator_cost * list_length(aggregation->group_clause);
+}
+
+/*
+ * Returns whether the expression is a column whose equal values are stored
+ * near each other.
+ */
+static bool
+is_clustered(Oid relid, Node *expr)
+{
+	HeapTuple	tuple;
+	AttStatsSlot slot;
+	bool		clustered = false;
+
+	if (!IsA(expr, Var))
+		return false;
+	tuple = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(relid), Int16GetDatum(((Var *) expr)->varattno),
+							BoolGetDatum(false));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	if (get_attstatsslot(&slot, tuple, STATISTIC_KIND_CORRELATION, InvalidOid, ATTSTATSSLOT_NUMBERS))
+	{
+		clustered = slot.nnumbers > 0 && fabsf(slot.numbers[0]) > CLUSTERED_CORRELATION;
+		free_attstatsslot(&slot);
+	}
+	ReleaseSysCache(tuple);
+	return clustered;
+}
+
+/*
+ * Returns about how many groups fit into the cell's table of groups.  With a
+ * clustered key few groups are active at a time, so the table never fills:
+ * returns HUGE_VAL.
+ */
+static double
+group_table_capacity(const CellarAggregateSpec *aggregation)
+{
+	PathTarget *target = aggregation->target;
+	double		bytes = 20;
+	bool		has_strings = false;
+	ListCell   *lc;
+
+	foreach(lc, target->exprs)
+	{
+		Node	   *expr = lfirst(lc);
+		Oid			type = exprType(expr);
+
+		if (IsA(expr, Aggref))
+			bytes += 50;
+		if (get_pathtarget_sortgroupref(target, foreach_current_index(lc)) == 0)
+			continue;
+		if (is_clustered(aggregation->relid, expr))
+			return HUGE_VAL;
+		bytes += 8;
+		if ((get_typlen(type) > 0 && get_typlen(type) <= 8) || type == NUMERICOID)
+			continue;
+		bytes += 80;
+		has_strings = true;
+	}
+	if (has_strings)
+		bytes += 2 * target->width;
+	return GROUP_TABLE_BYTES / bytes;
+}
+
+/*
+ * Returns how many groups the cell returns.  Each thread returns its groups at
+ * the end of each range, and whenever its table of groups is full.
+ */
+static double
+groups_returned(const CellarAggregateSpec *aggregation)
+{
+	double		groups = aggregation->groups;
+	double		rows = aggregation->scan.rel->rows;
+	double		capacity = group_table_capacity(aggregation);
+	int			ranges = cellar_aggregate_ranges(aggregation->scan.rel->pages) *
+		aggregation->scan.threads;
+	double		returned = groups * ranges;
+
+	if (groups > capacity)
+	{
+		/* Expected rows until the table is full, with groups equally frequent */
+		double		rows_to_fill = -groups * log1p(-capacity / groups);
+
+		returned = Max(returned, rows / rows_to_fill * capacity);
+	}
+	return clamp_row_est(Min(returned, rows));
+}
+
+/*
+ * Sets the rows and costs of the path of a Smart Scan that aggregates in the
+ * cell.  Nothing is returned before the end of a range, so nearly all of the
+ * cost is startup cost.
+ */
+void
+cellar_cost_aggregate(PlannerInfo *root, Path *path, const CellarAggregateSpec *aggregation)
+{
+	const CellarScanSpec *scan = &aggregation->scan;
+	RelOptInfo *rel = scan->rel;
+	double		seq_page;
+	QualCost	storage_cost;
+	Cost		cost;
+	Cost		read;
+	Cost		cpu;
+
+	path->rows = groups_returned(aggregation);
+
+	get_tablespace_page_costs(rel->reltablespace, NULL, &seq_page);
+	cost_qual_eval(&storage_cost, scan->storage, root);
+
+	cost_cell_pages(scan, seq_page, &read, &cpu);
+	cpu += CELL_CPU_FRACTION * ((cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples +
+								cellar_aggregated_row_cost(aggregation) * rel->rows) +
+		cpu_tuple_cost * path->rows;
+	cpu /= scan->threads;
+	cpu += (RETURNED_ROW_FRACTION * cpu_tuple_cost +
+			cellar_returned_page_cost * seq_page * path->pathtarget->width / BLCKSZ) * path->rows;
+
+	cost = REQUEST_COST * seq_page + CHECKPOINT_BUFFER_COST * NBuffers +
+		storage_cost.startup + path->pathtarget->cost.startup;
+	cost += read + cpu;
+
+	path->startup_cost = cost * cellar_cost_factor;
+	path->total_cost = path->startup_cost + RETURNED_ROW_FRACTION * cpu_tuple_cost * path->rows;
+	if (!enable_seqscan && cellar_cost_factor > 0)
+		CellarDisablePath(path);
+}
+
+/* ----------------------------------------------------------------
+ *		Comparison with index-only scans
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Returns by how much PostgreSQL overestimates an index-only scan that reads
+ * a whole btree.  PostgreSQL charges every heap pointer as an index entry to
+ * be tested, but duplicates share one entry, a posting list, that is tested
+ * once.  The number of entries per page is derived from the number of heap
+ * pointers per page.
+ */
+static Cost
+posting_list_overestimate(RelOptInfo *rel, IndexPath *path)
+{
+	IndexOptInfo *index = path->indexinfo;
+	double		width = sizeof(IndexTupleData);
+	double		pointers;
+	double		entries;
+	ListCell   *lc;
+
+	if (index->relam != BTREE_AM_OID || index->pages < 1 || index->tuples < 1)
+		return 0;
+	foreach(lc, path->indexclauses)
+	{
+		if (lfirst_node(IndexClause, lc)->indexcol == 0)
+			return 0;			/* reads only a part of the index */
+	}
+	for (int i = 0; i < index->ncolumns; i++)
+	{
+		if (index->indexkeys[i] <= 0)
+			return 0;			/* an expression: its width is unknown */
+		width += rel->attr_widths[index->indexkeys[i] - rel->min_attr];
+	}
+	pointers = index->tuples / index->pages;
+	entries = (BTREE_DEFAULT_FILLFACTOR / 100.0 * BLCKSZ - pointers * sizeof(ItemPointerData)) /
+		(MAXALIGN((Size) width) + sizeof(ItemIdData));
+	entries = Max(entries, 1);
+	return Max(pointers - entries, 0) * index->pages *
+		(cpu_index_tuple_cost + cpu_operator_cost * list_length(path->indexclauses));
+}
+
+/*
+ * Returns whether some index-only scan costs less than total_cost after
+ * correction for posting lists, with row_cost added for each of its rows.
+ *
+ * Only index-only scans are corrected: add_path compares all other paths.
+ */
+bool
+cellar_index_only_scan_is_cheaper(RelOptInfo *rel, Cost total_cost, Cost row_cost)
+{
+	ListCell   *lc;
+
+	if (cellar_cost_factor == 0)
+		return false;
+	foreach(lc, rel->pathlist)
+	{
+		Path	   *path = lfirst(lc);
+
+		if (path->pathtype == T_IndexOnlyScan && path->param_info == NULL &&
+			path->total_cost - posting_list_overestimate(rel, (IndexPath *) path) +
+			row_cost * path->rows < total_cost)
+			return true;
+	}
+	return false;
+}

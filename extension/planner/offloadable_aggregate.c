@@ -1,0 +1,134 @@
+/*-------------------------------------------------------------------------
+ *
+ * offloadable_aggregate.c
+ *	  Decides whether the cell can group by a key and compute a partial
+ *	  aggregate.
+ *
+ * The cell groups by the bytes of the keys, so a key must not have equal values
+ * of different representations (float8 0 and -0, numeric 1.0 and 1.00).  For
+ * the same reason min and max of numeric and bpchar need a fixed scale or
+ * length: PostgreSQL and the cell could return different ones of equal values.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_aggregate.h"
+#include "catalog/pg_type.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+
+#include "cellar/planner.h"
+
+/*
+ * Returns whether equal values of the expression have the same bytes, given
+ * that the cell can group by its type.  bpchar needs a length, numeric a scale.
+ */
+static bool
+equal_values_are_identical(Node *expr)
+{
+	Oid			type = getBaseType(exprType(expr));
+
+	if (type == BPCHAROID)
+		return exprTypmod(expr) >= (int32) VARHDRSZ;
+	if (type == NUMERICOID)
+		return IsA(expr, Var) && exprTypmod(expr) >= (int32) VARHDRSZ;
+	return true;
+}
+
+/*
+ * Returns whether the expression extracts a field of a date or timestamp,
+ * which is a numeric with the same scale in all rows.
+ */
+static bool
+is_extract(Node *expr)
+{
+	if (!IsA(expr, FuncExpr))
+		return false;
+	switch (((FuncExpr *) expr)->funcid)
+	{
+		case F_EXTRACT_TEXT_DATE:
+		case F_EXTRACT_TEXT_TIMESTAMP:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Returns why the cell cannot group by the key, or NULL. */
+static const char *
+key_unsuitable(Node *key, Index varno)
+{
+	const char *reason;
+
+	if (!cellar_depends_on_row(key))
+		return "the group key contains no column";
+	if (!cellar_type_groupable(getBaseType(exprType(key))) ||
+		!(equal_values_are_identical(key) || is_extract(key)))
+		return psprintf("equal values of type %s can have different representations",
+						format_type_with_typemod(exprType(key), exprTypmod(key)));
+	if (OidIsValid(exprCollation(key)) &&
+		cellar_collation(exprCollation(key)) == CELLAR_COLLATION_NONDETERMINISTIC)
+		return "equal strings can have different representations under a nondeterministic collation";
+	if (!cellar_expression_offloadable(key, varno, &reason))
+		return reason;
+	return NULL;
+}
+
+/* Returns why the cell cannot compute the partial aggregate, or NULL. */
+static const char *
+aggregate_unsuitable(Aggref *aggref, Index varno)
+{
+	const char *reason;
+	Node	   *argument;
+
+	if (aggref->aggdistinct != NIL || aggref->aggorder != NIL || aggref->aggdirectargs != NIL ||
+		aggref->aggvariadic || aggref->aggkind != AGGKIND_NORMAL)
+		return "an aggregate uses DISTINCT, ORDER BY or VARIADIC";
+	if (!cellar_aggregate_offloadable(aggref->aggfnoid, cellar_collation(aggref->inputcollid)))
+	{
+		if (cellar_aggregate_offloadable(aggref->aggfnoid, CELLAR_COLLATION_BYTEWISE))
+			return psprintf("aggregate %s is not offloadable under collation \"%s\"",
+							get_func_name(aggref->aggfnoid), get_collation_name(aggref->inputcollid));
+		return psprintf("aggregate %s is not offloadable", get_func_name(aggref->aggfnoid));
+	}
+	if (aggref->aggfilter != NULL &&
+		!cellar_expression_offloadable((Node *) aggref->aggfilter, varno, &reason))
+		return reason;
+	if (aggref->args == NIL)
+		return NULL;
+	argument = (Node *) linitial_node(TargetEntry, aggref->args)->expr;
+	if (aggref->aggtranstype == NUMERICOID && !equal_values_are_identical(argument))
+		return "equal numbers can have different representations";
+	if (aggref->aggtranstype == BPCHAROID && !equal_values_are_identical(argument))
+		return "equal strings can have different representations";
+	if (!cellar_expression_offloadable(argument, varno, &reason))
+		return reason;
+	return NULL;
+}
+
+/*
+ * Returns whether the cell can compute all group keys and partial aggregates
+ * of the target, and notes why not.
+ */
+bool
+cellar_target_offloadable(PathTarget *target, RelOptInfo *rel, Oid relid)
+{
+	ListCell   *lc;
+
+	foreach(lc, target->exprs)
+	{
+		Node	   *expr = lfirst(lc);
+		const char *reason = IsA(expr, Aggref) ?
+			aggregate_unsuitable((Aggref *) expr, rel->relid) : key_unsuitable(expr, rel->relid);
+
+		if (reason != NULL)
+		{
+			cellar_note_aggregate(relid, rel->relid, IsA(expr, Aggref) ? NULL : expr, reason);
+			return false;
+		}
+	}
+	return true;
+}

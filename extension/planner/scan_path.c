@@ -1,0 +1,139 @@
+/*-------------------------------------------------------------------------
+ *
+ * scan_path.c
+ *	  Offers the planner a Smart Scan of a relation.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/sysattr.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/pathnode.h"
+#include "optimizer/paths.h"
+#include "utils/rel.h"
+
+#include "cellar.h"
+#include "cellar/cell.h"
+#include "cellar/planner.h"
+
+/*
+ * Creates and costs the path.  The storage predicate is chosen again when the
+ * path becomes a plan (plan.c).
+ */
+Path *
+cellar_create_scan_path(PlannerInfo *root, const CellarScanSpec *scan)
+{
+	RelOptInfo *rel = scan->rel;
+	const CellarTopN *top = scan->top;
+	CustomPath *cpath = makeNode(CustomPath);
+	Path	   *path = &cpath->path;
+
+	path->pathtype = T_CustomScan;
+	path->parent = rel;
+	path->pathtarget = rel->reltarget;
+	path->param_info = NULL;
+	path->parallel_aware = scan->parallel_workers > 0;
+	path->parallel_safe = rel->consider_parallel;
+	path->parallel_workers = scan->parallel_workers;
+	path->pathkeys = NIL;
+	cpath->flags = CUSTOMPATH_SUPPORT_PROJECTION;
+	cpath->methods = &cellar_scan_path_methods;
+
+	/*
+	 * A backward scan restarts as a table scan and evaluates the quals a
+	 * second time: all rows must be returned and the quals must have the same
+	 * result.
+	 */
+	if (scan->parallel_workers == 0 && top == NULL &&
+		!contain_volatile_functions((Node *) rel->baserestrictinfo))
+		cpath->flags |= CUSTOMPATH_SUPPORT_BACKWARD_SCAN;
+
+	cellar_cost_scan(root, path, scan);
+	cpath->custom_private = list_make3(top == NULL ? NIL : top->keys,
+									   top == NULL ? NIL : cellar_top_n_private(top),
+									   list_make1_int(scan->threads));
+	return path;
+}
+
+/* Returns whether the scan returns every column of every row. */
+static bool
+returns_everything(RelOptInfo *rel, Relation relation, List *storage)
+{
+	TupleDesc	tupdesc = RelationGetDescr(relation);
+	Bitmapset  *needed;
+
+	if (storage != NIL)
+		return false;
+	needed = cellar_needed_attributes(rel, rel->baserestrictinfo);
+	if (bms_is_member(-FirstLowInvalidHeapAttributeNumber, needed))
+		return true;			/* the whole row */
+	for (int i = 0; i < tupdesc->natts; i++)
+	{
+		if (!TupleDescAttr(tupdesc, i)->attisdropped &&
+			!bms_is_member(i + 1 - FirstLowInvalidHeapAttributeNumber, needed))
+			return false;
+	}
+	return tupdesc->natts > 0;
+}
+
+/*
+ * Adds a serial and, where possible, a partial Smart Scan path to the
+ * relation; notes why when it adds none.
+ */
+void
+cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
+{
+	CellarScanSpec scan = {
+		.rel = rel,
+		.stored_fraction = cellar_stored_fraction(relation),
+		.threads = 1
+	};
+	Path	   *path;
+	ListCell   *lc;
+
+	foreach(lc, rel->baserestrictinfo)
+	{
+		RestrictInfo *rinfo = lfirst_node(RestrictInfo, lc);
+		const char *reason;
+
+		if (rinfo->pseudoconstant)
+			continue;
+		if (cellar_restriction_offloadable(rel, rinfo, &reason))
+			scan.storage = lappend(scan.storage, rinfo);
+		else
+			scan.filter = lappend(scan.filter, rinfo);
+	}
+
+	if (cellar_cost_factor > 0 && returns_everything(rel, relation, scan.storage))
+	{
+		cellar_note_scan(RelationGetRelid(relation),
+						 "the query reads every column of every row, for which a sequential scan is as fast");
+		return;
+	}
+
+	path = cellar_create_scan_path(root, &scan);
+	if (cellar_index_only_scan_is_cheaper(rel, path->total_cost, 0))
+	{
+		cellar_note_scan(RelationGetRelid(relation), "an index-only scan is cheaper");
+		return;
+	}
+
+	/* A cost factor of 0 prefers the Smart Scan: drop all other paths. */
+	if (cellar_cost_factor == 0)
+	{
+		rel->pathlist = NIL;
+		rel->partial_pathlist = NIL;
+	}
+
+	cellar_note_cheaper(RelationGetRelid(relation));
+	add_path(rel, path);
+	if (rel->consider_parallel)
+	{
+		scan.parallel_workers = compute_parallel_worker(rel, rel->pages, -1,
+														max_parallel_workers_per_gather);
+		if (scan.parallel_workers > 0)
+			add_partial_path(rel, cellar_create_scan_path(root, &scan));
+	}
+}
