@@ -1,7 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * protocol.c
- *	  Questions to a cell about a relation that are not scans.
+ *	  Requests to a cell about one relation, other than scans.
+ *
+ * A CellarTalk is one such exchange: begin it, send a request on its
+ * connection, wait for the reply, and end it.  After an error, abort it.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,7 +13,7 @@
 #include "utils/builtins.h"
 
 /*
- * Raises an error that a cell or the client has told.
+ * Raises an error reported by a cell or by the client library.
  */
 void
 cellar_report_error(CellarError error)
@@ -23,7 +26,8 @@ cellar_report_error(CellarError error)
 }
 
 /*
- * Finds a connection to the relation's cell.  End it, or abort it on an error.
+ * Opens a connection to the relation's cell and builds the request that names
+ * the relation.
  */
 void
 cellar_talk_begin(CellarTalk *talk, Relation rel, const CellarPlace *place)
@@ -40,7 +44,8 @@ cellar_talk_begin(CellarTalk *talk, Relation rel, const CellarPlace *place)
 }
 
 /*
- * Waits for the answer that is wanted; heard is called for all that comes before.
+ * Waits for the wanted event, and calls heard, unless NULL, for each event before
+ * it.  Raises an error if the cell reports a failure.
  */
 void
 cellar_talk_until(const CellarTalk *talk, CellarEvent wanted,
@@ -66,7 +71,7 @@ cellar_talk_end(CellarTalk *talk)
 	cellar_request_free(talk->relation);
 }
 
-/* Closes the connection, which stops what the cell does for it. */
+/* Closes the connection; the cell then stops working on its request. */
 void
 cellar_talk_abort(CellarTalk *talk)
 {

@@ -270,7 +270,7 @@ extern void cellar_talk_until(const CellarTalk *talk, CellarEvent wanted,
 extern void cellar_talk_end(CellarTalk *talk);
 extern void cellar_talk_abort(CellarTalk *talk);
 
-/* ---- command.c, worker.c ---- */
+/* ---- arguments.c, task.c, command_worker.c ---- */
 
 #define CELLAR_TASKS	16
 
@@ -312,6 +312,7 @@ extern void cellar_tasks_lock(bool exclusive);
 extern void cellar_tasks_unlock(void);
 extern CellarTask *cellar_task(int number);
 extern void cellar_task_leave(CellarTask *task, bool worker);
+extern int	cellar_claim_task(Oid relation, int level);
 extern CellarTask *cellar_take_policy_task(Oid relation, int level);
 extern const char *cellar_level_name(int level);
 extern int	cellar_parse_level(const char *name);
@@ -323,7 +324,7 @@ extern void cellar_vacuum(Oid relation, const char *options);
 extern void cellar_compress_blocks(CellarTask *task, const CellarTalk *talk, BlockNumber first, BlockNumber end);
 extern void cellar_require_place(Relation rel, CellarPlace *place);
 
-/* ---- policy.c, policy_launcher.c ---- */
+/* ---- policy_launcher.c ---- */
 
 extern void cellar_register_compression_launcher(void);
 

@@ -85,16 +85,16 @@ same "compressed" many
 both "UPDATE @ SET number = 5 WHERE id IN (100, 200)"
 q "CHECKPOINT"
 sleep "$WHILE"
-check "few dead blocks stay" test "$(q "SELECT sum(dead_blocks) FROM cellar.compression('many')")" -gt 0
+check "few dead blocks stay" test "$(q "SELECT sum(superseded_blocks) FROM cellar.compression('many')")" -gt 0
 before=$(q "SELECT last_run FROM cellar.compression_policies WHERE \"table\" = 'many'::regclass")
 both "UPDATE @ SET number = number + 1 WHERE id % 100 = 3; DELETE FROM @ WHERE id % 1000 = 7"
 q "CHECKPOINT"
-becomes "many are merged" "SELECT level, last_run > '$before' AND last_outcome ~ '^compressed' AND dead_blocks * 10 < heap_bytes / 8192 FROM cellar.compression('many')" "query low|t"
+becomes "many are merged" "SELECT level, last_run > '$before' AND last_outcome ~ '^compressed' AND superseded_blocks * 10 < heap_bytes / 8192 FROM cellar.compression('many')" "query low|t"
 same "merged" many
 both "INSERT INTO @ SELECT g, g, 'new' FROM generate_series(100001, 160000) g"
 q "CHECKPOINT"
 becomes "blocks that were added are compressed" "$(levels many)" "query low"
-becomes "none of them is raw" "SELECT sum(dead_blocks * 10 / (heap_bytes / 8192)) FROM cellar.compression('many')" 0
+becomes "none of them is raw" "SELECT sum(superseded_blocks * 10 / (heap_bytes / 8192)) FROM cellar.compression('many')" 0
 same "grown" many
 policy "'many', 'archive low', after => '0'"
 becomes "another level is brought about" "$(levels many)" "archive low"
@@ -116,7 +116,7 @@ check_equal "the default is a day" "$(q "SELECT after FROM cellar.compression_po
 hold 6 "SELECT count(*) FROM twin"
 fill old; q "DELETE FROM old WHERE id % 3 = 0" # The holder's snapshot sees what was deleted.
 policy "'old', 'query low', after => '0'"
-becomes "what is not frozen waits" "SELECT last_outcome LIKE '%could not be frozen yet' AND next_run > last_run FROM cellar.compression_policies WHERE \"table\" = 'old'::regclass" t
+becomes "what is not frozen waits" "SELECT last_outcome LIKE '%not frozen yet' AND next_run > last_run FROM cellar.compression_policies WHERE \"table\" = 'old'::regclass" t
 check_equal "as it is" "$(q "$(levels old)")" none
 wait $HOLDER
 becomes "until its transaction has ended" "$(levels old)" "query low"
@@ -124,7 +124,7 @@ becomes "until its transaction has ended" "$(levels old)" "query low"
 fill locked
 hold 5 "LOCK TABLE locked IN SHARE MODE"
 policy "'locked', 'query low', after => '0'"
-becomes "a locked table is left alone" "$(outcome locked)" "gave way to a lock"
+becomes "a locked table is left alone" "$(outcome locked)" "yielded to a conflicting lock"
 wait $HOLDER
 becomes "as long as it is locked" "$(levels locked)" "query low"
 
@@ -149,13 +149,13 @@ fill long 1200000
 policy "'long', 'archive high', after => '0'"
 becomes "a long compression is under way" "SELECT phase FROM cellar.compression_progress WHERE relation = 'long'::regclass" compressing
 check "who wants a lock gets it" q "SET lock_timeout = '20s'; BEGIN; LOCK TABLE long; SELECT cellar.set_compression('long', 'archive high', after => '1 hour'); COMMIT"
-becomes "the worker has given way" "$(outcome long)" "gave way to a lock"
+becomes "the worker has given way" "$(outcome long)" "yielded to a conflicting lock"
 check_equal "the rows are all there" "$(q "SELECT count(*), sum(id) FROM long")" "1200000|720000600000"
 q "DROP TABLE long"
 
 # ---------------------------------------------------------------- removal, drop
 removed=$(q "SELECT cellar.set_compression('many', 'NONE')" 2>&1)
-check_equal "the removal is told" "$(grep -c "its compression units stay" <<<"$removed")" 1
+check_equal "the removal is told" "$(grep -c "Units already compressed remain compressed" <<<"$removed")" 1
 check_equal "the units stay" "$(q "$(levels many)")" "archive low"
 q "SELECT cellar.decompress('many')" >/dev/null
 sleep "$WHILE"
@@ -233,7 +233,7 @@ check "and in the server's log" test "$before" -gt 1
 sleep $((2 * WHILE))
 check "it is tried again, more and more seldom" test "$(($(failures) - before))" -le 2
 q "ALTER TABLE paused SET TABLESPACE plain"
-becomes "a table that left its cell says so" "$(outcome paused)" "is on no cell"
+becomes "a table that left its cell says so" "$(outcome paused)" "not stored on a cell"
 check "the extension can be dropped" q "DROP EXTENSION cellar"
 check "Postgres stops again" cluster_stop whole
 check "the cell stops and unmounts again" cell_stop cell1

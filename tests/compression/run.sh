@@ -46,7 +46,7 @@ both() { q "${1//@/many}" >/dev/null && q "${1//@/twin}" >/dev/null; }
 sound() {
     if [ "$amcheck" = 0 ]; then skip "$1: amcheck is not installed"; else check_equal "$1" "$(q "$2" 2>&1)" "$3"; fi
 }
-report() { q "SELECT string_agg(level || ' ' || (units > 0) || ' ' || dead_blocks, ', ') FROM cellar.compression('$1')"; }
+report() { q "SELECT string_agg(level || ' ' || (units > 0) || ' ' || superseded_blocks, ', ') FROM cellar.compression('$1')"; }
 
 cell_configure cell1 128MiB
 cell_start cell1
@@ -77,7 +77,7 @@ for level in "query low" "query high" "archive low" "archive high"; do
     both "BEGIN; SAVEPOINT a; UPDATE @ SET note = 'lost' WHERE id % 4000 = 1; ROLLBACK TO a; SELECT * FROM @ WHERE id < 50 FOR UPDATE; COMMIT"
     q "CHECKPOINT"
     same "$level, after DML" many
-    check "$level: the changed blocks are counted as dead" test "$(q "SELECT sum(dead_blocks) FROM cellar.compression('many')")" -gt 0
+    check "$level: the changed blocks are counted as dead" test "$(q "SELECT sum(superseded_blocks) FROM cellar.compression('many')")" -gt 0
     both "DELETE FROM @ WHERE id < 0"
     both "VACUUM @"
 done
@@ -181,7 +181,7 @@ for ((tries = 0; tries < 300; tries++)); do [ "$(q "SELECT phase FROM cellar.com
 check_equal "end of a session: it is terminated" \
     "$(q "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT * FROM cellar.compress(%' AND backend_type = 'client backend'")" t
 for ((tries = 0; tries < 100; tries++)); do [ "$(q "SELECT count(*) FROM cellar.compression_progress")" != 0 ] || break; sleep 0.1; done
-check_equal "end of a session: so does its worker" "$(q "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'cellar compressor'")" 0
+check_equal "end of a session: so does its worker" "$(q "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'cellar compression worker'")" 0
 check_equal "cancel: the rows are all there" "$(q "SELECT count(*), sum(id) FROM long")" "600000|180000300000"
 
 # ---------------------------------------------------------------- mistakes

@@ -681,10 +681,10 @@ cell_restart() {
 # and recovers.
 cell_back() {
     local log=$WORK/part-postgres.log before tries
-    before=$(grep -c "was started anew" "$log" || true)
+    before=$(grep -c "has restarted" "$log" || true)
     cell_start "${1:-cell2}"
     for ((tries = 0; tries < 300; tries++)); do
-        [ "$(grep -c "was started anew" "$log" || true)" = "$before" ] || break
+        [ "$(grep -c "has restarted" "$log" || true)" = "$before" ] || break
         sleep 0.1
     done
     check "the server notices that the cell was started anew" test "$tries" -lt 300

@@ -191,7 +191,7 @@ impl Table {
     /// Its compression units, and blocks that were written to since.
     pub fn units(&self, client: &mut Client) -> Result<(i64, i64)> {
         let sql = format!(
-            "SELECT coalesce(sum(units), 0)::int8, coalesce(sum(dead_blocks), 0)::int8
+            "SELECT coalesce(sum(units), 0)::int8, coalesce(sum(superseded_blocks), 0)::int8
              FROM cellar.get_compression('{}') WHERE level <> 'none'",
             self.name
         );

@@ -230,7 +230,7 @@ fn tables(client: &mut Client, name: &str) -> Result<Vec<(u32, bool)>> {
 
 fn one(client: &mut Client, table: u32, level: &str) -> Result<Outcome> {
     let dead: i64 = client
-        .query_one("SELECT coalesce(sum(dead_blocks), 0)::int8 FROM cellar_test.get_compression($1)", &[&table])?
+        .query_one("SELECT coalesce(sum(superseded_blocks), 0)::int8 FROM cellar_test.get_compression($1)", &[&table])?
         .get(0);
     client.query("SELECT cellar_test.compress_relation($1, $2)", &[&table, &level])?;
     let row = client.query_one(
