@@ -1,4 +1,4 @@
--- What the compressed runs call: the extension's functions without its other objects, which the tests would see.
+-- The compressed runs call these functions. The extension itself is not created, because tests would see its objects.
 CREATE SCHEMA cellar_test;
 CREATE FUNCTION cellar_test.compress_relation(oid, text) RETURNS void
     AS 'cellar', 'cellar_compress_relation' LANGUAGE C STRICT;

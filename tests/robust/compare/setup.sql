@@ -1,7 +1,7 @@
 CREATE EXTENSION IF NOT EXISTS cellar;
 CREATE FUNCTION eligible() RETURNS numeric LANGUAGE sql AS
   $$ SELECT value FROM cellar.mystat WHERE name = 'cell physical IO bytes eligible for predicate offload' $$;
--- Says whether rows came from the cell when they should, and did not when they should not.
+-- Reports whether the rows since "before" came from a cell, compared with what is wanted.
 CREATE FUNCTION source(before numeric, wanted bool) RETURNS text LANGUAGE sql AS
   $$ SELECT CASE WHEN (eligible() > before) = wanted THEN 'source: as wanted'
        ELSE 'WRONG SOURCE: wanted from a cell: ' || wanted || ', eligible bytes: ' || eligible() - before END $$;
@@ -23,7 +23,7 @@ CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (20000) TO (40000) TABLE
 CREATE TABLE parts_3 PARTITION OF parts FOR VALUES FROM (40000) TO (60000) TABLESPACE pg_default;
 ALTER TABLE parts ADD COLUMN late int DEFAULT 3;
 INSERT INTO parts SELECT g, g % 13, 'p' || g FROM generate_series(0, 59999) g;
--- A partition whose columns have other numbers
+-- A partition whose attribute numbers differ from its parent's
 CREATE TABLE parts_4 (gone int, note text, late int, id int NOT NULL, grp int) TABLESPACE :space;
 INSERT INTO parts_4 SELECT 1, 'q' || g, 4, g, g % 7 FROM generate_series(60000, 69999) g;
 ALTER TABLE parts_4 DROP COLUMN gone;
