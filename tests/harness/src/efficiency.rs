@@ -1,4 +1,4 @@
-//! The figures by which Smart Scan's efficiency is judged, under their Oracle names, from differences of `cellar.sysstat`.
+//! Statistics of Smart Scan's efficiency under their Oracle names, as differences of `cellar.sysstat`.
 
 use anyhow::{Context, Result};
 use postgres::Client;
@@ -35,12 +35,12 @@ const SHOWN: [&str; 13] = [
     FLASH_HITS,
 ];
 
-/// System statistics by name, absolute or a difference.
+/// Statistics by name: absolute values or differences.
 #[derive(Default, Clone)]
 pub struct Statistics(BTreeMap<String, i128>);
 
 impl Statistics {
-    /// Reads `cellar.sysstat`; empty on a cluster without the extension.
+    /// Reads `cellar.sysstat`. Empty if the extension is not created.
     pub fn read(client: &mut Client) -> Result<Self> {
         if client.query_one("SELECT to_regclass('cellar.sysstat') IS NULL", &[])?.get(0) {
             return Ok(Self::default());
@@ -65,19 +65,19 @@ impl Statistics {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// The statistics and the ratios made of them, with the formula of each.
+    /// Formats the statistics, and ratios of them with their formulas.
     pub fn report(&self) -> String {
         if self.0.is_empty() {
-            return "There are no cell statistics: the extension is not created in this database.".to_owned();
+            return "no cell statistics: the extension is not created in this database".to_owned();
         }
         let mut text = format!("{:<68}{:>20}\n", "Statistic", "Total");
         for name in SHOWN {
-            // A statistic that does not exist is not the same as one that counted nothing.
+            // Distinguish a statistic that does not exist from one that is zero.
             let value = self.0.get(name).map_or("-".to_owned(), |value| grouped(*value));
             let _ = writeln!(text, "{name:<68}{value:>20}");
         }
         if SHOWN.iter().any(|name| !self.0.contains_key(*name)) {
-            text.push_str("(-: this release does not count it)\n");
+            text.push_str("(-: this release does not count this statistic)\n");
         }
         let (eligible, saved, returned) = (self.get(ELIGIBLE), self.get(SAVED), self.get(RETURNED));
         let mut ratio = |what: &str, part: i128, whole: i128| {
@@ -86,7 +86,7 @@ impl Statistics {
             let _ = writeln!(text, "{what:<68}{percent:>20}");
         };
         ratio("\nOffloadable: eligible / physical reads", eligible, self.get(READ));
-        // Eligible bytes are as they lie on disk; what Smart Scan has worked on is not compressed any more.
+        // Eligible bytes are compressed; the input of Smart Scan is uncompressed.
         let input = self.get(UNCOMPRESSED) + saved;
         ratio("Left by Smart Scan: returned / (uncompressed + saved)", returned, input);
         ratio("Not read thanks to the storage index: saved / eligible", saved, eligible);
@@ -103,7 +103,7 @@ impl Statistics {
     }
 }
 
-/// A number with its thousands separated.
+/// Formats a number with thousands separators.
 fn grouped(value: i128) -> String {
     let digits = value.unsigned_abs().to_string();
     let mut text = String::new();
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_article_s_figures_give_the_article_s_savings() {
+    fn the_figures_of_the_article_give_its_savings() {
         let figures = [
             (ELIGIBLE, 2_591_843_581_952),
             (SAVED, 85_480_210_432),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_counts_only_what_happened_since() {
+    fn since_returns_differences() {
         let before = Statistics([("a".to_owned(), 5)].into());
         let after = Statistics([("a".to_owned(), 7), ("b".to_owned(), 2)].into());
         let since = after.since(&before);
