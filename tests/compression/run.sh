@@ -33,10 +33,10 @@ error_of() { sql whole postgres -v VERBOSITY=verbose -c "$1" 2>&1 >/dev/null | s
 same() {
     local all="SELECT count(*), sum(id), md5(string_agg(t::text, '|' ORDER BY id)) FROM"
     local some="SELECT count(*), sum(amount), max(note), min(day) FROM @ t WHERE amount > 500 AND day < '2021-01-01'"
-    local wanted
-    wanted=$(off "$all twin t")
-    check_equal "$1: a table scan returns all rows" "$(off "$all $2 t")" "$wanted"
-    check_equal "$1: a Smart Scan returns all rows" "$(q "$all $2 t")" "$wanted"
+    local expected
+    expected=$(off "$all twin t")
+    check_equal "$1: a table scan returns all rows" "$(off "$all $2 t")" "$expected"
+    check_equal "$1: a Smart Scan returns all rows" "$(q "$all $2 t")" "$expected"
     check_equal "$1: a filtered Smart Scan returns the right rows" "$(q "${some/@/$2}")" "$(off "${some/@/twin}")"
     check_equal "$1: an index scan returns the right rows" "$(q "SET enable_seqscan = off; SELECT md5(string_agg(t::text, '|' ORDER BY id)) FROM $2 t WHERE id BETWEEN 900 AND 1900")" \
         "$(off "SELECT md5(string_agg(t::text, '|' ORDER BY id)) FROM twin t WHERE id BETWEEN 900 AND 1900")"
@@ -131,10 +131,10 @@ check_equal "a rewritten table is raw" "$(report many)" "none true 0"
 q "SELECT * FROM cellar.compress('many', 'query high')" >/dev/null
 q "CREATE TABLE parted (id int, note text) PARTITION BY RANGE (id); CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (50000);
    CREATE TABLE parted_2 PARTITION OF parted DEFAULT; INSERT INTO parted SELECT g, 'note ' || g % 100 FROM generate_series(1, 100000) g"
-wanted=$(off "SELECT count(*), sum(id), min(note) FROM parted")
+expected=$(off "SELECT count(*), sum(id), min(note) FROM parted")
 check_equal "partitions: each partition is compressed" "$(q "SELECT string_agg(\"table\" || ' ' || level, ', ' ORDER BY 1) FROM cellar.compress('parted')" | tail -n 1)" \
     "parted_1 query low, parted_2 query low"
-check_equal "partitions: a scan returns the right rows" "$(q "SELECT count(*), sum(id), min(note) FROM parted")" "$wanted"
+check_equal "partitions: a scan returns the right rows" "$(q "SELECT count(*), sum(id), min(note) FROM parted")" "$expected"
 q "TRUNCATE parted_2; INSERT INTO parted SELECT g, 'new' FROM generate_series(60000, 70000) g; CHECKPOINT"
 check_equal "partitions: a truncated and refilled partition has the right rows" "$(q "SELECT count(*), sum(id), max(note) FROM parted")" "$(off "SELECT count(*), sum(id), max(note) FROM parted")"
 

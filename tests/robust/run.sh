@@ -36,7 +36,7 @@ data=$WORK/cell1/pgdata
 
 # ---------------------------------------------------------------- persistent sessions
 
-# session NAME CLUSTER: starts a psql that executes the statements of `tell` and `run`.
+# session NAME CLUSTER: starts a psql that executes the statements of `send` and `run`.
 declare -A session_in session_out
 session() {
     local in out
@@ -52,10 +52,10 @@ session_end() {
     local in=${session_in[$1]} out=${session_out[$1]}
     exec {in}>&- {out}<&-
 }
-# tell NAME STATEMENTS: sends statements without waiting for their result.
-tell() { printf '%s\n\\echo --answered--\n' "$2" >&"${session_in[$1]}"; }
-# answer NAME [SECONDS]: prints the output of the last `tell`; fails after SECONDS.
-answer() {
+# send NAME STATEMENTS: sends statements without waiting for their result.
+send() { printf '%s\n\\echo --answered--\n' "$2" >&"${session_in[$1]}"; }
+# receive NAME [SECONDS]: prints the output of the last `send`; fails after SECONDS.
+receive() {
     local line deadline=$((SECONDS + ${2:-60}))
     while IFS= read -r -t "$((deadline > SECONDS ? deadline - SECONDS : 1))" -u "${session_out[$1]}" line; do
         if [ "$line" = "--answered--" ]; then return 0; fi
@@ -65,8 +65,8 @@ answer() {
     return 1
 }
 run() {
-    tell "$1" "$2"
-    answer "$1" "${3:-60}" || true
+    send "$1" "$2"
+    receive "$1" "${3:-60}" || true
 }
 
 # check_equal DESCRIPTION FOUND EXPECTED
@@ -292,16 +292,16 @@ scenario_standby() {
         [ "$(sql standby postgres -c "SELECT pg_last_wal_replay_lsn() >= '$position'")" = t ] && break
         sleep 0.1
     done
-    local query="SELECT sum(balance), count(*), sum(balance * id) FROM accounts WHERE filler <> ''" wanted
-    wanted=$(off whole postgres -c "$query")
-    check_equal "standby: it has the same rows as the primary" "$(smart standby postgres -c "$query")" "$wanted"
+    local query="SELECT sum(balance), count(*), sum(balance * id) FROM accounts WHERE filler <> ''" expected
+    expected=$(off whole postgres -c "$query")
+    check_equal "standby: it has the same rows as the primary" "$(smart standby postgres -c "$query")" "$expected"
     sql standby postgres -c "SELECT pg_promote()" >/dev/null
     before=$(statistic standby "$eligible")
     sql standby postgres -c "UPDATE accounts SET balance = balance + CASE id % 2 WHEN 0 THEN 1 ELSE -1 END WHERE id <= 1000"
     check_equal "standby: after promotion and writes the sums are the same with Smart Scan on and off" "$(smart standby postgres -c "$query")" \
         "$(off standby postgres -c "$query")"
     check "standby: the query after promotion was a Smart Scan" test "$(statistic standby "$eligible")" -gt "$before"
-    check_equal "standby: the primary is unchanged" "$(smart whole postgres -c "$query")" "$wanted"
+    check_equal "standby: the primary is unchanged" "$(smart whole postgres -c "$query")" "$expected"
     check "standby: Postgres stops" cluster_stop standby
 }
 
@@ -351,7 +351,7 @@ speak() {
     "${as[@]}" perl "$WORK/socket.pl" "$WORK/run/cell1.sock" "$2"
 }
 scenario_socket() {
-    local case before wanted query="SELECT sum(balance) FROM accounts WHERE filler <> ''"
+    local case before expected query="SELECT sum(balance) FROM accounts WHERE filler <> ''"
     if ! perl -MIO::Socket::UNIX -e 1 2>/dev/null; then skip "socket: perl is not installed"; return; fi
     whole_cluster
     before=$(smart whole postgres -c "$query")
@@ -372,9 +372,9 @@ scenario_socket() {
         check_equal "socket: the cell replies with an error (case $case)" "$(speak user "$case")" "Welcome Error closed"
     done
     check_equal "socket: an incomplete frame closes the connection" "$(speak user cut)" "Welcome closed"
-    wanted=$(statistic whole "$eligible")
+    expected=$(statistic whole "$eligible")
     check_equal "socket: the cell still answers queries" "$(smart whole postgres -c "$query")" "$before"
-    check "socket: that query was a Smart Scan" test "$(statistic whole "$eligible")" -gt "$wanted"
+    check "socket: that query was a Smart Scan" test "$(statistic whole "$eligible")" -gt "$expected"
 }
 
 # flip INODE OFFSET: inverts one byte of a file of cell1, in the backing file on the cell disk that stores it.
@@ -450,7 +450,7 @@ scenario_compare() {
         check "compare: with Smart Scan $mode all rows came from the expected source" bash -c "! grep -B 12 WRONG '$WORK/compare-$mode.log'"
     done
     check "compare: the output is the same with Smart Scan on and off" diff "$WORK/compare-off.log" "$WORK/compare-on.log"
-    check "compare: the script checked the source of rows at least 14 times" test "$(grep -c 'as wanted$' "$WORK/compare-on.log")" -ge 14
+    check "compare: the script checked the source of rows at least 14 times" test "$(grep -c 'as expected$' "$WORK/compare-on.log")" -ge 14
 }
 
 simulated() {
@@ -510,22 +510,22 @@ scenario_abandoned() {
 
 # A stopped daemon: queries wait but can be canceled; a backend that cannot connect scans without the cell.
 scenario_stopped() {
-    local wanted pid answer started reason in out crowd
+    local expected pid answer started reason in out crowd
     big_table
-    wanted=$(off part postgres -c "$big")
+    expected=$(off part postgres -c "$big")
     session reader part
-    check_equal "stopped: the query returns the right rows before the stop" "$(run reader "$big;")" "$wanted"
+    check_equal "stopped: the query returns the right rows before the stop" "$(run reader "$big;")" "$expected"
     pid=$(run reader "SELECT pg_backend_pid();")
     kill -STOP "$CELL_PID"
     started=$SECONDS
     check_matches "stopped: statement_timeout cancels a query" "$(run reader "SET statement_timeout = '1s'; $big;" 30)" 'ERROR: +57014'
     check_matches "stopped: statement_timeout cancels the next query, which has to connect" "$(run reader "$big;" 30)" 'ERROR: +57014'
-    tell reader "RESET statement_timeout; $big;"
+    send reader "RESET statement_timeout; $big;"
     sleep 1
     check_equal "stopped: a query waits for the cell" \
         "$(sql part postgres -c "SELECT state FROM pg_stat_activity WHERE pid = $pid")" active
     sql part postgres -c "SELECT pg_cancel_backend($pid)" >/dev/null
-    answer=$(answer reader 30) || true
+    answer=$(receive reader 30) || true
     check_matches "stopped: canceling ends the waiting query" "$answer" 'ERROR: +57014'
     check "stopped: the cancellations took at most 15 s ($((SECONDS - started)) s)" test "$((SECONDS - started))" -le 15
 
@@ -539,27 +539,27 @@ scenario_stopped() {
         check_matches "stopped: the connection queue of the cell is full" "$reason" '^[1-9][0-9]*$'
         check_matches "stopped: statement_timeout cancels a query that cannot connect" \
             "$(run reader "SET statement_timeout = '500ms'; $big;" 30)" 'ERROR: +57014'
-        tell reader "RESET statement_timeout; $big;"
-        answer=$(answer reader 6) || true
+        send reader "RESET statement_timeout; $big;"
+        answer=$(receive reader 6) || true
         check_matches "stopped: a query that cannot connect scans without the cell" "$answer" 'WARNING: +08001: could not use the cell'
         kill -CONT "$CELL_PID"
         # The query also had to wait for the file service, unless the kernel had cached the whole file.
-        [[ $answer != *"no answer in"* ]] || answer=$(answer reader)
-        check_equal "stopped: the query without the cell returns the right rows" "${answer##*$'\n'}" "$wanted"
+        [[ $answer != *"no answer in"* ]] || answer=$(receive reader)
+        check_equal "stopped: the query without the cell returns the right rows" "${answer##*$'\n'}" "$expected"
         exec {in}>&- {out}<&-
         wait_gone "$crowd" 10
     else
         skip "stopped: filling the connection queue needs perl: $reason"
         kill -CONT "$CELL_PID"
     fi
-    check_equal "stopped: after the cell continues, the session gets the right rows" "$(run reader "$big;")" "$wanted"
-    check_equal "stopped: after the cell continues, other sessions get the right rows" "$(smart part postgres -c "$big")" "$wanted"
+    check_equal "stopped: after the cell continues, the session gets the right rows" "$(run reader "$big;")" "$expected"
+    check_equal "stopped: after the cell continues, other sessions get the right rows" "$(smart part postgres -c "$big")" "$expected"
     session_end reader
 }
 
 # Two cells serve one cluster.
 scenario_cells() {
-    local first wanted query before signal
+    local first expected query before signal
     big_table
     first=$CELL_PID
     cell_configure cell3 128MiB
@@ -580,8 +580,8 @@ scenario_cells() {
     for query in "SELECT count(*), sum(b.id), sum(length(t.note)) FROM big b JOIN third t USING (id) WHERE b.grp < 9 AND t.grp > 2" \
         "SELECT count(*), sum(id), sum(length(note)) FROM split WHERE note LIKE '%b%'"; do
         before=$(statistic part "$scanned")
-        wanted=$(off part postgres -c "$query")
-        check_equal "cells: a query over both cells returns the right rows" "$(smart part postgres -c "$query")" "$wanted"
+        expected=$(off part postgres -c "$query")
+        check_equal "cells: a query over both cells returns the right rows" "$(smart part postgres -c "$query")" "$expected"
         check "cells: the query scanned on both cells" test $(($(statistic part "$scanned") - before)) -ge \
             "$(sql part postgres -c "SELECT min(pg_relation_size(c)) FROM unnest('{third,split_2,split_3}'::regclass[]) c")"
     done
@@ -592,7 +592,7 @@ scenario_cells() {
         wait_gone "$CELL_PID" 30
         check_equal "cells: one cell serves while the other is down" "$(smart part postgres -c "$big" 2>&1)" "$(off part postgres -c "$big")"
         cell_back cell3
-        check_equal "cells: the query returns the right rows after the cell restarts" "$(smart part postgres -c "$query")" "$wanted"
+        check_equal "cells: the query returns the right rows after the cell restarts" "$(smart part postgres -c "$query")" "$expected"
     done
     sql part postgres -c "DROP TABLE third, split" -c "DROP TABLESPACE third"
     check "cells: the second cell stops and unmounts" cell_stop cell3
@@ -635,7 +635,7 @@ one_user_from_root() {
 }
 
 one_user() {
-    local wanted own=$WORK/own/pgdata query="SELECT count(*), sum(id), sum(length(note)) FROM big WHERE grp < 9"
+    local expected own=$WORK/own/pgdata query="SELECT count(*), sum(id), sum(length(note)) FROM big WHERE grp < 9"
     if ! [ -r /dev/fuse ] || ! [ -w /dev/fuse ]; then skip "one user: $(id -un) cannot open /dev/fuse"; return; fi
     if ! command -v fusermount3 >/dev/null; then skip "one user: fusermount3 is not installed"; return; fi
     part_end
@@ -649,13 +649,13 @@ one_user() {
     sql own postgres -c "CREATE EXTENSION cellar" -c "CREATE TABLE big AS SELECT g AS id, g % 10 AS grp, repeat('u', 300) AS note FROM generate_series(1, 60000) g" \
         -c "VACUUM (FREEZE, ANALYZE) big"
     compress own big
-    wanted=$(off own postgres -c "$query")
+    expected=$(off own postgres -c "$query")
     one_user_query() {
         local before
         before=$(statistic own "$eligible")
-        check_equal "one user: a Smart Scan returns the right rows $1" "$(smart own postgres -c "$query")" "$wanted"
+        check_equal "one user: a Smart Scan returns the right rows $1" "$(smart own postgres -c "$query")" "$expected"
         check "one user: the query was a Smart Scan $1" test "$(statistic own "$eligible")" -gt "$before"
-        check_equal "one user: a table scan returns the right rows $1" "$(off own postgres -c "$query")" "$wanted"
+        check_equal "one user: a table scan returns the right rows $1" "$(off own postgres -c "$query")" "$expected"
     }
     one_user_query "at the first start"
     check "one user: Postgres stops" cluster_stop own
@@ -664,7 +664,7 @@ one_user() {
     cluster_start own "$own"
     one_user_query "after a restart"
     sql own postgres -c "INSERT INTO big SELECT g, 1, 'late' FROM generate_series(1, 1000) g"
-    wanted=$(off own postgres -c "$query")
+    expected=$(off own postgres -c "$query")
     cell_kill
     cluster_stop own QUIT
     cell_start own
@@ -704,31 +704,31 @@ ended() {
 }
 
 scenario_restart() {
-    local wanted before signal
+    local expected before signal
     big_table
-    wanted=$(off part postgres -c "$big")
+    expected=$(off part postgres -c "$big")
     session steady part
-    check_equal "restart: a query before the restart returns the right rows" "$(run steady "$big;")" "$wanted"
+    check_equal "restart: a query before the restart returns the right rows" "$(run steady "$big;")" "$expected"
     for signal in TERM KILL; do
         cell_restart $signal
         ended "restart: a restart by SIG$signal terminates existing sessions" steady
         session steady part
         before=$(statistic part "$eligible")
-        check_equal "restart: a new session gets the right rows after SIG$signal" "$(run steady "$big;")" "$wanted"
+        check_equal "restart: a new session gets the right rows after SIG$signal" "$(run steady "$big;")" "$expected"
         check "restart: that query was a Smart Scan" test "$(statistic part "$eligible")" -gt "$before"
-        check_equal "restart: a table scan returns the right rows after SIG$signal" "$(off part postgres -c "$big")" "$wanted"
+        check_equal "restart: a table scan returns the right rows after SIG$signal" "$(off part postgres -c "$big")" "$expected"
     done
     session_end steady
 }
 
 scenario_death() {
-    local wanted before started answer
+    local expected before started answer
     big_table
-    wanted=$(off part postgres -c "$big")
+    expected=$(off part postgres -c "$big")
     session reader part
     session other part
-    check_equal "death: a query before the kill returns the right rows" "$(run reader "$big;")" "$wanted"
-    check_equal "death: another session's query before the kill returns the right rows" "$(run other "$big;")" "$wanted"
+    check_equal "death: a query before the kill returns the right rows" "$(run reader "$big;")" "$expected"
+    check_equal "death: another session's query before the kill returns the right rows" "$(run other "$big;")" "$expected"
 
     run reader "BEGIN; DECLARE c CURSOR FOR SELECT * FROM big WHERE grp < 9 AND note <> ''; EXPLAIN SELECT * FROM big WHERE grp < 9 AND note <> '';" >"$WORK/death-plan.log"
     check "death: the cursor is a Smart Scan" grep -q "Smart Scan" "$WORK/death-plan.log"
@@ -739,24 +739,24 @@ scenario_death() {
     check_matches "death: an open cursor fails with a clear error" "$answer" 'ERROR: +[0-9A-Z]{5}: could not complete the Smart Scan of table "big"'
     check "death: the cursor failed within 10 s ($((SECONDS - started)) s)" test "$((SECONDS - started))" -le 10
     answer=$(run other "$big;" 30)
-    right_or_error "death: a query while the cell is down" "$answer" "$wanted"
+    right_or_error "death: a query while the cell is down" "$answer" "$expected"
     cell_back
     ended "death: the session has been terminated" reader
     ended "death: the other session has been terminated" other
     session reader part
     before=$(statistic part "$eligible")
-    check_equal "death: a query after the restart returns the right rows" "$(run reader "$big;")" "$wanted"
-    check_equal "death: a second query returns the right rows" "$(run reader "$big;")" "$wanted"
+    check_equal "death: a query after the restart returns the right rows" "$(run reader "$big;")" "$expected"
+    check_equal "death: a second query returns the right rows" "$(run reader "$big;")" "$expected"
     check "death: the queries were Smart Scans" test "$(statistic part "$eligible")" -gt "$before"
 
-    tell reader "SELECT count(*), count(pg_sleep(0.0005)), sum(length(note)) FROM big WHERE grp < 9;"
+    send reader "SELECT count(*), count(pg_sleep(0.0005)), sum(length(note)) FROM big WHERE grp < 9;"
     sleep 2
     cell_kill
-    answer=$(answer reader 30) || true
+    answer=$(receive reader 30) || true
     check_matches "death: a running query fails with a clear error" "$answer" 'ERROR: +[0-9A-Z]{5}: could not complete the Smart Scan of table "big"'
     cell_back
     ended "death: the session has been terminated again" reader
-    check_equal "death: a query after the second restart returns the right rows" "$(smart part postgres -c "$big")" "$wanted"
+    check_equal "death: a query after the second restart returns the right rows" "$(smart part postgres -c "$big")" "$expected"
 }
 
 # changed DESCRIPTION TABLE EXPECTED: checks that the session "old" has been terminated, and that new sessions see the

@@ -106,7 +106,7 @@ SELECT count(*), sum(amount) FROM facts WHERE grp = 500;
 ROLLBACK TO b;
 SELECT count(*), sum(amount) FROM facts WHERE grp = 500;
 RELEASE b;
--- A statement does not see what it writes itself
+-- A statement does not see the rows that it writes.
 INSERT INTO facts SELECT id, 501, amount, note FROM facts WHERE grp = 500;
 WITH changed AS (UPDATE facts SET grp = 502 WHERE grp = 501 RETURNING id)
 SELECT (SELECT count(*) FROM changed), (SELECT count(*) FROM facts WHERE grp = 501), (SELECT count(*) FROM facts WHERE grp = 502);
@@ -142,7 +142,7 @@ CREATE FUNCTION pg_temp.gathered(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE line text; found bool := false;
 BEGIN
   FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP found := found OR line LIKE '%Gather%'; END LOOP;
-  RETURN CASE WHEN found THEN 'parallel: as wanted' ELSE 'WRONG PLAN: not parallel' END;
+  RETURN CASE WHEN found THEN 'parallel: as expected' ELSE 'WRONG PLAN: not parallel' END;
 END $$;
 -- An aggregate that cells do not evaluate; otherwise a plan with one process could be cheaper.
 SELECT pg_temp.gathered('SELECT count(*), stddev(amount) FROM facts WHERE grp < 50');

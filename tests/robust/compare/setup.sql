@@ -1,17 +1,17 @@
 CREATE EXTENSION IF NOT EXISTS cellar;
 CREATE FUNCTION eligible() RETURNS numeric LANGUAGE sql AS
   $$ SELECT value FROM cellar.mystat WHERE name = 'cell physical IO bytes eligible for predicate offload' $$;
--- Reports whether the rows since "before" came from a cell, compared with what is wanted.
-CREATE FUNCTION source(before numeric, wanted bool) RETURNS text LANGUAGE sql AS
-  $$ SELECT CASE WHEN (eligible() > before) = wanted THEN 'source: as wanted'
-       ELSE 'WRONG SOURCE: wanted from a cell: ' || wanted || ', eligible bytes: ' || eligible() - before END $$;
-CREATE FUNCTION plan_source(query text, wanted bool) RETURNS text LANGUAGE plpgsql AS $$
+-- Reports whether the rows since "before" came from a cell or not, as expected.
+CREATE FUNCTION source(before numeric, expected bool) RETURNS text LANGUAGE sql AS
+  $$ SELECT CASE WHEN (eligible() > before) = expected THEN 'source: as expected'
+       ELSE 'WRONG SOURCE: expected from a cell: ' || expected || ', eligible bytes: ' || eligible() - before END $$;
+CREATE FUNCTION plan_source(query text, expected bool) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE line text; found bool := false;
 BEGIN
   FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
     found := found OR line LIKE '%Smart Scan%';
   END LOOP;
-  RETURN CASE WHEN found = wanted THEN 'plan: as wanted' ELSE 'WRONG PLAN: wanted a Smart Scan: ' || wanted END;
+  RETURN CASE WHEN found = expected THEN 'plan: as expected' ELSE 'WRONG PLAN: expected a Smart Scan: ' || expected END;
 END $$;
 
 CREATE TABLE facts (id int, grp int, amount numeric(12,2), note text) TABLESPACE :space;
