@@ -40,7 +40,8 @@ typedef struct WatchedCell
 {
 	char	   *socket_path;
 	CellarConnection *connection;	/* NULL while the daemon is down */
-	pid_t		daemon;			/* the process that served the mount when the watch began */
+	pid_t		daemon;			/* the process that served the mount when the
+								 * watch began */
 } WatchedCell;
 
 PGDLLEXPORT void cellar_monitor_main(Datum arg);

@@ -100,7 +100,11 @@ find_cycle(int worker)
 
 			if (pid == MyProcPid)
 				return first_hop;
-			/* pid 0 is a prepared transaction, which waits for no other process. */
+
+			/*
+			 * pid 0 is a prepared transaction, which waits for no other
+			 * process.
+			 */
 			if (pid == 0 || list_member_int(visited, pid))
 				continue;
 			visited = lappend_int(visited, pid);
@@ -120,7 +124,8 @@ check_deadlock(int worker, Oid relation)
 
 	/*
 	 * The graph is not read atomically, so a search may combine waits that
-	 * never existed at the same time.  Only a cycle found twice is a deadlock.
+	 * never existed at the same time.  Only a cycle found twice is a
+	 * deadlock.
 	 */
 	if (first_hop != 0)
 		first_hop = find_cycle(worker);

@@ -161,7 +161,11 @@ compress_relation(Oid relation)
 		if (nblocks > 0)
 		{
 			cellar_talk_begin(&talk, rel, &place);
-			/* No cleanup on error: this process then exits, which closes the connection. */
+
+			/*
+			 * No cleanup on error: this process then exits, which closes the
+			 * connection.
+			 */
 			cellar_compress_blocks(task, &talk, 0, nblocks);
 			cellar_talk_end(&talk);
 			cellar_refresh_stored(rel);

@@ -128,7 +128,11 @@ cellar_set_compression(PG_FUNCTION_ARGS)
 		execute("INSERT INTO cellar.compression_policy VALUES ($1, $2, $3)"
 				" ON CONFLICT (relation) DO UPDATE SET level = excluded.level, after = excluded.after",
 				3, types, values);
-	/* A changed policy is carried out in the next round, without the delay after earlier failures. */
+
+	/*
+	 * A changed policy is carried out in the next round, without the delay
+	 * after earlier failures.
+	 */
 	execute("UPDATE cellar.compression_run SET retries = 0, next_run = NULL, last_freeze = NULL"
 			" WHERE relation IN (SELECT \"table\" FROM cellar.compression_policies WHERE set_for = $1)",
 			1, types, values);

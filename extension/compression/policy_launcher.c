@@ -11,6 +11,7 @@
  */
 #include "cellar.h"
 
+#include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -50,7 +51,11 @@ launcher_wait(long timeout_ms)
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
-	/* Exit code 1, because the postmaster does not restart a worker that exits with 0. */
+
+	/*
+	 * Exit code 1, because the postmaster does not restart a worker that
+	 * exits with 0.
+	 */
 	if (ShutdownRequestPending)
 		proc_exit(1);
 	if (ConfigReloadPending)

@@ -59,7 +59,8 @@ typedef struct Policy
 	Oid			relation;
 	char	   *name;
 	int			level;
-	int64		after_us;		/* a unit is due after this time without writes */
+	int64		after_us;		/* a unit is due after this time without
+								 * writes */
 	TimestampTz last_freeze;	/* 0 if never */
 } Policy;
 
@@ -293,7 +294,10 @@ process_table(const Policy *policy, Run *run)
 	units = find_idle_units(rel, &place, policy, &count);
 	if (any_is_due(policy, units, count))
 	{
-		/* Dirty buffers are writes that the cell has not seen: write them and search again. */
+		/*
+		 * Dirty buffers are writes that the cell has not seen: write them and
+		 * search again.
+		 */
 		cellar_object_checkpoint(rel);
 		units = find_idle_units(rel, &place, policy, &count);
 		any_due = any_is_due(policy, units, count);
@@ -307,9 +311,11 @@ process_table(const Policy *policy, Run *run)
 	}
 	file = CellarRelationFile(rel);
 	lock = rel->rd_lockInfo.lockRelId;
+
 	/*
-	 * Hold the lock until VACUUM has its own.  Otherwise another session could
-	 * lock the table in between, and VACUUM would wait for that session.
+	 * Hold the lock until VACUUM has its own.  Otherwise another session
+	 * could lock the table in between, and VACUUM would wait for that
+	 * session.
 	 */
 	if (any_unfrozen)
 		LockRelationIdForSession(&lock, ShareUpdateExclusiveLock);
@@ -413,9 +419,11 @@ read_policies(void)
 	if (OidIsValid(get_extension_oid("cellar", true)))
 	{
 		SPI_connect();
+
 		/*
 		 * Remove the outcomes of dropped tables here rather than in the event
-		 * trigger on DROP, so that a DROP never waits for this worker's row locks.
+		 * trigger on DROP, so that a DROP never waits for this worker's row
+		 * locks.
 		 */
 		if (SPI_execute("DELETE FROM cellar.compression_run WHERE relation IN (SELECT relation FROM cellar.compression_run"
 						" WHERE NOT EXISTS (SELECT FROM pg_class WHERE oid = relation) FOR UPDATE SKIP LOCKED)",
@@ -472,7 +480,11 @@ override_settings(void)
 		{"search_path", ""},
 		{"default_transaction_read_only", "off"},
 		{"default_transaction_isolation", "read committed"},
-		/* The worker waits for no table lock, but a session may hold a row lock in cellar.compression_run. */
+
+		/*
+		 * The worker waits for no table lock, but a session may hold a row
+		 * lock in cellar.compression_run.
+		 */
 		{"lock_timeout", "1000"},
 		{"synchronous_commit", "local"},
 		{"zero_damaged_pages", "off"},
