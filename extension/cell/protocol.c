@@ -3,8 +3,8 @@
  * protocol.c
  *	  Requests to a cell about one relation, other than scans.
  *
- * A CellarTalk is one such exchange: begin it, send a request on its
- * connection, wait for the reply, and end it.  After an error, abort it.
+ * Begin an exchange, send a request on its connection, wait for the reply, and
+ * end the exchange.  After an error, abort it.
  *
  *-------------------------------------------------------------------------
  */
@@ -44,8 +44,8 @@ cellar_talk_begin(CellarTalk *talk, Relation rel, const CellarPlace *place)
 }
 
 /*
- * Waits for the wanted event, and calls heard, unless NULL, for each event before
- * it.  Raises an error if the cell reports a failure.
+ * Waits for the wanted event, and calls the callback, unless NULL, for each event
+ * before it.  Raises an error if the cell reports a failure.
  */
 void
 cellar_talk_until(const CellarTalk *talk, CellarEvent wanted,
