@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * settings.c
- *	  The extension's settings.
+ *	  The extension's configuration parameters.
  *
  *-------------------------------------------------------------------------
  */
@@ -35,8 +35,8 @@ void
 cellar_define_settings(void)
 {
 	DefineCustomBoolVariable("cellar.cell_offload_processing",
-							 "Lets cells evaluate scans of the tables that they store.",
-							 NULL,
+							 "Enables Smart Scan: cells evaluate scans of the tables that they store.",
+							 "When off, PostgreSQL reads all blocks and evaluates all scans itself.",
 							 &cellar_offload_processing,
 							 true,
 							 PGC_USERSET,
@@ -44,8 +44,8 @@ cellar_define_settings(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomEnumVariable("cellar.cell_offload_plan_display",
-							 "Shows storage predicates in EXPLAIN.",
-							 "AUTO shows them for tables on a cell, ALWAYS also what would be offloaded of other tables.",
+							 "Controls whether EXPLAIN shows storage predicates.",
+							 "NEVER hides them. AUTO shows them for tables on a cell. ALWAYS also shows, for other tables, the conditions that a cell could evaluate.",
 							 &cellar_plan_display,
 							 CELLAR_DISPLAY_AUTO,
 							 plan_display_options,
@@ -54,8 +54,8 @@ cellar_define_settings(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("cellar.simulate_offload",
-							 "Counts what Smart Scan would do for tables that are on no cell.",
-							 NULL,
+							 "Simulates Smart Scan on tables that are not on a cell, and counts its effect.",
+							 "Queries return the same rows. The statistics whose names start with \"cell simulated\" show the bytes that cells would have scanned and returned.",
 							 &cellar_simulate_offload,
 							 false,
 							 PGC_USERSET,
@@ -64,7 +64,7 @@ cellar_define_settings(void)
 
 	DefineCustomIntVariable("cellar.min_scan_size",
 							"Sets the minimum size of a table for Smart Scan.",
-							NULL,
+							"PostgreSQL scans smaller tables itself.",
 							&cellar_min_scan_size,
 							(8 * 1024 * 1024) / BLCKSZ,
 							0, INT_MAX / 3,
@@ -74,7 +74,7 @@ cellar_define_settings(void)
 
 	DefineCustomRealVariable("cellar.cost_factor",
 							 "Scales the planner's estimate of the cost of a Smart Scan.",
-							 "With 0 it is preferred to every other scan.",
+							 "At 0, the planner prefers Smart Scan to all other scans.",
 							 &cellar_cost_factor,
 							 1.0,
 							 0.0, DBL_MAX,
@@ -83,8 +83,8 @@ cellar_define_settings(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomRealVariable("cellar.cell_page_cost",
-							 "Sets the planner's estimate of the cost of a page that a cell scans.",
-							 "It is relative to seq_page_cost.",
+							 "Sets the planner's estimate of the cost of scanning one page in a cell.",
+							 "The cost is on the same scale as seq_page_cost.",
 							 &cellar_cell_page_cost,
 							 0.3,
 							 0.0, DBL_MAX,
@@ -93,8 +93,8 @@ cellar_define_settings(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomRealVariable("cellar.returned_page_cost",
-							 "Sets the planner's estimate of the cost of as many column values returned by a cell as fill a page.",
-							 "It is relative to seq_page_cost.",
+							 "Sets the planner's estimate of the cost of receiving one page of column values from a cell.",
+							 "The cost is on the same scale as seq_page_cost.",
 							 &cellar_returned_page_cost,
 							 2.8,
 							 0.0, DBL_MAX,
@@ -103,8 +103,8 @@ cellar_define_settings(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("cellar.auto_compression",
-							 "Carries out compression policies in the background.",
-							 NULL,
+							 "Enables background compression by policies.",
+							 "When off, the policy worker stops after the table that it is processing, and policies have no effect.",
 							 &cellar_auto_compression,
 							 true,
 							 PGC_SIGHUP,
@@ -112,8 +112,8 @@ cellar_define_settings(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomIntVariable("cellar.compression_naptime",
-							"Sets how often every database is looked through for what its compression policies ask for.",
-							NULL,
+							"Sets the time between the starts of two rounds of the policy launcher.",
+							"In each round, the launcher runs the compression policies of all databases, one database after another.",
 							&cellar_compression_naptime,
 							60,
 							1, INT_MAX / 1000,

@@ -1,11 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * connection.c
- *	  Connections to cells, and waiting on them.
+ *	  Connections to cells, and waits on them.
  *
- * A connection belongs to one scan at a time.  A scan that ends with nothing
- * under way leaves its connection to the session's cache, from which the next
- * scan takes it.
+ * A CellarSession is a connection to a cell's socket.  One scan or request at
+ * a time uses it.  A connection without a request in progress goes to a cache
+ * of this backend, from which the next scan of the same cell takes it.
+ *
+ * Every wait can be interrupted, so a cell that does not answer never keeps a
+ * query from being canceled.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,19 +20,18 @@
 #include "utils/memutils.h"
 
 #include "cellar/cell.h"
-#include "cellar/compat.h"
 #include "cellar/statistics.h"
 
 #define SESSIONS_CACHED		4
-/* How soon a cell is asked again that took no connection. */
+/* Delay before connecting again to a cell whose queue of connections is full. */
 #define CONNECT_INTERVAL_MS 10
 
 static CellarSession *idle_sessions[SESSIONS_CACHED];
 static uint32 wait_event_smart_table_scan = 0;
 
 /*
- * Takes an idle connection to the cell or makes a new one.  Returns NULL with *error
- * filled when the cell cannot be reached.
+ * Returns an idle connection to the cell from the cache, or a new one.  Returns
+ * NULL with *error filled if the cell cannot be reached.
  */
 CellarSession *
 cellar_session_open(const char *socket_path, CellarError *error)
@@ -53,7 +55,7 @@ cellar_session_open(const char *socket_path, CellarError *error)
 	if (strlen(socket_path) >= sizeof(session->socket_path))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_NAME),
-				 errmsg("path of the cell's socket is too long: \"%s\"", socket_path)));
+				 errmsg("socket path of the cell is too long: \"%s\"", socket_path)));
 	if (wait_event_smart_table_scan == 0)
 		wait_event_smart_table_scan =
 			CellarNewWaitEvent(cellar_wait_names[CELLAR_WAIT_SMART_TABLE_SCAN]);
@@ -72,7 +74,8 @@ cellar_session_open(const char *socket_path, CellarError *error)
 }
 
 /*
- * Gives back a connection on which nothing is under way.
+ * Returns a connection without a request in progress to the cache, or closes
+ * it if the cache is full.
  */
 void
 cellar_session_release(CellarSession *session)
@@ -98,7 +101,8 @@ cellar_session_close(CellarSession *session)
 }
 
 /*
- * Waits until the socket is ready for what the client wants to do with it.
+ * Waits until the socket is readable, or writable if the client has data to
+ * send, or the latch is set.
  */
 static void
 wait_for_socket(CellarSession *session, bool writable)
@@ -107,7 +111,7 @@ wait_for_socket(CellarSession *session, bool writable)
 
 	if (session->wait_set == NULL)
 	{
-		/* What is allocated first is freed by the callers' closing. */
+		/* cellar_session_close frees the set, also after an error below. */
 		session->wait_set = CellarCreateWaitEventSet(3);
 		AddWaitEventToSet(session->wait_set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 		AddWaitEventToSet(session->wait_set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
@@ -126,9 +130,9 @@ wait_for_socket(CellarSession *session, bool writable)
 }
 
 /*
- * Waits until the cell takes us, or has something for us, or takes something
- * from us; an interrupt ends the wait, so a cell that is stopped holds no query
- * that is cancelled.
+ * Waits for the given event: the cell accepts connections, has sent data, or
+ * can receive data.  May return early.  Processes interrupts, so the wait ends
+ * when the query is canceled.
  */
 void
 cellar_session_pause(CellarSession *session, CellarEvent wanted)
@@ -143,7 +147,8 @@ cellar_session_pause(CellarSession *session, CellarEvent wanted)
 }
 
 /*
- * The next event that is no wait; the waits are not counted.
+ * Returns the next event that is not a wait.  Waits are not counted in the
+ * statistics.
  */
 CellarEvent
 cellar_session_next(CellarSession *session)
@@ -160,7 +165,8 @@ cellar_session_next(CellarSession *session)
 }
 
 /*
- * What failed, in memory that outlives the session.
+ * Returns the connection's error, copied to the current memory context so that
+ * the connection can be closed.
  */
 CellarError
 cellar_session_error(CellarSession *session)
@@ -174,8 +180,8 @@ cellar_session_error(CellarSession *session)
 }
 
 /*
- * Waits as cellar_session_pause does, for a scan: the wait is counted.
- * Returns its microseconds.
+ * Like cellar_session_pause, but counts the wait as "cell smart table scan".
+ * Returns the duration in microseconds.
  */
 uint64
 cellar_session_wait(CellarSession *session, CellarEvent wanted)

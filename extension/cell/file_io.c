@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * file_io.c
- *	  What the cells' file service counted for this cluster: the reads, writes
- *	  and syncs that came through the mount.
+ *	  File I/O counts of this cluster: reads, writes and syncs through the
+ *	  mounts, counted by the cells.
  *
- * The kernel caches files of the mount: a read that it answers never reaches a
- * cell and is not in these counts.
+ * A read that the kernel answers from its page cache never reaches a cell, and
+ * is not counted.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,6 +20,7 @@
 #include "utils/builtins.h"
 
 #include "cellar/cell.h"
+#include "cellar/compat.h"
 
 PG_FUNCTION_INFO_V1(cellar_file_io_counts);
 
@@ -27,13 +28,14 @@ static const char *const kind_names[] = {
 	"single block read", "multiblock read", "data file write", "WAL write", "sync"
 };
 
-/* A cell, and the cluster's directories on it. */
+/* A cell, and the directories of this cluster on it. */
 typedef struct ClusterCell
 {
 	const char *socket_path;
-	List	   *roots;			/* of char *, below the mount */
+	List	   *roots;			/* paths (char *) relative to the mount */
 } ClusterCell;
 
+/* Adds a directory to the list of cells, unless it is not on a cell.  Returns the list. */
 static List *
 add_root(List *cells, const char *path)
 {
@@ -58,7 +60,7 @@ add_root(List *cells, const char *path)
 	return lappend(cells, cell);
 }
 
-/* The cells that hold the data directory or one of the tablespaces. */
+/* Returns the cells that store the data directory or a tablespace. */
 static List *
 cluster_cells(void)
 {
@@ -76,7 +78,7 @@ cluster_cells(void)
 	return cells;
 }
 
-/* Paths of the sockets of the cells that the cluster lies on. */
+/* Returns the socket paths (char *) of the cells that store the data directory or a tablespace. */
 List *
 cellar_cluster_sockets(void)
 {
@@ -110,10 +112,11 @@ put_counts(ReturnSetInfo *rsinfo, const char *socket_path, const CellarFileIo *c
 }
 
 /*
- * Asks one cell.  Returns false, with *error filled, when it cannot be asked.
+ * Appends the counts of one cell.  Returns false, with *error filled, if the
+ * cell does not answer.
  */
 static bool
-ask_cell(ClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
+put_cell(ClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
 {
 	CellarSession *session = cellar_session_open(cell->socket_path, error);
 	const char **roots = palloc(list_length(cell->roots) * sizeof(char *));
@@ -154,8 +157,8 @@ ask_cell(ClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
 }
 
 /*
- * One row a cell, database and kind of operation.  A cell that cannot be
- * asked is told in a warning, and its rows are missing.
+ * cellar.get_file_io(): one row per cell, database and kind of operation.  A
+ * cell that does not answer causes a warning, and its rows are missing.
  */
 Datum
 cellar_file_io_counts(PG_FUNCTION_ARGS)
@@ -167,10 +170,10 @@ cellar_file_io_counts(PG_FUNCTION_ARGS)
 	{
 		CellarError error;
 
-		if (!ask_cell(lfirst(lc), (ReturnSetInfo *) fcinfo->resultinfo, &error))
+		if (!put_cell(lfirst(lc), (ReturnSetInfo *) fcinfo->resultinfo, &error))
 			ereport(WARNING,
 					(errcode(ERRCODE_CONNECTION_FAILURE),
-					 errmsg("could not read the file I/O counts of a cell: %s", error.message),
+					 errmsg("could not read file I/O counts from a cell: %s", error.message),
 					 *error.detail ? errdetail("%s", error.detail) : 0,
 					 *error.hint ? errhint("%s", error.hint) : 0));
 	}

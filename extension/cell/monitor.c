@@ -1,17 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * monitor.c
- *	  A background worker that watches the cells that the cluster lies on.
+ *	  The cell monitor: a background worker that restarts the cluster after a
+ *	  cell has restarted.
  *
- * When a cell's daemon ends and another one mounts the cell anew, the files
- * that sessions have open still belong to the old mount.  The operating system
- * goes on serving what it has cached of them, and knows nothing of what is written
- * through the new mount.  So a cluster that outlives its cell (only a
- * tablespace lies there) has to start afresh: the worker ends in a way that
- * makes the postmaster end all sessions and run recovery.
+ * When a cell's daemon exits and a new one mounts the cell, files that sessions
+ * have open still belong to the old mount.  The kernel serves those files from
+ * its page cache and never sees writes through the new mount, so sessions would
+ * read stale data.  A cluster whose data directory is on the cell stops by
+ * itself.  A cluster with only a tablespace there keeps running; for such a
+ * cluster the monitor exits with a code that the postmaster treats as a crash:
+ * the postmaster terminates all sessions and runs recovery.
  *
- * That waits until the cell is back.  Until then nothing can change on it, so
- * nothing that is cached is out of date, and recovery would not find the files.
+ * The monitor exits only once the new daemon has mounted the cell.  Before that,
+ * no file of the cell can change, so cached data is current, and recovery would
+ * not find the files.
  *
  *-------------------------------------------------------------------------
  */
@@ -28,24 +31,26 @@
 
 #include "cellar/cell.h"
 
-/* New tablespaces are looked for this often. */
+/* Interval of the search for cells of new tablespaces. */
 #define LOOK_FOR_CELLS_MS	1000
-/* How soon a cell that is back is noticed. */
+/* Interval of attempts to reach a daemon that is down. */
 #define RECONNECT_MS		50
-/* Any exit code but 0 and 1 is a crash to the postmaster. */
+/* The postmaster treats exit codes other than 0 and 1 as a crash. */
 #define EXIT_CODE_CRASH		2
 
 typedef struct WatchedCell
 {
 	char	   *socket_path;
-	CellarConnection *connection;
-	pid_t		daemon;
+	CellarConnection *connection;	/* NULL while the daemon is down */
+	pid_t		daemon;			/* the process that served the mount when the
+								 * watch began */
 } WatchedCell;
 
 PGDLLEXPORT void cellar_monitor_main(Datum arg);
 
 static List *watched = NIL;
 
+/* Returns the process at the other end of the socket, or 0 if unknown. */
 static pid_t
 connected_daemon(CellarConnection *connection)
 {
@@ -57,7 +62,7 @@ connected_daemon(CellarConnection *connection)
 	return peer.pid;
 }
 
-/* NULL when the daemon is gone, or so busy that it takes no connection. */
+/* Returns NULL if the daemon is down or does not accept the connection now. */
 static CellarConnection *
 connect_to(const char *socket_path)
 {
@@ -73,6 +78,7 @@ connect_to(const char *socket_path)
 	return connection;
 }
 
+/* Adds cells of the cluster that are not watched yet, if they can be reached. */
 static void
 watch_new_cells(void)
 {
@@ -104,14 +110,14 @@ watch_new_cells(void)
 	}
 }
 
-/* Does the daemon still hold its end?  It sends nothing but its welcome. */
+/* Whether the connection is still open.  The daemon sends nothing after its Welcome frame. */
 static bool
-is_there(WatchedCell *cell)
+is_connected(WatchedCell *cell)
 {
 	return cell->connection != NULL && cellar_next(cell->connection) != CELLAR_FAILED;
 }
 
-/* Are the cluster's files there again?  Recovery without them would lose what they need. */
+/* Whether the cell is mounted, so that recovery finds the cluster's files. */
 static bool
 is_mounted(WatchedCell *cell)
 {
@@ -126,20 +132,21 @@ is_mounted(WatchedCell *cell)
 }
 
 /*
- * Looks after one cell; returns false while its daemon is gone.
+ * Checks the connection to one cell, and reconnects if necessary.  Returns false
+ * while the daemon is down.  Exits the process if a new daemon serves the cell.
  */
 static bool
-look_after(WatchedCell *cell)
+check_cell(WatchedCell *cell)
 {
-	if (is_there(cell))
+	if (is_connected(cell))
 		return true;
 	if (cell->connection != NULL)
 	{
 		cellar_close(cell->connection);
 		cell->connection = NULL;
 		ereport(LOG,
-				(errmsg("the cell at \"%s\" is gone", cell->socket_path),
-				 errhint("Start it again; this server then ends its sessions and runs recovery.")));
+				(errmsg("lost the connection to the cell at \"%s\"", cell->socket_path),
+				 errhint("Start the cell again. This server then terminates all sessions and runs recovery.")));
 	}
 	cell->connection = connect_to(cell->socket_path);
 	if (cell->connection == NULL)
@@ -153,8 +160,8 @@ look_after(WatchedCell *cell)
 			return false;
 		}
 		ereport(LOG,
-				(errmsg("the cell at \"%s\" was started anew", cell->socket_path),
-				 errdetail("Files that sessions have open belong to the mount before, so all sessions are ended and recovery is run.")));
+				(errmsg("the cell at \"%s\" has restarted", cell->socket_path),
+				 errdetail("Sessions have files of the previous mount open. The server terminates all sessions and runs recovery.")));
 		proc_exit(EXIT_CODE_CRASH);
 	}
 	return true;
@@ -187,8 +194,9 @@ cellar_monitor_main(Datum arg)
 		{
 			WatchedCell *cell = lfirst(lc);
 
-			if (!look_after(cell))
+			if (!check_cell(cell))
 				timeout = RECONNECT_MS;
+			/* A single connection can be waited on; several are polled. */
 			else if (list_length(watched) == 1)
 				socket = cellar_socket(cell->connection);
 			else
@@ -211,7 +219,7 @@ cellar_register_monitor(void)
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
 	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
-	worker.bgw_restart_time = 5;
+	worker.bgw_restart_time = 5;	/* seconds */
 	strlcpy(worker.bgw_library_name, "cellar", sizeof(worker.bgw_library_name));
 	strlcpy(worker.bgw_function_name, "cellar_monitor_main", sizeof(worker.bgw_function_name));
 	strlcpy(worker.bgw_name, "cellar monitor", sizeof(worker.bgw_name));

@@ -1,7 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * protocol.c
- *	  Questions to a cell about a relation that are not scans.
+ *	  Requests to a cell about one relation, other than scans.
+ *
+ * Begin an exchange, send a request on its connection, wait for the reply, and
+ * end the exchange.  After an error, abort it.
  *
  *-------------------------------------------------------------------------
  */
@@ -12,7 +15,7 @@
 #include "cellar/cell.h"
 
 /*
- * Raises an error that a cell or the client has told.
+ * Raises an error reported by a cell or by the client library.
  */
 void
 cellar_report_error(CellarError error)
@@ -25,7 +28,8 @@ cellar_report_error(CellarError error)
 }
 
 /*
- * Finds a connection to the relation's cell.  End it, or abort it on an error.
+ * Opens a connection to the relation's cell and builds the request that names
+ * the relation.
  */
 void
 cellar_exchange_begin(CellarExchange *exchange, Relation rel, const CellarLocation *location)
@@ -42,11 +46,12 @@ cellar_exchange_begin(CellarExchange *exchange, Relation rel, const CellarLocati
 }
 
 /*
- * Waits for the answer that is wanted; heard is called for all that comes before.
+ * Waits for the wanted event, and calls the callback, unless NULL, for each event
+ * before it.  Raises an error if the cell reports a failure.
  */
 void
 cellar_exchange_wait(const CellarExchange *exchange, CellarEvent wanted,
-				  void (*on_event) (void *arg, const CellarExchange *exchange), void *arg)
+				  void (*heard) (void *arg, const CellarExchange *exchange), void *arg)
 {
 	for (;;)
 	{
@@ -56,8 +61,8 @@ cellar_exchange_wait(const CellarExchange *exchange, CellarEvent wanted,
 			return;
 		if (event == CELLAR_FAILED)
 			cellar_report_error(cellar_error(exchange->session->connection));
-		if (on_event != NULL)
-			on_event(arg, exchange);
+		if (heard != NULL)
+			heard(arg, exchange);
 	}
 }
 
@@ -68,7 +73,7 @@ cellar_exchange_end(CellarExchange *exchange)
 	cellar_request_free(exchange->relation);
 }
 
-/* Closes the connection, which stops what the cell does for it. */
+/* Closes the connection; the cell then stops working on its request. */
 void
 cellar_exchange_abort(CellarExchange *exchange)
 {

@@ -1,16 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * relation.c
- *	  Is a relation on a cell, and can a cell scan it?
+ *	  Which cell stores a relation, how much of it is compressed, and whether
+ *	  a cell can scan it.
  *
- * A cell's file service answers an ioctl on every file and directory that it
- * stores with three lines: the version of this answer, the path of the cell's
- * socket, and the file's path below the mount.
+ * A cell's file service answers an ioctl on each of its files and directories
+ * with three lines: the version of the answer, the path of the cell's socket,
+ * and the file's path relative to the mount.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "storage/bufmgr.h"
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -20,7 +22,6 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
-#include "storage/bufmgr.h"
 #include "storage/fd.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -28,18 +29,17 @@
 #include "cellar/cell.h"
 #include "cellar/compat.h"
 
-/* Segments of a relation that tell how much of it is compressed. */
+/* The stored fraction is estimated from at most this number of segments. */
 #define STORED_SEGMENTS_MAX	8
 
-/* Asks the file service which cell serves a file; others know no such ioctl. */
+/* The ioctl of a cell's file service.  Other file systems reject it. */
 #define CELL_ANSWER_BYTES	4096
 #define WHICH_CELL			_IOR(0xCE, 1, char[CELL_ANSWER_BYTES])
 
 /*
- * All relations of one database in one tablespace lie in one directory, so
- * the answer for one of them tells that of the others: on no cell, or on this
- * one below that directory.  A directory cannot change place while the server
- * runs, so the answers hold for the life of the backend.
+ * All relations of one database in one tablespace are in one directory, so one
+ * ioctl answers for all of them.  A directory cannot move while the server runs,
+ * so a backend keeps the answers until it exits.
  */
 typedef struct DirectoryKey
 {
@@ -52,7 +52,7 @@ typedef struct DirectoryEntry
 	DirectoryKey key;
 	bool		on_cell;
 	char	   *socket_path;
-	char	   *directory;		/* below the mount, with its final slash */
+	char	   *directory;		/* relative to the mount, with a final slash */
 } DirectoryEntry;
 
 static HTAB *directories = NULL;
@@ -80,11 +80,11 @@ directory_entry(CellarFileId file, HASHACTION action, bool *found)
 }
 
 /*
- * Asks the file service.  Returns 1 when the file is on a cell, 0 when it
- * is not, and -1 when that is unknown.
+ * Requests a file's location from the file service.  Returns 1 and fills *location
+ * if the file is on a cell, 0 if it is not, and -1 if that cannot be determined.
  */
 static int
-ask_file_service(const char *path, CellarLocation *location)
+request_location(const char *path, CellarLocation *location)
 {
 	char		answer[CELL_ANSWER_BYTES];
 	int			fd;
@@ -123,18 +123,18 @@ ask_file_service(const char *path, CellarLocation *location)
 }
 
 /*
- * Tells where a file or directory of the cluster lies, in the current memory
- * context.  Returns false when it is on no cell.
+ * Fills *location, in the current memory context, with the location of a file or
+ * directory of the cluster.  Returns false if no cell stores it.
  */
 bool
 cellar_path_location(const char *path, CellarLocation *location)
 {
-	return ask_file_service(path, location) == 1;
+	return request_location(path, location) == 1;
 }
 
 /*
- * Tells where a relation lies, in the current memory context.  Returns false
- * when it is on no cell.
+ * Fills *location, in the current memory context, with the location of a relation's
+ * main fork.  Returns false if no cell stores it.
  */
 bool
 cellar_relation_location(Relation rel, CellarLocation *location)
@@ -160,7 +160,7 @@ cellar_relation_location(Relation rel, CellarLocation *location)
 	}
 
 	path = CellarRelationPath(file);
-	answer = ask_file_service(path, location);
+	answer = request_location(path, location);
 	pfree(path);
 	if (answer < 0)
 		return false;
@@ -188,7 +188,10 @@ cellar_relation_location(Relation rel, CellarLocation *location)
 	return answer == 1;
 }
 
-/* How much of its size is kept of every step'th segment, as the kernel knows it or as the cell says. */
+/*
+ * Returns allocated bytes / size of every step'th segment, at most 1.  sync is
+ * statx's flag: whether the kernel's cached attributes suffice.
+ */
 static double
 stored_fraction(Relation rel, BlockNumber segments, BlockNumber step, int sync)
 {
@@ -213,9 +216,9 @@ stored_fraction(Relation rel, BlockNumber segments, BlockNumber step, int sync)
 }
 
 /*
- * How much of the relation's size its cell keeps: 1 for plain pages, less for
- * those in compression units.  A few segments stand for all.  What the kernel knows
- * is enough, an hour old at most: a cell that stands still must not stop a planner.
+ * Returns the stored fraction of the relation's size: 1 for raw pages, less if
+ * pages are in compression units.  Estimated from a few segments, and from the
+ * kernel's cached attributes, so that the planner never waits for a cell.
  */
 double
 cellar_stored_fraction(Relation rel)
@@ -225,7 +228,7 @@ cellar_stored_fraction(Relation rel)
 	return stored_fraction(rel, segments, (segments + STORED_SEGMENTS_MAX - 1) / STORED_SEGMENTS_MAX, AT_STATX_DONT_SYNC);
 }
 
-/* Has the kernel learn how much the cell keeps now. */
+/* Makes the kernel fetch the current attributes of all segments from the cell. */
 void
 cellar_refresh_stored(Relation rel)
 {
@@ -233,7 +236,8 @@ cellar_refresh_stored(Relation rel)
 }
 
 /*
- * Why a cell cannot scan the relation, wherever it lies; NULL when it can.
+ * Returns the reason why no cell can scan the relation, regardless of where it is
+ * stored, or NULL if a cell can.
  */
 const char *
 cellar_relation_unsuitable(Relation rel)

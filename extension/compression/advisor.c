@@ -1,10 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * advisor.c
- *	  The compression advisor: what each level would make of a table.
+ *	  cellar.estimate_compression: a table's compressed size at each level,
+ *	  estimated from a sample.
  *
- * The cell's encoder runs here, in the client library, over a sample of the
- * table's pages.  So a table that is on no cell can be asked about, too.
+ * The session reads sample pages through the buffer manager and encodes them
+ * with the cell's encoder, which is part of the client library.  No cell is
+ * involved, so the estimate also works for tables that are not on a cell.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,29 +22,30 @@
 #include "utils/rel.h"
 
 #include "cellar/cell.h"
+#include "cellar/compat.h"
 #include "cellar/compression.h"
 
-/* A few runs of pages tell a table well. */
-#define SAMPLE_PLACES	5
-#define SAMPLE_RUN		19
+/* The sample consists of runs of consecutive pages, evenly spread over the table. */
+#define SAMPLE_RUNS		5
+#define SAMPLE_RUN_PAGES	19
 
 PG_FUNCTION_INFO_V1(cellar_estimate_compression);
 
-/* Copies runs of pages, spread over the table; returns how many pages. */
+/* Copies the sample's pages to *pages.  Returns the number of pages. */
 static size_t
 read_sample(Relation rel, char *pages)
 {
 	BlockNumber blocks = RelationGetNumberOfBlocks(rel);
-	BlockNumber places = Min(SAMPLE_PLACES, Max(1, blocks / SAMPLE_RUN));
-	BlockNumber run = Min(blocks, SAMPLE_RUN);
+	BlockNumber runs = Min(SAMPLE_RUNS, Max(1, blocks / SAMPLE_RUN_PAGES));
+	BlockNumber run_pages = Min(blocks, SAMPLE_RUN_PAGES);
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
 	size_t		count = 0;
 
-	for (BlockNumber place = 0; place < places; place++)
+	for (BlockNumber run = 0; run < runs; run++)
 	{
-		BlockNumber first = (uint64) blocks * place / places;
+		BlockNumber first = (uint64) blocks * run / runs;
 
-		for (BlockNumber block = first; block < first + run; block++)
+		for (BlockNumber block = first; block < first + run_pages; block++)
 		{
 			Buffer		buffer;
 
@@ -57,7 +60,7 @@ read_sample(Relation rel, char *pages)
 	return count;
 }
 
-/* pages has room for a sample. */
+/* Appends one row per level.  *pages is scratch space for a sample. */
 static void
 put_estimates(Relation rel, char *pages, ReturnSetInfo *rsinfo)
 {
@@ -94,13 +97,14 @@ put_estimates(Relation rel, char *pages, ReturnSetInfo *rsinfo)
 }
 
 /*
- * cellar.estimate_compression(relation): a row a table (partition) and level.
+ * cellar.estimate_compression(relation): one row per table, partition or
+ * child table, and level.
  */
 Datum
 cellar_estimate_compression(PG_FUNCTION_ARGS)
 {
 	Oid			relation = PG_GETARG_OID(0);
-	char	   *pages = palloc(SAMPLE_PLACES * SAMPLE_RUN * BLCKSZ);
+	char	   *pages = palloc(SAMPLE_RUNS * SAMPLE_RUN_PAGES * BLCKSZ);
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -110,7 +114,7 @@ cellar_estimate_compression(PG_FUNCTION_ARGS)
 	{
 		Relation	rel = relation_open(lfirst_oid(lc), AccessShareLock);
 
-		/* A standby has no pages of unlogged tables. */
+		/* Unlogged tables have no pages on a standby. */
 		if (cellar_relation_unsuitable(rel) == NULL &&
 			(RelationIsPermanent(rel) || !RecoveryInProgress()))
 			put_estimates(rel, pages, (ReturnSetInfo *) fcinfo->resultinfo);

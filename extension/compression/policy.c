@@ -1,12 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * policy.c
- *	  cellar.set_compression: which tables are compressed by themselves, to
- *	  which level, and after how long without a write.
+ *	  cellar.set_compression: sets and removes compression policies.
  *
- * Policies are rows of cellar.compression_policy, which only superusers may
- * write; for the owner of a table this function does it as one.
- * policy_launcher.c carries them out.
+ * A policy is a row of cellar.compression_policy: a table, a level, and how
+ * long an allocation unit must go without writes before it is compressed.
+ * Only superusers may write that table; after checking that the caller owns
+ * the relation, this function writes it with superuser rights.
+ * policy_launcher.c and policy_worker.c carry policies out.
  *
  *-------------------------------------------------------------------------
  */
@@ -38,12 +39,12 @@ check_after(const Interval *after)
 	if (secs < 0 || secs > AFTER_SECS_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the time after which a table is compressed must be between 0 and 1000 years")));
+				 errmsg("parameter \"after\" must be between 0 and 1000 years")));
 }
 
-/* A partitioned table has nothing on a cell itself. */
+/* Checks that the relation is stored on a cell.  A partitioned table has no storage to check. */
 static void
-check_location(Oid relation)
+check_stored_on_cell(Oid relation)
 {
 	Relation	rel = relation_open(relation, AccessShareLock);
 	CellarLocation location;
@@ -53,7 +54,7 @@ check_location(Oid relation)
 	relation_close(rel, NoLock);
 }
 
-/* Runs a statement on the extension's tables; returns the number of rows. */
+/* Executes a statement and returns the number of rows it processed. */
 static uint64
 execute(const char *statement, int nargs, Oid *types, Datum *values)
 {
@@ -62,18 +63,23 @@ execute(const char *statement, int nargs, Oid *types, Datum *values)
 	return SPI_processed;
 }
 
+/*
+ * Reports the removal of a relation's policy.  inherited is the parent whose
+ * policy applies now, or InvalidOid.
+ */
 static void
-tell_removed(Oid relation, bool had_own, Oid inherited)
+report_removal(Oid relation, bool had_own, Oid inherited)
 {
 	const char *name = get_rel_name(relation);
 
 	if (had_own)
 		ereport(NOTICE,
-				(errmsg("the compression policy of \"%s\" is removed; its compression units stay as they are", name),
-				 errhint("cellar.decompress makes them ordinary blocks again.")));
+				(errmsg("removed the compression policy of \"%s\"", name),
+				 errdetail("Units already compressed remain compressed."),
+				 errhint("Use cellar.decompress to decompress the table.")));
 	else
 		ereport(NOTICE,
-				(errmsg("\"%s\" has no compression policy of its own", name)));
+				(errmsg("\"%s\" does not have its own compression policy", name)));
 	if (OidIsValid(inherited))
 		ereport(NOTICE,
 				(errmsg("the compression policy of \"%s\" applies to \"%s\"", get_rel_name(inherited), name)));
@@ -96,13 +102,13 @@ cellar_set_compression(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(2))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("neither the relation nor the time after which it is compressed can be NULL")));
+				 errmsg("parameters \"relation\" and \"after\" must not be null")));
 	relation = PG_GETARG_OID(0);
 	level = PG_ARGISNULL(1) ? CELLAR_LEVEL_RAW : cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	cellar_check_compressible(relation);
 	check_after(PG_GETARG_INTERVAL_P(2));
 	if (level != CELLAR_LEVEL_RAW)
-		check_location(relation);
+		check_stored_on_cell(relation);
 
 	values[0] = ObjectIdGetDatum(relation);
 	values[1] = CStringGetTextDatum(cellar_level_name(level));
@@ -119,13 +125,17 @@ cellar_set_compression(PG_FUNCTION_ARGS)
 
 		if (execute("SELECT set_for FROM cellar.compression_policies WHERE \"table\" = $1", 1, types, values) > 0)
 			inherited = DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-		tell_removed(relation, had_own, inherited);
+		report_removal(relation, had_own, inherited);
 	}
 	else
 		execute("INSERT INTO cellar.compression_policy VALUES ($1, $2, $3)"
 				" ON CONFLICT (relation) DO UPDATE SET level = excluded.level, after = excluded.after",
 				3, types, values);
-	/* What failed before is tried anew. */
+
+	/*
+	 * A changed policy is carried out in the next round, without the delay
+	 * after earlier failures.
+	 */
 	execute("UPDATE cellar.compression_run SET retries = 0, next_run = NULL, last_freeze = NULL"
 			" WHERE relation IN (SELECT \"table\" FROM cellar.compression_policies WHERE set_for = $1)",
 			1, types, values);

@@ -1,4 +1,4 @@
--- Aggregation in the cell, as far as it shows without one: all rows take the way of those that are passed through.
+-- Aggregation in the cell, simulated without a cell: Postgres reads and aggregates all rows, as in passthrough.
 CREATE FUNCTION show(query text) RETURNS SETOF text
 LANGUAGE plpgsql AS $$
 DECLARE line text;
@@ -29,7 +29,7 @@ SELECT show('SELECT region, product FROM sales GROUP BY region, product');
 SELECT show('SELECT price, extract(month FROM day), count(*) FROM sales GROUP BY 1, 2');
 SELECT show('SELECT (SELECT count(*) FROM sales WHERE id = x) FROM generate_series(1, 3) x');
 
--- What stays in Postgres, and why
+-- Aggregations that are not offloaded, and the reasons
 SELECT count(DISTINCT region) FROM sales;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 SELECT count(*) FROM (SELECT rate FROM sales GROUP BY rate) s;
@@ -56,7 +56,7 @@ SELECT sum(quantity / (id - 5)) FROM sales;
 SELECT show('SELECT DISTINCT region, paid FROM sales');
 SELECT DISTINCT region, paid FROM sales ORDER BY region, paid;
 
--- Shared by threads of the cell
+-- Aggregation by several threads of the cell
 SET max_parallel_workers_per_gather = 2;
 SET min_parallel_table_scan_size = 0;
 SET parallel_setup_cost = 0;

@@ -1,11 +1,11 @@
--- What the extension shows without any cell.
+-- Views and functions of the extension on a server without a cell.
 CREATE EXTENSION cellar;
 
 SELECT name FROM cellar.sysstat ORDER BY name COLLATE "C";
 SELECT event FROM cellar.system_event ORDER BY event COLLATE "C";
 SELECT count(*) = (SELECT count(*) FROM cellar.get_sysstat()) AS as_many FROM cellar.mystat;
 
--- Operators of the types that storage predicates are made of
+-- The "=" operator of each type that storage predicates support is offloadable.
 SELECT t.typname
 FROM (VALUES ('int4'), ('int8'), ('float8'), ('numeric'), ('text'), ('date'), ('timestamptz'), ('uuid')) t(typname)
 WHERE NOT EXISTS (
@@ -14,12 +14,19 @@ WHERE NOT EXISTS (
        JOIN pg_operator o ON o.oprcode = f.function::oid
   WHERE o.oprname = '=' AND o.oprleft = t.typname::regtype AND o.oprright = t.typname::regtype);
 
--- A table on no cell
+-- Every function, table and view has a comment.
+SELECT oid::regprocedure AS uncommented FROM pg_proc
+WHERE pronamespace = 'cellar'::regnamespace AND obj_description(oid, 'pg_proc') IS NULL
+UNION ALL
+SELECT NULL FROM pg_class
+WHERE relnamespace = 'cellar'::regnamespace AND relkind IN ('r', 'v') AND obj_description(oid, 'pg_class') IS NULL;
+
+-- A table that is not on a cell
 CREATE TABLE plain (a int);
 SELECT cellar.cell_of('plain');
 SELECT count(*) FROM cellar.cells();
 
--- Sessions of others are not for everyone
+-- Ordinary users do not see sessions of other roles.
 CREATE ROLE cellar_reader;
 SET ROLE cellar_reader;
 SELECT count(*) FROM cellar.sysstat WHERE value < 0;

@@ -1,4 +1,4 @@
--- When a Smart Scan is planned, on a server without a cell: plans show what would be.
+-- When the planner chooses a Smart Scan; on a server without a cell, plans show what it would choose.
 CREATE EXTENSION IF NOT EXISTS cellar;
 SET cellar.cell_offload_plan_display = always;
 SET cellar.min_scan_size = 0;
@@ -9,17 +9,17 @@ CREATE INDEX planned_duplicates ON planned (part, supplier);
 CREATE INDEX planned_unique ON planned (order_number, supplier);
 VACUUM (FREEZE, ANALYZE) planned;
 
--- A selective index scan keeps its place, a filter goes to the cell.
+-- A selective condition on an indexed column uses the index; a condition without an index uses a Smart Scan.
 EXPLAIN (COSTS OFF) SELECT * FROM planned WHERE order_number = 77;
 EXPLAIN (COSTS OFF) SELECT count(comment) FROM planned WHERE comment LIKE '%narrow%';
 
--- A whole index of posting lists is read faster than the table, one of single entries is not.
+-- A full scan of an index with posting lists is cheaper than a Smart Scan; of an index with single entries it is not.
 EXPLAIN (COSTS OFF) SELECT count(*) FROM planned WHERE supplier = 77;
 SELECT what, reason FROM cellar.why_not_offloaded WHERE reason LIKE '%index%';
 DROP INDEX planned_duplicates;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM planned WHERE supplier = 77;
 
--- What its pages and rows cost is a setting.
+-- Settings determine the cost of pages and rows.
 SET cellar.cell_page_cost = 10;
 EXPLAIN (COSTS OFF) SELECT order_number FROM planned WHERE comment LIKE '%narrow%';
 RESET cellar.cell_page_cost;
@@ -28,11 +28,11 @@ SET cellar.returned_page_cost = 1000;
 EXPLAIN (COSTS OFF) SELECT order_number FROM planned WHERE comment LIKE '%wide%';
 RESET cellar.returned_page_cost;
 
--- Of an order's first rows the cell leaves out the others.
+-- For ORDER BY with LIMIT, the cell returns only candidates for the first rows.
 EXPLAIN (COSTS OFF) SELECT order_number, comment FROM planned WHERE comment LIKE '%wide%' ORDER BY part DESC, supplier + 1 NULLS FIRST LIMIT 10 OFFSET 5;
 EXPLAIN (COSTS OFF) SELECT * FROM (SELECT part, 1 AS one FROM planned ORDER BY part DESC NULLS LAST LIMIT 3) s;
 
--- Not where the number of rows may change, ties count, or a row that is left out might have raised an error.
+-- No top-N in the cell if the number of rows may change, ties count, or an omitted row might raise an error.
 CREATE FUNCTION first_rows(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE line text; result text := 'all rows';
 BEGIN

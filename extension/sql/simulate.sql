@@ -1,4 +1,4 @@
--- Plans and results of tables that are on no cell.
+-- Offload simulation: plans and results of tables that are not on a cell.
 CREATE FUNCTION show(query text) RETURNS SETOF text
 LANGUAGE plpgsql AS $$
 DECLARE line text;
@@ -16,7 +16,7 @@ VACUUM ANALYZE t;
 SET cellar.min_scan_size = 0;
 SET cellar.cost_factor = 0;
 
--- Nothing happens unless it is asked for
+-- Simulation is off by default.
 SELECT show('SELECT a FROM t WHERE b = 3');
 SELECT * FROM cellar.why_not_offloaded;
 
@@ -29,14 +29,14 @@ SET cellar.cell_offload_processing = off;
 SELECT show('SELECT a FROM t WHERE b = 3');
 RESET cellar.cell_offload_processing;
 
--- The forms of predicates
+-- Predicates of all kinds
 SELECT show('SELECT 1 FROM t WHERE a BETWEEN 5 AND 7 OR c LIKE ''row 1%''');
 SELECT show('SELECT 1 FROM t WHERE a IN (1, 2, NULL) AND b <> ALL (''{1,2}'')');
 SELECT show('SELECT 1 FROM t WHERE c IS NULL AND (a > 5) IS NOT TRUE AND a IS DISTINCT FROM b');
 SELECT show('SELECT 1 FROM t WHERE COALESCE(a, b, 0) = 5 AND NULLIF(a, b) = 3');
 SELECT show('SELECT 1 FROM t WHERE CASE WHEN a > 5 THEN b ELSE a END = 3 AND CASE a WHEN 1 THEN 2 WHEN 2 THEN 3 END = 2');
 
--- Whether a column is NULL, of whatever type; a row that is all NULLs is NULL, too
+-- IS NULL on columns of any type; a composite value whose fields are all NULL is NULL, too.
 CREATE TYPE pair AS (x int, y int);
 CREATE TABLE odd (a int, place point, document jsonb, p pair);
 INSERT INTO odd SELECT i, CASE WHEN i % 3 = 0 THEN point(i, i) END, CASE WHEN i % 5 > 0 THEN '{"k": 1}'::jsonb END, ROW(NULL, NULL)::pair
@@ -48,7 +48,7 @@ SELECT count(*), sum(a) FROM odd WHERE place IS NOT NULL OR later IS NULL;
 DROP TABLE odd;
 DROP TYPE pair;
 
--- The case of letters, and quotients
+-- Case conversion, division
 SELECT show('SELECT a FROM t WHERE lower(c) = ''row 7'' OR c ILIKE ''ROW 1234%'' OR upper(c) LIKE ''%9999''');
 SELECT a FROM t WHERE lower(c) = 'row 7' OR c ILIKE 'ROW 1234%' OR upper(c) LIKE '%9999' ORDER BY a LIMIT 3;
 SELECT show('SELECT a FROM t WHERE c ILIKE ''%É%''');
@@ -58,11 +58,11 @@ SELECT expression, reason FROM cellar.why_not_offloaded ORDER BY expression COLL
 SELECT show('SELECT a FROM t WHERE a / 7.0 = 3.0000000000000000');
 SELECT a FROM t WHERE a / 7.0 = 3.0000000000000000 OR 1.0 / a = 0.01 ORDER BY a;
 
--- What stays in Postgres, and why
+-- Conditions that are not offloaded, and the reasons
 SELECT count(*) FROM t WHERE a > random() - 1 AND c ~ '^row 1' AND b = (SELECT min(b) FROM t x WHERE x.a = t.a) AND t.a = 3;
 SELECT * FROM cellar.why_not_offloaded WHERE what = 'qual' ORDER BY expression COLLATE "C";
 
--- Constants of generic plans; an error comes only where Postgres gets to it
+-- Parameters of generic plans; errors are raised only if Postgres evaluates the expression.
 SET plan_cache_mode = force_generic_plan;
 PREPARE division (int, int) AS SELECT count(*) FROM t WHERE a < $2 AND b > 100 / $1;
 EXECUTE division(50, 1000);
@@ -76,7 +76,7 @@ PREPARE recent (interval) AS SELECT count(*) FROM t WHERE e < now() - $1;
 EXECUTE recent('1 day');
 RESET plan_cache_mode;
 
--- Cursors go back and update as with a sequential scan
+-- Cursors scroll backward, and WHERE CURRENT OF works, as with a sequential scan.
 BEGIN;
 DECLARE c CURSOR FOR SELECT a, c FROM t WHERE a < 6;
 FETCH 3 FROM c;
@@ -91,7 +91,7 @@ FETCH 1 FROM c;
 SELECT a, b FROM t WHERE b = -1;
 ROLLBACK;
 
--- Own changes, rolled back ones, and those of the statement itself
+-- Changes by the same transaction, by a rolled back subtransaction, and by the statement itself
 BEGIN;
 SAVEPOINT s;
 DELETE FROM t WHERE a <= 10;
@@ -103,7 +103,7 @@ INSERT INTO t (a) SELECT a FROM t WHERE a <= 3;
 SELECT count(*) FROM t WHERE a <= 3;
 ROLLBACK;
 
--- Not for these
+-- Scans that are not offloaded
 SELECT show('SELECT * FROM t WHERE a = 3 FOR UPDATE');
 SELECT show('SELECT a FROM t TABLESAMPLE SYSTEM (10) WHERE a = 3');
 SELECT show('SELECT xmin FROM t WHERE a = 3');
@@ -113,7 +113,7 @@ BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT show('SELECT a FROM t WHERE b = 3');
 ROLLBACK;
 
--- Row security: only leakproof quals go below it
+-- Row security: only leakproof conditions are evaluated before the policy.
 CREATE FUNCTION mine(int) RETURNS bool LANGUAGE plpgsql STABLE COST 10000 AS 'BEGIN RETURN $1 < 100; END';
 CREATE ROLE cellar_user;
 GRANT SELECT ON t TO cellar_user;
@@ -147,7 +147,7 @@ SELECT count(*), sum(a) FROM (SELECT a FROM t WHERE b < 50 OFFSET 0) x;
 SELECT show('SELECT count(*) FROM t WHERE b < 50');
 SELECT count(*), sum(a) FROM t WHERE b < 50;
 
--- Counted
+-- Statistics
 SELECT name, value > 0 AS counted FROM cellar.mystat WHERE name LIKE 'cell simulated%';
 
 DROP TABLE t, parts;

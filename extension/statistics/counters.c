@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * counters.c
- *	  Statistics and wait events of the system and of each session.
+ *	  Counters of statistics and wait events, for the system and per session.
  *
- * Everything is counted twice, for the system and for the session, in
- * fixed arrays of shared memory.  A parallel worker counts for its leader's session.
- * Nothing is ever reset; a session's counts go when it ends.
+ * Shared memory contains one set of counters for the system and one per session,
+ * indexed by process number.  Each event is added to both.  A parallel worker
+ * adds to its leader's session.  System counters are never reset; a session's
+ * counters are cleared when another session reuses its slot.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,15 +20,16 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
-#include "cellar/compat.h"
+#include "cellar/cell.h"
 #include "cellar/statistics.h"
 
-/* A Smart Scan reads a table in requests of a region each. */
+/* The cell reads a table in requests of one region (1 MiB). */
 #define CELL_REQUEST_BYTES	(1024 * 1024)
 
 /*
- * Sessions are scans of one process: those that did without the cell, and
- * those in which the cell itself passed at least one block through.
+ * Indexed by CellarStatistic.  The names are Oracle's.  "smart IO sessions" are
+ * scans of one process: those that could not use the cell ("open fail"), and
+ * those in which the cell passed at least one block through ("passthru mode").
  */
 const char *const cellar_statistic_names[CELLAR_STATS] = {
 	"cell IO uncompressed bytes",
@@ -50,6 +52,7 @@ const char *const cellar_statistic_names[CELLAR_STATS] = {
 	"cell simulated physical IO bytes returned by predicate offload",
 };
 
+/* Indexed by CellarWaitEvent. */
 const char *const cellar_wait_names[CELLAR_WAITS] = {
 	"cell smart table scan",
 	"enq: KO - fast object checkpoint",
@@ -170,7 +173,7 @@ detach_session(int code, Datum slot)
 }
 
 /*
- * Gives this backend's session its slot, which may have been another's before.
+ * Claims and clears the slot of this backend, unless it already has.
  */
 void
 cellar_attach_session(void)
@@ -186,7 +189,7 @@ cellar_attach_session(void)
 	before_shmem_exit(detach_session, Int32GetDatum(slot));
 }
 
-/* The counts of the session that this process works for; NULL when it is gone. */
+/* Returns the counters of the session that this process works for, or NULL if that session has exited. */
 static SharedCounts *
 session_counts(void)
 {
@@ -223,9 +226,9 @@ cellar_count(CellarStatistic statistic, uint64 amount)
 }
 
 /*
- * Tells one life of shared memory from another.  After a crash, transaction
- * ids that were not logged are given out again, also when the postmaster
- * lives on, so what a cell remembers of transactions must not outlive it.
+ * Returns a random number that identifies this initialization of shared memory.
+ * After a crash, Postgres may assign transaction ids again that were never
+ * logged, so a cell must discard the transaction states that it cached before.
  */
 uint64
 cellar_incarnation(void)
@@ -233,7 +236,7 @@ cellar_incarnation(void)
 	return statistics->incarnation;
 }
 
-/* Counts what the cells count for the system. */
+/* Adds to the session only: the cells count these statistics for the system. */
 void
 cellar_count_session(CellarStatistic statistic, uint64 amount)
 {
@@ -255,7 +258,8 @@ count_event(SharedEvent *event, uint64 us)
 }
 
 /*
- * Counts a wait that ends now.  Returns how many microseconds it took.
+ * Counts a wait that began at started and ends now.  Returns its duration in
+ * microseconds.
  */
 uint64
 cellar_count_wait(CellarWaitEvent event, instr_time started)
@@ -278,8 +282,9 @@ cellar_count_wait(CellarWaitEvent event, instr_time started)
 }
 
 /*
- * Counts a range that the cell answered.  All of the range is read as far as
- * the database is concerned; what the storage index excluded was read by nobody.
+ * Counts a scanned range.  As in Oracle, the whole range counts as physical
+ * reads of the database, and the bytes that the storage index excluded count as
+ * optimized.
  */
 void
 cellar_count_scan(const CellarScanStats *stats)
@@ -330,7 +335,8 @@ cellar_read_system_counts(CellarCounts *counts)
 }
 
 /*
- * Reads one session's counts.  Returns its process id, 0 when the slot is not in use.
+ * Reads one session's counters.  Returns the session's process id, or 0 if the
+ * slot is not in use or another session claimed it meanwhile.
  */
 int
 cellar_read_session_counts(int slot, CellarCounts *counts)
@@ -344,6 +350,6 @@ cellar_read_session_counts(int slot, CellarCounts *counts)
 	read_counts(&session->counts, counts);
 	pg_read_barrier();
 
-	/* Another session may have come in between. */
+	/* Another session may have claimed the slot during the read. */
 	return pg_atomic_read_u32(&session->pid) == pid ? (int) pid : 0;
 }

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * views.c
- *	  SQL functions behind the views on statistics, cells and functions.
+ *	  SQL functions that return statistics, wait events, cells and offloadable
+ *	  functions.  cellar--1.0.sql defines views over them.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,6 +19,7 @@
 #include "utils/lsyscache.h"
 
 #include "cellar/cell.h"
+#include "cellar/compat.h"
 #include "cellar/statistics.h"
 
 PG_FUNCTION_INFO_V1(cellar_sysstat);
@@ -56,7 +58,7 @@ cellar_sysstat(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* As for pg_stat_activity: one's own sessions, or all of them with pg_read_all_stats. */
+/* Same rule as pg_stat_activity: sessions of roles that the user is a member of, or all with pg_read_all_stats. */
 static bool
 may_read_session(int pid)
 {
@@ -69,7 +71,7 @@ may_read_session(int pid)
 		has_privs_of_role(GetUserId(), proc->roleId);
 }
 
-/* Reads the slot's counts if there is a session in it that the user may see. */
+/* Reads a slot's counters.  Returns the session's process id, or 0 if there is none that the user may see. */
 static int
 visible_session(int slot, CellarCounts *counts)
 {
@@ -102,7 +104,7 @@ cellar_sesstat(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* An event's columns: name, waits, total, average and longest time. */
+/* Fills five columns: event, number of waits, and total, average and maximum time in microseconds. */
 static void
 fill_event(Datum *values, bool *nulls, int event, const CellarEventCounts *counts)
 {
@@ -194,7 +196,7 @@ cellar_offloadable_functions(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* The sockets of the cells that the cluster lies on. */
+/* cellar.get_cells(): one socket path per cell that stores the data directory or a tablespace. */
 Datum
 cellar_cells(PG_FUNCTION_ARGS)
 {
@@ -212,8 +214,8 @@ cellar_cells(PG_FUNCTION_ARGS)
 }
 
 /*
- * The socket of the cell that stores a relation and the file's path in the
- * cell, or null.
+ * cellar.cell_of(relation): the socket path of the cell that stores the relation,
+ * and the file's path relative to the mount.  NULL if no cell stores it.
  */
 Datum
 cellar_cell_of(PG_FUNCTION_ARGS)

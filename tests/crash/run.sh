@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What is durable survives: kill -9 of Postgres, of the cell and of both at random moments under load; and a full disk
-# or a failing write gives an error and never a wrong row.
+# Durability: kill -9 of Postgres, of the cell and of both at random moments under load loses no acknowledged commit. A
+# full disk or a failing write causes an error, and never a wrong row.
 #
-#   run.sh [--rounds N] [--seed N]      N rounds of each kind of kill (2)
+#   run.sh [--rounds N] [--seed N]      rounds of each kind of kill (default 2)
 #
-# After each kill: no acknowledged commit is missing, pgbench's balances agree, pg_amcheck finds nothing; at the end
-# pg_checksums reads every page.
+# After each kill, no acknowledged commit is missing, pgbench's balances agree, and pg_amcheck finds no error. At the end
+# pg_checksums verifies every page.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
@@ -20,7 +20,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 RANDOM=$seed
-say "seed $seed (of the moments; the load itself is not repeatable)"
+say "seed $seed (determines the moments of the kills; the load is not reproducible)"
 work_begin crash
 data=$WORK/cell1/pgdata
 records=$WORK/records
@@ -39,12 +39,12 @@ verify() {
         SELECT count(DISTINCT total) FROM (SELECT sum(abalance) FROM pgbench_accounts UNION ALL
             SELECT sum(bbalance) FROM pgbench_branches UNION ALL SELECT sum(tbalance) FROM pgbench_tellers UNION ALL
             SELECT coalesce(sum(delta), 0) FROM pgbench_history) s(total)")" = 1
-    check "$what: pg_amcheck is clean" "$PG_BIN/pg_amcheck" -h "$WORK/run" -p "$(cluster_port crash)" -U postgres \
+    check "$what: pg_amcheck finds no error" "$PG_BIN/pg_amcheck" -h "$WORK/run" -p "$(cluster_port crash)" -U postgres \
         -d postgres --heapallindexed
 }
 
-# Load until the connections break: pgbench's transactions, two writers that record what was acknowledged, and tables that
-# are compressed all the time.
+# Starts a load that runs until its connections break: pgbench, two writers that record acknowledged commits, and
+# continuous compression.
 load_start() {
     "$PG_BIN/pgbench" -n -c 4 -T 120 -h "$WORK/run" -p "$(cluster_port crash)" -U postgres postgres >>"$WORK/pgbench.log" 2>&1 &
     remember_process $!
@@ -68,7 +68,7 @@ load_start() {
 load_end() {
     local pid
     for pid in "${load[@]}"; do
-        # A client whose server is gone ends by itself; one that hangs in a dead connection is ended.
+        # A client normally exits when its server dies; a client that hangs in a dead connection is killed.
         wait_gone "$pid" 20 || kill "$pid" 2>/dev/null || true
         wait "$pid" 2>/dev/null || true
     done
@@ -95,7 +95,7 @@ kills() {
             postgres) cluster_kill crash ;;
             cell)
                 cell_kill
-                # Its files are gone from under it: Postgres ends by itself or is ended.
+                # Postgres lost its files and may exit; kill it in any case.
                 sleep 0.5
                 cluster_kill crash
                 ;;
@@ -108,7 +108,7 @@ kills() {
             load_end
             [ "$victim" = postgres ] || { wait_gone "$CELL_PID" 10; cell_start cell1; }
             if ! cluster_start crash "$data"; then
-                not_ok "round $round, kill -9 of $victim: Postgres does not start again"
+                not_ok "round $round, kill -9 of $victim: Postgres starts again"
                 return
             fi
             before=$CHECKS_FAILED
@@ -117,11 +117,12 @@ kills() {
         done
     done
     check "Postgres stops" cluster_stop crash
-    check "every page's checksum is right after $((3 * rounds)) kills" as_pg "$PG_BIN/pg_checksums" --check -D "$data"
+    check "pg_checksums finds no wrong checksum after $((3 * rounds)) kills" as_pg "$PG_BIN/pg_checksums" --check -D "$data"
     check "the cell stops and unmounts" cell_stop cell1
 }
 
-# fill NAME: inserts into a table in tablespace `cell` until that fails, and shows the error's SQLSTATE.
+# fill CLUSTER: inserts batches into a table in tablespace `cell` until an insert fails. Prints the number of batches and
+# the SQLSTATE.
 fill() {
     local i output
     for ((i = 0; i < 200; i++)); do
@@ -145,20 +146,20 @@ tablespace_cluster() {
         -c "CREATE TABLE filled (id int, filler text) TABLESPACE cell"
 }
 
-# after_error CLUSTER WHAT BATCHES SQLSTATE WANTED: the error is the wanted one. A query may fail now, too (Postgres has to
-# write a page before it can read another into its place), but gives no wrong row.
+# after_error CLUSTER DESCRIPTION BATCHES SQLSTATE EXPECTED: checks the SQLSTATE, and that a query returns no wrong row. The
+# query itself may fail, because Postgres may have to write a dirty buffer before it can read a page.
 after_error() {
     local cluster=$1 what=$2 batches=$3 sqlstate=$4 wanted=$5 output
-    check "$what: the insert fails with $wanted (it was $sqlstate after $batches batches)" grep -qE "^($wanted)$" <<<"$sqlstate"
+    check "$what: the insert fails with $wanted (found $sqlstate after $batches batches)" grep -qE "^($wanted)$" <<<"$sqlstate"
     if output=$(sql "$cluster" postgres -c "SELECT count(*), coalesce(sum(id), 0) FROM filled WHERE length(filler) = 500" 2>&1); then
-        check "$what: the committed rows are there, the failed ones are not" test "$output" = "$(expected "$batches")"
+        check "$what: a query returns exactly the committed rows" test "$output" = "$(expected "$batches")"
     else
-        ok "$what: a query gives an error: ${output%%$'\n'*}"
+        ok "$what: a query fails with an error: ${output%%$'\n'*}"
     fi
 }
 expected() { printf '%s|%s' "$(($1 * 4000))" "$(($1 * 4000 * ($1 * 4000 + 1) / 2))"; }
 
-# After a failed write Postgres may have restarted itself (a failed fsync is a PANIC, and recovery follows).
+# Waits until the cluster accepts connections: a failed fsync is a PANIC, after which Postgres restarts and recovers.
 wait_ready() {
     local tries
     for ((tries = 0; tries < 600; tries++)); do
@@ -172,7 +173,7 @@ disk_full() {
     local small=$WORK/small filled
     mkdir -p "$small"
     if [ "$(id -u)" != 0 ] || ! mount -t tmpfs -o size=160m tmpfs "$small" 2>/dev/null; then
-        skip "full disk: a small file system needs root"
+        skip "full disk: mounting a small file system needs root"
         return
     fi
     printf '%s\n' "$small" >>"$WORK/mounts"
@@ -181,11 +182,11 @@ disk_full() {
     tablespace_cluster full cell2
     filled=$(fill full)
     after_error full "full disk" "${filled% *}" "${filled#* }" 53100
-    # TRUNCATE would need a block for the new, empty index of the TOAST table before it gives anything back.
-    check "full disk: after DROP TABLE there is room again" sql full postgres -c "DROP TABLE filled" \
+    # Not TRUNCATE: it allocates a block for the new index of the TOAST table before it frees any space.
+    check "full disk: DROP TABLE frees space for new rows" sql full postgres -c "DROP TABLE filled" \
         -c "CREATE TABLE filled (id int, filler text) TABLESPACE cell" \
         -c "INSERT INTO filled SELECT g, repeat('x', 500) FROM generate_series(1, 20000) g" -c "CHECKPOINT"
-    check "full disk: and the new rows are right" test "$(sql full postgres -c "SELECT count(*), sum(id) FROM filled")" = "20000|200010000"
+    check "full disk: a query returns the new rows" test "$(sql full postgres -c "SELECT count(*), sum(id) FROM filled")" = "20000|200010000"
     check "full disk: Postgres stops" cluster_stop full
     check "full disk: the cell stops and unmounts" cell_stop cell2
     unmount "$small"
@@ -194,7 +195,7 @@ disk_full() {
 write_error() {
     local filled
     cell_configure cell3 64MiB "$WORK/cell3-disk"
-    # With the signal ignored, a file-size limit makes writes past it fail, as a defective disk does.
+    # With SIGXFSZ ignored, writes beyond the file-size limit fail with an error, like writes to a defective disk.
     trap '' XFSZ
     cell_start cell3
     trap - XFSZ
@@ -204,15 +205,15 @@ write_error() {
     filled=$(fill failing)
     after_error failing "write error" "${filled% *}" "${filled#* }" '53100|58030|XX000|54000|42602'
     prlimit --pid "$CELL_PID" --fsize=unlimited:
-    # The failed write also fails the next checkpoint's fsync, for which Postgres restarts itself and repeats its WAL.
+    # The failed write also makes the next checkpoint's fsync fail; Postgres then restarts and replays its WAL.
     sql failing postgres -c CHECKPOINT >/dev/null 2>&1 || true
     sleep 1
-    check "write error: once the disk works, Postgres serves again" wait_ready failing
-    check "write error: the committed rows are all there" test \
+    check "write error: Postgres accepts connections after the disk works again" wait_ready failing
+    check "write error: a query returns exactly the committed rows" test \
         "$(sql failing postgres -c "SELECT count(*), coalesce(sum(id), 0) FROM filled WHERE length(filler) = 500")" = "$(expected "${filled% *}")"
-    check "write error: writing goes on" sql failing postgres -c "TRUNCATE filled" \
+    check "write error: new rows can be written" sql failing postgres -c "TRUNCATE filled" \
         -c "INSERT INTO filled SELECT g, repeat('x', 500) FROM generate_series(1, 100000) g" -c "CHECKPOINT"
-    check "write error: and the rows are right" test "$(sql failing postgres -c "SELECT count(*), sum(id) FROM filled")" = "100000|5000050000"
+    check "write error: a query returns the new rows" test "$(sql failing postgres -c "SELECT count(*), sum(id) FROM filled")" = "100000|5000050000"
     check "write error: Postgres stops" cluster_stop failing
     check "write error: the cell stops and unmounts" cell_stop cell3
 }

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# PostgreSQL's own regression and isolation suites, on a cluster that lies on a cell's mount.
+# PostgreSQL's own regression and isolation suites, on a cluster whose data directory is on a cell's mount.
 #
-# Each suite runs twice. With Smart Scan off it must be green as Postgres ships it: this tests the file service. With
-# Smart Scan preferred for every scan, each test's output is compared with that of the first run: see README.md here
-# for what may differ and how that is listed in excused.txt. Then once more: the same, with tables compressed at random levels.
+# Each suite runs three times. Run 1, with Smart Scan off, must pass as shipped, which tests the file service. Run 2 prefers
+# Smart Scan for every scan, and its output is compared with that of run 1. Run 3 also compresses tables at random levels,
+# and its output is compared with that of run 2. README.md describes which differences are allowed and excused.txt lists them.
 #
 #   run.sh [--plain] [--suite regress|isolation|both] [--seed N] [--rounds N] [--update] [--keep-results FOLDER]
-#     --plain    an ordinary cluster without a cell, the first run only (tests the harness)
-#     --rounds   how often the compressed runs are repeated, each with other levels and lines at other places
-#     --update   write excused.txt from what differs, instead of failing
+#     --plain                 run 1 only, on an ordinary cluster without a cell (tests the harness)
+#     --suite                 run only this suite
+#     --seed                  seed of the compression levels
+#     --rounds                repetitions of run 3, each with other levels and other compressed places (default 1)
+#     --update                write the differences to excused.txt instead of failing
+#     --keep-results FOLDER   copy all outputs and logs to FOLDER
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
@@ -31,7 +34,7 @@ PGXS_TEST=$(dirname "$("$PG_CONFIG" --pgxs)")/../test
 source_tree=$("$ROOT/scripts/postgres-source.sh")
 work_begin regress
 
-# What the suites need beside their source: regress.so, and two libraries of contrib that lie in the server's folder.
+# Prepares the suites' sources, regress.so, and links to two contrib libraries of the server.
 prepare() {
     cp -r "$source_tree/src/test/regress" "$source_tree/src/test/isolation" "$WORK/"
     mkdir -p "$WORK/lib" "$WORK/isolation/specs" "$WORK/isolation/expected"
@@ -42,7 +45,7 @@ prepare() {
     [ "$(id -u)" != 0 ] || chown -R "$OS_USER" "$WORK/regress" "$WORK/isolation"
 }
 
-# suite NAME RUN [SCRIPTS]: runs one suite, as shipped or with other scripts; its outputs go to $WORK/NAME-RUN.
+# suite NAME RUN [SCRIPTS]: runs one suite, as shipped or with modified scripts, and writes its outputs to $WORK/NAME-RUN.
 suite() {
     local name=$1 run=$2 input=${3:-$WORK/$1} output=$WORK/$1-$2 program options=()
     case $name in
@@ -58,20 +61,20 @@ suite() {
         --user=postgres "${options[@]}") >"$WORK/$name-$run.log" 2>&1
 }
 
-# Both forms of pg_regress's report, the one until 15 and TAP since 16.
+# These parse both report formats of pg_regress: its own until PostgreSQL 15, TAP since 16.
 failed_tests() { sed -nE 's/^(test|    | \+)? *([a-z0-9_.-]+) +\.\.\. FAILED.*/\2/p; s/^not ok [0-9]+ +[-+] ([a-z0-9_.-]+).*/\1/p' "$1"; }
 passed_tests() { sed -nE 's/^(test|    | \+)? *([a-z0-9_.-]+) +\.\.\. ok .*/\2/p; s/^ok [0-9]+ +[-+] ([a-z0-9_.-]+).*/\1/p' "$1"; }
 
-# The suite's tests may be of another minor version than the server (an archive keeps few). Then a test that fails as
-# shipped must give, byte for byte, what it gives on an ordinary cluster of this server without Cellar.
+# Checks run 1. The suite's source may be of another minor version than the server, since archives keep few versions. A test
+# that fails as shipped must then give the same output, byte for byte, as on an ordinary cluster without Cellar.
 shipped_green() {
     local name=$1 test wrong=() version=() passed reported
     suite "$name" off || true
     passed=$(passed_tests "$WORK/$name-off.log" | wc -l)
-    # What the report counts as failed must be what was found in it.
+    # The number of failures that the report states must match the number of failed tests parsed from it.
     reported=$(sed -nE 's/^[# ]*([0-9]+) of [0-9]+ tests failed.*/\1/p' "$WORK/$name-off.log")
     grep -qE "All [0-9]+ tests passed|of [0-9]+ tests failed" "$WORK/$name-off.log" || wrong+=("the run did not finish")
-    if [ "${reported:-0}" != "$(failed_tests "$WORK/$name-off.log" | wc -l)" ]; then wrong+=("${reported:-0} by its own count"); fi
+    if [ "${reported:-0}" != "$(failed_tests "$WORK/$name-off.log" | wc -l)" ]; then wrong+=("${reported:-0} according to the report"); fi
     for test in $(failed_tests "$WORK/$name-off.log"); do
         if cmp -s "$WORK/$name-reference/results/$test.out" "$WORK/$name-off/results/$test.out"; then
             version+=("$test")
@@ -80,25 +83,25 @@ shipped_green() {
         fi
     done
     if [ "$passed" -gt 0 ] && [ ${#wrong[@]} = 0 ]; then
-        ok "PostgreSQL's $name suite: $passed tests as shipped${version:+, ${#version[@]} as on an ordinary cluster of this minor version (${version[*]})}"
+        ok "PostgreSQL's $name suite: $passed tests pass as shipped${version:+, ${#version[@]} give the same output as on an ordinary cluster of this minor version (${version[*]})}"
     else
-        not_ok "PostgreSQL's $name suite: failed: ${wrong[*]:-all, see $name-off.log}"
+        not_ok "PostgreSQL's $name suite passes as shipped: failed: ${wrong[*]:-all, see $name-off.log}"
         cp "$WORK/$name-off/regression.diffs" "$WORK/regression.$name.diffs" 2>/dev/null || true
         head -n 60 "$WORK/$name-off/regression.diffs" 2>/dev/null || tail -n 20 "$WORK/$name-off.log"
     fi
 }
 
-# compared SUITE RUN RUN [OPTION...]: one run's outputs with another's; excused.txt knows the suite by this name.
+# compared SUITE RUN RUN [OPTION...]: compares the outputs of two runs. SUITE is the name in excused.txt.
 compared() {
     local suite=$1 off=$2 on=$3 log=$WORK/$1-compared.log
     shift 3
     "$HARNESS_BIN" regress-compare --suite "$suite" --off "$WORK/$off/results" --on "$WORK/$on/results" \
         --excused "$ROOT/tests/regress/excused.txt" "$@" >"$log" || true
     count_lines <"$log"
-    [ -s "$log" ] || not_ok "$suite suite: nothing was compared"
+    [ -s "$log" ] || not_ok "$suite suite: the comparison produced a result"
 }
 
-# The regression suite with lines in its scripts that have a table compressed.
+# Run 3 of the regression suite: injects lines into its scripts that compress tables.
 regress_compressed() {
     local compressed=$WORK/regress-scripts log=$WORK/compressions.log decoded
     say "# compressed, seed $seed ($SECONDS s)"
@@ -107,8 +110,8 @@ regress_compressed() {
     mkdir "$compressed" "$compressed/sql"
     ln -s "$WORK"/regress/{data,expected,parallel_schedule} "$compressed/"
     "$HARNESS_BIN" regress-inject --scripts "$WORK/regress/sql" --to "$compressed/sql" --seed "$seed" --places "$places" \
-        --left-alone "$ROOT/tests/regress/left-alone.txt" || { not_ok "regress suite, compressed: its scripts cannot be used"; return 0; }
-    # The lines call this by its name.
+        --left-alone "$ROOT/tests/regress/left-alone.txt" || { not_ok "regress suite, compressed: lines can be injected into its scripts"; return 0; }
+    # The injected lines execute the program "compress".
     cp "$HARNESS_BIN" "$WORK/lib/"
     printf '#!/bin/sh\nexec "%s" --dsn "%s" regress-compress --log "%s" "$@" >>"%s" 2>&1 </dev/null\n' \
         "$WORK/lib/$(basename "$HARNESS_BIN")" "$(cluster_dsn "$cluster" regression)" "$log" "$log" >"$WORK/lib/compress"
@@ -119,12 +122,12 @@ regress_compressed() {
     compared compressed regress-on regress-compressed --compressed
     "$HARNESS_BIN" regress-compressed --log "$log" --require-compressed 300 >"$WORK/compressed.log" || true
     count_lines <"$WORK/compressed.log"
-    [ -s "$WORK/compressed.log" ] || not_ok "regress suite, compressed: nothing was summed up"
+    [ -s "$WORK/compressed.log" ] || not_ok "regress suite, compressed: the summary produced a result"
     decoded=$(($(decoded_bytes) - decoded))
-    check "Smart Scans read compression units in the suite: $((decoded >> 20)) MiB less than the heap" test "$decoded" -gt $((64 << 20))
+    check "Smart Scans read compression units in the suite, $((decoded >> 20)) MiB less than the heap" test "$decoded" -gt $((64 << 20))
 }
 
-# The isolation suite with a further setup in each of its tests, which compresses tables.
+# Run 3 of the isolation suite: adds a setup to each of its tests that compresses tables.
 isolation_compressed() {
     local compressed=$WORK/isolation-scripts spec test made decoded
     say "# isolation, compressed, seed $seed ($SECONDS s)"
@@ -152,12 +155,12 @@ isolation_compressed() {
     suite isolation compressed "$compressed" || true
     compared isolation-compressed isolation-on isolation-compressed --compressed
     made=$(sql suite isolation_regression -c "SELECT count(*) FILTER (WHERE units > 0) FROM cellar_test.log" || true)
-    check "the isolation suite's tables were compressed: ${made:-0} times (wanted 1000)" test "${made:-0}" -ge 1000
+    check "the isolation suite's tables were compressed at least 1000 times (${made:-0})" test "${made:-0}" -ge 1000
     decoded=$(($(decoded_bytes) - decoded))
-    check "Smart Scans read compression units in the isolation suite: $((decoded >> 10)) KiB less than the heap" test "$decoded" -gt $((1 << 20))
+    check "Smart Scans read compression units in the isolation suite, $((decoded >> 10)) KiB less than the heap" test "$decoded" -gt $((1 << 20))
 }
 
-# What Smart Scans did not have to read because blocks lay in compression units.
+# Bytes that Smart Scans did not have to read because blocks were in compression units.
 decoded_bytes() {
     sql suite postgres -c "CREATE EXTENSION IF NOT EXISTS cellar" -c "
         SELECT sum(value * CASE name WHEN 'cell physical IO bytes eligible for predicate offload' THEN -1 ELSE 1 END)
@@ -168,7 +171,7 @@ decoded_bytes() {
 suite_cluster() {
     cluster=$1
     cluster_create "$cluster" "$2" --data-checksums
-    # A compression takes a worker.
+    # Each compression needs a background worker.
     cluster_set "$2" "max_worker_processes = 40" "max_prepared_transactions = 10" "autovacuum_naptime = 1d" "fsync = off" "max_wal_size = 8GB"
 }
 
@@ -176,7 +179,7 @@ prepare
 server_version=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9.]*\).*/\1/')
 source_version=$(cat "$source_tree/VERSION" 2>/dev/null || true)
 if [ "$source_version" != "$server_version" ]; then
-    say "the tests are of ${source_version:-an unknown version}, the server is $server_version: running them on an ordinary cluster first"
+    say "the tests are from version ${source_version:-unknown}, the server is $server_version: running them on an ordinary cluster first"
     suite_cluster reference "$WORK/reference"
     cluster_start reference "$WORK/reference"
     for name in "${suites[@]}"; do suite "$name" reference || true; done
@@ -200,7 +203,7 @@ if [ "$plain" = 0 ]; then
     cluster_set "$data" "cellar.cell_offload_processing = on" "cellar.min_scan_size = 0" "cellar.cost_factor = 0"
     sql suite postgres -c 'SELECT pg_reload_conf()' >/dev/null
     for name in "${suites[@]}"; do
-        # Its own verdict is not asked: the comparison below is stricter on rows.
+        # Ignore the suite's own result: the comparison below is stricter on rows.
         suite "$name" on || true
         compared "$name" "$name-off" "$name-on" "${update[@]}"
     done

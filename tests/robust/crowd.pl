@@ -1,6 +1,6 @@
 #!/usr/bin/perl
-# Fills the queue of new connections of a cell that is stopped, says how many it took, and holds them until its
-# standard input ends.
+# Fills the listen queue of a stopped cell with connections, prints their number, and keeps them open until standard
+# input closes.
 #
 #   crowd.pl SOCKET
 use strict;
@@ -23,4 +23,4 @@ for (1 .. 15000) {
     }
     push @held, $socket;
 }
-die "the queue does not fill\n";
+die "the listen queue did not fill\n";

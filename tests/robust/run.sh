@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Smart Scan beside everything else that a cluster does: DDL and DML during scans, a hot standby, SERIALIZABLE, damaged
-# pages, a cell that dies or stands still under its readers, strangers at its socket, two cells, the simulation, cursors,
-# own rows, what is counted of scans that stop early, everything as one ordinary user.
+# Smart Scan together with other features and failures: concurrent DDL and DML, a hot standby, SERIALIZABLE, damaged
+# pages, a cell that dies or is stopped, invalid clients on its socket, two cells, offload simulation, cursors, a
+# transaction's own rows, statistics of scans that stop early, and a cell run by an ordinary user.
 #
-#   run.sh [--seconds N] [--compressed] [SCENARIO ...]      N seconds of load (20); the scenarios are the functions named
-#   scenario_…; with --compressed their tables are at random compression levels, and under load they are recompressed all
-#   the time
+#   run.sh [--seconds N] [--compressed] [SCENARIO ...]
+#
+#   --seconds N     seconds of concurrent load (default 20)
+#   --compressed    compress the tables at random levels, and recompress them continuously under load
+#   SCENARIO        the name of a function scenario_SCENARIO; default: all, or with --compressed those that apply
 #
 # Every scenario also checks that its scans were Smart Scans.
 set -euo pipefail
@@ -22,7 +24,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-# What the others do with a table's pages, or count of them, is about raw ones.
+# The scenarios that are missing here depend on raw pages: they damage them, or count their bytes.
 [ ${#scenarios[@]} -gt 0 ] || [ $compressed = 0 ] || scenarios=(changes standby serializable stopped cells one_user restart death lost_writes stale_files stale_pages)
 [ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby serializable socket corrupt compare simulation abandoned stopped cells one_user restart death lost_writes stale_files stale_pages)
 extension_installed || die "the extension is not installed: make build"
@@ -32,9 +34,9 @@ rows=40000
 total=$((rows * 1000))
 data=$WORK/cell1/pgdata
 
-# ---------------------------------------------------------------- sessions that stay open
+# ---------------------------------------------------------------- persistent sessions
 
-# session NAME CLUSTER: a psql that takes statements one at a time from `tell` and `run`.
+# session NAME CLUSTER: starts a psql that executes the statements of `send` and `run`.
 declare -A session_in session_out
 session() {
     local in out
@@ -50,10 +52,10 @@ session_end() {
     local in=${session_in[$1]} out=${session_out[$1]}
     exec {in}>&- {out}<&-
 }
-# tell NAME STATEMENTS: does not wait for the answer.
-tell() { printf '%s\n\\echo --answered--\n' "$2" >&"${session_in[$1]}"; }
-# answer NAME [SECONDS]: what the last `tell` printed; fails when that takes longer.
-answer() {
+# send NAME STATEMENTS: sends statements without waiting for their result.
+send() { printf '%s\n\\echo --answered--\n' "$2" >&"${session_in[$1]}"; }
+# receive NAME [SECONDS]: prints the output of the last `send`; fails after SECONDS.
+receive() {
     local line deadline=$((SECONDS + ${2:-60}))
     while IFS= read -r -t "$((deadline > SECONDS ? deadline - SECONDS : 1))" -u "${session_out[$1]}" line; do
         if [ "$line" = "--answered--" ]; then return 0; fi
@@ -63,32 +65,32 @@ answer() {
     return 1
 }
 run() {
-    tell "$1" "$2"
-    answer "$1" "${3:-60}" || true
+    send "$1" "$2"
+    receive "$1" "${3:-60}" || true
 }
 
-# check_equal DESCRIPTION FOUND WANTED
+# check_equal DESCRIPTION FOUND EXPECTED
 check_equal() {
-    if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: it is \"$2\", not \"$3\""; fi
+    if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: found \"$2\", expected \"$3\""; fi
 }
 check_matches() {
     if [[ $2 =~ $3 ]]; then ok "$1"; else not_ok "$1: \"$2\" does not match \"$3\""; fi
 }
 
-# right_or_error DESCRIPTION FOUND WANTED: the wanted rows or an error, but no others.
+# right_or_error DESCRIPTION FOUND EXPECTED: accepts the expected rows or an error, but no other rows.
 right_or_error() {
     local error=${2##*ERROR: }
     case $2 in
-    *'ERROR: '*) ok "$1: an error,${error%%$'\n'*}" ;;
-    "$3" | WARNING:*$'\n'"$3") ok "$1: right" ;;
-    *) not_ok "$1: \"$2\" is neither an error nor \"$3\"" ;;
+    *'ERROR: '*) ok "$1 fails with an error:${error%%$'\n'*}" ;;
+    "$3" | WARNING:*$'\n'"$3") ok "$1 returns the right rows" ;;
+    *) not_ok "$1 returns the right rows or an error: found \"$2\", expected \"$3\"" ;;
     esac
 }
 
-# statistic CLUSTER NAME: a figure of the system.
+# statistic CLUSTER NAME: the value of a statistic of the server.
 statistic() { sql "$1" postgres -c "SELECT value FROM cellar.sysstat WHERE name = '$2'"; }
 eligible='cell physical IO bytes eligible for predicate offload'
-# Of a compressed table, what is eligible is what is stored.
+# Eligible bytes of a compressed table are its stored bytes; only uncompressed bytes measure its size.
 scanned=$eligible
 [ $compressed = 0 ] || scanned='cell IO uncompressed bytes'
 open_fail='cell num smart IO sessions in rdbms block IO due to open fail'
@@ -99,7 +101,7 @@ off() { PGOPTIONS='-c cellar.cell_offload_processing=off' sql "$@"; }
 
 levels=("query low" "query high" "archive low" "archive high")
 random_level() { printf '%s' "${levels[RANDOM % 4]}"; }
-# compress CLUSTER TABLE ...: with --compressed, each at a random level; it has units then.
+# compress CLUSTER TABLE ...: with --compressed, compresses each table at a random level and checks that it has units.
 compress() {
     local cluster=$1 table level units
     [ $compressed = 1 ] || return 0
@@ -110,7 +112,7 @@ compress() {
         check "$table is compressed at $level" test "$units" -gt 0
     done
 }
-# compressing CLUSTER TABLE ...: with --compressed, a load that recompresses them, and at times decompresses.
+# compressing CLUSTER TABLE ...: with --compressed, a background load that recompresses and sometimes decompresses the tables.
 compressing() {
     local cluster=$1 table
     [ $compressed = 1 ] || return 0
@@ -121,7 +123,7 @@ compressing() {
         while [ "$SECONDS" -lt "$deadline" ]; do
             for table in "$@"; do
                 [ $((RANDOM % 8)) = 0 ] && level=none || level=$(random_level)
-                # It gives way to CREATE INDEX CONCURRENTLY.
+                # A compression that meets CREATE INDEX CONCURRENTLY fails with a deadlock error.
                 if error=$(sql "$cluster" postgres -v VERBOSITY=sqlstate -c "SELECT cellar.compress('$table', '$level')" 2>&1 >/dev/null); then
                     cycles=$((cycles + 1))
                 elif [ "$error" != "ERROR:  40P01" ]; then
@@ -136,9 +138,9 @@ compressing() {
     loads+=("$! compressions of $cluster")
 }
 
-# ---------------------------------------------------------------- clusters, one at a time
+# ---------------------------------------------------------------- clusters, one running at a time
 
-# A cluster that lies on its cell as a whole, with the accounts in it.
+# A cluster whose data directory is on a cell, with the accounts table.
 whole_cluster() {
     if [ -e "$WORK/whole.postmaster" ]; then return; fi
     part_end
@@ -158,7 +160,7 @@ whole_end() {
     check "the cell stops and unmounts" cell_stop cell1
 }
 
-# A cluster on the ordinary file system with a tablespace on a cell.
+# A cluster on an ordinary file system with a tablespace on a cell.
 part_cluster() {
     if [ -e "$WORK/part.postmaster" ]; then return; fi
     whole_end
@@ -172,18 +174,18 @@ part_cluster() {
     mkdir -p "$WORK/cell2/space"
     [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/cell2/space"
     sql part postgres -c "CREATE EXTENSION cellar" -c "CREATE TABLESPACE cell LOCATION '$WORK/cell2/space'"
-    # The server looks for new tablespaces once a second.
+    # The cell monitor looks for new tablespaces once a second.
     sleep 2
 }
 part_end() {
     if [ ! -e "$WORK/part.postmaster" ]; then return; fi
     check "Postgres with a tablespace on the mount stops" cluster_stop part
-    check "its cell stops and unmounts" cell_stop cell2
+    check "the cell of the tablespace stops and unmounts" cell_stop cell2
 }
 
 # ---------------------------------------------------------------- load
 
-# load CLUSTER NAME CLIENTS SCRIPT [option ...]: in the background for $seconds; loads_end says how each ended.
+# load CLUSTER NAME CLIENTS SCRIPT [option ...]: runs pgbench in the background for $seconds; loads_end checks its exit status.
 loads=()
 load() {
     local cluster=$1 name=$2 clients=$3 script=$4
@@ -193,7 +195,7 @@ load() {
     remember_process $!
     loads+=("$! $name")
 }
-# loop CLUSTER NAME SCRIPT: a psql script over and over.
+# loop CLUSTER NAME SCRIPT: runs a psql script repeatedly in the background for $seconds.
 loop() {
     (
         trap - EXIT
@@ -213,23 +215,23 @@ loads_end() {
     for entry in "${loads[@]}"; do
         read -r pid name <<<"$entry"
         if wait "$pid" && [ "$(processed "$name")" -gt 0 ]; then
-            ok "$name: $(processed "$name") without an error"
+            ok "$name: $(processed "$name") transactions without an error"
         else
-            not_ok "$name"
+            not_ok "$name: all transactions succeed"
             grep -vE '^(pgbench \(|transaction type|scaling|query mode|number of)' "$WORK/load-$name.log" | tail -n 15 | sed 's/^/    /'
         fi
     done
     loads=()
 }
 
-# sums_checked WHAT CLUSTER ELIGIBLE_BEFORE SUMS LEAST FAILED_OPENS_BEFORE: there were enough sums and each was a Smart
-# Scan of at least as much as the accounts take when they are packed.
+# sums_checked DESCRIPTION CLUSTER SCANNED_BEFORE SUMS MINIMUM FAILED_OPENS_BEFORE: checks that at least MINIMUM sums ran,
+# and that each was a Smart Scan of at least the packed size of the accounts.
 sums_checked() {
     local seen
     seen=$(($(statistic "$2" "$scanned") - $3))
-    check "$1: $4 sums, at least $5" test "$4" -ge "$5"
-    check "$1: all were Smart Scans ($((seen / 1048576)) MiB)" test "$seen" -ge "$(($4 * rows * 180))"
-    check_equal "$1: no scan did without the cell" "$(statistic "$2" "$open_fail")" "$6"
+    check "$1: at least $5 sums ran ($4)" test "$4" -ge "$5"
+    check "$1: all sums were Smart Scans ($((seen / 1048576)) MiB)" test "$seen" -ge "$(($4 * rows * 180))"
+    check_equal "$1: no scan failed to use the cell" "$(statistic "$2" "$open_fail")" "$6"
 }
 number() { printf '%s' "$(($(processed "$1" || true) + 0))"; }
 
@@ -238,7 +240,7 @@ number() { printf '%s' "$(($(processed "$1" || true) + 0))"; }
 scenario_changes() {
     local before failed
     whole_cluster
-    check "changes: a wrong sum is noticed" bash -c "! '$PG_BIN/pgbench' -n -t 1 -D rows=$rows -D total=$((total + 1)) \
+    check "changes: the load detects a wrong sum" bash -c "! '$PG_BIN/pgbench' -n -t 1 -D rows=$rows -D total=$((total + 1)) \
         -f '$here/load/sum_read_committed.sql' -h '$WORK/run' -p $(cluster_port whole) -U postgres postgres"
     before=$(statistic whole "$scanned")
     failed=$(statistic whole "$open_fail")
@@ -249,13 +251,13 @@ scenario_changes() {
     load whole "sums, READ COMMITTED, prepared" 1 sum_read_committed.sql -M prepared
     load whole "sums, REPEATABLE READ" 2 sum_repeatable_read.sql
     load whole "sums of the sibling" 1 sum_sibling.sql -R 40
-    load whole "sibling emptied and filled" 1 truncate_sibling.sql -R 5
+    load whole "TRUNCATE and INSERT of the sibling" 1 truncate_sibling.sql -R 5
     load whole "VACUUM" 1 vacuum.sql
     loop whole "DDL" ddl.sql
     loads_end
     sums_checked "changes" whole "$before" "$(($(number "sums, READ COMMITTED") + \
         $(number "sums, READ COMMITTED, prepared") + 2 * $(number "sums, REPEATABLE READ")))" $((5 * seconds)) "$failed"
-    check_equal "changes: and in the end the sums are the same, off and on" \
+    check_equal "changes: afterwards the sums are the same with Smart Scan on and off" \
         "$(smart whole postgres -c "SELECT sum(balance), count(*), sum(balance * id) FROM accounts WHERE filler <> ''")" \
         "$(off whole postgres -c "SELECT sum(balance), count(*), sum(balance * id) FROM accounts WHERE filler <> ''")"
 }
@@ -267,7 +269,7 @@ scenario_standby() {
     as_pg "$PG_BIN/pg_basebackup" -D "$copy" -R -X stream -c fast -h "$WORK/run" -p "$(cluster_port whole)" -U postgres
     cluster_set "$copy" "port = $(cluster_port standby)"
     cluster_start standby "$copy"
-    check_equal "standby: it is one" "$(sql standby postgres -c "SELECT pg_is_in_recovery()")" t
+    check_equal "standby: it is in recovery" "$(sql standby postgres -c "SELECT pg_is_in_recovery()")" t
     before=$(statistic standby "$scanned")
     failed=$(statistic standby "$open_fail")
     primary_before=$(statistic whole "$scanned")
@@ -282,7 +284,7 @@ scenario_standby() {
     loads_end
     sums_checked "standby" standby "$before" "$(($(number "sums on the standby") + \
         2 * $(number "sums on the standby, REPEATABLE READ")))" $((2 * seconds)) "$failed"
-    sums_checked "its primary" whole "$primary_before" "$(number "sums on the primary")" $((seconds)) "$primary_failed"
+    sums_checked "primary" whole "$primary_before" "$(number "sums on the primary")" $((seconds)) "$primary_failed"
 
     local position
     position=$(sql whole postgres -c "SELECT pg_current_wal_lsn()")
@@ -290,20 +292,20 @@ scenario_standby() {
         [ "$(sql standby postgres -c "SELECT pg_last_wal_replay_lsn() >= '$position'")" = t ] && break
         sleep 0.1
     done
-    local query="SELECT sum(balance), count(*), sum(balance * id) FROM accounts WHERE filler <> ''" wanted
-    wanted=$(off whole postgres -c "$query")
-    check_equal "standby: it has what the primary has" "$(smart standby postgres -c "$query")" "$wanted"
+    local query="SELECT sum(balance), count(*), sum(balance * id) FROM accounts WHERE filler <> ''" expected
+    expected=$(off whole postgres -c "$query")
+    check_equal "standby: it has the same rows as the primary" "$(smart standby postgres -c "$query")" "$expected"
     sql standby postgres -c "SELECT pg_promote()" >/dev/null
     before=$(statistic standby "$eligible")
     sql standby postgres -c "UPDATE accounts SET balance = balance + CASE id % 2 WHEN 0 THEN 1 ELSE -1 END WHERE id <= 1000"
-    check_equal "standby: also once it is promoted and written to" "$(smart standby postgres -c "$query")" \
+    check_equal "standby: after promotion and writes the sums are the same with Smart Scan on and off" "$(smart standby postgres -c "$query")" \
         "$(off standby postgres -c "$query")"
-    check "standby: and that was a Smart Scan" test "$(statistic standby "$eligible")" -gt "$before"
-    check_equal "standby: while the primary is as it was" "$(smart whole postgres -c "$query")" "$wanted"
-    check "standby: it stops" cluster_stop standby
+    check "standby: the query after promotion was a Smart Scan" test "$(statistic standby "$eligible")" -gt "$before"
+    check_equal "standby: the primary is unchanged" "$(smart whole postgres -c "$query")" "$expected"
+    check "standby: Postgres stops" cluster_stop standby
 }
 
-# skew LEVEL PREPARED: two transactions that each read what the other writes; prints how both commits ended.
+# skew LEVEL direct|prepared: runs two transactions that each read what the other writes; prints the errors of their commits.
 skew() {
     local one two query="SELECT count(*) FROM doctors WHERE on_call AND filler <> ''"
     sql whole postgres -c "UPDATE doctors SET on_call = true"
@@ -329,59 +331,59 @@ scenario_serializable() {
     sql whole postgres -c "CREATE TABLE doctors (id int PRIMARY KEY, on_call bool, filler text)" \
         -c "INSERT INTO doctors SELECT g, true, repeat('d', 500) FROM generate_series(1, 5000) g" -c "VACUUM ANALYZE doctors"
     compress whole doctors
-    check_matches "serializable: without it the query has a Smart Scan" "$(smart whole postgres -c "EXPLAIN $query")" "Smart Scan"
+    check_matches "serializable: READ COMMITTED plans a Smart Scan" "$(smart whole postgres -c "EXPLAIN $query")" "Smart Scan"
     if smart whole postgres -c "BEGIN ISOLATION LEVEL SERIALIZABLE" -c "EXPLAIN $query" | grep -q "Smart Scan"; then
-        not_ok "serializable: with it there is none"
+        not_ok "serializable: SERIALIZABLE plans no Smart Scan"
     else
-        ok "serializable: with it there is none"
+        ok "serializable: SERIALIZABLE plans no Smart Scan"
     fi
-    check_equal "serializable: under REPEATABLE READ the write skew happens" "$(skew "REPEATABLE READ" direct)" ""
-    check_matches "serializable: of a write-skew pair one fails" "$(skew SERIALIZABLE direct)" "40001"
+    check_equal "serializable: REPEATABLE READ allows the write skew" "$(skew "REPEATABLE READ" direct)" ""
+    check_matches "serializable: one transaction of a write-skew pair fails" "$(skew SERIALIZABLE direct)" "40001"
     before=$(statistic whole "$eligible")
-    check_matches "serializable: also with plans from other transactions" "$(skew SERIALIZABLE prepared)" "40001"
-    check "serializable: which had Smart Scans" test "$(statistic whole "$eligible")" -gt "$before"
+    check_matches "serializable: one fails also with plans prepared in other transactions" "$(skew SERIALIZABLE prepared)" "40001"
+    check "serializable: the prepared plans were Smart Scans" test "$(statistic whole "$eligible")" -gt "$before"
 }
 
-# speak USER CASE: what a client of the cell's socket hears.
+# speak USER CASE: prints the frames that a client of the cell's socket receives.
 speak() {
     local as=(as_pg)
     [ "$1" != nobody ] || as=(setpriv --reuid nobody --regid "$(id -g nobody)" --clear-groups --)
     "${as[@]}" perl "$WORK/socket.pl" "$WORK/run/cell1.sock" "$2"
 }
 scenario_socket() {
-    local case before wanted query="SELECT sum(balance) FROM accounts WHERE filler <> ''"
-    if ! perl -MIO::Socket::UNIX -e 1 2>/dev/null; then skip "socket: there is no perl"; return; fi
+    local case before expected query="SELECT sum(balance) FROM accounts WHERE filler <> ''"
+    if ! perl -MIO::Socket::UNIX -e 1 2>/dev/null; then skip "socket: perl is not installed"; return; fi
     whole_cluster
     before=$(smart whole postgres -c "$query")
     cp "$here/socket.pl" "$WORK/"
-    check_equal "socket: the cluster's user is welcome" "$(speak user hello)" "Welcome closed"
+    check_equal "socket: the cluster's user can connect" "$(speak user hello)" "Welcome closed"
     if [ "$(id -u)" = 0 ] && id nobody >/dev/null 2>&1; then
-        check_matches "socket: another user is not let in by the file's mode" "$(speak nobody hello)" "no connection: Permission denied"
+        check_matches "socket: the file mode keeps another user from connecting" "$(speak nobody hello)" "no connection: Permission denied"
         chmod 666 "$WORK/run/cell1.sock"
-        check_equal "socket: nor by the cell when that is gone" "$(speak nobody hello)" "closed"
+        check_equal "socket: the cell refuses another user when the file mode allows the connection" "$(speak nobody hello)" "closed"
         chmod 600 "$WORK/run/cell1.sock"
     else
-        skip "socket: another user's connection needs root and nobody"
+        skip "socket: the check with another user needs root and the user nobody"
     fi
     for case in garbage version length kind; do
-        check_equal "socket: $case is answered with an error" "$(speak user "$case")" "Error closed"
+        check_equal "socket: the cell replies with an error (case $case)" "$(speak user "$case")" "Error closed"
     done
     for case in request early; do
-        check_equal "socket: $case is answered with an error" "$(speak user "$case")" "Welcome Error closed"
+        check_equal "socket: the cell replies with an error (case $case)" "$(speak user "$case")" "Welcome Error closed"
     done
-    check_equal "socket: a cut frame ends just the connection" "$(speak user cut)" "Welcome closed"
-    wanted=$(statistic whole "$eligible")
-    check_equal "socket: and the cell lives on" "$(smart whole postgres -c "$query")" "$before"
-    check "socket: with Smart Scans" test "$(statistic whole "$eligible")" -gt "$wanted"
+    check_equal "socket: an incomplete frame closes the connection" "$(speak user cut)" "Welcome closed"
+    expected=$(statistic whole "$eligible")
+    check_equal "socket: the cell still answers queries" "$(smart whole postgres -c "$query")" "$before"
+    check "socket: that query was a Smart Scan" test "$(statistic whole "$eligible")" -gt "$expected"
 }
 
-# flip FILE OFFSET: one byte of a file of the whole cluster, in the backing file of the cell disk that holds it.
+# flip INODE OFFSET: inverts one byte of a file of cell1, in the backing file on the cell disk that stores it.
 flip() {
     local disk backing byte found=0
     for disk in "$WORK"/cell1-disk*; do
         backing=$(printf '%s/data/%02x/%016x' "$disk" "$(($1 & 255))" "$1")
         [ -e "$backing" ] || continue
-        # Where the allocation unit lies on another disk there is a hole.
+        # The backing file has a hole for allocation units that are on another disk.
         [ "$(od -An -tx1 -j "$(($2 / 8192 * 8192))" -N 8192 "$backing" | tr -d ' 0\n*' | wc -c)" -gt 0 ] || continue
         byte=$(od -An -tu1 -j "$2" -N 1 "$backing")
         printf '%b' "\\0$(printf '%03o' "$((byte ^ 255))")" | dd of="$backing" bs=1 seek="$2" conv=notrunc status=none
@@ -389,7 +391,7 @@ flip() {
     done
     [ "$found" = 1 ] || die "byte $2 of inode $1 was found on $found disks"
 }
-# error_of NAME off|on STATEMENT: its rows and error, without what differs from run to run.
+# error_of CLUSTER off|on STATEMENT: prints rows and errors, without lines that differ between runs.
 error_of() {
     PGOPTIONS="-c cellar.cell_offload_processing=$2 -c max_parallel_workers_per_gather=0" \
         sql "$1" postgres -v VERBOSITY=verbose -c "$3" 2>&1 | grep -vE '^(LOCATION|CONTEXT|WARNING)' || true
@@ -418,18 +420,18 @@ scenario_corrupt() {
     for table in damaged_row:5 damaged_header:300 damaged_lines:90; do
         for query in "count(*) FROM TABLE" "sum(id) FROM TABLE WHERE grp = 3" "count(note) FROM TABLE WHERE note LIKE '%z'" "1 FROM TABLE WHERE id = -1"; do
             query="SELECT ${query/TABLE/${table%:*}}"
-            check_matches "corrupt: $query has a Smart Scan" "$(smart whole postgres -c "EXPLAIN $query")" "Smart Scan"
+            check_matches "corrupt: the plan is a Smart Scan: $query" "$(smart whole postgres -c "EXPLAIN $query")" "Smart Scan"
             off=$(error_of whole off "$query")
             on=$(error_of whole on "$query")
-            check_matches "corrupt: $query" "$on" "ERROR: +XX001: invalid page in block ${table#*:} of relation"
-            check_equal "corrupt: and the same with Smart Scan off" "$off" "$on"
+            check_matches "corrupt: Smart Scan reports the damaged block: $query" "$on" "ERROR: +XX001: invalid page in block ${table#*:} of relation"
+            check_equal "corrupt: the error is the same with Smart Scan off: $query" "$off" "$on"
         done
     done
     before=$(statistic whole "$eligible")
-    check_equal "corrupt: another table is as it was" "$(smart whole postgres -c "SELECT count(*), sum(id) FROM sound WHERE grp = 3")" "${sound[0]}"
-    check "corrupt: by a Smart Scan" test "$(statistic whole "$eligible")" -gt "$before"
+    check_equal "corrupt: an undamaged table returns the right rows" "$(smart whole postgres -c "SELECT count(*), sum(id) FROM sound WHERE grp = 3")" "${sound[0]}"
+    check "corrupt: that query was a Smart Scan" test "$(statistic whole "$eligible")" -gt "$before"
     query="SELECT count(*), sum(id), max(note) FROM damaged_row WHERE note > 'a'"
-    check_equal "corrupt: with ignore_checksum_failure the rows are the same, off and on" \
+    check_equal "corrupt: with ignore_checksum_failure the rows are the same with Smart Scan on and off" \
         "$(error_of whole on "SET ignore_checksum_failure = on; $query")" "$(error_of whole off "SET ignore_checksum_failure = on; $query")"
 }
 
@@ -440,15 +442,15 @@ scenario_compare() {
         sql part postgres -c "CREATE DATABASE compare_$mode"
         sql part "compare_$mode" -v space=cell -f "$here/compare/setup.sql"
         if sql part "compare_$mode" -v space=cell -v mode=$mode -f "$here/compare/run.sql" >"$WORK/compare-$mode.log" 2>&1; then
-            ok "compare: runs with Smart Scan $mode"
+            ok "compare: the script runs with Smart Scan $mode"
         else
-            not_ok "compare: runs with Smart Scan $mode"
+            not_ok "compare: the script runs with Smart Scan $mode"
             tail -n 5 "$WORK/compare-$mode.log" | sed 's/^/    /'
         fi
-        check "compare: with Smart Scan $mode rows came from where they should" bash -c "! grep -B 12 WRONG '$WORK/compare-$mode.log'"
+        check "compare: with Smart Scan $mode all rows came from the expected source" bash -c "! grep -B 12 WRONG '$WORK/compare-$mode.log'"
     done
-    check "compare: the same rows, off and on" diff "$WORK/compare-off.log" "$WORK/compare-on.log"
-    check "compare: there were as many checks of the source as expected" test "$(grep -c 'as wanted$' "$WORK/compare-on.log")" -ge 14
+    check "compare: the output is the same with Smart Scan on and off" diff "$WORK/compare-off.log" "$WORK/compare-on.log"
+    check "compare: the script checked the source of rows at least 14 times" test "$(grep -c 'as expected$' "$WORK/compare-on.log")" -ge 14
 }
 
 simulated() {
@@ -463,15 +465,15 @@ scenario_simulation() {
     bytes=$(sql part postgres -c "SELECT pg_relation_size('nowhere')")
     on=$(simulated on "$query")
     off=$(simulated off "$query")
-    check_equal "simulation: the answer is the same" "${on%%$'\n'*}" "${off%%$'\n'*}"
+    check_equal "simulation: the query returns the same rows" "${on%%$'\n'*}" "${off%%$'\n'*}"
     check_matches "simulation: the whole table counts as eligible" "$on" "cell simulated physical IO bytes eligible for predicate offload=$bytes"
     returned=$(sed -n 's/^cell simulated physical IO bytes returned.*=//p' <<<"$on")
-    check "simulation: returned are some bytes ($returned) and fewer" test "$returned" -gt 0 -a "$returned" -lt "$((bytes / 2))"
-    check_matches "simulation: which no cell counts" "$on" "$eligible=0"
-    check_matches "simulation: without it nothing is counted" "$off" "cell simulated physical IO bytes eligible for predicate offload=0"
+    check "simulation: less than half of the table counts as returned ($returned bytes)" test "$returned" -gt 0 -a "$returned" -lt "$((bytes / 2))"
+    check_matches "simulation: no cell counts eligible bytes" "$on" "$eligible=0"
+    check_matches "simulation: nothing is counted while it is off" "$off" "cell simulated physical IO bytes eligible for predicate offload=0"
 }
 
-# big_table: larger than what a connection's buffers hold; nothing of it is dirty.
+# big_table: creates a table that is larger than a connection's buffers and has no dirty buffers.
 big='SELECT count(*), sum(id), sum(length(note)) FROM big WHERE grp < 9'
 big_table() {
     part_cluster
@@ -480,52 +482,52 @@ big_table() {
         -c "VACUUM (FREEZE, ANALYZE) big" -c "CHECKPOINT"
     compress part big
 }
-# A scan that stops before its end counts what it took, and no more.
+# A scan that stops early counts only the part that it scanned.
 scenario_abandoned() {
     local size counted passthru='cell num smart IO sessions using passthru mode due to cellsrv'
     big_table
     size=$(sql part postgres -c "SELECT pg_relation_size('big')")
-    # counted_by NAME STATEMENTS: how much they add to a statistic of a new session.
+    # counted_by NAME STATEMENTS: the value of a statistic in a new session that has executed the statements.
     counted_by() {
         session reader part
         run reader "$2" >"$WORK/abandoned.log"
         run reader "SELECT value FROM cellar.mystat WHERE name = '$1';"
         session_end reader
     }
-    check_equal "abandoned: a whole scan counts the table" "$(counted_by "$eligible" "$big;")" "$size"
+    check_equal "abandoned: a complete scan counts the whole table" "$(counted_by "$eligible" "$big;")" "$size"
     for counted in "SELECT * FROM big WHERE grp < 9 LIMIT 10;" \
         "BEGIN; DECLARE c CURSOR FOR SELECT * FROM big WHERE grp < 9; FETCH 10 FROM c; COMMIT;" \
         "SELECT sum(1 / (id - 1000)) FROM big WHERE note <> '';"; do
-        check_matches "abandoned: a part is counted of ${counted:0:33}…" "$(counted_by "$eligible" "$counted")" '^[1-9][0-9]*$'
-        check "abandoned: that is no more than half" test "$(counted_by "$eligible" "$counted")" -lt $((size / 2))
+        check_matches "abandoned: a scan that stops early counts a part: ${counted:0:33}…" "$(counted_by "$eligible" "$counted")" '^[1-9][0-9]*$'
+        check "abandoned: it counts less than half of the table: ${counted:0:33}…" test "$(counted_by "$eligible" "$counted")" -lt $((size / 2))
     done
-    check_matches "abandoned: EXPLAIN shows it" "$(smart part postgres -c "EXPLAIN ANALYZE SELECT * FROM big WHERE grp < 9 LIMIT 10")" \
+    check_matches "abandoned: EXPLAIN (ANALYZE) shows the part" "$(smart part postgres -c "EXPLAIN ANALYZE SELECT * FROM big WHERE grp < 9 LIMIT 10")" \
         'Cell IO: eligible=[1-9][0-9]*kB returned=[1-9]'
-    check_equal "abandoned: no block was passed through" "$(counted_by "$passthru" "$big;")" 0
-    check_equal "abandoned: a scan that had some counts once" \
+    check_equal "abandoned: no session used passthrough" "$(counted_by "$passthru" "$big;")" 0
+    check_equal "abandoned: a scan with passthrough counts one session" \
         "$(counted_by "$passthru" "BEGIN; UPDATE big SET note = 'x' WHERE id % 1000 = 0; $big; ROLLBACK;")" 1
 }
 
-# A daemon that stands still: queries wait, but can be ended; a backend that gets no connection does without the cell.
+# A stopped daemon: queries wait but can be canceled; a backend that cannot connect scans without the cell.
 scenario_stopped() {
-    local wanted pid answer started reason in out crowd
+    local expected pid answer started reason in out crowd
     big_table
-    wanted=$(off part postgres -c "$big")
+    expected=$(off part postgres -c "$big")
     session reader part
-    check_equal "stopped: before it" "$(run reader "$big;")" "$wanted"
+    check_equal "stopped: the query returns the right rows before the stop" "$(run reader "$big;")" "$expected"
     pid=$(run reader "SELECT pg_backend_pid();")
     kill -STOP "$CELL_PID"
     started=$SECONDS
-    check_matches "stopped: statement_timeout ends a query" "$(run reader "SET statement_timeout = '1s'; $big;" 30)" 'ERROR: +57014'
-    check_matches "stopped: and the next one, which has to connect" "$(run reader "$big;" 30)" 'ERROR: +57014'
-    tell reader "RESET statement_timeout; $big;"
+    check_matches "stopped: statement_timeout cancels a query" "$(run reader "SET statement_timeout = '1s'; $big;" 30)" 'ERROR: +57014'
+    check_matches "stopped: statement_timeout cancels the next query, which has to connect" "$(run reader "$big;" 30)" 'ERROR: +57014'
+    send reader "RESET statement_timeout; $big;"
     sleep 1
     check_equal "stopped: a query waits for the cell" \
         "$(sql part postgres -c "SELECT state FROM pg_stat_activity WHERE pid = $pid")" active
     sql part postgres -c "SELECT pg_cancel_backend($pid)" >/dev/null
-    answer=$(answer reader 30) || true
-    check_matches "stopped: until it is cancelled" "$answer" 'ERROR: +57014'
-    check "stopped: all that took $((SECONDS - started)) s" test "$((SECONDS - started))" -le 15
+    answer=$(receive reader 30) || true
+    check_matches "stopped: canceling ends the waiting query" "$answer" 'ERROR: +57014'
+    check "stopped: the cancellations took at most 15 s ($((SECONDS - started)) s)" test "$((SECONDS - started))" -le 15
 
     if reason=$(perl -MSocket -e 1 2>&1); then
         mkfifo "$WORK/crowd.in" "$WORK/crowd.out"
@@ -534,30 +536,30 @@ scenario_stopped() {
         remember_process $crowd
         exec {in}>"$WORK/crowd.in" {out}<"$WORK/crowd.out"
         IFS= read -r -t 30 -u "$out" reason || true
-        check_matches "stopped: the queue of connections is full" "$reason" '^[1-9][0-9]*$'
-        check_matches "stopped: statement_timeout ends a query that gets no connection" \
+        check_matches "stopped: the connection queue of the cell is full" "$reason" '^[1-9][0-9]*$'
+        check_matches "stopped: statement_timeout cancels a query that cannot connect" \
             "$(run reader "SET statement_timeout = '500ms'; $big;" 30)" 'ERROR: +57014'
-        tell reader "RESET statement_timeout; $big;"
-        answer=$(answer reader 6) || true
-        check_matches "stopped: a query that gets none goes on without the cell" "$answer" 'WARNING: +08001: could not use the cell'
+        send reader "RESET statement_timeout; $big;"
+        answer=$(receive reader 6) || true
+        check_matches "stopped: a query that cannot connect scans without the cell" "$answer" 'WARNING: +08001: could not use the cell'
         kill -CONT "$CELL_PID"
-        # Unless all of the file was cached, it had to wait for the file service.
-        [[ $answer != *"no answer in"* ]] || answer=$(answer reader)
-        check_equal "stopped: to the right end" "${answer##*$'\n'}" "$wanted"
+        # The query also had to wait for the file service, unless the kernel had cached the whole file.
+        [[ $answer != *"no answer in"* ]] || answer=$(receive reader)
+        check_equal "stopped: the query without the cell returns the right rows" "${answer##*$'\n'}" "$expected"
         exec {in}>&- {out}<&-
         wait_gone "$crowd" 10
     else
-        skip "stopped: a full queue needs perl: $reason"
+        skip "stopped: filling the connection queue needs perl: $reason"
         kill -CONT "$CELL_PID"
     fi
-    check_equal "stopped: when the cell goes on, the session is right" "$(run reader "$big;")" "$wanted"
-    check_equal "stopped: and every other one" "$(smart part postgres -c "$big")" "$wanted"
+    check_equal "stopped: after the cell continues, the session gets the right rows" "$(run reader "$big;")" "$expected"
+    check_equal "stopped: after the cell continues, other sessions get the right rows" "$(smart part postgres -c "$big")" "$expected"
     session_end reader
 }
 
 # Two cells serve one cluster.
 scenario_cells() {
-    local first wanted query before signal
+    local first expected query before signal
     big_table
     first=$CELL_PID
     cell_configure cell3 128MiB
@@ -565,7 +567,7 @@ scenario_cells() {
     mkdir -p "$WORK/cell3/space"
     [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/cell3/space"
     sql part postgres -c "CREATE TABLESPACE third LOCATION '$WORK/cell3/space'"
-    check_equal "cells: both are shown at once" "$(sql part postgres -c "SELECT regexp_replace(socket_path, '.*/', ''), relations FROM cellar.cells() ORDER BY 1")" \
+    check_equal "cells: cellar.cells shows both cells" "$(sql part postgres -c "SELECT regexp_replace(socket_path, '.*/', ''), relations FROM cellar.cells() ORDER BY 1")" \
         $'cell2.sock|1\ncell3.sock|0'
     sql part postgres -c "CREATE TABLE third TABLESPACE third AS SELECT id, grp, repeat('c', 200) AS note FROM big WHERE id % 2 = 0" \
         -c "CREATE TABLE split (id int, grp int, note text) PARTITION BY LIST (grp)" \
@@ -573,41 +575,41 @@ scenario_cells() {
         -c "CREATE TABLE split_3 PARTITION OF split DEFAULT TABLESPACE third" -c "INSERT INTO split SELECT * FROM big" \
         -c "VACUUM (FREEZE, ANALYZE) third, split"
     compress part third split
-    check_equal "cells: each with its tables" "$(sql part postgres -c "SELECT regexp_replace(socket_path, '.*/', ''), relations, bytes > 0 FROM cellar.cells() ORDER BY 1")" \
+    check_equal "cells: cellar.cells shows the tables of each cell" "$(sql part postgres -c "SELECT regexp_replace(socket_path, '.*/', ''), relations, bytes > 0 FROM cellar.cells() ORDER BY 1")" \
         $'cell2.sock|2|t\ncell3.sock|2|t'
     for query in "SELECT count(*), sum(b.id), sum(length(t.note)) FROM big b JOIN third t USING (id) WHERE b.grp < 9 AND t.grp > 2" \
         "SELECT count(*), sum(id), sum(length(note)) FROM split WHERE note LIKE '%b%'"; do
         before=$(statistic part "$scanned")
-        wanted=$(off part postgres -c "$query")
-        check_equal "cells: one query over both" "$(smart part postgres -c "$query")" "$wanted"
-        check "cells: scans on both" test $(($(statistic part "$scanned") - before)) -ge \
+        expected=$(off part postgres -c "$query")
+        check_equal "cells: a query over both cells returns the right rows" "$(smart part postgres -c "$query")" "$expected"
+        check "cells: the query scanned on both cells" test $(($(statistic part "$scanned") - before)) -ge \
             "$(sql part postgres -c "SELECT min(pg_relation_size(c)) FROM unnest('{third,split_2,split_3}'::regclass[]) c")"
     done
-    check_equal "cells: both file services count" \
+    check_equal "cells: both file services count I/O" \
         "$(sql part postgres -c "SELECT count(DISTINCT cell) FROM cellar.file_io WHERE operations > 0")" 2
     for signal in TERM KILL; do
         kill -$signal "$CELL_PID"
         wait_gone "$CELL_PID" 30
-        check_equal "cells: while one is down, the other serves" "$(smart part postgres -c "$big" 2>&1)" "$(off part postgres -c "$big")"
+        check_equal "cells: one cell serves while the other is down" "$(smart part postgres -c "$big" 2>&1)" "$(off part postgres -c "$big")"
         cell_back cell3
-        check_equal "cells: then both again" "$(smart part postgres -c "$query")" "$wanted"
+        check_equal "cells: the query returns the right rows after the cell restarts" "$(smart part postgres -c "$query")" "$expected"
     done
     sql part postgres -c "DROP TABLE third, split" -c "DROP TABLESPACE third"
-    check "cells: the second one stops and unmounts" cell_stop cell3
+    check "cells: the second cell stops and unmounts" cell_stop cell3
     CELL_PID=$first
 }
 
-# Cell, initdb and Postgres as one ordinary user, who mounts through fusermount3.
+# One ordinary user runs cell, initdb and Postgres, and mounts through fusermount3.
 scenario_one_user() {
     if [ "$(id -u)" = 0 ]; then one_user_from_root; else one_user; fi
 }
 
-# As root the scenario runs this script again as the cluster's user, in a mount namespace where that user may open
-# /dev/fuse, with copies of what it needs.
+# Run by root, the scenario executes a copy of this script as the cluster's user, in a mount namespace in which that user
+# can open /dev/fuse.
 one_user_from_root() {
     local tree=$WORK/one-user child
-    if ! [ -u "$(command -v fusermount3)" ]; then skip "one user: fusermount3 is not there, or not setuid root"; return; fi
-    if ! unshare --mount true 2>/dev/null; then skip "one user: no mount namespace can be made here"; return; fi
+    if ! [ -u "$(command -v fusermount3)" ]; then skip "one user: fusermount3 is not installed setuid root"; return; fi
+    if ! unshare --mount true 2>/dev/null; then skip "one user: mount namespaces are not available"; return; fi
     mkdir -p "$tree/scripts" "$tree/tests/robust"
     cp "$ROOT"/scripts/*.sh "$tree/scripts/"
     cp "$here/run.sh" "$tree/tests/robust/"
@@ -625,51 +627,51 @@ one_user_from_root() {
     if wait "$child"; then
         count_lines <"$WORK/one-user.log"
     elif [ $? = 77 ]; then
-        skip "one user: no mounts of its own are allowed here: $(tail -n 1 "$WORK/one-user.log")"
+        skip "one user: mounting is not allowed in a mount namespace: $(tail -n 1 "$WORK/one-user.log")"
     else
         count_lines <"$WORK/one-user.log"
-        not_ok "one user: the scenario ends well"
+        not_ok "one user: the scenario succeeds"
     fi
 }
 
 one_user() {
-    local wanted own=$WORK/own/pgdata query="SELECT count(*), sum(id), sum(length(note)) FROM big WHERE grp < 9"
-    if ! [ -r /dev/fuse ] || ! [ -w /dev/fuse ]; then skip "one user: $(id -un) may not open /dev/fuse"; return; fi
-    if ! command -v fusermount3 >/dev/null; then skip "one user: there is no fusermount3"; return; fi
+    local expected own=$WORK/own/pgdata query="SELECT count(*), sum(id), sum(length(note)) FROM big WHERE grp < 9"
+    if ! [ -r /dev/fuse ] || ! [ -w /dev/fuse ]; then skip "one user: $(id -un) cannot open /dev/fuse"; return; fi
+    if ! command -v fusermount3 >/dev/null; then skip "one user: fusermount3 is not installed"; return; fi
     part_end
     whole_end
     cell_configure own 128MiB
     cell_start own
     ok "one user: $(id -un) starts a cell"
-    check "one user: runs initdb on it" cluster_create own "$own" --data-checksums
+    check "one user: initdb succeeds on the mount" cluster_create own "$own" --data-checksums
     cluster_set "$own" "shared_preload_libraries = 'cellar'" "cellar.min_scan_size = 0" "cellar.cost_factor = 0" "shared_buffers = 32MB"
     cluster_start own "$own"
     sql own postgres -c "CREATE EXTENSION cellar" -c "CREATE TABLE big AS SELECT g AS id, g % 10 AS grp, repeat('u', 300) AS note FROM generate_series(1, 60000) g" \
         -c "VACUUM (FREEZE, ANALYZE) big"
     compress own big
-    wanted=$(off own postgres -c "$query")
+    expected=$(off own postgres -c "$query")
     one_user_query() {
         local before
         before=$(statistic own "$eligible")
-        check_equal "one user: $1, with Smart Scan" "$(smart own postgres -c "$query")" "$wanted"
-        check "one user: $1, it was one" test "$(statistic own "$eligible")" -gt "$before"
-        check_equal "one user: $1, without" "$(off own postgres -c "$query")" "$wanted"
+        check_equal "one user: a Smart Scan returns the right rows $1" "$(smart own postgres -c "$query")" "$expected"
+        check "one user: the query was a Smart Scan $1" test "$(statistic own "$eligible")" -gt "$before"
+        check_equal "one user: a table scan returns the right rows $1" "$(off own postgres -c "$query")" "$expected"
     }
-    one_user_query "at first"
+    one_user_query "at the first start"
     check "one user: Postgres stops" cluster_stop own
     check "one user: the cell stops and unmounts" cell_stop own
     cell_start own
     cluster_start own "$own"
-    one_user_query "started again"
+    one_user_query "after a restart"
     sql own postgres -c "INSERT INTO big SELECT g, 1, 'late' FROM generate_series(1, 1000) g"
-    wanted=$(off own postgres -c "$query")
+    expected=$(off own postgres -c "$query")
     cell_kill
     cluster_stop own QUIT
     cell_start own
     cluster_start own "$own"
     one_user_query "after kill -9 of the cell"
     check "one user: Postgres stops again" cluster_stop own
-    check "one user: and the cell" cell_stop own
+    check "one user: the cell stops again" cell_stop own
 }
 
 cell_restart() {
@@ -677,56 +679,56 @@ cell_restart() {
     cell_back
 }
 
-# cell_back [NAME]: starts the second cell, or the named one, again; the server then ends its sessions, whose open files belong to the mount before,
-# and recovers.
+# cell_back [NAME]: starts cell2, or the named cell, again. Returns when the server has terminated its sessions, whose open
+# files belong to the previous mount, and has recovered.
 cell_back() {
     local log=$WORK/part-postgres.log before tries
-    before=$(grep -c "was started anew" "$log" || true)
+    before=$(grep -c "has restarted" "$log" || true)
     cell_start "${1:-cell2}"
     for ((tries = 0; tries < 300; tries++)); do
-        [ "$(grep -c "was started anew" "$log" || true)" = "$before" ] || break
+        [ "$(grep -c "has restarted" "$log" || true)" = "$before" ] || break
         sleep 0.1
     done
-    check "the server notices that the cell was started anew" test "$tries" -lt 300
+    check "the server detects that the cell has restarted" test "$tries" -lt 300
     for ((tries = 0; tries < 300; tries++)); do
         if sql part postgres -c "SELECT 1" >/dev/null 2>&1; then return; fi
         sleep 0.1
     done
-    not_ok "the server is there again"
+    not_ok "the server accepts connections after recovery"
 }
 
-# ended DESCRIPTION SESSION: the session's server process is gone.
+# ended DESCRIPTION SESSION: checks that the session's server process has exited.
 ended() {
     check_matches "$1" "$(run "$2" "SELECT 'still here';" 10)" 'terminating connection|server closed the connection|no connection to the server'
     session_end "$2"
 }
 
 scenario_restart() {
-    local wanted before signal
+    local expected before signal
     big_table
-    wanted=$(off part postgres -c "$big")
+    expected=$(off part postgres -c "$big")
     session steady part
-    check_equal "restart: a session's first query" "$(run steady "$big;")" "$wanted"
+    check_equal "restart: a query before the restart returns the right rows" "$(run steady "$big;")" "$expected"
     for signal in TERM KILL; do
         cell_restart $signal
-        ended "restart: SIG$signal ends the sessions of before" steady
+        ended "restart: a restart by SIG$signal terminates existing sessions" steady
         session steady part
         before=$(statistic part "$eligible")
-        check_equal "restart: the next query" "$(run steady "$big;")" "$wanted"
-        check "restart: is a Smart Scan" test "$(statistic part "$eligible")" -gt "$before"
-        check_equal "restart: a new session without Smart Scan" "$(off part postgres -c "$big")" "$wanted"
+        check_equal "restart: a new session gets the right rows after SIG$signal" "$(run steady "$big;")" "$expected"
+        check "restart: that query was a Smart Scan" test "$(statistic part "$eligible")" -gt "$before"
+        check_equal "restart: a table scan returns the right rows after SIG$signal" "$(off part postgres -c "$big")" "$expected"
     done
     session_end steady
 }
 
 scenario_death() {
-    local wanted before started answer
+    local expected before started answer
     big_table
-    wanted=$(off part postgres -c "$big")
+    expected=$(off part postgres -c "$big")
     session reader part
     session other part
-    check_equal "death: before it" "$(run reader "$big;")" "$wanted"
-    check_equal "death: before it, another session" "$(run other "$big;")" "$wanted"
+    check_equal "death: a query before the kill returns the right rows" "$(run reader "$big;")" "$expected"
+    check_equal "death: another session's query before the kill returns the right rows" "$(run other "$big;")" "$expected"
 
     run reader "BEGIN; DECLARE c CURSOR FOR SELECT * FROM big WHERE grp < 9 AND note <> ''; EXPLAIN SELECT * FROM big WHERE grp < 9 AND note <> '';" >"$WORK/death-plan.log"
     check "death: the cursor is a Smart Scan" grep -q "Smart Scan" "$WORK/death-plan.log"
@@ -734,38 +736,39 @@ scenario_death() {
     cell_kill
     started=$SECONDS
     answer=$(run reader "FETCH ALL FROM c \\g /dev/null" 30)
-    check_matches "death: a cursor over it ends with a clear error" "$answer" 'ERROR: +[0-9A-Z]{5}: could not complete the Smart Scan of table "big"'
-    check "death: after $((SECONDS - started)) s" test "$((SECONDS - started))" -le 10
+    check_matches "death: an open cursor fails with a clear error" "$answer" 'ERROR: +[0-9A-Z]{5}: could not complete the Smart Scan of table "big"'
+    check "death: the cursor failed within 10 s ($((SECONDS - started)) s)" test "$((SECONDS - started))" -le 10
     answer=$(run other "$big;" 30)
-    right_or_error "death: while the cell is down" "$answer" "$wanted"
+    right_or_error "death: a query while the cell is down" "$answer" "$expected"
     cell_back
-    ended "death: the session has ended" reader
-    ended "death: and the other one" other
+    ended "death: the session has been terminated" reader
+    ended "death: the other session has been terminated" other
     session reader part
     before=$(statistic part "$eligible")
-    check_equal "death: the next query" "$(run reader "$big;")" "$wanted"
-    check_equal "death: and one more" "$(run reader "$big;")" "$wanted"
-    check "death: are Smart Scans" test "$(statistic part "$eligible")" -gt "$before"
+    check_equal "death: a query after the restart returns the right rows" "$(run reader "$big;")" "$expected"
+    check_equal "death: a second query returns the right rows" "$(run reader "$big;")" "$expected"
+    check "death: the queries were Smart Scans" test "$(statistic part "$eligible")" -gt "$before"
 
-    tell reader "SELECT count(*), count(pg_sleep(0.0005)), sum(length(note)) FROM big WHERE grp < 9;"
+    send reader "SELECT count(*), count(pg_sleep(0.0005)), sum(length(note)) FROM big WHERE grp < 9;"
     sleep 2
     cell_kill
-    answer=$(answer reader 30) || true
-    check_matches "death: a query in the middle of it ends with a clear error" "$answer" 'ERROR: +[0-9A-Z]{5}: could not complete the Smart Scan of table "big"'
+    answer=$(receive reader 30) || true
+    check_matches "death: a running query fails with a clear error" "$answer" 'ERROR: +[0-9A-Z]{5}: could not complete the Smart Scan of table "big"'
     cell_back
-    ended "death: the session has ended again" reader
-    check_equal "death: the next query is right" "$(smart part postgres -c "$big")" "$wanted"
+    ended "death: the session has been terminated again" reader
+    check_equal "death: a query after the second restart returns the right rows" "$(smart part postgres -c "$big")" "$expected"
 }
 
-# changed WHAT TABLE WANTED: the session "old" has ended, and everyone sees the table's wanted rows.
+# changed DESCRIPTION TABLE EXPECTED: checks that the session "old" has been terminated, and that new sessions see the
+# expected rows.
 changed() {
     local query="SELECT count(*), sum(id), count(*) FILTER (WHERE note LIKE 'new%') FROM $2 WHERE note <> ''"
-    ended "$1: a session from before has ended" old
-    check_equal "$1: with Smart Scan" "$(smart part postgres -c "$query" 2>&1 || true)" "$3"
-    check_equal "$1: without" "$(off part postgres -c "$query" 2>&1 || true)" "$3"
+    ended "$1: an existing session has been terminated" old
+    check_equal "$1: a Smart Scan returns the right rows" "$(smart part postgres -c "$query" 2>&1 || true)" "$3"
+    check_equal "$1: a table scan returns the right rows" "$(off part postgres -c "$query" 2>&1 || true)" "$3"
 }
 
-# What the end of its cell must not take from a Postgres that lives on.
+# Writes acknowledged before the cell is killed survive, although Postgres keeps running.
 scenario_lost_writes() {
     part_cluster
     sql part postgres -c "CREATE TABLE written TABLESPACE cell AS SELECT g AS id, repeat('x', 100) AS note FROM generate_series(1, 20000) g" \
@@ -773,15 +776,15 @@ scenario_lost_writes() {
     compress part written
     sql part postgres -c "UPDATE written SET note = 'new' || note WHERE id <= 10000" \
         -c "INSERT INTO written SELECT g, 'more' FROM generate_series(20001, 30000) g"
-    check_equal "lost writes: before" "$(smart part postgres -c "SELECT count(*) FROM written WHERE note <> ''")" 30000
+    check_equal "lost writes: a query before the kill returns the right rows" "$(smart part postgres -c "SELECT count(*) FROM written WHERE note <> ''")" 30000
     session old part
     cell_restart KILL
     changed "lost writes" written "30000|450015000|10000"
-    # A checkpoint that succeeds has to have made durable what the first daemon had been given.
+    # If this checkpoint succeeds, the writes to the first daemon must be durable.
     sql part postgres -c "CHECKPOINT" || true
     cluster_stop part
     cluster_start part "$WORK/part-data"
-    check_equal "lost writes: after a restart of Postgres" "$(off part postgres -c "SELECT count(*), sum(id), count(*) FILTER (WHERE note LIKE 'new%') FROM written WHERE note <> ''" 2>&1)" "30000|450015000|10000"
+    check_equal "lost writes: no write is lost after a restart of Postgres" "$(off part postgres -c "SELECT count(*), sum(id), count(*) FILTER (WHERE note LIKE 'new%') FROM written WHERE note <> ''" 2>&1)" "30000|450015000|10000"
 }
 scenario_stale_files() {
     local signal
@@ -797,7 +800,7 @@ scenario_stale_files() {
         changed "stale files, SIG$signal" "grown_$signal" "30000|450015000|0"
         done
 }
-# A session from before must not read pages of the dead mount into the buffers that all share.
+# An existing session must not read pages of the stale mount into shared buffers.
 scenario_stale_pages() {
     part_cluster
     sql part postgres -c "CREATE TABLE paged TABLESPACE cell AS SELECT g AS id, repeat('x', 100) AS note FROM generate_series(1, 20000) g" \

@@ -1,5 +1,6 @@
 #!/usr/bin/perl
-# Speaks to a cell's socket as docs/format/wire.md says, and as it does not. Prints what came back, in one line.
+# Sends valid or invalid frames (docs/format/wire.md) to a cell's socket. Prints the kinds of the received frames in one
+# line.
 #
 #   socket.pl SOCKET CASE       CASE: hello, garbage, version, length, kind, request, early, cut
 use strict;

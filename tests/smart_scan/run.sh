@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Answers do not depend on Smart Scan: the 22 TPC-H queries, and random queries over random tables, alone and beside a
-# writer; in the cluster's own tablespace and, for a cluster on an ordinary file system, in a tablespace on the mount; and
-# all of it again with tables at random compression levels that are written to and recompressed meanwhile.
+# Query results do not depend on Smart Scan. Compares results with Smart Scan on and off: for the 22 TPC-H queries, and for
+# random queries over random tables, with and without a concurrent writer; in a cluster on the mount, and in a tablespace
+# on the mount; and again with tables at random compression levels that are modified and recompressed meanwhile.
 #
-#   run.sh [--cases N] [--seed N] [--scale N]
+#   run.sh [--cases N] [--seed N] [--scale N]      N random queries (12000), random seed, TPC-H scale factor (0.1)
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
@@ -22,7 +22,8 @@ extension_installed || die "the extension is not installed: make build"
 work_begin smart-scan
 harness() { "$HARNESS_BIN" --dsn "$(cluster_dsn "$@")" "${command[@]}"; }
 
-# A run that dies prints no verdict of its own; the additional line above then counts, and is left out otherwise.
+# run_counted CLUSTER COMMAND ...: runs the harness and counts its checks. A harness that exits without a failed check counts
+# as one failure.
 run_counted() {
     local cluster=$1 output
     shift
@@ -37,8 +38,8 @@ run_counted() {
 
 parallel=(--set max_parallel_workers_per_gather=2 --set min_parallel_table_scan_size=0 --set parallel_setup_cost=0 --set parallel_tuple_cost=0)
 
-# Until $WORK/done is there: one of TPC-H's tables after the other is brought to another level, and a part of lineitem
-# is written anew, which changes no row. Prints a line for each.
+# Until $WORK/done exists: compresses TPC-H's tables in turn at random levels, and after each updates a part of lineitem
+# without changing its values. Prints one line per compression.
 recompress() {
     local table
     while [ ! -e "$WORK/done" ]; do
@@ -50,7 +51,7 @@ recompress() {
     done
 }
 
-# TPC-H and the scans over and over, until the tables were recompressed often enough.
+# Repeats TPC-H and the scans until the tables were recompressed at least 8 times, at most 8 rounds.
 recompressed() {
     local compressor round times=0
     rm -f "$WORK/done"
@@ -65,13 +66,13 @@ recompressed() {
     done
     touch "$WORK/done"
     if wait $compressor && [ "$times" -ge 5 ]; then
-        ok "all that while tables were recompressed $times times"
+        ok "the queries ran while tables were recompressed $times times"
     else
-        not_ok "all that while tables were recompressed: $times times, at least 5; $(tail -n 1 "$WORK/recompressions.log")"
+        not_ok "the queries ran while tables were recompressed at least 5 times: $times times; $(tail -n 1 "$WORK/recompressions.log")"
     fi
 }
 
-# Letters beyond ASCII, some of which become letters of ASCII, and a language in which those change their case otherwise.
+# Case conversion beyond ASCII: some non-ASCII letters convert to ASCII letters, and Turkish converts i and I differently.
 letters() {
     local mode collation answers=()
     sql whole postgres -c "CREATE TABLE letters AS SELECT chr(c) AS letter FROM generate_series(33, 700) c UNION ALL SELECT chr(8490)"
@@ -87,7 +88,7 @@ letters() {
                 SELECT string_agg(letter, '' ORDER BY ascii(letter)) FROM letters WHERE upper(letter COLLATE \"$collation\") IN ('I', 'K')" -c "
                 SELECT string_agg(letter, '' ORDER BY ascii(letter)) FROM letters WHERE letter COLLATE \"$collation\" ILIKE 'I' OR letter COLLATE \"$collation\" ILIKE 'k%'")")
         done
-        check "letters change their case as in Postgres under $collation: ${answers[1]//$'\n'/ }" \
+        check "case conversion under $collation equals Postgres's: ${answers[1]//$'\n'/ }" \
             test -n "${answers[0]}" -a "${answers[0]}" = "${answers[1]}"
     done
 }
@@ -113,8 +114,8 @@ run_counted whole differ --compress --aggregates --require-share 20 --cases "$((
 run_counted whole differ --compress --first-rows --require-share 30 --cases "$((cases / 20))" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 40))" --writer "${seed[@]}"
 
-# TPC-H once more, each table at a level of its own, and half of lineitem's pages written since; then while all that goes on.
-check "TPC-H's tables are compressed" sql whole postgres -c "
+# TPC-H again, with each table at a random level and half of lineitem's pages modified since; then during recompression.
+check "the TPC-H tables can be compressed" sql whole postgres -c "
     SELECT relname, cellar.compress(oid::regclass, (ARRAY['query low', 'query high', 'archive low', 'archive high'])[1 + floor(random() * 4)])
     FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relpages > 512" \
     -c "UPDATE lineitem SET l_comment = l_comment WHERE l_orderkey % 64 = 0 AND l_orderkey < (SELECT max(l_orderkey) / 2 FROM lineitem)"

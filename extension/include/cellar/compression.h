@@ -12,7 +12,7 @@
 
 #include "cellar/cell.h"
 
-/* command.c, worker.c */
+/* task.c, arguments.c, command_worker.c */
 
 #define CELLAR_TASKS	16
 
@@ -54,6 +54,7 @@ extern void cellar_tasks_lock(bool exclusive);
 extern void cellar_tasks_unlock(void);
 extern CellarTask *cellar_task(int number);
 extern void cellar_task_leave(CellarTask *task, bool worker);
+extern int	cellar_claim_task(Oid relation, int level);
 extern CellarTask *cellar_take_policy_task(Oid relation, int level);
 extern const char *cellar_level_name(int level);
 extern int	cellar_parse_level(const char *name);
@@ -65,7 +66,7 @@ extern void cellar_vacuum(Oid relation, const char *options);
 extern void cellar_compress_blocks(CellarTask *task, const CellarExchange *exchange, BlockNumber first, BlockNumber end);
 extern void cellar_require_location(Relation rel, CellarLocation *location);
 
-/* policy.c, policy_launcher.c */
+/* policy_launcher.c */
 
 extern void cellar_register_compression_launcher(void);
 

@@ -1,8 +1,8 @@
-//! A witness of commits: writes numbered rows, records each one only after the server acknowledged its commit, and later
-//! checks that no recorded one is missing.
+//! Durability check: commits numbered rows, records each row after the server acknowledged its commit, and later checks
+//! that no recorded row is missing.
 //!
-//! The record is a line per row, a commit's lines appended with one write; it lies on another file system than the cluster. A commit
-//! without acknowledgement may or may not be there: that is not checked.
+//! The record file has one line per row, and is on another file system than the cluster. The lines of a commit are
+//! appended by one write. Commits without acknowledgement are not checked.
 
 use crate::connect::connect;
 use anyhow::{Context, Result};
@@ -14,20 +14,20 @@ use std::path::PathBuf;
 
 #[derive(Args)]
 pub struct WriteOptions {
-    /// The record, appended to.
+    /// Record file to append to.
     #[arg(long)]
     record: PathBuf,
-    /// Tells this writer's rows from others'.
+    /// Number that identifies the rows of this writer.
     #[arg(long)]
     writer: i64,
-    /// Stop after so many commits (0: go on until the server goes away).
+    /// Stop after this number of commits; 0 continues until the server disappears.
     #[arg(long, default_value_t = 0)]
     commits: u64,
 }
 
 #[derive(Args)]
 pub struct VerifyOptions {
-    /// The records to check.
+    /// Record files to check.
     #[arg(required = true)]
     records: Vec<PathBuf>,
 }
@@ -46,7 +46,7 @@ pub fn write(dsn: &str, options: &WriteOptions) -> Result<bool> {
     while options.commits == 0 || committed < options.commits {
         sequence += 1;
         let first = sequence;
-        // One row commits by itself; every third commit is a transaction of two rows, which must be there both.
+        // Every third sequence number starts a transaction of two rows; the others are single-row commits.
         let outcome = if sequence % 3 == 0 {
             sequence += 1;
             client.transaction().and_then(|mut transaction| {
@@ -59,7 +59,7 @@ pub fn write(dsn: &str, options: &WriteOptions) -> Result<bool> {
         };
         match outcome {
             Ok(()) => record.write_all(lines(writer, first, sequence).as_bytes())?,
-            // The server went away, as the test intends.
+            // The test killed the server.
             Err(error) if error.is_closed() || error.code().is_none() => break,
             Err(error) => {
                 eprintln!("writer {writer}: {error}: {}", error.as_db_error().map_or("", |e| e.message()));

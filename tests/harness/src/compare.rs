@@ -1,7 +1,7 @@
-//! Runs queries with Smart Scan off and on, in turns, and compares rows and times.
+//! Runs queries alternately with Smart Scan off and on, and compares rows and times.
 //!
-//! A query's first two runs are not timed: they warm the caches and are the ones whose rows are compared, as multisets
-//! (an ORDER BY that leaves ties open may order them differently under another plan).
+//! The first two runs of a query are not timed. They warm the caches, and their rows are compared as multisets, because
+//! another plan may order ties differently.
 
 use crate::connect::{Offload, Row, configure, connect, has_extension, set_offload, smart_scans, text_rows};
 use crate::efficiency::{Statistics, report};
@@ -13,24 +13,25 @@ use std::time::Instant;
 
 #[derive(Args)]
 pub struct Options {
-    /// Files with one query each, or folders of such files (those named q*.sql or s*.sql).
+    /// Files with one query each, or directories with such files (q*.sql and s*.sql).
     #[arg(required = true)]
     queries: Vec<PathBuf>,
-    /// Timed runs of each query, off and on; 0 compares the rows only.
+    /// Number of timed runs of each query with Smart Scan off and on; 0 only compares rows.
     #[arg(long, default_value_t = 0)]
     runs: usize,
-    /// Let every scan prefer the cell: no smallest size, no cost.
+    /// Prefer Smart Scan for every scan: minimum size and cost are zero.
     #[arg(long)]
     forced: bool,
-    /// Fail unless this many of the queries had a Smart Scan in their plan.
+    /// Minimum number of queries with a Smart Scan in their plan.
     #[arg(long, default_value_t = 0)]
     require_smart_scans: usize,
-    /// Settings for the session, "name=value".
+    /// Setting of the session, "name=value"; may be repeated.
     #[arg(long = "set")]
     settings: Vec<String>,
-    /// Print the efficiency figures of the timed runs with Smart Scan on.
+    /// Print the statistics of the timed runs with Smart Scan on.
     #[arg(long)]
     efficiency: bool,
+    /// Format of the output.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
@@ -45,7 +46,7 @@ enum Format {
     Checks,
 }
 
-struct Outcome {
+struct QueryReport {
     name: String,
     rows: usize,
     smart_scans: usize,
@@ -61,18 +62,18 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     let before = if options.efficiency { Some(Statistics::read(&mut client)?) } else { None };
     let mut with_off = Statistics::default();
     print_head(options);
-    let mut outcomes = Vec::new();
+    let mut reports = Vec::new();
     for query in queries(&options.queries)? {
-        let outcome = compare(&mut client, query, options, &mut with_off)?;
-        print_line(&outcome, options);
-        outcomes.push(outcome);
+        let report = compare(&mut client, query, options, &mut with_off)?;
+        print_line(&report, options);
+        reports.push(report);
     }
-    let different = outcomes.iter().filter(|outcome| outcome.difference.is_some()).count();
-    let offloaded = outcomes.iter().filter(|outcome| outcome.smart_scans > 0).count();
+    let different = reports.iter().filter(|report| report.difference.is_some()).count();
+    let offloaded = reports.iter().filter(|report| report.smart_scans > 0).count();
     if options.format != Format::Checks {
         println!(
             "\n{} queries, {}; {offloaded} with a Smart Scan in their plan",
-            outcomes.len(),
+            reports.len(),
             if different == 0 { "all answers equal".to_owned() } else { format!("{different} WITH DIFFERENT ANSWERS") }
         );
     }
@@ -82,7 +83,10 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     }
     if offloaded < options.require_smart_scans {
         let reason = if extension { "" } else { " (the extension is not created in this database)" };
-        println!("not ok - only {offloaded} queries had a Smart Scan, wanted {}{reason}", options.require_smart_scans);
+        println!(
+            "not ok - at least {} queries have a Smart Scan in their plan: found {offloaded}{reason}",
+            options.require_smart_scans
+        );
         return Ok(false);
     }
     Ok(different == 0)
@@ -126,15 +130,15 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         files.append(&mut found);
     }
     if files.is_empty() {
-        bail!("there are no queries in {paths:?}");
+        bail!("no queries found in {paths:?}");
     }
     Ok(files)
 }
 
-fn compare(client: &mut Client, query: Query, options: &Options, with_off: &mut Statistics) -> Result<Outcome> {
+fn compare(client: &mut Client, query: Query, options: &Options, with_off: &mut Statistics) -> Result<QueryReport> {
     let Query { name, sql, .. } = query;
     let context = || format!("query {name}");
-    let mut outcome = Outcome {
+    let mut report = QueryReport {
         rows: 0,
         smart_scans: 0,
         difference: None,
@@ -145,23 +149,23 @@ fn compare(client: &mut Client, query: Query, options: &Options, with_off: &mut 
     set_offload(client, Offload::Off)?;
     let off = text_rows(client, &sql).with_context(context)?;
     set_offload(client, Offload::On)?;
-    outcome.smart_scans = if sql.trim_start().to_lowercase().starts_with("copy") {
+    report.smart_scans = if sql.trim_start().to_lowercase().starts_with("copy") {
         0
     } else {
         smart_scans(client, &sql).with_context(context)?
     };
     let on = text_rows(client, &sql).with_context(context)?;
-    outcome.rows = off.len();
-    outcome.difference = difference(off, on);
+    report.rows = off.len();
+    report.difference = difference(off, on);
     for _ in 0..options.runs {
         let before = if options.efficiency { Some(Statistics::read(client)?) } else { None };
-        outcome.off_ms.push(time(client, Offload::Off, &sql).with_context(context)?);
+        report.off_ms.push(time(client, Offload::Off, &sql).with_context(context)?);
         if let Some(before) = before {
             with_off.add(&Statistics::read(client)?.since(&before));
         }
-        outcome.on_ms.push(time(client, Offload::On, &sql).with_context(context)?);
+        report.on_ms.push(time(client, Offload::On, &sql).with_context(context)?);
     }
-    Ok(outcome)
+    Ok(report)
 }
 
 fn time(client: &mut Client, offload: Offload, sql: &str) -> Result<f64> {
@@ -171,7 +175,7 @@ fn time(client: &mut Client, offload: Offload, sql: &str) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
-/// The first difference between two multisets of rows.
+/// Describes the first difference between two multisets of rows, or returns None if they are equal.
 pub fn difference(mut off: Vec<Row>, mut on: Vec<Row>) -> Option<String> {
     off.sort_unstable();
     on.sort_unstable();
@@ -191,7 +195,7 @@ pub fn difference(mut off: Vec<Row>, mut on: Vec<Row>) -> Option<String> {
             })
             .cloned()
     };
-    // The quadratic search is only for small results; a large one shows the first unequal pair.
+    // The search is quadratic, so large results only show the first unequal pair of sorted rows.
     if off.len().max(on.len()) <= 2_000 {
         return Some(format!(
             "{} rows off, {} on; only off: {:?}; only on: {:?}",
@@ -231,20 +235,22 @@ fn print_head(options: &Options) {
     }
 }
 
-fn print_line(outcome: &Outcome, options: &Options) {
-    let equal = match &outcome.difference {
+fn print_line(report: &QueryReport, options: &Options) {
+    let equal = match &report.difference {
         None => "equal".to_owned(),
         Some(difference) => format!("DIFFERENT: {difference}"),
     };
-    let timed = !outcome.off_ms.is_empty();
-    let (off, on) = if timed { (median(&outcome.off_ms), median(&outcome.on_ms)) } else { (0.0, 0.0) };
+    let timed = !report.off_ms.is_empty();
+    let (off, on) = if timed { (median(&report.off_ms), median(&report.on_ms)) } else { (0.0, 0.0) };
     let number = |value: f64| if timed { format!("{value:.1}") } else { "-".to_owned() };
     let speedup = if timed { format!("{:.2}x", off / on) } else { "-".to_owned() };
-    let Outcome { name, rows, smart_scans, .. } = outcome;
+    let QueryReport { name, rows, smart_scans, .. } = report;
     match options.format {
-        Format::Checks => match &outcome.difference {
-            None => println!("ok - {name}: {rows} rows, the same off and on; {smart_scans} Smart Scans"),
-            Some(difference) => println!("not ok - {name}: {difference}"),
+        Format::Checks => match &report.difference {
+            None => {
+                println!("ok - {name}: {rows} rows are the same with Smart Scan off and on; {smart_scans} Smart Scans")
+            }
+            Some(difference) => println!("not ok - {name}: rows are the same with Smart Scan off and on: {difference}"),
         },
         Format::Table => println!("{name:<28}{rows:>10}{:>12}{:>12}{speedup:>10}  {equal}", number(off), number(on)),
         Format::Markdown => {
@@ -262,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_rows_does_not_matter_and_their_number_does() {
+    fn rows_are_compared_as_multisets() {
         assert_eq!(difference(vec![row("a"), row("b")], vec![row("b"), row("a")]), None);
         assert!(difference(vec![row("a"), row("a")], vec![row("a")]).is_some());
         assert!(difference(vec![row("a")], vec![vec![None]]).is_some());
     }
 
     #[test]
-    fn the_median_of_an_even_number_of_runs_is_the_middle_of_two() {
+    fn the_median_of_an_even_number_of_values_is_the_mean_of_the_middle_two() {
         assert_eq!(median(&[3.0, 1.0]), 2.0);
         assert_eq!(median(&[9.0, 1.0, 5.0]), 5.0);
     }

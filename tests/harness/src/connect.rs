@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use postgres::{Client, NoTls, SimpleQueryMessage};
 
-/// Whether scans may go to the cell.
+/// The setting cellar.cell_offload_processing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offload {
     Off,
@@ -14,9 +14,9 @@ pub fn connect(dsn: &str) -> Result<Client> {
     Client::connect(dsn, NoTls).with_context(|| format!("cannot connect with \"{dsn}\""))
 }
 
-/// Applies `settings` ("name=value") to the session, then lets every scan prefer the cell if `forced`.
+/// Applies `settings` ("name=value") to the session, and prefers Smart Scan for every scan if `forced`.
 ///
-/// On a cluster without the extension these are placeholders that change nothing.
+/// On a cluster without the extension, its settings are placeholders without effect.
 pub fn configure(client: &mut Client, settings: &[String], forced: bool) -> Result<()> {
     for setting in settings {
         let (name, value) = setting.split_once('=').with_context(|| format!("\"{setting}\" is not name=value"))?;
@@ -35,7 +35,7 @@ pub fn set_offload(client: &mut Client, offload: Offload) -> Result<()> {
     })?)
 }
 
-/// Whether the extension is there, not only placeholders of its settings.
+/// Whether the extension is created in this database.
 pub fn has_extension(client: &mut Client) -> Result<bool> {
     Ok(client.query_one("SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'cellar')", &[])?.get(0))
 }
@@ -56,7 +56,7 @@ pub fn rows_of(messages: Vec<SimpleQueryMessage>) -> Vec<Row> {
     messages.into_iter().filter_map(row).collect()
 }
 
-/// How many Smart Scans the plan of a query has.
+/// The number of Smart Scans in the plan of a query.
 pub fn smart_scans(client: &mut Client, sql: &str) -> Result<usize, postgres::Error> {
     let plan = text_rows(client, &format!("EXPLAIN (COSTS OFF) {sql}"))?;
     Ok(plan.iter().filter(|row| row[0].as_deref().is_some_and(|line| line.contains("(Smart Scan)"))).count())

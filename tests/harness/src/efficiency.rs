@@ -1,4 +1,4 @@
-//! The figures by which Smart Scan's efficiency is judged, under their Oracle names, from differences of `cellar.sysstat`.
+//! Statistics of Smart Scan's efficiency under their Oracle names, as differences of `cellar.sysstat`.
 
 use anyhow::{Context, Result};
 use postgres::Client;
@@ -34,12 +34,12 @@ const SHOWN: [&str; 13] = [
     FLASH_HITS,
 ];
 
-/// System statistics by name, absolute or a difference.
+/// Statistics by name: absolute values or differences.
 #[derive(Default, Clone)]
 pub struct Statistics(BTreeMap<String, i128>);
 
 impl Statistics {
-    /// Reads `cellar.sysstat`; empty on a cluster without the extension.
+    /// Reads `cellar.sysstat`. Empty if the extension is not created.
     pub fn read(client: &mut Client) -> Result<Self> {
         if client.query_one("SELECT to_regclass('cellar.sysstat') IS NULL", &[])?.get(0) {
             return Ok(Self::default());
@@ -108,7 +108,7 @@ pub fn report(columns: &[(&str, &Statistics)]) -> String {
     text
 }
 
-/// A number with its thousands separated.
+/// Formats a number with thousands separators.
 fn grouped(value: i128) -> String {
     let digits = value.unsigned_abs().to_string();
     let mut text = String::new();
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_article_s_figures_give_the_article_s_savings() {
+    fn the_figures_of_the_article_give_its_savings() {
         let figures = [
             (ELIGIBLE, 2_591_843_581_952),
             (SAVED, 85_480_210_432),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_counts_only_what_happened_since() {
+    fn since_returns_differences() {
         let before = Statistics([("a".to_owned(), 5)].into());
         let after = Statistics([("a".to_owned(), 7), ("b".to_owned(), 2)].into());
         let since = after.since(&before);

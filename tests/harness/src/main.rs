@@ -1,7 +1,7 @@
-//! `cellar-harness`: what the tests, the demo and the benchmarks run against a Postgres cluster.
+//! `cellar-harness`: the client that tests, demo and benchmarks run against a Postgres cluster.
 //!
-//! It only speaks SQL: it starts nothing and knows neither cells nor files (the shell scripts do that), so every command
-//! also works on a cluster without Cellar, where Smart Scan "on" and "off" are the same thing.
+//! The harness only uses SQL. It starts no process and accesses no cell; the shell scripts do that. Every command also
+//! works on a cluster without Cellar, where the settings of Smart Scan have no effect.
 
 mod commits;
 mod compare;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(version, about)]
 struct Arguments {
-    /// Connection string, as libpq's: "host=/run/x port=5432 user=postgres dbname=tpch".
+    /// Connection string in libpq's format, such as "host=/run/x port=5432 user=postgres dbname=tpch".
     #[arg(long, global = true, default_value = "host=/var/run/postgresql user=postgres dbname=postgres")]
     dsn: String,
     #[command(subcommand)]
@@ -27,34 +27,34 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Generate TPC-H data and load them.
+    /// Generate TPC-H data and load it.
     TpchLoad(tpch::load::Options),
-    /// Compare the answers of the 22 queries with those that the TPC publishes for scale factor 1.
+    /// Compare the results of the 22 TPC-H queries with the published answers for scale factor 1.
     TpchAnswers(tpch::answers::Options),
-    /// Run queries with Smart Scan off and on: equal rows, times, speedup.
+    /// Run queries with Smart Scan off and on, and compare their rows and times.
     Compare(compare::Options),
     /// Time queries on heap tables with Smart Scan off and on, compress the tables, time the queries again.
     Demo(demo::Options),
-    /// Compare random queries over random tables with Smart Scan off and on.
+    /// Run random queries over random tables with Smart Scan off and on, and compare their rows.
     Differ(differ::Options),
     /// Compare the outputs of a Postgres test suite run with Smart Scan off and on.
     RegressCompare(regress::Options),
-    /// Have a Postgres test suite's scripts compress the tables that they write to.
+    /// Insert lines into the scripts of a Postgres test suite that compress the tables that they write to.
     RegressInject(regress::inject::Options),
-    /// What the injected lines call: bring tables to a compression level, and note what became of it.
+    /// Compress tables and log the result; executed by the injected lines.
     RegressCompress(regress::inject::CompressOptions),
-    /// Sum up what the injected lines did.
+    /// Summarize the log of the injected lines.
     RegressCompressed(regress::inject::SumOptions),
-    /// Commit rows and record each acknowledged one in a file, until the server goes away.
+    /// Commit rows, and record each acknowledged row in a file, until the server disappears.
     CommitsWrite(commits::WriteOptions),
-    /// Check that every recorded commit is in the database.
+    /// Check that the database contains every recorded row.
     CommitsVerify(commits::VerifyOptions),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let dsn = &arguments.dsn;
-    let outcome = match &arguments.command {
+    let passed = match &arguments.command {
         Command::TpchLoad(options) => tpch::load::run(dsn, options),
         Command::TpchAnswers(options) => tpch::answers::run(dsn, options),
         Command::Compare(options) => compare::run(dsn, options),
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
         Command::CommitsWrite(options) => commits::write(dsn, options),
         Command::CommitsVerify(options) => commits::verify(dsn, options),
     };
-    match outcome {
+    match passed {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -1,4 +1,4 @@
--- Run with Smart Scan off and on (:mode); the outputs have to be the same. What says "WRONG" is an error.
+-- Runs with Smart Scan off and on (:mode). Both outputs must be equal; a line with "WRONG" is an error.
 \set ON_ERROR_STOP on
 SET cellar.min_scan_size = 0;
 SET cellar.cost_factor = 0;
@@ -21,7 +21,7 @@ MOVE FORWARD ALL IN c;
 FETCH BACKWARD 3 FROM c;
 MOVE BACKWARD ALL IN c;
 FETCH 2 FROM c;
--- Does not move with changes made after it was opened
+-- A cursor does not see changes made after it was opened.
 DELETE FROM facts WHERE grp = 3 AND id > 400;
 FETCH 6 FROM c;
 FETCH LAST FROM c;
@@ -72,7 +72,7 @@ ALTER TABLE facts SET TABLESPACE :space;
 SELECT eligible() AS before \gset
 EXECUTE q(10);
 SELECT source(:before, :'mode'::bool);
--- Back once more in one transaction, with a plan that was made in the cell's tablespace
+-- Moves the table off the cell in a transaction, and executes a plan made while it was on the cell.
 BEGIN;
 ALTER TABLE facts SET TABLESPACE pg_default;
 EXECUTE q(10);
@@ -106,7 +106,7 @@ SELECT count(*), sum(amount) FROM facts WHERE grp = 500;
 ROLLBACK TO b;
 SELECT count(*), sum(amount) FROM facts WHERE grp = 500;
 RELEASE b;
--- A statement does not see what it writes itself
+-- A statement does not see the rows that it writes.
 INSERT INTO facts SELECT id, 501, amount, note FROM facts WHERE grp = 500;
 WITH changed AS (UPDATE facts SET grp = 502 WHERE grp = 501 RETURNING id)
 SELECT (SELECT count(*) FROM changed), (SELECT count(*) FROM facts WHERE grp = 501), (SELECT count(*) FROM facts WHERE grp = 502);
@@ -142,9 +142,9 @@ CREATE FUNCTION pg_temp.gathered(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE line text; found bool := false;
 BEGIN
   FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP found := found OR line LIKE '%Gather%'; END LOOP;
-  RETURN CASE WHEN found THEN 'parallel: as wanted' ELSE 'WRONG PLAN: not parallel' END;
+  RETURN CASE WHEN found THEN 'parallel: as expected' ELSE 'WRONG PLAN: not parallel' END;
 END $$;
--- An aggregate that cells do not evaluate: else one process could be cheaper.
+-- An aggregate that cells do not evaluate; otherwise a plan with one process could be cheaper.
 SELECT pg_temp.gathered('SELECT count(*), stddev(amount) FROM facts WHERE grp < 50');
 SELECT eligible() AS before \gset
 SELECT count(*), stddev(amount), sum(length(note)) FROM facts WHERE grp < 50;

@@ -1,17 +1,17 @@
 CREATE EXTENSION IF NOT EXISTS cellar;
 CREATE FUNCTION eligible() RETURNS numeric LANGUAGE sql AS
   $$ SELECT value FROM cellar.mystat WHERE name = 'cell physical IO bytes eligible for predicate offload' $$;
--- Says whether rows came from the cell when they should, and did not when they should not.
-CREATE FUNCTION source(before numeric, wanted bool) RETURNS text LANGUAGE sql AS
-  $$ SELECT CASE WHEN (eligible() > before) = wanted THEN 'source: as wanted'
-       ELSE 'WRONG SOURCE: wanted from a cell: ' || wanted || ', eligible bytes: ' || eligible() - before END $$;
-CREATE FUNCTION plan_source(query text, wanted bool) RETURNS text LANGUAGE plpgsql AS $$
+-- Reports whether the rows since "before" came from a cell or not, as expected.
+CREATE FUNCTION source(before numeric, expected bool) RETURNS text LANGUAGE sql AS
+  $$ SELECT CASE WHEN (eligible() > before) = expected THEN 'source: as expected'
+       ELSE 'WRONG SOURCE: expected from a cell: ' || expected || ', eligible bytes: ' || eligible() - before END $$;
+CREATE FUNCTION plan_source(query text, expected bool) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE line text; found bool := false;
 BEGIN
   FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
     found := found OR line LIKE '%Smart Scan%';
   END LOOP;
-  RETURN CASE WHEN found = wanted THEN 'plan: as wanted' ELSE 'WRONG PLAN: wanted a Smart Scan: ' || wanted END;
+  RETURN CASE WHEN found = expected THEN 'plan: as expected' ELSE 'WRONG PLAN: expected a Smart Scan: ' || expected END;
 END $$;
 
 CREATE TABLE facts (id int, grp int, amount numeric(12,2), note text) TABLESPACE :space;
@@ -23,7 +23,7 @@ CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (20000) TO (40000) TABLE
 CREATE TABLE parts_3 PARTITION OF parts FOR VALUES FROM (40000) TO (60000) TABLESPACE pg_default;
 ALTER TABLE parts ADD COLUMN late int DEFAULT 3;
 INSERT INTO parts SELECT g, g % 13, 'p' || g FROM generate_series(0, 59999) g;
--- A partition whose columns have other numbers
+-- A partition whose attribute numbers differ from its parent's
 CREATE TABLE parts_4 (gone int, note text, late int, id int NOT NULL, grp int) TABLESPACE :space;
 INSERT INTO parts_4 SELECT 1, 'q' || g, 4, g, g % 7 FROM generate_series(60000, 69999) g;
 ALTER TABLE parts_4 DROP COLUMN gone;

@@ -1,4 +1,4 @@
--- All by one session: two that change one table's definition could deadlock.
+-- One session executes all DDL: two sessions that alter the same table could deadlock.
 VACUUM FULL accounts;
 CREATE INDEX CONCURRENTLY accounts_balance ON accounts (balance);
 DROP INDEX CONCURRENTLY accounts_balance;

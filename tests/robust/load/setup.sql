@@ -1,4 +1,4 @@
--- Accounts between which money moves, and a sibling that is emptied and filled; what they add up to never changes.
+-- Transfers move money between accounts, and the sibling is truncated and refilled. The sums of both stay constant.
 CREATE EXTENSION IF NOT EXISTS cellar;
 CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL, filler text NOT NULL);
 INSERT INTO accounts SELECT g, 1000, repeat(chr(97 + g % 26), 150) FROM generate_series(1, :rows) g;

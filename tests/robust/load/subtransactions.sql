@@ -1,5 +1,5 @@
--- More subtransactions than a snapshot lists; rows of an aborted transaction; locked rows. In the upper half of the ids,
--- by one client at a time.
+-- More subtransactions than fit in a snapshot, rows of an aborted transaction, and locked rows. Uses the upper half of the
+-- ids; one client at a time runs this script.
 DO $$
 DECLARE base int := 20010 + (random() * 9000)::int;
 BEGIN

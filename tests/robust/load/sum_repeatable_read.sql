@@ -1,4 +1,4 @@
--- TRUNCATE and rewrites do not keep the rows of older snapshots, so the lock comes before the snapshot.
+-- TRUNCATE and table rewrites remove rows that older snapshots need, so lock the table before taking the snapshot.
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 LOCK TABLE accounts IN ACCESS SHARE MODE;
 SELECT sum(balance * id) AS weighted FROM accounts WHERE balance > -1000000000 \gset

@@ -1,4 +1,4 @@
--- Rows are locked in the order of their ids, so that transfers do not deadlock.
+-- Locks rows in the order of their ids, so that transfers do not deadlock.
 \set from random(1, :rows / 2)
 \set to random(:from + 1, :rows / 2 + 1)
 \set amount random(1, 100)

@@ -1,7 +1,7 @@
-//! The differential tester: random queries over random tables give the same with Smart Scan off and on.
+//! The differential tester: random queries over random tables return the same with Smart Scan off and on.
 //!
-//! A case is one query under one snapshot: its rows (as a multiset), or the SQLSTATE of its error, must be the same. What
-//! it cannot prove by itself, it asks the planner: a share of the cases must really have had a Smart Scan.
+//! A case is one query under one snapshot. Its rows (as a multiset), or the SQLSTATE of its error, must be the same.
+//! The tester also checks the plans: a minimum share of the cases must contain a Smart Scan.
 
 mod query;
 pub mod rng;
@@ -21,22 +21,22 @@ use table::Table;
 
 #[derive(Args)]
 pub struct Options {
-    /// The seed; by default another one each time. It is printed.
+    /// Seed of the random generator; printed, and different in each run by default.
     #[arg(long)]
     seed: Option<u64>,
-    /// How many queries to compare.
+    /// Number of queries to compare.
     #[arg(long, default_value_t = 3000)]
     cases: u64,
-    /// How many of them on each table.
+    /// Number of queries on each table.
     #[arg(long, default_value_t = 40)]
     cases_per_table: u64,
-    /// Run only this table of the seed.
+    /// Run only the table with this number.
     #[arg(long)]
     table: Option<u64>,
-    /// While the queries run, another session changes the table all the time.
+    /// Modify the table continuously from another session while the queries run.
     #[arg(long)]
     writer: bool,
-    /// Tables are compressed at random levels, and again between the queries.
+    /// Compress tables at random levels, initially and between the queries.
     #[arg(long)]
     compress: bool,
     /// Only queries that group and aggregate.
@@ -45,13 +45,13 @@ pub struct Options {
     /// Only queries with ORDER BY and LIMIT.
     #[arg(long)]
     first_rows: bool,
-    /// Percent of the cases that must have had a Smart Scan.
+    /// Minimum percentage of cases with a Smart Scan.
     #[arg(long, default_value_t = 50)]
     require_share: u64,
-    /// The tables' tablespace.
+    /// Tablespace of the tables.
     #[arg(long)]
     tablespace: Option<String>,
-    /// Stop after so many differences.
+    /// Stop after this number of differences.
     #[arg(long, default_value_t = 5)]
     give_up_after: u64,
 }
@@ -61,25 +61,26 @@ struct Totals {
     cases: u64,
     smart_scans: u64,
     storage_predicates: u64,
-    /// Cases in which the cell was to aggregate.
+    /// Cases whose plan aggregates in the cell.
     aggregations: u64,
-    /// Cases in which it was to leave out what is not among the first rows.
+    /// Cases whose plan has a top-N in the cell.
     top_ns: u64,
     errors: u64,
     with_rows: u64,
     differences: u64,
-    /// Cases in which a condition that stays in Postgres raised an error for rows that the cell had excluded before, or
-    /// in which another one of several errors came first.
+    /// Cases whose errors may legitimately differ: a filter raised an error for rows that the storage predicate excludes,
+    /// or several errors are possible and another one was raised first.
     excluded_errors: u64,
     tables: u64,
-    /// Cases whose table lay in compression units, and those of them with blocks that were written to since.
+    /// Cases whose table had compression units.
     in_units: u64,
-    partly_rewritten: u64,
+    /// Cases whose table had superseded blocks.
+    partly_superseded: u64,
 }
 
-/// What a query gave.
+/// The result of a query.
 #[derive(Debug)]
-enum Outcome {
+enum QueryResult {
     Rows(Vec<Row>),
     Error { sqlstate: String, message: String },
 }
@@ -104,7 +105,7 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
             break;
         }
         match run_table(dsn, &mut sessions, options, seed, number, &mut totals) {
-            // Random columns without compression may not fit into a page: the next table then.
+            // Random columns without compression may not fit into a page: continue with the next table.
             Err(error) if row_too_big(&error) => sessions.roll_back()?,
             other => other.with_context(|| format!("table {number} of seed {seed}"))?,
         }
@@ -131,18 +132,18 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
         totals.excluded_errors,
     );
     let mut good = totals.differences == 0;
-    let kind = if options.writer { "random queries beside a writer" } else { "random queries" };
+    let kind = if options.writer { "random queries with a writer" } else { "random queries" };
     if good {
-        println!("ok - {kind}: {} cases the same off and on, seed {seed}", totals.cases);
+        println!("ok - {kind}: {} cases give the same result with Smart Scan off and on, seed {seed}", totals.cases);
     } else {
-        println!("not ok - {kind}: {} differences, seed {seed}", totals.differences);
+        println!("not ok - {kind}: {} cases differ with Smart Scan off and on, seed {seed}", totals.differences);
     }
     if extension && options.table.is_none() {
         let enough = share(totals.smart_scans) >= options.require_share
             && share(totals.storage_predicates) >= options.require_share / 2;
         good &= enough;
         println!(
-            "{} - {kind}: {} % had a Smart Scan, {} % a storage predicate (wanted {} % and {} %)",
+            "{} - {kind}: {} % of the plans have a Smart Scan, {} % a storage predicate (required {} % and {} %)",
             if enough { "ok" } else { "not ok" },
             share(totals.smart_scans),
             share(totals.storage_predicates),
@@ -151,27 +152,27 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
         );
     }
     if options.compress && options.table.is_none() {
-        // Some tables are empty, and some are decompressed.
-        let enough = share(totals.in_units) >= 40 && share(totals.partly_rewritten) >= 10;
+        // The share is below 100 % because some tables are empty or decompressed.
+        let enough = share(totals.in_units) >= 40 && share(totals.partly_superseded) >= 10;
         good &= enough;
         println!(
-            "{} - {kind}: {} % of compressed tables, {} % of such with blocks written to since (wanted 40 % and 10 %)",
+            "{} - {kind}: {} % of the cases read compression units, {} % superseded blocks (required 40 % and 10 %)",
             if enough { "ok" } else { "not ok" },
             share(totals.in_units),
-            share(totals.partly_rewritten),
+            share(totals.partly_superseded),
         );
     }
     Ok(good)
 }
 
-/// The session that queries, the one that prepares, and two that keep transactions open.
+/// The session that runs the queries, the one that creates tables, and two that keep transactions open.
 struct Sessions {
     query: Client,
     prepare: Client,
     open: [Client; 2],
 }
 
-/// Whether Postgres refused a row that no page can hold.
+/// Whether Postgres rejected a row that does not fit into a page.
 fn row_too_big(error: &anyhow::Error) -> bool {
     let code = |cause: &postgres::Error| cause.code() == Some(&postgres::error::SqlState::PROGRAM_LIMIT_EXCEEDED);
     error.chain().filter_map(|cause| cause.downcast_ref()).any(code)
@@ -191,7 +192,7 @@ impl Sessions {
                 "lock_timeout=200ms",
                 "max_parallel_workers_per_gather=0",
                 "client_min_messages=error",
-                // A plan that stops early, or looks only where an index leads, meets fewer errors.
+                // An index scan reads fewer rows, and so may raise fewer errors.
                 "enable_indexscan=off",
                 "enable_indexonlyscan=off",
                 "enable_bitmapscan=off",
@@ -246,17 +247,17 @@ fn run_table(
                     writers_table.work_in_transaction(&mut client, &mut writers_rng)?;
                     client.batch_execute(if writers_rng.chance(70) { "COMMIT" } else { "ROLLBACK" })?;
                     if writers_rng.chance(5) {
-                        // The table may be being compressed, which excludes VACUUM.
+                        // SKIP_LOCKED, because a running compression holds a lock that conflicts with VACUUM.
                         client.batch_execute(&format!("VACUUM (SKIP_LOCKED) {}", writers_table.name))?;
                     }
                     writes.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(())
             });
-            let outcome = run_cases(sessions, options, &mut table, rng, number, totals);
+            let result = run_cases(sessions, options, &mut table, rng, number, totals);
             stop.store(true, Ordering::Relaxed);
             writer.join().expect("the writer panicked").context("the writer")?;
-            outcome
+            result
         })?;
     } else {
         run_cases(sessions, options, &mut table, rng, number, totals)?;
@@ -264,7 +265,7 @@ fn run_table(
     for client in &mut sessions.open {
         client.batch_execute(if rng.chance(50) { "COMMIT" } else { "ROLLBACK" })?;
     }
-    // A table that showed a difference stays for inspection.
+    // Keep a table with a difference for inspection.
     if totals.differences == before {
         sessions.prepare.batch_execute(&format!("DROP TABLE {}", table.name))?;
     }
@@ -286,12 +287,12 @@ fn run_cases(
         if options.compress && rng.chance(25) {
             table.compress(&mut sessions.prepare, rng)?;
         }
-        // Under one snapshot when somebody else writes; else under either kind of snapshot, with rows of its own.
+        // A concurrent writer requires one snapshot for both runs; otherwise READ COMMITTED works, too.
         let repeatable = options.writer || rng.chance(40);
         let isolation = if repeatable { "REPEATABLE READ" } else { "READ COMMITTED" };
         client.batch_execute(&format!("BEGIN ISOLATION LEVEL {isolation}"))?;
         if rng.chance(50) {
-            // Beside a writer a row may have changed since the snapshot; then the transaction is not to be had.
+            // With a writer, a row may have changed since the snapshot, which raises a serialization failure: try again.
             if let Err(error) = table.work_in_transaction(client, rng) {
                 let changed = error
                     .downcast_ref::<postgres::Error>()
@@ -305,76 +306,76 @@ fn run_cases(
         for _ in 0..together {
             let sql = Queries { table, rng, only_aggregates: options.aggregates, only_first_rows: options.first_rows }
                 .query();
-            let way = Way::random(rng);
-            compare_case(client, &sql, way, number, totals)?;
+            let execution = Execution::random(rng);
+            compare_case(client, &sql, execution, number, totals)?;
             done += 1;
         }
         if options.compress {
-            // The scans have made the written blocks reach the cell.
-            let (units, dead) = table.units(client)?;
+            // The object checkpoints of the scans have written all dirty blocks to the cell.
+            let (units, superseded) = table.units(client)?;
             totals.in_units += if units > 0 { together } else { 0 };
-            totals.partly_rewritten += if dead > 0 { together } else { 0 };
+            totals.partly_superseded += if superseded > 0 { together } else { 0 };
         }
         client.batch_execute(if rng.chance(50) { "COMMIT" } else { "ROLLBACK" })?;
     }
     Ok(())
 }
 
-/// How a query is run.
+/// How a query is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Execution {
     Plain,
     Cursor,
     Prepared,
 }
 
-impl Way {
+impl Execution {
     fn random(rng: &mut Rng) -> Self {
         match rng.below(10) {
-            0 => Way::Cursor,
-            1 => Way::Prepared,
-            _ => Way::Plain,
+            0 => Execution::Cursor,
+            1 => Execution::Prepared,
+            _ => Execution::Plain,
         }
     }
 }
 
-fn compare_case(client: &mut Client, sql: &str, way: Way, number: u64, totals: &mut Totals) -> Result<()> {
+fn compare_case(client: &mut Client, sql: &str, execution: Execution, number: u64, totals: &mut Totals) -> Result<()> {
     set_offload(client, Offload::Off)?;
-    let off = outcome(client, sql, way).with_context(|| sql.to_owned())?;
+    let off = execute(client, sql, execution).with_context(|| sql.to_owned())?;
     set_offload(client, Offload::On)?;
     let plan = plan(client, sql).with_context(|| sql.to_owned())?;
-    let on = outcome(client, sql, way).with_context(|| sql.to_owned())?;
+    let on = execute(client, sql, execution).with_context(|| sql.to_owned())?;
     totals.cases += 1;
     totals.smart_scans += u64::from(plan.contains("(Smart Scan)"));
     totals.storage_predicates += u64::from(plan.contains("Storage Predicate:"));
     totals.aggregations += u64::from(plan.contains("(Smart Scan Aggregate)"));
     totals.top_ns += u64::from(plan.contains("Storage Top-N:"));
-    totals.errors += u64::from(matches!(off, Outcome::Error { .. }));
-    totals.with_rows += u64::from(matches!(&off, Outcome::Rows(rows) if !rows.is_empty()));
+    totals.errors += u64::from(matches!(off, QueryResult::Error { .. }));
+    totals.with_rows += u64::from(matches!(&off, QueryResult::Rows(rows) if !rows.is_empty()));
     let off_stops_early = match (&off, &on) {
-        (Outcome::Rows(_), Outcome::Error { .. }) | (Outcome::Error { .. }, Outcome::Rows(_)) => {
+        (QueryResult::Rows(_), QueryResult::Error { .. }) | (QueryResult::Error { .. }, QueryResult::Rows(_)) => {
             set_offload(client, Offload::Off)?;
             stops_early(&self::plan(client, sql).with_context(|| sql.to_owned())?)
         }
         _ => false,
     };
     let different = match (off, on) {
-        (Outcome::Rows(off), Outcome::Rows(on)) => difference(off, on),
-        (Outcome::Error { sqlstate: off, .. }, Outcome::Error { sqlstate: on, .. }) if off == on => None,
-        // Whether arguments of aggregates are evaluated before the scan has ended depends on the plan.
-        (Outcome::Error { .. }, Outcome::Error { .. }) if plan.contains("Aggregate") => {
+        (QueryResult::Rows(off), QueryResult::Rows(on)) => difference(off, on),
+        (QueryResult::Error { sqlstate: off, .. }, QueryResult::Error { sqlstate: on, .. }) if off == on => None,
+        // The plan determines whether aggregates evaluate their arguments before or after the end of the scan.
+        (QueryResult::Error { .. }, QueryResult::Error { .. }) if plan.contains("Aggregate") => {
             totals.excluded_errors += 1;
             None
         }
-        // Postgres does not promise the order of conditions; a filter comes after the storage predicate.
-        (Outcome::Error { .. }, Outcome::Rows(_))
+        // Postgres does not define the order of conditions; Smart Scan evaluates a filter after the storage predicate.
+        (QueryResult::Error { .. }, QueryResult::Rows(_))
             if plan.contains("Filter:") && plan.contains("Storage Predicate:") =>
         {
             totals.excluded_errors += 1;
             None
         }
-        // A scan that ends early may have evaluated more or fewer rows by then than a Smart Scan.
-        (Outcome::Error { .. }, Outcome::Rows(_)) | (Outcome::Rows(_), Outcome::Error { .. })
+        // A scan that stops early may have evaluated more or fewer rows than a Smart Scan.
+        (QueryResult::Error { .. }, QueryResult::Rows(_)) | (QueryResult::Rows(_), QueryResult::Error { .. })
             if off_stops_early || stops_early(&plan) =>
         {
             totals.excluded_errors += 1;
@@ -385,49 +386,50 @@ fn compare_case(client: &mut Client, sql: &str, way: Way, number: u64, totals: &
     if let Some(difference) = different {
         totals.differences += 1;
         let difference: String = difference.chars().take(2000).collect();
-        println!("DIFFERENCE on table {number} ({way:?})\n  query: {sql}\n  {difference}\n  plan:\n{plan}");
+        println!("DIFFERENCE on table {number} ({execution:?})\n  query: {sql}\n  {difference}\n  plan:\n{plan}");
     }
     Ok(())
 }
 
-/// Whether a LIMIT without a sort ends the scan: the query's, or the one that Postgres finds a minimum with.
+/// Whether a LIMIT without a sort stops the scan: the query's, or the one that Postgres plans for a minimum.
 fn stops_early(plan: &str) -> bool {
     plan.contains("Limit") && !plan.contains("Sort") && !plan.contains("Aggregate")
 }
 
-impl Outcome {
+impl QueryResult {
     fn summary(&self) -> String {
         match self {
-            Outcome::Rows(rows) => format!("{} rows", rows.len()),
-            Outcome::Error { sqlstate, message } => format!("ERROR {sqlstate} {message}"),
+            QueryResult::Rows(rows) => format!("{} rows", rows.len()),
+            QueryResult::Error { sqlstate, message } => format!("ERROR {sqlstate} {message}"),
         }
     }
 }
 
-/// Runs the query inside a savepoint, so that an error leaves the transaction usable. A lost connection is no outcome.
-fn outcome(client: &mut Client, sql: &str, way: Way) -> Result<Outcome> {
+/// Executes the query inside a savepoint, so that the transaction survives an error. A lost connection is returned as an
+/// error of this function.
+fn execute(client: &mut Client, sql: &str, execution: Execution) -> Result<QueryResult> {
     client.batch_execute("SAVEPOINT case_")?;
-    let result = match way {
-        Way::Plain => text_rows(client, sql),
-        Way::Cursor => cursor_rows(client, sql),
-        Way::Prepared => prepared_rows(client, sql),
+    let result = match execution {
+        Execution::Plain => text_rows(client, sql),
+        Execution::Cursor => cursor_rows(client, sql),
+        Execution::Prepared => prepared_rows(client, sql),
     };
-    let outcome = match result {
+    let result = match result {
         Ok(rows) => {
             client.batch_execute("RELEASE SAVEPOINT case_")?;
-            Outcome::Rows(rows)
+            QueryResult::Rows(rows)
         }
         Err(error) => {
             let Some(db) = error.as_db_error() else { return Err(error.into()) };
             let (sqlstate, message) = (db.code().code().to_owned(), db.message().to_owned());
             client.batch_execute("ROLLBACK TO SAVEPOINT case_")?;
-            Outcome::Error { sqlstate, message }
+            QueryResult::Error { sqlstate, message }
         }
     };
-    if way == Way::Prepared {
+    if execution == Execution::Prepared {
         client.batch_execute("DEALLOCATE ALL")?;
     }
-    Ok(outcome)
+    Ok(result)
 }
 
 fn cursor_rows(client: &mut Client, sql: &str) -> Result<Vec<Row>, postgres::Error> {
@@ -444,7 +446,7 @@ fn prepared_rows(client: &mut Client, sql: &str) -> Result<Vec<Row>, postgres::E
     text_rows(client, "EXECUTE p")
 }
 
-/// The plan, or nothing when planning itself raises the error (constants are folded).
+/// Returns the plan, or an empty string if planning raises an error, as constant folding may.
 fn plan(client: &mut Client, sql: &str) -> Result<String> {
     client.batch_execute("SAVEPOINT plan_")?;
     match text_rows(client, &format!("EXPLAIN (COSTS OFF) {sql}")) {

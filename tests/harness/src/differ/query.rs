@@ -29,7 +29,7 @@ const TYPES: [Type; 14] = [
 ];
 
 impl Queries<'_> {
-    /// A statement that returns rows.
+    /// Returns a random query.
     pub fn query(&mut self) -> String {
         let t = &self.table.name;
         let p = self.condition();
@@ -65,7 +65,8 @@ impl Queries<'_> {
         }
     }
 
-    /// ORDER BY with LIMIT. Which of several rows with equal keys come is open, so only keys are shown, and equal ones alike.
+    /// A query with ORDER BY and LIMIT. Only returns the sort keys, because Postgres may return any of several rows with
+    /// equal keys; the keys have a single text form per value.
     fn first_rows(&mut self, condition: &str) -> String {
         let condition = if self.rng.chance(40) { "true" } else { condition };
         let (mut keys, mut order, mut shown) = (Vec::new(), Vec::new(), Vec::new());
@@ -124,7 +125,7 @@ impl Queries<'_> {
         sql
     }
 
-    /// An expression whose equal values all show alike.
+    /// An expression whose equal values have the same text form.
     fn key(&mut self) -> String {
         if self.rng.chance(60) {
             return self.group_key();
@@ -166,7 +167,7 @@ impl Queries<'_> {
         if self.rng.chance(12) { format!("{call} FILTER (WHERE {})", self.predicate(1)) } else { call }
     }
 
-    /// The least or greatest of a column, if one has values that show alike when they are equal.
+    /// The minimum or maximum of a column whose equal values have the same text form, if there is one.
     fn extreme_of_column(&mut self) -> String {
         let alike = |of| !matches!(of, Type::Float4 | Type::Float8 | Type::Bool | Type::Uuid | Type::Bytea);
         let columns: Vec<&str> =
@@ -177,7 +178,7 @@ impl Queries<'_> {
         format!("{}({})", self.rng.pick(&["min", "max"]), self.rng.pick(&columns))
     }
 
-    /// Often selective, so that more than "all" and "nothing" come out.
+    /// A condition that is often selective, so that queries do not only return all rows or none.
     fn condition(&mut self) -> String {
         let first = self.predicate(2);
         match self.rng.below(6) {
@@ -194,7 +195,8 @@ impl Queries<'_> {
         self.rng.pick(&self.table.columns).name.clone()
     }
 
-    /// What equal values all show alike: 0 and -0, or 5.5 and 5.50, would show as the one that came first.
+    /// A key whose equal values have the same text form. Otherwise the group shows the value of its first row: 0 or -0, 5.5
+    /// or 5.50.
     fn group_key(&mut self) -> String {
         let key = self.any_column();
         let column = self.table.columns.iter().find(|column| column.name == key);
@@ -204,7 +206,7 @@ impl Queries<'_> {
         }
     }
 
-    /// A text. An expression over columns may be a bpchar of any padding, and then '' and ' ' are equal.
+    /// A text expression that is not a padded bpchar, for which '' and ' ' would be equal.
     fn unpadded(&mut self, depth: usize) -> String {
         format!("({})::text", self.expression(Type::Text, depth))
     }
@@ -259,7 +261,7 @@ impl Queries<'_> {
                 _ => {}
             }
         }
-        // Mostly about a column that exists.
+        // Usually on an existing column.
         let of = if self.table.columns.is_empty() || self.rng.chance(15) {
             *self.rng.pick(&TYPES)
         } else {
@@ -297,7 +299,7 @@ impl Queries<'_> {
                 format!("{left} {like} {}", self.pattern())
             }
             9 => {
-                // Numbers of different types compare, too.
+                // Also compare numbers of different types.
                 let other = if of.is_number() {
                     *self.rng.pick(&[Type::Int2, Type::Int4, Type::Int8, Type::Numeric, Type::Float8])
                 } else {
@@ -375,7 +377,7 @@ impl Queries<'_> {
                     "substring({} from {} for {})",
                     self.expression(of, d),
                     self.rng.between(-2, 5),
-                    // A negative length is an error.
+                    // A negative length raises an error.
                     if self.rng.chance(4) { -1 } else { self.rng.between(0, 6) }
                 ),
                 3 => format!("({} || {})", self.expression(of, d), self.expression(of, d)),

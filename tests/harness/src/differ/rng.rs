@@ -1,4 +1,4 @@
-//! A small seeded generator (SplitMix64), so that a seed gives the same cases on every machine and in every version.
+//! A seeded random generator (SplitMix64): a seed gives the same cases on every machine and in every version.
 
 #[derive(Clone)]
 pub struct Rng(u64);
@@ -17,12 +17,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which is not zero.
+    /// Returns a number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, inclusive.
     pub fn between(&mut self, low: i64, high: i64) -> i64 {
         low + (self.next() % (high - low + 1) as u64) as i64
     }

@@ -1,8 +1,8 @@
-//! Random tables: their columns, their rows, and what transactions of all kinds leave on their pages.
+//! Random tables: columns, rows, and the traces that all kinds of transactions leave on pages.
 //!
-//! Several sessions work on a table: one prepares it, two hold transactions open while the queries run (rows in
-//! progress, locks, multixacts), and the session that queries has changes of its own. Each takes only rows that nobody
-//! else has locked, so that none waits.
+//! Several sessions modify a table. One creates it, two keep transactions open while the queries run (rows in progress,
+//! locks, multixacts), and the session that runs the queries makes uncommitted changes. Each session only takes rows that
+//! no other session has locked, so that none waits.
 
 use super::rng::Rng;
 use super::types::{DECLARED, Type, quoted};
@@ -15,7 +15,7 @@ pub struct Column {
     pub name: String,
     pub of: Type,
     pub declared: &'static str,
-    /// Values that the column got, for literals that select something.
+    /// Values stored in the column, used as literals that match rows.
     pub samples: Vec<String>,
     null_percent: usize,
 }
@@ -37,12 +37,12 @@ impl Column {
         Self { name: format!("c{number}"), of, declared, samples: Vec::new(), null_percent }
     }
 
-    /// A literal to store: NULL or a value, some of which are remembered as samples.
+    /// Returns a literal to store, NULL or a value, and adds some values to the samples.
     fn stored(&mut self, rng: &mut Rng) -> String {
         if rng.chance(self.null_percent) {
             return "NULL".to_owned();
         }
-        // Values repeat often, so that equality finds several rows.
+        // Repeat values, so that an equality matches several rows.
         if !self.samples.is_empty() && rng.chance(40) {
             return quoted(&rng.pick(&self.samples).clone());
         }
@@ -55,7 +55,7 @@ impl Column {
 }
 
 impl Table {
-    /// Creates the table, fills it and works on it with committed, aborted and partly rolled back transactions.
+    /// Creates and fills the table, and modifies it by committed, aborted and partly rolled back transactions.
     pub fn create(name: String, client: &mut Client, rng: &mut Rng) -> Result<Self> {
         let mut table = Self { name, columns: Vec::new(), next_column: 0, next_id: 0 };
         for _ in 0..=rng.below(9) {
@@ -64,7 +64,7 @@ impl Table {
         }
         let mut declarations: Vec<String> =
             table.columns.iter().map(|column| format!("{} {}", column.name, column.declared)).collect();
-        // The key stands anywhere, so that other columns' offsets are fixed or not.
+        // The key is at a random position, so that the offsets of other columns may be fixed or not.
         declarations.insert(rng.below(declarations.len() + 1), "id int8".to_owned());
         let statement = format!(
             "CREATE TABLE {} ({}) WITH (fillfactor = {}, autovacuum_enabled = off)",
@@ -77,7 +77,7 @@ impl Table {
         for column in &table.columns {
             if column.of == Type::Text && column.declared.starts_with("text") && rng.chance(40) {
                 let storage = rng.pick(&["EXTERNAL", "MAIN", "PLAIN", "EXTENDED"]);
-                // PLAIN cannot hold what does not fit into a page.
+                // With storage PLAIN, a row must fit into a page.
                 if *storage != "PLAIN" {
                     client.batch_execute(&format!(
                         "ALTER TABLE {} ALTER {} SET STORAGE {storage}",
@@ -123,7 +123,7 @@ impl Table {
         Ok(())
     }
 
-    /// Rows that nobody else holds, by chance.
+    /// A random selection of rows that no other session has locked.
     fn some_rows(&self, percent: usize, lock: &str) -> String {
         format!(
             "ctid = ANY (ARRAY(SELECT ctid FROM {} WHERE random() < {} FOR {lock} SKIP LOCKED))",
@@ -155,7 +155,7 @@ impl Table {
             self.name,
             percent as f64 / 100.0
         );
-        // A lock on an old version goes along the row's newer ones, and waits there in spite of SKIP LOCKED.
+        // Locking an old row version also locks the newer versions, and waits there despite SKIP LOCKED.
         client.batch_execute("SAVEPOINT lock_")?;
         match client.simple_query(&sql) {
             Ok(_) => Ok(client.batch_execute("RELEASE SAVEPOINT lock_")?),
@@ -166,7 +166,7 @@ impl Table {
         }
     }
 
-    /// One step of a transaction.
+    /// Executes one step of a transaction.
     fn work(&mut self, client: &mut Client, rng: &mut Rng) -> Result<()> {
         let percent = *rng.pick(&[1, 5, 30]);
         match rng.below(4) {
@@ -180,7 +180,7 @@ impl Table {
         }
     }
 
-    /// Keeps the table column-wise, at some level, or raw again.
+    /// Compresses the table at a random level, or decompresses the table.
     pub fn compress(&self, client: &mut Client, rng: &mut Rng) -> Result<()> {
         const LEVELS: [&str; 6] = ["query low", "query low", "query high", "archive low", "archive high", "none"];
         let level = LEVELS[rng.below(LEVELS.len())];
@@ -188,10 +188,10 @@ impl Table {
         Ok(())
     }
 
-    /// Its compression units, and blocks that were written to since.
+    /// Returns the number of compression units and of superseded blocks.
     pub fn units(&self, client: &mut Client) -> Result<(i64, i64)> {
         let sql = format!(
-            "SELECT coalesce(sum(units), 0)::int8, coalesce(sum(dead_blocks), 0)::int8
+            "SELECT coalesce(sum(units), 0)::int8, coalesce(sum(superseded_blocks), 0)::int8
              FROM cellar.get_compression('{}') WHERE level <> 'none'",
             self.name
         );
@@ -199,7 +199,7 @@ impl Table {
         Ok((row.get(0), row.get(1)))
     }
 
-    /// Steps with savepoints, some of them rolled back; the transaction is open and stays open.
+    /// Executes steps with savepoints in the current transaction, and rolls some of them back.
     pub fn work_in_transaction(&mut self, client: &mut Client, rng: &mut Rng) -> Result<()> {
         for number in 0..1 + rng.below(4) {
             if rng.chance(50) {
@@ -217,7 +217,7 @@ impl Table {
         Ok(())
     }
 
-    /// One committed or aborted change of rows, pages or columns.
+    /// Makes one committed or aborted change of rows, pages or columns.
     fn change(&mut self, client: &mut Client, rng: &mut Rng) -> Result<()> {
         let name = self.name.clone();
         match rng.below(12) {

@@ -1,4 +1,4 @@
-//! The types of columns and random values of them, as SQL literals without their quotes.
+//! Column types and random values of them, as SQL literals without quotes.
 
 use super::rng::Rng;
 
@@ -20,7 +20,7 @@ pub enum Type {
     Bytea,
 }
 
-/// A column's declaration: varchar(n), bpchar(n) and numeric(p,s) are declared forms of text and numeric.
+/// The declarations of a column's type: varchar(n) and bpchar(n) count as text, numeric(p,s) as numeric.
 pub const DECLARED: [(Type, &str); 23] = [
     (Type::Bool, "bool"),
     (Type::Int2, "int2"),
@@ -94,7 +94,7 @@ impl Type {
         matches!(self, Type::Int2 | Type::Int4 | Type::Int8 | Type::Float4 | Type::Float8 | Type::Numeric)
     }
 
-    /// A random value that fits every declaration `declared` of the type.
+    /// Returns a random value that fits the declaration `declared`.
     pub fn value(self, declared: &str, rng: &mut Rng) -> String {
         match self {
             Type::Bool => ["t", "f"][rng.below(2)].to_owned(),
@@ -201,9 +201,9 @@ fn text(declared: &str, rng: &mut Rng) -> String {
             text.chars().take(limit).collect()
         }
         _ => match rng.below(40) {
-            // Compressed within the row.
+            // Long enough to be compressed within the row.
             0 => format!("{} pinto", word(rng).repeat(400 + rng.below(300))),
-            // Toasted: random letters do not compress, and some that do.
+            // Long enough to be toasted: random letters that do not compress, or repeated ones that do.
             1 => (0..12_000).map(|_| char::from(b'!' + rng.below(90) as u8)).filter(|c| *c != '\\').collect(),
             2 => format!("{}{}", word(rng).repeat(6000), word(rng)),
             n if n < 20 => word(rng).to_owned(),
@@ -235,7 +235,7 @@ fn timestamp(rng: &mut Rng) -> String {
     if date.ends_with("infinity") || date.ends_with("BC") { date } else { format!("{date} {}", clock(rng)) }
 }
 
-/// A quoted literal.
+/// Returns the value as a quoted SQL literal.
 pub fn quoted(value: &str) -> String {
     if value.contains('\\') {
         format!("E'{}'", value.replace('\\', "\\\\").replace('\'', "''"))

@@ -1,12 +1,12 @@
-//! A Postgres test suite whose tables are compressed at random levels while its tests run.
+//! Compresses the tables of a Postgres test suite at random levels while its tests run.
 //!
-//! A copy of the suite's scripts gets lines `\! compress TABLE LEVEL` after statements that write to a table. Each of them
-//! waits for a session of its own that compresses the table, as its owner could at that moment: also in the middle of a
-//! transaction, whose rows are then in progress. The statements that follow read units, and write into them. The large
-//! tables that many tests share are compressed anew from time to time, while other tests read them.
+//! A copy of the suite's scripts gets lines `\! compress TABLE LEVEL` after statements that write to a table. The line waits
+//! while a separate session compresses the table, also in the middle of a transaction, when rows are in progress. The
+//! following statements then read compression units and write to them. Large tables that many tests share are compressed
+//! repeatedly while other tests read them.
 //!
-//! The script's own session has no part in it, so nothing of its state changes; and the lines, which psql echoes, are taken
-//! out of the outputs again before these are compared.
+//! The script's session does not compress, so its state does not change. psql echoes the lines; they are removed from the
+//! outputs before the comparison.
 
 use super::script::{Statement, statements};
 use crate::connect::connect;
@@ -19,39 +19,38 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// What every injected line begins with.
+/// The prefix of every injected line.
 pub const LINE: &str = "\\! compress ";
 /// Level "none" decompresses.
 const LEVELS: [&str; 6] = ["query low", "query low", "query high", "archive low", "archive high", "none"];
 /// The tables that `test_setup` fills for all tests and that have some pages.
 const SHARED: [&str; 8] = ["onek", "onek", "tenk1", "tenk1", "tenk1", "tenk2", "road", "person"];
-/// The test that makes them.
+/// The test that creates them.
 const FIRST: &str = "test_setup";
-/// Percent of the statements that write after which there is a line: where the next one writes to the same table, and where
-/// it does not.
+/// Percentage of writing statements that are followed by a line: if the next statement writes to the same table, and if not.
 const AMONG_WRITES: usize = 5;
 const AFTER_WRITES: usize = 65;
 const OF_SHARED: usize = 10;
-/// No script has many more lines: what inserts hundreds of single rows gets fewer.
+/// Approximate maximum number of lines per script: scripts that insert hundreds of single rows get fewer.
 const LINES_ABOUT: usize = 50;
-/// Scripts that cannot be cut into statements; another version's may have something new.
+/// Maximum number of scripts that cannot be parsed: another version may have new syntax.
 const UNCUT_MAX: usize = 3;
 
 #[derive(Args)]
 pub struct Options {
-    /// The folder of the scripts.
+    /// Directory of the scripts.
     #[arg(long)]
     scripts: PathBuf,
-    /// Where the copies go.
+    /// Directory of the copies.
     #[arg(long)]
     to: PathBuf,
-    /// For the levels.
+    /// Seed of the compression levels.
     #[arg(long)]
     seed: u64,
-    /// For the places of the lines: what an output shows of VACUUM depends on them.
+    /// Seed of the places of the lines, which affect what VACUUM changes in the output.
     #[arg(long)]
     places: u64,
-    /// What is left alone: lines of a test, a table or * for all of its tables, and the reason.
+    /// List of tables that are not compressed: lines with test, table (* for all), and reason.
     #[arg(long)]
     left_alone: PathBuf,
 }
@@ -73,7 +72,7 @@ pub fn inject(options: &Options) -> Result<bool> {
         let (Some(name), Some(file)) = (path.file_stem().and_then(|name| name.to_str()), path.file_name()) else {
             continue;
         };
-        // Some scripts have bytes of other encodings.
+        // Some scripts contain bytes of other encodings.
         let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut text: String = bytes.iter().map(|&byte| byte as char).collect();
         if !left_alone.contains(&(name, "*")) {
@@ -92,12 +91,12 @@ pub fn inject(options: &Options) -> Result<bool> {
     }
     println!("seed {}, places {}: {lines} compressions in {scripts} scripts", options.seed, options.places);
     for name in &uncut {
-        println!("note: {name} is left as it is: where its statements end could not be told");
+        println!("note: {name} is unchanged: its statements could not be parsed");
     }
     Ok(lines > 0 && uncut.len() <= UNCUT_MAX)
 }
 
-/// The script with lines that compress, and how many; `None` when it cannot be cut into its statements.
+/// Returns the script with injected lines, and their number, or None if the script cannot be parsed.
 fn injected(name: &str, script: &str, options: &Options, left_alone: impl Fn(&str) -> bool) -> Option<(String, usize)> {
     let statements = statements(script)?;
     let stream = u64::from_str_radix(&super::fnv(&[name]), 16).expect("a digest is hexadecimal");
@@ -140,26 +139,26 @@ fn injected(name: &str, script: &str, options: &Options, left_alone: impl Fn(&st
 
 #[derive(Args)]
 pub struct CompressOptions {
-    /// The test, for the log.
+    /// Name of the test, for the log.
     test: String,
-    /// The tables' name, in any schema.
+    /// Name of the tables, in any schema.
     table: String,
     level: String,
-    /// Where a line is added for each.
+    /// Log file; one line is appended per table.
     #[arg(long)]
     log: PathBuf,
 }
 
-/// What became of one compression, in the words of the log.
-enum Outcome {
-    /// There was no such table: it was not committed yet, or is a view, or has no partitions.
+/// The result of one compression, as the log shows it.
+enum CompressResult {
+    /// No such table: not committed yet, or a view, or without partitions.
     Missing,
-    /// The script's own transaction, or another test, has a lock that VACUUM would wait for.
+    /// The script's transaction, or another test, has a lock that conflicts with VACUUM.
     Busy,
     Failed(String),
     Done {
-        /// The raw blocks beside its units, before.
-        dead: i64,
+        /// Number of superseded blocks before the compression.
+        superseded: i64,
         units: i64,
         blocks: i64,
     },
@@ -171,22 +170,24 @@ pub fn compress(dsn: &str, options: &CompressOptions) -> Result<bool> {
     prepare(&mut client)?;
     let tables = tables(&mut client, &options.table)?;
     let outcome = match tables.first() {
-        None => Outcome::Missing,
-        Some((_, true)) => Outcome::Busy,
+        None => CompressResult::Missing,
+        Some((_, true)) => CompressResult::Busy,
         Some((table, false)) => one(&mut client, *table, &options.level).unwrap_or_else(|error| {
             let code = error.downcast_ref::<postgres::Error>().and_then(postgres::Error::code);
             match code {
-                // Another test, which had a table of the same name, has dropped it.
-                Some(&SqlState::UNDEFINED_TABLE) => Outcome::Missing,
-                _ => Outcome::Failed(format!("{error:#}").replace('\n', " ")),
+                // Another test has dropped its table of the same name.
+                Some(&SqlState::UNDEFINED_TABLE) => CompressResult::Missing,
+                _ => CompressResult::Failed(format!("{error:#}").replace('\n', " ")),
             }
         }),
     };
     let what = match &outcome {
-        Outcome::Missing => "missing".to_owned(),
-        Outcome::Busy => "busy".to_owned(),
-        Outcome::Failed(error) => format!("failed {error}"),
-        Outcome::Done { dead, units, blocks } => format!("done dead={dead} units={units} blocks={blocks}"),
+        CompressResult::Missing => "missing".to_owned(),
+        CompressResult::Busy => "busy".to_owned(),
+        CompressResult::Failed(error) => format!("failed {error}"),
+        CompressResult::Done { superseded, units, blocks } => {
+            format!("done superseded={superseded} units={units} blocks={blocks}")
+        }
     };
     let line = format!("{}\t{}\t{}\t{what}\n", options.test, options.table, options.level);
     let mut log = std::fs::OpenOptions::new()
@@ -194,7 +195,7 @@ pub fn compress(dsn: &str, options: &CompressOptions) -> Result<bool> {
         .create(true)
         .open(&options.log)
         .with_context(|| format!("cannot open {}", options.log.display()))?;
-    // One write: others add lines at the same time.
+    // A single write, because other processes append lines at the same time.
     log.write_all(line.as_bytes())?;
     Ok(true)
 }
@@ -208,7 +209,7 @@ fn prepare(client: &mut Client) -> Result<()> {
     Ok(())
 }
 
-/// The committed tables of a name, and whether somebody holds a lock on them, or on one that inherits, that VACUUM waits for.
+/// Returns the committed tables of a name, and whether a lock on each, or on its children, conflicts with VACUUM.
 fn tables(client: &mut Client, name: &str) -> Result<Vec<(u32, bool)>> {
     let rows = client.query(
         "WITH RECURSIVE member (root, relation) AS (
@@ -228,9 +229,9 @@ fn tables(client: &mut Client, name: &str) -> Result<Vec<(u32, bool)>> {
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
-fn one(client: &mut Client, table: u32, level: &str) -> Result<Outcome> {
-    let dead: i64 = client
-        .query_one("SELECT coalesce(sum(dead_blocks), 0)::int8 FROM cellar_test.get_compression($1)", &[&table])?
+fn one(client: &mut Client, table: u32, level: &str) -> Result<CompressResult> {
+    let superseded: i64 = client
+        .query_one("SELECT coalesce(sum(superseded_blocks), 0)::int8 FROM cellar_test.get_compression($1)", &[&table])?
         .get(0);
     client.query("SELECT cellar_test.compress_relation($1, $2)", &[&table, &level])?;
     let row = client.query_one(
@@ -238,19 +239,19 @@ fn one(client: &mut Client, table: u32, level: &str) -> Result<Outcome> {
          FROM cellar_test.get_compression($1) WHERE level <> 'none'",
         &[&table],
     )?;
-    Ok(Outcome::Done { dead, units: row.get(0), blocks: row.get(1) })
+    Ok(CompressResult::Done { superseded, units: row.get(0), blocks: row.get(1) })
 }
 
 #[derive(Args)]
 pub struct SumOptions {
     #[arg(long)]
     log: PathBuf,
-    /// How many compressions have to have left compression units.
+    /// Minimum number of compressions that produced compression units.
     #[arg(long)]
     require_compressed: usize,
 }
 
-/// Prints what came of the compressions; it is good when none failed and enough of them did something.
+/// Prints a summary of the compressions. Passes if none failed and enough of them produced units.
 pub fn sum_up(options: &SumOptions) -> Result<bool> {
     let log =
         std::fs::read_to_string(&options.log).with_context(|| format!("cannot read {}", options.log.display()))?;
@@ -260,7 +261,7 @@ pub fn sum_up(options: &SumOptions) -> Result<bool> {
     let mut failed = Vec::new();
     for line in log.lines() {
         let fields: Vec<&str> = line.splitn(4, '\t').collect();
-        let [_, table, level, what] = fields[..] else { bail!("the log has the line {line:?}") };
+        let [_, table, level, what] = fields[..] else { bail!("unexpected line in the log: {line:?}") };
         match what.split_once(' ').map_or((what, ""), |parts| parts) {
             ("missing", _) => missing += 1,
             ("busy", _) => busy += 1,
@@ -269,7 +270,7 @@ pub fn sum_up(options: &SumOptions) -> Result<bool> {
                     let value = counts.split(' ').find_map(|field| field.strip_prefix(name)).context("a count")?;
                     Ok(value.parse()?)
                 };
-                rewritten += u64::from(count("dead=")? > 0);
+                rewritten += u64::from(count("superseded=")? > 0);
                 match (level, count("units=")?) {
                     ("none", _) => decompressed += 1,
                     (_, 0) => small += 1,
@@ -285,29 +286,29 @@ pub fn sum_up(options: &SumOptions) -> Result<bool> {
         }
     }
     println!(
-        "{compressed} compressions of {} tables left {units} units of {blocks} blocks, {rewritten} times of what had been written to since; {decompressed} decompressions; {small} empty or not smaller, {missing} without such a table, {busy} locked",
+        "{compressed} compressions of {} tables produced {units} units of {blocks} blocks, {rewritten} of them replaced superseded blocks; {decompressed} decompressions; {small} tables were empty or not smaller, {missing} did not exist, {busy} were locked",
         tables.len()
     );
     for line in failed.iter().take(20) {
         println!("    {}", line.replace('\t', " "));
     }
     let enough = compressed >= options.require_compressed && rewritten > 0 && decompressed > 0;
-    let told = |good: bool| if good { "ok" } else { "not ok" };
+    let verdict = |good: bool| if good { "ok" } else { "not ok" };
     println!(
-        "{} - the suite's tables were compressed and recompressed: {compressed} times (wanted {})",
-        told(enough),
+        "{} - the suite's tables were compressed {compressed} times (required {}), some with superseded blocks, and decompressed",
+        verdict(enough),
         options.require_compressed
     );
     println!(
-        "{} - no compression failed in the suite ({} of {} did)",
-        told(failed.is_empty()),
+        "{} - no compression failed in the suite ({} of {} failed)",
+        verdict(failed.is_empty()),
         failed.len(),
         log.lines().count()
     );
     Ok(enough && failed.is_empty())
 }
 
-/// An output without the injected lines.
+/// Returns an output without the injected lines.
 pub fn without_lines(output: &str) -> String {
     output.split_inclusive('\n').filter(|line| !line.starts_with(LINE)).collect()
 }
@@ -317,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lines_come_after_what_writes_and_go_again() {
+    fn lines_are_injected_after_writing_statements_and_removed_from_outputs() {
         let script =
             "CREATE TEMP TABLE p AS SELECT 1;\nINSERT INTO p VALUES (2);\nINSERT INTO t\n VALUES (1);\nDELETE FROM a;\nSELECT 1;\n"
                 .repeat(50);

@@ -1,18 +1,18 @@
-//! Compares the outputs of a Postgres test suite run with Smart Scan on with those of the run with Smart Scan off.
+//! Compares the outputs of a Postgres test suite with Smart Scan on with those with Smart Scan off.
 //!
-//! An output is cut into result tables and the text between them (echoed statements, errors, notices). Text must be equal
-//! byte for byte. A table must be equal, unless it is listed in the file of excused differences as one of
+//! An output is split into result tables and the text between them (echoed statements, errors, notices). Text must be equal
+//! byte for byte. A table must be equal, unless the file of excused differences lists it as one of
 //! - `plan`: the table is the output of EXPLAIN in both runs; or
 //! - `order`: the statement leaves the order of rows open and the rows are the same multiset.
 //!
-//! Both are verified here again, so such an entry can never excuse a wrong, missing or additional row.
+//! Both conditions are verified in each run, so such an entry never excuses a wrong, missing or additional row.
 //!
-//! A few tests print what depends on the plan outside of EXPLAIN (a warning that an index was not used, notices of a
-//! function that sees fewer rows). For these, `exact` lists the digest of the whole difference, plans left out and
-//! numbers in error messages made equal: any other difference of that test fails. It is never written by `--update`.
+//! Some tests print text that depends on the plan outside of EXPLAIN (a warning that an index was not used, notices of a
+//! function that is called for fewer rows). For these, `exact` lists the digest of the whole difference, without plans and
+//! without numbers in error messages. Any other difference of that test fails. `--update` never writes such an entry.
 //!
-//! Where tables were compressed during the second run (`inject`), VACUUM came before other statements. There plans, open
-//! orders of rows and the order of notices may differ unlisted; the rows and notices themselves may not.
+//! If tables were compressed during the second run (`inject`), VACUUM ran before other statements. Plans, the order of rows
+//! without ORDER BY, and the order of notices may then differ without being listed; the rows and notices may not.
 
 pub mod inject;
 mod script;
@@ -25,13 +25,13 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Options {
-    /// Name of the suite, the first field of the excused entries.
+    /// Name of the suite: the first field of entries in the list of excused differences.
     #[arg(long)]
     suite: String,
-    /// The outputs (*.out) of the run with Smart Scan off.
+    /// Directory of the outputs (*.out) of the run with Smart Scan off.
     #[arg(long)]
     off: PathBuf,
-    /// Those of the run with Smart Scan on.
+    /// Directory of the outputs of the run with Smart Scan on.
     #[arg(long)]
     on: PathBuf,
     /// The list of excused differences.
@@ -40,8 +40,7 @@ pub struct Options {
     /// Write this suite's part of the list instead of failing on an unlisted difference.
     #[arg(long)]
     update: bool,
-    /// The second run's tables were compressed while it ran: lines of that are taken out, and what VACUUM may change is
-    /// excused by rule, see `of_compression`.
+    /// Tables were compressed during the second run: remove the injected lines, and excuse differences that VACUUM may cause.
     #[arg(long)]
     compressed: bool,
 }
@@ -52,10 +51,10 @@ enum Piece<'a> {
     Table { header: &'a str, rows: Vec<String> },
 }
 
-/// So many lines of an unlisted difference are printed.
+/// Maximum number of printed lines of an unlisted difference.
 const SHOWN_LINES: usize = 30;
 
-/// Why a table may differ, as the list names it.
+/// The kind of an allowed difference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Kind {
     Plan,
@@ -73,15 +72,15 @@ impl Kind {
     }
 }
 
-/// What identifies a differing table: the test, the kind, and a digest of the statements before it in its file, with
-/// the table's number among those of equal digest.
+/// Identifies a differing table: the test, the kind, and a digest of the statements before the table, with the table's
+/// number among those of equal digest.
 type Key = (String, Kind, String);
 
 struct Found {
     key: Key,
     statement: String,
     smart_scan: bool,
-    /// Excused without being listed, in a run whose tables were compressed: VACUUM came before other statements.
+    /// Excused without being listed if tables were compressed, because VACUUM may cause the difference.
     of_compression: bool,
 }
 
@@ -94,14 +93,14 @@ pub fn run(options: &Options) -> Result<bool> {
         .collect();
     names.sort();
     if names.is_empty() {
-        bail!("there are no outputs in {}", options.off.display());
+        bail!("no outputs found in {}", options.off.display());
     }
     let (mut good, mut all_found) = (true, Vec::new());
     for name in &names {
         let read = |folder: &Path| {
             let bytes = std::fs::read(folder.join(format!("{name}.out")))
                 .with_context(|| format!("cannot read the output of {name} in {}", folder.display()))?;
-            // Some tests print bytes of other encodings; they only have to be equal.
+            // Some tests print bytes of other encodings; map each byte to a character.
             anyhow::Ok(bytes.iter().map(|&byte| byte as char).collect::<String>())
         };
         let outcome = read(&options.off).and_then(|off| Ok((off, read(&options.on)?))).map(|(off, on)| {
@@ -119,7 +118,7 @@ pub fn run(options: &Options) -> Result<bool> {
                 let lines: Vec<&str> = difference.iter().map(String::as_str).collect();
                 let key = (name.clone(), Kind::Exact, fnv(&lines));
                 if let Some(reason) = excused.get(&key) {
-                    println!("ok - {} {name}: only the listed difference: {reason}", options.suite);
+                    println!("ok - {} {name}: differs only as listed: {reason}", options.suite);
                     all_found.push(Found { key, statement: String::new(), smart_scan: false, of_compression: false });
                     continue;
                 }
@@ -129,7 +128,7 @@ pub fn run(options: &Options) -> Result<bool> {
                     println!("    {line}");
                 }
                 println!(
-                    "    ({} differing lines; the entry would be: {} {name} exact {} REASON)",
+                    "    ({} differing lines; entry to list them: {} {name} exact {} REASON)",
                     lines.len(),
                     options.suite,
                     key.2
@@ -150,7 +149,7 @@ pub fn run(options: &Options) -> Result<bool> {
                     good = false;
                     let first = unlisted[0];
                     println!(
-                        "not ok - {} {name}: {} differences are not listed, the first ({}): {}",
+                        "not ok - {} {name}: the same rows with Smart Scan: {} unlisted differences, the first ({}): {}",
                         options.suite,
                         unlisted.len(),
                         first.key.1.name(),
@@ -165,13 +164,13 @@ pub fn run(options: &Options) -> Result<bool> {
         write_list(options, &list, &excused, &all_found)?;
     } else {
         for key in excused.keys().filter(|key| !all_found.iter().any(|found| found.key == **key)) {
-            println!("note: listed and not needed: {} {} {}", key.0, key.1.name(), key.2);
+            println!("note: unused entry: {} {} {}", key.0, key.1.name(), key.2);
         }
     }
     Ok(good)
 }
 
-/// Cuts psql's (or isolationtester's) output at aligned result tables.
+/// Splits the output of psql or isolationtester into aligned result tables and text.
 fn pieces(output: &str) -> Vec<Piece<'_>> {
     let lines: Vec<&str> = output.lines().collect();
     let mut pieces = Vec::new();
@@ -194,11 +193,11 @@ fn pieces(output: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// If a table's header is at `at`, the place of its closing "(N rows)".
+/// Returns the index of the closing line "(N rows)" if the header of a table is at index `at`.
 fn table_end(lines: &[&str], at: usize) -> Option<usize> {
     let rule = lines.get(at + 1)?;
     let header = lines[at];
-    // A rule is as long as its header and has a '+' where that has a '|'. A comment of dashes is none.
+    // A rule is as long as its header, and has a '+' where the header has a '|'. A comment of dashes is not a rule.
     let is_rule = !rule.is_empty()
         && rule.len() == header.len()
         && !header.starts_with("--")
@@ -206,14 +205,14 @@ fn table_end(lines: &[&str], at: usize) -> Option<usize> {
     if !is_rule {
         return None;
     }
-    // A table without the closing line, as of \d, ends at an empty line and is taken as text.
+    // A table without a closing line, such as the output of \d, ends at an empty line and counts as text.
     (at + 2..lines.len()).take_while(|&end| !lines[end].is_empty()).find(|&end| {
         let line = lines[end];
         line.starts_with('(') && (line.ends_with(" rows)") || line == "(1 row)")
     })
 }
 
-/// The rows of a table; a row that continues on more lines ('+' before a column's edge or the end) is one.
+/// Returns the rows of a table. Joins the lines of a multi-line row ('+' before a column separator or the line end).
 fn rows(lines: &[&str]) -> Vec<String> {
     let mut rows: Vec<String> = Vec::new();
     let mut continued = false;
@@ -230,7 +229,7 @@ fn rows(lines: &[&str]) -> Vec<String> {
     rows
 }
 
-/// A table that EXPLAIN, or one of the suite's functions that run EXPLAIN, printed.
+/// Whether EXPLAIN, or a function of the suite that runs EXPLAIN, printed the table.
 fn is_plan(header: &str) -> bool {
     let header = header.trim();
     header == "QUERY PLAN" || header.starts_with("explain_") && !header.contains('|')
@@ -269,7 +268,7 @@ fn compare(test: &str, off: &[Piece<'_>], on: &[Piece<'_>], compressed: bool) ->
                         });
                     }
                 } else if off_header != on_header {
-                    bail!("another table: {off_header:?} off, {on_header:?} on, after {before:?}");
+                    bail!("table headers differ: {off_header:?} off, {on_header:?} on, after {before:?}");
                 } else if off != on {
                     let (mut off, mut on) = (off.clone(), on.clone());
                     off.sort_unstable();
@@ -300,7 +299,7 @@ fn compare(test: &str, off: &[Piece<'_>], on: &[Piece<'_>], compressed: bool) ->
     Ok(found)
 }
 
-/// A text with each run of notices in one order: triggers and functions tell of rows in the order in which they come.
+/// Sorts each group of adjacent notices: triggers and functions emit notices in the order of rows.
 fn notices_sorted<'a>(text: &[&'a str]) -> Vec<&'a str> {
     let is_notice = |line: &&str| ["NOTICE:", "DETAIL:", "CONTEXT:"].iter().any(|word| line.starts_with(word));
     let mut sorted = text.to_vec();
@@ -308,8 +307,7 @@ fn notices_sorted<'a>(text: &[&'a str]) -> Vec<&'a str> {
     sorted
 }
 
-/// Whether the last statement of a text says in which order its rows come; what stands in parentheses or quotes does
-/// not count.
+/// Whether the last statement of a text has an ORDER BY outside of parentheses and quotes.
 fn has_order(text: &[&str]) -> bool {
     let end = text.iter().rposition(|line| !line.trim().is_empty()).unwrap_or(0);
     let start = text[..end].iter().rposition(|line| line.trim_end().ends_with(';')).map_or(0, |at| at + 1);
@@ -331,7 +329,7 @@ fn has_order(text: &[&str]) -> bool {
     outside.split_whitespace().collect::<Vec<_>>().windows(2).any(|pair| pair == ["order", "by"])
 }
 
-/// The lines that only one run has, in order, with plans left out and the numbers of error messages made equal.
+/// Returns the lines that only one run has, in order, without plans and without numbers in error messages.
 fn exact_difference(off: &[Piece<'_>], on: &[Piece<'_>]) -> Vec<String> {
     let lines = |pieces: &[Piece<'_>]| -> Vec<String> {
         let mut lines = Vec::new();
@@ -352,7 +350,7 @@ fn exact_difference(off: &[Piece<'_>], on: &[Piece<'_>]) -> Vec<String> {
     let rest = off.len().min(on.len()) - start;
     let end = off.iter().rev().zip(on.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
     let (off, on) = (&off[start..off.len() - end], &on[start..on.len() - end]);
-    // The longest common subsequence, by its table; outputs have some thousand lines.
+    // Longest common subsequence by dynamic programming; outputs have some thousand lines.
     let width = on.len() + 1;
     let mut longest = vec![0_u32; (off.len() + 1) * width];
     for i in (0..off.len()).rev() {
@@ -379,7 +377,7 @@ fn exact_difference(off: &[Piece<'_>], on: &[Piece<'_>]) -> Vec<String> {
     difference
 }
 
-/// Object identifiers in messages differ from run to run.
+/// Replaces numbers in an error message by '#': object identifiers differ between runs.
 fn without_numbers(line: &str) -> String {
     if !line.starts_with("ERROR:") {
         return line.to_owned();
@@ -394,7 +392,7 @@ fn without_numbers(line: &str) -> String {
     text
 }
 
-/// FNV-1a: the digest only has to tell apart statements of one file.
+/// FNV-1a, sufficient to distinguish statements of one file.
 fn fnv(lines: &[&str]) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in lines.iter().flat_map(|line| line.bytes().chain([b'\n'])) {
@@ -403,7 +401,7 @@ fn fnv(lines: &[&str]) -> String {
     format!("{hash:016x}")
 }
 
-/// The entries of a suite with their reasons: `suite test kind digest.number reason — statement`.
+/// Parses the entries of a suite and their reasons: `suite test kind digest.number reason — statement`.
 fn excused(list: &str, suite: &str) -> Result<BTreeMap<Key, String>> {
     let mut entries = BTreeMap::new();
     for (number, line) in list.lines().enumerate() {
@@ -417,7 +415,7 @@ fn excused(list: &str, suite: &str) -> Result<BTreeMap<Key, String>> {
             "plan" => Kind::Plan,
             "order" => Kind::Order,
             "exact" => Kind::Exact,
-            _ => bail!("line {} of the list: \"{kind}\" is no kind", number + 1),
+            _ => bail!("line {} of the list: unknown kind \"{kind}\"", number + 1),
         };
         if of == suite {
             entries.insert((test.to_owned(), kind, digest.to_owned()), reason.to_owned());
@@ -426,7 +424,7 @@ fn excused(list: &str, suite: &str) -> Result<BTreeMap<Key, String>> {
     Ok(entries)
 }
 
-/// Whether `--update` writes the line: a plan or an order of the suite.
+/// Whether `--update` rewrites the line: a `plan` or `order` entry of the suite.
 fn is_written(line: &str, suite: &str) -> bool {
     let mut fields = line.split(' ');
     fields.next() == Some(suite) && matches!(fields.nth(1), Some("plan" | "order"))
@@ -442,7 +440,7 @@ fn write_list(options: &Options, list: &str, old: &BTreeMap<Key, String>, found:
             (Kind::Plan, true) => "the plan has a Smart Scan".to_owned(),
             (Kind::Plan, false) => "the plan is another one at Smart Scan's cost of zero".to_owned(),
             (Kind::Order, _) => "the statement leaves the order open".to_owned(),
-            (Kind::Exact, _) => bail!("an exact difference is listed by hand"),
+            (Kind::Exact, _) => bail!("exact differences are only listed by hand"),
         };
         let reason = old.get(key).cloned().unwrap_or(format!("{reason} — {statement}"));
         writeln!(text, "{} {} {} {} {reason}", options.suite, key.0, key.1.name(), key.2)?;
@@ -461,12 +459,12 @@ mod tests {
     }
 
     #[test]
-    fn an_equal_output_has_no_difference() {
+    fn equal_outputs_have_no_difference() {
         assert!(check(OFF, OFF).unwrap().is_empty());
     }
 
     #[test]
-    fn another_plan_is_found_as_a_plan_only() {
+    fn a_changed_plan_is_reported_as_a_plan() {
         let on = OFF.replace(" Seq Scan on t", " Custom Scan (Smart Scan) on t");
         let found = check(OFF, &on).unwrap();
         assert_eq!(found.len(), 1);
@@ -474,14 +472,14 @@ mod tests {
     }
 
     #[test]
-    fn another_order_is_found_as_an_order() {
+    fn a_changed_order_is_reported_as_an_order() {
         let found = check(OFF, &OFF.replace(" 1\n 2\n", " 2\n 1\n")).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].1, Kind::Order);
     }
 
     #[test]
-    fn a_wrong_a_missing_and_an_additional_row_are_never_excusable() {
+    fn wrong_missing_and_additional_rows_cannot_be_excused() {
         assert!(check(OFF, &OFF.replace(" 1\n 2\n", " 1\n 3\n")).is_err());
         assert!(check(OFF, &OFF.replace(" 1\n 2\n(2 rows)", " 1\n(1 row)")).is_err());
         assert!(check(OFF, &OFF.replace(" 1\n 2\n(2 rows)", " 1\n 2\n 2\n(3 rows)")).is_err());
@@ -489,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_difference_is_all_that_differs_but_plans() {
+    fn an_exact_difference_contains_everything_except_plans() {
         let on = OFF.replace(" 2\n", " 3\n").replace(" Seq Scan on t", " Index Scan    ");
         assert_eq!(exact_difference(&pieces(OFF), &pieces(&on)), ["- 2", "+ 3"]);
         let (off, on) = ("a\nERROR:  operator 12\nb\n", "a\nERROR:  operator 345\nWARNING:  x\nb\n");
@@ -497,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn notices_come_in_any_order_where_tables_were_compressed_and_are_all_there() {
+    fn with_compression_adjacent_notices_may_be_reordered_but_not_changed() {
         let differ =
             |on: &str| compare("test", &pieces("DELETE\nNOTICE:  1\nNOTICE:  2\n"), &pieces(on), true).is_err();
         assert!(!differ("DELETE\nNOTICE:  2\nNOTICE:  1\n"));
@@ -506,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_that_of_the_last_statement_as_a_whole() {
+    fn only_the_order_by_of_the_last_statement_counts() {
         let ordered = |text: &str| has_order(&text.lines().collect::<Vec<_>>());
         assert!(ordered("SELECT 1;\nSELECT *\n  FROM t ORDER\n  BY (a);\n"));
         assert!(ordered("table t order by 1;"));
@@ -517,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_several_lines_is_one_row() {
+    fn a_multi_line_row_is_one_row() {
         let off = " a  \n----\n x +\n y\n x +\n z\n(2 rows)\n";
         let swapped = " a  \n----\n x +\n z\n x +\n y\n(2 rows)\n";
         let mixed = " a  \n----\n y +\n x\n x +\n z\n(2 rows)\n";

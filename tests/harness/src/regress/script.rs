@@ -1,5 +1,5 @@
-//! Cuts a psql script into its statements, as far as needed to put a line of one's own between two of them: where each
-//! one ends, and which table it wrote to.
+//! Splits a psql script into statements, to find places between them where a line can be inserted: the line where each
+//! statement ends, and the table that it writes to.
 //!
 //! Follows psql's own scanner (src/fe_utils/psqlscan.l): quotes, dollar quotes, nested comments, parentheses, the bodies of
 //! SQL-standard functions, backslash commands and the data after a COPY FROM stdin.
@@ -7,21 +7,21 @@
 /// A statement that ends its line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// The line after which there is nothing of it left, data included.
+    /// The last line of the statement, including the data of a COPY.
     pub line: usize,
-    /// The last part of the written table's name.
+    /// The name of the written table, without its schema.
     pub table: Option<String>,
     pub temporary: bool,
 }
 
-/// What a line of data does not begin with.
+/// A prefix that no line of data has.
 const NO_DATA: [&str; 9] = ["COPY ", "SELECT ", "SET ", "RESET ", "CREATE ", "DROP ", "INSERT ", "ALTER ", "TABLE "];
 
 #[derive(Default)]
 struct Scanner {
     within: Within,
     parentheses: usize,
-    /// Open BEGIN and CASE of a function's body.
+    /// Nesting depth of BEGIN and CASE in a function's body.
     blocks: usize,
     tokens: Vec<String>,
 }
@@ -36,12 +36,12 @@ enum Within {
     Name,
     Dollar(String),
     Comment(usize),
-    /// The data of a COPY.
+    /// In the data of a COPY.
     Data,
 }
 
-/// The statements that end their line; `None` when the script's end is in the middle of something, so that what was
-/// found cannot be relied on.
+/// Returns the statements that end at the end of a line. Returns None if the script ends inside a statement, quote or
+/// comment: then it was parsed incorrectly.
 pub fn statements(script: &str) -> Option<Vec<Statement>> {
     let mut scanner = Scanner::default();
     let mut found = Vec::new();
@@ -52,7 +52,7 @@ pub fn statements(script: &str) -> Option<Vec<Statement>> {
                 found.push(scanner.take(number));
                 continue;
             }
-            // A COPY that is to fail has no data.
+            // A COPY that is expected to fail has no data.
             if !NO_DATA.iter().any(|word| line.starts_with(word)) {
                 continue;
             }
@@ -71,7 +71,7 @@ pub fn statements(script: &str) -> Option<Vec<Statement>> {
 }
 
 impl Scanner {
-    /// Scans a line; whether a statement ended on it and nothing else began.
+    /// Scans a line. Returns whether a statement ended on the line and no other began.
     fn line(&mut self, line: &str) -> bool {
         let mut rest = line;
         let mut ended = false;
@@ -137,7 +137,7 @@ impl Scanner {
                         return self.command(next);
                     }
                     if !c.is_whitespace() && ended {
-                        // A second statement on the line: the first one's end is none to use.
+                        // A second statement begins on the line, so no line can be inserted after the first.
                         self.tokens.clear();
                         ended = false;
                     }
@@ -148,7 +148,7 @@ impl Scanner {
         ended
     }
 
-    /// What stands outside of quotes and comments; the rest of the line after it.
+    /// Scans a character outside of quotes and comments. Returns the rest of the line.
     fn plain<'a>(&mut self, c: char, rest: &'a str, next: &'a str, ended: &mut bool) -> &'a str {
         match c {
             ';' if self.parentheses == 0 && self.blocks == 0 => *ended = true,
@@ -186,7 +186,7 @@ impl Scanner {
         next
     }
 
-    /// The body of a function in SQL has semicolons of its own.
+    /// Tracks the body of an SQL-standard function, whose semicolons do not end the statement.
     fn block(&mut self, word: &str) {
         let of_function = self.tokens.first().is_some_and(|first| first == "create")
             && self.tokens.iter().take(4).any(|token| token == "function" || token == "procedure");
@@ -198,7 +198,7 @@ impl Scanner {
         }
     }
 
-    /// A backslash command takes the rest of the line; some of them end a statement.
+    /// Scans a backslash command, which extends to the end of the line. Returns whether the command ends a statement.
     fn command(&mut self, command: &str) -> bool {
         let name = command.split_whitespace().next().unwrap_or_default();
         if name == "copy" {
@@ -230,7 +230,7 @@ impl Scanner {
     }
 }
 
-/// The table that a statement wrote to, or defined anew.
+/// Returns the table that a statement writes to, creates or rewrites.
 fn written(words: &[&str]) -> Option<String> {
     let after = |keywords: &[&str]| {
         words.windows(keywords.len()).position(|window| window == keywords).map(|at| at + keywords.len())
@@ -257,7 +257,7 @@ fn written(words: &[&str]) -> Option<String> {
     name(&words[at..])
 }
 
-/// The last part of the name at the beginning.
+/// Returns the last part of the qualified name at the beginning of the words.
 fn name(words: &[&str]) -> Option<String> {
     const BEFORE: [&str; 9] = ["only", "if", "not", "exists", "concurrently", "table", "unlogged", "temp", "temporary"];
     let mut words = words.iter().skip_while(|word| BEFORE.contains(word)).peekable();
@@ -293,13 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn data_of_a_copy_are_no_statements() {
+    fn the_data_of_a_copy_contains_no_statements() {
         let script = "COPY t FROM stdout; -- fails\nRESET ALL;\nCOPY t (a, b) FROM stdin;\nDELETE FROM u;\n'\n\\.\nDELETE FROM v;\n\\copy w from stdin\n\"\n\\.\n";
         assert_eq!(found(script), [(1, None), at(5, "t"), at(6, "v"), at(9, "w")]);
     }
 
     #[test]
-    fn commands_and_two_statements_on_a_line_are_no_ends() {
+    fn no_line_is_inserted_after_commands_or_two_statements_on_a_line() {
         assert_eq!(
             found("SELECT 1 AS a \\gset\n\\d t\nSELECT 1 \\; SELECT 2;\nBEGIN; DELETE FROM t;\n"),
             [(2, None), at(3, "t")]
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_known_by_its_name() {
+    fn the_written_table_is_found_by_name() {
         for (statement, table) in [
             ("COPY s.t FROM 'file';", Some("t")),
             ("COPY t TO stdout;", None),

@@ -1,6 +1,6 @@
-//! Compares the 22 answers at scale factor 1 with the published ones.
+//! Compares the results of the 22 TPC-H queries at scale factor 1 with the published answers.
 //!
-//! The published answers are rounded to two decimals, so numbers may differ by rounding; all else must be equal.
+//! The published answers are rounded to two decimals, so numbers may differ by rounding; everything else must be equal.
 
 use crate::connect::{Row, configure, connect, text_rows};
 use anyhow::{Context, Result};
@@ -10,10 +10,10 @@ use tpchgen::q_and_a::answers_sf1;
 
 #[derive(Args)]
 pub struct Options {
-    /// The folder of q01.sql … q22.sql.
+    /// Directory of q01.sql to q22.sql.
     #[arg(long, default_value = "bench/tpch")]
     directory: PathBuf,
-    /// Settings for the session, "name=value".
+    /// Setting of the session, "name=value"; may be repeated.
     #[arg(long = "set")]
     settings: Vec<String>,
 }
@@ -28,15 +28,15 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
         let rows = text_rows(&mut client, &sql)?;
         let difference = difference_from_published(number, &rows)?;
         match &difference {
-            None => println!("ok - TPC-H Q{number}: {} rows as published", rows.len()),
-            Some(place) => println!("not ok - TPC-H Q{number}: {place}"),
+            None => println!("ok - TPC-H Q{number}: {} rows equal the published answer", rows.len()),
+            Some(place) => println!("not ok - TPC-H Q{number}: rows equal the published answer: {place}"),
         }
         all_equal &= difference.is_none();
     }
     Ok(all_equal)
 }
 
-/// The first difference between the rows of query `number` at scale factor 1 and the published answer.
+/// Returns the first difference between the rows of query `number` at scale factor 1 and the published answer.
 pub fn difference_from_published(number: i32, rows: &[Row]) -> Result<Option<String>> {
     let published = published(answers_sf1::answer(number).context("no published answer")?);
     let mut rows = rows.to_vec();
@@ -44,7 +44,7 @@ pub fn difference_from_published(number: i32, rows: &[Row]) -> Result<Option<Str
     Ok(difference(&rows, &published))
 }
 
-/// The rows of a published answer: a header line, then fields between bars.
+/// Parses a published answer: a header line, then rows with fields separated by `|`.
 fn published(text: &str) -> Vec<Vec<&str>> {
     text.lines()
         .filter(|line| !line.trim().is_empty())
@@ -53,8 +53,8 @@ fn published(text: &str) -> Vec<Vec<&str>> {
         .collect()
 }
 
-/// What the crate's copy of the answers gives otherwise than the TPC's files: the cents of Q17 differ, and Q11's keys have
-/// lost their last two digits, so that only their beginning can be compared.
+/// Corrects errors in the crate's copy of the answers: the cents of Q17 are wrong, and Q11's keys lack their last two
+/// digits, which are therefore also removed from `rows`.
 fn corrected<'a>(query: i32, rows: &mut [Row], mut published: Vec<Vec<&'a str>>) -> Vec<Vec<&'a str>> {
     match query {
         11 => {
@@ -70,13 +70,13 @@ fn corrected<'a>(query: i32, rows: &mut [Row], mut published: Vec<Vec<&'a str>>)
 
 fn difference(rows: &[Row], published: &[Vec<&str>]) -> Option<String> {
     if rows.len() != published.len() {
-        return Some(format!("{} rows, published are {}", rows.len(), published.len()));
+        return Some(format!("{} rows, expected {}", rows.len(), published.len()));
     }
     for (number, (row, expected)) in rows.iter().zip(published).enumerate() {
         let equal = row.len() == expected.len()
             && row.iter().zip(expected).all(|(value, expected)| same(value.as_deref().unwrap_or(""), expected));
         if !equal {
-            return Some(format!("row {}: {row:?}, published is {expected:?}", number + 1));
+            return Some(format!("row {}: {row:?}, expected {expected:?}", number + 1));
         }
     }
     None
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_may_differ_by_rounding_and_text_may_not() {
+    fn only_numbers_may_differ_by_rounding() {
         assert!(same("25.5220058532573370", "25.52"));
         assert!(same("A  ", "A"));
         assert!(!same("25.54", "25.52"));

@@ -1,6 +1,6 @@
-//! Generates the eight tables and streams them through COPY, several parts at a time, with progress.
+//! Generates the eight TPC-H tables and streams them through COPY, several parts in parallel.
 //!
-//! A database that was loaded completely carries the scale factor in its comment; loading it again does nothing.
+//! The database's comment records the scale factor after a complete load; loading the same scale factor again does nothing.
 
 use crate::connect::connect;
 use anyhow::{Context, Result, bail};
@@ -20,18 +20,18 @@ pub struct Options {
     /// Scale factor: 1 is about 1 GB.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// Connections that load at the same time.
+    /// Number of parallel connections.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// The folder of schema.sql and indexes.sql.
+    /// Directory of schema.sql and indexes.sql.
     #[arg(long, default_value = "bench/tpch")]
     directory: PathBuf,
-    /// Leave out primary keys and indexes.
+    /// Create no primary keys and indexes.
     #[arg(long)]
     no_indexes: bool,
 }
 
-/// One COPY: a part of a table.
+/// A part of a table, loaded by one COPY.
 #[derive(Clone, Copy)]
 struct Part {
     table: Table,
@@ -51,7 +51,7 @@ enum Table {
     LineItem,
 }
 
-/// Each table with its rows at scale factor 1, which decide into how many parts it is cut.
+/// Each table and its number of rows at scale factor 1, which determines the number of parts.
 const TABLES: [(Table, f64); 8] = [
     (Table::LineItem, 6_000_000.0),
     (Table::Orders, 1_500_000.0),
@@ -106,7 +106,7 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     let marker = format!("{MARKER}{}", options.scale);
     let mut client = connect(dsn)?;
     if scale(&mut client)? == Some(options.scale.to_string()) {
-        println!("{marker} is loaded already");
+        println!("{marker} is already loaded");
         return Ok(true);
     }
     let start = Instant::now();
@@ -154,7 +154,7 @@ fn statements(sql: &str) -> Vec<String> {
     sql.split(';').map(str::trim).filter(|statement| !statement.is_empty()).map(str::to_owned).collect()
 }
 
-/// Every table's parts, the largest table first, so that the connections finish together.
+/// The parts of all tables, largest table first, so that the connections finish at about the same time.
 fn parts(scale: f64) -> VecDeque<Part> {
     TABLES
         .iter()
@@ -240,7 +240,7 @@ fn copy<R: Display>(
     progress.rows.fetch_add(rows_in_chunk, Ordering::Relaxed);
     progress.bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
     if copied == 0 {
-        bail!("no row was copied");
+        bail!("COPY reported no rows");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! TPC-H: tables and data, and the published answers.
+//! TPC-H: data and published answers.
 
 pub mod answers;
 pub mod load;

@@ -1,12 +1,16 @@
 /*-------------------------------------------------------------------------
  *
- * worker.c
- *	  The background worker that brings a table to a compression level.
+ * command_worker.c
+ *	  The compression worker: the background worker of a compression command.
  *
- * A table is vacuumed with FREEZE first: pages that vacuum would have to
- * change later would not stay in their compression units.  Then its dirty
- * buffers are flushed, and the cell does the rest.  All that time others read
- * and write the table; only what VACUUM excludes is excluded.
+ * For each table of the command, the worker runs VACUUM (FREEZE), writes the
+ * table's dirty buffers, and then has the cell compress the table's blocks.
+ * Freezing first matters because a later freeze would modify pages, and a
+ * modified page no longer belongs to its compression unit.
+ *
+ * The worker holds no lock stronger than VACUUM's (SHARE UPDATE EXCLUSIVE), so
+ * other sessions read and write the table meanwhile.  The policy worker
+ * (policy_worker.c) shares the functions that vacuum and compress.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,11 +33,10 @@
 #include "utils/snapmgr.h"
 
 #include "cellar/cell.h"
-#include "cellar/compat.h"
 #include "cellar/compression.h"
 #include "cellar/executor.h"
 
-PGDLLEXPORT void cellar_compressor_main(Datum arg);
+PGDLLEXPORT void cellar_command_worker_main(Datum arg);
 
 static CellarTask *task = NULL;
 
@@ -43,6 +46,7 @@ leave_task(int code, Datum arg)
 	cellar_task_leave(task, true);
 }
 
+/* Records the start of a phase, and resets the task's progress. */
 void
 cellar_task_phase(CellarTask *of, CellarPhase phase, Oid current, uint64 blocks_total)
 {
@@ -55,8 +59,9 @@ cellar_task_phase(CellarTask *of, CellarPhase phase, Oid current, uint64 blocks_
 }
 
 /*
- * Runs a utility command that manages its own transactions, as a client would.
- * What it allocates has to outlive them.
+ * Executes a utility command that manages its own transactions, as a client's
+ * statement would.  The parse tree is allocated in the current context, which
+ * must survive those transactions.
  */
 static void
 run_utility(const char *command)
@@ -78,8 +83,9 @@ run_utility(const char *command)
 }
 
 /*
- * VACUUM with options, FREEZE among them.  The caller is in no transaction and
- * PortalContext is its own.
+ * Runs VACUUM with the given options on a relation, unless it no longer exists.
+ * Call it outside of a transaction, and with PortalContext set to a context
+ * of the caller: VACUUM allocates its relation lists below that context.
  */
 void
 cellar_vacuum(Oid relation, const char *options)
@@ -102,50 +108,41 @@ cellar_vacuum(Oid relation, const char *options)
 	MemoryContextSwitchTo(context);
 }
 
-typedef struct Noting
+typedef struct ProgressContext
 {
 	CellarTask *task;
-	CellarCompression before;	/* of earlier blocks */
-} Noting;
+	CellarCompression before;	/* progress of earlier block ranges */
+} ProgressContext;
 
+/* Adds the progress of the current block range to that of earlier ones. */
 static void
-note_progress(void *arg, const CellarExchange *exchange)
+update_progress(void *arg, const CellarExchange *exchange)
 {
-	const Noting *noting = arg;
+	const ProgressContext *context = arg;
 	CellarCompression now = cellar_compression(exchange->session->connection);
 
-	now.blocks_done += noting->before.blocks_done;
-	now.units_written += noting->before.units_written;
-	now.units_skipped += noting->before.units_skipped;
-	now.bytes_before += noting->before.bytes_before;
-	now.bytes_after += noting->before.bytes_after;
+	now.blocks_done += context->before.blocks_done;
+	now.units_written += context->before.units_written;
+	now.units_skipped += context->before.units_skipped;
+	now.bytes_before += context->before.bytes_before;
+	now.bytes_after += context->before.bytes_after;
 	cellar_tasks_lock(true);
-	noting->task->progress = now;
+	context->task->progress = now;
 	cellar_tasks_unlock();
 }
 
-/* Brings the allocation units of some blocks to the task's level, and adds up its progress. */
+/* Brings the allocation units of blocks [first, end) to the task's level, and updates its progress. */
 void
 cellar_compress_blocks(CellarTask *of, const CellarExchange *exchange, BlockNumber first, BlockNumber end)
 {
-	Noting		noting = {of, of->progress};
+	ProgressContext context = {of, of->progress};
 
 	cellar_compress(exchange->session->connection, exchange->relation, first, end, of->level);
-	cellar_exchange_wait(exchange, CELLAR_COMPRESS_DONE, note_progress, &noting);
-	note_progress(&noting, exchange);
+	cellar_exchange_wait(exchange, CELLAR_COMPRESS_DONE, update_progress, &context);
+	update_progress(&context, exchange);
 }
 
-/* Where a table lies, which must be on a cell. */
-void
-cellar_require_location(Relation rel, CellarLocation *location)
-{
-	if (!cellar_relation_location(rel, location))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" is on no cell", RelationGetRelationName(rel)),
-				 errhint("Move it to a tablespace on a cell's mount with ALTER TABLE ... SET TABLESPACE.")));
-}
-
+/* Writes the relation's dirty buffers and has the cell bring all its blocks to the task's level. */
 static void
 compress_relation(Oid relation)
 {
@@ -168,7 +165,11 @@ compress_relation(Oid relation)
 		if (nblocks > 0)
 		{
 			cellar_exchange_begin(&exchange, rel, &location);
-			/* An error ends this process, and with it the connection. */
+
+			/*
+			 * No cleanup on error: this process then exits, which closes the
+			 * connection.
+			 */
 			cellar_compress_blocks(task, &exchange, 0, nblocks);
 			cellar_exchange_end(&exchange);
 			cellar_refresh_stored(rel);
@@ -178,7 +179,7 @@ compress_relation(Oid relation)
 	CommitTransactionCommand();
 }
 
-/* The table, or its partitions and children that have storage. */
+/* Returns the OIDs of the relation, its partitions and its children that have storage and can be compressed. */
 static List *
 relations_with_storage(Oid relation, MemoryContext context)
 {
@@ -207,14 +208,14 @@ relations_with_storage(Oid relation, MemoryContext context)
 	if (found == NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("relation with OID %u cannot be compressed", relation),
-				 errhint("Tables, partitioned tables and materialized views can, but no temporary tables and no system catalogs.")));
+				 errmsg("cannot compress relation with OID %u", relation),
+				 errdetail("Neither the relation nor any of its partitions has storage that can be compressed.")));
 	return found;
 }
 
-/* Leaves the error to the session that waits. */
+/* Copies the current error to the task, for the waiting session to raise. */
 static void
-note_failure(void)
+record_failure(void)
 {
 	ErrorData  *error;
 
@@ -229,7 +230,7 @@ note_failure(void)
 }
 
 void
-cellar_compressor_main(Datum arg)
+cellar_command_worker_main(Datum arg)
 {
 	MemoryContext context;
 	ListCell   *lc;
@@ -245,8 +246,8 @@ cellar_compressor_main(Datum arg)
 	task->pid = MyProcPid;
 	cellar_tasks_unlock();
 
-	context = AllocSetContextCreate(TopMemoryContext, "cellar compressor", ALLOCSET_DEFAULT_SIZES);
-	/* VACUUM keeps its lists below the portal's context. */
+	context = AllocSetContextCreate(TopMemoryContext, "cellar compression worker", ALLOCSET_DEFAULT_SIZES);
+	/* see cellar_vacuum */
 	PortalContext = context;
 	MemoryContextSwitchTo(context);
 
@@ -271,7 +272,7 @@ cellar_compressor_main(Datum arg)
 	PG_CATCH();
 	{
 		HOLD_INTERRUPTS();
-		note_failure();
+		record_failure();
 		proc_exit(1);
 	}
 	PG_END_TRY();
