@@ -51,7 +51,7 @@ cellar_exchange_begin(CellarExchange *exchange, Relation rel, const CellarLocati
  */
 void
 cellar_exchange_wait(const CellarExchange *exchange, CellarEvent wanted,
-				  void (*heard) (void *arg, const CellarExchange *exchange), void *arg)
+				  void (*on_event) (void *arg, const CellarExchange *exchange), void *arg)
 {
 	for (;;)
 	{
@@ -61,8 +61,8 @@ cellar_exchange_wait(const CellarExchange *exchange, CellarEvent wanted,
 			return;
 		if (event == CELLAR_FAILED)
 			cellar_report_error(cellar_error(exchange->session->connection));
-		if (heard != NULL)
-			heard(arg, exchange);
+		if (on_event != NULL)
+			on_event(arg, exchange);
 	}
 }
 
