@@ -34,8 +34,8 @@ fn check(make: impl Fn(&std::path::Path) -> Arc<dyn Disk>) {
     assert_eq!(&buffer[..10], b"\0\0abcdefgh");
     assert_eq!(file.read_at(&mut buffer, 9000).unwrap(), 0, "empty past the end");
     // Advice changes nothing, wherever it points.
-    file.expect(&[]);
-    file.expect(&[4990..5008, 5000..5000, 5005..6000, 1 << 40..1 << 41]);
+    file.prefetch(&[]);
+    file.prefetch(&[4990..5008, 5000..5000, 5005..6000, 1 << 40..1 << 41]);
     assert_eq!((file.len().unwrap(), file.read_at(&mut buffer, 5000).unwrap()), (5008, 8));
 
     let mut memory = vec![0; 3 * DIRECT_ALIGN];

@@ -7,7 +7,7 @@ use cellar_storage::{ErrorKind, Ino, ROOT_INO, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::codec::{compress, dead};
+use support::codec::{compress, superseded};
 use support::{MIB, create, disks, options, read_all};
 
 const EIO: i32 = libc::EIO;
@@ -193,7 +193,7 @@ fn a_unit_that_cannot_be_stored_leaves_the_pages_as_they_were() {
         set(&disks, &[fault]);
         assert_eq!(compress(&volume, ino, 0, 0).unwrap_err().errno(), EIO);
         set(&disks, &[]);
-        assert_eq!(dead(&volume, ino, 0), None);
+        assert_eq!(superseded(&volume, ino, 0), None);
         assert!(read_all(&volume, ino) == model);
     }
     // When only the transaction fails the unit is there, and its record follows.
@@ -205,7 +205,7 @@ fn a_unit_that_cannot_be_stored_leaves_the_pages_as_they_were() {
     assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO);
     set_named(&disks, &[]);
     volume.fsync(ino).unwrap();
-    assert_eq!(dead(&volume, ino, 0).unwrap(), [1]);
+    assert_eq!(superseded(&volume, ino, 0).unwrap(), [1]);
     assert!(read_all(&volume, ino) == model);
     assert!(allocated(&volume, ino) <= 16384);
     volume.abandon();

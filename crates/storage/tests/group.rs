@@ -55,7 +55,7 @@ fn missing_foreign_doubled_and_unformed_disks_are_refused() {
         assert!(error.to_string().contains(expected), "{error} lacks {expected}");
     };
     check(vec![disk(&a)], "disk 1");
-    check(vec![disk(&a), disk(&b), disk(&folder.path().join("new"))], "holds no superblock");
+    check(vec![disk(&a), disk(&b), disk(&folder.path().join("new"))], "has no superblock");
     check(vec![disk(&a), disk(&other.join("disk0"))], "belongs to disk group");
     std::fs::write(other.join("something"), "x").unwrap();
     check(vec![disk(&other)], "neither empty nor a cell disk");

@@ -63,7 +63,7 @@ fn a_region_is_not_whole_while_a_part_of_a_block_is_missing() {
     for (cut, whole) in [(0..1792, false), (1792..5888, false), (5888..PAGE, true)] {
         volume.write(ino, block + cut.start as u64, &[9; PAGE][cut]).unwrap();
         assert_eq!((is_whole(0), is_whole(1)), (true, whole));
-        assert_eq!(volume.is_incomplete(ino, block..block + PAGE as u64).unwrap(), !whole);
+        assert_eq!(volume.has_torn_block(ino, block..block + PAGE as u64).unwrap(), !whole);
     }
     volume.write(ino, block, &[1; 100]).unwrap();
     assert!(!is_whole(1));

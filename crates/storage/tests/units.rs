@@ -6,7 +6,7 @@ use cellar_storage::disk::Stream;
 use cellar_storage::{AuSize, ErrorKind, Fallocate, Ino, ROOT_INO, UnitBytes, UnitStored, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::time::Duration;
-use support::codec::{PAGE, compress, dead, encode};
+use support::codec::{PAGE, compress, encode, superseded};
 use support::world::World;
 use support::{MIB, Random, create, disks, open, options, read_all};
 
@@ -59,8 +59,10 @@ fn a_stored_unit_reads_as_the_pages_did_and_takes_less_room() {
     assert!(volume.getattr(ino).unwrap().stored_bytes < MIB);
     let units = volume.units(ino).unwrap();
     assert_eq!(units.len(), 4);
-    let cellar_storage::UnitForm::Unit { bytes, tag: 7, dead } = &units[3].form else { panic!("{:?}", units[3]) };
-    assert_eq!((*bytes < 3000, dead.page_count(), dead.len()), (true, 5, 0));
+    let cellar_storage::AuFormat::Unit { bytes, tag: 7, superseded } = &units[3].format else {
+        panic!("{:?}", units[3])
+    };
+    assert_eq!((*bytes < 3000, superseded.page_count(), superseded.len()), (true, 5, 0));
     let volume = reopened(volume, folder.path());
     check(&volume, ino, &model);
     assert!(volume.getattr(ino).unwrap().stored_bytes < MIB);
@@ -114,17 +116,17 @@ fn writes_over_a_unit_bring_pages_back_one_by_one() {
         model[offset as usize..][..length].copy_from_slice(&data);
         check(&volume, ino, &model);
     }
-    assert_eq!(dead(&volume, ino, 0).unwrap(), [3, 10, 127]);
-    assert_eq!(dead(&volume, ino, 1).unwrap(), [0, 1, 2, 3]);
+    assert_eq!(superseded(&volume, ino, 0).unwrap(), [3, 10, 127]);
+    assert_eq!(superseded(&volume, ino, 1).unwrap(), [0, 1, 2, 3]);
     volume.fsync(ino).unwrap();
     check(&volume, ino, &model);
-    assert_eq!(allocated(&volume, ino, Stream::Pending0) + allocated(&volume, ino, Stream::Pending1), 0);
+    assert_eq!(allocated(&volume, ino, Stream::Redo0) + allocated(&volume, ino, Stream::Redo1), 0);
     volume = reopened(volume, folder.path());
     check(&volume, ino, &model);
-    assert_eq!(dead(&volume, ino, 0).unwrap(), [3, 10, 127]);
+    assert_eq!(superseded(&volume, ino, 0).unwrap(), [3, 10, 127]);
     // A new unit takes them in again.
     assert_eq!(compress(&volume, ino, 0, 2).unwrap(), UnitStored::Stored);
-    assert_eq!(dead(&volume, ino, 0).unwrap(), [0; 0]);
+    assert_eq!(superseded(&volume, ino, 0).unwrap(), [0; 0]);
     check(&volume, ino, &model);
 }
 
@@ -163,7 +165,7 @@ fn a_unit_of_other_pages_is_not_stored() {
     assert_eq!(volume.unit_store(ino, 1, version, &unit, 0).unwrap(), UnitStored::Changed);
     let version = volume.au_version(ino, 1).unwrap();
     let error = volume.unit_store(ino, 1, version, &unit, 0).unwrap_err();
-    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("would not give page 0 back"), "{error}");
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("does not rebuild page 0"), "{error}");
     let error = volume.unit_store(ino, 1, version, &unit[..unit.len() - 1], 0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     for (au, bytes) in [(2, &unit[..]), (1, &[]), (1, &vec![0; MIB as usize])] {
@@ -171,7 +173,7 @@ fn a_unit_of_other_pages_is_not_stored() {
         assert_eq!(volume.unit_store(ino, au, version, bytes, 0).unwrap_err().kind(), ErrorKind::Invalid);
     }
     assert_eq!(volume.au_version(ino, 1 << 60).unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(dead(&volume, ino, 1), None);
+    assert_eq!(superseded(&volume, ino, 1), None);
     check(&volume, ino, &model);
     assert_eq!(allocated(&volume, ino, Stream::Units), 0, "what was not stored leaves no bytes");
     let codecless = VolumeOptions { unit_codec: None, ..options() };
@@ -206,7 +208,10 @@ fn a_cut_and_regrown_file_holds_no_old_page() {
         volume = open(folder.path(), 2);
         check(&volume, ino, &model);
     }
-    assert_eq!(volume.units(ino).unwrap().iter().filter(|unit| unit.form == cellar_storage::UnitForm::Raw).count(), 4);
+    assert_eq!(
+        volume.units(ino).unwrap().iter().filter(|unit| unit.format == cellar_storage::AuFormat::Raw).count(),
+        4
+    );
 }
 
 #[test]
@@ -226,8 +231,8 @@ fn holes_and_zeros_over_units_read_as_zeros_for_good() {
         volume = open(folder.path(), 2);
         check(&volume, ino, &model);
     }
-    assert_eq!(dead(&volume, ino, 0).unwrap(), [5, 6, 127]);
-    assert_eq!(dead(&volume, ino, 2), None, "a unit without a current page is dropped");
+    assert_eq!(superseded(&volume, ino, 0).unwrap(), [5, 6, 127]);
+    assert_eq!(superseded(&volume, ino, 2), None, "a unit without a current page is dropped");
     volume.fallocate(ino, 0, MIB, Fallocate::Reserve { keep_size: false }).unwrap();
     check(&volume, ino, &model);
 }
@@ -377,11 +382,11 @@ fn a_reader_of_a_unit_that_was_replaced_reads_what_it_opened() {
     compress(&volume, ino, 0, 5).unwrap();
     let reader = volume.unit_reader(ino, 0).unwrap().unwrap();
     let unit = encode(&model);
-    assert_eq!((reader.tag(), reader.length(), reader.dead().len()), (5, unit.len() as u64, 0));
+    assert_eq!((reader.tag(), reader.length(), reader.superseded().len()), (5, unit.len() as u64, 0));
     assert_eq!(reader.version(), volume.au_version(ino, 0).unwrap());
     volume.write(ino, 9 * PAGE as u64, b"x").unwrap();
     assert_ne!(reader.version(), volume.au_version(ino, 0).unwrap());
-    assert_eq!(volume.unit_reader(ino, 0).unwrap().unwrap().dead().iter().collect::<Vec<_>>(), [9]);
+    assert_eq!(volume.unit_reader(ino, 0).unwrap().unwrap().superseded().iter().collect::<Vec<_>>(), [9]);
     compress(&volume, ino, 0, 6).unwrap();
     assert_eq!(compress(&volume, ino, 0, 7).unwrap(), UnitStored::Busy);
     let mut bytes = vec![0; unit.len()];
@@ -405,14 +410,14 @@ fn decompressing_brings_raw_pages_back() {
     volume.write(ino, 5 * PAGE as u64 + 1, b"new").unwrap();
     model[5 * PAGE + 1..][..3].copy_from_slice(b"new");
     assert!(volume.decompress(ino, 0).unwrap());
-    assert_eq!((dead(&volume, ino, 0), dead(&volume, ino, 1)), (None, Some(Vec::new())));
+    assert_eq!((superseded(&volume, ino, 0), superseded(&volume, ino, 1)), (None, Some(Vec::new())));
     check(&volume, ino, &model);
     assert!(volume.decompress(ino, 1).unwrap());
     assert_eq!(volume.getattr(ino).unwrap().stored_bytes, 2 * MIB);
     assert_eq!(allocated(&volume, ino, Stream::Units), 0);
     let volume = reopened(volume, folder.path());
     check(&volume, ino, &model);
-    assert_eq!(dead(&volume, ino, 0), None);
+    assert_eq!(superseded(&volume, ino, 0), None);
 }
 
 #[test]

@@ -32,9 +32,9 @@ fn scan(volume: &Volume, ino: Ino, au: u64) -> Option<(u64, Vec<u8>)> {
     let reader = volume.unit_reader(ino, au).unwrap()?;
     assert!(reader.length() > 0);
     let mut fills = Vec::new();
-    for page in 0..reader.dead().page_count() {
+    for page in 0..reader.superseded().page_count() {
         let mut bytes = vec![0; PAGE];
-        if reader.dead().contains(page) {
+        if reader.superseded().contains(page) {
             volume.read(ino, au * MIB + u64::from(page) * PAGE as u64, &mut bytes).unwrap();
         } else {
             PageCodec.rebuild(&reader, page..page + 1, &mut bytes).unwrap();

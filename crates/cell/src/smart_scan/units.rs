@@ -39,7 +39,7 @@ struct Share {
 impl Share {
     /// The bytes of so many more pages.
     fn take(&mut self, pages: u64, reader: &UnitReader) -> u64 {
-        let bytes = |pages: u64| pages * reader.length() / u64::from(reader.dead().page_count()).max(1);
+        let bytes = |pages: u64| pages * reader.length() / u64::from(reader.superseded().page_count()).max(1);
         let before = bytes(self.pages);
         self.pages += pages;
         bytes(self.pages) - before
@@ -49,7 +49,7 @@ impl Share {
 impl CurrentUnit {
     /// The first of these pages, and those after it that are current in the unit as it is, or not.
     fn run(&self, pages: Range<u32>) -> (Range<u32>, bool) {
-        let dead = self.reader.dead();
+        let dead = self.reader.superseded();
         if pages.start >= dead.page_count() {
             return (pages, false);
         }
@@ -114,7 +114,7 @@ impl SmartScan {
 
     fn encoded_pages<O: Outlet>(&mut self, unit_block: u32, pages: Range<u32>, outlet: &mut O) -> Result<(), O::Error> {
         let held = self.unit.as_mut().expect("held by the caller");
-        let blocks = unit_block..unit_block + held.reader.dead().page_count();
+        let blocks = unit_block..unit_block + held.reader.superseded().page_count();
         let damaged = |error| ScanError::Unit { blocks: blocks.clone(), error };
         if held.unit.is_none() {
             let opened = self.state.units.open(held.reader.id(), &Source::new(&held.reader));
@@ -178,7 +178,7 @@ impl SmartScan {
         for _ in 0..RACES_MAX {
             let version = volume.au_version(ino, au)?;
             let read = volume.read(ino, offset, &mut bytes)?;
-            if volume.is_incomplete(ino, offset..offset + bytes.len() as u64)? {
+            if volume.has_torn_block(ino, offset..offset + bytes.len() as u64)? {
                 return Ok(None);
             }
             if volume.au_version(ino, au)? == version {

@@ -1,10 +1,12 @@
-//! What the volume does by itself: committing metadata, removing dead backing files, getting the cache its memory.
+//! Background threads of the volume: committing metadata, removing backing files of removed inodes, populating the
+//! cache's memory.
 //!
-//! Invariant: no write waits for a thread here. A failed commit is logged and tried again.
+//! Invariant: no write waits for these threads. A failed commit is logged and retried.
 
 use super::Volume;
 use crate::error::{Context, Result};
 use crate::file::FileData;
+use crate::meta::CommitSequence;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -43,7 +45,8 @@ impl Background {
     }
 }
 
-/// Commits metadata once a second, times of files now and then, and closes descriptors when there are too many.
+/// Commits changed names and attributes every [`COMMIT_INTERVAL`] and file times every [`TIMES_INTERVAL`], and closes
+/// descriptors if there are too many.
 fn keep(volume: Weak<Volume>, stop: &AtomicBool) {
     let mut times_committed = Instant::now();
     loop {
@@ -59,22 +62,22 @@ fn keep(volume: Weak<Volume>, stop: &AtomicBool) {
         if (times_due || volume.namespace.read().has_changes())
             && let Err(error) = volume.commit_everything()
         {
-            log::error!("{error}; trying again in a second");
+            log::error!("{error}; retrying in a second");
         }
-        volume.do_chores();
+        volume.run_post_commit_actions();
         volume.close_surplus_handles();
     }
 }
 
 impl Volume {
     /// Makes the metadata durable up to a change.
-    pub(super) fn commit(&self, needed: u64) -> Result<()> {
-        if self.committed.load(Ordering::Acquire) >= needed {
+    pub(super) fn commit(&self, needed: CommitSequence) -> Result<()> {
+        if self.committed() >= needed {
             return Ok(());
         }
         let mut stores = self.stores.lock();
-        // Another caller's transaction may have brought the change along.
-        if self.committed.load(Ordering::Acquire) >= needed {
+        // Another caller's transaction may have included the change.
+        if self.committed() >= needed {
             return Ok(());
         }
         self.commit_locked(&mut stores)
@@ -94,31 +97,31 @@ impl Volume {
         if let Some(batch) = batch {
             let sequence = batch.sequence;
             if let Err(error) = stores.apply(&batch) {
-                self.namespace.write().return_batch(batch);
+                self.namespace.write().restore_batch(batch);
                 return Err(error);
             }
-            self.committed.fetch_max(sequence, Ordering::AcqRel);
+            self.committed.fetch_max(sequence.0, Ordering::AcqRel);
         }
         self.remove_doomed();
         Ok(())
     }
 
-    /// Removes the backing files of inodes that the stores no longer know.
+    /// Removes the backing files of removed inodes whose removal is committed.
     fn remove_doomed(&self) {
-        let committed = self.committed.load(Ordering::Acquire);
-        let dead: Vec<_> = self.doomed.lock().extract_if(.., |(sequence, _)| *sequence <= committed).collect();
-        for (_, file) in dead {
+        let committed = self.committed();
+        let removable: Vec<_> = self.doomed.lock().extract_if(.., |(sequence, _)| *sequence <= committed).collect();
+        for (_, file) in removable {
             self.cache.forget(&file.cached, 0, u32::MAX);
-            for (_, extent) in file.units().map(|units| units.extents()).unwrap_or_default() {
-                self.cache.forget(&extent.place.cached, 0, u32::MAX);
+            for extent in file.units().map(|units| units.extents()).unwrap_or_default() {
+                self.cache.forget(&extent.stored.cached, 0, u32::MAX);
             }
             if let Err(error) = file.remove() {
-                log::warn!("{error}; it will be removed at the next start");
+                log::warn!("{error}; the next restart removes the file");
             }
         }
     }
 
-    /// Frees the room of unlinked files now; false when there was none to free.
+    /// Frees the space of removed files now. Returns false if there are none or the commit failed.
     pub(super) fn reclaim(&self) -> bool {
         if self.doomed.lock().is_empty() {
             return false;
@@ -126,6 +129,7 @@ impl Volume {
         self.commit_everything().is_ok()
     }
 
+    /// Closes descriptors of synced files down to half of the maximum if there are more than the maximum.
     fn close_surplus_handles(&self) {
         if crate::file::open_handles() <= self.options.handles_max {
             return;

@@ -3,7 +3,7 @@
 //! Layout: number of pages u32, then where each page's bytes end u32 each, then the bytes.
 
 use cellar_storage::{
-    Error, ErrorKind, Ino, OpenUnit, PageSet, Result, UnitBytes, UnitCodec, UnitForm, UnitStored, Volume,
+    AuFormat, Error, ErrorKind, Ino, OpenUnit, PageSet, Result, UnitBytes, UnitCodec, UnitStored, Volume,
 };
 use std::ops::Range;
 
@@ -71,10 +71,10 @@ pub fn compress(volume: &Volume, ino: Ino, au: u64, tag: u32) -> Result<UnitStor
     volume.unit_store(ino, au, version, &encode(&bytes[..count / PAGE * PAGE]), tag)
 }
 
-/// The dead pages of an allocation unit's unit; None when it is raw.
-pub fn dead(volume: &Volume, ino: Ino, au: u64) -> Option<Vec<u32>> {
-    match &volume.units(ino).unwrap()[au as usize].form {
-        UnitForm::Raw => None,
-        UnitForm::Unit { dead, .. } => Some(PageSet::iter(dead).collect()),
+/// The superseded pages of an allocation unit's unit; None when it is raw.
+pub fn superseded(volume: &Volume, ino: Ino, au: u64) -> Option<Vec<u32>> {
+    match &volume.units(ino).unwrap()[au as usize].format {
+        AuFormat::Raw => None,
+        AuFormat::Unit { superseded, .. } => Some(PageSet::iter(superseded).collect()),
     }
 }

@@ -1,6 +1,6 @@
-//! A set of the pages of one allocation unit.
+//! A set of pages of one allocation unit, as a bitmap.
 
-/// Pages by their number in the allocation unit.
+/// A set of pages by number in the allocation unit, over pages 0 to `page_count()` - 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageSet {
     words: Box<[u64]>,
@@ -8,7 +8,7 @@ pub struct PageSet {
 }
 
 impl PageSet {
-    /// An empty set over pages 0 to `count` - 1.
+    /// Returns an empty set over pages 0 to `count` - 1.
     pub fn new(count: u32) -> Self {
         Self { words: vec![0; words_for(count)].into(), count }
     }
@@ -24,7 +24,7 @@ impl PageSet {
         &self.words
     }
 
-    /// How many pages there are, in the set or not.
+    /// Returns the number of pages that the set is over, whether they are members or not.
     pub fn page_count(&self) -> u32 {
         self.count
     }
@@ -33,8 +33,8 @@ impl PageSet {
         page < self.count && self.words[page as usize / 64] >> (page % 64) & 1 == 1
     }
 
-    /// The end of the run of pages that are all in the set, or all not, as `page` is; at most `end`.
-    /// `page` is below the count.
+    /// Returns the end, at most `end`, of the run of pages from `page` that are all members or all not. `page` is below
+    /// the page count.
     pub fn run_end(&self, page: u32, end: u32) -> u32 {
         debug_assert!(page < self.count);
         let end = end.min(self.count);
@@ -55,7 +55,7 @@ impl PageSet {
         self.words[page as usize / 64] |= 1 << (page % 64);
     }
 
-    /// Adds the other's pages; the other may be over more pages.
+    /// Adds the members of `other`, which may be over more pages.
     pub(crate) fn insert_all(&mut self, other: &Self) {
         for (word, more) in self.words.iter_mut().zip(&other.words) {
             *word |= more;
@@ -63,20 +63,20 @@ impl PageSet {
         self.clear_excess();
     }
 
-    /// Takes the other's pages away.
+    /// Removes the members of `other`.
     pub(crate) fn remove_all(&mut self, other: &Self) {
         for (word, less) in self.words.iter_mut().zip(&other.words) {
             *word &= !less;
         }
     }
 
-    /// The same set over fewer pages.
-    pub(crate) fn cut(&self, count: u32) -> Self {
+    /// Returns the same set over its first `count` pages.
+    pub(crate) fn truncated(&self, count: u32) -> Self {
         assert!(count <= self.count);
         Self::from_words(self.words[..words_for(count)].into(), count)
     }
 
-    /// How many pages are in the set.
+    /// Returns the number of members.
     pub fn len(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
@@ -102,8 +102,8 @@ impl PageSet {
     }
 }
 
-/// Words of the bitmap of so many pages.
-pub(crate) fn words_for(count: u32) -> usize {
+/// Returns the number of 64-bit words of a bitmap over `count` pages.
+fn words_for(count: u32) -> usize {
     count.div_ceil(64) as usize
 }
 
@@ -112,13 +112,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_set_holds_what_is_left() {
+    fn a_truncated_set_keeps_the_members_below_its_end() {
         let mut set = PageSet::new(130);
         [0, 63, 64, 99, 129].into_iter().for_each(|page| set.insert(page));
-        assert_eq!(set.cut(99).iter().collect::<Vec<_>>(), [0, 63, 64]);
+        assert_eq!(set.truncated(99).iter().collect::<Vec<_>>(), [0, 63, 64]);
         let mut other = PageSet::new(99);
         other.insert_all(&set);
-        assert_eq!(other, set.cut(99));
+        assert_eq!(other, set.truncated(99));
         other.remove_all(&set);
         assert!(other.is_empty() && !other.is_full() && !set.contains(500));
         assert!(PageSet::from_words([u64::MAX].into(), 3).is_full());
