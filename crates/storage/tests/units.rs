@@ -7,7 +7,7 @@ use cellar_storage::{AuSize, ErrorKind, Fallocate, Ino, ROOT_INO, UnitBytes, Uni
 use std::sync::Arc;
 use std::time::Duration;
 use support::codec::{PAGE, compress, encode, superseded};
-use support::world::World;
+use support::memory_disk::MemoryDisks;
 use support::{MIB, Random, create, disks, open, options, read_all};
 
 fn filled(volume: &Volume, name: &str, bytes: u64) -> (Ino, Vec<u8>) {
@@ -239,15 +239,15 @@ fn holes_and_zeros_over_units_read_as_zeros_for_good() {
 
 #[test]
 fn damage_fails_the_pages_that_it_hits_and_a_new_page_heals_it() {
-    let world = World::new(1);
-    let volume = Volume::open(world.disks(), VolumeOptions { cache_bytes: 0, ..options() }).unwrap();
+    let disks = MemoryDisks::new(1);
+    let volume = Volume::open(disks.disks(), VolumeOptions { cache_bytes: 0, ..options() }).unwrap();
     let ino = create(&volume, "file");
     let mut random = support::Random::from_environment();
     // Noise does not compress, so that the unit has several checksums.
     let mut model: Vec<u8> = (0..MIB).map(|at| if at % 8192 < 4000 { random.next() as u8 } else { 0 }).collect();
     volume.write(ino, 0, &model).unwrap();
     compress(&volume, ino, 0, 0).unwrap();
-    world.damage_units(300_000);
+    disks.damage_units(300_000);
     let mut page = [0; PAGE];
     let mut failed = Vec::new();
     for number in 0..128_u32 {

@@ -10,7 +10,7 @@ use cellar_storage::{Fallocate, Ino, UnitStored, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::codec::{PAGE, compress};
-use support::world::{Crash, World};
+use support::memory_disk::{Crash, MemoryDisks};
 use support::{MIB, Random, create, options};
 
 const SECTOR: usize = 4096;
@@ -103,7 +103,7 @@ impl Model {
 }
 
 struct Pair {
-    world: World,
+    disks: MemoryDisks,
     volume: Arc<Volume>,
     ino: Ino,
     model: Model,
@@ -123,10 +123,10 @@ enum Step {
 
 impl Pair {
     fn new(disks: usize, size: u64, random: Random) -> Self {
-        let world = World::new(disks);
-        let volume = Volume::open(world.disks(), options()).unwrap();
+        let disks = MemoryDisks::new(disks);
+        let volume = Volume::open(disks.disks(), options()).unwrap();
         let ino = create(&volume, "file");
-        let mut pair = Self { world, volume, ino, model: Model::new(), random, count: [0; 12] };
+        let mut pair = Self { disks, volume, ino, model: Model::new(), random, count: [0; 12] };
         pair.write(0, size as usize);
         pair.run(Step::Sync);
         pair
@@ -203,19 +203,19 @@ impl Pair {
 
     /// Opens the volume anew on what a crash left.
     fn crash(&mut self, crash: Crash, what: &str) {
-        let world = self.world.crash(crash, &mut self.random);
+        let disks = self.disks.crash(crash, &mut self.random);
         self.volume.abandon();
-        self.world = world;
+        self.disks = disks;
         // Recovery may be cut short too.
-        self.world.freeze_after(1 + self.random.below(30));
-        self.volume = Volume::open(self.world.disks(), options()).unwrap();
-        if self.random.below(2) == 0 && self.world.is_frozen() {
-            let world = self.world.crash([Crash::Kill, Crash::Power][self.random.below(2) as usize], &mut self.random);
+        self.disks.freeze_after(1 + self.random.below(30));
+        self.volume = Volume::open(self.disks.disks(), options()).unwrap();
+        if self.random.below(2) == 0 && self.disks.is_frozen() {
+            let disks = self.disks.crash([Crash::Kill, Crash::Power][self.random.below(2) as usize], &mut self.random);
             self.volume.abandon();
-            self.world = world;
-            self.volume = Volume::open(self.world.disks(), options()).unwrap();
+            self.disks = disks;
+            self.volume = Volume::open(self.disks.disks(), options()).unwrap();
         }
-        self.world.thaw();
+        self.disks.thaw();
         assert_eq!(self.volume.resolve("file"), Some(self.ino));
         let found = support::read_all(&self.volume, self.ino);
         self.model.crashed(found, what);
@@ -232,10 +232,10 @@ impl Pair {
     /// Runs a step and crashes after so many changes on the disks; false when the step had fewer.
     fn crash_within(&mut self, step: Step, changes: u64, crash: Crash) -> bool {
         let mut before = self.model.clone();
-        self.world.freeze_after(changes);
+        self.disks.freeze_after(changes);
         self.run(step);
-        if !self.world.is_frozen() {
-            self.world.thaw();
+        if !self.disks.is_frozen() {
+            self.disks.thaw();
             return false;
         }
         match (step, crash) {
@@ -282,8 +282,8 @@ fn random_steps(disks: usize) {
 /// pages that were found newer than the last sync.
 fn crash_among_threads(crash: Crash, random: &mut Random) -> usize {
     const PAGES: usize = 128;
-    let world = World::new(2);
-    let volume = &*Volume::open(world.disks(), options()).unwrap();
+    let disks = MemoryDisks::new(2);
+    let volume = &*Volume::open(disks.disks(), options()).unwrap();
     let ino = create(volume, "file");
     let page = |number: u64| number.to_le_bytes().repeat(PAGE / 8);
     volume.write(ino, 0, &page(1).repeat(PAGES)).unwrap();
@@ -315,7 +315,7 @@ fn crash_among_threads(crash: Crash, random: &mut Random) -> usize {
         });
         std::thread::sleep(std::time::Duration::from_millis(pause));
         let least = (values(&acknowledged), values(&synced));
-        let left = world.crash(crash, random);
+        let left = disks.crash(crash, random);
         stop.store(true, Ordering::SeqCst);
         (least.0, least.1, left)
     });
@@ -347,8 +347,8 @@ fn a_crash_while_one_thread_writes_and_another_syncs_loses_nothing() {
 #[test]
 fn pages_that_the_kernel_dropped_after_a_failed_sync_come_back_from_the_log() {
     let mut random = Random::from_environment();
-    let world = World::new(1);
-    let volume = Volume::open(world.disks(), options()).unwrap();
+    let disks = MemoryDisks::new(1);
+    let volume = Volume::open(disks.disks(), options()).unwrap();
     let ino = create(&volume, "file");
     let mut expected = random.bytes(MIB as usize);
     volume.write(ino, 0, &expected).unwrap();
@@ -358,11 +358,11 @@ fn pages_that_the_kernel_dropped_after_a_failed_sync_come_back_from_the_log() {
         volume.write(ino, number * 5000, &[number as u8; 3000]).unwrap();
         expected[number as usize * 5000..][..3000].fill(number as u8);
     }
-    world.lose_next_sync();
+    disks.lose_next_sync();
     assert_eq!(volume.fsync(ino).unwrap_err().errno(), 5);
     assert!(support::read_all(&volume, ino) == expected);
     volume.fsync(ino).unwrap();
-    let left = world.crash(Crash::Power, &mut random);
+    let left = disks.crash(Crash::Power, &mut random);
     volume.abandon();
     assert!(support::read_all(&Volume::open(left.disks(), options()).unwrap(), ino) == expected);
 }

@@ -1,6 +1,6 @@
-//! A codec for tests: every page compressed on its own.
+//! A codec for tests that compresses each page separately.
 //!
-//! Layout: number of pages u32, then where each page's bytes end u32 each, then the bytes.
+//! Layout: number of pages u32, then the end offset of each page's bytes u32 each, then the bytes.
 
 use cellar_storage::{
     AuFormat, Error, ErrorKind, Ino, OpenUnit, PageSet, Result, UnitBytes, UnitCodec, UnitStored, Volume,
@@ -39,7 +39,7 @@ impl OpenUnit for PageCodec {
             let start = if page == 0 { first } else { number(unit, page)? };
             let end = number(unit, page + 1)?;
             let length = end.checked_sub(start).filter(|length| *length <= unit.length());
-            let mut bytes = vec![0; length.ok_or_else(|| corrupt("ends before it starts"))? as usize];
+            let mut bytes = vec![0; length.ok_or_else(|| corrupt("a page ends before it starts"))? as usize];
             unit.read_at(&mut bytes, start)?;
             match lz4_flex::block::decompress_into(&bytes, out) {
                 Ok(PAGE) => {}
@@ -62,7 +62,7 @@ pub fn encode(pages: &[u8]) -> Vec<u8> {
     unit
 }
 
-/// Encodes an allocation unit as it is and stores the result.
+/// Encodes the current pages of an allocation unit and stores the unit.
 pub fn compress(volume: &Volume, ino: Ino, au: u64, tag: u32) -> Result<UnitStored> {
     let version = volume.au_version(ino, au)?;
     let au_bytes = volume.au_bytes(ino)?;
@@ -71,7 +71,7 @@ pub fn compress(volume: &Volume, ino: Ino, au: u64, tag: u32) -> Result<UnitStor
     volume.unit_store(ino, au, version, &encode(&bytes[..count / PAGE * PAGE]), tag)
 }
 
-/// The superseded pages of an allocation unit's unit; None when it is raw.
+/// Returns the superseded pages of an allocation unit's unit; None if the allocation unit is raw.
 pub fn superseded(volume: &Volume, ino: Ino, au: u64) -> Option<Vec<u32>> {
     match &volume.units(ino).unwrap()[au as usize].format {
         AuFormat::Raw => None,
