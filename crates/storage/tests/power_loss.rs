@@ -52,7 +52,10 @@ impl File {
                 let same = page.iter().zip(bytes).take_while(|(found, written)| found == written).count();
                 page[same..].iter().all(|byte| *byte == 0)
             };
-            assert!(self.versions.iter().any(is_known), "page {number} of {name} has neither a version's content nor zeros");
+            assert!(
+                self.versions.iter().any(is_known),
+                "page {number} of {name} has neither a version's content nor zeros"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Compression units behind the file interface: the bytes stay the same, the room does not.
+//! Compression units behind the file interface: files read the same and occupy less space.
 
 mod support;
 
@@ -43,7 +43,7 @@ fn allocated(volume: &Volume, ino: Ino, stream: Stream) -> u64 {
 }
 
 #[test]
-fn a_stored_unit_reads_as_the_pages_did_and_takes_less_room() {
+fn a_stored_unit_reads_the_same_as_its_pages_and_occupies_less_space() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let (ino, model) = filled(&volume, "file", 3 * MIB + 5 * PAGE as u64 + 100);
@@ -55,7 +55,7 @@ fn a_stored_unit_reads_as_the_pages_did_and_takes_less_room() {
     let mut part = [0; 5000];
     volume.read(ino, MIB - 2500, &mut part).unwrap();
     assert!(part[..] == model[MIB as usize - 2500..][..5000]);
-    assert!(allocated(&volume, ino, Stream::Data) <= 8192, "the page that ends the file, rounded");
+    assert!(allocated(&volume, ino, Stream::Data) <= 8192, "only the partial last page is raw");
     assert!(volume.getattr(ino).unwrap().stored_bytes < MIB);
     let units = volume.units(ino).unwrap();
     assert_eq!(units.len(), 4);
@@ -70,7 +70,7 @@ fn a_stored_unit_reads_as_the_pages_did_and_takes_less_room() {
 }
 
 #[test]
-fn an_allocation_unit_is_idle_since_its_last_write_and_a_restart_keeps_the_files() {
+fn an_allocation_unit_is_idle_since_its_last_write_and_after_a_restart_since_the_last_write_to_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let (ino, _) = filled(&volume, "file", 2 * MIB);
@@ -80,14 +80,14 @@ fn an_allocation_unit_is_idle_since_its_last_write_and_a_restart_keeps_the_files
     assert!(idle(&volume, 0) >= idle(&volume, 1) + Duration::from_millis(50));
     let before = idle(&volume, 0);
     assert_eq!(compress(&volume, ino, 0, 7).unwrap(), UnitStored::Stored);
-    assert!(idle(&volume, 0) >= before, "compressing changes no byte");
+    assert!(idle(&volume, 0) >= before, "compressing is not a write");
     let volume = reopened(volume, folder.path());
     let both = (idle(&volume, 0), idle(&volume, 1));
-    assert!(both.0 <= both.1, "the file's last write counts for all of it: {both:?}");
+    assert!(both.0 <= both.1, "after a restart the file's last write counts for all allocation units: {both:?}");
 }
 
 #[test]
-fn a_page_of_a_unit_is_read_without_the_rest() {
+fn a_region_of_a_unit_is_read_without_a_page_cache() {
     let folder = tempfile::tempdir().unwrap();
     let volume = Volume::open(support::disks(folder.path(), 2), VolumeOptions { cache_bytes: 0, ..options() }).unwrap();
     let (ino, model) = filled(&volume, "file", 2 * MIB);
@@ -98,7 +98,7 @@ fn a_page_of_a_unit_is_read_without_the_rest() {
 }
 
 #[test]
-fn writes_over_a_unit_bring_pages_back_one_by_one() {
+fn writes_over_a_unit_supersede_single_pages() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 2 * MIB);
@@ -108,7 +108,7 @@ fn writes_over_a_unit_bring_pages_back_one_by_one() {
         [(3 * PAGE as u64, PAGE), (10 * PAGE as u64 + 4096, 4096), (MIB - 10, 20), (MIB + 77, 3 * PAGE), (MIB + 78, 1)];
     for (round, (offset, length)) in writes.into_iter().enumerate() {
         if round % 2 == 0 {
-            // Some regions are cached, others not.
+            // Cache one of the two regions in some of the rounds.
             drop(volume.region(ino, 0).unwrap());
         }
         let data = vec![round as u8 + 1; length];
@@ -124,14 +124,14 @@ fn writes_over_a_unit_bring_pages_back_one_by_one() {
     volume = reopened(volume, folder.path());
     check(&volume, ino, &model);
     assert_eq!(superseded(&volume, ino, 0).unwrap(), [3, 10, 127]);
-    // A new unit takes them in again.
+    // A new unit contains the superseded pages again.
     assert_eq!(compress(&volume, ino, 0, 2).unwrap(), UnitStored::Stored);
     assert_eq!(superseded(&volume, ino, 0).unwrap(), [0; 0]);
     check(&volume, ino, &model);
 }
 
 #[test]
-fn what_a_killed_daemon_had_acknowledged_is_there() {
+fn acknowledged_writes_survive_a_kill_of_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 2 * MIB);
@@ -154,7 +154,7 @@ fn what_a_killed_daemon_had_acknowledged_is_there() {
 }
 
 #[test]
-fn a_unit_of_other_pages_is_not_stored() {
+fn a_unit_that_does_not_match_its_pages_is_not_stored() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 2 * MIB);
@@ -175,7 +175,7 @@ fn a_unit_of_other_pages_is_not_stored() {
     assert_eq!(volume.au_version(ino, 1 << 60).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(superseded(&volume, ino, 1), None);
     check(&volume, ino, &model);
-    assert_eq!(allocated(&volume, ino, Stream::Units), 0, "what was not stored leaves no bytes");
+    assert_eq!(allocated(&volume, ino, Stream::Units), 0, "rejected units leave no bytes");
     let codecless = VolumeOptions { unit_codec: None, ..options() };
     let elsewhere = tempfile::tempdir().unwrap();
     let volume = Volume::open(support::disks(elsewhere.path(), 1), codecless).unwrap();
@@ -184,7 +184,7 @@ fn a_unit_of_other_pages_is_not_stored() {
 }
 
 #[test]
-fn a_cut_and_regrown_file_holds_no_old_page() {
+fn a_truncated_and_extended_file_has_no_old_page() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 4 * MIB);
@@ -215,7 +215,7 @@ fn a_cut_and_regrown_file_holds_no_old_page() {
 }
 
 #[test]
-fn holes_and_zeros_over_units_read_as_zeros_for_good() {
+fn punched_and_zeroed_ranges_over_units_stay_zeros() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 3 * MIB);
@@ -232,18 +232,18 @@ fn holes_and_zeros_over_units_read_as_zeros_for_good() {
         check(&volume, ino, &model);
     }
     assert_eq!(superseded(&volume, ino, 0).unwrap(), [5, 6, 127]);
-    assert_eq!(superseded(&volume, ino, 2), None, "a unit without a current page is dropped");
+    assert_eq!(superseded(&volume, ino, 2), None, "a unit without current pages is dropped");
     volume.fallocate(ino, 0, MIB, Fallocate::Reserve { keep_size: false }).unwrap();
     check(&volume, ino, &model);
 }
 
 #[test]
-fn damage_fails_the_pages_that_it_hits_and_a_new_page_heals_it() {
+fn damage_fails_only_the_pages_that_it_hits_and_writing_a_page_repairs_it() {
     let disks = MemoryDisks::new(1);
     let volume = Volume::open(disks.disks(), VolumeOptions { cache_bytes: 0, ..options() }).unwrap();
     let ino = create(&volume, "file");
     let mut random = support::Random::from_environment();
-    // Noise does not compress, so that the unit has several checksums.
+    // Random bytes do not compress, so the unit has several checksum blocks.
     let mut model: Vec<u8> = (0..MIB).map(|at| if at % 8192 < 4000 { random.next() as u8 } else { 0 }).collect();
     volume.write(ino, 0, &model).unwrap();
     compress(&volume, ino, 0, 0).unwrap();
@@ -276,12 +276,12 @@ fn damage_fails_the_pages_that_it_hits_and_a_new_page_heals_it() {
 }
 
 #[test]
-fn a_unit_that_is_asked_for_again_is_read_in_the_page_cache_until_it_is_replaced() {
+fn a_unit_that_is_read_repeatedly_is_read_in_the_page_cache_until_it_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let options = VolumeOptions { au_size: AuSize::from_bytes(4 * MIB).unwrap(), ..options() };
     let volume = Volume::open(disks(folder.path(), 1), options).unwrap();
     let ino = create(&volume, "file");
-    // Pages of which half does not compress.
+    // Half of each page is random and does not compress.
     let mut random = Random::from_environment();
     let mut noise = || random.next() as u8;
     let model: Vec<u8> = (0..4 * MIB).map(|at| if at / 4096 % 2 == 0 { noise() } else { 0 }).collect();
@@ -292,23 +292,27 @@ fn a_unit_that_is_asked_for_again_is_read_in_the_page_cache_until_it_is_replaced
     assert!(unit.len() as u64 > 2 * MIB);
     let reader = || volume.unit_reader(ino, 0).unwrap().unwrap();
     let first = reader();
-    assert!(first.in_cache().is_none(), "asked for the first time");
+    assert!(first.in_cache().is_none(), "the first reader");
     let used = volume.cache_stats().used_bytes;
 
     let second = reader();
     let cached = second.in_cache().unwrap();
     let (at, length) = (MIB - 1000, 2000);
     assert!(cached.checked_at(10, 5000) == Some(&unit[10..5010]));
-    assert!(cached.checked_at(at, length).is_none(), "it lies in two regions");
+    assert!(cached.checked_at(at, length).is_none(), "the range spans two regions");
     assert!(cached.checked_at(unit.len() as u64 - 1, 2).is_none() && cached.checked_at(u64::MAX, 2).is_none());
     let mut bytes = vec![0; length];
     cached.read_unchecked_at(&mut bytes, at).unwrap();
     assert!(bytes == unit[at as usize..][..length]);
     cached.read_at(&mut bytes, at).unwrap();
     assert!(bytes == unit[at as usize..][..length]);
-    assert_eq!(cached.hit_bytes(), 0, "both regions were loaded for it");
+    assert_eq!(cached.hit_bytes(), 0, "this reader loaded both regions");
     let loaded = second.disk_read();
-    assert_eq!(loaded, (unit.len() as u64 + (32 << 10), 4), "three regions, and what lies in two of them");
+    assert_eq!(
+        loaded,
+        (unit.len() as u64 + (32 << 10), 4),
+        "three regions, and the checksum blocks of the range that spans two"
+    );
     drop(cached);
     let again = second.in_cache().unwrap();
     assert!(again.checked_at(2 * MIB - 500, 500) == Some(&unit[2 * MIB as usize - 500..][..500]));
@@ -320,14 +324,14 @@ fn a_unit_that_is_asked_for_again_is_read_in_the_page_cache_until_it_is_replaced
     volume.write(ino, 0, b"x").unwrap();
     volume.fsync(ino).unwrap();
     assert_eq!(compress(&volume, ino, 0, 1).unwrap(), UnitStored::Stored);
-    assert_eq!(volume.cache_stats().used_bytes, used, "the former unit's are gone");
+    assert_eq!(volume.cache_stats().used_bytes, used, "the regions of the replaced unit are dropped");
     let unit = encode(&read_all(&volume, ino));
     assert!(reader().in_cache().is_none());
     assert!(reader().in_cache().unwrap().checked_at(600, 5000) == Some(&unit[600..5600]));
 }
 
 #[test]
-fn a_unit_of_which_many_pages_are_read_goes_into_the_page_cache() {
+fn a_unit_is_loaded_into_the_page_cache_after_many_page_reads() {
     let folder = tempfile::tempdir().unwrap();
     let volume = Volume::open(disks(folder.path(), 1), options()).unwrap();
     let (ino, model) = filled(&volume, "file", MIB);
@@ -339,17 +343,17 @@ fn a_unit_of_which_many_pages_are_read_goes_into_the_page_cache() {
         assert!(page == model[number * PAGE..][..PAGE]);
         volume.cache_stats().used_bytes
     };
-    assert!((0..10).all(|number| read(number) == used), "a few pages are read alone");
+    assert!((0..10).all(|number| read(number) == used), "the first page reads do not load the unit");
     assert!((10..60).any(|number| read(number) > used));
     let loaded = read(60);
     assert!((60..128).all(|number| read(number) == loaded));
     drop(volume.unit_reader(ino, 0).unwrap());
     volume.write(ino, 0, b"x").unwrap();
-    assert_eq!(read(1), loaded, "the other pages are still there");
+    assert_eq!(read(1), loaded, "a write over one page keeps the unit in the cache");
 }
 
 #[test]
-fn a_unit_is_not_loaded_while_the_page_cache_turns_over_faster_than_it_is_asked_for() {
+fn a_unit_is_not_loaded_if_the_page_cache_evicts_half_of_its_slots_between_reads() {
     let folder = tempfile::tempdir().unwrap();
     let options = VolumeOptions { cache_bytes: 8 * MIB, ..options() };
     let volume = Volume::open(disks(folder.path(), 1), options).unwrap();
@@ -367,14 +371,14 @@ fn a_unit_is_not_loaded_while_the_page_cache_turns_over_faster_than_it_is_asked_
     evict(1);
     assert!(!is_read_in_cache());
     evict(4);
-    assert!(!is_read_in_cache(), "half of the cache went");
+    assert!(!is_read_in_cache(), "half of the slots were evicted");
     evict(1);
     assert!(is_read_in_cache());
     assert!(is_read_in_cache());
 }
 
 #[test]
-fn a_reader_of_a_unit_that_was_replaced_reads_what_it_opened() {
+fn a_reader_of_a_replaced_unit_still_reads_the_unit_that_it_opened() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 1);
     let (ino, model) = filled(&volume, "file", MIB);
@@ -396,12 +400,12 @@ fn a_reader_of_a_unit_that_was_replaced_reads_what_it_opened() {
     assert_eq!(reader.read_at(&mut [0; 2], unit.len() as u64 - 1).unwrap_err().kind(), ErrorKind::Corrupt);
     let before = allocated(&volume, ino, Stream::Units);
     drop(reader);
-    assert!(allocated(&volume, ino, Stream::Units) < before, "its room went with the last reader");
+    assert!(allocated(&volume, ino, Stream::Units) < before, "the last reader frees the slot");
     assert_eq!(compress(&volume, ino, 0, 7).unwrap(), UnitStored::Stored);
 }
 
 #[test]
-fn decompressing_brings_raw_pages_back() {
+fn decompressing_restores_raw_pages() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 2 * MIB);
@@ -421,7 +425,7 @@ fn decompressing_brings_raw_pages_back() {
 }
 
 #[test]
-fn a_removed_file_takes_its_units_along() {
+fn removing_a_file_removes_its_units() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = open(folder.path(), 2);
     for crashes in [false, true] {
@@ -429,7 +433,7 @@ fn a_removed_file_takes_its_units_along() {
         compress_all(&volume, ino, 2);
         volume.write(ino, 0, b"x").unwrap();
         volume.unlink(ROOT_INO, b"file").unwrap();
-        assert!(volume.region(ino, 0).unwrap().starts_with(b"x"), "it lives while it is used");
+        assert!(volume.region(ino, 0).unwrap().starts_with(b"x"), "an unlinked file exists while it is referenced");
         volume.fsyncdir(ROOT_INO).unwrap();
         if crashes {
             volume.abandon();
@@ -442,7 +446,7 @@ fn a_removed_file_takes_its_units_along() {
         let left: Vec<_> = volume.disks().iter().flat_map(|disk| disk.backing_files().unwrap()).collect();
         assert_eq!(left, []);
     }
-    // An inode that comes to be later has no extents of another.
+    // A new inode has no extents of a removed one.
     let (ino, model) = filled(&volume, "file", 2 * MIB);
     let volume = reopened(volume, folder.path());
     check(&volume, ino, &model);
