@@ -57,7 +57,7 @@ fn a_stored_unit_reads_the_same_as_its_pages_and_occupies_less_space() {
     assert!(part[..] == model[MIB as usize - 2500..][..5000]);
     assert!(allocated(&volume, ino, Stream::Data) <= 8192, "only the partial last page is raw");
     assert!(volume.getattr(ino).unwrap().stored_bytes < MIB);
-    let units = volume.units(ino).unwrap();
+    let units = volume.au_infos(ino).unwrap();
     assert_eq!(units.len(), 4);
     let cellar_storage::AuFormat::Unit { bytes, tag: 7, superseded } = &units[3].format else {
         panic!("{:?}", units[3])
@@ -209,7 +209,7 @@ fn a_truncated_and_extended_file_has_no_old_page() {
         check(&volume, ino, &model);
     }
     assert_eq!(
-        volume.units(ino).unwrap().iter().filter(|unit| unit.format == cellar_storage::AuFormat::Raw).count(),
+        volume.au_infos(ino).unwrap().iter().filter(|unit| unit.format == cellar_storage::AuFormat::Raw).count(),
         4
     );
 }

@@ -16,7 +16,7 @@ pub use table::UnitTable;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{BlockRange, CompressProgress, CompressRequest, LevelUnits, ScanRequest, Units, UnitsQuery};
 use cellar_scan::unit::{EncodeError, Encoder, Level, Shape, encode_raw};
-use cellar_storage::{ErrorKind, Ino, AuFormat, UnitStored, Volume, stored_bytes};
+use cellar_storage::{AuFormat, ErrorKind, Ino, UnitStored, Volume, stored_bytes};
 use due::raw_blocks;
 use pace::Pace;
 use std::ops::Range;
@@ -105,8 +105,9 @@ fn compress_one(
     let tag = level as u32;
     // The version comes first: a change while the pages are read makes it old.
     let version = volume.au_version(place.ino, place.au)?;
-    let form = volume.unit(place.ino, place.au)?.format;
-    if matches!(&form, AuFormat::Unit { tag: now, superseded: dead, .. } if *now == tag && raw_blocks(dead, &place.blocks) == 0) {
+    let form = volume.au_info(place.ino, place.au)?.format;
+    if matches!(&form, AuFormat::Unit { tag: now, superseded: dead, .. } if *now == tag && raw_blocks(dead, &place.blocks) == 0)
+    {
         return Ok(());
     }
     let au_bytes = volume.au_bytes(place.ino)?;
@@ -162,7 +163,7 @@ fn store_either(
 }
 
 fn decompress_one(volume: &Volume, place: &Place, progress: &mut CompressProgress) -> cellar_storage::Result<()> {
-    if let AuFormat::Unit { bytes, .. } = volume.unit(place.ino, place.au)?.format {
+    if let AuFormat::Unit { bytes, .. } = volume.au_info(place.ino, place.au)?.format {
         volume.decompress(place.ino, place.au)?;
         progress.units_written += 1;
         progress.bytes_before += bytes;
@@ -177,7 +178,7 @@ pub fn units(volume: &Volume, query: &UnitsQuery) -> Result<Units, CompressionEr
     for place in places(volume, &query.relation, query.range)? {
         let blocks = u64::from(place.blocks.end - place.blocks.start);
         let block_bytes = BLOCK_BYTES as u64;
-        let (level, dead, bytes) = match volume.unit(place.ino, place.au)?.format {
+        let (level, dead, bytes) = match volume.au_info(place.ino, place.au)?.format {
             AuFormat::Raw => (0, 0, blocks * block_bytes),
             AuFormat::Unit { bytes, tag, superseded: dead } => {
                 let raw = raw_blocks(&dead, &place.blocks);
@@ -245,9 +246,11 @@ mod tests {
         let wrong = || encode(&others, &shape, level);
         // Nothing is given up while no unit gives the pages back.
         assert!(store_either(wrong, wrong, store).is_err());
-        assert!(matches!(volume.unit(ino, 0).unwrap().format, AuFormat::Raw));
+        assert!(matches!(volume.au_info(ino, 0).unwrap().format, AuFormat::Raw));
         let bytes = store_either(wrong, || encode_raw(&pages, &shape, level), store).unwrap().unwrap();
-        assert!(matches!(volume.unit(ino, 0).unwrap().format, AuFormat::Unit { bytes: stored, .. } if stored == bytes));
+        assert!(
+            matches!(volume.au_info(ino, 0).unwrap().format, AuFormat::Unit { bytes: stored, .. } if stored == bytes)
+        );
         let mut read = vec![0; pages.len()];
         volume.read(ino, 0, &mut read).unwrap();
         assert!(read == pages);

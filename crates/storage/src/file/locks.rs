@@ -1,6 +1,6 @@
 //! The locks of one file, as guards: a method that needs a lock exists only on its guard or takes the guard.
 //!
-//! Lock order of the crate. A thread acquires only locks that stand below all locks that it holds:
+//! Lock order of the crate. A thread that holds a lock of this list acquires only locks further down:
 //!
 //! 1. conversion lock of a file ([`ConversionGuard`])
 //! 2. sync lock of a file ([`SyncGuard`])
@@ -108,8 +108,8 @@ impl FileData {
         WriteGuard { file: self, _lock: Ranked::lock(&self.locks.write, Rank::Write) }
     }
 
-    /// Locks for a truncate, punch or fallocate, which syncs the file if it has compression units. Without a sync guard
-    /// the file has no unit, and gets none while the write guard lives.
+    /// Acquires the locks for a truncate, punch or fallocate, which syncs the file if it has compression units. If there
+    /// is no sync guard, the file has no unit, and no unit is published while the write guard lives.
     pub fn lock_sync_and_write(&self) -> (Option<SyncGuard<'_>>, WriteGuard<'_>) {
         loop {
             let sync = self.units().map(|_| self.lock_sync());

@@ -8,7 +8,7 @@ use crate::error::Result;
 use cellar_format::units::AuIndex;
 use std::sync::Arc;
 
-/// What recovery changed in memory and the metadata must follow.
+/// Changes that recovery made in memory and that the metadata must follow.
 #[derive(Debug, Default)]
 pub struct Recovered {
     pub changed_aus: Vec<AuIndex>,
@@ -34,8 +34,8 @@ impl FileData {
         Ok(Recovered { changed_aus, unused })
     }
 
-    /// Punches what a crash left behind in unit files and under current pages. The disks' accounting of allocated blocks
-    /// decides whether there is anything to punch.
+    /// Punches unused unit slots and raw bytes under current pages that a crash left behind. Does so only if the disks
+    /// report more allocated blocks than the file needs.
     pub fn punch_leftovers(&self, units: &Units) -> Result<()> {
         let extents = units.extents();
         let claimed: u64 = extents.iter().map(|extent| extent.stored.allocated()).sum();

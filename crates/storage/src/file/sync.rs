@@ -4,7 +4,7 @@ use super::{Checkpoint, FileData, SyncGuard, Units, WriteGuard};
 use crate::error::{Error, Result};
 
 impl FileData {
-    /// Makes every change durable that was acknowledged before the call, of a file without compression units.
+    /// Makes durable every change that was acknowledged before the call. For files without compression units.
     pub fn sync(&self) -> Result<()> {
         let sync = self.lock_sync();
         sync.sync_backing()?;

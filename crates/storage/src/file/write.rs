@@ -40,7 +40,7 @@ impl WriteGuard<'_> {
         debug_assert!(in_flight.is_none(), "inode {}: a second write is in flight", self.ino);
         *in_flight = Some(write);
         self.grow(end);
-        // The gap between the old end of the file and the write changes too: it comes into being as zeros.
+        // The gap between the old end of the file and the write changes too: it now reads as zeros.
         self.versions.bump(offset.min(size)..end)
     }
 

@@ -206,7 +206,7 @@ fn open_database(disk: &dyn Disk, file: Arc<dyn DiskFile>) -> Result<Database> {
 }
 
 /// Writes every byte of a file over itself and syncs the file. After a failed sync the kernel may return bytes from its
-/// cache that are not on disk, and reports the next sync as a success. This makes durable what will be read as committed.
+/// cache that are not on disk, and reports the next sync as a success. The rewrite makes durable what later reads take for committed.
 fn rewrite(file: &dyn DiskFile) -> io::Result<()> {
     let (length, mut offset, mut chunk) = (file.len()?, 0, vec![0; REWRITE_CHUNK]);
     while offset < length {

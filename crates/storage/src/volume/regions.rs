@@ -37,7 +37,7 @@ impl RegionGuard {
         }
     }
 
-    /// Returns false if the bytes may contain a torn block. Only the process that wrote the block has it whole.
+    /// Returns false if the bytes may contain a torn block. PostgreSQL, its writer, has the whole block.
     pub fn is_whole(&self) -> bool {
         self.is_whole
     }

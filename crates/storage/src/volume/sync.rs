@@ -117,7 +117,7 @@ pub(super) fn fail_internal_sync(write: &WriteGuard<'_>, units: &Units, error: &
     rewrite_or_warn(write, units);
 }
 
-/// Writes the pages of the redo log again after a failed sync, before anyone reads what the kernel left of them.
+/// Writes the pages of the redo log again after a failed sync, before a reader gets the content that the kernel left.
 fn rewrite_or_warn(write: &WriteGuard<'_>, units: &Units) {
     if let Err(error) = write.rewrite_after_failed_sync(units) {
         log::warn!("{error}; the next sync tries again");

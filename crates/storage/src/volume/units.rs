@@ -42,9 +42,10 @@ pub struct AuInfo {
     pub version: u64,
 }
 
-/// A unit to be stored, with what it claims to contain.
+/// A unit in its slot that is not published yet.
 struct Candidate {
     stored: Arc<StoredUnit>,
+    /// Whole pages of the allocation unit, all of which the unit must rebuild.
     page_count: u32,
     /// Version of the allocation unit whose pages were encoded.
     version: u64,
@@ -189,14 +190,14 @@ impl Volume {
     }
 
     /// Returns how each allocation unit of a file is stored.
-    pub fn units(&self, ino: Ino) -> Result<Vec<AuInfo>> {
+    pub fn au_infos(&self, ino: Ino) -> Result<Vec<AuInfo>> {
         let file = self.file(ino)?;
         let count = file.size()?.div_ceil(file.layout.au_size.bytes());
         Ok((0..count).map(|au| info(&file, AuIndex(au))).collect())
     }
 
     /// Returns how one allocation unit is stored.
-    pub fn unit(&self, ino: Ino, au: u64) -> Result<AuInfo> {
+    pub fn au_info(&self, ino: Ino, au: u64) -> Result<AuInfo> {
         let (file, au) = self.file_and_au(ino, au)?;
         Ok(info(&file, au))
     }
@@ -220,7 +221,7 @@ impl Volume {
     /// Writes the pages of a compression unit to the backing file and marks them superseded. Returns false if there is no
     /// unit.
     fn write_back(&self, file: &FileData, units: &Units, au: AuIndex) -> Result<bool> {
-        // From now on a post-commit punch of the unit's current pages must not remove what is written here.
+        // Before the first copy: a post-commit punch of the unit's current pages must not remove the copies.
         let Some(extent) = units.set_decompressing(&file.lock_write(), au, true) else { return Ok(false) };
         self.with_reclaim(|| self.check_free_space(u64::from(extent.current_count()) * PAGE))?;
         for first in (0..extent.page_count()).step_by(BATCH_PAGES as usize) {
@@ -240,8 +241,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// After a failed [`Self::write_back`]: punches what was written under pages that are still current in the unit, once
-    /// a transaction names the unit.
+    /// After a failed [`Self::write_back`]: punches the copies of pages that are still current in the unit, after a
+    /// transaction has named the unit.
     fn cancel_write_back(&self, file: &Arc<FileData>, units: &Units, au: AuIndex) {
         let kept = units.set_decompressing(&file.lock_write(), au, false);
         if let Some(extent) = kept {

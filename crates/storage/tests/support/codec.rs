@@ -73,7 +73,7 @@ pub fn compress(volume: &Volume, ino: Ino, au: u64, tag: u32) -> Result<UnitStor
 
 /// Returns the superseded pages of an allocation unit's unit; None if the allocation unit is raw.
 pub fn superseded(volume: &Volume, ino: Ino, au: u64) -> Option<Vec<u32>> {
-    match &volume.units(ino).unwrap()[au as usize].format {
+    match &volume.au_infos(ino).unwrap()[au as usize].format {
         AuFormat::Raw => None,
         AuFormat::Unit { superseded, .. } => Some(PageSet::iter(superseded).collect()),
     }

@@ -133,7 +133,7 @@ impl Units {
         self.extra_bytes.load(Ordering::Relaxed)
     }
 
-    /// Rebuilds current pages of a unit into `out` and adds to `cost` what was read.
+    /// Rebuilds current pages of a unit into `out`; adds the I/O to `cost`.
     pub fn rebuild(&self, extent: &Extent, pages: Range<u32>, out: &mut [u8], cost: &mut IoCost) -> Result<()> {
         assert_eq!(out.len(), pages.len() * PAGE_BYTES);
         let reader = StoredUnitReader::new(&extent.stored);

@@ -10,9 +10,9 @@
 //! during the checkpoint survive when the checkpoint empties the other segment. Layout and reasoning:
 //! `docs/format/disk.md`.
 
-use super::super::backing::Backing;
 use super::PAGE_BYTES;
 use crate::error::Result;
+use crate::file::backing::Backing;
 use cellar_format::bytes::{Reader, Write};
 use cellar_format::units::AuIndex;
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ const RECORD_BYTES: usize = HEADER_BYTES + PAGE_BYTES;
 /// A writer that finds the log longer than this starts a checkpoint.
 const LOG_BYTES_MAX: u64 = 32 << 20;
 
-/// Position in the redo log of a file. Each record has a higher one than the records before it; a compression unit has
-/// one above those of all records that its pages already contain.
+/// Position in the redo log of a file. Log sequences increase from record to record. The log sequence of a compression
+/// unit is above those of all records whose content the unit includes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogSequence(pub u64);
 
@@ -47,7 +47,7 @@ pub struct RedoLog {
     last_sequence: u64,
 }
 
-/// Where a record lies.
+/// The location of a record.
 #[derive(Debug, Clone, Copy)]
 struct Location {
     segment: usize,
@@ -126,7 +126,7 @@ impl RedoLog {
     /// Measures the log that an earlier process left.
     pub fn open(&mut self) -> Result<()> {
         for (length, segment) in self.lengths.iter_mut().zip(&self.segments) {
-            // Records lie at multiples of their size, so an append starts after the space of a partial record.
+            // Records start at multiples of their size, so an append skips the space of a partial record.
             *length = segment.length()?.next_multiple_of(RECORD_BYTES as u64);
         }
         Ok(())
