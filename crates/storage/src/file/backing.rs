@@ -53,13 +53,13 @@ impl Backing {
             Stream::Units => "unit file",
             Stream::Redo0 | Stream::Redo1 => "redo log",
         };
-        format!("{verb} the {what} of inode {} on cell disk {}", self.ino, self.disk.path().display())
+        format!("could not {verb} the {what} of inode {} on cell disk {}", self.ino, self.disk.path().display())
     }
 
     fn existing(&self) -> Result<Option<Arc<dyn DiskFile>>> {
         let mut handle = self.handle.lock();
         if let Handle::Closed = *handle
-            && let Some(file) = self.disk.open(self.ino, self.stream, false).context(|| self.describe("opening"))?
+            && let Some(file) = self.disk.open(self.ino, self.stream, false).context(|| self.describe("open"))?
         {
             *handle = Handle::Open(file);
             OPEN_HANDLES.fetch_add(1, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Backing {
             Handle::Open(file) => Ok(file.clone()),
             Handle::Removed => Err(Error::new(ErrorKind::Stale, format!("inode {} was removed", self.ino))),
             Handle::Closed => {
-                let file = self.disk.open(self.ino, self.stream, true).context(|| self.describe("creating"))?;
+                let file = self.disk.open(self.ino, self.stream, true).context(|| self.describe("create"))?;
                 let file = file.expect("a disk creates what is missing");
                 *handle = Handle::Open(file.clone());
                 self.unsynced_name.store(true, Ordering::Release);
@@ -91,12 +91,12 @@ impl Backing {
 
     /// Returns the length and the allocated bytes.
     pub fn measure(&self) -> Result<(u64, u64)> {
-        self.disk.measure(self.ino, self.stream).context(|| self.describe("measuring"))
+        self.disk.measure(self.ino, self.stream).context(|| self.describe("measure"))
     }
 
     pub fn length(&self) -> Result<u64> {
         match self.existing()? {
-            Some(file) => file.len().context(|| self.describe("measuring")),
+            Some(file) => file.len().context(|| self.describe("measure")),
             None => Ok(0),
         }
     }
@@ -105,8 +105,8 @@ impl Backing {
     pub fn read(&self, buffer: &mut [u8], offset: u64, direct: bool) -> Result<usize> {
         let count = match self.existing()? {
             None => 0,
-            Some(file) if direct => file.read_direct(buffer, offset).context(|| self.describe("reading"))?,
-            Some(file) => file.read_at(buffer, offset).context(|| self.describe("reading"))?,
+            Some(file) if direct => file.read_direct(buffer, offset).context(|| self.describe("read"))?,
+            Some(file) => file.read_at(buffer, offset).context(|| self.describe("read"))?,
         };
         buffer[count..].fill(0);
         Ok(count)
@@ -125,7 +125,7 @@ impl Backing {
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
         let file = self.created()?;
         // Set the flag after an error too: a prefix may have arrived.
-        let result = file.write_at(data, offset).context(|| self.describe("writing"));
+        let result = file.write_at(data, offset).context(|| self.describe("write"));
         self.unsynced.store(true, Ordering::Release);
         result
     }
@@ -137,7 +137,7 @@ impl Backing {
             return Ok(());
         }
         let file = self.created()?;
-        file.set_len(length).context(|| self.describe("truncating"))?;
+        file.set_len(length).context(|| self.describe("truncate"))?;
         self.unsynced.store(true, Ordering::Release);
         Ok(())
     }
@@ -145,7 +145,7 @@ impl Backing {
     /// Truncates the file to zero and clears the unsynced flag: neither the bytes nor the truncate need to be durable.
     pub fn clear(&self) -> Result<()> {
         if let Some(file) = self.existing()? {
-            file.set_len(0).context(|| self.describe("truncating"))?;
+            file.set_len(0).context(|| self.describe("truncate"))?;
             self.unsynced.store(false, Ordering::Release);
         }
         Ok(())
@@ -153,14 +153,14 @@ impl Backing {
 
     pub fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> Result<()> {
         let file = self.created()?;
-        let result = file.allocate(offset, length, keep_size).context(|| self.describe("allocating space in"));
+        let result = file.allocate(offset, length, keep_size).context(|| self.describe("allocate space in"));
         self.unsynced.store(true, Ordering::Release);
         result
     }
 
     pub fn punch(&self, offset: u64, length: u64) -> Result<()> {
         if let Some(file) = self.existing()? {
-            file.punch(offset, length).context(|| self.describe("punching a hole in"))?;
+            file.punch(offset, length).context(|| self.describe("punch a hole in"))?;
             self.unsynced.store(true, Ordering::Release);
         }
         Ok(())
@@ -169,7 +169,7 @@ impl Backing {
     /// Punches a range that is never read again; the punch need not be durable.
     pub fn discard(&self, offset: u64, length: u64) -> Result<()> {
         match self.existing()? {
-            Some(file) => file.punch(offset, length).context(|| self.describe("punching a hole in")),
+            Some(file) => file.punch(offset, length).context(|| self.describe("punch a hole in")),
             None => Ok(()),
         }
     }
@@ -178,7 +178,7 @@ impl Backing {
     pub fn sync(&self) -> Result<()> {
         if self.unsynced.swap(false, Ordering::AcqRel) {
             let synced = self.existing().and_then(|file| match file {
-                Some(file) => file.sync().context(|| self.describe("syncing")),
+                Some(file) => file.sync().context(|| self.describe("sync")),
                 None => Ok(()),
             });
             if synced.is_err() {
@@ -190,7 +190,7 @@ impl Backing {
             && let Err(error) = self.disk.sync_name(self.ino)
         {
             self.unsynced_name.store(true, Ordering::Release);
-            return Err(error).context(|| self.describe("syncing the name of"));
+            return Err(error).context(|| self.describe("sync the name of"));
         }
         Ok(())
     }
@@ -215,14 +215,14 @@ impl Backing {
         OPEN_HANDLES.fetch_sub(matches!(last, Handle::Open(_)) as usize, Ordering::Relaxed);
         self.unsynced.store(false, Ordering::Release);
         self.unsynced_name.store(false, Ordering::Release);
-        self.disk.remove(self.ino, self.stream).context(|| self.describe("removing"))
+        self.disk.remove(self.ino, self.stream).context(|| self.describe("remove"))
     }
 }
 
 impl Opened<'_> {
     /// Fills the buffer; the end of the file within the range is an error.
     pub fn read_exact(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let describe = || self.backing.describe("reading");
+        let describe = || self.backing.describe("read");
         let count = self.file.as_ref().map_or(Ok(0), |file| file.read_at(buffer, offset)).context(describe)?;
         if count < buffer.len() {
             let message = format!("{}: end of file before byte {}", describe(), offset + buffer.len() as u64);

@@ -10,7 +10,7 @@
 //! 6. a slot of the page cache, then the slot map of a cached file
 //! 7. a file's redo log
 //! 8. a file's unit table, write in flight, then versions
-//! 9. queues of the volume (`doomed`, `post_commit_actions`, `times_dirty`) and handles of backing files
+//! 9. queues of the volume (`removed_files`, `post_commit_actions`, `times_dirty`) and handles of backing files
 //!
 //! Debug builds check 1 to 3: acquiring one of them while holding it or a later one, of any file, panics.
 

@@ -39,7 +39,7 @@ impl Group {
         let mut found = Vec::new();
         for disk in &disks {
             let path = disk.path().display();
-            if !disk.lock().context(|| format!("locking cell disk {path}"))? {
+            if !disk.lock().context(|| format!("could not lock cell disk {path}"))? {
                 let message = format!("cell disk {path} is in use by another cell daemon; stop that daemon first");
                 return Err(Error::new(ErrorKind::Locked, message));
             }
@@ -55,7 +55,7 @@ impl Group {
     fn form(disks: Vec<Arc<dyn Disk>>, found: &[Option<Superblock>], au_size: AuSize) -> Result<(Self, bool)> {
         for (disk, superblock) in disks.iter().zip(found) {
             let path = disk.path().display();
-            if superblock.is_none() && !disk.is_blank().context(|| format!("reading cell disk {path}"))? {
+            if superblock.is_none() && !disk.is_blank().context(|| format!("could not read cell disk {path}"))? {
                 let message = format!("{path} is neither empty nor a cell disk; name an empty directory");
                 return Err(Error::new(ErrorKind::ForeignDisk, message));
             }
@@ -142,7 +142,9 @@ impl Group {
     pub fn space(&self) -> Result<Space> {
         let mut sum = Space::default();
         for disk in &self.disks {
-            let space = disk.space().context(|| format!("statvfs of cell disk {}", disk.path().display()))?;
+            let space = disk
+                .space()
+                .context(|| format!("could not determine the free space of cell disk {}", disk.path().display()))?;
             sum.total += space.total;
             sum.free += space.free;
             sum.available += space.available;

@@ -23,7 +23,7 @@ impl Uuid {
         let mut bytes = [0; 16];
         std::fs::File::open("/dev/urandom")
             .and_then(|mut file| file.read_exact(&mut bytes))
-            .context(|| "reading /dev/urandom".into())?;
+            .context(|| "could not read /dev/urandom".into())?;
         // RFC 9562, version 4.
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -101,7 +101,8 @@ impl Superblock {
     /// Reads a disk's superblock; None if the disk has none.
     pub fn read(disk: &dyn Disk) -> Result<Option<Self>> {
         let path = disk.path().display();
-        let Some(bytes) = disk.read_note(NAME).context(|| format!("reading the superblock of cell disk {path}"))?
+        let Some(bytes) =
+            disk.read_note(NAME).context(|| format!("could not read the superblock of cell disk {path}"))?
         else {
             return Ok(None);
         };
@@ -111,7 +112,7 @@ impl Superblock {
 
     pub fn write(&self, disk: &dyn Disk) -> Result<()> {
         let path = disk.path().display();
-        disk.write_note(NAME, &self.encode()).context(|| format!("writing the superblock of cell disk {path}"))
+        disk.write_note(NAME, &self.encode()).context(|| format!("could not write the superblock of cell disk {path}"))
     }
 
     fn encode(&self) -> Vec<u8> {

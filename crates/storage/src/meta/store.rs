@@ -80,7 +80,7 @@ impl Store {
         if self.database.is_none() {
             let file = open_file(&*self.disk)?;
             rewrite(&*file)
-                .context(|| format!("rewriting the metadata of cell disk {}", self.disk.path().display()))?;
+                .context(|| format!("could not rewrite the metadata of cell disk {}", self.disk.path().display()))?;
             self.database = Some(open_database(&*self.disk, file)?);
             log::info!("reopened the metadata of cell disk {} after an error", self.disk.path().display());
         }
@@ -104,7 +104,7 @@ impl Store {
                 None => Ok(None),
             }
         };
-        read().map_err(|error| failed(&*self.disk, "reading", error))
+        read().map_err(|error| failed(&*self.disk, "read", error))
     }
 
     fn load(&mut self, disk_count: usize) -> Result<Contents> {
@@ -112,7 +112,7 @@ impl Store {
         let corrupt = |message: String| {
             Error::new(ErrorKind::Corrupt, format!("metadata of cell disk {}: {message}", disk.path().display()))
         };
-        let failed = |error: redb::Error| failed(&*disk, "reading", error);
+        let failed = |error: redb::Error| failed(&*disk, "read", error);
         let read = self.database()?.begin_read().map_err(|error| failed(error.into()))?;
         let mut contents = Contents::default();
         let inodes = read.open_table(INODES).map_err(|error| failed(error.into()))?;
@@ -190,19 +190,19 @@ impl Store {
         if result.is_err() {
             self.database = None;
         }
-        result.map_err(|error| failed(&*self.disk, "writing", error))
+        result.map_err(|error| failed(&*self.disk, "write", error))
     }
 }
 
 fn open_file(disk: &dyn Disk) -> Result<Arc<dyn DiskFile>> {
-    disk.open_named(FILE).context(|| format!("opening the metadata of cell disk {}", disk.path().display()))
+    disk.open_named(FILE).context(|| format!("could not open the metadata of cell disk {}", disk.path().display()))
 }
 
 fn open_database(disk: &dyn Disk, file: Arc<dyn DiskFile>) -> Result<Database> {
     redb::Builder::new()
         .set_cache_size(CACHE_BYTES)
         .create_with_backend(Backend(file))
-        .map_err(|error| failed(disk, "opening", error.into()))
+        .map_err(|error| failed(disk, "open", error.into()))
 }
 
 /// Writes every byte of a file over itself and syncs the file. After a failed sync the kernel may return bytes from its
@@ -221,7 +221,7 @@ fn rewrite(file: &dyn DiskFile) -> io::Result<()> {
 }
 
 fn failed(disk: &dyn Disk, verb: &str, error: redb::Error) -> Error {
-    let context = format!("{verb} the metadata of cell disk {}", disk.path().display());
+    let context = format!("could not {verb} the metadata of cell disk {}", disk.path().display());
     match error {
         redb::Error::Io(error) => Error::io(context, error),
         redb::Error::Corrupted(message) => Error::new(ErrorKind::Corrupt, format!("{context}: {message}")),
@@ -237,7 +237,8 @@ impl Stores {
         for disk in disks {
             if is_new {
                 let path = disk.path().display();
-                disk.remove_named(FILE).context(|| format!("removing incomplete metadata of cell disk {path}"))?;
+                disk.remove_named(FILE)
+                    .context(|| format!("could not remove incomplete metadata of cell disk {path}"))?;
             }
             match Store::open(disk.clone()).and_then(|mut store| store.generation().map(|number| (store, number))) {
                 Ok(opened) => stores.push(opened),
@@ -265,7 +266,8 @@ impl Stores {
         for (disk, error) in unreadable {
             log::warn!("{error}; rewriting the metadata from another disk's copy");
             let path = disk.path().display().to_string();
-            disk.remove_named(FILE).context(|| format!("removing the unreadable metadata of cell disk {path}"))?;
+            disk.remove_named(FILE)
+                .context(|| format!("could not remove the unreadable metadata of cell disk {path}"))?;
             rewritten.push((Store::open(disk)?, None));
         }
         stores.extend(rewritten);
@@ -298,9 +300,9 @@ impl Stores {
                 others.iter_mut().map(|store| scope.spawn(move || store.apply(batch, generation, false))).collect();
             let mut result = first.apply(batch, generation, false);
             for thread in threads {
-                let other = thread
-                    .join()
-                    .unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "writing metadata: the writer thread panicked")));
+                let other = thread.join().unwrap_or_else(|_| {
+                    Err(Error::new(ErrorKind::Io, "could not write the metadata: the writer thread panicked"))
+                });
                 result = result.and(other);
             }
             result

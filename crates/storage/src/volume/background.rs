@@ -25,13 +25,16 @@ impl Background {
     pub fn start(volume: &Arc<Volume>) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new().name(name.into()).spawn(body).context(|| format!("starting thread {name}"))
+            std::thread::Builder::new()
+                .name(name.into())
+                .spawn(body)
+                .context(|| format!("could not start thread {name}"))
         };
-        let (weak, keeper_stop) = (Arc::downgrade(volume), stop.clone());
-        let keeper = spawn("keeper", Box::new(move || keep(weak, &keeper_stop)))?;
+        let (weak, maintenance_stop) = (Arc::downgrade(volume), stop.clone());
+        let maintenance = spawn("maintenance", Box::new(move || maintain(weak, &maintenance_stop)))?;
         let (cache, populate_stop) = (volume.cache.clone(), stop.clone());
         let populate = spawn("populate", Box::new(move || cache.populate(|| populate_stop.load(Ordering::Acquire))))?;
-        Ok(Self { stop, threads: vec![keeper, populate] })
+        Ok(Self { stop, threads: vec![maintenance, populate] })
     }
 
     pub fn stop(self) {
@@ -47,7 +50,7 @@ impl Background {
 
 /// Commits changed names and attributes every [`COMMIT_INTERVAL`] and file times every [`TIMES_INTERVAL`], and closes
 /// descriptors if there are too many.
-fn keep(volume: Weak<Volume>, stop: &AtomicBool) {
+fn maintain(volume: Weak<Volume>, stop: &AtomicBool) {
     let mut times_committed = Instant::now();
     loop {
         std::thread::park_timeout(COMMIT_INTERVAL);
@@ -102,14 +105,15 @@ impl Volume {
             }
             self.committed.fetch_max(sequence.0, Ordering::AcqRel);
         }
-        self.remove_doomed();
+        self.remove_backing_files();
         Ok(())
     }
 
     /// Removes the backing files of removed inodes whose removal is committed.
-    fn remove_doomed(&self) {
+    fn remove_backing_files(&self) {
         let committed = self.committed();
-        let removable: Vec<_> = self.doomed.lock().extract_if(.., |(sequence, _)| *sequence <= committed).collect();
+        let removable: Vec<_> =
+            self.removed_files.lock().extract_if(.., |(sequence, _)| *sequence <= committed).collect();
         for (_, file) in removable {
             self.cache.forget(&file.cached, 0, u32::MAX);
             for extent in file.units().map(|units| units.extents()).unwrap_or_default() {
@@ -123,7 +127,7 @@ impl Volume {
 
     /// Frees the space of removed files now. Returns false if there are none or the commit failed.
     pub(super) fn reclaim(&self) -> bool {
-        if self.doomed.lock().is_empty() {
+        if self.removed_files.lock().is_empty() {
             return false;
         }
         self.commit_everything().is_ok()

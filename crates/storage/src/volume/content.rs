@@ -161,7 +161,8 @@ impl Volume {
         self.checkpoint_locked(sync, write, units, CommitSequence(0))
     }
 
-    pub fn fallocate(&self, ino: Ino, offset: u64, length: u64, what: Fallocate) -> Result<()> {
+    /// Changes the space of a range. A punch or zero over compression units is durable on return.
+    pub fn fallocate(&self, ino: Ino, offset: u64, length: u64, operation: Fallocate) -> Result<()> {
         let file = self.file(ino)?;
         let end = file.check_end(offset, length)?;
         if length == 0 {
@@ -169,7 +170,7 @@ impl Volume {
         }
         let (sync, write) = file.lock_sync_and_write();
         let size = file.size()?;
-        if let Fallocate::PunchHole | Fallocate::Zero { .. } = what {
+        if let Fallocate::PunchHole | Fallocate::Zero { .. } = operation {
             let hole = offset..end.min(size.max(offset));
             file.versions.bump(hole.clone());
             let punched = self.punch(sync.as_ref(), &write, hole.clone());
@@ -178,7 +179,7 @@ impl Volume {
             self.forget_cached(&file, offset..end);
             punched?;
         }
-        if let Fallocate::Reserve { keep_size } | Fallocate::Zero { keep_size } = what {
+        if let Fallocate::Reserve { keep_size } | Fallocate::Zero { keep_size } = operation {
             self.with_reclaim(|| {
                 self.check_free_space(length)?;
                 write.allocate(offset..end, keep_size)

@@ -41,7 +41,7 @@ impl FreeSpace {
         let mut available = u64::MAX;
         for disk in disks {
             let path = disk.path().display();
-            let space = disk.space().context(|| format!("statvfs of cell disk {path}"))?;
+            let space = disk.space().context(|| format!("could not determine the free space of cell disk {path}"))?;
             available = available.min(space.available.saturating_sub(METADATA_RESERVE.min(space.total / 16)));
         }
         self.available.store(available, Ordering::Relaxed);

@@ -68,7 +68,7 @@ pub struct Volume {
     prefetcher: Prefetcher,
     free_space: FreeSpace,
     /// Files without names and references, with the change after whose commit their backing files are removed.
-    doomed: Mutex<Vec<(CommitSequence, Arc<FileData>)>>,
+    removed_files: Mutex<Vec<(CommitSequence, Arc<FileData>)>>,
     /// Actions with the change that must be committed before.
     post_commit_actions: Mutex<Vec<(CommitSequence, PostCommitAction)>>,
     /// Files whose times differ from the stores'.

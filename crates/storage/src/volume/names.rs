@@ -37,15 +37,15 @@ pub struct DirEntry<'a> {
 }
 
 /// Formats a name for messages.
-pub(super) fn shown(name: &[u8]) -> String {
+pub(super) fn quoted(name: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(name))
 }
 
 pub(super) fn check_name(name: &[u8]) -> Result<()> {
     match name {
-        [] | b"." | b".." => Err(Error::new(ErrorKind::Invalid, format!("{} is not a valid name", shown(name)))),
+        [] | b"." | b".." => Err(Error::new(ErrorKind::Invalid, format!("{} is not a valid name", quoted(name)))),
         _ if name.len() > NAME_MAX => {
-            Err(Error::new(ErrorKind::NameTooLong, format!("name {} is too long", shown(name))))
+            Err(Error::new(ErrorKind::NameTooLong, format!("name {} is too long", quoted(name))))
         }
         _ => Ok(()),
     }
@@ -66,7 +66,7 @@ impl Volume {
         check_name(name)?;
         let mut namespace = self.namespace.write();
         if namespace.directory(parent)?.get(name).is_some() {
-            return Err(Error::new(ErrorKind::Exists, format!("{} already exists", shown(name))));
+            return Err(Error::new(ErrorKind::Exists, format!("{} already exists", quoted(name))));
         }
         let directory = namespace.node(parent)?;
         if directory.names.is_empty() && parent != ROOT_INO {
@@ -111,7 +111,7 @@ impl Volume {
         check_name(name)?;
         let mut namespace = self.namespace.write();
         if namespace.directory(parent)?.get(name).is_some() {
-            return Err(Error::new(ErrorKind::Exists, format!("{} already exists", shown(name))));
+            return Err(Error::new(ErrorKind::Exists, format!("{} already exists", quoted(name))));
         }
         let node = namespace.node(ino)?;
         if node.inode.kind == Kind::Directory {
@@ -138,7 +138,7 @@ impl Volume {
         let mut namespace = self.namespace.write();
         let ino = find(&namespace, parent, name)?;
         if namespace.node(ino)?.inode.kind == Kind::Directory {
-            return Err(Error::new(ErrorKind::IsDirectory, format!("{} is a directory", shown(name))));
+            return Err(Error::new(ErrorKind::IsDirectory, format!("{} is a directory", quoted(name))));
         }
         let time = now();
         self.drop_name(&mut namespace, parent, name, ino, time)?;
@@ -149,7 +149,7 @@ impl Volume {
         let mut namespace = self.namespace.write();
         let ino = find(&namespace, parent, name)?;
         if !namespace.directory(ino)?.is_empty() {
-            return Err(Error::new(ErrorKind::NotEmpty, format!("{} is not empty", shown(name))));
+            return Err(Error::new(ErrorKind::NotEmpty, format!("{} is not empty", quoted(name))));
         }
         let time = now();
         self.drop_name(&mut namespace, parent, name, ino, time)?;
@@ -196,7 +196,7 @@ impl Volume {
     /// Removes an inode without names and references. Its backing files are removed after the next transaction.
     fn remove_inode(&self, namespace: &mut Namespace, ino: Ino) {
         let Some(file) = namespace.remove_node(ino).and_then(|node| node.file) else { return };
-        self.doomed.lock().push((namespace.sequence(), file));
+        self.removed_files.lock().push((namespace.sequence(), file));
     }
 
     /// Calls `visit` for each entry of a directory after `cookie` (0: from the start) until it returns false.
@@ -237,7 +237,8 @@ impl Volume {
 }
 
 pub(super) fn find(namespace: &Namespace, parent: Ino, name: &[u8]) -> Result<Ino> {
-    let not_found = || Error::new(ErrorKind::NotFound, format!("{} does not exist in directory {parent}", shown(name)));
+    let not_found =
+        || Error::new(ErrorKind::NotFound, format!("{} does not exist in directory {parent}", quoted(name)));
     namespace.directory(parent)?.get(name).ok_or_else(not_found)
 }
 

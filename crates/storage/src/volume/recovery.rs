@@ -20,7 +20,7 @@ impl Volume {
         let initial = || Batch::initial(root_directory(&options));
         // Bytes that an earlier process wrote and did not sync would count as synced from now on, so sync them.
         for disk in group.disks() {
-            disk.sync_everything().context(|| format!("syncing cell disk {}", disk.path().display()))?;
+            disk.sync_everything().context(|| format!("could not sync cell disk {}", disk.path().display()))?;
         }
         let (stores, mut contents) = Stores::open(group.disks(), is_new, initial)?;
         group.mark_ready()?;
@@ -29,7 +29,7 @@ impl Volume {
             Arc::new(FileData::existing(ino, layout, group.disks(), (inode.mtime, inode.ctime)))
         };
         let cache = Arc::new(Cache::new(options.cache_bytes).context(|| {
-            format!("mapping {} bytes for the cell's page cache; reduce cache_size", options.cache_bytes)
+            format!("could not map {} bytes for the cell's page cache; reduce cache_size", options.cache_bytes)
         })?);
         let extents = std::mem::take(&mut contents.extents);
         let namespace = Namespace::new(contents, open_file)?;
@@ -55,7 +55,7 @@ impl Volume {
             namespace: RwLock::new(namespace),
             committed: AtomicU64::new(0),
             cache,
-            doomed: Mutex::default(),
+            removed_files: Mutex::default(),
             post_commit_actions: Mutex::default(),
             times_dirty: Mutex::default(),
             options,
@@ -112,21 +112,22 @@ fn root_directory(options: &VolumeOptions) -> Inode {
 fn remove_orphans(group: &Group, namespace: &Namespace) -> Result<()> {
     for disk in group.disks() {
         let path = disk.path().display();
-        let backing_files = disk.backing_files().context(|| format!("listing cell disk {path}"))?;
+        let backing_files = disk.backing_files().context(|| format!("could not list cell disk {path}"))?;
         let mut removed = 0;
         for (ino, stream) in backing_files {
             let file = namespace.node(ino).ok().and_then(|node| node.file.as_ref()).filter(|_| ino >= FIRST_INO);
             let known = file.is_some_and(|file| stream == Stream::Data || file.units().is_some());
             if !known {
-                disk.remove(ino, stream).context(|| format!("removing orphan {ino} from cell disk {path}"))?;
+                disk.remove(ino, stream)
+                    .context(|| format!("could not remove orphaned files of inode {ino} from cell disk {path}"))?;
                 removed += 1;
             }
         }
         if removed > 0 {
             // A new file may get the inode number of a file that was never synced. After another crash it must not find
             // that file's bytes.
-            disk.sync_everything().context(|| format!("syncing cell disk {path}"))?;
-            log::info!("removed {removed} orphan backing files from cell disk {path}");
+            disk.sync_everything().context(|| format!("could not sync cell disk {path}"))?;
+            log::info!("removed {removed} orphaned backing files from cell disk {path}");
         }
     }
     Ok(())

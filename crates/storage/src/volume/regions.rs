@@ -177,7 +177,7 @@ impl Prefetcher {
         let spawn = |_| {
             let (shared, cache) = (shared.clone(), cache.clone());
             let builder = std::thread::Builder::new().name("prefetch".into());
-            builder.spawn(move || work(&shared, &cache)).context(|| "starting a prefetch thread".into())
+            builder.spawn(move || work(&shared, &cache)).context(|| "could not start a prefetch thread".into())
         };
         let threads = (0..threads).map(spawn).collect::<Result<Vec<_>>>()?;
         Ok(Self { shared, threads: Mutex::new(threads) })

@@ -1,6 +1,6 @@
 //! Renaming, atomically: with or without replacing an existing entry, and exchanging two entries.
 
-use super::names::{check_name, find, note_entry_change, shown};
+use super::names::{check_name, find, note_entry_change, quoted};
 use super::{Ino, Kind, Namespace, Volume, now};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -27,12 +27,12 @@ impl Volume {
         }
         match (mode, target) {
             (RenameMode::NoReplace, Some(_)) => {
-                return Err(Error::new(ErrorKind::Exists, format!("{} already exists", shown(to.1))));
+                return Err(Error::new(ErrorKind::Exists, format!("{} already exists", quoted(to.1))));
             }
             (RenameMode::Exchange, None) => {
                 return Err(Error::new(
                     ErrorKind::NotFound,
-                    format!("{} does not exist in directory {}", shown(to.1), to.0),
+                    format!("{} does not exist in directory {}", quoted(to.1), to.0),
                 ));
             }
             (RenameMode::Exchange, Some(other)) => return exchange(&mut namespace, from, to, ino, other),
