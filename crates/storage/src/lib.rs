@@ -13,7 +13,7 @@ mod volume;
 
 pub use cache::CacheStats;
 pub use error::{Error, ErrorKind, Result};
-pub use file::{OpenUnit, PageSet, UnitBytes, UnitCodec, stored_bytes};
+pub use file::{OpenUnit, PageSet, UnitCodec, stored_bytes};
 pub use group::{AuSize, Redundancy};
 pub use volume::{
     Attr, CachedUnit, DirEntry, Fallocate, Ino, Kind, NewNode, ROOT_INO, RegionGuard, RenameMode, SetAttr, SetTime,

@@ -14,7 +14,7 @@ mod versions;
 
 pub use units::{
     BATCH_PAGES, CachedUnit, CountedBytes, Extent, OpenUnit, PAGE, PAGE_BYTES, PageSet, Place, PlaceImage, PlaceReader,
-    Settling, UnitBytes, UnitCodec, Units, not_rebuilt, stored_bytes,
+    Settling, UnitCodec, Units, not_rebuilt, stored_bytes,
 };
 pub use versions::{Versions, regions};
 

@@ -6,8 +6,10 @@ use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{
     BATCH_PAGES, CachedUnit, CountedBytes, Extent, FileData, PAGE, PAGE_BYTES, PageSet, Place, PlaceImage, PlaceReader,
-    UnitBytes, Units, not_rebuilt,
+    Units, not_rebuilt,
 };
+use cellar_format::ByteSource;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -100,7 +102,7 @@ impl CountedBytes for UnitReader {
 }
 
 impl UnitReader {
-    fn counted(&self, read: impl FnOnce(&PlaceReader<'_>) -> Result<()>) -> Result<()> {
+    fn counted(&self, read: impl FnOnce(&PlaceReader<'_>) -> io::Result<()>) -> io::Result<()> {
         let reader = PlaceReader::new(&self.extent.place);
         let result = read(&reader);
         let (bytes, requests) = reader.cost();
@@ -109,17 +111,17 @@ impl UnitReader {
     }
 }
 
-impl UnitBytes for UnitReader {
+impl ByteSource for UnitReader {
     fn length(&self) -> u64 {
         u64::from(self.extent.place.length)
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.counted(|reader| reader.read_at(buffer, offset))
     }
 
-    fn read_unchecked_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        self.counted(|reader| reader.read_unchecked_at(buffer, offset))
+    fn read_unverified_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.counted(|reader| reader.read_unverified_at(buffer, offset))
     }
 }
 

@@ -15,7 +15,7 @@ mod place;
 
 pub use access::{BATCH_PAGES, not_rebuilt};
 pub use cached::{CachedUnit, CountedBytes};
-pub use codec::{OpenUnit, UnitBytes, UnitCodec};
+pub use codec::{OpenUnit, UnitCodec};
 pub use pages::PageSet;
 pub use pending::PendingLog;
 pub use place::{Homes, Place, PlaceImage, PlaceReader, stored_bytes};

@@ -7,15 +7,16 @@
 
 use super::super::backing::{Backing, Opened};
 use super::cached::CountedBytes;
-use super::codec::UnitBytes;
 use crate::cache::{CachedFile, Loaded, RegionSource};
 use crate::error::{Error, ErrorKind, Result};
 use crate::group::Layout;
 use crate::meta::{ExtentRecord, HOMES};
+use cellar_format::ByteSource;
 use cellar_format::units::REGION_BYTES;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -309,23 +310,25 @@ impl CountedBytes for PlaceReader<'_> {
     }
 }
 
-impl UnitBytes for PlaceReader<'_> {
+impl ByteSource for PlaceReader<'_> {
     fn length(&self) -> u64 {
         u64::from(self.place.length)
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        self.place.read(buffer, offset).map(|bytes| self.count(bytes, 1))
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let bytes = self.place.read(buffer, offset)?;
+        self.count(bytes, 1);
+        Ok(())
     }
 
-    fn read_unchecked_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+    fn read_unverified_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.place.end(buffer, offset)?;
         self.opened()?.read_exact(buffer, self.place.start() + offset)?;
         self.count(buffer.len() as u64, 1);
         Ok(())
     }
 
-    fn expect(&self, parts: &[Range<u64>]) {
+    fn prefetch(&self, parts: &[Range<u64>]) {
         let (start, length) = (self.place.start(), u64::from(self.place.length));
         let within = |part: &Range<u64>| start + part.start.min(length)..start + part.end.min(length);
         // Whoever reads is told what is wrong.
@@ -346,23 +349,25 @@ impl PlaceImage {
     }
 }
 
-impl UnitBytes for PlaceImage {
+impl ByteSource for PlaceImage {
     fn length(&self) -> u64 {
         self.0.len() as u64
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let range = usize::try_from(offset).ok().and_then(|from| Some(from..from.checked_add(buffer.len())?));
-        match range.and_then(|range| self.0.get(range)) {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.slice_at(offset, buffer.len()) {
             Some(bytes) => {
                 buffer.copy_from_slice(bytes);
                 Ok(())
             }
-            None => Err(Error::new(ErrorKind::Corrupt, format!("byte {offset}+{} of {}", buffer.len(), self.0.len()))),
+            None => {
+                let context = format!("byte {offset}+{} of {}", buffer.len(), self.0.len());
+                Err(Error::new(ErrorKind::Corrupt, context).into())
+            }
         }
     }
 
-    fn in_memory(&self) -> Option<&[u8]> {
-        Some(&self.0)
+    fn slice_at(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        self.0.as_slice().get(usize::try_from(offset).ok()?..)?.get(..length)
     }
 }
