@@ -14,7 +14,7 @@ mod volume;
 
 pub use cache::CacheStats;
 pub use error::{Error, ErrorKind, Result};
-pub use file::{OpenUnit, UnitBytes, UnitCodec, stored_bytes};
+pub use file::{OpenUnit, UnitCodec, stored_bytes};
 pub use group::{AuSize, Redundancy};
 pub use page_set::PageSet;
 pub use volume::{

@@ -2,8 +2,9 @@
 
 mod support;
 
+use cellar_format::ByteSource;
 use cellar_storage::disk::Stream;
-use cellar_storage::{AuSize, ErrorKind, Fallocate, Ino, ROOT_INO, UnitBytes, UnitStored, Volume, VolumeOptions};
+use cellar_storage::{AuSize, Error, ErrorKind, Fallocate, Ino, ROOT_INO, UnitStored, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::time::Duration;
 use support::codec::{PAGE, compress, encode, superseded};
@@ -298,11 +299,13 @@ fn a_unit_that_is_read_repeatedly_is_read_in_the_page_cache_until_it_is_replaced
     let second = reader();
     let cached = second.in_cache().unwrap();
     let (at, length) = (MIB - 1000, 2000);
-    assert!(cached.checked_at(10, 5000) == Some(&unit[10..5010]));
-    assert!(cached.checked_at(at, length).is_none(), "the range spans two regions");
-    assert!(cached.checked_at(unit.len() as u64 - 1, 2).is_none() && cached.checked_at(u64::MAX, 2).is_none());
+    assert!(cached.verified_slice_at(10, 5000) == Some(&unit[10..5010]));
+    assert!(cached.verified_slice_at(at, length).is_none(), "the range spans two regions");
+    assert!(
+        cached.verified_slice_at(unit.len() as u64 - 1, 2).is_none() && cached.verified_slice_at(u64::MAX, 2).is_none()
+    );
     let mut bytes = vec![0; length];
-    cached.read_unchecked_at(&mut bytes, at).unwrap();
+    cached.read_unverified_at(&mut bytes, at).unwrap();
     assert!(bytes == unit[at as usize..][..length]);
     cached.read_at(&mut bytes, at).unwrap();
     assert!(bytes == unit[at as usize..][..length]);
@@ -315,7 +318,7 @@ fn a_unit_that_is_read_repeatedly_is_read_in_the_page_cache_until_it_is_replaced
     );
     drop(cached);
     let again = second.in_cache().unwrap();
-    assert!(again.checked_at(2 * MIB - 500, 500) == Some(&unit[2 * MIB as usize - 500..][..500]));
+    assert!(again.verified_slice_at(2 * MIB - 500, 500) == Some(&unit[2 * MIB as usize - 500..][..500]));
     assert_eq!((again.hit_bytes(), second.disk_read()), (500, loaded));
     drop(again);
     assert!(volume.cache_stats().used_bytes >= used + 2 * MIB);
@@ -327,7 +330,7 @@ fn a_unit_that_is_read_repeatedly_is_read_in_the_page_cache_until_it_is_replaced
     assert_eq!(volume.cache_stats().used_bytes, used, "the regions of the replaced unit are dropped");
     let unit = encode(&read_all(&volume, ino));
     assert!(reader().in_cache().is_none());
-    assert!(reader().in_cache().unwrap().checked_at(600, 5000) == Some(&unit[600..5600]));
+    assert!(reader().in_cache().unwrap().verified_slice_at(600, 5000) == Some(&unit[600..5600]));
 }
 
 #[test]
@@ -360,7 +363,7 @@ fn a_unit_is_not_loaded_if_the_page_cache_evicts_half_of_its_slots_between_reads
     let (ino, _) = filled(&volume, "file", MIB);
     compress(&volume, ino, 0, 1).unwrap();
     let reader = || volume.unit_reader(ino, 0).unwrap().unwrap();
-    let is_read_in_cache = || reader().in_cache().is_some_and(|cached| cached.checked_at(0, 100).is_some());
+    let is_read_in_cache = || reader().in_cache().is_some_and(|cached| cached.verified_slice_at(0, 100).is_some());
     let (other, _) = filled(&volume, "other", 32 * MIB);
     let evict = |count: u64| {
         let before = volume.cache_stats().evictions;
@@ -397,7 +400,8 @@ fn a_reader_of_a_replaced_unit_still_reads_the_unit_that_it_opened() {
     reader.read_at(&mut bytes, 0).unwrap();
     assert!(bytes == unit);
     assert!(reader.disk_read().0 >= unit.len() as u64);
-    assert_eq!(reader.read_at(&mut [0; 2], unit.len() as u64 - 1).unwrap_err().kind(), ErrorKind::Corrupt);
+    let beyond_end = reader.read_at(&mut [0; 2], unit.len() as u64 - 1).unwrap_err();
+    assert_eq!(Error::of_source(beyond_end).kind(), ErrorKind::Corrupt);
     let before = allocated(&volume, ino, Stream::Units);
     drop(reader);
     assert!(allocated(&volume, ino, Stream::Units) < before, "the last reader frees the slot");

@@ -2,7 +2,8 @@
 
 mod support;
 
-use cellar_storage::{Ino, OpenUnit, UnitBytes, Volume, VolumeOptions};
+use cellar_format::ByteSource;
+use cellar_storage::{Ino, OpenUnit, Volume, VolumeOptions};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ mod due;
 mod pace;
 mod table;
 
-pub use codec::{Codec, Source};
+pub use codec::Codec;
 pub use due::{Unpaid, due};
 pub use table::UnitTable;
 

@@ -5,12 +5,12 @@
 //! pages that count as current. What was written later adds nothing that the snapshot sees.
 
 use super::{Outlet, ScanError, SmartScan};
-use crate::compression::Source;
+use cellar_format::ByteSource;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::{BLOCK_BYTES, REGION_BLOCKS};
 use cellar_scan::Progress;
 use cellar_scan::unit::Unit;
-use cellar_storage::{Ino, UnitBytes, UnitReader};
+use cellar_storage::{Ino, UnitReader};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -117,16 +117,16 @@ impl SmartScan {
         let blocks = unit_block..unit_block + held.reader.superseded().page_count();
         let damaged = |error| ScanError::Unit { blocks: blocks.clone(), error };
         if held.unit.is_none() {
-            let opened = self.state.units.open(held.reader.id(), &Source::new(&held.reader));
+            let opened = self.state.units.open(held.reader.id(), &held.reader);
             held.unit = Some(opened.map_err(damaged)?);
         }
         loop {
             let held = self.unit.as_mut().expect("held by the caller");
             let cached = held.reader.in_cache();
-            let source = Source::new(cached.as_ref().map_or(&held.reader as &dyn UnitBytes, |cached| cached));
+            let source = cached.as_ref().map_or(&held.reader as &dyn ByteSource, |cached| cached);
             let unit = held.unit.as_ref().expect("just opened");
             let pages = pages.start as usize..pages.end as usize;
-            let scanned = self.unit_scanner.scan(unit_block, unit, &source, pages, &self.xids, &mut self.writer);
+            let scanned = self.unit_scanner.scan(unit_block, unit, source, pages, &self.xids, &mut self.writer);
             self.stats.cache_hit_bytes += cached.map_or(0, |cached| cached.hit_bytes());
             match scanned.map_err(damaged)? {
                 Progress::Done { mut stats, .. } => {

@@ -3,11 +3,14 @@
 //! Every row of the chunk has an entry; that of a NULL, of an attribute that the tuple does not have, and of an
 //! exception repeats a neighbour's value and means nothing.
 
-use super::ints::{CHUNK_ROWS, IntBlock, IntChunk, cached};
+use super::encoding::varint::{put_varint, varint};
+use super::encoding::{
+    CHUNK_ROWS, IntBlockCache, IntChunk, StringCache, StringChunk, Strings, first_bytes, get_or_try_init, is_equal,
+    zstd,
+};
 use super::model::Column;
+use super::section::{DataSection, Part, Result, corrupt};
 use super::shape::{Attribute, Level, Number};
-use super::source::{Data, Part, Result, corrupt, put_varint, varint, zstd_compress, zstd_decompress};
-use super::strings::{ByteBlock, ByteChunk, Strings, is_equal, start_of};
 use crate::predicate::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::postgres::{Width, type_oid};
@@ -88,9 +91,9 @@ enum Body {
     /// Numerics with one display scale, as integers.
     Numeric { scale: u8, ints: IntChunk },
     /// Varlenas with the shortest header that their payload allows.
-    Payload(ByteChunk),
+    Payload(StringChunk),
     /// Whole datums.
-    Datum(ByteChunk),
+    Datum(StringChunk),
 }
 
 mod tag {
@@ -148,18 +151,18 @@ pub struct AttributeChunk {
 /// The last blocks that were read of an attribute.
 #[derive(Debug, Default)]
 pub(super) struct AttributeBlock {
-    ints: IntBlock,
-    bytes: ByteBlock,
-    validity: IntBlock,
+    ints: IntBlockCache,
+    bytes: StringCache,
+    validity: IntBlockCache,
 }
 
 impl AttributeBlock {
-    pub fn bytes(&mut self) -> &mut ByteBlock {
+    pub fn bytes(&mut self) -> &mut StringCache {
         &mut self.bytes
     }
 
     pub fn held_bytes(&self) -> usize {
-        self.bytes.held_bytes()
+        self.bytes.memory_bytes()
     }
 
     /// Whether the next read will not be of the rows that follow.
@@ -172,7 +175,7 @@ impl AttributeBlock {
     /// Whether the next read is likely the only one of its blocks and frames.
     pub fn set_lone(&mut self, lone: bool) {
         self.set_sparse(lone);
-        self.bytes.lone = lone;
+        self.bytes.single_reads = lone;
     }
 }
 
@@ -253,7 +256,7 @@ impl AttributeChunk {
             Values::Datums(spans) => builder.datum(&spans[range.clone()], level, data),
         };
         let validity = match validity_rows {
-            [] => IntChunk::constant_of(range.len(), i64::from(!range.is_empty())),
+            [] => IntChunk::repeat(range.len(), i64::from(!range.is_empty())),
             rows => IntChunk::encode(rows, data),
         };
         let (min, max) = (builder.min.unwrap_or_default(), builder.max.unwrap_or_default());
@@ -305,22 +308,22 @@ impl AttributeChunk {
     }
 
     /// Bytes that are kept in memory once they were read.
-    pub(super) fn kept_bytes_max(&self) -> usize {
+    pub(super) fn decoded_bytes_max(&self) -> usize {
         let body = match &self.body {
-            Body::Number(ints) | Body::Numeric { ints, .. } => ints.kept_bytes_max(),
-            Body::Payload(bytes) | Body::Datum(bytes) => bytes.kept_bytes_max(),
+            Body::Number(ints) | Body::Numeric { ints, .. } => ints.decoded_bytes_max(),
+            Body::Payload(bytes) | Body::Datum(bytes) => bytes.decoded_bytes_max(),
         };
         let exceptions = self.exceptions.as_ref().map_or(0, |kept| kept.raw_bytes as usize + 8 * kept.count as usize);
-        body + self.validity.kept_bytes_max() + exceptions
+        body + self.validity.decoded_bytes_max() + exceptions
     }
 
     /// Form and coding, in words.
-    pub fn coding_name(&self) -> String {
+    pub fn encoding_name(&self) -> String {
         match &self.body {
-            Body::Number(ints) => ints.coding_name().to_string(),
-            Body::Numeric { scale, ints } => format!("numeric*10^{scale}, {}", ints.coding_name()),
-            Body::Payload(bytes) => bytes.coding_name().to_string(),
-            Body::Datum(bytes) => format!("datum, {}", bytes.coding_name()),
+            Body::Number(ints) => ints.encoding_name().to_string(),
+            Body::Numeric { scale, ints } => format!("numeric*10^{scale}, {}", ints.encoding_name()),
+            Body::Payload(bytes) => bytes.encoding_name().to_string(),
+            Body::Datum(bytes) => format!("datum, {}", bytes.encoding_name()),
         }
     }
 
@@ -353,7 +356,7 @@ impl AttributeChunk {
 
     /// Whether each row's payload is one of a list.
     pub fn has_list(&self) -> bool {
-        self.strings().is_some_and(ByteChunk::has_list)
+        self.strings().is_some_and(StringChunk::has_list)
     }
 
     pub(super) fn validity(&self) -> &IntChunk {
@@ -363,32 +366,32 @@ impl AttributeChunk {
     /// Where in the data section the values of `rows` lie.
     pub(super) fn extent(&self, rows: std::ops::Range<usize>) -> std::ops::Range<u32> {
         match &self.body {
-            Body::Number(ints) | Body::Numeric { ints, .. } => ints.extent(rows),
-            Body::Payload(bytes) | Body::Datum(bytes) => bytes.extent(rows),
+            Body::Number(ints) | Body::Numeric { ints, .. } => ints.row_bytes(rows),
+            Body::Payload(bytes) | Body::Datum(bytes) => bytes.row_bytes(rows),
         }
     }
 
     /// Adds where in the data section lies what a read of the rows needs and is not in memory yet.
     pub(super) fn expect(&self, rows: std::ops::Range<usize>, parts: &mut Vec<std::ops::Range<u32>>) {
         if self.nulls > 0 {
-            self.validity.expect(rows.clone(), parts);
+            self.validity.prefetch(rows.clone(), parts);
         }
         match &self.body {
-            Body::Number(ints) | Body::Numeric { ints, .. } => ints.expect(rows, parts),
-            Body::Payload(bytes) | Body::Datum(bytes) => bytes.expect(rows, parts),
+            Body::Number(ints) | Body::Numeric { ints, .. } => ints.prefetch(rows, parts),
+            Body::Payload(bytes) | Body::Datum(bytes) => bytes.prefetch(rows, parts),
         }
         let exceptions = self.exceptions.as_ref().filter(|exceptions| exceptions.datums.get().is_none());
         parts.extend(exceptions.map(|exceptions| exceptions.part.range()));
     }
 
-    pub(super) fn strings(&self) -> Option<&ByteChunk> {
+    pub(super) fn strings(&self) -> Option<&StringChunk> {
         if let Body::Payload(bytes) = &self.body { Some(bytes) } else { None }
     }
 
     /// As [`Self::read`], the NULLs alone.
     pub(super) fn read_validity(
         &self,
-        data: Data<'_>,
+        data: DataSection<'_>,
         place: usize,
         rows: std::ops::Range<usize>,
         last: &mut AttributeBlock,
@@ -405,7 +408,7 @@ impl AttributeChunk {
     /// attribute's others.
     pub(super) fn read(
         &self,
-        data: Data<'_>,
+        data: DataSection<'_>,
         place: usize,
         rows: std::ops::Range<usize>,
         last: &mut AttributeBlock,
@@ -489,9 +492,9 @@ impl AttributeChunk {
             tag::PAYLOAD if attribute.width == Width::Varlena => {
                 (min, max) = (reader.blob("minimum")?.to_vec(), reader.blob("maximum")?.to_vec());
                 max_is_cut = reader.bool("cut")?;
-                Body::Payload(ByteChunk::get(reader, rows)?)
+                Body::Payload(StringChunk::get(reader, rows)?)
             }
-            tag::DATUM if !is_number => Body::Datum(ByteChunk::get(reader, rows)?),
+            tag::DATUM if !is_number => Body::Datum(StringChunk::get(reader, rows)?),
             other => return Err(Corrupt::new("form", at, other.to_string())),
         };
         let exceptions = match reader.u32("exceptions")? {
@@ -576,7 +579,7 @@ impl<'a> Builder<'a> {
             };
             match payload {
                 Some(payload) => {
-                    let start = start_of(payload);
+                    let start = first_bytes(payload);
                     if start <= min_start && self.min.is_none_or(|min| !is_equal(payload, min) && payload < min) {
                         (self.min, min_start) = (Some(payload), start);
                     }
@@ -597,12 +600,12 @@ impl<'a> Builder<'a> {
                 }
             }
         }
-        Body::Payload(ByteChunk::encode(&rows, level, data))
+        Body::Payload(StringChunk::encode(&rows, level, data))
     }
 
     fn datum(&mut self, spans: &[Span], level: Level, data: &mut Vec<u8>) -> Body {
         let rows: Vec<&[u8]> = spans.iter().map(|span| self.bytes(*span)).collect();
-        Body::Datum(ByteChunk::encode(&rows, level, data))
+        Body::Datum(StringChunk::encode(&rows, level, data))
     }
 }
 
@@ -624,20 +627,20 @@ impl Datums {
             last = *row;
         }
         raw.extend_from_slice(&self.datums.bytes);
-        let part = Part::append(data, &zstd_compress(&raw, 3));
+        let part = Part::append(data, &zstd::compress(&raw, 3));
         let count = self.rows.len() as u32;
         Some(Exceptions { part, raw_bytes: raw.len() as u32, count, datums: OnceLock::from(self) })
     }
 }
 
 impl Exceptions {
-    fn datums(&self, data: Data<'_>, rows: u32) -> Result<&Datums> {
-        cached(&self.datums, || {
+    fn datums(&self, data: DataSection<'_>, rows: u32) -> Result<&Datums> {
+        get_or_try_init(&self.datums, || {
             let (at, raw_bytes) = (self.part.offset as usize, self.raw_bytes as usize);
             if self.count as usize > CHUNK_ROWS || raw_bytes > 1 << 27 {
                 return corrupt("exceptions", at, format!("{} in {raw_bytes} bytes", self.count));
             }
-            let raw = zstd_decompress(&data.read(self.part, "exceptions")?, raw_bytes, "exceptions")?;
+            let raw = zstd::decompress(&data.read(self.part, "exceptions")?, raw_bytes, "exceptions")?;
             let mut reader = Reader::new(&raw);
             let mut found = Datums::default();
             let (mut row, mut end) = (0u64, 0u64);

@@ -1,7 +1,7 @@
 //! A chunk: a run of whole pages with at most 65,536 line pointers, and all that the directory knows of their rows.
 
 use super::attribute::{AttributeChunk, Rows};
-use super::ints::IntChunk;
+use super::encoding::IntChunk;
 use super::model::{ATTRIBUTES_MASK, HEADER_FIELDS, HeaderField, Model, PageEntry};
 use super::shape::{Level, Shape};
 use cellar_format::bytes::{Corrupt, Reader, Write};
@@ -116,10 +116,10 @@ impl Chunk {
     }
 
     /// Bytes of all dictionaries and the like, in memory.
-    pub(super) fn kept_bytes_max(&self) -> usize {
+    pub(super) fn decoded_bytes_max(&self) -> usize {
         let series = self.headers.iter().chain([&self.line_state, &self.line_rest]);
-        let attributes = self.attributes.iter().map(AttributeChunk::kept_bytes_max);
-        series.map(IntChunk::kept_bytes_max).chain(attributes).sum()
+        let attributes = self.attributes.iter().map(AttributeChunk::decoded_bytes_max);
+        series.map(IntChunk::decoded_bytes_max).chain(attributes).sum()
     }
 
     /// Adds where in the data section lies what is needed to rebuild the rows and line pointers, and is not in memory.
@@ -129,8 +129,8 @@ impl Chunk {
         lines: std::ops::Range<usize>,
         parts: &mut Vec<std::ops::Range<u32>>,
     ) {
-        [&self.line_state, &self.line_rest].into_iter().for_each(|series| series.expect(lines.clone(), parts));
-        self.headers.iter().for_each(|series| series.expect(rows.clone(), parts));
+        [&self.line_state, &self.line_rest].into_iter().for_each(|series| series.prefetch(lines.clone(), parts));
+        self.headers.iter().for_each(|series| series.prefetch(rows.clone(), parts));
         self.attributes.iter().for_each(|attribute| attribute.expect(rows.clone(), parts));
     }
 

@@ -1,18 +1,16 @@
 //! Values of a unit's columns for a scan: some rows of a chunk at a time.
 
 use super::attribute::{AttributeBlock, AttributeChunk, Decoded, Form, SHORT_PAYLOAD_MAX};
-use super::bits::BLOCK_ROWS;
-use super::ints::{IntBlock, IntChunk};
+use super::encoding::{BLOCK_ROWS, IntBlockCache, IntChunk, Strings, SymbolSearch};
 use super::model::{ATTRIBUTES_MASK, HEADER_FIELDS, HeaderField};
 use super::numeric;
 use super::open::Unit;
-use super::search::Search;
+use super::section::{DataSection, Result, check_end, corrupt};
 use super::shape::{Attribute, Number};
-use super::source::{Data, Result, UnitSource, corrupt};
-use super::strings::Strings;
 use crate::predicate::{Form as GatheredForm, Gathered, IntRange, Test};
+use cellar_format::ByteSource;
 use cellar_format::postgres::Width;
-use std::borrow::Cow;
+use std::io;
 use std::ops::Range;
 
 /// The values of one attribute in some rows. Of one unit at a time: blocks are told apart by unit and chunk.
@@ -20,7 +18,7 @@ use std::ops::Range;
 pub struct ColumnReader {
     unit: Option<u64>,
     last: AttributeBlock,
-    natts_block: IntBlock,
+    natts_block: IntBlockCache,
     decoded: Decoded,
     natts: Vec<i64>,
     /// What was read: rows of a chunk.
@@ -29,7 +27,7 @@ pub struct ColumnReader {
     /// The only string of a chunk, as a list.
     constant: Strings,
     /// For strings by the symbols of one chunk.
-    searches: Vec<Search>,
+    searches: Vec<SymbolSearch>,
     searches_chunk: usize,
     /// A block of numbers, and the rows in which a piece of text was found.
     scratch: Vec<i64>,
@@ -45,20 +43,30 @@ struct Window {
 
 struct Windowed<'a> {
     window: &'a Window,
-    source: &'a dyn UnitSource,
+    source: &'a dyn ByteSource,
 }
 
-impl UnitSource for Windowed<'_> {
-    fn read_at(&self, offset: u64, length: usize) -> std::io::Result<Cow<'_, [u8]>> {
-        let from = offset.checked_sub(self.window.start).map(|from| from as usize);
-        match from.and_then(|from| self.window.bytes.get(from..from.checked_add(length)?)) {
-            Some(bytes) => Ok(Cow::Borrowed(bytes)),
-            None => self.source.read_at(offset, length),
-        }
+impl ByteSource for Windowed<'_> {
+    fn length(&self) -> u64 {
+        self.source.length()
     }
 
-    fn checked(&self, offset: u64, length: usize) -> Option<&[u8]> {
-        self.source.checked(offset, length)
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.source.read_at(buffer, offset)
+    }
+
+    fn read_unverified_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.source.read_unverified_at(buffer, offset)
+    }
+
+    fn slice_at(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let from = offset.checked_sub(self.window.start).map(|from| from as usize);
+        let bytes = from.and_then(|from| self.window.bytes.get(from..from.checked_add(length)?));
+        bytes.or_else(|| self.source.slice_at(offset, length))
+    }
+
+    fn verified_slice_at(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        self.source.verified_slice_at(offset, length)
     }
 }
 
@@ -104,7 +112,7 @@ pub enum Gathering {
 #[derive(Clone, Copy)]
 pub struct Block<'a> {
     pub unit: &'a Unit,
-    pub source: &'a dyn UnitSource,
+    pub source: &'a dyn ByteSource,
     pub chunk: usize,
     pub block: usize,
 }
@@ -113,7 +121,7 @@ pub struct Block<'a> {
 #[derive(Debug, Default)]
 pub struct HeaderReader {
     unit: Option<u64>,
-    blocks: [IntBlock; HEADER_FIELDS.len()],
+    blocks: [IntBlockCache; HEADER_FIELDS.len()],
     fields: [Vec<i64>; HEADER_FIELDS.len()],
 }
 
@@ -122,7 +130,7 @@ impl HeaderReader {
     const NEEDED: [HeaderField; 4] =
         [HeaderField::Xmin, HeaderField::Xmax, HeaderField::Infomask2, HeaderField::Infomask];
 
-    pub fn read(&mut self, unit: &Unit, source: &dyn UnitSource, page: usize) -> Result<()> {
+    pub fn read(&mut self, unit: &Unit, source: &dyn ByteSource, page: usize) -> Result<()> {
         if self.unit != Some(unit.id()) {
             *self = Self { unit: Some(unit.id()), ..Self::default() };
         }
@@ -181,7 +189,7 @@ impl ColumnReader {
     pub fn load(
         &mut self,
         unit: &Unit,
-        source: &dyn UnitSource,
+        source: &dyn ByteSource,
         chunk: usize,
         attribute: usize,
         rows: Range<usize>,
@@ -192,10 +200,12 @@ impl ColumnReader {
         self.window.start = unit.data(source).start + extent.start as u64;
         let length = (extent.end - extent.start) as usize;
         // Where the bytes lie in memory, nothing is gained by reading them at once.
-        match length == 0 || source.checked(self.window.start, 0).is_some() {
+        match length == 0 || source.verified_slice_at(self.window.start, 0).is_some() {
             true => self.window.bytes.clear(),
             false => {
-                let read = source.read_into(self.window.start, length, &mut self.window.bytes);
+                check_end(source, self.window.start, length)?;
+                self.window.bytes.resize(length, 0);
+                let read = source.read_unverified_at(&mut self.window.bytes, self.window.start);
                 read.inspect_err(|_| self.window.bytes.clear())?;
             }
         }
@@ -237,7 +247,7 @@ impl ColumnReader {
         let entry = attribute_of(at, attribute)?;
         let source = Windowed { window: &self.window, source: at.source };
         let data = at.unit.data(&source);
-        numbers_or_codes(entry, data, attribute)?.block(data, at.block, &mut self.scratch)?;
+        numbers_or_codes(entry, data, attribute)?.decode_block(data, at.block, &mut self.scratch)?;
         for (mark, value) in marks.iter_mut().zip(&self.scratch) {
             *mark &= u8::from(passes(*value));
         }
@@ -292,7 +302,7 @@ impl ColumnReader {
         let source = Windowed { window: &self.window, source: at.source };
         let data = at.unit.data(&source);
         let Some(strings) = attribute_of(at, attribute)?.strings() else { return Ok(false) };
-        let Some(symbols) = strings.searchable(data)? else { return Ok(false) };
+        let Some(symbols) = strings.searchable_symbols(data)? else { return Ok(false) };
         if self.searches_chunk != at.chunk {
             self.searches.clear();
             self.searches_chunk = at.chunk;
@@ -300,7 +310,7 @@ impl ColumnReader {
         let index = match self.searches.iter().position(|search| search.is_for(pieces)) {
             Some(index) => index,
             None => {
-                self.searches.push(Search::new(pieces, symbols));
+                self.searches.push(SymbolSearch::new(pieces, symbols));
                 self.searches.len() - 1
             }
         };
@@ -370,7 +380,7 @@ impl ColumnReader {
     pub fn read(
         &mut self,
         unit: &Unit,
-        source: &dyn UnitSource,
+        source: &dyn ByteSource,
         chunk: usize,
         attribute: usize,
         rows: Range<usize>,
@@ -404,7 +414,7 @@ impl ColumnReader {
     }
 
     /// Attributes of each row's tuple.
-    pub fn read_natts(&mut self, unit: &Unit, source: &dyn UnitSource, chunk: usize, rows: Range<usize>) -> Result<()> {
+    pub fn read_natts(&mut self, unit: &Unit, source: &dyn ByteSource, chunk: usize, rows: Range<usize>) -> Result<()> {
         let Some(entry) = unit.chunks().get(chunk) else { return corrupt("chunk", chunk, "none") };
         let first = entry.row_range().start;
         self.natts.clear();
@@ -530,7 +540,7 @@ fn push_aligned(attribute: &Attribute, datum: &[u8], out: &mut Vec<u8>) -> u32 {
 }
 
 /// The numbers of a column, or those of its dictionary's entries.
-fn numbers_or_codes<'a>(entry: &'a AttributeChunk, data: Data<'_>, attribute: usize) -> Result<&'a IntChunk> {
+fn numbers_or_codes<'a>(entry: &'a AttributeChunk, data: DataSection<'_>, attribute: usize) -> Result<&'a IntChunk> {
     match (entry.ints(), entry.strings()) {
         (Some(numbers), _) => Ok(numbers),
         (None, Some(strings)) => match strings.dictionary(data)? {

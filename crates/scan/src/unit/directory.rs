@@ -1,12 +1,11 @@
 //! A unit's header and directory as bytes: `docs/format/compression-unit.md`.
 
 use super::chunk::{Chunk, extent};
-use super::ints::CHUNK_ROWS;
+use super::encoding::varint::{put_varint, unzigzag, varint, zigzag};
+use super::encoding::{CHUNK_ROWS, zstd};
 use super::model::{LINES_MAX, PageEntry, PageKind};
+use super::section::{Part, Result, VERIFY_CHECKSUMS, corrupt};
 use super::shape::{Level, Shape};
-use super::source::{
-    CHECK, Part, Result, corrupt, put_varint, unzigzag, varint, zigzag, zstd_compress, zstd_decompress,
-};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::units::BLOCK_BYTES;
 
@@ -65,7 +64,7 @@ impl Header {
         let version = reader.u32("version")?;
         let stored = u32::from_le_bytes(bytes[HEADER_BYTES - 4..].try_into().unwrap_or_default());
         let found = crc32c::crc32c(&bytes[..HEADER_BYTES - 4]);
-        if found != stored && CHECK {
+        if found != stored && VERIFY_CHECKSUMS {
             return corrupt("header", HEADER_BYTES - 4, format!("checksum {found:08x} instead of {stored:08x}"));
         }
         if version != VERSION {
@@ -118,7 +117,7 @@ impl Directory {
         self.shape.encode(&mut out);
         let table = encode_pages(&self.pages);
         out.put_u32(table.len() as u32);
-        out.put_blob(&zstd_compress(&table, 3));
+        out.put_blob(&zstd::compress(&table, 3));
         out.put_u16(self.residue_pages as u16);
         for residue in &self.residues {
             out.put_u32(residue.raw_bytes);
@@ -137,7 +136,7 @@ impl Directory {
         if table_bytes > pages * PAGE_ENTRY_BYTES_MAX {
             return corrupt("page table length", reader.position() - 4, table_bytes.to_string());
         }
-        let table = zstd_decompress(reader.blob("page table")?, table_bytes, "page table")?;
+        let table = zstd::decompress(reader.blob("page table")?, table_bytes, "page table")?;
         let pages = decode_pages(&table, pages)?;
         let residue_pages = reader.u16("residue group")? as usize;
         if !(1..=PAGES_MAX).contains(&residue_pages) {
@@ -146,8 +145,7 @@ impl Directory {
         let mut residues = Vec::with_capacity(pages.len().div_ceil(residue_pages));
         for _ in 0..pages.len().div_ceil(residue_pages) {
             let raw_bytes = reader.u32("residue length")?;
-            let part =
-                if raw_bytes > 0 { Part::decode(&mut reader)? } else { Part { offset: 0, bytes: 0, checksum: 0 } };
+            let part = if raw_bytes > 0 { Part::decode(&mut reader)? } else { Part::EMPTY };
             residues.push(Residue { part, raw_bytes });
         }
         let mut chunks = Vec::new();

@@ -5,11 +5,14 @@
 
 use super::chunk::{Chunk, extent};
 use super::directory::{Directory, HEADER_BYTES, Header, PAGES_MAX, Residue, chunk_pages};
+use super::encoding::varint::put_varint;
+use super::encoding::zstd;
 use super::model::{Model, PageEntry, PageKind};
 use super::open::Unit;
 use super::rebuild::Rebuilder;
+use super::section::{DataSection, Part, UnitError};
 use super::shape::{ATTRIBUTES_MAX, Level, Shape};
-use super::source::{Data, Part, UnitError, UnitSource, put_varint, zstd_compress};
+use cellar_format::ByteSource;
 use cellar_format::units::BLOCK_BYTES;
 
 /// Equal bytes between two differences that are cheaper kept than skipped.
@@ -59,7 +62,7 @@ pub fn encode_raw(pages: &[u8], shape: &Shape, level: Level) -> Result<Vec<u8>, 
 }
 
 /// The first page that does not come back from a unit as it is in `pages`.
-pub fn verify(unit: &dyn UnitSource, pages: &[u8]) -> Result<Option<usize>, UnitError> {
+pub fn verify(unit: &dyn ByteSource, pages: &[u8]) -> Result<Option<usize>, UnitError> {
     let opened = Unit::open(unit)?;
     let mut rebuilder = Rebuilder::new();
     let mut rebuilt = [0; BLOCK_BYTES];
@@ -128,7 +131,7 @@ fn residues(
     let level = unit.level();
     let mut residues = Vec::new();
     let mut rebuilder = Rebuilder::new();
-    let section = Data { source: &data, start: 0 };
+    let section = DataSection { source: &data, start: 0 };
     let mut predicted = [0; BLOCK_BYTES];
     for (group, group_pages) in pages.chunks(level.residue_pages() * BLOCK_BYTES).enumerate() {
         let (mut lengths, mut bytes) = (Vec::new(), Vec::new());
@@ -147,11 +150,11 @@ fn residues(
             put_varint(&mut lengths, (bytes.len() - before) as u64);
         }
         if bytes.is_empty() {
-            residues.push(Residue { part: Part { offset: 0, bytes: 0, checksum: 0 }, raw_bytes: 0 });
+            residues.push(Residue { part: Part::EMPTY, raw_bytes: 0 });
             continue;
         }
         lengths.extend_from_slice(&bytes);
-        let mut part = Part::append(out, &zstd_compress(&lengths, level.zstd_level()));
+        let mut part = Part::append(out, &zstd::compress(&lengths, level.zstd_level()));
         part.offset += data.len() as u32;
         residues.push(Residue { part, raw_bytes: lengths.len() as u32 });
     }

@@ -1,6 +1,6 @@
 //! Compression units: the heap pages of one allocation unit, held column-wise.
 //!
-//! Pages go in, bytes come out, and the other way round; no I/O happens but through [`UnitSource`]. Each page comes back
+//! Pages go in, bytes come out, and the other way round; no I/O happens but through [`ByteSource`]. Each page comes back
 //! byte for byte, tuple headers, line pointers, LSN and checksum included. What makes that certain is not the encoder's
 //! cleverness: the page is foretold from the series of its fields ([`model`]), rebuilt, compared, and the difference
 //! kept as a patch; and whoever gives up the pages rebuilds each from the stored bytes before. A page that does not look
@@ -11,33 +11,28 @@
 //! frames that it needs. Layout: `docs/format/compression-unit.md`.
 
 mod attribute;
-mod bits;
 mod chunk;
 mod column;
 mod directory;
 mod encode;
-mod ints;
+mod encoding;
+mod field_runs;
 mod model;
 mod numeric;
 mod open;
 mod rebuild;
-mod runs;
-mod search;
+mod section;
 mod shape;
-mod source;
-mod strings;
-mod symbols;
 
 pub use attribute::{AttributeChunk, Bounds};
-pub use bits::BLOCK_ROWS;
 pub use chunk::{Chunk, ChunkVisibility};
 pub use column::{Block, ColumnReader, Gathering, HeaderReader};
 pub use directory::{PAGES_MAX, VERSION};
 pub use encode::{EncodeError, Encoder, encode, encode_raw, verify};
-pub use ints::IntChunk;
+pub use encoding::zstd::release_memory;
+pub use encoding::{BLOCK_ROWS, IntChunk, Strings};
 pub use model::{HEADER_FIELDS, HeaderField, PageEntry, PageKind};
 pub use open::Unit;
 pub use rebuild::Rebuilder;
+pub use section::UnitError;
 pub use shape::{Attribute, Level, Shape};
-pub use source::{UnitError, UnitSource, release_memory};
-pub use strings::Strings;

@@ -6,8 +6,8 @@
 //! Source: `storage/bufpage.h`, `storage/itemid.h`, `access/htup_details.h`, `access/tupmacs.h`.
 
 use super::attribute::{Span, Values};
+use super::field_runs::FieldRuns;
 use super::numeric;
-use super::runs::Runs;
 use super::shape::{Attribute, Shape};
 use crate::heap::{Page, u16_at, u32_at, varlena};
 use cellar_format::postgres::{Align, Width};
@@ -111,9 +111,9 @@ pub(super) struct Model {
     /// By page: nothing but what the series hold is in it, and zeroes where these foretell zeroes.
     pub foretold: Vec<bool>,
     /// By line pointer: its state, and offset and length where these are no tuple's.
-    pub lines: Runs<2>,
+    pub lines: FieldRuns<2>,
     /// By row, in the order of [`HEADER_FIELDS`].
-    pub headers: Runs<{ HEADER_FIELDS.len() }>,
+    pub headers: FieldRuns<{ HEADER_FIELDS.len() }>,
     pub columns: Vec<Column>,
     placed: Vec<Placed>,
     order: Vec<u16>,
@@ -146,8 +146,8 @@ impl Model {
         Self {
             pages: Vec::new(),
             foretold: Vec::new(),
-            lines: Runs::default(),
-            headers: Runs::default(),
+            lines: FieldRuns::default(),
+            headers: FieldRuns::default(),
             columns: shape.attributes.iter().map(Column::new).collect(),
             placed: Vec::new(),
             order: Vec::new(),

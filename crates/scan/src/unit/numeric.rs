@@ -181,7 +181,7 @@ fn encode_long(mut magnitude: u64, fraction: i32, mut header: u16) -> Option<([u
 mod tests {
     use super::*;
 
-    fn start_of(datum: &[u8]) -> u64 {
+    fn first_bytes(datum: &[u8]) -> u64 {
         let mut start = [0xff; 8];
         let bytes = datum.len().min(8);
         start[..bytes].copy_from_slice(&datum[..bytes]);
@@ -191,7 +191,7 @@ mod tests {
     #[track_caller]
     fn check(datum: &[u8], expected: Option<(i64, u8)>) {
         assert_eq!(decode(datum), expected);
-        assert_eq!(decode_start(start_of(datum)), expected);
+        assert_eq!(decode_start(first_bytes(datum)), expected);
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
                 for scale in 0..=40 {
                     let Some((datum, length)) = encode(value, scale) else { continue };
                     let datum = &datum[..length];
-                    let (decoded, start) = (decode(datum), decode_start(start_of(datum)));
+                    let (decoded, start) = (decode(datum), decode_start(first_bytes(datum)));
                     assert!(start.is_none() || start == decoded, "scale {scale}: {datum:?}");
                     if let Some(decoded) = decoded {
                         assert_eq!(decoded, (value, scale), "{datum:?}");

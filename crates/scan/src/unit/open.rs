@@ -5,8 +5,9 @@ use super::chunk::{Chunk, ChunkVisibility};
 use super::directory::{Directory, HEADER_BYTES, Header, Residue};
 use super::model::{PageEntry, PageKind};
 use super::rebuild::Rebuilder;
+use super::section::{DataSection, Result, VERIFY_CHECKSUMS, corrupt, read_unverified};
 use super::shape::{Level, Shape};
-use super::source::{CHECK, Data, Result, UnitSource, corrupt};
+use cellar_format::ByteSource;
 use cellar_format::units::BLOCK_BYTES;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,16 +32,16 @@ static IDS: AtomicU64 = AtomicU64::new(0);
 
 impl Unit {
     /// Reads header and directory.
-    pub fn open(source: &dyn UnitSource) -> Result<Self> {
-        source.expect(std::slice::from_ref(&(0..OPEN_BYTES)));
-        let header = Header::decode(&source.read_at(0, HEADER_BYTES)?)?;
+    pub fn open(source: &dyn ByteSource) -> Result<Self> {
+        source.prefetch(std::slice::from_ref(&(0..OPEN_BYTES)));
+        let header = Header::decode(&read_unverified(source, 0, HEADER_BYTES)?)?;
         let length = header.directory_bytes as usize;
         if HEADER_BYTES as u64 + length as u64 > header.unit_bytes {
             return corrupt("directory length", 20, format!("{length} bytes of {}", header.unit_bytes));
         }
-        let bytes = source.read_at(HEADER_BYTES as u64, length)?;
+        let bytes = read_unverified(source, HEADER_BYTES as u64, length)?;
         let found = crc32c::crc32c(&bytes);
-        if bytes.len() != length || found != header.directory_checksum && CHECK {
+        if bytes.len() != length || found != header.directory_checksum && VERIFY_CHECKSUMS {
             let found = format!("checksum {found:08x} instead of {:08x}", header.directory_checksum);
             return corrupt("directory", HEADER_BYTES, found);
         }
@@ -64,8 +65,8 @@ impl Unit {
         self.id
     }
 
-    pub(super) fn data<'a>(&self, source: &'a dyn UnitSource) -> Data<'a> {
-        Data { source, start: self.data_start }
+    pub(super) fn data<'a>(&self, source: &'a dyn ByteSource) -> DataSection<'a> {
+        DataSection { source, start: self.data_start }
     }
 
     pub(super) fn residues(&self) -> (usize, &[Residue]) {
@@ -83,7 +84,7 @@ impl Unit {
     /// Bytes that this takes in memory once every dictionary was read, about.
     pub fn memory_bytes_max(&self) -> usize {
         let Directory { pages, residues, chunks, .. } = &self.directory;
-        let kept: usize = chunks.iter().map(Chunk::kept_bytes_max).sum();
+        let kept: usize = chunks.iter().map(Chunk::decoded_bytes_max).sum();
         // What the directory holds as bytes is held as structures.
         size_of_val(&pages[..]) + size_of_val(&residues[..]) + 4 * self.data_start as usize + kept
     }
@@ -143,7 +144,7 @@ impl Unit {
     }
 
     /// The line pointer numbers of a page's rows, in the rows' order.
-    pub fn row_lines(&self, source: &dyn UnitSource, page: usize) -> Result<Vec<u16>> {
+    pub fn row_lines(&self, source: &dyn ByteSource, page: usize) -> Result<Vec<u16>> {
         let Some(entry) = self.directory.pages.get(page).filter(|entry| entry.rows > 0) else { return Ok(Vec::new()) };
         let Some((place, chunk)) = self.chunk_of(page) else { return corrupt("page", page, "in no chunk") };
         let first = (entry.first_line - chunk.first_line) as usize;
@@ -160,7 +161,7 @@ impl Unit {
     }
 
     /// One page, byte for byte. A [`Rebuilder`] is faster for more than one.
-    pub fn rebuild_page(&self, source: &dyn UnitSource, page: usize, out: &mut [u8; BLOCK_BYTES]) -> Result<()> {
+    pub fn rebuild_page(&self, source: &dyn ByteSource, page: usize, out: &mut [u8; BLOCK_BYTES]) -> Result<()> {
         Rebuilder::new().page(self, source, page, out)
     }
 }

@@ -5,16 +5,17 @@
 
 use super::attribute::{AttributeBlock, Decoded, Form, SHORT_PAYLOAD_MAX};
 use super::chunk::Chunk;
-use super::ints::IntBlock;
+use super::encoding::varint::varint;
+use super::encoding::{IntBlockCache, Strings, zstd};
 use super::model::{
     ATTRIBUTES_MASK, HAS_NULLS, HEADER_FIELDS, HeaderField, LP_NORMAL, PAGE_HEADER_BYTES, PAGE_SIZE_VERSION, PageEntry,
     PageKind, TUPLE_HEADER_BYTES, data_offset,
 };
 use super::numeric;
 use super::open::Unit;
+use super::section::{DataSection, Result, corrupt};
 use super::shape::{Attribute, Number};
-use super::source::{Data, Result, UnitSource, corrupt, varint, zstd_decompress};
-use super::strings::Strings;
+use cellar_format::ByteSource;
 use cellar_format::bytes::Reader;
 use cellar_format::postgres::{Align, Width};
 use cellar_format::units::BLOCK_BYTES;
@@ -33,9 +34,9 @@ pub struct Rebuilder {
     unit: Option<u64>,
     /// The page that would continue a reading in order.
     next: usize,
-    line_state: IntBlock,
-    line_rest: IntBlock,
-    headers: [IntBlock; HEADER_FIELDS.len()],
+    line_state: IntBlockCache,
+    line_rest: IntBlockCache,
+    headers: [IntBlockCache; HEADER_FIELDS.len()],
     attributes: Vec<AttributeBlock>,
     residue: Option<usize>,
     residue_ends: Vec<u32>,
@@ -92,7 +93,7 @@ impl Rebuilder {
     pub fn page(
         &mut self,
         unit: &Unit,
-        source: &dyn UnitSource,
+        source: &dyn ByteSource,
         number: usize,
         out: &mut [u8; BLOCK_BYTES],
     ) -> Result<()> {
@@ -105,9 +106,9 @@ impl Rebuilder {
     }
 
     /// Tells the source what the page takes, unless it is in memory.
-    fn expect(&mut self, unit: &Unit, data: Data<'_>, number: usize) {
+    fn expect(&mut self, unit: &Unit, data: DataSection<'_>, number: usize) {
         let Some(page) = unit.pages().get(number) else { return };
-        if data.source.checked(data.start, 0).is_some() {
+        if data.source.verified_slice_at(data.start, 0).is_some() {
             return;
         }
         self.parts.clear();
@@ -124,14 +125,14 @@ impl Rebuilder {
         self.expected.clear();
         let place = |at: u32| data.start + u64::from(at);
         self.expected.extend(self.parts.iter().map(|part| place(part.start)..place(part.end)));
-        data.source.expect(&self.expected);
+        data.source.prefetch(&self.expected);
     }
 
     /// The page without its patch; a raw page is all patch.
     pub(super) fn predict(
         &mut self,
         unit: &Unit,
-        data: Data<'_>,
+        data: DataSection<'_>,
         number: usize,
         out: &mut [u8; BLOCK_BYTES],
     ) -> Result<()> {
@@ -168,8 +169,8 @@ impl Rebuilder {
 
     /// Forgets the blocks that were read last.
     pub fn forget(&mut self) {
-        self.line_state = IntBlock::default();
-        self.line_rest = IntBlock::default();
+        self.line_state = IntBlockCache::default();
+        self.line_rest = IntBlockCache::default();
         self.headers = Default::default();
         self.attributes.clear();
         self.residue = None;
@@ -194,7 +195,7 @@ impl Rebuilder {
     }
 
     /// Reads what the series hold of the page.
-    fn load(&mut self, unit: &Unit, data: Data<'_>, number: usize, page: &PageEntry) -> Result<()> {
+    fn load(&mut self, unit: &Unit, data: DataSection<'_>, number: usize, page: &PageEntry) -> Result<()> {
         let Some((place, chunk)) = unit.chunk_of(number) else {
             return corrupt("page", number, "in no chunk");
         };
@@ -219,7 +220,7 @@ impl Rebuilder {
 
     fn load_attributes(
         &mut self,
-        data: Data<'_>,
+        data: DataSection<'_>,
         chunk: &Chunk,
         place: usize,
         rows: std::ops::Range<usize>,
@@ -339,7 +340,7 @@ impl Rebuilder {
         Ok(())
     }
 
-    fn patch(&mut self, unit: &Unit, data: Data<'_>, number: usize, out: &mut [u8; BLOCK_BYTES]) -> Result<()> {
+    fn patch(&mut self, unit: &Unit, data: DataSection<'_>, number: usize, out: &mut [u8; BLOCK_BYTES]) -> Result<()> {
         let (group_pages, residues) = unit.residues();
         let group = number / group_pages;
         let residue = &residues[group];
@@ -356,7 +357,7 @@ impl Rebuilder {
             if raw_bytes > pages * RESIDUE_BYTES_MAX {
                 return corrupt("residue", at, format!("{raw_bytes} bytes for {pages} pages"));
             }
-            self.residue_bytes = zstd_decompress(&data.read(residue.part, "residue")?, raw_bytes, "residue")?;
+            self.residue_bytes = zstd::decompress(&data.read(residue.part, "residue")?, raw_bytes, "residue")?;
             let mut reader = Reader::new(&self.residue_bytes);
             self.residue_ends.clear();
             let mut end = 0u64;
@@ -489,7 +490,7 @@ fn push_value(tuple: &mut Tuple<'_>, data: usize, step: &Step<'_>, row: usize) -
             tuple.push_of(&bytes, count);
         }
         Cells::Payloads(strings) => {
-            let (start, end) = strings.place(row)?;
+            let (start, end) = strings.span(row)?;
             let count = end - start;
             if count <= SHORT_PAYLOAD_MAX {
                 tuple.push_of(&[((count + 1) << 1 | 1) as u8], 1);

@@ -22,10 +22,10 @@ use crate::storage_index::{ColumnSummary, RegionSummary, unit_bounds};
 use crate::top_n::TopN;
 use crate::unit::{
     self, AttributeChunk, BLOCK_ROWS, Block, ColumnReader, HeaderField, HeaderReader, PageKind, Unit, UnitError,
-    UnitSource,
 };
 use crate::vectors::marked;
 use crate::visibility::{Verdict, Visibility, XidLookup};
+use cellar_format::ByteSource;
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::BLOCK_BYTES;
@@ -118,7 +118,7 @@ struct Segment {
 #[derive(Clone, Copy)]
 struct Stored<'a> {
     unit: &'a Unit,
-    source: &'a dyn UnitSource,
+    source: &'a dyn ByteSource,
     first_block: u32,
 }
 
@@ -162,7 +162,7 @@ impl UnitScanner {
         &mut self,
         first_block: u32,
         unit: &Unit,
-        source: &dyn UnitSource,
+        source: &dyn ByteSource,
         pages: Range<usize>,
         xids: &dyn XidLookup,
         out: &mut ResultWriter,

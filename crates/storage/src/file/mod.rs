@@ -22,7 +22,7 @@ mod write;
 pub use locks::{ConversionGuard, SyncGuard, WriteGuard};
 pub use units::{
     BATCH_PAGES, CachedUnit, Checkpoint, CountedBytes, Extent, LogSequence, NewUnit, OpenUnit, PAGE, PAGE_BYTES,
-    StoredUnit, StoredUnitReader, UnitBytes, UnitCodec, UnitImage, Units, cannot_rebuild, stored_bytes,
+    StoredUnit, StoredUnitReader, UnitCodec, UnitImage, Units, cannot_rebuild, stored_bytes,
 };
 pub use versions::{Versions, regions};
 

@@ -3,8 +3,10 @@
 use super::{Ino, Volume};
 use crate::cache::Cache;
 use crate::error::Result;
-use crate::file::{CachedUnit, CountedBytes, Extent, FileData, PAGE, StoredUnitReader, UnitBytes};
+use crate::file::{CachedUnit, CountedBytes, Extent, FileData, PAGE, StoredUnitReader};
 use crate::page_set::PageSet;
+use cellar_format::ByteSource;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +63,7 @@ impl UnitReader {
         self.evictions_since_use.map(cached)
     }
 
-    fn counted(&self, read: impl FnOnce(&StoredUnitReader<'_>) -> Result<()>) -> Result<()> {
+    fn counted(&self, read: impl FnOnce(&StoredUnitReader<'_>) -> io::Result<()>) -> io::Result<()> {
         let reader = StoredUnitReader::new(&self.extent.stored);
         let result = read(&reader);
         let cost = reader.cost();
@@ -77,17 +79,17 @@ impl CountedBytes for UnitReader {
     }
 }
 
-impl UnitBytes for UnitReader {
+impl ByteSource for UnitReader {
     fn length(&self) -> u64 {
         u64::from(self.extent.stored.length)
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.counted(|reader| reader.read_at(buffer, offset))
     }
 
-    fn read_unchecked_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        self.counted(|reader| reader.read_unchecked_at(buffer, offset))
+    fn read_unverified_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.counted(|reader| reader.read_unverified_at(buffer, offset))
     }
 }
 

@@ -2,9 +2,8 @@
 //!
 //! Layout: number of pages u32, then the end offset of each page's bytes u32 each, then the bytes.
 
-use cellar_storage::{
-    AuFormat, Error, ErrorKind, Ino, OpenUnit, PageSet, Result, UnitBytes, UnitCodec, UnitStored, Volume,
-};
+use cellar_format::ByteSource;
+use cellar_storage::{AuFormat, Error, ErrorKind, Ino, OpenUnit, PageSet, Result, UnitCodec, UnitStored, Volume};
 use std::ops::Range;
 
 pub const PAGE: usize = 8192;
@@ -16,20 +15,20 @@ fn corrupt(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, format!("page codec: {what}"))
 }
 
-fn number(unit: &dyn UnitBytes, index: u64) -> Result<u64> {
+fn number(unit: &dyn ByteSource, index: u64) -> Result<u64> {
     let mut bytes = [0; 4];
-    unit.read_at(&mut bytes, index * 4)?;
+    unit.read_at(&mut bytes, index * 4).map_err(Error::of_source)?;
     Ok(u64::from(u32::from_le_bytes(bytes)))
 }
 
 impl UnitCodec for PageCodec {
-    fn open(&self, _: &dyn UnitBytes, _: u64) -> Result<Box<dyn OpenUnit + '_>> {
+    fn open(&self, _: &dyn ByteSource, _: u64) -> Result<Box<dyn OpenUnit + '_>> {
         Ok(Box::new(Self))
     }
 }
 
 impl OpenUnit for PageCodec {
-    fn rebuild(&mut self, unit: &dyn UnitBytes, pages: Range<u32>, out: &mut [u8]) -> Result<()> {
+    fn rebuild(&mut self, unit: &dyn ByteSource, pages: Range<u32>, out: &mut [u8]) -> Result<()> {
         let count = number(unit, 0)?;
         if u64::from(pages.end) > count {
             return Err(corrupt(format!("page {} of {count}", pages.end - 1)));
@@ -40,7 +39,7 @@ impl OpenUnit for PageCodec {
             let end = number(unit, page + 1)?;
             let length = end.checked_sub(start).filter(|length| *length <= unit.length());
             let mut bytes = vec![0; length.ok_or_else(|| corrupt("a page ends before it starts"))? as usize];
-            unit.read_at(&mut bytes, start)?;
+            unit.read_at(&mut bytes, start).map_err(Error::of_source)?;
             match lz4_flex::block::decompress_into(&bytes, out) {
                 Ok(PAGE) => {}
                 other => return Err(corrupt(format!("page {page}: {other:?}"))),

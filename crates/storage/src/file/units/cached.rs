@@ -3,17 +3,17 @@
 //! The regions of a unit are loaded whole and share the cache's slots with the regions of files. A unit's bytes never
 //! change, so they are never patched; they are dropped from the cache when the unit becomes unused.
 
-use super::codec::UnitBytes;
 use super::stored_unit::StoredUnit;
 use crate::cache::{Cache, CachedRegion};
-use crate::error::Result;
+use cellar_format::ByteSource;
 use cellar_format::units::REGION_BYTES;
 use std::cell::{Cell, OnceCell};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A unit's bytes from disk, with a count of the I/O.
-pub trait CountedBytes: UnitBytes {
+pub trait CountedBytes: ByteSource {
     /// Adds bytes read from disk, and the requests for them.
     fn count(&self, bytes: u64, requests: u64);
 }
@@ -68,12 +68,12 @@ impl<'a> CachedUnit<'a> {
     }
 }
 
-impl UnitBytes for CachedUnit<'_> {
+impl ByteSource for CachedUnit<'_> {
     fn length(&self) -> u64 {
         self.reader.length()
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         match self.found(offset, buffer.len()) {
             Some(bytes) => {
                 buffer.copy_from_slice(bytes);
@@ -83,14 +83,14 @@ impl UnitBytes for CachedUnit<'_> {
         }
     }
 
-    fn read_unchecked_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+    fn read_unverified_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let (mut at, mut rest) = (offset, buffer);
         while !rest.is_empty() {
             let within = REGION_BYTES - (at % REGION_BYTES as u64) as usize;
             let (now, later) = rest.split_at_mut(within.min(rest.len()));
             match self.found(at, now.len()) {
                 Some(bytes) => now.copy_from_slice(bytes),
-                None => self.reader.read_unchecked_at(now, at)?,
+                None => self.reader.read_unverified_at(now, at)?,
             }
             at += now.len() as u64;
             rest = later;
@@ -98,14 +98,14 @@ impl UnitBytes for CachedUnit<'_> {
         Ok(())
     }
 
-    fn expect(&self, parts: &[Range<u64>]) {
+    fn prefetch(&self, parts: &[Range<u64>]) {
         let is_there = |part: &Range<u64>| self.found(part.start, (part.end - part.start) as usize).is_some();
         if !parts.iter().all(is_there) {
-            self.reader.expect(parts);
+            self.reader.prefetch(parts);
         }
     }
 
-    fn checked_at(&self, offset: u64, length: usize) -> Option<&[u8]> {
+    fn verified_slice_at(&self, offset: u64, length: usize) -> Option<&[u8]> {
         self.found(offset, length)
     }
 }

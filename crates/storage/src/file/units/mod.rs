@@ -13,7 +13,7 @@ mod slots;
 mod stored_unit;
 
 pub use cached::{CachedUnit, CountedBytes};
-pub use codec::{OpenUnit, UnitBytes, UnitCodec};
+pub use codec::{OpenUnit, UnitCodec};
 pub use extent::Extent;
 pub use reader::{StoredUnitReader, UnitImage};
 pub use redo_log::{LogSequence, RedoLog};

@@ -1,11 +1,12 @@
 //! A stored unit's bytes for a codec: read from disk on demand with a count of the I/O, or all at once into memory.
 
 use super::cached::CountedBytes;
-use super::codec::UnitBytes;
 use super::stored_unit::StoredUnit;
 use crate::cache::IoCost;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::backing::Opened;
+use cellar_format::ByteSource;
+use std::io;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,23 +48,25 @@ impl CountedBytes for StoredUnitReader<'_> {
     }
 }
 
-impl UnitBytes for StoredUnitReader<'_> {
+impl ByteSource for StoredUnitReader<'_> {
     fn length(&self) -> u64 {
         u64::from(self.stored.length)
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        self.stored.read(buffer, offset).map(|bytes| self.count(bytes, 1))
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let bytes = self.stored.read(buffer, offset)?;
+        self.count(bytes, 1);
+        Ok(())
     }
 
-    fn read_unchecked_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+    fn read_unverified_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.stored.check_range(buffer, offset)?;
         self.opened()?.read_exact(buffer, self.stored.offset() + offset)?;
         self.count(buffer.len() as u64, 1);
         Ok(())
     }
 
-    fn expect(&self, parts: &[Range<u64>]) {
+    fn prefetch(&self, parts: &[Range<u64>]) {
         let (start, length) = (self.stored.offset(), u64::from(self.stored.length));
         let within = |part: &Range<u64>| start + part.start.min(length)..start + part.end.min(length);
         // An error is reported by the read that follows.
@@ -84,26 +87,25 @@ impl UnitImage {
     }
 }
 
-impl UnitBytes for UnitImage {
+impl ByteSource for UnitImage {
     fn length(&self) -> u64 {
         self.0.len() as u64
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let range = usize::try_from(offset).ok().and_then(|from| Some(from..from.checked_add(buffer.len())?));
-        match range.and_then(|range| self.0.get(range)) {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.slice_at(offset, buffer.len()) {
             Some(bytes) => {
                 buffer.copy_from_slice(bytes);
                 Ok(())
             }
             None => {
                 let message = format!("read of {} bytes at {offset} of {}", buffer.len(), self.0.len());
-                Err(Error::new(ErrorKind::Corrupt, message))
+                Err(Error::new(ErrorKind::Corrupt, message).into())
             }
         }
     }
 
-    fn in_memory(&self) -> Option<&[u8]> {
-        Some(&self.0)
+    fn slice_at(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        self.0.get(usize::try_from(offset).ok()?..)?.get(..length)
     }
 }

@@ -1,30 +1,32 @@
-//! Bit packing of blocks of up to 1024 unsigned numbers.
+//! Bit packing of one block: up to 1024 unsigned numbers of the same width.
 //!
-//! A whole block lies in FastLanes' order, for lanes of 8, 16, 32 or 64 bits, the narrowest that hold the width; a
-//! shorter block, the last of a chunk, lies bit after bit, lowest first. What a position means is part of the format.
+//! A whole block is in the transposed order of FastLanes, with lanes of 8, 16, 32 or 64 bits, the narrowest that fit the
+//! width. A shorter block, the last one of a chunk, is a plain stream of bits, lowest first. Both orders are part of the
+//! format. Source: Afroozeh, Boncz, *The FastLanes Compression Layout*, VLDB 2023.
 
 use crate::vectors::vectorized;
 use cellar_format::bytes::Corrupt;
 
+/// Rows of a block: the values that are packed, and verified, together.
 pub const BLOCK_ROWS: usize = 1024;
 
-/// Bits that `value` needs.
+/// The number of bits of `value`.
 pub fn width_of(value: u64) -> u8 {
     (u64::BITS - value.leading_zeros()) as u8
 }
 
-/// Bytes of a block of `count` numbers.
+/// Size in bytes of a packed block of `count` numbers.
 pub fn packed_bytes(count: usize, width: u8) -> usize {
     (count * width as usize).div_ceil(8)
 }
 
-/// Where FastLanes puts the rows of a lane: each eight of them, and each of these.
+/// FastLanes' order of the rows of a lane, in groups of eight rows and within a group.
 const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
 macro_rules! lanes {
     ($module:ident, $lane:ty, [$($width:literal)*]) => {
         mod $module {
-            use super::{BLOCK_ROWS, ORDER, Offsets, vectorized};
+            use super::{BLOCK_ROWS, OffsetRange, ORDER, vectorized};
             use fastlanes::BitPacking;
 
             const BITS: usize = <$lane>::BITS as usize;
@@ -46,7 +48,7 @@ macro_rules! lanes {
                 }
             }
 
-            /// The numbers of one row of all lanes.
+            /// One number of each lane: the numbers of a row of all lanes.
             #[inline(always)]
             fn row_of_lanes(bytes: &[u8], width: usize, row: usize) -> [$lane; LANES] {
                 let mask = <$lane>::MAX >> (BITS - width);
@@ -65,7 +67,7 @@ macro_rules! lanes {
                 numbers
             }
 
-            /// Gives the numbers of a block, a row of all lanes at a time, with the position of the row's first.
+            /// Calls `take` for each row of all lanes, with the position of its first number in the block.
             #[inline(always)]
             fn for_each_row(bytes: &[u8], width: u8, mut take: impl FnMut(usize, &[$lane; LANES])) {
                 for row in 0..BITS {
@@ -74,7 +76,7 @@ macro_rules! lanes {
                 }
             }
 
-            /// The row of lanes in which the number at a position is: `ORDER` undoes itself.
+            /// The row of lanes that contains the number at a position. `ORDER` is its own inverse.
             #[inline(always)]
             fn row_of(at: usize) -> usize {
                 ORDER[at % 128 / LANES * (LANES / 16)] * 8 + at / 128
@@ -89,7 +91,7 @@ macro_rules! lanes {
                     });
                 }
 
-                /// The numbers at the positions from `from` on.
+                /// Fills `out` with the numbers from position `from` on.
                 pub fn unpack_run(bytes: &[u8], width: u8, base: i64, from: usize, out: &mut [i64]) {
                     let mut at = from;
                     let mut out = out;
@@ -105,7 +107,7 @@ macro_rules! lanes {
                 }
 
                 pub fn sum(bytes: &[u8], width: u8) -> u64 {
-                    // In the lanes themselves where a number from each row fits them.
+                    // A lane can sum its own numbers if the sum of one number from each row fits the lane.
                     if width as u32 + BITS.ilog2() <= <$lane>::BITS {
                         let mut sums = [0 as $lane; LANES];
                         for_each_row(bytes, width, |_, numbers| {
@@ -120,7 +122,7 @@ macro_rules! lanes {
                     sums.iter().sum()
                 }
 
-                pub fn retain(bytes: &[u8], width: u8, offsets: Offsets, marks: &mut [u8; BLOCK_ROWS]) {
+                pub fn retain(bytes: &[u8], width: u8, offsets: OffsetRange, marks: &mut [u8; BLOCK_ROWS]) {
                     let (first, span) = (offsets.first as $lane, offsets.span as $lane);
                     let outside = u8::from(!offsets.inside);
                     for_each_row(bytes, width, |at, numbers| {
@@ -131,7 +133,7 @@ macro_rules! lanes {
                 }
             }
 
-            /// The number at a position of a block.
+            /// The number at one position.
             #[inline(always)]
             pub fn number(bytes: &[u8], width: u8, at: usize) -> u64 {
                 let (width, mask) = (width as usize, <$lane>::MAX >> (BITS - width as usize));
@@ -155,7 +157,7 @@ lanes!(lanes64, u64, [
     33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64
 ]);
 
-/// Appends a block; no value needs more than `width` bits.
+/// Appends a packed block. No value has more than `width` bits.
 pub fn pack(values: &[u64], width: u8, out: &mut Vec<u8>) {
     debug_assert!(values.len() <= BLOCK_ROWS && values.iter().all(|value| width_of(*value) <= width));
     match (values.len(), width) {
@@ -182,7 +184,7 @@ pub fn pack(values: &[u64], width: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// A number of a block that lies bit after bit; `width` is 1 to 64.
+/// One number of a block shorter than [`BLOCK_ROWS`]; `width` is 1 to 64.
 #[inline(always)]
 fn number_at(bytes: &[u8], width: u8, index: usize) -> u64 {
     let (start, shift) = (index * width as usize / 8, index * width as usize % 8);
@@ -198,7 +200,7 @@ fn number_at(bytes: &[u8], width: u8, index: usize) -> u64 {
     (word >> shift) as u64 & u64::MAX >> (64 - width as u32)
 }
 
-/// Fills `out`, a block, with `base` plus each number.
+/// Unpacks a block into `out`, adding `base` to each number.
 pub fn unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) -> Result<(), Corrupt> {
     if width > 64 || bytes.len() != packed_bytes(out.len(), width) || out.len() > BLOCK_ROWS {
         let found = format!("{} values of {width} bits in {} bytes", out.len(), bytes.len());
@@ -222,7 +224,7 @@ pub fn unpack(bytes: &[u8], width: u8, base: i64, out: &mut [i64]) -> Result<(),
     Ok(())
 }
 
-/// Numbers of a block of no more bits have a sum of 64.
+/// The sum of a block of numbers of at most this width fits 64 bits.
 pub const SUM_WIDTH_MAX: u8 = 54;
 
 /// The sum of the numbers of a block of `count`; `width` is 1 to [`SUM_WIDTH_MAX`].
@@ -240,15 +242,16 @@ pub fn sum(bytes: &[u8], width: u8, count: usize) -> Result<u64, Corrupt> {
     })
 }
 
-/// Some rows of a block, by number.
+/// Rows of a block, by number.
 #[derive(Debug, Clone, Copy)]
-pub enum Rows<'a> {
+pub enum Selection<'a> {
+    /// In ascending order.
     Each(&'a [u16]),
-    /// So many from one on.
+    /// First row and number of rows.
     Run(usize, usize),
 }
 
-impl Rows<'_> {
+impl Selection<'_> {
     pub fn len(&self) -> usize {
         match self {
             Self::Each(rows) => rows.len(),
@@ -264,14 +267,14 @@ impl Rows<'_> {
     }
 }
 
-/// Appends `base` plus each of some numbers of a block of `count`; for a few of them quicker than [`unpack`]. Every row
-/// is one of the block.
-pub fn pick(
+/// Appends the selected numbers of a block of `count`, adding `base` to each. Faster than [`unpack`] for a few rows. The rows
+/// are within the block.
+pub fn unpack_rows(
     bytes: &[u8],
     width: u8,
     base: i64,
     count: usize,
-    rows: Rows<'_>,
+    rows: Selection<'_>,
     out: &mut Vec<i64>,
 ) -> Result<(), Corrupt> {
     if width > 64 || bytes.len() != packed_bytes(count, width) || count > BLOCK_ROWS {
@@ -291,8 +294,8 @@ pub fn pick(
     macro_rules! lanes {
         ($lanes:ident) => {
             match rows {
-                Rows::Run(first, _) => $lanes::unpack_run(bytes, width, base, first % BLOCK_ROWS, out),
-                Rows::Each(_) => numbers!($lanes::number),
+                Selection::Run(first, _) => $lanes::unpack_run(bytes, width, base, first % BLOCK_ROWS, out),
+                Selection::Each(_) => numbers!($lanes::number),
             }
         };
     }
@@ -307,18 +310,18 @@ pub fn pick(
     Ok(())
 }
 
-/// Numbers, less the base: from the first on as many as the span, or all but these.
+/// The packed numbers from `first` to `first + span`, or all others.
 #[derive(Debug, Clone, Copy)]
-pub struct Offsets {
+pub struct OffsetRange {
     pub first: u64,
-    /// No more than what the width holds, less `first`.
+    /// `first + span` fits the width.
     pub span: u64,
+    /// False: all numbers except these.
     pub inside: bool,
 }
 
-/// Clears the marks, which are 0 or 1, of those numbers of a block that are not among `offsets`. There are as many
-/// marks as numbers.
-pub fn retain(bytes: &[u8], width: u8, offsets: Offsets, marks: &mut [u8]) -> Result<(), Corrupt> {
+/// Clears the marks (0 or 1, one a number) of the numbers of a block that are not among `offsets`.
+pub fn retain(bytes: &[u8], width: u8, offsets: OffsetRange, marks: &mut [u8]) -> Result<(), Corrupt> {
     if width > 64 || bytes.len() != packed_bytes(marks.len(), width) || marks.len() > BLOCK_ROWS {
         let found = format!("{} values of {width} bits in {} bytes", marks.len(), bytes.len());
         return Err(Corrupt::new("packed block", 0, found));
@@ -345,14 +348,14 @@ mod tests {
     use crate::vectors::tests::with_each;
 
     #[test]
-    fn a_block_of_any_width_and_length_comes_back_whatever_the_processor_has() {
+    fn blocks_of_any_width_and_length_unpack_with_every_instruction_set() {
         with_each(|vectors| {
             println!("{vectors:?}");
-            every_width_and_length_comes_back();
+            blocks_unpack();
         });
     }
 
-    fn every_width_and_length_comes_back() {
+    fn blocks_unpack() {
         for width in 0..=64u8 {
             for count in [1usize, 2, 63, 1000, 1023, 1024] {
                 let mask = if width == 0 { 0 } else { u64::MAX >> (64 - width as u32) };
@@ -373,16 +376,16 @@ mod tests {
                     );
                 }
                 let (from, to) = (count / 3, count / 2 + 1);
-                let mut picked = Vec::new();
-                pick(&bytes, width, -7, count, Rows::Run(from, to - from), &mut picked).unwrap();
-                assert_eq!(picked, expected[from..to], "width {width}, {count} values");
-                picked.clear();
+                let mut selected = Vec::new();
+                unpack_rows(&bytes, width, -7, count, Selection::Run(from, to - from), &mut selected).unwrap();
+                assert_eq!(selected, expected[from..to], "width {width}, {count} values");
+                selected.clear();
                 let rows: Vec<u16> = (from as u16..to as u16).step_by(3).collect();
-                pick(&bytes, width, -7, count, Rows::Each(&rows), &mut picked).unwrap();
-                assert!(rows.iter().map(|row| expected[*row as usize]).eq(picked), "width {width}, {count} values");
+                unpack_rows(&bytes, width, -7, count, Selection::Each(&rows), &mut selected).unwrap();
+                assert!(rows.iter().map(|row| expected[*row as usize]).eq(selected), "width {width}, {count} values");
                 let (first, last) = (values[from].min(values[to - 1]), values[from].max(values[to - 1]));
                 for inside in [false, true] {
-                    let offsets = Offsets { first, span: last - first, inside };
+                    let offsets = OffsetRange { first, span: last - first, inside };
                     let mut marks: Vec<u8> = (0..count).map(|row| u8::from(row % 3 != 1)).collect();
                     retain(&bytes, width, offsets, &mut marks).unwrap();
                     let wanted = |row: usize| row % 3 != 1 && (first..=last).contains(&values[row]) == inside;

@@ -1,42 +1,43 @@
-//! Pieces of text found in strings that are coded by symbols, without decoding them.
+//! Finds pieces of text in strings encoded by symbols, without decoding them (`LIKE '%a%b%'`).
 //!
-//! An automaton that looks for the pieces, one after the other, goes over the codes: one step takes it over all the
-//! bytes that a code stands for. It runs over strings that lie one behind the other as if they were one, so what it finds
-//! may lie in two of them; but no string that contains the pieces is missed, because what was found too early can only
-//! make it find the rest earlier, in the same string. Where something was found, the string is looked through alone.
+//! An automaton that matches the pieces in order runs over the codes: one step consumes all bytes of a code's symbol. The
+//! automaton runs over the concatenated strings of a frame without stopping between them, so a match may span several
+//! strings. No string that contains the pieces is missed: matching a part of the pieces too early can only make the
+//! automaton complete the match earlier, in the same string. Each match is then confirmed by a run over its string alone.
 
-use super::symbols::{ESCAPE, Symbols};
+use super::symbols::{ESCAPE, SymbolTable};
 
-/// States: of so many bytes of pieces, and as many in which the next byte stands for itself.
+/// Bytes of pieces that the automaton matches. Each byte has two states: an ordinary one, and one for the byte after an escape.
 const BYTES_MAX: usize = 63;
-/// In an entry, below the state: the last piece was found on the way.
+/// Flag in the low byte of a table entry: the transition completed the last piece.
 const FOUND: u16 = 1;
-/// Parts of a body that are searched at the same time: each step in one of them waits for the one before.
+/// Parts of a body searched in turns. Each step depends on the previous step of the same part, so steps of several parts
+/// overlap.
 const LANES: usize = 8;
-/// Steps between two looks at whether something was found.
+/// Steps between two tests for a match.
 const STEPS: usize = 4;
-/// What a state and a code make together.
+/// Entries of the table: 256 states by 256 codes.
 const TABLE: usize = 1 << 16;
 
 /// An automaton over the codes of one symbol table.
 #[derive(Debug)]
-pub(super) struct Search {
+pub struct SymbolSearch {
     pieces: Vec<Vec<u8>>,
-    /// By state, in the upper half of an entry, and code: the next state's entry.
+    /// Indexed by state (high byte) and code (low byte): the next state in the high byte, [`FOUND`] in the low byte.
     table: Box<[u16; TABLE]>,
-    /// The codes of a body at which something was found, a bit for each.
-    found: Vec<u64>,
+    /// One bit for each code of a body: a match was completed there.
+    matches: Vec<u64>,
 }
 
-impl Search {
-    /// For `pieces`, none of which is empty, one after the other; of long ones the first bytes have to do.
-    pub fn new(pieces: &[&[u8]], symbols: &Symbols) -> Self {
-        let (bytes, ends) = cut(pieces);
+impl SymbolSearch {
+    /// A search for `pieces` in this order, none of them empty. Only the first [`BYTES_MAX`] bytes of all pieces are matched.
+    pub fn new(pieces: &[&[u8]], symbols: &SymbolTable) -> Self {
+        let (bytes, ends) = truncate(pieces);
         let by_byte = steps_by_byte(&bytes, &ends);
         let states = bytes.len();
         let table = vec![0; TABLE].into_boxed_slice().try_into().expect("a table of this length");
         let pieces = pieces.iter().map(|piece| piece.to_vec()).collect();
-        let mut search = Self { pieces, table, found: Vec::new() };
+        let mut search = Self { pieces, table, matches: Vec::new() };
         for (state, steps) in by_byte.iter().enumerate() {
             for code in 0..=u8::MAX {
                 search.table[state << 8 | code as usize] = match code {
@@ -55,9 +56,8 @@ impl Search {
         self.pieces == pieces
     }
 
-    /// Replaces `found` by the numbers of the strings in which the pieces lie, ascending; where the pieces had to be cut,
-    /// of strings in which they may lie. `starts` says where in
-    /// `body` each string starts, and where the last one ends.
+    /// Replaces `found` by the numbers, ascending, of the strings that contain the pieces; if the pieces were truncated, also of
+    /// strings that may contain them. `starts` has the start of each string in `body`, and the end of the last one.
     pub fn find(&mut self, body: &[u8], starts: &[u32], found: &mut Vec<u16>) {
         let bounds: [usize; LANES + 1] = std::array::from_fn(|lane| {
             let row = starts.partition_point(|start| (*start as usize) < body.len() * lane / LANES);
@@ -68,9 +68,9 @@ impl Search {
         let grouped: [&[[u8; STEPS]]; LANES] = lanes.map(|lane| &lane.as_chunks().0[..groups]);
         let codes_of = |group: usize| -> [[u8; STEPS]; LANES] { std::array::from_fn(|lane| grouped[lane][group]) };
         let mut entries = [0; LANES];
-        let mut places = std::mem::take(&mut self.found);
-        places.clear();
-        places.resize(body.len().div_ceil(64), 0);
+        let mut matches = std::mem::take(&mut self.matches);
+        matches.clear();
+        matches.resize(body.len().div_ceil(64), 0);
         for group in 0..groups {
             let codes = codes_of(group);
             let (before, mut seen) = (entries, 0);
@@ -81,19 +81,19 @@ impl Search {
                 }
             }
             if seen & FOUND != 0 {
-                // Behind what was found the steps were wrong.
+                // Steps after a match started from a wrong state: repeat the group one code at a time.
                 entries = before;
                 for ((entry, codes), start) in entries.iter_mut().zip(&codes).zip(bounds) {
-                    *entry = self.walk(*entry, codes, start + group * STEPS, &mut places);
+                    *entry = self.walk(*entry, codes, start + group * STEPS, &mut matches);
                 }
             }
         }
         for ((entry, lane), start) in entries.iter().zip(lanes).zip(bounds) {
-            self.walk(*entry, &lane[groups * STEPS..], start + groups * STEPS, &mut places);
+            self.walk(*entry, &lane[groups * STEPS..], start + groups * STEPS, &mut matches);
         }
         found.clear();
         let mut row = 0;
-        for (word, bits) in places.iter().enumerate() {
+        for (word, bits) in matches.iter().enumerate() {
             let mut bits = *bits;
             while bits != 0 {
                 let place = word * 64 + bits.trailing_zeros() as usize;
@@ -107,16 +107,16 @@ impl Search {
                 }
             }
         }
-        self.found = places;
+        self.matches = matches;
     }
 
-    /// From an entry without [`FOUND`].
+    /// The transition from `entry`, which does not have [`FOUND`].
     #[inline(always)]
     fn step(&self, entry: u16, code: u8) -> u16 {
         self.table[(entry | u16::from(code)) as usize]
     }
 
-    /// Whether the pieces lie in one string.
+    /// Whether one string contains the pieces.
     fn is_in(&self, codes: &[u8]) -> bool {
         let mut entry = 0;
         codes.iter().any(|code| {
@@ -125,14 +125,14 @@ impl Search {
         })
     }
 
-    /// Notes where the pieces are found in `codes`, which start at `place`.
+    /// Records the matches in `codes`, which start at `place` of the body.
     #[cold]
     #[inline(never)]
-    fn walk(&self, mut entry: u16, codes: &[u8], place: usize, places: &mut [u64]) -> u16 {
+    fn walk(&self, mut entry: u16, codes: &[u8], place: usize, matches: &mut [u64]) -> u16 {
         for (at, code) in codes.iter().enumerate() {
             entry = self.step(entry, *code);
             if entry & FOUND != 0 {
-                places[(place + at) / 64] |= 1 << ((place + at) % 64);
+                matches[(place + at) / 64] |= 1 << ((place + at) % 64);
                 entry ^= FOUND;
             }
         }
@@ -140,13 +140,13 @@ impl Search {
     }
 }
 
-/// As many bytes of the pieces as there are states for, and where each piece ends.
-fn cut(pieces: &[&[u8]]) -> (Vec<u8>, Vec<usize>) {
+/// The first [`BYTES_MAX`] bytes of the pieces, and where each piece ends in them.
+fn truncate(pieces: &[&[u8]]) -> (Vec<u8>, Vec<usize>) {
     let (mut bytes, mut ends) = (Vec::with_capacity(BYTES_MAX), Vec::new());
     for piece in pieces {
-        let room = BYTES_MAX - bytes.len();
-        if room > 0 {
-            bytes.extend_from_slice(&piece[..piece.len().min(room)]);
+        let free = BYTES_MAX - bytes.len();
+        if free > 0 {
+            bytes.extend_from_slice(&piece[..piece.len().min(free)]);
             ends.push(bytes.len());
         }
     }
@@ -157,13 +157,14 @@ fn entry_of(state: usize) -> u16 {
     (state as u16) << 8
 }
 
-/// By state, which is how many bytes were found, and byte: the next state. Within a piece as Knuth, Morris and Pratt.
+/// The transitions by state, which is the number of bytes matched so far, and by byte. Within a piece, the automaton of Knuth,
+/// Morris and Pratt.
 fn steps_by_byte(bytes: &[u8], ends: &[usize]) -> Vec<[u16; 256]> {
     let mut steps = vec![[0; 256]; bytes.len()];
     let mut start = 0;
     for end in ends {
         steps[start] = [entry_of(start); 256];
-        // Where the bytes of the piece up to here, without its first one, lead to.
+        // The state after the piece's bytes up to here, without the first one.
         let mut without_first = start;
         for state in start..*end {
             let byte = bytes[state] as usize;
@@ -180,10 +181,10 @@ fn steps_by_byte(bytes: &[u8], ends: &[usize]) -> Vec<[u16; 256]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::symbols::Coder;
+    use super::super::symbols::SymbolEncoder;
     use super::*;
 
-    /// Strings of few different letters, so that pieces are found, and nearly found, often.
+    /// Strings of a few different letters, so that matches and near matches are frequent.
     fn strings(letters: usize, count: usize) -> Vec<Vec<u8>> {
         let mut state = 88_172_645_463_325_252u64;
         let mut random = |below: usize| {
@@ -195,7 +196,7 @@ mod tests {
         (0..count)
             .map(|_| {
                 let length = random(30);
-                // A letter that is rare has no symbol.
+                // A rare letter gets no symbol.
                 (0..length).map(|_| if random(200) == 0 { 0xff } else { b'a' + random(letters) as u8 }).collect()
             })
             .collect()
@@ -205,15 +206,15 @@ mod tests {
     fn check(letters: usize, pieces: &[&[u8]]) {
         let strings = strings(letters, 1024);
         let strings: Vec<&[u8]> = strings.iter().map(Vec::as_slice).collect();
-        let coder = Coder::train(&strings);
+        let encoder = SymbolEncoder::train(&strings);
         let (mut lengths, mut body) = (Vec::new(), Vec::new());
-        coder.encode(&strings, &mut lengths, &mut body);
+        encoder.encode(&strings, &mut lengths, &mut body);
         let ends = lengths.iter().scan(0, |end, length| {
             *end += *length as u32;
             Some(*end)
         });
         let starts: Vec<u32> = [0].into_iter().chain(ends).collect();
-        let mut search = Search::new(pieces, &coder.symbols().1);
+        let mut search = SymbolSearch::new(pieces, &encoder.table().1);
         let contains = |string: &[u8]| {
             let mut rest = Some(string);
             for piece in pieces {
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strings_with_the_pieces_are_found() {
+    fn exactly_the_strings_that_contain_the_pieces_are_found() {
         for letters in [2, 3, 8] {
             check(letters, &[b"abc"]);
             check(letters, &[b"aba"]);
@@ -249,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn few_strings_and_empty_ones_are_searched() {
-        let symbols = Coder::train(&[b"abc".as_slice()]).symbols().1;
-        let mut search = Search::new(&[b"b"], &symbols);
+    fn few_and_empty_strings_are_searched() {
+        let symbols = SymbolEncoder::train(&[b"abc".as_slice()]).table().1;
+        let mut search = SymbolSearch::new(&[b"b"], &symbols);
         let mut found = Vec::new();
         search.find(&[], &[0], &mut found);
         assert!(found.is_empty());

@@ -1,21 +1,21 @@
 //! Series of rows' fields as runs of rows that have the same in all of them: in tuple headers most rows of a table have.
 
-use super::ints::IntChunk;
+use super::encoding::IntChunk;
 use std::ops::Range;
 
 #[derive(Debug)]
-pub(super) struct Runs<const FIELDS: usize> {
+pub(super) struct FieldRuns<const FIELDS: usize> {
     /// With the row after the run, ascending.
     runs: Vec<([i64; FIELDS], u32)>,
 }
 
-impl<const FIELDS: usize> Default for Runs<FIELDS> {
+impl<const FIELDS: usize> Default for FieldRuns<FIELDS> {
     fn default() -> Self {
         Self { runs: Vec::new() }
     }
 }
 
-impl<const FIELDS: usize> Runs<FIELDS> {
+impl<const FIELDS: usize> FieldRuns<FIELDS> {
     pub fn len(&self) -> usize {
         self.runs.last().map_or(0, |(_, end)| *end as usize)
     }
@@ -51,7 +51,7 @@ impl<const FIELDS: usize> Runs<FIELDS> {
         let mut values = self.of(rows.clone()).map(|(fields, _)| fields[field]);
         let first = values.next().unwrap_or(0);
         if values.all(|value| value == first) {
-            return IntChunk::constant_of(rows.len(), first);
+            return IntChunk::repeat(rows.len(), first);
         }
         scratch.clear();
         self.of(rows).for_each(|(fields, count)| scratch.resize(scratch.len() + count, fields[field]));
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn runs_hold_what_was_pushed_and_not_truncated() {
         let row = |row: usize| [(row / 10 % 3) as i64, (row / 7) as i64];
-        let mut runs = Runs::<2>::default();
+        let mut runs = FieldRuns::<2>::default();
         for keep in [0, 1, 14, 20, 55] {
             (runs.len()..60).for_each(|at| runs.push(row(at)));
             runs.truncate(keep);
