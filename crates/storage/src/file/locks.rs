@@ -124,7 +124,7 @@ impl FileData {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::DirectoryDisk;
+    use crate::disk::{DirectoryDisk, Disk};
     use crate::group::{AuSize, StripeLayout};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
@@ -133,10 +133,10 @@ mod tests {
     #[cfg(debug_assertions)]
     fn acquiring_locks_out_of_order_panics() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
+        let disk: Arc<dyn Disk> = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
         let file = |ino| {
             let layout = StripeLayout { au_size: AuSize::DEFAULT, start: 0, disks: vec![0] };
-            FileData::new(ino, layout, &[disk.clone()], 0)
+            FileData::new(ino, layout, std::slice::from_ref(&disk), 0)
         };
         let (one, other) = (file(16), file(17));
         {
