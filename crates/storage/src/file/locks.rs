@@ -120,3 +120,33 @@ impl FileData {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{DirectoryDisk, Disk};
+    use crate::group::{AuSize, StripeLayout};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn acquiring_locks_out_of_order_panics() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
+        let file = |ino| {
+            let layout = StripeLayout { au_size: AuSize::DEFAULT, start: 0, disks: vec![0] };
+            FileData::new(ino, layout, std::slice::from_ref(&disk), 0)
+        };
+        let (one, other) = (file(16), file(17));
+        {
+            let _in_order = (one.lock_conversion(), one.lock_sync(), one.lock_write());
+        }
+        let panics = |lock: &dyn Fn()| catch_unwind(AssertUnwindSafe(lock)).is_err();
+        let write = one.lock_write();
+        assert!(panics(&|| drop(one.lock_sync())), "sync after write");
+        assert!(panics(&|| drop(other.lock_write())), "two write locks");
+        drop(write);
+        assert!(!panics(&|| drop(other.lock_write())), "no lock is held");
+    }
+}

@@ -1,7 +1,7 @@
 //! Opening a volume: group, metadata, removal of orphaned backing files, recovery of files with compression units.
 
 use super::free_space::FreeSpace;
-use super::regions::Prefetcher;
+use super::prefetcher::Prefetcher;
 use super::{Namespace, Volume, VolumeOptions, now};
 use crate::cache::Cache;
 use crate::disk::{Disk, Stream};

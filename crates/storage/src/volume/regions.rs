@@ -1,18 +1,12 @@
-//! Regions for scans: read in place in the cell's page cache, prefetched by a pool of threads.
+//! Regions for scans: read in place in the cell's page cache, or as a private copy when no slot is free.
 
 use super::{Ino, Volume};
-use crate::cache::{Cache, CachedRegion, IoCost, Loaded};
-use crate::error::{Context, Error, Result};
+use crate::cache::{CachedRegion, IoCost, Loaded};
+use crate::error::Result;
 use crate::file::FileData;
 use cellar_format::units::REGION_BYTES;
-use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
 use std::ops::{Deref, Range};
-use std::sync::Arc;
-use std::thread::JoinHandle;
 
-/// Prefetch requests beyond this number are dropped.
-const QUEUE_MAX: usize = 4096;
 /// Attempts to load a region outside the cache before the load locks out the file's writers.
 const STABLE_ATTEMPTS_MAX: usize = 3;
 
@@ -121,7 +115,7 @@ impl Volume {
 
 /// Loads a region into a slot of the cache. A write that overlaps the load may be seen in part, so the region is loaded
 /// again then; the next writer waits for the slot's lock, which bounds the number of attempts.
-fn load(file: &FileData, region: u32, buffer: &mut [u8]) -> Result<Loaded, Error> {
+pub(super) fn load(file: &FileData, region: u32, buffer: &mut [u8]) -> Result<Loaded> {
     let base = u64::from(region) * REGION_BYTES as u64;
     let mut total = IoCost::default();
     file.versions.stable(region..region + 1, |version| {
@@ -150,82 +144,4 @@ fn load_outside_cache(file: &FileData, region: u32) -> Result<RegionBytes> {
     }
     let _write = file.lock_write();
     read(file.versions.get(region))
-}
-
-/// Threads that prefetch regions for scans.
-#[derive(Debug)]
-pub struct Prefetcher {
-    shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    queue: Mutex<Queue>,
-    wake: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    jobs: VecDeque<(Arc<FileData>, u32)>,
-    stopped: bool,
-}
-
-impl Prefetcher {
-    pub fn start(cache: Arc<Cache>, threads: usize) -> Result<Self> {
-        let shared = Arc::<Shared>::default();
-        let spawn = |_| {
-            let (shared, cache) = (shared.clone(), cache.clone());
-            let builder = std::thread::Builder::new().name("prefetch".into());
-            builder.spawn(move || work(&shared, &cache)).context(|| "could not start a prefetch thread".into())
-        };
-        let threads = (0..threads).map(spawn).collect::<Result<Vec<_>>>()?;
-        Ok(Self { shared, threads: Mutex::new(threads) })
-    }
-
-    fn push(&self, jobs: impl Iterator<Item = (Arc<FileData>, u32)>) {
-        let mut queue = self.shared.queue.lock();
-        for job in jobs {
-            if queue.jobs.len() >= QUEUE_MAX || queue.stopped {
-                return;
-            }
-            queue.jobs.push_back(job);
-            self.shared.wake.notify_one();
-        }
-    }
-
-    pub fn stop(&self) {
-        {
-            let mut queue = self.shared.queue.lock();
-            queue.stopped = true;
-            queue.jobs.clear();
-        }
-        self.shared.wake.notify_all();
-        for thread in self.threads.lock().drain(..) {
-            if thread.join().is_err() {
-                log::error!("a prefetch thread panicked");
-            }
-        }
-    }
-}
-
-fn work(shared: &Shared, cache: &Cache) {
-    loop {
-        let (file, region) = {
-            let mut queue = shared.queue.lock();
-            loop {
-                if queue.stopped {
-                    return;
-                }
-                match queue.jobs.pop_front() {
-                    Some(job) => break job,
-                    None => shared.wake.wait(&mut queue),
-                }
-            }
-        };
-        // The scan gets the error when it reads the region.
-        if let Err(error) = cache.prefetch(&file.cached, region, |buffer| load(&file, region, buffer)) {
-            log::debug!("prefetch: {error}");
-        }
-    }
 }

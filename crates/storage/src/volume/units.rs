@@ -44,9 +44,7 @@ pub struct AuInfo {
 
 /// A unit in its slot that is not published yet.
 struct Candidate {
-    stored: Arc<StoredUnit>,
-    /// Whole pages of the allocation unit, all of which the unit must rebuild.
-    page_count: u32,
+    unit: NewUnit,
     /// Version of the allocation unit whose pages were encoded.
     version: u64,
 }
@@ -112,32 +110,25 @@ impl Volume {
         }
         self.with_reclaim(|| self.check_free_space(bytes.len() as u64))?;
         let Some(stored) = StoredUnit::reserve(units.slots(), au, bytes) else { return Ok(UnitStored::Busy) };
-        let candidate = Candidate { stored: Arc::new(stored), page_count, version };
-        let stored = candidate.stored.clone();
-        let published =
-            stored.store(bytes).and_then(|()| self.rebuilds_pages(&file, units, &candidate)).and_then(|is_valid| {
-                if is_valid { self.publish(&file, units, &conversion, candidate, tag) } else { Ok(None) }
-            });
-        match published {
-            Ok(Some(sequence)) => {
-                self.commit(sequence)?;
-                self.run_post_commit_actions();
-                Ok(UnitStored::Stored)
-            }
-            Ok(None) => {
-                stored.mark_unused();
-                Ok(UnitStored::Changed)
-            }
-            Err(error) => {
-                stored.mark_unused();
-                Err(error)
-            }
+        let stored = Arc::new(stored);
+        let candidate = Candidate { unit: NewUnit { stored: stored.clone(), page_count, tag }, version };
+        let published = match stored.store(bytes).and_then(|()| self.rebuilds_pages(&file, units, &candidate)) {
+            Ok(true) => self.publish(&file, units, &conversion, candidate),
+            Ok(false) => Ok(None),
+            Err(error) => Err(error),
+        };
+        if !matches!(published, Ok(Some(_))) {
+            stored.mark_unused();
         }
+        let Some(sequence) = published? else { return Ok(UnitStored::Changed) };
+        self.commit(sequence)?;
+        self.run_post_commit_actions();
+        Ok(UnitStored::Stored)
     }
 
     /// Returns whether a stored unit rebuilds the pages that the file has; false if the pages changed meanwhile.
     fn rebuilds_pages(&self, file: &FileData, units: &Units, candidate: &Candidate) -> Result<bool> {
-        let Candidate { stored, page_count, version } = candidate;
+        let Candidate { unit: NewUnit { stored, page_count, .. }, version } = candidate;
         let image = UnitImage::read(stored)?;
         let opened = units.codec()?.open(&image, stored.id);
         let mut unit = opened.map_err(|error| cannot_rebuild(error, stored, 0..*page_count))?;
@@ -173,15 +164,14 @@ impl Volume {
         units: &Units,
         conversion: &ConversionGuard<'_>,
         candidate: Candidate,
-        tag: u32,
     ) -> Result<Option<CommitSequence>> {
-        let Candidate { stored, page_count, version } = candidate;
-        let au = stored.au;
+        let Candidate { unit, version } = candidate;
+        let au = unit.stored.au;
         let write = file.lock_write();
-        if file.au_version(au) != version || file.whole_pages(au)? != page_count {
+        if file.au_version(au) != version || file.whole_pages(au)? != unit.page_count {
             return Ok(None);
         }
-        let (log_sequence, replaced) = write.publish_unit(conversion, units, NewUnit { stored, page_count, tag });
+        let (log_sequence, replaced) = write.publish_unit(conversion, units, unit);
         let sequence = self.namespace.write().mark_extents(file.ino, [au]);
         let mut actions = self.post_commit_actions.lock();
         actions.push((sequence, PostCommitAction::PunchRaw { file: file.clone(), au, log_sequence }));

@@ -63,6 +63,7 @@ struct Table {
 #[derive(Debug)]
 pub struct NewUnit {
     pub stored: Arc<StoredUnit>,
+    /// Pages that the unit contains: all whole pages of the allocation unit.
     pub page_count: u32,
     pub tag: u32,
 }
