@@ -54,7 +54,7 @@ impl OpenUnit for Opened<'_> {
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
         let mut rebuilder = std::mem::take(&mut self.rebuilder);
-        if rebuilder.held_bytes() > REBUILDER_BYTES_MAX {
+        if rebuilder.memory_bytes() > REBUILDER_BYTES_MAX {
             rebuilder.forget();
         }
         let mut waiting = self.codec.rebuilders.lock();

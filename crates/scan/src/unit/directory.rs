@@ -1,9 +1,10 @@
-//! A unit's header and directory as bytes: `docs/format/compression-unit.md`.
+//! A unit's header and directory as bytes. Layout: `docs/format/compression-unit.md`.
 
 use super::chunk::{Chunk, extent};
 use super::encoding::varint::{put_varint, unzigzag, varint, zigzag};
 use super::encoding::{CHUNK_ROWS, zstd};
-use super::model::{LINES_MAX, PageEntry, PageKind};
+use super::page::{LINES_MAX, PageEntry, PageKind};
+use super::residue::Residue;
 use super::section::{Part, Result, VERIFY_CHECKSUMS, corrupt};
 use super::shape::{Level, Shape};
 use cellar_format::bytes::{Corrupt, Reader, Write};
@@ -12,27 +13,19 @@ use cellar_format::units::BLOCK_BYTES;
 pub(super) const MAGIC: [u8; 8] = *b"CELLARCU";
 pub const VERSION: u32 = 1;
 pub(super) const HEADER_BYTES: usize = 64;
-/// The largest allocation unit's.
+/// Pages of the largest allocation unit.
 pub const PAGES_MAX: usize = (64 << 20) / BLOCK_BYTES;
-/// Bytes that a page takes at most in the raw page table.
+/// Upper bound of a page's bytes in the uncompressed page table.
 const PAGE_ENTRY_BYTES_MAX: usize = 40;
 
-/// Residues, that is patches and raw pages, of a group of pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Residue {
-    pub part: Part,
-    /// 0: no page of the group has any.
-    pub raw_bytes: u32,
-}
-
-/// The first 64 bytes.
+/// The first 64 bytes of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub level: Level,
     pub pages: u32,
     pub directory_bytes: u32,
     pub directory_checksum: u32,
-    /// Of the whole unit.
+    /// Bytes of the whole unit.
     pub unit_bytes: u64,
 }
 
@@ -84,17 +77,17 @@ impl Header {
     }
 }
 
-/// What the directory says.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub shape: Shape,
     pub pages: Vec<PageEntry>,
+    /// Pages of a residue group.
     pub residue_pages: usize,
     pub residues: Vec<Residue>,
     pub chunks: Vec<Chunk>,
 }
 
-/// How the pages are divided: at every page that would make the line pointers too many.
+/// Divides pages into chunks: a new chunk starts at each page whose line pointers would exceed [`CHUNK_ROWS`].
 pub(super) fn chunk_pages(pages: &[PageEntry]) -> Vec<std::ops::Range<usize>> {
     let mut chunks = Vec::new();
     let (mut first, mut lines) = (0, 0);
@@ -157,7 +150,7 @@ impl Directory {
     }
 }
 
-/// Field by field, so that what repeats compresses.
+/// The page table, field by field: fields repeat from page to page and compress well.
 fn encode_pages(pages: &[PageEntry]) -> Vec<u8> {
     let mut out: Vec<u8> = pages.iter().map(|page| page.kind as u8).collect();
     let rows = || pages.iter().filter(|page| page.kind == PageKind::Rows);

@@ -1,11 +1,11 @@
-//! Series of rows' fields as runs of rows that have the same in all of them: in tuple headers most rows of a table have.
+//! Fields of rows as runs of rows in which all fields are equal. Most rows of a table have equal tuple headers.
 
 use super::encoding::IntChunk;
 use std::ops::Range;
 
 #[derive(Debug)]
 pub(super) struct FieldRuns<const FIELDS: usize> {
-    /// With the row after the run, ascending.
+    /// Fields, and the row after the run, ascending.
     runs: Vec<([i64; FIELDS], u32)>,
 }
 
@@ -35,7 +35,7 @@ impl<const FIELDS: usize> FieldRuns<FIELDS> {
         }
     }
 
-    /// The runs of some rows, each with how many of the rows it has.
+    /// The runs that contain `rows`, each with its number of those rows.
     pub fn of(&self, rows: Range<usize>) -> impl Iterator<Item = (&[i64; FIELDS], usize)> {
         let first = self.runs.partition_point(|(_, end)| *end as usize <= rows.start);
         let mut start = rows.start;
@@ -46,7 +46,7 @@ impl<const FIELDS: usize> FieldRuns<FIELDS> {
         })
     }
 
-    /// One field of some rows; `scratch` is room for it.
+    /// Encodes one field of `rows`; `scratch` is memory for its values.
     pub fn encode(&self, field: usize, rows: Range<usize>, scratch: &mut Vec<i64>, data: &mut Vec<u8>) -> IntChunk {
         let mut values = self.of(rows.clone()).map(|(fields, _)| fields[field]);
         let first = values.next().unwrap_or(0);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_hold_what_was_pushed_and_not_truncated() {
+    fn runs_contain_the_rows_that_were_pushed_and_not_truncated() {
         let row = |row: usize| [(row / 10 % 3) as i64, (row / 7) as i64];
         let mut runs = FieldRuns::<2>::default();
         for keep in [0, 1, 14, 20, 55] {

@@ -318,7 +318,8 @@ impl IntChunk {
     pub(super) fn encode_in_each_encoding(values: &[i64]) -> Vec<(Self, Vec<u8>)> {
         let (min, max) = min_max(values);
         let whole = FrameOfReference::between(min, max);
-        let encoders: [fn(&[i64], FrameOfReference, &mut Vec<u8>) -> Option<Encoding>; 5] = [
+        type Encode = fn(&[i64], FrameOfReference, &mut Vec<u8>) -> Option<Encoding>;
+        let encoders: [Encode; 5] = [
             |values, _, _| {
                 values.iter().all(|value| *value == values[0]).then(|| Encoding::Constant(Constant(values[0])))
             },
