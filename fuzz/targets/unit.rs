@@ -45,7 +45,7 @@ fn read(bytes: &[u8]) {
         let _ = unit.visibility(chunk);
     }
     for index in 0..unit.shape().attributes.len() {
-        unit.column(index).for_each(|chunk| drop((chunk.bounds(), chunk.coding_name(), chunk.data_bytes())));
+        unit.column(index).for_each(|chunk| drop((chunk.bounds(), chunk.encoding_name(), chunk.data_bytes())));
     }
 }
 

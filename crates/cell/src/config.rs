@@ -212,7 +212,7 @@ mod tests {
         check("mount = \"m\"\n[disk_group]\ndisks = [\"/d\"]\n", "mount: m is not absolute");
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/m/d\"]\n", "cannot store itself");
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/d\", \"/e\", \"/d/\"]\n", "names /d twice");
-        check(&format!("{MINIMAL}au_size = \"3MiB\"\n"), "no power of two");
+        check(&format!("{MINIMAL}au_size = \"3MiB\"\n"), "not a power of two");
         check(&format!("{MINIMAL}redundancy = \"double\"\n"), "\"external\"");
     }
 }

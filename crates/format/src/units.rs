@@ -6,3 +6,26 @@ pub const BLOCK_BYTES: usize = 8192;
 pub const REGION_BYTES: usize = 1 << 20;
 /// Postgres blocks in a region.
 pub const REGION_BLOCKS: u32 = (REGION_BYTES / BLOCK_BYTES) as u32;
+
+/// Index of an allocation unit in its file. The allocation unit with index `n` starts at byte `n` times the file's
+/// allocation-unit size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AuIndex(pub u64);
+
+impl AuIndex {
+    pub fn index(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<u64> for AuIndex {
+    fn from(index: u64) -> Self {
+        Self(index)
+    }
+}
+
+impl std::fmt::Display for AuIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}

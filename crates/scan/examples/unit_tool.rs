@@ -48,7 +48,13 @@ fn main() {
 
     let total: u64 = opened.iter().map(Unit::bytes).sum();
     let rows: usize = opened.iter().map(Unit::rows).sum();
-    println!("{} {} pages, {rows} rows, {} units", level.name(), heap.len() / BLOCK_BYTES, units.len());
+    let checksum = units.iter().fold(0, |checksum, unit| crc32c::crc32c_append(checksum, unit));
+    println!(
+        "{} {} pages, {rows} rows, {} units, CRC-32C {checksum:08x}",
+        level.name(),
+        heap.len() / BLOCK_BYTES,
+        units.len()
+    );
     println!(
         "heap {:.1} MB, units {:.1} MB, ratio {:.2}",
         heap.len() as f64 / 1e6,
@@ -71,12 +77,12 @@ fn main() {
     line("patches and raw pages".into(), opened.iter().map(Unit::residue_bytes).sum(), String::new());
     for field in HEADER_FIELDS {
         let chunks = || opened.iter().flat_map(|unit| unit.chunks()).map(|chunk| chunk.header(field));
-        let coding = chunks().next().map_or("", |chunk| chunk.coding_name());
+        let coding = chunks().next().map_or("", |chunk| chunk.encoding_name());
         line(format!("{field:?}"), chunks().map(|chunk| chunk.data_bytes() as u64).sum(), coding.into());
     }
     for index in 0..shape.attributes.len() {
         let chunks = || opened.iter().flat_map(|unit| unit.column(index));
-        let coding = chunks().next().map_or(String::new(), |chunk| chunk.coding_name());
+        let coding = chunks().next().map_or(String::new(), |chunk| chunk.encoding_name());
         line(format!("attribute {}", index + 1), chunks().map(|chunk| chunk.data_bytes() as u64).sum(), coding);
     }
 

@@ -4,12 +4,12 @@
 
 mod support;
 
+use cellar_format::ByteSource;
 use cellar_format::postgres::{Align, Collation, Width, encoding};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{Aggregate, Aggregation, Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot};
-use cellar_scan::unit::{self, Level, Shape, Unit, UnitSource, encode};
+use cellar_scan::unit::{self, Level, Shape, Unit, encode};
 use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner};
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -376,10 +376,14 @@ struct Counted<'a> {
     read: Cell<usize>,
 }
 
-impl UnitSource for Counted<'_> {
-    fn read_at(&self, offset: u64, length: usize) -> std::io::Result<Cow<'_, [u8]>> {
-        self.read.set(self.read.get() + length);
-        self.bytes.read_at(offset, length)
+impl ByteSource for Counted<'_> {
+    fn length(&self) -> u64 {
+        self.bytes.length()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.read.set(self.read.get() + buffer.len());
+        self.bytes.read_at(buffer, offset)
     }
 }
 

@@ -5,13 +5,12 @@
 
 mod support;
 
+use cellar_format::ByteSource;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_scan::heap::Page;
 use cellar_scan::unit::{
-    Bounds, HeaderField, Level, PageKind, Rebuilder, Shape, Unit, UnitError, UnitSource, VERSION, encode, encode_raw,
-    verify,
+    Bounds, HeaderField, Level, PageKind, Rebuilder, Shape, Unit, UnitError, VERSION, encode, encode_raw, verify,
 };
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -209,32 +208,36 @@ fn bounds_are_those_of_the_values() {
     assert_eq!(chunks[2].bounds(), Bounds::Bytes { min, max, max_is_cut: false });
 }
 
-/// Bytes whose reader must have told before what it reads.
-struct Slow<'a> {
+/// A source that fails on every read outside of the announced ranges.
+struct Announced<'a> {
     bytes: &'a [u8],
-    expected: RefCell<Vec<Range<u64>>>,
+    ranges: RefCell<Vec<Range<u64>>>,
 }
 
-impl UnitSource for Slow<'_> {
-    fn read_at(&self, offset: u64, length: usize) -> std::io::Result<Cow<'_, [u8]>> {
-        let end = offset + length as u64;
-        let told = self.expected.borrow().iter().any(|part| part.start <= offset && end <= part.end);
-        assert!(told, "{offset}..{end} of {:?}", self.expected.borrow());
-        Ok(Cow::Borrowed(&self.bytes[offset as usize..end as usize]))
+impl ByteSource for Announced<'_> {
+    fn length(&self) -> u64 {
+        self.bytes.length()
     }
 
-    fn expect(&self, parts: &[Range<u64>]) {
-        assert!(parts.is_sorted_by_key(|part| part.start));
-        *self.expected.borrow_mut() = parts.to_vec();
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
+        let end = offset + buffer.len() as u64;
+        let is_announced = self.ranges.borrow().iter().any(|range| range.start <= offset && end <= range.end);
+        assert!(is_announced, "{offset}..{end} of {:?}", self.ranges.borrow());
+        self.bytes.read_at(buffer, offset)
+    }
+
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        assert!(ranges.is_sorted_by_key(|range| range.start));
+        *self.ranges.borrow_mut() = ranges.to_vec();
     }
 }
 
 #[test]
-fn what_a_page_alone_takes_is_told_before_it_is_read() {
+fn rebuilding_one_page_announces_all_that_it_reads() {
     let mut small = 0;
     for seed in seeds(40) {
         let (_, pages, bytes) = random_unit(seed, level_of(seed));
-        let source = Slow { bytes: &bytes, expected: RefCell::default() };
+        let source = Announced { bytes: &bytes, ranges: RefCell::default() };
         // Longer directories are read in two requests.
         if Unit::open(&bytes).unwrap().directory_bytes() > 16 << 10 {
             continue;

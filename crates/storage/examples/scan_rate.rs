@@ -1,5 +1,5 @@
 //! Measures how fast a scan reads regions, cold and warm: `scan_rate FOLDER [MIB]`. Compare with fio's sequential
-//! O_DIRECT rate on the same disk. The file it makes in FOLDER is kept for the next run.
+//! O_DIRECT rate on the same disk. Creates a file in FOLDER at the first run and reuses it later.
 
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{Ino, Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
@@ -23,7 +23,7 @@ fn main() {
             volume.prefetch(ino, region + 1..region + 1 + PREFETCH);
             let guard = volume.region(ino, region).unwrap();
             disk_bytes += guard.disk_read_bytes();
-            // One cache line of every page, as a header check does.
+            // Touch one cache line of every page, like a check of page headers.
             sum += guard.iter().step_by(8192).map(|byte| u64::from(*byte)).sum::<u64>();
         }
         let seconds = started.elapsed().as_secs_f64();

@@ -1,11 +1,11 @@
-//! The crate's one error: a kind to match on, what was being done, and the cause.
+//! The crate's error type: a kind to match on, the operation that failed, and the cause.
 
 use std::fmt;
 use std::io;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, as far as a caller may want to tell apart.
+/// Kinds of errors that callers distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     NotFound,
@@ -20,15 +20,15 @@ pub enum ErrorKind {
     NoSpace,
     NotSupported,
     NotPermitted,
-    /// An inode number that no longer names anything.
+    /// The inode number does not exist any more.
     Stale,
-    /// The disk belongs to another group, or the group lacks one of its disks.
+    /// A disk belongs to another group, or a disk of the group is missing.
     ForeignDisk,
-    /// Another daemon holds the disk.
+    /// Another daemon has locked the disk.
     Locked,
-    /// Bytes on a disk do not mean what they should.
+    /// Invalid bytes on a disk.
     Corrupt,
-    /// The operating system refused; the cause tells its error number.
+    /// A system call failed; the cause contains its error number.
     Io,
 }
 
@@ -36,7 +36,7 @@ pub enum ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     context: String,
-    /// `io::Error` is not `Clone`; an error that is reported to several waiters keeps number and text.
+    /// Error number and text of an `io::Error`, which is not `Clone`: one error may be reported to several waiters.
     source: Option<Cause>,
 }
 
@@ -65,7 +65,7 @@ impl Error {
         self.kind
     }
 
-    /// The number that a system call fails with for this error.
+    /// Returns the error number that a system call returns for this error.
     pub fn errno(&self) -> i32 {
         match self.kind {
             ErrorKind::NotFound => libc::ENOENT,
@@ -104,7 +104,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Adds what was being done to an I/O error.
+/// Adds the failed operation to an I/O error.
 pub(crate) trait Context<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;
 }

@@ -1,4 +1,4 @@
-//! What is left after a crash of the process: what was synced, and of the rest nothing that belongs to another file.
+//! Crashes of the process: synced files survive, and no file has bytes of another file.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn backing_files(volume: &Volume) -> Vec<u64> {
 }
 
 #[test]
-fn synced_data_and_names_survive_and_unsynced_files_leave_nothing_behind() {
+fn synced_data_and_names_survive_and_unsynced_files_leave_no_backing_files() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let kept = create(&volume, "kept");
@@ -36,13 +36,13 @@ fn synced_data_and_names_survive_and_unsynced_files_leave_nothing_behind() {
     let bytes = read_all(&volume, kept);
     assert_eq!(bytes.len() as u64, 3 * MIB + 5);
     assert_eq!(&bytes[bytes.len() - 10..], b"0123456789");
-    assert!(bytes.starts_with(b"later"), "only the process died");
+    assert!(bytes.starts_with(b"later"), "an acknowledged write survives a crash of the process");
     assert_eq!(volume.resolve("lost"), None);
     assert_eq!(backing_files(&volume), [kept]);
 }
 
 #[test]
-fn an_acknowledged_write_outlives_the_process_without_a_sync_once_its_file_has_a_committed_name() {
+fn an_acknowledged_write_to_a_file_with_a_committed_name_survives_a_crash_of_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let ino = create(&volume, "file");
@@ -59,7 +59,7 @@ fn an_acknowledged_write_outlives_the_process_without_a_sync_once_its_file_has_a
 }
 
 #[test]
-fn a_rename_over_a_file_is_all_or_nothing() {
+fn a_rename_over_a_file_is_atomic() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = open(folder.path(), 2);
     for round in 0..6_u8 {
@@ -85,7 +85,7 @@ fn a_rename_over_a_file_is_all_or_nothing() {
 }
 
 #[test]
-fn directories_links_and_modes_survive_with_the_file_that_was_synced() {
+fn syncing_a_file_makes_its_directories_links_and_modes_durable() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 1);
     let directory = NewNode { kind: Kind::Directory, mode: 0o2750, uid: 7, gid: 8, ..new_file() };
@@ -93,7 +93,7 @@ fn directories_links_and_modes_survive_with_the_file_that_was_synced() {
     let symlink = NewNode { kind: Kind::Symlink, target: b"over/there", ..new_file() };
     let symlink = volume.create(directory, b"s", &symlink).unwrap().ino;
     let file = volume.create(directory, b"f", &new_file()).unwrap();
-    assert_eq!(file.gid, 8, "the group of a set-group-id directory");
+    assert_eq!(file.gid, 8, "a set-group-id directory determines the group");
     volume.link(file.ino, ROOT_INO, b"g").unwrap();
     volume.fsync(file.ino).unwrap();
     let volume = crash(volume, folder.path(), 1);
@@ -106,7 +106,7 @@ fn directories_links_and_modes_survive_with_the_file_that_was_synced() {
 }
 
 #[test]
-fn an_unlinked_file_lives_while_it_is_used_and_is_gone_after_a_crash() {
+fn an_unlinked_file_exists_while_it_is_referenced_and_not_after_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let ino = create(&volume, "file");
@@ -125,16 +125,16 @@ fn an_unlinked_file_lives_while_it_is_used_and_is_gone_after_a_crash() {
     volume.unlink(ROOT_INO, b"file").unwrap();
     volume.forget(ino, 1);
     volume.fsyncdir(ROOT_INO).unwrap();
-    assert_eq!(backing_files(&volume), [0; 0], "the last use ended");
+    assert_eq!(backing_files(&volume), [0; 0], "the last reference was released");
     assert!(volume.getattr(ino).is_err());
 }
 
 #[test]
-fn random_crashes_never_mix_files() {
+fn random_crashes_never_mix_the_bytes_of_files() {
     let folder = tempfile::tempdir().unwrap();
     let mut random = Random::from_environment();
     let mut volume = open(folder.path(), 2);
-    // The byte that each file is filled with, and the size up to which it was synced.
+    // Name, fill byte and size of each synced file.
     let mut synced: Vec<(String, u8, usize)> = Vec::new();
     for round in 0..12 {
         for number in 0..random.below(8) {
@@ -168,7 +168,7 @@ fn random_crashes_never_mix_files() {
         for ino in names {
             let bytes = read_all(&volume, ino);
             let fill = bytes.iter().copied().find(|byte| *byte != 0).unwrap_or(0);
-            assert!(bytes.iter().all(|byte| *byte == 0 || *byte == fill), "inode {ino} holds two files' bytes");
+            assert!(bytes.iter().all(|byte| *byte == 0 || *byte == fill), "inode {ino} has bytes of two files");
         }
     }
 }

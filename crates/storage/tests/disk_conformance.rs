@@ -1,4 +1,4 @@
-//! What every disk engine must do, run against each of them.
+//! The conformance test that every disk engine passes.
 
 mod support;
 
@@ -9,9 +9,9 @@ fn check(make: impl Fn(&std::path::Path) -> Arc<dyn Disk>) {
     let folder = tempfile::tempdir().unwrap();
     let disk = make(&folder.path().join("disk"));
     assert!(disk.is_blank().unwrap());
-    assert!(disk.lock().unwrap() && disk.lock().unwrap(), "a holder may ask again");
-    assert!(!make(&folder.path().join("disk")).lock().unwrap(), "a second holder is refused");
-    assert!(disk.is_blank().unwrap(), "a lock is no data");
+    assert!(disk.lock().unwrap() && disk.lock().unwrap(), "locking a disk again succeeds");
+    assert!(!make(&folder.path().join("disk")).lock().unwrap(), "a locked disk cannot be locked by another owner");
+    assert!(disk.is_blank().unwrap(), "a locked disk is still blank");
 
     assert_eq!(disk.read_note("note").unwrap(), None);
     disk.write_note("note", b"one").unwrap();
@@ -30,12 +30,12 @@ fn check(make: impl Fn(&std::path::Path) -> Arc<dyn Disk>) {
     file.sync().unwrap();
     assert_eq!(file.len().unwrap(), 5008);
     let mut buffer = [9; 20];
-    assert_eq!(file.read_at(&mut buffer, 4998).unwrap(), 10, "short at the end");
+    assert_eq!(file.read_at(&mut buffer, 4998).unwrap(), 10, "short at the end of the file");
     assert_eq!(&buffer[..10], b"\0\0abcdefgh");
-    assert_eq!(file.read_at(&mut buffer, 9000).unwrap(), 0, "empty past the end");
-    // Advice changes nothing, wherever it points.
-    file.expect(&[]);
-    file.expect(&[4990..5008, 5000..5000, 5005..6000, 1 << 40..1 << 41]);
+    assert_eq!(file.read_at(&mut buffer, 9000).unwrap(), 0, "empty beyond the end of the file");
+    // A prefetch of any range changes neither length nor content.
+    file.prefetch(&[]);
+    file.prefetch(&[4990..5008, 5000..5000, 5005..6000, 1 << 40..1 << 41]);
     assert_eq!((file.len().unwrap(), file.read_at(&mut buffer, 5000).unwrap()), (5008, 8));
 
     let mut memory = vec![0; 3 * DIRECT_ALIGN];
@@ -47,7 +47,7 @@ fn check(make: impl Fn(&std::path::Path) -> Arc<dyn Disk>) {
     file.set_len(5002).unwrap();
     file.set_len(6000).unwrap();
     assert_eq!(file.read_at(&mut buffer, 5000).unwrap(), 20);
-    assert_eq!(&buffer[..4], b"ab\0\0", "a cut tail does not come back");
+    assert_eq!(&buffer[..4], b"ab\0\0", "truncated bytes read as zeros after an extension");
     file.allocate(8192, 8192, true).unwrap();
     assert_eq!(file.len().unwrap(), 6000);
     file.allocate(8192, 8192, false).unwrap();
@@ -68,7 +68,7 @@ fn check(make: impl Fn(&std::path::Path) -> Arc<dyn Disk>) {
     expected.extend([(300, Stream::Data), (0x1_0000_0001, Stream::Data)]);
     assert_eq!(known, expected);
     for stream in Stream::ALL {
-        assert_eq!(disk.measure(7, stream).unwrap().0, stream.suffix().len() as u64, "a file of its own");
+        assert_eq!(disk.measure(7, stream).unwrap().0, stream.suffix().len() as u64, "each stream is a separate file");
         disk.remove(7, stream).unwrap();
     }
     disk.remove(300, Stream::Data).unwrap();
@@ -77,7 +77,7 @@ fn check(make: impl Fn(&std::path::Path) -> Arc<dyn Disk>) {
 
     let named = disk.open_named("store").unwrap();
     named.write_at(b"x", 0).unwrap();
-    assert_eq!(disk.open_named("store").unwrap().len().unwrap(), 1, "opening again keeps the bytes");
+    assert_eq!(disk.open_named("store").unwrap().len().unwrap(), 1, "reopening keeps the content");
     disk.remove_named("store").unwrap();
     assert!(disk.open_named("store").unwrap().is_empty().unwrap());
     let space = disk.space().unwrap();

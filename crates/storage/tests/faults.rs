@@ -1,4 +1,4 @@
-//! Failing disks: an error is reported to the caller that it concerns, is never lost, and never becomes wrong bytes.
+//! Failing disks: an error is returned to the caller that it concerns, is never lost, and never causes wrong bytes.
 
 mod support;
 
@@ -7,7 +7,7 @@ use cellar_storage::{ErrorKind, Ino, ROOT_INO, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::codec::{compress, dead};
+use support::codec::{compress, superseded};
 use support::{MIB, create, disks, options, read_all};
 
 const EIO: i32 = libc::EIO;
@@ -27,7 +27,7 @@ fn set_named(disks: &[Arc<FaultyDisk>], faults: &[Fault]) {
     disks.iter().for_each(|disk| disk.set_named_faults(faults));
 }
 
-/// Bytes that a file's data take on the disks.
+/// Returns the bytes that a file's backing files occupy on the disks.
 fn allocated(volume: &Volume, ino: Ino) -> u64 {
     volume.disks().iter().map(|disk| disk.measure(ino, Stream::Data).unwrap().1).sum()
 }
@@ -40,7 +40,7 @@ fn two_blocks(volume: &Volume) -> Ino {
 }
 
 #[test]
-fn a_failed_write_is_an_error_at_once_and_can_be_tried_again() {
+fn a_failed_write_returns_its_error_and_can_be_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let (disks, volume) = faulty(folder.path(), options());
     let ino = two_blocks(&volume);
@@ -52,7 +52,11 @@ fn a_failed_write_is_an_error_at_once_and_can_be_tried_again() {
     set(&disks, &[]);
     assert_ne!(volume.region_version(ino, 0), version);
     let bytes = read_all(&volume, ino);
-    assert_eq!(volume.region(ino, 0).unwrap()[..], bytes[..MIB as usize], "the cache holds what the disk holds");
+    assert_eq!(
+        volume.region(ino, 0).unwrap()[..],
+        bytes[..MIB as usize],
+        "the cache and the disk have the same content"
+    );
     let arrived = bytes.iter().take_while(|byte| **byte == 3).count();
     assert_eq!(bytes[arrived..8192], [1; 8192][arrived..]);
     volume.fsync(ino).unwrap();
@@ -66,7 +70,7 @@ fn a_failed_write_is_an_error_at_once_and_can_be_tried_again() {
 }
 
 #[test]
-fn a_failed_sync_is_an_error_each_time() {
+fn a_sync_that_fails_repeatedly_returns_an_error_each_time() {
     let folder = tempfile::tempdir().unwrap();
     let (disks, volume) = faulty(folder.path(), options());
     let ino = two_blocks(&volume);
@@ -79,7 +83,7 @@ fn a_failed_sync_is_an_error_each_time() {
 }
 
 #[test]
-fn a_failed_read_is_an_error_for_reads_and_scans_and_leaves_no_region_behind() {
+fn a_failed_read_is_an_error_for_reads_and_scans_and_leaves_no_cached_region() {
     let folder = tempfile::tempdir().unwrap();
     let (disks, volume) = faulty(folder.path(), options());
     let ino = two_blocks(&volume);
@@ -95,7 +99,7 @@ fn a_failed_read_is_an_error_for_reads_and_scans_and_leaves_no_region_behind() {
 }
 
 #[test]
-fn a_write_that_fails_does_not_grow_the_file() {
+fn a_failed_write_does_not_grow_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let (disks, volume) = faulty(folder.path(), options());
     let ino = two_blocks(&volume);
@@ -107,10 +111,10 @@ fn a_write_that_fails_does_not_grow_the_file() {
     volume.close().unwrap();
     drop((volume, disks));
     let volume = support::open(folder.path(), 2);
-    assert_eq!(volume.size(ino).unwrap(), MIB + 8192, "nor after a restart");
+    assert_eq!(volume.size(ino).unwrap(), MIB + 8192, "after a restart");
 }
 
-/// Needs the right to mount; without it there is nothing to test.
+/// A small filesystem. None without permission to mount; then the test does nothing.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -132,7 +136,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_full_disk_fails_the_write_and_room_of_unlinked_files_is_used_again() {
+fn a_full_disk_fails_the_write_and_space_of_unlinked_files_is_reused() {
     let Some(small) = SmallDisk::new(24 * MIB) else { return };
     let volume = support::open(small.0.path(), 2);
     let fill = |name: &str, byte: u8| {
@@ -150,7 +154,7 @@ fn a_full_disk_fails_the_write_and_room_of_unlinked_files_is_used_again() {
         assert!(written > 10 * MIB, "{written}");
         assert_eq!(volume.size(ino).unwrap(), written, "a failed write does not grow the file");
         assert!(read_all(&volume, ino).iter().all(|found| *found == byte));
-        volume.write(ino, 0, &[byte; 65536]).expect("what replaces bytes has its room already");
+        volume.write(ino, 0, &[byte; 65536]).expect("an overwrite needs no new space");
         volume.fsync(ino).unwrap();
         volume.unlink(ROOT_INO, name.as_bytes()).unwrap();
         volume.forget(ino, 1);
@@ -182,7 +186,7 @@ fn a_failed_metadata_transaction_succeeds_once_the_disk_works_again() {
 }
 
 #[test]
-fn a_unit_that_cannot_be_stored_leaves_the_pages_as_they_were() {
+fn a_unit_that_cannot_be_stored_leaves_the_pages_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let (disks, volume) = faulty(folder.path(), options());
     let ino = create(&volume, "file");
@@ -193,10 +197,10 @@ fn a_unit_that_cannot_be_stored_leaves_the_pages_as_they_were() {
         set(&disks, &[fault]);
         assert_eq!(compress(&volume, ino, 0, 0).unwrap_err().errno(), EIO);
         set(&disks, &[]);
-        assert_eq!(dead(&volume, ino, 0), None);
+        assert_eq!(superseded(&volume, ino, 0), None);
         assert!(read_all(&volume, ino) == model);
     }
-    // When only the transaction fails the unit is there, and its record follows.
+    // If only the transaction fails, the unit is current and the next transaction includes its record.
     set_named(&disks, &[Fault::Write { errno: EIO, one_in: 1 }]);
     assert_eq!(compress(&volume, ino, 0, 0).unwrap_err().errno(), EIO);
     volume.write(ino, 8192, &[8; 100]).unwrap();
@@ -205,7 +209,7 @@ fn a_unit_that_cannot_be_stored_leaves_the_pages_as_they_were() {
     assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO);
     set_named(&disks, &[]);
     volume.fsync(ino).unwrap();
-    assert_eq!(dead(&volume, ino, 0).unwrap(), [1]);
+    assert_eq!(superseded(&volume, ino, 0).unwrap(), [1]);
     assert!(read_all(&volume, ino) == model);
     assert!(allocated(&volume, ino) <= 16384);
     volume.abandon();
@@ -214,7 +218,7 @@ fn a_unit_that_cannot_be_stored_leaves_the_pages_as_they_were() {
 }
 
 #[test]
-fn pages_written_over_a_unit_outlive_a_failed_write_and_a_failed_sync() {
+fn pages_written_over_a_unit_survive_a_failed_write_and_a_failed_sync() {
     let folder = tempfile::tempdir().unwrap();
     let (disks, volume) = faulty(folder.path(), options());
     let ino = create(&volume, "file");
@@ -226,12 +230,12 @@ fn pages_written_over_a_unit_outlive_a_failed_write_and_a_failed_sync() {
     set(&disks, &[Fault::Write { errno: EIO, one_in: 1 }]);
     assert_eq!(volume.write(ino, 5 * 8192, &[9; 100]).unwrap_err().errno(), EIO);
     set(&disks, &[Fault::Sync { errno: EIO, one_in: 1 }]);
-    assert!(read_all(&volume, ino) == model, "a page of a unit is replaced whole or not");
+    assert!(read_all(&volume, ino) == model, "a failed write over a unit changes no page");
     assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO);
     assert_eq!(volume.decompress(ino, 0).unwrap_err().errno(), EIO);
-    assert!(allocated(&volume, ino) <= 4 * 8192, "what was copied gave its room back");
+    assert!(allocated(&volume, ino) <= 4 * 8192, "the copied pages are punched");
     set(&disks, &[]);
-    assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO, "an error that nobody was told about");
+    assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO, "the deferred error of the decompression");
     volume.fsync(ino).unwrap();
     assert!(read_all(&volume, ino) == model);
     volume.abandon();
@@ -240,7 +244,7 @@ fn pages_written_over_a_unit_outlive_a_failed_write_and_a_failed_sync() {
 }
 
 #[test]
-fn a_unit_that_no_transaction_names_keeps_its_raw_pages() {
+fn the_raw_pages_of_a_unit_remain_until_a_transaction_names_the_unit() {
     let folder = tempfile::tempdir().unwrap();
     let (disks, volume) = faulty(folder.path(), options());
     let ino = create(&volume, "file");
@@ -256,10 +260,10 @@ fn a_unit_that_no_transaction_names_keeps_its_raw_pages() {
     assert!(read_all(&support::open(folder.path(), 2), ino) == model);
 }
 
-/// The kernel tells of a failed sync once. Where that was a sync of the storage's own, the next one that somebody asks for
-/// must fail too: pages beside the unit were part of it.
+/// The kernel reports a failed sync once. If that was the internal sync of a decompression, the next fsync by a client must
+/// fail too, because the lost pages may be the client's.
 #[test]
-fn a_failed_sync_of_a_decompression_is_also_that_of_the_file() {
+fn the_error_of_an_internal_sync_is_also_returned_by_the_next_fsync() {
     let folder = tempfile::tempdir().unwrap();
     let (disks, volume) = faulty(folder.path(), options());
     let ino = create(&volume, "file");

@@ -1,4 +1,4 @@
-//! Forming, opening and refusing disk groups, and the metadata copies on their disks.
+//! Forming, opening and rejecting disk groups, and the metadata copies on their disks.
 
 mod support;
 
@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use support::{create, disks, open, options, read_all};
 
-fn refusal(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Error {
-    Volume::open(disks, options).map(drop).expect_err("must be refused")
+fn open_error(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Error {
+    Volume::open(disks, options).map(drop).expect_err("the group must be rejected")
 }
 
 fn disk(path: &Path) -> Arc<dyn Disk> {
@@ -17,7 +17,7 @@ fn disk(path: &Path) -> Arc<dyn Disk> {
 }
 
 #[test]
-fn files_survive_a_close_whatever_the_order_of_disks() {
+fn files_survive_a_restart_with_disks_in_any_order() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 3);
     let ino = create(&volume, "file");
@@ -32,16 +32,16 @@ fn files_survive_a_close_whatever_the_order_of_disks() {
 }
 
 #[test]
-fn a_second_user_of_a_disk_is_refused() {
+fn a_disk_that_is_in_use_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let _volume = open(folder.path(), 2);
-    let error = refusal(disks(folder.path(), 2), options());
+    let error = open_error(disks(folder.path(), 2), options());
     assert_eq!(error.kind(), ErrorKind::Locked);
     assert!(error.to_string().contains("in use by another cell daemon"), "{error}");
 }
 
 #[test]
-fn missing_foreign_doubled_and_unformed_disks_are_refused() {
+fn missing_foreign_duplicate_and_unformed_disks_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     open(&folder.path().join("."), 2).close().unwrap();
     let other = folder.path().join("other");
@@ -50,12 +50,12 @@ fn missing_foreign_doubled_and_unformed_disks_are_refused() {
 
     let [a, b] = [folder.path().join("disk0"), folder.path().join("disk1")];
     let check = |disks: Vec<Arc<dyn Disk>>, expected: &str| {
-        let error = refusal(disks, options());
+        let error = open_error(disks, options());
         assert_eq!(error.kind(), ErrorKind::ForeignDisk);
         assert!(error.to_string().contains(expected), "{error} lacks {expected}");
     };
     check(vec![disk(&a)], "disk 1");
-    check(vec![disk(&a), disk(&b), disk(&folder.path().join("new"))], "holds no superblock");
+    check(vec![disk(&a), disk(&b), disk(&folder.path().join("new"))], "has no superblock");
     check(vec![disk(&a), disk(&other.join("disk0"))], "belongs to disk group");
     std::fs::write(other.join("something"), "x").unwrap();
     check(vec![disk(&other)], "neither empty nor a cell disk");
@@ -63,18 +63,18 @@ fn missing_foreign_doubled_and_unformed_disks_are_refused() {
 }
 
 #[test]
-fn redundancy_that_is_not_there_yet_is_refused() {
+fn unsupported_redundancy_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
-    let error = refusal(disks(folder.path(), 2), VolumeOptions { redundancy: Redundancy::Normal, ..options() });
+    let error = open_error(disks(folder.path(), 2), VolumeOptions { redundancy: Redundancy::Normal, ..options() });
     assert_eq!(error.kind(), ErrorKind::NotSupported);
     assert!(error.to_string().contains("\"normal\" is not supported yet"), "{error}");
 }
 
 #[test]
-fn a_group_whose_forming_was_cut_off_is_formed_again() {
+fn a_group_whose_forming_was_interrupted_is_formed_again() {
     let folder = tempfile::tempdir().unwrap();
     open(folder.path(), 2).abandon();
-    // As if the crash had come before the second disk was written.
+    // Like a crash before the disks were written.
     std::fs::remove_dir_all(folder.path().join("disk1")).unwrap();
     std::fs::remove_dir_all(folder.path().join("disk0")).unwrap();
     let volume = open(folder.path(), 2);
@@ -104,7 +104,7 @@ fn an_outdated_or_lost_metadata_copy_is_rewritten_from_the_newest() {
         assert!(volume.resolve("old").is_some() && volume.resolve("new").is_some());
         volume.close().unwrap();
         drop(volume);
-        // The rewritten copy is good enough to stand alone.
+        // The rewritten copy is complete: the other copy can be rewritten from it.
         std::fs::remove_file(&first).unwrap();
         let volume = open(folder.path(), 2);
         assert!(volume.resolve("new").is_some());
@@ -113,18 +113,18 @@ fn an_outdated_or_lost_metadata_copy_is_rewritten_from_the_newest() {
 }
 
 #[test]
-fn a_disk_that_lost_its_metadata_on_every_copy_is_an_error_not_an_empty_volume() {
+fn a_group_without_readable_metadata_is_an_error_not_an_empty_volume() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 1);
     create(&volume, "file");
     volume.close().unwrap();
     drop(volume);
     std::fs::write(folder.path().join("disk0/metadata.redb"), vec![7; 100_000]).unwrap();
-    assert_ne!(refusal(disks(folder.path(), 1), options()).kind(), ErrorKind::Locked);
+    assert_ne!(open_error(disks(folder.path(), 1), options()).kind(), ErrorKind::Locked);
 }
 
 #[test]
-fn the_root_belongs_to_whom_the_options_say() {
+fn the_options_set_the_owner_of_the_root_directory() {
     let folder = tempfile::tempdir().unwrap();
     let volume = Volume::open(disks(folder.path(), 1), VolumeOptions { root_uid: 101, root_gid: 104, ..options() });
     let root = volume.unwrap().getattr(ROOT_INO).unwrap();

@@ -1,34 +1,32 @@
-//! Power is lost at any operation on a disk group of two disks: what was synced is there to the byte, and of the rest
-//! each page is as it was, as it was written, or zeros.
+//! Losses of power at any operation on a disk group of two disks: synced content is intact to the byte, and each page that
+//! was not synced has its content from before or after one of the writes, or zeros.
 
 mod support;
 
-use cellar_storage::disk::Disk;
 use cellar_storage::{Ino, ROOT_INO, RenameMode, Result, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::codec::compress;
-use support::power::{Power, PowerDisk};
+use support::memory_disk::{Crash, MemoryDisks};
 use support::{MIB, Random, new_file, options, read_all};
 
 const PAGE: usize = 4096;
-const PLENTY: u64 = 1 << 40;
 const ROUNDS: u64 = 40;
 const REPLACEMENTS: usize = 20;
 
-/// What a file may be after the loss.
+/// What a loss of power may leave of a file.
 struct File {
     ino: Ino,
-    /// A sync said that its name is durable.
+    /// A sync has made the name durable.
     has_durable_name: bool,
     is_unlinked: bool,
-    /// Its content at the last sync, then as each change since left it.
+    /// The content at the last sync, then after each change since.
     versions: Vec<Vec<u8>>,
 }
 
 impl File {
     fn content(&self) -> &Vec<u8> {
-        self.versions.last().expect("there is always one version")
+        self.versions.last().expect("there is at least one version")
     }
 
     fn synced(&mut self) {
@@ -38,14 +36,14 @@ impl File {
 
     fn check(&self, name: &str, found: &[u8]) {
         if let [only] = &self.versions[..] {
-            assert!(found == only, "{name} is not what was synced");
+            assert!(found == only, "{name} does not have its synced content");
             return;
         }
         let lengths = self.versions.iter().map(Vec::len);
         assert!(found.len() <= lengths.clone().max().unwrap(), "{name} grew to {}", found.len());
         assert!(found.len() >= lengths.min().unwrap(), "{name} shrank to {}", found.len());
         for (number, page) in found.chunks(PAGE).enumerate() {
-            // A page may have arrived and the length that goes with it not: it then ends in zeros.
+            // If the page reached the disk but the file length did not, the page ends in zeros.
             let is_known = |version: &Vec<u8>| {
                 let bytes = version.get(number * PAGE..).unwrap_or_default();
                 if bytes.starts_with(page) {
@@ -54,12 +52,15 @@ impl File {
                 let same = page.iter().zip(bytes).take_while(|(found, written)| found == written).count();
                 page[same..].iter().all(|byte| *byte == 0)
             };
-            assert!(self.versions.iter().any(is_known), "page {number} of {name} is none of its states, nor zeros");
+            assert!(
+                self.versions.iter().any(is_known),
+                "page {number} of {name} has neither a version's content nor zeros"
+            );
         }
     }
 }
 
-/// Changes files until the power ends; everything that was acknowledged is noted.
+/// Changes files until the power is off and records every acknowledged change.
 fn change(volume: &Volume, files: &mut BTreeMap<String, File>, round: u64, random: &mut Random) -> Result<()> {
     for step in 0.. {
         let names: Vec<String> =
@@ -121,7 +122,7 @@ fn change(volume: &Volume, files: &mut BTreeMap<String, File>, round: u64, rando
     Ok(())
 }
 
-/// Checks what is left and takes it for what will be there from now on.
+/// Checks the files after a loss of power and takes their content as the new synced state.
 fn check(volume: &Volume, files: &mut BTreeMap<String, File>) {
     let mut found = Vec::new();
     let listed = volume.readdir(ROOT_INO, 0, |entry| {
@@ -130,7 +131,7 @@ fn check(volume: &Volume, files: &mut BTreeMap<String, File>) {
     });
     listed.unwrap();
     let known: Vec<Ino> = files.keys().filter_map(|name| volume.resolve(name)).collect();
-    assert!(found.iter().all(|ino| known.contains(ino) || *ino == ROOT_INO), "a file is back that was removed");
+    assert!(found.iter().all(|ino| known.contains(ino) || *ino == ROOT_INO), "a removed file exists again");
     files.retain(|name, file| match volume.resolve(name) {
         Some(ino) => {
             let content = read_all(volume, ino);
@@ -145,42 +146,35 @@ fn check(volume: &Volume, files: &mut BTreeMap<String, File>) {
     });
 }
 
-type Disks = [Arc<PowerDisk>; 2];
-
-fn open(disks: &Disks) -> Result<Arc<Volume>> {
-    Volume::open(disks.iter().map(|disk| disk.clone() as Arc<dyn Disk>).collect(), options())
-}
-
-fn lose_power(disks: &mut Disks, random: &mut Random, changes: u64) -> Arc<Power> {
-    let power = Power::for_changes(changes);
-    *disks = [0, 1].map(|index: usize| disks[index].after_loss(random, power.clone()));
-    power
+fn open(disks: &MemoryDisks) -> Result<Arc<Volume>> {
+    Volume::open(disks.disks(), options())
 }
 
 #[test]
-fn what_was_synced_to_two_disks_survives_the_loss_of_power_at_any_operation() {
+fn synced_content_on_two_disks_survives_a_loss_of_power_at_any_operation() {
     let mut random = Random::from_environment();
-    let mut power = Power::for_changes(5);
-    let mut disks = ["disk1", "disk2"].map(|path| PowerDisk::blank(path, power.clone()));
+    let mut disks = MemoryDisks::new(2);
+    disks.power_off_after(5);
     let mut files = BTreeMap::new();
     let mut rounds_with_files = 0;
     for round in 0..ROUNDS {
-        // Forming the group and recovering may be cut short, too.
+        // Power may also be lost while the group is formed and during recovery.
         match open(&disks) {
             Ok(volume) => {
                 check(&volume, &mut files);
                 rounds_with_files += u64::from(!files.is_empty());
-                change(&volume, &mut files, round, &mut random).expect_err("it ends when the power does");
+                change(&volume, &mut files, round, &mut random).expect_err("only the loss of power ends the changes");
                 volume.abandon();
             }
-            Err(error) => assert!(power.is_off(), "round {round}: {error}"),
+            Err(error) => assert!(disks.is_off(), "round {round}: {error}"),
         }
-        assert!(power.is_off());
+        assert!(disks.is_off());
         let limit = if random.below(3) == 0 { 40 } else { 600 };
         let changes = 1 + random.below(limit);
-        power = lose_power(&mut disks, &mut random, changes);
+        disks = disks.crash(Crash::Power, &mut random);
+        disks.power_off_after(changes);
     }
-    lose_power(&mut disks, &mut random, PLENTY);
+    disks = disks.crash(Crash::Power, &mut random);
     let volume = open(&disks).unwrap();
     check(&volume, &mut files);
     assert!(rounds_with_files > ROUNDS / 4, "{rounds_with_files} rounds had something to check");
@@ -192,7 +186,7 @@ fn a_rename_over_a_synced_file_leaves_one_of_the_two_contents() {
     let mut random = Random::from_environment();
     let mut replaced = 0;
     for _ in 0..REPLACEMENTS {
-        let mut disks = ["disk1", "disk2"].map(|path| PowerDisk::blank(path, Power::for_changes(PLENTY)));
+        let disks = MemoryDisks::new(2);
         let volume = open(&disks).unwrap();
         let (old, new) = (random.bytes(MIB as usize + 77), random.bytes(2 * MIB as usize - 5));
         let ino = volume.create(ROOT_INO, b"file", &new_file()).unwrap().ino;
@@ -202,7 +196,8 @@ fn a_rename_over_a_synced_file_leaves_one_of_the_two_contents() {
         drop(volume);
 
         let changes = 5 + random.below(150);
-        let power = lose_power(&mut disks, &mut random, changes);
+        let disks = disks.crash(Crash::Power, &mut random);
+        disks.power_off_after(changes);
         let replace = || -> Result<()> {
             let volume = open(&disks)?;
             let result = (|| {
@@ -216,12 +211,12 @@ fn a_rename_over_a_synced_file_leaves_one_of_the_two_contents() {
             result
         };
         let result = replace();
-        assert!(result.is_ok() || power.is_off(), "{result:?}");
+        assert!(result.is_ok() || disks.is_off(), "{result:?}");
 
-        lose_power(&mut disks, &mut random, PLENTY);
+        let disks = disks.crash(Crash::Power, &mut random);
         let volume = open(&disks).unwrap();
-        let found = read_all(&volume, volume.resolve("file").expect("one of them has the name"));
-        assert!(found == new || found == old && result.is_err(), "the file is neither");
+        let found = read_all(&volume, volume.resolve("file").expect("one of the two files has the name"));
+        assert!(found == new || found == old && result.is_err(), "the file has neither content");
         replaced += usize::from(found == new);
         volume.close().unwrap();
     }

@@ -1,5 +1,5 @@
-//! A volume and a plain directory, given the same random operations, hold the same: also after a clean restart, and
-//! with every kind of cache.
+//! A volume and a plain directory have the same content after the same random operations, also after a clean restart,
+//! with caches of different sizes.
 
 mod support;
 
@@ -30,13 +30,13 @@ impl Pair {
         ["d0", "d1", "d0/e", "d1/e"][self.random.below(4) as usize].into()
     }
 
-    /// The directory that a path lies in, and its last name.
+    /// Returns the directory and the last name of a path; None if the directory does not exist.
     fn split<'a>(&self, path: &'a str) -> Option<(Ino, &'a [u8])> {
         let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
         Some((self.volume.resolve(directory)?, name.as_bytes()))
     }
 
-    /// Both did it, or both refused.
+    /// Asserts that an operation succeeded on both, or failed on both with the same error.
     fn agree<T, U>(&self, what: &str, ours: Option<cellar_storage::Result<T>>, plain: io::Result<U>) {
         match (ours, plain) {
             (Some(Ok(_)), Ok(_)) | (None, Err(_)) => {}
@@ -193,7 +193,7 @@ fn check(disk_count: usize, options: VolumeOptions) {
         pair.compare();
         pair.volume.close().unwrap();
         if round < 2 {
-            // The disks' locks go with the volume.
+            // Dropping the volume unlocks the disks.
             let closed = std::mem::replace(&mut pair.volume, placeholder(folder.path(), round));
             drop(closed);
             pair.volume = open();
@@ -202,7 +202,7 @@ fn check(disk_count: usize, options: VolumeOptions) {
     }
 }
 
-/// Some volume, while the real one is closed.
+/// Returns another volume, to stand in while the volume under test is closed.
 fn placeholder(folder: &Path, round: usize) -> Arc<Volume> {
     let elsewhere = folder.join(format!("placeholder{round}"));
     std::fs::create_dir(&elsewhere).unwrap();
@@ -210,12 +210,12 @@ fn placeholder(folder: &Path, round: usize) -> Arc<Volume> {
 }
 
 #[test]
-fn cached_on_two_disks() {
+fn with_a_cache_on_two_disks() {
     check(2, options());
 }
 
 #[test]
-fn cached_on_three_disks() {
+fn with_a_cache_on_three_disks() {
     check(3, options());
 }
 
@@ -230,7 +230,7 @@ fn without_a_cache() {
 }
 
 #[test]
-fn a_file_and_its_inode_differ_in_kind_of_error() {
+fn a_missing_name_and_a_missing_inode_are_different_errors() {
     let folder = tempfile::tempdir().unwrap();
     let volume = support::open(folder.path(), 1);
     assert_eq!(volume.lookup(ROOT_INO, b"x").unwrap_err().kind(), ErrorKind::NotFound);

@@ -1,4 +1,4 @@
-//! Regions as scans see them: whole pages, current bytes, versions that tell of every change.
+//! Regions as scans see them: whole pages, current bytes, and a new version with every change.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn filled(volume: &Volume, name: &str, mib: u64) -> Ino {
 }
 
 #[test]
-fn a_region_is_read_once_and_then_found_in_the_cache() {
+fn a_region_is_read_from_disk_once_and_then_from_the_cache() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let ino = filled(&volume, "file", 3);
@@ -38,7 +38,7 @@ fn a_region_is_read_once_and_then_found_in_the_cache() {
 }
 
 #[test]
-fn a_prefetched_region_tells_its_first_reader_what_it_cost() {
+fn the_first_reader_of_a_prefetched_region_reports_its_cost() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let ino = filled(&volume, "file", 4);
@@ -53,26 +53,26 @@ fn a_prefetched_region_tells_its_first_reader_what_it_cost() {
 }
 
 #[test]
-fn a_region_is_not_whole_while_a_part_of_a_block_is_missing() {
+fn a_region_with_a_torn_block_is_not_whole() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let ino = filled(&volume, "file", 2);
     let is_whole = |region| volume.region(ino, region).unwrap().is_whole();
     let block = MIB + 5 * PAGE as u64;
-    // As the kernel may pass it on: cut where the writer's pages end.
+    // The kernel splits writes at page boundaries of the writer's buffer.
     for (cut, whole) in [(0..1792, false), (1792..5888, false), (5888..PAGE, true)] {
         volume.write(ino, block + cut.start as u64, &[9; PAGE][cut]).unwrap();
         assert_eq!((is_whole(0), is_whole(1)), (true, whole));
-        assert_eq!(volume.is_incomplete(ino, block..block + PAGE as u64).unwrap(), !whole);
+        assert_eq!(volume.has_torn_block(ino, block..block + PAGE as u64).unwrap(), !whole);
     }
     volume.write(ino, block, &[1; 100]).unwrap();
     assert!(!is_whole(1));
     volume.write(ino, block - PAGE as u64, &[2; 3 * PAGE]).unwrap();
-    assert!(is_whole(1), "a whole block ends it");
+    assert!(is_whole(1), "a write of the whole block completes it");
 }
 
 #[test]
-fn every_change_gives_the_regions_it_touches_a_new_version() {
+fn every_change_changes_the_versions_of_the_regions_that_it_touches() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let ino = filled(&volume, "file", 4);
@@ -92,7 +92,7 @@ fn every_change_gives_the_regions_it_touches_a_new_version() {
 }
 
 #[test]
-fn a_region_at_the_end_grows_when_a_later_one_is_written() {
+fn the_last_region_grows_when_a_later_region_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let ino = create(&volume, "file");
@@ -109,7 +109,7 @@ fn a_region_at_the_end_grows_when_a_later_one_is_written() {
 }
 
 #[test]
-fn cached_regions_follow_writes_cuts_and_extensions() {
+fn cached_regions_follow_writes_truncates_and_extensions() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let ino = filled(&volume, "file", 2);
@@ -128,7 +128,7 @@ fn cached_regions_follow_writes_cuts_and_extensions() {
     assert_eq!(read[..22], region(1)[..22]);
 }
 
-/// Ends the other threads of a test also when an assertion fails.
+/// Stops the other threads of a test, also if an assertion fails.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -137,8 +137,8 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Writers fill whole pages with one number; a scan must find every page filled with one number, and the same numbers
-/// whenever it finds the same version.
+/// Writers fill whole pages with one number. A scan must see every page filled with one number, and the same content for
+/// the same version.
 fn no_torn_page(options: VolumeOptions) {
     const PAGES: u64 = 3 * MIB / PAGE as u64;
     let folder = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ fn no_torn_page(options: VolumeOptions) {
         }
         assert!(scans > 10, "{scans}");
     });
-    // What the cache holds is what the file holds.
+    // The cache and the file have the same content.
     for region in 0..3 {
         let cached = volume.region(ino, region).unwrap().to_vec();
         let mut read = vec![0; 2 * MIB as usize];
@@ -195,22 +195,22 @@ fn no_torn_page(options: VolumeOptions) {
 }
 
 #[test]
-fn no_torn_page_in_a_cache() {
+fn scans_see_no_torn_page_with_a_cache() {
     no_torn_page(options());
 }
 
 #[test]
-fn no_torn_page_in_a_cache_that_evicts() {
+fn scans_see_no_torn_page_with_a_cache_that_evicts() {
     no_torn_page(VolumeOptions { cache_bytes: 2 * MIB, ..options() });
 }
 
 #[test]
-fn no_torn_page_without_a_cache() {
+fn scans_see_no_torn_page_without_a_cache() {
     no_torn_page(VolumeOptions { cache_bytes: 0, ..options() });
 }
 
-/// While files grow page by page, one version of a region always has one length.
-fn one_length_a_version(options: VolumeOptions) {
+/// While a file grows page by page, a region has one length per version.
+fn one_length_per_version(options: VolumeOptions) {
     let folder = tempfile::tempdir().unwrap();
     let volume = Volume::open(disks(folder.path(), 2), options).unwrap();
     let newest = AtomicU64::new(create(&volume, "0"));
@@ -235,7 +235,7 @@ fn one_length_a_version(options: VolumeOptions) {
             let ino = newest.load(Ordering::Relaxed);
             for region in 0..2 {
                 let guard = volume.region(ino, region).unwrap();
-                assert!(guard.iter().step_by(PAGE).all(|byte| *byte == 1), "a page before its bytes");
+                assert!(guard.iter().step_by(PAGE).all(|byte| *byte == 1), "a page is visible before its bytes");
                 let known = *seen.entry((ino, region, guard.version())).or_insert(guard.len());
                 assert_eq!(known, guard.len(), "version {} of region {region}", guard.version());
             }
@@ -244,11 +244,11 @@ fn one_length_a_version(options: VolumeOptions) {
 }
 
 #[test]
-fn a_growing_region_has_one_length_a_version_in_a_cache() {
-    one_length_a_version(options());
+fn a_growing_region_has_one_length_per_version_with_a_cache() {
+    one_length_per_version(options());
 }
 
 #[test]
-fn a_growing_region_has_one_length_a_version_without_a_cache() {
-    one_length_a_version(VolumeOptions { cache_bytes: 0, ..options() });
+fn a_growing_region_has_one_length_per_version_without_a_cache() {
+    one_length_per_version(VolumeOptions { cache_bytes: 0, ..options() });
 }

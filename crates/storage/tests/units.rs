@@ -1,13 +1,14 @@
-//! Compression units behind the file interface: the bytes stay the same, the room does not.
+//! Compression units behind the file interface: files read the same and occupy less space.
 
 mod support;
 
+use cellar_format::ByteSource;
 use cellar_storage::disk::Stream;
-use cellar_storage::{AuSize, ErrorKind, Fallocate, Ino, ROOT_INO, UnitBytes, UnitStored, Volume, VolumeOptions};
+use cellar_storage::{AuSize, Error, ErrorKind, Fallocate, Ino, ROOT_INO, UnitStored, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::time::Duration;
-use support::codec::{PAGE, compress, dead, encode};
-use support::world::World;
+use support::codec::{PAGE, compress, encode, superseded};
+use support::memory_disk::MemoryDisks;
 use support::{MIB, Random, create, disks, open, options, read_all};
 
 fn filled(volume: &Volume, name: &str, bytes: u64) -> (Ino, Vec<u8>) {
@@ -43,7 +44,7 @@ fn allocated(volume: &Volume, ino: Ino, stream: Stream) -> u64 {
 }
 
 #[test]
-fn a_stored_unit_reads_as_the_pages_did_and_takes_less_room() {
+fn a_stored_unit_reads_the_same_as_its_pages_and_occupies_less_space() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let (ino, model) = filled(&volume, "file", 3 * MIB + 5 * PAGE as u64 + 100);
@@ -55,12 +56,14 @@ fn a_stored_unit_reads_as_the_pages_did_and_takes_less_room() {
     let mut part = [0; 5000];
     volume.read(ino, MIB - 2500, &mut part).unwrap();
     assert!(part[..] == model[MIB as usize - 2500..][..5000]);
-    assert!(allocated(&volume, ino, Stream::Data) <= 8192, "the page that ends the file, rounded");
+    assert!(allocated(&volume, ino, Stream::Data) <= 8192, "only the partial last page is raw");
     assert!(volume.getattr(ino).unwrap().stored_bytes < MIB);
-    let units = volume.units(ino).unwrap();
+    let units = volume.au_infos(ino).unwrap();
     assert_eq!(units.len(), 4);
-    let cellar_storage::UnitForm::Unit { bytes, tag: 7, dead } = &units[3].form else { panic!("{:?}", units[3]) };
-    assert_eq!((*bytes < 3000, dead.page_count(), dead.len()), (true, 5, 0));
+    let cellar_storage::AuFormat::Unit { bytes, tag: 7, superseded } = &units[3].format else {
+        panic!("{:?}", units[3])
+    };
+    assert_eq!((*bytes < 3000, superseded.page_count(), superseded.len()), (true, 5, 0));
     let volume = reopened(volume, folder.path());
     check(&volume, ino, &model);
     assert!(volume.getattr(ino).unwrap().stored_bytes < MIB);
@@ -68,7 +71,7 @@ fn a_stored_unit_reads_as_the_pages_did_and_takes_less_room() {
 }
 
 #[test]
-fn an_allocation_unit_is_idle_since_its_last_write_and_a_restart_keeps_the_files() {
+fn an_allocation_unit_is_idle_since_its_last_write_and_after_a_restart_since_the_last_write_to_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let (ino, _) = filled(&volume, "file", 2 * MIB);
@@ -78,14 +81,14 @@ fn an_allocation_unit_is_idle_since_its_last_write_and_a_restart_keeps_the_files
     assert!(idle(&volume, 0) >= idle(&volume, 1) + Duration::from_millis(50));
     let before = idle(&volume, 0);
     assert_eq!(compress(&volume, ino, 0, 7).unwrap(), UnitStored::Stored);
-    assert!(idle(&volume, 0) >= before, "compressing changes no byte");
+    assert!(idle(&volume, 0) >= before, "compressing is not a write");
     let volume = reopened(volume, folder.path());
     let both = (idle(&volume, 0), idle(&volume, 1));
-    assert!(both.0 <= both.1, "the file's last write counts for all of it: {both:?}");
+    assert!(both.0 <= both.1, "after a restart the file's last write counts for all allocation units: {both:?}");
 }
 
 #[test]
-fn a_page_of_a_unit_is_read_without_the_rest() {
+fn a_region_of_a_unit_is_read_without_a_page_cache() {
     let folder = tempfile::tempdir().unwrap();
     let volume = Volume::open(support::disks(folder.path(), 2), VolumeOptions { cache_bytes: 0, ..options() }).unwrap();
     let (ino, model) = filled(&volume, "file", 2 * MIB);
@@ -96,7 +99,7 @@ fn a_page_of_a_unit_is_read_without_the_rest() {
 }
 
 #[test]
-fn writes_over_a_unit_bring_pages_back_one_by_one() {
+fn writes_over_a_unit_supersede_single_pages() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 2 * MIB);
@@ -106,7 +109,7 @@ fn writes_over_a_unit_bring_pages_back_one_by_one() {
         [(3 * PAGE as u64, PAGE), (10 * PAGE as u64 + 4096, 4096), (MIB - 10, 20), (MIB + 77, 3 * PAGE), (MIB + 78, 1)];
     for (round, (offset, length)) in writes.into_iter().enumerate() {
         if round % 2 == 0 {
-            // Some regions are cached, others not.
+            // Cache one of the two regions in some of the rounds.
             drop(volume.region(ino, 0).unwrap());
         }
         let data = vec![round as u8 + 1; length];
@@ -114,22 +117,22 @@ fn writes_over_a_unit_bring_pages_back_one_by_one() {
         model[offset as usize..][..length].copy_from_slice(&data);
         check(&volume, ino, &model);
     }
-    assert_eq!(dead(&volume, ino, 0).unwrap(), [3, 10, 127]);
-    assert_eq!(dead(&volume, ino, 1).unwrap(), [0, 1, 2, 3]);
+    assert_eq!(superseded(&volume, ino, 0).unwrap(), [3, 10, 127]);
+    assert_eq!(superseded(&volume, ino, 1).unwrap(), [0, 1, 2, 3]);
     volume.fsync(ino).unwrap();
     check(&volume, ino, &model);
-    assert_eq!(allocated(&volume, ino, Stream::Pending0) + allocated(&volume, ino, Stream::Pending1), 0);
+    assert_eq!(allocated(&volume, ino, Stream::Redo0) + allocated(&volume, ino, Stream::Redo1), 0);
     volume = reopened(volume, folder.path());
     check(&volume, ino, &model);
-    assert_eq!(dead(&volume, ino, 0).unwrap(), [3, 10, 127]);
-    // A new unit takes them in again.
+    assert_eq!(superseded(&volume, ino, 0).unwrap(), [3, 10, 127]);
+    // A new unit contains the superseded pages again.
     assert_eq!(compress(&volume, ino, 0, 2).unwrap(), UnitStored::Stored);
-    assert_eq!(dead(&volume, ino, 0).unwrap(), [0; 0]);
+    assert_eq!(superseded(&volume, ino, 0).unwrap(), [0; 0]);
     check(&volume, ino, &model);
 }
 
 #[test]
-fn what_a_killed_daemon_had_acknowledged_is_there() {
+fn acknowledged_writes_survive_a_kill_of_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 2 * MIB);
@@ -152,7 +155,7 @@ fn what_a_killed_daemon_had_acknowledged_is_there() {
 }
 
 #[test]
-fn a_unit_of_other_pages_is_not_stored() {
+fn a_unit_that_does_not_match_its_pages_is_not_stored() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 2 * MIB);
@@ -163,7 +166,7 @@ fn a_unit_of_other_pages_is_not_stored() {
     assert_eq!(volume.unit_store(ino, 1, version, &unit, 0).unwrap(), UnitStored::Changed);
     let version = volume.au_version(ino, 1).unwrap();
     let error = volume.unit_store(ino, 1, version, &unit, 0).unwrap_err();
-    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("would not give page 0 back"), "{error}");
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("does not rebuild page 0"), "{error}");
     let error = volume.unit_store(ino, 1, version, &unit[..unit.len() - 1], 0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     for (au, bytes) in [(2, &unit[..]), (1, &[]), (1, &vec![0; MIB as usize])] {
@@ -171,9 +174,9 @@ fn a_unit_of_other_pages_is_not_stored() {
         assert_eq!(volume.unit_store(ino, au, version, bytes, 0).unwrap_err().kind(), ErrorKind::Invalid);
     }
     assert_eq!(volume.au_version(ino, 1 << 60).unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(dead(&volume, ino, 1), None);
+    assert_eq!(superseded(&volume, ino, 1), None);
     check(&volume, ino, &model);
-    assert_eq!(allocated(&volume, ino, Stream::Units), 0, "what was not stored leaves no bytes");
+    assert_eq!(allocated(&volume, ino, Stream::Units), 0, "rejected units leave no bytes");
     let codecless = VolumeOptions { unit_codec: None, ..options() };
     let elsewhere = tempfile::tempdir().unwrap();
     let volume = Volume::open(support::disks(elsewhere.path(), 1), codecless).unwrap();
@@ -182,7 +185,7 @@ fn a_unit_of_other_pages_is_not_stored() {
 }
 
 #[test]
-fn a_cut_and_regrown_file_holds_no_old_page() {
+fn a_truncated_and_extended_file_has_no_old_page() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 4 * MIB);
@@ -206,11 +209,14 @@ fn a_cut_and_regrown_file_holds_no_old_page() {
         volume = open(folder.path(), 2);
         check(&volume, ino, &model);
     }
-    assert_eq!(volume.units(ino).unwrap().iter().filter(|unit| unit.form == cellar_storage::UnitForm::Raw).count(), 4);
+    assert_eq!(
+        volume.au_infos(ino).unwrap().iter().filter(|unit| unit.format == cellar_storage::AuFormat::Raw).count(),
+        4
+    );
 }
 
 #[test]
-fn holes_and_zeros_over_units_read_as_zeros_for_good() {
+fn punched_and_zeroed_ranges_over_units_stay_zeros() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 3 * MIB);
@@ -226,23 +232,23 @@ fn holes_and_zeros_over_units_read_as_zeros_for_good() {
         volume = open(folder.path(), 2);
         check(&volume, ino, &model);
     }
-    assert_eq!(dead(&volume, ino, 0).unwrap(), [5, 6, 127]);
-    assert_eq!(dead(&volume, ino, 2), None, "a unit without a current page is dropped");
+    assert_eq!(superseded(&volume, ino, 0).unwrap(), [5, 6, 127]);
+    assert_eq!(superseded(&volume, ino, 2), None, "a unit without current pages is dropped");
     volume.fallocate(ino, 0, MIB, Fallocate::Reserve { keep_size: false }).unwrap();
     check(&volume, ino, &model);
 }
 
 #[test]
-fn damage_fails_the_pages_that_it_hits_and_a_new_page_heals_it() {
-    let world = World::new(1);
-    let volume = Volume::open(world.disks(), VolumeOptions { cache_bytes: 0, ..options() }).unwrap();
+fn damage_fails_only_the_pages_that_it_hits_and_writing_a_page_repairs_it() {
+    let disks = MemoryDisks::new(1);
+    let volume = Volume::open(disks.disks(), VolumeOptions { cache_bytes: 0, ..options() }).unwrap();
     let ino = create(&volume, "file");
     let mut random = support::Random::from_environment();
-    // Noise does not compress, so that the unit has several checksums.
+    // Random bytes do not compress, so the unit has several checksum blocks.
     let mut model: Vec<u8> = (0..MIB).map(|at| if at % 8192 < 4000 { random.next() as u8 } else { 0 }).collect();
     volume.write(ino, 0, &model).unwrap();
     compress(&volume, ino, 0, 0).unwrap();
-    world.damage_units(300_000);
+    disks.damage_units(300_000);
     let mut page = [0; PAGE];
     let mut failed = Vec::new();
     for number in 0..128_u32 {
@@ -271,12 +277,12 @@ fn damage_fails_the_pages_that_it_hits_and_a_new_page_heals_it() {
 }
 
 #[test]
-fn a_unit_that_is_asked_for_again_is_read_in_the_page_cache_until_it_is_replaced() {
+fn a_unit_that_is_read_repeatedly_is_read_in_the_page_cache_until_it_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let options = VolumeOptions { au_size: AuSize::from_bytes(4 * MIB).unwrap(), ..options() };
     let volume = Volume::open(disks(folder.path(), 1), options).unwrap();
     let ino = create(&volume, "file");
-    // Pages of which half does not compress.
+    // Half of each page is random and does not compress.
     let mut random = Random::from_environment();
     let mut noise = || random.next() as u8;
     let model: Vec<u8> = (0..4 * MIB).map(|at| if at / 4096 % 2 == 0 { noise() } else { 0 }).collect();
@@ -287,26 +293,32 @@ fn a_unit_that_is_asked_for_again_is_read_in_the_page_cache_until_it_is_replaced
     assert!(unit.len() as u64 > 2 * MIB);
     let reader = || volume.unit_reader(ino, 0).unwrap().unwrap();
     let first = reader();
-    assert!(first.in_cache().is_none(), "asked for the first time");
+    assert!(first.in_cache().is_none(), "the first reader");
     let used = volume.cache_stats().used_bytes;
 
     let second = reader();
     let cached = second.in_cache().unwrap();
     let (at, length) = (MIB - 1000, 2000);
-    assert!(cached.checked_at(10, 5000) == Some(&unit[10..5010]));
-    assert!(cached.checked_at(at, length).is_none(), "it lies in two regions");
-    assert!(cached.checked_at(unit.len() as u64 - 1, 2).is_none() && cached.checked_at(u64::MAX, 2).is_none());
+    assert!(cached.verified_slice_at(10, 5000) == Some(&unit[10..5010]));
+    assert!(cached.verified_slice_at(at, length).is_none(), "the range spans two regions");
+    assert!(
+        cached.verified_slice_at(unit.len() as u64 - 1, 2).is_none() && cached.verified_slice_at(u64::MAX, 2).is_none()
+    );
     let mut bytes = vec![0; length];
-    cached.read_unchecked_at(&mut bytes, at).unwrap();
+    cached.read_unverified_at(&mut bytes, at).unwrap();
     assert!(bytes == unit[at as usize..][..length]);
     cached.read_at(&mut bytes, at).unwrap();
     assert!(bytes == unit[at as usize..][..length]);
-    assert_eq!(cached.hit_bytes(), 0, "both regions were loaded for it");
+    assert_eq!(cached.hit_bytes(), 0, "this reader loaded both regions");
     let loaded = second.disk_read();
-    assert_eq!(loaded, (unit.len() as u64 + (32 << 10), 4), "three regions, and what lies in two of them");
+    assert_eq!(
+        loaded,
+        (unit.len() as u64 + (32 << 10), 4),
+        "three regions, and the checksum blocks of the range that spans two"
+    );
     drop(cached);
     let again = second.in_cache().unwrap();
-    assert!(again.checked_at(2 * MIB - 500, 500) == Some(&unit[2 * MIB as usize - 500..][..500]));
+    assert!(again.verified_slice_at(2 * MIB - 500, 500) == Some(&unit[2 * MIB as usize - 500..][..500]));
     assert_eq!((again.hit_bytes(), second.disk_read()), (500, loaded));
     drop(again);
     assert!(volume.cache_stats().used_bytes >= used + 2 * MIB);
@@ -315,14 +327,14 @@ fn a_unit_that_is_asked_for_again_is_read_in_the_page_cache_until_it_is_replaced
     volume.write(ino, 0, b"x").unwrap();
     volume.fsync(ino).unwrap();
     assert_eq!(compress(&volume, ino, 0, 1).unwrap(), UnitStored::Stored);
-    assert_eq!(volume.cache_stats().used_bytes, used, "the former unit's are gone");
+    assert_eq!(volume.cache_stats().used_bytes, used, "the regions of the replaced unit are dropped");
     let unit = encode(&read_all(&volume, ino));
     assert!(reader().in_cache().is_none());
-    assert!(reader().in_cache().unwrap().checked_at(600, 5000) == Some(&unit[600..5600]));
+    assert!(reader().in_cache().unwrap().verified_slice_at(600, 5000) == Some(&unit[600..5600]));
 }
 
 #[test]
-fn a_unit_of_which_many_pages_are_read_goes_into_the_page_cache() {
+fn a_unit_is_loaded_into_the_page_cache_after_many_page_reads() {
     let folder = tempfile::tempdir().unwrap();
     let volume = Volume::open(disks(folder.path(), 1), options()).unwrap();
     let (ino, model) = filled(&volume, "file", MIB);
@@ -334,24 +346,24 @@ fn a_unit_of_which_many_pages_are_read_goes_into_the_page_cache() {
         assert!(page == model[number * PAGE..][..PAGE]);
         volume.cache_stats().used_bytes
     };
-    assert!((0..10).all(|number| read(number) == used), "a few pages are read alone");
+    assert!((0..10).all(|number| read(number) == used), "the first page reads do not load the unit");
     assert!((10..60).any(|number| read(number) > used));
     let loaded = read(60);
     assert!((60..128).all(|number| read(number) == loaded));
     drop(volume.unit_reader(ino, 0).unwrap());
     volume.write(ino, 0, b"x").unwrap();
-    assert_eq!(read(1), loaded, "the other pages are still there");
+    assert_eq!(read(1), loaded, "a write over one page keeps the unit in the cache");
 }
 
 #[test]
-fn a_unit_is_not_loaded_while_the_page_cache_turns_over_faster_than_it_is_asked_for() {
+fn a_unit_is_not_loaded_if_the_page_cache_evicts_half_of_its_slots_between_reads() {
     let folder = tempfile::tempdir().unwrap();
     let options = VolumeOptions { cache_bytes: 8 * MIB, ..options() };
     let volume = Volume::open(disks(folder.path(), 1), options).unwrap();
     let (ino, _) = filled(&volume, "file", MIB);
     compress(&volume, ino, 0, 1).unwrap();
     let reader = || volume.unit_reader(ino, 0).unwrap().unwrap();
-    let is_read_in_cache = || reader().in_cache().is_some_and(|cached| cached.checked_at(0, 100).is_some());
+    let is_read_in_cache = || reader().in_cache().is_some_and(|cached| cached.verified_slice_at(0, 100).is_some());
     let (other, _) = filled(&volume, "other", 32 * MIB);
     let evict = |count: u64| {
         let before = volume.cache_stats().evictions;
@@ -362,14 +374,14 @@ fn a_unit_is_not_loaded_while_the_page_cache_turns_over_faster_than_it_is_asked_
     evict(1);
     assert!(!is_read_in_cache());
     evict(4);
-    assert!(!is_read_in_cache(), "half of the cache went");
+    assert!(!is_read_in_cache(), "half of the slots were evicted");
     evict(1);
     assert!(is_read_in_cache());
     assert!(is_read_in_cache());
 }
 
 #[test]
-fn a_reader_of_a_unit_that_was_replaced_reads_what_it_opened() {
+fn a_reader_of_a_replaced_unit_still_reads_the_unit_that_it_opened() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 1);
     let (ino, model) = filled(&volume, "file", MIB);
@@ -377,26 +389,27 @@ fn a_reader_of_a_unit_that_was_replaced_reads_what_it_opened() {
     compress(&volume, ino, 0, 5).unwrap();
     let reader = volume.unit_reader(ino, 0).unwrap().unwrap();
     let unit = encode(&model);
-    assert_eq!((reader.tag(), reader.length(), reader.dead().len()), (5, unit.len() as u64, 0));
+    assert_eq!((reader.tag(), reader.length(), reader.superseded().len()), (5, unit.len() as u64, 0));
     assert_eq!(reader.version(), volume.au_version(ino, 0).unwrap());
     volume.write(ino, 9 * PAGE as u64, b"x").unwrap();
     assert_ne!(reader.version(), volume.au_version(ino, 0).unwrap());
-    assert_eq!(volume.unit_reader(ino, 0).unwrap().unwrap().dead().iter().collect::<Vec<_>>(), [9]);
+    assert_eq!(volume.unit_reader(ino, 0).unwrap().unwrap().superseded().iter().collect::<Vec<_>>(), [9]);
     compress(&volume, ino, 0, 6).unwrap();
     assert_eq!(compress(&volume, ino, 0, 7).unwrap(), UnitStored::Busy);
     let mut bytes = vec![0; unit.len()];
     reader.read_at(&mut bytes, 0).unwrap();
     assert!(bytes == unit);
     assert!(reader.disk_read().0 >= unit.len() as u64);
-    assert_eq!(reader.read_at(&mut [0; 2], unit.len() as u64 - 1).unwrap_err().kind(), ErrorKind::Corrupt);
+    let beyond_end = reader.read_at(&mut [0; 2], unit.len() as u64 - 1).unwrap_err();
+    assert_eq!(Error::of_source(beyond_end).kind(), ErrorKind::Corrupt);
     let before = allocated(&volume, ino, Stream::Units);
     drop(reader);
-    assert!(allocated(&volume, ino, Stream::Units) < before, "its room went with the last reader");
+    assert!(allocated(&volume, ino, Stream::Units) < before, "the last reader frees the slot");
     assert_eq!(compress(&volume, ino, 0, 7).unwrap(), UnitStored::Stored);
 }
 
 #[test]
-fn decompressing_brings_raw_pages_back() {
+fn decompressing_restores_raw_pages() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 2 * MIB);
@@ -405,18 +418,18 @@ fn decompressing_brings_raw_pages_back() {
     volume.write(ino, 5 * PAGE as u64 + 1, b"new").unwrap();
     model[5 * PAGE + 1..][..3].copy_from_slice(b"new");
     assert!(volume.decompress(ino, 0).unwrap());
-    assert_eq!((dead(&volume, ino, 0), dead(&volume, ino, 1)), (None, Some(Vec::new())));
+    assert_eq!((superseded(&volume, ino, 0), superseded(&volume, ino, 1)), (None, Some(Vec::new())));
     check(&volume, ino, &model);
     assert!(volume.decompress(ino, 1).unwrap());
     assert_eq!(volume.getattr(ino).unwrap().stored_bytes, 2 * MIB);
     assert_eq!(allocated(&volume, ino, Stream::Units), 0);
     let volume = reopened(volume, folder.path());
     check(&volume, ino, &model);
-    assert_eq!(dead(&volume, ino, 0), None);
+    assert_eq!(superseded(&volume, ino, 0), None);
 }
 
 #[test]
-fn a_removed_file_takes_its_units_along() {
+fn removing_a_file_removes_its_units() {
     let folder = tempfile::tempdir().unwrap();
     let mut volume = open(folder.path(), 2);
     for crashes in [false, true] {
@@ -424,7 +437,7 @@ fn a_removed_file_takes_its_units_along() {
         compress_all(&volume, ino, 2);
         volume.write(ino, 0, b"x").unwrap();
         volume.unlink(ROOT_INO, b"file").unwrap();
-        assert!(volume.region(ino, 0).unwrap().starts_with(b"x"), "it lives while it is used");
+        assert!(volume.region(ino, 0).unwrap().starts_with(b"x"), "an unlinked file exists while it is referenced");
         volume.fsyncdir(ROOT_INO).unwrap();
         if crashes {
             volume.abandon();
@@ -437,7 +450,7 @@ fn a_removed_file_takes_its_units_along() {
         let left: Vec<_> = volume.disks().iter().flat_map(|disk| disk.backing_files().unwrap()).collect();
         assert_eq!(left, []);
     }
-    // An inode that comes to be later has no extents of another.
+    // A new inode has no extents of a removed one.
     let (ino, model) = filled(&volume, "file", 2 * MIB);
     let volume = reopened(volume, folder.path());
     check(&volume, ino, &model);

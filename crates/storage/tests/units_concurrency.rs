@@ -1,8 +1,9 @@
-//! Readers, writers, syncs and scans while compression units come and go.
+//! Concurrent readers, writers, syncs and scans while compression units are stored and decompressed.
 
 mod support;
 
-use cellar_storage::{Ino, OpenUnit, UnitBytes, Volume, VolumeOptions};
+use cellar_format::ByteSource;
+use cellar_storage::{Ino, OpenUnit, Volume, VolumeOptions};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use support::{MIB, Random, create, disks, options};
 const AUS: u64 = 2;
 const PAGES: u64 = AUS * MIB / PAGE as u64;
 
-/// Ends the other threads also when an assertion fails.
+/// Stops the other threads, also if an assertion fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -21,20 +22,20 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Each page is filled with one number at any time.
+/// Returns whether a page is filled with one number, as every page is at any time.
 fn one_fill(page: &[u8]) -> bool {
     page.iter().all(|byte| *byte == page[0])
 }
 
-/// A scan of an allocation unit as a cell does it: what lives in the unit from there, the rest from the file. None when
-/// it changed meanwhile.
+/// Scans an allocation unit like a cell: current pages from the unit, the rest from the file. None if the allocation unit
+/// changed meanwhile.
 fn scan(volume: &Volume, ino: Ino, au: u64) -> Option<(u64, Vec<u8>)> {
     let reader = volume.unit_reader(ino, au).unwrap()?;
     assert!(reader.length() > 0);
     let mut fills = Vec::new();
-    for page in 0..reader.dead().page_count() {
+    for page in 0..reader.superseded().page_count() {
         let mut bytes = vec![0; PAGE];
-        if reader.dead().contains(page) {
+        if reader.superseded().contains(page) {
             volume.read(ino, au * MIB + u64::from(page) * PAGE as u64, &mut bytes).unwrap();
         } else {
             PageCodec.rebuild(&reader, page..page + 1, &mut bytes).unwrap();
@@ -54,7 +55,7 @@ fn check(options: VolumeOptions) {
     let stopped = &AtomicBool::new(false);
     let running = || !stopped.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
-        // Two writers with pages of their own, who read back what they wrote.
+        // Two writers, each with its own pages, which read back their writes.
         for writer in 0..2 {
             let mut random = Random::from_environment();
             scope.spawn(move || {
@@ -69,7 +70,7 @@ fn check(options: VolumeOptions) {
                     let mut bytes = [0; PAGE];
                     volume.read(ino, page * PAGE as u64, &mut bytes).unwrap();
                     assert!(bytes == [*fill; PAGE], "page {page} of writer {writer}: {} and {}", bytes[0], bytes[4096]);
-                    // Now and then long enough for a unit to be stored.
+                    // Sometimes pause long enough for a unit to be stored.
                     match random.below(64) {
                         0 => std::thread::sleep(Duration::from_millis(150)),
                         1..8 => std::thread::sleep(Duration::from_millis(1)),
@@ -103,7 +104,7 @@ fn check(options: VolumeOptions) {
         let (started, mut stored) = (Instant::now(), 0);
         while running() && started.elapsed() < Duration::from_secs(4) {
             let au = random.below(AUS);
-            // Mostly in vain, as there are writers.
+            // Mostly not stored, because of the writers.
             stored += (compress(volume, ino, au, 0).unwrap() == cellar_storage::UnitStored::Stored) as u32;
             if random.below(16) == 0 {
                 volume.decompress(ino, au).unwrap();
@@ -119,11 +120,11 @@ fn check(options: VolumeOptions) {
 }
 
 #[test]
-fn units_come_and_go_under_a_cache() {
+fn units_are_stored_and_decompressed_under_load_with_a_cache() {
     check(options());
 }
 
 #[test]
-fn units_come_and_go_without_a_cache() {
+fn units_are_stored_and_decompressed_under_load_without_a_cache() {
     check(VolumeOptions { cache_bytes: 0, ..options() });
 }

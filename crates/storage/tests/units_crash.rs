@@ -1,8 +1,8 @@
-//! Files with compression units against a model, through crashes of the daemon and of the machine, between operations
-//! and in the middle of them.
+//! Compares files with compression units with a model, through crashes of the daemon and of the machine, between and
+//! during operations.
 //!
-//! The model keeps, for every sector, what it held since the last sync: after a loss of power each sector holds one of
-//! these; after the daemon's death the last, or that of the operation under way.
+//! The model records the versions of every sector since the last sync. After a loss of power, each sector has one of these
+//! versions. After a crash of the daemon, it has the last version, or that of the interrupted operation.
 
 mod support;
 
@@ -10,7 +10,7 @@ use cellar_storage::{Fallocate, Ino, UnitStored, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::codec::{PAGE, compress};
-use support::world::{Crash, World};
+use support::memory_disk::{Crash, MemoryDisks};
 use support::{MIB, Random, create, options};
 
 const SECTOR: usize = 4096;
@@ -19,7 +19,7 @@ const SIZE_MAX: u64 = 3 * MIB;
 #[derive(Clone)]
 struct Model {
     bytes: Vec<u8>,
-    /// What each sector held since the last sync, zeros behind the file's end; the last is current.
+    /// The versions of each sector since the last sync, with zeros beyond the end of the file; the last is current.
     sectors: Vec<Vec<Arc<[u8]>>>,
     sizes: Vec<u64>,
 }
@@ -76,8 +76,8 @@ impl Model {
         self.sizes = vec![self.bytes.len() as u64];
     }
 
-    /// Takes over what a crash left, after checking that it may have.
-    fn crashed(&mut self, found: Vec<u8>, what: &str) {
+    /// Checks that a crash may leave the content `found`, and takes it as the new synced state.
+    fn check_after_crash(&mut self, found: Vec<u8>, what: &str) {
         let (least, most) = (*self.sizes.iter().min().unwrap(), *self.sizes.iter().max().unwrap());
         let size = found.len() as u64;
         assert!((least..=most).contains(&size), "{what}: {size} bytes instead of {least} to {most}");
@@ -87,7 +87,7 @@ impl Model {
             let is_zero = *sector == [0; SECTOR][..sector.len()];
             assert!(
                 known || is_new && is_zero,
-                "{what}: page {} of {} bytes holds what it never held; first bytes {:?}, known {:?}",
+                "{what}: page {} of {} bytes has content that was never written; first bytes {:?}, known {:?}",
                 number as f64 / 2.0,
                 size,
                 &sector[..8],
@@ -103,7 +103,7 @@ impl Model {
 }
 
 struct Pair {
-    world: World,
+    disks: MemoryDisks,
     volume: Arc<Volume>,
     ino: Ino,
     model: Model,
@@ -123,10 +123,10 @@ enum Step {
 
 impl Pair {
     fn new(disks: usize, size: u64, random: Random) -> Self {
-        let world = World::new(disks);
-        let volume = Volume::open(world.disks(), options()).unwrap();
+        let disks = MemoryDisks::new(disks);
+        let volume = Volume::open(disks.disks(), options()).unwrap();
         let ino = create(&volume, "file");
-        let mut pair = Self { world, volume, ino, model: Model::new(), random, count: [0; 12] };
+        let mut pair = Self { disks, volume, ino, model: Model::new(), random, count: [0; 12] };
         pair.write(0, size as usize);
         pair.run(Step::Sync);
         pair
@@ -201,24 +201,24 @@ impl Pair {
         assert!(self.volume.region(self.ino, region as u32).unwrap()[..] == *expected, "region {region}");
     }
 
-    /// Opens the volume anew on what a crash left.
+    /// Crashes, reopens the volume and checks the content.
     fn crash(&mut self, crash: Crash, what: &str) {
-        let world = self.world.crash(crash, &mut self.random);
+        let disks = self.disks.crash(crash, &mut self.random);
         self.volume.abandon();
-        self.world = world;
-        // Recovery may be cut short too.
-        self.world.freeze_after(1 + self.random.below(30));
-        self.volume = Volume::open(self.world.disks(), options()).unwrap();
-        if self.random.below(2) == 0 && self.world.is_frozen() {
-            let world = self.world.crash([Crash::Kill, Crash::Power][self.random.below(2) as usize], &mut self.random);
+        self.disks = disks;
+        // A crash may also interrupt recovery.
+        self.disks.freeze_after(1 + self.random.below(30));
+        self.volume = Volume::open(self.disks.disks(), options()).unwrap();
+        if self.random.below(2) == 0 && self.disks.is_frozen() {
+            let disks = self.disks.crash([Crash::Kill, Crash::Power][self.random.below(2) as usize], &mut self.random);
             self.volume.abandon();
-            self.world = world;
-            self.volume = Volume::open(self.world.disks(), options()).unwrap();
+            self.disks = disks;
+            self.volume = Volume::open(self.disks.disks(), options()).unwrap();
         }
-        self.world.thaw();
+        self.disks.thaw();
         assert_eq!(self.volume.resolve("file"), Some(self.ino));
         let found = support::read_all(&self.volume, self.ino);
-        self.model.crashed(found, what);
+        self.model.check_after_crash(found, what);
         self.count[crash as usize] += 1;
     }
 
@@ -229,18 +229,18 @@ impl Pair {
         self.crash(crash, &format!("{crash:?} between steps"));
     }
 
-    /// Runs a step and crashes after so many changes on the disks; false when the step had fewer.
+    /// Runs a step and crashes after `changes` changes on the disks. Returns false if the step made fewer.
     fn crash_within(&mut self, step: Step, changes: u64, crash: Crash) -> bool {
         let mut before = self.model.clone();
-        self.world.freeze_after(changes);
+        self.disks.freeze_after(changes);
         self.run(step);
-        if !self.world.is_frozen() {
-            self.world.thaw();
+        if !self.disks.is_frozen() {
+            self.disks.thaw();
             return false;
         }
         match (step, crash) {
             (Step::Sync, _) => self.model = before,
-            // Nothing that was acknowledged before the step is lost.
+            // All writes acknowledged before the step survive.
             (_, Crash::Kill) => {
                 before.sync();
                 let after = std::mem::replace(&mut self.model, before);
@@ -278,12 +278,12 @@ fn random_steps(disks: usize) {
     assert!(pair.count[0] > 10 && pair.count[1] > 10, "{:?}", pair.count);
 }
 
-/// Pages carry numbers that only grow; a thread writes, another syncs, and the crash comes while they do. Returns the
-/// pages that were found newer than the last sync.
+/// Crashes while one thread writes increasing numbers to pages and another syncs. Returns the number of half pages that
+/// are newer after the crash than at the last sync.
 fn crash_among_threads(crash: Crash, random: &mut Random) -> usize {
     const PAGES: usize = 128;
-    let world = World::new(2);
-    let volume = &*Volume::open(world.disks(), options()).unwrap();
+    let disks = MemoryDisks::new(2);
+    let volume = &*Volume::open(disks.disks(), options()).unwrap();
     let ino = create(volume, "file");
     let page = |number: u64| number.to_le_bytes().repeat(PAGE / 8);
     volume.write(ino, 0, &page(1).repeat(PAGES)).unwrap();
@@ -302,7 +302,7 @@ fn crash_among_threads(crash: Crash, random: &mut Random) -> usize {
                 let at = writer_random.below(PAGES as u64);
                 volume.write(ino, at * PAGE as u64, &page(number)).unwrap();
                 acknowledged[at as usize].store(number, Ordering::SeqCst);
-                // So that there are pages that were never written when the crash comes.
+                // Slow down, so that some pages are not written before the crash.
                 std::thread::sleep(std::time::Duration::from_micros(300));
             }
         });
@@ -315,7 +315,7 @@ fn crash_among_threads(crash: Crash, random: &mut Random) -> usize {
         });
         std::thread::sleep(std::time::Duration::from_millis(pause));
         let least = (values(&acknowledged), values(&synced));
-        let left = world.crash(crash, random);
+        let left = disks.crash(crash, random);
         stop.store(true, Ordering::SeqCst);
         (least.0, least.1, left)
     });
@@ -327,8 +327,11 @@ fn crash_among_threads(crash: Crash, random: &mut Random) -> usize {
         let least = if crash == Crash::Kill { least_acknowledged[at] } else { least_synced[at] };
         for half in bytes.chunks_exact(SECTOR) {
             let number = u64::from_le_bytes(half[..8].try_into().unwrap());
-            assert!(half.chunks_exact(8).all(|eight| eight == number.to_le_bytes()), "page {at} holds garbage");
-            assert!(number >= least, "page {at} holds {number}, not {least} or later, after {crash:?}");
+            assert!(
+                half.chunks_exact(8).all(|eight| eight == number.to_le_bytes()),
+                "page {at} has content that was never written"
+            );
+            assert!(number >= least, "page {at} has number {number}, expected at least {least}, after {crash:?}");
             newer += (number > least_synced[at]) as usize;
         }
     }
@@ -336,19 +339,19 @@ fn crash_among_threads(crash: Crash, random: &mut Random) -> usize {
 }
 
 #[test]
-fn a_crash_while_one_thread_writes_and_another_syncs_loses_nothing() {
+fn a_crash_during_concurrent_writes_and_syncs_loses_no_promised_write() {
     let mut random = Random::from_environment();
     for crash in [Crash::Kill, Crash::Power] {
         let newer: usize = (0..15).map(|_| crash_among_threads(crash, &mut random)).sum();
-        assert!(crash == Crash::Power || newer > 0, "no crash met a page that was not synced");
+        assert!(crash == Crash::Power || newer > 0, "no crash found a page that was not synced");
     }
 }
 
 #[test]
-fn pages_that_the_kernel_dropped_after_a_failed_sync_come_back_from_the_log() {
+fn pages_that_the_kernel_drops_after_a_failed_sync_are_restored_from_the_redo_log() {
     let mut random = Random::from_environment();
-    let world = World::new(1);
-    let volume = Volume::open(world.disks(), options()).unwrap();
+    let disks = MemoryDisks::new(1);
+    let volume = Volume::open(disks.disks(), options()).unwrap();
     let ino = create(&volume, "file");
     let mut expected = random.bytes(MIB as usize);
     volume.write(ino, 0, &expected).unwrap();
@@ -358,11 +361,11 @@ fn pages_that_the_kernel_dropped_after_a_failed_sync_come_back_from_the_log() {
         volume.write(ino, number * 5000, &[number as u8; 3000]).unwrap();
         expected[number as usize * 5000..][..3000].fill(number as u8);
     }
-    world.lose_next_sync();
+    disks.lose_next_sync();
     assert_eq!(volume.fsync(ino).unwrap_err().errno(), 5);
     assert!(support::read_all(&volume, ino) == expected);
     volume.fsync(ino).unwrap();
-    let left = world.crash(Crash::Power, &mut random);
+    let left = disks.crash(Crash::Power, &mut random);
     volume.abandon();
     assert!(support::read_all(&Volume::open(left.disks(), options()).unwrap(), ino) == expected);
 }
@@ -377,7 +380,7 @@ fn random_steps_and_crashes_on_three_disks() {
     random_steps(3);
 }
 
-/// Crash points of every step, from a state in which units, raw pages and pending pages meet.
+/// Crashes at the points of every step, starting with units, raw pages and pages in the redo log.
 fn every_crash_point(crash: Crash) {
     let mut random = Random::from_environment();
     let steps = [
@@ -392,7 +395,7 @@ fn every_crash_point(crash: Crash) {
         Step::Sync,
     ];
     for step in steps {
-        // Every third, others in other runs; with EVERY_POINT all of them.
+        // Every third point, starting at random; every point if EVERY_POINT is set.
         let stride = if std::env::var("EVERY_POINT").is_ok() { 1 } else { 3 };
         for changes in (1 + random.below(stride)..).step_by(stride as usize) {
             let mut pair = Pair::new(2, MIB + 50_000, random.clone());
@@ -406,7 +409,7 @@ fn every_crash_point(crash: Crash) {
                 assert!(changes > 1, "{step:?} changed nothing");
                 break;
             }
-            // What is left works on, and stays.
+            // The volume continues to work, and later changes survive too.
             pair.run(Step::Write { offset: 12_000, length: 9000 });
             pair.run(Step::Sync);
             pair.run(Step::Compress(0));
@@ -418,11 +421,11 @@ fn every_crash_point(crash: Crash) {
 }
 
 #[test]
-fn a_kill_at_any_point_loses_nothing_that_was_acknowledged() {
+fn a_kill_of_the_daemon_at_any_point_loses_no_acknowledged_write() {
     every_crash_point(Crash::Kill);
 }
 
 #[test]
-fn a_loss_of_power_at_any_point_loses_nothing_that_was_synced() {
+fn a_loss_of_power_at_any_point_loses_no_synced_write() {
     every_crash_point(Crash::Power);
 }

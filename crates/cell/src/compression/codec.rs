@@ -1,12 +1,11 @@
 //! The storage code's codec: its units are the scan code's compression units.
 
 use super::table::UnitTable;
+use cellar_format::ByteSource;
 use cellar_format::units::BLOCK_BYTES;
-use cellar_scan::unit::{Rebuilder, Unit, UnitError, UnitSource};
-use cellar_storage::{Error, ErrorKind, OpenUnit, Result, UnitBytes, UnitCodec};
+use cellar_scan::unit::{Rebuilder, Unit, UnitError};
+use cellar_storage::{Error, ErrorKind, OpenUnit, Result, UnitCodec};
 use parking_lot::Mutex;
-use std::borrow::Cow;
-use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ const REBUILDER_BYTES_MAX: usize = 8 << 20;
 pub struct Codec {
     units: Arc<UnitTable>,
     /// The last one worked last: pages that are read in order find the blocks that they share in it.
-    rebuilders: Mutex<Vec<(Rebuilder, Vec<u8>)>>,
+    rebuilders: Mutex<Vec<Rebuilder>>,
 }
 
 impl Codec {
@@ -29,10 +28,10 @@ impl Codec {
 }
 
 impl UnitCodec for Codec {
-    fn open(&self, unit: &dyn UnitBytes, id: u64) -> Result<Box<dyn OpenUnit + '_>> {
-        let unit = self.units.open(id, &Source::new(unit)).map_err(storage_error)?;
-        let (rebuilder, room) = self.rebuilders.lock().pop().unwrap_or_default();
-        Ok(Box::new(Opened { codec: self, unit, rebuilder, room }))
+    fn open(&self, unit: &dyn ByteSource, id: u64) -> Result<Box<dyn OpenUnit + '_>> {
+        let unit = self.units.open(id, unit).map_err(storage_error)?;
+        let rebuilder = self.rebuilders.lock().pop().unwrap_or_default();
+        Ok(Box::new(Opened { codec: self, unit, rebuilder }))
     }
 }
 
@@ -40,98 +39,28 @@ struct Opened<'a> {
     codec: &'a Codec,
     unit: Arc<Unit>,
     rebuilder: Rebuilder,
-    /// For the bytes of one part.
-    room: Vec<u8>,
 }
 
 impl OpenUnit for Opened<'_> {
-    fn rebuild(&mut self, unit: &dyn UnitBytes, pages: Range<u32>, out: &mut [u8]) -> Result<()> {
-        let source = Source { unit, room: Cell::new(std::mem::take(&mut self.room)) };
+    fn rebuild(&mut self, unit: &dyn ByteSource, pages: Range<u32>, out: &mut [u8]) -> Result<()> {
         for (page, out) in pages.zip(out.chunks_exact_mut(BLOCK_BYTES)) {
             let out = out.try_into().expect("a chunk is a page");
-            self.rebuilder.page(&self.unit, &source, page as usize, out).map_err(storage_error)?;
+            self.rebuilder.page(&self.unit, unit, page as usize, out).map_err(storage_error)?;
         }
-        self.room = source.room.into_inner();
         Ok(())
     }
 }
 
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
-        let (mut rebuilder, mut room) = (std::mem::take(&mut self.rebuilder), std::mem::take(&mut self.room));
-        if rebuilder.held_bytes() + room.capacity() > REBUILDER_BYTES_MAX {
+        let mut rebuilder = std::mem::take(&mut self.rebuilder);
+        if rebuilder.memory_bytes() > REBUILDER_BYTES_MAX {
             rebuilder.forget();
-            room = Vec::new();
         }
         let mut waiting = self.codec.rebuilders.lock();
         if waiting.len() < REBUILDERS_MAX {
-            waiting.push((rebuilder, room));
+            waiting.push(rebuilder);
         }
-    }
-}
-
-/// A stored unit's bytes as the scan code reads them, which checks all that it reads.
-pub struct Source<'a> {
-    unit: &'a dyn UnitBytes,
-    /// For bytes that are only looked at.
-    room: Cell<Vec<u8>>,
-}
-
-impl<'a> Source<'a> {
-    pub fn new(unit: &'a dyn UnitBytes) -> Self {
-        Self { unit, room: Cell::default() }
-    }
-
-    /// Before room is made for it: the bytes are there.
-    fn check(&self, offset: u64, length: usize) -> io::Result<()> {
-        match offset.checked_add(length as u64).is_some_and(|end| end <= self.unit.length()) {
-            true => Ok(()),
-            false => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
-}
-
-impl UnitSource for Source<'_> {
-    fn read_at(&self, offset: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
-        self.check(offset, length)?;
-        if let Some(bytes) = self.unit.in_memory() {
-            return Ok(Cow::Borrowed(&bytes[offset as usize..offset as usize + length]));
-        }
-        let mut bytes = vec![0; length];
-        self.unit.read_unchecked_at(&mut bytes, offset).map_err(io::Error::other)?;
-        Ok(Cow::Owned(bytes))
-    }
-
-    fn checked(&self, offset: u64, length: usize) -> Option<&[u8]> {
-        self.unit.checked_at(offset, length)
-    }
-
-    fn read_into(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> io::Result<()> {
-        self.check(offset, length)?;
-        out.resize(length, 0);
-        self.unit.read_unchecked_at(out, offset).map_err(io::Error::other)
-    }
-
-    fn look_at(&self, offset: u64, length: usize, look: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-        if self.unit.in_memory().is_some() {
-            look(&self.read_at(offset, length)?);
-            return Ok(());
-        }
-        self.check(offset, length)?;
-        let mut room = self.room.take();
-        if room.len() < length {
-            room.resize(length, 0);
-        }
-        let read = self.unit.read_unchecked_at(&mut room[..length], offset);
-        if read.is_ok() {
-            look(&room[..length]);
-        }
-        self.room.set(room);
-        read.map_err(io::Error::other)
-    }
-
-    fn expect(&self, parts: &[Range<u64>]) {
-        self.unit.expect(parts);
     }
 }
 

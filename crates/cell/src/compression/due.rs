@@ -4,7 +4,7 @@
 use super::{CompressionError, Place, places};
 use crate::smart_scan::region_table::RegionTable;
 use cellar_format::wire::{DueQuery, DueUnit, DueUnits};
-use cellar_storage::{PageSet, UnitForm, Volume};
+use cellar_storage::{AuFormat, PageSet, Volume};
 use std::ops::Range;
 
 /// A unit is made anew by itself when one block in this many lies raw.
@@ -19,13 +19,13 @@ pub fn due(volume: &Volume, unpaid: &Unpaid, query: &DueQuery) -> Result<DueUnit
     let mut units = Vec::new();
     for Place { ino, au, blocks } in places(volume, &query.relation, query.range)? {
         let idle_us = volume.au_idle(ino, au)?.as_micros() as u64;
-        let unit = volume.unit(ino, au)?;
-        let is_due = match unit.form {
-            UnitForm::Unit { tag: now, dead, .. } if now == tag => {
+        let unit = volume.au_info(ino, au)?;
+        let is_due = match unit.format {
+            AuFormat::Unit { tag: now, superseded: dead, .. } if now == tag => {
                 raw_blocks(&dead, &blocks) * RAW_SHARE >= blocks.len() as u64 && raw_blocks(&dead, &blocks) > 0
             }
-            UnitForm::Unit { .. } => true,
-            UnitForm::Raw => tag > 0,
+            AuFormat::Unit { .. } => true,
+            AuFormat::Raw => tag > 0,
         };
         let pays = unpaid.look_up((ino, au as u32), unit.version, |levels| levels & (1 << tag) == 0);
         if is_due && idle_us >= query.idle_us && pays.unwrap_or(true) {

@@ -9,14 +9,14 @@ mod due;
 mod pace;
 mod table;
 
-pub use codec::{Codec, Source};
+pub use codec::Codec;
 pub use due::{Unpaid, due};
 pub use table::UnitTable;
 
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{BlockRange, CompressProgress, CompressRequest, LevelUnits, ScanRequest, Units, UnitsQuery};
 use cellar_scan::unit::{EncodeError, Encoder, Level, Shape, encode_raw};
-use cellar_storage::{ErrorKind, Ino, UnitForm, UnitStored, Volume, stored_bytes};
+use cellar_storage::{AuFormat, ErrorKind, Ino, UnitStored, Volume, stored_bytes};
 use due::raw_blocks;
 use pace::Pace;
 use std::ops::Range;
@@ -105,8 +105,9 @@ fn compress_one(
     let tag = level as u32;
     // The version comes first: a change while the pages are read makes it old.
     let version = volume.au_version(place.ino, place.au)?;
-    let form = volume.unit(place.ino, place.au)?.form;
-    if matches!(&form, UnitForm::Unit { tag: now, dead, .. } if *now == tag && raw_blocks(dead, &place.blocks) == 0) {
+    let form = volume.au_info(place.ino, place.au)?.format;
+    if matches!(&form, AuFormat::Unit { tag: now, superseded: dead, .. } if *now == tag && raw_blocks(dead, &place.blocks) == 0)
+    {
         return Ok(());
     }
     let au_bytes = volume.au_bytes(place.ino)?;
@@ -114,12 +115,12 @@ fn compress_one(
     // All that the file has of it now: it may have grown since the places were listed.
     let Work { shape, encoder, pages } = work;
     pages.resize(volume.size(place.ino)?.saturating_sub(base).min(au_bytes) as usize, 0);
-    let read = volume.read_announced(place.ino, base, pages)?;
+    let read = volume.read_uncached(place.ino, base, pages)?;
     pages.truncate(read / BLOCK_BYTES * BLOCK_BYTES);
     if pages.is_empty() {
         return Ok(());
     }
-    if volume.is_incomplete(place.ino, base..base + pages.len() as u64)? {
+    if volume.has_torn_block(place.ino, base..base + pages.len() as u64)? {
         // Of a block in it a part is still to come.
         progress.units_skipped += 1;
         return Ok(());
@@ -162,7 +163,7 @@ fn store_either(
 }
 
 fn decompress_one(volume: &Volume, place: &Place, progress: &mut CompressProgress) -> cellar_storage::Result<()> {
-    if let UnitForm::Unit { bytes, .. } = volume.unit(place.ino, place.au)?.form {
+    if let AuFormat::Unit { bytes, .. } = volume.au_info(place.ino, place.au)?.format {
         volume.decompress(place.ino, place.au)?;
         progress.units_written += 1;
         progress.bytes_before += bytes;
@@ -177,9 +178,9 @@ pub fn units(volume: &Volume, query: &UnitsQuery) -> Result<Units, CompressionEr
     for place in places(volume, &query.relation, query.range)? {
         let blocks = u64::from(place.blocks.end - place.blocks.start);
         let block_bytes = BLOCK_BYTES as u64;
-        let (level, dead, bytes) = match volume.unit(place.ino, place.au)?.form {
-            UnitForm::Raw => (0, 0, blocks * block_bytes),
-            UnitForm::Unit { bytes, tag, dead } => {
+        let (level, dead, bytes) = match volume.au_info(place.ino, place.au)?.format {
+            AuFormat::Raw => (0, 0, blocks * block_bytes),
+            AuFormat::Unit { bytes, tag, superseded: dead } => {
                 let raw = raw_blocks(&dead, &place.blocks);
                 (tag as usize, raw, bytes + raw * block_bytes)
             }
@@ -245,9 +246,11 @@ mod tests {
         let wrong = || encode(&others, &shape, level);
         // Nothing is given up while no unit gives the pages back.
         assert!(store_either(wrong, wrong, store).is_err());
-        assert!(matches!(volume.unit(ino, 0).unwrap().form, UnitForm::Raw));
+        assert!(matches!(volume.au_info(ino, 0).unwrap().format, AuFormat::Raw));
         let bytes = store_either(wrong, || encode_raw(&pages, &shape, level), store).unwrap().unwrap();
-        assert!(matches!(volume.unit(ino, 0).unwrap().form, UnitForm::Unit { bytes: stored, .. } if stored == bytes));
+        assert!(
+            matches!(volume.au_info(ino, 0).unwrap().format, AuFormat::Unit { bytes: stored, .. } if stored == bytes)
+        );
         let mut read = vec![0; pages.len()];
         volume.read(ino, 0, &mut read).unwrap();
         assert!(read == pages);

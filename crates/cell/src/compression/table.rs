@@ -3,7 +3,8 @@
 //! A unit's bytes never change and its id is never used again, so what is kept is never out of date. Memory is bounded
 //! by what each unit can come to take with all its dictionaries; what was not asked for lately goes first.
 
-use cellar_scan::unit::{Unit, UnitError, UnitSource};
+use cellar_format::ByteSource;
+use cellar_scan::unit::{Unit, UnitError};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -46,7 +47,7 @@ impl UnitTable {
     }
 
     /// The unit that the storage knows by this id; opened when it is not kept.
-    pub fn open(&self, id: u64, source: &dyn UnitSource) -> Result<Arc<Unit>, UnitError> {
+    pub fn open(&self, id: u64, source: &dyn ByteSource) -> Result<Arc<Unit>, UnitError> {
         let shard = &self.shards[id as usize % SHARDS];
         if let Some(kept) = shard.lock().units.get_mut(&id) {
             kept.used = true;

@@ -5,12 +5,12 @@
 //! pages that count as current. What was written later adds nothing that the snapshot sees.
 
 use super::{Outlet, ScanError, SmartScan};
-use crate::compression::Source;
+use cellar_format::ByteSource;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::{BLOCK_BYTES, REGION_BLOCKS};
 use cellar_scan::Progress;
 use cellar_scan::unit::Unit;
-use cellar_storage::{Ino, UnitBytes, UnitReader};
+use cellar_storage::{Ino, UnitReader};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ struct Share {
 impl Share {
     /// The bytes of so many more pages.
     fn take(&mut self, pages: u64, reader: &UnitReader) -> u64 {
-        let bytes = |pages: u64| pages * reader.length() / u64::from(reader.dead().page_count()).max(1);
+        let bytes = |pages: u64| pages * reader.length() / u64::from(reader.superseded().page_count()).max(1);
         let before = bytes(self.pages);
         self.pages += pages;
         bytes(self.pages) - before
@@ -49,7 +49,7 @@ impl Share {
 impl CurrentUnit {
     /// The first of these pages, and those after it that are current in the unit as it is, or not.
     fn run(&self, pages: Range<u32>) -> (Range<u32>, bool) {
-        let dead = self.reader.dead();
+        let dead = self.reader.superseded();
         if pages.start >= dead.page_count() {
             return (pages, false);
         }
@@ -114,19 +114,19 @@ impl SmartScan {
 
     fn encoded_pages<O: Outlet>(&mut self, unit_block: u32, pages: Range<u32>, outlet: &mut O) -> Result<(), O::Error> {
         let held = self.unit.as_mut().expect("held by the caller");
-        let blocks = unit_block..unit_block + held.reader.dead().page_count();
+        let blocks = unit_block..unit_block + held.reader.superseded().page_count();
         let damaged = |error| ScanError::Unit { blocks: blocks.clone(), error };
         if held.unit.is_none() {
-            let opened = self.state.units.open(held.reader.id(), &Source::new(&held.reader));
+            let opened = self.state.units.open(held.reader.id(), &held.reader);
             held.unit = Some(opened.map_err(damaged)?);
         }
         loop {
             let held = self.unit.as_mut().expect("held by the caller");
             let cached = held.reader.in_cache();
-            let source = Source::new(cached.as_ref().map_or(&held.reader as &dyn UnitBytes, |cached| cached));
+            let source = cached.as_ref().map_or(&held.reader as &dyn ByteSource, |cached| cached);
             let unit = held.unit.as_ref().expect("just opened");
             let pages = pages.start as usize..pages.end as usize;
-            let scanned = self.unit_scanner.scan(unit_block, unit, &source, pages, &self.xids, &mut self.writer);
+            let scanned = self.unit_scanner.scan(unit_block, unit, source, pages, &self.xids, &mut self.writer);
             self.stats.cache_hit_bytes += cached.map_or(0, |cached| cached.hit_bytes());
             match scanned.map_err(damaged)? {
                 Progress::Done { mut stats, .. } => {
@@ -178,7 +178,7 @@ impl SmartScan {
         for _ in 0..RACES_MAX {
             let version = volume.au_version(ino, au)?;
             let read = volume.read(ino, offset, &mut bytes)?;
-            if volume.is_incomplete(ino, offset..offset + bytes.len() as u64)? {
+            if volume.has_torn_block(ino, offset..offset + bytes.len() as u64)? {
                 return Ok(None);
             }
             if volume.au_version(ino, au)? == version {

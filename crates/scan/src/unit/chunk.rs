@@ -1,55 +1,59 @@
-//! A chunk: a run of whole pages with at most 65,536 line pointers, and all that the directory knows of their rows.
+//! A chunk: a run of whole pages with at most 65,536 line pointers, and the directory entries of their rows.
 
-use super::attribute::{AttributeChunk, Rows};
-use super::ints::IntChunk;
-use super::model::{ATTRIBUTES_MASK, HEADER_FIELDS, HeaderField, Model, PageEntry};
+use super::attribute::{AttributeChunk, AttributeRows};
+use super::encoding::IntChunk;
+use super::page::{ATTRIBUTES_MASK, HEADER_FIELDS, HeaderField, PD_ALL_VISIBLE, PageEntry};
+use super::parse::ParsedPages;
 use super::shape::{Level, Shape};
 use cellar_format::bytes::{Corrupt, Reader, Write};
+use std::ops::Range;
 
 /// Bits of `t_infomask` (`access/htup_details.h`).
 const XMIN_COMMITTED: u16 = 0x0100;
 const XMIN_FROZEN: u16 = 0x0300;
 const XMAX_INVALID: u16 = 0x0800;
 
-/// What the tuple headers of a chunk say about who sees its rows. Only of pages that are kept as rows.
+/// What the tuple headers of a chunk tell about the visibility of its rows: the tuples of pages stored as rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkVisibility {
-    /// Every page is marked all-visible.
+    /// Every page with rows is marked all-visible.
     pub all_visible: bool,
     /// Every row is frozen.
     pub all_frozen: bool,
-    /// Every row's inserter is frozen or hinted committed.
+    /// Every `xmin` is frozen or hinted committed.
     pub all_committed: bool,
-    /// No row was deleted, updated or locked: every `xmax` is hinted invalid.
+    /// Every `xmax` is hinted invalid: no row was deleted, updated or locked.
     pub no_xmax: bool,
-    /// Least and greatest `xmin`, as numbers without their epoch; those of frozen rows included.
+    /// Minimum and maximum of `xmin` as 32-bit numbers, including frozen rows.
     pub xmin_min: u32,
     pub xmin_max: u32,
 }
 
-/// A run of pages. Source of the fields: [`HeaderField`].
+/// The directory entries of a run of pages.
 #[derive(Debug)]
 pub struct Chunk {
-    pub(super) pages: std::ops::Range<usize>,
+    pub(super) pages: Range<usize>,
     pub(super) first_row: u32,
     pub(super) rows: u32,
     pub(super) first_line: u32,
+    /// `lp_flags` of each line pointer.
     pub(super) line_state: IntChunk,
+    /// Offset and length of each line pointer that has no tuple, else 0.
     pub(super) line_rest: IntChunk,
     pub(super) headers: [IntChunk; HEADER_FIELDS.len()],
     pub(super) attributes: Vec<AttributeChunk>,
+    /// AND of `t_infomask` of all rows.
     infomask_all: u16,
 }
 
-/// Rows and line pointers of a run of pages.
+/// A run of pages with the numbers of its rows and line pointers in the unit.
 pub(super) struct Extent {
-    pub pages: std::ops::Range<usize>,
-    pub rows: std::ops::Range<usize>,
-    pub lines: std::ops::Range<usize>,
+    pub pages: Range<usize>,
+    pub rows: Range<usize>,
+    pub lines: Range<usize>,
 }
 
-/// The run of pages, with their rows and line pointers.
-pub(super) fn extent(pages: &[PageEntry], range: std::ops::Range<usize>) -> Extent {
+pub(super) fn extent(pages: &[PageEntry], range: Range<usize>) -> Extent {
     let (mut rows, mut lines) = (0, 0);
     for page in &pages[range.clone()] {
         rows += page.rows as usize;
@@ -61,7 +65,7 @@ pub(super) fn extent(pages: &[PageEntry], range: std::ops::Range<usize>) -> Exte
 
 impl Chunk {
     pub(super) fn encode(
-        model: &Model,
+        parsed: &ParsedPages,
         shape: &Shape,
         bytes: &[u8],
         extent: &Extent,
@@ -69,28 +73,29 @@ impl Chunk {
         data: &mut Vec<u8>,
     ) -> Self {
         let Extent { pages, rows, lines } = extent;
-        let headers = || model.headers.of(rows.clone());
+        let headers = || parsed.headers.of(rows.clone());
         let natts =
             |fields: &[i64; HEADER_FIELDS.len()]| (fields[HeaderField::Infomask2 as usize] & ATTRIBUTES_MASK) as usize;
-        let every_row_has = headers().map(|(fields, _)| natts(fields)).min().unwrap_or(0);
-        let natts: Vec<u16> = match every_row_has >= shape.attributes.len() {
+        let natts_min = headers().map(|(fields, _)| natts(fields)).min().unwrap_or(0);
+        let natts: Vec<u16> = match natts_min >= shape.attributes.len() {
             true => Vec::new(),
             false => headers().flat_map(|(fields, count)| std::iter::repeat_n(natts(fields) as u16, count)).collect(),
         };
         let mut scratch = Vec::new();
-        let attributes = shape.attributes.iter().zip(&model.columns).enumerate().map(|(index, (attribute, column))| {
-            let rows = Rows { attribute, pages: bytes, column, natts: &natts, index, range: rows.clone() };
-            AttributeChunk::encode(rows, level, data)
-        });
+        let attributes =
+            shape.attributes.iter().zip(&parsed.columns).enumerate().map(|(index, (attribute, column))| {
+                let rows = AttributeRows { attribute, pages: bytes, column, natts: &natts, index, range: rows.clone() };
+                AttributeChunk::encode(rows, level, data)
+            });
         let attributes = attributes.collect();
         Self {
             pages: pages.clone(),
             first_row: rows.start as u32,
             rows: rows.len() as u32,
             first_line: lines.start as u32,
-            line_state: model.lines.encode(0, lines.clone(), &mut scratch, data),
-            line_rest: model.lines.encode(1, lines.clone(), &mut scratch, data),
-            headers: std::array::from_fn(|field| model.headers.encode(field, rows.clone(), &mut scratch, data)),
+            line_state: parsed.lines.encode(0, lines.clone(), &mut scratch, data),
+            line_rest: parsed.lines.encode(1, lines.clone(), &mut scratch, data),
+            headers: std::array::from_fn(|field| parsed.headers.encode(field, rows.clone(), &mut scratch, data)),
             attributes,
             infomask_all: headers()
                 .fold(u16::MAX, |all, (fields, _)| all & fields[HeaderField::Infomask as usize] as u16),
@@ -98,12 +103,12 @@ impl Chunk {
     }
 
     /// The pages, as numbers in the unit.
-    pub fn pages(&self) -> std::ops::Range<usize> {
+    pub fn pages(&self) -> Range<usize> {
         self.pages.clone()
     }
 
-    /// The rows, as numbers in the unit: all tuples of the pages kept as rows, in block and line pointer order.
-    pub fn row_range(&self) -> std::ops::Range<usize> {
+    /// The rows, as numbers in the unit: all tuples of the pages stored as rows, in block and line pointer order.
+    pub fn row_range(&self) -> Range<usize> {
         self.first_row as usize..(self.first_row + self.rows) as usize
     }
 
@@ -115,27 +120,21 @@ impl Chunk {
         &self.headers[field as usize]
     }
 
-    /// Bytes of all dictionaries and the like, in memory.
-    pub(super) fn kept_bytes_max(&self) -> usize {
+    /// Memory of what stays decoded after the first read, in bytes.
+    pub(super) fn decoded_bytes_max(&self) -> usize {
         let series = self.headers.iter().chain([&self.line_state, &self.line_rest]);
-        let attributes = self.attributes.iter().map(AttributeChunk::kept_bytes_max);
-        series.map(IntChunk::kept_bytes_max).chain(attributes).sum()
+        let attributes = self.attributes.iter().map(AttributeChunk::decoded_bytes_max);
+        series.map(IntChunk::decoded_bytes_max).chain(attributes).sum()
     }
 
-    /// Adds where in the data section lies what is needed to rebuild the rows and line pointers, and is not in memory.
-    pub(super) fn expect(
-        &self,
-        rows: std::ops::Range<usize>,
-        lines: std::ops::Range<usize>,
-        parts: &mut Vec<std::ops::Range<u32>>,
-    ) {
-        [&self.line_state, &self.line_rest].into_iter().for_each(|series| series.expect(lines.clone(), parts));
-        self.headers.iter().for_each(|series| series.expect(rows.clone(), parts));
-        self.attributes.iter().for_each(|attribute| attribute.expect(rows.clone(), parts));
+    /// Appends the ranges of the data section that rebuilding the rows and line pointers needs and that are not decoded yet.
+    pub(super) fn prefetch(&self, rows: Range<usize>, lines: Range<usize>, ranges: &mut Vec<Range<u32>>) {
+        [&self.line_state, &self.line_rest].into_iter().for_each(|series| series.prefetch(lines.clone(), ranges));
+        self.headers.iter().for_each(|series| series.prefetch(rows.clone(), ranges));
+        self.attributes.iter().for_each(|attribute| attribute.prefetch(rows.clone(), ranges));
     }
 
     pub(super) fn visibility(&self, pages: &[PageEntry]) -> ChunkVisibility {
-        const PD_ALL_VISIBLE: u16 = 0x0004;
         let all = self.infomask_all;
         let xmin = self.header(HeaderField::Xmin);
         ChunkVisibility {
@@ -148,6 +147,7 @@ impl Chunk {
         }
     }
 
+    /// Appends the directory entry.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         out.put_u16(self.infomask_all);
         self.line_state.put(out);
@@ -156,6 +156,7 @@ impl Chunk {
         self.attributes.iter().for_each(|attribute| attribute.put(out));
     }
 
+    /// Reads the directory entry.
     pub(super) fn get(reader: &mut Reader<'_>, shape: &Shape, extent: Extent) -> std::result::Result<Self, Corrupt> {
         let Extent { pages, rows, lines } = extent;
         let infomask_all = reader.u16("infomask")?;
@@ -166,7 +167,7 @@ impl Chunk {
             headers.push(IntChunk::get(reader, rows.len())?);
         }
         let at = reader.position();
-        let headers = headers.try_into().map_err(|_| Corrupt::new("headers", at, "another number of fields"))?;
+        let headers = headers.try_into().map_err(|_| Corrupt::new("headers", at, "wrong number of fields"))?;
         let mut attributes = Vec::with_capacity(shape.attributes.len());
         for attribute in &shape.attributes {
             attributes.push(AttributeChunk::get(reader, attribute, rows.len())?);

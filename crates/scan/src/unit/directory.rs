@@ -1,39 +1,31 @@
-//! A unit's header and directory as bytes: `docs/format/compression-unit.md`.
+//! A unit's header and directory as bytes. Layout: `docs/format/compression-unit.md`.
 
 use super::chunk::{Chunk, extent};
-use super::ints::CHUNK_ROWS;
-use super::model::{LINES_MAX, PageEntry, PageKind};
+use super::encoding::varint::{put_varint, unzigzag, varint, zigzag};
+use super::encoding::{CHUNK_ROWS, zstd};
+use super::page::{LINES_MAX, PageEntry, PageKind};
+use super::residue::Residue;
+use super::section::{Part, Result, VERIFY_CHECKSUMS, corrupt};
 use super::shape::{Level, Shape};
-use super::source::{
-    CHECK, Part, Result, corrupt, put_varint, unzigzag, varint, zigzag, zstd_compress, zstd_decompress,
-};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::units::BLOCK_BYTES;
 
 pub(super) const MAGIC: [u8; 8] = *b"CELLARCU";
 pub const VERSION: u32 = 1;
 pub(super) const HEADER_BYTES: usize = 64;
-/// The largest allocation unit's.
+/// Pages of the largest allocation unit.
 pub const PAGES_MAX: usize = (64 << 20) / BLOCK_BYTES;
-/// Bytes that a page takes at most in the raw page table.
+/// Upper bound of a page's bytes in the uncompressed page table.
 const PAGE_ENTRY_BYTES_MAX: usize = 40;
 
-/// Residues, that is patches and raw pages, of a group of pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Residue {
-    pub part: Part,
-    /// 0: no page of the group has any.
-    pub raw_bytes: u32,
-}
-
-/// The first 64 bytes.
+/// The first 64 bytes of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub level: Level,
     pub pages: u32,
     pub directory_bytes: u32,
     pub directory_checksum: u32,
-    /// Of the whole unit.
+    /// Bytes of the whole unit.
     pub unit_bytes: u64,
 }
 
@@ -65,7 +57,7 @@ impl Header {
         let version = reader.u32("version")?;
         let stored = u32::from_le_bytes(bytes[HEADER_BYTES - 4..].try_into().unwrap_or_default());
         let found = crc32c::crc32c(&bytes[..HEADER_BYTES - 4]);
-        if found != stored && CHECK {
+        if found != stored && VERIFY_CHECKSUMS {
             return corrupt("header", HEADER_BYTES - 4, format!("checksum {found:08x} instead of {stored:08x}"));
         }
         if version != VERSION {
@@ -85,17 +77,17 @@ impl Header {
     }
 }
 
-/// What the directory says.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub shape: Shape,
     pub pages: Vec<PageEntry>,
+    /// Pages of a residue group.
     pub residue_pages: usize,
     pub residues: Vec<Residue>,
     pub chunks: Vec<Chunk>,
 }
 
-/// How the pages are divided: at every page that would make the line pointers too many.
+/// Divides pages into chunks: a new chunk starts at each page whose line pointers would exceed [`CHUNK_ROWS`].
 pub(super) fn chunk_pages(pages: &[PageEntry]) -> Vec<std::ops::Range<usize>> {
     let mut chunks = Vec::new();
     let (mut first, mut lines) = (0, 0);
@@ -118,7 +110,7 @@ impl Directory {
         self.shape.encode(&mut out);
         let table = encode_pages(&self.pages);
         out.put_u32(table.len() as u32);
-        out.put_blob(&zstd_compress(&table, 3));
+        out.put_blob(&zstd::compress(&table, 3));
         out.put_u16(self.residue_pages as u16);
         for residue in &self.residues {
             out.put_u32(residue.raw_bytes);
@@ -137,7 +129,7 @@ impl Directory {
         if table_bytes > pages * PAGE_ENTRY_BYTES_MAX {
             return corrupt("page table length", reader.position() - 4, table_bytes.to_string());
         }
-        let table = zstd_decompress(reader.blob("page table")?, table_bytes, "page table")?;
+        let table = zstd::decompress(reader.blob("page table")?, table_bytes, "page table")?;
         let pages = decode_pages(&table, pages)?;
         let residue_pages = reader.u16("residue group")? as usize;
         if !(1..=PAGES_MAX).contains(&residue_pages) {
@@ -146,8 +138,7 @@ impl Directory {
         let mut residues = Vec::with_capacity(pages.len().div_ceil(residue_pages));
         for _ in 0..pages.len().div_ceil(residue_pages) {
             let raw_bytes = reader.u32("residue length")?;
-            let part =
-                if raw_bytes > 0 { Part::decode(&mut reader)? } else { Part { offset: 0, bytes: 0, checksum: 0 } };
+            let part = if raw_bytes > 0 { Part::decode(&mut reader)? } else { Part::EMPTY };
             residues.push(Residue { part, raw_bytes });
         }
         let mut chunks = Vec::new();
@@ -159,7 +150,7 @@ impl Directory {
     }
 }
 
-/// Field by field, so that what repeats compresses.
+/// The page table, field by field: fields repeat from page to page and compress well.
 fn encode_pages(pages: &[PageEntry]) -> Vec<u8> {
     let mut out: Vec<u8> = pages.iter().map(|page| page.kind as u8).collect();
     let rows = || pages.iter().filter(|page| page.kind == PageKind::Rows);

@@ -1,65 +1,66 @@
-//! From pages to a unit: take apart, encode, rebuild, note the differences.
+//! Encodes pages into a unit: parse the pages, encode the columns, predict each page from them, store the residues.
 //!
-//! What comes out is not verified here: whoever gives pages up for a unit rebuilds each of them from the stored bytes
-//! and compares it first, and takes [`encode_raw`] for pages where that fails.
+//! The encoded unit is not verified here. Before the pages are discarded, storage rebuilds each page from the stored bytes
+//! and compares it with the original; for pages where that fails, [`encode_raw`] is the fallback.
 
 use super::chunk::{Chunk, extent};
-use super::directory::{Directory, HEADER_BYTES, Header, PAGES_MAX, Residue, chunk_pages};
-use super::model::{Model, PageEntry, PageKind};
+use super::directory::{Directory, HEADER_BYTES, Header, PAGES_MAX, chunk_pages};
+use super::encoding::varint::put_varint;
 use super::open::Unit;
+use super::page::PageKind;
+use super::parse::ParsedPages;
 use super::rebuild::Rebuilder;
+use super::residue::{Residue, push_patch};
+use super::section::{DataSection, UnitError};
 use super::shape::{ATTRIBUTES_MAX, Level, Shape};
-use super::source::{Data, Part, UnitError, UnitSource, put_varint, zstd_compress};
+use cellar_format::ByteSource;
 use cellar_format::units::BLOCK_BYTES;
-
-/// Equal bytes between two differences that are cheaper kept than skipped.
-const PATCH_GAP_MIN: usize = 6;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    #[error("{bytes} bytes are no whole pages, or more than {PAGES_MAX}")]
+    #[error("{bytes} bytes are not whole pages, or more than {PAGES_MAX} pages")]
     Length { bytes: usize },
     #[error("{attributes} attributes are more than {ATTRIBUTES_MAX}")]
     Attributes { attributes: usize },
     /// A bug, or failing memory.
-    #[error("the series of a unit cannot be read: {0}")]
-    Series(UnitError),
+    #[error("could not read the columns of a new unit: {0}")]
+    Columns(UnitError),
 }
 
-/// A unit of whole pages, at most 64 MiB.
+/// Encodes whole pages, at most 64 MiB of them, into a unit.
 ///
-/// Any bytes can be pages; those that are not heap pages of this shape are kept as they are.
+/// The pages may have any content: those that are not heap pages of this shape are stored raw.
 pub fn encode(pages: &[u8], shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
     Encoder::new(shape).encode(pages, level)
 }
 
-/// Encodes one unit after the other of a relation, in memory that is kept.
+/// Encodes the units of a relation, reusing memory.
 pub struct Encoder<'a> {
     shape: &'a Shape,
-    model: Model,
+    parsed: ParsedPages,
 }
 
 impl<'a> Encoder<'a> {
     pub fn new(shape: &'a Shape) -> Self {
-        Self { shape, model: Model::new(shape) }
+        Self { shape, parsed: ParsedPages::new(shape) }
     }
 
-    /// As [`encode()`].
+    /// See [`encode()`].
     pub fn encode(&mut self, pages: &[u8], level: Level) -> Result<Vec<u8>, EncodeError> {
         check(pages, self.shape)?;
-        self.model.read(pages);
-        encode_model(pages, &self.model, self.shape, level)
+        self.parsed.parse(pages);
+        encode_parsed(pages, &self.parsed, self.shape, level)
     }
 }
 
-/// As [`encode`], without cleverness: the pages as they are, compressed.
+/// Encodes pages as [`encode()`] does, but stores every page raw.
 pub fn encode_raw(pages: &[u8], shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
     check(pages, shape)?;
-    encode_model(pages, &Model::raw(pages.len() / BLOCK_BYTES, shape), shape, level)
+    encode_parsed(pages, &ParsedPages::raw(pages.len() / BLOCK_BYTES, shape), shape, level)
 }
 
-/// The first page that does not come back from a unit as it is in `pages`.
-pub fn verify(unit: &dyn UnitSource, pages: &[u8]) -> Result<Option<usize>, UnitError> {
+/// Rebuilds all pages of a unit and returns the number of the first page that differs from `pages`.
+pub fn verify(unit: &dyn ByteSource, pages: &[u8]) -> Result<Option<usize>, UnitError> {
     let opened = Unit::open(unit)?;
     let mut rebuilder = Rebuilder::new();
     let mut rebuilt = [0; BLOCK_BYTES];
@@ -82,25 +83,29 @@ fn check(pages: &[u8], shape: &Shape) -> Result<(), EncodeError> {
     Ok(())
 }
 
-fn encode_model(pages: &[u8], model: &Model, shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
+fn encode_parsed(pages: &[u8], parsed: &ParsedPages, shape: &Shape, level: Level) -> Result<Vec<u8>, EncodeError> {
     let mut data = Vec::new();
     let mut chunks = Vec::new();
-    for range in chunk_pages(&model.pages) {
-        chunks.push(Chunk::encode(model, shape, pages, &extent(&model.pages, range), level, &mut data));
+    for range in chunk_pages(&parsed.pages) {
+        chunks.push(Chunk::encode(parsed, shape, pages, &extent(&parsed.pages, range), level, &mut data));
     }
     let directory = Directory {
         shape: shape.clone(),
-        pages: model.pages.clone(),
+        pages: parsed.pages.clone(),
         residue_pages: level.residue_pages(),
         residues: Vec::new(),
         chunks,
     };
     let unit = Unit::new(level, 0, 0, directory);
     let mut residue_data = Vec::new();
-    let residues = residues(&unit, &data, pages, &model.foretold, &mut residue_data).map_err(EncodeError::Series)?;
+    let residues = encode_residues(&unit, &data, pages, &parsed.predicted, &mut residue_data);
+    let mut residues = residues.map_err(EncodeError::Columns)?;
+    // Residues follow the columns in the data section.
+    let stored = residues.iter_mut().filter(|residue| residue.raw_bytes > 0);
+    stored.for_each(|residue| residue.part.offset += data.len() as u32);
+    data.extend_from_slice(&residue_data);
     let mut directory = unit.into_directory();
     directory.residues = residues;
-    data.extend_from_slice(&residue_data);
 
     let directory = directory.encode();
     let header = Header {
@@ -117,18 +122,19 @@ fn encode_model(pages: &[u8], model: &Model, shape: &Shape, level: Level) -> Res
     Ok(unit)
 }
 
-/// What the series do not foretell, group by group of pages; `data` are the series, before the residues' own.
-fn residues(
+/// Predicts each page from the columns in `data` and encodes what differs, group by group. Pages that parsing found
+/// completely predicted are skipped.
+fn encode_residues(
     unit: &Unit,
     data: &[u8],
     pages: &[u8],
-    foretold: &[bool],
+    is_predicted: &[bool],
     out: &mut Vec<u8>,
 ) -> Result<Vec<Residue>, UnitError> {
     let level = unit.level();
     let mut residues = Vec::new();
     let mut rebuilder = Rebuilder::new();
-    let section = Data { source: &data, start: 0 };
+    let section = DataSection { source: &data, start: 0 };
     let mut predicted = [0; BLOCK_BYTES];
     for (group, group_pages) in pages.chunks(level.residue_pages() * BLOCK_BYTES).enumerate() {
         let (mut lengths, mut bytes) = (Vec::new(), Vec::new());
@@ -138,7 +144,7 @@ fn residues(
             match unit.pages()[number].kind {
                 PageKind::Raw => bytes.extend_from_slice(page),
                 PageKind::Zero => {}
-                PageKind::Rows if foretold[number] => {}
+                PageKind::Rows if is_predicted[number] => {}
                 PageKind::Rows => {
                     rebuilder.predict(unit, section, number, &mut predicted)?;
                     push_patch(&predicted, page, &mut bytes);
@@ -146,54 +152,7 @@ fn residues(
             }
             put_varint(&mut lengths, (bytes.len() - before) as u64);
         }
-        if bytes.is_empty() {
-            residues.push(Residue { part: Part { offset: 0, bytes: 0, checksum: 0 }, raw_bytes: 0 });
-            continue;
-        }
-        lengths.extend_from_slice(&bytes);
-        let mut part = Part::append(out, &zstd_compress(&lengths, level.zstd_level()));
-        part.offset += data.len() as u32;
-        residues.push(Residue { part, raw_bytes: lengths.len() as u32 });
+        residues.push(Residue::encode(lengths, &bytes, level.zstd_level(), out));
     }
     Ok(residues)
-}
-
-/// The runs of bytes in which `page` differs from `predicted`: distance from the run before, length, bytes.
-fn push_patch(predicted: &[u8], page: &[u8], out: &mut Vec<u8>) {
-    let mut end = 0;
-    let mut at = 0;
-    while let Some(start) = next_difference(predicted, page, at) {
-        let mut last = start;
-        while let Some(next) = next_difference(predicted, page, last + 1).filter(|next| next - last <= PATCH_GAP_MIN) {
-            last = next;
-        }
-        put_varint(out, (start - end) as u64);
-        put_varint(out, (last + 1 - start) as u64);
-        out.extend_from_slice(&page[start..=last]);
-        end = last + 1;
-        at = end;
-    }
-}
-
-fn next_difference(left: &[u8], right: &[u8], from: usize) -> Option<usize> {
-    const STEP: usize = 64;
-    let mut at = from;
-    while at < left.len() {
-        let end = (at + STEP).min(left.len());
-        if left[at..end] != right[at..end] {
-            return (at..end).find(|at| left[*at] != right[*at]);
-        }
-        at = end;
-    }
-    None
-}
-
-impl Model {
-    /// Pages that are all kept as they are.
-    fn raw(pages: usize, shape: &Shape) -> Self {
-        let mut model = Self::new(shape);
-        model.pages = vec![PageEntry { kind: PageKind::Raw, ..PageEntry::EMPTY }; pages];
-        model.foretold = vec![false; pages];
-        model
-    }
 }

@@ -1,43 +1,41 @@
-//! Compression units: the heap pages of one allocation unit, held column-wise.
+//! Compression units: the heap pages of one allocation unit, stored column-wise.
 //!
-//! Pages go in, bytes come out, and the other way round; no I/O happens but through [`UnitSource`]. Each page comes back
-//! byte for byte, tuple headers, line pointers, LSN and checksum included. What makes that certain is not the encoder's
-//! cleverness: the page is foretold from the series of its fields ([`model`]), rebuilt, compared, and the difference
-//! kept as a patch; and whoever gives up the pages rebuilds each from the stored bytes before. A page that does not look
-//! like a heap page of the relation is one big patch.
+//! [`encode()`] parses pages into columns ([`parse`]) and encodes each column ([`encoding`]); [`Rebuilder`] returns any page
+//! byte for byte, with tuple headers, line pointers, LSN and checksum. Correctness does not depend on the encoder: each page
+//! is predicted from its columns, compared, and differences are stored as a patch ([`residue`]). A page that is not a heap
+//! page of the relation is stored raw. The caller verifies a stored unit before it discards the pages.
 //!
-//! Invariants: no bytes of a page make [`encode`] fail or panic; no bytes of a unit panic a reader; every part that is
-//! read is checked first, so that damage is an error with its place, never a wrong byte. A reader touches only the
-//! frames that it needs. Layout: `docs/format/compression-unit.md`.
+//! [`ColumnReader`] reads columns for scans, without rebuilding pages.
+//!
+//! Invariants: [`encode()`] accepts any bytes as pages. A reader of damaged bytes returns an error with the place of the
+//! damage; it never panics and never returns wrong bytes: every part is verified before use. A reader reads only the parts that
+//! it needs. All I/O goes through [`ByteSource`](cellar_format::ByteSource). Layout: `docs/format/compression-unit.md`.
 
 mod attribute;
-mod bits;
 mod chunk;
 mod column;
 mod directory;
 mod encode;
-mod ints;
-mod model;
+mod encoding;
+mod field_runs;
 mod numeric;
 mod open;
+mod page;
+mod parse;
 mod rebuild;
-mod runs;
-mod search;
+mod residue;
+mod section;
 mod shape;
-mod source;
-mod strings;
-mod symbols;
 
 pub use attribute::{AttributeChunk, Bounds};
-pub use bits::BLOCK_ROWS;
 pub use chunk::{Chunk, ChunkVisibility};
-pub use column::{Block, ColumnReader, Gathering, HeaderReader};
+pub use column::{BlockRef, ChunkRef, ColumnReader, GatherMode, HeaderReader};
 pub use directory::{PAGES_MAX, VERSION};
 pub use encode::{EncodeError, Encoder, encode, encode_raw, verify};
-pub use ints::IntChunk;
-pub use model::{HEADER_FIELDS, HeaderField, PageEntry, PageKind};
+pub use encoding::zstd::release_memory;
+pub use encoding::{BLOCK_ROWS, IntChunk, Strings};
 pub use open::Unit;
+pub use page::{HEADER_FIELDS, HeaderField, PageEntry, PageKind};
 pub use rebuild::Rebuilder;
+pub use section::UnitError;
 pub use shape::{Attribute, Level, Shape};
-pub use source::{UnitError, UnitSource, release_memory};
-pub use strings::Strings;

@@ -1,6 +1,6 @@
-//! Numerics as integers: those whose datum is what Postgres would write for the integer at a decimal scale.
+//! Numerics as integers: for datums that Postgres would write for an integer divided by `10^scale`.
 //!
-//! Invariant: `encode(decode(datum))` is the datum. Source: `utils/adt/numeric.c` (`make_result_opt_error`).
+//! Invariant: if `decode` accepts a datum, `encode` returns the same bytes. Source: `utils/adt/numeric.c` (`make_result_opt_error`).
 
 const SHORT: u16 = 0x8000;
 const SHORT_NEGATIVE: u16 = 0x2000;
@@ -11,13 +11,13 @@ const SHORT_WEIGHT_MASK: u16 = 0x003f;
 const BASE: u64 = 10_000;
 const POWERS: [u64; 4] = [1, 10, 100, 1000];
 
-/// Digits that any u64 fits into.
+/// Base-10000 digits of the largest u64.
 const DIGITS_MAX: usize = 5;
-/// No datum is longer than this.
-pub const DATUM_ROOM: usize = 16;
-const _: () = assert!(3 + 2 * DIGITS_MAX <= DATUM_ROOM);
+/// Upper bound of an encoded datum in bytes.
+pub const DATUM_BYTES_MAX: usize = 16;
+const _: () = assert!(3 + 2 * DIGITS_MAX <= DATUM_BYTES_MAX);
 
-/// The display scale of a whole datum that has a short header; None for any other.
+/// The display scale of a datum with short varlena and numeric headers; None for any other datum.
 #[inline(always)]
 fn scale_of(datum: &[u8]) -> Option<u8> {
     let [first, low, high, ..] = datum else { return None };
@@ -26,7 +26,7 @@ fn scale_of(datum: &[u8]) -> Option<u8> {
     short.then_some((header >> SHORT_SCALE_SHIFT & SHORT_SCALE_MAX) as u8)
 }
 
-/// The value times `10^scale`, and the scale, when the datum, header included, is the one form that [`encode`] gives it.
+/// The value times `10^scale`, and the display scale, of a whole datum. None when [`encode`] would return other bytes.
 pub fn decode(datum: &[u8]) -> Option<(i64, u8)> {
     let scale = scale_of(datum)?;
     if (datum[0] >> 1) as usize != datum.len() {
@@ -44,7 +44,7 @@ pub fn decode(datum: &[u8]) -> Option<(i64, u8)> {
     if count == 0 {
         return (weight == 0 && !negative).then_some((0, scale));
     }
-    // Digit i counts BASE^(weight - i); the last of the scaled integer counts BASE^-fraction.
+    // Digit i has the factor BASE^(weight - i); the last digit of the scaled integer has BASE^-fraction.
     let fraction = (scale as u32).div_ceil(4) as i32;
     let trailing = weight + fraction + 1 - count as i32;
     if !(0..=DIGITS_MAX as i32).contains(&trailing) {
@@ -76,7 +76,7 @@ pub fn decode(datum: &[u8]) -> Option<(i64, u8)> {
     Some((if negative { -value } else { value }, scale))
 }
 
-/// As [`decode`], from the first eight bytes of a datum, for most of them: two digits at most.
+/// Like [`decode`], from the first eight bytes of a datum. Accepts most datums of at most two digits; None: use [`decode`].
 #[inline(always)]
 pub fn decode_start(word: u64) -> Option<(i64, u8)> {
     const BYTES_OF_NONE: u64 = 3;
@@ -96,7 +96,7 @@ pub fn decode_start(word: u64) -> Option<(i64, u8)> {
     if first == 0 || last == 0 || first >= BASE || last >= BASE {
         return None;
     }
-    // The seven bits of a weight, sign first.
+    // Sign-extends the seven bits of the weight.
     let weight = (header << 9) as i16 >> 9;
     let fraction = scale.div_ceil(4);
     let value = match weight + fraction as i16 - i16::from(is_two) {
@@ -115,9 +115,9 @@ pub fn decode_start(word: u64) -> Option<(i64, u8)> {
     (rest == 0).then_some((value, scale as u8))
 }
 
-/// The datum, short varlena header included, of `value * 10^-scale`, and its length. None: it has none of this form.
+/// The datum of `value * 10^-scale` with a short varlena header, and its length. None when a short header cannot express it.
 #[inline(always)]
-pub fn encode(value: i64, scale: u8) -> Option<([u8; DATUM_ROOM], usize)> {
+pub fn encode(value: i64, scale: u8) -> Option<([u8; DATUM_BYTES_MAX], usize)> {
     if scale as u16 > SHORT_SCALE_MAX {
         return None;
     }
@@ -129,11 +129,11 @@ pub fn encode(value: i64, scale: u8) -> Option<([u8; DATUM_ROOM], usize)> {
     if magnitude >= BASE.pow(4) {
         return encode_long(magnitude, fraction, header);
     }
-    // Four digits, the first of them lowest, and no branch that depends on them.
+    // Four digits, the most significant in the lowest bits, without data-dependent branches.
     let (high, low, base) = ((magnitude / BASE.pow(2)) as u32, (magnitude % BASE.pow(2)) as u32, BASE as u32);
     let digits = [high / base, high % base, low / base, low % base];
     let digits = (0..4).fold(0, |word, digit| word | u64::from(digits[digit]) << (16 * digit));
-    // Zero has no digits and no weight.
+    // Zero has no digits and weight 0.
     let (leading, trailing) = (digits.trailing_zeros() / 16, digits.leading_zeros() / 16);
     let (count, weight) = match digits {
         0 => (0, 0),
@@ -146,12 +146,12 @@ pub fn encode(value: i64, scale: u8) -> Option<([u8; DATUM_ROOM], usize)> {
     Some((datum.to_le_bytes(), length))
 }
 
-/// As [`encode`], of five digits.
+/// [`encode`] for values of five digits.
 #[cold]
-fn encode_long(mut magnitude: u64, fraction: i32, mut header: u16) -> Option<([u8; DATUM_ROOM], usize)> {
-    let mut out = [0; DATUM_ROOM];
+fn encode_long(mut magnitude: u64, fraction: i32, mut header: u16) -> Option<([u8; DATUM_BYTES_MAX], usize)> {
+    let mut out = [0; DATUM_BYTES_MAX];
     let mut weight = -fraction - 1;
-    // Digits come from the last to the first.
+    // Digits are produced from the last to the first.
     let mut digits = [0u16; DIGITS_MAX];
     let mut at = DIGITS_MAX;
     while magnitude > 0 {
@@ -181,7 +181,7 @@ fn encode_long(mut magnitude: u64, fraction: i32, mut header: u16) -> Option<([u
 mod tests {
     use super::*;
 
-    fn start_of(datum: &[u8]) -> u64 {
+    fn first_bytes(datum: &[u8]) -> u64 {
         let mut start = [0xff; 8];
         let bytes = datum.len().min(8);
         start[..bytes].copy_from_slice(&datum[..bytes]);
@@ -191,18 +191,18 @@ mod tests {
     #[track_caller]
     fn check(datum: &[u8], expected: Option<(i64, u8)>) {
         assert_eq!(decode(datum), expected);
-        assert_eq!(decode_start(start_of(datum)), expected);
+        assert_eq!(decode_start(first_bytes(datum)), expected);
     }
 
     #[test]
-    fn a_value_comes_back_at_every_scale() {
+    fn values_of_every_scale_decode_to_themselves() {
         let magnitudes = (0..63).map(|bit| 1i64 << bit).chain((0..19).map(|power| 10i64.pow(power)));
         for magnitude in magnitudes {
             for value in [magnitude, -magnitude, magnitude - 1, magnitude.saturating_add(1), magnitude / 7 * 7] {
                 for scale in 0..=40 {
                     let Some((datum, length)) = encode(value, scale) else { continue };
                     let datum = &datum[..length];
-                    let (decoded, start) = (decode(datum), decode_start(start_of(datum)));
+                    let (decoded, start) = (decode(datum), decode_start(first_bytes(datum)));
                     assert!(start.is_none() || start == decoded, "scale {scale}: {datum:?}");
                     if let Some(decoded) = decoded {
                         assert_eq!(decoded, (value, scale), "{datum:?}");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_canonical_form_is_taken() {
+    fn only_canonical_datums_decode() {
         let datum = |header: u16, digits: &[u16]| {
             let mut datum = vec![((3 + digits.len() * 2) << 1 | 1) as u8];
             datum.extend(header.to_le_bytes());

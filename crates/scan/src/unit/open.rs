@@ -1,46 +1,47 @@
-//! A unit whose directory was read: what it holds, before any of its data are.
+//! An open unit: its directory in memory.
 
 use super::attribute::AttributeChunk;
 use super::chunk::{Chunk, ChunkVisibility};
-use super::directory::{Directory, HEADER_BYTES, Header, Residue};
-use super::model::{PageEntry, PageKind};
+use super::directory::{Directory, HEADER_BYTES, Header};
+use super::page::{LP_NORMAL, PD_ALL_VISIBLE, PageEntry, PageKind};
 use super::rebuild::Rebuilder;
+use super::residue::Residue;
+use super::section::{DataSection, Result, VERIFY_CHECKSUMS, corrupt, read_unverified};
 use super::shape::{Level, Shape};
-use super::source::{CHECK, Data, Result, UnitSource, corrupt};
+use cellar_format::ByteSource;
 use cellar_format::units::BLOCK_BYTES;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A unit's directory, and the dictionaries that were read so far. Its data are read from the source given each time.
+/// A unit's directory and the dictionaries that were decoded so far. Data are read from the source that each call names.
 #[derive(Debug)]
 pub struct Unit {
+    /// Identifies the unit in this process; caches use it to notice another unit.
     id: u64,
     level: Level,
     data_start: u64,
     unit_bytes: u64,
     directory: Directory,
-    /// Of each chunk, whether snapshots see all of its rows.
+    /// For each chunk, see [`Unit::is_all_visible`].
     all_visible: Box<[bool]>,
 }
 
-/// What header and directory mostly take at most.
+/// Size of the first read: most directories end before.
 const OPEN_BYTES: u64 = 16 << 10;
-
-const PD_ALL_VISIBLE: u16 = 0x0004;
 
 static IDS: AtomicU64 = AtomicU64::new(0);
 
 impl Unit {
-    /// Reads header and directory.
-    pub fn open(source: &dyn UnitSource) -> Result<Self> {
-        source.expect(std::slice::from_ref(&(0..OPEN_BYTES)));
-        let header = Header::decode(&source.read_at(0, HEADER_BYTES)?)?;
+    /// Reads and verifies header and directory.
+    pub fn open(source: &dyn ByteSource) -> Result<Self> {
+        source.prefetch(std::slice::from_ref(&(0..OPEN_BYTES)));
+        let header = Header::decode(&read_unverified(source, 0, HEADER_BYTES)?)?;
         let length = header.directory_bytes as usize;
         if HEADER_BYTES as u64 + length as u64 > header.unit_bytes {
             return corrupt("directory length", 20, format!("{length} bytes of {}", header.unit_bytes));
         }
-        let bytes = source.read_at(HEADER_BYTES as u64, length)?;
+        let bytes = read_unverified(source, HEADER_BYTES as u64, length)?;
         let found = crc32c::crc32c(&bytes);
-        if bytes.len() != length || found != header.directory_checksum && CHECK {
+        if bytes.len() != length || found != header.directory_checksum && VERIFY_CHECKSUMS {
             let found = format!("checksum {found:08x} instead of {:08x}", header.directory_checksum);
             return corrupt("directory", HEADER_BYTES, found);
         }
@@ -49,9 +50,9 @@ impl Unit {
     }
 
     pub(super) fn new(level: Level, data_start: u64, unit_bytes: u64, directory: Directory) -> Self {
-        let sees_all =
+        let is_visible =
             |page: &PageEntry| page.kind == PageKind::Rows && page.rows > 0 && page.flags & PD_ALL_VISIBLE != 0;
-        let all_visible = directory.chunks.iter().map(|chunk| directory.pages[chunk.pages()].iter().all(sees_all));
+        let all_visible = directory.chunks.iter().map(|chunk| directory.pages[chunk.pages()].iter().all(is_visible));
         let all_visible = all_visible.collect();
         Self { id: IDS.fetch_add(1, Ordering::Relaxed), level, data_start, unit_bytes, directory, all_visible }
     }
@@ -64,10 +65,11 @@ impl Unit {
         self.id
     }
 
-    pub(super) fn data<'a>(&self, source: &'a dyn UnitSource) -> Data<'a> {
-        Data { source, start: self.data_start }
+    pub(super) fn section<'a>(&self, source: &'a dyn ByteSource) -> DataSection<'a> {
+        DataSection { source, start: self.data_start }
     }
 
+    /// Pages of a residue group, and the groups.
     pub(super) fn residues(&self) -> (usize, &[Residue]) {
         (self.directory.residue_pages, &self.directory.residues)
     }
@@ -80,23 +82,25 @@ impl Unit {
         &self.directory.shape
     }
 
-    /// Bytes that this takes in memory once every dictionary was read, about.
+    /// Estimate of the memory, in bytes, once every dictionary is decoded.
     pub fn memory_bytes_max(&self) -> usize {
         let Directory { pages, residues, chunks, .. } = &self.directory;
-        let kept: usize = chunks.iter().map(Chunk::kept_bytes_max).sum();
-        // What the directory holds as bytes is held as structures.
+        let kept: usize = chunks.iter().map(Chunk::decoded_bytes_max).sum();
+        // The decoded directory is about four times as large as its bytes.
         size_of_val(&pages[..]) + size_of_val(&residues[..]) + 4 * self.data_start as usize + kept
     }
 
-    /// Bytes of the whole unit, of its header and directory, and of patches and raw pages.
+    /// Bytes of the whole unit.
     pub fn bytes(&self) -> u64 {
         self.unit_bytes
     }
 
+    /// Bytes of header and directory.
     pub fn directory_bytes(&self) -> u64 {
         self.data_start
     }
 
+    /// Bytes of patches and raw pages, compressed.
     pub fn residue_bytes(&self) -> u64 {
         self.directory.residues.iter().map(|residue| residue.part.bytes as u64).sum()
     }
@@ -105,22 +109,22 @@ impl Unit {
         &self.directory.pages
     }
 
-    /// Runs of pages, in order; pages that are not kept as rows may lie in none.
+    /// Runs of pages, in order. Pages behind the last line pointer are in no chunk.
     pub fn chunks(&self) -> &[Chunk] {
         &self.directory.chunks
     }
 
-    /// Whether all pages of a chunk are kept as rows, have some, and are marked all-visible.
+    /// Whether all pages of a chunk are stored as rows, have rows, and are marked all-visible.
     pub fn is_all_visible(&self, chunk: usize) -> bool {
         self.all_visible.get(chunk).is_some_and(|all| *all)
     }
 
-    /// Tuples of the pages that are kept as rows, whoever sees them.
+    /// Number of tuples in pages stored as rows, visible or not.
     pub fn rows(&self) -> usize {
         self.directory.chunks.iter().map(|chunk| chunk.rows as usize).sum()
     }
 
-    /// An attribute's entries, chunk by chunk; `index` counts from 0.
+    /// An attribute's directory entries, chunk by chunk; `index` counts from 0.
     pub fn column(&self, index: usize) -> impl Iterator<Item = &AttributeChunk> {
         self.directory.chunks.iter().filter_map(move |chunk| chunk.attribute(index))
     }
@@ -129,38 +133,39 @@ impl Unit {
         chunk.visibility(&self.directory.pages)
     }
 
-    /// The rows of a page, as numbers in the unit; none of a page that is not kept as rows.
+    /// The rows of a page, as numbers in the unit; empty for a page that is not stored as rows.
     pub fn page_rows(&self, page: usize) -> std::ops::Range<usize> {
         let entry = self.directory.pages.get(page);
         entry.map_or(0..0, |entry| entry.first_row as usize..entry.first_row as usize + entry.rows as usize)
     }
 
-    /// The page that holds a row.
+    /// The page that contains a row.
     pub fn page_of_row(&self, row: usize) -> Option<usize> {
         let after = self.directory.pages.partition_point(|page| page.first_row as usize <= row);
-        // The last page that starts at or before the row and has any.
+        // Pages without rows have the same first row as the next page with rows.
         (0..after).rev().find(|page| self.page_rows(*page).contains(&row))
     }
 
     /// The line pointer numbers of a page's rows, in the rows' order.
-    pub fn row_lines(&self, source: &dyn UnitSource, page: usize) -> Result<Vec<u16>> {
+    pub fn row_lines(&self, source: &dyn ByteSource, page: usize) -> Result<Vec<u16>> {
         let Some(entry) = self.directory.pages.get(page).filter(|entry| entry.rows > 0) else { return Ok(Vec::new()) };
-        let Some((place, chunk)) = self.chunk_of(page) else { return corrupt("page", page, "in no chunk") };
+        let Some((number, chunk)) = self.chunk_of(page) else { return corrupt("page", page, "in no chunk") };
         let first = (entry.first_line - chunk.first_line) as usize;
         let mut states = Vec::with_capacity(entry.lines as usize);
         let lines = first..first + entry.lines as usize;
-        chunk.line_state.read(self.data(source), place, lines, &mut Default::default(), &mut states)?;
-        let normal = states.iter().enumerate().filter(|(_, state)| **state == super::model::LP_NORMAL);
+        chunk.line_state.read(self.section(source), number, lines, &mut Default::default(), &mut states)?;
+        let normal = states.iter().enumerate().filter(|(_, state)| **state == LP_NORMAL);
         Ok(normal.map(|(line, _)| line as u16 + 1).collect())
     }
 
+    /// The chunk that contains a page, and the chunk's number.
     pub(super) fn chunk_of(&self, page: usize) -> Option<(usize, &Chunk)> {
         let index = self.directory.chunks.partition_point(|chunk| chunk.pages.end <= page);
         self.directory.chunks.get(index).filter(|chunk| chunk.pages.contains(&page)).map(|chunk| (index, chunk))
     }
 
-    /// One page, byte for byte. A [`Rebuilder`] is faster for more than one.
-    pub fn rebuild_page(&self, source: &dyn UnitSource, page: usize, out: &mut [u8; BLOCK_BYTES]) -> Result<()> {
+    /// Writes one page, byte for byte, into `out`. A [`Rebuilder`] is faster for several pages.
+    pub fn rebuild_page(&self, source: &dyn ByteSource, page: usize, out: &mut [u8; BLOCK_BYTES]) -> Result<()> {
         Rebuilder::new().page(self, source, page, out)
     }
 }

@@ -1,4 +1,4 @@
-//! What a unit knows of its relation: how each attribute lies in a tuple.
+//! The relation's attributes as a unit needs them: how each attribute is stored in a tuple.
 
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::postgres::{Align, Oid, Width, type_oid};
@@ -7,7 +7,7 @@ use cellar_format::wire::ScanRequest;
 /// `MaxHeapAttributeNumber`.
 pub const ATTRIBUTES_MAX: usize = 1600;
 
-/// How hard a unit is compressed.
+/// Compression level of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
@@ -24,7 +24,7 @@ impl Level {
         Self::ALL.into_iter().find(|level| *level as u8 == value)
     }
 
-    /// As it is written in commands.
+    /// The name in commands.
     pub fn name(self) -> &'static str {
         match self {
             Self::QueryLow => "QUERY LOW",
@@ -43,7 +43,7 @@ impl Level {
         }
     }
 
-    /// Rows of strings that are compressed together.
+    /// Rows of a string frame.
     pub(super) fn frame_rows(self) -> usize {
         match self {
             Self::QueryLow => 1024,
@@ -53,7 +53,7 @@ impl Level {
         }
     }
 
-    /// Pages whose patches are compressed together.
+    /// Pages of a residue group.
     pub(super) fn residue_pages(self) -> usize {
         match self {
             Self::QueryLow => 4,
@@ -64,14 +64,14 @@ impl Level {
     }
 }
 
-/// One attribute, dropped or not: its tuples keep the length and alignment (`pg_attribute`).
+/// One attribute (`pg_attribute`). Tuples keep the length and alignment of a dropped attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attribute {
     /// 0 when the attribute was dropped.
     pub type_oid: Oid,
     pub width: Width,
     pub align: Align,
-    /// `attbyval`; says how a scan hands the value on, not how it lies.
+    /// `attbyval`: how a scan passes the value, not how the tuple stores it.
     pub by_value: bool,
     pub dropped: bool,
 }
@@ -127,7 +127,7 @@ impl Shape {
     }
 }
 
-/// How the bytes of a fixed-width value become a number whose order is that of the type, as far as it has one.
+/// Conversion of fixed-width values to integers that order as the type does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Number {
     I8,
@@ -136,7 +136,7 @@ pub(super) enum Number {
     I32,
     U32,
     I64,
-    /// IEEE bits, mapped so that they order as the values do, -0 before 0 and NaN at the ends.
+    /// IEEE bits, mapped so that integers order as the floats do, with -0 before 0 and NaNs at both ends.
     F32,
     F64,
 }
@@ -156,7 +156,7 @@ impl Number {
         })
     }
 
-    /// The value that begins `word`, which is eight bytes as they lie.
+    /// The value in the low bytes of `word`, eight bytes read from a page.
     #[inline(always)]
     pub fn decode(self, word: u64) -> i64 {
         match self {
@@ -177,7 +177,7 @@ impl Number {
         }
     }
 
-    /// As many bytes as a value has, and others behind them.
+    /// The value's bytes; bytes behind [`Self::bytes`] are undefined.
     #[inline(always)]
     pub fn encode(self, value: i64) -> [u8; 8] {
         match self {
@@ -190,6 +190,7 @@ impl Number {
         }
     }
 
+    /// Width of the value in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Self::I8 | Self::U8 => 1,

@@ -1,21 +1,21 @@
-//! Predicates on encoded values: which rows of a block pass, without a datum of any.
+//! Filters: predicates on encoded values, which select rows of a block without decoding datums.
 //!
-//! What a chunk's directory and dictionaries say is settled once for all of its blocks. Only what cannot raise an error
-//! runs here, so it may run before stages that stand in front of it, up to the first that can.
+//! The chunk's bounds and dictionaries are evaluated once, when the filters of a span are made. Filters cannot raise an error,
+//! so they run before other stages, up to the first stage that can.
 
-use super::{Segment, Stored, UnitScanner, any};
-use crate::plan::Plan;
+use super::marks::any;
+use super::{RowSpan, Scan, UnitScanner};
 use crate::predicate::{EncodedTest, IntRange, Kernel, Kind, Test};
-use crate::unit::{AttributeChunk, Block, UnitError};
+use crate::unit::{AttributeChunk, BlockRef, UnitError};
 
-/// A test of one attribute's encoded values. Rows that are NULL are told apart by [`Filter::Null`].
+/// A test of one attribute's encoded values. NULLs are excluded by a separate [`Filter::Null`].
 pub(super) enum Filter<'p> {
     Null {
         wanted: bool,
     },
-    /// Numbers, or numbers of dictionary entries.
+    /// The numbers, or codes, of a range pass.
     Range(IntRange),
-    /// Numbers of dictionary entries: of each, whether it passes.
+    /// For each code, whether its entry passes.
     Table(Vec<bool>),
     Set {
         values: &'p [i64],
@@ -28,7 +28,7 @@ pub(super) enum Filter<'p> {
 }
 
 impl Filter<'_> {
-    /// The cheapest run first.
+    /// Relative cost; cheap filters run first.
     fn cost(&self) -> u32 {
         match self {
             Self::Null { .. } | Self::Range(_) => 0,
@@ -38,42 +38,38 @@ impl Filter<'_> {
     }
 }
 
-/// The filters of a segment, by attribute.
+/// The filters of a span, with their attributes.
 pub(super) struct Filters<'p> {
     filters: Vec<(usize, Filter<'p>)>,
-    /// Of each stage, whether the filters are all of it.
+    /// For each stage, whether the filters decide it completely.
     pub decided: Vec<bool>,
 }
 
 impl Filters<'_> {
-    pub fn all_stages(&self) -> bool {
+    pub fn decide_all_stages(&self) -> bool {
         self.decided.iter().all(|decided| *decided)
     }
 }
 
-/// What a kernel comes to in a chunk.
-enum Verdict<'p> {
-    /// The encoded values do not tell.
-    Unknown,
-    Nothing,
-    /// The rows that pass all of these.
+/// A kernel as filters of a chunk.
+enum Translation<'p> {
+    /// The encoded values do not decide the kernel.
+    None,
+    NoRowPasses,
+    /// The rows pass that pass all of these.
     Filters(Vec<(usize, Filter<'p>)>),
 }
 
 impl UnitScanner {
-    /// None: no row of the segment's chunk passes.
-    pub(super) fn filters<'p>(
-        &mut self,
-        plan: &'p Plan,
-        stored: Stored<'_>,
-        segment: &Segment,
-    ) -> Result<Option<Filters<'p>>, UnitError> {
-        let mut found = Filters { filters: Vec::new(), decided: vec![false; plan.stages.len()] };
-        for (stage, decided) in plan.stages.iter().zip(&mut found.decided).take_while(|(stage, _)| !stage.fallible) {
-            match self.verdict(plan, stored, segment, &stage.kernel)? {
-                Verdict::Unknown => {}
-                Verdict::Nothing => return Ok(None),
-                Verdict::Filters(filters) => {
+    /// Makes the filters of a span; None when no row passes.
+    pub(super) fn filters<'p>(&mut self, scan: Scan<'p>, span: &RowSpan) -> Result<Option<Filters<'p>>, UnitError> {
+        let stages = &scan.plan.stages;
+        let mut found = Filters { filters: Vec::new(), decided: vec![false; stages.len()] };
+        for (stage, decided) in stages.iter().zip(&mut found.decided).take_while(|(stage, _)| !stage.fallible) {
+            match self.translate(scan, span, &stage.kernel)? {
+                Translation::None => {}
+                Translation::NoRowPasses => return Ok(None),
+                Translation::Filters(filters) => {
                     *decided = true;
                     found.filters.extend(filters);
                 }
@@ -83,14 +79,19 @@ impl UnitScanner {
         for (attribute, filter) in &found.filters {
             if !matches!(filter, Filter::Null { .. }) {
                 let reader = &mut self.columns[*attribute];
-                reader.load(stored.unit, stored.source, segment.chunk, *attribute, segment.rows.clone())?;
+                reader.load(scan.chunk(span.chunk), *attribute, span.rows.clone())?;
             }
         }
         Ok(Some(found))
     }
 
-    /// Clears the marks of rows that do not pass; whether any mark is left.
-    pub(super) fn filter(&mut self, filters: &Filters<'_>, at: Block<'_>, marks: &mut [u8]) -> Result<bool, UnitError> {
+    /// Clears the marks of rows that do not pass; returns whether a mark remains.
+    pub(super) fn filter(
+        &mut self,
+        filters: &Filters<'_>,
+        at: BlockRef<'_>,
+        marks: &mut [u8],
+    ) -> Result<bool, UnitError> {
         for (attribute, filter) in &filters.filters {
             if !any(marks) {
                 return Ok(false);
@@ -115,43 +116,42 @@ impl UnitScanner {
         Ok(any(marks))
     }
 
-    fn verdict<'p>(
+    fn translate<'p>(
         &mut self,
-        plan: &'p Plan,
-        stored: Stored<'_>,
-        segment: &Segment,
+        scan: Scan<'p>,
+        span: &RowSpan,
         kernel: &'p Kernel,
-    ) -> Result<Verdict<'p>, UnitError> {
-        let known = |slot: &u16| stored.known(plan, segment.chunk, *slot);
+    ) -> Result<Translation<'p>, UnitError> {
         match kernel {
-            Kernel::Constant(true) => Ok(Verdict::Filters(Vec::new())),
-            Kernel::Constant(false) => Ok(Verdict::Nothing),
+            Kernel::Constant(true) => Ok(Translation::Filters(Vec::new())),
+            Kernel::Constant(false) => Ok(Translation::NoRowPasses),
             Kernel::Null { slot, wanted } => {
-                let Some((column, attribute)) = known(slot) else { return Ok(Verdict::Unknown) };
+                let Some((column, attribute)) = scan.column(span.chunk, *slot) else { return Ok(Translation::None) };
                 Ok(match (attribute.nulls as usize, wanted) {
-                    (0, true) => Verdict::Nothing,
-                    (0, false) => Verdict::Filters(Vec::new()),
-                    _ => Verdict::Filters(vec![(column.attribute, Filter::Null { wanted: *wanted })]),
+                    (0, true) => Translation::NoRowPasses,
+                    (0, false) => Translation::Filters(Vec::new()),
+                    _ => Translation::Filters(vec![(column.attribute, Filter::Null { wanted: *wanted })]),
                 })
             }
             Kernel::And(arms) => {
                 let mut all = Vec::new();
                 for arm in arms {
-                    match self.verdict(plan, stored, segment, arm)? {
-                        Verdict::Filters(filters) => all.extend(filters),
+                    match self.translate(scan, span, arm)? {
+                        Translation::Filters(filters) => all.extend(filters),
                         other => return Ok(other),
                     }
                 }
-                Ok(Verdict::Filters(all))
+                Ok(Translation::Filters(all))
             }
             Kernel::Column { slot, test } => {
-                let Some((column, attribute)) = known(slot).filter(|(_, attribute)| attribute.exceptions() == 0) else {
-                    return Ok(Verdict::Unknown);
+                let column = scan.column(span.chunk, *slot);
+                let Some((column, attribute)) = column.filter(|(_, attribute)| attribute.exceptions() == 0) else {
+                    return Ok(Translation::None);
                 };
                 let filter = match test.encoded(column, attribute.numeric_scale()) {
                     EncodedTest::Int(range) if holds_numbers(attribute, column.kind) => {
                         match attribute.all_pass(&range) {
-                            Some(false) => return Ok(Verdict::Nothing),
+                            Some(false) => return Ok(Translation::NoRowPasses),
                             Some(true) => None,
                             None => Some(Filter::Range(range)),
                         }
@@ -161,11 +161,10 @@ impl UnitScanner {
                     }
                     EncodedTest::Bytes if attribute.is_payload() && test.passes_bytes(b"").is_some() => {
                         let reader = &mut self.columns[column.attribute];
-                        let at = Block { unit: stored.unit, source: stored.source, chunk: segment.chunk, block: 0 };
                         let passes = |entry: &[u8]| test.passes_bytes(entry) == Some(true);
-                        match reader.dictionary(at, column.attribute, passes)? {
-                            Some(table) => match in_a_row(&table) {
-                                Some(range) if range.lo > range.hi => return Ok(Verdict::Nothing),
+                        match reader.test_list(scan.chunk(span.chunk), column.attribute, passes)? {
+                            Some(table) => match consecutive(&table) {
+                                Some(range) if range.lo > range.hi => return Ok(Translation::NoRowPasses),
                                 Some(range) if range.hi - range.lo + 1 == table.len() as i64 => None,
                                 Some(range) => Some(Filter::Range(range)),
                                 None => Some(Filter::Table(table)),
@@ -173,22 +172,22 @@ impl UnitScanner {
                             None => Some(Filter::Strings { test, pieces: test.pieces() }),
                         }
                     }
-                    _ => return Ok(Verdict::Unknown),
+                    _ => return Ok(Translation::None),
                 };
                 let no_nulls = (attribute.nulls > 0).then_some(Filter::Null { wanted: false });
                 let filters = no_nulls.into_iter().chain(filter);
-                Ok(Verdict::Filters(filters.map(|filter| (column.attribute, filter)).collect()))
+                Ok(Translation::Filters(filters.map(|filter| (column.attribute, filter)).collect()))
             }
-            Kernel::Compare { .. } | Kernel::Or(_) | Kernel::Interpret(_) => Ok(Verdict::Unknown),
+            Kernel::Compare { .. } | Kernel::Or(_) | Kernel::Interpret(_) => Ok(Translation::None),
         }
     }
 }
 
-/// Whether the attribute's numbers are the column's values, or decide of them.
+/// Whether the attribute's integers are the values of a column of this kind, possibly scaled.
 pub(super) fn holds_numbers(attribute: &AttributeChunk, kind: Option<Kind>) -> bool {
+    // Any byte except 0 is true, so other bytes than 0 and 1 cannot be compared as numbers.
     let is_bool = || attribute.number_bounds().is_some_and(|(min, max)| min >= 0 && max <= 1);
     match kind {
-        // Any byte but 0 is true.
         Some(Kind::Bool) => is_bool(),
         Some(Kind::Numeric) => attribute.numeric_scale().is_some(),
         Some(kind) => kind.is_int() && attribute.is_number(),
@@ -196,8 +195,8 @@ pub(super) fn holds_numbers(attribute: &AttributeChunk, kind: Option<Kind>) -> b
     }
 }
 
-/// The entries that pass, when they follow one another.
-fn in_a_row(table: &[bool]) -> Option<IntRange> {
+/// The positions of passing entries as a range, if they are consecutive; an empty range if none passes.
+fn consecutive(table: &[bool]) -> Option<IntRange> {
     let lo = table.iter().position(|passes| *passes).unwrap_or(1) as i64;
     let hi = table.iter().rposition(|passes| *passes).map_or(lo - 1, |last| last as i64);
     let count = table.iter().filter(|passes| **passes).count() as i64;

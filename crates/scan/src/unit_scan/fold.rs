@@ -1,37 +1,36 @@
-//! Aggregates over encoded columns: keys by their codes, arguments by their numbers, a block at a time. What needs a
-//! datum, in a column or only in a row of the block, gets one.
+//! Aggregates over encoded columns, a block at a time: keys by their codes, arguments by their numbers.
+//!
+//! A column that the aggregation cannot use as encoded, in general or only for a row of this block, is decoded to datums.
 
 use super::filter::holds_numbers;
-use super::{Segment, Stored, UnitScanner, select};
+use super::marks::select;
+use super::{Results, RowSpan, Scan, UnitScanner};
 use crate::aggregate::{AggregationPlan, Need};
 use crate::batch::ResultWriter;
 use crate::heap::Slot;
-use crate::plan::Plan;
 use crate::predicate::{Gathered, GatheredColumns, Input, factor};
-use crate::unit::{Block, Gathering, UnitError};
+use crate::unit::{BlockRef, GatherMode, UnitError};
 use crate::vectors::marked;
-use cellar_format::stats::ScanStats;
 
 /// How the columns of an aggregation are read in one chunk.
-pub(super) struct Folding {
-    gathered: Vec<(Slot, usize, Gathering)>,
-    /// Slots and attributes of what needs datums.
+pub(super) struct FoldPlan {
+    /// Slots and attributes that are read as encoded.
+    gathered: Vec<(Slot, usize, GatherMode)>,
+    /// Slots and attributes that are decoded to datums.
     datums: Vec<(Slot, usize)>,
-    /// Blocks of which most rows are wanted are tried as a whole: no block had to be read again so far.
-    as_whole: bool,
+    /// Blocks of which most rows are marked are read whole. Off after a block that had to be read again.
+    whole_blocks: bool,
 }
 
 impl UnitScanner {
-    pub(super) fn folding(
+    pub(super) fn fold_plan(
         &mut self,
-        plan: &Plan,
+        scan: Scan<'_>,
         aggregation: &AggregationPlan,
-        stored: Stored<'_>,
-        segment: &Segment,
-    ) -> Result<Folding, UnitError> {
-        let known = |slot: Slot| stored.known(plan, segment.chunk, slot);
+        span: &RowSpan,
+    ) -> Result<FoldPlan, UnitError> {
         let has = |slot: Slot, need: Need| {
-            let Some((column, attribute)) = known(slot) else { return false };
+            let Some((column, attribute)) = scan.column(span.chunk, slot) else { return false };
             match need {
                 Need::Nulls => true,
                 _ if attribute.exceptions() > 0 => false,
@@ -48,94 +47,92 @@ impl UnitScanner {
         };
         let mut slots = Vec::new();
         let datums = aggregation.datums(has, &mut slots);
-        let mut folding = Folding { gathered: Vec::new(), as_whole: datums.is_empty(), datums: Vec::new() };
+        let mut fold = FoldPlan { gathered: Vec::new(), whole_blocks: datums.is_empty(), datums: Vec::new() };
         for slot in slots {
-            let Some((column, attribute)) = known(slot) else { continue };
-            let how = match () {
-                () if !aggregation.wants_values(slot) || attribute.exceptions() > 0 => Gathering::Nulls,
-                () if attribute.is_number() => Gathering::Numbers,
-                () if attribute.has_list() => Gathering::Codes,
-                () => Gathering::Nulls,
+            let Some((column, attribute)) = scan.column(span.chunk, slot) else { continue };
+            let mode = match () {
+                () if !aggregation.wants_values(slot) || attribute.exceptions() > 0 => GatherMode::Nulls,
+                () if attribute.is_number() => GatherMode::Numbers,
+                () if attribute.has_list() => GatherMode::Codes,
+                () => GatherMode::Nulls,
             };
-            folding.gathered.push((slot, column.attribute, how));
-            if how != Gathering::Nulls {
+            fold.gathered.push((slot, column.attribute, mode));
+            if mode != GatherMode::Nulls {
                 let reader = &mut self.columns[column.attribute];
-                reader.load(stored.unit, stored.source, segment.chunk, column.attribute, segment.rows.clone())?;
+                reader.load(scan.chunk(span.chunk), column.attribute, span.rows.clone())?;
             }
         }
         for slot in datums {
-            if let Some(column) = plan.columns.get(slot as usize).and_then(Option::as_ref) {
-                folding.datums.push((slot, column.attribute));
+            if let Some(column) = scan.plan.columns.get(slot as usize).and_then(Option::as_ref) {
+                fold.datums.push((slot, column.attribute));
             }
         }
-        Ok(folding)
+        Ok(fold)
     }
 
     /// Adds the marked rows of a block.
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn fold_block(
         &mut self,
-        plan: &Plan,
-        folding: &mut Folding,
-        stored: Stored<'_>,
-        segment: &Segment,
-        at: Block<'_>,
+        scan: Scan<'_>,
+        fold: &mut FoldPlan,
+        span: &RowSpan,
+        at: BlockRef<'_>,
         marks: &[u8],
-        out: &mut ResultWriter,
-        stats: &mut ScanStats,
+        results: &mut Results<'_>,
     ) -> Result<(), UnitError> {
         let rows = marked(marks);
-        let run = self.block_run(stored, segment, at);
-        let mut left = None;
-        // Of most rows, the block as a whole is read sooner than they are picked.
-        if rows >= marks.len() - marks.len() / 8 && folding.as_whole {
+        let run = self.block_run(scan, span, at);
+        let mut returned = None;
+        // If most rows are marked, decoding the whole block is faster than decoding each row.
+        if rows >= marks.len() - marks.len() / 8 && fold.whole_blocks {
             self.selected.clear();
             self.selected.extend(0..marks.len() as u16);
             let some = (rows < marks.len()).then_some(marks);
-            left = self.add_gathered(plan, folding, stored, at, some, out)?;
-            folding.as_whole = left.is_some();
+            returned = self.add_gathered(scan, fold, at, some, results.writer)?;
+            fold.whole_blocks = returned.is_some();
         }
-        if left.is_none() {
-            select(marks, 0, &mut self.selected);
-            self.start_run(plan);
-            for (slot, attribute) in &folding.datums {
-                self.locate(stored, &run, *slot, *attribute)?;
+        if returned.is_none() {
+            select(marks, &mut self.selected);
+            self.start_run(scan.plan);
+            for (slot, attribute) in &fold.datums {
+                self.locate(scan, &run, *slot, *attribute)?;
             }
-            left = self.add_gathered(plan, folding, stored, at, None, out)?;
+            returned = self.add_gathered(scan, fold, at, None, results.writer)?;
         }
-        if let Some(left) = left {
-            stats.rows_returned += left;
-            stats.rows_aggregated += rows as u64;
+        if let Some(returned) = returned {
+            results.stats.rows_returned += returned;
+            results.stats.rows_aggregated += rows as u64;
             return Ok(());
         }
-        for (slot, attribute, _) in &folding.gathered {
-            self.locate(stored, &run, *slot, *attribute)?;
+        for (slot, attribute, _) in &fold.gathered {
+            self.locate(scan, &run, *slot, *attribute)?;
         }
-        self.aggregate_run(plan, stored, &run, out, stats)
+        self.aggregate_run(scan, &run, results)
     }
 
-    /// Adds the selected rows, or of these the marked ones; as [`crate::aggregate::Aggregator::add_gathered`].
+    /// Adds the selected rows, or the marked ones of these. See [`crate::aggregate::Aggregator::add_gathered`].
     fn add_gathered(
         &mut self,
-        plan: &Plan,
-        folding: &Folding,
-        stored: Stored<'_>,
-        at: Block<'_>,
+        scan: Scan<'_>,
+        fold: &FoldPlan,
+        at: BlockRef<'_>,
         marks: Option<&[u8]>,
         out: &mut ResultWriter,
     ) -> Result<Option<u64>, UnitError> {
-        for (_, attribute, how) in &folding.gathered {
-            self.columns[*attribute].gather(at, *attribute, *how, &self.selected)?;
+        for (_, attribute, mode) in &fold.gathered {
+            self.columns[*attribute].gather(at, *attribute, *mode, &self.selected)?;
         }
         let mut columns: Vec<Option<Gathered<'_>>> = Vec::new();
-        for (slot, attribute, how) in &folding.gathered {
+        for (slot, attribute, mode) in &fold.gathered {
             columns.resize(columns.len().max(*slot as usize + 1), None);
-            columns[*slot as usize] = Some(self.columns[*attribute].gathered(at, *attribute, *how)?);
+            columns[*slot as usize] = Some(self.columns[*attribute].gathered(at.chunk, *attribute, *mode)?);
         }
-        let gathered = GatheredColumns { columns: &columns, place: (stored.unit.id(), at.chunk) };
+        let gathered = GatheredColumns { columns: &columns, place: (scan.unit.id(), at.chunk.number) };
         let input =
-            Input { pages: &self.datums, chunk: &self.chunk, columns: &plan.columns, in_pages: false, gathered };
-        let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return Ok(None) };
+            Input { pages: &self.datums, chunk: &self.chunk, columns: &scan.plan.columns, in_pages: false, gathered };
+        let (Some(aggregation), Some(aggregator)) = (scan.plan.aggregation(), &mut self.aggregator) else {
+            return Ok(None);
+        };
         Ok(aggregator.add_gathered(aggregation, input, &self.selected, marks, out))
     }
 }

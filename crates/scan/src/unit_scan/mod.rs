@@ -1,134 +1,118 @@
-//! Scans compression units: the rows that [`crate::Scanner`] would find in their pages, in the same order, from the
-//! encoded columns.
+//! Scans compression units: finds the rows that [`crate::Scanner`] would find in the pages, in the same order, in the encoded
+//! columns.
 //!
-//! Chunks whose bounds exclude the predicate are not read. Visibility is settled first, from the header series. Then the
-//! predicates that encoded values decide run block by block of each column ([`filter`]); what they leave is folded into
-//! groups as it is encoded ([`fold`]; all rows of one group at once, [`totals`]), or becomes datums for the other predicates, for aggregates and for the batches
-//! ([`rows`]). A page that is not kept as rows, and a request that asks for more than columns, go through the page
-//! itself: rebuilt and scanned as any heap page, whose rows Postgres aggregates.
+//! 1. [`pages`] classifies pages: chunks whose bounds exclude the predicate are skipped, and tuple headers decide visibility.
+//! 2. [`filter`] evaluates predicates on encoded values, column by column, a block at a time.
+//! 3. The remaining rows are aggregated as they are encoded ([`fold`]; all rows of a span at once: [`totals`]), or become
+//!    datums ([`rows`]) for other predicates, for aggregates and for result batches.
+//!
+//! Pages that are not stored as rows, and requests for whole rows, go through rebuilt pages and the heap scanner.
 
 mod filter;
 mod fold;
+mod marks;
+mod pages;
 mod rows;
 mod totals;
 
 use crate::aggregate::Aggregator;
 use crate::batch::ResultWriter;
-use crate::heap::{Chunk, Slot, TupleHeader};
+use crate::heap::{Chunk, Slot};
 use crate::plan::{Output, Plan};
 use crate::predicate::Column;
 use crate::scanner::{Progress, Scanner, passthru};
-use crate::storage_index::{ColumnSummary, RegionSummary, unit_bounds};
 use crate::top_n::TopN;
-use crate::unit::{
-    self, AttributeChunk, BLOCK_ROWS, Block, ColumnReader, HeaderField, HeaderReader, PageKind, Unit, UnitError,
-    UnitSource,
-};
+use crate::unit::{AttributeChunk, BLOCK_ROWS, ChunkRef, ColumnReader, HeaderReader, Rebuilder, Unit, UnitError};
 use crate::vectors::marked;
-use crate::visibility::{Verdict, Visibility, XidLookup};
-use cellar_format::postgres::TransactionId;
+use crate::visibility::XidLookup;
+use cellar_format::ByteSource;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::BLOCK_BYTES;
-use cellar_format::wire::PassthruReason;
+use marks::append_selected;
+use pages::{PageRun, PageState, rows_of};
 use std::ops::Range;
 use std::sync::Arc;
 
-const PD_ALL_VISIBLE: u16 = 0x0004;
-
-/// What is known of a page before its columns are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PageState {
-    /// No row can qualify.
-    Skipped,
-    AllVisible,
-    /// These of the visible rows, as a range of the list.
-    Some {
-        from: u32,
-        to: u32,
-    },
-    /// The page itself is scanned.
-    Rebuild,
-    Passthru(PassthruReason),
-}
-
-/// Pages of one state: a chunk's where they are many.
-struct Judged {
-    pages: Range<usize>,
-    /// The number of the chunk that they lie in; 0 if in none.
-    chunk: usize,
-    state: PageState,
-}
-
-impl Judged {
-    fn is_rows(&self) -> bool {
-        matches!(self.state, PageState::AllVisible | PageState::Some { .. })
-    }
-
-    /// How many rows the snapshot sees.
-    fn visible(&self, unit: &Unit) -> usize {
-        match self.state {
-            PageState::Some { from, to } => (to - from) as usize,
-            _ => rows(unit, &self.pages).len(),
-        }
-    }
-}
-
-/// The rows of some pages, as numbers in the unit.
-fn rows(unit: &Unit, pages: &Range<usize>) -> Range<usize> {
-    unit.page_rows(pages.start).start..unit.page_rows(pages.end - 1).end
-}
-
-/// Scratch memory for scans of one plan over units; one per thread.
+/// Memory for scans of one plan over units; one per thread.
 pub struct UnitScanner {
     plan: Arc<Plan>,
+    /// Scans rebuilt pages.
     pages: Scanner,
-    rebuilder: unit::Rebuilder,
-    judged: Vec<Judged>,
-    /// Rows that the snapshot sees, of pages where it does not see all.
+    rebuilder: Rebuilder,
+    page_runs: Vec<PageRun>,
+    /// The visible rows of pages in state `SomeVisible`, as numbers in the unit.
     visible: Vec<u32>,
     headers: HeaderReader,
-    top_n: Option<TopN>,
-    chunk: Chunk,
-    /// The datums of the run's rows; none starts at [`NULL`] or [`MISSING`].
-    datums: Vec<u8>,
-    located: Vec<Slot>,
+    /// By attribute.
     columns: Vec<ColumnReader>,
     /// Rows of the chunk that passed the filters.
     passed: Vec<u16>,
+    /// Datums of the current row run, and where each slot's datums are. No datum starts at [`NULL`](crate::heap::NULL) or
+    /// [`MISSING`](crate::heap::MISSING).
+    datums: Vec<u8>,
+    chunk: Chunk,
+    /// Slots of the current row run whose datums are located.
+    located: Vec<Slot>,
+    /// Rows of the current row run: selected, selected by the next stage, and undecided.
     selected: Vec<u16>,
     next: Vec<u16>,
     undecided: Vec<u16>,
     aggregator: Option<Aggregator>,
+    top_n: Option<TopN>,
 }
 
-/// Pages one after the other in one chunk, of which some rows are to be looked at.
-struct Segment {
-    chunk: usize,
-    /// Where they stand in the list of those judged.
-    judged: Range<usize>,
-    pages: Range<usize>,
-    /// As numbers in the unit.
-    rows: Range<usize>,
-    /// The first row of the chunk.
-    first_row: usize,
-    all_visible: bool,
-}
-
-/// A unit and what it is read from.
+/// One call of [`UnitScanner::scan`]: the unit, where it is, and what it is scanned for.
 #[derive(Clone, Copy)]
-struct Stored<'a> {
+struct Scan<'a> {
+    plan: &'a Plan,
     unit: &'a Unit,
-    source: &'a dyn UnitSource,
+    source: &'a dyn ByteSource,
+    /// The block number of the unit's first page.
     first_block: u32,
+    xids: &'a dyn XidLookup,
 }
 
-impl<'a> Stored<'a> {
-    /// A column as the plan and a chunk know it; None: its type changed, or rows lack it.
-    fn known<'p>(&self, plan: &'p Plan, chunk: usize, slot: Slot) -> Option<(&'p Column, &'a AttributeChunk)> {
-        let column = plan.columns.get(slot as usize)?.as_ref()?;
+impl<'a> Scan<'a> {
+    fn chunk(&self, number: usize) -> ChunkRef<'a> {
+        ChunkRef { unit: self.unit, source: self.source, number }
+    }
+
+    fn block(&self, page: usize) -> u32 {
+        self.first_block.wrapping_add(page as u32)
+    }
+
+    /// A slot's column and its entry in a chunk; None when the type changed or some rows lack the attribute.
+    fn column(&self, chunk: usize, slot: Slot) -> Option<(&'a Column, &'a AttributeChunk)> {
+        let column = self.plan.columns.get(slot as usize)?.as_ref()?;
         let attribute = self.unit.chunks()[chunk].attribute(column.attribute)?;
         let is_same = self.unit.shape().attributes[column.attribute].type_oid == column.type_oid;
         (is_same && attribute.missing == 0).then_some((column, attribute))
+    }
+}
+
+/// Where the results of a scan are collected.
+struct Results<'a> {
+    writer: &'a mut ResultWriter,
+    stats: ScanStats,
+}
+
+/// Consecutive pages of one chunk that are scanned column by column.
+struct RowSpan {
+    chunk: usize,
+    /// The pages' positions in `page_runs`.
+    runs: Range<usize>,
+    pages: Range<usize>,
+    /// The pages' rows, as numbers in the unit.
+    rows: Range<usize>,
+    /// The first row of the chunk.
+    chunk_start: usize,
+    all_visible: bool,
+}
+
+impl RowSpan {
+    /// The rows, as numbers in the chunk.
+    fn chunk_rows(&self) -> Range<usize> {
+        self.rows.start - self.chunk_start..self.rows.end - self.chunk_start
     }
 }
 
@@ -139,15 +123,15 @@ impl UnitScanner {
             pages: Scanner::of_rows(Arc::clone(&plan)),
             top_n: plan.top_n().map(TopN::new),
             plan,
-            rebuilder: unit::Rebuilder::new(),
-            judged: Vec::new(),
+            rebuilder: Rebuilder::new(),
+            page_runs: Vec::new(),
             visible: Vec::new(),
             headers: HeaderReader::default(),
-            chunk: Chunk::default(),
-            datums: Vec::new(),
-            located: Vec::new(),
             columns: Vec::new(),
             passed: Vec::new(),
+            datums: Vec::new(),
+            chunk: Chunk::default(),
+            located: Vec::new(),
             selected: Vec::new(),
             next: Vec::new(),
             undecided: Vec::new(),
@@ -155,180 +139,63 @@ impl UnitScanner {
         }
     }
 
-    /// Scans pages of a unit whose first page is block `first_block`. Pages that were overwritten since are left out by
-    /// whoever calls this. An error says that the unit is damaged; what was emitted before it is right. What chunks'
-    /// bounds saved is counted as bytes of whole pages.
+    /// Scans pages of a unit whose first page is block `first_block`. The caller excludes superseded pages.
+    ///
+    /// An error means that the unit is damaged; results written before the error are valid. Statistics count what chunks'
+    /// bounds saved as whole pages.
     pub fn scan(
         &mut self,
         first_block: u32,
         unit: &Unit,
-        source: &dyn UnitSource,
+        source: &dyn ByteSource,
         pages: Range<usize>,
         xids: &dyn XidLookup,
         out: &mut ResultWriter,
     ) -> Result<Progress, UnitError> {
+        let plan = Arc::clone(&self.plan);
+        let scan = Scan { plan: &plan, unit, source, first_block, xids };
         let pages = pages.start.min(unit.pages().len())..pages.end.min(unit.pages().len());
-        let stored = Stored { unit, source, first_block };
-        let mut stats = ScanStats { uncompressed_bytes: (pages.len() * BLOCK_BYTES) as u64, ..ScanStats::default() };
-        let needed = self.judge(stored, pages.clone(), xids, &mut stats)?;
+        let stats = ScanStats { uncompressed_bytes: (pages.len() * BLOCK_BYTES) as u64, ..ScanStats::default() };
+        let mut results = Results { writer: out, stats };
+        let needed = self.classify_pages(scan, pages, &mut results.stats)?;
         if !needed.is_empty() {
             return Ok(Progress::NeedXids(needed));
         }
-        let plan = Arc::clone(&self.plan);
         let mut at = 0;
-        while let Some(judged) = self.judged.get(at) {
-            let page = judged.pages.start;
+        while let Some(run) = self.page_runs.get(at) {
+            let page = run.pages.start;
             at += 1;
-            match judged.state {
+            match run.state {
                 PageState::Skipped => {}
-                PageState::Passthru(reason) => passthru(out, first_block, page, reason, &mut stats),
-                PageState::Rebuild => self.scan_page(stored, page, xids, out, &mut stats)?,
-                PageState::AllVisible | PageState::Some { .. } => {
-                    let segment = self.segment(unit, at - 1);
-                    at = segment.judged.end;
-                    self.scan_segment(&plan, stored, &segment, xids, out, &mut stats)?;
+                PageState::Passthru(reason) => {
+                    passthru(results.writer, first_block, page, reason, &mut results.stats);
+                }
+                PageState::Rebuild => self.scan_page(scan, page, &mut results)?,
+                PageState::AllVisible | PageState::SomeVisible { .. } => {
+                    let span = self.row_span(unit, at - 1);
+                    at = span.runs.end;
+                    self.scan_span(scan, &span, &mut results)?;
                 }
             }
         }
-        Ok(Progress::Done { summary: None, stats })
+        Ok(Progress::Done { summary: None, stats: results.stats })
     }
 
-    /// Fills `self.judged` and `self.visible`; returns the transactions whose states are missing.
-    fn judge(
-        &mut self,
-        stored: Stored<'_>,
-        pages: Range<usize>,
-        xids: &dyn XidLookup,
-        stats: &mut ScanStats,
-    ) -> Result<Vec<TransactionId>, UnitError> {
-        self.judged.clear();
-        self.visible.clear();
-        let plan = Arc::clone(&self.plan);
-        let mut visibility = Visibility::new(&plan.snapshot, xids);
-        let mut needed = Vec::new();
-        // Whole rows come from the page; without a predicate each page has to be made.
-        let as_columns = !(matches!(plan.output(), Output::Rows) && plan.stages.is_empty()) && self.fits(stored.unit);
-        let chunks = stored.unit.chunks();
-        let is_excluded = |chunk| !plan.stages.is_empty() && !plan.may_match(&summary(&plan, stored.unit, chunk));
-        let excluded: Vec<bool> = chunks.iter().map(is_excluded).collect();
-        let mut number = chunks.partition_point(|chunk| chunk.pages().end <= pages.start);
-        let mut next = pages.start;
-        while next < pages.end {
-            let page = next;
-            next += 1;
-            while chunks.get(number).is_some_and(|chunk| chunk.pages().end <= page) {
-                number += 1;
-            }
-            let chunk = chunks.get(number).filter(|chunk| chunk.pages().contains(&page)).map(|_| number);
-            if let Some(index) = chunk.filter(|chunk| as_columns && stored.unit.is_all_visible(*chunk))
-                && (excluded[index] || !plan.snapshot.taken_during_recovery)
-            {
-                next = chunks[index].pages().end.min(pages.end);
-                let bytes = ((next - page) * BLOCK_BYTES) as u64;
-                if excluded[index] {
-                    stats.uncompressed_bytes -= bytes;
-                    stats.saved_by_storage_index_bytes += bytes;
-                }
-                let state = if excluded[index] { PageState::Skipped } else { PageState::AllVisible };
-                self.judged.push(Judged { pages: page..next, chunk: index, state });
-                continue;
-            }
-            let entry = &stored.unit.pages()[page];
-            let state = match entry.kind {
-                PageKind::Zero => PageState::Skipped,
-                PageKind::Rows if entry.rows == 0 => PageState::Skipped,
-                PageKind::Rows if as_columns && chunk.is_some_and(|chunk| excluded[chunk]) => {
-                    stats.uncompressed_bytes -= BLOCK_BYTES as u64;
-                    stats.saved_by_storage_index_bytes += BLOCK_BYTES as u64;
-                    PageState::Skipped
-                }
-                PageKind::Rows if as_columns => {
-                    if entry.flags & PD_ALL_VISIBLE != 0 && !plan.snapshot.taken_during_recovery {
-                        PageState::AllVisible
-                    } else {
-                        self.judge_rows(stored, page, &mut visibility, &mut needed)?
-                    }
-                }
-                _ => {
-                    let mut bytes = [0; BLOCK_BYTES];
-                    self.rebuilder.page(stored.unit, stored.source, page, &mut bytes)?;
-                    let block = stored.first_block.wrapping_add(page as u32);
-                    needed.extend(self.pages.needed_xids(block, &bytes, xids));
-                    PageState::Rebuild
-                }
-            };
-            if visibility.take_helped() && !matches!(state, PageState::Passthru(_)) {
-                stats.blocks_helped_by_commit_cache += 1;
-            }
-            self.judged.push(Judged { pages: page..page + 1, chunk: chunk.unwrap_or(0), state });
+    /// Writes the groups that are still in memory at the end of a range. Returns their number; groups count as rows returned.
+    pub fn finish_range(&mut self, out: &mut ResultWriter) -> u64 {
+        match (self.plan.aggregation(), &mut self.aggregator) {
+            (Some(aggregation), Some(aggregator)) => aggregator.flush(aggregation, out),
+            _ => 0,
         }
-        needed.sort_unstable();
-        needed.dedup();
-        Ok(needed)
     }
 
-    /// Whether the unit's tuples lie as the request says; columns may have been added since.
-    fn fits(&self, unit: &Unit) -> bool {
-        let attributes = &unit.shape().attributes;
-        let lies = |(index, attribute): (usize, &unit::Attribute)| {
-            self.plan.layout.attribute(index) == Some((attribute.width, attribute.align))
-        };
-        attributes.iter().enumerate().all(lies)
-    }
-
-    /// As the scanner's own rule for a page: all of its tuples, or those that the snapshot sees, or none of it.
-    fn judge_rows(
-        &mut self,
-        stored: Stored<'_>,
-        page: usize,
-        visibility: &mut Visibility<'_>,
-        needed: &mut Vec<TransactionId>,
-    ) -> Result<PageState, UnitError> {
-        let rows = stored.unit.page_rows(page);
-        let (first_visible, first_needed) = (self.visible.len(), needed.len());
-        self.headers.read(stored.unit, stored.source, page)?;
-        for row in rows.clone() {
-            let field = |field: HeaderField| self.headers.field(field)[row - rows.start];
-            let tuple = TupleHeader {
-                offset: 0,
-                length: 0,
-                xmin: field(HeaderField::Xmin) as u32,
-                xmax: field(HeaderField::Xmax) as u32,
-                infomask2: field(HeaderField::Infomask2) as u16,
-                infomask: field(HeaderField::Infomask) as u16,
-                data: 0,
-            };
-            match visibility.check(&tuple) {
-                Verdict::Visible => self.visible.push(row as u32),
-                Verdict::Invisible => {}
-                Verdict::Undecided => {
-                    self.visible.truncate(first_visible);
-                    needed.truncate(first_needed);
-                    return Ok(PageState::Passthru(PassthruReason::Visibility));
-                }
-                Verdict::Ask(xid) if needed[first_needed..].last() == Some(&xid) => {}
-                Verdict::Ask(xid) => needed.push(xid),
-            }
-        }
-        if self.visible.len() - first_visible == rows.len() {
-            self.visible.truncate(first_visible);
-            return Ok(PageState::AllVisible);
-        }
-        Ok(PageState::Some { from: first_visible as u32, to: self.visible.len() as u32 })
-    }
-
-    fn scan_page(
-        &mut self,
-        stored: Stored<'_>,
-        page: usize,
-        xids: &dyn XidLookup,
-        out: &mut ResultWriter,
-        stats: &mut ScanStats,
-    ) -> Result<(), UnitError> {
+    /// Rebuilds a page and scans the page as a heap page.
+    fn scan_page(&mut self, scan: Scan<'_>, page: usize, results: &mut Results<'_>) -> Result<(), UnitError> {
         let mut bytes = [0; BLOCK_BYTES];
-        self.rebuilder.page(stored.unit, stored.source, page, &mut bytes)?;
-        let block = stored.first_block.wrapping_add(page as u32);
-        if let Progress::Done { stats: more, .. } = self.pages.scan(block, &bytes, xids, out, false) {
+        self.rebuilder.page(scan.unit, scan.source, page, &mut bytes)?;
+        let scanned = self.pages.scan(scan.block(page), &bytes, scan.xids, results.writer, false);
+        if let Progress::Done { stats: more, .. } = scanned {
+            let stats = &mut results.stats;
             stats.rows_scanned += more.rows_scanned;
             stats.rows_returned += more.rows_returned;
             stats.passthru_bytes += more.passthru_bytes;
@@ -339,129 +206,117 @@ impl UnitScanner {
         Ok(())
     }
 
-    /// Scans the pages that have one of the rows in `self.passed`; the rows were counted.
+    /// Scans the pages that contain a row of `self.passed`. The span's rows are already counted.
     fn scan_passed_pages(
         &mut self,
-        stored: Stored<'_>,
-        segment: &Segment,
-        xids: &dyn XidLookup,
-        out: &mut ResultWriter,
-        stats: &mut ScanStats,
+        scan: Scan<'_>,
+        span: &RowSpan,
+        results: &mut Results<'_>,
     ) -> Result<(), UnitError> {
         let passed = std::mem::take(&mut self.passed);
-        let (mut rest, rows_scanned) = (passed.as_slice(), stats.rows_scanned);
-        for page in segment.pages.clone() {
-            let end = stored.unit.page_rows(page).end - segment.first_row;
+        let (mut rest, rows_scanned) = (passed.as_slice(), results.stats.rows_scanned);
+        for page in span.pages.clone() {
+            let end = scan.unit.page_rows(page).end - span.chunk_start;
             let count = rest.partition_point(|row| (*row as usize) < end);
             rest = &rest[count..];
             if count > 0 {
-                self.scan_page(stored, page, xids, out, stats)?;
+                self.scan_page(scan, page, results)?;
             }
         }
-        stats.rows_scanned = rows_scanned;
+        results.stats.rows_scanned = rows_scanned;
         self.passed = passed;
         Ok(())
     }
 
-    /// What was judged from `first` on, as far as one chunk goes and no page is anything but rows.
-    fn segment(&self, unit: &Unit, first: usize) -> Segment {
-        let first_page = self.judged[first].pages.start;
-        let chunk = self.judged[first].chunk;
-        let most = unit.chunks()[chunk].pages().end;
-        let is_of_it = |judged: &&Judged| judged.pages.start < most && judged.is_rows();
-        let judged = first..first + self.judged[first..].iter().take_while(is_of_it).count();
-        let parts = &self.judged[judged.clone()];
-        let end = parts.last().map_or(first_page, |last| last.pages.end);
-        let all_visible = parts.iter().all(|judged| judged.state == PageState::AllVisible);
-        let (pages, whole) = (first_page..end, &unit.chunks()[chunk]);
-        let rows = if pages == whole.pages() { whole.row_range() } else { rows(unit, &pages) };
-        Segment { chunk, judged, pages, rows, first_row: whole.row_range().start, all_visible }
+    /// The longest span of one chunk's pages that starts with page run `first`.
+    fn row_span(&self, unit: &Unit, first: usize) -> RowSpan {
+        let first_page = self.page_runs[first].pages.start;
+        let chunk = self.page_runs[first].chunk;
+        let entry = &unit.chunks()[chunk];
+        let is_in_span = |run: &&PageRun| run.pages.start < entry.pages().end && run.is_columnar();
+        let runs = first..first + self.page_runs[first..].iter().take_while(is_in_span).count();
+        let page_runs = &self.page_runs[runs.clone()];
+        let pages = first_page..page_runs.last().map_or(first_page, |last| last.pages.end);
+        let all_visible = page_runs.iter().all(|run| run.state == PageState::AllVisible);
+        let rows = if pages == entry.pages() { entry.row_range() } else { rows_of(unit, &pages) };
+        RowSpan { chunk, runs, pages, rows, chunk_start: entry.row_range().start, all_visible }
     }
 
-    fn scan_segment(
-        &mut self,
-        plan: &Plan,
-        stored: Stored<'_>,
-        segment: &Segment,
-        xids: &dyn XidLookup,
-        out: &mut ResultWriter,
-        stats: &mut ScanStats,
-    ) -> Result<(), UnitError> {
-        let visible = match segment.all_visible {
-            true => segment.rows.len(),
-            false => self.judged[segment.judged.clone()].iter().map(|judged| judged.visible(stored.unit)).sum(),
+    fn scan_span(&mut self, scan: Scan<'_>, span: &RowSpan, results: &mut Results<'_>) -> Result<(), UnitError> {
+        let plan = scan.plan;
+        let visible = match span.all_visible {
+            true => span.rows.len(),
+            false => self.page_runs[span.runs.clone()].iter().map(|run| run.visible_rows(scan.unit)).sum(),
         };
-        stats.rows_scanned += visible as u64;
+        results.stats.rows_scanned += visible as u64;
         let counts = plan.aggregation().map_or(matches!(plan.output(), Output::Count), |wanted| wanted.counts_rows());
         if plan.stages.is_empty() && counts {
-            self.count(plan, stored, segment, visible, out, stats);
+            self.count(scan, span, visible, results);
             return Ok(());
         }
         self.columns.resize_with(plan.layout.attributes(), ColumnReader::default);
-        if plan.stages.is_empty() && segment.all_visible && self.add_totals(plan, stored, segment, out, stats)? {
+        if plan.stages.is_empty() && span.all_visible && self.add_totals(scan, span, results)? {
             return Ok(());
         }
-        let Some(filters) = self.filters(plan, stored, segment)? else { return Ok(()) };
-        let decided = filters.all_stages();
-        let mut folding = match plan.aggregation() {
-            Some(aggregation) if decided => Some(self.folding(plan, aggregation, stored, segment)?),
+        let Some(filters) = self.filters(scan, span)? else { return Ok(()) };
+        let is_decided = filters.decide_all_stages();
+        let mut fold = match plan.aggregation() {
+            Some(aggregation) if is_decided => Some(self.fold_plan(scan, aggregation, span)?),
             _ => None,
         };
         self.passed.clear();
         let mut passed = 0;
         let mut marks = [0; BLOCK_ROWS];
-        let local = segment.rows.start - segment.first_row..segment.rows.end - segment.first_row;
-        let mut next = segment.judged.start;
-        for block in local.start / BLOCK_ROWS..local.end.div_ceil(BLOCK_ROWS) {
-            let at = Block { unit: stored.unit, source: stored.source, chunk: segment.chunk, block };
+        let rows = span.chunk_rows();
+        let chunk_rows = scan.unit.chunks()[span.chunk].row_range().len();
+        let mut next = span.runs.start;
+        for block in rows.start / BLOCK_ROWS..rows.end.div_ceil(BLOCK_ROWS) {
+            let at = scan.chunk(span.chunk).block(block);
             let first = block * BLOCK_ROWS;
-            let chunk_rows = stored.unit.chunks()[segment.chunk].row_range().len();
             let marks = &mut marks[..chunk_rows.saturating_sub(first).min(BLOCK_ROWS)];
-            self.mark_visible(stored, segment, first, &mut next, marks);
+            self.mark_visible(scan, span, first, &mut next, marks);
             if !self.filter(&filters, at, marks)? {
                 continue;
             }
-            if counts && decided {
+            if counts && is_decided {
                 passed += marked(marks);
-            } else if let Some(folding) = &mut folding {
-                self.fold_block(plan, folding, stored, segment, at, marks, out, stats)?;
+            } else if let Some(fold) = &mut fold {
+                self.fold_block(scan, fold, span, at, marks, results)?;
             } else {
-                let mut rows = std::mem::take(&mut self.passed);
-                append_selected(marks, first as u16, &mut rows);
-                self.passed = rows;
+                append_selected(marks, first as u16, &mut self.passed);
             }
         }
-        if counts && decided {
-            self.count(plan, stored, segment, passed, out, stats);
+        if counts && is_decided {
+            self.count(scan, span, passed, results);
             return Ok(());
         }
-        match folding {
+        match fold {
             Some(_) => Ok(()),
-            None if matches!(plan.output(), Output::Rows) => self.scan_passed_pages(stored, segment, xids, out, stats),
-            None => self.scan_rows(plan, &filters, stored, segment, out, stats),
+            None if matches!(plan.output(), Output::Rows) => self.scan_passed_pages(scan, span, results),
+            None => self.scan_rows(scan, &filters, span, results),
         }
     }
 
-    /// Marks the visible rows of the segment in the block that begins with row `first` of the chunk. `next` is the
-    /// first of those judged with a row in it, and becomes that of the next block.
-    fn mark_visible(&self, stored: Stored<'_>, segment: &Segment, first: usize, next: &mut usize, marks: &mut [u8]) {
-        let (start, end) = (segment.first_row + first, segment.first_row + first + marks.len());
-        if segment.all_visible && segment.rows.start <= start && end <= segment.rows.end {
+    /// Marks the visible rows of the span in the block that begins with row `first` of the chunk. `next` is the first page run
+    /// with a row in this block; it advances to that of the next block.
+    fn mark_visible(&self, scan: Scan<'_>, span: &RowSpan, first: usize, next: &mut usize, marks: &mut [u8]) {
+        let (start, end) = (span.chunk_start + first, span.chunk_start + first + marks.len());
+        if span.all_visible && span.rows.start <= start && end <= span.rows.end {
             marks.fill(1);
             return;
         }
         marks.fill(0);
-        if segment.all_visible {
-            marks[segment.rows.start.max(start) - start..segment.rows.end.min(end) - start].fill(1);
+        if span.all_visible {
+            marks[span.rows.start.max(start) - start..span.rows.end.min(end) - start].fill(1);
             return;
         }
-        while let Some(judged) = self.judged[..segment.judged.end].get(*next) {
-            let rows = rows(stored.unit, &judged.pages);
+        while let Some(run) = self.page_runs[..span.runs.end].get(*next) {
+            let rows = rows_of(scan.unit, &run.pages);
             if rows.start >= end {
                 return;
             }
-            match judged.state {
-                PageState::Some { from, to } => {
+            match run.state {
+                PageState::SomeVisible { from, to } => {
                     for row in &self.visible[from as usize..to as usize] {
                         if let Some(mark) = (*row as usize).checked_sub(start).and_then(|row| marks.get_mut(row)) {
                             *mark = 1;
@@ -477,86 +332,17 @@ impl UnitScanner {
         }
     }
 
-    /// Rows of which nothing but their number is wanted.
-    fn count(
-        &mut self,
-        plan: &Plan,
-        stored: Stored<'_>,
-        segment: &Segment,
-        rows: usize,
-        out: &mut ResultWriter,
-        stats: &mut ScanStats,
-    ) {
-        match (plan.aggregation(), &mut self.aggregator) {
+    /// Adds rows of which only the number is requested.
+    fn count(&mut self, scan: Scan<'_>, span: &RowSpan, rows: usize, results: &mut Results<'_>) {
+        match (scan.plan.aggregation(), &mut self.aggregator) {
             (Some(aggregation), Some(aggregator)) => {
                 aggregator.count_rows(aggregation, rows as u64);
-                stats.rows_aggregated += rows as u64;
+                results.stats.rows_aggregated += rows as u64;
             }
             _ => {
-                stats.rows_returned += rows as u64;
-                out.count(stored.first_block.wrapping_add(segment.pages.start as u32), rows as u64);
+                results.stats.rows_returned += rows as u64;
+                results.writer.count(scan.block(span.pages.start), rows as u64);
             }
         }
     }
-
-    /// What of a range is still in groups leaves. Returns the number of groups, which count as rows returned.
-    pub fn finish_range(&mut self, out: &mut ResultWriter) -> u64 {
-        match (self.plan.aggregation(), &mut self.aggregator) {
-            (Some(aggregation), Some(aggregator)) => aggregator.flush(aggregation, out),
-            _ => 0,
-        }
-    }
-}
-
-/// Replaces `out` by the marked rows.
-fn select(marks: &[u8], first: u16, out: &mut Vec<u16>) {
-    out.clear();
-    append_selected(marks, first, out);
-}
-
-/// Appends the marked rows; that of the first mark is `first`.
-fn append_selected(marks: &[u8], first: u16, out: &mut Vec<u16>) {
-    let start = out.len();
-    out.resize(start + marks.len(), 0);
-    let mut count = start;
-    let mut append = |row: usize, mark: u8| {
-        out[count] = first + row as u16;
-        count += mark as usize;
-    };
-    let (eights, rest) = marks.as_chunks::<8>();
-    for (index, eight) in eights.iter().enumerate() {
-        // Mostly none of them, or one.
-        match u64::from_le_bytes(*eight) {
-            0 => {}
-            word if word.is_power_of_two() => append(index * 8 + word.trailing_zeros() as usize / 8, 1),
-            _ => eight.iter().enumerate().for_each(|(row, mark)| append(index * 8 + row, *mark)),
-        }
-    }
-    rest.iter().enumerate().for_each(|(row, mark)| append(eights.len() * 8 + row, *mark));
-    out.truncate(count);
-}
-
-/// Whether any row is marked.
-fn any(marks: &[u8]) -> bool {
-    marks.iter().fold(0, |any, mark| any | mark) != 0
-}
-
-/// What the directory knows of the columns that the plan would prune by.
-fn summary(plan: &Plan, unit: &Unit, chunk: &unit::Chunk) -> RegionSummary {
-    let columns = plan.summary.iter().filter_map(|column| {
-        let index = column.number as usize - 1;
-        let entry = chunk.attribute(index)?;
-        let is_same = unit.shape().attributes[index].type_oid == column.type_oid;
-        if !is_same || entry.missing > 0 || entry.rows() == 0 {
-            return None;
-        }
-        Some(ColumnSummary {
-            number: column.number,
-            type_oid: column.type_oid,
-            has_null: entry.nulls > 0,
-            has_nonnull: (entry.nulls as usize) < entry.rows(),
-            bounds: unit_bounds(entry, column.type_oid),
-        })
-    });
-    RegionSummary::new(columns.collect())
 }

@@ -1,78 +1,74 @@
-//! Rows of a unit as datums: for predicates that encoded values do not decide, and for what leaves the cell.
+//! Rows of a unit as datums: for predicates that encoded values do not decide, and for rows that are returned.
 
 use super::filter::Filters;
-use super::{Segment, Stored, UnitScanner};
-use crate::batch::ResultWriter;
+use super::{Results, RowSpan, Scan, UnitScanner};
 use crate::heap::{MISSING, NULL, Slot};
 use crate::plan::{Output, Plan};
 use crate::predicate::Input;
 use crate::scanner::passthru;
-use crate::unit::{BLOCK_ROWS, Block, ColumnReader, UnitError};
-use cellar_format::stats::ScanStats;
+use crate::unit::{BLOCK_ROWS, BlockRef, ColumnReader, UnitError};
 use cellar_format::wire::PassthruReason;
 use std::ops::Range;
 
-/// Rows that are evaluated together: some blocks of each column, within the second-level cache.
+/// Rows evaluated together: a few blocks of each column fit the second-level cache.
 const RUN_ROWS_MAX: usize = 4096;
-/// Of fewer rows than one in so many, each is read by itself.
+/// If fewer than one row in 64 is selected, each is read by itself.
 const SPARSE_SHARE: usize = 64;
 
-/// Rows of a chunk that are evaluated together.
-pub(super) struct Run {
+/// Consecutive rows of a chunk that are evaluated together.
+pub(super) struct RowRun {
     chunk: usize,
-    /// Those that the rows lie in.
+    /// The pages that contain the rows.
     pages: Range<usize>,
     /// As numbers in the unit.
     rows: Range<usize>,
 }
 
 impl UnitScanner {
-    /// Evaluates what the filters left open on `self.passed`, and puts the rest out.
+    /// Evaluates the stages that the filters do not decide on `self.passed`, and returns or aggregates the remaining rows.
     pub(super) fn scan_rows(
         &mut self,
-        plan: &Plan,
+        scan: Scan<'_>,
         filters: &Filters<'_>,
-        stored: Stored<'_>,
-        segment: &Segment,
-        out: &mut ResultWriter,
-        stats: &mut ScanStats,
+        span: &RowSpan,
+        results: &mut Results<'_>,
     ) -> Result<(), UnitError> {
         let passed = std::mem::take(&mut self.passed);
         let mut rest = passed.as_slice();
-        let mut page = segment.pages.start;
+        let mut page = span.pages.start;
         while let Some(first) = rest.first() {
-            // Whole pages, since a page may have to be passed through.
-            let first = segment.first_row + *first as usize;
-            while stored.unit.page_rows(page).end <= first {
+            // Runs are whole pages, because a page may have to be passed through.
+            let first = span.chunk_start + *first as usize;
+            while scan.unit.page_rows(page).end <= first {
                 page += 1;
             }
             let (start, mut end) = (page, page + 1);
-            let rows_start = stored.unit.page_rows(page).start;
-            while end < segment.pages.end && stored.unit.page_rows(end).end - rows_start <= RUN_ROWS_MAX {
+            let rows_start = scan.unit.page_rows(page).start;
+            while end < span.pages.end && scan.unit.page_rows(end).end - rows_start <= RUN_ROWS_MAX {
                 end += 1;
             }
-            let rows = rows_start..stored.unit.page_rows(end - 1).end;
-            let count = rest.partition_point(|row| segment.first_row + (*row as usize) < rows.end);
+            let rows = rows_start..scan.unit.page_rows(end - 1).end;
+            let count = rest.partition_point(|row| span.chunk_start + (*row as usize) < rows.end);
             let (now, later) = rest.split_at(count);
-            let base = rows.start - segment.first_row;
+            let base = rows.start - span.chunk_start;
             self.selected.clear();
             self.selected.extend(now.iter().map(|row| (*row as usize - base) as u16));
-            let run = Run { chunk: segment.chunk, pages: start..end, rows };
-            self.scan_run(plan, filters, stored, &run, out, stats)?;
+            let run = RowRun { chunk: span.chunk, pages: start..end, rows };
+            self.scan_run(scan, filters, &run, results)?;
             (rest, page) = (later, end);
         }
         self.passed = passed;
         Ok(())
     }
 
-    /// The rows of a block, as far as its segment has them.
-    pub(super) fn block_run(&self, stored: Stored<'_>, segment: &Segment, at: Block<'_>) -> Run {
-        let start = segment.first_row + at.block * BLOCK_ROWS;
-        let end = (start + BLOCK_ROWS).min(stored.unit.chunks()[segment.chunk].row_range().end);
-        Run { chunk: segment.chunk, pages: segment.pages.clone(), rows: start..end }
+    /// The rows of a block.
+    pub(super) fn block_run(&self, scan: Scan<'_>, span: &RowSpan, at: BlockRef<'_>) -> RowRun {
+        let start = span.chunk_start + at.block * BLOCK_ROWS;
+        let end = (start + BLOCK_ROWS).min(scan.unit.chunks()[span.chunk].row_range().end);
+        RowRun { chunk: span.chunk, pages: span.pages.clone(), rows: start..end }
     }
 
-    /// Forgets the datums of the run before.
+    /// Clears the datums of the previous run.
     pub(super) fn start_run(&mut self, plan: &Plan) {
         self.chunk.clear();
         self.located.clear();
@@ -83,38 +79,38 @@ impl UnitScanner {
 
     fn scan_run(
         &mut self,
-        plan: &Plan,
+        scan: Scan<'_>,
         filters: &Filters<'_>,
-        stored: Stored<'_>,
-        run: &Run,
-        out: &mut ResultWriter,
-        stats: &mut ScanStats,
+        run: &RowRun,
+        results: &mut Results<'_>,
     ) -> Result<(), UnitError> {
+        let plan = scan.plan;
         self.start_run(plan);
-        self.number_pages(stored, run);
-        let mut passed: Vec<u16> = Vec::new();
+        self.number_pages(scan, run);
+        // Pages with a row that no stage can decide.
+        let mut undecided_pages: Vec<u16> = Vec::new();
         for (stage, _) in plan.stages.iter().zip(&filters.decided).filter(|(_, decided)| !**decided) {
             if self.selected.is_empty() {
                 break;
             }
             self.next.clear();
-            self.locate_slots(plan, stored, run, &stage.slots)?;
+            self.locate_slots(scan, run, &stage.slots)?;
             let input = Input::of_datums(&self.datums, &self.chunk, &plan.columns, false);
             stage.kernel.run(input, &self.selected, &mut self.next, &mut self.undecided);
             std::mem::swap(&mut self.selected, &mut self.next);
             if !self.undecided.is_empty() {
-                passed.extend(self.undecided.drain(..).map(|row| self.chunk.page(row)));
-                passed.sort_unstable();
-                passed.dedup();
+                undecided_pages.extend(self.undecided.drain(..).map(|row| self.chunk.page(row)));
+                undecided_pages.sort_unstable();
+                undecided_pages.dedup();
                 let chunk = &self.chunk;
-                self.selected.retain(|row| passed.binary_search(&chunk.page(*row)).is_err());
+                self.selected.retain(|row| undecided_pages.binary_search(&chunk.page(*row)).is_err());
             }
         }
         if let Some(wanted) = plan.top_n()
             && !self.selected.is_empty()
         {
             for (slot, attribute) in wanted.columns(&plan.columns) {
-                self.locate(stored, run, slot, attribute)?;
+                self.locate(scan, run, slot, attribute)?;
             }
             let input = Input::of_datums(&self.datums, &self.chunk, &plan.columns, false);
             if let Some(top_n) = &mut self.top_n {
@@ -125,68 +121,66 @@ impl UnitScanner {
             && !self.selected.is_empty()
         {
             let slots = aggregation.datums(|_, _| false, &mut Vec::new());
-            self.locate_slots(plan, stored, run, &slots)?;
-            self.aggregate(plan, out, stats);
+            self.locate_slots(scan, run, &slots)?;
+            self.aggregate(plan, results);
         }
-        self.emit(plan, stored, run, &passed, out, stats)
+        self.emit(scan, run, &undecided_pages, results)
     }
 
-    /// Aggregates `self.selected` by datums, which are there; those that Postgres has to aggregate are put out.
+    /// Aggregates `self.selected`, whose datums are located; rows that Postgres has to aggregate are returned.
     pub(super) fn aggregate_run(
         &mut self,
-        plan: &Plan,
-        stored: Stored<'_>,
-        run: &Run,
-        out: &mut ResultWriter,
-        stats: &mut ScanStats,
+        scan: Scan<'_>,
+        run: &RowRun,
+        results: &mut Results<'_>,
     ) -> Result<(), UnitError> {
-        self.aggregate(plan, out, stats);
-        self.number_pages(stored, run);
-        self.emit(plan, stored, run, &[], out, stats)
+        self.aggregate(scan.plan, results);
+        self.number_pages(scan, run);
+        self.emit(scan, run, &[], results)
     }
 
-    /// Folds the selected rows into groups; those that cannot be stay selected.
-    fn aggregate(&mut self, plan: &Plan, out: &mut ResultWriter, stats: &mut ScanStats) {
+    /// Adds the selected rows to groups; rows that Postgres has to aggregate stay selected.
+    fn aggregate(&mut self, plan: &Plan, results: &mut Results<'_>) {
         let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return };
         let input = Input::of_datums(&self.datums, &self.chunk, &plan.columns, false);
-        aggregator.add(aggregation, input, &mut self.selected, out, stats);
+        aggregator.add(aggregation, input, &mut self.selected, results.writer, &mut results.stats);
     }
 
-    /// Puts the selected rows out, with the passed-through blocks in their places.
+    /// Writes the selected rows and the passed-through pages, in page order.
     fn emit(
         &mut self,
-        plan: &Plan,
-        stored: Stored<'_>,
-        run: &Run,
-        passed: &[u16],
-        out: &mut ResultWriter,
-        stats: &mut ScanStats,
+        scan: Scan<'_>,
+        run: &RowRun,
+        passthru_pages: &[u16],
+        results: &mut Results<'_>,
     ) -> Result<(), UnitError> {
+        let plan = scan.plan;
         if let Output::Columns(columns) = plan.output()
             && !self.selected.is_empty()
         {
             for ((slot, _), number) in columns.iter().zip(plan.projection()) {
-                self.locate(stored, run, *slot, *number as usize - 1)?;
+                self.locate(scan, run, *slot, *number as usize - 1)?;
             }
         }
+        let Results { writer, stats } = results;
         let mut rows = self.selected.as_slice();
-        for page in passed {
+        for page in passthru_pages {
             let before = rows.partition_point(|row| self.chunk.page(*row) < *page);
             let (now, later) = rows.split_at(before);
             stats.rows_returned += now.len() as u64;
-            out.append(plan, &self.datums, stored.first_block, &self.chunk, now);
-            passthru(out, stored.first_block, *page as usize, PassthruReason::Predicate, stats);
+            writer.append(plan, &self.datums, scan.first_block, &self.chunk, now);
+            passthru(writer, scan.first_block, *page as usize, PassthruReason::Predicate, stats);
             rows = later;
         }
         stats.rows_returned += rows.len() as u64;
-        out.append(plan, &self.datums, stored.first_block, &self.chunk, rows);
+        writer.append(plan, &self.datums, scan.first_block, &self.chunk, rows);
         Ok(())
     }
 
-    /// Tells the pages of the run's rows.
-    fn number_pages(&mut self, stored: Stored<'_>, run: &Run) {
+    /// Records the page of each row of the run.
+    fn number_pages(&mut self, scan: Scan<'_>, run: &RowRun) {
         for page in run.pages.clone() {
-            let end = stored.unit.page_rows(page).end;
+            let end = scan.unit.page_rows(page).end;
             if end > run.rows.start {
                 self.chunk.push_located(page as u16, (end.min(run.rows.end) - run.rows.start) as u32);
             }
@@ -196,21 +190,21 @@ impl UnitScanner {
         }
     }
 
-    fn locate_slots(&mut self, plan: &Plan, stored: Stored<'_>, run: &Run, slots: &[Slot]) -> Result<(), UnitError> {
+    fn locate_slots(&mut self, scan: Scan<'_>, run: &RowRun, slots: &[Slot]) -> Result<(), UnitError> {
         for slot in slots {
-            let column = plan.columns.get(*slot as usize).and_then(Option::as_ref);
+            let column = scan.plan.columns.get(*slot as usize).and_then(Option::as_ref);
             if let Some(attribute) = column.map(|column| column.attribute) {
-                self.locate(stored, run, *slot, attribute)?;
+                self.locate(scan, run, *slot, attribute)?;
             }
         }
         Ok(())
     }
 
-    /// Puts the datums of the selected rows where kernels and batches look for them.
+    /// Decodes the datums of the selected rows and records their locations, unless that was done for this run.
     pub(super) fn locate(
         &mut self,
-        stored: Stored<'_>,
-        run: &Run,
+        scan: Scan<'_>,
+        run: &RowRun,
         slot: Slot,
         attribute: usize,
     ) -> Result<(), UnitError> {
@@ -219,18 +213,18 @@ impl UnitScanner {
         }
         self.located.push(slot);
         let locations = self.chunk.locations_mut(slot);
-        let Some(entry) = stored.unit.chunks()[run.chunk].attribute(attribute) else {
+        let Some(entry) = scan.unit.chunks()[run.chunk].attribute(attribute) else {
             self.selected.iter().for_each(|row| locations[*row as usize] = MISSING);
             return Ok(());
         };
         let reader = &mut self.columns[attribute];
-        let shape = &stored.unit.shape().attributes[attribute];
+        let shape = &scan.unit.shape().attributes[attribute];
         let sparse = self.selected.len() * SPARSE_SHARE <= run.rows.len();
         reader.set_sparse(sparse);
         let read = |reader: &mut ColumnReader, rows: Range<usize>| {
-            reader.read(stored.unit, stored.source, run.chunk, attribute, rows.clone())?;
+            reader.read(scan.chunk(run.chunk), attribute, rows.clone())?;
             if entry.missing > 0 {
-                reader.read_natts(stored.unit, stored.source, run.chunk, rows)?;
+                reader.read_natts(scan.chunk(run.chunk), rows)?;
             }
             Ok::<_, UnitError>(())
         };

@@ -1,51 +1,40 @@
-//! Aggregates of all rows, without keys: from a chunk's directory, and from sums of its packed numbers.
+//! Aggregates without keys over all rows of a span: from the chunk's directory entries, and from sums of packed numbers.
 
 use super::filter::holds_numbers;
-use super::{Segment, Stored, UnitScanner};
+use super::{Results, RowSpan, Scan, UnitScanner};
 use crate::aggregate::{Asked, Total};
-use crate::batch::ResultWriter;
-use crate::plan::Plan;
 use crate::predicate::factor;
-use crate::unit::{Block, UnitError};
-use cellar_format::stats::ScanStats;
+use crate::unit::UnitError;
 
 impl UnitScanner {
-    /// Adds all rows of the segment. False, and nothing was added: they have to be looked at one by one.
+    /// Adds all rows of the span. Returns false, having added nothing, when rows have to be read one by one.
     pub(super) fn add_totals(
         &mut self,
-        plan: &Plan,
-        stored: Stored<'_>,
-        segment: &Segment,
-        out: &mut ResultWriter,
-        stats: &mut ScanStats,
+        scan: Scan<'_>,
+        span: &RowSpan,
+        results: &mut Results<'_>,
     ) -> Result<bool, UnitError> {
-        let Some(aggregation) = plan.aggregation() else { return Ok(false) };
+        let Some(aggregation) = scan.plan.aggregation() else { return Ok(false) };
         let Some(asked) = aggregation.asked() else { return Ok(false) };
         let mut totals = Vec::with_capacity(asked.len());
         for asked in asked {
-            let Some(total) = self.total(plan, stored, segment, asked)? else { return Ok(false) };
+            let Some(total) = self.total(scan, span, asked)? else { return Ok(false) };
             totals.push(total);
         }
-        let rows = segment.rows.len() as u64;
+        let rows = span.rows.len() as u64;
         if let Some(aggregator) = &mut self.aggregator {
-            stats.rows_returned += aggregator.add_totals(aggregation, &totals, rows, out);
-            stats.rows_aggregated += rows;
+            results.stats.rows_returned += aggregator.add_totals(aggregation, &totals, rows, results.writer);
+            results.stats.rows_aggregated += rows;
         }
         Ok(true)
     }
 
-    /// None: the chunk does not tell.
-    fn total(
-        &mut self,
-        plan: &Plan,
-        stored: Stored<'_>,
-        segment: &Segment,
-        asked: &Asked,
-    ) -> Result<Option<Total>, UnitError> {
-        let rows = segment.rows.len() as i64;
+    /// One aggregate of all rows; None when the chunk does not decide it.
+    fn total(&mut self, scan: Scan<'_>, span: &RowSpan, asked: &Asked) -> Result<Option<Total>, UnitError> {
+        let rows = span.rows.len() as i64;
         let Some(slot) = asked.slot else { return Ok(Some(Total { values: rows, ..Total::default() })) };
-        let Some((column, attribute)) = stored.known(plan, segment.chunk, slot) else { return Ok(None) };
-        let is_whole = segment.rows == stored.unit.chunks()[segment.chunk].row_range();
+        let Some((column, attribute)) = scan.column(span.chunk, slot) else { return Ok(None) };
+        let is_whole = span.rows == scan.unit.chunks()[span.chunk].row_range();
         let Some(scale) = asked.scale else {
             let values = rows - i64::from(attribute.nulls);
             return Ok((is_whole || attribute.nulls == 0).then_some(Total { values, ..Total::default() }));
@@ -60,10 +49,9 @@ impl UnitScanner {
         let mut total = Total { values: rows, sum: 0, decimals: decimals.unwrap_or(0), bounds };
         if asked.sum {
             let reader = &mut self.columns[column.attribute];
-            reader.load(stored.unit, stored.source, segment.chunk, column.attribute, segment.rows.clone())?;
-            let at = Block { unit: stored.unit, source: stored.source, chunk: segment.chunk, block: 0 };
-            let local = segment.rows.start - segment.first_row..segment.rows.end - segment.first_row;
-            total.sum = reader.sum(at, column.attribute, local)?;
+            let chunk = scan.chunk(span.chunk);
+            reader.load(chunk, column.attribute, span.rows.clone())?;
+            total.sum = reader.sum(chunk, column.attribute, span.chunk_rows())?;
         }
         Ok(Some(total))
     }

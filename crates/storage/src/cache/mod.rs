@@ -1,10 +1,13 @@
 //! The cell's own page cache: regions of files on huge pages, loaded whole, read in place.
 //!
-//! Invariants: a frame that a file's map names holds that region, or is being loaded, or is about to be dropped, and
-//! whoever holds its lock sees which; a frame's content is never newer or older than its `version`; frames hold no
-//! byte that is not also on disk or in the file's write under way, so a frame can be dropped at any time. Lock order: a
-//! frame's lock, then a file's map; no frame lock is waited for inside a map. A reader holds one guard per frame at
-//! most.
+//! Invariants:
+//! - A slot that a file's slot map names contains that region, is being loaded, or is about to be released; `Content` under
+//!   the slot's lock says which.
+//! - A slot's content is exactly that of its `version`.
+//! - Every byte in a slot is also on disk or in the file's write in flight, so a slot can be released at any time.
+//!
+//! Lock order: a slot's lock, then a file's slot map; no thread waits for a slot's lock while it holds a slot map. A
+//! reader holds at most one guard per slot.
 
 mod arena;
 
@@ -16,50 +19,54 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Frames that get their memory in one request of the kernel.
-const POPULATE_FRAMES: usize = 64;
+/// Slots populated with memory by one system call.
+const POPULATE_SLOTS: usize = 64;
 
-/// The regions of one file that are in the cache.
+/// The slot map of one file (or compression unit): which of its regions are in the cache.
 #[derive(Debug, Default)]
 pub struct CachedFile {
-    frames: Mutex<HashMap<u32, Arc<Frame>>>,
+    slots: Mutex<HashMap<u32, Arc<CacheSlot>>>,
+    /// Length of `slots`, readable without the lock.
     count: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Frame {
+struct CacheSlot {
     content: Arc<RwLock<Content>>,
+    /// Set at each use, cleared by the clock hand.
     referenced: AtomicBool,
 }
 
-/// What a frame holds.
+/// The content of a slot.
 #[derive(Debug)]
 struct Content {
+    /// The file and region that the slot contains; None if it is empty.
     owner: Option<(Arc<CachedFile>, u32)>,
     memory: Memory,
-    /// Bytes of the region that exist in the file; the rest is zeros.
+    /// Bytes of the region that exist in the file; the rest of the slot is zeros.
     valid: usize,
     version: u64,
-    source: RegionSource,
-    /// Cleared by the first reader after loading.
-    fresh: AtomicBool,
+    cost: IoCost,
+    /// Set by a prefetch; cleared by the first reader, which reports the cost of the prefetch as its own.
+    is_cost_unreported: AtomicBool,
 }
 
-/// How a region came to be in memory.
+/// The disk I/O that an access took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RegionSource {
-    /// Bytes that this access read from disk; 0 when the region was in the cache already.
+pub struct IoCost {
+    /// Bytes read from disks; 0 if the region was in the cache.
     pub disk_bytes: u64,
-    /// Requests to disks for them.
+    /// Read requests to disks.
     pub disk_requests: u64,
 }
 
-/// What a loader reports about the bytes that it put into a frame.
+/// What a loader reports about the bytes that it wrote to a slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Loaded {
+    /// Bytes of the region that exist in the file.
     pub valid: usize,
     pub version: u64,
-    pub source: RegionSource,
+    pub cost: IoCost,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -79,45 +86,48 @@ struct Memory {
 
 impl Memory {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: a shared borrow of the content is had under the frame's lock only, and the arena is held.
-        unsafe { std::slice::from_raw_parts(self.arena.frame(self.index).as_ptr(), REGION_BYTES) }
+        // SAFETY: a shared borrow of the content exists only under the slot's lock, and `self` keeps the arena alive.
+        unsafe { std::slice::from_raw_parts(self.arena.slot(self.index).as_ptr(), REGION_BYTES) }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: an exclusive borrow of the content is had under the frame's write lock only; no other frame has this
+        // SAFETY: an exclusive borrow of the content exists only under the slot's write lock; no other slot has this
         // index.
-        unsafe { std::slice::from_raw_parts_mut(self.arena.frame(self.index).as_ptr(), REGION_BYTES) }
+        unsafe { std::slice::from_raw_parts_mut(self.arena.slot(self.index).as_ptr(), REGION_BYTES) }
     }
 }
 
 #[derive(Debug)]
 pub struct Cache {
     arena: Arc<Arena>,
-    frames: Vec<Arc<Frame>>,
+    slots: Vec<Arc<CacheSlot>>,
+    /// Clock hand: the next slot to consider for eviction.
     hand: Mutex<usize>,
+    /// Number of slots.
     capacity: usize,
+    /// Slots that contain a region.
     used: AtomicUsize,
     hits: AtomicU64,
     misses: AtomicU64,
     evictions: AtomicU64,
 }
 
-type WriteGuard = ArcRwLockWriteGuard<RawRwLock, Content>;
-type ReadGuard = ArcRwLockReadGuard<RawRwLock, Content>;
+type SlotWriteGuard = ArcRwLockWriteGuard<RawRwLock, Content>;
+type SlotReadGuard = ArcRwLockReadGuard<RawRwLock, Content>;
 
-/// What came of giving a region a frame.
+/// The result of loading a region into a slot.
 enum Claim<L> {
-    Loaded(WriteGuard),
-    /// Another frame holds the region, or is getting it; the loader was not called.
+    Loaded(SlotWriteGuard),
+    /// Another slot contains the region or is being loaded with it; the loader was not called.
     Taken(L),
-    /// Every frame is in use.
+    /// Every slot is in use.
     Full,
 }
 
-/// A cached region, locked against change while it lives.
+/// A cached region, locked against changes while the value lives.
 pub struct CachedRegion {
-    content: ReadGuard,
-    source: RegionSource,
+    content: SlotReadGuard,
+    cost: IoCost,
 }
 
 impl CachedRegion {
@@ -127,8 +137,8 @@ impl CachedRegion {
     pub fn version(&self) -> u64 {
         self.content.version
     }
-    pub fn source(&self) -> RegionSource {
-        self.source
+    pub fn cost(&self) -> IoCost {
+        self.cost
     }
 }
 
@@ -136,14 +146,15 @@ impl Cache {
     pub fn new(bytes: u64) -> io::Result<Self> {
         let capacity = (bytes / REGION_BYTES as u64) as usize;
         let arena = Arc::new(Arena::new(capacity)?);
-        let frame = |index| {
+        let slot = |index| {
             let memory = Memory { arena: arena.clone(), index };
-            let (valid, version, source) = (0, 0, RegionSource::default());
-            let content = Content { owner: None, memory, valid, version, source, fresh: AtomicBool::new(false) };
-            Arc::new(Frame { content: Arc::new(RwLock::new(content)), referenced: AtomicBool::new(false) })
+            let (valid, version, cost) = (0, 0, IoCost::default());
+            let content =
+                Content { owner: None, memory, valid, version, cost, is_cost_unreported: AtomicBool::new(false) };
+            Arc::new(CacheSlot { content: Arc::new(RwLock::new(content)), referenced: AtomicBool::new(false) })
         };
         Ok(Self {
-            frames: (0..arena.frames()).map(frame).collect(),
+            slots: (0..arena.slots()).map(slot).collect(),
             arena,
             hand: Mutex::new(0),
             capacity,
@@ -154,18 +165,18 @@ impl Cache {
         })
     }
 
-    /// Has the kernel give the cache its memory, piece by piece, until `stop` says so: zeroing pages in the middle of a
-    /// cold scan would cost more than the disk.
+    /// Populates the cache's memory until done or `stop` returns true. Otherwise cold scans would wait for the kernel to
+    /// zero pages, which costs more than the disk.
     pub fn populate(&self, stop: impl Fn() -> bool) {
         let mut from = 0;
         while from < self.capacity && !stop() {
-            self.arena.populate(from..from + POPULATE_FRAMES);
-            from += POPULATE_FRAMES;
+            self.arena.populate(from..from + POPULATE_SLOTS);
+            from += POPULATE_SLOTS;
         }
     }
 
     pub fn stats(&self) -> CacheStats {
-        let bytes = |frames: usize| (frames * REGION_BYTES) as u64;
+        let bytes = |slots: usize| (slots * REGION_BYTES) as u64;
         CacheStats {
             capacity_bytes: bytes(self.capacity),
             used_bytes: bytes(self.used.load(Ordering::Relaxed)),
@@ -175,17 +186,17 @@ impl Cache {
         }
     }
 
-    /// Regions that there is room for.
-    pub fn frames(&self) -> u64 {
+    /// Returns the number of slots.
+    pub fn slots(&self) -> u64 {
         self.capacity as u64
     }
 
-    /// Regions that gave way to others so far.
+    /// Returns the number of evictions so far.
     pub fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
     }
 
-    /// A region of `file`, from the cache or through `load`. None when every frame is in use.
+    /// Returns a region of `file` from the cache, loading it with `load` if absent. None if every slot is in use.
     pub fn get<E>(
         &self,
         file: &Arc<CachedFile>,
@@ -194,7 +205,7 @@ impl Cache {
     ) -> Result<Option<CachedRegion>, E> {
         loop {
             if let Some(found) = self.find(file, region) {
-                let counter = if found.source.disk_requests == 0 { &self.hits } else { &self.misses };
+                let counter = if found.cost.disk_requests == 0 { &self.hits } else { &self.misses };
                 counter.fetch_add(1, Ordering::Relaxed);
                 return Ok(Some(found));
             }
@@ -203,70 +214,70 @@ impl Cache {
                 Claim::Taken(unused) => load = unused,
                 Claim::Loaded(content) => {
                     self.misses.fetch_add(1, Ordering::Relaxed);
-                    let source = content.source;
-                    return Ok(Some(CachedRegion { content: ArcRwLockWriteGuard::downgrade(content), source }));
+                    let cost = content.cost;
+                    return Ok(Some(CachedRegion { content: ArcRwLockWriteGuard::downgrade(content), cost }));
                 }
             }
         }
     }
 
-    /// Loads a region that is not in the cache, for a later reader, who is told what it cost.
+    /// Loads a region that is not in the cache. The first reader reports the cost.
     pub fn prefetch<E>(
         &self,
         file: &Arc<CachedFile>,
         region: u32,
         load: impl FnOnce(&mut [u8]) -> Result<Loaded, E>,
     ) -> Result<(), E> {
-        if file.frames.lock().contains_key(&region) {
+        if file.slots.lock().contains_key(&region) {
             return Ok(());
         }
         self.load_into_victim(file, region, true, load).map(drop)
     }
 
-    /// Gives the region a frame that nobody uses and fills it; `fresh` tells its first reader what that cost.
+    /// Evicts an unused slot and loads the region into it. With `is_cost_unreported` the first reader reports the cost.
     fn load_into_victim<E, L: FnOnce(&mut [u8]) -> Result<Loaded, E>>(
         &self,
         file: &Arc<CachedFile>,
         region: u32,
-        fresh: bool,
+        is_cost_unreported: bool,
         load: L,
     ) -> Result<Claim<L>, E> {
-        let Some((frame, mut content)) = self.take_victim() else { return Ok(Claim::Full) };
-        if !self.claim(file, region, &frame, &mut content) {
+        let Some((slot, mut content)) = self.take_victim() else { return Ok(Claim::Full) };
+        if !self.claim(file, region, &slot, &mut content) {
             return Ok(Claim::Taken(load));
         }
         let loaded = load(content.memory.bytes_mut()).inspect_err(|_| self.release(&mut content))?;
         content.valid = loaded.valid;
         content.version = loaded.version;
-        content.source = loaded.source;
-        content.fresh = AtomicBool::new(fresh);
-        frame.referenced.store(true, Ordering::Relaxed);
+        content.cost = loaded.cost;
+        content.is_cost_unreported = AtomicBool::new(is_cost_unreported);
+        slot.referenced.store(true, Ordering::Relaxed);
         Ok(Claim::Loaded(content))
     }
 
     pub fn contains(&self, file: &CachedFile, region: u32) -> bool {
-        file.count.load(Ordering::Acquire) > 0 && file.frames.lock().contains_key(&region)
+        file.count.load(Ordering::Acquire) > 0 && file.slots.lock().contains_key(&region)
     }
 
-    /// A region that is in the cache; waits while it is being loaded or written.
+    /// Returns a region that is in the cache; waits while it is being loaded or written.
     pub fn find(&self, file: &Arc<CachedFile>, region: u32) -> Option<CachedRegion> {
         if file.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let frame = file.frames.lock().get(&region)?.clone();
-        let content = RwLock::read_arc(&frame.content);
+        let slot = file.slots.lock().get(&region)?.clone();
+        let content = RwLock::read_arc(&slot.content);
         if !owns(&content, file, region) {
             return None;
         }
-        frame.referenced.store(true, Ordering::Relaxed);
-        let source = match content.fresh.swap(false, Ordering::Relaxed) {
-            true => content.source,
-            false => RegionSource::default(),
+        slot.referenced.store(true, Ordering::Relaxed);
+        let cost = match content.is_cost_unreported.swap(false, Ordering::Relaxed) {
+            true => content.cost,
+            false => IoCost::default(),
         };
-        Some(CachedRegion { content, source })
+        Some(CachedRegion { content, cost })
     }
 
-    /// Puts newly written bytes into the frames that hold their regions.
+    /// Copies newly written bytes into the slots of their regions.
     pub fn patch(&self, file: &Arc<CachedFile>, offset: u64, data: &[u8], version: u64) {
         if file.count.load(Ordering::Acquire) == 0 {
             return;
@@ -277,9 +288,9 @@ impl Cache {
             let region = (start / REGION_BYTES as u64) as u32;
             let base = u64::from(region) * REGION_BYTES as u64;
             let stop = end.min(base + REGION_BYTES as u64);
-            let frame = file.frames.lock().get(&region).cloned();
-            if let Some(frame) = frame {
-                let mut content = frame.content.write();
+            let slot = file.slots.lock().get(&region).cloned();
+            if let Some(slot) = slot {
+                let mut content = slot.content.write();
                 if owns(&content, file, region) {
                     let at = (start - base) as usize..(stop - base) as usize;
                     let bytes = &data[(start - offset) as usize..(stop - offset) as usize];
@@ -292,54 +303,55 @@ impl Cache {
         }
     }
 
-    /// Drops the frames of all regions from `first` up to, not including, `end`.
+    /// Releases the slots of all regions from `first` up to, not including, `end`.
     pub fn forget(&self, file: &Arc<CachedFile>, first: u32, end: u32) {
         if file.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let doomed: Vec<(u32, Arc<Frame>)> = {
-            let frames = file.frames.lock();
-            let inside = frames.iter().filter(|(region, _)| (first..end).contains(*region));
-            inside.map(|(region, frame)| (*region, frame.clone())).collect()
+        let inside_range: Vec<(u32, Arc<CacheSlot>)> = {
+            let slots = file.slots.lock();
+            let inside = slots.iter().filter(|(region, _)| (first..end).contains(*region));
+            inside.map(|(region, slot)| (*region, slot.clone())).collect()
         };
-        for (region, frame) in doomed {
-            let mut content = frame.content.write();
+        for (region, slot) in inside_range {
+            let mut content = slot.content.write();
             if owns(&content, file, region) {
                 self.release(&mut content);
-                frame.referenced.store(false, Ordering::Relaxed);
+                slot.referenced.store(false, Ordering::Relaxed);
             }
         }
     }
 
-    /// A frame that nobody uses, locked and emptied.
-    fn take_victim(&self) -> Option<(Arc<Frame>, WriteGuard)> {
+    /// Returns an unused slot, locked and emptied; None if every slot is in use.
+    fn take_victim(&self) -> Option<(Arc<CacheSlot>, SlotWriteGuard)> {
         let mut hand = self.hand.lock();
-        for _ in 0..self.frames.len() * 2 {
-            let frame = &self.frames[*hand];
-            *hand = (*hand + 1) % self.frames.len();
-            if frame.referenced.swap(false, Ordering::Relaxed) {
+        for _ in 0..self.slots.len() * 2 {
+            let slot = &self.slots[*hand];
+            *hand = (*hand + 1) % self.slots.len();
+            if slot.referenced.swap(false, Ordering::Relaxed) {
                 continue;
             }
-            if let Some(mut content) = RwLock::try_write_arc(&frame.content) {
+            if let Some(mut content) = RwLock::try_write_arc(&slot.content) {
                 if content.owner.is_some() {
                     self.release(&mut content);
                     self.evictions.fetch_add(1, Ordering::Relaxed);
                 }
-                return Some((frame.clone(), content));
+                return Some((slot.clone(), content));
             }
         }
         None
     }
 
-    /// Names the locked frame as the region's; false when another frame is.
-    fn claim(&self, file: &Arc<CachedFile>, region: u32, frame: &Arc<Frame>, content: &mut WriteGuard) -> bool {
-        let mut frames = file.frames.lock();
-        if frames.contains_key(&region) {
+    /// Assigns the locked slot to the region; returns false if another slot is already assigned to it.
+    fn claim(&self, file: &Arc<CachedFile>, region: u32, slot: &Arc<CacheSlot>, content: &mut SlotWriteGuard) -> bool {
+        let mut slots = file.slots.lock();
+        if slots.contains_key(&region) {
             return false;
         }
-        frames.insert(region, frame.clone());
-        // A writer that sees no frame counted has its bytes where the loader will find them.
-        file.count.store(frames.len(), Ordering::SeqCst);
+        slots.insert(region, slot.clone());
+        // The count is stored before the load starts: a writer that still sees 0 patches no slot, but its bytes were in
+        // flight before, where the loader finds them.
+        file.count.store(slots.len(), Ordering::SeqCst);
         content.owner = Some((file.clone(), region));
         self.used.fetch_add(1, Ordering::Relaxed);
         true
@@ -347,9 +359,9 @@ impl Cache {
 
     fn release(&self, content: &mut Content) {
         if let Some((file, region)) = content.owner.take() {
-            let mut frames = file.frames.lock();
-            frames.remove(&region);
-            file.count.store(frames.len(), Ordering::SeqCst);
+            let mut slots = file.slots.lock();
+            slots.remove(&region);
+            file.count.store(slots.len(), Ordering::SeqCst);
             self.used.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -360,10 +372,10 @@ fn owns(content: &Content, file: &Arc<CachedFile>, region: u32) -> bool {
 }
 
 impl Drop for Cache {
-    /// Frames and files name each other; this unties them.
+    /// Slots and slot maps refer to each other; releasing the slots breaks the cycle.
     fn drop(&mut self) {
-        for frame in &self.frames {
-            if let Some(mut content) = frame.content.try_write() {
+        for slot in &self.slots {
+            if let Some(mut content) = slot.content.try_write() {
                 self.release(&mut content);
             }
         }

@@ -1,7 +1,7 @@
 //! The directory engine: a cell disk that is a plain directory on a local filesystem.
 //!
-//! Layout: `docs/format/disk.md`. Space, holes and crash safety of allocation are the filesystem's. Nothing but the
-//! daemon that holds `lock` may touch the directory.
+//! Layout: `docs/format/disk.md`. The filesystem provides space allocation, holes and their crash safety. Only the daemon
+//! that has locked the file `lock` may change the directory.
 
 use super::{DIRECT_ALIGN, Disk, DiskFile, Space, Stream};
 use parking_lot::Mutex;
@@ -18,13 +18,13 @@ use std::sync::{Arc, OnceLock};
 
 const DATA: &str = "data";
 const LOCK: &str = "lock";
-/// What may lie in a directory that is to become a cell disk.
+/// Entries that a directory may contain and still count as blank.
 const IGNORED: [&str; 3] = ["lost+found", LOCK, "cell.sock"];
-/// cachestat(2), which the libc crate does not name; the number is the same on all architectures.
+/// cachestat(2) has no binding in the libc crate; the number is the same on all architectures.
 const SYS_CACHESTAT: libc::c_long = 451;
-/// u64 fields of `struct cachestat`: cached, dirty, under write-back, evicted, recently evicted pages.
+/// Number of u64 fields of `struct cachestat`: cached, dirty, written back, evicted, recently evicted pages.
 const CACHESTAT_FIELDS: usize = 5;
-/// The smallest page of any kernel: a larger one makes a cached range look smaller, which is safe.
+/// The smallest page size of any kernel. With larger pages a cached range looks smaller than it is, which is safe.
 const PAGE_BYTES: usize = 4096;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct DirectoryDisk {
 }
 
 impl DirectoryDisk {
-    /// Uses `root` as a cell disk; creates the directory, but no parent, when missing.
+    /// Uses `root` as a cell disk. Creates the directory if it does not exist, but not its parents.
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         match fs::DirBuilder::new().mode(0o700).create(&root) {
@@ -76,15 +76,15 @@ impl Disk for DirectoryDisk {
     }
 
     fn lock(&self) -> io::Result<bool> {
-        let mut held = self.lock.lock();
-        if held.is_some() {
+        let mut locked = self.lock.lock();
+        if locked.is_some() {
             return Ok(true);
         }
         let path = self.root.join(LOCK);
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
         match file.try_lock() {
             Ok(()) => {
-                *held = Some(file);
+                *locked = Some(file);
                 Ok(true)
             }
             Err(fs::TryLockError::WouldBlock) => Ok(false),
@@ -139,7 +139,7 @@ impl Disk for DirectoryDisk {
         match opened {
             Ok(file) => {
                 if stream == Stream::Units {
-                    // Units lie far apart, and between them is nothing: read-ahead would fill memory with that.
+                    // Units are far apart with holes between them: read-ahead would fill memory with zeros.
                     advise(&file, 0..0, libc::POSIX_FADV_RANDOM);
                 }
                 Ok(Some(Arc::new(BackingFile { file, path, direct: OnceLock::new() })))
@@ -181,7 +181,7 @@ impl Disk for DirectoryDisk {
                 let name = file?.file_name();
                 match name.to_str().and_then(parse_name) {
                     Some(found) => inodes.push(found),
-                    None => log::warn!("{}: ignoring stray file {name:?}", fan.path().display()),
+                    None => log::warn!("{}: ignoring unexpected file {name:?}", fan.path().display()),
                 }
             }
         }
@@ -215,7 +215,7 @@ impl Disk for DirectoryDisk {
     }
 }
 
-/// The inode and stream that a file's name tells.
+/// Returns the inode and stream of a file name; None if it is not the name of a backing file.
 fn parse_name(name: &str) -> Option<(u64, Stream)> {
     let (number, suffix) = name.split_at(name.find('.').unwrap_or(name.len()));
     let stream = Stream::ALL.into_iter().find(|stream| stream.suffix() == suffix)?;
@@ -233,7 +233,7 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
 struct BackingFile {
     file: File,
     path: PathBuf,
-    /// Opened at the first direct read; None when the filesystem has no O_DIRECT.
+    /// Opened at the first direct read; None if the filesystem does not support O_DIRECT.
     direct: OnceLock<Option<File>>,
 }
 
@@ -243,8 +243,8 @@ impl BackingFile {
         self.direct.get_or_init(open).as_ref()
     }
 
-    /// Whether the operating system's page cache holds the whole range, or has unwritten parts of it: a direct read
-    /// would then wait for the disk where a copy does not. False where the kernel cannot tell (before Linux 6.5).
+    /// Returns whether the operating system's page cache contains the whole range, or dirty pages of it: then a direct
+    /// read would wait for the disk, a buffered read does not. False if the kernel has no cachestat (before Linux 6.5).
     fn is_in_page_cache(&self, offset: u64, length: usize) -> bool {
         let range = [offset, length as u64];
         let mut stat = [0u64; CACHESTAT_FIELDS];
@@ -262,7 +262,7 @@ impl BackingFile {
     }
 }
 
-/// Tells how a range will be read, or all of the file when the range is empty; advice may be refused.
+/// Advises the kernel about a range, or about the whole file if the range is empty. Ignores errors: advice is optional.
 fn advise(file: &File, range: Range<u64>, advice: i32) {
     // SAFETY: the descriptor is open during the call.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), range.start as i64, (range.end - range.start) as i64, advice) };
@@ -290,8 +290,8 @@ impl DiskFile for BackingFile {
         read_fully(&self.file, buffer, offset)
     }
 
-    fn expect(&self, ranges: &[Range<u64>]) {
-        // One tells of the others: mostly all of them are in memory, and then advice is not worth its calls.
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        // Check the longest range only: mostly all ranges are in memory, and the advice would cost more than it saves.
         let length = |range: &Range<u64>| range.end.saturating_sub(range.start) as usize;
         let Some(longest) = ranges.iter().max_by_key(|range| length(range)) else { return };
         if length(longest) == 0 || self.is_in_page_cache(longest.start, length(longest)) {
@@ -321,7 +321,7 @@ impl DiskFile for BackingFile {
                 Ok(0) => break,
                 Ok(count) => {
                     done += count;
-                    // A short direct read ends at the end of the file, whose length need not be aligned.
+                    // A short direct read means end of file, at an unaligned length.
                     if count % DIRECT_ALIGN != 0 {
                         break;
                     }

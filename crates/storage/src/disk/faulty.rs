@@ -1,6 +1,6 @@
-//! A disk that fails on purpose: wraps another engine and injects seeded errors, for tests.
+//! A disk for tests that wraps another engine and injects seeded errors.
 //!
-//! It fails an operation before the medium sees it, except a write, of which a random prefix may have arrived.
+//! A failed operation does not reach the wrapped engine, except a write, of which a random prefix does.
 
 use super::{Disk, DiskFile, Space, Stream};
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What may fail, with which error number and how often (1 in `one_in`; 0 never).
+/// An operation that fails with `errno`, on average once in `one_in` calls; never if `one_in` is 0.
 #[derive(Debug, Clone, Copy)]
 pub enum Fault {
     Read { errno: i32, one_in: u64 },
@@ -33,7 +33,7 @@ impl State {
         self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
     }
 
-    fn strike(&mut self, one_in: u64, errno: i32) -> io::Result<()> {
+    fn maybe_fail(&mut self, one_in: u64, errno: i32) -> io::Result<()> {
         if one_in != 0 && self.next().is_multiple_of(one_in) {
             self.injected += 1;
             return Err(io::Error::from_raw_os_error(errno));
@@ -50,18 +50,18 @@ impl Injector {
         let mut state = self.0.lock();
         for fault in state.faults.clone() {
             if let Fault::Read { errno, one_in } = fault {
-                state.strike(one_in, errno)?;
+                state.maybe_fail(one_in, errno)?;
             }
         }
         Ok(())
     }
 
-    /// On failure, how much of `length` still arrives on the medium.
+    /// On failure, returns also how many of the `length` bytes still reach the disk.
     fn write(&self, length: usize) -> Result<(), (usize, io::Error)> {
         let mut state = self.0.lock();
         for fault in state.faults.clone() {
             if let Fault::Write { errno, one_in } = fault
-                && let Err(error) = state.strike(one_in, errno)
+                && let Err(error) = state.maybe_fail(one_in, errno)
             {
                 return Err((state.next() as usize % (length + 1), error));
             }
@@ -73,7 +73,7 @@ impl Injector {
         let mut state = self.0.lock();
         for fault in state.faults.clone() {
             if let Fault::Sync { errno, one_in } = fault {
-                state.strike(one_in, errno)?;
+                state.maybe_fail(one_in, errno)?;
             }
         }
         Ok(())
@@ -88,13 +88,13 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// Wraps `inner`; no fault strikes until [`FaultyDisk::set_faults`].
+    /// Wraps `inner`; injects no fault until [`FaultyDisk::set_faults`].
     pub fn new(inner: Arc<dyn Disk>, seed: u64) -> Self {
         let injector = || Injector(Arc::new(Mutex::new(State { random: seed | 1, faults: Vec::new(), injected: 0 })));
         Self { inner, injector: injector(), named_injector: injector() }
     }
 
-    /// Replaces the faults of files that belong to inodes.
+    /// Replaces the faults of backing files.
     pub fn set_faults(&self, faults: &[Fault]) {
         self.injector.0.lock().faults = faults.to_vec();
     }
@@ -104,7 +104,7 @@ impl FaultyDisk {
         self.named_injector.0.lock().faults = faults.to_vec();
     }
 
-    /// How many errors were injected so far.
+    /// Returns the number of errors injected so far.
     pub fn injected(&self) -> u64 {
         self.injector.0.lock().injected + self.named_injector.0.lock().injected
     }
@@ -172,8 +172,8 @@ impl DiskFile for FaultyFile {
         self.injector.read()?;
         self.inner.read_at(buffer, offset)
     }
-    fn expect(&self, ranges: &[Range<u64>]) {
-        self.inner.expect(ranges);
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        self.inner.prefetch(ranges);
     }
     fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.injector.read()?;

@@ -1,6 +1,6 @@
-//! One file of an inode on one disk: opened at first use, created at first write, and whether it needs a sync.
+//! One file of an inode on one disk: opened at first use, created at first write, with a flag for unsynced changes.
 //!
-//! Invariant: once removed, it is never created again, however late a write comes.
+//! Invariant: a removed file is never created again, also not by a late write.
 
 use crate::disk::{Disk, DiskFile, Stream};
 use crate::error::{Context, Error, ErrorKind, Result};
@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Backing files that are open now, over all files.
+/// Number of open backing files, over all inodes.
 pub static OPEN_HANDLES: AtomicUsize = AtomicUsize::new(0);
 
 #[derive(Debug)]
@@ -19,11 +19,11 @@ pub struct Backing {
     disk: Arc<dyn Disk>,
     handle: Mutex<Handle>,
     unsynced: AtomicBool,
-    /// Set when this process created the file and its name is not yet durable.
+    /// Set while the file's name is not durable because this process created the file.
     unsynced_name: AtomicBool,
 }
 
-/// A backing file that stays open meanwhile.
+/// A backing file that stays open while the value lives.
 pub struct Opened<'a> {
     backing: &'a Backing,
     file: Option<Arc<dyn DiskFile>>,
@@ -33,7 +33,7 @@ pub struct Opened<'a> {
 enum Handle {
     Closed,
     Open(Arc<dyn DiskFile>),
-    /// The file lost its last name and its last user.
+    /// The inode lost its last name and its last reference.
     Removed,
 }
 
@@ -50,16 +50,16 @@ impl Backing {
     fn describe(&self, verb: &str) -> String {
         let what = match self.stream {
             Stream::Data => "backing file",
-            Stream::Units => "compression units",
-            Stream::Pending0 | Stream::Pending1 => "pending pages",
+            Stream::Units => "unit file",
+            Stream::Redo0 | Stream::Redo1 => "redo log",
         };
-        format!("{verb} the {what} of inode {} on cell disk {}", self.ino, self.disk.path().display())
+        format!("could not {verb} the {what} of inode {} on cell disk {}", self.ino, self.disk.path().display())
     }
 
     fn existing(&self) -> Result<Option<Arc<dyn DiskFile>>> {
         let mut handle = self.handle.lock();
         if let Handle::Closed = *handle
-            && let Some(file) = self.disk.open(self.ino, self.stream, false).context(|| self.describe("opening"))?
+            && let Some(file) = self.disk.open(self.ino, self.stream, false).context(|| self.describe("open"))?
         {
             *handle = Handle::Open(file);
             OPEN_HANDLES.fetch_add(1, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Backing {
             Handle::Open(file) => Ok(file.clone()),
             Handle::Removed => Err(Error::new(ErrorKind::Stale, format!("inode {} was removed", self.ino))),
             Handle::Closed => {
-                let file = self.disk.open(self.ino, self.stream, true).context(|| self.describe("creating"))?;
+                let file = self.disk.open(self.ino, self.stream, true).context(|| self.describe("create"))?;
                 let file = file.expect("a disk creates what is missing");
                 *handle = Handle::Open(file.clone());
                 self.unsynced_name.store(true, Ordering::Release);
@@ -89,63 +89,63 @@ impl Backing {
         }
     }
 
-    /// Length and allocated bytes.
+    /// Returns the length and the allocated bytes.
     pub fn measure(&self) -> Result<(u64, u64)> {
-        self.disk.measure(self.ino, self.stream).context(|| self.describe("measuring"))
+        self.disk.measure(self.ino, self.stream).context(|| self.describe("measure"))
     }
 
     pub fn length(&self) -> Result<u64> {
         match self.existing()? {
-            Some(file) => file.len().context(|| self.describe("measuring")),
+            Some(file) => file.len().context(|| self.describe("measure")),
             None => Ok(0),
         }
     }
 
-    /// Fills the buffer; what lies past the end reads as zeros. Returns how much does not.
+    /// Fills the buffer, with zeros beyond the end of the file. Returns the bytes read from the file.
     pub fn read(&self, buffer: &mut [u8], offset: u64, direct: bool) -> Result<usize> {
         let count = match self.existing()? {
             None => 0,
-            Some(file) if direct => file.read_direct(buffer, offset).context(|| self.describe("reading"))?,
-            Some(file) => file.read_at(buffer, offset).context(|| self.describe("reading"))?,
+            Some(file) if direct => file.read_direct(buffer, offset).context(|| self.describe("read"))?,
+            Some(file) => file.read_at(buffer, offset).context(|| self.describe("read"))?,
         };
         buffer[count..].fill(0);
         Ok(count)
     }
 
-    /// Fills the buffer or fails: for what must be there.
+    /// Fills the buffer; the end of the file within the range is an error.
     pub fn read_exact(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         self.opened()?.read_exact(buffer, offset)
     }
 
-    /// The file as it is now, for a few reads in a row.
+    /// Returns the opened file, for several reads in a row.
     pub fn opened(&self) -> Result<Opened<'_>> {
         Ok(Opened { backing: self, file: self.existing()? })
     }
 
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
         let file = self.created()?;
-        // Set also when the write fails: a prefix may have arrived.
-        let result = file.write_at(data, offset).context(|| self.describe("writing"));
+        // Set the flag after an error too: a prefix may have arrived.
+        let result = file.write_at(data, offset).context(|| self.describe("write"));
         self.unsynced.store(true, Ordering::Release);
         result
     }
 
-    /// Cuts the backing file to at most `length`, or sets it to exactly that when `exact`.
+    /// Truncates the backing file to at most `length` bytes, or sets its length to exactly that if `exact`.
     pub fn set_length(&self, length: u64, exact: bool) -> Result<()> {
         let current = self.length()?;
         if current == length || !exact && current < length {
             return Ok(());
         }
         let file = self.created()?;
-        file.set_len(length).context(|| self.describe("truncating"))?;
+        file.set_len(length).context(|| self.describe("truncate"))?;
         self.unsynced.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Empties a file whose bytes nobody needs any more, durable or not.
+    /// Truncates the file to zero and clears the unsynced flag: neither the bytes nor the truncate need to be durable.
     pub fn clear(&self) -> Result<()> {
         if let Some(file) = self.existing()? {
-            file.set_len(0).context(|| self.describe("emptying"))?;
+            file.set_len(0).context(|| self.describe("truncate"))?;
             self.unsynced.store(false, Ordering::Release);
         }
         Ok(())
@@ -153,32 +153,32 @@ impl Backing {
 
     pub fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> Result<()> {
         let file = self.created()?;
-        let result = file.allocate(offset, length, keep_size).context(|| self.describe("allocating room in"));
+        let result = file.allocate(offset, length, keep_size).context(|| self.describe("allocate space in"));
         self.unsynced.store(true, Ordering::Release);
         result
     }
 
     pub fn punch(&self, offset: u64, length: u64) -> Result<()> {
         if let Some(file) = self.existing()? {
-            file.punch(offset, length).context(|| self.describe("punching a hole in"))?;
+            file.punch(offset, length).context(|| self.describe("punch a hole in"))?;
             self.unsynced.store(true, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Punches what nobody will read again, durable or not.
+    /// Punches a range that is never read again; the punch need not be durable.
     pub fn discard(&self, offset: u64, length: u64) -> Result<()> {
         match self.existing()? {
-            Some(file) => file.punch(offset, length).context(|| self.describe("punching a hole in")),
+            Some(file) => file.punch(offset, length).context(|| self.describe("punch a hole in")),
             None => Ok(()),
         }
     }
 
-    /// Makes everything that was written before the call durable. The caller holds the file's sync lock.
+    /// Makes every change before the call durable. Callers serialise syncs of one file.
     pub fn sync(&self) -> Result<()> {
         if self.unsynced.swap(false, Ordering::AcqRel) {
             let synced = self.existing().and_then(|file| match file {
-                Some(file) => file.sync().context(|| self.describe("syncing")),
+                Some(file) => file.sync().context(|| self.describe("sync")),
                 None => Ok(()),
             });
             if synced.is_err() {
@@ -190,12 +190,13 @@ impl Backing {
             && let Err(error) = self.disk.sync_name(self.ino)
         {
             self.unsynced_name.store(true, Ordering::Release);
-            return Err(error).context(|| self.describe("syncing the name of"));
+            return Err(error).context(|| self.describe("sync the name of"));
         }
         Ok(())
     }
 
-    /// Closes the descriptor unless something is unsynced: an error of the kernel's write-back must meet our sync.
+    /// Closes the descriptor unless there are unsynced changes: Linux may not report a write-back error to a descriptor
+    /// opened later. Returns whether the descriptor was open.
     pub fn close(&self) -> bool {
         if self.unsynced.load(Ordering::Acquire) {
             return false;
@@ -214,26 +215,26 @@ impl Backing {
         OPEN_HANDLES.fetch_sub(matches!(last, Handle::Open(_)) as usize, Ordering::Relaxed);
         self.unsynced.store(false, Ordering::Release);
         self.unsynced_name.store(false, Ordering::Release);
-        self.disk.remove(self.ino, self.stream).context(|| self.describe("removing"))
+        self.disk.remove(self.ino, self.stream).context(|| self.describe("remove"))
     }
 }
 
 impl Opened<'_> {
-    /// Fills the buffer or fails: for what must be there.
+    /// Fills the buffer; the end of the file within the range is an error.
     pub fn read_exact(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let describe = || self.backing.describe("reading");
+        let describe = || self.backing.describe("read");
         let count = self.file.as_ref().map_or(Ok(0), |file| file.read_at(buffer, offset)).context(describe)?;
         if count < buffer.len() {
-            let message = format!("{}: it ends before byte {}", describe(), offset + buffer.len() as u64);
+            let message = format!("{}: end of file before byte {}", describe(), offset + buffer.len() as u64);
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         Ok(())
     }
 
-    /// Tells what will be read soon, in ascending order.
-    pub fn expect(&self, ranges: &[Range<u64>]) {
+    /// Announces reads, in ascending order.
+    pub fn prefetch(&self, ranges: &[Range<u64>]) {
         if let Some(file) = &self.file {
-            file.expect(ranges);
+            file.prefetch(ranges);
         }
     }
 }
@@ -250,7 +251,7 @@ mod tests {
     use crate::disk::DirectoryDisk;
 
     #[test]
-    fn a_late_write_does_not_bring_a_removed_file_back() {
+    fn a_late_write_does_not_recreate_a_removed_file() {
         let folder = tempfile::tempdir().unwrap();
         let disk = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
         let backing = Backing::new(16, Stream::Data, disk.clone());

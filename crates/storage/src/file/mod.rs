@@ -1,72 +1,84 @@
-//! One file's bytes: its size, its backing files, the write that is on its way to them.
+//! One file's bytes: its size, its backing files, its compression units and the write in flight.
 //!
-//! Invariants: size = the largest length of the backing files while no write is under way; at any moment the file's
-//! bytes are the backing files, and the compression units where pages are current there (`units`), overlaid by the write
-//! under way; there is at most one, its author holds `write`, and it
-//! is acknowledged only after it ended; a backing file that may hold unsynced changes has its `unsynced` flag set. Lock
-//! order: `write`, `under_way`, then the versions' lock.
+//! Invariants:
+//! - While no write is in flight, the size is the largest length of the backing files.
+//! - The content is the write in flight over the compression units over the backing files: a page is read from its
+//!   compression unit where the page is current there (`units`), otherwise from the backing file.
+//! - At most one write is in flight. Its author holds the write lock, and the write is acknowledged only after it ended.
+//! - A backing file that may have unsynced changes has its `unsynced` flag set.
+//! - Content changes only through the guards in [`locks`], which also documents the lock order.
 
 mod backing;
-mod change;
-mod halves;
+mod locks;
+mod read;
+mod recovery;
+mod sync;
+mod torn_blocks;
+mod unit_pages;
 mod units;
 mod versions;
+mod write;
 
+pub use locks::{ConversionGuard, SyncGuard, WriteGuard};
 pub use units::{
-    BATCH_PAGES, CachedUnit, CountedBytes, Extent, OpenUnit, PAGE, PAGE_BYTES, PageSet, Place, PlaceImage, PlaceReader,
-    Settling, UnitBytes, UnitCodec, Units, not_rebuilt, stored_bytes,
+    BATCH_PAGES, CachedUnit, Checkpoint, CountedBytes, Extent, LogSequence, NewUnit, OpenUnit, PAGE, PAGE_BYTES,
+    StoredUnit, StoredUnitReader, UnitCodec, UnitImage, Units, cannot_rebuild, stored_bytes,
 };
 pub use versions::{Versions, regions};
 
-use crate::cache::{CachedFile, RegionSource};
+use crate::cache::{Cache, CachedFile};
 use crate::disk::{Disk, Stream};
 use crate::error::{Error, Result};
-use crate::group::Layout;
+use crate::group::StripeLayout;
+use crate::meta::{ExtentRecord, FileContent};
 use backing::Backing;
-use halves::Halves;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use cellar_format::units::AuIndex;
+use locks::Locks;
+use parking_lot::{Mutex, RwLock};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use torn_blocks::TornBlocks;
+use units::{RedoLog, UnitSlots};
 
-/// The end of the largest possible file: regions are numbered in 32 bits.
+/// Maximum file size in bytes: region numbers are 32 bits.
 pub const SIZE_MAX: u64 = (u32::MAX as u64) << 20;
 const SIZE_UNKNOWN: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub struct FileData {
     pub ino: u64,
-    pub layout: Layout,
+    pub layout: StripeLayout,
+    /// [`SIZE_UNKNOWN`] until the first call of [`FileData::size`] after the volume was opened.
     size: AtomicU64,
     pub mtime: AtomicI64,
     pub ctime: AtomicI64,
-    /// True when mtime differs from what the metadata store has.
+    /// True when mtime or ctime differ from the metadata store's.
     pub times_dirty: AtomicBool,
-    /// Serialises changes of the content.
-    pub write: Mutex<()>,
-    sync: Mutex<()>,
-    /// The error of a sync that nobody had asked for; the next one that somebody asks for fails with it.
-    owed: Mutex<Option<Error>>,
-    under_way: RwLock<Option<UnderWay>>,
+    locks: Locks,
+    /// The error of an internal sync, returned by the next sync that a client requests.
+    deferred_sync_error: Mutex<Option<Error>>,
+    in_flight: RwLock<Option<InFlightWrite>>,
     backing: Box<[Backing]>,
-    /// None while the file never had a compression unit.
+    /// None until the file gets its first compression unit.
     units: OnceLock<Box<Units>>,
-    /// Grows when pages leave the backing file for a compression unit, before their room there is given back.
-    installs: AtomicU64,
+    /// Number of compression units published so far. A unit is published before the raw pages under it are punched, so
+    /// a reader that finds the number changed may have read a hole and reads again.
+    published_units: AtomicU64,
     pub versions: Versions,
-    pub halves: Halves,
+    pub torn_blocks: TornBlocks,
     pub cached: Arc<CachedFile>,
 }
 
-/// A write between its first and its last byte on disk.
+/// A write that readers already see but that the backing files do not yet have completely.
 #[derive(Debug, Clone)]
-struct UnderWay {
+struct InFlightWrite {
     offset: u64,
     data: Arc<[u8]>,
 }
 
-impl UnderWay {
-    /// What the write puts into `range`, and where; None when that is nothing.
+impl InFlightWrite {
+    /// Returns the bytes of the write that fall into `range`, and their offset in the file; None if there are none.
     fn part(&self, range: &Range<u64>) -> Option<(u64, &[u8])> {
         let start = self.offset.max(range.start);
         let end = (self.offset + self.data.len() as u64).min(range.end);
@@ -76,30 +88,37 @@ impl UnderWay {
 }
 
 impl FileData {
-    pub fn new(ino: u64, layout: Layout, disks: &[Arc<dyn Disk>], mtime: i64, ctime: i64, is_new: bool) -> Self {
+    /// Returns the state of a new file (size 0).
+    pub fn new(ino: u64, layout: StripeLayout, disks: &[Arc<dyn Disk>], time: i64) -> Self {
+        Self { size: AtomicU64::new(0), ..Self::existing(ino, layout, disks, (time, time)) }
+    }
+
+    /// Returns the state of a file that an earlier process created. `times` are mtime and ctime, in nanoseconds since
+    /// 1970.
+    pub fn existing(ino: u64, layout: StripeLayout, disks: &[Arc<dyn Disk>], times: (i64, i64)) -> Self {
         let backing = |disk: &u16| Backing::new(ino, Stream::Data, disks[*disk as usize].clone());
         let backing = layout.disks.iter().map(backing).collect();
+        let (mtime, ctime) = times;
         Self {
             ino,
             layout,
-            size: AtomicU64::new(if is_new { 0 } else { SIZE_UNKNOWN }),
+            size: AtomicU64::new(SIZE_UNKNOWN),
             mtime: AtomicI64::new(mtime),
             ctime: AtomicI64::new(ctime),
             times_dirty: AtomicBool::new(false),
-            write: Mutex::new(()),
-            sync: Mutex::new(()),
-            owed: Mutex::new(None),
-            under_way: RwLock::new(None),
+            locks: Locks::default(),
+            deferred_sync_error: Mutex::new(None),
+            in_flight: RwLock::new(None),
             backing,
             units: OnceLock::new(),
-            installs: AtomicU64::new(0),
+            published_units: AtomicU64::new(0),
             versions: Versions::new(mtime),
-            halves: Halves::default(),
+            torn_blocks: TornBlocks::default(),
             cached: Arc::default(),
         }
     }
 
-    /// The size in bytes; the first call asks the disks, later ones touch no disk.
+    /// Returns the size in bytes. The first call measures the backing files; later calls do no I/O.
     pub fn size(&self) -> Result<u64> {
         match self.size.load(Ordering::Acquire) {
             SIZE_UNKNOWN => {
@@ -116,111 +135,77 @@ impl FileData {
         }
     }
 
-    /// Grows the size in memory to at least `end`; the caller holds `write`.
-    pub fn grow(&self, end: u64) {
-        self.size.fetch_max(end, Ordering::AcqRel);
-    }
-
-    /// Reads at most `buffer.len()` bytes at `offset`, short only at the end of the file.
-    pub fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let size = self.size()?;
-        let length = size.saturating_sub(offset).min(buffer.len() as u64) as usize;
-        self.load(&mut buffer[..length], offset, false)?;
-        Ok(length)
-    }
-
-    /// Fills `buffer` with what the file holds at `offset`, zeros where nothing was ever written; returns what it took.
-    /// With `direct`, past the operating system's cache; buffer and offset are then aligned.
-    ///
-    /// The write under way is looked up before the disk is read: if it ends in between, the disk has the same bytes.
-    /// One that begins in between is concurrent with this read and may be seen in part; whoever must not see that
-    /// compares the regions' versions before and after. When a page moved to a compression unit meanwhile, its raw room
-    /// may be gone already, so all is read again.
-    pub fn load(&self, buffer: &mut [u8], offset: u64, direct: bool) -> Result<RegionSource> {
-        let range = offset..offset + buffer.len() as u64;
-        let mut cost = RegionSource::default();
-        loop {
-            let installs = self.installs.load(Ordering::Acquire);
-            let under_way = self.under_way.read().clone();
-            let overlay = under_way.as_ref().and_then(|write| write.part(&range));
-            if overlay.is_none_or(|(_, data)| data.len() < buffer.len()) {
-                match self.units() {
-                    None => self.load_raw(buffer, offset, direct, &mut cost)?,
-                    Some(units) => self.load_mixed(units, buffer, offset, direct, &mut cost)?,
-                }
-            }
-            if let Some((start, data)) = overlay {
-                let at = (start - offset) as usize;
-                buffer[at..at + data.len()].copy_from_slice(data);
-            }
-            if installs == self.installs.load(Ordering::Acquire) {
-                return Ok(cost);
-            }
-        }
-    }
-
-    /// Reads what the backing files hold, current or not.
-    fn load_raw(&self, buffer: &mut [u8], offset: u64, direct: bool, cost: &mut RegionSource) -> Result<()> {
-        for piece in self.layout.pieces(offset..offset + buffer.len() as u64) {
-            let at = (piece.range.start - offset) as usize..(piece.range.end - offset) as usize;
-            cost.disk_requests += 1;
-            cost.disk_bytes += self.backing[piece.slot].read(&mut buffer[at], piece.range.start, direct)? as u64;
-        }
-        Ok(())
-    }
-
-    /// Says that pages left the backing file; called after the change can be seen and before their room is given back.
-    pub fn note_install(&self) {
-        self.installs.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// The pages of a write under way in a range; None when it touches none.
-    pub fn pages_under_way(&self, range: &Range<u64>) -> Option<Range<u64>> {
-        let under_way = self.under_way.read();
-        let (start, data) = under_way.as_ref()?.part(range)?;
-        Some(start / PAGE..(start + data.len() as u64).div_ceil(PAGE))
-    }
-
-    /// Bytes that the file takes on disk, as far as units tell.
+    /// Returns the bytes that the file occupies on disk: its size, holes included, corrected for its compression units.
     pub fn stored_bytes(&self) -> Result<u64> {
         let size = self.size()?;
         Ok(self.units().map_or(size, |units| size.saturating_add_signed(units.extra_bytes())))
     }
 
-    /// The lock of a sync.
-    pub fn lock_sync(&self) -> MutexGuard<'_, ()> {
-        self.sync.lock()
+    /// Returns the file's compression units; None while the file never had one.
+    pub fn units(&self) -> Option<&Units> {
+        self.units.get().map(|units| &**units)
     }
 
-    /// The locks of a change that ends with a sync when the file has units: the sync's, then `write`.
-    pub fn lock_for_cut(&self) -> (Option<MutexGuard<'_, ()>>, MutexGuard<'_, ()>) {
-        loop {
-            let sync = self.units().map(|_| self.lock_sync());
-            let write = self.write.lock();
-            if sync.is_some() || self.units().is_none() {
-                return (sync, write);
-            }
-        }
+    pub fn units_or_new(&self, codec: Option<&Arc<dyn UnitCodec>>, cache: &Arc<Cache>) -> &Units {
+        self.units.get_or_init(|| {
+            let disks: Vec<Arc<dyn Disk>> = self.backing.iter().map(|backing| backing.disk().clone()).collect();
+            let unit_files = disks.iter().map(|disk| Backing::new(self.ino, Stream::Units, disk.clone())).collect();
+            let segment = |stream| Backing::new(self.ino, stream, disks[0].clone());
+            let redo_log = RedoLog::new(self.ino, [segment(Stream::Redo0), segment(Stream::Redo1)]);
+            let slots = UnitSlots::new(self.ino, self.layout.clone(), unit_files);
+            Box::new(Units::new(codec.cloned(), cache.clone(), slots, redo_log))
+        })
     }
 
-    /// Frees descriptors of backing files that have nothing unsynced; returns how many.
+    /// Returns the number of whole pages that the file has in an allocation unit.
+    pub fn whole_pages(&self, au: AuIndex) -> Result<u32> {
+        let au_bytes = self.layout.au_size.bytes();
+        let start = au.index().saturating_mul(au_bytes);
+        Ok((self.size()?.saturating_sub(start).min(au_bytes) / PAGE) as u32)
+    }
+
+    /// Returns the regions that an allocation unit consists of.
+    pub fn au_regions(&self, au: AuIndex) -> Range<u32> {
+        regions(self.layout.au_range(au))
+    }
+
+    /// Returns the highest version of the regions in an allocation unit, which changes with every change of one of them.
+    pub fn au_version(&self, au: AuIndex) -> u64 {
+        self.versions.latest(self.au_regions(au)).0
+    }
+
+    /// Returns when the allocation unit last changed, in nanoseconds since 1970.
+    pub fn au_changed(&self, au: AuIndex) -> i64 {
+        self.versions.latest(self.au_regions(au)).1
+    }
+
+    /// Closes the descriptors of backing files that have nothing unsynced; returns how many.
     pub fn close_handles(&self) -> usize {
-        let units = self.units().into_iter().flat_map(|units| units.backing());
-        let closed = self.backing.iter().chain(units).filter(|backing| backing.close()).count();
-        let log = self.units().and_then(|units| units.log.try_lock());
-        closed + log.map_or(0, |log| log.segments().iter().filter(|segment| segment.close()).count())
+        let unit_files = self.units().into_iter().flat_map(|units| units.unit_files());
+        let closed = self.backing.iter().chain(unit_files).filter(|backing| backing.close()).count();
+        closed + self.units().map_or(0, |units| units.close_redo_log())
     }
 
-    /// Removes the backing files, for good.
+    /// Removes the file's backing files, unit files and redo log from the disks.
     pub fn remove(&self) -> Result<()> {
         self.backing.iter().try_for_each(Backing::remove)?;
-        let Some(units) = self.units() else { return Ok(()) };
-        units.backing().try_for_each(Backing::remove)?;
-        units.log.lock().segments().iter().try_for_each(Backing::remove)
+        self.units().map_or(Ok(()), Units::remove)
     }
 }
 
-/// Backing files that the process has open.
+impl FileContent for FileData {
+    fn take_times(&self) -> (i64, i64) {
+        let times = (self.mtime.load(Ordering::Relaxed), self.ctime.load(Ordering::Relaxed));
+        self.times_dirty.store(false, Ordering::Relaxed);
+        times
+    }
+
+    fn extent_record(&self, au: AuIndex) -> Option<ExtentRecord> {
+        self.units()?.record(au)
+    }
+}
+
+/// Returns the number of backing files that the process has open.
 pub fn open_handles() -> usize {
     backing::OPEN_HANDLES.load(Ordering::Relaxed)
 }

@@ -1,9 +1,9 @@
-//! A number per region of a file that changes with every write, so that what was learnt from a region can be told stale,
-//! and the time of that write.
+//! Region versions: a number per region of a file that changes before any change of the region becomes visible, and the
+//! time of that change. Facts derived from a region are valid while its version is the same.
 //!
-//! Invariants: numbers come from one clock of the process and are never given twice; a region that was never written
-//! since the file was loaded has the number of the loading, or of the last cut before it, and for its time the file's
-//! when it was loaded, which is that of the last change of any region.
+//! Invariants: versions come from one counter of the process and are never reused. A region without an entry of its own
+//! shares the file's default version, which is that of loading the file or of a later change of many regions; the time
+//! of a file that was only loaded is its mtime.
 
 use cellar_format::units::REGION_BYTES;
 use parking_lot::RwLock;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A change that touches more regions than this makes all the file's numbers new instead.
+/// A change of more regions than this changes the versions of all regions of the file instead, to bound the map.
 const ENTRIES_MAX: usize = 1 << 14;
 
 static CLOCK: AtomicU64 = AtomicU64::new(1);
@@ -22,7 +22,8 @@ pub struct Versions(RwLock<State>);
 #[derive(Debug)]
 struct State {
     by_region: BTreeMap<u32, Change>,
-    others: Change,
+    /// Of regions that are not in `by_region`.
+    default: Change,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -39,17 +40,17 @@ impl Change {
 }
 
 impl Versions {
-    /// Of a file that was last changed at `time`.
+    /// `time` is the file's mtime, in nanoseconds since 1970.
     pub fn new(time: i64) -> Self {
-        Self(RwLock::new(State { by_region: BTreeMap::new(), others: Change::new(time) }))
+        Self(RwLock::new(State { by_region: BTreeMap::new(), default: Change::new(time) }))
     }
 
     pub fn get(&self, region: u32) -> u64 {
         let state = self.0.read();
-        state.by_region.get(&region).unwrap_or(&state.others).version
+        state.by_region.get(&region).unwrap_or(&state.default).version
     }
 
-    /// The highest number of some regions, and when one of them was last changed, in nanoseconds since 1970.
+    /// Returns the highest version of some regions, and the time of their last change in nanoseconds since 1970.
     pub fn latest(&self, regions: Range<u32>) -> (u64, i64) {
         let state = self.0.read();
         let wanted = regions.len();
@@ -58,11 +59,11 @@ impl Versions {
         let (found, version, time) = own.fold((0, 0, i64::MIN), add);
         match found == wanted {
             true => (version, time),
-            false => (version.max(state.others.version), time.max(state.others.time)),
+            false => (version.max(state.default.version), time.max(state.default.time)),
         }
     }
 
-    /// Gives every region that the byte range touches a new number, and returns that number.
+    /// Gives every region that the byte range touches one new version; returns that version.
     pub fn bump(&self, range: Range<u64>) -> u64 {
         let regions = regions(range);
         if regions.len() > ENTRIES_MAX {
@@ -77,7 +78,7 @@ impl Versions {
         change.version
     }
 
-    /// Gives every region from the one that holds `offset` a new number.
+    /// Gives every region from the one that contains `offset` one new version; returns that version.
     pub fn bump_from(&self, offset: u64) -> u64 {
         let first = (offset / REGION_BYTES as u64) as u32;
         if first as usize > ENTRIES_MAX {
@@ -86,26 +87,47 @@ impl Versions {
         let time = crate::now();
         let mut state = self.0.write();
         let change = Change::new(time);
-        // Regions below keep their number, so those that shared the old default must get an entry of their own.
-        let before = state.others;
+        // Regions below keep their version, so those without an entry get one with the old default.
+        let before = state.default;
         for region in 0..first {
             state.by_region.entry(region).or_insert(before);
         }
         state.by_region.split_off(&first);
-        state.others = change;
+        state.default = change;
         change.version
+    }
+
+    /// Calls `read` with the highest version of the regions. Returns its result if the regions did not change
+    /// meanwhile, None if they did.
+    pub fn try_stable<T, E>(
+        &self,
+        regions: Range<u32>,
+        read: impl FnOnce(u64) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let version = self.latest(regions.clone()).0;
+        let result = read(version)?;
+        Ok((version == self.latest(regions).0).then_some(result))
+    }
+
+    /// Calls `read` as [`Self::try_stable`] does until the regions do not change meanwhile.
+    pub fn stable<T, E>(&self, regions: Range<u32>, mut read: impl FnMut(u64) -> Result<T, E>) -> Result<T, E> {
+        loop {
+            if let Some(result) = self.try_stable(regions.clone(), &mut read)? {
+                return Ok(result);
+            }
+        }
     }
 
     fn bump_all(&self) -> u64 {
         let time = crate::now();
         let mut state = self.0.write();
         state.by_region.clear();
-        state.others = Change::new(time);
-        state.others.version
+        state.default = Change::new(time);
+        state.default.version
     }
 }
 
-/// The regions that a byte range touches.
+/// Returns the regions that a byte range touches.
 pub fn regions(range: Range<u64>) -> Range<u32> {
     if range.is_empty() {
         return 0..0;
@@ -119,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_changes_the_regions_it_touches_and_no_other() {
+    fn a_write_changes_only_the_regions_that_it_touches() {
         let versions = Versions::new(7);
         let before: Vec<u64> = (0..4).map(|region| versions.get(region)).collect();
         versions.bump((1 << 20) - 1..(1 << 20) + 1);
@@ -130,7 +152,27 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_changes_all_from_its_region_on() {
+    fn a_stable_read_is_repeated_when_a_write_overlaps_it() {
+        let versions = Versions::new(7);
+        let mut calls = 0;
+        let read = |version: u64| -> Result<u64, ()> {
+            calls += 1;
+            if calls < 3 {
+                versions.bump(0..1);
+            }
+            Ok(version)
+        };
+        let version = versions.stable(0..1, read).unwrap();
+        assert_eq!((calls, version), (3, versions.get(0)));
+        let overlapped = versions.try_stable(0..2, |_| -> Result<(), ()> {
+            versions.bump(1 << 20..(1 << 20) + 1);
+            Ok(())
+        });
+        assert_eq!(overlapped, Ok(None));
+    }
+
+    #[test]
+    fn a_truncate_changes_its_region_and_all_after_it() {
         let versions = Versions::new(7);
         versions.bump(0..10);
         let before: Vec<u64> = (0..4).map(|region| versions.get(region)).collect();

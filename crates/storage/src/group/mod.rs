@@ -1,12 +1,13 @@
-//! The disk group: several cell disks that act as one, and how a file's allocation units lie on them.
+//! The disk group: several cell disks used as one, and how the allocation units of a file are striped over them.
 //!
-//! Invariants: all disks of the group are present, ours and locked while a [`Group`] lives; a byte of a file lies at
-//! the same offset in exactly one disk's backing file (external redundancy). The group knows no names and no caching.
+//! Invariants: while a [`Group`] lives, all disks of the group are present and locked by this process; a byte of a file is
+//! stored at the same offset in exactly one disk's backing file (external redundancy). The group knows neither names nor
+//! caching.
 
-mod layout;
+mod stripe_layout;
 mod superblock;
 
-pub use layout::{AuSize, Layout, Piece};
+pub use stripe_layout::{AuSize, Piece, StripeLayout};
 pub use superblock::{Redundancy, Uuid};
 
 use crate::disk::{Disk, Space};
@@ -18,27 +19,28 @@ use superblock::{State, Superblock};
 pub struct Group {
     disks: Vec<Arc<dyn Disk>>,
     superblocks: Vec<Superblock>,
-    /// Of new files; a file keeps the size it was created with.
+    /// Allocation-unit size of new files. A file keeps the size that it was created with.
     au_size: AuSize,
 }
 
 impl Group {
-    /// Locks the disks, then opens the group on them, or forms a new one when all are blank. Disks may come in any
-    /// order. The flag tells whether the group is new; call [`Group::mark_ready`] once its metadata exist.
+    /// Locks the disks, then opens the group on them, or forms a new group if all are blank. The order of the disks does
+    /// not matter. Returns also whether the group is new: then call [`Group::mark_ready`] once its metadata exist.
     pub fn open(disks: Vec<Arc<dyn Disk>>, au_size: AuSize, redundancy: Redundancy) -> Result<(Self, bool)> {
         if redundancy != Redundancy::External {
             let message = format!("redundancy \"{redundancy}\" is not supported yet; use \"external\"");
             return Err(Error::new(ErrorKind::NotSupported, message));
         }
         if disks.is_empty() || disks.len() > superblock::DISKS_MAX {
-            let message = format!("a disk group has 1 to {} disks, not {}", superblock::DISKS_MAX, disks.len());
+            let message =
+                format!("a disk group has 1 to {} disks, but {} are configured", superblock::DISKS_MAX, disks.len());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let mut found = Vec::new();
         for disk in &disks {
             let path = disk.path().display();
-            if !disk.lock().context(|| format!("locking cell disk {path}"))? {
-                let message = format!("cell disk {path} is in use by another cell daemon; stop that one first");
+            if !disk.lock().context(|| format!("could not lock cell disk {path}"))? {
+                let message = format!("cell disk {path} is in use by another cell daemon; stop that daemon first");
                 return Err(Error::new(ErrorKind::Locked, message));
             }
             found.push(Superblock::read(disk.as_ref())?);
@@ -53,7 +55,7 @@ impl Group {
     fn form(disks: Vec<Arc<dyn Disk>>, found: &[Option<Superblock>], au_size: AuSize) -> Result<(Self, bool)> {
         for (disk, superblock) in disks.iter().zip(found) {
             let path = disk.path().display();
-            if superblock.is_none() && !disk.is_blank().context(|| format!("reading cell disk {path}"))? {
+            if superblock.is_none() && !disk.is_blank().context(|| format!("could not read cell disk {path}"))? {
                 let message = format!("{path} is neither empty nor a cell disk; name an empty directory");
                 return Err(Error::new(ErrorKind::ForeignDisk, message));
             }
@@ -68,14 +70,14 @@ impl Group {
     fn assemble(disks: Vec<Arc<dyn Disk>>, found: Vec<Option<Superblock>>, au_size: AuSize) -> Result<Self> {
         let example = found.iter().flatten().next().expect("one disk has a superblock").clone();
         let count = example.disk_ids.len();
-        let mut slots: Vec<Option<(Arc<dyn Disk>, Superblock)>> = (0..count).map(|_| None).collect();
+        let mut members: Vec<Option<(Arc<dyn Disk>, Superblock)>> = (0..count).map(|_| None).collect();
         for (disk, superblock) in disks.into_iter().zip(found) {
             let path = disk.path().display().to_string();
             let foreign = |message: String| Err(Error::new(ErrorKind::ForeignDisk, message));
             let Some(superblock) = superblock else {
                 return foreign(format!(
-                    "{path} is not a disk of group {}: it holds no superblock (adding a disk to a group is not \
-                     supported yet; remove it from the configuration)",
+                    "{path} is not a disk of group {}: it has no superblock; adding a disk to a group is not \
+                     supported, so remove it from the configuration",
                     example.group_id
                 ));
             };
@@ -84,13 +86,15 @@ impl Group {
                 return foreign(format!("{path} belongs to disk group {its}, not to {ours}; check the list of disks"));
             }
             let index = superblock.index as usize;
-            if slots[index].is_some() {
-                return foreign(format!("{path} is a copy of another configured disk (disk {index}); name each once"));
+            if members[index].is_some() {
+                return foreign(format!(
+                    "{path} has the identity of another configured disk (disk {index}); list each disk once"
+                ));
             }
-            slots[index] = Some((disk, superblock));
+            members[index] = Some((disk, superblock));
         }
         let missing: Vec<String> = (0..count)
-            .filter(|index| slots[*index].is_none())
+            .filter(|index| members[*index].is_none())
             .map(|index| format!("disk {index} ({})", example.disk_ids[index]))
             .collect();
         if !missing.is_empty() {
@@ -101,14 +105,14 @@ impl Group {
             );
             return Err(Error::new(ErrorKind::ForeignDisk, message));
         }
-        let (disks, superblocks): (Vec<_>, Vec<_>) = slots.into_iter().flatten().unzip();
+        let (disks, superblocks): (Vec<_>, Vec<_>) = members.into_iter().flatten().unzip();
         let mut group = Self { disks, superblocks, au_size };
-        // A crash between the markings leaves some disks forming; the group as such is ready.
+        // A crash in `mark_ready` leaves some disks in state forming although the group is ready.
         group.mark_ready()?;
         Ok(group)
     }
 
-    /// Records on every disk that the group holds data: from now on it is never formed anew.
+    /// Records on every disk that the group contains data and must never be formed again.
     pub fn mark_ready(&mut self) -> Result<()> {
         for (disk, superblock) in self.disks.iter().zip(&mut self.superblocks) {
             if superblock.state != State::Ready {
@@ -127,17 +131,20 @@ impl Group {
         &self.disks
     }
 
-    /// The layout of a new file: its first allocation unit goes to a disk chosen by the inode number.
-    pub fn new_layout(&self, ino: u64) -> Layout {
+    /// Returns the layout of a new file. The inode number selects the disk of its first allocation unit.
+    pub fn new_layout(&self, ino: u64) -> StripeLayout {
         let disks = (0..self.disks.len() as u16).collect::<Vec<_>>();
         let start = (ino % disks.len() as u64) as u16;
-        Layout { au_size: self.au_size, start, disks }
+        StripeLayout { au_size: self.au_size, start, disks }
     }
 
+    /// Returns the sums over all disks.
     pub fn space(&self) -> Result<Space> {
         let mut sum = Space::default();
         for disk in &self.disks {
-            let space = disk.space().context(|| format!("statvfs of cell disk {}", disk.path().display()))?;
+            let space = disk
+                .space()
+                .context(|| format!("could not determine the free space of cell disk {}", disk.path().display()))?;
             sum.total += space.total;
             sum.free += space.free;
             sum.available += space.available;

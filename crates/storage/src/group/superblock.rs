@@ -1,6 +1,7 @@
-//! The superblock: what a cell disk says about itself and the group that it belongs to. Layout: `docs/format/disk.md`.
+//! The superblock: the identity of a cell disk and of its group, with the state of forming the group. Layout:
+//! `docs/format/disk.md`.
 
-use super::layout::AuSize;
+use super::stripe_layout::AuSize;
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
 use cellar_format::bytes::{Corrupt, Reader, Write};
@@ -22,7 +23,7 @@ impl Uuid {
         let mut bytes = [0; 16];
         std::fs::File::open("/dev/urandom")
             .and_then(|mut file| file.read_exact(&mut bytes))
-            .context(|| "reading /dev/urandom".into())?;
+            .context(|| "could not read /dev/urandom".into())?;
         // RFC 9562, version 4.
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -48,11 +49,11 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// How many copies of an allocation unit the group keeps.
+/// The number of copies of an allocation unit that the group keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Redundancy {
-    /// One copy; the devices below see to redundancy.
+    /// One copy; the devices provide redundancy.
     #[default]
     External = 1,
     Normal = 2,
@@ -72,7 +73,7 @@ impl fmt::Display for Redundancy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
-    /// The group was being formed; it holds nothing yet.
+    /// The group is being formed and contains no data.
     Forming = 1,
     Ready = 2,
 }
@@ -81,13 +82,15 @@ pub enum State {
 pub struct Superblock {
     pub group_id: Uuid,
     pub disk_ids: Vec<Uuid>,
+    /// This disk's position in `disk_ids`.
     pub index: u16,
     pub state: State,
-    /// As configured when the group was formed; informative.
+    /// As configured when the group was formed; informative, files record their own.
     pub au_size: AuSize,
 }
 
 impl Superblock {
+    /// Returns the superblocks of `count` disks that form a new group.
     pub fn for_new_group(count: usize, au_size: AuSize) -> Result<Vec<Self>> {
         let group_id = Uuid::random()?;
         let disk_ids = (0..count).map(|_| Uuid::random()).collect::<Result<Vec<_>>>()?;
@@ -95,9 +98,11 @@ impl Superblock {
         Ok((0..count as u16).map(superblock).collect())
     }
 
+    /// Reads a disk's superblock; None if the disk has none.
     pub fn read(disk: &dyn Disk) -> Result<Option<Self>> {
         let path = disk.path().display();
-        let Some(bytes) = disk.read_note(NAME).context(|| format!("reading the superblock of cell disk {path}"))?
+        let Some(bytes) =
+            disk.read_note(NAME).context(|| format!("could not read the superblock of cell disk {path}"))?
         else {
             return Ok(None);
         };
@@ -107,7 +112,7 @@ impl Superblock {
 
     pub fn write(&self, disk: &dyn Disk) -> Result<()> {
         let path = disk.path().display();
-        disk.write_note(NAME, &self.encode()).context(|| format!("writing the superblock of cell disk {path}"))
+        disk.write_note(NAME, &self.encode()).context(|| format!("could not write the superblock of cell disk {path}"))
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -157,7 +162,7 @@ impl Superblock {
         };
         let redundancy = reader.u8("redundancy")?;
         if redundancy != Redundancy::External as u8 {
-            return Err(Corrupt::new("redundancy", 13, format!("{redundancy} (this release knows external only)")));
+            return Err(Corrupt::new("redundancy", 13, format!("{redundancy}; this release supports external only")));
         }
         let shift = reader.u8("allocation unit size")?;
         let au_size = AuSize::from_shift(shift).map_err(|e| Corrupt::new("allocation unit size", 14, e.to_string()))?;
@@ -188,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed() {
+    fn every_flipped_bit_is_detected() {
         let bytes = Superblock::for_new_group(2, AuSize::DEFAULT).unwrap()[0].encode();
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();

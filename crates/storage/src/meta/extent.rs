@@ -1,43 +1,44 @@
-//! The extent record: where an allocation unit's compression unit lies, and which pages are not current in it any
-//! more. Layout: `docs/format/disk.md`.
+//! The extent record: where the compression unit of an allocation unit is stored, and which of its pages are superseded.
+//! Layout: `docs/format/disk.md`.
 
-use crate::file::PageSet;
+use crate::page_set::PageSet;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 
 const VERSION: u8 = 1;
-/// The homes that an allocation unit's compression units take turns in.
-pub const HOMES: u8 = 2;
-/// Pages in the largest allocation unit.
+/// Unit slots per allocation unit, used alternately.
+pub const SLOTS_PER_AU: u8 = 2;
+/// Pages of the largest allocation unit.
 const PAGES_MAX: u32 = (64 << 20) / 8192;
 const LENGTH_MAX: u32 = 64 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtentRecord {
-    pub home: u8,
+    /// Which of the allocation unit's unit slots contains the unit.
+    pub slot: u8,
     /// Bytes of the compression unit.
     pub length: u32,
-    /// CRC-32C of its table of checksums.
+    /// CRC-32C of the unit's checksum table.
     pub checksum: u32,
-    /// Means something to the codec's side only.
+    /// Opaque value of the unit's author; see `Volume::unit_store`.
     pub tag: u32,
-    /// Pending pages with a lower stamp are older than the unit.
-    pub stamp: u64,
-    /// Pages that lie in the backing file; its count is the number of pages that the unit holds.
-    pub dead: PageSet,
+    /// Redo log records with a lower log sequence are older than the unit.
+    pub log_sequence: u64,
+    /// Pages whose current content is in the backing file. The page count is the number of pages of the unit.
+    pub superseded: PageSet,
 }
 
 impl ExtentRecord {
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(28 + self.dead.words().len() * 8);
+        let mut bytes = Vec::with_capacity(28 + self.superseded.words().len() * 8);
         bytes.put_u8(VERSION);
-        bytes.put_u8(self.home);
+        bytes.put_u8(self.slot);
         bytes.put_u16(0);
         bytes.put_u32(self.length);
         bytes.put_u32(self.checksum);
         bytes.put_u32(self.tag);
-        bytes.put_u64(self.stamp);
-        bytes.put_u32(self.dead.page_count());
-        self.dead.words().iter().for_each(|word| bytes.put_u64(*word));
+        bytes.put_u64(self.log_sequence);
+        bytes.put_u32(self.superseded.page_count());
+        self.superseded.words().iter().for_each(|word| bytes.put_u64(*word));
         bytes
     }
 
@@ -47,19 +48,21 @@ impl ExtentRecord {
         if version != VERSION {
             return Err(Corrupt::new("extent record version", 0, format!("{version}")));
         }
-        let home = reader.u8("home")?;
+        let slot = reader.u8("unit slot")?;
         reader.u16("reserved")?;
         let length = reader.u32("unit length")?;
         let checksum = reader.u32("unit checksum")?;
         let tag = reader.u32("unit tag")?;
-        let stamp = reader.u64("stamp")?;
+        let log_sequence = reader.u64("log sequence")?;
         let pages = reader.u32("pages")?;
-        if home >= HOMES || length == 0 || length > LENGTH_MAX || pages == 0 || pages > PAGES_MAX {
-            return Err(Corrupt::new("extent record", 1, format!("home {home}, {length} bytes, {pages} pages")));
+        if slot >= SLOTS_PER_AU || length == 0 || length > LENGTH_MAX || pages == 0 || pages > PAGES_MAX {
+            return Err(Corrupt::new("extent record", 1, format!("slot {slot}, {length} bytes, {pages} pages")));
         }
-        let words = (0..pages.div_ceil(64)).map(|_| reader.u64("dead pages")).collect::<Result<Box<[u64]>, _>>()?;
+        let words =
+            (0..pages.div_ceil(64)).map(|_| reader.u64("superseded pages")).collect::<Result<Box<[u64]>, _>>()?;
         reader.finish("extent record")?;
-        Ok(Self { home, length, checksum, tag, stamp, dead: PageSet::from_words(words, pages) })
+        let superseded = PageSet::from_words(words, pages);
+        Ok(Self { slot, length, checksum, tag, log_sequence, superseded })
     }
 }
 
@@ -68,10 +71,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_extent_reads_back_and_a_cut_one_is_corrupt() {
-        let mut dead = PageSet::new(100);
-        dead.insert(77);
-        let extent = ExtentRecord { home: 1, length: 5, checksum: 9, tag: 3, stamp: 1 << 40, dead };
+    fn an_extent_reads_back_and_a_truncated_one_is_corrupt() {
+        let mut superseded = PageSet::new(100);
+        superseded.insert(77);
+        let extent = ExtentRecord { slot: 1, length: 5, checksum: 9, tag: 3, log_sequence: 1 << 40, superseded };
         let bytes = extent.encode();
         assert_eq!(ExtentRecord::decode(&bytes).unwrap(), extent);
         for length in 0..bytes.len() {

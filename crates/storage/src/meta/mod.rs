@@ -1,20 +1,22 @@
-//! Names and inodes: in memory, where they are authoritative while the daemon runs, and in a transactional store on
-//! every disk of the group, where they survive it.
+//! Names and inodes: in memory, authoritative while the daemon runs, and in a transactional store on every disk of the
+//! group.
 //!
-//! Invariants: the store always holds one consistent moment of the namespace; a change that a sync acknowledged is in
-//! it on every disk. This folder knows no file content.
+//! Invariants: the store always contains one consistent state of the namespace; a change that a sync acknowledged is in
+//! the store on every disk. This module knows nothing of file content beyond the [`FileContent`] trait.
 
+mod batch;
 mod extent;
 mod namespace;
 mod record;
 mod store;
 
-pub use extent::{ExtentRecord, HOMES};
-pub use namespace::{Batch, Namespace, Node, Sequence};
+pub use batch::{AuKey, Batch, CommitSequence};
+pub use extent::{ExtentRecord, SLOTS_PER_AU};
+pub use namespace::{FileContent, Namespace, Node};
 pub use record::{Inode, Kind};
 pub use store::Stores;
 
-/// Number of the root directory, as FUSE has it.
+/// Inode number of the root directory, as FUSE requires.
 pub const ROOT_INO: u64 = 1;
-/// The first number of ordinary inodes; those between are reserved.
+/// The first number of ordinary inodes; lower numbers are reserved.
 pub const FIRST_INO: u64 = 16;

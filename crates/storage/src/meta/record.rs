@@ -1,11 +1,11 @@
-//! The inode record, in memory and as it lies in the metadata store. Layout: `docs/format/disk.md`.
+//! The inode record, in memory and encoded for the metadata store. StripeLayout: `docs/format/disk.md`.
 
-use crate::group::{AuSize, Layout};
+use crate::group::{AuSize, StripeLayout};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 
 const VERSION: u8 = 1;
 
-/// What an inode is.
+/// The type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -25,11 +25,11 @@ impl Kind {
     }
 }
 
-/// All of an inode that is kept but its names and content. Times are nanoseconds since 1970.
+/// The stored attributes of an inode, without its names and content. Times are nanoseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
     pub kind: Kind,
-    /// Permission bits, with set-user-id, set-group-id and sticky.
+    /// Permission bits including set-user-id, set-group-id and sticky.
     pub mode: u16,
     pub uid: u32,
     pub gid: u32,
@@ -39,9 +39,9 @@ pub struct Inode {
     pub mtime: i64,
     pub ctime: i64,
     pub birth: i64,
-    /// Of files only.
-    pub layout: Option<Layout>,
-    /// Of symbolic links only.
+    /// Some for files, None for other kinds.
+    pub layout: Option<StripeLayout>,
+    /// The target of a symbolic link; empty for other kinds.
     pub target: Vec<u8>,
 }
 
@@ -70,7 +70,7 @@ impl Inode {
         bytes
     }
 
-    /// `disk_count` is the group's: a layout that names other disks is corrupt.
+    /// Decodes a record of a group of `disk_count` disks. A layout that names a higher disk number is corrupt.
     pub fn decode(bytes: &[u8], disk_count: usize) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(bytes);
         let version = reader.u8("inode record version")?;
@@ -96,11 +96,15 @@ impl Inode {
                 if start >= count || disks.iter().any(|disk| *disk as usize >= disk_count) {
                     return Err(corrupt(format!("start {start}, disks {disks:?} of {disk_count}")));
                 }
-                Some(Layout { au_size, start, disks })
+                Some(StripeLayout { au_size, start, disks })
             }
         };
         if layout.is_some() != (kind == Kind::File) {
-            return Err(Corrupt::new("layout", at, format!("of a {kind:?}")));
+            return Err(Corrupt::new(
+                "layout",
+                at,
+                format!("present: {}, in an inode of kind {kind:?}", layout.is_some()),
+            ));
         }
         let target = reader.blob("link target")?.to_vec();
         reader.finish("inode record")?;
@@ -113,7 +117,7 @@ mod tests {
     use super::*;
 
     fn example() -> Inode {
-        let layout = Some(Layout { au_size: AuSize::DEFAULT, start: 1, disks: vec![0, 1] });
+        let layout = Some(StripeLayout { au_size: AuSize::DEFAULT, start: 1, disks: vec![0, 1] });
         let (uid, gid, nlink, device, target) = (101, 104, 2, 0, vec![]);
         let (atime, mtime, ctime, birth) = (-5, 1, 2, 3);
         let (kind, mode) = (Kind::File, 0o600);
@@ -126,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_or_foreign_record_is_corrupt_not_a_panic() {
+    fn a_truncated_or_foreign_record_is_corrupt_not_a_panic() {
         let bytes = example().encode();
         for length in 0..bytes.len() {
             assert!(Inode::decode(&bytes[..length], 2).is_err(), "{length}");

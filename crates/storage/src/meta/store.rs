@@ -1,42 +1,35 @@
-//! The metadata store: one redb database per disk of the group, all holding the same. Layout: `docs/format/disk.md`.
+//! The metadata store: one redb database per disk of the group, all with the same contents. Layout:
+//! `docs/format/disk.md`.
 //!
-//! Invariants: a generation number grows with every transaction; at start the newest readable store wins and the
-//! others are rewritten from it. redb's bytes go through the `Disk` trait like all others. redb refuses everything after
-//! one failed I/O; then the file is opened anew for the next transaction, so an error lasts no longer than its cause.
+//! Invariants: every transaction increments the generation; at start the readable store with the highest generation is
+//! authoritative and the others are rewritten from it. redb does its I/O through the `Disk` trait. After one failed I/O
+//! redb refuses all further work, so the next transaction reopens the database: the store works again as soon as the disk
+//! does.
 
+use super::FIRST_INO;
+use super::batch::{AuKey, Batch, Contents};
 use super::extent::ExtentRecord;
-use super::namespace::AuKey;
 use super::record::Inode;
-use super::{Batch, FIRST_INO};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Context, Error, ErrorKind, Result};
+use cellar_format::units::AuIndex;
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
 const FILE: &str = "metadata.redb";
-/// Written; the first, which had no extents, is read too.
+/// The version that is written. Version 1, which had no extents, is read too.
 const VERSION: u64 = 2;
 const VERSION_FIRST: u64 = 1;
 const CACHE_BYTES: usize = 32 << 20;
-/// Bytes rewritten at once when a store is opened after an error.
+/// Bytes per write when a store is rewritten after an error.
 const REWRITE_CHUNK: usize = 1 << 20;
 
 const INODES: TableDefinition<u64, &[u8]> = TableDefinition::new("inodes");
 const DENTRIES: TableDefinition<(u64, &[u8]), u64> = TableDefinition::new("dentries");
-/// (inode, allocation unit) to the compression unit that holds its pages.
-const EXTENTS: TableDefinition<AuKey, &[u8]> = TableDefinition::new("extents");
+/// Key: inode, allocation unit.
+const EXTENTS: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("extents");
 const GROUP: TableDefinition<&str, u64> = TableDefinition::new("group");
-
-/// Everything that the store holds.
-#[derive(Debug, Default)]
-pub struct Contents {
-    pub inodes: HashMap<u64, Inode>,
-    pub dentries: Vec<(u64, Vec<u8>, u64)>,
-    pub extents: Vec<(AuKey, ExtentRecord)>,
-    pub next_ino: u64,
-}
 
 #[derive(Debug)]
 pub struct Stores {
@@ -47,7 +40,7 @@ pub struct Stores {
 #[derive(Debug)]
 struct Store {
     disk: Arc<dyn Disk>,
-    /// None after an error.
+    /// None after an error, until the next use reopens it.
     database: Option<Database>,
 }
 
@@ -82,19 +75,19 @@ impl Store {
         Ok(Self { disk, database })
     }
 
-    /// The database, opened anew when an error ended the last one.
+    /// Returns the database; reopens it after an error.
     fn database(&mut self) -> Result<&Database> {
         if self.database.is_none() {
             let file = open_file(&*self.disk)?;
             rewrite(&*file)
-                .context(|| format!("rewriting the metadata of cell disk {}", self.disk.path().display()))?;
+                .context(|| format!("could not rewrite the metadata of cell disk {}", self.disk.path().display()))?;
             self.database = Some(open_database(&*self.disk, file)?);
-            log::info!("opened the metadata of cell disk {} anew after an error", self.disk.path().display());
+            log::info!("reopened the metadata of cell disk {} after an error", self.disk.path().display());
         }
         Ok(self.database.as_ref().expect("just opened"))
     }
 
-    /// The generation that the store holds; None when it was never written.
+    /// Returns the store's generation; None if the store was never written.
     fn generation(&mut self) -> Result<Option<u64>> {
         let database = self.database()?;
         let read = || -> Result<Option<u64>, redb::Error> {
@@ -105,13 +98,13 @@ impl Store {
             let value = |key| table.get(key).map(|value| value.map(|value| value.value()));
             match value("version")? {
                 Some(VERSION_FIRST..=VERSION) => Ok(value("generation")?),
-                Some(other) => {
-                    Err(redb::Error::Corrupted(format!("metadata version {other}; this release reads up to {VERSION}")))
-                }
+                Some(other) => Err(redb::Error::Corrupted(format!(
+                    "metadata version {other}; this release reads versions up to {VERSION}"
+                ))),
                 None => Ok(None),
             }
         };
-        read().map_err(|error| failed(&*self.disk, "reading", error))
+        read().map_err(|error| failed(&*self.disk, "read", error))
     }
 
     fn load(&mut self, disk_count: usize) -> Result<Contents> {
@@ -119,7 +112,7 @@ impl Store {
         let corrupt = |message: String| {
             Error::new(ErrorKind::Corrupt, format!("metadata of cell disk {}: {message}", disk.path().display()))
         };
-        let failed = |error: redb::Error| failed(&*disk, "reading", error);
+        let failed = |error: redb::Error| failed(&*disk, "read", error);
         let read = self.database()?.begin_read().map_err(|error| failed(error.into()))?;
         let mut contents = Contents::default();
         let inodes = read.open_table(INODES).map_err(|error| failed(error.into()))?;
@@ -142,7 +135,7 @@ impl Store {
             let (ino, au) = key.value();
             let extent = ExtentRecord::decode(record.value())
                 .map_err(|error| corrupt(format!("allocation unit {au} of inode {ino}: {error}")))?;
-            contents.extents.push(((ino, au), extent));
+            contents.extents.push((AuKey { ino, au: AuIndex(au) }, extent));
         }
         let group = read.open_table(GROUP).map_err(|error| failed(error.into()))?;
         let next = group.get("next_ino").map_err(|error| failed(error.into()))?;
@@ -150,6 +143,7 @@ impl Store {
         Ok(contents)
     }
 
+    /// Commits a batch under `generation`. With `replace` the batch is the whole new contents.
     fn apply(&mut self, batch: &Batch, generation: u64, replace: bool) -> Result<()> {
         let database = self.database()?;
         let write = || -> Result<(), redb::Error> {
@@ -171,7 +165,8 @@ impl Store {
                         }
                     }
                 }
-                for (key, record) in &batch.extents {
+                for (AuKey { ino, au }, record) in &batch.extents {
+                    let key = (*ino, au.index());
                     match record {
                         Some(record) => drop(extents.insert(key, record.as_slice())?),
                         None => drop(extents.remove(key)?),
@@ -195,23 +190,23 @@ impl Store {
         if result.is_err() {
             self.database = None;
         }
-        result.map_err(|error| failed(&*self.disk, "writing", error))
+        result.map_err(|error| failed(&*self.disk, "write", error))
     }
 }
 
 fn open_file(disk: &dyn Disk) -> Result<Arc<dyn DiskFile>> {
-    disk.open_named(FILE).context(|| format!("opening the metadata of cell disk {}", disk.path().display()))
+    disk.open_named(FILE).context(|| format!("could not open the metadata of cell disk {}", disk.path().display()))
 }
 
 fn open_database(disk: &dyn Disk, file: Arc<dyn DiskFile>) -> Result<Database> {
     redb::Builder::new()
         .set_cache_size(CACHE_BYTES)
         .create_with_backend(Backend(file))
-        .map_err(|error| failed(disk, "opening", error.into()))
+        .map_err(|error| failed(disk, "open", error.into()))
 }
 
-/// Writes every byte of a file over itself and syncs it. After a failed sync the kernel may show bytes that the disk
-/// does not have and calls the next sync a success; so what will be read as committed is made durable first.
+/// Writes every byte of a file over itself and syncs the file. After a failed sync the kernel may return bytes from its
+/// cache that are not on disk, and reports the next sync as a success. The rewrite makes durable what later reads take for committed.
 fn rewrite(file: &dyn DiskFile) -> io::Result<()> {
     let (length, mut offset, mut chunk) = (file.len()?, 0, vec![0; REWRITE_CHUNK]);
     while offset < length {
@@ -226,7 +221,7 @@ fn rewrite(file: &dyn DiskFile) -> io::Result<()> {
 }
 
 fn failed(disk: &dyn Disk, verb: &str, error: redb::Error) -> Error {
-    let context = format!("{verb} the metadata of cell disk {}", disk.path().display());
+    let context = format!("could not {verb} the metadata of cell disk {}", disk.path().display());
     match error {
         redb::Error::Io(error) => Error::io(context, error),
         redb::Error::Corrupted(message) => Error::new(ErrorKind::Corrupt, format!("{context}: {message}")),
@@ -235,14 +230,15 @@ fn failed(disk: &dyn Disk, verb: &str, error: redb::Error) -> Error {
 }
 
 impl Stores {
-    /// Opens the stores and reads the newest; writes `initial` when there is none yet.
+    /// Opens the stores and reads the one with the highest generation. For a new group, writes `initial` first.
     pub fn open(disks: &[Arc<dyn Disk>], is_new: bool, initial: impl FnOnce() -> Batch) -> Result<(Self, Contents)> {
         let mut stores = Vec::new();
         let mut unreadable = Vec::new();
         for disk in disks {
             if is_new {
                 let path = disk.path().display();
-                disk.remove_named(FILE).context(|| format!("removing half-made metadata of cell disk {path}"))?;
+                disk.remove_named(FILE)
+                    .context(|| format!("could not remove incomplete metadata of cell disk {path}"))?;
             }
             match Store::open(disk.clone()).and_then(|mut store| store.generation().map(|number| (store, number))) {
                 Ok(opened) => stores.push(opened),
@@ -261,23 +257,26 @@ impl Stores {
         let newest = stores.iter().filter_map(|(_, generation)| *generation).max();
         let Some(newest) = newest else {
             return Err(unreadable.pop().map(|(_, error)| error).unwrap_or_else(|| {
-                Error::new(ErrorKind::Corrupt, "no disk of the group holds metadata, though the group is in use")
+                Error::new(ErrorKind::Corrupt, "no disk of the group has metadata although the group is in use")
             }));
         };
         let winner = stores.iter_mut().find(|(_, generation)| *generation == Some(newest)).expect("the maximum exists");
         let contents = winner.0.load(disks.len())?;
         let mut rewritten = Vec::new();
         for (disk, error) in unreadable {
-            log::warn!("{error}; rewriting it from another disk's copy");
+            log::warn!("{error}; rewriting the metadata from another disk's copy");
             let path = disk.path().display().to_string();
-            disk.remove_named(FILE).context(|| format!("removing the unreadable metadata of cell disk {path}"))?;
+            disk.remove_named(FILE)
+                .context(|| format!("could not remove the unreadable metadata of cell disk {path}"))?;
             rewritten.push((Store::open(disk)?, None));
         }
         stores.extend(rewritten);
         for (store, generation) in &mut stores {
             if *generation != Some(newest) {
                 let path = store.disk.path().display();
-                log::warn!("metadata of cell disk {path} is at {generation:?}, the newest at {newest}; rewriting it");
+                log::warn!(
+                    "metadata of cell disk {path} has generation {generation:?}, the newest is {newest}; rewriting the metadata"
+                );
                 store.apply(&Batch::everything(&contents), newest, true)?;
             }
         }
@@ -285,25 +284,25 @@ impl Stores {
         Ok((Self { stores, generation: newest }, contents))
     }
 
-    /// Makes a batch of changes durable on every disk, in one transaction each.
+    /// Commits a batch of changes on every disk, in one transaction each. Durable on return.
     ///
-    /// On an error some disks may have it; the caller puts the same changes into its next batch.
+    /// After an error some disks may have the batch; the caller includes the same changes in its next batch.
     pub fn apply(&mut self, batch: &Batch) -> Result<()> {
         self.generation += 1;
         let generation = self.generation;
         if let [store] = &mut self.stores[..] {
             return store.apply(batch, generation, false);
         }
-        // The disks' syncs overlap.
+        // One thread per disk, so that the disks sync concurrently.
         std::thread::scope(|scope| {
             let (first, others) = self.stores.split_first_mut().expect("a group has a disk");
             let threads: Vec<_> =
                 others.iter_mut().map(|store| scope.spawn(move || store.apply(batch, generation, false))).collect();
             let mut result = first.apply(batch, generation, false);
             for thread in threads {
-                let other = thread
-                    .join()
-                    .unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "writing metadata: the writer panicked")));
+                let other = thread.join().unwrap_or_else(|_| {
+                    Err(Error::new(ErrorKind::Io, "could not write the metadata: the writer thread panicked"))
+                });
                 result = result.and(other);
             }
             result

@@ -1,15 +1,14 @@
-//! Attributes of inodes: what stat shows, what chmod, chown, utimes and truncate change.
+//! Attributes of inodes: reading them (stat), changing them (chmod, chown, utimes, truncate).
 
-use super::{Ino, Kind, Volume, now};
+use super::{Ino, Kind, Node, Volume, now};
 use crate::error::{Error, ErrorKind, Result};
-use crate::meta::Node;
 use std::sync::atomic::Ordering;
 
 const SET_USER_ID: u16 = 0o4000;
 const SET_GROUP_ID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
 
-/// What stat shows. Times are nanoseconds since 1970; sizes are bytes.
+/// The attributes that stat returns. Times are nanoseconds since 1970; sizes are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attr {
     pub ino: Ino,
@@ -20,7 +19,7 @@ pub struct Attr {
     pub nlink: u32,
     pub device: u32,
     pub size: u64,
-    /// What the file takes on disk: its size, holes included, less what compression saves.
+    /// Bytes that the file occupies on disk: its size, holes included, minus the savings of compression.
     pub stored_bytes: u64,
     pub atime: i64,
     pub mtime: i64,
@@ -58,7 +57,7 @@ impl Volume {
         attr_of(ino, self.namespace.read().node(ino)?)
     }
 
-    /// The file's size in bytes; touches no disk after the first call.
+    /// Returns the file's size in bytes. Does no I/O after the first call.
     pub fn size(&self, ino: Ino) -> Result<u64> {
         self.file(ino)?.size()
     }
@@ -95,7 +94,7 @@ impl Volume {
         attr_of(ino, node)
     }
 
-    /// What a write by an ordinary user does to a program that runs with its owner's rights.
+    /// Clears set-user-id and set-group-id, as a write by an unprivileged user requires.
     pub fn clear_privileges(&self, ino: Ino) -> Result<()> {
         let mode = self.namespace.read().node(ino)?.inode.mode;
         if without_privileges(mode) != mode {
@@ -111,13 +110,13 @@ impl Volume {
         let inode = &namespace.node(ino)?.inode;
         match inode.kind {
             Kind::Symlink => Ok(inode.target.clone()),
-            _ => Err(Error::new(ErrorKind::Invalid, format!("inode {ino} is no symbolic link"))),
+            _ => Err(Error::new(ErrorKind::Invalid, format!("inode {ino} is not a symbolic link"))),
         }
     }
 }
 
 fn without_privileges(mode: u16) -> u16 {
-    // A set-group-id bit without group execute is a mark for mandatory locking, not a privilege.
+    // Set-group-id without group execute means mandatory locking, not a privilege.
     match mode & GROUP_EXECUTE {
         0 => mode & !SET_USER_ID,
         _ => mode & !(SET_USER_ID | SET_GROUP_ID),
@@ -125,7 +124,7 @@ fn without_privileges(mode: u16) -> u16 {
 }
 
 impl Node {
-    /// Sets the change time.
+    /// Sets ctime.
     pub(super) fn touch(&mut self, time: i64) {
         self.inode.ctime = time;
         if let Some(file) = &self.file {

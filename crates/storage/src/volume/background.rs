@@ -1,10 +1,12 @@
-//! What the volume does by itself: committing metadata, removing dead backing files, getting the cache its memory.
+//! Background threads of the volume: committing metadata, removing backing files of removed inodes, populating the
+//! cache's memory.
 //!
-//! Invariant: no write waits for a thread here. A failed commit is logged and tried again.
+//! Invariant: no write waits for these threads. A failed commit is logged and retried.
 
 use super::Volume;
 use crate::error::{Context, Result};
 use crate::file::FileData;
+use crate::meta::CommitSequence;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -23,13 +25,16 @@ impl Background {
     pub fn start(volume: &Arc<Volume>) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new().name(name.into()).spawn(body).context(|| format!("starting thread {name}"))
+            std::thread::Builder::new()
+                .name(name.into())
+                .spawn(body)
+                .context(|| format!("could not start thread {name}"))
         };
-        let (weak, keeper_stop) = (Arc::downgrade(volume), stop.clone());
-        let keeper = spawn("keeper", Box::new(move || keep(weak, &keeper_stop)))?;
+        let (weak, maintenance_stop) = (Arc::downgrade(volume), stop.clone());
+        let maintenance = spawn("maintenance", Box::new(move || maintain(weak, &maintenance_stop)))?;
         let (cache, populate_stop) = (volume.cache.clone(), stop.clone());
         let populate = spawn("populate", Box::new(move || cache.populate(|| populate_stop.load(Ordering::Acquire))))?;
-        Ok(Self { stop, threads: vec![keeper, populate] })
+        Ok(Self { stop, threads: vec![maintenance, populate] })
     }
 
     pub fn stop(self) {
@@ -43,8 +48,9 @@ impl Background {
     }
 }
 
-/// Commits metadata once a second, times of files now and then, and closes descriptors when there are too many.
-fn keep(volume: Weak<Volume>, stop: &AtomicBool) {
+/// Commits changed names and attributes every [`COMMIT_INTERVAL`] and file times every [`TIMES_INTERVAL`], and closes
+/// descriptors if there are too many.
+fn maintain(volume: Weak<Volume>, stop: &AtomicBool) {
     let mut times_committed = Instant::now();
     loop {
         std::thread::park_timeout(COMMIT_INTERVAL);
@@ -59,22 +65,22 @@ fn keep(volume: Weak<Volume>, stop: &AtomicBool) {
         if (times_due || volume.namespace.read().has_changes())
             && let Err(error) = volume.commit_everything()
         {
-            log::error!("{error}; trying again in a second");
+            log::error!("{error}; retrying in a second");
         }
-        volume.do_chores();
+        volume.run_post_commit_actions();
         volume.close_surplus_handles();
     }
 }
 
 impl Volume {
     /// Makes the metadata durable up to a change.
-    pub(super) fn commit(&self, needed: u64) -> Result<()> {
-        if self.committed.load(Ordering::Acquire) >= needed {
+    pub(super) fn commit(&self, needed: CommitSequence) -> Result<()> {
+        if self.committed() >= needed {
             return Ok(());
         }
         let mut stores = self.stores.lock();
-        // Another caller's transaction may have brought the change along.
-        if self.committed.load(Ordering::Acquire) >= needed {
+        // Another caller's transaction may have included the change.
+        if self.committed() >= needed {
             return Ok(());
         }
         self.commit_locked(&mut stores)
@@ -94,38 +100,40 @@ impl Volume {
         if let Some(batch) = batch {
             let sequence = batch.sequence;
             if let Err(error) = stores.apply(&batch) {
-                self.namespace.write().return_batch(batch);
+                self.namespace.write().restore_batch(batch);
                 return Err(error);
             }
-            self.committed.fetch_max(sequence, Ordering::AcqRel);
+            self.committed.fetch_max(sequence.0, Ordering::AcqRel);
         }
-        self.remove_doomed();
+        self.remove_backing_files();
         Ok(())
     }
 
-    /// Removes the backing files of inodes that the stores no longer know.
-    fn remove_doomed(&self) {
-        let committed = self.committed.load(Ordering::Acquire);
-        let dead: Vec<_> = self.doomed.lock().extract_if(.., |(sequence, _)| *sequence <= committed).collect();
-        for (_, file) in dead {
+    /// Removes the backing files of removed inodes whose removal is committed.
+    fn remove_backing_files(&self) {
+        let committed = self.committed();
+        let removable: Vec<_> =
+            self.removed_files.lock().extract_if(.., |(sequence, _)| *sequence <= committed).collect();
+        for (_, file) in removable {
             self.cache.forget(&file.cached, 0, u32::MAX);
-            for (_, extent) in file.units().map(|units| units.extents()).unwrap_or_default() {
-                self.cache.forget(&extent.place.cached, 0, u32::MAX);
+            for extent in file.units().map(|units| units.extents()).unwrap_or_default() {
+                self.cache.forget(&extent.stored.cached, 0, u32::MAX);
             }
             if let Err(error) = file.remove() {
-                log::warn!("{error}; it will be removed at the next start");
+                log::warn!("{error}; the next restart removes the file");
             }
         }
     }
 
-    /// Frees the room of unlinked files now; false when there was none to free.
+    /// Frees the space of removed files now. Returns false if there are none or the commit failed.
     pub(super) fn reclaim(&self) -> bool {
-        if self.doomed.lock().is_empty() {
+        if self.removed_files.lock().is_empty() {
             return false;
         }
         self.commit_everything().is_ok()
     }
 
+    /// Closes descriptors of synced files down to half of the maximum if there are more than the maximum.
     fn close_surplus_handles(&self) {
         if crate::file::open_handles() <= self.options.handles_max {
             return;

@@ -1,33 +1,35 @@
-//! File content: read, write, truncate, fallocate, copy, and the syncs.
+//! File content: read, write, truncate, fallocate, copy and sync.
 //!
-//! A change takes the file's `write` lock, gives the touched regions new versions and reaches the cached regions and
-//! the backing files, all before the call returns. Until the backing files have all of a write, readers find it in
-//! memory: a loader never takes half of it for a region.
+//! A change takes the file's write lock, changes the versions of the touched regions, and updates the cached regions and
+//! the backing files before the call returns. Until the backing files have a write completely, readers take it from
+//! memory, so a load never caches half of a write.
 
-use super::settle::fail_unasked;
+use super::sync::fail_internal_sync;
 use super::{Ino, Volume, now};
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{FileData, PAGE, Place, Units, regions};
-use cellar_format::units::REGION_BYTES;
+use crate::file::{FileData, PAGE, SyncGuard, Units, WriteGuard, regions};
+use crate::meta::CommitSequence;
+use cellar_format::units::{AuIndex, REGION_BYTES};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes moved at once by a copy.
+/// Bytes per step of a copy.
 const COPY_CHUNK: usize = 1 << 20;
 
-/// What to do with a range of a file.
+/// An operation on the space of a range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallocate {
-    /// Reserve room; with `keep_size` the file does not grow.
+    /// Allocate space; with `keep_size` the file does not grow.
     Reserve { keep_size: bool },
-    /// Give the room back; the range reads as zeros, the size stays.
+    /// Free the space; the range reads as zeros, the size does not change.
     PunchHole,
-    /// Make the range read as zeros, with room reserved.
+    /// Make the range read as zeros, with space allocated.
     Zero { keep_size: bool },
 }
 
 impl Volume {
-    /// Reads at `offset`; short only at the end of the file.
+    /// Reads at `offset`; returns fewer bytes only at the end of the file.
     pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let file = self.file(ino)?;
         let region_bytes = REGION_BYTES as u64;
@@ -39,139 +41,151 @@ impl Volume {
         {
             let bytes = cached.bytes().get(at..).unwrap_or_default();
             let count = bytes.len().min(buffer.len());
-            // A region that ends early may have been followed by more since; then the file knows better.
+            // A short region may be outdated: the file may have grown since it was loaded.
             if count == buffer.len() {
                 buffer.copy_from_slice(&bytes[..count]);
                 return Ok(count);
             }
         }
-        file.read(buffer, offset).map_err(|error| self.named(ino, error))
+        file.read(buffer, offset).map_err(|error| self.with_path(ino, error))
     }
 
-    /// As [`Self::read`], with all bytes that a version taken before announced, also of a write under way.
-    pub fn read_announced(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.file(ino)?.read(buffer, offset).map_err(|error| self.named(ino, error))
+    /// Reads without the cell's page cache. The bytes are at least as new as any region version read before the call,
+    /// while the page cache may not have the write in flight yet.
+    pub fn read_uncached(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.file(ino)?.read(buffer, offset).map_err(|error| self.with_path(ino, error))
     }
 
-    /// Writes at `offset`, growing the file as needed; all of `data` or an error.
+    /// Writes all of `data` at `offset`, growing the file as needed.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         if data.is_empty() {
             return Ok(0);
         }
         let file = self.file(ino)?;
         let end = file.check_end(offset, data.len() as u64)?;
-        let write = file.write.lock();
+        let write = file.lock_write();
         let size = file.size()?;
-        // What replaces bytes of the file has its room already, unless they lie in a compression unit.
+        // An overwrite has its space already, unless the overwritten pages are in a compression unit.
         if end > size || file.units().is_some() {
-            self.with_reclaim(|| self.check_room(end - offset))?;
+            self.with_reclaim(|| self.check_free_space(end - offset))?;
         }
-        file.halves.begin(&(offset..end));
-        let version = file.begin_write(offset, data, size);
+        file.torn_blocks.begin(&(offset..end));
+        let version = write.begin_write(offset, data, size);
         if offset > size {
-            // What is cached of the gap ends at the old end of the file.
+            // The cached regions of the gap end at the old end of the file.
             self.forget_cached(&file, size..offset);
         }
         self.cache.patch(&file.cached, offset, data, version);
-        if let Err(error) = self.with_reclaim(|| file.write_through(offset, data)) {
+        if let Err(error) = self.with_reclaim(|| write.write_through(offset, data)) {
             let changed = offset.min(size)..end;
-            file.undo_write(changed.clone(), size);
+            write.undo_write(changed.clone(), size);
             self.forget_cached(&file, changed);
-            return Err(self.named(ino, error));
+            return Err(self.with_path(ino, error));
         }
-        file.end_write();
-        file.halves.end(&(offset..end));
+        write.end_write();
+        file.torn_blocks.end(&(offset..end));
         self.touch_content(&file);
         drop(write);
-        self.settle_when_full(&file);
+        self.checkpoint_if_log_full(&file);
         Ok(data.len())
     }
 
-    /// Cuts the file or extends it with a hole. A cut through compression units is durable on return.
+    /// Truncates the file or extends it with a hole. A truncate through compression units is durable on return.
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
         let file = self.file(ino)?;
         file.check_end(size, 0)?;
-        let _locks = file.lock_for_cut();
+        let (sync, write) = file.lock_sync_and_write();
         let before = file.size()?;
         if before == size {
             return Ok(());
         }
-        let units = file.units().filter(|_| size < before);
-        if let Some(units) = units.filter(|_| !size.is_multiple_of(PAGE)) {
-            // The rest of the page at the end becomes zeros with the cut of its raw form.
-            file.materialize(units, size)?;
+        let units = sync.as_ref().zip(file.units()).filter(|_| size < before);
+        if let Some((_, units)) = units.filter(|_| !size.is_multiple_of(PAGE)) {
+            // The truncated backing file then ends the page with zeros.
+            write.supersede_unchanged(units, size)?;
         }
         let first_change = before.min(size);
         file.versions.bump_from(first_change);
-        let result = file.truncate(size);
-        // What comes past the cut later must not be mistaken for what units hold there.
-        let cut = units.filter(|_| result.is_ok()).map(|units| (units, units.cut(size)));
-        // Once more: who loaded a region meanwhile may have seen the old bytes or the new.
+        let result = write.truncate(size);
+        // Pages that the file gets beyond the new size later must not be read from the units.
+        let truncated =
+            units.filter(|_| result.is_ok()).map(|(sync, units)| (sync, units, units.truncate(&write, size)));
+        // Again: a region loaded meanwhile may contain old bytes or new ones.
         file.versions.bump_from(first_change);
         self.cache.forget(&file.cached, (first_change / REGION_BYTES as u64) as u32, u32::MAX);
         result?;
         self.touch_content(&file);
-        match cut {
-            Some((units, (changed, unused))) if !changed.is_empty() => self.settle_cut(&file, units, changed, unused),
+        match truncated {
+            Some((sync, units, (changed, unused))) if !changed.is_empty() => {
+                let mut sequence = self.namespace.write().mark_extents(ino, changed);
+                if !unused.is_empty() {
+                    sequence = self.drop_units(ino, unused);
+                }
+                self.checkpoint_locked(sync, &write, units, sequence)
+            }
             _ => Ok(()),
         }
     }
 
-    /// Makes durable which pages are in no unit any more. The caller holds the file's locks for a cut.
-    fn settle_cut(&self, file: &FileData, units: &Units, changed: Vec<u64>, unused: Vec<Arc<Place>>) -> Result<()> {
-        let mut sequence = self.namespace.write().mark_extents(file.ino, changed);
-        if !unused.is_empty() {
-            sequence = self.drop_places(file.ino, unused.into_iter().map(|place| (place.au, place)).collect());
-        }
-        let settling = file.begin_settling(units)?;
-        self.settle(file, units, &settling, sequence).inspect_err(|error| fail_unasked(file, units, error))
+    /// Runs a whole checkpoint under the write lock, for a change of units that must be durable on return.
+    fn checkpoint_locked(
+        &self,
+        sync: &SyncGuard<'_>,
+        write: &WriteGuard<'_>,
+        units: &Units,
+        changed: CommitSequence,
+    ) -> Result<()> {
+        let checkpoint = sync.begin_checkpoint(units, write)?;
+        let finished = self.finish_checkpoint(sync, units, &checkpoint, changed);
+        finished.inspect_err(|error| fail_internal_sync(write, units, error))
     }
 
-    /// Makes the pages of a range zeros, and raw where they are in compression units, durably then. The caller holds
-    /// the file's locks for a cut.
-    fn punch(&self, file: &FileData, range: std::ops::Range<u64>) -> Result<()> {
-        let au_bytes = file.layout.au_size.bytes();
-        let aus = range.start / au_bytes..range.end.div_ceil(au_bytes);
-        let Some(units) = file.units().filter(|units| units.touches(aus.clone())) else { return file.punch(range) };
-        // Not later: it would bring back what is punched now.
-        file.resend(units)?;
+    /// Makes a range zeros. Pages of compression units in the range are superseded, durably on return.
+    fn punch(&self, sync: Option<&SyncGuard<'_>>, write: &WriteGuard<'_>, range: Range<u64>) -> Result<()> {
+        let aus = write.layout.aus(range.clone());
+        let units = sync.zip(write.units()).filter(|(_, units)| units.any_in(aus.clone()));
+        let Some((sync, units)) = units else { return write.punch(range) };
+        // Before the punch: afterwards it would restore the punched pages from the redo log.
+        write.rewrite_after_failed_sync(units)?;
         for end in [range.start, range.end].into_iter().filter(|end| !end.is_multiple_of(PAGE)) {
-            file.materialize(units, end)?;
+            write.supersede_unchanged(units, end)?;
         }
-        file.punch(range.clone())?;
-        file.sync_pages(units).inspect_err(|error| fail_unasked(file, units, error))?;
-        for au in aus {
-            let (start, end) = (range.start.max(au * au_bytes), range.end.min((au + 1) * au_bytes));
-            units.mark_raw(au, ((start - au * au_bytes).div_ceil(PAGE) as u32)..((end - au * au_bytes) / PAGE) as u32);
+        write.punch(range.clone())?;
+        sync.sync_backing_of(units).inspect_err(|error| fail_internal_sync(write, units, error))?;
+        for au in (aus.start.index()..aus.end.index()).map(AuIndex) {
+            let au_range = write.layout.au_range(au);
+            let (start, end) = (range.start.max(au_range.start), range.end.min(au_range.end));
+            let whole = (start - au_range.start).div_ceil(PAGE) as u32..((end - au_range.start) / PAGE) as u32;
+            units.mark_superseded(write, au, whole);
         }
-        let settling = file.begin_settling(units)?;
-        self.settle(file, units, &settling, 0).inspect_err(|error| fail_unasked(file, units, error))
+        self.checkpoint_locked(sync, write, units, CommitSequence(0))
     }
 
-    pub fn fallocate(&self, ino: Ino, offset: u64, length: u64, what: Fallocate) -> Result<()> {
+    /// Changes the space of a range. A punch or zero over compression units is durable on return.
+    pub fn fallocate(&self, ino: Ino, offset: u64, length: u64, operation: Fallocate) -> Result<()> {
         let file = self.file(ino)?;
         let end = file.check_end(offset, length)?;
         if length == 0 {
-            return Err(Error::new(ErrorKind::Invalid, "fallocate of no bytes"));
+            return Err(Error::new(ErrorKind::Invalid, "fallocate of a range of 0 bytes"));
         }
-        let _locks = file.lock_for_cut();
+        let (sync, write) = file.lock_sync_and_write();
         let size = file.size()?;
-        if let Fallocate::PunchHole | Fallocate::Zero { .. } = what {
+        if let Fallocate::PunchHole | Fallocate::Zero { .. } = operation {
             let hole = offset..end.min(size.max(offset));
             file.versions.bump(hole.clone());
-            let punched = self.punch(&file, hole.clone());
-            // Once more, as for a cut.
+            let punched = self.punch(sync.as_ref(), &write, hole.clone());
+            // Again, as in `truncate`.
             file.versions.bump(hole);
             self.forget_cached(&file, offset..end);
             punched?;
         }
-        if let Fallocate::Reserve { keep_size } | Fallocate::Zero { keep_size } = what {
+        if let Fallocate::Reserve { keep_size } | Fallocate::Zero { keep_size } = operation {
             self.with_reclaim(|| {
-                self.check_room(length)?;
-                file.allocate(offset..end, keep_size)
+                self.check_free_space(length)?;
+                write.allocate(offset..end, keep_size)
             })?;
             if !keep_size && end > size {
-                file.grow(end);
+                write.grow(end);
                 file.versions.bump_from(size);
                 self.cache.forget(&file.cached, (size / REGION_BYTES as u64) as u32, u32::MAX);
             }
@@ -180,7 +194,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Copies between files of the volume; returns the bytes copied, fewer only at the source's end.
+    /// Copies between files of the volume; returns the bytes copied, fewer than `length` only at the end of the source.
     pub fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), length: u64) -> Result<u64> {
         let mut buffer = vec![0; COPY_CHUNK.min(length as usize)];
         let mut done = 0;
@@ -196,7 +210,7 @@ impl Volume {
         Ok(done)
     }
 
-    /// Makes a file's data durable, and its names and attributes when they changed (times and size aside).
+    /// Makes a file's data durable, and its names and attributes if they changed (except times and size).
     pub fn fsync(&self, ino: Ino) -> Result<()> {
         let (file, changed) = {
             let namespace = self.namespace.read();
@@ -215,7 +229,7 @@ impl Volume {
         self.commit(changed)
     }
 
-    /// Makes everything durable.
+    /// Makes every change durable.
     pub fn sync(&self) -> Result<()> {
         let files: Vec<Arc<FileData>> = {
             let namespace = self.namespace.read();
@@ -223,22 +237,22 @@ impl Volume {
         };
         let mut result = Ok(());
         for file in files {
-            result = result.and(self.sync_file(&file, 0));
+            result = result.and(self.sync_file(&file, CommitSequence(0)));
         }
         self.commit_everything()?;
         result
     }
 
-    pub(super) fn check_room(&self, length: u64) -> Result<()> {
-        self.room.check(length, self.group.disks())
+    pub(super) fn check_free_space(&self, length: u64) -> Result<()> {
+        self.free_space.check(length, self.group.disks())
     }
 
-    fn forget_cached(&self, file: &FileData, range: std::ops::Range<u64>) {
+    fn forget_cached(&self, file: &FileData, range: Range<u64>) {
         let touched = regions(range);
         self.cache.forget(&file.cached, touched.start, touched.end);
     }
 
-    /// Tries again once when the disks are full and unlinked files still occupy room.
+    /// Retries once if the disks are full and removed files still occupy space.
     pub(super) fn with_reclaim<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
         match attempt() {
             Err(error) if error.kind() == ErrorKind::NoSpace && self.reclaim() => attempt(),
@@ -246,6 +260,7 @@ impl Volume {
         }
     }
 
+    /// Sets mtime and ctime to now.
     fn touch_content(&self, file: &FileData) {
         let time = now();
         file.mtime.store(time, Ordering::Relaxed);

@@ -1,23 +1,29 @@
-//! The volume: a POSIX namespace of files on a disk group, with the cell's page cache, for the FUSE file service and
-//! for scans.
+//! The volume: a POSIX namespace of files on a disk group, with the cell's page cache, for the FUSE file service and for
+//! scans.
 //!
-//! Invariants: what a sync acknowledged survives the death of the process and of the machine. A write reaches the
-//! operating system before it is acknowledged, so the death of the process alone loses nothing of a file that has a
-//! committed name: a Postgres that survives it (only a tablespace lies on the cell) does not recover what it wrote and
-//! did not sync. What a machine's death takes reads as it was, or as zeros, never as another file's bytes. A scan never
-//! sees part of a write, unless the write failed.
-//! It checks no permissions (the kernel does) and speaks no FUSE.
+//! Invariants:
+//! - Changes that a sync acknowledged survive a crash of the process or of the machine.
+//! - A write reaches the operating system before it is acknowledged, so a crash of the process alone loses no
+//!   acknowledged write of a file whose name is committed. PostgreSQL relies on this if it survives the crash, because
+//!   only a tablespace is on the cell: then it runs no recovery.
+//! - After a crash of the machine, a block without a sync reads as an earlier version or as zeros, never as bytes of
+//!   another file.
+//! - A scan never sees part of a write, unless the write failed.
+//!
+//! The volume does not check permissions (the kernel does) and knows nothing of FUSE.
 
 mod attributes;
 mod background;
 mod content;
+mod free_space;
 mod names;
 mod options;
+mod prefetcher;
 mod recovery;
 mod regions;
 mod rename;
-mod room;
-mod settle;
+mod sync;
+mod unit_reader;
 mod units;
 
 pub use crate::file::CachedUnit;
@@ -27,7 +33,8 @@ pub use names::{DirEntry, NewNode};
 pub use options::VolumeOptions;
 pub use regions::RegionGuard;
 pub use rename::RenameMode;
-pub use units::{UnitForm, UnitInfo, UnitReader, UnitStored};
+pub use unit_reader::UnitReader;
+pub use units::{AuFormat, AuInfo, UnitStored};
 
 pub use crate::disk::Space as SpaceTotals;
 pub use crate::meta::{Kind, ROOT_INO};
@@ -37,53 +44,56 @@ use crate::disk::Disk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileData;
 use crate::group::Group;
-use crate::meta::{Namespace, Sequence, Stores};
+use crate::meta::{CommitSequence, Stores};
 use crate::now;
 use background::Background;
+use free_space::FreeSpace;
 use parking_lot::{Mutex, RwLock};
-use regions::Prefetcher;
-use room::Room;
+use prefetcher::Prefetcher;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use sync::PostCommitAction;
 
 pub type Ino = u64;
+type Namespace = crate::meta::Namespace<FileData>;
+type Node = crate::meta::Node<FileData>;
 
 #[derive(Debug)]
 pub struct Volume {
     group: Group,
     stores: Mutex<Stores>,
     namespace: RwLock<Namespace>,
-    /// The last change that the stores have.
+    /// The [`CommitSequence`] up to which changes are durable in the stores.
     committed: AtomicU64,
     cache: Arc<Cache>,
     prefetcher: Prefetcher,
-    room: Room,
-    /// Files that have no name and no user, and the change after which their backing files may go.
-    doomed: Mutex<Vec<(Sequence, Arc<FileData>)>>,
-    /// What waits for a change to be committed.
-    chores: Mutex<Vec<(Sequence, settle::Chore)>>,
-    /// Files whose times the stores do not have.
+    free_space: FreeSpace,
+    /// Files without names and references, with the change after whose commit their backing files are removed.
+    removed_files: Mutex<Vec<(CommitSequence, Arc<FileData>)>>,
+    /// Actions with the change that must be committed before.
+    post_commit_actions: Mutex<Vec<(CommitSequence, PostCommitAction)>>,
+    /// Files whose times differ from the stores'.
     times_dirty: Mutex<Vec<Ino>>,
     options: VolumeOptions,
     background: Mutex<Option<Background>>,
 }
 
 impl Volume {
-    /// Opens the disk group on `disks`, forming it first when all are blank, and recovers from an earlier crash.
+    /// Opens the disk group on `disks`, forms it first if all disks are blank, and recovers from an earlier crash.
     pub fn open(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Result<Arc<Self>> {
         let volume = Arc::new(Self::recover(disks, options)?);
         *volume.background.lock() = Some(Background::start(&volume)?);
         Ok(volume)
     }
 
-    /// Makes everything durable and stops. The volume must not be used afterwards.
+    /// Makes every change durable and stops. The volume must not be used afterwards.
     pub fn close(&self) -> Result<()> {
         let result = self.sync();
         self.abandon();
         result
     }
 
-    /// Stops the volume's threads without saving anything, as a crash would.
+    /// Stops the volume's threads without committing anything, like a crash.
     pub fn abandon(&self) {
         if let Some(background) = self.background.lock().take() {
             background.stop();
@@ -91,7 +101,7 @@ impl Volume {
         self.prefetcher.stop();
     }
 
-    /// The group's identity, for messages and statistics.
+    /// Returns the group's identity, for messages and statistics.
     pub fn group_id(&self) -> String {
         self.group.id().to_string()
     }
@@ -112,13 +122,18 @@ impl Volume {
         self.cache.stats()
     }
 
-    /// Adds to an error about damaged bytes which file it concerns and what can be done.
-    fn named(&self, ino: Ino, error: Error) -> Error {
+    fn committed(&self) -> CommitSequence {
+        CommitSequence(self.committed.load(Ordering::Acquire))
+    }
+
+    /// Adds the file's path and advice to an error about damaged bytes.
+    fn with_path(&self, ino: Ino, error: Error) -> Error {
         if error.kind() != ErrorKind::Corrupt {
             return error;
         }
         let path = self.path_of(ino).unwrap_or_else(|| "an unlinked file".into());
-        let advice = "all other blocks can be read; restore the file from a backup or a replica, or recreate the table";
+        let advice =
+            "all other blocks are readable; restore the file from a backup or a replica, or recreate the table";
         Error::new(ErrorKind::Corrupt, format!("{path}: {error} ({advice})"))
     }
 
@@ -127,7 +142,7 @@ impl Volume {
         let node = namespace.node(ino)?;
         node.file.clone().ok_or_else(|| match node.inode.kind {
             Kind::Directory => Error::new(ErrorKind::IsDirectory, format!("inode {ino} is a directory")),
-            _ => Error::new(ErrorKind::Invalid, format!("inode {ino} is no regular file")),
+            _ => Error::new(ErrorKind::Invalid, format!("inode {ino} is not a regular file")),
         })
     }
 }

@@ -1,13 +1,13 @@
-//! Names: looking up, creating, linking and removing; listing directories; who still uses an inode.
+//! Names: looking up, creating, linking, removing, and listing directories; references to inodes.
 //!
-//! Every call that returns an [`Attr`] for a name takes one reference to the inode, which [`Volume::forget`] gives
-//! back: an inode without names lives until its last reference is gone.
+//! Every call that returns an [`Attr`] for a name adds one reference to the inode, which [`Volume::forget`] releases. An
+//! inode without names exists until its last reference is released.
 
 use super::attributes::attr_of;
-use super::{Attr, Ino, Kind, ROOT_INO, Volume, now};
+use super::{Attr, Ino, Kind, Namespace, Node, ROOT_INO, Volume, now};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::FileData;
-use crate::meta::{Inode, Namespace};
+use crate::meta::Inode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ const NAME_MAX: usize = 255;
 const LINKS_MAX: u32 = 65_000;
 const SET_GROUP_ID: u16 = 0o2000;
 
-/// What is to be created.
+/// Attributes of an inode to create.
 #[derive(Debug, Clone)]
 pub struct NewNode<'a> {
     pub kind: Kind,
@@ -23,11 +23,11 @@ pub struct NewNode<'a> {
     pub uid: u32,
     pub gid: u32,
     pub device: u32,
-    /// Of symbolic links.
+    /// The target of a symbolic link; empty for other kinds.
     pub target: &'a [u8],
 }
 
-/// An entry of a directory; a listing goes on after `cookie`.
+/// An entry of a directory. A listing resumes after `cookie`.
 #[derive(Debug, Clone, Copy)]
 pub struct DirEntry<'a> {
     pub cookie: u64,
@@ -36,14 +36,17 @@ pub struct DirEntry<'a> {
     pub kind: Kind,
 }
 
-pub(super) fn shown(name: &[u8]) -> String {
+/// Formats a name for messages.
+pub(super) fn quoted(name: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(name))
 }
 
 pub(super) fn check_name(name: &[u8]) -> Result<()> {
     match name {
-        [] | b"." | b".." => Err(Error::new(ErrorKind::Invalid, format!("{} is no name", shown(name)))),
-        _ if name.len() > NAME_MAX => Err(Error::new(ErrorKind::NameTooLong, format!("{} is too long", shown(name)))),
+        [] | b"." | b".." => Err(Error::new(ErrorKind::Invalid, format!("{} is not a valid name", quoted(name)))),
+        _ if name.len() > NAME_MAX => {
+            Err(Error::new(ErrorKind::NameTooLong, format!("name {} is too long", quoted(name))))
+        }
         _ => Ok(()),
     }
 }
@@ -63,7 +66,7 @@ impl Volume {
         check_name(name)?;
         let mut namespace = self.namespace.write();
         if namespace.directory(parent)?.get(name).is_some() {
-            return Err(Error::new(ErrorKind::Exists, format!("{} exists", shown(name))));
+            return Err(Error::new(ErrorKind::Exists, format!("{} already exists", quoted(name))));
         }
         let directory = namespace.node(parent)?;
         if directory.names.is_empty() && parent != ROOT_INO {
@@ -71,7 +74,7 @@ impl Volume {
         }
         let is_directory = new.kind == Kind::Directory;
         if is_directory && directory.inode.nlink >= LINKS_MAX {
-            return Err(Error::new(ErrorKind::TooManyLinks, format!("directory {parent} has too many directories")));
+            return Err(Error::new(ErrorKind::TooManyLinks, format!("directory {parent} has too many subdirectories")));
         }
         let (mut mode, mut gid) = (new.mode & 0o7777, new.gid);
         if directory.inode.mode & SET_GROUP_ID != 0 {
@@ -81,9 +84,7 @@ impl Volume {
         let time = now();
         let ino = namespace.take_ino();
         let layout = (new.kind == Kind::File).then(|| self.group.new_layout(ino));
-        let file = layout
-            .as_ref()
-            .map(|layout| Arc::new(FileData::new(ino, layout.clone(), self.group.disks(), time, time, true)));
+        let file = layout.as_ref().map(|layout| Arc::new(FileData::new(ino, layout.clone(), self.group.disks(), time)));
         let inode = Inode {
             kind: new.kind,
             mode,
@@ -100,7 +101,7 @@ impl Volume {
         };
         namespace.insert_node(ino, inode, file);
         namespace.attach(parent, name, ino)?;
-        stamp(&mut namespace, parent, time, is_directory as i32)?;
+        note_entry_change(&mut namespace, parent, time, is_directory as i32)?;
         let node = namespace.node(ino)?;
         node.lookups.fetch_add(1, Ordering::Relaxed);
         attr_of(ino, node)
@@ -110,24 +111,24 @@ impl Volume {
         check_name(name)?;
         let mut namespace = self.namespace.write();
         if namespace.directory(parent)?.get(name).is_some() {
-            return Err(Error::new(ErrorKind::Exists, format!("{} exists", shown(name))));
+            return Err(Error::new(ErrorKind::Exists, format!("{} already exists", quoted(name))));
         }
         let node = namespace.node(ino)?;
         if node.inode.kind == Kind::Directory {
-            return Err(Error::new(ErrorKind::NotPermitted, "a directory has one name"));
+            return Err(Error::new(ErrorKind::NotPermitted, "cannot create a hard link to a directory"));
         }
         if node.names.is_empty() {
             return Err(Error::new(ErrorKind::NotFound, format!("inode {ino} was removed")));
         }
         if node.inode.nlink >= LINKS_MAX {
-            return Err(Error::new(ErrorKind::TooManyLinks, format!("inode {ino} has too many names")));
+            return Err(Error::new(ErrorKind::TooManyLinks, format!("inode {ino} has too many links")));
         }
         let time = now();
         namespace.attach(parent, name, ino)?;
         let node = namespace.node_mut(ino)?;
         node.inode.nlink += 1;
         node.touch(time);
-        stamp(&mut namespace, parent, time, 0)?;
+        note_entry_change(&mut namespace, parent, time, 0)?;
         let node = namespace.node(ino)?;
         node.lookups.fetch_add(1, Ordering::Relaxed);
         attr_of(ino, node)
@@ -137,25 +138,25 @@ impl Volume {
         let mut namespace = self.namespace.write();
         let ino = find(&namespace, parent, name)?;
         if namespace.node(ino)?.inode.kind == Kind::Directory {
-            return Err(Error::new(ErrorKind::IsDirectory, format!("{} is a directory", shown(name))));
+            return Err(Error::new(ErrorKind::IsDirectory, format!("{} is a directory", quoted(name))));
         }
         let time = now();
         self.drop_name(&mut namespace, parent, name, ino, time)?;
-        stamp(&mut namespace, parent, time, 0)
+        note_entry_change(&mut namespace, parent, time, 0)
     }
 
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
         let mut namespace = self.namespace.write();
         let ino = find(&namespace, parent, name)?;
         if !namespace.directory(ino)?.is_empty() {
-            return Err(Error::new(ErrorKind::NotEmpty, format!("{} is not empty", shown(name))));
+            return Err(Error::new(ErrorKind::NotEmpty, format!("{} is not empty", quoted(name))));
         }
         let time = now();
         self.drop_name(&mut namespace, parent, name, ino, time)?;
-        stamp(&mut namespace, parent, time, -1)
+        note_entry_change(&mut namespace, parent, time, -1)
     }
 
-    /// Takes one name from an inode, and the inode itself when nothing is left of it.
+    /// Removes one name of an inode, and the inode if it has neither names nor references left.
     pub(super) fn drop_name(
         &self,
         namespace: &mut Namespace,
@@ -169,36 +170,36 @@ impl Volume {
         node.inode.nlink = if node.inode.kind == Kind::Directory { 0 } else { node.inode.nlink - 1 };
         node.touch(time);
         if node.names.is_empty() && node.lookups.load(Ordering::Relaxed) == 0 {
-            self.bury(namespace, ino);
+            self.remove_inode(namespace, ino);
         }
         Ok(())
     }
 
-    /// Gives back references to an inode.
+    /// Releases references to an inode.
     pub fn forget(&self, ino: Ino, references: u64) {
         let last = {
             let namespace = self.namespace.read();
             let Ok(node) = namespace.node(ino) else { return };
             let before = node.lookups.fetch_sub(references, Ordering::Relaxed);
-            debug_assert!(before >= references, "inode {ino}: {references} of {before} references given back");
+            debug_assert!(before >= references, "inode {ino}: {references} references released, only {before} exist");
             before <= references && node.names.is_empty() && ino != ROOT_INO
         };
         if last {
             let mut namespace = self.namespace.write();
-            let unused = |node: &crate::meta::Node| node.names.is_empty() && node.lookups.load(Ordering::Relaxed) == 0;
+            let unused = |node: &Node| node.names.is_empty() && node.lookups.load(Ordering::Relaxed) == 0;
             if namespace.node(ino).is_ok_and(unused) {
-                self.bury(&mut namespace, ino);
+                self.remove_inode(&mut namespace, ino);
             }
         }
     }
 
-    /// Ends an inode that has no name and no user; its backing files go after the next transaction.
-    fn bury(&self, namespace: &mut Namespace, ino: Ino) {
+    /// Removes an inode without names and references. Its backing files are removed after the next transaction.
+    fn remove_inode(&self, namespace: &mut Namespace, ino: Ino) {
         let Some(file) = namespace.remove_node(ino).and_then(|node| node.file) else { return };
-        self.doomed.lock().push((namespace.sequence(), file));
+        self.removed_files.lock().push((namespace.sequence(), file));
     }
 
-    /// Lists a directory from after `cookie` (0: from its start) until `visit` returns false.
+    /// Calls `visit` for each entry of a directory after `cookie` (0: from the start) until it returns false.
     pub fn readdir(&self, ino: Ino, cookie: u64, mut visit: impl FnMut(DirEntry<'_>) -> bool) -> Result<()> {
         let namespace = self.namespace.read();
         for (cookie, name, ino) in namespace.directory(ino)?.after(cookie) {
@@ -210,25 +211,25 @@ impl Volume {
         Ok(())
     }
 
-    /// The inode that a directory's entry names. Takes no reference.
+    /// Returns the inode of an entry without adding a reference.
     pub fn entry(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
         find(&self.namespace.read(), parent, name).ok()
     }
 
-    /// The directory that a directory lies in; the root lies in itself.
+    /// Returns the parent of a directory; the root is its own parent.
     pub fn parent_of(&self, ino: Ino) -> Result<Ino> {
         let namespace = self.namespace.read();
         Ok(namespace.node(ino)?.names.first().map_or(ROOT_INO, |(parent, _)| *parent))
     }
 
-    /// The inode at a path relative to the root; symbolic links are not followed. Takes no reference.
+    /// Returns the inode at a path relative to the root, without adding a reference. Does not follow symbolic links.
     pub fn resolve(&self, path: &str) -> Option<Ino> {
         let namespace = self.namespace.read();
         let names = path.split('/').filter(|name| !name.is_empty() && *name != ".");
         names.into_iter().try_fold(ROOT_INO, |at, name| find(&namespace, at, name.as_bytes()).ok())
     }
 
-    /// An inode's first path relative to the root, without a leading slash.
+    /// Returns an inode's first path relative to the root, without a leading slash; None if the inode has no name.
     pub fn path_of(&self, ino: Ino) -> Option<String> {
         let path = self.namespace.read().path_of(ino)?;
         Some(String::from_utf8_lossy(&path).into_owned())
@@ -236,12 +237,19 @@ impl Volume {
 }
 
 pub(super) fn find(namespace: &Namespace, parent: Ino, name: &[u8]) -> Result<Ino> {
-    let not_found = || Error::new(ErrorKind::NotFound, format!("no entry {} in directory {parent}", shown(name)));
+    let not_found =
+        || Error::new(ErrorKind::NotFound, format!("{} does not exist in directory {parent}", quoted(name)));
     namespace.directory(parent)?.get(name).ok_or_else(not_found)
 }
 
-/// Updates a directory whose entries changed.
-pub(super) fn stamp(namespace: &mut Namespace, directory: Ino, time: i64, subdirectories: i32) -> Result<()> {
+/// Updates times and link count of a directory after a change of its entries. `subdirectories` is the change of the
+/// number of its subdirectories.
+pub(super) fn note_entry_change(
+    namespace: &mut Namespace,
+    directory: Ino,
+    time: i64,
+    subdirectories: i32,
+) -> Result<()> {
     let node = namespace.node_mut(directory)?;
     node.inode.mtime = time;
     node.inode.ctime = time;

@@ -1,4 +1,4 @@
-//! What a volume can be told when it is opened.
+//! Options for opening a volume.
 
 use crate::file::UnitCodec;
 use crate::group::{AuSize, Redundancy};
@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub struct VolumeOptions {
-    /// Of files created from now on.
+    /// Allocation-unit size of new files.
     pub au_size: AuSize,
     pub redundancy: Redundancy,
     pub cache_bytes: u64,
     /// Threads that load regions ahead of scans.
     pub prefetch_threads: usize,
-    /// Backing files kept open; two descriptors each at most.
+    /// Maximum number of backing files kept open, with up to two descriptors each.
     pub handles_max: usize,
     /// Owner of the root directory when the group is formed.
     pub root_uid: u32,
     pub root_gid: u32,
-    /// Rebuilds pages from compression units; without it there can be none.
+    /// Rebuilds pages from compression units. Without a codec no unit can be stored or read.
     pub unit_codec: Option<Arc<dyn UnitCodec>>,
 }
 

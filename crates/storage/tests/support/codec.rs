@@ -1,10 +1,9 @@
-//! A codec for tests: every page compressed on its own.
+//! A codec for tests that compresses each page separately.
 //!
-//! Layout: number of pages u32, then where each page's bytes end u32 each, then the bytes.
+//! Layout: number of pages u32, then the end offset of each page's bytes u32 each, then the bytes.
 
-use cellar_storage::{
-    Error, ErrorKind, Ino, OpenUnit, PageSet, Result, UnitBytes, UnitCodec, UnitForm, UnitStored, Volume,
-};
+use cellar_format::ByteSource;
+use cellar_storage::{AuFormat, Error, ErrorKind, Ino, OpenUnit, PageSet, Result, UnitCodec, UnitStored, Volume};
 use std::ops::Range;
 
 pub const PAGE: usize = 8192;
@@ -16,20 +15,20 @@ fn corrupt(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, format!("page codec: {what}"))
 }
 
-fn number(unit: &dyn UnitBytes, index: u64) -> Result<u64> {
+fn number(unit: &dyn ByteSource, index: u64) -> Result<u64> {
     let mut bytes = [0; 4];
-    unit.read_at(&mut bytes, index * 4)?;
+    unit.read_at(&mut bytes, index * 4).map_err(Error::of_source)?;
     Ok(u64::from(u32::from_le_bytes(bytes)))
 }
 
 impl UnitCodec for PageCodec {
-    fn open(&self, _: &dyn UnitBytes, _: u64) -> Result<Box<dyn OpenUnit + '_>> {
+    fn open(&self, _: &dyn ByteSource, _: u64) -> Result<Box<dyn OpenUnit + '_>> {
         Ok(Box::new(Self))
     }
 }
 
 impl OpenUnit for PageCodec {
-    fn rebuild(&mut self, unit: &dyn UnitBytes, pages: Range<u32>, out: &mut [u8]) -> Result<()> {
+    fn rebuild(&mut self, unit: &dyn ByteSource, pages: Range<u32>, out: &mut [u8]) -> Result<()> {
         let count = number(unit, 0)?;
         if u64::from(pages.end) > count {
             return Err(corrupt(format!("page {} of {count}", pages.end - 1)));
@@ -39,8 +38,8 @@ impl OpenUnit for PageCodec {
             let start = if page == 0 { first } else { number(unit, page)? };
             let end = number(unit, page + 1)?;
             let length = end.checked_sub(start).filter(|length| *length <= unit.length());
-            let mut bytes = vec![0; length.ok_or_else(|| corrupt("ends before it starts"))? as usize];
-            unit.read_at(&mut bytes, start)?;
+            let mut bytes = vec![0; length.ok_or_else(|| corrupt("a page ends before it starts"))? as usize];
+            unit.read_at(&mut bytes, start).map_err(Error::of_source)?;
             match lz4_flex::block::decompress_into(&bytes, out) {
                 Ok(PAGE) => {}
                 other => return Err(corrupt(format!("page {page}: {other:?}"))),
@@ -62,7 +61,7 @@ pub fn encode(pages: &[u8]) -> Vec<u8> {
     unit
 }
 
-/// Encodes an allocation unit as it is and stores the result.
+/// Encodes the current pages of an allocation unit and stores the unit.
 pub fn compress(volume: &Volume, ino: Ino, au: u64, tag: u32) -> Result<UnitStored> {
     let version = volume.au_version(ino, au)?;
     let au_bytes = volume.au_bytes(ino)?;
@@ -71,10 +70,10 @@ pub fn compress(volume: &Volume, ino: Ino, au: u64, tag: u32) -> Result<UnitStor
     volume.unit_store(ino, au, version, &encode(&bytes[..count / PAGE * PAGE]), tag)
 }
 
-/// The dead pages of an allocation unit's unit; None when it is raw.
-pub fn dead(volume: &Volume, ino: Ino, au: u64) -> Option<Vec<u32>> {
-    match &volume.units(ino).unwrap()[au as usize].form {
-        UnitForm::Raw => None,
-        UnitForm::Unit { dead, .. } => Some(PageSet::iter(dead).collect()),
+/// Returns the superseded pages of an allocation unit's unit; None if the allocation unit is raw.
+pub fn superseded(volume: &Volume, ino: Ino, au: u64) -> Option<Vec<u32>> {
+    match &volume.au_infos(ino).unwrap()[au as usize].format {
+        AuFormat::Raw => None,
+        AuFormat::Unit { superseded, .. } => Some(PageSet::iter(superseded).collect()),
     }
 }

@@ -1,10 +1,10 @@
-//! What the storage tests share: volumes on temporary disks, and a seeded random number generator.
+//! Shared by the storage tests: volumes on temporary directories, disks in memory, a codec, and a seeded random number
+//! generator.
 
 #![allow(dead_code)]
 
 pub mod codec;
-pub mod power;
-pub mod world;
+pub mod memory_disk;
 
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{AuSize, ErrorKind, Ino, Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
@@ -29,7 +29,7 @@ pub fn disks(folder: &Path, count: usize) -> Vec<Arc<dyn Disk>> {
     (0..count).map(disk).collect()
 }
 
-/// Opens disks that a volume may just have let go: on a busy machine its last thread still holds their locks for a moment.
+/// Opens a volume on disks that another volume was using: on a busy machine, its last thread unlocks them a little later.
 pub fn open(folder: &Path, count: usize) -> Arc<Volume> {
     for _ in 0..500 {
         match Volume::open(disks(folder, count), options()) {
@@ -37,7 +37,7 @@ pub fn open(folder: &Path, count: usize) -> Arc<Volume> {
             opened => return opened.unwrap(),
         }
     }
-    panic!("the disks in {} stay locked", folder.display());
+    panic!("the disks in {} are still locked", folder.display());
 }
 
 pub fn new_file() -> NewNode<'static> {
@@ -64,7 +64,8 @@ pub fn read_all(volume: &Volume, ino: Ino) -> Vec<u8> {
 pub struct Random(u64);
 
 impl Random {
-    /// The seed comes from the environment's SEED, or from the clock; it is printed, and shown when the test fails.
+    /// Takes the seed from the environment variable SEED, or from the clock, and prints it, so that a failed test shows
+    /// it.
     pub fn from_environment() -> Self {
         let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
         let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(clock);

@@ -1,29 +1,28 @@
-//! A compression unit's bytes in the page cache, for scans that come back to it and for reads of many of its pages.
+//! A compression unit's bytes in the page cache, for repeated scans of a unit and for reads of many of its pages.
 //!
-//! A unit's regions are loaded whole and take their frames from the same budget as those of files. Its bytes never
-//! change, so nothing is ever patched; they are forgotten when the unit goes out of use.
+//! The regions of a unit are loaded whole and share the cache's slots with the regions of files. A unit's bytes never
+//! change, so they are never patched; they are dropped from the cache when the unit becomes unused.
 
-use super::codec::UnitBytes;
-use super::place::Place;
+use super::stored_unit::StoredUnit;
 use crate::cache::{Cache, CachedRegion};
-use crate::error::Result;
+use cellar_format::ByteSource;
 use cellar_format::units::REGION_BYTES;
 use std::cell::{Cell, OnceCell};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A unit's bytes from disk, with a count of what that takes.
-pub trait CountedBytes: UnitBytes {
-    /// Adds bytes that were read from disk, and the requests for them.
+/// A unit's bytes from disk, with a count of the I/O.
+pub trait CountedBytes: ByteSource {
+    /// Adds bytes read from disk, and the requests for them.
     fn count(&self, bytes: u64, requests: u64);
 }
 
-/// A unit's bytes, read in place in the page cache: checked once, when they were loaded. Holds the regions that were
-/// read until it is dropped, so keep it no longer than it takes to decode. What has no room there, or cannot be
-/// loaded, comes from disk and is not checked.
+/// A unit's bytes, read in place in the page cache, where they were verified when they were loaded. Pins the regions
+/// that it has read until it is dropped, so drop it after decoding. Bytes outside the cache come from disk, not verified.
 pub struct CachedUnit<'a> {
     reader: &'a dyn CountedBytes,
-    place: &'a Place,
+    stored: &'a StoredUnit,
     cache: &'a Arc<Cache>,
     regions: Box<[OnceCell<Option<CachedRegion>>]>,
     may_load: bool,
@@ -31,28 +30,28 @@ pub struct CachedUnit<'a> {
 }
 
 impl<'a> CachedUnit<'a> {
-    /// `reader` has the bytes of `place`.
-    pub fn new(reader: &'a dyn CountedBytes, place: &'a Place, cache: &'a Arc<Cache>, may_load: bool) -> Self {
-        let regions = (place.length as usize).div_ceil(REGION_BYTES);
+    /// `reader` reads the bytes of `stored`. `may_load` allows loading regions that are not in the cache.
+    pub fn new(reader: &'a dyn CountedBytes, stored: &'a StoredUnit, cache: &'a Arc<Cache>, may_load: bool) -> Self {
+        let regions = (stored.length as usize).div_ceil(REGION_BYTES);
         let regions = (0..regions).map(|_| OnceCell::new()).collect();
-        Self { reader, place, cache, regions, may_load, hit_bytes: Cell::new(0) }
+        Self { reader, stored, cache, regions, may_load, hit_bytes: Cell::new(0) }
     }
 
-    /// Bytes that were asked for and had been in the cache before.
+    /// Returns the requested bytes that were in the cache before this value read them.
     pub fn hit_bytes(&self) -> u64 {
         self.hit_bytes.get()
     }
 
     fn region(&self, number: usize) -> Option<&CachedRegion> {
         let load = || {
-            let (place, cache, number) = (self.place, self.cache, number as u32);
+            let (stored, cache, number) = (self.stored, self.cache, number as u32);
             let found = match self.may_load {
-                true => cache.get(&place.cached, number, |frame| place.load(number, frame)),
-                false => Ok(cache.find(&place.cached, number)),
+                true => cache.get(&stored.cached, number, |buffer| stored.load(number, buffer)),
+                false => Ok(cache.find(&stored.cached, number)),
             };
-            // Whoever needs the damaged bytes meets the error again.
+            // A read of the damaged bytes from disk reports the error.
             let region = found.inspect_err(|error| log::debug!("{error}")).ok().flatten()?;
-            self.reader.count(region.source().disk_bytes, region.source().disk_requests);
+            self.reader.count(region.cost().disk_bytes, region.cost().disk_requests);
             Some(region)
         };
         self.regions.get(number)?.get_or_init(load).as_ref()
@@ -62,19 +61,19 @@ impl<'a> CachedUnit<'a> {
         let (number, at) = ((offset / REGION_BYTES as u64) as usize, (offset % REGION_BYTES as u64) as usize);
         let region = self.region(number)?;
         let bytes = region.bytes().get(at..at.checked_add(length)?)?;
-        if region.source().disk_requests == 0 {
+        if region.cost().disk_requests == 0 {
             self.hit_bytes.set(self.hit_bytes.get() + length as u64);
         }
         Some(bytes)
     }
 }
 
-impl UnitBytes for CachedUnit<'_> {
+impl ByteSource for CachedUnit<'_> {
     fn length(&self) -> u64 {
         self.reader.length()
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         match self.found(offset, buffer.len()) {
             Some(bytes) => {
                 buffer.copy_from_slice(bytes);
@@ -84,14 +83,14 @@ impl UnitBytes for CachedUnit<'_> {
         }
     }
 
-    fn read_unchecked_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+    fn read_unverified_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let (mut at, mut rest) = (offset, buffer);
         while !rest.is_empty() {
             let within = REGION_BYTES - (at % REGION_BYTES as u64) as usize;
             let (now, later) = rest.split_at_mut(within.min(rest.len()));
             match self.found(at, now.len()) {
                 Some(bytes) => now.copy_from_slice(bytes),
-                None => self.reader.read_unchecked_at(now, at)?,
+                None => self.reader.read_unverified_at(now, at)?,
             }
             at += now.len() as u64;
             rest = later;
@@ -99,14 +98,14 @@ impl UnitBytes for CachedUnit<'_> {
         Ok(())
     }
 
-    fn expect(&self, parts: &[Range<u64>]) {
+    fn prefetch(&self, parts: &[Range<u64>]) {
         let is_there = |part: &Range<u64>| self.found(part.start, (part.end - part.start) as usize).is_some();
         if !parts.iter().all(is_there) {
-            self.reader.expect(parts);
+            self.reader.prefetch(parts);
         }
     }
 
-    fn checked_at(&self, offset: u64, length: usize) -> Option<&[u8]> {
+    fn verified_slice_at(&self, offset: u64, length: usize) -> Option<&[u8]> {
         self.found(offset, length)
     }
 }

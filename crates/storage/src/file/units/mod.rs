@@ -1,150 +1,110 @@
-//! The compression units of one file: which pages of which allocation units they hold.
+//! The compression units of one file: the table of extents, the unit slots and the redo log.
 //!
-//! Invariants: a page of an allocation unit is current either in its compression unit or in the backing file, never
-//! both; `extents` says where, and readers take one [`Extent`] as it is at one moment. The sets of an extent grow only:
-//! `raw` ⊇ `settled` ⊇ `committed`. A page is `raw` when the backing file has it, `settled` when it is durable there,
-//! `committed` when the metadata on every disk say so. A write to a page that is not committed goes to the log of
-//! pending pages before it is acknowledged.
+//! Invariants: a page of an allocation unit is current either in its compression unit or in the backing file, never in
+//! both; the extent table says where, and a reader takes one [`Extent`] as a snapshot. A write to a page that the
+//! metadata do not yet name superseded is appended to the redo log before the write is acknowledged.
 
-mod access;
 mod cached;
 mod codec;
-mod pages;
-mod pending;
-mod place;
+mod extent;
+mod reader;
+mod redo_log;
+mod slots;
+mod stored_unit;
 
-pub use access::{BATCH_PAGES, not_rebuilt};
 pub use cached::{CachedUnit, CountedBytes};
-pub use codec::{OpenUnit, UnitBytes, UnitCodec};
-pub use pages::PageSet;
-pub use pending::PendingLog;
-pub use place::{Homes, Place, PlaceImage, PlaceReader, stored_bytes};
+pub use codec::{OpenUnit, UnitCodec};
+pub use extent::Extent;
+pub use reader::{StoredUnitReader, UnitImage};
+pub use redo_log::{LogSequence, RedoLog};
+pub use slots::UnitSlots;
+pub use stored_unit::{StoredUnit, stored_bytes};
 
 use super::backing::Backing;
-use crate::cache::Cache;
+use super::locks::{SyncGuard, WriteGuard};
+use crate::cache::{Cache, IoCost};
 use crate::error::{Error, ErrorKind, Result};
-use crate::group::Layout;
 use crate::meta::ExtentRecord;
-use cellar_format::units::BLOCK_BYTES;
+use crate::page_set::PageSet;
+use cellar_format::units::{AuIndex, BLOCK_BYTES};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// What a compression unit rebuilds at once.
+/// Bytes of a page, as `usize` and as `u64`.
 pub const PAGE_BYTES: usize = BLOCK_BYTES;
 pub const PAGE: u64 = BLOCK_BYTES as u64;
+/// Pages rebuilt by one call of the codec where many pages are rebuilt.
+pub const BATCH_PAGES: u32 = 32;
 
 #[derive(Debug)]
 pub struct Units {
     codec: Option<Arc<dyn UnitCodec>>,
     cache: Arc<Cache>,
-    homes: Arc<Homes>,
-    state: RwLock<State>,
-    pub log: Mutex<PendingLog>,
-    /// Serialises what turns allocation units into compression units and back.
-    pub install: Mutex<()>,
-    /// Set when a sync failed: the kernel may have dropped pages that only the log still has.
-    pub resend: AtomicBool,
-    /// Bytes that the file takes more (or less, below 0) than its size because of its units.
+    slots: Arc<UnitSlots>,
+    table: RwLock<Table>,
+    redo_log: Mutex<RedoLog>,
+    /// Set when a sync failed: the kernel may have dropped pages that only the redo log still has.
+    failed_sync: AtomicBool,
+    /// Bytes that the file occupies on disk beyond its size because of its units, negative if fewer.
     extra_bytes: AtomicI64,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    extents: BTreeMap<u64, Arc<Extent>>,
-    /// Allocation units with raw pages that are not committed.
-    pending: BTreeSet<u64>,
+struct Table {
+    extents: BTreeMap<AuIndex, Arc<Extent>>,
+    /// Allocation units with superseded pages that are not committed.
+    uncommitted: BTreeSet<AuIndex>,
 }
 
-/// An allocation unit that has a compression unit.
-#[derive(Debug, Clone)]
-pub struct Extent {
-    pub place: Arc<Place>,
+/// A stored unit that is about to become current.
+#[derive(Debug)]
+pub struct NewUnit {
+    pub stored: Arc<StoredUnit>,
+    /// Pages that the unit contains: all whole pages of the allocation unit.
+    pub page_count: u32,
     pub tag: u32,
-    pub stamp: u64,
-    /// Its count is the number of pages that the unit holds, from the allocation unit's start; those after are raw.
-    pub raw: PageSet,
-    /// The live pages are being written to the backing file, so nothing there is left over.
-    pub is_leaving: bool,
-    settled: PageSet,
-    committed: PageSet,
 }
 
-impl Extent {
-    fn new(place: Arc<Place>, tag: u32, stamp: u64, dead: PageSet) -> Self {
-        Self { place, tag, stamp, is_leaving: false, settled: dead.clone(), committed: dead.clone(), raw: dead }
-    }
-
-    pub fn page_count(&self) -> u32 {
-        self.raw.page_count()
-    }
-
-    /// Whether the page is current in the unit.
-    pub fn is_live(&self, page: u32) -> bool {
-        page < self.page_count() && !self.raw.contains(page)
-    }
-
-    /// Runs of live pages within `pages`.
-    pub fn live_runs(&self, pages: Range<u32>) -> Vec<Range<u32>> {
-        let mut runs: Vec<Range<u32>> = Vec::new();
-        for page in pages.filter(|page| self.is_live(*page)) {
-            match runs.last_mut() {
-                Some(run) if run.end == page => run.end += 1,
-                _ => runs.push(page..page + 1),
-            }
-        }
-        runs
-    }
-
-    fn record(&self) -> ExtentRecord {
-        let Place { home, length, checksum, .. } = *self.place;
-        ExtentRecord { home, length, checksum, tag: self.tag, stamp: self.stamp, dead: self.settled.clone() }
-    }
-
-    fn extra_bytes(&self) -> i64 {
-        self.place.allocated() as i64 - i64::from(self.page_count() - self.raw.len()) * PAGE as i64
-    }
-}
-
-/// The pages that a sync makes durable.
+/// A checkpoint of the redo log under way: the superseded pages that it makes durable and commits.
 #[derive(Debug, Default)]
-pub struct Settling(Vec<(u64, u64, PageSet)>);
+pub struct Checkpoint(Vec<CheckpointPages>);
 
-impl Settling {
+#[derive(Debug)]
+struct CheckpointPages {
+    au: AuIndex,
+    /// Identifies the extent: the pages of a unit that replaced it meanwhile are not part of the checkpoint.
+    log_sequence: LogSequence,
+    pages: PageSet,
+}
+
+impl Checkpoint {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub fn aus(&self) -> Vec<u64> {
-        self.0.iter().map(|(au, ..)| *au).collect()
+    pub fn aus(&self) -> impl Iterator<Item = AuIndex> + '_ {
+        self.0.iter().map(|pages| pages.au)
     }
 }
 
 impl Units {
-    pub fn new(
-        ino: u64,
-        layout: &Layout,
-        codec: Option<Arc<dyn UnitCodec>>,
-        cache: Arc<Cache>,
-        backing: Box<[Backing]>,
-        log: PendingLog,
-    ) -> Self {
+    pub fn new(codec: Option<Arc<dyn UnitCodec>>, cache: Arc<Cache>, slots: Arc<UnitSlots>, redo_log: RedoLog) -> Self {
         Self {
             codec,
             cache,
-            homes: Homes::new(ino, layout.clone(), backing),
-            state: RwLock::default(),
-            log: Mutex::new(log),
-            install: Mutex::new(()),
-            resend: AtomicBool::new(false),
+            slots,
+            table: RwLock::default(),
+            redo_log: Mutex::new(redo_log),
+            failed_sync: AtomicBool::new(false),
             extra_bytes: AtomicI64::new(0),
         }
     }
 
-    pub fn homes(&self) -> &Arc<Homes> {
-        &self.homes
+    pub fn slots(&self) -> &Arc<UnitSlots> {
+        &self.slots
     }
 
     pub fn codec(&self) -> Result<&dyn UnitCodec> {
@@ -152,171 +112,258 @@ impl Units {
         self.codec.as_deref().ok_or_else(missing)
     }
 
-    pub fn cache(&self) -> &Arc<Cache> {
-        &self.cache
+    pub fn extent(&self, au: AuIndex) -> Option<Arc<Extent>> {
+        self.table.read().extents.get(&au).cloned()
     }
 
-    pub fn extent(&self, au: u64) -> Option<Arc<Extent>> {
-        self.state.read().extents.get(&au).cloned()
+    pub fn extents(&self) -> Vec<Arc<Extent>> {
+        self.table.read().extents.values().cloned().collect()
     }
 
-    pub fn extents(&self) -> Vec<(u64, Arc<Extent>)> {
-        self.state.read().extents.iter().map(|(au, extent)| (*au, extent.clone())).collect()
+    /// Returns whether any of the allocation units has a compression unit.
+    pub fn any_in(&self, aus: Range<AuIndex>) -> bool {
+        self.table.read().extents.range(aus).next().is_some()
     }
 
-    /// True when one of these allocation units has a compression unit.
-    pub fn touches(&self, aus: Range<u64>) -> bool {
-        self.state.read().extents.range(aus).next().is_some()
-    }
-
-    pub fn record(&self, au: u64) -> Option<ExtentRecord> {
-        self.state.read().extents.get(&au).map(|extent| extent.record())
+    /// Returns the extent record to commit; None if the allocation unit has no compression unit.
+    pub fn record(&self, au: AuIndex) -> Option<ExtentRecord> {
+        self.table.read().extents.get(&au).map(|extent| extent.record())
     }
 
     pub fn extra_bytes(&self) -> i64 {
         self.extra_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes over what the metadata say.
-    pub fn load(&self, au: u64, record: &ExtentRecord) {
-        let place = Arc::new(self.homes.known_place(au, record));
-        self.log.lock().skip_stamps(record.stamp);
-        let extent = Extent::new(place, record.tag, record.stamp, record.dead.clone());
-        self.put(&mut self.state.write(), au, Some(extent));
+    /// Rebuilds current pages of a unit into `out`; adds the I/O to `cost`.
+    pub fn rebuild(&self, extent: &Extent, pages: Range<u32>, out: &mut [u8], cost: &mut IoCost) -> Result<()> {
+        assert_eq!(out.len(), pages.len() * PAGE_BYTES);
+        let reader = StoredUnitReader::new(&extent.stored);
+        let cached = CachedUnit::new(&reader, &extent.stored, &self.cache, extent.stored.count_page_read());
+        let opened = self.codec()?.open(&cached, extent.stored.id);
+        let result = opened.and_then(|mut unit| unit.rebuild(&cached, pages.clone(), out));
+        let read = reader.cost();
+        cost.disk_bytes += read.disk_bytes;
+        cost.disk_requests += read.disk_requests;
+        result.map_err(|error| cannot_rebuild(error, &extent.stored, pages))
     }
 
-    /// Makes a unit the current one of its allocation unit, for all its pages; the former one is returned. The caller
-    /// holds the file's `write`.
-    pub fn install(&self, place: Arc<Place>, pages: u32, tag: u32) -> Option<Arc<Extent>> {
-        let stamp = self.log.lock().take_stamp();
-        let (au, mut state) = (place.au, self.state.write());
-        state.pending.remove(&au);
-        self.put(&mut state, au, Some(Extent::new(place, tag, stamp, PageSet::new(pages))))
+    /// Adds the extent that a record in the metadata describes.
+    pub fn restore(&self, write: &WriteGuard<'_>, au: AuIndex, record: &ExtentRecord) {
+        self.check_file(write);
+        let stored = Arc::new(StoredUnit::recorded(&self.slots, au, record));
+        let log_sequence = LogSequence(record.log_sequence);
+        self.redo_log.lock().advance_beyond(log_sequence);
+        let extent = Extent::new(stored, record.tag, log_sequence, record.superseded.clone());
+        self.put(&mut self.table.write(), au, Some(extent));
     }
 
-    fn put(&self, state: &mut State, au: u64, extent: Option<Extent>) -> Option<Arc<Extent>> {
-        let more = extent.as_ref().map_or(0, Extent::extra_bytes);
-        let former = match extent {
-            Some(extent) => state.extents.insert(au, Arc::new(extent)),
-            None => state.extents.remove(&au),
+    /// Makes a unit the current one of its allocation unit, for all its pages. Returns the log sequence of the new
+    /// extent and the replaced unit.
+    pub(in crate::file) fn publish(
+        &self,
+        write: &WriteGuard<'_>,
+        unit: NewUnit,
+    ) -> (LogSequence, Option<Arc<StoredUnit>>) {
+        self.check_file(write);
+        let log_sequence = self.redo_log.lock().next_sequence();
+        let (au, mut table) = (unit.stored.au, self.table.write());
+        table.uncommitted.remove(&au);
+        let extent = Extent::new(unit.stored, unit.tag, log_sequence, PageSet::new(unit.page_count));
+        let replaced = self.put(&mut table, au, Some(extent));
+        (log_sequence, replaced.map(|extent| extent.stored.clone()))
+    }
+
+    fn put(&self, table: &mut Table, au: AuIndex, extent: Option<Extent>) -> Option<Arc<Extent>> {
+        let added = extent.as_ref().map_or(0, Extent::extra_bytes);
+        let replaced = match extent {
+            Some(extent) => table.extents.insert(au, Arc::new(extent)),
+            None => table.extents.remove(&au),
         };
-        let less = former.as_ref().map_or(0, |former| former.extra_bytes());
-        self.extra_bytes.fetch_add(more - less, Ordering::Relaxed);
-        former
+        let removed = replaced.as_ref().map_or(0, |extent| extent.extra_bytes());
+        self.extra_bytes.fetch_add(added - removed, Ordering::Relaxed);
+        replaced
     }
 
-    /// Notes that the backing file has the current content of pages. The caller holds the file's `write`.
-    pub fn mark_raw(&self, au: u64, pages: impl Iterator<Item = u32>) {
-        let mut state = self.state.write();
-        let Some(extent) = state.extents.get_mut(&au) else { return };
+    /// Marks pages as superseded: the backing file has their current content.
+    pub fn mark_superseded(&self, write: &WriteGuard<'_>, au: AuIndex, pages: impl Iterator<Item = u32>) {
+        self.check_file(write);
+        let mut table = self.table.write();
+        let Some(extent) = table.extents.get_mut(&au) else { return };
         let extent = Arc::make_mut(extent);
         let before = extent.extra_bytes();
         let count = extent.page_count();
-        pages.filter(|page| *page < count).for_each(|page| extent.raw.insert(page));
-        let (after, is_pending) = (extent.extra_bytes(), extent.raw != extent.committed);
+        pages.filter(|page| *page < count).for_each(|page| extent.superseded.insert(page));
+        let (after, is_uncommitted) = (extent.extra_bytes(), extent.superseded != extent.committed);
         self.extra_bytes.fetch_add(after - before, Ordering::Relaxed);
-        if is_pending {
-            state.pending.insert(au);
+        if is_uncommitted {
+            table.uncommitted.insert(au);
         }
     }
 
-    /// Says that the unit's live pages are going to be raw; None when there is no unit. The caller holds the file's
-    /// `write`.
-    pub fn mark_leaving(&self, au: u64) -> Option<Arc<Extent>> {
-        let mut state = self.state.write();
-        let extent = state.extents.get_mut(&au)?;
-        Arc::make_mut(extent).is_leaving = true;
+    /// Sets whether a decompression of the unit is under way; returns the extent, None if there is no unit.
+    pub fn set_decompressing(&self, write: &WriteGuard<'_>, au: AuIndex, value: bool) -> Option<Arc<Extent>> {
+        self.check_file(write);
+        let mut table = self.table.write();
+        let extent = table.extents.get_mut(&au)?;
+        Arc::make_mut(extent).is_decompressing = value;
         Some(extent.clone())
     }
 
-    /// Takes back [`Self::mark_leaving`]; None when there is no unit any more. The caller holds the file's `write`.
-    pub fn mark_staying(&self, au: u64) -> Option<Arc<Extent>> {
-        let mut state = self.state.write();
-        let extent = state.extents.get_mut(&au)?;
-        Arc::make_mut(extent).is_leaving = false;
-        Some(extent.clone())
-    }
-
-    /// Cuts the units at a size: what lies past it is current in no unit any more. Returns the allocation units that
-    /// changed and the places that became unused. The caller holds the file's `write`.
-    pub fn cut(&self, size: u64) -> (Vec<u64>, Vec<Arc<Place>>) {
-        let au_bytes = self.homes.layout.au_size.bytes();
-        let mut state = self.state.write();
-        let behind: Vec<(u64, Arc<Extent>)> =
-            state.extents.range(size / au_bytes..).map(|(au, extent)| (*au, extent.clone())).collect();
+    /// Truncates the units at a file size: pages beyond it are current in no unit any more. Returns the allocation units
+    /// whose extents changed and the units that became unused.
+    pub fn truncate(&self, write: &WriteGuard<'_>, size: u64) -> (Vec<AuIndex>, Vec<Arc<StoredUnit>>) {
+        self.check_file(write);
+        let layout = &self.slots.layout;
+        let mut table = self.table.write();
+        let from_size: Vec<(AuIndex, Arc<Extent>)> =
+            table.extents.range(layout.au_at(size)..).map(|(au, extent)| (*au, extent.clone())).collect();
         let (mut changed, mut unused) = (Vec::new(), Vec::new());
-        for (au, extent) in behind {
-            let pages = (size.saturating_sub(au * au_bytes) / PAGE).min(u64::from(extent.page_count())) as u32;
+        for (au, extent) in from_size {
+            let pages = size.saturating_sub(layout.au_range(au).start) / PAGE;
+            let pages = pages.min(u64::from(extent.page_count())) as u32;
             if pages == extent.page_count() {
                 continue;
             }
             changed.push(au);
             if pages == 0 {
-                self.put(&mut state, au, None);
-                state.pending.remove(&au);
-                unused.push(extent.place.clone());
+                self.put(&mut table, au, None);
+                table.uncommitted.remove(&au);
+                unused.push(extent.stored.clone());
                 continue;
             }
-            let [raw, settled, committed] =
-                [&extent.raw, &extent.settled, &extent.committed].map(|pages_of| pages_of.cut(pages));
-            if raw == committed {
-                state.pending.remove(&au);
+            let truncated = extent.truncated(pages);
+            if truncated.superseded == truncated.committed {
+                table.uncommitted.remove(&au);
             }
-            self.put(&mut state, au, Some(Extent { raw, settled, committed, ..Extent::clone(&extent) }));
+            self.put(&mut table, au, Some(truncated));
         }
         (changed, unused)
     }
 
-    /// What a sync that begins now has to settle. The caller holds the file's `write`.
-    pub fn settling(&self) -> Settling {
-        let state = self.state.read();
-        let pages = state.pending.iter().map(|au| {
-            let extent = &state.extents[au];
-            let mut pages = extent.raw.clone();
+    /// Returns the superseded pages that a checkpoint which begins now has to commit.
+    pub(in crate::file) fn uncommitted_pages(&self, write: &WriteGuard<'_>) -> Checkpoint {
+        self.check_file(write);
+        let table = self.table.read();
+        let of_extent = |au: &AuIndex| {
+            let extent = &table.extents[au];
+            let mut pages = extent.superseded.clone();
             pages.remove_all(&extent.committed);
-            (*au, extent.stamp, pages)
-        });
-        Settling(pages.collect())
+            CheckpointPages { au: *au, log_sequence: extent.log_sequence, pages }
+        };
+        Checkpoint(table.uncommitted.iter().map(of_extent).collect())
     }
 
-    /// The pages are durable in the backing files: from now on a transaction may say so.
-    pub fn settle(&self, settling: &Settling) {
-        let mut state = self.state.write();
-        for (au, stamp, pages) in &settling.0 {
-            if let Some(extent) = state.extents.get_mut(au).filter(|extent| extent.stamp == *stamp) {
-                Arc::make_mut(extent).settled.insert_all(pages);
+    /// Notes that the pages of a checkpoint are durable in the backing files: transactions from now on name them
+    /// superseded.
+    pub fn mark_durable(&self, sync: &SyncGuard<'_>, checkpoint: &Checkpoint) {
+        debug_assert_eq!(sync.file.ino, self.slots.ino);
+        let mut table = self.table.write();
+        for CheckpointPages { au, log_sequence, pages } in &checkpoint.0 {
+            let extent = table.extents.get_mut(au).filter(|extent| extent.log_sequence == *log_sequence);
+            if let Some(extent) = extent {
+                Arc::make_mut(extent).durable.insert_all(pages);
             }
         }
     }
 
-    /// The metadata on every disk say so. Units none of whose pages is current are dropped and returned.
-    pub fn committed(&self, settling: &Settling) -> Vec<(u64, Arc<Place>)> {
-        let mut state = self.state.write();
+    /// Notes that the metadata on every disk name the pages of a checkpoint superseded. Drops and returns the units none
+    /// of whose pages is current.
+    pub fn mark_committed(&self, sync: &SyncGuard<'_>, checkpoint: &Checkpoint) -> Vec<Arc<StoredUnit>> {
+        debug_assert_eq!(sync.file.ino, self.slots.ino);
+        let mut table = self.table.write();
         let mut unused = Vec::new();
-        for (au, stamp, pages) in &settling.0 {
-            let Some(extent) = state.extents.get_mut(au).filter(|extent| extent.stamp == *stamp) else { continue };
+        for CheckpointPages { au, log_sequence, pages } in &checkpoint.0 {
+            let extent = table.extents.get_mut(au).filter(|extent| extent.log_sequence == *log_sequence);
+            let Some(extent) = extent else { continue };
             let extent = Arc::make_mut(extent);
             extent.committed.insert_all(pages);
             if extent.committed.is_full() {
-                unused.push((*au, extent.place.clone()));
-                state.pending.remove(au);
-                self.put(&mut state, *au, None);
-            } else if extent.raw == extent.committed {
-                state.pending.remove(au);
+                unused.push(extent.stored.clone());
+                table.uncommitted.remove(au);
+                self.put(&mut table, *au, None);
+            } else if extent.superseded == extent.committed {
+                table.uncommitted.remove(au);
             }
         }
         unused
     }
 
-    /// Drops units none of whose pages is current, as the metadata of an earlier daemon may hold them.
-    pub fn drop_dead(&self) -> Vec<Arc<Place>> {
-        let mut state = self.state.write();
-        let dead: Vec<u64> =
-            state.extents.iter().filter(|(_, extent)| extent.committed.is_full()).map(|(au, _)| *au).collect();
-        dead.into_iter().filter_map(|au| self.put(&mut state, au, None)).map(|extent| extent.place.clone()).collect()
+    /// Drops and returns the units none of whose pages is current. The metadata contain such units when an earlier
+    /// process died before it removed their records.
+    pub fn drop_fully_superseded(&self, write: &WriteGuard<'_>) -> Vec<Arc<StoredUnit>> {
+        self.check_file(write);
+        let mut table = self.table.write();
+        let full = table.extents.iter().filter(|(_, extent)| extent.committed.is_full());
+        let aus: Vec<AuIndex> = full.map(|(au, _)| *au).collect();
+        aus.into_iter().filter_map(|au| self.put(&mut table, au, None)).map(|extent| extent.stored.clone()).collect()
     }
 
-    pub fn backing(&self) -> impl Iterator<Item = &Backing> {
-        self.homes.backing.iter()
+    /// Appends pages (allocation unit, page in it, whole new content) to the redo log.
+    pub(in crate::file) fn append_to_redo_log<'a>(
+        &self,
+        pages: impl Iterator<Item = (AuIndex, u32, &'a [u8])>,
+    ) -> Result<()> {
+        self.redo_log.lock().append(pages)
+    }
+
+    pub(in crate::file) fn switch_redo_log_segment(&self, _: &SyncGuard<'_>) {
+        self.redo_log.lock().switch_segment();
+    }
+
+    /// Ends a checkpoint: empties the segment with the records that its transaction made obsolete.
+    pub fn empty_redo_log(&self, _: &SyncGuard<'_>) -> Result<()> {
+        self.redo_log.lock().empty_inactive()
+    }
+
+    pub fn is_redo_log_full(&self) -> bool {
+        self.redo_log.lock().is_full()
+    }
+
+    pub(in crate::file) fn with_redo_log<T>(&self, work: impl FnOnce(&mut RedoLog) -> T) -> T {
+        work(&mut self.redo_log.lock())
+    }
+
+    pub(in crate::file) fn note_failed_sync(&self) {
+        self.failed_sync.store(true, Ordering::Release);
+    }
+
+    /// Returns whether pages of the redo log must be written to the backing file again because a sync failed.
+    pub fn has_failed_sync(&self) -> bool {
+        self.failed_sync.load(Ordering::Acquire)
+    }
+
+    pub(in crate::file) fn clear_failed_sync(&self) {
+        self.failed_sync.store(false, Ordering::Release);
+    }
+
+    pub(in crate::file) fn unit_files(&self) -> impl Iterator<Item = &Backing> {
+        self.slots.unit_files.iter()
+    }
+
+    /// Closes the descriptors of log segments that have nothing unsynced, unless the log is in use; returns how many.
+    pub(in crate::file) fn close_redo_log(&self) -> usize {
+        let log = self.redo_log.try_lock();
+        log.map_or(0, |log| log.segments().iter().filter(|segment| segment.close()).count())
+    }
+
+    /// Removes unit files and redo log from the disks.
+    pub(in crate::file) fn remove(&self) -> Result<()> {
+        self.unit_files().try_for_each(Backing::remove)?;
+        self.redo_log.lock().segments().iter().try_for_each(Backing::remove)
+    }
+
+    fn check_file(&self, write: &WriteGuard<'_>) {
+        debug_assert_eq!(write.ino, self.slots.ino, "the write lock of another file");
+    }
+}
+
+/// Adds pages and location to a codec's error about damaged bytes.
+pub fn cannot_rebuild(error: Error, stored: &StoredUnit, pages: Range<u32>) -> Error {
+    match error.kind() {
+        ErrorKind::Corrupt => {
+            let pages = format!("pages {} to {} of {}", pages.start, pages.end - 1, stored.describe());
+            Error::new(ErrorKind::Corrupt, format!("cannot rebuild {pages}: {error}"))
+        }
+        _ => error,
     }
 }

@@ -1,0 +1,248 @@
+//! Reads a unit's columns for a scan: some rows of a chunk at a time, decoded or as they are encoded.
+
+mod datum;
+mod filter;
+mod headers;
+mod window;
+
+pub use headers::HeaderReader;
+
+use super::attribute::{AttributeCache, AttributeChunk, DecodedValues};
+use super::chunk::Chunk;
+use super::encoding::{IntBlockCache, IntChunk, Strings, SymbolSearch};
+use super::open::Unit;
+use super::page::{ATTRIBUTES_MASK, HeaderField};
+use super::section::{DataSection, Result, corrupt};
+use crate::predicate::{Form as GatheredForm, Gathered};
+use cellar_format::ByteSource;
+use std::ops::Range;
+use window::Window;
+
+/// A chunk of a unit.
+#[derive(Clone, Copy)]
+pub struct ChunkRef<'a> {
+    pub unit: &'a Unit,
+    pub source: &'a dyn ByteSource,
+    /// The chunk's number in the unit.
+    pub number: usize,
+}
+
+impl<'a> ChunkRef<'a> {
+    pub fn entry(&self) -> Result<&'a Chunk> {
+        match self.unit.chunks().get(self.number) {
+            Some(chunk) => Ok(chunk),
+            None => corrupt("chunk", self.number, "none"),
+        }
+    }
+
+    /// An attribute's directory entry.
+    pub fn attribute(&self, attribute: usize) -> Result<&'a AttributeChunk> {
+        match self.entry()?.attribute(attribute) {
+            Some(entry) => Ok(entry),
+            None => corrupt("column", attribute, format!("none in chunk {}", self.number)),
+        }
+    }
+
+    pub fn block(self, block: usize) -> BlockRef<'a> {
+        BlockRef { chunk: self, block }
+    }
+
+    /// An attribute's directory entry, and rows of the unit as rows of the chunk.
+    fn attribute_rows(&self, attribute: usize, rows: &Range<usize>) -> Result<(&'a AttributeChunk, Range<usize>)> {
+        let all = self.entry()?.row_range();
+        if rows.start < all.start || all.end < rows.end {
+            return corrupt("column", attribute, format!("rows {rows:?} of chunk {}", self.number));
+        }
+        Ok((self.attribute(attribute)?, rows.start - all.start..rows.end - all.start))
+    }
+}
+
+/// A block of a chunk: its number, counted from the chunk's first.
+#[derive(Clone, Copy)]
+pub struct BlockRef<'a> {
+    pub chunk: ChunkRef<'a>,
+    pub block: usize,
+}
+
+/// What [`ColumnReader::gather`] reads of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GatherMode {
+    /// Which rows are NULL.
+    Nulls,
+    /// Numbers, or numerics as integers.
+    Numbers,
+    /// Codes of dictionary entries.
+    Codes,
+}
+
+/// Reads one attribute of a unit. Keeps the most recently decoded blocks, of one unit.
+#[derive(Debug, Default)]
+pub struct ColumnReader {
+    unit: Option<u64>,
+    cache: AttributeCache,
+    natts_cache: IntBlockCache,
+    decoded: DecodedValues,
+    natts: Vec<i64>,
+    /// Chunk and rows of `decoded`.
+    read: Option<(usize, Range<usize>)>,
+    window: Window,
+    /// The constant of a chunk as a list of one string.
+    constant: Strings,
+    /// Searches by the symbols of chunk `searches_chunk`.
+    searches: Vec<SymbolSearch>,
+    searches_chunk: usize,
+    /// A block of numbers.
+    scratch: Vec<i64>,
+    /// Rows in which a text was found.
+    found: Vec<u16>,
+}
+
+impl ColumnReader {
+    /// Clears everything that belongs to another unit, but keeps its memory.
+    fn start(&mut self, unit: &Unit) {
+        if self.unit != Some(unit.id()) {
+            let (decoded, mut window) = (std::mem::take(&mut self.decoded), std::mem::take(&mut self.window));
+            window.clear();
+            *self = Self { unit: Some(unit.id()), decoded, window, ..Self::default() };
+        }
+    }
+
+    /// Reads the bytes of `rows`, numbered as in the unit, with one request instead of one for each block.
+    pub fn load(&mut self, at: ChunkRef<'_>, attribute: usize, rows: Range<usize>) -> Result<()> {
+        self.start(at.unit);
+        let (entry, rows) = at.attribute_rows(attribute, &rows)?;
+        let (start, range) = (at.unit.section(at.source).start, entry.row_bytes(rows));
+        self.window.load(at.source, start + u64::from(range.start)..start + u64::from(range.end))
+    }
+
+    /// Whether the next reads are of scattered rows.
+    pub fn set_sparse(&mut self, sparse: bool) {
+        self.cache.set_sparse(sparse);
+        self.natts_cache.sparse = sparse;
+    }
+
+    /// Decodes `rows`, numbered as in the unit, all of one chunk.
+    pub fn read(&mut self, at: ChunkRef<'_>, attribute: usize, rows: Range<usize>) -> Result<()> {
+        self.start(at.unit);
+        if self.read.as_ref() == Some(&(at.number, rows.clone())) {
+            return Ok(());
+        }
+        self.read = None;
+        let (entry, local) = at.attribute_rows(attribute, &rows)?;
+        let source = self.window.over(at.source);
+        entry.read(at.unit.section(&source), at.number, local, &mut self.cache, &mut self.decoded)?;
+        self.read = Some((at.number, rows));
+        Ok(())
+    }
+
+    /// Whether the value of a row is NULL; rows of decoded values count from the first one.
+    #[inline(always)]
+    pub fn is_null(&self, row: usize) -> bool {
+        self.decoded.is_null(row)
+    }
+
+    /// The payload of a row; empty for a row without a value.
+    pub fn string(&self, row: usize) -> &[u8] {
+        self.decoded.strings.get(row).unwrap_or_default()
+    }
+
+    /// Reads the number of attributes of each row's tuple.
+    pub fn read_natts(&mut self, at: ChunkRef<'_>, rows: Range<usize>) -> Result<()> {
+        let chunk = at.entry()?;
+        let first = chunk.row_range().start;
+        self.natts.clear();
+        let series = chunk.header(HeaderField::Infomask2);
+        let local = rows.start - first..rows.end - first;
+        series.read(at.unit.section(at.source), at.number, local, &mut self.natts_cache, &mut self.natts)
+    }
+
+    pub fn natts(&self, row: usize) -> usize {
+        (self.natts[row] & ATTRIBUTES_MASK) as usize
+    }
+
+    /// The result of `test` for each entry of the chunk's dictionary, or for the constant of the chunk. None when the payloads
+    /// are not positions in a list.
+    pub fn test_list(
+        &mut self,
+        at: ChunkRef<'_>,
+        attribute: usize,
+        test: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Vec<bool>>> {
+        let Some(strings) = at.attribute(attribute)?.payloads() else { return Ok(None) };
+        Ok(match (strings.constant(), strings.dictionary(at.unit.section(at.source))?) {
+            (Some(value), _) => Some(vec![test(value)]),
+            (None, Some((entries, _))) => Some(entries.iter().map(test).collect()),
+            (None, None) => None,
+        })
+    }
+
+    /// The sum of the numbers in `rows` of a chunk, numbered from its first, including placeholders.
+    pub fn sum(&mut self, at: ChunkRef<'_>, attribute: usize, rows: Range<usize>) -> Result<i128> {
+        self.start(at.unit);
+        let Some(numbers) = at.attribute(attribute)?.ints() else {
+            return corrupt("column", attribute, "no numbers");
+        };
+        if rows.end > numbers.count() {
+            return corrupt("rows", rows.end, format!("{} in the chunk", numbers.count()));
+        }
+        let source = self.window.over(at.source);
+        numbers.sum(at.unit.section(&source), rows, &mut self.scratch)
+    }
+
+    /// Reads some rows of a block, numbered as there, without making datums. [`Self::gathered`] returns them.
+    pub fn gather(&mut self, at: BlockRef<'_>, attribute: usize, mode: GatherMode, rows: &[u16]) -> Result<()> {
+        self.start(at.chunk.unit);
+        self.read = None;
+        let entry = at.chunk.attribute(attribute)?;
+        let source = self.window.over(at.chunk.source);
+        let section = at.chunk.unit.section(&source);
+        let DecodedValues { ints, validity, .. } = &mut self.decoded;
+        match entry.nulls {
+            0 => validity.clear(),
+            _ => entry.validity().gather(section, at.block, rows, &mut self.scratch, validity)?,
+        }
+        if mode == GatherMode::Nulls {
+            ints.clear();
+            return Ok(());
+        }
+        if let Some(value) = entry.payloads().and_then(|strings| strings.constant()) {
+            self.constant.clear();
+            self.constant.push(value);
+            ints.clear();
+            ints.resize(rows.len(), 0);
+            return Ok(());
+        }
+        let codes = numbers_or_codes(entry, section, attribute)?;
+        codes.gather(section, at.block, rows, &mut self.scratch, ints)
+    }
+
+    /// The values that [`Self::gather`] read.
+    pub fn gathered<'a>(&'a self, at: ChunkRef<'a>, attribute: usize, mode: GatherMode) -> Result<Gathered<'a>> {
+        let entry = at.attribute(attribute)?;
+        let form = match (mode, entry.payloads()) {
+            (GatherMode::Codes, Some(strings)) => match strings.dictionary(at.unit.section(at.source))? {
+                Some((entries, _)) => GatheredForm::Strings(entries),
+                None => GatheredForm::Strings(&self.constant),
+            },
+            (GatherMode::Numbers, _) => GatheredForm::Numbers {
+                scale: entry.numeric_scale(),
+                bounds: entry.ints().map_or((i64::MIN, i64::MAX), |ints| (ints.min, ints.max)),
+            },
+            _ => GatheredForm::Nulls,
+        };
+        let DecodedValues { ints, validity, .. } = &self.decoded;
+        Ok(Gathered { codes: ints, validity: (entry.nulls > 0).then_some(validity), form })
+    }
+}
+
+/// The numbers of a column, or the codes of its dictionary.
+fn numbers_or_codes<'a>(entry: &'a AttributeChunk, section: DataSection<'_>, attribute: usize) -> Result<&'a IntChunk> {
+    match (entry.ints(), entry.payloads()) {
+        (Some(numbers), _) => Ok(numbers),
+        (None, Some(strings)) => match strings.dictionary(section)? {
+            Some((_, codes)) => Ok(codes),
+            None => corrupt("column", attribute, "no dictionary"),
+        },
+        (None, None) => corrupt("column", attribute, "neither numbers nor codes"),
+    }
+}

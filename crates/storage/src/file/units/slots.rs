@@ -1,0 +1,87 @@
+//! Unit slots: the two places per allocation unit in the unit files of one file.
+//!
+//! The slots of allocation unit `a` start at `2a` and `2a + 1` times the allocation-unit size in the unit file of the
+//! disk that holds `a`. A new unit goes to the slot that the current unit does not occupy, so the current unit stays
+//! intact until the metadata name its successor.
+//!
+//! A slot is in use while a `StoredUnit` for it lives.
+
+use crate::error::Result;
+use crate::file::backing::Backing;
+use crate::group::StripeLayout;
+use crate::meta::SLOTS_PER_AU;
+use cellar_format::units::AuIndex;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub struct UnitSlots {
+    pub ino: u64,
+    pub layout: StripeLayout,
+    /// One unit file per disk of the layout.
+    pub unit_files: Box<[Backing]>,
+    in_use: Mutex<HashSet<(AuIndex, u8)>>,
+}
+
+impl UnitSlots {
+    pub fn new(ino: u64, layout: StripeLayout, unit_files: Box<[Backing]>) -> Arc<Self> {
+        Arc::new(Self { ino, layout, unit_files, in_use: Mutex::default() })
+    }
+
+    /// Returns the unit file with the slots of an allocation unit.
+    pub fn unit_file(&self, au: AuIndex) -> &Backing {
+        &self.unit_files[self.layout.disk_index(self.layout.au_range(au).start)]
+    }
+
+    /// Returns the offset of a slot in the unit file.
+    pub fn offset(&self, au: AuIndex, slot: u8) -> u64 {
+        (au.index() * u64::from(SLOTS_PER_AU) + u64::from(slot)) * self.layout.au_size.bytes()
+    }
+
+    /// Takes a free slot of an allocation unit into use; None if both are in use.
+    pub fn take_free(&self, au: AuIndex) -> Option<u8> {
+        let mut in_use = self.in_use.lock();
+        let slot = (0..SLOTS_PER_AU).find(|slot| !in_use.contains(&(au, *slot)))?;
+        in_use.insert((au, slot));
+        Some(slot)
+    }
+
+    /// Takes a slot into use that the metadata name.
+    pub fn take(&self, au: AuIndex, slot: u8) {
+        self.in_use.lock().insert((au, slot));
+    }
+
+    /// Ends the use of a slot; punches it first if `unused`, that is if no committed metadata name its unit.
+    pub fn release(&self, au: AuIndex, slot: u8, unused: bool) {
+        if unused && let Err(error) = self.unit_file(au).discard(self.offset(au, slot), self.layout.au_size.bytes()) {
+            log::warn!("{error}; the next restart frees the space");
+        }
+        self.in_use.lock().remove(&(au, slot));
+    }
+
+    /// Punches all slots that are not in use if the unit files occupy more than the `claimed` bytes of the units in use:
+    /// a crash left something there.
+    pub fn punch_leftovers(&self, claimed: u64) -> Result<()> {
+        let mut allocated = 0;
+        for unit_file in &self.unit_files {
+            allocated += unit_file.measure()?.1;
+        }
+        if allocated <= claimed {
+            return Ok(());
+        }
+        let in_use = self.in_use.lock();
+        for (disk_index, unit_file) in self.unit_files.iter().enumerate() {
+            let au_bytes = self.layout.au_size.bytes();
+            for number in 0..unit_file.length()?.div_ceil(au_bytes) {
+                let au = AuIndex(number / u64::from(SLOTS_PER_AU));
+                let slot = (number % u64::from(SLOTS_PER_AU)) as u8;
+                let is_here = self.layout.disk_index(self.layout.au_range(au).start) == disk_index;
+                if is_here && !in_use.contains(&(au, slot)) {
+                    unit_file.discard(self.offset(au, slot), au_bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! A compression unit in a unit slot, read with its checksums.
+//!
+//! Invariants: the bytes never change while the value lives. Dropping the value ends the use of the slot; the slot is
+//! punched only if the unit was marked unused.
+
+use super::slots::UnitSlots;
+use crate::cache::{CachedFile, IoCost, Loaded};
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::backing::Opened;
+use crate::meta::ExtentRecord;
+use cellar_format::units::{AuIndex, REGION_BYTES};
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Bytes that share a checksum.
+const CHECKSUM_BLOCK: u64 = 16 << 10;
+const CHECKSUM_BYTES: u64 = 4;
+/// Reads of single pages that together cost more than loading the whole unit.
+const PAGE_READS_WORTH_LOADING: u32 = 32;
+/// The smallest allocation of a filesystem.
+const FILESYSTEM_BLOCK: u64 = 4096;
+
+pub struct StoredUnit {
+    /// Unique among all units while the process lives.
+    pub id: u64,
+    slots: Arc<UnitSlots>,
+    pub au: AuIndex,
+    pub slot: u8,
+    /// Bytes of the unit, without the checksum table.
+    pub length: u32,
+    /// CRC-32C of the checksum table.
+    pub checksum: u32,
+    /// The checksum table, read from disk at first use.
+    checksums: OnceLock<Box<[u32]>>,
+    is_unused: AtomicBool,
+    /// Regions of the unit's bytes in the page cache.
+    pub cached: Arc<CachedFile>,
+    /// Page reads since [`Self::count_page_read`] last recommended loading the whole unit.
+    page_reads: AtomicU32,
+    /// The page cache's eviction count at the last use of the unit, plus 1; 0 before the first use.
+    evictions_at_use: AtomicU64,
+}
+
+struct Location {
+    au: AuIndex,
+    slot: u8,
+    length: u32,
+    checksum: u32,
+}
+
+static IDS: AtomicU64 = AtomicU64::new(0);
+
+fn encode(checksums: &[u32]) -> Vec<u8> {
+    checksums.iter().flat_map(|checksum| checksum.to_le_bytes()).collect()
+}
+
+/// Returns the bytes on disk of a unit of `length` bytes, including the checksum table.
+pub fn stored_bytes(length: u32) -> u64 {
+    table_offset(length) + table_bytes(length)
+}
+
+/// Returns the offset of the checksum table in the slot.
+fn table_offset(length: u32) -> u64 {
+    u64::from(length).next_multiple_of(CHECKSUM_BYTES)
+}
+
+fn table_bytes(length: u32) -> u64 {
+    u64::from(length).div_ceil(CHECKSUM_BLOCK) * CHECKSUM_BYTES
+}
+
+impl StoredUnit {
+    /// Reserves a slot for the bytes of a new unit, which [`Self::store`] then writes; None if both slots are in use.
+    pub fn reserve(slots: &Arc<UnitSlots>, au: AuIndex, bytes: &[u8]) -> Option<Self> {
+        let slot = slots.take_free(au)?;
+        let checksums: Box<[u32]> = bytes.chunks(CHECKSUM_BLOCK as usize).map(crc32c::crc32c).collect();
+        let (length, checksum) = (bytes.len() as u32, crc32c::crc32c(&encode(&checksums)));
+        let location = Location { au, slot, length, checksum };
+        Some(Self::at(slots, location, OnceLock::from(checksums)))
+    }
+
+    /// Returns the unit that an extent record names.
+    pub fn recorded(slots: &Arc<UnitSlots>, au: AuIndex, record: &ExtentRecord) -> Self {
+        let ExtentRecord { slot, length, checksum, .. } = *record;
+        slots.take(au, slot);
+        Self::at(slots, Location { au, slot, length, checksum }, OnceLock::new())
+    }
+
+    fn at(slots: &Arc<UnitSlots>, location: Location, checksums: OnceLock<Box<[u32]>>) -> Self {
+        let Location { au, slot, length, checksum } = location;
+        Self {
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            slots: slots.clone(),
+            au,
+            slot,
+            length,
+            checksum,
+            checksums,
+            is_unused: AtomicBool::new(false),
+            cached: Arc::default(),
+            page_reads: AtomicU32::new(0),
+            evictions_at_use: AtomicU64::new(0),
+        }
+    }
+
+    /// Marks the unit as unused: its slot is punched when the last reader drops the unit.
+    pub fn mark_unused(&self) {
+        self.is_unused.store(true, Ordering::Release);
+    }
+
+    /// Notes a use of the whole unit at a moment when the page cache has evicted `evictions` slots in all. Returns the
+    /// evictions since the previous use; None at the first use.
+    pub fn note_use(&self, evictions: u64) -> Option<u64> {
+        let last = self.evictions_at_use.swap(evictions + 1, Ordering::Relaxed);
+        (last > 0).then(|| (evictions + 1).saturating_sub(last))
+    }
+
+    /// Counts a read of a few pages. Returns whether there were enough to make loading the whole unit worthwhile.
+    pub fn count_page_read(&self) -> bool {
+        let is_worth_loading = self.page_reads.fetch_add(1, Ordering::Relaxed) >= PAGE_READS_WORTH_LOADING;
+        if is_worth_loading {
+            self.page_reads.store(0, Ordering::Relaxed);
+        }
+        is_worth_loading
+    }
+
+    /// Fills a slot of the page cache with a region of the unit's bytes, after verifying their checksums.
+    pub fn load(&self, region: u32, buffer: &mut [u8]) -> Result<Loaded> {
+        let start = u64::from(region) * REGION_BYTES as u64;
+        let valid = u64::from(self.length).saturating_sub(start).min(REGION_BYTES as u64) as usize;
+        let disk_bytes = self.read(&mut buffer[..valid], start)?;
+        Ok(Loaded { valid, version: 0, cost: IoCost { disk_bytes, disk_requests: 1 } })
+    }
+
+    /// Writes the unit's bytes and checksum table to the slot and syncs the unit file.
+    pub fn store(&self, bytes: &[u8]) -> Result<()> {
+        assert_eq!(bytes.len(), self.length as usize);
+        let mut image = Vec::with_capacity(stored_bytes(self.length) as usize);
+        image.extend_from_slice(bytes);
+        image.resize(table_offset(self.length) as usize, 0);
+        image.extend(encode(self.checksums.get().expect("a new unit has its checksum table")));
+        let unit_file = self.slots.unit_file(self.au);
+        unit_file.write(&image, self.offset())?;
+        unit_file.sync()
+    }
+
+    /// Returns the bytes that the unit occupies on disk.
+    pub fn allocated(&self) -> u64 {
+        stored_bytes(self.length).next_multiple_of(FILESYSTEM_BLOCK)
+    }
+
+    /// Names the unit and its location, for messages.
+    pub fn describe(&self) -> String {
+        let pages = self.slots.layout.au_size.bytes() / super::PAGE;
+        format!(
+            "the compression unit of inode {}, blocks {} to {}, on cell disk {}",
+            self.slots.ino,
+            self.au.index() * pages,
+            (self.au.index() + 1) * pages - 1,
+            self.slots.unit_file(self.au).disk().path().display()
+        )
+    }
+
+    /// Reads and verifies bytes of the unit; returns the number of bytes read from disk, at least `buffer.len()`.
+    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<u64> {
+        let (length, end) = (u64::from(self.length), self.check_range(buffer, offset)?);
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let blocks = offset / CHECKSUM_BLOCK..end.div_ceil(CHECKSUM_BLOCK);
+        let range = blocks.start * CHECKSUM_BLOCK..(blocks.end * CHECKSUM_BLOCK).min(length);
+        if range == (offset..end) {
+            self.read_blocks(buffer, blocks)?;
+        } else {
+            let mut whole = vec![0; (range.end - range.start) as usize];
+            self.read_blocks(&mut whole, blocks)?;
+            buffer.copy_from_slice(&whole[(offset - range.start) as usize..][..buffer.len()]);
+        }
+        Ok(range.end - range.start)
+    }
+
+    /// Returns the end of a read, or an error if the read extends beyond the unit.
+    pub(super) fn check_range(&self, buffer: &[u8], offset: u64) -> Result<u64> {
+        let length = u64::from(self.length);
+        let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= length);
+        end.ok_or_else(|| self.damaged(format!("read of {} bytes at {offset} of {length}", buffer.len())))
+    }
+
+    /// Returns the offset of the slot in the unit file.
+    pub(super) fn offset(&self) -> u64 {
+        self.slots.offset(self.au, self.slot)
+    }
+
+    pub(super) fn open(&self) -> Result<Opened<'_>> {
+        self.slots.unit_file(self.au).opened()
+    }
+
+    fn damaged(&self, what: impl fmt::Display) -> Error {
+        Error::new(ErrorKind::Corrupt, format!("{} is damaged: {what}", self.describe()))
+    }
+
+    fn checksums(&self) -> Result<&[u32]> {
+        if let Some(checksums) = self.checksums.get() {
+            return Ok(checksums);
+        }
+        let mut table = vec![0; table_bytes(self.length) as usize];
+        self.slots.unit_file(self.au).read_exact(&mut table, self.offset() + table_offset(self.length))?;
+        let computed = crc32c::crc32c(&table);
+        if computed != self.checksum {
+            let message = format!("checksum of the checksum table is {computed:08x}, expected {:08x}", self.checksum);
+            return Err(self.damaged(message));
+        }
+        let table = table.chunks_exact(4).map(|bytes| u32::from_le_bytes(bytes.try_into().expect("4 bytes"))).collect();
+        Ok(self.checksums.get_or_init(|| table))
+    }
+
+    /// Reads and verifies whole checksum blocks.
+    fn read_blocks(&self, buffer: &mut [u8], blocks: Range<u64>) -> Result<()> {
+        let checksums = self.checksums()?;
+        self.slots.unit_file(self.au).read_exact(buffer, self.offset() + blocks.start * CHECKSUM_BLOCK)?;
+        for (block, bytes) in blocks.zip(buffer.chunks(CHECKSUM_BLOCK as usize)) {
+            let (computed, expected) = (crc32c::crc32c(bytes), checksums[block as usize]);
+            if computed != expected {
+                let offset = block * CHECKSUM_BLOCK;
+                let message = format!("checksum of the bytes at {offset} is {computed:08x}, expected {expected:08x}");
+                return Err(self.damaged(message));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for StoredUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoredUnit({}, {} bytes in slot {})", self.au, self.length, self.slot)
+    }
+}
+
+impl Drop for StoredUnit {
+    fn drop(&mut self) {
+        self.slots.release(self.au, self.slot, self.is_unused.load(Ordering::Acquire));
+    }
+}

@@ -1,0 +1,131 @@
+//! The stripe layout of a file: the mapping from its offsets to cell disks.
+//!
+//! Allocation unit `a` of a file lies on the disk `disks[(start + a) % disks.len()]`, at the same byte offset as in the
+//! file, so a backing file has holes where the bytes are on other disks.
+
+use crate::error::{Error, ErrorKind, Result};
+use cellar_format::units::AuIndex;
+use std::ops::Range;
+
+/// Size of an allocation unit: a power of two from 1 to 64 MiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AuSize(u8);
+
+impl AuSize {
+    pub const DEFAULT: AuSize = AuSize(22);
+
+    pub fn from_bytes(bytes: u64) -> Result<Self> {
+        if bytes.is_power_of_two() {
+            return Self::from_shift(bytes.trailing_zeros() as u8);
+        }
+        Err(Error::new(ErrorKind::Invalid, format!("allocation unit size of {bytes} bytes is not a power of two")))
+    }
+
+    pub(crate) fn from_shift(shift: u8) -> Result<Self> {
+        if !(20..=26).contains(&shift) {
+            let message = format!("allocation unit size of 2^{shift} bytes is not between 1 and 64 MiB");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(Self(shift))
+    }
+
+    pub fn bytes(self) -> u64 {
+        1 << self.0
+    }
+
+    pub(crate) fn shift(self) -> u8 {
+        self.0
+    }
+}
+
+/// How the allocation units of one file are spread over disks; part of the inode record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StripeLayout {
+    pub au_size: AuSize,
+    /// Index into `disks` of the disk with allocation unit 0.
+    pub start: u16,
+    /// Disk numbers in the group; never empty.
+    pub disks: Vec<u16>,
+}
+
+/// A byte range of a file that lies on one disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// Index into the layout's `disks`.
+    pub disk_index: usize,
+    pub range: Range<u64>,
+}
+
+impl StripeLayout {
+    /// Returns the index into `disks` of the disk with the byte at `offset`.
+    pub fn disk_index(&self, offset: u64) -> usize {
+        ((offset >> self.au_size.shift()) + u64::from(self.start)) as usize % self.disks.len()
+    }
+
+    /// Returns the allocation unit that contains the byte at `offset`.
+    pub fn au_at(&self, offset: u64) -> AuIndex {
+        AuIndex(offset >> self.au_size.shift())
+    }
+
+    /// Returns the allocation units that a byte range touches.
+    pub fn aus(&self, range: Range<u64>) -> Range<AuIndex> {
+        self.au_at(range.start)..AuIndex(range.end.div_ceil(self.au_size.bytes()))
+    }
+
+    /// Returns the byte range of an allocation unit.
+    pub fn au_range(&self, au: AuIndex) -> Range<u64> {
+        let start = au.index() * self.au_size.bytes();
+        start..start + self.au_size.bytes()
+    }
+
+    /// Splits a range at allocation-unit boundaries where the disk changes.
+    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + '_ {
+        let mut next = range.start;
+        std::iter::from_fn(move || {
+            if next >= range.end {
+                return None;
+            }
+            let start = next;
+            let au_end = (start | (self.au_size.bytes() - 1)).saturating_add(1);
+            next = if self.disks.len() == 1 { range.end } else { au_end.min(range.end) };
+            Some(Piece { disk_index: self.disk_index(start), range: start..next })
+        })
+    }
+
+    /// Returns the index into `disks` of the disk with the last byte of a file of `size` bytes; None if the file is empty.
+    /// The backing file there is exactly `size` bytes long, the others at most.
+    pub fn last_disk_index(&self, size: u64) -> Option<usize> {
+        (size > 0).then(|| self.disk_index(size - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_disks() -> StripeLayout {
+        StripeLayout { au_size: AuSize::from_bytes(1 << 20).unwrap(), start: 1, disks: vec![0, 1] }
+    }
+
+    #[test]
+    fn a_range_is_split_where_the_disk_changes() {
+        let pieces: Vec<_> = two_disks().pieces((1 << 20) - 10..(2 << 20) + 5).collect();
+        let expected = [(1, (1 << 20) - 10..1 << 20), (0, 1 << 20..2 << 20), (1, 2 << 20..(2 << 20) + 5)];
+        assert_eq!(pieces, expected.map(|(disk_index, range)| Piece { disk_index, range }));
+    }
+
+    #[test]
+    fn on_a_single_disk_a_range_is_one_piece() {
+        let layout = StripeLayout { disks: vec![3], start: 0, ..two_disks() };
+        assert_eq!(layout.pieces(5..1 << 30).collect::<Vec<_>>(), [Piece { disk_index: 0, range: 5..1 << 30 }]);
+        assert_eq!(layout.pieces(5..5).count(), 0);
+    }
+
+    #[test]
+    fn allocation_unit_sizes_are_powers_of_two_within_limits() {
+        for bytes in [0, 1 << 19, 3 << 20, 1 << 27] {
+            assert_eq!(AuSize::from_bytes(bytes).unwrap_err().kind(), ErrorKind::Invalid, "{bytes}");
+        }
+        assert_eq!(AuSize::from_bytes(4 << 20).unwrap(), AuSize::DEFAULT);
+    }
+}

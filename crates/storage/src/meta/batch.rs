@@ -1,0 +1,61 @@
+//! What the namespace and the metadata stores exchange: all contents at start, then batches of changes.
+
+use super::extent::ExtentRecord;
+use super::record::Inode;
+use super::{FIRST_INO, ROOT_INO};
+use cellar_format::units::AuIndex;
+use std::collections::HashMap;
+
+pub type Name = Box<[u8]>;
+
+/// The number of a change to the namespace. A transaction makes all changes up to one commit sequence durable.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommitSequence(pub u64);
+
+/// An allocation unit of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AuKey {
+    pub ino: u64,
+    pub au: AuIndex,
+}
+
+/// Everything that a store contains.
+#[derive(Debug, Default)]
+pub struct Contents {
+    pub inodes: HashMap<u64, Inode>,
+    /// Directory, name and inode of each entry.
+    pub dentries: Vec<(u64, Vec<u8>, u64)>,
+    pub extents: Vec<(AuKey, ExtentRecord)>,
+    pub next_ino: u64,
+}
+
+/// Changes for one transaction. None removes a row.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub inodes: Vec<(u64, Option<Vec<u8>>)>,
+    pub dentries: Vec<((u64, Name), Option<u64>)>,
+    /// Removing an inode also removes its extents.
+    pub extents: Vec<(AuKey, Option<Vec<u8>>)>,
+    pub next_ino: u64,
+    /// The batch contains all changes up to this one.
+    pub sequence: CommitSequence,
+}
+
+impl Batch {
+    /// Returns the batch that fills an empty store with `contents`.
+    pub fn everything(contents: &Contents) -> Self {
+        let dentry = |(parent, name, ino): &(u64, Vec<u8>, u64)| ((*parent, name.clone().into()), Some(*ino));
+        Self {
+            inodes: contents.inodes.iter().map(|(ino, inode)| (*ino, Some(inode.encode()))).collect(),
+            dentries: contents.dentries.iter().map(dentry).collect(),
+            extents: contents.extents.iter().map(|(key, extent)| (*key, Some(extent.encode()))).collect(),
+            next_ino: contents.next_ino,
+            sequence: CommitSequence(0),
+        }
+    }
+
+    /// Returns the first transaction of a new group: an empty root directory.
+    pub fn initial(root: Inode) -> Self {
+        Self { inodes: vec![(ROOT_INO, Some(root.encode()))], next_ino: FIRST_INO, ..Self::default() }
+    }
+}

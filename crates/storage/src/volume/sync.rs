@@ -1,0 +1,125 @@
+//! Syncing files with compression units, and actions that wait for a metadata transaction.
+//!
+//! A sync of such a file is a checkpoint of its redo log: (1) sync the backing files, (2) commit the extent records that
+//! name the pages superseded, (3) empty the redo log. `docs/format/disk.md` explains the order.
+
+use super::{Ino, Volume};
+use crate::error::{Error, Result};
+use crate::file::{Checkpoint, FileData, LogSequence, StoredUnit, SyncGuard, Units, WriteGuard};
+use crate::meta::CommitSequence;
+use cellar_format::units::AuIndex;
+use std::sync::Arc;
+
+/// Work that may start only after the metadata transaction that it depends on is durable.
+#[derive(Debug)]
+pub(super) enum PostCommitAction {
+    /// Punches the raw pages under the current pages of a published unit.
+    PunchRaw { file: Arc<FileData>, au: AuIndex, log_sequence: LogSequence },
+    /// Frees the slot of an unused unit when its last reader is gone.
+    FreeSlot(Arc<StoredUnit>),
+}
+
+impl Volume {
+    /// Makes a file's data durable, and the metadata up to `changed`.
+    pub(super) fn sync_file(&self, file: &Arc<FileData>, changed: CommitSequence) -> Result<()> {
+        let Some(units) = file.units() else {
+            // No retry after an error: the kernel would report a second sync of the lost pages as a success.
+            file.sync()?;
+            return self.commit(changed);
+        };
+        {
+            let sync = file.lock_sync();
+            let checkpoint = sync.begin_checkpoint(units, &file.lock_write())?;
+            if let Err(error) = self.finish_checkpoint(&sync, units, &checkpoint, changed) {
+                rewrite_or_warn(&file.lock_write(), units);
+                return Err(error);
+            }
+            sync.take_deferred_error()?;
+        }
+        self.run_post_commit_actions();
+        Ok(())
+    }
+
+    /// Carries out a checkpoint, together with the metadata transaction up to `changed`.
+    pub(super) fn finish_checkpoint(
+        &self,
+        sync: &SyncGuard<'_>,
+        units: &Units,
+        checkpoint: &Checkpoint,
+        changed: CommitSequence,
+    ) -> Result<()> {
+        sync.sync_backing_of(units)?;
+        let ino = sync.ino();
+        // The transaction includes earlier changes of the inode: units published or truncated before this sync.
+        let mut needed = self.namespace.read().node(ino).map_or(changed, |node| node.changed.max(changed));
+        if !checkpoint.is_empty() {
+            units.mark_durable(sync, checkpoint);
+            needed = needed.max(self.namespace.write().mark_extents(ino, checkpoint.aus()));
+        }
+        self.commit(needed)?;
+        let unused = units.mark_committed(sync, checkpoint);
+        if !unused.is_empty() {
+            self.drop_units(ino, unused);
+        }
+        units.empty_redo_log(sync)
+    }
+
+    /// Removes the records of unused units with the next transaction and frees their slots after it. Returns the number
+    /// of the change.
+    pub(super) fn drop_units(&self, ino: Ino, unused: Vec<Arc<StoredUnit>>) -> CommitSequence {
+        let sequence = self.namespace.write().mark_extents(ino, unused.iter().map(|stored| stored.au));
+        let actions = unused.into_iter().map(|stored| (sequence, PostCommitAction::FreeSlot(stored)));
+        self.post_commit_actions.lock().extend(actions);
+        sequence
+    }
+
+    /// Runs the post-commit actions whose transactions are durable. Takes write locks, so the caller holds none.
+    pub(super) fn run_post_commit_actions(&self) {
+        let committed = self.committed();
+        let due: Vec<_> =
+            self.post_commit_actions.lock().extract_if(.., |(sequence, _)| *sequence <= committed).collect();
+        for (_, action) in due {
+            match action {
+                PostCommitAction::FreeSlot(stored) => {
+                    stored.mark_unused();
+                    self.cache.forget(&stored.cached, 0, u32::MAX);
+                }
+                PostCommitAction::PunchRaw { file, au, log_sequence } => {
+                    let write = file.lock_write();
+                    let extent = file.units().and_then(|units| units.extent(au));
+                    let extent = extent.filter(|extent| extent.log_sequence == log_sequence);
+                    if let Some(Err(error)) = extent.map(|extent| write.punch_current_pages(&extent)) {
+                        log::warn!("{error}; the next restart frees the space");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Internal sync. The kernel reports a write-back error once, so a failure is also returned by the next client fsync.
+    pub(super) fn sync_internally(&self, file: &Arc<FileData>) -> Result<()> {
+        self.sync_file(file, CommitSequence(0)).inspect_err(|error| file.defer_sync_error(error.clone()))
+    }
+
+    /// Starts a checkpoint if the file's redo log is full.
+    pub(super) fn checkpoint_if_log_full(&self, file: &Arc<FileData>) {
+        if file.units().is_some_and(Units::is_redo_log_full)
+            && let Err(error) = self.sync_internally(file)
+        {
+            log::error!("{error}");
+        }
+    }
+}
+
+/// Handles the failure of an internal sync as [`Volume::sync_internally`] does, for a caller that holds the write lock.
+pub(super) fn fail_internal_sync(write: &WriteGuard<'_>, units: &Units, error: &Error) {
+    write.defer_sync_error(error.clone());
+    rewrite_or_warn(write, units);
+}
+
+/// Writes the pages of the redo log again after a failed sync, before a reader gets the content that the kernel left.
+fn rewrite_or_warn(write: &WriteGuard<'_>, units: &Units) {
+    if let Err(error) = write.rewrite_after_failed_sync(units) {
+        log::warn!("{error}; the next sync tries again");
+    }
+}

@@ -1,0 +1,133 @@
+//! Reading a compression unit for a scan.
+
+use super::{Ino, Volume};
+use crate::cache::Cache;
+use crate::error::Result;
+use crate::file::{CachedUnit, CountedBytes, Extent, FileData, PAGE, StoredUnitReader};
+use crate::page_set::PageSet;
+use cellar_format::ByteSource;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A snapshot of a compression unit. Its bytes stay readable after the unit was replaced.
+#[derive(Debug)]
+pub struct UnitReader {
+    /// Keeps the file's backing files from being removed.
+    _file: Arc<FileData>,
+    extent: Arc<Extent>,
+    superseded: PageSet,
+    version: u64,
+    disk_bytes: AtomicU64,
+    disk_requests: AtomicU64,
+    cache: Arc<Cache>,
+    /// Slots that the page cache evicted since the previous reader of this unit; None for the first reader.
+    evictions_since_use: Option<u64>,
+}
+
+impl UnitReader {
+    /// Returns the version of the allocation unit that the bytes and the superseded pages belong to; compare it with
+    /// [`Volume::au_version`].
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Returns the tag that the unit was stored with, see [`Volume::unit_store`].
+    pub fn tag(&self) -> u32 {
+        self.extent.tag
+    }
+
+    /// Returns the identity of the unit in [`crate::UnitCodec::open`].
+    pub fn id(&self) -> u64 {
+        self.extent.stored.id
+    }
+
+    /// Returns the pages of the unit that are superseded. Its page count is the number of pages of the unit; later pages
+    /// of the allocation unit are raw.
+    pub fn superseded(&self) -> &PageSet {
+        &self.superseded
+    }
+
+    /// Returns the bytes read from disk through this reader so far, and the requests for them.
+    pub fn disk_read(&self) -> (u64, u64) {
+        (self.disk_bytes.load(Ordering::Relaxed), self.disk_requests.load(Ordering::Relaxed))
+    }
+
+    /// Returns the unit's bytes in the page cache, loaded on demand. None for the first reader of a unit: a single scan
+    /// reads only the columns that it needs and evicts nothing. No bytes are loaded if the cache evicted at least half of
+    /// its slots since the previous reader: the unit would be evicted before the next one.
+    pub fn in_cache(&self) -> Option<CachedUnit<'_>> {
+        let cached =
+            |evictions| CachedUnit::new(self, &self.extent.stored, &self.cache, evictions < self.cache.slots() / 2);
+        self.evictions_since_use.map(cached)
+    }
+
+    fn counted(&self, read: impl FnOnce(&StoredUnitReader<'_>) -> io::Result<()>) -> io::Result<()> {
+        let reader = StoredUnitReader::new(&self.extent.stored);
+        let result = read(&reader);
+        let cost = reader.cost();
+        self.count(cost.disk_bytes, cost.disk_requests);
+        result
+    }
+}
+
+impl CountedBytes for UnitReader {
+    fn count(&self, bytes: u64, requests: u64) {
+        self.disk_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.disk_requests.fetch_add(requests, Ordering::Relaxed);
+    }
+}
+
+impl ByteSource for UnitReader {
+    fn length(&self) -> u64 {
+        u64::from(self.extent.stored.length)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.counted(|reader| reader.read_at(buffer, offset))
+    }
+
+    fn read_unverified_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.counted(|reader| reader.read_unverified_at(buffer, offset))
+    }
+}
+
+impl Volume {
+    /// Returns a reader of the compression unit of an allocation unit; None if the allocation unit is raw.
+    pub fn unit_reader(&self, ino: Ino, au: u64) -> Result<Option<UnitReader>> {
+        let (file, au) = self.file_and_au(ino, au)?;
+        let Some(units) = file.units().filter(|units| units.extent(au).is_some()) else { return Ok(None) };
+        let snapshot = file.versions.stable(file.au_regions(au), |version| -> Result<_> {
+            let in_flight = file.pages_in_flight(&file.layout.au_range(au));
+            let extent = units.extent(au);
+            Ok(extent.map(|extent| (version, superseded_with(&file, &extent, in_flight), extent)))
+        })?;
+        let Some((version, superseded, extent)) = snapshot else { return Ok(None) };
+        let (disk_bytes, disk_requests) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (cache, evictions_since_use) = (self.cache.clone(), extent.stored.note_use(self.cache.evictions()));
+        Ok(Some(UnitReader {
+            _file: file.clone(),
+            extent,
+            superseded,
+            version,
+            disk_bytes,
+            disk_requests,
+            cache,
+            evictions_since_use,
+        }))
+    }
+}
+
+/// Returns the superseded pages of an extent plus those of the write in flight, which has changed the version but not yet
+/// marked its pages.
+fn superseded_with(file: &FileData, extent: &Extent, in_flight: Option<Range<u64>>) -> PageSet {
+    let first_page = file.layout.au_range(extent.stored.au).start / PAGE;
+    let mut superseded = extent.superseded.clone();
+    for page in in_flight.into_iter().flatten().map(|page| (page - first_page) as u32) {
+        if page < superseded.page_count() {
+            superseded.insert(page);
+        }
+    }
+    superseded
+}
