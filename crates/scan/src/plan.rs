@@ -1,9 +1,9 @@
 //! A scan request, compiled once and used by any number of scanners.
 
 use crate::aggregate::AggregationPlan;
-use crate::batch::ColumnLayout;
+use crate::batch::{ColumnLayout, Output};
 use crate::heap::{Layout, Segment, Slot};
-use crate::predicate::{Column, Compiler, Encoding, Kernel, Node, Unsupported, number_of};
+use crate::predicate::{Column, Compiler, Kernel, Node, TextEncoding, Unsupported, number_of};
 use crate::storage_index::{RegionSummary, SummaryColumn};
 use crate::top_n::TopNPlan;
 use cellar_format::postgres::AttributeNumber;
@@ -11,16 +11,6 @@ use cellar_format::wire::{ScanMode, ScanRequest, Snapshot};
 
 /// `MaxHeapAttributeNumber`.
 const ATTRIBUTES_MAX: usize = 1600;
-
-/// What qualifying rows become.
-#[derive(Debug)]
-pub enum Output {
-    /// Nothing but their number.
-    Count,
-    Columns(Vec<(Slot, ColumnLayout)>),
-    /// Whole tuples.
-    Rows,
-}
 
 /// One qual, in the order in which Postgres would evaluate them.
 pub(crate) struct Stage {
@@ -89,7 +79,7 @@ impl Plan {
         let layout = Layout::new(request.attributes.iter().map(|attribute| (attribute.width, attribute.align)));
         let mut compiler = Compiler {
             attributes: &request.attributes,
-            encoding: Encoding::of(request.encoding),
+            encoding: TextEncoding::of(request.encoding),
             layout,
             columns: Vec::new(),
         };

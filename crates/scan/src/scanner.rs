@@ -4,10 +4,10 @@
 //! before all transaction states that the blocks need are known, so a scan can simply be repeated with more answers.
 
 use crate::aggregate::Aggregator;
-use crate::batch::ResultWriter;
+use crate::batch::{Output, ResultWriter};
 use crate::heap::{Chunk, PAGES_BYTES_MAX, Page, Prefetch, page_checksum};
-use crate::plan::{Output, Plan, Walks};
-use crate::predicate::Input;
+use crate::plan::{Plan, Walks};
+use crate::predicate::RowSet;
 use crate::storage_index::{RegionSummary, SummaryBuilder};
 use crate::top_n::TopN;
 use crate::visibility::{Verdict, Visibility, XidLookup};
@@ -242,8 +242,8 @@ impl Scanner {
             self.chunk.walk(pages, &plan.layout, segment, &self.selected, &mut self.malformed, &mut ahead);
             self.drop_malformed();
             self.next.clear();
-            let input = Input::of_datums(pages, &self.chunk, &plan.columns, true);
-            stage.kernel.run(input, &self.selected, &mut self.next, &mut self.undecided);
+            let rows = RowSet::of_datums(pages, &self.chunk, &plan.columns, true);
+            stage.kernel.run(rows, &self.selected, &mut self.next, &mut self.undecided);
             std::mem::swap(&mut self.selected, &mut self.next);
             if !self.undecided.is_empty() {
                 let undecided = std::mem::take(&mut self.undecided);
@@ -255,9 +255,9 @@ impl Scanner {
         if let Some(wanted) = plan.top_n() {
             self.chunk.walk(pages, &plan.layout, &walks.top_n, &self.selected, &mut self.malformed, &mut ahead);
             self.drop_malformed();
-            let input = Input::of_datums(pages, &self.chunk, &plan.columns, true);
+            let rows = RowSet::of_datums(pages, &self.chunk, &plan.columns, true);
             if let Some(top_n) = &mut self.top_n {
-                top_n.retain(wanted, input, &mut self.selected);
+                top_n.retain(wanted, rows, &mut self.selected);
             }
         }
         self.chunk.walk(pages, &plan.layout, &walks.output, &self.selected, &mut self.malformed, &mut ahead);
@@ -376,8 +376,8 @@ impl Scanner {
     /// Folds the selected rows into groups, if that is asked for; those that cannot be stay selected.
     fn aggregate(&mut self, plan: &Plan, pages: &[u8], out: &mut ResultWriter, stats: &mut ScanStats) {
         let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return };
-        let input = Input::of_datums(pages, &self.chunk, &plan.columns, true);
-        aggregator.add(aggregation, input, &mut self.selected, out, stats);
+        let rows = RowSet::of_datums(pages, &self.chunk, &plan.columns, true);
+        aggregator.add(aggregation, rows, &mut self.selected, out, stats);
     }
 
     /// Emits the selected rows with the passed-through blocks in their places.
@@ -396,12 +396,12 @@ impl Scanner {
             let before = rows.partition_point(|row| (self.chunk.row(*row).page as usize) < index);
             let (now, later) = rows.split_at(before);
             stats.rows_returned += now.len() as u64;
-            out.append(plan, pages, first_block, &self.chunk, now);
+            out.append(plan.output(), pages, first_block, &self.chunk, now);
             passthru(out, first_block, index, reason, stats);
             rows = later;
         }
         stats.rows_returned += rows.len() as u64;
-        out.append(plan, pages, first_block, &self.chunk, rows);
+        out.append(plan.output(), pages, first_block, &self.chunk, rows);
     }
 }
 

@@ -1,8 +1,9 @@
 //! The values that aggregates take, for a run of rows at a time.
 
 use crate::heap::{NULL, Slot};
-use crate::predicate::{Arithmetic, Class, Column, Input, Kernel, Kind, Lanes, Memo, Node, Numeric, Row};
-use crate::predicate::{Form as ColumnForm, IS_NULL, NUMERIC_BASE, UNCERTAIN, Undecided, Value, display_scale};
+use crate::predicate::{Arithmetic, CodeEncoding, Column, IS_NULL, Kernel, Lanes, Memo, Node, RowSet, UNCERTAIN};
+use crate::value::numeric::{self, BASE, Class, Numeric};
+use crate::value::{Undecided, Value, ValueKind};
 use std::rc::Rc;
 
 /// Base-10000 digits after the point that sums of numerics keep, if the lanes have no more.
@@ -30,7 +31,7 @@ enum Form {
     /// Only whether it is NULL.
     NullOf(Node),
     /// Integers, and numerics by their digits: a vector at a time where that is certain.
-    Numbers { fast: Option<Arithmetic>, node: Node, kind: Kind, decimals: Decimals },
+    Numbers { fast: Option<Arithmetic>, node: Node, kind: ValueKind, decimals: Decimals },
     /// Floats by their bits.
     Floats(Node),
     /// Anything else.
@@ -81,11 +82,11 @@ impl Argument {
     }
 
     /// An argument of which [`Vector::values`] are wanted when `values`, else numbers.
-    pub fn of(node: Node, kind: Kind, values: bool, columns: &[Option<Column>], filter: Option<Kernel>) -> Self {
+    pub fn of(node: Node, kind: ValueKind, values: bool, columns: &[Option<Column>], filter: Option<Kernel>) -> Self {
         let form = match kind {
             _ if values => Form::Values(node),
-            Kind::Float4 | Kind::Float8 => Form::Floats(node),
-            Kind::Numeric => {
+            ValueKind::Float4 | ValueKind::Float8 => Form::Floats(node),
+            ValueKind::Numeric => {
                 let column = match node {
                     Node::Column(slot) => Some(slot),
                     _ => None,
@@ -110,7 +111,7 @@ impl Argument {
     /// Base-10000 digits after the point of numeric sums.
     pub fn fraction_digits(&self) -> i32 {
         match &self.form {
-            Form::Numbers { fast: Some(fast), kind: Kind::Numeric, .. } => {
+            Form::Numbers { fast: Some(fast), kind: ValueKind::Numeric, .. } => {
                 let most = (fast.scale() + SHIFT_DECIMALS_MAX) / 4;
                 FRACTION_DIGITS.clamp(fast.scale().div_ceil(4) as i32, most as i32)
             }
@@ -153,12 +154,12 @@ impl Argument {
     }
 
     /// The values of the selected rows; rows that stay flagged [`UNCERTAIN`] are to be left to Postgres.
-    pub fn eval<'a>(&'a self, input: Input<'a>, selected: &[u16], memo: &mut Memo<'a>) -> Vector<'a> {
+    pub fn eval<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], memo: &mut Memo<'a>) -> Vector<'a> {
         let mut vector = Vector { factor: 1, ..Vector::default() };
-        self.eval_form(input, selected, memo, &mut vector);
+        self.eval_form(rows, selected, memo, &mut vector);
         if let Some(filter) = &self.filter {
             let (mut passed, mut undecided) = (Vec::new(), Vec::new());
-            filter.run(input, selected, &mut passed, &mut undecided);
+            filter.run(rows, selected, &mut passed, &mut undecided);
             undecided.sort_unstable();
             let mut passed = passed.into_iter().peekable();
             let (_, flags) = Rc::make_mut(&mut vector.lanes).parts_mut();
@@ -174,8 +175,8 @@ impl Argument {
         vector
     }
 
-    fn eval_form<'a>(&'a self, input: Input<'a>, selected: &[u16], memo: &mut Memo<'a>, vector: &mut Vector<'a>) {
-        let row = |row: u16| Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
+    fn eval_form<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], memo: &mut Memo<'a>, vector: &mut Vector<'a>) {
+        let row = |row: u16| rows.row(row);
         let zeroes = || Lanes::of(0, 0, selected.len());
         let lanes = match &self.form {
             Form::Row => {
@@ -185,15 +186,15 @@ impl Argument {
             Form::Numbers { fast, node, kind, decimals } => {
                 let fraction_digits = self.fraction_digits();
                 vector.lanes = match fast {
-                    Some(fast) => fast.eval(input, selected, memo),
+                    Some(fast) => fast.eval(rows, selected, memo),
                     None => Rc::new(Lanes::of(0, UNCERTAIN, selected.len())),
                 };
-                if *kind == Kind::Numeric {
+                if *kind == ValueKind::Numeric {
                     let lanes_decimals = fast.as_ref().map_or(0, |fast| fast.scale());
                     vector.factor = 10i128.pow(4 * fraction_digits as u32 - lanes_decimals);
-                    read_scales(decimals, fast.is_some(), input, selected, vector);
+                    read_scales(decimals, fast.is_some(), rows, selected, vector);
                 }
-                if !vector.lanes.is_clear() && input.gathered.columns.is_empty() {
+                if !vector.lanes.is_clear() && rows.encoded_columns.columns.is_empty() {
                     for (index, at) in selected.iter().enumerate() {
                         if vector.lanes.flags(index) & UNCERTAIN != 0 {
                             decide(node.eval(&row(*at)), index, fraction_digits, vector);
@@ -202,9 +203,9 @@ impl Argument {
                 }
                 return;
             }
-            Form::NullOf(Node::Column(slot)) if input.gathered(*slot).is_some() => {
+            Form::NullOf(Node::Column(slot)) if rows.encoded(*slot).is_some() => {
                 let mut lanes = zeroes();
-                if let Some(validity) = input.gathered(*slot).and_then(|column| column.validity) {
+                if let Some(validity) = rows.encoded(*slot).and_then(|column| column.validity) {
                     let (_, flags) = lanes.parts_mut();
                     validity
                         .iter()
@@ -280,31 +281,29 @@ pub enum Need {
 }
 
 /// Fills the display scales of a numeric argument; a fast lane whose own scale cannot be told becomes uncertain.
-fn read_scales(decimals: &Decimals, fast: bool, input: Input<'_>, selected: &[u16], vector: &mut Vector<'_>) {
+fn read_scales(decimals: &Decimals, fast: bool, rows: RowSet<'_>, selected: &[u16], vector: &mut Vector<'_>) {
     match decimals {
         Decimals::None => {}
         Decimals::Fixed(scale) => vector.scale = *scale,
         Decimals::Own { column } => {
-            if let Some(ColumnForm::Numbers { scale: Some(scale), .. }) =
-                column.and_then(|slot| input.gathered(slot)).map(|gathered| gathered.form)
+            if let Some(CodeEncoding::Numbers { scale: Some(scale), .. }) =
+                column.and_then(|slot| rows.encoded(slot)).map(|gathered| gathered.encoding)
             {
                 vector.scale = scale.into();
                 return;
             }
             vector.scales.resize(selected.len(), 0);
-            let Some((slot, column)) =
-                column.filter(|_| fast).and_then(|slot| Some((slot, input.columns.get(slot as usize)?.as_ref()?)))
-            else {
+            let Some((slot, column)) = column.filter(|_| fast).and_then(|slot| Some((slot, rows.column(slot)?))) else {
                 return;
             };
-            let locations = input.chunk.locations(slot);
+            let locations = rows.locations(slot);
             for (index, at) in selected.iter().enumerate() {
                 if vector.lanes.flags(index) != 0 {
                     continue;
                 }
                 let location = locations[*at as usize];
-                let payload = if location == NULL { None } else { column.plain_bytes(input.pages, location as usize) };
-                match payload.and_then(display_scale) {
+                let payload = if location == NULL { None } else { column.plain_bytes(rows.pages, location as usize) };
+                match payload.and_then(numeric::display_scale) {
                     Some(scale) => vector.scales[index] = scale,
                     None => Rc::make_mut(&mut vector.lanes).parts_mut().1[index] = UNCERTAIN,
                 }
@@ -347,7 +346,7 @@ fn wide(value: &Numeric, fraction_digits: i32) -> Option<(i128, u16)> {
     let scale = u16::try_from(value.scale).ok()?;
     let mut magnitude = 0u128;
     for digit in &value.digits {
-        magnitude = magnitude.checked_mul(NUMERIC_BASE as u128)?.checked_add(*digit as u128)?;
+        magnitude = magnitude.checked_mul(BASE as u128)?.checked_add(*digit as u128)?;
     }
     if magnitude != 0 {
         let trailing = value.weight - (value.digits.len() as i32 - 1) + fraction_digits;
@@ -361,18 +360,18 @@ fn wide(value: &Numeric, fraction_digits: i32) -> Option<(i128, u16)> {
 }
 
 fn numeric_power(digits: i32) -> i128 {
-    (NUMERIC_BASE as i128).pow(digits.max(0) as u32)
+    (BASE as i128).pow(digits.max(0) as u32)
 }
 
 /// The display scale that the expression has in every row where it is finite.
 fn fixed_scale(node: &Node, columns: &[Option<Column>]) -> Option<u16> {
-    use crate::predicate::{Body, Operator};
+    use crate::predicate::{FunctionBody, Operator};
     match node {
         Node::Const(Value::Numeric(value)) => u16::try_from(value.scale).ok(),
         Node::Column(slot) => columns.get(*slot as usize)?.as_ref()?.decimals,
         Node::Call { function, args, .. } => match (function.body, args.as_slice()) {
-            (Body::Widen, [_]) => Some(0),
-            (Body::Arithmetic(operator), [left, right]) => {
+            (FunctionBody::Widen, [_]) => Some(0),
+            (FunctionBody::Arithmetic(operator), [left, right]) => {
                 let (left, right) = (fixed_scale(left, columns)?, fixed_scale(right, columns)?);
                 match operator {
                     Operator::Add | Operator::Subtract => Some(left.max(right)),

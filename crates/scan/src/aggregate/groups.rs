@@ -4,7 +4,7 @@
 //! in the table's list of strings. The last word of a row tells which of its keys are NULL. Group 0 is the bin for
 //! rows that are aggregated elsewhere.
 
-use crate::predicate::{Form, Gathered};
+use crate::predicate::{CodeEncoding, EncodedColumn};
 use crate::vectors::{Vectors, vectorized};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -253,7 +253,7 @@ impl GroupTable {
     /// the keys' values are too many.
     pub fn number_directly(
         &mut self,
-        keys: &[&Gathered<'_>],
+        keys: &[&EncodedColumn<'_>],
         place: (u64, usize),
         rows: usize,
         marks: Option<&[u8]>,
@@ -262,7 +262,7 @@ impl GroupTable {
         let mut size = 1usize;
         let mut domains: SmallVec<[(i64, usize, usize); 8]> = SmallVec::new();
         for key in keys {
-            let Some((least, count)) = key.domain() else { return false };
+            let Some((least, count)) = key.code_range() else { return false };
             domains.push((least, count, size));
             // One more for NULL.
             size = size.saturating_mul(count.saturating_add(1));
@@ -306,10 +306,10 @@ impl GroupTable {
             }
             words.fill(0);
             for (number, key) in keys.iter().enumerate() {
-                match key.form {
+                match key.encoding {
                     _ if key.is_null(row) => words[keys.len()] |= 1 << number,
-                    Form::Numbers { .. } | Form::Nulls => words[number] = key.codes[row] as u64,
-                    Form::Strings(strings) => {
+                    CodeEncoding::Numbers { .. } | CodeEncoding::Nulls => words[number] = key.codes[row] as u64,
+                    CodeEncoding::Strings(strings) => {
                         words[number] = self.string_code(strings.get(key.codes[row] as usize).unwrap_or_default());
                     }
                 }

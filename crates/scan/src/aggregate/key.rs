@@ -5,9 +5,8 @@ use super::groups::GroupTable;
 use super::partial::numeric_payload;
 use crate::batch::ColumnBuilder;
 use crate::heap::{MISSING, NULL, Slot};
-use crate::predicate::{
-    Column, Form, Gathered, Input, Kind, NAME_BYTES, Node, Numeric, Row, Value, numeric_scaled_by_ten,
-};
+use crate::predicate::{CodeEncoding, Column, EncodedColumn, Node, RowSet};
+use crate::value::{NAME_BYTES, Numeric, Value, ValueKind, numeric};
 use cellar_format::postgres::Width;
 
 /// Numerics of known decimals have their values times `10^scale` as codes, if these are inside of such bounds. Any others
@@ -20,7 +19,7 @@ const KEY_DECIMALS_MAX: u16 = 8;
 /// An expression that rows are grouped by.
 pub struct Key {
     node: Node,
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// When it is a plain column.
     column: Option<Slot>,
     /// Of a column of numerics that all have so many decimals.
@@ -30,7 +29,7 @@ pub struct Key {
 }
 
 impl Key {
-    pub fn new(node: Node, kind: Kind, slots: Vec<Slot>, columns: &[Option<Column>]) -> Self {
+    pub fn new(node: Node, kind: ValueKind, slots: Vec<Slot>, columns: &[Option<Column>]) -> Self {
         let column = match node {
             Node::Column(slot) => Some(slot),
             _ => None,
@@ -50,8 +49,8 @@ impl Key {
         self.column.is_some_and(|slot| has(slot, need))
     }
 
-    pub fn gathered<'a>(&self, input: Input<'a>) -> Option<&'a Gathered<'a>> {
-        self.column.and_then(|slot| input.gathered(slot))
+    pub fn gathered<'a>(&self, rows: RowSet<'a>) -> Option<&'a EncodedColumn<'a>> {
+        self.column.and_then(|slot| rows.encoded(slot))
     }
 
     /// Writes the key's code into word `number` of each selected row, and its bit into the row's last word. `undecided`
@@ -59,34 +58,34 @@ impl Key {
     pub fn codes(
         &self,
         number: usize,
-        input: Input<'_>,
+        rows: RowSet<'_>,
         selected: &[u16],
         table: &mut GroupTable,
-        rows: &mut [u64],
+        words: &mut [u64],
         undecided: &mut Vec<u32>,
     ) {
-        let words = table.words();
-        if let Some(gathered) = self.gathered(input) {
-            return gathered_codes(gathered, number, table, rows);
+        let row_words = table.words();
+        if let Some(gathered) = self.gathered(rows) {
+            return gathered_codes(gathered, number, table, words);
         }
-        let column = self.column.and_then(|slot| Some((slot, input.columns.get(slot as usize)?.as_ref()?)));
-        for (index, (at, row)) in selected.iter().zip(rows.chunks_exact_mut(words)).enumerate() {
+        let column = self.column.and_then(|slot| Some((slot, rows.column(slot)?)));
+        for (index, (at, row)) in selected.iter().zip(words.chunks_exact_mut(row_words)).enumerate() {
             if let Some((slot, column)) = column {
-                let location = input.chunk.locations(slot)[*at as usize];
+                let location = rows.locations(slot)[*at as usize];
                 if location == NULL {
-                    row[words - 1] |= 1 << number;
+                    row[row_words - 1] |= 1 << number;
                     continue;
                 }
                 if location != MISSING
-                    && let Some(code) = self.plain_code(column, input.pages, location as usize, table)
+                    && let Some(code) = self.plain_code(column, rows.pages, location as usize, table)
                 {
                     row[number] = code;
                     continue;
                 }
             }
-            let at = Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row: *at };
+            let at = rows.row(*at);
             match self.node.eval(&at) {
-                Ok(Value::Null) => row[words - 1] |= 1 << number,
+                Ok(Value::Null) => row[row_words - 1] |= 1 << number,
                 Ok(Value::Bool(value)) => row[number] = u64::from(value),
                 Ok(Value::Int(value)) => row[number] = value as u64,
                 Ok(Value::Bytes(bytes)) => row[number] = table.string_code(&bytes),
@@ -107,8 +106,8 @@ impl Key {
             return column.int(self.kind, pages, location).map(|value| value as u64);
         }
         let bytes = column.plain_bytes(pages, location)?;
-        if self.kind == Kind::Numeric {
-            let number = self.scale.and_then(|scale| numeric_scaled_by_ten(bytes, scale.into()));
+        if self.kind == ValueKind::Numeric {
+            let number = self.scale.and_then(|scale| numeric::scaled_by_ten(bytes, scale.into()));
             return Some(number.map_or_else(|| table.string_code(bytes) | SPELT, |code| code as u64));
         }
         Some(table.string_code(bytes))
@@ -125,7 +124,7 @@ impl Key {
         } else if self.kind.is_int() {
             out.push_int(self.kind, codes[number] as i64);
         } else {
-            let code = if self.kind == Kind::Numeric { codes[number] & !SPELT } else { codes[number] };
+            let code = if self.kind == ValueKind::Numeric { codes[number] & !SPELT } else { codes[number] };
             table.with_string(code, |bytes| out.push_value(row, self.kind, &Value::Bytes(bytes.into())));
         }
     }
@@ -140,11 +139,11 @@ impl Key {
 }
 
 /// [`Key::codes`] of a column without datums.
-fn gathered_codes(gathered: &Gathered<'_>, number: usize, table: &mut GroupTable, rows: &mut [u64]) {
+fn gathered_codes(gathered: &EncodedColumn<'_>, number: usize, table: &mut GroupTable, rows: &mut [u64]) {
     let words = table.words();
     // A list of strings that is not much longer than the run is looked up once.
-    let mut known = match gathered.form {
-        Form::Strings(strings) if strings.len() <= 4 * gathered.codes.len() => vec![None; strings.len()],
+    let mut known = match gathered.encoding {
+        CodeEncoding::Strings(strings) if strings.len() <= 4 * gathered.codes.len() => vec![None; strings.len()],
         _ => Vec::new(),
     };
     for (index, (code, row)) in gathered.codes.iter().zip(rows.chunks_exact_mut(words)).enumerate() {
@@ -152,9 +151,9 @@ fn gathered_codes(gathered: &Gathered<'_>, number: usize, table: &mut GroupTable
             row[words - 1] |= 1 << number;
             continue;
         }
-        row[number] = match gathered.form {
-            Form::Numbers { .. } | Form::Nulls => *code as u64,
-            Form::Strings(strings) => {
+        row[number] = match gathered.encoding {
+            CodeEncoding::Numbers { .. } | CodeEncoding::Nulls => *code as u64,
+            CodeEncoding::Strings(strings) => {
                 let mut look_up = || table.string_code(strings.get(*code as usize).unwrap_or_default());
                 match known.get_mut(*code as usize) {
                     Some(known) => *known.get_or_insert_with(look_up),

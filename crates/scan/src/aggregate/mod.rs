@@ -19,7 +19,8 @@ pub use functions::{groupable_type, offloadable_aggregate};
 
 use crate::batch::{ColumnBuilder, ResultWriter};
 use crate::heap::Slot;
-use crate::predicate::{Column, Compiler, Gathered, Input, Kernel, Kind, Memo, Node, Rooms, UNCERTAIN, Unsupported};
+use crate::predicate::{Column, Compiler, EncodedColumn, Kernel, Memo, Node, Rooms, RowSet, UNCERTAIN, Unsupported};
+use crate::value::{Value, ValueKind};
 use crate::vectors::marked;
 pub use argument::Need;
 use argument::{Argument, Vector};
@@ -175,7 +176,7 @@ fn argument_of(
     let filter = aggregate.filter.as_ref().map(|expr| compiler.condition(expr)).transpose()?;
     let columns: &[Option<Column>] = &compiler.columns;
     let filter = filter.map(|node| Kernel::new(node, columns));
-    let fits = |kind: Option<Kind>, node: &Node| kind == function.argument || kind.is_none() && is_null(node);
+    let fits = |kind: Option<ValueKind>, node: &Node| kind == function.argument || kind.is_none() && is_null(node);
     match (function.oid, function.argument, typed) {
         (COUNT_ROWS, _, None) => Ok(Argument::rows(filter)),
         (COUNT_VALUES, _, Some((node, _))) => Ok(Argument::null_of(node, filter)),
@@ -187,7 +188,7 @@ fn argument_of(
 }
 
 fn is_null(node: &Node) -> bool {
-    matches!(node, Node::Const(crate::predicate::Value::Null))
+    matches!(node, Node::Const(Value::Null))
 }
 
 /// The groups of one scan.
@@ -252,7 +253,7 @@ impl Aggregator {
     pub fn add(
         &mut self,
         plan: &AggregationPlan,
-        input: Input<'_>,
+        rows: RowSet<'_>,
         selected: &mut Vec<u16>,
         out: &mut ResultWriter,
         stats: &mut ScanStats,
@@ -260,7 +261,7 @@ impl Aggregator {
         let mut back = std::mem::take(&mut self.back);
         back.clear();
         for run in selected.chunks(RUN_ROWS) {
-            self.add_run(plan, input, run, None, Some(&mut back));
+            self.add_run(plan, rows, run, None, Some(&mut back));
             stats.rows_returned += self.make_room(plan, out);
         }
         stats.rows_aggregated += (selected.len() - back.len()) as u64;
@@ -273,12 +274,12 @@ impl Aggregator {
     pub fn add_gathered(
         &mut self,
         plan: &AggregationPlan,
-        input: Input<'_>,
+        rows: RowSet<'_>,
         selected: &[u16],
         marks: Option<&[u8]>,
         out: &mut ResultWriter,
     ) -> Option<u64> {
-        self.add_run(plan, input, selected, marks, None).then(|| self.make_room(plan, out))
+        self.add_run(plan, rows, selected, marks, None).then(|| self.make_room(plan, out))
     }
 
     /// Groups leave before there are too many of them, or too many rows in them. Returns how many did.
@@ -291,13 +292,13 @@ impl Aggregator {
     fn add_run(
         &mut self,
         plan: &AggregationPlan,
-        input: Input<'_>,
+        rows: RowSet<'_>,
         run: &[u16],
         marks: Option<&[u8]>,
         back: Option<&mut Vec<u16>>,
     ) -> bool {
         let mut memo = Memo::with_rooms(std::mem::take(&mut self.rooms));
-        let vectors: Vec<_> = plan.arguments.iter().map(|argument| argument.eval(input, run, &mut memo)).collect();
+        let vectors: Vec<_> = plan.arguments.iter().map(|argument| argument.eval(rows, run, &mut memo)).collect();
         let is_uncertain = |vector: &Vector<'_>| {
             !vector.lanes.is_clear() && vector.lanes.iter().any(|(_, flags)| flags & UNCERTAIN != 0)
         };
@@ -305,7 +306,7 @@ impl Aggregator {
         if uncertain && back.is_none() {
             return false;
         }
-        if !self.number_rows(plan, input, run, marks) {
+        if !self.number_rows(plan, rows, run, marks) {
             return false;
         }
         let numbers = &mut self.groups.numbers;
@@ -348,7 +349,7 @@ impl Aggregator {
 
     /// Finds the group of each row of the run; that of rows without a mark is the bin. False: there are too many groups
     /// for marks.
-    fn number_rows(&mut self, plan: &AggregationPlan, input: Input<'_>, run: &[u16], marks: Option<&[u8]>) -> bool {
+    fn number_rows(&mut self, plan: &AggregationPlan, rows: RowSet<'_>, run: &[u16], marks: Option<&[u8]>) -> bool {
         let numbers = &mut self.groups.numbers;
         numbers.clear();
         if plan.keys.is_empty() {
@@ -359,9 +360,9 @@ impl Aggregator {
             }
             return true;
         }
-        let gathered: Option<Vec<&Gathered<'_>>> = plan.keys.iter().map(|key| key.gathered(input)).collect();
+        let gathered: Option<Vec<&EncodedColumn<'_>>> = plan.keys.iter().map(|key| key.gathered(rows)).collect();
         if let Some(keys) = gathered
-            && self.table.number_directly(&keys, input.gathered.place, run.len(), marks, numbers)
+            && self.table.number_directly(&keys, rows.encoded_columns.chunk_id, run.len(), marks, numbers)
         {
             return true;
         }
@@ -373,7 +374,7 @@ impl Aggregator {
         self.codes.resize(run.len() * words, 0);
         self.undecided.clear();
         for (number, key) in plan.keys.iter().enumerate() {
-            key.codes(number, input, run, &mut self.table, &mut self.codes, &mut self.undecided);
+            key.codes(number, rows, run, &mut self.table, &mut self.codes, &mut self.undecided);
         }
         if self.undecided.is_empty() {
             for row in self.codes.chunks_exact(words) {

@@ -5,7 +5,8 @@
 //! `numeric_avg_serialize` and `int8_avg_serialize` in `utils/adt/numeric.c`, `utils/array.h`.
 
 use crate::batch::ColumnBuilder;
-use crate::predicate::{Class, Kind, NUMERIC_BASE, Numeric, Value};
+use crate::value::numeric::{BASE, Class};
+use crate::value::{Numeric, Value, ValueKind};
 use cellar_format::postgres::type_oid;
 
 /// `NUMERIC_POS` and `NUMERIC_NEG`.
@@ -19,8 +20,8 @@ fn digits(value: i128) -> Vec<i16> {
     let mut magnitude = value.unsigned_abs();
     let mut digits = Vec::with_capacity(10);
     while magnitude > 0 {
-        digits.push((magnitude % NUMERIC_BASE as u128) as i16);
-        magnitude /= NUMERIC_BASE as u128;
+        digits.push((magnitude % BASE as u128) as i16);
+        magnitude /= BASE as u128;
     }
     digits.reverse();
     digits
@@ -142,21 +143,21 @@ impl ColumnBuilder {
         self.data.extend_from_slice(datum);
     }
 
-    pub(super) fn push_int(&mut self, kind: Kind, value: i64) {
+    pub(super) fn push_int(&mut self, kind: ValueKind, value: i64) {
         match kind {
-            Kind::Bool | Kind::Char => self.push_fixed(&[value as u8]),
-            Kind::Int2 => self.push_fixed(&(value as i16).to_le_bytes()),
-            Kind::Int4 | Kind::Date | Kind::Oid => self.push_fixed(&(value as u32).to_le_bytes()),
+            ValueKind::Bool | ValueKind::Char => self.push_fixed(&[value as u8]),
+            ValueKind::Int2 => self.push_fixed(&(value as i16).to_le_bytes()),
+            ValueKind::Int4 | ValueKind::Date | ValueKind::Oid => self.push_fixed(&(value as u32).to_le_bytes()),
             _ => self.push_fixed(&value.to_le_bytes()),
         }
     }
 
-    pub(super) fn push_value(&mut self, row: usize, kind: Kind, value: &Value<'_>) {
+    pub(super) fn push_value(&mut self, row: usize, kind: ValueKind, value: &Value<'_>) {
         match value {
             Value::Null => self.push_null(row, stride(kind)),
             Value::Bool(value) => self.push_int(kind, i64::from(*value)),
             Value::Int(value) => self.push_int(kind, *value),
-            Value::Float(value) if kind == Kind::Float4 => self.push_fixed(&(*value as f32).to_le_bytes()),
+            Value::Float(value) if kind == ValueKind::Float4 => self.push_fixed(&(*value as f32).to_le_bytes()),
             Value::Float(value) => self.push_fixed(&value.to_le_bytes()),
             Value::Numeric(value) => self.push_payload(&numeric_payload(value)),
             Value::Bytes(bytes) => match stride(kind) {
@@ -180,7 +181,7 @@ impl ColumnBuilder {
 }
 
 /// Bytes of a value of the kind in a column; 0 for a varlena.
-pub fn stride(kind: Kind) -> usize {
+pub fn stride(kind: ValueKind) -> usize {
     match kind.width() {
         cellar_format::postgres::Width::Fixed(bytes) => bytes as usize,
         _ => 0,

@@ -10,7 +10,8 @@ use super::groups::{BIN, RowGroups};
 use super::partial;
 use super::total::Total;
 use crate::batch::ColumnBuilder;
-use crate::predicate::{IS_NULL, Kind, Value, float_key, without_trailing_blanks};
+use crate::predicate::IS_NULL;
+use crate::value::{Value, ValueKind, float_key, without_trailing_blanks};
 use std::cmp::Ordering;
 
 /// A group's sum of numerics.
@@ -57,7 +58,7 @@ enum States {
     Values {
         values: Vec<Option<Value<'static>>>,
         greatest: bool,
-        kind: Kind,
+        kind: ValueKind,
         bytes: usize,
     },
 }
@@ -397,11 +398,11 @@ fn refuse_overflow(lanes: impl Iterator<Item = (f64, u8)>, groups: &mut [u32], l
 
 /// Whether `value` takes the place of `best`. Of equals the later one stays, as in `numeric_larger` and
 /// `float8larger`; those of text keep the earlier one, and cannot be told apart under byte order.
-fn wins(kind: Kind, greatest: bool, best: &Value<'_>, value: &Value<'_>) -> bool {
+fn wins(kind: ValueKind, greatest: bool, best: &Value<'_>, value: &Value<'_>) -> bool {
     let order = match (value, best) {
         (Value::Float(value), Value::Float(best)) => float_key(*value).cmp(&float_key(*best)),
         (Value::Numeric(value), Value::Numeric(best)) => value.compare(best),
-        (Value::Bytes(value), Value::Bytes(best)) if kind == Kind::Text => value.cmp(best),
+        (Value::Bytes(value), Value::Bytes(best)) if kind == ValueKind::Text => value.cmp(best),
         (Value::Bytes(value), Value::Bytes(best)) => without_trailing_blanks(value).cmp(without_trailing_blanks(best)),
         _ => Ordering::Less,
     };

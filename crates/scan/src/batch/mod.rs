@@ -9,8 +9,7 @@ mod column;
 pub use aligned::AlignedBuffer;
 pub use column::{ColumnBuilder, ColumnLayout};
 
-use crate::heap::Chunk;
-use crate::plan::{Output, Plan};
+use crate::heap::{Chunk, Slot};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{
     BATCH_HEADER_BYTES, BatchHeader, COLUMN_HEADER_BYTES, ColumnHeader, FRAME_HEADER_BYTES, FrameHeader, Kind,
@@ -21,6 +20,17 @@ use cellar_format::wire::{
 const BATCH_BYTES_TARGET: usize = 160 << 10;
 /// The longest run of rows that is appended between two looks at the batch's length.
 const APPEND_ROWS_MAX: usize = 1024;
+
+/// What a scan returns for the rows that qualify.
+#[derive(Debug)]
+pub enum Output {
+    /// Only the number of rows.
+    Count,
+    /// Values of the projected columns.
+    Columns(Vec<(Slot, ColumnLayout)>),
+    /// Whole tuples.
+    Rows,
+}
 
 /// Collects rows and passed-through blocks into frames.
 #[derive(Debug, Default)]
@@ -112,10 +122,10 @@ impl ResultWriter {
     }
 
     /// The selected rows of a chunk, which was walked over the projected columns; ascending.
-    pub(crate) fn append(&mut self, plan: &Plan, pages: &[u8], first_block: u32, chunk: &Chunk, selected: &[u16]) {
+    pub(crate) fn append(&mut self, output: &Output, pages: &[u8], first_block: u32, chunk: &Chunk, selected: &[u16]) {
         for selected in selected.chunks(APPEND_ROWS_MAX) {
             let block = first_block.wrapping_add(chunk.page(selected[0]) as u32);
-            match plan.output() {
+            match output {
                 Output::Count => {
                     self.count(block, selected.len() as u64);
                     continue;

@@ -5,13 +5,12 @@
 //! Bounds go along with the numbers: where they show that no result leaves its type, nothing is checked row by row.
 
 use super::column::Column;
-use super::encoded::Gathered;
-use super::functions::{Body, Comparison, Domain, FINITE_DATES, Operator};
-use super::kernel::Input;
+use super::encoded::EncodedColumn;
+use super::functions::{FINITE_DATES, FunctionBody, Operator};
 use super::node::Node;
-use super::numeric;
-use super::value::{Kind, Value, float_key};
+use super::rows::RowSet;
 use crate::heap::{MISSING, NULL, Slot};
+use crate::value::{Comparison, Domain, Value, ValueKind, float_key, numeric};
 use crate::vectors::vectorized;
 use cellar_format::postgres::Width;
 use std::rc::Rc;
@@ -129,15 +128,15 @@ pub struct Arithmetic {
 pub enum Tree {
     Column { slot: Slot, scale: u32 },
     Constant(i64),
-    Binary { operator: Operator, kind: Kind, left: Box<Tree>, right: Box<Tree> },
+    Binary { operator: Operator, kind: ValueKind, left: Box<Tree>, right: Box<Tree> },
 }
 
 impl Arithmetic {
     /// A number of this kind; none of the float kinds, whose lanes are only good for comparing.
-    pub fn number(node: &Node, kind: Kind, columns: &[Option<Column>]) -> Option<Self> {
+    pub fn number(node: &Node, kind: ValueKind, columns: &[Option<Column>]) -> Option<Self> {
         match kind {
-            Kind::Numeric => Self::new(node, |kind| kind == Kind::Numeric, columns),
-            kind if kind.is_int() => Self::new(node, Kind::is_int, columns),
+            ValueKind::Numeric => Self::new(node, |kind| kind == ValueKind::Numeric, columns),
+            kind if kind.is_int() => Self::new(node, ValueKind::is_int, columns),
             _ => None,
         }
     }
@@ -149,9 +148,9 @@ impl Arithmetic {
     /// Both sides of a comparison, with one scale.
     pub fn pair(domain: Domain, left: &Node, right: &Node, columns: &[Option<Column>]) -> Option<(Self, Self)> {
         let wanted = match domain {
-            Domain::Int => Kind::is_int,
-            Domain::Float => |kind: Kind| matches!(kind, Kind::Float4 | Kind::Float8),
-            Domain::Numeric => |kind: Kind| kind == Kind::Numeric,
+            Domain::Int => ValueKind::is_int,
+            Domain::Float => |kind: ValueKind| matches!(kind, ValueKind::Float4 | ValueKind::Float8),
+            Domain::Numeric => |kind: ValueKind| kind == ValueKind::Numeric,
             _ => return None,
         };
         let (left, right) = (Self::new(left, wanted, columns)?, Self::new(right, wanted, columns)?);
@@ -159,7 +158,7 @@ impl Arithmetic {
         Some((left.rescaled(scale)?, right.rescaled(scale)?))
     }
 
-    fn new(node: &Node, wanted: fn(Kind) -> bool, columns: &[Option<Column>]) -> Option<Self> {
+    fn new(node: &Node, wanted: fn(ValueKind) -> bool, columns: &[Option<Column>]) -> Option<Self> {
         match node {
             Node::Const(Value::Int(value)) => Some(Self { root: Tree::Constant(*value), scale: 0 }),
             Node::Const(Value::Bool(value)) => Some(Self { root: Tree::Constant(i64::from(*value)), scale: 0 }),
@@ -175,10 +174,10 @@ impl Arithmetic {
                 Some(Self { root: Tree::Column { slot: *slot, scale }, scale })
             }
             Node::Call { function, context, args } => match (function.body, args.as_slice()) {
-                (Body::Widen, [arg]) if wanted(context.result) => Self::new(arg, Kind::is_int, columns),
+                (FunctionBody::Widen, [arg]) if wanted(context.result) => Self::new(arg, ValueKind::is_int, columns),
                 // A quotient has a scale of its own in each row.
-                (Body::Arithmetic(Operator::Divide), _) if context.result == Kind::Numeric => None,
-                (Body::Arithmetic(operator), [left, right]) if wanted(context.result) => {
+                (FunctionBody::Arithmetic(Operator::Divide), _) if context.result == ValueKind::Numeric => None,
+                (FunctionBody::Arithmetic(operator), [left, right]) if wanted(context.result) => {
                     let (left, right) = (Self::new(left, wanted, columns)?, Self::new(right, wanted, columns)?);
                     let (left, right, scale) = match operator {
                         Operator::Multiply => {
@@ -208,7 +207,7 @@ impl Arithmetic {
             Tree::Constant(value) => Tree::Constant(value.checked_mul(factor)?),
             root => {
                 let (left, right) = (Box::new(root), Box::new(Tree::Constant(factor)));
-                Tree::Binary { operator: Operator::Multiply, kind: Kind::Numeric, left, right }
+                Tree::Binary { operator: Operator::Multiply, kind: ValueKind::Numeric, left, right }
             }
         };
         Some(Self { root, scale })
@@ -235,8 +234,8 @@ impl Arithmetic {
         self.root.for_each_column(visit);
     }
 
-    pub fn eval<'p>(&'p self, input: Input<'_>, selected: &[u16], memo: &mut Memo<'p>) -> Rc<Lanes> {
-        self.root.eval(input, selected, memo)
+    pub fn eval<'p>(&'p self, rows: RowSet<'_>, selected: &[u16], memo: &mut Memo<'p>) -> Rc<Lanes> {
+        self.root.eval(rows, selected, memo)
     }
 }
 
@@ -252,25 +251,25 @@ impl Tree {
         }
     }
 
-    fn eval<'p>(&'p self, input: Input<'_>, selected: &[u16], memo: &mut Memo<'p>) -> Rc<Lanes> {
+    fn eval<'p>(&'p self, rows: RowSet<'_>, selected: &[u16], memo: &mut Memo<'p>) -> Rc<Lanes> {
         if let Some((_, lanes)) = memo.known.iter().find(|(tree, _)| *tree == self) {
             return Rc::clone(lanes);
         }
         let lanes = match self {
             Self::Constant(value) => Lanes::of(*value, 0, selected.len()),
-            Self::Column { slot, scale } => match input.columns.get(*slot as usize).and_then(Option::as_ref) {
-                Some(column) => match input.gathered(*slot) {
+            Self::Column { slot, scale } => match rows.column(*slot) {
+                Some(column) => match rows.encoded(*slot) {
                     Some(gathered) => gathered_numbers(gathered, *scale, memo.room()),
-                    None => read(input, *slot, column, *scale, selected, memo.room()),
+                    None => read(rows, *slot, column, *scale, selected, memo.room()),
                 },
                 None => Lanes::of(0, UNCERTAIN, selected.len()),
             },
             Self::Binary { operator, kind, left, right } => {
-                let left = left.eval(input, selected, memo);
+                let left = left.eval(rows, selected, memo);
                 match **right {
                     Self::Constant(value) => apply(*operator, *kind, &left, &Operand::Constant(value), memo.room()),
                     ref right => {
-                        let right = right.eval(input, selected, memo);
+                        let right = right.eval(rows, selected, memo);
                         apply(*operator, *kind, &left, &Operand::Lanes(&right), memo.room())
                     }
                 }
@@ -283,41 +282,43 @@ impl Tree {
 }
 
 /// Reads a column's numbers.
-fn read(input: Input<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16], room: Vec<i64>) -> Lanes {
-    let pages = input.pages;
+fn read(rows: RowSet<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16], room: Vec<i64>) -> Lanes {
+    let pages = rows.pages;
     macro_rules! fixed {
         ($type:ty, $number:expr) => {
-            read_with(input, slot, column, selected, room, |at| {
+            read_with(rows, slot, column, selected, room, |at| {
                 let bytes = pages.get(at..at + size_of::<$type>())?.try_into().ok()?;
                 Some($number(<$type>::from_le_bytes(bytes)))
             })
         };
     }
     match (column.kind, column.width) {
-        (Some(Kind::Int4 | Kind::Date), _) => fixed!(i32, i64::from),
-        (Some(Kind::Int8 | Kind::Time | Kind::Timestamp | Kind::Timestamptz), _) => fixed!(i64, i64::from),
-        (Some(Kind::Float4), _) => fixed!(f32, |value| float_key(f64::from(value))),
-        (Some(Kind::Float8), _) => fixed!(f64, float_key),
-        (Some(Kind::Numeric), _) => read_with(input, slot, column, selected, room, |at| {
+        (Some(ValueKind::Int4 | ValueKind::Date), _) => fixed!(i32, i64::from),
+        (Some(ValueKind::Int8 | ValueKind::Time | ValueKind::Timestamp | ValueKind::Timestamptz), _) => {
+            fixed!(i64, i64::from)
+        }
+        (Some(ValueKind::Float4), _) => fixed!(f32, |value| float_key(f64::from(value))),
+        (Some(ValueKind::Float8), _) => fixed!(f64, float_key),
+        (Some(ValueKind::Numeric), _) => read_with(rows, slot, column, selected, room, |at| {
             numeric::scaled_by_ten(column.plain_bytes(pages, at)?, scale)
         }),
         (Some(kind), Width::Fixed(_)) => {
-            read_with(input, slot, column, selected, room, |at| column.int(kind, pages, at))
+            read_with(rows, slot, column, selected, room, |at| column.int(kind, pages, at))
         }
-        _ => read_with(input, slot, column, selected, room, |_| None),
+        _ => read_with(rows, slot, column, selected, room, |_| None),
     }
 }
 
 #[inline(always)]
 fn read_with(
-    input: Input<'_>,
+    rows: RowSet<'_>,
     slot: Slot,
     column: &Column,
     selected: &[u16],
     mut values: Vec<i64>,
     number: impl Fn(usize) -> Option<i64>,
 ) -> Lanes {
-    let locations = input.chunk.locations(slot);
+    let locations = rows.locations(slot);
     // Rare enough for the interpreter, unless it is NULL.
     let missing = if matches!(column.missing, Ok(Value::Null)) { IS_NULL } else { UNCERTAIN };
     values.clear();
@@ -344,8 +345,10 @@ fn read_with(
 }
 
 /// Numbers of a compression unit, on the scale of the expression's.
-fn gathered_numbers(gathered: &Gathered<'_>, scale: u32, mut values: Vec<i64>) -> Lanes {
-    let Some((factor, bounds)) = gathered.factor(scale) else { return Lanes::of(0, UNCERTAIN, gathered.codes.len()) };
+fn gathered_numbers(gathered: &EncodedColumn<'_>, scale: u32, mut values: Vec<i64>) -> Lanes {
+    let Some((factor, bounds)) = gathered.scale_factor(scale) else {
+        return Lanes::of(0, UNCERTAIN, gathered.codes.len());
+    };
     values.clear();
     match factor {
         1 => values.extend_from_slice(gathered.codes),
@@ -378,7 +381,7 @@ impl Operand<'_> {
 }
 
 /// `room` becomes the numbers' room.
-fn apply(operator: Operator, kind: Kind, left: &Lanes, right: &Operand<'_>, room: Vec<i64>) -> Lanes {
+fn apply(operator: Operator, kind: ValueKind, left: &Lanes, right: &Operand<'_>, room: Vec<i64>) -> Lanes {
     if let Some(bounds) = result_bounds(operator, kind, left.bounds, right.bounds()) {
         let values = combine(operator, left, right, room);
         return Lanes { values, flags: joined(&left.flags, right.flags()), bounds };
@@ -397,10 +400,10 @@ fn apply(operator: Operator, kind: Kind, left: &Lanes, right: &Operand<'_>, room
         }),
     };
     match kind {
-        Kind::Int2 => limit(&mut lanes, |_, value| i64::from(value as i16) == value),
-        Kind::Int4 => limit(&mut lanes, |_, value| i64::from(value as i32) == value),
+        ValueKind::Int2 => limit(&mut lanes, |_, value| i64::from(value as i16) == value),
+        ValueKind::Int4 => limit(&mut lanes, |_, value| i64::from(value as i32) == value),
         // An infinity stays what it is: the interpreter knows.
-        Kind::Date => {
+        ValueKind::Date => {
             limit(&mut lanes, |row, value| FINITE_DATES.contains(&left.values[row]) && FINITE_DATES.contains(&value))
         }
         _ => {}
@@ -409,7 +412,7 @@ fn apply(operator: Operator, kind: Kind, left: &Lanes, right: &Operand<'_>, room
 }
 
 /// Bounds of the results, when the operands' show that each of them fits its type.
-fn result_bounds(operator: Operator, kind: Kind, left: (i64, i64), right: (i64, i64)) -> Option<(i64, i64)> {
+fn result_bounds(operator: Operator, kind: ValueKind, left: (i64, i64), right: (i64, i64)) -> Option<(i64, i64)> {
     let ((a, b), (c, d)) = ((left.0 as i128, left.1 as i128), (right.0 as i128, right.1 as i128));
     let (min, max) = match operator {
         Operator::Add => (a + c, b + d),
@@ -421,10 +424,10 @@ fn result_bounds(operator: Operator, kind: Kind, left: (i64, i64), right: (i64, 
         Operator::Divide | Operator::Modulo => return None,
     };
     let (least, most) = match kind {
-        Kind::Int2 => (i16::MIN as i128, i16::MAX as i128),
-        Kind::Int4 => (i32::MIN as i128, i32::MAX as i128),
-        Kind::Date if !FINITE_DATES.contains(&left.0) || !FINITE_DATES.contains(&left.1) => return None,
-        Kind::Date => (FINITE_DATES.start as i128, FINITE_DATES.end as i128 - 1),
+        ValueKind::Int2 => (i16::MIN as i128, i16::MAX as i128),
+        ValueKind::Int4 => (i32::MIN as i128, i32::MAX as i128),
+        ValueKind::Date if !FINITE_DATES.contains(&left.0) || !FINITE_DATES.contains(&left.1) => return None,
+        ValueKind::Date => (FINITE_DATES.start as i128, FINITE_DATES.end as i128 - 1),
         _ => (i64::MIN as i128, i64::MAX as i128),
     };
     (min >= least && max <= most).then_some((min as i64, max as i64))
@@ -534,11 +537,11 @@ pub fn compared(
     comparison: Comparison,
     left: &Arithmetic,
     right: &Arithmetic,
-    input: Input<'_>,
+    rows: RowSet<'_>,
     selected: &[u16],
 ) -> (Vec<u8>, Vec<u8>) {
     let mut memo = Memo::default();
-    let left = left.eval(input, selected, &mut memo);
+    let left = left.eval(rows, selected, &mut memo);
     let mut marks = Vec::new();
     match right.constant() {
         Some(right) => {
@@ -546,7 +549,7 @@ pub fn compared(
             (marks, left.flags.clone())
         }
         None => {
-            let right = right.eval(input, selected, &mut memo);
+            let right = right.eval(rows, selected, &mut memo);
             mark_numbers(comparison, &left.values, &right.values, &mut marks);
             (marks, joined(&left.flags, &right.flags))
         }

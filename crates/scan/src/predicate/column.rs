@@ -1,7 +1,7 @@
 //! How a predicate reads one column of one row.
 
-use super::value::{Kind, NAME_BYTES, Outcome, Undecided, Value};
-use crate::heap::{Chunk, MISSING, NULL, Slot, varlena};
+use crate::heap::{MISSING, NULL, varlena};
+use crate::value::{EvalResult, NAME_BYTES, Undecided, Value, ValueKind};
 use cellar_format::postgres::{Oid, Width};
 use cellar_format::wire::{Attribute, Missing};
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ pub struct Column {
     pub type_oid: Oid,
     pub width: Width,
     /// None: a type that can only be tested for NULL.
-    pub kind: Option<Kind>,
+    pub kind: Option<ValueKind>,
     /// For a numeric, how many decimals its values mostly have at most; else 0.
     pub decimals_expected: u32,
     /// The display scale of a numeric's finite values, when its type has one.
@@ -29,21 +29,21 @@ pub struct Column {
 
 impl Column {
     pub fn new(number: usize, attribute: &Attribute) -> Self {
-        let kind = Kind::of(attribute.type_oid).filter(|kind| kind.width() == attribute.width);
+        let kind = ValueKind::of(attribute.type_oid).filter(|kind| kind.width() == attribute.width);
         let missing = match &attribute.missing {
             Missing::Null => Ok(Value::Null),
             Missing::Value(datum) => decode(kind, attribute.width, datum).map(Value::into_owned),
         };
         let decimals = match kind {
             // `numeric_typmod_scale`: eleven bits with a sign.
-            Some(Kind::Numeric) if attribute.typmod >= 4 => {
+            Some(ValueKind::Numeric) if attribute.typmod >= 4 => {
                 Some(((((attribute.typmod - 4) & 0x7ff) ^ 0x400) - 0x400).max(0) as u16)
             }
             _ => None,
         };
         let decimals_expected = match (kind, decimals) {
-            (Some(Kind::Numeric), Some(decimals)) => u32::from(decimals).min(DECIMALS_MAX),
-            (Some(Kind::Numeric), None) => DECIMALS_USUAL,
+            (Some(ValueKind::Numeric), Some(decimals)) => u32::from(decimals).min(DECIMALS_MAX),
+            (Some(ValueKind::Numeric), None) => DECIMALS_USUAL,
             _ => 0,
         };
         Self {
@@ -58,7 +58,7 @@ impl Column {
     }
 
     /// The value of the column whose datum starts at `location`.
-    pub fn value<'a>(&'a self, pages: &'a [u8], location: u32) -> Outcome<'a> {
+    pub fn value<'a>(&'a self, pages: &'a [u8], location: u32) -> EvalResult<'a> {
         match location {
             NULL => Ok(Value::Null),
             MISSING => self.missing.as_ref().map(Value::borrowed).map_err(|undecided| *undecided),
@@ -68,7 +68,7 @@ impl Column {
 
     /// As [`Self::value`], for a kind that is an integer.
     #[inline(always)]
-    pub fn int(&self, kind: Kind, pages: &[u8], location: usize) -> Option<i64> {
+    pub fn int(&self, kind: ValueKind, pages: &[u8], location: usize) -> Option<i64> {
         match self.width {
             Width::Fixed(width) => kind.decode_int(pages.get(location..location + width as usize)?),
             _ => None,
@@ -91,7 +91,7 @@ impl Column {
 }
 
 /// The value of a datum that starts `bytes`.
-fn decode<'a>(kind: Option<Kind>, width: Width, bytes: &'a [u8]) -> Outcome<'a> {
+fn decode<'a>(kind: Option<ValueKind>, width: Width, bytes: &'a [u8]) -> EvalResult<'a> {
     let Some(kind) = kind else {
         // Never looked at but for not being NULL.
         return Ok(Value::Bool(true));
@@ -103,33 +103,5 @@ fn decode<'a>(kind: Option<Kind>, width: Width, bytes: &'a [u8]) -> Outcome<'a> 
             Cow::Owned(payload) => kind.decode(&payload).map(Value::into_owned).ok_or(Undecided),
         },
         Width::Cstring => Err(Undecided),
-    }
-}
-
-/// One row of a chunk, as an expression sees it.
-#[derive(Clone, Copy)]
-pub struct Row<'a> {
-    pub pages: &'a [u8],
-    pub chunk: &'a Chunk,
-    pub columns: &'a [Option<Column>],
-    pub row: u16,
-}
-
-impl<'a> Row<'a> {
-    pub fn value(&self, slot: Slot) -> Outcome<'a> {
-        let column = self.columns.get(slot as usize).and_then(Option::as_ref).ok_or(Undecided)?;
-        column.value(self.pages, self.chunk.locations(slot)[self.row as usize])
-    }
-
-    pub fn is_null(&self, slot: Slot) -> Result<bool, Undecided> {
-        match self.chunk.locations(slot)[self.row as usize] {
-            NULL => Ok(true),
-            MISSING => {
-                let column = self.columns.get(slot as usize).and_then(Option::as_ref).ok_or(Undecided)?;
-                // A missing value that is too odd to decode is at least not NULL.
-                Ok(matches!(column.missing, Ok(Value::Null)))
-            }
-            _ => Ok(false),
-        }
     }
 }

@@ -4,11 +4,11 @@
 //! reason in words for EXPLAIN.
 
 use super::column::Column;
-use super::functions::{self, Body, Comparison, Context, Domain, Encoding, Function};
+use super::functions::{self, Context, Function, FunctionBody, TextEncoding};
 use super::like::Pattern;
 use super::node::Node;
-use super::value::{Kind, Value};
 use crate::heap::Layout;
+use crate::value::{Comparison, Domain, Value, ValueKind};
 use cellar_format::postgres::{AttributeNumber, Collation, Oid};
 use cellar_format::wire::{Attribute, Expr};
 
@@ -20,12 +20,12 @@ pub struct Unsupported(pub String);
 /// An expression and its type; None is a NULL, or a column, of a type that predicates cannot look into.
 struct Typed {
     node: Node,
-    kind: Option<Kind>,
+    kind: Option<ValueKind>,
 }
 
 impl Typed {
     fn bool(node: Node) -> Self {
-        Self { node, kind: Some(Kind::Bool) }
+        Self { node, kind: Some(ValueKind::Bool) }
     }
 
     fn is_null_constant(&self) -> bool {
@@ -35,7 +35,7 @@ impl Typed {
 
 pub struct Compiler<'r> {
     pub attributes: &'r [Attribute],
-    pub encoding: Encoding,
+    pub encoding: TextEncoding,
     pub layout: Layout,
     /// By slot.
     pub columns: Vec<Option<Column>>,
@@ -45,14 +45,14 @@ impl Compiler<'_> {
     /// A boolean expression.
     pub fn condition(&mut self, expr: &Expr) -> Result<Node, Unsupported> {
         let typed = self.expr(expr)?;
-        if typed.kind == Some(Kind::Bool) || typed.is_null_constant() {
+        if typed.kind == Some(ValueKind::Bool) || typed.is_null_constant() {
             return Ok(typed.node);
         }
         Err(Unsupported("an expression that is not boolean is used as a condition".into()))
     }
 
     /// An expression and its type; None is a NULL, or a column, of a type that expressions cannot look into.
-    pub fn typed(&mut self, expr: &Expr) -> Result<(Node, Option<Kind>), Unsupported> {
+    pub fn typed(&mut self, expr: &Expr) -> Result<(Node, Option<ValueKind>), Unsupported> {
         self.expr(expr).map(|typed| (typed.node, typed.kind))
     }
 
@@ -60,7 +60,7 @@ impl Compiler<'_> {
     pub fn sort_key(&mut self, expr: &Expr, less: Oid, collation: Collation) -> Result<(Node, Domain), Unsupported> {
         let function = lookup(less, collation)?;
         match function.body {
-            Body::Compare(domain, functions::Comparison::Less)
+            FunctionBody::Compare(domain, Comparison::Less)
                 if function.args.iter().all(|arg| *arg == function.args[0]) =>
             {
                 Ok((self.argument(expr, function, 0)?, domain))
@@ -91,7 +91,7 @@ impl Compiler<'_> {
             }
             Expr::Distinct { equal, collation, left, right } => {
                 let function = lookup(*equal, *collation)?;
-                let Body::Compare(domain, functions::Comparison::Equal) = function.body else {
+                let FunctionBody::Compare(domain, Comparison::Equal) = function.body else {
                     return Err(Unsupported(format!("{} is no equality operator", function.name)));
                 };
                 let left = Box::new(self.argument(left, function, 0)?);
@@ -133,7 +133,7 @@ impl Compiler<'_> {
     }
 
     /// An operand of COALESCE or CASE: all have one type.
-    fn unified(&mut self, expr: &Expr, kind: &mut Option<Kind>) -> Result<Node, Unsupported> {
+    fn unified(&mut self, expr: &Expr, kind: &mut Option<ValueKind>) -> Result<Node, Unsupported> {
         let typed = self.expr(expr)?;
         if typed.is_null_constant() {
             *kind = kind.or(typed.kind);
@@ -154,7 +154,7 @@ impl Compiler<'_> {
     /// Argument `index` of `function`.
     fn argument(&mut self, expr: &Expr, function: &Function, index: usize) -> Result<Node, Unsupported> {
         let typed = self.expr(expr)?;
-        let wanted = function.args.get(index).and_then(|oid| Kind::of(*oid));
+        let wanted = function.args.get(index).and_then(|oid| ValueKind::of(*oid));
         if typed.kind == wanted && wanted.is_some() || typed.is_null_constant() {
             return Ok(typed.node);
         }
@@ -167,21 +167,21 @@ impl Compiler<'_> {
         if args.len() != function.args.len() {
             return Err(Unsupported(format!("{} called with {} arguments", function.name, args.len())));
         }
-        if function.characters && self.encoding == Encoding::Opaque {
+        if function.characters && self.encoding == TextEncoding::Opaque {
             return Err(Unsupported(format!("{} in this multibyte encoding", function.name)));
         }
         let mut nodes = Vec::with_capacity(args.len());
         for (index, arg) in args.iter().enumerate() {
             nodes.push(self.argument(arg, function, index)?);
         }
-        let result = Kind::of(function.result).ok_or_else(|| Unsupported(function.name.into()))?;
+        let result = ValueKind::of(function.result).ok_or_else(|| Unsupported(function.name.into()))?;
         let encoding = match function.body {
-            Body::Like { characters: false, .. } => Encoding::SingleByte,
+            FunctionBody::Like { characters: false, .. } => TextEncoding::SingleByte,
             _ => self.encoding,
         };
         check_field(function, &nodes)?;
         match function.body {
-            Body::Like { ignores_case, .. } => {
+            FunctionBody::Like { ignores_case, .. } => {
                 if ignores_case {
                     nodes = nodes.into_iter().map(|node| lowered(node, encoding)).collect();
                 }
@@ -191,7 +191,7 @@ impl Compiler<'_> {
                     self.set_beside_ascii(&mut nodes[0]);
                 }
             }
-            Body::Compare(_, Comparison::Equal | Comparison::NotEqual) => {
+            FunctionBody::Compare(_, Comparison::Equal | Comparison::NotEqual) => {
                 let [left, right] = nodes.as_mut_slice() else { return Err(Unsupported(function.name.into())) };
                 match (is_ascii(left), is_ascii(right)) {
                     (_, true) => self.set_beside_ascii(left),
@@ -202,12 +202,12 @@ impl Compiler<'_> {
             _ => {}
         }
         let node = match function.body {
-            Body::Compare(domain, comparison) => {
+            FunctionBody::Compare(domain, comparison) => {
                 let right = Box::new(nodes.remove(1));
                 let left = Box::new(nodes.remove(0));
                 Node::Compare { domain, comparison, left, right }
             }
-            Body::Like { negated, .. } => match constant_pattern(&nodes[1], encoding) {
+            FunctionBody::Like { negated, .. } => match constant_pattern(&nodes[1], encoding) {
                 Some(pattern) => Node::Like { value: Box::new(nodes.remove(0)), pattern, negated },
                 None => Node::Call { function, context: Context { encoding, result }, args: nodes },
             },
@@ -225,7 +225,7 @@ impl Compiler<'_> {
         elements: &[Expr],
     ) -> Result<Typed, Unsupported> {
         let function = lookup(oid, collation)?;
-        let Body::Compare(domain, comparison) = function.body else {
+        let FunctionBody::Compare(domain, comparison) = function.body else {
             return Err(Unsupported(format!("{} with an array", function.name)));
         };
         let mut scalar = Box::new(self.argument(scalar, function, 0)?);
@@ -240,7 +240,7 @@ impl Compiler<'_> {
     /// What is compared with ASCII need not be known of letters beyond.
     fn set_beside_ascii(&self, node: &mut Node) {
         if let Node::Call { function, .. } = node
-            && self.encoding == Encoding::Utf8
+            && self.encoding == TextEncoding::Utf8
             && let Some(other) = functions::beside_ascii(function.oid)
         {
             *function = other;
@@ -262,7 +262,7 @@ fn lookup(oid: Oid, collation: Collation) -> Result<&'static Function, Unsupport
 }
 
 fn constant(oid: Oid, value: Option<&[u8]>) -> Result<Typed, Unsupported> {
-    let kind = Kind::of(oid);
+    let kind = ValueKind::of(oid);
     let value = match (value, kind) {
         (None, _) => Value::Null,
         (Some(bytes), Some(kind)) => {
@@ -274,7 +274,7 @@ fn constant(oid: Oid, value: Option<&[u8]>) -> Result<Typed, Unsupported> {
     Ok(Typed { node: Node::Const(value), kind })
 }
 
-fn constant_pattern(node: &Node, encoding: Encoding) -> Option<Pattern> {
+fn constant_pattern(node: &Node, encoding: TextEncoding) -> Option<Pattern> {
     match node {
         Node::Const(Value::Bytes(pattern)) => Pattern::new(pattern, encoding),
         _ => None,
@@ -286,14 +286,14 @@ fn is_ascii(node: &Node) -> bool {
 }
 
 /// The text in small letters.
-fn lowered(node: Node, encoding: Encoding) -> Node {
+fn lowered(node: Node, encoding: TextEncoding) -> Node {
     match node {
         Node::Const(Value::Bytes(text)) if text.is_ascii() => {
             Node::Const(Value::Bytes(text.to_ascii_lowercase().into()))
         }
         node => {
             let function = functions::find(functions::LOWER).expect("in the table");
-            Node::Call { function, context: Context { encoding, result: Kind::Text }, args: vec![node] }
+            Node::Call { function, context: Context { encoding, result: ValueKind::Text }, args: vec![node] }
         }
     }
 }

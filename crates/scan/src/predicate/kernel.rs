@@ -5,16 +5,13 @@
 //! expression stays with the row-at-a-time interpreter.
 
 use super::arithmetic::{Arithmetic, UNCERTAIN, compared};
-use super::column::{Column, Row};
-use super::encoded::{Gathered, GatheredColumns};
-use super::functions::{Comparison, Domain};
-use super::landmarks::Landmarks;
+use super::column::Column;
+use super::column_test::ColumnTest;
 use super::node::Node;
-use super::numeric;
-use super::test::Test;
-use super::value::{Kind, Value, float_key};
-use crate::heap::{Chunk, MISSING, NULL, Slot};
-use crate::storage_index::RegionSummary;
+use super::rows::RowSet;
+use super::substring_filter::SubstringFilter;
+use crate::heap::{MISSING, NULL, Slot};
+use crate::value::{Comparison, Domain, Value, ValueKind, float_key, numeric};
 use cellar_format::postgres::AttributeNumber;
 use cellar_format::wire::BooleanTest;
 
@@ -23,7 +20,7 @@ pub enum Kernel {
     Constant(bool),
     Column {
         slot: Slot,
-        test: Test,
+        test: ColumnTest,
     },
     Null {
         slot: Slot,
@@ -60,29 +57,6 @@ impl From<Option<bool>> for Fate {
     }
 }
 
-/// What a kernel runs over.
-#[derive(Clone, Copy)]
-pub struct Input<'a> {
-    pub pages: &'a [u8],
-    pub chunk: &'a Chunk,
-    pub columns: &'a [Option<Column>],
-    /// A row's datums lie in its page: `pages` are heap pages, not values that were put there.
-    pub in_pages: bool,
-    pub gathered: GatheredColumns<'a>,
-}
-
-impl<'a> Input<'a> {
-    /// All columns have datums.
-    pub fn of_datums(pages: &'a [u8], chunk: &'a Chunk, columns: &'a [Option<Column>], in_pages: bool) -> Self {
-        Self { pages, chunk, columns, in_pages, gathered: GatheredColumns::default() }
-    }
-
-    #[inline(always)]
-    pub fn gathered(&self, slot: Slot) -> Option<&'a Gathered<'a>> {
-        self.gathered.columns.get(slot as usize).and_then(Option::as_ref)
-    }
-}
-
 impl Kernel {
     /// The rows where `node` is true.
     pub fn new(node: Node, columns: &[Option<Column>]) -> Self {
@@ -90,26 +64,25 @@ impl Kernel {
     }
 
     /// Appends to `out` those of `selected` that qualify and to `undecided` those that cannot be told.
-    pub fn run(&self, input: Input<'_>, selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
+    pub fn run(&self, rows: RowSet<'_>, selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
         match self {
             Self::Constant(true) => out.extend_from_slice(selected),
             Self::Constant(false) => {}
-            Self::Column { slot, test } => match input.columns.get(*slot as usize).and_then(Option::as_ref) {
-                Some(column) => run_test(input, *slot, column, test, selected, out, undecided),
+            Self::Column { slot, test } => match rows.column(*slot) {
+                Some(column) => run_test(rows, *slot, column, test, selected, out, undecided),
                 None => undecided.extend_from_slice(selected),
             },
             Self::Null { slot, wanted } => {
-                let row = |row| Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
-                let fate = |at: u16| Fate::from(row(at).is_null(*slot).ok().map(|is_null| is_null == *wanted));
+                let fate = |row: u16| Fate::from(rows.row(row).is_null(*slot).ok().map(|is_null| is_null == *wanted));
                 select(selected, out, undecided, fate);
             }
             Self::Compare { left, right, comparison, node } => {
-                let (marks, flags) = compared(*comparison, left, right, input, selected);
+                let (marks, flags) = compared(*comparison, left, right, rows, selected);
                 let mut marks = marks.into_iter();
                 let mut flags = flags.into_iter();
                 select(selected, out, undecided, |row| match (marks.next(), flags.next()) {
                     (Some(mark), None | Some(0)) => Fate::from(Some(mark == 1)),
-                    (_, Some(flags)) if flags & UNCERTAIN != 0 => interpret(node, input, row),
+                    (_, Some(flags)) if flags & UNCERTAIN != 0 => interpret(node, rows, row),
                     _ => Fate::Dropped,
                 });
             }
@@ -118,39 +91,13 @@ impl Kernel {
                 let mut next = Vec::new();
                 for arm in arms {
                     next.clear();
-                    arm.run(input, &current, &mut next, undecided);
+                    arm.run(rows, &current, &mut next, undecided);
                     std::mem::swap(&mut current, &mut next);
                 }
                 out.extend_from_slice(&current);
             }
-            Self::Or(arms) => run_or(arms, input, selected, out, undecided),
-            Self::Interpret(node) => select(selected, out, undecided, |row| interpret(node, input, row)),
-        }
-    }
-
-    /// Whether some row of a region may qualify. Only a kernel that cannot raise an error may be asked.
-    pub fn may_match(&self, summary: &RegionSummary, columns: &[Option<Column>]) -> bool {
-        let column = |slot: &Slot| {
-            let number = number_of(*slot, columns)?;
-            summary.column(number).filter(|found| {
-                columns.get(*slot as usize).and_then(Option::as_ref).is_some_and(|c| c.type_oid == found.type_oid)
-            })
-        };
-        match self {
-            Self::Constant(value) => *value,
-            Self::Column { slot, test } => column(slot).is_none_or(|summary| test.may_pass(summary)),
-            Self::Null { slot, wanted: true } => column(slot).is_none_or(|summary| summary.has_null),
-            Self::Null { slot, wanted: false } => column(slot).is_none_or(|summary| summary.has_nonnull),
-            Self::Compare { left, right, .. } => {
-                let mut all = true;
-                let mut visit = |slot, _| all &= column(&slot).is_none_or(|summary| summary.has_nonnull);
-                left.for_each_column(&mut visit);
-                right.for_each_column(&mut visit);
-                all
-            }
-            Self::And(arms) => arms.iter().all(|arm| arm.may_match(summary, columns)),
-            Self::Or(arms) => arms.iter().any(|arm| arm.may_match(summary, columns)),
-            Self::Interpret(_) => true,
+            Self::Or(arms) => run_or(arms, rows, selected, out, undecided),
+            Self::Interpret(node) => select(selected, out, undecided, |row| interpret(node, rows, row)),
         }
     }
 
@@ -214,16 +161,16 @@ fn select_values(
 }
 
 fn run_test(
-    input: Input<'_>,
+    rows: RowSet<'_>,
     slot: Slot,
     column: &Column,
-    test: &Test,
+    test: &ColumnTest,
     selected: &[u16],
     out: &mut Vec<u16>,
     undecided: &mut Vec<u16>,
 ) {
-    let pages = input.pages;
-    let locations = input.chunk.locations(slot);
+    let pages = rows.pages;
+    let locations = rows.locations(slot);
     let missing = match &column.missing {
         Ok(Value::Null) => Fate::Dropped,
         Ok(value) => Fate::from(test.passes(value)),
@@ -244,22 +191,25 @@ fn run_test(
         };
     }
     match (test, column.kind) {
-        (Test::Int(range), Some(Kind::Int4 | Kind::Date)) => {
+        (ColumnTest::Int(range), Some(ValueKind::Int4 | ValueKind::Date)) => {
             values!(|at| Fate::from(fixed!(i32, at).map(|value| range.passes(value as i64))))
         }
-        (Test::Int(range), Some(Kind::Int8 | Kind::Timestamp | Kind::Timestamptz | Kind::Time)) => {
+        (
+            ColumnTest::Int(range),
+            Some(ValueKind::Int8 | ValueKind::Timestamp | ValueKind::Timestamptz | ValueKind::Time),
+        ) => {
             values!(|at| Fate::from(fixed!(i64, at).map(|value| range.passes(value))))
         }
-        (Test::Int(range), Some(kind)) => {
+        (ColumnTest::Int(range), Some(kind)) => {
             values!(|at| Fate::from(column.int(kind, pages, at).map(|value| range.passes(value))))
         }
-        (Test::Float(range), Some(Kind::Float8)) => {
+        (ColumnTest::Float(range), Some(ValueKind::Float8)) => {
             values!(|at| Fate::from(fixed!(f64, at).map(|value| range.passes(float_key(value)))))
         }
-        (Test::Float(range), Some(Kind::Float4)) => {
+        (ColumnTest::Float(range), Some(ValueKind::Float4)) => {
             values!(|at| Fate::from(fixed!(f32, at).map(|value| range.passes(float_key(value as f64)))))
         }
-        (Test::IntSet { values, negated }, Some(kind)) => match values.as_slice() {
+        (ColumnTest::IntSet { values, negated }, Some(kind)) => match values.as_slice() {
             few if few.len() <= 8 => {
                 values!(|at| { Fate::from(column.int(kind, pages, at).map(|value| few.contains(&value) != *negated)) })
             }
@@ -267,7 +217,7 @@ fn run_test(
                 Fate::from(column.int(kind, pages, at).map(|value| many.binary_search(&value).is_ok() != *negated))
             }),
         },
-        (Test::Numeric(range), _) => {
+        (ColumnTest::Numeric(range), _) => {
             // Keys decide only values that have one; both ends need one too.
             let keys = range.keys;
             values!(|at| {
@@ -278,16 +228,18 @@ fn run_test(
                 }
             })
         }
-        (Test::Like { pattern, negated }, _) => {
-            let landmarks = pattern.landmark().and_then(|finder| Landmarks::search(finder, input, selected));
-            let excluded = |at, bytes: &[u8]| landmarks.as_ref().is_some_and(|found| !found.may_contain(at, bytes));
+        (ColumnTest::Like { pattern, negated }, _) => {
+            let substring_filter =
+                pattern.required_substring().and_then(|finder| SubstringFilter::search(finder, rows, selected));
+            let excluded =
+                |at, bytes: &[u8]| substring_filter.as_ref().is_some_and(|found| !found.may_contain(at, bytes));
             values!(|at| match column.plain_bytes(pages, at) {
                 Some(bytes) if excluded(at, bytes) => Fate::from(Some(*negated)),
                 Some(bytes) => Fate::from(test.passes_bytes(bytes)),
                 None => general(column, test, pages, at),
             })
         }
-        (Test::BytesEqual { .. } | Test::Bytes { .. } | Test::BytesSet { .. }, _) => {
+        (ColumnTest::BytesEqual { .. } | ColumnTest::Bytes { .. } | ColumnTest::BytesSet { .. }, _) => {
             values!(|at| match column.plain_bytes(pages, at) {
                 Some(bytes) => Fate::from(test.passes_bytes(bytes)),
                 None => general(column, test, pages, at),
@@ -300,25 +252,24 @@ fn run_test(
 /// The slow way: whatever the datum is, decode it first.
 #[cold]
 #[inline(never)]
-fn general(column: &Column, test: &Test, pages: &[u8], location: usize) -> Fate {
+fn general(column: &Column, test: &ColumnTest, pages: &[u8], location: usize) -> Fate {
     Fate::from(column.value(pages, location as u32).ok().and_then(|value| test.passes(&value)))
 }
 
-fn interpret(node: &Node, input: Input<'_>, row: u16) -> Fate {
-    let row = Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
-    Fate::from(node.qualifies(&row).ok())
+fn interpret(node: &Node, rows: RowSet<'_>, row: u16) -> Fate {
+    Fate::from(node.qualifies(&rows.row(row)).ok())
 }
 
 /// Each arm runs over the rows that no earlier arm selected. A row that some arm could not decide and no arm before
 /// it selected stays undecided, as the executor would have evaluated that arm.
-fn run_or(arms: &[Kernel], input: Input<'_>, selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
+fn run_or(arms: &[Kernel], rows: RowSet<'_>, selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
     let mut rest = selected.to_vec();
     let mut hits: Vec<u16> = Vec::new();
     let (mut selected_now, mut undecided_now) = (Vec::new(), Vec::new());
     for arm in arms {
         selected_now.clear();
         undecided_now.clear();
-        arm.run(input, &rest, &mut selected_now, &mut undecided_now);
+        arm.run(rows, &rest, &mut selected_now, &mut undecided_now);
         undecided_now.sort_unstable();
         rest.retain(|row| selected_now.binary_search(row).is_err() && undecided_now.binary_search(row).is_err());
         hits.extend_from_slice(&selected_now);
@@ -335,7 +286,7 @@ fn simple(node: &Node, wanted: bool, columns: &[Option<Column>]) -> Option<Kerne
         Node::Const(Value::Null) => Some(Kernel::Constant(false)),
         Node::Const(Value::Bool(value)) => Some(Kernel::Constant(*value == wanted)),
         Node::Column(slot) => {
-            let test = Test::compare(Domain::Int, Comparison::Equal, &Value::Bool(wanted))?;
+            let test = ColumnTest::compare(Domain::Int, Comparison::Equal, &Value::Bool(wanted))?;
             Some(Kernel::Column { slot: *slot, test })
         }
         Node::Not(arg) => simple(arg, !wanted, columns),
@@ -351,7 +302,7 @@ fn simple(node: &Node, wanted: bool, columns: &[Option<Column>]) -> Option<Kerne
         }
         Node::Like { value, pattern, negated } => match &**value {
             Node::Column(slot) => {
-                let test = Test::Like { pattern: pattern.clone(), negated: *negated == wanted };
+                let test = ColumnTest::Like { pattern: pattern.clone(), negated: *negated == wanted };
                 Some(Kernel::Column { slot: *slot, test })
             }
             _ => None,
@@ -395,10 +346,10 @@ fn compare_kernel(
             Some(Kernel::Constant(false))
         }
         (Node::Column(slot), Node::Const(constant)) => {
-            Some(Kernel::Column { slot: *slot, test: Test::compare(domain, comparison, constant)? })
+            Some(Kernel::Column { slot: *slot, test: ColumnTest::compare(domain, comparison, constant)? })
         }
         (Node::Const(constant), Node::Column(slot)) => {
-            let test = Test::compare(domain.mirrored(), comparison.mirrored(), constant)?;
+            let test = ColumnTest::compare(domain.mirrored(), comparison.mirrored(), constant)?;
             Some(Kernel::Column { slot: *slot, test })
         }
         _ => {
@@ -442,5 +393,5 @@ fn list_kernel(
         // Not found among the known ones, it may equal the unknown one.
         return Some(Kernel::Constant(false));
     }
-    Some(Kernel::Column { slot: *slot, test: Test::set(domain, &constants, !positive)? })
+    Some(Kernel::Column { slot: *slot, test: ColumnTest::set(domain, &constants, !positive)? })
 }

@@ -3,7 +3,7 @@
 //! Source: `utils/adt/like_match.c` (`SB_MatchText`, `UTF8_MatchText`). A pattern that ends in the escape character
 //! is an error for those texts that reach its end, so it is left to Postgres.
 
-use super::functions::Encoding;
+use super::functions::TextEncoding;
 use memchr::memmem::Finder;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,13 +16,13 @@ enum Item {
 }
 
 /// Shorter pieces are found too often.
-pub(super) const LANDMARK_MIN: usize = 3;
+pub(super) const SUBSTRING_BYTES_MIN: usize = 3;
 
 /// A compiled pattern.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     items: Vec<Item>,
-    encoding: Encoding,
+    encoding: TextEncoding,
     fragments: Option<Fragments>,
 }
 
@@ -37,7 +37,7 @@ struct Fragments {
 
 impl Pattern {
     /// None: the pattern is invalid.
-    pub fn new(pattern: &[u8], encoding: Encoding) -> Option<Self> {
+    pub fn new(pattern: &[u8], encoding: TextEncoding) -> Option<Self> {
         let mut items = Vec::with_capacity(pattern.len());
         let mut bytes = pattern.iter();
         while let Some(byte) = bytes.next() {
@@ -49,7 +49,7 @@ impl Pattern {
             });
         }
         // In UTF-8 a whole character is never found inside another one, so that bytes can be searched.
-        let searchable = encoding == Encoding::SingleByte || std::str::from_utf8(pattern).is_ok();
+        let searchable = encoding == TextEncoding::SingleByte || std::str::from_utf8(pattern).is_ok();
         let fragments = (searchable && !items.contains(&Item::Any)).then(|| Fragments::new(&items));
         Some(Self { items, encoding, fragments })
     }
@@ -67,9 +67,12 @@ impl Pattern {
     }
 
     /// Something that every matching text contains and that is worth searching for.
-    pub fn landmark(&self) -> Option<&Finder<'static>> {
+    pub fn required_substring(&self) -> Option<&Finder<'static>> {
         let middle = &self.fragments.as_ref()?.middle;
-        middle.iter().max_by_key(|finder| finder.needle().len()).filter(|finder| finder.needle().len() >= LANDMARK_MIN)
+        middle
+            .iter()
+            .max_by_key(|finder| finder.needle().len())
+            .filter(|finder| finder.needle().len() >= SUBSTRING_BYTES_MIN)
     }
 
     /// What every matching text contains, in this order and one after the other; empty where that is not known.
@@ -118,7 +121,7 @@ impl Pattern {
     /// `NextChar`: in UTF-8, on to the next byte that is no continuation byte.
     fn next_character(&self, text: &[u8]) -> usize {
         match self.encoding {
-            Encoding::Utf8 => 1 + text[1..].iter().take_while(|byte| **byte & 0xc0 == 0x80).count(),
+            TextEncoding::Utf8 => 1 + text[1..].iter().take_while(|byte| **byte & 0xc0 == 0x80).count(),
             _ => 1,
         }
     }
@@ -170,7 +173,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, pattern: &str, expected: bool) {
-        let pattern = Pattern::new(pattern.as_bytes(), Encoding::Utf8).unwrap();
+        let pattern = Pattern::new(pattern.as_bytes(), TextEncoding::Utf8).unwrap();
         assert_eq!(pattern.matches(text.as_bytes()), expected);
         assert_eq!(pattern.matches_items(text.as_bytes()), expected);
     }
@@ -204,12 +207,12 @@ mod tests {
         check("日本", "___", false);
         check("abc", "%_%_%_%", true);
         check("ab", "%_%_%_%", false);
-        let single = Pattern::new(b"__", Encoding::SingleByte).unwrap();
+        let single = Pattern::new(b"__", TextEncoding::SingleByte).unwrap();
         assert!(single.matches("é".as_bytes()));
     }
 
     #[test]
     fn a_pattern_that_ends_in_the_escape_is_invalid() {
-        assert!(Pattern::new(b"abc\\", Encoding::Utf8).is_none());
+        assert!(Pattern::new(b"abc\\", TextEncoding::Utf8).is_none());
     }
 }

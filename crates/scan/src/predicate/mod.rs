@@ -5,30 +5,29 @@
 
 mod arithmetic;
 mod column;
+mod column_test;
 mod compile;
 mod encoded;
 mod functions;
 mod kernel;
-mod landmarks;
 mod like;
 mod node;
-mod numeric;
-mod test;
-mod value;
+mod rows;
+mod substring_filter;
 
 pub use arithmetic::{Arithmetic, IS_NULL, Lanes, Memo, Rooms, UNCERTAIN};
-pub use column::{Column, Row};
+pub use column::Column;
+pub use column_test::{ColumnTest, EncodedTest};
 pub use compile::{Compiler, Unsupported};
-pub use encoded::{Form, Gathered, GatheredColumns, factor};
-pub use functions::{Body, CollationNeed, Domain, Encoding, Operator, compare};
-pub use kernel::{Input, Kernel, number_of};
+pub use encoded::{CodeEncoding, EncodedColumn, EncodedColumns, StringList, scale_factor};
+pub use functions::{CollationNeed, FunctionBody, Operator, TextEncoding};
+pub use kernel::{Kernel, number_of};
+#[cfg(test)]
+pub use like::Pattern;
 pub use node::Node;
-pub use numeric::{
-    BASE as NUMERIC_BASE, Class, Numeric, display_scale, key as numeric_key, scaled_by_ten as numeric_scaled_by_ten,
-};
-pub use test::{EncodedTest, IntRange, Test, Trim};
-pub use value::{Kind, NAME_BYTES, Outcome, Undecided, Value, float_key, without_trailing_blanks};
+pub use rows::RowSet;
 
+use crate::value::{Comparison, ValueKind};
 use cellar_format::postgres::{Collation, Oid};
 
 /// A function that predicates may call.
@@ -80,13 +79,12 @@ pub enum FunctionForm {
 }
 
 pub fn form(function: Oid) -> FunctionForm {
-    use functions::{Body, Comparison};
     let Some(function) = functions::find(function) else { return FunctionForm::Other };
     match function.body {
-        Body::Compare(_, Comparison::Equal | Comparison::NotEqual) => FunctionForm::Equality,
-        Body::Compare(..) => FunctionForm::Order,
-        Body::Like { ignores_case: true, .. } => FunctionForm::CasedPattern,
-        Body::Like { .. } => FunctionForm::Pattern,
+        FunctionBody::Compare(_, Comparison::Equal | Comparison::NotEqual) => FunctionForm::Equality,
+        FunctionBody::Compare(..) => FunctionForm::Order,
+        FunctionBody::Like { ignores_case: true, .. } => FunctionForm::CasedPattern,
+        FunctionBody::Like { .. } => FunctionForm::Pattern,
         _ if function.collation == CollationNeed::Cased => FunctionForm::Case,
         _ if functions::takes_field(function) => FunctionForm::Field,
         _ => FunctionForm::Other,
@@ -100,5 +98,5 @@ pub fn knows_field(function: Oid, field: &[u8]) -> bool {
 
 /// Whether predicates can look into values of this type; any type can be projected and tested for NULL.
 pub fn offloadable_type(oid: Oid) -> bool {
-    Kind::of(oid).is_some()
+    ValueKind::of(oid).is_some()
 }

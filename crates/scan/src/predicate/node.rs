@@ -4,11 +4,11 @@
 //! from left to right. A fourth outcome, [`Undecided`], stands for what Postgres would raise as an error and for
 //! values that the page does not hold; it ends the evaluation of the row as an error would.
 
-use super::column::Row;
-use super::functions::{Body, Comparison, Context, Domain, Function, calculate, compare, widened};
+use super::functions::{Context, Function, FunctionBody, calculate, widened};
 use super::like::Pattern;
-use super::value::{Outcome, Undecided, Value};
+use super::rows::Row;
 use crate::heap::Slot;
+use crate::value::{Comparison, Domain, EvalResult, Undecided, Value, compare};
 use cellar_format::wire::BooleanTest;
 use smallvec::SmallVec;
 
@@ -91,7 +91,7 @@ impl Node {
         Ok(truth(self.eval(row)?)? == Some(true))
     }
 
-    pub fn eval<'a>(&'a self, row: &Row<'a>) -> Outcome<'a> {
+    pub fn eval<'a>(&'a self, row: &Row<'a>) -> EvalResult<'a> {
         match self {
             Self::Const(value) => Ok(value.borrowed()),
             Self::Column(slot) => row.value(*slot),
@@ -217,7 +217,7 @@ fn any_all<'a>(
     scalar: &Value<'a>,
     elements: &'a [Node],
     row: &Row<'a>,
-) -> Outcome<'a> {
+) -> EvalResult<'a> {
     // The array is built before the operator is applied to any element.
     let values = elements.iter().map(|element| element.eval(row)).collect::<Result<SmallVec<[Value<'a>; 8]>, _>>()?;
     if values.is_empty() {
@@ -235,16 +235,18 @@ fn any_all<'a>(
 }
 
 /// Applies a function to arguments of which none is NULL.
-fn call<'a>(function: &Function, context: &Context, args: &mut [Value<'a>]) -> Outcome<'a> {
+fn call<'a>(function: &Function, context: &Context, args: &mut [Value<'a>]) -> EvalResult<'a> {
     match (function.body, &*args) {
-        (Body::Scalar(scalar), _) => scalar(args, context),
-        (Body::Arithmetic(operator), [left, right]) => calculate(operator, left, right, context.result),
-        (Body::Widen, [value]) => widened(value, context.result),
-        (Body::Compare(domain, comparison), [left, right]) => compared(domain, comparison, left, right).map(from_truth),
-        (Body::ThreeWay(domain), [left, right]) => {
+        (FunctionBody::Scalar(scalar), _) => scalar(args, context),
+        (FunctionBody::Arithmetic(operator), [left, right]) => calculate(operator, left, right, context.result),
+        (FunctionBody::Widen, [value]) => widened(value, context.result),
+        (FunctionBody::Compare(domain, comparison), [left, right]) => {
+            compared(domain, comparison, left, right).map(from_truth)
+        }
+        (FunctionBody::ThreeWay(domain), [left, right]) => {
             compare(domain, left, right).map(|ordering| Value::Int(ordering as i64)).ok_or(Undecided)
         }
-        (Body::Like { negated, .. }, [Value::Bytes(text), Value::Bytes(pattern)]) => {
+        (FunctionBody::Like { negated, .. }, [Value::Bytes(text), Value::Bytes(pattern)]) => {
             let pattern = Pattern::new(pattern, context.encoding).ok_or(Undecided)?;
             Ok(Value::Bool(pattern.matches(text) != negated))
         }

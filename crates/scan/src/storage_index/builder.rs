@@ -1,9 +1,10 @@
 //! Builds a region's summary from the rows that a scan decodes anyway.
 
-use super::{Bounds, ColumnSummary, Prefix, RegionSummary};
+use super::{ColumnSummary, RegionSummary};
+use crate::bounds::{Bounds, Prefix};
 use crate::heap::{Chunk, MISSING, NULL, Slot};
-use crate::predicate::without_trailing_blanks;
-use crate::predicate::{Column, Kind, Numeric, Outcome, Undecided, Value, float_key, numeric_key};
+use crate::predicate::Column;
+use crate::value::{EvalResult, Numeric, Undecided, Value, ValueKind, float_key, numeric, without_trailing_blanks};
 use cellar_format::postgres::{AttributeNumber, Oid, type_oid};
 
 /// A column to be summarised.
@@ -79,22 +80,24 @@ impl Accumulator {
         });
         match column.kind {
             // The common types, without a choice per value.
-            Some(Kind::Int4 | Kind::Date) => self.add_ints(present, |at| Kind::Int4.decode_int(pages.get(at..at + 4)?)),
-            Some(Kind::Int8 | Kind::Time | Kind::Timestamp | Kind::Timestamptz) => {
-                self.add_ints(present, |at| Kind::Int8.decode_int(pages.get(at..at + 8)?));
+            Some(ValueKind::Int4 | ValueKind::Date) => {
+                self.add_ints(present, |at| ValueKind::Int4.decode_int(pages.get(at..at + 4)?))
+            }
+            Some(ValueKind::Int8 | ValueKind::Time | ValueKind::Timestamp | ValueKind::Timestamptz) => {
+                self.add_ints(present, |at| ValueKind::Int8.decode_int(pages.get(at..at + 8)?));
             }
             Some(kind) if kind.is_int() => self.add_ints(present, |at| column.int(kind, pages, at)),
-            Some(Kind::Numeric) => {
+            Some(ValueKind::Numeric) => {
                 let mut keys = Extremes::<i64>::NONE;
                 for location in present {
-                    match column.plain_bytes(pages, location as usize).and_then(numeric_key) {
+                    match column.plain_bytes(pages, location as usize).and_then(numeric::key) {
                         Some(key) => keys.add(key),
                         None => self.add_value(column.value(pages, location)),
                     }
                 }
                 self.keys.join(keys);
             }
-            Some(Kind::Text | Kind::Bytea | Kind::Name | Kind::Uuid) => {
+            Some(ValueKind::Text | ValueKind::Bytea | ValueKind::Name | ValueKind::Uuid) => {
                 let mut short = self.short;
                 for location in present {
                     match column.plain_bytes(pages, location as usize) {
@@ -136,7 +139,7 @@ impl Accumulator {
         self.unknown |= unknown;
     }
 
-    fn add_value(&mut self, value: Outcome<'_>) {
+    fn add_value(&mut self, value: EvalResult<'_>) {
         match value {
             Ok(Value::Int(value)) => self.ints.add(value),
             Ok(Value::Bool(value)) => self.ints.add(i64::from(value)),

@@ -2,9 +2,9 @@
 //!
 //! Invariant: no value of the chunk lies outside of them, as Postgres orders its type.
 
-use super::{Bounds, Prefix};
-use crate::predicate::{Numeric, float_key, without_trailing_blanks};
+use crate::bounds::{Bounds, Prefix};
 use crate::unit::{self, AttributeChunk};
+use crate::value::{Numeric, float_key, without_trailing_blanks};
 use cellar_format::postgres::{Oid, type_oid};
 
 /// `Numeric::from_decimal` takes no more.

@@ -8,7 +8,8 @@
 //! it is dropped; one whose keys cannot be told (an error, a value outside the page) is put out and stays out of the heap.
 
 use crate::heap::{MISSING, NULL, Slot};
-use crate::predicate::{Column, Compiler, Domain, Input, Kind, Node, Row, Unsupported, Value, compare};
+use crate::predicate::{Column, Compiler, Node, RowSet, Unsupported};
+use crate::value::{Domain, Value, ValueKind, compare};
 use cellar_format::wire;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -29,7 +30,7 @@ pub(crate) struct TopNPlan {
     keys: Vec<SortKey>,
     slots: Vec<Slot>,
     /// The first key's column, when all keys are plain columns and its values are integers.
-    first: Option<(Slot, Kind)>,
+    first: Option<(Slot, ValueKind)>,
 }
 
 type Keys = SmallVec<[Value<'static>; 2]>;
@@ -111,13 +112,13 @@ impl TopN {
     }
 
     /// Drops those of the selected rows that cannot be among the first.
-    pub fn retain(&mut self, plan: &TopNPlan, input: Input<'_>, selected: &mut Vec<u16>) {
+    pub fn retain(&mut self, plan: &TopNPlan, rows: RowSet<'_>, selected: &mut Vec<u16>) {
         let bytes_max = KEYS_BYTES_MAX / plan.keys.len().max(1);
         selected.retain(|row| {
-            if self.heap.len() == plan.rows && self.first_key_decides(plan, input, *row) {
+            if self.heap.len() == plan.rows && self.first_key_decides(plan, rows, *row) {
                 return false;
             }
-            let row = Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row: *row };
+            let row = rows.row(*row);
             let mut keys: SmallVec<[Value<'_>; 2]> = SmallVec::new();
             for key in &plan.keys {
                 match key.node.eval(&row) {
@@ -132,17 +133,17 @@ impl TopN {
     /// Whether the row comes after the heap's last by its first key alone. Plain columns raise no errors, so the others need not
     /// be looked at.
     #[inline(always)]
-    fn first_key_decides(&self, plan: &TopNPlan, input: Input<'_>, row: u16) -> bool {
+    fn first_key_decides(&self, plan: &TopNPlan, rows: RowSet<'_>, row: u16) -> bool {
         let Some((slot, kind)) = plan.first else { return false };
-        let (Some(column), Some(last)) = (input.columns[slot as usize].as_ref(), self.heap.first()) else {
+        let (Some(column), Some(last)) = (rows.column(slot), self.heap.first()) else {
             return false;
         };
-        let location = input.chunk.locations(slot)[row as usize];
+        let location = rows.locations(slot)[row as usize];
         let value = match location {
             MISSING => return false,
             NULL => Value::Null,
-            _ => match column.int(kind, input.pages, location as usize) {
-                Some(value) if kind == Kind::Bool => Value::Bool(value != 0),
+            _ => match column.int(kind, rows.pages, location as usize) {
+                Some(value) if kind == ValueKind::Bool => Value::Bool(value != 0),
                 Some(value) => Value::Int(value),
                 None => return false,
             },

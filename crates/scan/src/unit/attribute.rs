@@ -8,7 +8,7 @@ use super::model::Column;
 use super::shape::{Attribute, Level, Number};
 use super::source::{Data, Part, Result, corrupt, put_varint, varint, zstd_compress, zstd_decompress};
 use super::strings::{ByteBlock, ByteChunk, Strings, is_equal, start_of};
-use crate::predicate::IntRange;
+use crate::bounds::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::postgres::{Width, type_oid};
 use std::sync::OnceLock;

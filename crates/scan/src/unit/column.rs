@@ -10,7 +10,8 @@ use super::search::Search;
 use super::shape::{Attribute, Number};
 use super::source::{Data, Result, UnitSource, corrupt};
 use super::strings::Strings;
-use crate::predicate::{Form as GatheredForm, Gathered, IntRange, Test};
+use crate::bounds::IntRange;
+use crate::predicate::{CodeEncoding, ColumnTest, EncodedColumn, StringList};
 use cellar_format::postgres::Width;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -64,7 +65,7 @@ impl UnitSource for Windowed<'_> {
 
 /// Marks of a block's rows while those are looked at that contain a test's pieces.
 struct Candidates<'a> {
-    test: &'a Test,
+    test: &'a ColumnTest,
     marks: &'a mut [u8],
     /// The first row that nothing was said of yet.
     next: usize,
@@ -249,7 +250,7 @@ impl ColumnReader {
         &mut self,
         at: Block<'_>,
         attribute: usize,
-        test: &Test,
+        test: &ColumnTest,
         pieces: &[&[u8]],
         marks: &mut [u8],
     ) -> Result<()> {
@@ -263,7 +264,7 @@ impl ColumnReader {
         let first = rows.start + at.block * BLOCK_ROWS;
         let end = (first + candidates.marks.len()).min(rows.end);
         self.read(at.unit, at.source, at.chunk, attribute, first..end)?;
-        if let Some(finder) = test.landmark() {
+        if let Some(finder) = test.required_substring() {
             // One search over all strings tells most of them apart.
             let mut found = std::mem::take(&mut self.found);
             self.find(finder, &mut found);
@@ -349,21 +350,24 @@ impl ColumnReader {
     }
 
     /// What was gathered.
-    pub fn gathered<'a>(&'a self, at: Block<'a>, attribute: usize, how: Gathering) -> Result<Gathered<'a>> {
+    pub fn gathered<'a>(&'a self, at: Block<'a>, attribute: usize, how: Gathering) -> Result<EncodedColumn<'a>> {
         let entry = attribute_of(at, attribute)?;
         let form = match (how, entry.strings()) {
             (Gathering::Codes, Some(strings)) => match strings.dictionary(at.unit.data(at.source))? {
-                Some((entries, _)) => GatheredForm::Strings(entries),
-                None => GatheredForm::Strings(&self.constant),
+                Some((entries, _)) => CodeEncoding::Strings(StringList { bytes: &entries.bytes, ends: &entries.ends }),
+                None => {
+                    let Strings { bytes, ends } = &self.constant;
+                    CodeEncoding::Strings(StringList { bytes, ends })
+                }
             },
-            (Gathering::Numbers, _) => GatheredForm::Numbers {
+            (Gathering::Numbers, _) => CodeEncoding::Numbers {
                 scale: entry.numeric_scale(),
                 bounds: entry.ints().map_or((i64::MIN, i64::MAX), |ints| (ints.min, ints.max)),
             },
-            _ => GatheredForm::Nulls,
+            _ => CodeEncoding::Nulls,
         };
         let Decoded { ints, validity, .. } = &self.decoded;
-        Ok(Gathered { codes: ints, validity: (entry.nulls > 0).then_some(validity), form })
+        Ok(EncodedColumn { codes: ints, validity: (entry.nulls > 0).then_some(validity), encoding: form })
     }
 
     /// Reads `rows`, numbered as in the unit, all of chunk `chunk`.

@@ -4,9 +4,11 @@
 //! runs here, so it may run before stages that stand in front of it, up to the first that can.
 
 use super::{Segment, Stored, UnitScanner, any};
+use crate::bounds::IntRange;
 use crate::plan::Plan;
-use crate::predicate::{EncodedTest, IntRange, Kernel, Kind, Test};
+use crate::predicate::{ColumnTest, EncodedTest, Kernel};
 use crate::unit::{AttributeChunk, Block, UnitError};
+use crate::value::ValueKind;
 
 /// A test of one attribute's encoded values. Rows that are NULL are told apart by [`Filter::Null`].
 pub(super) enum Filter<'p> {
@@ -22,7 +24,7 @@ pub(super) enum Filter<'p> {
         negated: bool,
     },
     Strings {
-        test: &'p Test,
+        test: &'p ColumnTest,
         pieces: Vec<&'p [u8]>,
     },
 }
@@ -185,12 +187,12 @@ impl UnitScanner {
 }
 
 /// Whether the attribute's numbers are the column's values, or decide of them.
-pub(super) fn holds_numbers(attribute: &AttributeChunk, kind: Option<Kind>) -> bool {
+pub(super) fn holds_numbers(attribute: &AttributeChunk, kind: Option<ValueKind>) -> bool {
     let is_bool = || attribute.number_bounds().is_some_and(|(min, max)| min >= 0 && max <= 1);
     match kind {
         // Any byte but 0 is true.
-        Some(Kind::Bool) => is_bool(),
-        Some(Kind::Numeric) => attribute.numeric_scale().is_some(),
+        Some(ValueKind::Bool) => is_bool(),
+        Some(ValueKind::Numeric) => attribute.numeric_scale().is_some(),
         Some(kind) => kind.is_int() && attribute.is_number(),
         None => false,
     }

@@ -7,7 +7,7 @@ use crate::aggregate::{AggregationPlan, Need};
 use crate::batch::ResultWriter;
 use crate::heap::Slot;
 use crate::plan::Plan;
-use crate::predicate::{Gathered, GatheredColumns, Input, factor};
+use crate::predicate::{EncodedColumn, EncodedColumns, RowSet, scale_factor};
 use crate::unit::{Block, Gathering, UnitError};
 use crate::vectors::marked;
 use cellar_format::stats::ScanStats;
@@ -36,7 +36,7 @@ impl UnitScanner {
                 Need::Nulls => true,
                 _ if attribute.exceptions() > 0 => false,
                 Need::Numbers { scale } => {
-                    let fits = |bounds| factor(attribute.numeric_scale(), bounds, scale).is_some();
+                    let fits = |bounds| scale_factor(attribute.numeric_scale(), bounds, scale).is_some();
                     holds_numbers(attribute, column.kind) && attribute.number_bounds().is_some_and(fits)
                 }
                 Need::Scaled { scale, bounds } => {
@@ -127,14 +127,19 @@ impl UnitScanner {
         for (_, attribute, how) in &folding.gathered {
             self.columns[*attribute].gather(at, *attribute, *how, &self.selected)?;
         }
-        let mut columns: Vec<Option<Gathered<'_>>> = Vec::new();
+        let mut columns: Vec<Option<EncodedColumn<'_>>> = Vec::new();
         for (slot, attribute, how) in &folding.gathered {
             columns.resize(columns.len().max(*slot as usize + 1), None);
             columns[*slot as usize] = Some(self.columns[*attribute].gathered(at, *attribute, *how)?);
         }
-        let gathered = GatheredColumns { columns: &columns, place: (stored.unit.id(), at.chunk) };
-        let input =
-            Input { pages: &self.datums, chunk: &self.chunk, columns: &plan.columns, in_pages: false, gathered };
+        let gathered = EncodedColumns { columns: &columns, chunk_id: (stored.unit.id(), at.chunk) };
+        let input = RowSet {
+            pages: &self.datums,
+            rows: &self.chunk,
+            columns: &plan.columns,
+            in_pages: false,
+            encoded_columns: gathered,
+        };
         let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return Ok(None) };
         Ok(aggregator.add_gathered(aggregation, input, &self.selected, marks, out))
     }

@@ -13,9 +13,9 @@ mod rows;
 mod totals;
 
 use crate::aggregate::Aggregator;
-use crate::batch::ResultWriter;
+use crate::batch::{Output, ResultWriter};
 use crate::heap::{Chunk, Slot, TupleHeader};
-use crate::plan::{Output, Plan};
+use crate::plan::Plan;
 use crate::predicate::Column;
 use crate::scanner::{Progress, Scanner, passthru};
 use crate::storage_index::{ColumnSummary, RegionSummary, unit_bounds};

@@ -2,10 +2,10 @@
 
 use super::filter::Filters;
 use super::{Segment, Stored, UnitScanner};
-use crate::batch::ResultWriter;
+use crate::batch::{Output, ResultWriter};
 use crate::heap::{MISSING, NULL, Slot};
-use crate::plan::{Output, Plan};
-use crate::predicate::Input;
+use crate::plan::Plan;
+use crate::predicate::RowSet;
 use crate::scanner::passthru;
 use crate::unit::{BLOCK_ROWS, Block, ColumnReader, UnitError};
 use cellar_format::stats::ScanStats;
@@ -99,7 +99,7 @@ impl UnitScanner {
             }
             self.next.clear();
             self.locate_slots(plan, stored, run, &stage.slots)?;
-            let input = Input::of_datums(&self.datums, &self.chunk, &plan.columns, false);
+            let input = RowSet::of_datums(&self.datums, &self.chunk, &plan.columns, false);
             stage.kernel.run(input, &self.selected, &mut self.next, &mut self.undecided);
             std::mem::swap(&mut self.selected, &mut self.next);
             if !self.undecided.is_empty() {
@@ -116,7 +116,7 @@ impl UnitScanner {
             for (slot, attribute) in wanted.columns(&plan.columns) {
                 self.locate(stored, run, slot, attribute)?;
             }
-            let input = Input::of_datums(&self.datums, &self.chunk, &plan.columns, false);
+            let input = RowSet::of_datums(&self.datums, &self.chunk, &plan.columns, false);
             if let Some(top_n) = &mut self.top_n {
                 top_n.retain(wanted, input, &mut self.selected);
             }
@@ -148,7 +148,7 @@ impl UnitScanner {
     /// Folds the selected rows into groups; those that cannot be stay selected.
     fn aggregate(&mut self, plan: &Plan, out: &mut ResultWriter, stats: &mut ScanStats) {
         let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return };
-        let input = Input::of_datums(&self.datums, &self.chunk, &plan.columns, false);
+        let input = RowSet::of_datums(&self.datums, &self.chunk, &plan.columns, false);
         aggregator.add(aggregation, input, &mut self.selected, out, stats);
     }
 
@@ -174,12 +174,12 @@ impl UnitScanner {
             let before = rows.partition_point(|row| self.chunk.page(*row) < *page);
             let (now, later) = rows.split_at(before);
             stats.rows_returned += now.len() as u64;
-            out.append(plan, &self.datums, stored.first_block, &self.chunk, now);
+            out.append(plan.output(), &self.datums, stored.first_block, &self.chunk, now);
             passthru(out, stored.first_block, *page as usize, PassthruReason::Predicate, stats);
             rows = later;
         }
         stats.rows_returned += rows.len() as u64;
-        out.append(plan, &self.datums, stored.first_block, &self.chunk, rows);
+        out.append(plan.output(), &self.datums, stored.first_block, &self.chunk, rows);
         Ok(())
     }
 

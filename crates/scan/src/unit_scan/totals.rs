@@ -5,7 +5,7 @@ use super::{Segment, Stored, UnitScanner};
 use crate::aggregate::{Asked, Total};
 use crate::batch::ResultWriter;
 use crate::plan::Plan;
-use crate::predicate::factor;
+use crate::predicate::scale_factor;
 use crate::unit::{Block, UnitError};
 use cellar_format::stats::ScanStats;
 
@@ -53,7 +53,7 @@ impl UnitScanner {
         let decimals = attribute.numeric_scale();
         let Some(bounds) = attribute.number_bounds().filter(|bounds| {
             let has_all = attribute.nulls == 0 && attribute.exceptions() == 0 && (is_whole || !asked.bounds);
-            has_all && holds_numbers(attribute, column.kind) && factor(decimals, *bounds, scale).is_some()
+            has_all && holds_numbers(attribute, column.kind) && scale_factor(decimals, *bounds, scale).is_some()
         }) else {
             return Ok(None);
         };

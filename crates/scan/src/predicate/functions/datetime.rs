@@ -6,10 +6,8 @@
 use cellar_format::postgres::type_oid;
 use std::ops::Range;
 
-use super::super::numeric::Numeric;
-use super::super::value::{Outcome, Undecided, Value};
-use super::compare::DATE_BEYOND_TIMESTAMP;
 use super::{Context, Function, Operator, arithmetic, fallible, functions, safe};
+use crate::value::{DATE_AFTER_TIMESTAMPS, EvalResult, Numeric, Undecided, Value};
 
 const USECS_PER_DAY: i64 = 86_400_000_000;
 const EPOCH_JULIAN: i64 = 2_451_545;
@@ -18,7 +16,7 @@ const UNIX_EPOCH_JULIAN: i64 = 2_440_588;
 pub const FINITE_DATES: Range<i64> = DATE_MIN..2_147_483_494 - EPOCH_JULIAN;
 const DATE_MIN: i64 = -EPOCH_JULIAN;
 const TIMESTAMP_MIN: i64 = DATE_MIN * USECS_PER_DAY;
-const TIMESTAMP_END: i64 = DATE_BEYOND_TIMESTAMP * USECS_PER_DAY;
+const TIMESTAMP_END: i64 = DATE_AFTER_TIMESTAMPS * USECS_PER_DAY;
 
 fn date_is_infinite(date: i64) -> bool {
     date == i32::MIN as i64 || date == i32::MAX as i64
@@ -43,7 +41,7 @@ fn ints(args: &[Value<'_>]) -> Result<(i64, i64), Undecided> {
 }
 
 /// A date and days; infinities stay what they are.
-pub fn calculate<'a>(operator: Operator, date: i64, days: i64) -> Outcome<'a> {
+pub fn calculate<'a>(operator: Operator, date: i64, days: i64) -> EvalResult<'a> {
     if date_is_infinite(date) {
         return Ok(Value::Int(date));
     }
@@ -55,7 +53,7 @@ pub fn calculate<'a>(operator: Operator, date: i64, days: i64) -> Outcome<'a> {
     shifted.filter(|date| FINITE_DATES.contains(date)).map(Value::Int).ok_or(Undecided)
 }
 
-fn date_subtract<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn date_subtract<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (left, right) = ints(args)?;
     if date_is_infinite(left) || date_is_infinite(right) {
         return Err(Undecided);
@@ -63,11 +61,11 @@ fn date_subtract<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     Ok(Value::Int(left - right))
 }
 
-fn date_is_finite<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn date_is_finite<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Bool(!date_is_infinite(int(args)?)))
 }
 
-fn timestamp_is_finite<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn timestamp_is_finite<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Bool(!timestamp_is_infinite(int(args)?)))
 }
 
@@ -75,16 +73,16 @@ fn date_as_timestamp(date: i64) -> Result<i64, Undecided> {
     match date {
         date if date == i32::MIN as i64 => Ok(i64::MIN),
         date if date == i32::MAX as i64 => Ok(i64::MAX),
-        date if !(DATE_MIN..DATE_BEYOND_TIMESTAMP).contains(&date) => Err(Undecided),
+        date if !(DATE_MIN..DATE_AFTER_TIMESTAMPS).contains(&date) => Err(Undecided),
         date => Ok(date * USECS_PER_DAY),
     }
 }
 
-fn date_to_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn date_to_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Int(date_as_timestamp(int(args)?)?))
 }
 
-fn date_plus_time<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn date_plus_time<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (date, time) = ints(args)?;
     let timestamp = date_as_timestamp(date)?;
     if timestamp_is_infinite(timestamp) {
@@ -102,7 +100,7 @@ fn split_timestamp(timestamp: i64) -> Result<(i64, i64), Undecided> {
     Ok((timestamp.div_euclid(USECS_PER_DAY), timestamp.rem_euclid(USECS_PER_DAY)))
 }
 
-fn timestamp_to_date<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn timestamp_to_date<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Int(match int(args)? {
         i64::MIN => i32::MIN as i64,
         i64::MAX => i32::MAX as i64,
@@ -111,7 +109,7 @@ fn timestamp_to_date<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
 }
 
 /// An infinite timestamp has no time: NULL.
-fn timestamp_to_time<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn timestamp_to_time<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     match int(args)? {
         i64::MIN | i64::MAX => Ok(Value::Null),
         timestamp => Ok(Value::Int(split_timestamp(timestamp)?.1)),
@@ -223,7 +221,7 @@ fn field_and_int<'v>(args: &'v [Value<'_>]) -> Result<(&'v [u8], i64), Undecided
     }
 }
 
-fn extract_date<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn extract_date<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (field, date) = field_and_int(args)?;
     if !FINITE_DATES.contains(&date) {
         return Err(Undecided);
@@ -235,14 +233,14 @@ fn extract_date<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     Ok(Value::Numeric(Numeric::from_i64(value)))
 }
 
-fn extract_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn extract_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (field, timestamp) = field_and_int(args)?;
     let (value, decimals) = timestamp_field(field, timestamp)?;
     Ok(Value::Numeric(Numeric::from_decimal(value, decimals)))
 }
 
 /// `date_part`, which answers in float8; only the whole-numbered fields are certain to the last bit.
-fn part_of_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn part_of_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (field, timestamp) = field_and_int(args)?;
     match timestamp_field(field, timestamp)? {
         (value, 0) => Ok(Value::Float(value as f64)),
@@ -250,7 +248,7 @@ fn part_of_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     }
 }
 
-fn truncate_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn truncate_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (field, timestamp) = field_and_int(args)?;
     match timestamp_is_infinite(timestamp) {
         true => Ok(Value::Int(timestamp)),

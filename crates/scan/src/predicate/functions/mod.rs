@@ -11,12 +11,10 @@ mod integer;
 mod numeric;
 mod text;
 
-pub use compare::{Comparison, Domain, compare, date_against_timestamp};
 pub use datetime::{FINITE_DATES, knows_field, takes_field};
-pub use text::{Encoding, LOWER, beside_ascii};
+pub use text::{LOWER, TextEncoding, beside_ascii};
 
-use super::value::{Kind, Outcome, Undecided, Value};
-use crate::predicate::Numeric;
+use crate::value::{Comparison, Domain, EvalResult, Numeric, Undecided, Value, ValueKind};
 use cellar_format::postgres::{Collation, Oid};
 
 /// What a function needs to know about its collation.
@@ -46,14 +44,14 @@ impl CollationNeed {
 /// What a call knows besides its arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct Context {
-    pub encoding: Encoding,
-    pub result: Kind,
+    pub encoding: TextEncoding,
+    pub result: ValueKind,
 }
 
-pub type Scalar = for<'a> fn(&mut [Value<'a>], &Context) -> Outcome<'a>;
+pub type Scalar = for<'a> fn(&mut [Value<'a>], &Context) -> EvalResult<'a>;
 
 #[derive(Clone, Copy)]
-pub enum Body {
+pub enum FunctionBody {
     Compare(Domain, Comparison),
     /// A btree support function that answers -1, 0 or 1; those that answer any difference are not offered.
     ThreeWay(Domain),
@@ -86,7 +84,7 @@ pub struct Function {
     pub args: &'static [Oid],
     pub result: Oid,
     pub collation: CollationNeed,
-    pub body: Body,
+    pub body: FunctionBody,
     /// Whether Postgres may raise an error, for some arguments.
     pub fallible: bool,
     /// Whether the function counts characters, which needs an encoding that the cell knows.
@@ -100,41 +98,41 @@ impl Function {
         args: &'static [Oid],
         result: Oid,
         collation: CollationNeed,
-        (body, fallible, characters): (Body, bool, bool),
+        (body, fallible, characters): (FunctionBody, bool, bool),
     ) -> Self {
         Self { oid, name, args, result, collation, body, fallible, characters }
     }
 }
 
-const fn compares(domain: Domain, comparison: Comparison) -> (Body, bool, bool) {
-    (Body::Compare(domain, comparison), false, false)
+const fn compares(domain: Domain, comparison: Comparison) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Compare(domain, comparison), false, false)
 }
-const fn three_way(domain: Domain) -> (Body, bool, bool) {
-    (Body::ThreeWay(domain), false, false)
+const fn three_way(domain: Domain) -> (FunctionBody, bool, bool) {
+    (FunctionBody::ThreeWay(domain), false, false)
 }
-const fn like(characters: bool, negated: bool) -> (Body, bool, bool) {
-    (Body::Like { characters, negated, ignores_case: false }, true, characters)
+const fn like(characters: bool, negated: bool) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Like { characters, negated, ignores_case: false }, true, characters)
 }
-const fn ilike(negated: bool) -> (Body, bool, bool) {
-    (Body::Like { characters: true, negated, ignores_case: true }, true, true)
+const fn ilike(negated: bool) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Like { characters: true, negated, ignores_case: true }, true, true)
 }
-const fn arithmetic(operator: Operator) -> (Body, bool, bool) {
-    (Body::Arithmetic(operator), true, false)
+const fn arithmetic(operator: Operator) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Arithmetic(operator), true, false)
 }
-const fn widen() -> (Body, bool, bool) {
-    (Body::Widen, false, false)
+const fn widen() -> (FunctionBody, bool, bool) {
+    (FunctionBody::Widen, false, false)
 }
-const fn safe(scalar: Scalar) -> (Body, bool, bool) {
-    (Body::Scalar(scalar), false, false)
+const fn safe(scalar: Scalar) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Scalar(scalar), false, false)
 }
-const fn fallible(scalar: Scalar) -> (Body, bool, bool) {
-    (Body::Scalar(scalar), true, false)
+const fn fallible(scalar: Scalar) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Scalar(scalar), true, false)
 }
-const fn characters(scalar: Scalar) -> (Body, bool, bool) {
-    (Body::Scalar(scalar), false, true)
+const fn characters(scalar: Scalar) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Scalar(scalar), false, true)
 }
-const fn characters_fallible(scalar: Scalar) -> (Body, bool, bool) {
-    (Body::Scalar(scalar), true, true)
+const fn characters_fallible(scalar: Scalar) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Scalar(scalar), true, true)
 }
 
 /// A table of functions: OID, C function (`prosrc`), argument types, result type, need of collation, body.
@@ -164,21 +162,23 @@ pub fn find(oid: Oid) -> Option<&'static Function> {
     BY_OID.get(&oid).copied()
 }
 
-/// Applies [`Body::Arithmetic`].
-pub fn calculate<'a>(operator: Operator, left: &Value<'_>, right: &Value<'_>, result: Kind) -> Outcome<'a> {
+/// Applies [`FunctionBody::Arithmetic`].
+pub fn calculate<'a>(operator: Operator, left: &Value<'_>, right: &Value<'_>, result: ValueKind) -> EvalResult<'a> {
     match (left, right) {
-        (Value::Int(date), Value::Int(days)) if result == Kind::Date => datetime::calculate(operator, *date, *days),
+        (Value::Int(date), Value::Int(days)) if result == ValueKind::Date => {
+            datetime::calculate(operator, *date, *days)
+        }
         (Value::Int(left), Value::Int(right)) => integer::calculate(operator, *left, *right, result),
         (Value::Numeric(left), Value::Numeric(right)) => numeric::calculate(operator, left, right),
         _ => Err(Undecided),
     }
 }
 
-/// Applies [`Body::Widen`].
-pub fn widened<'a>(value: &Value<'_>, result: Kind) -> Outcome<'a> {
+/// Applies [`FunctionBody::Widen`].
+pub fn widened<'a>(value: &Value<'_>, result: ValueKind) -> EvalResult<'a> {
     match value {
         Value::Bool(value) => Ok(Value::Int(i64::from(*value))),
-        Value::Int(value) if result == Kind::Numeric => Ok(Value::Numeric(Numeric::from_i64(*value))),
+        Value::Int(value) if result == ValueKind::Numeric => Ok(Value::Numeric(Numeric::from_i64(*value))),
         Value::Int(value) => Ok(Value::Int(*value)),
         _ => Err(Undecided),
     }
@@ -194,7 +194,7 @@ mod tests {
         for function in all() {
             assert!(seen.insert(function.oid), "{} twice", function.oid);
             for oid in function.args.iter().chain([&function.result]) {
-                assert!(Kind::of(*oid).is_some(), "{} with type {oid}", function.name);
+                assert!(ValueKind::of(*oid).is_some(), "{} with type {oid}", function.name);
             }
         }
     }

@@ -4,23 +4,23 @@
 //! Those that count characters work in UTF-8 and in single-byte encodings; elsewhere the plan refuses them.
 //! Source: `utils/adt/varlena.c`, `varchar.c`, `oracle_compat.c`, `formatting.c`, `like.c`.
 
-use super::super::value::{Outcome, Undecided, Value, without_trailing_blanks};
 use super::{
     CollationNeed, Context, Function, characters, characters_fallible, fallible, functions, ilike, like, safe,
 };
+use crate::value::{EvalResult, Undecided, Value, without_trailing_blanks};
 use cellar_format::postgres::{Oid, encoding, type_oid};
 use std::borrow::Cow;
 
 /// How bytes become characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Encoding {
+pub enum TextEncoding {
     SingleByte,
     Utf8,
     /// A multibyte encoding that the cell does not take apart.
     Opaque,
 }
 
-impl Encoding {
+impl TextEncoding {
     /// `pg_enc`: from LATIN1 to KOI8U all are single-byte (`mb/pg_wchar.h`).
     pub fn of(pg_enc: u32) -> Self {
         const LATIN1: u32 = 8;
@@ -100,19 +100,19 @@ fn part<'a>(whole: Cow<'a, [u8]>, from: usize, to: usize) -> Value<'a> {
     })
 }
 
-fn starts_with<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn starts_with<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Bool(bytes(&args[0])?.starts_with(bytes(&args[1])?)))
 }
 
-fn length<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn length<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     Ok(Value::Int(context.encoding.count(bytes(&args[0])?)))
 }
 
-fn length_without_blanks<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn length_without_blanks<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     Ok(Value::Int(context.encoding.count(without_trailing_blanks(bytes(&args[0])?))))
 }
 
-fn octets<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn octets<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Int(bytes(&args[0])?.len() as i64))
 }
 
@@ -128,7 +128,7 @@ fn slice<'a>(whole: Cow<'a, [u8]>, from: i64, to: Option<i64>, context: &Context
 }
 
 /// `text_substring`: a negative length is an error; an end beyond int4 is the string's end.
-fn substring<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn substring<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let (from, length) = (int(&args[1])?, int(&args[2])?);
     if length < 0 {
         return Err(Undecided);
@@ -137,13 +137,13 @@ fn substring<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
     Ok(slice(take(&mut args[0])?, from, to, context))
 }
 
-fn substring_to_end<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn substring_to_end<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let from = int(&args[1])?;
     Ok(slice(take(&mut args[0])?, from, None, context))
 }
 
 /// A negative count leaves that many characters out at the other end.
-fn left<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn left<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let mut count = int(&args[1])?;
     let whole = take(&mut args[0])?;
     if count < 0 {
@@ -153,7 +153,7 @@ fn left<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
     Ok(part(whole, 0, end))
 }
 
-fn right<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn right<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let count = int(&args[1])?;
     if count == i32::MIN as i64 {
         return Err(Undecided);
@@ -165,26 +165,26 @@ fn right<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
     Ok(part(whole, start, end))
 }
 
-fn trim<'a>(value: &mut Value<'a>, left: bool, right: bool) -> Outcome<'a> {
+fn trim<'a>(value: &mut Value<'a>, left: bool, right: bool) -> EvalResult<'a> {
     let whole = take(value)?;
     let end = if right { without_trailing_blanks(&whole).len() } else { whole.len() };
     let start = if left { whole[..end].iter().take_while(|byte| **byte == b' ').count() } else { 0 };
     Ok(part(whole, start, end))
 }
 
-fn trim_both<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn trim_both<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     trim(&mut args[0], true, true)
 }
 
-fn trim_left<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn trim_left<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     trim(&mut args[0], true, false)
 }
 
-fn trim_right<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn trim_right<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     trim(&mut args[0], false, true)
 }
 
-fn concatenate<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn concatenate<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (left, right) = (bytes(&args[0])?, bytes(&args[1])?);
     if left.len() + right.len() > RESULT_BYTES_MAX {
         return Err(Undecided);
@@ -193,14 +193,14 @@ fn concatenate<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
 }
 
 /// The 1-based character where the second string first occurs in the first, 0 when nowhere.
-fn position<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn position<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let (whole, sought) = (bytes(&args[0])?, bytes(&args[1])?);
     let found = memchr::memmem::find(whole, sought);
     Ok(Value::Int(found.map_or(0, |at| context.encoding.count(&whole[..at]) + 1)))
 }
 
 /// `change` knows ASCII's letters only; undecided where another one does not stay as it is.
-fn cased<'a>(args: &mut [Value<'a>], change: fn(&[u8]) -> Vec<u8>, stays: fn(char) -> bool) -> Outcome<'a> {
+fn cased<'a>(args: &mut [Value<'a>], change: fn(&[u8]) -> Vec<u8>, stays: fn(char) -> bool) -> EvalResult<'a> {
     let text = bytes(&args[0])?;
     if !text.is_ascii() {
         let text = std::str::from_utf8(text).map_err(|_| Undecided)?;
@@ -211,11 +211,11 @@ fn cased<'a>(args: &mut [Value<'a>], change: fn(&[u8]) -> Vec<u8>, stays: fn(cha
     Ok(Value::Bytes(Cow::Owned(change(text))))
 }
 
-fn lower<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn lower<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     cased(args, <[u8]>::to_ascii_lowercase, |_| false)
 }
 
-fn upper<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn upper<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     cased(args, <[u8]>::to_ascii_uppercase, |_| false)
 }
 
@@ -241,15 +241,15 @@ pub fn beside_ascii(function: Oid) -> Option<&'static Function> {
     BESIDE_ASCII.iter().find(|(oid, _)| *oid == function).map(|(_, function)| function)
 }
 
-fn lower_beside_ascii<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn lower_beside_ascii<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     cased(args, <[u8]>::to_ascii_lowercase, |letter| !letter.to_lowercase().any(|mapped| mapped.is_ascii()))
 }
 
-fn upper_beside_ascii<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn upper_beside_ascii<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     cased(args, <[u8]>::to_ascii_uppercase, |letter| !letter.to_uppercase().any(|mapped| mapped.is_ascii()))
 }
 
-fn same<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn same<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Bytes(take(&mut args[0])?))
 }
 
@@ -319,9 +319,9 @@ mod tests {
 
     #[test]
     fn letters_beyond_ascii_stay_beside_it() {
-        let context = Context { encoding: Encoding::Utf8, result: crate::predicate::Kind::Text };
+        let context = Context { encoding: TextEncoding::Utf8, result: crate::value::ValueKind::Text };
         let call = |function, text: &'static str| {
-            let Some(Function { body: super::super::Body::Scalar(scalar), .. }) = beside_ascii(function) else {
+            let Some(Function { body: super::super::FunctionBody::Scalar(scalar), .. }) = beside_ascii(function) else {
                 panic!()
             };
             scalar(&mut [Value::Bytes(text.as_bytes().into())], &context).map(|value| match value {

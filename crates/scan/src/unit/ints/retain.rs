@@ -1,7 +1,7 @@
 //! Which numbers of a block lie in a range: told without making numbers of them where their coding allows that.
 
 use super::{Coding, Frame, IntChunk, Packed, cached, read_dictionary};
-use crate::predicate::IntRange;
+use crate::bounds::IntRange;
 use crate::unit::bits::{Offsets, retain};
 use crate::unit::source::{Data, Result};
 

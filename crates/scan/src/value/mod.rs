@@ -1,13 +1,20 @@
-//! Values of the types that predicates work on, and how they are read from datums and constants.
+//! SQL values: the types that the evaluator knows, decoding of their datums, and their orders.
+//!
+//! Nothing here knows expressions, tuples or pages.
 
-use super::numeric::Numeric;
+pub mod numeric;
+mod order;
+
+pub use numeric::Numeric;
+pub use order::{Comparison, DATE_AFTER_TIMESTAMPS, Domain, Trim, compare, date_against_timestamp};
+
 use cellar_format::postgres::{Oid, Width, type_oid};
 use std::borrow::Cow;
 
 /// A type as far as evaluation can tell it from others. `text`, `varchar` and `bpchar` are the same bytes; which of
 /// them is meant is the function's matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ValueKind {
     Bool,
     /// `"char"`, a byte.
     Char,
@@ -30,7 +37,7 @@ pub enum Kind {
 
 pub const NAME_BYTES: usize = 64;
 
-impl Kind {
+impl ValueKind {
     pub fn of(oid: Oid) -> Option<Self> {
         Some(match oid {
             type_oid::BOOL => Self::Bool,
@@ -100,7 +107,7 @@ impl Kind {
     }
 
     pub fn is_int(self) -> bool {
-        use Kind::*;
+        use ValueKind::*;
         matches!(self, Bool | Char | Int2 | Int4 | Int8 | Oid | Date | Time | Timestamp | Timestamptz)
     }
 }
@@ -150,7 +157,7 @@ impl Value<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Undecided;
 
-pub type Outcome<'a> = Result<Value<'a>, Undecided>;
+pub type EvalResult<'a> = Result<Value<'a>, Undecided>;
 
 /// The bytes of a blank-padded string without the padding (`bcTruelen`).
 #[inline]

@@ -3,7 +3,7 @@
 //! Starting a search costs more than searching a short string. One long search tells most rows of `LIKE '%piece%'`
 //! apart; it says nothing about values that do not lie in the page as they are.
 
-use super::kernel::Input;
+use super::rows::RowSet;
 use cellar_format::units::BLOCK_BYTES;
 use memchr::memmem::Finder;
 
@@ -14,21 +14,21 @@ const HEADER_BYTES_MAX: usize = 4;
 const WORD_BITS: usize = u64::BITS as usize;
 
 /// The grains of some pages in which the piece, or a part of it, was found.
-pub struct Landmarks {
+pub struct SubstringFilter {
     start: usize,
     bits: Vec<u64>,
 }
 
-impl Landmarks {
+impl SubstringFilter {
     /// None: so few rows are selected that they are better searched one by one.
-    pub fn search(finder: &Finder<'_>, input: Input<'_>, selected: &[u16]) -> Option<Self> {
+    pub fn search(finder: &Finder<'_>, rows: RowSet<'_>, selected: &[u16]) -> Option<Self> {
         let (first, last) = (*selected.first()?, *selected.last()?);
-        if !input.in_pages || selected.len() < input.chunk.len() / 2 {
+        if !rows.in_pages || selected.len() < rows.rows.len() / 2 {
             return None;
         }
-        let page = |row: u16| input.chunk.row(row).page as usize * BLOCK_BYTES;
+        let page = |row: u16| rows.rows.row(row).page as usize * BLOCK_BYTES;
         let start = page(first);
-        let bytes = input.pages.get(start..page(last) + BLOCK_BYTES)?;
+        let bytes = rows.pages.get(start..page(last) + BLOCK_BYTES)?;
         Some(Self::found(finder, start, bytes))
     }
 
@@ -71,13 +71,13 @@ mod tests {
             bytes[at..at + 3].copy_from_slice(b"aba");
         }
         let finder = Finder::new(b"aba");
-        let landmarks = Landmarks::found(&finder, 8192, &bytes);
+        let filter = SubstringFilter::found(&finder, 8192, &bytes);
         let mut excluded = 0;
         for from in 0..bytes.len() {
             for to in (from..bytes.len().min(from + 1200)).step_by(7) {
                 let payload = &bytes[from..to];
                 // The header's bytes come before; here they are taken from the text.
-                let may_contain = landmarks.may_contain(8192 + from.saturating_sub(1), payload);
+                let may_contain = filter.may_contain(8192 + from.saturating_sub(1), payload);
                 assert!(may_contain || finder.find(payload).is_none(), "{from}..{to}");
                 excluded += usize::from(!may_contain);
             }
