@@ -42,8 +42,8 @@ pub use batch::{AlignedBuffer, ResultWriter};
 pub use heap::page_checksum;
 pub use plan::Plan;
 pub use predicate::{
-    CollationNeed, FunctionForm, FunctionInfo, Unsupported, form, knows_field, offloadable, offloadable_functions,
-    offloadable_type,
+    CollationNeed, FunctionClass, FunctionInfo, Unsupported, function_class, knows_field, offloadable,
+    offloadable_functions, offloadable_type,
 };
 pub use scanner::{Progress, Scanner};
 pub use storage_index::{ColumnSummary, RegionSummary};

@@ -2,7 +2,7 @@
 
 use crate::aggregate::AggregationPlan;
 use crate::batch::{ColumnLayout, Output};
-use crate::heap::{Layout, Segment, Slot};
+use crate::heap::{AttributeRun, Slot, TupleLayout};
 use crate::predicate::{Column, Compiler, Kernel, Node, TextEncoding, Unsupported, number_of};
 use crate::storage_index::{RegionSummary, SummaryColumn};
 use crate::top_n::TopNPlan;
@@ -27,16 +27,16 @@ pub(crate) struct Stage {
 #[derive(Debug)]
 pub(crate) struct Walks {
     /// The columns to be summarised; walked for all rows, visible or not.
-    pub summary: Option<Segment>,
-    pub stages: Vec<Segment>,
+    pub summary: Option<AttributeRun>,
+    pub stages: Vec<AttributeRun>,
     /// The keys of a top-N.
-    pub top_n: Segment,
-    pub output: Segment,
+    pub top_n: AttributeRun,
+    pub output: AttributeRun,
 }
 
 /// A compiled request; immutable.
 pub struct Plan {
-    pub(crate) layout: Layout,
+    pub(crate) layout: TupleLayout,
     /// By slot; None for columns that only the projection has.
     pub(crate) columns: Vec<Option<Column>>,
     pub(crate) stages: Vec<Stage>,
@@ -76,7 +76,7 @@ impl Plan {
         if request.attributes.len() > ATTRIBUTES_MAX {
             return Err(Unsupported(format!("{} columns", request.attributes.len())));
         }
-        let layout = Layout::new(request.attributes.iter().map(|attribute| (attribute.width, attribute.align)));
+        let layout = TupleLayout::new(request.attributes.iter().map(|attribute| (attribute.width, attribute.align)));
         let mut compiler = Compiler {
             attributes: &request.attributes,
             encoding: TextEncoding::of(request.encoding),
@@ -216,10 +216,16 @@ fn push_stage(stages: &mut Vec<Stage>, stage: Stage) {
 }
 
 impl Walks {
-    fn new(layout: &Layout, summary_end: Option<usize>, stages: &[Stage], top_n_end: usize, output_end: usize) -> Self {
+    fn new(
+        layout: &TupleLayout,
+        summary_end: Option<usize>,
+        stages: &[Stage],
+        top_n_end: usize,
+        output_end: usize,
+    ) -> Self {
         let mut walked = 0;
         let mut walk_to = |end: usize| {
-            let segment = layout.segment(walked, end);
+            let segment = layout.run(walked, end);
             walked = walked.max(end);
             segment
         };

@@ -5,12 +5,12 @@
 
 use crate::aggregate::Aggregator;
 use crate::batch::{Output, ResultWriter};
-use crate::heap::{Chunk, PAGES_BYTES_MAX, Page, Prefetch, page_checksum};
+use crate::heap::{PAGES_BYTES_MAX, Page, PageRows, Prefetch, page_checksum};
 use crate::plan::{Plan, Walks};
 use crate::predicate::RowSet;
 use crate::storage_index::{RegionSummary, SummaryBuilder};
 use crate::top_n::TopN;
-use crate::visibility::{Verdict, Visibility, XidLookup};
+use crate::visibility::{TupleVisibility, Visibility, XidLookup};
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::BLOCK_BYTES;
@@ -61,7 +61,7 @@ pub struct Scanner {
     pages: Vec<PageState>,
     /// Line pointer numbers of visible tuples, page by page.
     visible: Vec<u16>,
-    chunk: Chunk,
+    chunk: PageRows,
     selected: Vec<u16>,
     next: Vec<u16>,
     all: Vec<u16>,
@@ -80,7 +80,7 @@ impl Scanner {
             verify_checksums: false,
             pages: Vec::new(),
             visible: Vec::new(),
-            chunk: Chunk::default(),
+            chunk: PageRows::default(),
             selected: Vec::new(),
             next: Vec::new(),
             all: Vec::new(),
@@ -441,11 +441,11 @@ fn judge_tuples(
     let walked = page.for_each_tuple(|line, tuple| {
         (0..LINES_PER_TUPLE).for_each(|_| ahead.step());
         match visibility.check(&tuple) {
-            Verdict::Visible => return visible.push(line),
-            Verdict::Invisible => {}
-            Verdict::Undecided => undecided = true,
-            Verdict::Ask(xid) if needed[first_needed..].last() == Some(&xid) => {}
-            Verdict::Ask(xid) => needed.push(xid),
+            TupleVisibility::Visible => return visible.push(line),
+            TupleVisibility::Invisible => {}
+            TupleVisibility::Undecided => undecided = true,
+            TupleVisibility::NeedsXid(xid) if needed[first_needed..].last() == Some(&xid) => {}
+            TupleVisibility::NeedsXid(xid) => needed.push(xid),
         }
         all = false;
     });

@@ -1,7 +1,7 @@
 //! The values that aggregates take, for a run of rows at a time.
 
 use crate::heap::{NULL, Slot};
-use crate::predicate::{Arithmetic, CodeEncoding, Column, IS_NULL, Kernel, Lanes, Memo, Node, RowSet, UNCERTAIN};
+use crate::predicate::{Arithmetic, CodeEncoding, Column, EvalCache, IS_NULL, Kernel, Lanes, Node, RowSet, UNCERTAIN};
 use crate::value::numeric::{self, BASE, Class, Numeric};
 use crate::value::{Undecided, Value, ValueKind};
 use std::rc::Rc;
@@ -18,14 +18,14 @@ const _: () = assert!(MAGNITUDE_MAX * (super::ROWS_MAX as u128) < 1 << 127);
 
 /// How an aggregate's argument is computed.
 pub struct Argument {
-    form: Form,
+    computation: Computation,
     /// Whether it is evaluated for a row at all; rows that fail count as NULL.
     filter: Option<Kernel>,
     /// The columns that both read.
     pub slots: Vec<Slot>,
 }
 
-enum Form {
+enum Computation {
     /// `count(*)`: a value in every row.
     Row,
     /// Only whether it is NULL.
@@ -49,7 +49,7 @@ enum Decimals {
 }
 
 /// A number too wide for its lane.
-pub struct Wide {
+pub struct WideNumber {
     pub row: u32,
     pub value: i128,
     pub scale: u16,
@@ -65,7 +65,7 @@ pub struct Vector<'a> {
     pub scale: u16,
     pub scales: Vec<u16>,
     /// Ascending; their lanes are flagged [`IS_WIDE`].
-    pub wide: Vec<Wide>,
+    pub wide: Vec<WideNumber>,
     pub values: Vec<Value<'a>>,
 }
 
@@ -74,18 +74,18 @@ pub const IS_WIDE: u8 = 4;
 
 impl Argument {
     pub fn rows(filter: Option<Kernel>) -> Self {
-        Self { form: Form::Row, filter, slots: Vec::new() }
+        Self { computation: Computation::Row, filter, slots: Vec::new() }
     }
 
     pub fn null_of(node: Node, filter: Option<Kernel>) -> Self {
-        Self { form: Form::NullOf(node), filter, slots: Vec::new() }
+        Self { computation: Computation::NullOf(node), filter, slots: Vec::new() }
     }
 
     /// An argument of which [`Vector::values`] are wanted when `values`, else numbers.
     pub fn of(node: Node, kind: ValueKind, values: bool, columns: &[Option<Column>], filter: Option<Kernel>) -> Self {
-        let form = match kind {
-            _ if values => Form::Values(node),
-            ValueKind::Float4 | ValueKind::Float8 => Form::Floats(node),
+        let computation = match kind {
+            _ if values => Computation::Values(node),
+            ValueKind::Float4 | ValueKind::Float8 => Computation::Floats(node),
             ValueKind::Numeric => {
                 let column = match node {
                     Node::Column(slot) => Some(slot),
@@ -98,20 +98,20 @@ impl Argument {
                 };
                 let wanted = fixed.is_some() || column.is_some();
                 let fast = wanted.then(|| Arithmetic::number(&node, kind, columns)).flatten();
-                Form::Numbers { fast, node, kind, decimals }
+                Computation::Numbers { fast, node, kind, decimals }
             }
             _ => {
                 let fast = Arithmetic::number(&node, kind, columns);
-                Form::Numbers { fast, node, kind, decimals: Decimals::None }
+                Computation::Numbers { fast, node, kind, decimals: Decimals::None }
             }
         };
-        Self { form, filter, slots: Vec::new() }
+        Self { computation, filter, slots: Vec::new() }
     }
 
     /// Base-10000 digits after the point of numeric sums.
     pub fn fraction_digits(&self) -> i32 {
-        match &self.form {
-            Form::Numbers { fast: Some(fast), kind: ValueKind::Numeric, .. } => {
+        match &self.computation {
+            Computation::Numbers { fast: Some(fast), kind: ValueKind::Numeric, .. } => {
                 let most = (fast.scale() + SHIFT_DECIMALS_MAX) / 4;
                 FRACTION_DIGITS.clamp(fast.scale().div_ceil(4) as i32, most as i32)
             }
@@ -120,16 +120,16 @@ impl Argument {
     }
 
     /// Whether all of it can be computed from columns without datums, of which `has` tells.
-    pub fn needs_no_datum(&self, has: &impl Fn(Slot, Need) -> bool) -> bool {
+    pub fn needs_no_datum(&self, has: &impl Fn(Slot, ColumnRequirement) -> bool) -> bool {
         if self.filter.is_some() {
             return false;
         }
-        match &self.form {
-            Form::Row => true,
-            Form::NullOf(Node::Column(slot)) => has(*slot, Need::Nulls),
-            Form::Numbers { fast: Some(fast), .. } => {
+        match &self.computation {
+            Computation::Row => true,
+            Computation::NullOf(Node::Column(slot)) => has(*slot, ColumnRequirement::Nulls),
+            Computation::Numbers { fast: Some(fast), .. } => {
                 let mut all = true;
-                fast.for_each_column(&mut |slot, scale| all &= has(slot, Need::Numbers { scale }));
+                fast.for_each_column(&mut |slot, scale| all &= has(slot, ColumnRequirement::Numbers { scale }));
                 all
             }
             _ => false,
@@ -139,24 +139,26 @@ impl Argument {
     /// The plain column that it is, with the scale of its numbers if these are asked for; a plain `count(*)` has none.
     /// None: it is something else.
     pub fn plain(&self) -> Option<Option<(Slot, Option<u32>)>> {
-        match &self.form {
+        match &self.computation {
             _ if self.filter.is_some() => None,
-            Form::Row => Some(None),
-            Form::NullOf(Node::Column(slot)) => Some(Some((*slot, None))),
-            Form::Numbers { fast: Some(fast), .. } => fast.column().map(|(slot, scale)| Some((slot, Some(scale)))),
+            Computation::Row => Some(None),
+            Computation::NullOf(Node::Column(slot)) => Some(Some((*slot, None))),
+            Computation::Numbers { fast: Some(fast), .. } => {
+                fast.column().map(|(slot, scale)| Some((slot, Some(scale))))
+            }
             _ => None,
         }
     }
 
     /// Whether anything is asked of its columns but where they are NULL.
     pub fn wants_values(&self) -> bool {
-        self.filter.is_some() || !matches!(self.form, Form::Row | Form::NullOf(Node::Column(_)))
+        self.filter.is_some() || !matches!(self.computation, Computation::Row | Computation::NullOf(Node::Column(_)))
     }
 
     /// The values of the selected rows; rows that stay flagged [`UNCERTAIN`] are to be left to Postgres.
-    pub fn eval<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], memo: &mut Memo<'a>) -> Vector<'a> {
+    pub fn eval<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], cache: &mut EvalCache<'a>) -> Vector<'a> {
         let mut vector = Vector { factor: 1, ..Vector::default() };
-        self.eval_form(rows, selected, memo, &mut vector);
+        self.compute(rows, selected, cache, &mut vector);
         if let Some(filter) = &self.filter {
             let (mut passed, mut undecided) = (Vec::new(), Vec::new());
             filter.run(rows, selected, &mut passed, &mut undecided);
@@ -175,18 +177,18 @@ impl Argument {
         vector
     }
 
-    fn eval_form<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], memo: &mut Memo<'a>, vector: &mut Vector<'a>) {
+    fn compute<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], cache: &mut EvalCache<'a>, vector: &mut Vector<'a>) {
         let row = |row: u16| rows.row(row);
         let zeroes = || Lanes::of(0, 0, selected.len());
-        let lanes = match &self.form {
-            Form::Row => {
-                vector.lanes = memo.zeroes(selected.len());
+        let lanes = match &self.computation {
+            Computation::Row => {
+                vector.lanes = cache.zeroes(selected.len());
                 return;
             }
-            Form::Numbers { fast, node, kind, decimals } => {
+            Computation::Numbers { fast, node, kind, decimals } => {
                 let fraction_digits = self.fraction_digits();
                 vector.lanes = match fast {
-                    Some(fast) => fast.eval(rows, selected, memo),
+                    Some(fast) => fast.eval(rows, selected, cache),
                     None => Rc::new(Lanes::of(0, UNCERTAIN, selected.len())),
                 };
                 if *kind == ValueKind::Numeric {
@@ -203,7 +205,7 @@ impl Argument {
                 }
                 return;
             }
-            Form::NullOf(Node::Column(slot)) if rows.encoded(*slot).is_some() => {
+            Computation::NullOf(Node::Column(slot)) if rows.encoded(*slot).is_some() => {
                 let mut lanes = zeroes();
                 if let Some(validity) = rows.encoded(*slot).and_then(|column| column.validity) {
                     let (_, flags) = lanes.parts_mut();
@@ -214,7 +216,7 @@ impl Argument {
                 }
                 lanes
             }
-            Form::NullOf(node) => {
+            Computation::NullOf(node) => {
                 let mut lanes = zeroes();
                 let (_, flags) = lanes.parts_mut();
                 for (at, flags) in selected.iter().zip(flags) {
@@ -230,7 +232,7 @@ impl Argument {
                 }
                 lanes
             }
-            Form::Floats(node) => {
+            Computation::Floats(node) => {
                 let mut lanes = zeroes();
                 let (values, flags) = lanes.parts_mut();
                 for (at, (out, flags)) in selected.iter().zip(values.iter_mut().zip(flags)) {
@@ -242,7 +244,7 @@ impl Argument {
                 }
                 lanes
             }
-            Form::Values(node) => {
+            Computation::Values(node) => {
                 let mut lanes = zeroes();
                 vector.values.reserve(selected.len());
                 let (_, flags) = lanes.parts_mut();
@@ -265,7 +267,7 @@ impl Argument {
 
 /// What is wanted of a column without datums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum ColumnRequirement {
     /// Only whether it is NULL.
     Nulls,
     /// Numbers times `10^scale`.
@@ -329,7 +331,7 @@ fn decide(value: Result<Value<'_>, Undecided>, index: usize, fraction_digits: i3
         }
         Ok(Value::Numeric(value)) => match wide(&value, fraction_digits) {
             Some((value, scale)) => {
-                vector.wide.push(Wide { row: index as u32, value, scale });
+                vector.wide.push(WideNumber { row: index as u32, value, scale });
                 *flags = IS_WIDE;
             }
             None => *flags = UNCERTAIN,

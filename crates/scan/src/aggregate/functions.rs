@@ -27,7 +27,7 @@ pub enum StateKind {
 
 /// What of an argument a state is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Takes {
+pub enum ArgumentUse {
     /// Only whether it is NULL.
     Nulls,
     Numbers,
@@ -35,11 +35,11 @@ pub enum Takes {
 }
 
 impl StateKind {
-    pub fn takes(self) -> Takes {
+    pub fn argument_use(self) -> ArgumentUse {
         match self {
-            Self::Count => Takes::Nulls,
-            Self::Extreme { kind, .. } if !kind.is_int() => Takes::Values,
-            _ => Takes::Numbers,
+            Self::Count => ArgumentUse::Nulls,
+            Self::Extreme { kind, .. } if !kind.is_int() => ArgumentUse::Values,
+            _ => ArgumentUse::Numbers,
         }
     }
 }

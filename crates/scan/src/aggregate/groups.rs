@@ -9,7 +9,7 @@ use crate::vectors::{Vectors, vectorized};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
-/// Strings up to this length are their own code.
+/// StringTable up to this length are their own code.
 const INLINE_BYTES: usize = 7;
 /// The top byte of a string's code: its length, or this for a number in the list.
 const LISTED: u64 = INLINE_BYTES as u64 + 1;
@@ -19,9 +19,9 @@ const LISTED_OVERHEAD_BYTES: usize = 80;
 pub const KEYS_MAX: usize = 64;
 
 /// Where rows go that the caller does not want to be counted.
-pub const BIN: u32 = 0;
+pub const DISCARD: u32 = 0;
 /// So many groups, with the bin, are few.
-pub const FEW: usize = 64;
+pub const FEW_GROUPS_MAX: usize = 64;
 /// Lists of group numbers by position are no longer than this.
 const DIRECT_MAX: usize = 1 << 12;
 
@@ -34,14 +34,14 @@ pub struct GroupTable {
     /// The words of each group, the bin's first.
     codes: Vec<u64>,
     groups: usize,
-    strings: Strings,
-    direct: Direct,
+    strings: StringTable,
+    direct: CodeMap,
 }
 
 /// Group numbers by the position of a row's codes in the keys' domains: quicker than hashing where the keys of a
 /// unit's chunk have few values.
 #[derive(Debug, Default)]
-struct Direct {
+struct CodeMap {
     /// For which unit and chunk this is.
     place: Option<(u64, usize)>,
     /// 0 where it is not known.
@@ -68,20 +68,23 @@ impl RowGroups {
     /// Counts the rows of each group, if they are few; `groups` is their number. Returns how many are in the bin.
     pub fn count(&mut self, groups: usize) -> usize {
         self.counts.clear();
-        if groups > FEW {
-            return self.numbers.iter().filter(|group| **group == BIN).count();
+        if groups > FEW_GROUPS_MAX {
+            return self.numbers.iter().filter(|group| **group == DISCARD).count();
         }
         let counts = counts(&self.numbers, groups);
         self.counts.extend(&counts[..groups]);
-        self.counts[BIN as usize] as usize
+        self.counts[DISCARD as usize] as usize
     }
 
     /// Sums of `values` by group, when there are few; `wide`: 64 bits might not hold them. That of the bin is any.
     pub fn sums(&self, values: &[i64], wide: bool) -> impl Iterator<Item = i128> {
-        let only_one = self.counts.len() == 2 && self.counts[BIN as usize] == 0;
+        let only_one = self.counts.len() == 2 && self.counts[DISCARD as usize] == 0;
         let groups = if only_one { 1 } else { self.counts.len() };
-        let [high, low] =
-            if wide { halves(values, &self.numbers, groups) } else { [[0; FEW], sums(values, &self.numbers, groups)] };
+        let [high, low] = if wide {
+            halves(values, &self.numbers, groups)
+        } else {
+            [[0; FEW_GROUPS_MAX], sums(values, &self.numbers, groups)]
+        };
         let at = move |group: usize| if only_one { 0 } else { group };
         (0..self.counts.len()).map(move |group| ((high[at(group)] as i128) << 32) + low[at(group)] as i128)
     }
@@ -92,32 +95,32 @@ const COMPARED_MAX: usize = 9;
 
 vectorized! {
     /// Rows of each of `groups`, which are few.
-    fn counts(numbers: &[u32], groups: usize) -> [u32; FEW] {
-        let mut counts = [0; FEW];
+    fn counts(numbers: &[u32], groups: usize) -> [u32; FEW_GROUPS_MAX] {
+        let mut counts = [0; FEW_GROUPS_MAX];
         if groups <= COMPARED_MAX {
             for (group, count) in counts[..groups].iter_mut().enumerate() {
                 *count = numbers.iter().map(|number| u32::from(*number == group as u32)).sum();
             }
             return counts;
         }
-        numbers.iter().for_each(|group| counts[*group as usize % FEW] += 1);
+        numbers.iter().for_each(|group| counts[*group as usize % FEW_GROUPS_MAX] += 1);
         counts
     }
 
     /// Sums of each of `groups`, which are few; of 1, the sum of all rows.
-    fn sums(values: &[i64], numbers: &[u32], groups: usize) -> [i64; FEW] {
+    fn sums(values: &[i64], numbers: &[u32], groups: usize) -> [i64; FEW_GROUPS_MAX] {
         sums_of(values, numbers, groups, |value| value)
     }
 
     /// As [`sums`], of the upper and the lower 32 bits of each value: such a sum is far from 64 bits.
-    fn halves(values: &[i64], numbers: &[u32], groups: usize) -> [[i64; FEW]; 2] {
+    fn halves(values: &[i64], numbers: &[u32], groups: usize) -> [[i64; FEW_GROUPS_MAX]; 2] {
         [sums_of(values, numbers, groups, |value| value >> 32), sums_of(values, numbers, groups, |value| value & 0xffff_ffff)]
     }
 }
 
 #[inline(always)]
-fn sums_of(values: &[i64], numbers: &[u32], groups: usize, part: impl Fn(i64) -> i64) -> [i64; FEW] {
-    let mut sums = [0; FEW];
+fn sums_of(values: &[i64], numbers: &[u32], groups: usize, part: impl Fn(i64) -> i64) -> [i64; FEW_GROUPS_MAX] {
+    let mut sums = [0; FEW_GROUPS_MAX];
     match groups {
         ..=1 => sums[0] = values.iter().map(|value| part(*value)).sum(),
         2..=5 if Vectors::best() == Vectors::Bits512 => {
@@ -128,16 +131,16 @@ fn sums_of(values: &[i64], numbers: &[u32], groups: usize, part: impl Fn(i64) ->
         }
         _ => {
             // Several sums of each group, so that none waits for the one before.
-            let mut parts = [[0i64; FEW]; 4];
+            let mut parts = [[0i64; FEW_GROUPS_MAX]; 4];
             let (values, last_values) = values.as_chunks::<4>();
             let (numbers, last_numbers) = numbers.as_chunks::<4>();
             for (values, groups) in values.iter().zip(numbers) {
                 for lane in 0..4 {
-                    parts[lane][groups[lane] as usize % FEW] += part(values[lane]);
+                    parts[lane][groups[lane] as usize % FEW_GROUPS_MAX] += part(values[lane]);
                 }
             }
             for (value, group) in last_values.iter().zip(last_numbers) {
-                parts[0][*group as usize % FEW] += part(*value);
+                parts[0][*group as usize % FEW_GROUPS_MAX] += part(*value);
             }
             sums = std::array::from_fn(|group| parts.iter().map(|sums| sums[group]).sum());
         }
@@ -159,7 +162,7 @@ fn compared_sums<const GROUPS: usize>(values: &[i64], numbers: &[u32], part: imp
 }
 
 #[derive(Debug, Default)]
-struct Strings {
+struct StringTable {
     numbers: HashMap<Box<[u8]>, u64>,
     list: Vec<Box<[u8]>>,
     bytes: usize,
@@ -173,8 +176,8 @@ impl GroupTable {
             slots: vec![0; 64],
             codes: vec![0; words],
             groups: 1,
-            strings: Strings::default(),
-            direct: Direct::default(),
+            strings: StringTable::default(),
+            direct: CodeMap::default(),
         }
     }
 
@@ -184,7 +187,7 @@ impl GroupTable {
         self.slots.resize(64, 0);
         self.codes.truncate(self.words);
         self.groups = 1;
-        self.strings = Strings::default();
+        self.strings = StringTable::default();
         self.direct.place = None;
     }
 
@@ -290,17 +293,17 @@ impl GroupTable {
             }
         }
         let is_marked = |row: usize| marks.is_none_or(|marks| marks[row] != 0);
-        numbers.extend(direct.positions.iter().map(|at| direct.groups.get(*at as usize).copied().unwrap_or(BIN)));
+        numbers.extend(direct.positions.iter().map(|at| direct.groups.get(*at as usize).copied().unwrap_or(DISCARD)));
         let missing = match marks {
-            None => numbers.contains(&BIN),
+            None => numbers.contains(&DISCARD),
             Some(marks) => drop_unmarked(marks, numbers),
         };
         let mut words = vec![0u64; self.words];
         for (row, at) in direct.positions.iter().enumerate().filter(|_| missing) {
-            if numbers[row] != BIN || !is_marked(row) {
+            if numbers[row] != DISCARD || !is_marked(row) {
                 continue;
             }
-            if let Some(known) = direct.groups.get(*at as usize).filter(|known| **known != BIN) {
+            if let Some(known) = direct.groups.get(*at as usize).filter(|known| **known != DISCARD) {
                 numbers[row] = *known;
                 continue;
             }
@@ -360,7 +363,7 @@ vectorized! {
     fn drop_unmarked(marks: &[u8], numbers: &mut [u32]) -> bool {
         let mut missing = 0;
         for (group, mark) in numbers.iter_mut().zip(marks) {
-            missing |= u32::from(*group == BIN) & u32::from(*mark);
+            missing |= u32::from(*group == DISCARD) & u32::from(*mark);
             *group *= u32::from(*mark);
         }
         missing != 0
@@ -391,7 +394,7 @@ mod tests {
 
     #[test]
     fn sums_and_counts_by_group_are_right_whatever_the_processor_has() {
-        for groups in [1, 2, 3, 5, 6, 9, 10, FEW] {
+        for groups in [1, 2, 3, 5, 6, 9, 10, FEW_GROUPS_MAX] {
             for rows in [0usize, 1, 7, 1000, 1024] {
                 let number = |row: usize| (row * 7 + row / 5) % groups;
                 let mut counts = vec![0u32; groups];

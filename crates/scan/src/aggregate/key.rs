@@ -1,6 +1,6 @@
-//! Group keys: from a column's or an expression's values to the codes of a [`GroupTable`], and back to datums.
+//! Group keys: from a column's or an expression's values to the codes of a [`GroupTable`], and rejected to datums.
 
-use super::argument::Need;
+use super::argument::ColumnRequirement;
 use super::groups::GroupTable;
 use super::partial::numeric_payload;
 use crate::batch::ColumnBuilder;
@@ -40,11 +40,11 @@ impl Key {
     }
 
     /// Whether its codes come from a column without datums, of which `has` tells.
-    pub fn needs_no_datum(&self, has: &impl Fn(Slot, Need) -> bool) -> bool {
+    pub fn needs_no_datum(&self, has: &impl Fn(Slot, ColumnRequirement) -> bool) -> bool {
         let need = match self.scale {
-            Some(scale) => Need::Scaled { scale, bounds: SCALED },
-            None if self.kind.is_int() => Need::Numbers { scale: 0 },
-            None => Need::Strings,
+            Some(scale) => ColumnRequirement::Scaled { scale, bounds: SCALED },
+            None if self.kind.is_int() => ColumnRequirement::Numbers { scale: 0 },
+            None => ColumnRequirement::Strings,
         };
         self.column.is_some_and(|slot| has(slot, need))
     }

@@ -2,7 +2,7 @@
 //!
 //! What leaves is what Postgres's own partial aggregation would put out, so that its finalizing one takes both. Rows
 //! whose keys or arguments cannot be computed here for certain (an error, NaN, a value outside the page) are handed
-//! back to the caller, who sends them to Postgres as rows. Groups leave early when their memory passes
+//! rejected to the caller, who sends them to Postgres as rows. Groups leave early when their memory passes
 //! [`MEMORY_BYTES_MAX`]: several rows of one group are fine. [`argument`] and [`key`] turn rows into vectors, [`groups`]
 //! numbers the groups, [`state`] folds vectors into groups, [`partial`] writes states as Postgres does. Only the first
 //! two know where the rows come from.
@@ -19,18 +19,20 @@ pub use functions::{groupable_type, offloadable_aggregate};
 
 use crate::batch::{ColumnBuilder, ResultWriter};
 use crate::heap::Slot;
-use crate::predicate::{Column, Compiler, EncodedColumn, Kernel, Memo, Node, Rooms, RowSet, UNCERTAIN, Unsupported};
+use crate::predicate::{
+    Column, Compiler, EncodedColumn, EvalCache, Kernel, LaneBuffers, Node, RowSet, UNCERTAIN, Unsupported,
+};
 use crate::value::{Value, ValueKind};
 use crate::vectors::marked;
-pub use argument::Need;
+pub use argument::ColumnRequirement;
 use argument::{Argument, Vector};
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{Aggregate, Aggregation, Expr};
-use functions::{AggregateFunction, COUNT_ROWS, COUNT_VALUES, OutputKind, StateKind, Takes, find, groupable};
-use groups::{BIN, GroupTable, KEYS_MAX, RowGroups};
+use functions::{AggregateFunction, ArgumentUse, COUNT_ROWS, COUNT_VALUES, OutputKind, StateKind, find, groupable};
+use groups::{DISCARD, GroupTable, KEYS_MAX, RowGroups};
 use key::Key;
 use state::State;
-pub use total::{Asked, Total};
+pub use total::{Total, TotalRequest};
 
 /// Groups take about so much memory, then they leave.
 pub const MEMORY_BYTES_MAX: usize = 16 << 20;
@@ -43,7 +45,7 @@ const BATCH_GROUPS: usize = 1024;
 const AGGREGATES_MAX: usize = 1000;
 
 /// What stands for one or more aggregates.
-struct Kept {
+struct StateSpec {
     argument: usize,
     kind: StateKind,
 }
@@ -53,19 +55,19 @@ struct Kept {
 struct Source<'r> {
     argument: Option<&'r Expr>,
     filter: Option<&'r Expr>,
-    takes: Takes,
+    argument_use: ArgumentUse,
 }
 
 /// An aggregation, compiled; part of a plan.
 pub struct AggregationPlan {
     keys: Vec<Key>,
     arguments: Vec<Argument>,
-    kept: Vec<Kept>,
+    states: Vec<StateSpec>,
     /// For each aggregate: its state, and how that is put out.
     outputs: Vec<(usize, OutputKind)>,
     counts_rows: bool,
     /// What is asked of all rows, for each argument; None: totals do not do.
-    asked: Option<Vec<Asked>>,
+    total_requests: Option<Vec<TotalRequest>>,
 }
 
 impl AggregationPlan {
@@ -84,10 +86,10 @@ impl AggregationPlan {
         let mut plan = Self {
             keys,
             arguments: Vec::new(),
-            kept: Vec::new(),
+            states: Vec::new(),
             outputs: Vec::new(),
             counts_rows: false,
-            asked: None,
+            total_requests: None,
         };
         let mut sources: Vec<Source<'_>> = Vec::new();
         for aggregate in &aggregation.aggregates {
@@ -98,7 +100,7 @@ impl AggregationPlan {
             let source = Source {
                 argument: aggregate.argument.as_ref(),
                 filter: aggregate.filter.as_ref(),
-                takes: function.state.takes(),
+                argument_use: function.state.argument_use(),
             };
             let argument = match sources.iter().position(|known| *known == source) {
                 Some(argument) => argument,
@@ -110,16 +112,16 @@ impl AggregationPlan {
                     sources.len() - 1
                 }
             };
-            let same = |kept: &Kept| kept.argument == argument && kept.kind == function.state;
-            let state = plan.kept.iter().position(same).unwrap_or(plan.kept.len());
-            if state == plan.kept.len() {
-                plan.kept.push(Kept { argument, kind: function.state });
+            let same = |spec: &StateSpec| spec.argument == argument && spec.kind == function.state;
+            let state = plan.states.iter().position(same).unwrap_or(plan.states.len());
+            if state == plan.states.len() {
+                plan.states.push(StateSpec { argument, kind: function.state });
             }
             plan.outputs.push((state, function.output));
         }
         let all_rows = |source: &Source<'_>| source.argument.is_none() && source.filter.is_none();
         plan.counts_rows = plan.keys.is_empty() && !sources.is_empty() && sources.iter().all(all_rows);
-        plan.asked = plan.ask();
+        plan.total_requests = plan.compile_total_requests();
         Ok(plan)
     }
 
@@ -130,7 +132,7 @@ impl AggregationPlan {
 
     /// The columns that must have datums; `has` tells what of a column there is without. The other columns that it
     /// reads go to `gathered`.
-    pub fn datums(&self, has: impl Fn(Slot, Need) -> bool, gathered: &mut Vec<Slot>) -> Vec<Slot> {
+    pub fn datums(&self, has: impl Fn(Slot, ColumnRequirement) -> bool, gathered: &mut Vec<Slot>) -> Vec<Slot> {
         let mut datums = Vec::new();
         let keys = self.keys.iter().map(|key| (key.needs_no_datum(&has), &key.slots));
         let arguments = self.arguments.iter().map(|argument| (argument.needs_no_datum(&has), &argument.slots));
@@ -181,7 +183,7 @@ fn argument_of(
         (COUNT_ROWS, _, None) => Ok(Argument::rows(filter)),
         (COUNT_VALUES, _, Some((node, _))) => Ok(Argument::null_of(node, filter)),
         (_, Some(kind), Some((node, found))) if fits(found, &node) => {
-            Ok(Argument::of(node, kind, function.state.takes() == Takes::Values, columns, filter))
+            Ok(Argument::of(node, kind, function.state.argument_use() == ArgumentUse::Values, columns, filter))
         }
         _ => Err(Unsupported(format!("the argument of aggregate {}", function.oid))),
     }
@@ -202,25 +204,25 @@ pub struct Aggregator {
     codes: Vec<u64>,
     undecided: Vec<u32>,
     /// Rows that are not added.
-    back: Vec<u16>,
-    rooms: Rooms,
+    rejected: Vec<u16>,
+    buffers: LaneBuffers,
     columns: Vec<ColumnBuilder>,
     strides: Vec<usize>,
 }
 
 impl Aggregator {
     pub fn new(plan: &AggregationPlan) -> Self {
-        let state = |kept: &Kept| State::new(kept.kind, plan.arguments[kept.argument].fraction_digits());
+        let state = |spec: &StateSpec| State::new(spec.kind, plan.arguments[spec.argument].fraction_digits());
         let strides = plan.strides();
         Self {
             table: GroupTable::new(plan.keys.len()),
-            states: plan.kept.iter().map(state).collect(),
+            states: plan.states.iter().map(state).collect(),
             rows: 0,
             groups: RowGroups::default(),
             codes: Vec::new(),
             undecided: Vec::new(),
-            back: Vec::new(),
-            rooms: Rooms::default(),
+            rejected: Vec::new(),
+            buffers: LaneBuffers::default(),
             columns: std::iter::repeat_with(ColumnBuilder::default).take(strides.len()).collect(),
             strides,
         }
@@ -241,8 +243,8 @@ impl Aggregator {
     pub fn add_totals(&mut self, plan: &AggregationPlan, totals: &[Total], rows: u64, out: &mut ResultWriter) -> u64 {
         let left = if self.rows + rows > ROWS_MAX { self.flush(plan, out) } else { 0 };
         let group = self.only_group() as usize;
-        for (kept, state) in plan.kept.iter().zip(&mut self.states) {
-            state.add_total(group, &totals[kept.argument]);
+        for (spec, state) in plan.states.iter().zip(&mut self.states) {
+            state.add_total(group, &totals[spec.argument]);
         }
         self.rows += rows;
         left
@@ -258,20 +260,20 @@ impl Aggregator {
         out: &mut ResultWriter,
         stats: &mut ScanStats,
     ) {
-        let mut back = std::mem::take(&mut self.back);
-        back.clear();
+        let mut rejected = std::mem::take(&mut self.rejected);
+        rejected.clear();
         for run in selected.chunks(RUN_ROWS) {
-            self.add_run(plan, rows, run, None, Some(&mut back));
-            stats.rows_returned += self.make_room(plan, out);
+            self.add_run(plan, rows, run, None, Some(&mut rejected));
+            stats.rows_returned += self.flush_if_full(plan, out);
         }
-        stats.rows_aggregated += (selected.len() - back.len()) as u64;
-        self.back = std::mem::replace(selected, back);
+        stats.rows_aggregated += (selected.len() - rejected.len()) as u64;
+        self.rejected = std::mem::replace(selected, rejected);
     }
 
     /// Adds at most [`RUN_ROWS`] rows, some of whose columns have no datums: all of `selected`, or those of them whose
     /// marks are 1 and not 0. Returns how many groups left to `out`; None, and nothing added: for some row all datums
     /// are needed, or there are too many groups for marks.
-    pub fn add_gathered(
+    pub fn add_encoded(
         &mut self,
         plan: &AggregationPlan,
         rows: RowSet<'_>,
@@ -279,31 +281,31 @@ impl Aggregator {
         marks: Option<&[u8]>,
         out: &mut ResultWriter,
     ) -> Option<u64> {
-        self.add_run(plan, rows, selected, marks, None).then(|| self.make_room(plan, out))
+        self.add_run(plan, rows, selected, marks, None).then(|| self.flush_if_full(plan, out))
     }
 
     /// Groups leave before there are too many of them, or too many rows in them. Returns how many did.
-    fn make_room(&mut self, plan: &AggregationPlan, out: &mut ResultWriter) -> u64 {
+    fn flush_if_full(&mut self, plan: &AggregationPlan, out: &mut ResultWriter) -> u64 {
         let full = self.rows + RUN_ROWS as u64 > ROWS_MAX || self.bytes() > MEMORY_BYTES_MAX;
         if full { self.flush(plan, out) } else { 0 }
     }
 
-    /// False, and nothing was added: some row would have to go back, and there is no `back`.
+    /// False, and nothing was added: some row would have to go rejected, and there is no `rejected`.
     fn add_run(
         &mut self,
         plan: &AggregationPlan,
         rows: RowSet<'_>,
         run: &[u16],
         marks: Option<&[u8]>,
-        back: Option<&mut Vec<u16>>,
+        rejected: Option<&mut Vec<u16>>,
     ) -> bool {
-        let mut memo = Memo::with_rooms(std::mem::take(&mut self.rooms));
-        let vectors: Vec<_> = plan.arguments.iter().map(|argument| argument.eval(rows, run, &mut memo)).collect();
+        let mut cache = EvalCache::with_buffers(std::mem::take(&mut self.buffers));
+        let vectors: Vec<_> = plan.arguments.iter().map(|argument| argument.eval(rows, run, &mut cache)).collect();
         let is_uncertain = |vector: &Vector<'_>| {
             !vector.lanes.is_clear() && vector.lanes.iter().any(|(_, flags)| flags & UNCERTAIN != 0)
         };
         let uncertain = vectors.iter().any(is_uncertain);
-        if uncertain && back.is_none() {
+        if uncertain && rejected.is_none() {
             return false;
         }
         if !self.number_rows(plan, rows, run, marks) {
@@ -314,7 +316,7 @@ impl Aggregator {
             for vector in &vectors {
                 for (group, (_, flags)) in numbers.iter_mut().zip(vector.lanes.iter()) {
                     if flags & UNCERTAIN != 0 {
-                        *group = BIN;
+                        *group = DISCARD;
                     }
                 }
             }
@@ -322,8 +324,8 @@ impl Aggregator {
         for state in &mut self.states {
             state.resize(self.table.len());
         }
-        for (kept, state) in plan.kept.iter().zip(&self.states) {
-            state.check(&vectors[kept.argument], numbers);
+        for (spec, state) in plan.states.iter().zip(&self.states) {
+            state.check(&vectors[spec.argument], numbers);
         }
         let only_one = plan.keys.is_empty() && !uncertain && marks.is_none();
         let left_out = match only_one && !self.states.iter().any(State::refuses) {
@@ -332,18 +334,20 @@ impl Aggregator {
         };
         let added = run.len() - left_out;
         let marked = marks.map_or(run.len(), marked);
-        if back.is_none() && added != marked {
+        if rejected.is_none() && added != marked {
             return false;
         }
-        for (kept, state) in plan.kept.iter().zip(&mut self.states) {
-            state.add(&vectors[kept.argument], &self.groups);
+        for (spec, state) in plan.states.iter().zip(&mut self.states) {
+            state.add(&vectors[spec.argument], &self.groups);
         }
-        if let Some(back) = back.filter(|_| left_out > 0) {
-            back.extend(run.iter().zip(&self.groups.numbers).filter(|(_, group)| **group == BIN).map(|(row, _)| *row));
+        if let Some(rejected) = rejected.filter(|_| left_out > 0) {
+            rejected.extend(
+                run.iter().zip(&self.groups.numbers).filter(|(_, group)| **group == DISCARD).map(|(row, _)| *row),
+            );
         }
         self.rows += added as u64;
         drop(vectors);
-        self.rooms = memo.into_rooms();
+        self.buffers = cache.into_buffers();
         true
     }
 
@@ -385,7 +389,7 @@ impl Aggregator {
         self.undecided.sort_unstable();
         for (index, row) in self.codes.chunks_exact(words).enumerate() {
             let undecided = self.undecided.binary_search(&(index as u32)).is_ok();
-            numbers.push(if undecided { BIN } else { self.table.group(row) });
+            numbers.push(if undecided { DISCARD } else { self.table.group(row) });
         }
         true
     }

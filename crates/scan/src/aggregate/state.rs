@@ -6,7 +6,7 @@
 use super::RUN_ROWS;
 use super::argument::{IS_WIDE, Vector};
 use super::functions::{OutputKind, StateKind};
-use super::groups::{BIN, RowGroups};
+use super::groups::{DISCARD, RowGroups};
 use super::partial;
 use super::total::Total;
 use crate::batch::ColumnBuilder;
@@ -224,7 +224,7 @@ impl State {
             }
             States::Values { values, greatest, kind, bytes } => {
                 for ((group, value), (_, flags)) in groups.iter().zip(&vector.values).zip(vector.lanes.iter()) {
-                    if flags & IS_NULL == 0 && *group != BIN {
+                    if flags & IS_NULL == 0 && *group != DISCARD {
                         let state = &mut values[*group as usize];
                         let better = match state {
                             None => true,
@@ -384,14 +384,14 @@ fn refuse_overflow(lanes: impl Iterator<Item = (f64, u8)>, groups: &mut [u32], l
     // the limit. Rounding is far below the half that is kept free.
     let mut added = 0.0;
     for ((value, flags), group) in lanes.zip(groups) {
-        if flags & IS_NULL != 0 || *group == BIN {
+        if flags & IS_NULL != 0 || *group == DISCARD {
             continue;
         }
         let after = added + value.abs();
         if after.is_finite() && sum(*group as usize).abs() + after < limit / 2.0 {
             added = after;
         } else {
-            *group = BIN;
+            *group = DISCARD;
         }
     }
 }

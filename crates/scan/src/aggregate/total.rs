@@ -1,12 +1,12 @@
 //! What all rows of a chunk come to, where that is known without looking at them one by one.
 
 use super::AggregationPlan;
-use super::functions::{StateKind, Takes};
+use super::functions::{ArgumentUse, StateKind};
 use crate::heap::Slot;
 
 /// What of an argument all rows' total is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct TotalRequest {
     /// The column that the argument is; none of a `count(*)`.
     pub slot: Option<Slot>,
     /// Decimals of its numbers at most, if more than the number of values is asked for.
@@ -29,26 +29,26 @@ pub struct Total {
 
 impl AggregationPlan {
     /// What has to be known of all rows, for each argument; None: it is not enough, or there are keys.
-    pub fn asked(&self) -> Option<&[Asked]> {
-        self.asked.as_deref()
+    pub fn total_requests(&self) -> Option<&[TotalRequest]> {
+        self.total_requests.as_deref()
     }
 
-    pub(super) fn ask(&self) -> Option<Vec<Asked>> {
+    pub(super) fn compile_total_requests(&self) -> Option<Vec<TotalRequest>> {
         if !self.keys.is_empty() {
             return None;
         }
         let asked = self.arguments.iter().map(|argument| {
             let plain = argument.plain()?;
             let (slot, scale) = (plain.map(|(slot, _)| slot), plain.and_then(|(_, scale)| scale));
-            Some(Asked { slot, scale, sum: false, bounds: false })
+            Some(TotalRequest { slot, scale, sum: false, bounds: false })
         });
         let mut asked = asked.collect::<Option<Vec<_>>>()?;
-        for kept in &self.kept {
-            let asked = &mut asked[kept.argument];
-            match kept.kind {
+        for state in &self.states {
+            let asked = &mut asked[state.argument];
+            match state.kind {
                 StateKind::Count => {}
                 StateKind::IntSum | StateKind::WideSum | StateKind::NumericSum => asked.sum = true,
-                kind @ StateKind::Extreme { .. } if kind.takes() == Takes::Numbers => asked.bounds = true,
+                kind @ StateKind::Extreme { .. } if kind.argument_use() == ArgumentUse::Numbers => asked.bounds = true,
                 _ => return None,
             }
         }

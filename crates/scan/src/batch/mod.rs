@@ -9,7 +9,7 @@ mod column;
 pub use aligned::AlignedBuffer;
 pub use column::{ColumnBuilder, ColumnLayout};
 
-use crate::heap::{Chunk, Slot};
+use crate::heap::{PageRows, Slot};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{
     BATCH_HEADER_BYTES, BatchHeader, COLUMN_HEADER_BYTES, ColumnHeader, FRAME_HEADER_BYTES, FrameHeader, Kind,
@@ -122,7 +122,14 @@ impl ResultWriter {
     }
 
     /// The selected rows of a chunk, which was walked over the projected columns; ascending.
-    pub(crate) fn append(&mut self, output: &Output, pages: &[u8], first_block: u32, chunk: &Chunk, selected: &[u16]) {
+    pub(crate) fn append(
+        &mut self,
+        output: &Output,
+        pages: &[u8],
+        first_block: u32,
+        chunk: &PageRows,
+        selected: &[u16],
+    ) {
         for selected in selected.chunks(APPEND_ROWS_MAX) {
             let block = first_block.wrapping_add(chunk.page(selected[0]) as u32);
             match output {

@@ -3,15 +3,15 @@
 //! Invariants: nothing here trusts a length or offset that a page states; nothing here knows visibility or predicates.
 
 mod checksum;
-mod chunk;
-mod layout;
 mod page;
+mod page_rows;
 mod pglz;
 mod prefetch;
+mod tuple_layout;
 pub mod varlena;
 
 pub use checksum::page_checksum;
-pub use chunk::{Chunk, MISSING, NULL, PAGES_BYTES_MAX};
-pub use layout::{Layout, Segment, Slot};
 pub use page::{Malformed, Page, TupleHeader, u16_at, u32_at};
+pub use page_rows::{MISSING, NULL, PAGES_BYTES_MAX, PageRows};
 pub use prefetch::Prefetch;
+pub use tuple_layout::{AttributeRun, Slot, TupleLayout};

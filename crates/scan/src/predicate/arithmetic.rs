@@ -72,30 +72,30 @@ impl Lanes {
 
 /// What expressions over the same rows have in common is evaluated once.
 #[derive(Default)]
-pub struct Memo<'p> {
+pub struct EvalCache<'p> {
     known: Vec<(&'p Tree, Rc<Lanes>)>,
-    rooms: Rooms,
+    buffers: LaneBuffers,
 }
 
-/// Rooms that are kept: those of a large expression.
-const ROOMS_MAX: usize = 32;
+/// LaneBuffers that are kept: those of a large expression.
+const BUFFERS_MAX: usize = 32;
 
 /// Room for numbers of rows, to be used again.
 #[derive(Debug, Default)]
-pub struct Rooms(Vec<Vec<i64>>);
+pub struct LaneBuffers(Vec<Vec<i64>>);
 
-impl Memo<'_> {
-    pub fn with_rooms(rooms: Rooms) -> Self {
-        Self { known: Vec::new(), rooms }
+impl EvalCache<'_> {
+    pub fn with_buffers(buffers: LaneBuffers) -> Self {
+        Self { known: Vec::new(), buffers }
     }
 
-    /// The room of all numbers that nobody holds any more.
-    pub fn into_rooms(self) -> Rooms {
-        let Self { known, mut rooms } = self;
+    /// The buffer of all numbers that nobody holds any more.
+    pub fn into_buffers(self) -> LaneBuffers {
+        let Self { known, mut buffers } = self;
         let lanes = known.into_iter().filter_map(|(_, lanes)| Rc::into_inner(lanes));
-        rooms.0.extend(lanes.map(|lanes| lanes.values));
-        rooms.0.truncate(ROOMS_MAX);
-        rooms
+        buffers.0.extend(lanes.map(|lanes| lanes.values));
+        buffers.0.truncate(BUFFERS_MAX);
+        buffers
     }
 
     /// A zero in each row.
@@ -104,7 +104,7 @@ impl Memo<'_> {
         if let Some((_, lanes)) = self.known.iter().find(|(tree, _)| **tree == ZERO) {
             return Rc::clone(lanes);
         }
-        let mut values = self.room();
+        let mut values = self.buffer();
         values.clear();
         values.resize(rows, 0);
         let lanes = Rc::new(Lanes::clear(values, (0, 0)));
@@ -112,8 +112,8 @@ impl Memo<'_> {
         lanes
     }
 
-    fn room(&mut self) -> Vec<i64> {
-        self.rooms.0.pop().unwrap_or_default()
+    fn buffer(&mut self) -> Vec<i64> {
+        self.buffers.0.pop().unwrap_or_default()
     }
 }
 
@@ -234,8 +234,8 @@ impl Arithmetic {
         self.root.for_each_column(visit);
     }
 
-    pub fn eval<'p>(&'p self, rows: RowSet<'_>, selected: &[u16], memo: &mut Memo<'p>) -> Rc<Lanes> {
-        self.root.eval(rows, selected, memo)
+    pub fn eval<'p>(&'p self, rows: RowSet<'_>, selected: &[u16], cache: &mut EvalCache<'p>) -> Rc<Lanes> {
+        self.root.eval(rows, selected, cache)
     }
 }
 
@@ -251,42 +251,42 @@ impl Tree {
         }
     }
 
-    fn eval<'p>(&'p self, rows: RowSet<'_>, selected: &[u16], memo: &mut Memo<'p>) -> Rc<Lanes> {
-        if let Some((_, lanes)) = memo.known.iter().find(|(tree, _)| *tree == self) {
+    fn eval<'p>(&'p self, rows: RowSet<'_>, selected: &[u16], cache: &mut EvalCache<'p>) -> Rc<Lanes> {
+        if let Some((_, lanes)) = cache.known.iter().find(|(tree, _)| *tree == self) {
             return Rc::clone(lanes);
         }
         let lanes = match self {
             Self::Constant(value) => Lanes::of(*value, 0, selected.len()),
             Self::Column { slot, scale } => match rows.column(*slot) {
                 Some(column) => match rows.encoded(*slot) {
-                    Some(gathered) => gathered_numbers(gathered, *scale, memo.room()),
-                    None => read(rows, *slot, column, *scale, selected, memo.room()),
+                    Some(gathered) => gathered_numbers(gathered, *scale, cache.buffer()),
+                    None => read(rows, *slot, column, *scale, selected, cache.buffer()),
                 },
                 None => Lanes::of(0, UNCERTAIN, selected.len()),
             },
             Self::Binary { operator, kind, left, right } => {
-                let left = left.eval(rows, selected, memo);
+                let left = left.eval(rows, selected, cache);
                 match **right {
-                    Self::Constant(value) => apply(*operator, *kind, &left, &Operand::Constant(value), memo.room()),
+                    Self::Constant(value) => apply(*operator, *kind, &left, &Operand::Constant(value), cache.buffer()),
                     ref right => {
-                        let right = right.eval(rows, selected, memo);
-                        apply(*operator, *kind, &left, &Operand::Lanes(&right), memo.room())
+                        let right = right.eval(rows, selected, cache);
+                        apply(*operator, *kind, &left, &Operand::Lanes(&right), cache.buffer())
                     }
                 }
             }
         };
         let lanes = Rc::new(lanes);
-        memo.known.push((self, Rc::clone(&lanes)));
+        cache.known.push((self, Rc::clone(&lanes)));
         lanes
     }
 }
 
 /// Reads a column's numbers.
-fn read(rows: RowSet<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16], room: Vec<i64>) -> Lanes {
+fn read(rows: RowSet<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16], buffer: Vec<i64>) -> Lanes {
     let pages = rows.pages;
     macro_rules! fixed {
         ($type:ty, $number:expr) => {
-            read_with(rows, slot, column, selected, room, |at| {
+            read_with(rows, slot, column, selected, buffer, |at| {
                 let bytes = pages.get(at..at + size_of::<$type>())?.try_into().ok()?;
                 Some($number(<$type>::from_le_bytes(bytes)))
             })
@@ -299,13 +299,13 @@ fn read(rows: RowSet<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u
         }
         (Some(ValueKind::Float4), _) => fixed!(f32, |value| float_key(f64::from(value))),
         (Some(ValueKind::Float8), _) => fixed!(f64, float_key),
-        (Some(ValueKind::Numeric), _) => read_with(rows, slot, column, selected, room, |at| {
+        (Some(ValueKind::Numeric), _) => read_with(rows, slot, column, selected, buffer, |at| {
             numeric::scaled_by_ten(column.plain_bytes(pages, at)?, scale)
         }),
         (Some(kind), Width::Fixed(_)) => {
-            read_with(rows, slot, column, selected, room, |at| column.int(kind, pages, at))
+            read_with(rows, slot, column, selected, buffer, |at| column.int(kind, pages, at))
         }
-        _ => read_with(rows, slot, column, selected, room, |_| None),
+        _ => read_with(rows, slot, column, selected, buffer, |_| None),
     }
 }
 
@@ -380,10 +380,10 @@ impl Operand<'_> {
     }
 }
 
-/// `room` becomes the numbers' room.
-fn apply(operator: Operator, kind: ValueKind, left: &Lanes, right: &Operand<'_>, room: Vec<i64>) -> Lanes {
+/// `buffer` becomes the numbers' buffer.
+fn apply(operator: Operator, kind: ValueKind, left: &Lanes, right: &Operand<'_>, buffer: Vec<i64>) -> Lanes {
     if let Some(bounds) = result_bounds(operator, kind, left.bounds, right.bounds()) {
-        let values = combine(operator, left, right, room);
+        let values = combine(operator, left, right, buffer);
         return Lanes { values, flags: joined(&left.flags, right.flags()), bounds };
     }
     let mut lanes = match operator {
@@ -540,8 +540,8 @@ pub fn compared(
     rows: RowSet<'_>,
     selected: &[u16],
 ) -> (Vec<u8>, Vec<u8>) {
-    let mut memo = Memo::default();
-    let left = left.eval(rows, selected, &mut memo);
+    let mut cache = EvalCache::default();
+    let left = left.eval(rows, selected, &mut cache);
     let mut marks = Vec::new();
     match right.constant() {
         Some(right) => {
@@ -549,7 +549,7 @@ pub fn compared(
             (marks, left.flags.clone())
         }
         None => {
-            let right = right.eval(rows, selected, &mut memo);
+            let right = right.eval(rows, selected, &mut cache);
             mark_numbers(comparison, &left.values, &right.values, &mut marks);
             (marks, joined(&left.flags, &right.flags))
         }

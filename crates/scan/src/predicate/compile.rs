@@ -7,7 +7,7 @@ use super::column::Column;
 use super::functions::{self, Context, Function, FunctionBody, TextEncoding};
 use super::like::Pattern;
 use super::node::Node;
-use crate::heap::Layout;
+use crate::heap::TupleLayout;
 use crate::value::{Comparison, Domain, Value, ValueKind};
 use cellar_format::postgres::{AttributeNumber, Collation, Oid};
 use cellar_format::wire::{Attribute, Expr};
@@ -36,7 +36,7 @@ impl Typed {
 pub struct Compiler<'r> {
     pub attributes: &'r [Attribute],
     pub encoding: TextEncoding,
-    pub layout: Layout,
+    pub layout: TupleLayout,
     /// By slot.
     pub columns: Vec<Option<Column>>,
 }

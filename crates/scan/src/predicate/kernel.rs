@@ -40,13 +40,13 @@ pub enum Kernel {
 
 /// What became of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Decision {
     Dropped,
     Selected,
     Undecided,
 }
 
-impl From<Option<bool>> for Fate {
+impl From<Option<bool>> for Decision {
     #[inline(always)]
     fn from(passes: Option<bool>) -> Self {
         match passes {
@@ -73,17 +73,18 @@ impl Kernel {
                 None => undecided.extend_from_slice(selected),
             },
             Self::Null { slot, wanted } => {
-                let fate = |row: u16| Fate::from(rows.row(row).is_null(*slot).ok().map(|is_null| is_null == *wanted));
-                select(selected, out, undecided, fate);
+                let decision =
+                    |row: u16| Decision::from(rows.row(row).is_null(*slot).ok().map(|is_null| is_null == *wanted));
+                select(selected, out, undecided, decision);
             }
             Self::Compare { left, right, comparison, node } => {
                 let (marks, flags) = compared(*comparison, left, right, rows, selected);
                 let mut marks = marks.into_iter();
                 let mut flags = flags.into_iter();
                 select(selected, out, undecided, |row| match (marks.next(), flags.next()) {
-                    (Some(mark), None | Some(0)) => Fate::from(Some(mark == 1)),
+                    (Some(mark), None | Some(0)) => Decision::from(Some(mark == 1)),
                     (_, Some(flags)) if flags & UNCERTAIN != 0 => interpret(node, rows, row),
-                    _ => Fate::Dropped,
+                    _ => Decision::Dropped,
                 });
             }
             Self::And(arms) => {
@@ -128,15 +129,15 @@ pub fn number_of(slot: Slot, columns: &[Option<Column>]) -> Option<AttributeNumb
 }
 
 #[inline(always)]
-fn select(selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>, mut fate: impl FnMut(u16) -> Fate) {
+fn select(selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>, mut decision: impl FnMut(u16) -> Decision) {
     let start = out.len();
     out.resize(start + selected.len(), 0);
     let mut count = start;
     for &row in selected {
-        let fate = fate(row);
+        let decision = decision(row);
         out[count] = row;
-        count += usize::from(fate == Fate::Selected);
-        if fate == Fate::Undecided {
+        count += usize::from(decision == Decision::Selected);
+        if decision == Decision::Undecided {
             undecided.push(row);
         }
     }
@@ -147,14 +148,14 @@ fn select(selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>, mut fa
 #[inline(always)]
 fn select_values(
     locations: &[u32; 1 << 16],
-    missing: Fate,
+    missing: Decision,
     selected: &[u16],
     out: &mut Vec<u16>,
     undecided: &mut Vec<u16>,
-    mut test: impl FnMut(usize) -> Fate,
+    mut test: impl FnMut(usize) -> Decision,
 ) {
     select(selected, out, undecided, |row| match locations[row as usize] {
-        NULL => Fate::Dropped,
+        NULL => Decision::Dropped,
         MISSING => missing,
         location => test(location as usize),
     });
@@ -172,9 +173,9 @@ fn run_test(
     let pages = rows.pages;
     let locations = rows.locations(slot);
     let missing = match &column.missing {
-        Ok(Value::Null) => Fate::Dropped,
-        Ok(value) => Fate::from(test.passes(value)),
-        Err(_) => Fate::Undecided,
+        Ok(Value::Null) => Decision::Dropped,
+        Ok(value) => Decision::from(test.passes(value)),
+        Err(_) => Decision::Undecided,
     };
     /// Four or eight bytes of the page.
     macro_rules! fixed {
@@ -192,29 +193,31 @@ fn run_test(
     }
     match (test, column.kind) {
         (ColumnTest::Int(range), Some(ValueKind::Int4 | ValueKind::Date)) => {
-            values!(|at| Fate::from(fixed!(i32, at).map(|value| range.passes(value as i64))))
+            values!(|at| Decision::from(fixed!(i32, at).map(|value| range.passes(value as i64))))
         }
         (
             ColumnTest::Int(range),
             Some(ValueKind::Int8 | ValueKind::Timestamp | ValueKind::Timestamptz | ValueKind::Time),
         ) => {
-            values!(|at| Fate::from(fixed!(i64, at).map(|value| range.passes(value))))
+            values!(|at| Decision::from(fixed!(i64, at).map(|value| range.passes(value))))
         }
         (ColumnTest::Int(range), Some(kind)) => {
-            values!(|at| Fate::from(column.int(kind, pages, at).map(|value| range.passes(value))))
+            values!(|at| Decision::from(column.int(kind, pages, at).map(|value| range.passes(value))))
         }
         (ColumnTest::Float(range), Some(ValueKind::Float8)) => {
-            values!(|at| Fate::from(fixed!(f64, at).map(|value| range.passes(float_key(value)))))
+            values!(|at| Decision::from(fixed!(f64, at).map(|value| range.passes(float_key(value)))))
         }
         (ColumnTest::Float(range), Some(ValueKind::Float4)) => {
-            values!(|at| Fate::from(fixed!(f32, at).map(|value| range.passes(float_key(value as f64)))))
+            values!(|at| Decision::from(fixed!(f32, at).map(|value| range.passes(float_key(value as f64)))))
         }
         (ColumnTest::IntSet { values, negated }, Some(kind)) => match values.as_slice() {
             few if few.len() <= 8 => {
-                values!(|at| { Fate::from(column.int(kind, pages, at).map(|value| few.contains(&value) != *negated)) })
+                values!(|at| {
+                    Decision::from(column.int(kind, pages, at).map(|value| few.contains(&value) != *negated))
+                })
             }
             many => values!(|at| {
-                Fate::from(column.int(kind, pages, at).map(|value| many.binary_search(&value).is_ok() != *negated))
+                Decision::from(column.int(kind, pages, at).map(|value| many.binary_search(&value).is_ok() != *negated))
             }),
         },
         (ColumnTest::Numeric(range), _) => {
@@ -223,7 +226,7 @@ fn run_test(
             values!(|at| {
                 let fast = keys.zip(column.plain_bytes(pages, at).and_then(numeric::key));
                 match fast {
-                    Some((keys, key)) => Fate::from(Some(keys.passes(key))),
+                    Some((keys, key)) => Decision::from(Some(keys.passes(key))),
                     None => general(column, test, pages, at),
                 }
             })
@@ -234,14 +237,14 @@ fn run_test(
             let excluded =
                 |at, bytes: &[u8]| substring_filter.as_ref().is_some_and(|found| !found.may_contain(at, bytes));
             values!(|at| match column.plain_bytes(pages, at) {
-                Some(bytes) if excluded(at, bytes) => Fate::from(Some(*negated)),
-                Some(bytes) => Fate::from(test.passes_bytes(bytes)),
+                Some(bytes) if excluded(at, bytes) => Decision::from(Some(*negated)),
+                Some(bytes) => Decision::from(test.passes_bytes(bytes)),
                 None => general(column, test, pages, at),
             })
         }
         (ColumnTest::BytesEqual { .. } | ColumnTest::Bytes { .. } | ColumnTest::BytesSet { .. }, _) => {
             values!(|at| match column.plain_bytes(pages, at) {
-                Some(bytes) => Fate::from(test.passes_bytes(bytes)),
+                Some(bytes) => Decision::from(test.passes_bytes(bytes)),
                 None => general(column, test, pages, at),
             })
         }
@@ -252,12 +255,12 @@ fn run_test(
 /// The slow way: whatever the datum is, decode it first.
 #[cold]
 #[inline(never)]
-fn general(column: &Column, test: &ColumnTest, pages: &[u8], location: usize) -> Fate {
-    Fate::from(column.value(pages, location as u32).ok().and_then(|value| test.passes(&value)))
+fn general(column: &Column, test: &ColumnTest, pages: &[u8], location: usize) -> Decision {
+    Decision::from(column.value(pages, location as u32).ok().and_then(|value| test.passes(&value)))
 }
 
-fn interpret(node: &Node, rows: RowSet<'_>, row: u16) -> Fate {
-    Fate::from(node.qualifies(&rows.row(row)).ok())
+fn interpret(node: &Node, rows: RowSet<'_>, row: u16) -> Decision {
+    Decision::from(node.qualifies(&rows.row(row)).ok())
 }
 
 /// Each arm runs over the rows that no earlier arm selected. A row that some arm could not decide and no arm before

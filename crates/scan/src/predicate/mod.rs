@@ -15,7 +15,7 @@ mod node;
 mod rows;
 mod substring_filter;
 
-pub use arithmetic::{Arithmetic, IS_NULL, Lanes, Memo, Rooms, UNCERTAIN};
+pub use arithmetic::{Arithmetic, EvalCache, IS_NULL, LaneBuffers, Lanes, UNCERTAIN};
 pub use column::Column;
 pub use column_test::{ColumnTest, EncodedTest};
 pub use compile::{Compiler, Unsupported};
@@ -62,7 +62,7 @@ pub fn offloadable(function: Oid, collation: Collation) -> bool {
 
 /// What a planner has to know of a function beside that the cell evaluates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FunctionForm {
+pub enum FunctionClass {
     Other = 0,
     /// `=` or `<>`
     Equality = 1,
@@ -78,16 +78,16 @@ pub enum FunctionForm {
     Field = 6,
 }
 
-pub fn form(function: Oid) -> FunctionForm {
-    let Some(function) = functions::find(function) else { return FunctionForm::Other };
+pub fn function_class(function: Oid) -> FunctionClass {
+    let Some(function) = functions::find(function) else { return FunctionClass::Other };
     match function.body {
-        FunctionBody::Compare(_, Comparison::Equal | Comparison::NotEqual) => FunctionForm::Equality,
-        FunctionBody::Compare(..) => FunctionForm::Order,
-        FunctionBody::Like { ignores_case: true, .. } => FunctionForm::CasedPattern,
-        FunctionBody::Like { .. } => FunctionForm::Pattern,
-        _ if function.collation == CollationNeed::Cased => FunctionForm::Case,
-        _ if functions::takes_field(function) => FunctionForm::Field,
-        _ => FunctionForm::Other,
+        FunctionBody::Compare(_, Comparison::Equal | Comparison::NotEqual) => FunctionClass::Equality,
+        FunctionBody::Compare(..) => FunctionClass::Order,
+        FunctionBody::Like { ignores_case: true, .. } => FunctionClass::CasedPattern,
+        FunctionBody::Like { .. } => FunctionClass::Pattern,
+        _ if function.collation == CollationNeed::Cased => FunctionClass::Case,
+        _ if functions::takes_field(function) => FunctionClass::Field,
+        _ => FunctionClass::Other,
     }
 }
 

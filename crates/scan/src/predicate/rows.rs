@@ -2,7 +2,7 @@
 
 use super::column::Column;
 use super::encoded::{EncodedColumn, EncodedColumns};
-use crate::heap::{Chunk, MISSING, NULL, Slot};
+use crate::heap::{MISSING, NULL, PageRows, Slot};
 use crate::value::{EvalResult, Undecided, Value};
 
 /// Rows and the places of their columns' values. A column is read either from its datums or from its encoded values.
@@ -10,7 +10,7 @@ use crate::value::{EvalResult, Undecided, Value};
 pub struct RowSet<'a> {
     /// The bytes that the locations in `rows` point into.
     pub pages: &'a [u8],
-    pub rows: &'a Chunk,
+    pub rows: &'a PageRows,
     /// By slot.
     pub columns: &'a [Option<Column>],
     /// Whether `pages` are heap pages, in which a row's datums lie in the row's page. Otherwise `pages` are datums that
@@ -22,7 +22,7 @@ pub struct RowSet<'a> {
 
 impl<'a> RowSet<'a> {
     /// Rows whose columns all have datums.
-    pub fn of_datums(pages: &'a [u8], rows: &'a Chunk, columns: &'a [Option<Column>], in_pages: bool) -> Self {
+    pub fn of_datums(pages: &'a [u8], rows: &'a PageRows, columns: &'a [Option<Column>], in_pages: bool) -> Self {
         Self { pages, rows, columns, in_pages, encoded_columns: EncodedColumns::default() }
     }
 
@@ -54,7 +54,7 @@ impl<'a> RowSet<'a> {
 #[derive(Clone, Copy)]
 pub struct Row<'a> {
     pages: &'a [u8],
-    rows: &'a Chunk,
+    rows: &'a PageRows,
     columns: &'a [Option<Column>],
     row: u16,
 }

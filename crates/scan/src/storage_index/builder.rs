@@ -2,7 +2,7 @@
 
 use super::{ColumnSummary, RegionSummary};
 use crate::bounds::{Bounds, Prefix};
-use crate::heap::{Chunk, MISSING, NULL, Slot};
+use crate::heap::{MISSING, NULL, PageRows, Slot};
 use crate::predicate::Column;
 use crate::value::{EvalResult, Numeric, Undecided, Value, ValueKind, float_key, numeric, without_trailing_blanks};
 use cellar_format::postgres::{AttributeNumber, Oid, type_oid};
@@ -54,7 +54,7 @@ impl SummaryBuilder {
     }
 
     /// Adds all rows of a chunk that was walked over the summary's columns.
-    pub fn add(&mut self, pages: &[u8], chunk: &Chunk, columns: &[Option<Column>]) {
+    pub fn add(&mut self, pages: &[u8], chunk: &PageRows, columns: &[Option<Column>]) {
         for accumulator in &mut self.accumulators {
             let slot = accumulator.column.slot;
             match columns.get(slot as usize).and_then(Option::as_ref) {

@@ -3,7 +3,7 @@
 
 use super::filter::holds_numbers;
 use super::{Segment, Stored, UnitScanner, select};
-use crate::aggregate::{AggregationPlan, Need};
+use crate::aggregate::{AggregationPlan, ColumnRequirement};
 use crate::batch::ResultWriter;
 use crate::heap::Slot;
 use crate::plan::Plan;
@@ -30,20 +30,20 @@ impl UnitScanner {
         segment: &Segment,
     ) -> Result<Folding, UnitError> {
         let known = |slot: Slot| stored.known(plan, segment.chunk, slot);
-        let has = |slot: Slot, need: Need| {
+        let has = |slot: Slot, need: ColumnRequirement| {
             let Some((column, attribute)) = known(slot) else { return false };
             match need {
-                Need::Nulls => true,
+                ColumnRequirement::Nulls => true,
                 _ if attribute.exceptions() > 0 => false,
-                Need::Numbers { scale } => {
+                ColumnRequirement::Numbers { scale } => {
                     let fits = |bounds| scale_factor(attribute.numeric_scale(), bounds, scale).is_some();
                     holds_numbers(attribute, column.kind) && attribute.number_bounds().is_some_and(fits)
                 }
-                Need::Scaled { scale, bounds } => {
+                ColumnRequirement::Scaled { scale, bounds } => {
                     let inside = |(min, max)| bounds.0 <= min && max <= bounds.1;
                     attribute.numeric_scale() == Some(scale) && attribute.number_bounds().is_some_and(inside)
                 }
-                Need::Strings => attribute.has_list(),
+                ColumnRequirement::Strings => attribute.has_list(),
             }
         };
         let mut slots = Vec::new();
@@ -114,7 +114,7 @@ impl UnitScanner {
         self.aggregate_run(plan, stored, &run, out, stats)
     }
 
-    /// Adds the selected rows, or of these the marked ones; as [`crate::aggregate::Aggregator::add_gathered`].
+    /// Adds the selected rows, or of these the marked ones; as [`crate::aggregate::Aggregator::add_encoded`].
     fn add_gathered(
         &mut self,
         plan: &Plan,
@@ -141,6 +141,6 @@ impl UnitScanner {
             encoded_columns: gathered,
         };
         let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return Ok(None) };
-        Ok(aggregator.add_gathered(aggregation, input, &self.selected, marks, out))
+        Ok(aggregator.add_encoded(aggregation, input, &self.selected, marks, out))
     }
 }

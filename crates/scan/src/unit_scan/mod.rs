@@ -14,7 +14,7 @@ mod totals;
 
 use crate::aggregate::Aggregator;
 use crate::batch::{Output, ResultWriter};
-use crate::heap::{Chunk, Slot, TupleHeader};
+use crate::heap::{PageRows, Slot, TupleHeader};
 use crate::plan::Plan;
 use crate::predicate::Column;
 use crate::scanner::{Progress, Scanner, passthru};
@@ -25,7 +25,7 @@ use crate::unit::{
     UnitSource,
 };
 use crate::vectors::marked;
-use crate::visibility::{Verdict, Visibility, XidLookup};
+use crate::visibility::{TupleVisibility, Visibility, XidLookup};
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::BLOCK_BYTES;
@@ -88,7 +88,7 @@ pub struct UnitScanner {
     visible: Vec<u32>,
     headers: HeaderReader,
     top_n: Option<TopN>,
-    chunk: Chunk,
+    chunk: PageRows,
     /// The datums of the run's rows; none starts at [`NULL`] or [`MISSING`].
     datums: Vec<u8>,
     located: Vec<Slot>,
@@ -143,7 +143,7 @@ impl UnitScanner {
             judged: Vec::new(),
             visible: Vec::new(),
             headers: HeaderReader::default(),
-            chunk: Chunk::default(),
+            chunk: PageRows::default(),
             datums: Vec::new(),
             located: Vec::new(),
             columns: Vec::new(),
@@ -299,15 +299,15 @@ impl UnitScanner {
                 data: 0,
             };
             match visibility.check(&tuple) {
-                Verdict::Visible => self.visible.push(row as u32),
-                Verdict::Invisible => {}
-                Verdict::Undecided => {
+                TupleVisibility::Visible => self.visible.push(row as u32),
+                TupleVisibility::Invisible => {}
+                TupleVisibility::Undecided => {
                     self.visible.truncate(first_visible);
                     needed.truncate(first_needed);
                     return Ok(PageState::Passthru(PassthruReason::Visibility));
                 }
-                Verdict::Ask(xid) if needed[first_needed..].last() == Some(&xid) => {}
-                Verdict::Ask(xid) => needed.push(xid),
+                TupleVisibility::NeedsXid(xid) if needed[first_needed..].last() == Some(&xid) => {}
+                TupleVisibility::NeedsXid(xid) => needed.push(xid),
             }
         }
         if self.visible.len() - first_visible == rows.len() {

@@ -2,7 +2,7 @@
 
 use super::filter::holds_numbers;
 use super::{Segment, Stored, UnitScanner};
-use crate::aggregate::{Asked, Total};
+use crate::aggregate::{Total, TotalRequest};
 use crate::batch::ResultWriter;
 use crate::plan::Plan;
 use crate::predicate::scale_factor;
@@ -20,7 +20,7 @@ impl UnitScanner {
         stats: &mut ScanStats,
     ) -> Result<bool, UnitError> {
         let Some(aggregation) = plan.aggregation() else { return Ok(false) };
-        let Some(asked) = aggregation.asked() else { return Ok(false) };
+        let Some(asked) = aggregation.total_requests() else { return Ok(false) };
         let mut totals = Vec::with_capacity(asked.len());
         for asked in asked {
             let Some(total) = self.total(plan, stored, segment, asked)? else { return Ok(false) };
@@ -40,7 +40,7 @@ impl UnitScanner {
         plan: &Plan,
         stored: Stored<'_>,
         segment: &Segment,
-        asked: &Asked,
+        asked: &TotalRequest,
     ) -> Result<Option<Total>, UnitError> {
         let rows = segment.rows.len() as i64;
         let Some(slot) = asked.slot else { return Ok(Some(Total { values: rows, ..Total::default() })) };

@@ -24,13 +24,13 @@ impl XidLookup for NoXids {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TupleVisibility {
     Visible,
     Invisible,
     /// Only Postgres can tell.
     Undecided,
     /// The state of this transaction decides.
-    Ask(TransactionId),
+    NeedsXid(TransactionId),
 }
 
 /// Bits of `t_infomask` (`access/htup_details.h`).
@@ -61,12 +61,12 @@ pub fn precedes(left: TransactionId, right: TransactionId) -> bool {
 }
 
 /// How a transaction that a tuple names ended.
-enum Outcome {
+enum CommitState {
     Committed,
     /// Running for the snapshot, or rolled back: what it did does not count.
     NotCommitted,
     Undecided,
-    Ask,
+    NeedsXid,
 }
 
 pub struct Visibility<'a> {
@@ -87,79 +87,79 @@ impl<'a> Visibility<'a> {
         std::mem::take(&mut self.helped)
     }
 
-    pub fn check(&mut self, tuple: &TupleHeader) -> Verdict {
+    pub fn check(&mut self, tuple: &TupleHeader) -> TupleVisibility {
         use infomask::*;
         let mask = tuple.infomask;
         if mask & XMIN_COMMITTED == 0 {
             if mask & XMIN_INVALID != 0 {
-                return Verdict::Invisible;
+                return TupleVisibility::Invisible;
             }
             if mask & (MOVED_OFF | MOVED_IN) != 0 {
                 // Left by a VACUUM FULL before 9.0; xvac decides, which only Postgres should look at.
-                return Verdict::Undecided;
+                return TupleVisibility::Undecided;
             }
             match self.unhinted(tuple.xmin) {
-                Outcome::Committed => {}
-                Outcome::NotCommitted => return Verdict::Invisible,
-                Outcome::Undecided => return Verdict::Undecided,
-                Outcome::Ask => return Verdict::Ask(tuple.xmin),
+                CommitState::Committed => {}
+                CommitState::NotCommitted => return TupleVisibility::Invisible,
+                CommitState::Undecided => return TupleVisibility::Undecided,
+                CommitState::NeedsXid => return TupleVisibility::NeedsXid(tuple.xmin),
             }
         } else if mask & XMIN_FROZEN != XMIN_FROZEN {
             // Committed, but maybe not according to our snapshot.
             match self.hinted_committed(tuple.xmin) {
-                Outcome::Committed => {}
-                Outcome::NotCommitted => return Verdict::Invisible,
-                Outcome::Undecided => return Verdict::Undecided,
-                Outcome::Ask => return Verdict::Ask(tuple.xmin),
+                CommitState::Committed => {}
+                CommitState::NotCommitted => return TupleVisibility::Invisible,
+                CommitState::Undecided => return TupleVisibility::Undecided,
+                CommitState::NeedsXid => return TupleVisibility::NeedsXid(tuple.xmin),
             }
         }
         // By here the inserting transaction has committed.
         if mask & XMAX_INVALID != 0 || is_locked_only(mask) {
-            return Verdict::Visible;
+            return TupleVisibility::Visible;
         }
         if mask & XMAX_IS_MULTI != 0 {
-            return Verdict::Undecided;
+            return TupleVisibility::Undecided;
         }
         let outcome =
             if mask & XMAX_COMMITTED == 0 { self.unhinted(tuple.xmax) } else { self.hinted_committed(tuple.xmax) };
         match outcome {
-            Outcome::Committed => Verdict::Invisible,
-            Outcome::NotCommitted => Verdict::Visible,
-            Outcome::Undecided => Verdict::Undecided,
-            Outcome::Ask => Verdict::Ask(tuple.xmax),
+            CommitState::Committed => TupleVisibility::Invisible,
+            CommitState::NotCommitted => TupleVisibility::Visible,
+            CommitState::Undecided => TupleVisibility::Undecided,
+            CommitState::NeedsXid => TupleVisibility::NeedsXid(tuple.xmax),
         }
     }
 
     /// The page does not say how the transaction ended: TransactionIdIsCurrentTransactionId, XidInMVCCSnapshot and
     /// TransactionIdDidCommit in one question.
-    fn unhinted(&mut self, xid: TransactionId) -> Outcome {
+    fn unhinted(&mut self, xid: TransactionId) -> CommitState {
         if xid < FIRST_NORMAL_XID {
             // TransactionLogFetch: bootstrap and frozen ids committed, the invalid one (as a speculative insertion
             // leaves behind) did not.
-            return if xid == INVALID_XID { Outcome::NotCommitted } else { Outcome::Committed };
+            return if xid == INVALID_XID { CommitState::NotCommitted } else { CommitState::Committed };
         }
         match self.ask(xid) {
-            None => Outcome::Ask,
-            Some(XidState::Committed) => Outcome::Committed,
-            Some(XidState::Running | XidState::Aborted) => Outcome::NotCommitted,
-            Some(XidState::Unknown) => Outcome::Undecided,
+            None => CommitState::NeedsXid,
+            Some(XidState::Committed) => CommitState::Committed,
+            Some(XidState::Running | XidState::Aborted) => CommitState::NotCommitted,
+            Some(XidState::Unknown) => CommitState::Undecided,
         }
     }
 
     /// The page says that the transaction committed, so it is not the own one: only XidInMVCCSnapshot is left.
-    fn hinted_committed(&mut self, xid: TransactionId) -> Outcome {
+    fn hinted_committed(&mut self, xid: TransactionId) -> CommitState {
         if precedes(xid, self.snapshot.xmin) {
-            return Outcome::Committed;
+            return CommitState::Committed;
         }
         if !precedes(xid, self.snapshot.xmax) {
-            return Outcome::NotCommitted;
+            return CommitState::NotCommitted;
         }
         match self.ask(xid) {
-            None => Outcome::Ask,
-            Some(XidState::Committed) => Outcome::Committed,
-            Some(XidState::Running) => Outcome::NotCommitted,
+            None => CommitState::NeedsXid,
+            Some(XidState::Committed) => CommitState::Committed,
+            Some(XidState::Running) => CommitState::NotCommitted,
             // Aborted contradicts the page.
-            Some(XidState::Aborted | XidState::Unknown) => Outcome::Undecided,
+            Some(XidState::Aborted | XidState::Unknown) => CommitState::Undecided,
         }
     }
 

@@ -5,9 +5,9 @@
 //! processor overlap the chains of dependent loads. Rows with NULLs or missing attributes go one by one.
 //! Invariant: a location that is neither [`NULL`] nor [`MISSING`] starts a datum that lies wholly inside its tuple.
 
-use super::layout::{Layout, NO_SLOT, Segment, Slot, Step};
 use super::page::TupleHeader;
 use super::prefetch::Prefetch;
+use super::tuple_layout::{AttributeRun, NO_SLOT, Slot, Step, TupleLayout};
 use super::varlena;
 use cellar_format::postgres::Width;
 
@@ -28,7 +28,7 @@ pub const PAGES_BYTES_MAX: usize = 1 << 29;
 
 /// A tuple of the chunk.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct TupleRow {
     /// Where the tuple's header starts in the scanned bytes.
     pub tuple: u32,
     pub bytes: u16,
@@ -65,8 +65,8 @@ impl Spans {
 }
 
 #[derive(Debug, Default)]
-pub struct Chunk {
-    rows: Vec<Row>,
+pub struct PageRows {
+    rows: Vec<TupleRow>,
     /// Rows without a tuple: where those of each page end.
     located: Vec<(u32, u16)>,
     /// From the first tuple on: many a scan has none.
@@ -77,7 +77,7 @@ pub struct Chunk {
     irregular_rows: Vec<u16>,
 }
 
-impl Chunk {
+impl PageRows {
     pub fn clear(&mut self) {
         self.rows.clear();
         self.located.clear();
@@ -86,7 +86,7 @@ impl Chunk {
 
     /// Adds a tuple whose page starts at `base`. Whoever fills a chunk keeps it below 2^16 rows.
     #[inline(always)]
-    pub fn push(&mut self, layout: &Layout, base: usize, page: u16, line: u16, tuple: &TupleHeader) {
+    pub fn push(&mut self, layout: &TupleLayout, base: usize, page: u16, line: u16, tuple: &TupleHeader) {
         let attributes = tuple.attributes().min(layout.attributes.len());
         let irregular = tuple.has_nulls() || attributes < layout.attributes.len();
         let (at, start) = (self.rows.len() as u16 as usize, base as u32 + tuple.offset as u32);
@@ -94,7 +94,7 @@ impl Chunk {
         spans.cursors[at] = start + tuple.data as u32;
         spans.ends[at] = start + tuple.length as u32;
         self.any_irregular |= irregular;
-        self.rows.push(Row {
+        self.rows.push(TupleRow {
             tuple: start,
             bytes: tuple.length,
             attributes: attributes as u16,
@@ -135,7 +135,7 @@ impl Chunk {
         self.rows.len()
     }
 
-    pub fn row(&self, row: u16) -> &Row {
+    pub fn row(&self, row: u16) -> &TupleRow {
         &self.rows[row as usize]
     }
 
@@ -158,8 +158,8 @@ impl Chunk {
     pub fn walk(
         &mut self,
         pages: &[u8],
-        layout: &Layout,
-        segment: &Segment,
+        layout: &TupleLayout,
+        segment: &AttributeRun,
         selected: &[u16],
         malformed: &mut Vec<u16>,
         ahead: &mut Prefetch<'_>,
@@ -197,7 +197,7 @@ impl Chunk {
     fn walk_regular(
         &mut self,
         pages: &[u8],
-        segment: &Segment,
+        segment: &AttributeRun,
         count: usize,
         row_at: impl Fn(usize) -> u16,
         ahead: &mut Prefetch<'_>,
@@ -249,8 +249,8 @@ impl Chunk {
     }
 
     /// One row with a null bitmap or too few attributes.
-    fn walk_irregular(&mut self, pages: &[u8], layout: &Layout, segment: &Segment, row: usize) {
-        let Row { tuple, attributes, has_nulls, .. } = self.rows[row];
+    fn walk_irregular(&mut self, pages: &[u8], layout: &TupleLayout, segment: &AttributeRun, row: usize) {
+        let TupleRow { tuple, attributes, has_nulls, .. } = self.rows[row];
         let Some(spans) = &mut self.spans else { return };
         let (mut cursor, end) = (spans.cursors[row], spans.ends[row]);
         let bitmap = pages.get(tuple as usize + NULL_BITMAP..).unwrap_or(&[]);

@@ -36,7 +36,7 @@ pub(super) enum Step {
 
 /// Attributes `from..to` (0-based) of a tuple.
 #[derive(Debug)]
-pub struct Segment {
+pub struct AttributeRun {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) steps: Vec<Step>,
@@ -44,12 +44,12 @@ pub struct Segment {
 
 /// The columns of a relation, of which some have a slot.
 #[derive(Debug)]
-pub struct Layout {
+pub struct TupleLayout {
     pub(super) attributes: Vec<AttributeLayout>,
     slots: usize,
 }
 
-impl Layout {
+impl TupleLayout {
     pub fn new(attributes: impl Iterator<Item = (Width, Align)>) -> Self {
         let attributes = attributes.map(|(width, align)| AttributeLayout { width, align, slot: NO_SLOT }).collect();
         Self { attributes, slots: 0 }
@@ -78,7 +78,7 @@ impl Layout {
         self.attributes.get(index).map(|attribute| (attribute.width, attribute.align))
     }
 
-    pub fn segment(&self, from: usize, to: usize) -> Segment {
+    pub fn run(&self, from: usize, to: usize) -> AttributeRun {
         let mut steps = Vec::new();
         for attribute in &self.attributes[from..to.max(from)] {
             let slot = (attribute.slot != NO_SLOT).then_some(attribute.slot);
@@ -93,7 +93,7 @@ impl Layout {
                 }
             }
         }
-        Segment { from, to: to.max(from), steps }
+        AttributeRun { from, to: to.max(from), steps }
     }
 }
 
