@@ -1,4 +1,4 @@
-//! The values that aggregates take, for a run of rows at a time.
+//! The arguments of aggregates, computed for a run of rows at a time.
 
 use crate::heap::{NULL, Slot};
 use crate::predicate::{Arithmetic, CodeEncoding, Column, EvalCache, IS_NULL, Kernel, Lanes, Node, RowSet, UNCERTAIN};
@@ -6,49 +6,50 @@ use crate::value::numeric::{self, BASE, Class, Numeric};
 use crate::value::{Undecided, Value, ValueKind};
 use std::rc::Rc;
 
-/// Base-10000 digits after the point that sums of numerics keep, if the lanes have no more.
+/// Base-10000 fraction digits of sums of numerics, unless the scale of the lanes needs more.
 const FRACTION_DIGITS: i32 = 4;
-/// By so many decimals a lane is shifted at most, which keeps it below [`MAGNITUDE_MAX`].
+/// The most decimals that a lane is shifted by, so that the result stays below [`MAGNITUDE_MAX`].
 const SHIFT_DECIMALS_MAX: u32 = 12;
-/// Numbers below this go into a sum of 128 bits, so that [`ROWS_MAX`](super::ROWS_MAX) of them fit.
+/// Values below this can be added to a sum of 128 bits: [`ROWS_MAX`](super::ROWS_MAX) of them do not overflow the sum.
 const MAGNITUDE_MAX: u128 = 1 << 104;
 
 const _: () = assert!((1u128 << 63) * 10u128.pow(SHIFT_DECIMALS_MAX) < MAGNITUDE_MAX);
 const _: () = assert!(MAGNITUDE_MAX * (super::ROWS_MAX as u128) < 1 << 127);
 
-/// How an aggregate's argument is computed.
+/// The compiled argument of one or more aggregates.
 pub struct Argument {
     computation: Computation,
-    /// Whether it is evaluated for a row at all; rows that fail count as NULL.
+    /// The aggregate's FILTER; rows that fail count as NULL.
     filter: Option<Kernel>,
-    /// The columns that both read.
+    /// The columns that the argument and the filter read.
     pub slots: Vec<Slot>,
 }
 
+/// How the argument is computed.
 enum Computation {
-    /// `count(*)`: a value in every row.
+    /// `count(*)`: every row has a value.
     Row,
-    /// Only whether it is NULL.
+    /// Only whether the argument is NULL.
     NullOf(Node),
-    /// Integers, and numerics by their digits: a vector at a time where that is certain.
+    /// Integers and numerics as integers. `fast` computes a vector at a time; `node` decides the rows that `fast` cannot.
     Numbers { fast: Option<Arithmetic>, node: Node, kind: ValueKind, decimals: Decimals },
-    /// Floats by their bits.
+    /// Floats as their bits.
     Floats(Node),
-    /// Anything else.
+    /// Values of other types.
     Values(Node),
 }
 
-/// The display scale of a numeric.
+/// The display scale of the argument.
 enum Decimals {
-    /// It is no numeric.
+    /// The argument is not a numeric.
     None,
     /// The same for every row.
     Fixed(u16),
-    /// The value's own; `column` when it is a plain column.
+    /// Each value has its own; `column` if the argument is a plain column.
     Own { column: Option<Slot> },
 }
 
-/// A number too wide for its lane.
+/// A number that does not fit in a lane.
 pub struct WideNumber {
     pub row: u32,
     pub value: i128,
@@ -58,18 +59,18 @@ pub struct WideNumber {
 /// The values of a run of rows.
 #[derive(Default)]
 pub struct Vector<'a> {
-    /// Integers, floats' bits, or numerics times `BASE^fraction_digits / factor`.
+    /// Integers, the bits of floats, or numerics times `BASE^fraction_digits / factor`.
     pub lanes: Rc<Lanes>,
     pub factor: i128,
-    /// Display scales of numerics: one for all rows, or one each.
+    /// Display scales of numerics: `scales` has one per row, or is empty and `scale` applies to all rows.
     pub scale: u16,
     pub scales: Vec<u16>,
-    /// Ascending; their lanes are flagged [`IS_WIDE`].
+    /// Ascending by row; the lanes of these rows are flagged [`IS_WIDE`].
     pub wide: Vec<WideNumber>,
     pub values: Vec<Value<'a>>,
 }
 
-/// The row's number is among the wide ones.
+/// Flag: the row's number is in [`Vector::wide`].
 pub const IS_WIDE: u8 = 4;
 
 impl Argument {
@@ -81,7 +82,7 @@ impl Argument {
         Self { computation: Computation::NullOf(node), filter, slots: Vec::new() }
     }
 
-    /// An argument of which [`Vector::values`] are wanted when `values`, else numbers.
+    /// An argument of the given kind. Evaluation fills [`Vector::values`] if `values`, otherwise the lanes.
     pub fn of(node: Node, kind: ValueKind, values: bool, columns: &[Option<Column>], filter: Option<Kernel>) -> Self {
         let computation = match kind {
             _ if values => Computation::Values(node),
@@ -108,7 +109,7 @@ impl Argument {
         Self { computation, filter, slots: Vec::new() }
     }
 
-    /// Base-10000 digits after the point of numeric sums.
+    /// Base-10000 fraction digits of numeric sums.
     pub fn fraction_digits(&self) -> i32 {
         match &self.computation {
             Computation::Numbers { fast: Some(fast), kind: ValueKind::Numeric, .. } => {
@@ -119,7 +120,7 @@ impl Argument {
         }
     }
 
-    /// Whether all of it can be computed from columns without datums, of which `has` tells.
+    /// Whether the argument can be computed from encoded values. `has` says whether a column meets a requirement.
     pub fn needs_no_datum(&self, has: &impl Fn(Slot, ColumnRequirement) -> bool) -> bool {
         if self.filter.is_some() {
             return false;
@@ -136,8 +137,8 @@ impl Argument {
         }
     }
 
-    /// The plain column that it is, with the scale of its numbers if these are asked for; a plain `count(*)` has none.
-    /// None: it is something else.
+    /// The column if the argument is a plain column, with the scale if its numbers are needed; `Some(None)` for
+    /// `count(*)`. None: the argument is an expression or has a filter.
     pub fn plain(&self) -> Option<Option<(Slot, Option<u32>)>> {
         match &self.computation {
             _ if self.filter.is_some() => None,
@@ -150,12 +151,12 @@ impl Argument {
         }
     }
 
-    /// Whether anything is asked of its columns but where they are NULL.
+    /// Whether the values of its columns are needed, not only their NULLs.
     pub fn wants_values(&self) -> bool {
         self.filter.is_some() || !matches!(self.computation, Computation::Row | Computation::NullOf(Node::Column(_)))
     }
 
-    /// The values of the selected rows; rows that stay flagged [`UNCERTAIN`] are to be left to Postgres.
+    /// Computes the argument for the selected rows. Rows flagged [`UNCERTAIN`] must be rejected.
     pub fn eval<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], cache: &mut EvalCache<'a>) -> Vector<'a> {
         let mut vector = Vector { factor: 1, ..Vector::default() };
         self.compute(rows, selected, cache, &mut vector);
@@ -178,7 +179,6 @@ impl Argument {
     }
 
     fn compute<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], cache: &mut EvalCache<'a>, vector: &mut Vector<'a>) {
-        let row = |row: u16| rows.row(row);
         let zeroes = || Lanes::of(0, 0, selected.len());
         let lanes = match &self.computation {
             Computation::Row => {
@@ -199,7 +199,7 @@ impl Argument {
                 if !vector.lanes.is_clear() && rows.encoded_columns.columns.is_empty() {
                     for (index, at) in selected.iter().enumerate() {
                         if vector.lanes.flags(index) & UNCERTAIN != 0 {
-                            decide(node.eval(&row(*at)), index, fraction_digits, vector);
+                            decide(node.eval(&rows.row(*at)), index, fraction_digits, vector);
                         }
                     }
                 }
@@ -221,8 +221,8 @@ impl Argument {
                 let (_, flags) = lanes.parts_mut();
                 for (at, flags) in selected.iter().zip(flags) {
                     let is_null = match node {
-                        Node::Column(slot) => row(*at).is_null(*slot),
-                        node => node.eval(&row(*at)).map(|value| value.is_null()),
+                        Node::Column(slot) => rows.row(*at).is_null(*slot),
+                        node => node.eval(&rows.row(*at)).map(|value| value.is_null()),
                     };
                     *flags = match is_null {
                         Ok(false) => 0,
@@ -236,7 +236,7 @@ impl Argument {
                 let mut lanes = zeroes();
                 let (values, flags) = lanes.parts_mut();
                 for (at, (out, flags)) in selected.iter().zip(values.iter_mut().zip(flags)) {
-                    match node.eval(&row(*at)) {
+                    match node.eval(&rows.row(*at)) {
                         Ok(Value::Float(value)) => *out = value.to_bits() as i64,
                         Ok(Value::Null) => *flags = IS_NULL,
                         _ => *flags = UNCERTAIN,
@@ -249,7 +249,7 @@ impl Argument {
                 vector.values.reserve(selected.len());
                 let (_, flags) = lanes.parts_mut();
                 for (at, flags) in selected.iter().zip(flags) {
-                    let value = node.eval(&row(*at)).unwrap_or_else(|Undecided| {
+                    let value = node.eval(&rows.row(*at)).unwrap_or_else(|Undecided| {
                         *flags = UNCERTAIN;
                         Value::Null
                     });
@@ -265,24 +265,20 @@ impl Argument {
     }
 }
 
-/// What is wanted of a column without datums.
+/// What the encoded values of a column must offer so that no datum is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnRequirement {
-    /// Only whether it is NULL.
+    /// Which rows are NULL.
     Nulls,
     /// Numbers times `10^scale`.
-    Numbers {
-        scale: u32,
-    },
-    /// Numerics that are encoded as numbers times `10^scale`, all of them inside of the bounds.
-    Scaled {
-        scale: u8,
-        bounds: (i64, i64),
-    },
+    Numbers { scale: u32 },
+    /// Numerics encoded as integers times `10^scale`, all within `bounds`.
+    Scaled { scale: u8, bounds: (i64, i64) },
+    /// Positions in a list of strings.
     Strings,
 }
 
-/// Fills the display scales of a numeric argument; a fast lane whose own scale cannot be told becomes uncertain.
+/// Fills in the display scales of a numeric argument. Rows whose scale is unknown become uncertain.
 fn read_scales(decimals: &Decimals, fast: bool, rows: RowSet<'_>, selected: &[u16], vector: &mut Vector<'_>) {
     match decimals {
         Decimals::None => {}
@@ -314,7 +310,7 @@ fn read_scales(decimals: &Decimals, fast: bool, rows: RowSet<'_>, selected: &[u1
     }
 }
 
-/// What the interpreter says of a row that the fast way could not decide.
+/// Replaces an uncertain lane by the value that the interpreter computed.
 #[cold]
 fn decide(value: Result<Value<'_>, Undecided>, index: usize, fraction_digits: i32, vector: &mut Vector<'_>) {
     let (values, flags) = Rc::make_mut(&mut vector.lanes).parts_mut();
@@ -340,7 +336,8 @@ fn decide(value: Result<Value<'_>, Undecided>, index: usize, fraction_digits: i3
     }
 }
 
-/// The value times `BASE^fraction_digits`, and its display scale; None: it is not finite, or has no room.
+/// The value times `BASE^fraction_digits`, and its display scale. None: not finite, not an integer, or not below
+/// [`MAGNITUDE_MAX`].
 fn wide(value: &Numeric, fraction_digits: i32) -> Option<(i128, u16)> {
     if value.class != Class::Finite {
         return None;
@@ -365,7 +362,7 @@ fn numeric_power(digits: i32) -> i128 {
     (BASE as i128).pow(digits.max(0) as u32)
 }
 
-/// The display scale that the expression has in every row where it is finite.
+/// The display scale of the expression in all rows where it is finite; None: the scale differs between rows.
 fn fixed_scale(node: &Node, columns: &[Option<Column>]) -> Option<u16> {
     use crate::predicate::{FunctionBody, Operator};
     match node {

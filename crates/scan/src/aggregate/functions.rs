@@ -1,4 +1,4 @@
-//! The aggregates that a cell evaluates: the single source of what can go there.
+//! The aggregates that a cell evaluates: the only list of what can be offloaded.
 //!
 //! An aggregate is named by the OID of its `pg_proc` row, which is the same in PostgreSQL 15 to 18. Source:
 //! `catalog/pg_aggregate.dat`, `pg_proc.dat`.
@@ -6,7 +6,7 @@
 use crate::value::ValueKind;
 use cellar_format::postgres::{Collation, Oid};
 
-/// What is kept of a group for an aggregate. Aggregates over the same argument with the same state share it.
+/// The transition state of an aggregate. Aggregates with the same argument and the same kind of state share a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateKind {
     /// Rows, or values that are not NULL.
@@ -21,14 +21,14 @@ pub enum StateKind {
     FloatSum { single: bool },
     /// Count, sum and sum of squared differences of float8 (`float8_accum`).
     FloatMoments,
-    /// The least or greatest value of a kind; of booleans that is AND and OR.
+    /// The minimum or maximum of values of a kind; for booleans AND and OR.
     Extreme { greatest: bool, kind: ValueKind },
 }
 
-/// What of an argument a state is made of.
+/// What a state needs of its argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgumentUse {
-    /// Only whether it is NULL.
+    /// Whether the argument is NULL.
     Nulls,
     Numbers,
     Values,
@@ -44,17 +44,17 @@ impl StateKind {
     }
 }
 
-/// How Postgres's partial aggregation puts a state out.
+/// The format of a state in PostgreSQL's partial aggregation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputKind {
     Count,
-    /// int8, NULL without a value.
+    /// int8, NULL if there is no value.
     Sum,
     /// int8[]: count and sum.
     CountAndSum,
-    /// What `int8_avg_serialize` writes.
+    /// The format of `int8_avg_serialize`.
     SerializedWideSum,
-    /// What `numeric_avg_serialize` writes.
+    /// The format of `numeric_avg_serialize`.
     SerializedNumericSum,
     Float4,
     Float8,
@@ -66,7 +66,7 @@ pub enum OutputKind {
 #[derive(Debug, Clone, Copy)]
 pub struct AggregateFunction {
     pub oid: Oid,
-    /// None: an argument of any type, of which only NULL is asked, or none at all.
+    /// None: no argument, or an argument of any type that is only tested for NULL.
     pub argument: Option<ValueKind>,
     pub state: StateKind,
     pub output: OutputKind,
@@ -141,9 +141,9 @@ pub fn offloadable_aggregate(oid: Oid, collation: Collation) -> bool {
     find(oid).is_some_and(|function| function.argument != Some(ValueKind::Text) || collation == Collation::Bytewise)
 }
 
-/// Whether rows can be grouped by values of this type byte by byte. Equal values must show alike, whichever of them
-/// stands for the group: that rules out floats (0 and -0), and whoever asks sees to it that numerics have one scale
-/// (5.5 and 5.50 have two).
+/// Whether rows can be grouped by the bytes of values of this type. Equal values must have the same text, because any of
+/// them may represent the group. This excludes floats (0 and -0); the caller must ensure that numerics have one display
+/// scale (5.5 and 5.50 differ).
 pub fn groupable_type(oid: Oid) -> bool {
     ValueKind::of(oid).is_some_and(groupable)
 }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_of_text_need_byte_order() {
+    fn minimum_and_maximum_of_text_need_byte_order() {
         assert!(offloadable_aggregate(2145, Collation::Bytewise));
         assert!(!offloadable_aggregate(2145, Collation::Deterministic));
         assert!(offloadable_aggregate(2146, Collation::None));

@@ -1,50 +1,50 @@
-//! The table of groups: rows of key codes to group numbers.
+//! The table of groups: maps rows of key codes to group numbers.
 //!
-//! A key's value is a code of 64 bits: an integer as it is, a short string with its length, a longer one by its number
-//! in the table's list of strings. The last word of a row tells which of its keys are NULL. Group 0 is the bin for
-//! rows that are aggregated elsewhere.
+//! The code of a key's value has 64 bits: an integer itself, a short string with its length, or the number of a longer
+//! string in the table's list of strings. The last word of a row has a bit per key that is set if the key is NULL.
+//! Group 0, [`DISCARD`], receives rows that are not aggregated here.
 
 use crate::predicate::{CodeEncoding, EncodedColumn};
 use crate::vectors::{Vectors, vectorized};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
-/// StringTable up to this length are their own code.
+/// Strings up to this length are stored in their code.
 const INLINE_BYTES: usize = 7;
-/// The top byte of a string's code: its length, or this for a number in the list.
+/// The top byte of a string's code is the string's length, or this value for a number in the list.
 const LISTED: u64 = INLINE_BYTES as u64 + 1;
-/// What a listed string takes besides its bytes, about.
+/// Approximate memory of a listed string besides its bytes.
 const LISTED_OVERHEAD_BYTES: usize = 80;
-/// Keys that a row may have: a bit each in the word of NULLs.
+/// The most keys that a row may have: the word of NULLs has 64 bits.
 pub const KEYS_MAX: usize = 64;
 
-/// Where rows go that the caller does not want to be counted.
+/// The group of rows that are not aggregated; its states are never returned.
 pub const DISCARD: u32 = 0;
-/// So many groups, with the bin, are few.
+/// With at most this many groups, [`DISCARD`] included, rows are counted and summed per group.
 pub const FEW_GROUPS_MAX: usize = 64;
-/// Lists of group numbers by position are no longer than this.
-const DIRECT_MAX: usize = 1 << 12;
+/// The longest list of group numbers by position.
+const POSITIONS_MAX: usize = 1 << 12;
 
 #[derive(Debug)]
 pub struct GroupTable {
     /// Words of a row: a code for each key, and the NULLs.
     words: usize,
-    /// Group numbers by hash; 0 where there is none.
+    /// Group numbers by hash; 0 is an empty slot.
     slots: Vec<u32>,
-    /// The words of each group, the bin's first.
+    /// The words of each group, starting with those of [`DISCARD`].
     codes: Vec<u64>,
     groups: usize,
     strings: StringTable,
-    direct: CodeMap,
+    code_map: CodeMap,
 }
 
-/// Group numbers by the position of a row's codes in the keys' domains: quicker than hashing where the keys of a
-/// unit's chunk have few values.
+/// Group numbers by the combined position of a row's codes in the code ranges of the keys. Faster than hashing if the keys
+/// of a unit's chunk have few values.
 #[derive(Debug, Default)]
 struct CodeMap {
-    /// For which unit and chunk this is.
-    place: Option<(u64, usize)>,
-    /// 0 where it is not known.
+    /// The unit and the chunk that the positions belong to.
+    chunk_id: Option<(u64, usize)>,
+    /// By position; 0 if the group is not known yet.
     groups: Vec<u32>,
     positions: Vec<u32>,
 }
@@ -53,19 +53,19 @@ struct CodeMap {
 #[derive(Debug, Default)]
 pub struct RowGroups {
     pub numbers: Vec<u32>,
-    /// Rows of each group; empty when there are not few groups.
+    /// Rows of each group; empty with more than [`FEW_GROUPS_MAX`] groups.
     pub counts: Vec<u32>,
 }
 
 impl RowGroups {
-    /// Counts rows that are all of the first group; returns how many are in the bin.
+    /// Counts `rows` rows that all belong to group 1. Returns the number of discarded rows, 0.
     pub fn count_only(&mut self, rows: usize) -> usize {
         self.counts.clear();
         self.counts.extend([0, rows as u32]);
         0
     }
 
-    /// Counts the rows of each group, if they are few; `groups` is their number. Returns how many are in the bin.
+    /// Counts the rows of each of `groups` groups, if there are few groups. Returns the number of discarded rows.
     pub fn count(&mut self, groups: usize) -> usize {
         self.counts.clear();
         if groups > FEW_GROUPS_MAX {
@@ -76,12 +76,13 @@ impl RowGroups {
         self.counts[DISCARD as usize] as usize
     }
 
-    /// Sums of `values` by group, when there are few; `wide`: 64 bits might not hold them. That of the bin is any.
+    /// Sums `values` by group; call this only if `counts` is not empty. `wide`: a sum may overflow 64 bits. The sum of
+    /// [`DISCARD`] is unspecified.
     pub fn sums(&self, values: &[i64], wide: bool) -> impl Iterator<Item = i128> {
         let only_one = self.counts.len() == 2 && self.counts[DISCARD as usize] == 0;
         let groups = if only_one { 1 } else { self.counts.len() };
         let [high, low] = if wide {
-            halves(values, &self.numbers, groups)
+            split_sums(values, &self.numbers, groups)
         } else {
             [[0; FEW_GROUPS_MAX], sums(values, &self.numbers, groups)]
         };
@@ -90,11 +91,11 @@ impl RowGroups {
     }
 }
 
-/// So many groups, with the bin, are told apart row by row without looking anything up.
+/// With at most this many groups, [`DISCARD`] included, each row is compared with every group, without a table lookup.
 const COMPARED_MAX: usize = 9;
 
 vectorized! {
-    /// Rows of each of `groups`, which are few.
+    /// The number of rows of each group; `groups` is at most [`FEW_GROUPS_MAX`].
     fn counts(numbers: &[u32], groups: usize) -> [u32; FEW_GROUPS_MAX] {
         let mut counts = [0; FEW_GROUPS_MAX];
         if groups <= COMPARED_MAX {
@@ -107,13 +108,13 @@ vectorized! {
         counts
     }
 
-    /// Sums of each of `groups`, which are few; of 1, the sum of all rows.
+    /// The sum of each group; `groups` is at most [`FEW_GROUPS_MAX`]. If `groups` is 1, the sum of all rows.
     fn sums(values: &[i64], numbers: &[u32], groups: usize) -> [i64; FEW_GROUPS_MAX] {
         sums_of(values, numbers, groups, |value| value)
     }
 
-    /// As [`sums`], of the upper and the lower 32 bits of each value: such a sum is far from 64 bits.
-    fn halves(values: &[i64], numbers: &[u32], groups: usize) -> [[i64; FEW_GROUPS_MAX]; 2] {
+    /// As [`sums`], for the upper and the lower 32 bits of each value: these sums cannot overflow 64 bits.
+    fn split_sums(values: &[i64], numbers: &[u32], groups: usize) -> [[i64; FEW_GROUPS_MAX]; 2] {
         [sums_of(values, numbers, groups, |value| value >> 32), sums_of(values, numbers, groups, |value| value & 0xffff_ffff)]
     }
 }
@@ -130,7 +131,7 @@ fn sums_of(values: &[i64], numbers: &[u32], groups: usize, part: impl Fn(i64) ->
             sums[1..9].copy_from_slice(&compared_sums::<8>(values, numbers, part));
         }
         _ => {
-            // Several sums of each group, so that none waits for the one before.
+            // Four sums per group, so that an addition need not wait for the previous row's.
             let mut parts = [[0i64; FEW_GROUPS_MAX]; 4];
             let (values, last_values) = values.as_chunks::<4>();
             let (numbers, last_numbers) = numbers.as_chunks::<4>();
@@ -148,7 +149,7 @@ fn sums_of(values: &[i64], numbers: &[u32], groups: usize, part: impl Fn(i64) ->
     sums
 }
 
-/// Sums of the groups after the bin, each row compared with all of them.
+/// The sums of the groups after [`DISCARD`]; compares each row with every group.
 #[inline(always)]
 fn compared_sums<const GROUPS: usize>(values: &[i64], numbers: &[u32], part: impl Fn(i64) -> i64) -> [i64; GROUPS] {
     let mut sums = [0i64; GROUPS];
@@ -177,25 +178,26 @@ impl GroupTable {
             codes: vec![0; words],
             groups: 1,
             strings: StringTable::default(),
-            direct: CodeMap::default(),
+            code_map: CodeMap::default(),
         }
     }
 
-    /// Forgets all groups but the bin.
+    /// Removes all groups except [`DISCARD`].
     pub fn clear(&mut self) {
         self.slots.clear();
         self.slots.resize(64, 0);
         self.codes.truncate(self.words);
         self.groups = 1;
         self.strings = StringTable::default();
-        self.direct.place = None;
+        self.code_map.chunk_id = None;
     }
 
+    /// Words per row.
     pub fn words(&self) -> usize {
         self.words
     }
 
-    /// Groups, the bin included.
+    /// The number of groups, [`DISCARD`] included.
     pub fn len(&self) -> usize {
         self.groups
     }
@@ -204,9 +206,10 @@ impl GroupTable {
         self.slots.len() * 4 + self.codes.len() * 8 + self.strings.bytes
     }
 
+    /// The code of a string; adds a long string to the list.
     pub fn string_code(&mut self, bytes: &[u8]) -> u64 {
         if bytes.len() <= INLINE_BYTES {
-            // Mostly a byte or two: no call to copy them.
+            // Most keys have one or two bytes, so a loop is faster than a call of memcpy.
             let code = bytes.iter().rev().fold(0, |code, byte| code << 8 | u64::from(*byte));
             return code | (bytes.len() as u64) << 56;
         }
@@ -221,7 +224,7 @@ impl GroupTable {
         number | LISTED << 56
     }
 
-    /// Gives the string of a code.
+    /// Calls `take` with the string of a code.
     pub fn with_string<R>(&self, code: u64, take: impl FnOnce(&[u8]) -> R) -> R {
         if code >> 56 == LISTED {
             let listed = self.strings.list.get((code & !(LISTED << 56)) as usize);
@@ -235,7 +238,7 @@ impl GroupTable {
         &self.codes[group * self.words..(group + 1) * self.words]
     }
 
-    /// The group of a row, which is made when there is none.
+    /// The group of a row of codes; creates the group if there is none.
     #[inline]
     pub fn group(&mut self, row: &[u64]) -> u32 {
         let mask = self.slots.len() - 1;
@@ -252,40 +255,40 @@ impl GroupTable {
         }
     }
 
-    /// Fills `numbers`, which is empty, with the group of each row, of keys without datums; that of rows without a mark is the bin. False:
-    /// the keys' values are too many.
-    pub fn number_directly(
+    /// Assigns a group to each row by the encoded values of its keys and appends the groups to `numbers`, which is empty. Rows
+    /// without a mark get [`DISCARD`]. False: the keys have too many possible values.
+    pub fn number_by_code(
         &mut self,
         keys: &[&EncodedColumn<'_>],
-        place: (u64, usize),
+        chunk_id: (u64, usize),
         rows: usize,
         marks: Option<&[u8]>,
         numbers: &mut Vec<u32>,
     ) -> bool {
         let mut size = 1usize;
-        let mut domains: SmallVec<[(i64, usize, usize); 8]> = SmallVec::new();
+        let mut code_ranges: SmallVec<[(i64, usize, usize); 8]> = SmallVec::new();
         for key in keys {
             let Some((least, count)) = key.code_range() else { return false };
-            domains.push((least, count, size));
-            // One more for NULL.
+            code_ranges.push((least, count, size));
+            // NULL has a position, too.
             size = size.saturating_mul(count.saturating_add(1));
-            if size > DIRECT_MAX {
+            if size > POSITIONS_MAX {
                 return false;
             }
         }
-        let mut direct = std::mem::take(&mut self.direct);
-        if direct.place != Some(place) {
-            direct.place = Some(place);
-            direct.groups.clear();
-            direct.groups.resize(size, 0);
+        let mut code_map = std::mem::take(&mut self.code_map);
+        if code_map.chunk_id != Some(chunk_id) {
+            code_map.chunk_id = Some(chunk_id);
+            code_map.groups.clear();
+            code_map.groups.resize(size, 0);
         }
-        direct.positions.clear();
-        direct.positions.resize(rows, 0);
-        for (key, (least, count, stride)) in keys.iter().zip(&domains) {
+        code_map.positions.clear();
+        code_map.positions.resize(rows, 0);
+        for (key, (least, count, stride)) in keys.iter().zip(&code_ranges) {
             match key.validity {
-                None => add_positions(key.codes, *least, *stride as u32, &mut direct.positions),
+                None => add_positions(key.codes, *least, *stride as u32, &mut code_map.positions),
                 Some(validity) => {
-                    for ((at, code), valid) in direct.positions.iter_mut().zip(key.codes).zip(validity) {
+                    for ((at, code), valid) in code_map.positions.iter_mut().zip(key.codes).zip(validity) {
                         let code = if *valid == 0 { *count as i64 } else { code.wrapping_sub(*least) };
                         *at = position(*at, code, *stride as u32);
                     }
@@ -293,17 +296,18 @@ impl GroupTable {
             }
         }
         let is_marked = |row: usize| marks.is_none_or(|marks| marks[row] != 0);
-        numbers.extend(direct.positions.iter().map(|at| direct.groups.get(*at as usize).copied().unwrap_or(DISCARD)));
+        numbers
+            .extend(code_map.positions.iter().map(|at| code_map.groups.get(*at as usize).copied().unwrap_or(DISCARD)));
         let missing = match marks {
             None => numbers.contains(&DISCARD),
             Some(marks) => drop_unmarked(marks, numbers),
         };
         let mut words = vec![0u64; self.words];
-        for (row, at) in direct.positions.iter().enumerate().filter(|_| missing) {
+        for (row, at) in code_map.positions.iter().enumerate().filter(|_| missing) {
             if numbers[row] != DISCARD || !is_marked(row) {
                 continue;
             }
-            if let Some(known) = direct.groups.get(*at as usize).filter(|known| **known != DISCARD) {
+            if let Some(known) = code_map.groups.get(*at as usize).filter(|known| **known != DISCARD) {
                 numbers[row] = *known;
                 continue;
             }
@@ -318,11 +322,11 @@ impl GroupTable {
                 }
             }
             numbers[row] = self.group(&words);
-            if let Some(known) = direct.groups.get_mut(*at as usize) {
+            if let Some(known) = code_map.groups.get_mut(*at as usize) {
                 *known = numbers[row];
             }
         }
-        self.direct = direct;
+        self.code_map = code_map;
         true
     }
 
@@ -359,7 +363,7 @@ vectorized! {
         }
     }
 
-    /// Puts rows without a mark into the bin; whether another one is there.
+    /// Assigns [`DISCARD`] to rows without a mark. Returns whether a marked row has no group yet.
     fn drop_unmarked(marks: &[u8], numbers: &mut [u32]) -> bool {
         let mut missing = 0;
         for (group, mark) in numbers.iter_mut().zip(marks) {
@@ -375,8 +379,8 @@ fn position(at: u32, code: i64, stride: u32) -> u32 {
     at.wrapping_add((code as u32).wrapping_mul(stride))
 }
 
-/// Multiplied and folded word by word; the codes of one table do not come from an adversary that gains by collisions
-/// more than its own slow query.
+/// A multiply-and-fold hash, word by word. It does not resist deliberate collisions, which would only slow down the query of
+/// the user who causes them.
 #[inline(always)]
 fn hash(row: &[u64]) -> u64 {
     let mut hash = 0u64;
@@ -393,7 +397,7 @@ mod tests {
     use crate::vectors::tests::with_each;
 
     #[test]
-    fn sums_and_counts_by_group_are_right_whatever_the_processor_has() {
+    fn sums_and_counts_by_group_are_the_same_with_all_instruction_sets() {
         for groups in [1, 2, 3, 5, 6, 9, 10, FEW_GROUPS_MAX] {
             for rows in [0usize, 1, 7, 1000, 1024] {
                 let number = |row: usize| (row * 7 + row / 5) % groups;
@@ -417,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_rows_share_a_group_and_strings_come_back() {
+    fn equal_rows_share_a_group_and_codes_return_their_strings() {
         let mut table = GroupTable::new(2);
         let words = ["", "a", "seven77", "eight888", "a much longer string than fits"];
         for round in 0..2 {
@@ -431,7 +435,7 @@ mod tests {
             }
         }
         assert_eq!(table.len(), 2501);
-        // A NULL is no zero.
+        // A NULL is not a zero.
         assert_eq!(table.group(&[0, 0, 1]), 2501);
         table.clear();
         assert_eq!(table.len(), 1);

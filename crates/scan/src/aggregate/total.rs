@@ -1,34 +1,34 @@
-//! What all rows of a chunk come to, where that is known without looking at them one by one.
+//! Totals: aggregates over many rows at once, computed without reading the rows one by one.
 
-use super::AggregationPlan;
 use super::functions::{ArgumentUse, StateKind};
+use super::plan::AggregationPlan;
 use crate::heap::Slot;
 
-/// What of an argument all rows' total is asked for.
+/// The totals that an aggregation needs of one argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TotalRequest {
-    /// The column that the argument is; none of a `count(*)`.
+    /// The column that is the argument. None: `count(*)`.
     pub slot: Option<Slot>,
-    /// Decimals of its numbers at most, if more than the number of values is asked for.
+    /// The greatest scale that the numbers may have. None: only the number of values is needed.
     pub scale: Option<u32>,
     pub sum: bool,
     pub bounds: bool,
 }
 
-/// What rows come to, as far as it was asked for.
+/// The totals of an argument over some rows. Fields that were not requested are unspecified.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Total {
     /// Values that are not NULL.
     pub values: i64,
-    /// Of numbers times `10^decimals`.
+    /// The sum of the values times `10^decimals`.
     pub sum: i128,
     pub decimals: u8,
-    /// The least number and the greatest; there is one.
+    /// The minimum and the maximum; there is at least one value.
     pub bounds: (i64, i64),
 }
 
 impl AggregationPlan {
-    /// What has to be known of all rows, for each argument; None: it is not enough, or there are keys.
+    /// The totals that the aggregation needs, one request per argument. None: totals do not suffice, or there are keys.
     pub fn total_requests(&self) -> Option<&[TotalRequest]> {
         self.total_requests.as_deref()
     }
@@ -37,21 +37,23 @@ impl AggregationPlan {
         if !self.keys.is_empty() {
             return None;
         }
-        let asked = self.arguments.iter().map(|argument| {
+        let requests = self.arguments.iter().map(|argument| {
             let plain = argument.plain()?;
             let (slot, scale) = (plain.map(|(slot, _)| slot), plain.and_then(|(_, scale)| scale));
             Some(TotalRequest { slot, scale, sum: false, bounds: false })
         });
-        let mut asked = asked.collect::<Option<Vec<_>>>()?;
+        let mut requests = requests.collect::<Option<Vec<_>>>()?;
         for state in &self.states {
-            let asked = &mut asked[state.argument];
+            let request = &mut requests[state.argument];
             match state.kind {
                 StateKind::Count => {}
-                StateKind::IntSum | StateKind::WideSum | StateKind::NumericSum => asked.sum = true,
-                kind @ StateKind::Extreme { .. } if kind.argument_use() == ArgumentUse::Numbers => asked.bounds = true,
+                StateKind::IntSum | StateKind::WideSum | StateKind::NumericSum => request.sum = true,
+                kind @ StateKind::Extreme { .. } if kind.argument_use() == ArgumentUse::Numbers => {
+                    request.bounds = true
+                }
                 _ => return None,
             }
         }
-        Some(asked)
+        Some(requests)
     }
 }

@@ -1,6 +1,7 @@
-//! Heap pages as bytes: headers, line pointers, tuples, and where a tuple's columns lie.
+//! Heap pages as bytes: headers, line pointers, tuples, and the locations of columns in tuples.
 //!
-//! Invariants: nothing here trusts a length or offset that a page states; nothing here knows visibility or predicates.
+//! Invariants: every length and offset read from a page is checked before use. This module knows neither visibility nor
+//! predicates.
 
 mod checksum;
 mod page;
