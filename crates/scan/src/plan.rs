@@ -1,4 +1,4 @@
-//! A scan request, compiled once and used by any number of scanners.
+//! A scan request, compiled once and shared by any number of scanners.
 
 use crate::aggregate::AggregationPlan;
 use crate::batch::{ColumnLayout, Output};
@@ -12,21 +12,21 @@ use cellar_format::wire::{ScanMode, ScanRequest, Snapshot};
 /// `MaxHeapAttributeNumber`.
 const ATTRIBUTES_MAX: usize = 1600;
 
-/// One qual, in the order in which Postgres would evaluate them.
+/// A qual. Stages run in an order that raises the same errors as PostgreSQL's order.
 pub(crate) struct Stage {
     pub kernel: Kernel,
     /// The columns that the kernel reads.
     pub slots: Vec<Slot>,
-    /// The end of the attributes that the kernel reads.
+    /// The greatest attribute number that the kernel reads.
     walk_end: usize,
-    /// Postgres may raise an error in it.
+    /// PostgreSQL may raise an error when it evaluates the qual.
     pub fallible: bool,
 }
 
-/// The walks of a scan: before each stage, before a top-N, and before the output.
+/// The attributes that a scan walks before each stage, before a top-N, and before the output.
 #[derive(Debug)]
 pub(crate) struct Walks {
-    /// The columns to be summarised; walked for all rows, visible or not.
+    /// The columns of the region summary; walked for all rows, visible or not.
     pub summary: Option<AttributeRun>,
     pub stages: Vec<AttributeRun>,
     /// The keys of a top-N.
@@ -37,7 +37,7 @@ pub(crate) struct Walks {
 /// A compiled request; immutable.
 pub struct Plan {
     pub(crate) layout: TupleLayout,
-    /// By slot; None for columns that only the projection has.
+    /// By slot; None for columns that are only projected.
     pub(crate) columns: Vec<Option<Column>>,
     pub(crate) stages: Vec<Stage>,
     pub(crate) walks: Walks,
@@ -58,12 +58,12 @@ const _: () = {
 };
 
 impl Plan {
-    /// Refuses a request with something in it that the cell would not evaluate exactly as Postgres does.
+    /// Fails for a request that the cell would not evaluate exactly as PostgreSQL does.
     pub fn compile(request: &ScanRequest) -> Result<Self, Unsupported> {
         Self::compile_with(request, Kernel::new)
     }
 
-    /// The same plan without kernels: slow, and the definition of what they mean. For tests.
+    /// A plan that interprets all quals row by row: the reference for the kernels. For tests.
     #[doc(hidden)]
     pub fn compile_interpreted(request: &ScanRequest) -> Result<Self, Unsupported> {
         Self::compile_with(request, |node, _| Kernel::Interpret(node))
@@ -166,29 +166,29 @@ impl Plan {
         })
     }
 
-    /// Whether a region may hold a row that qualifies, or one on which Postgres would raise an error. Quals are
-    /// judged in order; behind one that may raise an error nothing is pruned.
+    /// Whether a region may contain a row that qualifies, or a row for which PostgreSQL would raise an error. Only the quals
+    /// before the first qual that may raise an error can exclude a region.
     pub fn may_match(&self, summary: &RegionSummary) -> bool {
-        let judged = self.stages.iter().take_while(|stage| !stage.fallible);
-        judged.into_iter().all(|stage| stage.kernel.may_match(summary, &self.columns))
+        let mut infallible = self.stages.iter().take_while(|stage| !stage.fallible);
+        infallible.all(|stage| stage.kernel.may_match(summary, &self.columns))
     }
 
-    /// The columns whose minimum and maximum are worth keeping for this request; ascending.
+    /// The columns whose summaries may prune regions for this request; ascending.
     pub fn summary_columns(&self) -> &[AttributeNumber] {
         &self.summary_numbers
     }
 
-    /// The columns of a batch, in this order.
+    /// The columns of a batch, in order.
     pub fn projection(&self) -> &[AttributeNumber] {
         &self.projection
     }
 
-    /// What becomes of rows before they are put out.
+    /// The aggregation that rows are folded into, if any.
     pub(crate) fn aggregation(&self) -> Option<&AggregationPlan> {
         self.aggregation.as_ref()
     }
 
-    /// Which of them need not be put out.
+    /// The order whose first rows are returned, if any.
     pub(crate) fn top_n(&self) -> Option<&TopNPlan> {
         self.top_n.as_ref()
     }
@@ -198,7 +198,7 @@ impl Plan {
     }
 }
 
-/// Adds a stage, fused with an earlier one over the same column when nothing in between may raise an error.
+/// Adds a stage. Fuses it with an earlier stage over the same column if no stage in between may raise an error.
 fn push_stage(stages: &mut Vec<Stage>, stage: Stage) {
     if !stage.fallible {
         for earlier in stages.iter_mut().rev().take_while(|earlier| !earlier.fallible) {
@@ -208,10 +208,13 @@ fn push_stage(stages: &mut Vec<Stage>, stage: Stage) {
             }
         }
     }
-    // What is interpreted may be undecided, and a row that another stage drops need not be decided.
-    let last = |stage: &Stage| !stage.fallible && matches!(stage.kernel, Kernel::Interpret(_));
-    let moved =
-        if stage.fallible || last(&stage) { 0 } else { stages.iter().rev().take_while(|stage| last(stage)).count() };
+    // Interpreted stages run after kernels: a row that a kernel drops can no longer be undecided.
+    let runs_last = |stage: &Stage| !stage.fallible && matches!(stage.kernel, Kernel::Interpret(_));
+    let moved = if stage.fallible || runs_last(&stage) {
+        0
+    } else {
+        stages.iter().rev().take_while(|stage| runs_last(stage)).count()
+    };
     stages.insert(stages.len() - moved, stage);
 }
 
@@ -225,9 +228,9 @@ impl Walks {
     ) -> Self {
         let mut walked = 0;
         let mut walk_to = |end: usize| {
-            let segment = layout.run(walked, end);
+            let run = layout.run(walked, end);
             walked = walked.max(end);
-            segment
+            run
         };
         Self {
             summary: summary_end.map(&mut walk_to),

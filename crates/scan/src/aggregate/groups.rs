@@ -5,7 +5,7 @@
 //! Group 0, [`DISCARD`], receives rows that are not aggregated here.
 
 use crate::predicate::{CodeEncoding, EncodedColumn};
-use crate::vectors::{Vectors, vectorized};
+use crate::vectors::{InstructionSet, vectorized};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
@@ -124,10 +124,10 @@ fn sums_of(values: &[i64], numbers: &[u32], groups: usize, part: impl Fn(i64) ->
     let mut sums = [0; FEW_GROUPS_MAX];
     match groups {
         ..=1 => sums[0] = values.iter().map(|value| part(*value)).sum(),
-        2..=5 if Vectors::best() == Vectors::Bits512 => {
+        2..=5 if InstructionSet::best() == InstructionSet::Avx512 => {
             sums[1..5].copy_from_slice(&compared_sums::<4>(values, numbers, part))
         }
-        6..=COMPARED_MAX if Vectors::best() == Vectors::Bits512 => {
+        6..=COMPARED_MAX if InstructionSet::best() == InstructionSet::Avx512 => {
             sums[1..9].copy_from_slice(&compared_sums::<8>(values, numbers, part));
         }
         _ => {
@@ -403,17 +403,17 @@ mod tests {
                 let number = |row: usize| (row * 7 + row / 5) % groups;
                 let mut counts = vec![0u32; groups];
                 (0..rows).for_each(|row| counts[number(row)] += 1);
-                with_each(|vectors| {
+                with_each(|set| {
                     let mut found =
                         RowGroups { numbers: (0..rows).map(|row| number(row) as u32).collect(), counts: Vec::new() };
                     assert_eq!(found.count(groups), counts[0] as usize);
-                    assert_eq!(found.counts, counts, "{vectors:?}");
+                    assert_eq!(found.counts, counts, "{set:?}");
                     for (wide, unit) in [(false, 0x7f_1234_5678), (true, 0x7f_1234_5678), (true, i64::MAX / 600)] {
                         let values: Vec<i64> = (0..rows as i64).map(|row| (row - 500) * unit).collect();
                         let mut sums = vec![0i128; groups];
                         (0..rows).for_each(|row| sums[number(row)] += values[row] as i128);
                         let found: Vec<i128> = found.sums(&values, wide).collect();
-                        assert_eq!(found[1..], sums[1..], "{vectors:?}, {groups} groups, {rows} rows");
+                        assert_eq!(found[1..], sums[1..], "{set:?}, {groups} groups, {rows} rows");
                     }
                 });
             }

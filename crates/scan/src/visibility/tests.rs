@@ -47,7 +47,7 @@ fn a_frozen_tuple_needs_no_snapshot() {
 }
 
 #[test]
-fn an_unhinted_xmin_is_always_asked() {
+fn an_xmin_without_hint_bit_is_always_looked_up() {
     check(999, 0, XMAX_INVALID, NeedsXid(999));
     check(2001, 0, XMAX_INVALID, NeedsXid(2001));
     check(500, 0, XMAX_INVALID, Visible);
@@ -59,12 +59,12 @@ fn an_unhinted_xmin_is_always_asked() {
 }
 
 #[test]
-fn an_invalid_xmin_hides_the_tuple_whatever_xmax_says() {
+fn an_invalid_xmin_hides_the_tuple_for_every_xmax() {
     check(999, 1503, XMIN_INVALID, Invisible);
 }
 
 #[test]
-fn xmax_decides_once_xmin_is_visible() {
+fn xmax_decides_if_xmin_is_visible() {
     let committed = XMIN_FROZEN | XMAX_COMMITTED;
     check(9, 999, committed, Invisible);
     check(9, 2000, committed, Visible);
@@ -81,7 +81,7 @@ fn xmax_decides_once_xmin_is_visible() {
 }
 
 #[test]
-fn a_lock_is_no_deletion() {
+fn a_locked_tuple_is_not_deleted() {
     check(9, 1503, XMIN_FROZEN | XMAX_LOCK_ONLY | XMAX_KEYSHR_LOCK, Visible);
     check(9, 1503, XMIN_FROZEN | XMAX_LOCK_ONLY | XMAX_IS_MULTI, Visible);
     check(9, 1503, XMIN_FROZEN | XMAX_EXCL_LOCK, Visible);
