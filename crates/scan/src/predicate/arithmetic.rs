@@ -1,8 +1,9 @@
-//! Comparisons of arithmetic over columns, an operation at a time over all selected rows.
+//! Arithmetic over columns, one operation at a time over all selected rows.
 //!
-//! All numbers are i64: integers themselves, floats by their keys, numerics times a power of ten that is fixed for
-//! each operand. A row whose numbers do not fit, or in which Postgres might raise an error, is left to the interpreter.
-//! Bounds go along with the numbers: where they show that no result leaves its type, nothing is checked row by row.
+//! All numbers are i64: integers themselves, floats by their keys, and numerics times a power of ten that is fixed per
+//! operand. A row whose numbers do not fit, or for which PostgreSQL might raise an error, is left to the interpreter. Each
+//! vector of numbers has bounds. If the bounds of the operands show that no result overflows its type, results are not
+//! checked row by row.
 
 use super::column::Column;
 use super::encoded::EncodedColumn;
@@ -15,25 +16,25 @@ use crate::vectors::vectorized;
 use cellar_format::postgres::Width;
 use std::rc::Rc;
 
-/// A row's number is NULL.
+/// Flag: the number is NULL.
 pub const IS_NULL: u8 = 1;
-/// The interpreter must say what the row's number is, or that there is none.
+/// Flag: the interpreter must compute the number.
 pub const UNCERTAIN: u8 = 2;
 
-/// Numbers and flags of the selected rows.
+/// A number and flags per selected row.
 #[derive(Debug, Default, Clone)]
 pub struct Lanes {
     pub values: Vec<i64>,
-    /// Of each row 0, or [`IS_NULL`] and [`UNCERTAIN`]; none when all are 0.
+    /// [`IS_NULL`] and [`UNCERTAIN`]; empty if no row has a flag.
     flags: Vec<u8>,
-    /// No number is less than the first or greater than the second, flagged or not.
+    /// Minimum and maximum of all numbers, those of flagged rows included.
     bounds: (i64, i64),
 }
 
 impl Lanes {
     const ANY: (i64, i64) = (i64::MIN, i64::MAX);
 
-    /// The same number, and the same flags, in each of `rows` rows.
+    /// `rows` rows with the same number and flags.
     pub fn of(value: i64, flags: u8, rows: usize) -> Self {
         let flags = if flags == 0 { Vec::new() } else { vec![flags; rows] };
         Self { values: vec![value; rows], flags, bounds: (value, value) }
@@ -44,7 +45,7 @@ impl Lanes {
         Self { values, flags: Vec::new(), bounds }
     }
 
-    /// Whether no row is flagged.
+    /// Whether no row has a flag.
     pub fn is_clear(&self) -> bool {
         self.flags.is_empty()
     }
@@ -53,16 +54,18 @@ impl Lanes {
         self.bounds
     }
 
+    /// The flags of a row.
     #[inline(always)]
     pub fn flags(&self, row: usize) -> u8 {
         self.flags.get(row).copied().unwrap_or(0)
     }
 
+    /// The number and the flags of each row.
     pub fn iter(&self) -> impl Iterator<Item = (i64, u8)> {
         self.values.iter().enumerate().map(|(row, value)| (*value, self.flags(row)))
     }
 
-    /// The flags, to be set, with the numbers, which may be any from now on.
+    /// Mutable numbers and flags. Discards the bounds.
     pub fn parts_mut(&mut self) -> (&mut [i64], &mut [u8]) {
         self.flags.resize(self.values.len(), 0);
         self.bounds = Self::ANY;
@@ -70,29 +73,29 @@ impl Lanes {
     }
 }
 
-/// What expressions over the same rows have in common is evaluated once.
+/// Results of subexpressions over the same rows, so that each distinct subexpression is evaluated once.
 #[derive(Default)]
 pub struct EvalCache<'p> {
-    known: Vec<(&'p Tree, Rc<Lanes>)>,
+    results: Vec<(&'p Tree, Rc<Lanes>)>,
     buffers: LaneBuffers,
 }
 
 /// LaneBuffers that are kept: those of a large expression.
 const BUFFERS_MAX: usize = 32;
 
-/// Room for numbers of rows, to be used again.
+/// Unused buffers for numbers.
 #[derive(Debug, Default)]
 pub struct LaneBuffers(Vec<Vec<i64>>);
 
 impl EvalCache<'_> {
     pub fn with_buffers(buffers: LaneBuffers) -> Self {
-        Self { known: Vec::new(), buffers }
+        Self { results: Vec::new(), buffers }
     }
 
-    /// The buffer of all numbers that nobody holds any more.
+    /// The buffers of all results that are not referenced any more, and the unused buffers.
     pub fn into_buffers(self) -> LaneBuffers {
-        let Self { known, mut buffers } = self;
-        let lanes = known.into_iter().filter_map(|(_, lanes)| Rc::into_inner(lanes));
+        let Self { results, mut buffers } = self;
+        let lanes = results.into_iter().filter_map(|(_, lanes)| Rc::into_inner(lanes));
         buffers.0.extend(lanes.map(|lanes| lanes.values));
         buffers.0.truncate(BUFFERS_MAX);
         buffers
@@ -101,14 +104,14 @@ impl EvalCache<'_> {
     /// A zero in each row.
     pub fn zeroes(&mut self, rows: usize) -> Rc<Lanes> {
         static ZERO: Tree = Tree::Constant(0);
-        if let Some((_, lanes)) = self.known.iter().find(|(tree, _)| **tree == ZERO) {
+        if let Some((_, lanes)) = self.results.iter().find(|(tree, _)| **tree == ZERO) {
             return Rc::clone(lanes);
         }
         let mut values = self.buffer();
         values.clear();
         values.resize(rows, 0);
         let lanes = Rc::new(Lanes::clear(values, (0, 0)));
-        self.known.push((&ZERO, Rc::clone(&lanes)));
+        self.results.push((&ZERO, Rc::clone(&lanes)));
         lanes
     }
 
@@ -120,7 +123,7 @@ impl EvalCache<'_> {
 /// An expression whose value is a number.
 pub struct Arithmetic {
     root: Tree,
-    /// Decimals; 0 for what is no numeric.
+    /// Decimals of a numeric; otherwise 0.
     scale: u32,
 }
 
@@ -132,7 +135,8 @@ pub enum Tree {
 }
 
 impl Arithmetic {
-    /// A number of this kind; none of the float kinds, whose lanes are only good for comparing.
+    /// Compiles an expression of this kind. None: not an integer or numeric expression of columns and constants. Floats are
+    /// excluded because their keys only support comparisons.
     pub fn number(node: &Node, kind: ValueKind, columns: &[Option<Column>]) -> Option<Self> {
         match kind {
             ValueKind::Numeric => Self::new(node, |kind| kind == ValueKind::Numeric, columns),
@@ -145,7 +149,7 @@ impl Arithmetic {
         self.scale
     }
 
-    /// Both sides of a comparison, with one scale.
+    /// Compiles both sides of a comparison, with the same scale.
     pub fn pair(domain: Domain, left: &Node, right: &Node, columns: &[Option<Column>]) -> Option<(Self, Self)> {
         let wanted = match domain {
             Domain::Int => ValueKind::is_int,
@@ -175,7 +179,7 @@ impl Arithmetic {
             }
             Node::Call { function, context, args } => match (function.body, args.as_slice()) {
                 (FunctionBody::Widen, [arg]) if wanted(context.result) => Self::new(arg, ValueKind::is_int, columns),
-                // A quotient has a scale of its own in each row.
+                // The scale of a quotient differs between rows.
                 (FunctionBody::Arithmetic(Operator::Divide), _) if context.result == ValueKind::Numeric => None,
                 (FunctionBody::Arithmetic(operator), [left, right]) if wanted(context.result) => {
                     let (left, right) = (Self::new(left, wanted, columns)?, Self::new(right, wanted, columns)?);
@@ -199,7 +203,7 @@ impl Arithmetic {
         }
     }
 
-    /// The same value with more digits after the point.
+    /// The same value with more decimals.
     fn rescaled(self, scale: u32) -> Option<Self> {
         let factor = 10i64.checked_pow(scale - self.scale)?;
         let root = match self.root {
@@ -213,7 +217,7 @@ impl Arithmetic {
         Some(Self { root, scale })
     }
 
-    /// Its value, when that is the same for all rows.
+    /// The value of a constant.
     pub fn constant(&self) -> Option<i64> {
         match self.root {
             Tree::Constant(value) => Some(value),
@@ -221,7 +225,7 @@ impl Arithmetic {
         }
     }
 
-    /// The column that it is and the decimals that are read of it, if it is nothing but that.
+    /// The slot and the decimals of a plain column.
     pub fn column(&self) -> Option<(Slot, u32)> {
         match self.root {
             Tree::Column { slot, scale } => Some((slot, scale)),
@@ -229,7 +233,7 @@ impl Arithmetic {
         }
     }
 
-    /// Columns without whose value the expression is NULL, and the decimals that are read of each.
+    /// Calls `visit` with the slot and the decimals of every column. The expression is NULL if any of them is NULL.
     pub fn for_each_column(&self, visit: &mut impl FnMut(Slot, u32)) {
         self.root.for_each_column(visit);
     }
@@ -252,14 +256,14 @@ impl Tree {
     }
 
     fn eval<'p>(&'p self, rows: RowSet<'_>, selected: &[u16], cache: &mut EvalCache<'p>) -> Rc<Lanes> {
-        if let Some((_, lanes)) = cache.known.iter().find(|(tree, _)| *tree == self) {
+        if let Some((_, lanes)) = cache.results.iter().find(|(tree, _)| *tree == self) {
             return Rc::clone(lanes);
         }
         let lanes = match self {
             Self::Constant(value) => Lanes::of(*value, 0, selected.len()),
             Self::Column { slot, scale } => match rows.column(*slot) {
                 Some(column) => match rows.encoded(*slot) {
-                    Some(gathered) => gathered_numbers(gathered, *scale, cache.buffer()),
+                    Some(encoded) => encoded_numbers(encoded, *scale, cache.buffer()),
                     None => read(rows, *slot, column, *scale, selected, cache.buffer()),
                 },
                 None => Lanes::of(0, UNCERTAIN, selected.len()),
@@ -276,12 +280,12 @@ impl Tree {
             }
         };
         let lanes = Rc::new(lanes);
-        cache.known.push((self, Rc::clone(&lanes)));
+        cache.results.push((self, Rc::clone(&lanes)));
         lanes
     }
 }
 
-/// Reads a column's numbers.
+/// Reads the numbers of a column from its datums. Fills and returns `buffer`.
 fn read(rows: RowSet<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16], buffer: Vec<i64>) -> Lanes {
     let pages = rows.pages;
     macro_rules! fixed {
@@ -319,7 +323,7 @@ fn read_with(
     number: impl Fn(usize) -> Option<i64>,
 ) -> Lanes {
     let locations = rows.locations(slot);
-    // Rare enough for the interpreter, unless it is NULL.
+    // A missing value other than NULL is rare, so it is left to the interpreter.
     let missing = if matches!(column.missing, Ok(Value::Null)) { IS_NULL } else { UNCERTAIN };
     values.clear();
     values.resize(selected.len(), 0);
@@ -344,18 +348,17 @@ fn read_with(
     Lanes { values, flags, bounds: (min, max) }
 }
 
-/// Numbers of a compression unit, on the scale of the expression's.
-fn gathered_numbers(gathered: &EncodedColumn<'_>, scale: u32, mut values: Vec<i64>) -> Lanes {
-    let Some((factor, bounds)) = gathered.scale_factor(scale) else {
-        return Lanes::of(0, UNCERTAIN, gathered.codes.len());
+/// The numbers of a column from its encoded values, times `10^scale`.
+fn encoded_numbers(encoded: &EncodedColumn<'_>, scale: u32, mut values: Vec<i64>) -> Lanes {
+    let Some((factor, bounds)) = encoded.scale_factor(scale) else {
+        return Lanes::of(0, UNCERTAIN, encoded.codes.len());
     };
     values.clear();
     match factor {
-        1 => values.extend_from_slice(gathered.codes),
-        _ => values.extend(gathered.codes.iter().map(|value| value.wrapping_mul(factor))),
+        1 => values.extend_from_slice(encoded.codes),
+        _ => values.extend(encoded.codes.iter().map(|value| value.wrapping_mul(factor))),
     }
-    let flags =
-        gathered.validity.map(|valid| valid.iter().map(|valid| if *valid == 0 { IS_NULL } else { 0 }).collect());
+    let flags = encoded.validity.map(|valid| valid.iter().map(|valid| if *valid == 0 { IS_NULL } else { 0 }).collect());
     Lanes { values, flags: flags.unwrap_or_default(), bounds }
 }
 
@@ -380,7 +383,7 @@ impl Operand<'_> {
     }
 }
 
-/// `buffer` becomes the numbers' buffer.
+/// Applies an operator to all rows. The results are stored in `buffer` unless they must be checked.
 fn apply(operator: Operator, kind: ValueKind, left: &Lanes, right: &Operand<'_>, buffer: Vec<i64>) -> Lanes {
     if let Some(bounds) = result_bounds(operator, kind, left.bounds, right.bounds()) {
         let values = combine(operator, left, right, buffer);
@@ -402,7 +405,7 @@ fn apply(operator: Operator, kind: ValueKind, left: &Lanes, right: &Operand<'_>,
     match kind {
         ValueKind::Int2 => limit(&mut lanes, |_, value| i64::from(value as i16) == value),
         ValueKind::Int4 => limit(&mut lanes, |_, value| i64::from(value as i32) == value),
-        // An infinity stays what it is: the interpreter knows.
+        // The interpreter handles infinite dates.
         ValueKind::Date => {
             limit(&mut lanes, |row, value| FINITE_DATES.contains(&left.values[row]) && FINITE_DATES.contains(&value))
         }
@@ -411,7 +414,7 @@ fn apply(operator: Operator, kind: ValueKind, left: &Lanes, right: &Operand<'_>,
     lanes
 }
 
-/// Bounds of the results, when the operands' show that each of them fits its type.
+/// The bounds of the results. None: some result may overflow its type.
 fn result_bounds(operator: Operator, kind: ValueKind, left: (i64, i64), right: (i64, i64)) -> Option<(i64, i64)> {
     let ((a, b), (c, d)) = ((left.0 as i128, left.1 as i128), (right.0 as i128, right.1 as i128));
     let (min, max) = match operator {
@@ -452,7 +455,7 @@ vectorized! {
     }
 }
 
-/// Sums, differences or products, of which none overflows.
+/// Computes sums, differences or products that cannot overflow.
 fn combine(operator: Operator, left: &Lanes, right: &Operand<'_>, mut out: Vec<i64>) -> Vec<i64> {
     out.clear();
     match right {
@@ -469,7 +472,7 @@ fn joined(left: &[u8], right: &[u8]) -> Vec<u8> {
     }
 }
 
-/// `operation` tells the result and whether Postgres may not have it.
+/// Applies `operation`, which returns a result and whether PostgreSQL might raise an error instead.
 #[inline(always)]
 fn checked(left: &Lanes, right: &Operand<'_>, operation: impl Fn(i64, i64) -> (i64, bool)) -> Lanes {
     let mut flags = joined(&left.flags, right.flags());
@@ -477,7 +480,7 @@ fn checked(left: &Lanes, right: &Operand<'_>, operation: impl Fn(i64, i64) -> (i
     let mut all = 0;
     let mut one = |left: i64, right: i64, flags: &mut u8| {
         let (result, uncertain) = operation(left, right);
-        // The number behind a NULL is any, and so is what comes of it.
+        // The number of a NULL is arbitrary, so an overflow means nothing.
         *flags |= if uncertain && *flags & IS_NULL == 0 { UNCERTAIN } else { 0 };
         all |= *flags;
         result
@@ -495,7 +498,7 @@ fn checked(left: &Lanes, right: &Operand<'_>, operation: impl Fn(i64, i64) -> (i
     Lanes { values, flags, bounds: Lanes::ANY }
 }
 
-/// Results that a narrower type does not have are errors; `has` is asked with the row and its result.
+/// Makes results uncertain that are out of the range of their type. `has` gets a row and the row's result.
 #[inline(always)]
 fn limit(lanes: &mut Lanes, has: impl Fn(usize, i64) -> bool) {
     if lanes.values.iter().enumerate().all(|(row, value)| has(row, *value)) {
@@ -531,8 +534,8 @@ fn mark(comparison: Comparison, pairs: impl Iterator<Item = (i64, i64)>, marks: 
     }
 }
 
-/// Of each selected row a mark, 1 where the numbers compare so and 0 where not, and flags, none when all are 0. The mark
-/// of a flagged row says nothing.
+/// Compares two expressions. Returns a mark per selected row, 1 if the comparison holds and 0 if not, and the flags, which
+/// are empty if no row has a flag. The mark of a flagged row is arbitrary.
 pub fn compared(
     comparison: Comparison,
     left: &Arithmetic,
@@ -562,7 +565,7 @@ mod tests {
     use crate::vectors::tests::with_each;
 
     #[test]
-    fn numbers_compare_the_same_in_any_vectors() {
+    fn numbers_compare_the_same_with_all_instruction_sets() {
         let left: Vec<i64> = (0..67).map(|at| (at * 37) % 11 - 5).chain([i64::MIN, i64::MAX, 0]).collect();
         let right: Vec<i64> = (0..67).map(|at| (at * 23) % 7 - 3).chain([i64::MAX, i64::MAX, i64::MIN]).collect();
         with_each(|_| {

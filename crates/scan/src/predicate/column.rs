@@ -1,4 +1,4 @@
-//! How a predicate reads one column of one row.
+//! How expressions read a column: its type, and the decoding of its datums.
 
 use crate::heap::{MISSING, NULL, varlena};
 use crate::value::{EvalResult, NAME_BYTES, Undecided, Value, ValueKind};
@@ -6,24 +6,24 @@ use cellar_format::postgres::{Oid, Width};
 use cellar_format::wire::{Attribute, Missing};
 use std::borrow::Cow;
 
-/// Decimals of numerics whose type does not tell, and the most that numbers in lanes have.
+/// The decimals assumed for a numeric column without a declared scale, and the most decimals of numbers in lanes.
 const DECIMALS_USUAL: u32 = 4;
 const DECIMALS_MAX: u32 = 8;
 
-/// A column that some predicate reads.
+/// A column that some expression reads.
 #[derive(Debug)]
 pub struct Column {
-    /// 0-based.
+    /// The 0-based attribute number.
     pub attribute: usize,
     pub type_oid: Oid,
     pub width: Width,
-    /// None: a type that can only be tested for NULL.
+    /// None: values of the type can only be tested for NULL.
     pub kind: Option<ValueKind>,
-    /// For a numeric, how many decimals its values mostly have at most; else 0.
+    /// For a numeric, the number of decimals that most values do not exceed; otherwise 0.
     pub decimals_expected: u32,
-    /// The display scale of a numeric's finite values, when its type has one.
+    /// The display scale of all finite values, if the type is numeric with a declared scale.
     pub decimals: Option<u16>,
-    /// What tuples have that were written before the column was added.
+    /// The value in tuples that were written before the column was added.
     pub missing: Result<Value<'static>, Undecided>,
 }
 
@@ -35,7 +35,7 @@ impl Column {
             Missing::Value(datum) => decode(kind, attribute.width, datum).map(Value::into_owned),
         };
         let decimals = match kind {
-            // `numeric_typmod_scale`: eleven bits with a sign.
+            // `numeric_typmod_scale`: a signed eleven-bit number.
             Some(ValueKind::Numeric) if attribute.typmod >= 4 => {
                 Some(((((attribute.typmod - 4) & 0x7ff) ^ 0x400) - 0x400).max(0) as u16)
             }
@@ -57,7 +57,7 @@ impl Column {
         }
     }
 
-    /// The value of the column whose datum starts at `location`.
+    /// The value of the datum at `location`.
     pub fn value<'a>(&'a self, pages: &'a [u8], location: u32) -> EvalResult<'a> {
         match location {
             NULL => Ok(Value::Null),
@@ -66,7 +66,7 @@ impl Column {
         }
     }
 
-    /// As [`Self::value`], for a kind that is an integer.
+    /// [`Self::value`] of an integer kind.
     #[inline(always)]
     pub fn int(&self, kind: ValueKind, pages: &[u8], location: usize) -> Option<i64> {
         match self.width {
@@ -75,7 +75,7 @@ impl Column {
         }
     }
 
-    /// As [`Self::value`], for a datum that is a string: its bytes when they lie in the page as they are.
+    /// The bytes of a string or numeric datum. None: the datum is compressed or stored out of line.
     #[inline(always)]
     pub fn plain_bytes<'a>(&self, pages: &'a [u8], location: usize) -> Option<&'a [u8]> {
         match self.width {
@@ -90,10 +90,10 @@ impl Column {
     }
 }
 
-/// The value of a datum that starts `bytes`.
+/// The value of the datum at the start of `bytes`.
 fn decode<'a>(kind: Option<ValueKind>, width: Width, bytes: &'a [u8]) -> EvalResult<'a> {
     let Some(kind) = kind else {
-        // Never looked at but for not being NULL.
+        // Only tested for NULL, so any value that is not NULL will do.
         return Ok(Value::Bool(true));
     };
     match width {

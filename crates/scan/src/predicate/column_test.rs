@@ -1,7 +1,7 @@
-//! Tests of one column against constants: the common predicates, in the form that is quick to apply to a page's bytes
-//! and to a region's minimum and maximum.
+//! Tests of one column against constants, compiled so that they are fast on the bytes of a page, on encoded values, and on
+//! minimum and maximum.
 //!
-//! A test says whether a value that is not NULL passes; what a NULL does is the kernel's matter.
+//! A test decides about values that are not NULL; the kernel drops NULLs.
 
 use super::column::Column;
 use super::like::{Pattern, SUBSTRING_BYTES_MIN};
@@ -9,27 +9,25 @@ use crate::bounds::{IntRange, NumericRange, Range};
 use crate::value::numeric::KEY_SCALE;
 use crate::value::{Comparison, Domain, Trim, Value, ValueKind, date_against_timestamp, float_key};
 
-/// A test in the terms of encoded values.
+/// A test of encoded values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EncodedTest<'a> {
+    /// The test needs datums.
     None,
     /// On numbers, or on numerics as integers.
     Int(IntRange),
-    /// On numbers: one of these, which ascend, or none of them.
-    IntSet {
-        values: &'a [i64],
-        negated: bool,
-    },
+    /// On numbers: membership in `values`, which ascend.
+    IntSet { values: &'a [i64], negated: bool },
     /// On payloads: [`ColumnTest::passes_bytes`].
     Bytes,
 }
 
+/// A test of a column's values. With `negated` the test passes the other values.
 #[derive(Debug)]
 pub enum ColumnTest {
     Int(IntRange),
     Float(IntRange),
     Numeric(NumericRange),
-    /// Equal to it, or not.
     BytesEqual {
         constant: Vec<u8>,
         trim: Trim,
@@ -39,7 +37,7 @@ pub enum ColumnTest {
         range: Range<Vec<u8>>,
         trim: Trim,
     },
-    /// Sorted; one of them, or none of them.
+    /// Membership in `values`, which ascend.
     IntSet {
         values: Vec<i64>,
         negated: bool,
@@ -56,7 +54,7 @@ pub enum ColumnTest {
 }
 
 impl ColumnTest {
-    /// `column comparison constant`; None: the constant is not of the domain.
+    /// The test `column comparison constant`. None: the constant is not of the domain.
     pub fn compare(domain: Domain, comparison: Comparison, constant: &Value<'_>) -> Option<Self> {
         Some(match (domain, constant) {
             (Domain::Int, Value::Int(value)) => Self::Int(IntRange::new(comparison, *value)),
@@ -88,7 +86,7 @@ impl ColumnTest {
         })
     }
 
-    /// Membership in a list of constants that are not NULL.
+    /// The test for membership in constants that are not NULL. None: not supported for the domain.
     pub fn set(domain: Domain, constants: &[&Value<'_>], negated: bool) -> Option<Self> {
         match domain {
             Domain::Int => {
@@ -117,7 +115,7 @@ impl ColumnTest {
         }
     }
 
-    /// One test for two on the same column, where there is a simple one.
+    /// A test that passes what both tests pass. None: there is no simple one.
     pub fn intersect(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Int(left), Self::Int(right)) => left.intersect(right).map(Self::Int),
@@ -132,7 +130,7 @@ impl ColumnTest {
         }
     }
 
-    /// None: not a value that the test knows.
+    /// Whether a value passes. None: the value has another type than the test.
     pub fn passes(&self, value: &Value<'_>) -> Option<bool> {
         Some(match (self, value) {
             (Self::Int(range), Value::Int(value)) => range.passes(*value),
@@ -146,6 +144,7 @@ impl ColumnTest {
         })
     }
 
+    /// Whether a string passes. None: the test is not on strings.
     #[inline(always)]
     pub fn passes_bytes(&self, value: &[u8]) -> Option<bool> {
         Some(match self {
@@ -166,7 +165,7 @@ impl ColumnTest {
         })
     }
 
-    /// Something that every value that passes contains.
+    /// A searcher for a substring that every passing value contains.
     pub fn required_substring(&self) -> Option<&memchr::memmem::Finder<'static>> {
         match self {
             Self::Like { pattern, negated: false } => pattern.required_substring(),
@@ -174,8 +173,8 @@ impl ColumnTest {
         }
     }
 
-    /// What every value that passes, or when negated every one that does not, contains in this order, one after the
-    /// other, if that is worth searching for.
+    /// Strings that every value accepted by the test, before negation, contains in this order and without overlap. Empty:
+    /// unknown, or too short to be worth a search.
     pub fn pieces(&self) -> Vec<&[u8]> {
         let pieces = match self {
             Self::Like { pattern, .. } => pattern.pieces(),
@@ -188,12 +187,12 @@ impl ColumnTest {
         }
     }
 
-    /// Whether what does not contain its [`Self::pieces`] passes.
+    /// Whether values without the [`Self::pieces`] pass.
     pub fn is_negated(&self) -> bool {
         matches!(self, Self::Like { negated: true, .. } | Self::BytesEqual { negated: true, .. })
     }
 
-    /// How the test is done on a compression unit's values: on numbers as they are and numerics times `10^scale`.
+    /// The test of a unit's encoded values. With `scale`, numerics are encoded as integers times `10^scale`.
     pub fn encoded(&self, column: &Column, scale: Option<u8>) -> EncodedTest<'_> {
         match (self, column.kind, scale) {
             (Self::Int(range), Some(kind), None) if kind.is_int() && kind != ValueKind::Bool => {
@@ -213,7 +212,7 @@ impl ColumnTest {
         }
     }
 
-    /// Whether a region's minimum and maximum can tell that no value passes.
+    /// Whether minimum and maximum can show that no value passes.
     pub fn is_prunable(&self) -> bool {
         match self {
             Self::Int(_) | Self::Float(_) | Self::Numeric(_) => true,

@@ -1,7 +1,7 @@
-//! From wire expressions to compiled ones: types are checked, columns get their slots, functions are looked up.
+//! Compiles expressions of the wire format: checks types, assigns slots to columns, and looks up functions.
 //!
-//! Invariant: what compiles is evaluated with exactly Postgres's meaning; everything else is [`Unsupported`], with the
-//! reason in words for EXPLAIN.
+//! Invariant: a compiled expression has exactly PostgreSQL's meaning. Every other expression is [`Unsupported`], with a
+//! reason that EXPLAIN shows.
 
 use super::column::Column;
 use super::functions::{self, Context, Function, FunctionBody, TextEncoding};
@@ -12,12 +12,12 @@ use crate::value::{Comparison, Domain, Value, ValueKind};
 use cellar_format::postgres::{AttributeNumber, Collation, Oid};
 use cellar_format::wire::{Attribute, Expr};
 
-/// Something that the cell will not evaluate, and why.
+/// The reason why the cell does not evaluate a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unsupported(pub String);
 
-/// An expression and its type; None is a NULL, or a column, of a type that predicates cannot look into.
+/// An expression and its type. None: a NULL or a column whose type expressions cannot use.
 struct Typed {
     node: Node,
     kind: Option<ValueKind>,
@@ -33,6 +33,7 @@ impl Typed {
     }
 }
 
+/// Compiles the expressions of one request.
 pub struct Compiler<'r> {
     pub attributes: &'r [Attribute],
     pub encoding: TextEncoding,
@@ -42,7 +43,7 @@ pub struct Compiler<'r> {
 }
 
 impl Compiler<'_> {
-    /// A boolean expression.
+    /// Compiles a boolean expression.
     pub fn condition(&mut self, expr: &Expr) -> Result<Node, Unsupported> {
         let typed = self.expr(expr)?;
         if typed.kind == Some(ValueKind::Bool) || typed.is_null_constant() {
@@ -51,12 +52,12 @@ impl Compiler<'_> {
         Err(Unsupported("an expression that is not boolean is used as a condition".into()))
     }
 
-    /// An expression and its type; None is a NULL, or a column, of a type that expressions cannot look into.
+    /// Compiles an expression. The type is None for a NULL or a column whose type expressions cannot use.
     pub fn typed(&mut self, expr: &Expr) -> Result<(Node, Option<ValueKind>), Unsupported> {
         self.expr(expr).map(|typed| (typed.node, typed.kind))
     }
 
-    /// A sort key, and how its values compare under the order of which `less` is the `<` operator.
+    /// Compiles a sort key and determines the order of its values; `less` is the `<` operator of the order.
     pub fn sort_key(&mut self, expr: &Expr, less: Oid, collation: Collation) -> Result<(Node, Domain), Unsupported> {
         let function = lookup(less, collation)?;
         match function.body {
@@ -65,7 +66,7 @@ impl Compiler<'_> {
             {
                 Ok((self.argument(expr, function, 0)?, domain))
             }
-            _ => Err(Unsupported(format!("{} is no order", function.name))),
+            _ => Err(Unsupported(format!("{} is not a less-than operator", function.name))),
         }
     }
 
@@ -92,7 +93,7 @@ impl Compiler<'_> {
             Expr::Distinct { equal, collation, left, right } => {
                 let function = lookup(*equal, *collation)?;
                 let FunctionBody::Compare(domain, Comparison::Equal) = function.body else {
-                    return Err(Unsupported(format!("{} is no equality operator", function.name)));
+                    return Err(Unsupported(format!("{} is not an equality operator", function.name)));
                 };
                 let left = Box::new(self.argument(left, function, 0)?);
                 let right = Box::new(self.argument(right, function, 1)?);
@@ -132,7 +133,7 @@ impl Compiler<'_> {
         Ok(Typed::bool(Node::IsNull { arg, negated }))
     }
 
-    /// An operand of COALESCE or CASE: all have one type.
+    /// Compiles an operand of COALESCE or CASE, and checks that all operands have one type.
     fn unified(&mut self, expr: &Expr, kind: &mut Option<ValueKind>) -> Result<Node, Unsupported> {
         let typed = self.expr(expr)?;
         if typed.is_null_constant() {
@@ -151,7 +152,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Argument `index` of `function`.
+    /// Compiles an expression as argument `index` of `function`.
     fn argument(&mut self, expr: &Expr, function: &Function, index: usize) -> Result<Node, Unsupported> {
         let typed = self.expr(expr)?;
         let wanted = function.args.get(index).and_then(|oid| ValueKind::of(*oid));
@@ -185,17 +186,17 @@ impl Compiler<'_> {
                 if ignores_case {
                     nodes = nodes.into_iter().map(|node| lowered(node, encoding)).collect();
                 }
-                // Other letters may become two characters.
+                // Without `_`, because changing the case of a non-ASCII letter may produce two characters.
                 if is_ascii(&nodes[1]) && !matches!(&nodes[1], Node::Const(Value::Bytes(text)) if text.contains(&b'_'))
                 {
-                    self.set_beside_ascii(&mut nodes[0]);
+                    self.keep_non_ascii(&mut nodes[0]);
                 }
             }
             FunctionBody::Compare(_, Comparison::Equal | Comparison::NotEqual) => {
                 let [left, right] = nodes.as_mut_slice() else { return Err(Unsupported(function.name.into())) };
                 match (is_ascii(left), is_ascii(right)) {
-                    (_, true) => self.set_beside_ascii(left),
-                    (true, _) => self.set_beside_ascii(right),
+                    (_, true) => self.keep_non_ascii(left),
+                    (true, _) => self.keep_non_ascii(right),
                     _ => {}
                 }
             }
@@ -232,16 +233,16 @@ impl Compiler<'_> {
         let elements =
             elements.iter().map(|element| self.argument(element, function, 1)).collect::<Result<Vec<_>, _>>()?;
         if matches!(comparison, Comparison::Equal | Comparison::NotEqual) && elements.iter().all(is_ascii) {
-            self.set_beside_ascii(&mut scalar);
+            self.keep_non_ascii(&mut scalar);
         }
         Ok(Typed::bool(Node::AnyAll { domain, comparison, any, scalar, elements }))
     }
 
-    /// What is compared with ASCII need not be known of letters beyond.
-    fn set_beside_ascii(&self, node: &mut Node) {
+    /// Replaces `lower` or `upper` in a comparison with ASCII text by the variant that keeps non-ASCII letters.
+    fn keep_non_ascii(&self, node: &mut Node) {
         if let Node::Call { function, .. } = node
             && self.encoding == TextEncoding::Utf8
-            && let Some(other) = functions::beside_ascii(function.oid)
+            && let Some(other) = functions::keeping_non_ascii(function.oid)
         {
             *function = other;
         }
@@ -285,20 +286,20 @@ fn is_ascii(node: &Node) -> bool {
     matches!(node, Node::Const(Value::Bytes(text)) if text.is_ascii())
 }
 
-/// The text in small letters.
+/// An expression for the text in lower case.
 fn lowered(node: Node, encoding: TextEncoding) -> Node {
     match node {
         Node::Const(Value::Bytes(text)) if text.is_ascii() => {
             Node::Const(Value::Bytes(text.to_ascii_lowercase().into()))
         }
         node => {
-            let function = functions::find(functions::LOWER).expect("in the table");
+            let function = functions::find(functions::LOWER).expect("lower is in the table of functions");
             Node::Call { function, context: Context { encoding, result: ValueKind::Text }, args: vec![node] }
         }
     }
 }
 
-/// `extract`, `date_part` and `date_trunc` go only with a field that is known before the scan.
+/// Checks that `extract`, `date_part` and `date_trunc` have a constant field that the cell knows.
 fn check_field(function: &Function, args: &[Node]) -> Result<(), Unsupported> {
     if !functions::takes_field(function) {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Column-at-a-time predicates over a chunk's selected rows.
+//! Predicates evaluated column by column over the selected rows.
 //!
-//! A kernel selects the rows in which its expression is true, not NULL and not false; that is all that a qual asks, and
-//! it lets NOT be pushed down to the tests. Where the order of evaluation shows (an arm may raise an error), the
-//! expression stays with the row-at-a-time interpreter.
+//! A kernel selects the rows in which its expression is true. A qual does not distinguish false from NULL, so NOT can be
+//! pushed down to the tests. Where the order of evaluation matters, because an operand may raise an error, the expression
+//! is left to the row-by-row interpreter.
 
 use super::arithmetic::{Arithmetic, UNCERTAIN, compared};
 use super::column::Column;
@@ -15,6 +15,7 @@ use crate::value::{Comparison, Domain, Value, ValueKind, float_key, numeric};
 use cellar_format::postgres::AttributeNumber;
 use cellar_format::wire::BooleanTest;
 
+/// A compiled qual.
 pub enum Kernel {
     /// Every row, or none.
     Constant(bool),
@@ -26,7 +27,8 @@ pub enum Kernel {
         slot: Slot,
         wanted: bool,
     },
-    /// Arithmetic on both sides; `node` means the same and decides the rows in which that is uncertain.
+    /// A comparison of two computed numbers. `node` is the same comparison for the interpreter, which decides rows whose
+    /// numbers are uncertain.
     Compare {
         left: Arithmetic,
         right: Arithmetic,
@@ -38,7 +40,7 @@ pub enum Kernel {
     Interpret(Node),
 }
 
-/// What became of a row.
+/// What a kernel decides about a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Decision {
     Dropped,
@@ -58,12 +60,12 @@ impl From<Option<bool>> for Decision {
 }
 
 impl Kernel {
-    /// The rows where `node` is true.
+    /// Compiles the qual `node`.
     pub fn new(node: Node, columns: &[Option<Column>]) -> Self {
         simple(&node, true, columns).unwrap_or(Self::Interpret(node))
     }
 
-    /// Appends to `out` those of `selected` that qualify and to `undecided` those that cannot be told.
+    /// Appends the rows of `selected` that qualify to `out`, and the rows that cannot be decided to `undecided`.
     pub fn run(&self, rows: RowSet<'_>, selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
         match self {
             Self::Constant(true) => out.extend_from_slice(selected),
@@ -112,7 +114,7 @@ impl Kernel {
         }
     }
 
-    /// One kernel for the conjunction of two, when both test the same column and a simple test results.
+    /// A kernel for the conjunction of two kernels, if both test the same column and one test can replace both tests.
     pub fn fuse(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Column { slot, test }, Self::Column { slot: same, test: other }) if slot == same => {
@@ -144,7 +146,7 @@ fn select(selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>, mut de
     out.truncate(count);
 }
 
-/// Applies `test` to the rows that have a value; `missing` decides for those without the attribute.
+/// Applies `test` to the locations of values; drops NULLs; `missing` decides about tuples without the attribute.
 #[inline(always)]
 fn select_values(
     locations: &[u32; 1 << 16],
@@ -177,7 +179,7 @@ fn run_test(
         Ok(value) => Decision::from(test.passes(value)),
         Err(_) => Decision::Undecided,
     };
-    /// Four or eight bytes of the page.
+    /// A number of four or eight bytes in the page.
     macro_rules! fixed {
         ($type:ty, $location:expr) => {
             pages
@@ -221,7 +223,7 @@ fn run_test(
             }),
         },
         (ColumnTest::Numeric(range), _) => {
-            // Keys decide only values that have one; both ends need one too.
+            // Keys decide only if the value and both endpoints have one.
             let keys = range.keys;
             values!(|at| {
                 let fast = keys.zip(column.plain_bytes(pages, at).and_then(numeric::key));
@@ -252,7 +254,7 @@ fn run_test(
     }
 }
 
-/// The slow way: whatever the datum is, decode it first.
+/// Decodes a datum of any kind, then applies the test.
 #[cold]
 #[inline(never)]
 fn general(column: &Column, test: &ColumnTest, pages: &[u8], location: usize) -> Decision {
@@ -263,8 +265,8 @@ fn interpret(node: &Node, rows: RowSet<'_>, row: u16) -> Decision {
     Decision::from(node.qualifies(&rows.row(row)).ok())
 }
 
-/// Each arm runs over the rows that no earlier arm selected. A row that some arm could not decide and no arm before
-/// it selected stays undecided, as the executor would have evaluated that arm.
+/// Runs each arm over the rows that no earlier arm decided. A row that an arm cannot decide stays undecided, because
+/// PostgreSQL would evaluate that arm before the later arms.
 fn run_or(arms: &[Kernel], rows: RowSet<'_>, selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
     let mut rest = selected.to_vec();
     let mut hits: Vec<u16> = Vec::new();
@@ -282,8 +284,8 @@ fn run_or(arms: &[Kernel], rows: RowSet<'_>, selected: &[u16], out: &mut Vec<u16
     out.extend_from_slice(&hits);
 }
 
-/// The kernel of the rows where `node` is `wanted`, when there is one that needs no interpreter; its meaning must not
-/// depend on the order of evaluation beyond what [`Kernel::And`] and [`Kernel::Or`] keep.
+/// A kernel for the rows where `node` is `wanted`. None: only the interpreter evaluates `node`, or the order of evaluation
+/// matters more than [`Kernel::And`] and [`Kernel::Or`] preserve.
 fn simple(node: &Node, wanted: bool, columns: &[Option<Column>]) -> Option<Kernel> {
     match node {
         Node::Const(Value::Null) => Some(Kernel::Constant(false)),
@@ -314,7 +316,8 @@ fn simple(node: &Node, wanted: bool, columns: &[Option<Column>]) -> Option<Kerne
             list_kernel(*domain, *comparison, *any == wanted, *any, scalar, elements)
         }
         Node::And(args) | Node::Or(args) => {
-            // AND is true, and OR false, where all arms are so; an arm dropped early must not have hidden an error.
+            // AND is true, and OR is false, where all arms are. PostgreSQL may evaluate a later arm for a row that an earlier
+            // arm drops as NULL, so later arms must not raise errors.
             let conjunction = matches!(node, Node::And(_)) == wanted;
             if conjunction && args.iter().skip(1).any(Node::fallible) {
                 return None;
@@ -326,11 +329,12 @@ fn simple(node: &Node, wanted: bool, columns: &[Option<Column>]) -> Option<Kerne
     }
 }
 
+/// Fuses adjacent arms of a conjunction.
 fn fused(arms: Vec<Kernel>) -> Vec<Kernel> {
     let mut out: Vec<Kernel> = Vec::with_capacity(arms.len());
     for arm in arms {
         match out.last().and_then(|last| last.fuse(&arm)) {
-            Some(fused) => *out.last_mut().expect("a last arm was just fused") = fused,
+            Some(fused) => *out.last_mut().expect("the last arm was just fused") = fused,
             None => out.push(arm),
         }
     }
@@ -364,8 +368,8 @@ fn compare_kernel(
     }
 }
 
-/// `column = ANY (constants)` and `column <> ALL (constants)`, and what is true where they are false. `positive`:
-/// the rows wanted are those where some element compares true (ANY) or some compares false (ALL).
+/// A kernel for `column = ANY (constants)` or `column <> ALL (constants)` or for the negation of one of them. `positive`:
+/// select the rows whose value is one of the constants.
 fn list_kernel(
     domain: Domain,
     comparison: Comparison,
@@ -389,11 +393,11 @@ fn list_kernel(
         }
     }
     if elements.is_empty() {
-        // ANY of nothing is false, ALL of nothing true, whatever the scalar.
+        // With an empty array ANY is false and ALL is true, even if the scalar is NULL.
         return Some(Kernel::Constant(!positive));
     }
     if !positive && has_null {
-        // Not found among the known ones, it may equal the unknown one.
+        // A value that equals no constant compares unknown with the NULL element.
         return Some(Kernel::Constant(false));
     }
     Some(Kernel::Column { slot: *slot, test: ColumnTest::set(domain, &constants, !positive)? })

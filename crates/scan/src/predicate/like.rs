@@ -1,7 +1,7 @@
 //! `LIKE` patterns.
 //!
 //! Source: `utils/adt/like_match.c` (`SB_MatchText`, `UTF8_MatchText`). A pattern that ends in the escape character
-//! is an error for those texts that reach its end, so it is left to Postgres.
+//! raises an error for texts that match up to its end, so such a pattern is left to PostgreSQL.
 
 use super::functions::TextEncoding;
 use memchr::memmem::Finder;
@@ -15,7 +15,7 @@ enum Item {
     Rest,
 }
 
-/// Shorter pieces are found too often.
+/// The shortest substring worth a search: shorter ones occur too often.
 pub(super) const SUBSTRING_BYTES_MIN: usize = 3;
 
 /// A compiled pattern.
@@ -26,12 +26,12 @@ pub struct Pattern {
     fragments: Option<Fragments>,
 }
 
-/// A pattern of literal pieces between `%`: what stands at the start, at the end, and in between in this order.
+/// A pattern without `_`: the literals at the start, at the end, and between the `%` in this order.
 #[derive(Debug, Clone)]
 struct Fragments {
     start: Vec<u8>,
     middle: Vec<Finder<'static>>,
-    /// None: no `%` at all, and `start` is the whole text.
+    /// None: the pattern has no `%`, so `start` is the whole text.
     end: Option<Vec<u8>>,
 }
 
@@ -48,7 +48,7 @@ impl Pattern {
                 other => Item::Byte(*other),
             });
         }
-        // In UTF-8 a whole character is never found inside another one, so that bytes can be searched.
+        // In UTF-8 no character occurs inside the bytes of another character, so bytes can be searched.
         let searchable = encoding == TextEncoding::SingleByte || std::str::from_utf8(pattern).is_ok();
         let fragments = (searchable && !items.contains(&Item::Any)).then(|| Fragments::new(&items));
         Some(Self { items, encoding, fragments })
@@ -61,12 +61,12 @@ impl Pattern {
         }
     }
 
-    /// What every matching text starts with, where that is known.
+    /// The prefix of every matching text; None if unknown or empty.
     pub fn prefix(&self) -> Option<&[u8]> {
         self.fragments.as_ref().map(|fragments| fragments.start.as_slice()).filter(|start| !start.is_empty())
     }
 
-    /// Something that every matching text contains and that is worth searching for.
+    /// A searcher for the longest literal that every matching text contains; None if there is none worth a search.
     pub fn required_substring(&self) -> Option<&Finder<'static>> {
         let middle = &self.fragments.as_ref()?.middle;
         middle
@@ -75,7 +75,7 @@ impl Pattern {
             .filter(|finder| finder.needle().len() >= SUBSTRING_BYTES_MIN)
     }
 
-    /// What every matching text contains, in this order and one after the other; empty where that is not known.
+    /// The literals that every matching text contains in this order and without overlap; empty if unknown.
     pub fn pieces(&self) -> Vec<&[u8]> {
         let Some(Fragments { start, middle, end }) = &self.fragments else { return Vec::new() };
         let middle = middle.iter().map(|finder| finder.needle());
@@ -83,7 +83,7 @@ impl Pattern {
         pieces.filter(|piece| !piece.is_empty()).collect()
     }
 
-    /// Walks text and pattern together; after a `%` it retries one character further on. Quadratic at worst.
+    /// Matches item by item. On a mismatch after a `%`, retries one character later in the text; quadratic at worst.
     fn matches_items(&self, text: &[u8]) -> bool {
         let (mut at, mut item) = (0, 0);
         let mut retry: Option<(usize, usize)> = None;
@@ -118,7 +118,7 @@ impl Pattern {
         }
     }
 
-    /// `NextChar`: in UTF-8, on to the next byte that is no continuation byte.
+    /// The length of the first character, as `NextChar` determines it: in UTF-8, up to the next non-continuation byte.
     fn next_character(&self, text: &[u8]) -> usize {
         match self.encoding {
             TextEncoding::Utf8 => 1 + text[1..].iter().take_while(|byte| **byte & 0xc0 == 0x80).count(),
@@ -147,7 +147,7 @@ impl Fragments {
     #[inline]
     fn matches(&self, text: &[u8]) -> bool {
         let Some(end) = &self.end else { return text == self.start };
-        // Empty ends are common, and comparing nothing is still a call.
+        // An empty prefix or suffix is common; skip the call.
         let mut rest = text;
         if !self.start.is_empty() {
             let Some(after) = rest.strip_prefix(self.start.as_slice()) else { return false };
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_and_wildcards_match_as_in_postgres() {
+    fn literals_and_wildcards_match_as_in_postgresql() {
         check("abc", "abc", true);
         check("abc", "ab", false);
         check("abc", "%", true);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_underscore_stands_for_a_character() {
+    fn an_underscore_matches_one_character() {
         check("é", "_", true);
         check("éa", "_a", true);
         check("日本", "__", true);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_ends_in_the_escape_is_invalid() {
+    fn a_pattern_that_ends_in_the_escape_character_is_invalid() {
         assert!(Pattern::new(b"abc\\", TextEncoding::Utf8).is_none());
     }
 }

@@ -1,7 +1,11 @@
-//! Storage predicates: compiled from the wire, evaluated over decoded columns.
+//! Expressions that the cell evaluates: storage predicates, arguments of aggregates, group keys and sort keys.
 //!
-//! [`node`] is the meaning, row by row; [`kernel`] is the fast form of the common shapes. Invariant: a row is dropped
-//! only if Postgres would drop it without raising an error, and selected only if Postgres would select it.
+//! [`compile`] checks an expression of the wire format and compiles it to a [`node`] tree, which is evaluated row by row and defines the
+//! meaning. [`kernel`] evaluates common predicates column by column, with [`column_test`] for comparisons with constants and
+//! [`arithmetic`] for computed operands. [`functions`] lists what can be offloaded.
+//!
+//! Invariant: a row is dropped only if PostgreSQL would drop the row without raising an error, and selected only if
+//! PostgreSQL would select the row.
 
 mod arithmetic;
 mod column;
@@ -39,7 +43,7 @@ pub struct FunctionInfo {
     pub args: &'static [Oid],
     pub result: Oid,
     pub collation: CollationNeed,
-    /// Whether Postgres may raise an error in it; the cell then leaves the block to Postgres.
+    /// Whether PostgreSQL may raise an error for some arguments. The cell then passes the block through.
     pub fallible: bool,
 }
 
@@ -60,7 +64,7 @@ pub fn offloadable(function: Oid, collation: Collation) -> bool {
     functions::find(function).is_some_and(|function| function.collation.met_by(collation))
 }
 
-/// What a planner has to know of a function beside that the cell evaluates it.
+/// What the planner must know about an offloadable function to decide whether offloading it pays and is safe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FunctionClass {
     Other = 0,
@@ -72,12 +76,13 @@ pub enum FunctionClass {
     Pattern = 3,
     /// ILIKE
     CasedPattern = 4,
-    /// `lower` or `upper`: best where the result is compared with ASCII.
+    /// `lower` or `upper`. Non-ASCII letters are decided only where the result is compared with ASCII.
     Case = 5,
-    /// Its first argument must be known, see [`knows_field`].
+    /// The first argument must be a constant that [`knows_field`] accepts.
     Field = 6,
 }
 
+/// The class of a function; `Other` for a function that is not offloadable.
 pub fn function_class(function: Oid) -> FunctionClass {
     let Some(function) = functions::find(function) else { return FunctionClass::Other };
     match function.body {
@@ -91,12 +96,12 @@ pub fn function_class(function: Oid) -> FunctionClass {
     }
 }
 
-/// Whether the cell knows the field that `extract` or the like is to take.
+/// Whether the cell evaluates `extract`, `date_part` or `date_trunc` for this field.
 pub fn knows_field(function: Oid, field: &[u8]) -> bool {
     functions::find(function).is_some_and(|function| functions::knows_field(function, field))
 }
 
-/// Whether predicates can look into values of this type; any type can be projected and tested for NULL.
+/// Whether expressions can use values of this type. Values of any type can be projected and tested for NULL.
 pub fn offloadable_type(oid: Oid) -> bool {
     ValueKind::of(oid).is_some()
 }

@@ -1,8 +1,8 @@
-//! Compiled expressions, evaluated row by row: the meaning of every predicate, and the oracle for the kernels.
+//! Compiled expressions, interpreted row by row. The interpreter defines the meaning of expressions; kernels must agree.
 //!
-//! Evaluation follows `executor/execExprInterp.c`: strict functions, three-valued logic, and the same short circuits
-//! from left to right. A fourth outcome, [`Undecided`], stands for what Postgres would raise as an error and for
-//! values that the page does not hold; it ends the evaluation of the row as an error would.
+//! Evaluation follows `executor/execExprInterp.c`: strict functions, three-valued logic, and short circuits from left to
+//! right. [`Undecided`] is returned where PostgreSQL would raise an error, and for values that are not in the page. Like an
+//! error, it ends the evaluation of the row.
 
 use super::functions::{Context, Function, FunctionBody, calculate, widened};
 use super::like::Pattern;
@@ -12,6 +12,7 @@ use crate::value::{Comparison, Domain, EvalResult, Undecided, Value, compare};
 use cellar_format::wire::BooleanTest;
 use smallvec::SmallVec;
 
+/// A compiled expression.
 #[derive(Clone)]
 pub enum Node {
     Const(Value<'static>),
@@ -86,7 +87,7 @@ fn compared(domain: Domain, comparison: Comparison, left: &Value<'_>, right: &Va
 }
 
 impl Node {
-    /// Whether the row qualifies: true, not NULL.
+    /// Whether the expression is true; false and NULL do not qualify.
     pub fn qualifies(&self, row: &Row<'_>) -> Result<bool, Undecided> {
         Ok(truth(self.eval(row)?)? == Some(true))
     }
@@ -109,7 +110,7 @@ impl Node {
                 for arg in args {
                     values.push(arg.eval(row)?);
                 }
-                // All arguments are evaluated first, then strictness is checked.
+                // As PostgreSQL does, evaluate all arguments before checking for NULL.
                 if values.iter().any(Value::is_null) {
                     return Ok(Value::Null);
                 }
@@ -188,7 +189,7 @@ impl Node {
         }
     }
 
-    /// Whether Postgres may raise an error in evaluating this.
+    /// Whether PostgreSQL may raise an error when it evaluates the expression.
     pub fn fallible(&self) -> bool {
         match self {
             Self::Const(_) | Self::Column(_) => false,
@@ -209,7 +210,8 @@ impl Node {
     }
 }
 
-/// `ExecEvalScalarArrayOp`: NULL elements count as unknown; an empty array decides alone.
+/// Evaluates `scalar op ANY/ALL (elements)` as `ExecEvalScalarArrayOp` does: a comparison with a NULL element is unknown,
+/// and an empty array decides even if the scalar is NULL.
 fn any_all<'a>(
     domain: Domain,
     comparison: Comparison,
@@ -234,7 +236,7 @@ fn any_all<'a>(
     Ok(from_truth(result))
 }
 
-/// Applies a function to arguments of which none is NULL.
+/// Calls a function with arguments that are not NULL.
 fn call<'a>(function: &Function, context: &Context, args: &mut [Value<'a>]) -> EvalResult<'a> {
     match (function.body, &*args) {
         (FunctionBody::Scalar(scalar), _) => scalar(args, context),

@@ -1,4 +1,4 @@
-//! Dates and timestamps without time zone. What needs the session's time zone stays in Postgres.
+//! Dates and timestamps without time zone. Functions that need the session's time zone are not offloaded.
 //!
 //! Dates are days, timestamps microseconds since 2000-01-01; the extreme integers are the infinities.
 //! Source: `utils/adt/date.c`, `timestamp.c`, `datetime.c` (`j2date`), `datatype/timestamp.h`.
@@ -40,7 +40,7 @@ fn ints(args: &[Value<'_>]) -> Result<(i64, i64), Undecided> {
     }
 }
 
-/// A date and days; infinities stay what they are.
+/// Adds days to a date or subtracts them; infinite dates stay infinite.
 pub fn calculate<'a>(operator: Operator, date: i64, days: i64) -> EvalResult<'a> {
     if date_is_infinite(date) {
         return Ok(Value::Int(date));
@@ -92,7 +92,7 @@ fn date_plus_time<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     if (TIMESTAMP_MIN..TIMESTAMP_END).contains(&sum) { Ok(Value::Int(sum)) } else { Err(Undecided) }
 }
 
-/// The day and the microseconds into it; values that Postgres may find out of range are refused.
+/// The date and the microseconds of the day. Undecided for values that PostgreSQL may find out of range.
 fn split_timestamp(timestamp: i64) -> Result<(i64, i64), Undecided> {
     if !(TIMESTAMP_MIN..TIMESTAMP_END).contains(&timestamp) {
         return Err(Undecided);
@@ -108,7 +108,7 @@ fn timestamp_to_date<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> 
     }))
 }
 
-/// An infinite timestamp has no time: NULL.
+/// The time of day; NULL for an infinite timestamp.
 fn timestamp_to_time<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     match int(args)? {
         i64::MIN | i64::MAX => Ok(Value::Null),
@@ -137,12 +137,12 @@ fn day_of_year((year, month, day): (i64, i64, i64)) -> i64 {
     BEFORE[(month - 1) as usize] + day + i64::from(leap && month > 2)
 }
 
-/// A field that dates and timestamps share; None for one that stays in Postgres.
+/// A field that dates and timestamps share; None for a field that is left to PostgreSQL.
 fn date_field(field: &[u8], date: i64) -> Option<i64> {
     let ymd @ (year, month, day) = civil(date);
     let weekday = (date + EPOCH_JULIAN + 1).rem_euclid(7);
     Some(match field {
-        // There is no year 0, just 1 BC and 1 AD.
+        // There is no year 0: 1 BC precedes 1 AD.
         b"year" => year - i64::from(year <= 0),
         b"month" => month,
         b"day" => day,
@@ -154,7 +154,7 @@ fn date_field(field: &[u8], date: i64) -> Option<i64> {
     })
 }
 
-/// A field of a finite timestamp, times 10 to the power of the second result.
+/// A field of a finite timestamp as a number and its decimals: the field is the number divided by `10^decimals`.
 fn timestamp_field(field: &[u8], timestamp: i64) -> Result<(i64, u32), Undecided> {
     const UNIX_EPOCH: i64 = (UNIX_EPOCH_JULIAN - EPOCH_JULIAN) * USECS_PER_DAY;
     let (date, time) = split_timestamp(timestamp)?;
@@ -169,7 +169,7 @@ fn timestamp_field(field: &[u8], timestamp: i64) -> Result<(i64, u32), Undecided
     })
 }
 
-/// A finite timestamp without what is smaller than a field (`timestamp_trunc`).
+/// A finite timestamp truncated to a field (`timestamp_trunc`).
 fn truncated(field: &[u8], timestamp: i64) -> Result<i64, Undecided> {
     let (date, time) = split_timestamp(timestamp)?;
     let unit = match field {
@@ -186,7 +186,7 @@ fn truncated(field: &[u8], timestamp: i64) -> Result<i64, Undecided> {
     let ymd @ (year, month, day) = civil(date);
     let first_day = match field {
         b"day" => date,
-        // The years before Christ count their weeks in ways of their own.
+        // Weeks at the start of year 1 and before are left to PostgreSQL.
         b"week" if year > 1 => date - (date + EPOCH_JULIAN).rem_euclid(7),
         b"month" => date - (day - 1),
         b"quarter" => date - (day_of_year(ymd) - day_of_year((year, (month - 1) / 3 * 3 + 1, 1))),
@@ -197,12 +197,12 @@ fn truncated(field: &[u8], timestamp: i64) -> Result<i64, Undecided> {
     if first < TIMESTAMP_MIN { Err(Undecided) } else { Ok(first) }
 }
 
-/// Whether it is `extract`, `date_part` or `date_trunc`.
+/// Whether the function is `extract`, `date_part` or `date_trunc`.
 pub fn takes_field(function: &Function) -> bool {
     matches!(function.args, [type_oid::TEXT, type_oid::DATE | type_oid::TIMESTAMP])
 }
 
-/// Whether `extract`, `date_part` or `date_trunc` knows this field, so that it does not fall back for every row.
+/// Whether `extract`, `date_part` or `date_trunc` supports this field. An unsupported field would be undecided in every row.
 pub fn knows_field(function: &Function, field: &[u8]) -> bool {
     match (function.args, function.result) {
         ([_, type_oid::DATE], _) => field == b"epoch" || date_field(field, 0).is_some(),
@@ -239,7 +239,7 @@ fn extract_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> 
     Ok(Value::Numeric(Numeric::from_decimal(value, decimals)))
 }
 
-/// `date_part`, which answers in float8; only the whole-numbered fields are certain to the last bit.
+/// `date_part`, which returns float8. Fields with a fraction are undecided, because their last bit is not certain.
 fn part_of_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (field, timestamp) = field_and_int(args)?;
     match timestamp_field(field, timestamp)? {

@@ -1,6 +1,6 @@
 //! Floating-point arithmetic, with the overflow and underflow errors of `utils/float.h`, and conversions.
 //!
-//! A `float4` travels as the double that equals it; its arithmetic is done in single precision.
+//! A `float4` is represented by the double with the same value; its arithmetic is done in single precision.
 
 use super::integer::fit;
 use super::{Context, fallible, functions, safe};
@@ -27,7 +27,7 @@ fn int(args: &[Value<'_>]) -> Result<i64, Undecided> {
     }
 }
 
-/// The four operations in one precision.
+/// The four operations in the precision `$float`.
 macro_rules! arithmetic {
     ($float:ty, $add:ident, $subtract:ident, $multiply:ident, $divide:ident) => {
         fn $add<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
@@ -98,7 +98,7 @@ fn float8_to_float4<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     if overflow || underflow { Err(Undecided) } else { Ok(Value::Float(result as f64)) }
 }
 
-/// Rounds half to even (`rint`), then the range check of the result type.
+/// Rounds half to even (`rint`), then checks the range of the result type.
 fn float_to_int<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     const LIMIT: f64 = -(i64::MIN as f64);
     let value = float(args)?.round_ties_even();

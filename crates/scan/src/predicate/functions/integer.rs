@@ -19,7 +19,7 @@ fn int(args: &[Value<'_>]) -> Result<i64, Undecided> {
     }
 }
 
-/// The value in the result type's range, or "out of range".
+/// The value, if it is in the range of the result type; undecided where PostgreSQL raises "out of range".
 pub fn fit<'a>(value: Option<i64>, kind: ValueKind) -> EvalResult<'a> {
     let value = value.ok_or(Undecided)?;
     let fits = match kind {
@@ -29,13 +29,13 @@ pub fn fit<'a>(value: Option<i64>, kind: ValueKind) -> EvalResult<'a> {
         ValueKind::Char => i8::try_from(value).is_ok(),
         _ => true,
     };
-    // "char" is kept as the unsigned byte that it compares as.
+    // "char" is represented by an unsigned byte, as it compares.
     let value = if kind == ValueKind::Char { value & 0xff } else { value };
     if fits { Ok(Value::Int(value)) } else { Err(Undecided) }
 }
 
-/// Division truncates towards zero; by zero, and of the least value by -1, it is an error. The sign of a remainder is
-/// the dividend's; anything modulo -1 is 0.
+/// Division truncates towards zero; division by zero, and of the minimum by -1, is an error. A remainder has the sign of the
+/// dividend; any number modulo -1 is 0.
 pub fn calculate<'a>(operator: Operator, left: i64, right: i64, result: ValueKind) -> EvalResult<'a> {
     let value = match operator {
         Operator::Add => left.checked_add(right),

@@ -1,8 +1,8 @@
-//! The functions and operators that the cell evaluates: the single source of what can be offloaded.
+//! The functions and operators that the cell evaluates: the only list of what can be offloaded.
 //!
-//! A function is named by the OID of its `pg_proc` row, which is the same in PostgreSQL 15 to 18. All of them are
-//! strict: the caller answers NULL when an argument is. Where Postgres would raise an error, or its result is not
-//! known for certain, a function answers [`Undecided`]. Source: `catalog/pg_proc.dat`.
+//! A function is identified by the OID of its `pg_proc` row, which is the same in PostgreSQL 15 to 18. All functions are
+//! strict: the caller returns NULL if an argument is NULL. A function returns [`Undecided`] where PostgreSQL would raise an
+//! error or where PostgreSQL's result is not certain. Source: `catalog/pg_proc.dat`.
 
 mod compare;
 mod datetime;
@@ -12,22 +12,22 @@ mod numeric;
 mod text;
 
 pub use datetime::{FINITE_DATES, knows_field, takes_field};
-pub use text::{LOWER, TextEncoding, beside_ascii};
+pub use text::{LOWER, TextEncoding, keeping_non_ascii};
 
 use crate::value::{Comparison, Domain, EvalResult, Numeric, Undecided, Value, ValueKind};
 use cellar_format::postgres::{Collation, Oid};
 
-/// What a function needs to know about its collation.
+/// What a function requires of its collation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CollationNeed {
-    /// The result does not depend on it.
+    /// The result does not depend on the collation.
     Any,
-    /// Equal must mean equal bytes.
+    /// Only equal bytes are equal.
     Deterministic,
-    /// Byte order must be the order.
+    /// The order is byte order.
     Bytewise,
-    /// As [`Self::Deterministic`], and letters of ASCII must change their case among themselves, of which the caller
-    /// makes sure.
+    /// As [`Self::Deterministic`]; also, changing the case of an ASCII letter gives an ASCII letter, which the caller must
+    /// ensure.
     Cased,
 }
 
@@ -41,7 +41,7 @@ impl CollationNeed {
     }
 }
 
-/// What a call knows besides its arguments.
+/// What a function receives besides its arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct Context {
     pub encoding: TextEncoding,
@@ -50,10 +50,11 @@ pub struct Context {
 
 pub type Scalar = for<'a> fn(&mut [Value<'a>], &Context) -> EvalResult<'a>;
 
+/// How a function is evaluated.
 #[derive(Clone, Copy)]
 pub enum FunctionBody {
     Compare(Domain, Comparison),
-    /// A btree support function that answers -1, 0 or 1; those that answer any difference are not offered.
+    /// A btree support function that returns -1, 0 or 1. Functions that return other differences are not offloadable.
     ThreeWay(Domain),
     Like {
         /// Whether `_` stands for a character rather than a byte.
@@ -61,9 +62,9 @@ pub enum FunctionBody {
         negated: bool,
         ignores_case: bool,
     },
-    /// On two integers, two numerics, or a date and days.
+    /// On two integers, two numerics, or a date and a number of days.
     Arithmetic(Operator),
-    /// The same number in a type that has it for certain.
+    /// Conversion of a number to a type that can represent it.
     Widen,
     Scalar(Scalar),
 }
@@ -74,7 +75,7 @@ pub enum Operator {
     Subtract,
     Multiply,
     Divide,
-    /// Of integers only.
+    /// Integers only.
     Modulo,
 }
 
@@ -85,9 +86,9 @@ pub struct Function {
     pub result: Oid,
     pub collation: CollationNeed,
     pub body: FunctionBody,
-    /// Whether Postgres may raise an error, for some arguments.
+    /// Whether PostgreSQL may raise an error for some arguments.
     pub fallible: bool,
-    /// Whether the function counts characters, which needs an encoding that the cell knows.
+    /// Whether the function counts characters, which requires an encoding that the cell knows.
     pub characters: bool,
 }
 
@@ -135,7 +136,7 @@ const fn characters_fallible(scalar: Scalar) -> (FunctionBody, bool, bool) {
     (FunctionBody::Scalar(scalar), true, true)
 }
 
-/// A table of functions: OID, C function (`prosrc`), argument types, result type, need of collation, body.
+/// A table of functions: OID, C function (`prosrc`), argument types, result type, collation requirement, body.
 macro_rules! functions {
     ($($oid:literal $name:ident ($($arg:ident),+) -> $result:ident, $need:ident, $body:expr;)*) => {
         pub(super) static TABLE: &[super::Function] = &[$(super::Function::new(
@@ -162,7 +163,7 @@ pub fn find(oid: Oid) -> Option<&'static Function> {
     BY_OID.get(&oid).copied()
 }
 
-/// Applies [`FunctionBody::Arithmetic`].
+/// Evaluates [`FunctionBody::Arithmetic`].
 pub fn calculate<'a>(operator: Operator, left: &Value<'_>, right: &Value<'_>, result: ValueKind) -> EvalResult<'a> {
     match (left, right) {
         (Value::Int(date), Value::Int(days)) if result == ValueKind::Date => {
@@ -174,7 +175,7 @@ pub fn calculate<'a>(operator: Operator, left: &Value<'_>, right: &Value<'_>, re
     }
 }
 
-/// Applies [`FunctionBody::Widen`].
+/// Evaluates [`FunctionBody::Widen`].
 pub fn widened<'a>(value: &Value<'_>, result: ValueKind) -> EvalResult<'a> {
     match value {
         Value::Bool(value) => Ok(Value::Int(i64::from(*value))),
@@ -189,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_function_is_listed_once_and_speaks_of_known_types() {
+    fn every_function_is_listed_once_and_has_known_types() {
         let mut seen = std::collections::HashSet::new();
         for function in all() {
             assert!(seen.insert(function.oid), "{} twice", function.oid);

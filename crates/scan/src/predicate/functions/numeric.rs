@@ -1,4 +1,4 @@
-//! `numeric` arithmetic and conversions. Modulo and rounding stay in Postgres.
+//! `numeric` arithmetic and conversions. Modulo and rounding are not offloaded.
 //!
 //! Source: `utils/adt/numeric.c`.
 
@@ -49,12 +49,12 @@ fn to_float4<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     numeric(args)?.to_f32().map(|value| Value::Float(value as f64)).ok_or(Undecided)
 }
 
-/// Keeps as many significant decimal digits as the type promises (`FLT_DIG`).
+/// Converts with `FLT_DIG` significant digits.
 fn from_float4<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     from_float(args, 6)
 }
 
-/// As above with `DBL_DIG`.
+/// Converts with `DBL_DIG` significant digits.
 fn from_float8<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     from_float(args, 15)
 }
@@ -65,7 +65,7 @@ fn from_float<'a>(args: &[Value<'a>], digits: usize) -> EvalResult<'a> {
         value if value.is_nan() => Some(Numeric::special(Class::NaN)),
         value if value.is_infinite() && *value > 0.0 => Some(Numeric::special(Class::PositiveInfinity)),
         value if value.is_infinite() => Some(Numeric::special(Class::NegativeInfinity)),
-        // `%g` prints no trailing zeroes.
+        // As `%g`, without trailing zeroes.
         value => Numeric::parse(&format!("{value:.*e}", digits - 1)).map(Numeric::trimmed),
     };
     numeric.map(Value::Numeric).ok_or(Undecided)
