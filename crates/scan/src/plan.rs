@@ -74,7 +74,7 @@ impl Plan {
         kernel: impl Fn(Node, &[Option<Column>]) -> Kernel,
     ) -> Result<Self, Unsupported> {
         if request.attributes.len() > ATTRIBUTES_MAX {
-            return Err(Unsupported(format!("{} columns", request.attributes.len())));
+            return Err(Unsupported(format!("the table has {} columns", request.attributes.len())));
         }
         let layout = TupleLayout::new(request.attributes.iter().map(|attribute| (attribute.width, attribute.align)));
         let mut compiler = Compiler {
@@ -99,18 +99,18 @@ impl Plan {
         }
         let mut output_end = 0;
         let mut aggregation = None;
-        if let Some(wanted) = &request.aggregation {
-            aggregation = Some(AggregationPlan::compile(wanted, &mut compiler)?);
-            wanted.for_each_column(&mut |number| output_end = output_end.max(number as usize));
+        if let Some(wire) = &request.aggregation {
+            aggregation = Some(AggregationPlan::compile(wire, &mut compiler)?);
+            wire.for_each_column(&mut |number| output_end = output_end.max(number as usize));
         }
         let mut top_n_end = 0;
         let mut top_n = None;
-        if let Some(wanted) = &request.top_n {
+        if let Some(wire) = &request.top_n {
             if aggregation.is_some() {
-                return Err(Unsupported("the first rows of an aggregation".into()));
+                return Err(Unsupported("an aggregation cannot have a top-N".into()));
             }
-            top_n = Some(TopNPlan::compile(wanted, &mut compiler)?);
-            wanted.for_each_column(&mut |number| top_n_end = top_n_end.max(number as usize));
+            top_n = Some(TopNPlan::compile(wire, &mut compiler)?);
+            wire.for_each_column(&mut |number| top_n_end = top_n_end.max(number as usize));
         }
         let Compiler { mut layout, columns, .. } = compiler;
 
@@ -128,7 +128,7 @@ impl Plan {
         }
 
         let output = match request.mode {
-            ScanMode::Groups => return Err(Unsupported("rows that come back as groups".into())),
+            ScanMode::Groups => return Err(Unsupported("a request cannot have the mode for groups".into())),
             ScanMode::Rows => Output::Rows,
             ScanMode::Columns if request.projection.is_empty() => Output::Count,
             ScanMode::Columns => {
@@ -136,7 +136,7 @@ impl Plan {
                 for number in &request.projection {
                     let index = (*number as usize).wrapping_sub(1);
                     let Some(attribute) = request.attributes.get(index) else {
-                        return Err(Unsupported(format!("there is no column {number}")));
+                        return Err(Unsupported(format!("column {number} does not exist")));
                     };
                     output_end = output_end.max(index + 1);
                     let missing = attribute.missing.clone();

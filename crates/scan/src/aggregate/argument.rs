@@ -97,8 +97,8 @@ impl Argument {
                     Some(scale) => Decimals::Fixed(scale),
                     None => Decimals::Own { column },
                 };
-                let wanted = fixed.is_some() || column.is_some();
-                let fast = wanted.then(|| Arithmetic::number(&node, kind, columns)).flatten();
+                let has_scale = fixed.is_some() || column.is_some();
+                let fast = has_scale.then(|| Arithmetic::number(&node, kind, columns)).flatten();
                 Computation::Numbers { fast, node, kind, decimals }
             }
             _ => {
@@ -285,7 +285,7 @@ fn read_scales(decimals: &Decimals, fast: bool, rows: RowSet<'_>, selected: &[u1
         Decimals::Fixed(scale) => vector.scale = *scale,
         Decimals::Own { column } => {
             if let Some(CodeEncoding::Numbers { scale: Some(scale), .. }) =
-                column.and_then(|slot| rows.encoded(slot)).map(|gathered| gathered.encoding)
+                column.and_then(|slot| rows.encoded(slot)).map(|encoded| encoded.encoding)
             {
                 vector.scale = scale.into();
                 return;

@@ -205,14 +205,14 @@ mod tests {
     fn numeric_sums_lose_trailing_zeroes_and_integer_sums_keep_them() {
         // 1.50 + 8.50 with one fraction digit: 100000 is 10.0000.
         let sum = numeric_sum(2, 100_000, 1, 2, 2);
-        let mut wanted = Vec::new();
-        wanted.extend(2i64.to_be_bytes());
-        [1i32, 0, 0, 2].iter().for_each(|word| wanted.extend(word.to_be_bytes()));
-        wanted.extend(10i16.to_be_bytes());
-        wanted.extend(2i32.to_be_bytes());
-        wanted.extend(2i64.to_be_bytes());
-        wanted.extend([0; 24]);
-        assert_eq!(sum, wanted);
+        let mut expected = Vec::new();
+        expected.extend(2i64.to_be_bytes());
+        [1i32, 0, 0, 2].iter().for_each(|word| expected.extend(word.to_be_bytes()));
+        expected.extend(10i16.to_be_bytes());
+        expected.extend(2i32.to_be_bytes());
+        expected.extend(2i64.to_be_bytes());
+        expected.extend([0; 24]);
+        assert_eq!(sum, expected);
         assert_eq!(wide_sum(1, -10_000)[8..24], [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0x40, 0, 0, 0, 0, 0]);
     }
 }

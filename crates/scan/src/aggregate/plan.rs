@@ -52,7 +52,7 @@ impl AggregationPlan {
         for expr in &aggregation.keys {
             let (node, kind) = compiler.typed(expr)?;
             let kind = kind.filter(|kind| groupable(*kind));
-            let kind = kind.ok_or_else(|| Unsupported("a group key of this type".into()))?;
+            let kind = kind.ok_or_else(|| Unsupported("a group key has a type that is not offloaded".into()))?;
             keys.push(Key::new(node, kind, slots_of([expr], compiler), &compiler.columns));
         }
         let mut plan = Self {
@@ -159,7 +159,7 @@ fn argument_of(
         (_, Some(kind), Some((node, found))) if fits(found, &node) => {
             Ok(Argument::of(node, kind, function.state.argument_use() == ArgumentUse::Values, columns, filter))
         }
-        _ => Err(Unsupported(format!("the argument of aggregate {}", function.oid))),
+        _ => Err(Unsupported(format!("aggregate {} has an argument that is not offloaded", function.oid))),
     }
 }
 

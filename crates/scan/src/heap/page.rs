@@ -1,6 +1,6 @@
 //! Page headers and line pointers.
 //!
-//! Invariant: every tuple that a [`Page`] returns lies inside its block. An inconsistent header is [`Malformed`], and the
+//! Invariant: every tuple that a [`Page`] returns is inside its block. An inconsistent header is [`Malformed`], and the
 //! block is passed through to PostgreSQL. Source: `storage/bufpage.h`, `storage/itemid.h`,
 //! `PageIsVerifiedExtended` in `bufpage.c`.
 

@@ -4,7 +4,7 @@
 //! attributes and records the location of every column that has a slot. The walk processes one attribute in all rows
 //! before the next attribute, so the processor can overlap the dependent loads of different rows. Rows with NULLs or
 //! missing attributes are walked one by one.
-//! Invariant: a location that is neither [`NULL`] nor [`MISSING`] is the start of a datum that lies inside its tuple.
+//! Invariant: a location that is neither [`NULL`] nor [`MISSING`] is the start of a datum within its tuple.
 
 use super::page::TupleHeader;
 use super::prefetch::Prefetch;

@@ -80,7 +80,7 @@ pub struct EvalCache<'p> {
     buffers: LaneBuffers,
 }
 
-/// LaneBuffers that are kept: those of a large expression.
+/// The most buffers that are kept: enough for a large expression.
 const BUFFERS_MAX: usize = 32;
 
 /// Unused buffers for numbers.
@@ -151,18 +151,18 @@ impl Arithmetic {
 
     /// Compiles both sides of a comparison, with the same scale.
     pub fn pair(domain: Domain, left: &Node, right: &Node, columns: &[Option<Column>]) -> Option<(Self, Self)> {
-        let wanted = match domain {
+        let accepts = match domain {
             Domain::Int => ValueKind::is_int,
             Domain::Float => |kind: ValueKind| matches!(kind, ValueKind::Float4 | ValueKind::Float8),
             Domain::Numeric => |kind: ValueKind| kind == ValueKind::Numeric,
             _ => return None,
         };
-        let (left, right) = (Self::new(left, wanted, columns)?, Self::new(right, wanted, columns)?);
+        let (left, right) = (Self::new(left, accepts, columns)?, Self::new(right, accepts, columns)?);
         let scale = left.scale.max(right.scale);
         Some((left.rescaled(scale)?, right.rescaled(scale)?))
     }
 
-    fn new(node: &Node, wanted: fn(ValueKind) -> bool, columns: &[Option<Column>]) -> Option<Self> {
+    fn new(node: &Node, accepts: fn(ValueKind) -> bool, columns: &[Option<Column>]) -> Option<Self> {
         match node {
             Node::Const(Value::Int(value)) => Some(Self { root: Tree::Constant(*value), scale: 0 }),
             Node::Const(Value::Bool(value)) => Some(Self { root: Tree::Constant(i64::from(*value)), scale: 0 }),
@@ -173,16 +173,16 @@ impl Arithmetic {
             }
             Node::Column(slot) => {
                 let column = columns.get(*slot as usize)?.as_ref()?;
-                column.kind.filter(|kind| wanted(*kind))?;
+                column.kind.filter(|kind| accepts(*kind))?;
                 let scale = column.decimals_expected;
                 Some(Self { root: Tree::Column { slot: *slot, scale }, scale })
             }
             Node::Call { function, context, args } => match (function.body, args.as_slice()) {
-                (FunctionBody::Widen, [arg]) if wanted(context.result) => Self::new(arg, ValueKind::is_int, columns),
+                (FunctionBody::Widen, [arg]) if accepts(context.result) => Self::new(arg, ValueKind::is_int, columns),
                 // The scale of a quotient differs between rows.
                 (FunctionBody::Arithmetic(Operator::Divide), _) if context.result == ValueKind::Numeric => None,
-                (FunctionBody::Arithmetic(operator), [left, right]) if wanted(context.result) => {
-                    let (left, right) = (Self::new(left, wanted, columns)?, Self::new(right, wanted, columns)?);
+                (FunctionBody::Arithmetic(operator), [left, right]) if accepts(context.result) => {
+                    let (left, right) = (Self::new(left, accepts, columns)?, Self::new(right, accepts, columns)?);
                     let (left, right, scale) = match operator {
                         Operator::Multiply => {
                             let scale = left.scale + right.scale;

@@ -1,7 +1,7 @@
 //! Compiles expressions of the wire format: checks types, assigns slots to columns, and looks up functions.
 //!
-//! Invariant: a compiled expression has exactly PostgreSQL's meaning. Every other expression is [`Unsupported`], with a
-//! reason that EXPLAIN shows.
+//! Invariant: a compiled expression has exactly PostgreSQL's meaning. Every other expression is [`Unsupported`], with
+//! the reason.
 
 use super::column::Column;
 use super::functions::{self, Context, Function, FunctionBody, TextEncoding};
@@ -49,7 +49,7 @@ impl Compiler<'_> {
         if typed.kind == Some(ValueKind::Bool) || typed.is_null_constant() {
             return Ok(typed.node);
         }
-        Err(Unsupported("an expression that is not boolean is used as a condition".into()))
+        Err(Unsupported("a condition is not boolean".into()))
     }
 
     /// Compiles an expression. The type is None for a NULL or a column whose type expressions cannot use.
@@ -119,7 +119,7 @@ impl Compiler<'_> {
     fn column(&mut self, number: AttributeNumber) -> Result<Typed, Unsupported> {
         let index = (number as usize).wrapping_sub(1);
         let attribute =
-            self.attributes.get(index).ok_or_else(|| Unsupported(format!("there is no column {number}")))?;
+            self.attributes.get(index).ok_or_else(|| Unsupported(format!("column {number} does not exist")))?;
         let slot = self.layout.slot(index);
         if self.columns.len() <= slot as usize {
             self.columns.resize_with(slot as usize + 1, || None);
@@ -141,9 +141,9 @@ impl Compiler<'_> {
             return Ok(typed.node);
         }
         match (typed.kind, &kind) {
-            (None, _) => Err(Unsupported("a type that is not offloaded in COALESCE or CASE".into())),
-            (Some(found), Some(wanted)) if found != *wanted => {
-                Err(Unsupported(format!("{found:?} and {wanted:?} in one COALESCE or CASE")))
+            (None, _) => Err(Unsupported("COALESCE or CASE has a type that is not offloaded".into())),
+            (Some(found), Some(expected)) if found != *expected => {
+                Err(Unsupported(format!("COALESCE or CASE has operands of types {expected:?} and {found:?}")))
             }
             (found, _) => {
                 *kind = found;
@@ -155,8 +155,8 @@ impl Compiler<'_> {
     /// Compiles an expression as argument `index` of `function`.
     fn argument(&mut self, expr: &Expr, function: &Function, index: usize) -> Result<Node, Unsupported> {
         let typed = self.expr(expr)?;
-        let wanted = function.args.get(index).and_then(|oid| ValueKind::of(*oid));
-        if typed.kind == wanted && wanted.is_some() || typed.is_null_constant() {
+        let expected = function.args.get(index).and_then(|oid| ValueKind::of(*oid));
+        if typed.kind == expected && expected.is_some() || typed.is_null_constant() {
             return Ok(typed.node);
         }
         let found = typed.kind.map_or("a type that is not offloaded".into(), |kind| format!("{kind:?}"));
@@ -166,16 +166,17 @@ impl Compiler<'_> {
     fn call(&mut self, oid: Oid, collation: Collation, args: &[Expr]) -> Result<Typed, Unsupported> {
         let function = lookup(oid, collation)?;
         if args.len() != function.args.len() {
-            return Err(Unsupported(format!("{} called with {} arguments", function.name, args.len())));
+            return Err(Unsupported(format!("{} is called with {} arguments", function.name, args.len())));
         }
         if function.characters && self.encoding == TextEncoding::Opaque {
-            return Err(Unsupported(format!("{} in this multibyte encoding", function.name)));
+            return Err(Unsupported(format!("{} is not offloaded in this multibyte encoding", function.name)));
         }
         let mut nodes = Vec::with_capacity(args.len());
         for (index, arg) in args.iter().enumerate() {
             nodes.push(self.argument(arg, function, index)?);
         }
-        let result = ValueKind::of(function.result).ok_or_else(|| Unsupported(function.name.into()))?;
+        let result = ValueKind::of(function.result)
+            .ok_or_else(|| Unsupported(format!("the result type of {} is not offloaded", function.name)))?;
         let encoding = match function.body {
             FunctionBody::Like { characters: false, .. } => TextEncoding::SingleByte,
             _ => self.encoding,
@@ -193,7 +194,9 @@ impl Compiler<'_> {
                 }
             }
             FunctionBody::Compare(_, Comparison::Equal | Comparison::NotEqual) => {
-                let [left, right] = nodes.as_mut_slice() else { return Err(Unsupported(function.name.into())) };
+                let [left, right] = nodes.as_mut_slice() else {
+                    return Err(Unsupported(format!("{} does not have two arguments", function.name)));
+                };
                 match (is_ascii(left), is_ascii(right)) {
                     (_, true) => self.keep_non_ascii(left),
                     (true, _) => self.keep_non_ascii(right),
@@ -227,7 +230,7 @@ impl Compiler<'_> {
     ) -> Result<Typed, Unsupported> {
         let function = lookup(oid, collation)?;
         let FunctionBody::Compare(domain, comparison) = function.body else {
-            return Err(Unsupported(format!("{} with an array", function.name)));
+            return Err(Unsupported(format!("{} is not offloaded with an array", function.name)));
         };
         let mut scalar = Box::new(self.argument(scalar, function, 0)?);
         let elements =
@@ -257,7 +260,7 @@ fn lookup(oid: Oid, collation: Collation) -> Result<&'static Function, Unsupport
             Collation::Bytewise | Collation::Deterministic => "a collation other than C",
             Collation::Nondeterministic => "a nondeterministic collation",
         };
-        return Err(Unsupported(format!("{} under {found}", function.name)));
+        return Err(Unsupported(format!("{} is not offloaded under {found}", function.name)));
     }
     Ok(function)
 }
@@ -267,10 +270,11 @@ fn constant(oid: Oid, value: Option<&[u8]>) -> Result<Typed, Unsupported> {
     let value = match (value, kind) {
         (None, _) => Value::Null,
         (Some(bytes), Some(kind)) => {
-            let value = kind.decode(bytes).ok_or_else(|| Unsupported(format!("a malformed constant of type {oid}")))?;
+            let value =
+                kind.decode(bytes).ok_or_else(|| Unsupported(format!("a constant of type {oid} is malformed")))?;
             value.into_owned()
         }
-        (Some(_), None) => return Err(Unsupported(format!("a constant of type {oid}"))),
+        (Some(_), None) => return Err(Unsupported(format!("constants of type {oid} are not offloaded"))),
     };
     Ok(Typed { node: Node::Const(value), kind })
 }
@@ -309,5 +313,5 @@ fn check_field(function: &Function, args: &[Node]) -> Result<(), Unsupported> {
         Node::Const(Value::Null) => true,
         _ => false,
     };
-    if known { Ok(()) } else { Err(Unsupported(format!("{} of this field", function.name))) }
+    if known { Ok(()) } else { Err(Unsupported(format!("{} is not offloaded for this field", function.name))) }
 }

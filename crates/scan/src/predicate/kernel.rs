@@ -23,6 +23,7 @@ pub enum Kernel {
         slot: Slot,
         test: ColumnTest,
     },
+    /// `IS NULL` if `wanted`, otherwise `IS NOT NULL`.
     Null {
         slot: Slot,
         wanted: bool,
@@ -62,7 +63,7 @@ impl From<Option<bool>> for Decision {
 impl Kernel {
     /// Compiles the qual `node`.
     pub fn new(node: Node, columns: &[Option<Column>]) -> Self {
-        simple(&node, true, columns).unwrap_or(Self::Interpret(node))
+        kernel_where(&node, true, columns).unwrap_or(Self::Interpret(node))
     }
 
     /// Appends the rows of `selected` that qualify to `out`, and the rows that cannot be decided to `undecided`.
@@ -284,45 +285,45 @@ fn run_or(arms: &[Kernel], rows: RowSet<'_>, selected: &[u16], out: &mut Vec<u16
     out.extend_from_slice(&hits);
 }
 
-/// A kernel for the rows where `node` is `wanted`. None: only the interpreter evaluates `node`, or the order of evaluation
+/// A kernel for the rows where `node` is `truth`. None: only the interpreter evaluates `node`, or the order of evaluation
 /// matters more than [`Kernel::And`] and [`Kernel::Or`] preserve.
-fn simple(node: &Node, wanted: bool, columns: &[Option<Column>]) -> Option<Kernel> {
+fn kernel_where(node: &Node, truth: bool, columns: &[Option<Column>]) -> Option<Kernel> {
     match node {
         Node::Const(Value::Null) => Some(Kernel::Constant(false)),
-        Node::Const(Value::Bool(value)) => Some(Kernel::Constant(*value == wanted)),
+        Node::Const(Value::Bool(value)) => Some(Kernel::Constant(*value == truth)),
         Node::Column(slot) => {
-            let test = ColumnTest::compare(Domain::Int, Comparison::Equal, &Value::Bool(wanted))?;
+            let test = ColumnTest::compare(Domain::Int, Comparison::Equal, &Value::Bool(truth))?;
             Some(Kernel::Column { slot: *slot, test })
         }
-        Node::Not(arg) => simple(arg, !wanted, columns),
+        Node::Not(arg) => kernel_where(arg, !truth, columns),
         Node::IsNull { arg, negated } => match &**arg {
-            Node::Column(slot) => Some(Kernel::Null { slot: *slot, wanted: wanted != *negated }),
+            Node::Column(slot) => Some(Kernel::Null { slot: *slot, wanted: truth != *negated }),
             _ => None,
         },
-        Node::Test { test: BooleanTest::IsTrue, arg } if wanted => simple(arg, true, columns),
-        Node::Test { test: BooleanTest::IsFalse, arg } if wanted => simple(arg, false, columns),
+        Node::Test { test: BooleanTest::IsTrue, arg } if truth => kernel_where(arg, true, columns),
+        Node::Test { test: BooleanTest::IsFalse, arg } if truth => kernel_where(arg, false, columns),
         Node::Compare { domain, comparison, left, right } => {
-            let comparison = if wanted { *comparison } else { comparison.negated() };
+            let comparison = if truth { *comparison } else { comparison.negated() };
             compare_kernel(*domain, comparison, left, right, columns)
         }
         Node::Like { value, pattern, negated } => match &**value {
             Node::Column(slot) => {
-                let test = ColumnTest::Like { pattern: pattern.clone(), negated: *negated == wanted };
+                let test = ColumnTest::Like { pattern: pattern.clone(), negated: *negated == truth };
                 Some(Kernel::Column { slot: *slot, test })
             }
             _ => None,
         },
         Node::AnyAll { domain, comparison, any, scalar, elements } => {
-            list_kernel(*domain, *comparison, *any == wanted, *any, scalar, elements)
+            list_kernel(*domain, *comparison, *any == truth, *any, scalar, elements)
         }
         Node::And(args) | Node::Or(args) => {
             // AND is true, and OR is false, where all arms are. PostgreSQL may evaluate a later arm for a row that an earlier
             // arm drops as NULL, so later arms must not raise errors.
-            let conjunction = matches!(node, Node::And(_)) == wanted;
+            let conjunction = matches!(node, Node::And(_)) == truth;
             if conjunction && args.iter().skip(1).any(Node::fallible) {
                 return None;
             }
-            let arms = args.iter().map(|arg| simple(arg, wanted, columns)).collect::<Option<Vec<_>>>()?;
+            let arms = args.iter().map(|arg| kernel_where(arg, truth, columns)).collect::<Option<Vec<_>>>()?;
             Some(if conjunction { Kernel::And(fused(arms)) } else { Kernel::Or(arms) })
         }
         _ => None,
@@ -379,8 +380,8 @@ fn list_kernel(
     elements: &[Node],
 ) -> Option<Kernel> {
     let Node::Column(slot) = scalar else { return None };
-    let wanted_equality = if any { Comparison::Equal } else { Comparison::NotEqual };
-    if comparison != wanted_equality {
+    let list_comparison = if any { Comparison::Equal } else { Comparison::NotEqual };
+    if comparison != list_comparison {
         return None;
     }
     let mut constants = Vec::with_capacity(elements.len());

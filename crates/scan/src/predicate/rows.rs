@@ -13,7 +13,7 @@ pub struct RowSet<'a> {
     pub rows: &'a PageRows,
     /// By slot.
     pub columns: &'a [Option<Column>],
-    /// Whether `pages` are heap pages, in which a row's datums lie in the row's page. Otherwise `pages` are datums that
+    /// Whether `pages` are heap pages, so a row's datums are in the row's page. Otherwise `pages` are datums that
     /// were decoded from a compression unit.
     pub in_pages: bool,
     /// Columns that have no datums.

@@ -1,4 +1,4 @@
-//! Pruning: whether a region can hold a row that a predicate accepts, judged by the region's summary.
+//! Pruning: whether a region may contain a row that a predicate accepts, decided by the region's summary.
 
 use super::{ColumnSummary, RegionSummary};
 use crate::bounds::{Bounds, Range};

@@ -38,10 +38,10 @@ pub(crate) struct TopNPlan {
 type Keys = SmallVec<[Value<'static>; 2]>;
 
 impl TopNPlan {
-    pub fn compile(wanted: &wire::TopN, compiler: &mut Compiler<'_>) -> Result<Self, Unsupported> {
-        let mut keys = Vec::with_capacity(wanted.keys.len());
+    pub fn compile(request: &wire::TopN, compiler: &mut Compiler<'_>) -> Result<Self, Unsupported> {
+        let mut keys = Vec::with_capacity(request.keys.len());
         let mut slots = Vec::new();
-        for key in &wanted.keys {
+        for key in &request.keys {
             let (node, domain) = compiler.sort_key(&key.expr, key.less, key.collation)?;
             key.expr.for_each_column(&mut |number| slots.push(compiler.layout.slot(number as usize - 1)));
             keys.push(SortKey { node, domain, descending: key.descending, nulls_first: key.nulls_first });
@@ -56,7 +56,7 @@ impl TopNPlan {
             }
             _ => None,
         };
-        Ok(Self { rows: wanted.rows as usize, keys, slots, first })
+        Ok(Self { rows: request.rows as usize, keys, slots, first })
     }
 
     /// The columns that keys read, and the 0-based numbers of their attributes.
