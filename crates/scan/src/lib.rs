@@ -1,9 +1,9 @@
 //! Scans heap pages of PostgreSQL 15 to 18, and compression units made of them: bytes in, batches out.
 //!
-//! Invariants: no I/O happens here except through the byte source of a unit; the crate knows no files, disks or sockets. The
-//! bytes of a page never cause a panic: a malformed page becomes a passed-through block. A row is dropped only if
-//! Postgres would not return the row. Whatever is uncertain (the state of a transaction, a value outside the page, an
-//! evaluation that may raise an error) passes the whole block through.
+//! Invariants: no I/O happens here except through the byte source of a unit; the crate knows no files, disks or
+//! sockets. The bytes of a page never cause a panic: a malformed page becomes a passed-through block. A row is dropped
+//! only if PostgreSQL would not return the row. Whatever is uncertain (the state of a transaction, a value outside the
+//! page, an evaluation that may raise an error) passes the whole block through.
 //!
 //! Modules, lowest first; each uses only modules above itself in this list:
 //!

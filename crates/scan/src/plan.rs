@@ -166,8 +166,8 @@ impl Plan {
         })
     }
 
-    /// Whether a region may contain a row that qualifies, or a row for which PostgreSQL would raise an error. Only the quals
-    /// before the first qual that may raise an error can exclude a region.
+    /// Whether a region may contain a row that qualifies, or a row for which PostgreSQL would raise an error. Only the
+    /// quals before the first qual that may raise an error can exclude a region.
     pub fn may_match(&self, summary: &RegionSummary) -> bool {
         let mut infallible = self.stages.iter().take_while(|stage| !stage.fallible);
         infallible.all(|stage| stage.kernel.may_match(summary, &self.columns))

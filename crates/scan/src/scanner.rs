@@ -279,8 +279,8 @@ impl Scanner {
         self.write_rows(blocks, range, results);
     }
 
-    /// Loads the tuples of a run into `self.rows` and selects the visible tuples. Invisible tuples are loaded only for a
-    /// summary, which is given up if a page is malformed.
+    /// Loads the tuples of a run into `self.rows` and selects the visible tuples. Invisible tuples are loaded only for
+    /// a summary, which is given up if a page is malformed.
     fn load(
         &mut self,
         blocks: Blocks<'_>,
@@ -436,8 +436,8 @@ pub(crate) fn passthru(
     }
 }
 
-/// Determines which tuples of a page the snapshot sees, and appends their line pointer numbers to `visible`. Appends the
-/// transactions whose states are unknown to `needed`, except those of a page that must be passed through anyway.
+/// Determines which tuples of a page the snapshot sees, and appends their line pointer numbers to `visible`. Appends
+/// the transactions whose states are unknown to `needed`, except those of a page that must be passed through anyway.
 fn check_tuples(
     page: &Page<'_>,
     visibility: &mut Visibility<'_>,

@@ -1,5 +1,5 @@
-//! Compares the cell's groups with PostgreSQL's. States must equal the output of PostgreSQL's serialization functions, byte
-//! for byte.
+//! Compares the cell's groups with PostgreSQL's. States must equal the output of PostgreSQL's serialization functions,
+//! byte for byte.
 //!
 //! `AGGREGATE_SEED` and `AGGREGATE_ROWS` choose the random tables.
 
@@ -63,7 +63,8 @@ impl Table {
         Self { attributes: listing.lines().map(attribute).collect(), heap: cluster.heap(name) }
     }
 
-    /// Returns all groups and the ids of the rejected rows. Scans heap pages and compression units, and compares the answers.
+    /// Returns all groups and the ids of the rejected rows. Scans heap pages and compression units, and compares the
+    /// answers.
     fn aggregate(&self, aggregation: Aggregation, group_widths: &[Option<usize>]) -> Answer {
         self.aggregate_where(vec![], aggregation, group_widths)
     }

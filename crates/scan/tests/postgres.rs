@@ -1,5 +1,5 @@
-//! Compares scans of heap files with PostgreSQL's results: several tables, generated predicates, and kernels, interpreter
-//! and server against each other. Skipped if PostgreSQL is not installed.
+//! Compares scans of heap files with PostgreSQL's results: several tables, generated predicates, and kernels,
+//! interpreter and server against each other. Skipped if PostgreSQL is not installed.
 //!
 //! `CELLAR_SEED` and `CELLAR_CASES` choose what is generated.
 

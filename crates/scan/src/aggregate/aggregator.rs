@@ -72,7 +72,8 @@ impl Aggregator {
         flushed
     }
 
-    /// Adds the selected rows; rejected rows stay selected. Groups may be written to `out`; they count as rows returned.
+    /// Adds the selected rows; rejected rows stay selected. Groups may be written to `out`; they count as rows
+    /// returned.
     pub fn add(
         &mut self,
         plan: &AggregationPlan,
@@ -91,9 +92,9 @@ impl Aggregator {
         self.rejected = std::mem::replace(selected, rejected);
     }
 
-    /// Adds at most [`RUN_ROWS`] rows, of which some columns have no datums: all of `selected`, or with `marks` the rows
-    /// whose mark is 1. Returns the number of groups written to `out`. None: nothing was added, because some row needs
-    /// datums or because there are too many groups for marks.
+    /// Adds at most [`RUN_ROWS`] rows, of which some columns have no datums: all of `selected`, or with `marks` the
+    /// rows whose mark is 1. Returns the number of groups written to `out`. None: nothing was added, because some row
+    /// needs datums or because there are too many groups for marks.
     pub fn add_encoded(
         &mut self,
         plan: &AggregationPlan,
@@ -111,8 +112,8 @@ impl Aggregator {
         if full { self.flush(plan, out) } else { 0 }
     }
 
-    /// Adds a run of rows and appends rejected rows to `rejected`. False: nothing was added, because a row would be rejected
-    /// and `rejected` is None, or because there are too many groups for marks.
+    /// Adds a run of rows and appends rejected rows to `rejected`. False: nothing was added, because a row would be
+    /// rejected and `rejected` is None, or because there are too many groups for marks.
     fn add_run(
         &mut self,
         plan: &AggregationPlan,
@@ -124,7 +125,7 @@ impl Aggregator {
         let mut cache = EvalCache::with_buffers(std::mem::take(&mut self.buffers));
         let vectors: Vec<_> = plan.arguments.iter().map(|argument| argument.eval(rows, run, &mut cache)).collect();
         let is_uncertain = |vector: &Vector<'_>| {
-            !vector.lanes.is_clear() && vector.lanes.iter().any(|(_, flags)| flags & UNCERTAIN != 0)
+            !vector.lanes.has_no_flags() && vector.lanes.iter().any(|(_, flags)| flags & UNCERTAIN != 0)
         };
         let uncertain = vectors.iter().any(is_uncertain);
         if uncertain && rejected.is_none() {
@@ -173,8 +174,8 @@ impl Aggregator {
         true
     }
 
-    /// Assigns a group to each row of the run; rows without a mark get [`DISCARD`]. False: there are too many groups for
-    /// marks.
+    /// Assigns a group to each row of the run; rows without a mark get [`DISCARD`]. False: there are too many groups
+    /// for marks.
     fn number_rows(&mut self, plan: &AggregationPlan, rows: RowSet<'_>, run: &[u16], marks: Option<&[u8]>) -> bool {
         let numbers = &mut self.groups.numbers;
         numbers.clear();

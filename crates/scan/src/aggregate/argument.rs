@@ -31,7 +31,8 @@ enum Computation {
     Row,
     /// Only whether the argument is NULL.
     NullOf(Node),
-    /// Integers and numerics as integers. `fast` computes a vector at a time; `node` decides the rows that `fast` cannot.
+    /// Integers and numerics as integers. `fast` computes a vector at a time; `node` decides the rows that `fast`
+    /// cannot.
     Numbers { fast: Option<Arithmetic>, node: Node, kind: ValueKind, decimals: Decimals },
     /// Floats as their bits.
     Floats(Node),
@@ -196,7 +197,7 @@ impl Argument {
                     vector.factor = 10i128.pow(4 * fraction_digits as u32 - lanes_decimals);
                     read_scales(decimals, fast.is_some(), rows, selected, vector);
                 }
-                if !vector.lanes.is_clear() && rows.encoded_columns.columns.is_empty() {
+                if !vector.lanes.has_no_flags() && rows.encoded_columns.columns.is_empty() {
                     for (index, at) in selected.iter().enumerate() {
                         if vector.lanes.flags(index) & UNCERTAIN != 0 {
                             decide(node.eval(&rows.row(*at)), index, fraction_digits, vector);

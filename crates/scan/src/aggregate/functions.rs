@@ -141,9 +141,9 @@ pub fn offloadable_aggregate(oid: Oid, collation: Collation) -> bool {
     find(oid).is_some_and(|function| function.argument != Some(ValueKind::Text) || collation == Collation::Bytewise)
 }
 
-/// Whether rows can be grouped by the bytes of values of this type. Equal values must have the same text, because any of
-/// them may represent the group. This excludes floats (0 and -0); the caller must ensure that numerics have one display
-/// scale (5.5 and 5.50 differ).
+/// Whether rows can be grouped by the bytes of values of this type. Equal values must have the same text, because any
+/// of them may represent the group. This excludes floats (0 and -0); the caller must ensure that numerics have one
+/// display scale (5.5 and 5.50 differ).
 pub fn groupable_type(oid: Oid) -> bool {
     ValueKind::of(oid).is_some_and(groupable)
 }

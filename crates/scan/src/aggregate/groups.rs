@@ -38,8 +38,8 @@ pub struct GroupTable {
     code_map: CodeMap,
 }
 
-/// Group numbers by the combined position of a row's codes in the code ranges of the keys. Faster than hashing if the keys
-/// of a unit's chunk have few values.
+/// Group numbers by the combined position of a row's codes in the code ranges of the keys. Faster than hashing if the
+/// keys of a unit's chunk have few values.
 #[derive(Debug, Default)]
 struct CodeMap {
     /// The unit and the chunk that the positions belong to.
@@ -115,7 +115,9 @@ vectorized! {
 
     /// As [`sums`], for the upper and the lower 32 bits of each value: these sums cannot overflow 64 bits.
     fn split_sums(values: &[i64], numbers: &[u32], groups: usize) -> [[i64; FEW_GROUPS_MAX]; 2] {
-        [sums_of(values, numbers, groups, |value| value >> 32), sums_of(values, numbers, groups, |value| value & 0xffff_ffff)]
+        let high = sums_of(values, numbers, groups, |value| value >> 32);
+        let low = sums_of(values, numbers, groups, |value| value & 0xffff_ffff);
+        [high, low]
     }
 }
 
@@ -255,8 +257,8 @@ impl GroupTable {
         }
     }
 
-    /// Assigns a group to each row by the encoded values of its keys and appends the groups to `numbers`, which is empty. Rows
-    /// without a mark get [`DISCARD`]. False: the keys have too many possible values.
+    /// Assigns a group to each row by the encoded values of its keys and appends the groups to `numbers`, which is
+    /// empty. Rows without a mark get [`DISCARD`]. False: the keys have too many possible values.
     pub fn number_by_code(
         &mut self,
         keys: &[&EncodedColumn<'_>],
@@ -379,8 +381,8 @@ fn position(at: u32, code: i64, stride: u32) -> u32 {
     at.wrapping_add((code as u32).wrapping_mul(stride))
 }
 
-/// A multiply-and-fold hash, word by word. It does not resist deliberate collisions, which would only slow down the query of
-/// the user who causes them.
+/// A multiply-and-fold hash, word by word. It does not resist deliberate collisions, which would only slow down the
+/// query of the user who causes them.
 #[inline(always)]
 fn hash(row: &[u64]) -> u64 {
     let mut hash = 0u64;

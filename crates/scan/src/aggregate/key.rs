@@ -1,4 +1,5 @@
-//! Group keys: encodes the values of a column or an expression as codes of a [`GroupTable`], and decodes codes to datums.
+//! Group keys: encodes the values of a column or an expression as codes of a [`GroupTable`], and decodes codes to
+//! datums.
 
 use super::argument::ColumnRequirement;
 use super::groups::GroupTable;
@@ -11,8 +12,8 @@ use cellar_format::postgres::Width;
 
 /// The bounds of `value * 10^scale` within which this product is the code of a numeric of known scale.
 const SCALED: (i64, i64) = (-(1 << 61), 1 << 61);
-/// Marks the code of any other numeric: the string code of its datum's payload. A product within [`SCALED`] has this bit
-/// only together with the sign bit.
+/// Marks the code of any other numeric: the string code of its datum's payload. A product within [`SCALED`] has this
+/// bit only together with the sign bit.
 const DATUM_CODE: u64 = 1 << 62;
 /// The greatest scale that `Numeric::from_decimal` accepts.
 const KEY_DECIMALS_MAX: u16 = 8;
@@ -73,8 +74,8 @@ impl Key {
         self.column.and_then(|slot| rows.encoded(slot))
     }
 
-    /// Writes the key's code into word `number` of each selected row, or sets bit `number` of the row's last word if the key
-    /// is NULL.
+    /// Writes the key's code into word `number` of each selected row, or sets bit `number` of the row's last word if
+    /// the key is NULL.
     pub fn codes(
         &self,
         number: usize,

@@ -2,8 +2,8 @@
 //!
 //! A partial state has the format that PostgreSQL's own partial aggregation emits, so one Finalize node combines the
 //! states of both. Rows whose keys or arguments cannot be computed here for certain (an error, NaN, a value outside the
-//! page) are rejected: they stay selected, and the caller returns them to PostgreSQL as rows. Groups may be returned before
-//! the end of a scan, so a group may be returned more than once.
+//! page) are rejected: they stay selected, and the caller returns them to PostgreSQL as rows. Groups may be returned
+//! before the end of a scan, so a group may be returned more than once.
 //!
 //! [`plan`] compiles a request. [`argument`] and [`key`] compute vectors from rows; only these two know how rows are
 //! stored. [`groups`] assigns group numbers to rows, [`state`] folds vectors into the states of groups, and [`partial`]

@@ -46,8 +46,8 @@ pub fn wide_sum(count: i64, sum: i128) -> Vec<u8> {
     out
 }
 
-/// `numeric_avg_serialize` of a sum of finite values. `sum` is the sum times `BASE^fraction_digits`; `scale_count` of the
-/// values have the greatest display scale, `scale`.
+/// `numeric_avg_serialize` of a sum of finite values. `sum` is the sum times `BASE^fraction_digits`; `scale_count` of
+/// the values have the greatest display scale, `scale`.
 pub fn numeric_sum(count: i64, sum: i128, fraction_digits: i32, scale: i32, scale_count: i64) -> Vec<u8> {
     // Without trailing zeroes, as `strip_var` does.
     let mut digits = digits(sum);

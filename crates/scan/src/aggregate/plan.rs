@@ -103,8 +103,37 @@ impl AggregationPlan {
         self.counts_rows
     }
 
-    /// Returns the columns whose datums are needed and appends the other columns to `encoded`. `has` says whether the encoded
-    /// values of a column meet a requirement.
+    /// The totals that the aggregation needs, one request per argument. None: totals do not suffice, or there are keys.
+    pub fn total_requests(&self) -> Option<&[TotalRequest]> {
+        self.total_requests.as_deref()
+    }
+
+    fn compile_total_requests(&self) -> Option<Vec<TotalRequest>> {
+        if !self.keys.is_empty() {
+            return None;
+        }
+        let requests = self.arguments.iter().map(|argument| {
+            let plain = argument.plain()?;
+            let (slot, scale) = (plain.map(|(slot, _)| slot), plain.and_then(|(_, scale)| scale));
+            Some(TotalRequest { slot, scale, sum: false, bounds: false })
+        });
+        let mut requests = requests.collect::<Option<Vec<_>>>()?;
+        for state in &self.states {
+            let request = &mut requests[state.argument];
+            match state.kind {
+                StateKind::Count => {}
+                StateKind::IntSum | StateKind::WideSum | StateKind::NumericSum => request.sum = true,
+                kind @ StateKind::Extreme { .. } if kind.argument_use() == ArgumentUse::Numbers => {
+                    request.bounds = true
+                }
+                _ => return None,
+            }
+        }
+        Some(requests)
+    }
+
+    /// Returns the columns whose datums are needed and appends the other columns to `encoded`. `has` says whether the
+    /// encoded values of a column meet a requirement.
     pub fn datums(&self, has: impl Fn(Slot, ColumnRequirement) -> bool, encoded: &mut Vec<Slot>) -> Vec<Slot> {
         let mut datums = Vec::new();
         let keys = self.keys.iter().map(|key| (key.needs_no_datum(&has), &key.slots));

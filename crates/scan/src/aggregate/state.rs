@@ -1,7 +1,8 @@
 //! The transition states of all groups for one argument, as a vector indexed by group.
 //!
-//! Invariant: a row is added only if all of its arguments could be computed. [`State::discard_overflow`] discards rows that would
-//! overflow a state before any state changes. Transitions are those of `utils/adt/numeric.c`, `float.c`, `varlena.c`.
+//! Invariant: a row is added only if all of its arguments could be computed. [`State::discard_overflow`] discards rows
+//! that would overflow a state before any state changes. Transitions are those of `utils/adt/numeric.c`, `float.c`,
+//! `varlena.c`.
 
 use super::RUN_ROWS;
 use super::argument::{IS_WIDE, Vector};
@@ -129,7 +130,8 @@ impl State {
                 let limit = if *single { f64::from(f32::MAX) } else { f64::MAX };
                 discard_overflow(lanes(), groups, limit, |group| sums[group].unwrap_or(0.0));
             }
-            // Values below 1e140 keep the sum of squared differences finite: ROWS_MAX squares add up to less than 1e288.
+            // Values below 1e140 keep the sum of squared differences finite: ROWS_MAX squares add up to less than
+            // 1e288.
             States::Moments(states) => {
                 discard_overflow(lanes(), groups, 1e140, |group| states[group][1]);
             }
@@ -245,7 +247,7 @@ impl State {
         let (least, most) = vector.lanes.bounds();
         let wide = least.unsigned_abs().max(most.unsigned_abs()) > i64::MAX as u64 / RUN_ROWS as u64;
         let counts = rows.counts.iter().map(|count| i64::from(*count));
-        if !vector.lanes.is_clear() || counts.len() == 0 {
+        if !vector.lanes.has_no_flags() || counts.len() == 0 {
             return false;
         }
         if let States::Counts(states) = &mut self.states {
@@ -384,8 +386,8 @@ fn discard_overflow(
     limit: f64,
     sum: impl Fn(usize) -> f64,
 ) {
-    // `added` bounds what the run can add to any group, so a group is safe if its sum plus `added` stays below the limit.
-    // Halving the limit leaves a margin for rounding.
+    // `added` bounds what the run can add to any group, so a group is safe if its sum plus `added` stays below the
+    // limit. Halving the limit leaves a margin for rounding.
     let mut added = 0.0;
     for ((value, flags), group) in lanes.zip(groups) {
         if flags & IS_NULL != 0 || *group == DISCARD {
@@ -400,8 +402,8 @@ fn discard_overflow(
     }
 }
 
-/// Whether `value` replaces `best`. Of equal numbers the later one wins, as in `numeric_larger` and `float8larger`. Of equal
-/// texts the earlier one wins; under byte order they are identical.
+/// Whether `value` replaces `best`. Of equal numbers the later one wins, as in `numeric_larger` and `float8larger`. Of
+/// equal texts the earlier one wins; under byte order they are identical.
 fn wins(kind: ValueKind, greatest: bool, best: &Value<'_>, value: &Value<'_>) -> bool {
     let order = match (value, best) {
         (Value::Float(value), Value::Float(best)) => float_key(*value).cmp(&float_key(*best)),

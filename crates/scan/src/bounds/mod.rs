@@ -1,8 +1,9 @@
-//! What is known about the values of a column: a minimum and a maximum, and the ranges that predicates compare them with.
+//! What is known about the values of a column: a minimum and a maximum, and the ranges that predicates compare them
+//! with.
 //!
 //! Bounds describe stored values ([`Bounds`], [`Prefix`]); ranges describe the values that a predicate accepts
-//! ([`IntRange`], [`Range`], [`NumericRange`]). This module knows neither predicates nor regions nor units, so all three
-//! can use it.
+//! ([`IntRange`], [`Range`], [`NumericRange`]). This module knows neither predicates nor regions nor units, so all
+//! three can use it.
 
 mod prefix;
 mod range;

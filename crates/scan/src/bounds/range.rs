@@ -62,8 +62,8 @@ impl IntRange {
         (self.lo <= value && value <= self.hi) == self.inside
     }
 
-    /// The range of values whose product with `10^decimals` lies in this range. `i64::MIN` and `i64::MAX` are open ends.
-    /// None: `10^decimals` overflows.
+    /// The range of values whose product with `10^decimals` lies in this range. `i64::MIN` and `i64::MAX` are open
+    /// ends. None: `10^decimals` overflows.
     pub fn divided(&self, decimals: u32) -> Option<Self> {
         let factor = 10i64.checked_pow(decimals)?;
         let lo = match self.lo {

@@ -194,8 +194,8 @@ impl PageRows {
     }
 
     /// Walks rows without NULLs and missing attributes; `row_at` maps positions in `0..count` to rows. Cursors never
-    /// decrease, so the caller need only compare the final cursor with the tuple's end: every recorded datum ends before
-    /// the final cursor.
+    /// decrease, so the caller need only compare the final cursor with the tuple's end: every recorded datum ends
+    /// before the final cursor.
     fn walk_regular(
         &mut self,
         pages: &[u8],

@@ -1,7 +1,7 @@
 //! Prefetches the next pages into the processor's cache while the current pages are decoded.
 //!
-//! A heap scan is bound by memory latency: the hardware prefetcher does not predict the jump from line pointers to tuples.
-//! Prefetching a cache line at a time, spread over the decoding loops, overlaps memory access with decoding.
+//! A heap scan is bound by memory latency: the hardware prefetcher does not predict the jump from line pointers to
+//! tuples. Prefetching a cache line at a time, spread over the decoding loops, overlaps memory access with decoding.
 
 const LINE_BYTES: usize = 64;
 

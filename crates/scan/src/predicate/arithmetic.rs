@@ -1,13 +1,14 @@
 //! Arithmetic over columns, one operation at a time over all selected rows.
 //!
 //! All numbers are i64: integers themselves, floats by their keys, and numerics times a power of ten that is fixed per
-//! operand. A row whose numbers do not fit, or for which PostgreSQL might raise an error, is left to the interpreter. Each
-//! vector of numbers has bounds. If the bounds of the operands show that no result overflows its type, results are not
-//! checked row by row.
+//! operand. A row whose numbers do not fit, or for which PostgreSQL might raise an error, is left to the interpreter.
+//! Each vector of numbers has bounds. If the bounds of the operands show that no result overflows its type, results are
+//! not checked row by row.
 
 use super::column::Column;
 use super::encoded::EncodedColumn;
 use super::functions::{FINITE_DATES, FunctionBody, Operator};
+use super::lanes::{IS_NULL, Lanes, UNCERTAIN};
 use super::node::Node;
 use super::rows::RowSet;
 use crate::heap::{MISSING, NULL, Slot};
@@ -15,63 +16,6 @@ use crate::value::{Comparison, Domain, Value, ValueKind, float_key, numeric};
 use crate::vectors::vectorized;
 use cellar_format::postgres::Width;
 use std::rc::Rc;
-
-/// Flag: the number is NULL.
-pub const IS_NULL: u8 = 1;
-/// Flag: the interpreter must compute the number.
-pub const UNCERTAIN: u8 = 2;
-
-/// A number and flags per selected row.
-#[derive(Debug, Default, Clone)]
-pub struct Lanes {
-    pub values: Vec<i64>,
-    /// [`IS_NULL`] and [`UNCERTAIN`]; empty if no row has a flag.
-    flags: Vec<u8>,
-    /// Minimum and maximum of all numbers, those of flagged rows included.
-    bounds: (i64, i64),
-}
-
-impl Lanes {
-    const ANY: (i64, i64) = (i64::MIN, i64::MAX);
-
-    /// `rows` rows with the same number and flags.
-    pub fn of(value: i64, flags: u8, rows: usize) -> Self {
-        let flags = if flags == 0 { Vec::new() } else { vec![flags; rows] };
-        Self { values: vec![value; rows], flags, bounds: (value, value) }
-    }
-
-    /// Numbers without flags, within `bounds`.
-    pub fn clear(values: Vec<i64>, bounds: (i64, i64)) -> Self {
-        Self { values, flags: Vec::new(), bounds }
-    }
-
-    /// Whether no row has a flag.
-    pub fn is_clear(&self) -> bool {
-        self.flags.is_empty()
-    }
-
-    pub fn bounds(&self) -> (i64, i64) {
-        self.bounds
-    }
-
-    /// The flags of a row.
-    #[inline(always)]
-    pub fn flags(&self, row: usize) -> u8 {
-        self.flags.get(row).copied().unwrap_or(0)
-    }
-
-    /// The number and the flags of each row.
-    pub fn iter(&self) -> impl Iterator<Item = (i64, u8)> {
-        self.values.iter().enumerate().map(|(row, value)| (*value, self.flags(row)))
-    }
-
-    /// Mutable numbers and flags. Discards the bounds.
-    pub fn parts_mut(&mut self) -> (&mut [i64], &mut [u8]) {
-        self.flags.resize(self.values.len(), 0);
-        self.bounds = Self::ANY;
-        (&mut self.values, &mut self.flags)
-    }
-}
 
 /// Results of subexpressions over the same rows, so that each distinct subexpression is evaluated once.
 #[derive(Default)]
@@ -110,7 +54,7 @@ impl EvalCache<'_> {
         let mut values = self.buffer();
         values.clear();
         values.resize(rows, 0);
-        let lanes = Rc::new(Lanes::clear(values, (0, 0)));
+        let lanes = Rc::new(Lanes::without_flags(values, (0, 0)));
         self.results.push((&ZERO, Rc::clone(&lanes)));
         lanes
     }
@@ -135,8 +79,8 @@ pub enum Tree {
 }
 
 impl Arithmetic {
-    /// Compiles an expression of this kind. None: not an integer or numeric expression of columns and constants. Floats are
-    /// excluded because their keys only support comparisons.
+    /// Compiles an expression of this kind. None: not an integer or numeric expression of columns and constants. Floats
+    /// are excluded because their keys only support comparisons.
     pub fn number(node: &Node, kind: ValueKind, columns: &[Option<Column>]) -> Option<Self> {
         match kind {
             ValueKind::Numeric => Self::new(node, |kind| kind == ValueKind::Numeric, columns),
@@ -534,8 +478,8 @@ fn mark(comparison: Comparison, pairs: impl Iterator<Item = (i64, i64)>, marks: 
     }
 }
 
-/// Compares two expressions. Returns a mark per selected row, 1 if the comparison holds and 0 if not, and the flags, which
-/// are empty if no row has a flag. The mark of a flagged row is arbitrary.
+/// Compares two expressions. Returns a mark per selected row, 1 if the comparison holds and 0 if not, and the flags,
+/// which are empty if no row has a flag. The mark of a flagged row is arbitrary.
 pub fn compared(
     comparison: Comparison,
     left: &Arithmetic,

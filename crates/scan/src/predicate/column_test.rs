@@ -1,5 +1,5 @@
-//! Tests of one column against constants, compiled so that they are fast on the bytes of a page, on encoded values, and on
-//! minimum and maximum.
+//! Tests of one column against constants, compiled so that they are fast on the bytes of a page, on encoded values, and
+//! on minimum and maximum.
 //!
 //! A test decides about values that are not NULL; the kernel drops NULLs.
 
@@ -173,8 +173,8 @@ impl ColumnTest {
         }
     }
 
-    /// Strings that every value accepted by the test, before negation, contains in this order and without overlap. Empty:
-    /// unknown, or too short to be worth a search.
+    /// Strings that every value accepted by the test, before negation, contains in this order and without overlap.
+    /// Empty: unknown, or too short to be worth a search.
     pub fn pieces(&self) -> Vec<&[u8]> {
         let pieces = match self {
             Self::Like { pattern, .. } => pattern.pieces(),

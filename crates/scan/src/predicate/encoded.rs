@@ -75,8 +75,8 @@ impl EncodedColumn<'_> {
     }
 }
 
-/// The factor by which codes, numbers times `10^decimals` within `bounds`, become numbers times `10^scale`, and the bounds
-/// of the products. None: `scale` is less than `decimals`, or a product may overflow.
+/// The factor by which codes, numbers times `10^decimals` within `bounds`, become numbers times `10^scale`, and the
+/// bounds of the products. None: `scale` is less than `decimals`, or a product may overflow.
 pub fn scale_factor(decimals: Option<u8>, bounds: (i64, i64), scale: u32) -> Option<(i64, (i64, i64))> {
     let factor = match decimals {
         None => 1,

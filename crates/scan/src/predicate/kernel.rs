@@ -1,12 +1,13 @@
 //! Predicates evaluated column by column over the selected rows.
 //!
-//! A kernel selects the rows in which its expression is true. A qual does not distinguish false from NULL, so NOT can be
-//! pushed down to the tests. Where the order of evaluation matters, because an operand may raise an error, the expression
-//! is left to the row-by-row interpreter.
+//! A kernel selects the rows in which its expression is true. A qual does not distinguish false from NULL, so NOT can
+//! be pushed down to the tests. Where the order of evaluation matters, because an operand may raise an error, the
+//! expression is left to the row-by-row interpreter.
 
-use super::arithmetic::{Arithmetic, UNCERTAIN, compared};
+use super::arithmetic::{Arithmetic, compared};
 use super::column::Column;
 use super::column_test::ColumnTest;
+use super::lanes::UNCERTAIN;
 use super::node::Node;
 use super::rows::RowSet;
 use super::substring_filter::SubstringFilter;
@@ -28,8 +29,8 @@ pub enum Kernel {
         slot: Slot,
         wanted: bool,
     },
-    /// A comparison of two computed numbers. `node` is the same comparison for the interpreter, which decides rows whose
-    /// numbers are uncertain.
+    /// A comparison of two computed numbers. `node` is the same comparison for the interpreter, which decides rows
+    /// whose numbers are uncertain.
     Compare {
         left: Arithmetic,
         right: Arithmetic,
@@ -285,8 +286,8 @@ fn run_or(arms: &[Kernel], rows: RowSet<'_>, selected: &[u16], out: &mut Vec<u16
     out.extend_from_slice(&hits);
 }
 
-/// A kernel for the rows where `node` is `truth`. None: only the interpreter evaluates `node`, or the order of evaluation
-/// matters more than [`Kernel::And`] and [`Kernel::Or`] preserve.
+/// A kernel for the rows where `node` is `truth`. None: only the interpreter evaluates `node`, or the order of
+/// evaluation matters more than [`Kernel::And`] and [`Kernel::Or`] preserve.
 fn kernel_where(node: &Node, truth: bool, columns: &[Option<Column>]) -> Option<Kernel> {
     match node {
         Node::Const(Value::Null) => Some(Kernel::Constant(false)),
@@ -317,8 +318,8 @@ fn kernel_where(node: &Node, truth: bool, columns: &[Option<Column>]) -> Option<
             list_kernel(*domain, *comparison, *any == truth, *any, scalar, elements)
         }
         Node::And(args) | Node::Or(args) => {
-            // AND is true, and OR is false, where all arms are. PostgreSQL may evaluate a later arm for a row that an earlier
-            // arm drops as NULL, so later arms must not raise errors.
+            // AND is true, and OR is false, where all arms are. PostgreSQL may evaluate a later arm for a row that an
+            // earlier arm drops as NULL, so later arms must not raise errors.
             let conjunction = matches!(node, Node::And(_)) == truth;
             if conjunction && args.iter().skip(1).any(Node::fallible) {
                 return None;
@@ -369,8 +370,8 @@ fn compare_kernel(
     }
 }
 
-/// A kernel for `column = ANY (constants)` or `column <> ALL (constants)` or for the negation of one of them. `positive`:
-/// select the rows whose value is one of the constants.
+/// A kernel for `column = ANY (constants)` or `column <> ALL (constants)` or for the negation of one of them.
+/// `positive`: select the rows whose value is one of the constants.
 fn list_kernel(
     domain: Domain,
     comparison: Comparison,

@@ -1,8 +1,8 @@
 //! Expressions that the cell evaluates: storage predicates, arguments of aggregates, group keys and sort keys.
 //!
-//! [`compile`] checks an expression of the wire format and compiles it to a [`node`] tree, which is evaluated row by row and defines the
-//! meaning. [`kernel`] evaluates common predicates column by column, with [`column_test`] for comparisons with constants and
-//! [`arithmetic`] for computed operands. [`functions`] lists what can be offloaded.
+//! [`compile`] checks an expression of the wire format and compiles it to a [`node`] tree, which is evaluated row by
+//! row and defines the meaning. [`kernel`] evaluates common predicates column by column, with [`column_test`] for
+//! comparisons with constants and [`arithmetic`] for computed operands. [`functions`] lists what can be offloaded.
 //!
 //! Invariant: a row is dropped only if PostgreSQL would drop the row without raising an error, and selected only if
 //! PostgreSQL would select the row.
@@ -14,18 +14,20 @@ mod compile;
 mod encoded;
 mod functions;
 mod kernel;
+mod lanes;
 mod like;
 mod node;
 mod rows;
 mod substring_filter;
 
-pub use arithmetic::{Arithmetic, EvalCache, IS_NULL, LaneBuffers, Lanes, UNCERTAIN};
+pub use arithmetic::{Arithmetic, EvalCache, LaneBuffers};
 pub use column::Column;
 pub use column_test::{ColumnTest, EncodedTest};
 pub use compile::{Compiler, Unsupported};
 pub use encoded::{CodeEncoding, EncodedColumn, EncodedColumns, StringList, scale_factor};
 pub use functions::{CollationNeed, FunctionBody, Operator, TextEncoding};
 pub use kernel::{Kernel, number_of};
+pub use lanes::{IS_NULL, Lanes, UNCERTAIN};
 #[cfg(test)]
 pub use like::Pattern;
 pub use node::Node;

@@ -1,8 +1,9 @@
-//! Compiled expressions, interpreted row by row. The interpreter defines the meaning of expressions; kernels must agree.
+//! Compiled expressions, interpreted row by row. The interpreter defines the meaning of expressions; kernels must
+//! agree.
 //!
-//! Evaluation follows `executor/execExprInterp.c`: strict functions, three-valued logic, and short circuits from left to
-//! right. [`Undecided`] is returned where PostgreSQL would raise an error, and for values that are not in the page. Like an
-//! error, it ends the evaluation of the row.
+//! Evaluation follows `executor/execExprInterp.c`: strict functions, three-valued logic, and short circuits from left
+//! to right. [`Undecided`] is returned where PostgreSQL would raise an error, and for values that are not in the page.
+//! Like an error, it ends the evaluation of the row.
 
 use super::functions::{Context, Function, FunctionBody, calculate, widened};
 use super::like::Pattern;
@@ -210,8 +211,8 @@ impl Node {
     }
 }
 
-/// Evaluates `scalar op ANY/ALL (elements)` as `ExecEvalScalarArrayOp` does: a comparison with a NULL element is unknown,
-/// and an empty array decides even if the scalar is NULL.
+/// Evaluates `scalar op ANY/ALL (elements)` as `ExecEvalScalarArrayOp` does: a comparison with a NULL element is
+/// unknown, and an empty array decides even if the scalar is NULL.
 fn any_all<'a>(
     domain: Domain,
     comparison: Comparison,

@@ -1,7 +1,7 @@
 //! Excludes rows of `LIKE '%substring%'` by one search over the bytes of several pages.
 //!
-//! Starting a search costs more than searching a short string. One search over the pages finds all values that may contain
-//! the substring. The filter says nothing about values that are compressed or stored out of line.
+//! Starting a search costs more than searching a short string. One search over the pages finds all values that may
+//! contain the substring. The filter says nothing about values that are compressed or stored out of line.
 
 use super::rows::RowSet;
 use cellar_format::units::BLOCK_BYTES;
@@ -13,15 +13,16 @@ const GRAIN_BYTES: usize = 16;
 const HEADER_BYTES_MAX: usize = 4;
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// A bitmap over the bytes of some pages: a bit is set if an occurrence of the substring overlaps its grain of 16 bytes.
+/// A bitmap over the bytes of some pages: a bit is set if an occurrence of the substring overlaps its grain of 16
+/// bytes.
 pub struct SubstringFilter {
     start: usize,
     bits: Vec<u64>,
 }
 
 impl SubstringFilter {
-    /// Searches the pages of the selected rows. None: so few rows are selected that searching each is faster, or the rows
-    /// are not in pages.
+    /// Searches the pages of the selected rows. None: so few rows are selected that searching each is faster, or the
+    /// rows are not in pages.
     pub fn search(finder: &Finder<'_>, rows: RowSet<'_>, selected: &[u16]) -> Option<Self> {
         let (first, last) = (*selected.first()?, *selected.last()?);
         if !rows.in_pages || selected.len() < rows.rows.len() / 2 {

@@ -1,5 +1,5 @@
-//! The storage index: minimum, maximum and NULLs of columns, per region. Scans build summaries; later scans skip regions
-//! that cannot match.
+//! The storage index: minimum, maximum and NULLs of columns, per region. Scans build summaries; later scans skip
+//! regions that cannot match.
 //!
 //! Invariant: a summary covers the tuples of all normal line pointers of its region, visible or not. A summary is
 //! therefore valid for every snapshot until the region is written. The owner of the summaries drops them on writes.

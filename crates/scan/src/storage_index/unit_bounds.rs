@@ -10,7 +10,8 @@ use cellar_format::postgres::{Oid, type_oid};
 /// Numerics with a greater scale get no bounds.
 const SCALE_MAX: u8 = 6;
 
-/// The bounds of an attribute of type `oid`. Unknown if some values are exceptions, which the directory has no bounds for.
+/// The bounds of an attribute of type `oid`. Unknown if some values are exceptions, which the directory has no bounds
+/// for.
 pub fn unit_bounds(entry: &AttributeChunk, oid: Oid) -> Bounds {
     if entry.exceptions() > 0 {
         return Bounds::Unknown;
@@ -53,8 +54,8 @@ fn floats(min: f64, max: f64) -> Bounds {
     }
 }
 
-/// A unit orders `bpchar` values with their trailing blanks. Trimming never makes a string greater, so the maximum stays a
-/// bound. The trimmed minimum is a bound unless it contains a control character, which sorts before a blank.
+/// A unit orders `bpchar` values with their trailing blanks. Trimming never makes a string greater, so the maximum
+/// stays a bound. The trimmed minimum is a bound unless it contains a control character, which sorts before a blank.
 fn blank_padded(min: &[u8], max: &[u8]) -> Bounds {
     let least = without_trailing_blanks(min);
     let least = if least.iter().all(|byte| *byte >= b' ') { least } else { &[] };

@@ -1,12 +1,12 @@
 //! Top-N: drops rows that cannot be among the first n rows of an order.
 //!
 //! A binary heap contains the keys of the first n rows returned so far, with the last of these rows on top. A row that
-//! follows or ties with the top row is dropped: n rows that do not follow the dropped row were already returned. Every other row is
-//! returned and replaces the top of the heap. The receiver sorts the rows.
+//! follows or ties with the top row is dropped: n rows that do not follow the dropped row were already returned. Every
+//! other row is returned and replaces the top of the heap. The receiver sorts the rows.
 //!
-//! Invariants: only rows returned to the same receiver enter the heap. All keys of a row are evaluated before the row is
-//! dropped. A row whose keys cannot be computed (an error, a value outside the page) is returned and does not enter the
-//! heap.
+//! Invariants: only rows returned to the same receiver enter the heap. All keys of a row are evaluated before the row
+//! is dropped. A row whose keys cannot be computed (an error, a value outside the page) is returned and does not enter
+//! the heap.
 
 use crate::heap::{MISSING, NULL, Slot};
 use crate::predicate::{Column, Compiler, Node, RowSet, Unsupported};
@@ -132,8 +132,8 @@ impl TopN {
         });
     }
 
-    /// Whether the row follows the top of the heap by its first key alone. Plain columns raise no errors, so the other keys
-    /// need not be evaluated.
+    /// Whether the row follows the top of the heap by its first key alone. Plain columns raise no errors, so the other
+    /// keys need not be evaluated.
     #[inline(always)]
     fn first_key_decides(&self, plan: &TopNPlan, rows: RowSet<'_>, row: u16) -> bool {
         let Some((slot, kind)) = plan.first else { return false };

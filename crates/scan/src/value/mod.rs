@@ -170,7 +170,8 @@ pub fn without_trailing_blanks(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len() - blanks]
 }
 
-/// The key of a float: an integer that orders as `float8_cmp_internal` does. NaNs are equal and greatest; zeroes are equal.
+/// The key of a float: an integer that orders as `float8_cmp_internal` does. NaNs are equal and greatest; zeroes are
+/// equal.
 #[inline]
 pub fn float_key(value: f64) -> i64 {
     if value.is_nan() {

@@ -1,8 +1,8 @@
 //! PostgreSQL's `numeric`: decoding, exact comparison, and arithmetic on values that are not too long.
 //!
-//! Invariant: a finite value has neither leading nor trailing zero digits, and zero has no digits. Equal values therefore
-//! differ at most in `scale`, the display scale, which determines the digits of a quotient and the text of a value.
-//! Source: `utils/adt/numeric.c`.
+//! Invariant: a finite value has neither leading nor trailing zero digits, and zero has no digits. Equal values
+//! therefore differ at most in `scale`, the display scale, which determines the digits of a quotient and the text of a
+//! value. Source: `utils/adt/numeric.c`.
 
 use crate::heap::u16_at;
 use smallvec::SmallVec;
@@ -62,15 +62,15 @@ pub fn display_scale(payload: &[u8]) -> Option<u16> {
     parts(payload).map(|(_, _, scale, _)| scale as u16)
 }
 
-/// The key of a value: the value times 10^8. None: not finite, more than two base-10000 digits before the point, or not an
-/// integer after the multiplication.
+/// The key of a value: the value times 10^8. None: not finite, more than two base-10000 digits before the point, or not
+/// an integer after the multiplication.
 #[inline(always)]
 pub fn key(payload: &[u8]) -> Option<i64> {
     scaled(payload, KEY_SCALE / 4)
 }
 
-/// The value times `BASE^fraction_digits`. None: not finite, or the product is not an integer of at most four base-10000
-/// digits.
+/// The value times `BASE^fraction_digits`. None: not finite, or the product is not an integer of at most four
+/// base-10000 digits.
 #[inline(always)]
 pub fn scaled(payload: &[u8], fraction_digits: u32) -> Option<i64> {
     let (negative, weight, _, digits) = parts(payload)?;
@@ -100,8 +100,8 @@ pub fn scaled_by_ten(payload: &[u8], decimals: u32) -> Option<i64> {
     without_zeroes(scaled(payload, decimals.div_ceil(4))?, decimals)
 }
 
-/// Converts a number of units of `BASE^-n` to units of `10^-decimals`, where `n` is `decimals / 4` rounded up. None: the
-/// result is not an integer.
+/// Converts a number of units of `BASE^-n` to units of `10^-decimals`, where `n` is `decimals / 4` rounded up. None:
+/// the result is not an integer.
 #[inline(always)]
 fn without_zeroes(value: i64, decimals: u32) -> Option<i64> {
     // Constant divisors let the compiler avoid division instructions.
@@ -380,8 +380,8 @@ impl Numeric {
         Some(Self { class: Class::Finite, negative, weight, scale, digits }.normalised())
     }
 
-    /// The quotient, rounded as `numeric_div` does. None: PostgreSQL raises an error, a value is not finite, or the digits do
-    /// not fit in 128 bits.
+    /// The quotient, rounded as `numeric_div` does. None: PostgreSQL raises an error, a value is not finite, or the
+    /// digits do not fit in 128 bits.
     pub fn divide(&self, other: &Self) -> Option<Self> {
         if (self.class, other.class) != (Class::Finite, Class::Finite) || other.digits.is_empty() {
             return None;
@@ -394,8 +394,8 @@ impl Numeric {
         let enlarged = if shift < 0 { &mut divisor } else { &mut dividend };
         *enlarged = enlarged.checked_mul(power)?;
         let remainder = dividend % divisor;
-        // Round half away from zero. Cannot overflow: with a remainder the divisor is at least 2, so the quotient is at most
-        // half of the maximum.
+        // Round half away from zero. Cannot overflow: with a remainder the divisor is at least 2, so the quotient is at
+        // most half of the maximum.
         let quotient = dividend / divisor + u128::from(remainder >= divisor - remainder);
         let fraction_digits = (scale + 3) / 4;
         let quotient = quotient.checked_mul(10u128.pow((4 * fraction_digits - scale) as u32))?;

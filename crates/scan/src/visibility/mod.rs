@@ -1,8 +1,9 @@
 //! Which tuples a snapshot sees, decided from the tuple header and the states of transactions.
 //!
-//! The rules follow `HeapTupleSatisfiesMVCC` (`access/heap/heapam_visibility.c`), branch by branch, without the branches
-//! for the backend's own transaction: PostgreSQL reports the state of its own transaction ids as `Unknown`. A tuple that
-//! cannot be decided passes its whole block through. A missing hint bit never means that a transaction is still running.
+//! The rules follow `HeapTupleSatisfiesMVCC` (`access/heap/heapam_visibility.c`), branch by branch, without the
+//! branches for the backend's own transaction: PostgreSQL reports the state of its own transaction ids as `Unknown`. A
+//! tuple that cannot be decided passes its whole block through. A missing hint bit never means that a transaction is
+//! still running.
 
 use crate::heap::TupleHeader;
 use cellar_format::postgres::TransactionId;

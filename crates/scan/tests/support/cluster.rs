@@ -1,4 +1,5 @@
-//! A temporary PostgreSQL cluster. Runs as user postgres if the test runs as root. Dropping the value stops the cluster.
+//! A temporary PostgreSQL cluster. Runs as user postgres if the test runs as root. Dropping the value stops the
+//! cluster.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

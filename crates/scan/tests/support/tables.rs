@@ -1,5 +1,5 @@
-//! Random tables as heap pages: every kind of attribute, tuple header, line pointer and page that PostgreSQL writes, and
-//! malformed ones.
+//! Random tables as heap pages: every kind of attribute, tuple header, line pointer and page that PostgreSQL writes,
+//! and malformed ones.
 
 use super::Random;
 use cellar_format::postgres::{Align, Width, type_oid};
@@ -223,7 +223,8 @@ impl Table {
         let (mut to_block, mut to_line) = (block, line);
         if self.updates {
             match random.below(6) {
-                // HOT-updated; updated to another page; locked; inserted by an aborted transaction; xmax is a multixact; no hint bits.
+                // HOT-updated; updated to another page; locked; inserted by an aborted transaction; xmax is a
+                // multixact; no hint bits.
                 0 => (xmax, infomask, infomask2, to_line) = (900, 0x0100, infomask2 | 0x4000, line.wrapping_add(3)),
                 1 => (xmax, infomask, to_block, to_line) = (901, 0x0500, random.next() as u32, 7),
                 2 => (xmax, infomask) = (902, 0x0100 | 0x0080 | 0x0040),

@@ -202,7 +202,8 @@ pub fn takes_field(function: &Function) -> bool {
     matches!(function.args, [type_oid::TEXT, type_oid::DATE | type_oid::TIMESTAMP])
 }
 
-/// Whether `extract`, `date_part` or `date_trunc` supports this field. An unsupported field would be undecided in every row.
+/// Whether `extract`, `date_part` or `date_trunc` supports this field. An unsupported field would be undecided in every
+/// row.
 pub fn knows_field(function: &Function, field: &[u8]) -> bool {
     match (function.args, function.result) {
         ([_, type_oid::DATE], _) => field == b"epoch" || date_field(field, 0).is_some(),

@@ -34,8 +34,8 @@ pub fn fit<'a>(value: Option<i64>, kind: ValueKind) -> EvalResult<'a> {
     if fits { Ok(Value::Int(value)) } else { Err(Undecided) }
 }
 
-/// Division truncates towards zero; division by zero, and of the minimum by -1, is an error. A remainder has the sign of the
-/// dividend; any number modulo -1 is 0.
+/// Division truncates towards zero; division by zero, and of the minimum by -1, is an error. A remainder has the sign
+/// of the dividend; any number modulo -1 is 0.
 pub fn calculate<'a>(operator: Operator, left: i64, right: i64, result: ValueKind) -> EvalResult<'a> {
     let value = match operator {
         Operator::Add => left.checked_add(right),

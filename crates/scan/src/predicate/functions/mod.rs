@@ -1,8 +1,8 @@
 //! The functions and operators that the cell evaluates: the only list of what can be offloaded.
 //!
-//! A function is identified by the OID of its `pg_proc` row, which is the same in PostgreSQL 15 to 18. All functions are
-//! strict: the caller returns NULL if an argument is NULL. A function returns [`Undecided`] where PostgreSQL would raise an
-//! error or where PostgreSQL's result is not certain. Source: `catalog/pg_proc.dat`.
+//! A function is identified by the OID of its `pg_proc` row, which is the same in PostgreSQL 15 to 18. All functions
+//! are strict: the caller returns NULL if an argument is NULL. A function returns [`Undecided`] where PostgreSQL would
+//! raise an error or where PostgreSQL's result is not certain. Source: `catalog/pg_proc.dat`.
 
 mod compare;
 mod datetime;
@@ -26,8 +26,8 @@ pub enum CollationNeed {
     Deterministic,
     /// The order is byte order.
     Bytewise,
-    /// As [`Self::Deterministic`]; also, changing the case of an ASCII letter gives an ASCII letter, which the caller must
-    /// ensure.
+    /// As [`Self::Deterministic`]; also, changing the case of an ASCII letter gives an ASCII letter, which the caller
+    /// must ensure.
     Cased,
 }
 

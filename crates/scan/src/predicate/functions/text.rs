@@ -1,8 +1,8 @@
 //! Functions over strings and byte strings.
 //!
-//! `lower` and `upper` depend on the collation's character types, so text with non-ASCII characters is left to PostgreSQL.
-//! Functions that count characters support UTF-8 and single-byte encodings; the compiler rejects them in other encodings.
-//! Source: `utils/adt/varlena.c`, `varchar.c`, `oracle_compat.c`, `formatting.c`, `like.c`.
+//! `lower` and `upper` depend on the collation's character types, so text with non-ASCII characters is left to
+//! PostgreSQL. Functions that count characters support UTF-8 and single-byte encodings; the compiler rejects them in
+//! other encodings. Source: `utils/adt/varlena.c`, `varchar.c`, `oracle_compat.c`, `formatting.c`, `like.c`.
 
 use super::{
     CollationNeed, Context, Function, characters, characters_fallible, fallible, functions, ilike, like, safe,
@@ -224,8 +224,8 @@ fn upper<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
 pub const LOWER: Oid = 870;
 const UPPER: Oid = 871;
 
-/// Variants of [`LOWER`] and [`UPPER`] that keep non-ASCII letters unchanged, which makes no difference if the result is
-/// compared with ASCII text. Texts with a letter that PostgreSQL might change to an ASCII letter are undecided.
+/// Variants of [`LOWER`] and [`UPPER`] that keep non-ASCII letters unchanged, which makes no difference if the result
+/// is compared with ASCII text. Texts with a letter that PostgreSQL might change to an ASCII letter are undecided.
 static KEEPING_NON_ASCII: [(Oid, Function); 2] = [
     (LOWER, Function::new(0, "lower", &[type_oid::TEXT], type_oid::TEXT, CollationNeed::Cased, safe(lower_ascii_only))),
     (UPPER, Function::new(0, "upper", &[type_oid::TEXT], type_oid::TEXT, CollationNeed::Cased, safe(upper_ascii_only))),
