@@ -125,13 +125,13 @@ impl Aggregator {
         let mut cache = EvalCache::with_buffers(std::mem::take(&mut self.buffers));
         let vectors: Vec<_> = plan.arguments.iter().map(|argument| argument.eval(rows, run, &mut cache)).collect();
         let is_uncertain = |vector: &Vector<'_>| {
-            !vector.lanes.has_no_flags() && vector.lanes.iter().any(|(_, flags)| flags & UNCERTAIN != 0)
+            vector.lanes.has_flags() && vector.lanes.iter().any(|(_, flags)| flags & UNCERTAIN != 0)
         };
         let uncertain = vectors.iter().any(is_uncertain);
         if uncertain && rejected.is_none() {
             return false;
         }
-        if !self.number_rows(plan, rows, run, marks) {
+        if !self.assign_groups(plan, rows, run, marks) {
             return false;
         }
         let numbers = &mut self.groups.numbers;
@@ -176,7 +176,7 @@ impl Aggregator {
 
     /// Assigns a group to each row of the run; rows without a mark get [`DISCARD`]. False: there are too many groups
     /// for marks.
-    fn number_rows(&mut self, plan: &AggregationPlan, rows: RowSet<'_>, run: &[u16], marks: Option<&[u8]>) -> bool {
+    fn assign_groups(&mut self, plan: &AggregationPlan, rows: RowSet<'_>, run: &[u16], marks: Option<&[u8]>) -> bool {
         let numbers = &mut self.groups.numbers;
         numbers.clear();
         if plan.keys.is_empty() {

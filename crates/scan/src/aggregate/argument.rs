@@ -50,6 +50,16 @@ enum Decimals {
     Own { column: Option<Slot> },
 }
 
+/// An argument without an expression and a filter.
+pub enum PlainArgument {
+    /// `count(*)`.
+    Row,
+    /// The NULLs of a column.
+    Nulls(Slot),
+    /// The values of a column times `10^scale`.
+    Numbers { slot: Slot, scale: u32 },
+}
+
 /// A number that does not fit in a lane.
 pub struct WideNumber {
     pub row: u32,
@@ -138,15 +148,14 @@ impl Argument {
         }
     }
 
-    /// The column if the argument is a plain column, with the scale if its numbers are needed; `Some(None)` for
-    /// `count(*)`. None: the argument is an expression or has a filter.
-    pub fn plain(&self) -> Option<Option<(Slot, Option<u32>)>> {
+    /// The argument as `count(*)` or a plain column. None: the argument is an expression or has a filter.
+    pub fn plain(&self) -> Option<PlainArgument> {
         match &self.computation {
             _ if self.filter.is_some() => None,
-            Computation::Row => Some(None),
-            Computation::NullOf(Node::Column(slot)) => Some(Some((*slot, None))),
+            Computation::Row => Some(PlainArgument::Row),
+            Computation::NullOf(Node::Column(slot)) => Some(PlainArgument::Nulls(*slot)),
             Computation::Numbers { fast: Some(fast), .. } => {
-                fast.column().map(|(slot, scale)| Some((slot, Some(scale))))
+                fast.column().map(|(slot, scale)| PlainArgument::Numbers { slot, scale })
             }
             _ => None,
         }
@@ -197,7 +206,7 @@ impl Argument {
                     vector.factor = 10i128.pow(4 * fraction_digits as u32 - lanes_decimals);
                     read_scales(decimals, fast.is_some(), rows, selected, vector);
                 }
-                if !vector.lanes.has_no_flags() && rows.encoded_columns.columns.is_empty() {
+                if vector.lanes.has_flags() && rows.encoded_columns.columns.is_empty() {
                     for (index, at) in selected.iter().enumerate() {
                         if vector.lanes.flags(index) & UNCERTAIN != 0 {
                             decide(node.eval(&rows.row(*at)), index, fraction_digits, vector);

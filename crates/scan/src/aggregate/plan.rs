@@ -1,6 +1,6 @@
 //! A compiled aggregation: keys, arguments, and the states that aggregates share.
 
-use super::argument::{Argument, ColumnRequirement};
+use super::argument::{Argument, ColumnRequirement, PlainArgument};
 use super::functions::{
     AggregateFunction, ArgumentUse, COUNT_ROWS, COUNT_VALUES, OutputKind, StateKind, find, groupable,
     offloadable_aggregate,
@@ -91,9 +91,8 @@ impl AggregationPlan {
             }
             plan.outputs.push((state, function.output));
         }
-        let all_rows =
-            |argument_key: &ArgumentKey<'_>| argument_key.argument.is_none() && argument_key.filter.is_none();
-        plan.counts_rows = plan.keys.is_empty() && !argument_keys.is_empty() && argument_keys.iter().all(all_rows);
+        let is_row = |key: &ArgumentKey<'_>| key.argument.is_none() && key.filter.is_none();
+        plan.counts_rows = plan.keys.is_empty() && !argument_keys.is_empty() && argument_keys.iter().all(is_row);
         plan.total_requests = plan.compile_total_requests();
         Ok(plan)
     }
@@ -108,13 +107,17 @@ impl AggregationPlan {
         self.total_requests.as_deref()
     }
 
+    /// Computes [`Self::total_requests`] from the other fields.
     fn compile_total_requests(&self) -> Option<Vec<TotalRequest>> {
         if !self.keys.is_empty() {
             return None;
         }
         let requests = self.arguments.iter().map(|argument| {
-            let plain = argument.plain()?;
-            let (slot, scale) = (plain.map(|(slot, _)| slot), plain.and_then(|(_, scale)| scale));
+            let (slot, scale) = match argument.plain()? {
+                PlainArgument::Row => (None, None),
+                PlainArgument::Nulls(slot) => (Some(slot), None),
+                PlainArgument::Numbers { slot, scale } => (Some(slot), Some(scale)),
+            };
             Some(TotalRequest { slot, scale, sum: false, bounds: false })
         });
         let mut requests = requests.collect::<Option<Vec<_>>>()?;
@@ -164,6 +167,7 @@ impl AggregationPlan {
     }
 }
 
+/// The slots of all columns that the expressions read.
 fn slots_of<'e>(exprs: impl IntoIterator<Item = &'e Expr>, compiler: &mut Compiler<'_>) -> Vec<Slot> {
     let mut slots = Vec::new();
     for expr in exprs {
@@ -172,6 +176,7 @@ fn slots_of<'e>(exprs: impl IntoIterator<Item = &'e Expr>, compiler: &mut Compil
     slots
 }
 
+/// Compiles the argument and the filter of an aggregate.
 fn argument_of(
     function: &AggregateFunction,
     aggregate: &Aggregate,

@@ -247,7 +247,7 @@ impl State {
         let (least, most) = vector.lanes.bounds();
         let wide = least.unsigned_abs().max(most.unsigned_abs()) > i64::MAX as u64 / RUN_ROWS as u64;
         let counts = rows.counts.iter().map(|count| i64::from(*count));
-        if !vector.lanes.has_no_flags() || counts.len() == 0 {
+        if vector.lanes.has_flags() || counts.len() == 0 {
             return false;
         }
         if let States::Counts(states) = &mut self.states {

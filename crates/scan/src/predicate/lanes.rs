@@ -29,9 +29,9 @@ impl Lanes {
         Self { values, flags: Vec::new(), bounds }
     }
 
-    /// Whether no row has a flag.
-    pub fn has_no_flags(&self) -> bool {
-        self.flags.is_empty()
+    /// Whether some row may have a flag.
+    pub fn has_flags(&self) -> bool {
+        !self.flags.is_empty()
     }
 
     pub fn bounds(&self) -> (i64, i64) {
