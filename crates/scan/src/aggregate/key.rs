@@ -163,7 +163,7 @@ fn encoded_codes(encoded: &EncodedColumn<'_>, number: usize, table: &mut GroupTa
     let words = table.words();
     // If the list of strings is not much longer than the run, each string is looked up only once.
     let mut known = match encoded.encoding {
-        CodeEncoding::Strings(strings) if strings.len() <= 4 * encoded.codes.len() => vec![None; strings.len()],
+        CodeEncoding::Strings(strings) if strings.count() <= 4 * encoded.codes.len() => vec![None; strings.count()],
         _ => Vec::new(),
     };
     for (index, (code, row)) in encoded.codes.iter().zip(rows.chunks_exact_mut(words)).enumerate() {

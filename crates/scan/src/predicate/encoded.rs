@@ -20,7 +20,7 @@ pub struct StringList<'a> {
 }
 
 impl<'a> StringList<'a> {
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.ends.len()
     }
 
@@ -58,7 +58,7 @@ impl EncodedColumn<'_> {
             CodeEncoding::Numbers { bounds: (min, max), .. } => {
                 Some((min, usize::try_from(max as i128 - min as i128).ok()?.checked_add(1)?))
             }
-            CodeEncoding::Strings(strings) => Some((0, strings.len())),
+            CodeEncoding::Strings(strings) => Some((0, strings.count())),
             CodeEncoding::Nulls => None,
         }
     }
