@@ -1,6 +1,6 @@
 //! The first bytes of a string, as a minimum or maximum of strings.
 //!
-//! Invariant: a comparison answers true only if it holds for every string that starts with the prefix.
+//! Invariant: a comparison returns true only if it holds for every string that starts with the prefix.
 
 use std::cmp::Ordering;
 
