@@ -72,10 +72,7 @@ impl Kernel {
         match self {
             Self::Constant(true) => out.extend_from_slice(selected),
             Self::Constant(false) => {}
-            Self::Column { slot, test } => match rows.column(*slot) {
-                Some(column) => run_test(rows, *slot, column, test, selected, out, undecided),
-                None => undecided.extend_from_slice(selected),
-            },
+            Self::Column { slot, test } => run_test(rows, *slot, test, selected, out, undecided),
             Self::Null { slot, wanted } => {
                 let decision =
                     |row: u16| Decision::from(rows.row(row).is_null(*slot).ok().map(|is_null| is_null == *wanted));
@@ -127,11 +124,13 @@ impl Kernel {
     }
 }
 
+/// The attribute number of a slot's column.
 pub fn number_of(slot: Slot, columns: &[Option<Column>]) -> Option<AttributeNumber> {
     let column = columns.get(slot as usize)?.as_ref()?;
     AttributeNumber::try_from(column.attribute + 1).ok()
 }
 
+/// Applies `decision` to each selected row. The loop has no branch on whether a row is selected.
 #[inline(always)]
 fn select(selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>, mut decision: impl FnMut(u16) -> Decision) {
     let start = out.len();
@@ -165,15 +164,18 @@ fn select_values(
     });
 }
 
+/// Runs [`Kernel::Column`].
 fn run_test(
     rows: RowSet<'_>,
     slot: Slot,
-    column: &Column,
     test: &ColumnTest,
     selected: &[u16],
     out: &mut Vec<u16>,
     undecided: &mut Vec<u16>,
 ) {
+    let Some(column) = rows.column(slot) else {
+        return undecided.extend_from_slice(selected);
+    };
     let pages = rows.pages;
     let locations = rows.locations(slot);
     let missing = match &column.missing {
