@@ -1,9 +1,10 @@
 //! Times scans of TPC-H's lineitem heap: `cargo run --release --example heap_scan -- HEAP_FILE [RUNS [warm|cached|unit [QUERY [WAY]]]]`.
 //!
-//! The file is one segment of `lineitem` (see `pg_relation_filepath`) after CHECKPOINT. It is read into memory first,
-//! so that the figures are those of decoding on one thread. `hint` variants ignore the all-visible bits, which sends
-//! every tuple through the visibility rules. A third argument `cached` scans the first region over and over, which
-//! leaves out what memory costs, and `unit` scans compression units (QUERY LOW, in memory) of the file; a fourth picks queries by name, a fifth one of plain, hint and index.
+//! HEAP_FILE is a segment of `lineitem` (see `pg_relation_filepath`), copied after a CHECKPOINT. The file is read into
+//! memory first, so the times are those of decoding on one thread. `cached` scans only the first region, repeatedly, to
+//! exclude the cost of memory access. `unit` encodes the file into compression units (QUERY LOW) and scans these. QUERY is a
+//! part of a query's name. WAY is `plain`, `hint` (ignores all-visible bits, so the visibility of every tuple is checked)
+//! or `index` (builds region summaries).
 
 use cellar_format::postgres::{Align, Collation, Width, encoding, type_oid};
 use cellar_format::units::{BLOCK_BYTES, REGION_BYTES};
@@ -81,7 +82,7 @@ fn int8(value: i64) -> Expr {
     Expr::Const { type_oid: type_oid::INT8, value: Some(value.to_le_bytes().to_vec()) }
 }
 
-/// A numeric with scale 2 below 100.
+/// A numeric constant below 100 with scale 2.
 fn numeric(hundredths: u16) -> Expr {
     let mut payload = (0x8000u16 | 2 << 7).to_le_bytes().to_vec();
     let (whole, fraction) = (hundredths / 100, hundredths % 100 * 100);
@@ -96,7 +97,7 @@ fn numeric(hundredths: u16) -> Expr {
     Expr::Const { type_oid: type_oid::NUMERIC, value: Some(payload) }
 }
 
-/// CPU time of this thread in milliseconds: what other programs on the machine disturb least.
+/// CPU time of this thread in milliseconds, which other programs on the machine affect least.
 fn cpu_ms() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
@@ -237,7 +238,10 @@ fn main() {
                 let (start, start_cpu) = (Instant::now(), cpu_ms());
                 for (index, (unit, bytes)) in units.iter().enumerate() {
                     let (first, pages) = ((index * UNIT_PAGES) as u32, 0..unit.pages().len());
-                    match unit_scanner.scan(first, unit, bytes, pages, &NoXids, &mut out).expect("the unit is sound") {
+                    match unit_scanner
+                        .scan(first, unit, bytes, pages, &NoXids, &mut out)
+                        .expect("the unit is not damaged")
+                    {
                         Progress::Done { stats, .. } => rows += stats.rows_returned,
                         Progress::NeedXids(xids) => panic!("needs {} transactions", xids.len()),
                     }

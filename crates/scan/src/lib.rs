@@ -1,16 +1,30 @@
-//! Scans heap pages of PostgreSQL 15 to 18: bytes in, batches out.
+//! Scans heap pages of PostgreSQL 15 to 18, and compression units made of them: bytes in, batches out.
 //!
-//! Invariants: no I/O happens here and no disk or socket is known; bytes of a page never panic it, they become a
-//! passed-through block. A row is dropped only when Postgres would not return it, and whatever is not certain (a
-//! transaction's state, a value outside the page, an evaluation that would raise an error) sends its whole block back.
+//! Invariants: no I/O happens here except through the byte source of a unit; the crate knows no files, disks or
+//! sockets. The bytes of a page never cause a panic: a malformed page becomes a passed-through block. A row is dropped
+//! only if PostgreSQL would not return the row. Whatever is uncertain (the state of a transaction, a value outside the
+//! page, an evaluation that may raise an error) passes the whole block through.
 //!
-//! The way of a page: [`heap`] checks it and finds its columns, [`visibility`] asks the snapshot, [`predicate`] drops
-//! rows, [`aggregate`] folds rows into groups, `top_n` drops what cannot be among the first rows of an order, [`batch`] lays out what is left, [`storage_index`] keeps minimum and
-//! maximum for the scans to come. [`unit`] holds the pages of an allocation unit column-wise, and a [`UnitScanner`] scans
-//! them there.
+//! Modules, lowest first; each uses only modules above itself in this list:
+//!
+//! - `vectors`: loops compiled for several instruction sets.
+//! - [`heap`]: pages, line pointers, tuples, and the locations of columns in tuples.
+//! - `value`: SQL values, their types and orders.
+//! - `bounds`: minimums and maximums of values, and the ranges that predicates compare them with.
+//! - [`visibility`]: which tuples a snapshot sees.
+//! - [`predicate`]: expressions, compiled and evaluated.
+//! - [`unit`]: compression units: the pages of an allocation unit, stored column-wise.
+//! - [`storage_index`]: summaries of regions, and pruning by them.
+//! - [`batch`]: the frames that answer a scan.
+//! - [`aggregate`]: rows folded into groups, groups returned as partial states.
+//! - `top_n`: dropping rows that cannot be among the first rows of an order.
+//! - `plan`: a compiled scan request.
+//! - `scanner`: scans of heap pages.
+//! - `unit_scan`: scans of compression units; pages that are not stored column-wise go through `scanner`.
 
 pub mod aggregate;
 pub mod batch;
+mod bounds;
 pub mod heap;
 mod plan;
 pub mod predicate;
@@ -19,6 +33,7 @@ pub mod storage_index;
 mod top_n;
 pub mod unit;
 mod unit_scan;
+mod value;
 mod vectors;
 pub mod visibility;
 
@@ -27,8 +42,8 @@ pub use batch::{AlignedBuffer, ResultWriter};
 pub use heap::page_checksum;
 pub use plan::Plan;
 pub use predicate::{
-    CollationNeed, FunctionForm, FunctionInfo, Unsupported, form, knows_field, offloadable, offloadable_functions,
-    offloadable_type,
+    CollationNeed, FunctionClass, FunctionInfo, Unsupported, function_class, knows_field, offloadable,
+    offloadable_functions, offloadable_type,
 };
 pub use scanner::{Progress, Scanner};
 pub use storage_index::{ColumnSummary, RegionSummary};

@@ -1,9 +1,9 @@
-//! A scan request, compiled once and used by any number of scanners.
+//! A scan request, compiled once and shared by any number of scanners.
 
 use crate::aggregate::AggregationPlan;
-use crate::batch::ColumnLayout;
-use crate::heap::{Layout, Segment, Slot};
-use crate::predicate::{Column, Compiler, Encoding, Kernel, Node, Unsupported, number_of};
+use crate::batch::{ColumnLayout, Output};
+use crate::heap::{AttributeRun, Slot, TupleLayout};
+use crate::predicate::{Column, Compiler, Kernel, Node, TextEncoding, Unsupported, number_of};
 use crate::storage_index::{RegionSummary, SummaryColumn};
 use crate::top_n::TopNPlan;
 use cellar_format::postgres::AttributeNumber;
@@ -12,42 +12,32 @@ use cellar_format::wire::{ScanMode, ScanRequest, Snapshot};
 /// `MaxHeapAttributeNumber`.
 const ATTRIBUTES_MAX: usize = 1600;
 
-/// What qualifying rows become.
-#[derive(Debug)]
-pub enum Output {
-    /// Nothing but their number.
-    Count,
-    Columns(Vec<(Slot, ColumnLayout)>),
-    /// Whole tuples.
-    Rows,
-}
-
-/// One qual, in the order in which Postgres would evaluate them.
+/// A qual. Stages run in an order that raises the same errors as PostgreSQL's order.
 pub(crate) struct Stage {
     pub kernel: Kernel,
     /// The columns that the kernel reads.
     pub slots: Vec<Slot>,
-    /// The end of the attributes that the kernel reads.
+    /// The greatest attribute number that the kernel reads.
     walk_end: usize,
-    /// Postgres may raise an error in it.
+    /// PostgreSQL may raise an error when it evaluates the qual.
     pub fallible: bool,
 }
 
-/// The walks of a scan: before each stage, before a top-N, and before the output.
+/// The attributes that a scan walks before each stage, before a top-N, and before the output.
 #[derive(Debug)]
 pub(crate) struct Walks {
-    /// The columns to be summarised; walked for all rows, visible or not.
-    pub summary: Option<Segment>,
-    pub stages: Vec<Segment>,
+    /// The columns of the region summary; walked for all rows, visible or not.
+    pub summary: Option<AttributeRun>,
+    pub stages: Vec<AttributeRun>,
     /// The keys of a top-N.
-    pub top_n: Segment,
-    pub output: Segment,
+    pub top_n: AttributeRun,
+    pub output: AttributeRun,
 }
 
 /// A compiled request; immutable.
 pub struct Plan {
-    pub(crate) layout: Layout,
-    /// By slot; None for columns that only the projection has.
+    pub(crate) layout: TupleLayout,
+    /// By slot; None for columns that are only projected.
     pub(crate) columns: Vec<Option<Column>>,
     pub(crate) stages: Vec<Stage>,
     pub(crate) walks: Walks,
@@ -68,12 +58,12 @@ const _: () = {
 };
 
 impl Plan {
-    /// Refuses a request with something in it that the cell would not evaluate exactly as Postgres does.
+    /// Fails for a request that the cell would not evaluate exactly as PostgreSQL does.
     pub fn compile(request: &ScanRequest) -> Result<Self, Unsupported> {
         Self::compile_with(request, Kernel::new)
     }
 
-    /// The same plan without kernels: slow, and the definition of what they mean. For tests.
+    /// A plan that interprets all quals row by row: the reference for the kernels. For tests.
     #[doc(hidden)]
     pub fn compile_interpreted(request: &ScanRequest) -> Result<Self, Unsupported> {
         Self::compile_with(request, |node, _| Kernel::Interpret(node))
@@ -84,12 +74,12 @@ impl Plan {
         kernel: impl Fn(Node, &[Option<Column>]) -> Kernel,
     ) -> Result<Self, Unsupported> {
         if request.attributes.len() > ATTRIBUTES_MAX {
-            return Err(Unsupported(format!("{} columns", request.attributes.len())));
+            return Err(Unsupported(format!("the table has {} columns", request.attributes.len())));
         }
-        let layout = Layout::new(request.attributes.iter().map(|attribute| (attribute.width, attribute.align)));
+        let layout = TupleLayout::new(request.attributes.iter().map(|attribute| (attribute.width, attribute.align)));
         let mut compiler = Compiler {
             attributes: &request.attributes,
-            encoding: Encoding::of(request.encoding),
+            encoding: TextEncoding::of(request.encoding),
             layout,
             columns: Vec::new(),
         };
@@ -109,18 +99,18 @@ impl Plan {
         }
         let mut output_end = 0;
         let mut aggregation = None;
-        if let Some(wanted) = &request.aggregation {
-            aggregation = Some(AggregationPlan::compile(wanted, &mut compiler)?);
-            wanted.for_each_column(&mut |number| output_end = output_end.max(number as usize));
+        if let Some(wire) = &request.aggregation {
+            aggregation = Some(AggregationPlan::compile(wire, &mut compiler)?);
+            wire.for_each_column(&mut |number| output_end = output_end.max(number as usize));
         }
         let mut top_n_end = 0;
         let mut top_n = None;
-        if let Some(wanted) = &request.top_n {
+        if let Some(wire) = &request.top_n {
             if aggregation.is_some() {
-                return Err(Unsupported("the first rows of an aggregation".into()));
+                return Err(Unsupported("an aggregation cannot have a top-N".into()));
             }
-            top_n = Some(TopNPlan::compile(wanted, &mut compiler)?);
-            wanted.for_each_column(&mut |number| top_n_end = top_n_end.max(number as usize));
+            top_n = Some(TopNPlan::compile(wire, &mut compiler)?);
+            wire.for_each_column(&mut |number| top_n_end = top_n_end.max(number as usize));
         }
         let Compiler { mut layout, columns, .. } = compiler;
 
@@ -138,7 +128,7 @@ impl Plan {
         }
 
         let output = match request.mode {
-            ScanMode::Groups => return Err(Unsupported("rows that come back as groups".into())),
+            ScanMode::Groups => return Err(Unsupported("a request cannot have the mode for groups".into())),
             ScanMode::Rows => Output::Rows,
             ScanMode::Columns if request.projection.is_empty() => Output::Count,
             ScanMode::Columns => {
@@ -146,7 +136,7 @@ impl Plan {
                 for number in &request.projection {
                     let index = (*number as usize).wrapping_sub(1);
                     let Some(attribute) = request.attributes.get(index) else {
-                        return Err(Unsupported(format!("there is no column {number}")));
+                        return Err(Unsupported(format!("column {number} does not exist")));
                     };
                     output_end = output_end.max(index + 1);
                     let missing = attribute.missing.clone();
@@ -176,29 +166,29 @@ impl Plan {
         })
     }
 
-    /// Whether a region may hold a row that qualifies, or one on which Postgres would raise an error. Quals are
-    /// judged in order; behind one that may raise an error nothing is pruned.
+    /// Whether a region may contain a row that qualifies, or a row for which PostgreSQL would raise an error. Only the
+    /// quals before the first qual that may raise an error can exclude a region.
     pub fn may_match(&self, summary: &RegionSummary) -> bool {
-        let judged = self.stages.iter().take_while(|stage| !stage.fallible);
-        judged.into_iter().all(|stage| stage.kernel.may_match(summary, &self.columns))
+        let mut infallible = self.stages.iter().take_while(|stage| !stage.fallible);
+        infallible.all(|stage| stage.kernel.may_match(summary, &self.columns))
     }
 
-    /// The columns whose minimum and maximum are worth keeping for this request; ascending.
+    /// The columns whose summaries may prune regions for this request; ascending.
     pub fn summary_columns(&self) -> &[AttributeNumber] {
         &self.summary_numbers
     }
 
-    /// The columns of a batch, in this order.
+    /// The columns of a batch, in order.
     pub fn projection(&self) -> &[AttributeNumber] {
         &self.projection
     }
 
-    /// What becomes of rows before they are put out.
+    /// The aggregation that rows are folded into, if any.
     pub(crate) fn aggregation(&self) -> Option<&AggregationPlan> {
         self.aggregation.as_ref()
     }
 
-    /// Which of them need not be put out.
+    /// The order whose first rows are returned, if any.
     pub(crate) fn top_n(&self) -> Option<&TopNPlan> {
         self.top_n.as_ref()
     }
@@ -208,7 +198,7 @@ impl Plan {
     }
 }
 
-/// Adds a stage, fused with an earlier one over the same column when nothing in between may raise an error.
+/// Adds a stage. Fuses it with an earlier stage over the same column if no stage in between may raise an error.
 fn push_stage(stages: &mut Vec<Stage>, stage: Stage) {
     if !stage.fallible {
         for earlier in stages.iter_mut().rev().take_while(|earlier| !earlier.fallible) {
@@ -218,20 +208,29 @@ fn push_stage(stages: &mut Vec<Stage>, stage: Stage) {
             }
         }
     }
-    // What is interpreted may be undecided, and a row that another stage drops need not be decided.
-    let last = |stage: &Stage| !stage.fallible && matches!(stage.kernel, Kernel::Interpret(_));
-    let moved =
-        if stage.fallible || last(&stage) { 0 } else { stages.iter().rev().take_while(|stage| last(stage)).count() };
+    // Interpreted stages run after kernels: a row that a kernel drops can no longer be undecided.
+    let runs_last = |stage: &Stage| !stage.fallible && matches!(stage.kernel, Kernel::Interpret(_));
+    let moved = if stage.fallible || runs_last(&stage) {
+        0
+    } else {
+        stages.iter().rev().take_while(|stage| runs_last(stage)).count()
+    };
     stages.insert(stages.len() - moved, stage);
 }
 
 impl Walks {
-    fn new(layout: &Layout, summary_end: Option<usize>, stages: &[Stage], top_n_end: usize, output_end: usize) -> Self {
+    fn new(
+        layout: &TupleLayout,
+        summary_end: Option<usize>,
+        stages: &[Stage],
+        top_n_end: usize,
+        output_end: usize,
+    ) -> Self {
         let mut walked = 0;
         let mut walk_to = |end: usize| {
-            let segment = layout.segment(walked, end);
+            let run = layout.run(walked, end);
             walked = walked.max(end);
-            segment
+            run
         };
         Self {
             summary: summary_end.map(&mut walk_to),

@@ -1,53 +1,53 @@
-//! Scans runs of blocks: visibility first, then predicates over chunks of pages, then the rows that are left.
+//! Scans runs of heap blocks: visibility first, then predicates over a few pages at a time, then the remaining rows.
 //!
-//! A block of which anything stays undecided goes back whole, and none of its rows is emitted. Nothing is emitted
-//! before all transaction states that the blocks need are known, so a scan can simply be repeated with more answers.
+//! If anything in a block is undecided, the whole block is passed through and none of its rows is written. Nothing is
+//! written before all required transaction states are known, so the caller can repeat a scan with more states.
 
 use crate::aggregate::Aggregator;
-use crate::batch::ResultWriter;
-use crate::heap::{Chunk, PAGES_BYTES_MAX, Page, Prefetch, page_checksum};
-use crate::plan::{Output, Plan, Walks};
-use crate::predicate::Input;
+use crate::batch::{Output, ResultWriter};
+use crate::heap::{PAGES_BYTES_MAX, Page, PageRows, Prefetch, page_checksum};
+use crate::plan::{Plan, Walks};
+use crate::predicate::RowSet;
 use crate::storage_index::{RegionSummary, SummaryBuilder};
 use crate::top_n::TopN;
-use crate::visibility::{Verdict, Visibility, XidLookup};
+use crate::visibility::{TupleVisibility, Visibility, XidLookup};
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::PassthruReason;
+use std::ops::Range;
 use std::sync::Arc;
 
-/// Pages that are decoded together: they and their columns should stay in the second-level cache.
-const CHUNK_PAGES: usize = 16;
+/// Pages that are decoded together: the pages and their columns should fit in the second-level cache.
+const RUN_PAGES: usize = 16;
 
-/// How many pages before its turn a page's header is fetched.
+/// A page's header is prefetched this many pages ahead.
 const HEADERS_AHEAD: usize = 8;
-/// Lines of the first chunk to be fetched with each header.
+/// Cache lines of the first run to prefetch with each all-visible page.
 const LINES_PER_PAGE: usize = 16;
-/// Lines of the next page to be fetched with each tuple that is judged.
+/// Cache lines of the next page to prefetch with each tuple whose visibility is checked.
 const LINES_PER_TUPLE: usize = 3;
 
-/// What became of a scan of some blocks.
+/// The result of scanning some blocks.
 #[derive(Debug)]
 pub enum Progress {
     Done {
-        /// When it was wanted, and every page could be decoded.
+        /// None: not requested, or some page could not be decoded.
         summary: Option<RegionSummary>,
-        /// Only the counts that the scan itself knows: bytes, rows and blocks.
+        /// Only the counters that the scan itself knows: bytes, rows and blocks.
         stats: ScanStats,
     },
-    /// The states of these transactions are needed first; ascending, each once. Nothing was emitted.
+    /// The states of these transactions are required first; ascending, without duplicates. Nothing was written.
     NeedXids(Vec<TransactionId>),
 }
 
-/// What is known of a page before its columns are decoded.
+/// What is known about a page before its columns are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PageState {
     Empty,
-    /// Every tuple counts.
     AllVisible,
-    /// These of the visible line pointers, as a range of the list.
-    Some {
+    /// The visible tuples, as a range of [`Scanner::visible`].
+    SomeVisible {
         from: u32,
         to: u32,
     },
@@ -61,7 +61,8 @@ pub struct Scanner {
     pages: Vec<PageState>,
     /// Line pointer numbers of visible tuples, page by page.
     visible: Vec<u16>,
-    chunk: Chunk,
+    rows: PageRows,
+    /// The rows that qualify so far; ascending.
     selected: Vec<u16>,
     next: Vec<u16>,
     all: Vec<u16>,
@@ -69,6 +70,22 @@ pub struct Scanner {
     malformed: Vec<u16>,
     aggregator: Option<Aggregator>,
     top_n: Option<TopN>,
+}
+
+/// What one call of [`Scanner::scan`] scans.
+#[derive(Clone, Copy)]
+struct Blocks<'a> {
+    plan: &'a Plan,
+    first_block: u32,
+    pages: &'a [u8],
+}
+
+/// What one call of [`Scanner::scan`] produces.
+struct Results<'a> {
+    out: &'a mut ResultWriter,
+    /// None: not requested, or some page could not be decoded.
+    summary: Option<SummaryBuilder>,
+    stats: ScanStats,
 }
 
 impl Scanner {
@@ -80,7 +97,7 @@ impl Scanner {
             verify_checksums: false,
             pages: Vec::new(),
             visible: Vec::new(),
-            chunk: Chunk::default(),
+            rows: PageRows::default(),
             selected: Vec::new(),
             next: Vec::new(),
             all: Vec::new(),
@@ -89,7 +106,7 @@ impl Scanner {
         }
     }
 
-    /// Puts out rows, of a plan with an aggregation too: whoever gets them aggregates.
+    /// A scanner that returns rows even if the plan has an aggregation; the receiver of the rows aggregates.
     pub(crate) fn of_rows(plan: Arc<Plan>) -> Self {
         Self { aggregator: None, ..Self::new(plan) }
     }
@@ -98,13 +115,13 @@ impl Scanner {
         &self.plan
     }
 
-    /// Whether each page's checksum is computed again, in a cluster that has them. Off at first.
+    /// Sets whether page checksums are verified, in a cluster that has checksums. The default is false.
     pub fn verify_checksums(&mut self, verify: bool) {
         self.verify_checksums = verify;
     }
 
-    /// Scans whole blocks, `pages`, of which the first has number `first_block`. A trailing piece of a block is
-    /// passed through.
+    /// Scans the blocks in `pages`, the first of which has number `first_block`. An incomplete last block is passed
+    /// through.
     pub fn scan(
         &mut self,
         first_block: u32,
@@ -114,33 +131,35 @@ impl Scanner {
         want_summary: bool,
     ) -> Progress {
         let mut stats = ScanStats { uncompressed_bytes: pages.len() as u64, ..ScanStats::default() };
-        let needed = self.judge_pages(first_block, pages, xids, &mut stats);
+        let needed = self.check_visibility(first_block, pages, xids, &mut stats);
         if !needed.is_empty() {
             return Progress::NeedXids(needed);
         }
         let plan = Arc::clone(&self.plan);
+        let blocks = Blocks { plan: &plan, first_block, pages };
         let want_summary = want_summary && !plan.summary.is_empty();
-        let mut summary = want_summary.then(|| SummaryBuilder::new(&plan.summary));
-        let only_counts =
-            matches!(plan.output(), Output::Count) && plan.aggregation().is_none_or(|it| it.counts_rows());
-        if plan.stages.is_empty() && summary.is_none() && only_counts {
-            self.count(first_block, pages, out, &mut stats);
+        let summary = want_summary.then(|| SummaryBuilder::new(&plan.summary));
+        let mut results = Results { out, summary, stats };
+        let only_counts = matches!(plan.output(), Output::Count)
+            && plan.aggregation().is_none_or(|aggregation| aggregation.counts_rows());
+        if plan.stages.is_empty() && results.summary.is_none() && only_counts {
+            self.count(blocks, &mut results);
         } else {
-            for first in (0..self.pages.len()).step_by(CHUNK_PAGES) {
-                let last = (first + CHUNK_PAGES).min(self.pages.len());
-                self.scan_chunk(&plan, first_block, pages, first..last, out, &mut summary, &mut stats);
+            for first in (0..self.pages.len()).step_by(RUN_PAGES) {
+                let last = (first + RUN_PAGES).min(self.pages.len());
+                self.scan_run(blocks, first..last, &mut results);
             }
         }
-        Progress::Done { summary: summary.map(SummaryBuilder::finish), stats }
+        Progress::Done { summary: results.summary.map(SummaryBuilder::finish), stats: results.stats }
     }
 
-    /// The transactions whose states a scan of these blocks would ask for. Puts nothing out.
+    /// Returns the transactions whose states a scan of these blocks requires. Writes nothing.
     pub(crate) fn needed_xids(&mut self, first_block: u32, pages: &[u8], xids: &dyn XidLookup) -> Vec<TransactionId> {
-        self.judge_pages(first_block, pages, xids, &mut ScanStats::default())
+        self.check_visibility(first_block, pages, xids, &mut ScanStats::default())
     }
 
-    /// Fills `self.pages` and `self.visible`; returns the transactions whose states are missing.
-    fn judge_pages(
+    /// Fills `self.pages` and `self.visible`; returns the transactions whose states are unknown.
+    fn check_visibility(
         &mut self,
         first_block: u32,
         pages: &[u8],
@@ -152,8 +171,8 @@ impl Scanner {
         let plan = &*self.plan;
         let mut visibility = Visibility::new(&plan.snapshot, xids);
         let mut needed = Vec::new();
-        let first_chunk = &pages[..pages.len().min(CHUNK_PAGES * BLOCK_BYTES)];
-        let mut ahead = Prefetch::new(first_chunk);
+        let first_run = &pages[..pages.len().min(RUN_PAGES * BLOCK_BYTES)];
+        let mut ahead = Prefetch::new(first_run);
         for (index, bytes) in pages.chunks(BLOCK_BYTES).enumerate() {
             Prefetch::new(pages.get((index + HEADERS_AHEAD) * BLOCK_BYTES..).unwrap_or(&[])).step();
             let state = match Page::new(bytes) {
@@ -162,7 +181,7 @@ impl Scanner {
                 Ok(None) => PageState::Empty,
                 Ok(Some(page)) => {
                     let block = first_block.wrapping_add(index as u32);
-                    if self.verify_checksums && plan.checksums && !checksum_holds(&page, bytes, block) {
+                    if self.verify_checksums && plan.checksums && !has_valid_checksum(&page, bytes, block) {
                         PageState::Passthru(PassthruReason::Page)
                     } else if page.all_visible() && !plan.snapshot.taken_during_recovery {
                         (0..LINES_PER_PAGE).for_each(|_| ahead.step());
@@ -170,7 +189,7 @@ impl Scanner {
                     } else {
                         let next = pages.get((index + 1) * BLOCK_BYTES..).unwrap_or(&[]);
                         let ahead = Prefetch::new(&next[..next.len().min(BLOCK_BYTES)]);
-                        judge_tuples(&page, &mut visibility, &mut self.visible, &mut needed, ahead)
+                        check_tuples(&page, &mut visibility, &mut self.visible, &mut needed, ahead)
                     }
                 }
             };
@@ -184,33 +203,35 @@ impl Scanner {
         needed
     }
 
-    /// Rows without columns and without predicates: only line pointers are counted.
-    fn count(&mut self, first_block: u32, pages: &[u8], out: &mut ResultWriter, stats: &mut ScanStats) {
+    /// Counts rows from line pointers alone; for plans without columns and without predicates.
+    fn count(&mut self, blocks: Blocks<'_>, results: &mut Results<'_>) {
         let mut rows = 0u64;
-        for (index, (state, bytes)) in self.pages.iter().zip(pages.chunks(BLOCK_BYTES)).enumerate() {
+        for (index, (state, bytes)) in self.pages.iter().zip(blocks.pages.chunks(BLOCK_BYTES)).enumerate() {
             match state {
                 PageState::Empty => {}
                 PageState::AllVisible => {
                     rows += Page::new(bytes).ok().flatten().map_or(0, |page| page.normal_count() as u64);
                 }
-                PageState::Some { from, to } => rows += (to - from) as u64,
-                PageState::Passthru(reason) => passthru(out, first_block, index, *reason, stats),
+                PageState::SomeVisible { from, to } => rows += (to - from) as u64,
+                PageState::Passthru(reason) => {
+                    passthru(results.out, blocks.first_block, index, *reason, &mut results.stats);
+                }
             }
         }
-        stats.rows_scanned += rows;
-        match (self.plan.aggregation(), &mut self.aggregator) {
+        results.stats.rows_scanned += rows;
+        match (blocks.plan.aggregation(), &mut self.aggregator) {
             (Some(plan), Some(aggregator)) => {
                 aggregator.count_rows(plan, rows);
-                stats.rows_aggregated += rows;
+                results.stats.rows_aggregated += rows;
             }
             _ => {
-                stats.rows_returned += rows;
-                out.count(first_block, rows);
+                results.stats.rows_returned += rows;
+                results.out.count(blocks.first_block, rows);
             }
         }
     }
 
-    /// What of a range is still in groups leaves. Returns the number of groups, which count as rows returned.
+    /// Writes the groups of a range that are not written yet. Returns their number; groups count as rows returned.
     pub fn finish_range(&mut self, out: &mut ResultWriter) -> u64 {
         match (self.plan.aggregation(), &mut self.aggregator) {
             (Some(plan), Some(aggregator)) => aggregator.flush(plan, out),
@@ -218,32 +239,24 @@ impl Scanner {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn scan_chunk(
-        &mut self,
-        plan: &Plan,
-        first_block: u32,
-        pages: &[u8],
-        range: std::ops::Range<usize>,
-        out: &mut ResultWriter,
-        summary: &mut Option<SummaryBuilder>,
-        stats: &mut ScanStats,
-    ) {
-        let next = range.end * BLOCK_BYTES..(range.end + CHUNK_PAGES) * BLOCK_BYTES;
+    /// Scans the pages `range`, given as indexes into `blocks.pages`.
+    fn scan_run(&mut self, blocks: Blocks<'_>, range: Range<usize>, results: &mut Results<'_>) {
+        let Blocks { plan, pages, .. } = blocks;
+        let next = range.end * BLOCK_BYTES..(range.end + RUN_PAGES) * BLOCK_BYTES;
         let mut ahead = Prefetch::new(pages.get(next.start..next.end.min(pages.len())).unwrap_or(&[]));
-        self.load(plan, pages, range.clone(), summary, &mut ahead);
-        stats.rows_scanned += self.selected.len() as u64;
-        let walks = if summary.is_some() { &plan.walks_with_summary } else { &plan.walks };
-        self.summarise(plan, pages, walks, summary, &mut ahead);
-        for (stage, segment) in plan.stages.iter().zip(&walks.stages) {
+        self.load(blocks, range.clone(), &mut results.summary, &mut ahead);
+        results.stats.rows_scanned += self.selected.len() as u64;
+        let walks = if results.summary.is_some() { &plan.walks_with_summary } else { &plan.walks };
+        self.summarise(blocks, walks, &mut results.summary, &mut ahead);
+        for (stage, run) in plan.stages.iter().zip(&walks.stages) {
             if self.selected.is_empty() {
                 break;
             }
-            self.chunk.walk(pages, &plan.layout, segment, &self.selected, &mut self.malformed, &mut ahead);
+            self.rows.walk(pages, run, &self.selected, &mut self.malformed, &mut ahead);
             self.drop_malformed();
             self.next.clear();
-            let input = Input::of_datums(pages, &self.chunk, &plan.columns, true);
-            stage.kernel.run(input, &self.selected, &mut self.next, &mut self.undecided);
+            let rows = RowSet::of_datums(pages, &self.rows, &plan.columns, true);
+            stage.kernel.run(rows, &self.selected, &mut self.next, &mut self.undecided);
             std::mem::swap(&mut self.selected, &mut self.next);
             if !self.undecided.is_empty() {
                 let undecided = std::mem::take(&mut self.undecided);
@@ -252,30 +265,31 @@ impl Scanner {
                 self.undecided.clear();
             }
         }
-        if let Some(wanted) = plan.top_n() {
-            self.chunk.walk(pages, &plan.layout, &walks.top_n, &self.selected, &mut self.malformed, &mut ahead);
+        if let Some(top_n_plan) = plan.top_n() {
+            self.rows.walk(pages, &walks.top_n, &self.selected, &mut self.malformed, &mut ahead);
             self.drop_malformed();
-            let input = Input::of_datums(pages, &self.chunk, &plan.columns, true);
+            let rows = RowSet::of_datums(pages, &self.rows, &plan.columns, true);
             if let Some(top_n) = &mut self.top_n {
-                top_n.retain(wanted, input, &mut self.selected);
+                top_n.retain(top_n_plan, rows, &mut self.selected);
             }
         }
-        self.chunk.walk(pages, &plan.layout, &walks.output, &self.selected, &mut self.malformed, &mut ahead);
+        self.rows.walk(pages, &walks.output, &self.selected, &mut self.malformed, &mut ahead);
         self.drop_malformed();
-        self.aggregate(plan, pages, out, stats);
-        self.emit(plan, first_block, pages, range, out, stats);
+        self.aggregate(blocks, results);
+        self.write_rows(blocks, range, results);
     }
 
-    /// Puts the chunk's tuples into `self.chunk` and selects the visible ones.
+    /// Loads the tuples of a run into `self.rows` and selects the visible tuples. Invisible tuples are loaded only for
+    /// a summary, which is given up if a page is malformed.
     fn load(
         &mut self,
-        plan: &Plan,
-        pages: &[u8],
-        range: std::ops::Range<usize>,
+        blocks: Blocks<'_>,
+        range: Range<usize>,
         summary: &mut Option<SummaryBuilder>,
         ahead: &mut Prefetch<'_>,
     ) {
-        self.chunk.clear();
+        let Blocks { plan, pages, .. } = blocks;
+        self.rows.clear();
         self.selected.clear();
         for index in range {
             let state = self.pages[index];
@@ -290,71 +304,71 @@ impl Scanner {
                 _ => pages.get(base..base + BLOCK_BYTES).and_then(|bytes| Page::new(bytes).ok().flatten()),
             };
             let Some(page) = page else { continue };
-            let first_row = self.chunk.len();
+            let first_row = self.rows.len();
             let visible = match state {
-                PageState::Some { from, to } => &self.visible[from as usize..to as usize],
+                PageState::SomeVisible { from, to } => &self.visible[from as usize..to as usize],
                 _ => &[],
             };
             let mut visible = visible.iter().copied().peekable();
-            let (chunk, selected) = (&mut self.chunk, &mut self.selected);
+            let (rows, selected) = (&mut self.rows, &mut self.selected);
             let loaded = if state == PageState::AllVisible {
                 let loaded = page.for_each_tuple(|line, tuple| {
-                    chunk.push(&plan.layout, base, index as u16, line, &tuple);
+                    rows.push(&plan.layout, base, index as u16, line, &tuple);
                     ahead.step();
                 });
-                selected.extend(first_row as u16..chunk.len() as u16);
+                selected.extend(first_row as u16..rows.len() as u16);
                 loaded
             } else {
                 page.for_each_tuple(|line, tuple| {
                     let is_visible = visible.next_if_eq(&line).is_some();
                     if is_visible || summary.is_some() {
                         if is_visible {
-                            selected.push(chunk.len() as u16);
+                            selected.push(rows.len() as u16);
                         }
-                        chunk.push(&plan.layout, base, index as u16, line, &tuple);
+                        rows.push(&plan.layout, base, index as u16, line, &tuple);
                     }
                 })
             };
             if loaded.is_err() {
                 self.pages[index] = PageState::Passthru(PassthruReason::Page);
-                self.chunk.truncate(first_row);
+                self.rows.truncate(first_row);
                 while self.selected.last().is_some_and(|row| *row as usize >= first_row) {
                     self.selected.pop();
                 }
                 *summary = None;
             }
         }
-        self.chunk.prepare(plan.layout.slots());
+        self.rows.prepare(plan.layout.slots());
     }
 
-    /// Adds the chunk to the region's summary, and gives that up when a tuple cannot be walked.
+    /// Adds the loaded rows to the region's summary. A malformed tuple ends the summary.
     fn summarise(
         &mut self,
-        plan: &Plan,
-        pages: &[u8],
+        blocks: Blocks<'_>,
         walks: &Walks,
         summary: &mut Option<SummaryBuilder>,
         ahead: &mut Prefetch<'_>,
     ) {
-        let (Some(builder), Some(segment)) = (summary.as_mut(), &walks.summary) else { return };
+        let (Some(builder), Some(run)) = (summary.as_mut(), &walks.summary) else { return };
         self.all.clear();
-        self.all.extend(0..self.chunk.len() as u16);
-        self.chunk.walk(pages, &plan.layout, segment, &self.all, &mut self.malformed, ahead);
+        self.all.extend(0..self.rows.len() as u16);
+        self.rows.walk(blocks.pages, run, &self.all, &mut self.malformed, ahead);
         if self.malformed.is_empty() {
-            builder.add(pages, &self.chunk, &plan.columns);
+            builder.add(blocks.pages, &self.rows, &blocks.plan.columns);
         } else {
             *summary = None;
         }
     }
 
-    /// Passes the pages of selected malformed rows through and drops their rows.
+    /// Passes the pages of selected malformed rows through.
     fn drop_malformed(&mut self) {
         if self.malformed.is_empty() {
             return;
         }
         let mut malformed = std::mem::take(&mut self.malformed);
         malformed.sort_unstable();
-        // An invisible tuple may come from a table definition that was rolled back: it proves nothing.
+        // An invisible tuple may have been written under a table definition that was rolled back. Such a tuple does not
+        // make its page malformed.
         let selected: Vec<u16> =
             self.selected.iter().copied().filter(|row| malformed.binary_search(row).is_ok()).collect();
         self.pass_pages_through(&selected, PassthruReason::Page);
@@ -362,54 +376,50 @@ impl Scanner {
         self.malformed = malformed;
     }
 
+    /// Passes the pages of `rows` through and deselects all rows of these pages.
     fn pass_pages_through(&mut self, rows: &[u16], reason: PassthruReason) {
         for row in rows {
-            let state = &mut self.pages[self.chunk.row(*row).page as usize];
+            let state = &mut self.pages[self.rows.row(*row).page as usize];
             if !matches!(state, PageState::Passthru(_)) {
                 *state = PageState::Passthru(reason);
             }
         }
-        let (pages, chunk) = (&self.pages, &self.chunk);
-        self.selected.retain(|row| !matches!(pages[chunk.row(*row).page as usize], PageState::Passthru(_)));
+        let (pages, rows) = (&self.pages, &self.rows);
+        self.selected.retain(|row| !matches!(pages[rows.row(*row).page as usize], PageState::Passthru(_)));
     }
 
-    /// Folds the selected rows into groups, if that is asked for; those that cannot be stay selected.
-    fn aggregate(&mut self, plan: &Plan, pages: &[u8], out: &mut ResultWriter, stats: &mut ScanStats) {
-        let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return };
-        let input = Input::of_datums(pages, &self.chunk, &plan.columns, true);
-        aggregator.add(aggregation, input, &mut self.selected, out, stats);
+    /// Folds the selected rows into groups if the plan has an aggregation. Rejected rows stay selected.
+    fn aggregate(&mut self, blocks: Blocks<'_>, results: &mut Results<'_>) {
+        let (Some(aggregation), Some(aggregator)) = (blocks.plan.aggregation(), &mut self.aggregator) else { return };
+        let rows = RowSet::of_datums(blocks.pages, &self.rows, &blocks.plan.columns, true);
+        aggregator.add(aggregation, rows, &mut self.selected, results.out, &mut results.stats);
     }
 
-    /// Emits the selected rows with the passed-through blocks in their places.
-    fn emit(
-        &mut self,
-        plan: &Plan,
-        first_block: u32,
-        pages: &[u8],
-        range: std::ops::Range<usize>,
-        out: &mut ResultWriter,
-        stats: &mut ScanStats,
-    ) {
-        let mut rows = self.selected.as_slice();
+    /// Writes the selected rows and the passed-through blocks, in the order of the blocks.
+    fn write_rows(&mut self, blocks: Blocks<'_>, range: Range<usize>, results: &mut Results<'_>) {
+        let Blocks { plan, first_block, pages } = blocks;
+        let Results { out, stats, .. } = results;
+        let mut rest = self.selected.as_slice();
         for index in range {
             let PageState::Passthru(reason) = self.pages[index] else { continue };
-            let before = rows.partition_point(|row| (self.chunk.row(*row).page as usize) < index);
-            let (now, later) = rows.split_at(before);
+            let before = rest.partition_point(|row| (self.rows.row(*row).page as usize) < index);
+            let (now, later) = rest.split_at(before);
             stats.rows_returned += now.len() as u64;
-            out.append(plan, pages, first_block, &self.chunk, now);
+            out.append(plan.output(), pages, first_block, &self.rows, now);
             passthru(out, first_block, index, reason, stats);
-            rows = later;
+            rest = later;
         }
-        stats.rows_returned += rows.len() as u64;
-        out.append(plan, pages, first_block, &self.chunk, rows);
+        stats.rows_returned += rest.len() as u64;
+        out.append(plan.output(), pages, first_block, &self.rows, rest);
     }
 }
 
-fn checksum_holds(page: &Page<'_>, bytes: &[u8], block: u32) -> bool {
+fn has_valid_checksum(page: &Page<'_>, bytes: &[u8], block: u32) -> bool {
     let bytes: Result<&[u8; BLOCK_BYTES], _> = bytes.try_into();
     bytes.is_ok_and(|bytes| page_checksum(bytes, block) == page.stored_checksum())
 }
 
+/// Writes a passed-through block, the one at `index` from `first_block`, and counts it.
 pub(crate) fn passthru(
     out: &mut ResultWriter,
     first_block: u32,
@@ -426,9 +436,9 @@ pub(crate) fn passthru(
     }
 }
 
-/// Which tuples of a page the snapshot sees. Transactions to be asked for are added to `needed`; but none of a page
-/// that is undecided anyway.
-fn judge_tuples(
+/// Determines which tuples of a page the snapshot sees, and appends their line pointer numbers to `visible`. Appends
+/// the transactions whose states are unknown to `needed`, except those of a page that must be passed through anyway.
+fn check_tuples(
     page: &Page<'_>,
     visibility: &mut Visibility<'_>,
     visible: &mut Vec<u16>,
@@ -441,11 +451,11 @@ fn judge_tuples(
     let walked = page.for_each_tuple(|line, tuple| {
         (0..LINES_PER_TUPLE).for_each(|_| ahead.step());
         match visibility.check(&tuple) {
-            Verdict::Visible => return visible.push(line),
-            Verdict::Invisible => {}
-            Verdict::Undecided => undecided = true,
-            Verdict::Ask(xid) if needed[first_needed..].last() == Some(&xid) => {}
-            Verdict::Ask(xid) => needed.push(xid),
+            TupleVisibility::Visible => return visible.push(line),
+            TupleVisibility::Invisible => {}
+            TupleVisibility::Undecided => undecided = true,
+            TupleVisibility::NeedsXid(xid) if needed[first_needed..].last() == Some(&xid) => {}
+            TupleVisibility::NeedsXid(xid) => needed.push(xid),
         }
         all = false;
     });
@@ -459,5 +469,5 @@ fn judge_tuples(
         visible.truncate(first_visible);
         return PageState::AllVisible;
     }
-    PageState::Some { from: first_visible as u32, to: visible.len() as u32 }
+    PageState::SomeVisible { from: first_visible as u32, to: visible.len() as u32 }
 }

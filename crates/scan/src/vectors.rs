@@ -1,17 +1,18 @@
-//! Loops in the widest vectors that the processor has.
+//! Loops compiled for several instruction sets.
 //!
-//! A function that [`vectorized!`] defines is compiled for several sets of the processor's features, from one text, and
-//! the best one is chosen when it is called. The portable one is the reference: whatever is chosen, results are the same.
+//! [`vectorized!`] compiles the body of a function once per instruction set, and each call runs the widest version that
+//! the processor supports. All versions have the same source, so their results are equal.
 
-/// What the processor has, poorest first.
+/// An instruction set, narrowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Vectors {
+pub(crate) enum InstructionSet {
     Portable,
-    Bits256,
-    Bits512,
+    Avx2,
+    Avx512,
 }
 
-impl Vectors {
+impl InstructionSet {
+    /// The widest instruction set of this processor.
     #[inline(always)]
     pub fn best() -> Self {
         #[cfg(test)]
@@ -25,13 +26,13 @@ impl Vectors {
     #[inline(always)]
     fn found() -> Self {
         use std::arch::is_x86_feature_detected as has;
-        static FOUND: std::sync::OnceLock<Vectors> = std::sync::OnceLock::new();
+        static FOUND: std::sync::OnceLock<InstructionSet> = std::sync::OnceLock::new();
         *FOUND.get_or_init(|| {
-            let narrow = has!("avx2") && has!("bmi1") && has!("bmi2") && has!("popcnt");
-            let wide = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
-            match (narrow, wide) {
-                (true, true) => Self::Bits512,
-                (true, false) => Self::Bits256,
+            let avx2 = has!("avx2") && has!("bmi1") && has!("bmi2") && has!("popcnt");
+            let avx512 = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
+            match (avx2, avx512) {
+                (true, true) => Self::Avx512,
+                (true, false) => Self::Avx2,
                 _ => Self::Portable,
             }
         })
@@ -43,7 +44,7 @@ impl Vectors {
     }
 }
 
-/// Defines functions whose bodies are compiled for every kind of [`Vectors`].
+/// Defines functions whose bodies are compiled for every [`InstructionSet`].
 macro_rules! vectorized {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {$(
         $(#[$meta])*
@@ -53,23 +54,23 @@ macro_rules! vectorized {
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-            fn bits256($($argument: $type),*) $(-> $result)? {
+            fn avx2($($argument: $type),*) $(-> $result)? {
                 portable($($argument),*)
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
-            fn bits512($($argument: $type),*) $(-> $result)? {
+            fn avx512($($argument: $type),*) $(-> $result)? {
                 portable($($argument),*)
             }
 
-            match $crate::vectors::Vectors::best() {
-                // SAFETY: the processor has what this was compiled for.
+            match $crate::vectors::InstructionSet::best() {
+                // SAFETY: the processor supports the features that this version is compiled for.
                 #[cfg(target_arch = "x86_64")]
-                $crate::vectors::Vectors::Bits512 => unsafe { bits512($($argument),*) },
+                $crate::vectors::InstructionSet::Avx512 => unsafe { avx512($($argument),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                $crate::vectors::Vectors::Bits256 => unsafe { bits256($($argument),*) },
+                $crate::vectors::InstructionSet::Avx2 => unsafe { avx2($($argument),*) },
                 _ => portable($($argument),*),
             }
         }
@@ -79,22 +80,22 @@ macro_rules! vectorized {
 pub(crate) use vectorized;
 
 vectorized! {
-    /// How many of the rows are marked; a mark is 1, and 0 is none.
+    /// The number of marked rows; a mark is 1 or 0.
     pub(crate) fn marked(marks: &[u8]) -> usize {
-        // Sums of bytes as bytes, of few enough that they cannot overflow.
-        let of_some = |some: &[u8]| some.iter().sum::<u8>();
+        // Sums 128 bytes at a time in a u8, which cannot overflow.
+        let sum = |marks: &[u8]| marks.iter().sum::<u8>();
         let (whole, rest) = marks.as_chunks::<128>();
-        whole.iter().map(|some| usize::from(of_some(some))).sum::<usize>() + usize::from(of_some(rest))
+        whole.iter().map(|marks| usize::from(sum(marks))).sum::<usize>() + usize::from(sum(rest))
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{Vectors, marked};
+    use super::{InstructionSet, marked};
     use std::cell::Cell;
 
     #[test]
-    fn marks_are_counted_in_any_vectors() {
+    fn marks_are_counted_the_same_with_all_instruction_sets() {
         with_each(|_| {
             for length in [0usize, 1, 127, 128, 129, 1024, 1500] {
                 let marks: Vec<u8> = (0..length).map(|at| u8::from(at % 3 == 0)).collect();
@@ -105,15 +106,15 @@ pub(crate) mod tests {
     }
 
     thread_local! {
-        pub static FORCED: Cell<Option<Vectors>> = const { Cell::new(None) };
+        pub static FORCED: Cell<Option<InstructionSet>> = const { Cell::new(None) };
     }
 
-    /// Runs a test with each kind of vectors that the processor has.
-    pub fn with_each(mut test: impl FnMut(Vectors)) {
-        for vectors in [Vectors::Portable, Vectors::Bits256, Vectors::Bits512] {
-            if vectors <= Vectors::found() {
-                FORCED.set(Some(vectors));
-                test(vectors);
+    /// Runs a test with each instruction set that the processor supports.
+    pub fn with_each(mut test: impl FnMut(InstructionSet)) {
+        for set in [InstructionSet::Portable, InstructionSet::Avx2, InstructionSet::Avx512] {
+            if set <= InstructionSet::found() {
+                FORCED.set(Some(set));
+                test(set);
             }
         }
         FORCED.set(None);

@@ -1,6 +1,7 @@
-//! Groups of the cell against PostgreSQL's: states byte for byte, as its own serialization functions write them.
+//! Compares the cell's groups with PostgreSQL's. States must equal the output of PostgreSQL's serialization functions,
+//! byte for byte.
 //!
-//! `AGGREGATE_SEED` and `AGGREGATE_ROWS` choose other tables.
+//! `AGGREGATE_SEED` and `AGGREGATE_ROWS` choose the random tables.
 
 mod support;
 
@@ -17,7 +18,7 @@ use support::cluster::Cluster;
 use support::reader::{Answer, Datum, read_with_groups};
 use support::{Random, setting};
 
-/// Aggregates whose result is the state that a partial aggregation puts out.
+/// Aggregates whose result is the partial state of an aggregate.
 const STATES: &str = "
     create function numeric_bytes(internal) returns bytea language internal strict as 'numeric_avg_serialize';
     create function int8_bytes(internal) returns bytea language internal strict as 'int8_avg_serialize';
@@ -62,8 +63,8 @@ impl Table {
         Self { attributes: listing.lines().map(attribute).collect(), heap: cluster.heap(name) }
     }
 
-    /// All groups at once, and the ids of the rows that come back: from heap pages and from compression units, which
-    /// must say the same.
+    /// Returns all groups and the ids of the rejected rows. Scans heap pages and compression units, and compares the
+    /// answers.
     fn aggregate(&self, aggregation: Aggregation, group_widths: &[Option<usize>]) -> Answer {
         self.aggregate_where(vec![], aggregation, group_widths)
     }
@@ -93,7 +94,7 @@ impl Table {
         let plan = Arc::new(Plan::compile(&request).unwrap());
         let aggregated = |progress: Progress| match progress {
             Progress::Done { stats, .. } => stats.rows_aggregated,
-            Progress::NeedXids(xids) => panic!("{} transactions of a frozen table", xids.len()),
+            Progress::NeedXids(xids) => panic!("a frozen table needs {} transaction states", xids.len()),
         };
         let answer = |out: &mut ResultWriter, rows: u64| {
             out.flush();
@@ -109,7 +110,7 @@ impl Table {
         }
         scanner.finish_range(&mut out);
         let of_heap = answer(&mut out, rows);
-        // Whole units, and in two parts, so that runs of rows do not begin with their blocks.
+        // Scans units whole and in two parts, so that runs of rows do not start at blocks of rows.
         let ways = [(Level::QueryLow, UNIT_PAGES / 3), (Level::QueryLow, 0), (Level::QueryHigh, UNIT_PAGES / 3)];
         for (level, cut) in ways {
             let (mut scanner, mut out, mut rows) = (UnitScanner::new(Arc::clone(&plan)), ResultWriter::new(), 0);
@@ -213,7 +214,7 @@ fn random_rows(random: &mut Random, rows: usize) -> String {
 }
 
 #[test]
-fn groups_are_those_of_postgres_byte_for_byte() {
+fn groups_equal_those_of_postgresql_byte_for_byte() {
     let Some(cluster) = Cluster::start("aggregate") else { return };
     let (seed, rows) = (setting("AGGREGATE_SEED", 1), setting("AGGREGATE_ROWS", 6000));
     println!("AGGREGATE_SEED={seed}");
@@ -243,7 +244,7 @@ fn groups_are_those_of_postgres_byte_for_byte() {
         let states = [Some(8), Some(8), Some(8), None, None, None, None, Some(1), Some(4), None, None, Some(8)];
         widths.extend(states);
         let answer = table.aggregate(aggregation, &widths);
-        assert!(answer.rows.is_empty(), "all of it can be aggregated");
+        assert!(answer.rows.is_empty(), "rows were rejected");
         assert!(answer.counted > 0);
         let mut found = BTreeMap::new();
         for group in &answer.groups {
@@ -268,10 +269,13 @@ fn groups_are_those_of_postgres_byte_for_byte() {
                 int(&s[8]),
                 text(&s[9]),
             ];
-            // The last digits of floats depend on nothing but the order of rows, which is the same here.
+            // The last digits of floats depend only on the order of rows, which is the same in both.
             let greatest = s[11].as_ref().map(|bytes| bytes.as_slice().try_into().unwrap());
             let floats = words(&s[10]).into_iter().chain(greatest).map(f64::from_le_bytes).collect::<Vec<_>>();
-            assert!(found.insert(key.join(","), (states.join("|"), floats)).is_none(), "{key:?} twice");
+            assert!(
+                found.insert(key.join(","), (states.join("|"), floats)).is_none(),
+                "group {key:?} was returned twice"
+            );
         }
         let names: Vec<&str> = keys.iter().map(|key| if *key == KEY_INT { "k2" } else { "k1" }).collect();
         let keys: Vec<String> = names.iter().map(|key| format!("coalesce(quote_literal({key}), 'null')")).collect();
@@ -299,7 +303,7 @@ fn call(function: u32, column: u16, type_oid: u32, value: &[u8]) -> Expr {
     Expr::Call { function, collation: Collation::Bytewise, args: vec![Expr::Column(column), constant] }
 }
 
-/// Random predicates and aggregates, whose groups are the same from heap pages and from units.
+/// Random predicates and aggregates have the same groups from heap pages and from units.
 #[test]
 fn units_aggregate_as_heap_pages_do() {
     let Some(cluster) = Cluster::start("aggregate-units") else { return };
@@ -307,14 +311,14 @@ fn units_aggregate_as_heap_pages_do() {
     println!("AGGREGATE_SEED={seed}");
     let mut random = Random::new(seed);
     cluster.sql(&format!("create table a ({COLUMNS});\n{}", random_rows(&mut random, 9000)));
-    // Few values, long runs, no NULLs and one value in the whole column, too.
+    // Adds columns with few values, long runs, no NULLs, and a single value.
     cluster.sql(
         "update a set i2 = 7, k2 = coalesce(k2, id / 100), m = coalesce(m, id % 50), b = coalesce(b, id % 3 = 0);
          insert into a (id, k1, k2, i2, i4, n, m, b) select i, 'x' || i % 3, i / 700, 7, i, 'NaN', i % 11, true
          from generate_series(10000, 12000) i",
     );
     let table = Table::open(&cluster, "a");
-    let (mut groups, mut back) = (0, 0);
+    let (mut groups, mut rejected) = (0, 0);
     for _ in 0..cases {
         let quals = (0..random.below(3)).map(|_| match random.below(7) {
             0 => call(66, 1, 23, &(random.below(9000) as i32).to_le_bytes()),
@@ -364,13 +368,13 @@ fn units_aggregate_as_heap_pages_do() {
         let keys = keys.into_iter().map(Expr::Column).collect();
         let answer = table.aggregate_where(quals, Aggregation { keys, aggregates }, &group_widths);
         groups += answer.groups.len();
-        back += answer.rows.len();
+        rejected += answer.rows.len();
     }
-    println!("{groups} groups, {back} rows that came back");
-    assert!(groups > 1000 && back > 1000);
+    println!("{groups} groups, {rejected} rejected rows");
+    assert!(groups > 1000 && rejected > 1000);
 }
 
-/// A unit's bytes, and how many of them were read since it was opened.
+/// The bytes of a unit, and the number of bytes that were read.
 struct Counted<'a> {
     bytes: &'a [u8],
     read: Cell<usize>,
@@ -388,7 +392,7 @@ impl ByteSource for Counted<'_> {
 }
 
 #[test]
-fn what_the_directory_tells_is_not_read() {
+fn aggregates_known_from_the_directory_read_no_data() {
     let Some(cluster) = Cluster::start("aggregate-directory") else { return };
     cluster.sql("create table a as select i, hashint4(i) as n, md5(i::text) as t from generate_series(1, 5000) i");
     let table = Table::open(&cluster, "a");
@@ -407,14 +411,14 @@ fn what_the_directory_tells_is_not_read() {
     for (function, column) in [(2803, None), (2147, Some(3)), (2132, Some(1)), (2116, Some(2))] {
         assert_eq!(read(function, column, 0), 0, "{function} {column:?}");
     }
-    // A chunk's bounds say nothing of a part of it; and sums are of numbers that have to be read.
+    // The bounds of a chunk do not apply to a part of the chunk, and a sum needs the numbers.
     assert!(read(2132, Some(2), 1) > 0);
     assert!(read(2108, Some(2), 0) > 0);
 }
 
-/// Aggregates over all rows of columns of many codings, which units answer from directories and packed sums.
+/// Aggregates over all rows of columns with many encodings, which units compute from directories and packed sums.
 #[test]
-fn all_rows_of_units_come_to_the_same() {
+fn totals_of_units_equal_those_of_heap_pages() {
     let Some(cluster) = Cluster::start("aggregate-totals") else { return };
     cluster.sql(
         "create table a (id int4, i2 int2, i4 int4, i8 int8, wide int8, n numeric, m numeric(12,2), b bool, d date,
@@ -459,7 +463,7 @@ fn all_rows_of_units_come_to_the_same() {
 }
 
 #[test]
-fn rows_that_cannot_be_aggregated_come_back() {
+fn rows_that_cannot_be_aggregated_are_rejected() {
     let Some(cluster) = Cluster::start("aggregate-back") else { return };
     cluster.sql(&format!(
         "create table a ({COLUMNS}); insert into a (id, k2, n, f) select i, i, i, i from generate_series(1, 2000) i;
@@ -468,7 +472,7 @@ fn rows_that_cannot_be_aggregated_come_back() {
          update a set f = 'NaN' where id = 10; update a set f = 1.7e308 where id = 11; update a set k2 = null where id = 12;"
     ));
     let table = Table::open(&cluster, "a");
-    let back = |aggregation: Aggregation| {
+    let rejected = |aggregation: Aggregation| {
         let widths = vec![None; aggregation.keys.len() + aggregation.aggregates.len()];
         let answer = table.aggregate(aggregation, &widths);
         let mut ids: Vec<String> = answer.rows.iter().map(|row| int(&row[0])).collect();
@@ -476,18 +480,18 @@ fn rows_that_cannot_be_aggregated_come_back() {
         ids.join(" ")
     };
     let only = |aggregate| Aggregation { keys: vec![], aggregates: vec![aggregate] };
-    assert_eq!(back(only(aggregate(2114, Some(7)))), "5 6 7 8");
-    assert_eq!(back(only(aggregate(2105, Some(9)))), "10 11");
+    assert_eq!(rejected(only(aggregate(2114, Some(7)))), "5 6 7 8");
+    assert_eq!(rejected(only(aggregate(2105, Some(9)))), "10 11");
     // k2 + 1 is an error in row 9, and NULL in row 12.
     let one = Expr::Const { type_oid: 23, value: Some(1i32.to_le_bytes().to_vec()) };
     let next = Expr::Call { function: 177, collation: Collation::None, args: vec![Expr::Column(KEY_INT), one] };
     let average = Aggregate { argument: Some(next.clone()), ..aggregate(2101, None) };
-    assert_eq!(back(only(average.clone())), "9");
-    // What the filter leaves out is not evaluated.
+    assert_eq!(rejected(only(average.clone())), "9");
+    // Arguments of rows that fail the filter are not evaluated.
     let filter = Expr::Call {
         function: 66,
         collation: Collation::None,
         args: vec![Expr::Column(KEY_INT), Expr::Const { type_oid: 23, value: Some(1000i32.to_le_bytes().to_vec()) }],
     };
-    assert_eq!(back(only(Aggregate { filter: Some(filter), ..average })), "");
+    assert_eq!(rejected(only(Aggregate { filter: Some(filter), ..average })), "");
 }

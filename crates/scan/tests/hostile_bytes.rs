@@ -1,5 +1,5 @@
-//! Bytes of a page never panic the scan: seeded random damage to a valid page, and pages of noise. The cargo-fuzz
-//! target `scan_page` goes further; this one runs everywhere. `CELLAR_SEED` and `CELLAR_CASES` set what is tried.
+//! A scan never panics on damaged pages: valid pages with seeded random damage, and random bytes. The cargo-fuzz target
+//! `scan_page` covers more; this test needs no nightly toolchain. `CELLAR_SEED` and `CELLAR_CASES` choose the cases.
 
 mod support;
 
@@ -10,9 +10,10 @@ use std::sync::Arc;
 use support::requests::requests;
 use support::{Random, setting};
 
-struct Everything;
+/// Knows a state for every transaction.
+struct AllKnown;
 
-impl XidLookup for Everything {
+impl XidLookup for AllKnown {
     fn state(&self, xid: u32) -> Option<XidState> {
         XidState::from_u8((xid % 4) as u8)
     }
@@ -62,7 +63,7 @@ fn page(random: &mut Random, all_visible: bool) -> Vec<u8> {
 
 fn damage(random: &mut Random, page: &mut [u8]) {
     for _ in 0..1 + random.below(12) {
-        // Header, line pointers and tuple headers are where damage tells most.
+        // Damage in headers and line pointers exercises the most checks.
         let at = match random.below(4) {
             0 => random.below(24),
             1 => 24 + random.below(80),
@@ -87,10 +88,10 @@ fn a_damaged_page_never_panics_the_scan() {
     for scanner in &mut scanners {
         let mut out = ResultWriter::new();
         let pages = [page(&mut random, true), page(&mut random, false)].concat();
-        let Progress::Done { stats, .. } = scanner.scan(0, &pages, &Everything, &mut out, true) else {
+        let Progress::Done { stats, .. } = scanner.scan(0, &pages, &AllKnown, &mut out, true) else {
             panic!("every state is known");
         };
-        assert!(stats.passthru_blocks_page == 0, "the undamaged page is fine: {stats:?}");
+        assert!(stats.passthru_blocks_page == 0, "an undamaged page was passed through: {stats:?}");
     }
     for case in 0..cases {
         let mut pages = Vec::new();
@@ -109,7 +110,7 @@ fn a_damaged_page_never_panics_the_scan() {
         let mut out = ResultWriter::new();
         let first = if random.one_in(9) { u32::MAX - 1 } else { 0 };
         let _ = scanners[scanner].scan(first, &pages, &NoXids, &mut out, case % 2 == 0);
-        let _ = scanners[scanner].scan(first, &pages, &Everything, &mut out, case % 2 == 1);
+        let _ = scanners[scanner].scan(first, &pages, &AllKnown, &mut out, case % 2 == 1);
         scanners[scanner].finish_range(&mut out);
         out.flush();
     }
@@ -140,7 +141,7 @@ fn a_damaged_request_never_panics_the_decoder_or_the_compiler() {
         {
             let mut out = ResultWriter::new();
             let mut scanner = Scanner::new(Arc::new(plan));
-            let _ = scanner.scan(0, &page(&mut random, true), &Everything, &mut out, true);
+            let _ = scanner.scan(0, &page(&mut random, true), &AllKnown, &mut out, true);
             scanner.finish_range(&mut out);
             out.flush();
         }

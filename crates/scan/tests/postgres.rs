@@ -1,7 +1,7 @@
-//! Scans of real heap files against Postgres's own answers: assorted tables, generated predicates, kernels against the
-//! interpreter against the server. Skipped, with a word, where there is no PostgreSQL.
+//! Compares scans of heap files with PostgreSQL's results: several tables, generated predicates, and kernels,
+//! interpreter and server against each other. Skipped if PostgreSQL is not installed.
 //!
-//! `CELLAR_SEED` and `CELLAR_CASES` set what is generated.
+//! `CELLAR_SEED` and `CELLAR_CASES` choose what is generated.
 
 mod support;
 
@@ -17,10 +17,10 @@ use support::generator::{Generator, TYPES, from_wire, quote, type_of, unhex};
 use support::reader::{Answer, read};
 use support::{Random, setting};
 
-/// Blocks of one call: small, so that storage index and passthrough are seen to work.
+/// Blocks per scan call: few, so that some calls are pruned and some blocks are passed through.
 const RUN_BLOCKS: usize = 3;
 
-/// Transaction states as `pg_xact_status` tells them.
+/// Transaction states from `pg_xact_status`.
 struct Transactions<'a> {
     cluster: &'a Cluster,
     known: RefCell<HashMap<u32, XidState>>,
@@ -33,7 +33,7 @@ impl XidLookup for Transactions<'_> {
 }
 
 impl Transactions<'_> {
-    fn ask(&self, xids: &[u32]) {
+    fn load(&self, xids: &[u32]) {
         for xid in xids {
             let status = self.cluster.sql(&format!("select pg_xact_status('{xid}'::xid8)"));
             let state = match status.trim() {
@@ -58,7 +58,7 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// `missing`: the values of columns added with a default, by name, as whole datums.
+    /// `missing` are the names of columns that were added with a default, and the defaults as whole datums.
     fn open(cluster: &'a Cluster, name: &'static str, missing: &[(&str, Vec<u8>)]) -> Self {
         let listing = cluster.sql(&format!(
             "select attname, atttypid, attlen, attalign, attbyval, attisdropped, atthasmissing from pg_attribute
@@ -127,7 +127,7 @@ impl<'a> Table<'a> {
         request
     }
 
-    /// Scans in runs; returns the answer, and the summary of each run.
+    /// Scans the table in runs. Returns the answer and the summary of each run.
     fn scan(&self, plan: Plan, want_summary: bool) -> (Answer, Vec<Option<RegionSummary>>) {
         let widths = plan_widths(&self.attributes, plan.projection());
         let mut scanner = Scanner::new(Arc::new(plan));
@@ -142,7 +142,7 @@ impl<'a> Table<'a> {
                     Progress::Done { summary, .. } => break summaries.push(summary),
                     Progress::NeedXids(xids) => {
                         assert_eq!(before, out.pending_bytes());
-                        self.transactions.ask(&xids);
+                        self.transactions.load(&xids);
                     }
                 }
             }
@@ -165,7 +165,7 @@ fn ids(answer: &Answer) -> Vec<i32> {
     answer.rows.iter().map(|row| i32::from_le_bytes(row[0].as_deref().unwrap().try_into().unwrap())).collect()
 }
 
-/// A row of literals, one for each type of the list; NULL now and then.
+/// A row of literals, one for each of [`TYPES`]. One of `null_one_in` values is NULL; 0: none.
 fn random_row(random: &mut Random, null_one_in: usize) -> String {
     let values: Vec<String> = TYPES
         .iter()
@@ -201,8 +201,8 @@ fn create(cluster: &Cluster, name: &str, random: &mut Random, rows: usize, null_
     cluster.sql(&script);
 }
 
-/// Everything that happens to a table in its life, but for an all-visible bit.
-fn lead_a_life(cluster: &mut Cluster, name: &str) {
+/// Changes a table in every way that leaves traces in pages, except setting all-visible bits.
+fn change_table(cluster: &mut Cluster, name: &str) {
     cluster.sql(&format!(
         "alter table {name} add column gone int4; update {name} set gone = id where id % 3 = 0;
          alter table {name} drop column gone;
@@ -216,7 +216,7 @@ fn lead_a_life(cluster: &mut Cluster, name: &str) {
          insert into {name} (id, added_int, added_text) values (100001, NULL, 'x'), (100002, 8, NULL);
          begin; select count(*) from (select 1 from {name} where id % 29 = 0 for update) x; commit;
          begin; select count(*) from (select 1 from {name} where id % 31 = 0 for share) x; commit;
-         -- values that are compressed, and values that lie outside
+         -- values that are compressed, and values that are stored out of line
          update {name} set c9 = repeat('abc', 1500) where id % 37 = 0;
          alter table {name} alter c10 set compression lz4;
          update {name} set c10 = repeat('zyx ', 1000) where id % 41 = 0;
@@ -224,16 +224,17 @@ fn lead_a_life(cluster: &mut Cluster, name: &str) {
          update {name} set c12 = convert_to(repeat('0123456789', 500), 'utf8') where id % 43 = 0;
          update {name} set c8 = repeat('1234567890', 900)::numeric where id % 47 = 0;"
     ));
-    cluster.hold(&format!("begin; delete from {name} where id % 53 = 0; insert into {name} (id) values (200001);"));
+    cluster
+        .keep_open(&format!("begin; delete from {name} where id % 53 = 0; insert into {name} (id) values (200001);"));
     // Multixacts: rows that are locked by one transaction and updated by another.
-    cluster.hold(&format!(
+    cluster.keep_open(&format!(
         "begin; select count(*) from (select 1 from {name} where id % 61 = 5 and id % 53 <> 0 for key share) x;"
     ));
     cluster.sql(&format!("update {name} set c3 = -5 where id % 61 = 5 and id % 53 <> 0 and id < 800;"));
 }
 
-/// One generated predicate and what came of it.
-fn check_predicate(table: &Table<'_>, sql: &str, expr: &Expr, expected: &Expected) -> Outcome {
+/// Scans with a predicate and compares the result with the expected rows.
+fn check_predicate(table: &Table<'_>, sql: &str, expr: &Expr, expected: &Expected) -> CheckResult {
     let request = |projection| table.request(vec![expr.clone()], projection, ScanMode::Columns);
     let plan = match Plan::compile(&request(vec![1])) {
         Ok(plan) => plan,
@@ -243,7 +244,7 @@ fn check_predicate(table: &Table<'_>, sql: &str, expr: &Expr, expected: &Expecte
     let passed: BTreeSet<u32> = answer.passthru.iter().map(|(block, _)| *block).collect();
     let predicate = answer.passthru.iter().any(|(_, reason)| *reason == PassthruReason::Predicate);
 
-    // The interpreter is the definition; kernels must come to the same, but may leave out what decides nothing.
+    // Kernels must agree with the interpreter, but may decide rows that the interpreter leaves undecided.
     let (interpreted, _) = table.scan(Plan::compile_interpreted(&request(vec![1])).unwrap(), false);
     let passed_interpreted: BTreeSet<u32> = interpreted.passthru.iter().map(|(block, _)| *block).collect();
     assert!(passed.is_subset(&passed_interpreted), "the interpreter decides more than the kernels: {sql}");
@@ -272,11 +273,11 @@ fn check_predicate(table: &Table<'_>, sql: &str, expr: &Expr, expected: &Expecte
         }
         Expected::Error => {
             let undecided = predicate || !passed.is_empty();
-            assert!(undecided, "Postgres raises an error, the scan passes nothing through: {sql}\n{expr:?}");
-            assert!(kept.iter().any(|kept| *kept), "pruned although Postgres raises an error: {sql}");
+            assert!(undecided, "PostgreSQL raises an error but the scan passes nothing through: {sql}\n{expr:?}");
+            assert!(kept.iter().any(|kept| *kept), "pruned although PostgreSQL raises an error: {sql}");
         }
     }
-    Outcome { passed: passed.len(), pruned: kept.iter().filter(|kept| !**kept).count(), predicate }
+    CheckResult { passed: passed.len(), pruned: kept.iter().filter(|kept| !**kept).count(), predicate }
 }
 
 #[track_caller]
@@ -284,11 +285,11 @@ fn assert_same(found: &[i32], expected: &[i32], sql: &str) {
     if found != expected {
         let extra: Vec<_> = found.iter().filter(|id| !expected.contains(id)).take(20).collect();
         let lost: Vec<_> = expected.iter().filter(|id| !found.contains(id)).take(20).collect();
-        panic!("{sql}\nids that only the scan has: {extra:?}\nids that only Postgres has: {lost:?}");
+        panic!("{sql}\nids only in the scan: {extra:?}\nids only in PostgreSQL: {lost:?}");
     }
 }
 
-struct Outcome {
+struct CheckResult {
     passed: usize,
     pruned: usize,
     predicate: bool,
@@ -300,11 +301,11 @@ enum Expected {
     Error,
 }
 
-/// What Postgres says to each predicate; None when it refuses one before looking at any row.
-fn ask_postgres(table: &Table<'_>, predicates: &[(String, Expr)]) -> Vec<Option<Expected>> {
+/// PostgreSQL's result for each predicate. None: PostgreSQL rejects the predicate when planning.
+fn run_in_postgresql(table: &Table<'_>, predicates: &[(String, Expr)]) -> Vec<Option<Expected>> {
     let mut script = String::new();
     for (sql, _) in predicates {
-        // IS TRUE keeps the planner from taking the predicate apart and reordering it.
+        // IS TRUE prevents the planner from splitting and reordering the predicate.
         script += &format!(
             "\\o /dev/null\nexplain select 1 from {name} where ({sql}) is true;\n\\o\n\\echo explained :ERROR\n\
              select id, (ctid::text::point)[0]::int from {name} where ({sql}) is true;\n\\echo done :ERROR\n",
@@ -314,12 +315,12 @@ fn ask_postgres(table: &Table<'_>, predicates: &[(String, Expr)]) -> Vec<Option<
     let (output, errors) = table.cluster.script(&script);
     let mut answers = Vec::new();
     let mut rows = BTreeMap::new();
-    let mut refused = false;
+    let mut rejected = false;
     for line in output.lines() {
         match line {
-            "explained true" => refused = true,
-            "explained false" => refused = false,
-            "done true" if refused => answers.push(None),
+            "explained true" => rejected = true,
+            "explained false" => rejected = false,
+            "done true" if rejected => answers.push(None),
             "done true" => answers.push(Some(Expected::Error)),
             "done false" => answers.push(Some(Expected::Rows(std::mem::take(&mut rows)))),
             row => {
@@ -342,20 +343,20 @@ fn check_generated(table: &Table<'_>, random: &mut Random, cases: usize, depth: 
         let predicates: Vec<_> = (batch * 100..cases.min(batch * 100 + 100))
             .map(|case| generator.condition(random, case % (depth + 1)))
             .collect();
-        let answers = ask_postgres(table, &predicates);
+        let answers = run_in_postgresql(table, &predicates);
         for ((sql, expr), expected) in predicates.iter().zip(&answers) {
             let Some(expected) = expected else { continue };
-            let outcome = check_predicate(table, sql, expr, expected);
+            let result = check_predicate(table, sql, expr, expected);
             compared += 1;
             errors += usize::from(matches!(expected, Expected::Error));
-            undecided += usize::from(outcome.predicate);
-            passed += outcome.passed;
-            pruned += outcome.pruned;
+            undecided += usize::from(result.predicate);
+            passed += result.passed;
+            pruned += result.pruned;
         }
     }
     let blocks = table.heap.len() / BLOCK_BYTES * compared.max(1);
     println!(
-        "{}: {compared} predicates compared, {errors} with errors in Postgres, {undecided} with undecided rows, {:.1} % \
+        "{}: {compared} predicates compared, {errors} with errors in PostgreSQL, {undecided} with undecided rows, {:.1} % \
          of blocks passed through, {pruned} runs pruned",
         table.name,
         passed as f64 * 100.0 / blocks as f64
@@ -363,7 +364,7 @@ fn check_generated(table: &Table<'_>, random: &mut Random, cases: usize, depth: 
     assert!(compared > cases / 2 && pruned > 0);
 }
 
-/// Every projected value equals what Postgres sends for it.
+/// Checks that every projected value equals the value that PostgreSQL sends.
 fn check_projection(table: &Table<'_>) {
     let columns = table.columns();
     let numbers: Vec<u16> =
@@ -390,7 +391,7 @@ fn check_projection(table: &Table<'_>) {
         if passed.contains(&fields[0].parse().unwrap()) {
             continue;
         }
-        let row = found.next().expect("as many rows as in Postgres");
+        let row = found.next().expect("fewer rows than in PostgreSQL");
         rows += 1;
         for ((number, datum), field) in numbers.iter().zip(row).zip(&fields[1..]) {
             let (name, oid) = columns[*number as usize - 1].as_ref().unwrap();
@@ -408,9 +409,9 @@ fn check_projection(table: &Table<'_>) {
             }
         }
     }
-    assert_eq!(found.next(), None, "no more rows than in Postgres");
+    assert_eq!(found.next(), None, "more rows than in PostgreSQL");
 
-    // Whole tuples and counts of the same rows.
+    // Compare whole tuples and the number of rows, too.
     let plan = Plan::compile(&table.request(vec![], vec![], ScanMode::Rows)).unwrap();
     let (tuples, _) = table.scan(plan, false);
     assert_eq!(tuples.tuples.len(), rows);
@@ -434,8 +435,8 @@ fn varlena(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn scans_of_real_tables_answer_as_postgres_does() {
-    let Some(mut cluster) = Cluster::start("life") else {
+fn scans_return_the_same_rows_as_postgresql() {
+    let Some(mut cluster) = Cluster::start("changed") else {
         println!("skipped: no PostgreSQL found");
         return;
     };
@@ -443,27 +444,27 @@ fn scans_of_real_tables_answer_as_postgres_does() {
     let cases = setting("CELLAR_CASES", 500) as usize;
     println!("CELLAR_SEED={seed} CELLAR_CASES={cases}");
     let mut random = Random::new(seed);
-    create(&cluster, "lived", &mut random, 2500, 6);
+    create(&cluster, "changed", &mut random, 2500, 6);
     create(&cluster, "dense", &mut random, 1500, 0);
     cluster.sql("create table sorted as select * from dense order by c3; alter table sorted add column late int4");
     cluster.sql("vacuum (freeze) dense; vacuum (freeze) sorted");
-    lead_a_life(&mut cluster, "lived");
+    change_table(&mut cluster, "changed");
     let cluster = cluster;
 
     let missing = [("added_int", 7i32.to_le_bytes().to_vec()), ("added_text", varlena("added"))];
-    let lived = Table::open(&cluster, "lived", &missing);
+    let changed = Table::open(&cluster, "changed", &missing);
     let dense = Table::open(&cluster, "dense", &[]);
     let sorted = Table::open(&cluster, "sorted", &[]);
-    for table in [&lived, &dense, &sorted] {
+    for table in [&changed, &dense, &sorted] {
         check_projection(table);
     }
-    check_generated(&lived, &mut random, cases, 3);
+    check_generated(&changed, &mut random, cases, 3);
     check_generated(&dense, &mut random, cases / 2, 2);
     check_generated(&sorted, &mut random, cases / 2, 1);
 }
 
 #[test]
-fn the_function_table_is_what_pg_proc_says() {
+fn the_table_of_functions_agrees_with_pg_proc() {
     let Some(cluster) = Cluster::start("functions") else {
         println!("skipped: no PostgreSQL found");
         return;

@@ -1,6 +1,6 @@
-//! The first rows of an order are among those that a scan with a top-N puts out, from heap pages and from units.
+//! A scan with a top-N returns the first rows of the order, from heap pages and from compression units.
 //!
-//! `CELLAR_SEED` and `CELLAR_CASES` set which random tables are tried.
+//! `CELLAR_SEED` and `CELLAR_CASES` choose the random tables.
 
 mod support;
 
@@ -16,9 +16,10 @@ use support::requests::requests;
 use support::tables::Table;
 use support::{Random, setting};
 
-struct Everything;
+/// Knows a state for every transaction.
+struct AllKnown;
 
-impl XidLookup for Everything {
+impl XidLookup for AllKnown {
     fn state(&self, xid: u32) -> Option<XidState> {
         XidState::from_u8((xid % 4) as u8)
     }
@@ -32,7 +33,7 @@ fn scan(request: &ScanRequest, pages: &[u8]) -> Answer {
     let mut scanner = Scanner::new(Arc::new(Plan::compile(request).unwrap()));
     let mut out = ResultWriter::new();
     for (index, run) in pages.chunks(5 * BLOCK_BYTES).enumerate() {
-        scanner.scan(index as u32 * 5, run, &Everything, &mut out, false);
+        scanner.scan(index as u32 * 5, run, &AllKnown, &mut out, false);
     }
     out.flush();
     read(out.frames(), &COLUMNS.map(|column| column.2))
@@ -42,12 +43,12 @@ fn scan_unit(request: &ScanRequest, bytes: &Vec<u8>) -> Answer {
     let unit = Unit::open(bytes).unwrap();
     let mut scanner = UnitScanner::new(Arc::new(Plan::compile(request).unwrap()));
     let mut out = ResultWriter::new();
-    scanner.scan(0, &unit, bytes, 0..unit.pages().len(), &Everything, &mut out).unwrap();
+    scanner.scan(0, &unit, bytes, 0..unit.pages().len(), &AllKnown, &mut out).unwrap();
     out.flush();
     read(out.frames(), &COLUMNS.map(|column| column.2))
 }
 
-/// The payload of a string that lies in the row as it is.
+/// The payload of a string that is neither compressed nor stored out of line.
 fn payload(datum: &[u8]) -> Option<&[u8]> {
     match datum[0] {
         1 => None,
@@ -89,9 +90,9 @@ fn order(keys: &[(usize, bool, bool)], left: &[Datum], right: &[Datum]) -> Order
 }
 
 #[test]
-fn the_first_rows_are_among_those_that_are_put_out() {
+fn a_top_n_scan_returns_the_first_rows() {
     let first = setting("CELLAR_SEED", 1);
-    let (mut all_rows, mut put_out, mut ordered_by_text) = (0, 0, 0);
+    let (mut all_rows, mut returned, mut ordered_by_text) = (0, 0, 0);
     for seed in first..first + setting("CELLAR_CASES", 20) {
         let mut random = Random::new(seed);
         let mut request = requests()[0].clone();
@@ -112,7 +113,7 @@ fn the_first_rows_are_among_those_that_are_put_out() {
         if random.one_in(2) {
             request.quals = requests()[4].quals.clone();
         }
-        let everything = scan(&request, &pages);
+        let all = scan(&request, &pages);
         for _ in 0..12 {
             let keys: Vec<(usize, bool, bool)> =
                 (0..1 + random.below(3)).map(|_| (random.below(4), random.one_in(2), random.one_in(2))).collect();
@@ -125,46 +126,49 @@ fn the_first_rows_are_among_those_that_are_put_out() {
                 nulls_first: *nulls_first,
             };
             request.top_n = Some(TopN { rows, keys: keys.iter().map(key).collect() });
-            let place = format!("seed {seed}, {rows} rows by {keys:?}");
+            let case = format!("seed {seed}, {rows} rows by {keys:?}");
             let by_text = keys.iter().any(|key| key.0 == 1);
             let plain = |row: &Vec<Datum>| row[1].as_ref().is_none_or(|datum| payload(datum).is_some());
-            if by_text && !everything.rows.iter().all(plain) {
+            if by_text && !all.rows.iter().all(plain) {
                 continue;
             }
             ordered_by_text += u64::from(by_text);
             for answer in [scan(&request, &pages), scan_unit(&request, &bytes)] {
-                let mut left = everything.rows.iter();
-                assert!(answer.rows.iter().all(|row| left.any(|it| it == row)), "rows, in order: {place}");
+                let mut rest = all.rows.iter();
+                assert!(
+                    answer.rows.iter().all(|row| rest.any(|other| other == row)),
+                    "the answer is not a subsequence of the rows: {case}"
+                );
                 let sorted = |answer: &Answer| {
                     let mut rows = answer.rows.clone();
                     rows.sort_by(|left, right| order(&keys, left, right));
                     rows
                 };
-                let (wanted, found) = (sorted(&everything), sorted(&answer));
-                assert!(found.len() >= wanted.len().min(rows as usize), "{place}");
-                for (wanted, found) in wanted.iter().zip(&found).take(rows as usize) {
-                    assert!(order(&keys, wanted, found).is_eq(), "{place}");
+                let (expected, found) = (sorted(&all), sorted(&answer));
+                assert!(found.len() >= expected.len().min(rows as usize), "{case}");
+                for (expected, found) in expected.iter().zip(&found).take(rows as usize) {
+                    assert!(order(&keys, expected, found).is_eq(), "{case}");
                 }
-                all_rows += everything.rows.len();
-                put_out += answer.rows.len();
+                all_rows += all.rows.len();
+                returned += answer.rows.len();
             }
         }
     }
-    println!("{put_out} of {all_rows} rows; {ordered_by_text} times by strings");
-    assert!(put_out * 2 < all_rows && ordered_by_text > 10);
+    println!("{returned} of {all_rows} rows returned; {ordered_by_text} cases ordered by strings");
+    assert!(returned * 2 < all_rows && ordered_by_text > 10);
 }
 
 #[test]
-fn a_plan_refuses_orders_that_it_does_not_know() {
+fn a_plan_rejects_unsupported_orders() {
     let mut request = requests()[0].clone();
-    let mut refuses = |less, column| {
+    let mut is_rejected = |less, column| {
         let expr = Expr::Column(column);
         let key = SortKey { expr, less, collation: Collation::Deterministic, descending: false, nulls_first: false };
         request.top_n = Some(TopN { rows: 1, keys: vec![key] });
         Plan::compile(&request).is_err()
     };
-    assert!(!refuses(66, 1));
-    assert!(refuses(65, 1), "= is no order");
-    assert!(refuses(66, 8), "a date is no int4");
-    assert!(refuses(740, 2), "text under a collation other than C");
+    assert!(!is_rejected(66, 1));
+    assert!(is_rejected(65, 1), "= is not a less-than operator");
+    assert!(is_rejected(66, 8), "a date is not an int4");
+    assert!(is_rejected(740, 2), "text under a collation other than C");
 }

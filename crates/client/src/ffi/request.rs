@@ -17,7 +17,7 @@ pub extern "C" fn cellar_function_offloadable(function: u32, collation: c_int) -
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cellar_function_form(function: u32) -> c_int {
-    cellar_scan::form(function) as c_int
+    cellar_scan::function_class(function) as c_int
 }
 
 /// # Safety

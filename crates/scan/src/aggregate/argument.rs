@@ -1,54 +1,67 @@
-//! The values that aggregates take, for a run of rows at a time.
+//! The arguments of aggregates, computed for a run of rows at a time.
 
 use crate::heap::{NULL, Slot};
-use crate::predicate::{Arithmetic, Class, Column, Input, Kernel, Kind, Lanes, Memo, Node, Numeric, Row};
-use crate::predicate::{Form as ColumnForm, IS_NULL, NUMERIC_BASE, UNCERTAIN, Undecided, Value, display_scale};
+use crate::predicate::{Arithmetic, CodeEncoding, Column, EvalCache, IS_NULL, Kernel, Lanes, Node, RowSet, UNCERTAIN};
+use crate::value::numeric::{self, BASE, Class, Numeric};
+use crate::value::{Undecided, Value, ValueKind};
 use std::rc::Rc;
 
-/// Base-10000 digits after the point that sums of numerics keep, if the lanes have no more.
+/// Base-10000 fraction digits of sums of numerics, unless the scale of the lanes needs more.
 const FRACTION_DIGITS: i32 = 4;
-/// By so many decimals a lane is shifted at most, which keeps it below [`MAGNITUDE_MAX`].
+/// The most decimals that a lane is shifted by, so that the result stays below [`MAGNITUDE_MAX`].
 const SHIFT_DECIMALS_MAX: u32 = 12;
-/// Numbers below this go into a sum of 128 bits, so that [`ROWS_MAX`](super::ROWS_MAX) of them fit.
+/// Values below this can be added to a sum of 128 bits: [`ROWS_MAX`](super::ROWS_MAX) of them do not overflow the sum.
 const MAGNITUDE_MAX: u128 = 1 << 104;
 
 const _: () = assert!((1u128 << 63) * 10u128.pow(SHIFT_DECIMALS_MAX) < MAGNITUDE_MAX);
 const _: () = assert!(MAGNITUDE_MAX * (super::ROWS_MAX as u128) < 1 << 127);
 
-/// How an aggregate's argument is computed.
+/// The compiled argument of one or more aggregates.
 pub struct Argument {
-    form: Form,
-    /// Whether it is evaluated for a row at all; rows that fail count as NULL.
+    computation: Computation,
+    /// The aggregate's FILTER; rows that fail count as NULL.
     filter: Option<Kernel>,
-    /// The columns that both read.
+    /// The columns that the argument and the filter read.
     pub slots: Vec<Slot>,
 }
 
-enum Form {
-    /// `count(*)`: a value in every row.
+/// How the argument is computed.
+enum Computation {
+    /// `count(*)`: every row has a value.
     Row,
-    /// Only whether it is NULL.
+    /// Only whether the argument is NULL.
     NullOf(Node),
-    /// Integers, and numerics by their digits: a vector at a time where that is certain.
-    Numbers { fast: Option<Arithmetic>, node: Node, kind: Kind, decimals: Decimals },
-    /// Floats by their bits.
+    /// Integers and numerics as integers. `fast` computes a vector at a time; `node` decides the rows that `fast`
+    /// cannot.
+    Numbers { fast: Option<Arithmetic>, node: Node, kind: ValueKind, decimals: Decimals },
+    /// Floats as their bits.
     Floats(Node),
-    /// Anything else.
+    /// Values of other types.
     Values(Node),
 }
 
-/// The display scale of a numeric.
+/// The display scale of the argument.
 enum Decimals {
-    /// It is no numeric.
+    /// The argument is not a numeric.
     None,
     /// The same for every row.
     Fixed(u16),
-    /// The value's own; `column` when it is a plain column.
+    /// Each value has its own; `column` if the argument is a plain column.
     Own { column: Option<Slot> },
 }
 
-/// A number too wide for its lane.
-pub struct Wide {
+/// An argument without an expression and a filter.
+pub enum PlainArgument {
+    /// `count(*)`.
+    Row,
+    /// The NULLs of a column.
+    Nulls(Slot),
+    /// The values of a column times `10^scale`.
+    Numbers { slot: Slot, scale: u32 },
+}
+
+/// A number that does not fit in a lane.
+pub struct WideNumber {
     pub row: u32,
     pub value: i128,
     pub scale: u16,
@@ -57,35 +70,35 @@ pub struct Wide {
 /// The values of a run of rows.
 #[derive(Default)]
 pub struct Vector<'a> {
-    /// Integers, floats' bits, or numerics times `BASE^fraction_digits / factor`.
+    /// Integers, the bits of floats, or numerics times `BASE^fraction_digits / factor`.
     pub lanes: Rc<Lanes>,
     pub factor: i128,
-    /// Display scales of numerics: one for all rows, or one each.
+    /// Display scales of numerics: `scales` has one per row, or is empty and `scale` applies to all rows.
     pub scale: u16,
     pub scales: Vec<u16>,
-    /// Ascending; their lanes are flagged [`IS_WIDE`].
-    pub wide: Vec<Wide>,
+    /// Ascending by row; the lanes of these rows are flagged [`IS_WIDE`].
+    pub wide: Vec<WideNumber>,
     pub values: Vec<Value<'a>>,
 }
 
-/// The row's number is among the wide ones.
+/// Flag: the row's number is in [`Vector::wide`].
 pub const IS_WIDE: u8 = 4;
 
 impl Argument {
     pub fn rows(filter: Option<Kernel>) -> Self {
-        Self { form: Form::Row, filter, slots: Vec::new() }
+        Self { computation: Computation::Row, filter, slots: Vec::new() }
     }
 
     pub fn null_of(node: Node, filter: Option<Kernel>) -> Self {
-        Self { form: Form::NullOf(node), filter, slots: Vec::new() }
+        Self { computation: Computation::NullOf(node), filter, slots: Vec::new() }
     }
 
-    /// An argument of which [`Vector::values`] are wanted when `values`, else numbers.
-    pub fn of(node: Node, kind: Kind, values: bool, columns: &[Option<Column>], filter: Option<Kernel>) -> Self {
-        let form = match kind {
-            _ if values => Form::Values(node),
-            Kind::Float4 | Kind::Float8 => Form::Floats(node),
-            Kind::Numeric => {
+    /// An argument of the given kind. Evaluation fills [`Vector::values`] if `values`, otherwise the lanes.
+    pub fn of(node: Node, kind: ValueKind, values: bool, columns: &[Option<Column>], filter: Option<Kernel>) -> Self {
+        let computation = match kind {
+            _ if values => Computation::Values(node),
+            ValueKind::Float4 | ValueKind::Float8 => Computation::Floats(node),
+            ValueKind::Numeric => {
                 let column = match node {
                     Node::Column(slot) => Some(slot),
                     _ => None,
@@ -95,22 +108,22 @@ impl Argument {
                     Some(scale) => Decimals::Fixed(scale),
                     None => Decimals::Own { column },
                 };
-                let wanted = fixed.is_some() || column.is_some();
-                let fast = wanted.then(|| Arithmetic::number(&node, kind, columns)).flatten();
-                Form::Numbers { fast, node, kind, decimals }
+                let has_scale = fixed.is_some() || column.is_some();
+                let fast = has_scale.then(|| Arithmetic::number(&node, kind, columns)).flatten();
+                Computation::Numbers { fast, node, kind, decimals }
             }
             _ => {
                 let fast = Arithmetic::number(&node, kind, columns);
-                Form::Numbers { fast, node, kind, decimals: Decimals::None }
+                Computation::Numbers { fast, node, kind, decimals: Decimals::None }
             }
         };
-        Self { form, filter, slots: Vec::new() }
+        Self { computation, filter, slots: Vec::new() }
     }
 
-    /// Base-10000 digits after the point of numeric sums.
+    /// Base-10000 fraction digits of numeric sums.
     pub fn fraction_digits(&self) -> i32 {
-        match &self.form {
-            Form::Numbers { fast: Some(fast), kind: Kind::Numeric, .. } => {
+        match &self.computation {
+            Computation::Numbers { fast: Some(fast), kind: ValueKind::Numeric, .. } => {
                 let most = (fast.scale() + SHIFT_DECIMALS_MAX) / 4;
                 FRACTION_DIGITS.clamp(fast.scale().div_ceil(4) as i32, most as i32)
             }
@@ -118,47 +131,48 @@ impl Argument {
         }
     }
 
-    /// Whether all of it can be computed from columns without datums, of which `has` tells.
-    pub fn needs_no_datum(&self, has: &impl Fn(Slot, Need) -> bool) -> bool {
+    /// Whether the argument can be computed from encoded values. `has` says whether a column meets a requirement.
+    pub fn needs_no_datum(&self, has: &impl Fn(Slot, ColumnRequirement) -> bool) -> bool {
         if self.filter.is_some() {
             return false;
         }
-        match &self.form {
-            Form::Row => true,
-            Form::NullOf(Node::Column(slot)) => has(*slot, Need::Nulls),
-            Form::Numbers { fast: Some(fast), .. } => {
+        match &self.computation {
+            Computation::Row => true,
+            Computation::NullOf(Node::Column(slot)) => has(*slot, ColumnRequirement::Nulls),
+            Computation::Numbers { fast: Some(fast), .. } => {
                 let mut all = true;
-                fast.for_each_column(&mut |slot, scale| all &= has(slot, Need::Numbers { scale }));
+                fast.for_each_column(&mut |slot, scale| all &= has(slot, ColumnRequirement::Numbers { scale }));
                 all
             }
             _ => false,
         }
     }
 
-    /// The plain column that it is, with the scale of its numbers if these are asked for; a plain `count(*)` has none.
-    /// None: it is something else.
-    pub fn plain(&self) -> Option<Option<(Slot, Option<u32>)>> {
-        match &self.form {
+    /// The argument as `count(*)` or a plain column. None: the argument is an expression or has a filter.
+    pub fn plain(&self) -> Option<PlainArgument> {
+        match &self.computation {
             _ if self.filter.is_some() => None,
-            Form::Row => Some(None),
-            Form::NullOf(Node::Column(slot)) => Some(Some((*slot, None))),
-            Form::Numbers { fast: Some(fast), .. } => fast.column().map(|(slot, scale)| Some((slot, Some(scale)))),
+            Computation::Row => Some(PlainArgument::Row),
+            Computation::NullOf(Node::Column(slot)) => Some(PlainArgument::Nulls(*slot)),
+            Computation::Numbers { fast: Some(fast), .. } => {
+                fast.column().map(|(slot, scale)| PlainArgument::Numbers { slot, scale })
+            }
             _ => None,
         }
     }
 
-    /// Whether anything is asked of its columns but where they are NULL.
+    /// Whether the values of its columns are needed, not only their NULLs.
     pub fn wants_values(&self) -> bool {
-        self.filter.is_some() || !matches!(self.form, Form::Row | Form::NullOf(Node::Column(_)))
+        self.filter.is_some() || !matches!(self.computation, Computation::Row | Computation::NullOf(Node::Column(_)))
     }
 
-    /// The values of the selected rows; rows that stay flagged [`UNCERTAIN`] are to be left to Postgres.
-    pub fn eval<'a>(&'a self, input: Input<'a>, selected: &[u16], memo: &mut Memo<'a>) -> Vector<'a> {
+    /// Computes the argument for the selected rows. Rows flagged [`UNCERTAIN`] must be rejected.
+    pub fn eval<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], cache: &mut EvalCache<'a>) -> Vector<'a> {
         let mut vector = Vector { factor: 1, ..Vector::default() };
-        self.eval_form(input, selected, memo, &mut vector);
+        self.compute(rows, selected, cache, &mut vector);
         if let Some(filter) = &self.filter {
             let (mut passed, mut undecided) = (Vec::new(), Vec::new());
-            filter.run(input, selected, &mut passed, &mut undecided);
+            filter.run(rows, selected, &mut passed, &mut undecided);
             undecided.sort_unstable();
             let mut passed = passed.into_iter().peekable();
             let (_, flags) = Rc::make_mut(&mut vector.lanes).parts_mut();
@@ -174,37 +188,36 @@ impl Argument {
         vector
     }
 
-    fn eval_form<'a>(&'a self, input: Input<'a>, selected: &[u16], memo: &mut Memo<'a>, vector: &mut Vector<'a>) {
-        let row = |row: u16| Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
+    fn compute<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], cache: &mut EvalCache<'a>, vector: &mut Vector<'a>) {
         let zeroes = || Lanes::of(0, 0, selected.len());
-        let lanes = match &self.form {
-            Form::Row => {
-                vector.lanes = memo.zeroes(selected.len());
+        let lanes = match &self.computation {
+            Computation::Row => {
+                vector.lanes = cache.zeroes(selected.len());
                 return;
             }
-            Form::Numbers { fast, node, kind, decimals } => {
+            Computation::Numbers { fast, node, kind, decimals } => {
                 let fraction_digits = self.fraction_digits();
                 vector.lanes = match fast {
-                    Some(fast) => fast.eval(input, selected, memo),
+                    Some(fast) => fast.eval(rows, selected, cache),
                     None => Rc::new(Lanes::of(0, UNCERTAIN, selected.len())),
                 };
-                if *kind == Kind::Numeric {
+                if *kind == ValueKind::Numeric {
                     let lanes_decimals = fast.as_ref().map_or(0, |fast| fast.scale());
                     vector.factor = 10i128.pow(4 * fraction_digits as u32 - lanes_decimals);
-                    read_scales(decimals, fast.is_some(), input, selected, vector);
+                    read_scales(decimals, fast.is_some(), rows, selected, vector);
                 }
-                if !vector.lanes.is_clear() && input.gathered.columns.is_empty() {
+                if vector.lanes.has_flags() && rows.encoded_columns.columns.is_empty() {
                     for (index, at) in selected.iter().enumerate() {
                         if vector.lanes.flags(index) & UNCERTAIN != 0 {
-                            decide(node.eval(&row(*at)), index, fraction_digits, vector);
+                            decide(node.eval(&rows.row(*at)), index, fraction_digits, vector);
                         }
                     }
                 }
                 return;
             }
-            Form::NullOf(Node::Column(slot)) if input.gathered(*slot).is_some() => {
+            Computation::NullOf(Node::Column(slot)) if rows.encoded(*slot).is_some() => {
                 let mut lanes = zeroes();
-                if let Some(validity) = input.gathered(*slot).and_then(|column| column.validity) {
+                if let Some(validity) = rows.encoded(*slot).and_then(|column| column.validity) {
                     let (_, flags) = lanes.parts_mut();
                     validity
                         .iter()
@@ -213,13 +226,13 @@ impl Argument {
                 }
                 lanes
             }
-            Form::NullOf(node) => {
+            Computation::NullOf(node) => {
                 let mut lanes = zeroes();
                 let (_, flags) = lanes.parts_mut();
                 for (at, flags) in selected.iter().zip(flags) {
                     let is_null = match node {
-                        Node::Column(slot) => row(*at).is_null(*slot),
-                        node => node.eval(&row(*at)).map(|value| value.is_null()),
+                        Node::Column(slot) => rows.row(*at).is_null(*slot),
+                        node => node.eval(&rows.row(*at)).map(|value| value.is_null()),
                     };
                     *flags = match is_null {
                         Ok(false) => 0,
@@ -229,11 +242,11 @@ impl Argument {
                 }
                 lanes
             }
-            Form::Floats(node) => {
+            Computation::Floats(node) => {
                 let mut lanes = zeroes();
                 let (values, flags) = lanes.parts_mut();
                 for (at, (out, flags)) in selected.iter().zip(values.iter_mut().zip(flags)) {
-                    match node.eval(&row(*at)) {
+                    match node.eval(&rows.row(*at)) {
                         Ok(Value::Float(value)) => *out = value.to_bits() as i64,
                         Ok(Value::Null) => *flags = IS_NULL,
                         _ => *flags = UNCERTAIN,
@@ -241,12 +254,12 @@ impl Argument {
                 }
                 lanes
             }
-            Form::Values(node) => {
+            Computation::Values(node) => {
                 let mut lanes = zeroes();
                 vector.values.reserve(selected.len());
                 let (_, flags) = lanes.parts_mut();
                 for (at, flags) in selected.iter().zip(flags) {
-                    let value = node.eval(&row(*at)).unwrap_or_else(|Undecided| {
+                    let value = node.eval(&rows.row(*at)).unwrap_or_else(|Undecided| {
                         *flags = UNCERTAIN;
                         Value::Null
                     });
@@ -262,49 +275,43 @@ impl Argument {
     }
 }
 
-/// What is wanted of a column without datums.
+/// What the encoded values of a column must offer so that no datum is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    /// Only whether it is NULL.
+pub enum ColumnRequirement {
+    /// Which rows are NULL.
     Nulls,
     /// Numbers times `10^scale`.
-    Numbers {
-        scale: u32,
-    },
-    /// Numerics that are encoded as numbers times `10^scale`, all of them inside of the bounds.
-    Scaled {
-        scale: u8,
-        bounds: (i64, i64),
-    },
+    Numbers { scale: u32 },
+    /// Numerics encoded as integers times `10^scale`, all within `bounds`.
+    Scaled { scale: u8, bounds: (i64, i64) },
+    /// Positions in a list of strings.
     Strings,
 }
 
-/// Fills the display scales of a numeric argument; a fast lane whose own scale cannot be told becomes uncertain.
-fn read_scales(decimals: &Decimals, fast: bool, input: Input<'_>, selected: &[u16], vector: &mut Vector<'_>) {
+/// Fills in the display scales of a numeric argument. Rows whose scale is unknown become uncertain.
+fn read_scales(decimals: &Decimals, fast: bool, rows: RowSet<'_>, selected: &[u16], vector: &mut Vector<'_>) {
     match decimals {
         Decimals::None => {}
         Decimals::Fixed(scale) => vector.scale = *scale,
         Decimals::Own { column } => {
-            if let Some(ColumnForm::Numbers { scale: Some(scale), .. }) =
-                column.and_then(|slot| input.gathered(slot)).map(|gathered| gathered.form)
+            if let Some(CodeEncoding::Numbers { scale: Some(scale), .. }) =
+                column.and_then(|slot| rows.encoded(slot)).map(|encoded| encoded.encoding)
             {
                 vector.scale = scale.into();
                 return;
             }
             vector.scales.resize(selected.len(), 0);
-            let Some((slot, column)) =
-                column.filter(|_| fast).and_then(|slot| Some((slot, input.columns.get(slot as usize)?.as_ref()?)))
-            else {
+            let Some((slot, column)) = column.filter(|_| fast).and_then(|slot| Some((slot, rows.column(slot)?))) else {
                 return;
             };
-            let locations = input.chunk.locations(slot);
+            let locations = rows.locations(slot);
             for (index, at) in selected.iter().enumerate() {
                 if vector.lanes.flags(index) != 0 {
                     continue;
                 }
                 let location = locations[*at as usize];
-                let payload = if location == NULL { None } else { column.plain_bytes(input.pages, location as usize) };
-                match payload.and_then(display_scale) {
+                let payload = if location == NULL { None } else { column.plain_bytes(rows.pages, location as usize) };
+                match payload.and_then(numeric::display_scale) {
                     Some(scale) => vector.scales[index] = scale,
                     None => Rc::make_mut(&mut vector.lanes).parts_mut().1[index] = UNCERTAIN,
                 }
@@ -313,7 +320,7 @@ fn read_scales(decimals: &Decimals, fast: bool, input: Input<'_>, selected: &[u1
     }
 }
 
-/// What the interpreter says of a row that the fast way could not decide.
+/// Replaces an uncertain lane by the value that the interpreter computed.
 #[cold]
 fn decide(value: Result<Value<'_>, Undecided>, index: usize, fraction_digits: i32, vector: &mut Vector<'_>) {
     let (values, flags) = Rc::make_mut(&mut vector.lanes).parts_mut();
@@ -330,7 +337,7 @@ fn decide(value: Result<Value<'_>, Undecided>, index: usize, fraction_digits: i3
         }
         Ok(Value::Numeric(value)) => match wide(&value, fraction_digits) {
             Some((value, scale)) => {
-                vector.wide.push(Wide { row: index as u32, value, scale });
+                vector.wide.push(WideNumber { row: index as u32, value, scale });
                 *flags = IS_WIDE;
             }
             None => *flags = UNCERTAIN,
@@ -339,7 +346,8 @@ fn decide(value: Result<Value<'_>, Undecided>, index: usize, fraction_digits: i3
     }
 }
 
-/// The value times `BASE^fraction_digits`, and its display scale; None: it is not finite, or has no room.
+/// The value times `BASE^fraction_digits`, and its display scale. None: not finite, not an integer, or not below
+/// [`MAGNITUDE_MAX`].
 fn wide(value: &Numeric, fraction_digits: i32) -> Option<(i128, u16)> {
     if value.class != Class::Finite {
         return None;
@@ -347,7 +355,7 @@ fn wide(value: &Numeric, fraction_digits: i32) -> Option<(i128, u16)> {
     let scale = u16::try_from(value.scale).ok()?;
     let mut magnitude = 0u128;
     for digit in &value.digits {
-        magnitude = magnitude.checked_mul(NUMERIC_BASE as u128)?.checked_add(*digit as u128)?;
+        magnitude = magnitude.checked_mul(BASE as u128)?.checked_add(*digit as u128)?;
     }
     if magnitude != 0 {
         let trailing = value.weight - (value.digits.len() as i32 - 1) + fraction_digits;
@@ -361,18 +369,18 @@ fn wide(value: &Numeric, fraction_digits: i32) -> Option<(i128, u16)> {
 }
 
 fn numeric_power(digits: i32) -> i128 {
-    (NUMERIC_BASE as i128).pow(digits.max(0) as u32)
+    (BASE as i128).pow(digits.max(0) as u32)
 }
 
-/// The display scale that the expression has in every row where it is finite.
+/// The display scale of the expression in all rows where it is finite; None: the scale differs between rows.
 fn fixed_scale(node: &Node, columns: &[Option<Column>]) -> Option<u16> {
-    use crate::predicate::{Body, Operator};
+    use crate::predicate::{FunctionBody, Operator};
     match node {
         Node::Const(Value::Numeric(value)) => u16::try_from(value.scale).ok(),
         Node::Column(slot) => columns.get(*slot as usize)?.as_ref()?.decimals,
         Node::Call { function, args, .. } => match (function.body, args.as_slice()) {
-            (Body::Widen, [_]) => Some(0),
-            (Body::Arithmetic(operator), [left, right]) => {
+            (FunctionBody::Widen, [_]) => Some(0),
+            (FunctionBody::Arithmetic(operator), [left, right]) => {
                 let (left, right) = (fixed_scale(left, columns)?, fixed_scale(right, columns)?);
                 match operator {
                     Operator::Add | Operator::Subtract => Some(left.max(right)),

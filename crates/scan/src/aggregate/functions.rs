@@ -1,12 +1,12 @@
-//! The aggregates that a cell evaluates: the single source of what can go there.
+//! The aggregates that a cell evaluates: the only list of what can be offloaded.
 //!
 //! An aggregate is named by the OID of its `pg_proc` row, which is the same in PostgreSQL 15 to 18. Source:
 //! `catalog/pg_aggregate.dat`, `pg_proc.dat`.
 
-use crate::predicate::Kind;
+use crate::value::ValueKind;
 use cellar_format::postgres::{Collation, Oid};
 
-/// What is kept of a group for an aggregate. Aggregates over the same argument with the same state share it.
+/// The transition state of an aggregate. Aggregates with the same argument and the same kind of state share a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateKind {
     /// Rows, or values that are not NULL.
@@ -21,62 +21,62 @@ pub enum StateKind {
     FloatSum { single: bool },
     /// Count, sum and sum of squared differences of float8 (`float8_accum`).
     FloatMoments,
-    /// The least or greatest value of a kind; of booleans that is AND and OR.
-    Extreme { greatest: bool, kind: Kind },
+    /// The minimum or maximum of values of a kind; for booleans AND and OR.
+    Extreme { greatest: bool, kind: ValueKind },
 }
 
-/// What of an argument a state is made of.
+/// What a state needs of its argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Takes {
-    /// Only whether it is NULL.
+pub enum ArgumentUse {
+    /// Whether the argument is NULL.
     Nulls,
     Numbers,
     Values,
 }
 
 impl StateKind {
-    pub fn takes(self) -> Takes {
+    pub fn argument_use(self) -> ArgumentUse {
         match self {
-            Self::Count => Takes::Nulls,
-            Self::Extreme { kind, .. } if !kind.is_int() => Takes::Values,
-            _ => Takes::Numbers,
+            Self::Count => ArgumentUse::Nulls,
+            Self::Extreme { kind, .. } if !kind.is_int() => ArgumentUse::Values,
+            _ => ArgumentUse::Numbers,
         }
     }
 }
 
-/// How Postgres's partial aggregation puts a state out.
+/// The format of a state in PostgreSQL's partial aggregation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputKind {
     Count,
-    /// int8, NULL without a value.
+    /// int8, NULL if there is no value.
     Sum,
     /// int8[]: count and sum.
     CountAndSum,
-    /// What `int8_avg_serialize` writes.
+    /// The format of `int8_avg_serialize`.
     SerializedWideSum,
-    /// What `numeric_avg_serialize` writes.
+    /// The format of `numeric_avg_serialize`.
     SerializedNumericSum,
     Float4,
     Float8,
     /// float8[]: count, sum, sum of squared differences.
     Moments,
-    Value(Kind),
+    Value(ValueKind),
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct AggregateFunction {
     pub oid: Oid,
-    /// None: an argument of any type, of which only NULL is asked, or none at all.
-    pub argument: Option<Kind>,
+    /// None: no argument, or an argument of any type that is only tested for NULL.
+    pub argument: Option<ValueKind>,
     pub state: StateKind,
     pub output: OutputKind,
 }
 
-const fn sum(oid: Oid, argument: Kind, state: StateKind, output: OutputKind) -> AggregateFunction {
+const fn sum(oid: Oid, argument: ValueKind, state: StateKind, output: OutputKind) -> AggregateFunction {
     AggregateFunction { oid, argument: Some(argument), state, output }
 }
 
-const fn extreme(oid: Oid, kind: Kind, greatest: bool) -> AggregateFunction {
+const fn extreme(oid: Oid, kind: ValueKind, greatest: bool) -> AggregateFunction {
     let state = StateKind::Extreme { greatest, kind };
     AggregateFunction { oid, argument: Some(kind), state, output: OutputKind::Value(kind) }
 }
@@ -91,45 +91,45 @@ pub const COUNT_VALUES: Oid = 2147;
 static TABLE: &[AggregateFunction] = &[
     count(COUNT_ROWS),
     count(COUNT_VALUES),
-    sum(2109, Kind::Int2, StateKind::IntSum, OutputKind::Sum),
-    sum(2108, Kind::Int4, StateKind::IntSum, OutputKind::Sum),
-    sum(2107, Kind::Int8, StateKind::WideSum, OutputKind::SerializedWideSum),
-    sum(2114, Kind::Numeric, StateKind::NumericSum, OutputKind::SerializedNumericSum),
-    sum(2110, Kind::Float4, StateKind::FloatSum { single: true }, OutputKind::Float4),
-    sum(2111, Kind::Float8, StateKind::FloatSum { single: false }, OutputKind::Float8),
-    sum(2102, Kind::Int2, StateKind::IntSum, OutputKind::CountAndSum),
-    sum(2101, Kind::Int4, StateKind::IntSum, OutputKind::CountAndSum),
-    sum(2100, Kind::Int8, StateKind::WideSum, OutputKind::SerializedWideSum),
-    sum(2103, Kind::Numeric, StateKind::NumericSum, OutputKind::SerializedNumericSum),
-    sum(2104, Kind::Float4, StateKind::FloatMoments, OutputKind::Moments),
-    sum(2105, Kind::Float8, StateKind::FloatMoments, OutputKind::Moments),
-    extreme(2115, Kind::Int8, true),
-    extreme(2116, Kind::Int4, true),
-    extreme(2117, Kind::Int2, true),
-    extreme(2118, Kind::Oid, true),
-    extreme(2119, Kind::Float4, true),
-    extreme(2120, Kind::Float8, true),
-    extreme(2122, Kind::Date, true),
-    extreme(2123, Kind::Time, true),
-    extreme(2126, Kind::Timestamp, true),
-    extreme(2127, Kind::Timestamptz, true),
-    extreme(2129, Kind::Text, true),
-    extreme(2130, Kind::Numeric, true),
-    extreme(2131, Kind::Int8, false),
-    extreme(2132, Kind::Int4, false),
-    extreme(2133, Kind::Int2, false),
-    extreme(2134, Kind::Oid, false),
-    extreme(2135, Kind::Float4, false),
-    extreme(2136, Kind::Float8, false),
-    extreme(2138, Kind::Date, false),
-    extreme(2139, Kind::Time, false),
-    extreme(2142, Kind::Timestamp, false),
-    extreme(2143, Kind::Timestamptz, false),
-    extreme(2145, Kind::Text, false),
-    extreme(2146, Kind::Numeric, false),
-    extreme(2517, Kind::Bool, false),
-    extreme(2519, Kind::Bool, false),
-    extreme(2518, Kind::Bool, true),
+    sum(2109, ValueKind::Int2, StateKind::IntSum, OutputKind::Sum),
+    sum(2108, ValueKind::Int4, StateKind::IntSum, OutputKind::Sum),
+    sum(2107, ValueKind::Int8, StateKind::WideSum, OutputKind::SerializedWideSum),
+    sum(2114, ValueKind::Numeric, StateKind::NumericSum, OutputKind::SerializedNumericSum),
+    sum(2110, ValueKind::Float4, StateKind::FloatSum { single: true }, OutputKind::Float4),
+    sum(2111, ValueKind::Float8, StateKind::FloatSum { single: false }, OutputKind::Float8),
+    sum(2102, ValueKind::Int2, StateKind::IntSum, OutputKind::CountAndSum),
+    sum(2101, ValueKind::Int4, StateKind::IntSum, OutputKind::CountAndSum),
+    sum(2100, ValueKind::Int8, StateKind::WideSum, OutputKind::SerializedWideSum),
+    sum(2103, ValueKind::Numeric, StateKind::NumericSum, OutputKind::SerializedNumericSum),
+    sum(2104, ValueKind::Float4, StateKind::FloatMoments, OutputKind::Moments),
+    sum(2105, ValueKind::Float8, StateKind::FloatMoments, OutputKind::Moments),
+    extreme(2115, ValueKind::Int8, true),
+    extreme(2116, ValueKind::Int4, true),
+    extreme(2117, ValueKind::Int2, true),
+    extreme(2118, ValueKind::Oid, true),
+    extreme(2119, ValueKind::Float4, true),
+    extreme(2120, ValueKind::Float8, true),
+    extreme(2122, ValueKind::Date, true),
+    extreme(2123, ValueKind::Time, true),
+    extreme(2126, ValueKind::Timestamp, true),
+    extreme(2127, ValueKind::Timestamptz, true),
+    extreme(2129, ValueKind::Text, true),
+    extreme(2130, ValueKind::Numeric, true),
+    extreme(2131, ValueKind::Int8, false),
+    extreme(2132, ValueKind::Int4, false),
+    extreme(2133, ValueKind::Int2, false),
+    extreme(2134, ValueKind::Oid, false),
+    extreme(2135, ValueKind::Float4, false),
+    extreme(2136, ValueKind::Float8, false),
+    extreme(2138, ValueKind::Date, false),
+    extreme(2139, ValueKind::Time, false),
+    extreme(2142, ValueKind::Timestamp, false),
+    extreme(2143, ValueKind::Timestamptz, false),
+    extreme(2145, ValueKind::Text, false),
+    extreme(2146, ValueKind::Numeric, false),
+    extreme(2517, ValueKind::Bool, false),
+    extreme(2519, ValueKind::Bool, false),
+    extreme(2518, ValueKind::Bool, true),
 ];
 
 pub fn find(oid: Oid) -> Option<&'static AggregateFunction> {
@@ -138,18 +138,18 @@ pub fn find(oid: Oid) -> Option<&'static AggregateFunction> {
 
 /// Whether the cell evaluates this aggregate under this collation.
 pub fn offloadable_aggregate(oid: Oid, collation: Collation) -> bool {
-    find(oid).is_some_and(|function| function.argument != Some(Kind::Text) || collation == Collation::Bytewise)
+    find(oid).is_some_and(|function| function.argument != Some(ValueKind::Text) || collation == Collation::Bytewise)
 }
 
-/// Whether rows can be grouped by values of this type byte by byte. Equal values must show alike, whichever of them
-/// stands for the group: that rules out floats (0 and -0), and whoever asks sees to it that numerics have one scale
-/// (5.5 and 5.50 have two).
+/// Whether rows can be grouped by the bytes of values of this type. Equal values must have the same text, because any
+/// of them may represent the group. This excludes floats (0 and -0); the caller must ensure that numerics have one
+/// display scale (5.5 and 5.50 differ).
 pub fn groupable_type(oid: Oid) -> bool {
-    Kind::of(oid).is_some_and(groupable)
+    ValueKind::of(oid).is_some_and(groupable)
 }
 
-pub fn groupable(kind: Kind) -> bool {
-    !matches!(kind, Kind::Float4 | Kind::Float8)
+pub fn groupable(kind: ValueKind) -> bool {
+    !matches!(kind, ValueKind::Float4 | ValueKind::Float8)
 }
 
 #[cfg(test)]
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_of_text_need_byte_order() {
+    fn minimum_and_maximum_of_text_need_byte_order() {
         assert!(offloadable_aggregate(2145, Collation::Bytewise));
         assert!(!offloadable_aggregate(2145, Collation::Deterministic));
         assert!(offloadable_aggregate(2146, Collation::None));

@@ -1,50 +1,50 @@
-//! The table of groups: rows of key codes to group numbers.
+//! The table of groups: maps rows of key codes to group numbers.
 //!
-//! A key's value is a code of 64 bits: an integer as it is, a short string with its length, a longer one by its number
-//! in the table's list of strings. The last word of a row tells which of its keys are NULL. Group 0 is the bin for
-//! rows that are aggregated elsewhere.
+//! The code of a key's value has 64 bits: an integer itself, a short string with its length, or the number of a longer
+//! string in the table's list of strings. The last word of a row has a bit per key that is set if the key is NULL.
+//! Group 0, [`DISCARD`], receives rows that are not aggregated here.
 
-use crate::predicate::{Form, Gathered};
-use crate::vectors::{Vectors, vectorized};
+use crate::predicate::{CodeEncoding, EncodedColumn};
+use crate::vectors::{InstructionSet, vectorized};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
-/// Strings up to this length are their own code.
+/// Strings up to this length are stored in their code.
 const INLINE_BYTES: usize = 7;
-/// The top byte of a string's code: its length, or this for a number in the list.
+/// The top byte of a string's code is the string's length, or this value for a number in the list.
 const LISTED: u64 = INLINE_BYTES as u64 + 1;
-/// What a listed string takes besides its bytes, about.
+/// Approximate memory of a listed string besides its bytes.
 const LISTED_OVERHEAD_BYTES: usize = 80;
-/// Keys that a row may have: a bit each in the word of NULLs.
+/// The most keys that a row may have: the word of NULLs has 64 bits.
 pub const KEYS_MAX: usize = 64;
 
-/// Where rows go that the caller does not want to be counted.
-pub const BIN: u32 = 0;
-/// So many groups, with the bin, are few.
-pub const FEW: usize = 64;
-/// Lists of group numbers by position are no longer than this.
-const DIRECT_MAX: usize = 1 << 12;
+/// The group of rows that are not aggregated; its states are never returned.
+pub const DISCARD: u32 = 0;
+/// With at most this many groups, [`DISCARD`] included, rows are counted and summed per group.
+pub const FEW_GROUPS_MAX: usize = 64;
+/// The longest list of group numbers by position.
+const POSITIONS_MAX: usize = 1 << 12;
 
 #[derive(Debug)]
 pub struct GroupTable {
     /// Words of a row: a code for each key, and the NULLs.
     words: usize,
-    /// Group numbers by hash; 0 where there is none.
+    /// Group numbers by hash; 0 is an empty slot.
     slots: Vec<u32>,
-    /// The words of each group, the bin's first.
+    /// The words of each group, starting with those of [`DISCARD`].
     codes: Vec<u64>,
     groups: usize,
-    strings: Strings,
-    direct: Direct,
+    strings: StringTable,
+    code_map: CodeMap,
 }
 
-/// Group numbers by the position of a row's codes in the keys' domains: quicker than hashing where the keys of a
-/// unit's chunk have few values.
+/// Group numbers by the combined position of a row's codes in the code ranges of the keys. Faster than hashing if the
+/// keys of a unit's chunk have few values.
 #[derive(Debug, Default)]
-struct Direct {
-    /// For which unit and chunk this is.
-    place: Option<(u64, usize)>,
-    /// 0 where it is not known.
+struct CodeMap {
+    /// The unit and the chunk that the positions belong to.
+    chunk_id: Option<(u64, usize)>,
+    /// By position; 0 if the group is not known yet.
     groups: Vec<u32>,
     positions: Vec<u32>,
 }
@@ -53,91 +53,97 @@ struct Direct {
 #[derive(Debug, Default)]
 pub struct RowGroups {
     pub numbers: Vec<u32>,
-    /// Rows of each group; empty when there are not few groups.
+    /// Rows of each group; empty with more than [`FEW_GROUPS_MAX`] groups.
     pub counts: Vec<u32>,
 }
 
 impl RowGroups {
-    /// Counts rows that are all of the first group; returns how many are in the bin.
+    /// Counts `rows` rows that all belong to group 1. Returns the number of discarded rows, 0.
     pub fn count_only(&mut self, rows: usize) -> usize {
         self.counts.clear();
         self.counts.extend([0, rows as u32]);
         0
     }
 
-    /// Counts the rows of each group, if they are few; `groups` is their number. Returns how many are in the bin.
+    /// Counts the rows of each of `groups` groups, if there are few groups. Returns the number of discarded rows.
     pub fn count(&mut self, groups: usize) -> usize {
         self.counts.clear();
-        if groups > FEW {
-            return self.numbers.iter().filter(|group| **group == BIN).count();
+        if groups > FEW_GROUPS_MAX {
+            return self.numbers.iter().filter(|group| **group == DISCARD).count();
         }
         let counts = counts(&self.numbers, groups);
         self.counts.extend(&counts[..groups]);
-        self.counts[BIN as usize] as usize
+        self.counts[DISCARD as usize] as usize
     }
 
-    /// Sums of `values` by group, when there are few; `wide`: 64 bits might not hold them. That of the bin is any.
+    /// Sums `values` by group; call this only if `counts` is not empty. `wide`: a sum may overflow 64 bits. The sum of
+    /// [`DISCARD`] is unspecified.
     pub fn sums(&self, values: &[i64], wide: bool) -> impl Iterator<Item = i128> {
-        let only_one = self.counts.len() == 2 && self.counts[BIN as usize] == 0;
+        let only_one = self.counts.len() == 2 && self.counts[DISCARD as usize] == 0;
         let groups = if only_one { 1 } else { self.counts.len() };
-        let [high, low] =
-            if wide { halves(values, &self.numbers, groups) } else { [[0; FEW], sums(values, &self.numbers, groups)] };
+        let [high, low] = if wide {
+            split_sums(values, &self.numbers, groups)
+        } else {
+            [[0; FEW_GROUPS_MAX], sums(values, &self.numbers, groups)]
+        };
         let at = move |group: usize| if only_one { 0 } else { group };
         (0..self.counts.len()).map(move |group| ((high[at(group)] as i128) << 32) + low[at(group)] as i128)
     }
 }
 
-/// So many groups, with the bin, are told apart row by row without looking anything up.
+/// With at most this many groups, [`DISCARD`] included, each row is compared with every group, without a table lookup.
 const COMPARED_MAX: usize = 9;
 
 vectorized! {
-    /// Rows of each of `groups`, which are few.
-    fn counts(numbers: &[u32], groups: usize) -> [u32; FEW] {
-        let mut counts = [0; FEW];
+    /// The number of rows of each group; `groups` is at most [`FEW_GROUPS_MAX`].
+    fn counts(numbers: &[u32], groups: usize) -> [u32; FEW_GROUPS_MAX] {
+        let mut counts = [0; FEW_GROUPS_MAX];
         if groups <= COMPARED_MAX {
             for (group, count) in counts[..groups].iter_mut().enumerate() {
                 *count = numbers.iter().map(|number| u32::from(*number == group as u32)).sum();
             }
             return counts;
         }
-        numbers.iter().for_each(|group| counts[*group as usize % FEW] += 1);
+        numbers.iter().for_each(|group| counts[*group as usize % FEW_GROUPS_MAX] += 1);
         counts
     }
 
-    /// Sums of each of `groups`, which are few; of 1, the sum of all rows.
-    fn sums(values: &[i64], numbers: &[u32], groups: usize) -> [i64; FEW] {
+    /// The sum of each group; `groups` is at most [`FEW_GROUPS_MAX`]. If `groups` is 1, the sum of all rows.
+    fn sums(values: &[i64], numbers: &[u32], groups: usize) -> [i64; FEW_GROUPS_MAX] {
         sums_of(values, numbers, groups, |value| value)
     }
 
-    /// As [`sums`], of the upper and the lower 32 bits of each value: such a sum is far from 64 bits.
-    fn halves(values: &[i64], numbers: &[u32], groups: usize) -> [[i64; FEW]; 2] {
-        [sums_of(values, numbers, groups, |value| value >> 32), sums_of(values, numbers, groups, |value| value & 0xffff_ffff)]
+    /// As [`sums`], for the upper and the lower 32 bits of each value: these sums cannot overflow 64 bits.
+    fn split_sums(values: &[i64], numbers: &[u32], groups: usize) -> [[i64; FEW_GROUPS_MAX]; 2] {
+        let high = sums_of(values, numbers, groups, |value| value >> 32);
+        let low = sums_of(values, numbers, groups, |value| value & 0xffff_ffff);
+        [high, low]
     }
 }
 
 #[inline(always)]
-fn sums_of(values: &[i64], numbers: &[u32], groups: usize, part: impl Fn(i64) -> i64) -> [i64; FEW] {
-    let mut sums = [0; FEW];
+fn sums_of(values: &[i64], numbers: &[u32], groups: usize, part: impl Fn(i64) -> i64) -> [i64; FEW_GROUPS_MAX] {
+    let mut sums = [0; FEW_GROUPS_MAX];
     match groups {
         ..=1 => sums[0] = values.iter().map(|value| part(*value)).sum(),
-        2..=5 if Vectors::best() == Vectors::Bits512 => {
+        2..=5 if InstructionSet::best() == InstructionSet::Avx512 => {
             sums[1..5].copy_from_slice(&compared_sums::<4>(values, numbers, part))
         }
-        6..=COMPARED_MAX if Vectors::best() == Vectors::Bits512 => {
+        6..=COMPARED_MAX if InstructionSet::best() == InstructionSet::Avx512 => {
             sums[1..9].copy_from_slice(&compared_sums::<8>(values, numbers, part));
         }
         _ => {
-            // Several sums of each group, so that none waits for the one before.
-            let mut parts = [[0i64; FEW]; 4];
+            // Four sums per group, so that an addition need not wait for the previous row's.
+            let mut parts = [[0i64; FEW_GROUPS_MAX]; 4];
             let (values, last_values) = values.as_chunks::<4>();
             let (numbers, last_numbers) = numbers.as_chunks::<4>();
             for (values, groups) in values.iter().zip(numbers) {
                 for lane in 0..4 {
-                    parts[lane][groups[lane] as usize % FEW] += part(values[lane]);
+                    parts[lane][groups[lane] as usize % FEW_GROUPS_MAX] += part(values[lane]);
                 }
             }
             for (value, group) in last_values.iter().zip(last_numbers) {
-                parts[0][*group as usize % FEW] += part(*value);
+                parts[0][*group as usize % FEW_GROUPS_MAX] += part(*value);
             }
             sums = std::array::from_fn(|group| parts.iter().map(|sums| sums[group]).sum());
         }
@@ -145,7 +151,7 @@ fn sums_of(values: &[i64], numbers: &[u32], groups: usize, part: impl Fn(i64) ->
     sums
 }
 
-/// Sums of the groups after the bin, each row compared with all of them.
+/// The sums of the groups after [`DISCARD`]; compares each row with every group.
 #[inline(always)]
 fn compared_sums<const GROUPS: usize>(values: &[i64], numbers: &[u32], part: impl Fn(i64) -> i64) -> [i64; GROUPS] {
     let mut sums = [0i64; GROUPS];
@@ -159,7 +165,7 @@ fn compared_sums<const GROUPS: usize>(values: &[i64], numbers: &[u32], part: imp
 }
 
 #[derive(Debug, Default)]
-struct Strings {
+struct StringTable {
     numbers: HashMap<Box<[u8]>, u64>,
     list: Vec<Box<[u8]>>,
     bytes: usize,
@@ -173,26 +179,27 @@ impl GroupTable {
             slots: vec![0; 64],
             codes: vec![0; words],
             groups: 1,
-            strings: Strings::default(),
-            direct: Direct::default(),
+            strings: StringTable::default(),
+            code_map: CodeMap::default(),
         }
     }
 
-    /// Forgets all groups but the bin.
+    /// Removes all groups except [`DISCARD`].
     pub fn clear(&mut self) {
         self.slots.clear();
         self.slots.resize(64, 0);
         self.codes.truncate(self.words);
         self.groups = 1;
-        self.strings = Strings::default();
-        self.direct.place = None;
+        self.strings = StringTable::default();
+        self.code_map.chunk_id = None;
     }
 
+    /// Words per row.
     pub fn words(&self) -> usize {
         self.words
     }
 
-    /// Groups, the bin included.
+    /// The number of groups, [`DISCARD`] included.
     pub fn len(&self) -> usize {
         self.groups
     }
@@ -201,9 +208,10 @@ impl GroupTable {
         self.slots.len() * 4 + self.codes.len() * 8 + self.strings.bytes
     }
 
+    /// The code of a string; adds a long string to the list.
     pub fn string_code(&mut self, bytes: &[u8]) -> u64 {
         if bytes.len() <= INLINE_BYTES {
-            // Mostly a byte or two: no call to copy them.
+            // Most keys have one or two bytes, so a loop is faster than a call of memcpy.
             let code = bytes.iter().rev().fold(0, |code, byte| code << 8 | u64::from(*byte));
             return code | (bytes.len() as u64) << 56;
         }
@@ -218,7 +226,7 @@ impl GroupTable {
         number | LISTED << 56
     }
 
-    /// Gives the string of a code.
+    /// Calls `take` with the string of a code.
     pub fn with_string<R>(&self, code: u64, take: impl FnOnce(&[u8]) -> R) -> R {
         if code >> 56 == LISTED {
             let listed = self.strings.list.get((code & !(LISTED << 56)) as usize);
@@ -232,7 +240,7 @@ impl GroupTable {
         &self.codes[group * self.words..(group + 1) * self.words]
     }
 
-    /// The group of a row, which is made when there is none.
+    /// The group of a row of codes; creates the group if there is none.
     #[inline]
     pub fn group(&mut self, row: &[u64]) -> u32 {
         let mask = self.slots.len() - 1;
@@ -249,40 +257,40 @@ impl GroupTable {
         }
     }
 
-    /// Fills `numbers`, which is empty, with the group of each row, of keys without datums; that of rows without a mark is the bin. False:
-    /// the keys' values are too many.
-    pub fn number_directly(
+    /// Assigns a group to each row by the encoded values of its keys and appends the groups to `numbers`, which is
+    /// empty. Rows without a mark get [`DISCARD`]. False: the keys have too many possible values.
+    pub fn number_by_code(
         &mut self,
-        keys: &[&Gathered<'_>],
-        place: (u64, usize),
+        keys: &[&EncodedColumn<'_>],
+        chunk_id: (u64, usize),
         rows: usize,
         marks: Option<&[u8]>,
         numbers: &mut Vec<u32>,
     ) -> bool {
         let mut size = 1usize;
-        let mut domains: SmallVec<[(i64, usize, usize); 8]> = SmallVec::new();
+        let mut code_ranges: SmallVec<[(i64, usize, usize); 8]> = SmallVec::new();
         for key in keys {
-            let Some((least, count)) = key.domain() else { return false };
-            domains.push((least, count, size));
-            // One more for NULL.
+            let Some((least, count)) = key.code_range() else { return false };
+            code_ranges.push((least, count, size));
+            // NULL has a position, too.
             size = size.saturating_mul(count.saturating_add(1));
-            if size > DIRECT_MAX {
+            if size > POSITIONS_MAX {
                 return false;
             }
         }
-        let mut direct = std::mem::take(&mut self.direct);
-        if direct.place != Some(place) {
-            direct.place = Some(place);
-            direct.groups.clear();
-            direct.groups.resize(size, 0);
+        let mut code_map = std::mem::take(&mut self.code_map);
+        if code_map.chunk_id != Some(chunk_id) {
+            code_map.chunk_id = Some(chunk_id);
+            code_map.groups.clear();
+            code_map.groups.resize(size, 0);
         }
-        direct.positions.clear();
-        direct.positions.resize(rows, 0);
-        for (key, (least, count, stride)) in keys.iter().zip(&domains) {
+        code_map.positions.clear();
+        code_map.positions.resize(rows, 0);
+        for (key, (least, count, stride)) in keys.iter().zip(&code_ranges) {
             match key.validity {
-                None => add_positions(key.codes, *least, *stride as u32, &mut direct.positions),
+                None => add_positions(key.codes, *least, *stride as u32, &mut code_map.positions),
                 Some(validity) => {
-                    for ((at, code), valid) in direct.positions.iter_mut().zip(key.codes).zip(validity) {
+                    for ((at, code), valid) in code_map.positions.iter_mut().zip(key.codes).zip(validity) {
                         let code = if *valid == 0 { *count as i64 } else { code.wrapping_sub(*least) };
                         *at = position(*at, code, *stride as u32);
                     }
@@ -290,36 +298,37 @@ impl GroupTable {
             }
         }
         let is_marked = |row: usize| marks.is_none_or(|marks| marks[row] != 0);
-        numbers.extend(direct.positions.iter().map(|at| direct.groups.get(*at as usize).copied().unwrap_or(BIN)));
+        numbers
+            .extend(code_map.positions.iter().map(|at| code_map.groups.get(*at as usize).copied().unwrap_or(DISCARD)));
         let missing = match marks {
-            None => numbers.contains(&BIN),
+            None => numbers.contains(&DISCARD),
             Some(marks) => drop_unmarked(marks, numbers),
         };
         let mut words = vec![0u64; self.words];
-        for (row, at) in direct.positions.iter().enumerate().filter(|_| missing) {
-            if numbers[row] != BIN || !is_marked(row) {
+        for (row, at) in code_map.positions.iter().enumerate().filter(|_| missing) {
+            if numbers[row] != DISCARD || !is_marked(row) {
                 continue;
             }
-            if let Some(known) = direct.groups.get(*at as usize).filter(|known| **known != BIN) {
+            if let Some(known) = code_map.groups.get(*at as usize).filter(|known| **known != DISCARD) {
                 numbers[row] = *known;
                 continue;
             }
             words.fill(0);
             for (number, key) in keys.iter().enumerate() {
-                match key.form {
+                match key.encoding {
                     _ if key.is_null(row) => words[keys.len()] |= 1 << number,
-                    Form::Numbers { .. } | Form::Nulls => words[number] = key.codes[row] as u64,
-                    Form::Strings(strings) => {
+                    CodeEncoding::Numbers { .. } | CodeEncoding::Nulls => words[number] = key.codes[row] as u64,
+                    CodeEncoding::Strings(strings) => {
                         words[number] = self.string_code(strings.get(key.codes[row] as usize).unwrap_or_default());
                     }
                 }
             }
             numbers[row] = self.group(&words);
-            if let Some(known) = direct.groups.get_mut(*at as usize) {
+            if let Some(known) = code_map.groups.get_mut(*at as usize) {
                 *known = numbers[row];
             }
         }
-        self.direct = direct;
+        self.code_map = code_map;
         true
     }
 
@@ -356,11 +365,11 @@ vectorized! {
         }
     }
 
-    /// Puts rows without a mark into the bin; whether another one is there.
+    /// Assigns [`DISCARD`] to rows without a mark. Returns whether a marked row has no group yet.
     fn drop_unmarked(marks: &[u8], numbers: &mut [u32]) -> bool {
         let mut missing = 0;
         for (group, mark) in numbers.iter_mut().zip(marks) {
-            missing |= u32::from(*group == BIN) & u32::from(*mark);
+            missing |= u32::from(*group == DISCARD) & u32::from(*mark);
             *group *= u32::from(*mark);
         }
         missing != 0
@@ -372,8 +381,8 @@ fn position(at: u32, code: i64, stride: u32) -> u32 {
     at.wrapping_add((code as u32).wrapping_mul(stride))
 }
 
-/// Multiplied and folded word by word; the codes of one table do not come from an adversary that gains by collisions
-/// more than its own slow query.
+/// A multiply-and-fold hash, word by word. It does not resist deliberate collisions, which would only slow down the
+/// query of the user who causes them.
 #[inline(always)]
 fn hash(row: &[u64]) -> u64 {
     let mut hash = 0u64;
@@ -390,23 +399,23 @@ mod tests {
     use crate::vectors::tests::with_each;
 
     #[test]
-    fn sums_and_counts_by_group_are_right_whatever_the_processor_has() {
-        for groups in [1, 2, 3, 5, 6, 9, 10, FEW] {
+    fn sums_and_counts_by_group_are_the_same_with_all_instruction_sets() {
+        for groups in [1, 2, 3, 5, 6, 9, 10, FEW_GROUPS_MAX] {
             for rows in [0usize, 1, 7, 1000, 1024] {
                 let number = |row: usize| (row * 7 + row / 5) % groups;
                 let mut counts = vec![0u32; groups];
                 (0..rows).for_each(|row| counts[number(row)] += 1);
-                with_each(|vectors| {
+                with_each(|set| {
                     let mut found =
                         RowGroups { numbers: (0..rows).map(|row| number(row) as u32).collect(), counts: Vec::new() };
                     assert_eq!(found.count(groups), counts[0] as usize);
-                    assert_eq!(found.counts, counts, "{vectors:?}");
+                    assert_eq!(found.counts, counts, "{set:?}");
                     for (wide, unit) in [(false, 0x7f_1234_5678), (true, 0x7f_1234_5678), (true, i64::MAX / 600)] {
                         let values: Vec<i64> = (0..rows as i64).map(|row| (row - 500) * unit).collect();
                         let mut sums = vec![0i128; groups];
                         (0..rows).for_each(|row| sums[number(row)] += values[row] as i128);
                         let found: Vec<i128> = found.sums(&values, wide).collect();
-                        assert_eq!(found[1..], sums[1..], "{vectors:?}, {groups} groups, {rows} rows");
+                        assert_eq!(found[1..], sums[1..], "{set:?}, {groups} groups, {rows} rows");
                     }
                 });
             }
@@ -414,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_rows_share_a_group_and_strings_come_back() {
+    fn equal_rows_share_a_group_and_codes_return_their_strings() {
         let mut table = GroupTable::new(2);
         let words = ["", "a", "seven77", "eight888", "a much longer string than fits"];
         for round in 0..2 {
@@ -428,7 +437,7 @@ mod tests {
             }
         }
         assert_eq!(table.len(), 2501);
-        // A NULL is no zero.
+        // A NULL is not a zero.
         assert_eq!(table.group(&[0, 0, 1]), 2501);
         table.clear();
         assert_eq!(table.len(), 1);

@@ -1,36 +1,55 @@
-//! Group keys: from a column's or an expression's values to the codes of a [`GroupTable`], and back to datums.
+//! Group keys: encodes the values of a column or an expression as codes of a [`GroupTable`], and decodes codes to
+//! datums.
 
-use super::argument::Need;
+use super::argument::ColumnRequirement;
 use super::groups::GroupTable;
 use super::partial::numeric_payload;
 use crate::batch::ColumnBuilder;
 use crate::heap::{MISSING, NULL, Slot};
-use crate::predicate::{
-    Column, Form, Gathered, Input, Kind, NAME_BYTES, Node, Numeric, Row, Value, numeric_scaled_by_ten,
-};
+use crate::predicate::{CodeEncoding, Column, EncodedColumn, Node, RowSet};
+use crate::value::{NAME_BYTES, Numeric, Value, ValueKind, numeric};
 use cellar_format::postgres::Width;
 
-/// Numerics of known decimals have their values times `10^scale` as codes, if these are inside of such bounds. Any others
-/// have the code of their datum's bytes and this bit, which no number inside of the bounds has without the sign's.
-const SPELT: u64 = 1 << 62;
+/// The bounds of `value * 10^scale` within which this product is the code of a numeric of known scale.
 const SCALED: (i64, i64) = (-(1 << 61), 1 << 61);
-/// `Numeric::from_decimal` takes no more.
+/// Marks the code of any other numeric: the string code of its datum's payload. A product within [`SCALED`] has this
+/// bit only together with the sign bit.
+const DATUM_CODE: u64 = 1 << 62;
+/// The greatest scale that `Numeric::from_decimal` accepts.
 const KEY_DECIMALS_MAX: u16 = 8;
+
+/// The key codes of a run of rows.
+#[derive(Debug, Default)]
+pub struct RowCodes {
+    /// [`GroupTable::words`] words per row: a code for each key, then the NULL bits.
+    pub words: Vec<u64>,
+    /// Positions of the rows whose key could not be computed.
+    pub undecided: Vec<u32>,
+}
+
+impl RowCodes {
+    /// Replaces the contents by `words` zeroes.
+    pub fn clear(&mut self, words: usize) {
+        self.words.clear();
+        self.words.resize(words, 0);
+        self.undecided.clear();
+    }
+}
 
 /// An expression that rows are grouped by.
 pub struct Key {
     node: Node,
-    pub kind: Kind,
-    /// When it is a plain column.
+    pub kind: ValueKind,
+    /// The slot, if the key is a plain column.
     column: Option<Slot>,
-    /// Of a column of numerics that all have so many decimals.
+    /// The display scale of all values, if the key is a column of numerics with a declared scale.
     scale: Option<u8>,
-    /// The columns that it reads.
+    /// The columns that the expression reads.
     pub slots: Vec<Slot>,
 }
 
 impl Key {
-    pub fn new(node: Node, kind: Kind, slots: Vec<Slot>, columns: &[Option<Column>]) -> Self {
+    pub fn new(node: Node, kind: ValueKind, slots: Vec<Slot>, columns: &[Option<Column>]) -> Self {
         let column = match node {
             Node::Column(slot) => Some(slot),
             _ => None,
@@ -40,92 +59,92 @@ impl Key {
         Self { node, kind, column, scale, slots }
     }
 
-    /// Whether its codes come from a column without datums, of which `has` tells.
-    pub fn needs_no_datum(&self, has: &impl Fn(Slot, Need) -> bool) -> bool {
+    /// Whether codes can be computed from encoded values. `has` says whether a column meets a requirement.
+    pub fn needs_no_datum(&self, has: &impl Fn(Slot, ColumnRequirement) -> bool) -> bool {
         let need = match self.scale {
-            Some(scale) => Need::Scaled { scale, bounds: SCALED },
-            None if self.kind.is_int() => Need::Numbers { scale: 0 },
-            None => Need::Strings,
+            Some(scale) => ColumnRequirement::Scaled { scale, bounds: SCALED },
+            None if self.kind.is_int() => ColumnRequirement::Numbers { scale: 0 },
+            None => ColumnRequirement::Strings,
         };
         self.column.is_some_and(|slot| has(slot, need))
     }
 
-    pub fn gathered<'a>(&self, input: Input<'a>) -> Option<&'a Gathered<'a>> {
-        self.column.and_then(|slot| input.gathered(slot))
+    /// The encoded values of the key; None: the key needs datums.
+    pub fn encoded<'a>(&self, rows: RowSet<'a>) -> Option<&'a EncodedColumn<'a>> {
+        self.column.and_then(|slot| rows.encoded(slot))
     }
 
-    /// Writes the key's code into word `number` of each selected row, and its bit into the row's last word. `undecided`
-    /// gets the positions of rows whose key cannot be told.
+    /// Writes the key's code into word `number` of each selected row, or sets bit `number` of the row's last word if
+    /// the key is NULL.
     pub fn codes(
         &self,
         number: usize,
-        input: Input<'_>,
+        rows: RowSet<'_>,
         selected: &[u16],
         table: &mut GroupTable,
-        rows: &mut [u64],
-        undecided: &mut Vec<u32>,
+        codes: &mut RowCodes,
     ) {
-        let words = table.words();
-        if let Some(gathered) = self.gathered(input) {
-            return gathered_codes(gathered, number, table, rows);
+        let row_words = table.words();
+        if let Some(encoded) = self.encoded(rows) {
+            return encoded_codes(encoded, number, table, &mut codes.words);
         }
-        let column = self.column.and_then(|slot| Some((slot, input.columns.get(slot as usize)?.as_ref()?)));
-        for (index, (at, row)) in selected.iter().zip(rows.chunks_exact_mut(words)).enumerate() {
+        let column = self.column.and_then(|slot| Some((slot, rows.column(slot)?)));
+        for (index, (at, row)) in selected.iter().zip(codes.words.chunks_exact_mut(row_words)).enumerate() {
             if let Some((slot, column)) = column {
-                let location = input.chunk.locations(slot)[*at as usize];
+                let location = rows.locations(slot)[*at as usize];
                 if location == NULL {
-                    row[words - 1] |= 1 << number;
+                    row[row_words - 1] |= 1 << number;
                     continue;
                 }
                 if location != MISSING
-                    && let Some(code) = self.plain_code(column, input.pages, location as usize, table)
+                    && let Some(code) = self.plain_code(column, rows.pages, location as usize, table)
                 {
                     row[number] = code;
                     continue;
                 }
             }
-            let at = Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row: *at };
+            let at = rows.row(*at);
             match self.node.eval(&at) {
-                Ok(Value::Null) => row[words - 1] |= 1 << number,
+                Ok(Value::Null) => row[row_words - 1] |= 1 << number,
                 Ok(Value::Bool(value)) => row[number] = u64::from(value),
                 Ok(Value::Int(value)) => row[number] = value as u64,
                 Ok(Value::Bytes(bytes)) => row[number] = table.string_code(&bytes),
                 Ok(Value::Numeric(value)) => {
                     let code = self.scale.and_then(|scale| value.scaled_by_ten(scale.into()));
-                    let spelt = || table.string_code(&numeric_payload(&value)) | SPELT;
-                    row[number] = code.map_or_else(spelt, |code| code as u64);
+                    let datum_code = || table.string_code(&numeric_payload(&value)) | DATUM_CODE;
+                    row[number] = code.map_or_else(datum_code, |code| code as u64);
                 }
-                _ => undecided.push(index as u32),
+                _ => codes.undecided.push(index as u32),
             }
         }
     }
 
-    /// The code of a datum that lies in the page as it is.
+    /// The code of an uncompressed inline datum; None for other datums.
     #[inline(always)]
     fn plain_code(&self, column: &Column, pages: &[u8], location: usize, table: &mut GroupTable) -> Option<u64> {
         if self.kind.is_int() {
             return column.int(self.kind, pages, location).map(|value| value as u64);
         }
         let bytes = column.plain_bytes(pages, location)?;
-        if self.kind == Kind::Numeric {
-            let number = self.scale.and_then(|scale| numeric_scaled_by_ten(bytes, scale.into()));
-            return Some(number.map_or_else(|| table.string_code(bytes) | SPELT, |code| code as u64));
+        if self.kind == ValueKind::Numeric {
+            let number = self.scale.and_then(|scale| numeric::scaled_by_ten(bytes, scale.into()));
+            return Some(number.map_or_else(|| table.string_code(bytes) | DATUM_CODE, |code| code as u64));
         }
         Some(table.string_code(bytes))
     }
 
-    /// Appends the key of a group to its column; `row` rows are there already.
+    /// Appends the key of a group to its column, which has `row` rows.
     pub fn put(&self, number: usize, table: &GroupTable, group: usize, row: usize, out: &mut ColumnBuilder) {
         let codes = table.codes(group);
         if codes[codes.len() - 1] >> number & 1 == 1 {
             out.push_null(row, self.stride());
-        } else if let Some(scale) = self.scale.filter(|_| codes[number] >> 62 != SPELT >> 62) {
+        } else if let Some(scale) = self.scale.filter(|_| codes[number] >> 62 != DATUM_CODE >> 62) {
             let value = Numeric::from_decimal(codes[number] as i64, scale.into());
             out.push_value(row, self.kind, &Value::Numeric(value));
         } else if self.kind.is_int() {
             out.push_int(self.kind, codes[number] as i64);
         } else {
-            let code = if self.kind == Kind::Numeric { codes[number] & !SPELT } else { codes[number] };
+            let code = if self.kind == ValueKind::Numeric { codes[number] & !DATUM_CODE } else { codes[number] };
             table.with_string(code, |bytes| out.push_value(row, self.kind, &Value::Bytes(bytes.into())));
         }
     }
@@ -139,22 +158,22 @@ impl Key {
     }
 }
 
-/// [`Key::codes`] of a column without datums.
-fn gathered_codes(gathered: &Gathered<'_>, number: usize, table: &mut GroupTable, rows: &mut [u64]) {
+/// [`Key::codes`] from encoded values.
+fn encoded_codes(encoded: &EncodedColumn<'_>, number: usize, table: &mut GroupTable, rows: &mut [u64]) {
     let words = table.words();
-    // A list of strings that is not much longer than the run is looked up once.
-    let mut known = match gathered.form {
-        Form::Strings(strings) if strings.len() <= 4 * gathered.codes.len() => vec![None; strings.len()],
+    // If the list of strings is not much longer than the run, each string is looked up only once.
+    let mut known = match encoded.encoding {
+        CodeEncoding::Strings(strings) if strings.count() <= 4 * encoded.codes.len() => vec![None; strings.count()],
         _ => Vec::new(),
     };
-    for (index, (code, row)) in gathered.codes.iter().zip(rows.chunks_exact_mut(words)).enumerate() {
-        if gathered.is_null(index) {
+    for (index, (code, row)) in encoded.codes.iter().zip(rows.chunks_exact_mut(words)).enumerate() {
+        if encoded.is_null(index) {
             row[words - 1] |= 1 << number;
             continue;
         }
-        row[number] = match gathered.form {
-            Form::Numbers { .. } | Form::Nulls => *code as u64,
-            Form::Strings(strings) => {
+        row[number] = match encoded.encoding {
+            CodeEncoding::Numbers { .. } | CodeEncoding::Nulls => *code as u64,
+            CodeEncoding::Strings(strings) => {
                 let mut look_up = || table.string_code(strings.get(*code as usize).unwrap_or_default());
                 match known.get_mut(*code as usize) {
                     Some(known) => *known.get_or_insert_with(look_up),

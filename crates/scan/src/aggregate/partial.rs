@@ -1,11 +1,12 @@
-//! The states that Postgres's partial aggregation puts out (`AGGSPLIT_INITIAL_SERIAL`), byte for byte.
+//! Encodes states as PostgreSQL's partial aggregation does (`AGGSPLIT_INITIAL_SERIAL`), byte for byte.
 //!
-//! Integers inside serialized states are big-endian, as `libpq/pqformat.c` writes them; datums themselves are as they
-//! lie in memory. The formats are the same in PostgreSQL 15 to 18. Source: `numericvar_serialize`,
+//! Integers inside serialized states are big-endian, as `libpq/pqformat.c` writes them; datums have their in-memory
+//! format. The formats are the same in PostgreSQL 15 to 18. Source: `numericvar_serialize`,
 //! `numeric_avg_serialize` and `int8_avg_serialize` in `utils/adt/numeric.c`, `utils/array.h`.
 
 use crate::batch::ColumnBuilder;
-use crate::predicate::{Class, Kind, NUMERIC_BASE, Numeric, Value};
+use crate::value::numeric::{BASE, Class};
+use crate::value::{Numeric, Value, ValueKind};
 use cellar_format::postgres::type_oid;
 
 /// `NUMERIC_POS` and `NUMERIC_NEG`.
@@ -19,8 +20,8 @@ fn digits(value: i128) -> Vec<i16> {
     let mut magnitude = value.unsigned_abs();
     let mut digits = Vec::with_capacity(10);
     while magnitude > 0 {
-        digits.push((magnitude % NUMERIC_BASE as u128) as i16);
-        magnitude /= NUMERIC_BASE as u128;
+        digits.push((magnitude % BASE as u128) as i16);
+        magnitude /= BASE as u128;
     }
     digits.reverse();
     digits
@@ -45,10 +46,10 @@ pub fn wide_sum(count: i64, sum: i128) -> Vec<u8> {
     out
 }
 
-/// `numeric_avg_serialize` of a sum times `BASE^fraction_digits` of finite values, of which `scale_count` have the
-/// greatest display scale, `scale`.
+/// `numeric_avg_serialize` of a sum of finite values. `sum` is the sum times `BASE^fraction_digits`; `scale_count` of
+/// the values have the greatest display scale, `scale`.
 pub fn numeric_sum(count: i64, sum: i128, fraction_digits: i32, scale: i32, scale_count: i64) -> Vec<u8> {
-    // As `strip_var` leaves it.
+    // Without trailing zeroes, as `strip_var` does.
     let mut digits = digits(sum);
     let weight = if digits.is_empty() { 0 } else { digits.len() as i32 - 1 - fraction_digits };
     while digits.last() == Some(&0) {
@@ -64,7 +65,7 @@ pub fn numeric_sum(count: i64, sum: i128, fraction_digits: i32, scale: i32, scal
     out
 }
 
-/// A one-dimensional array of eight-byte values, which are aligned as the array is.
+/// A one-dimensional array of eight-byte values with the array's alignment.
 fn array(element: u32, values: &[[u8; 8]]) -> Vec<u8> {
     const HEADER_BYTES: usize = 24;
     let mut out = Vec::with_capacity(HEADER_BYTES + values.len() * 8);
@@ -84,7 +85,7 @@ pub fn moments(moments: [f64; 3]) -> Vec<u8> {
     array(type_oid::FLOAT8, &moments.map(f64::to_le_bytes))
 }
 
-/// `make_result`: the short form where the value has room in it.
+/// The payload of a numeric datum, as `make_result` builds it: with the short header if scale and weight fit.
 pub fn numeric_payload(value: &Numeric) -> Vec<u8> {
     let special = match value.class {
         Class::NaN => Some(0xc000u16),
@@ -109,9 +110,9 @@ pub fn numeric_payload(value: &Numeric) -> Vec<u8> {
     out
 }
 
-/// Columns of groups under construction.
+/// Appending values to the result columns of groups.
 impl ColumnBuilder {
-    /// Row `row` is NULL; `stride` as its column has it.
+    /// Appends a NULL as row `row`; `stride` is the column's.
     pub(super) fn push_null(&mut self, row: usize, stride: usize) {
         self.nulls.resize(row + 1, 0);
         self.nulls[row] = 1;
@@ -122,7 +123,7 @@ impl ColumnBuilder {
         self.values.extend_from_slice(bytes);
     }
 
-    /// A varlena of this payload, with the header that it would have in a tuple.
+    /// Appends a varlena with this payload and the header that it would have in a tuple.
     pub(super) fn push_payload(&mut self, payload: &[u8]) {
         if payload.len() <= SHORT_PAYLOAD_MAX {
             self.values.extend((self.data.len() as u32).to_le_bytes());
@@ -135,28 +136,28 @@ impl ColumnBuilder {
         self.data.extend_from_slice(payload);
     }
 
-    /// A whole datum with a four-byte header.
+    /// Appends a whole datum with a four-byte header.
     pub(super) fn push_datum(&mut self, datum: &[u8]) {
         self.data.resize(self.data.len().next_multiple_of(8), 0);
         self.values.extend((self.data.len() as u32).to_le_bytes());
         self.data.extend_from_slice(datum);
     }
 
-    pub(super) fn push_int(&mut self, kind: Kind, value: i64) {
+    pub(super) fn push_int(&mut self, kind: ValueKind, value: i64) {
         match kind {
-            Kind::Bool | Kind::Char => self.push_fixed(&[value as u8]),
-            Kind::Int2 => self.push_fixed(&(value as i16).to_le_bytes()),
-            Kind::Int4 | Kind::Date | Kind::Oid => self.push_fixed(&(value as u32).to_le_bytes()),
+            ValueKind::Bool | ValueKind::Char => self.push_fixed(&[value as u8]),
+            ValueKind::Int2 => self.push_fixed(&(value as i16).to_le_bytes()),
+            ValueKind::Int4 | ValueKind::Date | ValueKind::Oid => self.push_fixed(&(value as u32).to_le_bytes()),
             _ => self.push_fixed(&value.to_le_bytes()),
         }
     }
 
-    pub(super) fn push_value(&mut self, row: usize, kind: Kind, value: &Value<'_>) {
+    pub(super) fn push_value(&mut self, row: usize, kind: ValueKind, value: &Value<'_>) {
         match value {
             Value::Null => self.push_null(row, stride(kind)),
             Value::Bool(value) => self.push_int(kind, i64::from(*value)),
             Value::Int(value) => self.push_int(kind, *value),
-            Value::Float(value) if kind == Kind::Float4 => self.push_fixed(&(*value as f32).to_le_bytes()),
+            Value::Float(value) if kind == ValueKind::Float4 => self.push_fixed(&(*value as f32).to_le_bytes()),
             Value::Float(value) => self.push_fixed(&value.to_le_bytes()),
             Value::Numeric(value) => self.push_payload(&numeric_payload(value)),
             Value::Bytes(bytes) => match stride(kind) {
@@ -171,7 +172,7 @@ impl ColumnBuilder {
         }
     }
 
-    /// No row is NULL from here to `rows`.
+    /// Marks the rows up to `rows` as not NULL, if any row is NULL.
     pub(super) fn finish_nulls(&mut self, rows: usize) {
         if !self.nulls.is_empty() {
             self.nulls.resize(rows, 0);
@@ -179,8 +180,8 @@ impl ColumnBuilder {
     }
 }
 
-/// Bytes of a value of the kind in a column; 0 for a varlena.
-pub fn stride(kind: Kind) -> usize {
+/// Bytes per value of this kind in a column; 0 for a varlena.
+pub fn stride(kind: ValueKind) -> usize {
     match kind.width() {
         cellar_format::postgres::Width::Fixed(bytes) => bytes as usize,
         _ => 0,
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numerics_come_back_from_their_bytes() {
+    fn an_encoded_numeric_decodes_to_the_same_value() {
         for text in ["0", "-1.50", "123456789.000001", "1e100", "-1e-100", "99999999.99"] {
             let value = Numeric::parse(text).unwrap();
             let decoded = Numeric::decode(&numeric_payload(&value)).unwrap();
@@ -201,17 +202,17 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_is_stripped_of_zeroes_and_an_integer_one_is_not() {
+    fn numeric_sums_lose_trailing_zeroes_and_integer_sums_keep_them() {
         // 1.50 + 8.50 with one fraction digit: 100000 is 10.0000.
         let sum = numeric_sum(2, 100_000, 1, 2, 2);
-        let mut wanted = Vec::new();
-        wanted.extend(2i64.to_be_bytes());
-        [1i32, 0, 0, 2].iter().for_each(|word| wanted.extend(word.to_be_bytes()));
-        wanted.extend(10i16.to_be_bytes());
-        wanted.extend(2i32.to_be_bytes());
-        wanted.extend(2i64.to_be_bytes());
-        wanted.extend([0; 24]);
-        assert_eq!(sum, wanted);
+        let mut expected = Vec::new();
+        expected.extend(2i64.to_be_bytes());
+        [1i32, 0, 0, 2].iter().for_each(|word| expected.extend(word.to_be_bytes()));
+        expected.extend(10i16.to_be_bytes());
+        expected.extend(2i32.to_be_bytes());
+        expected.extend(2i64.to_be_bytes());
+        expected.extend([0; 24]);
+        assert_eq!(sum, expected);
         assert_eq!(wide_sum(1, -10_000)[8..24], [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0x40, 0, 0, 0, 0, 0]);
     }
 }

@@ -1,16 +1,18 @@
-//! What is kept of each group for one argument, a vector over all groups, and how runs of rows go into it.
+//! The transition states of all groups for one argument, as a vector indexed by group.
 //!
-//! Invariant: a row is added only when all of its arguments could be computed; what of it a state has no room for was
-//! found before. Transitions are those of `utils/adt/numeric.c`, `float.c`, `varlena.c`.
+//! Invariant: a row is added only if all of its arguments could be computed. [`State::discard_overflow`] discards rows
+//! that would overflow a state before any state changes. Transitions are those of `utils/adt/numeric.c`, `float.c`,
+//! `varlena.c`.
 
 use super::RUN_ROWS;
 use super::argument::{IS_WIDE, Vector};
 use super::functions::{OutputKind, StateKind};
-use super::groups::{BIN, RowGroups};
+use super::groups::{DISCARD, RowGroups};
 use super::partial;
 use super::total::Total;
 use crate::batch::ColumnBuilder;
-use crate::predicate::{IS_NULL, Kind, Value, float_key, without_trailing_blanks};
+use crate::predicate::IS_NULL;
+use crate::value::{Value, ValueKind, float_key, without_trailing_blanks};
 use std::cmp::Ordering;
 
 /// A group's sum of numerics.
@@ -34,7 +36,7 @@ struct Sum {
     count: i64,
 }
 
-/// The states of all groups; indexed by group.
+/// The states of all groups, indexed by group.
 #[derive(Debug)]
 enum States {
     Counts(Vec<i64>),
@@ -44,7 +46,7 @@ enum States {
         sums: Vec<NumericSum>,
         fraction_digits: i32,
     },
-    /// NaN-safe only because a group without a value is None.
+    /// None: the group has no value.
     FloatSums {
         sums: Vec<Option<f64>>,
         single: bool,
@@ -57,7 +59,7 @@ enum States {
     Values {
         values: Vec<Option<Value<'static>>>,
         greatest: bool,
-        kind: Kind,
+        kind: ValueKind,
         bytes: usize,
     },
 }
@@ -82,7 +84,7 @@ impl State {
         Self { states }
     }
 
-    /// Makes room for groups before `groups`, or with 0 forgets all.
+    /// Resizes to `groups` groups; new groups are empty.
     pub fn resize(&mut self, groups: usize) {
         match &mut self.states {
             States::Counts(states) => states.resize(groups, 0),
@@ -114,30 +116,30 @@ impl State {
         }
     }
 
-    /// Whether [`Self::check`] may refuse rows.
-    pub fn refuses(&self) -> bool {
+    /// Whether [`Self::discard_overflow`] may discard rows.
+    pub fn may_discard(&self) -> bool {
         matches!(self.states, States::FloatSums { .. } | States::Moments(_))
     }
 
-    /// Whether every value can be added to its group as Postgres would, without an error. Rows that cannot be are
-    /// moved to the bin.
-    pub fn check(&self, vector: &Vector<'_>, groups: &mut [u32]) {
+    /// Assigns [`DISCARD`] to rows whose value might make a state overflow, where PostgreSQL would raise an error.
+    pub fn discard_overflow(&self, vector: &Vector<'_>, groups: &mut [u32]) {
         let lanes = || vector.lanes.iter().map(|(value, flags)| (f64::from_bits(value as u64), flags));
         match &self.states {
-            // A sum of finite floats must not become infinite in the rows of one run, whatever their order.
+            // A sum of finite floats must not become infinite in any order of the run's rows.
             States::FloatSums { sums, single } => {
                 let limit = if *single { f64::from(f32::MAX) } else { f64::MAX };
-                refuse_overflow(lanes(), groups, limit, |group| sums[group].unwrap_or(0.0));
+                discard_overflow(lanes(), groups, limit, |group| sums[group].unwrap_or(0.0));
             }
-            // The squares must not overflow either, beside the count.
+            // Values below 1e140 keep the sum of squared differences finite: ROWS_MAX squares add up to less than
+            // 1e288.
             States::Moments(states) => {
-                refuse_overflow(lanes(), groups, 1e140, |group| states[group][1]);
+                discard_overflow(lanes(), groups, 1e140, |group| states[group][1]);
             }
             _ => {}
         }
     }
 
-    /// Adds rows to a group; of states that totals do for.
+    /// Adds rows to a group by their totals. Not for floats and values.
     pub fn add_total(&mut self, group: usize, total: &Total) {
         match &mut self.states {
             States::Counts(states) => states[group] += total.values,
@@ -155,7 +157,7 @@ impl State {
                 });
             }
             States::FloatSums { .. } | States::Moments(_) | States::Values { .. } => {
-                unreachable!("totals are not asked for floats and values")
+                unreachable!("totals are never requested for floats and values")
             }
         }
     }
@@ -176,7 +178,7 @@ impl State {
                 for (group, (value, flags)) in numbers {
                     let used = i64::from(flags & IS_NULL == 0);
                     let state = &mut states[*group as usize];
-                    // Far fewer rows than the i64 has room for sums of int4.
+                    // Cannot overflow: ROWS_MAX values of int4 need 53 bits.
                     state.sum = state.sum.wrapping_add(value.wrapping_mul(used));
                     state.count += used;
                 }
@@ -223,7 +225,7 @@ impl State {
             }
             States::Values { values, greatest, kind, bytes } => {
                 for ((group, value), (_, flags)) in groups.iter().zip(&vector.values).zip(vector.lanes.iter()) {
-                    if flags & IS_NULL == 0 && *group != BIN {
+                    if flags & IS_NULL == 0 && *group != DISCARD {
                         let state = &mut values[*group as usize];
                         let better = match state {
                             None => true,
@@ -240,12 +242,12 @@ impl State {
         }
     }
 
-    /// Counts and sums of clear lanes over few groups. False: it is none of these.
+    /// Adds counts and sums of lanes without flags, if there are few groups. False: nothing was added.
     fn add_by_group(&mut self, vector: &Vector<'_>, rows: &RowGroups) -> bool {
         let (least, most) = vector.lanes.bounds();
         let wide = least.unsigned_abs().max(most.unsigned_abs()) > i64::MAX as u64 / RUN_ROWS as u64;
         let counts = rows.counts.iter().map(|count| i64::from(*count));
-        if !vector.lanes.is_clear() || counts.len() == 0 {
+        if vector.lanes.has_flags() || counts.len() == 0 {
             return false;
         }
         if let States::Counts(states) = &mut self.states {
@@ -270,7 +272,7 @@ impl State {
         true
     }
 
-    /// Appends the state of a group to a column, as `output` wants it; `row` rows are there already.
+    /// Appends the state of a group in format `output` to a column, which has `row` rows.
     pub fn put(&self, group: usize, output: OutputKind, row: usize, out: &mut ColumnBuilder) {
         match &self.states {
             States::Counts(states) => out.push_fixed(&states[group].to_le_bytes()),
@@ -305,7 +307,7 @@ impl State {
 }
 
 impl OutputKind {
-    /// Bytes of a value in its column; 0 for a varlena.
+    /// Bytes per value in a column; 0 for a varlena.
     pub fn stride(self) -> usize {
         match self {
             Self::Count | Self::Sum | Self::Float8 => 8,
@@ -317,7 +319,7 @@ impl OutputKind {
 }
 
 impl Sum {
-    /// The sum of `count` values.
+    /// Adds the sum of `count` values.
     #[inline(always)]
     fn add(&mut self, sum: i128, count: i64) {
         (self.sum, self.count) = (self.sum.wrapping_add(sum as i64), self.count + count);
@@ -333,7 +335,7 @@ impl WideSum {
 }
 
 impl NumericSum {
-    /// The sum of `count` values of one display scale. The bin's sum may wrap: nobody asks for it.
+    /// Adds the sum of `count` values of one display scale. The sum of [`DISCARD`] may wrap; it is never returned.
     #[inline(always)]
     fn add(&mut self, sum: i128, count: i64, scale: u16) {
         self.sum = self.sum.wrapping_add(sum);
@@ -346,7 +348,7 @@ impl NumericSum {
     }
 }
 
-/// `do_numeric_accum` for finite values.
+/// Adds finite numerics as `do_numeric_accum` does.
 fn add_numerics(sums: &mut [NumericSum], vector: &Vector<'_>, groups: &[u32]) {
     let mut wide = vector.wide.iter().peekable();
     let own_scale = !vector.scales.is_empty();
@@ -366,7 +368,7 @@ fn add_numerics(sums: &mut [NumericSum], vector: &Vector<'_>, groups: &[u32]) {
     }
 }
 
-/// `float8_accum`: Youngs and Cramer's way.
+/// `float8_accum`: the algorithm of Youngs and Cramer.
 fn accumulate([count, sum, squares]: &mut [f64; 3], value: f64) {
     let before = *count;
     *count += 1.0;
@@ -377,31 +379,36 @@ fn accumulate([count, sum, squares]: &mut [f64; 3], value: f64) {
     }
 }
 
-/// Moves rows to the bin that are not finite, or whose group's sum of magnitudes might pass `limit`.
-fn refuse_overflow(lanes: impl Iterator<Item = (f64, u8)>, groups: &mut [u32], limit: f64, sum: impl Fn(usize) -> f64) {
-    // A bound on every sum that the run can lead to: what its rows add, and no sum of a group may be within that of
-    // the limit. Rounding is far below the half that is kept free.
+/// Discards rows that are not finite or whose group's sum of magnitudes might exceed `limit`.
+fn discard_overflow(
+    lanes: impl Iterator<Item = (f64, u8)>,
+    groups: &mut [u32],
+    limit: f64,
+    sum: impl Fn(usize) -> f64,
+) {
+    // `added` bounds what the run can add to any group, so a group is safe if its sum plus `added` stays below the
+    // limit. Halving the limit leaves a margin for rounding.
     let mut added = 0.0;
     for ((value, flags), group) in lanes.zip(groups) {
-        if flags & IS_NULL != 0 || *group == BIN {
+        if flags & IS_NULL != 0 || *group == DISCARD {
             continue;
         }
         let after = added + value.abs();
         if after.is_finite() && sum(*group as usize).abs() + after < limit / 2.0 {
             added = after;
         } else {
-            *group = BIN;
+            *group = DISCARD;
         }
     }
 }
 
-/// Whether `value` takes the place of `best`. Of equals the later one stays, as in `numeric_larger` and
-/// `float8larger`; those of text keep the earlier one, and cannot be told apart under byte order.
-fn wins(kind: Kind, greatest: bool, best: &Value<'_>, value: &Value<'_>) -> bool {
+/// Whether `value` replaces `best`. Of equal numbers the later one wins, as in `numeric_larger` and `float8larger`. Of
+/// equal texts the earlier one wins; under byte order they are identical.
+fn wins(kind: ValueKind, greatest: bool, best: &Value<'_>, value: &Value<'_>) -> bool {
     let order = match (value, best) {
         (Value::Float(value), Value::Float(best)) => float_key(*value).cmp(&float_key(*best)),
         (Value::Numeric(value), Value::Numeric(best)) => value.compare(best),
-        (Value::Bytes(value), Value::Bytes(best)) if kind == Kind::Text => value.cmp(best),
+        (Value::Bytes(value), Value::Bytes(best)) if kind == ValueKind::Text => value.cmp(best),
         (Value::Bytes(value), Value::Bytes(best)) => without_trailing_blanks(value).cmp(without_trailing_blanks(best)),
         _ => Ordering::Less,
     };

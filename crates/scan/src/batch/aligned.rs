@@ -1,6 +1,6 @@
-//! A growing byte buffer whose first byte lies on a multiple of eight.
+//! A growable byte buffer whose first byte has an address divisible by eight.
 
-/// Bytes in eight-byte words; the last word may be partly used.
+/// Bytes, stored in eight-byte words.
 #[derive(Debug, Default, Clone)]
 pub struct AlignedBuffer {
     words: Vec<u64>,
@@ -16,7 +16,7 @@ impl AlignedBuffer {
         self.bytes == 0
     }
 
-    /// Forgets the contents and keeps the memory.
+    /// Removes the contents but keeps the memory.
     pub fn clear(&mut self) {
         self.bytes = 0;
     }

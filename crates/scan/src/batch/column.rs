@@ -4,7 +4,7 @@ use crate::heap::{MISSING, NULL, varlena};
 use cellar_format::postgres::{Align, Width};
 use cellar_format::wire::Missing;
 
-/// How a projected column lies in batches; part of the plan.
+/// The format of a projected column in batches; part of the plan.
 #[derive(Debug)]
 pub struct ColumnLayout {
     pub width: Width,
@@ -13,7 +13,7 @@ pub struct ColumnLayout {
 }
 
 impl ColumnLayout {
-    /// Bytes from one row's value to the next one's; 0 for varlena and cstring.
+    /// Bytes from a row's value to the next row's; 0 for varlena and cstring.
     pub fn stride(&self) -> usize {
         match self.width {
             Width::Fixed(bytes) => self.align.up(bytes as usize),
@@ -22,12 +22,12 @@ impl ColumnLayout {
     }
 }
 
-/// Values, and for varlenas the data they point into, as the sections of a batch will hold them.
+/// The sections of a column in a batch: values, NULL flags, and the data that varlenas' values point into.
 #[derive(Debug, Default)]
 pub struct ColumnBuilder {
     pub values: Vec<u8>,
     pub data: Vec<u8>,
-    /// Empty until the first NULL.
+    /// One byte per row, 1 if the row is NULL; empty if no row is NULL.
     pub nulls: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ impl ColumnBuilder {
         self.values.len() + self.data.len() + self.nulls.len()
     }
 
-    /// Appends the values at `locations`; `before` rows are there already.
+    /// Appends the values at `locations` to the `before` rows of the column.
     pub fn append(
         &mut self,
         layout: &ColumnLayout,
@@ -88,7 +88,7 @@ impl ColumnBuilder {
         }
     }
 
-    /// The common widths, without a call per value.
+    /// [`Self::append`] for the common widths, without a function call per value.
     fn append_words<const N: usize>(
         &mut self,
         layout: &ColumnLayout,
@@ -112,7 +112,7 @@ impl ColumnBuilder {
         }
     }
 
-    /// The datum's bytes; None, and noted, when it is NULL.
+    /// The bytes of a datum. None: the datum is NULL, and `row` is marked as NULL.
     #[inline]
     fn datum<'a>(
         &mut self,
@@ -135,7 +135,7 @@ impl ColumnBuilder {
     }
 }
 
-/// Bytes of the varlena or cstring at `at`, which a walk has checked.
+/// The length of the varlena or cstring at `at`, which a walk has checked.
 #[inline]
 fn variable_bytes(width: Width, pages: &[u8], at: usize) -> usize {
     match width {
@@ -144,7 +144,7 @@ fn variable_bytes(width: Width, pages: &[u8], at: usize) -> usize {
     }
 }
 
-/// Where the datum goes in the data section; a long header is aligned as the type asks.
+/// Appends a datum to the data section and returns its offset. A datum with a four-byte header is aligned.
 #[inline]
 fn push_variable(data: &mut Vec<u8>, layout: &ColumnLayout, datum: &[u8]) -> u32 {
     let long = layout.width == Width::Varlena && datum.first().is_some_and(|first| first & 1 == 0);

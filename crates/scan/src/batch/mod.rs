@@ -1,7 +1,7 @@
-//! Building the frames that answer a scan: batches of rows, and passed-through blocks in their place among them.
+//! Builds the frames that answer a scan: batches of rows, and passed-through blocks between them in block order.
 //!
-//! Invariant: every frame starts on a multiple of eight in the buffer, and so does every section of a batch. Rows of
-//! an empty projection have no place: they are counted, and the count leaves at the next flush.
+//! Invariant: every frame, and every section of a batch, starts at a multiple of eight in the buffer. Rows of an empty
+//! projection are only counted; the next flush writes their number, regardless of passed-through blocks.
 
 mod aligned;
 mod column;
@@ -9,18 +9,28 @@ mod column;
 pub use aligned::AlignedBuffer;
 pub use column::{ColumnBuilder, ColumnLayout};
 
-use crate::heap::Chunk;
-use crate::plan::{Output, Plan};
+use crate::heap::{PageRows, Slot};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{
     BATCH_HEADER_BYTES, BatchHeader, COLUMN_HEADER_BYTES, ColumnHeader, FRAME_HEADER_BYTES, FrameHeader, Kind,
     Passthru, PassthruReason, ROW_ENTRY_BYTES, RowEntry, ScanMode,
 };
 
-/// A batch leaves as soon as it is at least this long.
+/// A batch is flushed once it has at least this many bytes.
 const BATCH_BYTES_TARGET: usize = 160 << 10;
-/// The longest run of rows that is appended between two looks at the batch's length.
+/// The most rows that are appended between two checks of the batch's length.
 const APPEND_ROWS_MAX: usize = 1024;
+
+/// What a scan returns for the rows that qualify.
+#[derive(Debug)]
+pub enum Output {
+    /// Only the number of rows.
+    Count,
+    /// Values of the projected columns.
+    Columns(Vec<(Slot, ColumnLayout)>),
+    /// Whole tuples.
+    Rows,
+}
 
 /// Collects rows and passed-through blocks into frames.
 #[derive(Debug, Default)]
@@ -31,11 +41,12 @@ pub struct ResultWriter {
     tuples: Vec<u8>,
     rows: u32,
     first_block: u32,
-    /// What the pending rows are; set with the first of them.
+    /// The format of the pending rows; None if there are none.
     mode: Option<ScanMode>,
-    /// `[values offset, data offset, nulls offset]` of each column while a batch is laid out.
+    /// Columns of the pending batch; `columns` may be longer.
     column_count: usize,
     strides: Vec<usize>,
+    /// The pending rows are only counted.
     counts: bool,
 }
 
@@ -44,32 +55,32 @@ impl ResultWriter {
         Self::default()
     }
 
-    /// Bytes of whole frames that wait to be taken.
+    /// Bytes of complete frames in the buffer.
     pub fn pending_bytes(&self) -> usize {
         self.frames.len()
     }
 
-    /// Rows that are in no frame yet.
+    /// Rows that are not in a frame yet.
     pub fn pending_rows(&self) -> u32 {
         self.rows
     }
 
-    /// The whole frames so far.
+    /// The complete frames in the buffer.
     pub fn frames(&self) -> &[u8] {
         &self.frames
     }
 
-    /// Forgets the whole frames, which were sent; their memory is used again.
+    /// Removes all frames from the buffer but keeps the memory.
     pub fn clear_frames(&mut self) {
         self.frames.clear();
     }
 
-    /// Hands out the whole frames so far.
+    /// Removes and returns the buffer with all complete frames.
     pub fn take_frames(&mut self) -> AlignedBuffer {
         std::mem::take(&mut self.frames)
     }
 
-    /// Makes a frame of the pending rows.
+    /// Writes the pending rows as a frame.
     pub fn flush(&mut self) {
         if self.rows == 0 {
             return;
@@ -82,7 +93,7 @@ impl ResultWriter {
         self.mode = None;
     }
 
-    /// A block that Postgres has to read itself.
+    /// Appends a passed-through block, which PostgreSQL reads itself.
     pub fn passthru(&mut self, block: u32, reason: PassthruReason) {
         if !self.counts {
             self.flush();
@@ -92,7 +103,7 @@ impl ResultWriter {
         self.frames.extend_from_slice(&frame);
     }
 
-    /// Rows of an empty projection.
+    /// Appends `rows` rows of an empty projection.
     pub(crate) fn count(&mut self, block: u32, rows: u64) {
         self.counts = true;
         let mut left = rows;
@@ -111,11 +122,18 @@ impl ResultWriter {
         }
     }
 
-    /// The selected rows of a chunk, which was walked over the projected columns; ascending.
-    pub(crate) fn append(&mut self, plan: &Plan, pages: &[u8], first_block: u32, chunk: &Chunk, selected: &[u16]) {
+    /// Appends the selected rows, which ascend and were walked over the projected columns.
+    pub(crate) fn append(
+        &mut self,
+        output: &Output,
+        pages: &[u8],
+        first_block: u32,
+        rows: &PageRows,
+        selected: &[u16],
+    ) {
         for selected in selected.chunks(APPEND_ROWS_MAX) {
-            let block = first_block.wrapping_add(chunk.page(selected[0]) as u32);
-            match plan.output() {
+            let block = first_block.wrapping_add(rows.page(selected[0]) as u32);
+            match output {
                 Output::Count => {
                     self.count(block, selected.len() as u64);
                     continue;
@@ -127,7 +145,7 @@ impl ResultWriter {
                     self.strides.clear();
                     self.strides.extend(columns.iter().map(|(_, layout)| layout.stride()));
                     for (builder, (slot, layout)) in self.columns.iter_mut().zip(columns) {
-                        let locations = chunk.locations(*slot);
+                        let locations = rows.locations(*slot);
                         let locations = selected.iter().map(|row| locations[*row as usize]);
                         builder.append(layout, pages, locations, self.rows as usize);
                     }
@@ -135,7 +153,7 @@ impl ResultWriter {
                 Output::Rows => {
                     self.begin(block, ScanMode::Rows);
                     for row in selected {
-                        let row = chunk.row(*row);
+                        let row = rows.row(*row);
                         let Some(tuple) = pages.get(row.tuple as usize..row.tuple as usize + row.bytes as usize) else {
                             continue;
                         };
@@ -174,7 +192,7 @@ impl ResultWriter {
             + self.entries.len() * ROW_ENTRY_BYTES
     }
 
-    /// Groups, as a batch of their own; `strides` as in [`ColumnLayout::stride`].
+    /// Appends groups as a batch; `strides` as in [`ColumnLayout::stride`].
     pub(crate) fn groups(&mut self, columns: &[ColumnBuilder], strides: &[usize], rows: u32) {
         self.flush();
         let header = BatchHeader { rows, first_block: 0, columns: columns.len() as u16, mode: ScanMode::Groups };
@@ -207,20 +225,20 @@ impl ResultWriter {
     }
 }
 
-/// Appends a batch of columns.
+/// Appends a batch of columns to `frames`.
 fn put_columns(frames: &mut AlignedBuffer, header: BatchHeader, columns: &[ColumnBuilder], strides: &[usize]) {
     let mut headers = Vec::with_capacity(columns.len());
     let mut end = (BATCH_HEADER_BYTES + columns.len() * COLUMN_HEADER_BYTES).next_multiple_of(8);
-    let mut place = |bytes: usize| {
+    let mut allocate = |bytes: usize| {
         let at = end;
         end = (end + bytes).next_multiple_of(8);
         at as u32
     };
     for (column, stride) in columns.iter().zip(strides) {
         headers.push(ColumnHeader {
-            nulls_offset: if column.nulls.is_empty() { 0 } else { place(column.nulls.len()) },
-            values_offset: place(column.values.len()),
-            data_offset: if *stride == 0 { place(column.data.len()) } else { 0 },
+            nulls_offset: if column.nulls.is_empty() { 0 } else { allocate(column.nulls.len()) },
+            values_offset: allocate(column.values.len()),
+            data_offset: if *stride == 0 { allocate(column.data.len()) } else { 0 },
             data_bytes: column.data.len() as u32,
             stride: *stride as u32,
         });
@@ -242,7 +260,7 @@ fn put_columns(frames: &mut AlignedBuffer, header: BatchHeader, columns: &[Colum
     }
 }
 
-/// Copies a section and zeroes the gap up to the next one's alignment; an empty section has no place.
+/// Copies a section to `offset` and zeroes the padding after it. An empty section is not written.
 fn put_section(payload: &mut [u8], offset: usize, section: &[u8]) {
     if !section.is_empty() {
         let end = offset + section.len();
@@ -251,7 +269,7 @@ fn put_section(payload: &mut [u8], offset: usize, section: &[u8]) {
     }
 }
 
-/// Appends a batch frame with `bytes` bytes of payload, and returns them to be written whole.
+/// Appends a batch frame with `bytes` bytes of payload and returns the payload, every byte of which must be written.
 fn begin_frame(frames: &mut AlignedBuffer, bytes: usize) -> &mut [u8] {
     let header = FrameHeader { kind: Kind::Batch, payload_bytes: bytes as u32 };
     frames.extend_from_slice(&header.encode());

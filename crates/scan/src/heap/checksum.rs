@@ -17,7 +17,7 @@ fn mix(sum: u32, value: u32) -> u32 {
     mixed.wrapping_mul(PRIME) ^ (mixed >> 17)
 }
 
-/// The checksum that `pd_checksum` should hold for this page at this block number.
+/// The correct value of `pd_checksum` for this page at this block number.
 pub fn page_checksum(page: &[u8; BLOCK_BYTES], block: u32) -> u16 {
     let mut sums = BASE_OFFSETS;
     for (row, bytes) in page.chunks_exact(SUMS * 4).enumerate() {
@@ -26,7 +26,7 @@ pub fn page_checksum(page: &[u8; BLOCK_BYTES], block: u32) -> u16 {
             *value = u32_at(bytes, 0);
         }
         if row == 0 {
-            // pd_checksum itself, bytes 8 and 9, counts as zero.
+            // pd_checksum, bytes 8 and 9, is summed as zero.
             values[2] &= 0xffff_0000;
         }
         for (sum, value) in sums.iter_mut().zip(values) {

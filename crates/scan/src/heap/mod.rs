@@ -1,17 +1,18 @@
-//! Heap pages as bytes: headers, line pointers, tuples, and where a tuple's columns lie.
+//! Heap pages as bytes: headers, line pointers, tuples, and the locations of columns in tuples.
 //!
-//! Invariants: nothing here trusts a length or offset that a page states; nothing here knows visibility or predicates.
+//! Invariants: every length and offset read from a page is checked before use. This module knows neither visibility nor
+//! predicates.
 
 mod checksum;
-mod chunk;
-mod layout;
 mod page;
+mod page_rows;
 mod pglz;
 mod prefetch;
+mod tuple_layout;
 pub mod varlena;
 
 pub use checksum::page_checksum;
-pub use chunk::{Chunk, MISSING, NULL, PAGES_BYTES_MAX};
-pub use layout::{Layout, Segment, Slot};
 pub use page::{Malformed, Page, TupleHeader, u16_at, u32_at};
+pub use page_rows::{MISSING, NULL, PAGES_BYTES_MAX, PageRows};
 pub use prefetch::Prefetch;
+pub use tuple_layout::{AttributeRun, Slot, TupleLayout};

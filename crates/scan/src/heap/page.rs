@@ -1,7 +1,7 @@
 //! Page headers and line pointers.
 //!
-//! Invariant: every slice that a [`Page`] hands out lies inside its block; a header that contradicts itself is
-//! `Malformed`, and the block goes back to Postgres. Source: `storage/bufpage.h`, `storage/itemid.h`,
+//! Invariant: every tuple that a [`Page`] returns is inside its block. An inconsistent header is [`Malformed`], and the
+//! block is passed through to PostgreSQL. Source: `storage/bufpage.h`, `storage/itemid.h`,
 //! `PageIsVerifiedExtended` in `bufpage.c`.
 
 use cellar_format::units::BLOCK_BYTES;
@@ -13,7 +13,7 @@ const PAGE_SIZE_VERSION: u16 = BLOCK_BYTES as u16 | 4;
 const PD_ALL_VISIBLE: u16 = 0x0004;
 const PD_VALID_FLAG_BITS: u16 = 0x0007;
 const LP_NORMAL: u32 = 1;
-/// `SizeofHeapTupleHeader` rounded up to MAXALIGN: the least `t_hoff`.
+/// `SizeofHeapTupleHeader` rounded up to MAXALIGN: the minimum of `t_hoff`.
 pub const TUPLE_HEADER_BYTES: usize = 24;
 
 pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -24,7 +24,7 @@ pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The page's header does not hold together.
+/// A page header, line pointer or tuple header is inconsistent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -38,7 +38,7 @@ pub struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// None: an all-zero page, which holds no tuples.
+    /// Checks the page header. None: an all-zero page, which has no tuples.
     pub fn new(bytes: &'a [u8]) -> Result<Option<Self>, Malformed> {
         if bytes.len() != BLOCK_BYTES {
             return Err(Malformed);
@@ -46,7 +46,7 @@ impl<'a> Page<'a> {
         let (flags, lower, upper) = (u16_at(bytes, 10), u16_at(bytes, 12) as usize, u16_at(bytes, 14) as usize);
         let (special, size_version) = (u16_at(bytes, 16) as usize, u16_at(bytes, 18));
         if upper == 0 {
-            // PageIsNew: only a page of nothing but zeroes is one.
+            // PageIsNew, but only if all bytes are zero.
             return if bytes.iter().all(|byte| *byte == 0) { Ok(None) } else { Err(Malformed) };
         }
         let ordered = PAGE_HEADER_BYTES <= lower && lower <= upper && upper <= special && special == BLOCK_BYTES;
@@ -69,7 +69,7 @@ impl<'a> Page<'a> {
         self.bytes[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + whole].chunks_exact(LINE_POINTER_BYTES).map(|p| u32_at(p, 0))
     }
 
-    /// How many line pointers point to tuples; the tuples themselves are not looked at.
+    /// The number of line pointers that point to tuples; the tuples are not checked.
     pub fn normal_count(&self) -> u32 {
         self.line_pointers().map(|pointer| u32::from(is_normal(pointer))).sum()
     }
@@ -115,10 +115,10 @@ fn is_normal(pointer: u32) -> bool {
     (pointer >> 15) & 3 == LP_NORMAL
 }
 
-/// What stands in a tuple's header (`HeapTupleHeaderData`); offsets are checked against the page.
+/// Fields of a tuple header (`HeapTupleHeaderData`), checked against the page.
 #[derive(Debug, Clone, Copy)]
 pub struct TupleHeader {
-    /// Where the header starts in the page, a multiple of eight.
+    /// Offset of the header in the page, a multiple of eight.
     pub offset: u16,
     /// Bytes of the tuple, header included.
     pub length: u16,
@@ -126,7 +126,7 @@ pub struct TupleHeader {
     pub xmax: u32,
     pub infomask2: u16,
     pub infomask: u16,
-    /// `t_hoff`: where the data start in the tuple, a multiple of eight and within `length`.
+    /// `t_hoff`: offset of the data in the tuple, a multiple of eight and at most `length`.
     pub data: u8,
 }
 
@@ -137,7 +137,7 @@ impl TupleHeader {
         self.infomask & Self::HASNULL != 0
     }
 
-    /// How many attributes the tuple was written with.
+    /// The number of attributes in the tuple.
     pub fn attributes(&self) -> usize {
         (self.infomask2 & 0x07ff) as usize
     }

@@ -1,6 +1,6 @@
-//! Decompression of Postgres's own LZ format. Source: `common/pg_lzcompress.c`.
+//! Decompression of PostgreSQL's LZ format, pglz. Source: `common/pg_lzcompress.c`.
 
-/// Decompresses to exactly `raw_bytes` bytes using the whole of `source`; None when it does not come out so.
+/// Decompresses all of `source` to exactly `raw_bytes` bytes. None: `source` is malformed or has another length.
 pub fn decompress(source: &[u8], raw_bytes: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(raw_bytes);
     let mut source = source.iter().copied();
@@ -11,7 +11,7 @@ pub fn decompress(source: &[u8], raw_bytes: usize) -> Option<Vec<u8>> {
                 break;
             }
             if control & 1 == 0 {
-                // A control byte may announce more items than the input has left.
+                // The last control byte may have bits for items that the input does not contain.
                 let Some(literal) = source.next() else { break };
                 out.push(literal);
             } else {
@@ -40,13 +40,13 @@ mod tests {
     use super::decompress;
 
     #[test]
-    fn a_match_repeats_what_came_before() {
+    fn a_match_repeats_earlier_output() {
         // Two literals, then a match of nine bytes two back.
         assert_eq!(decompress(&[0b100, b'a', b'b', 0x06, 0x02], 11).unwrap(), b"abababababa");
     }
 
     #[test]
-    fn broken_input_is_refused() {
+    fn malformed_input_is_rejected() {
         assert_eq!(decompress(&[0b1, 0x00, 0x00], 4), None);
         assert_eq!(decompress(&[0b1, 0x0f], 4), None);
         assert_eq!(decompress(&[0, b'a'], 4), None);

@@ -1,11 +1,11 @@
-//! Asks the processor for the pages that come next while the present ones are decoded.
+//! Prefetches the next pages into the processor's cache while the current pages are decoded.
 //!
-//! A heap scan waits for memory more than it computes: the hardware does not foresee the jump from line pointers to
-//! tuples. One line at a time, spread over the decoding loops, keeps the memory busy without stalling them.
+//! A heap scan is bound by memory latency: the hardware prefetcher does not predict the jump from line pointers to
+//! tuples. Prefetching a cache line at a time, spread over the decoding loops, overlaps memory access with decoding.
 
 const LINE_BYTES: usize = 64;
 
-/// Lines of `bytes` that were not asked for yet.
+/// Bytes that are not prefetched yet.
 #[derive(Clone, Copy)]
 pub struct Prefetch<'a> {
     bytes: &'a [u8],
@@ -16,7 +16,7 @@ impl<'a> Prefetch<'a> {
         Self { bytes }
     }
 
-    /// Asks for the next lines, as far as there are any.
+    /// Prefetches the next `lines` cache lines, or as many as are left.
     #[inline]
     pub fn steps(&mut self, lines: usize) {
         let (now, rest) = self.bytes.split_at(self.bytes.len().min(lines * LINE_BYTES));
@@ -24,7 +24,7 @@ impl<'a> Prefetch<'a> {
         self.bytes = rest;
     }
 
-    /// Asks for the next line, if there is one left.
+    /// Prefetches the next cache line, if one is left.
     #[inline(always)]
     pub fn step(&mut self) {
         if let Some((line, rest)) = self.bytes.split_at_checked(LINE_BYTES) {

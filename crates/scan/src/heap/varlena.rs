@@ -1,4 +1,4 @@
-//! Variable-length values: their headers, and the payload of those that are inline.
+//! Variable-length values: their headers, and the payloads of inline values.
 //!
 //! Source: `include/varatt.h` (`postgres.h` before 16), `access/common/detoast.c`, `toast_compression.c`.
 
@@ -9,11 +9,11 @@ use std::borrow::Cow;
 /// Bytes of an external TOAST pointer: header, tag, `varatt_external`.
 const EXTERNAL_BYTES: usize = 18;
 const VARTAG_ONDISK: u8 = 18;
-/// A compressed value lies in one page, so it cannot honestly be larger (lz4 gains at most a factor of 255).
+/// The largest decompressed value: a compressed value fits in a page, and lz4 compresses by at most a factor of 255.
 const RAW_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of the datum that starts at `at`, header included; `at` is already aligned. None: not a datum within
-/// `bytes[..end]`.
+/// The length of the datum at `at`, header included; `at` is already aligned. None: no datum within `bytes[..end]`
+/// starts there.
 #[inline(always)]
 pub fn datum_bytes(bytes: &[u8], at: usize, end: usize) -> Option<usize> {
     let first = *bytes.get(at)?;
@@ -37,7 +37,7 @@ pub fn datum_bytes(bytes: &[u8], at: usize, end: usize) -> Option<usize> {
     (at < end && length <= end - at).then_some(length)
 }
 
-/// The inline, uncompressed payload of a whole datum; None for the others.
+/// The payload of an inline, uncompressed datum; None for other datums.
 #[inline(always)]
 pub fn plain_payload(datum: &[u8]) -> Option<&[u8]> {
     match *datum.first()? {
@@ -48,7 +48,7 @@ pub fn plain_payload(datum: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The payload of a whole datum, decompressed; None when it lies outside the page or does not decompress.
+/// The payload of a datum, decompressed if necessary. None: the value is stored out of line or malformed.
 pub fn payload(datum: &[u8]) -> Option<Cow<'_, [u8]>> {
     if let Some(payload) = plain_payload(datum) {
         return Some(Cow::Borrowed(payload));

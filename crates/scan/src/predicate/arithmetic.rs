@@ -1,127 +1,73 @@
-//! Comparisons of arithmetic over columns, an operation at a time over all selected rows.
+//! Arithmetic over columns, one operation at a time over all selected rows.
 //!
-//! All numbers are i64: integers themselves, floats by their keys, numerics times a power of ten that is fixed for
-//! each operand. A row whose numbers do not fit, or in which Postgres might raise an error, is left to the interpreter.
-//! Bounds go along with the numbers: where they show that no result leaves its type, nothing is checked row by row.
+//! All numbers are i64: integers themselves, floats by their keys, and numerics times a power of ten that is fixed per
+//! operand. A row whose numbers do not fit, or for which PostgreSQL might raise an error, is left to the interpreter.
+//! Each vector of numbers has bounds. If the bounds of the operands show that no result overflows its type, results are
+//! not checked row by row.
 
 use super::column::Column;
-use super::encoded::Gathered;
-use super::functions::{Body, Comparison, Domain, FINITE_DATES, Operator};
-use super::kernel::Input;
+use super::encoded::EncodedColumn;
+use super::functions::{FINITE_DATES, FunctionBody, Operator};
+use super::lanes::{IS_NULL, Lanes, UNCERTAIN};
 use super::node::Node;
-use super::numeric;
-use super::value::{Kind, Value, float_key};
+use super::rows::RowSet;
 use crate::heap::{MISSING, NULL, Slot};
+use crate::value::{Comparison, Domain, Value, ValueKind, float_key, numeric};
 use crate::vectors::vectorized;
 use cellar_format::postgres::Width;
 use std::rc::Rc;
 
-/// A row's number is NULL.
-pub const IS_NULL: u8 = 1;
-/// The interpreter must say what the row's number is, or that there is none.
-pub const UNCERTAIN: u8 = 2;
-
-/// Numbers and flags of the selected rows.
-#[derive(Debug, Default, Clone)]
-pub struct Lanes {
-    pub values: Vec<i64>,
-    /// Of each row 0, or [`IS_NULL`] and [`UNCERTAIN`]; none when all are 0.
-    flags: Vec<u8>,
-    /// No number is less than the first or greater than the second, flagged or not.
-    bounds: (i64, i64),
-}
-
-impl Lanes {
-    const ANY: (i64, i64) = (i64::MIN, i64::MAX);
-
-    /// The same number, and the same flags, in each of `rows` rows.
-    pub fn of(value: i64, flags: u8, rows: usize) -> Self {
-        let flags = if flags == 0 { Vec::new() } else { vec![flags; rows] };
-        Self { values: vec![value; rows], flags, bounds: (value, value) }
-    }
-
-    /// Numbers without flags, within `bounds`.
-    pub fn clear(values: Vec<i64>, bounds: (i64, i64)) -> Self {
-        Self { values, flags: Vec::new(), bounds }
-    }
-
-    /// Whether no row is flagged.
-    pub fn is_clear(&self) -> bool {
-        self.flags.is_empty()
-    }
-
-    pub fn bounds(&self) -> (i64, i64) {
-        self.bounds
-    }
-
-    #[inline(always)]
-    pub fn flags(&self, row: usize) -> u8 {
-        self.flags.get(row).copied().unwrap_or(0)
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (i64, u8)> {
-        self.values.iter().enumerate().map(|(row, value)| (*value, self.flags(row)))
-    }
-
-    /// The flags, to be set, with the numbers, which may be any from now on.
-    pub fn parts_mut(&mut self) -> (&mut [i64], &mut [u8]) {
-        self.flags.resize(self.values.len(), 0);
-        self.bounds = Self::ANY;
-        (&mut self.values, &mut self.flags)
-    }
-}
-
-/// What expressions over the same rows have in common is evaluated once.
+/// Results of subexpressions over the same rows, so that each distinct subexpression is evaluated once.
 #[derive(Default)]
-pub struct Memo<'p> {
-    known: Vec<(&'p Tree, Rc<Lanes>)>,
-    rooms: Rooms,
+pub struct EvalCache<'p> {
+    results: Vec<(&'p Tree, Rc<Lanes>)>,
+    buffers: LaneBuffers,
 }
 
-/// Rooms that are kept: those of a large expression.
-const ROOMS_MAX: usize = 32;
+/// The most buffers that are kept: enough for a large expression.
+const BUFFERS_MAX: usize = 32;
 
-/// Room for numbers of rows, to be used again.
+/// Unused buffers for numbers.
 #[derive(Debug, Default)]
-pub struct Rooms(Vec<Vec<i64>>);
+pub struct LaneBuffers(Vec<Vec<i64>>);
 
-impl Memo<'_> {
-    pub fn with_rooms(rooms: Rooms) -> Self {
-        Self { known: Vec::new(), rooms }
+impl EvalCache<'_> {
+    pub fn with_buffers(buffers: LaneBuffers) -> Self {
+        Self { results: Vec::new(), buffers }
     }
 
-    /// The room of all numbers that nobody holds any more.
-    pub fn into_rooms(self) -> Rooms {
-        let Self { known, mut rooms } = self;
-        let lanes = known.into_iter().filter_map(|(_, lanes)| Rc::into_inner(lanes));
-        rooms.0.extend(lanes.map(|lanes| lanes.values));
-        rooms.0.truncate(ROOMS_MAX);
-        rooms
+    /// The buffers of all results that are not referenced any more, and the unused buffers.
+    pub fn into_buffers(self) -> LaneBuffers {
+        let Self { results, mut buffers } = self;
+        let lanes = results.into_iter().filter_map(|(_, lanes)| Rc::into_inner(lanes));
+        buffers.0.extend(lanes.map(|lanes| lanes.values));
+        buffers.0.truncate(BUFFERS_MAX);
+        buffers
     }
 
     /// A zero in each row.
     pub fn zeroes(&mut self, rows: usize) -> Rc<Lanes> {
         static ZERO: Tree = Tree::Constant(0);
-        if let Some((_, lanes)) = self.known.iter().find(|(tree, _)| **tree == ZERO) {
+        if let Some((_, lanes)) = self.results.iter().find(|(tree, _)| **tree == ZERO) {
             return Rc::clone(lanes);
         }
-        let mut values = self.room();
+        let mut values = self.buffer();
         values.clear();
         values.resize(rows, 0);
-        let lanes = Rc::new(Lanes::clear(values, (0, 0)));
-        self.known.push((&ZERO, Rc::clone(&lanes)));
+        let lanes = Rc::new(Lanes::without_flags(values, (0, 0)));
+        self.results.push((&ZERO, Rc::clone(&lanes)));
         lanes
     }
 
-    fn room(&mut self) -> Vec<i64> {
-        self.rooms.0.pop().unwrap_or_default()
+    fn buffer(&mut self) -> Vec<i64> {
+        self.buffers.0.pop().unwrap_or_default()
     }
 }
 
 /// An expression whose value is a number.
 pub struct Arithmetic {
     root: Tree,
-    /// Decimals; 0 for what is no numeric.
+    /// Decimals of a numeric; otherwise 0.
     scale: u32,
 }
 
@@ -129,15 +75,16 @@ pub struct Arithmetic {
 pub enum Tree {
     Column { slot: Slot, scale: u32 },
     Constant(i64),
-    Binary { operator: Operator, kind: Kind, left: Box<Tree>, right: Box<Tree> },
+    Binary { operator: Operator, kind: ValueKind, left: Box<Tree>, right: Box<Tree> },
 }
 
 impl Arithmetic {
-    /// A number of this kind; none of the float kinds, whose lanes are only good for comparing.
-    pub fn number(node: &Node, kind: Kind, columns: &[Option<Column>]) -> Option<Self> {
+    /// Compiles an expression of this kind. None: not an integer or numeric expression of columns and constants. Floats
+    /// are excluded because their keys only support comparisons.
+    pub fn number(node: &Node, kind: ValueKind, columns: &[Option<Column>]) -> Option<Self> {
         match kind {
-            Kind::Numeric => Self::new(node, |kind| kind == Kind::Numeric, columns),
-            kind if kind.is_int() => Self::new(node, Kind::is_int, columns),
+            ValueKind::Numeric => Self::new(node, |kind| kind == ValueKind::Numeric, columns),
+            kind if kind.is_int() => Self::new(node, ValueKind::is_int, columns),
             _ => None,
         }
     }
@@ -146,20 +93,20 @@ impl Arithmetic {
         self.scale
     }
 
-    /// Both sides of a comparison, with one scale.
+    /// Compiles both sides of a comparison, with the same scale.
     pub fn pair(domain: Domain, left: &Node, right: &Node, columns: &[Option<Column>]) -> Option<(Self, Self)> {
-        let wanted = match domain {
-            Domain::Int => Kind::is_int,
-            Domain::Float => |kind: Kind| matches!(kind, Kind::Float4 | Kind::Float8),
-            Domain::Numeric => |kind: Kind| kind == Kind::Numeric,
+        let accepts = match domain {
+            Domain::Int => ValueKind::is_int,
+            Domain::Float => |kind: ValueKind| matches!(kind, ValueKind::Float4 | ValueKind::Float8),
+            Domain::Numeric => |kind: ValueKind| kind == ValueKind::Numeric,
             _ => return None,
         };
-        let (left, right) = (Self::new(left, wanted, columns)?, Self::new(right, wanted, columns)?);
+        let (left, right) = (Self::new(left, accepts, columns)?, Self::new(right, accepts, columns)?);
         let scale = left.scale.max(right.scale);
         Some((left.rescaled(scale)?, right.rescaled(scale)?))
     }
 
-    fn new(node: &Node, wanted: fn(Kind) -> bool, columns: &[Option<Column>]) -> Option<Self> {
+    fn new(node: &Node, accepts: fn(ValueKind) -> bool, columns: &[Option<Column>]) -> Option<Self> {
         match node {
             Node::Const(Value::Int(value)) => Some(Self { root: Tree::Constant(*value), scale: 0 }),
             Node::Const(Value::Bool(value)) => Some(Self { root: Tree::Constant(i64::from(*value)), scale: 0 }),
@@ -170,16 +117,16 @@ impl Arithmetic {
             }
             Node::Column(slot) => {
                 let column = columns.get(*slot as usize)?.as_ref()?;
-                column.kind.filter(|kind| wanted(*kind))?;
+                column.kind.filter(|kind| accepts(*kind))?;
                 let scale = column.decimals_expected;
                 Some(Self { root: Tree::Column { slot: *slot, scale }, scale })
             }
             Node::Call { function, context, args } => match (function.body, args.as_slice()) {
-                (Body::Widen, [arg]) if wanted(context.result) => Self::new(arg, Kind::is_int, columns),
-                // A quotient has a scale of its own in each row.
-                (Body::Arithmetic(Operator::Divide), _) if context.result == Kind::Numeric => None,
-                (Body::Arithmetic(operator), [left, right]) if wanted(context.result) => {
-                    let (left, right) = (Self::new(left, wanted, columns)?, Self::new(right, wanted, columns)?);
+                (FunctionBody::Widen, [arg]) if accepts(context.result) => Self::new(arg, ValueKind::is_int, columns),
+                // The scale of a quotient differs between rows.
+                (FunctionBody::Arithmetic(Operator::Divide), _) if context.result == ValueKind::Numeric => None,
+                (FunctionBody::Arithmetic(operator), [left, right]) if accepts(context.result) => {
+                    let (left, right) = (Self::new(left, accepts, columns)?, Self::new(right, accepts, columns)?);
                     let (left, right, scale) = match operator {
                         Operator::Multiply => {
                             let scale = left.scale + right.scale;
@@ -200,7 +147,7 @@ impl Arithmetic {
         }
     }
 
-    /// The same value with more digits after the point.
+    /// The same value with more decimals.
     fn rescaled(self, scale: u32) -> Option<Self> {
         let factor = 10i64.checked_pow(scale - self.scale)?;
         let root = match self.root {
@@ -208,13 +155,13 @@ impl Arithmetic {
             Tree::Constant(value) => Tree::Constant(value.checked_mul(factor)?),
             root => {
                 let (left, right) = (Box::new(root), Box::new(Tree::Constant(factor)));
-                Tree::Binary { operator: Operator::Multiply, kind: Kind::Numeric, left, right }
+                Tree::Binary { operator: Operator::Multiply, kind: ValueKind::Numeric, left, right }
             }
         };
         Some(Self { root, scale })
     }
 
-    /// Its value, when that is the same for all rows.
+    /// The value of a constant.
     pub fn constant(&self) -> Option<i64> {
         match self.root {
             Tree::Constant(value) => Some(value),
@@ -222,7 +169,7 @@ impl Arithmetic {
         }
     }
 
-    /// The column that it is and the decimals that are read of it, if it is nothing but that.
+    /// The slot and the decimals of a plain column.
     pub fn column(&self) -> Option<(Slot, u32)> {
         match self.root {
             Tree::Column { slot, scale } => Some((slot, scale)),
@@ -230,13 +177,13 @@ impl Arithmetic {
         }
     }
 
-    /// Columns without whose value the expression is NULL, and the decimals that are read of each.
+    /// Calls `visit` with the slot and the decimals of every column. The expression is NULL if any of them is NULL.
     pub fn for_each_column(&self, visit: &mut impl FnMut(Slot, u32)) {
         self.root.for_each_column(visit);
     }
 
-    pub fn eval<'p>(&'p self, input: Input<'_>, selected: &[u16], memo: &mut Memo<'p>) -> Rc<Lanes> {
-        self.root.eval(input, selected, memo)
+    pub fn eval<'p>(&'p self, rows: RowSet<'_>, selected: &[u16], cache: &mut EvalCache<'p>) -> Rc<Lanes> {
+        self.root.eval(rows, selected, cache)
     }
 }
 
@@ -252,73 +199,75 @@ impl Tree {
         }
     }
 
-    fn eval<'p>(&'p self, input: Input<'_>, selected: &[u16], memo: &mut Memo<'p>) -> Rc<Lanes> {
-        if let Some((_, lanes)) = memo.known.iter().find(|(tree, _)| *tree == self) {
+    fn eval<'p>(&'p self, rows: RowSet<'_>, selected: &[u16], cache: &mut EvalCache<'p>) -> Rc<Lanes> {
+        if let Some((_, lanes)) = cache.results.iter().find(|(tree, _)| *tree == self) {
             return Rc::clone(lanes);
         }
         let lanes = match self {
             Self::Constant(value) => Lanes::of(*value, 0, selected.len()),
-            Self::Column { slot, scale } => match input.columns.get(*slot as usize).and_then(Option::as_ref) {
-                Some(column) => match input.gathered(*slot) {
-                    Some(gathered) => gathered_numbers(gathered, *scale, memo.room()),
-                    None => read(input, *slot, column, *scale, selected, memo.room()),
+            Self::Column { slot, scale } => match rows.column(*slot) {
+                Some(column) => match rows.encoded(*slot) {
+                    Some(encoded) => encoded_numbers(encoded, *scale, cache.buffer()),
+                    None => read(rows, *slot, column, *scale, selected, cache.buffer()),
                 },
                 None => Lanes::of(0, UNCERTAIN, selected.len()),
             },
             Self::Binary { operator, kind, left, right } => {
-                let left = left.eval(input, selected, memo);
+                let left = left.eval(rows, selected, cache);
                 match **right {
-                    Self::Constant(value) => apply(*operator, *kind, &left, &Operand::Constant(value), memo.room()),
+                    Self::Constant(value) => apply(*operator, *kind, &left, &Operand::Constant(value), cache.buffer()),
                     ref right => {
-                        let right = right.eval(input, selected, memo);
-                        apply(*operator, *kind, &left, &Operand::Lanes(&right), memo.room())
+                        let right = right.eval(rows, selected, cache);
+                        apply(*operator, *kind, &left, &Operand::Lanes(&right), cache.buffer())
                     }
                 }
             }
         };
         let lanes = Rc::new(lanes);
-        memo.known.push((self, Rc::clone(&lanes)));
+        cache.results.push((self, Rc::clone(&lanes)));
         lanes
     }
 }
 
-/// Reads a column's numbers.
-fn read(input: Input<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16], room: Vec<i64>) -> Lanes {
-    let pages = input.pages;
+/// Reads the numbers of a column from its datums. Fills and returns `buffer`.
+fn read(rows: RowSet<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16], buffer: Vec<i64>) -> Lanes {
+    let pages = rows.pages;
     macro_rules! fixed {
         ($type:ty, $number:expr) => {
-            read_with(input, slot, column, selected, room, |at| {
+            read_with(rows, slot, column, selected, buffer, |at| {
                 let bytes = pages.get(at..at + size_of::<$type>())?.try_into().ok()?;
                 Some($number(<$type>::from_le_bytes(bytes)))
             })
         };
     }
     match (column.kind, column.width) {
-        (Some(Kind::Int4 | Kind::Date), _) => fixed!(i32, i64::from),
-        (Some(Kind::Int8 | Kind::Time | Kind::Timestamp | Kind::Timestamptz), _) => fixed!(i64, i64::from),
-        (Some(Kind::Float4), _) => fixed!(f32, |value| float_key(f64::from(value))),
-        (Some(Kind::Float8), _) => fixed!(f64, float_key),
-        (Some(Kind::Numeric), _) => read_with(input, slot, column, selected, room, |at| {
+        (Some(ValueKind::Int4 | ValueKind::Date), _) => fixed!(i32, i64::from),
+        (Some(ValueKind::Int8 | ValueKind::Time | ValueKind::Timestamp | ValueKind::Timestamptz), _) => {
+            fixed!(i64, i64::from)
+        }
+        (Some(ValueKind::Float4), _) => fixed!(f32, |value| float_key(f64::from(value))),
+        (Some(ValueKind::Float8), _) => fixed!(f64, float_key),
+        (Some(ValueKind::Numeric), _) => read_with(rows, slot, column, selected, buffer, |at| {
             numeric::scaled_by_ten(column.plain_bytes(pages, at)?, scale)
         }),
         (Some(kind), Width::Fixed(_)) => {
-            read_with(input, slot, column, selected, room, |at| column.int(kind, pages, at))
+            read_with(rows, slot, column, selected, buffer, |at| column.int(kind, pages, at))
         }
-        _ => read_with(input, slot, column, selected, room, |_| None),
+        _ => read_with(rows, slot, column, selected, buffer, |_| None),
     }
 }
 
 #[inline(always)]
 fn read_with(
-    input: Input<'_>,
+    rows: RowSet<'_>,
     slot: Slot,
     column: &Column,
     selected: &[u16],
     mut values: Vec<i64>,
     number: impl Fn(usize) -> Option<i64>,
 ) -> Lanes {
-    let locations = input.chunk.locations(slot);
-    // Rare enough for the interpreter, unless it is NULL.
+    let locations = rows.locations(slot);
+    // A missing value other than NULL is rare, so it is left to the interpreter.
     let missing = if matches!(column.missing, Ok(Value::Null)) { IS_NULL } else { UNCERTAIN };
     values.clear();
     values.resize(selected.len(), 0);
@@ -343,16 +292,17 @@ fn read_with(
     Lanes { values, flags, bounds: (min, max) }
 }
 
-/// Numbers of a compression unit, on the scale of the expression's.
-fn gathered_numbers(gathered: &Gathered<'_>, scale: u32, mut values: Vec<i64>) -> Lanes {
-    let Some((factor, bounds)) = gathered.factor(scale) else { return Lanes::of(0, UNCERTAIN, gathered.codes.len()) };
+/// The numbers of a column from its encoded values, times `10^scale`.
+fn encoded_numbers(encoded: &EncodedColumn<'_>, scale: u32, mut values: Vec<i64>) -> Lanes {
+    let Some((factor, bounds)) = encoded.scale_factor(scale) else {
+        return Lanes::of(0, UNCERTAIN, encoded.codes.len());
+    };
     values.clear();
     match factor {
-        1 => values.extend_from_slice(gathered.codes),
-        _ => values.extend(gathered.codes.iter().map(|value| value.wrapping_mul(factor))),
+        1 => values.extend_from_slice(encoded.codes),
+        _ => values.extend(encoded.codes.iter().map(|value| value.wrapping_mul(factor))),
     }
-    let flags =
-        gathered.validity.map(|valid| valid.iter().map(|valid| if *valid == 0 { IS_NULL } else { 0 }).collect());
+    let flags = encoded.validity.map(|valid| valid.iter().map(|valid| if *valid == 0 { IS_NULL } else { 0 }).collect());
     Lanes { values, flags: flags.unwrap_or_default(), bounds }
 }
 
@@ -377,10 +327,10 @@ impl Operand<'_> {
     }
 }
 
-/// `room` becomes the numbers' room.
-fn apply(operator: Operator, kind: Kind, left: &Lanes, right: &Operand<'_>, room: Vec<i64>) -> Lanes {
+/// Applies an operator to all rows. The results are stored in `buffer` unless they must be checked.
+fn apply(operator: Operator, kind: ValueKind, left: &Lanes, right: &Operand<'_>, buffer: Vec<i64>) -> Lanes {
     if let Some(bounds) = result_bounds(operator, kind, left.bounds, right.bounds()) {
-        let values = combine(operator, left, right, room);
+        let values = combine(operator, left, right, buffer);
         return Lanes { values, flags: joined(&left.flags, right.flags()), bounds };
     }
     let mut lanes = match operator {
@@ -397,10 +347,10 @@ fn apply(operator: Operator, kind: Kind, left: &Lanes, right: &Operand<'_>, room
         }),
     };
     match kind {
-        Kind::Int2 => limit(&mut lanes, |_, value| i64::from(value as i16) == value),
-        Kind::Int4 => limit(&mut lanes, |_, value| i64::from(value as i32) == value),
-        // An infinity stays what it is: the interpreter knows.
-        Kind::Date => {
+        ValueKind::Int2 => limit(&mut lanes, |_, value| i64::from(value as i16) == value),
+        ValueKind::Int4 => limit(&mut lanes, |_, value| i64::from(value as i32) == value),
+        // The interpreter handles infinite dates.
+        ValueKind::Date => {
             limit(&mut lanes, |row, value| FINITE_DATES.contains(&left.values[row]) && FINITE_DATES.contains(&value))
         }
         _ => {}
@@ -408,8 +358,8 @@ fn apply(operator: Operator, kind: Kind, left: &Lanes, right: &Operand<'_>, room
     lanes
 }
 
-/// Bounds of the results, when the operands' show that each of them fits its type.
-fn result_bounds(operator: Operator, kind: Kind, left: (i64, i64), right: (i64, i64)) -> Option<(i64, i64)> {
+/// The bounds of the results. None: some result may overflow its type.
+fn result_bounds(operator: Operator, kind: ValueKind, left: (i64, i64), right: (i64, i64)) -> Option<(i64, i64)> {
     let ((a, b), (c, d)) = ((left.0 as i128, left.1 as i128), (right.0 as i128, right.1 as i128));
     let (min, max) = match operator {
         Operator::Add => (a + c, b + d),
@@ -421,10 +371,10 @@ fn result_bounds(operator: Operator, kind: Kind, left: (i64, i64), right: (i64, 
         Operator::Divide | Operator::Modulo => return None,
     };
     let (least, most) = match kind {
-        Kind::Int2 => (i16::MIN as i128, i16::MAX as i128),
-        Kind::Int4 => (i32::MIN as i128, i32::MAX as i128),
-        Kind::Date if !FINITE_DATES.contains(&left.0) || !FINITE_DATES.contains(&left.1) => return None,
-        Kind::Date => (FINITE_DATES.start as i128, FINITE_DATES.end as i128 - 1),
+        ValueKind::Int2 => (i16::MIN as i128, i16::MAX as i128),
+        ValueKind::Int4 => (i32::MIN as i128, i32::MAX as i128),
+        ValueKind::Date if !FINITE_DATES.contains(&left.0) || !FINITE_DATES.contains(&left.1) => return None,
+        ValueKind::Date => (FINITE_DATES.start as i128, FINITE_DATES.end as i128 - 1),
         _ => (i64::MIN as i128, i64::MAX as i128),
     };
     (min >= least && max <= most).then_some((min as i64, max as i64))
@@ -449,7 +399,7 @@ vectorized! {
     }
 }
 
-/// Sums, differences or products, of which none overflows.
+/// Computes sums, differences or products that cannot overflow.
 fn combine(operator: Operator, left: &Lanes, right: &Operand<'_>, mut out: Vec<i64>) -> Vec<i64> {
     out.clear();
     match right {
@@ -466,7 +416,7 @@ fn joined(left: &[u8], right: &[u8]) -> Vec<u8> {
     }
 }
 
-/// `operation` tells the result and whether Postgres may not have it.
+/// Applies `operation`, which returns a result and whether PostgreSQL might raise an error instead.
 #[inline(always)]
 fn checked(left: &Lanes, right: &Operand<'_>, operation: impl Fn(i64, i64) -> (i64, bool)) -> Lanes {
     let mut flags = joined(&left.flags, right.flags());
@@ -474,7 +424,7 @@ fn checked(left: &Lanes, right: &Operand<'_>, operation: impl Fn(i64, i64) -> (i
     let mut all = 0;
     let mut one = |left: i64, right: i64, flags: &mut u8| {
         let (result, uncertain) = operation(left, right);
-        // The number behind a NULL is any, and so is what comes of it.
+        // The number of a NULL is arbitrary, so an overflow means nothing.
         *flags |= if uncertain && *flags & IS_NULL == 0 { UNCERTAIN } else { 0 };
         all |= *flags;
         result
@@ -492,7 +442,7 @@ fn checked(left: &Lanes, right: &Operand<'_>, operation: impl Fn(i64, i64) -> (i
     Lanes { values, flags, bounds: Lanes::ANY }
 }
 
-/// Results that a narrower type does not have are errors; `has` is asked with the row and its result.
+/// Makes results uncertain that are out of the range of their type. `has` gets a row and the row's result.
 #[inline(always)]
 fn limit(lanes: &mut Lanes, has: impl Fn(usize, i64) -> bool) {
     if lanes.values.iter().enumerate().all(|(row, value)| has(row, *value)) {
@@ -528,17 +478,17 @@ fn mark(comparison: Comparison, pairs: impl Iterator<Item = (i64, i64)>, marks: 
     }
 }
 
-/// Of each selected row a mark, 1 where the numbers compare so and 0 where not, and flags, none when all are 0. The mark
-/// of a flagged row says nothing.
+/// Compares two expressions. Returns a mark per selected row, 1 if the comparison holds and 0 if not, and the flags,
+/// which are empty if no row has a flag. The mark of a flagged row is arbitrary.
 pub fn compared(
     comparison: Comparison,
     left: &Arithmetic,
     right: &Arithmetic,
-    input: Input<'_>,
+    rows: RowSet<'_>,
     selected: &[u16],
 ) -> (Vec<u8>, Vec<u8>) {
-    let mut memo = Memo::default();
-    let left = left.eval(input, selected, &mut memo);
+    let mut cache = EvalCache::default();
+    let left = left.eval(rows, selected, &mut cache);
     let mut marks = Vec::new();
     match right.constant() {
         Some(right) => {
@@ -546,7 +496,7 @@ pub fn compared(
             (marks, left.flags.clone())
         }
         None => {
-            let right = right.eval(input, selected, &mut memo);
+            let right = right.eval(rows, selected, &mut cache);
             mark_numbers(comparison, &left.values, &right.values, &mut marks);
             (marks, joined(&left.flags, &right.flags))
         }
@@ -559,7 +509,7 @@ mod tests {
     use crate::vectors::tests::with_each;
 
     #[test]
-    fn numbers_compare_the_same_in_any_vectors() {
+    fn numbers_compare_the_same_with_all_instruction_sets() {
         let left: Vec<i64> = (0..67).map(|at| (at * 37) % 11 - 5).chain([i64::MIN, i64::MAX, 0]).collect();
         let right: Vec<i64> = (0..67).map(|at| (at * 23) % 7 - 3).chain([i64::MAX, i64::MAX, i64::MIN]).collect();
         with_each(|_| {

@@ -1,49 +1,49 @@
-//! How a predicate reads one column of one row.
+//! How expressions read a column: its type, and the decoding of its datums.
 
-use super::value::{Kind, NAME_BYTES, Outcome, Undecided, Value};
-use crate::heap::{Chunk, MISSING, NULL, Slot, varlena};
+use crate::heap::{MISSING, NULL, varlena};
+use crate::value::{EvalResult, NAME_BYTES, Undecided, Value, ValueKind};
 use cellar_format::postgres::{Oid, Width};
 use cellar_format::wire::{Attribute, Missing};
 use std::borrow::Cow;
 
-/// Decimals of numerics whose type does not tell, and the most that numbers in lanes have.
+/// The decimals assumed for a numeric column without a declared scale, and the most decimals of numbers in lanes.
 const DECIMALS_USUAL: u32 = 4;
 const DECIMALS_MAX: u32 = 8;
 
-/// A column that some predicate reads.
+/// A column that some expression reads.
 #[derive(Debug)]
 pub struct Column {
-    /// 0-based.
+    /// The 0-based attribute number.
     pub attribute: usize,
     pub type_oid: Oid,
     pub width: Width,
-    /// None: a type that can only be tested for NULL.
-    pub kind: Option<Kind>,
-    /// For a numeric, how many decimals its values mostly have at most; else 0.
+    /// None: values of the type can only be tested for NULL.
+    pub kind: Option<ValueKind>,
+    /// For a numeric, the number of decimals that most values do not exceed; otherwise 0.
     pub decimals_expected: u32,
-    /// The display scale of a numeric's finite values, when its type has one.
+    /// The display scale of all finite values, if the type is numeric with a declared scale.
     pub decimals: Option<u16>,
-    /// What tuples have that were written before the column was added.
+    /// The value in tuples that were written before the column was added.
     pub missing: Result<Value<'static>, Undecided>,
 }
 
 impl Column {
     pub fn new(number: usize, attribute: &Attribute) -> Self {
-        let kind = Kind::of(attribute.type_oid).filter(|kind| kind.width() == attribute.width);
+        let kind = ValueKind::of(attribute.type_oid).filter(|kind| kind.width() == attribute.width);
         let missing = match &attribute.missing {
             Missing::Null => Ok(Value::Null),
             Missing::Value(datum) => decode(kind, attribute.width, datum).map(Value::into_owned),
         };
         let decimals = match kind {
-            // `numeric_typmod_scale`: eleven bits with a sign.
-            Some(Kind::Numeric) if attribute.typmod >= 4 => {
+            // `numeric_typmod_scale`: a signed eleven-bit number.
+            Some(ValueKind::Numeric) if attribute.typmod >= 4 => {
                 Some(((((attribute.typmod - 4) & 0x7ff) ^ 0x400) - 0x400).max(0) as u16)
             }
             _ => None,
         };
         let decimals_expected = match (kind, decimals) {
-            (Some(Kind::Numeric), Some(decimals)) => u32::from(decimals).min(DECIMALS_MAX),
-            (Some(Kind::Numeric), None) => DECIMALS_USUAL,
+            (Some(ValueKind::Numeric), Some(decimals)) => u32::from(decimals).min(DECIMALS_MAX),
+            (Some(ValueKind::Numeric), None) => DECIMALS_USUAL,
             _ => 0,
         };
         Self {
@@ -57,8 +57,8 @@ impl Column {
         }
     }
 
-    /// The value of the column whose datum starts at `location`.
-    pub fn value<'a>(&'a self, pages: &'a [u8], location: u32) -> Outcome<'a> {
+    /// The value of the datum at `location`.
+    pub fn value<'a>(&'a self, pages: &'a [u8], location: u32) -> EvalResult<'a> {
         match location {
             NULL => Ok(Value::Null),
             MISSING => self.missing.as_ref().map(Value::borrowed).map_err(|undecided| *undecided),
@@ -66,16 +66,16 @@ impl Column {
         }
     }
 
-    /// As [`Self::value`], for a kind that is an integer.
+    /// [`Self::value`] of an integer kind.
     #[inline(always)]
-    pub fn int(&self, kind: Kind, pages: &[u8], location: usize) -> Option<i64> {
+    pub fn int(&self, kind: ValueKind, pages: &[u8], location: usize) -> Option<i64> {
         match self.width {
             Width::Fixed(width) => kind.decode_int(pages.get(location..location + width as usize)?),
             _ => None,
         }
     }
 
-    /// As [`Self::value`], for a datum that is a string: its bytes when they lie in the page as they are.
+    /// The bytes of a string or numeric datum. None: the datum is compressed or stored out of line.
     #[inline(always)]
     pub fn plain_bytes<'a>(&self, pages: &'a [u8], location: usize) -> Option<&'a [u8]> {
         match self.width {
@@ -90,10 +90,10 @@ impl Column {
     }
 }
 
-/// The value of a datum that starts `bytes`.
-fn decode<'a>(kind: Option<Kind>, width: Width, bytes: &'a [u8]) -> Outcome<'a> {
+/// The value of the datum at the start of `bytes`.
+fn decode<'a>(kind: Option<ValueKind>, width: Width, bytes: &'a [u8]) -> EvalResult<'a> {
     let Some(kind) = kind else {
-        // Never looked at but for not being NULL.
+        // Only tested for NULL, so any value that is not NULL will do.
         return Ok(Value::Bool(true));
     };
     match width {
@@ -103,33 +103,5 @@ fn decode<'a>(kind: Option<Kind>, width: Width, bytes: &'a [u8]) -> Outcome<'a> 
             Cow::Owned(payload) => kind.decode(&payload).map(Value::into_owned).ok_or(Undecided),
         },
         Width::Cstring => Err(Undecided),
-    }
-}
-
-/// One row of a chunk, as an expression sees it.
-#[derive(Clone, Copy)]
-pub struct Row<'a> {
-    pub pages: &'a [u8],
-    pub chunk: &'a Chunk,
-    pub columns: &'a [Option<Column>],
-    pub row: u16,
-}
-
-impl<'a> Row<'a> {
-    pub fn value(&self, slot: Slot) -> Outcome<'a> {
-        let column = self.columns.get(slot as usize).and_then(Option::as_ref).ok_or(Undecided)?;
-        column.value(self.pages, self.chunk.locations(slot)[self.row as usize])
-    }
-
-    pub fn is_null(&self, slot: Slot) -> Result<bool, Undecided> {
-        match self.chunk.locations(slot)[self.row as usize] {
-            NULL => Ok(true),
-            MISSING => {
-                let column = self.columns.get(slot as usize).and_then(Option::as_ref).ok_or(Undecided)?;
-                // A missing value that is too odd to decode is at least not NULL.
-                Ok(matches!(column.missing, Ok(Value::Null)))
-            }
-            _ => Ok(false),
-        }
     }
 }

@@ -1,31 +1,31 @@
-//! From wire expressions to compiled ones: types are checked, columns get their slots, functions are looked up.
+//! Compiles expressions of the wire format: checks types, assigns slots to columns, and looks up functions.
 //!
-//! Invariant: what compiles is evaluated with exactly Postgres's meaning; everything else is [`Unsupported`], with the
-//! reason in words for EXPLAIN.
+//! Invariant: a compiled expression has exactly PostgreSQL's meaning. Every other expression is [`Unsupported`], with
+//! the reason.
 
 use super::column::Column;
-use super::functions::{self, Body, Comparison, Context, Domain, Encoding, Function};
+use super::functions::{self, Context, Function, FunctionBody, TextEncoding};
 use super::like::Pattern;
 use super::node::Node;
-use super::value::{Kind, Value};
-use crate::heap::Layout;
+use crate::heap::TupleLayout;
+use crate::value::{Comparison, Domain, Value, ValueKind};
 use cellar_format::postgres::{AttributeNumber, Collation, Oid};
 use cellar_format::wire::{Attribute, Expr};
 
-/// Something that the cell will not evaluate, and why.
+/// The reason why the cell does not evaluate a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unsupported(pub String);
 
-/// An expression and its type; None is a NULL, or a column, of a type that predicates cannot look into.
+/// An expression and its type. None: a NULL or a column whose type expressions cannot use.
 struct Typed {
     node: Node,
-    kind: Option<Kind>,
+    kind: Option<ValueKind>,
 }
 
 impl Typed {
     fn bool(node: Node) -> Self {
-        Self { node, kind: Some(Kind::Bool) }
+        Self { node, kind: Some(ValueKind::Bool) }
     }
 
     fn is_null_constant(&self) -> bool {
@@ -33,39 +33,40 @@ impl Typed {
     }
 }
 
+/// Compiles the expressions of one request.
 pub struct Compiler<'r> {
     pub attributes: &'r [Attribute],
-    pub encoding: Encoding,
-    pub layout: Layout,
+    pub encoding: TextEncoding,
+    pub layout: TupleLayout,
     /// By slot.
     pub columns: Vec<Option<Column>>,
 }
 
 impl Compiler<'_> {
-    /// A boolean expression.
+    /// Compiles a boolean expression.
     pub fn condition(&mut self, expr: &Expr) -> Result<Node, Unsupported> {
         let typed = self.expr(expr)?;
-        if typed.kind == Some(Kind::Bool) || typed.is_null_constant() {
+        if typed.kind == Some(ValueKind::Bool) || typed.is_null_constant() {
             return Ok(typed.node);
         }
-        Err(Unsupported("an expression that is not boolean is used as a condition".into()))
+        Err(Unsupported("a condition is not boolean".into()))
     }
 
-    /// An expression and its type; None is a NULL, or a column, of a type that expressions cannot look into.
-    pub fn typed(&mut self, expr: &Expr) -> Result<(Node, Option<Kind>), Unsupported> {
+    /// Compiles an expression. The type is None for a NULL or a column whose type expressions cannot use.
+    pub fn typed(&mut self, expr: &Expr) -> Result<(Node, Option<ValueKind>), Unsupported> {
         self.expr(expr).map(|typed| (typed.node, typed.kind))
     }
 
-    /// A sort key, and how its values compare under the order of which `less` is the `<` operator.
+    /// Compiles a sort key and determines the order of its values; `less` is the `<` operator of the order.
     pub fn sort_key(&mut self, expr: &Expr, less: Oid, collation: Collation) -> Result<(Node, Domain), Unsupported> {
         let function = lookup(less, collation)?;
         match function.body {
-            Body::Compare(domain, functions::Comparison::Less)
+            FunctionBody::Compare(domain, Comparison::Less)
                 if function.args.iter().all(|arg| *arg == function.args[0]) =>
             {
                 Ok((self.argument(expr, function, 0)?, domain))
             }
-            _ => Err(Unsupported(format!("{} is no order", function.name))),
+            _ => Err(Unsupported(format!("{} is not a less-than operator", function.name))),
         }
     }
 
@@ -91,8 +92,8 @@ impl Compiler<'_> {
             }
             Expr::Distinct { equal, collation, left, right } => {
                 let function = lookup(*equal, *collation)?;
-                let Body::Compare(domain, functions::Comparison::Equal) = function.body else {
-                    return Err(Unsupported(format!("{} is no equality operator", function.name)));
+                let FunctionBody::Compare(domain, Comparison::Equal) = function.body else {
+                    return Err(Unsupported(format!("{} is not an equality operator", function.name)));
                 };
                 let left = Box::new(self.argument(left, function, 0)?);
                 let right = Box::new(self.argument(right, function, 1)?);
@@ -118,7 +119,7 @@ impl Compiler<'_> {
     fn column(&mut self, number: AttributeNumber) -> Result<Typed, Unsupported> {
         let index = (number as usize).wrapping_sub(1);
         let attribute =
-            self.attributes.get(index).ok_or_else(|| Unsupported(format!("there is no column {number}")))?;
+            self.attributes.get(index).ok_or_else(|| Unsupported(format!("column {number} does not exist")))?;
         let slot = self.layout.slot(index);
         if self.columns.len() <= slot as usize {
             self.columns.resize_with(slot as usize + 1, || None);
@@ -132,17 +133,17 @@ impl Compiler<'_> {
         Ok(Typed::bool(Node::IsNull { arg, negated }))
     }
 
-    /// An operand of COALESCE or CASE: all have one type.
-    fn unified(&mut self, expr: &Expr, kind: &mut Option<Kind>) -> Result<Node, Unsupported> {
+    /// Compiles an operand of COALESCE or CASE, and checks that all operands have one type.
+    fn unified(&mut self, expr: &Expr, kind: &mut Option<ValueKind>) -> Result<Node, Unsupported> {
         let typed = self.expr(expr)?;
         if typed.is_null_constant() {
             *kind = kind.or(typed.kind);
             return Ok(typed.node);
         }
         match (typed.kind, &kind) {
-            (None, _) => Err(Unsupported("a type that is not offloaded in COALESCE or CASE".into())),
-            (Some(found), Some(wanted)) if found != *wanted => {
-                Err(Unsupported(format!("{found:?} and {wanted:?} in one COALESCE or CASE")))
+            (None, _) => Err(Unsupported("COALESCE or CASE has a type that is not offloaded".into())),
+            (Some(found), Some(expected)) if found != *expected => {
+                Err(Unsupported(format!("COALESCE or CASE has operands of types {expected:?} and {found:?}")))
             }
             (found, _) => {
                 *kind = found;
@@ -151,11 +152,11 @@ impl Compiler<'_> {
         }
     }
 
-    /// Argument `index` of `function`.
+    /// Compiles an expression as argument `index` of `function`.
     fn argument(&mut self, expr: &Expr, function: &Function, index: usize) -> Result<Node, Unsupported> {
         let typed = self.expr(expr)?;
-        let wanted = function.args.get(index).and_then(|oid| Kind::of(*oid));
-        if typed.kind == wanted && wanted.is_some() || typed.is_null_constant() {
+        let expected = function.args.get(index).and_then(|oid| ValueKind::of(*oid));
+        if typed.kind == expected && expected.is_some() || typed.is_null_constant() {
             return Ok(typed.node);
         }
         let found = typed.kind.map_or("a type that is not offloaded".into(), |kind| format!("{kind:?}"));
@@ -165,49 +166,52 @@ impl Compiler<'_> {
     fn call(&mut self, oid: Oid, collation: Collation, args: &[Expr]) -> Result<Typed, Unsupported> {
         let function = lookup(oid, collation)?;
         if args.len() != function.args.len() {
-            return Err(Unsupported(format!("{} called with {} arguments", function.name, args.len())));
+            return Err(Unsupported(format!("{} is called with {} arguments", function.name, args.len())));
         }
-        if function.characters && self.encoding == Encoding::Opaque {
-            return Err(Unsupported(format!("{} in this multibyte encoding", function.name)));
+        if function.characters && self.encoding == TextEncoding::Opaque {
+            return Err(Unsupported(format!("{} is not offloaded in this multibyte encoding", function.name)));
         }
         let mut nodes = Vec::with_capacity(args.len());
         for (index, arg) in args.iter().enumerate() {
             nodes.push(self.argument(arg, function, index)?);
         }
-        let result = Kind::of(function.result).ok_or_else(|| Unsupported(function.name.into()))?;
+        let result = ValueKind::of(function.result)
+            .ok_or_else(|| Unsupported(format!("the result type of {} is not offloaded", function.name)))?;
         let encoding = match function.body {
-            Body::Like { characters: false, .. } => Encoding::SingleByte,
+            FunctionBody::Like { characters: false, .. } => TextEncoding::SingleByte,
             _ => self.encoding,
         };
         check_field(function, &nodes)?;
         match function.body {
-            Body::Like { ignores_case, .. } => {
+            FunctionBody::Like { ignores_case, .. } => {
                 if ignores_case {
                     nodes = nodes.into_iter().map(|node| lowered(node, encoding)).collect();
                 }
-                // Other letters may become two characters.
+                // Without `_`, because changing the case of a non-ASCII letter may produce two characters.
                 if is_ascii(&nodes[1]) && !matches!(&nodes[1], Node::Const(Value::Bytes(text)) if text.contains(&b'_'))
                 {
-                    self.set_beside_ascii(&mut nodes[0]);
+                    self.keep_non_ascii(&mut nodes[0]);
                 }
             }
-            Body::Compare(_, Comparison::Equal | Comparison::NotEqual) => {
-                let [left, right] = nodes.as_mut_slice() else { return Err(Unsupported(function.name.into())) };
+            FunctionBody::Compare(_, Comparison::Equal | Comparison::NotEqual) => {
+                let [left, right] = nodes.as_mut_slice() else {
+                    return Err(Unsupported(format!("{} does not have two arguments", function.name)));
+                };
                 match (is_ascii(left), is_ascii(right)) {
-                    (_, true) => self.set_beside_ascii(left),
-                    (true, _) => self.set_beside_ascii(right),
+                    (_, true) => self.keep_non_ascii(left),
+                    (true, _) => self.keep_non_ascii(right),
                     _ => {}
                 }
             }
             _ => {}
         }
         let node = match function.body {
-            Body::Compare(domain, comparison) => {
+            FunctionBody::Compare(domain, comparison) => {
                 let right = Box::new(nodes.remove(1));
                 let left = Box::new(nodes.remove(0));
                 Node::Compare { domain, comparison, left, right }
             }
-            Body::Like { negated, .. } => match constant_pattern(&nodes[1], encoding) {
+            FunctionBody::Like { negated, .. } => match constant_pattern(&nodes[1], encoding) {
                 Some(pattern) => Node::Like { value: Box::new(nodes.remove(0)), pattern, negated },
                 None => Node::Call { function, context: Context { encoding, result }, args: nodes },
             },
@@ -225,23 +229,23 @@ impl Compiler<'_> {
         elements: &[Expr],
     ) -> Result<Typed, Unsupported> {
         let function = lookup(oid, collation)?;
-        let Body::Compare(domain, comparison) = function.body else {
-            return Err(Unsupported(format!("{} with an array", function.name)));
+        let FunctionBody::Compare(domain, comparison) = function.body else {
+            return Err(Unsupported(format!("{} is not offloaded with an array", function.name)));
         };
         let mut scalar = Box::new(self.argument(scalar, function, 0)?);
         let elements =
             elements.iter().map(|element| self.argument(element, function, 1)).collect::<Result<Vec<_>, _>>()?;
         if matches!(comparison, Comparison::Equal | Comparison::NotEqual) && elements.iter().all(is_ascii) {
-            self.set_beside_ascii(&mut scalar);
+            self.keep_non_ascii(&mut scalar);
         }
         Ok(Typed::bool(Node::AnyAll { domain, comparison, any, scalar, elements }))
     }
 
-    /// What is compared with ASCII need not be known of letters beyond.
-    fn set_beside_ascii(&self, node: &mut Node) {
+    /// Replaces `lower` or `upper` in a comparison with ASCII text by the variant that keeps non-ASCII letters.
+    fn keep_non_ascii(&self, node: &mut Node) {
         if let Node::Call { function, .. } = node
-            && self.encoding == Encoding::Utf8
-            && let Some(other) = functions::beside_ascii(function.oid)
+            && self.encoding == TextEncoding::Utf8
+            && let Some(other) = functions::keeping_non_ascii(function.oid)
         {
             *function = other;
         }
@@ -256,25 +260,26 @@ fn lookup(oid: Oid, collation: Collation) -> Result<&'static Function, Unsupport
             Collation::Bytewise | Collation::Deterministic => "a collation other than C",
             Collation::Nondeterministic => "a nondeterministic collation",
         };
-        return Err(Unsupported(format!("{} under {found}", function.name)));
+        return Err(Unsupported(format!("{} is not offloaded under {found}", function.name)));
     }
     Ok(function)
 }
 
 fn constant(oid: Oid, value: Option<&[u8]>) -> Result<Typed, Unsupported> {
-    let kind = Kind::of(oid);
+    let kind = ValueKind::of(oid);
     let value = match (value, kind) {
         (None, _) => Value::Null,
         (Some(bytes), Some(kind)) => {
-            let value = kind.decode(bytes).ok_or_else(|| Unsupported(format!("a malformed constant of type {oid}")))?;
+            let value =
+                kind.decode(bytes).ok_or_else(|| Unsupported(format!("a constant of type {oid} is malformed")))?;
             value.into_owned()
         }
-        (Some(_), None) => return Err(Unsupported(format!("a constant of type {oid}"))),
+        (Some(_), None) => return Err(Unsupported(format!("constants of type {oid} are not offloaded"))),
     };
     Ok(Typed { node: Node::Const(value), kind })
 }
 
-fn constant_pattern(node: &Node, encoding: Encoding) -> Option<Pattern> {
+fn constant_pattern(node: &Node, encoding: TextEncoding) -> Option<Pattern> {
     match node {
         Node::Const(Value::Bytes(pattern)) => Pattern::new(pattern, encoding),
         _ => None,
@@ -285,20 +290,20 @@ fn is_ascii(node: &Node) -> bool {
     matches!(node, Node::Const(Value::Bytes(text)) if text.is_ascii())
 }
 
-/// The text in small letters.
-fn lowered(node: Node, encoding: Encoding) -> Node {
+/// An expression for the text in lower case.
+fn lowered(node: Node, encoding: TextEncoding) -> Node {
     match node {
         Node::Const(Value::Bytes(text)) if text.is_ascii() => {
             Node::Const(Value::Bytes(text.to_ascii_lowercase().into()))
         }
         node => {
-            let function = functions::find(functions::LOWER).expect("in the table");
-            Node::Call { function, context: Context { encoding, result: Kind::Text }, args: vec![node] }
+            let function = functions::find(functions::LOWER).expect("lower is in the table of functions");
+            Node::Call { function, context: Context { encoding, result: ValueKind::Text }, args: vec![node] }
         }
     }
 }
 
-/// `extract`, `date_part` and `date_trunc` go only with a field that is known before the scan.
+/// Checks that `extract`, `date_part` and `date_trunc` have a constant field that the cell knows.
 fn check_field(function: &Function, args: &[Node]) -> Result<(), Unsupported> {
     if !functions::takes_field(function) {
         return Ok(());
@@ -308,5 +313,5 @@ fn check_field(function: &Function, args: &[Node]) -> Result<(), Unsupported> {
         Node::Const(Value::Null) => true,
         _ => false,
     };
-    if known { Ok(()) } else { Err(Unsupported(format!("{} of this field", function.name))) }
+    if known { Ok(()) } else { Err(Unsupported(format!("{} is not offloaded for this field", function.name))) }
 }

@@ -1,35 +1,36 @@
-//! Column-at-a-time predicates over a chunk's selected rows.
+//! Predicates evaluated column by column over the selected rows.
 //!
-//! A kernel selects the rows in which its expression is true, not NULL and not false; that is all that a qual asks, and
-//! it lets NOT be pushed down to the tests. Where the order of evaluation shows (an arm may raise an error), the
-//! expression stays with the row-at-a-time interpreter.
+//! A kernel selects the rows in which its expression is true. A qual does not distinguish false from NULL, so NOT can
+//! be pushed down to the tests. Where the order of evaluation matters, because an operand may raise an error, the
+//! expression is left to the row-by-row interpreter.
 
-use super::arithmetic::{Arithmetic, UNCERTAIN, compared};
-use super::column::{Column, Row};
-use super::encoded::{Gathered, GatheredColumns};
-use super::functions::{Comparison, Domain};
-use super::landmarks::Landmarks;
+use super::arithmetic::{Arithmetic, compared};
+use super::column::Column;
+use super::column_test::ColumnTest;
+use super::lanes::UNCERTAIN;
 use super::node::Node;
-use super::numeric;
-use super::test::Test;
-use super::value::{Kind, Value, float_key};
-use crate::heap::{Chunk, MISSING, NULL, Slot};
-use crate::storage_index::RegionSummary;
+use super::rows::RowSet;
+use super::substring_filter::SubstringFilter;
+use crate::heap::{MISSING, NULL, Slot};
+use crate::value::{Comparison, Domain, Value, ValueKind, float_key, numeric};
 use cellar_format::postgres::AttributeNumber;
 use cellar_format::wire::BooleanTest;
 
+/// A compiled qual.
 pub enum Kernel {
     /// Every row, or none.
     Constant(bool),
     Column {
         slot: Slot,
-        test: Test,
+        test: ColumnTest,
     },
+    /// `IS NULL` if `wanted`, otherwise `IS NOT NULL`.
     Null {
         slot: Slot,
         wanted: bool,
     },
-    /// Arithmetic on both sides; `node` means the same and decides the rows in which that is uncertain.
+    /// A comparison of two computed numbers. `node` is the same comparison for the interpreter, which decides rows
+    /// whose numbers are uncertain.
     Compare {
         left: Arithmetic,
         right: Arithmetic,
@@ -41,15 +42,15 @@ pub enum Kernel {
     Interpret(Node),
 }
 
-/// What became of a row.
+/// What a kernel decides about a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Decision {
     Dropped,
     Selected,
     Undecided,
 }
 
-impl From<Option<bool>> for Fate {
+impl From<Option<bool>> for Decision {
     #[inline(always)]
     fn from(passes: Option<bool>) -> Self {
         match passes {
@@ -60,57 +61,31 @@ impl From<Option<bool>> for Fate {
     }
 }
 
-/// What a kernel runs over.
-#[derive(Clone, Copy)]
-pub struct Input<'a> {
-    pub pages: &'a [u8],
-    pub chunk: &'a Chunk,
-    pub columns: &'a [Option<Column>],
-    /// A row's datums lie in its page: `pages` are heap pages, not values that were put there.
-    pub in_pages: bool,
-    pub gathered: GatheredColumns<'a>,
-}
-
-impl<'a> Input<'a> {
-    /// All columns have datums.
-    pub fn of_datums(pages: &'a [u8], chunk: &'a Chunk, columns: &'a [Option<Column>], in_pages: bool) -> Self {
-        Self { pages, chunk, columns, in_pages, gathered: GatheredColumns::default() }
-    }
-
-    #[inline(always)]
-    pub fn gathered(&self, slot: Slot) -> Option<&'a Gathered<'a>> {
-        self.gathered.columns.get(slot as usize).and_then(Option::as_ref)
-    }
-}
-
 impl Kernel {
-    /// The rows where `node` is true.
+    /// Compiles the qual `node`.
     pub fn new(node: Node, columns: &[Option<Column>]) -> Self {
-        simple(&node, true, columns).unwrap_or(Self::Interpret(node))
+        kernel_where(&node, true, columns).unwrap_or(Self::Interpret(node))
     }
 
-    /// Appends to `out` those of `selected` that qualify and to `undecided` those that cannot be told.
-    pub fn run(&self, input: Input<'_>, selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
+    /// Appends the rows of `selected` that qualify to `out`, and the rows that cannot be decided to `undecided`.
+    pub fn run(&self, rows: RowSet<'_>, selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
         match self {
             Self::Constant(true) => out.extend_from_slice(selected),
             Self::Constant(false) => {}
-            Self::Column { slot, test } => match input.columns.get(*slot as usize).and_then(Option::as_ref) {
-                Some(column) => run_test(input, *slot, column, test, selected, out, undecided),
-                None => undecided.extend_from_slice(selected),
-            },
+            Self::Column { slot, test } => run_test(rows, *slot, test, selected, out, undecided),
             Self::Null { slot, wanted } => {
-                let row = |row| Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
-                let fate = |at: u16| Fate::from(row(at).is_null(*slot).ok().map(|is_null| is_null == *wanted));
-                select(selected, out, undecided, fate);
+                let decision =
+                    |row: u16| Decision::from(rows.row(row).is_null(*slot).ok().map(|is_null| is_null == *wanted));
+                select(selected, out, undecided, decision);
             }
             Self::Compare { left, right, comparison, node } => {
-                let (marks, flags) = compared(*comparison, left, right, input, selected);
+                let (marks, flags) = compared(*comparison, left, right, rows, selected);
                 let mut marks = marks.into_iter();
                 let mut flags = flags.into_iter();
                 select(selected, out, undecided, |row| match (marks.next(), flags.next()) {
-                    (Some(mark), None | Some(0)) => Fate::from(Some(mark == 1)),
-                    (_, Some(flags)) if flags & UNCERTAIN != 0 => interpret(node, input, row),
-                    _ => Fate::Dropped,
+                    (Some(mark), None | Some(0)) => Decision::from(Some(mark == 1)),
+                    (_, Some(flags)) if flags & UNCERTAIN != 0 => interpret(node, rows, row),
+                    _ => Decision::Dropped,
                 });
             }
             Self::And(arms) => {
@@ -118,39 +93,13 @@ impl Kernel {
                 let mut next = Vec::new();
                 for arm in arms {
                     next.clear();
-                    arm.run(input, &current, &mut next, undecided);
+                    arm.run(rows, &current, &mut next, undecided);
                     std::mem::swap(&mut current, &mut next);
                 }
                 out.extend_from_slice(&current);
             }
-            Self::Or(arms) => run_or(arms, input, selected, out, undecided),
-            Self::Interpret(node) => select(selected, out, undecided, |row| interpret(node, input, row)),
-        }
-    }
-
-    /// Whether some row of a region may qualify. Only a kernel that cannot raise an error may be asked.
-    pub fn may_match(&self, summary: &RegionSummary, columns: &[Option<Column>]) -> bool {
-        let column = |slot: &Slot| {
-            let number = number_of(*slot, columns)?;
-            summary.column(number).filter(|found| {
-                columns.get(*slot as usize).and_then(Option::as_ref).is_some_and(|c| c.type_oid == found.type_oid)
-            })
-        };
-        match self {
-            Self::Constant(value) => *value,
-            Self::Column { slot, test } => column(slot).is_none_or(|summary| test.may_pass(summary)),
-            Self::Null { slot, wanted: true } => column(slot).is_none_or(|summary| summary.has_null),
-            Self::Null { slot, wanted: false } => column(slot).is_none_or(|summary| summary.has_nonnull),
-            Self::Compare { left, right, .. } => {
-                let mut all = true;
-                let mut visit = |slot, _| all &= column(&slot).is_none_or(|summary| summary.has_nonnull);
-                left.for_each_column(&mut visit);
-                right.for_each_column(&mut visit);
-                all
-            }
-            Self::And(arms) => arms.iter().all(|arm| arm.may_match(summary, columns)),
-            Self::Or(arms) => arms.iter().any(|arm| arm.may_match(summary, columns)),
-            Self::Interpret(_) => true,
+            Self::Or(arms) => run_or(arms, rows, selected, out, undecided),
+            Self::Interpret(node) => select(selected, out, undecided, |row| interpret(node, rows, row)),
         }
     }
 
@@ -164,7 +113,7 @@ impl Kernel {
         }
     }
 
-    /// One kernel for the conjunction of two, when both test the same column and a simple test results.
+    /// A kernel for the conjunction of two kernels, if both test the same column and one test can replace both tests.
     pub fn fuse(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Column { slot, test }, Self::Column { slot: same, test: other }) if slot == same => {
@@ -175,61 +124,66 @@ impl Kernel {
     }
 }
 
+/// The attribute number of a slot's column.
 pub fn number_of(slot: Slot, columns: &[Option<Column>]) -> Option<AttributeNumber> {
     let column = columns.get(slot as usize)?.as_ref()?;
     AttributeNumber::try_from(column.attribute + 1).ok()
 }
 
+/// Applies `decision` to each selected row. The loop has no branch on whether a row is selected.
 #[inline(always)]
-fn select(selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>, mut fate: impl FnMut(u16) -> Fate) {
+fn select(selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>, mut decision: impl FnMut(u16) -> Decision) {
     let start = out.len();
     out.resize(start + selected.len(), 0);
     let mut count = start;
     for &row in selected {
-        let fate = fate(row);
+        let decision = decision(row);
         out[count] = row;
-        count += usize::from(fate == Fate::Selected);
-        if fate == Fate::Undecided {
+        count += usize::from(decision == Decision::Selected);
+        if decision == Decision::Undecided {
             undecided.push(row);
         }
     }
     out.truncate(count);
 }
 
-/// Applies `test` to the rows that have a value; `missing` decides for those without the attribute.
+/// Applies `test` to the locations of values; drops NULLs; `missing` decides about tuples without the attribute.
 #[inline(always)]
 fn select_values(
     locations: &[u32; 1 << 16],
-    missing: Fate,
+    missing: Decision,
     selected: &[u16],
     out: &mut Vec<u16>,
     undecided: &mut Vec<u16>,
-    mut test: impl FnMut(usize) -> Fate,
+    mut test: impl FnMut(usize) -> Decision,
 ) {
     select(selected, out, undecided, |row| match locations[row as usize] {
-        NULL => Fate::Dropped,
+        NULL => Decision::Dropped,
         MISSING => missing,
         location => test(location as usize),
     });
 }
 
+/// Runs [`Kernel::Column`].
 fn run_test(
-    input: Input<'_>,
+    rows: RowSet<'_>,
     slot: Slot,
-    column: &Column,
-    test: &Test,
+    test: &ColumnTest,
     selected: &[u16],
     out: &mut Vec<u16>,
     undecided: &mut Vec<u16>,
 ) {
-    let pages = input.pages;
-    let locations = input.chunk.locations(slot);
-    let missing = match &column.missing {
-        Ok(Value::Null) => Fate::Dropped,
-        Ok(value) => Fate::from(test.passes(value)),
-        Err(_) => Fate::Undecided,
+    let Some(column) = rows.column(slot) else {
+        return undecided.extend_from_slice(selected);
     };
-    /// Four or eight bytes of the page.
+    let pages = rows.pages;
+    let locations = rows.locations(slot);
+    let missing = match &column.missing {
+        Ok(Value::Null) => Decision::Dropped,
+        Ok(value) => Decision::from(test.passes(value)),
+        Err(_) => Decision::Undecided,
+    };
+    /// A number of four or eight bytes in the page.
     macro_rules! fixed {
         ($type:ty, $location:expr) => {
             pages
@@ -244,52 +198,59 @@ fn run_test(
         };
     }
     match (test, column.kind) {
-        (Test::Int(range), Some(Kind::Int4 | Kind::Date)) => {
-            values!(|at| Fate::from(fixed!(i32, at).map(|value| range.passes(value as i64))))
+        (ColumnTest::Int(range), Some(ValueKind::Int4 | ValueKind::Date)) => {
+            values!(|at| Decision::from(fixed!(i32, at).map(|value| range.passes(value as i64))))
         }
-        (Test::Int(range), Some(Kind::Int8 | Kind::Timestamp | Kind::Timestamptz | Kind::Time)) => {
-            values!(|at| Fate::from(fixed!(i64, at).map(|value| range.passes(value))))
+        (
+            ColumnTest::Int(range),
+            Some(ValueKind::Int8 | ValueKind::Timestamp | ValueKind::Timestamptz | ValueKind::Time),
+        ) => {
+            values!(|at| Decision::from(fixed!(i64, at).map(|value| range.passes(value))))
         }
-        (Test::Int(range), Some(kind)) => {
-            values!(|at| Fate::from(column.int(kind, pages, at).map(|value| range.passes(value))))
+        (ColumnTest::Int(range), Some(kind)) => {
+            values!(|at| Decision::from(column.int(kind, pages, at).map(|value| range.passes(value))))
         }
-        (Test::Float(range), Some(Kind::Float8)) => {
-            values!(|at| Fate::from(fixed!(f64, at).map(|value| range.passes(float_key(value)))))
+        (ColumnTest::Float(range), Some(ValueKind::Float8)) => {
+            values!(|at| Decision::from(fixed!(f64, at).map(|value| range.passes(float_key(value)))))
         }
-        (Test::Float(range), Some(Kind::Float4)) => {
-            values!(|at| Fate::from(fixed!(f32, at).map(|value| range.passes(float_key(value as f64)))))
+        (ColumnTest::Float(range), Some(ValueKind::Float4)) => {
+            values!(|at| Decision::from(fixed!(f32, at).map(|value| range.passes(float_key(value as f64)))))
         }
-        (Test::IntSet { values, negated }, Some(kind)) => match values.as_slice() {
+        (ColumnTest::IntSet { values, negated }, Some(kind)) => match values.as_slice() {
             few if few.len() <= 8 => {
-                values!(|at| { Fate::from(column.int(kind, pages, at).map(|value| few.contains(&value) != *negated)) })
+                values!(|at| {
+                    Decision::from(column.int(kind, pages, at).map(|value| few.contains(&value) != *negated))
+                })
             }
             many => values!(|at| {
-                Fate::from(column.int(kind, pages, at).map(|value| many.binary_search(&value).is_ok() != *negated))
+                Decision::from(column.int(kind, pages, at).map(|value| many.binary_search(&value).is_ok() != *negated))
             }),
         },
-        (Test::Numeric(range), _) => {
-            // Keys decide only values that have one; both ends need one too.
+        (ColumnTest::Numeric(range), _) => {
+            // Keys decide only if the value and both endpoints have one.
             let keys = range.keys;
             values!(|at| {
                 let fast = keys.zip(column.plain_bytes(pages, at).and_then(numeric::key));
                 match fast {
-                    Some((keys, key)) => Fate::from(Some(keys.passes(key))),
+                    Some((keys, key)) => Decision::from(Some(keys.passes(key))),
                     None => general(column, test, pages, at),
                 }
             })
         }
-        (Test::Like { pattern, negated }, _) => {
-            let landmarks = pattern.landmark().and_then(|finder| Landmarks::search(finder, input, selected));
-            let excluded = |at, bytes: &[u8]| landmarks.as_ref().is_some_and(|found| !found.may_contain(at, bytes));
+        (ColumnTest::Like { pattern, negated }, _) => {
+            let substring_filter =
+                pattern.required_substring().and_then(|finder| SubstringFilter::search(finder, rows, selected));
+            let excluded =
+                |at, bytes: &[u8]| substring_filter.as_ref().is_some_and(|found| !found.may_contain(at, bytes));
             values!(|at| match column.plain_bytes(pages, at) {
-                Some(bytes) if excluded(at, bytes) => Fate::from(Some(*negated)),
-                Some(bytes) => Fate::from(test.passes_bytes(bytes)),
+                Some(bytes) if excluded(at, bytes) => Decision::from(Some(*negated)),
+                Some(bytes) => Decision::from(test.passes_bytes(bytes)),
                 None => general(column, test, pages, at),
             })
         }
-        (Test::BytesEqual { .. } | Test::Bytes { .. } | Test::BytesSet { .. }, _) => {
+        (ColumnTest::BytesEqual { .. } | ColumnTest::Bytes { .. } | ColumnTest::BytesSet { .. }, _) => {
             values!(|at| match column.plain_bytes(pages, at) {
-                Some(bytes) => Fate::from(test.passes_bytes(bytes)),
+                Some(bytes) => Decision::from(test.passes_bytes(bytes)),
                 None => general(column, test, pages, at),
             })
         }
@@ -297,28 +258,27 @@ fn run_test(
     }
 }
 
-/// The slow way: whatever the datum is, decode it first.
+/// Decodes a datum of any kind, then applies the test.
 #[cold]
 #[inline(never)]
-fn general(column: &Column, test: &Test, pages: &[u8], location: usize) -> Fate {
-    Fate::from(column.value(pages, location as u32).ok().and_then(|value| test.passes(&value)))
+fn general(column: &Column, test: &ColumnTest, pages: &[u8], location: usize) -> Decision {
+    Decision::from(column.value(pages, location as u32).ok().and_then(|value| test.passes(&value)))
 }
 
-fn interpret(node: &Node, input: Input<'_>, row: u16) -> Fate {
-    let row = Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row };
-    Fate::from(node.qualifies(&row).ok())
+fn interpret(node: &Node, rows: RowSet<'_>, row: u16) -> Decision {
+    Decision::from(node.qualifies(&rows.row(row)).ok())
 }
 
-/// Each arm runs over the rows that no earlier arm selected. A row that some arm could not decide and no arm before
-/// it selected stays undecided, as the executor would have evaluated that arm.
-fn run_or(arms: &[Kernel], input: Input<'_>, selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
+/// Runs each arm over the rows that no earlier arm decided. A row that an arm cannot decide stays undecided, because
+/// PostgreSQL would evaluate that arm before the later arms.
+fn run_or(arms: &[Kernel], rows: RowSet<'_>, selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>) {
     let mut rest = selected.to_vec();
     let mut hits: Vec<u16> = Vec::new();
     let (mut selected_now, mut undecided_now) = (Vec::new(), Vec::new());
     for arm in arms {
         selected_now.clear();
         undecided_now.clear();
-        arm.run(input, &rest, &mut selected_now, &mut undecided_now);
+        arm.run(rows, &rest, &mut selected_now, &mut undecided_now);
         undecided_now.sort_unstable();
         rest.retain(|row| selected_now.binary_search(row).is_err() && undecided_now.binary_search(row).is_err());
         hits.extend_from_slice(&selected_now);
@@ -328,55 +288,57 @@ fn run_or(arms: &[Kernel], input: Input<'_>, selected: &[u16], out: &mut Vec<u16
     out.extend_from_slice(&hits);
 }
 
-/// The kernel of the rows where `node` is `wanted`, when there is one that needs no interpreter; its meaning must not
-/// depend on the order of evaluation beyond what [`Kernel::And`] and [`Kernel::Or`] keep.
-fn simple(node: &Node, wanted: bool, columns: &[Option<Column>]) -> Option<Kernel> {
+/// A kernel for the rows where `node` is `truth`. None: only the interpreter evaluates `node`, or the order of
+/// evaluation matters more than [`Kernel::And`] and [`Kernel::Or`] preserve.
+fn kernel_where(node: &Node, truth: bool, columns: &[Option<Column>]) -> Option<Kernel> {
     match node {
         Node::Const(Value::Null) => Some(Kernel::Constant(false)),
-        Node::Const(Value::Bool(value)) => Some(Kernel::Constant(*value == wanted)),
+        Node::Const(Value::Bool(value)) => Some(Kernel::Constant(*value == truth)),
         Node::Column(slot) => {
-            let test = Test::compare(Domain::Int, Comparison::Equal, &Value::Bool(wanted))?;
+            let test = ColumnTest::compare(Domain::Int, Comparison::Equal, &Value::Bool(truth))?;
             Some(Kernel::Column { slot: *slot, test })
         }
-        Node::Not(arg) => simple(arg, !wanted, columns),
+        Node::Not(arg) => kernel_where(arg, !truth, columns),
         Node::IsNull { arg, negated } => match &**arg {
-            Node::Column(slot) => Some(Kernel::Null { slot: *slot, wanted: wanted != *negated }),
+            Node::Column(slot) => Some(Kernel::Null { slot: *slot, wanted: truth != *negated }),
             _ => None,
         },
-        Node::Test { test: BooleanTest::IsTrue, arg } if wanted => simple(arg, true, columns),
-        Node::Test { test: BooleanTest::IsFalse, arg } if wanted => simple(arg, false, columns),
+        Node::Test { test: BooleanTest::IsTrue, arg } if truth => kernel_where(arg, true, columns),
+        Node::Test { test: BooleanTest::IsFalse, arg } if truth => kernel_where(arg, false, columns),
         Node::Compare { domain, comparison, left, right } => {
-            let comparison = if wanted { *comparison } else { comparison.negated() };
+            let comparison = if truth { *comparison } else { comparison.negated() };
             compare_kernel(*domain, comparison, left, right, columns)
         }
         Node::Like { value, pattern, negated } => match &**value {
             Node::Column(slot) => {
-                let test = Test::Like { pattern: pattern.clone(), negated: *negated == wanted };
+                let test = ColumnTest::Like { pattern: pattern.clone(), negated: *negated == truth };
                 Some(Kernel::Column { slot: *slot, test })
             }
             _ => None,
         },
         Node::AnyAll { domain, comparison, any, scalar, elements } => {
-            list_kernel(*domain, *comparison, *any == wanted, *any, scalar, elements)
+            list_kernel(*domain, *comparison, *any == truth, *any, scalar, elements)
         }
         Node::And(args) | Node::Or(args) => {
-            // AND is true, and OR false, where all arms are so; an arm dropped early must not have hidden an error.
-            let conjunction = matches!(node, Node::And(_)) == wanted;
+            // AND is true, and OR is false, where all arms are. PostgreSQL may evaluate a later arm for a row that an
+            // earlier arm drops as NULL, so later arms must not raise errors.
+            let conjunction = matches!(node, Node::And(_)) == truth;
             if conjunction && args.iter().skip(1).any(Node::fallible) {
                 return None;
             }
-            let arms = args.iter().map(|arg| simple(arg, wanted, columns)).collect::<Option<Vec<_>>>()?;
+            let arms = args.iter().map(|arg| kernel_where(arg, truth, columns)).collect::<Option<Vec<_>>>()?;
             Some(if conjunction { Kernel::And(fused(arms)) } else { Kernel::Or(arms) })
         }
         _ => None,
     }
 }
 
+/// Fuses adjacent arms of a conjunction.
 fn fused(arms: Vec<Kernel>) -> Vec<Kernel> {
     let mut out: Vec<Kernel> = Vec::with_capacity(arms.len());
     for arm in arms {
         match out.last().and_then(|last| last.fuse(&arm)) {
-            Some(fused) => *out.last_mut().expect("a last arm was just fused") = fused,
+            Some(fused) => *out.last_mut().expect("the last arm was just fused") = fused,
             None => out.push(arm),
         }
     }
@@ -395,10 +357,10 @@ fn compare_kernel(
             Some(Kernel::Constant(false))
         }
         (Node::Column(slot), Node::Const(constant)) => {
-            Some(Kernel::Column { slot: *slot, test: Test::compare(domain, comparison, constant)? })
+            Some(Kernel::Column { slot: *slot, test: ColumnTest::compare(domain, comparison, constant)? })
         }
         (Node::Const(constant), Node::Column(slot)) => {
-            let test = Test::compare(domain.mirrored(), comparison.mirrored(), constant)?;
+            let test = ColumnTest::compare(domain.mirrored(), comparison.mirrored(), constant)?;
             Some(Kernel::Column { slot: *slot, test })
         }
         _ => {
@@ -410,8 +372,8 @@ fn compare_kernel(
     }
 }
 
-/// `column = ANY (constants)` and `column <> ALL (constants)`, and what is true where they are false. `positive`:
-/// the rows wanted are those where some element compares true (ANY) or some compares false (ALL).
+/// A kernel for `column = ANY (constants)` or `column <> ALL (constants)` or for the negation of one of them.
+/// `positive`: select the rows whose value is one of the constants.
 fn list_kernel(
     domain: Domain,
     comparison: Comparison,
@@ -421,8 +383,8 @@ fn list_kernel(
     elements: &[Node],
 ) -> Option<Kernel> {
     let Node::Column(slot) = scalar else { return None };
-    let wanted_equality = if any { Comparison::Equal } else { Comparison::NotEqual };
-    if comparison != wanted_equality {
+    let list_comparison = if any { Comparison::Equal } else { Comparison::NotEqual };
+    if comparison != list_comparison {
         return None;
     }
     let mut constants = Vec::with_capacity(elements.len());
@@ -435,12 +397,12 @@ fn list_kernel(
         }
     }
     if elements.is_empty() {
-        // ANY of nothing is false, ALL of nothing true, whatever the scalar.
+        // With an empty array ANY is false and ALL is true, even if the scalar is NULL.
         return Some(Kernel::Constant(!positive));
     }
     if !positive && has_null {
-        // Not found among the known ones, it may equal the unknown one.
+        // A value that equals no constant compares unknown with the NULL element.
         return Some(Kernel::Constant(false));
     }
-    Some(Kernel::Column { slot: *slot, test: Test::set(domain, &constants, !positive)? })
+    Some(Kernel::Column { slot: *slot, test: ColumnTest::set(domain, &constants, !positive)? })
 }

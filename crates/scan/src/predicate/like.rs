@@ -1,9 +1,9 @@
 //! `LIKE` patterns.
 //!
 //! Source: `utils/adt/like_match.c` (`SB_MatchText`, `UTF8_MatchText`). A pattern that ends in the escape character
-//! is an error for those texts that reach its end, so it is left to Postgres.
+//! raises an error for texts that match up to its end, so such a pattern is left to PostgreSQL.
 
-use super::functions::Encoding;
+use super::functions::TextEncoding;
 use memchr::memmem::Finder;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,29 +15,29 @@ enum Item {
     Rest,
 }
 
-/// Shorter pieces are found too often.
-pub(super) const LANDMARK_MIN: usize = 3;
+/// The shortest substring worth a search: shorter ones occur too often.
+pub(super) const SUBSTRING_BYTES_MIN: usize = 3;
 
 /// A compiled pattern.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     items: Vec<Item>,
-    encoding: Encoding,
+    encoding: TextEncoding,
     fragments: Option<Fragments>,
 }
 
-/// A pattern of literal pieces between `%`: what stands at the start, at the end, and in between in this order.
+/// A pattern without `_`: the literals at the start, at the end, and between the `%` in this order.
 #[derive(Debug, Clone)]
 struct Fragments {
     start: Vec<u8>,
     middle: Vec<Finder<'static>>,
-    /// None: no `%` at all, and `start` is the whole text.
+    /// None: the pattern has no `%`, so `start` is the whole text.
     end: Option<Vec<u8>>,
 }
 
 impl Pattern {
     /// None: the pattern is invalid.
-    pub fn new(pattern: &[u8], encoding: Encoding) -> Option<Self> {
+    pub fn new(pattern: &[u8], encoding: TextEncoding) -> Option<Self> {
         let mut items = Vec::with_capacity(pattern.len());
         let mut bytes = pattern.iter();
         while let Some(byte) = bytes.next() {
@@ -48,8 +48,8 @@ impl Pattern {
                 other => Item::Byte(*other),
             });
         }
-        // In UTF-8 a whole character is never found inside another one, so that bytes can be searched.
-        let searchable = encoding == Encoding::SingleByte || std::str::from_utf8(pattern).is_ok();
+        // In UTF-8 no character occurs inside the bytes of another character, so bytes can be searched.
+        let searchable = encoding == TextEncoding::SingleByte || std::str::from_utf8(pattern).is_ok();
         let fragments = (searchable && !items.contains(&Item::Any)).then(|| Fragments::new(&items));
         Some(Self { items, encoding, fragments })
     }
@@ -61,18 +61,21 @@ impl Pattern {
         }
     }
 
-    /// What every matching text starts with, where that is known.
+    /// The prefix of every matching text; None if unknown or empty.
     pub fn prefix(&self) -> Option<&[u8]> {
         self.fragments.as_ref().map(|fragments| fragments.start.as_slice()).filter(|start| !start.is_empty())
     }
 
-    /// Something that every matching text contains and that is worth searching for.
-    pub fn landmark(&self) -> Option<&Finder<'static>> {
+    /// A searcher for the longest literal that every matching text contains; None if there is none worth a search.
+    pub fn required_substring(&self) -> Option<&Finder<'static>> {
         let middle = &self.fragments.as_ref()?.middle;
-        middle.iter().max_by_key(|finder| finder.needle().len()).filter(|finder| finder.needle().len() >= LANDMARK_MIN)
+        middle
+            .iter()
+            .max_by_key(|finder| finder.needle().len())
+            .filter(|finder| finder.needle().len() >= SUBSTRING_BYTES_MIN)
     }
 
-    /// What every matching text contains, in this order and one after the other; empty where that is not known.
+    /// The literals that every matching text contains in this order and without overlap; empty if unknown.
     pub fn pieces(&self) -> Vec<&[u8]> {
         let Some(Fragments { start, middle, end }) = &self.fragments else { return Vec::new() };
         let middle = middle.iter().map(|finder| finder.needle());
@@ -80,7 +83,7 @@ impl Pattern {
         pieces.filter(|piece| !piece.is_empty()).collect()
     }
 
-    /// Walks text and pattern together; after a `%` it retries one character further on. Quadratic at worst.
+    /// Matches item by item. On a mismatch after a `%`, retries one character later in the text; quadratic at worst.
     fn matches_items(&self, text: &[u8]) -> bool {
         let (mut at, mut item) = (0, 0);
         let mut retry: Option<(usize, usize)> = None;
@@ -115,10 +118,10 @@ impl Pattern {
         }
     }
 
-    /// `NextChar`: in UTF-8, on to the next byte that is no continuation byte.
+    /// The length of the first character, as `NextChar` determines it: in UTF-8, up to the next non-continuation byte.
     fn next_character(&self, text: &[u8]) -> usize {
         match self.encoding {
-            Encoding::Utf8 => 1 + text[1..].iter().take_while(|byte| **byte & 0xc0 == 0x80).count(),
+            TextEncoding::Utf8 => 1 + text[1..].iter().take_while(|byte| **byte & 0xc0 == 0x80).count(),
             _ => 1,
         }
     }
@@ -144,7 +147,7 @@ impl Fragments {
     #[inline]
     fn matches(&self, text: &[u8]) -> bool {
         let Some(end) = &self.end else { return text == self.start };
-        // Empty ends are common, and comparing nothing is still a call.
+        // An empty prefix or suffix is common; skip the call.
         let mut rest = text;
         if !self.start.is_empty() {
             let Some(after) = rest.strip_prefix(self.start.as_slice()) else { return false };
@@ -170,13 +173,13 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, pattern: &str, expected: bool) {
-        let pattern = Pattern::new(pattern.as_bytes(), Encoding::Utf8).unwrap();
+        let pattern = Pattern::new(pattern.as_bytes(), TextEncoding::Utf8).unwrap();
         assert_eq!(pattern.matches(text.as_bytes()), expected);
         assert_eq!(pattern.matches_items(text.as_bytes()), expected);
     }
 
     #[test]
-    fn literals_and_wildcards_match_as_in_postgres() {
+    fn literals_and_wildcards_match_as_in_postgresql() {
         check("abc", "abc", true);
         check("abc", "ab", false);
         check("abc", "%", true);
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_underscore_stands_for_a_character() {
+    fn an_underscore_matches_one_character() {
         check("é", "_", true);
         check("éa", "_a", true);
         check("日本", "__", true);
@@ -204,12 +207,12 @@ mod tests {
         check("日本", "___", false);
         check("abc", "%_%_%_%", true);
         check("ab", "%_%_%_%", false);
-        let single = Pattern::new(b"__", Encoding::SingleByte).unwrap();
+        let single = Pattern::new(b"__", TextEncoding::SingleByte).unwrap();
         assert!(single.matches("é".as_bytes()));
     }
 
     #[test]
-    fn a_pattern_that_ends_in_the_escape_is_invalid() {
-        assert!(Pattern::new(b"abc\\", Encoding::Utf8).is_none());
+    fn a_pattern_that_ends_in_the_escape_character_is_invalid() {
+        assert!(Pattern::new(b"abc\\", TextEncoding::Utf8).is_none());
     }
 }

@@ -1,34 +1,39 @@
-//! Storage predicates: compiled from the wire, evaluated over decoded columns.
+//! Expressions that the cell evaluates: storage predicates, arguments of aggregates, group keys and sort keys.
 //!
-//! [`node`] is the meaning, row by row; [`kernel`] is the fast form of the common shapes. Invariant: a row is dropped
-//! only if Postgres would drop it without raising an error, and selected only if Postgres would select it.
+//! [`compile`] checks an expression of the wire format and compiles it to a [`node`] tree, which is evaluated row by
+//! row and defines the meaning. [`kernel`] evaluates common predicates column by column, with [`column_test`] for
+//! comparisons with constants and [`arithmetic`] for computed operands. [`functions`] lists what can be offloaded.
+//!
+//! Invariant: a row is dropped only if PostgreSQL would drop the row without raising an error, and selected only if
+//! PostgreSQL would select the row.
 
 mod arithmetic;
 mod column;
+mod column_test;
 mod compile;
 mod encoded;
 mod functions;
 mod kernel;
-mod landmarks;
+mod lanes;
 mod like;
 mod node;
-mod numeric;
-mod test;
-mod value;
+mod rows;
+mod substring_filter;
 
-pub use arithmetic::{Arithmetic, IS_NULL, Lanes, Memo, Rooms, UNCERTAIN};
-pub use column::{Column, Row};
+pub use arithmetic::{Arithmetic, EvalCache, LaneBuffers};
+pub use column::Column;
+pub use column_test::{ColumnTest, EncodedTest};
 pub use compile::{Compiler, Unsupported};
-pub use encoded::{Form, Gathered, GatheredColumns, factor};
-pub use functions::{Body, CollationNeed, Domain, Encoding, Operator, compare};
-pub use kernel::{Input, Kernel, number_of};
+pub use encoded::{CodeEncoding, EncodedColumn, EncodedColumns, StringList, scale_factor};
+pub use functions::{CollationNeed, FunctionBody, Operator, TextEncoding};
+pub use kernel::{Kernel, number_of};
+pub use lanes::{IS_NULL, Lanes, UNCERTAIN};
+#[cfg(test)]
+pub use like::Pattern;
 pub use node::Node;
-pub use numeric::{
-    BASE as NUMERIC_BASE, Class, Numeric, display_scale, key as numeric_key, scaled_by_ten as numeric_scaled_by_ten,
-};
-pub use test::{EncodedTest, IntRange, Test, Trim};
-pub use value::{Kind, NAME_BYTES, Outcome, Undecided, Value, float_key, without_trailing_blanks};
+pub use rows::RowSet;
 
+use crate::value::{Comparison, ValueKind};
 use cellar_format::postgres::{Collation, Oid};
 
 /// A function that predicates may call.
@@ -40,7 +45,7 @@ pub struct FunctionInfo {
     pub args: &'static [Oid],
     pub result: Oid,
     pub collation: CollationNeed,
-    /// Whether Postgres may raise an error in it; the cell then leaves the block to Postgres.
+    /// Whether PostgreSQL may raise an error for some arguments. The cell then passes the block through.
     pub fallible: bool,
 }
 
@@ -61,9 +66,9 @@ pub fn offloadable(function: Oid, collation: Collation) -> bool {
     functions::find(function).is_some_and(|function| function.collation.met_by(collation))
 }
 
-/// What a planner has to know of a function beside that the cell evaluates it.
+/// What the planner must know about an offloadable function to decide whether offloading it pays and is safe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FunctionForm {
+pub enum FunctionClass {
     Other = 0,
     /// `=` or `<>`
     Equality = 1,
@@ -73,32 +78,32 @@ pub enum FunctionForm {
     Pattern = 3,
     /// ILIKE
     CasedPattern = 4,
-    /// `lower` or `upper`: best where the result is compared with ASCII.
+    /// `lower` or `upper`. Non-ASCII letters are decided only where the result is compared with ASCII.
     Case = 5,
-    /// Its first argument must be known, see [`knows_field`].
+    /// The first argument must be a constant that [`knows_field`] accepts.
     Field = 6,
 }
 
-pub fn form(function: Oid) -> FunctionForm {
-    use functions::{Body, Comparison};
-    let Some(function) = functions::find(function) else { return FunctionForm::Other };
+/// The class of a function; `Other` for a function that is not offloadable.
+pub fn function_class(function: Oid) -> FunctionClass {
+    let Some(function) = functions::find(function) else { return FunctionClass::Other };
     match function.body {
-        Body::Compare(_, Comparison::Equal | Comparison::NotEqual) => FunctionForm::Equality,
-        Body::Compare(..) => FunctionForm::Order,
-        Body::Like { ignores_case: true, .. } => FunctionForm::CasedPattern,
-        Body::Like { .. } => FunctionForm::Pattern,
-        _ if function.collation == CollationNeed::Cased => FunctionForm::Case,
-        _ if functions::takes_field(function) => FunctionForm::Field,
-        _ => FunctionForm::Other,
+        FunctionBody::Compare(_, Comparison::Equal | Comparison::NotEqual) => FunctionClass::Equality,
+        FunctionBody::Compare(..) => FunctionClass::Order,
+        FunctionBody::Like { ignores_case: true, .. } => FunctionClass::CasedPattern,
+        FunctionBody::Like { .. } => FunctionClass::Pattern,
+        _ if function.collation == CollationNeed::Cased => FunctionClass::Case,
+        _ if functions::takes_field(function) => FunctionClass::Field,
+        _ => FunctionClass::Other,
     }
 }
 
-/// Whether the cell knows the field that `extract` or the like is to take.
+/// Whether the cell evaluates `extract`, `date_part` or `date_trunc` for this field.
 pub fn knows_field(function: Oid, field: &[u8]) -> bool {
     functions::find(function).is_some_and(|function| functions::knows_field(function, field))
 }
 
-/// Whether predicates can look into values of this type; any type can be projected and tested for NULL.
+/// Whether expressions can use values of this type. Values of any type can be projected and tested for NULL.
 pub fn offloadable_type(oid: Oid) -> bool {
-    Kind::of(oid).is_some()
+    ValueKind::of(oid).is_some()
 }

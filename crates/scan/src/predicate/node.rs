@@ -1,17 +1,19 @@
-//! Compiled expressions, evaluated row by row: the meaning of every predicate, and the oracle for the kernels.
+//! Compiled expressions, interpreted row by row. The interpreter defines the meaning of expressions; kernels must
+//! agree.
 //!
-//! Evaluation follows `executor/execExprInterp.c`: strict functions, three-valued logic, and the same short circuits
-//! from left to right. A fourth outcome, [`Undecided`], stands for what Postgres would raise as an error and for
-//! values that the page does not hold; it ends the evaluation of the row as an error would.
+//! Evaluation follows `executor/execExprInterp.c`: strict functions, three-valued logic, and short circuits from left
+//! to right. [`Undecided`] is returned where PostgreSQL would raise an error, and for values that are not in the page.
+//! Like an error, it ends the evaluation of the row.
 
-use super::column::Row;
-use super::functions::{Body, Comparison, Context, Domain, Function, calculate, compare, widened};
+use super::functions::{Context, Function, FunctionBody, calculate, widened};
 use super::like::Pattern;
-use super::value::{Outcome, Undecided, Value};
+use super::rows::Row;
 use crate::heap::Slot;
+use crate::value::{Comparison, Domain, EvalResult, Undecided, Value, compare};
 use cellar_format::wire::BooleanTest;
 use smallvec::SmallVec;
 
+/// A compiled expression.
 #[derive(Clone)]
 pub enum Node {
     Const(Value<'static>),
@@ -86,12 +88,12 @@ fn compared(domain: Domain, comparison: Comparison, left: &Value<'_>, right: &Va
 }
 
 impl Node {
-    /// Whether the row qualifies: true, not NULL.
+    /// Whether the expression is true; false and NULL do not qualify.
     pub fn qualifies(&self, row: &Row<'_>) -> Result<bool, Undecided> {
         Ok(truth(self.eval(row)?)? == Some(true))
     }
 
-    pub fn eval<'a>(&'a self, row: &Row<'a>) -> Outcome<'a> {
+    pub fn eval<'a>(&'a self, row: &Row<'a>) -> EvalResult<'a> {
         match self {
             Self::Const(value) => Ok(value.borrowed()),
             Self::Column(slot) => row.value(*slot),
@@ -109,7 +111,7 @@ impl Node {
                 for arg in args {
                     values.push(arg.eval(row)?);
                 }
-                // All arguments are evaluated first, then strictness is checked.
+                // As PostgreSQL does, evaluate all arguments before checking for NULL.
                 if values.iter().any(Value::is_null) {
                     return Ok(Value::Null);
                 }
@@ -188,7 +190,7 @@ impl Node {
         }
     }
 
-    /// Whether Postgres may raise an error in evaluating this.
+    /// Whether PostgreSQL may raise an error when it evaluates the expression.
     pub fn fallible(&self) -> bool {
         match self {
             Self::Const(_) | Self::Column(_) => false,
@@ -209,7 +211,8 @@ impl Node {
     }
 }
 
-/// `ExecEvalScalarArrayOp`: NULL elements count as unknown; an empty array decides alone.
+/// Evaluates `scalar op ANY/ALL (elements)` as `ExecEvalScalarArrayOp` does: a comparison with a NULL element is
+/// unknown, and an empty array decides even if the scalar is NULL.
 fn any_all<'a>(
     domain: Domain,
     comparison: Comparison,
@@ -217,7 +220,7 @@ fn any_all<'a>(
     scalar: &Value<'a>,
     elements: &'a [Node],
     row: &Row<'a>,
-) -> Outcome<'a> {
+) -> EvalResult<'a> {
     // The array is built before the operator is applied to any element.
     let values = elements.iter().map(|element| element.eval(row)).collect::<Result<SmallVec<[Value<'a>; 8]>, _>>()?;
     if values.is_empty() {
@@ -234,17 +237,19 @@ fn any_all<'a>(
     Ok(from_truth(result))
 }
 
-/// Applies a function to arguments of which none is NULL.
-fn call<'a>(function: &Function, context: &Context, args: &mut [Value<'a>]) -> Outcome<'a> {
+/// Calls a function with arguments that are not NULL.
+fn call<'a>(function: &Function, context: &Context, args: &mut [Value<'a>]) -> EvalResult<'a> {
     match (function.body, &*args) {
-        (Body::Scalar(scalar), _) => scalar(args, context),
-        (Body::Arithmetic(operator), [left, right]) => calculate(operator, left, right, context.result),
-        (Body::Widen, [value]) => widened(value, context.result),
-        (Body::Compare(domain, comparison), [left, right]) => compared(domain, comparison, left, right).map(from_truth),
-        (Body::ThreeWay(domain), [left, right]) => {
+        (FunctionBody::Scalar(scalar), _) => scalar(args, context),
+        (FunctionBody::Arithmetic(operator), [left, right]) => calculate(operator, left, right, context.result),
+        (FunctionBody::Widen, [value]) => widened(value, context.result),
+        (FunctionBody::Compare(domain, comparison), [left, right]) => {
+            compared(domain, comparison, left, right).map(from_truth)
+        }
+        (FunctionBody::ThreeWay(domain), [left, right]) => {
             compare(domain, left, right).map(|ordering| Value::Int(ordering as i64)).ok_or(Undecided)
         }
-        (Body::Like { negated, .. }, [Value::Bytes(text), Value::Bytes(pattern)]) => {
+        (FunctionBody::Like { negated, .. }, [Value::Bytes(text), Value::Bytes(pattern)]) => {
             let pattern = Pattern::new(pattern, context.encoding).ok_or(Undecided)?;
             Ok(Value::Bool(pattern.matches(text) != negated))
         }

@@ -1,12 +1,13 @@
-//! Builds a region's summary from the rows that a scan decodes anyway.
+//! Builds a region's summary from the rows that a scan decodes.
 
-use super::{Bounds, ColumnSummary, Prefix, RegionSummary};
-use crate::heap::{Chunk, MISSING, NULL, Slot};
-use crate::predicate::without_trailing_blanks;
-use crate::predicate::{Column, Kind, Numeric, Outcome, Undecided, Value, float_key, numeric_key};
+use super::{ColumnSummary, RegionSummary};
+use crate::bounds::{Bounds, Prefix};
+use crate::heap::{MISSING, NULL, PageRows, Slot};
+use crate::predicate::Column;
+use crate::value::{EvalResult, Numeric, Undecided, Value, ValueKind, float_key, numeric, without_trailing_blanks};
 use cellar_format::postgres::{AttributeNumber, Oid, type_oid};
 
-/// A column to be summarised.
+/// A column to summarise.
 #[derive(Debug, Clone, Copy)]
 pub struct SummaryColumn {
     pub number: AttributeNumber,
@@ -19,18 +20,18 @@ struct Accumulator {
     column: SummaryColumn,
     has_null: bool,
     has_nonnull: bool,
-    /// A value could not be read: no bounds.
+    /// Some value could not be decoded, so there are no bounds.
     unknown: bool,
     ints: Extremes<i64>,
-    /// The keys of numerics that have one.
+    /// Numerics that have a key, by their keys.
     keys: Extremes<i64>,
-    /// Strings of few bytes, until the end.
-    short: Extremes<Short>,
+    /// Strings of at most eight bytes; joined with `prefixes` at the end.
+    short: Extremes<ShortString>,
     numerics: Option<(Numeric, Numeric)>,
     prefixes: Option<(Prefix, Prefix)>,
 }
 
-/// Accumulates over the chunks of one region.
+/// Accumulates the summary of one region.
 #[derive(Debug)]
 pub struct SummaryBuilder {
     accumulators: Vec<Accumulator>,
@@ -45,19 +46,19 @@ impl SummaryBuilder {
             unknown: false,
             ints: Extremes::<i64>::NONE,
             keys: Extremes::<i64>::NONE,
-            short: Extremes::<Short>::NONE,
+            short: Extremes::<ShortString>::NONE,
             numerics: None,
             prefixes: None,
         };
         Self { accumulators: columns.iter().map(empty).collect() }
     }
 
-    /// Adds all rows of a chunk that was walked over the summary's columns.
-    pub fn add(&mut self, pages: &[u8], chunk: &Chunk, columns: &[Option<Column>]) {
+    /// Adds rows that were walked over the summary's columns.
+    pub fn add(&mut self, pages: &[u8], rows: &PageRows, columns: &[Option<Column>]) {
         for accumulator in &mut self.accumulators {
             let slot = accumulator.column.slot;
             match columns.get(slot as usize).and_then(Option::as_ref) {
-                Some(column) => accumulator.add(pages, &chunk.locations(slot)[..chunk.len()], column),
+                Some(column) => accumulator.add(pages, &rows.locations(slot)[..rows.len()], column),
                 None => accumulator.unknown = true,
             }
         }
@@ -78,28 +79,30 @@ impl Accumulator {
             *location > MISSING
         });
         match column.kind {
-            // The common types, without a choice per value.
-            Some(Kind::Int4 | Kind::Date) => self.add_ints(present, |at| Kind::Int4.decode_int(pages.get(at..at + 4)?)),
-            Some(Kind::Int8 | Kind::Time | Kind::Timestamp | Kind::Timestamptz) => {
-                self.add_ints(present, |at| Kind::Int8.decode_int(pages.get(at..at + 8)?));
+            // Common types: the type is matched once per call, not per value.
+            Some(ValueKind::Int4 | ValueKind::Date) => {
+                self.add_ints(present, |at| ValueKind::Int4.decode_int(pages.get(at..at + 4)?))
+            }
+            Some(ValueKind::Int8 | ValueKind::Time | ValueKind::Timestamp | ValueKind::Timestamptz) => {
+                self.add_ints(present, |at| ValueKind::Int8.decode_int(pages.get(at..at + 8)?));
             }
             Some(kind) if kind.is_int() => self.add_ints(present, |at| column.int(kind, pages, at)),
-            Some(Kind::Numeric) => {
+            Some(ValueKind::Numeric) => {
                 let mut keys = Extremes::<i64>::NONE;
                 for location in present {
-                    match column.plain_bytes(pages, location as usize).and_then(numeric_key) {
+                    match column.plain_bytes(pages, location as usize).and_then(numeric::key) {
                         Some(key) => keys.add(key),
                         None => self.add_value(column.value(pages, location)),
                     }
                 }
                 self.keys.join(keys);
             }
-            Some(Kind::Text | Kind::Bytea | Kind::Name | Kind::Uuid) => {
+            Some(ValueKind::Text | ValueKind::Bytea | ValueKind::Name | ValueKind::Uuid) => {
                 let mut short = self.short;
                 for location in present {
                     match column.plain_bytes(pages, location as usize) {
                         Some(bytes) => match self.trimmed(bytes) {
-                            bytes if bytes.len() <= Short::BYTES_MAX => short.add(Short::new(bytes)),
+                            bytes if bytes.len() <= ShortString::BYTES_MAX => short.add(ShortString::new(bytes)),
                             bytes => self.add_bytes(bytes),
                         },
                         None => self.add_value(column.value(pages, location)),
@@ -136,7 +139,7 @@ impl Accumulator {
         self.unknown |= unknown;
     }
 
-    fn add_value(&mut self, value: Outcome<'_>) {
+    fn add_value(&mut self, value: EvalResult<'_>) {
         match value {
             Ok(Value::Int(value)) => self.ints.add(value),
             Ok(Value::Bool(value)) => self.ints.add(i64::from(value)),
@@ -155,7 +158,7 @@ impl Accumulator {
     #[inline]
     fn add_bytes(&mut self, bytes: &[u8]) {
         match &self.prefixes {
-            // Most values are neither.
+            // Most values are neither a new minimum nor a new maximum.
             Some((min, max)) if min.is_below(bytes) && max.is_above(bytes) => {}
             Some((min, max)) => {
                 let prefix = Prefix::new(bytes);
@@ -175,17 +178,17 @@ impl Accumulator {
     }
 
     fn finish(mut self) -> ColumnSummary {
-        if let Some((min, max)) = self.keys.ends() {
+        if let Some((min, max)) = self.keys.minmax() {
             self.add_numeric(Numeric::from_key(min));
             self.add_numeric(Numeric::from_key(max));
         }
-        if let Some((min, max)) = self.short.ends() {
+        if let Some((min, max)) = self.short.minmax() {
             self.add_bytes(&min.bytes());
             self.add_bytes(&max.bytes());
         }
-        let bounds = match (self.unknown, self.ints.ends(), self.numerics, self.prefixes) {
+        let bounds = match (self.unknown, self.ints.minmax(), self.numerics, self.prefixes) {
             (false, Some((min, max)), None, None) => Bounds::Int { min, max },
-            (false, None, Some(ends), None) => Bounds::Numeric(Box::new(ends)),
+            (false, None, Some(minmax), None) => Bounds::Numeric(Box::new(minmax)),
             (false, None, None, Some((min, max))) => Bounds::Bytes { min, max },
             _ => Bounds::Unknown,
         };
@@ -194,7 +197,7 @@ impl Accumulator {
     }
 }
 
-/// The least and the greatest of some values; the first is greater than the second as long as there are none.
+/// The minimum and the maximum of some values. The minimum exceeds the maximum while there are no values.
 #[derive(Debug, Clone, Copy)]
 struct Extremes<T>(T, T);
 
@@ -208,7 +211,7 @@ impl<T: Ord + Copy> Extremes<T> {
         *self = Self(self.0.min(other.0), self.1.max(other.1));
     }
 
-    fn ends(self) -> Option<(T, T)> {
+    fn minmax(self) -> Option<(T, T)> {
         (self.0 <= self.1).then_some((self.0, self.1))
     }
 }
@@ -217,14 +220,14 @@ impl Extremes<i64> {
     const NONE: Self = Self(i64::MAX, i64::MIN);
 }
 
-/// A string of a few bytes, in the order of strings: its bytes from the highest one down, then its length.
+/// A string of at most eight bytes that compares like the string: its bytes as a big-endian number, then its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Short {
+struct ShortString {
     word: u64,
     length: u8,
 }
 
-impl Short {
+impl ShortString {
     const BYTES_MAX: usize = 8;
 
     #[inline(always)]
@@ -242,6 +245,6 @@ impl Short {
     }
 }
 
-impl Extremes<Short> {
-    const NONE: Self = Self(Short { word: u64::MAX, length: u8::MAX }, Short { word: 0, length: 0 });
+impl Extremes<ShortString> {
+    const NONE: Self = Self(ShortString { word: u64::MAX, length: u8::MAX }, ShortString { word: 0, length: 0 });
 }

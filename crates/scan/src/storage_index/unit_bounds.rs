@@ -1,16 +1,17 @@
-//! Bounds of a column of a compression unit's chunk, from what the unit's directory knows.
+//! Bounds of a column in a chunk of a compression unit, from the unit's directory.
 //!
-//! Invariant: no value of the chunk lies outside of them, as Postgres orders its type.
+//! Invariant: all values of the chunk are within the bounds in PostgreSQL's order of their type.
 
-use super::{Bounds, Prefix};
-use crate::predicate::{Numeric, float_key, without_trailing_blanks};
+use crate::bounds::{Bounds, Prefix};
 use crate::unit::{self, AttributeChunk};
+use crate::value::{Numeric, float_key, without_trailing_blanks};
 use cellar_format::postgres::{Oid, type_oid};
 
-/// `Numeric::from_decimal` takes no more.
+/// Numerics with a greater scale get no bounds.
 const SCALE_MAX: u8 = 6;
 
-/// Of an attribute of this type; the values that the unit keeps apart are in no bounds.
+/// The bounds of an attribute of type `oid`. Unknown if some values are exceptions, which the directory has no bounds
+/// for.
 pub fn unit_bounds(entry: &AttributeChunk, oid: Oid) -> Bounds {
     if entry.exceptions() > 0 {
         return Bounds::Unknown;
@@ -34,17 +35,18 @@ pub fn unit_bounds(entry: &AttributeChunk, oid: Oid) -> Bounds {
     }
 }
 
-/// The float that a unit holds as this number.
+/// The float4 that a unit stores as `key`.
 fn float4(key: i64) -> f64 {
     let key = key as i32;
     f64::from(f32::from_bits((key ^ ((key >> 31) as u32 >> 1) as i32) as u32))
 }
 
+/// The float8 that a unit stores as `key`.
 fn float8(key: i64) -> f64 {
     f64::from_bits((key ^ ((key >> 63) as u64 >> 1) as i64) as u64)
 }
 
-/// A unit orders floats by their bits: NaNs with a sign come before all others, which for Postgres come last.
+/// A unit orders floats by their bits, so a NaN with a sign is its least value; in PostgreSQL all NaNs are greatest.
 fn floats(min: f64, max: f64) -> Bounds {
     match min.is_nan() {
         true => Bounds::Int { min: float_key(f64::NEG_INFINITY), max: float_key(f64::NAN) },
@@ -52,8 +54,8 @@ fn floats(min: f64, max: f64) -> Bounds {
     }
 }
 
-/// A unit orders padded strings with their blanks. Without them a string is not greater, so the greatest stays a bound;
-/// the least one too, unless a control character, which comes before a blank, follows where others have blanks.
+/// A unit orders `bpchar` values with their trailing blanks. Trimming never makes a string greater, so the maximum
+/// stays a bound. The trimmed minimum is a bound unless it contains a control character, which sorts before a blank.
 fn blank_padded(min: &[u8], max: &[u8]) -> Bounds {
     let least = without_trailing_blanks(min);
     let least = if least.iter().all(|byte| *byte >= b' ') { least } else { &[] };
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_float_lies_within_the_bounds_of_any_that_a_unit_orders_around_it() {
+    fn every_float_between_two_keys_is_within_their_bounds() {
         let bits = |value: f64| value.to_bits() as i64;
         let unit_key = |value: f64| bits(value) ^ ((bits(value) >> 63) as u64 >> 1) as i64;
         let small = |value: f64| {
@@ -83,8 +85,8 @@ mod tests {
                     let (min, max) = (key(*low).min(key(*high)), key(*low).max(key(*high)));
                     let Bounds::Int { min: least, max: greatest } = floats(float(min), float(max)) else { panic!() };
                     for value in values.iter().filter(|value| (min..=max).contains(&key(**value))) {
-                        let place = float_key(float(key(*value)));
-                        assert!((least..=greatest).contains(&place), "{value} between {low} and {high}");
+                        let key = float_key(float(key(*value)));
+                        assert!((least..=greatest).contains(&key), "{value} between {low} and {high}");
                     }
                 }
             }
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn no_string_without_its_blanks_lies_outside_of_the_bounds() {
+    fn trimmed_strings_are_within_the_bounds_of_padded_strings() {
         let all = [&b""[..], b" ", b"a", b"a ", b"a  ", b"a\x01", b"a \x01", b"ab", b"a b", b"b ", b"\x01 ", b"a\x01 "];
         let mut sorted = all.to_vec();
         sorted.sort_unstable();

@@ -1,19 +1,21 @@
-//! Top-N: rows that cannot be among the first n of an order are dropped while they stream by.
+//! Top-N: drops rows that cannot be among the first n rows of an order.
 //!
-//! The keys of the n first rows put out so far are kept in a heap, with the last of them on top. A row that comes after it,
-//! or ties with it, is dropped: n rows that do not come after it were put out, so n first rows can be had
-//! without it. Every other row is put out and takes its place in the heap. Whoever gets the rows sorts them.
+//! A binary heap contains the keys of the first n rows returned so far, with the last of these rows on top. A row that
+//! follows or ties with the top row is dropped: n rows that do not follow the dropped row were already returned. Every
+//! other row is returned and replaces the top of the heap. The receiver sorts the rows.
 //!
-//! Invariants: only rows that are put out to the same reader enter the heap. All keys of a row are evaluated before
-//! it is dropped; one whose keys cannot be told (an error, a value outside the page) is put out and stays out of the heap.
+//! Invariants: only rows returned to the same receiver enter the heap. All keys of a row are evaluated before the row
+//! is dropped. A row whose keys cannot be computed (an error, a value outside the page) is returned and does not enter
+//! the heap.
 
 use crate::heap::{MISSING, NULL, Slot};
-use crate::predicate::{Column, Compiler, Domain, Input, Kind, Node, Row, Unsupported, Value, compare};
+use crate::predicate::{Column, Compiler, Node, RowSet, Unsupported};
+use crate::value::{Domain, Value, ValueKind, compare};
 use cellar_format::wire;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// Rows whose keys are longer than this together, or might be, stay out of the heap, which bounds its memory.
+/// The most bytes of a row's keys in the heap; rows with longer keys are returned without entering the heap.
 const KEYS_BYTES_MAX: usize = 1024;
 
 struct SortKey {
@@ -23,22 +25,23 @@ struct SortKey {
     nulls_first: bool,
 }
 
-/// The order of the wanted rows, compiled; part of a plan.
+/// A compiled sort order and the number of rows to return; part of a plan.
 pub(crate) struct TopNPlan {
     rows: usize,
     keys: Vec<SortKey>,
+    /// The columns that keys read; ascending.
     slots: Vec<Slot>,
-    /// The first key's column, when all keys are plain columns and its values are integers.
-    first: Option<(Slot, Kind)>,
+    /// The column of the first key, if all keys are plain columns and the first has integer values.
+    first: Option<(Slot, ValueKind)>,
 }
 
 type Keys = SmallVec<[Value<'static>; 2]>;
 
 impl TopNPlan {
-    pub fn compile(wanted: &wire::TopN, compiler: &mut Compiler<'_>) -> Result<Self, Unsupported> {
-        let mut keys = Vec::with_capacity(wanted.keys.len());
+    pub fn compile(request: &wire::TopN, compiler: &mut Compiler<'_>) -> Result<Self, Unsupported> {
+        let mut keys = Vec::with_capacity(request.keys.len());
         let mut slots = Vec::new();
-        for key in &wanted.keys {
+        for key in &request.keys {
             let (node, domain) = compiler.sort_key(&key.expr, key.less, key.collation)?;
             key.expr.for_each_column(&mut |number| slots.push(compiler.layout.slot(number as usize - 1)));
             keys.push(SortKey { node, domain, descending: key.descending, nulls_first: key.nulls_first });
@@ -53,15 +56,15 @@ impl TopNPlan {
             }
             _ => None,
         };
-        Ok(Self { rows: wanted.rows as usize, keys, slots, first })
+        Ok(Self { rows: request.rows as usize, keys, slots, first })
     }
 
-    /// The columns that keys read, and their attributes' indexes.
+    /// The columns that keys read, and the 0-based numbers of their attributes.
     pub fn columns(&self, columns: &[Option<Column>]) -> impl Iterator<Item = (Slot, usize)> {
         self.slots.iter().filter_map(|slot| Some((*slot, columns.get(*slot as usize)?.as_ref()?.attribute)))
     }
 
-    /// Which row comes first, by their keys. Values of a key were checked to be comparable.
+    /// Compares two rows by their keys, whose values are comparable.
     fn order(&self, left: &[Value<'_>], right: &[Value<'_>]) -> Ordering {
         for (key, (left, right)) in self.keys.iter().zip(left.iter().zip(right)) {
             let ordering = key.order(left, right);
@@ -88,8 +91,8 @@ impl SortKey {
         }
     }
 
-    /// `bytes_max`: a key's share of the room.
-    fn can_be_kept(&self, value: &Value<'_>, bytes_max: usize) -> bool {
+    /// Whether a value may enter the heap: its length is at most `bytes_max`, and the key can order it.
+    fn can_enter_heap(&self, value: &Value<'_>, bytes_max: usize) -> bool {
         match value {
             Value::Null => true,
             Value::Bytes(bytes) if bytes.len() > bytes_max => false,
@@ -99,9 +102,9 @@ impl SortKey {
     }
 }
 
-/// The keys of the first rows that one scan has put out.
+/// The keys of the first rows that a scan has returned.
 pub(crate) struct TopN {
-    /// A binary heap: none comes after its parent in the order, so that the last of all is on top.
+    /// A binary heap: no entry follows its parent in the order, so the last row is on top.
     heap: Vec<Keys>,
 }
 
@@ -110,18 +113,18 @@ impl TopN {
         Self { heap: Vec::with_capacity(plan.rows.min(1024)) }
     }
 
-    /// Drops those of the selected rows that cannot be among the first.
-    pub fn retain(&mut self, plan: &TopNPlan, input: Input<'_>, selected: &mut Vec<u16>) {
+    /// Deselects rows that cannot be among the first rows.
+    pub fn retain(&mut self, plan: &TopNPlan, rows: RowSet<'_>, selected: &mut Vec<u16>) {
         let bytes_max = KEYS_BYTES_MAX / plan.keys.len().max(1);
         selected.retain(|row| {
-            if self.heap.len() == plan.rows && self.first_key_decides(plan, input, *row) {
+            if self.heap.len() == plan.rows && self.first_key_decides(plan, rows, *row) {
                 return false;
             }
-            let row = Row { pages: input.pages, chunk: input.chunk, columns: input.columns, row: *row };
+            let row = rows.row(*row);
             let mut keys: SmallVec<[Value<'_>; 2]> = SmallVec::new();
             for key in &plan.keys {
                 match key.node.eval(&row) {
-                    Ok(value) if key.can_be_kept(&value, bytes_max) => keys.push(value),
+                    Ok(value) if key.can_enter_heap(&value, bytes_max) => keys.push(value),
                     _ => return true,
                 }
             }
@@ -129,20 +132,20 @@ impl TopN {
         });
     }
 
-    /// Whether the row comes after the heap's last by its first key alone. Plain columns raise no errors, so the others need not
-    /// be looked at.
+    /// Whether the row follows the top of the heap by its first key alone. Plain columns raise no errors, so the other
+    /// keys need not be evaluated.
     #[inline(always)]
-    fn first_key_decides(&self, plan: &TopNPlan, input: Input<'_>, row: u16) -> bool {
+    fn first_key_decides(&self, plan: &TopNPlan, rows: RowSet<'_>, row: u16) -> bool {
         let Some((slot, kind)) = plan.first else { return false };
-        let (Some(column), Some(last)) = (input.columns[slot as usize].as_ref(), self.heap.first()) else {
+        let (Some(column), Some(last)) = (rows.column(slot), self.heap.first()) else {
             return false;
         };
-        let location = input.chunk.locations(slot)[row as usize];
+        let location = rows.locations(slot)[row as usize];
         let value = match location {
             MISSING => return false,
             NULL => Value::Null,
-            _ => match column.int(kind, input.pages, location as usize) {
-                Some(value) if kind == Kind::Bool => Value::Bool(value != 0),
+            _ => match column.int(kind, rows.pages, location as usize) {
+                Some(value) if kind == ValueKind::Bool => Value::Bool(value != 0),
                 Some(value) => Value::Int(value),
                 None => return false,
             },
@@ -150,7 +153,7 @@ impl TopN {
         plan.keys[0].order(&value, &last[0]).is_gt()
     }
 
-    /// Whether the row is to be put out.
+    /// Enters a row's keys into the heap. False: the row must be dropped.
     fn enter(&mut self, plan: &TopNPlan, keys: &[Value<'_>]) -> bool {
         let owned = || keys.iter().map(|value| value.borrowed().into_owned()).collect();
         if self.heap.len() < plan.rows {

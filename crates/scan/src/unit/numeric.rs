@@ -44,7 +44,7 @@ pub fn decode(datum: &[u8]) -> Option<(i64, u8)> {
     if count == 0 {
         return (weight == 0 && !negative).then_some((0, scale));
     }
-    // Digit i has the factor BASE^(weight - i); the last digit of the scaled integer has BASE^-fraction.
+    // Digit i has the scale_factor BASE^(weight - i); the last digit of the scaled integer has BASE^-fraction.
     let fraction = (scale as u32).div_ceil(4) as i32;
     let trailing = weight + fraction + 1 - count as i32;
     if !(0..=DIGITS_MAX as i32).contains(&trailing) {

@@ -5,8 +5,10 @@
 
 use super::marks::any;
 use super::{RowSpan, Scan, UnitScanner};
-use crate::predicate::{EncodedTest, IntRange, Kernel, Kind, Test};
+use crate::bounds::IntRange;
+use crate::predicate::{ColumnTest, EncodedTest, Kernel};
 use crate::unit::{AttributeChunk, BlockRef, UnitError};
+use crate::value::ValueKind;
 
 /// A test of one attribute's encoded values. NULLs are excluded by a separate [`Filter::Null`].
 pub(super) enum Filter<'p> {
@@ -22,7 +24,7 @@ pub(super) enum Filter<'p> {
         negated: bool,
     },
     Strings {
-        test: &'p Test,
+        test: &'p ColumnTest,
         pieces: Vec<&'p [u8]>,
     },
 }
@@ -184,12 +186,12 @@ impl UnitScanner {
 }
 
 /// Whether the attribute's integers are the values of a column of this kind, possibly scaled.
-pub(super) fn holds_numbers(attribute: &AttributeChunk, kind: Option<Kind>) -> bool {
+pub(super) fn holds_numbers(attribute: &AttributeChunk, kind: Option<ValueKind>) -> bool {
     // Any byte except 0 is true, so other bytes than 0 and 1 cannot be compared as numbers.
     let is_bool = || attribute.number_bounds().is_some_and(|(min, max)| min >= 0 && max <= 1);
     match kind {
-        Some(Kind::Bool) => is_bool(),
-        Some(Kind::Numeric) => attribute.numeric_scale().is_some(),
+        Some(ValueKind::Bool) => is_bool(),
+        Some(ValueKind::Numeric) => attribute.numeric_scale().is_some(),
         Some(kind) => kind.is_int() && attribute.is_number(),
         None => false,
     }

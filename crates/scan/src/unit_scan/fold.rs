@@ -5,10 +5,10 @@
 use super::filter::holds_numbers;
 use super::marks::select;
 use super::{Results, RowSpan, Scan, UnitScanner};
-use crate::aggregate::{AggregationPlan, Need};
+use crate::aggregate::{AggregationPlan, ColumnRequirement};
 use crate::batch::ResultWriter;
 use crate::heap::Slot;
-use crate::predicate::{Gathered, GatheredColumns, Input, factor};
+use crate::predicate::{EncodedColumn, EncodedColumns, RowSet, scale_factor};
 use crate::unit::{BlockRef, GatherMode, UnitError};
 use crate::vectors::marked;
 
@@ -29,20 +29,20 @@ impl UnitScanner {
         aggregation: &AggregationPlan,
         span: &RowSpan,
     ) -> Result<FoldPlan, UnitError> {
-        let has = |slot: Slot, need: Need| {
+        let has = |slot: Slot, need: ColumnRequirement| {
             let Some((column, attribute)) = scan.column(span.chunk, slot) else { return false };
             match need {
-                Need::Nulls => true,
+                ColumnRequirement::Nulls => true,
                 _ if attribute.exceptions() > 0 => false,
-                Need::Numbers { scale } => {
-                    let fits = |bounds| factor(attribute.numeric_scale(), bounds, scale).is_some();
+                ColumnRequirement::Numbers { scale } => {
+                    let fits = |bounds| scale_factor(attribute.numeric_scale(), bounds, scale).is_some();
                     holds_numbers(attribute, column.kind) && attribute.number_bounds().is_some_and(fits)
                 }
-                Need::Scaled { scale, bounds } => {
+                ColumnRequirement::Scaled { scale, bounds } => {
                     let inside = |(min, max)| bounds.0 <= min && max <= bounds.1;
                     attribute.numeric_scale() == Some(scale) && attribute.number_bounds().is_some_and(inside)
                 }
-                Need::Strings => attribute.has_list(),
+                ColumnRequirement::Strings => attribute.has_list(),
             }
         };
         let mut slots = Vec::new();
@@ -88,7 +88,7 @@ impl UnitScanner {
             self.selected.clear();
             self.selected.extend(0..marks.len() as u16);
             let some = (rows < marks.len()).then_some(marks);
-            returned = self.add_gathered(scan, fold, at, some, results.writer)?;
+            returned = self.add_encoded(scan, fold, at, some, results.writer)?;
             fold.whole_blocks = returned.is_some();
         }
         if returned.is_none() {
@@ -97,7 +97,7 @@ impl UnitScanner {
             for (slot, attribute) in &fold.datums {
                 self.locate(scan, &run, *slot, *attribute)?;
             }
-            returned = self.add_gathered(scan, fold, at, None, results.writer)?;
+            returned = self.add_encoded(scan, fold, at, None, results.writer)?;
         }
         if let Some(returned) = returned {
             results.stats.rows_returned += returned;
@@ -110,8 +110,8 @@ impl UnitScanner {
         self.aggregate_run(scan, &run, results)
     }
 
-    /// Adds the selected rows, or the marked ones of these. See [`crate::aggregate::Aggregator::add_gathered`].
-    fn add_gathered(
+    /// Adds the selected rows, or the marked ones of these. See [`crate::aggregate::Aggregator::add_encoded`].
+    fn add_encoded(
         &mut self,
         scan: Scan<'_>,
         fold: &FoldPlan,
@@ -122,17 +122,22 @@ impl UnitScanner {
         for (_, attribute, mode) in &fold.gathered {
             self.columns[*attribute].gather(at, *attribute, *mode, &self.selected)?;
         }
-        let mut columns: Vec<Option<Gathered<'_>>> = Vec::new();
+        let mut columns: Vec<Option<EncodedColumn<'_>>> = Vec::new();
         for (slot, attribute, mode) in &fold.gathered {
             columns.resize(columns.len().max(*slot as usize + 1), None);
             columns[*slot as usize] = Some(self.columns[*attribute].gathered(at.chunk, *attribute, *mode)?);
         }
-        let gathered = GatheredColumns { columns: &columns, place: (scan.unit.id(), at.chunk.number) };
-        let input =
-            Input { pages: &self.datums, chunk: &self.chunk, columns: &scan.plan.columns, in_pages: false, gathered };
+        let encoded_columns = EncodedColumns { columns: &columns, chunk_id: (scan.unit.id(), at.chunk.number) };
+        let input = RowSet {
+            pages: &self.datums,
+            rows: &self.chunk,
+            columns: &scan.plan.columns,
+            in_pages: false,
+            encoded_columns,
+        };
         let (Some(aggregation), Some(aggregator)) = (scan.plan.aggregation(), &mut self.aggregator) else {
             return Ok(None);
         };
-        Ok(aggregator.add_gathered(aggregation, input, &self.selected, marks, out))
+        Ok(aggregator.add_encoded(aggregation, input, &self.selected, marks, out))
     }
 }

@@ -16,9 +16,9 @@ mod rows;
 mod totals;
 
 use crate::aggregate::Aggregator;
-use crate::batch::ResultWriter;
-use crate::heap::{Chunk, Slot};
-use crate::plan::{Output, Plan};
+use crate::batch::{Output, ResultWriter};
+use crate::heap::{PageRows, Slot};
+use crate::plan::Plan;
 use crate::predicate::Column;
 use crate::scanner::{Progress, Scanner, passthru};
 use crate::top_n::TopN;
@@ -50,7 +50,7 @@ pub struct UnitScanner {
     /// Datums of the current row run, and where each slot's datums are. No datum starts at [`NULL`](crate::heap::NULL) or
     /// [`MISSING`](crate::heap::MISSING).
     datums: Vec<u8>,
-    chunk: Chunk,
+    chunk: PageRows,
     /// Slots of the current row run whose datums are located.
     located: Vec<Slot>,
     /// Rows of the current row run: selected, selected by the next stage, and undecided.
@@ -130,7 +130,7 @@ impl UnitScanner {
             columns: Vec::new(),
             passed: Vec::new(),
             datums: Vec::new(),
-            chunk: Chunk::default(),
+            chunk: PageRows::default(),
             located: Vec::new(),
             selected: Vec::new(),
             next: Vec::new(),

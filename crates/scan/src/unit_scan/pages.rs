@@ -3,10 +3,11 @@
 
 use super::{Scan, UnitScanner};
 use crate::heap::TupleHeader;
-use crate::plan::{Output, Plan};
+use crate::batch::Output;
+use crate::plan::Plan;
 use crate::storage_index::{ColumnSummary, RegionSummary, unit_bounds};
 use crate::unit::{self, HeaderField, PageEntry, PageKind, Unit, UnitError};
-use crate::visibility::{Verdict, Visibility};
+use crate::visibility::{TupleVisibility, Visibility};
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::BLOCK_BYTES;
@@ -147,15 +148,15 @@ impl UnitScanner {
                 data: 0,
             };
             match visibility.check(&tuple) {
-                Verdict::Visible => self.visible.push(row as u32),
-                Verdict::Invisible => {}
-                Verdict::Undecided => {
+                TupleVisibility::Visible => self.visible.push(row as u32),
+                TupleVisibility::Invisible => {}
+                TupleVisibility::Undecided => {
                     self.visible.truncate(first_visible);
                     needed.truncate(first_needed);
                     return Ok(PageState::Passthru(PassthruReason::Visibility));
                 }
-                Verdict::Ask(xid) if needed[first_needed..].last() == Some(&xid) => {}
-                Verdict::Ask(xid) => needed.push(xid),
+                TupleVisibility::NeedsXid(xid) if needed[first_needed..].last() == Some(&xid) => {}
+                TupleVisibility::NeedsXid(xid) => needed.push(xid),
             }
         }
         if self.visible.len() - first_visible == rows.len() {

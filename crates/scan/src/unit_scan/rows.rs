@@ -3,8 +3,9 @@
 use super::filter::Filters;
 use super::{Results, RowSpan, Scan, UnitScanner};
 use crate::heap::{MISSING, NULL, Slot};
-use crate::plan::{Output, Plan};
-use crate::predicate::Input;
+use crate::batch::Output;
+use crate::plan::Plan;
+use crate::predicate::RowSet;
 use crate::scanner::passthru;
 use crate::unit::{BLOCK_ROWS, BlockRef, ColumnReader, UnitError};
 use cellar_format::wire::PassthruReason;
@@ -95,7 +96,7 @@ impl UnitScanner {
             }
             self.next.clear();
             self.locate_slots(scan, run, &stage.slots)?;
-            let input = Input::of_datums(&self.datums, &self.chunk, &plan.columns, false);
+            let input = RowSet::of_datums(&self.datums, &self.chunk, &plan.columns, false);
             stage.kernel.run(input, &self.selected, &mut self.next, &mut self.undecided);
             std::mem::swap(&mut self.selected, &mut self.next);
             if !self.undecided.is_empty() {
@@ -112,7 +113,7 @@ impl UnitScanner {
             for (slot, attribute) in wanted.columns(&plan.columns) {
                 self.locate(scan, run, slot, attribute)?;
             }
-            let input = Input::of_datums(&self.datums, &self.chunk, &plan.columns, false);
+            let input = RowSet::of_datums(&self.datums, &self.chunk, &plan.columns, false);
             if let Some(top_n) = &mut self.top_n {
                 top_n.retain(wanted, input, &mut self.selected);
             }
@@ -142,7 +143,7 @@ impl UnitScanner {
     /// Adds the selected rows to groups; rows that Postgres has to aggregate stay selected.
     fn aggregate(&mut self, plan: &Plan, results: &mut Results<'_>) {
         let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return };
-        let input = Input::of_datums(&self.datums, &self.chunk, &plan.columns, false);
+        let input = RowSet::of_datums(&self.datums, &self.chunk, &plan.columns, false);
         aggregator.add(aggregation, input, &mut self.selected, results.writer, &mut results.stats);
     }
 
@@ -168,12 +169,12 @@ impl UnitScanner {
             let before = rows.partition_point(|row| self.chunk.page(*row) < *page);
             let (now, later) = rows.split_at(before);
             stats.rows_returned += now.len() as u64;
-            writer.append(plan, &self.datums, scan.first_block, &self.chunk, now);
+            writer.append(plan.output(), &self.datums, scan.first_block, &self.chunk, now);
             passthru(writer, scan.first_block, *page as usize, PassthruReason::Predicate, stats);
             rows = later;
         }
         stats.rows_returned += rows.len() as u64;
-        writer.append(plan, &self.datums, scan.first_block, &self.chunk, rows);
+        writer.append(plan.output(), &self.datums, scan.first_block, &self.chunk, rows);
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 
 use super::filter::holds_numbers;
 use super::{Results, RowSpan, Scan, UnitScanner};
-use crate::aggregate::{Asked, Total};
-use crate::predicate::factor;
+use crate::aggregate::{TotalRequest, Total};
+use crate::predicate::scale_factor;
 use crate::unit::UnitError;
 
 impl UnitScanner {
@@ -15,7 +15,7 @@ impl UnitScanner {
         results: &mut Results<'_>,
     ) -> Result<bool, UnitError> {
         let Some(aggregation) = scan.plan.aggregation() else { return Ok(false) };
-        let Some(asked) = aggregation.asked() else { return Ok(false) };
+        let Some(asked) = aggregation.total_requests() else { return Ok(false) };
         let mut totals = Vec::with_capacity(asked.len());
         for asked in asked {
             let Some(total) = self.total(scan, span, asked)? else { return Ok(false) };
@@ -30,7 +30,7 @@ impl UnitScanner {
     }
 
     /// One aggregate of all rows; None when the chunk does not decide it.
-    fn total(&mut self, scan: Scan<'_>, span: &RowSpan, asked: &Asked) -> Result<Option<Total>, UnitError> {
+    fn total(&mut self, scan: Scan<'_>, span: &RowSpan, asked: &TotalRequest) -> Result<Option<Total>, UnitError> {
         let rows = span.rows.len() as i64;
         let Some(slot) = asked.slot else { return Ok(Some(Total { values: rows, ..Total::default() })) };
         let Some((column, attribute)) = scan.column(span.chunk, slot) else { return Ok(None) };
@@ -42,7 +42,7 @@ impl UnitScanner {
         let decimals = attribute.numeric_scale();
         let Some(bounds) = attribute.number_bounds().filter(|bounds| {
             let has_all = attribute.nulls == 0 && attribute.exceptions() == 0 && (is_whole || !asked.bounds);
-            has_all && holds_numbers(attribute, column.kind) && factor(decimals, *bounds, scale).is_some()
+            has_all && holds_numbers(attribute, column.kind) && scale_factor(decimals, *bounds, scale).is_some()
         }) else {
             return Ok(None);
         };

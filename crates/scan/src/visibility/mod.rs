@@ -1,20 +1,21 @@
-//! Which tuples a snapshot sees, as far as the page and the answers about transactions tell.
+//! Which tuples a snapshot sees, decided from the tuple header and the states of transactions.
 //!
-//! The rules are those of `HeapTupleSatisfiesMVCC` (`access/heap/heapam_visibility.c`), branch by branch, less the
-//! branches about the own transaction: Postgres answers `Unknown` for its ids, and whatever is not certain leaves the
-//! whole block to Postgres. A page is never believed to say that a transaction is still running.
+//! The rules follow `HeapTupleSatisfiesMVCC` (`access/heap/heapam_visibility.c`), branch by branch, without the
+//! branches for the backend's own transaction: PostgreSQL reports the state of its own transaction ids as `Unknown`. A
+//! tuple that cannot be decided passes its whole block through. A missing hint bit never means that a transaction is
+//! still running.
 
 use crate::heap::TupleHeader;
 use cellar_format::postgres::TransactionId;
 use cellar_format::wire::{Snapshot, XidState};
 
-/// Answers about transactions, for the snapshot of the scan.
+/// The states of transactions, for the snapshot of the scan.
 pub trait XidLookup {
-    /// None: it was not asked about yet.
+    /// None: the state is not known yet and must be requested.
     fn state(&self, xid: TransactionId) -> Option<XidState>;
 }
 
-/// A lookup that knows nothing: every block with an undecided transaction needs it.
+/// A lookup that knows no states.
 pub struct NoXids;
 
 impl XidLookup for NoXids {
@@ -23,14 +24,15 @@ impl XidLookup for NoXids {
     }
 }
 
+/// Whether the snapshot sees a tuple.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TupleVisibility {
     Visible,
     Invisible,
-    /// Only Postgres can tell.
+    /// Only PostgreSQL can decide.
     Undecided,
-    /// The state of this transaction decides.
-    Ask(TransactionId),
+    /// The state of this transaction is required.
+    NeedsXid(TransactionId),
 }
 
 /// Bits of `t_infomask` (`access/htup_details.h`).
@@ -60,20 +62,22 @@ pub fn precedes(left: TransactionId, right: TransactionId) -> bool {
     (left.wrapping_sub(right) as i32) < 0
 }
 
-/// How a transaction that a tuple names ended.
-enum Outcome {
+/// Whether a transaction is committed, as the snapshot sees it.
+enum CommitState {
     Committed,
-    /// Running for the snapshot, or rolled back: what it did does not count.
+    /// Running for the snapshot, or rolled back.
     NotCommitted,
     Undecided,
-    Ask,
+    NeedsXid,
 }
 
+/// Decides about tuples for one snapshot.
 pub struct Visibility<'a> {
     snapshot: &'a Snapshot,
     xids: &'a dyn XidLookup,
-    /// The last answer: neighbouring tuples mostly come from the same transaction.
+    /// The last transaction looked up: neighbouring tuples usually have the same xmin or xmax.
     last: Option<(TransactionId, XidState)>,
+    /// Some lookup returned a definite state.
     helped: bool,
 }
 
@@ -82,88 +86,89 @@ impl<'a> Visibility<'a> {
         Self { snapshot, xids, last: None, helped: false }
     }
 
-    /// Whether a lookup decided something since the last call.
+    /// Whether a lookup returned a definite state since the last call.
     pub fn take_helped(&mut self) -> bool {
         std::mem::take(&mut self.helped)
     }
 
-    pub fn check(&mut self, tuple: &TupleHeader) -> Verdict {
+    pub fn check(&mut self, tuple: &TupleHeader) -> TupleVisibility {
         use infomask::*;
         let mask = tuple.infomask;
         if mask & XMIN_COMMITTED == 0 {
             if mask & XMIN_INVALID != 0 {
-                return Verdict::Invisible;
+                return TupleVisibility::Invisible;
             }
             if mask & (MOVED_OFF | MOVED_IN) != 0 {
-                // Left by a VACUUM FULL before 9.0; xvac decides, which only Postgres should look at.
-                return Verdict::Undecided;
+                // Written by VACUUM FULL before 9.0: xvac decides, which is left to PostgreSQL.
+                return TupleVisibility::Undecided;
             }
             match self.unhinted(tuple.xmin) {
-                Outcome::Committed => {}
-                Outcome::NotCommitted => return Verdict::Invisible,
-                Outcome::Undecided => return Verdict::Undecided,
-                Outcome::Ask => return Verdict::Ask(tuple.xmin),
+                CommitState::Committed => {}
+                CommitState::NotCommitted => return TupleVisibility::Invisible,
+                CommitState::Undecided => return TupleVisibility::Undecided,
+                CommitState::NeedsXid => return TupleVisibility::NeedsXid(tuple.xmin),
             }
         } else if mask & XMIN_FROZEN != XMIN_FROZEN {
-            // Committed, but maybe not according to our snapshot.
+            // Committed, but possibly not for the snapshot.
             match self.hinted_committed(tuple.xmin) {
-                Outcome::Committed => {}
-                Outcome::NotCommitted => return Verdict::Invisible,
-                Outcome::Undecided => return Verdict::Undecided,
-                Outcome::Ask => return Verdict::Ask(tuple.xmin),
+                CommitState::Committed => {}
+                CommitState::NotCommitted => return TupleVisibility::Invisible,
+                CommitState::Undecided => return TupleVisibility::Undecided,
+                CommitState::NeedsXid => return TupleVisibility::NeedsXid(tuple.xmin),
             }
         }
-        // By here the inserting transaction has committed.
+        // The inserting transaction is committed for the snapshot.
         if mask & XMAX_INVALID != 0 || is_locked_only(mask) {
-            return Verdict::Visible;
+            return TupleVisibility::Visible;
         }
         if mask & XMAX_IS_MULTI != 0 {
-            return Verdict::Undecided;
+            return TupleVisibility::Undecided;
         }
         let outcome =
             if mask & XMAX_COMMITTED == 0 { self.unhinted(tuple.xmax) } else { self.hinted_committed(tuple.xmax) };
         match outcome {
-            Outcome::Committed => Verdict::Invisible,
-            Outcome::NotCommitted => Verdict::Visible,
-            Outcome::Undecided => Verdict::Undecided,
-            Outcome::Ask => Verdict::Ask(tuple.xmax),
+            CommitState::Committed => TupleVisibility::Invisible,
+            CommitState::NotCommitted => TupleVisibility::Visible,
+            CommitState::Undecided => TupleVisibility::Undecided,
+            CommitState::NeedsXid => TupleVisibility::NeedsXid(tuple.xmax),
         }
     }
 
-    /// The page does not say how the transaction ended: TransactionIdIsCurrentTransactionId, XidInMVCCSnapshot and
-    /// TransactionIdDidCommit in one question.
-    fn unhinted(&mut self, xid: TransactionId) -> Outcome {
+    /// The state of a transaction without a hint bit. One lookup replaces TransactionIdIsCurrentTransactionId,
+    /// XidInMVCCSnapshot and TransactionIdDidCommit.
+    fn unhinted(&mut self, xid: TransactionId) -> CommitState {
         if xid < FIRST_NORMAL_XID {
-            // TransactionLogFetch: bootstrap and frozen ids committed, the invalid one (as a speculative insertion
-            // leaves behind) did not.
-            return if xid == INVALID_XID { Outcome::NotCommitted } else { Outcome::Committed };
+            // TransactionLogFetch: the bootstrap and the frozen id are committed; the invalid id, which an aborted
+            // speculative insertion leaves, is not.
+            return if xid == INVALID_XID { CommitState::NotCommitted } else { CommitState::Committed };
         }
-        match self.ask(xid) {
-            None => Outcome::Ask,
-            Some(XidState::Committed) => Outcome::Committed,
-            Some(XidState::Running | XidState::Aborted) => Outcome::NotCommitted,
-            Some(XidState::Unknown) => Outcome::Undecided,
+        match self.lookup(xid) {
+            None => CommitState::NeedsXid,
+            Some(XidState::Committed) => CommitState::Committed,
+            Some(XidState::Running | XidState::Aborted) => CommitState::NotCommitted,
+            Some(XidState::Unknown) => CommitState::Undecided,
         }
     }
 
-    /// The page says that the transaction committed, so it is not the own one: only XidInMVCCSnapshot is left.
-    fn hinted_committed(&mut self, xid: TransactionId) -> Outcome {
+    /// The state of a transaction whose hint bit says committed. The transaction is not the backend's own, so only
+    /// XidInMVCCSnapshot matters.
+    fn hinted_committed(&mut self, xid: TransactionId) -> CommitState {
         if precedes(xid, self.snapshot.xmin) {
-            return Outcome::Committed;
+            return CommitState::Committed;
         }
         if !precedes(xid, self.snapshot.xmax) {
-            return Outcome::NotCommitted;
+            return CommitState::NotCommitted;
         }
-        match self.ask(xid) {
-            None => Outcome::Ask,
-            Some(XidState::Committed) => Outcome::Committed,
-            Some(XidState::Running) => Outcome::NotCommitted,
-            // Aborted contradicts the page.
-            Some(XidState::Aborted | XidState::Unknown) => Outcome::Undecided,
+        match self.lookup(xid) {
+            None => CommitState::NeedsXid,
+            Some(XidState::Committed) => CommitState::Committed,
+            Some(XidState::Running) => CommitState::NotCommitted,
+            // Aborted contradicts the hint bit.
+            Some(XidState::Aborted | XidState::Unknown) => CommitState::Undecided,
         }
     }
 
-    fn ask(&mut self, xid: TransactionId) -> Option<XidState> {
+    fn lookup(&mut self, xid: TransactionId) -> Option<XidState> {
         let state = match self.last {
             Some((last, state)) if last == xid => state,
             _ => {
@@ -177,7 +182,7 @@ impl<'a> Visibility<'a> {
     }
 }
 
-/// `HEAP_XMAX_IS_LOCKED_ONLY`, with the exclusive locks of before 9.3.
+/// `HEAP_XMAX_IS_LOCKED_ONLY`, which also recognises exclusive locks from before 9.3.
 fn is_locked_only(mask: u16) -> bool {
     use infomask::*;
     mask & XMAX_LOCK_ONLY != 0 || mask & (XMAX_IS_MULTI | LOCK_MASK) == XMAX_EXCL_LOCK

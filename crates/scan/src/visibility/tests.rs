@@ -12,7 +12,7 @@ impl XidLookup for HashMap<TransactionId, XidState> {
 }
 
 #[track_caller]
-fn check(xmin: u32, xmax: u32, infomask: u16, expected: Verdict) {
+fn check(xmin: u32, xmax: u32, infomask: u16, expected: TupleVisibility) {
     let snapshot = Snapshot { xmin: SNAPSHOT_XMIN, xmax: SNAPSHOT_XMAX, ..Snapshot::default() };
     let xids = HashMap::from([
         (500, XidState::Committed),
@@ -26,7 +26,7 @@ fn check(xmin: u32, xmax: u32, infomask: u16, expected: Verdict) {
     assert_eq!(Visibility::new(&snapshot, &xids).check(&tuple), expected);
 }
 
-use Verdict::*;
+use TupleVisibility::*;
 
 #[test]
 fn xmin_hinted_committed_is_compared_with_the_snapshot() {
@@ -38,7 +38,7 @@ fn xmin_hinted_committed_is_compared_with_the_snapshot() {
     check(1501, 0, mask, Invisible);
     check(1502, 0, mask, Undecided);
     check(1503, 0, mask, Undecided);
-    check(1000, 0, mask, Ask(1000));
+    check(1000, 0, mask, NeedsXid(1000));
 }
 
 #[test]
@@ -47,9 +47,9 @@ fn a_frozen_tuple_needs_no_snapshot() {
 }
 
 #[test]
-fn an_unhinted_xmin_is_always_asked() {
-    check(999, 0, XMAX_INVALID, Ask(999));
-    check(2001, 0, XMAX_INVALID, Ask(2001));
+fn an_xmin_without_hint_bit_is_always_looked_up() {
+    check(999, 0, XMAX_INVALID, NeedsXid(999));
+    check(2001, 0, XMAX_INVALID, NeedsXid(2001));
     check(500, 0, XMAX_INVALID, Visible);
     check(501, 0, XMAX_INVALID, Invisible);
     check(1501, 0, XMAX_INVALID, Invisible);
@@ -59,20 +59,20 @@ fn an_unhinted_xmin_is_always_asked() {
 }
 
 #[test]
-fn an_invalid_xmin_hides_the_tuple_whatever_xmax_says() {
+fn an_invalid_xmin_hides_the_tuple_for_every_xmax() {
     check(999, 1503, XMIN_INVALID, Invisible);
 }
 
 #[test]
-fn xmax_decides_once_xmin_is_visible() {
+fn xmax_decides_if_xmin_is_visible() {
     let committed = XMIN_FROZEN | XMAX_COMMITTED;
     check(9, 999, committed, Invisible);
     check(9, 2000, committed, Visible);
     check(9, 1500, committed, Invisible);
     check(9, 1501, committed, Visible);
     check(9, 1502, committed, Undecided);
-    check(9, 1700, committed, Ask(1700));
-    check(9, 999, XMIN_FROZEN, Ask(999));
+    check(9, 1700, committed, NeedsXid(1700));
+    check(9, 999, XMIN_FROZEN, NeedsXid(999));
     check(9, 500, XMIN_FROZEN, Invisible);
     check(9, 501, XMIN_FROZEN, Visible);
     check(9, 1501, XMIN_FROZEN, Visible);
@@ -81,7 +81,7 @@ fn xmax_decides_once_xmin_is_visible() {
 }
 
 #[test]
-fn a_lock_is_no_deletion() {
+fn a_locked_tuple_is_not_deleted() {
     check(9, 1503, XMIN_FROZEN | XMAX_LOCK_ONLY | XMAX_KEYSHR_LOCK, Visible);
     check(9, 1503, XMIN_FROZEN | XMAX_LOCK_ONLY | XMAX_IS_MULTI, Visible);
     check(9, 1503, XMIN_FROZEN | XMAX_EXCL_LOCK, Visible);

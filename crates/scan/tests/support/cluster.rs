@@ -1,4 +1,5 @@
-//! A temporary PostgreSQL cluster, as user postgres when the test runs as root. It ends with the value.
+//! A temporary PostgreSQL cluster. Runs as user postgres if the test runs as root. Dropping the value stops the
+//! cluster.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ pub struct Cluster {
     sessions: Vec<Child>,
 }
 
-/// The programs of an installation: `PG_CONFIG`, or the newest under /usr/lib/postgresql.
+/// The directory of PostgreSQL's programs: from `PG_CONFIG`, or the newest version under /usr/lib/postgresql.
 fn find_bin() -> Option<PathBuf> {
     if let Ok(pg_config) = std::env::var("PG_CONFIG") {
         let output = Command::new(pg_config).arg("--bindir").output().ok()?;
@@ -26,12 +27,12 @@ fn is_root() -> bool {
 }
 
 impl Cluster {
-    /// None: there is no PostgreSQL on this machine.
+    /// Creates and starts a cluster. None: PostgreSQL is not installed.
     pub fn start(name: &str) -> Option<Self> {
         let bin = find_bin()?;
         let dir = std::env::temp_dir().join(format!("cellar-scan-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir(&dir).expect("the temporary directory can be made");
+        std::fs::create_dir(&dir).expect("the temporary directory can be created");
         if is_root() {
             assert!(Command::new("chown").arg("postgres").arg(&dir).status().is_ok_and(|status| status.success()));
         }
@@ -76,29 +77,29 @@ impl Cluster {
         command
     }
 
-    /// Runs a script and returns what it printed; a failing statement ends the test.
+    /// Runs a script and returns its output. Panics if a statement fails.
     pub fn sql(&self, script: &str) -> String {
         let (out, err) = self.script(&format!("\\set ON_ERROR_STOP on\n{script}"));
         assert!(!err.contains("ERROR"), "{err}");
         out
     }
 
-    /// Runs a script, and goes on after errors; what it printed, and the errors.
+    /// Runs a script and continues after errors. Returns the output and the error output.
     pub fn script(&self, script: &str) -> (String, String) {
         let mut child = self.psql().spawn().expect("psql starts");
-        let mut stdin = child.stdin.take().expect("psql has an input");
+        let mut stdin = child.stdin.take().expect("psql has a standard input");
         let script = script.to_owned();
         let writer = std::thread::spawn(move || stdin.write_all(script.as_bytes()));
-        let output = child.wait_with_output().expect("psql ends");
+        let output = child.wait_with_output().expect("psql exits");
         let _ = writer.join();
         (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// Runs a script in a session that stays open with its transaction until the cluster ends.
-    pub fn hold(&mut self, script: &str) {
+    /// Runs a script in a session that stays open, with its transaction, until the cluster stops.
+    pub fn keep_open(&mut self, script: &str) {
         let _ = std::fs::remove_file(self.marker());
         let mut child = self.psql().spawn().expect("psql starts");
-        let stdin = child.stdin.as_mut().expect("psql has an input");
+        let stdin = child.stdin.as_mut().expect("psql has a standard input");
         writeln!(stdin, "{script}\n\\! touch {}", self.marker().display()).expect("psql reads");
         stdin.flush().expect("psql reads");
         self.sessions.push(child);
@@ -109,11 +110,11 @@ impl Cluster {
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
-        panic!("the session did not get through its script");
+        panic!("the session did not complete its script in 30 seconds");
     }
 
     fn marker(&self) -> PathBuf {
-        self.dir.join("held")
+        self.dir.join("script_completed")
     }
 
     /// The bytes of a table's file, after a checkpoint.

@@ -1,4 +1,4 @@
-//! Random typed expressions, as SQL and as wire expressions that mean the same.
+//! Random typed expressions, each as SQL and as the equivalent wire expression.
 
 use super::Random;
 use super::cluster::Cluster;
@@ -7,7 +7,7 @@ use cellar_format::wire::{BooleanTest, Expr};
 use cellar_scan::{FunctionInfo, offloadable_functions};
 use std::collections::HashMap;
 
-/// A type with literals that are worth trying.
+/// A type with literals for boundary cases.
 pub struct Type {
     pub oid: Oid,
     pub name: &'static str,
@@ -166,7 +166,7 @@ pub fn quote(literal: &str) -> String {
     format!("'{}'", literal.replace('\'', "''"))
 }
 
-/// From the type's binary output to what a constant carries: a fixed-width type's bytes, a varlena's payload.
+/// Converts the type's binary output to a constant's bytes: those of a fixed-width type, or the payload of a varlena.
 pub fn from_wire(oid: Oid, sent: &[u8]) -> Vec<u8> {
     match oid {
         type_oid::TEXT | type_oid::VARCHAR | type_oid::BPCHAR | type_oid::BYTEA | type_oid::UUID => sent.to_vec(),
@@ -264,7 +264,7 @@ impl Generator {
         }
     }
 
-    /// A column compared with a constant, mostly: what kernels are made of.
+    /// A comparison, mostly of a column with a constant, which kernels evaluate.
     fn comparison(&self, random: &mut Random, depth: usize) -> (String, Expr) {
         for _ in 0..1000 {
             let (function, name) = random.pick(&self.functions);
@@ -305,7 +305,7 @@ impl Generator {
         (format!("({sql} IS {words})"), Expr::BooleanTest { test, arg: Box::new(expr) })
     }
 
-    /// `x = ANY`, `x <> ALL` and, rarely, other operators; with NULLs among the elements.
+    /// `x = ANY`, `x <> ALL` and, rarely, other operators; some elements are NULL.
     fn list(&self, random: &mut Random) -> (String, Expr) {
         let operators = [("=", "eq"), ("<>", "ne"), ("<", "lt")];
         for _ in 0..1000 {
@@ -370,7 +370,7 @@ impl Generator {
     fn column(&self, random: &mut Random, oid: Oid) -> Option<(String, Expr)> {
         let fitting: Vec<_> = (0..self.columns.len())
             .filter(|index| match &self.columns[*index] {
-                // A varchar is a text without any function in between.
+                // varchar is binary coercible to text, so no function call is needed.
                 Some((_, found)) => *found == oid || *found == type_oid::VARCHAR && oid == type_oid::TEXT,
                 None => false,
             })

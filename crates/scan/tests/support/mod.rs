@@ -1,4 +1,5 @@
-//! What the tests against a running PostgreSQL share: a temporary cluster, and seeded random numbers.
+//! Shared by the tests: a temporary PostgreSQL cluster, seeded random numbers, and random tables, requests and
+//! predicates.
 #![allow(dead_code)]
 
 pub mod cluster;
@@ -7,7 +8,7 @@ pub mod reader;
 pub mod requests;
 pub mod tables;
 
-/// SplitMix64: small, seeded, the same everywhere.
+/// SplitMix64, a small seeded generator.
 pub struct Random(u64);
 
 impl Random {
@@ -36,7 +37,7 @@ impl Random {
     }
 }
 
-/// A number from the environment: seeds and sizes of random tests.
+/// A number from the environment: the seed or the size of a random test.
 pub fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }

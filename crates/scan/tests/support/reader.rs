@@ -1,13 +1,14 @@
-//! Reads frames back: batches as rows, and passed-through blocks.
+//! Decodes frames: batches as rows, and passed-through blocks.
 
 use cellar_format::wire::{
     BATCH_HEADER_BYTES, BatchHeader, COLUMN_HEADER_BYTES, ColumnHeader, FRAME_HEADER_BYTES, FrameHeader, Kind,
     Passthru, PassthruReason, ROW_ENTRY_BYTES, RowEntry, ScanMode,
 };
 
-/// One value of a column batch: None for NULL, else the datum from its first byte on (a varlena to its end).
+/// A value of a column batch: the whole datum, or None for NULL.
 pub type Datum = Option<Vec<u8>>;
 
+/// The decoded frames of a scan.
 #[derive(Debug, Default, PartialEq)]
 pub struct Answer {
     /// Column batches, row by row.
@@ -16,6 +17,7 @@ pub struct Answer {
     pub tuples: Vec<(u32, u16, Vec<u8>)>,
     /// Groups, row by row.
     pub groups: Vec<Vec<Datum>>,
+    /// Rows of all batches except groups.
     pub counted: u64,
     pub passthru: Vec<(u32, PassthruReason)>,
 }
@@ -28,18 +30,18 @@ pub fn varlena_bytes(datum: &[u8]) -> usize {
     }
 }
 
-/// `widths`: bytes of each projected column, None for varlena.
+/// Decodes frames. `widths` are the bytes of each projected column, None for varlena.
 pub fn read(frames: &[u8], widths: &[Option<usize>]) -> Answer {
     read_with_groups(frames, widths, &[])
 }
 
-/// As above; `group_widths` are those of the columns of groups.
+/// [`read`] with groups; `group_widths` are the widths of the columns of groups.
 pub fn read_with_groups(mut frames: &[u8], widths: &[Option<usize>], group_widths: &[Option<usize>]) -> Answer {
     let mut answer = Answer::default();
     while !frames.is_empty() {
         let header = FrameHeader::decode(frames).unwrap();
         let end = FRAME_HEADER_BYTES + header.payload_bytes as usize;
-        assert!(end.is_multiple_of(8), "frames stay aligned");
+        assert!(end.is_multiple_of(8), "a frame is not aligned");
         let payload = &frames[FRAME_HEADER_BYTES..end];
         frames = &frames[end..];
         match header.kind {
@@ -48,7 +50,7 @@ pub fn read_with_groups(mut frames: &[u8], widths: &[Option<usize>], group_width
                 answer.passthru.push((passthru.block, passthru.reason));
             }
             Kind::Batch => read_batch(payload, widths, group_widths, &mut answer),
-            other => panic!("a {other:?} frame"),
+            other => panic!("unexpected {other:?} frame"),
         }
     }
     answer

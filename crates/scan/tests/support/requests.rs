@@ -1,5 +1,5 @@
-//! Requests that between them use columns of every layout, in kernels and in the interpreter. The fuzz targets use them
-//! too.
+//! Requests that together use columns of every width and alignment, in kernels and in the interpreter. The fuzz targets
+//! use them, too.
 
 use cellar_format::postgres::{Align, Collation, Width, encoding, type_oid};
 use cellar_format::wire::{
@@ -35,7 +35,7 @@ fn constant(type_oid: u32, bytes: &[u8]) -> Expr {
     Expr::Const { type_oid, value: Some(bytes.to_vec()) }
 }
 
-/// States of every kind, over keys of every kind or none.
+/// Aggregations with all kinds of states, and with no keys or keys of several types.
 fn aggregations() -> Vec<Aggregation> {
     let aggregate = |function, column: Option<u16>, filter| Aggregate {
         function,
@@ -43,12 +43,12 @@ fn aggregations() -> Vec<Aggregation> {
         argument: column.map(Expr::Column),
         filter,
     };
-    let some = || call(66, vec![Expr::Column(1), constant(type_oid::INT4, &[9, 0, 0, 0])]);
+    let filter = || call(66, vec![Expr::Column(1), constant(type_oid::INT4, &[9, 0, 0, 0])]);
     let aggregates = vec![
-        aggregate(2803, None, Some(some())),
+        aggregate(2803, None, Some(filter())),
         aggregate(2147, Some(5), None),
         aggregate(2108, Some(1), None),
-        aggregate(2101, Some(1), Some(some())),
+        aggregate(2101, Some(1), Some(filter())),
         aggregate(2116, Some(1), None),
         aggregate(2145, Some(2), None),
         aggregate(2114, Some(3), None),

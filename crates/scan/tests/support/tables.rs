@@ -1,5 +1,5 @@
-//! Random tables as heap pages: every kind of attribute, tuple header, line pointer and page that Postgres writes, and
-//! some that it never would.
+//! Random tables as heap pages: every kind of attribute, tuple header, line pointer and page that PostgreSQL writes,
+//! and malformed ones.
 
 use super::Random;
 use cellar_format::postgres::{Align, Width, type_oid};
@@ -23,7 +23,7 @@ const TYPES: [(u32, i16, u8); 20] = [
     (type_oid::TEXT, -1, b'i'),
     (type_oid::TEXT, -1, b'i'),
     (type_oid::BPCHAR, -1, b'i'),
-    // Varlenas of another alignment: polygon, and one of no type that exists.
+    // A varlena with another alignment: polygon.
     (604, -1, b'd'),
     (type_oid::NAME, 64, b'c'),
     (type_oid::UUID, 16, b'c'),
@@ -31,9 +31,9 @@ const TYPES: [(u32, i16, u8); 20] = [
     (2275, -2, b'c'),
 ];
 
-/// How the values of a column are spread.
+/// The distribution of a column's values.
 #[derive(Clone, Copy)]
-enum Spread {
+enum Distribution {
     Constant,
     Few,
     Rising,
@@ -42,8 +42,8 @@ enum Spread {
 
 struct Column {
     attribute: Attribute,
-    spread: Spread,
-    /// One value in so many is unusual; 0: none.
+    distribution: Distribution,
+    /// One of this many values is unusual; 0: none.
     odd_one_in: usize,
     null_one_in: usize,
     next: u64,
@@ -73,7 +73,12 @@ impl Table {
                 };
                 Column {
                     attribute,
-                    spread: *random.pick(&[Spread::Constant, Spread::Few, Spread::Rising, Spread::Any]),
+                    distribution: *random.pick(&[
+                        Distribution::Constant,
+                        Distribution::Few,
+                        Distribution::Rising,
+                        Distribution::Any,
+                    ]),
                     odd_one_in: *random.pick(&[0, 0, 2, 50]),
                     null_one_in: *random.pick(&[0, 0, 3, 40]),
                     next: random.next() >> 20,
@@ -88,11 +93,17 @@ impl Table {
         }
     }
 
-    /// With these attributes, NULLs, and a spread of values for each.
+    /// A table with these attributes, and random distributions of values and NULLs.
     pub fn with(random: &mut Random, attributes: &[Attribute]) -> Self {
         let columns = attributes.iter().map(|attribute| Column {
             attribute: *attribute,
-            spread: *random.pick(&[Spread::Constant, Spread::Few, Spread::Few, Spread::Rising, Spread::Any]),
+            distribution: *random.pick(&[
+                Distribution::Constant,
+                Distribution::Few,
+                Distribution::Few,
+                Distribution::Rising,
+                Distribution::Any,
+            ]),
             odd_one_in: *random.pick(&[0, 0, 50]),
             null_one_in: *random.pick(&[0, 0, 8]),
             next: random.next() >> random.pick(&[24, 50]),
@@ -134,13 +145,13 @@ impl Table {
     fn page(&mut self, random: &mut Random, block: u32, lsn: u64) -> Vec<u8> {
         let mut page = vec![0; BLOCK_BYTES];
         if random.one_in(3) {
-            // What pruning leaves in the free space.
+            // Pruning leaves old bytes in the free space.
             page[3000..6000].iter_mut().for_each(|byte| *byte = random.next() as u8);
         }
         let limit = if random.one_in(8) { random.below(4) } else { 200 };
         let mut tuples: Vec<(usize, Vec<u8>)> = Vec::new();
         let mut pointers: Vec<u32> = Vec::new();
-        let mut room = BLOCK_BYTES - PAGE_HEADER_BYTES;
+        let mut free_space = BLOCK_BYTES - PAGE_HEADER_BYTES;
         while pointers.len() < limit {
             let line = pointers.len() as u16 + 1;
             if self.updates && random.one_in(6) {
@@ -150,20 +161,20 @@ impl Table {
                     2 => 3 << 15,
                     _ => (random.next() as u32 & !(3 << 15)) | 3 << 15,
                 });
-                room = room.saturating_sub(4);
+                free_space = free_space.saturating_sub(4);
                 continue;
             }
             let tuple = self.tuple(random, block, line);
             let bytes = tuple.len().next_multiple_of(8) + 4;
-            if bytes > room.saturating_sub(64) {
+            if bytes > free_space.saturating_sub(64) {
                 break;
             }
-            room -= bytes;
+            free_space -= bytes;
             tuples.push((pointers.len(), tuple));
             pointers.push(1 << 15);
         }
         if self.updates && random.one_in(2) {
-            // Line pointers that were used again point anywhere.
+            // Reused line pointers do not follow the order of tuples.
             for at in 0..tuples.len() {
                 let other = random.below(tuples.len());
                 tuples.swap(at, other);
@@ -171,8 +182,8 @@ impl Table {
         }
         let mut upper = BLOCK_BYTES;
         for (line, tuple) in &tuples {
-            let gap = if self.updates && random.one_in(10) && room > 100 { 8 * random.below(3) } else { 0 };
-            room = room.saturating_sub(gap);
+            let gap = if self.updates && random.one_in(10) && free_space > 100 { 8 * random.below(3) } else { 0 };
+            free_space = free_space.saturating_sub(gap);
             upper -= tuple.len().next_multiple_of(8) + gap;
             page[upper..upper + tuple.len()].copy_from_slice(tuple);
             pointers[*line] |= upper as u32 | (tuple.len() as u32) << 17;
@@ -212,7 +223,8 @@ impl Table {
         let (mut to_block, mut to_line) = (block, line);
         if self.updates {
             match random.below(6) {
-                // Updated in the page; elsewhere; locked; aborted; by a multixact; no hint yet.
+                // HOT-updated; updated to another page; locked; inserted by an aborted transaction; xmax is a
+                // multixact; no hint bits.
                 0 => (xmax, infomask, infomask2, to_line) = (900, 0x0100, infomask2 | 0x4000, line.wrapping_add(3)),
                 1 => (xmax, infomask, to_block, to_line) = (901, 0x0500, random.next() as u32, 7),
                 2 => (xmax, infomask) = (902, 0x0100 | 0x0080 | 0x0040),
@@ -252,11 +264,11 @@ impl Table {
 impl Column {
     fn datum(&mut self, random: &mut Random) -> Vec<u8> {
         self.next += random.below(3) as u64;
-        let value = match self.spread {
-            Spread::Constant => self.next >> 40,
-            Spread::Few => random.below(9) as u64 * 1_000_003,
-            Spread::Rising => self.next,
-            Spread::Any => random.next() >> random.below(60),
+        let value = match self.distribution {
+            Distribution::Constant => self.next >> 40,
+            Distribution::Few => random.below(9) as u64 * 1_000_003,
+            Distribution::Rising => self.next,
+            Distribution::Any => random.next() >> random.below(60),
         };
         let odd = self.odd_one_in > 0 && random.one_in(self.odd_one_in);
         match self.attribute.width {
@@ -309,7 +321,8 @@ fn odd_varlena(random: &mut Random, payload: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// With two decimals; or of another scale, NaN, infinite, very long, or with digits that Postgres would have stripped.
+/// A numeric with two decimals. If `odd`: another scale, NaN, infinity, very long, or with digits that PostgreSQL never
+/// stores.
 fn numeric(random: &mut Random, value: u64, odd: bool) -> Vec<u8> {
     let value = value % 1_000_000_000_000;
     let scale = if odd { random.below(9) as u16 } else { 2 };

@@ -1,4 +1,4 @@
-//! Dates and timestamps without time zone. What needs the session's time zone stays in Postgres.
+//! Dates and timestamps without time zone. Functions that need the session's time zone are not offloaded.
 //!
 //! Dates are days, timestamps microseconds since 2000-01-01; the extreme integers are the infinities.
 //! Source: `utils/adt/date.c`, `timestamp.c`, `datetime.c` (`j2date`), `datatype/timestamp.h`.
@@ -6,10 +6,8 @@
 use cellar_format::postgres::type_oid;
 use std::ops::Range;
 
-use super::super::numeric::Numeric;
-use super::super::value::{Outcome, Undecided, Value};
-use super::compare::DATE_BEYOND_TIMESTAMP;
 use super::{Context, Function, Operator, arithmetic, fallible, functions, safe};
+use crate::value::{DATE_AFTER_TIMESTAMPS, EvalResult, Numeric, Undecided, Value};
 
 const USECS_PER_DAY: i64 = 86_400_000_000;
 const EPOCH_JULIAN: i64 = 2_451_545;
@@ -18,7 +16,7 @@ const UNIX_EPOCH_JULIAN: i64 = 2_440_588;
 pub const FINITE_DATES: Range<i64> = DATE_MIN..2_147_483_494 - EPOCH_JULIAN;
 const DATE_MIN: i64 = -EPOCH_JULIAN;
 const TIMESTAMP_MIN: i64 = DATE_MIN * USECS_PER_DAY;
-const TIMESTAMP_END: i64 = DATE_BEYOND_TIMESTAMP * USECS_PER_DAY;
+const TIMESTAMP_END: i64 = DATE_AFTER_TIMESTAMPS * USECS_PER_DAY;
 
 fn date_is_infinite(date: i64) -> bool {
     date == i32::MIN as i64 || date == i32::MAX as i64
@@ -42,8 +40,8 @@ fn ints(args: &[Value<'_>]) -> Result<(i64, i64), Undecided> {
     }
 }
 
-/// A date and days; infinities stay what they are.
-pub fn calculate<'a>(operator: Operator, date: i64, days: i64) -> Outcome<'a> {
+/// Adds days to a date or subtracts them; infinite dates stay infinite.
+pub fn calculate<'a>(operator: Operator, date: i64, days: i64) -> EvalResult<'a> {
     if date_is_infinite(date) {
         return Ok(Value::Int(date));
     }
@@ -55,7 +53,7 @@ pub fn calculate<'a>(operator: Operator, date: i64, days: i64) -> Outcome<'a> {
     shifted.filter(|date| FINITE_DATES.contains(date)).map(Value::Int).ok_or(Undecided)
 }
 
-fn date_subtract<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn date_subtract<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (left, right) = ints(args)?;
     if date_is_infinite(left) || date_is_infinite(right) {
         return Err(Undecided);
@@ -63,11 +61,11 @@ fn date_subtract<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     Ok(Value::Int(left - right))
 }
 
-fn date_is_finite<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn date_is_finite<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Bool(!date_is_infinite(int(args)?)))
 }
 
-fn timestamp_is_finite<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn timestamp_is_finite<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Bool(!timestamp_is_infinite(int(args)?)))
 }
 
@@ -75,16 +73,16 @@ fn date_as_timestamp(date: i64) -> Result<i64, Undecided> {
     match date {
         date if date == i32::MIN as i64 => Ok(i64::MIN),
         date if date == i32::MAX as i64 => Ok(i64::MAX),
-        date if !(DATE_MIN..DATE_BEYOND_TIMESTAMP).contains(&date) => Err(Undecided),
+        date if !(DATE_MIN..DATE_AFTER_TIMESTAMPS).contains(&date) => Err(Undecided),
         date => Ok(date * USECS_PER_DAY),
     }
 }
 
-fn date_to_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn date_to_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Int(date_as_timestamp(int(args)?)?))
 }
 
-fn date_plus_time<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn date_plus_time<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (date, time) = ints(args)?;
     let timestamp = date_as_timestamp(date)?;
     if timestamp_is_infinite(timestamp) {
@@ -94,7 +92,7 @@ fn date_plus_time<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     if (TIMESTAMP_MIN..TIMESTAMP_END).contains(&sum) { Ok(Value::Int(sum)) } else { Err(Undecided) }
 }
 
-/// The day and the microseconds into it; values that Postgres may find out of range are refused.
+/// The date and the microseconds of the day. Undecided for values that PostgreSQL may find out of range.
 fn split_timestamp(timestamp: i64) -> Result<(i64, i64), Undecided> {
     if !(TIMESTAMP_MIN..TIMESTAMP_END).contains(&timestamp) {
         return Err(Undecided);
@@ -102,7 +100,7 @@ fn split_timestamp(timestamp: i64) -> Result<(i64, i64), Undecided> {
     Ok((timestamp.div_euclid(USECS_PER_DAY), timestamp.rem_euclid(USECS_PER_DAY)))
 }
 
-fn timestamp_to_date<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn timestamp_to_date<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Int(match int(args)? {
         i64::MIN => i32::MIN as i64,
         i64::MAX => i32::MAX as i64,
@@ -110,8 +108,8 @@ fn timestamp_to_date<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     }))
 }
 
-/// An infinite timestamp has no time: NULL.
-fn timestamp_to_time<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+/// The time of day; NULL for an infinite timestamp.
+fn timestamp_to_time<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     match int(args)? {
         i64::MIN | i64::MAX => Ok(Value::Null),
         timestamp => Ok(Value::Int(split_timestamp(timestamp)?.1)),
@@ -139,12 +137,12 @@ fn day_of_year((year, month, day): (i64, i64, i64)) -> i64 {
     BEFORE[(month - 1) as usize] + day + i64::from(leap && month > 2)
 }
 
-/// A field that dates and timestamps share; None for one that stays in Postgres.
+/// A field that dates and timestamps share; None for a field that is left to PostgreSQL.
 fn date_field(field: &[u8], date: i64) -> Option<i64> {
     let ymd @ (year, month, day) = civil(date);
     let weekday = (date + EPOCH_JULIAN + 1).rem_euclid(7);
     Some(match field {
-        // There is no year 0, just 1 BC and 1 AD.
+        // There is no year 0: 1 BC precedes 1 AD.
         b"year" => year - i64::from(year <= 0),
         b"month" => month,
         b"day" => day,
@@ -156,7 +154,7 @@ fn date_field(field: &[u8], date: i64) -> Option<i64> {
     })
 }
 
-/// A field of a finite timestamp, times 10 to the power of the second result.
+/// A field of a finite timestamp as a number and its decimals: the field is the number divided by `10^decimals`.
 fn timestamp_field(field: &[u8], timestamp: i64) -> Result<(i64, u32), Undecided> {
     const UNIX_EPOCH: i64 = (UNIX_EPOCH_JULIAN - EPOCH_JULIAN) * USECS_PER_DAY;
     let (date, time) = split_timestamp(timestamp)?;
@@ -171,7 +169,7 @@ fn timestamp_field(field: &[u8], timestamp: i64) -> Result<(i64, u32), Undecided
     })
 }
 
-/// A finite timestamp without what is smaller than a field (`timestamp_trunc`).
+/// A finite timestamp truncated to a field (`timestamp_trunc`).
 fn truncated(field: &[u8], timestamp: i64) -> Result<i64, Undecided> {
     let (date, time) = split_timestamp(timestamp)?;
     let unit = match field {
@@ -188,7 +186,7 @@ fn truncated(field: &[u8], timestamp: i64) -> Result<i64, Undecided> {
     let ymd @ (year, month, day) = civil(date);
     let first_day = match field {
         b"day" => date,
-        // The years before Christ count their weeks in ways of their own.
+        // Weeks at the start of year 1 and before are left to PostgreSQL.
         b"week" if year > 1 => date - (date + EPOCH_JULIAN).rem_euclid(7),
         b"month" => date - (day - 1),
         b"quarter" => date - (day_of_year(ymd) - day_of_year((year, (month - 1) / 3 * 3 + 1, 1))),
@@ -199,12 +197,13 @@ fn truncated(field: &[u8], timestamp: i64) -> Result<i64, Undecided> {
     if first < TIMESTAMP_MIN { Err(Undecided) } else { Ok(first) }
 }
 
-/// Whether it is `extract`, `date_part` or `date_trunc`.
+/// Whether the function is `extract`, `date_part` or `date_trunc`.
 pub fn takes_field(function: &Function) -> bool {
     matches!(function.args, [type_oid::TEXT, type_oid::DATE | type_oid::TIMESTAMP])
 }
 
-/// Whether `extract`, `date_part` or `date_trunc` knows this field, so that it does not fall back for every row.
+/// Whether `extract`, `date_part` or `date_trunc` supports this field. An unsupported field would be undecided in every
+/// row.
 pub fn knows_field(function: &Function, field: &[u8]) -> bool {
     match (function.args, function.result) {
         ([_, type_oid::DATE], _) => field == b"epoch" || date_field(field, 0).is_some(),
@@ -223,7 +222,7 @@ fn field_and_int<'v>(args: &'v [Value<'_>]) -> Result<(&'v [u8], i64), Undecided
     }
 }
 
-fn extract_date<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn extract_date<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (field, date) = field_and_int(args)?;
     if !FINITE_DATES.contains(&date) {
         return Err(Undecided);
@@ -235,14 +234,14 @@ fn extract_date<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     Ok(Value::Numeric(Numeric::from_i64(value)))
 }
 
-fn extract_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn extract_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (field, timestamp) = field_and_int(args)?;
     let (value, decimals) = timestamp_field(field, timestamp)?;
     Ok(Value::Numeric(Numeric::from_decimal(value, decimals)))
 }
 
-/// `date_part`, which answers in float8; only the whole-numbered fields are certain to the last bit.
-fn part_of_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+/// `date_part`, which returns float8. Fields with a fraction are undecided, because their last bit is not certain.
+fn part_of_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (field, timestamp) = field_and_int(args)?;
     match timestamp_field(field, timestamp)? {
         (value, 0) => Ok(Value::Float(value as f64)),
@@ -250,7 +249,7 @@ fn part_of_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     }
 }
 
-fn truncate_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn truncate_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (field, timestamp) = field_and_int(args)?;
     match timestamp_is_infinite(timestamp) {
         true => Ok(Value::Int(timestamp)),

@@ -1,10 +1,10 @@
 //! Floating-point arithmetic, with the overflow and underflow errors of `utils/float.h`, and conversions.
 //!
-//! A `float4` travels as the double that equals it; its arithmetic is done in single precision.
+//! A `float4` is represented by the double with the same value; its arithmetic is done in single precision.
 
-use super::super::value::{Outcome, Undecided, Value};
 use super::integer::fit;
 use super::{Context, fallible, functions, safe};
+use crate::value::{EvalResult, Undecided, Value};
 
 fn floats(args: &[Value<'_>]) -> Result<(f64, f64), Undecided> {
     match args {
@@ -27,10 +27,10 @@ fn int(args: &[Value<'_>]) -> Result<i64, Undecided> {
     }
 }
 
-/// The four operations in one precision.
+/// The four operations in the precision `$float`.
 macro_rules! arithmetic {
     ($float:ty, $add:ident, $subtract:ident, $multiply:ident, $divide:ident) => {
-        fn $add<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+        fn $add<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
             let (left, right) = floats(args)?;
             let (left, right) = (left as $float, right as $float);
             let result = left + right;
@@ -38,7 +38,7 @@ macro_rules! arithmetic {
             if overflow { Err(Undecided) } else { Ok(Value::Float(result as f64)) }
         }
 
-        fn $subtract<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+        fn $subtract<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
             let (left, right) = floats(args)?;
             let (left, right) = (left as $float, right as $float);
             let result = left - right;
@@ -46,7 +46,7 @@ macro_rules! arithmetic {
             if overflow { Err(Undecided) } else { Ok(Value::Float(result as f64)) }
         }
 
-        fn $multiply<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+        fn $multiply<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
             let (left, right) = floats(args)?;
             let (left, right) = (left as $float, right as $float);
             let result = left * right;
@@ -55,7 +55,7 @@ macro_rules! arithmetic {
             if overflow || underflow { Err(Undecided) } else { Ok(Value::Float(result as f64)) }
         }
 
-        fn $divide<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+        fn $divide<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
             let (left, right) = floats(args)?;
             let (left, right) = (left as $float, right as $float);
             let by_zero = right == 0.0 && !left.is_nan();
@@ -70,27 +70,27 @@ macro_rules! arithmetic {
 arithmetic!(f32, add4, subtract4, multiply4, divide4);
 arithmetic!(f64, add8, subtract8, multiply8, divide8);
 
-fn absolute<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn absolute<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Float(float(args)?.abs()))
 }
 
-fn negate<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn negate<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Float(-float(args)?))
 }
 
-fn same<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn same<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Float(float(args)?))
 }
 
-fn int_to_float8<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn int_to_float8<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Float(int(args)? as f64))
 }
 
-fn int_to_float4<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn int_to_float4<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Float(int(args)? as f32 as f64))
 }
 
-fn float8_to_float4<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn float8_to_float4<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let value = float(args)?;
     let result = value as f32;
     let overflow = result.is_infinite() && !value.is_infinite();
@@ -98,8 +98,8 @@ fn float8_to_float4<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     if overflow || underflow { Err(Undecided) } else { Ok(Value::Float(result as f64)) }
 }
 
-/// Rounds half to even (`rint`), then the range check of the result type.
-fn float_to_int<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+/// Rounds half to even (`rint`), then checks the range of the result type.
+fn float_to_int<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     const LIMIT: f64 = -(i64::MIN as f64);
     let value = float(args)?.round_ties_even();
     let fits = (-LIMIT..LIMIT).contains(&value);

@@ -2,8 +2,8 @@
 //!
 //! Source: `utils/adt/int.c`, `int8.c`, `char.c`.
 
-use super::super::value::{Kind, Outcome, Undecided, Value};
 use super::{Context, Operator, arithmetic, fallible, functions, safe, widen};
+use crate::value::{EvalResult, Undecided, Value, ValueKind};
 
 fn ints(args: &[Value<'_>]) -> Result<(i64, i64), Undecided> {
     match args {
@@ -19,24 +19,24 @@ fn int(args: &[Value<'_>]) -> Result<i64, Undecided> {
     }
 }
 
-/// The value in the result type's range, or "out of range".
-pub fn fit<'a>(value: Option<i64>, kind: Kind) -> Outcome<'a> {
+/// The value, if it is in the range of the result type; undecided where PostgreSQL raises "out of range".
+pub fn fit<'a>(value: Option<i64>, kind: ValueKind) -> EvalResult<'a> {
     let value = value.ok_or(Undecided)?;
     let fits = match kind {
-        Kind::Int2 => i16::try_from(value).is_ok(),
-        Kind::Int4 => i32::try_from(value).is_ok(),
-        Kind::Oid => u32::try_from(value).is_ok(),
-        Kind::Char => i8::try_from(value).is_ok(),
+        ValueKind::Int2 => i16::try_from(value).is_ok(),
+        ValueKind::Int4 => i32::try_from(value).is_ok(),
+        ValueKind::Oid => u32::try_from(value).is_ok(),
+        ValueKind::Char => i8::try_from(value).is_ok(),
         _ => true,
     };
-    // "char" is kept as the unsigned byte that it compares as.
-    let value = if kind == Kind::Char { value & 0xff } else { value };
+    // "char" is represented by an unsigned byte, as it compares.
+    let value = if kind == ValueKind::Char { value & 0xff } else { value };
     if fits { Ok(Value::Int(value)) } else { Err(Undecided) }
 }
 
-/// Division truncates towards zero; by zero, and of the least value by -1, it is an error. The sign of a remainder is
-/// the dividend's; anything modulo -1 is 0.
-pub fn calculate<'a>(operator: Operator, left: i64, right: i64, result: Kind) -> Outcome<'a> {
+/// Division truncates towards zero; division by zero, and of the minimum by -1, is an error. A remainder has the sign
+/// of the dividend; any number modulo -1 is 0.
+pub fn calculate<'a>(operator: Operator, left: i64, right: i64, result: ValueKind) -> EvalResult<'a> {
     let value = match operator {
         Operator::Add => left.checked_add(right),
         Operator::Subtract => left.checked_sub(right),
@@ -47,46 +47,46 @@ pub fn calculate<'a>(operator: Operator, left: i64, right: i64, result: Kind) ->
     fit(value, result)
 }
 
-fn absolute<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn absolute<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     fit(int(args)?.checked_abs(), context.result)
 }
 
-fn negate<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn negate<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     fit(int(args)?.checked_neg(), context.result)
 }
 
-fn same<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn same<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Int(int(args)?))
 }
 
-fn bit_and<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn bit_and<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (left, right) = ints(args)?;
     Ok(Value::Int(left & right))
 }
 
-fn bit_or<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn bit_or<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (left, right) = ints(args)?;
     Ok(Value::Int(left | right))
 }
 
-fn bit_xor<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn bit_xor<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (left, right) = ints(args)?;
     Ok(Value::Int(left ^ right))
 }
 
-fn bit_not<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn bit_not<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Int(!int(args)?))
 }
 
-fn char_to_int<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn char_to_int<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Int(int(args)? as u8 as i8 as i64))
 }
 
-fn narrow<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn narrow<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     fit(Some(int(args)?), context.result)
 }
 
-fn is_nonzero<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn is_nonzero<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Bool(int(args)? != 0))
 }
 

@@ -1,8 +1,8 @@
-//! The functions and operators that the cell evaluates: the single source of what can be offloaded.
+//! The functions and operators that the cell evaluates: the only list of what can be offloaded.
 //!
-//! A function is named by the OID of its `pg_proc` row, which is the same in PostgreSQL 15 to 18. All of them are
-//! strict: the caller answers NULL when an argument is. Where Postgres would raise an error, or its result is not
-//! known for certain, a function answers [`Undecided`]. Source: `catalog/pg_proc.dat`.
+//! A function is identified by the OID of its `pg_proc` row, which is the same in PostgreSQL 15 to 18. All functions
+//! are strict: the caller returns NULL if an argument is NULL. A function returns [`Undecided`] where PostgreSQL would
+//! raise an error or where PostgreSQL's result is not certain. Source: `catalog/pg_proc.dat`.
 
 mod compare;
 mod datetime;
@@ -11,25 +11,23 @@ mod integer;
 mod numeric;
 mod text;
 
-pub use compare::{Comparison, Domain, compare, date_against_timestamp};
 pub use datetime::{FINITE_DATES, knows_field, takes_field};
-pub use text::{Encoding, LOWER, beside_ascii};
+pub use text::{LOWER, TextEncoding, keeping_non_ascii};
 
-use super::value::{Kind, Outcome, Undecided, Value};
-use crate::predicate::Numeric;
+use crate::value::{Comparison, Domain, EvalResult, Numeric, Undecided, Value, ValueKind};
 use cellar_format::postgres::{Collation, Oid};
 
-/// What a function needs to know about its collation.
+/// What a function requires of its collation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CollationNeed {
-    /// The result does not depend on it.
+    /// The result does not depend on the collation.
     Any,
-    /// Equal must mean equal bytes.
+    /// Only equal bytes are equal.
     Deterministic,
-    /// Byte order must be the order.
+    /// The order is byte order.
     Bytewise,
-    /// As [`Self::Deterministic`], and letters of ASCII must change their case among themselves, of which the caller
-    /// makes sure.
+    /// As [`Self::Deterministic`]; also, changing the case of an ASCII letter gives an ASCII letter, which the caller
+    /// must ensure.
     Cased,
 }
 
@@ -43,19 +41,20 @@ impl CollationNeed {
     }
 }
 
-/// What a call knows besides its arguments.
+/// What a function receives besides its arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct Context {
-    pub encoding: Encoding,
-    pub result: Kind,
+    pub encoding: TextEncoding,
+    pub result: ValueKind,
 }
 
-pub type Scalar = for<'a> fn(&mut [Value<'a>], &Context) -> Outcome<'a>;
+pub type Scalar = for<'a> fn(&mut [Value<'a>], &Context) -> EvalResult<'a>;
 
+/// How a function is evaluated.
 #[derive(Clone, Copy)]
-pub enum Body {
+pub enum FunctionBody {
     Compare(Domain, Comparison),
-    /// A btree support function that answers -1, 0 or 1; those that answer any difference are not offered.
+    /// A btree support function that returns -1, 0 or 1. Functions that return other differences are not offloadable.
     ThreeWay(Domain),
     Like {
         /// Whether `_` stands for a character rather than a byte.
@@ -63,9 +62,9 @@ pub enum Body {
         negated: bool,
         ignores_case: bool,
     },
-    /// On two integers, two numerics, or a date and days.
+    /// On two integers, two numerics, or a date and a number of days.
     Arithmetic(Operator),
-    /// The same number in a type that has it for certain.
+    /// Conversion of a number to a type that can represent it.
     Widen,
     Scalar(Scalar),
 }
@@ -76,7 +75,7 @@ pub enum Operator {
     Subtract,
     Multiply,
     Divide,
-    /// Of integers only.
+    /// Integers only.
     Modulo,
 }
 
@@ -86,10 +85,10 @@ pub struct Function {
     pub args: &'static [Oid],
     pub result: Oid,
     pub collation: CollationNeed,
-    pub body: Body,
-    /// Whether Postgres may raise an error, for some arguments.
+    pub body: FunctionBody,
+    /// Whether PostgreSQL may raise an error for some arguments.
     pub fallible: bool,
-    /// Whether the function counts characters, which needs an encoding that the cell knows.
+    /// Whether the function counts characters, which requires an encoding that the cell knows.
     pub characters: bool,
 }
 
@@ -100,44 +99,44 @@ impl Function {
         args: &'static [Oid],
         result: Oid,
         collation: CollationNeed,
-        (body, fallible, characters): (Body, bool, bool),
+        (body, fallible, characters): (FunctionBody, bool, bool),
     ) -> Self {
         Self { oid, name, args, result, collation, body, fallible, characters }
     }
 }
 
-const fn compares(domain: Domain, comparison: Comparison) -> (Body, bool, bool) {
-    (Body::Compare(domain, comparison), false, false)
+const fn compares(domain: Domain, comparison: Comparison) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Compare(domain, comparison), false, false)
 }
-const fn three_way(domain: Domain) -> (Body, bool, bool) {
-    (Body::ThreeWay(domain), false, false)
+const fn three_way(domain: Domain) -> (FunctionBody, bool, bool) {
+    (FunctionBody::ThreeWay(domain), false, false)
 }
-const fn like(characters: bool, negated: bool) -> (Body, bool, bool) {
-    (Body::Like { characters, negated, ignores_case: false }, true, characters)
+const fn like(characters: bool, negated: bool) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Like { characters, negated, ignores_case: false }, true, characters)
 }
-const fn ilike(negated: bool) -> (Body, bool, bool) {
-    (Body::Like { characters: true, negated, ignores_case: true }, true, true)
+const fn ilike(negated: bool) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Like { characters: true, negated, ignores_case: true }, true, true)
 }
-const fn arithmetic(operator: Operator) -> (Body, bool, bool) {
-    (Body::Arithmetic(operator), true, false)
+const fn arithmetic(operator: Operator) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Arithmetic(operator), true, false)
 }
-const fn widen() -> (Body, bool, bool) {
-    (Body::Widen, false, false)
+const fn widen() -> (FunctionBody, bool, bool) {
+    (FunctionBody::Widen, false, false)
 }
-const fn safe(scalar: Scalar) -> (Body, bool, bool) {
-    (Body::Scalar(scalar), false, false)
+const fn safe(scalar: Scalar) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Scalar(scalar), false, false)
 }
-const fn fallible(scalar: Scalar) -> (Body, bool, bool) {
-    (Body::Scalar(scalar), true, false)
+const fn fallible(scalar: Scalar) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Scalar(scalar), true, false)
 }
-const fn characters(scalar: Scalar) -> (Body, bool, bool) {
-    (Body::Scalar(scalar), false, true)
+const fn characters(scalar: Scalar) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Scalar(scalar), false, true)
 }
-const fn characters_fallible(scalar: Scalar) -> (Body, bool, bool) {
-    (Body::Scalar(scalar), true, true)
+const fn characters_fallible(scalar: Scalar) -> (FunctionBody, bool, bool) {
+    (FunctionBody::Scalar(scalar), true, true)
 }
 
-/// A table of functions: OID, C function (`prosrc`), argument types, result type, need of collation, body.
+/// A table of functions: OID, C function (`prosrc`), argument types, result type, collation requirement, body.
 macro_rules! functions {
     ($($oid:literal $name:ident ($($arg:ident),+) -> $result:ident, $need:ident, $body:expr;)*) => {
         pub(super) static TABLE: &[super::Function] = &[$(super::Function::new(
@@ -164,21 +163,23 @@ pub fn find(oid: Oid) -> Option<&'static Function> {
     BY_OID.get(&oid).copied()
 }
 
-/// Applies [`Body::Arithmetic`].
-pub fn calculate<'a>(operator: Operator, left: &Value<'_>, right: &Value<'_>, result: Kind) -> Outcome<'a> {
+/// Evaluates [`FunctionBody::Arithmetic`].
+pub fn calculate<'a>(operator: Operator, left: &Value<'_>, right: &Value<'_>, result: ValueKind) -> EvalResult<'a> {
     match (left, right) {
-        (Value::Int(date), Value::Int(days)) if result == Kind::Date => datetime::calculate(operator, *date, *days),
+        (Value::Int(date), Value::Int(days)) if result == ValueKind::Date => {
+            datetime::calculate(operator, *date, *days)
+        }
         (Value::Int(left), Value::Int(right)) => integer::calculate(operator, *left, *right, result),
         (Value::Numeric(left), Value::Numeric(right)) => numeric::calculate(operator, left, right),
         _ => Err(Undecided),
     }
 }
 
-/// Applies [`Body::Widen`].
-pub fn widened<'a>(value: &Value<'_>, result: Kind) -> Outcome<'a> {
+/// Evaluates [`FunctionBody::Widen`].
+pub fn widened<'a>(value: &Value<'_>, result: ValueKind) -> EvalResult<'a> {
     match value {
         Value::Bool(value) => Ok(Value::Int(i64::from(*value))),
-        Value::Int(value) if result == Kind::Numeric => Ok(Value::Numeric(Numeric::from_i64(*value))),
+        Value::Int(value) if result == ValueKind::Numeric => Ok(Value::Numeric(Numeric::from_i64(*value))),
         Value::Int(value) => Ok(Value::Int(*value)),
         _ => Err(Undecided),
     }
@@ -189,12 +190,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_function_is_listed_once_and_speaks_of_known_types() {
+    fn every_function_is_listed_once_and_has_known_types() {
         let mut seen = std::collections::HashSet::new();
         for function in all() {
             assert!(seen.insert(function.oid), "{} twice", function.oid);
             for oid in function.args.iter().chain([&function.result]) {
-                assert!(Kind::of(*oid).is_some(), "{} with type {oid}", function.name);
+                assert!(ValueKind::of(*oid).is_some(), "{} with type {oid}", function.name);
             }
         }
     }

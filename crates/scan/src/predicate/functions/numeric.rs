@@ -1,11 +1,11 @@
-//! `numeric` arithmetic and conversions. Modulo and rounding stay in Postgres.
+//! `numeric` arithmetic and conversions. Modulo and rounding are not offloaded.
 //!
 //! Source: `utils/adt/numeric.c`.
 
-use super::super::numeric::{Class, Numeric};
-use super::super::value::{Outcome, Undecided, Value};
 use super::integer::fit;
 use super::{Context, Operator, arithmetic, fallible, functions, safe, widen};
+use crate::value::numeric::Class;
+use crate::value::{EvalResult, Numeric, Undecided, Value};
 
 fn numeric<'v>(args: &'v [Value<'_>]) -> Result<&'v Numeric, Undecided> {
     match args {
@@ -14,7 +14,7 @@ fn numeric<'v>(args: &'v [Value<'_>]) -> Result<&'v Numeric, Undecided> {
     }
 }
 
-pub fn calculate<'a>(operator: Operator, left: &Numeric, right: &Numeric) -> Outcome<'a> {
+pub fn calculate<'a>(operator: Operator, left: &Numeric, right: &Numeric) -> EvalResult<'a> {
     let value = match operator {
         Operator::Add => left.add(right),
         Operator::Subtract => left.add(&right.clone().negate()),
@@ -25,47 +25,47 @@ pub fn calculate<'a>(operator: Operator, left: &Numeric, right: &Numeric) -> Out
     value.map(Value::Numeric).ok_or(Undecided)
 }
 
-fn absolute<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn absolute<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Numeric(numeric(args)?.clone().abs()))
 }
 
-fn negate<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn negate<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Numeric(numeric(args)?.clone().negate()))
 }
 
-fn same<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn same<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Numeric(numeric(args)?.clone()))
 }
 
-fn to_int<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn to_int<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     fit(numeric(args)?.to_i64(), context.result)
 }
 
-fn to_float8<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn to_float8<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     numeric(args)?.to_f64().map(Value::Float).ok_or(Undecided)
 }
 
-fn to_float4<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn to_float4<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     numeric(args)?.to_f32().map(|value| Value::Float(value as f64)).ok_or(Undecided)
 }
 
-/// Keeps as many significant decimal digits as the type promises (`FLT_DIG`).
-fn from_float4<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+/// Converts with `FLT_DIG` significant digits.
+fn from_float4<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     from_float(args, 6)
 }
 
-/// As above with `DBL_DIG`.
-fn from_float8<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+/// Converts with `DBL_DIG` significant digits.
+fn from_float8<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     from_float(args, 15)
 }
 
-fn from_float<'a>(args: &[Value<'a>], digits: usize) -> Outcome<'a> {
+fn from_float<'a>(args: &[Value<'a>], digits: usize) -> EvalResult<'a> {
     let [Value::Float(value)] = args else { return Err(Undecided) };
     let numeric = match value {
         value if value.is_nan() => Some(Numeric::special(Class::NaN)),
         value if value.is_infinite() && *value > 0.0 => Some(Numeric::special(Class::PositiveInfinity)),
         value if value.is_infinite() => Some(Numeric::special(Class::NegativeInfinity)),
-        // `%g` prints no trailing zeroes.
+        // As `%g`, without trailing zeroes.
         value => Numeric::parse(&format!("{value:.*e}", digits - 1)).map(Numeric::trimmed),
     };
     numeric.map(Value::Numeric).ok_or(Undecided)

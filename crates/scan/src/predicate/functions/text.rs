@@ -1,27 +1,27 @@
 //! Functions over strings and byte strings.
 //!
-//! `lower` and `upper` follow the collation's character types: what is not ASCII is left to Postgres.
-//! Those that count characters work in UTF-8 and in single-byte encodings; elsewhere the plan refuses them.
-//! Source: `utils/adt/varlena.c`, `varchar.c`, `oracle_compat.c`, `formatting.c`, `like.c`.
+//! `lower` and `upper` depend on the collation's character types, so text with non-ASCII characters is left to
+//! PostgreSQL. Functions that count characters support UTF-8 and single-byte encodings; the compiler rejects them in
+//! other encodings. Source: `utils/adt/varlena.c`, `varchar.c`, `oracle_compat.c`, `formatting.c`, `like.c`.
 
-use super::super::value::{Outcome, Undecided, Value, without_trailing_blanks};
 use super::{
     CollationNeed, Context, Function, characters, characters_fallible, fallible, functions, ilike, like, safe,
 };
+use crate::value::{EvalResult, Undecided, Value, without_trailing_blanks};
 use cellar_format::postgres::{Oid, encoding, type_oid};
 use std::borrow::Cow;
 
-/// How bytes become characters.
+/// How text is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Encoding {
+pub enum TextEncoding {
     SingleByte,
     Utf8,
-    /// A multibyte encoding that the cell does not take apart.
+    /// A multibyte encoding whose characters the cell does not distinguish.
     Opaque,
 }
 
-impl Encoding {
-    /// `pg_enc`: from LATIN1 to KOI8U all are single-byte (`mb/pg_wchar.h`).
+impl TextEncoding {
+    /// The encoding with this `pg_enc`; LATIN1 to KOI8U are single-byte (`mb/pg_wchar.h`).
     pub fn of(pg_enc: u32) -> Self {
         const LATIN1: u32 = 8;
         const KOI8U: u32 = 34;
@@ -32,7 +32,7 @@ impl Encoding {
         }
     }
 
-    /// Bytes of the character that starts the string; at least one, for any bytes (`pg_utf_mblen`).
+    /// The length of the first character (`pg_utf_mblen`); at least 1, also for invalid text.
     pub fn character_bytes(self, bytes: &[u8]) -> usize {
         let length = match (self, bytes.first()) {
             (Self::Utf8, Some(first)) if first & 0xe0 == 0xc0 => 2,
@@ -43,15 +43,16 @@ impl Encoding {
         length.min(bytes.len().max(1))
     }
 
+    /// The number of characters.
     fn count(self, bytes: &[u8]) -> i64 {
         match self {
-            // What is not a continuation byte starts a character, in text as Postgres stores it.
+            // In valid UTF-8 every byte that is not a continuation byte starts a character.
             Self::Utf8 => bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as i64,
             _ => bytes.len() as i64,
         }
     }
 
-    /// Bytes of the first `characters` characters (`pg_mbcharcliplen`).
+    /// The length in bytes of the first `characters` characters (`pg_mbcharcliplen`).
     fn clip(self, bytes: &[u8], characters: i64) -> usize {
         if self != Self::Utf8 {
             return characters.clamp(0, bytes.len() as i64) as usize;
@@ -66,7 +67,7 @@ impl Encoding {
     }
 }
 
-/// The longest result that a concatenation may have; a longer one is left to Postgres.
+/// The longest result of a concatenation; longer results are left to PostgreSQL.
 const RESULT_BYTES_MAX: usize = 64 << 20;
 
 fn take<'a>(value: &mut Value<'a>) -> Result<Cow<'a, [u8]>, Undecided> {
@@ -90,7 +91,7 @@ fn int(value: &Value<'_>) -> Result<i64, Undecided> {
     }
 }
 
-/// A part of a string, borrowed where the string is.
+/// A part of a string, borrowed if the string is borrowed.
 fn part<'a>(whole: Cow<'a, [u8]>, from: usize, to: usize) -> Value<'a> {
     let to = to.min(whole.len());
     let from = from.min(to);
@@ -100,19 +101,19 @@ fn part<'a>(whole: Cow<'a, [u8]>, from: usize, to: usize) -> Value<'a> {
     })
 }
 
-fn starts_with<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn starts_with<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Bool(bytes(&args[0])?.starts_with(bytes(&args[1])?)))
 }
 
-fn length<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn length<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     Ok(Value::Int(context.encoding.count(bytes(&args[0])?)))
 }
 
-fn length_without_blanks<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn length_without_blanks<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     Ok(Value::Int(context.encoding.count(without_trailing_blanks(bytes(&args[0])?))))
 }
 
-fn octets<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn octets<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Int(bytes(&args[0])?.len() as i64))
 }
 
@@ -127,8 +128,8 @@ fn slice<'a>(whole: Cow<'a, [u8]>, from: i64, to: Option<i64>, context: &Context
     part(whole, start, end)
 }
 
-/// `text_substring`: a negative length is an error; an end beyond int4 is the string's end.
-fn substring<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+/// `text_substring`: a negative length is an error; an end that overflows int4 means the end of the string.
+fn substring<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let (from, length) = (int(&args[1])?, int(&args[2])?);
     if length < 0 {
         return Err(Undecided);
@@ -137,13 +138,13 @@ fn substring<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
     Ok(slice(take(&mut args[0])?, from, to, context))
 }
 
-fn substring_to_end<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn substring_to_end<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let from = int(&args[1])?;
     Ok(slice(take(&mut args[0])?, from, None, context))
 }
 
-/// A negative count leaves that many characters out at the other end.
-fn left<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+/// A negative count omits as many characters from the right end.
+fn left<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let mut count = int(&args[1])?;
     let whole = take(&mut args[0])?;
     if count < 0 {
@@ -153,7 +154,7 @@ fn left<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
     Ok(part(whole, 0, end))
 }
 
-fn right<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+fn right<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let count = int(&args[1])?;
     if count == i32::MIN as i64 {
         return Err(Undecided);
@@ -165,26 +166,26 @@ fn right<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
     Ok(part(whole, start, end))
 }
 
-fn trim<'a>(value: &mut Value<'a>, left: bool, right: bool) -> Outcome<'a> {
+fn trim<'a>(value: &mut Value<'a>, left: bool, right: bool) -> EvalResult<'a> {
     let whole = take(value)?;
     let end = if right { without_trailing_blanks(&whole).len() } else { whole.len() };
     let start = if left { whole[..end].iter().take_while(|byte| **byte == b' ').count() } else { 0 };
     Ok(part(whole, start, end))
 }
 
-fn trim_both<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn trim_both<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     trim(&mut args[0], true, true)
 }
 
-fn trim_left<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn trim_left<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     trim(&mut args[0], true, false)
 }
 
-fn trim_right<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn trim_right<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     trim(&mut args[0], false, true)
 }
 
-fn concatenate<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn concatenate<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (left, right) = (bytes(&args[0])?, bytes(&args[1])?);
     if left.len() + right.len() > RESULT_BYTES_MAX {
         return Err(Undecided);
@@ -192,15 +193,15 @@ fn concatenate<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
     Ok(Value::Bytes(Cow::Owned([left, right].concat())))
 }
 
-/// The 1-based character where the second string first occurs in the first, 0 when nowhere.
-fn position<'a>(args: &mut [Value<'a>], context: &Context) -> Outcome<'a> {
+/// The 1-based character position of the second string in the first; 0 if it does not occur.
+fn position<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let (whole, sought) = (bytes(&args[0])?, bytes(&args[1])?);
     let found = memchr::memmem::find(whole, sought);
     Ok(Value::Int(found.map_or(0, |at| context.encoding.count(&whole[..at]) + 1)))
 }
 
-/// `change` knows ASCII's letters only; undecided where another one does not stay as it is.
-fn cased<'a>(args: &mut [Value<'a>], change: fn(&[u8]) -> Vec<u8>, stays: fn(char) -> bool) -> Outcome<'a> {
+/// Changes the case of ASCII letters by `change`. Undecided if some other letter is not in `stays`.
+fn cased<'a>(args: &mut [Value<'a>], change: fn(&[u8]) -> Vec<u8>, stays: fn(char) -> bool) -> EvalResult<'a> {
     let text = bytes(&args[0])?;
     if !text.is_ascii() {
         let text = std::str::from_utf8(text).map_err(|_| Undecided)?;
@@ -211,11 +212,11 @@ fn cased<'a>(args: &mut [Value<'a>], change: fn(&[u8]) -> Vec<u8>, stays: fn(cha
     Ok(Value::Bytes(Cow::Owned(change(text))))
 }
 
-fn lower<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn lower<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     cased(args, <[u8]>::to_ascii_lowercase, |_| false)
 }
 
-fn upper<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn upper<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     cased(args, <[u8]>::to_ascii_uppercase, |_| false)
 }
 
@@ -223,33 +224,27 @@ fn upper<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
 pub const LOWER: Oid = 870;
 const UPPER: Oid = 871;
 
-/// As [`LOWER`] and [`UPPER`] but that letters beyond ASCII stay as they are: the same where the result is compared with ASCII.
-/// Texts with a letter that would become one of ASCII are undecided.
-static BESIDE_ASCII: [(Oid, Function); 2] = [
-    (
-        LOWER,
-        Function::new(0, "lower", &[type_oid::TEXT], type_oid::TEXT, CollationNeed::Cased, safe(lower_beside_ascii)),
-    ),
-    (
-        UPPER,
-        Function::new(0, "upper", &[type_oid::TEXT], type_oid::TEXT, CollationNeed::Cased, safe(upper_beside_ascii)),
-    ),
+/// Variants of [`LOWER`] and [`UPPER`] that keep non-ASCII letters unchanged, which makes no difference if the result
+/// is compared with ASCII text. Texts with a letter that PostgreSQL might change to an ASCII letter are undecided.
+static KEEPING_NON_ASCII: [(Oid, Function); 2] = [
+    (LOWER, Function::new(0, "lower", &[type_oid::TEXT], type_oid::TEXT, CollationNeed::Cased, safe(lower_ascii_only))),
+    (UPPER, Function::new(0, "upper", &[type_oid::TEXT], type_oid::TEXT, CollationNeed::Cased, safe(upper_ascii_only))),
 ];
 
-/// What does for a function whose result is compared with ASCII in UTF-8.
-pub fn beside_ascii(function: Oid) -> Option<&'static Function> {
-    BESIDE_ASCII.iter().find(|(oid, _)| *oid == function).map(|(_, function)| function)
+/// The variant of `lower` or `upper` for UTF-8 text that is compared with ASCII text.
+pub fn keeping_non_ascii(function: Oid) -> Option<&'static Function> {
+    KEEPING_NON_ASCII.iter().find(|(oid, _)| *oid == function).map(|(_, function)| function)
 }
 
-fn lower_beside_ascii<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn lower_ascii_only<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     cased(args, <[u8]>::to_ascii_lowercase, |letter| !letter.to_lowercase().any(|mapped| mapped.is_ascii()))
 }
 
-fn upper_beside_ascii<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn upper_ascii_only<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     cased(args, <[u8]>::to_ascii_uppercase, |letter| !letter.to_uppercase().any(|mapped| mapped.is_ascii()))
 }
 
-fn same<'a>(args: &mut [Value<'a>], _: &Context) -> Outcome<'a> {
+fn same<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Bytes(take(&mut args[0])?))
 }
 
@@ -309,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_letters_become_ascii() {
+    fn few_non_ascii_letters_change_to_ascii() {
         let becoming =
             |mapped: fn(char) -> bool| -> String { ('\u{80}'..=char::MAX).filter(|letter| mapped(*letter)).collect() };
         assert_eq!(becoming(|letter| letter.to_lowercase().any(|mapped| mapped.is_ascii())), "\u{130}\u{212a}");
@@ -318,10 +313,11 @@ mod tests {
     }
 
     #[test]
-    fn letters_beyond_ascii_stay_beside_it() {
-        let context = Context { encoding: Encoding::Utf8, result: crate::predicate::Kind::Text };
+    fn non_ascii_letters_are_kept() {
+        let context = Context { encoding: TextEncoding::Utf8, result: crate::value::ValueKind::Text };
         let call = |function, text: &'static str| {
-            let Some(Function { body: super::super::Body::Scalar(scalar), .. }) = beside_ascii(function) else {
+            let Some(Function { body: super::super::FunctionBody::Scalar(scalar), .. }) = keeping_non_ascii(function)
+            else {
                 panic!()
             };
             scalar(&mut [Value::Bytes(text.as_bytes().into())], &context).map(|value| match value {

@@ -13,7 +13,7 @@ pub(super) use values::{DatumSpan, Values};
 use super::encoding::{IntBlockCache, IntChunk, StringCache, StringChunk, Strings};
 use super::section::{DataSection, Result};
 use super::shape::{Attribute, Number};
-use crate::predicate::IntRange;
+use crate::bounds::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::postgres::Width;
 use exceptions::Exceptions;

@@ -3,7 +3,8 @@
 use super::super::encoding::{BLOCK_ROWS, SymbolSearch};
 use super::super::section::Result;
 use super::{BlockRef, ColumnReader, numbers_or_codes};
-use crate::predicate::{IntRange, Test};
+use crate::bounds::IntRange;
+use crate::predicate::ColumnTest;
 
 impl ColumnReader {
     /// Clears the marks of rows that are not NULL if `wanted`, else of rows that are.
@@ -42,12 +43,12 @@ impl ColumnReader {
         Ok(())
     }
 
-    /// Clears the marks of rows whose payload does not pass `test`. `pieces` are those of the test, see [`Test::pieces`].
+    /// Clears the marks of rows whose payload does not pass `test`. `pieces` are those of the test, see [`ColumnTest::pieces`].
     pub fn retain_strings(
         &mut self,
         at: BlockRef<'_>,
         attribute: usize,
-        test: &Test,
+        test: &ColumnTest,
         pieces: &[&[u8]],
         marks: &mut [u8],
     ) -> Result<()> {
@@ -60,7 +61,7 @@ impl ColumnReader {
         let first = rows.start + at.block * BLOCK_ROWS;
         let end = (first + marking.marks.len()).min(rows.end);
         self.read(at.chunk, attribute, first..end)?;
-        if let Some(finder) = test.landmark() {
+        if let Some(finder) = test.required_substring() {
             // One search over the concatenated payloads excludes most rows.
             let mut found = std::mem::take(&mut self.found);
             self.find(finder, &mut found);
@@ -130,7 +131,7 @@ impl ColumnReader {
 
 /// The marks of a block during a search for a test's pieces: only rows that contain the pieces are tested.
 struct SearchMarks<'a> {
-    test: &'a Test,
+    test: &'a ColumnTest,
     marks: &'a mut [u8],
     /// The first row that is not decided.
     next: usize,

@@ -13,7 +13,7 @@ use super::encoding::{IntBlockCache, IntChunk, Strings, SymbolSearch};
 use super::open::Unit;
 use super::page::{ATTRIBUTES_MASK, HeaderField};
 use super::section::{DataSection, Result, corrupt};
-use crate::predicate::{Form as GatheredForm, Gathered};
+use crate::predicate::{CodeEncoding, EncodedColumn, StringList};
 use cellar_format::ByteSource;
 use std::ops::Range;
 use window::Window;
@@ -217,21 +217,24 @@ impl ColumnReader {
     }
 
     /// The values that [`Self::gather`] read.
-    pub fn gathered<'a>(&'a self, at: ChunkRef<'a>, attribute: usize, mode: GatherMode) -> Result<Gathered<'a>> {
+    pub fn gathered<'a>(&'a self, at: ChunkRef<'a>, attribute: usize, mode: GatherMode) -> Result<EncodedColumn<'a>> {
         let entry = at.attribute(attribute)?;
-        let form = match (mode, entry.payloads()) {
+        let encoding = match (mode, entry.payloads()) {
             (GatherMode::Codes, Some(strings)) => match strings.dictionary(at.unit.section(at.source))? {
-                Some((entries, _)) => GatheredForm::Strings(entries),
-                None => GatheredForm::Strings(&self.constant),
+                Some((entries, _)) => CodeEncoding::Strings(StringList { bytes: &entries.bytes, ends: &entries.ends }),
+                None => {
+                    let Strings { bytes, ends } = &self.constant;
+                    CodeEncoding::Strings(StringList { bytes, ends })
+                }
             },
-            (GatherMode::Numbers, _) => GatheredForm::Numbers {
+            (GatherMode::Numbers, _) => CodeEncoding::Numbers {
                 scale: entry.numeric_scale(),
                 bounds: entry.ints().map_or((i64::MIN, i64::MAX), |ints| (ints.min, ints.max)),
             },
-            _ => GatheredForm::Nulls,
+            _ => CodeEncoding::Nulls,
         };
         let DecodedValues { ints, validity, .. } = &self.decoded;
-        Ok(Gathered { codes: ints, validity: (entry.nulls > 0).then_some(validity), form })
+        Ok(EncodedColumn { codes: ints, validity: (entry.nulls > 0).then_some(validity), encoding })
     }
 }
 

@@ -8,7 +8,7 @@ use super::super::section::{DataSection, Part, Result};
 use super::bits::{self, BLOCK_ROWS, OffsetRange, SUM_WIDTH_MAX, Selection, pack, packed_bytes, unpack, width_of};
 use super::varint::{put_varint, unzigzag, varint, zigzag};
 use super::{IntEncoding, integers};
-use crate::predicate::IntRange;
+use crate::bounds::IntRange;
 use crate::vectors::vectorized;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::ops::Range;

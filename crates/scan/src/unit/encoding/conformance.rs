@@ -8,7 +8,7 @@ use super::super::shape::Level;
 use super::integers::{IntBlockCache, IntChunk};
 use super::strings::{StringCache, StringChunk};
 use super::{BLOCK_ROWS, CHUNK_ROWS, Strings};
-use crate::predicate::IntRange;
+use crate::bounds::IntRange;
 use cellar_format::bytes::Reader;
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -4,7 +4,7 @@ use super::super::section::{DataSection, Result};
 use super::bits::Selection;
 use super::strings::{self, StringCache};
 use super::{IntEncoding, StringEncoding, Strings, integers};
-use crate::predicate::IntRange;
+use crate::bounds::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::units::BLOCK_BYTES;
 use std::ops::Range;

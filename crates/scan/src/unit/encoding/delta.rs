@@ -9,7 +9,7 @@ use super::bits::{BLOCK_ROWS, Selection};
 use super::constant::Constant;
 use super::dictionary::{Dictionary, DictionaryPlan};
 use super::{IntEncoding, dispatch_int_encoding, integers};
-use crate::predicate::IntRange;
+use crate::bounds::IntRange;
 use crate::vectors::vectorized;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::ops::Range;

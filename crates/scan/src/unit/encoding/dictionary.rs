@@ -8,7 +8,7 @@ use super::bitpack::{BitPackPlan, BitPacked, FrameOfReference, Variant};
 use super::bits::{BLOCK_ROWS, Selection};
 use super::varint::{put_varint, unzigzag, varint, zigzag};
 use super::{CHUNK_ROWS, IntEncoding, get_or_try_init, integers};
-use crate::predicate::IntRange;
+use crate::bounds::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::ops::Range;
 use std::sync::OnceLock;

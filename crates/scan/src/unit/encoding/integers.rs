@@ -8,7 +8,7 @@ use super::delta::{Delta, DeltaPlan};
 use super::dictionary::{Dictionary, DictionaryPlan};
 use super::runs::{Runs, RunsPlan};
 use super::{CHUNK_ROWS, IntEncoding, dispatch_int_encoding};
-use crate::predicate::IntRange;
+use crate::bounds::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::ops::Range;
 

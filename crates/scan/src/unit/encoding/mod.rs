@@ -44,7 +44,7 @@ pub(super) use strings::{StringCache, StringChunk};
 pub(super) use symbol_search::SymbolSearch;
 
 use super::section::{DataSection, Part, Result};
-use crate::predicate::IntRange;
+use crate::bounds::IntRange;
 use bits::Selection;
 use std::ops::Range;
 use std::sync::OnceLock;

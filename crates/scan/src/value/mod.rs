@@ -1,13 +1,20 @@
-//! Values of the types that predicates work on, and how they are read from datums and constants.
+//! SQL values: the types that the evaluator knows, decoding of their datums, and their orders.
+//!
+//! Nothing here knows expressions, tuples or pages.
 
-use super::numeric::Numeric;
+pub mod numeric;
+mod order;
+
+pub use numeric::Numeric;
+pub use order::{Comparison, DATE_AFTER_TIMESTAMPS, Domain, Trim, compare, date_against_timestamp};
+
 use cellar_format::postgres::{Oid, Width, type_oid};
 use std::borrow::Cow;
 
-/// A type as far as evaluation can tell it from others. `text`, `varchar` and `bpchar` are the same bytes; which of
-/// them is meant is the function's matter.
+/// A type as the evaluator distinguishes types. `text`, `varchar` and `bpchar` are one kind: their values are the same
+/// bytes, and each function knows which of them it treats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ValueKind {
     Bool,
     /// `"char"`, a byte.
     Char,
@@ -30,7 +37,8 @@ pub enum Kind {
 
 pub const NAME_BYTES: usize = 64;
 
-impl Kind {
+impl ValueKind {
+    /// The kind of a type; None for types that the evaluator does not know.
     pub fn of(oid: Oid) -> Option<Self> {
         Some(match oid {
             type_oid::BOOL => Self::Bool,
@@ -66,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// The value of `bytes`: a fixed-width type's bytes, or a varlena's payload. None: not a value of the type.
+    /// Decodes the bytes of a fixed-width type or the payload of a varlena. None: not a value of the type.
     #[inline]
     pub fn decode<'a>(self, bytes: &'a [u8]) -> Option<Value<'a>> {
         Some(match self {
@@ -84,7 +92,7 @@ impl Kind {
         })
     }
 
-    /// As [`Self::decode`] for the kinds that are integers to the evaluator.
+    /// [`Self::decode`] for kinds that the evaluator represents as integers, bool included.
     #[inline(always)]
     pub fn decode_int(self, bytes: &[u8]) -> Option<i64> {
         Some(match self {
@@ -99,22 +107,24 @@ impl Kind {
         })
     }
 
+    /// Whether [`Self::decode_int`] decodes the kind.
     pub fn is_int(self) -> bool {
-        use Kind::*;
+        use ValueKind::*;
         matches!(self, Bool | Char | Int2 | Int4 | Int8 | Oid | Date | Time | Timestamp | Timestamptz)
     }
 }
 
+/// A value or NULL.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value<'a> {
     Null,
     Bool(bool),
     /// Integers, oid, "char", and date and time types in their own units.
     Int(i64),
-    /// float8, and float4 widened.
+    /// float8, or float4 converted to double.
     Float(f64),
     Numeric(Numeric),
-    /// The bytes of text types, bytea, uuid, and of a name up to its NUL.
+    /// Text types, bytea, uuid, and name up to the NUL.
     Bytes(Cow<'a, [u8]>),
 }
 
@@ -146,11 +156,12 @@ impl Value<'_> {
     }
 }
 
-/// Evaluation cannot say what Postgres would: it would raise an error, or the value lies outside the page.
+/// The cell cannot determine PostgreSQL's result: evaluation would raise an error, or a value is stored out of line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Undecided;
 
-pub type Outcome<'a> = Result<Value<'a>, Undecided>;
+/// The result of evaluating an expression.
+pub type EvalResult<'a> = Result<Value<'a>, Undecided>;
 
 /// The bytes of a blank-padded string without the padding (`bcTruelen`).
 #[inline]
@@ -159,7 +170,8 @@ pub fn without_trailing_blanks(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len() - blanks]
 }
 
-/// An integer that orders as `float8_cmp_internal` does: NaN equals NaN and is greatest, zeroes are equal.
+/// The key of a float: an integer that orders as `float8_cmp_internal` does. NaNs are equal and greatest; zeroes are
+/// equal.
 #[inline]
 pub fn float_key(value: f64) -> i64 {
     if value.is_nan() {
@@ -174,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn float_keys_order_as_postgres_orders_floats() {
+    fn float_keys_order_as_postgresql_orders_floats() {
         let ascending = [f64::NEG_INFINITY, -1e300, -1.5, -1e-310, 0.0, 1e-310, 1.5, f64::INFINITY, f64::NAN];
         for pair in ascending.windows(2) {
             assert!(float_key(pair[0]) < float_key(pair[1]), "{pair:?}");

@@ -1,42 +1,44 @@
-//! Where a piece of text occurs in the pages of a chunk, found in one search over all their bytes.
+//! Excludes rows of `LIKE '%substring%'` by one search over the bytes of several pages.
 //!
-//! Starting a search costs more than searching a short string. One long search tells most rows of `LIKE '%piece%'`
-//! apart; it says nothing about values that do not lie in the page as they are.
+//! Starting a search costs more than searching a short string. One search over the pages finds all values that may
+//! contain the substring. The filter says nothing about values that are compressed or stored out of line.
 
-use super::kernel::Input;
+use super::rows::RowSet;
 use cellar_format::units::BLOCK_BYTES;
 use memchr::memmem::Finder;
 
-/// Bytes that share a bit.
+/// Bytes per bit.
 const GRAIN_BYTES: usize = 16;
-/// Of a varlena.
+/// The longest header of a varlena.
 const HEADER_BYTES_MAX: usize = 4;
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// The grains of some pages in which the piece, or a part of it, was found.
-pub struct Landmarks {
+/// A bitmap over the bytes of some pages: a bit is set if an occurrence of the substring overlaps its grain of 16
+/// bytes.
+pub struct SubstringFilter {
     start: usize,
     bits: Vec<u64>,
 }
 
-impl Landmarks {
-    /// None: so few rows are selected that they are better searched one by one.
-    pub fn search(finder: &Finder<'_>, input: Input<'_>, selected: &[u16]) -> Option<Self> {
+impl SubstringFilter {
+    /// Searches the pages of the selected rows. None: so few rows are selected that searching each is faster, or the
+    /// rows are not in pages.
+    pub fn search(finder: &Finder<'_>, rows: RowSet<'_>, selected: &[u16]) -> Option<Self> {
         let (first, last) = (*selected.first()?, *selected.last()?);
-        if !input.in_pages || selected.len() < input.chunk.len() / 2 {
+        if !rows.in_pages || selected.len() < rows.rows.len() / 2 {
             return None;
         }
-        let page = |row: u16| input.chunk.row(row).page as usize * BLOCK_BYTES;
-        let start = page(first);
-        let bytes = input.pages.get(start..page(last) + BLOCK_BYTES)?;
-        Some(Self::found(finder, start, bytes))
+        let page_start = |row: u16| rows.rows.row(row).page as usize * BLOCK_BYTES;
+        let start = page_start(first);
+        let bytes = rows.pages.get(start..page_start(last) + BLOCK_BYTES)?;
+        Some(Self::search_bytes(finder, start, bytes))
     }
 
-    /// In `bytes`, which are those from `start` on.
-    fn found(finder: &Finder<'_>, start: usize, bytes: &[u8]) -> Self {
+    /// Searches `bytes`, which start at offset `start` of the scanned bytes.
+    fn search_bytes(finder: &Finder<'_>, start: usize, bytes: &[u8]) -> Self {
         let mut bits = vec![0; bytes.len() / GRAIN_BYTES / WORD_BITS + 2];
         for at in finder.find_iter(bytes) {
-            // All of it: an occurrence that starts inside this one is not reported.
+            // Mark the whole occurrence: overlapping occurrences are not reported.
             for grain in at / GRAIN_BYTES..=(at + finder.needle().len() - 1) / GRAIN_BYTES {
                 bits[grain / WORD_BITS] |= 1 << (grain % WORD_BITS);
             }
@@ -44,14 +46,14 @@ impl Landmarks {
         Self { start, bits }
     }
 
-    /// Whether the piece may occur in `payload`, that of the datum at `location`.
+    /// Whether the substring may occur in `payload`, which belongs to the datum at `location`.
     #[inline(always)]
     pub fn may_contain(&self, location: usize, payload: &[u8]) -> bool {
         let Some(at) = location.checked_sub(self.start) else { return true };
         let (first, last) = (at / GRAIN_BYTES, (at + HEADER_BYTES_MAX + payload.len()) / GRAIN_BYTES);
         let word = first / WORD_BITS;
         let (Some(low), Some(high)) = (self.bits.get(word), self.bits.get(word + 1)) else { return true };
-        // 64 grains from the first one on; a longer string is not worth more thought.
+        // A window of 64 grains. A longer string is never excluded.
         let shift = first % WORD_BITS;
         let window = low >> shift | (high << 1) << (WORD_BITS - 1 - shift);
         let unused = WORD_BITS.checked_sub(last - first + 1);
@@ -64,20 +66,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_occurrence_is_overlooked() {
+    fn every_payload_with_an_occurrence_passes() {
         // Occurrences may overlap, and payloads start and end anywhere around them.
         let mut bytes = vec![b'.'; 4096];
         for at in [0, 13, 15, 16, 100, 1022, 1023, 1024, 1025, 2000, 2002, 2004, 4093] {
             bytes[at..at + 3].copy_from_slice(b"aba");
         }
         let finder = Finder::new(b"aba");
-        let landmarks = Landmarks::found(&finder, 8192, &bytes);
+        let filter = SubstringFilter::search_bytes(&finder, 8192, &bytes);
         let mut excluded = 0;
         for from in 0..bytes.len() {
             for to in (from..bytes.len().min(from + 1200)).step_by(7) {
                 let payload = &bytes[from..to];
-                // The header's bytes come before; here they are taken from the text.
-                let may_contain = landmarks.may_contain(8192 + from.saturating_sub(1), payload);
+                // A datum's header precedes its payload; here the preceding byte of the text stands for the header.
+                let may_contain = filter.may_contain(8192 + from.saturating_sub(1), payload);
                 assert!(may_contain || finder.find(payload).is_none(), "{from}..{to}");
                 excluded += usize::from(!may_contain);
             }

@@ -1,48 +1,49 @@
-//! The tuples of a few pages, and where the columns that a scan wants lie in them.
+//! The tuples of a few pages, and the locations of the columns that a scan reads.
 //!
-//! Rows are numbered in block and line pointer order. A walk moves each selected row's cursor over one segment and
-//! writes down the location of every column that has a slot; it goes column by column over all rows, which lets the
-//! processor overlap the chains of dependent loads. Rows with NULLs or missing attributes go one by one.
-//! Invariant: a location that is neither [`NULL`] nor [`MISSING`] starts a datum that lies wholly inside its tuple.
+//! Rows are numbered in block and line pointer order. A walk advances the cursor of each selected row over a run of
+//! attributes and records the location of every column that has a slot. The walk processes one attribute in all rows
+//! before the next attribute, so the processor can overlap the dependent loads of different rows. Rows with NULLs or
+//! missing attributes are walked one by one.
+//! Invariant: a location that is neither [`NULL`] nor [`MISSING`] is the start of a datum within its tuple.
 
-use super::layout::{Layout, NO_SLOT, Segment, Slot, Step};
 use super::page::TupleHeader;
 use super::prefetch::Prefetch;
+use super::tuple_layout::{AttributeRun, NO_SLOT, Slot, Step, TupleLayout};
 use super::varlena;
 use cellar_format::postgres::Width;
 
-/// The column is NULL in this row. No datum lies there: it is a page header's first byte.
+/// The location of a NULL. No datum starts there: offset 0 is in a page header.
 pub const NULL: u32 = 0;
-/// The tuple was written before the column was added.
+/// The location of a column that was added after the tuple was written.
 pub const MISSING: u32 = 1;
-/// A cursor that could not be moved on; steps leave it here or move it further, and it is beyond every tuple's end.
+/// The cursor of a malformed row: greater than the end of every tuple. Later steps only increase a cursor.
 const POISON: u32 = 0x4000_0000;
-/// Where the null bitmap lies in a tuple (`t_bits`).
+/// The offset of the NULL bitmap in a tuple (`t_bits`).
 const NULL_BITMAP: usize = 23;
-/// Rows that are walked together over one step: enough to overlap their loads.
+/// Rows that take a step together: enough to overlap their loads.
 const WALK_ROWS: usize = 64;
-/// Lines to be fetched in the meantime.
+/// Cache lines to prefetch during a step.
 const LINES_PER_STEP: usize = 24;
-/// Longer input is refused by the scanner, so that positions stay below [`POISON`].
+/// The longest input of a scan: keeps offsets below [`POISON`].
 pub const PAGES_BYTES_MAX: usize = 1 << 29;
 
-/// A tuple of the chunk.
+/// One tuple.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
-    /// Where the tuple's header starts in the scanned bytes.
+pub struct TupleRow {
+    /// Offset of the tuple's header in the scanned bytes.
     pub tuple: u32,
     pub bytes: u16,
     pub attributes: u16,
-    /// The block's number, counted from the first scanned one.
+    /// The page's index in the scanned bytes.
     pub page: u16,
     /// The 1-based line pointer number.
     pub line: u16,
     has_nulls: bool,
-    /// It has NULLs or too few attributes, and is walked on its own.
+    /// The tuple has NULLs or too few attributes, and is walked alone.
     irregular: bool,
 }
 
-/// One number per row. As long as there are row numbers, so that none needs a bounds check.
+/// One number per row, for every possible row number, so that indexing needs no bounds check.
 type PerRow = Box<[u32; ROWS_MAX]>;
 const ROWS_MAX: usize = 1 << 16;
 
@@ -50,7 +51,7 @@ fn per_row() -> PerRow {
     vec![0; ROWS_MAX].into_boxed_slice().try_into().expect("the vector has this length")
 }
 
-/// How far each tuple is walked, and where it ends.
+/// The position up to which each tuple was walked, and the end of the tuple.
 #[derive(Debug)]
 struct Spans {
     cursors: PerRow,
@@ -64,12 +65,13 @@ impl Spans {
     }
 }
 
+/// The rows of a few pages; below 2^16.
 #[derive(Debug, Default)]
-pub struct Chunk {
-    rows: Vec<Row>,
-    /// Rows without a tuple: where those of each page end.
+pub struct PageRows {
+    rows: Vec<TupleRow>,
+    /// Rows without tuples: for each page the end of its rows, and the page's index.
     located: Vec<(u32, u16)>,
-    /// From the first tuple on: many a scan has none.
+    /// Allocated with the first tuple: a scan of units may have none.
     spans: Option<Spans>,
     any_irregular: bool,
     locations: Vec<PerRow>,
@@ -77,16 +79,16 @@ pub struct Chunk {
     irregular_rows: Vec<u16>,
 }
 
-impl Chunk {
+impl PageRows {
     pub fn clear(&mut self) {
         self.rows.clear();
         self.located.clear();
         self.any_irregular = false;
     }
 
-    /// Adds a tuple whose page starts at `base`. Whoever fills a chunk keeps it below 2^16 rows.
+    /// Adds a tuple whose page starts at offset `base`. The caller adds fewer than 2^16 rows.
     #[inline(always)]
-    pub fn push(&mut self, layout: &Layout, base: usize, page: u16, line: u16, tuple: &TupleHeader) {
+    pub fn push(&mut self, layout: &TupleLayout, base: usize, page: u16, line: u16, tuple: &TupleHeader) {
         let attributes = tuple.attributes().min(layout.attributes.len());
         let irregular = tuple.has_nulls() || attributes < layout.attributes.len();
         let (at, start) = (self.rows.len() as u16 as usize, base as u32 + tuple.offset as u32);
@@ -94,7 +96,7 @@ impl Chunk {
         spans.cursors[at] = start + tuple.data as u32;
         spans.ends[at] = start + tuple.length as u32;
         self.any_irregular |= irregular;
-        self.rows.push(Row {
+        self.rows.push(TupleRow {
             tuple: start,
             bytes: tuple.length,
             attributes: attributes as u16,
@@ -105,13 +107,13 @@ impl Chunk {
         });
     }
 
-    /// Adds the rows of a page, up to but without row `end`, whose columns lie wherever [`Self::locations_mut`] is
-    /// told. They cannot be walked; of a chunk, all rows are such or none.
+    /// Adds the rows of a page, up to row `end` (exclusive), as rows without tuples. The caller sets the locations of
+    /// their columns through [`Self::locations_mut`]. Either all rows have tuples or none has.
     pub fn push_located(&mut self, page: u16, end: u32) {
         self.located.push((end, page));
     }
 
-    /// The number of the page that the row lies in.
+    /// The index of the row's page.
     pub fn page(&self, row: u16) -> u16 {
         match self.rows.get(row as usize) {
             Some(row) => row.page,
@@ -122,7 +124,7 @@ impl Chunk {
         }
     }
 
-    /// Takes the last rows back.
+    /// Removes all rows from number `rows` on.
     pub fn truncate(&mut self, rows: usize) {
         self.rows.truncate(rows);
     }
@@ -135,36 +137,35 @@ impl Chunk {
         self.rows.len()
     }
 
-    pub fn row(&self, row: u16) -> &Row {
+    pub fn row(&self, row: u16) -> &TupleRow {
         &self.rows[row as usize]
     }
 
-    /// Where the column of `slot` lies in each row that was walked.
+    /// The location of a column in each walked row.
     pub fn locations(&self, slot: Slot) -> &[u32; ROWS_MAX] {
         &self.locations[slot as usize]
     }
 
-    /// As [`Self::locations`], of a slot that was prepared.
+    /// [`Self::locations`] of a slot that [`Self::prepare`] has allocated.
     pub fn locations_mut(&mut self, slot: Slot) -> &mut [u32; ROWS_MAX] {
         &mut self.locations[slot as usize]
     }
 
-    /// Makes room for the locations of so many columns.
+    /// Allocates the locations of `slots` columns.
     pub fn prepare(&mut self, slots: usize) {
         self.locations.resize_with(slots.max(self.locations.len()), per_row);
     }
 
-    /// Walks the selected rows over `segment`; a row that cannot be walked is added to `malformed`.
+    /// Walks the selected rows over `run` and appends malformed rows to `malformed`. `ahead` is prefetched meanwhile.
     pub fn walk(
         &mut self,
         pages: &[u8],
-        layout: &Layout,
-        segment: &Segment,
+        run: &AttributeRun,
         selected: &[u16],
         malformed: &mut Vec<u16>,
         ahead: &mut Prefetch<'_>,
     ) {
-        if segment.from >= segment.to || selected.is_empty() {
+        if run.attributes.is_empty() || selected.is_empty() {
             return;
         }
         if self.any_irregular {
@@ -175,16 +176,16 @@ impl Chunk {
             for &row in selected {
                 if self.rows[row as usize].irregular { irregular.push(row) } else { regular.push(row) }
             }
-            self.walk_regular(pages, segment, regular.len(), |at| regular[at], ahead);
+            self.walk_regular(pages, run, regular.len(), |at| regular[at], ahead);
             for &row in &irregular {
-                self.walk_irregular(pages, layout, segment, row as usize);
+                self.walk_irregular(pages, run, row as usize);
             }
             self.regular_rows = regular;
             self.irregular_rows = irregular;
         } else if selected.len() == self.rows.len() {
-            self.walk_regular(pages, segment, selected.len(), |at| at as u16, ahead);
+            self.walk_regular(pages, run, selected.len(), |at| at as u16, ahead);
         } else {
-            self.walk_regular(pages, segment, selected.len(), |at| selected[at], ahead);
+            self.walk_regular(pages, run, selected.len(), |at| selected[at], ahead);
         }
         let Some(Spans { cursors, ends }) = &self.spans else { return };
         if selected.iter().fold(false, |any, row| any | (cursors[*row as usize] > ends[*row as usize])) {
@@ -192,12 +193,13 @@ impl Chunk {
         }
     }
 
-    /// Cursors only ever grow, so it is enough that the caller compares the last one with the tuple's end: whatever was
-    /// located on the way lies before it. `row_at` tells the rows by their positions in `0..count`.
+    /// Walks rows without NULLs and missing attributes; `row_at` maps positions in `0..count` to rows. Cursors never
+    /// decrease, so the caller need only compare the final cursor with the tuple's end: every recorded datum ends
+    /// before the final cursor.
     fn walk_regular(
         &mut self,
         pages: &[u8],
-        segment: &Segment,
+        run: &AttributeRun,
         count: usize,
         row_at: impl Fn(usize) -> u16,
         ahead: &mut Prefetch<'_>,
@@ -206,7 +208,7 @@ impl Chunk {
         let cursors = &mut **cursors;
         for from in (0..count).step_by(WALK_ROWS) {
             let rows = || (from..count.min(from + WALK_ROWS)).map(|at| row_at(at) as usize);
-            for step in &segment.steps {
+            for step in &run.steps {
                 match step {
                     Step::Fixed { align, bytes, outs } => {
                         let (mask, bytes) = (align - 1, *bytes);
@@ -248,14 +250,14 @@ impl Chunk {
         }
     }
 
-    /// One row with a null bitmap or too few attributes.
-    fn walk_irregular(&mut self, pages: &[u8], layout: &Layout, segment: &Segment, row: usize) {
-        let Row { tuple, attributes, has_nulls, .. } = self.rows[row];
+    /// Walks a row with a NULL bitmap or too few attributes.
+    fn walk_irregular(&mut self, pages: &[u8], run: &AttributeRun, row: usize) {
+        let TupleRow { tuple, attributes, has_nulls, .. } = self.rows[row];
         let Some(spans) = &mut self.spans else { return };
         let (mut cursor, end) = (spans.cursors[row], spans.ends[row]);
         let bitmap = pages.get(tuple as usize + NULL_BITMAP..).unwrap_or(&[]);
-        for (index, attribute) in layout.attributes[segment.from..segment.to].iter().enumerate() {
-            let index = segment.from + index;
+        for (index, attribute) in run.attributes.iter().enumerate() {
+            let index = run.from + index;
             let mut location = NULL;
             if index >= attributes as usize {
                 location = MISSING;
@@ -281,12 +283,11 @@ impl Chunk {
     }
 }
 
-/// Where the varlena after `cursor` starts, and where the next attribute may: beyond every tuple's end when no varlena
-/// starts there.
+/// The start of the varlena at or after `cursor`, and its end; ([`NULL`], [`POISON`]) if there is no varlena.
 #[inline(always)]
 fn varlena_at(pages: &[u8], cursor: u32, mask: u32) -> (u32, u32) {
     match pages.get(cursor as usize) {
-        // A short header, odd and not 1: above 0x80 once its length is in the low bits.
+        // A short header is odd and not 1: rotated right it exceeds 0x80.
         Some(&first) if first.rotate_right(1) > 0x80 => (cursor, cursor + (first >> 1) as u32),
         Some(&first) => long_varlena_at(pages, cursor, mask, first),
         None => (NULL, POISON),
@@ -303,7 +304,7 @@ fn long_varlena_at(pages: &[u8], cursor: u32, mask: u32, first: u8) -> (u32, u32
     }
 }
 
-/// Where the attribute after a NUL-terminated string may start.
+/// The end of the NUL-terminated string at `at`, or [`POISON`].
 fn cstring_end(pages: &[u8], at: u32, end: u32) -> u32 {
     let nul = pages.get(at as usize..end as usize).and_then(|bytes| memchr::memchr(0, bytes));
     nul.map_or(POISON, |nul| at + nul as u32 + 1)

@@ -1,8 +1,8 @@
-//! Postgres's `numeric`: decoding its on-page forms, exact comparison, and its arithmetic as far as values are short.
+//! PostgreSQL's `numeric`: decoding, exact comparison, and arithmetic on values that are not too long.
 //!
-//! Invariant: a finite value has no leading and no trailing zero digit, and zero has no digits, so that equal values
-//! are equal structs but for `scale`. Display scale decides how many digits a quotient has and how a group's key shows.
-//! Source: `utils/adt/numeric.c`.
+//! Invariant: a finite value has neither leading nor trailing zero digits, and zero has no digits. Equal values
+//! therefore differ at most in `scale`, the display scale, which determines the digits of a quotient and the text of a
+//! value. Source: `utils/adt/numeric.c`.
 
 use crate::heap::u16_at;
 use smallvec::SmallVec;
@@ -10,10 +10,10 @@ use std::cmp::Ordering;
 
 /// Digits are base 10000.
 pub const BASE: i64 = 10_000;
-/// Results with more digits than this are left to Postgres, far below its own limits.
+/// Results with more digits are left to PostgreSQL, whose own limits are far higher.
 const RESULT_DIGITS_MAX: usize = 2000;
 const DSCALE_MAX: i32 = 0x3fff;
-/// Every power of ten that the i64 key of a numeric keeps after the point: two base-10000 digits.
+/// Decimals of the i64 key of a numeric: two base-10000 digits.
 pub const KEY_SCALE: u32 = 8;
 
 pub type Digits = SmallVec<[i16; 16]>;
@@ -31,14 +31,14 @@ pub enum Class {
 pub struct Numeric {
     pub class: Class,
     pub negative: bool,
-    /// The first digit counts `BASE^weight`.
+    /// The first digit is multiplied by `BASE^weight`.
     pub weight: i32,
-    /// Decimal digits shown after the point.
+    /// Decimal digits displayed after the point.
     pub scale: i32,
     pub digits: Digits,
 }
 
-/// The parts of a finite numeric's header: sign, weight, display scale, and the digits' bytes.
+/// The parts of a finite numeric: whether it is negative, weight, display scale, and the bytes of the digits.
 #[inline(always)]
 fn parts(payload: &[u8]) -> Option<(bool, i32, i32, &[u8])> {
     let header = u16_at(payload.get(..2)?, 0);
@@ -62,13 +62,15 @@ pub fn display_scale(payload: &[u8]) -> Option<u16> {
     parts(payload).map(|(_, _, scale, _)| scale as u16)
 }
 
-/// The value times 10^8 when it is finite and that is an integer with at most two digits before the point.
+/// The key of a value: the value times 10^8. None: not finite, more than two base-10000 digits before the point, or not
+/// an integer after the multiplication.
 #[inline(always)]
 pub fn key(payload: &[u8]) -> Option<i64> {
     scaled(payload, KEY_SCALE / 4)
 }
 
-/// The value times `BASE^fraction_digits` when it is finite and that is an integer of at most four digits.
+/// The value times `BASE^fraction_digits`. None: not finite, or the product is not an integer of at most four
+/// base-10000 digits.
 #[inline(always)]
 pub fn scaled(payload: &[u8], fraction_digits: u32) -> Option<i64> {
     let (negative, weight, _, digits) = parts(payload)?;
@@ -92,16 +94,17 @@ pub fn scaled(payload: &[u8], fraction_digits: u32) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
-/// The value times `10^decimals` when it is finite and that is an integer; as [`scaled`].
+/// The value times `10^decimals`. None: not finite, not an integer, or too large, as in [`scaled`].
 #[inline(always)]
 pub fn scaled_by_ten(payload: &[u8], decimals: u32) -> Option<i64> {
     without_zeroes(scaled(payload, decimals.div_ceil(4))?, decimals)
 }
 
-/// From a multiple of `BASE^-n` to one of `10^-decimals`, where `n` is the least that holds so many decimals.
+/// Converts a number of units of `BASE^-n` to units of `10^-decimals`, where `n` is `decimals / 4` rounded up. None:
+/// the result is not an integer.
 #[inline(always)]
 fn without_zeroes(value: i64, decimals: u32) -> Option<i64> {
-    // Divisors that are known when this is compiled.
+    // Constant divisors let the compiler avoid division instructions.
     let (quotient, remainder) = match decimals % 4 {
         0 => (value, 0),
         1 => (value / 1000, value % 1000),
@@ -120,7 +123,7 @@ impl Numeric {
         Self { class, ..Self::zero() }
     }
 
-    /// None: not a numeric.
+    /// Decodes the payload of a datum. None: not a numeric.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let Some((negative, weight, scale, bytes)) = parts(payload) else {
             let class = match u16_at(payload.get(..2)?, 0) & 0xf000 {
@@ -161,7 +164,7 @@ impl Numeric {
         self
     }
 
-    /// The value whose [`key`] this is, but for its display scale: for comparisons only.
+    /// The value with this [`key`]. Its display scale is 0, so use the value only for comparisons.
     pub fn from_key(key: i64) -> Self {
         Self::from_scaled(key as i128, KEY_SCALE as i32 / 4)
     }
@@ -192,7 +195,7 @@ impl Numeric {
         result
     }
 
-    /// Reads plain decimal or scientific notation, as `float8_numeric` prints it.
+    /// Parses decimal or scientific notation, as `float8_numeric` prints it.
     pub fn parse(text: &str) -> Option<Self> {
         let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
         let exponent: i32 = exponent.parse().ok()?;
@@ -219,12 +222,12 @@ impl Numeric {
         Some(Self { class: Class::Finite, negative, weight, scale, digits }.normalised())
     }
 
-    /// The value times 10^8, as [`key`] computes it from the page.
+    /// [`key`] of a decoded value.
     pub fn key(&self) -> Option<i64> {
         self.scaled(KEY_SCALE / 4)
     }
 
-    /// As [`scaled`] computes it from the page.
+    /// [`scaled`] of a decoded value.
     pub fn scaled(&self, fraction_digits: u32) -> Option<i64> {
         if self.class != Class::Finite {
             return None;
@@ -242,7 +245,7 @@ impl Numeric {
         Some(if self.negative { -value } else { value })
     }
 
-    /// As [`scaled_by_ten`] computes it from the page.
+    /// [`scaled_by_ten`] of a decoded value.
     pub fn scaled_by_ten(&self, decimals: u32) -> Option<i64> {
         without_zeroes(self.scaled(decimals.div_ceil(4))?, decimals)
     }
@@ -291,7 +294,7 @@ impl Numeric {
         self
     }
 
-    /// None: so long that Postgres may refuse it.
+    /// None: the sum is so long that PostgreSQL may raise an error.
     pub fn add(&self, other: &Self) -> Option<Self> {
         match (self.class, other.class) {
             (Class::Finite, Class::Finite) => {}
@@ -330,7 +333,7 @@ impl Numeric {
         Some(Self { class: Class::Finite, negative, weight: top + 1, scale, digits }.normalised())
     }
 
-    /// None: so long that Postgres may round or refuse it.
+    /// None: the product is so long that PostgreSQL may round it or raise an error.
     pub fn multiply(&self, other: &Self) -> Option<Self> {
         match (self.class, other.class) {
             (Class::Finite, Class::Finite) => {}
@@ -377,20 +380,22 @@ impl Numeric {
         Some(Self { class: Class::Finite, negative, weight, scale, digits }.normalised())
     }
 
-    /// As `numeric_div` rounds it, to a scale of its choice. None: an error, or too long for this.
+    /// The quotient, rounded as `numeric_div` does. None: PostgreSQL raises an error, a value is not finite, or the
+    /// digits do not fit in 128 bits.
     pub fn divide(&self, other: &Self) -> Option<Self> {
         if (self.class, other.class) != (Class::Finite, Class::Finite) || other.digits.is_empty() {
             return None;
         }
         let scale = self.quotient_scale(other);
         let (mut dividend, mut divisor) = (self.magnitude()?, other.magnitude()?);
-        // How often the quotient of the magnitudes is to be multiplied by ten.
+        // The power of ten that the quotient of the magnitudes is multiplied by.
         let shift = 4 * (self.last_weight() - other.last_weight()) + scale;
         let power = 10u128.checked_pow(shift.unsigned_abs())?;
         let enlarged = if shift < 0 { &mut divisor } else { &mut dividend };
         *enlarged = enlarged.checked_mul(power)?;
         let remainder = dividend % divisor;
-        // Half away from zero. By 1 there is no remainder, and else the quotient is at most half of what there is room for.
+        // Round half away from zero. Cannot overflow: with a remainder the divisor is at least 2, so the quotient is at
+        // most half of the maximum.
         let quotient = dividend / divisor + u128::from(remainder >= divisor - remainder);
         let fraction_digits = (scale + 3) / 4;
         let quotient = quotient.checked_mul(10u128.pow((4 * fraction_digits - scale) as u32))?;
@@ -399,7 +404,7 @@ impl Numeric {
         Some(Self { scale, ..Self::from_scaled(quotient, fraction_digits) })
     }
 
-    /// `select_div_scale`: at least 16 significant digits, and the scales of both.
+    /// `select_div_scale`: at least 16 significant digits, and at least the scales of both operands.
     fn quotient_scale(&self, divisor: &Self) -> i32 {
         const SIGNIFICANT_MIN: i32 = 16;
         const DISPLAY_SCALE_MAX: i32 = 1000;
@@ -408,13 +413,13 @@ impl Numeric {
         (SIGNIFICANT_MIN - 4 * weight).max(self.scale).max(divisor.scale).clamp(0, DISPLAY_SCALE_MAX)
     }
 
-    /// The digits as one number; None: too many.
+    /// The digits as one number. None: too many digits.
     fn magnitude(&self) -> Option<u128> {
         let next = |all: u128, digit: &i16| all.checked_mul(BASE as u128)?.checked_add(*digit as u128);
         self.digits.iter().try_fold(0, next)
     }
 
-    /// With the least display scale that shows all of it (`get_min_scale`).
+    /// The value with the least display scale that shows all digits (`get_min_scale`).
     pub fn trimmed(mut self) -> Self {
         let last = self.digits.last().copied().unwrap_or(0);
         let zeroes = [1000, 100, 10].iter().position(|power| last % power == 0).map_or(0, |at| 3 - at as i32);
@@ -464,7 +469,7 @@ impl Numeric {
         value.is_normal().then_some(value)
     }
 
-    /// As [`Self::to_f64`] for `float4in`.
+    /// The correctly rounded float, as `float4in` reads the decimal form; None where it would overflow or underflow.
     pub fn to_f32(&self) -> Option<f32> {
         match self.class {
             Class::Finite if self.digits.is_empty() => Some(0.0),
@@ -496,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_values_have_one_form() {
+    fn equal_values_have_equal_digits() {
         assert_eq!(number("0.0001").digits.as_slice(), [1]);
         assert_eq!(number("123456.789").digits.as_slice(), [12, 3456, 7890]);
         assert_eq!(number("1e8").compare(&number("100000000.00")), Ordering::Equal);
@@ -504,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_that_of_the_values() {
+    fn numerics_order_by_value() {
         let ascending = ["-1e20", "-12345.6", "-12345.5", "-0.00001", "0", "1e-9", "0.5", "1", "9999", "10000", "1e30"];
         for (i, left) in ascending.iter().enumerate() {
             for (j, right) in ascending.iter().enumerate() {
@@ -525,8 +530,8 @@ mod tests {
     }
 
     #[test]
-    fn quotients_have_the_digits_that_postgres_gives_them() {
-        // SELECT a / b, of PostgreSQL 15.
+    fn quotients_have_the_same_digits_as_in_postgresql() {
+        // Results of SELECT a / b in PostgreSQL 15.
         let known = [
             ("1", "3", "0.33333333333333333333"),
             ("2", "3", "0.66666666666666666667"),
@@ -559,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_a_page_value_is_that_of_the_decoded_one() {
+    fn a_payload_and_its_decoded_value_have_the_same_key() {
         // Short header: 1234567.89 is weight 1, scale 2.
         let payload = [0x01, 0x81, 123, 0, 4567u16.to_le_bytes()[0], 4567u16.to_le_bytes()[1], 0xc4, 0x22];
         let decoded = Numeric::decode(&payload).unwrap();

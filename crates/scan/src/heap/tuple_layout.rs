@@ -1,12 +1,12 @@
-//! How to walk a tuple: the relation's attributes compiled into few steps.
+//! The layout of a relation's tuples, compiled into few steps for walking them.
 //!
-//! A segment covers a run of attributes that is walked in one go, so that a scan can stop early for rows that a
-//! predicate drops. Neighbouring fixed-width attributes melt into one step as far as their alignment is known to
-//! follow from the first one's. Source: `heap_deform_tuple`, `att_align_pointer` in `access/tupmacs.h`.
+//! An [`AttributeRun`] covers consecutive attributes that are walked together, so a scan can stop walking rows that a
+//! predicate drops. Adjacent fixed-width attributes share a step while the alignment of the first determines the
+//! alignment of the others. Source: `heap_deform_tuple`, `att_align_pointer` in `access/tupmacs.h`.
 
 use cellar_format::postgres::{Align, Width};
 
-/// Where a walk writes a column's location: an index into the chunk's location arrays.
+/// The index of a column's location array in [`super::PageRows`].
 pub type Slot = u16;
 pub(super) const NO_SLOT: Slot = Slot::MAX;
 
@@ -19,7 +19,7 @@ pub(super) struct AttributeLayout {
 
 #[derive(Debug)]
 pub(super) enum Step {
-    /// `bytes` bytes from the next multiple of `align`; each out is a slot and its distance from there.
+    /// `bytes` bytes from the next multiple of `align`; `outs` are slots and the distances of their columns from there.
     Fixed {
         align: u32,
         bytes: u32,
@@ -34,28 +34,29 @@ pub(super) enum Step {
     },
 }
 
-/// Attributes `from..to` (0-based) of a tuple.
+/// Consecutive attributes of a tuple, the first of which has the 0-based number `from`.
 #[derive(Debug)]
-pub struct Segment {
+pub struct AttributeRun {
     pub(super) from: usize,
-    pub(super) to: usize,
+    pub(super) attributes: Vec<AttributeLayout>,
     pub(super) steps: Vec<Step>,
 }
 
-/// The columns of a relation, of which some have a slot.
+/// The attributes of a relation's tuples. Columns that a scan reads have a slot.
 #[derive(Debug)]
-pub struct Layout {
+pub struct TupleLayout {
     pub(super) attributes: Vec<AttributeLayout>,
     slots: usize,
 }
 
-impl Layout {
+impl TupleLayout {
     pub fn new(attributes: impl Iterator<Item = (Width, Align)>) -> Self {
         let attributes = attributes.map(|(width, align)| AttributeLayout { width, align, slot: NO_SLOT }).collect();
         Self { attributes, slots: 0 }
     }
 
-    /// The slot of a 0-based attribute, given one when it has none. Slots are given before segments are made.
+    /// The slot of a 0-based attribute; assigns one if there is none. Assign all slots before the first call of
+    /// [`Self::run`].
     pub fn slot(&mut self, attribute: usize) -> Slot {
         let slot = &mut self.attributes[attribute].slot;
         if *slot == NO_SLOT {
@@ -65,6 +66,7 @@ impl Layout {
         *slot
     }
 
+    /// The number of slots.
     pub fn slots(&self) -> usize {
         self.slots
     }
@@ -73,30 +75,33 @@ impl Layout {
         self.attributes.len()
     }
 
-    /// How a 0-based attribute lies in a tuple.
+    /// The width and alignment of a 0-based attribute; None: there is no such attribute.
     pub fn attribute(&self, index: usize) -> Option<(Width, Align)> {
         self.attributes.get(index).map(|attribute| (attribute.width, attribute.align))
     }
 
-    pub fn segment(&self, from: usize, to: usize) -> Segment {
+    /// The run of attributes `from..to`.
+    pub fn run(&self, from: usize, to: usize) -> AttributeRun {
         let mut steps = Vec::new();
-        for attribute in &self.attributes[from..to.max(from)] {
+        let attributes = &self.attributes[from..to.max(from)];
+        for attribute in attributes {
             let slot = (attribute.slot != NO_SLOT).then_some(attribute.slot);
             let align = attribute.align.bytes() as u32;
             match attribute.width {
                 Width::Varlena => steps.push(Step::Varlena { align, slot }),
                 Width::Cstring => steps.push(Step::Cstring { slot }),
                 Width::Fixed(width) => {
-                    // A tuple's data start on a multiple of eight, whatever the first attribute asks for.
+                    // The data of a tuple start on a multiple of eight, whatever the alignment of the first attribute.
                     let align = if from == 0 && steps.is_empty() { Align::Double.bytes() as u32 } else { align };
                     push_fixed(&mut steps, align, width as u32, slot)
                 }
             }
         }
-        Segment { from, to: to.max(from), steps }
+        AttributeRun { from, attributes: attributes.to_vec(), steps }
     }
 }
 
+/// Appends a fixed-width attribute to the last step if possible, otherwise as a new step.
 fn push_fixed(steps: &mut Vec<Step>, align: u32, width: u32, slot: Option<Slot>) {
     if let Some(Step::Fixed { align: known, bytes, outs }) = steps.last_mut()
         && align <= *known

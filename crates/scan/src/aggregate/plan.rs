@@ -1,0 +1,202 @@
+//! A compiled aggregation: keys, arguments, and the states that aggregates share.
+
+use super::argument::{Argument, ColumnRequirement, PlainArgument};
+use super::functions::{
+    AggregateFunction, ArgumentUse, COUNT_ROWS, COUNT_VALUES, OutputKind, StateKind, find, groupable,
+    offloadable_aggregate,
+};
+use super::groups::KEYS_MAX;
+use super::key::Key;
+use super::total::TotalRequest;
+use crate::heap::Slot;
+use crate::predicate::{Column, Compiler, Kernel, Node, Unsupported};
+use crate::value::{Value, ValueKind};
+use cellar_format::wire::{Aggregate, Aggregation, Expr};
+
+const AGGREGATES_MAX: usize = 1000;
+
+/// A state, which one or more aggregates share.
+pub struct StateSpec {
+    /// Index of the argument.
+    pub argument: usize,
+    pub kind: StateKind,
+}
+
+/// Aggregates whose argument, filter and use are equal share the vectors of one argument.
+#[derive(PartialEq)]
+struct ArgumentKey<'r> {
+    argument: Option<&'r Expr>,
+    filter: Option<&'r Expr>,
+    argument_use: ArgumentUse,
+}
+
+/// An aggregation, compiled; part of a plan.
+pub struct AggregationPlan {
+    pub(super) keys: Vec<Key>,
+    pub(super) arguments: Vec<Argument>,
+    pub(super) states: Vec<StateSpec>,
+    /// For each aggregate: the index of its state, and the format of its result.
+    pub(super) outputs: Vec<(usize, OutputKind)>,
+    counts_rows: bool,
+    /// One per argument. None: the aggregation cannot be computed from totals.
+    pub(super) total_requests: Option<Vec<TotalRequest>>,
+}
+
+impl AggregationPlan {
+    /// Fails for an aggregation that the cell would not compute exactly as PostgreSQL does.
+    pub fn compile(aggregation: &Aggregation, compiler: &mut Compiler<'_>) -> Result<Self, Unsupported> {
+        if aggregation.keys.len() > KEYS_MAX || aggregation.aggregates.len() > AGGREGATES_MAX {
+            return Err(Unsupported("too many group keys or aggregates".into()));
+        }
+        let mut keys = Vec::with_capacity(aggregation.keys.len());
+        for expr in &aggregation.keys {
+            let (node, kind) = compiler.typed(expr)?;
+            let kind = kind.filter(|kind| groupable(*kind));
+            let kind = kind.ok_or_else(|| Unsupported("a group key has a type that is not offloaded".into()))?;
+            keys.push(Key::new(node, kind, slots_of([expr], compiler), &compiler.columns));
+        }
+        let mut plan = Self {
+            keys,
+            arguments: Vec::new(),
+            states: Vec::new(),
+            outputs: Vec::new(),
+            counts_rows: false,
+            total_requests: None,
+        };
+        let mut argument_keys: Vec<ArgumentKey<'_>> = Vec::new();
+        for aggregate in &aggregation.aggregates {
+            let function =
+                find(aggregate.function).filter(|_| offloadable_aggregate(aggregate.function, aggregate.collation));
+            let function =
+                function.ok_or_else(|| Unsupported(format!("aggregate {} is not offloaded", aggregate.function)))?;
+            let argument_key = ArgumentKey {
+                argument: aggregate.argument.as_ref(),
+                filter: aggregate.filter.as_ref(),
+                argument_use: function.state.argument_use(),
+            };
+            let argument = match argument_keys.iter().position(|known| *known == argument_key) {
+                Some(argument) => argument,
+                None => {
+                    let mut argument = argument_of(function, aggregate, compiler)?;
+                    argument.slots = slots_of(aggregate.argument.iter().chain(&aggregate.filter), compiler);
+                    plan.arguments.push(argument);
+                    argument_keys.push(argument_key);
+                    argument_keys.len() - 1
+                }
+            };
+            let same = |spec: &StateSpec| spec.argument == argument && spec.kind == function.state;
+            let state = plan.states.iter().position(same).unwrap_or(plan.states.len());
+            if state == plan.states.len() {
+                plan.states.push(StateSpec { argument, kind: function.state });
+            }
+            plan.outputs.push((state, function.output));
+        }
+        let is_row = |key: &ArgumentKey<'_>| key.argument.is_none() && key.filter.is_none();
+        plan.counts_rows = plan.keys.is_empty() && !argument_keys.is_empty() && argument_keys.iter().all(is_row);
+        plan.total_requests = plan.compile_total_requests();
+        Ok(plan)
+    }
+
+    /// Whether every aggregate is `count(*)`, without keys and filters.
+    pub fn counts_rows(&self) -> bool {
+        self.counts_rows
+    }
+
+    /// The totals that the aggregation needs, one request per argument. None: totals do not suffice, or there are keys.
+    pub fn total_requests(&self) -> Option<&[TotalRequest]> {
+        self.total_requests.as_deref()
+    }
+
+    /// Computes [`Self::total_requests`] from the other fields.
+    fn compile_total_requests(&self) -> Option<Vec<TotalRequest>> {
+        if !self.keys.is_empty() {
+            return None;
+        }
+        let requests = self.arguments.iter().map(|argument| {
+            let (slot, scale) = match argument.plain()? {
+                PlainArgument::Row => (None, None),
+                PlainArgument::Nulls(slot) => (Some(slot), None),
+                PlainArgument::Numbers { slot, scale } => (Some(slot), Some(scale)),
+            };
+            Some(TotalRequest { slot, scale, sum: false, bounds: false })
+        });
+        let mut requests = requests.collect::<Option<Vec<_>>>()?;
+        for state in &self.states {
+            let request = &mut requests[state.argument];
+            match state.kind {
+                StateKind::Count => {}
+                StateKind::IntSum | StateKind::WideSum | StateKind::NumericSum => request.sum = true,
+                kind @ StateKind::Extreme { .. } if kind.argument_use() == ArgumentUse::Numbers => {
+                    request.bounds = true
+                }
+                _ => return None,
+            }
+        }
+        Some(requests)
+    }
+
+    /// Returns the columns whose datums are needed and appends the other columns to `encoded`. `has` says whether the
+    /// encoded values of a column meet a requirement.
+    pub fn datums(&self, has: impl Fn(Slot, ColumnRequirement) -> bool, encoded: &mut Vec<Slot>) -> Vec<Slot> {
+        let mut datums = Vec::new();
+        let keys = self.keys.iter().map(|key| (key.needs_no_datum(&has), &key.slots));
+        let arguments = self.arguments.iter().map(|argument| (argument.needs_no_datum(&has), &argument.slots));
+        for (is_encoded, slots) in keys.chain(arguments) {
+            let list = if is_encoded { &mut *encoded } else { &mut datums };
+            list.extend(slots);
+        }
+        datums.sort_unstable();
+        datums.dedup();
+        encoded.sort_unstable();
+        encoded.dedup();
+        encoded.retain(|slot| datums.binary_search(slot).is_err());
+        datums
+    }
+
+    /// Whether the values of the column are needed, not only its NULLs.
+    pub fn wants_values(&self, slot: Slot) -> bool {
+        let arguments = self.arguments.iter().filter(|argument| argument.wants_values());
+        let slots = self.keys.iter().map(|key| &key.slots).chain(arguments.map(|argument| &argument.slots));
+        slots.flatten().any(|known| *known == slot)
+    }
+
+    /// Bytes per value of each result column; 0 for a varlena.
+    pub(super) fn strides(&self) -> Vec<usize> {
+        let keys = self.keys.iter().map(Key::stride);
+        keys.chain(self.outputs.iter().map(|(_, output)| output.stride())).collect()
+    }
+}
+
+/// The slots of all columns that the expressions read.
+fn slots_of<'e>(exprs: impl IntoIterator<Item = &'e Expr>, compiler: &mut Compiler<'_>) -> Vec<Slot> {
+    let mut slots = Vec::new();
+    for expr in exprs {
+        expr.for_each_column(&mut |number| slots.push(compiler.layout.slot(number as usize - 1)));
+    }
+    slots
+}
+
+/// Compiles the argument and the filter of an aggregate.
+fn argument_of(
+    function: &AggregateFunction,
+    aggregate: &Aggregate,
+    compiler: &mut Compiler<'_>,
+) -> Result<Argument, Unsupported> {
+    let typed = aggregate.argument.as_ref().map(|expr| compiler.typed(expr)).transpose()?;
+    let filter = aggregate.filter.as_ref().map(|expr| compiler.condition(expr)).transpose()?;
+    let columns: &[Option<Column>] = &compiler.columns;
+    let filter = filter.map(|node| Kernel::new(node, columns));
+    let fits = |kind: Option<ValueKind>, node: &Node| kind == function.argument || kind.is_none() && is_null(node);
+    match (function.oid, function.argument, typed) {
+        (COUNT_ROWS, _, None) => Ok(Argument::rows(filter)),
+        (COUNT_VALUES, _, Some((node, _))) => Ok(Argument::null_of(node, filter)),
+        (_, Some(kind), Some((node, found))) if fits(found, &node) => {
+            Ok(Argument::of(node, kind, function.state.argument_use() == ArgumentUse::Values, columns, filter))
+        }
+        _ => Err(Unsupported(format!("aggregate {} has an argument that is not offloaded", function.oid))),
+    }
+}
+
+fn is_null(node: &Node) -> bool {
+    matches!(node, Node::Const(Value::Null))
+}

@@ -1,0 +1,27 @@
+//! What is known about the values of a column: a minimum and a maximum, and the ranges that predicates compare them
+//! with.
+//!
+//! Bounds describe stored values ([`Bounds`], [`Prefix`]); ranges describe the values that a predicate accepts
+//! ([`IntRange`], [`Range`], [`NumericRange`]). This module knows neither predicates nor regions nor units, so all
+//! three can use it.
+
+mod prefix;
+mod range;
+
+pub use prefix::Prefix;
+pub use range::{IntRange, NumericRange, Range};
+
+use crate::value::Numeric;
+
+/// The minimum and the maximum of some values; NULLs are ignored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bounds {
+    /// Nothing is known.
+    Unknown,
+    /// Integers, dates and times; floats by their keys.
+    Int { min: i64, max: i64 },
+    /// Minimum and maximum, boxed because a [`Numeric`] is large.
+    Numeric(Box<(Numeric, Numeric)>),
+    /// Byte order; `bpchar` without trailing blanks.
+    Bytes { min: Prefix, max: Prefix },
+}

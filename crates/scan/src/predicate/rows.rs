@@ -1,0 +1,79 @@
+//! The rows that an expression is evaluated over.
+
+use super::column::Column;
+use super::encoded::{EncodedColumn, EncodedColumns};
+use crate::heap::{MISSING, NULL, PageRows, Slot};
+use crate::value::{EvalResult, Undecided, Value};
+
+/// Rows and the places of their columns' values. A column is read either from its datums or from its encoded values.
+#[derive(Clone, Copy)]
+pub struct RowSet<'a> {
+    /// The bytes that the locations in `rows` point into.
+    pub pages: &'a [u8],
+    pub rows: &'a PageRows,
+    /// By slot.
+    pub columns: &'a [Option<Column>],
+    /// Whether `pages` are heap pages, so a row's datums are in the row's page. Otherwise `pages` are datums that
+    /// were decoded from a compression unit.
+    pub in_pages: bool,
+    /// Columns that have no datums.
+    pub encoded_columns: EncodedColumns<'a>,
+}
+
+impl<'a> RowSet<'a> {
+    /// Rows whose columns all have datums.
+    pub fn of_datums(pages: &'a [u8], rows: &'a PageRows, columns: &'a [Option<Column>], in_pages: bool) -> Self {
+        Self { pages, rows, columns, in_pages, encoded_columns: EncodedColumns::default() }
+    }
+
+    /// The encoded values of a column; None: the column has datums.
+    #[inline(always)]
+    pub fn encoded(&self, slot: Slot) -> Option<&'a EncodedColumn<'a>> {
+        self.encoded_columns.columns.get(slot as usize).and_then(Option::as_ref)
+    }
+
+    /// A column that some expression reads.
+    #[inline(always)]
+    pub fn column(&self, slot: Slot) -> Option<&'a Column> {
+        self.columns.get(slot as usize).and_then(Option::as_ref)
+    }
+
+    /// The location of a column's datum in each row of `self.rows`.
+    #[inline(always)]
+    pub fn locations(&self, slot: Slot) -> &'a [u32; 1 << 16] {
+        self.rows.locations(slot)
+    }
+
+    #[inline(always)]
+    pub fn row(&self, row: u16) -> Row<'a> {
+        Row { pages: self.pages, rows: self.rows, columns: self.columns, row }
+    }
+}
+
+/// One row, whose columns are read from their datums.
+#[derive(Clone, Copy)]
+pub struct Row<'a> {
+    pages: &'a [u8],
+    rows: &'a PageRows,
+    columns: &'a [Option<Column>],
+    row: u16,
+}
+
+impl<'a> Row<'a> {
+    pub fn value(&self, slot: Slot) -> EvalResult<'a> {
+        let column = self.columns.get(slot as usize).and_then(Option::as_ref).ok_or(Undecided)?;
+        column.value(self.pages, self.rows.locations(slot)[self.row as usize])
+    }
+
+    pub fn is_null(&self, slot: Slot) -> Result<bool, Undecided> {
+        match self.rows.locations(slot)[self.row as usize] {
+            NULL => Ok(true),
+            MISSING => {
+                let column = self.columns.get(slot as usize).and_then(Option::as_ref).ok_or(Undecided)?;
+                // A missing value that cannot be decoded is still not NULL.
+                Ok(matches!(column.missing, Ok(Value::Null)))
+            }
+            _ => Ok(false),
+        }
+    }
+}
