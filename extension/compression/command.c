@@ -473,7 +473,7 @@ put_levels(ReturnSetInfo *rsinfo, Oid relation, const CellarLevelUnits *levels, 
 		values[0] = ObjectIdGetDatum(relation);
 		values[1] = CStringGetTextDatum(level_names[Min(line->level, CELLAR_LEVELS - 1)]);
 		values[2] = Int64GetDatum(line->units);
-		values[3] = Int64GetDatum(line->dead_blocks);
+		values[3] = Int64GetDatum(line->superseded_blocks);
 		values[4] = Int64GetDatum(line->blocks * BLCKSZ);
 		values[5] = Int64GetDatum(line->stored_bytes);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
@@ -497,7 +497,7 @@ units_of(Oid relation, ReturnSetInfo *rsinfo)
 			const CellarLevelUnits *levels;
 			size_t		count;
 
-			cellar_ask_units(talk.session->connection, talk.relation, 0,
+			cellar_query_units(talk.session->connection, talk.relation, 0,
 							 RelationGetNumberOfBlocks(rel));
 			cellar_talk_until(&talk, CELLAR_UNITS, NULL, NULL);
 			levels = cellar_units(talk.session->connection, &count);

@@ -102,7 +102,7 @@ ask_due(Relation rel, const CellarPlace *place, const Policy *policy, size_t *co
 	{
 		const CellarDueUnit *answer;
 
-		cellar_ask_due(talk.session->connection, talk.relation, 0, RelationGetNumberOfBlocks(rel),
+		cellar_query_due_units(talk.session->connection, talk.relation, 0, RelationGetNumberOfBlocks(rel),
 					   policy->level, policy->after_us / FREEZE_PART);
 		cellar_talk_until(&talk, CELLAR_DUE_UNITS, NULL, NULL);
 		answer = cellar_due_units(talk.session->connection, count);

@@ -158,8 +158,9 @@ add_attributes(CellarRequest *request, TupleDesc tupdesc)
 			type = getBaseTypeAndTypmod(att->atttypid, &typmod);
 			missing = missing_value(tupdesc, att, buffer, &bytes);
 		}
-		cellar_request_attribute(request, type, typmod, att->attlen,
-								 att->attalign, att->attbyval, missing, bytes);
+		cellar_request_attribute(request,
+								 &(CellarAttribute) {type, typmod, att->attlen, att->attalign, att->attbyval,
+													 missing, bytes});
 	}
 }
 

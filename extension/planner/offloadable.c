@@ -228,7 +228,7 @@ is_beyond_ascii_or_counts(const char *bytes, int length)
 static bool
 is_case(Node *node)
 {
-	return IsA(node, FuncExpr) && cellar_function_form(((FuncExpr *) node)->funcid) == CELLAR_FORM_CASE;
+	return IsA(node, FuncExpr) && cellar_function_class(((FuncExpr *) node)->funcid) == CELLAR_FUNCTION_CASE;
 }
 
 /*
@@ -238,11 +238,11 @@ is_case(Node *node)
 static bool
 form_offloadable(Oid function, Oid collation, List *args, OffloadContext *context)
 {
-	CellarFunctionForm form = cellar_function_form(function);
-	bool		pattern = form == CELLAR_FORM_PATTERN || form == CELLAR_FORM_CASED_PATTERN;
+	CellarFunctionClass form = cellar_function_class(function);
+	bool		pattern = form == CELLAR_FUNCTION_PATTERN || form == CELLAR_FUNCTION_CASED_PATTERN;
 	ListCell   *lc;
 
-	if (form == CELLAR_FORM_FIELD)
+	if (form == CELLAR_FUNCTION_FIELD)
 	{
 		Const	   *field = linitial(args);
 
@@ -252,10 +252,10 @@ form_offloadable(Oid function, Oid collation, List *args, OffloadContext *contex
 								 VARSIZE_ANY_EXHDR(DatumGetPointer(field->constvalue)))))
 			return stays(context, psprintf("function %s is not offloadable with this field", get_func_name(function)));
 	}
-	if ((form == CELLAR_FORM_CASE || form == CELLAR_FORM_CASED_PATTERN) && !ascii_case_is_plain(collation))
+	if ((form == CELLAR_FUNCTION_CASE || form == CELLAR_FUNCTION_CASED_PATTERN) && !ascii_case_is_plain(collation))
 		return stays(context, psprintf("function %s changes letters in its own way under collation \"%s\"",
 									   get_func_name(function), get_collation_name(collation)));
-	if ((!pattern && form != CELLAR_FORM_EQUALITY) || list_length(args) != 2)
+	if ((!pattern && form != CELLAR_FUNCTION_EQUALITY) || list_length(args) != 2)
 		return true;
 	foreach(lc, args)
 	{
@@ -265,7 +265,7 @@ form_offloadable(Oid function, Oid collation, List *args, OffloadContext *contex
 
 		if (is_case(lfirst(lc)) && with_ascii)
 			context->compared = lfirst(lc);
-		if (form == CELLAR_FORM_CASED_PATTERN && foreach_current_index(lc) == 0 && !with_ascii)
+		if (form == CELLAR_FUNCTION_CASED_PATTERN && foreach_current_index(lc) == 0 && !with_ascii)
 			return stays(context, COMPARED_ONLY);
 	}
 	return true;
@@ -419,14 +419,14 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 				ScalarArrayOpExpr *expr = (ScalarArrayOpExpr *) node;
 				Node	   *array = lsecond(expr->args);
 				Oid			element = get_element_type(getBaseType(exprType(array)));
-				CellarFunctionForm form;
+				CellarFunctionClass form;
 
 				set_sa_opfuncid(expr);
-				form = cellar_function_form(expr->opfuncid);
-				if (form != CELLAR_FORM_EQUALITY && form != CELLAR_FORM_ORDER)
+				form = cellar_function_class(expr->opfuncid);
+				if (form != CELLAR_FUNCTION_EQUALITY && form != CELLAR_FUNCTION_ORDER)
 					return stays(context, psprintf("function %s is not offloadable with an array",
 												   get_func_name(expr->opfuncid)));
-				if (form == CELLAR_FORM_EQUALITY && is_case(linitial(expr->args)))
+				if (form == CELLAR_FUNCTION_EQUALITY && is_case(linitial(expr->args)))
 					context->compared = linitial(expr->args);
 				if (!function_offloadable(expr->opfuncid, expr->inputcollid, NIL, context) ||
 					!expression_offloadable(linitial(expr->args), context, conditional))

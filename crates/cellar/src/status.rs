@@ -1,7 +1,7 @@
 //! `cellar cell status`: the facts of a running cell, for people or as JSON.
 
 use cellar_cell::config::Config;
-use cellar_cell::status::{CellStatus, ask};
+use cellar_cell::status::{CellStatus, query};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,7 +30,7 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
             return crate::cell::CONFIG_EXIT.into();
         }
     };
-    match ask(&config.socket) {
+    match query(&config.socket) {
         Ok(status) if arguments.json => println!("{:#}", as_json(&status)),
         Ok(status) => print!("{}", as_text(&status)),
         Err(error) => {

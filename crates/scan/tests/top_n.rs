@@ -102,7 +102,7 @@ fn the_first_rows_are_among_those_that_are_put_out() {
             by_value: attribute.by_value,
             dropped: false,
         };
-        let attributes: Vec<Attribute> = request.attributes.iter().map(attribute).collect();
+        let attributes: Vec<Attribute> = request.relation.attributes.iter().map(attribute).collect();
         let mut table = Table::with(&mut random, &attributes);
         let pages = table.pages(&mut random, 40);
         let bytes = encode(&pages, &table.shape(), Level::ALL[seed as usize % 2]).unwrap();

@@ -11,6 +11,7 @@
 
 mod abi;
 mod awake;
+mod cpu;
 mod queue;
 
 use std::io;

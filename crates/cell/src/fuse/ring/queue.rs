@@ -14,14 +14,13 @@ use super::abi::{
     OP_GETATTR, OP_INIT, OP_READ, OP_WRITE, OUT_HEADER_BYTES, OutHeader, ReadWriteIn, RequestHeader, WriteOut,
 };
 use super::awake::Awake;
+use super::cpu::pin_with_priority;
 use super::{Call, HotPath};
 
 /// Requests that one queue works on at a time.
 const DEPTH: usize = 8;
 /// Threads of the classic session behind a queue: as many of its requests may wait for a disk at once.
 const CLASSIC_THREADS: usize = 4;
-/// A backend that waits for the queue must not wait for other programs' turns too.
-const NICENESS: i32 = -15;
 /// The completion of the receive on the classic session's socket; smaller numbers are entries.
 const CLASSIC: u64 = u64::MAX;
 /// The largest reply of a classic session: a directory listing.
@@ -83,7 +82,7 @@ impl Queue {
     }
 
     pub fn run(mut self) {
-        settle(self.cpu);
+        pin_with_priority(self.cpu);
         let cpu = self.cpu;
         match catch_unwind(AssertUnwindSafe(|| self.serve())) {
             Ok(Ok(())) => return,
@@ -292,7 +291,7 @@ impl Classic {
         let mut reply = vec![0; CLASSIC_REPLY_BYTES];
         ours.recv(&mut reply)?;
         std::thread::Builder::new().name(format!("fuse classic {cpu}")).spawn(move || {
-            settle(cpu);
+            pin_with_priority(cpu);
             // It ends with an error when the other end of its socket is closed, which is how it is stopped.
             if let Err(error) = session.spawn().and_then(|session| session.join()) {
                 log::debug!("classic FUSE session {cpu}: {error}");
@@ -310,24 +309,6 @@ fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 fn send(socket: &UnixDatagram, parts: &[io::IoSlice<'_>]) -> io::Result<()> {
     rustix::io::writev(socket, parts)?;
     Ok(())
-}
-
-/// Ties the calling thread, and those that it will start, to a CPU, and lets it run soon.
-fn settle(cpu: u16) {
-    pin(cpu);
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        log::debug!("FUSE ring queue {cpu}: priority stays as it is: {error}");
-    }
-}
-
-/// Ties the calling thread, and those that it will start, to a CPU.
-pub fn pin(cpu: u16) {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu as usize);
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        // A CPU that is possible but not there: its queue serves nobody.
-        log::debug!("FUSE ring queue {cpu}: {error}");
-    }
 }
 
 /// The `len` field of a submission, which the builder of commands leaves at zero.

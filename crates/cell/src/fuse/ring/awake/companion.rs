@@ -5,6 +5,7 @@
 //! session of their own, and its group the least weight that there is. Daemon and companions share a page of memory,
 //! the companions' standard input; when the reading end of their standard output is gone, so is the daemon.
 
+use super::super::cpu::pin;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -128,7 +129,7 @@ pub fn keep_awake() -> io::Result<()> {
     let board: &'static Board = Box::leak(Box::new(Board::map(io::stdin())?));
     for (cpu, slot) in board.slots().iter().enumerate() {
         std::thread::Builder::new().name(format!("fuse awake {cpu}")).spawn(move || {
-            crate::fuse::ring::queue::pin(cpu as u16);
+            pin(cpu as u16);
             if become_idle() {
                 slot.run();
             }

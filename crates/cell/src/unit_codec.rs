@@ -1,6 +1,6 @@
-//! The storage code's codec: its units are the scan code's compression units.
+//! The storage's unit codec: rebuilds the pages of stored units with the scan code's compression units.
 
-use super::table::UnitTable;
+use crate::state::UnitDirectories;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_scan::unit::{Rebuilder, Unit, UnitError, UnitSource};
 use cellar_storage::{Error, ErrorKind, OpenUnit, Result, UnitBytes, UnitCodec};
@@ -11,28 +11,30 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rebuilders that wait for the next page, and what one of them may hold of the blocks that it read.
+/// Maximum number of idle rebuilders.
 const REBUILDERS_MAX: usize = 8;
+/// Maximum memory of an idle rebuilder; a larger one drops its buffers.
 const REBUILDER_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Debug, Default)]
 pub struct Codec {
-    units: Arc<UnitTable>,
-    /// The last one worked last: pages that are read in order find the blocks that they share in it.
+    units: Arc<UnitDirectories>,
+    /// Idle rebuilders, each with a read buffer. A stack, because the rebuilder that was used last has the decoded blocks
+    /// that a sequential reader needs next.
     rebuilders: Mutex<Vec<(Rebuilder, Vec<u8>)>>,
 }
 
 impl Codec {
-    pub fn new(units: Arc<UnitTable>) -> Self {
+    pub fn new(units: Arc<UnitDirectories>) -> Self {
         Self { units, rebuilders: Mutex::default() }
     }
 }
 
 impl UnitCodec for Codec {
     fn open(&self, unit: &dyn UnitBytes, id: u64) -> Result<Box<dyn OpenUnit + '_>> {
-        let unit = self.units.open(id, &Source::new(unit)).map_err(storage_error)?;
-        let (rebuilder, room) = self.rebuilders.lock().pop().unwrap_or_default();
-        Ok(Box::new(Opened { codec: self, unit, rebuilder, room }))
+        let unit = self.units.open(id, &StoredUnitBytes::new(unit)).map_err(storage_error)?;
+        let (rebuilder, buffer) = self.rebuilders.lock().pop().unwrap_or_default();
+        Ok(Box::new(Opened { codec: self, unit, rebuilder, buffer }))
     }
 }
 
@@ -40,49 +42,48 @@ struct Opened<'a> {
     codec: &'a Codec,
     unit: Arc<Unit>,
     rebuilder: Rebuilder,
-    /// For the bytes of one part.
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl OpenUnit for Opened<'_> {
     fn rebuild(&mut self, unit: &dyn UnitBytes, pages: Range<u32>, out: &mut [u8]) -> Result<()> {
-        let source = Source { unit, room: Cell::new(std::mem::take(&mut self.room)) };
+        let source = StoredUnitBytes { unit, buffer: Cell::new(std::mem::take(&mut self.buffer)) };
         for (page, out) in pages.zip(out.chunks_exact_mut(BLOCK_BYTES)) {
             let out = out.try_into().expect("a chunk is a page");
             self.rebuilder.page(&self.unit, &source, page as usize, out).map_err(storage_error)?;
         }
-        self.room = source.room.into_inner();
+        self.buffer = source.buffer.into_inner();
         Ok(())
     }
 }
 
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
-        let (mut rebuilder, mut room) = (std::mem::take(&mut self.rebuilder), std::mem::take(&mut self.room));
-        if rebuilder.held_bytes() + room.capacity() > REBUILDER_BYTES_MAX {
+        let (mut rebuilder, mut buffer) = (std::mem::take(&mut self.rebuilder), std::mem::take(&mut self.buffer));
+        if rebuilder.held_bytes() + buffer.capacity() > REBUILDER_BYTES_MAX {
             rebuilder.forget();
-            room = Vec::new();
+            buffer = Vec::new();
         }
-        let mut waiting = self.codec.rebuilders.lock();
-        if waiting.len() < REBUILDERS_MAX {
-            waiting.push((rebuilder, room));
+        let mut idle = self.codec.rebuilders.lock();
+        if idle.len() < REBUILDERS_MAX {
+            idle.push((rebuilder, buffer));
         }
     }
 }
 
-/// A stored unit's bytes as the scan code reads them, which checks all that it reads.
-pub struct Source<'a> {
+/// A stored unit's bytes for the scan code, which verifies checksums itself.
+pub struct StoredUnitBytes<'a> {
     unit: &'a dyn UnitBytes,
-    /// For bytes that are only looked at.
-    room: Cell<Vec<u8>>,
+    /// Reused by `look_at`.
+    buffer: Cell<Vec<u8>>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> StoredUnitBytes<'a> {
     pub fn new(unit: &'a dyn UnitBytes) -> Self {
-        Self { unit, room: Cell::default() }
+        Self { unit, buffer: Cell::default() }
     }
 
-    /// Before room is made for it: the bytes are there.
+    /// Fails for bytes beyond the unit's end, before the caller allocates memory for them.
     fn check(&self, offset: u64, length: usize) -> io::Result<()> {
         match offset.checked_add(length as u64).is_some_and(|end| end <= self.unit.length()) {
             true => Ok(()),
@@ -91,7 +92,7 @@ impl<'a> Source<'a> {
     }
 }
 
-impl UnitSource for Source<'_> {
+impl UnitSource for StoredUnitBytes<'_> {
     fn read_at(&self, offset: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
         self.check(offset, length)?;
         if let Some(bytes) = self.unit.in_memory() {
@@ -118,15 +119,15 @@ impl UnitSource for Source<'_> {
             return Ok(());
         }
         self.check(offset, length)?;
-        let mut room = self.room.take();
-        if room.len() < length {
-            room.resize(length, 0);
+        let mut buffer = self.buffer.take();
+        if buffer.len() < length {
+            buffer.resize(length, 0);
         }
-        let read = self.unit.read_unchecked_at(&mut room[..length], offset);
+        let read = self.unit.read_unchecked_at(&mut buffer[..length], offset);
         if read.is_ok() {
-            look(&room[..length]);
+            look(&buffer[..length]);
         }
-        self.room.set(room);
+        self.buffer.set(buffer);
         read.map_err(io::Error::other)
     }
 
