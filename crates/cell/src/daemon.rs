@@ -162,7 +162,7 @@ fn mount(config: &Config, volume: &Arc<Volume>, io_stats: Arc<IoStats>) -> Resul
         name: config.name.clone(),
         allow_other: is_root,
         use_ring: true,
-        keeper: Some("/proc/self/exe".into()),
+        keep_awake_program: Some("/proc/self/exe".into()),
     };
     Ok(Mount::new(service, &config.mount, &options)?)
 }
