@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Threads of the `/dev/fuse` transport, which is also the maximum number of requests that wait for disks.
-const CLASSIC_THREADS: usize = 8;
+const DEVICE_THREADS: usize = 8;
 /// The kernel's read-ahead on the mount: the largest request of a sequential reader.
 const READ_AHEAD_KIB: u32 = 1024;
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -72,7 +72,7 @@ impl Mount {
         ];
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
         // With rings, only requests that never block arrive on `/dev/fuse`: one thread suffices.
-        config.n_threads = Some(if service.use_ring { 1 } else { CLASSIC_THREADS });
+        config.n_threads = Some(if service.use_ring { 1 } else { DEVICE_THREADS });
         config.clone_fd = true;
         let session = Session::new(service.clone(), path, &config).map_err(failed)?;
         let ring = match service.use_ring {
