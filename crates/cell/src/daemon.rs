@@ -113,8 +113,8 @@ pub fn check(config: &Config) -> Result<Findings, DaemonError> {
 
 fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) -> Result<Arc<Volume>, DaemonError> {
     let disks = config.disk_group.disks.iter().map(|path| {
-        let disk =
-            DirectoryDisk::new(path).map_err(DaemonError::system(format!("opening cell disk {}", path.display())));
+        let disk = DirectoryDisk::new(path)
+            .map_err(DaemonError::system(format!("could not open cell disk {}", path.display())));
         disk.map(|disk| Arc::new(disk) as Arc<dyn Disk>)
     });
     let options = VolumeOptions {
@@ -138,8 +138,9 @@ fn serve(
     signals: &SignalFd,
 ) -> Result<(), DaemonError> {
     let io_stats = Arc::new(IoStats::default());
-    let server = server::start(volume.clone(), units, config, io_stats.clone())
-        .map_err(DaemonError::system(format!("starting the Smart Scan server on {}", config.socket.display())))?;
+    let server = server::start(volume.clone(), units, config, io_stats.clone()).map_err(DaemonError::system(
+        format!("could not start the Smart Scan server on {}", config.socket.display()),
+    ))?;
     let mounted = mount(config, volume, io_stats);
     let result = mounted.and_then(|mount| {
         eprintln!("cell {} ready: mounted on {} ({})", config.name, config.mount.display(), mount.transport());
@@ -167,7 +168,8 @@ fn mount(config: &Config, volume: &Arc<Volume>, io_stats: Arc<IoStats>) -> Resul
     Ok(Mount::new(service, &config.mount, &options)?)
 }
 
-/// Refuses a mount point that cannot be one. One that a dead daemon left is taken away once the disks are ours.
+/// Checks that the mount point is a directory. The stale mount of a crashed daemon is valid too; the daemon removes it
+/// after locking the disks.
 fn check_mount_point(config: &Config) -> Result<(), DaemonError> {
     let path = config.mount.display();
     if fuse::is_stale(&config.mount) {
@@ -197,7 +199,7 @@ fn wait_for_stop(mount: &Mount, signals: &SignalFd) -> Result<bool, DaemonError>
         match poll(&mut events, PollTimeout::try_from(WATCH_INTERVAL).unwrap_or(PollTimeout::NONE)) {
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(_) => return Ok(true),
-            Err(error) => return Err(DaemonError::system("waiting for signals")(error.into())),
+            Err(error) => return Err(DaemonError::system("could not wait for signals")(error.into())),
         }
         if !mount.is_alive() {
             return Ok(false);
@@ -213,7 +215,7 @@ fn block_signals() -> Result<SignalFd, DaemonError> {
         set.thread_block()?;
         SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
     };
-    block().map_err(|error| DaemonError::system("blocking signals")(error.into()))
+    block().map_err(|error| DaemonError::system("could not block signals")(error.into()))
 }
 
 /// Lowers the process's out-of-memory score; needs privileges.

@@ -159,8 +159,8 @@ extern void cellar_request_free(CellarRequest *request);
 
 /*
  * Sets the relation's file: path is the path of the first segment relative to
- * the mount's root, segment_blocks is RELSEG_SIZE, checksums tells whether
- * the cluster has data checksums, and encoding is the database's pg_enc.
+ * the mount's root, segment_blocks is RELSEG_SIZE, checksums is true if the
+ * cluster has data checksums, and encoding is the database's pg_enc.
  */
 extern void cellar_request_file(CellarRequest *request, const char *path,
 								uint32_t segment_blocks, bool checksums, uint32_t encoding);

@@ -37,7 +37,7 @@ pub struct MountOptions {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{verb} {path}: {message}")]
+#[error("could not {verb} {path}: {message}")]
 pub struct MountError {
     verb: &'static str,
     path: String,
@@ -59,7 +59,7 @@ pub struct Mount {
 
 impl Mount {
     pub fn new(mut service: FileService, path: &Path, options: &MountOptions) -> Result<Self, MountError> {
-        let failed = |error: io::Error| MountError::new("mounting", path, explain(&error));
+        let failed = |error: io::Error| MountError::new("mount", path, explain(&error));
         service.use_ring = options.use_ring && ring::enable();
         let mut config = Config::default();
         config.mount_options = vec![
@@ -122,7 +122,7 @@ impl Mount {
                 Ok(()) => break,
                 Err(error) if started.elapsed() >= timeout => {
                     log::warn!("detaching {}, which is still in use: {error}", self.path.display());
-                    unmount(&self.path, true).map_err(|error| MountError::new("unmounting", &self.path, error))?;
+                    unmount(&self.path, true).map_err(|error| MountError::new("unmount", &self.path, error))?;
                     // Open files keep the session alive until the process exits, so do not wait for its threads.
                     std::mem::forget(self.session.take());
                     std::mem::forget(self.ring.take());
@@ -141,7 +141,7 @@ impl Mount {
             match session.join() {
                 // The kernel returns these errors if a reader races with the unmount.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::ENODEV)) => {}
-                other => other.map_err(|error| MountError::new("serving", &self.path, error))?,
+                other => other.map_err(|error| MountError::new("serve", &self.path, error))?,
             }
         }
         if let Some(ring) = self.ring.take() {
@@ -183,9 +183,9 @@ pub fn release_stale(path: &Path) -> Result<bool, MountError> {
             return Ok(found);
         }
         found = true;
-        unmount(path, true).map_err(|error| MountError::new("detaching the stale mount from", path, error))?;
+        unmount(path, true).map_err(|error| MountError::new("detach the stale mount from", path, error))?;
     }
-    Err(MountError::new("detaching the stale mount from", path, "the mount point still has stale mounts"))
+    Err(MountError::new("detach the stale mount from", path, "the mount point still has stale mounts"))
 }
 
 /// Returns the device number ("major:minor") of the file system that is mounted at a path.
