@@ -49,6 +49,7 @@ pub struct SmartScan {
     checksums: bool,
     scanner: Scanner,
     unit_scanner: UnitScanner,
+    /// The unit that the scan read last, for the next step in the same allocation unit.
     unit: Option<HeldUnit>,
     writer: ResultWriter,
     xids: ScanXids,
@@ -202,29 +203,28 @@ impl SmartScan {
         let (first, mut end) = (blocks.start, region_end(blocks.start).min(blocks.end));
         let region = first / REGION_BLOCKS;
         let page = first % au_blocks;
-        let held = self.hold_unit(object, u64::from(first / au_blocks)).map_err(S::Error::from)?;
-        let stored_bytes = match held {
-            true => self.stored_bytes(page..page + (end - first)),
-            false => bytes_of(first..end),
+        let mut held = self.take_unit(object, u64::from(first / au_blocks)).map_err(S::Error::from)?;
+        let stored_bytes = match &mut held {
+            Some(held) => held.stored_bytes(page..page + (end - first)),
+            None => bytes_of(first..end),
         };
         self.stats.eligible_bytes += stored_bytes;
         if !self.may_match(object, region) {
             self.stats.saved_by_storage_index_bytes += stored_bytes;
             self.regions_excluded += 1;
-            return Ok(end);
-        }
-        if !held {
+        } else if let Some(held) = &mut held {
+            let step_end = first.saturating_add((au_blocks - page).min(UNIT_BLOCKS_MAX)).min(blocks.end);
+            while end < step_end && self.may_match(object, end / REGION_BLOCKS) {
+                let next = region_end(end).min(blocks.end);
+                self.stats.eligible_bytes += held.stored_bytes(page + (end - first)..page + (next - first));
+                end = next;
+            }
+            self.unit_pages(held, base + first, page..page + (end - first), sink)?;
+        } else {
             self.read_ahead(segment, region);
             self.region_pages(object, base, first..end, sink)?;
-            return Ok(end);
         }
-        let step_end = first.saturating_add((au_blocks - page).min(UNIT_BLOCKS_MAX)).min(blocks.end);
-        while end < step_end && self.may_match(object, end / REGION_BLOCKS) {
-            let next = region_end(end).min(blocks.end);
-            self.stats.eligible_bytes += self.stored_bytes(page + (end - first)..page + (next - first));
-            end = next;
-        }
-        self.unit_pages(base + first, page..page + (end - first), sink)?;
+        self.unit = held;
         Ok(end)
     }
 

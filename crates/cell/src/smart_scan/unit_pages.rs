@@ -49,6 +49,11 @@ impl UnitShare {
 }
 
 impl HeldUnit {
+    fn new(object: DiskObject, au: u64, reader: UnitReader) -> Self {
+        let (eligible, saved) = Default::default();
+        Self { object, au, reader, unit: None, counted_reads: (0, 0), eligible, saved }
+    }
+
     /// Returns the longest prefix of `pages` whose pages are all current or all superseded, and whether they are current.
     fn run(&self, pages: Range<u32>) -> (Range<u32>, bool) {
         let superseded = self.reader.dead();
@@ -57,76 +62,94 @@ impl HeldUnit {
         }
         (pages.start..superseded.run_end(pages.start, pages.end), !superseded.contains(pages.start))
     }
-}
 
-impl SmartScan {
-    /// Holds the unit of an allocation unit, in place of the unit held before. Returns whether there is one.
-    pub(super) fn hold_unit(&mut self, object: DiskObject, au: u64) -> Result<bool, ScanError> {
-        if self.unit.as_ref().is_some_and(|held| (held.object, held.au) == (object, au)) {
-            return Ok(true);
-        }
-        self.unit = None;
-        let Some(reader) = self.state.volume.unit_reader(object, au)? else { return Ok(false) };
-        let (eligible, saved) = Default::default();
-        self.unit = Some(HeldUnit { object, au, reader, unit: None, counted_reads: (0, 0), eligible, saved });
-        Ok(true)
-    }
-
-    /// Returns the stored bytes of pages of the held unit.
+    /// Returns the stored bytes of pages: shares of the unit for current pages, whole pages for superseded ones.
     pub(super) fn stored_bytes(&mut self, pages: Range<u32>) -> u64 {
-        let held = self.unit.as_mut().expect("the caller holds a unit");
         let (mut current, mut left) = (0, pages.clone());
         while !left.is_empty() {
-            let (run, is_current) = held.run(left.clone());
+            let (run, is_current) = self.run(left.clone());
             current += if is_current { run.len() as u64 } else { 0 };
             left.start = run.end;
         }
-        held.eligible.take(current, &held.reader) + (pages.len() as u64 - current) * BLOCK_BYTES as u64
+        self.eligible.take(current, &self.reader) + (pages.len() as u64 - current) * BLOCK_BYTES as u64
     }
 
-    /// Scans pages of the held unit. `first_block` is the relation's number of the first page's block.
+    /// Returns the disk reads since the last call.
+    fn take_reads(&mut self) -> ScanStats {
+        let (bytes, requests) = self.reader.disk_read();
+        let reads = ScanStats {
+            disk_read_bytes: bytes - self.counted_reads.0,
+            disk_read_requests: requests - self.counted_reads.1,
+            ..ScanStats::default()
+        };
+        self.counted_reads = (bytes, requests);
+        reads
+    }
+}
+
+impl SmartScan {
+    /// Takes the held unit if it belongs to this allocation unit, or opens the allocation unit's unit. Returns None if the
+    /// allocation unit is raw.
+    pub(super) fn take_unit(&mut self, object: DiskObject, au: u64) -> Result<Option<HeldUnit>, ScanError> {
+        // `filter` drops another allocation unit's unit before the next one is opened, which releases its slot.
+        let held = self.unit.take().filter(|held| (held.object, held.au) == (object, au));
+        if held.is_some() {
+            return Ok(held);
+        }
+        let reader = self.state.volume.unit_reader(object, au)?;
+        Ok(reader.map(|reader| HeldUnit::new(object, au, reader)))
+    }
+
+    /// Scans pages of a unit. `first_block` is the relation's number of the first page's block.
     pub(super) fn unit_pages<S: ScanSink>(
         &mut self,
+        held: &mut HeldUnit,
         first_block: u32,
         pages: Range<u32>,
         sink: &mut S,
     ) -> Result<(), S::Error> {
         let mut left = pages.clone();
         while !left.is_empty() {
-            let held = self.unit.as_ref().expect("the caller holds a unit");
             let (run, is_current) = held.run(left.clone());
             left.start = run.end;
             let block = first_block + (run.start - pages.start);
             match is_current {
-                true => self.current_pages(block - run.start, run, sink)?,
-                false => self.superseded_pages(block, run, sink)?,
+                true => self.current_pages(held, block - run.start, run, sink)?,
+                false => self.superseded_pages(held, block, run, sink)?,
             }
         }
-        self.count_unit_reads();
+        self.stats.add(&held.take_reads());
         Ok(())
     }
 
     /// Scans current pages in the unit. `unit_block` is the relation's number of the unit's first block.
-    fn current_pages<S: ScanSink>(&mut self, unit_block: u32, pages: Range<u32>, sink: &mut S) -> Result<(), S::Error> {
-        let held = self.unit.as_mut().expect("the caller holds a unit");
-        let blocks = unit_block..unit_block + held.reader.dead().page_count();
+    fn current_pages<S: ScanSink>(
+        &mut self,
+        held: &mut HeldUnit,
+        unit_block: u32,
+        pages: Range<u32>,
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
+        let HeldUnit { reader, unit, saved, .. } = held;
+        let blocks = unit_block..unit_block + reader.dead().page_count();
         let damaged = |error| ScanError::DamagedUnit { blocks: blocks.clone(), error };
-        if held.unit.is_none() {
-            let opened = self.state.unit_directories.open(held.reader.id(), &StoredUnitBytes::new(&held.reader));
-            held.unit = Some(opened.map_err(damaged)?);
-        }
+        let unit = match unit {
+            Some(unit) => unit,
+            None => {
+                let opened = self.state.unit_directories.open(reader.id(), &StoredUnitBytes::new(reader));
+                unit.insert(opened.map_err(damaged)?)
+            }
+        };
         let pages = pages.start as usize..pages.end as usize;
         self.with_xids(sink, |scan| {
-            let held = scan.unit.as_mut().expect("the caller holds a unit");
-            let cached = held.reader.in_cache();
-            let bytes = StoredUnitBytes::new(cached.as_ref().map_or(&held.reader as &dyn UnitBytes, |cached| cached));
-            let unit = held.unit.as_ref().expect("opened above");
+            let cached = reader.in_cache();
+            let bytes = StoredUnitBytes::new(cached.as_ref().map_or(reader as &dyn UnitBytes, |cached| cached));
             let scanned = scan.unit_scanner.scan(unit_block, unit, &bytes, pages.clone(), &scan.xids, &mut scan.writer);
             scan.stats.cache_hit_bytes += cached.map_or(0, |cached| cached.hit_bytes());
             match scanned.map_err(damaged)? {
                 Progress::Done { mut stats, .. } => {
                     let saved_pages = stats.saved_by_storage_index_bytes / BLOCK_BYTES as u64;
-                    stats.saved_by_storage_index_bytes = held.saved.take(saved_pages, &held.reader);
+                    stats.saved_by_storage_index_bytes = saved.take(saved_pages, reader);
                     scan.stats.add(&stats);
                     Ok(Attempt::Done(()))
                 }
@@ -136,11 +159,15 @@ impl SmartScan {
     }
 
     /// Scans pages that were written after their unit was made. `block` is the relation's number of the first page.
-    fn superseded_pages<S: ScanSink>(&mut self, block: u32, pages: Range<u32>, sink: &mut S) -> Result<(), S::Error> {
-        let held = self.unit.as_ref().expect("the caller holds a unit");
-        let (object, au) = (held.object, held.au);
+    fn superseded_pages<S: ScanSink>(
+        &mut self,
+        held: &HeldUnit,
+        block: u32,
+        pages: Range<u32>,
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
         let end = block + (pages.end - pages.start);
-        let Some(bytes) = self.read_superseded(object, au, pages).map_err(S::Error::from)? else {
+        let Some(bytes) = self.read_superseded(held.object, held.au, pages).map_err(S::Error::from)? else {
             self.pass_through(block..end);
             return Ok(());
         };
@@ -174,18 +201,5 @@ impl SmartScan {
             }
         }
         Ok(None)
-    }
-
-    fn count_unit_reads(&mut self) {
-        if let Some(held) = &mut self.unit {
-            let (bytes, requests) = held.reader.disk_read();
-            let reads = ScanStats {
-                disk_read_bytes: bytes - held.counted_reads.0,
-                disk_read_requests: requests - held.counted_reads.1,
-                ..ScanStats::default()
-            };
-            held.counted_reads = (bytes, requests);
-            self.stats.add(&reads);
-        }
     }
 }
