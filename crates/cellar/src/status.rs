@@ -71,9 +71,9 @@ fn as_text(status: &CellStatus) -> String {
         text += &format!("cell disk   {}: {available} of {total} free\n", disk.path);
     }
     let (used, capacity) = (size(status.cache_used_bytes), size(status.cache_capacity_bytes));
-    text += &format!("page cache  {used} of {capacity} used\n");
+    text += &format!("page cache  {used} of {capacity} filled\n");
     text += &format!(
-        "scans       {} Smart Scans: {} eligible, of which {} saved by the storage index, {} returned\n",
+        "scans       {} Smart Scans: {} eligible, {} of it saved by the storage index, {} returned\n",
         status.scans,
         size(status.eligible_bytes),
         size(status.saved_by_storage_index_bytes),

@@ -248,7 +248,7 @@ fn status_describes_a_running_cell_and_fails_without_an_answer() {
     let text = status(&cell, &[]);
     assert!(text.status.success(), "{}", message(&text));
     let text = String::from_utf8(text.stdout).unwrap();
-    for part in ["cell test, version ", "disk1: ", "page cache  0 bytes of 64 MiB used", "0 Smart Scans"] {
+    for part in ["cell test, version ", "disk1: ", "page cache  0 bytes of 64 MiB filled", "0 Smart Scans"] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
     let json: serde_json::Value = serde_json::from_slice(&status(&cell, &["--json"]).stdout).unwrap();
