@@ -80,7 +80,7 @@ pub fn compress<E: From<CompressionError>>(
     damaged.map_or(Ok(compression.progress), |error| Err(CompressionError::from(error).into()))
 }
 
-/// A running compression. Encoder and page buffer are reused for all allocation units, because mapping that much memory
+/// A running compression. Encoder and page buffer are reused for all allocation units, because mapping memory of this size
 /// for each unit is expensive.
 struct Compression<'a> {
     state: &'a CellState,
