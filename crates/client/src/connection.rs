@@ -6,7 +6,7 @@
 //! are still unanswered. The new scan therefore never receives a frame of the abandoned scan.
 //!
 //! A stopped or overloaded daemon accepts no connections, and `connect` would block once the listen queue is full. Each
-//! call of [`Connection::next_event`] then tries to connect again, for up to [`CONNECT_TIMEOUT`].
+//! call of [`Connection::next_event`] then tries to connect again, for up to two seconds.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};

@@ -46,7 +46,7 @@ struct Shared {
 }
 
 impl FileService {
-    /// Creates the service. `socket` is the socket of the cell's Smart Scan server, which [`WHICH_CELL`] returns.
+    /// Creates the service. `socket` is the socket of the cell's Smart Scan server, which the ioctl `WHICH_CELL` returns.
     pub fn new(volume: Arc<Volume>, socket: &Path, stats: Arc<IoStats>) -> Self {
         let shared = Shared { volume, socket: socket.into(), stats, classes: Classes::default() };
         Self { shared: Arc::new(shared), use_ring: false }
