@@ -39,17 +39,17 @@ struct Slot {
 
 /// The slots of all CPUs, in memory that daemon and spinners share.
 #[derive(Debug)]
-struct Board {
+struct SharedSlots {
     slots: NonNull<Slot>,
     cpus: usize,
 }
 
-// SAFETY: the slots are atomics, and stay mapped until the board is dropped.
-unsafe impl Send for Board {}
+// SAFETY: the slots are atomics, and stay mapped until this value is dropped.
+unsafe impl Send for SharedSlots {}
 // SAFETY: as above.
-unsafe impl Sync for Board {}
+unsafe impl Sync for SharedSlots {}
 
-impl Board {
+impl SharedSlots {
     fn map(memory: impl AsFd) -> io::Result<Self> {
         let bytes = fstat(&memory)?.st_size as usize;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
@@ -59,15 +59,15 @@ impl Board {
         Ok(Self { slots, cpus: bytes / size_of::<Slot>() })
     }
 
-    fn slots(&self) -> &[Slot] {
+    fn as_slice(&self) -> &[Slot] {
         // SAFETY: `cpus` slots are mapped, zero bytes are valid slots, and only atomic operations change them.
         unsafe { std::slice::from_raw_parts(self.slots.as_ptr(), self.cpus) }
     }
 }
 
-impl Drop for Board {
+impl Drop for SharedSlots {
     fn drop(&mut self) {
-        // SAFETY: references to the slots do not outlive the board.
+        // SAFETY: references to the slots do not outlive this value.
         let _ = unsafe { munmap(self.slots.as_ptr().cast(), self.cpus * size_of::<Slot>()) };
     }
 }
@@ -75,7 +75,7 @@ impl Drop for Board {
 /// The daemon's handle of the spinner process.
 #[derive(Debug)]
 pub struct Spinners {
-    board: Board,
+    slots: SharedSlots,
     process: Child,
     lifeline: Option<ChildStdout>,
 }
@@ -85,10 +85,10 @@ impl Spinners {
     pub fn start(mut command: Command, cpus: u16) -> io::Result<Self> {
         let memory = memfd_create("cellar-awake", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, u64::from(cpus) * size_of::<Slot>() as u64)?;
-        let board = Board::map(&memory)?;
+        let slots = SharedSlots::map(&memory)?;
         let mut process = command.stdin(Stdio::from(memory)).stdout(Stdio::piped()).spawn()?;
         let lifeline = process.stdout.take();
-        let mut spinners = Self { board, process, lifeline };
+        let mut spinners = Self { slots, process, lifeline };
         let ready = spinners.lifeline.as_mut().map(|output| output.read_exact(&mut [0]));
         ready.unwrap_or_else(|| Err(io::Error::other("the keep-awake process has no output")))?;
         Ok(spinners)
@@ -96,7 +96,7 @@ impl Spinners {
 
     /// Lets a CPU's spinner spin for `duration` from now.
     pub fn spin(&self, cpu: u16, duration: Duration) {
-        let Some(slot) = self.board.slots().get(usize::from(cpu)) else { return };
+        let Some(slot) = self.slots.as_slice().get(usize::from(cpu)) else { return };
         slot.until.store(now() + duration.as_nanos() as u64, Ordering::Relaxed);
         if slot.is_parked.load(Ordering::Relaxed) == 1 && slot.is_parked.swap(0, Ordering::Relaxed) == 1 {
             let _ = futex::wake(&slot.is_parked, futex::Flags::empty(), 1);
@@ -105,7 +105,7 @@ impl Spinners {
 
     /// Stops a CPU's spinner.
     pub fn stop(&self, cpu: u16) {
-        let Some(slot) = self.board.slots().get(usize::from(cpu)) else { return };
+        let Some(slot) = self.slots.as_slice().get(usize::from(cpu)) else { return };
         if slot.until.load(Ordering::Relaxed) != 0 {
             slot.until.store(0, Ordering::Relaxed);
         }
@@ -124,8 +124,8 @@ pub fn keep_awake() -> io::Result<()> {
     // setsid cannot fail: a new child process is not a group leader.
     rustix::process::setsid()?;
     lower_group()?;
-    let board: &'static Board = Box::leak(Box::new(Board::map(io::stdin())?));
-    for (cpu, slot) in board.slots().iter().enumerate() {
+    let slots: &'static SharedSlots = Box::leak(Box::new(SharedSlots::map(io::stdin())?));
+    for (cpu, slot) in slots.as_slice().iter().enumerate() {
         std::thread::Builder::new().name(format!("fuse awake {cpu}")).spawn(move || {
             pin(cpu as u16);
             if become_idle() {
