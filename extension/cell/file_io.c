@@ -131,7 +131,7 @@ put_cell(ClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
 
 	PG_TRY();
 	{
-		cellar_ask_file_io(session->connection, roots, list_length(cell->roots));
+		cellar_query_file_io(session->connection, roots, list_length(cell->roots));
 		answered = cellar_session_next(session) == CELLAR_FILE_IO;
 		if (answered)
 		{

@@ -71,8 +71,9 @@ cellar_request_relation(CellarRequest *request, Relation rel, const char *file)
 			type = getBaseTypeAndTypmod(att->atttypid, &typmod);
 			missing = missing_value(tupdesc, att, buffer, &bytes);
 		}
-		cellar_request_attribute(request, type, typmod, att->attlen,
-								 att->attalign, att->attbyval, missing, bytes);
+		cellar_request_attribute(request,
+								 &(CellarAttribute) {type, typmod, att->attlen, att->attalign, att->attbyval,
+													 missing, bytes});
 	}
 }
 

@@ -116,7 +116,7 @@ find_idle_units(Relation rel, const CellarLocation *location, const Policy *poli
 	{
 		const CellarDueUnit *answer;
 
-		cellar_ask_due(exchange.session->connection, exchange.relation, 0, RelationGetNumberOfBlocks(rel),
+		cellar_query_due_units(exchange.session->connection, exchange.relation, 0, RelationGetNumberOfBlocks(rel),
 					   policy->level, policy->after_us / FREEZE_FRACTION);
 		cellar_exchange_wait(&exchange, CELLAR_DUE_UNITS, NULL, NULL);
 		answer = cellar_due_units(exchange.session->connection, count);

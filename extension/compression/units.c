@@ -33,7 +33,7 @@ put_levels(ReturnSetInfo *rsinfo, Oid relation, const CellarLevelUnits *levels, 
 		values[0] = ObjectIdGetDatum(relation);
 		values[1] = CStringGetTextDatum(cellar_level_name(Min(line->level, CELLAR_LEVELS - 1)));
 		values[2] = Int64GetDatum(line->units);
-		values[3] = Int64GetDatum(line->dead_blocks);
+		values[3] = Int64GetDatum(line->superseded_blocks);
 		values[4] = Int64GetDatum(line->blocks * BLCKSZ);
 		values[5] = Int64GetDatum(line->stored_bytes);
 		/* dead_blocks, the former name of superseded_blocks */
@@ -59,7 +59,7 @@ put_units(ReturnSetInfo *rsinfo, Oid relation)
 			const CellarLevelUnits *levels;
 			size_t		count;
 
-			cellar_ask_units(exchange.session->connection, exchange.relation, 0,
+			cellar_query_units(exchange.session->connection, exchange.relation, 0,
 							 RelationGetNumberOfBlocks(rel));
 			cellar_exchange_wait(&exchange, CELLAR_UNITS, NULL, NULL);
 			levels = cellar_units(exchange.session->connection, &count);

@@ -1,12 +1,13 @@
-//! `cell.toml`: what a cell is told at start. Unknown keys are refused; messages say what to write instead.
+//! `cell.toml`: the configuration of a cell, read at start. Unknown keys are errors. Every message states a valid value.
 
 use cellar_storage::{AuSize, Redundancy};
 use nix::unistd::{Gid, Uid, User};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// The configuration with every default filled in and every path absolute.
+/// The configuration with all defaults applied and all paths absolute.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub name: String,
@@ -15,6 +16,8 @@ pub struct Config {
     pub user: ClusterUser,
     pub cache_bytes: u64,
     pub log_level: log::LevelFilter,
+    /// Smart Scans that take at least this long are logged; None logs no scan.
+    pub slow_scan_log: Option<Duration>,
     pub metrics_listen: Option<SocketAddr>,
     pub disk_group: DiskGroup,
 }
@@ -50,6 +53,7 @@ struct File {
     user: Option<String>,
     cache_size: Option<String>,
     log_level: Option<String>,
+    slow_scan_log_ms: Option<i64>,
     metrics: Option<FileMetrics>,
     disk_group: FileDiskGroup,
 }
@@ -71,7 +75,7 @@ struct FileDiskGroup {
 impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let error = |message: String| ConfigError { path: path.display().to_string(), message };
-        let text = std::fs::read_to_string(path).map_err(|cause| error(format!("cannot be read: {cause}")))?;
+        let text = std::fs::read_to_string(path).map_err(|cause| error(format!("could not read the file: {cause}")))?;
         Self::parse(&text).map_err(error)
     }
 
@@ -89,7 +93,7 @@ impl Config {
         let mount = absolute(&file.mount, "mount")?;
         if let Some(disk) = disks.iter().find(|disk| disk.starts_with(&mount)) {
             let (disk, mount) = (disk.display(), mount.display());
-            return Err(format!("disk {disk} lies below the mount {mount}; a cell cannot store itself"));
+            return Err(format!("disk {disk} is below the mount {mount}; a cell cannot store its own disks"));
         }
         let redundancy = match file.disk_group.redundancy.as_deref() {
             None | Some("external") => Redundancy::External,
@@ -118,6 +122,7 @@ impl Config {
             user: cluster_user(file.user.as_deref())?,
             cache_bytes,
             log_level: parse_log_level(log_level)?,
+            slow_scan_log: file.slow_scan_log_ms.map(slow_scan_log).transpose()?,
             metrics_listen: file.metrics.and_then(|metrics| metrics.listen).map(|text| listen(&text)).transpose()?,
             disk_group: DiskGroup {
                 au_size: AuSize::from_bytes(au_bytes).map_err(|error| format!("disk_group.au_size: {error}"))?,
@@ -127,6 +132,16 @@ impl Config {
             mount,
         })
     }
+}
+
+fn slow_scan_log(milliseconds: i64) -> Result<Duration, String> {
+    let valid = u64::try_from(milliseconds).map(Duration::from_millis);
+    valid.map_err(|_| {
+        format!(
+            "slow_scan_log_ms = {milliseconds}; write a number of milliseconds, 0 to log every Smart Scan, \
+             or leave the key out to log none"
+        )
+    })
 }
 
 pub fn parse_log_level(text: &str) -> Result<log::LevelFilter, String> {
@@ -144,7 +159,7 @@ fn absolute(path: &Path, key: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// A number of bytes: digits, then nothing or one of KiB, MiB, GiB, TiB.
+/// Parses a number of bytes: digits, then optionally B, KiB, MiB, GiB or TiB.
 fn parse_size(text: &str, key: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -160,6 +175,7 @@ fn parse_size(text: &str, key: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("{key} = \"{text}\" is too large"))
 }
 
+/// Returns the size of the machine's memory, or 1 GiB if it is unknown.
 fn memory_bytes() -> u64 {
     let kib = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
@@ -168,6 +184,7 @@ fn memory_bytes() -> u64 {
     kib.unwrap_or(1 << 20) * 1024
 }
 
+/// Returns the named user, or the user of this process.
 fn cluster_user(name: Option<&str>) -> Result<ClusterUser, String> {
     let found = match name {
         Some(name) => User::from_name(name).ok().flatten(),
@@ -175,7 +192,9 @@ fn cluster_user(name: Option<&str>) -> Result<ClusterUser, String> {
     };
     match (found, name) {
         (Some(user), _) => Ok(ClusterUser { name: user.name, uid: user.uid.as_raw(), gid: user.gid.as_raw() }),
-        (None, Some(name)) => Err(format!("user = \"{name}\": there is no such user on this machine")),
+        (None, Some(name)) => {
+            Err(format!("user = \"{name}\" does not exist on this machine; write the name of an operating-system user"))
+        }
         (None, None) => {
             let (uid, gid) = (Uid::effective().as_raw(), Gid::effective().as_raw());
             Ok(ClusterUser { name: uid.to_string(), uid, gid })
@@ -190,27 +209,36 @@ mod tests {
     const MINIMAL: &str = "mount = \"/srv/cellar\"\n[disk_group]\ndisks = [\"/disk1\", \"/disk2\"]\n";
 
     #[test]
-    fn a_minimal_file_gets_every_default() {
+    fn a_minimal_file_has_all_defaults() {
         let config = Config::parse(MINIMAL).unwrap();
         assert_eq!(config.socket, Path::new("/disk1/cell.sock"));
         assert_eq!(config.disk_group.au_size, AuSize::DEFAULT);
         assert_eq!(config.user.uid, Uid::effective().as_raw());
         assert!(config.cache_bytes > 0);
+        assert_eq!(config.slow_scan_log, None);
     }
 
     #[test]
-    fn mistakes_are_refused_with_what_to_write() {
+    fn a_slow_scan_log_threshold_is_in_milliseconds() {
+        let parse = |value: &str| Config::parse(&format!("slow_scan_log_ms = {value}\n{MINIMAL}"));
+        assert_eq!(parse("250").unwrap().slow_scan_log, Some(Duration::from_millis(250)));
+        assert_eq!(parse("0").unwrap().slow_scan_log, Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn errors_state_a_valid_value() {
         let check = |text: &str, expected: &str| {
             let message = Config::parse(text).unwrap_err();
-            assert!(message.contains(expected), "{message:?} lacks {expected:?}");
+            assert!(message.contains(expected), "{expected:?} is not in {message:?}");
         };
         check(&format!("colour = 1\n{MINIMAL}"), "unknown field `colour`");
         check(&format!("cache_size = \"4GB\"\n{MINIMAL}"), "like \"4GiB\"");
+        check(&format!("slow_scan_log_ms = -1\n{MINIMAL}"), "write a number of milliseconds");
         check(&format!("log_level = \"loud\"\n{MINIMAL}"), "write error, warn");
-        check(&format!("user = \"no such user\"\n{MINIMAL}"), "no such user");
+        check(&format!("user = \"no such user\"\n{MINIMAL}"), "does not exist on this machine");
         check("mount = \"/m\"\n[disk_group]\ndisks = []\n", "name at least one");
         check("mount = \"m\"\n[disk_group]\ndisks = [\"/d\"]\n", "mount: m is not absolute");
-        check("mount = \"/m\"\n[disk_group]\ndisks = [\"/m/d\"]\n", "cannot store itself");
+        check("mount = \"/m\"\n[disk_group]\ndisks = [\"/m/d\"]\n", "cannot store its own disks");
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/d\", \"/e\", \"/d/\"]\n", "names /d twice");
         check(&format!("{MINIMAL}au_size = \"3MiB\"\n"), "not a power of two");
         check(&format!("{MINIMAL}redundancy = \"double\"\n"), "\"external\"");

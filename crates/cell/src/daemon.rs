@@ -1,12 +1,13 @@
-//! The daemon's life: open the disks, recover, mount, serve until told to stop, then leave everything clean.
+//! The daemon: opens the disks, recovers, mounts, serves until it is stopped, and shuts down cleanly.
 //!
-//! Order at start: disks (locked) before the mount point is touched, so that a second daemon changes nothing; the
-//! Smart Scan server before the mount, so that a file on the mount always has a server. Order at stop: the reverse.
+//! Start order: the daemon locks the disks before it touches the mount point, so a second daemon changes nothing. The
+//! Smart Scan server starts before the mount, so every file on the mount has a server. Shutdown is in reverse order.
 
-use crate::compression::{Codec, UnitTable};
 use crate::config::Config;
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions};
 use crate::server;
+use crate::state::UnitDirectories;
+use crate::unit_codec::Codec;
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{ErrorKind, Volume, VolumeOptions};
 use nix::errno::Errno;
@@ -19,14 +20,15 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a stop waits for the mount's users.
-const UNMOUNT_PATIENCE: Duration = Duration::from_secs(10);
-/// How often the daemon looks whether somebody else unmounted it.
+/// How long a shutdown waits for processes that use the mount.
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the daemon checks that its mount still exists.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
-/// Out-of-memory score: the daemon's death stops the whole cluster.
+/// Adjustment of the out-of-memory score. Killing the daemon stops the whole cluster.
 const OOM_SCORE: &str = "-900";
+/// Desired limit of open files.
 const DESCRIPTORS_WANTED: u64 = 1 << 19;
-/// Descriptors for everything but backing files.
+/// Descriptors reserved for sockets, logs and other files than backing files.
 const DESCRIPTORS_RESERVED: u64 = 256;
 
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +44,8 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// The process's exit code: 3 when another daemon holds the disks, 4 when they are not this group's, 1 otherwise.
+    /// The process's exit code: 3 if another daemon has locked the disks, 4 if a disk is missing or belongs to another
+    /// disk group, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Storage(error) if error.kind() == ErrorKind::Locked => 3,
@@ -57,20 +60,20 @@ impl DaemonError {
     }
 }
 
-/// Runs a cell until SIGTERM or SIGINT, or until its mount is taken away. Call it from the process's first thread,
-/// before there are others.
+/// Runs a cell until SIGTERM or SIGINT, or until its mount is unmounted. Must be called from the process's first thread,
+/// before any other thread starts: threads inherit the blocked signals.
 pub fn run(config: &Config) -> Result<(), DaemonError> {
     let signals = block_signals()?;
-    protect();
+    protect_from_oom_killer();
     let descriptors = raise_descriptor_limit();
     check_mount_point(config)?;
-    let units = Arc::new(UnitTable::default());
+    let units = Arc::new(UnitDirectories::default());
     let volume = open_volume(config, &units, descriptors)?;
-    // Only now: whoever holds the disks may be serving this very mount.
+    // Check for a stale mount only after locking the disks: another daemon that has them locked may serve this mount.
     if fuse::release_stale(&config.mount)? {
-        log::warn!("{} was left by a daemon that died; mounting it again", config.mount.display());
+        log::warn!("removed the mount of a crashed daemon from {}", config.mount.display());
     }
-    warn_of_hidden(config);
+    warn_about_hidden_files(config);
     let result = serve(config, &volume, units, &signals);
     let closed = volume.close();
     result?;
@@ -79,7 +82,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     Ok(())
 }
 
-/// What [`check`] found of a cell that would start.
+/// The result of [`check`] for a cell that can start.
 #[derive(Debug)]
 pub struct Findings {
     pub name: String,
@@ -90,11 +93,11 @@ pub struct Findings {
     pub available_bytes: u64,
 }
 
-/// Opens the disks as `run` does, then closes them again: tells whether the cell would start.
+/// Checks whether the cell can start: opens the disks as [`run`] does, then closes them.
 pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     check_mount_point(config)?;
     let volume = open_volume(config, &Arc::default(), raise_descriptor_limit())?;
-    warn_of_hidden(config);
+    warn_about_hidden_files(config);
     let space = volume.statfs()?;
     let findings = Findings {
         name: config.name.clone(),
@@ -108,17 +111,17 @@ pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     Ok(findings)
 }
 
-fn open_volume(config: &Config, units: &Arc<UnitTable>, descriptors: u64) -> Result<Arc<Volume>, DaemonError> {
+fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) -> Result<Arc<Volume>, DaemonError> {
     let disks = config.disk_group.disks.iter().map(|path| {
-        let disk =
-            DirectoryDisk::new(path).map_err(DaemonError::system(format!("opening cell disk {}", path.display())));
+        let disk = DirectoryDisk::new(path)
+            .map_err(DaemonError::system(format!("could not open cell disk {}", path.display())));
         disk.map(|disk| Arc::new(disk) as Arc<dyn Disk>)
     });
     let options = VolumeOptions {
         au_size: config.disk_group.au_size,
         redundancy: config.disk_group.redundancy,
         cache_bytes: config.cache_bytes,
-        // Each backing file may have a second descriptor, for direct reads.
+        // A backing file may have a second descriptor for direct reads.
         handles_max: (descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2).max(64) as usize,
         root_uid: config.user.uid,
         root_gid: config.user.gid,
@@ -128,10 +131,16 @@ fn open_volume(config: &Config, units: &Arc<UnitTable>, descriptors: u64) -> Res
     Ok(Volume::open(disks.collect::<Result<Vec<_>, _>>()?, options)?)
 }
 
-fn serve(config: &Config, volume: &Arc<Volume>, units: Arc<UnitTable>, signals: &SignalFd) -> Result<(), DaemonError> {
+fn serve(
+    config: &Config,
+    volume: &Arc<Volume>,
+    units: Arc<UnitDirectories>,
+    signals: &SignalFd,
+) -> Result<(), DaemonError> {
     let io_stats = Arc::new(IoStats::default());
-    let server = server::start(volume.clone(), units, config, io_stats.clone())
-        .map_err(DaemonError::system(format!("starting the Smart Scan server on {}", config.socket.display())))?;
+    let server = server::start(volume.clone(), units, config, io_stats.clone()).map_err(DaemonError::system(
+        format!("could not start the Smart Scan server on {}", config.socket.display()),
+    ))?;
     let mounted = mount(config, volume, io_stats);
     let result = mounted.and_then(|mount| {
         eprintln!("cell {} ready: mounted on {} ({})", config.name, config.mount.display(), mount.transport());
@@ -139,9 +148,9 @@ fn serve(config: &Config, volume: &Arc<Volume>, units: Arc<UnitTable>, signals: 
             log::info!("stopping");
             volume.sync()?;
         } else {
-            log::warn!("{} was unmounted by somebody else; stopping", config.mount.display());
+            log::warn!("stopping because another process unmounted {}", config.mount.display());
         }
-        Ok(mount.unmount(UNMOUNT_PATIENCE)?)
+        Ok(mount.unmount(UNMOUNT_TIMEOUT)?)
     });
     server.stop();
     result
@@ -154,12 +163,13 @@ fn mount(config: &Config, volume: &Arc<Volume>, io_stats: Arc<IoStats>) -> Resul
         name: config.name.clone(),
         allow_other: is_root,
         use_ring: true,
-        keeper: Some("/proc/self/exe".into()),
+        keep_awake_program: Some("/proc/self/exe".into()),
     };
     Ok(Mount::new(service, &config.mount, &options)?)
 }
 
-/// Refuses a mount point that cannot be one. One that a dead daemon left is taken away once the disks are ours.
+/// Checks that the mount point is a directory. The stale mount of a crashed daemon is valid too; the daemon removes it
+/// after locking the disks.
 fn check_mount_point(config: &Config) -> Result<(), DaemonError> {
     let path = config.mount.display();
     if fuse::is_stale(&config.mount) {
@@ -167,26 +177,29 @@ fn check_mount_point(config: &Config) -> Result<(), DaemonError> {
     }
     match std::fs::metadata(&config.mount) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err(DaemonError::MountPoint(format!("the mount point {path} is no directory"))),
+        Ok(_) => Err(DaemonError::MountPoint(format!("the mount point {path} is not a directory"))),
         Err(error) => Err(DaemonError::MountPoint(format!("the mount point {path}: {error}; create the directory"))),
     }
 }
 
-/// What lies in the directory that will be mounted over cannot be seen while the cell runs.
-fn warn_of_hidden(config: &Config) {
+/// Warns about files in the mount point's directory, which the mount hides.
+fn warn_about_hidden_files(config: &Config) {
     if std::fs::read_dir(&config.mount).is_ok_and(|mut entries| entries.next().is_some()) {
-        log::warn!("the mount point {} is not empty: its files are hidden while the cell runs", config.mount.display());
+        log::warn!(
+            "the mount point {} is not empty; the mount hides its files while the cell runs",
+            config.mount.display()
+        );
     }
 }
 
-/// True for a signal, false when the mount is gone.
+/// Waits for a signal or for the end of the mount. Returns true for a signal.
 fn wait_for_stop(mount: &Mount, signals: &SignalFd) -> Result<bool, DaemonError> {
     loop {
         let mut events = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         match poll(&mut events, PollTimeout::try_from(WATCH_INTERVAL).unwrap_or(PollTimeout::NONE)) {
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(_) => return Ok(true),
-            Err(error) => return Err(DaemonError::system("waiting for signals")(error.into())),
+            Err(error) => return Err(DaemonError::system("could not wait for signals")(error.into())),
         }
         if !mount.is_alive() {
             return Ok(false);
@@ -194,24 +207,25 @@ fn wait_for_stop(mount: &Mount, signals: &SignalFd) -> Result<bool, DaemonError>
     }
 }
 
-/// Blocks the signals that stop the daemon, for this thread and those it starts, and returns where they arrive.
+/// Blocks the signals that stop the daemon, in this thread and all threads that it starts, and returns a descriptor that
+/// receives them.
 fn block_signals() -> Result<SignalFd, DaemonError> {
     let set: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
     let block = || -> nix::Result<SignalFd> {
         set.thread_block()?;
         SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
     };
-    block().map_err(|error| DaemonError::system("blocking signals")(error.into()))
+    block().map_err(|error| DaemonError::system("could not block signals")(error.into()))
 }
 
-/// Asks the kernel to end other processes first when memory runs out; needs privileges.
-fn protect() {
+/// Lowers the process's out-of-memory score; needs privileges.
+fn protect_from_oom_killer() {
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE) {
-        log::debug!("the daemon is not protected from the out-of-memory killer: {error}");
+        log::debug!("could not lower the out-of-memory score: {error}");
     }
 }
 
-/// Raises the limit of open files as far as allowed; returns it.
+/// Raises the limit of open files up to the hard limit, and returns the limit.
 fn raise_descriptor_limit() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
     let wanted = DESCRIPTORS_WANTED.min(hard).max(soft);

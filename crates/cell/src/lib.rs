@@ -1,12 +1,24 @@
-//! The cell: the daemon that serves a cluster's files and runs its big scans next to the data.
+//! The cell: the daemon that stores a cluster's files, serves their I/O, and scans and compresses them next to the data.
 //!
-//! It joins `cellar-storage` (bytes, no tuples) and `cellar-scan` (tuples, no I/O); neither knows the other.
+//! The crate joins `cellar-storage` (bytes, no tuples) and `cellar-scan` (tuples, no I/O); neither knows the other.
+//!
+//! Names and identities: the file service ([`fuse`]) and requests on the wire use file names. A session of the
+//! [`server`] resolves the name of a relation once, in [`relation`]. [`smart_scan`], [`compression`] and [`state`] use
+//! disk objects with block ranges, regions or allocation units, and never names.
+//!
+//! Modules depend on each other in one direction: `daemon` → `fuse`, `server` → `smart_scan`, `compression` →
+//! `unit_codec`, `state` → `relation`.
 
 pub mod compression;
 pub mod config;
 pub mod daemon;
+mod frame_stream;
 pub mod fuse;
+pub mod log_context;
 pub mod metrics;
+pub mod relation;
 pub mod server;
 pub mod smart_scan;
+pub mod state;
 pub mod status;
+pub mod unit_codec;

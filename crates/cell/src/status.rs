@@ -1,4 +1,4 @@
-//! What a running cell says of itself, and how an operator's command asks for it over the cell's socket.
+//! The status of a running cell: its contents, and the request of an operator's command over the cell's socket.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -11,21 +11,21 @@ use cellar_storage::Volume;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::config::Config;
+use crate::frame_stream::{FrameStream, StreamError};
 use crate::metrics::Metrics;
-use crate::server::{FrameStream, StreamError};
 
-/// How long a cell may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit of each send and receive.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a daemon knows of itself from its start on.
+/// The facts of a cell that are fixed at its start.
 #[derive(Debug)]
-pub struct About {
+pub struct CellInfo {
     name: String,
     mount: PathBuf,
     started: Instant,
 }
 
-impl About {
+impl CellInfo {
     pub fn new(config: &Config) -> Self {
         Self { name: config.name.clone(), mount: config.mount.clone(), started: Instant::now() }
     }
@@ -56,44 +56,44 @@ impl About {
 
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
-    #[error("no cell answers at {socket}: {source}; start it, or look into its log")]
+    #[error("could not connect to a cell at {socket}: {source}; start the cell, or check its log")]
     Unreachable { socket: String, source: io::Error },
-    #[error("the cell at {socket} does not answer: {source}")]
-    Silent { socket: String, source: StreamError },
-    #[error("the cell at {socket} refuses: {message}: {detail}")]
+    #[error("no answer from the cell at {socket}: {source}")]
+    NoAnswer { socket: String, source: StreamError },
+    #[error("the cell at {socket} refused the request: {message}: {detail}")]
     Refused { socket: String, message: String, detail: String },
 }
 
-/// Asks the cell that serves `socket`; only the cluster's user and the daemon's own get an answer.
-pub fn ask(socket: &Path) -> Result<CellStatus, StatusError> {
+/// Requests the status of the cell that listens on `socket`. The cell answers only the cluster's user and its own user.
+pub fn query(socket: &Path) -> Result<CellStatus, StatusError> {
     let at = || socket.display().to_string();
-    let silent = |source| StatusError::Silent { socket: at(), source };
+    let no_answer = |source| StatusError::NoAnswer { socket: at(), source };
     let stream = connect(socket).map_err(|source| StatusError::Unreachable { socket: at(), source })?;
     let mut stream = FrameStream::new(stream);
     let hello = Hello { backend_pid: std::process::id(), database: 0, system_identifier: 0, incarnation: 0 };
-    stream.send(Kind::Hello, |out| hello.encode(out)).map_err(silent)?;
-    stream.send(Kind::StatusQuery, |_| {}).map_err(silent)?;
+    stream.send(Kind::Hello, |out| hello.encode(out)).map_err(no_answer)?;
+    stream.send(Kind::StatusQuery, |_| {}).map_err(no_answer)?;
     loop {
-        match stream.receive().map_err(silent)? {
+        match stream.receive().map_err(no_answer)? {
             (Kind::Welcome, _) => {}
-            (Kind::Status, payload) => return CellStatus::decode(payload).map_err(|error| silent(error.into())),
+            (Kind::Status, payload) => return CellStatus::decode(payload).map_err(|error| no_answer(error.into())),
             (Kind::Error, payload) => {
                 let ErrorReport { message, detail, .. } =
-                    ErrorReport::decode(payload).map_err(|error| silent(error.into()))?;
+                    ErrorReport::decode(payload).map_err(|error| no_answer(error.into()))?;
                 return Err(StatusError::Refused { socket: at(), message, detail });
             }
-            (kind, _) => return Err(silent(io::Error::other(format!("it sent {kind:?}")).into())),
+            (kind, _) => return Err(no_answer(io::Error::other(format!("unexpected frame {kind:?}")).into())),
         }
     }
 }
 
-/// A connection on which nothing takes longer than [`PATIENCE`].
+/// Connects without waiting; sends and receives on the connection fail after [`TIMEOUT`].
 fn connect(socket: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let stream = UnixStream::from(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);
     rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }

@@ -1,4 +1,4 @@
-//! The file service on a real mount, seen through system calls. Needs /dev/fuse and fusermount3 or root.
+//! Tests of the file service through system calls on a real mount. They need /dev/fuse, and fusermount3 or root.
 
 use cellar_cell::fuse::{FileService, IoStats, Mount, MountOptions};
 use cellar_format::wire::FileIoKind;
@@ -33,7 +33,8 @@ impl Mounted {
         let volume = Volume::open(["disk1", "disk2"].map(disk).into(), options).unwrap();
         let stats = Arc::new(IoStats::default());
         let service = FileService::new(volume.clone(), Path::new("/run/cell.sock"), stats.clone());
-        let options = MountOptions { name: "test".into(), allow_other: root_uid == 0, use_ring, keeper: None };
+        let options =
+            MountOptions { name: "test".into(), allow_other: root_uid == 0, use_ring, keep_awake_program: None };
         let mount = Some(Mount::new(service, &root, &options).unwrap());
         Self { mount, volume, stats, root, _folder: folder }
     }
@@ -55,7 +56,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs a check on both transports.
+/// Runs a check with both transports.
 fn on_a_mount(check: impl Fn(&Mounted)) {
     check(&Mounted::new(false));
     check(&Mounted::new(true));
@@ -86,7 +87,7 @@ fn files_are_created_appended_truncated_and_read() {
         assert_eq!(errno(File::create_new(m.path("a"))), libc::EEXIST);
         assert_eq!(errno(File::open(m.path("b"))), libc::ENOENT);
         create(&m.path("b"));
-        File::open(m.path("b")).expect("a name that was absent is found once it exists");
+        File::open(m.path("b")).expect("the kernel does not cache the absence of a created file");
     });
 }
 
@@ -112,7 +113,7 @@ fn large_and_sparse_offsets_keep_their_bytes() {
 }
 
 #[test]
-fn renames_links_and_symbolic_links_do_what_posix_says() {
+fn renames_and_links_follow_posix() {
     on_a_mount(|m| {
         fs::write(m.path("a"), "a").unwrap();
         fs::write(m.path("b"), "b").unwrap();
@@ -121,7 +122,7 @@ fn renames_links_and_symbolic_links_do_what_posix_says() {
         assert_eq!(fs::read_to_string(m.path("b")).unwrap(), "a");
         let mut still = String::new();
         (&replaced).read_to_string(&mut still).unwrap();
-        assert_eq!(still, "b", "a replaced file lives while it is open");
+        assert_eq!(still, "b", "a replaced file stays readable while it is open");
         fs::hard_link(m.path("b"), m.path("c")).unwrap();
         assert_eq!(fs::metadata(m.path("c")).unwrap().nlink(), 2);
         fs::remove_file(m.path("b")).unwrap();
@@ -134,7 +135,7 @@ fn renames_links_and_symbolic_links_do_what_posix_says() {
 }
 
 #[test]
-fn an_unlinked_file_can_be_used_until_it_is_closed() {
+fn an_unlinked_file_is_usable_until_it_is_closed() {
     on_a_mount(|m| {
         let mut file = create(&m.path("f"));
         file.write_all(b"one").unwrap();
@@ -150,7 +151,7 @@ fn an_unlinked_file_can_be_used_until_it_is_closed() {
 }
 
 #[test]
-fn directories_list_all_their_entries_also_while_they_change() {
+fn directories_of_thousands_of_entries_are_listed_and_removed() {
     on_a_mount(|m| {
         let many = m.path("many");
         fs::create_dir(&many).unwrap();
@@ -170,7 +171,7 @@ fn directories_list_all_their_entries_also_while_they_change() {
 }
 
 #[test]
-fn modes_owners_and_times_are_kept() {
+fn modes_owners_and_times_are_stored() {
     on_a_mount(|m| {
         let file = create(&m.path("f"));
         file.set_permissions(Permissions::from_mode(0o640)).unwrap();
@@ -215,7 +216,7 @@ fn fallocate_reserves_and_punches() {
 }
 
 #[test]
-fn locks_maps_and_direct_io_work() {
+fn locks_memory_maps_and_direct_io_work() {
     on_a_mount(|m| {
         let file = create(&m.path("f"));
         file.write_all_at(&[3; 65536], 0).unwrap();
@@ -224,7 +225,7 @@ fn locks_maps_and_direct_io_work() {
         file.unlock().unwrap();
         File::open(m.path("f")).unwrap().try_lock().unwrap();
 
-        // SAFETY: a fresh shared mapping of an open file that keeps its length; unmapped below.
+        // SAFETY: a new shared mapping of an open file that keeps its length; unmapped below.
         let mapped = unsafe {
             let address = libc::mmap(
                 std::ptr::null_mut(),
@@ -257,7 +258,7 @@ fn locks_maps_and_direct_io_work() {
         direct.write_all_at(aligned, 8192).unwrap();
         let mut read = [0; 8192];
         file.read_exact_at(&mut read, 8192).unwrap();
-        assert_eq!(read, [5; 8192], "a direct write is seen through the page cache");
+        assert_eq!(read, [5; 8192], "a direct write is visible through the page cache");
     });
 }
 
@@ -265,11 +266,11 @@ fn locks_maps_and_direct_io_work() {
 const WHICH_CELL: u64 = 0x9000_CE01;
 
 #[test]
-fn a_file_tells_which_cell_serves_it() {
+fn an_ioctl_on_a_file_returns_its_cell() {
     on_a_mount(|m| {
         fs::create_dir(m.path("base")).unwrap();
         create(&m.path("base/1"));
-        let ask = |path: &Path, command: u64| {
+        let which_cell = |path: &Path, command: u64| {
             let mut answer = vec![0; 4096];
             let file = fs::File::open(path).unwrap();
             // SAFETY: the commands below write at most the buffer's 4096 bytes.
@@ -278,17 +279,17 @@ fn a_file_tells_which_cell_serves_it() {
                 _ => Ok(String::from_utf8(answer).unwrap().trim_end_matches('\0').to_string()),
             }
         };
-        assert_eq!(ask(&m.path("base/1"), WHICH_CELL).unwrap(), "1\n/run/cell.sock\nbase/1");
-        assert_eq!(ask(&m.path("base"), WHICH_CELL).unwrap(), "1\n/run/cell.sock\nbase");
-        assert_eq!(ask(&m.root, WHICH_CELL).unwrap(), "1\n/run/cell.sock\n");
+        assert_eq!(which_cell(&m.path("base/1"), WHICH_CELL).unwrap(), "1\n/run/cell.sock\nbase/1");
+        assert_eq!(which_cell(&m.path("base"), WHICH_CELL).unwrap(), "1\n/run/cell.sock\nbase");
+        assert_eq!(which_cell(&m.root, WHICH_CELL).unwrap(), "1\n/run/cell.sock\n");
         fs::rename(m.path("base"), m.path("moved")).unwrap();
-        assert_eq!(ask(&m.path("moved/1"), WHICH_CELL).unwrap(), "1\n/run/cell.sock\nmoved/1");
-        assert_eq!(errno(ask(&m.path("moved/1"), WHICH_CELL + 1)), libc::ENOTTY);
+        assert_eq!(which_cell(&m.path("moved/1"), WHICH_CELL).unwrap(), "1\n/run/cell.sock\nmoved/1");
+        assert_eq!(errno(which_cell(&m.path("moved/1"), WHICH_CELL + 1)), libc::ENOTTY);
     });
 }
 
 #[test]
-fn statfs_tells_the_disks_room_and_counters_count() {
+fn statfs_returns_the_disks_space_and_operations_are_counted() {
     on_a_mount(|m| {
         fs::create_dir_all(m.path("base/5")).unwrap();
         fs::create_dir_all(m.path("pg_wal")).unwrap();
@@ -310,7 +311,7 @@ fn statfs_tells_the_disks_room_and_counters_count() {
 }
 
 #[test]
-fn scans_and_the_mount_see_the_same_bytes() {
+fn scans_and_the_mount_read_the_same_bytes() {
     on_a_mount(|m| {
         let file = create(&m.path("t"));
         file.write_all_at(&vec![1; 2 << 20], 0).unwrap();

@@ -9,13 +9,15 @@ use std::process::ExitCode;
 
 pub const CONFIG_EXIT: u8 = 2;
 
-/// Run a cell: serve a cluster's files from cell disks, and run its big scans
+/// Run a cell: serve a cluster's files from cell disks, and scan its tables next to the disks
 ///
-/// The cell mounts its disk group as a file system on which a PostgreSQL data directory, or a tablespace, can lie. It
-/// runs in the foreground until SIGTERM or SIGINT; stop PostgreSQL first. A cell that was killed is simply started
-/// again: it takes the dead mount away, recovers, and mounts anew.
+/// The cell mounts its disk group as a file system for a PostgreSQL data directory or tablespaces. It runs in the
+/// foreground until SIGTERM or SIGINT. Stop PostgreSQL before the cell. After a crash, start the cell again: it removes
+/// the stale mount, recovers, and mounts the file system.
 ///
-/// Exit codes: 0 stopped cleanly; 1 error; 2 wrong arguments or configuration; 3 another daemon holds the disks;
+/// To log slow Smart Scans, set slow_scan_log_ms in the configuration file to the minimum time in milliseconds.
+///
+/// Exit codes: 0 stopped cleanly; 1 error; 2 invalid arguments or configuration; 3 another daemon has locked the disks;
 /// 4 a disk is missing or belongs to another disk group.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -25,13 +27,13 @@ pub struct CellArguments {
     /// The cell's configuration file
     #[arg(long, value_name = "FILE", required = true)]
     config: Option<PathBuf>,
-    /// Read the configuration, open the disks, say whether the cell would start, and end
+    /// Check whether the cell can start: read the configuration, open the disks, then exit
     #[arg(long)]
     check: bool,
-    /// Say what --check found as JSON
+    /// Print the result of --check as JSON
     #[arg(long, requires = "check")]
     json: bool,
-    /// How much to log: error, warn, info, debug or trace; overrides log_level
+    /// Minimum level of log messages: error, warn, info, debug or trace; overrides log_level
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 }
@@ -53,11 +55,11 @@ pub fn run(arguments: &CellArguments) -> ExitCode {
         }
     };
     logger::start(config.log_level);
-    let outcome = match arguments.check {
+    let result = match arguments.check {
         true => daemon::check(&config).map(|findings| print_findings(&findings, arguments.json)),
         false => daemon::run(&config),
     };
-    match outcome {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cellar cell: {error}");

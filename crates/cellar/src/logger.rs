@@ -1,24 +1,27 @@
-//! Log lines on stderr: time, level, what. systemd's journal reads the level from the `<n>` prefix when it is there.
+//! Log lines on stderr: time, level, context of the thread, message. Under systemd, a `<n>` prefix carries the level and
+//! the journal adds the time.
 
+use cellar_cell::log_context;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 struct StderrLogger {
-    /// stderr is the journal's, which has times of its own.
+    /// stderr is connected to the journal.
     for_journal: bool,
 }
 
+/// Installs the logger for messages up to `level`.
 pub fn start(level: LevelFilter) {
     let for_journal = std::env::var_os("JOURNAL_STREAM").is_some();
     log::set_max_level(level);
-    // Fails only when there is a logger already.
+    // Fails only if a logger is already set.
     let _ = log::set_logger(Box::leak(Box::new(StderrLogger { for_journal })));
 }
 
 impl Log for StderrLogger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // The FUSE library complains of the ordinary: of an interrupted request, of a mount that is gone already.
+        // The FUSE library logs ordinary events as errors: interrupted requests, mounts that are already unmounted.
         log::max_level() >= LevelFilter::Debug || !metadata.target().starts_with("fuser")
     }
 
@@ -26,9 +29,13 @@ impl Log for StderrLogger {
         if !self.enabled(record.metadata()) {
             return;
         }
+        let context = match log_context::current() {
+            context if context.is_empty() => context,
+            context => format!("[{context}] "),
+        };
         let line = match self.for_journal {
-            true => format!("<{}>{}\n", priority(record.level()), record.args()),
-            false => format!("{} {:5} {}\n", timestamp(), record.level(), record.args()),
+            true => format!("<{}>{context}{}\n", priority(record.level()), record.args()),
+            false => format!("{} {:5} {context}{}\n", timestamp(), record.level(), record.args()),
         };
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
@@ -36,7 +43,7 @@ impl Log for StderrLogger {
     fn flush(&self) {}
 }
 
-/// syslog's numbers.
+/// Returns the syslog priority of a level.
 fn priority(level: Level) -> u8 {
     match level {
         Level::Error => 3,
@@ -46,7 +53,7 @@ fn priority(level: Level) -> u8 {
     }
 }
 
-/// UTC, like 2026-01-31T23:59:59.123Z.
+/// Returns the current time in UTC, for example 2026-01-31T23:59:59.123Z.
 fn timestamp() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
@@ -55,9 +62,9 @@ fn timestamp() -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
 }
 
-/// Year, month and day of a day number since 1970, in the Gregorian calendar.
+/// Converts days since 1970-01-01 to year, month and day of the Gregorian calendar.
 fn civil_date(days: u64) -> (u64, u64, u64) {
-    // Years are taken to begin in March, so that the leap day is the last of its year; eras are 400 years.
+    // Count years from March, so that the leap day is the last day of its year. An era is 400 years.
     let shifted = days + 719_468;
     let era = shifted / 146_097;
     let day_of_era = shifted % 146_097;
@@ -74,7 +81,7 @@ mod tests {
     use super::civil_date;
 
     #[test]
-    fn day_numbers_become_dates() {
+    fn day_numbers_convert_to_dates() {
         assert_eq!(civil_date(0), (1970, 1, 1));
         assert_eq!(civil_date(11_016), (2000, 2, 29));
         assert_eq!(civil_date(20_513), (2026, 3, 1));

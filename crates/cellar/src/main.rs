@@ -1,4 +1,4 @@
-//! The one binary of Cellar; each subcommand is a program of its own.
+//! The `cellar` binary; each subcommand is a separate program.
 
 mod cell;
 mod logger;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 #[command(
     name = "cellar",
     version,
-    about = "Smart storage for PostgreSQL: a cell stores a cluster's files and runs its big scans next to them",
+    about = "Smart storage for PostgreSQL: a cell stores a cluster's files and scans its tables next to the disks",
     max_term_width = 100
 )]
 struct Arguments {
@@ -23,12 +23,14 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Cell(cell::CellArguments),
-    /// What a cell starts to keep CPUs from falling asleep between requests
+    /// Prevents idle CPUs from halting between file requests; started by a cell
     #[command(hide = true)]
     KeepAwake,
     /// Write the man pages of all commands into a folder
     #[command(hide = true)]
-    ManPages { folder: PathBuf },
+    ManPages {
+        folder: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {

@@ -1,16 +1,16 @@
-//! `cellar cell status`: the facts of a running cell, for people or as JSON.
+//! `cellar cell status`: the status of a running cell, as text or JSON.
 
 use cellar_cell::config::Config;
-use cellar_cell::status::{CellStatus, ask};
+use cellar_cell::status::{CellStatus, query};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Show the facts of a running cell: its disks and their room, its page cache, the scans that it served
+/// Show the status of a running cell: disks and their free space, page cache, Smart Scans
 ///
-/// Asks the daemon over its socket, as the cluster's user, root, or whoever started it.
+/// Connects to the daemon's socket. Run the command as the cluster's user or as the user that started the cell.
 ///
-/// Exit codes: 0 it runs; 1 it does not answer; 2 wrong arguments or configuration.
+/// Exit codes: 0 the cell is running; 1 the cell does not answer; 2 invalid arguments or configuration.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct StatusArguments {
@@ -30,7 +30,7 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
             return crate::cell::CONFIG_EXIT.into();
         }
     };
-    match ask(&config.socket) {
+    match query(&config.socket) {
         Ok(status) if arguments.json => println!("{:#}", as_json(&status)),
         Ok(status) => print!("{}", as_text(&status)),
         Err(error) => {
@@ -92,7 +92,7 @@ fn duration(seconds: u64) -> String {
     }
 }
 
-/// With three digits at least, where there are so many.
+/// Formats a size in the largest unit that leaves at least two digits.
 fn size(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let unit = (0..units.len() - 1).find(|unit| bytes >> (10 * unit) < 10_240).unwrap_or(units.len() - 1);
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_times_are_short() {
+    fn sizes_and_times_are_printed_in_suitable_units() {
         let sizes = [
             (0, "0 bytes"),
             (10_239, "10239 bytes"),

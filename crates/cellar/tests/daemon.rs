@@ -1,15 +1,21 @@
-//! The daemon's life as an operator sees it: start, stop, kill, start again.
+//! Tests of the daemon as an operator uses it: start, stop, crash, restart, status, logs.
 
+use cellar_client::connection::{Connection, Event};
+use cellar_client::request::RequestBuilder;
+use cellar_format::postgres::{Align, Width};
+use cellar_format::wire::{Attribute, BlockRange, Hello, Missing, expr};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 struct Cell {
     folder: tempfile::TempDir,
     daemon: Option<Child>,
+    log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Cell {
@@ -18,7 +24,7 @@ impl Cell {
         for name in ["mount", "disk1", "disk2"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let cell = Self { folder, daemon: None };
+        let cell = Self { folder, daemon: None, log: Arc::default() };
         let at = |name: &str| cell.path(name).display().to_string();
         let (mount, disk1, disk2) = (at("mount"), at("disk1"), at("disk2"));
         let config = format!(
@@ -39,15 +45,20 @@ impl Cell {
         command
     }
 
-    /// Starts the daemon and waits until it is ready.
+    /// Starts the daemon and waits until it is ready. Later log lines are collected in `log`.
     fn start(&mut self) {
         let mut daemon = self.command().stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(daemon.stderr.take().unwrap()).lines();
         self.daemon = Some(daemon);
         let ready = lines.by_ref().map_while(Result::ok).find(|line| line.starts_with("cell test ready: mounted on "));
-        assert!(ready.is_some(), "the daemon ended before it was ready");
-        // What it says from now on shows when the test fails.
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| println!("{line}")));
+        assert!(ready.is_some(), "the daemon exited before it was ready");
+        let log = self.log.clone();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                println!("{line}");
+                log.lock().unwrap().push(line);
+            }
+        });
     }
 
     fn kill(&mut self) {
@@ -56,7 +67,7 @@ impl Cell {
         daemon.wait().unwrap();
     }
 
-    /// Stops the daemon as an operator does; returns its exit code.
+    /// Stops the daemon with SIGTERM and returns its exit code.
     fn stop(&mut self) -> Option<i32> {
         let mut daemon = self.daemon.take().unwrap();
         Command::new("kill").arg(daemon.id().to_string()).status().unwrap();
@@ -66,6 +77,36 @@ impl Cell {
     fn is_mounted(&self) -> bool {
         let mount = self.path("mount");
         fs::read_to_string("/proc/self/mountinfo").unwrap().contains(mount.to_str().unwrap())
+    }
+}
+
+/// A request to scan a table with two int4 columns for rows without NULLs.
+fn scan_request(file: &str) -> RequestBuilder {
+    let mut request = RequestBuilder::default();
+    request.file(file, 131_072, false, 6);
+    for _ in 0..2 {
+        let (width, align) = (Width::Fixed(4), Align::Int);
+        let missing = Missing::Null;
+        request.attribute(Attribute { type_oid: 23, typmod: -1, width, align, by_value: true, missing });
+    }
+    for column in [2, 1] {
+        expr::encode_column(&mut request.program, column);
+        expr::encode_is_null(&mut request.program, false);
+        request.qual_end();
+    }
+    request
+}
+
+/// Scans blocks and waits for the end of the range.
+fn scan(connection: &mut Connection, request: &RequestBuilder, range: BlockRange) {
+    connection.scan_open(request.encode());
+    connection.scan_range(range);
+    loop {
+        match connection.next_event() {
+            Event::RangeDone(_) => return,
+            Event::Failed(error) => panic!("{error:?}"),
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
     }
 }
 
@@ -88,7 +129,7 @@ fn message(output: &Output) -> String {
 }
 
 #[test]
-fn a_stopped_cell_leaves_nothing_mounted_and_keeps_its_files() {
+fn a_stopped_cell_unmounts_and_keeps_its_files() {
     let mut cell = Cell::new();
     cell.start();
     fs::write(cell.path("mount/a"), "kept").unwrap();
@@ -96,12 +137,12 @@ fn a_stopped_cell_leaves_nothing_mounted_and_keeps_its_files() {
     assert!(!cell.is_mounted());
     assert!(!cell.path("mount/a").exists());
     cell.start();
-    assert_eq!(fs::read_to_string(cell.path("mount/a")).unwrap(), "kept", "without any fsync: the stop was clean");
+    assert_eq!(fs::read_to_string(cell.path("mount/a")).unwrap(), "kept", "a clean stop syncs all files");
     assert_eq!(cell.stop(), Some(0));
 }
 
 #[test]
-fn a_killed_cell_starts_again_on_its_dead_mount_with_all_that_was_synced() {
+fn a_killed_cell_restarts_on_its_stale_mount_with_all_synced_data() {
     let mut cell = Cell::new();
     for round in 0..3_u8 {
         cell.start();
@@ -119,18 +160,21 @@ fn a_killed_cell_starts_again_on_its_dead_mount_with_all_that_was_synced() {
         fs::write(cell.path("mount/unsynced"), vec![99; 1_000_000]).unwrap();
         let held_open = File::open(name(round)).unwrap();
         cell.kill();
-        fs::write(cell.path("mount/late"), "x").expect_err("the mount died with its daemon");
+        fs::write(cell.path("mount/late"), "x").expect_err("the mount is stale after the daemon was killed");
         drop(held_open);
     }
     cell.start();
     if let Ok(bytes) = fs::read(cell.path("mount/unsynced")) {
-        assert!(bytes.iter().all(|byte| *byte == 0 || *byte == 99), "no other file's bytes");
+        assert!(
+            bytes.iter().all(|byte| *byte == 0 || *byte == 99),
+            "unsynced data may be lost, but is never another file's"
+        );
     }
     assert_eq!(cell.stop(), Some(0));
 }
 
 #[test]
-fn a_second_daemon_is_refused_and_disturbs_nothing() {
+fn a_second_daemon_fails_and_changes_nothing() {
     let mut cell = Cell::new();
     cell.start();
     fs::write(cell.path("mount/a"), "x").unwrap();
@@ -142,7 +186,7 @@ fn a_second_daemon_is_refused_and_disturbs_nothing() {
 }
 
 #[test]
-fn a_mount_in_use_is_waited_for_and_a_foreign_unmount_ends_the_daemon() {
+fn a_stop_waits_for_users_of_the_mount_and_an_unmount_stops_the_daemon() {
     let mut cell = Cell::new();
     cell.start();
     fs::write(cell.path("mount/a"), "x").unwrap();
@@ -164,7 +208,7 @@ fn a_mount_in_use_is_waited_for_and_a_foreign_unmount_ends_the_daemon() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_own_exit_codes() {
+fn errors_have_different_exit_codes() {
     let mut cell = Cell::new();
     let check = cell.command().arg("--check").output().unwrap();
     assert!(check.status.success(), "{}", message(&check));
@@ -190,7 +234,7 @@ fn mistakes_are_told_with_their_own_exit_codes() {
 }
 
 #[test]
-fn a_running_cell_tells_its_facts_and_one_that_cannot_answer_is_an_error() {
+fn status_describes_a_running_cell_and_fails_without_an_answer() {
     let mut cell = Cell::new();
     let status = |cell: &Cell, more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
@@ -198,7 +242,7 @@ fn a_running_cell_tells_its_facts_and_one_that_cannot_answer_is_an_error() {
     };
     let gone = status(&cell, &[]);
     assert_eq!(gone.status.code(), Some(1));
-    assert!(message(&gone).contains("no cell answers at"), "{}", message(&gone));
+    assert!(message(&gone).contains("could not connect to a cell at"), "{}", message(&gone));
 
     cell.start();
     let text = status(&cell, &[]);
@@ -219,6 +263,45 @@ fn a_running_cell_tells_its_facts_and_one_that_cannot_answer_is_an_error() {
     let silent = status(&cell, &["--json"]);
     signal("-CONT");
     assert_eq!(silent.status.code(), Some(1));
-    assert!(message(&silent).contains("does not answer"), "{}", message(&silent));
+    assert!(message(&silent).contains("no answer from the cell at"), "{}", message(&silent));
     assert_eq!(cell.stop(), Some(0));
+}
+
+#[test]
+fn slow_smart_scans_are_logged_with_their_session_and_relation() {
+    let mut cell = Cell::new();
+    let config = cell.path("cell.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("slow_scan_log_ms = 0\n{text}")).unwrap();
+    cell.start();
+    // All-zero pages are valid pages without rows.
+    fs::write(cell.path("mount/table"), vec![0; 300 * 8192]).unwrap();
+    let hello = Hello { backend_pid: 1, database: 5, system_identifier: 7, incarnation: 9 };
+    let mut connection = Connection::open(&cell.path("disk1/cell.sock"), hello).unwrap();
+    let (request, range) = (scan_request("table"), BlockRange { first: 0, end: 300 });
+    scan(&mut connection, &request, range);
+    // Opening the next scan logs the previous one; the end of the session logs the last one.
+    scan(&mut connection, &request, range);
+    drop(connection);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let slow = loop {
+        let log = cell.log.lock().unwrap().clone();
+        let slow: Vec<_> = log.iter().filter(|line| line.contains("slow Smart Scan: ")).cloned().collect();
+        if slow.len() == 2 {
+            break slow;
+        }
+        assert!(Instant::now() < deadline, "{log:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(cell.stop(), Some(0));
+    let context = format!("[session 1, process {}, database 5, file table] ", std::process::id());
+    for (line, (excluded, saved)) in slow.into_iter().zip([(0, 0), (3, 300 * 8192)]) {
+        assert!(line.contains(&context), "{context:?} is not in {line:?}");
+        for part in [
+            "file table, 300 blocks, predicate columns: 1, 2, 0 rows scanned, 0 rows returned, elapsed ",
+            &format!(" ms, {excluded} regions excluded, {saved} bytes saved by the storage index"),
+        ] {
+            assert!(line.contains(part), "{part:?} is not in {line:?}");
+        }
+    }
 }

@@ -1,12 +1,12 @@
-//! The program that keeps CPUs awake: ready soon, in a session of the least weight, gone when its starter is.
+//! Tests of `cellar keep-awake`: it becomes ready, lowers the weight of its session, and exits with its parent.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn ended_within(child: &mut Child, patience: Duration) -> bool {
+fn exits_within(child: &mut Child, timeout: Duration) -> bool {
     let since = Instant::now();
-    while since.elapsed() < patience {
+    while since.elapsed() < timeout {
         if child.try_wait().unwrap().is_some() {
             return true;
         }
@@ -21,7 +21,7 @@ fn start(memory: std::fs::File) -> Child {
 }
 
 #[test]
-fn it_is_light_and_ends_with_whoever_started_it() {
+fn the_session_has_the_lowest_weight_and_exits_with_its_parent() {
     let memory = tempfile::tempfile().unwrap();
     memory.set_len(128).unwrap();
     let mut child = start(memory);
@@ -33,14 +33,14 @@ fn it_is_light_and_ends_with_whoever_started_it() {
     }
     let session = |stat: String| stat.rsplit(") ").next().unwrap().split(' ').nth(3).unwrap().to_string();
     assert_eq!(session(of("stat").unwrap()), child.id().to_string());
-    assert!(!ended_within(&mut child, Duration::from_millis(200)));
+    assert!(!exits_within(&mut child, Duration::from_millis(200)));
     drop(output);
-    assert!(ended_within(&mut child, Duration::from_secs(5)));
+    assert!(exits_within(&mut child, Duration::from_secs(5)));
 }
 
 #[test]
-fn without_memory_to_share_it_fails_at_once() {
+fn keep_awake_fails_without_shared_memory() {
     let mut child = start(tempfile::tempfile().unwrap());
-    assert!(ended_within(&mut child, Duration::from_secs(5)));
+    assert!(exits_within(&mut child, Duration::from_secs(5)));
     assert!(!child.wait().unwrap().success());
 }

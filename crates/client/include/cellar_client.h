@@ -1,12 +1,50 @@
-/*
- * cellar_client.h
- *	  The cell's client: request encoding, socket, result decoding, and the
- *	  scan code for the offload simulation.
+/*-------------------------------------------------------------------------
  *
- * Nothing here calls Postgres, raises an error, or blocks: the caller waits
- * on the socket with its own latch and reports errors its own way.  Pointers
- * that a function returns stay valid until the next call on the same object
- * unless its comment says otherwise.  Objects are not thread-safe.
+ * cellar_client.h
+ *	  C interface of the cell's client library (crates/client).
+ *
+ * The library connects a Postgres backend to a cell.  It encodes requests,
+ * sends and receives frames, and decodes results.  It also runs the cell's
+ * own code on pages that Postgres has read, for the offload simulation and
+ * for the compression advisor.
+ *
+ * Conventions:
+ *
+ * - No function calls Postgres, raises a Postgres error, or blocks.  The
+ *	 caller waits on the connection's socket with its own latch, and reports
+ *	 errors with ereport().
+ *
+ * - A pointer that a function returns is valid until the next call with the
+ *	 same object, unless the function's comment says otherwise.  The caller
+ *	 never frees such a pointer.
+ *
+ * - Objects from cellar_request_new(), cellar_connect() and
+ *	 cellar_simulation_new() belong to the caller, who frees them with the
+ *	 matching function.  A backend that exits on an error does not run that
+ *	 function by itself: free the object in a memory context callback.
+ *
+ * - Objects are not thread-safe.
+ *
+ * - Block numbers are block numbers of the relation's main fork.  A range
+ *	 of blocks includes its first block and excludes its end.
+ *
+ * A scan, step by step:
+ *
+ *	  cellar_connect(), or reuse a connection without unanswered ranges
+ *	  cellar_request_new(), cellar_request_*(), cellar_qual_*()
+ *	  cellar_scan_open(), cellar_request_free()
+ *	  cellar_scan_range() for each range, several ranges ahead
+ *	  loop:
+ *		  switch (cellar_next())
+ *			  CELLAR_WAIT_*: wait, then continue
+ *			  CELLAR_BATCH: return the rows of cellar_batch()
+ *			  CELLAR_PASSTHRU: read and evaluate the block in Postgres
+ *			  CELLAR_XID_QUERY: answer with cellar_answer_xids()
+ *			  CELLAR_RANGE_PROGRESS: add cellar_range_stats()
+ *			  CELLAR_RANGE_DONE: add cellar_range_stats(); next range
+ *			  CELLAR_FAILED: report cellar_error(), then cellar_close()
+ *
+ *-------------------------------------------------------------------------
  */
 #ifndef CELLAR_CLIENT_H
 #define CELLAR_CLIENT_H
@@ -19,104 +57,165 @@ typedef struct CellarRequest CellarRequest;
 typedef struct CellarConnection CellarConnection;
 typedef struct CellarSimulation CellarSimulation;
 
-/* What the cell and the simulation report as errors, in Postgres's terms. */
+/* An error with the fields of a Postgres error report. */
 typedef struct CellarError
 {
-	char		sqlstate[6];
+	char		sqlstate[6];	/* five characters and a NUL */
 	const char *message;
-	const char *detail;			/* "" when there is none */
-	const char *hint;			/* "" when there is none */
+	const char *detail;			/* "" if there is none */
+	const char *hint;			/* "" if there is none */
 } CellarError;
 
-/* How a datum's bytes compare under a collation. */
+/* What a comparison of two datums' bytes implies under their collation. */
 typedef enum CellarCollation
 {
 	CELLAR_COLLATION_NONE = 0,	/* the type has no collation */
-	CELLAR_COLLATION_BYTEWISE = 1,	/* C or POSIX */
-	CELLAR_COLLATION_DETERMINISTIC = 2,
-	CELLAR_COLLATION_NONDETERMINISTIC = 3
+	CELLAR_COLLATION_BYTEWISE = 1,	/* C or POSIX: bytes define equality and order */
+	CELLAR_COLLATION_DETERMINISTIC = 2, /* bytes define equality, not the order */
+	CELLAR_COLLATION_NONDETERMINISTIC = 3	/* different bytes may be equal */
 } CellarCollation;
 
-/* ---- what can be offloaded ---- */
+/* ----------------------------------------------------------------
+ *		Functions, aggregates and types that a cell supports
+ *
+ * The cell's code contains these lists; no connection is needed.
+ * ----------------------------------------------------------------
+ */
 
 /*
- * True when the cell evaluates the function (a pg_proc OID of a built-in) under
- * that collation with exactly Postgres's result.
+ * Returns whether the cell evaluates a function with exactly Postgres's
+ * result under the collation.  function is the pg_proc OID of a built-in
+ * function.
  */
 extern bool cellar_function_offloadable(uint32_t function, CellarCollation collation);
 
-/* What a planner has to know of an offloadable function besides. */
-typedef enum CellarFunctionForm
+/* Classes of offloadable functions with additional conditions for the planner. */
+typedef enum CellarFunctionClass
 {
-	CELLAR_FORM_OTHER = 0,
-	CELLAR_FORM_EQUALITY = 1,	/* = or <> */
-	CELLAR_FORM_ORDER = 2,		/* another comparison */
-	CELLAR_FORM_PATTERN = 3,	/* LIKE */
-	CELLAR_FORM_CASED_PATTERN = 4,	/* ILIKE; letters of ASCII must change their case among themselves */
-	CELLAR_FORM_CASE = 5,		/* lower or upper; as above, and only ASCII's letters are known */
-	CELLAR_FORM_FIELD = 6		/* the first argument must be a field that is known */
-} CellarFunctionForm;
+	CELLAR_FUNCTION_OTHER = 0,	/* no additional condition */
+	CELLAR_FUNCTION_EQUALITY = 1,	/* = or <> */
+	CELLAR_FUNCTION_ORDER = 2,	/* another comparison */
+	CELLAR_FUNCTION_PATTERN = 3,	/* LIKE */
 
-extern CellarFunctionForm cellar_function_form(uint32_t function);
+	/*
+	 * ILIKE.  The collation must convert the case of ASCII letters to ASCII
+	 * letters only.
+	 */
+	CELLAR_FUNCTION_CASED_PATTERN = 4,
 
-/* True when the cell can take this field (of extract or the like). */
+	/*
+	 * lower or upper.  Same condition on the collation; the cell converts
+	 * ASCII letters only.
+	 */
+	CELLAR_FUNCTION_CASE = 5,
+
+	/* The first argument must be a field that cellar_field_known() accepts. */
+	CELLAR_FUNCTION_FIELD = 6
+} CellarFunctionClass;
+
+extern CellarFunctionClass cellar_function_class(uint32_t function);
+
+/*
+ * Returns whether the cell supports a field of extract(), date_part() or
+ * date_trunc().  field consists of length bytes and needs no NUL.
+ */
 extern bool cellar_field_known(uint32_t function, const char *field, size_t length);
 
 /*
- * True when the cell makes the partial aggregate (a pg_proc OID of a built-in)
- * under that collation with exactly Postgres's result.
+ * Returns whether the cell computes an aggregate's partial states with
+ * exactly Postgres's result under the collation.  aggregate is the pg_proc
+ * OID of a built-in aggregate.
  */
 extern bool cellar_aggregate_offloadable(uint32_t aggregate, CellarCollation collation);
 
 /*
- * True when the cell can group rows by values of the base type; numerics must
- * all have one scale.
+ * Returns whether the cell can group by values of a base type.  The values
+ * of a numeric group key must all have the same scale; the caller checks
+ * that.
  */
 extern bool cellar_type_groupable(uint32_t type);
 
-/* True when values of the base type can stand in a storage predicate. */
+/* Returns whether a storage predicate may use values of a base type. */
 extern bool cellar_type_offloadable(uint32_t type);
 
 /*
- * The index'th offloadable function's OID, in ascending order; 0 past the end.
+ * Returns the OID of the index'th offloadable function, in ascending order of
+ * OIDs, or 0 if index is too large.
  */
 extern uint32_t cellar_offloadable_function(size_t index);
 
-/* ---- building a request ---- */
+/* ----------------------------------------------------------------
+ *		Requests
+ *
+ * A request describes a relation and, for a scan, the snapshot, the storage
+ * predicate and the columns to return.  Functions that build a request do not
+ * fail; the first error is kept, and the function that uses the request
+ * reports it.
+ * ----------------------------------------------------------------
+ */
 
 extern CellarRequest *cellar_request_new(void);
 extern void cellar_request_free(CellarRequest *request);
 
-/* Path of the relation's first segment file relative to the mount's root. */
+/*
+ * Sets the relation's file: path is the path of the first segment relative to
+ * the mount's root, segment_blocks is RELSEG_SIZE, checksums is true if the
+ * cluster has data checksums, and encoding is the database's pg_enc.
+ */
 extern void cellar_request_file(CellarRequest *request, const char *path,
 								uint32_t segment_blocks, bool checksums, uint32_t encoding);
 
-/*
- * One call an attribute of the tuple descriptor, in order.  type is the base
- * type's OID, 0 for a dropped column.  missing is what rows lack that are older
- * than the column: NULL, or a value in the form of a datum in a tuple (varlena
- * with header).
- */
-extern void cellar_request_attribute(CellarRequest *request, uint32_t type, int32_t typmod,
-									 int16_t typlen, char typalign, bool typbyval,
-									 const void *missing, size_t missing_bytes);
+/* An attribute of the tuple descriptor. */
+typedef struct CellarAttribute
+{
+	uint32_t	type;			/* OID of the base type; 0 for a dropped column */
+	int32_t		typmod;
+	int16_t		typlen;
+	char		typalign;
+	bool		typbyval;
 
+	/*
+	 * Value of the column in rows that are older than the column
+	 * (attmissingval), in the form of a datum in a tuple, varlena header
+	 * included.  NULL for the null value.
+	 */
+	const void *missing;
+	size_t		missing_bytes;
+} CellarAttribute;
+
+/* Adds the next attribute.  Call once for each attribute, in order. */
+extern void cellar_request_attribute(CellarRequest *request, const CellarAttribute *attribute);
+
+/*
+ * Sets the snapshot.  next_full_xid is the next full transaction id, which
+ * widens the ids on pages to 64 bits.
+ */
 extern void cellar_request_snapshot(CellarRequest *request, uint32_t xmin, uint32_t xmax,
 									bool taken_during_recovery, uint64_t next_full_xid);
 
-/* Attribute numbers, 1-based and ascending. */
+/*
+ * Sets the columns to return: 1-based attribute numbers, ascending.  With
+ * whole_rows, the cell returns whole tuples in place of columns.
+ */
 extern void cellar_request_projection(CellarRequest *request, const uint16_t *attributes, size_t count,
 									  bool whole_rows);
 
 /*
- * A qual is built in postfix order: operands first, then the operation; each
- * qual ends with cellar_qual_end.  They are evaluated in the order added.
+ * Sets the number of the cell's threads that may share a range.  With more
+ * than one thread, the blocks of a range come back in any order.
+ */
+extern void cellar_request_threads(CellarRequest *request, uint16_t threads);
+
+/*
+ * Expressions are built in postfix order: operands first, then the operation.
+ * A call of cellar_qual_end() completes a qual.  The cell evaluates the quals
+ * in the order in which they were added; a row qualifies if all are true.
  */
 extern void cellar_qual_column(CellarRequest *request, uint16_t attribute);
 
 /*
- * Fixed-width types: typlen bytes as in a tuple; varlenas: the detoasted
- * payload without header; NULL for the null value.
+ * A constant.  Fixed-width types: typlen bytes as in a tuple.  Varlena types:
+ * the detoasted value without the header.  value is NULL for the null value.
  */
 extern void cellar_qual_const(CellarRequest *request, uint32_t type, const void *value, size_t bytes);
 extern void cellar_qual_call(CellarRequest *request, uint32_t function, CellarCollation collation, uint16_t nargs);
@@ -126,68 +225,88 @@ extern void cellar_qual_not(CellarRequest *request);
 extern void cellar_qual_is_null(CellarRequest *request);
 extern void cellar_qual_is_not_null(CellarRequest *request);
 
-/* scalar op ANY/ALL (elements): first the scalar, then the elements. */
+/*
+ * scalar op ANY (array) or scalar op ALL (array).  Operands: the scalar, then
+ * the array's elements.
+ */
 extern void cellar_qual_any_all(CellarRequest *request, uint32_t function, CellarCollation collation,
 								bool any, uint32_t nelements);
 
-/* test is a BoolTestType. */
+/* IS [NOT] TRUE, FALSE or UNKNOWN.  test is a BoolTestType. */
 extern void cellar_qual_boolean_test(CellarRequest *request, int test);
+
+/* IS DISTINCT FROM.  equal_function is the type's equality function. */
 extern void cellar_qual_distinct(CellarRequest *request, uint32_t equal_function, CellarCollation collation);
 extern void cellar_qual_coalesce(CellarRequest *request, uint16_t nargs);
 
-/* Pairs of condition and result, then the ELSE result, were pushed. */
+/*
+ * A searched CASE.  Operands: nbranches pairs of condition and result, then
+ * the ELSE result.
+ */
 extern void cellar_qual_case(CellarRequest *request, uint16_t nbranches);
 extern void cellar_qual_end(CellarRequest *request);
 
-/* So many threads of the cell may share a range, whose blocks then come in any order. */
-extern void cellar_request_threads(CellarRequest *request, uint16_t threads);
-
 /*
- * Asks for groups instead of rows.  An expression built as a qual is, but
- * ended with one of the following instead of cellar_qual_end, becomes the next
- * group key, or the next aggregate's filter or argument: the filter comes
- * first, both may be left out, and cellar_aggregate_end closes the aggregate.
+ * Requests groups in place of rows.  Group keys, aggregate filters and
+ * aggregate arguments are expressions that end with one of the functions
+ * below instead of cellar_qual_end().
+ *
+ * An aggregate consists of an optional filter, an optional argument, and
+ * cellar_aggregate_end(), in this order:
+ *
+ *	  [filter expression, cellar_aggregate_filter_end()]
+ *	  [argument expression], cellar_aggregate_end()
  */
 extern void cellar_request_aggregation(CellarRequest *request);
 extern void cellar_group_key_end(CellarRequest *request);
 extern void cellar_aggregate_filter_end(CellarRequest *request);
 extern void cellar_aggregate_end(CellarRequest *request, uint32_t aggregate, CellarCollation collation);
 
-/*
- * Asks only for the first rows of an order, 1 to CELLAR_TOP_ROWS_MAX of them.
- * Others may come too: the caller sorts.  An expression ended with
- * cellar_sort_key_end is the next key; less is the pg_proc row of the
- * ascending order's < operator.
- */
 #define CELLAR_TOP_ROWS_MAX 10000
+
+/*
+ * Requests only the first rows of an order: 1 to CELLAR_TOP_ROWS_MAX.  The
+ * cell may return further rows; the caller sorts.  Sort keys follow, each an
+ * expression that ends with cellar_sort_key_end().
+ */
 extern void cellar_request_top_rows(CellarRequest *request, uint32_t rows);
+
+/* less is the pg_proc OID of the ascending order's < operator. */
 extern void cellar_sort_key_end(CellarRequest *request, uint32_t less, CellarCollation collation,
 								bool descending, bool nulls_first);
 
-/* ---- talking to a cell ---- */
+/* ----------------------------------------------------------------
+ *		Connections
+ * ----------------------------------------------------------------
+ */
 
 /*
- * Starts to connect and queues the greeting.  NULL on failure, with *error
- * filled; its strings stay valid until the next call that fills an error in
- * this process.
+ * Creates a connection, starts to connect, and queues the greeting.
+ * incarnation is a random number that identifies the lifetime of the
+ * cluster's shared memory.
+ *
+ * Returns NULL on failure, with *error filled.  The strings of *error are
+ * valid until the next call in this process that fills an error.
  */
 extern CellarConnection *cellar_connect(const char *socket_path, uint32_t backend_pid, uint32_t database,
 										uint64_t system_identifier, uint64_t incarnation,
 										CellarError *error);
 extern void cellar_close(CellarConnection *connection);
 
-/* The descriptor to wait on. */
+/* Returns the descriptor to wait on.  cellar_scan_open() may change it. */
 extern int	cellar_socket(const CellarConnection *connection);
 
 /*
- * Opens a scan; a connection carries one at a time, and opening another one
- * abandons what is still under way of the first.  The request may be freed afterwards.
+ * Opens a scan.  A connection carries one scan at a time: opening a scan
+ * abandons the previous one, whose remaining results are dropped.  The
+ * request can be freed after the call.
  */
 extern void cellar_scan_open(CellarConnection *connection, const CellarRequest *request);
 
 /*
- * Asks for blocks [first, end).  Several ranges may be asked for ahead; they
- * are answered in order, each closed by CELLAR_RANGE_DONE.
+ * Requests the results of blocks [first, end).  Several ranges may be
+ * requested ahead.  The cell processes ranges in the order of the requests
+ * and ends each one with CELLAR_RANGE_DONE.
  */
 extern void cellar_scan_range(CellarConnection *connection, uint32_t first, uint32_t end);
 
@@ -195,34 +314,50 @@ typedef enum CellarEvent
 {
 	CELLAR_WAIT_READABLE,		/* wait until the socket is readable */
 	CELLAR_WAIT_WRITABLE,		/* wait until the socket is readable or writable */
-	CELLAR_BATCH,				/* rows; see cellar_batch */
-	CELLAR_PASSTHRU,			/* read this block yourself; see cellar_passthru */
-	CELLAR_XID_QUERY,			/* answer with cellar_answer_xids */
-	CELLAR_RANGE_DONE,			/* a range is answered; see cellar_range_stats */
-	CELLAR_FAILED,				/* see cellar_error; only cellar_close is left to do */
-	CELLAR_FILE_IO,				/* see cellar_file_io */
-	CELLAR_WAIT_CONNECT,		/* no connection yet: wait some milliseconds, not on the socket */
-	CELLAR_RANGE_PROGRESS,		/* a range goes on; see cellar_range_stats */
-	CELLAR_COMPRESS_PROGRESS,	/* see cellar_compression */
-	CELLAR_COMPRESS_DONE,		/* see cellar_compression */
-	CELLAR_UNITS,				/* see cellar_units */
-	CELLAR_DUE_UNITS			/* see cellar_due_units */
+	CELLAR_BATCH,				/* rows or groups: cellar_batch() */
+	CELLAR_PASSTHRU,			/* a block for Postgres: cellar_passthru() */
+	CELLAR_XID_QUERY,			/* cellar_xids(); answer with cellar_answer_xids() */
+	CELLAR_RANGE_DONE,			/* the range is complete: cellar_range_stats() */
+	CELLAR_FAILED,				/* cellar_error(); the connection is unusable */
+	CELLAR_FILE_IO,				/* answer to cellar_query_file_io() */
+	CELLAR_WAIT_CONNECT,		/* call again after some milliseconds; the
+								 * socket is not connected yet */
+	CELLAR_RANGE_PROGRESS,		/* the range continues: cellar_range_stats() */
+	CELLAR_COMPRESS_PROGRESS,	/* the compression continues:
+								 * cellar_compression() */
+	CELLAR_COMPRESS_DONE,		/* cellar_compression() */
+	CELLAR_UNITS,				/* answer to cellar_query_units() */
+	CELLAR_DUE_UNITS			/* answer to cellar_query_due_units() */
 } CellarEvent;
 
-/* Sends what is queued, receives what has come, and tells the next event. Never blocks. */
+/*
+ * Sends queued bytes, receives available bytes, and returns the next event.
+ * Never blocks.
+ */
 extern CellarEvent cellar_next(CellarConnection *connection);
 
-/* One projected column of a batch. */
+/* Returns the error of CELLAR_FAILED. */
+extern CellarError cellar_error(const CellarConnection *connection);
+
+/* ----------------------------------------------------------------
+ *		Results of a scan
+ * ----------------------------------------------------------------
+ */
+
+/* A column of a batch. */
 typedef struct CellarColumn
 {
-	const uint8_t *nulls;		/* one byte a row, 1 for null; NULL when no row is */
-	const char *values;			/* fixed width: stride bytes a row, as in a tuple */
-	const uint32_t *offsets;	/* varlena and cstring: where in data a row's datum starts; else NULL */
-	const char *data;
-	uint32_t	stride;
+	const uint8_t *nulls;		/* one byte per row, 1 for null; NULL if no
+								 * row is null */
+	const char *values;			/* fixed width: stride bytes per row, as in a
+								 * tuple */
+	const uint32_t *offsets;	/* varlena and cstring: offset in data of each
+								 * row's datum; else NULL */
+	const char *data;			/* datums with their headers, aligned */
+	uint32_t	stride;			/* 0 for varlena and cstring */
 } CellarColumn;
 
-/* One tuple of a batch of whole rows. */
+/* A tuple of a batch of whole rows. */
 typedef struct CellarRow
 {
 	const void *tuple;			/* a HeapTupleHeader, MAXALIGNed */
@@ -234,42 +369,59 @@ typedef struct CellarRow
 typedef struct CellarBatch
 {
 	uint32_t	rows;
-	uint16_t	ncolumns;		/* 0 for whole rows and for bare counts */
-	bool		whole_rows;
-	bool		groups;			/* keys, then states of partial aggregates */
+	uint16_t	ncolumns;		/* 0 for whole rows, and if no column was
+								 * requested */
+	bool		whole_rows;		/* use cellar_batch_row() */
+	bool		groups;			/* columns are group keys, then serialized
+								 * partial states */
 	const CellarColumn *columns;
 } CellarBatch;
 
 /*
- * The batch that CELLAR_BATCH announced.  It and all it points to stay valid
- * until the next cellar_next.
+ * Returns the batch of CELLAR_BATCH.  The batch and everything that it points
+ * to are valid until the next call of cellar_next().
  */
 extern const CellarBatch *cellar_batch(const CellarConnection *connection);
+
+/* Returns a tuple of a batch of whole rows.  row must be less than rows. */
 extern CellarRow cellar_batch_row(const CellarConnection *connection, uint32_t row);
 
 typedef enum CellarPassthruReason
 {
-	CELLAR_PASSTHRU_VISIBILITY = 1,
-	CELLAR_PASSTHRU_PREDICATE = 2,
-	CELLAR_PASSTHRU_PAGE = 3
+	CELLAR_PASSTHRU_VISIBILITY = 1, /* a row's visibility is undecided */
+	CELLAR_PASSTHRU_PREDICATE = 2,	/* the predicate cannot be evaluated, or
+									 * would raise an error */
+	CELLAR_PASSTHRU_PAGE = 3	/* the page is missing, unreadable, or has a
+								 * wrong checksum */
 } CellarPassthruReason;
 
-/* The block that CELLAR_PASSTHRU announced. */
+/*
+ * Returns the block of CELLAR_PASSTHRU, which the caller must read and
+ * evaluate.  reason may be NULL.
+ */
 extern uint32_t cellar_passthru(const CellarConnection *connection, CellarPassthruReason *reason);
 
-/* What a transaction is to the scan's snapshot. */
+/* The state of a transaction under the scan's snapshot. */
 typedef enum CellarXidState
 {
-	CELLAR_XID_UNKNOWN = 0,		/* own transaction, or status no longer known */
-	CELLAR_XID_COMMITTED = 1,	/* and visible to the snapshot */
-	CELLAR_XID_RUNNING = 2,		/* for the snapshot, whatever became of it since */
+	CELLAR_XID_UNKNOWN = 0,		/* the backend's own transaction, or a
+								 * truncated status; blocks pass through */
+	CELLAR_XID_COMMITTED = 1,	/* committed and visible to the snapshot */
+	CELLAR_XID_RUNNING = 2,		/* running under the snapshot, even if
+								 * finished since */
 	CELLAR_XID_ABORTED = 3
 } CellarXidState;
 
+/* Returns the transaction ids of CELLAR_XID_QUERY. */
 extern const uint32_t *cellar_xids(const CellarConnection *connection, size_t *count);
+
+/* Answers CELLAR_XID_QUERY: one CellarXidState per id, in the same order. */
 extern void cellar_answer_xids(CellarConnection *connection, const uint8_t *states, size_t count);
 
-/* Counts of one range since they were last told; bytes unless the name says otherwise.  The fields mean what stats.rs says. */
+/*
+ * Statistics of a scan.  Units are bytes unless the name says otherwise.
+ * crates/format/src/stats.rs defines each field.
+ */
 typedef struct CellarScanStats
 {
 	uint64_t	eligible_bytes;
@@ -292,13 +444,23 @@ typedef struct CellarScanStats
 	uint64_t	cell_cpu_ns;
 } CellarScanStats;
 
+/*
+ * Returns the statistics of CELLAR_RANGE_PROGRESS or CELLAR_RANGE_DONE: the
+ * range's counts since the previous one of these events.
+ */
 extern CellarScanStats cellar_range_stats(const CellarConnection *connection);
 
-/*
- * What the file service counted of files below the given paths (relative to
- * the mount's root), answered by CELLAR_FILE_IO.  Ask between scans only.
+/* ----------------------------------------------------------------
+ *		File I/O statistics
+ * ----------------------------------------------------------------
  */
-extern void cellar_ask_file_io(CellarConnection *connection, const char *const *roots, size_t count);
+
+/*
+ * Requests the file service's counters of files below the given directories
+ * (relative to the mount's root).  CELLAR_FILE_IO announces the answer.  No
+ * range may be unanswered.
+ */
+extern void cellar_query_file_io(CellarConnection *connection, const char *const *roots, size_t count);
 
 typedef enum CellarFileIoKind
 {
@@ -311,22 +473,33 @@ typedef enum CellarFileIoKind
 
 #define CELLAR_FILE_IO_BUCKETS 27
 
-/* Bucket i counts times below 2^i microseconds; the last one is open. */
+/* The operations of one kind on the files of one database. */
 typedef struct CellarFileIo
 {
-	uint32_t	database;		/* 0 for files that belong to none */
+	uint32_t	database;		/* 0 for files without a database */
 	uint32_t	kind;			/* a CellarFileIoKind */
 	uint64_t	operations;
 	uint64_t	bytes;
-	uint64_t	microseconds;
+	uint64_t	microseconds;	/* sum of the service times */
+
+	/*
+	 * Bucket i counts service times below 2^i microseconds that are in no
+	 * lower bucket.  The last bucket has no upper bound.
+	 */
 	uint64_t	histogram[CELLAR_FILE_IO_BUCKETS];
 } CellarFileIo;
 
 extern const CellarFileIo *cellar_file_io(const CellarConnection *connection, size_t *count);
 
-/* ---- compression units ---- */
+/* ----------------------------------------------------------------
+ *		Compression units
+ *
+ * The relation of these functions is a request with cellar_request_file() and
+ * cellar_request_attribute(); other parts of the request are ignored.  No
+ * range may be unanswered.
+ * ----------------------------------------------------------------
+ */
 
-/* Levels of compression. */
 typedef enum CellarLevel
 {
 	CELLAR_LEVEL_RAW = 0,
@@ -339,89 +512,110 @@ typedef enum CellarLevel
 #define CELLAR_LEVELS	5
 
 /*
- * Brings the allocation units of blocks [first, end) to a level, raw included.
- * The request needs the file and its attributes only.  CELLAR_COMPRESS_PROGRESS
- * tells each allocation unit, CELLAR_COMPRESS_DONE the end; closing the
- * connection stops the work between two of them.
+ * Rewrites the allocation units of blocks [first, end) to a level;
+ * CELLAR_LEVEL_RAW decompresses them.  CELLAR_COMPRESS_PROGRESS follows each
+ * allocation unit, and CELLAR_COMPRESS_DONE the last one.  Closing the
+ * connection cancels the compression between two allocation units.
  */
 extern void cellar_compress(CellarConnection *connection, const CellarRequest *relation,
 							uint32_t first, uint32_t end, uint8_t level);
 
+/* The running totals of a compression. */
 typedef struct CellarCompression
 {
-	uint64_t	blocks_done;	/* whose allocation unit was looked at */
+	uint64_t	blocks_done;	/* blocks of processed allocation units */
 	uint64_t	units_written;
-	uint64_t	units_skipped;	/* changed while they were encoded: they stay as they are */
-	uint64_t	bytes_before;	/* of the pages encoded, and of their units */
-	uint64_t	bytes_after;
+	uint64_t	units_skipped;	/* unchanged: modified while being encoded,
+								 * incompressible, in use, or damaged */
+	uint64_t	bytes_before;	/* of the encoded pages */
+	uint64_t	bytes_after;	/* of their compression units */
 } CellarCompression;
 
 extern CellarCompression cellar_compression(const CellarConnection *connection);
 
 /*
- * Asks for the forms of the allocation units of blocks [first, end), answered
- * by CELLAR_UNITS.
+ * Requests the levels of the allocation units of blocks [first, end).
+ * CELLAR_UNITS announces the answer.
  */
-extern void cellar_ask_units(CellarConnection *connection, const CellarRequest *relation,
-							 uint32_t first, uint32_t end);
+extern void cellar_query_units(CellarConnection *connection, const CellarRequest *relation,
+							   uint32_t first, uint32_t end);
 
+/* The allocation units of one level. */
 typedef struct CellarLevelUnits
 {
 	uint64_t	level;			/* a CellarLevel */
 	uint64_t	units;
 	uint64_t	blocks;
-	uint64_t	dead_blocks;	/* written since they were compressed: they lie raw */
+	uint64_t	superseded_blocks;	/* raw, because they were written after
+									 * their unit was made */
 	uint64_t	stored_bytes;
 } CellarLevelUnits;
 
+/* Returns the levels that have allocation units, in ascending order. */
 extern const CellarLevelUnits *cellar_units(const CellarConnection *connection, size_t *count);
 
 /*
- * Asks which allocation units of blocks [first, end) cellar_compress would
- * rewrite, of those that nothing has written to for idle_us microseconds;
- * answered by CELLAR_DUE_UNITS.  A unit at the level is left alone while few of
- * its blocks lie raw.
+ * Requests the allocation units of blocks [first, end) that cellar_compress()
+ * would rewrite to the level, among those without a write in the last idle_us
+ * microseconds.  An allocation unit of that level is due only if at least a
+ * tenth of its blocks is superseded.  CELLAR_DUE_UNITS announces the answer.
  */
-extern void cellar_ask_due(CellarConnection *connection, const CellarRequest *relation,
-						   uint32_t first, uint32_t end, uint8_t level, uint64_t idle_us);
+extern void cellar_query_due_units(CellarConnection *connection, const CellarRequest *relation,
+								   uint32_t first, uint32_t end, uint8_t level, uint64_t idle_us);
 
+/* The blocks [first, end) of a due allocation unit. */
 typedef struct CellarDueUnit
 {
-	uint32_t	first;			/* block */
+	uint32_t	first;
 	uint32_t	end;
-	uint64_t	idle_us;		/* nothing wrote to it for so long */
+	uint64_t	idle_us;		/* microseconds since the last write */
 } CellarDueUnit;
 
-/* In the order of their blocks. */
+/* Returns the due allocation units in block order. */
 extern const CellarDueUnit *cellar_due_units(const CellarConnection *connection, size_t *count);
 
-/* The failure that CELLAR_FAILED announced. */
-extern CellarError cellar_error(const CellarConnection *connection);
-
-/* ---- the compression advisor: the cell's encoder over pages that Postgres has read ---- */
+/* ----------------------------------------------------------------
+ *		Compression advisor
+ * ----------------------------------------------------------------
+ */
 
 /*
- * How many bytes a level other than CELLAR_LEVEL_RAW would make of so many whole pages; the request
- * needs the attributes only.  False on failure, with *error filled.
+ * Encodes count pages of BLCKSZ bytes and returns the length of their
+ * compression unit in *stored_bytes.  The request needs the attributes only.
+ * level must not be CELLAR_LEVEL_RAW.  Returns false on failure, with *error
+ * filled.
  */
 extern bool cellar_estimate(const CellarRequest *relation, const void *pages, size_t count,
 							uint8_t level, uint64_t *stored_bytes, CellarError *error);
 
-/* ---- offload simulation: the cell's scan code over pages that Postgres has read ---- */
+/* ----------------------------------------------------------------
+ *		Offload simulation
+ *
+ * Runs the cell's scan code on pages that Postgres has read, and counts what a
+ * cell would scan and return.
+ * ----------------------------------------------------------------
+ */
 
-/* NULL on failure, with *error filled. */
+/*
+ * Creates a simulation.  Returns NULL on failure, with *error filled.  The
+ * request can be freed after the call.
+ */
 extern CellarSimulation *cellar_simulation_new(const CellarRequest *request, CellarError *error);
 extern void cellar_simulation_free(CellarSimulation *simulation);
 
 /*
- * Scans one block.  Returns CELLAR_RANGE_DONE when it is counted, or
- * CELLAR_XID_QUERY: answer, then call again with the same block.
+ * Scans one block of BLCKSZ bytes.
+ *
+ * Returns CELLAR_RANGE_DONE if the block is counted.  Returns CELLAR_XID_QUERY
+ * if the scan needs transaction states: answer the query, then call this
+ * function again with the same block.  Returns CELLAR_FAILED after an internal
+ * error.
  */
 extern CellarEvent cellar_simulation_block(CellarSimulation *simulation, uint32_t block, const void *page);
 extern const uint32_t *cellar_simulation_xids(const CellarSimulation *simulation, size_t *count);
 extern void cellar_simulation_answer_xids(CellarSimulation *simulation, const uint8_t *states, size_t count);
 
-/* All counts so far: what a cell would have found eligible and have returned. */
+/* Returns the totals of all blocks: what a cell would scan and return. */
 extern CellarScanStats cellar_simulation_stats(CellarSimulation *simulation);
 
 #endif							/* CELLAR_CLIENT_H */

@@ -1,4 +1,4 @@
-//! A received batch: its sections checked once, so that the backend may point into them.
+//! The layout of a received batch. All offsets and lengths are checked once, before the backend points into the payload.
 
 use cellar_format::bytes::Corrupt;
 use cellar_format::wire::{
@@ -8,13 +8,13 @@ use cellar_format::wire::{
 /// Bytes of `HeapTupleHeaderData` before the null bitmap: no tuple is shorter.
 const TUPLE_HEADER_BYTES: u32 = 23;
 
-/// Where one column's sections lie in the payload; lengths have been checked against the row count.
+/// One column's sections, checked against the payload's length and the number of rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
     pub header: ColumnHeader,
 }
 
-/// The checked outline of a `Batch` payload. It holds no bytes itself.
+/// The checked layout of a `Batch` payload; contains no bytes of the payload.
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub rows: u32,
@@ -24,6 +24,7 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Decodes and checks the headers of a batch.
     pub fn check(payload: &[u8]) -> Result<Self, Corrupt> {
         let header = BatchHeader::decode(payload)?;
         let mut batch =
@@ -52,6 +53,7 @@ impl Batch {
         Ok(batch)
     }
 
+    /// Returns the entry of a row; only batches in `Rows` mode have entries.
     pub fn row_entry(&self, payload: &[u8], row: u32) -> Result<RowEntry, Corrupt> {
         let at = BATCH_HEADER_BYTES + row as usize * ROW_ENTRY_BYTES;
         RowEntry::decode(section(payload, at, ROW_ENTRY_BYTES, "row entry")?)

@@ -1,11 +1,12 @@
-//! One connection to a cell: a state machine that never blocks.
+//! A connection to a cell: a state machine that never blocks.
 //!
-//! The owner calls [`Connection::next_event`] and does what the event says; it waits on [`Connection::socket`] itself.
-//! A connection carries one scan. Opening another one while ranges of the first are unanswered drops the socket and
-//! connects anew, so that no frame of an abandoned scan is ever taken for the new one's.
+//! The owner calls [`Connection::next_event`], handles the event, and waits on [`Connection::socket`] itself.
 //!
-//! A daemon that is stopped or overloaded accepts no connections, and once their queue is full, connecting would block.
-//! The connection then tries again each time it is asked what to do, for two seconds.
+//! A connection carries one scan at a time. [`Connection::scan_open`] replaces the socket if ranges of the previous scan
+//! are still unanswered. The new scan therefore never receives a frame of the abandoned scan.
+//!
+//! A stopped or overloaded daemon accepts no connections, and `connect` would block once the listen queue is full. Each
+//! call of [`Connection::next_event`] then tries to connect again, for up to two seconds.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -18,36 +19,40 @@ use cellar_format::bytes::Corrupt;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
     BlockRange, CompressProgress, CompressRequest, DueQuery, DueUnits, ErrorReport, FRAME_HEADER_BYTES, FileIoCounts,
-    FileIoQuery, FrameHeader, Hello, Kind, Passthru, RangeDone, ScanRequest, Units, UnitsQuery, XidQuery, XidState,
-    XidStates,
+    FileIoQuery, FrameError, FrameHeader, Hello, Kind, PROTOCOL_VERSION, Passthru, RangeDone, RelationBlocks, Units,
+    UnitsQuery, XidQuery, XidState, XidStates,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::batch::Batch;
 
-/// How long the queue of new connections may stay full.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum time to wait for space in the cell's listen queue.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the owner has to do next.
+const SAME_VERSION_HINT: &str = "Install the same version of the cell and of the extension.";
+
+/// The next action of the owner, or a frame from the cell.
 #[derive(Debug)]
 pub enum Event {
     WaitReadable,
     WaitWritable,
-    /// The cell takes no connections just now; ask again in some milliseconds. The socket cannot be waited on.
+    /// The cell's listen queue is full: call [`Connection::next_event`] again after some milliseconds. The socket is not
+    /// connected yet, so waiting on the socket has no effect.
     WaitConnect,
     Batch(Batch),
     Passthru(Passthru),
     XidQuery(XidQuery),
-    /// What the range under way has counted since it was last told; the range goes on.
+    /// The current range's counts since the previous `RangeProgress`; the range continues.
     RangeProgress(ScanStats),
+    /// The range is complete; the counts are those since the last `RangeProgress`.
     RangeDone(ScanStats),
     FileIo(FileIoCounts),
-    /// A compression goes on.
+    /// The totals of a compression so far; the compression continues.
     CompressProgress(CompressProgress),
     CompressDone(CompressProgress),
     Units(Units),
     DueUnits(DueUnits),
-    /// The connection is of no further use.
+    /// The connection is unusable; every later call of [`Connection::next_event`] returns the same error.
     Failed(ErrorReport),
 }
 
@@ -55,19 +60,19 @@ pub struct Connection {
     path: PathBuf,
     hello: Hello,
     stream: UnixStream,
-    /// Since when the cell has been taking no connection; None once there is one.
+    /// Start of the attempts to connect; None once connected.
     connecting: Option<Instant>,
     outgoing: VecDeque<u8>,
     ranges_outstanding: usize,
     header: [u8; FRAME_HEADER_BYTES],
     header_filled: usize,
-    /// The frame under way, or handed out.
+    /// Header of the frame being received, or of the frame of the last event.
     frame: Option<FrameHeader>,
-    /// Eight-byte words, so that a batch's datums are aligned.
+    /// Eight-byte words, which align a batch's datums.
     payload: Vec<u64>,
     payload_filled: usize,
-    /// A whole frame was handed out; the next call starts a new one.
-    handed_out: bool,
+    /// The last event delivered a whole frame; the next call starts to receive another frame.
+    frame_delivered: bool,
     failed: Option<ErrorReport>,
 }
 
@@ -86,10 +91,10 @@ impl Connection {
             frame: None,
             payload: Vec::new(),
             payload_filled: 0,
-            handed_out: false,
+            frame_delivered: false,
             failed: None,
         };
-        connection.greet();
+        connection.send_hello();
         Ok(connection)
     }
 
@@ -97,20 +102,15 @@ impl Connection {
         self.stream.as_raw_fd()
     }
 
-    /// The bytes of the frame that the last event stood for.
+    /// The payload of the last event's frame.
     pub fn payload(&self) -> &[u8] {
         let bytes = bytemuck::cast_slice::<u64, u8>(&self.payload);
         &bytes[..self.payload_bytes()]
     }
 
+    /// Opens a scan; `request` is an encoded `ScanRequest`, or the error of building the request.
     pub fn scan_open(&mut self, request: Result<Vec<u8>, String>) {
-        let request = match request {
-            Ok(request) => request,
-            Err(fault) => {
-                self.misbuilt(&fault);
-                return;
-            }
-        };
+        let Some(request) = self.valid(request) else { return };
         if self.ranges_outstanding > 0 {
             match start_connecting(&self.path) {
                 Ok((stream, connected)) => self.restart(stream, connected),
@@ -128,46 +128,35 @@ impl Connection {
         self.send(Kind::ScanRange, |out| range.encode(out));
     }
 
-    /// Asks what the file service counted; between scans only.
-    pub fn ask_file_io(&mut self, query: FileIoQuery) {
+    /// Requests the file service's counters. Allowed only while no range is unanswered.
+    pub fn query_file_io(&mut self, query: FileIoQuery) {
         self.send(Kind::FileIoQuery, |out| query.encode(out));
     }
 
-    /// Compresses, or with level 0 decompresses; the connection carries nothing else until that is done.
-    pub fn compress(&mut self, relation: Result<ScanRequest, String>, range: BlockRange, level: u8) {
-        match relation {
-            Ok(relation) => {
-                self.send(Kind::Compress, |out| CompressRequest { level, range, relation }.encode(out));
-            }
-            Err(fault) => self.misbuilt(&fault),
-        }
+    /// Compresses blocks, or decompresses them with level 0. The connection carries nothing else until the compression
+    /// is done.
+    pub fn compress(&mut self, blocks: Result<RelationBlocks, String>, level: u8) {
+        let Some(blocks) = self.valid(blocks) else { return };
+        self.send(Kind::Compress, |out| CompressRequest { level, blocks }.encode(out));
     }
 
-    /// Asks for the forms of a relation's allocation units; between scans only.
-    pub fn ask_units(&mut self, relation: Result<ScanRequest, String>, range: BlockRange) {
-        match relation {
-            Ok(relation) => {
-                self.send(Kind::UnitsQuery, |out| UnitsQuery { range, relation }.encode(out));
-            }
-            Err(fault) => self.misbuilt(&fault),
-        }
+    /// Requests the levels of blocks' allocation units. Allowed only while no range is unanswered.
+    pub fn query_units(&mut self, blocks: Result<RelationBlocks, String>) {
+        let Some(blocks) = self.valid(blocks) else { return };
+        self.send(Kind::UnitsQuery, |out| UnitsQuery { blocks }.encode(out));
     }
 
-    /// Asks which allocation units are due; between scans only.
-    pub fn ask_due(&mut self, relation: Result<ScanRequest, String>, range: BlockRange, level: u8, idle_us: u64) {
-        match relation {
-            Ok(relation) => {
-                self.send(Kind::DueQuery, |out| DueQuery { level, idle_us, range, relation }.encode(out));
-            }
-            Err(fault) => self.misbuilt(&fault),
-        }
+    /// Requests the allocation units that are due for compression. Allowed only while no range is unanswered.
+    pub fn query_due_units(&mut self, blocks: Result<RelationBlocks, String>, level: u8, idle_us: u64) {
+        let Some(blocks) = self.valid(blocks) else { return };
+        self.send(Kind::DueQuery, |out| DueQuery { level, idle_us, blocks }.encode(out));
     }
 
     pub fn answer_xids(&mut self, states: Vec<XidState>) {
         self.send(Kind::XidStates, |out| XidStates { states }.encode(out));
     }
 
-    /// Sends what is queued, receives what has come, and tells what to do.
+    /// Sends queued bytes, receives available bytes, and returns the next event. Never blocks.
     pub fn next_event(&mut self) -> Event {
         if let Some(report) = &self.failed {
             return Event::Failed(report.clone());
@@ -186,17 +175,17 @@ impl Connection {
             if self.connecting.is_some() && !self.try_connect()? {
                 return Ok(Event::WaitConnect);
             }
-            if self.handed_out {
-                self.forget_payload();
+            if self.frame_delivered {
+                self.reset_frame();
             }
-            // What the cell said before it closed the connection explains a failed send better than the send does.
+            // Receive before reporting a failed send: the cell may have sent an error before it closed the connection.
             let flushed = self.flush();
             let Some(kind) = self.fill()? else {
-                flushed.map_err(|error| self.lost(&error))?;
+                flushed.map_err(|error| self.connection_lost(&error))?;
                 return Ok(if self.outgoing.is_empty() { Event::WaitReadable } else { Event::WaitWritable });
             };
-            self.handed_out = true;
-            match self.event(kind).map_err(|error| self.garbled(&error))? {
+            self.frame_delivered = true;
+            match self.event(kind).map_err(|error| self.invalid_frame(&error))? {
                 Some(Event::Failed(report)) => return Err(report),
                 Some(event) => return Ok(event),
                 None => {}
@@ -204,9 +193,9 @@ impl Connection {
         }
     }
 
-    /// Makes room for the next frame.
-    fn forget_payload(&mut self) {
-        self.handed_out = false;
+    /// Prepares to receive the next frame.
+    fn reset_frame(&mut self) {
+        self.frame_delivered = false;
         self.header_filled = 0;
         self.frame = None;
         self.payload_filled = 0;
@@ -216,7 +205,7 @@ impl Connection {
         self.frame.map_or(0, |frame| frame.payload_bytes as usize)
     }
 
-    /// None for a frame that the owner need not see.
+    /// Decodes the received frame. Returns None for a frame without an event.
     fn event(&mut self, kind: Kind) -> Result<Option<Event>, Corrupt> {
         let payload = self.payload();
         Ok(Some(match kind {
@@ -251,19 +240,22 @@ impl Connection {
         }))
     }
 
-    /// Receives until one whole frame is there, whose kind it tells, or nothing more has come.
+    /// Receives until one frame is complete and returns its kind. Returns None if the socket has no more bytes yet.
     fn fill(&mut self) -> Result<Option<Kind>, ErrorReport> {
         let frame = match self.frame {
             Some(frame) => frame,
             None => {
                 while self.header_filled < FRAME_HEADER_BYTES {
                     let received = receive(&mut self.stream, &mut self.header[self.header_filled..]);
-                    match received.map_err(|error| self.lost(&error))? {
+                    match received.map_err(|error| self.connection_lost(&error))? {
                         Some(count) => self.header_filled += count,
                         None => return Ok(None),
                     }
                 }
-                let frame = FrameHeader::decode(&self.header).map_err(|error| self.garbled(&error))?;
+                let frame = FrameHeader::decode(&self.header).map_err(|error| match error {
+                    FrameError::Version(version) => self.version_mismatch(version),
+                    FrameError::Corrupt(error) => self.invalid_frame(&error),
+                })?;
                 let words = (frame.payload_bytes as usize).div_ceil(8);
                 if self.payload.len() < words {
                     self.payload.resize(words, 0);
@@ -275,7 +267,7 @@ impl Connection {
         while self.payload_filled < bytes {
             let payload = bytemuck::cast_slice_mut::<u64, u8>(&mut self.payload);
             let received = receive(&mut self.stream, &mut payload[self.payload_filled..bytes]);
-            match received.map_err(|error| self.lost(&error))? {
+            match received.map_err(|error| self.connection_lost(&error))? {
                 Some(count) => self.payload_filled += count,
                 None => return Ok(None),
             }
@@ -299,67 +291,84 @@ impl Connection {
         Ok(())
     }
 
-    /// True once there is a connection; an error when there was none for too long.
+    /// Tries to connect. Returns whether the socket is connected; fails after [`CONNECT_TIMEOUT`].
     fn try_connect(&mut self) -> Result<bool, ErrorReport> {
         let Some(since) = self.connecting else { return Ok(true) };
-        if connect(&self.stream, &self.path).map_err(|error| unconnected(&self.path, &error))? {
+        if connect(&self.stream, &self.path).map_err(|error| connect_error(&self.path, &error))? {
             self.connecting = None;
             return Ok(true);
         }
-        if since.elapsed() >= CONNECT_PATIENCE {
-            let waited = format!("it took no connection in {} s", CONNECT_PATIENCE.as_secs());
-            return Err(unconnected(&self.path, &io::Error::new(io::ErrorKind::TimedOut, waited)));
+        if since.elapsed() >= CONNECT_TIMEOUT {
+            let detail = format!("The cell accepted no connection in {} s.", CONNECT_TIMEOUT.as_secs());
+            return Err(connect_error(&self.path, &io::Error::new(io::ErrorKind::TimedOut, detail)));
         }
         Ok(false)
     }
 
-    fn greet(&mut self) {
+    fn send_hello(&mut self) {
         let hello = self.hello.clone();
         self.send(Kind::Hello, |out| hello.encode(out));
     }
 
+    /// Continues on a new socket, dropping all state of the old one.
     fn restart(&mut self, stream: UnixStream, connected: bool) {
         self.stream = stream;
         self.connecting = (!connected).then(Instant::now);
         self.outgoing.clear();
         self.ranges_outstanding = 0;
-        self.forget_payload();
-        self.greet();
+        self.reset_frame();
+        self.send_hello();
     }
 
     fn send(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
         let mut frame = Vec::new();
         FrameHeader::frame(&mut frame, kind, write);
         self.outgoing.extend(frame);
-        // A failure shows in the next step, after what the cell may have said about it.
+        // `step` reports a failure, after receiving any error that the cell sent.
         let _ = self.flush();
     }
 
-    fn misbuilt(&mut self, fault: &str) {
-        self.failed = Some(ErrorReport::new("XX000", format!("could not build a request: {fault}")));
+    /// Returns a valid request, or None after recording the error of building the request.
+    fn valid<T>(&mut self, request: Result<T, String>) -> Option<T> {
+        request
+            .map_err(|error| {
+                self.failed = Some(ErrorReport::new("XX000", format!("could not build a request to a cell: {error}")));
+            })
+            .ok()
     }
 
-    fn lost(&self, error: &io::Error) -> ErrorReport {
+    fn connection_lost(&self, error: &io::Error) -> ErrorReport {
         let mut report =
             ErrorReport::new("08006", format!("lost the connection to the cell at \"{}\"", self.path.display()));
         report.detail = match error.kind() {
             io::ErrorKind::UnexpectedEof => "The cell closed the connection.".to_owned(),
             _ => error.to_string(),
         };
-        report.hint = "Look into the cell's log; when the cell runs again, repeat the statement.".to_owned();
+        report.hint = "Check the cell's log. Repeat the statement when the cell runs again.".to_owned();
         report
     }
 
-    fn garbled(&self, error: &Corrupt) -> ErrorReport {
-        let mut report =
-            ErrorReport::new("08P01", format!("the cell at \"{}\" sent a garbled frame", self.path.display()));
+    fn invalid_frame(&self, error: &Corrupt) -> ErrorReport {
+        let mut report = ErrorReport::new(
+            "08P01",
+            format!("received an invalid frame from the cell at \"{}\"", self.path.display()),
+        );
         report.detail = error.to_string();
-        report.hint = "Make sure that cell and extension are of the same version.".to_owned();
+        report.hint = SAME_VERSION_HINT.to_owned();
+        report
+    }
+
+    fn version_mismatch(&self, cell_version: u16) -> ErrorReport {
+        let message = format!("the cell at \"{}\" uses another protocol version", self.path.display());
+        let mut report = ErrorReport::new("08P01", message);
+        report.detail =
+            format!("The cell uses protocol version {cell_version}, the extension uses version {PROTOCOL_VERSION}.");
+        report.hint = SAME_VERSION_HINT.to_owned();
         report
     }
 }
 
-/// Receives some bytes; None when none have come.
+/// Receives at least one byte. Returns None if no byte is available.
 fn receive(stream: &mut UnixStream, into: &mut [u8]) -> io::Result<Option<usize>> {
     loop {
         match stream.read(into) {
@@ -372,17 +381,17 @@ fn receive(stream: &mut UnixStream, into: &mut [u8]) -> io::Result<Option<usize>
     }
 }
 
-/// A socket, and whether it is connected already.
+/// Creates a nonblocking socket and starts to connect. Returns the socket and whether it is connected.
 fn start_connecting(path: &Path) -> Result<(UnixStream, bool), ErrorReport> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(|error| unconnected(path, &error.into()))?;
+        .map_err(|error| connect_error(path, &error.into()))?;
     let stream = UnixStream::from(socket);
-    let connected = connect(&stream, path).map_err(|error| unconnected(path, &error))?;
+    let connected = connect(&stream, path).map_err(|error| connect_error(path, &error))?;
     Ok((stream, connected))
 }
 
-/// False when the queue of new connections is full.
+/// Returns false if the cell's listen queue is full.
 fn connect(stream: &UnixStream, path: &Path) -> io::Result<bool> {
     match rustix::net::connect(stream, &SocketAddrUnix::new(path)?) {
         Ok(()) => Ok(true),
@@ -391,15 +400,15 @@ fn connect(stream: &UnixStream, path: &Path) -> io::Result<bool> {
     }
 }
 
-fn unconnected(path: &Path, error: &io::Error) -> ErrorReport {
+fn connect_error(path: &Path, error: &io::Error) -> ErrorReport {
     let mut report = ErrorReport::new("08001", format!("could not connect to the cell at \"{}\"", path.display()));
     report.detail = error.to_string();
     report.hint = match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "Only the operating-system user named as \"user\" in the cell's configuration may use its socket."
+            "Only the operating-system user named as \"user\" in the cell's configuration may connect to the cell."
         }
-        io::ErrorKind::TimedOut => "The cell's daemon is stopped or overloaded; look into its log.",
-        _ => "Start the cell with \"cellar cell\", or look into its log.",
+        io::ErrorKind::TimedOut => "The cell's daemon is stopped or overloaded. Check the cell's log.",
+        _ => "Start the cell with \"cellar cell\", or check the cell's log.",
     }
     .to_owned();
     report

@@ -1,27 +1,34 @@
-//! Builds a scan request piece by piece, as the extension walks Postgres's structures.
+//! Builds requests step by step while the extension walks Postgres's structures.
 
-use cellar_format::postgres::{Align, Collation, Oid, Width};
+use cellar_format::bytes::Reader;
+use cellar_format::postgres::{Collation, Oid};
 use cellar_format::wire::expr::Expr;
-use cellar_format::wire::{Aggregate, Aggregation, Attribute, Missing, ScanMode, ScanRequest, Snapshot, SortKey, TopN};
+use cellar_format::wire::{
+    Aggregate, Aggregation, Attribute, BlockRange, Relation, RelationBlocks, ScanMode, ScanRequest, Snapshot, SortKey,
+    TopN,
+};
 
-/// A request under construction. What the caller got wrong is remembered and told when the request is used.
+/// A request under construction: a relation alone, or a whole scan. The first error of a call is kept and returned when
+/// the request is used.
 pub struct RequestBuilder {
     request: ScanRequest,
-    /// The postfix program of the qual under construction.
+    /// The postfix program of the current expression.
     pub program: Vec<u8>,
-    /// The filter of the aggregate under construction.
+    /// The filter of the current aggregate.
     filter: Option<Expr>,
-    fault: Option<String>,
+    error: Option<String>,
 }
 
 impl Default for RequestBuilder {
     fn default() -> Self {
         let request = ScanRequest {
-            file: String::new(),
-            segment_blocks: 131_072,
-            checksums: false,
-            encoding: 0,
-            attributes: Vec::new(),
+            relation: Relation {
+                file: String::new(),
+                segment_blocks: 131_072,
+                checksums: false,
+                encoding: 0,
+                attributes: Vec::new(),
+            },
             quals: Vec::new(),
             projection: Vec::new(),
             mode: ScanMode::Columns,
@@ -30,33 +37,21 @@ impl Default for RequestBuilder {
             aggregation: None,
             top_n: None,
         };
-        Self { request, program: Vec::new(), filter: None, fault: None }
+        Self { request, program: Vec::new(), filter: None, error: None }
     }
 }
 
 impl RequestBuilder {
     pub fn file(&mut self, path: &str, segment_blocks: u32, checksums: bool, encoding: u32) {
-        self.request.file = path.to_owned();
-        self.request.segment_blocks = segment_blocks;
-        self.request.checksums = checksums;
-        self.request.encoding = encoding;
+        let relation = &mut self.request.relation;
+        relation.file = path.to_owned();
+        relation.segment_blocks = segment_blocks;
+        relation.checksums = checksums;
+        relation.encoding = encoding;
     }
 
-    pub fn attribute(
-        &mut self,
-        type_oid: u32,
-        typmod: i32,
-        typlen: i16,
-        typalign: u8,
-        by_value: bool,
-        missing: Option<&[u8]>,
-    ) {
-        let (Some(width), Some(align)) = (Width::from_typlen(typlen), Align::from_typalign(typalign)) else {
-            self.fault(format!("an attribute has typlen {typlen} and typalign {typalign}"));
-            return;
-        };
-        let missing = missing.map_or(Missing::Null, |value| Missing::Value(value.to_vec()));
-        self.request.attributes.push(Attribute { type_oid, typmod, width, align, by_value, missing });
+    pub fn attribute(&mut self, attribute: Attribute) {
+        self.request.relation.attributes.push(attribute);
     }
 
     pub fn snapshot(&mut self, snapshot: Snapshot) {
@@ -71,12 +66,12 @@ impl RequestBuilder {
     pub fn qual_end(&mut self) {
         match Expr::decode(&self.program) {
             Ok(qual) => self.request.quals.push(qual),
-            Err(error) => self.fault(error.to_string()),
+            Err(error) => self.fail(error.to_string()),
         }
         self.program.clear();
     }
 
-    /// Rows are to come back as groups.
+    /// Requests groups in place of rows, and returns the aggregation for its keys and aggregates.
     pub fn aggregation(&mut self) -> &mut Aggregation {
         self.request.aggregation.get_or_insert_default()
     }
@@ -84,7 +79,7 @@ impl RequestBuilder {
     pub fn group_key_end(&mut self) {
         match self.take_program() {
             Some(key) => self.aggregation().keys.push(key),
-            None => self.fault("an empty group key".to_owned()),
+            None => self.fail("a group key is empty"),
         }
     }
 
@@ -98,12 +93,12 @@ impl RequestBuilder {
         self.aggregation().aggregates.push(Aggregate { function, collation, argument, filter });
     }
 
-    /// So many threads of the cell may share a range, whose blocks then come in any order.
+    /// Sets the most threads of the cell that may share a range. With more than one thread, blocks come in any order.
     pub fn threads(&mut self, threads: u16) {
         self.request.threads = threads.max(1);
     }
 
-    /// Only the first rows are wanted, in the order of the keys that follow.
+    /// Requests only the first rows of the order that later sort keys define.
     pub fn top_rows(&mut self, rows: u32) {
         self.request.top_n = Some(TopN { rows, keys: Vec::new() });
     }
@@ -112,38 +107,56 @@ impl RequestBuilder {
         let key = self.take_program();
         match (key, &mut self.request.top_n) {
             (Some(expr), Some(top_n)) => top_n.keys.push(SortKey { expr, less, collation, descending, nulls_first }),
-            _ => self.fault("an empty sort key, or one without a number of rows".to_owned()),
+            _ => self.fail("a sort key is empty or precedes the number of rows"),
         }
     }
 
-    /// The expression under construction; None when there is none.
+    /// Decodes and clears the current program. Returns None for an empty or invalid program.
     fn take_program(&mut self) -> Option<Expr> {
         let program = std::mem::take(&mut self.program);
         if program.is_empty() {
             return None;
         }
-        Expr::decode(&program).map_err(|error| self.fault(error.to_string())).ok()
+        Expr::decode(&program).map_err(|error| self.fail(error.to_string())).ok()
     }
 
-    pub fn fault(&mut self, what: String) {
-        self.fault.get_or_insert(what);
+    /// Records an error; only the first one is kept.
+    pub fn fail(&mut self, error: impl Into<String>) {
+        self.error.get_or_insert_with(|| error.into());
     }
 
-    /// The finished request in its wire form, decoded once so that what is sent is known to be readable.
+    /// Returns the encoded scan request after decoding it once, which proves that the cell can decode it.
     pub fn encode(&self) -> Result<Vec<u8>, String> {
-        if let Some(fault) = &self.fault {
-            return Err(fault.clone());
-        }
-        if !self.program.is_empty() {
-            return Err("a qual was not ended".to_owned());
-        }
+        self.check()?;
         let mut payload = Vec::new();
         self.request.encode(&mut payload);
         ScanRequest::decode(&payload).map_err(|error| error.to_string())?;
         Ok(payload)
     }
 
-    pub fn finish(&self) -> Result<ScanRequest, String> {
+    /// Returns the scan request.
+    pub fn scan(&self) -> Result<ScanRequest, String> {
         ScanRequest::decode(&self.encode()?).map_err(|error| error.to_string())
+    }
+
+    /// Returns the relation without the rest of the scan request.
+    pub fn relation(&self) -> Result<Relation, String> {
+        self.check()?;
+        let mut bytes = Vec::new();
+        self.request.relation.encode(&mut bytes);
+        Relation::decode(&mut Reader::new(&bytes)).map_err(|error| error.to_string())
+    }
+
+    /// Returns the relation with a range of its blocks.
+    pub fn blocks(&self, range: BlockRange) -> Result<RelationBlocks, String> {
+        Ok(RelationBlocks { relation: self.relation()?, range })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match &self.error {
+            Some(error) => Err(error.clone()),
+            None if !self.program.is_empty() => Err("an expression is incomplete".to_owned()),
+            None => Ok(()),
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Offload simulation: the cell's scan code over pages that Postgres has read, to count what a cell would have found
-//! eligible and what it would have sent back. The rows themselves come from Postgres.
+//! Offload simulation: runs the cell's scan code on pages that Postgres has read. The simulation counts the bytes that a
+//! cell would have scanned and returned; Postgres produces the rows of the query itself.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,27 +13,30 @@ use cellar_scan::{Plan, Progress, ResultWriter, Scanner, XidLookup};
 
 use crate::request::RequestBuilder;
 
-/// Simulated results are thrown away when this much has gathered.
+/// Simulated results are discarded after this many bytes, which bounds memory.
 const DISCARD_BYTES: usize = 128 << 10;
 
+/// The result of [`Simulation::block`].
 pub enum Step {
     Counted,
-    /// Answer [`Simulation::wanted`], then scan the same block again.
+    /// The block is not counted yet: call [`Simulation::answer`] with the states of [`Simulation::needed_xids`], then
+    /// scan the same block again.
     NeedXids,
 }
 
 pub struct Simulation {
     scanner: Scanner,
     writer: ResultWriter,
-    known: Known,
-    wanted: Vec<TransactionId>,
+    known: KnownXids,
+    needed_xids: Vec<TransactionId>,
     stats: ScanStats,
 }
 
+/// The states that the backend has answered.
 #[derive(Default)]
-struct Known(RefCell<HashMap<TransactionId, XidState>>);
+struct KnownXids(RefCell<HashMap<TransactionId, XidState>>);
 
-impl XidLookup for Known {
+impl XidLookup for KnownXids {
     fn state(&self, xid: TransactionId) -> Option<XidState> {
         self.0.borrow().get(&xid).copied()
     }
@@ -41,17 +44,18 @@ impl XidLookup for Known {
 
 impl Simulation {
     pub fn new(request: &RequestBuilder) -> Result<Self, ErrorReport> {
-        let request = request.finish().map_err(|fault| report("XX000", fault))?;
+        let request = request.scan().map_err(|error| report("XX000", error))?;
         let plan = Arc::new(Plan::compile(&request).map_err(|error| report("0A000", error.to_string()))?);
         Ok(Self {
             scanner: Scanner::new(plan),
             writer: ResultWriter::new(),
-            known: Known::default(),
-            wanted: Vec::new(),
+            known: KnownXids::default(),
+            needed_xids: Vec::new(),
             stats: ScanStats::default(),
         })
     }
 
+    /// Scans one block, which must be `BLOCK_BYTES` long.
     pub fn block(&mut self, block: u32, page: &[u8]) -> Step {
         match self.scanner.scan(block, page, &self.known, &mut self.writer, false) {
             Progress::Done { stats: counts, .. } => {
@@ -63,20 +67,21 @@ impl Simulation {
                 Step::Counted
             }
             Progress::NeedXids(xids) => {
-                self.wanted = xids;
+                self.needed_xids = xids;
                 Step::NeedXids
             }
         }
     }
 
-    pub fn wanted(&self) -> &[TransactionId] {
-        &self.wanted
+    pub fn needed_xids(&self) -> &[TransactionId] {
+        &self.needed_xids
     }
 
     pub fn answer(&mut self, states: &[XidState]) {
-        self.known.0.borrow_mut().extend(self.wanted.drain(..).zip(states.iter().copied()));
+        self.known.0.borrow_mut().extend(self.needed_xids.drain(..).zip(states.iter().copied()));
     }
 
+    /// Returns all counts so far, including the rows and groups that the scan code still buffers.
     pub fn stats(&mut self) -> ScanStats {
         self.stats.rows_returned += self.scanner.finish_range(&mut self.writer);
         self.writer.flush();
@@ -90,6 +95,6 @@ impl Simulation {
     }
 }
 
-fn report(sqlstate: &str, fault: String) -> ErrorReport {
-    ErrorReport::new(sqlstate, format!("could not simulate a Smart Scan: {fault}"))
+fn report(sqlstate: &str, error: String) -> ErrorReport {
+    ErrorReport::new(sqlstate, format!("could not simulate a Smart Scan: {error}"))
 }

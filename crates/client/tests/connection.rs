@@ -1,5 +1,5 @@
-//! The client against a peer that sends it all sorts of bytes: what is garbled becomes a failure with the protocol's
-//! SQLSTATE, never a wrong batch, a panic or a wait without end.
+//! Tests of the client against a peer that sends valid and invalid bytes. Invalid bytes lead to an error with the SQLSTATE
+//! of a protocol violation, never to a wrong batch, a panic or an endless wait.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -27,7 +27,7 @@ fn connected() -> (Connection, Peer) {
     (connection, Peer { stream, _folder: folder })
 }
 
-/// The first event that is not "wait".
+/// Returns the next event other than a wait.
 fn event(connection: &mut Connection) -> Event {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -47,7 +47,7 @@ fn frame(kind: Kind, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     bytes
 }
 
-/// A batch of two int4 values.
+/// A frame with a batch of two int4 values.
 fn batch() -> Vec<u8> {
     frame(Kind::Batch, |out| {
         out.extend(BatchHeader { rows: 2, first_block: 9, columns: 1, mode: BatchMode::Columns }.encode());
@@ -66,7 +66,7 @@ fn failure(connection: &mut Connection) -> ErrorReport {
 }
 
 #[test]
-fn a_batch_arrives_however_the_bytes_are_cut() {
+fn a_batch_arrives_byte_by_byte() {
     let (mut connection, mut peer) = connected();
     connection.scan_range(BlockRange { first: 0, end: 10 });
     let mut bytes = frame(Kind::Welcome, |_| {});
@@ -97,7 +97,7 @@ fn a_batch_arrives_however_the_bytes_are_cut() {
 }
 
 #[test]
-fn a_question_is_answered_in_its_place() {
+fn transaction_states_answer_a_query() {
     let (mut connection, mut peer) = connected();
     peer.stream.write_all(&frame(Kind::XidQuery, |out| XidQuery { xids: vec![700, 701] }.encode(out))).unwrap();
     match event(&mut connection) {
@@ -112,7 +112,7 @@ fn a_question_is_answered_in_its_place() {
 }
 
 #[test]
-fn the_cells_error_is_told_in_its_own_words() {
+fn an_error_of_the_cell_is_reported_unchanged() {
     let (mut connection, mut peer) = connected();
     let report = ErrorReport {
         sqlstate: "58030".to_owned(),
@@ -126,14 +126,26 @@ fn the_cells_error_is_told_in_its_own_words() {
 }
 
 #[test]
-fn a_cell_that_goes_away_is_a_lost_connection() {
+fn a_cell_of_another_protocol_version_is_an_error_that_names_both_versions() {
+    let (mut connection, mut peer) = connected();
+    let mut welcome = frame(Kind::Welcome, |_| {});
+    welcome[6..8].copy_from_slice(&4u16.to_le_bytes());
+    peer.stream.write_all(&welcome).unwrap();
+    let report = failure(&mut connection);
+    assert_eq!(report.sqlstate, "08P01");
+    assert!(report.message.ends_with("uses another protocol version"), "{report:?}");
+    assert_eq!(report.detail, "The cell uses protocol version 4, the extension uses version 5.");
+}
+
+#[test]
+fn a_closed_connection_is_an_error() {
     let (mut connection, peer) = connected();
     connection.scan_range(BlockRange { first: 0, end: 10 });
     drop(peer);
     assert_eq!(failure(&mut connection).sqlstate, "08006");
 }
 
-/// A socket whose queue of new connections is full, as that of a stopped daemon gets.
+/// A socket whose listen queue is full, as that of a stopped daemon.
 fn full_queue(folder: &tempfile::TempDir) -> (std::path::PathBuf, UnixListener, Vec<UnixStream>) {
     let path = folder.path().join("cell.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -143,7 +155,7 @@ fn full_queue(folder: &tempfile::TempDir) -> (std::path::PathBuf, UnixListener, 
 }
 
 #[test]
-fn a_cell_that_takes_no_connections_is_asked_again_until_it_does() {
+fn connecting_is_retried_while_the_listen_queue_is_full() {
     let folder = tempfile::tempdir().unwrap();
     let (path, listener, waiting) = full_queue(&folder);
     let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, incarnation: 4 };
@@ -163,7 +175,7 @@ fn a_cell_that_takes_no_connections_is_asked_again_until_it_does() {
 }
 
 #[test]
-fn a_cell_that_never_takes_a_connection_is_a_failure_after_seconds() {
+fn connecting_fails_after_two_seconds_with_a_full_listen_queue() {
     let folder = tempfile::tempdir().unwrap();
     let (path, _listener, _waiting) = full_queue(&folder);
     let hello = Hello { backend_pid: 1, database: 2, system_identifier: 3, incarnation: 4 };
@@ -175,7 +187,7 @@ fn a_cell_that_never_takes_a_connection_is_a_failure_after_seconds() {
 }
 
 #[test]
-fn counts_of_a_range_arrive_before_its_rows_and_before_its_end() {
+fn counts_of_a_range_arrive_before_its_rows_and_at_its_end() {
     let (mut connection, mut peer) = connected();
     connection.scan_range(BlockRange { first: 0, end: 10 });
     let counts = |eligible_bytes| RangeDone { stats: ScanStats { eligible_bytes, ..Default::default() } };
@@ -188,7 +200,7 @@ fn counts_of_a_range_arrive_before_its_rows_and_before_its_end() {
 }
 
 #[test]
-fn a_scan_abandoned_half_way_leaves_no_frame_behind() {
+fn a_new_scan_receives_no_frame_of_an_abandoned_scan() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cell.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -205,7 +217,7 @@ fn a_scan_abandoned_half_way_leaves_no_frame_behind() {
 }
 
 #[test]
-fn garbled_frames_fail_and_never_panic() {
+fn corrupt_frames_are_errors_and_never_panic() {
     let seed = std::env::var("CELLAR_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
     println!("CELLAR_SEED={seed}");
     let mut state = seed;

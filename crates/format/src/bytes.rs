@@ -1,6 +1,6 @@
-//! Little-endian reading and writing with bounds checks: the one place where wire bytes become numbers.
+//! Bounds-checked little-endian reading and writing of wire and disk formats.
 
-/// Bytes that do not mean what they should: what was read, where, and what was found.
+/// Invalid bytes: the field that was read, its offset in the payload, and the value found there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("corrupt {what} at byte {offset}: {found}")]
 pub struct Corrupt {
@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
 
     pub fn take(&mut self, count: usize, what: &'static str) -> Result<&'a [u8], Corrupt> {
         if count > self.remaining() {
-            let found = format!("{count} bytes wanted, {} left", self.remaining());
+            let found = format!("{count} bytes needed, {} left", self.remaining());
             return Err(Corrupt::new(what, self.position, found));
         }
         let taken = &self.bytes[self.position..self.position + count];
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
         match self.u8(what)? {
             0 => Ok(false),
             1 => Ok(true),
-            other => Err(Corrupt::new(what, self.position - 1, format!("{other} is no boolean"))),
+            other => Err(Corrupt::new(what, self.position - 1, format!("{other}, not 0 or 1"))),
         }
     }
 
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    /// A u32 length, then that many bytes.
+    /// Reads a u32 length and as many bytes.
     pub fn blob(&mut self, what: &'static str) -> Result<&'a [u8], Corrupt> {
         let length = self.u32(what)? as usize;
         self.take(length, what)
@@ -79,7 +79,8 @@ impl<'a> Reader<'a> {
         String::from_utf8(self.blob(what)?.to_vec()).map_err(|_| Corrupt::new(what, offset, "not UTF-8"))
     }
 
-    /// A u32 count of items that take at least `item_bytes` each; refused when the bytes left cannot hold them.
+    /// Reads a u32 count of items of at least `item_bytes` each. Fails if the remaining bytes are too few for the items,
+    /// which bounds the caller's allocation.
     pub fn count(&mut self, item_bytes: usize, what: &'static str) -> Result<usize, Corrupt> {
         let offset = self.position;
         let count = self.u32(what)? as usize;
@@ -89,10 +90,11 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
+    /// Fails if bytes are left.
     pub fn finish(&self, what: &'static str) -> Result<(), Corrupt> {
         match self.remaining() {
             0 => Ok(()),
-            extra => Err(Corrupt::new(what, self.position, format!("{extra} bytes too many"))),
+            extra => Err(Corrupt::new(what, self.position, format!("{extra} extra bytes"))),
         }
     }
 
@@ -103,7 +105,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends fields to a byte vector; the mirror image of [`Reader`].
+/// Appends fields to a byte vector; the counterpart of [`Reader`].
 pub trait Write {
     fn put_u8(&mut self, value: u8);
     fn put_bytes(&mut self, bytes: &[u8]);

@@ -1,7 +1,9 @@
-//! The words that every part of Cellar shares: units, identifiers and the wire between a Postgres backend and a cell.
+//! Definitions that all parts of Cellar share: block and region sizes, Postgres's identifiers, scan statistics and the
+//! wire between a Postgres backend and a cell.
 //!
-//! Invariants: no I/O and no Postgres call happens here; decoding never panics and never allocates more than the bytes
-//! it was given justify; what `encode` writes, `decode` reads back equal. Layouts: `docs/format/wire.md`.
+//! Invariants: this crate does no I/O and calls no Postgres function. Decoding never panics and never allocates more
+//! than the length of its input justifies. `decode` returns a value equal to the value that `encode` wrote. Layouts:
+//! `docs/format/wire.md`.
 
 mod byte_source;
 pub mod bytes;

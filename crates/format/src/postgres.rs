@@ -1,11 +1,12 @@
-//! Facts about Postgres that the wire speaks in: built-in type OIDs and how an attribute lies in a tuple.
+//! Postgres's identifiers and constants on the wire: OIDs of built-in types, encodings, collations, and the width and
+//! alignment of attributes.
 //!
-//! Source: `src/include/catalog/pg_type.dat`; these OIDs are fixed for ever.
+//! Source: `src/include/catalog/pg_type.dat`. The OIDs of built-in types never change.
 
 pub type Oid = u32;
 /// A 1-based attribute number of an ordinary (not system) column.
 pub type AttributeNumber = u16;
-/// A 32-bit transaction id as it stands in a tuple header.
+/// A 32-bit transaction id, as in a tuple header.
 pub type TransactionId = u32;
 
 pub mod type_oid {
@@ -32,23 +33,23 @@ pub mod type_oid {
     pub const UUID: Oid = 2950;
 }
 
-/// `pg_enc` of the encodings that the cell treats specially; any other encoding is opaque bytes to it.
+/// `pg_enc` of the encodings that the cell knows; strings in any other encoding are opaque bytes.
 pub mod encoding {
     pub const SQL_ASCII: u32 = 0;
     pub const UTF8: u32 = 6;
 }
 
-/// How a datum's bytes may be compared under its collation.
+/// What a comparison of two datums' bytes implies under their collation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Collation {
     /// The type has no collation.
     None = 0,
-    /// C or POSIX: byte order is the collation's order.
+    /// C or POSIX: the collation orders strings by their bytes.
     Bytewise = 1,
-    /// Equal means equal bytes; the order is unknown to the cell.
+    /// Strings are equal if and only if their bytes are equal; the cell cannot compute the order.
     Deterministic = 2,
-    /// Nothing can be said from the bytes.
+    /// Strings with different bytes may be equal.
     Nondeterministic = 3,
 }
 
@@ -60,7 +61,7 @@ impl Collation {
     }
 }
 
-/// `typalign`: the boundary that a datum starts at inside a tuple.
+/// `typalign`: the alignment of a datum in a tuple.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Align {
     Char,
@@ -98,12 +99,13 @@ impl Align {
         }
     }
 
+    /// Rounds an offset up to the alignment.
     pub fn up(self, offset: usize) -> usize {
         (offset + self.bytes() - 1) & !(self.bytes() - 1)
     }
 }
 
-/// How wide a datum is inside a tuple (`typlen`).
+/// `typlen`: the width of a datum in a tuple.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Width {
     Fixed(u16),

@@ -1,8 +1,9 @@
-//! What one Smart Scan counted, in one list that the wire, the client and the cell share.
+//! The statistics of a Smart Scan: one list of counters for the wire, the client and the cell.
 
 macro_rules! scan_stats {
     ($($(#[$doc:meta])* $field:ident,)*) => {
-        /// Counts of one block range of a Smart Scan; they add up over ranges. Bytes unless the name says otherwise.
+        /// Counters of one block range of a Smart Scan; the counters of a scan are the sums over its ranges. Units are
+        /// bytes unless the name says otherwise.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[repr(C)]
         pub struct ScanStats { $($(#[$doc])* pub $field: u64,)* }
@@ -27,42 +28,42 @@ macro_rules! scan_stats {
 }
 
 scan_stats! {
-    /// On-disk bytes under the scan, skipped and passed-through ones included: of a page that is current in a
-    /// compression unit, an equal share of the unit's bytes.
+    /// Stored bytes of all blocks in the range, including skipped and passed-through blocks. A current page of a
+    /// compression unit counts as an equal share of the unit's bytes.
     eligible_bytes,
-    /// Those of them not read because the storage index excluded their region, or the bounds in a compression unit
-    /// their chunk.
+    /// The part of `eligible_bytes` that the cell did not read because the storage index excluded the region, or a
+    /// compression unit's bounds excluded the chunk.
     saved_by_storage_index_bytes,
-    /// Bytes that the cell sent back, frames and passed-through blocks included.
+    /// Bytes of the frames that the cell returned, including the frames that name passed-through blocks.
     returned_bytes,
-    /// Bytes of the pages that the predicate and projection worked on, as they are uncompressed.
+    /// Uncompressed bytes of the scanned pages.
     uncompressed_bytes,
-    /// Bytes of blocks that Postgres has to read itself.
+    /// Bytes of the blocks that Postgres has to read itself.
     passthru_bytes,
-    /// Blocks passed through because a row's visibility stayed undecided.
+    /// Blocks passed through because the cell could not decide a row's visibility.
     passthru_blocks_visibility,
     /// Blocks passed through because the cell could not evaluate the predicate on some row.
     passthru_blocks_predicate,
-    /// Blocks passed through because the page could not be decoded.
+    /// Blocks passed through because the page is missing or could not be decoded.
     passthru_blocks_page,
-    /// Read requests to cell disks that the scan caused.
+    /// Read requests to cell disks for the scan.
     disk_read_requests,
     /// Bytes read from cell disks for the scan.
     disk_read_bytes,
-    /// Bytes found in the cell's own page cache; of a compression unit, those of the columns that were read.
+    /// Bytes found in the cell's page cache; of a compression unit, only the bytes of the columns that the scan read.
     cache_hit_bytes,
-    /// Blocks in which the commit cache resolved a row's status.
+    /// Blocks in which the commit cache resolved a transaction's state.
     blocks_helped_by_commit_cache,
     /// Transaction ids looked up in the commit cache.
     commit_cache_queries,
-    /// Transaction ids found there.
+    /// Transaction ids found in the commit cache.
     found_in_commit_cache,
-    /// Rows that a snapshot check and the predicate were applied to.
+    /// Rows that the snapshot check and the predicate were applied to.
     rows_scanned,
-    /// Rows sent back, groups included.
+    /// Rows returned, groups included.
     rows_returned,
-    /// Rows that went into groups.
+    /// Rows aggregated into groups.
     rows_aggregated,
-    /// CPU time of the cell for the scan, nanoseconds.
+    /// CPU time of the cell for the scan, in nanoseconds.
     cell_cpu_ns,
 }

@@ -8,7 +8,9 @@
 
 use cellar_format::postgres::{Align, Collation, Width, encoding, type_oid};
 use cellar_format::units::{BLOCK_BYTES, REGION_BYTES};
-use cellar_format::wire::{Aggregate, Aggregation, Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot};
+use cellar_format::wire::{
+    Aggregate, Aggregation, Attribute, Expr, Missing, Relation, ScanMode, ScanRequest, Snapshot,
+};
 use cellar_scan::unit::{self, Level, Shape, Unit};
 use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner};
 use std::sync::Arc;
@@ -199,11 +201,13 @@ fn main() {
         };
         for (hint, want_summary) in [(false, false), (true, false), (false, true)] {
             let request = ScanRequest {
-                file: String::new(),
-                segment_blocks: 131_072,
-                checksums: false,
-                encoding: encoding::UTF8,
-                attributes: lineitem(),
+                relation: Relation {
+                    file: String::new(),
+                    segment_blocks: 131_072,
+                    checksums: false,
+                    encoding: encoding::UTF8,
+                    attributes: lineitem(),
+                },
                 quals: quals.clone(),
                 projection: projection.clone(),
                 mode,

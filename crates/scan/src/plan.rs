@@ -73,13 +73,14 @@ impl Plan {
         request: &ScanRequest,
         kernel: impl Fn(Node, &[Option<Column>]) -> Kernel,
     ) -> Result<Self, Unsupported> {
-        if request.attributes.len() > ATTRIBUTES_MAX {
-            return Err(Unsupported(format!("the table has {} columns", request.attributes.len())));
+        if request.relation.attributes.len() > ATTRIBUTES_MAX {
+            return Err(Unsupported(format!("the table has {} columns", request.relation.attributes.len())));
         }
-        let layout = TupleLayout::new(request.attributes.iter().map(|attribute| (attribute.width, attribute.align)));
+        let layout =
+            TupleLayout::new(request.relation.attributes.iter().map(|attribute| (attribute.width, attribute.align)));
         let mut compiler = Compiler {
-            attributes: &request.attributes,
-            encoding: TextEncoding::of(request.encoding),
+            attributes: &request.relation.attributes,
+            encoding: TextEncoding::of(request.relation.encoding),
             layout,
             columns: Vec::new(),
         };
@@ -135,7 +136,7 @@ impl Plan {
                 let mut projected = Vec::with_capacity(request.projection.len());
                 for number in &request.projection {
                     let index = (*number as usize).wrapping_sub(1);
-                    let Some(attribute) = request.attributes.get(index) else {
+                    let Some(attribute) = request.relation.attributes.get(index) else {
                         return Err(Unsupported(format!("column {number} does not exist")));
                     };
                     output_end = output_end.max(index + 1);
@@ -157,7 +158,7 @@ impl Plan {
             stages,
             summary,
             snapshot: request.snapshot.clone(),
-            checksums: request.checksums,
+            checksums: request.relation.checksums,
             output,
             aggregation,
             top_n,

@@ -8,7 +8,9 @@ mod support;
 use cellar_format::ByteSource;
 use cellar_format::postgres::{Align, Collation, Width, encoding};
 use cellar_format::units::BLOCK_BYTES;
-use cellar_format::wire::{Aggregate, Aggregation, Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot};
+use cellar_format::wire::{
+    Aggregate, Aggregation, Attribute, Expr, Missing, Relation, ScanMode, ScanRequest, Snapshot,
+};
 use cellar_scan::unit::{self, Level, Shape, Unit, encode};
 use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner};
 use std::cell::Cell;
@@ -71,11 +73,13 @@ impl Table {
 
     fn request(&self, quals: Vec<Expr>, aggregation: Aggregation) -> ScanRequest {
         ScanRequest {
-            file: String::new(),
-            segment_blocks: 131_072,
-            checksums: true,
-            encoding: encoding::UTF8,
-            attributes: self.attributes.clone(),
+            relation: Relation {
+                file: String::new(),
+                segment_blocks: 131_072,
+                checksums: true,
+                encoding: encoding::UTF8,
+                attributes: self.attributes.clone(),
+            },
             quals,
             projection: vec![1],
             mode: ScanMode::Columns,

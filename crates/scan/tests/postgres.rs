@@ -7,7 +7,9 @@ mod support;
 
 use cellar_format::postgres::{Align, Oid, Width, encoding, type_oid};
 use cellar_format::units::BLOCK_BYTES;
-use cellar_format::wire::{Attribute, Expr, Missing, PassthruReason, ScanMode, ScanRequest, Snapshot, XidState};
+use cellar_format::wire::{
+    Attribute, Expr, Missing, PassthruReason, Relation, ScanMode, ScanRequest, Snapshot, XidState,
+};
 use cellar_scan::{Plan, Progress, RegionSummary, ResultWriter, Scanner, XidLookup};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -108,11 +110,13 @@ impl<'a> Table<'a> {
 
     fn request(&self, quals: Vec<Expr>, projection: Vec<u16>, mode: ScanMode) -> ScanRequest {
         let request = ScanRequest {
-            file: String::new(),
-            segment_blocks: 131_072,
-            checksums: true,
-            encoding: encoding::UTF8,
-            attributes: self.attributes.clone(),
+            relation: Relation {
+                file: String::new(),
+                segment_blocks: 131_072,
+                checksums: true,
+                encoding: encoding::UTF8,
+                attributes: self.attributes.clone(),
+            },
             quals,
             projection,
             mode,

@@ -103,7 +103,7 @@ fn a_top_n_scan_returns_the_first_rows() {
             by_value: attribute.by_value,
             dropped: false,
         };
-        let attributes: Vec<Attribute> = request.attributes.iter().map(attribute).collect();
+        let attributes: Vec<Attribute> = request.relation.attributes.iter().map(attribute).collect();
         let mut table = Table::with(&mut random, &attributes);
         let pages = table.pages(&mut random, 40);
         let bytes = encode(&pages, &table.shape(), Level::ALL[seed as usize % 2]).unwrap();

@@ -56,7 +56,7 @@ fn simple_qual(random: &mut Random) -> Expr {
 }
 
 fn shape(request: &ScanRequest, count: usize) -> Shape {
-    let attributes = request.attributes[..count].iter().map(|attribute| Attribute {
+    let attributes = request.relation.attributes[..count].iter().map(|attribute| Attribute {
         type_oid: attribute.type_oid,
         width: attribute.width,
         align: attribute.align,
@@ -68,7 +68,7 @@ fn shape(request: &ScanRequest, count: usize) -> Shape {
 
 fn widths(request: &ScanRequest) -> Vec<Option<usize>> {
     use cellar_format::postgres::Width;
-    let width = |number: &u16| match request.attributes[*number as usize - 1].width {
+    let width = |number: &u16| match request.relation.attributes[*number as usize - 1].width {
         Width::Fixed(bytes) => Some(bytes as usize),
         _ => None,
     };
@@ -118,7 +118,7 @@ fn a_scan_of_a_unit_finds_what_a_scan_of_its_pages_finds() {
     for seed in first..first + setting("CELLAR_CASES", 30) {
         let mut random = Random::new(seed);
         let requests = requests();
-        let count = requests[0].attributes.len() - random.below(3);
+        let count = requests[0].relation.attributes.len() - random.below(3);
         let mut table = Table::with(&mut random, &shape(&requests[0], count).attributes);
         let page_count = *random.pick(&[1, 20, 60]);
         let pages = table.pages(&mut random, page_count);

@@ -1,4 +1,4 @@
-//! Which counters a file's operations belong to, told from its path and remembered by inode.
+//! Maps files to counters: by path, cached by inode.
 
 use super::stats::{Area, AreaCounters, IoStats};
 use cellar_format::wire::FileIoKind;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The classes of files in use; an entry lives until the kernel forgets the inode.
+/// The classes of the files in use. An entry lives until the kernel forgets the inode.
 #[derive(Debug, Default)]
 pub struct Classes(RwLock<HashMap<Ino, FileClass>>);
 
@@ -29,6 +29,7 @@ impl FileClass {
 }
 
 impl Classes {
+    /// Returns a file's class, which is determined from the path at the first call.
     pub fn of(&self, ino: Ino, volume: &Volume, stats: &IoStats) -> FileClass {
         if let Some(class) = self.0.read().get(&ino) {
             return class.clone();
@@ -41,15 +42,16 @@ impl Classes {
     }
 
     pub fn forget(&self, ino: Ino) {
-        // Most inodes that the kernel forgets were never read or written.
+        // Take the read lock first: most inodes that the kernel forgets have no entry.
         if self.0.read().contains_key(&ino) {
             self.0.write().remove(&ino);
         }
     }
 }
 
-/// Where a file belongs: below a data directory's `base/<database>`, `global` or `pg_…`, or below a tablespace's version
-/// directory (`PG_*`). A file that lies nowhere of these counts for its folder.
+/// Returns the area of a path. A path below `base/<database>`, `global` or `pg_…` belongs to the data directory that
+/// contains these; a path below a tablespace's version directory (`PG_*`) belongs to that directory. Any other file
+/// belongs to its parent directory.
 fn area(path: &str) -> Area {
     let mut start = 0;
     for name in path.split('/') {
@@ -74,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_tells_the_area() {
+    fn the_path_determines_the_area() {
         let cases = [
             ("base/5/1234.1", "", Some(5)),
             ("pgdata/base/16384/2619_fsm", "pgdata", Some(16384)),

@@ -1,4 +1,4 @@
-//! Reads, writes and syncs: the operations that carry bytes, for either transport.
+//! Reads, writes and syncs for both transports, with their counters.
 
 use super::FileService;
 use super::reply::{BLOCK_BYTES as ATTR_BLOCK_BYTES, TTL, seconds_and_nanoseconds, type_bits};

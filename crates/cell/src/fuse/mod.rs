@@ -1,8 +1,8 @@
 //! The FUSE file service: a volume as a mounted file system.
 //!
-//! Invariants: every write reaches the volume before it returns to its caller (the kernel never holds dirty data of
-//! writes); the daemon never opens a file on its own mount; the kernel checks permissions and keeps all file locks.
-//! Settings: `init` in `service.rs`.
+//! Invariants: every write reaches the volume before it returns to its caller, so the kernel never has dirty pages of
+//! `write` calls. The daemon never opens a file on its own mount, which could deadlock. The kernel checks permissions and
+//! manages all file locks. `service.rs` negotiates the kernel's features (`init`).
 
 mod class;
 mod hot;
@@ -24,7 +24,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// The ioctl by which a Postgres backend finds the cell that serves a file or directory: `_IOR(0xCE, 1, char[4096])`.
-/// There are no extended attributes, so this is not one: for each write the kernel would ask for one of its own.
+/// An extended attribute would be slower: once a file system supports them, the kernel reads `security.capability` on
+/// every write.
 const WHICH_CELL: u32 = 2 << 30 | (WHICH_CELL_BYTES as u32) << 16 | 0xCE << 8 | 1;
 const WHICH_CELL_BYTES: usize = 4096;
 
@@ -32,7 +33,7 @@ const WHICH_CELL_BYTES: usize = 4096;
 #[derive(Debug, Clone)]
 pub struct FileService {
     shared: Arc<Shared>,
-    /// Whether to ask the kernel for its rings when mounting.
+    /// Whether to negotiate FUSE over io_uring when mounting.
     use_ring: bool,
 }
 
@@ -45,7 +46,7 @@ struct Shared {
 }
 
 impl FileService {
-    /// `socket` is where the cell's Smart Scan server listens; backends learn it by [`WHICH_CELL`].
+    /// Creates the service. `socket` is the socket of the cell's Smart Scan server, which the ioctl `WHICH_CELL` returns.
     pub fn new(volume: Arc<Volume>, socket: &Path, stats: Arc<IoStats>) -> Self {
         let shared = Shared { volume, socket: socket.into(), stats, classes: Classes::default() };
         Self { shared: Arc::new(shared), use_ring: false }
@@ -55,7 +56,7 @@ impl FileService {
         &self.shared.volume
     }
 
-    /// Counts an operation that began at `since`.
+    /// Counts an operation that started at `since`.
     fn count(&self, ino: Ino, kind: FileIoKind, bytes: usize, since: Instant) {
         self.shared.classes.of(ino, &self.shared.volume, &self.shared.stats).count(kind, bytes, since.elapsed());
     }

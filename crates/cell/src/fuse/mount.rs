@@ -1,4 +1,4 @@
-//! Mounting the file service, keeping it mounted, and taking it down; also after a daemon that died.
+//! Mounts and unmounts the file service, and removes stale mounts of crashed daemons.
 
 use super::FileService;
 use super::ring::{self, Ring};
@@ -16,28 +16,28 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Threads of the classic transport; as many requests may wait for a disk at once.
-const CLASSIC_THREADS: usize = 8;
-/// The kernel's own read-ahead: what a sequential reader asks for at once.
+/// Threads of the `/dev/fuse` transport, which is also the maximum number of requests that wait for disks.
+const DEVICE_THREADS: usize = 8;
+/// The kernel's read-ahead on the mount: the largest request of a sequential reader.
 const READ_AHEAD_KIB: u32 = 1024;
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// Dead mounts on top of each other that are taken away before something must be wrong.
+/// Maximum number of stale mounts on one mount point; more of them indicate a loop.
 const STALE_MAX: usize = 16;
 
 #[derive(Debug, Clone)]
 pub struct MountOptions {
     /// The cell's name; shown by `mount`.
     pub name: String,
-    /// Let users other than the daemon's in; needs root, or `user_allow_other` in /etc/fuse.conf.
+    /// Permit access by users other than the daemon's; needs root, or `user_allow_other` in /etc/fuse.conf.
     pub allow_other: bool,
-    /// Use FUSE over io_uring where the kernel offers it.
+    /// Use FUSE over io_uring if the kernel supports it.
     pub use_ring: bool,
-    /// The program whose `keep-awake` keeps CPUs from falling asleep between requests; none: they may.
-    pub keeper: Option<PathBuf>,
+    /// The program whose `keep-awake` command prevents idle CPUs from halting between requests; None permits halting.
+    pub keep_awake_program: Option<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{verb} {path}: {message}")]
+#[error("could not {verb} {path}: {message}")]
 pub struct MountError {
     verb: &'static str,
     path: String,
@@ -59,7 +59,7 @@ pub struct Mount {
 
 impl Mount {
     pub fn new(mut service: FileService, path: &Path, options: &MountOptions) -> Result<Self, MountError> {
-        let failed = |error: io::Error| MountError::new("mounting", path, explain(&error));
+        let failed = |error: io::Error| MountError::new("mount", path, explain(&error));
         service.use_ring = options.use_ring && ring::enable();
         let mut config = Config::default();
         config.mount_options = vec![
@@ -71,8 +71,8 @@ impl Mount {
             MountOption::NoAtime,
         ];
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-        // Beside rings, only what never waits arrives on the classic transport.
-        config.n_threads = Some(if service.use_ring { 1 } else { CLASSIC_THREADS });
+        // With rings, only requests that never block arrive on `/dev/fuse`: one thread suffices.
+        config.n_threads = Some(if service.use_ring { 1 } else { DEVICE_THREADS });
         config.clone_fd = true;
         let session = Session::new(service.clone(), path, &config).map_err(failed)?;
         let ring = match service.use_ring {
@@ -80,57 +80,57 @@ impl Mount {
             true => {
                 let device = session.as_fd().try_clone_to_owned().map_err(failed)?;
                 let hot_path = Arc::new(service.clone());
-                let keeper = options.keeper.as_ref().map(|program| {
-                    let mut keeper = Command::new(program);
-                    keeper.arg0("cellar").arg("keep-awake");
-                    keeper
+                let keep_awake = options.keep_awake_program.as_ref().map(|program| {
+                    let mut command = Command::new(program);
+                    command.arg0("cellar").arg("keep-awake");
+                    command
                 });
-                Some(Ring::start(device, &service, hot_path, REQUEST_BYTES_MAX as usize, keeper).map_err(failed)?)
+                Some(Ring::start(device, &service, hot_path, REQUEST_BYTES_MAX as usize, keep_awake).map_err(failed)?)
             }
         };
         let session = session.spawn().map_err(failed)?;
         let mount = Self { path: path.into(), session: Some(session), ring };
         if let Err(error) = mount.raise_read_ahead() {
-            log::info!("read-ahead of {} stays at the kernel's default: {error}", path.display());
+            log::info!("could not raise the read-ahead of {}: {error}", path.display());
         }
         Ok(mount)
     }
 
-    /// How requests reach the daemon.
+    /// The name of the transport in use.
     pub fn transport(&self) -> &'static str {
         if self.ring.is_some() { "io_uring" } else { "/dev/fuse" }
     }
 
-    /// INIT can ask for 128 KiB at most; the rest is a setting of the mount's backing device.
+    /// Raises the read-ahead through the mount's backing device, because INIT permits at most 128 KiB.
     fn raise_read_ahead(&self) -> io::Result<()> {
         let device = mounted_device(&self.path)?;
         std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), READ_AHEAD_KIB.to_string())
     }
 
-    /// True until the file system is unmounted, by whomever.
+    /// Returns whether the file system is still mounted. Any process may unmount it.
     pub fn is_alive(&self) -> bool {
         self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
     }
 
-    /// Unmounts. While the mount is in use it waits up to `patience`, then detaches the mount: its users get errors
-    /// once this process ends.
-    pub fn unmount(mut self, patience: Duration) -> Result<(), MountError> {
+    /// Unmounts. Waits up to `timeout` while other processes use the mount, then detaches the mount; those processes get
+    /// errors once this process exits.
+    pub fn unmount(mut self, timeout: Duration) -> Result<(), MountError> {
         let started = Instant::now();
         let mut warned = false;
         while self.is_alive() {
             match unmount(&self.path, false) {
                 Ok(()) => break,
-                Err(error) if started.elapsed() >= patience => {
-                    log::warn!("{} is still in use ({error}); detaching it", self.path.display());
-                    unmount(&self.path, true).map_err(|error| MountError::new("unmounting", &self.path, error))?;
-                    // Open files keep the session alive; it ends with the process.
+                Err(error) if started.elapsed() >= timeout => {
+                    log::warn!("detaching {}, which is still in use: {error}", self.path.display());
+                    unmount(&self.path, true).map_err(|error| MountError::new("unmount", &self.path, error))?;
+                    // Open files keep the session alive until the process exits, so do not wait for its threads.
                     std::mem::forget(self.session.take());
                     std::mem::forget(self.ring.take());
                     return Ok(());
                 }
                 Err(error) => {
                     if !warned {
-                        log::warn!("{} is in use ({error}); waiting {patience:?} for it", self.path.display());
+                        log::warn!("waiting up to {timeout:?} for processes that use {}: {error}", self.path.display());
                         warned = true;
                     }
                     std::thread::sleep(RETRY_INTERVAL);
@@ -139,9 +139,9 @@ impl Mount {
         }
         if let Some(session) = self.session.take() {
             match session.join() {
-                // What the kernel tells a reader of a connection that is being taken down, now and then.
+                // The kernel returns these errors if a reader races with the unmount.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::ENODEV)) => {}
-                other => other.map_err(|error| MountError::new("serving", &self.path, error))?,
+                other => other.map_err(|error| MountError::new("serve", &self.path, error))?,
             }
         }
         if let Some(ring) = self.ring.take() {
@@ -154,7 +154,7 @@ impl Mount {
 fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
     let flags = if lazily { MntFlags::MNT_DETACH } else { MntFlags::empty() };
     match umount2(path, flags) {
-        // Ordinary users unmount through a helper.
+        // Without privileges, unmount through the setuid helper.
         Err(Errno::EPERM) if !Uid::effective().is_root() => {
             let mut command = Command::new("fusermount3");
             command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(path);
@@ -168,14 +168,14 @@ fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
     }
 }
 
-/// True when the path is the mount point of a file service whose daemon died.
+/// Returns whether the path is the mount point of a file service whose daemon crashed.
 pub fn is_stale(path: &Path) -> bool {
-    // Unlike stat, statfs is never answered from the kernel's memory. Just after the death, while the kernel still
-    // takes the daemon's rings down, requests are cancelled.
+    // statfs always reaches the daemon; stat may be served from the kernel's cache. Requests fail with ECANCELED while the
+    // kernel still tears down the crashed daemon's rings.
     matches!(statvfs(path), Err(Errno::ENOTCONN | Errno::ECANCELED | Errno::ECONNABORTED))
 }
 
-/// Takes dead mounts away from the path; true when there was one.
+/// Detaches all stale mounts from the path. Returns whether there was one.
 pub fn release_stale(path: &Path) -> Result<bool, MountError> {
     let mut found = false;
     for _ in 0..STALE_MAX {
@@ -183,12 +183,12 @@ pub fn release_stale(path: &Path) -> Result<bool, MountError> {
             return Ok(found);
         }
         found = true;
-        unmount(path, true).map_err(|error| MountError::new("detaching the dead mount", path, error))?;
+        unmount(path, true).map_err(|error| MountError::new("detach the stale mount from", path, error))?;
     }
-    Err(MountError::new("detaching the dead mount", path, "it keeps coming back"))
+    Err(MountError::new("detach the stale mount from", path, "the mount point still has stale mounts"))
 }
 
-/// The "major:minor" of what is mounted at a path.
+/// Returns the device number ("major:minor") of the file system that is mounted at a path.
 fn mounted_device(path: &Path) -> io::Result<String> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
     let shown = path.to_string_lossy().replace('\\', "\\134").replace(' ', "\\040");
@@ -198,12 +198,15 @@ fn mounted_device(path: &Path) -> io::Result<String> {
     device.ok_or_else(|| io::Error::other(format!("{} is not in /proc/self/mountinfo", path.display())))
 }
 
+/// Returns the message of a failed mount, with a hint.
 fn explain(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::ENOENT) => format!("{error}; create the directory, and see that /dev/fuse is there (modprobe fuse)"),
+        Some(libc::ENOENT) => {
+            format!("{error}; create the directory, and make sure that /dev/fuse exists (modprobe fuse)")
+        }
         Some(libc::EPERM | libc::EACCES) => {
             format!(
-                "{error}; run as root, or install fuse3 and let the user write to the mount point and open /dev/fuse"
+                "{error}; run as root, or install fuse3 and permit the user to write to the mount point and to open /dev/fuse"
             )
         }
         _ => error.to_string(),

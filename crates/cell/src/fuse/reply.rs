@@ -1,12 +1,12 @@
-//! Translation between the volume's words and FUSE's.
+//! Conversion between the volume's types and FUSE's.
 
 use cellar_storage::{Attr, Error, Kind};
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The kernel may trust names and attributes for long: nothing changes them behind its back.
+/// How long the kernel may cache names and attributes. Long, because all changes go through the kernel.
 pub const TTL: Duration = Duration::from_secs(3600);
-/// What `st_blksize` says.
+/// `st_blksize`.
 pub const BLOCK_BYTES: u32 = 4096;
 
 pub fn errno(error: &Error) -> Errno {
@@ -45,7 +45,7 @@ pub fn file_attr(attr: &Attr) -> FileAttr {
     }
 }
 
-/// What tells the kernel that a name does not exist, and that it may remember that.
+/// The reply for a name that does not exist; inode 0 lets the kernel cache the absence.
 pub fn absent() -> FileAttr {
     FileAttr {
         ino: INodeNo(0),
@@ -71,6 +71,7 @@ fn system_time(nanoseconds: i64) -> SystemTime {
     if nanoseconds >= 0 { UNIX_EPOCH + distance } else { UNIX_EPOCH - distance }
 }
 
+/// Returns nanoseconds since 1970, saturated at the limits of an i64.
 pub fn nanoseconds(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
@@ -78,11 +79,12 @@ pub fn nanoseconds(time: SystemTime) -> i64 {
     }
 }
 
-/// A time as FUSE carries it: seconds since 1970, and what is left.
+/// Splits a time into FUSE's seconds since 1970 and nanoseconds.
 pub fn seconds_and_nanoseconds(nanoseconds: i64) -> (u64, u32) {
     (nanoseconds.div_euclid(1_000_000_000) as u64, nanoseconds.rem_euclid(1_000_000_000) as u32)
 }
 
+/// Returns the file type bits of `st_mode`.
 pub fn type_bits(kind: Kind) -> u32 {
     match kind {
         Kind::File => libc::S_IFREG,

@@ -1,8 +1,8 @@
 //! The FUSE operations on a volume.
 //!
-//! There are no file handles: the kernel is told to open files by itself (`FUSE_NO_OPEN_SUPPORT`), and an unlinked
-//! file that is still open lives by the kernel's reference to its inode. The kernel keeps what it has read or written,
-//! and writes through: all changes of a file come by the mount, so what it keeps is what the volume has.
+//! There are no file handles: the kernel opens files without a request (`FUSE_NO_OPEN_SUPPORT`), and the kernel's
+//! reference to the inode keeps an unlinked open file alive. The kernel's page cache is write-through. All changes of a
+//! file go through the mount, so the kernel's cached pages always equal the volume's content.
 
 use super::reply::{TTL, absent, errno, file_attr, file_type, nanoseconds};
 use super::{FileService, WHICH_CELL, WHICH_CELL_BYTES};
@@ -18,14 +18,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// The largest write, and read, of one request.
+/// Maximum bytes of a read or write request.
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Maximum number of asynchronous requests (such as read-ahead) that the kernel sends ahead.
 const BACKGROUND_MAX: u16 = 64;
-/// Cookies of `.` and `..` in a listing; those of entries come after them.
+/// Cookies of `.` and `..` in a directory listing; the entries' cookies follow.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
-/// Settings that the kernel may lack; the service works without each of them.
+/// Optional kernel features. The service works without each of them.
 const WANTED: [InitFlags; 10] = [
     InitFlags::FUSE_EXPLICIT_INVAL_DATA,
     InitFlags::FUSE_PARALLEL_DIROPS,
@@ -39,24 +40,22 @@ const WANTED: [InitFlags; 10] = [
     InitFlags::FUSE_OVER_IO_URING,
 ];
 
-type Outcome<T> = Result<T, Error>;
-
-fn entry(outcome: Outcome<Attr>, reply: ReplyEntry) {
-    match outcome {
+fn reply_entry(result: cellar_storage::Result<Attr>, reply: ReplyEntry) {
+    match result {
         Ok(attr) => reply.entry(&TTL, &file_attr(&attr), Generation(0)),
         Err(error) => reply.error(errno(&error)),
     }
 }
 
-fn attr(outcome: Outcome<Attr>, reply: ReplyAttr) {
-    match outcome {
+fn reply_attr(result: cellar_storage::Result<Attr>, reply: ReplyAttr) {
+    match result {
         Ok(attr) => reply.attr(&TTL, &file_attr(&attr)),
         Err(error) => reply.error(errno(&error)),
     }
 }
 
-fn empty(outcome: Outcome<()>, reply: ReplyEmpty) {
-    match outcome {
+fn reply_empty(result: cellar_storage::Result<()>, reply: ReplyEmpty) {
+    match result {
         Ok(()) => reply.ok(),
         Err(error) => reply.error(errno(&error)),
     }
@@ -74,14 +73,14 @@ fn set_time(time: TimeOrNow) -> SetTime {
 }
 
 impl FileService {
-    /// The answer to [`WHICH_CELL`]: version, socket, path below the mount.
-    fn which_cell(&self, ino: Ino) -> Outcome<Vec<u8>> {
-        let no_name = || Error::new(ErrorKind::NotFound, format!("inode {ino} has no name any more"));
+    /// Returns the answer to [`WHICH_CELL`]: format version, socket, path relative to the mount's root; one per line.
+    fn which_cell(&self, ino: Ino) -> cellar_storage::Result<Vec<u8>> {
+        let no_name = || Error::new(ErrorKind::NotFound, format!("inode {ino} has no name"));
         let path = self.volume().path_of(ino).ok_or_else(no_name)?;
         Ok(format!("1\n{}\n{path}", self.shared.socket.display()).into_bytes())
     }
 
-    fn make(&self, parent: INodeNo, name: &OsStr, new: &NewNode<'_>) -> Outcome<Attr> {
+    fn create_node(&self, parent: INodeNo, name: &OsStr, new: &NewNode<'_>) -> cellar_storage::Result<Attr> {
         self.volume().create(parent.0, name.as_bytes(), new)
     }
 }
@@ -93,10 +92,10 @@ impl Filesystem for FileService {
                 continue;
             }
             if config.add_capabilities(flag).is_err() {
-                log::debug!("the kernel's FUSE lacks {flag:?}");
+                log::debug!("the kernel does not support {flag:?}");
             }
         }
-        // Each call answers with what the kernel would accept at most.
+        // A refused setting returns the largest value that the kernel accepts.
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
             let _ = config.set_max_readahead(most);
@@ -108,7 +107,7 @@ impl Filesystem for FileService {
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.volume().lookup(parent.0, name.as_bytes()) {
             Err(error) if error.kind() == ErrorKind::NotFound => reply.entry(&TTL, &absent(), Generation(0)),
-            outcome => entry(outcome, reply),
+            result => reply_entry(result, reply),
         }
     }
 
@@ -118,7 +117,7 @@ impl Filesystem for FileService {
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        attr(self.volume().getattr(ino.0), reply);
+        reply_attr(self.volume().getattr(ino.0), reply);
     }
 
     fn setattr(
@@ -146,7 +145,7 @@ impl Filesystem for FileService {
         }
         let mode = mode.map(|mode| (mode & 0o7777) as u16);
         let set = SetAttr { mode, uid, gid, size, atime: atime.map(set_time), mtime: mtime.map(set_time) };
-        attr(self.volume().setattr(ino.0, &set), reply);
+        reply_attr(self.volume().setattr(ino.0, &set), reply);
     }
 
     fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
@@ -174,16 +173,16 @@ impl Filesystem for FileService {
             libc::S_IFBLK => Kind::BlockDevice,
             _ => return reply.error(Errno::EINVAL),
         };
-        entry(self.make(parent, name, &NewNode { device, ..new_node(request, kind, mode, &[]) }), reply);
+        reply_entry(self.create_node(parent, name, &NewNode { device, ..new_node(request, kind, mode, &[]) }), reply);
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        entry(self.make(parent, name, &new_node(request, Kind::Directory, mode, &[])), reply);
+        reply_entry(self.create_node(parent, name, &new_node(request, Kind::Directory, mode, &[])), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let new = new_node(request, Kind::Symlink, 0o777, target.as_os_str().as_bytes());
-        entry(self.make(parent, name, &new), reply);
+        reply_entry(self.create_node(parent, name, &new), reply);
     }
 
     fn create(
@@ -196,7 +195,7 @@ impl Filesystem for FileService {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        match self.make(parent, name, &new_node(request, Kind::File, mode, &[])) {
+        match self.create_node(parent, name, &new_node(request, Kind::File, mode, &[])) {
             Ok(attr) => {
                 let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
                 reply.created(&TTL, &file_attr(&attr), Generation(0), FileHandle(0), flags);
@@ -206,11 +205,11 @@ impl Filesystem for FileService {
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(self.volume().unlink(parent.0, name.as_bytes()), reply);
+        reply_empty(self.volume().unlink(parent.0, name.as_bytes()), reply);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(self.volume().rmdir(parent.0, name.as_bytes()), reply);
+        reply_empty(self.volume().rmdir(parent.0, name.as_bytes()), reply);
     }
 
     fn rename(
@@ -230,22 +229,22 @@ impl Filesystem for FileService {
             _ => return reply.error(Errno::EINVAL),
         };
         let (from, to) = ((parent.0, name.as_bytes()), (new_parent.0, new_name.as_bytes()));
-        let outcome = self.volume().rename(from, to, mode);
-        if outcome.is_ok()
+        let result = self.volume().rename(from, to, mode);
+        if result.is_ok()
             && parent != new_parent
             && let Some(ino) = self.volume().entry(to.0, to.1)
         {
             self.shared.classes.forget(ino);
         }
-        empty(outcome, reply);
+        reply_empty(result, reply);
     }
 
     fn link(&self, _request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(self.volume().link(ino.0, parent.0, name.as_bytes()), reply);
+        reply_entry(self.volume().link(ino.0, parent.0, name.as_bytes()), reply);
     }
 
     fn open(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        // Tells the kernel to open files without asking, for good.
+        // ENOSYS lets the kernel open all files without a request from now on.
         reply.error(Errno::ENOSYS);
     }
 
@@ -308,16 +307,16 @@ impl Filesystem for FileService {
     }
 
     fn flush(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        // Nothing is tied to a descriptor, and closing one promises nothing.
+        // Closing a descriptor has no effect here; ENOSYS stops further flush requests.
         reply.error(Errno::ENOSYS);
     }
 
     fn fsync(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        empty(self.sync(ino.0), reply);
+        reply_empty(self.sync(ino.0), reply);
     }
 
     fn fsyncdir(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        empty(self.volume().fsyncdir(ino.0), reply);
+        reply_empty(self.volume().fsyncdir(ino.0), reply);
     }
 
     fn readdir(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
@@ -331,11 +330,11 @@ impl Filesystem for FileService {
                 return reply.ok();
             }
         }
-        let outcome = self.volume().readdir(ino.0, offset.saturating_sub(DOT_DOT), |entry| {
+        let result = self.volume().readdir(ino.0, offset.saturating_sub(DOT_DOT), |entry| {
             let name = OsStr::from_bytes(entry.name);
             !reply.add(INodeNo(entry.ino), entry.cookie + DOT_DOT, file_type(entry.kind), name)
         });
-        match outcome {
+        match result {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(&error)),
         }
@@ -390,13 +389,13 @@ impl Filesystem for FileService {
         reply: ReplyEmpty,
     ) {
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-        let what = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+        let operation = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => Fallocate::Reserve { keep_size },
             libc::FALLOC_FL_PUNCH_HOLE if keep_size => Fallocate::PunchHole,
             libc::FALLOC_FL_ZERO_RANGE => Fallocate::Zero { keep_size },
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
-        empty(self.volume().fallocate(ino.0, offset, length, what), reply);
+        reply_empty(self.volume().fallocate(ino.0, offset, length, operation), reply);
     }
 
     fn lseek(
@@ -408,7 +407,7 @@ impl Filesystem for FileService {
         _whence: i32,
         reply: ReplyLseek,
     ) {
-        // SEEK_DATA and SEEK_HOLE: the kernel then takes the whole file for data.
+        // SEEK_DATA and SEEK_HOLE: with ENOSYS the kernel treats the whole file as data.
         reply.error(Errno::ENOSYS);
     }
 
@@ -425,7 +424,7 @@ impl Filesystem for FileService {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        // The reply counts in 32 bits; callers go on where a copy ended.
+        // The reply has 32 bits for the count. Callers continue after a short copy.
         let length = length.min(1 << 30);
         match self.volume().copy_range((ino.0, offset), (ino_out.0, offset_out), length) {
             Ok(count) => reply.written(count as u32),

@@ -1,7 +1,8 @@
-//! What the file service counts: operations, bytes and latencies, by area (whose files they are) and kind.
+//! The file service's counters: operations, bytes and latencies by area (data directory or tablespace, and database) and
+//! kind of operation.
 //!
-//! Every operation that the daemon serves is counted once; before Linux 6.6 the kernel answers some reads from its own
-//! cache, and those never arrive here. Counters only grow while the daemon lives.
+//! Every operation that the daemon serves is counted once. Before Linux 6.6, the kernel serves some reads from its own
+//! cache; the daemon does not see these. Counters never decrease while the daemon runs.
 
 use cellar_format::postgres::Oid;
 use cellar_format::wire::{FILE_IO_BUCKETS, FileIoKind};
@@ -11,19 +12,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Latencies in log2 microseconds, as the wire has them.
+/// Latencies in log2 microseconds, in the buckets of the wire.
 pub type Histogram = [u64; FILE_IO_BUCKETS];
 
-/// Whose files are counted together.
+/// The files that share counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Area {
     /// A data directory, or a tablespace's version directory, relative to the mount's root.
     pub root: String,
-    /// None for files that belong to no database.
+    /// None for files without a database.
     pub database: Option<Oid>,
 }
 
-/// One line of a snapshot.
+/// The counters of one area and kind at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoCount {
     pub area: Area,
@@ -58,7 +59,7 @@ impl IoStats {
         self.areas.write().entry(area).or_default().clone()
     }
 
-    /// All counters that ever counted, by area and kind.
+    /// Returns all nonzero counters.
     pub fn snapshot(&self) -> Vec<IoCount> {
         let areas = self.areas.read();
         let lines = areas.iter().flat_map(|(area, counters)| {
@@ -92,6 +93,7 @@ impl Counters {
     }
 }
 
+/// Returns the histogram bucket of a latency.
 fn bucket(took: Duration) -> usize {
     let microseconds = took.as_micros() as u64;
     ((u64::BITS - microseconds.leading_zeros()) as usize).min(FILE_IO_BUCKETS - 1)
@@ -102,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latencies_fall_into_powers_of_two() {
+    fn histogram_buckets_are_powers_of_two() {
         let cases =
             [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1023, 10), (1024, 11), (u64::MAX >> 20, FILE_IO_BUCKETS - 1)];
         for (microseconds, expected) in cases {
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_adds_up_what_was_counted() {
+    fn a_snapshot_contains_the_sums_of_all_counts() {
         let stats = IoStats::default();
         for _ in 0..3 {
             stats.area(Area { root: "pg".to_owned(), database: Some(5) }).count(

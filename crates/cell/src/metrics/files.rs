@@ -1,4 +1,4 @@
-//! The file service's counts and the page cache's state, read when they are asked for.
+//! Metrics of the file service and the page cache, collected when a client reads the metrics.
 
 use std::sync::Arc;
 
@@ -22,17 +22,17 @@ impl std::fmt::Debug for FileMetrics {
     }
 }
 
-/// One figure of every [`IoCount`].
+/// One counter of every [`IoCount`].
 struct Family<'a> {
     counts: &'a [IoCount],
-    figure: fn(&IoCount) -> u64,
+    value: fn(&IoCount) -> u64,
 }
 
 impl EncodeMetric for Family<'_> {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
         for count in self.counts {
             let labels = labels(count);
-            encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&(self.figure)(count), None)?;
+            encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&(self.value)(count), None)?;
         }
         Ok(())
     }
@@ -42,7 +42,7 @@ impl EncodeMetric for Family<'_> {
     }
 }
 
-/// Latencies of every [`IoCount`], buckets at powers of two microseconds.
+/// The latency histogram of every [`IoCount`]; buckets end at powers of two microseconds.
 struct Latencies<'a>(&'a [IoCount]);
 
 impl EncodeMetric for Latencies<'_> {
@@ -84,8 +84,8 @@ fn labels(count: &IoCount) -> [(&'static str, String); 3] {
 impl Collector for FileMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let counts = self.io_stats.snapshot();
-        let mut family = |name: &str, help: &str, figure: fn(&IoCount) -> u64| {
-            let family = Family { counts: &counts, figure };
+        let mut family = |name: &str, help: &str, value: fn(&IoCount) -> u64| {
+            let family = Family { counts: &counts, value };
             let metric = encoder.encode_descriptor(name, help, None, family.metric_type())?;
             family.encode(metric)
         };
@@ -106,7 +106,7 @@ impl Collector for FileMetrics {
         let counters = [
             ("page_cache_hits", "Regions that scans found in the page cache", cache.hits),
             ("page_cache_misses", "Regions that scans had to load", cache.misses),
-            ("page_cache_evictions", "Regions that made room for others", cache.evictions),
+            ("page_cache_evictions", "Regions that were evicted for other regions", cache.evictions),
         ];
         for (name, help, value) in counters {
             let counter = ConstCounter::new(value);
@@ -114,7 +114,7 @@ impl Collector for FileMetrics {
         }
         let gauges = [
             ("page_cache_capacity_bytes", "Size of the page cache", cache.capacity_bytes),
-            ("page_cache_used_bytes", "Bytes of the page cache that hold regions", cache.used_bytes),
+            ("page_cache_used_bytes", "Bytes of the page cache in use", cache.used_bytes),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(value as i64);

@@ -1,4 +1,4 @@
-//! `GET /metrics`.
+//! The HTTP endpoint of the metrics: `GET /metrics`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ impl MetricsServer {
             for request in serving.incoming_requests() {
                 let response = respond(&request, &metrics);
                 if let Err(error) = request.respond(response) {
-                    log::debug!("metrics: could not answer: {error}");
+                    log::debug!("could not answer a metrics request: {error}");
                 }
             }
         })?;

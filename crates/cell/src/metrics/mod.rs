@@ -1,7 +1,7 @@
-//! What the cell counts, by database, and how it is served in Prometheus form.
+//! The cell's counters by database, in Prometheus format.
 //!
-//! Counters only grow while the daemon lives. Help texts carry the name under which `reference` statistics of this
-//! field are known ("cell physical IO bytes eligible for predicate offload" and so on).
+//! Counters never decrease while the daemon runs. Help texts contain Oracle's name of the statistic where one exists
+//! (for example "cell physical IO bytes eligible for predicate offload").
 
 mod files;
 mod http;
@@ -35,7 +35,7 @@ macro_rules! metrics {
             registry: Registry,
             io_stats: Arc<IoStats>,
             scans: ByDatabase,
-            /// Scans opened and what they counted, of all databases.
+            /// Number and statistics of the scans of all databases.
             totals: Mutex<(u64, ScanStats)>,
             $($field: ByDatabase,)*
         }
@@ -96,9 +96,9 @@ metrics! {
         |stats| stats.commit_cache_queries;
     found, "smart_scan_commit_cache_found", COUNT, "cell transactions found in commit cache",
         |stats| stats.found_in_commit_cache;
-    rows_scanned, "smart_scan_rows_scanned", COUNT, "Rows that Smart Scans looked at",
+    rows_scanned, "smart_scan_rows_scanned", COUNT, "Rows that Smart Scans examined",
         |stats| stats.rows_scanned;
-    rows_returned, "smart_scan_rows_returned", COUNT, "Rows that Smart Scans sent back",
+    rows_returned, "smart_scan_rows_returned", COUNT, "Rows that Smart Scans returned",
         |stats| stats.rows_returned;
     cpu, "smart_scan_cpu_microseconds", COUNT, "CPU time of the cell for Smart Scans",
         |stats| stats.cell_cpu_ns / 1000;
@@ -110,12 +110,12 @@ impl Metrics {
         self.scans.get_or_create(&Database { database }).inc();
     }
 
-    /// Scans opened, and what they counted.
+    /// Returns the number and the statistics of all scans.
     pub fn totals(&self) -> (u64, ScanStats) {
         *self.totals.lock()
     }
 
-    /// What the file service counted below these roots, one count a database and kind.
+    /// Returns the file service's counters below `roots`, by database and kind.
     pub fn file_io(&self, roots: &[String]) -> Vec<FileIoCount> {
         let mut counts: Vec<FileIoCount> = Vec::new();
         for line in self.io_stats.snapshot().into_iter().filter(|line| roots.contains(&line.area.root)) {
@@ -137,7 +137,7 @@ impl Metrics {
         counts
     }
 
-    /// All metrics in the OpenMetrics text format.
+    /// Renders all metrics in the OpenMetrics text format.
     pub fn render(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_counted_for_its_database() {
+    fn statistics_of_a_range_are_counted_for_its_database() {
         let metrics = Metrics::new(None, Arc::default());
         let stats = ScanStats { eligible_bytes: 8192, rows_returned: 3, ..ScanStats::default() };
         metrics.range_scanned(16384, &stats);

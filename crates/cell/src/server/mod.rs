@@ -1,11 +1,13 @@
-//! The Smart Scan server: a Unix socket that the cluster's user may connect to, and a thread a connection.
+//! The Smart Scan server: a Unix socket with one thread per connection.
 //!
-//! The user is checked by the kernel's word (`SO_PEERCRED`), not by the socket file's mode alone. Nothing that a
-//! connection sends ends more than that connection.
+//! Only the cluster's user and the daemon's own user may connect. The kernel identifies the user of each connection
+//! (`SO_PEERCRED`), in addition to the mode of the socket file. An error or a panic of a session closes only that
+//! session's connection.
 
+mod error;
 mod range;
+mod scan;
 mod session;
-mod stream;
 
 use std::collections::HashMap;
 use std::io;
@@ -21,38 +23,41 @@ use cellar_storage::Volume;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
 
-use crate::compression::UnitTable;
 use crate::config::Config;
+use crate::frame_stream::FrameStream;
 use crate::fuse::IoStats;
+use crate::log_context;
 use crate::metrics::{Metrics, MetricsServer};
-use crate::smart_scan::SmartScanState;
-use crate::status::About;
-use session::Session;
-pub use stream::{FrameStream, StreamError};
+use crate::state::{CellState, UnitDirectories};
+use crate::status::CellInfo;
+use session::{Session, SessionContext};
 
-/// Starts the Smart Scan server and, where one is configured, the metrics' endpoint.
+/// Starts the Smart Scan server and, if configured, the metrics endpoint.
 pub fn start(
     volume: Arc<Volume>,
-    units: Arc<UnitTable>,
+    unit_directories: Arc<UnitDirectories>,
     config: &Config,
     io_stats: Arc<IoStats>,
 ) -> io::Result<ServerHandle> {
     let metrics = Metrics::new(Some(volume.clone()), io_stats);
     let metrics_server = match config.metrics_listen {
         Some(listen) => Some(MetricsServer::start(listen, metrics.clone()).map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("could not serve metrics on {listen}: {error}; change [metrics] listen"),
-            )
+            let message = format!("could not serve metrics on {listen}: {error}; change [metrics] listen");
+            io::Error::new(error.kind(), message)
         })?),
         None => None,
     };
-    let state = Arc::new(SmartScanState::new(volume, units));
-    ServerHandle::start(state, metrics, About::new(config), &config.socket, config.user.uid, metrics_server)
+    let context = SessionContext {
+        state: Arc::new(CellState::new(volume, unit_directories)),
+        metrics,
+        info: CellInfo::new(config),
+        slow_scan_log: config.slow_scan_log,
+    };
+    ServerHandle::start(context, &config.socket, config.user.uid, metrics_server)
         .map_err(|error| io::Error::new(error.kind(), format!("socket {}: {error}", config.socket.display())))
 }
 
-/// What the kernel may hold of a connection's results: a backend that works on one batch finds the next one there.
+/// Send buffer of a connection: while the backend processes one batch, the next batch is already in the kernel.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 
 pub struct ServerHandle {
@@ -63,22 +68,18 @@ pub struct ServerHandle {
 }
 
 struct Shared {
-    state: Arc<SmartScanState>,
-    metrics: Arc<Metrics>,
-    about: Arc<About>,
+    context: SessionContext,
     /// The users that may connect: the cluster's and the daemon's own.
     users: [u32; 2],
     connections: Mutex<HashMap<u64, UnixStream>>,
-    last_connection: AtomicU64,
+    last_session: AtomicU64,
     stopping: AtomicBool,
 }
 
 impl ServerHandle {
-    /// Listens on `socket`, which `user` will own.
+    /// Listens on `socket`, which is owned by `user`.
     fn start(
-        state: Arc<SmartScanState>,
-        metrics: Arc<Metrics>,
-        about: About,
+        context: SessionContext,
         socket: &Path,
         user: u32,
         metrics_server: Option<MetricsServer>,
@@ -86,12 +87,10 @@ impl ServerHandle {
         let listener = bind(socket, user)?;
         let own = rustix::process::geteuid().as_raw();
         let shared = Arc::new(Shared {
-            state,
-            metrics,
-            about: Arc::new(about),
+            context,
             users: [user, own],
             connections: Mutex::default(),
-            last_connection: AtomicU64::new(0),
+            last_session: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
         });
         let accepting = shared.clone();
@@ -100,12 +99,12 @@ impl ServerHandle {
         Ok(Self { shared, socket: socket.to_owned(), listener: Mutex::new(Some(thread)), _metrics: metrics_server })
     }
 
-    /// Ends all scans and connections; returns when the listener is gone.
+    /// Stops the listener and waits for its thread. Running scans and compressions fail; idle sessions end.
     pub fn stop(&self) {
         let Some(listener) = self.listener.lock().take() else { return };
-        self.shared.state.stopping.store(true, Ordering::Relaxed);
+        self.shared.context.state.stopping.store(true, Ordering::Relaxed);
         self.shared.stopping.store(true, Ordering::SeqCst);
-        // Wakes the listener, which then sees that it has to stop.
+        // Wakes the listener, which checks `stopping` after each connection.
         let _ = UnixStream::connect(&self.socket);
         let _ = listener.join();
         for connection in self.shared.connections.lock().values() {
@@ -121,7 +120,7 @@ impl Drop for ServerHandle {
     }
 }
 
-/// A socket file that an earlier daemon left behind is replaced: the disks' locks say that no other daemon runs.
+/// Replaces a socket file of an earlier daemon. The locks on the cell disks guarantee that no other daemon runs.
 fn bind(socket: &Path, user: u32) -> io::Result<UnixListener> {
     if let Some(folder) = socket.parent() {
         std::fs::create_dir_all(folder)?;
@@ -144,7 +143,7 @@ fn accept(shared: &Arc<Shared>, listener: &UnixListener) {
             return;
         }
         if let Err(error) = stream.and_then(|stream| serve(shared, stream)) {
-            log::warn!("Smart Scan connection refused: {error}");
+            log::warn!("refused a connection: {error}");
             if error.raw_os_error() == Some(libc::EMFILE) {
                 std::thread::sleep(std::time::Duration::from_millis(100));
             }
@@ -154,20 +153,24 @@ fn accept(shared: &Arc<Shared>, listener: &UnixListener) {
 
 fn serve(shared: &Arc<Shared>, stream: UnixStream) -> io::Result<()> {
     let peer = sockopt::socket_peercred(&stream)?;
-    if !shared.users.contains(&peer.uid.as_raw()) {
-        let message =
-            format!("user id {} (process {}) may not use this cell", peer.uid.as_raw(), peer.pid.as_raw_pid());
+    let (user, process) = (peer.uid.as_raw(), peer.pid.as_raw_pid());
+    if !shared.users.contains(&user) {
+        let message = format!("user id {user} (process {process}) is not allowed to connect");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES)?;
-    let id = shared.last_connection.fetch_add(1, Ordering::Relaxed);
+    let id = shared.last_session.fetch_add(1, Ordering::Relaxed) + 1;
     shared.connections.lock().insert(id, stream.try_clone()?);
     let serving = shared.clone();
-    let name = format!("scan {}", peer.pid.as_raw_pid());
-    let spawned = std::thread::Builder::new().name(name).spawn(move || {
-        let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&serving, stream)));
-        if served.is_err() {
-            log::error!("a Smart Scan panicked; its connection is closed");
+    let spawned = std::thread::Builder::new().name(format!("scan {process}")).spawn(move || {
+        log_context::set(format!("session {id}, process {process}"));
+        let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            Session::serve(FrameStream::new(stream), &serving.context)
+        }));
+        match served {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => log::warn!("closing the connection after an error: {error}"),
+            Err(_) => log::error!("closing the connection after a panic"),
         }
         if let Some(stream) = serving.connections.lock().remove(&id) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -177,18 +180,4 @@ fn serve(shared: &Arc<Shared>, stream: UnixStream) -> io::Result<()> {
         shared.connections.lock().remove(&id);
     }
     spawned.map(drop)
-}
-
-fn run(shared: &Shared, stream: UnixStream) {
-    let stream = FrameStream::new(stream);
-    let ended = match Session::greet(stream, shared.state.clone(), shared.metrics.clone(), shared.about.clone()) {
-        Ok(session) => session.run(),
-        Err((mut stream, error)) => {
-            let _ = session::tell(&mut stream, &error);
-            Err(error)
-        }
-    };
-    if let Err(error) = ended {
-        log::warn!("Smart Scan ended: {error}");
-    }
 }

@@ -1,4 +1,7 @@
-//! One block range of a scan, shared by as many threads as the scan has, once it shows to be worth it.
+//! A block range of a scan, divided into parts that the scan's threads share.
+//!
+//! The session's thread starts alone. Helper threads join once the first parts show that the rest takes long enough to
+//! repay starting them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,75 +14,85 @@ use cellar_format::units::REGION_BLOCKS;
 use cellar_format::wire::{BlockRange, FrameHeader, Kind, RangeDone, XidQuery, XidState, XidStates};
 use parking_lot::Mutex;
 
-use super::session::{SessionError, unexpected};
-use super::stream::{FrameStream, StreamError};
-use crate::smart_scan::{Helpers, Outlet, SmartScan};
+use super::error::SessionError;
+use crate::frame_stream::{FrameStream, StreamError};
+use crate::log_context;
+use crate::relation::Segments;
+use crate::smart_scan::{ScanSink, SmartScan};
+use crate::state::HelperThreads;
 
-/// Ranges that a backend may ask for ahead.
-const RANGES_AHEAD_MAX: usize = 1024;
-/// Blocks that a thread takes at a time, at most, and whole compression units at least.
+/// Maximum number of ranges that a backend may request ahead while it answers a query.
+const QUEUED_RANGES_MAX: usize = 1024;
+/// Maximum blocks of a part, except that a part is at least one allocation unit.
 const PART_BLOCKS_MAX: u32 = 1024;
-/// Parts for each thread where a range is smaller than that, so that all end at about the same time.
-const PARTS: u32 = 8;
-/// What takes one thread no longer than this is not worth another one.
-const ALONE: Duration = Duration::from_millis(2);
-/// Last frames that wait for those of the other threads; the backend is woken once for all of them.
+/// Parts per thread in a small range; several parts let all threads finish at about the same time.
+const PARTS_PER_THREAD: u32 = 8;
+/// Helper threads join only if one thread would need longer than this for the rest of the range.
+const ALONE_MAX: Duration = Duration::from_millis(2);
+/// A thread's last frames are sent together with those of the other threads, which wakes the backend once, if they are at
+/// most this long.
 const LAST_BYTES_MAX: usize = 64 << 10;
 
-/// The connection, where further ranges may arrive while an answer is awaited.
+/// The session's side of a range scan.
 pub struct Backend<'a> {
     pub stream: &'a mut FrameStream,
-    pub asked: &'a mut VecDeque<BlockRange>,
+    /// Takes further ranges that arrive before the answer to a query.
+    pub queued_ranges: &'a mut VecDeque<BlockRange>,
+    /// Adds counts to the cell's metrics.
     pub count: &'a (dyn Fn(&ScanStats) + Sync),
 }
 
-/// Scans the range with at most one thread for each of the scans, of which there is at least one, and tells the backend
-/// when it is done.
+/// Scans a range with at most one thread per scan, and sends `RangeDone`. There must be at least one scan.
 pub fn scan(
     scans: &mut [SmartScan],
+    segments: &Segments,
     range: BlockRange,
-    helpers: &Helpers,
+    helper_threads: &HelperThreads,
     backend: Backend<'_>,
 ) -> Result<(), SessionError> {
-    let (own, others) = scans.split_first_mut().expect("there is one at least");
-    let parts = match others.len() {
+    let (own, helpers) = scans.split_first_mut().expect("a scan has at least one thread");
+    let parts = match helpers.len() {
         0 => Parts::new(range, u32::MAX),
-        others => Parts::for_threads(range, 1 + others, own.unit_blocks(range.first)),
+        helpers => Parts::for_threads(range, 1 + helpers, segments.au_blocks(range.first)),
     };
     let count = backend.count;
-    let team = Team { parts: &parts, backend: Mutex::new(backend), count };
+    let shared = SharedRange { parts: &parts, segments, backend: Mutex::new(backend), count };
     let last = std::thread::scope(|scope| {
-        let team = &team;
-        // Where there is no further thread to be had, the others take its parts.
+        let shared = &shared;
         let name = std::thread::current().name().unwrap_or("scan").to_owned();
-        let call = |scan| {
-            std::thread::Builder::new()
-                .name(name.clone())
-                .spawn_scoped(scope, move || team.work(scan, &mut { team.parts }))
+        let log_context = log_context::current();
+        // If a thread cannot be started, the other threads scan its parts.
+        let start = |scan| {
+            let log_context = log_context.clone();
+            std::thread::Builder::new().name(name.clone()).spawn_scoped(scope, move || {
+                log_context::set(log_context);
+                shared.scan_parts(scan, &mut { shared.parts })
+            })
         };
-        let mut others = Some(others.iter_mut().take(parts.number() - 1)).filter(|others| others.len() > 0);
-        let mut taken_helpers = 0;
-        let mut called = Vec::new();
+        let mut helpers = Some(helpers.iter_mut().take(parts.total() - 1)).filter(|helpers| helpers.len() > 0);
+        let mut permits = None;
+        let mut started_threads = Vec::new();
         let (started, mut taken) = (Instant::now(), 0);
         let mut own_parts = std::iter::from_fn(|| {
-            let rest = (parts.number() as u32).saturating_sub(taken);
+            let left = (parts.total() as u32).saturating_sub(taken);
             if taken > 0
-                && started.elapsed() * rest >= ALONE * taken
-                && let Some(others) = others.take()
+                && started.elapsed() * left >= ALONE_MAX * taken
+                && let Some(helpers) = helpers.take()
             {
-                taken_helpers = helpers.take(others.len());
-                called.extend(others.take(taken_helpers).filter_map(|scan| call(scan).ok()));
+                let acquired = helper_threads.acquire(helpers.len());
+                started_threads.extend(helpers.take(acquired.count).filter_map(|scan| start(scan).ok()));
+                permits = Some(acquired);
             }
             taken += 1;
             (&parts).next()
         });
-        let mut last = team.work(own, &mut own_parts);
-        let joined: Vec<_> = called.into_iter().map(|other| other.join()).collect();
-        helpers.give_back(taken_helpers);
-        for other in joined {
-            let others_last = other.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let mut last = shared.scan_parts(own, &mut own_parts);
+        let joined: Vec<_> = started_threads.into_iter().map(|thread| thread.join()).collect();
+        drop(permits);
+        for helper in joined {
+            let helpers_last = helper.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             last = last.and_then(|mut last| {
-                last.extend(others_last?);
+                last.extend(helpers_last?);
                 Ok(last)
             });
         }
@@ -87,67 +100,73 @@ pub fn scan(
     });
     let mut done = Vec::new();
     FrameHeader::frame(&mut done, Kind::RangeDone, |out| RangeDone { stats: ScanStats::default() }.encode(out));
-    Ok(team.backend.into_inner().stream.send_all(&[&last?, &done])?)
+    Ok(shared.backend.into_inner().stream.send_all(&[&last?, &done])?)
 }
 
-/// What the threads of a range have in common.
-struct Team<'a, 'b> {
+/// The data that the threads of a range share.
+struct SharedRange<'a, 'b> {
     parts: &'a Parts,
+    segments: &'a Segments,
     backend: Mutex<Backend<'b>>,
     count: &'b (dyn Fn(&ScanStats) + Sync),
 }
 
-impl Team<'_, '_> {
-    /// Scans parts until there are no more; returns the last frames, which wait for those of the other threads.
-    fn work(&self, scan: &mut SmartScan, parts: &mut dyn Iterator<Item = BlockRange>) -> Result<Vec<u8>, SessionError> {
-        let failing = GiveUp(self.parts);
-        let ended = scan.range(parts, &mut { self });
+impl SharedRange<'_, '_> {
+    /// Scans parts until none is left. Returns the thread's last frames if they are short.
+    fn scan_parts(
+        &self,
+        scan: &mut SmartScan,
+        parts: &mut dyn Iterator<Item = BlockRange>,
+    ) -> Result<Vec<u8>, SessionError> {
+        let stop_on_failure = StopParts(self.parts);
+        let scanned = scan.range(parts.flat_map(|part| self.segments.split(part)), &mut { self });
         let (stats, frames) = scan.finish();
         (self.count)(&stats);
-        ended?;
-        let mut last = progress(&stats);
+        scanned?;
+        let mut last = progress_frame(&stats);
         if frames.len() > LAST_BYTES_MAX {
             self.backend.lock().stream.send_all(&[&last, frames])?;
             last.clear();
         } else {
             last.extend_from_slice(frames);
         }
-        std::mem::forget(failing);
+        std::mem::forget(stop_on_failure);
         Ok(last)
     }
 }
 
-/// Keeps the other threads from taking parts when one fails, however it does.
-struct GiveUp<'a>(&'a Parts);
+/// Stops the distribution of parts when a thread fails with an error or a panic.
+struct StopParts<'a>(&'a Parts);
 
-impl Drop for GiveUp<'_> {
+impl Drop for StopParts<'_> {
     fn drop(&mut self) {
-        self.0.given_up.store(true, Ordering::Relaxed);
+        self.0.stopped.store(true, Ordering::Relaxed);
     }
 }
 
-/// The parts of a range that no thread has taken.
+/// Distributes the parts of a range to threads.
 struct Parts {
     range: BlockRange,
     part_blocks: u32,
     taken: AtomicU32,
-    given_up: AtomicBool,
+    stopped: AtomicBool,
 }
 
 impl Parts {
     fn new(range: BlockRange, part_blocks: u32) -> Self {
-        Self { range, part_blocks, taken: AtomicU32::new(0), given_up: AtomicBool::new(false) }
+        Self { range, part_blocks, taken: AtomicU32::new(0), stopped: AtomicBool::new(false) }
     }
 
-    /// Parts begin with regions, and mostly with allocation units, which have `unit_blocks`.
-    fn for_threads(range: BlockRange, threads: usize, unit_blocks: u32) -> Self {
-        let share = range.end.saturating_sub(range.first) / (threads as u32).saturating_mul(PARTS);
-        let least = unit_blocks.max(REGION_BLOCKS);
+    /// Sizes the parts for several threads. The size is a power of two of at least a region and an allocation unit, so
+    /// parts start at boundaries of both.
+    fn for_threads(range: BlockRange, threads: usize, au_blocks: u32) -> Self {
+        let share = range.end.saturating_sub(range.first) / (threads as u32).saturating_mul(PARTS_PER_THREAD);
+        let least = au_blocks.max(REGION_BLOCKS);
         Self::new(range, 1 << share.clamp(least, least.max(PART_BLOCKS_MAX)).ilog2())
     }
 
-    /// At least one, also of an empty range.
-    fn number(&self) -> usize {
+    /// At least one, also for an empty range.
+    fn total(&self) -> usize {
         let first = self.range.first / self.part_blocks;
         (self.range.end.div_ceil(self.part_blocks).saturating_sub(first) as usize).max(1)
     }
@@ -158,7 +177,7 @@ impl Iterator for &Parts {
 
     fn next(&mut self) -> Option<BlockRange> {
         let next = self.taken.fetch_add(1, Ordering::Relaxed) as usize;
-        if next >= self.number() || self.given_up.load(Ordering::Relaxed) {
+        if next >= self.total() || self.stopped.load(Ordering::Relaxed) {
             return None;
         }
         let start = (self.range.first / self.part_blocks + next as u32) * self.part_blocks;
@@ -167,23 +186,23 @@ impl Iterator for &Parts {
     }
 }
 
-/// The outlet of one thread.
-impl Outlet for &Team<'_, '_> {
+/// The sink of one thread.
+impl ScanSink for &SharedRange<'_, '_> {
     type Error = SessionError;
 
-    fn frames(&mut self, counted: &ScanStats, frames: &[u8]) -> Result<(), SessionError> {
-        (self.count)(counted);
-        Ok(self.backend.lock().stream.send_all(&[&progress(counted), frames])?)
+    fn frames(&mut self, counts: &ScanStats, frames: &[u8]) -> Result<(), SessionError> {
+        (self.count)(counts);
+        Ok(self.backend.lock().stream.send_all(&[&progress_frame(counts), frames])?)
     }
 
-    fn is_wanted(&mut self) -> Result<(), SessionError> {
+    fn check_connected(&mut self) -> Result<(), SessionError> {
         match self.backend.try_lock() {
             Some(backend) if backend.stream.is_closed() => Err(StreamError::Closed.into()),
             _ => Ok(()),
         }
     }
 
-    fn ask(&mut self, xids: &[TransactionId]) -> Result<Vec<XidState>, SessionError> {
+    fn xid_states(&mut self, xids: &[TransactionId]) -> Result<Vec<XidState>, SessionError> {
         let mut backend = self.backend.lock();
         let backend = &mut *backend;
         backend.stream.send(Kind::XidQuery, |out| XidQuery { xids: xids.to_vec() }.encode(out))?;
@@ -197,20 +216,20 @@ impl Outlet for &Team<'_, '_> {
                     }
                     return Ok(states);
                 }
-                (Kind::ScanRange, payload) if backend.asked.len() < RANGES_AHEAD_MAX => {
+                (Kind::ScanRange, payload) if backend.queued_ranges.len() < QUEUED_RANGES_MAX => {
                     let range = BlockRange::decode(payload)?;
-                    backend.asked.push_back(range);
+                    backend.queued_ranges.push_back(range);
                 }
-                (kind, _) => return Err(unexpected(kind)),
+                (kind, _) => return Err(SessionError::unexpected(kind)),
             }
         }
     }
 }
 
-/// What was counted for the frames that follow.
-fn progress(counted: &ScanStats) -> Vec<u8> {
+/// The frame with the counts of the frames that follow.
+fn progress_frame(counts: &ScanStats) -> Vec<u8> {
     let mut frame = Vec::new();
-    FrameHeader::frame(&mut frame, Kind::RangeProgress, |out| RangeDone { stats: *counted }.encode(out));
+    FrameHeader::frame(&mut frame, Kind::RangeProgress, |out| RangeDone { stats: *counts }.encode(out));
     frame
 }
 
@@ -221,12 +240,12 @@ mod tests {
     fn parts(first: u32, end: u32, part_blocks: u32) -> Vec<(u32, u32)> {
         let parts = Parts::new(BlockRange { first, end }, part_blocks);
         let taken: Vec<_> = (&parts).map(|part| (part.first, part.end)).collect();
-        assert_eq!(parts.number(), taken.len());
+        assert_eq!(parts.total(), taken.len());
         taken
     }
 
     #[test]
-    fn parts_make_up_the_range_and_begin_at_multiples() {
+    fn parts_cover_the_range_and_start_at_multiples_of_their_size() {
         assert_eq!(parts(100, 2500, 1024), [(100, 1024), (1024, 2048), (2048, 2500)]);
         assert_eq!(parts(0, 2048, 1024), [(0, 1024), (1024, 2048)]);
         assert_eq!(parts(5, 9, u32::MAX), [(5, 9)]);
@@ -235,10 +254,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_once_a_thread_has_failed() {
+    fn no_part_is_distributed_after_a_thread_failed() {
         let parts = Parts::new(BlockRange { first: 0, end: 9999 }, 1024);
         assert!((&parts).next().is_some());
-        drop(GiveUp(&parts));
+        drop(StopParts(&parts));
         assert!((&parts).next().is_none());
     }
 }

@@ -1,190 +1,178 @@
-//! One backend's connection: greeting, scans, ranges.
+//! One connection: the greeting, then requests in the order of their arrival.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cellar_format::bytes::Corrupt;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BlockRange, CompressProgress, CompressRequest, DueQuery, ErrorReport, FileIoCounts, FileIoQuery, Hello, Kind,
-    ScanRequest, UnitsQuery,
+    BlockRange, CompressProgress, CompressRequest, DueQuery, FileIoCounts, FileIoQuery, Hello, Kind, Relation,
+    RelationBlocks, ScanRequest, UnitsQuery,
 };
+use cellar_scan::unit::{Level, Shape};
 
-use super::range::{self, Backend};
-use super::stream::{FrameStream, StreamError};
+use super::error::SessionError;
+use super::range::Backend;
+use super::scan::OpenScan;
 use crate::compression::{self, CompressionError};
+use crate::frame_stream::{FrameStream, StreamError};
+use crate::log_context;
 use crate::metrics::Metrics;
-use crate::smart_scan::{ScanError, SmartScan, SmartScanState};
-use crate::status::About;
+use crate::relation::{RelationAu, Segments};
+use crate::state::CellState;
+use crate::status::CellInfo;
 
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    #[error(transparent)]
-    Stream(#[from] StreamError),
-    #[error(transparent)]
-    Scan(#[from] ScanError),
-    #[error(transparent)]
-    Compression(#[from] CompressionError),
+/// The parts of the cell that sessions use.
+pub struct SessionContext {
+    pub state: Arc<CellState>,
+    pub metrics: Arc<Metrics>,
+    pub info: CellInfo,
+    /// Scans that take at least this long are logged; None logs no scan.
+    pub slow_scan_log: Option<Duration>,
 }
 
-impl From<Corrupt> for SessionError {
-    fn from(error: Corrupt) -> Self {
-        Self::Stream(error.into())
-    }
-}
-
-pub struct Session {
+pub struct Session<'a> {
     stream: FrameStream,
-    state: Arc<SmartScanState>,
-    metrics: Arc<Metrics>,
-    about: Arc<About>,
+    context: &'a SessionContext,
     hello: Hello,
+    scan: Option<OpenScan>,
+    /// Ranges that the backend requested while it answered a query for transaction states.
+    queued_ranges: VecDeque<BlockRange>,
+    /// Log context of the session itself, without a relation.
+    log_context: String,
 }
 
-impl Session {
-    /// Greets the backend; the session then belongs to one backend of one database.
-    pub fn greet(
-        mut stream: FrameStream,
-        state: Arc<SmartScanState>,
-        metrics: Arc<Metrics>,
-        about: Arc<About>,
-    ) -> Result<Self, (FrameStream, SessionError)> {
-        let hello = match stream.receive() {
-            Ok((Kind::Hello, payload)) => Hello::decode(payload).map_err(SessionError::from),
-            Ok((kind, _)) => Err(unexpected(kind)),
-            Err(error) => Err(error.into()),
-        };
-        let hello = match hello {
+impl<'a> Session<'a> {
+    /// Serves a connection until the backend closes it. An error is reported to the backend before this function returns.
+    pub fn serve(mut stream: FrameStream, context: &'a SessionContext) -> Result<(), SessionError> {
+        let hello = match greet(&mut stream) {
             Ok(hello) => hello,
-            Err(error) => return Err((stream, error)),
+            Err(error) => {
+                report_error(&mut stream, &error);
+                return Err(error);
+            }
         };
-        if let Err(error) = stream.send(Kind::Welcome, |_| {}) {
-            return Err((stream, error.into()));
-        }
-        Ok(Self { stream, state, metrics, about, hello })
-    }
-
-    /// Serves until the backend closes the connection; an error has been told to the backend when this returns.
-    pub fn run(mut self) -> Result<(), SessionError> {
-        let ended = self.serve();
-        match ended {
+        let log_context = format!("{}, database {}", log_context::current(), hello.database);
+        log_context::set(log_context.clone());
+        let mut session = Session { stream, context, hello, scan: None, queued_ranges: VecDeque::new(), log_context };
+        let served = session.serve_requests();
+        session.close_scan();
+        match served {
             Err(SessionError::Stream(StreamError::Closed)) => Ok(()),
             Err(error) => {
-                let _ = tell(&mut self.stream, &error);
+                report_error(&mut session.stream, &error);
                 Err(error)
             }
             Ok(()) => Ok(()),
         }
     }
 
-    fn serve(&mut self) -> Result<(), SessionError> {
-        let mut scans: Vec<SmartScan> = Vec::new();
-        let mut asked = VecDeque::new();
+    /// Never returns Ok: a session ends with [`StreamError::Closed`] or another error.
+    fn serve_requests(&mut self) -> Result<(), SessionError> {
         loop {
-            let next = match asked.pop_front() {
-                Some(range) => Some(range),
-                None => match self.stream.receive()? {
-                    (Kind::ScanOpen, payload) => {
-                        let request = ScanRequest::decode(payload)?;
-                        let incarnation = (self.hello.system_identifier, self.hello.incarnation);
-                        let threads = usize::from(request.threads).min(self.state.helpers.processors);
-                        scans = SmartScan::open(&self.state, incarnation, request, threads)?;
-                        self.metrics.scan_opened(self.hello.database);
-                        None
-                    }
-                    (Kind::ScanRange, payload) => Some(BlockRange::decode(payload)?),
-                    (Kind::FileIoQuery, payload) => {
-                        let counts = self.metrics.file_io(&FileIoQuery::decode(payload)?.roots);
-                        self.stream.send(Kind::FileIoCounts, |out| FileIoCounts { counts }.encode(out))?;
-                        None
-                    }
-                    (Kind::StatusQuery, _) => {
-                        let status = self.about.status(&self.state.volume, &self.metrics);
-                        self.stream.send(Kind::Status, |out| status.encode(out))?;
-                        None
-                    }
-                    (Kind::Compress, payload) => {
-                        let request = CompressRequest::decode(payload)?;
-                        self.compress(&request)?;
-                        None
-                    }
-                    (Kind::UnitsQuery, payload) => {
-                        let units = compression::units(&self.state.volume, &UnitsQuery::decode(payload)?)?;
-                        self.stream.send(Kind::Units, |out| units.encode(out))?;
-                        None
-                    }
-                    (Kind::DueQuery, payload) => {
-                        let query = DueQuery::decode(payload)?;
-                        let due = compression::due(&self.state.volume, &self.state.unpaid, &query)?;
-                        self.stream.send(Kind::DueUnits, |out| due.encode(out))?;
-                        None
-                    }
-                    (kind, _) => return Err(unexpected(kind)),
-                },
-            };
-            let Some(range) = next else { continue };
-            if scans.is_empty() {
-                return Err(unexpected(Kind::ScanRange));
+            if let Some(range) = self.queued_ranges.pop_front() {
+                self.scan_range(range)?;
+                continue;
             }
-            let count = |stats: &ScanStats| self.metrics.range_scanned(self.hello.database, stats);
-            let backend = Backend { stream: &mut self.stream, asked: &mut asked, count: &count };
-            range::scan(&mut scans, range, &self.state.helpers, backend)?;
+            let SessionContext { state, metrics, info, .. } = self.context;
+            match self.stream.receive()? {
+                (Kind::ScanOpen, payload) => {
+                    let request = ScanRequest::decode(payload)?;
+                    self.open_scan(&request)?;
+                }
+                (Kind::ScanRange, payload) => {
+                    let range = BlockRange::decode(payload)?;
+                    self.scan_range(range)?;
+                }
+                (Kind::FileIoQuery, payload) => {
+                    let counts = metrics.file_io(&FileIoQuery::decode(payload)?.roots);
+                    self.stream.send(Kind::FileIoCounts, |out| FileIoCounts { counts }.encode(out))?;
+                }
+                (Kind::StatusQuery, _) => {
+                    let status = info.status(&state.volume, metrics);
+                    self.stream.send(Kind::Status, |out| status.encode(out))?;
+                }
+                (Kind::Compress, payload) => {
+                    let request = CompressRequest::decode(payload)?;
+                    self.compress(&request)?;
+                }
+                (Kind::UnitsQuery, payload) => {
+                    let query = UnitsQuery::decode(payload)?;
+                    let units = self.allocation_units(&query.blocks)?;
+                    let units = compression::units_by_level(&state.volume, &units).map_err(CompressionError::from)?;
+                    self.stream.send(Kind::Units, |out| units.encode(out))?;
+                }
+                (Kind::DueQuery, payload) => {
+                    let query = DueQuery::decode(payload)?;
+                    let units = self.allocation_units(&query.blocks)?;
+                    let due = compression::due_units(state, &units, query.level, query.idle_us)
+                        .map_err(CompressionError::from)?;
+                    self.stream.send(Kind::DueUnits, |out| due.encode(out))?;
+                }
+                (kind, _) => return Err(SessionError::unexpected(kind)),
+            }
         }
+    }
+
+    fn open_scan(&mut self, request: &ScanRequest) -> Result<(), SessionError> {
+        self.close_scan();
+        self.set_log_relation(&request.relation);
+        let incarnation = (self.hello.system_identifier, self.hello.incarnation);
+        self.scan = Some(OpenScan::open(&self.context.state, incarnation, request)?);
+        self.context.metrics.scan_opened(self.hello.database);
+        Ok(())
+    }
+
+    fn close_scan(&mut self) {
+        if let Some(scan) = self.scan.take() {
+            scan.log_if_slow(self.context.slow_scan_log);
+        }
+    }
+
+    fn scan_range(&mut self, range: BlockRange) -> Result<(), SessionError> {
+        let SessionContext { state, metrics, .. } = self.context;
+        let Some(scan) = &mut self.scan else { return Err(SessionError::unexpected(Kind::ScanRange)) };
+        let database = self.hello.database;
+        let count = |stats: &ScanStats| metrics.range_scanned(database, stats);
+        let backend = Backend { stream: &mut self.stream, queued_ranges: &mut self.queued_ranges, count: &count };
+        scan.range(state, range, backend)
     }
 
     fn compress(&mut self, request: &CompressRequest) -> Result<(), SessionError> {
+        let units = self.allocation_units(&request.blocks)?;
+        let shape = Shape::of(&request.blocks.relation);
         let stream = &mut self.stream;
-        let tell = |progress: CompressProgress| -> Result<(), SessionError> {
+        let report = |progress: CompressProgress| -> Result<(), SessionError> {
             Ok(stream.send(Kind::CompressProgress, |out| progress.encode(out))?)
         };
-        let done = compression::compress(&self.state.volume, &self.state.unpaid, request, &self.state.stopping, tell)?;
+        let level = Level::from_u8(request.level);
+        let done = compression::compress(&self.context.state, &units, &shape, level, report)?;
         Ok(self.stream.send(Kind::CompressDone, |out| done.encode(out))?)
     }
-}
 
-pub fn unexpected(kind: Kind) -> SessionError {
-    Corrupt::new("frame kind", 4, format!("{kind:?} is not expected now")).into()
-}
-
-/// Tells the backend what went wrong, as far as it still listens.
-pub fn tell(stream: &mut FrameStream, error: &SessionError) -> Result<(), StreamError> {
-    let report = report(error);
-    stream.send(Kind::Error, |out| report.encode(out))
-}
-
-fn report(error: &SessionError) -> ErrorReport {
-    let (sqlstate, message, hint) = match error {
-        SessionError::Stream(StreamError::Garbled(_)) => {
-            ("08P01", "the cell received a garbled frame", "Make sure that cell and extension are of the same version.")
-        }
-        SessionError::Stream(_) => ("08006", "the cell lost its connection to the backend", ""),
-        SessionError::Scan(ScanError::Unsupported(_)) => (
-            "0A000",
-            "the cell cannot evaluate the storage predicate",
-            "Make sure that cell and extension are of the same version.",
-        ),
-        SessionError::Scan(ScanError::Storage(_)) => {
-            ("58030", "the cell could not read the table", "Look into the cell's log and check its disks.")
-        }
-        SessionError::Scan(ScanError::Unit { .. }) => (
-            "58030",
-            "the cell could not read the table",
-            "The table's other blocks are not affected. Check the cell's disks, and restore the table from a replica or a backup.",
-        ),
-        SessionError::Compression(CompressionError::Storage(_)) => {
-            ("58030", "the cell could not read or write the table", "Look into the cell's log and check its disks.")
-        }
-        SessionError::Compression(CompressionError::Encode(_)) => {
-            ("XX000", "the cell could not compress the table", "The table is as it was. Please report this.")
-        }
-        SessionError::Scan(ScanError::Stopping) | SessionError::Compression(CompressionError::Stopping) => {
-            ("57P01", "the cell is shutting down", "When the cell runs again, repeat the statement.")
-        }
-    };
-    ErrorReport {
-        sqlstate: sqlstate.to_owned(),
-        message: message.to_owned(),
-        detail: error.to_string(),
-        hint: hint.to_owned(),
+    /// Resolves blocks of a relation to allocation units of disk objects.
+    fn allocation_units(&self, blocks: &RelationBlocks) -> Result<Vec<RelationAu>, SessionError> {
+        self.set_log_relation(&blocks.relation);
+        let segments = Segments::new(self.context.state.volume.clone(), &blocks.relation);
+        Ok(segments.allocation_units(blocks.range).map_err(CompressionError::from)?)
     }
+
+    fn set_log_relation(&self, relation: &Relation) {
+        log_context::set(format!("{}, file {}", self.log_context, relation.file));
+    }
+}
+
+fn greet(stream: &mut FrameStream) -> Result<Hello, SessionError> {
+    let hello = match stream.receive()? {
+        (Kind::Hello, payload) => Hello::decode(payload)?,
+        (kind, _) => return Err(SessionError::unexpected(kind)),
+    };
+    stream.send(Kind::Welcome, |_| {})?;
+    Ok(hello)
+}
+
+/// Sends an error to the backend, which may have closed the connection.
+fn report_error(stream: &mut FrameStream, error: &SessionError) {
+    let report = error.report();
+    let _ = stream.send(Kind::Error, |out| report.encode(out));
 }

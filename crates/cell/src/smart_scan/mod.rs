@@ -1,225 +1,147 @@
-//! Smart Scan: the one place where the storage code's bytes meet the scan code's batches.
+//! Smart Scan: evaluates a scan request on the stored bytes of disk objects.
 //!
-//! A [`SmartScan`] walks block ranges region by region: the storage index says which regions can hold no row that
-//! qualifies, the others are pinned in the page cache and scanned there. Whatever cannot be decided goes back as a
-//! block number. It knows no socket: what it finds goes to an [`Outlet`], and what it has to ask it asks there.
+//! A [`SmartScan`] processes a range of blocks region by region. The storage index excludes regions without qualifying
+//! rows. The scan pins every other region in the page cache and scans the region's pages there, or scans the compression
+//! unit that stores them. Blocks that the cell cannot decide are passed through by number. Results and queries for
+//! transaction states go to a [`ScanSink`].
 //!
-//! Invariant: no region is pinned while the outlet is called, so a backend that stops reading never holds up a write.
+//! Invariant: no region is pinned during a call of the sink, so a backend that stops reading never blocks a write.
+//!
+//! This module knows no sockets and no file names: callers resolve names to disk objects ([`crate::relation`]).
 
-pub mod commit_cache;
-pub mod region_table;
-mod units;
+mod sink;
+mod unit_pages;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::num::NonZeroUsize;
+pub use sink::{ScanError, ScanSink};
+
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::{BLOCK_BYTES, REGION_BLOCKS};
-use cellar_format::wire::{BlockRange, PassthruReason, ScanRequest, XidState};
-use cellar_scan::{Plan, Progress, RegionSummary, ResultWriter, Scanner, UnitScanner, Unsupported};
-use cellar_storage::{Ino, Volume};
+use cellar_format::wire::{PassthruReason, ScanRequest};
+use cellar_scan::{Plan, Progress, ResultWriter, Scanner, UnitScanner};
 
-use crate::compression::{UnitTable, Unpaid};
-use commit_cache::{CommitCache, Incarnation, ScanXids};
-use region_table::{RegionKey, RegionTable};
-use units::CurrentUnit;
+use crate::relation::{DiskObject, SegmentObject, SegmentRange};
+use crate::state::commit_cache::ScanXids;
+use crate::state::storage_index::RowLayout;
+use crate::state::{CellState, Incarnation};
+use unit_pages::HeldUnit;
 
-/// Steps of a scan, of 1 to 8 MiB of the table each, after which it sends what there is, and looks whether it is still wanted: an
-/// error in the first row should end a query soon.
-const STEPS_SILENT: u32 = 4;
-/// Results are sent when this much has gathered.
+/// Steps of 1 to 8 MiB of the table between two sends of incomplete batches. Bounds the delay of an error in an early
+/// row, and of noticing a closed connection.
+const STEPS_PER_SEND: u32 = 4;
+/// Pending results are sent when they reach this size.
 const SEND_BYTES: usize = 128 << 10;
-/// Blocks of a compression unit that are scanned before results are sent.
+/// Maximum blocks of a compression unit per step.
 const UNIT_BLOCKS_MAX: u32 = 1024;
-/// Regions asked of the disks ahead of the scan.
+/// Maximum number of regions to prefetch ahead of the scan.
 const PREFETCH_REGIONS: u32 = 24;
 
-/// What all Smart Scans of a cell share.
-pub struct SmartScanState {
-    pub volume: Arc<Volume>,
-    pub commit_cache: CommitCache,
-    pub storage_index: RegionTable<Summary>,
-    /// Regions whose page checksums were found right.
-    pub verified: RegionTable<()>,
-    /// Directories of compression units, which page reads share.
-    pub units: Arc<UnitTable>,
-    pub unpaid: Unpaid,
-    /// Set when the cell shuts down: scans under way end with an error.
-    pub stopping: AtomicBool,
-    /// Threads that scans may use beside those of their sessions.
-    pub helpers: Helpers,
-}
-
-impl SmartScanState {
-    pub fn new(volume: Arc<Volume>, units: Arc<UnitTable>) -> Self {
-        Self {
-            volume,
-            commit_cache: CommitCache::default(),
-            storage_index: RegionTable::default(),
-            verified: RegionTable::default(),
-            units,
-            unpaid: Unpaid::default(),
-            stopping: AtomicBool::new(false),
-            helpers: Helpers::default(),
-        }
-    }
-}
-
-/// Threads for all scans together: as many as there are processors.
-pub struct Helpers {
-    free: AtomicUsize,
-    pub processors: usize,
-}
-
-impl Default for Helpers {
-    fn default() -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Self { free: AtomicUsize::new(processors), processors }
-    }
-}
-
-impl Helpers {
-    /// Takes up to so many; give them back.
-    pub fn take(&self, wanted: usize) -> usize {
-        let take = |free: usize| Some(free - free.min(wanted));
-        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0).min(wanted)
-    }
-
-    pub fn give_back(&self, taken: usize) {
-        self.free.fetch_add(taken, Ordering::Relaxed);
-    }
-}
-
-/// What the storage index keeps of a region.
-pub struct Summary {
-    /// The row layout under which the summary was made; under another one it says nothing: a column that was added,
-    /// rolled back and added again may stand for another missing value.
-    layout: u64,
-    columns: RegionSummary,
-}
-
-/// Where a scan's results go and its questions are answered.
-pub trait Outlet {
-    type Error: From<ScanError>;
-    /// Whole frames, in order, and what was counted for them: a reader that stops before the range's end has counts
-    /// for all that it got.
-    fn frames(&mut self, counted: &ScanStats, frames: &[u8]) -> Result<(), Self::Error>;
-    /// Fails when nobody wants the results any more; asked now and then.
-    fn is_wanted(&mut self) -> Result<(), Self::Error>;
-    /// The states of transactions, one for each id in the same order.
-    fn ask(&mut self, xids: &[TransactionId]) -> Result<Vec<XidState>, Self::Error>;
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum ScanError {
-    #[error("the storage predicate cannot be evaluated here: {0}")]
-    Unsupported(#[from] Unsupported),
-    #[error(transparent)]
-    Storage(#[from] cellar_storage::Error),
-    #[error("the compression unit of blocks {} to {} is damaged: {error}", .blocks.start, .blocks.end - 1)]
-    Unit { blocks: Range<u32>, error: cellar_scan::unit::UnitError },
-    #[error("the cell is shutting down")]
-    Stopping,
-}
-
-/// A segment file of the relation.
-#[derive(Clone, Copy)]
-struct Segment {
-    number: u32,
-    ino: Ino,
-    /// Blocks of an allocation unit.
-    au_blocks: u32,
-}
-
-/// One open scan of one connection.
+/// One thread's share of an open scan.
 pub struct SmartScan {
-    state: Arc<SmartScanState>,
-    request: Arc<ScanRequest>,
+    state: Arc<CellState>,
     plan: Arc<Plan>,
+    layout: RowLayout,
+    /// Whether the cluster has data checksums.
+    checksums: bool,
     scanner: Scanner,
     unit_scanner: UnitScanner,
-    unit: Option<CurrentUnit>,
+    /// The unit that the scan read last, for the next step in the same allocation unit.
+    unit: Option<HeldUnit>,
     writer: ResultWriter,
     xids: ScanXids,
-    layout: u64,
-    /// What was counted since it was last taken.
+    read_ahead: ReadAhead,
+    /// Counts since the last [`Self::take_stats`].
     stats: ScanStats,
-    /// The thread's CPU time then.
+    /// Counts since the scan was opened, up to the last [`Self::take_stats`].
+    totals: ScanStats,
+    /// The thread's CPU time at the last [`Self::take_stats`], in nanoseconds.
     cpu_before: u64,
-    /// The last segment file looked up.
-    segment: Option<Segment>,
-    /// Regions before this one of the current segment have been asked of the disks.
-    prefetched_to: u32,
-    /// Regions that this scan has read; the further it gets, the further ahead it reads.
+    /// Regions that the storage index excluded, since the scan was opened.
+    regions_excluded: u64,
+}
+
+/// The regions that a scan has prefetched.
+#[derive(Default)]
+struct ReadAhead {
+    object: DiskObject,
+    /// Every region of the object before this one was prefetched or excluded.
+    requested_to: u32,
+    /// Regions that the scan has read; a longer scan prefetches further ahead.
     regions_scanned: u32,
 }
 
+/// The result of an attempt to scan some pages.
+enum Attempt<T> {
+    Done(T),
+    /// Nothing was emitted; the attempt can be repeated when the states of these transactions are known.
+    NeedXids(Vec<TransactionId>),
+}
+
 impl SmartScan {
-    /// Opens a scan for so many threads, each of which scans ranges of its own.
+    /// Opens a scan for `threads` threads, each of which scans its own ranges.
     pub fn open(
-        state: &Arc<SmartScanState>,
+        state: &Arc<CellState>,
         incarnation: Incarnation,
-        request: ScanRequest,
+        request: &ScanRequest,
         threads: usize,
     ) -> Result<Vec<Self>, ScanError> {
-        let plan = Arc::new(Plan::compile(&request)?);
-        let request = Arc::new(request);
-        Ok((0..threads.max(1)).map(|_| Self::new(state.clone(), incarnation, request.clone(), plan.clone())).collect())
+        let plan = Arc::new(Plan::compile(request)?);
+        Ok((0..threads.max(1)).map(|_| Self::new(state.clone(), incarnation, request, plan.clone())).collect())
     }
 
-    fn new(state: Arc<SmartScanState>, incarnation: Incarnation, request: Arc<ScanRequest>, plan: Arc<Plan>) -> Self {
-        let scanner = Scanner::new(plan.clone());
-        let unit_scanner = UnitScanner::new(plan.clone());
-        let writer = ResultWriter::new();
+    fn new(state: Arc<CellState>, incarnation: Incarnation, request: &ScanRequest, plan: Arc<Plan>) -> Self {
         let xids = ScanXids::new(state.commit_cache.incarnation(incarnation), &request.snapshot);
-        let layout = layout(&request);
         Self {
             state,
-            request,
+            layout: RowLayout::of(&request.relation.attributes),
+            checksums: request.relation.checksums,
+            scanner: Scanner::new(plan.clone()),
+            unit_scanner: UnitScanner::new(plan.clone()),
             plan,
-            scanner,
-            unit_scanner,
             unit: None,
-            writer,
+            writer: ResultWriter::new(),
             xids,
-            layout,
+            read_ahead: ReadAhead::default(),
             stats: ScanStats::default(),
+            totals: ScanStats::default(),
             cpu_before: 0,
-            segment: None,
-            prefetched_to: 0,
-            regions_scanned: 0,
+            regions_excluded: 0,
         }
     }
 
-    /// Scans the parts of a block range. What has not gone to the outlet when this returns is left to [`Self::finish`], also after
-    /// an error.
-    pub fn range<O: Outlet>(
+    /// Scans consecutive parts of a range. After the call, also after an error, [`Self::finish`] returns the frames that
+    /// were not sent yet.
+    pub fn range<S: ScanSink>(
         &mut self,
-        parts: impl Iterator<Item = BlockRange>,
-        outlet: &mut O,
-    ) -> Result<(), O::Error> {
+        parts: impl Iterator<Item = cellar_storage::Result<SegmentRange>>,
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
         self.cpu_before = thread_cpu_ns();
         self.writer.clear_frames();
         let mut steps = 0;
         for part in parts {
-            let mut block = part.first;
-            while block < part.end {
+            let SegmentRange { segment, base, blocks } = part.map_err(ScanError::from)?;
+            let mut block = blocks.start;
+            while block < blocks.end {
                 if self.state.stopping.load(Ordering::Relaxed) {
                     return Err(ScanError::Stopping.into());
                 }
                 steps += 1;
-                if steps % STEPS_SILENT == 0 {
+                if steps % STEPS_PER_SEND == 0 {
                     self.writer.flush();
-                    self.send(outlet)?;
-                    outlet.is_wanted()?;
+                    self.send(sink)?;
+                    sink.check_connected()?;
                 }
-                block = self.region(block, part.end, outlet)?;
+                block = match segment {
+                    Some(segment) => self.step(segment, base, block..blocks.end, sink)?,
+                    None => self.missing_region(base, block..blocks.end),
+                };
                 if self.writer.pending_bytes() >= SEND_BYTES {
-                    self.send(outlet)?;
+                    self.send(sink)?;
                 }
             }
         }
@@ -229,198 +151,216 @@ impl SmartScan {
         Ok(())
     }
 
-    /// The last frames of a range, and what was counted since the outlet was called last.
+    /// Returns the unsent frames of a range, and the counts since the last call of the sink.
     pub fn finish(&mut self) -> (ScanStats, &[u8]) {
         self.stats.returned_bytes += self.writer.frames().len() as u64;
-        let counted = self.take_stats();
-        (counted, self.writer.frames())
+        let counts = self.take_stats();
+        (counts, self.writer.frames())
     }
 
-    /// What was counted since this was last asked, by the thread that scans.
+    /// Returns the counts since the scan was opened, up to the last frames.
+    pub fn totals(&self) -> &ScanStats {
+        &self.totals
+    }
+
+    /// Returns the number of regions that the storage index excluded since the scan was opened.
+    pub fn regions_excluded(&self) -> u64 {
+        self.regions_excluded
+    }
+
+    /// Returns and resets the counts. The scanning thread must call this function, because it reads the thread's CPU time.
     fn take_stats(&mut self) -> ScanStats {
         let mut stats = std::mem::take(&mut self.stats);
         (stats.commit_cache_queries, stats.found_in_commit_cache) = self.xids.take_counts();
         let cpu_now = thread_cpu_ns();
         stats.cell_cpu_ns = cpu_now - std::mem::replace(&mut self.cpu_before, cpu_now);
+        self.totals.add(&stats);
         stats
     }
 
-    fn send<O: Outlet>(&mut self, outlet: &mut O) -> Result<(), O::Error> {
+    fn send<S: ScanSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         let frame_bytes = self.writer.frames().len();
         if frame_bytes > 0 {
             self.stats.returned_bytes += frame_bytes as u64;
-            let counted = self.take_stats();
-            let sent = outlet.frames(&counted, self.writer.frames());
+            let counts = self.take_stats();
+            let sent = sink.frames(&counts, self.writer.frames());
             self.writer.clear_frames();
             sent?;
         }
         Ok(())
     }
 
-    /// The first block past the region that holds `block`; a region never spans two segment files.
-    fn region_end(&self, block: u32) -> u32 {
-        let in_segment = block % self.request.segment_blocks;
-        let segment_start = block - in_segment;
-        let end = (in_segment / REGION_BLOCKS + 1) * REGION_BLOCKS;
-        segment_start.saturating_add(end.min(self.request.segment_blocks))
-    }
-
-    /// Scans blocks from `first` on, up to the end of the region or as much more as one compression unit has, and tells
-    /// where it stopped.
-    fn region<O: Outlet>(&mut self, first: u32, last: u32, outlet: &mut O) -> Result<u32, O::Error> {
-        let mut end = self.region_end(first).min(last);
-        let wanted_bytes = (end - first) as usize * BLOCK_BYTES;
-        let in_segment = first % self.request.segment_blocks;
-        let segment = self.segment(first / self.request.segment_blocks).map_err(O::Error::from)?;
-        let Some(Segment { ino, au_blocks, .. }) = segment else {
-            self.stats.eligible_bytes += wanted_bytes as u64;
-            self.pass_through(first, end);
-            return Ok(end);
+    /// Scans the start of `blocks`: up to the end of the region, or several regions of one compression unit. Returns the
+    /// first block that was not scanned. `base` is the relation's number of the segment's block 0.
+    fn step<S: ScanSink>(
+        &mut self,
+        segment: SegmentObject,
+        base: u32,
+        blocks: Range<u32>,
+        sink: &mut S,
+    ) -> Result<u32, S::Error> {
+        let SegmentObject { object, au_blocks, .. } = segment;
+        let (first, mut end) = (blocks.start, region_end(blocks.start).min(blocks.end));
+        let region = first / REGION_BLOCKS;
+        let page = first % au_blocks;
+        let mut held = self.take_unit(object, u64::from(first / au_blocks)).map_err(S::Error::from)?;
+        let stored_bytes = match &mut held {
+            Some(held) => held.stored_bytes(page..page + (end - first)),
+            None => bytes_of(first..end),
         };
-        let region = in_segment / REGION_BLOCKS;
-        let page = in_segment % au_blocks;
-        let pages = page..page + (end - first);
-        let held = self.hold_unit(ino, u64::from(in_segment / au_blocks)).map_err(O::Error::from)?;
-        let stored_bytes = if held { self.stored_bytes(pages.clone()) } else { wanted_bytes as u64 };
         self.stats.eligible_bytes += stored_bytes;
-        if !self.may_match(ino, region) {
+        if !self.may_match(object, region) {
             self.stats.saved_by_storage_index_bytes += stored_bytes;
-            return Ok(end);
-        }
-        if held {
-            let unit_blocks = (au_blocks - page).min(self.request.segment_blocks - in_segment).min(UNIT_BLOCKS_MAX);
-            let unit_end = first.saturating_add(unit_blocks);
-            while end < unit_end.min(last) && self.may_match(ino, (in_segment + (end - first)) / REGION_BLOCKS) {
-                let next = self.region_end(end).min(last);
-                let more = page + (end - first)..page + (next - first);
-                self.stats.eligible_bytes += self.stored_bytes(more);
+            self.regions_excluded += 1;
+        } else if let Some(held) = &mut held {
+            let step_end = first.saturating_add((au_blocks - page).min(UNIT_BLOCKS_MAX)).min(blocks.end);
+            while end < step_end && self.may_match(object, end / REGION_BLOCKS) {
+                let next = region_end(end).min(blocks.end);
+                self.stats.eligible_bytes += held.stored_bytes(page + (end - first)..page + (next - first));
                 end = next;
             }
-            self.unit_pages(first, page..page + (end - first), outlet)?;
-            return Ok(end);
+            self.unit_pages(held, base + first, page..page + (end - first), sink)?;
+        } else {
+            self.read_ahead(segment, region);
+            self.region_pages(object, base, first..end, sink)?;
         }
-        self.prefetch(ino, region);
-        let offset = (in_segment % REGION_BLOCKS) as usize * BLOCK_BYTES;
-        loop {
-            let guard = self.state.volume.region(ino, region).map_err(ScanError::from)?;
+        self.unit = held;
+        Ok(end)
+    }
+
+    /// Scans blocks of one region in the page cache.
+    fn region_pages<S: ScanSink>(
+        &mut self,
+        object: DiskObject,
+        base: u32,
+        blocks: Range<u32>,
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
+        let region = blocks.start / REGION_BLOCKS;
+        let offset = (blocks.start % REGION_BLOCKS) as usize * BLOCK_BYTES;
+        let wanted_bytes = bytes_of(blocks.clone()) as usize;
+        let key = (object, region);
+        self.with_xids(sink, |scan| {
+            let guard = scan.state.volume.region(object, region).map_err(ScanError::from)?;
             if !guard.is_whole() {
                 drop(guard);
-                self.pass_through(first, end);
-                return Ok(end);
+                scan.pass_through(base + blocks.start..base + blocks.end);
+                return Ok(Attempt::Done(()));
             }
             let usable = guard.len().saturating_sub(offset).min(wanted_bytes) / BLOCK_BYTES * BLOCK_BYTES;
             let pages = guard.get(offset..offset + usable).unwrap_or_default();
-            // What is learnt speaks for the whole region, so only a scan of all of it teaches.
+            // Facts describe whole regions; record them only after a scan of the whole region.
             let whole = offset == 0 && usable == guard.len();
-            let (key, version) = ((ino, region), guard.version());
-            let verify = self.request.checksums && self.state.verified.look_up(key, version, |_| ()).is_none();
-            self.scanner.verify_checksums(verify);
-            let want_summary = whole && self.wants_summary(key, version);
-            match self.scanner.scan(first, pages, &self.xids, &mut self.writer, want_summary) {
+            let version = guard.version();
+            let verify = scan.checksums && scan.state.verified_checksums.look_up(key, version, |_| ()).is_none();
+            scan.scanner.verify_checksums(verify);
+            let want_summary = whole && scan.wants_summary(object, region, version);
+            match scan.scanner.scan(base + blocks.start, pages, &scan.xids, &mut scan.writer, want_summary) {
                 Progress::Done { summary, stats: counts } => {
-                    self.stats.disk_read_requests += guard.disk_read_requests();
-                    self.stats.disk_read_bytes += guard.disk_read_bytes();
-                    self.stats.cache_hit_bytes += (usable as u64).saturating_sub(guard.disk_read_bytes());
+                    scan.stats.disk_read_requests += guard.disk_read_requests();
+                    scan.stats.disk_read_bytes += guard.disk_read_bytes();
+                    scan.stats.cache_hit_bytes += (usable as u64).saturating_sub(guard.disk_read_bytes());
                     drop(guard);
-                    self.stats.add(&counts);
+                    scan.stats.add(&counts);
                     if verify && whole && counts.passthru_blocks_page == 0 {
-                        self.state.verified.learn(key, version, (), |_, _| ());
+                        scan.state.verified_checksums.record(key, version, (), |_, _| ());
                     }
-                    if let Some(columns) = summary {
-                        let summary = Summary { layout: self.layout, columns };
-                        self.state.storage_index.learn(key, version, summary, Summary::join);
+                    if let Some(summary) = summary {
+                        scan.state.storage_index.record(key, version, scan.layout, summary);
                     }
-                    self.pass_through(first + (usable / BLOCK_BYTES) as u32, end);
-                    return Ok(end);
+                    scan.pass_through(base + blocks.start + (usable / BLOCK_BYTES) as u32..base + blocks.end);
+                    Ok(Attempt::Done(()))
                 }
-                Progress::NeedXids(xids) => {
-                    drop(guard);
-                    let states = outlet.ask(&xids)?;
-                    self.xids.learn(&xids, &states);
+                Progress::NeedXids(xids) => Ok(Attempt::NeedXids(xids)),
+            }
+        })
+    }
+
+    /// Repeats `attempt` until the states of all transactions that it needs are known. The sink is called between two
+    /// attempts only, and an attempt must release its pins before it returns.
+    fn with_xids<T, S: ScanSink>(
+        &mut self,
+        sink: &mut S,
+        mut attempt: impl FnMut(&mut Self) -> Result<Attempt<T>, ScanError>,
+    ) -> Result<T, S::Error> {
+        loop {
+            match attempt(self)? {
+                Attempt::Done(value) => return Ok(value),
+                Attempt::NeedXids(xids) => {
+                    let states = sink.xid_states(&xids)?;
+                    self.xids.record(&xids, &states);
                 }
             }
         }
     }
 
-    /// Blocks that the cell does not have: Postgres reads them and says what it thinks of that.
-    fn pass_through(&mut self, first: u32, end: u32) {
-        for block in first..end {
+    /// Passes through the start of `blocks`, up to the end of the region, of a segment that the cell does not store.
+    /// Returns the first block after them.
+    fn missing_region(&mut self, base: u32, blocks: Range<u32>) -> u32 {
+        let end = region_end(blocks.start).min(blocks.end);
+        self.stats.eligible_bytes += bytes_of(blocks.start..end);
+        self.pass_through(base + blocks.start..base + end);
+        end
+    }
+
+    /// Passes blocks of the relation through because the cell has no readable page for them. Postgres reads the blocks
+    /// and reports any error.
+    fn pass_through(&mut self, blocks: Range<u32>) {
+        for block in blocks {
             self.writer.passthru(block, PassthruReason::Page);
             self.stats.passthru_blocks_page += 1;
             self.stats.passthru_bytes += BLOCK_BYTES as u64;
         }
     }
 
-    fn segment(&mut self, number: u32) -> Result<Option<Segment>, ScanError> {
-        if self.segment.is_some_and(|known| known.number == number) {
-            return Ok(self.segment);
-        }
-        let found = match number {
-            0 => self.state.volume.resolve(&self.request.file),
-            _ => self.state.volume.resolve(&format!("{}.{number}", self.request.file)),
-        };
-        let Some(ino) = found else { return Ok(None) };
-        let au_blocks = (self.state.volume.au_bytes(ino)? / BLOCK_BYTES as u64) as u32;
-        self.segment = Some(Segment { number, ino, au_blocks });
-        self.prefetched_to = 0;
-        Ok(self.segment)
-    }
-
-    fn may_match(&self, ino: Ino, region: u32) -> bool {
+    fn may_match(&self, object: DiskObject, region: u32) -> bool {
         if self.plan.summary_columns().is_empty() {
             return true;
         }
-        let version = self.state.volume.region_version(ino, region);
-        let ask = |summary: &Summary| summary.layout != self.layout || self.plan.may_match(&summary.columns);
-        self.state.storage_index.look_up((ino, region), version, ask).unwrap_or(true)
+        let version = self.state.volume.region_version(object, region);
+        self.state.storage_index.may_match((object, region), version, self.layout, &self.plan)
     }
 
-    fn wants_summary(&self, key: RegionKey, version: u64) -> bool {
-        let wanted = self.plan.summary_columns();
-        let covers = |summary: &Summary| {
-            summary.layout == self.layout && wanted.iter().all(|column| summary.columns.column(*column).is_some())
-        };
-        !wanted.is_empty() && !self.state.storage_index.look_up(key, version, covers).unwrap_or(false)
+    fn wants_summary(&self, object: DiskObject, region: u32, version: u64) -> bool {
+        !self.plan.summary_columns().is_empty()
+            && !self.state.storage_index.covers((object, region), version, self.layout, &self.plan)
     }
 
-    /// Asks the disks for the regions ahead that the storage index does not exclude: more of them the longer the scan
-    /// goes on, and past the range too, since what follows is most often asked for next.
-    fn prefetch(&mut self, ino: Ino, region: u32) {
-        let ahead = PREFETCH_REGIONS.min(2 * self.regions_scanned);
-        self.regions_scanned += 1;
-        let to = (region + 1 + ahead).min(self.request.segment_blocks.div_ceil(REGION_BLOCKS));
-        let from = self.prefetched_to.max(region + 1);
+    /// Prefetches the next regions that the storage index does not exclude. The number of regions grows as the scan goes
+    /// on. Prefetching does not stop at the end of the range, because backends usually request the next range.
+    fn read_ahead(&mut self, segment: SegmentObject, region: u32) {
+        let SegmentObject { object, blocks_max, .. } = segment;
+        let read_ahead = &mut self.read_ahead;
+        if read_ahead.object != object {
+            (read_ahead.object, read_ahead.requested_to) = (object, 0);
+        }
+        let ahead = PREFETCH_REGIONS.min(2 * read_ahead.regions_scanned);
+        read_ahead.regions_scanned += 1;
+        let to = (region + 1 + ahead).min(blocks_max.div_ceil(REGION_BLOCKS));
+        let from = read_ahead.requested_to.max(region + 1);
         if to.saturating_sub(from) < ahead / 4 {
             return;
         }
         let mut run = from;
-        for excluded in (from..to).filter(|ahead| !self.may_match(ino, *ahead)) {
-            self.state.volume.prefetch(ino, run..excluded);
+        for excluded in (from..to).filter(|ahead| !self.may_match(object, *ahead)) {
+            self.state.volume.prefetch(object, run..excluded);
             run = excluded + 1;
         }
-        self.state.volume.prefetch(ino, run..to);
-        self.prefetched_to = to.max(self.prefetched_to);
+        self.state.volume.prefetch(object, run..to);
+        self.read_ahead.requested_to = to.max(from);
     }
 }
 
-impl Summary {
-    fn join(&mut self, other: Self) {
-        if self.layout == other.layout {
-            self.columns.merge(other.columns);
-        } else {
-            *self = other;
-        }
-    }
+/// The first block after the region that contains a block of a segment.
+fn region_end(block: u32) -> u32 {
+    (block / REGION_BLOCKS + 1).saturating_mul(REGION_BLOCKS)
 }
 
-/// Tells one row layout from another.
-fn layout(request: &ScanRequest) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    request.attributes.hash(&mut hasher);
-    hasher.finish()
+fn bytes_of(blocks: Range<u32>) -> u64 {
+    u64::from(blocks.end - blocks.start) * BLOCK_BYTES as u64
 }
 
-/// CPU time that the calling thread has used, nanoseconds.
+/// CPU time of the calling thread in nanoseconds.
 fn thread_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -1,4 +1,4 @@
-//! The compression advisor: the cell's encoder over pages that Postgres has read.
+//! The compression advisor: runs the cell's encoder on pages that Postgres has read.
 
 use std::os::raw::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,32 +23,32 @@ pub unsafe extern "C" fn cellar_estimate(
     stored_bytes: *mut u64,
     error: *mut CellarError,
 ) -> bool {
-    // SAFETY: the header asks for so many blocks' bytes.
+    // SAFETY: the header requires `count` blocks.
     let pages = unsafe { items(pages.cast::<u8>(), count * BLOCK_BYTES) };
     let encoded = catch_unwind(AssertUnwindSafe(|| estimate(relation, pages, level)));
-    // The backend goes on, and may never ask again.
+    // The backend lives on and may never call the advisor again.
     release_memory();
     match encoded.unwrap_or_else(|_| Err(report("internal error in the encoder".to_owned()))) {
         Ok(bytes) => {
-            // SAFETY: the header asks for a place to put the number.
+            // SAFETY: the header requires a place for the number.
             unsafe { ptr::write(stored_bytes, bytes) };
             true
         }
         Err(report) => {
-            // SAFETY: the header asks for a place to put the error.
+            // SAFETY: the header requires a place for the error.
             unsafe { ptr::write(error, error::last(&report)) };
             false
         }
     }
 }
 
-/// Bytes of the unit that the pages would become.
+/// Returns the length of the compression unit of the pages, in bytes.
 fn estimate(relation: &CellarRequest, pages: &[u8], level: u8) -> Result<u64, ErrorReport> {
-    let shape = Shape::of(&relation.finish().map_err(report)?);
-    let level = Level::from_u8(level).ok_or_else(|| report(format!("there is no level {level}")))?;
+    let shape = Shape::of(&relation.relation().map_err(report)?);
+    let level = Level::from_u8(level).ok_or_else(|| report(format!("invalid level {level}")))?;
     Ok(encode(pages, &shape, level).map_err(|error| report(error.to_string()))?.len() as u64)
 }
 
-fn report(fault: String) -> ErrorReport {
-    ErrorReport::new("XX000", format!("could not estimate a compression: {fault}"))
+fn report(error: String) -> ErrorReport {
+    ErrorReport::new("XX000", format!("could not estimate a compression: {error}"))
 }

@@ -1,4 +1,4 @@
-//! Talking to a cell.
+//! Connections to a cell.
 
 use std::os::raw::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -62,7 +62,7 @@ pub struct CellarBatch {
     columns: *const CellarColumn,
 }
 
-/// A connection and what its last event left for the caller to look at.
+/// A connection with the data of its last event of each kind.
 pub struct CellarConnection {
     connection: Connection,
     checked: Option<Batch>,
@@ -90,13 +90,13 @@ pub unsafe extern "C" fn cellar_connect(
     incarnation: u64,
     error: *mut CellarError,
 ) -> *mut CellarConnection {
-    // SAFETY: the header asks for a NUL-terminated string.
+    // SAFETY: the header requires a NUL-terminated string.
     let path = PathBuf::from(unsafe { string(socket_path) });
     let hello = Hello { backend_pid, database, system_identifier, incarnation };
     match Connection::open(&path, hello) {
         Ok(connection) => Box::into_raw(Box::new(CellarConnection::new(connection))),
         Err(report) => {
-            // SAFETY: the header asks for a place to put the error.
+            // SAFETY: the header requires a place for the error.
             unsafe { ptr::write(error, error::last(&report)) };
             ptr::null_mut()
         }
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn cellar_connect(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cellar_close(connection: *mut CellarConnection) {
     if !connection.is_null() {
-        // SAFETY: it was boxed by cellar_connect, and ownership comes back here.
+        // SAFETY: cellar_connect boxed the connection, and the caller does not use it again.
         drop(unsafe { Box::from_raw(connection) });
     }
 }
@@ -156,7 +156,7 @@ pub extern "C" fn cellar_batch_row(connection: &CellarConnection, row: u32) -> C
 pub unsafe extern "C" fn cellar_passthru(connection: &CellarConnection, reason: *mut c_int) -> u32 {
     let Some(passthru) = connection.passthru else { return u32::MAX };
     if !reason.is_null() {
-        // SAFETY: the header asks for NULL or a place to put the reason.
+        // SAFETY: the header requires NULL or a place for the reason.
         unsafe { ptr::write(reason, passthru.reason as c_int) };
     }
     passthru.block
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn cellar_passthru(connection: &CellarConnection, reason: 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cellar_xids(connection: &CellarConnection, count: *mut usize) -> *const u32 {
-    // SAFETY: the header asks for a place to put the count.
+    // SAFETY: the header requires a place for the count.
     unsafe { ptr::write(count, connection.xids.len()) };
     connection.xids.as_ptr()
 }
@@ -175,28 +175,28 @@ pub unsafe extern "C" fn cellar_xids(connection: &CellarConnection, count: *mut 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cellar_answer_xids(connection: &mut CellarConnection, states: *const u8, count: usize) {
-    // SAFETY: the header asks for `count` states.
+    // SAFETY: the header requires `count` states.
     connection.connection.answer_xids(xid_states(unsafe { items(states, count) }));
 }
 
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cellar_ask_file_io(
+pub unsafe extern "C" fn cellar_query_file_io(
     connection: &mut CellarConnection,
     roots: *const *const c_char,
     count: usize,
 ) {
-    // SAFETY: the header asks for `count` NUL-terminated strings.
+    // SAFETY: the header requires `count` NUL-terminated strings.
     let roots = unsafe { items(roots, count).iter().map(|root| string(*root)).collect() };
-    connection.connection.ask_file_io(FileIoQuery { roots });
+    connection.connection.query_file_io(FileIoQuery { roots });
 }
 
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cellar_file_io(connection: &CellarConnection, count: *mut usize) -> *const FileIoCount {
-    // SAFETY: the header asks for a place to put the count.
+    // SAFETY: the header requires a place for the count.
     unsafe { ptr::write(count, connection.file_io.len()) };
     connection.file_io.as_ptr()
 }
@@ -209,7 +209,7 @@ pub extern "C" fn cellar_compress(
     end: u32,
     level: u8,
 ) {
-    connection.connection.compress(relation.finish(), BlockRange { first, end }, level);
+    connection.connection.compress(relation.blocks(BlockRange { first, end }), level);
 }
 
 #[unsafe(no_mangle)]
@@ -218,21 +218,26 @@ pub extern "C" fn cellar_compression(connection: &CellarConnection) -> CompressP
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cellar_ask_units(connection: &mut CellarConnection, relation: &CellarRequest, first: u32, end: u32) {
-    connection.connection.ask_units(relation.finish(), BlockRange { first, end });
+pub extern "C" fn cellar_query_units(
+    connection: &mut CellarConnection,
+    relation: &CellarRequest,
+    first: u32,
+    end: u32,
+) {
+    connection.connection.query_units(relation.blocks(BlockRange { first, end }));
 }
 
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cellar_units(connection: &CellarConnection, count: *mut usize) -> *const LevelUnits {
-    // SAFETY: the header asks for a place to put the count.
+    // SAFETY: the header requires a place for the count.
     unsafe { ptr::write(count, connection.levels.len()) };
     connection.levels.as_ptr()
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cellar_ask_due(
+pub extern "C" fn cellar_query_due_units(
     connection: &mut CellarConnection,
     relation: &CellarRequest,
     first: u32,
@@ -240,14 +245,14 @@ pub extern "C" fn cellar_ask_due(
     level: u8,
     idle_us: u64,
 ) {
-    connection.connection.ask_due(relation.finish(), BlockRange { first, end }, level, idle_us);
+    connection.connection.query_due_units(relation.blocks(BlockRange { first, end }), level, idle_us);
 }
 
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cellar_due_units(connection: &CellarConnection, count: *mut usize) -> *const DueUnit {
-    // SAFETY: the header asks for a place to put the count.
+    // SAFETY: the header requires a place for the count.
     unsafe { ptr::write(count, connection.due.len()) };
     connection.due.as_ptr()
 }
@@ -262,7 +267,7 @@ pub extern "C" fn cellar_error(connection: &CellarConnection) -> CellarError {
     connection.error.view(connection.failure.as_ref().map_or("XX000", |report| &report.sqlstate))
 }
 
-/// A state that is none is taken as unknown, which is always safe.
+/// Converts states from C. An invalid state becomes `Unknown`, which only passes the block through.
 pub fn xid_states(states: &[u8]) -> Vec<XidState> {
     states.iter().map(|state| XidState::from_u8(*state).unwrap_or(XidState::Unknown)).collect()
 }
@@ -293,7 +298,7 @@ impl CellarConnection {
             Event::WaitWritable => CellarEvent::WaitWritable,
             Event::WaitConnect => CellarEvent::WaitConnect,
             Event::Batch(batch) => {
-                self.show(batch);
+                self.set_batch(batch);
                 CellarEvent::Batch
             }
             Event::Passthru(passthru) => {
@@ -342,8 +347,8 @@ impl CellarConnection {
         CellarEvent::Failed
     }
 
-    /// Turns the checked offsets of a batch into pointers; they hold until the next event.
-    fn show(&mut self, batch: Batch) {
+    /// Converts the checked offsets of a batch to pointers, which are valid until the next event.
+    fn set_batch(&mut self, batch: Batch) {
         let payload = self.connection.payload();
         let at = |offset: u32| payload[offset as usize..].as_ptr();
         self.columns.clear();

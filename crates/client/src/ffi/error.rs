@@ -14,7 +14,7 @@ pub struct CellarError {
     hint: *const c_char,
 }
 
-/// The strings that a [`CellarError`] points to.
+/// Owns the strings that a [`CellarError`] points to.
 #[derive(Default)]
 pub struct ErrorText {
     message: CString,
@@ -23,7 +23,7 @@ pub struct ErrorText {
 }
 
 thread_local! {
-    /// Owns the strings of errors that belong to no object.
+    /// The strings of errors that do not belong to a connection.
     static LAST: RefCell<ErrorText> = RefCell::default();
 }
 
@@ -46,7 +46,7 @@ impl ErrorText {
     }
 }
 
-/// An error whose strings live until the next one.
+/// Returns an error whose strings are valid until the next call on the same thread.
 pub fn last(report: &ErrorReport) -> CellarError {
     LAST.with(|text| {
         *text.borrow_mut() = ErrorText::new(report);
@@ -54,16 +54,16 @@ pub fn last(report: &ErrorReport) -> CellarError {
     })
 }
 
-/// What is told when the code itself is at fault.
+/// The error of a caught panic.
 pub fn panicked() -> ErrorReport {
     ErrorReport {
         sqlstate: "XX000".to_owned(),
         message: "internal error in the cell's client".to_owned(),
         detail: String::new(),
-        hint: "Set cellar.cell_offload_processing to off and report the statement.".to_owned(),
+        hint: "Set \"cellar.cell_offload_processing\" to \"off\", and report the statement as a bug.".to_owned(),
     }
 }
 
 fn c_string(text: &str) -> CString {
-    CString::new(text.replace('\0', " ")).expect("no NUL is left")
+    CString::new(text.replace('\0', " ")).expect("NUL bytes are replaced")
 }

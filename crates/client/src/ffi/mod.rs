@@ -1,7 +1,7 @@
-//! The C boundary: the functions of `include/cellar_client.h`, which documents them.
+//! The C boundary: the functions that `include/cellar_client.h` declares and documents.
 //!
-//! Every pointer that C hands over is used only as the header promises it may be. A panic in a function that decodes
-//! or evaluates anything is caught and told as a failure.
+//! Each function uses pointers from C only as the header permits. Functions that decode or evaluate data catch panics
+//! and return them as errors.
 
 mod advisor;
 mod connection;
@@ -15,7 +15,7 @@ use std::os::raw::c_char;
 /// # Safety
 /// `text` is a NUL-terminated string.
 unsafe fn string(text: *const c_char) -> String {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
@@ -25,13 +25,13 @@ unsafe fn items<'a, T>(start: *const T, count: usize) -> &'a [T] {
     if count == 0 || start.is_null() {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::slice::from_raw_parts(start, count) }
 }
 
 /// # Safety
 /// `value` is NULL or points to `bytes` readable bytes.
 unsafe fn optional_bytes<'a>(value: *const u8, bytes: usize) -> Option<&'a [u8]> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     (!value.is_null()).then(|| unsafe { items(value, bytes) })
 }

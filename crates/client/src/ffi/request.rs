@@ -1,14 +1,26 @@
-//! Building a request, and what can be offloaded.
+//! Building requests, and the list of functions, aggregates and types that the cell supports.
 
 use std::os::raw::{c_char, c_int, c_void};
 
-use cellar_format::postgres::Collation;
-use cellar_format::wire::{BooleanTest, Snapshot, expr};
+use cellar_format::postgres::{Align, Collation, Width};
+use cellar_format::wire::{Attribute, BooleanTest, Missing, Snapshot, expr};
 
 use super::{items, optional_bytes, string};
 use crate::request::RequestBuilder;
 
 pub type CellarRequest = RequestBuilder;
+
+/// An attribute of the tuple descriptor.
+#[repr(C)]
+pub struct CellarAttribute {
+    type_oid: u32,
+    typmod: i32,
+    typlen: i16,
+    typalign: c_char,
+    by_value: bool,
+    missing: *const c_void,
+    missing_bytes: usize,
+}
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cellar_function_offloadable(function: u32, collation: c_int) -> bool {
@@ -16,7 +28,7 @@ pub extern "C" fn cellar_function_offloadable(function: u32, collation: c_int) -
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cellar_function_form(function: u32) -> c_int {
+pub extern "C" fn cellar_function_class(function: u32) -> c_int {
     cellar_scan::function_class(function) as c_int
 }
 
@@ -24,7 +36,7 @@ pub extern "C" fn cellar_function_form(function: u32) -> c_int {
 /// See the header: `field` has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cellar_field_known(function: u32, field: *const c_char, length: usize) -> bool {
-    // SAFETY: as the header asks.
+    // SAFETY: the header requires `length` bytes.
     let field = unsafe { std::slice::from_raw_parts(field.cast(), length) };
     cellar_scan::knows_field(function, field)
 }
@@ -49,7 +61,7 @@ pub extern "C" fn cellar_request_new() -> *mut CellarRequest {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cellar_request_free(request: *mut CellarRequest) {
     if !request.is_null() {
-        // SAFETY: it was boxed by cellar_request_new, and ownership comes back here.
+        // SAFETY: cellar_request_new boxed the request, and the caller does not use it again.
         drop(unsafe { Box::from_raw(request) });
     }
 }
@@ -64,28 +76,26 @@ pub unsafe extern "C" fn cellar_request_file(
     checksums: bool,
     encoding: u32,
 ) {
-    // SAFETY: the header asks for a NUL-terminated string.
+    // SAFETY: the header requires a NUL-terminated string.
     let path = unsafe { string(path) };
     request.file(&path, segment_blocks, checksums, encoding);
 }
 
 /// # Safety
-/// See the header.
+/// See the header: `attribute.missing` is NULL or points to `attribute.missing_bytes` bytes.
 #[unsafe(no_mangle)]
-#[allow(clippy::too_many_arguments)]
-pub unsafe extern "C" fn cellar_request_attribute(
-    request: &mut CellarRequest,
-    type_oid: u32,
-    typmod: i32,
-    typlen: i16,
-    typalign: c_char,
-    typbyval: bool,
-    missing: *const c_void,
-    missing_bytes: usize,
-) {
-    // SAFETY: the header asks for `missing_bytes` bytes, or NULL.
-    let missing = unsafe { optional_bytes(missing.cast(), missing_bytes) };
-    request.attribute(type_oid, typmod, typlen, typalign as u8, typbyval, missing);
+pub unsafe extern "C" fn cellar_request_attribute(request: &mut CellarRequest, attribute: &CellarAttribute) {
+    let CellarAttribute { type_oid, typmod, typlen, typalign, by_value, missing, missing_bytes } = *attribute;
+    let (Some(width), Some(align)) = (Width::from_typlen(typlen), Align::from_typalign(typalign as u8)) else {
+        request.fail(format!("an attribute has typlen {typlen} and typalign {typalign}"));
+        return;
+    };
+    // SAFETY: the header requires `missing_bytes` bytes, or NULL.
+    let missing = match unsafe { optional_bytes(missing.cast(), missing_bytes) } {
+        Some(value) => Missing::Value(value.to_vec()),
+        None => Missing::Null,
+    };
+    request.attribute(Attribute { type_oid, typmod, width, align, by_value, missing });
 }
 
 #[unsafe(no_mangle)]
@@ -108,7 +118,7 @@ pub unsafe extern "C" fn cellar_request_projection(
     count: usize,
     whole_rows: bool,
 ) {
-    // SAFETY: the header asks for `count` attribute numbers.
+    // SAFETY: the header requires `count` attribute numbers.
     request.projection(unsafe { items(attributes, count) }, whole_rows);
 }
 
@@ -126,7 +136,7 @@ pub unsafe extern "C" fn cellar_qual_const(
     value: *const c_void,
     bytes: usize,
 ) {
-    // SAFETY: the header asks for `bytes` bytes, or NULL.
+    // SAFETY: the header requires `bytes` bytes, or NULL.
     let value = unsafe { optional_bytes(value.cast(), bytes) };
     expr::encode_const(&mut request.program, type_oid, value);
 }
@@ -135,7 +145,7 @@ pub unsafe extern "C" fn cellar_qual_const(
 pub extern "C" fn cellar_qual_call(request: &mut CellarRequest, function: u32, collation: c_int, nargs: u16) {
     match collation_class(collation) {
         Some(collation) => expr::encode_call(&mut request.program, function, collation, nargs),
-        None => request.fault(format!("collation class {collation}")),
+        None => request.fail(format!("invalid collation class {collation}")),
     }
 }
 
@@ -174,7 +184,7 @@ pub extern "C" fn cellar_qual_any_all(
 ) {
     match collation_class(collation) {
         Some(collation) => expr::encode_any_all(&mut request.program, function, collation, any, nelements),
-        None => request.fault(format!("collation class {collation}")),
+        None => request.fail(format!("invalid collation class {collation}")),
     }
 }
 
@@ -182,7 +192,7 @@ pub extern "C" fn cellar_qual_any_all(
 pub extern "C" fn cellar_qual_boolean_test(request: &mut CellarRequest, test: c_int) {
     match u8::try_from(test).ok().and_then(BooleanTest::from_u8) {
         Some(test) => expr::encode_boolean_test(&mut request.program, test),
-        None => request.fault(format!("boolean test {test}")),
+        None => request.fail(format!("invalid boolean test {test}")),
     }
 }
 
@@ -190,7 +200,7 @@ pub extern "C" fn cellar_qual_boolean_test(request: &mut CellarRequest, test: c_
 pub extern "C" fn cellar_qual_distinct(request: &mut CellarRequest, equal_function: u32, collation: c_int) {
     match collation_class(collation) {
         Some(collation) => expr::encode_distinct(&mut request.program, equal_function, collation),
-        None => request.fault(format!("collation class {collation}")),
+        None => request.fail(format!("invalid collation class {collation}")),
     }
 }
 
@@ -238,7 +248,7 @@ pub extern "C" fn cellar_aggregate_filter_end(request: &mut CellarRequest) {
 pub extern "C" fn cellar_aggregate_end(request: &mut CellarRequest, aggregate: u32, collation: c_int) {
     match collation_class(collation) {
         Some(collation) => request.aggregate_end(aggregate, collation),
-        None => request.fault(format!("collation class {collation}")),
+        None => request.fail(format!("invalid collation class {collation}")),
     }
 }
 
@@ -266,6 +276,6 @@ pub extern "C" fn cellar_sort_key_end(
 ) {
     match collation_class(collation) {
         Some(collation) => request.sort_key_end(less, collation, descending, nulls_first),
-        None => request.fault(format!("collation class {collation}")),
+        None => request.fail(format!("invalid collation class {collation}")),
     }
 }

@@ -1,4 +1,4 @@
-//! The offload simulation.
+//! The offload simulation, scanned block by block.
 
 use std::os::raw::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn cellar_simulation_new(
     match built {
         Ok(simulation) => Box::into_raw(Box::new(simulation)),
         Err(report) => {
-            // SAFETY: the header asks for a place to put the error.
+            // SAFETY: the header requires a place for the error.
             unsafe { ptr::write(error, error::last(&report)) };
             ptr::null_mut()
         }
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn cellar_simulation_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cellar_simulation_free(simulation: *mut CellarSimulation) {
     if !simulation.is_null() {
-        // SAFETY: it was boxed by cellar_simulation_new, and ownership comes back here.
+        // SAFETY: cellar_simulation_new boxed the simulation, and the caller does not use it again.
         drop(unsafe { Box::from_raw(simulation) });
     }
 }
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn cellar_simulation_block(
     block: u32,
     page: *const c_void,
 ) -> CellarEvent {
-    // SAFETY: the header asks for one block's bytes.
+    // SAFETY: the header requires one block's bytes.
     let page = unsafe { items(page.cast::<u8>(), BLOCK_BYTES) };
     match catch_unwind(AssertUnwindSafe(|| simulation.block(block, page))) {
         Ok(Step::Counted) => CellarEvent::RangeDone,
@@ -64,9 +64,9 @@ pub unsafe extern "C" fn cellar_simulation_block(
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cellar_simulation_xids(simulation: &CellarSimulation, count: *mut usize) -> *const u32 {
-    // SAFETY: the header asks for a place to put the count.
-    unsafe { ptr::write(count, simulation.wanted().len()) };
-    simulation.wanted().as_ptr()
+    // SAFETY: the header requires a place for the count.
+    unsafe { ptr::write(count, simulation.needed_xids().len()) };
+    simulation.needed_xids().as_ptr()
 }
 
 /// # Safety
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn cellar_simulation_answer_xids(
     states: *const u8,
     count: usize,
 ) {
-    // SAFETY: the header asks for `count` states.
+    // SAFETY: the header requires `count` states.
     simulation.answer(&xid_states(unsafe { items(states, count) }));
 }
 

@@ -1,8 +1,9 @@
-//! Aggregation on the wire: what a cell groups qualifying rows by, and which partial aggregates it makes of a group.
+//! Aggregation on the wire: the group keys and the aggregates that a cell computes partial states of.
 //!
-//! An aggregate is named by the OID of its `pg_proc` row. A group comes back as one row of a batch in
-//! [`ScanMode::Groups`](super::ScanMode): the keys, then for each aggregate the state that Postgres's partial
-//! aggregation (`AGGSPLIT_INITIAL_SERIAL`) would put out. Several rows of one group are allowed.
+//! An aggregate is identified by the OID of its `pg_proc` row. Each group is one row of a batch in
+//! [`ScanMode::Groups`](super::ScanMode): the keys, then for each aggregate the transition state that Postgres's partial
+//! aggregation (`AGGSPLIT_INITIAL_SERIAL`) would return. A group may come back in several rows; the backend combines
+//! them.
 
 use super::Expr;
 use crate::bytes::{Corrupt, Reader, Write};
@@ -19,7 +20,7 @@ pub struct Aggregate {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Aggregation {
-    /// Compared byte by byte.
+    /// Two rows belong to the same group if the bytes of their keys are equal.
     pub keys: Vec<Expr>,
     pub aggregates: Vec<Aggregate>,
 }
@@ -55,7 +56,7 @@ impl Aggregation {
         let mut keys = Vec::with_capacity(count);
         for _ in 0..count {
             let at = reader.position();
-            keys.push(program(reader)?.ok_or_else(|| Corrupt::new("group key", at, "nothing"))?);
+            keys.push(program(reader)?.ok_or_else(|| Corrupt::new("group key", at, "empty program"))?);
         }
         let count = reader.count(13, "aggregates")?;
         let mut aggregates = Vec::with_capacity(count);
@@ -70,7 +71,7 @@ impl Aggregation {
     }
 }
 
-/// An empty program stands for no expression.
+/// Appends an expression; an empty program means that there is none.
 fn put_program(out: &mut Vec<u8>, expr: Option<&Expr>) {
     let mut program = Vec::new();
     if let Some(expr) = expr {
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_aggregation_survives_the_wire_and_a_truncated_one_is_corrupt() {
+    fn an_aggregation_decodes_to_its_equal_and_a_truncated_aggregation_is_corrupt() {
         let aggregation = Aggregation {
             keys: vec![Expr::Column(2)],
             aggregates: vec![

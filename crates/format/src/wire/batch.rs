@@ -1,7 +1,7 @@
-//! The payload of a `Batch` frame: rows that qualified, laid out so that a backend points into it without copying.
+//! The payload of a `Batch` frame: qualifying rows in a layout that a backend can point into without copying.
 //!
-//! Offsets count from the start of the payload; every section starts on a multiple of eight bytes, so that a payload
-//! that is itself eight-byte aligned in memory holds aligned datums. See `docs/format/wire.md`.
+//! Offsets count from the start of the payload. Every section starts at a multiple of eight bytes, so datums are aligned
+//! if the payload is eight-byte aligned in memory. See `docs/format/wire.md`.
 
 use crate::bytes::{Corrupt, Reader, Write};
 
@@ -11,8 +11,8 @@ pub const ROW_ENTRY_BYTES: usize = 16;
 
 pub type BatchMode = super::ScanMode;
 
-/// `rows` rows from blocks `first_block` on; `columns` column headers follow in `Columns` and `Groups` mode, `rows`
-/// row entries in `Rows` mode.
+/// The start of a batch. `columns` column headers follow in `Columns` and `Groups` mode, `rows` row entries in `Rows`
+/// mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchHeader {
     pub rows: u32,
@@ -49,17 +49,17 @@ impl BatchHeader {
     }
 }
 
-/// Where one column's sections lie.
+/// The offsets of one column's sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ColumnHeader {
-    /// One byte a row, 1 for NULL; 0 when no row is NULL.
+    /// The NULL flags: one byte per row, 1 for NULL. The offset is 0 if no row is NULL.
     pub nulls_offset: u32,
-    /// Fixed width: `stride` bytes a row. Varlena and cstring: a u32 a row, the datum's offset in the data section.
+    /// Fixed width: `stride` bytes per row. Varlena and cstring: a u32 per row, the datum's offset in the data section.
     pub values_offset: u32,
-    /// The data section of a varlena or cstring column: datums with their headers, aligned as `typalign` asks.
+    /// The data section of a varlena or cstring column: datums with their headers, aligned to `typalign`.
     pub data_offset: u32,
     pub data_bytes: u32,
-    /// Bytes from a row's value to the next one's; 0 for varlena and cstring.
+    /// Bytes per value; 0 for varlena and cstring.
     pub stride: u32,
 }
 
@@ -89,12 +89,12 @@ impl ColumnHeader {
 /// One tuple of a `Rows` batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowEntry {
-    /// Where the tuple's header (`HeapTupleHeaderData`) starts, a multiple of eight.
+    /// Offset of the tuple's header (`HeapTupleHeaderData`), a multiple of eight.
     pub offset: u32,
-    /// Bytes of the tuple, header included.
+    /// Length of the tuple, header included.
     pub bytes: u32,
     pub block: u32,
-    /// Its line pointer's 1-based number.
+    /// 1-based number of the tuple's line pointer.
     pub line_pointer: u16,
 }
 

@@ -1,96 +1,105 @@
-//! Compressing a relation's allocation units, and what they are.
+//! Compression requests: bring allocation units to a level, report their levels, and find the units to rewrite.
 
+use super::Relation;
 use super::message::BlockRange;
-use super::request::ScanRequest;
 use crate::bytes::{Corrupt, Reader, Write};
 
 /// Compression levels on the wire: 0 is raw pages, 1 to 4 are `QUERY LOW` to `ARCHIVE HIGH`.
 pub const COMPRESSION_LEVEL_MAX: u8 = 4;
 
-/// Brings every allocation unit that lies in a range of blocks to one level.
-#[derive(Debug, Clone, PartialEq)]
+/// Blocks of a relation. The request covers every allocation unit that has one of these blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelationBlocks {
+    pub relation: Relation,
+    pub range: BlockRange,
+}
+
+/// Brings every allocation unit of the blocks to one level.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompressRequest {
     pub level: u8,
-    pub range: BlockRange,
-    /// The relation, as a scan without quals and columns would name it.
-    pub relation: ScanRequest,
+    pub blocks: RelationBlocks,
 }
 
-/// Asks for the form of the allocation units in a range of blocks.
-#[derive(Debug, Clone, PartialEq)]
+/// Requests the number and size of the blocks' allocation units by level.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitsQuery {
-    pub range: BlockRange,
-    pub relation: ScanRequest,
+    pub blocks: RelationBlocks,
 }
 
-/// Asks which allocation units in a range of blocks a compression at that level would rewrite, of those that nothing
-/// has written to for `idle_us` microseconds.
-#[derive(Debug, Clone, PartialEq)]
+/// Requests the allocation units that a compression at `level` would rewrite, among those without a write in the last
+/// `idle_us` microseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueQuery {
     pub level: u8,
     pub idle_us: u64,
-    pub range: BlockRange,
-    pub relation: ScanRequest,
+    pub blocks: RelationBlocks,
 }
 
-/// How far a compression has come; also its end.
+/// Running totals of a compression; also its final result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CompressProgress {
-    /// Of the range, those whose allocation unit was looked at.
+    /// Blocks whose allocation unit has been processed, rewritten or not.
     pub blocks_done: u64,
-    /// Allocation units that were brought to the level now.
+    /// Allocation units that this compression rewrote.
     pub units_written: u64,
-    /// Allocation units that changed while they were encoded, or are still read in a former form; they stay as they are.
+    /// Allocation units left unchanged: modified while the cell encoded them, incompressible, in use in an earlier
+    /// form, or damaged.
     pub units_skipped: u64,
-    /// Pages that were encoded, and the units that they became.
+    /// Bytes of the encoded pages.
     pub bytes_before: u64,
+    /// Bytes of the compression units that replaced those pages.
     pub bytes_after: u64,
 }
 
-/// The blocks of a relation that have one form.
+/// The allocation units of a relation that have one level.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct LevelUnits {
     pub level: u64,
     pub units: u64,
     pub blocks: u64,
-    /// Blocks of compression units that were written since and lie raw.
-    pub dead_blocks: u64,
-    /// Taken on the disks, raw blocks beside units included.
+    /// Blocks of compression units that are stored raw because they were written after the unit was made.
+    pub superseded_blocks: u64,
+    /// Bytes on the cell disks, raw pages beside units included.
     pub stored_bytes: u64,
 }
 
-/// The blocks of an allocation unit that is due, and how long nothing has written to it.
+/// The blocks of an allocation unit that is due for compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct DueUnit {
     pub first: u32,
     pub end: u32,
+    /// Microseconds since the last write to the allocation unit.
     pub idle_us: u64,
 }
 
-/// In the order of their blocks.
+/// The answer to a [`DueQuery`], in block order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueUnits {
     pub units: Vec<DueUnit>,
 }
 
+/// The answer to a [`UnitsQuery`]; levels without units are absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Units {
     pub levels: Vec<LevelUnits>,
 }
 
-fn put_relation(out: &mut Vec<u8>, range: BlockRange, relation: &ScanRequest) {
-    out.put_u32(range.first);
-    out.put_u32(range.end);
-    relation.encode(out);
-}
+impl RelationBlocks {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.range.encode(out);
+        self.relation.encode(out);
+    }
 
-fn relation(reader: &mut Reader<'_>) -> Result<(BlockRange, ScanRequest), Corrupt> {
-    let range = BlockRange::decode(reader.take(8, "block range")?)?;
-    let rest = reader.take(reader.remaining(), "relation")?;
-    Ok((range, ScanRequest::decode(rest)?))
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        let range = BlockRange::decode(reader.take(8, "block range")?)?;
+        let relation = Relation::decode(reader)?;
+        reader.finish("relation")?;
+        Ok(Self { relation, range })
+    }
 }
 
 fn level(reader: &mut Reader<'_>) -> Result<u8, Corrupt> {
@@ -103,26 +112,22 @@ fn level(reader: &mut Reader<'_>) -> Result<u8, Corrupt> {
 impl CompressRequest {
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.level);
-        put_relation(out, self.range, &self.relation);
+        self.blocks.encode(out);
     }
 
     pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(payload);
-        let level = level(&mut reader)?;
-        let (range, relation) = relation(&mut reader)?;
-        Ok(Self { level, range, relation })
+        Ok(Self { level: level(&mut reader)?, blocks: RelationBlocks::decode(&mut reader)? })
     }
 }
 
 impl UnitsQuery {
     pub fn encode(&self, out: &mut Vec<u8>) {
-        put_relation(out, self.range, &self.relation);
+        self.blocks.encode(out);
     }
 
     pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
-        let mut reader = Reader::new(payload);
-        let (range, relation) = relation(&mut reader)?;
-        Ok(Self { range, relation })
+        Ok(Self { blocks: RelationBlocks::decode(&mut Reader::new(payload))? })
     }
 }
 
@@ -130,15 +135,14 @@ impl DueQuery {
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.level);
         out.put_u64(self.idle_us);
-        put_relation(out, self.range, &self.relation);
+        self.blocks.encode(out);
     }
 
     pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(payload);
         let level = level(&mut reader)?;
         let idle_us = reader.u64("idle time")?;
-        let (range, relation) = relation(&mut reader)?;
-        Ok(Self { level, idle_us, range, relation })
+        Ok(Self { level, idle_us, blocks: RelationBlocks::decode(&mut reader)? })
     }
 }
 
@@ -190,7 +194,7 @@ impl Units {
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u32(self.levels.len() as u32);
         for line in &self.levels {
-            [line.level, line.units, line.blocks, line.dead_blocks, line.stored_bytes]
+            [line.level, line.units, line.blocks, line.superseded_blocks, line.stored_bytes]
                 .into_iter()
                 .for_each(|field| out.put_u64(field));
         }
@@ -206,7 +210,7 @@ impl Units {
                 level: field()?,
                 units: field()?,
                 blocks: field()?,
-                dead_blocks: field()?,
+                superseded_blocks: field()?,
                 stored_bytes: field()?,
             });
         }

@@ -1,13 +1,13 @@
 //! Storage predicates on the wire: Postgres expressions over one relation's columns, in postfix order.
 //!
-//! A function or operator is named by the OID of its `pg_proc` row, which is fixed for built-in functions. An
-//! expression means exactly what Postgres's executor would make of it, NULLs and errors included; a cell that meets
-//! a function it does not know refuses the request.
+//! A function or operator is identified by the OID of its `pg_proc` row, which is fixed for built-in functions. An
+//! expression has exactly the result that Postgres's executor computes, NULLs and errors included. A cell refuses a
+//! request with a function that it does not implement.
 
 use crate::bytes::{Corrupt, Reader, Write};
 use crate::postgres::{AttributeNumber, Collation, Oid};
 
-/// Nesting that the decoder accepts; deeper predicates stay in Postgres.
+/// Maximum nesting depth that the decoder accepts. Postgres evaluates deeper predicates itself.
 pub const DEPTH_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +32,8 @@ impl BooleanTest {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expr {
     Column(AttributeNumber),
-    /// `value`: None is NULL. Fixed-width types: `typlen` bytes as in a tuple; varlenas: the detoasted payload
-    /// without its header.
+    /// `value` is None for NULL. Fixed-width types: `typlen` bytes as in a tuple. Varlena types: the detoasted payload
+    /// without the header.
     Const {
         type_oid: Oid,
         value: Option<Vec<u8>>,
@@ -94,7 +94,7 @@ mod op {
 }
 
 impl Expr {
-    /// The columns that the expression reads, each as often as it stands there.
+    /// Calls `visit` for each column reference; a column that occurs twice is visited twice.
     pub fn for_each_column(&self, visit: &mut impl FnMut(AttributeNumber)) {
         match self {
             Self::Column(number) => visit(*number),
@@ -149,7 +149,7 @@ impl Expr {
         }
     }
 
-    /// Reads one whole postfix program; exactly one expression must be left on its stack.
+    /// Decodes a postfix program. The program must leave exactly one expression on the stack.
     pub fn decode(program: &[u8]) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(program);
         let mut stack = Stack::default();
@@ -166,7 +166,7 @@ impl Expr {
     }
 }
 
-/// Expressions under construction, each with its nesting depth.
+/// The decoder's stack: expressions with their nesting depths.
 #[derive(Default)]
 struct Stack {
     items: Vec<(Expr, usize)>,
@@ -253,7 +253,7 @@ impl Stack {
 
     fn combine(&mut self, at: usize, count: usize, build: impl FnOnce(Vec<Expr>) -> Expr) -> Result<(), Corrupt> {
         let Some(first) = self.items.len().checked_sub(count) else {
-            let found = format!("{count} operands wanted, {} there", self.items.len());
+            let found = format!("{count} operands needed, {} on the stack", self.items.len());
             return Err(Corrupt::new("expression", at, found));
         };
         let operands = self.items.split_off(first);
@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expression_survives_the_wire() {
+    fn an_expression_decodes_to_its_equal() {
         let column = || Expr::Column(3);
         let constant = |value: i32| Expr::Const { type_oid: 23, value: Some(value.to_le_bytes().to_vec()) };
         let call = |args| Expr::Call { function: 66, collation: Collation::None, args };

@@ -1,18 +1,19 @@
-//! What the file service counted, asked for by the databases' views.
+//! The file service's counters, which the extension's views show.
 
 use crate::bytes::{Corrupt, Reader, Write};
 use crate::postgres::Oid;
 
-/// Bucket `i` counts service times below 2^i microseconds and not below half of that; the last one is open.
+/// Buckets of a histogram of service times. Bucket `i` counts times from 2^(i-1) to below 2^i microseconds; the last
+/// bucket has no upper bound.
 pub const FILE_IO_BUCKETS: usize = 27;
 
-/// Asks for the counts of files below these paths, relative to the mount's root.
+/// Requests the counters of files below these directories, given relative to the mount's root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileIoQuery {
     pub roots: Vec<String>,
 }
 
-/// What kind of operation a count is of.
+/// The kinds of file operations that are counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FileIoKind {

@@ -2,15 +2,17 @@
 
 use crate::bytes::{Corrupt, Reader, Write};
 
-/// Raised whenever a frame's meaning changes; both sides refuse another number.
-pub const PROTOCOL_VERSION: u16 = 4;
+/// Increased whenever the meaning of any frame changes. Each side refuses frames of every other version.
+///
+/// Version 5: compression requests contain a relation in place of a whole scan request.
+pub const PROTOCOL_VERSION: u16 = 5;
 pub const FRAME_HEADER_BYTES: usize = 16;
-/// No payload is longer; a longer length in a header is corruption.
+/// Maximum payload length; a header with a longer one is corrupt.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
-/// "CLR1", read as a little-endian u32.
+/// "CLR1" as a little-endian u32.
 const MAGIC: u32 = u32::from_le_bytes(*b"CLR1");
 
-/// What a frame carries. Below 64 a backend sends it, from 64 on a cell does.
+/// The type of a frame's payload. Backends send kinds below 64, cells send kinds from 64 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Kind {
@@ -20,11 +22,11 @@ pub enum Kind {
     ScanRange = 3,
     /// The answer to an `XidQuery`.
     XidStates = 4,
-    /// Asks what the file service counted.
+    /// Requests the file service's counters.
     FileIoQuery = 5,
-    /// Asks for the cell's status.
+    /// Requests the cell's status.
     StatusQuery = 6,
-    /// Compresses or decompresses; answered by `CompressProgress` frames, then `CompressDone`.
+    /// Compresses or decompresses; the cell answers with `CompressProgress` frames, then `CompressDone`.
     Compress = 7,
     UnitsQuery = 8,
     DueQuery = 9,
@@ -35,7 +37,7 @@ pub enum Kind {
     RangeDone = 68,
     Error = 69,
     FileIoCounts = 70,
-    /// What the range under way counted since this was last told; comes before the frames that it took.
+    /// The current range's counts since the previous `RangeProgress`, sent before the frames that the counts cover.
     RangeProgress = 71,
     Status = 72,
     CompressProgress = 73,
@@ -82,6 +84,16 @@ pub struct FrameHeader {
     pub payload_bytes: u32,
 }
 
+/// A header that the receiver refuses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The peer is a cell or an extension of another release.
+    #[error("the peer uses protocol version {0}, this side uses version {PROTOCOL_VERSION}")]
+    Version(u16),
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+}
+
 impl FrameHeader {
     pub fn encode(&self) -> [u8; FRAME_HEADER_BYTES] {
         let mut bytes = Vec::with_capacity(FRAME_HEADER_BYTES);
@@ -93,34 +105,47 @@ impl FrameHeader {
         bytes.try_into().expect("a header is sixteen bytes")
     }
 
-    pub fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
+    /// Decodes the first [`FRAME_HEADER_BYTES`] bytes of a frame.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
         let mut reader = Reader::new(bytes);
         let magic = reader.u32("frame magic")?;
         if magic != MAGIC {
-            return Err(Corrupt::new("frame magic", 0, format!("{magic:#010x}")));
+            return Err(Corrupt::new("frame magic", 0, format!("{magic:#010x}")).into());
         }
         let kind = reader.u16("frame kind")?;
         let version = reader.u16("frame version")?;
         if version != PROTOCOL_VERSION {
-            let found = format!(
-                "protocol {version}; this side speaks {PROTOCOL_VERSION}: install the same version of cell and extension"
-            );
-            return Err(Corrupt::new("frame version", 6, found));
+            return Err(FrameError::Version(version));
         }
         let payload_bytes = reader.u32("frame length")?;
         if payload_bytes as usize > PAYLOAD_BYTES_MAX {
-            return Err(Corrupt::new("frame length", 8, payload_bytes.to_string()));
+            return Err(Corrupt::new("frame length", 8, payload_bytes.to_string()).into());
         }
         let kind = Kind::from_u16(kind).ok_or_else(|| Corrupt::new("frame kind", 4, kind.to_string()))?;
         Ok(Self { kind, payload_bytes })
     }
 
-    /// Appends a whole frame whose payload `write` appends.
+    /// Appends a frame to `out`: the header, then the payload that `write` appends.
     pub fn frame(out: &mut Vec<u8>, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
         let start = out.len();
         out.resize(start + FRAME_HEADER_BYTES, 0);
         write(out);
         let payload_bytes = (out.len() - start - FRAME_HEADER_BYTES) as u32;
         out[start..start + FRAME_HEADER_BYTES].copy_from_slice(&Self { kind, payload_bytes }.encode());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_of_another_protocol_version_is_a_version_error() {
+        let mut bytes = FrameHeader { kind: Kind::Hello, payload_bytes: 24 }.encode();
+        assert_eq!(FrameHeader::decode(&bytes), Ok(FrameHeader { kind: Kind::Hello, payload_bytes: 24 }));
+        bytes[6..8].copy_from_slice(&(PROTOCOL_VERSION - 1).to_le_bytes());
+        assert_eq!(FrameHeader::decode(&bytes), Err(FrameError::Version(PROTOCOL_VERSION - 1)));
+        bytes[0] ^= 1;
+        assert!(matches!(FrameHeader::decode(&bytes), Err(FrameError::Corrupt(_))));
     }
 }

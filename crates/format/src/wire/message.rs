@@ -1,16 +1,18 @@
-//! The small messages.
+//! Messages of a few fields: greeting, block ranges, passed-through blocks, transaction states, statistics and errors.
 
 use crate::bytes::{Corrupt, Reader, Write};
 use crate::postgres::{Oid, TransactionId};
 use crate::stats::ScanStats;
 
-/// A connection's first frame: who asks. The commit cache holds its answers per `incarnation`.
+/// The first frame of a connection; identifies the backend. The commit cache keeps transaction states per
+/// `incarnation`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     pub backend_pid: u32,
     pub database: Oid,
     pub system_identifier: u64,
-    /// Tells one life of the cluster's shared memory from every other: after a crash, transaction ids may be used again.
+    /// A random number that identifies one lifetime of the cluster's shared memory. After a crash, transaction ids may
+    /// be used again.
     pub incarnation: u64,
 }
 
@@ -35,7 +37,7 @@ impl Hello {
     }
 }
 
-/// Blocks `first..end` of the relation. Ranges are answered in the order in which they were asked.
+/// Blocks `first..end` of the relation. The cell processes ranges in the order of their requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockRange {
     pub first: u32,
@@ -62,11 +64,11 @@ impl BlockRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PassthruReason {
-    /// A row's visibility stayed undecided.
+    /// The cell could not decide a row's visibility.
     Visibility = 1,
-    /// The predicate could not be evaluated on some row, or would raise an error.
+    /// The cell could not evaluate the predicate on some row, or the evaluation would raise an error.
     Predicate = 2,
-    /// The page could not be decoded, or its checksum is wrong: Postgres reads it and says what it thinks.
+    /// The page is missing, cannot be decoded, or has a wrong checksum. Postgres reads the page and reports the error.
     Page = 3,
 }
 
@@ -76,8 +78,8 @@ impl PassthruReason {
     }
 }
 
-/// One block that the backend must read and evaluate itself, in its place among the batches. Eight bytes, so that
-/// the frames after it stay aligned in a buffer that holds several.
+/// A block that the backend must read and evaluate itself, in order among the batches. The payload is eight bytes long,
+/// which keeps the frames after it aligned in a buffer of several frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passthru {
     pub block: u32,
@@ -102,7 +104,7 @@ impl Passthru {
     }
 }
 
-/// Transaction ids whose state a page did not tell.
+/// Transactions whose state neither the page nor the commit cache contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XidQuery {
     pub xids: Vec<TransactionId>,
@@ -123,17 +125,18 @@ impl XidQuery {
     }
 }
 
-/// What a transaction is to the scan's snapshot.
+/// The state of a transaction under the scan's snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum XidState {
-    /// Only Postgres can tell (the own transaction, or its status is gone): the block passes through.
+    /// Only Postgres can decide: the backend's own transaction, or one whose status was truncated. The block passes
+    /// through.
     Unknown = 0,
-    /// Committed, and the snapshot sees it.
+    /// Committed and visible to the snapshot.
     Committed = 1,
-    /// Running as far as the snapshot is concerned, whatever became of it since. Not final for other snapshots.
+    /// Running under the snapshot, even if finished since. Other snapshots may see another state.
     Running = 2,
-    /// Rolled back or lost in a crash.
+    /// Rolled back, or running when the server crashed.
     Aborted = 3,
 }
 
@@ -143,7 +146,7 @@ impl XidState {
     }
 }
 
-/// Answers to an [`XidQuery`], one for each id in the same order.
+/// The answer to an [`XidQuery`]: one state per id, in the same order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XidStates {
     pub states: Vec<XidState>,
@@ -170,7 +173,8 @@ impl XidStates {
     }
 }
 
-/// A range is answered whole; `stats` are what no `RangeProgress`, which has this form too, has told.
+/// Ends a range. `stats` contains the counts that no earlier `RangeProgress` frame of the range contained;
+/// `RangeProgress` has the same payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeDone {
     pub stats: ScanStats,
@@ -192,7 +196,7 @@ impl RangeDone {
     }
 }
 
-/// An error in Postgres's terms; it ends the scan.
+/// An error with the fields of a Postgres error report. The cell closes the connection after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorReport {
     /// Five characters.
@@ -203,7 +207,7 @@ pub struct ErrorReport {
 }
 
 impl ErrorReport {
-    /// With nothing but a message.
+    /// An error without detail and hint.
     pub fn new(sqlstate: &str, message: String) -> Self {
         Self { sqlstate: sqlstate.to_owned(), message, detail: String::new(), hint: String::new() }
     }

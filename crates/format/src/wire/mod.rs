@@ -1,7 +1,7 @@
 //! The wire between a Postgres backend (through `cellar-client`) and a cell: frames over a Unix socket.
 //!
-//! A frame is a 16-byte header and a payload. All integers are little-endian. Decoding checks every length before it
-//! is used; a frame that does not decode ends the connection with an `Error` frame, never a guess.
+//! A frame is a 16-byte header and a payload. All integers are little-endian. Decoding checks every length before
+//! using it. A frame that does not decode closes the connection after an `Error` frame.
 //! Layouts: `docs/format/wire.md`.
 
 mod aggregation;
@@ -11,6 +11,7 @@ pub mod expr;
 mod file_io;
 mod frame;
 mod message;
+mod relation;
 mod request;
 mod status;
 mod top_n;
@@ -20,13 +21,14 @@ pub use batch::{
     BATCH_HEADER_BYTES, BatchHeader, BatchMode, COLUMN_HEADER_BYTES, ColumnHeader, ROW_ENTRY_BYTES, RowEntry,
 };
 pub use compression::{
-    COMPRESSION_LEVEL_MAX, CompressProgress, CompressRequest, DueQuery, DueUnit, DueUnits, LevelUnits, Units,
-    UnitsQuery,
+    COMPRESSION_LEVEL_MAX, CompressProgress, CompressRequest, DueQuery, DueUnit, DueUnits, LevelUnits, RelationBlocks,
+    Units, UnitsQuery,
 };
 pub use expr::{BooleanTest, DEPTH_MAX, Expr};
 pub use file_io::{FILE_IO_BUCKETS, FileIoCount, FileIoCounts, FileIoKind, FileIoQuery};
-pub use frame::{FRAME_HEADER_BYTES, FrameHeader, Kind, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION};
+pub use frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, Kind, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION};
 pub use message::{BlockRange, ErrorReport, Hello, Passthru, PassthruReason, RangeDone, XidQuery, XidState, XidStates};
-pub use request::{Attribute, Missing, ScanMode, ScanRequest, Snapshot};
+pub use relation::{Attribute, Missing, Relation};
+pub use request::{ScanMode, ScanRequest, Snapshot};
 pub use status::{CellStatus, DiskStatus};
 pub use top_n::{SortKey, TOP_ROWS_MAX, TopN};

@@ -1,8 +1,8 @@
-//! What a cell says of itself when an operator asks.
+//! The status of a cell, as `cellar cell status` shows it.
 
 use crate::bytes::{Corrupt, Reader, Write};
 
-/// The facts of a running cell; bytes and counts since the daemon's start.
+/// The status of a running cell. Counters start at zero with the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CellStatus {
     pub name: String,
@@ -19,7 +19,7 @@ pub struct CellStatus {
     pub returned_bytes: u64,
 }
 
-/// One cell disk: the file system that it lies on.
+/// One cell disk, with the sizes of its file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskStatus {
     pub path: String,
@@ -62,8 +62,8 @@ impl CellStatus {
         for _ in 0..count {
             disks.push(DiskStatus {
                 path: reader.string("cell disk")?,
-                total_bytes: reader.u64("room")?,
-                available_bytes: reader.u64("room")?,
+                total_bytes: reader.u64("disk size")?,
+                available_bytes: reader.u64("free space")?,
             });
         }
         let status = Self {
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_comes_back_as_it_was_and_a_cut_one_is_refused() {
+    fn a_status_decodes_to_its_equal_and_a_truncated_status_is_corrupt() {
         let disk = DiskStatus { path: "/disk1".into(), total_bytes: 9, available_bytes: 8 };
         let status = CellStatus {
             name: "cell1".into(),

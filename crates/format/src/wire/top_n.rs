@@ -1,13 +1,13 @@
-//! Top-N on the wire: the order in which only the first rows are wanted.
+//! Top-N on the wire: the backend needs only the first `rows` rows of an order.
 //!
-//! A row may be left out when as many rows as are wanted, none of which comes after it, came back in answer to the same
-//! request. Rows may come that are not among the first: whoever asks sorts them.
+//! The cell may omit a row once it has returned `rows` rows for the same request that do not sort after that row. The
+//! cell may return rows that are not among the first; the backend sorts.
 
 use super::Expr;
 use crate::bytes::{Corrupt, Reader, Write};
 use crate::postgres::{AttributeNumber, Collation, Oid};
 
-/// More are not worth it: a cell keeps the keys of so many rows.
+/// Maximum of [`TopN::rows`]. A cell keeps the keys of the first rows in memory, and a larger limit saves little.
 pub const TOP_ROWS_MAX: u32 = 10_000;
 const KEYS_MAX: usize = 64;
 
@@ -17,7 +17,7 @@ const NULLS_FIRST: u8 = 2;
 #[derive(Debug, Clone, PartialEq)]
 pub struct SortKey {
     pub expr: Expr,
-    /// The `pg_proc` row of the ascending order's `<` operator.
+    /// `pg_proc` OID of the ascending order's `<` operator.
     pub less: Oid,
     pub collation: Collation,
     pub descending: bool,
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_top_n_survives_the_wire_and_a_truncated_one_is_corrupt() {
+    fn a_top_n_decodes_to_its_equal_and_a_truncated_top_n_is_corrupt() {
         let key = SortKey {
             expr: Expr::Column(2),
             less: 66,

@@ -2,7 +2,7 @@
 
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::postgres::{Align, Oid, Width, type_oid};
-use cellar_format::wire::ScanRequest;
+use cellar_format::wire::Relation;
 
 /// `MaxHeapAttributeNumber`.
 pub const ATTRIBUTES_MAX: usize = 1600;
@@ -83,7 +83,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    pub fn of(relation: &ScanRequest) -> Self {
+    pub fn of(relation: &Relation) -> Self {
         let attributes = relation.attributes.iter().map(|attribute| Attribute {
             type_oid: attribute.type_oid,
             width: attribute.width,

@@ -2,8 +2,8 @@
 //! scanned.
 
 use super::{Scan, UnitScanner};
-use crate::heap::TupleHeader;
 use crate::batch::Output;
+use crate::heap::TupleHeader;
 use crate::plan::Plan;
 use crate::storage_index::{ColumnSummary, RegionSummary, unit_bounds};
 use crate::unit::{self, HeaderField, PageEntry, PageKind, Unit, UnitError};

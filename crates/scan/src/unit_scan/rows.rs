@@ -2,8 +2,8 @@
 
 use super::filter::Filters;
 use super::{Results, RowSpan, Scan, UnitScanner};
-use crate::heap::{MISSING, NULL, Slot};
 use crate::batch::Output;
+use crate::heap::{MISSING, NULL, Slot};
 use crate::plan::Plan;
 use crate::predicate::RowSet;
 use crate::scanner::passthru;

@@ -2,7 +2,7 @@
 
 use super::filter::holds_numbers;
 use super::{Results, RowSpan, Scan, UnitScanner};
-use crate::aggregate::{TotalRequest, Total};
+use crate::aggregate::{Total, TotalRequest};
 use crate::predicate::scale_factor;
 use crate::unit::UnitError;
 

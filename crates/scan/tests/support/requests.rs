@@ -3,7 +3,7 @@
 
 use cellar_format::postgres::{Align, Collation, Width, encoding, type_oid};
 use cellar_format::wire::{
-    Aggregate, Aggregation, Attribute, Expr, Missing, ScanMode, ScanRequest, Snapshot, SortKey, TopN,
+    Aggregate, Aggregation, Attribute, Expr, Missing, Relation, ScanMode, ScanRequest, Snapshot, SortKey, TopN,
 };
 
 fn attributes() -> Vec<Attribute> {
@@ -105,11 +105,13 @@ pub fn requests() -> Vec<ScanRequest> {
     for quals in &quals {
         for (mode, projection) in &projections {
             requests.push(ScanRequest {
-                file: "f".into(),
-                segment_blocks: 131_072,
-                checksums: false,
-                encoding: encoding::UTF8,
-                attributes: attributes(),
+                relation: Relation {
+                    file: "f".into(),
+                    segment_blocks: 131_072,
+                    checksums: false,
+                    encoding: encoding::UTF8,
+                    attributes: attributes(),
+                },
                 quals: quals.clone(),
                 projection: projection.clone(),
                 mode: *mode,

@@ -1,11 +1,11 @@
-//! The kernel's structures for FUSE over io_uring, byte for byte.
+//! The kernel's structures of FUSE over io_uring, with the kernel's layout.
 //!
 //! Source: `include/uapi/linux/fuse.h` (protocol 7.42), `Documentation/filesystems/fuse/fuse-io-uring.rst`.
 
 /// Bytes of `fuse_in_header` and `fuse_out_header`.
 pub const IN_HEADER_BYTES: usize = 40;
 pub const OUT_HEADER_BYTES: usize = 16;
-/// Segments of a ring entry: header, then payload.
+/// Segments of a ring entry: the header and the payload.
 pub const IOV_SEGMENTS: u32 = 2;
 
 pub const CMD_REGISTER: u32 = 1;
@@ -40,7 +40,7 @@ pub struct OutHeader {
     pub unique: u64,
 }
 
-/// `fuse_read_in`; `fuse_write_in` has the same fields in the same places.
+/// `fuse_read_in`; `fuse_write_in` has the same layout.
 #[repr(C)]
 #[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct ReadWriteIn {

@@ -1,16 +1,18 @@
-//! FUSE over io_uring: requests and replies go through rings that the kernel fills, one queue a CPU, instead of reads
-//! and writes on `/dev/fuse`.
+//! FUSE over io_uring: the kernel passes requests and replies through one ring queue per CPU, instead of reads and writes
+//! on `/dev/fuse`.
 //!
-//! A queue's thread is pinned to its CPU, so that a backend and the thread that serves it share one, and a request
-//! costs no wake-up across CPUs. Reads, writes and GETATTR are served on the queue's thread. Everything else is handed, in the
-//! classic form, to a `fuser` session over a socket pair, and its reply is taken from there, so there is one
-//! implementation of every operation; what may block (a sync) never holds up the queue. FORGET and INTERRUPT still
-//! come on `/dev/fuse`, where the main session reads them.
+//! A queue's thread is pinned to its CPU. A backend and the thread that serves it share a CPU, so a request needs no
+//! wake-up across CPUs. The queue's thread serves reads, writes and GETATTR itself. It forwards every other request, in
+//! the format of `/dev/fuse`, to a `fuser` session over a socket pair, and passes the session's reply to the kernel. Each
+//! operation therefore has one implementation, and requests that may block (syncs) never delay the queue. FORGET and
+//! INTERRUPT arrive on `/dev/fuse`, which the main session reads.
 //!
-//! Invariant: an entry is either the kernel's, waiting for a request, or ours, between a request and its commit.
+//! Invariant: a ring entry belongs either to the kernel, which fills in a request, or to the queue, until it commits the
+//! reply.
 
 mod abi;
-mod awake;
+mod cpu;
+mod keep_awake;
 mod queue;
 
 use std::io;
@@ -23,62 +25,63 @@ use std::thread::JoinHandle;
 use fuser::Filesystem;
 
 pub use abi::AttrOut;
-pub use awake::keep_awake;
-use awake::{Awake, Companions};
+pub use keep_awake::keep_awake;
+use keep_awake::{KeepAwake, Spinners};
 use queue::Queue;
 
-/// Whether the kernel lets servers use rings; writable by root.
+/// Module parameter that permits FUSE over io_uring; writable by root.
 const ENABLE: &str = "/sys/module/fuse/parameters/enable_uring";
 const POSSIBLE_CPUS: &str = "/sys/devices/system/cpu/possible";
 
-/// Where a read or write goes.
+/// The target of a read or write.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
     pub ino: u64,
     pub offset: u64,
-    /// `FUSE_WRITE_*` of a write.
+    /// `FUSE_WRITE_*` flags of a write.
     pub flags: u32,
 }
 
-/// The operations that a queue's thread serves itself; errors are errno values.
+/// The operations that a queue's thread serves itself. Errors are errno values.
 pub trait HotPath: Send + Sync + 'static {
     fn read(&self, call: Call, out: &mut [u8]) -> Result<usize, i32>;
     fn write(&self, call: Call, data: &[u8]) -> Result<usize, i32>;
-    /// Attributes of an inode: a write makes the kernel forget a file's size, and the next extension asks for it.
+    /// Attributes of an inode. A write invalidates the kernel's cached size, so extending a file requests the attributes
+    /// each time.
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32>;
 }
 
-/// Switches the kernel's parameter on; false when there is none or it may not be written.
+/// Enables FUSE over io_uring in the kernel. Returns false if the kernel lacks the parameter or forbids the change.
 pub fn enable() -> bool {
     let is_on = || std::fs::read_to_string(ENABLE).is_ok_and(|value| value.trim() == "Y");
     is_on() || (Path::new(ENABLE).exists() && std::fs::write(ENABLE, "Y").is_ok() && is_on())
 }
 
-/// The running queues; they end by themselves when the file system is unmounted.
+/// The running queues; their threads exit when the file system is unmounted.
 pub struct Ring {
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Ring {
-    /// Starts a queue for every possible CPU on a session's `/dev/fuse`; the session's INIT must have agreed on
-    /// `FUSE_OVER_IO_URING`, and the kernel holds all requests back until every queue is there.
-    /// `payload_bytes` is the larger of max_write and the largest read; `keeper` runs [`keep_awake`].
+    /// Starts a queue for every possible CPU on a session's `/dev/fuse`. The session must have negotiated
+    /// `FUSE_OVER_IO_URING` in INIT; the kernel delays all requests until every queue is registered. `payload_bytes` is the
+    /// maximum size of a read or write; `keep_awake_command` runs [`keep_awake`].
     pub fn start<F: Filesystem + Clone>(
         device: OwnedFd,
         filesystem: &F,
         hot_path: Arc<dyn HotPath>,
         payload_bytes: usize,
-        keeper: Option<Command>,
+        keep_awake_command: Option<Command>,
     ) -> io::Result<Self> {
         let (device, cpus) = (Arc::new(device), possible_cpus()?);
-        let companions = keeper.and_then(|keeper| {
-            let started = Companions::start(keeper, cpus);
-            started.inspect_err(|error| log::info!("CPUs may sleep between requests: {error}")).ok()
+        let spinners = keep_awake_command.and_then(|command| {
+            let started = Spinners::start(command, cpus);
+            started.inspect_err(|error| log::info!("could not start the keep-awake process: {error}")).ok()
         });
-        let awake = Awake::new(companions);
+        let keep_awake = KeepAwake::new(spinners);
         let queues = (0..cpus)
             .map(|cpu| {
-                Queue::new(cpu, device.clone(), filesystem.clone(), hot_path.clone(), payload_bytes, awake.clone())
+                Queue::new(cpu, device.clone(), filesystem.clone(), hot_path.clone(), payload_bytes, keep_awake.clone())
             })
             .collect::<io::Result<Vec<_>>>()?;
         let spawn = |queue: Queue| {
@@ -88,7 +91,7 @@ impl Ring {
         Ok(Self { threads: queues.into_iter().map(spawn).collect::<io::Result<_>>()? })
     }
 
-    /// Waits until the file system is unmounted.
+    /// Waits until the file system is unmounted and all queues have exited.
     pub fn join(self) {
         for thread in self.threads {
             if thread.join().is_err() {
@@ -98,9 +101,9 @@ impl Ring {
     }
 }
 
-/// The kernel wants a queue for every CPU that could ever be there: "0-1" means two.
+/// Returns the number of possible CPUs ("0-1" means two); the kernel requires a queue for each of them.
 fn possible_cpus() -> io::Result<u16> {
     let text = std::fs::read_to_string(POSSIBLE_CPUS)?;
     let last = text.trim().rsplit(['-', ',']).next().and_then(|number| number.parse::<u16>().ok());
-    last.map(|number| number + 1).ok_or_else(|| io::Error::other(format!("{POSSIBLE_CPUS} holds {:?}", text.trim())))
+    last.map(|number| number + 1).ok_or_else(|| io::Error::other(format!("{POSSIBLE_CPUS} contains {:?}", text.trim())))
 }

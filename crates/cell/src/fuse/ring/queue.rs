@@ -1,4 +1,4 @@
-//! One ring queue: its entries, its thread, and the classic session behind it.
+//! One ring queue: its entries, its thread, and the forwarding session behind it.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,20 +13,19 @@ use super::abi::{
     CMD_COMMIT_AND_FETCH, CMD_REGISTER, CommandRequest, EntryInOut, IN_HEADER_BYTES, IOV_SEGMENTS, InHeader, InitIn,
     OP_GETATTR, OP_INIT, OP_READ, OP_WRITE, OUT_HEADER_BYTES, OutHeader, ReadWriteIn, RequestHeader, WriteOut,
 };
-use super::awake::Awake;
+use super::cpu::pin_with_priority;
+use super::keep_awake::KeepAwake;
 use super::{Call, HotPath};
 
-/// Requests that one queue works on at a time.
+/// Maximum number of requests that a queue processes at a time.
 const DEPTH: usize = 8;
-/// Threads of the classic session behind a queue: as many of its requests may wait for a disk at once.
-const CLASSIC_THREADS: usize = 4;
-/// A backend that waits for the queue must not wait for other programs' turns too.
-const NICENESS: i32 = -15;
-/// The completion of the receive on the classic session's socket; smaller numbers are entries.
-const CLASSIC: u64 = u64::MAX;
-/// The largest reply of a classic session: a directory listing.
-const CLASSIC_REPLY_BYTES: usize = 1 << 20;
-/// FUSE protocol that the classic sessions are told: what `fuse_init_in` above carries.
+/// Threads of the forwarding session, which is also the maximum number of forwarded requests that wait for disks.
+const FORWARDING_THREADS: usize = 4;
+/// User data of the receive on the forwarding session's socket. Entries have their index as user data.
+const FORWARDING: u64 = u64::MAX;
+/// Maximum reply of a forwarding session: a directory listing.
+const FORWARDING_REPLY_BYTES: usize = 1 << 20;
+/// FUSE protocol version in the INIT request to forwarding sessions, which matches [`InitIn`].
 const PROTOCOL: (u32, u32) = (7, 40);
 
 pub struct Queue {
@@ -35,24 +34,24 @@ pub struct Queue {
     ring: IoUring<squeue::Entry128>,
     entries: Vec<Entry>,
     hot_path: Arc<dyn HotPath>,
-    classic: Classic,
-    awake: Arc<Awake>,
+    forwarding: ForwardingSession,
+    keep_awake: Arc<KeepAwake>,
 }
 
-/// Memory that one request passes through; the kernel holds its addresses while the queue lives.
+/// The buffers of one request. The kernel has their addresses as long as the queue exists.
 struct Entry {
     header: Box<RequestHeader>,
     payload: Vec<u8>,
     segments: Box<[libc::iovec; 2]>,
-    /// The request that the classic session works on.
+    /// Id of the request, while the forwarding session processes it.
     forwarded: Option<u64>,
 }
 
-// SAFETY: the raw pointers in `segments` point into `header` and `payload`, which move along with them on the heap.
+// SAFETY: the raw pointers in `segments` point to the heap memory of `header` and `payload`, which moves do not change.
 unsafe impl Send for Entry {}
 
-/// A `fuser` session that is fed over a socket pair.
-struct Classic {
+/// A `fuser` session whose device is one end of a socket pair.
+struct ForwardingSession {
     socket: UnixDatagram,
     reply: Vec<u8>,
 }
@@ -64,18 +63,18 @@ impl Queue {
         filesystem: F,
         hot_path: Arc<dyn HotPath>,
         payload_bytes: usize,
-        awake: Arc<Awake>,
+        keep_awake: Arc<KeepAwake>,
     ) -> io::Result<Self> {
         let ring = IoUring::<squeue::Entry128>::builder()
             .setup_cqsize(4 * DEPTH as u32)
-            // The queue's thread is the only one that submits, and it waits in the kernel between requests.
+            // Only the queue's thread submits, and it waits in the kernel between requests.
             .setup_r_disabled()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .build(2 * DEPTH as u32)?;
         let entries = (0..DEPTH).map(|_| Entry::new(payload_bytes)).collect();
-        let classic = Classic::start(cpu, filesystem)?;
-        Ok(Self { cpu, device, ring, entries, hot_path, classic, awake })
+        let forwarding = ForwardingSession::start(cpu, filesystem)?;
+        Ok(Self { cpu, device, ring, entries, hot_path, forwarding, keep_awake })
     }
 
     pub fn cpu(&self) -> u16 {
@@ -83,14 +82,14 @@ impl Queue {
     }
 
     pub fn run(mut self) {
-        settle(self.cpu);
+        pin_with_priority(self.cpu);
         let cpu = self.cpu;
         match catch_unwind(AssertUnwindSafe(|| self.serve())) {
             Ok(Ok(())) => return,
             Ok(Err(error)) => log::error!("FUSE ring queue {cpu}: {error}"),
             Err(_) => log::error!("FUSE ring queue {cpu} panicked"),
         }
-        // Without its queue every request of this CPU would wait for ever. A daemon that dies is started anew.
+        // Without this queue, every request from this CPU would hang. The service manager restarts an aborted daemon.
         std::process::abort();
     }
 
@@ -99,7 +98,7 @@ impl Queue {
         for index in 0..self.entries.len() {
             self.submit(index, CMD_REGISTER, 0)?;
         }
-        self.receive_classic()?;
+        self.receive_forwarded()?;
         loop {
             match self.ring.submit_and_wait(1) {
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => continue,
@@ -107,8 +106,8 @@ impl Queue {
             };
             let completed: Vec<_> = self.ring.completion().map(|cqe| (cqe.user_data(), cqe.result())).collect();
             for (user_data, result) in completed {
-                if user_data == CLASSIC {
-                    self.classic_replied(result)?;
+                if user_data == FORWARDING {
+                    self.forwarded_reply(result)?;
                 } else if result == -libc::ENOTCONN || result == -libc::ECONNABORTED || result == -libc::ENODEV {
                     return Ok(());
                 } else if result == -libc::EINTR || result == -libc::EAGAIN {
@@ -125,30 +124,30 @@ impl Queue {
     fn request(&mut self, index: usize) -> io::Result<()> {
         let entry = &mut self.entries[index];
         let header: InHeader = *bytemuck::from_bytes(&entry.header.in_out[..IN_HEADER_BYTES]);
-        self.awake.request(self.cpu, header.pid);
+        self.keep_awake.request(self.cpu, header.pid);
         let arguments: ReadWriteIn = *bytemuck::from_bytes(&entry.header.op_in[..size_of::<ReadWriteIn>()]);
         let call = Call { ino: header.nodeid, offset: arguments.offset, flags: arguments.read_write_flags };
         let size = (arguments.size as usize).min(entry.payload.len());
         match header.opcode {
             OP_READ => {
-                let outcome = self.hot_path.read(call, &mut entry.payload[..size]);
-                self.commit(index, header.unique, outcome)
+                let result = self.hot_path.read(call, &mut entry.payload[..size]);
+                self.commit(index, header.unique, result)
             }
             OP_WRITE => {
                 let size = size.min(entry.header.entry.payload_sz as usize);
-                let outcome = self.hot_path.write(call, &entry.payload[..size]);
-                let outcome = outcome.map(|written| entry.answer(&WriteOut { size: written as u32, padding: 0 }));
-                self.commit(index, header.unique, outcome)
+                let written = self.hot_path.write(call, &entry.payload[..size]);
+                let result = written.map(|written| entry.set_reply(&WriteOut { size: written as u32, padding: 0 }));
+                self.commit(index, header.unique, result)
             }
             OP_GETATTR => {
-                let outcome = self.hot_path.getattr(header.nodeid).map(|out| entry.answer(&out));
-                self.commit(index, header.unique, outcome)
+                let result = self.hot_path.getattr(header.nodeid).map(|out| entry.set_reply(&out));
+                self.commit(index, header.unique, result)
             }
             _ => self.forward(index, &header),
         }
     }
 
-    /// Hands a request to the classic session, as one datagram in the form that `/dev/fuse` would give it.
+    /// Sends a request to the forwarding session, as one datagram in the format of `/dev/fuse`.
     fn forward(&mut self, index: usize, header: &InHeader) -> io::Result<()> {
         let entry = &mut self.entries[index];
         let payload_bytes = entry.header.entry.payload_sz as usize;
@@ -162,37 +161,38 @@ impl Queue {
             io::IoSlice::new(&entry.payload[..payload_bytes]),
         ];
         entry.forwarded = Some(header.unique);
-        match send(&self.classic.socket, &parts) {
+        match send(&self.forwarding.socket, &parts) {
             Ok(()) => Ok(()),
             Err(error) => {
                 entry.forwarded = None;
-                log::error!("FUSE ring queue {}: could not hand a request on: {error}", self.cpu);
+                log::error!("FUSE ring queue {}: could not forward a request: {error}", self.cpu);
                 self.commit(index, header.unique, Err(libc::EIO))
             }
         }
     }
 
-    fn classic_replied(&mut self, result: i32) -> io::Result<()> {
+    fn forwarded_reply(&mut self, result: i32) -> io::Result<()> {
         match result {
-            // The classic session ends when the file system does.
+            // The forwarding session has exited because the file system was unmounted.
             0 => return Ok(()),
             1.. => {}
             error if [libc::EINTR, libc::EAGAIN, libc::ENOBUFS, libc::ENOMEM].contains(&-error) => {
-                return self.receive_classic();
+                return self.receive_forwarded();
             }
             error => return Err(io::Error::from_raw_os_error(-error)),
         }
         let reply_bytes = result as usize;
-        let Some(out) = self.classic.reply.get(..OUT_HEADER_BYTES).filter(|_| reply_bytes >= OUT_HEADER_BYTES) else {
-            return Err(io::Error::other("a reply without a header"));
+        let Some(out) = self.forwarding.reply.get(..OUT_HEADER_BYTES).filter(|_| reply_bytes >= OUT_HEADER_BYTES)
+        else {
+            return Err(io::Error::other("the forwarding session sent a reply without a header"));
         };
         let out: OutHeader = bytemuck::pod_read_unaligned(out);
         let waiting = self.entries.iter().position(|entry| entry.forwarded == Some(out.unique));
         if let Some(index) = waiting {
             let entry = &mut self.entries[index];
             entry.forwarded = None;
-            let body = &self.classic.reply[OUT_HEADER_BYTES..reply_bytes];
-            let outcome = match (out.error, entry.payload.get_mut(..body.len())) {
+            let body = &self.forwarding.reply[OUT_HEADER_BYTES..reply_bytes];
+            let result = match (out.error, entry.payload.get_mut(..body.len())) {
                 (0, Some(payload)) => {
                     payload.copy_from_slice(body);
                     Ok(body.len())
@@ -200,17 +200,17 @@ impl Queue {
                 (0, None) => Err(libc::EIO),
                 (error, _) => Err(-error),
             };
-            self.commit(index, out.unique, outcome)?;
+            self.commit(index, out.unique, result)?;
         }
-        self.receive_classic()
+        self.receive_forwarded()
     }
 
-    /// Answers a request with the first bytes of its entry's payload, or with an errno, and waits for the next one.
-    fn commit(&mut self, index: usize, unique: u64, outcome: Result<usize, i32>) -> io::Result<()> {
+    /// Replies with the first bytes of the entry's payload, or with an errno, and returns the entry to the kernel.
+    fn commit(&mut self, index: usize, unique: u64, result: Result<usize, i32>) -> io::Result<()> {
         let entry = &mut self.entries[index];
-        let payload_bytes = outcome.unwrap_or(0) as u32;
+        let payload_bytes = result.unwrap_or(0) as u32;
         let out =
-            OutHeader { len: OUT_HEADER_BYTES as u32 + payload_bytes, error: outcome.err().map_or(0, |e| -e), unique };
+            OutHeader { len: OUT_HEADER_BYTES as u32 + payload_bytes, error: result.err().map_or(0, |e| -e), unique };
         entry.header.in_out[..OUT_HEADER_BYTES].copy_from_slice(bytemuck::bytes_of(&out));
         let commit_id = entry.header.entry.commit_id;
         entry.header.entry = EntryInOut { commit_id, payload_sz: payload_bytes, ..EntryInOut::default() };
@@ -230,23 +230,23 @@ impl Queue {
         self.push(&submission)
     }
 
-    fn receive_classic(&mut self) -> io::Result<()> {
-        let socket = types::Fd(self.classic.socket.as_raw_fd());
-        let reply = &mut self.classic.reply;
-        let receive = opcode::Recv::new(socket, reply.as_mut_ptr(), reply.len() as u32).build().user_data(CLASSIC);
+    fn receive_forwarded(&mut self) -> io::Result<()> {
+        let socket = types::Fd(self.forwarding.socket.as_raw_fd());
+        let reply = &mut self.forwarding.reply;
+        let receive = opcode::Recv::new(socket, reply.as_mut_ptr(), reply.len() as u32).build().user_data(FORWARDING);
         self.push(&receive.into())
     }
 
     fn push(&mut self, submission: &squeue::Entry128) -> io::Result<()> {
-        // SAFETY: entries, their segments and the reply buffer live on the heap as long as the queue, which outlives
-        // the ring's work: the ring is dropped with it.
+        // SAFETY: entries, their segments and the reply buffer stay at their heap addresses as long as the queue exists,
+        // and the ring is dropped with the queue.
         unsafe { self.ring.submission().push(submission) }.map_err(|_| io::Error::other("the submission queue is full"))
     }
 }
 
 impl Entry {
-    /// Puts a reply's body into the payload; returns its length.
-    fn answer<T: bytemuck::Pod>(&mut self, body: &T) -> usize {
+    /// Writes a reply's body to the payload and returns its length.
+    fn set_reply<T: bytemuck::Pod>(&mut self, body: &T) -> usize {
         self.payload[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(body));
         size_of::<T>()
     }
@@ -263,12 +263,12 @@ impl Entry {
     }
 }
 
-impl Classic {
-    /// Starts a session whose `/dev/fuse` is one end of a socket pair, and greets it as the kernel would.
+impl ForwardingSession {
+    /// Starts a session on one end of a socket pair, and sends INIT as the kernel does.
     fn start<F: Filesystem>(cpu: u16, filesystem: F) -> io::Result<Self> {
         let (ours, theirs) = packet_pair()?;
         for end in [&ours, &theirs] {
-            rustix::net::sockopt::set_socket_send_buffer_size(end, 4 * CLASSIC_REPLY_BYTES)?;
+            rustix::net::sockopt::set_socket_send_buffer_size(end, 4 * FORWARDING_REPLY_BYTES)?;
         }
         let header = InHeader {
             len: (IN_HEADER_BYTES + size_of::<InitIn>()) as u32,
@@ -287,15 +287,15 @@ impl Classic {
         let ours = UnixDatagram::from(ours);
         send(&ours, &[io::IoSlice::new(bytemuck::bytes_of(&header)), io::IoSlice::new(bytemuck::bytes_of(&init))])?;
         let mut config = Config::default();
-        config.n_threads = Some(CLASSIC_THREADS);
+        config.n_threads = Some(FORWARDING_THREADS);
         let session = Session::from_fd(filesystem, theirs, SessionACL::All, config)?;
-        let mut reply = vec![0; CLASSIC_REPLY_BYTES];
+        let mut reply = vec![0; FORWARDING_REPLY_BYTES];
         ours.recv(&mut reply)?;
-        std::thread::Builder::new().name(format!("fuse classic {cpu}")).spawn(move || {
-            settle(cpu);
-            // It ends with an error when the other end of its socket is closed, which is how it is stopped.
+        std::thread::Builder::new().name(format!("fuse forward {cpu}")).spawn(move || {
+            pin_with_priority(cpu);
+            // The queue stops the session by closing its end of the socket pair; the session then returns an error.
             if let Err(error) = session.spawn().and_then(|session| session.join()) {
-                log::debug!("classic FUSE session {cpu}: {error}");
+                log::debug!("FUSE forwarding session {cpu}: {error}");
             }
         })?;
         Ok(Self { socket: ours, reply })
@@ -312,28 +312,10 @@ fn send(socket: &UnixDatagram, parts: &[io::IoSlice<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Ties the calling thread, and those that it will start, to a CPU, and lets it run soon.
-fn settle(cpu: u16) {
-    pin(cpu);
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        log::debug!("FUSE ring queue {cpu}: priority stays as it is: {error}");
-    }
-}
-
-/// Ties the calling thread, and those that it will start, to a CPU.
-pub fn pin(cpu: u16) {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu as usize);
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        // A CPU that is possible but not there: its queue serves nobody.
-        log::debug!("FUSE ring queue {cpu}: {error}");
-    }
-}
-
-/// The `len` field of a submission, which the builder of commands leaves at zero.
+/// Sets the `len` field of a submission, which the builder leaves at zero.
 fn set_len(submission: &mut squeue::Entry128, len: u32) {
     const LEN_OFFSET: usize = 24;
-    // SAFETY: an Entry128 is a 128-byte `struct io_uring_sqe`, whose `len` lies at byte 24.
+    // SAFETY: an Entry128 is a 128-byte `struct io_uring_sqe`, whose `len` is at byte 24.
     unsafe { (&raw mut *submission).cast::<u8>().add(LEN_OFFSET).cast::<u32>().write(len) };
 }
 

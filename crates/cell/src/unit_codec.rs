@@ -1,6 +1,6 @@
-//! The storage code's codec: its units are the scan code's compression units.
+//! The storage's unit codec: rebuilds the pages of stored units with the scan code's compression units.
 
-use super::table::UnitTable;
+use crate::state::UnitDirectories;
 use cellar_format::ByteSource;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_scan::unit::{Rebuilder, Unit, UnitError};
@@ -10,19 +10,21 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rebuilders that wait for the next page, and what one of them may hold of the blocks that it read.
+/// Maximum number of idle rebuilders.
 const REBUILDERS_MAX: usize = 8;
+/// Maximum memory of an idle rebuilder; a larger one drops its buffers.
 const REBUILDER_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Debug, Default)]
 pub struct Codec {
-    units: Arc<UnitTable>,
-    /// The last one worked last: pages that are read in order find the blocks that they share in it.
+    units: Arc<UnitDirectories>,
+    /// Idle rebuilders. A stack, because the rebuilder that was used last has the decoded blocks
+    /// that a sequential reader needs next.
     rebuilders: Mutex<Vec<Rebuilder>>,
 }
 
 impl Codec {
-    pub fn new(units: Arc<UnitTable>) -> Self {
+    pub fn new(units: Arc<UnitDirectories>) -> Self {
         Self { units, rebuilders: Mutex::default() }
     }
 }
@@ -57,9 +59,9 @@ impl Drop for Opened<'_> {
         if rebuilder.memory_bytes() > REBUILDER_BYTES_MAX {
             rebuilder.forget();
         }
-        let mut waiting = self.codec.rebuilders.lock();
-        if waiting.len() < REBUILDERS_MAX {
-            waiting.push(rebuilder);
+        let mut idle = self.codec.rebuilders.lock();
+        if idle.len() < REBUILDERS_MAX {
+            idle.push(rebuilder);
         }
     }
 }

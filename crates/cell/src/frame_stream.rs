@@ -1,23 +1,35 @@
-//! Frames over a blocking Unix stream.
+//! Frames over a blocking Unix stream, for the server's sessions and for the operator's status command.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use cellar_format::bytes::Corrupt;
-use cellar_format::wire::{FRAME_HEADER_BYTES, FrameHeader, Kind};
+use cellar_format::wire::{FRAME_HEADER_BYTES, FrameError, FrameHeader, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// Payloads that a backend sends: a request with a long IN list is the largest.
+/// Maximum payload of a received frame. The largest frames are requests with a long IN list.
 const REQUEST_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    #[error("the backend closed the connection")]
+    #[error("the peer closed the connection")]
     Closed,
     #[error(transparent)]
-    Garbled(#[from] Corrupt),
+    InvalidFrame(#[from] Corrupt),
+    /// The peer is of another release.
+    #[error("{0}")]
+    Version(FrameError),
     #[error("socket: {0}")]
     Io(#[from] io::Error),
+}
+
+impl From<FrameError> for StreamError {
+    fn from(error: FrameError) -> Self {
+        match error {
+            FrameError::Corrupt(error) => Self::InvalidFrame(error),
+            version @ FrameError::Version(_) => Self::Version(version),
+        }
+    }
 }
 
 pub struct FrameStream {
@@ -30,14 +42,14 @@ impl FrameStream {
         Self { stream, payload: Vec::new() }
     }
 
-    /// Whether the backend has closed the connection.
+    /// Returns whether the peer has closed the connection.
     pub fn is_closed(&self) -> bool {
         let mut stream = [PollFd::new(&self.stream, PollFlags::RDHUP)];
         let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
         rustix::event::poll(&mut stream, Some(&Timespec::default())).is_ok() && stream[0].revents().intersects(gone)
     }
 
-    /// The next frame; its payload stays valid until the next call.
+    /// Waits for the next frame. The payload is valid until the next call.
     pub fn receive(&mut self) -> Result<(Kind, &[u8]), StreamError> {
         let mut header = [0; FRAME_HEADER_BYTES];
         self.stream.read_exact(&mut header).map_err(closed)?;
@@ -51,13 +63,14 @@ impl FrameStream {
         Ok((header.kind, &self.payload))
     }
 
+    /// Sends one frame whose payload `write` appends.
     pub fn send(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), StreamError> {
         let mut frame = Vec::new();
         FrameHeader::frame(&mut frame, kind, write);
         self.stream.write_all(&frame).map_err(closed)
     }
 
-    /// Sends whole frames that lie in several places, in one go.
+    /// Sends whole frames from several buffers with vectored writes.
     pub fn send_all(&mut self, parts: &[&[u8]]) -> Result<(), StreamError> {
         let mut parts: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
         let mut left = &mut parts[..];

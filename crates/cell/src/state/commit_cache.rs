@@ -1,8 +1,9 @@
-//! The commit cache: what became of transactions whose state a page does not tell.
+//! The commit cache: final states of transactions, for rows whose page has no hint bits yet.
 //!
-//! Only final answers are kept (committed, aborted), by the 64-bit transaction id, and separately for every life
-//! of a cluster's shared memory: after a crash or a restore the same ids may meet another fate. Whether a committed
-//! transaction is visible depends on the snapshot, so a kept "committed" decides only below the snapshot's xmin.
+//! The cache keeps only final states (committed, aborted), by 64-bit transaction id. Each lifetime of a cluster's shared
+//! memory (incarnation) has its own states: after a crash or a restore, the same ids may belong to other transactions.
+//! The visibility of a committed transaction depends on the snapshot, so a cached "committed" decides only below the
+//! snapshot's xmin.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,12 +15,12 @@ use cellar_format::wire::{Snapshot, XidState};
 use cellar_scan::XidLookup;
 use parking_lot::{Mutex, RwLock};
 
-/// Transactions kept for one life of a cluster; past that the cache starts anew.
+/// Maximum number of transactions per incarnation; a full cache is cleared.
 const TRANSACTIONS_MAX: usize = 4 << 20;
-/// Lives kept; past that the one that came first goes.
+/// Maximum number of incarnations; the oldest one is dropped first.
 const INCARNATIONS_MAX: usize = 64;
 
-/// One life of a cluster's shared memory: system identifier and a random number.
+/// One lifetime of a cluster's shared memory: the system identifier and a random number.
 pub type Incarnation = (u64, u64);
 
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<MixHasher>>;
@@ -29,13 +30,14 @@ pub struct CommitCache {
     incarnations: Mutex<Vec<(Incarnation, Arc<Transactions>)>>,
 }
 
-/// The final answers of one incarnation: true for committed.
+/// The final states of one incarnation: true for committed, false for aborted.
 #[derive(Default)]
 pub struct Transactions {
     committed: RwLock<Map<u64, bool>>,
 }
 
 impl CommitCache {
+    /// Returns the states of an incarnation, which is created on first use.
     pub fn incarnation(&self, id: Incarnation) -> Arc<Transactions> {
         let mut incarnations = self.incarnations.lock();
         if let Some((_, transactions)) = incarnations.iter().find(|(known, _)| *known == id) {
@@ -50,12 +52,13 @@ impl CommitCache {
     }
 }
 
-/// What one scan knows: the answers that it was given, and the cache behind them.
+/// The transaction states that one scan knows: the backend's answers, and the commit cache behind them.
 pub struct ScanXids {
     transactions: Arc<Transactions>,
     next_full_xid: u64,
     full_xmin: u64,
     known: RefCell<Map<TransactionId, XidState>>,
+    /// Look-ups in the commit cache, and the look-ups that found a state.
     queries: Cell<u64>,
     found: Cell<u64>,
 }
@@ -73,8 +76,8 @@ impl ScanXids {
         }
     }
 
-    /// Takes the backend's answers; `Unknown` is kept too, so that it is asked once.
-    pub fn learn(&self, xids: &[TransactionId], states: &[XidState]) {
+    /// Records the backend's answers. `Unknown` is recorded too, which avoids a second query for the same id.
+    pub fn record(&self, xids: &[TransactionId], states: &[XidState]) {
         let mut known = self.known.borrow_mut();
         let mut committed = self.transactions.committed.write();
         if committed.len() + xids.len() > TRANSACTIONS_MAX {
@@ -90,7 +93,7 @@ impl ScanXids {
         }
     }
 
-    /// Look-ups in the commit cache so far, and how many it answered; starts the counts anew.
+    /// Returns and resets the counts of look-ups in the commit cache and of states found there.
     pub fn take_counts(&self) -> (u64, u64) {
         (self.queries.take(), self.found.take())
     }
@@ -118,13 +121,13 @@ impl XidLookup for ScanXids {
     }
 }
 
-/// The 64-bit id of an id that stands on a page: every such id is less than 2^31 away from the next one, either way.
+/// Widens an id from a page to 64 bits. Every such id is within 2^31 of the next transaction id.
 fn widen(xid: TransactionId, next_full_xid: u64) -> u64 {
     let distance = xid.wrapping_sub(next_full_xid as u32) as i32;
     next_full_xid.wrapping_add_signed(i64::from(distance))
 }
 
-/// A multiplicative hash: ids are dense, and nobody chooses them to collide.
+/// A fast multiplicative hash. Transaction ids are dense and not under an attacker's control.
 #[derive(Default)]
 pub struct MixHasher(u64);
 
@@ -159,10 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_one_snapshot_sees_is_asked_again_by_a_snapshot_that_may_not() {
+    fn a_cached_commit_decides_only_below_the_snapshots_xmin() {
         let transactions = CommitCache::default().incarnation((1, 1));
         ScanXids::new(transactions.clone(), &snapshot(100))
-            .learn(&[104, 105], &[XidState::Committed, XidState::Aborted]);
+            .record(&[104, 105], &[XidState::Committed, XidState::Aborted]);
         let same_age = ScanXids::new(transactions.clone(), &snapshot(100));
         assert_eq!(same_age.state(104), None);
         assert_eq!(same_age.state(105), Some(XidState::Aborted));
@@ -172,23 +175,23 @@ mod tests {
     }
 
     #[test]
-    fn a_running_transaction_is_remembered_for_its_own_scan_only() {
+    fn a_running_transaction_is_known_to_its_own_scan_only() {
         let transactions = CommitCache::default().incarnation((1, 1));
         let scan = ScanXids::new(transactions.clone(), &snapshot(100));
-        scan.learn(&[103], &[XidState::Running]);
+        scan.record(&[103], &[XidState::Running]);
         assert_eq!(scan.state(103), Some(XidState::Running));
         assert_eq!(ScanXids::new(transactions, &snapshot(200)).state(103), None);
     }
 
     #[test]
-    fn incarnations_share_nothing() {
+    fn incarnations_share_no_states() {
         let cache = CommitCache::default();
-        ScanXids::new(cache.incarnation((1, 1)), &snapshot(100)).learn(&[50], &[XidState::Committed]);
+        ScanXids::new(cache.incarnation((1, 1)), &snapshot(100)).record(&[50], &[XidState::Committed]);
         assert_eq!(ScanXids::new(cache.incarnation((1, 2)), &snapshot(200)).state(50), None);
     }
 
     #[test]
-    fn ids_widen_into_the_epoch_that_is_nearest() {
+    fn ids_widen_into_the_nearest_epoch() {
         assert_eq!(widen(5, (3 << 32) + 10), (3 << 32) + 5);
         assert_eq!(widen(u32::MAX, (3 << 32) + 10), (2 << 32) + u64::from(u32::MAX));
         assert_eq!(widen(3, (3 << 32) - 1), (3 << 32) + 3);

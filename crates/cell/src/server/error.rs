@@ -1,0 +1,72 @@
+//! Errors of a session, and their reports to the backend.
+
+use cellar_format::bytes::Corrupt;
+use cellar_format::wire::{ErrorReport, Kind};
+
+use crate::compression::CompressionError;
+use crate::frame_stream::StreamError;
+use crate::smart_scan::ScanError;
+
+const SAME_VERSION_HINT: &str = "Install the same version of the cell and of the extension.";
+const DISKS_HINT: &str = "Check the cell's log and its disks.";
+
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    #[error(transparent)]
+    Compression(#[from] CompressionError),
+}
+
+impl From<Corrupt> for SessionError {
+    fn from(error: Corrupt) -> Self {
+        Self::Stream(error.into())
+    }
+}
+
+impl SessionError {
+    /// A frame of a valid kind that the protocol does not allow at this point.
+    pub fn unexpected(kind: Kind) -> Self {
+        Corrupt::new("frame kind", 4, format!("unexpected {kind:?}")).into()
+    }
+
+    /// Translates the error to the fields of a Postgres error report.
+    pub fn report(&self) -> ErrorReport {
+        let (sqlstate, message, hint) = match self {
+            Self::Stream(StreamError::Version(_)) => {
+                ("08P01", "the cell and the extension use different protocol versions", SAME_VERSION_HINT)
+            }
+            Self::Stream(StreamError::InvalidFrame(_)) => {
+                ("08P01", "the cell received an invalid frame", SAME_VERSION_HINT)
+            }
+            Self::Stream(_) => ("08006", "the cell lost its connection to the backend", ""),
+            Self::Scan(ScanError::Unsupported(_)) => {
+                ("0A000", "the cell cannot evaluate the storage predicate", SAME_VERSION_HINT)
+            }
+            Self::Scan(ScanError::Storage(_)) => ("58030", "the cell could not read the table", DISKS_HINT),
+            Self::Scan(ScanError::DamagedUnit { .. }) => (
+                "58030",
+                "the cell could not read the table",
+                "Other blocks of the table are not affected. Check the cell's disks, and restore the table from a \
+                 replica or a backup.",
+            ),
+            Self::Compression(CompressionError::Storage(_)) => {
+                ("58030", "the cell could not read or write the table", DISKS_HINT)
+            }
+            Self::Compression(CompressionError::Encode(_)) => {
+                ("XX000", "the cell could not compress the table", "The table is unchanged. Report this as a bug.")
+            }
+            Self::Scan(ScanError::Stopping) | Self::Compression(CompressionError::Stopping) => {
+                ("57P01", "the cell is shutting down", "Repeat the statement when the cell runs again.")
+            }
+        };
+        ErrorReport {
+            sqlstate: sqlstate.to_owned(),
+            message: message.to_owned(),
+            detail: self.to_string(),
+            hint: hint.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The interface between a Smart Scan and the connection that it works for.
+
+use std::ops::Range;
+
+use cellar_format::postgres::TransactionId;
+use cellar_format::stats::ScanStats;
+use cellar_format::wire::XidState;
+use cellar_scan::Unsupported;
+
+/// Consumes a scan's results and answers its queries.
+pub trait ScanSink {
+    type Error: From<ScanError>;
+
+    /// Takes whole frames, in order, and the counts of the work that led to them. Counts precede their frames, so the
+    /// counts of a backend that stops early cover everything that the backend received.
+    fn frames(&mut self, counts: &ScanStats, frames: &[u8]) -> Result<(), Self::Error>;
+
+    /// Fails if the backend has closed its connection. Called now and then.
+    fn check_connected(&mut self) -> Result<(), Self::Error>;
+
+    /// Returns the states of transactions: one per id, in the same order. May wait for the backend.
+    fn xid_states(&mut self, xids: &[TransactionId]) -> Result<Vec<XidState>, Self::Error>;
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    #[error("the storage predicate cannot be evaluated: {0}")]
+    Unsupported(#[from] Unsupported),
+    #[error(transparent)]
+    Storage(#[from] cellar_storage::Error),
+    #[error("the compression unit of blocks {} to {} is damaged: {error}", .blocks.start, .blocks.end - 1)]
+    DamagedUnit { blocks: Range<u32>, error: cellar_scan::unit::UnitError },
+    #[error("the cell is shutting down")]
+    Stopping,
+}
