@@ -28,7 +28,9 @@ enum Command {
     KeepAwake,
     /// Write the man pages of all commands into a folder
     #[command(hide = true)]
-    ManPages { folder: PathBuf },
+    ManPages {
+        folder: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {

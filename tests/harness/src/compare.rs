@@ -1,7 +1,7 @@
 //! Runs queries with Smart Scan off and on, in turns, and compares rows and times.
 //!
-//! A query's first two runs are not timed: they warm the caches and are the ones whose rows are compared, as multisets
-//! (an ORDER BY that leaves ties open may order them differently under another plan).
+//! The first run of a query in each mode is not timed: it warms the caches and returns the rows to compare. Rows are
+//! compared as multisets, because an ORDER BY with ties permits different orders under different plans.
 
 use crate::connect::{Offload, Row, configure, connect, has_extension, set_offload, smart_scans, text_rows};
 use crate::efficiency::{Statistics, report};
