@@ -4,7 +4,6 @@
 //! compared as multisets, because an ORDER BY with ties permits different orders under different plans.
 
 use crate::connect::{Offload, Row, configure, connect, has_extension, set_offload, smart_scans, text_rows};
-use crate::efficiency::{Statistics, report};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use postgres::Client;
@@ -28,9 +27,6 @@ pub struct Options {
     /// Settings for the session, "name=value".
     #[arg(long = "set")]
     settings: Vec<String>,
-    /// Print the efficiency figures of the timed runs with Smart Scan on.
-    #[arg(long)]
-    efficiency: bool,
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
@@ -58,12 +54,10 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     let mut client = connect(dsn)?;
     configure(&mut client, &options.settings, options.forced)?;
     let extension = has_extension(&mut client)?;
-    let before = if options.efficiency { Some(Statistics::read(&mut client)?) } else { None };
-    let mut with_off = Statistics::default();
     print_head(options);
     let mut outcomes = Vec::new();
     for query in queries(&options.queries)? {
-        let outcome = compare(&mut client, query, options, &mut with_off)?;
+        let outcome = compare(&mut client, query, options)?;
         print_line(&outcome, options);
         outcomes.push(outcome);
     }
@@ -75,10 +69,6 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
             outcomes.len(),
             if different == 0 { "all answers equal".to_owned() } else { format!("{different} WITH DIFFERENT ANSWERS") }
         );
-    }
-    if let Some(before) = before {
-        let after = Statistics::read(&mut client)?;
-        println!("\n{}", report(&[("Total", &after.since(&before).since(&with_off))]));
     }
     if offloaded < options.require_smart_scans {
         let reason = if extension { "" } else { " (the extension is not created in this database)" };
@@ -131,7 +121,7 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn compare(client: &mut Client, query: Query, options: &Options, with_off: &mut Statistics) -> Result<Outcome> {
+fn compare(client: &mut Client, query: Query, options: &Options) -> Result<Outcome> {
     let Query { name, sql, .. } = query;
     let context = || format!("query {name}");
     let mut outcome = Outcome {
@@ -154,11 +144,7 @@ fn compare(client: &mut Client, query: Query, options: &Options, with_off: &mut 
     outcome.rows = off.len();
     outcome.difference = difference(off, on);
     for _ in 0..options.runs {
-        let before = if options.efficiency { Some(Statistics::read(client)?) } else { None };
         outcome.off_ms.push(time(client, Offload::Off, &sql).with_context(context)?);
-        if let Some(before) = before {
-            with_off.add(&Statistics::read(client)?.since(&before));
-        }
         outcome.on_ms.push(time(client, Offload::On, &sql).with_context(context)?);
     }
     Ok(outcome)

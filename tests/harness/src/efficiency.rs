@@ -1,4 +1,4 @@
-//! The figures by which Smart Scan's efficiency is judged, under their Oracle names, from differences of `cellar.sysstat`.
+//! Smart Scan's efficiency: statistics under their Oracle names, as differences of `cellar.sysstat`, and their ratios.
 
 use anyhow::{Context, Result};
 use postgres::Client;
