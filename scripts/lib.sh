@@ -38,7 +38,7 @@ PG_BIN=$("$PG_CONFIG" --bindir)
 PG_MAJOR=$("$PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
 export PG_CONFIG
 
-# Postgres refuses to run as root. As root, Postgres and the cell run as OS_USER.
+# Postgres refuses to run as root: as root, the scripts run Postgres and its programs as OS_USER.
 if [ "$(id -u)" = 0 ]; then
     OS_USER=${CELLAR_OS_USER:-postgres}
     id "$OS_USER" >/dev/null 2>&1 || die "there is no user $OS_USER"

@@ -145,7 +145,7 @@ stage_fuzz() {
     done
 }
 
-declare -A limit=([format]=300 [lint]=1500 [docs]=120 [unit]=2400 [extension]=1800 [smart_scan]=1200 [robust]=1200 [compression]=900 [regress]=1800 [crash]=900 [fuzz]=600)
+declare -A limit=([format]=300 [lint]=1500 [docs]=120 [unit]=2400 [extension]=1800 [smart_scan]=1200 [robust]=1200 [compression]=900 [regress]=1800 [crash]=900 [fuzz]=900)
 factor=1
 [ -z "${LONG:-}" ] || factor=8
 started=$SECONDS

@@ -1,10 +1,9 @@
 //! Runs queries alternately with Smart Scan off and on, and compares rows and times.
 //!
-//! The first two runs of a query are not timed. They warm the caches, and their rows are compared as multisets, because
-//! another plan may order ties differently.
+//! The first run of a query in each mode is not timed: it warms the caches and returns the rows to compare. Rows are
+//! compared as multisets, because an ORDER BY with ties permits different orders under different plans.
 
 use crate::connect::{Offload, Row, configure, connect, has_extension, set_offload, smart_scans, text_rows};
-use crate::efficiency::{Statistics, report};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use postgres::Client;
@@ -28,10 +27,6 @@ pub struct Options {
     /// Setting of the session, "name=value"; may be repeated.
     #[arg(long = "set")]
     settings: Vec<String>,
-    /// Print the statistics of the timed runs with Smart Scan on.
-    #[arg(long)]
-    efficiency: bool,
-    /// Format of the output.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
@@ -59,12 +54,10 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     let mut client = connect(dsn)?;
     configure(&mut client, &options.settings, options.forced)?;
     let extension = has_extension(&mut client)?;
-    let before = if options.efficiency { Some(Statistics::read(&mut client)?) } else { None };
-    let mut with_off = Statistics::default();
     print_head(options);
     let mut reports = Vec::new();
     for query in queries(&options.queries)? {
-        let report = compare(&mut client, query, options, &mut with_off)?;
+        let report = compare(&mut client, query, options)?;
         print_line(&report, options);
         reports.push(report);
     }
@@ -76,10 +69,6 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
             reports.len(),
             if different == 0 { "all answers equal".to_owned() } else { format!("{different} WITH DIFFERENT ANSWERS") }
         );
-    }
-    if let Some(before) = before {
-        let after = Statistics::read(&mut client)?;
-        println!("\n{}", report(&[("Total", &after.since(&before).since(&with_off))]));
     }
     if offloaded < options.require_smart_scans {
         let reason = if extension { "" } else { " (the extension is not created in this database)" };
@@ -135,7 +124,7 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn compare(client: &mut Client, query: Query, options: &Options, with_off: &mut Statistics) -> Result<QueryReport> {
+fn compare(client: &mut Client, query: Query, options: &Options) -> Result<QueryReport> {
     let Query { name, sql, .. } = query;
     let context = || format!("query {name}");
     let mut report = QueryReport {
@@ -158,11 +147,7 @@ fn compare(client: &mut Client, query: Query, options: &Options, with_off: &mut 
     report.rows = off.len();
     report.difference = difference(off, on);
     for _ in 0..options.runs {
-        let before = if options.efficiency { Some(Statistics::read(client)?) } else { None };
         report.off_ms.push(time(client, Offload::Off, &sql).with_context(context)?);
-        if let Some(before) = before {
-            with_off.add(&Statistics::read(client)?.since(&before));
-        }
         report.on_ms.push(time(client, Offload::On, &sql).with_context(context)?);
     }
     Ok(report)

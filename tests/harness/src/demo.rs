@@ -328,3 +328,23 @@ fn ratio(slow: f64, fast: f64) -> String {
 fn digits(ms: f64) -> String {
     if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.1}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tpch_query_has_the_number_in_its_file_name() {
+        let number =
+            |name: &str| tpch_number(&Query { name: name.to_owned(), folder: "tpch".to_owned(), sql: String::new() });
+        assert_eq!(number("q07"), Some(7));
+        assert_eq!(number("q23"), None);
+        assert_eq!(number("s01_count"), None);
+    }
+
+    #[test]
+    fn milliseconds_below_ten_have_two_decimals() {
+        assert_eq!(digits(0.024), "0.02");
+        assert_eq!(digits(123.45), "123.5");
+    }
+}

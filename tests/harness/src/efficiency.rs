@@ -1,4 +1,4 @@
-//! Statistics of Smart Scan's efficiency under their Oracle names, as differences of `cellar.sysstat`.
+//! Smart Scan's efficiency: statistics under their Oracle names, as differences of `cellar.sysstat`, and their ratios.
 
 use anyhow::{Context, Result};
 use postgres::Client;
@@ -34,12 +34,12 @@ const SHOWN: [&str; 13] = [
     FLASH_HITS,
 ];
 
-/// Statistics by name: absolute values or differences.
+/// System statistics by name, absolute or a difference.
 #[derive(Default, Clone)]
 pub struct Statistics(BTreeMap<String, i128>);
 
 impl Statistics {
-    /// Reads `cellar.sysstat`. Empty if the extension is not created.
+    /// Reads `cellar.sysstat`; empty on a cluster without the extension.
     pub fn read(client: &mut Client) -> Result<Self> {
         if client.query_one("SELECT to_regclass('cellar.sysstat') IS NULL", &[])?.get(0) {
             return Ok(Self::default());
@@ -108,7 +108,7 @@ pub fn report(columns: &[(&str, &Statistics)]) -> String {
     text
 }
 
-/// Formats a number with thousands separators.
+/// A number with its thousands separated.
 fn grouped(value: i128) -> String {
     let digits = value.unsigned_abs().to_string();
     let mut text = String::new();
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_figures_of_the_article_give_its_savings() {
+    fn the_article_s_figures_give_the_article_s_savings() {
         let figures = [
             (ELIGIBLE, 2_591_843_581_952),
             (SAVED, 85_480_210_432),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn since_returns_differences() {
+    fn a_difference_counts_only_what_happened_since() {
         let before = Statistics([("a".to_owned(), 5)].into());
         let after = Statistics([("a".to_owned(), 7), ("b".to_owned(), 2)].into());
         let since = after.since(&before);
