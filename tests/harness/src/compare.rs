@@ -41,7 +41,7 @@ enum Format {
     Checks,
 }
 
-struct QueryReport {
+struct Comparison {
     name: String,
     rows: usize,
     smart_scans: usize,
@@ -55,18 +55,18 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     configure(&mut client, &options.settings, options.forced)?;
     let extension = has_extension(&mut client)?;
     print_head(options);
-    let mut reports = Vec::new();
+    let mut comparisons = Vec::new();
     for query in queries(&options.queries)? {
-        let report = compare(&mut client, query, options)?;
-        print_line(&report, options);
-        reports.push(report);
+        let comparison = compare(&mut client, query, options)?;
+        print_line(&comparison, options);
+        comparisons.push(comparison);
     }
-    let different = reports.iter().filter(|report| report.difference.is_some()).count();
-    let offloaded = reports.iter().filter(|report| report.smart_scans > 0).count();
+    let different = comparisons.iter().filter(|comparison| comparison.difference.is_some()).count();
+    let offloaded = comparisons.iter().filter(|comparison| comparison.smart_scans > 0).count();
     if options.format != Format::Checks {
         println!(
             "\n{} queries, {}; {offloaded} with a Smart Scan in their plan",
-            reports.len(),
+            comparisons.len(),
             if different == 0 { "all answers equal".to_owned() } else { format!("{different} WITH DIFFERENT ANSWERS") }
         );
     }
@@ -124,10 +124,10 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn compare(client: &mut Client, query: Query, options: &Options) -> Result<QueryReport> {
+fn compare(client: &mut Client, query: Query, options: &Options) -> Result<Comparison> {
     let Query { name, sql, .. } = query;
     let context = || format!("query {name}");
-    let mut report = QueryReport {
+    let mut comparison = Comparison {
         rows: 0,
         smart_scans: 0,
         difference: None,
@@ -138,19 +138,19 @@ fn compare(client: &mut Client, query: Query, options: &Options) -> Result<Query
     set_offload(client, Offload::Off)?;
     let off = text_rows(client, &sql).with_context(context)?;
     set_offload(client, Offload::On)?;
-    report.smart_scans = if sql.trim_start().to_lowercase().starts_with("copy") {
+    comparison.smart_scans = if sql.trim_start().to_lowercase().starts_with("copy") {
         0
     } else {
         smart_scans(client, &sql).with_context(context)?
     };
     let on = text_rows(client, &sql).with_context(context)?;
-    report.rows = off.len();
-    report.difference = difference(off, on);
+    comparison.rows = off.len();
+    comparison.difference = difference(off, on);
     for _ in 0..options.runs {
-        report.off_ms.push(time(client, Offload::Off, &sql).with_context(context)?);
-        report.on_ms.push(time(client, Offload::On, &sql).with_context(context)?);
+        comparison.off_ms.push(time(client, Offload::Off, &sql).with_context(context)?);
+        comparison.on_ms.push(time(client, Offload::On, &sql).with_context(context)?);
     }
-    Ok(report)
+    Ok(comparison)
 }
 
 fn time(client: &mut Client, offload: Offload, sql: &str) -> Result<f64> {
@@ -220,18 +220,18 @@ fn print_head(options: &Options) {
     }
 }
 
-fn print_line(report: &QueryReport, options: &Options) {
-    let equal = match &report.difference {
+fn print_line(comparison: &Comparison, options: &Options) {
+    let equal = match &comparison.difference {
         None => "equal".to_owned(),
         Some(difference) => format!("DIFFERENT: {difference}"),
     };
-    let timed = !report.off_ms.is_empty();
-    let (off, on) = if timed { (median(&report.off_ms), median(&report.on_ms)) } else { (0.0, 0.0) };
+    let timed = !comparison.off_ms.is_empty();
+    let (off, on) = if timed { (median(&comparison.off_ms), median(&comparison.on_ms)) } else { (0.0, 0.0) };
     let number = |value: f64| if timed { format!("{value:.1}") } else { "-".to_owned() };
     let speedup = if timed { format!("{:.2}x", off / on) } else { "-".to_owned() };
-    let QueryReport { name, rows, smart_scans, .. } = report;
+    let Comparison { name, rows, smart_scans, .. } = comparison;
     match options.format {
-        Format::Checks => match &report.difference {
+        Format::Checks => match &comparison.difference {
             None => {
                 println!("ok - {name}: {rows} rows are the same with Smart Scan off and on; {smart_scans} Smart Scans")
             }
