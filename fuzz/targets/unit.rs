@@ -1,7 +1,7 @@
-//! Any bytes as a compression unit: opened, every page rebuilt, every column's entries looked at. And any bytes as
-//! pages, encoded and compared.
+//! Fuzzes compression units in two ways; the first byte selects one. Any bytes as a unit: open it, rebuild every page, read every
+//! column entry. Any bytes as pages: encode them and compare the rebuilt pages.
 //!
-//! The first byte says which. Checksums are not checked in a fuzzer's build, so that it sees what lies behind them.
+//! A fuzzing build does not verify checksums, so that inputs reach the code behind them.
 
 #![no_main]
 
@@ -46,7 +46,7 @@ fuzz_target!(|data: &[u8]| {
     if pick & 1 == 0 {
         return read(rest);
     }
-    // Two pages of content from the front and from the back, with headers that hold together when the bit says so.
+    // Two pages with the input at their front and end; bit 1 selects consistent page headers.
     let mut pages = vec![0; 2 * BLOCK_BYTES];
     for (page, half) in pages.chunks_exact_mut(BLOCK_BYTES).zip(rest.chunks(rest.len() / 2 + 1)) {
         let (head, tail) = half.split_at(half.len() / 3);
@@ -61,7 +61,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let level = Level::ALL[*pick as usize >> 2 & 1];
-    let bytes = encode(&pages, &shape(), level).expect("any pages can be encoded");
-    assert_eq!(verify(&bytes, &pages).expect("what was encoded can be read"), None);
+    let bytes = encode(&pages, &shape(), level).expect("encode accepts any pages");
+    assert_eq!(verify(&bytes, &pages).expect("a new unit can be read"), None);
     read(&bytes);
 });

@@ -1,9 +1,10 @@
 //! Times scans of TPC-H's lineitem heap: `cargo run --release --example heap_scan -- HEAP_FILE [RUNS [warm|cached|unit [QUERY [WAY]]]]`.
 //!
-//! The file is one segment of `lineitem` (see `pg_relation_filepath`) after CHECKPOINT. It is read into memory first,
-//! so that the figures are those of decoding on one thread. `hint` variants ignore the all-visible bits, which sends
-//! every tuple through the visibility rules. A third argument `cached` scans the first region over and over, which
-//! leaves out what memory costs, and `unit` scans compression units (QUERY LOW, in memory) of the file; a fourth picks queries by name, a fifth one of plain, hint and index.
+//! The file is one segment of `lineitem` (see `pg_relation_filepath`) after CHECKPOINT. The file is read into memory first, so
+//! the figures are decoding and evaluation on one thread. The third argument selects what is scanned: `warm` the file, `cached`
+//! the first region repeatedly (excludes memory latency), `unit` compression units of the file (QUERY LOW, in memory). The
+//! fourth selects queries by name, the fifth one of the ways `plain`, `hint` (ignores all-visible bits, so every tuple is
+//! checked for visibility) and `index` (also builds the storage index).
 
 use cellar_format::postgres::{Align, Collation, Width, encoding, type_oid};
 use cellar_format::units::{BLOCK_BYTES, REGION_BYTES};
@@ -96,7 +97,7 @@ fn numeric(hundredths: u16) -> Expr {
     Expr::Const { type_oid: type_oid::NUMERIC, value: Some(payload) }
 }
 
-/// CPU time of this thread in milliseconds: what other programs on the machine disturb least.
+/// CPU time of this thread in milliseconds: less affected by other processes than elapsed time.
 fn cpu_ms() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e6
