@@ -1,7 +1,7 @@
 //! Encodes a heap file into compression units, in memory: `cargo run --release --example unit_tool -- HEAP_FILE COLUMNS [LEVEL [PAGES [UNIT_PAGES]]]`.
 //!
-//! COLUMNS and LEVEL are told in `columns/mod.rs`; PAGES is how many pages of the file are encoded. It prints sizes,
-//! speeds of one thread, and what single pages cost when the unit is in memory.
+//! `columns/mod.rs` describes COLUMNS and LEVEL; PAGES limits the pages of the file that are encoded. Prints sizes and a checksum
+//! of the units, speeds of one thread, and the latency of single pages of units in memory.
 
 mod columns;
 
@@ -11,7 +11,7 @@ use columns::percentile;
 use std::io::Read;
 use std::time::Instant;
 
-/// CPU time of this thread in seconds: what other programs on the machine disturb least.
+/// CPU time of this thread in seconds: less affected by other processes than elapsed time.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
@@ -39,7 +39,7 @@ fn main() {
     let encoding = cpu_seconds() - start;
     let start = cpu_seconds();
     for (pages, unit) in heap.chunks(unit_pages * BLOCK_BYTES).zip(&units) {
-        assert_eq!(verify(unit, pages).expect("the unit can be read"), None, "a page that does not come back");
+        assert_eq!(verify(unit, pages).expect("the unit can be read"), None, "a page is rebuilt wrongly");
     }
     let verifying = cpu_seconds() - start;
     let start = Instant::now();
@@ -91,21 +91,21 @@ fn main() {
     let start = cpu_seconds();
     for (unit, source) in opened.iter().zip(&units) {
         for number in 0..unit.pages().len() {
-            rebuilder.page(unit, source, number, &mut page).expect("the page comes back");
+            rebuilder.page(unit, source, number, &mut page).expect("the page is rebuilt");
         }
     }
     println!("all pages rebuilt at {:.0} MB/s", heap.len() as f64 / 1e6 / (cpu_seconds() - start));
     let mut times = Vec::new();
-    let mut place = 0usize;
+    let mut random = 0usize;
     for _ in 0..2000 {
-        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let index = (place >> 33) % units.len();
-        let number = (place >> 13) % opened[index].pages().len();
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let index = (random >> 33) % units.len();
+        let number = (random >> 13) % opened[index].pages().len();
         let start = Instant::now();
-        rebuilder.page(&opened[index], &units[index], number, &mut page).expect("the page comes back");
+        rebuilder.page(&opened[index], &units[index], number, &mut page).expect("the page is rebuilt");
         times.push(start.elapsed().as_secs_f64() * 1e6);
         assert_eq!(page[..], heap[(index * unit_pages + number) * BLOCK_BYTES..][..BLOCK_BYTES]);
-        // Units of the same random unit share what was read last.
+        // Every page is measured without decoded blocks of the one before.
         rebuilder.forget();
     }
     println!("a random page: {:.1} us p50, {:.1} us p99", percentile(&mut times, 0.5), percentile(&mut times, 0.99));

@@ -1,7 +1,8 @@
-//! Compression units give back the pages they were made of, whatever these are; damage is noticed.
+//! Compression units of random tables: every page is rebuilt byte for byte, directories describe the pages, and damage is
+//! reported.
 //!
-//! `CELLAR_SEED` and `CELLAR_CASES` set which random tables are tried. The files in `fixtures/` were written by the
-//! release in their name and never change; `CELLAR_WRITE_FIXTURES` writes those of a new format version.
+//! `CELLAR_SEED` and `CELLAR_CASES` select the random tables. The files in `fixtures/` belong to the format version in their
+//! name and never change; `CELLAR_WRITE_FIXTURES` writes the files of a new format version.
 
 mod support;
 
@@ -36,14 +37,14 @@ fn random_unit(seed: u64, level: Level) -> (Random, Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn every_page_of_any_table_comes_back_at_every_level() {
+fn every_page_of_any_table_is_rebuilt_at_every_level() {
     for seed in seeds(60) {
         let level = level_of(seed);
         let (mut random, pages, bytes) = random_unit(seed, level);
         let unit = Unit::open(&bytes).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert_eq!(unit.level(), level);
         assert_eq!(unit.bytes(), bytes.len() as u64);
-        // In any order and in runs, by a rebuilder with and without memory of the last page.
+        // Pages in random order and in runs, by one rebuilder and by new ones.
         let mut rebuilder = Rebuilder::new();
         let mut page = [0; BLOCK_BYTES];
         let mut number = 0;
@@ -60,9 +61,9 @@ fn every_page_of_any_table_comes_back_at_every_level() {
     }
 }
 
-/// Encoding decides by the page's bytes which pages need no patch.
+/// Parsing decides which pages need no patch; a wrong decision would lose a bit.
 #[test]
-fn any_bit_of_a_page_may_differ_from_what_is_foretold() {
+fn any_bit_of_a_page_may_differ_from_its_prediction() {
     for seed in seeds(12) {
         let mut random = Random::new(seed);
         let mut table = Table::random(&mut random);
@@ -80,7 +81,7 @@ fn any_bit_of_a_page_may_differ_from_what_is_foretold() {
 }
 
 #[test]
-fn a_unit_of_raw_pages_gives_them_back_and_others_are_told_apart() {
+fn raw_pages_are_rebuilt_and_verify_reports_a_changed_page() {
     for seed in seeds(8) {
         let (_, mut pages, _) = random_unit(seed, Level::QueryLow);
         let unit = encode_raw(&pages, &Shape::default(), level_of(seed)).unwrap();
@@ -93,7 +94,7 @@ fn a_unit_of_raw_pages_gives_them_back_and_others_are_told_apart() {
 }
 
 #[test]
-fn ordinary_pages_are_kept_as_rows_and_others_raw() {
+fn ordinary_pages_are_stored_as_rows_and_others_raw() {
     let (mut rows, mut raw, mut zero) = (0, 0, 0);
     for seed in seeds(60) {
         let (_, pages, bytes) = random_unit(seed, Level::QueryLow);
@@ -111,7 +112,7 @@ fn ordinary_pages_are_kept_as_rows_and_others_raw() {
 }
 
 #[test]
-fn a_units_rows_are_the_pages_tuples_in_their_order() {
+fn rows_are_the_tuples_of_the_pages_in_their_order() {
     for seed in seeds(40) {
         let (_, pages, bytes) = random_unit(seed, level_of(seed));
         let unit = Unit::open(&bytes).unwrap();
@@ -136,32 +137,32 @@ fn a_units_rows_are_the_pages_tuples_in_their_order() {
 }
 
 #[test]
-fn what_is_known_of_visibility_holds_for_every_tuple() {
+fn chunk_visibility_holds_for_every_tuple() {
     let mut all_visible = 0;
     for seed in seeds(60) {
         let (_, pages, bytes) = random_unit(seed, Level::QueryLow);
         let unit = Unit::open(&bytes).unwrap();
         for chunk in unit.chunks() {
-            let known = unit.visibility(chunk);
-            all_visible += usize::from(known.all_committed);
+            let visibility = unit.visibility(chunk);
+            all_visible += usize::from(visibility.all_committed);
             for number in chunk.pages().filter(|number| unit.pages()[*number].kind == PageKind::Rows) {
                 let Ok(Some(page)) = Page::new(&pages[number * BLOCK_BYTES..][..BLOCK_BYTES]) else { continue };
                 let _ = page.for_each_tuple(|_, tuple| {
-                    assert!(!known.all_frozen || tuple.infomask & 0x0300 == 0x0300, "seed {seed}");
-                    assert!(!known.all_committed || tuple.infomask & 0x0100 != 0, "seed {seed}");
-                    assert!(!known.no_xmax || tuple.infomask & 0x0800 != 0, "seed {seed}");
-                    assert!((known.xmin_min..=known.xmin_max).contains(&tuple.xmin), "seed {seed}");
+                    assert!(!visibility.all_frozen || tuple.infomask & 0x0300 == 0x0300, "seed {seed}");
+                    assert!(!visibility.all_committed || tuple.infomask & 0x0100 != 0, "seed {seed}");
+                    assert!(!visibility.no_xmax || tuple.infomask & 0x0800 != 0, "seed {seed}");
+                    assert!((visibility.xmin_min..=visibility.xmin_max).contains(&tuple.xmin), "seed {seed}");
                 });
-                assert!(!known.all_visible || page.all_visible() || page.normal_count() == 0, "seed {seed}");
+                assert!(!visibility.all_visible || page.all_visible() || page.normal_count() == 0, "seed {seed}");
             }
-            assert_eq!(chunk.header(HeaderField::Xmin).min as u32, known.xmin_min);
+            assert_eq!(chunk.header(HeaderField::Xmin).min as u32, visibility.xmin_min);
         }
     }
     assert!(all_visible > 0);
 }
 
 #[test]
-fn bounds_are_those_of_the_values() {
+fn bounds_are_minimum_and_maximum_of_the_values() {
     use cellar_format::postgres::{Align, Width, type_oid};
     use cellar_scan::unit::Attribute;
     let attribute = |type_oid, width, align| Attribute { type_oid, width, align, by_value: false, dropped: false };
@@ -175,7 +176,7 @@ fn bounds_are_those_of_the_values() {
     let mut page = vec![0; BLOCK_BYTES];
     let (mut lower, mut upper) = (24, BLOCK_BYTES);
     for row in 0..100i32 {
-        // The first rows are NULL in all columns.
+        // The first ten rows are NULL in all columns.
         let is_null = row < 10;
         let mut tuple = vec![0; 24];
         tuple[18] = 3;
@@ -183,7 +184,7 @@ fn bounds_are_those_of_the_values() {
         tuple[22] = 24;
         if !is_null {
             tuple.extend((1000 + row).to_le_bytes());
-            // The row's number and a quarter: weight 0, scale 2, two digits.
+            // The row number plus 0.25: weight 0, scale 2, two digits.
             tuple.extend([15, 0x00, 0x81, row as u8, 0]);
             tuple.extend(2500u16.to_le_bytes());
             tuple.push(7 << 1 | 1);
@@ -238,7 +239,7 @@ fn rebuilding_one_page_announces_all_that_it_reads() {
     for seed in seeds(40) {
         let (_, pages, bytes) = random_unit(seed, level_of(seed));
         let source = Announced { bytes: &bytes, ranges: RefCell::default() };
-        // Longer directories are read in two requests.
+        // A longer directory needs a second read, which is not announced.
         if Unit::open(&bytes).unwrap().directory_bytes() > 16 << 10 {
             continue;
         }
@@ -255,7 +256,7 @@ fn rebuilding_one_page_announces_all_that_it_reads() {
 }
 
 #[test]
-fn a_flipped_bit_is_reported_and_never_a_wrong_page() {
+fn a_flipped_bit_is_an_error_and_never_a_wrong_page() {
     let mut noticed = 0;
     for seed in seeds(40) {
         let (mut random, pages, mut bytes) = random_unit(seed, level_of(seed));
@@ -283,7 +284,7 @@ fn a_flipped_bit_is_reported_and_never_a_wrong_page() {
 }
 
 #[test]
-fn a_unit_that_ends_early_is_refused() {
+fn a_truncated_unit_is_an_error() {
     let (_, _, bytes) = random_unit(7, Level::QueryHigh);
     for length in (0..bytes.len()).step_by(bytes.len() / 50 + 1) {
         let cut = &bytes[..length];
@@ -294,9 +295,9 @@ fn a_unit_that_ends_early_is_refused() {
     }
 }
 
-/// What lies behind the checksums is not trusted either.
+/// Directories with valid checksums are not trusted either.
 #[test]
-fn a_directory_of_lies_never_panics() {
+fn a_malicious_directory_never_panics() {
     for seed in seeds(20) {
         let (mut random, pages, good) = random_unit(seed, level_of(seed));
         let length = u32::from_le_bytes(good[20..24].try_into().unwrap()) as usize;
@@ -323,7 +324,7 @@ fn a_directory_of_lies_never_panics() {
 }
 
 #[test]
-fn what_is_no_whole_page_is_refused() {
+fn incomplete_pages_are_refused() {
     let mut random = Random::new(1);
     let shape = Table::random(&mut random).shape();
     assert!(encode(&[0; BLOCK_BYTES - 1], &shape, Level::QueryLow).is_err());
@@ -336,9 +337,9 @@ fn fixture(level: Level) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/unit_v{VERSION}_{name}"))
 }
 
-/// Each fixture is a unit, and a text file with the CRC-32C of each of its pages.
+/// A fixture is a unit and a text file with the CRC-32C of each of its pages.
 #[test]
-fn units_of_earlier_releases_give_the_same_pages() {
+fn units_of_earlier_releases_are_rebuilt() {
     for level in Level::ALL {
         let (file, sums) = (fixture(level).with_extension("unit"), fixture(level).with_extension("crc"));
         if std::env::var_os("CELLAR_WRITE_FIXTURES").is_some() && !file.exists() {
@@ -349,8 +350,8 @@ fn units_of_earlier_releases_give_the_same_pages() {
             let lines = pages.chunks_exact(BLOCK_BYTES).map(|page| format!("{:08x}\n", crc32c::crc32c(page)));
             std::fs::write(&sums, lines.collect::<String>()).unwrap();
         }
-        let bytes = std::fs::read(&file).expect("the fixture is there");
-        let sums = std::fs::read_to_string(&sums).expect("its checksums are there");
+        let bytes = std::fs::read(&file).expect("the fixture exists");
+        let sums = std::fs::read_to_string(&sums).expect("the checksums exist");
         let unit = Unit::open(&bytes).unwrap();
         assert_eq!(unit.pages().len(), sums.lines().count());
         let mut page = [0; BLOCK_BYTES];

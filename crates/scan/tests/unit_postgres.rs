@@ -1,5 +1,5 @@
-//! Compression units of what PostgreSQL itself wrote: updated, pruned, vacuumed, altered, TOASTed tables. Skipped, with
-//! a word, where there is no PostgreSQL.
+//! Compression units of tables that PostgreSQL wrote: updated, pruned, vacuumed, altered and TOASTed. Skipped with a message
+//! where PostgreSQL is not installed.
 
 mod support;
 
@@ -58,9 +58,9 @@ fn shape(cluster: &Cluster, table: &str) -> Shape {
 }
 
 #[test]
-fn tables_that_postgres_wrote_come_back_byte_for_byte() {
+fn tables_that_postgres_wrote_are_rebuilt_byte_for_byte() {
     let Some(cluster) = Cluster::start("unit") else {
-        eprintln!("there is no PostgreSQL on this machine: skipped");
+        eprintln!("skipped: PostgreSQL is not installed");
         return;
     };
     cluster.sql(TABLES);

@@ -1,7 +1,7 @@
-//! A scan of a compression unit finds what a scan of its pages finds: the same rows in the same order, and the same
-//! blocks passed through, but for those that the unit's bounds exclude.
+//! Scans of compression units return what scans of their pages return: the same rows in the same order, and the same blocks
+//! passed through, except blocks that the unit's bounds exclude.
 //!
-//! `CELLAR_SEED` and `CELLAR_CASES` set which random tables are tried.
+//! `CELLAR_SEED` and `CELLAR_CASES` select the random tables.
 
 mod support;
 
@@ -29,7 +29,7 @@ fn call(function: u32, column: u16, type_oid: u32, value: &[u8]) -> Expr {
     Expr::Call { function, collation: Collation::Bytewise, args: vec![Expr::Column(column), constant] }
 }
 
-/// Of what runs on encoded values: comparisons with values that occur, and some that do not.
+/// A predicate that encoded values decide, compared with a value that occurs, or does not.
 fn simple_qual(random: &mut Random) -> Expr {
     let number = random.below(9) as u32 * 1_000_003 + random.below(2) as u32;
     let words = ["express 1000003", "deposits sleep 0", "pinto beans 3000009", "z", ""];
@@ -75,14 +75,14 @@ fn widths(request: &ScanRequest) -> Vec<Option<usize>> {
     request.projection.iter().map(width).collect()
 }
 
-/// What both scans answer: heap first.
+/// The answers of a scan of the pages and of a scan of the unit.
 fn scan(request: &ScanRequest, first_block: u32, pages: &[u8], bytes: &Vec<u8>) -> (Answer, Answer) {
     let plan = Arc::new(Plan::compile(request).expect("a supported request"));
     let unit = Unit::open(bytes).unwrap();
     let mut scanner = UnitScanner::new(Arc::clone(&plan));
     let mut out = ResultWriter::new();
     let whole = 0..unit.pages().len();
-    // Without answers either nothing is emitted, or none is needed.
+    // A scan that needs transaction states returns nothing before it has them.
     if let Progress::NeedXids(xids) = scanner.scan(first_block, &unit, bytes, whole.clone(), &NoXids, &mut out).unwrap()
     {
         out.flush();
@@ -103,7 +103,7 @@ fn scan(request: &ScanRequest, first_block: u32, pages: &[u8], bytes: &Vec<u8>) 
         scan(&plan, &mut alone);
         alone.flush();
         let passed = |answer: &Answer| answer.passthru.iter().any(|(passed, _)| *passed == block);
-        // A predicate that encoded values decide runs before one that cannot tell.
+        // A unit scan may evaluate later predicates first and exclude rows that an earlier one would pass through.
         let decided = passed(&read(alone.frames(), &widths(request))) && !passed(&of_unit);
         scan(if decided { &reversed } else { &plan }, &mut out);
     }
@@ -112,7 +112,7 @@ fn scan(request: &ScanRequest, first_block: u32, pages: &[u8], bytes: &Vec<u8>) 
 }
 
 #[test]
-fn a_scan_of_a_unit_finds_what_a_scan_of_its_pages_finds() {
+fn a_unit_scan_returns_what_a_heap_scan_of_its_pages_returns() {
     let first = setting("CELLAR_SEED", 1);
     let (mut rows, mut passed, mut pruned) = (0, 0, 0);
     for seed in first..first + setting("CELLAR_CASES", 30) {
@@ -130,10 +130,10 @@ fn a_scan_of_a_unit_finds_what_a_scan_of_its_pages_finds() {
                 request.mode = ScanMode::Columns;
                 request.projection = (0..random.below(4)).map(|_| 1 + random.below(8) as u16).collect();
             }
-            // A unit's rows are put out where a heap scan aggregates.
+            // This test compares rows; tests/aggregate.rs compares aggregates.
             request.aggregation = None;
             request.top_n = None;
-            // The reader of batches does not know strings that end with a NUL.
+            // The test's batch reader does not support NUL-terminated strings.
             request.projection.retain(|number| *number != 5);
             (request.snapshot.xmin, request.snapshot.xmax) = (820, 910);
             request.snapshot.taken_during_recovery = random.one_in(2);
@@ -155,7 +155,7 @@ fn a_scan_of_a_unit_finds_what_a_scan_of_its_pages_finds() {
 }
 
 #[test]
-fn pages_that_are_left_out_are_not_scanned() {
+fn excluded_pages_are_not_scanned() {
     let mut random = Random::new(3);
     let request = requests().remove(0);
     let mut table = Table::with(&mut random, &shape(&request, 8).attributes);

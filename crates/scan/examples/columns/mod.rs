@@ -1,4 +1,4 @@
-//! Arguments of the tools that encode heap files.
+//! Command-line arguments of the examples that encode heap files.
 //!
 //! COLUMNS is `lineitem`, or the attributes as `TYPE_OID:TYPLEN:TYPALIGN` with commas in between:
 //! `select string_agg(atttypid || ':' || attlen || ':' || attalign, ',' order by attnum) from pg_attribute where
@@ -10,7 +10,7 @@ use cellar_scan::unit::{Attribute, Level, Shape};
 const LINEITEM: &str = "20:8:d,23:4:i,23:4:i,23:4:i,1700:-1:i,1700:-1:i,1700:-1:i,1700:-1:i,1042:-1:i,1042:-1:i,\
     1082:4:i,1082:4:i,1082:4:i,1042:-1:i,1042:-1:i,1043:-1:i";
 
-/// The shape that an argument names.
+/// Parses COLUMNS.
 pub fn shape(columns: &str) -> Shape {
     let columns = if columns == "lineitem" { LINEITEM } else { columns };
     let attributes = columns.split(',').map(|column| {
@@ -24,17 +24,18 @@ pub fn shape(columns: &str) -> Shape {
     Shape { attributes: attributes.collect() }
 }
 
+/// Parses LEVEL.
 pub fn level(name: &str) -> Level {
     match name {
         "low" => Level::QueryLow,
         "high" => Level::QueryHigh,
         "archive_low" => Level::ArchiveLow,
         "archive_high" => Level::ArchiveHigh,
-        other => panic!("{other} is no level"),
+        other => panic!("{other} is not a level"),
     }
 }
 
-/// The value that this share of them does not exceed.
+/// The percentile at `share`, 0 to 1. Sorts `times`.
 pub fn percentile(times: &mut [f64], share: f64) -> f64 {
     times.sort_by(f64::total_cmp);
     times[((times.len() - 1) as f64 * share) as usize]

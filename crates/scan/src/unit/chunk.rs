@@ -13,7 +13,7 @@ const XMIN_COMMITTED: u16 = 0x0100;
 const XMIN_FROZEN: u16 = 0x0300;
 const XMAX_INVALID: u16 = 0x0800;
 
-/// What the tuple headers of a chunk tell about the visibility of its rows: the tuples of pages stored as rows.
+/// Facts about the visibility of a chunk's rows, from the tuple headers of its pages that are stored as rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkVisibility {
     /// Every page with rows is marked all-visible.

@@ -109,7 +109,7 @@ impl Unit {
         &self.directory.pages
     }
 
-    /// Runs of pages, in order. Pages behind the last line pointer are in no chunk.
+    /// All chunks, in page order; none when the unit has no line pointer.
     pub fn chunks(&self) -> &[Chunk] {
         &self.directory.chunks
     }

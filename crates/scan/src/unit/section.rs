@@ -18,14 +18,15 @@ pub enum UnitError {
 
 pub type Result<T, E = UnitError> = std::result::Result<T, E>;
 
-/// Whether checksums are verified. A fuzzer cannot guess checksums; without them it reaches the code behind.
+/// Whether checksums are verified. A fuzzer cannot guess checksums; a fuzzing build skips
+/// them, so that inputs reach the decoding.
 pub(super) const VERIFY_CHECKSUMS: bool = !cfg!(fuzzing);
 
 pub(super) fn corrupt<T>(what: &'static str, place: usize, found: impl Into<String>) -> Result<T> {
     Err(Corrupt::new(what, place, found).into())
 }
 
-/// A contiguous piece of the data section with its checksum: what is read and verified at once.
+/// A contiguous piece of the data section with its checksum: the unit of reading and verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     /// From the start of the data section.
@@ -135,7 +136,7 @@ thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Reads bytes without verifying them. An end behind the source's is an error of kind `UnexpectedEof`.
+/// Reads bytes without verifying them. A read beyond the end of the source is an error of kind `UnexpectedEof`.
 pub(super) fn read_unverified(source: &dyn ByteSource, offset: u64, length: usize) -> io::Result<Cow<'_, [u8]>> {
     if let Some(bytes) = source.slice_at(offset, length) {
         return Ok(Cow::Borrowed(bytes));

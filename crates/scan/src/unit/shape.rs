@@ -177,7 +177,7 @@ impl Number {
         }
     }
 
-    /// The value's bytes; bytes behind [`Self::bytes`] are undefined.
+    /// The value's bytes; bytes from [`Self::bytes`] on are undefined.
     #[inline(always)]
     pub fn encode(self, value: i64) -> [u8; 8] {
         match self {

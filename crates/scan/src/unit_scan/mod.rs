@@ -61,7 +61,7 @@ pub struct UnitScanner {
     top_n: Option<TopN>,
 }
 
-/// One call of [`UnitScanner::scan`]: the unit, where it is, and what it is scanned for.
+/// The parameters of one [`UnitScanner::scan`].
 #[derive(Clone, Copy)]
 struct Scan<'a> {
     plan: &'a Plan,

@@ -77,8 +77,8 @@ impl BitPackPlan {
         Self { frames: vec![frame], is_patched: false, bytes: rows * frame.width as usize / 8 + blocks_bytes }
     }
 
-    /// For codes with patches: the frame that makes packed codes and patches smallest. `occurrences` has a count for
-    /// each code.
+    /// For codes with patches: the frame with the smallest packed codes and patches together. `occurrences` has a count
+    /// for each code.
     pub fn for_patched_codes(occurrences: &[u32]) -> Self {
         /// A row distance and an offset, one byte each at least.
         const PATCH_BYTES: usize = 3;
@@ -134,7 +134,7 @@ pub struct BitPacked {
     starts: Vec<u32>,
     /// One for all blocks, or one a block.
     frames: Vec<FrameOfReference>,
-    /// Bytes of patches behind each block; empty without patches.
+    /// Bytes of patches that follow each block; empty without patches.
     patches: Vec<u16>,
     checksums: Vec<u32>,
 }

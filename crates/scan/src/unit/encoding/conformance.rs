@@ -82,10 +82,10 @@ fn row_ranges(count: usize) -> Vec<Range<usize>> {
     ranges
 }
 
-/// In the data section in front of what is encoded.
+/// The data section's content before the encoded chunk.
 pub const PREFIX: &[u8] = b"before";
 
-/// Changes one bit, or truncates, at some places behind the first `from` bytes.
+/// Copies with one changed bit, and truncated copies, at several places from byte `from` on.
 fn damaged(bytes: &[u8], from: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
     let places = move || (from..bytes.len()).step_by(bytes.len() / 17 + 1);
     let flipped = places().map(|at| {

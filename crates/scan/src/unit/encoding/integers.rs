@@ -108,7 +108,7 @@ impl IntChunk {
         ranges.extend(self.encoding.unread_part().map(|part: Part| part.range()));
     }
 
-    /// Values in a block; 0 behind the last one.
+    /// Values in a block; 0 for a block after the last one.
     fn block_rows(&self, block: usize) -> usize {
         self.count().saturating_sub(block * BLOCK_ROWS).min(BLOCK_ROWS)
     }

@@ -1,7 +1,7 @@
 //! String dictionary: the distinct strings in ascending order, and for each row the position (code) of its string.
 //!
-//! The codes are a chunk of integers in an encoding of their own. The entries are one part, compressed by zstd when
-//! that makes the part smaller, and decoded once.
+//! The codes are a chunk of integers in an encoding of their own. The entries are one part, decoded once, and compressed by
+//! zstd if the compressed part is smaller.
 
 use super::super::section::{DataSection, Part, Result, corrupt};
 use super::super::shape::Level;

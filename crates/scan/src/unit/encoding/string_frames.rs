@@ -187,7 +187,7 @@ impl StringFrames {
         out: &mut Strings,
     ) -> Result<()> {
         let (part, count) = (self.parts[frame], self.frame_rows(frame));
-        // The scratch buffer behind `with_bytes` contains one part at a time, so the symbols are read first.
+        // `with_bytes` keeps one buffer per thread: read the symbols before the frame occupies it.
         let symbols = self.symbols(section)?;
         let StringCache { starts, scratch, key, .. } = cache;
         *key = None;
@@ -271,7 +271,7 @@ impl StringEncoding for StringFrames {
 
     fn row_bytes(&self, rows: Range<usize>) -> Range<u32> {
         match self.parts_of(rows) {
-            // One frame is read as it is; only several are worth reading together.
+            // A single frame needs no combined read.
             [first, .., last] if first.offset <= last.offset => first.offset..last.offset.saturating_add(last.bytes),
             _ => 0..0,
         }

@@ -1,7 +1,7 @@
 //! A list of byte strings in one allocation, and fast comparison of short strings.
 
 /// Copies of this many bytes replace shorter ones: a copy of a constant length is faster than one of the exact length. A
-/// dictionary has as many zero bytes behind its last entry.
+/// dictionary has as many zero bytes after its last entry.
 pub const COPY_BYTES: usize = 32;
 
 /// Byte strings, one after another.

@@ -2,7 +2,7 @@
 //!
 //! An automaton that matches the pieces in order runs over the codes: one step consumes all bytes of a code's symbol. The
 //! automaton runs over the concatenated strings of a frame without stopping between them, so a match may span several
-//! strings. No string that contains the pieces is missed: matching a part of the pieces too early can only make the
+//! strings. No string that contains the pieces is missed: matching a part of the pieces too early only lets the
 //! automaton complete the match earlier, in the same string. Each match is then confirmed by a run over its string alone.
 
 use super::symbols::{ESCAPE, SymbolTable};

@@ -206,7 +206,7 @@ impl EncodedString<'_> {
             Some(_) => (self.string[self.at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word)), 0),
             None => (first_bytes(self.string).swap_bytes(), self.at),
         };
-        // Shifts in zeros for the bytes behind the string.
+        // Shifts in zeros for the bytes after the string.
         let word = word >> (8 * skip as u32 % u64::BITS);
         let long = &encoder.long[slot(word)];
         let is_long = (word & long.mask == long.word) & (long.code.length() <= left);
@@ -231,7 +231,7 @@ mod tests {
             let pick = |shift: u32| words[(index.wrapping_mul(2_654_435_761) >> shift) % words.len()];
             format!("{}{}{}", pick(5), pick(11), pick(17)).into_bytes()
         });
-        // Zero bytes at the end: the padding behind a string is not part of the string.
+        // Zero bytes at the end: the padding after a string is not part of the string.
         let zeroes = (0..40).map(|length| vec![0; length]);
         let others = (0..300).map(|index: usize| (0..index % 29).map(|at| (index * at * 7) as u8 & 0x83).collect());
         let strings: Vec<Vec<u8>> = texts.chain(zeroes).chain(others).collect();

@@ -12,7 +12,7 @@ use cellar_format::units::BLOCK_BYTES;
 
 /// A longer tuple is an error. Longer than a page: what a damaged page has beyond is put right by its patch.
 pub const TUPLE_BYTES_MAX: usize = 4 * BLOCK_BYTES;
-/// Memory for one tuple, with space for a copy of constant length behind the longest one.
+/// Memory for one tuple, with space for a copy of constant length after the longest one.
 const TUPLE_BUFFER_BYTES: usize = TUPLE_BYTES_MAX + 64;
 
 /// An attribute and its decoded values in the page's rows.
@@ -46,7 +46,7 @@ impl<'a> RowValues<'a> {
     }
 }
 
-/// A page's tuples, one after another. Bytes behind `end` are undefined.
+/// A page's tuples, one after another. Bytes from `end` on are undefined.
 #[derive(Debug, Default)]
 pub struct TupleBuffer {
     pub bytes: Vec<u8>,
@@ -54,7 +54,7 @@ pub struct TupleBuffer {
 }
 
 impl TupleBuffer {
-    /// A tuple under construction behind the last one.
+    /// Starts a tuple after the last one.
     pub fn next(&mut self) -> TupleBuilder<'_> {
         if self.bytes.len() < self.end + TUPLE_BUFFER_BYTES {
             self.bytes.resize((self.end + TUPLE_BUFFER_BYTES).next_power_of_two(), 0);
