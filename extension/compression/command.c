@@ -4,7 +4,7 @@
  *	  cellar.compress_relation: the session's side of a compression command.
  *
  * A background worker (command_worker.c) compresses the table, because the
- * command starts with VACUUM, which commits transactions of its own.  The
+ * command starts with VACUUM, which commits its own transactions.  The
  * session starts the worker, waits for it, stops it if the session is
  * canceled, and raises the worker's error.  Both sides share a task (task.c).
  *

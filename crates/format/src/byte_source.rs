@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// The bytes of one compression unit.
 ///
-/// Errors are [`io::Error`]s. A source with an error type of its own puts the whole error, with kind and place, inside
+/// Errors are [`io::Error`]s. A source with another error type puts the whole error, with kind and place, inside
 /// ([`io::Error::other`]), and a caller that knows the type takes it out again ([`io::Error::downcast`]). A read beyond the
 /// end is an error.
 pub trait ByteSource {
@@ -15,7 +15,7 @@ pub trait ByteSource {
     /// Fills `buffer` from `offset`. A source that keeps checksums has verified the bytes.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Like [`Self::read_at`], but the bytes may be damaged: for a reader that verifies checksums of its own. Cheaper where
+    /// Like [`Self::read_at`], but the bytes may be damaged: for a reader that verifies its own checksums. Cheaper where
     /// the source's checksums cover longer pieces than the reader needs.
     fn read_unverified_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_at(buffer, offset)

@@ -81,7 +81,7 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     Ok(different == 0)
 }
 
-/// One query, from a file of its own.
+/// One query and the file that it was read from.
 pub struct Query {
     /// The file's name without `.sql`.
     pub name: String,

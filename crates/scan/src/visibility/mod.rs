@@ -1,7 +1,7 @@
 //! Which tuples a snapshot sees, decided from the tuple header and the states of transactions.
 //!
 //! The rules follow `HeapTupleSatisfiesMVCC` (`access/heap/heapam_visibility.c`), branch by branch, without the
-//! branches for the backend's own transaction: PostgreSQL reports the state of its own transaction ids as `Unknown`. A
+//! branches for the backend's own transaction: PostgreSQL reports the state of the transaction's own ids as `Unknown`. A
 //! tuple that cannot be decided passes its whole block through. A missing hint bit never means that a transaction is
 //! still running.
 

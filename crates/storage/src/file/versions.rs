@@ -1,7 +1,7 @@
 //! Region versions: a number per region of a file that changes before any change of the region becomes visible, and the
 //! time of that change. Facts derived from a region are valid while its version is the same.
 //!
-//! Invariants: versions come from one counter of the process and are never reused. A region without an entry of its own
+//! Invariants: versions come from one counter of the process and are never reused. A region without a separate entry
 //! shares the file's default version, which is that of loading the file or of a later change of many regions; the time
 //! of a file that was only loaded is its mtime.
 

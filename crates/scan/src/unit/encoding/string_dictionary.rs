@@ -1,6 +1,6 @@
 //! String dictionary: the distinct strings in ascending order, and for each row the position (code) of its string.
 //!
-//! The codes are a chunk of integers in an encoding of their own. The entries are one part, decoded once, and compressed by
+//! The codes are a chunk of integers with a separate encoding. The entries are one part, decoded once, and compressed by
 //! zstd if the compressed part is smaller.
 
 use super::super::section::{DataSection, Part, Result, corrupt};
