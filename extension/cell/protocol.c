@@ -51,7 +51,7 @@ cellar_exchange_begin(CellarExchange *exchange, Relation rel, const CellarLocati
  */
 void
 cellar_exchange_wait(const CellarExchange *exchange, CellarEvent wanted,
-				  void (*on_event) (void *arg, const CellarExchange *exchange), void *arg)
+					 void (*on_event) (void *arg, const CellarExchange *exchange), void *arg)
 {
 	for (;;)
 	{

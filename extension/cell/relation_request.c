@@ -61,19 +61,20 @@ cellar_request_relation(CellarRequest *request, Relation rel, const char *file)
 	{
 		Form_pg_attribute att = TupleDescAttr(tupdesc, i);
 		char		buffer[sizeof(Datum)];
-		size_t		bytes = 0;
-		const void *missing = NULL;
-		Oid			type = InvalidOid;
-		int32		typmod = att->atttypmod;
+		CellarAttribute attribute = {
+			.type = InvalidOid,
+			.typmod = att->atttypmod,
+			.typlen = att->attlen,
+			.typalign = att->attalign,
+			.typbyval = att->attbyval,
+		};
 
 		if (!att->attisdropped)
 		{
-			type = getBaseTypeAndTypmod(att->atttypid, &typmod);
-			missing = missing_value(tupdesc, att, buffer, &bytes);
+			attribute.type = getBaseTypeAndTypmod(att->atttypid, &attribute.typmod);
+			attribute.missing = missing_value(tupdesc, att, buffer, &attribute.missing_bytes);
 		}
-		cellar_request_attribute(request,
-								 &(CellarAttribute) {type, typmod, att->attlen, att->attalign, att->attbyval,
-													 missing, bytes});
+		cellar_request_attribute(request, &attribute);
 	}
 }
 

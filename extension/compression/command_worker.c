@@ -147,7 +147,7 @@ static void
 compress_relation(Oid relation)
 {
 	CellarLocation location;
-	CellarExchange	exchange;
+	CellarExchange exchange;
 	Relation	rel;
 
 	SetCurrentStatementStartTimestamp();

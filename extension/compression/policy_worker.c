@@ -108,7 +108,7 @@ open_table(Oid relation)
 static CellarDueUnit *
 find_idle_units(Relation rel, const CellarLocation *location, const Policy *policy, size_t *count)
 {
-	CellarExchange	exchange;
+	CellarExchange exchange;
 	CellarDueUnit *units = NULL;
 
 	cellar_exchange_begin(&exchange, rel, location);
@@ -117,7 +117,7 @@ find_idle_units(Relation rel, const CellarLocation *location, const Policy *poli
 		const CellarDueUnit *answer;
 
 		cellar_query_due_units(exchange.session->connection, exchange.relation, 0, RelationGetNumberOfBlocks(rel),
-					   policy->level, policy->after_us / FREEZE_FRACTION);
+							   policy->level, policy->after_us / FREEZE_FRACTION);
 		cellar_exchange_wait(&exchange, CELLAR_DUE_UNITS, NULL, NULL);
 		answer = cellar_due_units(exchange.session->connection, count);
 		units = MemoryContextAllocHuge(worker_context, sizeof(CellarDueUnit) * Max(*count, 1));
@@ -192,7 +192,7 @@ static size_t
 compress_due(Relation rel, const CellarLocation *location, const Policy *policy,
 			 const CellarDueUnit *units, size_t count)
 {
-	CellarExchange	exchange;
+	CellarExchange exchange;
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 	volatile size_t unfrozen = 0;
 

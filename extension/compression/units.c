@@ -51,7 +51,7 @@ put_units(ReturnSetInfo *rsinfo, Oid relation)
 
 	if (RELKIND_HAS_STORAGE(rel->rd_rel->relkind) && cellar_relation_location(rel, &location))
 	{
-		CellarExchange	exchange;
+		CellarExchange exchange;
 
 		cellar_exchange_begin(&exchange, rel, &location);
 		PG_TRY();
@@ -60,7 +60,7 @@ put_units(ReturnSetInfo *rsinfo, Oid relation)
 			size_t		count;
 
 			cellar_query_units(exchange.session->connection, exchange.relation, 0,
-							 RelationGetNumberOfBlocks(rel));
+							   RelationGetNumberOfBlocks(rel));
 			cellar_exchange_wait(&exchange, CELLAR_UNITS, NULL, NULL);
 			levels = cellar_units(exchange.session->connection, &count);
 			put_levels(rsinfo, relation, levels, count);

@@ -167,7 +167,10 @@ compile_expression(Node *node, CompileContext *context)
 			{
 				Node	   *case_test = context->case_test;
 
-				/* The tested expression is not part of the CASE that tests it. */
+				/*
+				 * The tested expression is not part of the CASE that tests
+				 * it.
+				 */
 				context->case_test = NULL;
 				compile_expression(case_test, context);
 				context->case_test = case_test;

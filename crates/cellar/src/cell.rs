@@ -1,13 +1,11 @@
 //! `cellar cell`: the cell daemon.
 
-use crate::{logger, status};
+use crate::{CONFIG_EXIT, logger, status};
 use cellar_cell::config::{Config, parse_log_level};
 use cellar_cell::daemon::{self, Findings};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-pub const CONFIG_EXIT: u8 = 2;
 
 /// Run a cell: serve a cluster's files from cell disks, and scan its tables next to the disks
 ///

@@ -8,6 +8,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Exit code for invalid arguments or configuration.
+const CONFIG_EXIT: u8 = 2;
+
 #[derive(Parser)]
 #[command(
     name = "cellar",

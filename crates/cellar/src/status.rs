@@ -27,7 +27,7 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
         Ok(config) => config,
         Err(error) => {
             eprintln!("cellar cell status: {error}");
-            return crate::cell::CONFIG_EXIT.into();
+            return crate::CONFIG_EXIT.into();
         }
     };
     match query(&config.socket) {

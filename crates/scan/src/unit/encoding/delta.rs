@@ -1,4 +1,4 @@
-//! Delta: the first value of each block, and the differences between neighbours in an encoding.
+//! Delta: the first value of each block, and the differences between neighbours, which have their own encoding.
 //!
 //! Differences are constant, bit-packed, or codes of a dictionary, which may be patched. Each block starts from its
 //! own first value, so a block is decoded without those before it.
