@@ -129,7 +129,7 @@ impl<'a> DataSection<'a> {
 }
 
 /// A larger buffer is freed after use.
-const BUFFER_BYTES_MAX: usize = 4 << 20;
+const BUFFER_BYTES_MAX: usize = 1 << 20;
 
 thread_local! {
     /// Bytes of the part that [`DataSection::with_bytes`] read most recently. A nested call gets a new buffer.
