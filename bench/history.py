@@ -64,6 +64,8 @@ PLOTS = {
         [("off", "Times", "off", None), ("on", "Times", "on", None), ("on, query low", "Times", "on, query low", None)],
     ),
 }
+# A plot shows this many of the newest runs.
+SHOWN = 10
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 
 
@@ -192,7 +194,7 @@ def value(record, title, column, row):
 
 def plot(part, unit, lines):
     """One SVG per part: the runs from left to right, a logarithmic axis."""
-    runs = [record for record in records(part) if record["run"].endswith(("sf=1", part)) or part == "clickbench"]
+    runs = [record for record in records(part) if record["run"].endswith(("sf=1", part)) or part == "clickbench"][-SHOWN:]
     series = [(label, [value(record, title, column, row) for record in runs]) for label, title, column, row in lines]
     series = [(label, values) for label, values in series if any(values)]
     if not series:
@@ -231,7 +233,7 @@ def plot(part, unit, lines):
         svg.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         svg += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{colour}"/>' for a, b in points]
         last = next(one for one in reversed(values) if one)
-        ends.append((y(last), colour, f"{label} {last:.3g}"))
+        ends.append((y(last), colour, f"{label} {last:.0f}" if last >= 100 else f"{label} {last:.3g}"))
     below = top
     for at, colour, label in sorted(ends):
         below = max(at, below + 13)
