@@ -217,8 +217,9 @@ def plot(part, unit, lines):
         f'<rect width="{width}" height="{height}" fill="white"/>',
         text(left, 18, f"{part}: {unit}", 'font-size="13"'),
     ]
+    steps = (1, 2, 5) if high - low > 1 else (1, 1.5, 2, 3, 4, 5, 6, 8)
     for exponent in range(math.floor(low), math.ceil(high) + 1):
-        for step in (1, 2, 5):
+        for step in steps:
             tick = step * 10.0**exponent
             if low <= math.log10(tick) <= high:
                 svg.append(f'<line x1="{left}" x2="{width - right}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" stroke="#ddd"/>')
