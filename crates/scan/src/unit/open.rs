@@ -4,12 +4,10 @@ use super::attribute::AttributeChunk;
 use super::chunk::{Chunk, ChunkVisibility};
 use super::directory::{Directory, HEADER_BYTES, Header};
 use super::page::{LP_NORMAL, PD_ALL_VISIBLE, PageEntry, PageKind};
-use super::rebuild::Rebuilder;
-use super::residue::Residue;
+use super::residue::Residues;
 use super::section::{DataSection, Result, VERIFY_CHECKSUMS, corrupt, read_unverified};
 use super::shape::{Level, Shape};
 use cellar_format::ByteSource;
-use cellar_format::units::BLOCK_BYTES;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A unit's directory and the dictionaries that were decoded so far. Data are read from the source that each call names.
@@ -69,9 +67,8 @@ impl Unit {
         DataSection { source, start: self.data_start }
     }
 
-    /// Pages of a residue group, and the groups.
-    pub(super) fn residues(&self) -> (usize, &[Residue]) {
-        (self.directory.residue_pages, &self.directory.residues)
+    pub(super) fn residues(&self) -> &Residues {
+        &self.directory.residues
     }
 
     pub fn level(&self) -> Level {
@@ -87,7 +84,7 @@ impl Unit {
         let Directory { pages, residues, chunks, .. } = &self.directory;
         let kept: usize = chunks.iter().map(Chunk::decoded_bytes_max).sum();
         // The decoded directory is about four times as large as its bytes.
-        size_of_val(&pages[..]) + size_of_val(&residues[..]) + 4 * self.data_start as usize + kept
+        size_of_val(&pages[..]) + size_of_val(&residues.groups[..]) + 4 * self.data_start as usize + kept
     }
 
     /// Bytes of the whole unit.
@@ -102,7 +99,7 @@ impl Unit {
 
     /// Bytes of patches and raw pages, compressed.
     pub fn residue_bytes(&self) -> u64 {
-        self.directory.residues.iter().map(|residue| residue.part.bytes as u64).sum()
+        self.directory.residues.data_bytes()
     }
 
     pub fn pages(&self) -> &[PageEntry] {
@@ -162,10 +159,5 @@ impl Unit {
     pub(super) fn chunk_of(&self, page: usize) -> Option<(usize, &Chunk)> {
         let index = self.directory.chunks.partition_point(|chunk| chunk.pages.end <= page);
         self.directory.chunks.get(index).filter(|chunk| chunk.pages.contains(&page)).map(|chunk| (index, chunk))
-    }
-
-    /// Writes one page, byte for byte, into `out`. A [`Rebuilder`] is faster for several pages.
-    pub fn rebuild_page(&self, source: &dyn ByteSource, page: usize, out: &mut [u8; BLOCK_BYTES]) -> Result<()> {
-        Rebuilder::new().page(self, source, page, out)
     }
 }

@@ -15,6 +15,8 @@ pub(super) const TUPLE_HEADER_BYTES: usize = 23;
 pub(super) const HAS_NULLS: i64 = 0x0001;
 /// `HEAP_NATTS_MASK` of `t_infomask2`.
 pub(super) const ATTRIBUTES_MASK: i64 = 0x07ff;
+/// Pages of the largest allocation unit.
+pub const PAGES_MAX: usize = (64 << 20) / BLOCK_BYTES;
 /// Line pointers of a page at most.
 pub const LINES_MAX: usize = (BLOCK_BYTES - PAGE_HEADER_BYTES) / 4;
 const _: () = assert!(LINES_MAX < u16::MAX as usize);

@@ -1,10 +1,9 @@
 //! Encodes the values of one attribute in one chunk: chooses their representation, collects exceptions and bounds.
 
 use super::super::encoding::{IntChunk, StringChunk, first_bytes, is_equal};
-use super::super::parse::ParsedColumn;
+use super::super::parse::{DatumSpan, NO_SCALE, Numerics, ParsedColumn, Values};
 use super::super::shape::{Attribute, Level};
 use super::exceptions::Datums;
-use super::values::{DatumSpan, NO_SCALE, Numerics, Values};
 use super::{AttributeChunk, EncodedValues, SHORT_PAYLOAD_MAX};
 use cellar_format::postgres::Width;
 use std::ops::Range;

@@ -5,10 +5,8 @@
 
 mod encode;
 mod exceptions;
-mod values;
 
 pub(super) use encode::AttributeRows;
-pub(super) use values::{DatumSpan, Values};
 
 use super::encoding::{IntBlockCache, IntChunk, StringCache, StringChunk, Strings};
 use super::section::{DataSection, Result};

@@ -5,9 +5,10 @@
 //! their block as patches, so that a few large codes do not widen all of them.
 
 use super::super::section::{DataSection, Part, Result};
+use super::IntEncoding;
 use super::bits::{self, BLOCK_ROWS, OffsetRange, SUM_WIDTH_MAX, Selection, pack, packed_bytes, unpack, width_of};
+use super::tag::integers as tag;
 use super::varint::{put_varint, unzigzag, varint, zigzag};
-use super::{IntEncoding, integers};
 use crate::bounds::IntRange;
 use crate::vectors::vectorized;
 use cellar_format::bytes::{Corrupt, Reader, Write};
@@ -287,7 +288,7 @@ impl IntEncoding for BitPacked {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_u8(if self.is_by_block() { integers::tag::PACKED_BY_BLOCK } else { integers::tag::PACKED });
+        out.put_u8(if self.is_by_block() { tag::PACKED_BY_BLOCK } else { tag::PACKED });
         self.put_blocks(out);
     }
 }

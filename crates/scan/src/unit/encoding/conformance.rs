@@ -5,9 +5,7 @@
 
 use super::super::section::{DataSection, UnitError};
 use super::super::shape::Level;
-use super::integers::{IntBlockCache, IntChunk};
-use super::strings::{StringCache, StringChunk};
-use super::{BLOCK_ROWS, CHUNK_ROWS, Strings};
+use super::{BLOCK_ROWS, CHUNK_ROWS, IntBlockCache, IntChunk, StringCache, StringChunk, Strings};
 use crate::bounds::IntRange;
 use cellar_format::bytes::Reader;
 use std::collections::BTreeSet;

@@ -8,7 +8,8 @@ use super::bitpack::{BitPackPlan, BitPacked, FrameOfReference, Variant};
 use super::bits::{BLOCK_ROWS, Selection};
 use super::constant::Constant;
 use super::dictionary::{Dictionary, DictionaryPlan};
-use super::{IntEncoding, dispatch_int_encoding, integers};
+use super::tag::integers as tag;
+use super::{IntEncoding, dispatch_int_encoding};
 use crate::bounds::IntRange;
 use crate::vectors::vectorized;
 use cellar_format::bytes::{Corrupt, Reader, Write};
@@ -91,7 +92,6 @@ impl Differences {
     }
 
     fn get(reader: &mut Reader<'_>, count: usize) -> Result<Self, Corrupt> {
-        use integers::tag;
         let at = reader.position();
         Ok(match reader.u8("encoding of differences")? {
             tag::CONSTANT => Self::Constant(Constant::get(reader)?),
@@ -172,7 +172,7 @@ impl IntEncoding for Delta {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_u8(integers::tag::DELTA);
+        out.put_u8(tag::DELTA);
         self.firsts.iter().for_each(|first| out.put_u64(*first as u64));
         self.differences.put(out);
     }

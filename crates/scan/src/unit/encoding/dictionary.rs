@@ -6,8 +6,9 @@
 use super::super::section::{DataSection, Part, Result, corrupt};
 use super::bitpack::{BitPackPlan, BitPacked, FrameOfReference, Variant};
 use super::bits::{BLOCK_ROWS, Selection};
+use super::tag::integers as tag;
 use super::varint::{put_varint, unzigzag, varint, zigzag};
-use super::{CHUNK_ROWS, IntEncoding, get_or_try_init, integers};
+use super::{CHUNK_ROWS, IntEncoding, get_or_try_init};
 use crate::bounds::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::ops::Range;
@@ -242,7 +243,7 @@ impl IntEncoding for Dictionary {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_u8(if self.is_patched() { integers::tag::PATCHED_DICTIONARY } else { integers::tag::DICTIONARY });
+        out.put_u8(if self.is_patched() { tag::PATCHED_DICTIONARY } else { tag::DICTIONARY });
         self.part.encode(out);
         out.put_u32(self.count);
         self.codes.put_blocks(out);

@@ -7,24 +7,14 @@ use super::constant::Constant;
 use super::delta::{Delta, DeltaPlan};
 use super::dictionary::{Dictionary, DictionaryPlan};
 use super::runs::{Runs, RunsPlan};
-use super::{CHUNK_ROWS, IntEncoding, dispatch_int_encoding};
+use super::tag::integers as tag;
+use super::{CHUNK_ROWS, IntBlockCache, IntEncoding, dispatch_int_encoding};
 use crate::bounds::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::ops::Range;
 
 /// Up to this many rows of a block are decoded one by one; for more, decoding the whole block is faster.
 const SINGLE_ROWS_MAX: usize = 192;
-
-/// First byte of a directory entry. [`PATCHED_DICTIONARY`](tag::PATCHED_DICTIONARY) encodes only differences.
-pub(super) mod tag {
-    pub const CONSTANT: u8 = 0;
-    pub const PACKED: u8 = 1;
-    pub const PACKED_BY_BLOCK: u8 = 2;
-    pub const DELTA: u8 = 3;
-    pub const DICTIONARY: u8 = 4;
-    pub const RUNS: u8 = 5;
-    pub const PATCHED_DICTIONARY: u8 = 6;
-}
 
 #[derive(Debug)]
 enum Encoding {
@@ -45,16 +35,6 @@ pub struct IntChunk {
     pub min: i64,
     pub max: i64,
     encoding: Encoding,
-}
-
-/// The most recently decoded block of a column.
-#[derive(Debug, Default)]
-pub struct IntBlockCache {
-    /// The caller reads scattered rows: decode a few rows without decoding and keeping their block.
-    pub sparse: bool,
-    /// Chunk and block of `values`.
-    pub(super) key: Option<(usize, usize)>,
-    pub(super) values: Vec<i64>,
 }
 
 impl IntChunk {

@@ -19,6 +19,7 @@
 
 mod bitpack;
 mod bits;
+mod cache;
 #[cfg(test)]
 mod conformance;
 mod constant;
@@ -32,15 +33,16 @@ mod string_list;
 mod strings;
 mod symbol_search;
 mod symbols;
+mod tag;
 pub(super) mod varint;
 pub(super) mod zstd;
 
 pub use bits::BLOCK_ROWS;
-pub(super) use integers::IntBlockCache;
+pub(super) use cache::{IntBlockCache, StringCache};
 pub use integers::IntChunk;
 pub use string_list::Strings;
 pub(super) use string_list::{COPY_BYTES, first_bytes, is_equal};
-pub(super) use strings::{StringCache, StringChunk};
+pub(super) use strings::StringChunk;
 pub(super) use symbol_search::SymbolSearch;
 
 use super::section::{DataSection, Part, Result};

@@ -2,8 +2,9 @@
 
 use super::super::section::{DataSection, Part, Result, corrupt};
 use super::bits::BLOCK_ROWS;
+use super::tag::integers as tag;
 use super::varint::{put_varint, unzigzag, varint, zigzag};
-use super::{IntEncoding, get_or_try_init, integers};
+use super::{IntEncoding, get_or_try_init};
 use crate::vectors::vectorized;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::sync::OnceLock;
@@ -125,7 +126,7 @@ impl IntEncoding for Runs {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_u8(integers::tag::RUNS);
+        out.put_u8(tag::RUNS);
         self.part.encode(out);
         out.put_u32(self.count);
     }

@@ -6,10 +6,11 @@
 use super::super::section::{DataSection, Part, Result, corrupt};
 use super::super::shape::Level;
 use super::bits::width_of;
-use super::strings::{self, BYTES_MAX, StringCache};
+use super::string_list::STRINGS_BYTES_MAX;
+use super::tag::strings as tag;
 use super::varint::{put_varint, varint};
 use super::zstd;
-use super::{COPY_BYTES, IntChunk, StringEncoding, Strings, first_bytes, get_or_try_init, is_equal};
+use super::{COPY_BYTES, IntChunk, StringCache, StringEncoding, Strings, first_bytes, get_or_try_init, is_equal};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::units::BLOCK_BYTES;
 use std::ops::Range;
@@ -99,7 +100,7 @@ impl StringDictionary {
     fn read_entries(&self, section: DataSection<'_>) -> Result<Strings> {
         let at = self.part.offset as usize;
         let mut bytes = section.read(self.part, "string dictionary")?;
-        if self.raw_bytes as usize > BYTES_MAX {
+        if self.raw_bytes as usize > STRINGS_BYTES_MAX {
             return corrupt("string dictionary", at, format!("{} bytes", self.raw_bytes));
         }
         if self.raw_bytes > 0 {
@@ -167,7 +168,7 @@ impl StringEncoding for StringDictionary {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_u8(strings::tag::DICTIONARY);
+        out.put_u8(tag::DICTIONARY);
         self.part.encode(out);
         out.put_u32(self.count);
         out.put_u32(self.raw_bytes);

@@ -4,6 +4,9 @@
 /// dictionary has as many zero bytes after its last entry.
 pub const COPY_BYTES: usize = 32;
 
+/// Upper bound of a chunk's or a dictionary's strings in bytes: they come from at most 64 MiB of pages.
+pub const STRINGS_BYTES_MAX: usize = 1 << 27;
+
 /// Byte strings, one after another.
 #[derive(Debug, Default, Clone)]
 pub struct Strings {

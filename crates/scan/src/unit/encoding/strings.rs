@@ -8,21 +8,10 @@ use super::string_dictionary::{FEW_ENTRIES, StringDictionary};
 use super::string_frames::{Compression, StringFrames};
 use super::symbol_search::SymbolSearch;
 use super::symbols::SymbolTable;
-use super::{CHUNK_ROWS, IntBlockCache, IntChunk, StringEncoding, Strings, is_equal};
+use super::tag::strings as tag;
+use super::{CHUNK_ROWS, IntChunk, StringCache, StringEncoding, Strings, is_equal};
 use cellar_format::bytes::{Corrupt, Reader};
 use std::ops::Range;
-
-/// Upper bound of a chunk's or a dictionary's strings in bytes: they come from at most 64 MiB of pages.
-pub(super) const BYTES_MAX: usize = 1 << 27;
-
-/// First byte of a directory entry.
-pub(super) mod tag {
-    pub const CONSTANT: u8 = 0;
-    pub const DICTIONARY: u8 = 1;
-    pub const PLAIN: u8 = 2;
-    pub const SYMBOLS: u8 = 3;
-    pub const ZSTD: u8 = 4;
-}
 
 #[derive(Debug)]
 enum Encoding {
@@ -46,29 +35,6 @@ macro_rules! dispatch {
 #[derive(Debug)]
 pub struct StringChunk {
     encoding: Encoding,
-}
-
-/// The most recently decoded frame, or block of codes, of a column.
-#[derive(Debug, Default)]
-pub struct StringCache {
-    /// The next read is probably the only one of its frame: decode the wanted strings alone.
-    pub single_reads: bool,
-    /// Chunk and frame of `body`.
-    pub(super) key: Option<(usize, usize)>,
-    /// Where each string starts in `body`, and where the last one ends.
-    pub(super) starts: Vec<u32>,
-    pub(super) body: Vec<u8>,
-    /// Rows in which a search found its pieces.
-    pub(super) found: Vec<u16>,
-    pub codes: IntBlockCache,
-    pub(super) scratch: Vec<i64>,
-}
-
-impl StringCache {
-    /// Memory in use, in bytes.
-    pub fn memory_bytes(&self) -> usize {
-        self.body.capacity()
-    }
 }
 
 impl StringChunk {

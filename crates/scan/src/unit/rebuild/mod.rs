@@ -50,6 +50,13 @@ pub struct Rebuilder {
     source_ranges: Vec<Range<u64>>,
 }
 
+impl Unit {
+    /// Writes one page, byte for byte, into `out`. A [`Rebuilder`] is faster for several pages.
+    pub fn rebuild_page(&self, source: &dyn ByteSource, page: usize, out: &mut [u8; BLOCK_BYTES]) -> Result<()> {
+        Rebuilder::new().page(self, source, page, out)
+    }
+}
+
 impl Rebuilder {
     pub fn new() -> Self {
         Self::default()
@@ -68,7 +75,7 @@ impl Rebuilder {
             self.prefetch(unit, section, number);
         }
         self.predict(unit, section, number, out)?;
-        self.residues.apply(unit, section, number, out)
+        self.residues.apply(unit.residues(), unit.pages(), section, number, out)
     }
 
     /// Predicts page `number` from the columns. All bytes of a raw page are predicted as zero.
@@ -137,9 +144,7 @@ impl Rebuilder {
                 ((page.first_row - chunk.first_row) as usize, (page.first_line - chunk.first_line) as usize);
             chunk.prefetch(row..row + page.rows as usize, line..line + page.lines as usize, &mut self.ranges);
         }
-        let (group_pages, residues) = unit.residues();
-        let residue = residues.get(number / group_pages).filter(|residue| residue.raw_bytes > 0);
-        self.ranges.extend(residue.map(|residue| residue.part.range()));
+        self.ranges.extend(unit.residues().part_of(number).map(|part| part.range()));
         self.ranges.retain(|range| !range.is_empty());
         self.ranges.sort_unstable_by_key(|range| range.start);
         self.source_ranges.clear();

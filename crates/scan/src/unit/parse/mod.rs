@@ -5,7 +5,10 @@
 //! rows is in a series. Parsing also finds out whether the series predict every byte of the page; such a page needs no patch.
 //! Source: `storage/bufpage.h`, `storage/itemid.h`, `access/htup_details.h`, `access/tupmacs.h`.
 
-use super::attribute::{DatumSpan, Values};
+mod values;
+
+pub(super) use values::{DatumSpan, NO_SCALE, Numerics, Values};
+
 use super::field_runs::FieldRuns;
 use super::numeric;
 use super::page::{
