@@ -16,9 +16,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Answers for every transaction id, with a state that depends on the id only.
-struct Everything;
+struct AllXids;
 
-impl XidLookup for Everything {
+impl XidLookup for AllXids {
     fn state(&self, xid: u32) -> Option<XidState> {
         XidState::from_u8((xid % 4) as u8)
     }
@@ -55,7 +55,7 @@ fuzz_target!(|data: &[u8]| {
         let scanner = &mut scanners[*pick as usize % count];
         let mut out = ResultWriter::new();
         let _ = scanner.scan(0, &page, &NoXids, &mut out, flags & 4 != 0);
-        let _ = scanner.scan(0, &page, &Everything, &mut out, flags & 4 == 0);
+        let _ = scanner.scan(0, &page, &AllXids, &mut out, flags & 4 == 0);
         out.flush();
     });
 });

@@ -107,7 +107,7 @@ impl Scanner {
     }
 
     /// A scanner that returns rows even if the plan has an aggregation; the receiver of the rows aggregates.
-    pub(crate) fn of_rows(plan: Arc<Plan>) -> Self {
+    pub(crate) fn returning_rows(plan: Arc<Plan>) -> Self {
         Self { aggregator: None, ..Self::new(plan) }
     }
 

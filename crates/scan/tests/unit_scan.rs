@@ -16,9 +16,9 @@ use support::requests::requests;
 use support::tables::Table;
 use support::{Random, setting};
 
-struct Everything;
+struct AllXids;
 
-impl XidLookup for Everything {
+impl XidLookup for AllXids {
     fn state(&self, xid: u32) -> Option<XidState> {
         XidState::from_u8((xid % 4) as u8)
     }
@@ -87,7 +87,7 @@ fn scan(request: &ScanRequest, first_block: u32, pages: &[u8], bytes: &Vec<u8>) 
     {
         out.flush();
         assert!(out.frames().is_empty() && !xids.is_empty());
-        scanner.scan(first_block, &unit, bytes, whole, &Everything, &mut out).unwrap();
+        scanner.scan(first_block, &unit, bytes, whole, &AllXids, &mut out).unwrap();
     }
     out.flush();
     let of_unit = read(out.frames(), &widths(request));
@@ -97,7 +97,7 @@ fn scan(request: &ScanRequest, first_block: u32, pages: &[u8], bytes: &Vec<u8>) 
     for (index, page) in pages.chunks(BLOCK_BYTES).enumerate() {
         let block = first_block + index as u32;
         let scan = |plan: &Arc<Plan>, out: &mut ResultWriter| {
-            Scanner::new(Arc::clone(plan)).scan(block, page, &Everything, out, false);
+            Scanner::new(Arc::clone(plan)).scan(block, page, &AllXids, out, false);
         };
         let mut alone = ResultWriter::new();
         scan(&plan, &mut alone);
@@ -167,7 +167,7 @@ fn excluded_pages_are_not_scanned() {
     let mut count = |ranges: &[std::ops::Range<usize>]| {
         let mut out = ResultWriter::new();
         for range in ranges {
-            scanner.scan(0, &unit, &bytes, range.clone(), &Everything, &mut out).unwrap();
+            scanner.scan(0, &unit, &bytes, range.clone(), &AllXids, &mut out).unwrap();
         }
         out.flush();
         read(out.frames(), &widths(&request))
@@ -175,7 +175,7 @@ fn excluded_pages_are_not_scanned() {
     let heap = |range: std::ops::Range<usize>| {
         let mut out = ResultWriter::new();
         let bytes = &pages[range.start * BLOCK_BYTES..range.end * BLOCK_BYTES];
-        Scanner::new(Arc::clone(&plan)).scan(range.start as u32, bytes, &Everything, &mut out, false);
+        Scanner::new(Arc::clone(&plan)).scan(range.start as u32, bytes, &AllXids, &mut out, false);
         out.flush();
         read(out.frames(), &widths(&request)).counted
     };

@@ -47,7 +47,7 @@ enum Decimals {
     /// The same for every row.
     Fixed(u16),
     /// Each value has its own; `column` if the argument is a plain column.
-    Own { column: Option<Slot> },
+    PerValue { column: Option<Slot> },
 }
 
 /// An argument without an expression and a filter.
@@ -106,7 +106,7 @@ impl Argument {
                 let fixed = fixed_scale(&node, columns);
                 let decimals = match fixed {
                     Some(scale) => Decimals::Fixed(scale),
-                    None => Decimals::Own { column },
+                    None => Decimals::PerValue { column },
                 };
                 let has_scale = fixed.is_some() || column.is_some();
                 let fast = has_scale.then(|| Arithmetic::number(&node, kind, columns)).flatten();
@@ -162,7 +162,7 @@ impl Argument {
     }
 
     /// Whether the values of its columns are needed, not only their NULLs.
-    pub fn wants_values(&self) -> bool {
+    pub fn needs_values(&self) -> bool {
         self.filter.is_some() || !matches!(self.computation, Computation::Row | Computation::NullOf(Node::Column(_)))
     }
 
@@ -293,7 +293,7 @@ fn read_scales(decimals: &Decimals, fast: bool, rows: RowSet<'_>, selected: &[u1
     match decimals {
         Decimals::None => {}
         Decimals::Fixed(scale) => vector.scale = *scale,
-        Decimals::Own { column } => {
+        Decimals::PerValue { column } => {
             if let Some(CodeEncoding::Numbers { scale: Some(scale), .. }) =
                 column.and_then(|slot| rows.encoded(slot)).map(|encoded| encoded.encoding)
             {

@@ -63,7 +63,7 @@ impl ColumnTest {
             (Domain::Numeric, Value::Numeric(value)) => {
                 Self::Numeric(NumericRange::new(Range::new(comparison, value.clone())))
             }
-            (Domain::Bytes | Domain::Blanks, Value::Bytes(value)) => {
+            (Domain::Bytes | Domain::BlankPadded, Value::Bytes(value)) => {
                 let trim = domain.trim();
                 let constant = trim.apply(value).to_vec();
                 match comparison {
@@ -100,7 +100,7 @@ impl ColumnTest {
                 values.dedup();
                 Some(Self::IntSet { values, negated })
             }
-            Domain::Bytes | Domain::Blanks => {
+            Domain::Bytes | Domain::BlankPadded => {
                 let trim = domain.trim();
                 let bytes = |value: &&Value<'_>| match value {
                     Value::Bytes(value) => Some(trim.apply(value).to_vec()),

@@ -10,7 +10,7 @@ use super::column_test::ColumnTest;
 use super::lanes::UNCERTAIN;
 use super::node::Node;
 use super::rows::RowSet;
-use super::substring_filter::SubstringFilter;
+use super::substring_bitmap::SubstringBitmap;
 use crate::heap::{MISSING, NULL, Slot};
 use crate::value::{Comparison, Domain, Value, ValueKind, float_key, numeric};
 use cellar_format::postgres::AttributeNumber;
@@ -238,10 +238,10 @@ fn run_test(
             })
         }
         (ColumnTest::Like { pattern, negated }, _) => {
-            let substring_filter =
-                pattern.required_substring().and_then(|finder| SubstringFilter::search(finder, rows, selected));
+            let substring_bitmap =
+                pattern.required_substring().and_then(|finder| SubstringBitmap::search(finder, rows, selected));
             let excluded =
-                |at, bytes: &[u8]| substring_filter.as_ref().is_some_and(|found| !found.may_contain(at, bytes));
+                |at, bytes: &[u8]| substring_bitmap.as_ref().is_some_and(|found| !found.may_contain(at, bytes));
             values!(|at| match column.plain_bytes(pages, at) {
                 Some(bytes) if excluded(at, bytes) => Decision::from(Some(*negated)),
                 Some(bytes) => Decision::from(test.passes_bytes(bytes)),

@@ -18,7 +18,7 @@ mod lanes;
 mod like;
 mod node;
 mod rows;
-mod substring_filter;
+mod substring_bitmap;
 
 pub use arithmetic::{Arithmetic, EvalCache, LaneBuffers};
 pub use column::Column;

@@ -73,7 +73,7 @@ impl Chunk {
         data: &mut Vec<u8>,
     ) -> Self {
         let Extent { pages, rows, lines } = extent;
-        let headers = || parsed.headers.of(rows.clone());
+        let headers = || parsed.headers.overlapping(rows.clone());
         let natts =
             |fields: &[i64; HEADER_FIELDS.len()]| (fields[HeaderField::Infomask2 as usize] & ATTRIBUTES_MASK) as usize;
         let natts_min = headers().map(|(fields, _)| natts(fields)).min().unwrap_or(0);

@@ -2,7 +2,7 @@
 //!
 //! A column that the aggregation cannot use as encoded, in general or only for a row of this block, is decoded to datums.
 
-use super::filter::holds_numbers;
+use super::encoded_predicates::has_numbers;
 use super::marks::select;
 use super::{Results, RowSpan, Scan, UnitScanner};
 use crate::aggregate::{AggregationPlan, ColumnRequirement};
@@ -36,7 +36,7 @@ impl UnitScanner {
                 _ if attribute.exceptions() > 0 => false,
                 ColumnRequirement::Numbers { scale } => {
                     let fits = |bounds| scale_factor(attribute.numeric_scale(), bounds, scale).is_some();
-                    holds_numbers(attribute, column.kind) && attribute.number_bounds().is_some_and(fits)
+                    has_numbers(attribute, column.kind) && attribute.number_bounds().is_some_and(fits)
                 }
                 ColumnRequirement::Scaled { scale, bounds } => {
                     let inside = |(min, max)| bounds.0 <= min && max <= bounds.1;
@@ -51,7 +51,7 @@ impl UnitScanner {
         for slot in slots {
             let Some((column, attribute)) = scan.column(span.chunk, slot) else { continue };
             let mode = match () {
-                () if !aggregation.wants_values(slot) || attribute.exceptions() > 0 => GatherMode::Nulls,
+                () if !aggregation.needs_values(slot) || attribute.exceptions() > 0 => GatherMode::Nulls,
                 () if attribute.is_number() => GatherMode::Numbers,
                 () if attribute.has_list() => GatherMode::Codes,
                 () => GatherMode::Nulls,
@@ -130,7 +130,7 @@ impl UnitScanner {
         let encoded_columns = EncodedColumns { columns: &columns, chunk_id: (scan.unit.id(), at.chunk.number) };
         let input = RowSet {
             pages: &self.datums,
-            rows: &self.chunk,
+            rows: &self.rows,
             columns: &scan.plan.columns,
             in_pages: false,
             encoded_columns,

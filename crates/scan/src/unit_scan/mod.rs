@@ -2,13 +2,13 @@
 //! columns.
 //!
 //! 1. [`pages`] classifies pages: chunks whose bounds exclude the predicate are skipped, and tuple headers decide visibility.
-//! 2. [`filter`] evaluates predicates on encoded values, column by column, a block at a time.
+//! 2. [`encoded_predicates`] evaluates predicates on encoded values, column by column, a block at a time.
 //! 3. The remaining rows are aggregated as they are encoded ([`fold`]; all rows of a span at once: [`totals`]), or become
 //!    datums ([`rows`]) for other predicates, for aggregates and for result batches.
 //!
 //! Pages that are not stored as rows, and requests for whole rows, go through rebuilt pages and the heap scanner.
 
-mod filter;
+mod encoded_predicates;
 mod fold;
 mod marks;
 mod pages;
@@ -45,12 +45,12 @@ pub struct UnitScanner {
     headers: HeaderReader,
     /// By attribute.
     columns: Vec<ColumnReader>,
-    /// Rows of the chunk that passed the filters.
+    /// Rows of the chunk that passed the predicates.
     passed: Vec<u16>,
     /// Datums of the current row run, and where each slot's datums are. No datum starts at [`NULL`](crate::heap::NULL) or
     /// [`MISSING`](crate::heap::MISSING).
     datums: Vec<u8>,
-    chunk: PageRows,
+    rows: PageRows,
     /// Slots of the current row run whose datums are located.
     located: Vec<Slot>,
     /// Rows of the current row run: selected, selected by the next stage, and undecided.
@@ -120,7 +120,7 @@ impl UnitScanner {
     pub fn new(plan: Arc<Plan>) -> Self {
         let aggregator = plan.aggregation().map(Aggregator::new);
         Self {
-            pages: Scanner::of_rows(Arc::clone(&plan)),
+            pages: Scanner::returning_rows(Arc::clone(&plan)),
             top_n: plan.top_n().map(TopN::new),
             plan,
             rebuilder: Rebuilder::new(),
@@ -130,7 +130,7 @@ impl UnitScanner {
             columns: Vec::new(),
             passed: Vec::new(),
             datums: Vec::new(),
-            chunk: PageRows::default(),
+            rows: PageRows::default(),
             located: Vec::new(),
             selected: Vec::new(),
             next: Vec::new(),
@@ -258,8 +258,8 @@ impl UnitScanner {
         if plan.stages.is_empty() && span.all_visible && self.add_totals(scan, span, results)? {
             return Ok(());
         }
-        let Some(filters) = self.filters(scan, span)? else { return Ok(()) };
-        let is_decided = filters.decide_all_stages();
+        let Some(predicates) = self.encoded_predicates(scan, span)? else { return Ok(()) };
+        let is_decided = predicates.decide_all_stages();
         let mut fold = match plan.aggregation() {
             Some(aggregation) if is_decided => Some(self.fold_plan(scan, aggregation, span)?),
             _ => None,
@@ -275,7 +275,7 @@ impl UnitScanner {
             let first = block * BLOCK_ROWS;
             let marks = &mut marks[..chunk_rows.saturating_sub(first).min(BLOCK_ROWS)];
             self.mark_visible(scan, span, first, &mut next, marks);
-            if !self.filter(&filters, at, marks)? {
+            if !self.apply_predicates(&predicates, at, marks)? {
                 continue;
             }
             if counts && is_decided {
@@ -293,7 +293,7 @@ impl UnitScanner {
         match fold {
             Some(_) => Ok(()),
             None if matches!(plan.output(), Output::Rows) => self.scan_passed_pages(scan, span, results),
-            None => self.scan_rows(scan, &filters, span, results),
+            None => self.scan_rows(scan, &predicates, span, results),
         }
     }
 

@@ -120,7 +120,7 @@ impl<'a> ValueEncoder<'a> {
                     self.exceptions = Datums::default();
                     return None;
                 }
-                self.exceptions.push(row, spans[row].of(self.pages));
+                self.exceptions.push(row, spans[row].datum(self.pages));
             }
             match last {
                 Some(value) => ints.push(value),
@@ -138,7 +138,7 @@ impl<'a> ValueEncoder<'a> {
         // The first bytes of two payloads usually order them, without a comparison of the rest.
         let (mut min_first, mut max_first) = (u64::MAX, 0);
         for (row, span) in spans.iter().enumerate() {
-            let datum = span.of(self.pages);
+            let datum = span.datum(self.pages);
             let payload = match datum {
                 [first, ..] if first & 1 == 1 && *first != 1 => datum.get(1..),
                 [first, ..] if first & 3 == 0 => datum.get(4..).filter(|payload| payload.len() > SHORT_PAYLOAD_MAX),
@@ -171,7 +171,7 @@ impl<'a> ValueEncoder<'a> {
     }
 
     fn datum(&mut self, spans: &[DatumSpan], level: Level, data: &mut Vec<u8>) -> EncodedValues {
-        let rows: Vec<&[u8]> = spans.iter().map(|span| span.of(self.pages)).collect();
+        let rows: Vec<&[u8]> = spans.iter().map(|span| span.datum(self.pages)).collect();
         EncodedValues::Datum(StringChunk::encode(&rows, level, data))
     }
 }

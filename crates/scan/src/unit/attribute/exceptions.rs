@@ -24,7 +24,7 @@ impl Datums {
     }
 
     /// The datums of `rows`, with rows counted from the first of `rows`.
-    pub fn of(&self, rows: Range<usize>) -> impl Iterator<Item = (u32, &[u8])> {
+    pub fn in_rows(&self, rows: Range<usize>) -> impl Iterator<Item = (u32, &[u8])> {
         let first = self.rows.partition_point(|row| (*row as usize) < rows.start);
         let found = self.rows.iter().enumerate().skip(first).take_while(move |(_, row)| (**row as usize) < rows.end);
         found.map(move |(index, row)| (*row - rows.start as u32, self.datums.get(index).unwrap_or_default()))

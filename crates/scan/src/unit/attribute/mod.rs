@@ -296,7 +296,7 @@ impl AttributeChunk {
             }
         }
         if let Some(exceptions) = &self.exceptions {
-            let datums = exceptions.datums(section, self.rows)?.of(rows);
+            let datums = exceptions.datums(section, self.rows)?.in_rows(rows);
             out.exceptions.extend(datums.map(|(row, datum)| (row, datum.to_vec())));
         }
         Ok(())

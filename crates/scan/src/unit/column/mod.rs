@@ -1,8 +1,8 @@
 //! Reads a unit's columns for a scan: some rows of a chunk at a time, decoded or as they are encoded.
 
 mod datum;
-mod filter;
 mod headers;
+mod retain;
 mod window;
 
 pub use headers::HeaderReader;
@@ -99,7 +99,7 @@ pub struct ColumnReader {
 
 impl ColumnReader {
     /// Clears everything that belongs to another unit, but keeps its memory.
-    fn start(&mut self, unit: &Unit) {
+    fn switch_to(&mut self, unit: &Unit) {
         if self.unit != Some(unit.id()) {
             let (decoded, mut window) = (std::mem::take(&mut self.decoded), std::mem::take(&mut self.window));
             window.clear();
@@ -109,7 +109,7 @@ impl ColumnReader {
 
     /// Reads the bytes of `rows`, numbered as in the unit, with one request instead of one for each block.
     pub fn load(&mut self, at: ChunkRef<'_>, attribute: usize, rows: Range<usize>) -> Result<()> {
-        self.start(at.unit);
+        self.switch_to(at.unit);
         let (entry, rows) = at.attribute_rows(attribute, &rows)?;
         let (start, range) = (at.unit.section(at.source).start, entry.row_bytes(rows));
         self.window.load(at.source, start + u64::from(range.start)..start + u64::from(range.end))
@@ -123,7 +123,7 @@ impl ColumnReader {
 
     /// Decodes `rows`, numbered as in the unit, all of one chunk.
     pub fn read(&mut self, at: ChunkRef<'_>, attribute: usize, rows: Range<usize>) -> Result<()> {
-        self.start(at.unit);
+        self.switch_to(at.unit);
         if self.read.as_ref() == Some(&(at.number, rows.clone())) {
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl ColumnReader {
 
     /// The sum of the numbers in `rows` of a chunk, numbered from its first, including placeholders.
     pub fn sum(&mut self, at: ChunkRef<'_>, attribute: usize, rows: Range<usize>) -> Result<i128> {
-        self.start(at.unit);
+        self.switch_to(at.unit);
         let Some(numbers) = at.attribute(attribute)?.ints() else {
             return corrupt("column", attribute, "no numbers");
         };
@@ -191,7 +191,7 @@ impl ColumnReader {
 
     /// Reads some rows of a block, numbered as there, without making datums. [`Self::gathered`] returns them.
     pub fn gather(&mut self, at: BlockRef<'_>, attribute: usize, mode: GatherMode, rows: &[u16]) -> Result<()> {
-        self.start(at.chunk.unit);
+        self.switch_to(at.chunk.unit);
         self.read = None;
         let entry = at.chunk.attribute(attribute)?;
         let source = self.window.over(at.chunk.source);

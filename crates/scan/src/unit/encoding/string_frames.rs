@@ -117,7 +117,7 @@ impl StringFrames {
     }
 
     /// Moves everything by `bytes` in the data section.
-    pub fn move_by(&mut self, bytes: u32) {
+    pub fn shift_offsets(&mut self, bytes: u32) {
         let symbols = self.symbols.as_mut().map(|(part, _)| part);
         self.parts.iter_mut().chain(symbols).for_each(|part| part.offset += bytes);
     }

@@ -174,7 +174,7 @@ fn choose(rows: &[&[u8]], level: Level, data: &mut Vec<u8>) -> Encoding {
         return Encoding::Dictionary(Box::new(dictionary));
     }
     data.truncate(start);
-    frames.move_by(start as u32);
+    frames.shift_offsets(start as u32);
     data.extend_from_slice(&frame_data);
     Encoding::Frames(frames)
 }

@@ -52,7 +52,7 @@ impl SymbolSearch {
         search
     }
 
-    pub fn is_for(&self, pieces: &[&[u8]]) -> bool {
+    pub fn searches_for(&self, pieces: &[&[u8]]) -> bool {
         self.pieces == pieces
     }
 

@@ -11,7 +11,7 @@ pub struct DatumSpan {
 }
 
 impl DatumSpan {
-    pub fn of(self, pages: &[u8]) -> &[u8] {
+    pub fn datum(self, pages: &[u8]) -> &[u8] {
         &pages[self.at as usize..(self.at + self.bytes) as usize]
     }
 }

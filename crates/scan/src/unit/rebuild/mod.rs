@@ -87,7 +87,7 @@ impl Rebuilder {
         out: &mut [u8; BLOCK_BYTES],
     ) -> Result<()> {
         if self.unit != Some(unit.id()) {
-            self.forget();
+            self.clear();
             self.unit = Some(unit.id());
         }
         let Some(page) = unit.pages().get(number) else {
@@ -118,7 +118,7 @@ impl Rebuilder {
     }
 
     /// Frees the decoded blocks.
-    pub fn forget(&mut self) {
+    pub fn clear(&mut self) {
         self.line_state = IntBlockCache::default();
         self.line_rest = IntBlockCache::default();
         self.headers = Default::default();

@@ -9,7 +9,7 @@ use crate::predicate::ColumnTest;
 impl ColumnReader {
     /// Clears the marks of rows that are not NULL if `wanted`, else of rows that are.
     pub fn retain_nulls(&mut self, at: BlockRef<'_>, attribute: usize, wanted: bool, marks: &mut [u8]) -> Result<()> {
-        self.start(at.chunk.unit);
+        self.switch_to(at.chunk.unit);
         let (section, entry) = (at.chunk.unit.section(at.chunk.source), at.chunk.attribute(attribute)?);
         let range = IntRange { lo: 0, hi: 0, inside: wanted };
         entry.validity().retain(section, at.block, &range, &mut self.scratch, marks)
@@ -17,7 +17,7 @@ impl ColumnReader {
 
     /// Clears the marks of rows whose number, or code if the column has a dictionary, does not pass.
     pub fn retain(&mut self, at: BlockRef<'_>, attribute: usize, range: &IntRange, marks: &mut [u8]) -> Result<()> {
-        self.start(at.chunk.unit);
+        self.switch_to(at.chunk.unit);
         let entry = at.chunk.attribute(attribute)?;
         let source = self.window.over(at.chunk.source);
         let section = at.chunk.unit.section(&source);
@@ -32,7 +32,7 @@ impl ColumnReader {
         passes: impl Fn(i64) -> bool,
         marks: &mut [u8],
     ) -> Result<()> {
-        self.start(at.chunk.unit);
+        self.switch_to(at.chunk.unit);
         let entry = at.chunk.attribute(attribute)?;
         let source = self.window.over(at.chunk.source);
         let section = at.chunk.unit.section(&source);
@@ -85,7 +85,7 @@ impl ColumnReader {
         pieces: &[&[u8]],
         visit: impl FnMut(usize, &[u8]),
     ) -> Result<bool> {
-        self.start(at.chunk.unit);
+        self.switch_to(at.chunk.unit);
         self.read = None;
         let source = self.window.over(at.chunk.source);
         let section = at.chunk.unit.section(&source);
@@ -95,7 +95,7 @@ impl ColumnReader {
             self.searches.clear();
             self.searches_chunk = at.chunk.number;
         }
-        let index = match self.searches.iter().position(|search| search.is_for(pieces)) {
+        let index = match self.searches.iter().position(|search| search.searches_for(pieces)) {
             Some(index) => index,
             None => {
                 self.searches.push(SymbolSearch::new(pieces, symbols));
