@@ -1,4 +1,4 @@
-//! A unit's header and directory as bytes. Layout: `docs/format/compression-unit.md`.
+//! Encodes and decodes a unit's header and directory. Layout: `docs/format/compression-unit.md`.
 
 use super::chunk::{Chunk, extent};
 use super::encoding::varint::{put_varint, unzigzag, varint, zigzag};
@@ -12,7 +12,7 @@ use cellar_format::bytes::{Corrupt, Reader, Write};
 pub(super) const MAGIC: [u8; 8] = *b"CELLARCU";
 pub const VERSION: u32 = 1;
 pub(super) const HEADER_BYTES: usize = 64;
-/// Upper bound of a page's bytes in the uncompressed page table.
+/// Maximum bytes of a page's entry in the uncompressed page table.
 const PAGE_ENTRY_BYTES_MAX: usize = 40;
 
 /// The first 64 bytes of a unit.
@@ -74,6 +74,7 @@ impl Header {
     }
 }
 
+/// The decoded directory.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub shape: Shape,
@@ -130,7 +131,7 @@ impl Directory {
     }
 }
 
-/// The page table, field by field: fields repeat from page to page and compress well.
+/// Encodes the page table field by field: the values of a field are similar in consecutive pages and compress well.
 fn encode_pages(pages: &[PageEntry]) -> Vec<u8> {
     let mut out: Vec<u8> = pages.iter().map(|page| page.kind as u8).collect();
     let rows = || pages.iter().filter(|page| page.kind == PageKind::Rows);

@@ -1,7 +1,7 @@
 //! Encodes pages into a unit: parse the pages, encode the columns, predict each page from them, store the residues.
 //!
 //! The encoded unit is not verified here. Before the pages are discarded, storage rebuilds each page from the stored bytes
-//! and compares it with the original; for pages where that fails, [`encode_raw`] is the fallback.
+//! and compares it with the original. If a page differs, the caller encodes the pages again with [`encode_raw`].
 
 use super::chunk::{Chunk, extent};
 use super::directory::{Directory, HEADER_BYTES, Header, chunk_pages};
@@ -22,7 +22,7 @@ pub enum EncodeError {
     Length { bytes: usize },
     #[error("{attributes} attributes are more than {ATTRIBUTES_MAX}")]
     Attributes { attributes: usize },
-    /// A bug, or failing memory.
+    /// A bug, or a memory error.
     #[error("could not read the columns of a new unit: {0}")]
     Columns(UnitError),
 }
@@ -121,8 +121,8 @@ fn encode_parsed(pages: &[u8], parsed: &ParsedPages, shape: &Shape, level: Level
     Ok(unit)
 }
 
-/// Predicts each page from the columns in `data` and encodes what differs, group by group. Pages that parsing found
-/// completely predicted are skipped.
+/// Predicts each page from the columns in `data` and encodes the differences, group by group. Skips pages that are completely
+/// predicted according to the parser (`is_predicted`).
 fn encode_residues(
     unit: &Unit,
     data: &[u8],

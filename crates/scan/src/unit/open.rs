@@ -1,4 +1,4 @@
-//! An open unit: its directory in memory.
+//! An open unit: the decoded directory, and lookups of pages, rows and chunks in it.
 
 use super::attribute::AttributeChunk;
 use super::chunk::{Chunk, ChunkVisibility};
@@ -10,10 +10,11 @@ use super::shape::{Level, Shape};
 use cellar_format::ByteSource;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A unit's directory and the dictionaries that were decoded so far. Data are read from the source that each call names.
+/// A unit's directory, with the dictionaries that reads have decoded so far. The unit does not own its bytes: each read takes
+/// the source as an argument.
 #[derive(Debug)]
 pub struct Unit {
-    /// Identifies the unit in this process; caches use it to notice another unit.
+    /// Identifies the unit in this process. A cache stores the id to detect that its content belongs to another unit.
     id: u64,
     level: Level,
     data_start: u64,
@@ -23,7 +24,7 @@ pub struct Unit {
     all_visible: Box<[bool]>,
 }
 
-/// Size of the first read: most directories end before.
+/// Bytes to prefetch before opening a unit: header and directory of most units.
 const OPEN_BYTES: u64 = 16 << 10;
 
 static IDS: AtomicU64 = AtomicU64::new(0);
@@ -79,12 +80,12 @@ impl Unit {
         &self.directory.shape
     }
 
-    /// Estimate of the memory, in bytes, once every dictionary is decoded.
+    /// Estimated memory of the open unit in bytes, after every dictionary has been decoded.
     pub fn memory_bytes_max(&self) -> usize {
         let Directory { pages, residues, chunks, .. } = &self.directory;
-        let kept: usize = chunks.iter().map(Chunk::decoded_bytes_max).sum();
+        let decoded: usize = chunks.iter().map(Chunk::decoded_bytes_max).sum();
         // The decoded directory is about four times as large as its bytes.
-        size_of_val(&pages[..]) + size_of_val(&residues.groups[..]) + 4 * self.data_start as usize + kept
+        size_of_val(&pages[..]) + size_of_val(&residues.groups[..]) + 4 * self.data_start as usize + decoded
     }
 
     /// Bytes of the whole unit.

@@ -1,7 +1,7 @@
-//! Residues: what the columns do not predict of pages, compressed by groups of pages.
+//! Residues: the bytes of pages that the columns do not predict, compressed in groups of consecutive pages.
 //!
 //! The residue of a page stored as rows is a patch: the runs of bytes in which the page differs from its prediction. The
-//! residue of a raw page is the page. A zero page has none.
+//! residue of a raw page is the page. A page of zeros has no residue.
 
 use super::encoding::varint::{put_varint, varint};
 use super::encoding::zstd;
@@ -10,7 +10,7 @@ use super::section::{DataSection, Part, Result, corrupt};
 use cellar_format::bytes::{Reader, Write};
 use cellar_format::units::BLOCK_BYTES;
 
-/// Upper bound of the residue of one page: a raw page, or a patch of many short runs.
+/// Maximum bytes of one page's residue: a raw page, or a patch of many short runs.
 const RESIDUE_BYTES_MAX: usize = 4 * BLOCK_BYTES;
 /// Differences at most this many bytes apart share a run: the equal bytes between them are cheaper than a second run.
 const PATCH_DISTANCE_MAX: usize = 6;
@@ -113,7 +113,7 @@ fn next_difference(left: &[u8], right: &[u8], from: usize) -> Option<usize> {
     None
 }
 
-/// Applies residues to predicted pages. Keeps the most recently decompressed group.
+/// Applies residues to predicted pages. Caches the most recently decompressed group.
 #[derive(Debug, Default)]
 pub struct ResidueReader {
     group: Option<usize>,
@@ -123,12 +123,12 @@ pub struct ResidueReader {
 }
 
 impl ResidueReader {
-    /// Memory of the group, in bytes.
+    /// Memory of the cached group in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Turns the predicted page `number` into the original page. `pages` are those of the unit.
+    /// Applies the residue of page `number` to `page`, the predicted page. `pages` are all pages of the unit.
     pub fn apply(
         &mut self,
         residues: &Residues,

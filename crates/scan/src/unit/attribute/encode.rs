@@ -8,17 +8,17 @@ use super::{AttributeChunk, EncodedValues, SHORT_PAYLOAD_MAX};
 use cellar_format::postgres::Width;
 use std::ops::Range;
 
-/// Bytes of a minimum or maximum that the directory keeps.
+/// Maximum bytes of a minimum or maximum in the directory.
 const BOUND_BYTES: usize = 32;
 /// At most one row in 16 may be an exception; otherwise whole datums are encoded.
 const EXCEPTION_SHARE: usize = 16;
 
-/// The rows of one attribute to encode.
+/// The values of one attribute in the rows of one chunk.
 pub struct AttributeRows<'a> {
     pub attribute: &'a Attribute,
     pub pages: &'a [u8],
     pub column: &'a ParsedColumn,
-    /// Attributes of each row's tuple, for the rows of `range`; empty when every tuple has all.
+    /// Number of attributes in the tuple of each row of `range`; empty if every tuple has all attributes.
     pub natts: &'a [u16],
     /// The attribute's number, from 0.
     pub index: usize,
@@ -77,7 +77,7 @@ impl AttributeChunk {
     }
 }
 
-/// Encodes values of any representation and collects what does not fit it.
+/// Encodes values in a representation, and collects exceptions and bounds.
 struct ValueEncoder<'a> {
     pages: &'a [u8],
     exceptions: Datums,
@@ -87,7 +87,7 @@ struct ValueEncoder<'a> {
 }
 
 impl<'a> ValueEncoder<'a> {
-    /// Numerics of the most frequent scale as integers; None when too few values have that scale.
+    /// Encodes numerics of the most frequent scale as integers. Returns None if too few values have that scale.
     fn numeric(&mut self, numerics: &Numerics, range: Range<usize>, data: &mut Vec<u8>) -> Option<EncodedValues> {
         let (values, scales) = (&numerics.values[range.clone()], &numerics.scales[range.clone()]);
         let spans = &numerics.spans[range];
@@ -131,7 +131,7 @@ impl<'a> ValueEncoder<'a> {
         Some(EncodedValues::Numeric { scale, ints: IntChunk::encode(&ints, data) })
     }
 
-    /// Payloads of varlenas; whole datums when too many have an unusual header.
+    /// Encodes the payloads of varlenas, or whole datums if too many varlenas have an unusual header.
     fn payload(&mut self, spans: &[DatumSpan], level: Level, data: &mut Vec<u8>) -> EncodedValues {
         let exceptions_max = spans.len() / EXCEPTION_SHARE;
         let mut rows: Vec<&[u8]> = Vec::with_capacity(spans.len());
@@ -170,6 +170,7 @@ impl<'a> ValueEncoder<'a> {
         EncodedValues::Payload(StringChunk::encode(&rows, level, data))
     }
 
+    /// Encodes whole datums.
     fn datum(&mut self, spans: &[DatumSpan], level: Level, data: &mut Vec<u8>) -> EncodedValues {
         let rows: Vec<&[u8]> = spans.iter().map(|span| span.datum(self.pages)).collect();
         EncodedValues::Datum(StringChunk::encode(&rows, level, data))
