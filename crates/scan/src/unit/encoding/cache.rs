@@ -1,4 +1,4 @@
-//! Caches of the most recently decoded block or frame of a column, owned by its reader.
+//! Caches of the most recently decoded block or frame of a column. The reader of the column owns the cache.
 //!
 //! A cache identifies a block by its number and by the number of its chunk. A reader that moves to another unit replaces
 //! its caches.

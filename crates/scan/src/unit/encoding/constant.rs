@@ -1,4 +1,4 @@
-//! Constant: all values of the chunk are equal. The value is in the directory; the data section has nothing.
+//! Constant: all values of the chunk are equal. The value is stored in the directory, and nothing in the data section.
 
 use super::super::section::{DataSection, Result};
 use super::bits::Selection;

@@ -1,7 +1,7 @@
-//! Delta: the first value of each block, and the differences between neighbours, which have their own encoding.
+//! Delta: the first value of each block, and the differences between neighbours in an encoding of differences.
 //!
-//! Differences are constant, bit-packed, or codes of a dictionary, which may be patched. Each block starts from its
-//! own first value, so a block is decoded without those before it.
+//! Differences are constant, bit-packed, or codes of a dictionary, which may be patched. The
+//! first value of each block is stored, so a block is decoded without the blocks before it.
 
 use super::super::section::{DataSection, Part, Result};
 use super::bitpack::{BitPackPlan, BitPacked, FrameOfReference, Variant};
@@ -25,8 +25,8 @@ vectorized! {
     }
 }
 
-/// How to encode the differences, and the estimated size. Decoding has to sum up each block, so the estimate is
-/// raised by an eighth.
+/// The encoding of the differences, and the estimated size. The estimate is raised by an eighth, because decoding must sum up
+/// differences.
 pub struct DeltaPlan {
     differences: DifferencesPlan,
     pub bytes: usize,
@@ -38,7 +38,7 @@ enum DifferencesPlan {
 }
 
 impl DeltaPlan {
-    /// None when the encoding would take `limit` bytes or more. There is at least one value.
+    /// Returns None if the estimated size is at least `limit`. There is at least one value.
     pub fn new(values: &[i64], limit: usize) -> Option<Self> {
         let mut differences = vec![0; values.len()];
         subtract_neighbours(values, &mut differences);

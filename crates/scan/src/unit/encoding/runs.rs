@@ -10,7 +10,7 @@ use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::sync::OnceLock;
 
 vectorized! {
-    /// Values that differ from the one before.
+    /// The number of values that differ from the previous value.
     fn changes(values: &[i64]) -> usize {
         values.iter().zip(values.iter().skip(1)).map(|(one, next)| usize::from(one != next)).sum()
     }
@@ -22,7 +22,7 @@ pub struct RunsPlan {
 }
 
 impl RunsPlan {
-    /// None when runs are shorter than eight values on average.
+    /// Returns None if runs are shorter than eight values on average.
     pub fn new(values: &[i64]) -> Option<Self> {
         const RUN_BYTES: usize = 5;
         let runs = 1 + changes(values);

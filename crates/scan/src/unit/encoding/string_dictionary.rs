@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 const ENTRIES_MAX: usize = 1 << 14;
 /// Entries whose codes need one byte at most.
 pub const FEW_ENTRIES: u32 = 256;
-/// Strings inspected before all of them are: a sample of mostly distinct strings rules a dictionary out.
+/// Minimum size of the sample that is inspected first. If most sampled strings are distinct, there is no dictionary.
 const SAMPLE_ROWS: usize = 4096;
 
 #[derive(Debug)]
@@ -35,7 +35,8 @@ pub struct StringDictionary {
 }
 
 impl StringDictionary {
-    /// None when a dictionary would not be smaller than the strings, which have `total` bytes. Then `data` is unchanged.
+    /// Returns None, without a change of `data`, if the dictionary would not be smaller than the strings (`total` bytes), or too many
+    /// strings are distinct.
     pub fn encode(rows: &[&[u8]], total: usize, level: Level, data: &mut Vec<u8>) -> Option<Self> {
         let sample: Vec<&[u8]> = rows.iter().copied().step_by((rows.len() / SAMPLE_ROWS).max(1)).collect();
         let (seen, _) = distinct(&sample, sample.len())?;
@@ -83,7 +84,7 @@ impl StringDictionary {
         self.count
     }
 
-    /// The entries, and codes of which every one has an entry.
+    /// The entries and the codes. Every code has an entry.
     pub fn entries_and_codes(&self, section: DataSection<'_>) -> Result<(&Strings, &IntChunk)> {
         let (entries, codes) = (self.entries(section)?, &self.codes);
         if codes.min < 0 || codes.max as usize >= entries.len() {

@@ -1,7 +1,7 @@
 //! String frames: the strings of a few blocks one after another, compressed together.
 //!
 //! A frame is its strings' lengths, bit-packed, and a body: the strings themselves (plain), as codes of symbols
-//! ([`symbols`](super::symbols), FSST), or compressed by zstd. A plain string or one of symbols is decoded alone; zstd
+//! ([`symbols`](super::symbols), FSST), or compressed by zstd. Plain and symbol-encoded strings can be decoded one by one; zstd
 //! decompresses the whole frame.
 
 use super::super::section::{DataSection, Part, Result, corrupt};
@@ -17,7 +17,7 @@ use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Strings of at least this average length are tried with zstd at every level.
+/// At QUERY LOW, zstd is tried for strings of at least this average length.
 const LONG_BYTES: usize = 128;
 
 /// How the bodies of frames are compressed.
@@ -29,7 +29,8 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Symbols where single pages must be read quickly, unless strings are so long and so similar that zstd halves the size.
+    /// The compression for a level: symbols at QUERY LOW, where single pages must be read quickly, and zstd at other levels. QUERY LOW
+    /// uses zstd if strings are long and zstd needs at most half as many bytes as symbols.
     pub fn of(rows: &[&[u8]], level: Level) -> Self {
         let total: usize = rows.iter().map(|row| row.len()).sum();
         match level {
@@ -116,7 +117,7 @@ impl StringFrames {
         self.rows as usize
     }
 
-    /// Moves everything by `bytes` in the data section.
+    /// Adds `bytes` to the offset of every part: the data section grew in front of them.
     pub fn shift_offsets(&mut self, bytes: u32) {
         let symbols = self.symbols.as_mut().map(|(part, _)| part);
         self.parts.iter_mut().chain(symbols).for_each(|part| part.offset += bytes);
@@ -139,7 +140,7 @@ impl StringFrames {
         self.parts.get(first..end.min(self.parts.len())).unwrap_or_default()
     }
 
-    /// Reads a frame into `cache`, unless the frame is there.
+    /// Decodes a frame into `cache`, unless `cache` contains the frame.
     fn load(&self, section: DataSection<'_>, chunk: usize, frame: usize, cache: &mut StringCache) -> Result<()> {
         if cache.key == Some((chunk, frame)) {
             return Ok(());
@@ -188,7 +189,6 @@ impl StringFrames {
         out: &mut Strings,
     ) -> Result<()> {
         let (part, count) = (self.parts[frame], self.frame_rows(frame));
-        // `with_bytes` keeps one buffer per thread: read the symbols before the frame occupies it.
         let symbols = self.symbols(section)?;
         let StringCache { starts, scratch, key, .. } = cache;
         *key = None;

@@ -31,7 +31,7 @@ macro_rules! dispatch {
     };
 }
 
-/// The strings of a chunk: the directory entry, from which the frame or block of any rows can be read alone.
+/// The strings of a chunk: the directory entry. The frame or the block of codes of any row can be read without the others.
 #[derive(Debug)]
 pub struct StringChunk {
     encoding: Encoding,
@@ -60,12 +60,13 @@ impl StringChunk {
         dispatch!(self, encoding => encoding.data_bytes())
     }
 
-    /// Memory of what stays decoded after the first read, in bytes.
+    /// Memory in bytes of the parts that stay decoded after the first read.
     pub fn decoded_bytes_max(&self) -> usize {
         dispatch!(self, encoding => encoding.decoded_bytes_max())
     }
 
-    /// Where in the data section the strings of `rows`, or their codes, are.
+    /// The range of the data section that contains the strings of `rows`, or their codes. Empty unless one read of
+    /// the range replaces several reads.
     pub fn row_bytes(&self, rows: Range<usize>) -> Range<u32> {
         dispatch!(self, encoding => encoding.row_bytes(rows))
     }
@@ -111,8 +112,8 @@ impl StringChunk {
         }
     }
 
-    /// Calls `visit` with row and string of those rows of a block, ascending, that contain the pieces of `search`, and
-    /// possibly of some that do not. The symbols are those of [`Self::searchable_symbols`].
+    /// Calls `visit` with row and string of each row of a block that contains the pieces of `search`, in ascending order. May also
+    /// visit rows that do not. `search` was built with [`Self::searchable_symbols`].
     pub fn search(
         &self,
         section: DataSection<'_>,
