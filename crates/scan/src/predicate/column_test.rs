@@ -1,5 +1,5 @@
-//! Tests of one column against constants, compiled so that they are fast on the bytes of a page, on encoded values, and
-//! on minimum and maximum.
+//! Tests of one column against constants. A test can be evaluated on the bytes of a page and on encoded values; minimum and
+//! maximum of a region may show that no value passes.
 //!
 //! A test decides about values that are not NULL; the kernel drops NULLs.
 
@@ -115,7 +115,7 @@ impl ColumnTest {
         }
     }
 
-    /// A test that passes what both tests pass. None: there is no simple one.
+    /// A test that passes exactly the values that both tests pass. None: no single test is equivalent.
     pub fn intersect(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Int(left), Self::Int(right)) => left.intersect(right).map(Self::Int),

@@ -18,7 +18,7 @@ use cellar_format::wire::BooleanTest;
 
 /// A compiled qual.
 pub enum Kernel {
-    /// Every row, or none.
+    /// True: every row qualifies. False: no row qualifies.
     Constant(bool),
     Column {
         slot: Slot,
@@ -147,7 +147,7 @@ fn select(selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>, mut de
     out.truncate(count);
 }
 
-/// Applies `test` to the locations of values; drops NULLs; `missing` decides about tuples without the attribute.
+/// Applies `test` to the locations of values. Drops NULLs. `missing` is the decision for tuples without the attribute.
 #[inline(always)]
 fn select_values(
     locations: &[u32; 1 << 16],

@@ -153,7 +153,7 @@ impl TopN {
         plan.keys[0].order(&value, &last[0]).is_gt()
     }
 
-    /// Inserts a row's keys into the heap. False: the row must be dropped.
+    /// Inserts a row's keys into the heap. Returns false if the row must be dropped.
     fn insert(&mut self, plan: &TopNPlan, keys: &[Value<'_>]) -> bool {
         let owned = || keys.iter().map(|value| value.borrowed().into_owned()).collect();
         if self.heap.len() < plan.rows {

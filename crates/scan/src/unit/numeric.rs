@@ -1,4 +1,4 @@
-//! Numerics as integers: converts a datum to the value times `10^scale`, and such an integer to the datum that Postgres writes.
+//! Numerics as integers: converts a datum to the value times `10^scale`, and such an integer to the datum that PostgreSQL writes.
 //!
 //! Invariant: if `decode` accepts a datum, `encode` returns the same bytes. Source: `utils/adt/numeric.c` (`make_result_opt_error`).
 

@@ -1,7 +1,8 @@
-//! EncodedPredicates: predicates on encoded values, which select rows of a block without decoding datums.
+//! Predicates on encoded values, which select rows of a block without decoding datums.
 //!
-//! The chunk's bounds and dictionaries are evaluated once, when the predicates of a span are made. EncodedPredicates cannot raise an error,
-//! so they run before other stages, up to the first stage that can.
+//! The encoded predicates of a span are built from the plan's stages; building them evaluates the chunk's bounds and dictionaries
+//! once. Encoded predicates cannot raise an error. They run before all other stages, so only stages before the first fallible
+//! stage are translated.
 
 use super::marks::any;
 use super::{RowSpan, Scan, UnitScanner};
@@ -10,12 +11,12 @@ use crate::predicate::{ColumnTest, EncodedTest, Kernel};
 use crate::unit::{AttributeChunk, BlockRef, UnitError};
 use crate::value::ValueKind;
 
-/// A test of one attribute's encoded values. NULLs are excluded by a separate [`EncodedPredicate::Null`].
+/// A test of one attribute's encoded values. A separate [`EncodedPredicate::Null`] excludes NULLs.
 pub(super) enum EncodedPredicate<'p> {
     Null {
         wanted: bool,
     },
-    /// The numbers, or codes, of a range pass.
+    /// Numbers, or codes of a dictionary, in the range pass.
     Range(IntRange),
     /// For each code, whether its entry passes.
     Table(Vec<bool>),
@@ -40,10 +41,11 @@ impl EncodedPredicate<'_> {
     }
 }
 
-/// The predicates of a span, with their attributes.
+/// The encoded predicates of a span.
 pub(super) struct EncodedPredicates<'p> {
+    /// With the attribute that each predicate tests; cheap predicates first.
     predicates: Vec<(usize, EncodedPredicate<'p>)>,
-    /// For each stage, whether the predicates decide it completely.
+    /// For each stage: whether encoded predicates replace the stage.
     pub decided: Vec<bool>,
 }
 
@@ -53,17 +55,17 @@ impl EncodedPredicates<'_> {
     }
 }
 
-/// A kernel as predicates of a chunk.
+/// A kernel, translated to encoded predicates of a chunk.
 enum Translation<'p> {
     /// The encoded values do not decide the kernel.
     None,
     NoRowPasses,
-    /// The rows pass that pass all of these.
+    /// A row passes if it passes all of these.
     Predicates(Vec<(usize, EncodedPredicate<'p>)>),
 }
 
 impl UnitScanner {
-    /// Makes the predicates of a span; None when no row passes.
+    /// Builds the encoded predicates of a span, and reads the bytes of the tested columns. Returns None if no row passes.
     pub(super) fn encoded_predicates<'p>(
         &mut self,
         scan: Scan<'p>,
@@ -124,6 +126,7 @@ impl UnitScanner {
         Ok(any(marks))
     }
 
+    /// Translates a kernel to encoded predicates of the span's chunk.
     fn translate<'p>(
         &mut self,
         scan: Scan<'p>,

@@ -1,6 +1,7 @@
-//! Aggregates over encoded columns, a block at a time: keys by their codes, arguments by their numbers.
+//! Aggregation over encoded columns, a block at a time: keys by their codes, arguments by their numbers.
 //!
-//! A column that the aggregation cannot use as encoded, in general or only for a row of this block, is decoded to datums.
+//! Columns that the aggregation cannot use in encoded form are decoded to datums. If some row of a block needs datums of the other
+//! columns, too, all columns of the block are decoded.
 
 use super::encoded_predicates::has_numbers;
 use super::marks::select;
@@ -14,15 +15,16 @@ use crate::vectors::marked;
 
 /// How the columns of an aggregation are read in one chunk.
 pub(super) struct FoldPlan {
-    /// Slots and attributes that are read as encoded.
+    /// Slots and attributes that are read in encoded form.
     gathered: Vec<(Slot, usize, GatherMode)>,
     /// Slots and attributes that are decoded to datums.
     datums: Vec<(Slot, usize)>,
-    /// Blocks of which most rows are marked are read whole. Off after a block that had to be read again.
+    /// Whether to read blocks whole if most of their rows are marked. Set to false when such a block had to be read again.
     whole_blocks: bool,
 }
 
 impl UnitScanner {
+    /// Decides how the columns of the aggregation are read in the span's chunk, and reads the bytes of encoded columns.
     pub(super) fn fold_plan(
         &mut self,
         scan: Scan<'_>,
@@ -70,7 +72,7 @@ impl UnitScanner {
         Ok(fold)
     }
 
-    /// Adds the marked rows of a block.
+    /// Aggregates the marked rows of a block.
     pub(super) fn fold_block(
         &mut self,
         scan: Scan<'_>,
@@ -110,7 +112,8 @@ impl UnitScanner {
         self.aggregate_run(scan, &run, results)
     }
 
-    /// Adds the selected rows, or the marked ones of these. See [`crate::aggregate::Aggregator::add_encoded`].
+    /// Adds the selected rows, or with `marks` only the marked rows of the block. See
+    /// [`crate::aggregate::Aggregator::add_encoded`].
     fn add_encoded(
         &mut self,
         scan: Scan<'_>,

@@ -1,10 +1,10 @@
-//! Scans compression units: finds the rows that [`crate::Scanner`] would find in the pages, in the same order, in the encoded
-//! columns.
+//! Scans compression units: evaluates the plan on encoded columns. The result has the same rows in the same order as a scan of the
+//! unit's pages by [`crate::Scanner`].
 //!
 //! 1. [`pages`] classifies pages: chunks whose bounds exclude the predicate are skipped, and tuple headers decide visibility.
 //! 2. [`encoded_predicates`] evaluates predicates on encoded values, column by column, a block at a time.
-//! 3. The remaining rows are aggregated as they are encoded ([`fold`]; all rows of a span at once: [`totals`]), or become
-//!    datums ([`rows`]) for other predicates, for aggregates and for result batches.
+//! 3. The remaining rows are aggregated in encoded form ([`fold`]; all rows of a span at once: [`totals`]). Where other predicates,
+//!    other aggregates or result batches need datums, [`rows`] decodes the values.
 //!
 //! Pages that are not stored as rows, and requests for whole rows, go through rebuilt pages and the heap scanner.
 
@@ -33,7 +33,7 @@ use pages::{PageRun, PageState, rows_of};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Memory for scans of one plan over units; one per thread.
+/// Scans compression units for one plan. Each thread needs a separate scanner.
 pub struct UnitScanner {
     plan: Arc<Plan>,
     /// Scans rebuilt pages.
@@ -45,7 +45,7 @@ pub struct UnitScanner {
     headers: HeaderReader,
     /// By attribute.
     columns: Vec<ColumnReader>,
-    /// Rows of the chunk that passed the predicates.
+    /// Rows of the chunk that passed the encoded predicates.
     passed: Vec<u16>,
     /// Datums of the current row run, and where each slot's datums are. No datum starts at [`NULL`](crate::heap::NULL) or
     /// [`MISSING`](crate::heap::MISSING).
@@ -141,8 +141,8 @@ impl UnitScanner {
 
     /// Scans pages of a unit whose first page is block `first_block`. The caller excludes superseded pages.
     ///
-    /// An error means that the unit is damaged; results written before the error are valid. Statistics count what chunks'
-    /// bounds saved as whole pages.
+    /// An error means that the unit is damaged or cannot be read; results written before the error are valid. Statistics count the
+    /// pages that chunk bounds exclude as bytes saved by the storage index.
     pub fn scan(
         &mut self,
         first_block: u32,
@@ -332,7 +332,7 @@ impl UnitScanner {
         }
     }
 
-    /// Adds rows of which only the number is requested.
+    /// Adds `rows` rows to a result that is only their number.
     fn count(&mut self, scan: Scan<'_>, span: &RowSpan, rows: usize, results: &mut Results<'_>) {
         match (scan.plan.aggregation(), &mut self.aggregator) {
             (Some(aggregation), Some(aggregator)) => {

@@ -1,4 +1,5 @@
-//! Rows of a unit as datums: for predicates that encoded values do not decide, and for rows that are returned.
+//! Decodes rows of a unit to datums, for predicates that encoded values do not decide, for aggregates, and for rows that are
+//! returned.
 
 use super::encoded_predicates::EncodedPredicates;
 use super::{Results, RowSpan, Scan, UnitScanner};
@@ -13,7 +14,7 @@ use std::ops::Range;
 
 /// Rows evaluated together: a few blocks of each column fit the second-level cache.
 const RUN_ROWS_MAX: usize = 4096;
-/// If fewer than one row in 64 is selected, each is read by itself.
+/// If at most one row in 64 is selected, rows are read one by one.
 const SPARSE_SHARE: usize = 64;
 
 /// Consecutive rows of a chunk that are evaluated together.
@@ -26,7 +27,8 @@ pub(super) struct RowRun {
 }
 
 impl UnitScanner {
-    /// Evaluates the stages that the predicates do not decide on `self.passed`, and returns or aggregates the remaining rows.
+    /// Evaluates the stages that encoded predicates do not decide, on the rows of `self.passed`. Aggregates or returns the remaining
+    /// rows.
     pub(super) fn scan_rows(
         &mut self,
         scan: Scan<'_>,
@@ -78,6 +80,7 @@ impl UnitScanner {
         self.rows.prepare(plan.layout.slots());
     }
 
+    /// Evaluates the remaining stages, the top-N and the aggregation on the selected rows of a run, and returns the result.
     fn scan_run(
         &mut self,
         scan: Scan<'_>,
@@ -128,7 +131,7 @@ impl UnitScanner {
         self.write_rows(scan, run, &undecided_pages, results)
     }
 
-    /// Aggregates `self.selected`, whose datums are located; rows that Postgres has to aggregate are returned.
+    /// Aggregates `self.selected`, whose datums are located, and returns rejected rows.
     pub(super) fn aggregate_run(
         &mut self,
         scan: Scan<'_>,
@@ -140,7 +143,7 @@ impl UnitScanner {
         self.write_rows(scan, run, &[], results)
     }
 
-    /// Adds the selected rows to groups; rows that Postgres has to aggregate stay selected.
+    /// Adds the selected rows to groups. Rejected rows stay selected.
     fn aggregate(&mut self, plan: &Plan, results: &mut Results<'_>) {
         let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return };
         let input = RowSet::of_datums(&self.datums, &self.rows, &plan.columns, false);
@@ -201,7 +204,8 @@ impl UnitScanner {
         Ok(())
     }
 
-    /// Decodes the datums of the selected rows and records their locations, unless that was done for this run.
+    /// Decodes a column's datums in the selected rows and records their locations. Does nothing if the column is already located in
+    /// this run.
     pub(super) fn locate(
         &mut self,
         scan: Scan<'_>,

@@ -1,4 +1,5 @@
-//! Aggregates without keys over all rows of a span: from the chunk's directory entries, and from sums of packed numbers.
+//! Aggregates all rows of a span at once, for aggregations without keys: from the chunk's directory entries, and from sums of packed
+//! numbers.
 
 use super::encoded_predicates::has_numbers;
 use super::{Results, RowSpan, Scan, UnitScanner};
@@ -7,7 +8,7 @@ use crate::predicate::scale_factor;
 use crate::unit::UnitError;
 
 impl UnitScanner {
-    /// Adds all rows of the span. Returns false, having added nothing, when rows have to be read one by one.
+    /// Adds all rows of the span. Returns false, and adds nothing, if totals do not suffice.
     pub(super) fn add_totals(
         &mut self,
         scan: Scan<'_>,
@@ -29,7 +30,7 @@ impl UnitScanner {
         Ok(true)
     }
 
-    /// One aggregate of all rows; None when the chunk does not decide it.
+    /// The totals of one argument over all rows of the span. None if the chunk does not provide them.
     fn total(&mut self, scan: Scan<'_>, span: &RowSpan, request: &TotalRequest) -> Result<Option<Total>, UnitError> {
         let rows = span.rows.len() as i64;
         let Some(slot) = request.slot else { return Ok(Some(Total { values: rows, ..Total::default() })) };

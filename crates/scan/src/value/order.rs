@@ -14,7 +14,7 @@ pub enum Domain {
     Numeric,
     /// Byte order; a string precedes every longer string that starts with it.
     Bytes,
-    /// Byte order without trailing blanks: `bpchar`.
+    /// `bpchar`: byte order, ignoring trailing blanks.
     BlankPadded,
     /// A date on the left, a timestamp without time zone on the right.
     DateTimestamp,

@@ -1,7 +1,7 @@
 //! Parses heap pages into columns: one column for each field of page, line pointer and tuple header, and one for each attribute.
 //!
 //! A field that follows from other fields in most tuples is stored as its difference from the derived value: a tuple's offset as
-//! the distance from where Postgres would have placed the tuple, `ctid` as the distance from the tuple itself. A page that the
+//! the distance from where PostgreSQL would have placed the tuple, `ctid` as the distance from the tuple itself. A page that the
 //! columns cannot express is stored raw, and the columns contain none of its rows. Parsing also determines whether the columns
 //! predict every byte of a page; such a page needs no patch.
 //! Source: `storage/bufpage.h`, `storage/itemid.h`, `access/htup_details.h`, `access/tupmacs.h`.
