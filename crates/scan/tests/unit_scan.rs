@@ -29,7 +29,7 @@ fn call(function: u32, column: u16, type_oid: u32, value: &[u8]) -> Expr {
     Expr::Call { function, collation: Collation::Bytewise, args: vec![Expr::Column(column), constant] }
 }
 
-/// A predicate that encoded values decide, compared with a value that occurs, or does not.
+/// A predicate that encoded values decide. The constant occurs in the column or does not.
 fn simple_qual(random: &mut Random) -> Expr {
     let number = random.below(9) as u32 * 1_000_003 + random.below(2) as u32;
     let words = ["express 1000003", "deposits sleep 0", "pinto beans 3000009", "z", ""];
@@ -82,7 +82,7 @@ fn scan(request: &ScanRequest, first_block: u32, pages: &[u8], bytes: &Vec<u8>) 
     let mut scanner = UnitScanner::new(Arc::clone(&plan));
     let mut out = ResultWriter::new();
     let whole = 0..unit.pages().len();
-    // A scan that needs transaction states returns nothing before it has them.
+    // A scan returns nothing before all needed transaction states are known.
     if let Progress::NeedXids(xids) = scanner.scan(first_block, &unit, bytes, whole.clone(), &NoXids, &mut out).unwrap()
     {
         out.flush();

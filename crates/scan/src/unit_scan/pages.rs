@@ -137,12 +137,13 @@ impl UnitScanner {
         self.headers.read(scan.unit, scan.source, page)?;
         for row in rows.clone() {
             let field = |field: HeaderField| self.headers.field(field)[row - rows.start];
+            // Visibility depends only on these three fields.
             let tuple = TupleHeader {
                 offset: 0,
                 length: 0,
                 xmin: field(HeaderField::Xmin) as u32,
                 xmax: field(HeaderField::Xmax) as u32,
-                infomask2: field(HeaderField::Infomask2) as u16,
+                infomask2: 0,
                 infomask: field(HeaderField::Infomask) as u16,
                 data: 0,
             };

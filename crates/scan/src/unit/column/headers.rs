@@ -16,8 +16,7 @@ pub struct HeaderReader {
 
 impl HeaderReader {
     /// The fields that decide visibility.
-    const NEEDED: [HeaderField; 4] =
-        [HeaderField::Xmin, HeaderField::Xmax, HeaderField::Infomask2, HeaderField::Infomask];
+    const NEEDED: [HeaderField; 3] = [HeaderField::Xmin, HeaderField::Xmax, HeaderField::Infomask];
 
     /// Reads the fields of all rows of a page.
     pub fn read(&mut self, unit: &Unit, source: &dyn ByteSource, page: usize) -> Result<()> {
