@@ -17,6 +17,7 @@ import sys
 EXCUSE = "// module circle:"
 PATH = re.compile(r"\b(crate|super(?:::super)*)::(?=[\w{])")
 TESTS = re.compile(r"^#\[cfg\(test\)\]\s*mod \w+ \{.*\Z", re.DOTALL | re.MULTILINE)
+TEST_FILE = re.compile(r"^#\[cfg\(test\)\]\s*mod (\w+);", re.MULTILINE)
 
 
 def paths(text, at):
@@ -70,7 +71,12 @@ def module_of(file, source):
 def graphs(source):
     """For each parent module: sibling -> sibling -> the places of its references, and the excused pairs."""
     files = {file: module_of(file, source) for file in sorted(source.rglob("*.rs")) if "tests" not in file.parts[-2:]}
-    files = {file: module for file, module in files.items() if "tests" not in module}
+    tests = {(*module, name) for file, module in files.items() for name in TEST_FILE.findall(file.read_text("utf-8"))}
+    files = {
+        file: module
+        for file, module in files.items()
+        if "tests" not in module and not any(module[: len(test)] == test for test in tests)
+    }
     modules = {module[:depth] for module in files.values() for depth in range(len(module) + 1)}
     edges = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
     excuses = {}

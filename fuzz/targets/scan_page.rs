@@ -1,7 +1,8 @@
 //! Arbitrary bytes as heap pages, scanned with requests that use every kind of column: nothing panics.
 //!
-//! The first byte selects the request. The bits of the second byte make the page header valid (few inputs pass the header
-//! checks otherwise) and all-visible. The rest is page content, from the front and from the back.
+//! The first byte selects the request. Bits of the second byte: 1 writes a valid page header, because random headers rarely pass the
+//! checks; 2 also marks the page all-visible; 4 requests a region summary in the first scan, otherwise in the second scan. The other
+//! bytes fill the page from the front and from the back.
 
 #![no_main]
 
@@ -15,10 +16,10 @@ use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Answers for every transaction id, with a state that depends on the id only.
-struct Everything;
+/// Returns a state for every transaction; the state depends only on the transaction id.
+struct AllXids;
 
-impl XidLookup for Everything {
+impl XidLookup for AllXids {
     fn state(&self, xid: u32) -> Option<XidState> {
         XidState::from_u8((xid % 4) as u8)
     }
@@ -55,7 +56,7 @@ fuzz_target!(|data: &[u8]| {
         let scanner = &mut scanners[*pick as usize % count];
         let mut out = ResultWriter::new();
         let _ = scanner.scan(0, &page, &NoXids, &mut out, flags & 4 != 0);
-        let _ = scanner.scan(0, &page, &Everything, &mut out, flags & 4 == 0);
+        let _ = scanner.scan(0, &page, &AllXids, &mut out, flags & 4 == 0);
         out.flush();
     });
 });

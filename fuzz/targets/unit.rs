@@ -1,8 +1,7 @@
 //! Arbitrary bytes as a compression unit, arbitrary pages through the encoder, and damaged units: nothing panics, and every
 //! encoded page is rebuilt byte for byte.
 //!
-//! The first byte of the input selects the mode. A build with `cfg(fuzzing)` skips checksums, so that damage reaches the
-//! decoders.
+//! Bits of the first byte select the mode. A build with `cfg(fuzzing)` skips checksums, so that damage reaches the decoders.
 
 #![no_main]
 
@@ -11,10 +10,13 @@ use cellar_format::units::BLOCK_BYTES;
 use cellar_scan::unit::{Attribute, Level, Rebuilder, Shape, Unit, encode, verify};
 use libfuzzer_sys::fuzz_target;
 
-/// The first byte of the input.
+/// Bits of the first byte. Encodes the input as pages; otherwise the input is a unit.
 const ENCODE: u8 = 1;
+/// Writes valid page headers into the pages.
 const VALID_HEADERS: u8 = 2;
+/// Encodes at QUERY HIGH; otherwise at QUERY LOW.
 const QUERY_HIGH: u8 = 4;
+/// Overwrites some bytes of the encoded unit.
 const DAMAGE: u8 = 8;
 
 fn shape() -> Shape {
@@ -31,7 +33,7 @@ fn shape() -> Shape {
     }
 }
 
-/// Opens the bytes as a unit, rebuilds its pages and visits all columns. Errors are expected, panics are not.
+/// Opens the bytes as a unit, rebuilds its pages and reads the directory entries of all columns. Ignores errors.
 fn read(bytes: &[u8]) {
     let Ok(unit) = Unit::open(&bytes) else { return };
     let mut rebuilder = Rebuilder::new();
@@ -74,7 +76,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(verify(&bytes, &pages).expect("an encoded unit can be read"), None);
     read(&bytes);
     if pick & DAMAGE != 0 {
-        // Each three bytes of the input, from its end, overwrite one byte of the unit.
+        // Three bytes of the input, taken from its end, are the offset and the new value of one byte.
         for damage in rest.rchunks_exact(3).take(8) {
             let at = usize::from(u16::from_le_bytes([damage[0], damage[1]])) % bytes.len();
             bytes[at] = damage[2];

@@ -4,8 +4,9 @@
 #![no_main]
 
 use cellar_format::wire::{
-    BatchHeader, BlockRange, ColumnHeader, CompressRequest, DueQuery, DueUnits, ErrorReport, Expr, FrameHeader, Hello,
-    Passthru, RangeDone, RowEntry, ScanRequest, Units, UnitsQuery, XidQuery, XidStates,
+    BatchHeader, BlockRange, CellStatus, ColumnHeader, CompressProgress, CompressRequest, DueQuery, DueUnits, ErrorReport,
+    Expr, FileIoCounts, FileIoQuery, FrameHeader, Hello, Passthru, RangeDone, RowEntry, ScanRequest, Units, UnitsQuery,
+    XidQuery, XidStates,
 };
 use cellar_scan::Plan;
 use libfuzzer_sys::fuzz_target;
@@ -22,7 +23,7 @@ macro_rules! round_trip {
 
 fuzz_target!(|data: &[u8]| {
     let [pick, bytes @ ..] = data else { return };
-    match pick % 17 {
+    match pick % 21 {
         0 => {
             if let Ok(request) = ScanRequest::decode(bytes) {
                 let _ = Plan::compile(&request);
@@ -44,6 +45,10 @@ fuzz_target!(|data: &[u8]| {
         13 => round_trip!(Units, bytes),
         14 => round_trip!(DueQuery, bytes),
         15 => round_trip!(DueUnits, bytes),
+        16 => round_trip!(FileIoQuery, bytes),
+        17 => round_trip!(FileIoCounts, bytes),
+        18 => round_trip!(CellStatus, bytes),
+        19 => round_trip!(CompressProgress, bytes),
         _ => {
             let _ = ColumnHeader::decode(bytes);
             let _ = RowEntry::decode(bytes);

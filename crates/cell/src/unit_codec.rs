@@ -57,7 +57,7 @@ impl Drop for Opened<'_> {
     fn drop(&mut self) {
         let mut rebuilder = std::mem::take(&mut self.rebuilder);
         if rebuilder.memory_bytes() > REBUILDER_BYTES_MAX {
-            rebuilder.forget();
+            rebuilder.clear();
         }
         let mut idle = self.codec.rebuilders.lock();
         if idle.len() < REBUILDERS_MAX {

@@ -1,9 +1,9 @@
-//! Times scans of TPC-H's lineitem heap: `cargo run --release --example heap_scan -- HEAP_FILE [RUNS [warm|cached|unit [QUERY [WAY]]]]`.
+//! Times scans of TPC-H's lineitem heap: `cargo run --release --example heap_scan -- HEAP_FILE [RUNS [warm|cached|unit [QUERY [VARIANT]]]]`.
 //!
 //! HEAP_FILE is a segment of `lineitem` (see `pg_relation_filepath`), copied after a CHECKPOINT. The file is read into
 //! memory first, so the times are those of decoding on one thread. `cached` scans only the first region, repeatedly, to
 //! exclude the cost of memory access. `unit` encodes the file into compression units (QUERY LOW) and scans these. QUERY is a
-//! part of a query's name. WAY is `plain`, `hint` (ignores all-visible bits, so the visibility of every tuple is checked)
+//! part of a query's name. VARIANT is `plain`, `hint` (ignores all-visible bits, so the visibility of every tuple is checked)
 //! or `index` (builds region summaries).
 
 use cellar_format::postgres::{Align, Collation, Width, encoding, type_oid};
@@ -113,7 +113,7 @@ fn main() {
     let cached = mode.as_deref() == Some("cached");
     let in_units = mode.as_deref() == Some("unit");
     let only = arguments.next();
-    let only_way = arguments.next();
+    let only_variant = arguments.next();
     let heap = std::fs::read(&file).expect("the heap file can be read");
     let units = if in_units { encode_units(&heap) } else { Vec::new() };
     let column = Expr::Column;
@@ -187,8 +187,8 @@ fn main() {
     let revenue = call(NUMERIC_MUL, column(EXTENDED_PRICE), column(DISCOUNT));
     let q6_sum = Aggregation { keys: vec![], aggregates: vec![aggregate(SUM_NUMERIC, Some(revenue))] };
     println!(
-        "{:12} {:>6} {:>9} {:>9} {:>9} {:>10} {:>9}",
-        "query", "way", "cpu min", "min ms", "median", "rows", "MB out"
+        "{:12} {:>7} {:>9} {:>9} {:>9} {:>10} {:>9}",
+        "query", "variant", "cpu min", "min ms", "median", "rows", "MB out"
     );
     for (name, quals, projection, mode) in queries {
         if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
@@ -222,12 +222,12 @@ fn main() {
                 top_n: None,
             };
             let plan = Arc::new(Plan::compile(&request).expect("the request is supported"));
-            let way = match (hint, want_summary) {
+            let variant = match (hint, want_summary) {
                 (true, _) => "hint",
                 (_, true) => "index",
                 _ => "plain",
             };
-            let unwanted = in_units && want_summary || only_way.as_ref().is_some_and(|only| only != way);
+            let unwanted = in_units && want_summary || only_variant.as_ref().is_some_and(|only| only != variant);
             if unwanted || want_summary && plan.summary_columns().is_empty() {
                 continue;
             }
@@ -270,7 +270,7 @@ fn main() {
             times.sort_by(f64::total_cmp);
             let median = times[times.len() / 2];
             println!(
-                "{name:12} {way:>6} {cpu:9.1} {:9.1} {median:9.1} {rows:10} {:9.1}",
+                "{name:12} {variant:>7} {cpu:9.1} {:9.1} {median:9.1} {rows:10} {:9.1}",
                 times[0],
                 bytes_out as f64 / 1e6
             );

@@ -54,7 +54,7 @@ enum PageState {
     Passthru(PassthruReason),
 }
 
-/// Scratch memory for scans of one plan; one per thread.
+/// Scans heap pages for one plan. Each thread needs a separate scanner.
 pub struct Scanner {
     plan: Arc<Plan>,
     verify_checksums: bool,
@@ -62,9 +62,10 @@ pub struct Scanner {
     /// Line pointer numbers of visible tuples, page by page.
     visible: Vec<u16>,
     rows: PageRows,
-    /// The rows that qualify so far; ascending.
+    /// The rows that no stage has dropped so far; ascending.
     selected: Vec<u16>,
     next: Vec<u16>,
+    /// All rows of the run, for the summary.
     all: Vec<u16>,
     undecided: Vec<u16>,
     malformed: Vec<u16>,
@@ -107,7 +108,7 @@ impl Scanner {
     }
 
     /// A scanner that returns rows even if the plan has an aggregation; the receiver of the rows aggregates.
-    pub(crate) fn of_rows(plan: Arc<Plan>) -> Self {
+    pub(crate) fn returning_rows(plan: Arc<Plan>) -> Self {
         Self { aggregator: None, ..Self::new(plan) }
     }
 
@@ -280,7 +281,7 @@ impl Scanner {
     }
 
     /// Loads the tuples of a run into `self.rows` and selects the visible tuples. Invisible tuples are loaded only for
-    /// a summary, which is given up if a page is malformed.
+    /// a summary, which is discarded if a page is malformed.
     fn load(
         &mut self,
         blocks: Blocks<'_>,
@@ -341,7 +342,7 @@ impl Scanner {
         self.rows.prepare(plan.layout.slots());
     }
 
-    /// Adds the loaded rows to the region's summary. A malformed tuple ends the summary.
+    /// Adds the loaded rows to the region's summary. Discards the summary if a tuple is malformed.
     fn summarise(
         &mut self,
         blocks: Blocks<'_>,
@@ -360,7 +361,7 @@ impl Scanner {
         }
     }
 
-    /// Passes the pages of selected malformed rows through.
+    /// Passes the pages of malformed selected rows through, and clears `self.malformed`.
     fn drop_malformed(&mut self) {
         if self.malformed.is_empty() {
             return;

@@ -1,7 +1,7 @@
 //! Compares the cell's groups with PostgreSQL's. States must equal the output of PostgreSQL's serialization functions,
 //! byte for byte.
 //!
-//! `AGGREGATE_SEED` and `AGGREGATE_ROWS` choose the random tables.
+//! `AGGREGATE_SEED`, `AGGREGATE_ROWS` and `AGGREGATE_CASES` choose the random tables and requests.
 
 mod support;
 
@@ -114,7 +114,7 @@ impl Table {
         }
         scanner.finish_range(&mut out);
         let of_heap = answer(&mut out, rows);
-        // Scans units whole and in two parts, so that runs of rows do not start at blocks of rows.
+        // Scans units whole and in two parts, so that spans do not start at the boundary of a block of rows.
         let ways = [(Level::QueryLow, UNIT_PAGES / 3), (Level::QueryLow, 0), (Level::QueryHigh, UNIT_PAGES / 3)];
         for (level, cut) in ways {
             let (mut scanner, mut out, mut rows) = (UnitScanner::new(Arc::clone(&plan)), ResultWriter::new(), 0);

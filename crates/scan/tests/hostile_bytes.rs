@@ -10,7 +10,7 @@ use std::sync::Arc;
 use support::requests::requests;
 use support::{Random, setting};
 
-/// Knows a state for every transaction.
+/// Returns a state for every transaction.
 struct AllKnown;
 
 impl XidLookup for AllKnown {

@@ -16,7 +16,7 @@ use support::requests::requests;
 use support::tables::Table;
 use support::{Random, setting};
 
-/// Knows a state for every transaction.
+/// Returns a state for every transaction.
 struct AllKnown;
 
 impl XidLookup for AllKnown {

@@ -61,7 +61,7 @@ fn every_page_of_any_table_is_rebuilt_at_every_level() {
     }
 }
 
-/// Parsing decides which pages need no patch; a wrong decision would lose a bit.
+/// The parser decides which pages need no patch. A wrong decision would change a bit of the rebuilt page.
 #[test]
 fn any_bit_of_a_page_may_differ_from_its_prediction() {
     for seed in seeds(12) {
@@ -209,7 +209,7 @@ fn bounds_are_minimum_and_maximum_of_the_values() {
     assert_eq!(chunks[2].bounds(), Bounds::Bytes { min, max, max_is_cut: false });
 }
 
-/// A source that fails on every read outside of the announced ranges.
+/// A source that fails on every read outside of the prefetched ranges.
 struct Announced<'a> {
     bytes: &'a [u8],
     ranges: RefCell<Vec<Range<u64>>>,
@@ -222,8 +222,8 @@ impl ByteSource for Announced<'_> {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
         let end = offset + buffer.len() as u64;
-        let is_announced = self.ranges.borrow().iter().any(|range| range.start <= offset && end <= range.end);
-        assert!(is_announced, "{offset}..{end} of {:?}", self.ranges.borrow());
+        let is_prefetched = self.ranges.borrow().iter().any(|range| range.start <= offset && end <= range.end);
+        assert!(is_prefetched, "{offset}..{end} of {:?}", self.ranges.borrow());
         self.bytes.read_at(buffer, offset)
     }
 
@@ -234,12 +234,12 @@ impl ByteSource for Announced<'_> {
 }
 
 #[test]
-fn rebuilding_one_page_announces_all_that_it_reads() {
+fn rebuilding_one_page_prefetches_all_that_it_reads() {
     let mut small = 0;
     for seed in seeds(40) {
         let (_, pages, bytes) = random_unit(seed, level_of(seed));
         let source = Announced { bytes: &bytes, ranges: RefCell::default() };
-        // A longer directory needs a second read, which is not announced.
+        // A longer directory is not prefetched completely.
         if Unit::open(&bytes).unwrap().directory_bytes() > 16 << 10 {
             continue;
         }
@@ -295,7 +295,7 @@ fn a_truncated_unit_is_an_error() {
     }
 }
 
-/// Directories with valid checksums are not trusted either.
+/// Decoding does not trust a directory whose checksum is valid.
 #[test]
 fn a_malicious_directory_never_panics() {
     for seed in seeds(20) {

@@ -16,9 +16,9 @@ use support::requests::requests;
 use support::tables::Table;
 use support::{Random, setting};
 
-struct Everything;
+struct AllXids;
 
-impl XidLookup for Everything {
+impl XidLookup for AllXids {
     fn state(&self, xid: u32) -> Option<XidState> {
         XidState::from_u8((xid % 4) as u8)
     }
@@ -29,7 +29,7 @@ fn call(function: u32, column: u16, type_oid: u32, value: &[u8]) -> Expr {
     Expr::Call { function, collation: Collation::Bytewise, args: vec![Expr::Column(column), constant] }
 }
 
-/// A predicate that encoded values decide, compared with a value that occurs, or does not.
+/// A predicate that encoded values decide. The constant occurs in the column or does not.
 fn simple_qual(random: &mut Random) -> Expr {
     let number = random.below(9) as u32 * 1_000_003 + random.below(2) as u32;
     let words = ["express 1000003", "deposits sleep 0", "pinto beans 3000009", "z", ""];
@@ -82,12 +82,12 @@ fn scan(request: &ScanRequest, first_block: u32, pages: &[u8], bytes: &Vec<u8>) 
     let mut scanner = UnitScanner::new(Arc::clone(&plan));
     let mut out = ResultWriter::new();
     let whole = 0..unit.pages().len();
-    // A scan that needs transaction states returns nothing before it has them.
+    // A scan returns nothing before all needed transaction states are known.
     if let Progress::NeedXids(xids) = scanner.scan(first_block, &unit, bytes, whole.clone(), &NoXids, &mut out).unwrap()
     {
         out.flush();
         assert!(out.frames().is_empty() && !xids.is_empty());
-        scanner.scan(first_block, &unit, bytes, whole, &Everything, &mut out).unwrap();
+        scanner.scan(first_block, &unit, bytes, whole, &AllXids, &mut out).unwrap();
     }
     out.flush();
     let of_unit = read(out.frames(), &widths(request));
@@ -97,7 +97,7 @@ fn scan(request: &ScanRequest, first_block: u32, pages: &[u8], bytes: &Vec<u8>) 
     for (index, page) in pages.chunks(BLOCK_BYTES).enumerate() {
         let block = first_block + index as u32;
         let scan = |plan: &Arc<Plan>, out: &mut ResultWriter| {
-            Scanner::new(Arc::clone(plan)).scan(block, page, &Everything, out, false);
+            Scanner::new(Arc::clone(plan)).scan(block, page, &AllXids, out, false);
         };
         let mut alone = ResultWriter::new();
         scan(&plan, &mut alone);
@@ -167,7 +167,7 @@ fn excluded_pages_are_not_scanned() {
     let mut count = |ranges: &[std::ops::Range<usize>]| {
         let mut out = ResultWriter::new();
         for range in ranges {
-            scanner.scan(0, &unit, &bytes, range.clone(), &Everything, &mut out).unwrap();
+            scanner.scan(0, &unit, &bytes, range.clone(), &AllXids, &mut out).unwrap();
         }
         out.flush();
         read(out.frames(), &widths(&request))
@@ -175,7 +175,7 @@ fn excluded_pages_are_not_scanned() {
     let heap = |range: std::ops::Range<usize>| {
         let mut out = ResultWriter::new();
         let bytes = &pages[range.start * BLOCK_BYTES..range.end * BLOCK_BYTES];
-        Scanner::new(Arc::clone(&plan)).scan(range.start as u32, bytes, &Everything, &mut out, false);
+        Scanner::new(Arc::clone(&plan)).scan(range.start as u32, bytes, &AllXids, &mut out, false);
         out.flush();
         read(out.frames(), &widths(&request)).counted
     };

@@ -92,8 +92,8 @@ impl Aggregator {
         self.rejected = std::mem::replace(selected, rejected);
     }
 
-    /// Adds at most [`RUN_ROWS`] rows, of which some columns have no datums: all of `selected`, or with `marks` the
-    /// rows whose mark is 1. Returns the number of groups written to `out`. None: nothing was added, because some row
+    /// Adds at most [`RUN_ROWS`] rows that have encoded values instead of datums in some columns: all rows of `selected`, or
+    /// with `marks` the rows whose mark is 1. Returns the number of groups written to `out`. None: nothing was added, because some row
     /// needs datums or because there are too many groups for marks.
     pub fn add_encoded(
         &mut self,

@@ -29,7 +29,7 @@ pub struct Argument {
 enum Computation {
     /// `count(*)`: every row has a value.
     Row,
-    /// Only whether the argument is NULL.
+    /// `count(x)`: only whether the argument is NULL.
     NullOf(Node),
     /// Integers and numerics as integers. `fast` computes a vector at a time; `node` decides the rows that `fast`
     /// cannot.
@@ -46,8 +46,8 @@ enum Decimals {
     None,
     /// The same for every row.
     Fixed(u16),
-    /// Each value has its own; `column` if the argument is a plain column.
-    Own { column: Option<Slot> },
+    /// Values differ in their display scales. `column` is set if the argument is a plain column.
+    PerValue { column: Option<Slot> },
 }
 
 /// An argument without an expression and a filter.
@@ -106,7 +106,7 @@ impl Argument {
                 let fixed = fixed_scale(&node, columns);
                 let decimals = match fixed {
                     Some(scale) => Decimals::Fixed(scale),
-                    None => Decimals::Own { column },
+                    None => Decimals::PerValue { column },
                 };
                 let has_scale = fixed.is_some() || column.is_some();
                 let fast = has_scale.then(|| Arithmetic::number(&node, kind, columns)).flatten();
@@ -161,8 +161,8 @@ impl Argument {
         }
     }
 
-    /// Whether the values of its columns are needed, not only their NULLs.
-    pub fn wants_values(&self) -> bool {
+    /// Whether the values of the argument's columns are needed, not only their NULLs.
+    pub fn needs_values(&self) -> bool {
         self.filter.is_some() || !matches!(self.computation, Computation::Row | Computation::NullOf(Node::Column(_)))
     }
 
@@ -275,7 +275,7 @@ impl Argument {
     }
 }
 
-/// What the encoded values of a column must offer so that no datum is needed.
+/// A requirement on the encoded values of a column. Datums of a column that meets the requirement are not needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnRequirement {
     /// Which rows are NULL.
@@ -293,7 +293,7 @@ fn read_scales(decimals: &Decimals, fast: bool, rows: RowSet<'_>, selected: &[u1
     match decimals {
         Decimals::None => {}
         Decimals::Fixed(scale) => vector.scale = *scale,
-        Decimals::Own { column } => {
+        Decimals::PerValue { column } => {
             if let Some(CodeEncoding::Numbers { scale: Some(scale), .. }) =
                 column.and_then(|slot| rows.encoded(slot)).map(|encoded| encoded.encoding)
             {
@@ -320,7 +320,8 @@ fn read_scales(decimals: &Decimals, fast: bool, rows: RowSet<'_>, selected: &[u1
     }
 }
 
-/// Replaces an uncertain lane by the value that the interpreter computed.
+/// Replaces an uncertain lane by the value that the interpreter computed. The lane stays uncertain if the value is undecided, not
+/// finite or too wide.
 #[cold]
 fn decide(value: Result<Value<'_>, Undecided>, index: usize, fraction_digits: i32, vector: &mut Vector<'_>) {
     let (values, flags) = Rc::make_mut(&mut vector.lanes).parts_mut();

@@ -25,7 +25,7 @@ pub enum StateKind {
     Extreme { greatest: bool, kind: ValueKind },
 }
 
-/// What a state needs of its argument.
+/// How a state uses its argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArgumentUse {
     /// Whether the argument is NULL.

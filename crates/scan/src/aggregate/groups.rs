@@ -133,7 +133,7 @@ fn sums_of(values: &[i64], numbers: &[u32], groups: usize, part: impl Fn(i64) ->
             sums[1..9].copy_from_slice(&compared_sums::<8>(values, numbers, part));
         }
         _ => {
-            // Four sums per group, so that an addition need not wait for the previous row's.
+            // Four sums per group: an addition does not wait for the addition of the previous row.
             let mut parts = [[0i64; FEW_GROUPS_MAX]; 4];
             let (values, last_values) = values.as_chunks::<4>();
             let (numbers, last_numbers) = numbers.as_chunks::<4>();

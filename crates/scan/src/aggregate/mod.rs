@@ -5,8 +5,8 @@
 //! page) are rejected: they stay selected, and the caller returns them to PostgreSQL as rows. Groups may be returned
 //! before the end of a scan, so a group may be returned more than once.
 //!
-//! [`plan`] compiles a request. [`argument`] and [`key`] compute vectors from rows; only these two know how rows are
-//! stored. [`groups`] assigns group numbers to rows, [`state`] folds vectors into the states of groups, and [`partial`]
+//! [`plan`] compiles a request. [`argument`] and [`key`] compute vectors from rows; the other modules do not
+//! depend on how rows are stored. [`groups`] assigns group numbers to rows, [`state`] folds vectors into the states of groups, and [`partial`]
 //! encodes states as PostgreSQL does. [`aggregator`] runs these steps.
 
 mod aggregator;
@@ -27,5 +27,5 @@ pub use total::{Total, TotalRequest};
 
 /// Groups are written after at most this many rows, so that sums of 128 bits cannot overflow.
 const ROWS_MAX: u64 = 1 << 22;
-/// Rows that go through all steps together: their vectors fit into the first-level cache.
+/// Rows that are aggregated together, step by step: their vectors fit into the first-level cache.
 const RUN_ROWS: usize = 1024;

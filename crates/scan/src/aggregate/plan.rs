@@ -154,8 +154,8 @@ impl AggregationPlan {
     }
 
     /// Whether the values of the column are needed, not only its NULLs.
-    pub fn wants_values(&self, slot: Slot) -> bool {
-        let arguments = self.arguments.iter().filter(|argument| argument.wants_values());
+    pub fn needs_values(&self, slot: Slot) -> bool {
+        let arguments = self.arguments.iter().filter(|argument| argument.needs_values());
         let slots = self.keys.iter().map(|key| &key.slots).chain(arguments.map(|argument| &argument.slots));
         slots.flatten().any(|known| *known == slot)
     }

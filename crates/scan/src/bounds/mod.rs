@@ -1,9 +1,7 @@
-//! What is known about the values of a column: a minimum and a maximum, and the ranges that predicates compare them
-//! with.
+//! Minimum and maximum of a column's values, and the ranges of values that predicates accept.
 //!
 //! Bounds describe stored values ([`Bounds`], [`Prefix`]); ranges describe the values that a predicate accepts
-//! ([`IntRange`], [`Range`], [`NumericRange`]). This module knows neither predicates nor regions nor units, so all
-//! three can use it.
+//! ([`IntRange`], [`Range`], [`NumericRange`]). This module does not depend on predicates, regions or units.
 
 mod prefix;
 mod range;
@@ -16,7 +14,7 @@ use crate::value::Numeric;
 /// The minimum and the maximum of some values; NULLs are ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bounds {
-    /// Nothing is known.
+    /// Minimum and maximum are unknown.
     Unknown,
     /// Integers, dates and times; floats by their keys.
     Int { min: i64, max: i64 },

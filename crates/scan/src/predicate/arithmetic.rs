@@ -24,7 +24,7 @@ pub struct EvalCache<'p> {
     buffers: LaneBuffers,
 }
 
-/// The most buffers that are kept: enough for a large expression.
+/// Maximum number of unused buffers: enough for a large expression.
 const BUFFERS_MAX: usize = 32;
 
 /// Unused buffers for numbers.
@@ -442,15 +442,15 @@ fn checked(left: &Lanes, right: &Operand<'_>, operation: impl Fn(i64, i64) -> (i
     Lanes { values, flags, bounds: Lanes::ANY }
 }
 
-/// Makes results uncertain that are out of the range of their type. `has` gets a row and the row's result.
+/// Flags results that are out of range of their type as uncertain. `fits` is called with a row and the row's result.
 #[inline(always)]
-fn limit(lanes: &mut Lanes, has: impl Fn(usize, i64) -> bool) {
-    if lanes.values.iter().enumerate().all(|(row, value)| has(row, *value)) {
+fn limit(lanes: &mut Lanes, fits: impl Fn(usize, i64) -> bool) {
+    if lanes.values.iter().enumerate().all(|(row, value)| fits(row, *value)) {
         return;
     }
     let (values, flags) = lanes.parts_mut();
     for (row, (value, flag)) in values.iter().zip(flags).enumerate() {
-        if !has(row, *value) && *flag & IS_NULL == 0 {
+        if !fits(row, *value) && *flag & IS_NULL == 0 {
             *flag |= UNCERTAIN;
         }
     }
@@ -478,8 +478,8 @@ fn mark(comparison: Comparison, pairs: impl Iterator<Item = (i64, i64)>, marks: 
     }
 }
 
-/// Compares two expressions. Returns a mark per selected row, 1 if the comparison holds and 0 if not, and the flags,
-/// which are empty if no row has a flag. The mark of a flagged row is arbitrary.
+/// Compares two expressions. Returns a mark per selected row, 1 if the comparison is true and otherwise 0, and the flags, which are
+/// empty if no row has a flag. The mark of a flagged row is arbitrary.
 pub fn compared(
     comparison: Comparison,
     left: &Arithmetic,

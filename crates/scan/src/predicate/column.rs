@@ -93,7 +93,7 @@ impl Column {
 /// The value of the datum at the start of `bytes`.
 fn decode<'a>(kind: Option<ValueKind>, width: Width, bytes: &'a [u8]) -> EvalResult<'a> {
     let Some(kind) = kind else {
-        // Only tested for NULL, so any value that is not NULL will do.
+        // The value is only tested for NULL, so any value that is not NULL is correct.
         return Ok(Value::Bool(true));
     };
     match width {

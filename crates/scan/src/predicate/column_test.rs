@@ -1,5 +1,5 @@
-//! Tests of one column against constants, compiled so that they are fast on the bytes of a page, on encoded values, and
-//! on minimum and maximum.
+//! Tests of one column against constants. A test can be evaluated on the bytes of a page and on encoded values; minimum and
+//! maximum of a region may show that no value passes.
 //!
 //! A test decides about values that are not NULL; the kernel drops NULLs.
 
@@ -63,7 +63,7 @@ impl ColumnTest {
             (Domain::Numeric, Value::Numeric(value)) => {
                 Self::Numeric(NumericRange::new(Range::new(comparison, value.clone())))
             }
-            (Domain::Bytes | Domain::Blanks, Value::Bytes(value)) => {
+            (Domain::Bytes | Domain::BlankPadded, Value::Bytes(value)) => {
                 let trim = domain.trim();
                 let constant = trim.apply(value).to_vec();
                 match comparison {
@@ -100,7 +100,7 @@ impl ColumnTest {
                 values.dedup();
                 Some(Self::IntSet { values, negated })
             }
-            Domain::Bytes | Domain::Blanks => {
+            Domain::Bytes | Domain::BlankPadded => {
                 let trim = domain.trim();
                 let bytes = |value: &&Value<'_>| match value {
                     Value::Bytes(value) => Some(trim.apply(value).to_vec()),
@@ -115,7 +115,7 @@ impl ColumnTest {
         }
     }
 
-    /// A test that passes what both tests pass. None: there is no simple one.
+    /// A test that passes exactly the values that both tests pass. None: no single test is equivalent.
     pub fn intersect(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Int(left), Self::Int(right)) => left.intersect(right).map(Self::Int),

@@ -10,7 +10,7 @@ use super::column_test::ColumnTest;
 use super::lanes::UNCERTAIN;
 use super::node::Node;
 use super::rows::RowSet;
-use super::substring_filter::SubstringFilter;
+use super::substring_bitmap::SubstringBitmap;
 use crate::heap::{MISSING, NULL, Slot};
 use crate::value::{Comparison, Domain, Value, ValueKind, float_key, numeric};
 use cellar_format::postgres::AttributeNumber;
@@ -18,7 +18,7 @@ use cellar_format::wire::BooleanTest;
 
 /// A compiled qual.
 pub enum Kernel {
-    /// Every row, or none.
+    /// True: every row qualifies. False: no row qualifies.
     Constant(bool),
     Column {
         slot: Slot,
@@ -147,7 +147,7 @@ fn select(selected: &[u16], out: &mut Vec<u16>, undecided: &mut Vec<u16>, mut de
     out.truncate(count);
 }
 
-/// Applies `test` to the locations of values; drops NULLs; `missing` decides about tuples without the attribute.
+/// Applies `test` to the locations of values. Drops NULLs. `missing` is the decision for tuples without the attribute.
 #[inline(always)]
 fn select_values(
     locations: &[u32; 1 << 16],
@@ -238,10 +238,10 @@ fn run_test(
             })
         }
         (ColumnTest::Like { pattern, negated }, _) => {
-            let substring_filter =
-                pattern.required_substring().and_then(|finder| SubstringFilter::search(finder, rows, selected));
+            let substring_bitmap =
+                pattern.required_substring().and_then(|finder| SubstringBitmap::search(finder, rows, selected));
             let excluded =
-                |at, bytes: &[u8]| substring_filter.as_ref().is_some_and(|found| !found.may_contain(at, bytes));
+                |at, bytes: &[u8]| substring_bitmap.as_ref().is_some_and(|found| !found.may_contain(at, bytes));
             values!(|at| match column.plain_bytes(pages, at) {
                 Some(bytes) if excluded(at, bytes) => Decision::from(Some(*negated)),
                 Some(bytes) => Decision::from(test.passes_bytes(bytes)),

@@ -18,7 +18,7 @@ mod lanes;
 mod like;
 mod node;
 mod rows;
-mod substring_filter;
+mod substring_bitmap;
 
 pub use arithmetic::{Arithmetic, EvalCache, LaneBuffers};
 pub use column::Column;
@@ -66,7 +66,7 @@ pub fn offloadable(function: Oid, collation: Collation) -> bool {
     functions::find(function).is_some_and(|function| function.collation.met_by(collation))
 }
 
-/// What the planner must know about an offloadable function to decide whether offloading it pays and is safe.
+/// Classes of offloadable functions with additional conditions that the planner checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FunctionClass {
     Other = 0,
@@ -76,9 +76,10 @@ pub enum FunctionClass {
     Order = 2,
     /// LIKE
     Pattern = 3,
-    /// ILIKE
+    /// ILIKE. The collation must map ASCII letters to ASCII letters when it changes their case.
     CasedPattern = 4,
-    /// `lower` or `upper`. Non-ASCII letters are decided only where the result is compared with ASCII.
+    /// `lower` or `upper`, with the same condition. Texts with non-ASCII letters are decided only if the result is compared with
+    /// ASCII text.
     Case = 5,
     /// The first argument must be a constant that [`knows_field`] accepts.
     Field = 6,

@@ -95,7 +95,7 @@ mod tests {
         assert!(!may_pass("b%", "c", "d") && !may_pass("b%", "a", "az"));
         assert!(may_pass("b%", "a", "b") && may_pass("b%", "bz", "c") && may_pass("b%", "ba", "bb"));
         assert!(may_pass("%b", "c", "d") && may_pass("_b", "c", "d"));
-        // A prefix keeps sixteen bytes.
+        // A prefix has at most sixteen bytes.
         let (common, cut) = ("abcdefghijklmnop", "abcdefghijklmnopz");
         assert!(may_pass("abcdefghijklmnopq%", cut, cut) && may_pass("abcdefghijklmnopzz%", common, cut));
         assert!(!may_pass("abcdefghijklmnoo%", cut, cut) && !may_pass("abcdefghijklmnoq%", cut, cut));

@@ -7,7 +7,7 @@ use crate::unit::{self, AttributeChunk};
 use crate::value::{Numeric, float_key, without_trailing_blanks};
 use cellar_format::postgres::{Oid, type_oid};
 
-/// Numerics with a greater scale get no bounds.
+/// The bounds of numerics with a greater scale are unknown.
 const SCALE_MAX: u8 = 6;
 
 /// The bounds of an attribute of type `oid`. Unknown if some values are exceptions, which the directory has no bounds

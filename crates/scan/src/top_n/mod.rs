@@ -128,7 +128,7 @@ impl TopN {
                     _ => return true,
                 }
             }
-            self.enter(plan, &keys)
+            self.insert(plan, &keys)
         });
     }
 
@@ -153,8 +153,8 @@ impl TopN {
         plan.keys[0].order(&value, &last[0]).is_gt()
     }
 
-    /// Enters a row's keys into the heap. False: the row must be dropped.
-    fn enter(&mut self, plan: &TopNPlan, keys: &[Value<'_>]) -> bool {
+    /// Inserts a row's keys into the heap. Returns false if the row must be dropped.
+    fn insert(&mut self, plan: &TopNPlan, keys: &[Value<'_>]) -> bool {
         let owned = || keys.iter().map(|value| value.borrowed().into_owned()).collect();
         if self.heap.len() < plan.rows {
             self.heap.push(owned());

@@ -53,6 +53,7 @@ pub(super) struct Extent {
     pub lines: Range<usize>,
 }
 
+/// Counts the rows and line pointers of the pages `range`.
 pub(super) fn extent(pages: &[PageEntry], range: Range<usize>) -> Extent {
     let (mut rows, mut lines) = (0, 0);
     for page in &pages[range.clone()] {
@@ -73,7 +74,7 @@ impl Chunk {
         data: &mut Vec<u8>,
     ) -> Self {
         let Extent { pages, rows, lines } = extent;
-        let headers = || parsed.headers.of(rows.clone());
+        let headers = || parsed.headers.overlapping(rows.clone());
         let natts =
             |fields: &[i64; HEADER_FIELDS.len()]| (fields[HeaderField::Infomask2 as usize] & ATTRIBUTES_MASK) as usize;
         let natts_min = headers().map(|(fields, _)| natts(fields)).min().unwrap_or(0);
@@ -120,17 +121,17 @@ impl Chunk {
         &self.headers[field as usize]
     }
 
-    /// Memory of what stays decoded after the first read, in bytes.
+    /// Memory in bytes of the parts that stay decoded after the first read.
     pub(super) fn decoded_bytes_max(&self) -> usize {
-        let series = self.headers.iter().chain([&self.line_state, &self.line_rest]);
+        let fields = self.headers.iter().chain([&self.line_state, &self.line_rest]);
         let attributes = self.attributes.iter().map(AttributeChunk::decoded_bytes_max);
-        series.map(IntChunk::decoded_bytes_max).chain(attributes).sum()
+        fields.map(IntChunk::decoded_bytes_max).chain(attributes).sum()
     }
 
     /// Appends the ranges of the data section that rebuilding the rows and line pointers needs and that are not decoded yet.
     pub(super) fn prefetch(&self, rows: Range<usize>, lines: Range<usize>, ranges: &mut Vec<Range<u32>>) {
-        [&self.line_state, &self.line_rest].into_iter().for_each(|series| series.prefetch(lines.clone(), ranges));
-        self.headers.iter().for_each(|series| series.prefetch(rows.clone(), ranges));
+        [&self.line_state, &self.line_rest].into_iter().for_each(|field| field.prefetch(lines.clone(), ranges));
+        self.headers.iter().for_each(|field| field.prefetch(rows.clone(), ranges));
         self.attributes.iter().for_each(|attribute| attribute.prefetch(rows.clone(), ranges));
     }
 

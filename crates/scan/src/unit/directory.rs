@@ -1,21 +1,18 @@
-//! A unit's header and directory as bytes. Layout: `docs/format/compression-unit.md`.
+//! Encodes and decodes a unit's header and directory. Layout: `docs/format/compression-unit.md`.
 
 use super::chunk::{Chunk, extent};
 use super::encoding::varint::{put_varint, unzigzag, varint, zigzag};
 use super::encoding::{CHUNK_ROWS, zstd};
-use super::page::{LINES_MAX, PageEntry, PageKind};
-use super::residue::Residue;
-use super::section::{Part, Result, VERIFY_CHECKSUMS, corrupt};
+use super::page::{LINES_MAX, PAGES_MAX, PageEntry, PageKind};
+use super::residue::Residues;
+use super::section::{Result, VERIFY_CHECKSUMS, corrupt};
 use super::shape::{Level, Shape};
 use cellar_format::bytes::{Corrupt, Reader, Write};
-use cellar_format::units::BLOCK_BYTES;
 
 pub(super) const MAGIC: [u8; 8] = *b"CELLARCU";
 pub const VERSION: u32 = 1;
 pub(super) const HEADER_BYTES: usize = 64;
-/// Pages of the largest allocation unit.
-pub const PAGES_MAX: usize = (64 << 20) / BLOCK_BYTES;
-/// Upper bound of a page's bytes in the uncompressed page table.
+/// Maximum bytes of a page's entry in the uncompressed page table.
 const PAGE_ENTRY_BYTES_MAX: usize = 40;
 
 /// The first 64 bytes of a unit.
@@ -77,13 +74,12 @@ impl Header {
     }
 }
 
+/// The decoded directory.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub shape: Shape,
     pub pages: Vec<PageEntry>,
-    /// Pages of a residue group.
-    pub residue_pages: usize,
-    pub residues: Vec<Residue>,
+    pub residues: Residues,
     pub chunks: Vec<Chunk>,
 }
 
@@ -111,13 +107,7 @@ impl Directory {
         let table = encode_pages(&self.pages);
         out.put_u32(table.len() as u32);
         out.put_blob(&zstd::compress(&table, 3));
-        out.put_u16(self.residue_pages as u16);
-        for residue in &self.residues {
-            out.put_u32(residue.raw_bytes);
-            if residue.raw_bytes > 0 {
-                residue.part.encode(&mut out);
-            }
-        }
+        self.residues.put(&mut out);
         self.chunks.iter().for_each(|chunk| chunk.put(&mut out));
         out
     }
@@ -131,26 +121,17 @@ impl Directory {
         }
         let table = zstd::decompress(reader.blob("page table")?, table_bytes, "page table")?;
         let pages = decode_pages(&table, pages)?;
-        let residue_pages = reader.u16("residue group")? as usize;
-        if !(1..=PAGES_MAX).contains(&residue_pages) {
-            return corrupt("residue group", reader.position() - 2, residue_pages.to_string());
-        }
-        let mut residues = Vec::with_capacity(pages.len().div_ceil(residue_pages));
-        for _ in 0..pages.len().div_ceil(residue_pages) {
-            let raw_bytes = reader.u32("residue length")?;
-            let part = if raw_bytes > 0 { Part::decode(&mut reader)? } else { Part::EMPTY };
-            residues.push(Residue { part, raw_bytes });
-        }
+        let residues = Residues::get(&mut reader, pages.len())?;
         let mut chunks = Vec::new();
         for range in chunk_pages(&pages) {
             chunks.push(Chunk::get(&mut reader, &shape, extent(&pages, range))?);
         }
         reader.finish("directory")?;
-        Ok(Self { shape, pages, residue_pages, residues, chunks })
+        Ok(Self { shape, pages, residues, chunks })
     }
 }
 
-/// The page table, field by field: fields repeat from page to page and compress well.
+/// Encodes the page table field by field: the values of a field are similar in consecutive pages and compress well.
 fn encode_pages(pages: &[PageEntry]) -> Vec<u8> {
     let mut out: Vec<u8> = pages.iter().map(|page| page.kind as u8).collect();
     let rows = || pages.iter().filter(|page| page.kind == PageKind::Rows);

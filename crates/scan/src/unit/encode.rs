@@ -1,16 +1,16 @@
 //! Encodes pages into a unit: parse the pages, encode the columns, predict each page from them, store the residues.
 //!
 //! The encoded unit is not verified here. Before the pages are discarded, storage rebuilds each page from the stored bytes
-//! and compares it with the original; for pages where that fails, [`encode_raw`] is the fallback.
+//! and compares it with the original. If a page differs, the caller encodes the pages again with [`encode_raw`].
 
 use super::chunk::{Chunk, extent};
-use super::directory::{Directory, HEADER_BYTES, Header, PAGES_MAX, chunk_pages};
+use super::directory::{Directory, HEADER_BYTES, Header, chunk_pages};
 use super::encoding::varint::put_varint;
 use super::open::Unit;
-use super::page::PageKind;
+use super::page::{PAGES_MAX, PageKind};
 use super::parse::ParsedPages;
 use super::rebuild::Rebuilder;
-use super::residue::{Residue, push_patch};
+use super::residue::{ResidueGroup, Residues, push_patch};
 use super::section::{DataSection, UnitError};
 use super::shape::{ATTRIBUTES_MAX, Level, Shape};
 use cellar_format::ByteSource;
@@ -22,7 +22,7 @@ pub enum EncodeError {
     Length { bytes: usize },
     #[error("{attributes} attributes are more than {ATTRIBUTES_MAX}")]
     Attributes { attributes: usize },
-    /// A bug, or failing memory.
+    /// A bug, or a memory error.
     #[error("could not read the columns of a new unit: {0}")]
     Columns(UnitError),
 }
@@ -92,8 +92,7 @@ fn encode_parsed(pages: &[u8], parsed: &ParsedPages, shape: &Shape, level: Level
     let directory = Directory {
         shape: shape.clone(),
         pages: parsed.pages.clone(),
-        residue_pages: level.residue_pages(),
-        residues: Vec::new(),
+        residues: Residues { group_pages: level.residue_pages(), groups: Vec::new() },
         chunks,
     };
     let unit = Unit::new(level, 0, 0, directory);
@@ -105,7 +104,7 @@ fn encode_parsed(pages: &[u8], parsed: &ParsedPages, shape: &Shape, level: Level
     stored.for_each(|residue| residue.part.offset += data.len() as u32);
     data.extend_from_slice(&residue_data);
     let mut directory = unit.into_directory();
-    directory.residues = residues;
+    directory.residues.groups = residues;
 
     let directory = directory.encode();
     let header = Header {
@@ -122,15 +121,15 @@ fn encode_parsed(pages: &[u8], parsed: &ParsedPages, shape: &Shape, level: Level
     Ok(unit)
 }
 
-/// Predicts each page from the columns in `data` and encodes what differs, group by group. Pages that parsing found
-/// completely predicted are skipped.
+/// Predicts each page from the columns in `data` and encodes the differences, group by group. Skips pages that are completely
+/// predicted according to the parser (`is_predicted`).
 fn encode_residues(
     unit: &Unit,
     data: &[u8],
     pages: &[u8],
     is_predicted: &[bool],
     out: &mut Vec<u8>,
-) -> Result<Vec<Residue>, UnitError> {
+) -> Result<Vec<ResidueGroup>, UnitError> {
     let level = unit.level();
     let mut residues = Vec::new();
     let mut rebuilder = Rebuilder::new();
@@ -152,7 +151,7 @@ fn encode_residues(
             }
             put_varint(&mut lengths, (bytes.len() - before) as u64);
         }
-        residues.push(Residue::encode(lengths, &bytes, level.zstd_level(), out));
+        residues.push(ResidueGroup::encode(lengths, &bytes, level.zstd_level(), out));
     }
     Ok(residues)
 }

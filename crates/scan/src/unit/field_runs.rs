@@ -36,7 +36,7 @@ impl<const FIELDS: usize> FieldRuns<FIELDS> {
     }
 
     /// The runs that contain `rows`, each with its number of those rows.
-    pub fn of(&self, rows: Range<usize>) -> impl Iterator<Item = (&[i64; FIELDS], usize)> {
+    pub fn overlapping(&self, rows: Range<usize>) -> impl Iterator<Item = (&[i64; FIELDS], usize)> {
         let first = self.runs.partition_point(|(_, end)| *end as usize <= rows.start);
         let mut start = rows.start;
         self.runs[first..].iter().map_while(move |(fields, end)| {
@@ -48,13 +48,13 @@ impl<const FIELDS: usize> FieldRuns<FIELDS> {
 
     /// Encodes one field of `rows`; `scratch` is memory for its values.
     pub fn encode(&self, field: usize, rows: Range<usize>, scratch: &mut Vec<i64>, data: &mut Vec<u8>) -> IntChunk {
-        let mut values = self.of(rows.clone()).map(|(fields, _)| fields[field]);
+        let mut values = self.overlapping(rows.clone()).map(|(fields, _)| fields[field]);
         let first = values.next().unwrap_or(0);
         if values.all(|value| value == first) {
             return IntChunk::repeat(rows.len(), first);
         }
         scratch.clear();
-        self.of(rows).for_each(|(fields, count)| scratch.resize(scratch.len() + count, fields[field]));
+        self.overlapping(rows).for_each(|(fields, count)| scratch.resize(scratch.len() + count, fields[field]));
         IntChunk::encode(scratch, data)
     }
 }
@@ -72,7 +72,8 @@ mod tests {
             runs.truncate(keep);
             assert_eq!(runs.len(), keep);
             for rows in [0..keep, keep / 3..keep / 2, keep..keep] {
-                let found: Vec<_> = runs.of(rows.clone()).flat_map(|(fields, count)| vec![*fields; count]).collect();
+                let found: Vec<_> =
+                    runs.overlapping(rows.clone()).flat_map(|(fields, count)| vec![*fields; count]).collect();
                 assert_eq!(found, rows.map(row).collect::<Vec<_>>());
             }
         }

@@ -1,4 +1,4 @@
-//! Numerics as integers: for datums that Postgres would write for an integer divided by `10^scale`.
+//! Numerics as integers: converts a datum to the value times `10^scale`, and such an integer to the datum that PostgreSQL writes.
 //!
 //! Invariant: if `decode` accepts a datum, `encode` returns the same bytes. Source: `utils/adt/numeric.c` (`make_result_opt_error`).
 
@@ -13,7 +13,7 @@ const POWERS: [u64; 4] = [1, 10, 100, 1000];
 
 /// Base-10000 digits of the largest u64.
 const DIGITS_MAX: usize = 5;
-/// Upper bound of an encoded datum in bytes.
+/// Maximum bytes of an encoded datum.
 pub const DATUM_BYTES_MAX: usize = 16;
 const _: () = assert!(3 + 2 * DIGITS_MAX <= DATUM_BYTES_MAX);
 
@@ -44,7 +44,7 @@ pub fn decode(datum: &[u8]) -> Option<(i64, u8)> {
     if count == 0 {
         return (weight == 0 && !negative).then_some((0, scale));
     }
-    // Digit i has the scale_factor BASE^(weight - i); the last digit of the scaled integer has BASE^-fraction.
+    // Digit i has the factor BASE^(weight - i); the last digit of the scaled integer has BASE^-fraction.
     let fraction = (scale as u32).div_ceil(4) as i32;
     let trailing = weight + fraction + 1 - count as i32;
     if !(0..=DIGITS_MAX as i32).contains(&trailing) {
@@ -115,7 +115,8 @@ pub fn decode_start(word: u64) -> Option<(i64, u8)> {
     (rest == 0).then_some((value, scale as u8))
 }
 
-/// The datum of `value * 10^-scale` with a short varlena header, and its length. None when a short header cannot express it.
+/// The datum of `value * 10^-scale` with short varlena and numeric headers, and its length. None if the short numeric header
+/// cannot express the scale or the weight, or the value is too large.
 #[inline(always)]
 pub fn encode(value: i64, scale: u8) -> Option<([u8; DATUM_BYTES_MAX], usize)> {
     if scale as u16 > SHORT_SCALE_MAX {

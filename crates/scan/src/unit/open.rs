@@ -1,21 +1,20 @@
-//! An open unit: its directory in memory.
+//! An open unit: the decoded directory, and lookups of pages, rows and chunks in it.
 
 use super::attribute::AttributeChunk;
 use super::chunk::{Chunk, ChunkVisibility};
 use super::directory::{Directory, HEADER_BYTES, Header};
 use super::page::{LP_NORMAL, PD_ALL_VISIBLE, PageEntry, PageKind};
-use super::rebuild::Rebuilder;
-use super::residue::Residue;
+use super::residue::Residues;
 use super::section::{DataSection, Result, VERIFY_CHECKSUMS, corrupt, read_unverified};
 use super::shape::{Level, Shape};
 use cellar_format::ByteSource;
-use cellar_format::units::BLOCK_BYTES;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A unit's directory and the dictionaries that were decoded so far. Data are read from the source that each call names.
+/// A unit's directory, with the dictionaries that reads have decoded so far. The unit does not own its bytes: each read takes
+/// the source as an argument.
 #[derive(Debug)]
 pub struct Unit {
-    /// Identifies the unit in this process; caches use it to notice another unit.
+    /// Identifies the unit in this process. A cache stores the id to detect that its content belongs to another unit.
     id: u64,
     level: Level,
     data_start: u64,
@@ -25,7 +24,7 @@ pub struct Unit {
     all_visible: Box<[bool]>,
 }
 
-/// Size of the first read: most directories end before.
+/// Bytes to prefetch before opening a unit: header and directory of most units.
 const OPEN_BYTES: u64 = 16 << 10;
 
 static IDS: AtomicU64 = AtomicU64::new(0);
@@ -69,9 +68,8 @@ impl Unit {
         DataSection { source, start: self.data_start }
     }
 
-    /// Pages of a residue group, and the groups.
-    pub(super) fn residues(&self) -> (usize, &[Residue]) {
-        (self.directory.residue_pages, &self.directory.residues)
+    pub(super) fn residues(&self) -> &Residues {
+        &self.directory.residues
     }
 
     pub fn level(&self) -> Level {
@@ -82,12 +80,12 @@ impl Unit {
         &self.directory.shape
     }
 
-    /// Estimate of the memory, in bytes, once every dictionary is decoded.
+    /// Estimated memory of the open unit in bytes, after every dictionary has been decoded.
     pub fn memory_bytes_max(&self) -> usize {
         let Directory { pages, residues, chunks, .. } = &self.directory;
-        let kept: usize = chunks.iter().map(Chunk::decoded_bytes_max).sum();
+        let decoded: usize = chunks.iter().map(Chunk::decoded_bytes_max).sum();
         // The decoded directory is about four times as large as its bytes.
-        size_of_val(&pages[..]) + size_of_val(&residues[..]) + 4 * self.data_start as usize + kept
+        size_of_val(&pages[..]) + size_of_val(&residues.groups[..]) + 4 * self.data_start as usize + decoded
     }
 
     /// Bytes of the whole unit.
@@ -102,7 +100,7 @@ impl Unit {
 
     /// Bytes of patches and raw pages, compressed.
     pub fn residue_bytes(&self) -> u64 {
-        self.directory.residues.iter().map(|residue| residue.part.bytes as u64).sum()
+        self.directory.residues.data_bytes()
     }
 
     pub fn pages(&self) -> &[PageEntry] {
@@ -162,10 +160,5 @@ impl Unit {
     pub(super) fn chunk_of(&self, page: usize) -> Option<(usize, &Chunk)> {
         let index = self.directory.chunks.partition_point(|chunk| chunk.pages.end <= page);
         self.directory.chunks.get(index).filter(|chunk| chunk.pages.contains(&page)).map(|chunk| (index, chunk))
-    }
-
-    /// Writes one page, byte for byte, into `out`. A [`Rebuilder`] is faster for several pages.
-    pub fn rebuild_page(&self, source: &dyn ByteSource, page: usize, out: &mut [u8; BLOCK_BYTES]) -> Result<()> {
-        Rebuilder::new().page(self, source, page, out)
     }
 }

@@ -1,4 +1,4 @@
-//! What the directory keeps of pages, line pointers and tuple headers.
+//! Fields of pages, line pointers and tuple headers in a unit's directory.
 //!
 //! Source: `storage/bufpage.h`, `storage/itemid.h`, `access/htup_details.h`.
 
@@ -15,12 +15,14 @@ pub(super) const TUPLE_HEADER_BYTES: usize = 23;
 pub(super) const HAS_NULLS: i64 = 0x0001;
 /// `HEAP_NATTS_MASK` of `t_infomask2`.
 pub(super) const ATTRIBUTES_MASK: i64 = 0x07ff;
-/// Line pointers of a page at most.
+/// Pages of the largest allocation unit.
+pub const PAGES_MAX: usize = (64 << 20) / BLOCK_BYTES;
+/// Maximum number of line pointers in a page.
 pub const LINES_MAX: usize = (BLOCK_BYTES - PAGE_HEADER_BYTES) / 4;
 const _: () = assert!(LINES_MAX < u16::MAX as usize);
 
-/// Fields of tuple headers and of tuples' places in their page: one number a row. Fields that follow from others in most
-/// tuples are stored as differences, so that most of their numbers are 0.
+/// Fields that describe a tuple's header and its place in the page, one number per row. A field that follows from others in most
+/// tuples is stored as a difference, so that most numbers are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum HeaderField {
@@ -34,7 +36,7 @@ pub enum HeaderField {
     CtidLine,
     Infomask2,
     Infomask,
-    /// `t_hoff`, less what null bitmap and alignment require.
+    /// `t_hoff`, less the aligned size of header and null bitmap.
     DataOffset,
     /// Length in the line pointer, less the end of the last attribute.
     Length,

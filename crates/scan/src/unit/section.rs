@@ -87,7 +87,7 @@ pub(super) struct DataSection<'a> {
 }
 
 impl<'a> DataSection<'a> {
-    /// Where a part is in the source.
+    /// Offset of a part in the source, and its length in bytes.
     fn place(&self, part: Part) -> (u64, usize) {
         (self.start + u64::from(part.offset), part.bytes as usize)
     }
@@ -147,7 +147,7 @@ pub(super) fn read_unverified(source: &dyn ByteSource, offset: u64, length: usiz
     Ok(Cow::Owned(bytes))
 }
 
-/// Compares a length from a damaged directory with the source's before memory is allocated for the bytes.
+/// Checks that a range is within the source. Prevents a damaged directory from causing a huge allocation.
 pub(super) fn check_end(source: &dyn ByteSource, offset: u64, length: usize) -> io::Result<()> {
     match offset.checked_add(length as u64).is_some_and(|end| end <= source.length()) {
         true => Ok(()),

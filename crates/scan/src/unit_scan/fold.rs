@@ -1,8 +1,9 @@
-//! Aggregates over encoded columns, a block at a time: keys by their codes, arguments by their numbers.
+//! Aggregation over encoded columns, a block at a time: keys by their codes, arguments by their numbers.
 //!
-//! A column that the aggregation cannot use as encoded, in general or only for a row of this block, is decoded to datums.
+//! Columns that the aggregation cannot use in encoded form are decoded to datums. If some row of a block needs datums of the other
+//! columns, too, all columns of the block are decoded.
 
-use super::filter::holds_numbers;
+use super::encoded_predicates::has_numbers;
 use super::marks::select;
 use super::{Results, RowSpan, Scan, UnitScanner};
 use crate::aggregate::{AggregationPlan, ColumnRequirement};
@@ -14,15 +15,16 @@ use crate::vectors::marked;
 
 /// How the columns of an aggregation are read in one chunk.
 pub(super) struct FoldPlan {
-    /// Slots and attributes that are read as encoded.
+    /// Slots and attributes that are read in encoded form.
     gathered: Vec<(Slot, usize, GatherMode)>,
     /// Slots and attributes that are decoded to datums.
     datums: Vec<(Slot, usize)>,
-    /// Blocks of which most rows are marked are read whole. Off after a block that had to be read again.
+    /// Whether to read blocks whole if most of their rows are marked. Set to false when such a block had to be read again.
     whole_blocks: bool,
 }
 
 impl UnitScanner {
+    /// Decides how the columns of the aggregation are read in the span's chunk, and reads the bytes of encoded columns.
     pub(super) fn fold_plan(
         &mut self,
         scan: Scan<'_>,
@@ -36,7 +38,7 @@ impl UnitScanner {
                 _ if attribute.exceptions() > 0 => false,
                 ColumnRequirement::Numbers { scale } => {
                     let fits = |bounds| scale_factor(attribute.numeric_scale(), bounds, scale).is_some();
-                    holds_numbers(attribute, column.kind) && attribute.number_bounds().is_some_and(fits)
+                    has_numbers(attribute, column.kind) && attribute.number_bounds().is_some_and(fits)
                 }
                 ColumnRequirement::Scaled { scale, bounds } => {
                     let inside = |(min, max)| bounds.0 <= min && max <= bounds.1;
@@ -51,7 +53,7 @@ impl UnitScanner {
         for slot in slots {
             let Some((column, attribute)) = scan.column(span.chunk, slot) else { continue };
             let mode = match () {
-                () if !aggregation.wants_values(slot) || attribute.exceptions() > 0 => GatherMode::Nulls,
+                () if !aggregation.needs_values(slot) || attribute.exceptions() > 0 => GatherMode::Nulls,
                 () if attribute.is_number() => GatherMode::Numbers,
                 () if attribute.has_list() => GatherMode::Codes,
                 () => GatherMode::Nulls,
@@ -70,7 +72,7 @@ impl UnitScanner {
         Ok(fold)
     }
 
-    /// Adds the marked rows of a block.
+    /// Aggregates the marked rows of a block.
     pub(super) fn fold_block(
         &mut self,
         scan: Scan<'_>,
@@ -110,7 +112,8 @@ impl UnitScanner {
         self.aggregate_run(scan, &run, results)
     }
 
-    /// Adds the selected rows, or the marked ones of these. See [`crate::aggregate::Aggregator::add_encoded`].
+    /// Adds the selected rows, or with `marks` only the marked rows of the block. See
+    /// [`crate::aggregate::Aggregator::add_encoded`].
     fn add_encoded(
         &mut self,
         scan: Scan<'_>,
@@ -130,7 +133,7 @@ impl UnitScanner {
         let encoded_columns = EncodedColumns { columns: &columns, chunk_id: (scan.unit.id(), at.chunk.number) };
         let input = RowSet {
             pages: &self.datums,
-            rows: &self.chunk,
+            rows: &self.rows,
             columns: &scan.plan.columns,
             in_pages: false,
             encoded_columns,

@@ -1,4 +1,4 @@
-//! Marks: one byte a row of a block, 1 for the rows that are selected so far.
+//! Marks: one byte per row of a block, 1 for rows that are still selected, otherwise 0.
 
 /// Whether any row is marked.
 pub fn any(marks: &[u8]) -> bool {

@@ -1,14 +1,14 @@
-//! Scans compression units: finds the rows that [`crate::Scanner`] would find in the pages, in the same order, in the encoded
-//! columns.
+//! Scans compression units: evaluates the plan on encoded columns. The result has the same rows in the same order as a scan of the
+//! unit's pages by [`crate::Scanner`].
 //!
 //! 1. [`pages`] classifies pages: chunks whose bounds exclude the predicate are skipped, and tuple headers decide visibility.
-//! 2. [`filter`] evaluates predicates on encoded values, column by column, a block at a time.
-//! 3. The remaining rows are aggregated as they are encoded ([`fold`]; all rows of a span at once: [`totals`]), or become
-//!    datums ([`rows`]) for other predicates, for aggregates and for result batches.
+//! 2. [`encoded_predicates`] evaluates predicates on encoded values, column by column, a block at a time.
+//! 3. The remaining rows are aggregated in encoded form ([`fold`]; all rows of a span at once: [`totals`]). Where other predicates,
+//!    other aggregates or result batches need datums, [`rows`] decodes the values.
 //!
 //! Pages that are not stored as rows, and requests for whole rows, go through rebuilt pages and the heap scanner.
 
-mod filter;
+mod encoded_predicates;
 mod fold;
 mod marks;
 mod pages;
@@ -33,7 +33,7 @@ use pages::{PageRun, PageState, rows_of};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Memory for scans of one plan over units; one per thread.
+/// Scans compression units for one plan. Each thread needs a separate scanner.
 pub struct UnitScanner {
     plan: Arc<Plan>,
     /// Scans rebuilt pages.
@@ -45,12 +45,12 @@ pub struct UnitScanner {
     headers: HeaderReader,
     /// By attribute.
     columns: Vec<ColumnReader>,
-    /// Rows of the chunk that passed the filters.
+    /// Rows of the chunk that passed the encoded predicates.
     passed: Vec<u16>,
     /// Datums of the current row run, and where each slot's datums are. No datum starts at [`NULL`](crate::heap::NULL) or
     /// [`MISSING`](crate::heap::MISSING).
     datums: Vec<u8>,
-    chunk: PageRows,
+    rows: PageRows,
     /// Slots of the current row run whose datums are located.
     located: Vec<Slot>,
     /// Rows of the current row run: selected, selected by the next stage, and undecided.
@@ -120,7 +120,7 @@ impl UnitScanner {
     pub fn new(plan: Arc<Plan>) -> Self {
         let aggregator = plan.aggregation().map(Aggregator::new);
         Self {
-            pages: Scanner::of_rows(Arc::clone(&plan)),
+            pages: Scanner::returning_rows(Arc::clone(&plan)),
             top_n: plan.top_n().map(TopN::new),
             plan,
             rebuilder: Rebuilder::new(),
@@ -130,7 +130,7 @@ impl UnitScanner {
             columns: Vec::new(),
             passed: Vec::new(),
             datums: Vec::new(),
-            chunk: PageRows::default(),
+            rows: PageRows::default(),
             located: Vec::new(),
             selected: Vec::new(),
             next: Vec::new(),
@@ -141,8 +141,8 @@ impl UnitScanner {
 
     /// Scans pages of a unit whose first page is block `first_block`. The caller excludes superseded pages.
     ///
-    /// An error means that the unit is damaged; results written before the error are valid. Statistics count what chunks'
-    /// bounds saved as whole pages.
+    /// An error means that the unit is damaged or cannot be read; results written before the error are valid. Statistics count the
+    /// pages that chunk bounds exclude as bytes saved by the storage index.
     pub fn scan(
         &mut self,
         first_block: u32,
@@ -258,8 +258,8 @@ impl UnitScanner {
         if plan.stages.is_empty() && span.all_visible && self.add_totals(scan, span, results)? {
             return Ok(());
         }
-        let Some(filters) = self.filters(scan, span)? else { return Ok(()) };
-        let is_decided = filters.decide_all_stages();
+        let Some(predicates) = self.encoded_predicates(scan, span)? else { return Ok(()) };
+        let is_decided = predicates.decide_all_stages();
         let mut fold = match plan.aggregation() {
             Some(aggregation) if is_decided => Some(self.fold_plan(scan, aggregation, span)?),
             _ => None,
@@ -275,7 +275,7 @@ impl UnitScanner {
             let first = block * BLOCK_ROWS;
             let marks = &mut marks[..chunk_rows.saturating_sub(first).min(BLOCK_ROWS)];
             self.mark_visible(scan, span, first, &mut next, marks);
-            if !self.filter(&filters, at, marks)? {
+            if !self.apply_predicates(&predicates, at, marks)? {
                 continue;
             }
             if counts && is_decided {
@@ -293,7 +293,7 @@ impl UnitScanner {
         match fold {
             Some(_) => Ok(()),
             None if matches!(plan.output(), Output::Rows) => self.scan_passed_pages(scan, span, results),
-            None => self.scan_rows(scan, &filters, span, results),
+            None => self.scan_rows(scan, &predicates, span, results),
         }
     }
 
@@ -332,7 +332,7 @@ impl UnitScanner {
         }
     }
 
-    /// Adds rows of which only the number is requested.
+    /// Adds `rows` rows to a result that is only their number.
     fn count(&mut self, scan: Scan<'_>, span: &RowSpan, rows: usize, results: &mut Results<'_>) {
         match (scan.plan.aggregation(), &mut self.aggregator) {
             (Some(aggregation), Some(aggregator)) => {

@@ -1,5 +1,4 @@
-//! Classifies the pages of a unit before any column is read: which pages have rows that the snapshot sees, and how each page is
-//! scanned.
+//! Classifies the pages of a unit before any attribute is read: which rows the snapshot sees, and how each page is scanned.
 
 use super::{Scan, UnitScanner};
 use crate::batch::Output;
@@ -60,8 +59,8 @@ pub(super) fn rows_of(unit: &Unit, pages: &Range<usize>) -> Range<usize> {
 }
 
 impl UnitScanner {
-    /// Fills `self.page_runs` and `self.visible`. Returns the transactions whose states are missing; if there are any, the
-    /// caller obtains them and classifies again.
+    /// Fills `self.page_runs` and `self.visible`. Returns the transactions whose states are missing. If there are any, the caller
+    /// obtains their states and classifies again.
     pub(super) fn classify_pages(
         &mut self,
         scan: Scan<'_>,
@@ -138,12 +137,13 @@ impl UnitScanner {
         self.headers.read(scan.unit, scan.source, page)?;
         for row in rows.clone() {
             let field = |field: HeaderField| self.headers.field(field)[row - rows.start];
+            // Visibility depends only on these three fields.
             let tuple = TupleHeader {
                 offset: 0,
                 length: 0,
                 xmin: field(HeaderField::Xmin) as u32,
                 xmax: field(HeaderField::Xmax) as u32,
-                infomask2: field(HeaderField::Infomask2) as u16,
+                infomask2: 0,
                 infomask: field(HeaderField::Infomask) as u16,
                 data: 0,
             };
@@ -167,7 +167,7 @@ impl UnitScanner {
     }
 }
 
-/// Counts pages that the chunk's bounds exclude.
+/// Counts pages that the chunk's bounds exclude, as bytes saved.
 fn count_saved(stats: &mut ScanStats, pages: usize) {
     let bytes = (pages * BLOCK_BYTES) as u64;
     stats.uncompressed_bytes -= bytes;
@@ -179,7 +179,8 @@ fn is_all_visible(plan: &Plan, page: &PageEntry) -> bool {
     page.flags & PD_ALL_VISIBLE != 0 && !plan.snapshot.taken_during_recovery
 }
 
-/// Whether the unit's attributes have the layout that the request states. Columns may have been added since.
+/// Whether the unit's attributes have the layout that the request states. The request may have more attributes, which were added
+/// after the unit was written.
 fn fits(plan: &Plan, unit: &Unit) -> bool {
     let is_same = |(index, attribute): (usize, &unit::Attribute)| {
         plan.layout.attribute(index) == Some((attribute.width, attribute.align))

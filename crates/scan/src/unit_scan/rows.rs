@@ -1,6 +1,7 @@
-//! Rows of a unit as datums: for predicates that encoded values do not decide, and for rows that are returned.
+//! Decodes rows of a unit to datums, for predicates that encoded values do not decide, for aggregates, and for rows that are
+//! returned.
 
-use super::filter::Filters;
+use super::encoded_predicates::EncodedPredicates;
 use super::{Results, RowSpan, Scan, UnitScanner};
 use crate::batch::Output;
 use crate::heap::{MISSING, NULL, Slot};
@@ -13,7 +14,7 @@ use std::ops::Range;
 
 /// Rows evaluated together: a few blocks of each column fit the second-level cache.
 const RUN_ROWS_MAX: usize = 4096;
-/// If fewer than one row in 64 is selected, each is read by itself.
+/// If at most one row in 64 is selected, rows are read one by one.
 const SPARSE_SHARE: usize = 64;
 
 /// Consecutive rows of a chunk that are evaluated together.
@@ -26,11 +27,12 @@ pub(super) struct RowRun {
 }
 
 impl UnitScanner {
-    /// Evaluates the stages that the filters do not decide on `self.passed`, and returns or aggregates the remaining rows.
+    /// Evaluates the stages that encoded predicates do not decide, on the rows of `self.passed`. Aggregates or returns the remaining
+    /// rows.
     pub(super) fn scan_rows(
         &mut self,
         scan: Scan<'_>,
-        filters: &Filters<'_>,
+        predicates: &EncodedPredicates<'_>,
         span: &RowSpan,
         results: &mut Results<'_>,
     ) -> Result<(), UnitError> {
@@ -55,7 +57,7 @@ impl UnitScanner {
             self.selected.clear();
             self.selected.extend(now.iter().map(|row| (*row as usize - base) as u16));
             let run = RowRun { chunk: span.chunk, pages: start..end, rows };
-            self.scan_run(scan, filters, &run, results)?;
+            self.scan_run(scan, predicates, &run, results)?;
             (rest, page) = (later, end);
         }
         self.passed = passed;
@@ -71,17 +73,18 @@ impl UnitScanner {
 
     /// Clears the datums of the previous run.
     pub(super) fn start_run(&mut self, plan: &Plan) {
-        self.chunk.clear();
+        self.rows.clear();
         self.located.clear();
         self.datums.clear();
         self.datums.resize(8, 0);
-        self.chunk.prepare(plan.layout.slots());
+        self.rows.prepare(plan.layout.slots());
     }
 
+    /// Evaluates the remaining stages, the top-N and the aggregation on the selected rows of a run, and returns the result.
     fn scan_run(
         &mut self,
         scan: Scan<'_>,
-        filters: &Filters<'_>,
+        predicates: &EncodedPredicates<'_>,
         run: &RowRun,
         results: &mut Results<'_>,
     ) -> Result<(), UnitError> {
@@ -90,21 +93,21 @@ impl UnitScanner {
         self.number_pages(scan, run);
         // Pages with a row that no stage can decide.
         let mut undecided_pages: Vec<u16> = Vec::new();
-        for (stage, _) in plan.stages.iter().zip(&filters.decided).filter(|(_, decided)| !**decided) {
+        for (stage, _) in plan.stages.iter().zip(&predicates.decided).filter(|(_, decided)| !**decided) {
             if self.selected.is_empty() {
                 break;
             }
             self.next.clear();
             self.locate_slots(scan, run, &stage.slots)?;
-            let input = RowSet::of_datums(&self.datums, &self.chunk, &plan.columns, false);
+            let input = RowSet::of_datums(&self.datums, &self.rows, &plan.columns, false);
             stage.kernel.run(input, &self.selected, &mut self.next, &mut self.undecided);
             std::mem::swap(&mut self.selected, &mut self.next);
             if !self.undecided.is_empty() {
-                undecided_pages.extend(self.undecided.drain(..).map(|row| self.chunk.page(row)));
+                undecided_pages.extend(self.undecided.drain(..).map(|row| self.rows.page(row)));
                 undecided_pages.sort_unstable();
                 undecided_pages.dedup();
-                let chunk = &self.chunk;
-                self.selected.retain(|row| undecided_pages.binary_search(&chunk.page(*row)).is_err());
+                let rows = &self.rows;
+                self.selected.retain(|row| undecided_pages.binary_search(&rows.page(*row)).is_err());
             }
         }
         if let Some(wanted) = plan.top_n()
@@ -113,7 +116,7 @@ impl UnitScanner {
             for (slot, attribute) in wanted.columns(&plan.columns) {
                 self.locate(scan, run, slot, attribute)?;
             }
-            let input = RowSet::of_datums(&self.datums, &self.chunk, &plan.columns, false);
+            let input = RowSet::of_datums(&self.datums, &self.rows, &plan.columns, false);
             if let Some(top_n) = &mut self.top_n {
                 top_n.retain(wanted, input, &mut self.selected);
             }
@@ -125,10 +128,10 @@ impl UnitScanner {
             self.locate_slots(scan, run, &slots)?;
             self.aggregate(plan, results);
         }
-        self.emit(scan, run, &undecided_pages, results)
+        self.write_rows(scan, run, &undecided_pages, results)
     }
 
-    /// Aggregates `self.selected`, whose datums are located; rows that Postgres has to aggregate are returned.
+    /// Aggregates `self.selected`, whose datums are located, and returns rejected rows.
     pub(super) fn aggregate_run(
         &mut self,
         scan: Scan<'_>,
@@ -137,18 +140,18 @@ impl UnitScanner {
     ) -> Result<(), UnitError> {
         self.aggregate(scan.plan, results);
         self.number_pages(scan, run);
-        self.emit(scan, run, &[], results)
+        self.write_rows(scan, run, &[], results)
     }
 
-    /// Adds the selected rows to groups; rows that Postgres has to aggregate stay selected.
+    /// Adds the selected rows to groups. Rejected rows stay selected.
     fn aggregate(&mut self, plan: &Plan, results: &mut Results<'_>) {
         let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return };
-        let input = RowSet::of_datums(&self.datums, &self.chunk, &plan.columns, false);
+        let input = RowSet::of_datums(&self.datums, &self.rows, &plan.columns, false);
         aggregator.add(aggregation, input, &mut self.selected, results.writer, &mut results.stats);
     }
 
     /// Writes the selected rows and the passed-through pages, in page order.
-    fn emit(
+    fn write_rows(
         &mut self,
         scan: Scan<'_>,
         run: &RowRun,
@@ -166,15 +169,15 @@ impl UnitScanner {
         let Results { writer, stats } = results;
         let mut rows = self.selected.as_slice();
         for page in passthru_pages {
-            let before = rows.partition_point(|row| self.chunk.page(*row) < *page);
+            let before = rows.partition_point(|row| self.rows.page(*row) < *page);
             let (now, later) = rows.split_at(before);
             stats.rows_returned += now.len() as u64;
-            writer.append(plan.output(), &self.datums, scan.first_block, &self.chunk, now);
+            writer.append(plan.output(), &self.datums, scan.first_block, &self.rows, now);
             passthru(writer, scan.first_block, *page as usize, PassthruReason::Predicate, stats);
             rows = later;
         }
         stats.rows_returned += rows.len() as u64;
-        writer.append(plan.output(), &self.datums, scan.first_block, &self.chunk, rows);
+        writer.append(plan.output(), &self.datums, scan.first_block, &self.rows, rows);
         Ok(())
     }
 
@@ -183,7 +186,7 @@ impl UnitScanner {
         for page in run.pages.clone() {
             let end = scan.unit.page_rows(page).end;
             if end > run.rows.start {
-                self.chunk.push_located(page as u16, (end.min(run.rows.end) - run.rows.start) as u32);
+                self.rows.push_located(page as u16, (end.min(run.rows.end) - run.rows.start) as u32);
             }
             if end >= run.rows.end {
                 break;
@@ -201,7 +204,8 @@ impl UnitScanner {
         Ok(())
     }
 
-    /// Decodes the datums of the selected rows and records their locations, unless that was done for this run.
+    /// Decodes a column's datums in the selected rows and records their locations. Does nothing if the column is already located in
+    /// this run.
     pub(super) fn locate(
         &mut self,
         scan: Scan<'_>,
@@ -213,7 +217,7 @@ impl UnitScanner {
             return Ok(());
         }
         self.located.push(slot);
-        let locations = self.chunk.locations_mut(slot);
+        let locations = self.rows.locations_mut(slot);
         let Some(entry) = scan.unit.chunks()[run.chunk].attribute(attribute) else {
             self.selected.iter().for_each(|row| locations[*row as usize] = MISSING);
             return Ok(());

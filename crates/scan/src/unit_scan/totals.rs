@@ -1,13 +1,14 @@
-//! Aggregates without keys over all rows of a span: from the chunk's directory entries, and from sums of packed numbers.
+//! Aggregates all rows of a span at once, for aggregations without keys: from the chunk's directory entries, and from sums of packed
+//! numbers.
 
-use super::filter::holds_numbers;
+use super::encoded_predicates::has_numbers;
 use super::{Results, RowSpan, Scan, UnitScanner};
 use crate::aggregate::{Total, TotalRequest};
 use crate::predicate::scale_factor;
 use crate::unit::UnitError;
 
 impl UnitScanner {
-    /// Adds all rows of the span. Returns false, having added nothing, when rows have to be read one by one.
+    /// Adds all rows of the span. Returns false, and adds nothing, if totals do not suffice.
     pub(super) fn add_totals(
         &mut self,
         scan: Scan<'_>,
@@ -15,10 +16,10 @@ impl UnitScanner {
         results: &mut Results<'_>,
     ) -> Result<bool, UnitError> {
         let Some(aggregation) = scan.plan.aggregation() else { return Ok(false) };
-        let Some(asked) = aggregation.total_requests() else { return Ok(false) };
-        let mut totals = Vec::with_capacity(asked.len());
-        for asked in asked {
-            let Some(total) = self.total(scan, span, asked)? else { return Ok(false) };
+        let Some(requests) = aggregation.total_requests() else { return Ok(false) };
+        let mut totals = Vec::with_capacity(requests.len());
+        for request in requests {
+            let Some(total) = self.total(scan, span, request)? else { return Ok(false) };
             totals.push(total);
         }
         let rows = span.rows.len() as u64;
@@ -29,25 +30,25 @@ impl UnitScanner {
         Ok(true)
     }
 
-    /// One aggregate of all rows; None when the chunk does not decide it.
-    fn total(&mut self, scan: Scan<'_>, span: &RowSpan, asked: &TotalRequest) -> Result<Option<Total>, UnitError> {
+    /// The totals of one argument over all rows of the span. None if the chunk does not provide them.
+    fn total(&mut self, scan: Scan<'_>, span: &RowSpan, request: &TotalRequest) -> Result<Option<Total>, UnitError> {
         let rows = span.rows.len() as i64;
-        let Some(slot) = asked.slot else { return Ok(Some(Total { values: rows, ..Total::default() })) };
+        let Some(slot) = request.slot else { return Ok(Some(Total { values: rows, ..Total::default() })) };
         let Some((column, attribute)) = scan.column(span.chunk, slot) else { return Ok(None) };
         let is_whole = span.rows == scan.unit.chunks()[span.chunk].row_range();
-        let Some(scale) = asked.scale else {
+        let Some(scale) = request.scale else {
             let values = rows - i64::from(attribute.nulls);
             return Ok((is_whole || attribute.nulls == 0).then_some(Total { values, ..Total::default() }));
         };
         let decimals = attribute.numeric_scale();
         let Some(bounds) = attribute.number_bounds().filter(|bounds| {
-            let has_all = attribute.nulls == 0 && attribute.exceptions() == 0 && (is_whole || !asked.bounds);
-            has_all && holds_numbers(attribute, column.kind) && scale_factor(decimals, *bounds, scale).is_some()
+            let has_all = attribute.nulls == 0 && attribute.exceptions() == 0 && (is_whole || !request.bounds);
+            has_all && has_numbers(attribute, column.kind) && scale_factor(decimals, *bounds, scale).is_some()
         }) else {
             return Ok(None);
         };
         let mut total = Total { values: rows, sum: 0, decimals: decimals.unwrap_or(0), bounds };
-        if asked.sum {
+        if request.sum {
             let reader = &mut self.columns[column.attribute];
             let chunk = scan.chunk(span.chunk);
             reader.load(chunk, column.attribute, span.rows.clone())?;

@@ -1,6 +1,6 @@
 //! SQL values: the types that the evaluator knows, decoding of their datums, and their orders.
 //!
-//! Nothing here knows expressions, tuples or pages.
+//! This module does not depend on expressions, tuples or pages.
 
 pub mod numeric;
 mod order;
@@ -11,8 +11,8 @@ pub use order::{Comparison, DATE_AFTER_TIMESTAMPS, Domain, Trim, compare, date_a
 use cellar_format::postgres::{Oid, Width, type_oid};
 use std::borrow::Cow;
 
-/// A type as the evaluator distinguishes types. `text`, `varchar` and `bpchar` are one kind: their values are the same
-/// bytes, and each function knows which of them it treats.
+/// A type, as far as the evaluator distinguishes types. `text`, `varchar` and `bpchar` are one kind: their values are byte strings,
+/// and functions and orders handle trailing blanks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ValueKind {
     Bool,

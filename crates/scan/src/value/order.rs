@@ -14,8 +14,8 @@ pub enum Domain {
     Numeric,
     /// Byte order; a string precedes every longer string that starts with it.
     Bytes,
-    /// Byte order without trailing blanks: `bpchar`.
-    Blanks,
+    /// `bpchar`: byte order, ignoring trailing blanks.
+    BlankPadded,
     /// A date on the left, a timestamp without time zone on the right.
     DateTimestamp,
     TimestampDate,
@@ -112,7 +112,7 @@ pub fn compare(domain: Domain, left: &Value<'_>, right: &Value<'_>) -> Option<Or
         (Domain::Float, Value::Float(left), Value::Float(right)) => float_key(*left).cmp(&float_key(*right)),
         (Domain::Numeric, Value::Numeric(left), Value::Numeric(right)) => left.compare(right),
         (Domain::Bytes, Value::Bytes(left), Value::Bytes(right)) => left.cmp(right),
-        (Domain::Blanks, Value::Bytes(left), Value::Bytes(right)) => {
+        (Domain::BlankPadded, Value::Bytes(left), Value::Bytes(right)) => {
             without_trailing_blanks(left).cmp(without_trailing_blanks(right))
         }
         (Domain::DateTimestamp, Value::Int(date), Value::Int(timestamp)) => date_against_timestamp(*date, *timestamp),
@@ -126,7 +126,7 @@ pub fn compare(domain: Domain, left: &Value<'_>, right: &Value<'_>) -> Option<Or
 impl Domain {
     /// What is removed from strings of the domain before they are compared.
     pub fn trim(self) -> Trim {
-        if self == Self::Blanks { Trim::Blanks } else { Trim::Nothing }
+        if self == Self::BlankPadded { Trim::Blanks } else { Trim::Nothing }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Requests that together use columns of every width and alignment, in kernels and in the interpreter. The fuzz targets
-//! use them, too.
+//! Requests that together use columns of every width and alignment, in kernels and in the interpreter. The fuzz target
+//! `scan_page` uses these requests, too.
 
 use cellar_format::postgres::{Align, Collation, Width, encoding, type_oid};
 use cellar_format::wire::{

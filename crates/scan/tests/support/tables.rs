@@ -23,7 +23,7 @@ const TYPES: [(u32, i16, u8); 20] = [
     (type_oid::TEXT, -1, b'i'),
     (type_oid::TEXT, -1, b'i'),
     (type_oid::BPCHAR, -1, b'i'),
-    // A varlena with another alignment: polygon.
+    // polygon: a varlena with double alignment.
     (604, -1, b'd'),
     (type_oid::NAME, 64, b'c'),
     (type_oid::UUID, 16, b'c'),
@@ -43,7 +43,7 @@ enum Distribution {
 struct Column {
     attribute: Attribute,
     distribution: Distribution,
-    /// One of this many values is unusual; 0: none.
+    /// On average, one in this many values is unusual; 0: no value is unusual.
     odd_one_in: usize,
     null_one_in: usize,
     next: u64,

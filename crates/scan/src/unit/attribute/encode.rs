@@ -1,25 +1,24 @@
 //! Encodes the values of one attribute in one chunk: chooses their representation, collects exceptions and bounds.
 
 use super::super::encoding::{IntChunk, StringChunk, first_bytes, is_equal};
-use super::super::parse::ParsedColumn;
+use super::super::parse::{DatumSpan, NO_SCALE, Numerics, ParsedColumn, Values};
 use super::super::shape::{Attribute, Level};
 use super::exceptions::Datums;
-use super::values::{DatumSpan, NO_SCALE, Numerics, Values};
 use super::{AttributeChunk, EncodedValues, SHORT_PAYLOAD_MAX};
 use cellar_format::postgres::Width;
 use std::ops::Range;
 
-/// Bytes of a minimum or maximum that the directory keeps.
+/// Maximum bytes of a minimum or maximum in the directory.
 const BOUND_BYTES: usize = 32;
 /// At most one row in 16 may be an exception; otherwise whole datums are encoded.
 const EXCEPTION_SHARE: usize = 16;
 
-/// The rows of one attribute to encode.
+/// The values of one attribute in the rows of one chunk.
 pub struct AttributeRows<'a> {
     pub attribute: &'a Attribute,
     pub pages: &'a [u8],
     pub column: &'a ParsedColumn,
-    /// Attributes of each row's tuple, for the rows of `range`; empty when every tuple has all.
+    /// Number of attributes in the tuple of each row of `range`; empty if every tuple has all attributes.
     pub natts: &'a [u16],
     /// The attribute's number, from 0.
     pub index: usize,
@@ -78,7 +77,7 @@ impl AttributeChunk {
     }
 }
 
-/// Encodes values of any representation and collects what does not fit it.
+/// Encodes values in a representation, and collects exceptions and bounds.
 struct ValueEncoder<'a> {
     pages: &'a [u8],
     exceptions: Datums,
@@ -88,7 +87,7 @@ struct ValueEncoder<'a> {
 }
 
 impl<'a> ValueEncoder<'a> {
-    /// Numerics of the most frequent scale as integers; None when too few values have that scale.
+    /// Encodes numerics of the most frequent scale as integers. Returns None if too few values have that scale.
     fn numeric(&mut self, numerics: &Numerics, range: Range<usize>, data: &mut Vec<u8>) -> Option<EncodedValues> {
         let (values, scales) = (&numerics.values[range.clone()], &numerics.scales[range.clone()]);
         let spans = &numerics.spans[range];
@@ -121,7 +120,7 @@ impl<'a> ValueEncoder<'a> {
                     self.exceptions = Datums::default();
                     return None;
                 }
-                self.exceptions.push(row, spans[row].of(self.pages));
+                self.exceptions.push(row, spans[row].datum(self.pages));
             }
             match last {
                 Some(value) => ints.push(value),
@@ -132,14 +131,14 @@ impl<'a> ValueEncoder<'a> {
         Some(EncodedValues::Numeric { scale, ints: IntChunk::encode(&ints, data) })
     }
 
-    /// Payloads of varlenas; whole datums when too many have an unusual header.
+    /// Encodes the payloads of varlenas, or whole datums if too many varlenas have an unusual header.
     fn payload(&mut self, spans: &[DatumSpan], level: Level, data: &mut Vec<u8>) -> EncodedValues {
         let exceptions_max = spans.len() / EXCEPTION_SHARE;
         let mut rows: Vec<&[u8]> = Vec::with_capacity(spans.len());
         // The first bytes of two payloads usually order them, without a comparison of the rest.
         let (mut min_first, mut max_first) = (u64::MAX, 0);
         for (row, span) in spans.iter().enumerate() {
-            let datum = span.of(self.pages);
+            let datum = span.datum(self.pages);
             let payload = match datum {
                 [first, ..] if first & 1 == 1 && *first != 1 => datum.get(1..),
                 [first, ..] if first & 3 == 0 => datum.get(4..).filter(|payload| payload.len() > SHORT_PAYLOAD_MAX),
@@ -171,8 +170,9 @@ impl<'a> ValueEncoder<'a> {
         EncodedValues::Payload(StringChunk::encode(&rows, level, data))
     }
 
+    /// Encodes whole datums.
     fn datum(&mut self, spans: &[DatumSpan], level: Level, data: &mut Vec<u8>) -> EncodedValues {
-        let rows: Vec<&[u8]> = spans.iter().map(|span| span.of(self.pages)).collect();
+        let rows: Vec<&[u8]> = spans.iter().map(|span| span.datum(self.pages)).collect();
         EncodedValues::Datum(StringChunk::encode(&rows, level, data))
     }
 }

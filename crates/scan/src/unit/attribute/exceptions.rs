@@ -7,6 +7,7 @@ use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::ops::Range;
 use std::sync::OnceLock;
 
+/// Maximum uncompressed bytes of a chunk's exceptions: they come from at most 64 MiB of pages.
 const BYTES_MAX: usize = 1 << 27;
 
 /// Whole datums of some rows of a chunk.
@@ -24,13 +25,13 @@ impl Datums {
     }
 
     /// The datums of `rows`, with rows counted from the first of `rows`.
-    pub fn of(&self, rows: Range<usize>) -> impl Iterator<Item = (u32, &[u8])> {
+    pub fn in_rows(&self, rows: Range<usize>) -> impl Iterator<Item = (u32, &[u8])> {
         let first = self.rows.partition_point(|row| (*row as usize) < rows.start);
         let found = self.rows.iter().enumerate().skip(first).take_while(move |(_, row)| (**row as usize) < rows.end);
         found.map(move |(index, row)| (*row - rows.start as u32, self.datums.get(index).unwrap_or_default()))
     }
 
-    /// Appends the datums to the data section; None without any.
+    /// Appends the datums to the data section. Returns None if there are no datums.
     pub fn encode(self, data: &mut Vec<u8>) -> Option<Exceptions> {
         if self.rows.is_empty() {
             return None;
@@ -99,7 +100,7 @@ impl Exceptions {
         })
     }
 
-    /// Appends the directory entry: their number, 0 for none, and where they are.
+    /// Appends the directory entry: the number of exceptions, and unless it is 0, their part.
     pub fn put(exceptions: Option<&Self>, out: &mut Vec<u8>) {
         out.put_u32(exceptions.map_or(0, |exceptions| exceptions.count));
         if let Some(exceptions) = exceptions {

@@ -5,10 +5,8 @@
 
 mod encode;
 mod exceptions;
-mod values;
 
 pub(super) use encode::AttributeRows;
-pub(super) use values::{DatumSpan, Values};
 
 use super::encoding::{IntBlockCache, IntChunk, StringCache, StringChunk, Strings};
 use super::section::{DataSection, Result};
@@ -31,7 +29,7 @@ enum EncodedValues {
     Datum(StringChunk),
 }
 
-/// What an encoded value is.
+/// How encoded values represent datums.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Representation {
     /// A fixed-width value of 1, 2, 4 or 8 bytes, as an integer.
@@ -56,7 +54,7 @@ mod tag {
 /// Minimum and maximum of the values, without NULLs, missing values and exceptions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bounds {
-    /// No such value, or values without a known order.
+    /// There is no value, or the order of the values is unknown.
     None,
     /// Numbers as [`super::ColumnReader`] returns them.
     Number { min: i64, max: i64 },
@@ -84,7 +82,7 @@ pub struct AttributeChunk {
     max_is_cut: bool,
 }
 
-/// The most recently decoded blocks and frames of an attribute.
+/// Caches the most recently decoded blocks and frames of an attribute.
 #[derive(Debug, Default)]
 pub(super) struct AttributeCache {
     ints: IntBlockCache,
@@ -93,19 +91,19 @@ pub(super) struct AttributeCache {
 }
 
 impl AttributeCache {
-    /// Memory of decoded strings, in bytes.
+    /// Memory of cached strings in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.strings.memory_bytes()
     }
 
-    /// Whether the caller reads scattered rows.
+    /// Sets whether the caller reads scattered rows.
     pub fn set_sparse(&mut self, sparse: bool) {
         self.ints.sparse = sparse;
         self.strings.codes.sparse = sparse;
         self.validity.sparse = sparse;
     }
 
-    /// Whether the next read is probably the only one of its blocks and frames.
+    /// Sets whether the next read is probably the only read of its blocks and frames.
     pub fn set_single_reads(&mut self, single_reads: bool) {
         self.set_sparse(single_reads);
         self.strings.single_reads = single_reads;
@@ -176,7 +174,7 @@ impl AttributeChunk {
         values + self.validity.data_bytes() + self.exceptions.as_ref().map_or(0, Exceptions::data_bytes)
     }
 
-    /// Memory of what stays decoded after the first read, in bytes.
+    /// Memory in bytes of the parts that stay decoded after the first read.
     pub(super) fn decoded_bytes_max(&self) -> usize {
         let values = match &self.values {
             EncodedValues::Number(ints) | EncodedValues::Numeric { ints, .. } => ints.decoded_bytes_max(),
@@ -219,7 +217,7 @@ impl AttributeChunk {
         self.representation() == Representation::Payload
     }
 
-    /// Numbers, or numerics as integers.
+    /// The numbers, or numerics as integers; None for other representations.
     pub(super) fn ints(&self) -> Option<&IntChunk> {
         match &self.values {
             EncodedValues::Number(ints) | EncodedValues::Numeric { ints, .. } => Some(ints),
@@ -227,17 +225,17 @@ impl AttributeChunk {
         }
     }
 
-    /// Payloads.
+    /// The payloads; None for other representations.
     pub(super) fn payloads(&self) -> Option<&StringChunk> {
         if let EncodedValues::Payload(strings) = &self.values { Some(strings) } else { None }
     }
 
-    /// Minimum and maximum of the integers, including placeholders.
+    /// Minimum and maximum of the integers, including placeholders; None for other representations.
     pub fn number_bounds(&self) -> Option<(i64, i64)> {
         self.ints().map(|ints| (ints.min, ints.max))
     }
 
-    /// Whether all integers pass, or none does; None when their bounds do not decide.
+    /// True if all integers pass, false if none passes; None if their bounds do not decide.
     pub fn all_pass(&self, range: &IntRange) -> Option<bool> {
         self.ints().and_then(|ints| ints.all_pass(range))
     }
@@ -251,7 +249,7 @@ impl AttributeChunk {
         &self.validity
     }
 
-    /// Where in the data section the values of `rows` are.
+    /// The range of the data section that contains the values of `rows`.
     pub(super) fn row_bytes(&self, rows: Range<usize>) -> Range<u32> {
         match &self.values {
             EncodedValues::Number(ints) | EncodedValues::Numeric { ints, .. } => ints.row_bytes(rows),
@@ -298,7 +296,7 @@ impl AttributeChunk {
             }
         }
         if let Some(exceptions) = &self.exceptions {
-            let datums = exceptions.datums(section, self.rows)?.of(rows);
+            let datums = exceptions.datums(section, self.rows)?.in_rows(rows);
             out.exceptions.extend(datums.map(|(row, datum)| (row, datum.to_vec())));
         }
         Ok(())

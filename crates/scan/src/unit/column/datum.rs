@@ -1,4 +1,4 @@
-//! Appends decoded values as datums, in Postgres's own layout.
+//! Appends decoded values as datums, with the headers and alignment of tuples.
 
 use super::super::attribute::{Representation, SHORT_PAYLOAD_MAX};
 use super::super::numeric;
@@ -8,7 +8,8 @@ use super::ColumnReader;
 use cellar_format::postgres::Width;
 
 impl ColumnReader {
-    /// Like [`Self::push_datum`] for all of `rows`, when the values are four- or eight-byte integers; else returns false.
+    /// Appends the datums of `rows`, none of which is NULL, and records their locations. Returns false, without a change,
+    /// unless the attribute has four- or eight-byte integers.
     pub fn push_numbers(
         &self,
         attribute: &Attribute,
@@ -76,7 +77,7 @@ impl ColumnReader {
     }
 }
 
-/// Appends a whole datum; one with a one-byte header needs no alignment.
+/// Appends a whole datum, aligned unless it has a one-byte header. Returns where the datum starts in `out`.
 fn push_aligned(attribute: &Attribute, datum: &[u8], out: &mut Vec<u8>) -> u32 {
     let short = attribute.width == Width::Varlena && datum.first().is_some_and(|first| first & 1 == 1);
     if !short {

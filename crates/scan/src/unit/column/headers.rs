@@ -1,4 +1,4 @@
-//! Header fields of the tuples of a page, as far as visibility needs them.
+//! Reads the tuple header fields that decide visibility, page by page.
 
 use super::super::encoding::IntBlockCache;
 use super::super::open::Unit;
@@ -6,7 +6,7 @@ use super::super::page::{HEADER_FIELDS, HeaderField};
 use super::super::section::{Result, corrupt};
 use cellar_format::ByteSource;
 
-/// Reads header fields, page by page. Keeps the most recently decoded blocks.
+/// Reads header fields, page by page. Caches the most recently decoded blocks of one unit.
 #[derive(Debug, Default)]
 pub struct HeaderReader {
     unit: Option<u64>,
@@ -16,9 +16,9 @@ pub struct HeaderReader {
 
 impl HeaderReader {
     /// The fields that decide visibility.
-    const NEEDED: [HeaderField; 4] =
-        [HeaderField::Xmin, HeaderField::Xmax, HeaderField::Infomask2, HeaderField::Infomask];
+    const NEEDED: [HeaderField; 3] = [HeaderField::Xmin, HeaderField::Xmax, HeaderField::Infomask];
 
+    /// Reads the fields of all rows of a page.
     pub fn read(&mut self, unit: &Unit, source: &dyn ByteSource, page: usize) -> Result<()> {
         if self.unit != Some(unit.id()) {
             *self = Self { unit: Some(unit.id()), ..Self::default() };

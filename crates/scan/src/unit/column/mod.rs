@@ -1,8 +1,8 @@
-//! Reads a unit's columns for a scan: some rows of a chunk at a time, decoded or as they are encoded.
+//! Reads a unit's columns for a scan: some rows of a chunk at a time, as datums or as encoded values.
 
 mod datum;
-mod filter;
 mod headers;
+mod retain;
 mod window;
 
 pub use headers::HeaderReader;
@@ -47,7 +47,7 @@ impl<'a> ChunkRef<'a> {
         BlockRef { chunk: self, block }
     }
 
-    /// An attribute's directory entry, and rows of the unit as rows of the chunk.
+    /// An attribute's directory entry, and `rows` converted from row numbers in the unit to row numbers in the chunk.
     fn attribute_rows(&self, attribute: usize, rows: &Range<usize>) -> Result<(&'a AttributeChunk, Range<usize>)> {
         let all = self.entry()?.row_range();
         if rows.start < all.start || all.end < rows.end {
@@ -57,10 +57,11 @@ impl<'a> ChunkRef<'a> {
     }
 }
 
-/// A block of a chunk: its number, counted from the chunk's first.
+/// A block of a chunk.
 #[derive(Clone, Copy)]
 pub struct BlockRef<'a> {
     pub chunk: ChunkRef<'a>,
+    /// The block's number in the chunk.
     pub block: usize,
 }
 
@@ -75,7 +76,7 @@ pub enum GatherMode {
     Codes,
 }
 
-/// Reads one attribute of a unit. Keeps the most recently decoded blocks, of one unit.
+/// Reads one attribute of a unit. Caches the most recently decoded blocks of one unit.
 #[derive(Debug, Default)]
 pub struct ColumnReader {
     unit: Option<u64>,
@@ -98,8 +99,8 @@ pub struct ColumnReader {
 }
 
 impl ColumnReader {
-    /// Clears everything that belongs to another unit, but keeps its memory.
-    fn start(&mut self, unit: &Unit) {
+    /// Clears the caches if they belong to another unit. Reuses their memory.
+    fn switch_to(&mut self, unit: &Unit) {
         if self.unit != Some(unit.id()) {
             let (decoded, mut window) = (std::mem::take(&mut self.decoded), std::mem::take(&mut self.window));
             window.clear();
@@ -107,23 +108,23 @@ impl ColumnReader {
         }
     }
 
-    /// Reads the bytes of `rows`, numbered as in the unit, with one request instead of one for each block.
+    /// Reads the encoded bytes of `rows` (row numbers in the unit) with one request, instead of one request per block.
     pub fn load(&mut self, at: ChunkRef<'_>, attribute: usize, rows: Range<usize>) -> Result<()> {
-        self.start(at.unit);
+        self.switch_to(at.unit);
         let (entry, rows) = at.attribute_rows(attribute, &rows)?;
         let (start, range) = (at.unit.section(at.source).start, entry.row_bytes(rows));
         self.window.load(at.source, start + u64::from(range.start)..start + u64::from(range.end))
     }
 
-    /// Whether the next reads are of scattered rows.
+    /// Sets whether the next reads are of scattered rows.
     pub fn set_sparse(&mut self, sparse: bool) {
         self.cache.set_sparse(sparse);
         self.natts_cache.sparse = sparse;
     }
 
-    /// Decodes `rows`, numbered as in the unit, all of one chunk.
+    /// Decodes `rows`, which are row numbers in the unit, all in one chunk.
     pub fn read(&mut self, at: ChunkRef<'_>, attribute: usize, rows: Range<usize>) -> Result<()> {
-        self.start(at.unit);
+        self.switch_to(at.unit);
         if self.read.as_ref() == Some(&(at.number, rows.clone())) {
             return Ok(());
         }
@@ -135,13 +136,13 @@ impl ColumnReader {
         Ok(())
     }
 
-    /// Whether the value of a row is NULL; rows of decoded values count from the first one.
+    /// Whether the value of a row is NULL. `row` counts from the first decoded row.
     #[inline(always)]
     pub fn is_null(&self, row: usize) -> bool {
         self.decoded.is_null(row)
     }
 
-    /// The payload of a row; empty for a row without a value.
+    /// The payload of a row, counted from the first decoded row; empty for a row without a value.
     pub fn string(&self, row: usize) -> &[u8] {
         self.decoded.strings.get(row).unwrap_or_default()
     }
@@ -151,17 +152,18 @@ impl ColumnReader {
         let chunk = at.entry()?;
         let first = chunk.row_range().start;
         self.natts.clear();
-        let series = chunk.header(HeaderField::Infomask2);
+        let infomask2 = chunk.header(HeaderField::Infomask2);
         let local = rows.start - first..rows.end - first;
-        series.read(at.unit.section(at.source), at.number, local, &mut self.natts_cache, &mut self.natts)
+        infomask2.read(at.unit.section(at.source), at.number, local, &mut self.natts_cache, &mut self.natts)
     }
 
+    /// The number of attributes of a row's tuple, after [`Self::read_natts`].
     pub fn natts(&self, row: usize) -> usize {
         (self.natts[row] & ATTRIBUTES_MASK) as usize
     }
 
-    /// The result of `test` for each entry of the chunk's dictionary, or for the constant of the chunk. None when the payloads
-    /// are not positions in a list.
+    /// The result of `test` for each entry of the chunk's dictionary, or for the chunk's constant. None if the payloads have
+    /// another encoding.
     pub fn test_list(
         &mut self,
         at: ChunkRef<'_>,
@@ -176,9 +178,9 @@ impl ColumnReader {
         })
     }
 
-    /// The sum of the numbers in `rows` of a chunk, numbered from its first, including placeholders.
+    /// The sum of the numbers in `rows` (row numbers in the chunk), including placeholders.
     pub fn sum(&mut self, at: ChunkRef<'_>, attribute: usize, rows: Range<usize>) -> Result<i128> {
-        self.start(at.unit);
+        self.switch_to(at.unit);
         let Some(numbers) = at.attribute(attribute)?.ints() else {
             return corrupt("column", attribute, "no numbers");
         };
@@ -189,9 +191,9 @@ impl ColumnReader {
         numbers.sum(at.unit.section(&source), rows, &mut self.scratch)
     }
 
-    /// Reads some rows of a block, numbered as there, without making datums. [`Self::gathered`] returns them.
+    /// Reads the encoded values of `rows` (row numbers in the block). [`Self::gathered`] returns the values.
     pub fn gather(&mut self, at: BlockRef<'_>, attribute: usize, mode: GatherMode, rows: &[u16]) -> Result<()> {
-        self.start(at.chunk.unit);
+        self.switch_to(at.chunk.unit);
         self.read = None;
         let entry = at.chunk.attribute(attribute)?;
         let source = self.window.over(at.chunk.source);

@@ -1,10 +1,11 @@
-//! A window: a range of a unit that was read with one request, in front of the unit's source.
+//! A window: a range of a unit that was read with one request. Reads consult the window before the unit's source.
 
 use super::super::section::{Result, check_end};
 use cellar_format::ByteSource;
 use std::io;
 use std::ops::Range;
 
+/// The bytes of the unit from offset `start` on; empty if nothing was read.
 #[derive(Debug, Default)]
 pub struct Window {
     start: u64,
@@ -20,7 +21,7 @@ impl Window {
     pub fn load(&mut self, source: &dyn ByteSource, range: Range<u64>) -> Result<()> {
         let length = (range.end - range.start) as usize;
         self.start = range.start;
-        // A source with verified bytes in memory is not copied.
+        // A source whose verified bytes are in memory needs no copy.
         if length == 0 || source.verified_slice_at(range.start, 0).is_some() {
             self.clear();
             return Ok(());
@@ -32,7 +33,7 @@ impl Window {
         Ok(read.inspect_err(|_| self.bytes.clear())?)
     }
 
-    /// The source with the window in front.
+    /// A source whose [`ByteSource::slice_at`] returns bytes of the window if the window contains the range.
     pub fn over<'a>(&'a self, source: &'a dyn ByteSource) -> WindowedSource<'a> {
         WindowedSource { window: self, source }
     }

@@ -1,13 +1,14 @@
 //! Bit packing: each value as its offset from a base (frame of reference), in as many bits as the largest offset needs.
 //!
 //! One frame of reference serves all blocks, or each block has its own. Packed blocks follow one another in the data
-//! section. A dictionary's codes of differences may be *patched*: the frame fits most codes, and the others follow
-//! their block as patches, so that a few large codes do not widen all of them.
+//! section. A dictionary's codes of differences may be *patched*: the frame of reference fits most codes, and the other codes
+//! are stored as patches after their block. A few large codes then do not widen all codes.
 
 use super::super::section::{DataSection, Part, Result};
+use super::IntEncoding;
 use super::bits::{self, BLOCK_ROWS, OffsetRange, SUM_WIDTH_MAX, Selection, pack, packed_bytes, unpack, width_of};
+use super::tag::integers as tag;
 use super::varint::{put_varint, unzigzag, varint, zigzag};
-use super::{IntEncoding, integers};
 use crate::bounds::IntRange;
 use crate::vectors::vectorized;
 use cellar_format::bytes::{Corrupt, Reader, Write};
@@ -51,7 +52,7 @@ pub struct BitPackPlan {
 }
 
 impl BitPackPlan {
-    /// One frame for all blocks or one a block, whichever is smaller. `whole` fits all values.
+    /// Plans one frame of reference for all blocks or one per block, whichever is smaller. `whole` fits all values.
     pub fn new(values: &[i64], whole: FrameOfReference) -> Self {
         const UNIFORM_BYTES: usize = 4;
         const BY_BLOCK_BYTES: usize = 13;
@@ -70,17 +71,17 @@ impl BitPackPlan {
         }
     }
 
-    /// For the codes of `rows` rows in a dictionary of `entries` entries.
+    /// Plans the codes of `rows` rows in a dictionary of `entries` entries.
     pub fn for_codes(rows: usize, entries: usize) -> Self {
         let frame = FrameOfReference::between(0, entries as i64 - 1);
         let blocks_bytes = 4 * (rows / BLOCK_ROWS + 1) + 32;
         Self { frames: vec![frame], is_patched: false, bytes: rows * frame.width as usize / 8 + blocks_bytes }
     }
 
-    /// For codes with patches: the frame with the smallest packed codes and patches together. `occurrences` has a count
-    /// for each code.
+    /// Plans codes with patches, with the frame of reference that minimizes packed codes and patches together. `occurrences` has a
+    /// count for each code.
     pub fn for_patched_codes(occurrences: &[u32]) -> Self {
-        /// A row distance and an offset, one byte each at least.
+        /// Estimated bytes of a row distance and an offset, which have at least one byte each.
         const PATCH_BYTES: usize = 3;
         const BLOCK_BYTES: usize = 6;
         let total: usize = occurrences.iter().map(|count| *count as usize).sum();
@@ -132,7 +133,7 @@ impl BitPackPlan {
 pub struct BitPacked {
     /// Where each block starts in the data section, and where the last one ends.
     starts: Vec<u32>,
-    /// One for all blocks, or one a block.
+    /// One for all blocks, or one per block.
     frames: Vec<FrameOfReference>,
     /// Bytes of patches that follow each block; empty without patches.
     patches: Vec<u16>,
@@ -165,7 +166,7 @@ impl BitPacked {
         Part { offset: start, bytes: end - start, checksum: self.checksums[block] }
     }
 
-    /// Appends the directory entry without a tag, as a dictionary contains it.
+    /// Appends the directory entry without a tag, as part of a dictionary's entry.
     pub fn put_blocks(&self, out: &mut Vec<u8>) {
         out.put_u32(self.starts[0]);
         for frame in &self.frames {
@@ -287,12 +288,12 @@ impl IntEncoding for BitPacked {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_u8(if self.is_by_block() { integers::tag::PACKED_BY_BLOCK } else { integers::tag::PACKED });
+        out.put_u8(if self.is_by_block() { tag::PACKED_BY_BLOCK } else { tag::PACKED });
         self.put_blocks(out);
     }
 }
 
-/// Removes the offsets that do not fit `width` from a block, leaving zeros, and returns them as patches.
+/// Replaces the offsets of a block that do not fit `width` by zeros, and returns these offsets as patches.
 fn take_patches(offsets: &mut [u64], width: u8) -> Vec<u8> {
     let (mut bytes, mut next) = (Vec::new(), 0);
     for (row, offset) in offsets.iter_mut().enumerate() {

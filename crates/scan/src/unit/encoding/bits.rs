@@ -310,17 +310,17 @@ pub fn unpack_rows(
     Ok(())
 }
 
-/// The packed numbers from `first` to `first + span`, or all others.
+/// The packed numbers from `first` to `first + span`, or all other numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct OffsetRange {
     pub first: u64,
     /// `first + span` fits the width.
     pub span: u64,
-    /// False: all numbers except these.
+    /// False: all numbers except those from `first` to `first + span`.
     pub inside: bool,
 }
 
-/// Clears the marks (0 or 1, one a number) of the numbers of a block that are not among `offsets`.
+/// Clears the marks (0 or 1, one per number) of the numbers of a block that are not in `offsets`.
 pub fn retain(bytes: &[u8], width: u8, offsets: OffsetRange, marks: &mut [u8]) -> Result<(), Corrupt> {
     if width > 64 || bytes.len() != packed_bytes(marks.len(), width) || marks.len() > BLOCK_ROWS {
         let found = format!("{} values of {width} bits in {} bytes", marks.len(), bytes.len());

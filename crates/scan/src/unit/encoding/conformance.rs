@@ -1,13 +1,12 @@
 //! The conformance test of all encodings: generated inputs × every encoding that accepts them.
 //!
 //! Each encoded chunk must return its values by block, by range and by selected rows, evaluate ranges and sums as plain
-//! code does, know its bounds, survive its directory entry, and report damage as an error.
+//! code does, and have the minimum and maximum of its values. Its directory entry must decode to an equal chunk. Damage must be
+//! reported as an error.
 
 use super::super::section::{DataSection, UnitError};
 use super::super::shape::Level;
-use super::integers::{IntBlockCache, IntChunk};
-use super::strings::{StringCache, StringChunk};
-use super::{BLOCK_ROWS, CHUNK_ROWS, Strings};
+use super::{BLOCK_ROWS, CHUNK_ROWS, IntBlockCache, IntChunk, StringCache, StringChunk, Strings};
 use crate::bounds::IntRange;
 use cellar_format::bytes::Reader;
 use std::collections::BTreeSet;
@@ -210,7 +209,7 @@ fn check_damaged_ints(entry: &[u8], data: &Vec<u8>, values: &[i64], case: &str) 
         assert!(IntChunk::get(&mut Reader::new(&entry[..end]), values.len()).is_err(), "{case}, {end} bytes");
     }
     for data in damaged(data, PREFIX.len()) {
-        // A new chunk: one that was read keeps its decoded dictionary.
+        // Decode the entry again: a chunk caches its decoded dictionary.
         let chunk = IntChunk::get(&mut Reader::new(entry), values.len()).unwrap();
         assert_corrupt(read_ints(&chunk, &data, 0..values.len(), false), case);
     }

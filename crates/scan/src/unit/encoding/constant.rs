@@ -1,9 +1,8 @@
-//! Constant: all values of the chunk are equal. The value is in the directory; the data section has nothing.
+//! Constant: all values of the chunk are equal. The value is stored in the directory, and nothing in the data section.
 
 use super::super::section::{DataSection, Result};
 use super::bits::Selection;
-use super::strings::{self, StringCache};
-use super::{IntEncoding, StringEncoding, Strings, integers};
+use super::{IntEncoding, StringCache, StringEncoding, Strings, tag};
 use crate::bounds::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::units::BLOCK_BYTES;
@@ -53,7 +52,7 @@ impl IntEncoding for Constant {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_u8(integers::tag::CONSTANT);
+        out.put_u8(tag::integers::CONSTANT);
         out.put_u64(self.0 as u64);
     }
 }
@@ -104,7 +103,7 @@ impl StringEncoding for ConstantString {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_u8(strings::tag::CONSTANT);
+        out.put_u8(tag::strings::CONSTANT);
         out.put_blob(&self.0);
     }
 }

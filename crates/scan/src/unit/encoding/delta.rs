@@ -1,14 +1,15 @@
-//! Delta: the first value of each block, and the differences between neighbours, which have their own encoding.
+//! Delta: the first value of each block, and the differences between neighbours in an encoding of differences.
 //!
-//! Differences are constant, bit-packed, or codes of a dictionary, which may be patched. Each block starts from its
-//! own first value, so a block is decoded without those before it.
+//! Differences are constant, bit-packed, or codes of a dictionary, which may be patched. The
+//! first value of each block is stored, so a block is decoded without the blocks before it.
 
 use super::super::section::{DataSection, Part, Result};
 use super::bitpack::{BitPackPlan, BitPacked, FrameOfReference, Variant};
 use super::bits::{BLOCK_ROWS, Selection};
 use super::constant::Constant;
 use super::dictionary::{Dictionary, DictionaryPlan};
-use super::{IntEncoding, dispatch_int_encoding, integers};
+use super::tag::integers as tag;
+use super::{IntEncoding, dispatch_int_encoding};
 use crate::bounds::IntRange;
 use crate::vectors::vectorized;
 use cellar_format::bytes::{Corrupt, Reader, Write};
@@ -24,8 +25,8 @@ vectorized! {
     }
 }
 
-/// How to encode the differences, and the estimated size. Decoding has to sum up each block, so the estimate is
-/// raised by an eighth.
+/// The encoding of the differences, and the estimated size. The estimate is raised by an eighth, because decoding must sum up
+/// differences.
 pub struct DeltaPlan {
     differences: DifferencesPlan,
     pub bytes: usize,
@@ -37,7 +38,7 @@ enum DifferencesPlan {
 }
 
 impl DeltaPlan {
-    /// None when the encoding would take `limit` bytes or more. There is at least one value.
+    /// Returns None if the estimated size is at least `limit`. There is at least one value.
     pub fn new(values: &[i64], limit: usize) -> Option<Self> {
         let mut differences = vec![0; values.len()];
         subtract_neighbours(values, &mut differences);
@@ -91,7 +92,6 @@ impl Differences {
     }
 
     fn get(reader: &mut Reader<'_>, count: usize) -> Result<Self, Corrupt> {
-        use integers::tag;
         let at = reader.position();
         Ok(match reader.u8("encoding of differences")? {
             tag::CONSTANT => Self::Constant(Constant::get(reader)?),
@@ -172,7 +172,7 @@ impl IntEncoding for Delta {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_u8(integers::tag::DELTA);
+        out.put_u8(tag::DELTA);
         self.firsts.iter().for_each(|first| out.put_u64(*first as u64));
         self.differences.put(out);
     }

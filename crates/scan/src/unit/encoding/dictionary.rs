@@ -6,15 +6,16 @@
 use super::super::section::{DataSection, Part, Result, corrupt};
 use super::bitpack::{BitPackPlan, BitPacked, FrameOfReference, Variant};
 use super::bits::{BLOCK_ROWS, Selection};
+use super::tag::integers as tag;
 use super::varint::{put_varint, unzigzag, varint, zigzag};
-use super::{CHUNK_ROWS, IntEncoding, get_or_try_init, integers};
+use super::{CHUNK_ROWS, IntEncoding, get_or_try_init};
 use crate::bounds::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::ops::Range;
 use std::sync::OnceLock;
 
 const ENTRIES_MAX: usize = 4096;
-/// Values inspected before all of them are: a sample of mostly distinct values rules a dictionary out.
+/// Minimum size of the sample that is inspected first. If most sampled values are distinct, there is no dictionary.
 const SAMPLE_ROWS: usize = 512;
 
 /// A sorted dictionary with the values' codes, and the estimated encoded size.
@@ -26,7 +27,8 @@ pub struct DictionaryPlan {
 }
 
 impl DictionaryPlan {
-    /// None when the encoding would take `limit` bytes or more, as far as a sample shows. `whole` fits all values.
+    /// Returns None if the estimated size is at least `limit`, the values have fewer than three bits, or too many are distinct.
+    /// `whole` fits all values. Only the codes of differences may be patched (`are_differences`).
     pub fn new(values: &[i64], whole: FrameOfReference, limit: usize, are_differences: bool) -> Option<Self> {
         const ENTRY_BYTES: usize = 4;
         if whole.width() < 3 {
@@ -113,6 +115,7 @@ fn count_codes(codes: impl Iterator<Item = usize>, count: usize) -> Vec<u32> {
     occurrences
 }
 
+/// The position of each value among the entries, which contain all values.
 fn codes_of(values: &[i64], entries: &[i64]) -> Vec<i64> {
     let first = entries.first().copied().unwrap_or(0);
     let span = entries.last().map_or(0, |last| last.wrapping_sub(first) as u64);
@@ -242,7 +245,7 @@ impl IntEncoding for Dictionary {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_u8(if self.is_patched() { integers::tag::PATCHED_DICTIONARY } else { integers::tag::DICTIONARY });
+        out.put_u8(if self.is_patched() { tag::PATCHED_DICTIONARY } else { tag::DICTIONARY });
         self.part.encode(out);
         out.put_u32(self.count);
         self.codes.put_blocks(out);

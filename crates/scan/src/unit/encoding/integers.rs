@@ -7,24 +7,14 @@ use super::constant::Constant;
 use super::delta::{Delta, DeltaPlan};
 use super::dictionary::{Dictionary, DictionaryPlan};
 use super::runs::{Runs, RunsPlan};
-use super::{CHUNK_ROWS, IntEncoding, dispatch_int_encoding};
+use super::tag::integers as tag;
+use super::{CHUNK_ROWS, IntBlockCache, IntEncoding, dispatch_int_encoding};
 use crate::bounds::IntRange;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::ops::Range;
 
 /// Up to this many rows of a block are decoded one by one; for more, decoding the whole block is faster.
 const SINGLE_ROWS_MAX: usize = 192;
-
-/// First byte of a directory entry. [`PATCHED_DICTIONARY`](tag::PATCHED_DICTIONARY) encodes only differences.
-pub(super) mod tag {
-    pub const CONSTANT: u8 = 0;
-    pub const PACKED: u8 = 1;
-    pub const PACKED_BY_BLOCK: u8 = 2;
-    pub const DELTA: u8 = 3;
-    pub const DICTIONARY: u8 = 4;
-    pub const RUNS: u8 = 5;
-    pub const PATCHED_DICTIONARY: u8 = 6;
-}
 
 #[derive(Debug)]
 enum Encoding {
@@ -37,7 +27,7 @@ enum Encoding {
 
 dispatch_int_encoding!(Encoding { Constant, BitPacked, Delta, Dictionary, Runs });
 
-/// The integers of a chunk: the directory entry, from which any block of them can be read alone.
+/// The integers of a chunk: the directory entry. Any block can be read without the others.
 #[derive(Debug)]
 pub struct IntChunk {
     count: u32,
@@ -45,16 +35,6 @@ pub struct IntChunk {
     pub min: i64,
     pub max: i64,
     encoding: Encoding,
-}
-
-/// The most recently decoded block of a column.
-#[derive(Debug, Default)]
-pub struct IntBlockCache {
-    /// The caller reads scattered rows: decode a few rows without decoding and keeping their block.
-    pub sparse: bool,
-    /// Chunk and block of `values`.
-    pub(super) key: Option<(usize, usize)>,
-    pub(super) values: Vec<i64>,
 }
 
 impl IntChunk {
@@ -68,7 +48,7 @@ impl IntChunk {
         }
     }
 
-    /// `count` times `value`.
+    /// A chunk of `count` values that all equal `value`.
     pub(in crate::unit) fn repeat(count: usize, value: i64) -> Self {
         Self { count: count as u32, min: value, max: value, encoding: Encoding::Constant(Constant(value)) }
     }
@@ -92,12 +72,12 @@ impl IntChunk {
         self.encoding.data_bytes()
     }
 
-    /// Memory of what stays decoded after the first read, in bytes.
+    /// Memory in bytes of the parts that stay decoded after the first read.
     pub(in crate::unit) fn decoded_bytes_max(&self) -> usize {
         self.encoding.decoded_bytes_max()
     }
 
-    /// Where in the data section the blocks of `rows` are.
+    /// The range of the data section that contains the blocks of `rows`.
     pub(in crate::unit) fn row_bytes(&self, rows: Range<usize>) -> Range<u32> {
         self.encoding.block_bytes(rows.start / BLOCK_ROWS..rows.end.div_ceil(BLOCK_ROWS))
     }
@@ -202,7 +182,7 @@ impl IntChunk {
         Ok(())
     }
 
-    /// Whether all values pass, or none does; None when minimum and maximum do not decide.
+    /// True if all values pass, false if none passes; None if minimum and maximum do not decide.
     pub(in crate::unit) fn all_pass(&self, range: &IntRange) -> Option<bool> {
         let contained = range.lo <= self.min && self.max <= range.hi;
         let disjoint = range.lo > range.hi || self.max < range.lo || self.min > range.hi;
@@ -213,7 +193,7 @@ impl IntChunk {
         }
     }
 
-    /// Clears the marks (0 or 1, one a value) of a block's values that do not pass. `scratch` is memory for a block.
+    /// Clears the marks (0 or 1, one per value) of a block's values that do not pass. `scratch` is memory for a block.
     pub(in crate::unit) fn retain(
         &self,
         section: DataSection<'_>,

@@ -1,12 +1,14 @@
 //! Encodings of a chunk's integers and strings.
 //!
-//! Each encoding is one file of the same shape. A plan (`BitPackPlan`, `DeltaPlan`, …) estimates the encoded size and then
-//! encodes: it appends blocks and parts to the data section. [`IntEncoding`] or [`StringEncoding`] decodes whole blocks or
-//! selected rows, evaluates what the encoded form can decide, and writes the directory entry; `get` reads the entry back.
-//! [`IntChunk`] and [`StringChunk`] choose the smallest encoding and dispatch to it.
+//! Each encoding is one file of the same shape. A plan (`BitPackPlan`, `DeltaPlan`, …) estimates the encoded size; its `encode`
+//! appends blocks and parts to the data section. [`IntEncoding`] or [`StringEncoding`] decodes whole blocks or
+//! selected rows, evaluates ranges and sums on the encoded form where possible, and writes the directory entry (`put`); `get`
+//! reads the entry. [`IntChunk`] and [`StringChunk`] choose the smallest encoding and dispatch to it. Encodings share [`tag`],
+//! [`cache`], [`bits`], [`varint`] and [`string_list`], and may nest other encodings: [`delta`] contains bit packing or a
+//! dictionary.
 //!
-//! Invariants: whatever an entry or the data section contains, decoding returns the encoded values or
-//! [`UnitError::Corrupt`](super::UnitError); it never panics. Every block and part is verified by its checksum before use.
+//! Invariants: decoding returns the encoded values or [`UnitError::Corrupt`](super::UnitError). Decoding never panics, whatever the
+//! entry and the data section contain. Every block and part is verified by its checksum before use.
 //! Each encoding passes the conformance test in `conformance.rs`.
 //!
 //! | integers | strings |
@@ -19,6 +21,7 @@
 
 mod bitpack;
 mod bits;
+mod cache;
 #[cfg(test)]
 mod conformance;
 mod constant;
@@ -32,15 +35,16 @@ mod string_list;
 mod strings;
 mod symbol_search;
 mod symbols;
+mod tag;
 pub(super) mod varint;
 pub(super) mod zstd;
 
 pub use bits::BLOCK_ROWS;
-pub(super) use integers::IntBlockCache;
+pub(super) use cache::{IntBlockCache, StringCache};
 pub use integers::IntChunk;
 pub use string_list::Strings;
 pub(super) use string_list::{COPY_BYTES, first_bytes, is_equal};
-pub(super) use strings::{StringCache, StringChunk};
+pub(super) use strings::StringChunk;
 pub(super) use symbol_search::SymbolSearch;
 
 use super::section::{DataSection, Part, Result};
@@ -49,20 +53,20 @@ use bits::Selection;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Rows, or line pointers, of a chunk at most.
+/// Maximum number of line pointers of a chunk, and hence of rows.
 pub const CHUNK_ROWS: usize = 1 << 16;
 
 /// Common interface of the encodings of integers.
 ///
-/// Blocks are [`BLOCK_ROWS`] values, the last one of a chunk may be shorter; block numbers are valid.
+/// A block has [`BLOCK_ROWS`] values; the last block of a chunk may be shorter. Callers pass valid block numbers.
 trait IntEncoding {
     fn name(&self) -> &'static str;
 
     /// Decodes a block into `out`, which is as long as the block.
     fn decode_block(&self, section: DataSection<'_>, block: usize, out: &mut [i64]) -> Result<()>;
 
-    /// Appends the selected values of a block of `block_rows` values. Returns false, and appends nothing, when decoding the
-    /// whole block is the only way.
+    /// Appends the selected values of a block of `block_rows` values. Returns false, and appends nothing, if only whole blocks
+    /// can be decoded.
     fn decode_rows(
         &self,
         _section: DataSection<'_>,
@@ -74,8 +78,8 @@ trait IntEncoding {
         Ok(false)
     }
 
-    /// Clears the marks (0 or 1, one a value) of the values of a block that do not pass. Returns false, and changes nothing,
-    /// when the encoded form cannot decide.
+    /// Clears the marks (0 or 1, one per value) of the values of a block that do not pass. Returns false, and changes nothing, if
+    /// the encoded form does not decide.
     fn retain(&self, _section: DataSection<'_>, _block: usize, _range: &IntRange, _marks: &mut [u8]) -> Result<bool> {
         Ok(false)
     }
@@ -85,12 +89,12 @@ trait IntEncoding {
         Ok(None)
     }
 
-    /// Where in the data section these blocks are.
+    /// The range of the data section that contains these blocks.
     fn block_bytes(&self, _blocks: Range<usize>) -> Range<u32> {
         0..0
     }
 
-    /// The part that is read once for all blocks, unless it is already decoded.
+    /// The part that all blocks share; None if there is none, or the part is already decoded.
     fn unread_part(&self) -> Option<Part> {
         None
     }
@@ -100,7 +104,7 @@ trait IntEncoding {
         0
     }
 
-    /// Memory of the decoded part, in bytes.
+    /// Memory in bytes of the shared part after it has been decoded.
     fn decoded_bytes_max(&self) -> usize {
         0
     }
@@ -182,7 +186,8 @@ trait StringEncoding {
         out: &mut Strings,
     ) -> Result<()>;
 
-    /// Where in the data section the strings of `rows`, or their codes, are.
+    /// The range of the data section that contains the strings of `rows`, or their codes. Empty unless one read of
+    /// the range replaces several reads.
     fn row_bytes(&self, rows: Range<usize>) -> Range<u32>;
 
     /// Appends the ranges of the data section that a read of `rows` needs and that are not decoded yet.
@@ -191,14 +196,14 @@ trait StringEncoding {
     /// Bytes in the data section.
     fn data_bytes(&self) -> usize;
 
-    /// Memory of what stays decoded after the first read, in bytes.
+    /// Memory in bytes of the parts that stay decoded after the first read.
     fn decoded_bytes_max(&self) -> usize;
 
     /// Appends the directory entry, tag first.
     fn put(&self, out: &mut Vec<u8>);
 }
 
-/// The value of `cell`, read by `read` the first time.
+/// Returns the value of `cell`. The first call reads the value with `read`; an error leaves the cell empty.
 pub(super) fn get_or_try_init<T>(cell: &OnceLock<T>, read: impl FnOnce() -> Result<T>) -> Result<&T> {
     if let Some(value) = cell.get() {
         return Ok(value);

@@ -2,14 +2,15 @@
 
 use super::super::section::{DataSection, Part, Result, corrupt};
 use super::bits::BLOCK_ROWS;
+use super::tag::integers as tag;
 use super::varint::{put_varint, unzigzag, varint, zigzag};
-use super::{IntEncoding, get_or_try_init, integers};
+use super::{IntEncoding, get_or_try_init};
 use crate::vectors::vectorized;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::sync::OnceLock;
 
 vectorized! {
-    /// Values that differ from the one before.
+    /// The number of values that differ from the previous value.
     fn changes(values: &[i64]) -> usize {
         values.iter().zip(values.iter().skip(1)).map(|(one, next)| usize::from(one != next)).sum()
     }
@@ -21,7 +22,7 @@ pub struct RunsPlan {
 }
 
 impl RunsPlan {
-    /// None when runs are shorter than eight values on average.
+    /// Returns None if runs are shorter than eight values on average.
     pub fn new(values: &[i64]) -> Option<Self> {
         const RUN_BYTES: usize = 5;
         let runs = 1 + changes(values);
@@ -125,7 +126,7 @@ impl IntEncoding for Runs {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_u8(integers::tag::RUNS);
+        out.put_u8(tag::RUNS);
         self.part.encode(out);
         out.put_u32(self.count);
     }

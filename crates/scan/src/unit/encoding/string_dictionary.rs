@@ -6,10 +6,11 @@
 use super::super::section::{DataSection, Part, Result, corrupt};
 use super::super::shape::Level;
 use super::bits::width_of;
-use super::strings::{self, BYTES_MAX, StringCache};
+use super::string_list::STRINGS_BYTES_MAX;
+use super::tag::strings as tag;
 use super::varint::{put_varint, varint};
 use super::zstd;
-use super::{COPY_BYTES, IntChunk, StringEncoding, Strings, first_bytes, get_or_try_init, is_equal};
+use super::{COPY_BYTES, IntChunk, StringCache, StringEncoding, Strings, first_bytes, get_or_try_init, is_equal};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use cellar_format::units::BLOCK_BYTES;
 use std::ops::Range;
@@ -18,7 +19,7 @@ use std::sync::OnceLock;
 const ENTRIES_MAX: usize = 1 << 14;
 /// Entries whose codes need one byte at most.
 pub const FEW_ENTRIES: u32 = 256;
-/// Strings inspected before all of them are: a sample of mostly distinct strings rules a dictionary out.
+/// Minimum size of the sample that is inspected first. If most sampled strings are distinct, there is no dictionary.
 const SAMPLE_ROWS: usize = 4096;
 
 #[derive(Debug)]
@@ -34,7 +35,8 @@ pub struct StringDictionary {
 }
 
 impl StringDictionary {
-    /// None when a dictionary would not be smaller than the strings, which have `total` bytes. Then `data` is unchanged.
+    /// Returns None, without a change of `data`, if the dictionary would not be smaller than the strings (`total` bytes), or too many
+    /// strings are distinct.
     pub fn encode(rows: &[&[u8]], total: usize, level: Level, data: &mut Vec<u8>) -> Option<Self> {
         let sample: Vec<&[u8]> = rows.iter().copied().step_by((rows.len() / SAMPLE_ROWS).max(1)).collect();
         let (seen, _) = distinct(&sample, sample.len())?;
@@ -82,7 +84,7 @@ impl StringDictionary {
         self.count
     }
 
-    /// The entries, and codes of which every one has an entry.
+    /// The entries and the codes. Every code has an entry.
     pub fn entries_and_codes(&self, section: DataSection<'_>) -> Result<(&Strings, &IntChunk)> {
         let (entries, codes) = (self.entries(section)?, &self.codes);
         if codes.min < 0 || codes.max as usize >= entries.len() {
@@ -99,7 +101,7 @@ impl StringDictionary {
     fn read_entries(&self, section: DataSection<'_>) -> Result<Strings> {
         let at = self.part.offset as usize;
         let mut bytes = section.read(self.part, "string dictionary")?;
-        if self.raw_bytes as usize > BYTES_MAX {
+        if self.raw_bytes as usize > STRINGS_BYTES_MAX {
             return corrupt("string dictionary", at, format!("{} bytes", self.raw_bytes));
         }
         if self.raw_bytes > 0 {
@@ -167,7 +169,7 @@ impl StringEncoding for StringDictionary {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.put_u8(strings::tag::DICTIONARY);
+        out.put_u8(tag::DICTIONARY);
         self.part.encode(out);
         out.put_u32(self.count);
         out.put_u32(self.raw_bytes);

@@ -1,22 +1,23 @@
 //! String frames: the strings of a few blocks one after another, compressed together.
 //!
 //! A frame is its strings' lengths, bit-packed, and a body: the strings themselves (plain), as codes of symbols
-//! ([`symbols`](super::symbols), FSST), or compressed by zstd. A plain string or one of symbols is decoded alone; zstd
+//! ([`symbols`](super::symbols), FSST), or compressed by zstd. Plain and symbol-encoded strings can be decoded one by one; zstd
 //! decompresses the whole frame.
 
 use super::super::section::{DataSection, Part, Result, corrupt};
 use super::super::shape::Level;
 use super::bits::{BLOCK_ROWS, pack, packed_bytes, unpack, width_of};
-use super::strings::{self, BYTES_MAX, StringCache};
+use super::string_list::STRINGS_BYTES_MAX;
 use super::symbol_search::SymbolSearch;
 use super::symbols::{SymbolEncoder, SymbolTable, decoded_bytes_max};
+use super::tag::strings as tag;
 use super::zstd;
-use super::{CHUNK_ROWS, StringEncoding, Strings, get_or_try_init};
+use super::{CHUNK_ROWS, StringCache, StringEncoding, Strings, get_or_try_init};
 use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Strings of at least this average length are tried with zstd at every level.
+/// At QUERY LOW, zstd is tried for strings of at least this average length.
 const LONG_BYTES: usize = 128;
 
 /// How the bodies of frames are compressed.
@@ -28,7 +29,8 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Symbols where single pages must be read quickly, unless strings are so long and so similar that zstd halves the size.
+    /// The compression for a level: symbols at QUERY LOW, where single pages must be read quickly, and zstd at other levels. QUERY LOW
+    /// uses zstd if strings are long and zstd needs at most half as many bytes as symbols.
     pub fn of(rows: &[&[u8]], level: Level) -> Self {
         let total: usize = rows.iter().map(|row| row.len()).sum();
         match level {
@@ -115,8 +117,8 @@ impl StringFrames {
         self.rows as usize
     }
 
-    /// Moves everything by `bytes` in the data section.
-    pub fn move_by(&mut self, bytes: u32) {
+    /// Adds `bytes` to the offset of every part: the data section grew in front of them.
+    pub fn shift_offsets(&mut self, bytes: u32) {
         let symbols = self.symbols.as_mut().map(|(part, _)| part);
         self.parts.iter_mut().chain(symbols).for_each(|part| part.offset += bytes);
     }
@@ -138,7 +140,7 @@ impl StringFrames {
         self.parts.get(first..end.min(self.parts.len())).unwrap_or_default()
     }
 
-    /// Reads a frame into `cache`, unless the frame is there.
+    /// Decodes a frame into `cache`, unless `cache` contains the frame.
     fn load(&self, section: DataSection<'_>, chunk: usize, frame: usize, cache: &mut StringCache) -> Result<()> {
         if cache.key == Some((chunk, frame)) {
             return Ok(());
@@ -147,7 +149,7 @@ impl StringFrames {
         let part = self.parts[frame];
         let StringCache { starts, scratch, body, .. } = cache;
         section.with_bytes(part, "string frame", |bytes| {
-            let opened = Frame::open(bytes, part, self.frame_rows(frame), scratch)?;
+            let opened = StringFrame::open(bytes, part, self.frame_rows(frame), scratch)?;
             opened.check_length(put_starts(0, scratch, starts))?;
             match self.compression {
                 Compression::Zstd => *body = zstd::decompress(opened.body, opened.body_bytes, "string frame")?,
@@ -187,12 +189,11 @@ impl StringFrames {
         out: &mut Strings,
     ) -> Result<()> {
         let (part, count) = (self.parts[frame], self.frame_rows(frame));
-        // `with_bytes` keeps one buffer per thread: read the symbols before the frame occupies it.
         let symbols = self.symbols(section)?;
         let StringCache { starts, scratch, key, .. } = cache;
         *key = None;
         section.with_bytes(part, "string frame", |bytes| {
-            let opened = Frame::open(bytes, part, count, scratch)?;
+            let opened = StringFrame::open(bytes, part, count, scratch)?;
             let Some(lengths) = scratch.get(rows.clone()) else {
                 return corrupt("rows", rows.end, format!("a frame of {count} rows"));
             };
@@ -218,7 +219,7 @@ impl StringFrames {
         let StringCache { starts, scratch, key, body, found, .. } = cache;
         *key = None;
         section.with_bytes(part, "string frame", |bytes| {
-            let opened = Frame::open(bytes, part, self.frame_rows(frame), scratch)?;
+            let opened = StringFrame::open(bytes, part, self.frame_rows(frame), scratch)?;
             opened.check_length(put_starts(0, scratch, starts))?;
             let codes = opened.uncompressed()?;
             search.find(codes, starts, found);
@@ -294,9 +295,9 @@ impl StringEncoding for StringFrames {
 
     fn put(&self, out: &mut Vec<u8>) {
         out.put_u8(match self.compression {
-            Compression::Plain => strings::tag::PLAIN,
-            Compression::Symbols => strings::tag::SYMBOLS,
-            Compression::Zstd => strings::tag::ZSTD,
+            Compression::Plain => tag::PLAIN,
+            Compression::Symbols => tag::SYMBOLS,
+            Compression::Zstd => tag::ZSTD,
         });
         out.put_u32(self.rows);
         if let Some((part, _)) = &self.symbols {
@@ -307,19 +308,19 @@ impl StringEncoding for StringFrames {
 }
 
 /// A frame's bytes, split into lengths and body.
-struct Frame<'a> {
+struct StringFrame<'a> {
     part: Part,
     body: &'a [u8],
     body_bytes: usize,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> StringFrame<'a> {
     /// Opens a frame of `rows` rows and replaces `lengths` by the lengths of the strings.
     fn open(bytes: &'a [u8], part: Part, rows: usize, lengths: &mut Vec<i64>) -> Result<Self> {
         let mut reader = Reader::new(bytes);
         let (shortest, width, body_bytes) =
             (reader.u32("shortest string")?, reader.u8("length width")?, reader.u32("string bytes")? as usize);
-        if width > 32 || body_bytes > BYTES_MAX {
+        if width > 32 || body_bytes > STRINGS_BYTES_MAX {
             return corrupt("string frame", part.offset as usize, format!("width {width}, {body_bytes} bytes"));
         }
         lengths.resize(rows, 0);

@@ -1,8 +1,11 @@
 //! A list of byte strings in one allocation, and fast comparison of short strings.
 
-/// Copies of this many bytes replace shorter ones: a copy of a constant length is faster than one of the exact length. A
-/// dictionary has as many zero bytes after its last entry.
+/// Strings up to this length are copied with this constant length, which is faster than a copy of the exact length. A dictionary
+/// has as many zero bytes after its last entry.
 pub const COPY_BYTES: usize = 32;
+
+/// Upper bound of a chunk's or a dictionary's strings in bytes: they come from at most 64 MiB of pages.
+pub const STRINGS_BYTES_MAX: usize = 1 << 27;
 
 /// Byte strings, one after another.
 #[derive(Debug, Default, Clone)]
@@ -37,8 +40,8 @@ impl Strings {
         self.bytes.get(start..end)
     }
 
-    /// Start and end of a string in `bytes`; None when there is no such string, or a damaged unit gave an end before the
-    /// start.
+    /// Start and end of a string in `bytes`. None if there is no such string, or if the string ends before its start in a damaged
+    /// unit.
     #[inline(always)]
     pub fn span(&self, index: usize) -> Option<(usize, usize)> {
         let start = if index == 0 { 0 } else { *self.ends.get(index - 1)? as usize };
@@ -72,7 +75,7 @@ impl Strings {
     }
 }
 
-/// Same as `==`, without the call to `memcmp`, which costs more than the comparison of short strings.
+/// As `==`, without a call of `memcmp`, which costs more than the comparison of short strings.
 #[inline(always)]
 pub fn is_equal(left: &[u8], right: &[u8]) -> bool {
     let ((left_words, left_rest), (right_words, right_rest)) = (left.as_chunks::<8>(), right.as_chunks::<8>());

@@ -8,21 +8,10 @@ use super::string_dictionary::{FEW_ENTRIES, StringDictionary};
 use super::string_frames::{Compression, StringFrames};
 use super::symbol_search::SymbolSearch;
 use super::symbols::SymbolTable;
-use super::{CHUNK_ROWS, IntBlockCache, IntChunk, StringEncoding, Strings, is_equal};
+use super::tag::strings as tag;
+use super::{CHUNK_ROWS, IntChunk, StringCache, StringEncoding, Strings, is_equal};
 use cellar_format::bytes::{Corrupt, Reader};
 use std::ops::Range;
-
-/// Upper bound of a chunk's or a dictionary's strings in bytes: they come from at most 64 MiB of pages.
-pub(super) const BYTES_MAX: usize = 1 << 27;
-
-/// First byte of a directory entry.
-pub(super) mod tag {
-    pub const CONSTANT: u8 = 0;
-    pub const DICTIONARY: u8 = 1;
-    pub const PLAIN: u8 = 2;
-    pub const SYMBOLS: u8 = 3;
-    pub const ZSTD: u8 = 4;
-}
 
 #[derive(Debug)]
 enum Encoding {
@@ -42,33 +31,10 @@ macro_rules! dispatch {
     };
 }
 
-/// The strings of a chunk: the directory entry, from which the frame or block of any rows can be read alone.
+/// The strings of a chunk: the directory entry. The frame or the block of codes of any row can be read without the others.
 #[derive(Debug)]
 pub struct StringChunk {
     encoding: Encoding,
-}
-
-/// The most recently decoded frame, or block of codes, of a column.
-#[derive(Debug, Default)]
-pub struct StringCache {
-    /// The next read is probably the only one of its frame: decode the wanted strings alone.
-    pub single_reads: bool,
-    /// Chunk and frame of `body`.
-    pub(super) key: Option<(usize, usize)>,
-    /// Where each string starts in `body`, and where the last one ends.
-    pub(super) starts: Vec<u32>,
-    pub(super) body: Vec<u8>,
-    /// Rows in which a search found its pieces.
-    pub(super) found: Vec<u16>,
-    pub codes: IntBlockCache,
-    pub(super) scratch: Vec<i64>,
-}
-
-impl StringCache {
-    /// Memory in use, in bytes.
-    pub fn memory_bytes(&self) -> usize {
-        self.body.capacity()
-    }
 }
 
 impl StringChunk {
@@ -94,12 +60,13 @@ impl StringChunk {
         dispatch!(self, encoding => encoding.data_bytes())
     }
 
-    /// Memory of what stays decoded after the first read, in bytes.
+    /// Memory in bytes of the parts that stay decoded after the first read.
     pub fn decoded_bytes_max(&self) -> usize {
         dispatch!(self, encoding => encoding.decoded_bytes_max())
     }
 
-    /// Where in the data section the strings of `rows`, or their codes, are.
+    /// The range of the data section that contains the strings of `rows`, or their codes. Empty unless one read of
+    /// the range replaces several reads.
     pub fn row_bytes(&self, rows: Range<usize>) -> Range<u32> {
         dispatch!(self, encoding => encoding.row_bytes(rows))
     }
@@ -145,8 +112,8 @@ impl StringChunk {
         }
     }
 
-    /// Calls `visit` with row and string of those rows of a block, ascending, that contain the pieces of `search`, and
-    /// possibly of some that do not. The symbols are those of [`Self::searchable_symbols`].
+    /// Calls `visit` with row and string of each row of a block that contains the pieces of `search`, in ascending order. May also
+    /// visit rows that do not. `search` was built with [`Self::searchable_symbols`].
     pub fn search(
         &self,
         section: DataSection<'_>,
@@ -208,7 +175,7 @@ fn choose(rows: &[&[u8]], level: Level, data: &mut Vec<u8>) -> Encoding {
         return Encoding::Dictionary(Box::new(dictionary));
     }
     data.truncate(start);
-    frames.move_by(start as u32);
+    frames.shift_offsets(start as u32);
     data.extend_from_slice(&frame_data);
     Encoding::Frames(frames)
 }

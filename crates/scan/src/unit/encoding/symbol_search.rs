@@ -25,12 +25,12 @@ pub struct SymbolSearch {
     pieces: Vec<Vec<u8>>,
     /// Indexed by state (high byte) and code (low byte): the next state in the high byte, [`FOUND`] in the low byte.
     table: Box<[u16; TABLE]>,
-    /// One bit for each code of a body: a match was completed there.
+    /// One bit per code of a body: the code completed a match.
     matches: Vec<u64>,
 }
 
 impl SymbolSearch {
-    /// A search for `pieces` in this order, none of them empty. Only the first [`BYTES_MAX`] bytes of all pieces are matched.
+    /// Builds a search for `pieces` in this order; no piece is empty. Only the first [`BYTES_MAX`] bytes of all pieces are matched.
     pub fn new(pieces: &[&[u8]], symbols: &SymbolTable) -> Self {
         let (bytes, ends) = truncate(pieces);
         let by_byte = steps_by_byte(&bytes, &ends);
@@ -52,7 +52,8 @@ impl SymbolSearch {
         search
     }
 
-    pub fn is_for(&self, pieces: &[&[u8]]) -> bool {
+    /// Whether this is a search for `pieces`.
+    pub fn searches_for(&self, pieces: &[&[u8]]) -> bool {
         self.pieces == pieces
     }
 

@@ -1,4 +1,4 @@
-//! FSST: a string as one-byte codes of symbols of up to eight bytes. Each string is decoded alone.
+//! FSST: encodes a string as one-byte codes of symbols of up to eight bytes. Strings can be decoded one by one.
 //!
 //! The `fsst` crate chooses the symbols; encoding and decoding are here. Source: Boncz, Neumann, Leis, *FSST: Fast Random
 //! Access String Compression*, VLDB 2020.
@@ -9,7 +9,7 @@ use cellar_format::bytes::{Reader, Write};
 
 /// The code before a byte that is stored literally.
 pub const ESCAPE: u8 = 255;
-/// Strings that the symbols are chosen from.
+/// Number of strings that the symbols are chosen from.
 const TRAINING_ROWS: usize = 2048;
 
 /// The symbol of each code. Unused codes have a symbol of one zero byte.
@@ -19,7 +19,7 @@ pub struct SymbolTable {
     lengths: [u8; 256],
 }
 
-/// Size of a buffer for [`SymbolTable::decode_into`]: every symbol may be eight bytes long, and the last one is written as
+/// Required size of a buffer for [`SymbolTable::decode_into`]: every symbol may have eight bytes, and every symbol is written as
 /// eight bytes.
 pub fn decoded_bytes_max(code_bytes: usize) -> usize {
     code_bytes * 8 + 8
@@ -148,7 +148,7 @@ impl SymbolEncoder {
         Self { words, lengths, one, two, long }
     }
 
-    /// The table as bytes of the data section, and decoded.
+    /// The table as bytes of the data section, and the decoded table.
     pub fn table(&self) -> (Vec<u8>, Box<SymbolTable>) {
         let Self { words, lengths, .. } = self;
         let mut table = Box::new(SymbolTable { words: [0; 256], lengths: [1; 256] });
@@ -188,7 +188,7 @@ impl SymbolEncoder {
 const GROUP: usize = 4;
 const CODE_BYTES_MAX: usize = 2;
 
-/// A string of which the bytes before `at` are encoded, into `start..end` of a buffer.
+/// A string whose bytes before `at` are encoded; their codes are `start..end` of a buffer.
 struct EncodedString<'a> {
     string: &'a [u8],
     at: usize,
@@ -197,7 +197,7 @@ struct EncodedString<'a> {
 }
 
 impl EncodedString<'_> {
-    /// Writes the next code; nothing at the string's end.
+    /// Writes the next code. Does nothing at the string's end.
     #[inline(always)]
     fn step(&mut self, encoder: &SymbolEncoder, buffer: &mut [u8]) {
         let left = self.string.len() - self.at;

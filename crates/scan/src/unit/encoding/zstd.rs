@@ -1,12 +1,12 @@
-//! zstd: compresses a frame of strings, a dictionary, exceptions, residues and the page table as one piece.
+//! Compression by zstd, for string frames, string dictionaries, exceptions, residue groups and the page table.
 //!
-//! The decompressed size is stored beside each compressed piece, so the frames themselves need no content size.
+//! The uncompressed size of each piece is stored in the unit, so decompression does not rely on the content size in the zstd frame.
 
 use super::super::section::{Result, corrupt};
 use std::cell::RefCell;
 
 thread_local! {
-    // Contexts are kept: creating one costs more than compressing most pieces.
+    // Contexts are reused: creating a context costs more than compressing most pieces.
     static COMPRESSOR: RefCell<zstd::bulk::Compressor<'static>> = RefCell::default();
     static DECOMPRESSOR: RefCell<zstd::bulk::Decompressor<'static>> = RefCell::default();
 }

@@ -1,8 +1,9 @@
 //! Rebuilds pages from a unit, one by one.
 //!
-//! A page is predicted from the columns, and then its residue is applied. Invariant: a damaged unit leads to an error or to
-//! bytes within the page, never to a panic. That the bytes are right follows from the checksums and from the encoder, which
-//! predicts every page in the same way and stores each difference.
+//! A page is predicted from the columns, and then its residue is applied. The result equals the original page because the
+//! encoder predicts every page with this code and stores each difference as the residue.
+//!
+//! Invariant: a damaged unit whose checksums match leads to an error or to a wrong page, never to a panic.
 
 mod tuple;
 
@@ -21,7 +22,7 @@ use cellar_format::units::BLOCK_BYTES;
 use std::ops::Range;
 use tuple::{RowValues, TUPLE_BYTES_MAX, TupleBuffer};
 
-/// Memory for rebuilding pages, of one unit after another. Keeps the most recently decoded blocks.
+/// Rebuilds pages and caches the most recently decoded blocks of one unit. Works fastest on consecutive pages.
 #[derive(Debug, Default)]
 pub struct Rebuilder {
     /// The unit of the decoded blocks.
@@ -50,6 +51,13 @@ pub struct Rebuilder {
     source_ranges: Vec<Range<u64>>,
 }
 
+impl Unit {
+    /// Writes one page, byte for byte, into `out`. A [`Rebuilder`] is faster for several pages.
+    pub fn rebuild_page(&self, source: &dyn ByteSource, page: usize, out: &mut [u8; BLOCK_BYTES]) -> Result<()> {
+        Rebuilder::new().page(self, source, page, out)
+    }
+}
+
 impl Rebuilder {
     pub fn new() -> Self {
         Self::default()
@@ -68,7 +76,7 @@ impl Rebuilder {
             self.prefetch(unit, section, number);
         }
         self.predict(unit, section, number, out)?;
-        self.residues.apply(unit, section, number, out)
+        self.residues.apply(unit.residues(), unit.pages(), section, number, out)
     }
 
     /// Predicts page `number` from the columns. All bytes of a raw page are predicted as zero.
@@ -80,14 +88,14 @@ impl Rebuilder {
         out: &mut [u8; BLOCK_BYTES],
     ) -> Result<()> {
         if self.unit != Some(unit.id()) {
-            self.forget();
+            self.clear();
             self.unit = Some(unit.id());
         }
         let Some(page) = unit.pages().get(number) else {
             return corrupt("page number", 0, format!("{number} of {}", unit.pages().len()));
         };
         self.attributes.resize_with(unit.shape().attributes.len(), AttributeCache::default);
-        // Another page than the next one is probably the only one that is read of its blocks.
+        // A page out of order is probably the only page of its blocks that is read, so its rows are decoded alone.
         self.set_single_reads(number != self.next);
         self.next = number + 1;
         out.fill(0);
@@ -105,13 +113,13 @@ impl Rebuilder {
         Ok(())
     }
 
-    /// Memory of decoded strings and residues, in bytes.
+    /// Memory of cached strings and residues in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.residues.memory_bytes() + self.attributes.iter().map(AttributeCache::memory_bytes).sum::<usize>()
     }
 
-    /// Frees the decoded blocks.
-    pub fn forget(&mut self) {
+    /// Frees the cached blocks.
+    pub fn clear(&mut self) {
         self.line_state = IntBlockCache::default();
         self.line_rest = IntBlockCache::default();
         self.headers = Default::default();
@@ -125,7 +133,7 @@ impl Rebuilder {
         self.attributes.iter_mut().for_each(|cache| cache.set_single_reads(single_reads));
     }
 
-    /// Announces all that the page needs to a source that does not have its bytes in memory.
+    /// Prefetches all parts that the page needs, unless the source has its bytes in memory.
     fn prefetch(&mut self, unit: &Unit, section: DataSection<'_>, number: usize) {
         let Some(page) = unit.pages().get(number) else { return };
         if section.source.verified_slice_at(section.start, 0).is_some() {
@@ -137,9 +145,7 @@ impl Rebuilder {
                 ((page.first_row - chunk.first_row) as usize, (page.first_line - chunk.first_line) as usize);
             chunk.prefetch(row..row + page.rows as usize, line..line + page.lines as usize, &mut self.ranges);
         }
-        let (group_pages, residues) = unit.residues();
-        let residue = residues.get(number / group_pages).filter(|residue| residue.raw_bytes > 0);
-        self.ranges.extend(residue.map(|residue| residue.part.range()));
+        self.ranges.extend(unit.residues().part_of(number).map(|part| part.range()));
         self.ranges.retain(|range| !range.is_empty());
         self.ranges.sort_unstable_by_key(|range| range.start);
         self.source_ranges.clear();
@@ -241,7 +247,7 @@ impl Rebuilder {
         Ok(())
     }
 
-    /// Copies the tuples to their places in the page, and writes `pd_upper` and the line pointers.
+    /// Copies the tuples to their offsets in the page, and writes `pd_upper` and the line pointers.
     fn place_tuples(&mut self, page: &PageEntry, out: &mut [u8; BLOCK_BYTES]) -> Result<()> {
         let rows = page.rows as usize;
         self.order.clear();

@@ -10,9 +10,10 @@ use super::super::shape::{Attribute, Number};
 use cellar_format::postgres::Width;
 use cellar_format::units::BLOCK_BYTES;
 
-/// A longer tuple is an error. Longer than a page: what a damaged page has beyond is put right by its patch.
+/// Maximum bytes of a predicted tuple; a longer tuple is an error. A predicted tuple may be longer than a page: prediction aligns
+/// all attributes, also those that a malformed page stores unaligned. The residue then corrects the page.
 pub const TUPLE_BYTES_MAX: usize = 4 * BLOCK_BYTES;
-/// Memory for one tuple, with space for a copy of constant length after the longest one.
+/// Bytes of the buffer for one tuple, with space for a copy of constant length at the end of the longest tuple.
 const TUPLE_BUFFER_BYTES: usize = TUPLE_BYTES_MAX + 64;
 
 /// An attribute and its decoded values in the page's rows.
@@ -73,7 +74,7 @@ pub struct TupleBuilder<'a> {
 }
 
 impl TupleBuilder<'_> {
-    /// None when the tuple becomes too long.
+    /// Appends `bytes`. Returns None if the tuple exceeds the buffer.
     fn push(&mut self, bytes: &[u8]) -> Option<()> {
         let end = self.end + bytes.len();
         self.buffer.get_mut(self.end..end)?.copy_from_slice(bytes);
@@ -81,7 +82,8 @@ impl TupleBuilder<'_> {
         Some(())
     }
 
-    /// Appends zeros up to `end`, or truncates the tuple to `end`. None when the tuple becomes too long.
+    /// Appends zeros up to `end`, or truncates the tuple to `end`. Returns None if the tuple exceeds the
+    /// buffer.
     #[inline(always)]
     pub fn set_end(&mut self, end: usize) -> Option<()> {
         if end > self.end + 1 {
@@ -93,7 +95,7 @@ impl TupleBuilder<'_> {
         Some(())
     }
 
-    /// Appends the first `count` of `bytes`, by a copy of all of them: its length is constant.
+    /// Appends the first `count` of `bytes`. Copies all of `bytes`, because a copy of constant length is faster.
     #[inline(always)]
     pub fn push_first<const N: usize>(&mut self, bytes: &[u8; N], count: usize) {
         const { assert!(N <= TUPLE_BUFFER_BYTES - TUPLE_BYTES_MAX) };
@@ -102,7 +104,8 @@ impl TupleBuilder<'_> {
         self.end += count;
     }
 
-    /// Appends `bytes[start..start + count]`; None when there are fewer bytes, or the tuple becomes too long.
+    /// Appends `bytes[start..start + count]`; Returns None if there are fewer bytes or the tuple exceeds
+    /// the buffer.
     #[inline(always)]
     fn push_slice(&mut self, bytes: &[u8], start: usize, count: usize) -> Option<()> {
         match bytes.get(start..start + COPY_BYTES) {
@@ -119,7 +122,8 @@ impl TupleBuilder<'_> {
         self.push_first(&[0; 8], end - self.end);
     }
 
-    /// Appends the value of a row; `data` is the offset of the tuple's data. None when there is no such value.
+    /// Appends the value of a row; `data` is the offset of the tuple's data. Returns None if the row has no value in the
+    /// column or the tuple exceeds the buffer.
     #[inline(always)]
     pub fn push_value(&mut self, data: usize, column: &RowValues<'_>, row: usize) -> Option<()> {
         if let Some(datum) = column.decoded.exception(row) {

@@ -1,7 +1,8 @@
-//! Filters: predicates on encoded values, which select rows of a block without decoding datums.
+//! Predicates on encoded values, which select rows of a block without decoding datums.
 //!
-//! The chunk's bounds and dictionaries are evaluated once, when the filters of a span are made. Filters cannot raise an error,
-//! so they run before other stages, up to the first stage that can.
+//! The encoded predicates of a span are built from the plan's stages; building them evaluates the chunk's bounds and dictionaries
+//! once. Encoded predicates cannot raise an error. They run before all other stages, so only stages before the first fallible
+//! stage are translated.
 
 use super::marks::any;
 use super::{RowSpan, Scan, UnitScanner};
@@ -10,12 +11,12 @@ use crate::predicate::{ColumnTest, EncodedTest, Kernel};
 use crate::unit::{AttributeChunk, BlockRef, UnitError};
 use crate::value::ValueKind;
 
-/// A test of one attribute's encoded values. NULLs are excluded by a separate [`Filter::Null`].
-pub(super) enum Filter<'p> {
+/// A test of one attribute's encoded values. A separate [`EncodedPredicate::Null`] excludes NULLs.
+pub(super) enum EncodedPredicate<'p> {
     Null {
         wanted: bool,
     },
-    /// The numbers, or codes, of a range pass.
+    /// Numbers, or codes of a dictionary, in the range pass.
     Range(IntRange),
     /// For each code, whether its entry passes.
     Table(Vec<bool>),
@@ -29,8 +30,8 @@ pub(super) enum Filter<'p> {
     },
 }
 
-impl Filter<'_> {
-    /// Relative cost; cheap filters run first.
+impl EncodedPredicate<'_> {
+    /// Relative cost; cheap predicates run first.
     fn cost(&self) -> u32 {
         match self {
             Self::Null { .. } | Self::Range(_) => 0,
@@ -40,46 +41,51 @@ impl Filter<'_> {
     }
 }
 
-/// The filters of a span, with their attributes.
-pub(super) struct Filters<'p> {
-    filters: Vec<(usize, Filter<'p>)>,
-    /// For each stage, whether the filters decide it completely.
+/// The encoded predicates of a span.
+pub(super) struct EncodedPredicates<'p> {
+    /// With the attribute that each predicate tests; cheap predicates first.
+    predicates: Vec<(usize, EncodedPredicate<'p>)>,
+    /// For each stage: whether encoded predicates replace the stage.
     pub decided: Vec<bool>,
 }
 
-impl Filters<'_> {
+impl EncodedPredicates<'_> {
     pub fn decide_all_stages(&self) -> bool {
         self.decided.iter().all(|decided| *decided)
     }
 }
 
-/// A kernel as filters of a chunk.
+/// A kernel, translated to encoded predicates of a chunk.
 enum Translation<'p> {
     /// The encoded values do not decide the kernel.
     None,
     NoRowPasses,
-    /// The rows pass that pass all of these.
-    Filters(Vec<(usize, Filter<'p>)>),
+    /// A row passes if it passes all of these.
+    Predicates(Vec<(usize, EncodedPredicate<'p>)>),
 }
 
 impl UnitScanner {
-    /// Makes the filters of a span; None when no row passes.
-    pub(super) fn filters<'p>(&mut self, scan: Scan<'p>, span: &RowSpan) -> Result<Option<Filters<'p>>, UnitError> {
+    /// Builds the encoded predicates of a span, and reads the bytes of the tested columns. Returns None if no row passes.
+    pub(super) fn encoded_predicates<'p>(
+        &mut self,
+        scan: Scan<'p>,
+        span: &RowSpan,
+    ) -> Result<Option<EncodedPredicates<'p>>, UnitError> {
         let stages = &scan.plan.stages;
-        let mut found = Filters { filters: Vec::new(), decided: vec![false; stages.len()] };
+        let mut found = EncodedPredicates { predicates: Vec::new(), decided: vec![false; stages.len()] };
         for (stage, decided) in stages.iter().zip(&mut found.decided).take_while(|(stage, _)| !stage.fallible) {
             match self.translate(scan, span, &stage.kernel)? {
                 Translation::None => {}
                 Translation::NoRowPasses => return Ok(None),
-                Translation::Filters(filters) => {
+                Translation::Predicates(predicates) => {
                     *decided = true;
-                    found.filters.extend(filters);
+                    found.predicates.extend(predicates);
                 }
             }
         }
-        found.filters.sort_by_key(|(_, filter)| filter.cost());
-        for (attribute, filter) in &found.filters {
-            if !matches!(filter, Filter::Null { .. }) {
+        found.predicates.sort_by_key(|(_, predicate)| predicate.cost());
+        for (attribute, predicate) in &found.predicates {
+            if !matches!(predicate, EncodedPredicate::Null { .. }) {
                 let reader = &mut self.columns[*attribute];
                 reader.load(scan.chunk(span.chunk), *attribute, span.rows.clone())?;
             }
@@ -88,36 +94,39 @@ impl UnitScanner {
     }
 
     /// Clears the marks of rows that do not pass; returns whether a mark remains.
-    pub(super) fn filter(
+    pub(super) fn apply_predicates(
         &mut self,
-        filters: &Filters<'_>,
+        predicates: &EncodedPredicates<'_>,
         at: BlockRef<'_>,
         marks: &mut [u8],
     ) -> Result<bool, UnitError> {
-        for (attribute, filter) in &filters.filters {
+        for (attribute, predicate) in &predicates.predicates {
             if !any(marks) {
                 return Ok(false);
             }
             let reader = &mut self.columns[*attribute];
-            match filter {
-                Filter::Null { wanted } => reader.retain_nulls(at, *attribute, *wanted, marks)?,
-                Filter::Range(range) => reader.retain(at, *attribute, range, marks)?,
-                Filter::Table(table) => {
+            match predicate {
+                EncodedPredicate::Null { wanted } => reader.retain_nulls(at, *attribute, *wanted, marks)?,
+                EncodedPredicate::Range(range) => reader.retain(at, *attribute, range, marks)?,
+                EncodedPredicate::Table(table) => {
                     reader.retain_each(at, *attribute, |code| table.get(code as usize) == Some(&true), marks)?
                 }
-                Filter::Set { values, negated } => match values.len() {
+                EncodedPredicate::Set { values, negated } => match values.len() {
                     ..=8 => reader.retain_each(at, *attribute, |value| values.contains(&value) != *negated, marks)?,
                     _ => {
                         let contains = |value| values.binary_search(&value).is_ok();
                         reader.retain_each(at, *attribute, |value| contains(value) != *negated, marks)?
                     }
                 },
-                Filter::Strings { test, pieces } => reader.retain_strings(at, *attribute, test, pieces, marks)?,
+                EncodedPredicate::Strings { test, pieces } => {
+                    reader.retain_strings(at, *attribute, test, pieces, marks)?
+                }
             }
         }
         Ok(any(marks))
     }
 
+    /// Translates a kernel to encoded predicates of the span's chunk.
     fn translate<'p>(
         &mut self,
         scan: Scan<'p>,
@@ -125,41 +134,41 @@ impl UnitScanner {
         kernel: &'p Kernel,
     ) -> Result<Translation<'p>, UnitError> {
         match kernel {
-            Kernel::Constant(true) => Ok(Translation::Filters(Vec::new())),
+            Kernel::Constant(true) => Ok(Translation::Predicates(Vec::new())),
             Kernel::Constant(false) => Ok(Translation::NoRowPasses),
             Kernel::Null { slot, wanted } => {
                 let Some((column, attribute)) = scan.column(span.chunk, *slot) else { return Ok(Translation::None) };
                 Ok(match (attribute.nulls as usize, wanted) {
                     (0, true) => Translation::NoRowPasses,
-                    (0, false) => Translation::Filters(Vec::new()),
-                    _ => Translation::Filters(vec![(column.attribute, Filter::Null { wanted: *wanted })]),
+                    (0, false) => Translation::Predicates(Vec::new()),
+                    _ => Translation::Predicates(vec![(column.attribute, EncodedPredicate::Null { wanted: *wanted })]),
                 })
             }
             Kernel::And(arms) => {
                 let mut all = Vec::new();
                 for arm in arms {
                     match self.translate(scan, span, arm)? {
-                        Translation::Filters(filters) => all.extend(filters),
+                        Translation::Predicates(predicates) => all.extend(predicates),
                         other => return Ok(other),
                     }
                 }
-                Ok(Translation::Filters(all))
+                Ok(Translation::Predicates(all))
             }
             Kernel::Column { slot, test } => {
                 let column = scan.column(span.chunk, *slot);
                 let Some((column, attribute)) = column.filter(|(_, attribute)| attribute.exceptions() == 0) else {
                     return Ok(Translation::None);
                 };
-                let filter = match test.encoded(column, attribute.numeric_scale()) {
-                    EncodedTest::Int(range) if holds_numbers(attribute, column.kind) => {
+                let predicate = match test.encoded(column, attribute.numeric_scale()) {
+                    EncodedTest::Int(range) if has_numbers(attribute, column.kind) => {
                         match attribute.all_pass(&range) {
                             Some(false) => return Ok(Translation::NoRowPasses),
                             Some(true) => None,
-                            None => Some(Filter::Range(range)),
+                            None => Some(EncodedPredicate::Range(range)),
                         }
                     }
-                    EncodedTest::IntSet { values, negated } if holds_numbers(attribute, column.kind) => {
-                        Some(Filter::Set { values, negated })
+                    EncodedTest::IntSet { values, negated } if has_numbers(attribute, column.kind) => {
+                        Some(EncodedPredicate::Set { values, negated })
                     }
                     EncodedTest::Bytes if attribute.is_payload() && test.passes_bytes(b"").is_some() => {
                         let reader = &mut self.columns[column.attribute];
@@ -168,17 +177,17 @@ impl UnitScanner {
                             Some(table) => match consecutive(&table) {
                                 Some(range) if range.lo > range.hi => return Ok(Translation::NoRowPasses),
                                 Some(range) if range.hi - range.lo + 1 == table.len() as i64 => None,
-                                Some(range) => Some(Filter::Range(range)),
-                                None => Some(Filter::Table(table)),
+                                Some(range) => Some(EncodedPredicate::Range(range)),
+                                None => Some(EncodedPredicate::Table(table)),
                             },
-                            None => Some(Filter::Strings { test, pieces: test.pieces() }),
+                            None => Some(EncodedPredicate::Strings { test, pieces: test.pieces() }),
                         }
                     }
                     _ => return Ok(Translation::None),
                 };
-                let no_nulls = (attribute.nulls > 0).then_some(Filter::Null { wanted: false });
-                let filters = no_nulls.into_iter().chain(filter);
-                Ok(Translation::Filters(filters.map(|filter| (column.attribute, filter)).collect()))
+                let no_nulls = (attribute.nulls > 0).then_some(EncodedPredicate::Null { wanted: false });
+                let predicates = no_nulls.into_iter().chain(predicate);
+                Ok(Translation::Predicates(predicates.map(|predicate| (column.attribute, predicate)).collect()))
             }
             Kernel::Compare { .. } | Kernel::Or(_) | Kernel::Interpret(_) => Ok(Translation::None),
         }
@@ -186,7 +195,7 @@ impl UnitScanner {
 }
 
 /// Whether the attribute's integers are the values of a column of this kind, possibly scaled.
-pub(super) fn holds_numbers(attribute: &AttributeChunk, kind: Option<ValueKind>) -> bool {
+pub(super) fn has_numbers(attribute: &AttributeChunk, kind: Option<ValueKind>) -> bool {
     // Any byte except 0 is true, so other bytes than 0 and 1 cannot be compared as numbers.
     let is_bool = || attribute.number_bounds().is_some_and(|(min, max)| min >= 0 && max <= 1);
     match kind {

@@ -1,7 +1,7 @@
 //! Excludes rows of `LIKE '%substring%'` by one search over the bytes of several pages.
 //!
 //! Starting a search costs more than searching a short string. One search over the pages finds all values that may
-//! contain the substring. The filter says nothing about values that are compressed or stored out of line.
+//! contain the substring. The bitmap says nothing about values that are compressed or stored out of line.
 
 use super::rows::RowSet;
 use cellar_format::units::BLOCK_BYTES;
@@ -15,12 +15,12 @@ const WORD_BITS: usize = u64::BITS as usize;
 
 /// A bitmap over the bytes of some pages: a bit is set if an occurrence of the substring overlaps its grain of 16
 /// bytes.
-pub struct SubstringFilter {
+pub struct SubstringBitmap {
     start: usize,
     bits: Vec<u64>,
 }
 
-impl SubstringFilter {
+impl SubstringBitmap {
     /// Searches the pages of the selected rows. None: so few rows are selected that searching each is faster, or the
     /// rows are not in pages.
     pub fn search(finder: &Finder<'_>, rows: RowSet<'_>, selected: &[u16]) -> Option<Self> {
@@ -73,13 +73,13 @@ mod tests {
             bytes[at..at + 3].copy_from_slice(b"aba");
         }
         let finder = Finder::new(b"aba");
-        let filter = SubstringFilter::search_bytes(&finder, 8192, &bytes);
+        let bitmap = SubstringBitmap::search_bytes(&finder, 8192, &bytes);
         let mut excluded = 0;
         for from in 0..bytes.len() {
             for to in (from..bytes.len().min(from + 1200)).step_by(7) {
                 let payload = &bytes[from..to];
                 // A datum's header precedes its payload; here the preceding byte of the text stands for the header.
-                let may_contain = filter.may_contain(8192 + from.saturating_sub(1), payload);
+                let may_contain = bitmap.may_contain(8192 + from.saturating_sub(1), payload);
                 assert!(may_contain || finder.find(payload).is_none(), "{from}..{to}");
                 excluded += usize::from(!may_contain);
             }

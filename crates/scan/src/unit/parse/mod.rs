@@ -1,11 +1,15 @@
-//! Parses heap pages into columns: one series for each field of page, line pointer and tuple header, one for each attribute.
+//! Parses heap pages into columns: one column for each field of page, line pointer and tuple header, and one for each attribute.
 //!
-//! The series contain what does not follow from other fields: offsets as distances from where the tuple would be placed, `ctid`
-//! as a distance from the tuple itself. A page with anything that the series cannot express is stored raw, and none of its
-//! rows is in a series. Parsing also finds out whether the series predict every byte of the page; such a page needs no patch.
+//! A field that follows from other fields in most tuples is stored as its difference from the derived value: a tuple's offset as
+//! the distance from where PostgreSQL would have placed the tuple, `ctid` as the distance from the tuple itself. A page that the
+//! columns cannot express is stored raw, and the columns contain none of its rows. Parsing also determines whether the columns
+//! predict every byte of a page; such a page needs no patch.
 //! Source: `storage/bufpage.h`, `storage/itemid.h`, `access/htup_details.h`, `access/tupmacs.h`.
 
-use super::attribute::{DatumSpan, Values};
+mod values;
+
+pub(super) use values::{DatumSpan, NO_SCALE, Numerics, Values};
+
 use super::field_runs::FieldRuns;
 use super::numeric;
 use super::page::{
@@ -20,7 +24,7 @@ use cellar_format::units::BLOCK_BYTES;
 /// The parsed pages of a unit. The memory is reused for the next unit.
 pub(super) struct ParsedPages {
     pub pages: Vec<PageEntry>,
-    /// For each page: the series predict all of its bytes, so the page needs no patch.
+    /// For each page: whether the columns predict all of its bytes, so that the page needs no patch.
     pub predicted: Vec<bool>,
     /// For each line pointer: its state; its offset and length where the line pointer has no tuple, else 0.
     pub lines: FieldRuns<2>,
@@ -53,7 +57,7 @@ struct TuplePlace {
     gap: i32,
 }
 
-/// The series cannot express the page.
+/// The columns cannot express the page.
 struct NotExpressible;
 
 impl ParsedPages {
@@ -111,7 +115,7 @@ impl ParsedPages {
         }
     }
 
-    /// Appends the page's line pointers and rows; returns its entry, and whether the series predict all of its bytes.
+    /// Appends the page's line pointers and rows; returns its entry, and whether the columns predict all of its bytes.
     fn parse_page(&mut self, padded: &PaddedPage, index: usize) -> Result<(PageEntry, bool), NotExpressible> {
         let page = padded.page();
         let (lower, upper) = (u16_at(page, 12) as usize, u16_at(page, 14) as usize);
@@ -178,8 +182,8 @@ impl ParsedPages {
         (next, zeros_between)
     }
 
-    /// Appends a tuple to the series; returns whether they predict all of its bytes: attributes aligned as their types require,
-    /// padding zero.
+    /// Appends a tuple to the columns. Returns whether the columns predict all bytes of the tuple: attributes are aligned as their
+    /// types require, and padding is zero.
     #[inline]
     fn parse_tuple(&mut self, padded: &PaddedPage, index: usize, row_in_page: usize) -> Result<bool, NotExpressible> {
         let (page, place) = (padded.page(), &self.tuples[row_in_page]);
@@ -201,7 +205,7 @@ impl ParsedPages {
         if has_nulls && !natts.is_multiple_of(8) {
             predicted &= padded.0[bitmap_end - 1] >> (natts % 8) == 0;
         }
-        // Tuples and `t_hoff` are multiples of eight, so an offset in the page is aligned as the one in the tuple.
+        // Tuple offsets and `t_hoff` are multiples of eight, so an offset in the page is aligned if the offset in the tuple is.
         let (present, missing) = self.columns.split_at_mut(natts);
         for (attribute, column) in present.iter_mut().enumerate() {
             let ParsedColumn { width, align_mask, validity, values } = column;

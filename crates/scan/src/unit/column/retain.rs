@@ -1,4 +1,7 @@
-//! Evaluates tests on encoded values, a block at a time: clears the marks of rows that do not pass.
+//! Evaluates tests on encoded values, a block at a time.
+//!
+//! `marks` has one byte per row of the block, 1 for rows that are still selected. Each method clears the marks of rows that do
+//! not pass and leaves other marks unchanged.
 
 use super::super::encoding::{BLOCK_ROWS, SymbolSearch};
 use super::super::section::Result;
@@ -7,9 +10,9 @@ use crate::bounds::IntRange;
 use crate::predicate::ColumnTest;
 
 impl ColumnReader {
-    /// Clears the marks of rows that are not NULL if `wanted`, else of rows that are.
+    /// Clears the marks of rows that are not NULL if `wanted`, otherwise of rows that are NULL.
     pub fn retain_nulls(&mut self, at: BlockRef<'_>, attribute: usize, wanted: bool, marks: &mut [u8]) -> Result<()> {
-        self.start(at.chunk.unit);
+        self.switch_to(at.chunk.unit);
         let (section, entry) = (at.chunk.unit.section(at.chunk.source), at.chunk.attribute(attribute)?);
         let range = IntRange { lo: 0, hi: 0, inside: wanted };
         entry.validity().retain(section, at.block, &range, &mut self.scratch, marks)
@@ -17,14 +20,14 @@ impl ColumnReader {
 
     /// Clears the marks of rows whose number, or code if the column has a dictionary, does not pass.
     pub fn retain(&mut self, at: BlockRef<'_>, attribute: usize, range: &IntRange, marks: &mut [u8]) -> Result<()> {
-        self.start(at.chunk.unit);
+        self.switch_to(at.chunk.unit);
         let entry = at.chunk.attribute(attribute)?;
         let source = self.window.over(at.chunk.source);
         let section = at.chunk.unit.section(&source);
         numbers_or_codes(entry, section, attribute)?.retain(section, at.block, range, &mut self.scratch, marks)
     }
 
-    /// Like [`Self::retain`], for numbers that `passes` decides.
+    /// As [`Self::retain`], with a function instead of a range.
     pub fn retain_each(
         &mut self,
         at: BlockRef<'_>,
@@ -32,7 +35,7 @@ impl ColumnReader {
         passes: impl Fn(i64) -> bool,
         marks: &mut [u8],
     ) -> Result<()> {
-        self.start(at.chunk.unit);
+        self.switch_to(at.chunk.unit);
         let entry = at.chunk.attribute(attribute)?;
         let source = self.window.over(at.chunk.source);
         let section = at.chunk.unit.section(&source);
@@ -43,7 +46,8 @@ impl ColumnReader {
         Ok(())
     }
 
-    /// Clears the marks of rows whose payload does not pass `test`. `pieces` are those of the test, see [`ColumnTest::pieces`].
+    /// Clears the marks of rows whose payload does not pass `test`. `pieces` are [`ColumnTest::pieces`] of the
+    /// test.
     pub fn retain_strings(
         &mut self,
         at: BlockRef<'_>,
@@ -85,7 +89,7 @@ impl ColumnReader {
         pieces: &[&[u8]],
         visit: impl FnMut(usize, &[u8]),
     ) -> Result<bool> {
-        self.start(at.chunk.unit);
+        self.switch_to(at.chunk.unit);
         self.read = None;
         let source = self.window.over(at.chunk.source);
         let section = at.chunk.unit.section(&source);
@@ -95,7 +99,7 @@ impl ColumnReader {
             self.searches.clear();
             self.searches_chunk = at.chunk.number;
         }
-        let index = match self.searches.iter().position(|search| search.is_for(pieces)) {
+        let index = match self.searches.iter().position(|search| search.searches_for(pieces)) {
             Some(index) => index,
             None => {
                 self.searches.push(SymbolSearch::new(pieces, symbols));
@@ -106,13 +110,14 @@ impl ColumnReader {
         Ok(true)
     }
 
-    /// The rows whose payload contains the text, ascending; also rows of occurrences that span several payloads.
+    /// Replaces `out` by the rows whose payload contains the text, ascending. An occurrence in the concatenated payloads may span
+    /// several payloads, so some rows may not contain the text.
     fn find(&self, finder: &memchr::memmem::Finder<'_>, out: &mut Vec<u16>) {
         out.clear();
         let ends = &self.decoded.strings.ends;
         let mut row = 0;
         for at in finder.find_iter(&self.decoded.strings.bytes) {
-            // `find_iter` skips occurrences that overlap this one; they may be in the rows that this one reaches into.
+            // `find_iter` skips occurrences that overlap this one, so all rows that this occurrence overlaps may match.
             let last = at + finder.needle().len() - 1;
             row += ends[row..].partition_point(|end| *end as usize <= at);
             let mut found = row;
@@ -133,7 +138,7 @@ impl ColumnReader {
 struct SearchMarks<'a> {
     test: &'a ColumnTest,
     marks: &'a mut [u8],
-    /// The first row that is not decided.
+    /// The first row whose mark is not final.
     next: usize,
 }
 

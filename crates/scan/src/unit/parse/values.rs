@@ -1,4 +1,4 @@
-//! An attribute's values as the pages contain them, before they are encoded.
+//! An attribute's values before they are encoded: numbers, or the positions of datums in the pages.
 
 use super::super::shape::{Attribute, Number};
 use cellar_format::postgres::{Width, type_oid};
@@ -11,12 +11,12 @@ pub struct DatumSpan {
 }
 
 impl DatumSpan {
-    pub fn of(self, pages: &[u8]) -> &[u8] {
+    pub fn datum(self, pages: &[u8]) -> &[u8] {
         &pages[self.at as usize..(self.at + self.bytes) as usize]
     }
 }
 
-/// The values of an attribute, one a row. A row without a value repeats the one before, or has an empty span.
+/// The values of an attribute, one per row. A row without a value repeats the number of the previous row, or has an empty span.
 #[derive(Debug)]
 pub enum Values {
     Numbers(Number, Vec<i64>),
@@ -29,7 +29,7 @@ pub enum Values {
 pub struct Numerics {
     /// The value times `10^scale`.
     pub values: Vec<i64>,
-    /// The display scale; [`NO_SCALE`] where the datum has no such integer.
+    /// The display scale; [`NO_SCALE`] if [`numeric::decode`](super::super::numeric::decode) does not accept the datum.
     pub scales: Vec<u8>,
     pub spans: Vec<DatumSpan>,
 }
