@@ -44,7 +44,7 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// The process's exit code: 3 if another daemon has locked the disks, 4 if a disk is missing or belongs to another
+    /// Returns the process's exit code: 3 if another daemon has locked the disks, 4 if a disk is missing or belongs to another
     /// disk group, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -178,7 +178,9 @@ fn check_mount_point(config: &Config) -> Result<(), DaemonError> {
     match std::fs::metadata(&config.mount) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
         Ok(_) => Err(DaemonError::MountPoint(format!("the mount point {path} is not a directory"))),
-        Err(error) => Err(DaemonError::MountPoint(format!("the mount point {path}: {error}; create the directory"))),
+        Err(error) => Err(DaemonError::MountPoint(format!(
+            "could not open the mount point {path}: {error}; create the directory"
+        ))),
     }
 }
 

@@ -6,8 +6,8 @@
 //! [`server`] resolves the name of a relation once, in [`relation`]. [`smart_scan`], [`compression`] and [`state`] use
 //! disk objects with block ranges, regions or allocation units, and never names.
 //!
-//! Modules depend on each other in one direction: `daemon` → `fuse`, `server` → `smart_scan`, `compression` →
-//! `unit_codec`, `state` → `relation`.
+//! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`; `server` → `status`, `smart_scan`,
+//! `compression`; `status` → `metrics` → `fuse`; `smart_scan`, `compression`, `unit_codec` → `state` → `relation`.
 
 pub mod compression;
 pub mod config;

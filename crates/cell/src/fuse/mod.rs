@@ -29,7 +29,7 @@ use std::time::Instant;
 const WHICH_CELL: u32 = 2 << 30 | (WHICH_CELL_BYTES as u32) << 16 | 0xCE << 8 | 1;
 const WHICH_CELL_BYTES: usize = 4096;
 
-/// The file service of one volume; clones share it.
+/// The file service of one volume. Clones share one state.
 #[derive(Debug, Clone)]
 pub struct FileService {
     shared: Arc<Shared>,

@@ -96,7 +96,7 @@ impl Mount {
         Ok(mount)
     }
 
-    /// The name of the transport in use.
+    /// Returns the name of the transport in use.
     pub fn transport(&self) -> &'static str {
         if self.ring.is_some() { "io_uring" } else { "/dev/fuse" }
     }
@@ -175,7 +175,7 @@ pub fn is_stale(path: &Path) -> bool {
     matches!(statvfs(path), Err(Errno::ENOTCONN | Errno::ECANCELED | Errno::ECONNABORTED))
 }
 
-/// Detaches all stale mounts from the path. Returns whether there was one.
+/// Detaches all stale mounts from the path. Returns false if there was none.
 pub fn release_stale(path: &Path) -> Result<bool, MountError> {
     let mut found = false;
     for _ in 0..STALE_MAX {

@@ -60,7 +60,7 @@ impl KeepAwake {
     }
 
     /// Records a request of a process on a CPU.
-    pub fn request(&self, cpu: u16, pid: u32) {
+    pub fn record_request(&self, cpu: u16, pid: u32) {
         let Some(spinners) = &self.spinners else { return };
         let last = self.last_cpu.swap(cpu, Ordering::Relaxed);
         spinners.stop(cpu);

@@ -94,7 +94,7 @@ impl Spinners {
         Ok(spinners)
     }
 
-    /// Lets a CPU's spinner spin for `duration` from now.
+    /// Makes a CPU's spinner spin for `duration` from now.
     pub fn spin(&self, cpu: u16, duration: Duration) {
         let Some(slot) = self.slots.as_slice().get(usize::from(cpu)) else { return };
         slot.until.store(now() + duration.as_nanos() as u64, Ordering::Relaxed);
