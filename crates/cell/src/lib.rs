@@ -1,4 +1,5 @@
-//! The cell: the daemon that stores a cluster's files, serves their I/O, and scans and compresses them next to the data.
+//! The cell: the daemon that stores a cluster's files, serves their I/O, and scans and compresses them next to the
+//! data.
 //!
 //! The crate joins `cellar-storage` (bytes, no tuples) and `cellar-scan` (tuples, no I/O); neither knows the other.
 //!

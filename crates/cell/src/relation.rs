@@ -1,9 +1,9 @@
 //! Resolves a relation's file name to the disk objects of its segments.
 //!
 //! Requests name a relation by the path of its first segment; later segments have the suffixes `.1`, `.2`, …. A session
-//! resolves the name with [`Segments`] and passes disk objects and block ranges to Smart Scan and compression, which use
-//! no file names. Segments are resolved when a range is split, not when a request arrives, so a scan finds segments that
-//! were added after the request.
+//! resolves the name with [`Segments`] and passes disk objects and block ranges to Smart Scan and compression, which
+//! use no file names. Segments are resolved when a range is split, not when a request arrives, so a scan finds segments
+//! that were added after the request.
 
 use std::ops::Range;
 use std::sync::Arc;

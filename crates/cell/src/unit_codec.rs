@@ -18,8 +18,8 @@ const REBUILDER_BYTES_MAX: usize = 8 << 20;
 #[derive(Debug, Default)]
 pub struct Codec {
     units: Arc<UnitDirectories>,
-    /// Idle rebuilders, as a stack: the rebuilder that was used last contains the decoded blocks of rows that a sequential
-    /// reader needs next.
+    /// Idle rebuilders, as a stack: the rebuilder that was used last contains the decoded blocks of rows that a
+    /// sequential reader needs next.
     rebuilders: Mutex<Vec<Rebuilder>>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The owner calls [`Connection::next_event`], handles the event, and waits on [`Connection::socket`] itself.
 //!
-//! A connection carries one scan at a time. [`Connection::scan_open`] replaces the socket if ranges of the previous scan
-//! are still unanswered. The new scan therefore never receives a frame of the abandoned scan.
+//! A connection carries one scan at a time. [`Connection::scan_open`] replaces the socket if ranges of the previous
+//! scan are still unanswered. The new scan therefore never receives a frame of the abandoned scan.
 //!
 //! A stopped or overloaded daemon accepts no connections, and `connect` would block once the listen queue is full. Each
 //! call of [`Connection::next_event`] then tries to connect again, for up to two seconds.
@@ -36,8 +36,8 @@ const SAME_VERSION_HINT: &str = "Install the same version of the cell and of the
 pub enum Event {
     WaitReadable,
     WaitWritable,
-    /// The cell's listen queue is full: call [`Connection::next_event`] again after some milliseconds. The socket is not
-    /// connected yet, so waiting on the socket has no effect.
+    /// The cell's listen queue is full: call [`Connection::next_event`] again after some milliseconds. The socket is
+    /// not connected yet, so waiting on the socket has no effect.
     WaitConnect,
     Batch(Batch),
     Passthru(Passthru),

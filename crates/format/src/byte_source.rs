@@ -1,5 +1,5 @@
-//! Random access to immutable bytes: the interface through which the code that decodes a compression unit reads from the
-//! code that stores the unit.
+//! Random access to immutable bytes: the interface through which the code that decodes a compression unit reads from
+//! the code that stores the unit.
 
 use std::io;
 use std::ops::Range;
@@ -15,8 +15,8 @@ pub trait ByteSource {
     /// Fills `buffer` from `offset`. A source with checksums verifies the bytes.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Fills `buffer` from `offset` with bytes that may be damaged, for a reader that verifies checksums inside the unit.
-    /// Such a read is cheaper if the source's checksums cover more bytes than the reader needs.
+    /// Fills `buffer` from `offset` with bytes that may be damaged, for a reader that verifies checksums inside the
+    /// unit. Such a read is cheaper if the source's checksums cover more bytes than the reader needs.
     fn read_unverified_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_at(buffer, offset)
     }
@@ -25,14 +25,14 @@ pub trait ByteSource {
     /// request. Ranges may extend beyond the end.
     fn prefetch(&self, _ranges: &[Range<u64>]) {}
 
-    /// Returns bytes that are contiguous in memory, without a copy; the bytes may be damaged. None if the bytes are not in
-    /// memory; read them instead.
+    /// Returns bytes that are contiguous in memory, without a copy; the bytes may be damaged. None if the bytes are not
+    /// in memory; read them instead.
     fn slice_at(&self, _offset: u64, _length: usize) -> Option<&[u8]> {
         None
     }
 
-    /// Returns bytes that are contiguous in memory and were verified when they were loaded, without a copy. None if there
-    /// are no such bytes; read them instead.
+    /// Returns bytes that are contiguous in memory and were verified when they were loaded, without a copy. None if
+    /// there are no such bytes; read them instead.
     fn verified_slice_at(&self, _offset: u64, _length: usize) -> Option<&[u8]> {
         None
     }

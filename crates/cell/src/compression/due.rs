@@ -12,8 +12,8 @@ use cellar_storage::{AuFormat, Result};
 /// An allocation unit of the wanted level is due if at least one in this many of its blocks is raw.
 const BLOCKS_PER_RAW_BLOCK: u64 = 10;
 
-/// Returns the allocation units that a compression at `level` (0: raw) would rewrite, among those without a write in the
-/// last `idle_us` microseconds. Known incompressible units are not due.
+/// Returns the allocation units that a compression at `level` (0: raw) would rewrite, among those without a write in
+/// the last `idle_us` microseconds. Known incompressible units are not due.
 pub fn due_units(state: &CellState, units: &[RelationAu], level: u8, idle_us: u64) -> Result<DueUnits> {
     let wanted = u32::from(level);
     let mut due = Vec::new();

@@ -1,9 +1,9 @@
 //! Compression of allocation units at a backend's request.
 //!
-//! Each allocation unit is read and encoded without a lock. The storage verifies the new unit and publishes it only if no
-//! write changed the allocation unit in the meantime, so encoding never blocks readers or writers. A changed allocation
-//! unit stays raw and counts as skipped. If the storage cannot rebuild every page byte for byte from a unit, the pages
-//! are encoded again as opaque bytes ([`encode_raw`]).
+//! Each allocation unit is read and encoded without a lock. The storage verifies the new unit and publishes it only if
+//! no write changed the allocation unit in the meantime, so encoding never blocks readers or writers. A changed
+//! allocation unit stays raw and counts as skipped. If the storage cannot rebuild every page byte for byte from a unit,
+//! the pages are encoded again as opaque bytes ([`encode_raw`]).
 //!
 //! This module knows no file names: callers resolve names to allocation units ([`crate::relation`]).
 
@@ -39,8 +39,8 @@ pub enum CompressionError {
 }
 
 /// Rewrites allocation units to `level`; None decompresses them. `report` receives the totals after each allocation
-/// unit and during pauses, and may cancel the compression with an error. Pauses between units while other work needs the
-/// CPUs. A damaged unit is skipped; its error is returned after all other units are done.
+/// unit and during pauses, and may cancel the compression with an error. Pauses between units while other work needs
+/// the CPUs. A damaged unit is skipped; its error is returned after all other units are done.
 pub fn compress<E: From<CompressionError>>(
     state: &CellState,
     units: &[RelationAu],
@@ -80,8 +80,8 @@ pub fn compress<E: From<CompressionError>>(
     damaged.map_or(Ok(compression.progress), |error| Err(CompressionError::from(error).into()))
 }
 
-/// A running compression. Encoder and page buffer are reused for all allocation units, because mapping memory of this size
-/// for each unit is expensive.
+/// A running compression. Encoder and page buffer are reused for all allocation units, because mapping memory of this
+/// size for each unit is expensive.
 struct Compression<'a> {
     state: &'a CellState,
     shape: &'a Shape,
@@ -146,14 +146,14 @@ impl<'a> Compression<'a> {
     }
 }
 
-/// Stores a unit. Returns false if the allocation unit changed since `version`, or if a reader still uses a replaced unit
-/// in the other slot.
+/// Stores a unit. Returns false if the allocation unit changed since `version`, or if a reader still uses a replaced
+/// unit in the other slot.
 fn store(volume: &Volume, unit: &RelationAu, version: u64, bytes: &[u8], tag: u32) -> cellar_storage::Result<bool> {
     Ok(volume.store_unit(unit.object, unit.au, version, bytes, tag)? == UnitStored::Stored)
 }
 
-/// Stores the encoded pages. If the storage cannot rebuild the pages from that unit, stores the opaque encoding instead.
-/// Returns the length of the stored unit in bytes, or None if no unit was stored.
+/// Stores the encoded pages. If the storage cannot rebuild the pages from that unit, stores the opaque encoding
+/// instead. Returns the length of the stored unit in bytes, or None if no unit was stored.
 fn store_either(
     encoded: impl FnOnce() -> Result<Vec<u8>, EncodeError>,
     opaque: impl FnOnce() -> Result<Vec<u8>, EncodeError>,
@@ -197,8 +197,8 @@ fn is_complete_at(format: &AuFormat, level: u32, blocks: &Range<u32>) -> bool {
     matches!(format, AuFormat::Unit { tag, superseded, .. } if *tag == level && raw_blocks(superseded, blocks) == 0)
 }
 
-/// Counts the raw blocks of an allocation unit with a compression unit: superseded pages, and pages by which the file grew
-/// after the unit was created.
+/// Counts the raw blocks of an allocation unit with a compression unit: superseded pages, and pages by which the file
+/// grew after the unit was created.
 fn raw_blocks(superseded: &PageSet, blocks: &Range<u32>) -> u64 {
     u64::from(superseded.len()) + (blocks.len() as u64).saturating_sub(u64::from(superseded.page_count()))
 }

@@ -1,8 +1,8 @@
 //! The FUSE file service: a volume as a mounted file system.
 //!
 //! Invariants: every write reaches the volume before it returns to its caller, so the kernel never has dirty pages of
-//! `write` calls. The daemon never opens a file on its own mount, which could deadlock. The kernel checks permissions and
-//! manages all file locks. `service.rs` negotiates the kernel's features (`init`).
+//! `write` calls. The daemon never opens a file on its own mount, which could deadlock. The kernel checks permissions
+//! and manages all file locks. `service.rs` negotiates the kernel's features (`init`).
 
 mod class;
 mod hot;
@@ -46,7 +46,8 @@ struct Shared {
 }
 
 impl FileService {
-    /// Creates the service. `socket` is the socket of the cell's Smart Scan server, which the ioctl `WHICH_CELL` returns.
+    /// Creates the service. `socket` is the socket of the cell's Smart Scan server, which the ioctl `WHICH_CELL`
+    /// returns.
     pub fn new(volume: Arc<Volume>, socket: &Path, stats: Arc<IoStats>) -> Self {
         let shared = Shared { volume, socket: socket.into(), stats, classes: Classes::default() };
         Self { shared: Arc::new(shared), use_ring: false }

@@ -1,7 +1,7 @@
 //! A block range of a scan, divided into parts that the scan's threads share.
 //!
-//! The session's thread starts alone. Helper threads join if the first parts took so long that one thread would need more
-//! than [`ALONE_MAX`] for the rest of the range.
+//! The session's thread starts alone. Helper threads join if the first parts took so long that one thread would need
+//! more than [`ALONE_MAX`] for the rest of the range.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

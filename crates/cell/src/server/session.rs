@@ -44,7 +44,8 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Serves a connection until the backend closes it. An error is reported to the backend before this function returns.
+    /// Serves a connection until the backend closes it. An error is reported to the backend before this function
+    /// returns.
     pub fn serve(mut stream: FrameStream, context: &'a SessionContext) -> Result<(), SessionError> {
         let hello = match greet(&mut stream) {
             Ok(hello) => hello,

@@ -1,9 +1,9 @@
 //! Smart Scan: evaluates a scan request on the stored bytes of disk objects.
 //!
 //! A [`SmartScan`] processes a range of blocks region by region. The storage index excludes regions without qualifying
-//! rows. The scan pins every other region in the page cache and scans the region's pages there, or scans the compression
-//! unit that stores them. Blocks that the cell cannot decide are passed through by number. Results and queries for
-//! transaction states go to a [`ScanSink`].
+//! rows. The scan pins every other region in the page cache and scans the region's pages there, or scans the
+//! compression unit that stores them. Blocks that the cell cannot decide are passed through by number. Results and
+//! queries for transaction states go to a [`ScanSink`].
 //!
 //! Invariant: no region is pinned during a call of the sink, so a backend that stops reading never blocks a write.
 //!
@@ -113,8 +113,8 @@ impl SmartScan {
         }
     }
 
-    /// Scans consecutive parts of a range. After the call, also after an error, [`Self::finish`] returns the frames that
-    /// were not sent yet.
+    /// Scans consecutive parts of a range. After the call, also after an error, [`Self::finish`] returns the frames
+    /// that were not sent yet.
     pub fn range<S: ScanSink>(
         &mut self,
         parts: impl Iterator<Item = cellar_storage::Result<SegmentRange>>,
@@ -168,7 +168,8 @@ impl SmartScan {
         self.regions_excluded
     }
 
-    /// Returns and resets the counts. The scanning thread must call this function, because it reads the thread's CPU time.
+    /// Returns and resets the counts. The scanning thread must call this function, because it reads the thread's CPU
+    /// time.
     fn take_stats(&mut self) -> ScanStats {
         let mut stats = std::mem::take(&mut self.stats);
         (stats.commit_cache_queries, stats.found_in_commit_cache) = self.xids.take_counts();
@@ -190,8 +191,8 @@ impl SmartScan {
         Ok(())
     }
 
-    /// Scans the start of `blocks`: up to the end of the region, or several regions of one compression unit. Returns the
-    /// first block that was not scanned. `base` is the relation's number of the segment's block 0.
+    /// Scans the start of `blocks`: up to the end of the region, or several regions of one compression unit. Returns
+    /// the first block that was not scanned. `base` is the relation's number of the segment's block 0.
     fn step<S: ScanSink>(
         &mut self,
         segment: SegmentObject,

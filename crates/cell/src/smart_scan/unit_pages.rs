@@ -2,8 +2,8 @@
 //!
 //! Current pages are scanned in their encoded form, superseded pages in their raw form, all in block order.
 //!
-//! A scan holds one unit open. The unit and its set of current pages are a snapshot that was taken after the scan began.
-//! Later writes add no row version that the scan's MVCC snapshot sees.
+//! A scan holds one unit open. The unit and its set of current pages are a snapshot that was taken after the scan
+//! began. Later writes add no row version that the scan's MVCC snapshot sees.
 
 use super::{Attempt, ScanError, ScanSink, SmartScan, bytes_of};
 use crate::relation::DiskObject;
@@ -54,7 +54,8 @@ impl HeldUnit {
         Self { object, au, reader, unit: None, counted_reads: (0, 0), eligible, saved }
     }
 
-    /// Returns the longest prefix of `pages` whose pages are all current or all superseded, and whether they are current.
+    /// Returns the longest prefix of `pages` whose pages are all current or all superseded, and whether they are
+    /// current.
     fn run(&self, pages: Range<u32>) -> (Range<u32>, bool) {
         let superseded = self.reader.superseded();
         if pages.start >= superseded.page_count() {
@@ -88,8 +89,8 @@ impl HeldUnit {
 }
 
 impl SmartScan {
-    /// Returns the held unit if it belongs to the allocation unit; otherwise opens the allocation unit's unit. Returns None
-    /// if the allocation unit is raw.
+    /// Returns the held unit if it belongs to the allocation unit; otherwise opens the allocation unit's unit. Returns
+    /// None if the allocation unit is raw.
     pub(super) fn take_unit(&mut self, object: DiskObject, au: AuIndex) -> Result<Option<HeldUnit>, ScanError> {
         // `filter` drops the unit of another allocation unit, which releases its slot, before the next unit is opened.
         let held = self.unit.take().filter(|held| (held.object, held.au) == (object, au));

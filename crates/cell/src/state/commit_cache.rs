@@ -1,9 +1,9 @@
 //! The commit cache: final states of transactions, for rows whose page has no hint bits yet.
 //!
-//! The cache contains only final states (committed, aborted), by 64-bit transaction id. Each lifetime of a cluster's shared
-//! memory (incarnation) has its own states: after a crash or a restore, the same ids may belong to other transactions.
-//! The visibility of a committed transaction depends on the snapshot, so a cached "committed" decides only below the
-//! snapshot's xmin.
+//! The cache contains only final states (committed, aborted), by 64-bit transaction id. Each lifetime of a cluster's
+//! shared memory (incarnation) has its own states: after a crash or a restore, the same ids may belong to other
+//! transactions. The visibility of a committed transaction depends on the snapshot, so a cached "committed" decides
+//! only below the snapshot's xmin.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

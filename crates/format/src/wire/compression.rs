@@ -44,8 +44,8 @@ pub struct CompressProgress {
     pub blocks_done: u64,
     /// Allocation units that this compression rewrote.
     pub units_written: u64,
-    /// Allocation units left unchanged: modified while the cell encoded them, incompressible, damaged, or without a free
-    /// unit slot because a scan still reads a replaced unit.
+    /// Allocation units left unchanged: modified while the cell encoded them, incompressible, damaged, or without a
+    /// free unit slot because a scan still reads a replaced unit.
     pub units_skipped: u64,
     /// Compression: bytes of the encoded pages. Decompression: bytes of the compression units.
     pub bytes_before: u64,

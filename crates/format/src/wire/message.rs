@@ -212,8 +212,8 @@ impl ErrorReport {
         Self { sqlstate: sqlstate.to_owned(), message, detail: String::new(), hint: String::new() }
     }
 
-    /// Converts the text of a cause to a detail, which Postgres's error style requires to be a sentence: capitalizes the
-    /// first word, unless it is a path or another name, and adds a full stop.
+    /// Converts the text of a cause to a detail, which Postgres's error style requires to be a sentence: capitalizes
+    /// the first word, unless it is a path or another name, and adds a full stop.
     pub fn detail_of(cause: &impl std::fmt::Display) -> String {
         let mut detail = cause.to_string();
         let first_word = detail.split(' ').next().unwrap_or_default();

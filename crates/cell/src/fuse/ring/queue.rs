@@ -171,7 +171,8 @@ impl Queue {
         }
     }
 
-    /// Passes a reply of the forwarding session to the kernel. `result` is that of the receive: bytes, or a negative errno.
+    /// Passes a reply of the forwarding session to the kernel. `result` is that of the receive: bytes, or a negative
+    /// errno.
     fn receive_reply(&mut self, result: i32) -> io::Result<()> {
         match result {
             // The forwarding session has exited because the file system was unmounted.
@@ -239,8 +240,8 @@ impl Queue {
     }
 
     fn push(&mut self, submission: &squeue::Entry128) -> io::Result<()> {
-        // SAFETY: entries, their segments and the reply buffer stay at their heap addresses as long as the queue exists,
-        // and the ring is dropped with the queue.
+        // SAFETY: entries, their segments and the reply buffer stay at their heap addresses as long as the queue
+        // exists, and the ring is dropped with the queue.
         unsafe { self.ring.submission().push(submission) }.map_err(|_| io::Error::other("the submission queue is full"))
     }
 }
