@@ -1,8 +1,8 @@
 //! Measures the throughput of compression and the latency of page reads:
 //! `cargo run --release -p cellar-cell --example page_latency -- HEAP_FILE COLUMNS FOLDER [LEVEL [PAGES [READS]]]`.
 //!
-//! COLUMNS and LEVEL have the syntax of `unit_tool`. The program creates a cell disk in FOLDER and removes the folder at
-//! the end. It stores the first PAGES pages of HEAP_FILE raw and reads pages at random, then compresses the file and
+//! COLUMNS and LEVEL have the syntax of `unit_tool`. The program creates a cell disk in FOLDER and removes the folder
+//! at the end. It stores the first PAGES pages of HEAP_FILE raw and reads pages at random, then compresses the file and
 //! reads again; every read is compared with the original page. The time of the compression includes the storage's
 //! verification. In the warm measurement, units are in the kernel's page cache and their directories are in memory; in
 //! the cold measurement, a hundredth of the reads, neither is.

@@ -1,4 +1,5 @@
-//! `cell.toml`: the configuration of a cell, read at start. Unknown keys are errors. Every message states a valid value.
+//! `cell.toml`: the configuration of a cell, read at start. Unknown keys are errors. Error messages state a valid
+//! value.
 
 use cellar_storage::{AuSize, Redundancy};
 use nix::unistd::{Gid, Uid, User};

@@ -44,8 +44,8 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// The process's exit code: 3 if another daemon has locked the disks, 4 if a disk is missing or belongs to another
-    /// disk group, 1 otherwise.
+    /// Returns the process's exit code: 3 if another daemon has locked the disks, 4 if a disk is missing or belongs to
+    /// another disk group, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Storage(error) if error.kind() == ErrorKind::Locked => 3,
@@ -60,8 +60,8 @@ impl DaemonError {
     }
 }
 
-/// Runs a cell until SIGTERM or SIGINT, or until its mount is unmounted. Must be called from the process's first thread,
-/// before any other thread starts: threads inherit the blocked signals.
+/// Runs a cell until SIGTERM or SIGINT, or until its mount is unmounted. Must be called from the process's first
+/// thread, before any other thread starts: threads inherit the blocked signals.
 pub fn run(config: &Config) -> Result<(), DaemonError> {
     let signals = block_signals()?;
     protect_from_oom_killer();
@@ -178,7 +178,9 @@ fn check_mount_point(config: &Config) -> Result<(), DaemonError> {
     match std::fs::metadata(&config.mount) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
         Ok(_) => Err(DaemonError::MountPoint(format!("the mount point {path} is not a directory"))),
-        Err(error) => Err(DaemonError::MountPoint(format!("the mount point {path}: {error}; create the directory"))),
+        Err(error) => Err(DaemonError::MountPoint(format!(
+            "could not open the mount point {path}: {error}; create the directory"
+        ))),
     }
 }
 
@@ -207,8 +209,8 @@ fn wait_for_stop(mount: &Mount, signals: &SignalFd) -> Result<bool, DaemonError>
     }
 }
 
-/// Blocks the signals that stop the daemon, in this thread and all threads that it starts, and returns a descriptor that
-/// receives them.
+/// Blocks the signals that stop the daemon, in this thread and all threads that it starts, and returns a descriptor
+/// that receives them.
 fn block_signals() -> Result<SignalFd, DaemonError> {
     let set: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
     let block = || -> nix::Result<SignalFd> {

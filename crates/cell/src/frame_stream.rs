@@ -16,7 +16,7 @@ pub enum StreamError {
     Closed,
     #[error(transparent)]
     InvalidFrame(#[from] Corrupt),
-    /// The peer is of another release.
+    /// The peer uses another protocol version.
     #[error("{0}")]
     Version(FrameError),
     #[error("socket: {0}")]

@@ -1,4 +1,5 @@
-//! The cell: the daemon that stores a cluster's files, serves their I/O, and scans and compresses them next to the data.
+//! The cell: the daemon that stores a cluster's files, serves their I/O, and scans and compresses them next to the
+//! data.
 //!
 //! The crate joins `cellar-storage` (bytes, no tuples) and `cellar-scan` (tuples, no I/O); neither knows the other.
 //!
@@ -6,8 +7,8 @@
 //! [`server`] resolves the name of a relation once, in [`relation`]. [`smart_scan`], [`compression`] and [`state`] use
 //! disk objects with block ranges, regions or allocation units, and never names.
 //!
-//! Modules depend on each other in one direction: `daemon` → `fuse`, `server` → `smart_scan`, `compression` →
-//! `unit_codec`, `state` → `relation`.
+//! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`; `server` → `status`, `smart_scan`,
+//! `compression`; `status` → `metrics` → `fuse`; `smart_scan`, `compression`, `unit_codec` → `state` → `relation`.
 
 pub mod compression;
 pub mod config;

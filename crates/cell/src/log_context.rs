@@ -1,7 +1,7 @@
 //! The context of log lines: which session, and which relation, the writing thread works for.
 //!
-//! The context is a property of the thread, so code far below a session needs no extra arguments. Helper threads copy the
-//! context of the thread that starts them. The logger prints the context in front of each message.
+//! The context is a property of the thread, so code far below a session needs no extra arguments. Helper threads copy
+//! the context of the thread that starts them. The logger prints the context in front of each message.
 
 use std::cell::RefCell;
 

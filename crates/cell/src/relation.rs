@@ -1,20 +1,21 @@
-//! Resolves a relation's file name to the disk objects of its segments. File names end here.
+//! Resolves a relation's file name to the disk objects of its segments.
 //!
 //! Requests name a relation by the path of its first segment; later segments have the suffixes `.1`, `.2`, …. A session
-//! resolves the name with [`Segments`] and passes disk objects and block ranges to Smart Scan and compression. Segments
-//! are resolved when a range is split, not when a request arrives, so a scan finds segments that were added meanwhile.
+//! resolves the name with [`Segments`] and passes disk objects and block ranges to Smart Scan and compression, which
+//! use no file names. Segments are resolved when a range is split, not when a request arrives, so a scan finds segments
+//! that were added after the request.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use cellar_format::units::{BLOCK_BYTES, REGION_BLOCKS};
+use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS};
 use cellar_format::wire::{BlockRange, Relation};
 use cellar_storage::{Ino, Result, Volume};
 
-/// A stored file, identified independently of its name. Inode numbers are never reused.
+/// A stored file, identified independently of its name. Inode numbers are not reused while the daemon runs.
 pub type DiskObject = Ino;
 
-/// The segments of one relation.
+/// Finds the segments of one relation.
 #[derive(Clone)]
 pub struct Segments {
     volume: Arc<Volume>,
@@ -36,7 +37,7 @@ pub struct SegmentObject {
 /// Consecutive blocks of one segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentRange {
-    /// None if the cell stores no such segment.
+    /// None if the cell does not store the segment.
     pub segment: Option<SegmentObject>,
     /// Block number in the relation of the segment's first block.
     pub base: u32,
@@ -48,8 +49,7 @@ pub struct SegmentRange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelationAu {
     pub object: DiskObject,
-    /// Number of the allocation unit within the object.
-    pub au: u64,
+    pub au: AuIndex,
     /// Block numbers in the relation of the unit's blocks.
     pub blocks: Range<u32>,
 }
@@ -59,7 +59,7 @@ impl Segments {
         Self { volume, file: relation.file.clone(), segment_blocks: relation.segment_blocks }
     }
 
-    /// Path of the relation's first segment, for log lines.
+    /// Returns the path of the relation's first segment, for log lines.
     pub fn file(&self) -> &str {
         &self.file
     }
@@ -98,14 +98,14 @@ impl Segments {
             let end = size.min(blocks.end);
             units.extend((first..end).step_by(au_blocks as usize).map(|block| RelationAu {
                 object,
-                au: u64::from(block / au_blocks),
+                au: AuIndex(u64::from(block / au_blocks)),
                 blocks: base + block..base + (block + au_blocks).min(size),
             }));
         }
         Ok(units)
     }
 
-    /// Returns None if the cell stores no such segment.
+    /// Returns the disk object of a segment; None if the cell does not store the segment.
     fn segment(&self, number: u32) -> Result<Option<SegmentObject>> {
         let object = match number {
             0 => self.volume.resolve(&self.file),
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(split(u32::MAX - 5, u32::MAX), [(None, u32::MAX - 255, 250..255)]);
 
         let units = segments.allocation_units(BlockRange { first: 200, end: 2000 }).unwrap();
-        let au = |au, blocks| RelationAu { object: objects[1], au, blocks };
+        let au = |au, blocks| RelationAu { object: objects[1], au: AuIndex(au), blocks };
         assert_eq!(units, [au(0, 512..640), au(1, 640..642)]);
         assert_eq!(segments.allocation_units(BlockRange { first: 641, end: 642 }).unwrap(), [au(1, 640..642)]);
         volume.close().unwrap();

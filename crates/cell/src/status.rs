@@ -1,4 +1,4 @@
-//! The status of a running cell: its contents, and the request of an operator's command over the cell's socket.
+//! The status of a running cell. The daemon collects it; an operator's command requests it over the cell's socket.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 /// Time limit of each send and receive.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The facts of a cell that are fixed at its start.
+/// The properties of a cell that are fixed at the start of its daemon.
 #[derive(Debug)]
 pub struct CellInfo {
     name: String,
@@ -60,11 +60,12 @@ pub enum StatusError {
     Unreachable { socket: String, source: io::Error },
     #[error("no answer from the cell at {socket}: {source}")]
     NoAnswer { socket: String, source: StreamError },
-    #[error("the cell at {socket} refused the request: {message}: {detail}")]
-    Refused { socket: String, message: String, detail: String },
+    #[error("the cell at {socket} refused the request: {reason}")]
+    Refused { socket: String, reason: String },
 }
 
-/// Requests the status of the cell that listens on `socket`. The cell answers only the cluster's user and its own user.
+/// Requests the status of the cell that listens on `socket`. The cell accepts connections from
+/// the cluster's user and from the daemon's own user only.
 pub fn query(socket: &Path) -> Result<CellStatus, StatusError> {
     let at = || socket.display().to_string();
     let no_answer = |source| StatusError::NoAnswer { socket: at(), source };
@@ -80,7 +81,8 @@ pub fn query(socket: &Path) -> Result<CellStatus, StatusError> {
             (Kind::Error, payload) => {
                 let ErrorReport { message, detail, .. } =
                     ErrorReport::decode(payload).map_err(|error| no_answer(error.into()))?;
-                return Err(StatusError::Refused { socket: at(), message, detail });
+                let reason = if detail.is_empty() { message } else { format!("{message}: {detail}") };
+                return Err(StatusError::Refused { socket: at(), reason });
             }
             (kind, _) => return Err(no_answer(io::Error::other(format!("unexpected frame {kind:?}")).into())),
         }

@@ -1,4 +1,4 @@
-//! The storage's unit codec: rebuilds the pages of stored units with the scan code's compression units.
+//! Implements the storage's [`UnitCodec`] with the compression units of `cellar-scan`: rebuilds pages of stored units.
 
 use crate::state::UnitDirectories;
 use cellar_format::ByteSource;
@@ -18,8 +18,8 @@ const REBUILDER_BYTES_MAX: usize = 8 << 20;
 #[derive(Debug, Default)]
 pub struct Codec {
     units: Arc<UnitDirectories>,
-    /// Idle rebuilders. A stack, because the rebuilder that was used last has the decoded blocks
-    /// that a sequential reader needs next.
+    /// Idle rebuilders, as a stack: the rebuilder that was used last contains the decoded blocks of rows that a
+    /// sequential reader needs next.
     rebuilders: Mutex<Vec<Rebuilder>>,
 }
 

@@ -1,5 +1,5 @@
-//! Log lines on stderr: time, level, context of the thread, message. Under systemd, a `<n>` prefix carries the level and
-//! the journal adds the time.
+//! Log lines on stderr: time, level, context of the thread, message. Under systemd, a `<n>` prefix carries the level
+//! and the journal adds the time.
 
 use cellar_cell::log_context;
 use log::{Level, LevelFilter, Log, Metadata, Record};

@@ -1,4 +1,4 @@
-//! The `cellar` binary; each subcommand is a separate program.
+//! The `cellar` binary: parses the arguments and runs the subcommand.
 
 mod cell;
 mod logger;
@@ -26,7 +26,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Cell(cell::CellArguments),
-    /// Prevents idle CPUs from halting between file requests; started by a cell
+    /// Prevent idle CPUs from halting between file requests; started by a cell
     #[command(hide = true)]
     KeepAwake,
     /// Write the man pages of all commands into a folder

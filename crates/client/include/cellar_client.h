@@ -20,8 +20,8 @@
  *
  * - Objects from cellar_request_new(), cellar_connect() and
  *	 cellar_simulation_new() belong to the caller, who frees them with the
- *	 matching function.  A backend that exits on an error does not run that
- *	 function by itself: free the object in a memory context callback.
+ *	 matching function.  ereport(ERROR) would leak them: free them in a memory
+ *	 context callback.
  *
  * - Objects are not thread-safe.
  *
@@ -208,8 +208,9 @@ extern void cellar_request_threads(CellarRequest *request, uint16_t threads);
 
 /*
  * Expressions are built in postfix order: operands first, then the operation.
- * A call of cellar_qual_end() completes a qual.  The cell evaluates the quals
- * in the order in which they were added; a row qualifies if all are true.
+ * A call of cellar_qual_end() completes a qual.  A row qualifies if all quals
+ * are true.  Add the quals in the order in which Postgres evaluates them: the
+ * cell reorders only quals that cannot raise an error.
  */
 extern void cellar_qual_column(CellarRequest *request, uint16_t attribute);
 
@@ -350,10 +351,11 @@ typedef struct CellarColumn
 	const uint8_t *nulls;		/* one byte per row, 1 for null; NULL if no
 								 * row is null */
 	const char *values;			/* fixed width: stride bytes per row, as in a
-								 * tuple */
+								 * tuple; else unused */
 	const uint32_t *offsets;	/* varlena and cstring: offset in data of each
 								 * row's datum; else NULL */
-	const char *data;			/* datums with their headers, aligned */
+	const char *data;			/* varlena and cstring: datums with their
+								 * headers, aligned; else NULL */
 	uint32_t	stride;			/* 0 for varlena and cstring */
 } CellarColumn;
 
@@ -513,9 +515,9 @@ typedef enum CellarLevel
 
 /*
  * Rewrites the allocation units of blocks [first, end) to a level;
- * CELLAR_LEVEL_RAW decompresses them.  CELLAR_COMPRESS_PROGRESS follows each
- * allocation unit, and CELLAR_COMPRESS_DONE the last one.  Closing the
- * connection cancels the compression between two allocation units.
+ * CELLAR_LEVEL_RAW decompresses them.  CELLAR_COMPRESS_PROGRESS arrives after
+ * each allocation unit and during pauses, CELLAR_COMPRESS_DONE at the end.
+ * Closing the connection cancels the compression between two allocation units.
  */
 extern void cellar_compress(CellarConnection *connection, const CellarRequest *relation,
 							uint32_t first, uint32_t end, uint8_t level);
@@ -527,8 +529,13 @@ typedef struct CellarCompression
 	uint64_t	units_written;
 	uint64_t	units_skipped;	/* unchanged: modified while being encoded,
 								 * incompressible, in use, or damaged */
-	uint64_t	bytes_before;	/* of the encoded pages */
-	uint64_t	bytes_after;	/* of their compression units */
+
+	/*
+	 * Compression: bytes of the encoded pages, and of their new units.
+	 * Decompression: bytes of the units, and of their raw pages.
+	 */
+	uint64_t	bytes_before;
+	uint64_t	bytes_after;
 } CellarCompression;
 
 extern CellarCompression cellar_compression(const CellarConnection *connection);
@@ -547,7 +554,7 @@ typedef struct CellarLevelUnits
 	uint64_t	units;
 	uint64_t	blocks;
 	uint64_t	superseded_blocks;	/* raw, because they were written after
-									 * their unit was made */
+									 * their unit was created */
 	uint64_t	stored_bytes;
 } CellarLevelUnits;
 
@@ -557,8 +564,9 @@ extern const CellarLevelUnits *cellar_units(const CellarConnection *connection, 
 /*
  * Requests the allocation units of blocks [first, end) that cellar_compress()
  * would rewrite to the level, among those without a write in the last idle_us
- * microseconds.  An allocation unit of that level is due only if at least a
- * tenth of its blocks is superseded.  CELLAR_DUE_UNITS announces the answer.
+ * microseconds.  An allocation unit that already has the level is due only if
+ * at least a tenth of its blocks is raw.  CELLAR_DUE_UNITS announces the
+ * answer.
  */
 extern void cellar_query_due_units(CellarConnection *connection, const CellarRequest *relation,
 								   uint32_t first, uint32_t end, uint8_t level, uint64_t idle_us);
@@ -591,8 +599,8 @@ extern bool cellar_estimate(const CellarRequest *relation, const void *pages, si
 /* ----------------------------------------------------------------
  *		Offload simulation
  *
- * Runs the cell's scan code on pages that Postgres has read, and counts what a
- * cell would scan and return.
+ * Runs the cell's scan code on pages that Postgres has read, and counts the
+ * bytes and rows that a cell would scan and return.
  * ----------------------------------------------------------------
  */
 
@@ -615,7 +623,7 @@ extern CellarEvent cellar_simulation_block(CellarSimulation *simulation, uint32_
 extern const uint32_t *cellar_simulation_xids(const CellarSimulation *simulation, size_t *count);
 extern void cellar_simulation_answer_xids(CellarSimulation *simulation, const uint8_t *states, size_t count);
 
-/* Returns the totals of all blocks: what a cell would scan and return. */
+/* Returns the totals of all blocks. */
 extern CellarScanStats cellar_simulation_stats(CellarSimulation *simulation);
 
 #endif							/* CELLAR_CLIENT_H */

@@ -1,4 +1,5 @@
-//! The layout of a received batch. All offsets and lengths are checked once, before the backend points into the payload.
+//! The layout of a received batch. All offsets and lengths are checked once, before the backend points into the
+//! payload.
 
 use cellar_format::bytes::Corrupt;
 use cellar_format::wire::{

@@ -2,8 +2,8 @@
 //!
 //! The owner calls [`Connection::next_event`], handles the event, and waits on [`Connection::socket`] itself.
 //!
-//! A connection carries one scan at a time. [`Connection::scan_open`] replaces the socket if ranges of the previous scan
-//! are still unanswered. The new scan therefore never receives a frame of the abandoned scan.
+//! A connection carries one scan at a time. [`Connection::scan_open`] replaces the socket if ranges of the previous
+//! scan are still unanswered. The new scan therefore never receives a frame of the abandoned scan.
 //!
 //! A stopped or overloaded daemon accepts no connections, and `connect` would block once the listen queue is full. Each
 //! call of [`Connection::next_event`] then tries to connect again, for up to two seconds.
@@ -36,8 +36,8 @@ const SAME_VERSION_HINT: &str = "Install the same version of the cell and of the
 pub enum Event {
     WaitReadable,
     WaitWritable,
-    /// The cell's listen queue is full: call [`Connection::next_event`] again after some milliseconds. The socket is not
-    /// connected yet, so waiting on the socket has no effect.
+    /// The cell's listen queue is full: call [`Connection::next_event`] again after some milliseconds. The socket is
+    /// not connected yet, so waiting on the socket has no effect.
     WaitConnect,
     Batch(Batch),
     Passthru(Passthru),
@@ -102,7 +102,7 @@ impl Connection {
         self.stream.as_raw_fd()
     }
 
-    /// The payload of the last event's frame.
+    /// Returns the payload of the last event's frame.
     pub fn payload(&self) -> &[u8] {
         let bytes = bytemuck::cast_slice::<u64, u8>(&self.payload);
         &bytes[..self.payload_bytes()]
@@ -110,7 +110,7 @@ impl Connection {
 
     /// Opens a scan; `request` is an encoded `ScanRequest`, or the error of building the request.
     pub fn scan_open(&mut self, request: Result<Vec<u8>, String>) {
-        let Some(request) = self.valid(request) else { return };
+        let Some(request) = self.built(request) else { return };
         if self.ranges_outstanding > 0 {
             match start_connecting(&self.path) {
                 Ok((stream, connected)) => self.restart(stream, connected),
@@ -136,19 +136,19 @@ impl Connection {
     /// Compresses blocks, or decompresses them with level 0. The connection carries nothing else until the compression
     /// is done.
     pub fn compress(&mut self, blocks: Result<RelationBlocks, String>, level: u8) {
-        let Some(blocks) = self.valid(blocks) else { return };
+        let Some(blocks) = self.built(blocks) else { return };
         self.send(Kind::Compress, |out| CompressRequest { level, blocks }.encode(out));
     }
 
     /// Requests the levels of blocks' allocation units. Allowed only while no range is unanswered.
     pub fn query_units(&mut self, blocks: Result<RelationBlocks, String>) {
-        let Some(blocks) = self.valid(blocks) else { return };
+        let Some(blocks) = self.built(blocks) else { return };
         self.send(Kind::UnitsQuery, |out| UnitsQuery { blocks }.encode(out));
     }
 
     /// Requests the allocation units that are due for compression. Allowed only while no range is unanswered.
     pub fn query_due_units(&mut self, blocks: Result<RelationBlocks, String>, level: u8, idle_us: u64) {
-        let Some(blocks) = self.valid(blocks) else { return };
+        let Some(blocks) = self.built(blocks) else { return };
         self.send(Kind::DueQuery, |out| DueQuery { level, idle_us, blocks }.encode(out));
     }
 
@@ -328,8 +328,8 @@ impl Connection {
         let _ = self.flush();
     }
 
-    /// Returns a valid request, or None after recording the error of building the request.
-    fn valid<T>(&mut self, request: Result<T, String>) -> Option<T> {
+    /// Returns the request; after an error of building the request, fails the connection and returns None.
+    fn built<T>(&mut self, request: Result<T, String>) -> Option<T> {
         request
             .map_err(|error| {
                 self.failed = Some(ErrorReport::new("XX000", format!("could not build a request to a cell: {error}")));
@@ -342,7 +342,7 @@ impl Connection {
             ErrorReport::new("08006", format!("lost the connection to the cell at \"{}\"", self.path.display()));
         report.detail = match error.kind() {
             io::ErrorKind::UnexpectedEof => "The cell closed the connection.".to_owned(),
-            _ => error.to_string(),
+            _ => ErrorReport::detail_of(error),
         };
         report.hint = "Check the cell's log. Repeat the statement when the cell runs again.".to_owned();
         report
@@ -353,7 +353,7 @@ impl Connection {
             "08P01",
             format!("received an invalid frame from the cell at \"{}\"", self.path.display()),
         );
-        report.detail = error.to_string();
+        report.detail = ErrorReport::detail_of(error);
         report.hint = SAME_VERSION_HINT.to_owned();
         report
     }
@@ -402,10 +402,10 @@ fn connect(stream: &UnixStream, path: &Path) -> io::Result<bool> {
 
 fn connect_error(path: &Path, error: &io::Error) -> ErrorReport {
     let mut report = ErrorReport::new("08001", format!("could not connect to the cell at \"{}\"", path.display()));
-    report.detail = error.to_string();
+    report.detail = ErrorReport::detail_of(error);
     report.hint = match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "Only the operating-system user named as \"user\" in the cell's configuration may connect to the cell."
+            "Set \"user\" in the cell's configuration to the operating-system user of the server."
         }
         io::ErrorKind::TimedOut => "The cell's daemon is stopped or overloaded. Check the cell's log.",
         _ => "Start the cell with \"cellar cell\", or check the cell's log.",

@@ -8,8 +8,8 @@ use cellar_format::wire::{
     TopN,
 };
 
-/// A request under construction: a relation alone, or a whole scan. The first error of a call is kept and returned when
-/// the request is used.
+/// A request under construction: a relation alone, or a whole scan. The builder records its first
+/// error and returns that error when the request is used.
 pub struct RequestBuilder {
     request: ScanRequest,
     /// The postfix program of the current expression.

@@ -1,5 +1,5 @@
-//! Offload simulation: runs the cell's scan code on pages that Postgres has read. The simulation counts the bytes that a
-//! cell would have scanned and returned; Postgres produces the rows of the query itself.
+//! Offload simulation: runs the cell's scan code on pages that Postgres has read. The simulation counts the bytes that
+//! a cell would have scanned and returned; Postgres produces the rows of the query itself.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! Tests of the client against a peer that sends valid and invalid bytes. Invalid bytes lead to an error with the SQLSTATE
-//! of a protocol violation, never to a wrong batch, a panic or an endless wait.
+//! Tests of the client against a peer that sends valid and invalid bytes. Invalid bytes lead to an error with the
+//! SQLSTATE of a protocol violation, never to a wrong batch, a panic or an endless wait.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

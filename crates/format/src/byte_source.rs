@@ -1,22 +1,22 @@
-//! Random access to bytes that never change: how code that decodes a compression unit reads from code that stores it.
+//! Random access to immutable bytes: the interface through which the code that decodes a compression unit reads from
+//! the code that stores the unit.
 
 use std::io;
 use std::ops::Range;
 
 /// The bytes of one compression unit.
 ///
-/// Errors are [`io::Error`]s. A source with another error type puts the whole error, with kind and place, inside
-/// ([`io::Error::other`]), and a caller that knows the type takes it out again ([`io::Error::downcast`]). A read beyond the
-/// end is an error.
+/// Errors are [`io::Error`]s. A source with another error type wraps its error ([`io::Error::other`]); a caller that
+/// expects that type unwraps it ([`io::Error::downcast`]). A read beyond the end is an error.
 pub trait ByteSource {
-    /// Length of the whole in bytes.
+    /// Returns the length in bytes.
     fn length(&self) -> u64;
 
-    /// Fills `buffer` from `offset`. A source that keeps checksums has verified the bytes.
+    /// Fills `buffer` from `offset`. A source with checksums verifies the bytes.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Like [`Self::read_at`], but the bytes may be damaged: for a reader that verifies its own checksums. Cheaper where
-    /// the source's checksums cover longer pieces than the reader needs.
+    /// Fills `buffer` from `offset` with bytes that may be damaged, for a reader that verifies checksums inside the
+    /// unit. Such a read is cheaper if the source's checksums cover more bytes than the reader needs.
     fn read_unverified_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_at(buffer, offset)
     }
@@ -25,12 +25,14 @@ pub trait ByteSource {
     /// request. Ranges may extend beyond the end.
     fn prefetch(&self, _ranges: &[Range<u64>]) {}
 
-    /// Bytes that are in memory in one piece, possibly damaged. None: they have to be read.
+    /// Returns bytes that are contiguous in memory, without a copy; the bytes may be damaged. None if the bytes are not
+    /// in memory; read them instead.
     fn slice_at(&self, _offset: u64, _length: usize) -> Option<&[u8]> {
         None
     }
 
-    /// Bytes that are in memory in one piece and were verified when they were loaded: a reader need not verify them again.
+    /// Returns bytes that are contiguous in memory and were verified when they were loaded, without a copy. None if
+    /// there are no such bytes; read them instead.
     fn verified_slice_at(&self, _offset: u64, _length: usize) -> Option<&[u8]> {
         None
     }

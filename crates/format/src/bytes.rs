@@ -79,8 +79,8 @@ impl<'a> Reader<'a> {
         String::from_utf8(self.blob(what)?.to_vec()).map_err(|_| Corrupt::new(what, offset, "not UTF-8"))
     }
 
-    /// Reads a u32 count of items of at least `item_bytes` each. Fails if the remaining bytes are too few for the items,
-    /// which bounds the caller's allocation.
+    /// Reads a u32 count of items of at least `item_bytes` each. Fails if the remaining bytes are too few for the
+    /// items, which bounds the caller's allocation.
     pub fn count(&mut self, item_bytes: usize, what: &'static str) -> Result<usize, Corrupt> {
         let offset = self.position;
         let count = self.u32(what)? as usize;

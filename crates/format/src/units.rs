@@ -18,12 +18,6 @@ impl AuIndex {
     }
 }
 
-impl From<u64> for AuIndex {
-    fn from(index: u64) -> Self {
-        Self(index)
-    }
-}
-
 impl std::fmt::Display for AuIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)

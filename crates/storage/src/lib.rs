@@ -1,7 +1,7 @@
 //! The cell's storage: crash-safe files, striped over cell disks, that scans read without copying.
 //!
-//! Invariants: the crate knows neither tuples nor FUSE; all I/O on a cell disk goes through the [`disk::Disk`] trait; no
-//! bytes on a disk make the process panic. [`Volume`] is the public interface.
+//! Invariants: the crate knows neither tuples nor FUSE; all I/O on a cell disk goes through the [`disk::Disk`] trait;
+//! no bytes on a disk make the process panic. [`Volume`] is the public interface.
 
 mod cache;
 pub mod disk;

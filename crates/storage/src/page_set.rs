@@ -33,8 +33,8 @@ impl PageSet {
         page < self.count && self.words[page as usize / 64] >> (page % 64) & 1 == 1
     }
 
-    /// Returns the end, at most `end`, of the run of pages from `page` that are all members or all not. `page` is below
-    /// the page count.
+    /// Returns the end, at most `end`, of the run from `page` of pages that are all members or all non-members. `page`
+    /// must be below the page count.
     pub fn run_end(&self, page: u32, end: u32) -> u32 {
         debug_assert!(page < self.count);
         let end = end.min(self.count);

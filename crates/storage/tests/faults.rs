@@ -2,6 +2,7 @@
 
 mod support;
 
+use cellar_format::units::AuIndex;
 use cellar_storage::disk::{Disk, Fault, FaultyDisk, Stream};
 use cellar_storage::{ErrorKind, Ino, ROOT_INO, Volume, VolumeOptions};
 use std::sync::Arc;
@@ -232,7 +233,7 @@ fn pages_written_over_a_unit_survive_a_failed_write_and_a_failed_sync() {
     set(&disks, &[Fault::Sync { errno: EIO, one_in: 1 }]);
     assert!(read_all(&volume, ino) == model, "a failed write over a unit changes no page");
     assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO);
-    assert_eq!(volume.decompress(ino, 0).unwrap_err().errno(), EIO);
+    assert_eq!(volume.decompress(ino, AuIndex(0)).unwrap_err().errno(), EIO);
     assert!(allocated(&volume, ino) <= 4 * 8192, "the copied pages are punched");
     set(&disks, &[]);
     assert_eq!(volume.fsync(ino).unwrap_err().errno(), EIO, "the deferred error of the decompression");
@@ -254,14 +255,14 @@ fn the_raw_pages_of_a_unit_remain_until_a_transaction_names_the_unit() {
     set_named(&disks, &[Fault::Write { errno: EIO, one_in: 1 }]);
     assert_eq!(compress(&volume, ino, 0, 0).unwrap_err().errno(), EIO);
     set(&disks, &[Fault::Sync { errno: EIO, one_in: 1 }]);
-    assert_eq!(volume.decompress(ino, 0).unwrap_err().errno(), EIO);
+    assert_eq!(volume.decompress(ino, AuIndex(0)).unwrap_err().errno(), EIO);
     volume.abandon();
     drop((volume, disks));
     assert!(read_all(&support::open(folder.path(), 2), ino) == model);
 }
 
-/// The kernel reports a failed sync once. If that was the internal sync of a decompression, the next fsync by a client must
-/// fail too, because the lost pages may be the client's.
+/// The kernel reports a failed sync once. If that was the internal sync of a decompression, the next fsync by a client
+/// must fail too, because the lost pages may be the client's.
 #[test]
 fn the_error_of_an_internal_sync_is_also_returned_by_the_next_fsync() {
     let folder = tempfile::tempdir().unwrap();
@@ -281,7 +282,7 @@ fn the_error_of_an_internal_sync_is_also_returned_by_the_next_fsync() {
                     volume.write(ino, au_bytes, &[round; 8192]).unwrap();
                 }
             });
-            let decompressed = volume.decompress(ino, 0);
+            let decompressed = volume.decompress(ino, AuIndex(0));
             is_done.store(true, Ordering::Relaxed);
             decompressed
         });

@@ -1,5 +1,5 @@
-//! Losses of power at any operation on a disk group of two disks: synced content is intact to the byte, and each page that
-//! was not synced has its content from before or after one of the writes, or zeros.
+//! Losses of power at any operation on a disk group of two disks: synced content is intact to the byte, and each page
+//! that was not synced has its content from before or after one of the writes, or zeros.
 
 mod support;
 

@@ -137,8 +137,8 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Writers fill whole pages with one number. A scan must see every page filled with one number, and the same content for
-/// the same version.
+/// Writers fill whole pages with one number. A scan must see every page filled with one number, and the same content
+/// for the same version.
 fn no_torn_page(options: VolumeOptions) {
     const PAGES: u64 = 3 * MIB / PAGE as u64;
     let folder = tempfile::tempdir().unwrap();

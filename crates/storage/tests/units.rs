@@ -3,6 +3,7 @@
 mod support;
 
 use cellar_format::ByteSource;
+use cellar_format::units::AuIndex;
 use cellar_storage::disk::Stream;
 use cellar_storage::{AuSize, Error, ErrorKind, Fallocate, Ino, ROOT_INO, UnitStored, Volume, VolumeOptions};
 use std::sync::Arc;
@@ -77,7 +78,7 @@ fn an_allocation_unit_is_idle_since_its_last_write_and_after_a_restart_since_the
     let (ino, _) = filled(&volume, "file", 2 * MIB);
     std::thread::sleep(Duration::from_millis(50));
     volume.write(ino, MIB, &[9; PAGE]).unwrap();
-    let idle = |volume: &Volume, au| volume.au_idle(ino, au).unwrap();
+    let idle = |volume: &Volume, au| volume.au_idle(ino, AuIndex(au)).unwrap();
     assert!(idle(&volume, 0) >= idle(&volume, 1) + Duration::from_millis(50));
     let before = idle(&volume, 0);
     assert_eq!(compress(&volume, ino, 0, 7).unwrap(), UnitStored::Stored);
@@ -159,21 +160,21 @@ fn a_unit_that_does_not_match_its_pages_is_not_stored() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 2 * MIB);
-    let version = volume.au_version(ino, 1).unwrap();
+    let version = volume.au_version(ino, AuIndex(1)).unwrap();
     let unit = encode(&model[MIB as usize..]);
     volume.write(ino, MIB + 5, b"later").unwrap();
     model[MIB as usize + 5..][..5].copy_from_slice(b"later");
-    assert_eq!(volume.unit_store(ino, 1, version, &unit, 0).unwrap(), UnitStored::Changed);
-    let version = volume.au_version(ino, 1).unwrap();
-    let error = volume.unit_store(ino, 1, version, &unit, 0).unwrap_err();
+    assert_eq!(volume.store_unit(ino, AuIndex(1), version, &unit, 0).unwrap(), UnitStored::Changed);
+    let version = volume.au_version(ino, AuIndex(1)).unwrap();
+    let error = volume.store_unit(ino, AuIndex(1), version, &unit, 0).unwrap_err();
     assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("does not rebuild page 0"), "{error}");
-    let error = volume.unit_store(ino, 1, version, &unit[..unit.len() - 1], 0).unwrap_err();
+    let error = volume.store_unit(ino, AuIndex(1), version, &unit[..unit.len() - 1], 0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     for (au, bytes) in [(2, &unit[..]), (1, &[]), (1, &vec![0; MIB as usize])] {
-        let version = volume.au_version(ino, au).unwrap();
-        assert_eq!(volume.unit_store(ino, au, version, bytes, 0).unwrap_err().kind(), ErrorKind::Invalid);
+        let version = volume.au_version(ino, AuIndex(au)).unwrap();
+        assert_eq!(volume.store_unit(ino, AuIndex(au), version, bytes, 0).unwrap_err().kind(), ErrorKind::Invalid);
     }
-    assert_eq!(volume.au_version(ino, 1 << 60).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(volume.au_version(ino, AuIndex(1 << 60)).unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(superseded(&volume, ino, 1), None);
     check(&volume, ino, &model);
     assert_eq!(allocated(&volume, ino, Stream::Units), 0, "rejected units leave no bytes");
@@ -268,7 +269,7 @@ fn damage_fails_only_the_pages_that_it_hits_and_writing_a_page_repairs_it() {
     assert_eq!(volume.region(ino, 0).map(drop).unwrap_err().kind(), ErrorKind::Corrupt);
     let offset = u64::from(failed[0]) * PAGE as u64;
     assert_eq!(volume.write(ino, offset, b"part").unwrap_err().kind(), ErrorKind::Corrupt);
-    assert_eq!(volume.decompress(ino, 0).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(volume.decompress(ino, AuIndex(0)).unwrap_err().kind(), ErrorKind::Corrupt);
     for number in failed {
         volume.write(ino, u64::from(number) * PAGE as u64, &[9; PAGE]).unwrap();
         model[number as usize * PAGE..][..PAGE].fill(9);
@@ -291,7 +292,7 @@ fn a_unit_that_is_read_repeatedly_is_read_in_the_page_cache_until_it_is_replaced
     compress(&volume, ino, 0, 1).unwrap();
     let unit = encode(&model);
     assert!(unit.len() as u64 > 2 * MIB);
-    let reader = || volume.unit_reader(ino, 0).unwrap().unwrap();
+    let reader = || volume.unit_reader(ino, AuIndex(0)).unwrap().unwrap();
     let first = reader();
     assert!(first.in_cache().is_none(), "the first reader");
     let used = volume.cache_stats().used_bytes;
@@ -350,7 +351,7 @@ fn a_unit_is_loaded_into_the_page_cache_after_many_page_reads() {
     assert!((10..60).any(|number| read(number) > used));
     let loaded = read(60);
     assert!((60..128).all(|number| read(number) == loaded));
-    drop(volume.unit_reader(ino, 0).unwrap());
+    drop(volume.unit_reader(ino, AuIndex(0)).unwrap());
     volume.write(ino, 0, b"x").unwrap();
     assert_eq!(read(1), loaded, "a write over one page keeps the unit in the cache");
 }
@@ -362,7 +363,7 @@ fn a_unit_is_not_loaded_if_the_page_cache_evicts_half_of_its_slots_between_reads
     let volume = Volume::open(disks(folder.path(), 1), options).unwrap();
     let (ino, _) = filled(&volume, "file", MIB);
     compress(&volume, ino, 0, 1).unwrap();
-    let reader = || volume.unit_reader(ino, 0).unwrap().unwrap();
+    let reader = || volume.unit_reader(ino, AuIndex(0)).unwrap().unwrap();
     let is_read_in_cache = || reader().in_cache().is_some_and(|cached| cached.verified_slice_at(0, 100).is_some());
     let (other, _) = filled(&volume, "other", 32 * MIB);
     let evict = |count: u64| {
@@ -385,15 +386,15 @@ fn a_reader_of_a_replaced_unit_still_reads_the_unit_that_it_opened() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 1);
     let (ino, model) = filled(&volume, "file", MIB);
-    assert!(volume.unit_reader(ino, 0).unwrap().is_none());
+    assert!(volume.unit_reader(ino, AuIndex(0)).unwrap().is_none());
     compress(&volume, ino, 0, 5).unwrap();
-    let reader = volume.unit_reader(ino, 0).unwrap().unwrap();
+    let reader = volume.unit_reader(ino, AuIndex(0)).unwrap().unwrap();
     let unit = encode(&model);
     assert_eq!((reader.tag(), reader.length(), reader.superseded().len()), (5, unit.len() as u64, 0));
-    assert_eq!(reader.version(), volume.au_version(ino, 0).unwrap());
+    assert_eq!(reader.version(), volume.au_version(ino, AuIndex(0)).unwrap());
     volume.write(ino, 9 * PAGE as u64, b"x").unwrap();
-    assert_ne!(reader.version(), volume.au_version(ino, 0).unwrap());
-    assert_eq!(volume.unit_reader(ino, 0).unwrap().unwrap().superseded().iter().collect::<Vec<_>>(), [9]);
+    assert_ne!(reader.version(), volume.au_version(ino, AuIndex(0)).unwrap());
+    assert_eq!(volume.unit_reader(ino, AuIndex(0)).unwrap().unwrap().superseded().iter().collect::<Vec<_>>(), [9]);
     compress(&volume, ino, 0, 6).unwrap();
     assert_eq!(compress(&volume, ino, 0, 7).unwrap(), UnitStored::Busy);
     let mut bytes = vec![0; unit.len()];
@@ -413,14 +414,14 @@ fn decompressing_restores_raw_pages() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let (ino, mut model) = filled(&volume, "file", 2 * MIB);
-    assert!(!volume.decompress(ino, 0).unwrap());
+    assert!(!volume.decompress(ino, AuIndex(0)).unwrap());
     compress_all(&volume, ino, 2);
     volume.write(ino, 5 * PAGE as u64 + 1, b"new").unwrap();
     model[5 * PAGE + 1..][..3].copy_from_slice(b"new");
-    assert!(volume.decompress(ino, 0).unwrap());
+    assert!(volume.decompress(ino, AuIndex(0)).unwrap());
     assert_eq!((superseded(&volume, ino, 0), superseded(&volume, ino, 1)), (None, Some(Vec::new())));
     check(&volume, ino, &model);
-    assert!(volume.decompress(ino, 1).unwrap());
+    assert!(volume.decompress(ino, AuIndex(1)).unwrap());
     assert_eq!(volume.getattr(ino).unwrap().stored_bytes, 2 * MIB);
     assert_eq!(allocated(&volume, ino, Stream::Units), 0);
     let volume = reopened(volume, folder.path());

@@ -3,6 +3,7 @@
 mod support;
 
 use cellar_format::ByteSource;
+use cellar_format::units::AuIndex;
 use cellar_storage::{Ino, OpenUnit, Volume, VolumeOptions};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,10 +28,10 @@ fn one_fill(page: &[u8]) -> bool {
     page.iter().all(|byte| *byte == page[0])
 }
 
-/// Scans an allocation unit like a cell: current pages from the unit, the rest from the file. None if the allocation unit
-/// changed meanwhile.
+/// Scans an allocation unit like a cell: current pages from the unit, the rest from the file. None if the allocation
+/// unit changed meanwhile.
 fn scan(volume: &Volume, ino: Ino, au: u64) -> Option<(u64, Vec<u8>)> {
-    let reader = volume.unit_reader(ino, au).unwrap()?;
+    let reader = volume.unit_reader(ino, AuIndex(au)).unwrap()?;
     assert!(reader.length() > 0);
     let mut fills = Vec::new();
     for page in 0..reader.superseded().page_count() {
@@ -43,7 +44,7 @@ fn scan(volume: &Volume, ino: Ino, au: u64) -> Option<(u64, Vec<u8>)> {
         }
         fills.push(bytes[0]);
     }
-    (volume.au_version(ino, au).unwrap() == reader.version()).then(|| (reader.version(), fills))
+    (volume.au_version(ino, AuIndex(au)).unwrap() == reader.version()).then(|| (reader.version(), fills))
 }
 
 fn check(options: VolumeOptions) {
@@ -107,7 +108,7 @@ fn check(options: VolumeOptions) {
             // Mostly not stored, because of the writers.
             stored += (compress(volume, ino, au, 0).unwrap() == cellar_storage::UnitStored::Stored) as u32;
             if random.below(16) == 0 {
-                volume.decompress(ino, au).unwrap();
+                volume.decompress(ino, AuIndex(au)).unwrap();
             }
         }
         println!("{stored} units stored");

@@ -1,11 +1,12 @@
 //! Compares files with compression units with a model, through crashes of the daemon and of the machine, between and
 //! during operations.
 //!
-//! The model records the versions of every sector since the last sync. After a loss of power, each sector has one of these
-//! versions. After a crash of the daemon, it has the last version, or that of the interrupted operation.
+//! The model records the versions of every sector since the last sync. After a loss of power, each sector has one of
+//! these versions. After a crash of the daemon, it has the last version, or that of the interrupted operation.
 
 mod support;
 
+use cellar_format::units::AuIndex;
 use cellar_storage::{Fallocate, Ino, UnitStored, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -185,7 +186,7 @@ impl Pair {
                     assert_eq!(stored, UnitStored::Stored);
                 }
             }
-            Step::Decompress(au) => drop(self.volume.decompress(self.ino, au).unwrap()),
+            Step::Decompress(au) => drop(self.volume.decompress(self.ino, AuIndex(au)).unwrap()),
         }
     }
 

@@ -9,11 +9,11 @@ use crate::state::CellState;
 use cellar_format::wire::{DueUnit, DueUnits};
 use cellar_storage::{AuFormat, Result};
 
-/// A unit is due again when at least one in this many of its blocks is raw.
+/// An allocation unit of the wanted level is due if at least one in this many of its blocks is raw.
 const BLOCKS_PER_RAW_BLOCK: u64 = 10;
 
-/// Returns the allocation units that a compression at `level` (0: raw) would rewrite, among those without a write in the
-/// last `idle_us` microseconds. Known incompressible units are not due.
+/// Returns the allocation units that a compression at `level` (0: raw) would rewrite, among those without a write in
+/// the last `idle_us` microseconds. Known incompressible units are not due.
 pub fn due_units(state: &CellState, units: &[RelationAu], level: u8, idle_us: u64) -> Result<DueUnits> {
     let wanted = u32::from(level);
     let mut due = Vec::new();
@@ -28,11 +28,8 @@ pub fn due_units(state: &CellState, units: &[RelationAu], level: u8, idle_us: u6
             AuFormat::Unit { .. } => true,
             AuFormat::Raw => wanted > 0,
         };
-        let incompressible = state
-            .incompressible_units
-            .look_up((*object, *au as u32), unit.version, |levels| levels & (1 << wanted) != 0)
-            .unwrap_or(false);
-        if is_due && !incompressible && unit_idle_us >= idle_us {
+        let is_incompressible = || state.incompressible_units.contains(*object, *au, unit.version, wanted);
+        if is_due && unit_idle_us >= idle_us && !is_incompressible() {
             due.push(DueUnit { first: blocks.start, end: blocks.end, idle_us: unit_idle_us });
         }
     }

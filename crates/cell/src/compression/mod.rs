@@ -1,9 +1,9 @@
 //! Compression of allocation units at a backend's request.
 //!
-//! Each allocation unit is read and encoded without a lock. The storage verifies the unit and installs it only if no
-//! write changed the allocation unit in the meantime, so encoding never blocks readers or writers. A changed allocation
-//! unit stays raw and counts as skipped. If the storage cannot rebuild every page byte for byte from a unit, the pages
-//! are encoded again as opaque bytes ([`encode_raw`]).
+//! Each allocation unit is read and encoded without a lock. The storage verifies the new unit and publishes it only if
+//! no write changed the allocation unit in the meantime, so encoding never blocks readers or writers. A changed
+//! allocation unit stays raw and counts as skipped. If the storage cannot rebuild every page byte for byte from a unit,
+//! the pages are encoded again as opaque bytes ([`encode_raw`]).
 //!
 //! This module knows no file names: callers resolve names to allocation units ([`crate::relation`]).
 
@@ -39,8 +39,8 @@ pub enum CompressionError {
 }
 
 /// Rewrites allocation units to `level`; None decompresses them. `report` receives the totals after each allocation
-/// unit and during pauses, and may cancel the compression with an error. Pauses between units while other work needs the
-/// CPUs. A damaged unit is skipped; its error is returned after all other units are done.
+/// unit and during pauses, and may cancel the compression with an error. Pauses between units while other work needs
+/// the CPUs. A damaged unit is skipped; its error is returned after all other units are done.
 pub fn compress<E: From<CompressionError>>(
     state: &CellState,
     units: &[RelationAu],
@@ -80,8 +80,8 @@ pub fn compress<E: From<CompressionError>>(
     damaged.map_or(Ok(compression.progress), |error| Err(CompressionError::from(error).into()))
 }
 
-/// A running compression. Encoder and page buffer are reused for all allocation units, because mapping memory of this size
-/// for each unit is expensive.
+/// A running compression. Encoder and page buffer are reused for all allocation units, because mapping memory of this
+/// size for each unit is expensive.
 struct Compression<'a> {
     state: &'a CellState,
     shape: &'a Shape,
@@ -105,7 +105,7 @@ impl<'a> Compression<'a> {
             return Ok(());
         }
         let au_bytes = volume.au_bytes(unit.object)?;
-        let base = unit.au * au_bytes;
+        let base = unit.au.index() * au_bytes;
         // Encode all pages that the file has now: the file may have grown since the units were listed.
         pages.resize(volume.size(unit.object)?.saturating_sub(base).min(au_bytes) as usize, 0);
         let read = volume.read_uncached(unit.object, base, pages)?;
@@ -120,8 +120,7 @@ impl<'a> Compression<'a> {
         let store = |bytes: &[u8]| match stored_bytes(bytes.len() as u32) < pages.len() as u64 {
             true => store(volume, unit, version, bytes, tag),
             false => {
-                let key = (unit.object, unit.au as u32);
-                state.incompressible_units.record(key, version, 1 << tag, |levels, new| *levels |= new);
+                state.incompressible_units.record(unit.object, unit.au, version, tag);
                 Ok(false)
             }
         };
@@ -147,13 +146,14 @@ impl<'a> Compression<'a> {
     }
 }
 
-/// Stores a unit. Returns false if the allocation unit changed since `version`, or is still read in an earlier form.
+/// Stores a unit. Returns false if the allocation unit changed since `version`, or if a reader still uses a replaced
+/// unit in the other slot.
 fn store(volume: &Volume, unit: &RelationAu, version: u64, bytes: &[u8], tag: u32) -> cellar_storage::Result<bool> {
-    Ok(volume.unit_store(unit.object, unit.au, version, bytes, tag)? == UnitStored::Stored)
+    Ok(volume.store_unit(unit.object, unit.au, version, bytes, tag)? == UnitStored::Stored)
 }
 
-/// Stores the encoded pages. If the storage cannot rebuild the pages from that unit, stores the opaque encoding instead.
-/// Returns the length of the stored unit in bytes, or None if no unit was stored.
+/// Stores the encoded pages. If the storage cannot rebuild the pages from that unit, stores the opaque encoding
+/// instead. Returns the length of the stored unit in bytes, or None if no unit was stored.
 fn store_either(
     encoded: impl FnOnce() -> Result<Vec<u8>, EncodeError>,
     opaque: impl FnOnce() -> Result<Vec<u8>, EncodeError>,
@@ -193,12 +193,12 @@ pub fn units_by_level(volume: &Volume, units: &[RelationAu]) -> cellar_storage::
 }
 
 /// Returns whether an allocation unit has a unit of the level and no raw blocks.
-fn is_complete_at(form: &AuFormat, level: u32, blocks: &Range<u32>) -> bool {
-    matches!(form, AuFormat::Unit { tag, superseded, .. } if *tag == level && raw_blocks(superseded, blocks) == 0)
+fn is_complete_at(format: &AuFormat, level: u32, blocks: &Range<u32>) -> bool {
+    matches!(format, AuFormat::Unit { tag, superseded, .. } if *tag == level && raw_blocks(superseded, blocks) == 0)
 }
 
-/// Counts the raw blocks of an allocation unit with a compression unit: superseded pages, and pages that the file gained
-/// after the unit was made.
+/// Counts the raw blocks of an allocation unit with a compression unit: superseded pages, and pages by which the file
+/// grew after the unit was created.
 fn raw_blocks(superseded: &PageSet, blocks: &Range<u32>) -> u64 {
     u64::from(superseded.len()) + (blocks.len() as u64).saturating_sub(u64::from(superseded.page_count()))
 }
@@ -207,6 +207,7 @@ fn raw_blocks(superseded: &PageSet, blocks: &Range<u32>) -> u64 {
 mod tests {
     use super::*;
     use crate::unit_codec::Codec;
+    use cellar_format::units::AuIndex;
     use cellar_scan::unit::encode;
     use cellar_storage::disk::{DirectoryDisk, Disk};
     use cellar_storage::{Kind, NewNode, ROOT_INO, VolumeOptions};
@@ -224,18 +225,19 @@ mod tests {
         volume.write(object, 0, &pages).unwrap();
         volume.fsync(object).unwrap();
         let (shape, level) = (Shape::default(), Level::QueryLow);
-        let unit = RelationAu { object, au: 0, blocks: 0..8 };
-        let version = volume.au_version(object, 0).unwrap();
+        let (au, blocks) = (AuIndex(0), 0..8);
+        let unit = RelationAu { object, au, blocks };
+        let version = volume.au_version(object, au).unwrap();
         let store = |bytes: &[u8]| store(&volume, &unit, version, bytes, 1);
         let mut other_pages = pages.clone();
         other_pages[5 * BLOCK_BYTES + 9] ^= 1;
         let wrong = || encode(&other_pages, &shape, level);
         // The pages stay raw as long as no unit reproduces them.
         assert!(store_either(wrong, wrong, store).is_err());
-        assert!(matches!(volume.au_info(object, 0).unwrap().format, AuFormat::Raw));
+        assert!(matches!(volume.au_info(object, au).unwrap().format, AuFormat::Raw));
         let bytes = store_either(wrong, || encode_raw(&pages, &shape, level), store).unwrap().unwrap();
         assert!(
-            matches!(volume.au_info(object, 0).unwrap().format, AuFormat::Unit { bytes: stored, .. } if stored == bytes)
+            matches!(volume.au_info(object, au).unwrap().format, AuFormat::Unit { bytes: stored, .. } if stored == bytes)
         );
         let mut read = vec![0; pages.len()];
         volume.read(object, 0, &mut read).unwrap();

@@ -1,5 +1,5 @@
-//! Throttles compression while other threads need the CPUs. The scheduler's run-queue wait time of the compressing thread
-//! shows the competition.
+//! Throttles compression while other threads need the CPUs. The scheduler's run-queue wait time of the compressing
+//! thread shows the competition.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Maps files to counters: by path, cached by inode.
+//! Maps a file to its class: the counters of its area, and whether the file is WAL. The path determines the class,
+//! which is cached by inode.
 
 use super::stats::{Area, AreaCounters, IoStats};
 use cellar_format::wire::FileIoKind;

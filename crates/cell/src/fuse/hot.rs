@@ -1,7 +1,7 @@
 //! Reads, writes and syncs for both transports, with their counters.
 
 use super::FileService;
-use super::reply::{BLOCK_BYTES as ATTR_BLOCK_BYTES, TTL, seconds_and_nanoseconds, type_bits};
+use super::reply::attr_out;
 use super::ring::{AttrOut, Call, HotPath};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::FileIoKind;
@@ -46,26 +46,6 @@ impl HotPath for FileService {
     }
 
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32> {
-        let attr = self.volume().getattr(ino).map_err(|error| error.errno())?;
-        let times = [attr.atime, attr.mtime, attr.ctime].map(seconds_and_nanoseconds);
-        Ok(AttrOut {
-            valid_seconds: TTL.as_secs(),
-            ino,
-            size: attr.size,
-            blocks: attr.stored_bytes.div_ceil(512),
-            atime: times[0].0,
-            mtime: times[1].0,
-            ctime: times[2].0,
-            atime_nanoseconds: times[0].1,
-            mtime_nanoseconds: times[1].1,
-            ctime_nanoseconds: times[2].1,
-            mode: type_bits(attr.kind) | u32::from(attr.mode),
-            nlink: attr.nlink,
-            uid: attr.uid,
-            gid: attr.gid,
-            device: attr.device,
-            block_bytes: ATTR_BLOCK_BYTES,
-            ..AttrOut::default()
-        })
+        self.volume().getattr(ino).map(|attr| attr_out(&attr)).map_err(|error| error.errno())
     }
 }

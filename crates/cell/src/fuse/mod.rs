@@ -1,8 +1,8 @@
 //! The FUSE file service: a volume as a mounted file system.
 //!
 //! Invariants: every write reaches the volume before it returns to its caller, so the kernel never has dirty pages of
-//! `write` calls. The daemon never opens a file on its own mount, which could deadlock. The kernel checks permissions and
-//! manages all file locks. `service.rs` negotiates the kernel's features (`init`).
+//! `write` calls. The daemon never opens a file on its own mount, which could deadlock. The kernel checks permissions
+//! and manages all file locks. `service.rs` negotiates the kernel's features (`init`).
 
 mod class;
 mod hot;
@@ -29,7 +29,7 @@ use std::time::Instant;
 const WHICH_CELL: u32 = 2 << 30 | (WHICH_CELL_BYTES as u32) << 16 | 0xCE << 8 | 1;
 const WHICH_CELL_BYTES: usize = 4096;
 
-/// The file service of one volume; clones share it.
+/// The file service of one volume. Clones share one state.
 #[derive(Debug, Clone)]
 pub struct FileService {
     shared: Arc<Shared>,
@@ -46,7 +46,8 @@ struct Shared {
 }
 
 impl FileService {
-    /// Creates the service. `socket` is the socket of the cell's Smart Scan server, which the ioctl `WHICH_CELL` returns.
+    /// Creates the service. `socket` is the socket of the cell's Smart Scan server, which the ioctl `WHICH_CELL`
+    /// returns.
     pub fn new(volume: Arc<Volume>, socket: &Path, stats: Arc<IoStats>) -> Self {
         let shared = Shared { volume, socket: socket.into(), stats, classes: Classes::default() };
         Self { shared: Arc::new(shared), use_ring: false }

@@ -96,7 +96,7 @@ impl Mount {
         Ok(mount)
     }
 
-    /// The name of the transport in use.
+    /// Returns the name of the transport in use.
     pub fn transport(&self) -> &'static str {
         if self.ring.is_some() { "io_uring" } else { "/dev/fuse" }
     }
@@ -112,8 +112,8 @@ impl Mount {
         self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
     }
 
-    /// Unmounts. Waits up to `timeout` while other processes use the mount, then detaches the mount; those processes get
-    /// errors once this process exits.
+    /// Unmounts. Waits up to `timeout` while other processes use the mount, then detaches the mount; those processes
+    /// get errors once this process exits.
     pub fn unmount(mut self, timeout: Duration) -> Result<(), MountError> {
         let started = Instant::now();
         let mut warned = false;
@@ -170,12 +170,12 @@ fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
 
 /// Returns whether the path is the mount point of a file service whose daemon crashed.
 pub fn is_stale(path: &Path) -> bool {
-    // statfs always reaches the daemon; stat may be served from the kernel's cache. Requests fail with ECANCELED while the
-    // kernel still tears down the crashed daemon's rings.
+    // statfs always reaches the daemon; stat may be served from the kernel's cache. Requests fail with ECANCELED while
+    // the kernel still tears down the crashed daemon's rings.
     matches!(statvfs(path), Err(Errno::ENOTCONN | Errno::ECANCELED | Errno::ECONNABORTED))
 }
 
-/// Detaches all stale mounts from the path. Returns whether there was one.
+/// Detaches all stale mounts from the path. Returns false if there was none.
 pub fn release_stale(path: &Path) -> Result<bool, MountError> {
     let mut found = false;
     for _ in 0..STALE_MAX {

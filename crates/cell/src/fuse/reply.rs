@@ -1,13 +1,16 @@
-//! Conversion between the volume's types and FUSE's.
+//! Converts the volume's types to FUSE's, for both transports.
 
+use super::ring::AttrOut;
 use cellar_storage::{Attr, Error, Kind};
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long the kernel may cache names and attributes. Long, because all changes go through the kernel.
 pub const TTL: Duration = Duration::from_secs(3600);
-/// `st_blksize`.
-pub const BLOCK_BYTES: u32 = 4096;
+/// `st_blksize`, the preferred size of I/O in bytes.
+const ST_BLKSIZE: u32 = 4096;
+/// The unit of `st_blocks`, in bytes.
+const ST_BLOCKS_UNIT: u64 = 512;
 
 pub fn errno(error: &Error) -> Errno {
     Errno::from_i32(error.errno())
@@ -29,7 +32,7 @@ pub fn file_attr(attr: &Attr) -> FileAttr {
     FileAttr {
         ino: INodeNo(attr.ino),
         size: attr.size,
-        blocks: attr.stored_bytes.div_ceil(512),
+        blocks: attr.stored_bytes.div_ceil(ST_BLOCKS_UNIT),
         atime: system_time(attr.atime),
         mtime: system_time(attr.mtime),
         ctime: system_time(attr.ctime),
@@ -40,12 +43,36 @@ pub fn file_attr(attr: &Attr) -> FileAttr {
         uid: attr.uid,
         gid: attr.gid,
         rdev: attr.device,
-        blksize: BLOCK_BYTES,
+        blksize: ST_BLKSIZE,
         flags: 0,
     }
 }
 
-/// The reply for a name that does not exist; inode 0 lets the kernel cache the absence.
+/// Returns the attributes in the form of the ring's ABI.
+pub fn attr_out(attr: &Attr) -> AttrOut {
+    let [atime, mtime, ctime] = [attr.atime, attr.mtime, attr.ctime].map(seconds_and_nanoseconds);
+    AttrOut {
+        valid_seconds: TTL.as_secs(),
+        ino: attr.ino,
+        size: attr.size,
+        blocks: attr.stored_bytes.div_ceil(ST_BLOCKS_UNIT),
+        atime: atime.0,
+        mtime: mtime.0,
+        ctime: ctime.0,
+        atime_nanoseconds: atime.1,
+        mtime_nanoseconds: mtime.1,
+        ctime_nanoseconds: ctime.1,
+        mode: type_bits(attr.kind) | u32::from(attr.mode),
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        device: attr.device,
+        block_bytes: ST_BLKSIZE,
+        ..AttrOut::default()
+    }
+}
+
+/// Returns the attributes for a name that does not exist; inode 0 lets the kernel cache the absence.
 pub fn absent() -> FileAttr {
     FileAttr {
         ino: INodeNo(0),
@@ -61,7 +88,7 @@ pub fn absent() -> FileAttr {
         uid: 0,
         gid: 0,
         rdev: 0,
-        blksize: BLOCK_BYTES,
+        blksize: ST_BLKSIZE,
         flags: 0,
     }
 }
@@ -80,12 +107,12 @@ pub fn nanoseconds(time: SystemTime) -> i64 {
 }
 
 /// Splits a time into FUSE's seconds since 1970 and nanoseconds.
-pub fn seconds_and_nanoseconds(nanoseconds: i64) -> (u64, u32) {
+fn seconds_and_nanoseconds(nanoseconds: i64) -> (u64, u32) {
     (nanoseconds.div_euclid(1_000_000_000) as u64, nanoseconds.rem_euclid(1_000_000_000) as u32)
 }
 
 /// Returns the file type bits of `st_mode`.
-pub fn type_bits(kind: Kind) -> u32 {
+fn type_bits(kind: Kind) -> u32 {
     match kind {
         Kind::File => libc::S_IFREG,
         Kind::Directory => libc::S_IFDIR,

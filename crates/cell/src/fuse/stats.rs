@@ -1,5 +1,5 @@
-//! The file service's counters: operations, bytes and latencies by area (data directory or tablespace, and database) and
-//! kind of operation.
+//! The file service's counters: operations, bytes and latencies by area (data directory or tablespace, and database)
+//! and kind of operation.
 //!
 //! Every operation that the daemon serves is counted once. Before Linux 6.6, the kernel serves some reads from its own
 //! cache; the daemon does not see these. Counters never decrease while the daemon runs.

@@ -27,12 +27,12 @@ impl From<Corrupt> for SessionError {
 }
 
 impl SessionError {
-    /// A frame of a valid kind that the protocol does not allow at this point.
+    /// Returns the error for a frame of a valid kind that the protocol does not allow at this point.
     pub fn unexpected(kind: Kind) -> Self {
         Corrupt::new("frame kind", 4, format!("unexpected {kind:?}")).into()
     }
 
-    /// Translates the error to the fields of a Postgres error report.
+    /// Converts the error to the fields of a Postgres error report.
     pub fn report(&self) -> ErrorReport {
         let (sqlstate, message, hint) = match self {
             Self::Stream(StreamError::Version(_)) => {
@@ -62,11 +62,12 @@ impl SessionError {
                 ("57P01", "the cell is shutting down", "Repeat the statement when the cell runs again.")
             }
         };
-        ErrorReport {
-            sqlstate: sqlstate.to_owned(),
-            message: message.to_owned(),
-            detail: self.to_string(),
-            hint: hint.to_owned(),
-        }
+        let detail = match self {
+            // The message states the cause completely.
+            Self::Scan(ScanError::Stopping) | Self::Compression(CompressionError::Stopping) => String::new(),
+            Self::Scan(ScanError::Unsupported(cause)) => ErrorReport::detail_of(cause),
+            _ => ErrorReport::detail_of(self),
+        };
+        ErrorReport { sqlstate: sqlstate.to_owned(), message: message.to_owned(), detail, hint: hint.to_owned() }
     }
 }

@@ -1,7 +1,7 @@
 //! A block range of a scan, divided into parts that the scan's threads share.
 //!
-//! The session's thread starts alone. Helper threads join once the first parts show that the rest takes long enough to
-//! repay starting them.
+//! The session's thread starts alone. Helper threads join if the first parts took so long that one thread would need
+//! more than [`ALONE_MAX`] for the rest of the range.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -29,20 +29,20 @@ const PART_BLOCKS_MAX: u32 = 1024;
 const PARTS_PER_THREAD: u32 = 8;
 /// Helper threads join only if one thread would need longer than this for the rest of the range.
 const ALONE_MAX: Duration = Duration::from_millis(2);
-/// A thread's last frames are sent together with those of the other threads, which wakes the backend once, if they are at
-/// most this long.
+/// Maximum size of a thread's last frames that are sent together with those of the other threads. Sending them together
+/// wakes the backend once.
 const LAST_BYTES_MAX: usize = 64 << 10;
 
-/// The session's side of a range scan.
+/// A session's connection to its backend, for the scan of one range.
 pub struct Backend<'a> {
     pub stream: &'a mut FrameStream,
-    /// Takes further ranges that arrive before the answer to a query.
+    /// Receives the ranges that the backend requests before it answers a query.
     pub queued_ranges: &'a mut VecDeque<BlockRange>,
     /// Adds counts to the cell's metrics.
     pub count: &'a (dyn Fn(&ScanStats) + Sync),
 }
 
-/// Scans a range with at most one thread per scan, and sends `RangeDone`. There must be at least one scan.
+/// Scans a range and sends `RangeDone`. `scans` contains a scan for each thread that may share the range, at least one.
 pub fn scan(
     scans: &mut [SmartScan],
     segments: &Segments,
@@ -165,7 +165,7 @@ impl Parts {
         Self::new(range, 1 << share.clamp(least, least.max(PART_BLOCKS_MAX)).ilog2())
     }
 
-    /// At least one, also for an empty range.
+    /// Returns the number of parts, which is at least one, even for an empty range.
     fn total(&self) -> usize {
         let first = self.range.first / self.part_blocks;
         (self.range.end.div_ceil(self.part_blocks).saturating_sub(first) as usize).max(1)
@@ -186,7 +186,7 @@ impl Iterator for &Parts {
     }
 }
 
-/// The sink of one thread.
+/// Each thread of a range is a sink: the threads share the connection under a lock.
 impl ScanSink for &SharedRange<'_, '_> {
     type Error = SessionError;
 
@@ -226,7 +226,7 @@ impl ScanSink for &SharedRange<'_, '_> {
     }
 }
 
-/// The frame with the counts of the frames that follow.
+/// Returns the frame with the counts of the frames that follow.
 fn progress_frame(counts: &ScanStats) -> Vec<u8> {
     let mut frame = Vec::new();
     FrameHeader::frame(&mut frame, Kind::RangeProgress, |out| RangeDone { stats: *counts }.encode(out));

@@ -1,6 +1,7 @@
 //! One connection: the greeting, then requests in the order of their arrival.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +44,8 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Serves a connection until the backend closes it. An error is reported to the backend before this function returns.
+    /// Serves a connection until the backend closes it. An error is reported to the backend before this function
+    /// returns.
     pub fn serve(mut stream: FrameStream, context: &'a SessionContext) -> Result<(), SessionError> {
         let hello = match greet(&mut stream) {
             Ok(hello) => hello,
@@ -55,20 +57,19 @@ impl<'a> Session<'a> {
         let log_context = format!("{}, database {}", log_context::current(), hello.database);
         log_context::set(log_context.clone());
         let mut session = Session { stream, context, hello, scan: None, queued_ranges: VecDeque::new(), log_context };
-        let served = session.serve_requests();
+        let Err(error) = session.serve_requests();
         session.close_scan();
-        match served {
-            Err(SessionError::Stream(StreamError::Closed)) => Ok(()),
-            Err(error) => {
+        match error {
+            SessionError::Stream(StreamError::Closed) => Ok(()),
+            error => {
                 report_error(&mut session.stream, &error);
                 Err(error)
             }
-            Ok(()) => Ok(()),
         }
     }
 
-    /// Never returns Ok: a session ends with [`StreamError::Closed`] or another error.
-    fn serve_requests(&mut self) -> Result<(), SessionError> {
+    /// Serves requests until the connection fails; [`StreamError::Closed`] is the regular end of a session.
+    fn serve_requests(&mut self) -> Result<Infallible, SessionError> {
         loop {
             if let Some(range) = self.queued_ranges.pop_front() {
                 self.scan_range(range)?;

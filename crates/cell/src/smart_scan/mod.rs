@@ -1,9 +1,9 @@
 //! Smart Scan: evaluates a scan request on the stored bytes of disk objects.
 //!
 //! A [`SmartScan`] processes a range of blocks region by region. The storage index excludes regions without qualifying
-//! rows. The scan pins every other region in the page cache and scans the region's pages there, or scans the compression
-//! unit that stores them. Blocks that the cell cannot decide are passed through by number. Results and queries for
-//! transaction states go to a [`ScanSink`].
+//! rows. The scan pins every other region in the page cache and scans the region's pages there, or scans the
+//! compression unit that stores them. Blocks that the cell cannot decide are passed through by number. Results and
+//! queries for transaction states go to a [`ScanSink`].
 //!
 //! Invariant: no region is pinned during a call of the sink, so a backend that stops reading never blocks a write.
 //!
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
-use cellar_format::units::{BLOCK_BYTES, REGION_BLOCKS};
+use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS};
 use cellar_format::wire::{PassthruReason, ScanRequest};
 use cellar_scan::{Plan, Progress, ResultWriter, Scanner, UnitScanner};
 
@@ -113,8 +113,8 @@ impl SmartScan {
         }
     }
 
-    /// Scans consecutive parts of a range. After the call, also after an error, [`Self::finish`] returns the frames that
-    /// were not sent yet.
+    /// Scans consecutive parts of a range. After the call, also after an error, [`Self::finish`] returns the frames
+    /// that were not sent yet.
     pub fn range<S: ScanSink>(
         &mut self,
         parts: impl Iterator<Item = cellar_storage::Result<SegmentRange>>,
@@ -168,7 +168,8 @@ impl SmartScan {
         self.regions_excluded
     }
 
-    /// Returns and resets the counts. The scanning thread must call this function, because it reads the thread's CPU time.
+    /// Returns and resets the counts. The scanning thread must call this function, because it reads the thread's CPU
+    /// time.
     fn take_stats(&mut self) -> ScanStats {
         let mut stats = std::mem::take(&mut self.stats);
         (stats.commit_cache_queries, stats.found_in_commit_cache) = self.xids.take_counts();
@@ -190,8 +191,8 @@ impl SmartScan {
         Ok(())
     }
 
-    /// Scans the start of `blocks`: up to the end of the region, or several regions of one compression unit. Returns the
-    /// first block that was not scanned. `base` is the relation's number of the segment's block 0.
+    /// Scans the start of `blocks`: up to the end of the region, or several regions of one compression unit. Returns
+    /// the first block that was not scanned. `base` is the relation's number of the segment's block 0.
     fn step<S: ScanSink>(
         &mut self,
         segment: SegmentObject,
@@ -203,7 +204,7 @@ impl SmartScan {
         let (first, mut end) = (blocks.start, region_end(blocks.start).min(blocks.end));
         let region = first / REGION_BLOCKS;
         let page = first % au_blocks;
-        let mut held = self.take_unit(object, u64::from(first / au_blocks)).map_err(S::Error::from)?;
+        let mut held = self.take_unit(object, AuIndex(u64::from(first / au_blocks))).map_err(S::Error::from)?;
         let stored_bytes = match &mut held {
             Some(held) => held.stored_bytes(page..page + (end - first)),
             None => bytes_of(first..end),
@@ -326,8 +327,8 @@ impl SmartScan {
             && !self.state.storage_index.covers((object, region), version, self.layout, &self.plan)
     }
 
-    /// Prefetches the next regions that the storage index does not exclude. The number of regions grows as the scan goes
-    /// on. Prefetching does not stop at the end of the range, because backends usually request the next range.
+    /// Prefetches the next regions that the storage index does not exclude. The number of regions grows as the scan
+    /// proceeds. Prefetching does not stop at the end of the range, because backends usually request the next range.
     fn read_ahead(&mut self, segment: SegmentObject, region: u32) {
         let SegmentObject { object, blocks_max, .. } = segment;
         let read_ahead = &mut self.read_ahead;
@@ -351,7 +352,7 @@ impl SmartScan {
     }
 }
 
-/// The first block after the region that contains a block of a segment.
+/// Returns the first block after the region that contains a block of a segment.
 fn region_end(block: u32) -> u32 {
     (block / REGION_BLOCKS + 1).saturating_mul(REGION_BLOCKS)
 }
@@ -360,7 +361,7 @@ fn bytes_of(blocks: Range<u32>) -> u64 {
     u64::from(blocks.end - blocks.start) * BLOCK_BYTES as u64
 }
 
-/// CPU time of the calling thread in nanoseconds.
+/// Returns the CPU time of the calling thread in nanoseconds.
 fn thread_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

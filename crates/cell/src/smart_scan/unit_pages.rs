@@ -2,14 +2,14 @@
 //!
 //! Current pages are scanned in their encoded form, superseded pages in their raw form, all in block order.
 //!
-//! A scan holds one unit. The held unit and its set of current pages do not change, so they describe one moment after the
-//! scan began. Later writes add nothing that the scan's snapshot sees.
+//! A scan holds one unit open. The unit and its set of current pages are a snapshot that was taken after the scan
+//! began. Later writes add no row version that the scan's MVCC snapshot sees.
 
 use super::{Attempt, ScanError, ScanSink, SmartScan, bytes_of};
 use crate::relation::DiskObject;
 use cellar_format::ByteSource;
 use cellar_format::stats::ScanStats;
-use cellar_format::units::BLOCK_BYTES;
+use cellar_format::units::{AuIndex, BLOCK_BYTES};
 use cellar_scan::Progress;
 use cellar_scan::unit::Unit;
 use cellar_storage::UnitReader;
@@ -19,10 +19,10 @@ use std::sync::Arc;
 /// Attempts to read superseded pages while writers change the allocation unit; then the pages are passed through.
 const READ_ATTEMPTS: usize = 3;
 
-/// The compression unit that a scan holds.
+/// The compression unit that a scan holds open.
 pub(super) struct HeldUnit {
     object: DiskObject,
-    au: u64,
+    au: AuIndex,
     reader: UnitReader,
     /// None until the scan reads the unit's first pages.
     unit: Option<Arc<Unit>>,
@@ -49,12 +49,13 @@ impl UnitShare {
 }
 
 impl HeldUnit {
-    fn new(object: DiskObject, au: u64, reader: UnitReader) -> Self {
+    fn new(object: DiskObject, au: AuIndex, reader: UnitReader) -> Self {
         let (eligible, saved) = Default::default();
         Self { object, au, reader, unit: None, counted_reads: (0, 0), eligible, saved }
     }
 
-    /// Returns the longest prefix of `pages` whose pages are all current or all superseded, and whether they are current.
+    /// Returns the longest prefix of `pages` whose pages are all current or all superseded, and whether they are
+    /// current.
     fn run(&self, pages: Range<u32>) -> (Range<u32>, bool) {
         let superseded = self.reader.superseded();
         if pages.start >= superseded.page_count() {
@@ -88,10 +89,10 @@ impl HeldUnit {
 }
 
 impl SmartScan {
-    /// Takes the held unit if it belongs to this allocation unit, or opens the allocation unit's unit. Returns None if the
-    /// allocation unit is raw.
-    pub(super) fn take_unit(&mut self, object: DiskObject, au: u64) -> Result<Option<HeldUnit>, ScanError> {
-        // `filter` drops another allocation unit's unit before the next one is opened, which releases its slot.
+    /// Returns the held unit if it belongs to the allocation unit; otherwise opens the allocation unit's unit. Returns
+    /// None if the allocation unit is raw.
+    pub(super) fn take_unit(&mut self, object: DiskObject, au: AuIndex) -> Result<Option<HeldUnit>, ScanError> {
+        // `filter` drops the unit of another allocation unit, which releases its slot, before the next unit is opened.
         let held = self.unit.take().filter(|held| (held.object, held.au) == (object, au));
         if held.is_some() {
             return Ok(held);
@@ -158,7 +159,7 @@ impl SmartScan {
         })
     }
 
-    /// Scans pages that were written after their unit was made. `block` is the relation's number of the first page.
+    /// Scans pages that were written after their unit was created. `block` is the relation's number of the first page.
     fn superseded_pages<S: ScanSink>(
         &mut self,
         held: &HeldUnit,
@@ -185,9 +186,14 @@ impl SmartScan {
 
     /// Reads superseded pages. Returns None if the unit changed during every attempt, or if a block is torn. A read may
     /// see a part of a concurrent write, so a read is valid only if the version is the same before and after.
-    fn read_superseded(&self, object: DiskObject, au: u64, pages: Range<u32>) -> Result<Option<Vec<u8>>, ScanError> {
+    fn read_superseded(
+        &self,
+        object: DiskObject,
+        au: AuIndex,
+        pages: Range<u32>,
+    ) -> Result<Option<Vec<u8>>, ScanError> {
         let volume = &self.state.volume;
-        let offset = au * volume.au_bytes(object)? + u64::from(pages.start) * BLOCK_BYTES as u64;
+        let offset = au.index() * volume.au_bytes(object)? + u64::from(pages.start) * BLOCK_BYTES as u64;
         let mut bytes = vec![0; bytes_of(pages) as usize];
         for _ in 0..READ_ATTEMPTS {
             let version = volume.au_version(object, au)?;

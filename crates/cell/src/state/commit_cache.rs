@@ -1,9 +1,9 @@
 //! The commit cache: final states of transactions, for rows whose page has no hint bits yet.
 //!
-//! The cache keeps only final states (committed, aborted), by 64-bit transaction id. Each lifetime of a cluster's shared
-//! memory (incarnation) has its own states: after a crash or a restore, the same ids may belong to other transactions.
-//! The visibility of a committed transaction depends on the snapshot, so a cached "committed" decides only below the
-//! snapshot's xmin.
+//! The cache contains only final states (committed, aborted), by 64-bit transaction id. Each lifetime of a cluster's
+//! shared memory (incarnation) has its own states: after a crash or a restore, the same ids may belong to other
+//! transactions. The visibility of a committed transaction depends on the snapshot, so a cached "committed" decides
+//! only below the snapshot's xmin.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ impl CommitCache {
     }
 }
 
-/// The transaction states that one scan knows: the backend's answers, and the commit cache behind them.
+/// The transaction states that are available to one scan: the backend's answers, then the commit cache.
 pub struct ScanXids {
     transactions: Arc<Transactions>,
     next_full_xid: u64,

@@ -6,12 +6,14 @@
 
 pub mod commit_cache;
 mod helpers;
+mod incompressible_units;
 pub mod region_table;
 pub mod storage_index;
 mod unit_directories;
 
 pub use commit_cache::{CommitCache, Incarnation};
 pub use helpers::HelperThreads;
+pub use incompressible_units::IncompressibleUnits;
 pub use region_table::RegionTable;
 pub use storage_index::StorageIndex;
 pub use unit_directories::UnitDirectories;
@@ -19,10 +21,6 @@ pub use unit_directories::UnitDirectories;
 use cellar_storage::Volume;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-/// Allocation units whose encoding at some levels took no less space than their raw pages, by region version of the
-/// allocation unit. The value has bit `1 << level` set for each such level; the region number is the unit's number.
-pub type IncompressibleUnits = RegionTable<u8>;
 
 pub struct CellState {
     pub volume: Arc<Volume>,

@@ -38,8 +38,8 @@ impl<T> RegionTable<T> {
         shard.get(&key).filter(|fact| fact.version == version).map(|fact| read(&fact.value))
     }
 
-    /// Records a fact about the region at `version`. `merge` adds `value` to an existing fact of the same version; a fact
-    /// of another version is replaced.
+    /// Records a fact about the region at `version`. `merge` adds `value` to an existing fact of the same version; a
+    /// fact of another version is replaced.
     pub fn record(&self, key: RegionKey, version: u64, value: T, merge: impl FnOnce(&mut T, T)) {
         let mut shard = self.shard(key).lock();
         if shard.len() >= REGIONS_MAX / SHARDS && !shard.contains_key(&key) {

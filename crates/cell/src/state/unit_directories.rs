@@ -1,7 +1,7 @@
 //! A cache of opened compression units (their directories and dictionaries), shared by page reads and Smart Scans.
 //!
-//! A unit's bytes never change and its id is never reused, so entries are never stale. Each entry counts with the maximum
-//! memory of its unit, all dictionaries included. Eviction is CLOCK (second chance) per shard.
+//! A unit's bytes never change and its id is never reused, so entries are never stale. The size of an entry is the
+//! maximum memory of its unit, including all dictionaries. Eviction is CLOCK (second chance) per shard.
 
 use cellar_format::ByteSource;
 use cellar_scan::unit::{Unit, UnitError};

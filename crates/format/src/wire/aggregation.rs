@@ -1,9 +1,9 @@
 //! Aggregation on the wire: the group keys and the aggregates that a cell computes partial states of.
 //!
 //! An aggregate is identified by the OID of its `pg_proc` row. Each group is one row of a batch in
-//! [`ScanMode::Groups`](super::ScanMode): the keys, then for each aggregate the transition state that Postgres's partial
-//! aggregation (`AGGSPLIT_INITIAL_SERIAL`) would return. A group may come back in several rows; the backend combines
-//! them.
+//! [`ScanMode::Groups`](super::ScanMode): the keys, then for each aggregate the transition state that Postgres's
+//! partial aggregation (`AGGSPLIT_INITIAL_SERIAL`) would return. A group may come back in several rows; the backend
+//! combines them.
 
 use super::Expr;
 use crate::bytes::{Corrupt, Reader, Write};

@@ -1,7 +1,7 @@
 //! The payload of a `Batch` frame: qualifying rows in a layout that a backend can point into without copying.
 //!
-//! Offsets count from the start of the payload. Every section starts at a multiple of eight bytes, so datums are aligned
-//! if the payload is eight-byte aligned in memory. See `docs/format/wire.md`.
+//! Offsets count from the start of the payload. Every section starts at a multiple of eight bytes, so datums are
+//! aligned if the payload is eight-byte aligned in memory. See `docs/format/wire.md`.
 
 use crate::bytes::{Corrupt, Reader, Write};
 

@@ -1,4 +1,4 @@
-//! Compression requests: bring allocation units to a level, report their levels, and find the units to rewrite.
+//! Compression requests: rewrite allocation units to a level, report the levels, and find the due units.
 
 use super::Relation;
 use super::message::BlockRange;
@@ -14,7 +14,7 @@ pub struct RelationBlocks {
     pub range: BlockRange,
 }
 
-/// Brings every allocation unit of the blocks to one level.
+/// Rewrites every allocation unit of the blocks to one level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompressRequest {
     pub level: u8,
@@ -44,12 +44,12 @@ pub struct CompressProgress {
     pub blocks_done: u64,
     /// Allocation units that this compression rewrote.
     pub units_written: u64,
-    /// Allocation units left unchanged: modified while the cell encoded them, incompressible, in use in an earlier
-    /// form, or damaged.
+    /// Allocation units left unchanged: modified while the cell encoded them, incompressible, damaged, or without a
+    /// free unit slot because a scan still reads a replaced unit.
     pub units_skipped: u64,
-    /// Bytes of the encoded pages.
+    /// Compression: bytes of the encoded pages. Decompression: bytes of the compression units.
     pub bytes_before: u64,
-    /// Bytes of the compression units that replaced those pages.
+    /// Compression: bytes of the new compression units. Decompression: bytes of the raw pages.
     pub bytes_after: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct LevelUnits {
     pub level: u64,
     pub units: u64,
     pub blocks: u64,
-    /// Blocks of compression units that are stored raw because they were written after the unit was made.
+    /// Raw blocks of allocation units with a compression unit: blocks that were written after the unit was created.
     pub superseded_blocks: u64,
     /// Bytes on the cell disks, raw pages beside units included.
     pub stored_bytes: u64,

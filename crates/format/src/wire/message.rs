@@ -196,7 +196,7 @@ impl RangeDone {
     }
 }
 
-/// An error with the fields of a Postgres error report. The cell closes the connection after it.
+/// An error with the fields of a Postgres error report. The cell closes the connection after it has sent this frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorReport {
     /// Five characters.
@@ -210,6 +210,20 @@ impl ErrorReport {
     /// An error without detail and hint.
     pub fn new(sqlstate: &str, message: String) -> Self {
         Self { sqlstate: sqlstate.to_owned(), message, detail: String::new(), hint: String::new() }
+    }
+
+    /// Converts the text of a cause to a detail, which Postgres's error style requires to be a sentence: capitalizes
+    /// the first word, unless it is a path or another name, and adds a full stop.
+    pub fn detail_of(cause: &impl std::fmt::Display) -> String {
+        let mut detail = cause.to_string();
+        let first_word = detail.split(' ').next().unwrap_or_default();
+        if first_word.len() < detail.len() && first_word.bytes().all(|byte| byte.is_ascii_lowercase()) {
+            detail[..1].make_ascii_uppercase();
+        }
+        if !detail.is_empty() && !detail.ends_with('.') {
+            detail.push('.');
+        }
+        detail
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -233,5 +247,24 @@ impl ErrorReport {
         };
         reader.finish("error")?;
         Ok(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_detail_is_a_sentence() {
+        let details = [
+            ("corrupt frame kind at byte 4: 99", "Corrupt frame kind at byte 4: 99."),
+            ("base/5/16384: could not read", "base/5/16384: could not read."),
+            ("The cell closed the connection.", "The cell closed the connection."),
+            ("x", "x."),
+            ("", ""),
+        ];
+        for (cause, detail) in details {
+            assert_eq!(ErrorReport::detail_of(&cause), detail);
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The wire between a Postgres backend (through `cellar-client`) and a cell: frames over a Unix socket.
 //!
 //! A frame is a 16-byte header and a payload. All integers are little-endian. Decoding checks every length before
-//! using it. A frame that does not decode closes the connection after an `Error` frame.
+//! using it. After a frame that does not decode, the cell sends an `Error` frame and closes
+//! the connection.
 //! Layouts: `docs/format/wire.md`.
 
 mod aggregation;

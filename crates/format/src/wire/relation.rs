@@ -1,6 +1,6 @@
 //! A relation as requests describe it: the name of its file, the cluster's page format and the tuple descriptor.
 //!
-//! File names end in the cell's session, which resolves them to disk objects; no frame from a cell contains one.
+//! The cell's session resolves the file name to disk objects. No frame from a cell contains a file name.
 
 use crate::bytes::{Corrupt, Reader, Write};
 use crate::postgres::{Align, Oid, Width};

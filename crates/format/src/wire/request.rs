@@ -32,7 +32,8 @@ pub struct Snapshot {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScanRequest {
     pub relation: Relation,
-    /// A row qualifies if every qual is true. Postgres would evaluate the quals in this order.
+    /// A row qualifies if every qual is true. The order is that of Postgres's evaluation, which decides whether a qual
+    /// that may raise an error is evaluated.
     pub quals: Vec<Expr>,
     /// The columns of a batch: 1-based attribute numbers, ascending.
     pub projection: Vec<AttributeNumber>,

@@ -1,9 +1,9 @@
 //! The cell's own page cache: regions of files on huge pages, loaded whole, read in place.
 //!
 //! Invariants:
-//! - A slot that a file's slot map names contains that region, is being loaded, or is about to be released; `Content` under
-//!   the slot's lock says which.
-//! - A slot's content is exactly that of its `version`.
+//! - A slot in a file's slot map contains the region that the map names, is being loaded with that region, or is being
+//!   released. `Content`, read under the slot's lock, distinguishes these cases.
+//! - A slot contains exactly the bytes of its region at `version`.
 //! - Every byte in a slot is also on disk or in the file's write in flight, so a slot can be released at any time.
 //!
 //! Lock order: a slot's lock, then a file's slot map; no thread waits for a slot's lock while it holds a slot map. A
@@ -165,8 +165,8 @@ impl Cache {
         })
     }
 
-    /// Populates the cache's memory until done or `stop` returns true. Otherwise cold scans would wait for the kernel to
-    /// zero pages, which costs more than the disk.
+    /// Populates the cache's memory until done or `stop` returns true. Otherwise cold scans would wait for the kernel
+    /// to zero pages, which costs more than the disk.
     pub fn populate(&self, stop: impl Fn() -> bool) {
         let mut from = 0;
         while from < self.capacity && !stop() {
@@ -349,8 +349,8 @@ impl Cache {
             return false;
         }
         slots.insert(region, slot.clone());
-        // The count is stored before the load starts: a writer that still sees 0 patches no slot, but its bytes were in
-        // flight before, where the loader finds them.
+        // Store the count before the load starts. A writer that still sees 0 patches no slot; the loader then reads
+        // that writer's bytes from the write in flight, which the writer published before it read the count.
         file.count.store(slots.len(), Ordering::SeqCst);
         content.owner = Some((file.clone(), region));
         self.used.fetch_add(1, Ordering::Relaxed);

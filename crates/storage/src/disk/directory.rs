@@ -1,7 +1,7 @@
 //! The directory engine: a cell disk that is a plain directory on a local filesystem.
 //!
-//! Layout: `docs/format/disk.md`. The filesystem provides space allocation, holes and their crash safety. Only the daemon
-//! that has locked the file `lock` may change the directory.
+//! Layout: `docs/format/disk.md`. The filesystem provides space allocation, holes and their crash safety. Only the
+//! daemon that has locked the file `lock` may change the directory.
 
 use super::{DIRECT_ALIGN, Disk, DiskFile, Space, Stream};
 use parking_lot::Mutex;
@@ -127,7 +127,7 @@ impl Disk for DirectoryDisk {
     }
 
     fn remove_named(&self, name: &str) -> io::Result<()> {
-        absent_is_fine(fs::remove_file(self.root.join(name)))
+        ignore_not_found(fs::remove_file(self.root.join(name)))
     }
 
     fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
@@ -158,7 +158,7 @@ impl Disk for DirectoryDisk {
     }
 
     fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
-        absent_is_fine(fs::remove_file(self.backing_path(ino, stream)))
+        ignore_not_found(fs::remove_file(self.backing_path(ino, stream)))
     }
 
     fn sync_name(&self, ino: u64) -> io::Result<()> {
@@ -222,7 +222,7 @@ fn parse_name(name: &str) -> Option<(u64, Stream)> {
     Some((u64::from_str_radix(number, 16).ok()?, stream))
 }
 
-fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+fn ignore_not_found(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         other => other,

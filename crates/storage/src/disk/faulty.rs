@@ -1,6 +1,7 @@
 //! A disk for tests that wraps another engine and injects seeded errors.
 //!
-//! A failed operation does not reach the wrapped engine, except a write, of which a random prefix does.
+//! A failed operation does not reach the wrapped engine. The exception is a failed write: a random prefix of its bytes
+//! is written.
 
 use super::{Disk, DiskFile, Space, Stream};
 use parking_lot::Mutex;

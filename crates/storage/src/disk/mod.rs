@@ -1,7 +1,7 @@
 //! The cell disk interface that every disk engine implements.
 //!
-//! Invariants: a read beyond the end of a file is short, never an error; a write is complete or an error; an engine keeps
-//! no state that a crash could separate from its medium. An engine knows neither stripe layouts nor file names.
+//! Invariants: a read beyond the end of a file is short, never an error; a write is complete or an error; an engine has
+//! no state outside its medium that a crash could lose. An engine knows neither stripe layouts nor file names.
 
 mod directory;
 mod faulty;
@@ -60,16 +60,16 @@ pub trait Disk: Send + Sync + Debug {
     /// Returns the disk's path, for messages.
     fn path(&self) -> &Path;
 
-    /// Locks the disk for this process until the value is dropped. Returns false if another process has locked it.
+    /// Locks the disk for this process until this object is dropped. Returns false if another process has locked it.
     fn lock(&self) -> io::Result<bool>;
 
     /// Returns whether nothing was ever stored here.
     fn is_blank(&self) -> io::Result<bool>;
 
-    /// Reads a small named record completely; None if it does not exist.
+    /// Reads a note, a small named record; None if the note does not exist.
     fn read_note(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Replaces a small named record atomically; durable on return.
+    /// Replaces a note atomically; durable on return.
     fn write_note(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
     /// Opens a named file (the metadata store), creating it if it does not exist.
@@ -110,11 +110,12 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Fills `buffer` from `offset`; returns fewer bytes only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Announces reads with `read_at`, in ascending order, so that the ranges that are not in memory are fetched at once.
+    /// Announces reads with `read_at`, in ascending order, so that the ranges that are not in memory are fetched at
+    /// once.
     fn prefetch(&self, _ranges: &[Range<u64>]) {}
 
-    /// Reads like `read_at`, bypassing the operating system's page cache if the filesystem can. Buffer address, offset and
-    /// length are multiples of [`DIRECT_ALIGN`].
+    /// Reads like `read_at`, bypassing the operating system's page cache if the filesystem can. Buffer address, offset
+    /// and length are multiples of [`DIRECT_ALIGN`].
     fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;

@@ -80,7 +80,7 @@ impl Backing {
             Handle::Removed => Err(Error::new(ErrorKind::Stale, format!("inode {} was removed", self.ino))),
             Handle::Closed => {
                 let file = self.disk.open(self.ino, self.stream, true).context(|| self.describe("create"))?;
-                let file = file.expect("a disk creates what is missing");
+                let file = file.expect("a disk creates a missing file");
                 *handle = Handle::Open(file.clone());
                 self.unsynced_name.store(true, Ordering::Release);
                 OPEN_HANDLES.fetch_add(1, Ordering::Relaxed);
@@ -174,7 +174,8 @@ impl Backing {
         }
     }
 
-    /// Makes every change before the call durable. Callers serialise syncs of one file.
+    /// Makes every change before the call durable. Syncs of one file must not overlap: the second call would see the
+    /// flags cleared and return before the first one has finished.
     pub fn sync(&self) -> Result<()> {
         if self.unsynced.swap(false, Ordering::AcqRel) {
             let synced = self.existing().and_then(|file| match file {

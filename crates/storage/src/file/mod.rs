@@ -4,7 +4,8 @@
 //! - While no write is in flight, the size is the largest length of the backing files.
 //! - The content is the write in flight over the compression units over the backing files: a page is read from its
 //!   compression unit where the page is current there (`units`), otherwise from the backing file.
-//! - At most one write is in flight. Its author holds the write lock, and the write is acknowledged only after it ended.
+//! - At most one write is in flight. Its thread holds the write lock, and acknowledges the write only after
+//!   `end_write`.
 //! - A backing file that may have unsynced changes has its `unsynced` flag set.
 //! - Content changes only through the guards in [`locks`], which also documents the lock order.
 
@@ -70,7 +71,7 @@ pub struct FileData {
     pub cached: Arc<CachedFile>,
 }
 
-/// A write that readers already see but that the backing files do not yet have completely.
+/// A write that readers already see but that the backing files do not yet contain completely.
 #[derive(Debug, Clone)]
 struct InFlightWrite {
     offset: u64,
@@ -169,7 +170,8 @@ impl FileData {
         regions(self.layout.au_range(au))
     }
 
-    /// Returns the highest version of the regions in an allocation unit, which changes with every change of one of them.
+    /// Returns the highest version of the regions in an allocation unit, which changes with every change of one of
+    /// them.
     pub fn au_version(&self, au: AuIndex) -> u64 {
         self.versions.latest(self.au_regions(au)).0
     }

@@ -52,7 +52,8 @@ impl FileData {
         Load { file: self, direct: false, cost: IoCost::default() }.with_units(units, buffer, offset)
     }
 
-    /// Returns the pages, by number in the file, that the write in flight touches within `range`; None if there are none.
+    /// Returns the pages, by number in the file, that the write in flight touches within `range`; None if there are
+    /// none.
     pub fn pages_in_flight(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let in_flight = self.in_flight.read();
         let (start, data) = in_flight.as_ref()?.part(range)?;

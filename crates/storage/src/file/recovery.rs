@@ -1,5 +1,5 @@
-//! Bringing a file with compression units back to a consistent state: after a restart from the redo log and the
-//! metadata, and after a failed sync from the redo log.
+//! Restores a consistent state of a file with compression units: after a restart, from the redo log and the metadata;
+//! after a failed sync, from the redo log.
 
 use super::units::{RedoLog, Units};
 use super::{FileData, PAGE, PAGE_BYTES, StoredUnit, WriteGuard};
@@ -8,7 +8,7 @@ use crate::error::Result;
 use cellar_format::units::AuIndex;
 use std::sync::Arc;
 
-/// Changes that recovery made in memory and that the metadata must follow.
+/// Changes that recovery made in memory and that the metadata do not contain yet.
 #[derive(Debug, Default)]
 pub struct Recovered {
     pub changed_aus: Vec<AuIndex>,
@@ -16,9 +16,9 @@ pub struct Recovered {
 }
 
 impl FileData {
-    /// Replays the redo log that an earlier process left and truncates units that extend beyond the end of the file,
-    /// as a crash during a truncate leaves them. Syncing the file twice afterwards makes the result durable and empties
-    /// both log segments.
+    /// Replays the redo log of an earlier process. Truncates units that extend beyond the end of the file because a
+    /// crash interrupted a truncate. Syncing the file twice afterwards makes the result durable and empties both log
+    /// segments.
     pub fn recover_units(&self, units: &Units) -> Result<Recovered> {
         let write = self.lock_write();
         units.with_redo_log(|log| {
@@ -54,8 +54,8 @@ impl FileData {
 }
 
 impl WriteGuard<'_> {
-    /// If a sync failed: writes the pages of the redo log to the backing file again. The kernel may have dropped them and
-    /// would report the next sync of the lost pages as a success.
+    /// If a sync failed: writes the pages of the redo log to the backing file again. The kernel may have dropped them
+    /// and would report the next sync of the lost pages as a success.
     pub fn rewrite_after_failed_sync(&self, units: &Units) -> Result<()> {
         if units.has_failed_sync() {
             units.with_redo_log(|log| self.replay(units, log))?;

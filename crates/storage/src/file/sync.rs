@@ -34,8 +34,8 @@ impl SyncGuard<'_> {
         self.sync_backing().inspect_err(|_| units.note_failed_sync())
     }
 
-    /// Begins a checkpoint of the redo log: returns the superseded pages that it is to make durable and commit. Records
-    /// appended from now on survive the end of the checkpoint.
+    /// Begins a checkpoint of the redo log. Returns the superseded pages that the checkpoint must make durable and
+    /// commit. Records appended after this call survive the checkpoint.
     pub fn begin_checkpoint(&self, units: &Units, write: &WriteGuard<'_>) -> Result<Checkpoint> {
         write.rewrite_after_failed_sync(units)?;
         units.switch_redo_log_segment(self);

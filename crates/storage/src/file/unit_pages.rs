@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl WriteGuard<'_> {
-    /// Writes over compression units. Each touched page is superseded: (1) the page goes to the backing file, (2) a
-    /// record of it to the redo log, (3) the page is marked superseded in memory. `docs/format/disk.md` explains the
-    /// order.
+    /// Writes over compression units, and supersedes each touched page: (1) writes the page to the backing file, (2)
+    /// appends a record of the page to the redo log, (3) marks the page superseded in memory. `docs/format/disk.md`
+    /// explains the order.
     pub(super) fn write_over_units(&self, units: &Units, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset + data.len() as u64;
         if !units.any_in(self.layout.aus(offset..end)) {
@@ -46,8 +46,8 @@ impl WriteGuard<'_> {
         (au, ((offset - self.layout.au_range(au).start) / PAGE) as u32)
     }
 
-    /// Returns whether a write to the page at `offset` needs a record in the redo log: the page belongs to a compression
-    /// unit and the metadata on disk do not name it superseded.
+    /// Returns whether a write to the page at `offset` needs a record in the redo log: the page belongs to a
+    /// compression unit and the metadata on disk do not name it superseded.
     fn is_logged(&self, units: &Units, offset: u64) -> bool {
         let (au, page) = self.au_and_page(offset);
         units.extent(au).is_some_and(|extent| extent.has_uncommitted(page))
@@ -107,8 +107,8 @@ impl WriteGuard<'_> {
         self.layout.au_range(extent.stored.au).start + u64::from(page) * PAGE
     }
 
-    /// Makes a stored unit the current place of all its pages. Returns the log sequence of the new extent, and the unit
-    /// that it replaces.
+    /// Publishes a stored unit: all its pages become current in the unit. Returns the log sequence of the new extent,
+    /// and the unit that it replaces.
     pub fn publish_unit(
         &self,
         _: &ConversionGuard<'_>,

@@ -22,7 +22,7 @@ pub struct Versions(RwLock<State>);
 #[derive(Debug)]
 struct State {
     by_region: BTreeMap<u32, Change>,
-    /// Of regions that are not in `by_region`.
+    /// The last change of every region that is not in `by_region`.
     default: Change,
 }
 

@@ -7,14 +7,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 impl FileData {
-    /// Returns `offset + length`, or an error when a write there would exceed the maximum file size.
+    /// Returns `offset + length`, or an error if that exceeds the maximum file size.
     pub fn check_end(&self, offset: u64, length: u64) -> Result<u64> {
         match offset.checked_add(length) {
             Some(end) if end <= super::SIZE_MAX => Ok(end),
             _ => Err(Error::new(
                 ErrorKind::TooLarge,
                 format!(
-                    "write of {length} bytes at offset {offset} of inode {} exceeds the maximum file size",
+                    "a range of {length} bytes at offset {offset} of inode {} exceeds the maximum file size",
                     self.ino
                 ),
             )),
@@ -28,8 +28,8 @@ impl WriteGuard<'_> {
         self.size.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// Makes a whole write visible to readers before the disks have any byte of it. `size` is the file's size before the
-    /// write. Returns the new version of the regions that change.
+    /// Makes a whole write visible to readers before the disks have any byte of it. `size` is the file's size before
+    /// the write. Returns the new version of the regions that change.
     ///
     /// Bytes, size and version change in one step. A reader that reads the version, then the size and the bytes, then
     /// the same version again has seen all of them from before the write or all from after it.
@@ -59,13 +59,14 @@ impl WriteGuard<'_> {
         })
     }
 
-    /// Ends a write that the backing files have completely.
+    /// Ends a write that the backing files contain completely.
     pub fn end_write(&self) {
         let _freed_after_unlock = self.in_flight.write().take();
     }
 
-    /// Ends a failed write: the file is `size` bytes long again; of the bytes that were to be replaced, some may be new.
-    /// `changed` is the range whose versions [`Self::begin_write`] changed; the caller then drops it from the cache.
+    /// Ends a failed write. The file has `size` bytes again, but some of the overwritten bytes may be new. `changed` is
+    /// the range whose versions [`Self::begin_write`] changed; the caller removes the range from the page cache
+    /// afterwards.
     pub fn undo_write(&self, changed: Range<u64>, size: u64) {
         // Truncate the backing files while readers still see the whole write.
         for backing in &self.backing {
@@ -79,7 +80,7 @@ impl WriteGuard<'_> {
         self.versions.bump(changed);
     }
 
-    /// Sets the size.
+    /// Truncates or extends the file to `size` bytes.
     pub fn truncate(&self, size: u64) -> Result<()> {
         let last_disk_index = self.layout.last_disk_index(size);
         for (disk_index, backing) in self.backing.iter().enumerate() {

@@ -1,8 +1,9 @@
-//! The disk group: several cell disks used as one, and how the allocation units of a file are striped over them.
+//! The disk group: several cell disks used as one. It determines how the allocation units of a file are striped over
+//! them.
 //!
-//! Invariants: while a [`Group`] lives, all disks of the group are present and locked by this process; a byte of a file is
-//! stored at the same offset in exactly one disk's backing file (external redundancy). The group knows neither names nor
-//! caching.
+//! Invariants: while a [`Group`] lives, all disks of the group are present and locked by this process; a byte of a file
+//! is stored at the same offset in exactly one disk's backing file (external redundancy). The group knows neither names
+//! nor caching.
 
 mod stripe_layout;
 mod superblock;
@@ -24,8 +25,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Locks the disks, then opens the group on them, or forms a new group if all are blank. The order of the disks does
-    /// not matter. Returns also whether the group is new: then call [`Group::mark_ready`] once its metadata exist.
+    /// Locks the disks, then opens the group on them, or forms a new group if all are blank. The order of the disks
+    /// does not matter. Returns also whether the group is new: then call [`Group::mark_ready`] once its metadata exist.
     pub fn open(disks: Vec<Arc<dyn Disk>>, au_size: AuSize, redundancy: Redundancy) -> Result<(Self, bool)> {
         if redundancy != Redundancy::External {
             let message = format!("redundancy \"{redundancy}\" is not supported yet; use \"external\"");

@@ -1,7 +1,7 @@
 //! The stripe layout of a file: the mapping from its offsets to cell disks.
 //!
-//! Allocation unit `a` of a file lies on the disk `disks[(start + a) % disks.len()]`, at the same byte offset as in the
-//! file, so a backing file has holes where the bytes are on other disks.
+//! Allocation unit `a` of a file is stored on the disk `disks[(start + a) % disks.len()]`, at the same byte offset as
+//! in the file, so a backing file has holes where the bytes are on other disks.
 
 use crate::error::{Error, ErrorKind, Result};
 use cellar_format::units::AuIndex;
@@ -38,7 +38,7 @@ impl AuSize {
     }
 }
 
-/// How the allocation units of one file are spread over disks; part of the inode record.
+/// The disks of one file, in striping order; part of the inode record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StripeLayout {
     pub au_size: AuSize,
@@ -48,7 +48,7 @@ pub struct StripeLayout {
     pub disks: Vec<u16>,
 }
 
-/// A byte range of a file that lies on one disk.
+/// A byte range of a file that is stored on one disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// Index into the layout's `disks`.
@@ -92,8 +92,8 @@ impl StripeLayout {
         })
     }
 
-    /// Returns the index into `disks` of the disk with the last byte of a file of `size` bytes; None if the file is empty.
-    /// The backing file there is exactly `size` bytes long, the others at most.
+    /// Returns the index into `disks` of the disk with the last byte of a file of `size` bytes; None if the file is
+    /// empty. The backing file there is exactly `size` bytes long, the others at most.
     pub fn last_disk_index(&self, size: u64) -> Option<usize> {
         (size > 0).then(|| self.disk_index(size - 1))
     }

@@ -49,7 +49,7 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// The number of copies of an allocation unit that the group keeps.
+/// The number of copies of an allocation unit that the group stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Redundancy {

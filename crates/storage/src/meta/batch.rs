@@ -1,4 +1,4 @@
-//! What the namespace and the metadata stores exchange: all contents at start, then batches of changes.
+//! The data that the namespace and the metadata stores exchange: all contents at start, then batches of changes.
 
 use super::extent::ExtentRecord;
 use super::record::Inode;
@@ -8,7 +8,8 @@ use std::collections::HashMap;
 
 pub type Name = Box<[u8]>;
 
-/// The number of a change to the namespace. A transaction makes all changes up to one commit sequence durable.
+/// The sequence number of a change to the namespace, which increases from change to change. A transaction makes all
+/// changes up to one commit sequence durable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommitSequence(pub u64);
 
@@ -29,7 +30,7 @@ pub struct Contents {
     pub next_ino: u64,
 }
 
-/// Changes for one transaction. None removes a row.
+/// The changes of one transaction. A value of None removes the row of its key.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub inodes: Vec<(u64, Option<Vec<u8>>)>,
@@ -37,7 +38,7 @@ pub struct Batch {
     /// Removing an inode also removes its extents.
     pub extents: Vec<(AuKey, Option<Vec<u8>>)>,
     pub next_ino: u64,
-    /// The batch contains all changes up to this one.
+    /// After the batch is committed, all changes up to this one are durable.
     pub sequence: CommitSequence,
 }
 

@@ -1,5 +1,5 @@
-//! The extent record: where the compression unit of an allocation unit is stored, and which of its pages are superseded.
-//! Layout: `docs/format/disk.md`.
+//! The extent record: where the compression unit of an allocation unit is stored, and which of its pages are
+//! superseded. Layout: `docs/format/disk.md`.
 
 use crate::page_set::PageSet;
 use cellar_format::bytes::{Corrupt, Reader, Write};
@@ -19,7 +19,7 @@ pub struct ExtentRecord {
     pub length: u32,
     /// CRC-32C of the unit's checksum table.
     pub checksum: u32,
-    /// Opaque value of the unit's author; see `Volume::unit_store`.
+    /// Opaque to the storage; see `Volume::store_unit`.
     pub tag: u32,
     /// Redo log records with a lower log sequence are older than the unit.
     pub log_sequence: u64,

@@ -1,5 +1,5 @@
-//! Names and inodes: in memory, authoritative while the daemon runs, and in a transactional store on every disk of the
-//! group.
+//! Names and inodes. The namespace in memory is authoritative while the daemon runs; a transactional store on every
+//! disk of the group makes its changes durable.
 //!
 //! Invariants: the store always contains one consistent state of the namespace; a change that a sync acknowledged is in
 //! the store on every disk. This module knows nothing of file content beyond the [`FileContent`] trait.

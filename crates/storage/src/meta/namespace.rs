@@ -1,8 +1,9 @@
 //! The namespace in memory: directories, names and inodes, and which of them differ from the store.
 //!
 //! Invariants: a directory's entries name existing nodes; a node's `names` and the entries agree; `nlink` counts names
-//! (for a directory: its name, its dot and its children's dot-dots); every change marks what it touched dirty, under an
-//! increasing commit sequence. File content is elsewhere: `F`.
+//! (for a directory: its name, its dot and its children's dot-dots); every change marks the inodes, entries and extents
+//! that it changes dirty; every change but one of a file's times has a commit sequence. The type parameter `F` is the
+//! content of a regular file, which this module does not interpret.
 
 use super::ROOT_INO;
 use super::batch::{AuKey, Batch, CommitSequence, Contents, Name};
@@ -14,9 +15,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// What the namespace needs of a regular file's content.
+/// The interface to a regular file's content.
 pub trait FileContent {
-    /// Returns mtime and ctime, in nanoseconds since 1970, and clears the mark that they differ from the store's.
+    /// Returns mtime and ctime, in nanoseconds since 1970, and marks them as stored.
     fn take_times(&self) -> (i64, i64);
 
     /// Returns the extent record to store; None if the allocation unit has no compression unit.
@@ -154,7 +155,8 @@ impl<F: FileContent> Namespace<F> {
         }
     }
 
-    /// Marks extents of a file as changed; a sync of the inode waits for them. Returns the number of the change.
+    /// Marks extents of a file as changed; a sync of the inode waits for them. Returns the commit sequence of
+    /// the change.
     pub fn mark_extents(&mut self, ino: u64, aus: impl IntoIterator<Item = AuIndex>) -> CommitSequence {
         let sequence = self.next_sequence();
         if let Some(node) = self.nodes.get_mut(&ino) {
@@ -239,7 +241,7 @@ impl<F: FileContent> Namespace<F> {
         !self.dirty_inodes.is_empty() || !self.dirty_dentries.is_empty() || !self.dirty_extents.is_empty()
     }
 
-    /// Returns the number of the last change.
+    /// Returns the commit sequence of the last change.
     pub fn sequence(&self) -> CommitSequence {
         self.sequence
     }
@@ -277,7 +279,7 @@ impl<F: FileContent> Node<F> {
         Self { inode, names: Vec::new(), directory, file, lookups: AtomicU64::new(0), changed: CommitSequence(0) }
     }
 
-    /// Returns the inode to store, with the file's current times, which then count as stored.
+    /// Returns the inode to store, with the file's current times, and marks the times as stored.
     fn to_store(&self) -> Inode {
         let mut inode = self.inode.clone();
         if let Some(file) = &self.file {

@@ -1,4 +1,4 @@
-//! The inode record, in memory and encoded for the metadata store. StripeLayout: `docs/format/disk.md`.
+//! The inode record, in memory and encoded for the metadata store. Layout: `docs/format/disk.md`.
 
 use crate::group::{AuSize, StripeLayout};
 use cellar_format::bytes::{Corrupt, Reader, Write};

@@ -3,8 +3,8 @@
 //!
 //! Invariants: every transaction increments the generation; at start the readable store with the highest generation is
 //! authoritative and the others are rewritten from it. redb does its I/O through the `Disk` trait. After one failed I/O
-//! redb refuses all further work, so the next transaction reopens the database: the store works again as soon as the disk
-//! does.
+//! redb refuses all further work, so the next transaction reopens the database: the store works again as soon as the
+//! disk does.
 
 use super::FIRST_INO;
 use super::batch::{AuKey, Batch, Contents};
@@ -18,7 +18,7 @@ use std::io;
 use std::sync::Arc;
 
 const FILE: &str = "metadata.redb";
-/// The version that is written. Version 1, which had no extents, is read too.
+/// The version that this release writes. It also reads version 1, which had no extents.
 const VERSION: u64 = 2;
 const VERSION_FIRST: u64 = 1;
 const CACHE_BYTES: usize = 32 << 20;
@@ -206,7 +206,8 @@ fn open_database(disk: &dyn Disk, file: Arc<dyn DiskFile>) -> Result<Database> {
 }
 
 /// Writes every byte of a file over itself and syncs the file. After a failed sync the kernel may return bytes from its
-/// cache that are not on disk, and reports the next sync as a success. The rewrite makes durable what later reads take for committed.
+/// cache that are not on disk, and it reports the next sync as a success. redb would treat such bytes as committed; the
+/// rewrite makes them durable.
 fn rewrite(file: &dyn DiskFile) -> io::Result<()> {
     let (length, mut offset, mut chunk) = (file.len()?, 0, vec![0; REWRITE_CHUNK]);
     while offset < length {

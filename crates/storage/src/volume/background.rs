@@ -1,5 +1,5 @@
-//! Background threads of the volume: committing metadata, removing backing files of removed inodes, populating the
-//! cache's memory.
+//! Background threads of the volume. One commits metadata, removes backing files of removed inodes, runs post-commit
+//! actions and closes surplus descriptors. The other populates the page cache's memory and exits.
 //!
 //! Invariant: no write waits for these threads. A failed commit is logged and retried.
 
@@ -48,8 +48,8 @@ impl Background {
     }
 }
 
-/// Commits changed names and attributes every [`COMMIT_INTERVAL`] and file times every [`TIMES_INTERVAL`], and closes
-/// descriptors if there are too many.
+/// Commits changed names and attributes every [`COMMIT_INTERVAL`] and file times every [`TIMES_INTERVAL`], runs the due
+/// post-commit actions, and closes surplus descriptors.
 fn maintain(volume: Weak<Volume>, stop: &AtomicBool) {
     let mut times_committed = Instant::now();
     loop {
@@ -73,7 +73,7 @@ fn maintain(volume: Weak<Volume>, stop: &AtomicBool) {
 }
 
 impl Volume {
-    /// Makes the metadata durable up to a change.
+    /// Makes all metadata changes up to `needed` durable.
     pub(super) fn commit(&self, needed: CommitSequence) -> Result<()> {
         if self.committed() >= needed {
             return Ok(());

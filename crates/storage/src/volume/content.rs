@@ -1,8 +1,8 @@
 //! File content: read, write, truncate, fallocate, copy and sync.
 //!
-//! A change takes the file's write lock, changes the versions of the touched regions, and updates the cached regions and
-//! the backing files before the call returns. Until the backing files have a write completely, readers take it from
-//! memory, so a load never caches half of a write.
+//! A change takes the file's write lock, changes the versions of the touched regions, and updates the cached regions
+//! and the backing files before the call returns. Until the backing files contain a write completely, readers overlay
+//! the write in flight, so the page cache never loads a part of a write.
 
 use super::sync::fail_internal_sync;
 use super::{Ino, Volume, now};
@@ -50,8 +50,8 @@ impl Volume {
         file.read(buffer, offset).map_err(|error| self.with_path(ino, error))
     }
 
-    /// Reads without the cell's page cache. The bytes are at least as new as any region version read before the call,
-    /// while the page cache may not have the write in flight yet.
+    /// Reads without the cell's page cache. The bytes are at least as new as any region version read before the call;
+    /// the page cache may lack the write in flight.
     pub fn read_uncached(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.file(ino)?.read(buffer, offset).map_err(|error| self.with_path(ino, error))
     }
@@ -101,16 +101,16 @@ impl Volume {
         }
         let units = sync.as_ref().zip(file.units()).filter(|_| size < before);
         if let Some((_, units)) = units.filter(|_| !size.is_multiple_of(PAGE)) {
-            // The truncated backing file then ends the page with zeros.
+            // Move the page that the new end splits to the backing file, where the truncate removes the page's tail.
             write.supersede_unchanged(units, size)?;
         }
         let first_change = before.min(size);
         file.versions.bump_from(first_change);
         let result = write.truncate(size);
-        // Pages that the file gets beyond the new size later must not be read from the units.
+        // If the file grows again, the pages beyond the new size must read as zeros, not from the units.
         let truncated =
             units.filter(|_| result.is_ok()).map(|(sync, units)| (sync, units, units.truncate(&write, size)));
-        // Again: a region loaded meanwhile may contain old bytes or new ones.
+        // Bump the versions again: a region loaded since the first bump may contain old or new bytes.
         file.versions.bump_from(first_change);
         self.cache.forget(&file.cached, (first_change / REGION_BYTES as u64) as u32, u32::MAX);
         result?;
@@ -140,12 +140,13 @@ impl Volume {
         finished.inspect_err(|error| fail_internal_sync(write, units, error))
     }
 
-    /// Makes a range zeros. Pages of compression units in the range are superseded, durably on return.
+    /// Replaces a range by a hole, which reads as zeros. Supersedes the pages of compression units in the range; such a
+    /// punch is durable on return.
     fn punch(&self, sync: Option<&SyncGuard<'_>>, write: &WriteGuard<'_>, range: Range<u64>) -> Result<()> {
         let aus = write.layout.aus(range.clone());
         let units = sync.zip(write.units()).filter(|(_, units)| units.any_in(aus.clone()));
         let Some((sync, units)) = units else { return write.punch(range) };
-        // Before the punch: afterwards it would restore the punched pages from the redo log.
+        // Rewrite before the punch: a later rewrite would restore the punched pages from the redo log.
         write.rewrite_after_failed_sync(units)?;
         for end in [range.start, range.end].into_iter().filter(|end| !end.is_multiple_of(PAGE)) {
             write.supersede_unchanged(units, end)?;
@@ -174,7 +175,7 @@ impl Volume {
             let hole = offset..end.min(size.max(offset));
             file.versions.bump(hole.clone());
             let punched = self.punch(sync.as_ref(), &write, hole.clone());
-            // Again, as in `truncate`.
+            // Bump the versions again, as in `truncate`.
             file.versions.bump(hole);
             self.forget_cached(&file, offset..end);
             punched?;
@@ -210,7 +211,8 @@ impl Volume {
         Ok(done)
     }
 
-    /// Makes a file's data durable, and its names and attributes if they changed (except times and size).
+    /// Makes a file's data, size, names and attributes durable. The times become durable with the next metadata
+    /// transaction.
     pub fn fsync(&self, ino: Ino) -> Result<()> {
         let (file, changed) = {
             let namespace = self.namespace.read();

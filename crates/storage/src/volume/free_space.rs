@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// With this much more space than a change needs, in bytes, a recent measurement suffices.
 const AMPLE: u64 = 256 << 20;
 const AGE_MAX: Duration = Duration::from_millis(50);
-/// Bytes on every disk that are reserved for metadata, at most a sixteenth of the disk. Without them, files could not be
-/// removed from a full disk.
+/// Bytes on every disk that are reserved for metadata, at most a sixteenth of the disk. Without them, files could not
+/// be removed from a full disk.
 const METADATA_RESERVE: u64 = 16 << 20;
 const NEVER: u64 = u64::MAX;
 

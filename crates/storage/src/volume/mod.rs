@@ -1,5 +1,5 @@
-//! The volume: a POSIX namespace of files on a disk group, with the cell's page cache, for the FUSE file service and for
-//! scans.
+//! The volume: a POSIX namespace of files on a disk group, with the cell's page cache, for the FUSE file service and
+//! for scans.
 //!
 //! Invariants:
 //! - Changes that a sync acknowledged survive a crash of the process or of the machine.

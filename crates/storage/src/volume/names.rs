@@ -1,7 +1,7 @@
 //! Names: looking up, creating, linking, removing, and listing directories; references to inodes.
 //!
-//! Every call that returns an [`Attr`] for a name adds one reference to the inode, which [`Volume::forget`] releases. An
-//! inode without names exists until its last reference is released.
+//! Every call that returns an [`Attr`] for a name adds one reference to the inode, which [`Volume::forget`] releases.
+//! An inode without names exists until its last reference is released.
 
 use super::attributes::attr_of;
 use super::{Attr, Ino, Kind, Namespace, Node, ROOT_INO, Volume, now};

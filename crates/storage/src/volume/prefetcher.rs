@@ -1,6 +1,7 @@
 //! A pool of threads that load regions into the cell's page cache ahead of scans.
 //!
-//! Invariant: the queue is bounded; a request that does not fit is dropped, because a scan loads missing regions itself.
+//! Invariant: the queue is bounded; a request that does not fit is dropped, because a scan loads missing regions
+//! itself.
 
 use super::regions::load;
 use crate::cache::Cache;

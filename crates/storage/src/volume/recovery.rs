@@ -18,7 +18,7 @@ impl Volume {
     pub(super) fn recover(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Result<Self> {
         let (mut group, is_new) = Group::open(disks, options.au_size, options.redundancy)?;
         let initial = || Batch::initial(root_directory(&options));
-        // Bytes that an earlier process wrote and did not sync would count as synced from now on, so sync them.
+        // Sync the writes that an earlier process left unsynced: this process has no record of them.
         for disk in group.disks() {
             disk.sync_everything().context(|| format!("could not sync cell disk {}", disk.path().display()))?;
         }
@@ -107,8 +107,8 @@ fn root_directory(options: &VolumeOptions) -> Inode {
     }
 }
 
-/// Removes backing files of inodes that the metadata do not contain (never synced, or unlinked before a crash), and unit
-/// files and redo logs of files without compression units.
+/// Removes backing files of inodes that the metadata do not contain (never synced, or unlinked before a crash), and
+/// unit files and redo logs of files without compression units.
 fn remove_orphans(group: &Group, namespace: &Namespace) -> Result<()> {
     for disk in group.disks() {
         let path = disk.path().display();
@@ -124,8 +124,8 @@ fn remove_orphans(group: &Group, namespace: &Namespace) -> Result<()> {
             }
         }
         if removed > 0 {
-            // A new file may get the inode number of a file that was never synced. After another crash it must not find
-            // that file's bytes.
+            // Make the removals durable: a new file may get the inode number of a file that was never synced, and must
+            // not contain the old file's bytes after another crash.
             disk.sync_everything().context(|| format!("could not sync cell disk {path}"))?;
             log::info!("removed {removed} orphaned backing files from cell disk {path}");
         }

@@ -106,15 +106,15 @@ impl Volume {
         self.prefetcher.push(absent.map(|region| (file.clone(), region)));
     }
 
-    /// Returns the version of a region. It changes before any write, truncate or punch of the region becomes visible, and
-    /// is never reused while the process lives. Returns 0, which no region has, if the file does not exist.
+    /// Returns the version of a region. It changes before any write, truncate or punch of the region becomes visible,
+    /// and is never reused while the process lives. Returns 0, which no region has, if the file does not exist.
     pub fn region_version(&self, ino: Ino, region: u32) -> u64 {
         self.file(ino).map_or(0, |file| file.versions.get(region))
     }
 }
 
-/// Loads a region into a slot of the cache. A write that overlaps the load may be seen in part, so the region is loaded
-/// again then; the next writer waits for the slot's lock, which bounds the number of attempts.
+/// Loads a region into a slot of the cache. A load that overlaps a write may contain a part of the write, so the load
+/// is repeated. The next writer waits for the slot's lock, which bounds the number of attempts.
 pub(super) fn load(file: &FileData, region: u32, buffer: &mut [u8]) -> Result<Loaded> {
     let base = u64::from(region) * REGION_BYTES as u64;
     let mut total = IoCost::default();

@@ -1,7 +1,7 @@
 //! Syncing files with compression units, and actions that wait for a metadata transaction.
 //!
-//! A sync of such a file is a checkpoint of its redo log: (1) sync the backing files, (2) commit the extent records that
-//! name the pages superseded, (3) empty the redo log. `docs/format/disk.md` explains the order.
+//! A sync of such a file is a checkpoint of its redo log: (1) sync the backing files, (2) commit the extent records
+//! that name the pages superseded, (3) empty the redo log. `docs/format/disk.md` explains the order.
 
 use super::{Ino, Volume};
 use crate::error::{Error, Result};
@@ -40,7 +40,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Carries out a checkpoint, together with the metadata transaction up to `changed`.
+    /// Completes a checkpoint: syncs the backing files, commits the metadata up to `changed` together with the
+    /// checkpoint's pages, and empties the redo log.
     pub(super) fn finish_checkpoint(
         &self,
         sync: &SyncGuard<'_>,
@@ -64,8 +65,8 @@ impl Volume {
         units.empty_redo_log(sync)
     }
 
-    /// Removes the records of unused units with the next transaction and frees their slots after it. Returns the number
-    /// of the change.
+    /// Removes the records of unused units with the next transaction and frees their slots after it. Returns the commit
+    /// sequence of the change.
     pub(super) fn drop_units(&self, ino: Ino, unused: Vec<Arc<StoredUnit>>) -> CommitSequence {
         let sequence = self.namespace.write().mark_extents(ino, unused.iter().map(|stored| stored.au));
         let actions = unused.into_iter().map(|stored| (sequence, PostCommitAction::FreeSlot(stored)));
@@ -73,7 +74,8 @@ impl Volume {
         sequence
     }
 
-    /// Runs the post-commit actions whose transactions are durable. Takes write locks, so the caller holds none.
+    /// Runs the post-commit actions whose transactions are durable. Acquires write locks of files, so the calling
+    /// thread must not hold one.
     pub(super) fn run_post_commit_actions(&self) {
         let committed = self.committed();
         let due: Vec<_> =
@@ -96,7 +98,8 @@ impl Volume {
         }
     }
 
-    /// Internal sync. The kernel reports a write-back error once, so a failure is also returned by the next client fsync.
+    /// Internal sync. The kernel reports a write-back error once, so a failure is also returned by the next client
+    /// fsync.
     pub(super) fn sync_internally(&self, file: &Arc<FileData>) -> Result<()> {
         self.sync_file(file, CommitSequence(0)).inspect_err(|error| file.defer_sync_error(error.clone()))
     }
@@ -111,13 +114,15 @@ impl Volume {
     }
 }
 
-/// Handles the failure of an internal sync as [`Volume::sync_internally`] does, for a caller that holds the write lock.
+/// Handles a failed internal sync under the write lock: defers the error to the next client sync, and writes the logged
+/// pages again.
 pub(super) fn fail_internal_sync(write: &WriteGuard<'_>, units: &Units, error: &Error) {
     write.defer_sync_error(error.clone());
     rewrite_or_warn(write, units);
 }
 
-/// Writes the pages of the redo log again after a failed sync, before a reader gets the content that the kernel left.
+/// Writes the pages of the redo log to the backing file again after a failed sync, because the kernel may have dropped
+/// them. A failure is not an error: the next sync repeats the rewrite.
 fn rewrite_or_warn(write: &WriteGuard<'_>, units: &Units) {
     if let Err(error) = write.rewrite_after_failed_sync(units) {
         log::warn!("{error}; the next sync tries again");

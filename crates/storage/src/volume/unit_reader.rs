@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::file::{CachedUnit, CountedBytes, Extent, FileData, PAGE, StoredUnitReader};
 use crate::page_set::PageSet;
 use cellar_format::ByteSource;
+use cellar_format::units::AuIndex;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ impl UnitReader {
         self.version
     }
 
-    /// Returns the tag that the unit was stored with, see [`Volume::unit_store`].
+    /// Returns the tag that the unit was stored with, see [`Volume::store_unit`].
     pub fn tag(&self) -> u32 {
         self.extent.tag
     }
@@ -43,8 +44,8 @@ impl UnitReader {
         self.extent.stored.id
     }
 
-    /// Returns the pages of the unit that are superseded. Its page count is the number of pages of the unit; later pages
-    /// of the allocation unit are raw.
+    /// Returns the pages of the unit that are superseded. Its page count is the number of pages of the unit; later
+    /// pages of the allocation unit are raw.
     pub fn superseded(&self) -> &PageSet {
         &self.superseded
     }
@@ -55,8 +56,8 @@ impl UnitReader {
     }
 
     /// Returns the unit's bytes in the page cache, loaded on demand. None for the first reader of a unit: a single scan
-    /// reads only the columns that it needs and evicts nothing. No bytes are loaded if the cache evicted at least half of
-    /// its slots since the previous reader: the unit would be evicted before the next one.
+    /// reads only the columns that it needs and evicts nothing. No bytes are loaded if the cache evicted at least half
+    /// of its slots since the previous reader: the cache would evict the unit before its next use.
     pub fn in_cache(&self) -> Option<CachedUnit<'_>> {
         let cached =
             |evictions| CachedUnit::new(self, &self.extent.stored, &self.cache, evictions < self.cache.slots() / 2);
@@ -95,8 +96,8 @@ impl ByteSource for UnitReader {
 
 impl Volume {
     /// Returns a reader of the compression unit of an allocation unit; None if the allocation unit is raw.
-    pub fn unit_reader(&self, ino: Ino, au: u64) -> Result<Option<UnitReader>> {
-        let (file, au) = self.file_and_au(ino, au)?;
+    pub fn unit_reader(&self, ino: Ino, au: AuIndex) -> Result<Option<UnitReader>> {
+        let file = self.file_with_au(ino, au)?;
         let Some(units) = file.units().filter(|units| units.extent(au).is_some()) else { return Ok(None) };
         let snapshot = file.versions.stable(file.au_regions(au), |version| -> Result<_> {
             let in_flight = file.pages_in_flight(&file.layout.au_range(au));
@@ -119,8 +120,8 @@ impl Volume {
     }
 }
 
-/// Returns the superseded pages of an extent plus those of the write in flight, which has changed the version but not yet
-/// marked its pages.
+/// Returns the superseded pages of an extent plus those of the write in flight, which has changed the version but not
+/// yet marked its pages.
 fn superseded_with(file: &FileData, extent: &Extent, in_flight: Option<Range<u64>>) -> PageSet {
     let first_page = file.layout.au_range(extent.stored.au).start / PAGE;
     let mut superseded = extent.superseded.clone();

@@ -1,4 +1,4 @@
-//! Compression units: replacing the raw pages of an allocation unit by a unit, and going back to raw pages.
+//! Compression units: replacing the raw pages of an allocation unit by a unit, and restoring the raw pages.
 
 use super::sync::{PostCommitAction, fail_internal_sync};
 use super::{Ino, Volume};
@@ -26,7 +26,7 @@ pub enum UnitStored {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuFormat {
     Raw,
-    /// As a compression unit of `bytes` bytes. `tag` is that of [`Volume::unit_store`]. `superseded` are the pages of
+    /// As a compression unit of `bytes` bytes. `tag` is that of [`Volume::store_unit`]. `superseded` are the pages of
     /// the unit whose current content is raw; later pages of the allocation unit are raw too.
     Unit {
         bytes: u64,
@@ -55,37 +55,38 @@ impl Volume {
         Ok(self.file(ino)?.layout.au_size.bytes())
     }
 
-    /// Returns a file and the index of one of its allocation units. An index beyond the maximum file size is an error.
-    pub(super) fn file_and_au(&self, ino: Ino, au: u64) -> Result<(Arc<FileData>, AuIndex)> {
+    /// Returns a file; an error if the allocation unit starts beyond the maximum file size.
+    pub(super) fn file_with_au(&self, ino: Ino, au: AuIndex) -> Result<Arc<FileData>> {
         let file = self.file(ino)?;
-        match au.checked_mul(file.layout.au_size.bytes()).is_some_and(|start| start < crate::file::SIZE_MAX) {
-            true => Ok((file, AuIndex(au))),
+        match au.index().checked_mul(file.layout.au_size.bytes()).is_some_and(|start| start < crate::file::SIZE_MAX) {
+            true => Ok(file),
             false => Err(Error::new(ErrorKind::Invalid, format!("allocation unit {au} of inode {ino} does not exist"))),
         }
     }
 
     /// Returns the version of an allocation unit. It changes with every change of a byte in the allocation unit, before
     /// the change is visible.
-    pub fn au_version(&self, ino: Ino, au: u64) -> Result<u64> {
-        let (file, au) = self.file_and_au(ino, au)?;
+    pub fn au_version(&self, ino: Ino, au: AuIndex) -> Result<u64> {
+        let file = self.file_with_au(ino, au)?;
         Ok(file.au_version(au))
     }
 
-    /// Returns the time since the last write to an allocation unit; since the last write to the file if nothing wrote to
-    /// the allocation unit since the volume was opened.
-    pub fn au_idle(&self, ino: Ino, au: u64) -> Result<Duration> {
-        let (file, au) = self.file_and_au(ino, au)?;
+    /// Returns the time since the last write to an allocation unit; since the last write to the file if nothing wrote
+    /// to the allocation unit since the volume was opened.
+    pub fn au_idle(&self, ino: Ino, au: AuIndex) -> Result<Duration> {
+        let file = self.file_with_au(ino, au)?;
         Ok(Duration::from_nanos(crate::now().saturating_sub(file.au_changed(au)).max(0) as u64))
     }
 
     /// Replaces the raw pages of an allocation unit, all whole pages that the file has there, by a compression unit.
-    /// Durable on return of `Stored`. The caller read `version`, then the pages, then encoded them; the unit is stored
-    /// only if the allocation unit did not change since. Before that, every page is rebuilt from the stored bytes and
-    /// compared: a unit that does not rebuild the pages is an error of kind `Corrupt`, and nothing changes.
+    /// Durable on return of `Stored`. The caller must read `version` before the pages that it encodes; the unit becomes
+    /// current only if the allocation unit did not change since. The storage first rebuilds every page from the stored
+    /// bytes and compares it with the file's: a difference is an error of kind `Corrupt`, and the allocation unit
+    /// does not change.
     ///
     /// `tag` is opaque to the storage, which returns it in [`AuFormat`]. The cell stores the compression level there.
-    pub fn unit_store(&self, ino: Ino, au: u64, version: u64, bytes: &[u8], tag: u32) -> Result<UnitStored> {
-        let (file, au) = self.file_and_au(ino, au)?;
+    pub fn store_unit(&self, ino: Ino, au: AuIndex, version: u64, bytes: &[u8], tag: u32) -> Result<UnitStored> {
+        let file = self.file_with_au(ino, au)?;
         let au_bytes = file.layout.au_size.bytes();
         let page_count = file.whole_pages(au)?;
         if page_count == 0
@@ -112,7 +113,7 @@ impl Volume {
         let Some(stored) = StoredUnit::reserve(units.slots(), au, bytes) else { return Ok(UnitStored::Busy) };
         let stored = Arc::new(stored);
         let candidate = Candidate { unit: NewUnit { stored: stored.clone(), page_count, tag }, version };
-        let published = match stored.store(bytes).and_then(|()| self.rebuilds_pages(&file, units, &candidate)) {
+        let published = match stored.store(bytes).and_then(|()| self.verify_unit(&file, units, &candidate)) {
             Ok(true) => self.publish(&file, units, &conversion, candidate),
             Ok(false) => Ok(None),
             Err(error) => Err(error),
@@ -126,8 +127,9 @@ impl Volume {
         Ok(UnitStored::Stored)
     }
 
-    /// Returns whether a stored unit rebuilds the pages that the file has; false if the pages changed meanwhile.
-    fn rebuilds_pages(&self, file: &FileData, units: &Units, candidate: &Candidate) -> Result<bool> {
+    /// Compares the pages that a stored unit rebuilds with the file's pages. Returns false if the file's pages changed
+    /// since they were encoded. A difference without a change is an error of kind `Corrupt`.
+    fn verify_unit(&self, file: &FileData, units: &Units, candidate: &Candidate) -> Result<bool> {
         let Candidate { unit: NewUnit { stored, page_count, .. }, version } = candidate;
         let image = UnitImage::read(stored)?;
         let opened = units.codec()?.open(&image, stored.id);
@@ -157,7 +159,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Makes a stored unit current. Returns the change to commit; None if the allocation unit changed meanwhile.
+    /// Publishes a stored unit. Returns the commit sequence of the change; None if the allocation unit changed since
+    /// its pages were encoded.
     fn publish(
         &self,
         file: &Arc<FileData>,
@@ -187,15 +190,15 @@ impl Volume {
     }
 
     /// Returns how one allocation unit is stored.
-    pub fn au_info(&self, ino: Ino, au: u64) -> Result<AuInfo> {
-        let (file, au) = self.file_and_au(ino, au)?;
+    pub fn au_info(&self, ino: Ino, au: AuIndex) -> Result<AuInfo> {
+        let file = self.file_with_au(ino, au)?;
         Ok(info(&file, au))
     }
 
     /// Writes the pages of a compression unit back as raw pages and drops the unit. Durable on return. Returns false if
     /// there is no unit.
-    pub fn decompress(&self, ino: Ino, au: u64) -> Result<bool> {
-        let (file, au) = self.file_and_au(ino, au)?;
+    pub fn decompress(&self, ino: Ino, au: AuIndex) -> Result<bool> {
+        let file = self.file_with_au(ino, au)?;
         let Some(units) = file.units() else { return Ok(false) };
         let _conversion = file.lock_conversion();
         let had_unit = self.write_back(&file, units, au).inspect_err(|_| self.cancel_write_back(&file, units, au))?;
@@ -208,10 +211,11 @@ impl Volume {
         Ok(had_unit)
     }
 
-    /// Writes the pages of a compression unit to the backing file and marks them superseded. Returns false if there is no
-    /// unit.
+    /// Writes the pages of a compression unit to the backing file and marks them superseded. Returns false if there is
+    /// no unit.
     fn write_back(&self, file: &FileData, units: &Units, au: AuIndex) -> Result<bool> {
-        // Before the first copy: a post-commit punch of the unit's current pages must not remove the copies.
+        // Set the flag before the first copy: a post-commit punch of the unit's current pages must not remove the
+        // copies.
         let Some(extent) = units.set_decompressing(&file.lock_write(), au, true) else { return Ok(false) };
         self.with_reclaim(|| self.check_free_space(u64::from(extent.current_count()) * PAGE))?;
         for first in (0..extent.page_count()).step_by(BATCH_PAGES as usize) {
@@ -231,7 +235,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// After a failed [`Self::write_back`]: punches the copies of pages that are still current in the unit, after a
+    /// Undoes a failed [`Self::write_back`]: punches the copies of pages that are still current in the unit, once a
     /// transaction has named the unit.
     fn cancel_write_back(&self, file: &Arc<FileData>, units: &Units, au: AuIndex) {
         let kept = units.set_decompressing(&file.lock_write(), au, false);

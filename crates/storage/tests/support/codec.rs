@@ -3,6 +3,7 @@
 //! Layout: number of pages u32, then the end offset of each page's bytes u32 each, then the bytes.
 
 use cellar_format::ByteSource;
+use cellar_format::units::AuIndex;
 use cellar_storage::{AuFormat, Error, ErrorKind, Ino, OpenUnit, PageSet, Result, UnitCodec, UnitStored, Volume};
 use std::ops::Range;
 
@@ -63,11 +64,11 @@ pub fn encode(pages: &[u8]) -> Vec<u8> {
 
 /// Encodes the current pages of an allocation unit and stores the unit.
 pub fn compress(volume: &Volume, ino: Ino, au: u64, tag: u32) -> Result<UnitStored> {
-    let version = volume.au_version(ino, au)?;
+    let version = volume.au_version(ino, AuIndex(au))?;
     let au_bytes = volume.au_bytes(ino)?;
     let mut bytes = vec![0; au_bytes as usize];
     let count = volume.read(ino, au * au_bytes, &mut bytes)?;
-    volume.unit_store(ino, au, version, &encode(&bytes[..count / PAGE * PAGE]), tag)
+    volume.store_unit(ino, AuIndex(au), version, &encode(&bytes[..count / PAGE * PAGE]), tag)
 }
 
 /// Returns the superseded pages of an allocation unit's unit; None if the allocation unit is raw.

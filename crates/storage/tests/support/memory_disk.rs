@@ -1,10 +1,10 @@
 //! A group of disks in memory that can crash after any change: the daemon is killed, or the machine loses power.
 //!
-//! All disks of a group count their changes together (creates, writes, truncates, syncs, removals). A test chooses
-//! the change after which a crash happens, and what happens then: [`MemoryDisks::freeze_after`] remembers the state while
+//! All disks of a group count their changes together (creates, writes, truncates, syncs, removals). A test chooses the
+//! change after which a crash happens, and what happens then: [`MemoryDisks::freeze_after`] remembers the state while
 //! the volume continues, [`MemoryDisks::power_off_after`] makes all later operations fail. [`MemoryDisks::crash`]
-//! returns the disks as they are after the crash. After a loss of power, each unsynced change of each sector is there or
-//! not, whatever the order of the changes, and names that were created or removed without a sync are there or not.
+//! returns the disks as they are after the crash. After a loss of power, each unsynced change of each sector is there
+//! or not, whatever the order of the changes, and names that were created or removed without a sync are there or not.
 
 use super::Random;
 use cellar_storage::disk::{Disk, DiskFile, Space, Stream};

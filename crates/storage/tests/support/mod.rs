@@ -29,7 +29,8 @@ pub fn disks(folder: &Path, count: usize) -> Vec<Arc<dyn Disk>> {
     (0..count).map(disk).collect()
 }
 
-/// Opens a volume on disks that another volume was using: on a busy machine, its last thread unlocks them a little later.
+/// Opens a volume on disks that another volume was using: on a busy machine, its last thread unlocks them a little
+/// later.
 pub fn open(folder: &Path, count: usize) -> Arc<Volume> {
     for _ in 0..500 {
         match Volume::open(disks(folder, count), options()) {

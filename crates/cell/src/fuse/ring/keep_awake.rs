@@ -1,13 +1,13 @@
 //! Prevents idle CPUs from halting between the requests of a single busy backend.
 //!
-//! After a reply, the scheduler may wake the backend on another, idle CPU. On a virtual machine, waking a halted CPU takes
-//! 20 to 50 us, several times the cost of a request. Therefore each CPU has a spinning thread ([`spinners`]). The thread
-//! spins for a short time after the backend has moved from its CPU to another one. It runs as `SCHED_IDLE`: any other
-//! thread preempts it, and the scheduler still treats the CPU as idle when it places a woken backend. The CPU of the
-//! current request needs no spinning, because a thread woken there would have to preempt the spinner first.
+//! After a reply, the scheduler may wake the backend on another, idle CPU. On a virtual machine, waking a halted CPU
+//! takes 20 to 50 us, several times the cost of a request. Therefore each CPU has a spinning thread ([`spinners`]). The
+//! thread spins for a short time after the backend has moved from its CPU to another one. It runs as `SCHED_IDLE`: any
+//! other thread preempts it, and the scheduler still treats the CPU as idle when it places a woken backend. The CPU of
+//! the current request needs no spinning, because a thread woken there would have to preempt the spinner first.
 //!
-//! Spinning is off while several processes send requests in turn: CPUs then rarely halt, and a CPU that appears busy would
-//! not pull waiting work from other CPUs.
+//! Spinning is off while several processes send requests in turn: CPUs then rarely halt, and a CPU that appears busy
+//! would not pull waiting work from other CPUs.
 
 mod spinners;
 
@@ -60,7 +60,7 @@ impl KeepAwake {
     }
 
     /// Records a request of a process on a CPU.
-    pub fn request(&self, cpu: u16, pid: u32) {
+    pub fn record_request(&self, cpu: u16, pid: u32) {
         let Some(spinners) = &self.spinners else { return };
         let last = self.last_cpu.swap(cpu, Ordering::Relaxed);
         spinners.stop(cpu);

@@ -1,14 +1,14 @@
-//! FUSE over io_uring: the kernel passes requests and replies through one ring queue per CPU, instead of reads and writes
-//! on `/dev/fuse`.
+//! FUSE over io_uring: the kernel passes requests and replies through one ring queue per CPU, instead of reads and
+//! writes on `/dev/fuse`.
 //!
 //! A queue's thread is pinned to its CPU. A backend and the thread that serves it share a CPU, so a request needs no
 //! wake-up across CPUs. The queue's thread serves reads, writes and GETATTR itself. It forwards every other request, in
-//! the format of `/dev/fuse`, to a `fuser` session over a socket pair, and passes the session's reply to the kernel. Each
-//! operation therefore has one implementation, and requests that may block (syncs) never delay the queue. FORGET and
-//! INTERRUPT arrive on `/dev/fuse`, which the main session reads.
+//! the format of `/dev/fuse`, to a `fuser` session over a socket pair, and passes the session's reply to the kernel.
+//! Each operation therefore has one implementation, and requests that may block (syncs) never delay the queue. FORGET
+//! and INTERRUPT arrive on `/dev/fuse`, which the main session reads.
 //!
-//! Invariant: a ring entry belongs either to the kernel, which fills in a request, or to the queue, until it commits the
-//! reply.
+//! Invariant: a ring entry belongs either to the kernel, which fills in a request, or to the queue, until it commits
+//! the reply.
 
 mod abi;
 mod cpu;
@@ -46,8 +46,8 @@ pub struct Call {
 pub trait HotPath: Send + Sync + 'static {
     fn read(&self, call: Call, out: &mut [u8]) -> Result<usize, i32>;
     fn write(&self, call: Call, data: &[u8]) -> Result<usize, i32>;
-    /// Attributes of an inode. A write invalidates the kernel's cached size, so extending a file requests the attributes
-    /// each time.
+    /// Attributes of an inode. A write invalidates the kernel's cached size, so extending a file requests the
+    /// attributes each time.
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32>;
 }
 
@@ -64,8 +64,8 @@ pub struct Ring {
 
 impl Ring {
     /// Starts a queue for every possible CPU on a session's `/dev/fuse`. The session must have negotiated
-    /// `FUSE_OVER_IO_URING` in INIT; the kernel delays all requests until every queue is registered. `payload_bytes` is the
-    /// maximum size of a read or write; `keep_awake_command` runs [`keep_awake`].
+    /// `FUSE_OVER_IO_URING` in INIT; the kernel delays all requests until every queue is registered. `payload_bytes` is
+    /// the maximum size of a read or write; `keep_awake_command` runs [`keep_awake`].
     pub fn start<F: Filesystem + Clone>(
         device: OwnedFd,
         filesystem: &F,

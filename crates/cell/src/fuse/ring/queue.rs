@@ -98,7 +98,7 @@ impl Queue {
         for index in 0..self.entries.len() {
             self.submit(index, CMD_REGISTER, 0)?;
         }
-        self.receive_forwarded()?;
+        self.submit_receive()?;
         loop {
             match self.ring.submit_and_wait(1) {
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => continue,
@@ -107,7 +107,7 @@ impl Queue {
             let completed: Vec<_> = self.ring.completion().map(|cqe| (cqe.user_data(), cqe.result())).collect();
             for (user_data, result) in completed {
                 if user_data == FORWARDING {
-                    self.forwarded_reply(result)?;
+                    self.receive_reply(result)?;
                 } else if result == -libc::ENOTCONN || result == -libc::ECONNABORTED || result == -libc::ENODEV {
                     return Ok(());
                 } else if result == -libc::EINTR || result == -libc::EAGAIN {
@@ -115,16 +115,16 @@ impl Queue {
                 } else if result < 0 {
                     return Err(io::Error::from_raw_os_error(-result));
                 } else {
-                    self.request(user_data as usize)?;
+                    self.serve_request(user_data as usize)?;
                 }
             }
         }
     }
 
-    fn request(&mut self, index: usize) -> io::Result<()> {
+    fn serve_request(&mut self, index: usize) -> io::Result<()> {
         let entry = &mut self.entries[index];
         let header: InHeader = *bytemuck::from_bytes(&entry.header.in_out[..IN_HEADER_BYTES]);
-        self.keep_awake.request(self.cpu, header.pid);
+        self.keep_awake.record_request(self.cpu, header.pid);
         let arguments: ReadWriteIn = *bytemuck::from_bytes(&entry.header.op_in[..size_of::<ReadWriteIn>()]);
         let call = Call { ino: header.nodeid, offset: arguments.offset, flags: arguments.read_write_flags };
         let size = (arguments.size as usize).min(entry.payload.len());
@@ -171,13 +171,15 @@ impl Queue {
         }
     }
 
-    fn forwarded_reply(&mut self, result: i32) -> io::Result<()> {
+    /// Passes a reply of the forwarding session to the kernel. `result` is that of the receive: bytes, or a negative
+    /// errno.
+    fn receive_reply(&mut self, result: i32) -> io::Result<()> {
         match result {
             // The forwarding session has exited because the file system was unmounted.
             0 => return Ok(()),
             1.. => {}
             error if [libc::EINTR, libc::EAGAIN, libc::ENOBUFS, libc::ENOMEM].contains(&-error) => {
-                return self.receive_forwarded();
+                return self.submit_receive();
             }
             error => return Err(io::Error::from_raw_os_error(-error)),
         }
@@ -202,7 +204,7 @@ impl Queue {
             };
             self.commit(index, out.unique, result)?;
         }
-        self.receive_forwarded()
+        self.submit_receive()
     }
 
     /// Replies with the first bytes of the entry's payload, or with an errno, and returns the entry to the kernel.
@@ -230,7 +232,7 @@ impl Queue {
         self.push(&submission)
     }
 
-    fn receive_forwarded(&mut self) -> io::Result<()> {
+    fn submit_receive(&mut self) -> io::Result<()> {
         let socket = types::Fd(self.forwarding.socket.as_raw_fd());
         let reply = &mut self.forwarding.reply;
         let receive = opcode::Recv::new(socket, reply.as_mut_ptr(), reply.len() as u32).build().user_data(FORWARDING);
@@ -238,8 +240,8 @@ impl Queue {
     }
 
     fn push(&mut self, submission: &squeue::Entry128) -> io::Result<()> {
-        // SAFETY: entries, their segments and the reply buffer stay at their heap addresses as long as the queue exists,
-        // and the ring is dropped with the queue.
+        // SAFETY: entries, their segments and the reply buffer stay at their heap addresses as long as the queue
+        // exists, and the ring is dropped with the queue.
         unsafe { self.ring.submission().push(submission) }.map_err(|_| io::Error::other("the submission queue is full"))
     }
 }

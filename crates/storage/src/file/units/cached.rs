@@ -18,8 +18,8 @@ pub trait CountedBytes: ByteSource {
     fn count(&self, bytes: u64, requests: u64);
 }
 
-/// A unit's bytes, read in place in the page cache, where they were verified when they were loaded. Pins the regions
-/// that it has read until it is dropped, so drop it after decoding. Bytes outside the cache come from disk, not verified.
+/// A unit's bytes, read in place in the page cache. Cached bytes were verified when they were loaded; other bytes are
+/// read from disk. The value pins the regions that it has read, so drop it after decoding.
 pub struct CachedUnit<'a> {
     reader: &'a dyn CountedBytes,
     stored: &'a StoredUnit,

@@ -1,4 +1,4 @@
-//! The interface to the codec, which knows what a compression unit's bytes mean.
+//! The interface to the codec, which decodes compression units. The storage does not interpret their bytes.
 
 use crate::error::{Error, Result};
 use cellar_format::ByteSource;

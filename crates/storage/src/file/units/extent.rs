@@ -10,12 +10,12 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Extent {
     pub stored: Arc<StoredUnit>,
-    /// Opaque value of the unit's author; see `Volume::unit_store`.
+    /// Opaque to the storage; see `Volume::store_unit`.
     pub tag: u32,
     /// Records of the redo log below this sequence are older than the unit.
     pub log_sequence: LogSequence,
-    /// Pages whose current content is in the backing file. The page count is the number of pages that the unit contains,
-    /// counted from the start of the allocation unit; pages after them are raw.
+    /// Pages whose current content is in the backing file. The page count is the number of pages that the unit
+    /// contains, counted from the start of the allocation unit; pages after them are raw.
     pub superseded: PageSet,
     /// A decompression is writing the current pages to the backing file, so the space under them must not be punched.
     pub is_decompressing: bool,

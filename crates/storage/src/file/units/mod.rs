@@ -1,7 +1,7 @@
 //! The compression units of one file: the table of extents, the unit slots and the redo log.
 //!
 //! Invariants: a page of an allocation unit is current either in its compression unit or in the backing file, never in
-//! both; the extent table says where, and a reader takes one [`Extent`] as a snapshot. A write to a page that the
+//! both; the extent table records where, and a reader uses one [`Extent`] as a snapshot. A write to a page that the
 //! metadata do not yet name superseded is appended to the redo log before the write is acknowledged.
 
 mod cached;
@@ -68,7 +68,7 @@ pub struct NewUnit {
     pub tag: u32,
 }
 
-/// A checkpoint of the redo log under way: the superseded pages that it makes durable and commits.
+/// A running checkpoint of the redo log: the superseded pages that it must make durable and commit.
 #[derive(Debug, Default)]
 pub struct Checkpoint(Vec<CheckpointPages>);
 
@@ -157,8 +157,8 @@ impl Units {
         self.put(&mut self.table.write(), au, Some(extent));
     }
 
-    /// Makes a unit the current one of its allocation unit, for all its pages. Returns the log sequence of the new
-    /// extent and the replaced unit.
+    /// Makes a stored unit the unit of its allocation unit, with all its pages current. Returns the log sequence of the
+    /// new extent and the replaced unit.
     pub(in crate::file) fn publish(
         &self,
         write: &WriteGuard<'_>,
@@ -209,8 +209,8 @@ impl Units {
         Some(extent.clone())
     }
 
-    /// Truncates the units at a file size: pages beyond it are current in no unit any more. Returns the allocation units
-    /// whose extents changed and the units that became unused.
+    /// Truncates the units at a file size: afterwards no page beyond `size` is current in a unit. Returns the
+    /// allocation units whose extents changed and the units that became unused.
     pub fn truncate(&self, write: &WriteGuard<'_>, size: u64) -> (Vec<AuIndex>, Vec<Arc<StoredUnit>>) {
         self.check_file(write);
         let layout = &self.slots.layout;
@@ -240,7 +240,7 @@ impl Units {
         (changed, unused)
     }
 
-    /// Returns the superseded pages that a checkpoint which begins now has to commit.
+    /// Returns the superseded pages that are not committed: the pages of a checkpoint that begins now.
     pub(in crate::file) fn uncommitted_pages(&self, write: &WriteGuard<'_>) -> Checkpoint {
         self.check_file(write);
         let table = self.table.read();
@@ -253,7 +253,7 @@ impl Units {
         Checkpoint(table.uncommitted.iter().map(of_extent).collect())
     }
 
-    /// Notes that the pages of a checkpoint are durable in the backing files: transactions from now on name them
+    /// Records that the pages of a checkpoint are durable in the backing files: transactions from now on name them
     /// superseded.
     pub fn mark_durable(&self, sync: &SyncGuard<'_>, checkpoint: &Checkpoint) {
         debug_assert_eq!(sync.file.ino, self.slots.ino);
@@ -266,8 +266,8 @@ impl Units {
         }
     }
 
-    /// Notes that the metadata on every disk name the pages of a checkpoint superseded. Drops and returns the units none
-    /// of whose pages is current.
+    /// Records that the metadata on every disk name the pages of a checkpoint superseded. Drops and returns
+    /// the units without current pages.
     pub fn mark_committed(&self, sync: &SyncGuard<'_>, checkpoint: &Checkpoint) -> Vec<Arc<StoredUnit>> {
         debug_assert_eq!(sync.file.ino, self.slots.ino);
         let mut table = self.table.write();
@@ -288,8 +288,8 @@ impl Units {
         unused
     }
 
-    /// Drops and returns the units none of whose pages is current. The metadata contain such units when an earlier
-    /// process died before it removed their records.
+    /// Drops and returns the units without current pages. The metadata contain such a unit if an earlier process
+    /// crashed before it removed the unit's record.
     pub fn drop_fully_superseded(&self, write: &WriteGuard<'_>) -> Vec<Arc<StoredUnit>> {
         self.check_file(write);
         let mut table = self.table.write();
@@ -310,7 +310,7 @@ impl Units {
         self.redo_log.lock().switch_segment();
     }
 
-    /// Ends a checkpoint: empties the segment with the records that its transaction made obsolete.
+    /// Ends a checkpoint: empties the segment with the records that the checkpoint's transaction made obsolete.
     pub fn empty_redo_log(&self, _: &SyncGuard<'_>) -> Result<()> {
         self.redo_log.lock().empty_inactive()
     }

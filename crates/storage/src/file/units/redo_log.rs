@@ -1,10 +1,10 @@
 //! The redo log of a file: full images of pages that were written over a compression unit and that the metadata do not
 //! yet name superseded.
 //!
-//! A page goes to the backing file first, then its record to the log. The log is never synced. After the death of the
-//! process the record is in the operating system's memory and restores the page. After a loss of power the record counts
-//! only if it happened to reach the disk. A checkpoint syncs the page and commits the metadata; the record is then
-//! obsolete.
+//! A write stores the page in the backing file first, then appends the page's record to the log. The log is never
+//! synced. After a crash of the process, the record is in the operating system's memory and restores the page. After a
+//! loss of power, the record exists only if it happened to reach the disk. A checkpoint syncs the page and commits the
+//! metadata, which makes the record obsolete.
 //!
 //! The log has two segments. A checkpoint first switches appends to the empty segment, so that records of pages written
 //! during the checkpoint survive when the checkpoint empties the other segment. Layout and reasoning:
@@ -71,7 +71,7 @@ impl RedoLog {
     }
 
     /// Writes records of pages (allocation unit, page in it, whole new content) to the active segment. After an error
-    /// none of them counts.
+    /// the log contains none of these records.
     pub fn append<'a>(&mut self, pages: impl Iterator<Item = (AuIndex, u32, &'a [u8])>) -> Result<()> {
         let mut bytes = Vec::new();
         for (au, page, content) in pages {
@@ -123,7 +123,7 @@ impl RedoLog {
         Ok(())
     }
 
-    /// Measures the log that an earlier process left.
+    /// Measures the segments of an earlier process, so that appends follow their records.
     pub fn open(&mut self) -> Result<()> {
         for (length, segment) in self.lengths.iter_mut().zip(&self.segments) {
             // Records start at multiples of their size, so an append skips the space of a partial record.

@@ -1,8 +1,8 @@
 //! Unit slots: the two places per allocation unit in the unit files of one file.
 //!
 //! The slots of allocation unit `a` start at `2a` and `2a + 1` times the allocation-unit size in the unit file of the
-//! disk that holds `a`. A new unit goes to the slot that the current unit does not occupy, so the current unit stays
-//! intact until the metadata name its successor.
+//! disk that stores `a`. A new unit is written to the slot that the current unit does not occupy, so the current unit
+//! stays intact until the metadata name its successor.
 //!
 //! A slot is in use while a `StoredUnit` for it lives.
 
@@ -60,8 +60,8 @@ impl UnitSlots {
         self.in_use.lock().remove(&(au, slot));
     }
 
-    /// Punches all slots that are not in use if the unit files occupy more than the `claimed` bytes of the units in use:
-    /// a crash left something there.
+    /// Punches all slots that are not in use if the unit files occupy more than `claimed` bytes, the size of all units:
+    /// the surplus was left by a crash.
     pub fn punch_leftovers(&self, claimed: u64) -> Result<()> {
         let mut allocated = 0;
         for unit_file in &self.unit_files {

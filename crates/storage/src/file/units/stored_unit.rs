@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Bytes that share a checksum.
+/// Bytes of a checksum block.
 const CHECKSUM_BLOCK: u64 = 16 << 10;
 const CHECKSUM_BYTES: u64 = 4;
 /// Reads of single pages that together cost more than loading the whole unit.
@@ -109,14 +109,15 @@ impl StoredUnit {
         self.is_unused.store(true, Ordering::Release);
     }
 
-    /// Notes a use of the whole unit at a moment when the page cache has evicted `evictions` slots in all. Returns the
-    /// evictions since the previous use; None at the first use.
+    /// Records a use of the whole unit. `evictions` is the number of slots that the page cache has evicted so far.
+    /// Returns the evictions since the previous use; None at the first use.
     pub fn note_use(&self, evictions: u64) -> Option<u64> {
         let last = self.evictions_at_use.swap(evictions + 1, Ordering::Relaxed);
         (last > 0).then(|| (evictions + 1).saturating_sub(last))
     }
 
-    /// Counts a read of a few pages. Returns whether there were enough to make loading the whole unit worthwhile.
+    /// Counts a read of single pages. Returns true, and restarts the count, when the counted reads together cost more
+    /// than loading the whole unit.
     pub fn count_page_read(&self) -> bool {
         let is_worth_loading = self.page_reads.fetch_add(1, Ordering::Relaxed) >= PAGE_READS_WORTH_LOADING;
         if is_worth_loading {

@@ -1,9 +1,10 @@
 //! The spinning threads, one per CPU, in a separate process.
 //!
 //! `SCHED_IDLE` applies only within a scheduling group, and by default each session is a group (autogroups). A spinning
-//! thread in the daemon's session would get the same share of the CPU as Postgres's session. The spinners therefore run in
-//! a session whose group has the lowest weight. Daemon and spinners share a page of memory, which is the spinners' standard
-//! input. The spinners exit when the reading end of their standard output closes, that is, when the daemon exits.
+//! thread in the daemon's session would get the same share of the CPU as Postgres's session. The spinners therefore run
+//! in a session whose group has the lowest weight. Daemon and spinners share a page of memory, which is the spinners'
+//! standard input. The spinners exit when the reading end of their standard output closes, that is, when the daemon
+//! exits.
 
 use super::super::cpu::pin;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -94,7 +95,7 @@ impl Spinners {
         Ok(spinners)
     }
 
-    /// Lets a CPU's spinner spin for `duration` from now.
+    /// Makes a CPU's spinner spin for `duration` from now.
     pub fn spin(&self, cpu: u16, duration: Duration) {
         let Some(slot) = self.slots.as_slice().get(usize::from(cpu)) else { return };
         slot.until.store(now() + duration.as_nanos() as u64, Ordering::Relaxed);
@@ -176,9 +177,9 @@ fn now() -> u64 {
 
 /// Gives the calling thread the policy `SCHED_IDLE`. Returns false if that is not permitted.
 fn become_idle() -> bool {
-    // Between groups, the time slice decides: a woken thread immediately preempts a thread with a longer slice, but waits
-    // for the end of any other thread's slice. The slice persists when the policy changes.
-    // SAFETY: zero bytes are a valid sched_attr.
+    // Between groups, the time slice decides: a woken thread immediately preempts a thread with a longer slice, but
+    // waits for the end of any other thread's slice. The slice persists when the policy changes. SAFETY: zero bytes are
+    // a valid sched_attr.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     attributes.size = size_of::<libc::sched_attr>() as u32;
     attributes.sched_runtime = LONGEST_SLICE.as_nanos() as u64;
