@@ -4,7 +4,7 @@
 #![no_main]
 
 use cellar_format::wire::{
-    BatchHeader, BlockRange, ColumnHeader, CompressRequest, DueQuery, DueUnits, ErrorReport, Expr, FrameHeader, Hello,
+    BatchHeader, BlockRange, ColumnHeader, CompressRequest, DueQuery, DueUnits, ErrorReport, Expr, FrameHeader, Hello, InspectQuery,
     Passthru, RangeDone, RowEntry, ScanRequest, Units, UnitsQuery, XidQuery, XidStates,
 };
 use cellar_scan::Plan;
@@ -22,7 +22,7 @@ macro_rules! round_trip {
 
 fuzz_target!(|data: &[u8]| {
     let [pick, bytes @ ..] = data else { return };
-    match pick % 17 {
+    match pick % 18 {
         0 => {
             if let Ok(request) = ScanRequest::decode(bytes) {
                 let _ = Plan::compile(&request);
@@ -44,6 +44,7 @@ fuzz_target!(|data: &[u8]| {
         13 => round_trip!(Units, bytes),
         14 => round_trip!(DueQuery, bytes),
         15 => round_trip!(DueUnits, bytes),
+        16 => round_trip!(InspectQuery, bytes),
         _ => {
             let _ = ColumnHeader::decode(bytes);
             let _ = RowEntry::decode(bytes);

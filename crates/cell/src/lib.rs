@@ -6,7 +6,7 @@
 //! [`server`] resolves the name of a relation once, in [`relation`]. [`smart_scan`], [`compression`] and [`state`] use
 //! disk objects with block ranges, regions or allocation units, and never names.
 //!
-//! Modules depend on each other in one direction: `daemon` → `fuse`, `server` → `smart_scan`, `compression` →
+//! Modules depend on each other in one direction: `daemon` → `fuse`, `server` → `smart_scan`, `compression`, `inspect` →
 //! `unit_codec`, `state` → `relation`.
 
 pub mod compression;
@@ -14,6 +14,7 @@ pub mod config;
 pub mod daemon;
 mod frame_stream;
 pub mod fuse;
+pub mod inspect;
 pub mod log_context;
 pub mod metrics;
 pub mod relation;
