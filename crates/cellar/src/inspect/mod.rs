@@ -77,6 +77,7 @@ struct FilesArguments {
 struct FileArguments {
     #[command(flatten)]
     target: Target,
+    /// A path below the mount, a path on the mount, or inode:NUMBER
     path: String,
 }
 
@@ -88,6 +89,7 @@ struct UnitArguments {
     /// Read every byte of the unit and rebuild every page
     #[arg(long)]
     verify: bool,
+    /// A path below the mount, a path on the mount, or inode:NUMBER
     path: String,
     /// Number of the allocation unit in the file
     #[arg(value_name = "AU")]
@@ -102,6 +104,7 @@ struct BlockArguments {
     /// Print the bytes of the block
     #[arg(long)]
     hex: bool,
+    /// A path below the mount, a path on the mount, or inode:NUMBER
     path: String,
     /// Number of the block in the segment file
     block: u64,

@@ -82,7 +82,7 @@ fn file(out: &mut String, report: &FileReport) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "{} of {} allocation units compressed: {} bytes in units, {} superseded blocks, {} of them only in the redo log",
+        "{} of {} allocation units compressed: {} bytes in units, {} superseded blocks, {} of them in the redo log",
         file.compressed_aus, file.aus, report.unit_bytes, report.superseded_blocks, report.logged_blocks
     )
 }
