@@ -5,8 +5,8 @@
 
 use cellar_format::wire::{
     BatchHeader, BlockRange, CellStatus, ColumnHeader, CompressProgress, CompressRequest, DueQuery, DueUnits, ErrorReport,
-    Expr, FileIoCounts, FileIoQuery, FrameHeader, Hello, Passthru, RangeDone, RowEntry, ScanRequest, Units, UnitsQuery,
-    XidQuery, XidStates,
+    Expr, FileIoCounts, FileIoQuery, FrameHeader, Hello, InspectQuery, Passthru, RangeDone, RowEntry, ScanRequest, Units,
+    UnitsQuery, XidQuery, XidStates,
 };
 use cellar_scan::Plan;
 use libfuzzer_sys::fuzz_target;
@@ -23,7 +23,7 @@ macro_rules! round_trip {
 
 fuzz_target!(|data: &[u8]| {
     let [pick, bytes @ ..] = data else { return };
-    match pick % 21 {
+    match pick % 22 {
         0 => {
             if let Ok(request) = ScanRequest::decode(bytes) {
                 let _ = Plan::compile(&request);
@@ -49,6 +49,7 @@ fuzz_target!(|data: &[u8]| {
         17 => round_trip!(FileIoCounts, bytes),
         18 => round_trip!(CellStatus, bytes),
         19 => round_trip!(CompressProgress, bytes),
+        20 => round_trip!(InspectQuery, bytes),
         _ => {
             let _ = ColumnHeader::decode(bytes);
             let _ = RowEntry::decode(bytes);

@@ -8,13 +8,15 @@
 //! disk objects with block ranges, regions or allocation units, and never names.
 //!
 //! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`; `server` → `status`, `smart_scan`,
-//! `compression`; `status` → `metrics` → `fuse`; `smart_scan`, `compression`, `unit_codec` → `state` → `relation`.
+//! `compression`, `inspect`; `status` → `metrics` → `fuse`; `smart_scan`, `compression`, `inspect`, `unit_codec` → `state` →
+//! `relation`.
 
 pub mod compression;
 pub mod config;
 pub mod daemon;
 mod frame_stream;
 pub mod fuse;
+pub mod inspect;
 pub mod log_context;
 pub mod metrics;
 pub mod relation;

@@ -69,7 +69,7 @@ pub enum StatusError {
 pub fn query(socket: &Path) -> Result<CellStatus, StatusError> {
     let at = || socket.display().to_string();
     let no_answer = |source| StatusError::NoAnswer { socket: at(), source };
-    let stream = connect(socket).map_err(|source| StatusError::Unreachable { socket: at(), source })?;
+    let stream = connect(socket, TIMEOUT).map_err(|source| StatusError::Unreachable { socket: at(), source })?;
     let mut stream = FrameStream::new(stream);
     let hello = Hello { backend_pid: std::process::id(), database: 0, system_identifier: 0, incarnation: 0 };
     stream.send(Kind::Hello, |out| hello.encode(out)).map_err(no_answer)?;
@@ -78,24 +78,31 @@ pub fn query(socket: &Path) -> Result<CellStatus, StatusError> {
         match stream.receive().map_err(no_answer)? {
             (Kind::Welcome, _) => {}
             (Kind::Status, payload) => return CellStatus::decode(payload).map_err(|error| no_answer(error.into())),
-            (Kind::Error, payload) => {
-                let ErrorReport { message, detail, .. } =
-                    ErrorReport::decode(payload).map_err(|error| no_answer(error.into()))?;
-                let reason = if detail.is_empty() { message } else { format!("{message}: {detail}") };
-                return Err(StatusError::Refused { socket: at(), reason });
-            }
+            (Kind::Error, payload) => return Err(refused(socket, payload)),
             (kind, _) => return Err(no_answer(io::Error::other(format!("unexpected frame {kind:?}")).into())),
         }
     }
 }
 
-/// Connects without waiting; sends and receives on the connection fail after [`TIMEOUT`].
-fn connect(socket: &Path) -> io::Result<UnixStream> {
+/// Returns the error that an error frame reports.
+pub(crate) fn refused(socket: &Path, payload: &[u8]) -> StatusError {
+    let socket = socket.display().to_string();
+    match ErrorReport::decode(payload) {
+        Ok(ErrorReport { message, detail, .. }) => {
+            let reason = if detail.is_empty() { message } else { format!("{message}: {detail}") };
+            StatusError::Refused { socket, reason }
+        }
+        Err(error) => StatusError::NoAnswer { socket, source: error.into() },
+    }
+}
+
+/// Connects without waiting; sends and receives on the connection fail after `timeout`.
+pub(crate) fn connect(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let stream = UnixStream::from(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);
     rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     Ok(stream)
 }

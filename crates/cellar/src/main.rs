@@ -1,6 +1,7 @@
 //! The `cellar` binary: parses the arguments and runs the subcommand.
 
 mod cell;
+mod inspect;
 mod logger;
 mod status;
 
@@ -26,6 +27,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Cell(cell::CellArguments),
+    Inspect(inspect::InspectArguments),
     /// Prevent idle CPUs from halting between file requests; started by a cell
     #[command(hide = true)]
     KeepAwake,
@@ -39,6 +41,7 @@ enum Command {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Cell(arguments) => cell::run(&arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
         Command::KeepAwake => match cellar_cell::fuse::keep_awake() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {

@@ -93,7 +93,7 @@ fn duration(seconds: u64) -> String {
 }
 
 /// Formats a size in the largest unit that leaves at least two digits.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let unit = (0..units.len() - 1).find(|unit| bytes >> (10 * unit) < 10_240).unwrap_or(units.len() - 1);
     format!("{} {}", bytes >> (10 * unit), units[unit])

@@ -234,7 +234,9 @@ impl Connection {
             | Kind::Status
             | Kind::Compress
             | Kind::UnitsQuery
-            | Kind::DueQuery => {
+            | Kind::DueQuery
+            | Kind::InspectQuery
+            | Kind::InspectReport => {
                 return Err(Corrupt::new("frame kind", 4, format!("{kind:?} from a cell")));
             }
         }))

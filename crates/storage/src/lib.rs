@@ -15,11 +15,12 @@ mod volume;
 pub use cache::CacheStats;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{OpenUnit, UnitCodec, stored_bytes};
-pub use group::{AuSize, Redundancy};
+pub use group::{AuSize, Redundancy, State as GroupState, Superblock, Uuid};
 pub use page_set::PageSet;
 pub use volume::{
-    Attr, AuFormat, AuInfo, CachedUnit, DirEntry, Fallocate, Ino, Kind, NewNode, ROOT_INO, RegionGuard, RenameMode,
-    SetAttr, SetTime, SpaceTotals, UnitReader, UnitStored, Volume, VolumeOptions,
+    Attr, AuFormat, AuInfo, CachedUnit, DirEntry, DiskState, Fallocate, Ino, Kind, NewNode, ROOT_INO, ReadOnlyVolume,
+    RegionGuard, RenameMode, SetAttr, SetTime, SpaceTotals, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume,
+    VolumeOptions, disk_states,
 };
 
 /// Returns the time in nanoseconds since 1970.

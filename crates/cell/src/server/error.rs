@@ -5,6 +5,8 @@ use cellar_format::wire::{ErrorReport, Kind};
 
 use crate::compression::CompressionError;
 use crate::frame_stream::StreamError;
+use crate::inspect::InspectError;
+use crate::inspect::remote::AnswerError;
 use crate::smart_scan::ScanError;
 
 const SAME_VERSION_HINT: &str = "Install the same version of the cell and of the extension.";
@@ -18,11 +20,22 @@ pub enum SessionError {
     Scan(#[from] ScanError),
     #[error(transparent)]
     Compression(#[from] CompressionError),
+    #[error(transparent)]
+    Inspect(#[from] InspectError),
 }
 
 impl From<Corrupt> for SessionError {
     fn from(error: Corrupt) -> Self {
         Self::Stream(error.into())
+    }
+}
+
+impl From<AnswerError> for SessionError {
+    fn from(error: AnswerError) -> Self {
+        match error {
+            AnswerError::Inspect(error) => Self::Inspect(error),
+            AnswerError::Stream(error) => Self::Stream(error),
+        }
     }
 }
 
@@ -55,6 +68,8 @@ impl SessionError {
             Self::Compression(CompressionError::Storage(_)) => {
                 ("58030", "the cell could not read or write the table", DISKS_HINT)
             }
+            Self::Inspect(InspectError::NotFound { .. }) => ("42704", "the cell has no such object", ""),
+            Self::Inspect(_) => ("58030", "the cell could not read the object", DISKS_HINT),
             Self::Compression(CompressionError::Encode(_)) => {
                 ("XX000", "the cell could not compress the table", "The table is unchanged. Report this as a bug.")
             }

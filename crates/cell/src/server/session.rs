@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BlockRange, CompressProgress, CompressRequest, DueQuery, FileIoCounts, FileIoQuery, Hello, Kind, Relation,
-    RelationBlocks, ScanRequest, UnitsQuery,
+    BlockRange, CompressProgress, CompressRequest, DueQuery, FileIoCounts, FileIoQuery, Hello, InspectQuery, Kind,
+    Relation, RelationBlocks, ScanRequest, UnitsQuery,
 };
 use cellar_scan::unit::{Level, Shape};
 
@@ -17,6 +17,7 @@ use super::range::Backend;
 use super::scan::OpenScan;
 use crate::compression::{self, CompressionError};
 use crate::frame_stream::{FrameStream, StreamError};
+use crate::inspect;
 use crate::log_context;
 use crate::metrics::Metrics;
 use crate::relation::{RelationAu, Segments};
@@ -109,6 +110,10 @@ impl<'a> Session<'a> {
                     let due = compression::due_units(state, &units, query.level, query.idle_us)
                         .map_err(CompressionError::from)?;
                     self.stream.send(Kind::DueUnits, |out| due.encode(out))?;
+                }
+                (Kind::InspectQuery, payload) => {
+                    let query = InspectQuery::decode(payload)?;
+                    inspect::remote::answer(&mut self.stream, &state.volume, &query)?;
                 }
                 (kind, _) => return Err(SessionError::unexpected(kind)),
             }

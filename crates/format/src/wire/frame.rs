@@ -30,6 +30,8 @@ pub enum Kind {
     Compress = 7,
     UnitsQuery = 8,
     DueQuery = 9,
+    /// Requests a report about disks, files, a unit or a block.
+    InspectQuery = 10,
     Welcome = 64,
     Batch = 65,
     Passthru = 66,
@@ -44,6 +46,8 @@ pub enum Kind {
     CompressDone = 74,
     Units = 75,
     DueUnits = 76,
+    /// A part of a report.
+    InspectReport = 77,
 }
 
 impl Kind {
@@ -59,6 +63,7 @@ impl Kind {
             Compress,
             UnitsQuery,
             DueQuery,
+            InspectQuery,
             Welcome,
             Batch,
             Passthru,
@@ -72,6 +77,7 @@ impl Kind {
             CompressDone,
             Units,
             DueUnits,
+            InspectReport,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == value)

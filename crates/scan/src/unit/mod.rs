@@ -14,6 +14,7 @@
 mod attribute;
 mod chunk;
 mod column;
+mod describe;
 mod directory;
 mod encode;
 mod encoding;
@@ -30,6 +31,7 @@ mod shape;
 pub use attribute::{AttributeChunk, Bounds};
 pub use chunk::{Chunk, ChunkVisibility};
 pub use column::{BlockRef, ChunkRef, ColumnReader, GatherMode, HeaderReader};
+pub use describe::{ChunkDescription, ColumnDescription, UnitDescription};
 pub use directory::VERSION;
 pub use encode::{EncodeError, Encoder, encode, encode_raw, verify};
 pub use encoding::zstd::release_memory;

@@ -30,6 +30,7 @@ const PAGE_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct DirectoryDisk {
     root: PathBuf,
+    is_read_only: bool,
     lock: Mutex<Option<File>>,
     /// Which of the 256 fan-out directories are known to exist.
     fans: [AtomicBool; 256],
@@ -43,10 +44,42 @@ impl DirectoryDisk {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
+        Self::existing(root, false)
+    }
+
+    /// Uses an existing directory without changing it: files are opened for reading, and the lock is shared, which fails
+    /// while a daemon has locked the disk. [`super::OverlayDisk`] accepts writes on top.
+    pub(super) fn read_only(root: impl Into<PathBuf>) -> io::Result<Self> {
+        Self::existing(root.into(), true)
+    }
+
+    fn existing(root: PathBuf, is_read_only: bool) -> io::Result<Self> {
         if !fs::metadata(&root)?.is_dir() {
             return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
         }
-        Ok(Self { root, lock: Mutex::new(None), fans: [const { AtomicBool::new(false) }; 256] })
+        Ok(Self { root, is_read_only, lock: Mutex::new(None), fans: [const { AtomicBool::new(false) }; 256] })
+    }
+
+    fn open_file(&self, path: PathBuf, create: bool) -> io::Result<BackingFile> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(!self.is_read_only).create(create && !self.is_read_only).mode(0o600);
+        Ok(BackingFile { file: options.open(&path)?, path, direct: OnceLock::new() })
+    }
+
+    /// Locks a disk that is not to be changed. A directory without a lock file is not in use.
+    fn lock_shared(&self) -> io::Result<bool> {
+        let file = match File::open(self.root.join(LOCK)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
+            file => file?,
+        };
+        match file.try_lock_shared() {
+            Ok(()) => {
+                *self.lock.lock() = Some(file);
+                Ok(true)
+            }
+            Err(fs::TryLockError::WouldBlock) => Ok(false),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        }
     }
 
     fn fan_path(&self, ino: u64) -> PathBuf {
@@ -76,6 +109,9 @@ impl Disk for DirectoryDisk {
     }
 
     fn lock(&self) -> io::Result<bool> {
+        if self.is_read_only {
+            return self.lock_shared();
+        }
         let mut locked = self.lock.lock();
         if locked.is_some() {
             return Ok(true);
@@ -120,10 +156,11 @@ impl Disk for DirectoryDisk {
     }
 
     fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let path = self.root.join(name);
-        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path)?;
-        File::open(&self.root)?.sync_all()?;
-        Ok(Arc::new(BackingFile { file, path, direct: OnceLock::new() }))
+        let file = self.open_file(self.root.join(name), true)?;
+        if !self.is_read_only {
+            File::open(&self.root)?.sync_all()?;
+        }
+        Ok(Arc::new(file))
     }
 
     fn remove_named(&self, name: &str) -> io::Result<()> {
@@ -134,15 +171,13 @@ impl Disk for DirectoryDisk {
         if create {
             self.ensure_fan(ino)?;
         }
-        let path = self.backing_path(ino, stream);
-        let opened = OpenOptions::new().create(create).truncate(false).read(true).write(true).mode(0o600).open(&path);
-        match opened {
-            Ok(file) => {
+        match self.open_file(self.backing_path(ino, stream), create) {
+            Ok(opened) => {
                 if stream == Stream::Units {
                     // Units are far apart with holes between them: read-ahead would fill memory with zeros.
-                    advise(&file, 0..0, libc::POSIX_FADV_RANDOM);
+                    advise(&opened.file, 0..0, libc::POSIX_FADV_RANDOM);
                 }
-                Ok(Some(Arc::new(BackingFile { file, path, direct: OnceLock::new() })))
+                Ok(Some(Arc::new(opened)))
             }
             Err(error) if error.kind() == ErrorKind::NotFound && !create => Ok(None),
             Err(error) => Err(error),
@@ -350,6 +385,16 @@ impl DiskFile for BackingFile {
 
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
         self.fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, length)
+    }
+
+    fn is_hole(&self, offset: u64, length: u64) -> io::Result<bool> {
+        // SAFETY: the descriptor is open during the call. No other call uses the descriptor's file position.
+        let data = unsafe { libc::lseek(self.file.as_raw_fd(), offset as i64, libc::SEEK_DATA) };
+        match (data, io::Error::last_os_error()) {
+            (0.., _) => Ok(data as u64 >= offset + length),
+            (_, error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(true),
+            (_, error) => Err(error),
+        }
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -5,9 +5,11 @@
 
 mod directory;
 mod faulty;
+mod overlay;
 
 pub use directory::DirectoryDisk;
 pub use faulty::{Fault, FaultyDisk};
+pub use overlay::OverlayDisk;
 
 use std::fmt::Debug;
 use std::io;
@@ -127,6 +129,12 @@ pub trait DiskFile: Send + Sync + Debug {
 
     /// Frees the space of a range, which then reads as zeros. The length does not change.
     fn punch(&self, offset: u64, length: u64) -> io::Result<()>;
+
+    /// Returns whether no space is allocated in a range, or the range is beyond the end of the file. Engines without holes
+    /// return false.
+    fn is_hole(&self, _offset: u64, _length: u64) -> io::Result<bool> {
+        Ok(false)
+    }
 
     /// Makes data and length durable.
     fn sync(&self) -> io::Result<()>;

@@ -101,6 +101,14 @@ impl Backing {
         }
     }
 
+    /// Returns whether no space is allocated in a range.
+    pub fn is_hole(&self, offset: u64, length: u64) -> Result<bool> {
+        match self.existing()? {
+            Some(file) => file.is_hole(offset, length).context(|| self.describe("measure")),
+            None => Ok(true),
+        }
+    }
+
     /// Fills the buffer, with zeros beyond the end of the file. Returns the bytes read from the file.
     pub fn read(&self, buffer: &mut [u8], offset: u64, direct: bool) -> Result<usize> {
         let count = match self.existing()? {

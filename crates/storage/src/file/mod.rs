@@ -158,6 +158,11 @@ impl FileData {
         })
     }
 
+    /// Returns whether no space is allocated in the backing file for a range within one allocation unit.
+    pub fn is_hole(&self, offset: u64, length: u64) -> Result<bool> {
+        self.backing[self.layout.disk_index(offset)].is_hole(offset, length)
+    }
+
     /// Returns the number of whole pages that the file has in an allocation unit.
     pub fn whole_pages(&self, au: AuIndex) -> Result<u32> {
         let au_bytes = self.layout.au_size.bytes();

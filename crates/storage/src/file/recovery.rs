@@ -16,15 +16,21 @@ pub struct Recovered {
 }
 
 impl FileData {
-    /// Replays the redo log of an earlier process. Truncates units that extend beyond the end of the file because a
-    /// crash interrupted a truncate. Syncing the file twice afterwards makes the result durable and empties both log
-    /// segments.
-    pub fn recover_units(&self, units: &Units) -> Result<Recovered> {
+    /// Replays the redo log that an earlier process left: writes its pages to the backing file and marks them superseded.
+    pub fn replay_redo_log(&self, units: &Units) -> Result<()> {
         let write = self.lock_write();
         units.with_redo_log(|log| {
             log.open()?;
             write.replay(units, log)
-        })?;
+        })
+    }
+
+    /// Replays the redo log that an earlier process left and truncates units that extend beyond the end of the file,
+    /// as a crash during a truncate leaves them. Syncing the file twice afterwards makes the result durable and empties
+    /// both log segments.
+    pub fn recover_units(&self, units: &Units) -> Result<Recovered> {
+        self.replay_redo_log(units)?;
+        let write = self.lock_write();
         let size = self.size()?;
         write.supersede_last_page(units, size)?;
         let (mut changed_aus, mut unused) = units.truncate(&write, size);

@@ -9,12 +9,11 @@ mod stripe_layout;
 mod superblock;
 
 pub use stripe_layout::{AuSize, Piece, StripeLayout};
-pub use superblock::{Redundancy, Uuid};
+pub use superblock::{Redundancy, State, Superblock, Uuid};
 
 use crate::disk::{Disk, Space};
 use crate::error::{Context, Error, ErrorKind, Result};
 use std::sync::Arc;
-use superblock::{State, Superblock};
 
 #[derive(Debug)]
 pub struct Group {
@@ -37,20 +36,25 @@ impl Group {
                 format!("a disk group has 1 to {} disks, but {} are configured", superblock::DISKS_MAX, disks.len());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let mut found = Vec::new();
-        for disk in &disks {
-            let path = disk.path().display();
-            if !disk.lock().context(|| format!("could not lock cell disk {path}"))? {
-                let message = format!("cell disk {path} is in use by another cell daemon; stop that daemon first");
-                return Err(Error::new(ErrorKind::Locked, message));
-            }
-            found.push(Superblock::read(disk.as_ref())?);
-        }
+        let found = lock_and_read(&disks)?;
         if found.iter().flatten().all(|superblock| superblock.state == State::Forming) {
             Self::form(disks, &found, au_size)
         } else {
-            Ok((Self::assemble(disks, found, au_size)?, false))
+            let mut group = Self::assemble(disks, found, au_size)?;
+            // A crash in `mark_ready` leaves some disks in state forming although the group is ready.
+            group.mark_ready()?;
+            Ok((group, false))
         }
+    }
+
+    /// Locks the disks and opens the group on them. Writes nothing. A group without data is an error.
+    pub fn open_existing(disks: Vec<Arc<dyn Disk>>) -> Result<Self> {
+        let found = lock_and_read(&disks)?;
+        if !found.iter().flatten().any(|superblock| superblock.state == State::Ready) {
+            let message = "no disk belongs to a disk group that contains data; check the list of disks";
+            return Err(Error::new(ErrorKind::ForeignDisk, message));
+        }
+        Self::assemble(disks, found, AuSize::DEFAULT)
     }
 
     fn form(disks: Vec<Arc<dyn Disk>>, found: &[Option<Superblock>], au_size: AuSize) -> Result<(Self, bool)> {
@@ -107,10 +111,7 @@ impl Group {
             return Err(Error::new(ErrorKind::ForeignDisk, message));
         }
         let (disks, superblocks): (Vec<_>, Vec<_>) = members.into_iter().flatten().unzip();
-        let mut group = Self { disks, superblocks, au_size };
-        // A crash in `mark_ready` leaves some disks in state forming although the group is ready.
-        group.mark_ready()?;
-        Ok(group)
+        Ok(Self { disks, superblocks, au_size })
     }
 
     /// Records on every disk that the group contains data and must never be formed again.
@@ -154,4 +155,17 @@ impl Group {
         }
         Ok(sum)
     }
+}
+
+/// Locks each disk and reads its superblock.
+fn lock_and_read(disks: &[Arc<dyn Disk>]) -> Result<Vec<Option<Superblock>>> {
+    let read = |disk: &Arc<dyn Disk>| {
+        let path = disk.path().display();
+        if !disk.lock().context(|| format!("could not lock cell disk {path}"))? {
+            let message = format!("cell disk {path} is in use by another cell daemon; stop that daemon first");
+            return Err(Error::new(ErrorKind::Locked, message));
+        }
+        Superblock::read(disk.as_ref())
+    };
+    disks.iter().map(read).collect()
 }

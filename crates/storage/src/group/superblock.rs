@@ -70,6 +70,7 @@ impl fmt::Display for Redundancy {
     }
 }
 
+/// How far the group of a disk is formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -78,6 +79,7 @@ pub enum State {
     Ready = 2,
 }
 
+/// The identity of a cell disk and of its group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
     pub group_id: Uuid,
@@ -91,7 +93,7 @@ pub struct Superblock {
 
 impl Superblock {
     /// Returns the superblocks of `count` disks that form a new group.
-    pub fn for_new_group(count: usize, au_size: AuSize) -> Result<Vec<Self>> {
+    pub(super) fn for_new_group(count: usize, au_size: AuSize) -> Result<Vec<Self>> {
         let group_id = Uuid::random()?;
         let disk_ids = (0..count).map(|_| Uuid::random()).collect::<Result<Vec<_>>>()?;
         let superblock = |index| Self { group_id, disk_ids: disk_ids.clone(), index, state: State::Forming, au_size };
@@ -110,7 +112,7 @@ impl Superblock {
         Self::decode(&bytes).map(Some).map_err(corrupt)
     }
 
-    pub fn write(&self, disk: &dyn Disk) -> Result<()> {
+    pub(super) fn write(&self, disk: &dyn Disk) -> Result<()> {
         let path = disk.path().display();
         disk.write_note(NAME, &self.encode()).context(|| format!("could not write the superblock of cell disk {path}"))
     }

@@ -10,11 +10,11 @@ mod namespace;
 mod record;
 mod store;
 
-pub use batch::{AuKey, Batch, CommitSequence};
+pub use batch::{AuKey, Batch, CommitSequence, Contents};
 pub use extent::{ExtentRecord, SLOTS_PER_AU};
 pub use namespace::{FileContent, Namespace, Node};
 pub use record::{Inode, Kind};
-pub use store::Stores;
+pub use store::{Stores, generation_of};
 
 /// Inode number of the root directory, as FUSE requires.
 pub const ROOT_INO: u64 = 1;

@@ -230,7 +230,48 @@ fn failed(disk: &dyn Disk, verb: &str, error: redb::Error) -> Error {
     }
 }
 
+/// Returns the generation of a disk's store; None if the disk has no store or the store was never written. The store is
+/// read through an [`crate::disk::OverlayDisk`], which keeps the repair of a store after a crash in memory.
+pub fn generation_of(disk: &Arc<dyn Disk>) -> Result<Option<u64>> {
+    catching_panics(disk, || Store::open(disk.clone())?.generation())
+}
+
+/// Calls redb, which may panic on damaged bytes, and returns a panic as an error of kind `Corrupt`.
+fn catching_panics<T>(disk: &Arc<dyn Disk>, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_or_else(|_| {
+        let message = format!("metadata of cell disk {}: the database is damaged", disk.path().display());
+        Err(Error::new(ErrorKind::Corrupt, message))
+    })
+}
+
 impl Stores {
+    /// Reads the store with the highest generation and leaves the others unchanged. The value has no store: every
+    /// transaction is an error.
+    pub fn read_only(disks: &[Arc<dyn Disk>]) -> Result<(Self, Contents)> {
+        let (mut newest, mut unreadable) = (None, None);
+        for disk in disks {
+            match generation_of(disk) {
+                Ok(Some(generation)) if newest.is_none_or(|(known, _)| known < generation) => {
+                    newest = Some((generation, disk));
+                }
+                Ok(_) => {}
+                Err(error) => unreadable = Some(error),
+            }
+        }
+        let Some((generation, disk)) = newest else {
+            return Err(unreadable.unwrap_or_else(|| {
+                Error::new(ErrorKind::Corrupt, "no disk of the group has metadata although the group is in use")
+            }));
+        };
+        let contents = catching_panics(disk, || Store::open(disk.clone())?.load(disks.len()))?;
+        Ok((Self { stores: Vec::new(), generation }, contents))
+    }
+
+    /// Returns the generation of the last transaction.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Opens the stores and reads the one with the highest generation. For a new group, writes `initial` first.
     pub fn open(disks: &[Arc<dyn Disk>], is_new: bool, initial: impl FnOnce() -> Batch) -> Result<(Self, Contents)> {
         let mut stores = Vec::new();
@@ -289,6 +330,9 @@ impl Stores {
     ///
     /// After an error some disks may have the batch; the caller includes the same changes in its next batch.
     pub fn apply(&mut self, batch: &Batch) -> Result<()> {
+        if self.stores.is_empty() {
+            return Err(Error::new(ErrorKind::NotPermitted, "the metadata are open for reading only"));
+        }
         self.generation += 1;
         let generation = self.generation;
         if let [store] = &mut self.stores[..] {

@@ -8,7 +8,7 @@ use crate::disk::{Disk, Stream};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::FileData;
 use crate::group::Group;
-use crate::meta::{AuKey, Batch, CommitSequence, FIRST_INO, Inode, Kind, Stores};
+use crate::meta::{AuKey, Batch, CommitSequence, Contents, FIRST_INO, Inode, Kind, Stores};
 use cellar_format::units::BLOCK_BYTES;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
@@ -22,8 +22,21 @@ impl Volume {
         for disk in group.disks() {
             disk.sync_everything().context(|| format!("could not sync cell disk {}", disk.path().display()))?;
         }
-        let (stores, mut contents) = Stores::open(group.disks(), is_new, initial)?;
+        let (stores, contents) = Stores::open(group.disks(), is_new, initial)?;
         group.mark_ready()?;
+        let volume = Self::assemble(group, stores, contents, options)?;
+        remove_orphans(&volume.group, &volume.namespace.read())?;
+        volume.recover_units()?;
+        Ok(volume)
+    }
+
+    /// Builds the volume from the metadata. Writes nothing.
+    pub(super) fn assemble(
+        group: Group,
+        stores: Stores,
+        mut contents: Contents,
+        options: VolumeOptions,
+    ) -> Result<Self> {
         let open_file = |ino, inode: &Inode| {
             let layout = inode.layout.clone().expect("checked when the record was decoded");
             Arc::new(FileData::existing(ino, layout, group.disks(), (inode.mtime, inode.ctime)))
@@ -46,8 +59,7 @@ impl Volume {
             let units = file.units_or_new(options.unit_codec.as_ref(), &cache);
             units.restore(&file.lock_write(), *au, extent);
         }
-        remove_orphans(&group, &namespace)?;
-        let volume = Self {
+        Ok(Self {
             prefetcher: Prefetcher::start(cache.clone(), options.prefetch_threads)?,
             free_space: FreeSpace::new(),
             group,
@@ -60,9 +72,7 @@ impl Volume {
             times_dirty: Mutex::default(),
             options,
             background: Mutex::new(None),
-        };
-        volume.recover_units()?;
-        Ok(volume)
+        })
     }
 
     /// Recovers every file with compression units: afterwards redo logs are empty and unused space is punched.

@@ -22,7 +22,7 @@ pub struct Extent {
     /// Superseded pages that are durable in the backing file.
     pub(super) durable: PageSet,
     /// Superseded pages that the metadata on every disk name superseded.
-    pub(super) committed: PageSet,
+    pub committed: PageSet,
 }
 
 impl Extent {

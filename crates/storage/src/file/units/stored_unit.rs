@@ -189,7 +189,7 @@ impl StoredUnit {
     }
 
     /// Returns the offset of the slot in the unit file.
-    pub(super) fn offset(&self) -> u64 {
+    pub fn offset(&self) -> u64 {
         self.slots.offset(self.au, self.slot)
     }
 
