@@ -316,6 +316,7 @@ impl Filesystem for FileService {
     }
 
     fn fsync(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        // The kernel locks the inode during this request: writes and fallocate of the same file wait in the kernel.
         reply_empty(self.sync(ino.0), reply);
     }
 

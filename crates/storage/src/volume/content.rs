@@ -169,7 +169,7 @@ impl Volume {
             return Err(Error::new(ErrorKind::Invalid, "fallocate of a range of 0 bytes"));
         }
         let (sync, write) = match operation {
-            // Changes no page, so no unit: like an extending write, it runs during a sync of the file.
+            // A reservation changes no page, so no unit: like a write, it may run during a sync of the file.
             Fallocate::Reserve { .. } => (None, file.lock_write()),
             Fallocate::PunchHole | Fallocate::Zero { .. } => file.lock_sync_and_write(),
         };
