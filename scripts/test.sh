@@ -3,6 +3,7 @@
 #
 #   test.sh [STAGE ...]      format lint docs unit extension smart_scan robust compression regress crash fuzz
 #   test.sh check            the stages of `make check`: format lint docs unit extension
+#   test.sh pjdfstest        the POSIX test suite pjdfstest on a cell's mount; PJDFSTEST names its built tree
 #
 # LONG=1 gives the random, crash and fuzz tests more time. After a failure, the folder of the logs is printed.
 # PG_REGRESS names a pg_regress to use instead of that of PG_CONFIG's installation.
@@ -145,7 +146,28 @@ stage_fuzz() {
     done
 }
 
-declare -A limit=([format]=300 [lint]=1500 [docs]=120 [unit]=2400 [extension]=1800 [smart_scan]=1200 [robust]=1200 [compression]=900 [regress]=1800 [crash]=900 [fuzz]=900)
+# Not a default stage: pjdfstest is not part of this repository.
+stage_pjdfstest() {
+    if [ ! -x "${PJDFSTEST:-}/pjdfstest" ]; then skip "pjdfstest: PJDFSTEST does not name a built tree"; return; fi
+    if [ "$(id -u)" != 0 ]; then skip "pjdfstest: the suite runs as root only"; return; fi
+    if ! command -v prove >/dev/null; then skip "pjdfstest: prove is not installed"; return; fi
+    (
+        trap - EXIT
+        PJDFSTEST=$(cd "$PJDFSTEST" && pwd)
+        work_begin pjdfstest
+        cell_configure cell1
+        cell_start cell1 || exit 1
+        mkdir "$WORK/cell1/pjdfstest"
+        (cd "$WORK/cell1/pjdfstest" && prove -r "$PJDFSTEST/tests") >"$WORK/pjdfstest.log" 2>&1
+        count_lines < <(sed -nE "s,^$PJDFSTEST/tests/([^ ]*\.t) \.+ (.*),\1 \2,p" "$WORK/pjdfstest.log" |
+            sed -E 's/^([^ ]*) (ok|skipped.*)$/ok - pjdfstest: \1/; t; s/^([^ ]*) .*/not ok - pjdfstest: \1/')
+        sed -n '/^Test Summary Report/,$p' "$WORK/pjdfstest.log"
+        check "pjdfstest: the cell stops cleanly" cell_stop cell1
+        checks_end
+    )
+}
+
+declare -A limit=([format]=300 [lint]=1500 [docs]=120 [unit]=2400 [extension]=1800 [smart_scan]=1200 [robust]=1200 [compression]=900 [regress]=1800 [crash]=900 [fuzz]=900 [pjdfstest]=900)
 factor=1
 [ -z "${LONG:-}" ] || factor=8
 started=$SECONDS

@@ -1,11 +1,13 @@
 //! The daemon: opens the disks, recovers, mounts, serves until it is stopped, and shuts down cleanly.
 //!
 //! Start order: the daemon locks the disks before it touches the mount point, so a second daemon changes nothing. The
-//! Smart Scan server starts before the mount, so every file on the mount has a server. Shutdown is in reverse order.
+//! Smart Scan server starts before the mount, so every file on the mount has a server. The daemon notifies the service
+//! manager that it is ready after the mount. Shutdown is in reverse order.
 
 use crate::config::Config;
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions};
 use crate::server;
+use crate::service_manager::{notify, notify_recovery};
 use crate::state::UnitDirectories;
 use crate::unit_codec::Codec;
 use cellar_storage::disk::{DirectoryDisk, Disk};
@@ -67,6 +69,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     protect_from_oom_killer();
     let descriptors = raise_descriptor_limit();
     check_mount_point(config)?;
+    notify("STATUS=opening the cell disks");
     let units = Arc::new(UnitDirectories::default());
     let volume = open_volume(config, &units, descriptors)?;
     // Check for a stale mount only after locking the disks: another daemon that has them locked may serve this mount.
@@ -126,6 +129,7 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
         root_uid: config.user.uid,
         root_gid: config.user.gid,
         unit_codec: Some(Arc::new(Codec::new(units.clone()))),
+        recovery_progress: notify_recovery,
         ..VolumeOptions::default()
     };
     Ok(Volume::open(disks.collect::<Result<Vec<_>, _>>()?, options)?)
@@ -144,7 +148,10 @@ fn serve(
     let mounted = mount(config, volume, io_stats);
     let result = mounted.and_then(|mount| {
         eprintln!("cell {} ready: mounted on {} ({})", config.name, config.mount.display(), mount.transport());
-        if wait_for_stop(&mount, signals)? {
+        notify(&format!("READY=1\nSTATUS=mounted on {}", config.mount.display()));
+        let is_signalled = wait_for_stop(&mount, signals)?;
+        notify("STOPPING=1\nSTATUS=syncing and unmounting");
+        if is_signalled {
             log::info!("stopping");
             volume.sync()?;
         } else {

@@ -21,6 +21,7 @@ pub mod log_context;
 pub mod metrics;
 pub mod relation;
 pub mod server;
+mod service_manager;
 pub mod smart_scan;
 pub mod state;
 pub mod status;

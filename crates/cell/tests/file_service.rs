@@ -66,6 +66,21 @@ fn create(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap()
 }
 
+/// Runs a function with the file access rights of an ordinary user and of the group of the same number.
+fn as_user<T: Send>(id: u32, function: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: both calls change only the ids of this thread, which ends with the function.
+            unsafe {
+                libc::setfsgid(id);
+                libc::setfsuid(id);
+            }
+            function()
+        });
+        thread.join().unwrap()
+    })
+}
+
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
 }
@@ -187,6 +202,99 @@ fn modes_owners_and_times_are_stored() {
             std::os::unix::fs::chown(m.path("f"), Some(7), Some(8)).unwrap();
             let metadata = fs::metadata(m.path("f")).unwrap();
             assert_eq!((metadata.uid(), metadata.gid()), (7, 8));
+        }
+    });
+}
+
+/// The bits are visible although the mount option nosuid stops the kernel from applying them.
+#[test]
+fn changes_by_an_ordinary_user_clear_set_user_id_and_set_group_id() {
+    const USER: u32 = 65534;
+    on_a_mount(|m| {
+        if fs::metadata(&m.root).unwrap().uid() != 0 {
+            return;
+        }
+        fs::set_permissions(m._folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let path = m.path("f");
+        create(&path);
+        fs::create_dir(m.path("d")).unwrap();
+        let fifo = std::ffi::CString::new(m.path("p").as_os_str().as_encoded_bytes()).unwrap();
+        // SAFETY: the path is a C string.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        let chown = |name: &str, uid, gid| std::os::unix::fs::chown(m.path(name), uid, gid).unwrap();
+        let mode = |name: &str| fs::metadata(m.path(name)).unwrap().mode() & 0o7777;
+        let set_mode = |name: &str, mode| fs::set_permissions(m.path(name), Permissions::from_mode(mode)).unwrap();
+        ["f", "d", "p"].into_iter().for_each(|name| chown(name, Some(USER), Some(USER)));
+
+        for (uid, gid) in [(Some(USER), Some(USER)), (None, Some(USER)), (None, None)] {
+            for (name, before, after) in
+                [("f", 0o6755, 0o755), ("f", 0o6745, 0o2745), ("p", 0o6755, 0o755), ("d", 0o6755, 0o6755)]
+            {
+                set_mode(name, before);
+                as_user(USER, || chown(name, uid, gid));
+                assert_eq!(mode(name), after, "{name}, mode {before:o}, chown to {uid:?}, {gid:?}");
+            }
+        }
+        let writing = || OpenOptions::new().write(true).open(&path).unwrap();
+        let changes: [(&str, &(dyn Fn() + Sync)); 5] = [
+            ("write", &|| writing().write_all_at(b"x", 0).unwrap()),
+            ("truncate", &|| writing().set_len(3).unwrap()),
+            ("open with O_TRUNC", &|| drop(File::create(&path).unwrap())),
+            // SAFETY: the descriptor is open.
+            ("fallocate", &|| assert_eq!(unsafe { libc::fallocate(writing().as_raw_fd(), 0, 0, 8192) }, 0)),
+            ("direct write", &|| {
+                let file = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+                let memory = vec![0_u8; 3 * 4096];
+                let start = memory.as_ptr().align_offset(4096);
+                file.write_all_at(&memory[start..start + 4096], 0).unwrap();
+            }),
+        ];
+        for (name, change) in changes {
+            set_mode("f", 0o6755);
+            as_user(USER, change);
+            assert_eq!(mode("f"), 0o755, "{name}");
+        }
+        set_mode("f", 0o6755);
+        writing().write_all_at(b"x", 0).unwrap();
+        assert_eq!(mode("f"), 0o6755, "a write by root keeps the bits");
+    });
+}
+
+#[test]
+fn a_name_over_255_bytes_is_too_long_for_every_call() {
+    on_a_mount(|m| {
+        fs::write(m.path("f"), "x").unwrap();
+        let longest = m.path(&"n".repeat(255));
+        fs::rename(m.path("f"), &longest).unwrap();
+        fs::rename(&longest, m.path("f")).unwrap();
+        assert_eq!(errno(fs::metadata(&longest)), libc::ENOENT);
+        for bytes in [256, 1024, 1025] {
+            let long = m.path(&"n".repeat(bytes));
+            // SAFETY: the path is a C string.
+            let mknod = |mode| match unsafe {
+                libc::mknod(std::ffi::CString::new(long.as_os_str().as_encoded_bytes()).unwrap().as_ptr(), mode, 0)
+            } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            };
+            let results = [
+                ("stat", fs::metadata(&long).map(drop)),
+                ("open", File::open(&long).map(drop)),
+                ("create", File::create(&long).map(drop)),
+                ("mknod", mknod(libc::S_IFREG | 0o600)),
+                ("mkfifo", mknod(libc::S_IFIFO | 0o600)),
+                ("mkdir", fs::create_dir(&long)),
+                ("rmdir", fs::remove_dir(&long)),
+                ("unlink", fs::remove_file(&long)),
+                ("symlink", symlink("f", &long)),
+                ("link", fs::hard_link(m.path("f"), &long)),
+                ("rename to", fs::rename(m.path("f"), &long)),
+                ("rename from", fs::rename(&long, m.path("g"))),
+                ("truncate", File::options().write(true).open(&long).map(drop)),
+            ];
+            for (call, result) in results {
+                assert_eq!(errno(result), libc::ENAMETOOLONG, "{call} of a name of {bytes} bytes");
+            }
         }
     });
 }

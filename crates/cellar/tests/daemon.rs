@@ -6,7 +6,9 @@ use cellar_format::postgres::{Align, Width};
 use cellar_format::wire::{Attribute, BlockRange, Hello, Missing, expr};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -15,18 +17,25 @@ use std::time::{Duration, Instant};
 struct Cell {
     folder: tempfile::TempDir,
     daemon: Option<Child>,
+    notify_socket: Option<String>,
     log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Cell {
     fn new() -> Self {
+        Self::with_disk2(None)
+    }
+
+    /// Creates a cell whose second disk is elsewhere.
+    fn with_disk2(disk2: Option<PathBuf>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["mount", "disk1", "disk2"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let cell = Self { folder, daemon: None, log: Arc::default() };
+        let cell = Self { folder, daemon: None, notify_socket: None, log: Arc::default() };
         let at = |name: &str| cell.path(name).display().to_string();
-        let (mount, disk1, disk2) = (at("mount"), at("disk1"), at("disk2"));
+        let (mount, disk1) = (at("mount"), at("disk1"));
+        let disk2 = disk2.map_or_else(|| at("disk2"), |path| path.display().to_string());
         let config = format!(
             "name = \"test\"\nmount = \"{mount}\"\ncache_size = \"64MiB\"\n\
              [disk_group]\nau_size = \"1MiB\"\ndisks = [\"{disk1}\", \"{disk2}\"]\n"
@@ -42,6 +51,10 @@ impl Cell {
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
         command.args(["cell", "--log-level", "warn", "--config"]).arg(self.path("cell.toml"));
+        match &self.notify_socket {
+            Some(socket) => command.env("NOTIFY_SOCKET", socket),
+            None => command.env_remove("NOTIFY_SOCKET"),
+        };
         command
     }
 
@@ -72,6 +85,11 @@ impl Cell {
         let mut daemon = self.daemon.take().unwrap();
         Command::new("kill").arg(daemon.id().to_string()).status().unwrap();
         daemon.wait().unwrap().code()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.daemon.as_ref().unwrap().id();
+        assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
     }
 
     fn is_mounted(&self) -> bool {
@@ -124,6 +142,53 @@ impl Drop for Cell {
     }
 }
 
+/// Receives notifications as systemd does.
+struct ServiceManager(UnixDatagram);
+
+impl ServiceManager {
+    fn new(socket: &str) -> Self {
+        let address = match socket.strip_prefix('@') {
+            Some(name) => SocketAddr::from_abstract_name(name).unwrap(),
+            None => SocketAddr::from_pathname(socket).unwrap(),
+        };
+        Self(UnixDatagram::bind_addr(&address).unwrap())
+    }
+
+    /// Returns the next notification, or None if none arrives in time.
+    fn next(&self, patience: Duration) -> Option<String> {
+        let mut bytes = [0; 4096];
+        self.0.set_read_timeout(Some(patience)).unwrap();
+        let length = self.0.recv(&mut bytes).ok()?;
+        Some(String::from_utf8(bytes[..length].to_vec()).unwrap())
+    }
+
+    /// Returns the notifications up to the first that contains the line `last`.
+    fn until(&self, last: &str) -> Vec<String> {
+        let mut received = Vec::new();
+        while !received.last().is_some_and(|text: &String| text.lines().any(|line| line == last)) {
+            let next = self.next(Duration::from_secs(30));
+            received.push(next.unwrap_or_else(|| panic!("{last} is missing after {received:?}")));
+        }
+        received
+    }
+}
+
+/// Continues a stopped process, also if an assertion fails.
+struct Stopped<'a>(&'a Cell);
+
+impl<'a> Stopped<'a> {
+    fn new(cell: &'a Cell) -> Self {
+        cell.signal("-STOP");
+        Self(cell)
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.0.signal("-CONT");
+    }
+}
+
 fn message(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -171,6 +236,63 @@ fn a_killed_cell_restarts_on_its_stale_mount_with_all_synced_data() {
         );
     }
     assert_eq!(cell.stop(), Some(0));
+}
+
+#[test]
+fn the_service_manager_is_notified_when_the_mount_serves_and_when_the_cell_stops() {
+    let mut cell = Cell::new();
+    let path = cell.path("notify").display().to_string();
+    for socket in [path, format!("@cellar-test-{}", std::process::id())] {
+        let manager = ServiceManager::new(&socket);
+        cell.notify_socket = Some(socket);
+        cell.daemon = Some(cell.command().spawn().unwrap());
+        let starting = manager.until("READY=1");
+        assert!(cell.is_mounted());
+        fs::write(cell.path("mount/a"), "x").unwrap();
+        let hello = Hello { backend_pid: 1, database: 5, system_identifier: 7, incarnation: 9 };
+        Connection::open(&cell.path("disk1/cell.sock"), hello).unwrap();
+        let (ready, before) = starting.split_last().unwrap();
+        assert_eq!(*ready, format!("READY=1\nSTATUS=mounted on {}", cell.path("mount").display()));
+        assert!(before.iter().all(|text| text.starts_with("STATUS=")) && !before.is_empty(), "{before:?}");
+        assert_eq!(manager.next(Duration::from_millis(100)), None);
+        assert_eq!(cell.stop(), Some(0));
+        manager.until("STOPPING=1");
+        assert_eq!(manager.next(Duration::from_millis(100)), None);
+    }
+    cell.notify_socket = Some(cell.path("missing").display().to_string());
+    cell.start();
+    assert_eq!(cell.stop(), Some(0), "the cell runs without its service manager's socket");
+}
+
+/// The second disk of the cell is a folder on the mount of another cell. While that cell is stopped, the disk hangs.
+#[test]
+fn the_service_manager_is_notified_only_after_a_slow_recovery() {
+    let mut slow_disk = Cell::new();
+    slow_disk.start();
+    let disk2 = slow_disk.path("mount/disk2");
+    fs::create_dir(&disk2).unwrap();
+    let mut cell = Cell::with_disk2(Some(disk2));
+    cell.start();
+    let file = File::create(cell.path("mount/a")).unwrap();
+    file.write_all_at(&vec![1; 3 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    cell.kill();
+
+    let socket = cell.path("notify").display().to_string();
+    let manager = ServiceManager::new(&socket);
+    cell.notify_socket = Some(socket);
+    {
+        let _stopped = Stopped::new(&slow_disk);
+        cell.daemon = Some(cell.command().spawn().unwrap());
+        assert_eq!(manager.next(Duration::from_secs(30)).as_deref(), Some("STATUS=opening the cell disks"));
+        assert_eq!(manager.next(Duration::from_millis(700)), None, "the cell is not ready during the recovery");
+    }
+    manager.until("READY=1");
+    assert!(cell.is_mounted());
+    assert!(fs::read(cell.path("mount/a")).unwrap() == vec![1; 3 << 20]);
+    assert_eq!(cell.stop(), Some(0));
+    assert_eq!(slow_disk.stop(), Some(0));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use cellar_cell::unit_codec::Codec;
 use cellar_format::postgres::{Align, Width, type_oid};
+use cellar_format::units::AuIndex;
 use cellar_scan::unit::{Attribute, Level, Shape, encode};
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{AuSize, Ino, Kind, NewNode, ROOT_INO, UnitStored, Volume, VolumeOptions};
@@ -180,9 +181,12 @@ fn create_table(volume: &Volume) -> Ino {
     pages.extend([0; PAGE]);
     pages.extend([0xab; PAGE]);
     volume.write(ino, 0, &pages).unwrap();
-    let version = volume.au_version(ino, 0).unwrap();
+    let version = volume.au_version(ino, AuIndex(0)).unwrap();
     let unit = encode(&pages, &shape(), Level::QueryHigh).unwrap();
-    assert_eq!(volume.unit_store(ino, 0, version, &unit, Level::QueryHigh as u32).unwrap(), UnitStored::Stored);
+    assert_eq!(
+        volume.store_unit(ino, AuIndex(0), version, &unit, Level::QueryHigh as u32).unwrap(),
+        UnitStored::Stored
+    );
     let write = |page: u64, count: usize| volume.write(ino, page * PAGE as u64, &heap_page(7).repeat(count)).unwrap();
     write(3, 1);
     write(100, 28);

@@ -187,6 +187,28 @@ fn a_failed_metadata_transaction_succeeds_once_the_disk_works_again() {
 }
 
 #[test]
+fn failed_background_commits_are_retried_with_increasing_delays_and_after_a_successful_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disks, volume) = faulty(folder.path(), options());
+    disks[1].set_named_faults(&[Fault::Sync { errno: EIO, one_in: 1 }]);
+    let other = create(&volume, "other");
+    volume.fsync(other).unwrap_err();
+    let before = disks[1].injected();
+    std::thread::sleep(Duration::from_millis(6500));
+    // After about 1 and 3 s; the next retry is due 4 s later.
+    let attempts = disks[1].injected() - before;
+    assert!((1..=2).contains(&attempts), "{attempts}");
+    disks[1].set_named_faults(&[]);
+    volume.fsync(other).unwrap();
+    create(&volume, "file");
+    std::thread::sleep(Duration::from_millis(2500));
+    volume.abandon();
+    drop((volume, disks));
+    let volume = support::open(folder.path(), 2);
+    assert!(volume.resolve("file").is_some(), "a commit in the background follows a successful sync at once");
+}
+
+#[test]
 fn a_unit_that_cannot_be_stored_leaves_the_pages_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let (disks, volume) = faulty(folder.path(), options());

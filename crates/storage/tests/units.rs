@@ -6,7 +6,7 @@ use cellar_format::ByteSource;
 use cellar_format::units::AuIndex;
 use cellar_storage::disk::Stream;
 use cellar_storage::{AuSize, Error, ErrorKind, Fallocate, Ino, ROOT_INO, UnitStored, Volume, VolumeOptions};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::codec::{PAGE, compress, encode, superseded};
 use support::memory_disk::MemoryDisks;
@@ -455,4 +455,22 @@ fn removing_a_file_removes_its_units() {
     let (ino, model) = filled(&volume, "file", 2 * MIB);
     let volume = reopened(volume, folder.path());
     check(&volume, ino, &model);
+}
+
+#[test]
+fn a_recovery_reports_its_progress() {
+    static REPORTS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+    let disks = MemoryDisks::new(2);
+    let volume = Volume::open(disks.disks(), options()).unwrap();
+    for name in ["one", "two", "raw"] {
+        let (ino, _) = filled(&volume, name, MIB);
+        if name != "raw" {
+            compress_all(&volume, ino, 1);
+        }
+    }
+    volume.abandon();
+    let options =
+        VolumeOptions { recovery_progress: |done, files| REPORTS.lock().unwrap().push((done, files)), ..options() };
+    Volume::open(disks.disks(), options).unwrap().abandon();
+    assert_eq!(*REPORTS.lock().unwrap(), [(0, 2), (1, 2)]);
 }

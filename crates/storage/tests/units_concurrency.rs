@@ -4,12 +4,13 @@ mod support;
 
 use cellar_format::ByteSource;
 use cellar_format::units::AuIndex;
-use cellar_storage::{Ino, OpenUnit, Volume, VolumeOptions};
+use cellar_storage::{Fallocate, Ino, OpenUnit, Volume, VolumeOptions};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::codec::{PAGE, PageCodec, compress};
-use support::{MIB, Random, create, disks, options};
+use support::memory_disk::{Crash, MemoryDisks};
+use support::{MIB, Random, create, disks, options, read_all};
 
 const AUS: u64 = 2;
 const PAGES: u64 = AUS * MIB / PAGE as u64;
@@ -128,4 +129,47 @@ fn units_are_stored_and_decompressed_under_load_with_a_cache() {
 #[test]
 fn units_are_stored_and_decompressed_under_load_without_a_cache() {
     check(VolumeOptions { cache_bytes: 0, ..options() });
+}
+
+/// PostgreSQL extends relations by fallocate while its checkpointer syncs the same file.
+#[test]
+fn fallocate_reserves_space_during_a_sync_of_the_same_file() {
+    for has_unit in [false, true] {
+        let disks = MemoryDisks::new(2);
+        let volume = &*Volume::open(disks.disks(), options()).unwrap();
+        let ino = create(volume, "file");
+        volume.write(ino, 0, &vec![1; MIB as usize]).unwrap();
+        volume.fsync(ino).unwrap();
+        if has_unit {
+            compress(volume, ino, 0, 0).unwrap();
+        }
+        volume.write(ino, 0, &[2; PAGE]).unwrap();
+        disks.hold_syncs(true);
+        std::thread::scope(|scope| {
+            let sync = scope.spawn(|| volume.fsync(ino));
+            while !disks.is_sync_held() {
+                std::thread::yield_now();
+            }
+            let (sender, reserved) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                for keep_size in [false, true] {
+                    volume.fallocate(ino, MIB, 2 * MIB, Fallocate::Reserve { keep_size }).unwrap();
+                }
+                let _ = sender.send(());
+            });
+            let reserved = reserved.recv_timeout(Duration::from_secs(5));
+            let is_syncing = disks.is_sync_held() && !sync.is_finished();
+            disks.hold_syncs(false);
+            sync.join().unwrap().unwrap();
+            assert!(reserved.is_ok() && is_syncing, "fallocate waits for the sync, unit: {has_unit}");
+        });
+        // The held sync did not include the new size; the next sync does.
+        volume.fsync(ino).unwrap();
+        volume.abandon();
+        let crashed = disks.crash(Crash::Power, &mut Random::from_environment());
+        let volume = Volume::open(crashed.disks(), options()).unwrap();
+        let bytes = read_all(&volume, ino);
+        assert_eq!(bytes.len() as u64, 3 * MIB);
+        assert!(bytes[..PAGE] == [2; PAGE] && bytes[PAGE..MIB as usize].iter().all(|byte| *byte == 1));
+    }
 }

@@ -138,7 +138,11 @@ impl Filesystem for FileService {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        if size.is_some()
+        // The kernel's request to clear set-user-id and set-group-id alone, before a fallocate and for a chown that changes
+        // neither user nor group, has no attribute to set.
+        let is_empty =
+            mode.is_none() && uid.is_none() && gid.is_none() && size.is_none() && atime.is_none() && mtime.is_none();
+        if (size.is_some() || is_empty)
             && let Err(error) = self.volume().clear_privileges(ino.0)
         {
             return reply.error(errno(&error));
@@ -312,6 +316,7 @@ impl Filesystem for FileService {
     }
 
     fn fsync(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        // The kernel locks the inode during this request: writes and fallocate of the same file wait in the kernel.
         reply_empty(self.sync(ino.0), reply);
     }
 

@@ -23,6 +23,7 @@ struct State {
     random: u64,
     faults: Vec<Fault>,
     injected: u64,
+    bytes_written: u64,
 }
 
 impl State {
@@ -67,6 +68,7 @@ impl Injector {
                 return Err((state.next() as usize % (length + 1), error));
             }
         }
+        state.bytes_written += length as u64;
         Ok(())
     }
 
@@ -91,7 +93,14 @@ pub struct FaultyDisk {
 impl FaultyDisk {
     /// Wraps `inner`; injects no fault until [`FaultyDisk::set_faults`].
     pub fn new(inner: Arc<dyn Disk>, seed: u64) -> Self {
-        let injector = || Injector(Arc::new(Mutex::new(State { random: seed | 1, faults: Vec::new(), injected: 0 })));
+        let injector = || {
+            Injector(Arc::new(Mutex::new(State {
+                random: seed | 1,
+                faults: Vec::new(),
+                injected: 0,
+                bytes_written: 0,
+            })))
+        };
         Self { inner, injector: injector(), named_injector: injector() }
     }
 
@@ -103,6 +112,11 @@ impl FaultyDisk {
     /// Replaces the faults of named files, such as the metadata store; notes never fail.
     pub fn set_named_faults(&self, faults: &[Fault]) {
         self.named_injector.0.lock().faults = faults.to_vec();
+    }
+
+    /// Returns the bytes of all complete writes to named files so far.
+    pub fn named_bytes_written(&self) -> u64 {
+        self.named_injector.0.lock().bytes_written
     }
 
     /// Returns the number of errors injected so far.

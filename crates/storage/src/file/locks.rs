@@ -108,8 +108,8 @@ impl FileData {
         WriteGuard { file: self, _lock: Ranked::lock(&self.locks.write, Rank::Write) }
     }
 
-    /// Acquires the locks for a truncate, punch or fallocate, which syncs the file if it has compression units. If
-    /// there is no sync guard, the file has no unit, and no unit is published while the write guard lives.
+    /// Acquires the locks for a truncate, punch or zero, which syncs the file if it has compression units. If there
+    /// is no sync guard, the file has no unit, and no unit is published while the write guard lives.
     pub fn lock_sync_and_write(&self) -> (Option<SyncGuard<'_>>, WriteGuard<'_>) {
         loop {
             let sync = self.units().map(|_| self.lock_sync());

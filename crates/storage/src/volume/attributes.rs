@@ -2,6 +2,7 @@
 
 use super::{Ino, Kind, Node, Volume, now};
 use crate::error::{Error, ErrorKind, Result};
+use crate::meta::Inode;
 use std::sync::atomic::Ordering;
 
 const SET_USER_ID: u16 = 0o4000;
@@ -75,8 +76,8 @@ impl Volume {
         let time = now();
         let node = namespace.node_mut(ino)?;
         let inode = &mut node.inode;
-        if owner_changes && inode.kind == Kind::File {
-            inode.mode = without_privileges(inode.mode);
+        if owner_changes {
+            inode.clear_privileges();
         }
         inode.mode = set.mode.map_or(inode.mode, |mode| mode & 0o7777);
         inode.uid = set.uid.unwrap_or(inode.uid);
@@ -94,13 +95,13 @@ impl Volume {
         attr_of(ino, node)
     }
 
-    /// Clears set-user-id and set-group-id, as a write by an unprivileged user requires.
+    /// Clears set-user-id and set-group-id, as a write by an unprivileged user requires. Does nothing for a directory.
     pub fn clear_privileges(&self, ino: Ino) -> Result<()> {
-        let mode = self.namespace.read().node(ino)?.inode.mode;
-        if without_privileges(mode) != mode {
+        if self.namespace.read().node(ino)?.inode.has_privileges() {
             let mut namespace = self.namespace.write();
             let node = namespace.node_mut(ino)?;
-            node.inode.mode = without_privileges(node.inode.mode);
+            node.inode.clear_privileges();
+            node.touch(now());
         }
         Ok(())
     }
@@ -115,11 +116,23 @@ impl Volume {
     }
 }
 
-fn without_privileges(mode: u16) -> u16 {
-    // Set-group-id without group execute means mandatory locking, not a privilege.
-    match mode & GROUP_EXECUTE {
-        0 => mode & !SET_USER_ID,
-        _ => mode & !(SET_USER_ID | SET_GROUP_ID),
+impl Inode {
+    /// Returns the mode without set-user-id and set-group-id. Directories keep both bits.
+    fn mode_without_privileges(&self) -> u16 {
+        // Set-group-id without group execute means mandatory locking, not a privilege.
+        match (self.kind, self.mode & GROUP_EXECUTE) {
+            (Kind::Directory, _) => self.mode,
+            (_, 0) => self.mode & !SET_USER_ID,
+            _ => self.mode & !(SET_USER_ID | SET_GROUP_ID),
+        }
+    }
+
+    fn has_privileges(&self) -> bool {
+        self.mode_without_privileges() != self.mode
+    }
+
+    fn clear_privileges(&mut self) {
+        self.mode = self.mode_without_privileges();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Background threads of the volume. One commits metadata, removes backing files of removed inodes, runs post-commit
 //! actions and closes surplus descriptors. The other populates the page cache's memory and exits.
 //!
-//! Invariant: no write waits for these threads. A failed commit is logged and retried.
+//! Invariant: no write waits for these threads. A failed commit is logged and retried, with increasing delays.
 
 use super::Volume;
 use crate::error::{Context, Result};
@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 const TIMES_INTERVAL: Duration = Duration::from_secs(30);
+/// Delay of the first retry of a failed commit; doubles up to the maximum.
+const RETRY_DELAY_FIRST: Duration = Duration::from_secs(2);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct Background {
@@ -48,24 +51,62 @@ impl Background {
     }
 }
 
+/// Delays commits after a failed commit: a retry rewrites the metadata of the failed disk.
+#[derive(Debug, Default)]
+struct CommitRetry {
+    failures: u32,
+    due: Option<Instant>,
+    /// What was committed when the last commit failed. If a client's sync commits more, the disk works again.
+    committed: CommitSequence,
+}
+
+impl CommitRetry {
+    fn is_due(&self, volume: &Volume) -> bool {
+        self.due.is_none_or(|due| Instant::now() >= due) || volume.committed() > self.committed
+    }
+
+    /// Records the result of a commit. Logs the first failure of a series and its end.
+    fn record(&mut self, volume: &Volume, result: Result<()>) {
+        match result {
+            Ok(()) if self.failures == 0 => {}
+            Ok(()) => {
+                log::warn!("committed names and attributes of files after {} failed attempts", self.failures);
+                *self = Self::default();
+            }
+            Err(error) => {
+                let delay = RETRY_DELAY_FIRST.saturating_mul(1 << self.failures.min(10)).min(RETRY_DELAY_MAX);
+                match self.failures {
+                    0 => {
+                        log::error!("{error}; new names and attributes of files are not durable until a retry succeeds")
+                    }
+                    _ => log::debug!("{error}; retrying in {delay:?}"),
+                }
+                self.failures += 1;
+                (self.due, self.committed) = (Some(Instant::now() + delay), volume.committed());
+            }
+        }
+    }
+}
+
 /// Commits changed names and attributes every [`COMMIT_INTERVAL`] and file times every [`TIMES_INTERVAL`], runs the due
 /// post-commit actions, and closes surplus descriptors.
 fn maintain(volume: Weak<Volume>, stop: &AtomicBool) {
     let mut times_committed = Instant::now();
+    let mut retry = CommitRetry::default();
     loop {
+        // Returns at once after a commit on several disks: the end of a scoped thread unparks its creator.
         std::thread::park_timeout(COMMIT_INTERVAL);
         if stop.load(Ordering::Acquire) {
             return;
         }
         let Some(volume) = volume.upgrade() else { return };
         let times_due = times_committed.elapsed() >= TIMES_INTERVAL;
-        if times_due {
-            times_committed = Instant::now();
-        }
-        if (times_due || volume.namespace.read().has_changes())
-            && let Err(error) = volume.commit_everything()
-        {
-            log::error!("{error}; retrying in a second");
+        if (times_due || volume.namespace.read().has_changes()) && retry.is_due(&volume) {
+            if times_due {
+                times_committed = Instant::now();
+            }
+            let result = volume.commit_everything();
+            retry.record(&volume, result);
         }
         volume.run_post_commit_actions();
         volume.close_surplus_handles();

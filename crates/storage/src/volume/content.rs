@@ -169,7 +169,11 @@ impl Volume {
         if length == 0 {
             return Err(Error::new(ErrorKind::Invalid, "fallocate of a range of 0 bytes"));
         }
-        let (sync, write) = file.lock_sync_and_write();
+        let (sync, write) = match operation {
+            // A reservation changes no page, so no unit: like a write, it may run during a sync of the file.
+            Fallocate::Reserve { .. } => (None, file.lock_write()),
+            Fallocate::PunchHole | Fallocate::Zero { .. } => file.lock_sync_and_write(),
+        };
         let size = file.size()?;
         if let Fallocate::PunchHole | Fallocate::Zero { .. } = operation {
             let hole = offset..end.min(size.max(offset));

@@ -44,11 +44,13 @@ pub(super) fn quoted(name: &[u8]) -> String {
 pub(super) fn check_name(name: &[u8]) -> Result<()> {
     match name {
         [] | b"." | b".." => Err(Error::new(ErrorKind::Invalid, format!("{} is not a valid name", quoted(name)))),
-        _ if name.len() > NAME_MAX => {
-            Err(Error::new(ErrorKind::NameTooLong, format!("name {} is too long", quoted(name))))
-        }
+        _ if name.len() > NAME_MAX => Err(too_long(name)),
         _ => Ok(()),
     }
+}
+
+fn too_long(name: &[u8]) -> Error {
+    Error::new(ErrorKind::NameTooLong, format!("name {} is too long", quoted(name)))
 }
 
 impl Volume {
@@ -237,9 +239,10 @@ impl Volume {
 }
 
 pub(super) fn find(namespace: &Namespace, parent: Ino, name: &[u8]) -> Result<Ino> {
-    let not_found =
-        || Error::new(ErrorKind::NotFound, format!("{} does not exist in directory {parent}", quoted(name)));
-    namespace.directory(parent)?.get(name).ok_or_else(not_found)
+    namespace.directory(parent)?.get(name).ok_or_else(|| match name.len() > NAME_MAX {
+        true => too_long(name),
+        false => Error::new(ErrorKind::NotFound, format!("{} does not exist in directory {parent}", quoted(name))),
+    })
 }
 
 /// Updates times and link count of a directory after a change of its entries. `subdirectories` is the change of the

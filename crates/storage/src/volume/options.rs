@@ -19,6 +19,8 @@ pub struct VolumeOptions {
     pub root_gid: u32,
     /// Rebuilds pages from compression units. Without a codec no unit can be stored or read.
     pub unit_codec: Option<Arc<dyn UnitCodec>>,
+    /// Called before each file with compression units is recovered, with the number of files done and of all files.
+    pub recovery_progress: fn(usize, usize),
 }
 
 impl Default for VolumeOptions {
@@ -32,6 +34,7 @@ impl Default for VolumeOptions {
             root_uid: 0,
             root_gid: 0,
             unit_codec: None,
+            recovery_progress: |_, _| {},
         }
     }
 }

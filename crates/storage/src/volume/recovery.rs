@@ -81,7 +81,8 @@ impl Volume {
             let namespace = self.namespace.read();
             namespace.nodes().filter_map(|(_, node)| node.file.clone()).filter(|file| file.units().is_some()).collect()
         };
-        for file in files {
+        for (done, file) in files.iter().enumerate() {
+            (self.options.recovery_progress)(done, files.len());
             let Some(units) = file.units() else { continue };
             let recovered = file.recover_units(units)?;
             if !recovered.changed_aus.is_empty() {
@@ -90,7 +91,7 @@ impl Volume {
             }
             // A crash during a checkpoint leaves records in both segments; each checkpoint empties one segment.
             for _ in 0..2 {
-                self.sync_file(&file, CommitSequence(0))?;
+                self.sync_file(file, CommitSequence(0))?;
             }
             file.punch_leftovers(units)?;
         }

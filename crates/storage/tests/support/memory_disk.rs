@@ -8,11 +8,12 @@
 
 use super::Random;
 use cellar_storage::disk::{Disk, DiskFile, Space, Stream};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes that a device writes atomically.
 const SECTOR: u64 = 4096;
@@ -114,6 +115,9 @@ struct State {
     power_off_at: Option<u64>,
     /// The next sync of a backing file fails and drops its unsynced changes, as the kernel does.
     loses_sync: bool,
+    /// Syncs of backing files do not return, although the bytes are durable.
+    holds_syncs: bool,
+    held_syncs: u64,
 }
 
 impl State {
@@ -204,6 +208,16 @@ impl MemoryDisks {
 
     pub fn lose_next_sync(&self) {
         self.state.lock().loses_sync = true;
+    }
+
+    /// With true, syncs of backing files return only after a call with false. Changes during the hold stay unsynced.
+    pub fn hold_syncs(&self, hold: bool) {
+        self.state.lock().holds_syncs = hold;
+    }
+
+    /// Returns whether a sync is waiting for the end of the hold.
+    pub fn is_sync_held(&self) -> bool {
+        self.state.lock().held_syncs > 0
     }
 
     /// Flips a bit at `offset` of every unit file that is long enough.
@@ -404,6 +418,14 @@ impl DiskFile for MemoryFile {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         content.sync();
-        state.count_change()
+        state.count_change()?;
+        if state.holds_syncs && !self.key.1.contains('.') {
+            state.held_syncs += 1;
+            while state.holds_syncs {
+                MutexGuard::unlocked(&mut state, || std::thread::sleep(Duration::from_millis(1)));
+            }
+            state.held_syncs -= 1;
+        }
+        Ok(())
     }
 }
