@@ -40,8 +40,8 @@ PG_FUNCTION_INFO_V1(cellar_compress_relation);
 /* A command whose session waits for its worker. */
 typedef struct Command
 {
-	BackgroundWorkerHandle *handle;
-	CellarTask *task;
+	CellarTask *task;			/* NULL before the slot is claimed */
+	BackgroundWorkerHandle *handle; /* NULL before the worker is registered */
 } Command;
 
 /* Raises the worker's error in the session. */
@@ -66,7 +66,7 @@ worker_of_session(int session)
 	{
 		const CellarTask *task = cellar_task(i);
 
-		if (task->used && task->has_session && task->has_worker && task->session == session)
+		if (task->session == session)
 			worker = task->pid;
 	}
 	cellar_tasks_unlock();
@@ -188,32 +188,31 @@ check_not_in_use(Oid relation)
 	}
 }
 
-/* Starts the worker of a task.  On failure frees the task and raises an error. */
+/* Starts the worker of a task. */
 static BackgroundWorkerHandle *
 start_worker(int number)
 {
+	const CellarTask *task = cellar_task(number);
+	CellarCommandStart start = {number, task->command, task->database, task->user};
 	BackgroundWorker worker;
 	BackgroundWorkerHandle *handle;
 
+	StaticAssertStmt(sizeof(start) <= BGW_EXTRALEN, "the argument of a compression worker is too long");
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	worker.bgw_main_arg = Int32GetDatum(number);
+	memcpy(worker.bgw_extra, &start, sizeof(start));
 	worker.bgw_notify_pid = MyProcPid;
 	strlcpy(worker.bgw_library_name, "cellar", sizeof(worker.bgw_library_name));
 	strlcpy(worker.bgw_function_name, "cellar_command_worker_main", sizeof(worker.bgw_function_name));
 	strlcpy(worker.bgw_name, "cellar compression worker", sizeof(worker.bgw_name));
 	strlcpy(worker.bgw_type, "cellar compression worker", sizeof(worker.bgw_type));
 	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
-	{
-		cellar_task_leave(cellar_task(number), true);
-		cellar_task_leave(cellar_task(number), false);
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 				 errmsg("could not start a compression worker"),
 				 errhint("Increasing max_worker_processes might help.")));
-	}
 	return handle;
 }
 
@@ -223,8 +222,10 @@ abandon(int code, Datum arg)
 {
 	Command    *command = (Command *) DatumGetPointer(arg);
 
-	TerminateBackgroundWorker(command->handle);
-	cellar_task_leave(command->task, false);
+	if (command->handle != NULL)
+		TerminateBackgroundWorker(command->handle);
+	if (command->task != NULL)
+		cellar_task_leave(command->task);
 }
 
 /*
@@ -236,19 +237,20 @@ cellar_compress_relation(PG_FUNCTION_ARGS)
 {
 	Oid			relation = PG_GETARG_OID(0);
 	int			level = cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
-	Command		command;
+	Command		command = {0};
 	MemoryContext context = CurrentMemoryContext;
 	CellarTask	result;
-	int			number;
 
+	cellar_check_not_in_recovery(level == CELLAR_LEVEL_RAW ? "cellar.decompress" : "cellar.compress");
 	cellar_check_compressible(relation);
 	check_not_in_use(relation);
 
-	number = cellar_claim_task(relation, level);
-	command.task = cellar_task(number);
-	command.handle = start_worker(number);
 	PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(&command));
 	{
+		int			number = cellar_claim_task(relation, level);
+
+		command.task = cellar_task(number);
+		command.handle = start_worker(number);
 		wait_for_worker(command.handle, relation);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(&command));
@@ -257,10 +259,7 @@ cellar_compress_relation(PG_FUNCTION_ARGS)
 	cellar_tasks_lock(false);
 	result = *command.task;
 	cellar_tasks_unlock();
-	/* A worker that the postmaster never started did not detach itself. */
-	if (result.has_worker)
-		cellar_task_leave(command.task, true);
-	cellar_task_leave(command.task, false);
+	cellar_task_leave(command.task);
 	if (result.sqlstate != 0)
 		report_failure(&result);
 	if (!result.done)
