@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * command.c
- *	  cellar.compress_relation: the session's side of a compression command.
+ *	  cellar.compress_relation, cellar.compress_table: the session's side of a
+ *	  compression command.
  *
  * A background worker (command_worker.c) compresses the table, because the
  * command starts with VACUUM, which commits its own transactions.  The
@@ -15,6 +16,11 @@
  * snapshots.  The session therefore searches for such cycles itself, and
  * resolves one by failing.
  *
+ * A statement that calls a function holds a snapshot until the function
+ * returns, so cellar.compress delays VACUUM of all tables while it waits.  The
+ * procedures cellar.compress_table and cellar.decompress_table commit before
+ * they wait, and hold neither a snapshot nor locks.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -22,6 +28,7 @@
 #include "access/relation.h"
 #include "catalog/pg_inherits.h"
 #include "commands/tablecmds.h"
+#include "executor/spi.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
@@ -36,6 +43,7 @@
 #include "cellar/compression.h"
 
 PG_FUNCTION_INFO_V1(cellar_compress_relation);
+PG_FUNCTION_INFO_V1(cellar_compress_table);
 
 /* A command whose session waits for its worker. */
 typedef struct Command
@@ -160,6 +168,8 @@ wait_for_worker(BackgroundWorkerHandle *handle, Oid relation)
 		status = GetBackgroundWorkerPid(handle, &pid);
 		if (status == BGWH_STOPPED)
 			return;
+		/* A snapshot for catalog access would delay VACUUM during the wait. */
+		InvalidateCatalogSnapshotConditionally();
 		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, DeadlockTimeout,
 					  WAIT_EVENT_BGWORKER_SHUTDOWN) & WL_TIMEOUT && status == BGWH_STARTED)
 			check_deadlock(pid, relation);
@@ -229,19 +239,17 @@ abandon(int code, Datum arg)
 }
 
 /*
- * cellar.compress_relation(relation, level): returns when the relation, and
- * all its partitions and children, are at the level.
+ * Carries out a command.  Returns when the relation, and all its partitions and
+ * children, are at the level.
  */
-Datum
-cellar_compress_relation(PG_FUNCTION_ARGS)
+static void
+run_command(const char *name, Oid relation, int level)
 {
-	Oid			relation = PG_GETARG_OID(0);
-	int			level = cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	Command		command = {0};
 	MemoryContext context = CurrentMemoryContext;
 	CellarTask	result;
 
-	cellar_check_not_in_recovery(level == CELLAR_LEVEL_RAW ? "cellar.decompress" : "cellar.compress");
+	cellar_check_not_in_recovery(name);
 	cellar_check_compressible(relation);
 	check_not_in_use(relation);
 
@@ -268,5 +276,48 @@ cellar_compress_relation(PG_FUNCTION_ARGS)
 				 errmsg("compression worker exited before completing"),
 				 errdetail("Units already compressed remain compressed."),
 				 errhint("See the server log for the cause. Repeat the command to continue.")));
+}
+
+/* cellar.compress_relation(relation, level) */
+Datum
+cellar_compress_relation(PG_FUNCTION_ARGS)
+{
+	int			level = cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+
+	run_command(level == CELLAR_LEVEL_RAW ? "cellar.decompress" : "cellar.compress", PG_GETARG_OID(0), level);
+	PG_RETURN_VOID();
+}
+
+/*
+ * The procedures cellar.compress_table(relation, level) and
+ * cellar.decompress_table(relation).
+ */
+Datum
+cellar_compress_table(PG_FUNCTION_ARGS)
+{
+	const char *name = PG_NARGS() == 1 ? "cellar.decompress_table" : "cellar.compress_table";
+	Oid			relation;
+	int			level;
+
+	for (int i = 0; i < PG_NARGS(); i++)
+	{
+		if (PG_ARGISNULL(i))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("parameters of %s must not be null", name)));
+	}
+	relation = PG_GETARG_OID(0);
+	level = PG_NARGS() == 1 ? CELLAR_LEVEL_RAW : cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	if (fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) || castNode(CallContext, fcinfo->context)->atomic)
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("%s cannot run inside a transaction block", name),
+				 errhint("Use the functions cellar.compress and cellar.decompress within transactions.")));
+
+	SPI_connect_ext(SPI_OPT_NONATOMIC);
+	/* Release the statement's snapshot and locks. */
+	SPI_commit();
+	run_command(name, relation, level);
+	SPI_finish();
 	PG_RETURN_VOID();
 }

@@ -9,7 +9,8 @@
  * modified page no longer belongs to its compression unit.
  *
  * The worker holds no lock stronger than VACUUM's (SHARE UPDATE EXCLUSIVE), so
- * other sessions read and write the table meanwhile.  The policy worker
+ * other sessions read and write the table meanwhile.  While it waits for the
+ * cell, it holds no snapshot, which would delay VACUUM.  The policy worker
  * (policy_worker.c) shares the functions that vacuum and compress.
  *
  *-------------------------------------------------------------------------

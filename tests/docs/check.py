@@ -141,7 +141,7 @@ def sql_objects():
     for name, body in re.findall(r"CREATE (?:TABLE|TYPE) cellar\.(\w+)(?: AS)? \((.*?)\n?\);", code, re.S):
         columns = [re.match(r'"?(\w+)"?', part)[1] for part in split_top_level(body)]
         objects[name] = columns
-    for match in re.finditer(r"CREATE FUNCTION cellar\.(\w+)\(", code):
+    for match in re.finditer(r"CREATE (?:FUNCTION|PROCEDURE) cellar\.(\w+)\(", code):
         depth, end = 1, match.end()
         while depth:
             depth += (code[end] == "(") - (code[end] == ")")
@@ -283,6 +283,7 @@ ERRCODES = {
     "INTERNAL_ERROR": "XX000",
     "INVALID_NAME": "42602",
     "INVALID_PARAMETER_VALUE": "22023",
+    "ACTIVE_SQL_TRANSACTION": "25001",
     "NULL_VALUE_NOT_ALLOWED": "22004",
     "OBJECT_IN_USE": "55006",
     "OBJECT_NOT_IN_PREREQUISITE_STATE": "55000",
