@@ -284,6 +284,7 @@ ERRCODES = {
     "INVALID_NAME": "42602",
     "INVALID_PARAMETER_VALUE": "22023",
     "ACTIVE_SQL_TRANSACTION": "25001",
+    "CONFIG_FILE_ERROR": "F0000",
     "NULL_VALUE_NOT_ALLOWED": "22004",
     "OBJECT_IN_USE": "55006",
     "OBJECT_NOT_IN_PREREQUISITE_STATE": "55000",
@@ -311,7 +312,7 @@ def code_errors():
     for path in tracked(".c"):
         if not path.startswith("extension/"):
             continue
-        for statement in re.findall(r"ereport\((?:ERROR|WARNING|LOG|NOTICE),(.*?)\)\);", read(path), re.S):
+        for statement in re.findall(r"ereport\((?:FATAL|ERROR|WARNING|LOG|NOTICE),(.*?)\)\);", read(path), re.S):
             message = re.search(r"errmsg\(\s*((?:" + STRING + r"\s*)+)", statement)
             text = normal("".join(re.findall(STRING, message[1]))) if message else ""
             code = re.search(r"errcode\(ERRCODE_(\w+)\)", statement)
