@@ -382,6 +382,20 @@ $$ LANGUAGE sql VOLATILE PARALLEL UNSAFE STRICT;
 COMMENT ON FUNCTION cellar.decompress(regclass) IS
   'stores all blocks of a table and its partitions raw again';
 
+CREATE PROCEDURE cellar.compress_table(relation regclass, level text DEFAULT 'query low')
+AS 'MODULE_PATHNAME', 'cellar_compress_table'
+LANGUAGE C;
+
+COMMENT ON PROCEDURE cellar.compress_table(regclass, text) IS
+  'like the function cellar.compress, but holds neither a snapshot nor locks while it waits';
+
+CREATE PROCEDURE cellar.decompress_table(relation regclass)
+AS 'MODULE_PATHNAME', 'cellar_compress_table'
+LANGUAGE C;
+
+COMMENT ON PROCEDURE cellar.decompress_table(regclass) IS
+  'like the function cellar.decompress, but holds neither a snapshot nor locks while it waits';
+
 CREATE FUNCTION cellar.get_compression_progress(
   OUT pid integer, OUT relation regclass, OUT level text, OUT phase text, OUT blocks_total bigint,
   OUT blocks_done bigint, OUT bytes_before bigint, OUT bytes_after bigint, OUT units_skipped bigint)

@@ -37,6 +37,7 @@ _PG_init(void)
 	cellar_define_settings();
 	cellar_install_statistics();
 	cellar_install_compression();
+	cellar_install_sync_method_check();
 	RegisterCustomScanMethods(&cellar_scan_methods);
 	RegisterCustomScanMethods(&cellar_aggregate_methods);
 	cellar_install_planner_hooks();

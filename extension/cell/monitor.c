@@ -16,6 +16,9 @@
  * no file of the cell can change, so cached data is current, and recovery would
  * not find the files.
  *
+ * The monitor also warns when recovery_init_sync_method becomes unsafe
+ * (sync_method.c).
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -27,6 +30,7 @@
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "cellar/cell.h"
@@ -175,6 +179,7 @@ cellar_monitor_main(Datum arg)
 												ALLOCSET_SMALL_SIZES);
 
 	MemoryContextSwitchTo(round);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	BackgroundWorkerUnblockSignals();
 
@@ -185,10 +190,16 @@ cellar_monitor_main(Datum arg)
 		pgsocket	socket = PGINVALID_SOCKET;
 		ListCell   *lc;
 
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
 		if (TimestampDifferenceExceeds(looked, GetCurrentTimestamp(), LOOK_FOR_CELLS_MS - 1))
 		{
 			looked = GetCurrentTimestamp();
 			watch_new_cells();
+			cellar_check_sync_method();
 		}
 		foreach(lc, watched)
 		{

@@ -53,6 +53,11 @@ void
 cellar_exchange_wait(const CellarExchange *exchange, CellarEvent wanted,
 					 void (*on_event) (void *arg, const CellarExchange *exchange), void *arg)
 {
+	/*
+	 * Some replies take hours.  A snapshot for catalog access would delay
+	 * VACUUM of all tables during that time.
+	 */
+	InvalidateCatalogSnapshotConditionally();
 	for (;;)
 	{
 		CellarEvent event = cellar_session_next(exchange->session);

@@ -46,6 +46,17 @@ cellar_parse_level(const char *name)
 	return 0;					/* not reached */
 }
 
+/* Checks that the server is not a standby. */
+void
+cellar_check_not_in_recovery(const char *command)
+{
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s during recovery", command),
+				 errhint("Run the command on the primary server.")));
+}
+
 static void
 check_owner(Oid relation)
 {

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * command.c
- *	  cellar.compress_relation: the session's side of a compression command.
+ *	  cellar.compress_relation, cellar.compress_table: the session's side of a
+ *	  compression command.
  *
  * A background worker (command_worker.c) compresses the table, because the
  * command starts with VACUUM, which commits its own transactions.  The
@@ -15,6 +16,11 @@
  * snapshots.  The session therefore searches for such cycles itself, and
  * resolves one by failing.
  *
+ * A statement that calls a function holds a snapshot until the function
+ * returns, so cellar.compress delays VACUUM of all tables while it waits.  The
+ * procedures cellar.compress_table and cellar.decompress_table commit before
+ * they wait, and hold neither a snapshot nor locks.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -22,6 +28,7 @@
 #include "access/relation.h"
 #include "catalog/pg_inherits.h"
 #include "commands/tablecmds.h"
+#include "executor/spi.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
@@ -36,12 +43,13 @@
 #include "cellar/compression.h"
 
 PG_FUNCTION_INFO_V1(cellar_compress_relation);
+PG_FUNCTION_INFO_V1(cellar_compress_table);
 
 /* A command whose session waits for its worker. */
 typedef struct Command
 {
-	BackgroundWorkerHandle *handle;
-	CellarTask *task;
+	CellarTask *task;			/* NULL before the slot is claimed */
+	BackgroundWorkerHandle *handle; /* NULL before the worker is registered */
 } Command;
 
 /* Raises the worker's error in the session. */
@@ -66,7 +74,7 @@ worker_of_session(int session)
 	{
 		const CellarTask *task = cellar_task(i);
 
-		if (task->used && task->has_session && task->has_worker && task->session == session)
+		if (task->session == session)
 			worker = task->pid;
 	}
 	cellar_tasks_unlock();
@@ -160,6 +168,8 @@ wait_for_worker(BackgroundWorkerHandle *handle, Oid relation)
 		status = GetBackgroundWorkerPid(handle, &pid);
 		if (status == BGWH_STOPPED)
 			return;
+		/* A snapshot for catalog access would delay VACUUM during the wait. */
+		InvalidateCatalogSnapshotConditionally();
 		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, DeadlockTimeout,
 					  WAIT_EVENT_BGWORKER_SHUTDOWN) & WL_TIMEOUT && status == BGWH_STARTED)
 			check_deadlock(pid, relation);
@@ -188,32 +198,31 @@ check_not_in_use(Oid relation)
 	}
 }
 
-/* Starts the worker of a task.  On failure frees the task and raises an error. */
+/* Starts the worker of a task. */
 static BackgroundWorkerHandle *
 start_worker(int number)
 {
+	const CellarTask *task = cellar_task(number);
+	CellarCommandStart start = {number, task->command, task->database, task->user};
 	BackgroundWorker worker;
 	BackgroundWorkerHandle *handle;
 
+	StaticAssertStmt(sizeof(start) <= BGW_EXTRALEN, "the argument of a compression worker is too long");
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	worker.bgw_main_arg = Int32GetDatum(number);
+	memcpy(worker.bgw_extra, &start, sizeof(start));
 	worker.bgw_notify_pid = MyProcPid;
 	strlcpy(worker.bgw_library_name, "cellar", sizeof(worker.bgw_library_name));
 	strlcpy(worker.bgw_function_name, "cellar_command_worker_main", sizeof(worker.bgw_function_name));
 	strlcpy(worker.bgw_name, "cellar compression worker", sizeof(worker.bgw_name));
 	strlcpy(worker.bgw_type, "cellar compression worker", sizeof(worker.bgw_type));
 	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
-	{
-		cellar_task_leave(cellar_task(number), true);
-		cellar_task_leave(cellar_task(number), false);
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 				 errmsg("could not start a compression worker"),
 				 errhint("Increasing max_worker_processes might help.")));
-	}
 	return handle;
 }
 
@@ -223,32 +232,33 @@ abandon(int code, Datum arg)
 {
 	Command    *command = (Command *) DatumGetPointer(arg);
 
-	TerminateBackgroundWorker(command->handle);
-	cellar_task_leave(command->task, false);
+	if (command->handle != NULL)
+		TerminateBackgroundWorker(command->handle);
+	if (command->task != NULL)
+		cellar_task_leave(command->task);
 }
 
 /*
- * cellar.compress_relation(relation, level): returns when the relation, and
- * all its partitions and children, are at the level.
+ * Carries out a command.  Returns when the relation, and all its partitions and
+ * children, are at the level.
  */
-Datum
-cellar_compress_relation(PG_FUNCTION_ARGS)
+static void
+run_command(const char *name, Oid relation, int level)
 {
-	Oid			relation = PG_GETARG_OID(0);
-	int			level = cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
-	Command		command;
+	Command		command = {0};
 	MemoryContext context = CurrentMemoryContext;
 	CellarTask	result;
-	int			number;
 
+	cellar_check_not_in_recovery(name);
 	cellar_check_compressible(relation);
 	check_not_in_use(relation);
 
-	number = cellar_claim_task(relation, level);
-	command.task = cellar_task(number);
-	command.handle = start_worker(number);
 	PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(&command));
 	{
+		int			number = cellar_claim_task(relation, level);
+
+		command.task = cellar_task(number);
+		command.handle = start_worker(number);
 		wait_for_worker(command.handle, relation);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(&command));
@@ -257,10 +267,7 @@ cellar_compress_relation(PG_FUNCTION_ARGS)
 	cellar_tasks_lock(false);
 	result = *command.task;
 	cellar_tasks_unlock();
-	/* A worker that the postmaster never started did not detach itself. */
-	if (result.has_worker)
-		cellar_task_leave(command.task, true);
-	cellar_task_leave(command.task, false);
+	cellar_task_leave(command.task);
 	if (result.sqlstate != 0)
 		report_failure(&result);
 	if (!result.done)
@@ -269,5 +276,48 @@ cellar_compress_relation(PG_FUNCTION_ARGS)
 				 errmsg("compression worker exited before completing"),
 				 errdetail("Units already compressed remain compressed."),
 				 errhint("See the server log for the cause. Repeat the command to continue.")));
+}
+
+/* cellar.compress_relation(relation, level) */
+Datum
+cellar_compress_relation(PG_FUNCTION_ARGS)
+{
+	int			level = cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+
+	run_command(level == CELLAR_LEVEL_RAW ? "cellar.decompress" : "cellar.compress", PG_GETARG_OID(0), level);
+	PG_RETURN_VOID();
+}
+
+/*
+ * The procedures cellar.compress_table(relation, level) and
+ * cellar.decompress_table(relation).
+ */
+Datum
+cellar_compress_table(PG_FUNCTION_ARGS)
+{
+	const char *name = PG_NARGS() == 1 ? "cellar.decompress_table" : "cellar.compress_table";
+	Oid			relation;
+	int			level;
+
+	for (int i = 0; i < PG_NARGS(); i++)
+	{
+		if (PG_ARGISNULL(i))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("parameters of %s must not be null", name)));
+	}
+	relation = PG_GETARG_OID(0);
+	level = PG_NARGS() == 1 ? CELLAR_LEVEL_RAW : cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	if (fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) || castNode(CallContext, fcinfo->context)->atomic)
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("%s cannot run inside a transaction block", name),
+				 errhint("Use the functions cellar.compress and cellar.decompress within transactions.")));
+
+	SPI_connect_ext(SPI_OPT_NONATOMIC);
+	/* Release the statement's snapshot and locks. */
+	SPI_commit();
+	run_command(name, relation, level);
+	SPI_finish();
 	PG_RETURN_VOID();
 }

@@ -9,7 +9,8 @@
  * modified page no longer belongs to its compression unit.
  *
  * The worker holds no lock stronger than VACUUM's (SHARE UPDATE EXCLUSIVE), so
- * other sessions read and write the table meanwhile.  The policy worker
+ * other sessions read and write the table meanwhile.  While it waits for the
+ * cell, it holds no snapshot, which would delay VACUUM.  The policy worker
  * (policy_worker.c) shares the functions that vacuum and compress.
  *
  *-------------------------------------------------------------------------
@@ -43,7 +44,7 @@ static CellarTask *task = NULL;
 static void
 leave_task(int code, Datum arg)
 {
-	cellar_task_leave(task, true);
+	cellar_task_leave(task);
 }
 
 /* Records the start of a phase, and resets the task's progress. */
@@ -232,19 +233,19 @@ record_failure(void)
 void
 cellar_command_worker_main(Datum arg)
 {
+	CellarCommandStart start;
 	MemoryContext context;
 	ListCell   *lc;
 
-	task = cellar_task(DatumGetInt32(arg));
+	memcpy(&start, MyBgworkerEntry->bgw_extra, sizeof(start));
+	task = cellar_task(start.task);
 	before_shmem_exit(leave_task, (Datum) 0);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnectionByOid(task->database, task->user, 0);
+	BackgroundWorkerInitializeConnectionByOid(start.database, start.user, 0);
 	CellarNoTransactionTimeout();
-
-	cellar_tasks_lock(true);
-	task->pid = MyProcPid;
-	cellar_tasks_unlock();
+	if (!cellar_task_attach(task, start.command))
+		proc_exit(0);
 
 	context = AllocSetContextCreate(TopMemoryContext, "cellar compression worker", ALLOCSET_DEFAULT_SIZES);
 	/* see cellar_vacuum */

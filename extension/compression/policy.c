@@ -103,6 +103,7 @@ cellar_set_compression(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("parameters \"relation\" and \"after\" must not be null")));
+	cellar_check_not_in_recovery("cellar.set_compression");
 	relation = PG_GETARG_OID(0);
 	level = PG_ARGISNULL(1) ? CELLAR_LEVEL_RAW : cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	cellar_check_compressible(relation);

@@ -85,7 +85,7 @@ static void
 leave_task(int code, Datum arg)
 {
 	if (task != NULL)
-		cellar_task_leave(task, true);
+		cellar_task_leave(task);
 	task = NULL;
 }
 

@@ -6,7 +6,14 @@
  * A task is the slot through which a command's session and its background
  * worker exchange the request, the progress and the error.  CELLAR_TASKS
  * slots serve commands; one more slot serves the policy worker, which no
- * session waits for.  A slot is free once both sides have left it.
+ * session waits for.
+ *
+ * A slot is in use while a session or a worker is attached: the session from
+ * the claim on, the worker once it runs.  A worker that the postmaster never
+ * starts therefore occupies no slot.  A worker that starts after its session
+ * has detached finds another command number, or none, in the slot, and exits.
+ * Both sides detach when they exit; claiming a slot also detaches processes
+ * that no longer exist.
  *
  * One LWLock protects all slots.  The request fields are written before the
  * worker starts and are constant afterwards; only the worker writes the rest.
@@ -19,6 +26,7 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
+#include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "utils/builtins.h"
 
@@ -33,6 +41,7 @@ PG_FUNCTION_INFO_V1(cellar_compression_tasks);
 typedef struct SharedTasks
 {
 	LWLock	   *lock;
+	uint64		last_command;	/* the latest number given to a command */
 	CellarTask	tasks[CELLAR_TASKS + 1];
 } SharedTasks;
 
@@ -96,23 +105,49 @@ cellar_task(int number)
 	return &shared->tasks[number];
 }
 
-/* Detaches the worker or the session from the task, and frees the slot when both are detached. */
+/* Attaches this process to the task as its worker.  Returns false if the command's session has detached. */
+bool
+cellar_task_attach(CellarTask *task, uint64 command)
+{
+	bool		waiting;
+
+	cellar_tasks_lock(true);
+	waiting = task->command == command && task->session != 0;
+	if (waiting)
+		task->pid = MyProcPid;
+	cellar_tasks_unlock();
+	return waiting;
+}
+
+/* Detaches this process, a session or a worker, from the task if it is attached. */
 void
-cellar_task_leave(CellarTask *task, bool worker)
+cellar_task_leave(CellarTask *task)
 {
 	cellar_tasks_lock(true);
-	if (worker)
-		task->has_worker = false;
-	else
-		task->has_session = false;
-	if (!task->has_worker && !task->has_session)
-		task->used = false;
+	if (task->session == MyProcPid)
+		task->session = 0;
+	if (task->pid == MyProcPid)
+		task->pid = 0;
 	cellar_tasks_unlock();
 }
 
-/* Claims a free slot among [first, end).  Returns its number, or -1 if all are in use. */
+/* Detaches processes that no longer exist.  Returns whether the slot is free. */
+static bool
+reclaim_slot(CellarTask *task)
+{
+	if (task->session != 0 && BackendPidGetProc(task->session) == NULL)
+		task->session = 0;
+	if (task->pid != 0 && BackendPidGetProc(task->pid) == NULL)
+		task->pid = 0;
+	return task->session == 0 && task->pid == 0;
+}
+
+/*
+ * Claims a free slot among [first, end) and attaches this process to it, as
+ * session or as worker.  Returns the slot's number, or -1 if all are in use.
+ */
 static int
-claim_slot(int first, int end, Oid relation, int level, bool has_session)
+claim_slot(int first, int end, Oid relation, int level, bool is_session)
 {
 	int			number = -1;
 
@@ -121,13 +156,14 @@ claim_slot(int first, int end, Oid relation, int level, bool has_session)
 	{
 		CellarTask *task = &shared->tasks[i];
 
-		if (task->used)
+		if (!reclaim_slot(task))
 			continue;
 		memset(task, 0, sizeof(CellarTask));
-		task->used = true;
-		task->has_session = has_session;
-		task->session = has_session ? MyProcPid : 0;
-		task->has_worker = true;
+		task->command = ++shared->last_command;
+		if (is_session)
+			task->session = MyProcPid;
+		else
+			task->pid = MyProcPid;
 		task->database = MyDatabaseId;
 		task->user = GetUserId();
 		task->relation = relation;
@@ -167,15 +203,12 @@ cellar_take_policy_task(Oid relation, int level)
 
 	if (claim_slot(POLICY_TASK, POLICY_TASK + 1, relation, level, false) < 0)
 		return NULL;
-	cellar_tasks_lock(true);
-	task->pid = MyProcPid;
-	cellar_tasks_unlock();
 	return task;
 }
 
 /*
  * cellar.get_compression_progress(): one row per task of this database that
- * has a worker.
+ * is in use.
  */
 Datum
 cellar_compression_tasks(PG_FUNCTION_ARGS)
@@ -192,7 +225,7 @@ cellar_compression_tasks(PG_FUNCTION_ARGS)
 		cellar_tasks_lock(false);
 		task = shared->tasks[i];
 		cellar_tasks_unlock();
-		if (!task.used || !task.has_worker || task.database != MyDatabaseId)
+		if ((task.session == 0 && task.pid == 0) || task.database != MyDatabaseId)
 			continue;
 		values[0] = Int32GetDatum(task.pid);
 		nulls[0] = task.pid == 0;

@@ -71,6 +71,8 @@ cellar_object_checkpoint(Relation rel)
 			return;
 	}
 
+	/* Outside of a query, a snapshot for catalog access would delay VACUUM. */
+	InvalidateCatalogSnapshotConditionally();
 	INSTR_TIME_SET_CURRENT(started);
 	FlushRelationBuffers(rel);
 	cellar_count_wait(CELLAR_WAIT_OBJECT_CHECKPOINT, started);

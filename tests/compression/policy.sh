@@ -148,12 +148,18 @@ check_equal "last_freeze is set only by a VACUUM that ran" "$(q "SELECT last_fre
 becomes "the table is compressed in a later round" "$(levels queued)" "query low"
 q "DROP TABLE queued"
 
-fill long 1200000
+fill long 2000000
 policy "'long', 'archive high', after => '0'"
 becomes "a long compression is running" "SELECT phase FROM cellar.compression_progress WHERE relation = 'long'::regclass" compressing
+with_xmin=0
+for ((tries = 0; tries < 4; tries++)); do
+    with_xmin=$((with_xmin + $(q "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'cellar policy worker' AND backend_xmin IS NOT NULL")))
+done
+check_equal "the compression is still running" "$(q "SELECT phase FROM cellar.compression_progress WHERE relation = 'long'::regclass")" compressing
+check "the policy worker has no backend_xmin meanwhile" test "$with_xmin" -le 1
 check "a session that requests a conflicting lock gets it" q "SET lock_timeout = '20s'; BEGIN; LOCK TABLE long; SELECT cellar.set_compression('long', 'archive high', after => '1 hour'); COMMIT"
 becomes "the outcome says that the worker yielded" "$(outcome long)" "yielded to a conflicting lock"
-check_equal "no rows are lost" "$(q "SELECT count(*), sum(id) FROM long")" "1200000|720000600000"
+check_equal "no rows are lost" "$(q "SELECT count(*), sum(id) FROM long")" "2000000|2000001000000"
 q "DROP TABLE long"
 
 # ---------------------------------------------------------------- removed policies and dropped tables

@@ -52,7 +52,8 @@ report() { q "SELECT string_agg(level || ' ' || (units > 0) || ' ' || superseded
 cell_configure cell1 128MiB
 cell_start cell1
 cluster_create whole "$data" --data-checksums
-cluster_set "$data" "shared_preload_libraries = 'cellar'" "shared_buffers = 32MB" "autovacuum = off" "max_wal_size = 1GB"
+cluster_set "$data" "shared_preload_libraries = 'cellar'" "shared_buffers = 32MB" "autovacuum = off" "max_wal_size = 1GB" \
+    "max_worker_processes = 26"
 cluster_start whole "$data"
 q "CREATE EXTENSION cellar"
 # Contrib modules may not be installed.
@@ -184,6 +185,83 @@ check_equal "terminate: the session is terminated" \
 for ((tries = 0; tries < 100; tries++)); do [ "$(q "SELECT count(*) FROM cellar.compression_progress")" != 0 ] || break; sleep 0.1; done
 check_equal "terminate: the compression worker exits" "$(q "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'cellar compression worker'")" 0
 check_equal "cancel: no rows are lost" "$(q "SELECT count(*), sum(id) FROM long")" "600000|180000300000"
+
+# ---------------------------------------------------------------- snapshots
+# While a long compression runs, neither its session nor its worker holds a snapshot: VACUUM removes rows of other tables
+# that were deleted meanwhile.
+q "SELECT cellar.decompress('long'); CREATE TABLE purged AS SELECT g AS id FROM generate_series(1, 10000) g" >/dev/null
+(PGOPTIONS='' sql whole postgres -v VERBOSITY=sqlstate -c "CALL cellar.compress_table('long', 'archive high')" >"$WORK/call.log" 2>&1 || true) &
+caller=$!
+remember_process $caller
+for ((tries = 0; tries < 300; tries++)); do [ "$(q "SELECT phase FROM cellar.compression_progress")" != compressing ] || break; sleep 0.1; done
+with_xmin=''
+for ((tries = 0; tries < 8; tries++)); do
+    with_xmin+=$(q "SELECT backend_type FROM pg_stat_activity WHERE backend_xmin IS NOT NULL
+        AND (backend_type = 'cellar compression worker' OR query LIKE 'CALL cellar.compress%')")$'\n'
+    sleep 0.1
+done
+check_equal "snapshots: the compression is running" "$(q "SELECT phase FROM cellar.compression_progress")" compressing
+check "snapshots: the compression worker has no backend_xmin" test "$(grep -c worker <<<"$with_xmin")" -le 1
+check "snapshots: the session has no backend_xmin" test "$(grep -c client <<<"$with_xmin")" -le 1
+q "DELETE FROM purged"
+sql whole postgres -c "VACUUM purged"
+check_equal "snapshots: VACUUM of another table removes deleted rows" "$(q "SELECT pg_relation_size('purged')")" 0
+check_equal "snapshots: the compression is still running" "$(q "SELECT phase FROM cellar.compression_progress")" compressing
+q "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'CALL cellar.compress%' AND backend_type = 'client backend'" >/dev/null
+wait $caller || true
+check_matches "snapshots: CALL can be canceled" "$(cat "$WORK/call.log")" "57014"
+for ((tries = 0; tries < 100; tries++)); do [ "$(q "SELECT count(*) FROM cellar.compression_progress")" != 0 ] || break; sleep 0.1; done
+check_equal "snapshots: no slot is in use" "$(q "SELECT count(*) FROM cellar.compression_progress")" 0
+check "CALL compresses a table" q "CALL cellar.compress_table('purged', 'query high')"
+q "CREATE TABLE called AS $rows(1, 1000) g"
+q "CALL cellar.compress_table('called')"
+check_equal "CALL: the table is compressed at the default level" "$(report called)" "query low true 0"
+q "DO \$\$ BEGIN CALL cellar.decompress_table('called'); END \$\$"
+check_equal "CALL in a DO block decompresses the table" "$(report called)" "none true 0"
+check_equal "CALL in a transaction block fails" "$(error_of "BEGIN; CALL cellar.compress_table('called')")" 25001
+check_equal "CALL with NULL fails" "$(error_of "CALL cellar.compress_table(NULL)")" 22004
+
+# ---------------------------------------------------------------- task slots
+# While the postmaster is stopped, it starts no worker. Sessions that give up must free their task slots all the same: the
+# last of these sessions is terminated, the others are canceled, and more workers than max_worker_processes are requested.
+q "CREATE TABLE waiting AS $rows(1, 1000) g"
+abandon() {
+    local postmaster attempt
+    postmaster=$(cat "$WORK/whole.postmaster")
+    {
+        echo "SELECT pg_backend_pid() AS pid \\gset"
+        echo "\\setenv BACKEND :pid"
+        echo "\\! kill -STOP $postmaster"
+        echo "SET statement_timeout = '100ms';"
+        for ((attempt = 0; attempt < $1; attempt++)); do echo "SELECT cellar.compress('waiting');"; done
+        echo "RESET statement_timeout;"
+        echo "\\! (sleep 0.5; kill -TERM \$BACKEND) &"
+        echo "SELECT cellar.compress('waiting');"
+    } | sql whole postgres -v ON_ERROR_STOP=0 -v VERBOSITY=sqlstate 2>&1 || true
+    kill -CONT "$postmaster"
+}
+check_equal "task slots: 20 commands whose worker does not start are canceled, and one is terminated" \
+    "$(abandon 20 | grep -oE '[0-9A-Z]{5}$' | sort | uniq -c | tr -s ' \n' ' ')" " 20 57014 1 57P01 "
+check_equal "task slots: a command succeeds afterwards" "$(q "SELECT level FROM cellar.compress('waiting')" 2>&1)" "query low"
+check_matches "task slots: without a free worker a command fails" "$(abandon 30 | grep -c 53000)" '^[1-9]'
+check_equal "task slots: a command succeeds after that" "$(q "SELECT level FROM cellar.compress('waiting')" 2>&1)" "query low"
+check_equal "task slots: no slot is in use" "$(q "SELECT count(*) FROM cellar.compression_progress")" 0
+
+# ---------------------------------------------------------------- a standby
+[ "$(id -u)" != 0 ] || install -d -m 700 -o "$OS_USER" "$WORK/cell1/standby"
+as_pg "$PG_BIN/pg_basebackup" -D "$WORK/cell1/standby" -R -X stream -c fast -h "$WORK/run" -p "$(cluster_port whole)" -U postgres
+cluster_set "$WORK/cell1/standby" "port = $(cluster_port standby)"
+cluster_start standby "$WORK/cell1/standby"
+for command in "SELECT cellar.compress('many')" "SELECT cellar.decompress('many')" "SELECT cellar.set_compression('many', 'query low')" \
+    "CALL cellar.compress_table('many')" "CALL cellar.decompress_table('many')"; do
+    message=$(PGOPTIONS='-c statement_timeout=10s' sql standby postgres -v VERBOSITY=verbose -c "$command" 2>&1 || true)
+    name=${command#* }
+    check_matches "standby: ${name%%(*} fails" "$message" "25006: cannot execute ${name%%(*} during recovery"
+    check_matches "standby: the hint of ${name%%(*} names the primary" "$message" "HINT:  .*primary"
+done
+check_equal "standby: compressed tables can be read" "$(sql standby postgres -c "SELECT count(*), sum(id) FROM long")" "600000|180000300000"
+check "standby: it stops" cluster_stop standby
+rm -rf "$WORK/cell1/standby"
 
 # ---------------------------------------------------------------- wrong arguments
 q "CREATE ROLE stranger; GRANT SELECT ON many TO stranger; CREATE VIEW seen AS SELECT 1"

@@ -141,7 +141,7 @@ def sql_objects():
     for name, body in re.findall(r"CREATE (?:TABLE|TYPE) cellar\.(\w+)(?: AS)? \((.*?)\n?\);", code, re.S):
         columns = [re.match(r'"?(\w+)"?', part)[1] for part in split_top_level(body)]
         objects[name] = columns
-    for match in re.finditer(r"CREATE FUNCTION cellar\.(\w+)\(", code):
+    for match in re.finditer(r"CREATE (?:FUNCTION|PROCEDURE) cellar\.(\w+)\(", code):
         depth, end = 1, match.end()
         while depth:
             depth += (code[end] == "(") - (code[end] == ")")
@@ -283,12 +283,15 @@ ERRCODES = {
     "INTERNAL_ERROR": "XX000",
     "INVALID_NAME": "42602",
     "INVALID_PARAMETER_VALUE": "22023",
+    "ACTIVE_SQL_TRANSACTION": "25001",
+    "CONFIG_FILE_ERROR": "F0000",
     "NULL_VALUE_NOT_ALLOWED": "22004",
     "OBJECT_IN_USE": "55006",
     "OBJECT_NOT_IN_PREREQUISITE_STATE": "55000",
     "OPERATOR_INTERVENTION": "57000",
     "PROTOCOL_VIOLATION": "08P01",
     "QUERY_CANCELED": "57014",
+    "READ_ONLY_SQL_TRANSACTION": "25006",
     "T_R_DEADLOCK_DETECTED": "40P01",
     "UNDEFINED_TABLE": "42P01",
     "WRONG_OBJECT_TYPE": "42809",
@@ -309,7 +312,7 @@ def code_errors():
     for path in tracked(".c"):
         if not path.startswith("extension/"):
             continue
-        for statement in re.findall(r"ereport\((?:ERROR|WARNING|LOG|NOTICE),(.*?)\)\);", read(path), re.S):
+        for statement in re.findall(r"ereport\((?:FATAL|ERROR|WARNING|LOG|NOTICE),(.*?)\)\);", read(path), re.S):
             message = re.search(r"errmsg\(\s*((?:" + STRING + r"\s*)+)", statement)
             text = normal("".join(re.findall(STRING, message[1]))) if message else ""
             code = re.search(r"errcode\(ERRCODE_(\w+)\)", statement)

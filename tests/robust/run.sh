@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Smart Scan together with other features and failures: concurrent DDL and DML, a hot standby, SERIALIZABLE, damaged
-# pages, a cell that dies or is stopped, invalid clients on its socket, two cells, offload simulation, cursors, a
-# transaction's own rows, statistics of scans that stop early, and a cell run by an ordinary user.
+# pages, a cell that dies or is stopped, invalid clients on its socket, an unsafe sync method, two cells, offload
+# simulation, cursors, a transaction's own rows, statistics of scans that stop early, and a cell run by an ordinary user.
 #
 #   run.sh [--seconds N] [--compressed] [SCENARIO ...]
 #
@@ -26,7 +26,7 @@ while [ $# -gt 0 ]; do
 done
 # The scenarios that are missing here depend on raw pages: they damage them, or count their bytes.
 [ ${#scenarios[@]} -gt 0 ] || [ $compressed = 0 ] || scenarios=(changes standby serializable stopped cells one_user restart death lost_writes stale_files stale_pages)
-[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby serializable socket corrupt compare simulation abandoned stopped cells one_user restart death lost_writes stale_files stale_pages)
+[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby sync_method serializable socket corrupt compare simulation abandoned stopped cells one_user restart death lost_writes stale_files stale_pages)
 extension_installed || die "the extension is not installed: make build"
 here=$(cd "$(dirname "$0")" && pwd)
 work_begin robust
@@ -303,6 +303,63 @@ scenario_standby() {
     check "standby: the query after promotion was a Smart Scan" test "$(statistic standby "$eligible")" -gt "$before"
     check_equal "standby: the primary is unchanged" "$(smart whole postgres -c "$query")" "$expected"
     check "standby: Postgres stops" cluster_stop standby
+}
+
+# refused CLUSTER FOLDER: succeeds if the cluster does not start because of recovery_init_sync_method.
+refused() {
+    local log=$WORK/$1-postgres.log from
+    from=$(wc -l <"$log")
+    ! cluster_start "$1" "$2" && rm -f "$WORK/$1.postmaster" &&
+        tail -n "+$((from + 1))" "$log" | grep -q 'FATAL: .*"recovery_init_sync_method" must not be "syncfs"'
+}
+# warned LOG LINES: waits for a warning about recovery_init_sync_method after the first LINES of the log.
+warned() {
+    local tries
+    for ((tries = 0; tries < 100; tries++)); do
+        if tail -n "+$(($2 + 1))" "$1" | grep -q 'WARNING: .*"recovery_init_sync_method" must not be "syncfs"'; then return 0; fi
+        sleep 0.1
+    done
+    return 1
+}
+
+# syncfs() on a FUSE mount returns success without reaching the cell, so recovery must not rely on it.
+scenario_sync_method() {
+    local lines victim plain=$WORK/plain-data
+    whole_cluster
+    lines=$(wc -l <"$WORK/whole-postgres.log")
+    cluster_set "$data" "recovery_init_sync_method = syncfs"
+    sql whole postgres -c "SELECT pg_reload_conf()" >/dev/null
+    check "sync method: a reload with syncfs logs a warning" warned "$WORK/whole-postgres.log" "$lines"
+    # The postmaster restarts all processes after a crash, and recovers.
+    victim=$(sql whole postgres -c "SELECT pid FROM pg_stat_activity WHERE backend_type = 'background writer'")
+    kill -KILL "$victim"
+    check "sync method: with syncfs the server exits after a crash" wait_gone "$(cat "$WORK/whole.postmaster")" 60
+    check "sync method: the log of the crash contains the reason" grep -q 'FATAL: .*"recovery_init_sync_method" must not be "syncfs"' "$WORK/whole-postgres.log"
+    check "sync method: with syncfs a cluster on the mount does not start" refused whole "$data"
+    cluster_set "$data" "recovery_init_sync_method = fsync"
+    check "sync method: with fsync it recovers and starts" cluster_start whole "$data"
+    check_equal "sync method: the rows are unchanged" "$(sql whole postgres -c "SELECT count(*) FROM accounts")" "$rows"
+
+    cluster_create plain "$plain"
+    cluster_set "$plain" "shared_preload_libraries = 'cellar'" "recovery_init_sync_method = syncfs"
+    check "sync method: with syncfs a cluster on another file system starts" cluster_start plain "$plain"
+    lines=$(wc -l <"$WORK/plain-postgres.log")
+    [ "$(id -u)" != 0 ] || install -d -m 700 -o "$OS_USER" "$WORK/cell1/space"
+    mkdir -p "$WORK/cell1/space"
+    sql plain postgres -c "CREATE TABLESPACE cell LOCATION '$WORK/cell1/space'"
+    check "sync method: a new tablespace on the mount logs a warning" warned "$WORK/plain-postgres.log" "$lines"
+    check "sync method: the cluster with the tablespace stops" cluster_stop plain
+    check "sync method: with syncfs it does not start" refused plain "$plain"
+    cluster_set "$plain" "recovery_init_sync_method = fsync"
+    check "sync method: with fsync it starts" cluster_start plain "$plain"
+    check "sync method: it stops" cluster_stop plain
+    as_pg mv "$plain/pg_wal" "$WORK/cell1/wal"
+    as_pg ln -s "$WORK/cell1/wal" "$plain/pg_wal"
+    sed -i "s/^recovery_init_sync_method.*//" "$plain/cellar.conf"
+    rm -f "$plain"/pg_tblspc/*
+    cluster_set "$plain" "recovery_init_sync_method = syncfs"
+    check "sync method: with syncfs and only pg_wal on the mount it does not start" refused plain "$plain"
+    rm -rf "$WORK/cell1/wal" "$WORK/cell1/space" "$plain"
 }
 
 # skew LEVEL direct|prepared: runs two transactions that each read what the other writes; prints the errors of their commits.

@@ -37,6 +37,11 @@ extern List *cellar_cluster_sockets(void);
 
 extern void cellar_register_monitor(void);
 
+/* sync_method.c */
+
+extern void cellar_install_sync_method_check(void);
+extern void cellar_check_sync_method(void);
+
 /* relation_request.c */
 
 extern void cellar_request_relation(CellarRequest *request, Relation rel, const char *file);

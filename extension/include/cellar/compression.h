@@ -27,18 +27,18 @@ typedef enum CellarPhase
 /* A compression command in progress, in shared memory. */
 typedef struct CellarTask
 {
-	bool		used;
-	bool		has_session;	/* the session still uses the task */
-	bool		has_worker;		/* the worker still uses the task */
+	uint64		command;		/* number of the command, never reused */
+	int			session;		/* process id of the session; 0 if there is
+								 * none or it has detached */
 	bool		done;
-	int			session;		/* process id of the session */
 	Oid			database;
 	Oid			user;
 	Oid			relation;
 	int			level;			/* a CellarLevel */
 
 	/* written by the worker */
-	int			pid;			/* 0 before the worker runs */
+	int			pid;			/* process id of the worker; 0 before it
+								 * attaches and after it detaches */
 	Oid			current;		/* the table or partition in progress */
 	CellarPhase phase;
 	uint64		blocks_total;
@@ -49,15 +49,26 @@ typedef struct CellarTask
 	char		hint[256];
 } CellarTask;
 
+/* The argument of a compression worker, in bgw_extra. */
+typedef struct CellarCommandStart
+{
+	int			task;			/* number of the slot */
+	uint64		command;
+	Oid			database;
+	Oid			user;
+} CellarCommandStart;
+
 extern void cellar_install_compression(void);
 extern void cellar_tasks_lock(bool exclusive);
 extern void cellar_tasks_unlock(void);
 extern CellarTask *cellar_task(int number);
-extern void cellar_task_leave(CellarTask *task, bool worker);
+extern bool cellar_task_attach(CellarTask *task, uint64 command);
+extern void cellar_task_leave(CellarTask *task);
 extern int	cellar_claim_task(Oid relation, int level);
 extern CellarTask *cellar_take_policy_task(Oid relation, int level);
 extern const char *cellar_level_name(int level);
 extern int	cellar_parse_level(const char *name);
+extern void cellar_check_not_in_recovery(const char *command);
 extern void cellar_check_kind(Oid relation);
 extern void cellar_check_compressible(Oid relation);
 extern void cellar_check_readable(Oid relation);
