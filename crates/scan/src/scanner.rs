@@ -58,7 +58,7 @@ enum PageState {
 pub struct Scanner {
     plan: Arc<Plan>,
     verify_checksums: bool,
-    pages: Vec<PageState>,
+    page_states: Vec<PageState>,
     /// Line pointer numbers of visible tuples, page by page.
     visible: Vec<u16>,
     rows: PageRows,
@@ -96,7 +96,7 @@ impl Scanner {
             top_n: plan.top_n().map(TopN::new),
             plan,
             verify_checksums: false,
-            pages: Vec::new(),
+            page_states: Vec::new(),
             visible: Vec::new(),
             rows: PageRows::default(),
             selected: Vec::new(),
@@ -146,8 +146,8 @@ impl Scanner {
         if plan.stages.is_empty() && results.summary.is_none() && only_counts {
             self.count(blocks, &mut results);
         } else {
-            for first in (0..self.pages.len()).step_by(RUN_PAGES) {
-                let last = (first + RUN_PAGES).min(self.pages.len());
+            for first in (0..self.page_states.len()).step_by(RUN_PAGES) {
+                let last = (first + RUN_PAGES).min(self.page_states.len());
                 self.scan_run(blocks, first..last, &mut results);
             }
         }
@@ -159,7 +159,7 @@ impl Scanner {
         self.check_visibility(first_block, pages, xids, &mut ScanStats::default())
     }
 
-    /// Fills `self.pages` and `self.visible`; returns the transactions whose states are unknown.
+    /// Fills `self.page_states` and `self.visible`; returns the transactions whose states are unknown.
     fn check_visibility(
         &mut self,
         first_block: u32,
@@ -167,7 +167,7 @@ impl Scanner {
         xids: &dyn XidLookup,
         stats: &mut ScanStats,
     ) -> Vec<TransactionId> {
-        self.pages.clear();
+        self.page_states.clear();
         self.visible.clear();
         let plan = &*self.plan;
         let mut visibility = Visibility::new(&plan.snapshot, xids);
@@ -197,7 +197,7 @@ impl Scanner {
             if visibility.take_helped() && !matches!(state, PageState::Passthru(_)) {
                 stats.blocks_helped_by_commit_cache += 1;
             }
-            self.pages.push(state);
+            self.page_states.push(state);
         }
         needed.sort_unstable();
         needed.dedup();
@@ -207,7 +207,7 @@ impl Scanner {
     /// Counts rows from line pointers alone; for plans without columns and without predicates.
     fn count(&mut self, blocks: Blocks<'_>, results: &mut Results<'_>) {
         let mut rows = 0u64;
-        for (index, (state, bytes)) in self.pages.iter().zip(blocks.pages.chunks(BLOCK_BYTES)).enumerate() {
+        for (index, (state, bytes)) in self.page_states.iter().zip(blocks.pages.chunks(BLOCK_BYTES)).enumerate() {
             match state {
                 PageState::Empty => {}
                 PageState::AllVisible => {
@@ -293,7 +293,7 @@ impl Scanner {
         self.rows.clear();
         self.selected.clear();
         for index in range {
-            let state = self.pages[index];
+            let state = self.page_states[index];
             let base = index * BLOCK_BYTES;
             let page = match state {
                 PageState::Empty => continue,
@@ -331,7 +331,7 @@ impl Scanner {
                 })
             };
             if loaded.is_err() {
-                self.pages[index] = PageState::Passthru(PassthruReason::Page);
+                self.page_states[index] = PageState::Passthru(PassthruReason::Page);
                 self.rows.truncate(first_row);
                 while self.selected.last().is_some_and(|row| *row as usize >= first_row) {
                     self.selected.pop();
@@ -380,13 +380,13 @@ impl Scanner {
     /// Passes the pages of `rows` through and deselects all rows of these pages.
     fn pass_pages_through(&mut self, rows: &[u16], reason: PassthruReason) {
         for row in rows {
-            let state = &mut self.pages[self.rows.row(*row).page as usize];
+            let state = &mut self.page_states[self.rows.row(*row).page as usize];
             if !matches!(state, PageState::Passthru(_)) {
                 *state = PageState::Passthru(reason);
             }
         }
-        let (pages, rows) = (&self.pages, &self.rows);
-        self.selected.retain(|row| !matches!(pages[rows.row(*row).page as usize], PageState::Passthru(_)));
+        let (states, rows) = (&self.page_states, &self.rows);
+        self.selected.retain(|row| !matches!(states[rows.row(*row).page as usize], PageState::Passthru(_)));
     }
 
     /// Folds the selected rows into groups if the plan has an aggregation. Rejected rows stay selected.
@@ -402,7 +402,7 @@ impl Scanner {
         let Results { out, stats, .. } = results;
         let mut rest = self.selected.as_slice();
         for index in range {
-            let PageState::Passthru(reason) = self.pages[index] else { continue };
+            let PageState::Passthru(reason) = self.page_states[index] else { continue };
             let before = rest.partition_point(|row| (self.rows.row(*row).page as usize) < index);
             let (now, later) = rest.split_at(before);
             stats.rows_returned += now.len() as u64;

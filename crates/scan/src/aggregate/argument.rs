@@ -310,7 +310,7 @@ fn read_scales(decimals: &Decimals, fast: bool, rows: RowSet<'_>, selected: &[u1
                     continue;
                 }
                 let location = locations[*at as usize];
-                let payload = if location == NULL { None } else { column.plain_bytes(rows.pages, location as usize) };
+                let payload = if location == NULL { None } else { column.plain_bytes(rows.bytes, location as usize) };
                 match payload.and_then(numeric::display_scale) {
                     Some(scale) => vector.scales[index] = scale,
                     None => Rc::make_mut(&mut vector.lanes).parts_mut().1[index] = UNCERTAIN,

@@ -97,7 +97,7 @@ impl Key {
                     continue;
                 }
                 if location != MISSING
-                    && let Some(code) = self.plain_code(column, rows.pages, location as usize, table)
+                    && let Some(code) = self.plain_code(column, rows.bytes, location as usize, table)
                 {
                     row[number] = code;
                     continue;

@@ -231,7 +231,7 @@ impl Tree {
 
 /// Reads the numbers of a column from its datums. Fills and returns `buffer`.
 fn read(rows: RowSet<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16], buffer: Vec<i64>) -> Lanes {
-    let pages = rows.pages;
+    let pages = rows.bytes;
     macro_rules! fixed {
         ($type:ty, $number:expr) => {
             read_with(rows, slot, column, selected, buffer, |at| {

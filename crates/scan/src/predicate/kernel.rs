@@ -176,7 +176,7 @@ fn run_test(
     let Some(column) = rows.column(slot) else {
         return undecided.extend_from_slice(selected);
     };
-    let pages = rows.pages;
+    let pages = rows.bytes;
     let locations = rows.locations(slot);
     let missing = match &column.missing {
         Ok(Value::Null) => Decision::Dropped,

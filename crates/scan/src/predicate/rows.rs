@@ -1,20 +1,19 @@
-//! The rows that an expression is evaluated over.
+//! The rows that an expression is evaluated over, with access to the values of their columns.
 
 use super::column::Column;
 use super::encoded::{EncodedColumn, EncodedColumns};
 use crate::heap::{MISSING, NULL, PageRows, Slot};
 use crate::value::{EvalResult, Undecided, Value};
 
-/// Rows and the places of their columns' values. A column is read either from its datums or from its encoded values.
+/// Rows and the values of their columns. A column is read either from its datums or from its encoded values.
 #[derive(Clone, Copy)]
 pub struct RowSet<'a> {
-    /// The bytes that the locations in `rows` point into.
-    pub pages: &'a [u8],
+    /// Heap pages, or datums that were decoded from a compression unit. The locations in `rows` are offsets in these bytes.
+    pub bytes: &'a [u8],
     pub rows: &'a PageRows,
     /// By slot.
     pub columns: &'a [Option<Column>],
-    /// Whether `pages` are heap pages, so a row's datums are in the row's page. Otherwise `pages` are datums that
-    /// were decoded from a compression unit.
+    /// Whether `bytes` are heap pages, so that a row's datums are in the row's page.
     pub in_pages: bool,
     /// Columns that have no datums.
     pub encoded_columns: EncodedColumns<'a>,
@@ -22,8 +21,8 @@ pub struct RowSet<'a> {
 
 impl<'a> RowSet<'a> {
     /// Rows whose columns all have datums.
-    pub fn of_datums(pages: &'a [u8], rows: &'a PageRows, columns: &'a [Option<Column>], in_pages: bool) -> Self {
-        Self { pages, rows, columns, in_pages, encoded_columns: EncodedColumns::default() }
+    pub fn of_datums(bytes: &'a [u8], rows: &'a PageRows, columns: &'a [Option<Column>], in_pages: bool) -> Self {
+        Self { bytes, rows, columns, in_pages, encoded_columns: EncodedColumns::default() }
     }
 
     /// The encoded values of a column; None: the column has datums.
@@ -46,14 +45,14 @@ impl<'a> RowSet<'a> {
 
     #[inline(always)]
     pub fn row(&self, row: u16) -> Row<'a> {
-        Row { pages: self.pages, rows: self.rows, columns: self.columns, row }
+        Row { bytes: self.bytes, rows: self.rows, columns: self.columns, row }
     }
 }
 
 /// One row, whose columns are read from their datums.
 #[derive(Clone, Copy)]
 pub struct Row<'a> {
-    pages: &'a [u8],
+    bytes: &'a [u8],
     rows: &'a PageRows,
     columns: &'a [Option<Column>],
     row: u16,
@@ -62,7 +61,7 @@ pub struct Row<'a> {
 impl<'a> Row<'a> {
     pub fn value(&self, slot: Slot) -> EvalResult<'a> {
         let column = self.columns.get(slot as usize).and_then(Option::as_ref).ok_or(Undecided)?;
-        column.value(self.pages, self.rows.locations(slot)[self.row as usize])
+        column.value(self.bytes, self.rows.locations(slot)[self.row as usize])
     }
 
     pub fn is_null(&self, slot: Slot) -> Result<bool, Undecided> {

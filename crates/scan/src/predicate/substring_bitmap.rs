@@ -30,7 +30,7 @@ impl SubstringBitmap {
         }
         let page_start = |row: u16| rows.rows.row(row).page as usize * BLOCK_BYTES;
         let start = page_start(first);
-        let bytes = rows.pages.get(start..page_start(last) + BLOCK_BYTES)?;
+        let bytes = rows.bytes.get(start..page_start(last) + BLOCK_BYTES)?;
         Some(Self::search_bytes(finder, start, bytes))
     }
 

@@ -144,7 +144,7 @@ impl TopN {
         let value = match location {
             MISSING => return false,
             NULL => Value::Null,
-            _ => match column.int(kind, rows.pages, location as usize) {
+            _ => match column.int(kind, rows.bytes, location as usize) {
                 Some(value) if kind == ValueKind::Bool => Value::Bool(value != 0),
                 Some(value) => Value::Int(value),
                 None => return false,

@@ -132,7 +132,7 @@ impl UnitScanner {
         }
         let encoded_columns = EncodedColumns { columns: &columns, chunk_id: (scan.unit.id(), at.chunk.number) };
         let input = RowSet {
-            pages: &self.datums,
+            bytes: &self.datums,
             rows: &self.rows,
             columns: &scan.plan.columns,
             in_pages: false,

@@ -37,7 +37,7 @@ use std::sync::Arc;
 pub struct UnitScanner {
     plan: Arc<Plan>,
     /// Scans rebuilt pages.
-    pages: Scanner,
+    page_scanner: Scanner,
     rebuilder: Rebuilder,
     page_runs: Vec<PageRun>,
     /// The visible rows of pages in state `SomeVisible`, as numbers in the unit.
@@ -120,7 +120,7 @@ impl UnitScanner {
     pub fn new(plan: Arc<Plan>) -> Self {
         let aggregator = plan.aggregation().map(Aggregator::new);
         Self {
-            pages: Scanner::returning_rows(Arc::clone(&plan)),
+            page_scanner: Scanner::returning_rows(Arc::clone(&plan)),
             top_n: plan.top_n().map(TopN::new),
             plan,
             rebuilder: Rebuilder::new(),
@@ -193,7 +193,7 @@ impl UnitScanner {
     fn scan_page(&mut self, scan: Scan<'_>, page: usize, results: &mut Results<'_>) -> Result<(), UnitError> {
         let mut bytes = [0; BLOCK_BYTES];
         self.rebuilder.page(scan.unit, scan.source, page, &mut bytes)?;
-        let scanned = self.pages.scan(scan.block(page), &bytes, scan.xids, results.writer, false);
+        let scanned = self.page_scanner.scan(scan.block(page), &bytes, scan.xids, results.writer, false);
         if let Progress::Done { stats: more, .. } = scanned {
             let stats = &mut results.stats;
             stats.rows_scanned += more.rows_scanned;

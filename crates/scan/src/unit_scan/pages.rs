@@ -110,7 +110,7 @@ impl UnitScanner {
                 _ => {
                     let mut bytes = [0; BLOCK_BYTES];
                     self.rebuilder.page(unit, scan.source, page, &mut bytes)?;
-                    needed.extend(self.pages.needed_xids(scan.block(page), &bytes, scan.xids));
+                    needed.extend(self.page_scanner.needed_xids(scan.block(page), &bytes, scan.xids));
                     PageState::Rebuild
                 }
             };

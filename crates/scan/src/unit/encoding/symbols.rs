@@ -9,7 +9,7 @@ use cellar_format::bytes::{Reader, Write};
 
 /// The code before a byte that is stored literally.
 pub const ESCAPE: u8 = 255;
-/// Number of strings that the symbols are chosen from.
+/// Minimum number of strings in the sample that the symbols are chosen from.
 const TRAINING_ROWS: usize = 2048;
 
 /// The symbol of each code. Unused codes have a symbol of one zero byte.
