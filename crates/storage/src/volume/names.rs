@@ -51,6 +51,15 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
+/// Fails if the name is invalid or the directory already has an entry with this name.
+fn check_new_entry(namespace: &Namespace, parent: Ino, name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    match namespace.directory(parent)?.get(name) {
+        Some(_) => Err(Error::new(ErrorKind::Exists, format!("{} already exists", quoted(name)))),
+        None => Ok(()),
+    }
+}
+
 impl Volume {
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         let namespace = self.namespace.read();
@@ -63,11 +72,8 @@ impl Volume {
 
     /// Creates a file, directory, symbolic link or device.
     pub fn create(&self, parent: Ino, name: &[u8], new: &NewNode<'_>) -> Result<Attr> {
-        check_name(name)?;
         let mut namespace = self.namespace.write();
-        if namespace.directory(parent)?.get(name).is_some() {
-            return Err(Error::new(ErrorKind::Exists, format!("{} already exists", quoted(name))));
-        }
+        check_new_entry(&namespace, parent, name)?;
         let directory = namespace.node(parent)?;
         if directory.names.is_empty() && parent != ROOT_INO {
             return Err(Error::new(ErrorKind::NotFound, format!("directory {parent} was removed")));
@@ -108,11 +114,8 @@ impl Volume {
     }
 
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        check_name(name)?;
         let mut namespace = self.namespace.write();
-        if namespace.directory(parent)?.get(name).is_some() {
-            return Err(Error::new(ErrorKind::Exists, format!("{} already exists", quoted(name))));
-        }
+        check_new_entry(&namespace, parent, name)?;
         let node = namespace.node(ino)?;
         if node.inode.kind == Kind::Directory {
             return Err(Error::new(ErrorKind::NotPermitted, "cannot create a hard link to a directory"));
@@ -156,7 +159,7 @@ impl Volume {
         note_entry_change(&mut namespace, parent, time, -1)
     }
 
-    /// Removes one name of an inode, and the inode if it has neither names nor references left.
+    /// Removes one name of an inode; also removes the inode if it has no other name and no reference.
     pub(super) fn drop_name(
         &self,
         namespace: &mut Namespace,
@@ -242,8 +245,8 @@ pub(super) fn find(namespace: &Namespace, parent: Ino, name: &[u8]) -> Result<In
     namespace.directory(parent)?.get(name).ok_or_else(not_found)
 }
 
-/// Updates times and link count of a directory after a change of its entries. `subdirectories` is the change of the
-/// number of its subdirectories.
+/// Updates the times and the link count of a directory after a change of its entries. `subdirectories` is the number of
+/// added subdirectories, negative for removed ones.
 pub(super) fn note_entry_change(
     namespace: &mut Namespace,
     directory: Ino,
