@@ -122,7 +122,7 @@ fn change(volume: &Volume, files: &mut BTreeMap<String, File>, round: u64, rando
     Ok(())
 }
 
-/// Checks the files after a loss of power and takes their content as the new synced state.
+/// Checks the files after a loss of power. Their content becomes the new synced state.
 fn check(volume: &Volume, files: &mut BTreeMap<String, File>) {
     let mut found = Vec::new();
     let listed = volume.readdir(ROOT_INO, 0, |entry| {

@@ -1,5 +1,5 @@
-//! Compares files with compression units with a model, through crashes of the daemon and of the machine, between and
-//! during operations.
+//! Crashes of the daemon and of the machine, between and during operations on a file with compression units. Each
+//! crash is followed by a comparison with a model.
 //!
 //! The model records the versions of every sector since the last sync. After a loss of power, each sector has one of
 //! these versions. After a crash of the daemon, it has the last version, or that of the interrupted operation.
@@ -39,7 +39,8 @@ impl Model {
         bytes.into()
     }
 
-    fn note(&mut self, from: usize, to: usize) {
+    /// Records the current content of the sectors from byte `from` to byte `to`, and the current size, as new versions.
+    fn record(&mut self, from: usize, to: usize) {
         for number in from / SECTOR..to.div_ceil(SECTOR).min(self.sectors.len()) {
             let sector = self.sector(number);
             if self.sectors[number].last() != Some(&sector) {
@@ -53,20 +54,20 @@ impl Model {
         let size = self.bytes.len();
         self.bytes.resize(size.max(offset + data.len()), 0);
         self.bytes[offset..offset + data.len()].copy_from_slice(data);
-        self.note(offset.min(size), offset + data.len());
+        self.record(offset.min(size), offset + data.len());
     }
 
     fn truncate(&mut self, size: usize) {
         let before = self.bytes.len();
         self.bytes.resize(size, 0);
-        self.note(size.min(before), size.max(before));
+        self.record(size.min(before), size.max(before));
     }
 
     fn zero(&mut self, from: usize, to: usize) {
         let to = to.min(self.bytes.len());
         if from < to {
             self.bytes[from..to].fill(0);
-            self.note(from, to);
+            self.record(from, to);
         }
     }
 
@@ -77,7 +78,7 @@ impl Model {
         self.sizes = vec![self.bytes.len() as u64];
     }
 
-    /// Checks that a crash may leave the content `found`, and takes it as the new synced state.
+    /// Checks that a crash may leave the content `found`, and makes it the new synced state.
     fn check_after_crash(&mut self, found: Vec<u8>, what: &str) {
         let (least, most) = (*self.sizes.iter().min().unwrap(), *self.sizes.iter().max().unwrap());
         let size = found.len() as u64;
@@ -230,7 +231,7 @@ impl Pair {
         self.crash(crash, &format!("{crash:?} between steps"));
     }
 
-    /// Runs a step and crashes after `changes` changes on the disks. Returns false if the step made fewer.
+    /// Runs a step and crashes after `changes` changes on the disks. Returns false if the step made fewer changes.
     fn crash_within(&mut self, step: Step, changes: u64, crash: Crash) -> bool {
         let mut before = self.model.clone();
         self.disks.freeze_after(changes);
@@ -340,7 +341,7 @@ fn crash_among_threads(crash: Crash, random: &mut Random) -> usize {
 }
 
 #[test]
-fn a_crash_during_concurrent_writes_and_syncs_loses_no_promised_write() {
+fn a_crash_during_concurrent_writes_and_syncs_loses_no_acknowledged_or_synced_write() {
     let mut random = Random::from_environment();
     for crash in [Crash::Kill, Crash::Power] {
         let newer: usize = (0..15).map(|_| crash_among_threads(crash, &mut random)).sum();

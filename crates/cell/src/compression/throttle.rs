@@ -40,7 +40,8 @@ fn pause(running: Duration, waiting: Duration) -> Duration {
 }
 
 impl SchedulerTimes {
-    /// Source: Documentation/scheduler/sched-stats.rst of Linux, "/proc/<pid>/schedstat".
+    /// Reads the times of the calling thread. Source: Linux, Documentation/scheduler/sched-stats.rst, section
+    /// `/proc/<pid>/schedstat`. Returns None if the kernel does not maintain these times.
     fn of_this_thread() -> Option<Self> {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
         let mut fields = text.split_ascii_whitespace().map(|field| field.parse().map(Duration::from_nanos));

@@ -1,4 +1,4 @@
-//! The interface between a Smart Scan and the connection that it works for.
+//! The interface between a Smart Scan and the connection to its backend.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use cellar_scan::Unsupported;
 pub trait ScanSink {
     type Error: From<ScanError>;
 
-    /// Takes whole frames, in order, and the counts of the work that led to them. Counts precede their frames, so the
-    /// counts of a backend that stops early cover everything that the backend received.
+    /// Sends whole frames, in order, after the counts of the work that produced them. Because counts precede their
+    /// frames, a backend that stops early has the counts of everything that it received.
     fn frames(&mut self, counts: &ScanStats, frames: &[u8]) -> Result<(), Self::Error>;
 
-    /// Fails if the backend has closed its connection. Called now and then.
+    /// Fails if the backend has closed its connection. The scan calls this method every few steps.
     fn check_connected(&mut self) -> Result<(), Self::Error>;
 
     /// Returns the states of transactions: one per id, in the same order. May wait for the backend.

@@ -26,7 +26,7 @@ pub unsafe extern "C" fn cellar_estimate(
     // SAFETY: the header requires `count` blocks.
     let pages = unsafe { items(pages.cast::<u8>(), count * BLOCK_BYTES) };
     let encoded = catch_unwind(AssertUnwindSafe(|| estimate(relation, pages, level)));
-    // The backend lives on and may never call the advisor again.
+    // Free the encoder's memory: the backend may run for long without calling the advisor again.
     release_memory();
     match encoded.unwrap_or_else(|_| Err(report("internal error in the encoder".to_owned()))) {
         Ok(bytes) => {

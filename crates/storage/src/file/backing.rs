@@ -125,7 +125,7 @@ impl Backing {
         self.opened()?.read_exact(buffer, offset)
     }
 
-    /// Returns the opened file, for several reads in a row.
+    /// Returns the opened file, which a caller with several reads uses for all of them.
     pub fn opened(&self) -> Result<Opened<'_>> {
         Ok(Opened { backing: self, file: self.existing()? })
     }

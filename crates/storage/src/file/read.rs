@@ -22,8 +22,8 @@ impl FileData {
     ///
     /// The write in flight is looked up before the disk is read: if the write ends in between, the disk has the same
     /// bytes. A write that begins in between is concurrent with this read and may be seen in part; a caller that must
-    /// not see a partial write uses [`super::Versions::stable`]. If a compression unit was published meanwhile, the raw
-    /// pages under it may be punched, so the read is repeated.
+    /// not see a partial write uses [`super::Versions::stable`]. If a compression unit was published during the read,
+    /// the raw pages under it may be punched, so the read is repeated.
     pub fn load(&self, buffer: &mut [u8], offset: u64, direct: bool) -> Result<IoCost> {
         let range = offset..offset + buffer.len() as u64;
         let mut load = Load { file: self, direct, cost: IoCost::default() };

@@ -109,7 +109,7 @@ impl Versions {
         Ok((version == self.latest(regions).0).then_some(result))
     }
 
-    /// Calls `read` as [`Self::try_stable`] does until the regions do not change meanwhile.
+    /// Repeats [`Self::try_stable`] until no region changes during a call of `read`.
     pub fn stable<T, E>(&self, regions: Range<u32>, mut read: impl FnMut(u64) -> Result<T, E>) -> Result<T, E> {
         loop {
             if let Some(result) = self.try_stable(regions.clone(), &mut read)? {

@@ -53,6 +53,15 @@ fn too_long(name: &[u8]) -> Error {
     Error::new(ErrorKind::NameTooLong, format!("name {} is too long", quoted(name)))
 }
 
+/// Fails if the name is invalid or the directory already has an entry with this name.
+fn check_new_entry(namespace: &Namespace, parent: Ino, name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    match namespace.directory(parent)?.get(name) {
+        Some(_) => Err(Error::new(ErrorKind::Exists, format!("{} already exists", quoted(name)))),
+        None => Ok(()),
+    }
+}
+
 impl Volume {
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         let namespace = self.namespace.read();
@@ -65,11 +74,8 @@ impl Volume {
 
     /// Creates a file, directory, symbolic link or device.
     pub fn create(&self, parent: Ino, name: &[u8], new: &NewNode<'_>) -> Result<Attr> {
-        check_name(name)?;
         let mut namespace = self.namespace.write();
-        if namespace.directory(parent)?.get(name).is_some() {
-            return Err(Error::new(ErrorKind::Exists, format!("{} already exists", quoted(name))));
-        }
+        check_new_entry(&namespace, parent, name)?;
         let directory = namespace.node(parent)?;
         if directory.names.is_empty() && parent != ROOT_INO {
             return Err(Error::new(ErrorKind::NotFound, format!("directory {parent} was removed")));
@@ -110,11 +116,8 @@ impl Volume {
     }
 
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        check_name(name)?;
         let mut namespace = self.namespace.write();
-        if namespace.directory(parent)?.get(name).is_some() {
-            return Err(Error::new(ErrorKind::Exists, format!("{} already exists", quoted(name))));
-        }
+        check_new_entry(&namespace, parent, name)?;
         let node = namespace.node(ino)?;
         if node.inode.kind == Kind::Directory {
             return Err(Error::new(ErrorKind::NotPermitted, "cannot create a hard link to a directory"));
@@ -158,7 +161,7 @@ impl Volume {
         note_entry_change(&mut namespace, parent, time, -1)
     }
 
-    /// Removes one name of an inode, and the inode if it has neither names nor references left.
+    /// Removes one name of an inode; also removes the inode if it has no other name and no reference.
     pub(super) fn drop_name(
         &self,
         namespace: &mut Namespace,
@@ -245,8 +248,8 @@ pub(super) fn find(namespace: &Namespace, parent: Ino, name: &[u8]) -> Result<In
     })
 }
 
-/// Updates times and link count of a directory after a change of its entries. `subdirectories` is the change of the
-/// number of its subdirectories.
+/// Updates the times and the link count of a directory after a change of its entries. `subdirectories` is the number of
+/// added subdirectories, negative for removed ones.
 pub(super) fn note_entry_change(
     namespace: &mut Namespace,
     directory: Ino,

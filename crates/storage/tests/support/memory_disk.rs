@@ -41,7 +41,7 @@ impl Content {
         let quarters = random.below(5);
         for part in std::mem::take(&mut self.unsynced).iter().flat_map(Change::sectors) {
             if crash == Crash::Kill || random.below(4) < quarters {
-                part.apply(&mut self.durable);
+                part.apply_to_device(&mut self.durable);
             }
         }
         self.current.clone_from(&self.durable);
@@ -74,7 +74,19 @@ impl Change {
         }
     }
 
-    /// Widens a write to whole sectors of the current content, as an operating system writes them to the device.
+    /// Applies a change in whole sectors. The last sector of a file contains zeros beyond the end of the file: without
+    /// them, a lost truncate would join this change with bytes that the truncate removed.
+    fn apply_to_device(&self, bytes: &mut Vec<u8>) {
+        self.apply(bytes);
+        if let Change::Write(offset, data) = self {
+            let end = *offset as usize + data.len();
+            let sector_end = end.next_multiple_of(SECTOR as usize).min(bytes.len());
+            bytes[end..sector_end].fill(0);
+        }
+    }
+
+    /// Widens a write to whole sectors of the current content, or to the end of the file, as an operating system writes
+    /// them to the device.
     fn in_whole_sectors(self, current: &[u8]) -> Self {
         let Change::Write(offset, data) = &self else { return self };
         let start = offset / SECTOR * SECTOR;

@@ -26,7 +26,8 @@ const STREAK_MAX: u32 = 64;
 const INTERRUPTION: u32 = 8;
 
 /// Detects that a single process sends the requests of all queues: its process id and the length of its streak of
-/// requests, packed in one word. Concurrent updates by two queues may lose one request, which does no harm.
+/// requests, packed in one word. If two queues update the word at the same time, one
+/// request may not be counted, which only delays the detection.
 #[derive(Debug, Default)]
 struct Streak(AtomicU64);
 
@@ -44,7 +45,7 @@ impl Streak {
     }
 }
 
-/// Controls the spinning threads on behalf of the queues.
+/// Decides, at each request of a queue, which CPU's thread spins.
 #[derive(Debug)]
 pub struct KeepAwake {
     streak: Streak,

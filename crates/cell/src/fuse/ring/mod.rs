@@ -65,7 +65,7 @@ pub struct Ring {
 impl Ring {
     /// Starts a queue for every possible CPU on a session's `/dev/fuse`. The session must have negotiated
     /// `FUSE_OVER_IO_URING` in INIT; the kernel delays all requests until every queue is registered. `payload_bytes` is
-    /// the maximum size of a read or write; `keep_awake_command` runs [`keep_awake`].
+    /// the maximum size of a read or write; `keep_awake_command` runs [`keep_awake()`].
     pub fn start<F: Filesystem + Clone>(
         device: OwnedFd,
         filesystem: &F,

@@ -75,7 +75,7 @@ pub struct Checkpoint(Vec<CheckpointPages>);
 #[derive(Debug)]
 struct CheckpointPages {
     au: AuIndex,
-    /// Identifies the extent: the pages of a unit that replaced it meanwhile are not part of the checkpoint.
+    /// Identifies the extent. If another unit replaces the extent, the checkpoint does not apply to that unit's pages.
     log_sequence: LogSequence,
     pages: PageSet,
 }
