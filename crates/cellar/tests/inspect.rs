@@ -426,7 +426,7 @@ fn damaged_stale_missing_and_foreign_disks_are_problems() {
         assert!(text.contains(expected), "{expected:?} is not in {text}");
     };
     let (disk1, disk2) = (cell.path("disk1"), cell.path("disk2"));
-    check(&[disk1.clone()], "disk 1 (");
+    check(std::slice::from_ref(&disk1), "disk 1 (");
     check(&[disk1.clone(), cell.path("nothing")], "could not open cell disk");
     check(&[disk1.clone(), cell.path("mount")], "has no superblock");
     check(&[disk1.clone(), other.path("disk2")], "belongs to disk group");
