@@ -80,7 +80,7 @@ macro_rules! vectorized {
 pub(crate) use vectorized;
 
 vectorized! {
-    /// The number of marked rows; a mark is 1 or 0.
+    /// The number of marks that are 1; the others are 0.
     pub(crate) fn marked(marks: &[u8]) -> usize {
         // Sums 128 bytes at a time in a u8, which cannot overflow.
         let sum = |marks: &[u8]| marks.iter().sum::<u8>();

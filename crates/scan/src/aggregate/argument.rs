@@ -209,7 +209,7 @@ impl Argument {
                 if vector.lanes.has_flags() && rows.encoded_columns.columns.is_empty() {
                     for (index, at) in selected.iter().enumerate() {
                         if vector.lanes.flags(index) & UNCERTAIN != 0 {
-                            decide(node.eval(&rows.row(*at)), index, fraction_digits, vector);
+                            replace_uncertain(node.eval(&rows.row(*at)), index, fraction_digits, vector);
                         }
                     }
                 }
@@ -323,7 +323,7 @@ fn read_scales(decimals: &Decimals, fast: bool, rows: RowSet<'_>, selected: &[u1
 /// Replaces an uncertain lane by the value that the interpreter computed. The lane stays uncertain if the value is undecided, not
 /// finite or too wide.
 #[cold]
-fn decide(value: Result<Value<'_>, Undecided>, index: usize, fraction_digits: i32, vector: &mut Vector<'_>) {
+fn replace_uncertain(value: Result<Value<'_>, Undecided>, index: usize, fraction_digits: i32, vector: &mut Vector<'_>) {
     let (values, flags) = Rc::make_mut(&mut vector.lanes).parts_mut();
     let (lane, flags) = (&mut values[index], &mut flags[index]);
     match value {

@@ -20,9 +20,9 @@ pub const KEYS_MAX: usize = 64;
 
 /// The group of rows that are not aggregated; its states are never returned.
 pub const DISCARD: u32 = 0;
-/// With at most this many groups, [`DISCARD`] included, rows are counted and summed per group.
+/// With at most this many groups, [`DISCARD`] included, the rows of a run are counted and summed by group, before the states change.
 pub const FEW_GROUPS_MAX: usize = 64;
-/// The longest list of group numbers by position.
+/// Maximum length of [`CodeMap::groups`]; keys with more combinations of values are hashed.
 const POSITIONS_MAX: usize = 1 << 12;
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub struct RowGroups {
 }
 
 impl RowGroups {
-    /// Counts `rows` rows that all belong to group 1. Returns the number of discarded rows, 0.
+    /// Counts `rows` rows that all belong to group 1. Returns 0, the number of discarded rows, as [`Self::count`] does.
     pub fn count_only(&mut self, rows: usize) -> usize {
         self.counts.clear();
         self.counts.extend([0, rows as u32]);
@@ -226,13 +226,13 @@ impl GroupTable {
         number | LISTED << 56
     }
 
-    /// Calls `take` with the string of a code.
-    pub fn with_string<R>(&self, code: u64, take: impl FnOnce(&[u8]) -> R) -> R {
+    /// Calls `visit` with the string of a code.
+    pub fn with_string<R>(&self, code: u64, visit: impl FnOnce(&[u8]) -> R) -> R {
         if code >> 56 == LISTED {
             let listed = self.strings.list.get((code & !(LISTED << 56)) as usize);
-            return take(listed.map_or(&[], |bytes| bytes));
+            return visit(listed.map_or(&[], |bytes| bytes));
         }
-        take(&code.to_le_bytes()[..(code >> 56) as usize & 7])
+        visit(&code.to_le_bytes()[..(code >> 56) as usize & 7])
     }
 
     /// The words of a group.

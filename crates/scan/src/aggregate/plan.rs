@@ -13,6 +13,7 @@ use crate::predicate::{Column, Compiler, Kernel, Node, Unsupported};
 use crate::value::{Value, ValueKind};
 use cellar_format::wire::{Aggregate, Aggregation, Expr};
 
+/// Maximum number of aggregates in a request.
 const AGGREGATES_MAX: usize = 1000;
 
 /// A state, which one or more aggregates share.

@@ -162,6 +162,7 @@ impl State {
         }
     }
 
+    /// Adds the rows of a run to their groups.
     pub fn add(&mut self, vector: &Vector<'_>, rows: &RowGroups) {
         if self.add_by_group(vector, rows) {
             return;
@@ -229,7 +230,7 @@ impl State {
                         let state = &mut values[*group as usize];
                         let better = match state {
                             None => true,
-                            Some(best) => wins(*kind, *greatest, best, value),
+                            Some(best) => replaces(*kind, *greatest, best, value),
                         };
                         if better {
                             *bytes += value_bytes(value);
@@ -242,7 +243,7 @@ impl State {
         }
     }
 
-    /// Adds counts and sums of lanes without flags, if there are few groups. False: nothing was added.
+    /// Adds counts and sums of lanes without flags, if there are few groups. Returns false, and adds nothing, otherwise.
     fn add_by_group(&mut self, vector: &Vector<'_>, rows: &RowGroups) -> bool {
         let (least, most) = vector.lanes.bounds();
         let wide = least.unsigned_abs().max(most.unsigned_abs()) > i64::MAX as u64 / RUN_ROWS as u64;
@@ -402,9 +403,9 @@ fn discard_overflow(
     }
 }
 
-/// Whether `value` replaces `best`. Of equal numbers the later one wins, as in `numeric_larger` and `float8larger`. Of
-/// equal texts the earlier one wins; under byte order they are identical.
-fn wins(kind: ValueKind, greatest: bool, best: &Value<'_>, value: &Value<'_>) -> bool {
+/// Whether `value` replaces `best`. The later of two equal numbers replaces the earlier, as in `numeric_larger` and
+/// `float8larger`. Equal texts do not replace each other: under byte order they are identical.
+fn replaces(kind: ValueKind, greatest: bool, best: &Value<'_>, value: &Value<'_>) -> bool {
     let order = match (value, best) {
         (Value::Float(value), Value::Float(best)) => float_key(*value).cmp(&float_key(*best)),
         (Value::Numeric(value), Value::Numeric(best)) => value.compare(best),

@@ -16,7 +16,7 @@ impl AlignedBuffer {
         self.bytes == 0
     }
 
-    /// Removes the contents but keeps the memory.
+    /// Removes the contents without freeing the memory.
     pub fn clear(&mut self) {
         self.bytes = 0;
     }

@@ -70,7 +70,7 @@ impl ResultWriter {
         &self.frames
     }
 
-    /// Removes all frames from the buffer but keeps the memory.
+    /// Removes all frames from the buffer without freeing the memory.
     pub fn clear_frames(&mut self) {
         self.frames.clear();
     }

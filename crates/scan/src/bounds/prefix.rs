@@ -4,7 +4,7 @@
 
 use std::cmp::Ordering;
 
-/// The most bytes of a string that a prefix keeps.
+/// Maximum bytes of a prefix.
 const PREFIX_BYTES: usize = 16;
 
 /// The first bytes of a byte string.
@@ -51,7 +51,7 @@ impl Prefix {
         match self.bytes().cmp(other.bytes()) {
             Ordering::Less => self,
             Ordering::Greater => other,
-            // Of a string and a longer string that starts with it, the shorter one is less.
+            // A string is less than every longer string that starts with it.
             Ordering::Equal if self.cut => other,
             Ordering::Equal => self,
         }

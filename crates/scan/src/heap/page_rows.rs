@@ -20,11 +20,11 @@ pub const MISSING: u32 = 1;
 const POISON: u32 = 0x4000_0000;
 /// The offset of the NULL bitmap in a tuple (`t_bits`).
 const NULL_BITMAP: usize = 23;
-/// Rows that take a step together: enough to overlap their loads.
+/// Rows that are advanced together by one step: enough to overlap their loads.
 const WALK_ROWS: usize = 64;
 /// Cache lines to prefetch during a step.
 const LINES_PER_STEP: usize = 24;
-/// The longest input of a scan: keeps offsets below [`POISON`].
+/// Maximum bytes of a scan's input. Offsets stay below [`POISON`].
 pub const PAGES_BYTES_MAX: usize = 1 << 29;
 
 /// One tuple.
@@ -65,7 +65,7 @@ impl Spans {
     }
 }
 
-/// The rows of a few pages; below 2^16.
+/// The rows of a few pages; fewer than 2^16 rows.
 #[derive(Debug, Default)]
 pub struct PageRows {
     rows: Vec<TupleRow>,
@@ -156,7 +156,7 @@ impl PageRows {
         self.locations.resize_with(slots.max(self.locations.len()), per_row);
     }
 
-    /// Walks the selected rows over `run` and appends malformed rows to `malformed`. `ahead` is prefetched meanwhile.
+    /// Walks the selected rows over `run` and appends malformed rows to `malformed`. Prefetches bytes of `ahead` between steps.
     pub fn walk(
         &mut self,
         pages: &[u8],

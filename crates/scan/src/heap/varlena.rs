@@ -9,7 +9,7 @@ use std::borrow::Cow;
 /// Bytes of an external TOAST pointer: header, tag, `varatt_external`.
 const EXTERNAL_BYTES: usize = 18;
 const VARTAG_ONDISK: u8 = 18;
-/// The largest decompressed value: a compressed value fits in a page, and lz4 compresses by at most a factor of 255.
+/// Maximum bytes of a decompressed value: a compressed value fits in a page, and lz4 compresses by at most a factor of 255.
 const RAW_BYTES_MAX: usize = 4 << 20;
 
 /// The length of the datum at `at`, header included; `at` is already aligned. None: no datum within `bytes[..end]`

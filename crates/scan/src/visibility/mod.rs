@@ -15,7 +15,7 @@ pub trait XidLookup {
     fn state(&self, xid: TransactionId) -> Option<XidState>;
 }
 
-/// A lookup that knows no states.
+/// A lookup without states: every state must be requested.
 pub struct NoXids;
 
 impl XidLookup for NoXids {
@@ -109,7 +109,7 @@ impl<'a> Visibility<'a> {
                 CommitState::NeedsXid => return TupleVisibility::NeedsXid(tuple.xmin),
             }
         } else if mask & XMIN_FROZEN != XMIN_FROZEN {
-            // Committed, but possibly not for the snapshot.
+            // Committed, but the snapshot may not see the transaction.
             match self.hinted_committed(tuple.xmin) {
                 CommitState::Committed => {}
                 CommitState::NotCommitted => return TupleVisibility::Invisible,

@@ -67,12 +67,12 @@ macro_rules! lanes {
                 numbers
             }
 
-            /// Calls `take` for each row of all lanes, with the position of its first number in the block.
+            /// Calls `visit` for each row of all lanes, with the position of the row's first number in the block.
             #[inline(always)]
-            fn for_each_row(bytes: &[u8], width: u8, mut take: impl FnMut(usize, &[$lane; LANES])) {
+            fn for_each_row(bytes: &[u8], width: u8, mut visit: impl FnMut(usize, &[$lane; LANES])) {
                 for row in 0..BITS {
                     let numbers = row_of_lanes(bytes, width as usize, row);
-                    take(ORDER[row / 8] * 16 + row % 8 * 128, &numbers);
+                    visit(ORDER[row / 8] * 16 + row % 8 * 128, &numbers);
                 }
             }
 
