@@ -26,8 +26,8 @@ const STREAK_MAX: u32 = 64;
 const INTERRUPTION: u32 = 8;
 
 /// Detects that a single process sends the requests of all queues: its process id and the length of its streak of
-/// requests, packed in one word. If two queues update the word at the same time, one
-/// request may not be counted, which only delays the detection.
+/// requests, packed in one word. If two queues update the word at the same time, one request may not be counted, which
+/// only delays the detection.
 #[derive(Debug, Default)]
 struct Streak(AtomicU64);
 

@@ -178,8 +178,8 @@ fn now() -> u64 {
 /// Gives the calling thread the policy `SCHED_IDLE`. Returns false if that is not permitted.
 fn become_idle() -> bool {
     // Between groups, the time slice decides: a woken thread immediately preempts a thread with a longer slice, but
-    // waits for the end of any other thread's slice. The slice persists when the policy changes. SAFETY: zero bytes are
-    // a valid sched_attr.
+    // waits for the end of any other thread's slice. The slice persists when the policy changes.
+    // SAFETY: zero bytes are a valid sched_attr.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     attributes.size = size_of::<libc::sched_attr>() as u32;
     attributes.sched_runtime = LONGEST_SLICE.as_nanos() as u64;
