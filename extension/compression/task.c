@@ -6,7 +6,7 @@
  * A task is the slot through which a command's session and its background
  * worker exchange the request, the progress and the error.  CELLAR_TASKS
  * slots serve commands; one more slot serves the policy worker, which no
- * session waits for.  A slot is free once both sides have left it.
+ * session waits for.  A slot becomes free when both sides have left the task.
  *
  * One LWLock protects all slots.  The request fields are written before the
  * worker starts and are constant afterwards; only the worker writes the rest.
@@ -161,7 +161,7 @@ cellar_claim_task(Oid relation, int level)
 
 /* Claims the slot of the policy worker.  Returns NULL while another process uses it. */
 CellarTask *
-cellar_take_policy_task(Oid relation, int level)
+cellar_claim_policy_task(Oid relation, int level)
 {
 	CellarTask *task = &shared->tasks[POLICY_TASK];
 

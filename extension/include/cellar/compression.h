@@ -55,7 +55,7 @@ extern void cellar_tasks_unlock(void);
 extern CellarTask *cellar_task(int number);
 extern void cellar_task_leave(CellarTask *task, bool worker);
 extern int	cellar_claim_task(Oid relation, int level);
-extern CellarTask *cellar_take_policy_task(Oid relation, int level);
+extern CellarTask *cellar_claim_policy_task(Oid relation, int level);
 extern const char *cellar_level_name(int level);
 extern int	cellar_parse_level(const char *name);
 extern void cellar_check_kind(Oid relation);
