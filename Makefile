@@ -14,7 +14,7 @@ help:
 	@echo 'make bench         the benchmarks of docs/benchmarks.md (PARTS="..." selects parts)'
 	@echo 'make bench-report  write the tables and plots of docs/benchmarks.md from bench/history'
 	@echo 'make build         build the binary, the client library and the extension'
-	@echo 'make install       install the extension into Postgres, cellar and its man pages into PREFIX=/usr/local'
+	@echo 'make install       install the extension into Postgres; cellar, man pages and systemd unit into PREFIX=/usr/local'
 	@echo
 	@echo 'PG_CONFIG=/path/to/pg_config selects the Postgres. Missing packages are installed with apt-get.'
 

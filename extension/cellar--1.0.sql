@@ -175,7 +175,7 @@ CREATE VIEW cellar.why_not_offloaded AS
 COMMENT ON VIEW cellar.why_not_offloaded IS
   'parts of this session''s last statement that PostgreSQL evaluated instead of a cell, and the reason for each';
 COMMENT ON COLUMN cellar.why_not_offloaded.expression IS
-  'the condition, group key or aggregate, or NULL for the scan or aggregation as a whole';
+  'the condition or group key, or NULL if the reason concerns the scan, the aggregation or an aggregate';
 
 CREATE FUNCTION cellar.get_offloadable_functions(OUT function oid)
 RETURNS SETOF oid
@@ -321,7 +321,7 @@ COMMENT ON TYPE cellar.compression_report IS
 COMMENT ON COLUMN cellar.compression_report.level IS 'compression level, or none for allocation units of raw blocks';
 COMMENT ON COLUMN cellar.compression_report.units IS 'number of allocation units at this level';
 COMMENT ON COLUMN cellar.compression_report.superseded_blocks IS
-  'blocks that were written or added after their unit was made, and are stored raw';
+  'blocks that were written or added after their unit was created, and are stored raw';
 COMMENT ON COLUMN cellar.compression_report.heap_bytes IS 'size of the blocks as PostgreSQL sees them';
 COMMENT ON COLUMN cellar.compression_report.stored_bytes IS 'bytes on the cell disks';
 COMMENT ON COLUMN cellar.compression_report.ratio IS 'heap_bytes / stored_bytes';

@@ -3,9 +3,9 @@
  * connection.c
  *	  Connections to cells, and waits on them.
  *
- * A CellarSession is a connection to a cell's socket.  One scan or request at
- * a time uses it.  A connection without a request in progress goes to a cache
- * of this backend, from which the next scan of the same cell takes it.
+ * A CellarSession is a connection to a cell's socket.  It serves one scan or
+ * exchange at a time.  Each backend caches a few connections without a request
+ * in progress and reuses them for the next scan or exchange with the same cell.
  *
  * Every wait can be interrupted, so a cell that does not answer never keeps a
  * query from being canceled.
@@ -31,7 +31,8 @@ static uint32 wait_event_smart_table_scan = 0;
 
 /*
  * Returns an idle connection to the cell from the cache, or a new one.  Returns
- * NULL with *error filled if the cell cannot be reached.
+ * NULL with *error filled if the cell cannot be reached.  Raises an error if
+ * the socket path is too long.
  */
 CellarSession *
 cellar_session_open(const char *socket_path, CellarError *error)
@@ -74,8 +75,8 @@ cellar_session_open(const char *socket_path, CellarError *error)
 }
 
 /*
- * Returns a connection without a request in progress to the cache, or closes
- * it if the cache is full.
+ * Adds a connection without a request in progress to the cache, or closes the
+ * connection if the cache is full.
  */
 void
 cellar_session_release(CellarSession *session)

@@ -8,9 +8,9 @@
  * have open still belong to the old mount.  The kernel serves those files from
  * its page cache and never sees writes through the new mount, so sessions would
  * read stale data.  A cluster whose data directory is on the cell stops by
- * itself.  A cluster with only a tablespace there keeps running; for such a
- * cluster the monitor exits with a code that the postmaster treats as a crash:
- * the postmaster terminates all sessions and runs recovery.
+ * itself.  A cluster that only has a tablespace on the cell keeps running.  For
+ * such a cluster the monitor exits with a code that the postmaster treats as a
+ * crash: the postmaster terminates all sessions and runs recovery.
  *
  * The monitor exits only once the new daemon has mounted the cell.  Before that,
  * no file of the cell can change, so cached data is current, and recovery would
@@ -36,11 +36,11 @@
 #include "cellar/cell.h"
 
 /* Interval of the search for cells of new tablespaces. */
-#define LOOK_FOR_CELLS_MS	1000
+#define SEARCH_INTERVAL_MS	1000
 /* Interval of attempts to reach a daemon that is down. */
-#define RECONNECT_MS		50
+#define RECONNECT_MS			50
 /* The postmaster treats exit codes other than 0 and 1 as a crash. */
-#define EXIT_CODE_CRASH		2
+#define EXIT_CODE_CRASH			2
 
 typedef struct WatchedCell
 {
@@ -66,7 +66,7 @@ connected_daemon(CellarConnection *connection)
 	return peer.pid;
 }
 
-/* Returns NULL if the daemon is down or does not accept the connection now. */
+/* Connects to a cell.  Returns NULL if the daemon does not accept the connection now. */
 static CellarConnection *
 connect_to(const char *socket_path)
 {
@@ -114,14 +114,14 @@ watch_new_cells(void)
 	}
 }
 
-/* Whether the connection is still open.  The daemon sends nothing after its Welcome frame. */
+/* Returns whether the connection is open.  The daemon sends nothing after its Welcome frame. */
 static bool
 is_connected(WatchedCell *cell)
 {
 	return cell->connection != NULL && cellar_next(cell->connection) != CELLAR_FAILED;
 }
 
-/* Whether the cell is mounted, so that recovery finds the cluster's files. */
+/* Returns whether the cell is mounted.  Recovery needs the cluster's files. */
 static bool
 is_mounted(WatchedCell *cell)
 {
@@ -174,7 +174,7 @@ check_cell(WatchedCell *cell)
 void
 cellar_monitor_main(Datum arg)
 {
-	TimestampTz looked = 0;
+	TimestampTz last_search = 0;
 	MemoryContext round = AllocSetContextCreate(TopMemoryContext, "cellar monitor",
 												ALLOCSET_SMALL_SIZES);
 
@@ -185,7 +185,7 @@ cellar_monitor_main(Datum arg)
 
 	while (!ShutdownRequestPending)
 	{
-		long		timeout = LOOK_FOR_CELLS_MS;
+		long		timeout = SEARCH_INTERVAL_MS;
 		int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
 		pgsocket	socket = PGINVALID_SOCKET;
 		ListCell   *lc;
@@ -195,9 +195,9 @@ cellar_monitor_main(Datum arg)
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 		}
-		if (TimestampDifferenceExceeds(looked, GetCurrentTimestamp(), LOOK_FOR_CELLS_MS - 1))
+		if (TimestampDifferenceExceeds(last_search, GetCurrentTimestamp(), SEARCH_INTERVAL_MS - 1))
 		{
-			looked = GetCurrentTimestamp();
+			last_search = GetCurrentTimestamp();
 			watch_new_cells();
 			cellar_check_sync_method();
 		}
@@ -207,7 +207,7 @@ cellar_monitor_main(Datum arg)
 
 			if (!check_cell(cell))
 				timeout = RECONNECT_MS;
-			/* A single connection can be waited on; several are polled. */
+			/* Wait for one connection; poll several. */
 			else if (list_length(watched) == 1)
 				socket = cellar_socket(cell->connection);
 			else

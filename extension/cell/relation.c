@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "storage/bufmgr.h"
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -22,6 +21,7 @@
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "storage/fd.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -81,7 +81,8 @@ directory_entry(CellarFileId file, HASHACTION action, bool *found)
 
 /*
  * Requests a file's location from the file service.  Returns 1 and fills *location
- * if the file is on a cell, 0 if it is not, and -1 if that cannot be determined.
+ * if the file is on a cell.  Returns 0 if no cell stores the file, and -1 if its
+ * location cannot be determined.
  */
 static int
 request_location(const char *path, CellarLocation *location)
@@ -124,7 +125,8 @@ request_location(const char *path, CellarLocation *location)
 
 /*
  * Fills *location, in the current memory context, with the location of a file or
- * directory of the cluster.  Returns false if no cell stores it.
+ * directory of the cluster.  Returns false if no cell stores the file, or if
+ * its location cannot be determined.
  */
 bool
 cellar_path_location(const char *path, CellarLocation *location)
@@ -134,7 +136,8 @@ cellar_path_location(const char *path, CellarLocation *location)
 
 /*
  * Fills *location, in the current memory context, with the location of a relation's
- * main fork.  Returns false if no cell stores it.
+ * main fork.  Returns false if no cell stores the relation, or if its location
+ * cannot be determined.
  */
 bool
 cellar_relation_location(Relation rel, CellarLocation *location)
@@ -190,7 +193,8 @@ cellar_relation_location(Relation rel, CellarLocation *location)
 
 /*
  * Returns allocated bytes / size of every step'th segment, at most 1.  sync is
- * statx's flag: whether the kernel's cached attributes suffice.
+ * AT_STATX_DONT_SYNC or AT_STATX_FORCE_SYNC: whether statx may return the
+ * attributes that the kernel has cached.
  */
 static double
 stored_fraction(Relation rel, BlockNumber segments, BlockNumber step, int sync)
@@ -228,7 +232,10 @@ cellar_stored_fraction(Relation rel)
 	return stored_fraction(rel, segments, (segments + STORED_SEGMENTS_MAX - 1) / STORED_SEGMENTS_MAX, AT_STATX_DONT_SYNC);
 }
 
-/* Makes the kernel fetch the current attributes of all segments from the cell. */
+/*
+ * Refreshes the kernel's cached attributes of all segments, from which
+ * cellar_stored_fraction estimates.
+ */
 void
 cellar_refresh_stored(Relation rel)
 {
@@ -236,8 +243,8 @@ cellar_refresh_stored(Relation rel)
 }
 
 /*
- * Returns the reason why no cell can scan the relation, regardless of where it is
- * stored, or NULL if a cell can.
+ * Returns why no cell could scan the relation, wherever the relation is stored,
+ * or NULL.
  */
 const char *
 cellar_relation_unsuitable(Relation rel)

@@ -9,7 +9,7 @@
  * session starts the worker, waits for it, stops it if the session is
  * canceled, and raises the worker's error.  Both sides share a task (task.c).
  *
- * The session waits on a latch, not on a lock, so Postgres's deadlock
+ * The session waits on a latch, not on a lock, so PostgreSQL's deadlock
  * detector does not see the session wait for its worker.  But the session
  * holds locks and a snapshot, and a process that blocks the worker may wait
  * for them: CREATE INDEX CONCURRENTLY, for example, waits for all older

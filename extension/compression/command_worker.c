@@ -4,14 +4,16 @@
  *	  The compression worker: the background worker of a compression command.
  *
  * For each table of the command, the worker runs VACUUM (FREEZE), writes the
- * table's dirty buffers, and then has the cell compress the table's blocks.
- * Freezing first matters because a later freeze would modify pages, and a
- * modified page no longer belongs to its compression unit.
+ * table's dirty buffers, and requests compression of the table's blocks from the
+ * cell.  VACUUM runs first, because freezing a page later would modify the page
+ * and supersede its copy in the compression unit.  Decompression needs no
+ * VACUUM.
  *
  * The worker holds no lock stronger than VACUUM's (SHARE UPDATE EXCLUSIVE), so
- * other sessions read and write the table meanwhile.  While it waits for the
- * cell, it holds no snapshot, which would delay VACUUM.  The policy worker
- * (policy_worker.c) shares the functions that vacuum and compress.
+ * other sessions read and write the table meanwhile.  While the worker waits for
+ * the cell, it holds no snapshot, because a snapshot would delay VACUUM of other
+ * tables.  The policy worker (policy_worker.c) also calls cellar_vacuum and
+ * cellar_compress_blocks.
  *
  *-------------------------------------------------------------------------
  */
@@ -39,23 +41,24 @@
 
 PGDLLEXPORT void cellar_command_worker_main(Datum arg);
 
-static CellarTask *task = NULL;
+/* The task of this process's command. */
+static CellarTask *command_task = NULL;
 
 static void
 leave_task(int code, Datum arg)
 {
-	cellar_task_leave(task);
+	cellar_task_leave(command_task);
 }
 
 /* Records the start of a phase, and resets the task's progress. */
 void
-cellar_task_phase(CellarTask *of, CellarPhase phase, Oid current, uint64 blocks_total)
+cellar_task_phase(CellarTask *task, CellarPhase phase, Oid current, uint64 blocks_total)
 {
 	cellar_tasks_lock(true);
-	of->phase = phase;
-	of->current = current;
-	of->blocks_total = blocks_total;
-	memset(&of->progress, 0, sizeof(of->progress));
+	task->phase = phase;
+	task->current = current;
+	task->blocks_total = blocks_total;
+	memset(&task->progress, 0, sizeof(task->progress));
 	cellar_tasks_unlock();
 }
 
@@ -84,9 +87,10 @@ run_utility(const char *command)
 }
 
 /*
- * Runs VACUUM with the given options on a relation, unless it no longer exists.
- * Call it outside of a transaction, and with PortalContext set to a context
- * of the caller: VACUUM allocates its relation lists below that context.
+ * Runs VACUUM with the given options on a relation, unless the relation no
+ * longer exists.  Must be called outside of a transaction, with PortalContext set
+ * to a context of the caller: VACUUM allocates its relation lists below that
+ * context.
  */
 void
 cellar_vacuum(Oid relation, const char *options)
@@ -132,18 +136,21 @@ update_progress(void *arg, const CellarExchange *exchange)
 	cellar_tasks_unlock();
 }
 
-/* Brings the allocation units of blocks [first, end) to the task's level, and updates its progress. */
+/*
+ * Compresses the allocation units of blocks [first, end) to the task's level, or
+ * decompresses them, and updates the task's progress.
+ */
 void
-cellar_compress_blocks(CellarTask *of, const CellarExchange *exchange, BlockNumber first, BlockNumber end)
+cellar_compress_blocks(CellarTask *task, const CellarExchange *exchange, BlockNumber first, BlockNumber end)
 {
-	ProgressContext context = {of, of->progress};
+	ProgressContext context = {task, task->progress};
 
-	cellar_compress(exchange->session->connection, exchange->relation, first, end, of->level);
+	cellar_compress(exchange->session->connection, exchange->relation, first, end, task->level);
 	cellar_exchange_wait(exchange, CELLAR_COMPRESS_DONE, update_progress, &context);
 	update_progress(&context, exchange);
 }
 
-/* Writes the relation's dirty buffers and has the cell bring all its blocks to the task's level. */
+/* Writes the relation's dirty buffers, and requests the task's level for all blocks from the cell. */
 static void
 compress_relation(Oid relation)
 {
@@ -161,7 +168,7 @@ compress_relation(Oid relation)
 		cellar_require_location(rel, &location);
 		cellar_object_checkpoint(rel);
 		nblocks = RelationGetNumberOfBlocks(rel);
-		cellar_task_phase(task, task->level == CELLAR_LEVEL_RAW ? CELLAR_PHASE_DECOMPRESSING : CELLAR_PHASE_COMPRESSING,
+		cellar_task_phase(command_task, command_task->level == CELLAR_LEVEL_RAW ? CELLAR_PHASE_DECOMPRESSING : CELLAR_PHASE_COMPRESSING,
 						  relation, nblocks);
 		if (nblocks > 0)
 		{
@@ -171,7 +178,7 @@ compress_relation(Oid relation)
 			 * No cleanup on error: this process then exits, which closes the
 			 * connection.
 			 */
-			cellar_compress_blocks(task, &exchange, 0, nblocks);
+			cellar_compress_blocks(command_task, &exchange, 0, nblocks);
 			cellar_exchange_end(&exchange);
 			cellar_refresh_stored(rel);
 		}
@@ -223,10 +230,10 @@ record_failure(void)
 	MemoryContextSwitchTo(TopMemoryContext);
 	error = CopyErrorData();
 	cellar_tasks_lock(true);
-	task->sqlstate = error->sqlerrcode;
-	strlcpy(task->message, error->message ? error->message : "", sizeof(task->message));
-	strlcpy(task->detail, error->detail ? error->detail : "", sizeof(task->detail));
-	strlcpy(task->hint, error->hint ? error->hint : "", sizeof(task->hint));
+	command_task->sqlstate = error->sqlerrcode;
+	strlcpy(command_task->message, error->message ? error->message : "", sizeof(command_task->message));
+	strlcpy(command_task->detail, error->detail ? error->detail : "", sizeof(command_task->detail));
+	strlcpy(command_task->hint, error->hint ? error->hint : "", sizeof(command_task->hint));
 	cellar_tasks_unlock();
 }
 
@@ -238,13 +245,13 @@ cellar_command_worker_main(Datum arg)
 	ListCell   *lc;
 
 	memcpy(&start, MyBgworkerEntry->bgw_extra, sizeof(start));
-	task = cellar_task(start.task);
+	command_task = cellar_task(start.task);
 	before_shmem_exit(leave_task, (Datum) 0);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(start.database, start.user, 0);
 	CellarNoTransactionTimeout();
-	if (!cellar_task_attach(task, start.command))
+	if (!cellar_task_attach(command_task, start.command))
 		proc_exit(0);
 
 	context = AllocSetContextCreate(TopMemoryContext, "cellar compression worker", ALLOCSET_DEFAULT_SIZES);
@@ -254,20 +261,20 @@ cellar_command_worker_main(Datum arg)
 
 	PG_TRY();
 	{
-		foreach(lc, relations_with_storage(task->relation, context))
+		foreach(lc, relations_with_storage(command_task->relation, context))
 		{
 			Oid			relation = lfirst_oid(lc);
 
-			if (task->level != CELLAR_LEVEL_RAW)
+			if (command_task->level != CELLAR_LEVEL_RAW)
 			{
-				cellar_task_phase(task, CELLAR_PHASE_VACUUMING, relation, 0);
+				cellar_task_phase(command_task, CELLAR_PHASE_VACUUMING, relation, 0);
 				cellar_vacuum(relation, "FREEZE");
 			}
 			compress_relation(relation);
 			MemoryContextSwitchTo(context);
 		}
 		cellar_tasks_lock(true);
-		task->done = true;
+		command_task->done = true;
 		cellar_tasks_unlock();
 	}
 	PG_CATCH();

@@ -3,19 +3,19 @@
  * policy_worker.c
  *	  The policy worker: carries out the compression policies of one database.
  *
- * The policy launcher (policy_launcher.c) starts the worker, which handles
- * each table of the database that has a policy and exits.  The worker asks the
- * cell for the table's allocation units without recent writes, freezes the
- * table if necessary, and has those units compressed that are due and frozen.
+ * The policy launcher (policy_launcher.c) starts the worker.  For each table of
+ * the database with a policy, the worker queries the cell for the table's
+ * allocation units without recent writes, freezes the table if necessary, and
+ * requests compression of the units that are due and frozen.  Then it exits.
  *
  * Freezing is itself a write, so it restarts the delay of all units that it
  * modifies.  Two rules bound the effect: units that were due before VACUUM are
  * compressed after it, and VACUUM runs early, once a unit has gone without
  * writes for 1/FREEZE_FRACTION of the delay, when little waiting time is lost.
  *
- * Like autovacuum, the worker yields to other sessions: it skips a table whose
- * lock is not available at once, and a session that waits for its lock cancels
- * it.
+ * Like autovacuum, the worker yields to other sessions.  It skips a table whose
+ * lock is not available at once.  A session that waits for a lock of the worker
+ * cancels the worker after deadlock_timeout.
  *
  *-------------------------------------------------------------------------
  */
@@ -53,7 +53,8 @@ PGDLLEXPORT void cellar_policy_worker_main(Datum arg);
 
 /*
  * A unit is not compressed while 1/UNFROZEN_FRACTION of its blocks or more are
- * not frozen: freezing them later would soon make it due again.
+ * not frozen: freezing those blocks later would supersede them, and the unit
+ * would soon be due again.
  */
 #define UNFROZEN_FRACTION	10
 
@@ -150,7 +151,7 @@ any_is_due(const Policy *policy, const CellarDueUnit *units, size_t count)
 	return false;
 }
 
-/* Whether the block was added by extending the table and never initialized. */
+/* Returns whether the block was added by extending the table and never initialized. */
 static bool
 is_new_block(Relation rel, BlockNumber block)
 {
@@ -164,9 +165,10 @@ is_new_block(Relation rel, BlockNumber block)
 }
 
 /*
- * Whether fewer than 1/UNFROZEN_FRACTION of the unit's blocks are not frozen.
- * The visibility map never marks new blocks as frozen; with check_new_blocks
- * they are read and count as frozen.
+ * Returns whether fewer than 1/UNFROZEN_FRACTION of the unit's blocks are not
+ * frozen.  The visibility map never marks new blocks as frozen.  With
+ * check_new_blocks, the function reads blocks that are not marked, and counts
+ * new blocks as frozen.
  */
 static bool
 is_frozen(Relation rel, BlockNumber nblocks, const CellarDueUnit *unit, bool check_new_blocks)
@@ -319,8 +321,8 @@ process_table(const Policy *policy, Run *run)
 	lock = rel->rd_lockInfo.lockRelId;
 
 	/*
-	 * Hold the lock until VACUUM has its own.  Otherwise another session
-	 * could lock the table in between, and VACUUM would wait for that
+	 * Hold the lock until VACUUM has locked the table too.  Otherwise another
+	 * session could lock the table in between, and VACUUM would wait for that
 	 * session.
 	 */
 	if (any_unfrozen)
@@ -330,7 +332,7 @@ process_table(const Policy *policy, Run *run)
 
 	if (!any_due && !any_unfrozen)
 		return;
-	task = cellar_take_policy_task(policy->relation, policy->level);
+	task = cellar_claim_policy_task(policy->relation, policy->level);
 	if (any_unfrozen)
 		freeze_table(policy->relation, &lock, run);
 	if (task == NULL)
@@ -466,8 +468,9 @@ read_policies(void)
 }
 
 /*
- * Marks this process as an autovacuum worker.  A session that waits for its
- * lock then cancels it after deadlock_timeout, and DROP DATABASE terminates it.
+ * Marks this process as an autovacuum worker.  A session that waits for one of
+ * its locks then cancels the worker after deadlock_timeout, and DROP DATABASE
+ * terminates the worker.
  */
 static void
 act_as_autovacuum_worker(void)

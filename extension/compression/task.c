@@ -197,7 +197,7 @@ cellar_claim_task(Oid relation, int level)
 
 /* Claims the slot of the policy worker.  Returns NULL while another process uses it. */
 CellarTask *
-cellar_take_policy_task(Oid relation, int level)
+cellar_claim_policy_task(Oid relation, int level)
 {
 	CellarTask *task = &shared->tasks[POLICY_TASK];
 

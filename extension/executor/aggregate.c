@@ -5,8 +5,8 @@
  *	  cell aggregates.
  *
  * The output is that of a partial aggregation.  The child is PostgreSQL's own
- * partial aggregation over a Smart Scan.  It aggregates the rows that the cell
- * does not: rows of blocks that were passed through, rows for which the cell
+ * partial aggregation over a Smart Scan.  The child aggregates the rows that the
+ * cell does not aggregate: rows of blocks that were passed through, rows for which the cell
  * could not evaluate an expression, and all rows when the cell cannot be used.
  *
  * Groups from the cell arrive while the child runs and are kept in a
@@ -194,7 +194,7 @@ rescan_aggregate(CustomScanState *node)
 
 	/*
 	 * A hashed aggregation would return its old result again, without the
-	 * groups from the cell.  A changed parameter makes it run again.
+	 * groups from the cell.  A changed parameter forces a new run.
 	 */
 	outerPlanState(rest)->chgParam = bms_add_member(outerPlanState(rest)->chgParam, 0);
 	ExecReScan(rest);

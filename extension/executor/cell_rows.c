@@ -37,7 +37,7 @@ request_ranges(CellarScanState *state)
 	}
 }
 
-/* Forgets the oldest requested range. */
+/* Removes the oldest range from the ranges in progress. */
 void
 cellar_drop_oldest_range(CellarScanState *state)
 {
@@ -216,8 +216,8 @@ wait_for_cell(CellarScanState *state, CellarEvent event)
 }
 
 /*
- * Checks that the batch matches the request.  The client library has checked
- * that it is well-formed.
+ * Checks that the batch matches the request.  The client library has already
+ * checked that the batch is well-formed.
  */
 static void
 check_batch(CellarScanState *state)

@@ -4,14 +4,15 @@
  *	  The object checkpoint: writes a relation's dirty buffers before the cell
  *	  scans the relation.
  *
- * It follows the scan's snapshot.  A change committed before the snapshot was
- * then in a dirty buffer or already written, so the cell has it after the
- * flush.  Later states of a block only add tuples that the snapshot does not
- * see, or remove tuples that are dead to every snapshot.
+ * The object checkpoint runs after the scan's snapshot was taken.  A change
+ * committed before the snapshot is then in a dirty buffer or already written, so
+ * the cell sees the change after the flush.  Later states of a block only add
+ * tuples that the snapshot does not see, or remove tuples that are dead to every
+ * snapshot.
  *
- * A flush examines every shared buffer, so it is skipped when no WAL was
- * inserted since this backend last flushed the same file.  That is sound for a
- * relation whose changes are WAL-logged, on a primary.  A page modification
+ * A flush examines every shared buffer.  It is therefore skipped when no WAL was
+ * inserted since this backend last flushed the same file.  Skipping is sound for
+ * a relation whose changes are WAL-logged, on a primary.  A page modification
  * marks the buffer dirty before it inserts the WAL record, both under one
  * exclusive lock of the buffer.  Let P be the insert position read before the
  * last flush:
@@ -21,12 +22,12 @@
  * - A change whose record is at or above P advances the position, so this
  *	 flush is not skipped.
  * - A change whose record is not inserted yet belongs to a transaction that
- *	 has not inserted its commit record either.  The snapshot is older than
- *	 this backend's reading of the position, so it does not see the change.
+ *	 has not inserted its commit record either.  The snapshot was taken before
+ *	 this backend read the position, so the snapshot does not see the change.
  *	 The change cannot be this backend's own.
  *
- * Hint bits set without WAL may be missing in the cell.  That only makes the
- * cell query the transaction's state.  A relation that was created or
+ * Hint bits set without WAL may be missing in the cell.  The cell then queries
+ * the transaction's state.  A relation that was created or
  * rewritten in a running transaction may skip WAL; RelationNeedsWAL is false
  * in that transaction, and the relation has been synced or logged before
  * other transactions see it.
@@ -53,7 +54,8 @@ typedef struct LastFlush
 static LastFlush last_flushes[FLUSHES_REMEMBERED];
 
 /*
- * Writes the dirty buffers of the relation, unless there cannot be any.
+ * Writes the dirty buffers of the relation, unless no buffer of the relation
+ * can have become dirty since the last call.
  */
 void
 cellar_object_checkpoint(Relation rel)

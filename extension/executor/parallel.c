@@ -23,10 +23,10 @@
 /* The cell returns its groups at the end of each range. */
 #define AGGREGATE_RANGE			131072
 
-/* As in tableam.c: many chunks of limited size, smaller ones at the end */
-#define PARALLEL_CHUNKS			256
-#define PARALLEL_CHUNK_MIN		128
-#define PARALLEL_CHUNK_MAX		8192
+/* As the chunks of tableam.c: many ranges of limited size, smaller ones at the end */
+#define PARALLEL_RANGES			256
+#define PARALLEL_RANGE_MIN		128
+#define PARALLEL_RANGE_MAX		8192
 #define PARALLEL_RAMPDOWN		32
 
 /*
@@ -49,16 +49,14 @@ cellar_next_range(CellarScanState *state, CellarRange *range)
 	}
 	else
 	{
-
 		/*
-		 * The chunk size is computed from a position that another process may
-		 * advance before fetch_add.  That only affects how evenly the chunks
-		 * are sized.
+		 * Another process may advance the position between the read and
+		 * fetch_add.  The race only affects the size of the range.
 		 */
 		uint64		seen = pg_atomic_read_u64(&shared->next_block);
 
-		blocks = shared->chunk_blocks;
-		while (blocks > PARALLEL_CHUNK_MIN && seen < state->setup.nblocks &&
+		blocks = shared->range_blocks;
+		while (blocks > PARALLEL_RANGE_MIN && seen < state->setup.nblocks &&
 			   state->setup.nblocks - seen < blocks * PARALLEL_RAMPDOWN)
 			blocks /= 2;
 		first = pg_atomic_fetch_add_u64(&shared->next_block, blocks);
@@ -124,14 +122,14 @@ cellar_initialize_dsm(CustomScanState *node, ParallelContext *pcxt, void *coordi
 {
 	CellarScanState *state = (CellarScanState *) node;
 	CellarParallelScan *shared = coordinate;
-	uint32		chunk;
+	uint32		blocks;
 
 	cellar_prepare_scan(state);
 
 	shared->from_cell = state->setup.source == CELLAR_ROWS_FROM_CELL;
 	shared->nblocks = state->setup.nblocks;
-	chunk = pg_nextpower2_32(Max(state->setup.nblocks / PARALLEL_CHUNKS, 1));
-	shared->chunk_blocks = Max(PARALLEL_CHUNK_MIN, Min(chunk, PARALLEL_CHUNK_MAX));
+	blocks = pg_nextpower2_32(Max(state->setup.nblocks / PARALLEL_RANGES, 1));
+	shared->range_blocks = Max(PARALLEL_RANGE_MIN, Min(blocks, PARALLEL_RANGE_MAX));
 	pg_atomic_init_u64(&shared->next_block, 0);
 	for (int i = 0; i < CELLAR_SCAN_COUNTS; i++)
 		pg_atomic_init_u64(&shared->counts[i], 0);
@@ -153,8 +151,8 @@ cellar_initialize_worker(CustomScanState *node, shm_toc *toc, void *coordinate)
 }
 
 /*
- * Copies the counts of the workers: the shared memory is freed before EXPLAIN
- * reads them.
+ * Copies the counts of the workers from shared memory, which is freed before
+ * EXPLAIN reads the counts.
  */
 void
 cellar_shutdown(CustomScanState *node)

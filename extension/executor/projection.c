@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * projection.c
- *	  Chooses what the cell returns of each row.
+ *	  Chooses the columns that the cell returns of each row, or whole rows.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,7 +16,7 @@
 
 /*
  * Chooses the columns that the cell returns, or whole rows.  with_ctid says
- * that the rows need a ctid, which only whole rows have.
+ * that the rows need a ctid; only whole rows contain one.
  */
 void
 cellar_choose_projection(CellarScanState *state, bool with_ctid)
@@ -76,8 +76,8 @@ cellar_choose_projection(CellarScanState *state, bool with_ctid)
 }
 
 /*
- * Maps result columns to columns of a batch, when the result consists of
- * nothing else and there is no filter.  cellar_next_output then bypasses the
+ * Maps result columns to columns of a batch, if every result column is a column
+ * of the batch and the scan has no filter.  cellar_next_output then bypasses the
  * scan tuple and the projection.
  */
 void

@@ -4,8 +4,8 @@
  *	  Returns the rows of a Smart Scan one by one.
  *
  * Rows come from batches of the cell and from blocks that PostgreSQL reads,
- * in block order.  When no column is needed, the cell only counts rows and
- * returns them at the end of each range.
+ * in block order.  When the query needs no column, batches contain only a number
+ * of rows.
  *
  *-------------------------------------------------------------------------
  */
@@ -99,7 +99,7 @@ cellar_next_output(CellarScanState *state)
 	if (state->projection.noutputs < 0 || row >= batch->rows)
 		return NULL;
 
-	/* An inlined ExecClearTuple: usually there is nothing to free. */
+	/* ExecClearTuple inline: usually the slot has nothing to free. */
 	if (unlikely(TTS_SHOULDFREE(slot)))
 		ExecClearTuple(slot);
 	for (int i = 0; i < state->projection.noutputs; i++)

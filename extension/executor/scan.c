@@ -59,7 +59,7 @@ cellar_create_scan_state(CustomScan *cscan)
 }
 
 /*
- * Returns the state of a Smart Scan, or NULL when the node is another one.
+ * Returns the plan state as that of a Smart Scan, or NULL for any other node.
  */
 CellarScanState *
 cellar_scan_state(PlanState *state)
@@ -212,7 +212,7 @@ unsuitable_now(CellarScanState *state)
 /*
  * Chooses the source of the rows and reads the number of blocks.  In a parallel
  * scan the leader does so for all workers.  Rescans use the same snapshot, so
- * the choice holds for them too.
+ * the choice also applies to rescans.
  */
 void
 cellar_prepare_scan(CellarScanState *state)

@@ -62,7 +62,7 @@ cellar_simulate_block(CellarScanState *state, BlockNumber block)
 }
 
 /*
- * Ends the simulation, if there is one, and adds its counts to the statistics.
+ * Ends the simulation, if one is running, and adds its counts to the statistics.
  */
 void
 cellar_finish_simulation(CellarScanState *state)

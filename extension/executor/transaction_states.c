@@ -23,8 +23,8 @@
  * The tests have the order of HeapTupleSatisfiesMVCC.  The current transaction
  * comes first, because its own snapshot does not contain it.  The snapshot
  * comes before the commit log, because a commit after the snapshot does not
- * count.  A transaction that is not running in the snapshot had finished
- * before it, so without a commit record the transaction aborted or crashed.
+ * count.  A transaction that is not running in the snapshot finished
+ * before the snapshot, so without a commit record the transaction aborted or crashed.
  *
  * The caller holds XactTruncationLock, so the commit log is not truncated
  * beyond oldestClogXid during the lookup.

@@ -26,9 +26,9 @@ has_ascii(const char *bytes)
 }
 
 /*
- * Returns whether the collation maps ASCII letters to ASCII letters, and only
- * those other letters to ASCII that the cell knows.  Turkish and Lithuanian
- * collations do not.
+ * Returns whether the collation maps ASCII letters to ASCII letters, and maps no
+ * other letters to ASCII than those that the cell knows.  Turkish and Lithuanian
+ * collations do not qualify.
  */
 bool
 cellar_has_plain_ascii_case(Oid collation)
@@ -93,8 +93,9 @@ has_non_ascii_or_underscore(const char *bytes, int length)
 
 /*
  * Returns whether the cell can compare the result of lower, upper or ILIKE
- * with the expression: it has no columns and is not known to contain
- * characters outside ASCII.  pattern says that it is a LIKE pattern.
+ * with the expression: the expression must contain no columns, and must not be a
+ * constant with characters outside ASCII.  pattern says that the expression is a
+ * LIKE pattern.
  */
 bool
 cellar_case_comparable(Node *expr, bool pattern)

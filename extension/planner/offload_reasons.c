@@ -119,7 +119,8 @@ cellar_note_scan(Oid relid, const char *reason)
 }
 
 /*
- * Notes that a Smart Scan path was added, which the planner may reject.
+ * Notes that another path is cheaper, when a Smart Scan path is added.  The note
+ * remains unless cellar_note_chosen removes it.
  */
 void
 cellar_note_cheaper(Oid relid)
@@ -128,7 +129,7 @@ cellar_note_cheaper(Oid relid)
 }
 
 /*
- * Removes the note of cellar_note_cheaper: the path became a plan.
+ * Removes the note of cellar_note_cheaper when the Smart Scan path becomes a plan.
  */
 void
 cellar_note_chosen(Oid relid)

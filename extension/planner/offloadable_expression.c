@@ -203,11 +203,11 @@ is_case_call(Node *node)
 static bool
 call_offloadable(Oid function, Oid collation, List *args, OffloadContext *context)
 {
-	CellarFunctionClass form = cellar_function_class(function);
-	bool		pattern = form == CELLAR_FUNCTION_PATTERN || form == CELLAR_FUNCTION_CASED_PATTERN;
+	CellarFunctionClass class = cellar_function_class(function);
+	bool		pattern = class == CELLAR_FUNCTION_PATTERN || class == CELLAR_FUNCTION_CASED_PATTERN;
 	ListCell   *lc;
 
-	if (form == CELLAR_FUNCTION_FIELD)
+	if (class == CELLAR_FUNCTION_FIELD)
 	{
 		Const	   *field = linitial(args);
 
@@ -218,11 +218,11 @@ call_offloadable(Oid function, Oid collation, List *args, OffloadContext *contex
 			return reject(context, psprintf("function %s is not offloadable for this field",
 											get_func_name(function)));
 	}
-	if ((form == CELLAR_FUNCTION_CASE || form == CELLAR_FUNCTION_CASED_PATTERN) &&
+	if ((class == CELLAR_FUNCTION_CASE || class == CELLAR_FUNCTION_CASED_PATTERN) &&
 		!cellar_has_plain_ascii_case(collation))
 		return reject(context, psprintf("function %s maps ASCII letters irregularly under collation \"%s\"",
 										get_func_name(function), get_collation_name(collation)));
-	if ((!pattern && form != CELLAR_FUNCTION_EQUALITY) || list_length(args) != 2)
+	if ((!pattern && class != CELLAR_FUNCTION_EQUALITY) || list_length(args) != 2)
 		return true;
 	foreach(lc, args)
 	{
@@ -231,7 +231,7 @@ call_offloadable(Oid function, Oid collation, List *args, OffloadContext *contex
 
 		if (is_case_call(lfirst(lc)) && comparable)
 			context->compared = lfirst(lc);
-		if (form == CELLAR_FUNCTION_CASED_PATTERN && foreach_current_index(lc) == 0 && !comparable)
+		if (class == CELLAR_FUNCTION_CASED_PATTERN && foreach_current_index(lc) == 0 && !comparable)
 			return reject(context, LETTER_CASE_REASON);
 	}
 	return true;
@@ -392,14 +392,14 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 				ScalarArrayOpExpr *expr = (ScalarArrayOpExpr *) node;
 				Node	   *array = lsecond(expr->args);
 				Oid			element = get_element_type(getBaseType(exprType(array)));
-				CellarFunctionClass form;
+				CellarFunctionClass class;
 
 				set_sa_opfuncid(expr);
-				form = cellar_function_class(expr->opfuncid);
-				if (form != CELLAR_FUNCTION_EQUALITY && form != CELLAR_FUNCTION_ORDER)
+				class = cellar_function_class(expr->opfuncid);
+				if (class != CELLAR_FUNCTION_EQUALITY && class != CELLAR_FUNCTION_ORDER)
 					return reject(context, psprintf("function %s is not offloadable with an array",
 													get_func_name(expr->opfuncid)));
-				if (form == CELLAR_FUNCTION_EQUALITY && is_case_call(linitial(expr->args)))
+				if (class == CELLAR_FUNCTION_EQUALITY && is_case_call(linitial(expr->args)))
 					context->compared = linitial(expr->args);
 				if (!function_offloadable(expr->opfuncid, expr->inputcollid, NIL, context) ||
 					!expression_offloadable(linitial(expr->args), context, conditional))

@@ -4,8 +4,7 @@
  *	  Turns paths of Smart Scans into plans.
  *
  * The qual of the plan is the filter.  custom_exprs is the storage predicate,
- * followed by the sort keys of a top-N.  custom_private has everything else;
- * see CellarPlanPrivate.
+ * followed by the sort keys of a top-N.  For custom_private see CellarPlanPrivate.
  *
  * The scan tuple has the row type of the relation.  The executor chooses the
  * columns to fetch, because the target list can still change after planning.
@@ -155,7 +154,7 @@ plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 		RestrictInfo *rinfo = lfirst_node(RestrictInfo, lc);
 		const char *reason = NULL;
 
-		/* A gating Result node evaluates these. */
+		/* A gating Result node evaluates pseudoconstant quals. */
 		if (rinfo->pseudoconstant)
 			continue;
 

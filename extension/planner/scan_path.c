@@ -80,7 +80,7 @@ returns_everything(RelOptInfo *rel, Relation relation, List *storage)
 
 /*
  * Adds a serial and, where possible, a partial Smart Scan path to the
- * relation; notes why when it adds none.
+ * relation.  Notes the reason when no path is added.
  */
 void
 cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)

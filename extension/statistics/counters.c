@@ -173,7 +173,8 @@ detach_session(int code, Datum slot)
 }
 
 /*
- * Claims and clears the slot of this backend, unless it already has.
+ * Claims and clears the slot of this backend, unless the backend already owns
+ * the slot.
  */
 void
 cellar_attach_session(void)
@@ -227,7 +228,7 @@ cellar_count(CellarStatistic statistic, uint64 amount)
 
 /*
  * Returns a random number that identifies this initialization of shared memory.
- * After a crash, Postgres may assign transaction ids again that were never
+ * After a crash, PostgreSQL may assign transaction ids again that were never
  * logged, so a cell must discard the transaction states that it cached before.
  */
 uint64

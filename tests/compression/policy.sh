@@ -4,7 +4,7 @@ set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
 
-extension_installed || die "the extension is not installed: make build"
+extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 work_begin policy
 data=$WORK/cell1/pgdata
 # AGE: a policy delay that is much longer than the launcher's naptime (1 s). WHILE: how long a check waits before it

@@ -15,7 +15,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-extension_installed || die "the extension is not installed: make build"
+extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 work_begin compression
 data=$WORK/cell1/pgdata
 
@@ -329,7 +329,7 @@ check_matches "the error names the table" "$message" 'table "other"'
 check_matches "the error names the blocks" "$message" 'blocks [0-9]+ to [0-9]+'
 check_matches "the hint mentions a backup" "$message" "HINT: .*backup"
 check_equal "decompressing a damaged unit fails" "$(error_of "SELECT cellar.decompress('other')")" 58030
-check_matches "decompress makes all undamaged units raw" "$(q "SELECT sum(units) FILTER (WHERE level = 'none'), sum(units) FILTER (WHERE level <> 'none') FROM cellar.compression('other')")" '^[1-9][0-9]*\|[12]$'
+check_matches "decompress stores all undamaged units raw" "$(q "SELECT sum(units) FILTER (WHERE level = 'none'), sum(units) FILTER (WHERE level <> 'none') FROM cellar.compression('other')")" '^[1-9][0-9]*\|[12]$'
 check_matches "the cell's log names the damaged blocks" "$(cat "$WORK/cell1.log")" "blocks"
 check "Postgres stops again" cluster_stop whole
 check "the cell stops and unmounts again" cell_stop cell1

@@ -188,7 +188,7 @@ fi
 if [ "$plain" = 1 ]; then
     data=$WORK/data
 else
-    extension_installed || die "the extension is not installed: make build"
+    extension_installed || die "the extension is not installed: run scripts/build.sh extension"
     cell_configure cell1
     cell_start cell1
     data=$WORK/cell1/pgdata

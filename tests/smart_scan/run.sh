@@ -18,7 +18,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-extension_installed || die "the extension is not installed: make build"
+extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 work_begin smart-scan
 harness() { "$HARNESS_BIN" --dsn "$(cluster_dsn "$@")" "${command[@]}"; }
 

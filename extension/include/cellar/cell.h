@@ -74,13 +74,13 @@ extern CellarEvent cellar_session_next(CellarSession *session);
 extern CellarError cellar_session_error(CellarSession *session);
 extern uint64 cellar_session_wait(CellarSession *session, CellarEvent event);
 
-/* protocol.c */
+/* exchange.c */
 
-/* A connection to a relation's cell, for a request other than a scan. */
+/* A request about a relation, other than a scan; see exchange.c. */
 typedef struct CellarExchange
 {
 	CellarSession *session;
-	CellarRequest *relation;
+	CellarRequest *relation;	/* describes the relation */
 } CellarExchange;
 
 extern void cellar_report_error(CellarError error);

@@ -65,7 +65,7 @@ extern CellarTask *cellar_task(int number);
 extern bool cellar_task_attach(CellarTask *task, uint64 command);
 extern void cellar_task_leave(CellarTask *task);
 extern int	cellar_claim_task(Oid relation, int level);
-extern CellarTask *cellar_take_policy_task(Oid relation, int level);
+extern CellarTask *cellar_claim_policy_task(Oid relation, int level);
 extern const char *cellar_level_name(int level);
 extern int	cellar_parse_level(const char *name);
 extern void cellar_check_not_in_recovery(const char *command);

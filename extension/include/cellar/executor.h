@@ -28,7 +28,7 @@
 
 /* expression_compile.c, expression_request.c */
 
-/* Expressions compiled to the postfix steps that the cell's client takes. */
+/* Expressions compiled to steps; see expression_steps.h. */
 typedef struct CellarExpressions CellarExpressions;
 
 extern CellarExpressions *cellar_compile_quals(List *quals, PlanState *parent);
@@ -81,9 +81,9 @@ typedef struct CellarRange
 /* Shared memory of a parallel scan. */
 typedef struct CellarParallelScan
 {
-	bool		from_cell;		/* the leader made the object checkpoint */
+	bool		from_cell;		/* the leader chose the cell */
 	BlockNumber nblocks;
-	BlockNumber chunk_blocks;
+	BlockNumber range_blocks;	/* maximum size of a range */
 	pg_atomic_uint64 next_block;
 	pg_atomic_uint64 counts[CELLAR_SCAN_COUNTS];	/* of the workers */
 } CellarParallelScan;
@@ -113,7 +113,7 @@ typedef enum CellarRowSource
 	CELLAR_ROWS_FROM_TABLE_SCAN /* a table scan, after a cursor moved backward */
 } CellarRowSource;
 
-/* What the plan says. */
+/* The plan, with its expressions compiled. */
 typedef struct CellarScanPlan
 {
 	CellarExpressions *storage_predicate;
@@ -141,19 +141,19 @@ typedef struct CellarOutput
 	bool		byval;
 } CellarOutput;
 
-/* What the cell returns of each row. */
+/* The columns that the cell returns of each row, or whole rows. */
 typedef struct CellarProjection
 {
 	bool		whole_rows;		/* heap tuples instead of columns */
 	int			ntargets;
 	CellarTarget *targets;
 	uint16	   *attributes;		/* attribute number of each target */
-	int			noutputs;		/* -1 when the result is not just columns of
-								 * the batch */
+	int			noutputs;		/* -1 when some result column is not a column
+								 * of the batch */
 	CellarOutput *outputs;
 } CellarProjection;
 
-/* Decided once, for the scan and its rescans; see cellar_prepare_scan. */
+/* Set once for the scan and its rescans; see cellar_prepare_scan. */
 typedef struct CellarScanSetup
 {
 	bool		done;			/* the next three members are valid */

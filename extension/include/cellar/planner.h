@@ -78,14 +78,14 @@ extern void cellar_note_filter(CustomScan *cscan, Oid relid);
 
 /* scan_path.c */
 
-/* A Smart Scan to make a path for. */
+/* The properties of a Smart Scan from which its path is created and costed. */
 typedef struct CellarScanSpec
 {
 	RelOptInfo *rel;
 	List	   *storage;		/* RestrictInfos of the storage predicate */
 	List	   *filter;			/* RestrictInfos of the filter */
 	double		stored_fraction;	/* stored bytes per byte of the relation */
-	const CellarTopN *top;		/* NULL when all rows are wanted */
+	const CellarTopN *top;		/* NULL when the scan returns all rows */
 	int			threads;		/* of the cell that share the scan */
 	int			parallel_workers;	/* of PostgreSQL */
 } CellarScanSpec;
@@ -95,7 +95,7 @@ extern void cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation r
 
 /* aggregate_path.c */
 
-/* An aggregation in the cell to make paths for. */
+/* The properties of an aggregation in the cell. */
 typedef struct CellarAggregateSpec
 {
 	CellarScanSpec scan;

@@ -47,7 +47,7 @@ pub struct UnitExtent {
     pub offset: u64,
     /// CRC-32C of the checksum table.
     pub checksum: u32,
-    /// See [`Volume::unit_store`].
+    /// See [`Volume::store_unit`].
     pub tag: u32,
     pub log_sequence: u64,
     /// Pages whose current content is raw. The page count is the number of pages of the unit.

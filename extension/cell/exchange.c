@@ -1,10 +1,12 @@
 /*-------------------------------------------------------------------------
  *
- * protocol.c
- *	  Requests to a cell about one relation, other than scans.
+ * exchange.c
+ *	  Exchanges: requests to a cell about one relation, other than scans, and
+ *	  the replies.
  *
- * Begin an exchange, send a request on its connection, wait for the reply, and
- * end the exchange.  After an error, abort it.
+ * The caller begins an exchange, sends a request on its connection, waits for
+ * the reply, and ends the exchange.  After an error the caller must abort the
+ * exchange, because its connection may still have a request in progress.
  *
  *-------------------------------------------------------------------------
  */
@@ -28,8 +30,8 @@ cellar_report_error(CellarError error)
 }
 
 /*
- * Opens a connection to the relation's cell and builds the request that names
- * the relation.
+ * Gets a connection to the relation's cell and builds the description of the
+ * relation that each request of the exchange contains.
  */
 void
 cellar_exchange_begin(CellarExchange *exchange, Relation rel, const CellarLocation *location)
@@ -46,8 +48,9 @@ cellar_exchange_begin(CellarExchange *exchange, Relation rel, const CellarLocati
 }
 
 /*
- * Waits for the wanted event, and calls the callback, unless NULL, for each event
- * before it.  Raises an error if the cell reports a failure.
+ * Waits for the wanted event.  Calls on_event, unless NULL, for each other event
+ * that arrives before.  Raises an error if the cell reports a failure or the
+ * connection fails.
  */
 void
 cellar_exchange_wait(const CellarExchange *exchange, CellarEvent wanted,
@@ -71,6 +74,7 @@ cellar_exchange_wait(const CellarExchange *exchange, CellarEvent wanted,
 	}
 }
 
+/* Returns the connection to the cache of connections. */
 void
 cellar_exchange_end(CellarExchange *exchange)
 {
@@ -78,7 +82,7 @@ cellar_exchange_end(CellarExchange *exchange)
 	cellar_request_free(exchange->relation);
 }
 
-/* Closes the connection; the cell then stops working on its request. */
+/* Closes the connection; the cell then stops processing the request. */
 void
 cellar_exchange_abort(CellarExchange *exchange)
 {
