@@ -13,7 +13,7 @@
 //! - `bounds`: minimums and maximums of values, and the ranges that predicates compare them with.
 //! - [`visibility`]: which tuples a snapshot sees.
 //! - [`predicate`]: expressions, compiled and evaluated.
-//! - [`unit`]: compression units: the pages of an allocation unit, stored column-wise.
+//! - [`mod@unit`]: compression units: the pages of an allocation unit, stored column-wise.
 //! - [`storage_index`]: summaries of regions, and pruning by them.
 //! - [`batch`]: the frames that answer a scan.
 //! - [`aggregate`]: rows folded into groups, groups returned as partial states.

@@ -1,6 +1,6 @@
 //! Inspection: reports about what lies on the cell disks, for operators and engineers. Nothing is changed.
 //!
-//! [`report`] builds a report from a [`Volume`]. A running cell answers from its volume ([`remote`] requests the report);
+//! [`report()`] builds a report from a [`Volume`]. A running cell answers from its volume ([`remote`] requests the report);
 //! without a running cell, [`offline`] opens the disks for reading. Both use the same code.
 
 mod block;

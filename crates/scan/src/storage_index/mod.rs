@@ -3,7 +3,7 @@
 //!
 //! Invariant: a summary covers the tuples of all normal line pointers of its region, visible or not. A summary is
 //! therefore valid for every snapshot until the region is written. The owner of the summaries drops them on writes.
-//! [`builder`] builds summaries from scanned rows, [`unit_bounds`] reads bounds from a compression unit's directory, and
+//! [`builder`] builds summaries from scanned rows, [`mod@unit_bounds`] reads bounds from a compression unit's directory, and
 //! [`pruning`] decides whether a region can match.
 
 mod builder;
