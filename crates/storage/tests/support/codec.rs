@@ -67,7 +67,8 @@ pub fn compress(volume: &Volume, ino: Ino, au: u64, tag: u32) -> Result<UnitStor
     let version = volume.au_version(ino, AuIndex(au))?;
     let au_bytes = volume.au_bytes(ino)?;
     let mut bytes = vec![0; au_bytes as usize];
-    let count = volume.read(ino, au * au_bytes, &mut bytes)?;
+    // Not from the page cache, which may lack a write in flight that the version includes.
+    let count = volume.read_uncached(ino, au * au_bytes, &mut bytes)?;
     volume.store_unit(ino, AuIndex(au), version, &encode(&bytes[..count / PAGE * PAGE]), tag)
 }
 
