@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::file::{CachedUnit, CountedBytes, Extent, FileData, PAGE, StoredUnitReader};
 use crate::page_set::PageSet;
 use cellar_format::ByteSource;
-use cellar_format::units::AuIndex;
+use cellar_format::units::{AuIndex, RegionVersion};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct UnitReader {
     _file: Arc<FileData>,
     extent: Arc<Extent>,
     superseded: PageSet,
-    version: u64,
+    version: RegionVersion,
     disk_bytes: AtomicU64,
     disk_requests: AtomicU64,
     cache: Arc<Cache>,
@@ -30,7 +30,7 @@ pub struct UnitReader {
 impl UnitReader {
     /// Returns the version of the allocation unit that the bytes and the superseded pages belong to; compare it with
     /// [`Volume::au_version`].
-    pub fn version(&self) -> u64 {
+    pub fn version(&self) -> RegionVersion {
         self.version
     }
 
