@@ -78,3 +78,13 @@ impl std::fmt::Display for RegionVersion {
         self.0.fmt(f)
     }
 }
+
+/// Number of a page in its allocation unit. A range of such numbers is a `Range<u32>`, which can be iterated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageInAu(pub u32);
+
+impl std::fmt::Display for PageInAu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}

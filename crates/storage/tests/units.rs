@@ -3,7 +3,7 @@
 mod support;
 
 use cellar_format::ByteSource;
-use cellar_format::units::{AuIndex, RegionIndex};
+use cellar_format::units::{AuIndex, PageInAu, RegionIndex};
 use cellar_storage::disk::Stream;
 use cellar_storage::{AuSize, Error, ErrorKind, Fallocate, Ino, ROOT_INO, UnitStored, Volume, VolumeOptions};
 use std::sync::{Arc, Mutex};
@@ -394,7 +394,10 @@ fn a_reader_of_a_replaced_unit_still_reads_the_unit_that_it_opened() {
     assert_eq!(reader.version(), volume.au_version(ino, AuIndex(0)).unwrap());
     volume.write(ino, 9 * PAGE as u64, b"x").unwrap();
     assert_ne!(reader.version(), volume.au_version(ino, AuIndex(0)).unwrap());
-    assert_eq!(volume.unit_reader(ino, AuIndex(0)).unwrap().unwrap().superseded().iter().collect::<Vec<_>>(), [9]);
+    assert_eq!(
+        volume.unit_reader(ino, AuIndex(0)).unwrap().unwrap().superseded().iter().collect::<Vec<_>>(),
+        [PageInAu(9)]
+    );
     compress(&volume, ino, 0, 6).unwrap();
     assert_eq!(compress(&volume, ino, 0, 7).unwrap(), UnitStored::Busy);
     let mut bytes = vec![0; unit.len()];

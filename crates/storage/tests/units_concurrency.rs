@@ -3,7 +3,7 @@
 mod support;
 
 use cellar_format::ByteSource;
-use cellar_format::units::{AuIndex, RegionIndex, RegionVersion};
+use cellar_format::units::{AuIndex, PageInAu, RegionIndex, RegionVersion};
 use cellar_storage::{Fallocate, Ino, OpenUnit, Volume, VolumeOptions};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ fn scan(volume: &Volume, ino: Ino, au: u64) -> Option<(RegionVersion, Vec<u8>)> 
     let mut fills = Vec::new();
     for page in 0..reader.superseded().page_count() {
         let mut bytes = vec![0; PAGE];
-        if reader.superseded().contains(page) {
+        if reader.superseded().contains(PageInAu(page)) {
             volume.read(ino, au * MIB + u64::from(page) * PAGE as u64, &mut bytes).unwrap();
         } else {
             PageCodec.rebuild(&reader, page..page + 1, &mut bytes).unwrap();

@@ -9,7 +9,7 @@ use super::{Ino, Volume, now};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{FileData, PAGE, SyncGuard, Units, WriteGuard, regions};
 use crate::meta::CommitSequence;
-use cellar_format::units::{AuIndex, REGION_BYTES, RegionIndex};
+use cellar_format::units::{AuIndex, PageInAu, REGION_BYTES, RegionIndex};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -157,7 +157,7 @@ impl Volume {
             let au_range = write.layout.au_range(au);
             let (start, end) = (range.start.max(au_range.start), range.end.min(au_range.end));
             let whole = (start - au_range.start).div_ceil(PAGE) as u32..((end - au_range.start) / PAGE) as u32;
-            units.mark_superseded(write, au, whole);
+            units.mark_superseded(write, au, whole.map(PageInAu));
         }
         self.checkpoint_locked(sync, write, units, CommitSequence(0))
     }

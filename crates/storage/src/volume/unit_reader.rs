@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::file::{CachedUnit, CountedBytes, Extent, FileData, PAGE, StoredUnitReader};
 use crate::page_set::PageSet;
 use cellar_format::ByteSource;
-use cellar_format::units::{AuIndex, RegionVersion};
+use cellar_format::units::{AuIndex, PageInAu, RegionVersion};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ fn superseded_with(file: &FileData, extent: &Extent, in_flight: Option<Range<u64
     let mut superseded = extent.superseded.clone();
     for page in in_flight.into_iter().flatten().map(|page| (page - first_page) as u32) {
         if page < superseded.page_count() {
-            superseded.insert(page);
+            superseded.insert(PageInAu(page));
         }
     }
     superseded

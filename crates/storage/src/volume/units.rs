@@ -8,7 +8,7 @@ use crate::file::{
 };
 use crate::meta::CommitSequence;
 use crate::page_set::PageSet;
-use cellar_format::units::{AuIndex, RegionVersion};
+use cellar_format::units::{AuIndex, PageInAu, RegionVersion};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -238,7 +238,7 @@ impl Volume {
         let write = file.lock_write();
         synced.inspect_err(|error| fail_internal_sync(&write, units, error))?;
         let Some(extent) = units.extent(au) else { return Ok(true) };
-        units.mark_superseded(&write, au, 0..extent.page_count());
+        units.mark_superseded(&write, au, (0..extent.page_count()).map(PageInAu));
         Ok(true)
     }
 
