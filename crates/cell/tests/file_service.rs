@@ -1,6 +1,7 @@
 //! Tests of the file service through system calls on a real mount. They need /dev/fuse, and fusermount3 or root.
 
 use cellar_cell::fuse::{FileService, IoStats, Mount, MountOptions};
+use cellar_format::units::RegionIndex;
 use cellar_format::wire::FileIoKind;
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{AuSize, Volume, VolumeOptions};
@@ -424,9 +425,9 @@ fn scans_and_the_mount_read_the_same_bytes() {
         let file = create(&m.path("t"));
         file.write_all_at(&vec![1; 2 << 20], 0).unwrap();
         let ino = m.volume.resolve("t").unwrap();
-        assert!(m.volume.region(ino, 1).unwrap().iter().all(|byte| *byte == 1));
+        assert!(m.volume.region(ino, RegionIndex(1)).unwrap().iter().all(|byte| *byte == 1));
         file.write_all_at(&[2; 8192], 1 << 20).unwrap();
-        assert_eq!(m.volume.region(ino, 1).unwrap()[..8192], [2; 8192]);
+        assert_eq!(m.volume.region(ino, RegionIndex(1)).unwrap()[..8192], [2; 8192]);
         assert_eq!(m.volume.size(ino).unwrap(), 2 << 20);
         assert_eq!(m.volume.path_of(ino).unwrap(), "t");
         let missing = fs::metadata(m.path("u")).unwrap_err();

@@ -1,6 +1,7 @@
 //! Measures how fast a scan reads regions, cold and warm: `scan_rate FOLDER [MIB]`. Compare with fio's sequential
 //! O_DIRECT rate on the same disk. Creates a file in FOLDER at the first run and reuses it later.
 
+use cellar_format::units::RegionIndex;
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{Ino, Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
 use std::sync::Arc;
@@ -20,8 +21,8 @@ fn main() {
         let started = Instant::now();
         let (mut sum, mut disk_bytes) = (0_u64, 0);
         for region in 0..mib as u32 {
-            volume.prefetch(ino, region + 1..region + 1 + PREFETCH);
-            let guard = volume.region(ino, region).unwrap();
+            volume.prefetch(ino, RegionIndex(region + 1)..RegionIndex(region + 1 + PREFETCH));
+            let guard = volume.region(ino, RegionIndex(region)).unwrap();
             disk_bytes += guard.disk_read_bytes();
             // Touch one cache line of every page, like a check of page headers.
             sum += guard.iter().step_by(8192).map(|byte| u64::from(*byte)).sum::<u64>();

@@ -1,5 +1,8 @@
 //! A set of pages of one allocation unit, as a bitmap.
 
+use cellar_format::units::PageInAu;
+use std::ops::Range;
+
 /// A set of pages by number in the allocation unit, over pages 0 to `page_count()` - 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageSet {
@@ -29,17 +32,17 @@ impl PageSet {
         self.count
     }
 
-    pub fn contains(&self, page: u32) -> bool {
-        page < self.count && self.words[page as usize / 64] >> (page % 64) & 1 == 1
+    pub fn contains(&self, page: PageInAu) -> bool {
+        page.0 < self.count && self.words[page.0 as usize / 64] >> (page.0 % 64) & 1 == 1
     }
 
-    /// Returns the end, at most `end`, of the run from `page` of pages that are all members or all non-members. `page`
+    /// Returns the end of the longest prefix of `pages` whose pages are all members or all non-members. The first page
     /// must be below the page count.
-    pub fn run_end(&self, page: u32, end: u32) -> u32 {
-        debug_assert!(page < self.count);
-        let end = end.min(self.count);
-        let flip = if self.contains(page) { u64::MAX } else { 0 };
-        let mut at = page;
+    pub fn run_end(&self, pages: Range<u32>) -> u32 {
+        debug_assert!(pages.start < self.count);
+        let end = pages.end.min(self.count);
+        let flip = if self.contains(PageInAu(pages.start)) { u64::MAX } else { 0 };
+        let mut at = pages.start;
         while at < end {
             let other = (self.words[at as usize / 64] ^ flip) >> (at % 64);
             if other != 0 {
@@ -50,9 +53,9 @@ impl PageSet {
         end
     }
 
-    pub fn insert(&mut self, page: u32) {
-        assert!(page < self.count);
-        self.words[page as usize / 64] |= 1 << (page % 64);
+    pub fn insert(&mut self, page: PageInAu) {
+        assert!(page.0 < self.count);
+        self.words[page.0 as usize / 64] |= 1 << (page.0 % 64);
     }
 
     /// Adds the members of `other`, which may be over more pages.
@@ -89,8 +92,8 @@ impl PageSet {
         self.len() == self.count
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..self.count).filter(|page| self.contains(*page))
+    pub fn iter(&self) -> impl Iterator<Item = PageInAu> + '_ {
+        (0..self.count).map(PageInAu).filter(|page| self.contains(*page))
     }
 
     fn clear_excess(&mut self) {
@@ -114,25 +117,25 @@ mod tests {
     #[test]
     fn a_truncated_set_keeps_the_members_below_its_end() {
         let mut set = PageSet::new(130);
-        [0, 63, 64, 99, 129].into_iter().for_each(|page| set.insert(page));
-        assert_eq!(set.truncated(99).iter().collect::<Vec<_>>(), [0, 63, 64]);
+        [0, 63, 64, 99, 129].into_iter().for_each(|page| set.insert(PageInAu(page)));
+        assert_eq!(set.truncated(99).iter().collect::<Vec<_>>(), [0, 63, 64].map(PageInAu));
         let mut other = PageSet::new(99);
         other.insert_all(&set);
         assert_eq!(other, set.truncated(99));
         other.remove_all(&set);
-        assert!(other.is_empty() && !other.is_full() && !set.contains(500));
+        assert!(other.is_empty() && !other.is_full() && !set.contains(PageInAu(500)));
         assert!(PageSet::from_words([u64::MAX].into(), 3).is_full());
     }
 
     #[test]
     fn a_run_ends_where_membership_changes() {
         let mut set = PageSet::new(300);
-        (60..200).chain([299]).for_each(|page| set.insert(page));
+        (60..200).chain([299]).for_each(|page| set.insert(PageInAu(page)));
         for page in 0..300 {
             for end in [page, page + 1, 64, 128, 199, 200, 298, 299, 300, 400] {
-                let same = |other: &u32| set.contains(*other) == set.contains(page);
+                let same = |other: &u32| set.contains(PageInAu(*other)) == set.contains(PageInAu(page));
                 let expected = (page..end.min(300)).find(|other| !same(other)).unwrap_or(end.min(300));
-                assert_eq!(set.run_end(page, end), expected, "{page} {end}");
+                assert_eq!(set.run_end(page..end), expected, "{page} {end}");
             }
         }
     }

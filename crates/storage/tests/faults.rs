@@ -2,7 +2,7 @@
 
 mod support;
 
-use cellar_format::units::AuIndex;
+use cellar_format::units::{AuIndex, RegionIndex};
 use cellar_storage::disk::{Disk, Fault, FaultyDisk, Stream};
 use cellar_storage::{ErrorKind, Ino, ROOT_INO, Volume, VolumeOptions};
 use std::sync::Arc;
@@ -45,16 +45,16 @@ fn a_failed_write_returns_its_error_and_can_be_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let (disks, volume) = faulty(folder.path(), options());
     let ino = two_blocks(&volume);
-    assert_eq!(volume.region(ino, 0).unwrap()[..8192], [1; 8192]);
-    let version = volume.region_version(ino, 0);
+    assert_eq!(volume.region(ino, RegionIndex(0)).unwrap()[..8192], [1; 8192]);
+    let version = volume.region_version(ino, RegionIndex(0));
     set(&disks, &[Fault::Write { errno: EIO, one_in: 1 }]);
     assert_eq!(volume.write(ino, 0, &[3; 8192]).unwrap_err().errno(), EIO);
     assert!(disks.iter().any(|disk| disk.injected() > 0));
     set(&disks, &[]);
-    assert_ne!(volume.region_version(ino, 0), version);
+    assert_ne!(volume.region_version(ino, RegionIndex(0)), version);
     let bytes = read_all(&volume, ino);
     assert_eq!(
-        volume.region(ino, 0).unwrap()[..],
+        volume.region(ino, RegionIndex(0)).unwrap()[..],
         bytes[..MIB as usize],
         "the cache and the disk have the same content"
     );
@@ -62,7 +62,7 @@ fn a_failed_write_returns_its_error_and_can_be_repeated() {
     assert_eq!(bytes[arrived..8192], [1; 8192][arrived..]);
     volume.fsync(ino).unwrap();
     volume.write(ino, 0, &[3; 8192]).unwrap();
-    assert_eq!(volume.region(ino, 0).unwrap()[..8192], [3; 8192]);
+    assert_eq!(volume.region(ino, RegionIndex(0)).unwrap()[..8192], [3; 8192]);
     volume.abandon();
     drop((volume, disks));
     let volume = support::open(folder.path(), 2);
@@ -91,12 +91,12 @@ fn a_failed_read_is_an_error_for_reads_and_scans_and_leaves_no_cached_region() {
     volume.fsync(ino).unwrap();
     set(&disks, &[Fault::Read { errno: EIO, one_in: 1 }]);
     assert_eq!(volume.read(ino, 0, &mut [0; 10]).unwrap_err().errno(), EIO);
-    assert_eq!(volume.region(ino, 0).map(drop).unwrap_err().errno(), EIO);
-    volume.prefetch(ino, 0..2);
+    assert_eq!(volume.region(ino, RegionIndex(0)).map(drop).unwrap_err().errno(), EIO);
+    volume.prefetch(ino, RegionIndex(0)..RegionIndex(2));
     std::thread::sleep(Duration::from_millis(100));
     set(&disks, &[]);
-    assert_eq!(volume.region(ino, 0).unwrap()[..8192], [1; 8192]);
-    assert_eq!(volume.region(ino, 1).unwrap()[..], [2; 8192]);
+    assert_eq!(volume.region(ino, RegionIndex(0)).unwrap()[..8192], [1; 8192]);
+    assert_eq!(volume.region(ino, RegionIndex(1)).unwrap()[..], [2; 8192]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod support;
 
+use cellar_format::units::RegionIndex;
 use cellar_storage::{ErrorKind, Fallocate, Ino, Kind, ROOT_INO, RenameMode, SetAttr, Volume, VolumeOptions};
 use std::collections::BTreeMap;
 use std::io;
@@ -101,7 +102,7 @@ impl Pair {
                 if let Some(ino) = existing {
                     let regions = self.volume.size(ino).unwrap().div_ceil(MIB) as u32;
                     for region in 0..regions {
-                        let guard = self.volume.region(ino, region).unwrap();
+                        let guard = self.volume.region(ino, RegionIndex(region)).unwrap();
                         let mut expected = vec![0; MIB as usize];
                         let count = open().unwrap().read_at(&mut expected, u64::from(region) * MIB).unwrap();
                         assert!(guard[..] == expected[..count], "region {region} of {path}");

@@ -2,6 +2,7 @@
 
 mod support;
 
+use cellar_format::units::RegionIndex;
 use cellar_storage::{Fallocate, Ino, Volume, VolumeOptions};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,14 +26,14 @@ fn a_region_is_read_from_disk_once_and_then_from_the_cache() {
     let volume = open(folder.path(), 2);
     let ino = filled(&volume, "file", 3);
     volume.write(ino, 3 * MIB, &[5; 100]).unwrap();
-    let first = volume.region(ino, 1).unwrap();
+    let first = volume.region(ino, RegionIndex(1)).unwrap();
     assert_eq!((first.disk_read_bytes(), first.disk_read_requests(), first.len() as u64), (MIB, 1, MIB));
     drop(first);
-    let second = volume.region(ino, 1).unwrap();
+    let second = volume.region(ino, RegionIndex(1)).unwrap();
     assert_eq!((second.disk_read_bytes(), second.disk_read_requests()), (0, 0));
     drop(second);
-    assert_eq!(volume.region(ino, 3).unwrap()[..], [5; 100], "short at the end of the file");
-    assert!(volume.region(ino, 4).unwrap().is_empty());
+    assert_eq!(volume.region(ino, RegionIndex(3)).unwrap()[..], [5; 100], "short at the end of the file");
+    assert!(volume.region(ino, RegionIndex(4)).unwrap().is_empty());
     let stats = volume.cache_stats();
     assert_eq!((stats.hits, stats.misses, stats.used_bytes), (1, 2, 2 * MIB));
 }
@@ -42,14 +43,14 @@ fn the_first_reader_of_a_prefetched_region_reports_its_cost() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let ino = filled(&volume, "file", 4);
-    volume.prefetch(ino, 0..100);
+    volume.prefetch(ino, RegionIndex(0)..RegionIndex(100));
     let started = Instant::now();
     while volume.cache_stats().used_bytes < 4 * MIB {
         assert!(started.elapsed() < Duration::from_secs(10));
         std::thread::yield_now();
     }
-    assert_eq!(volume.region(ino, 2).unwrap().disk_read_bytes(), MIB);
-    assert_eq!(volume.region(ino, 2).unwrap().disk_read_bytes(), 0);
+    assert_eq!(volume.region(ino, RegionIndex(2)).unwrap().disk_read_bytes(), MIB);
+    assert_eq!(volume.region(ino, RegionIndex(2)).unwrap().disk_read_bytes(), 0);
 }
 
 #[test]
@@ -57,7 +58,7 @@ fn a_region_with_a_torn_block_is_not_whole() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let ino = filled(&volume, "file", 2);
-    let is_whole = |region| volume.region(ino, region).unwrap().is_whole();
+    let is_whole = |region| volume.region(ino, RegionIndex(region)).unwrap().is_whole();
     let block = MIB + 5 * PAGE as u64;
     // The kernel splits writes at page boundaries of the writer's buffer.
     for (cut, whole) in [(0..1792, false), (1792..5888, false), (5888..PAGE, true)] {
@@ -76,7 +77,7 @@ fn every_change_changes_the_versions_of_the_regions_that_it_touches() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let ino = filled(&volume, "file", 4);
-    let versions = || (0..4).map(|region| volume.region_version(ino, region)).collect::<Vec<_>>();
+    let versions = || (0..4).map(|region| volume.region_version(ino, RegionIndex(region))).collect::<Vec<_>>();
     let changed = |change: &dyn Fn()| {
         let before = versions();
         change();
@@ -87,8 +88,8 @@ fn every_change_changes_the_versions_of_the_regions_that_it_touches() {
     assert_eq!(changed(&punch), [false, false, false, true]);
     assert_eq!(changed(&|| volume.truncate(ino, MIB + 1).unwrap()), [false, true, true, true]);
     assert_eq!(changed(&|| volume.truncate(ino, 4 * MIB).unwrap()), [false, true, true, true]);
-    let guard = volume.region(ino, 0).unwrap();
-    assert_eq!(guard.version(), volume.region_version(ino, 0));
+    let guard = volume.region(ino, RegionIndex(0)).unwrap();
+    assert_eq!(guard.version(), volume.region_version(ino, RegionIndex(0)));
 }
 
 #[test]
@@ -97,13 +98,13 @@ fn the_last_region_grows_when_a_later_region_is_written() {
     let volume = open(folder.path(), 2);
     let ino = create(&volume, "file");
     volume.write(ino, 0, b"abc").unwrap();
-    let guard = volume.region(ino, 0).unwrap();
+    let guard = volume.region(ino, RegionIndex(0)).unwrap();
     let version = guard.version();
     assert_eq!(guard[..], *b"abc");
     drop(guard);
     volume.write(ino, 2 * MIB, b"x").unwrap();
-    assert_ne!(volume.region_version(ino, 0), version);
-    let guard = volume.region(ino, 0).unwrap();
+    assert_ne!(volume.region_version(ino, RegionIndex(0)), version);
+    let guard = volume.region(ino, RegionIndex(0)).unwrap();
     assert_eq!(guard.len() as u64, MIB);
     assert!(guard.starts_with(b"abc\0"));
 }
@@ -113,7 +114,7 @@ fn cached_regions_follow_writes_truncates_and_extensions() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open(folder.path(), 2);
     let ino = filled(&volume, "file", 2);
-    let region = |number| volume.region(ino, number).unwrap().to_vec();
+    let region = |number| volume.region(ino, RegionIndex(number)).unwrap().to_vec();
     region(1);
     volume.write(ino, MIB + 5, b"new").unwrap();
     assert_eq!(&region(1)[5..8], b"new");
@@ -171,9 +172,9 @@ fn no_torn_page(options: VolumeOptions) {
         while started.elapsed() < Duration::from_secs(2) {
             let region = random.below(3) as u32;
             if random.below(4) == 0 {
-                volume.prefetch(ino, 0..3);
+                volume.prefetch(ino, RegionIndex(0)..RegionIndex(3));
             }
-            let guard = volume.region(ino, region).unwrap();
+            let guard = volume.region(ino, RegionIndex(region)).unwrap();
             for (number, page) in guard.chunks_exact(PAGE).enumerate() {
                 assert!(page.iter().all(|byte| *byte == page[0]), "torn page {number} of region {region}");
             }
@@ -187,7 +188,7 @@ fn no_torn_page(options: VolumeOptions) {
     });
     // The cache and the file have the same content.
     for region in 0..3 {
-        let cached = volume.region(ino, region).unwrap().to_vec();
+        let cached = volume.region(ino, RegionIndex(region)).unwrap().to_vec();
         let mut read = vec![0; 2 * MIB as usize];
         let count = volume.read(ino, u64::from(region) * MIB, &mut read).unwrap().min(MIB as usize);
         assert!(cached[..] == read[..count], "region {region}");
@@ -234,7 +235,7 @@ fn one_length_per_version(options: VolumeOptions) {
         while started.elapsed() < Duration::from_secs(2) {
             let ino = newest.load(Ordering::Relaxed);
             for region in 0..2 {
-                let guard = volume.region(ino, region).unwrap();
+                let guard = volume.region(ino, RegionIndex(region)).unwrap();
                 assert!(guard.iter().step_by(PAGE).all(|byte| *byte == 1), "a page is visible before its bytes");
                 let known = *seen.entry((ino, region, guard.version())).or_insert(guard.len());
                 assert_eq!(known, guard.len(), "version {} of region {region}", guard.version());

@@ -3,7 +3,7 @@
 mod support;
 
 use cellar_format::ByteSource;
-use cellar_format::units::AuIndex;
+use cellar_format::units::{AuIndex, PageInAu, RegionIndex};
 use cellar_storage::disk::Stream;
 use cellar_storage::{AuSize, Error, ErrorKind, Fallocate, Ino, ROOT_INO, UnitStored, Volume, VolumeOptions};
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ fn check(volume: &Volume, ino: Ino, model: &[u8]) {
     let differs = whole.iter().zip(model).position(|(one, other)| one != other);
     assert_eq!(differs, None, "read");
     for (region, expected) in model.chunks(MIB as usize).enumerate() {
-        assert!(volume.region(ino, region as u32).unwrap()[..] == *expected, "region {region}");
+        assert!(volume.region(ino, RegionIndex(region as u32)).unwrap()[..] == *expected, "region {region}");
     }
 }
 
@@ -68,7 +68,7 @@ fn a_stored_unit_reads_the_same_as_its_pages_and_occupies_less_space() {
     let volume = reopened(volume, folder.path());
     check(&volume, ino, &model);
     assert!(volume.getattr(ino).unwrap().stored_bytes < MIB);
-    drop(volume.region(ino, 0).unwrap());
+    drop(volume.region(ino, RegionIndex(0)).unwrap());
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_region_of_a_unit_is_read_without_a_page_cache() {
     let volume = Volume::open(support::disks(folder.path(), 2), VolumeOptions { cache_bytes: 0, ..options() }).unwrap();
     let (ino, model) = filled(&volume, "file", 2 * MIB);
     compress(&volume, ino, 1, 0).unwrap();
-    let region = volume.region(ino, 1).unwrap();
+    let region = volume.region(ino, RegionIndex(1)).unwrap();
     assert!(region[..] == model[MIB as usize..]);
     assert!(region.disk_read_bytes() > 0 && region.disk_read_requests() > 0);
 }
@@ -111,7 +111,7 @@ fn writes_over_a_unit_supersede_single_pages() {
     for (round, (offset, length)) in writes.into_iter().enumerate() {
         if round % 2 == 0 {
             // Cache one of the two regions in some of the rounds.
-            drop(volume.region(ino, 0).unwrap());
+            drop(volume.region(ino, RegionIndex(0)).unwrap());
         }
         let data = vec![round as u8 + 1; length];
         volume.write(ino, offset, &data).unwrap();
@@ -266,7 +266,7 @@ fn damage_fails_only_the_pages_that_it_hits_and_writing_a_page_repairs_it() {
         }
     }
     assert!((1..=6).contains(&failed.len()), "{failed:?}");
-    assert_eq!(volume.region(ino, 0).map(drop).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(volume.region(ino, RegionIndex(0)).map(drop).unwrap_err().kind(), ErrorKind::Corrupt);
     let offset = u64::from(failed[0]) * PAGE as u64;
     assert_eq!(volume.write(ino, offset, b"part").unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(volume.decompress(ino, AuIndex(0)).unwrap_err().kind(), ErrorKind::Corrupt);
@@ -369,7 +369,7 @@ fn a_unit_is_not_loaded_if_the_page_cache_evicts_half_of_its_slots_between_reads
     let evict = |count: u64| {
         let before = volume.cache_stats().evictions;
         for region in (0..32).cycle().take_while(|_| volume.cache_stats().evictions < before + count) {
-            volume.region(other, region).unwrap();
+            volume.region(other, RegionIndex(region)).unwrap();
         }
     };
     evict(1);
@@ -394,7 +394,10 @@ fn a_reader_of_a_replaced_unit_still_reads_the_unit_that_it_opened() {
     assert_eq!(reader.version(), volume.au_version(ino, AuIndex(0)).unwrap());
     volume.write(ino, 9 * PAGE as u64, b"x").unwrap();
     assert_ne!(reader.version(), volume.au_version(ino, AuIndex(0)).unwrap());
-    assert_eq!(volume.unit_reader(ino, AuIndex(0)).unwrap().unwrap().superseded().iter().collect::<Vec<_>>(), [9]);
+    assert_eq!(
+        volume.unit_reader(ino, AuIndex(0)).unwrap().unwrap().superseded().iter().collect::<Vec<_>>(),
+        [PageInAu(9)]
+    );
     compress(&volume, ino, 0, 6).unwrap();
     assert_eq!(compress(&volume, ino, 0, 7).unwrap(), UnitStored::Busy);
     let mut bytes = vec![0; unit.len()];
@@ -438,7 +441,10 @@ fn removing_a_file_removes_its_units() {
         compress_all(&volume, ino, 2);
         volume.write(ino, 0, b"x").unwrap();
         volume.unlink(ROOT_INO, b"file").unwrap();
-        assert!(volume.region(ino, 0).unwrap().starts_with(b"x"), "an unlinked file exists while it is referenced");
+        assert!(
+            volume.region(ino, RegionIndex(0)).unwrap().starts_with(b"x"),
+            "an unlinked file exists while it is referenced"
+        );
         volume.fsyncdir(ROOT_INO).unwrap();
         if crashes {
             volume.abandon();

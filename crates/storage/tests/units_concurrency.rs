@@ -3,7 +3,7 @@
 mod support;
 
 use cellar_format::ByteSource;
-use cellar_format::units::AuIndex;
+use cellar_format::units::{AuIndex, PageInAu, RegionIndex, RegionVersion};
 use cellar_storage::{Fallocate, Ino, OpenUnit, Volume, VolumeOptions};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,13 +31,13 @@ fn one_fill(page: &[u8]) -> bool {
 
 /// Scans an allocation unit like a cell: current pages from the unit, the rest from the file. None if the allocation
 /// unit changed meanwhile.
-fn scan(volume: &Volume, ino: Ino, au: u64) -> Option<(u64, Vec<u8>)> {
+fn scan(volume: &Volume, ino: Ino, au: u64) -> Option<(RegionVersion, Vec<u8>)> {
     let reader = volume.unit_reader(ino, AuIndex(au)).unwrap()?;
     assert!(reader.length() > 0);
     let mut fills = Vec::new();
     for page in 0..reader.superseded().page_count() {
         let mut bytes = vec![0; PAGE];
-        if reader.superseded().contains(page) {
+        if reader.superseded().contains(PageInAu(page)) {
             volume.read(ino, au * MIB + u64::from(page) * PAGE as u64, &mut bytes).unwrap();
         } else {
             PageCodec.rebuild(&reader, page..page + 1, &mut bytes).unwrap();
@@ -97,7 +97,7 @@ fn check(options: VolumeOptions) {
                     let known = versions.entry((au, version)).or_insert_with(|| fills.clone());
                     assert!(*known == fills, "version {version} of unit {au} has two contents");
                 }
-                let guard = volume.region(ino, au as u32).unwrap();
+                let guard = volume.region(ino, RegionIndex(au as u32)).unwrap();
                 assert!(guard.chunks_exact(PAGE).all(one_fill), "a torn page in region {au}");
             }
         });
@@ -114,7 +114,7 @@ fn check(options: VolumeOptions) {
         }
         println!("{stored} units stored");
     });
-    let cached = volume.region(ino, 1).unwrap().to_vec();
+    let cached = volume.region(ino, RegionIndex(1)).unwrap().to_vec();
     let mut read = vec![0; MIB as usize];
     volume.read(ino, MIB, &mut read[..]).unwrap();
     assert!(cached == read);

@@ -6,7 +6,7 @@
 
 mod support;
 
-use cellar_format::units::AuIndex;
+use cellar_format::units::{AuIndex, RegionIndex};
 use cellar_storage::{Fallocate, Ino, UnitStored, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -200,7 +200,7 @@ impl Pair {
         assert!(bytes[..count] == self.model.bytes[offset as usize..][..count], "read at {offset}");
         let region = self.random.below(size.div_ceil(MIB).max(1)) as usize;
         let expected = self.model.bytes.chunks(MIB as usize).nth(region).unwrap_or_default();
-        assert!(self.volume.region(self.ino, region as u32).unwrap()[..] == *expected, "region {region}");
+        assert!(self.volume.region(self.ino, RegionIndex(region as u32)).unwrap()[..] == *expected, "region {region}");
     }
 
     /// Crashes, reopens the volume and checks the content.

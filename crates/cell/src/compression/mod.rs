@@ -14,7 +14,7 @@ pub use due::due_units;
 
 use crate::relation::RelationAu;
 use crate::state::CellState;
-use cellar_format::units::BLOCK_BYTES;
+use cellar_format::units::{BLOCK_BYTES, RegionVersion};
 use cellar_format::wire::{COMPRESSION_LEVEL_MAX, CompressProgress, LevelUnits, Units};
 use cellar_scan::unit::{EncodeError, Encoder, Level, Shape, encode_raw};
 use cellar_storage::{AuFormat, ErrorKind, PageSet, UnitStored, Volume, stored_bytes};
@@ -148,7 +148,13 @@ impl<'a> Compression<'a> {
 
 /// Stores a unit. Returns false if the allocation unit changed since `version`, or if a reader still uses a replaced
 /// unit in the other slot.
-fn store(volume: &Volume, unit: &RelationAu, version: u64, bytes: &[u8], tag: u32) -> cellar_storage::Result<bool> {
+fn store(
+    volume: &Volume,
+    unit: &RelationAu,
+    version: RegionVersion,
+    bytes: &[u8],
+    tag: u32,
+) -> cellar_storage::Result<bool> {
     Ok(volume.store_unit(unit.object, unit.au, version, bytes, tag)? == UnitStored::Stored)
 }
 

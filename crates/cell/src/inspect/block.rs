@@ -2,7 +2,7 @@
 
 use super::report::{BlockReport, PageHeader};
 use super::{InspectError, files, name};
-use cellar_format::units::{AuIndex, BLOCK_BYTES};
+use cellar_format::units::{AuIndex, BLOCK_BYTES, PageInAu};
 use cellar_scan::unit::{PageKind, Unit};
 use cellar_storage::{Ino, UnitExtent, Volume};
 
@@ -20,7 +20,7 @@ pub fn report(volume: &Volume, ino: Ino, block: u64, is_complete: bool) -> Resul
         let message = format!("block {block} is beyond the end of {path}, which has {blocks} blocks");
         return Err(InspectError::not_found(message, "blocks are numbered from 0 in each segment file"));
     }
-    let (au, page) = (block * BLOCK / au_bytes, (block * BLOCK % au_bytes / BLOCK) as u32);
+    let (au, page) = (block * BLOCK / au_bytes, PageInAu((block * BLOCK % au_bytes / BLOCK) as u32));
     let extent = volume.unit_extent(ino, AuIndex(au))?;
     let (place, reason) = explain(volume, (ino, au, block), page, extent.as_ref())?;
     let mut bytes = vec![0; (size - block * BLOCK).min(BLOCK) as usize];
@@ -29,7 +29,7 @@ pub fn report(volume: &Volume, ino: Ino, block: u64, is_complete: bool) -> Resul
         inode: ino,
         block,
         au,
-        page,
+        page: page.0,
         disk: volume.au_disk(ino, AuIndex(au))?.display().to_string(),
         place: place.into(),
         reason,
@@ -44,7 +44,7 @@ pub fn report(volume: &Volume, ino: Ino, block: u64, is_complete: bool) -> Resul
 fn explain(
     volume: &Volume,
     (ino, au, block): (Ino, u64, u64),
-    page: u32,
+    page: PageInAu,
     extent: Option<&UnitExtent>,
 ) -> Result<(&'static str, String), InspectError> {
     const RAW: &str = "backing file";
@@ -55,7 +55,7 @@ fn explain(
         });
     };
     let pages = extent.superseded.page_count();
-    if page >= pages {
+    if page.0 >= pages {
         let reason =
             format!("the compression unit contains {pages} pages; the block was added after the unit was created");
         return Ok((RAW, reason));
@@ -74,16 +74,16 @@ fn explain(
     Ok(("compression unit", in_unit(volume, ino, au, page)?))
 }
 
-fn in_unit(volume: &Volume, ino: Ino, au: u64, page: u32) -> Result<String, InspectError> {
+fn in_unit(volume: &Volume, ino: Ino, au: u64, page: PageInAu) -> Result<String, InspectError> {
     let damaged = |source| InspectError::DamagedUnit { path: name(volume, ino), au, source };
     let Some(reader) = volume.unit_reader(ino, AuIndex(au))? else {
         return Ok("the unit was dropped during the inspection; repeat the command".into());
     };
     let unit = Unit::open(&reader).map_err(damaged)?;
-    let Some(entry) = unit.pages().get(page as usize) else {
+    let Some(entry) = unit.pages().get(page.0 as usize) else {
         return Ok("the unit was replaced during the inspection; repeat the command".into());
     };
-    let chunk = unit.chunks().iter().position(|chunk| chunk.pages().contains(&(page as usize)));
+    let chunk = unit.chunks().iter().position(|chunk| chunk.pages().contains(&(page.0 as usize)));
     let chunk = chunk.map_or_else(|| "no chunk".into(), |chunk| format!("chunk {chunk}"));
     let first = entry.first_row;
     Ok(match entry.kind {

@@ -37,7 +37,7 @@ pub fn report(volume: &Volume, ino: Ino, au: u64, is_complete: bool) -> Result<U
         end_block: first_block + described.pages as u64,
         disk: volume.au_disk(ino, AuIndex(au))?.display().to_string(),
         place: files::place(&extent),
-        superseded_blocks: blocks(&extent.superseded.iter().collect::<Vec<_>>()),
+        superseded_blocks: blocks(&extent.superseded.iter().map(|page| page.0).collect::<Vec<_>>()),
         rows: described.rows,
         directory_bytes: described.directory_bytes,
         residue_bytes: described.residue_bytes,

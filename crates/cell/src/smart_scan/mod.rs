@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
-use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS};
+use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS, RegionIndex, RegionVersion};
 use cellar_format::wire::{PassthruReason, ScanRequest};
 use cellar_scan::{Plan, Progress, ResultWriter, Scanner, UnitScanner};
 
@@ -65,11 +65,10 @@ pub struct SmartScan {
 }
 
 /// The regions that a scan has prefetched.
-#[derive(Default)]
 struct ReadAhead {
     object: DiskObject,
     /// Every region of the object before this one was prefetched or excluded.
-    requested_to: u32,
+    requested_to: RegionIndex,
     /// Regions that the scan has read; a longer scan prefetches further ahead.
     regions_scanned: u32,
 }
@@ -105,7 +104,7 @@ impl SmartScan {
             unit: None,
             writer: ResultWriter::new(),
             xids,
-            read_ahead: ReadAhead::default(),
+            read_ahead: ReadAhead { object: 0, requested_to: RegionIndex(0), regions_scanned: 0 },
             stats: ScanStats::default(),
             totals: ScanStats::default(),
             cpu_before: 0,
@@ -202,7 +201,7 @@ impl SmartScan {
     ) -> Result<u32, S::Error> {
         let SegmentObject { object, au_blocks, .. } = segment;
         let (first, mut end) = (blocks.start, region_end(blocks.start).min(blocks.end));
-        let region = first / REGION_BLOCKS;
+        let region = region_of(first);
         let page = first % au_blocks;
         let mut held = self.take_unit(object, AuIndex(u64::from(first / au_blocks))).map_err(S::Error::from)?;
         let stored_bytes = match &mut held {
@@ -215,7 +214,7 @@ impl SmartScan {
             self.regions_excluded += 1;
         } else if let Some(held) = &mut held {
             let step_end = first.saturating_add((au_blocks - page).min(UNIT_BLOCKS_MAX)).min(blocks.end);
-            while end < step_end && self.may_match(object, end / REGION_BLOCKS) {
+            while end < step_end && self.may_match(object, region_of(end)) {
                 let next = region_end(end).min(blocks.end);
                 self.stats.eligible_bytes += held.stored_bytes(page + (end - first)..page + (next - first));
                 end = next;
@@ -237,7 +236,7 @@ impl SmartScan {
         blocks: Range<u32>,
         sink: &mut S,
     ) -> Result<(), S::Error> {
-        let region = blocks.start / REGION_BLOCKS;
+        let region = region_of(blocks.start);
         let offset = (blocks.start % REGION_BLOCKS) as usize * BLOCK_BYTES;
         let wanted_bytes = bytes_of(blocks.clone()) as usize;
         let key = (object, region);
@@ -314,7 +313,7 @@ impl SmartScan {
         }
     }
 
-    fn may_match(&self, object: DiskObject, region: u32) -> bool {
+    fn may_match(&self, object: DiskObject, region: RegionIndex) -> bool {
         if self.plan.summary_columns().is_empty() {
             return true;
         }
@@ -322,34 +321,39 @@ impl SmartScan {
         self.state.storage_index.may_match((object, region), version, self.layout, &self.plan)
     }
 
-    fn wants_summary(&self, object: DiskObject, region: u32, version: u64) -> bool {
+    fn wants_summary(&self, object: DiskObject, region: RegionIndex, version: RegionVersion) -> bool {
         !self.plan.summary_columns().is_empty()
             && !self.state.storage_index.covers((object, region), version, self.layout, &self.plan)
     }
 
     /// Prefetches the next regions that the storage index does not exclude. The number of regions grows as the scan
     /// proceeds. Prefetching does not stop at the end of the range, because backends usually request the next range.
-    fn read_ahead(&mut self, segment: SegmentObject, region: u32) {
+    fn read_ahead(&mut self, segment: SegmentObject, region: RegionIndex) {
         let SegmentObject { object, blocks_max, .. } = segment;
         let read_ahead = &mut self.read_ahead;
         if read_ahead.object != object {
-            (read_ahead.object, read_ahead.requested_to) = (object, 0);
+            (read_ahead.object, read_ahead.requested_to) = (object, RegionIndex(0));
         }
         let ahead = PREFETCH_REGIONS.min(2 * read_ahead.regions_scanned);
         read_ahead.regions_scanned += 1;
-        let to = (region + 1 + ahead).min(blocks_max.div_ceil(REGION_BLOCKS));
-        let from = read_ahead.requested_to.max(region + 1);
-        if to.saturating_sub(from) < ahead / 4 {
+        let to = RegionIndex((region.0 + 1 + ahead).min(blocks_max.div_ceil(REGION_BLOCKS)));
+        let from = read_ahead.requested_to.max(region.next());
+        if to.0.saturating_sub(from.0) < ahead / 4 {
             return;
         }
         let mut run = from;
-        for excluded in (from..to).filter(|ahead| !self.may_match(object, *ahead)) {
+        for excluded in RegionIndex::iter(from..to).filter(|ahead| !self.may_match(object, *ahead)) {
             self.state.volume.prefetch(object, run..excluded);
-            run = excluded + 1;
+            run = excluded.next();
         }
         self.state.volume.prefetch(object, run..to);
         self.read_ahead.requested_to = to.max(from);
     }
+}
+
+/// Returns the region that contains a block of a segment.
+fn region_of(block: u32) -> RegionIndex {
+    RegionIndex(block / REGION_BLOCKS)
 }
 
 /// Returns the first block after the region that contains a block of a segment.

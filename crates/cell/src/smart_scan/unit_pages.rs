@@ -9,7 +9,7 @@ use super::{Attempt, ScanError, ScanSink, SmartScan, bytes_of};
 use crate::relation::DiskObject;
 use cellar_format::ByteSource;
 use cellar_format::stats::ScanStats;
-use cellar_format::units::{AuIndex, BLOCK_BYTES};
+use cellar_format::units::{AuIndex, BLOCK_BYTES, PageInAu};
 use cellar_scan::Progress;
 use cellar_scan::unit::Unit;
 use cellar_storage::UnitReader;
@@ -61,7 +61,8 @@ impl HeldUnit {
         if pages.start >= superseded.page_count() {
             return (pages, false);
         }
-        (pages.start..superseded.run_end(pages.start, pages.end), !superseded.contains(pages.start))
+        let is_current = !superseded.contains(PageInAu(pages.start));
+        (pages.start..superseded.run_end(pages), is_current)
     }
 
     /// Returns the stored bytes of pages: shares of the unit for current pages, whole pages for superseded ones.

@@ -5,6 +5,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use cellar_format::units::RegionVersion;
 use cellar_format::wire::Attribute;
 use cellar_scan::{Plan, RegionSummary};
 
@@ -34,13 +35,13 @@ impl RowLayout {
 
 impl StorageIndex {
     /// Returns false if no row of the region can qualify at this version.
-    pub fn may_match(&self, key: RegionKey, version: u64, layout: RowLayout, plan: &Plan) -> bool {
+    pub fn may_match(&self, key: RegionKey, version: RegionVersion, layout: RowLayout, plan: &Plan) -> bool {
         let may_match = |entry: &Entry| entry.layout != layout || plan.may_match(&entry.summary);
         self.entries.look_up(key, version, may_match).unwrap_or(true)
     }
 
     /// Returns whether the region's entry has all columns that the plan prunes by.
-    pub fn covers(&self, key: RegionKey, version: u64, layout: RowLayout, plan: &Plan) -> bool {
+    pub fn covers(&self, key: RegionKey, version: RegionVersion, layout: RowLayout, plan: &Plan) -> bool {
         let covers = |entry: &Entry| {
             let mut columns = plan.summary_columns().iter();
             entry.layout == layout && columns.all(|column| entry.summary.column(*column).is_some())
@@ -49,7 +50,7 @@ impl StorageIndex {
     }
 
     /// Adds the columns of a region's summary to its entry. The summary must describe the whole region.
-    pub fn record(&self, key: RegionKey, version: u64, layout: RowLayout, summary: RegionSummary) {
+    pub fn record(&self, key: RegionKey, version: RegionVersion, layout: RowLayout, summary: RegionSummary) {
         self.entries.record(key, version, Entry { layout, summary }, |entry, new| {
             if entry.layout == new.layout {
                 entry.summary.merge(new.summary);

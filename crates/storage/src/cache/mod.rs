@@ -12,10 +12,11 @@
 mod arena;
 
 use arena::Arena;
-use cellar_format::units::REGION_BYTES;
+use cellar_format::units::{REGION_BYTES, RegionIndex, RegionVersion};
 use parking_lot::{ArcRwLockReadGuard, ArcRwLockWriteGuard, Mutex, RawRwLock, RwLock};
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -25,7 +26,7 @@ const POPULATE_SLOTS: usize = 64;
 /// The slot map of one file (or compression unit): which of its regions are in the cache.
 #[derive(Debug, Default)]
 pub struct CachedFile {
-    slots: Mutex<HashMap<u32, Arc<CacheSlot>>>,
+    slots: Mutex<HashMap<RegionIndex, Arc<CacheSlot>>>,
     /// Length of `slots`, readable without the lock.
     count: AtomicUsize,
 }
@@ -41,11 +42,11 @@ struct CacheSlot {
 #[derive(Debug)]
 struct Content {
     /// The file and region that the slot contains; None if it is empty.
-    owner: Option<(Arc<CachedFile>, u32)>,
+    owner: Option<(Arc<CachedFile>, RegionIndex)>,
     memory: Memory,
     /// Bytes of the region that exist in the file; the rest of the slot is zeros.
     valid: usize,
-    version: u64,
+    version: RegionVersion,
     cost: IoCost,
     /// Set by a prefetch; cleared by the first reader, which reports the cost of the prefetch as its own.
     is_cost_unreported: AtomicBool,
@@ -65,7 +66,7 @@ pub struct IoCost {
 pub struct Loaded {
     /// Bytes of the region that exist in the file.
     pub valid: usize,
-    pub version: u64,
+    pub version: RegionVersion,
     pub cost: IoCost,
 }
 
@@ -134,7 +135,7 @@ impl CachedRegion {
     pub fn bytes(&self) -> &[u8] {
         &self.content.memory.bytes()[..self.content.valid]
     }
-    pub fn version(&self) -> u64 {
+    pub fn version(&self) -> RegionVersion {
         self.content.version
     }
     pub fn cost(&self) -> IoCost {
@@ -148,7 +149,7 @@ impl Cache {
         let arena = Arc::new(Arena::new(capacity)?);
         let slot = |index| {
             let memory = Memory { arena: arena.clone(), index };
-            let (valid, version, cost) = (0, 0, IoCost::default());
+            let (valid, version, cost) = (0, RegionVersion::NONE, IoCost::default());
             let content =
                 Content { owner: None, memory, valid, version, cost, is_cost_unreported: AtomicBool::new(false) };
             Arc::new(CacheSlot { content: Arc::new(RwLock::new(content)), referenced: AtomicBool::new(false) })
@@ -200,7 +201,7 @@ impl Cache {
     pub fn get<E>(
         &self,
         file: &Arc<CachedFile>,
-        region: u32,
+        region: RegionIndex,
         mut load: impl FnOnce(&mut [u8]) -> Result<Loaded, E>,
     ) -> Result<Option<CachedRegion>, E> {
         loop {
@@ -225,7 +226,7 @@ impl Cache {
     pub fn prefetch<E>(
         &self,
         file: &Arc<CachedFile>,
-        region: u32,
+        region: RegionIndex,
         load: impl FnOnce(&mut [u8]) -> Result<Loaded, E>,
     ) -> Result<(), E> {
         if file.slots.lock().contains_key(&region) {
@@ -238,7 +239,7 @@ impl Cache {
     fn load_into_victim<E, L: FnOnce(&mut [u8]) -> Result<Loaded, E>>(
         &self,
         file: &Arc<CachedFile>,
-        region: u32,
+        region: RegionIndex,
         is_cost_unreported: bool,
         load: L,
     ) -> Result<Claim<L>, E> {
@@ -255,12 +256,12 @@ impl Cache {
         Ok(Claim::Loaded(content))
     }
 
-    pub fn contains(&self, file: &CachedFile, region: u32) -> bool {
+    pub fn contains(&self, file: &CachedFile, region: RegionIndex) -> bool {
         file.count.load(Ordering::Acquire) > 0 && file.slots.lock().contains_key(&region)
     }
 
     /// Returns a region that is in the cache; waits while it is being loaded or written.
-    pub fn find(&self, file: &Arc<CachedFile>, region: u32) -> Option<CachedRegion> {
+    pub fn find(&self, file: &Arc<CachedFile>, region: RegionIndex) -> Option<CachedRegion> {
         if file.count.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -278,15 +279,15 @@ impl Cache {
     }
 
     /// Copies newly written bytes into the slots of their regions.
-    pub fn patch(&self, file: &Arc<CachedFile>, offset: u64, data: &[u8], version: u64) {
+    pub fn patch(&self, file: &Arc<CachedFile>, offset: u64, data: &[u8], version: RegionVersion) {
         if file.count.load(Ordering::Acquire) == 0 {
             return;
         }
         let end = offset + data.len() as u64;
         let mut start = offset;
         while start < end {
-            let region = (start / REGION_BYTES as u64) as u32;
-            let base = u64::from(region) * REGION_BYTES as u64;
+            let region = RegionIndex::containing(start);
+            let base = region.start();
             let stop = end.min(base + REGION_BYTES as u64);
             let slot = file.slots.lock().get(&region).cloned();
             if let Some(slot) = slot {
@@ -303,14 +304,14 @@ impl Cache {
         }
     }
 
-    /// Releases the slots of all regions from `first` up to, not including, `end`.
-    pub fn forget(&self, file: &Arc<CachedFile>, first: u32, end: u32) {
+    /// Releases the slots of regions.
+    pub fn forget(&self, file: &Arc<CachedFile>, regions: Range<RegionIndex>) {
         if file.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let inside_range: Vec<(u32, Arc<CacheSlot>)> = {
+        let inside_range: Vec<(RegionIndex, Arc<CacheSlot>)> = {
             let slots = file.slots.lock();
-            let inside = slots.iter().filter(|(region, _)| (first..end).contains(*region));
+            let inside = slots.iter().filter(|(region, _)| regions.contains(region));
             inside.map(|(region, slot)| (*region, slot.clone())).collect()
         };
         for (region, slot) in inside_range {
@@ -343,7 +344,13 @@ impl Cache {
     }
 
     /// Assigns the locked slot to the region; returns false if another slot is already assigned to it.
-    fn claim(&self, file: &Arc<CachedFile>, region: u32, slot: &Arc<CacheSlot>, content: &mut SlotWriteGuard) -> bool {
+    fn claim(
+        &self,
+        file: &Arc<CachedFile>,
+        region: RegionIndex,
+        slot: &Arc<CacheSlot>,
+        content: &mut SlotWriteGuard,
+    ) -> bool {
         let mut slots = file.slots.lock();
         if slots.contains_key(&region) {
             return false;
@@ -367,8 +374,8 @@ impl Cache {
     }
 }
 
-fn owns(content: &Content, file: &Arc<CachedFile>, region: u32) -> bool {
-    matches!(&content.owner, Some((owner, number)) if Arc::ptr_eq(owner, file) && *number == region)
+fn owns(content: &Content, file: &Arc<CachedFile>, region: RegionIndex) -> bool {
+    matches!(&content.owner, Some((owner, owned)) if Arc::ptr_eq(owner, file) && *owned == region)
 }
 
 impl Drop for Cache {

@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::group::StripeLayout;
 use crate::meta::{ExtentRecord, FileContent};
 use backing::Backing;
-use cellar_format::units::AuIndex;
+use cellar_format::units::{AuIndex, RegionIndex, RegionVersion};
 use locks::Locks;
 use parking_lot::{Mutex, RwLock};
 use std::ops::Range;
@@ -171,13 +171,13 @@ impl FileData {
     }
 
     /// Returns the regions that an allocation unit consists of.
-    pub fn au_regions(&self, au: AuIndex) -> Range<u32> {
+    pub fn au_regions(&self, au: AuIndex) -> Range<RegionIndex> {
         regions(self.layout.au_range(au))
     }
 
     /// Returns the highest version of the regions in an allocation unit, which changes with every change of one of
     /// them.
-    pub fn au_version(&self, au: AuIndex) -> u64 {
+    pub fn au_version(&self, au: AuIndex) -> RegionVersion {
         self.versions.latest(self.au_regions(au)).0
     }
 

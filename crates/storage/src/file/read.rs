@@ -4,6 +4,7 @@ use super::units::{Extent, Units};
 use super::{FileData, PAGE, PAGE_BYTES};
 use crate::cache::IoCost;
 use crate::error::Result;
+use cellar_format::units::PageInAu;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -101,9 +102,9 @@ impl Load<'_> {
         let (mut at, end) = (offset, offset + buffer.len() as u64);
         while at < end {
             let first = ((at - start) / PAGE) as u32;
-            let is_current = extent.is_current(first);
+            let is_current = extent.is_current(PageInAu(first));
             let mut after = first + 1;
-            while start + u64::from(after) * PAGE < end && extent.is_current(after) == is_current {
+            while start + u64::from(after) * PAGE < end && extent.is_current(PageInAu(after)) == is_current {
                 after += 1;
             }
             let stop = end.min(start + u64::from(after) * PAGE);

@@ -5,7 +5,7 @@ use super::units::{RedoLog, Units};
 use super::{FileData, PAGE, PAGE_BYTES, StoredUnit, WriteGuard};
 use crate::cache::IoCost;
 use crate::error::Result;
-use cellar_format::units::AuIndex;
+use cellar_format::units::{AuIndex, PageInAu};
 use std::sync::Arc;
 
 /// Changes that recovery made in memory and that the metadata do not contain yet.
@@ -79,7 +79,7 @@ impl WriteGuard<'_> {
             if record.sequence < extent.log_sequence || !extent.has_uncommitted(record.page) {
                 return Ok(());
             }
-            let start = self.layout.au_range(record.au).start + u64::from(record.page) * PAGE;
+            let start = self.layout.au_range(record.au).start + u64::from(record.page.0) * PAGE;
             let length = size.saturating_sub(start).min(PAGE) as usize;
             self.write_raw(start, &content[..length])?;
             units.mark_superseded(self, record.au, std::iter::once(record.page));
@@ -92,7 +92,7 @@ impl WriteGuard<'_> {
         let au = self.layout.au_at(size);
         let start = size / PAGE * PAGE;
         let page = ((start - self.layout.au_range(au).start) / PAGE) as u32;
-        let extent = units.extent(au).filter(|extent| !size.is_multiple_of(PAGE) && extent.is_current(page));
+        let extent = units.extent(au).filter(|extent| !size.is_multiple_of(PAGE) && extent.is_current(PageInAu(page)));
         let Some(extent) = extent else { return Ok(()) };
         let mut content = vec![0; PAGE_BYTES];
         match units.rebuild(&extent, page..page + 1, &mut content, &mut IoCost::default()) {

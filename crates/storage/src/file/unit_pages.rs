@@ -4,7 +4,7 @@ use super::units::{Extent, NewUnit, Units};
 use super::{ConversionGuard, LogSequence, PAGE, PAGE_BYTES, StoredUnit, WriteGuard};
 use crate::cache::IoCost;
 use crate::error::Result;
-use cellar_format::units::AuIndex;
+use cellar_format::units::{AuIndex, PageInAu};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,9 +41,9 @@ impl WriteGuard<'_> {
     }
 
     /// Returns the allocation unit, and the page in it, of the byte at `offset`.
-    fn au_and_page(&self, offset: u64) -> (AuIndex, u32) {
+    fn au_and_page(&self, offset: u64) -> (AuIndex, PageInAu) {
         let au = self.layout.au_at(offset);
-        (au, ((offset - self.layout.au_range(au).start) / PAGE) as u32)
+        (au, PageInAu(((offset - self.layout.au_range(au).start) / PAGE) as u32))
     }
 
     /// Returns whether a write to the page at `offset` needs a record in the redo log: the page belongs to a
@@ -79,7 +79,7 @@ impl WriteGuard<'_> {
         let (au, page) = self.au_and_page(offset);
         let Some(extent) = units.extent(au).filter(|extent| extent.is_current(page)) else { return Ok(()) };
         let mut content = vec![0; PAGE_BYTES];
-        units.rebuild(&extent, page..page + 1, &mut content, &mut IoCost::default())?;
+        units.rebuild(&extent, page.0..page.0 + 1, &mut content, &mut IoCost::default())?;
         self.write_over_units(units, offset / PAGE * PAGE, &content)
     }
 

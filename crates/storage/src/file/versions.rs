@@ -5,7 +5,7 @@
 //! shares the file's default version, which is that of loading the file or of a later change of many regions; the time
 //! of a file that was only loaded is its mtime.
 
-use cellar_format::units::REGION_BYTES;
+use cellar_format::units::{REGION_BYTES, RegionIndex, RegionVersion};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,21 +21,21 @@ pub struct Versions(RwLock<State>);
 
 #[derive(Debug)]
 struct State {
-    by_region: BTreeMap<u32, Change>,
+    by_region: BTreeMap<RegionIndex, Change>,
     /// The last change of every region that is not in `by_region`.
     default: Change,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Change {
-    version: u64,
+    version: RegionVersion,
     /// Nanoseconds since 1970.
     time: i64,
 }
 
 impl Change {
     fn new(time: i64) -> Self {
-        Self { version: CLOCK.fetch_add(1, Ordering::Relaxed), time }
+        Self { version: RegionVersion(CLOCK.fetch_add(1, Ordering::Relaxed)), time }
     }
 }
 
@@ -45,18 +45,19 @@ impl Versions {
         Self(RwLock::new(State { by_region: BTreeMap::new(), default: Change::new(time) }))
     }
 
-    pub fn get(&self, region: u32) -> u64 {
+    pub fn get(&self, region: RegionIndex) -> RegionVersion {
         let state = self.0.read();
         state.by_region.get(&region).unwrap_or(&state.default).version
     }
 
     /// Returns the highest version of some regions, and the time of their last change in nanoseconds since 1970.
-    pub fn latest(&self, regions: Range<u32>) -> (u64, i64) {
+    pub fn latest(&self, regions: Range<RegionIndex>) -> (RegionVersion, i64) {
         let state = self.0.read();
-        let wanted = regions.len();
+        let wanted = (regions.end.0 - regions.start.0) as usize;
         let own = state.by_region.range(regions).map(|(_, change)| (1, change.version, change.time));
-        let add = |all: (usize, u64, i64), one: (usize, u64, i64)| (all.0 + one.0, all.1.max(one.1), all.2.max(one.2));
-        let (found, version, time) = own.fold((0, 0, i64::MIN), add);
+        type Found = (usize, RegionVersion, i64);
+        let add = |all: Found, one: Found| (all.0 + one.0, all.1.max(one.1), all.2.max(one.2));
+        let (found, version, time) = own.fold((0, RegionVersion::NONE, i64::MIN), add);
         match found == wanted {
             true => (version, time),
             false => (version.max(state.default.version), time.max(state.default.time)),
@@ -64,24 +65,24 @@ impl Versions {
     }
 
     /// Gives every region that the byte range touches one new version; returns that version.
-    pub fn bump(&self, range: Range<u64>) -> u64 {
+    pub fn bump(&self, range: Range<u64>) -> RegionVersion {
         let regions = regions(range);
-        if regions.len() > ENTRIES_MAX {
+        if (regions.end.0 - regions.start.0) as usize > ENTRIES_MAX {
             return self.bump_all();
         }
         let time = crate::now();
         let mut state = self.0.write();
         let change = Change::new(time);
-        for region in regions {
+        for region in RegionIndex::iter(regions) {
             state.by_region.insert(region, change);
         }
         change.version
     }
 
     /// Gives every region from the one that contains `offset` one new version; returns that version.
-    pub fn bump_from(&self, offset: u64) -> u64 {
-        let first = (offset / REGION_BYTES as u64) as u32;
-        if first as usize > ENTRIES_MAX {
+    pub fn bump_from(&self, offset: u64) -> RegionVersion {
+        let first = RegionIndex::containing(offset);
+        if first.0 as usize > ENTRIES_MAX {
             return self.bump_all();
         }
         let time = crate::now();
@@ -89,7 +90,7 @@ impl Versions {
         let change = Change::new(time);
         // Regions below keep their version, so those without an entry get one with the old default.
         let before = state.default;
-        for region in 0..first {
+        for region in RegionIndex::iter(RegionIndex(0)..first) {
             state.by_region.entry(region).or_insert(before);
         }
         state.by_region.split_off(&first);
@@ -101,8 +102,8 @@ impl Versions {
     /// meanwhile, None if they did.
     pub fn try_stable<T, E>(
         &self,
-        regions: Range<u32>,
-        read: impl FnOnce(u64) -> Result<T, E>,
+        regions: Range<RegionIndex>,
+        read: impl FnOnce(RegionVersion) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
         let version = self.latest(regions.clone()).0;
         let result = read(version)?;
@@ -110,7 +111,11 @@ impl Versions {
     }
 
     /// Repeats [`Self::try_stable`] until no region changes during a call of `read`.
-    pub fn stable<T, E>(&self, regions: Range<u32>, mut read: impl FnMut(u64) -> Result<T, E>) -> Result<T, E> {
+    pub fn stable<T, E>(
+        &self,
+        regions: Range<RegionIndex>,
+        mut read: impl FnMut(RegionVersion) -> Result<T, E>,
+    ) -> Result<T, E> {
         loop {
             if let Some(result) = self.try_stable(regions.clone(), &mut read)? {
                 return Ok(result);
@@ -118,7 +123,7 @@ impl Versions {
         }
     }
 
-    fn bump_all(&self) -> u64 {
+    fn bump_all(&self) -> RegionVersion {
         let time = crate::now();
         let mut state = self.0.write();
         state.by_region.clear();
@@ -128,26 +133,29 @@ impl Versions {
 }
 
 /// Returns the regions that a byte range touches.
-pub fn regions(range: Range<u64>) -> Range<u32> {
+pub fn regions(range: Range<u64>) -> Range<RegionIndex> {
     if range.is_empty() {
-        return 0..0;
+        return RegionIndex(0)..RegionIndex(0);
     }
-    let region_bytes = REGION_BYTES as u64;
-    (range.start / region_bytes) as u32..range.end.div_ceil(region_bytes) as u32
+    RegionIndex::containing(range.start)..RegionIndex(range.end.div_ceil(REGION_BYTES as u64) as u32)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn first_four(versions: &Versions) -> [RegionVersion; 4] {
+        [0, 1, 2, 3].map(|region| versions.get(RegionIndex(region)))
+    }
+
     #[test]
     fn a_write_changes_only_the_regions_that_it_touches() {
         let versions = Versions::new(7);
-        let before: Vec<u64> = (0..4).map(|region| versions.get(region)).collect();
+        let before = first_four(&versions);
         versions.bump((1 << 20) - 1..(1 << 20) + 1);
-        let after: Vec<u64> = (0..4).map(|region| versions.get(region)).collect();
+        let after = first_four(&versions);
         assert!(after[0] > before[0] && after[1] > before[1] && after[2..] == before[2..]);
-        let time = |region| versions.latest(region..region + 1).1;
+        let time = |region| versions.latest(RegionIndex(region)..RegionIndex(region + 1)).1;
         assert!(time(0) > 7 && time(1) > 7 && time(2) == 7);
     }
 
@@ -155,16 +163,16 @@ mod tests {
     fn a_stable_read_is_repeated_when_a_write_overlaps_it() {
         let versions = Versions::new(7);
         let mut calls = 0;
-        let read = |version: u64| -> Result<u64, ()> {
+        let read = |version: RegionVersion| -> Result<RegionVersion, ()> {
             calls += 1;
             if calls < 3 {
                 versions.bump(0..1);
             }
             Ok(version)
         };
-        let version = versions.stable(0..1, read).unwrap();
-        assert_eq!((calls, version), (3, versions.get(0)));
-        let overlapped = versions.try_stable(0..2, |_| -> Result<(), ()> {
+        let version = versions.stable(RegionIndex(0)..RegionIndex(1), read).unwrap();
+        assert_eq!((calls, version), (3, versions.get(RegionIndex(0))));
+        let overlapped = versions.try_stable(RegionIndex(0)..RegionIndex(2), |_| -> Result<(), ()> {
             versions.bump(1 << 20..(1 << 20) + 1);
             Ok(())
         });
@@ -175,11 +183,11 @@ mod tests {
     fn a_truncate_changes_its_region_and_all_after_it() {
         let versions = Versions::new(7);
         versions.bump(0..10);
-        let before: Vec<u64> = (0..4).map(|region| versions.get(region)).collect();
+        let before = first_four(&versions);
         versions.bump_from(2 << 20);
-        let after: Vec<u64> = (0..4).map(|region| versions.get(region)).collect();
+        let after = first_four(&versions);
         assert!(after[..2] == before[..2] && after[2] > before[2] && after[3] > before[3]);
-        let time = |region| versions.latest(region..region + 1).1;
+        let time = |region| versions.latest(RegionIndex(region)..RegionIndex(region + 1)).1;
         assert!(time(1) == 7 && time(2) > 7);
     }
 }

@@ -3,6 +3,7 @@
 use super::{FileData, InFlightWrite, WriteGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::group::Piece;
+use cellar_format::units::RegionVersion;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -33,7 +34,7 @@ impl WriteGuard<'_> {
     ///
     /// Bytes, size and version change in one step. A reader that reads the version, then the size and the bytes, then
     /// the same version again has seen all of them from before the write or all from after it.
-    pub fn begin_write(&self, offset: u64, data: &[u8], size: u64) -> u64 {
+    pub fn begin_write(&self, offset: u64, data: &[u8], size: u64) -> RegionVersion {
         let end = offset + data.len() as u64;
         let write = InFlightWrite { offset, data: data.into() };
         let mut in_flight = self.in_flight.write();

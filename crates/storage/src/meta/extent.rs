@@ -69,11 +69,12 @@ impl ExtentRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cellar_format::units::PageInAu;
 
     #[test]
     fn an_extent_reads_back_and_a_truncated_one_is_corrupt() {
         let mut superseded = PageSet::new(100);
-        superseded.insert(77);
+        superseded.insert(PageInAu(77));
         let extent = ExtentRecord { slot: 1, length: 5, checksum: 9, tag: 3, log_sequence: 1 << 40, superseded };
         let bytes = extent.encode();
         assert_eq!(ExtentRecord::decode(&bytes).unwrap(), extent);

@@ -7,6 +7,7 @@ use super::Volume;
 use crate::error::{Context, Result};
 use crate::file::FileData;
 use crate::meta::CommitSequence;
+use cellar_format::units::RegionIndex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -156,9 +157,9 @@ impl Volume {
         let removable: Vec<_> =
             self.removed_files.lock().extract_if(.., |(sequence, _)| *sequence <= committed).collect();
         for (_, file) in removable {
-            self.cache.forget(&file.cached, 0, u32::MAX);
+            self.cache.forget(&file.cached, RegionIndex(0)..RegionIndex::MAX);
             for extent in file.units().map(|units| units.extents()).unwrap_or_default() {
-                self.cache.forget(&extent.stored.cached, 0, u32::MAX);
+                self.cache.forget(&extent.stored.cached, RegionIndex(0)..RegionIndex::MAX);
             }
             if let Err(error) = file.remove() {
                 log::warn!("{error}; the next restart removes the file");

@@ -9,7 +9,7 @@ use super::{Ino, Volume, now};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{FileData, PAGE, SyncGuard, Units, WriteGuard, regions};
 use crate::meta::CommitSequence;
-use cellar_format::units::{AuIndex, REGION_BYTES};
+use cellar_format::units::{AuIndex, PageInAu, REGION_BYTES, RegionIndex};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ impl Volume {
         let region = offset / region_bytes;
         let at = (offset % region_bytes) as usize;
         if at + buffer.len() <= REGION_BYTES
-            && let Some(cached) = self.cache.find(&file.cached, region as u32)
+            && let Some(cached) = self.cache.find(&file.cached, RegionIndex(region as u32))
             && region <= u64::from(u32::MAX)
         {
             let bytes = cached.bytes().get(at..).unwrap_or_default();
@@ -112,7 +112,7 @@ impl Volume {
             units.filter(|_| result.is_ok()).map(|(sync, units)| (sync, units, units.truncate(&write, size)));
         // Bump the versions again: a region loaded since the first bump may contain old or new bytes.
         file.versions.bump_from(first_change);
-        self.cache.forget(&file.cached, (first_change / REGION_BYTES as u64) as u32, u32::MAX);
+        self.cache.forget(&file.cached, RegionIndex::containing(first_change)..RegionIndex::MAX);
         result?;
         self.touch_content(&file);
         match truncated {
@@ -157,7 +157,7 @@ impl Volume {
             let au_range = write.layout.au_range(au);
             let (start, end) = (range.start.max(au_range.start), range.end.min(au_range.end));
             let whole = (start - au_range.start).div_ceil(PAGE) as u32..((end - au_range.start) / PAGE) as u32;
-            units.mark_superseded(write, au, whole);
+            units.mark_superseded(write, au, whole.map(PageInAu));
         }
         self.checkpoint_locked(sync, write, units, CommitSequence(0))
     }
@@ -192,7 +192,7 @@ impl Volume {
             if !keep_size && end > size {
                 write.grow(end);
                 file.versions.bump_from(size);
-                self.cache.forget(&file.cached, (size / REGION_BYTES as u64) as u32, u32::MAX);
+                self.cache.forget(&file.cached, RegionIndex::containing(size)..RegionIndex::MAX);
             }
         }
         self.touch_content(&file);
@@ -254,8 +254,7 @@ impl Volume {
     }
 
     fn forget_cached(&self, file: &FileData, range: Range<u64>) {
-        let touched = regions(range);
-        self.cache.forget(&file.cached, touched.start, touched.end);
+        self.cache.forget(&file.cached, regions(range));
     }
 
     /// Retries once if the disks are full and removed files still occupy space.

@@ -7,6 +7,7 @@ use super::regions::load;
 use crate::cache::Cache;
 use crate::error::{Context, Result};
 use crate::file::FileData;
+use cellar_format::units::RegionIndex;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    jobs: VecDeque<(Arc<FileData>, u32)>,
+    jobs: VecDeque<(Arc<FileData>, RegionIndex)>,
     stopped: bool,
 }
 
@@ -46,7 +47,7 @@ impl Prefetcher {
     }
 
     /// Queues regions of files.
-    pub fn push(&self, jobs: impl Iterator<Item = (Arc<FileData>, u32)>) {
+    pub fn push(&self, jobs: impl Iterator<Item = (Arc<FileData>, RegionIndex)>) {
         let mut queue = self.shared.queue.lock();
         for job in jobs {
             if queue.jobs.len() >= QUEUE_MAX || queue.stopped {

@@ -4,7 +4,7 @@ use super::{Ino, Volume};
 use crate::cache::{CachedRegion, IoCost, Loaded};
 use crate::error::Result;
 use crate::file::FileData;
-use cellar_format::units::REGION_BYTES;
+use cellar_format::units::{REGION_BYTES, RegionIndex, RegionVersion};
 use std::ops::{Deref, Range};
 
 /// Attempts to load a region outside the cache before the load locks out the file's writers.
@@ -19,12 +19,12 @@ pub struct RegionGuard {
 
 enum RegionBytes {
     Cached(CachedRegion),
-    Private { bytes: Vec<u8>, version: u64, cost: IoCost },
+    Private { bytes: Vec<u8>, version: RegionVersion, cost: IoCost },
 }
 
 impl RegionGuard {
     /// Returns the region version of these bytes; compare it with [`Volume::region_version`].
-    pub fn version(&self) -> u64 {
+    pub fn version(&self) -> RegionVersion {
         match &self.bytes {
             RegionBytes::Cached(region) => region.version(),
             RegionBytes::Private { version, .. } => *version,
@@ -68,11 +68,11 @@ impl Deref for RegionGuard {
 
 impl Volume {
     /// Returns a region, loading it if it is not in the cache. The bytes end at the end of the file.
-    pub fn region(&self, ino: Ino, region: u32) -> Result<RegionGuard> {
+    pub fn region(&self, ino: Ino, region: RegionIndex) -> Result<RegionGuard> {
         let file = self.file(ino)?;
         // Read the version before the size: an extending write bumps the version.
         let version = file.versions.get(region);
-        if u64::from(region) * REGION_BYTES as u64 >= file.size()? {
+        if region.start() >= file.size()? {
             let bytes = RegionBytes::Private { bytes: Vec::new(), version, cost: IoCost::default() };
             return Ok(RegionGuard { bytes, is_whole: true });
         }
@@ -82,7 +82,7 @@ impl Volume {
             Err(error) => Err(error),
         };
         let bytes = bytes.map_err(|error| self.with_path(ino, error))?;
-        let start = u64::from(region) * REGION_BYTES as u64;
+        let start = region.start();
         let no_torn_block = !file.torn_blocks.any_in(&(start..start + REGION_BYTES as u64));
         // A private copy does not block writers, so the missing part may have arrived after the copy was read.
         let is_whole = match &bytes {
@@ -98,27 +98,28 @@ impl Volume {
     }
 
     /// Requests that regions be loaded in the background. Ignores regions beyond the end of the file.
-    pub fn prefetch(&self, ino: Ino, regions: Range<u32>) {
+    pub fn prefetch(&self, ino: Ino, regions: Range<RegionIndex>) {
         let Ok(file) = self.file(ino) else { return };
         let Ok(size) = file.size() else { return };
-        let end = regions.end.min(size.div_ceil(REGION_BYTES as u64).min(u64::from(u32::MAX)) as u32);
-        let absent = (regions.start..end).filter(|region| !self.cache.contains(&file.cached, *region));
+        let end_of_file = RegionIndex(size.div_ceil(REGION_BYTES as u64).min(u64::from(u32::MAX)) as u32);
+        let regions = RegionIndex::iter(regions.start..regions.end.min(end_of_file));
+        let absent = regions.filter(|region| !self.cache.contains(&file.cached, *region));
         self.prefetcher.push(absent.map(|region| (file.clone(), region)));
     }
 
     /// Returns the version of a region. It changes before any write, truncate or punch of the region becomes visible,
-    /// and is never reused while the process lives. Returns 0, which no region has, if the file does not exist.
-    pub fn region_version(&self, ino: Ino, region: u32) -> u64 {
-        self.file(ino).map_or(0, |file| file.versions.get(region))
+    /// and is never reused while the process lives. Returns [`RegionVersion::NONE`] if the file does not exist.
+    pub fn region_version(&self, ino: Ino, region: RegionIndex) -> RegionVersion {
+        self.file(ino).map_or(RegionVersion::NONE, |file| file.versions.get(region))
     }
 }
 
 /// Loads a region into a slot of the cache. A load that overlaps a write may contain a part of the write, so the load
 /// is repeated. The next writer waits for the slot's lock, which bounds the number of attempts.
-pub(super) fn load(file: &FileData, region: u32, buffer: &mut [u8]) -> Result<Loaded> {
-    let base = u64::from(region) * REGION_BYTES as u64;
+pub(super) fn load(file: &FileData, region: RegionIndex, buffer: &mut [u8]) -> Result<Loaded> {
+    let base = region.start();
     let mut total = IoCost::default();
-    file.versions.stable(region..region + 1, |version| {
+    file.versions.stable(region..region.next(), |version| {
         let valid = file.size()?.saturating_sub(base).min(REGION_BYTES as u64) as usize;
         let aligned = valid.next_multiple_of(crate::disk::DIRECT_ALIGN);
         let cost = file.load(&mut buffer[..aligned], base, true)?;
@@ -130,15 +131,15 @@ pub(super) fn load(file: &FileData, region: u32, buffer: &mut [u8]) -> Result<Lo
 }
 
 /// Loads a region when no slot is free. Writers do not patch the copy, so no write may overlap the load.
-fn load_outside_cache(file: &FileData, region: u32) -> Result<RegionBytes> {
+fn load_outside_cache(file: &FileData, region: RegionIndex) -> Result<RegionBytes> {
     let read = |version| -> Result<RegionBytes> {
-        let base = u64::from(region) * REGION_BYTES as u64;
+        let base = region.start();
         let mut bytes = vec![0; file.size()?.saturating_sub(base).min(REGION_BYTES as u64) as usize];
         let cost = file.load(&mut bytes, base, false)?;
         Ok(RegionBytes::Private { bytes, version, cost })
     };
     for _ in 0..STABLE_ATTEMPTS_MAX {
-        if let Some(bytes) = file.versions.try_stable(region..region + 1, read)? {
+        if let Some(bytes) = file.versions.try_stable(region..region.next(), read)? {
             return Ok(bytes);
         }
     }

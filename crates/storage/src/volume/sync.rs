@@ -7,7 +7,7 @@ use super::{Ino, Volume};
 use crate::error::{Error, Result};
 use crate::file::{Checkpoint, FileData, LogSequence, StoredUnit, SyncGuard, Units, WriteGuard};
 use crate::meta::CommitSequence;
-use cellar_format::units::AuIndex;
+use cellar_format::units::{AuIndex, RegionIndex};
 use std::sync::Arc;
 
 /// Work that may start only after the metadata transaction that it depends on is durable.
@@ -84,7 +84,7 @@ impl Volume {
             match action {
                 PostCommitAction::FreeSlot(stored) => {
                     stored.mark_unused();
-                    self.cache.forget(&stored.cached, 0, u32::MAX);
+                    self.cache.forget(&stored.cached, RegionIndex(0)..RegionIndex::MAX);
                 }
                 PostCommitAction::PunchRaw { file, au, log_sequence } => {
                     let write = file.lock_write();

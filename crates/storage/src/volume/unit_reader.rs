@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::file::{CachedUnit, CountedBytes, Extent, FileData, PAGE, StoredUnitReader};
 use crate::page_set::PageSet;
 use cellar_format::ByteSource;
-use cellar_format::units::AuIndex;
+use cellar_format::units::{AuIndex, PageInAu, RegionVersion};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct UnitReader {
     _file: Arc<FileData>,
     extent: Arc<Extent>,
     superseded: PageSet,
-    version: u64,
+    version: RegionVersion,
     disk_bytes: AtomicU64,
     disk_requests: AtomicU64,
     cache: Arc<Cache>,
@@ -30,7 +30,7 @@ pub struct UnitReader {
 impl UnitReader {
     /// Returns the version of the allocation unit that the bytes and the superseded pages belong to; compare it with
     /// [`Volume::au_version`].
-    pub fn version(&self) -> u64 {
+    pub fn version(&self) -> RegionVersion {
         self.version
     }
 
@@ -127,7 +127,7 @@ fn superseded_with(file: &FileData, extent: &Extent, in_flight: Option<Range<u64
     let mut superseded = extent.superseded.clone();
     for page in in_flight.into_iter().flatten().map(|page| (page - first_page) as u32) {
         if page < superseded.page_count() {
-            superseded.insert(page);
+            superseded.insert(PageInAu(page));
         }
     }
     superseded

@@ -8,7 +8,7 @@ use crate::file::{
 };
 use crate::meta::CommitSequence;
 use crate::page_set::PageSet;
-use cellar_format::units::AuIndex;
+use cellar_format::units::{AuIndex, PageInAu, RegionVersion};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,14 +39,14 @@ pub enum AuFormat {
 pub struct AuInfo {
     pub au: AuIndex,
     pub format: AuFormat,
-    pub version: u64,
+    pub version: RegionVersion,
 }
 
 /// A unit in its slot that is not published yet.
 struct Candidate {
     unit: NewUnit,
     /// Version of the allocation unit whose pages were encoded.
-    version: u64,
+    version: RegionVersion,
 }
 
 impl Volume {
@@ -66,7 +66,7 @@ impl Volume {
 
     /// Returns the version of an allocation unit. It changes with every change of a byte in the allocation unit, before
     /// the change is visible.
-    pub fn au_version(&self, ino: Ino, au: AuIndex) -> Result<u64> {
+    pub fn au_version(&self, ino: Ino, au: AuIndex) -> Result<RegionVersion> {
         let file = self.file_with_au(ino, au)?;
         Ok(file.au_version(au))
     }
@@ -85,7 +85,14 @@ impl Volume {
     /// does not change.
     ///
     /// `tag` is opaque to the storage, which returns it in [`AuFormat`]. The cell stores the compression level there.
-    pub fn store_unit(&self, ino: Ino, au: AuIndex, version: u64, bytes: &[u8], tag: u32) -> Result<UnitStored> {
+    pub fn store_unit(
+        &self,
+        ino: Ino,
+        au: AuIndex,
+        version: RegionVersion,
+        bytes: &[u8],
+        tag: u32,
+    ) -> Result<UnitStored> {
         let file = self.file_with_au(ino, au)?;
         let au_bytes = file.layout.au_size.bytes();
         let page_count = file.whole_pages(au)?;
@@ -231,7 +238,7 @@ impl Volume {
         let write = file.lock_write();
         synced.inspect_err(|error| fail_internal_sync(&write, units, error))?;
         let Some(extent) = units.extent(au) else { return Ok(true) };
-        units.mark_superseded(&write, au, 0..extent.page_count());
+        units.mark_superseded(&write, au, (0..extent.page_count()).map(PageInAu));
         Ok(true)
     }
 

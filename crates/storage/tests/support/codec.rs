@@ -4,7 +4,7 @@
 
 use cellar_format::ByteSource;
 use cellar_format::units::AuIndex;
-use cellar_storage::{AuFormat, Error, ErrorKind, Ino, OpenUnit, PageSet, Result, UnitCodec, UnitStored, Volume};
+use cellar_storage::{AuFormat, Error, ErrorKind, Ino, OpenUnit, Result, UnitCodec, UnitStored, Volume};
 use std::ops::Range;
 
 pub const PAGE: usize = 8192;
@@ -76,6 +76,6 @@ pub fn compress(volume: &Volume, ino: Ino, au: u64, tag: u32) -> Result<UnitStor
 pub fn superseded(volume: &Volume, ino: Ino, au: u64) -> Option<Vec<u32>> {
     match &volume.au_infos(ino).unwrap()[au as usize].format {
         AuFormat::Raw => None,
-        AuFormat::Unit { superseded, .. } => Some(PageSet::iter(superseded).collect()),
+        AuFormat::Unit { superseded, .. } => Some(superseded.iter().map(|page| page.0).collect()),
     }
 }

@@ -6,7 +6,7 @@
 use super::stored_unit::StoredUnit;
 use crate::cache::{Cache, CachedRegion};
 use cellar_format::ByteSource;
-use cellar_format::units::REGION_BYTES;
+use cellar_format::units::{REGION_BYTES, RegionIndex};
 use std::cell::{Cell, OnceCell};
 use std::io;
 use std::ops::Range;
@@ -42,24 +42,24 @@ impl<'a> CachedUnit<'a> {
         self.hit_bytes.get()
     }
 
-    fn region(&self, number: usize) -> Option<&CachedRegion> {
+    fn region(&self, region: RegionIndex) -> Option<&CachedRegion> {
         let load = || {
-            let (stored, cache, number) = (self.stored, self.cache, number as u32);
+            let (stored, cache) = (self.stored, self.cache);
             let found = match self.may_load {
-                true => cache.get(&stored.cached, number, |buffer| stored.load(number, buffer)),
-                false => Ok(cache.find(&stored.cached, number)),
+                true => cache.get(&stored.cached, region, |buffer| stored.load(region, buffer)),
+                false => Ok(cache.find(&stored.cached, region)),
             };
             // A read of the damaged bytes from disk reports the error.
-            let region = found.inspect_err(|error| log::debug!("{error}")).ok().flatten()?;
-            self.reader.count(region.cost().disk_bytes, region.cost().disk_requests);
-            Some(region)
+            let cached = found.inspect_err(|error| log::debug!("{error}")).ok().flatten()?;
+            self.reader.count(cached.cost().disk_bytes, cached.cost().disk_requests);
+            Some(cached)
         };
-        self.regions.get(number)?.get_or_init(load).as_ref()
+        self.regions.get(region.0 as usize)?.get_or_init(load).as_ref()
     }
 
     fn found(&self, offset: u64, length: usize) -> Option<&[u8]> {
-        let (number, at) = ((offset / REGION_BYTES as u64) as usize, (offset % REGION_BYTES as u64) as usize);
-        let region = self.region(number)?;
+        let at = (offset % REGION_BYTES as u64) as usize;
+        let region = self.region(RegionIndex(u32::try_from(offset / REGION_BYTES as u64).ok()?))?;
         let bytes = region.bytes().get(at..at.checked_add(length)?)?;
         if region.cost().disk_requests == 0 {
             self.hit_bytes.set(self.hit_bytes.get() + length as u64);

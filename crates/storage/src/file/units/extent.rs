@@ -3,6 +3,7 @@
 use super::{LogSequence, PAGE, StoredUnit};
 use crate::meta::ExtentRecord;
 use crate::page_set::PageSet;
+use cellar_format::units::PageInAu;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -42,19 +43,19 @@ impl Extent {
     }
 
     /// Returns whether the page is current in the unit.
-    pub fn is_current(&self, page: u32) -> bool {
-        page < self.page_count() && !self.superseded.contains(page)
+    pub fn is_current(&self, page: PageInAu) -> bool {
+        page.0 < self.page_count() && !self.superseded.contains(page)
     }
 
     /// Returns whether the unit contains the page and the metadata on disk do not name it superseded.
-    pub fn has_uncommitted(&self, page: u32) -> bool {
-        page < self.page_count() && !self.committed.contains(page)
+    pub fn has_uncommitted(&self, page: PageInAu) -> bool {
+        page.0 < self.page_count() && !self.committed.contains(page)
     }
 
     /// Returns the runs of current pages within `pages`.
     pub fn current_runs(&self, pages: Range<u32>) -> Vec<Range<u32>> {
         let mut runs: Vec<Range<u32>> = Vec::new();
-        for page in pages.filter(|page| self.is_current(*page)) {
+        for page in pages.filter(|page| self.is_current(PageInAu(*page))) {
             match runs.last_mut() {
                 Some(run) if run.end == page => run.end += 1,
                 _ => runs.push(page..page + 1),

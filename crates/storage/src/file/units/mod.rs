@@ -26,7 +26,7 @@ use crate::cache::{Cache, IoCost};
 use crate::error::{Error, ErrorKind, Result};
 use crate::meta::ExtentRecord;
 use crate::page_set::PageSet;
-use cellar_format::units::{AuIndex, BLOCK_BYTES};
+use cellar_format::units::{AuIndex, BLOCK_BYTES, PageInAu};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -185,14 +185,14 @@ impl Units {
     }
 
     /// Marks pages as superseded: the backing file has their current content.
-    pub fn mark_superseded(&self, write: &WriteGuard<'_>, au: AuIndex, pages: impl Iterator<Item = u32>) {
+    pub fn mark_superseded(&self, write: &WriteGuard<'_>, au: AuIndex, pages: impl Iterator<Item = PageInAu>) {
         self.check_file(write);
         let mut table = self.table.write();
         let Some(extent) = table.extents.get_mut(&au) else { return };
         let extent = Arc::make_mut(extent);
         let before = extent.extra_bytes();
         let count = extent.page_count();
-        pages.filter(|page| *page < count).for_each(|page| extent.superseded.insert(page));
+        pages.filter(|page| page.0 < count).for_each(|page| extent.superseded.insert(page));
         let (after, is_uncommitted) = (extent.extra_bytes(), extent.superseded != extent.committed);
         self.extra_bytes.fetch_add(after - before, Ordering::Relaxed);
         if is_uncommitted {
@@ -301,7 +301,7 @@ impl Units {
     /// Appends pages (allocation unit, page in it, whole new content) to the redo log.
     pub(in crate::file) fn append_to_redo_log<'a>(
         &self,
-        pages: impl Iterator<Item = (AuIndex, u32, &'a [u8])>,
+        pages: impl Iterator<Item = (AuIndex, PageInAu, &'a [u8])>,
     ) -> Result<()> {
         self.redo_log.lock().append(pages)
     }

@@ -14,7 +14,7 @@ use super::PAGE_BYTES;
 use crate::error::Result;
 use crate::file::backing::Backing;
 use cellar_format::bytes::{Reader, Write};
-use cellar_format::units::AuIndex;
+use cellar_format::units::{AuIndex, PageInAu};
 use std::collections::BTreeMap;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CPND");
@@ -32,8 +32,7 @@ pub struct LogSequence(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRecord {
     pub au: AuIndex,
-    /// Page in the allocation unit.
-    pub page: u32,
+    pub page: PageInAu,
     pub sequence: LogSequence,
 }
 
@@ -72,7 +71,7 @@ impl RedoLog {
 
     /// Writes records of pages (allocation unit, page in it, whole new content) to the active segment. After an error
     /// the log contains none of these records.
-    pub fn append<'a>(&mut self, pages: impl Iterator<Item = (AuIndex, u32, &'a [u8])>) -> Result<()> {
+    pub fn append<'a>(&mut self, pages: impl Iterator<Item = (AuIndex, PageInAu, &'a [u8])>) -> Result<()> {
         let mut bytes = Vec::new();
         for (au, page, content) in pages {
             assert_eq!(content.len(), PAGE_BYTES);
@@ -83,7 +82,7 @@ impl RedoLog {
             bytes.put_u64(self.ino);
             bytes.put_u64(au.index());
             bytes.put_u64(sequence.0);
-            bytes.put_u32(page);
+            bytes.put_u32(page.0);
             bytes.put_u32(0);
             bytes.put_bytes(content);
             let checksum = crc32c::crc32c(&bytes[start + 4..]);
@@ -147,7 +146,7 @@ impl RedoLog {
 
     /// Returns the newest valid record of each page, in order of allocation unit and page.
     fn newest_records(&mut self) -> Result<Vec<(LogRecord, Location)>> {
-        let mut newest: BTreeMap<(AuIndex, u32), (LogRecord, Location)> = BTreeMap::new();
+        let mut newest: BTreeMap<(AuIndex, PageInAu), (LogRecord, Location)> = BTreeMap::new();
         let mut bytes = vec![0; RECORD_BYTES];
         for segment in 0..2 {
             for offset in (0..self.lengths[segment]).step_by(RECORD_BYTES) {
@@ -179,5 +178,5 @@ fn parse(bytes: &[u8], ino: u64) -> Option<LogRecord> {
     }
     let au = AuIndex(reader.u64("allocation unit").ok()?);
     let sequence = LogSequence(reader.u64("log sequence").ok()?);
-    Some(LogRecord { au, page: reader.u32("page").ok()?, sequence })
+    Some(LogRecord { au, page: PageInAu(reader.u32("page").ok()?), sequence })
 }

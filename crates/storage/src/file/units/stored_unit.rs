@@ -8,7 +8,7 @@ use crate::cache::{CachedFile, IoCost, Loaded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::backing::Opened;
 use crate::meta::ExtentRecord;
-use cellar_format::units::{AuIndex, REGION_BYTES};
+use cellar_format::units::{AuIndex, REGION_BYTES, RegionIndex, RegionVersion};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -127,11 +127,11 @@ impl StoredUnit {
     }
 
     /// Fills a slot of the page cache with a region of the unit's bytes, after verifying their checksums.
-    pub fn load(&self, region: u32, buffer: &mut [u8]) -> Result<Loaded> {
-        let start = u64::from(region) * REGION_BYTES as u64;
+    pub fn load(&self, region: RegionIndex, buffer: &mut [u8]) -> Result<Loaded> {
+        let start = region.start();
         let valid = u64::from(self.length).saturating_sub(start).min(REGION_BYTES as u64) as usize;
         let disk_bytes = self.read(&mut buffer[..valid], start)?;
-        Ok(Loaded { valid, version: 0, cost: IoCost { disk_bytes, disk_requests: 1 } })
+        Ok(Loaded { valid, version: RegionVersion::NONE, cost: IoCost { disk_bytes, disk_requests: 1 } })
     }
 
     /// Writes the unit's bytes and checksum table to the slot and syncs the unit file.
