@@ -77,9 +77,12 @@ sql demo "$database" -c "SET client_min_messages = warning; CREATE EXTENSION IF 
 step "TPC-H, scale factor $SF, database $database"
 "$HARNESS_BIN" --dsn "$(cluster_dsn demo "$database")" tpch-load --scale "$SF" --directory "$ROOT/bench/tpch"
 
+failed=0
 step "12 scans and the 22 TPC-H queries: heap tables, then compressed (warm data, serial plans, medians of $RUNS runs)"
 "$HARNESS_BIN" --dsn "$(cluster_dsn demo "$database")" demo "$ROOT/bench/scans" "$ROOT/bench/tpch" \
-    --runs "$RUNS" --level "$LEVEL" --set max_parallel_workers_per_gather=0
+    --runs "$RUNS" --level "$LEVEL" --set max_parallel_workers_per_gather=0 || failed=1
+# After a difference the servers keep running, so that its cause can be examined.
+started=0
 
 cat <<END
 
@@ -87,3 +90,4 @@ Connect:  $PG_BIN/psql -h $WORK/run -p $(cluster_port demo) -U postgres $databas
           SET cellar.cell_offload_processing = off;  EXPLAIN (ANALYZE) SELECT ...;  TABLE cellar.sysstat;
 Stop:     make demo-stop      (keeps the data; make demo-remove deletes them)      total: $SECONDS s
 END
+[ "$failed" = 0 ]

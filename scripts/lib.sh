@@ -376,6 +376,7 @@ instance_stop() {
 
 # instance_remove NAME: stops the instance and deletes its folder.
 instance_remove() {
+    [ -e "$WORK/cell1.toml" ] || [ -e "$WORK/processes" ] || die "$WORK contains no instance; nothing is deleted"
     instance_stop "$1"
     # rm must never descend into a mount.
     ! is_mounted "$WORK/cell1" || die "$WORK/cell1 is still mounted"

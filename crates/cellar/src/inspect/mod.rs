@@ -20,8 +20,8 @@ const FOREIGN_DISK_EXIT: u8 = 4;
 /// A running cell answers over its socket: run the command as the cluster's user or as the user that started the cell.
 /// Without a running cell, the command reads the cell disks; a cell cannot start meanwhile.
 ///
-/// PATH is a path below the mount, a path on the mount, or inode:NUMBER. pg_relation_filepath() returns the path of a
-/// table. Blocks are numbered from 0 in each segment file.
+/// PATH is a path below the mount, a path on the mount, or inode:NUMBER. In SQL, cellar.cell_of() returns the path of a
+/// table's first segment. Blocks are numbered from 0 in each segment file.
 ///
 /// Exit codes: 0 no problem found; 1 error, or problem found; 2 invalid arguments or configuration; 3 a daemon has locked
 /// the disks that --disk names; 4 a disk is missing or belongs to another disk group.
