@@ -65,6 +65,11 @@ impl Error {
         self.kind
     }
 
+    /// Returns whether a system call failed; false for an error that the storage itself found.
+    pub(crate) fn is_of_system(&self) -> bool {
+        self.source.is_some()
+    }
+
     /// Returns the error number that a system call returns for this error.
     pub fn errno(&self) -> i32 {
         match self.kind {

@@ -1,6 +1,6 @@
 //! Changing files with compression units: writes over units, publishing a unit, copying pages back.
 
-use super::units::{Extent, NewUnit, Units};
+use super::units::{Extent, NewUnit, RECORD_BYTES, Units};
 use super::{ConversionGuard, LogSequence, PAGE, PAGE_BYTES, StoredUnit, WriteGuard};
 use crate::cache::IoCost;
 use crate::error::Result;
@@ -38,6 +38,22 @@ impl WriteGuard<'_> {
             units.mark_superseded(self, au_of(&pages[0]), in_au);
         }
         Ok(())
+    }
+
+    /// Returns the bytes of new space that an overwrite of `range`, which the file has already, needs on one disk at
+    /// most: raw space for each page that is current in a unit, and a record in the redo log for each page that the
+    /// metadata on disk do not name superseded. Raw pages need none.
+    pub fn overwrite_bytes(&self, units: &Units, range: Range<u64>) -> u64 {
+        if range.is_empty() || !units.any_in(self.layout.aus(range.clone())) {
+            return 0;
+        }
+        let of_page = |page: u64| {
+            let (au, page) = self.au_and_page(page * PAGE);
+            let Some(extent) = units.extent(au) else { return 0 };
+            let raw = if extent.is_current(page) { PAGE } else { 0 };
+            raw + if extent.has_uncommitted(page) { RECORD_BYTES as u64 } else { 0 }
+        };
+        (range.start / PAGE..range.end.div_ceil(PAGE)).map(of_page).sum()
     }
 
     /// Returns the allocation unit, and the page in it, of the byte at `offset`.

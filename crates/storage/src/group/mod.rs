@@ -11,7 +11,7 @@ mod superblock;
 pub use stripe_layout::{AuSize, Piece, StripeLayout};
 pub use superblock::{Redundancy, State, Superblock, Uuid};
 
-use crate::disk::{Disk, Space};
+use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
 use std::sync::Arc;
 
@@ -138,22 +138,6 @@ impl Group {
         let disks = (0..self.disks.len() as u16).collect::<Vec<_>>();
         let start = (ino % disks.len() as u64) as u16;
         StripeLayout { au_size: self.au_size, start, disks }
-    }
-
-    /// Returns the sums over all disks.
-    pub fn space(&self) -> Result<Space> {
-        let mut sum = Space::default();
-        for disk in &self.disks {
-            let space = disk
-                .space()
-                .context(|| format!("could not determine the free space of cell disk {}", disk.path().display()))?;
-            sum.total += space.total;
-            sum.free += space.free;
-            sum.available += space.available;
-            sum.files += space.files;
-            sum.files_free += space.files_free;
-        }
-        Ok(sum)
     }
 }
 

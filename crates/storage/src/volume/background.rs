@@ -3,8 +3,8 @@
 //!
 //! Invariant: no write waits for these threads. A failed commit is logged and retried, with increasing delays.
 
-use super::Volume;
-use crate::error::{Context, Result};
+use super::{Volume, now};
+use crate::error::{Context, ErrorKind, Result};
 use crate::file::FileData;
 use crate::meta::CommitSequence;
 use cellar_format::units::RegionIndex;
@@ -18,6 +18,12 @@ const TIMES_INTERVAL: Duration = Duration::from_secs(30);
 /// Delay of the first retry of a failed commit; doubles up to the maximum.
 const RETRY_DELAY_FIRST: Duration = Duration::from_secs(2);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
+/// Maximum number of times that one request shortens reserve files.
+const RELEASES_MAX: usize = 8;
+/// How often, and how many times, a request without space checks whether a removed file's last reference was released.
+const RELEASE_POLL: Duration = Duration::from_millis(5);
+const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
+const RELEASE_POLLS: usize = 5;
 
 #[derive(Debug)]
 pub struct Background {
@@ -110,6 +116,7 @@ fn maintain(volume: Weak<Volume>, stop: &AtomicBool) {
             retry.record(&volume, result);
         }
         volume.run_post_commit_actions();
+        volume.free_space.replenish();
         volume.close_surplus_handles();
     }
 }
@@ -141,7 +148,8 @@ impl Volume {
         };
         if let Some(batch) = batch {
             let sequence = batch.sequence;
-            if let Err(error) = stores.apply(&batch) {
+            self.free_space.prepare_commit();
+            if let Err(error) = self.with_reserve(|| stores.apply(&batch)) {
                 self.namespace.write().restore_batch(batch);
                 return Err(error);
             }
@@ -167,12 +175,59 @@ impl Volume {
         }
     }
 
-    /// Frees the space of removed files now. Returns false if there are none or the commit failed.
-    pub(super) fn reclaim(&self) -> bool {
-        if self.removed_files.lock().is_empty() {
+    /// Frees the space of removed files and unused units now. Returns false if there are none or the commit failed.
+    /// Acquires write locks of files, so the calling thread must not hold one.
+    fn complete_pending_frees(&self) -> bool {
+        let has_pending = || !self.removed_files.lock().is_empty() || !self.post_commit_actions.lock().is_empty();
+        if !has_pending() {
+            self.wait_for_release(has_pending);
+        }
+        if !has_pending() || self.commit_everything().is_err() {
             return false;
         }
-        self.commit_everything().is_ok()
+        self.run_post_commit_actions();
+        true
+    }
+
+    /// Waits a moment if removed files still have references: a client's kernel releases them shortly after the
+    /// removal. Waits at most once per [`RELEASE_INTERVAL`], because a client may have such a file open.
+    fn wait_for_release(&self, is_released: impl Fn() -> bool) {
+        let (time, waited) = (now(), self.waited_for_release.load(Ordering::Relaxed));
+        let has_unlinked = self.unlinked_in_use.load(Ordering::Relaxed) > 0;
+        if !has_unlinked || time.saturating_sub(waited) < RELEASE_INTERVAL.as_nanos() as i64 {
+            return;
+        }
+        self.waited_for_release.store(time, Ordering::Relaxed);
+        for _ in 0..RELEASE_POLLS {
+            std::thread::sleep(RELEASE_POLL);
+            if is_released() {
+                return;
+            }
+        }
+    }
+
+    /// Calls `attempt`. After an error of kind `NoSpace`, completes pending frees, then uses the reserve files, and calls
+    /// `attempt` again. Acquires write locks of files, so the calling thread must not hold one.
+    pub(super) fn with_space<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        match self.with_reserve(&attempt) {
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.complete_pending_frees() => {
+                self.with_reserve(attempt)
+            }
+            result => result,
+        }
+    }
+
+    /// Calls `attempt`, and again while the filesystem of a disk is full and its reserve file can be shortened: other
+    /// programs may have used up the space that an earlier check found.
+    pub(super) fn with_reserve<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        for _ in 0..RELEASES_MAX {
+            match attempt() {
+                Err(error)
+                    if error.kind() == ErrorKind::NoSpace && error.is_of_system() && self.free_space.release() => {}
+                result => return result,
+            }
+        }
+        attempt()
     }
 
     /// Closes descriptors of synced files down to half of the maximum if there are more than the maximum.

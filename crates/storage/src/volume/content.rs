@@ -4,6 +4,7 @@
 //! and the backing files before the call returns. Until the backing files contain a write completely, readers overlay
 //! the write in flight, so the page cache never loads a part of a write.
 
+use super::free_space::{Need, SpacePriority};
 use super::sync::fail_internal_sync;
 use super::{Ino, Volume, now};
 use crate::error::{Error, ErrorKind, Result};
@@ -58,51 +59,65 @@ impl Volume {
 
     /// Writes all of `data` at `offset`, growing the file as needed.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_with(ino, offset, data, SpacePriority::Normal)
+    }
+
+    /// Writes like [`Self::write`]; `priority` applies if the write needs new space.
+    pub fn write_with(&self, ino: Ino, offset: u64, data: &[u8], priority: SpacePriority) -> Result<usize> {
         if data.is_empty() {
             return Ok(0);
         }
         let file = self.file(ino)?;
-        let end = file.check_end(offset, data.len() as u64)?;
+        file.check_end(offset, data.len() as u64)?;
+        self.with_space(|| self.write_once(&file, offset, data, priority))?;
+        self.checkpoint_if_log_full(&file);
+        Ok(data.len())
+    }
+
+    fn write_once(&self, file: &FileData, offset: u64, data: &[u8], priority: SpacePriority) -> Result<()> {
+        let end = offset + data.len() as u64;
         let write = file.lock_write();
         let size = file.size()?;
         // An overwrite has its space already, unless the overwritten pages are in a compression unit.
-        if end > size || file.units().is_some() {
-            self.with_reclaim(|| self.check_free_space(end - offset))?;
+        if end > size {
+            self.free_space.check(Need::Growth(end - size.max(offset)), priority)?;
+        }
+        let overwritten = file.units().map_or(0, |units| write.overwrite_bytes(units, offset..end.min(size)));
+        if overwritten > 0 {
+            self.free_space.check(Need::Overwrite(overwritten), priority)?;
         }
         file.torn_blocks.begin(&(offset..end));
         let version = write.begin_write(offset, data, size);
         if offset > size {
             // The cached regions of the gap end at the old end of the file.
-            self.forget_cached(&file, size..offset);
+            self.forget_cached(file, size..offset);
         }
         self.cache.patch(&file.cached, offset, data, version);
-        if let Err(error) = self.with_reclaim(|| write.write_through(offset, data)) {
+        if let Err(error) = write.write_through(offset, data) {
             let changed = offset.min(size)..end;
             write.undo_write(changed.clone(), size);
-            self.forget_cached(&file, changed);
-            return Err(self.with_path(ino, error));
+            self.forget_cached(file, changed);
+            return Err(self.with_path(file.ino, error));
         }
         write.end_write();
         file.torn_blocks.end(&(offset..end));
-        self.touch_content(&file);
-        drop(write);
-        self.checkpoint_if_log_full(&file);
-        Ok(data.len())
+        self.touch_content(file);
+        Ok(())
     }
 
     /// Truncates the file or extends it with a hole. A truncate through compression units is durable on return.
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
         let file = self.file(ino)?;
         file.check_end(size, 0)?;
-        let (sync, write) = file.lock_sync_and_write();
+        let (sync_guard, write) = file.lock_sync_and_write();
         let before = file.size()?;
         if before == size {
             return Ok(());
         }
-        let units = sync.as_ref().zip(file.units()).filter(|_| size < before);
+        let units = sync_guard.as_ref().zip(file.units()).filter(|_| size < before);
         if let Some((_, units)) = units.filter(|_| !size.is_multiple_of(PAGE)) {
             // Move the page that the new end splits to the backing file, where the truncate removes the page's tail.
-            write.supersede_unchanged(units, size)?;
+            self.with_reserve(|| write.supersede_unchanged(units, size))?;
         }
         let first_change = before.min(size);
         file.versions.bump_from(first_change);
@@ -115,16 +130,16 @@ impl Volume {
         self.cache.forget(&file.cached, RegionIndex::containing(first_change)..RegionIndex::MAX);
         result?;
         self.touch_content(&file);
-        match truncated {
-            Some((sync, units, (changed, unused))) if !changed.is_empty() => {
-                let mut sequence = self.namespace.write().mark_extents(ino, changed);
-                if !unused.is_empty() {
-                    sequence = self.drop_units(ino, unused);
-                }
-                self.checkpoint_locked(sync, &write, units, sequence)
+        if let Some((sync, units, (changed, unused))) = truncated.filter(|(_, _, (changed, _))| !changed.is_empty()) {
+            let mut sequence = self.namespace.write().mark_extents(ino, changed);
+            if !unused.is_empty() {
+                sequence = self.drop_units(ino, unused);
             }
-            _ => Ok(()),
+            self.checkpoint_locked(sync, &write, units, sequence)?;
+            drop((write, sync_guard));
+            self.run_post_commit_actions();
         }
+        Ok(())
     }
 
     /// Runs a whole checkpoint under the write lock, for a change of units that must be durable on return.
@@ -149,7 +164,7 @@ impl Volume {
         // Rewrite before the punch: a later rewrite would restore the punched pages from the redo log.
         write.rewrite_after_failed_sync(units)?;
         for end in [range.start, range.end].into_iter().filter(|end| !end.is_multiple_of(PAGE)) {
-            write.supersede_unchanged(units, end)?;
+            self.with_reserve(|| write.supersede_unchanged(units, end))?;
         }
         write.punch(range.clone())?;
         sync.sync_backing_of(units).inspect_err(|error| fail_internal_sync(write, units, error))?;
@@ -164,11 +179,34 @@ impl Volume {
 
     /// Changes the space of a range. A punch or zero over compression units is durable on return.
     pub fn fallocate(&self, ino: Ino, offset: u64, length: u64, operation: Fallocate) -> Result<()> {
+        self.fallocate_with(ino, offset, length, operation, SpacePriority::Normal)
+    }
+
+    /// Works like [`Self::fallocate`]; `priority` applies if the operation needs new space.
+    pub fn fallocate_with(
+        &self,
+        ino: Ino,
+        offset: u64,
+        length: u64,
+        operation: Fallocate,
+        priority: SpacePriority,
+    ) -> Result<()> {
         let file = self.file(ino)?;
         let end = file.check_end(offset, length)?;
         if length == 0 {
             return Err(Error::new(ErrorKind::Invalid, "fallocate of a range of 0 bytes"));
         }
+        self.with_space(|| self.fallocate_once(&file, offset..end, operation, priority))
+    }
+
+    fn fallocate_once(
+        &self,
+        file: &FileData,
+        range: Range<u64>,
+        operation: Fallocate,
+        priority: SpacePriority,
+    ) -> Result<()> {
+        let Range { start: offset, end } = range;
         let (sync, write) = match operation {
             // A reservation changes no page, so no unit: like a write, it may run during a sync of the file.
             Fallocate::Reserve { .. } => (None, file.lock_write()),
@@ -181,21 +219,19 @@ impl Volume {
             let punched = self.punch(sync.as_ref(), &write, hole.clone());
             // Bump the versions again, as in `truncate`.
             file.versions.bump(hole);
-            self.forget_cached(&file, offset..end);
+            self.forget_cached(file, offset..end);
             punched?;
         }
         if let Fallocate::Reserve { keep_size } | Fallocate::Zero { keep_size } = operation {
-            self.with_reclaim(|| {
-                self.check_free_space(length)?;
-                write.allocate(offset..end, keep_size)
-            })?;
+            self.free_space.check(Need::Growth(end - offset), priority)?;
+            write.allocate(offset..end, keep_size)?;
             if !keep_size && end > size {
                 write.grow(end);
                 file.versions.bump_from(size);
                 self.cache.forget(&file.cached, RegionIndex::containing(size)..RegionIndex::MAX);
             }
         }
-        self.touch_content(&file);
+        self.touch_content(file);
         Ok(())
     }
 
@@ -249,20 +285,8 @@ impl Volume {
         result
     }
 
-    pub(super) fn check_free_space(&self, length: u64) -> Result<()> {
-        self.free_space.check(length, self.group.disks())
-    }
-
     fn forget_cached(&self, file: &FileData, range: Range<u64>) {
         self.cache.forget(&file.cached, regions(range));
-    }
-
-    /// Retries once if the disks are full and removed files still occupy space.
-    pub(super) fn with_reclaim<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
-        match attempt() {
-            Err(error) if error.kind() == ErrorKind::NoSpace && self.reclaim() => attempt(),
-            result => result,
-        }
     }
 
     /// Sets mtime and ctime to now.

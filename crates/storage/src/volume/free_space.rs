@@ -1,55 +1,212 @@
-//! Free space on the cell disks: data stop growing while there is space left for metadata.
+//! Free space on the cell disks, and the reserve that lets checkpoints and crash recovery finish on a full disk.
 //!
-//! While there is ample space, a measurement may be up to [`AGE_MAX`] old: the reserve for metadata absorbs the writes
-//! since then.
+//! A write to a page of a compression unit needs new space although the page exists: the new page is stored raw, beside
+//! the unit. A client that cannot refuse such a write (a database that writes a checkpoint) must never find the disk
+//! full. Therefore each disk keeps a reserve, and every request for space has a [`SpacePriority`]: files stop growing
+//! while the whole reserve is still free. The last part of the reserve is left for metadata, so that files can be
+//! removed from a full disk.
+//!
+//! The reserve is allocated in the disk's [`ReserveFile`], so that no other program can use it up. Free space, in this
+//! module, includes the reserve file.
 
-use crate::disk::Disk;
+use super::reserve_file::ReserveFile;
+use crate::disk::{Disk, Space};
 use crate::error::{Context, Error, ErrorKind, Result};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// With this much more space than a change needs, in bytes, a recent measurement suffices.
+/// With this much more space than a request needs, in bytes, a recent measurement suffices.
 const AMPLE: u64 = 256 << 20;
 const AGE_MAX: Duration = Duration::from_millis(50);
-/// Bytes on every disk that are reserved for metadata, at most a sixteenth of the disk. Without them, files could not
-/// be removed from a full disk.
-const METADATA_RESERVE: u64 = 16 << 20;
+/// Bytes on every disk that only metadata may use, at most a sixteenth of the disk.
+const METADATA_BYTES: u64 = 16 << 20;
+/// Bytes that a metadata transaction, or the filesystem itself, may need beside the bytes of a request.
+const MARGIN: u64 = 8 << 20;
 const NEVER: u64 = u64::MAX;
+
+/// How much of the reserve a request may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum SpacePriority {
+    /// Grows files while the whole reserve is free, and overwrites pages of compression units while half of the reserve
+    /// is free.
+    #[default]
+    Normal,
+    /// May use three quarters of the reserve.
+    High,
+    /// May use the reserve except for the part for metadata.
+    Highest,
+}
+
+/// New space that a request needs, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// For bytes that the file does not have yet.
+    Growth(u64),
+    /// For a new copy of existing bytes: an overwrite of pages in compression units, or a new compression unit.
+    Overwrite(u64),
+}
+
+impl Need {
+    fn bytes(self) -> u64 {
+        match self {
+            Need::Growth(bytes) | Need::Overwrite(bytes) => bytes,
+        }
+    }
+}
+
+/// The space of one cell disk, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskSpace {
+    pub path: PathBuf,
+    pub total: u64,
+    /// Free space beyond the reserve: bytes by which files may grow.
+    pub available: u64,
+    /// Size of the reserve.
+    pub reserve: u64,
+    /// The part of the reserve that is free.
+    pub reserve_free: u64,
+}
 
 #[derive(Debug)]
 pub struct FreeSpace {
-    /// Bytes that data may still allocate on the fullest disk, measured `measured_ms` after `started`.
+    disks: Box<[MeasuredDisk]>,
+    /// Size of the reserve of each disk in bytes.
+    reserve: u64,
+    /// Free bytes beyond the reserve on the fullest disk, measured `measured_ms` after `started`.
     available: AtomicU64,
     measured_ms: AtomicU64,
     started: Instant,
 }
 
+#[derive(Debug)]
+struct MeasuredDisk {
+    disk: Arc<dyn Disk>,
+    reserve_file: ReserveFile,
+}
+
+impl MeasuredDisk {
+    /// Returns the disk's space as the filesystem reports it, and the bytes that are free including the reserve file.
+    fn measure(&self) -> Result<(Space, u64)> {
+        let path = self.disk.path().display();
+        let space = self.disk.space().context(|| format!("could not determine the free space of cell disk {path}"))?;
+        Ok((space, space.available + self.reserve_file.length()))
+    }
+}
+
 impl FreeSpace {
-    pub fn new() -> Self {
-        Self { available: AtomicU64::new(0), measured_ms: AtomicU64::new(NEVER), started: Instant::now() }
+    /// Manages the space of `disks`, each with a reserve of `reserve` bytes.
+    pub fn new(disks: &[Arc<dyn Disk>], reserve: u64) -> Self {
+        let measured =
+            |disk: &Arc<dyn Disk>| MeasuredDisk { disk: disk.clone(), reserve_file: ReserveFile::open(disk, reserve) };
+        Self::on(disks.iter().map(measured).collect(), reserve)
     }
 
-    /// Returns an error of kind `NoSpace` if some disk does not have `length` bytes available for data.
-    pub fn check(&self, length: u64, disks: &[Arc<dyn Disk>]) -> Result<()> {
-        let now_ms = self.started.elapsed().as_millis() as u64;
-        let measured_ms = self.measured_ms.load(Ordering::Relaxed);
-        let is_recent = measured_ms != NEVER && now_ms.saturating_sub(measured_ms) <= AGE_MAX.as_millis() as u64;
-        if is_recent && self.available.load(Ordering::Relaxed) > length.saturating_add(AMPLE) {
+    /// Reports the space of disks that do not change.
+    pub fn read_only(disks: &[Arc<dyn Disk>]) -> Self {
+        let measured =
+            |disk: &Arc<dyn Disk>| MeasuredDisk { disk: disk.clone(), reserve_file: ReserveFile::absent(disk) };
+        Self::on(disks.iter().map(measured).collect(), 0)
+    }
+
+    fn on(disks: Box<[MeasuredDisk]>, reserve: u64) -> Self {
+        let (available, measured_ms) = (AtomicU64::new(0), AtomicU64::new(NEVER));
+        Self { disks, reserve, available, measured_ms, started: Instant::now() }
+    }
+
+    /// Returns an error of kind `NoSpace` if some disk has too little free space for a request of this priority. Shortens
+    /// reserve files if the request needs their space.
+    pub fn check(&self, need: Need, priority: SpacePriority) -> Result<()> {
+        if self.is_ample(need.bytes()) {
             return Ok(());
         }
         let mut available = u64::MAX;
-        for disk in disks {
-            let path = disk.path().display();
-            let space = disk.space().context(|| format!("could not determine the free space of cell disk {path}"))?;
-            available = available.min(space.available.saturating_sub(METADATA_RESERVE.min(space.total / 16)));
+        for disk in &self.disks {
+            let (space, free) = disk.measure()?;
+            available = available.min(free.saturating_sub(self.reserve));
+            let (bytes, floor) = (need.bytes(), self.floor(need, priority, &space));
+            if free.saturating_sub(floor) < bytes {
+                let message = format!(
+                    "cannot allocate {bytes} bytes: cell disk {} has {free} bytes free, of which {floor} are reserved",
+                    disk.disk.path().display()
+                );
+                return Err(Error::new(ErrorKind::NoSpace, message));
+            }
+            if space.available < bytes + MARGIN {
+                disk.reserve_file.release(bytes + MARGIN - space.available);
+            }
         }
         self.available.store(available, Ordering::Relaxed);
-        self.measured_ms.store(now_ms, Ordering::Relaxed);
-        if available < length {
-            let message = format!("cannot allocate {length} bytes: a cell disk has {available} bytes left for data");
-            return Err(Error::new(ErrorKind::NoSpace, message));
-        }
+        self.measured_ms.store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Returns whether a recent measurement shows far more space than `bytes` on every disk.
+    fn is_ample(&self, bytes: u64) -> bool {
+        let now_ms = self.started.elapsed().as_millis() as u64;
+        let measured_ms = self.measured_ms.load(Ordering::Relaxed);
+        let is_recent = measured_ms != NEVER && now_ms.saturating_sub(measured_ms) <= AGE_MAX.as_millis() as u64;
+        is_recent && self.available.load(Ordering::Relaxed) > bytes.saturating_add(AMPLE)
+    }
+
+    /// Returns the free bytes that a request must leave on a disk.
+    fn floor(&self, need: Need, priority: SpacePriority, space: &Space) -> u64 {
+        let kept = match (priority, need) {
+            (SpacePriority::Normal, Need::Growth(_)) => self.reserve,
+            (SpacePriority::Normal, Need::Overwrite(_)) => self.reserve / 2,
+            (SpacePriority::High, _) => self.reserve / 4,
+            (SpacePriority::Highest, _) => 0,
+        };
+        kept.max(METADATA_BYTES.min(space.total / 16))
+    }
+
+    /// Shortens the reserve file of each disk whose filesystem has nearly no free space, for a metadata transaction or
+    /// after a request failed although [`Self::check`] had found space. Returns whether a file became shorter.
+    pub fn release(&self) -> bool {
+        let mut released = false;
+        for disk in &self.disks {
+            if disk.disk.space().is_ok_and(|space| space.available < MARGIN) {
+                released |= disk.reserve_file.release(MARGIN);
+            }
+        }
+        released
+    }
+
+    /// Prepares the disks for a metadata transaction.
+    pub fn prepare_commit(&self) {
+        if !self.is_ample(MARGIN) {
+            self.release();
+        }
+    }
+
+    /// Extends reserve files that are shorter than the reserve, as far as the disks have space.
+    pub fn replenish(&self) {
+        self.disks.iter().for_each(|disk| disk.reserve_file.grow());
+    }
+
+    /// Returns the sums over all disks. `free` includes the reserves, `available` excludes them.
+    pub fn totals(&self) -> Result<Space> {
+        let mut sum = Space::default();
+        for disk in &self.disks {
+            let (space, free) = disk.measure()?;
+            sum.total += space.total;
+            sum.free += space.free + disk.reserve_file.length();
+            sum.available += free.saturating_sub(self.reserve);
+            sum.files += space.files;
+            sum.files_free += space.files_free;
+        }
+        Ok(sum)
+    }
+
+    /// Returns the space of each disk; zeros for a disk that cannot be measured.
+    pub fn by_disk(&self) -> Vec<DiskSpace> {
+        let of_disk = |disk: &MeasuredDisk| {
+            let (space, free) = disk.measure().unwrap_or_default();
+            let (path, reserve) = (disk.disk.path().to_owned(), self.reserve);
+            let (available, reserve_free) = (free.saturating_sub(reserve), free.min(reserve));
+            DiskSpace { path, total: space.total, available, reserve, reserve_free }
+        };
+        self.disks.iter().map(of_disk).collect()
     }
 }

@@ -3,6 +3,7 @@
 //! A [`ReadOnlyVolume`] is a volume on [`OverlayDisk`]s: nothing is recovered, repaired or removed on the disks. The
 //! methods of [`Volume`] in this file read the state of a running volume or of a read-only one.
 
+use super::free_space::FreeSpace;
 use super::{Ino, Volume, VolumeOptions};
 use crate::disk::{Disk, OverlayDisk, Space, Stream};
 use crate::error::{Context, Result};
@@ -66,7 +67,9 @@ impl ReadOnlyVolume {
         let disks = disks.into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
         let group = Group::open_existing(disks)?;
         let (stores, contents) = Stores::read_only(group.disks())?;
-        Ok(Self(Volume::assemble(group, stores, contents, VolumeOptions { prefetch_threads: 0, ..options })?))
+        let free_space = FreeSpace::read_only(group.disks());
+        let options = VolumeOptions { prefetch_threads: 0, ..options };
+        Ok(Self(Volume::assemble(group, stores, contents, free_space, options)?))
     }
 
     /// Replays the redo log of a file in memory: the file then has the content and the superseded pages that it has

@@ -23,6 +23,7 @@ mod prefetcher;
 mod recovery;
 mod regions;
 mod rename;
+mod reserve_file;
 mod sync;
 mod unit_reader;
 mod units;
@@ -30,6 +31,7 @@ mod units;
 pub use crate::file::CachedUnit;
 pub use attributes::{Attr, SetAttr, SetTime};
 pub use content::Fallocate;
+pub use free_space::{DiskSpace, SpacePriority};
 pub use inspect::{DiskState, ReadOnlyVolume, StreamUsage, UnitExtent, disk_states};
 pub use names::{DirEntry, NewNode};
 pub use options::VolumeOptions;
@@ -53,7 +55,7 @@ use free_space::FreeSpace;
 use parking_lot::{Mutex, RwLock};
 use prefetcher::Prefetcher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use sync::PostCommitAction;
 
 pub type Ino = u64;
@@ -72,6 +74,10 @@ pub struct Volume {
     free_space: FreeSpace,
     /// Files without names and references, with the change after whose commit their backing files are removed.
     removed_files: Mutex<Vec<(CommitSequence, Arc<FileData>)>>,
+    /// Number of inodes without names that still have references.
+    unlinked_in_use: AtomicUsize,
+    /// When a request without space last waited for the release of such an inode, in nanoseconds since 1970.
+    waited_for_release: AtomicI64,
     /// Actions with the change that must be committed before.
     post_commit_actions: Mutex<Vec<(CommitSequence, PostCommitAction)>>,
     /// Files whose times differ from the stores'.
@@ -112,8 +118,14 @@ impl Volume {
         self.group.disks()
     }
 
+    /// Returns the sums over all disks. `free` includes the reserves, `available` excludes them.
     pub fn statfs(&self) -> Result<SpaceTotals> {
-        self.group.space()
+        self.free_space.totals()
+    }
+
+    /// Returns the space of each disk.
+    pub fn disk_spaces(&self) -> Vec<DiskSpace> {
+        self.free_space.by_disk()
     }
 
     pub fn inode_count(&self) -> usize {

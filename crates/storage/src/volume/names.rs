@@ -174,8 +174,10 @@ impl Volume {
         let node = namespace.node_mut(ino)?;
         node.inode.nlink = if node.inode.kind == Kind::Directory { 0 } else { node.inode.nlink - 1 };
         node.touch(time);
-        if node.names.is_empty() && node.lookups.load(Ordering::Relaxed) == 0 {
-            self.remove_inode(namespace, ino);
+        match (node.names.is_empty(), node.lookups.load(Ordering::Relaxed)) {
+            (false, _) => {}
+            (true, 0) => self.remove_inode(namespace, ino),
+            (true, _) => _ = self.unlinked_in_use.fetch_add(1, Ordering::Relaxed),
         }
         Ok(())
     }
@@ -193,6 +195,7 @@ impl Volume {
             let mut namespace = self.namespace.write();
             let unused = |node: &Node| node.names.is_empty() && node.lookups.load(Ordering::Relaxed) == 0;
             if namespace.node(ino).is_ok_and(unused) {
+                self.unlinked_in_use.fetch_sub(1, Ordering::Relaxed);
                 self.remove_inode(&mut namespace, ino);
             }
         }

@@ -9,6 +9,9 @@ pub struct VolumeOptions {
     /// Allocation-unit size of new files.
     pub au_size: AuSize,
     pub redundancy: Redundancy,
+    /// Size of the reserve of each disk in bytes: free space that only overwrites of pages in compression units, and
+    /// requests of a higher [`super::SpacePriority`] than normal, may use.
+    pub reserve_bytes: u64,
     pub cache_bytes: u64,
     /// Threads that load regions ahead of scans.
     pub prefetch_threads: usize,
@@ -28,6 +31,7 @@ impl Default for VolumeOptions {
         Self {
             au_size: AuSize::DEFAULT,
             redundancy: Redundancy::External,
+            reserve_bytes: 0,
             cache_bytes: 64 << 20,
             prefetch_threads: 8,
             handles_max: 4096,

@@ -12,7 +12,7 @@ use crate::meta::{AuKey, Batch, CommitSequence, Contents, FIRST_INO, Inode, Kind
 use cellar_format::units::BLOCK_BYTES;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
 
 impl Volume {
     pub(super) fn recover(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Result<Self> {
@@ -22,11 +22,14 @@ impl Volume {
         for disk in group.disks() {
             disk.sync_everything().context(|| format!("could not sync cell disk {}", disk.path().display()))?;
         }
+        let free_space = FreeSpace::new(group.disks(), options.reserve_bytes);
+        free_space.prepare_commit();
         let (stores, contents) = Stores::open(group.disks(), is_new, initial)?;
         group.mark_ready()?;
-        let volume = Self::assemble(group, stores, contents, options)?;
+        let volume = Self::assemble(group, stores, contents, free_space, options)?;
         remove_orphans(&volume.group, &volume.namespace.read())?;
         volume.recover_units()?;
+        volume.free_space.replenish();
         Ok(volume)
     }
 
@@ -35,6 +38,7 @@ impl Volume {
         group: Group,
         stores: Stores,
         mut contents: Contents,
+        free_space: FreeSpace,
         options: VolumeOptions,
     ) -> Result<Self> {
         let open_file = |ino, inode: &Inode| {
@@ -61,13 +65,15 @@ impl Volume {
         }
         Ok(Self {
             prefetcher: Prefetcher::start(cache.clone(), options.prefetch_threads)?,
-            free_space: FreeSpace::new(),
+            free_space,
             group,
             stores: Mutex::new(stores),
             namespace: RwLock::new(namespace),
             committed: AtomicU64::new(0),
             cache,
             removed_files: Mutex::default(),
+            unlinked_in_use: AtomicUsize::new(0),
+            waited_for_release: AtomicI64::new(0),
             post_commit_actions: Mutex::default(),
             times_dirty: Mutex::default(),
             options,
@@ -84,7 +90,7 @@ impl Volume {
         for (done, file) in files.iter().enumerate() {
             (self.options.recovery_progress)(done, files.len());
             let Some(units) = file.units() else { continue };
-            let recovered = file.recover_units(units)?;
+            let recovered = self.with_reserve(|| file.recover_units(units))?;
             if !recovered.changed_aus.is_empty() {
                 self.namespace.write().mark_extents(file.ino, recovered.changed_aus);
                 self.drop_units(file.ino, recovered.unused);

@@ -1,5 +1,6 @@
 //! Compression units: replacing the raw pages of an allocation unit by a unit, and restoring the raw pages.
 
+use super::free_space::{Need, SpacePriority};
 use super::sync::{PostCommitAction, fail_internal_sync};
 use super::{Ino, Volume};
 use crate::error::{Error, ErrorKind, Result};
@@ -116,7 +117,9 @@ impl Volume {
         if file.au_version(au) != version {
             return Ok(UnitStored::Changed);
         }
-        self.with_reclaim(|| self.check_free_space(bytes.len() as u64))?;
+        // Storing a unit frees more space than it uses.
+        let need = Need::Overwrite(crate::file::stored_bytes(bytes.len() as u32));
+        self.with_space(|| self.free_space.check(need, SpacePriority::Normal))?;
         let Some(stored) = StoredUnit::reserve(units.slots(), au, bytes) else { return Ok(UnitStored::Busy) };
         let stored = Arc::new(stored);
         let candidate = Candidate { unit: NewUnit { stored: stored.clone(), page_count, tag }, version };
@@ -224,7 +227,8 @@ impl Volume {
         // Set the flag before the first copy: a post-commit punch of the unit's current pages must not remove the
         // copies.
         let Some(extent) = units.set_decompressing(&file.lock_write(), au, true) else { return Ok(false) };
-        self.with_reclaim(|| self.check_free_space(u64::from(extent.current_count()) * PAGE))?;
+        let need = Need::Growth(u64::from(extent.current_count()) * PAGE);
+        self.with_space(|| self.free_space.check(need, SpacePriority::Normal))?;
         for first in (0..extent.page_count()).step_by(BATCH_PAGES as usize) {
             let write = file.lock_write();
             // The file may have been truncated or overwritten since the last batch.

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod codec;
+pub mod limited_disk;
 pub mod memory_disk;
 
 use cellar_storage::disk::{DirectoryDisk, Disk};

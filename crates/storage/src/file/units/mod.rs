@@ -16,7 +16,7 @@ pub use cached::{CachedUnit, CountedBytes};
 pub use codec::{OpenUnit, UnitCodec};
 pub use extent::Extent;
 pub use reader::{StoredUnitReader, UnitImage};
-pub use redo_log::{LogSequence, RedoLog};
+pub use redo_log::{LogSequence, RECORD_BYTES, RedoLog};
 pub use slots::UnitSlots;
 pub use stored_unit::{StoredUnit, stored_bytes};
 

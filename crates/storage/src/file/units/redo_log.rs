@@ -19,7 +19,8 @@ use std::collections::BTreeMap;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CPND");
 const HEADER_BYTES: usize = 40;
-const RECORD_BYTES: usize = HEADER_BYTES + PAGE_BYTES;
+/// Bytes of a record: header and page.
+pub const RECORD_BYTES: usize = HEADER_BYTES + PAGE_BYTES;
 /// A writer that finds the log longer than this starts a checkpoint.
 const LOG_BYTES_MAX: u64 = 32 << 20;
 

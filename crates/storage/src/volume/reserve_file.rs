@@ -1,0 +1,109 @@
+//! The reserve file of a cell disk: allocated space without content, which no other program can use.
+//!
+//! The cell shortens the file when it needs the space, and extends the file when the disk has space again. The file is
+//! an addition to the accounting of [`super::free_space`]: the cell works without it, for example on a filesystem that
+//! cannot allocate space in advance.
+
+use crate::disk::{Disk, DiskFile};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const FILE: &str = "reserve";
+/// Minimum number of bytes by which the file is shortened.
+const RELEASE_MIN: u64 = 4 << 20;
+/// Bytes that an extension of the file leaves to others. It leaves half of the remaining space, too.
+const OTHERS: u64 = 32 << 20;
+
+#[derive(Debug)]
+pub struct ReserveFile {
+    disk: Arc<dyn Disk>,
+    /// None if there is no reserve, or if the disk cannot allocate space for a file.
+    file: Mutex<Option<Arc<dyn DiskFile>>>,
+    /// Bytes allocated in the file.
+    length: AtomicU64,
+    /// The length that the file has on a disk with enough space. Becomes the present length if the filesystem cannot
+    /// allocate space in advance.
+    target: AtomicU64,
+}
+
+impl ReserveFile {
+    /// Opens or creates the file; the file is extended by [`Self::grow`]. Removes the file if `target` is 0. An error
+    /// is logged, and leaves the disk without the file.
+    pub fn open(disk: &Arc<dyn Disk>, target: u64) -> Self {
+        let path = disk.path().display();
+        if target == 0 {
+            if let Err(error) = disk.remove_named(FILE) {
+                log::warn!("could not remove the reserve file of cell disk {path}: {error}");
+            }
+            return Self::absent(disk);
+        }
+        let opened = disk.open_named(FILE).and_then(|file| {
+            if file.len()? > target {
+                file.set_len(target)?;
+            }
+            Ok((file.len()?, file))
+        });
+        match opened {
+            Ok((length, file)) => {
+                let (file, length, target) = (Mutex::new(Some(file)), AtomicU64::new(length), AtomicU64::new(target));
+                Self { disk: disk.clone(), file, length, target }
+            }
+            Err(error) => {
+                log::warn!("could not open the reserve file of cell disk {path}: {error}");
+                Self::absent(disk)
+            }
+        }
+    }
+
+    /// Returns a disk's reserve file that does not exist and is never created.
+    pub fn absent(disk: &Arc<dyn Disk>) -> Self {
+        Self { disk: disk.clone(), file: Mutex::new(None), length: AtomicU64::new(0), target: AtomicU64::new(0) }
+    }
+
+    /// Returns the bytes allocated in the file.
+    pub fn length(&self) -> u64 {
+        self.length.load(Ordering::Acquire)
+    }
+
+    /// Extends the file to its target length, or as far as the disk has space.
+    pub fn grow(&self) {
+        let file = self.file.lock();
+        let (length, target) = (self.length(), self.target.load(Ordering::Relaxed));
+        let Some(opened) = file.as_ref().filter(|_| length < target) else { return };
+        let available = self.disk.space().map_or(0, |space| space.available);
+        let bytes = (available.saturating_sub(OTHERS) / 2).min(target - length);
+        if bytes == 0 {
+            return;
+        }
+        match opened.allocate(length, bytes, false) {
+            Ok(()) => self.length.store(length + bytes, Ordering::Release),
+            Err(error) => {
+                let path = self.disk.path().display();
+                log::warn!("could not allocate {bytes} bytes in the reserve file of cell disk {path}: {error}");
+                if error.raw_os_error() != Some(libc::ENOSPC) {
+                    self.target.store(length, Ordering::Relaxed);
+                }
+                // The filesystem may have allocated a part.
+                if let Err(error) = opened.set_len(length) {
+                    log::warn!("could not shorten the reserve file of cell disk {path}: {error}");
+                }
+            }
+        }
+    }
+
+    /// Shortens the file by at least `bytes`, or to nothing. Returns false if the file is empty.
+    pub fn release(&self, bytes: u64) -> bool {
+        let file = self.file.lock();
+        let (length, path) = (self.length(), self.disk.path().display());
+        let Some(opened) = file.as_ref().filter(|_| length > 0) else { return false };
+        let shorter = length.saturating_sub(bytes.max(RELEASE_MIN));
+        if let Err(error) = opened.set_len(shorter) {
+            log::warn!("could not shorten the reserve file of cell disk {path}: {error}");
+            return false;
+        }
+        log::debug!("shortened the reserve file of cell disk {path} from {length} to {shorter} bytes");
+        self.length.store(shorter, Ordering::Release);
+        true
+    }
+}
