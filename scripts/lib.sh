@@ -154,6 +154,7 @@ cleanup() {
 # ---------------------------------------------------------------- cells
 
 # cell_configure NAME [CACHE_SIZE] [DISK ...]: writes $WORK/NAME.toml. Without DISK, creates two folders as cell disks.
+# CELL_RESERVE is the size of the reserve.
 cell_configure() {
     local name=$1 cache=${2:-512MiB} disk disks=()
     shift $(($# < 2 ? $# : 2))
@@ -177,6 +178,7 @@ log_level = "${CELLAR_LOG_LEVEL:-info}"
 [disk_group]
 au_size = "4MiB"
 redundancy = "external"
+reserve_size = "${CELL_RESERVE:-64MiB}"
 disks = [$(IFS=,; printf '%s' "${disks[*]}")]
 TOML
 }

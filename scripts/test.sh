@@ -132,7 +132,11 @@ stage_robust() {
     "$ROOT/tests/robust/run.sh" --compressed ${LONG:+--seconds 120} && return "$status"
 }
 stage_regress() { "$ROOT/tests/regress/run.sh" ${LONG:+--rounds 5}; }
-stage_crash() { "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20}; }
+stage_crash() {
+    local status=0
+    "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20} || status=$?
+    "$ROOT/tests/crash/full_disk.sh" && return "$status"
+}
 
 # The fuzz targets, each for some seconds, with the stable compiler.
 stage_fuzz() {

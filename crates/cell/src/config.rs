@@ -35,6 +35,8 @@ pub struct ClusterUser {
 pub struct DiskGroup {
     pub au_size: AuSize,
     pub redundancy: Redundancy,
+    /// Size of the reserve of each disk in bytes; None if not configured.
+    pub reserve_bytes: Option<u64>,
     pub disks: Vec<PathBuf>,
 }
 
@@ -70,6 +72,7 @@ struct FileMetrics {
 struct FileDiskGroup {
     au_size: Option<String>,
     redundancy: Option<String>,
+    reserve_size: Option<String>,
     disks: Vec<PathBuf>,
 }
 
@@ -108,6 +111,8 @@ impl Config {
             None => AuSize::DEFAULT.bytes(),
             Some(size) => parse_size(size, "disk_group.au_size")?,
         };
+        let reserve_size = file.disk_group.reserve_size.as_deref();
+        let reserve_bytes = reserve_size.map(|size| parse_size(size, "disk_group.reserve_size")).transpose()?;
         let cache_bytes = match &file.cache_size {
             None => memory_bytes() / 4,
             Some(size) => parse_size(size, "cache_size")?,
@@ -128,6 +133,7 @@ impl Config {
             disk_group: DiskGroup {
                 au_size: AuSize::from_bytes(au_bytes).map_err(|error| format!("disk_group.au_size: {error}"))?,
                 redundancy,
+                reserve_bytes,
                 disks,
             },
             mount,
@@ -177,7 +183,7 @@ fn parse_size(text: &str, key: &str) -> Result<u64, String> {
 }
 
 /// Returns the size of the machine's memory, or 1 GiB if it is unknown.
-fn memory_bytes() -> u64 {
+pub fn memory_bytes() -> u64 {
     let kib = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
         line.split_whitespace().nth(1)?.parse::<u64>().ok()
@@ -242,6 +248,7 @@ mod tests {
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/m/d\"]\n", "cannot store its own disks");
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/d\", \"/e\", \"/d/\"]\n", "names /d twice");
         check(&format!("{MINIMAL}au_size = \"3MiB\"\n"), "not a power of two");
+        check(&format!("{MINIMAL}reserve_size = \"1GB\"\n"), "disk_group.reserve_size = \"1GB\"; write");
         check(&format!("{MINIMAL}redundancy = \"double\"\n"), "\"external\"");
     }
 }

@@ -4,7 +4,7 @@
 //! Smart Scan server starts before the mount, so every file on the mount has a server. The daemon notifies the service
 //! manager that it is ready after the mount. Shutdown is in reverse order.
 
-use crate::config::Config;
+use crate::config::{Config, memory_bytes};
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions};
 use crate::server;
 use crate::service_manager::{notify, notify_recovery};
@@ -30,6 +30,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 const OOM_SCORE: &str = "-900";
 /// Desired limit of open files.
 const DESCRIPTORS_WANTED: u64 = 1 << 19;
+const GIB: u64 = 1 << 30;
 /// Descriptors reserved for sockets, logs and other files than backing files.
 const DESCRIPTORS_RESERVED: u64 = 256;
 
@@ -120,7 +121,11 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
             .map_err(DaemonError::system(format!("could not open cell disk {}", path.display())));
         disk.map(|disk| Arc::new(disk) as Arc<dyn Disk>)
     });
+    let disks = disks.collect::<Result<Vec<_>, _>>()?;
+    let disk_sizes: Vec<u64> = disks.iter().filter_map(|disk| disk.space().ok()).map(|space| space.total).collect();
+    let reserve = config.disk_group.reserve_bytes;
     let options = VolumeOptions {
+        reserve_bytes: reserve.unwrap_or_else(|| default_reserve(memory_bytes(), &disk_sizes)),
         au_size: config.disk_group.au_size,
         redundancy: config.disk_group.redundancy,
         cache_bytes: config.cache_bytes,
@@ -132,7 +137,16 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
         recovery_progress: notify_recovery,
         ..VolumeOptions::default()
     };
-    Ok(Volume::open(disks.collect::<Result<Vec<_>, _>>()?, options)?)
+    Ok(Volume::open(disks, options)?)
+}
+
+/// Returns the default size of the reserve of each disk in bytes: the disks' share of twice the recommended size of
+/// `shared_buffers`, a quarter of memory, because a page of a compression unit is written twice during a checkpoint. The
+/// reserve is limited to 1 GiB or a 64th of the smallest disk, whichever is more, and to an eighth of the disk.
+fn default_reserve(memory: u64, disk_sizes: &[u64]) -> u64 {
+    let smallest = disk_sizes.iter().min().copied().unwrap_or(0);
+    let limit = GIB.max(smallest / 64).min(smallest / 8);
+    (memory / 2 / disk_sizes.len().max(1) as u64).max(GIB).min(limit)
 }
 
 fn serve(
@@ -241,5 +255,20 @@ fn raise_descriptor_limit() -> u64 {
     match setrlimit(Resource::RLIMIT_NOFILE, wanted, hard) {
         Ok(()) => wanted,
         Err(_) => soft,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_reserve_follows_memory_and_the_smallest_disk() {
+        assert_eq!(default_reserve(8 * GIB, &[256 * GIB]), 4 * GIB);
+        assert_eq!(default_reserve(8 * GIB, &[256 * GIB, 512 * GIB]), 2 * GIB);
+        assert_eq!(default_reserve(64 * GIB, &[256 * GIB]), 4 * GIB);
+        assert_eq!(default_reserve(8 * GIB, &[16 * GIB]), GIB);
+        assert_eq!(default_reserve(8 * GIB, &[4 * GIB]), GIB / 2);
+        assert_eq!(default_reserve(GIB, &[256 * GIB]), GIB);
     }
 }

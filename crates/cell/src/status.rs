@@ -31,10 +31,12 @@ impl CellInfo {
     }
 
     pub fn status(&self, volume: &Volume, metrics: &Metrics) -> CellStatus {
-        let disks = volume.disks().iter().map(|disk| {
-            let space = disk.space().unwrap_or_default();
-            let path = disk.path().display().to_string();
-            DiskStatus { path, total_bytes: space.total, available_bytes: space.available }
+        let disks = volume.disk_spaces().into_iter().map(|disk| DiskStatus {
+            path: disk.path.display().to_string(),
+            total_bytes: disk.total,
+            available_bytes: disk.available,
+            reserve_bytes: disk.reserve,
+            reserve_free_bytes: disk.reserve_free,
         });
         let (cache, (scans, counts)) = (volume.cache_stats(), metrics.totals());
         CellStatus {

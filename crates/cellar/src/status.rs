@@ -42,9 +42,15 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
 }
 
 fn as_json(status: &CellStatus) -> Value {
-    let disks = status.disks.iter().map(
-        |disk| json!({ "path": disk.path, "total_bytes": disk.total_bytes, "available_bytes": disk.available_bytes }),
-    );
+    let disks = status.disks.iter().map(|disk| {
+        json!({
+            "path": disk.path,
+            "total_bytes": disk.total_bytes,
+            "available_bytes": disk.available_bytes,
+            "reserve_bytes": disk.reserve_bytes,
+            "reserve_free_bytes": disk.reserve_free_bytes,
+        })
+    });
     json!({
         "name": status.name,
         "mount": status.mount,
@@ -68,7 +74,11 @@ fn as_text(status: &CellStatus) -> String {
     text += &format!("mount       {mount}\n");
     for disk in &status.disks {
         let (available, total) = (size(disk.available_bytes), size(disk.total_bytes));
-        text += &format!("cell disk   {}: {available} of {total} free\n", disk.path);
+        let reserve = match disk.reserve_free_bytes {
+            free if free < disk.reserve_bytes => format!("{} of {} free", size(free), size(disk.reserve_bytes)),
+            free => size(free),
+        };
+        text += &format!("cell disk   {}: {available} of {total} free, reserve {reserve}\n", disk.path);
     }
     let (used, capacity) = (size(status.cache_used_bytes), size(status.cache_capacity_bytes));
     text += &format!("page cache  {used} of {capacity} filled\n");

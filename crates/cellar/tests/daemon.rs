@@ -38,7 +38,7 @@ impl Cell {
         let disk2 = disk2.map_or_else(|| at("disk2"), |path| path.display().to_string());
         let config = format!(
             "name = \"test\"\nmount = \"{mount}\"\ncache_size = \"64MiB\"\n\
-             [disk_group]\nau_size = \"1MiB\"\ndisks = [\"{disk1}\", \"{disk2}\"]\n"
+             [disk_group]\nau_size = \"1MiB\"\nreserve_size = \"32MiB\"\ndisks = [\"{disk1}\", \"{disk2}\"]\n"
         );
         fs::write(cell.path("cell.toml"), config).unwrap();
         cell
@@ -370,7 +370,13 @@ fn status_describes_a_running_cell_and_fails_without_an_answer() {
     let text = status(&cell, &[]);
     assert!(text.status.success(), "{}", message(&text));
     let text = String::from_utf8(text.stdout).unwrap();
-    for part in ["cell test, version ", "disk1: ", "page cache  0 bytes of 64 MiB filled", "0 Smart Scans"] {
+    for part in [
+        "cell test, version ",
+        "disk1: ",
+        "free, reserve 32 MiB\n",
+        "page cache  0 bytes of 64 MiB filled",
+        "0 Smart Scans",
+    ] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
     let json: serde_json::Value = serde_json::from_slice(&status(&cell, &["--json"]).stdout).unwrap();
@@ -379,6 +385,8 @@ fn status_describes_a_running_cell_and_fails_without_an_answer() {
     assert_eq!(json["mount"], cell.path("mount").to_str().unwrap());
     assert_eq!(json["disks"].as_array().unwrap().len(), 2);
     assert!(json["disks"][1]["available_bytes"].as_u64().unwrap() > 0);
+    let reserve = ["reserve_bytes", "reserve_free_bytes"].map(|key| json["disks"][1][key].as_u64());
+    assert_eq!(reserve, [Some(32 << 20); 2]);
 
     let signal = |name: &str| Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
     signal("-STOP");

@@ -34,7 +34,7 @@ impl Cell {
         let at = |name: &str| cell.path(name).display().to_string();
         let config = format!(
             "name = \"test\"\nmount = \"{}\"\ncache_size = \"64MiB\"\n\
-             [disk_group]\nau_size = \"1MiB\"\ndisks = [\"{}\", \"{}\"]\n",
+             [disk_group]\nau_size = \"1MiB\"\nreserve_size = \"32MiB\"\ndisks = [\"{}\", \"{}\"]\n",
             at("mount"),
             at("disk1"),
             at("disk2")

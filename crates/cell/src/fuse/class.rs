@@ -1,9 +1,9 @@
-//! Maps a file to its class: the counters of its area, and whether the file is WAL. The path determines the class,
-//! which is cached by inode.
+//! Maps a file to its class: the counters of its area, whether the file is WAL, and the priority of its requests for
+//! space. The path determines the class, which is cached by inode.
 
 use super::stats::{Area, AreaCounters, IoStats};
 use cellar_format::wire::FileIoKind;
-use cellar_storage::{Ino, Volume};
+use cellar_storage::{Ino, SpacePriority, Volume};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,6 +16,8 @@ pub struct Classes(RwLock<HashMap<Ino, FileClass>>);
 #[derive(Debug, Clone)]
 pub struct FileClass {
     is_wal: bool,
+    /// The priority of requests for space by a process that neither writes a checkpoint nor recovers.
+    pub priority: SpacePriority,
     counters: Arc<AreaCounters>,
 }
 
@@ -36,8 +38,11 @@ impl Classes {
             return class.clone();
         }
         let path = volume.path_of(ino).unwrap_or_default();
-        let class =
-            FileClass { is_wal: path.split('/').any(|name| name == "pg_wal"), counters: stats.area(area(&path)) };
+        let class = FileClass {
+            is_wal: path.split('/').any(|name| name == "pg_wal"),
+            priority: priority(&path),
+            counters: stats.area(area(&path)),
+        };
         self.0.write().insert(ino, class.clone());
         class
     }
@@ -72,6 +77,42 @@ fn area(path: &str) -> Area {
     Area { root: folder.to_owned(), database: None }
 }
 
+/// Folders of a data directory whose files PostgreSQL needs to write WAL, to complete a checkpoint and to recover.
+const ESSENTIAL_FOLDERS: [&str; 10] = [
+    "pg_commit_ts",
+    "pg_logical",
+    "pg_multixact",
+    "pg_notify",
+    "pg_serial",
+    "pg_stat",
+    "pg_subtrans",
+    "pg_twophase",
+    "pg_wal",
+    "pg_xact",
+];
+/// Such files in other folders. A name may have a suffix, like that of a temporary file.
+const ESSENTIAL_FILES: [&str; 7] = [
+    "backup_label",
+    "pg_control",
+    "pg_filenode.map",
+    // A session that cannot write this file does not start.
+    "pg_internal.init",
+    "postmaster.opts",
+    "postmaster.pid",
+    "tablespace_map",
+];
+
+/// Returns the priority of a file's requests for space. A failure to grow a relation, a temporary file or a server log
+/// is an ordinary error; a failure to write WAL or a file of a checkpoint stops the cluster.
+fn priority(path: &str) -> SpacePriority {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let is_slot_state = name.starts_with("state") && folder.split('/').any(|name| name == "pg_replslot");
+    let is_essential = is_slot_state
+        || ESSENTIAL_FILES.iter().any(|file| name.starts_with(file))
+        || folder.split('/').any(|name| ESSENTIAL_FOLDERS.contains(&name));
+    if is_essential { SpacePriority::High } else { SpacePriority::Normal }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,5 +132,31 @@ mod tests {
         for (path, root, database) in cases {
             assert_eq!(area(path), Area { root: root.to_owned(), database }, "{path}");
         }
+    }
+
+    #[test]
+    fn files_of_wal_and_checkpoints_may_use_the_reserve() {
+        let essential = [
+            "pgdata/pg_wal/000000010000000000000001",
+            "pg_wal/xlogtemp.47",
+            "pgdata/pg_multixact/members/0000",
+            "pgdata/pg_logical/replorigin_checkpoint.tmp",
+            "pgdata/pg_replslot/standby/state.tmp",
+            "pgdata/global/pg_control",
+            "pgdata/base/5/pg_filenode.map.tmp",
+            "pgdata/base/5/pg_internal.init.4711",
+            "postmaster.pid",
+        ];
+        let ordinary = [
+            "pgdata/base/5/1234.1",
+            "pgdata/base/pgsql_tmp/pgsql_tmp1.0",
+            "pgdata/global/1262",
+            "space1/PG_15_202209061/16401/16402_vm",
+            "pgdata/pg_replslot/decoder/xid-747-lsn-0-1000000.spill",
+            "pgdata/log/postgresql.log",
+            "",
+        ];
+        essential.iter().for_each(|path| assert_eq!(priority(path), SpacePriority::High, "{path}"));
+        ordinary.iter().for_each(|path| assert_eq!(priority(path), SpacePriority::Normal, "{path}"));
     }
 }

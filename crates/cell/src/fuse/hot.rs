@@ -1,6 +1,7 @@
 //! Reads, writes and syncs for both transports, with their counters.
 
 use super::FileService;
+use super::process::with_priority;
 use super::reply::attr_out;
 use super::ring::{AttrOut, Call, HotPath};
 use cellar_format::units::BLOCK_BYTES;
@@ -18,10 +19,12 @@ impl FileService {
         Ok(count)
     }
 
-    pub(super) fn write_from(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Error> {
-        let since = Instant::now();
-        let count = self.volume().write(ino, offset, data).inspect_err(|error| log::error!("write: {error}"))?;
-        self.count(ino, FileIoKind::DataFileWrite, count, since);
+    /// Writes for process `pid`.
+    pub(super) fn write_from(&self, ino: Ino, offset: u64, data: &[u8], pid: u32) -> Result<usize, Error> {
+        let (since, class) = (Instant::now(), self.class_of(ino));
+        let write = |priority| self.volume().write_with(ino, offset, data, priority);
+        let count = with_priority(class.priority, pid, write).inspect_err(|error| log::error!("write: {error}"))?;
+        class.count(FileIoKind::DataFileWrite, count, since.elapsed());
         Ok(count)
     }
 
@@ -42,7 +45,7 @@ impl HotPath for FileService {
         if call.flags & WriteFlags::FUSE_WRITE_KILL_SUIDGID.bits() != 0 {
             self.volume().clear_privileges(call.ino).map_err(|error| error.errno())?;
         }
-        self.write_from(call.ino, call.offset, data).map_err(|error| error.errno())
+        self.write_from(call.ino, call.offset, data, call.pid).map_err(|error| error.errno())
     }
 
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32> {

@@ -7,6 +7,7 @@
 mod class;
 mod hot;
 mod mount;
+mod process;
 mod reply;
 mod ring;
 mod service;
@@ -18,7 +19,7 @@ pub use stats::{Area, Histogram, IoCount, IoStats};
 
 use cellar_format::wire::FileIoKind;
 use cellar_storage::{Ino, Volume};
-use class::Classes;
+use class::{Classes, FileClass};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -59,6 +60,10 @@ impl FileService {
 
     /// Counts an operation that started at `since`.
     fn count(&self, ino: Ino, kind: FileIoKind, bytes: usize, since: Instant) {
-        self.shared.classes.of(ino, &self.shared.volume, &self.shared.stats).count(kind, bytes, since.elapsed());
+        self.class_of(ino).count(kind, bytes, since.elapsed());
+    }
+
+    fn class_of(&self, ino: Ino) -> FileClass {
+        self.shared.classes.of(ino, &self.shared.volume, &self.shared.stats)
     }
 }

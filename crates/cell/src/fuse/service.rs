@@ -4,6 +4,7 @@
 //! reference to the inode keeps an unlinked open file alive. The kernel's page cache is write-through. All changes of a
 //! file go through the mount, so the kernel's cached pages always equal the volume's content.
 
+use super::process::with_priority;
 use super::reply::{TTL, absent, errno, file_attr, file_type, nanoseconds};
 use super::{FileService, WHICH_CELL, WHICH_CELL_BYTES};
 use cellar_storage::{Attr, Error, ErrorKind, Fallocate, Ino, Kind, NewNode, RenameMode, SetAttr, SetTime};
@@ -289,7 +290,7 @@ impl Filesystem for FileService {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         ino: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -304,7 +305,7 @@ impl Filesystem for FileService {
         {
             return reply.error(errno(&error));
         }
-        match self.write_from(ino.0, offset, data) {
+        match self.write_from(ino.0, offset, data, request.pid()) {
             Ok(count) => reply.written(count as u32),
             Err(error) => reply.error(errno(&error)),
         }
@@ -385,7 +386,7 @@ impl Filesystem for FileService {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         ino: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -400,7 +401,8 @@ impl Filesystem for FileService {
             libc::FALLOC_FL_ZERO_RANGE => Fallocate::Zero { keep_size },
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
-        reply_empty(self.volume().fallocate(ino.0, offset, length, operation), reply);
+        let fallocate = |priority| self.volume().fallocate_with(ino.0, offset, length, operation, priority);
+        reply_empty(with_priority(self.class_of(ino.0).priority, request.pid(), fallocate), reply);
     }
 
     fn lseek(

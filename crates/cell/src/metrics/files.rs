@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cellar_storage::Volume;
+use cellar_storage::{DiskSpace, Volume};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -76,6 +76,26 @@ impl EncodeMetric for Latencies<'_> {
     }
 }
 
+/// One gauge of every cell disk.
+struct DiskGauges<'a> {
+    disks: &'a [DiskSpace],
+    value: fn(&DiskSpace) -> u64,
+}
+
+impl EncodeMetric for DiskGauges<'_> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for disk in self.disks {
+            let labels = [("disk", disk.path.display().to_string())];
+            encoder.encode_family(&labels)?.encode_gauge(&((self.value)(disk) as i64))?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Gauge
+    }
+}
+
 fn labels(count: &IoCount) -> [(&'static str, String); 3] {
     let database = count.area.database.map_or("other".to_owned(), |oid| oid.to_string());
     [("root", count.area.root.clone()), ("database", database), ("kind", count.kind.name().to_owned())]
@@ -119,6 +139,18 @@ impl Collector for FileMetrics {
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(value as i64);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        let disks = self.volume.disk_spaces();
+        let size: fn(&DiskSpace) -> u64 = |disk| disk.total;
+        let gauges = [
+            ("disk_size_bytes", "Size of the filesystem of a cell disk", size),
+            ("disk_available_bytes", "Free space of a cell disk beyond its reserve", |disk| disk.available),
+            ("disk_reserve_bytes", "Size of the reserve of a cell disk", |disk| disk.reserve),
+            ("disk_reserve_free_bytes", "Free part of the reserve of a cell disk", |disk| disk.reserve_free),
+        ];
+        for (name, help, value) in gauges {
+            let gauges = DiskGauges { disks: &disks, value };
+            gauges.encode(encoder.encode_descriptor(name, help, None, gauges.metric_type())?)?;
         }
         Ok(())
     }

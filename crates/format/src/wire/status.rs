@@ -24,7 +24,11 @@ pub struct CellStatus {
 pub struct DiskStatus {
     pub path: String,
     pub total_bytes: u64,
+    /// Free bytes beyond the reserve.
     pub available_bytes: u64,
+    pub reserve_bytes: u64,
+    /// The part of the reserve that is free.
+    pub reserve_free_bytes: u64,
 }
 
 impl CellStatus {
@@ -39,6 +43,8 @@ impl CellStatus {
             out.put_blob(disk.path.as_bytes());
             out.put_u64(disk.total_bytes);
             out.put_u64(disk.available_bytes);
+            out.put_u64(disk.reserve_bytes);
+            out.put_u64(disk.reserve_free_bytes);
         }
         for value in [
             self.cache_capacity_bytes,
@@ -64,6 +70,8 @@ impl CellStatus {
                 path: reader.string("cell disk")?,
                 total_bytes: reader.u64("disk size")?,
                 available_bytes: reader.u64("free space")?,
+                reserve_bytes: reader.u64("reserve")?,
+                reserve_free_bytes: reader.u64("free part of the reserve")?,
             });
         }
         let status = Self {
@@ -91,7 +99,8 @@ mod tests {
 
     #[test]
     fn a_status_decodes_to_its_equal_and_a_truncated_status_is_corrupt() {
-        let disk = DiskStatus { path: "/disk1".into(), total_bytes: 9, available_bytes: 8 };
+        let (path, total_bytes, available_bytes) = ("/disk1".into(), 9, 6);
+        let disk = DiskStatus { path, total_bytes, available_bytes, reserve_bytes: 2, reserve_free_bytes: 1 };
         let status = CellStatus {
             name: "cell1".into(),
             mount: "/srv".into(),

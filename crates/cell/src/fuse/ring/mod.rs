@@ -40,6 +40,8 @@ pub struct Call {
     pub offset: u64,
     /// `FUSE_WRITE_*` flags of a write.
     pub flags: u32,
+    /// The calling process; 0 if it is in another pid namespace.
+    pub pid: u32,
 }
 
 /// The operations that a queue's thread serves itself. Errors are errno values.

@@ -126,7 +126,8 @@ impl Queue {
         let header: InHeader = *bytemuck::from_bytes(&entry.header.in_out[..IN_HEADER_BYTES]);
         self.keep_awake.record_request(self.cpu, header.pid);
         let arguments: ReadWriteIn = *bytemuck::from_bytes(&entry.header.op_in[..size_of::<ReadWriteIn>()]);
-        let call = Call { ino: header.nodeid, offset: arguments.offset, flags: arguments.read_write_flags };
+        let (offset, flags) = (arguments.offset, arguments.read_write_flags);
+        let call = Call { ino: header.nodeid, offset, flags, pid: header.pid };
         let size = (arguments.size as usize).min(entry.payload.len());
         match header.opcode {
             OP_READ => {
