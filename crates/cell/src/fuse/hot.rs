@@ -18,14 +18,24 @@ impl FileService {
         Ok(count)
     }
 
-    pub(super) fn write_from(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Error> {
-        let since = Instant::now();
+    /// Writes. `since` is the time at which the request arrived.
+    pub(super) fn write_from(&self, ino: Ino, offset: u64, data: &[u8], since: Instant) -> Result<usize, Error> {
         let count = self.volume().write(ino, offset, data).inspect_err(|error| log::error!("write: {error}"))?;
         self.count(ino, FileIoKind::DataFileWrite, count, since);
         Ok(count)
     }
 
-    pub(super) fn sync(&self, ino: Ino) -> Result<(), Error> {
+    /// Writes unless the write would wait; returns None in that case.
+    pub(super) fn try_write_from(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<Option<usize>, Error> {
+        let since = Instant::now();
+        let written = self.volume().try_write(ino, offset, data).inspect_err(|error| log::error!("write: {error}"))?;
+        if let Some(count) = written {
+            self.count(ino, FileIoKind::DataFileWrite, count, since);
+        }
+        Ok(written)
+    }
+
+    pub(super) fn sync_file(&self, ino: Ino) -> Result<(), Error> {
         let since = Instant::now();
         self.volume().fsync(ino).inspect_err(|error| log::error!("sync: {error}"))?;
         self.count(ino, FileIoKind::Sync, 0, since);
@@ -38,11 +48,23 @@ impl HotPath for FileService {
         self.read_into(call.ino, call.offset, out).map_err(|error| error.errno())
     }
 
-    fn write(&self, call: Call, data: &[u8]) -> Result<usize, i32> {
+    fn try_write(&self, call: Call, data: &[u8]) -> Result<Option<usize>, i32> {
         if call.flags & WriteFlags::FUSE_WRITE_KILL_SUIDGID.bits() != 0 {
             self.volume().clear_privileges(call.ino).map_err(|error| error.errno())?;
         }
-        self.write_from(call.ino, call.offset, data).map_err(|error| error.errno())
+        self.try_write_from(call.ino, call.offset, data).map_err(|error| error.errno())
+    }
+
+    fn write(&self, call: Call, data: &[u8], since: Instant) -> Result<usize, i32> {
+        self.write_from(call.ino, call.offset, data, since).map_err(|error| error.errno())
+    }
+
+    fn sync(&self, ino: u64) -> Result<(), i32> {
+        self.sync_file(ino).map_err(|error| error.errno())
+    }
+
+    fn sync_directory(&self, ino: u64) -> Result<(), i32> {
+        self.volume().fsyncdir(ino).map_err(|error| error.errno())
     }
 
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32> {

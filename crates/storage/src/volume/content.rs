@@ -14,6 +14,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Whether a call may wait for a metadata transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Allowed,
+    Forbidden,
+}
+
 /// Bytes per step of a copy.
 const COPY_CHUNK: usize = 1 << 20;
 
@@ -36,7 +43,7 @@ impl Volume {
         let region = offset / region_bytes;
         let at = (offset % region_bytes) as usize;
         if at + buffer.len() <= REGION_BYTES
-            && let Some(cached) = self.cache.find(&file.cached, RegionIndex(region as u32))
+            && let Some(cached) = self.cache.try_find(&file.cached, RegionIndex(region as u32))
             && region <= u64::from(u32::MAX)
         {
             let bytes = cached.bytes().get(at..).unwrap_or_default();
@@ -58,35 +65,62 @@ impl Volume {
 
     /// Writes all of `data` at `offset`, growing the file as needed.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        let file = self.file(ino)?;
+        self.ensure_log_space(&file)?;
+        self.write_locked(&file, file.lock_write(), (offset, data), Waiting::Allowed)
+    }
+
+    /// Writes like [`Self::write`], unless the write would wait for a sync, for a metadata transaction, for the file's
+    /// write lock or for the load of a cached region. Returns None in these cases; the caller must repeat the write
+    /// with [`Self::write`].
+    pub fn try_write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<Option<usize>> {
+        let file = self.file(ino)?;
+        let end = file.check_end(offset, data.len() as u64)?;
+        if file.units().is_some_and(Units::is_redo_log_full) || self.cache.is_busy(&file.cached, regions(offset..end)) {
+            return Ok(None);
+        }
+        let Some(write) = file.try_lock_write() else { return Ok(None) };
+        match self.write_locked(&file, write, (offset, data), Waiting::Forbidden) {
+            // A metadata transaction may free the space of removed files.
+            Err(error) if error.kind() == ErrorKind::NoSpace && self.has_removed_files() => Ok(None),
+            written => written.map(Some),
+        }
+    }
+
+    fn write_locked(
+        &self,
+        file: &Arc<FileData>,
+        write: WriteGuard<'_>,
+        (offset, data): (u64, &[u8]),
+        waiting: Waiting,
+    ) -> Result<usize> {
         if data.is_empty() {
             return Ok(0);
         }
-        let file = self.file(ino)?;
         let end = file.check_end(offset, data.len() as u64)?;
-        let write = file.lock_write();
         let size = file.size()?;
         // An overwrite has its space already, unless the overwritten pages are in a compression unit.
         if end > size || file.units().is_some() {
-            self.with_reclaim(|| self.check_free_space(end - offset))?;
+            self.with_reclaim_if(waiting, || self.check_free_space(end - offset))?;
         }
         file.torn_blocks.begin(&(offset..end));
         let version = write.begin_write(offset, data, size);
         if offset > size {
             // The cached regions of the gap end at the old end of the file.
-            self.forget_cached(&file, size..offset);
+            self.forget_cached(file, size..offset);
         }
         self.cache.patch(&file.cached, offset, data, version);
-        if let Err(error) = self.with_reclaim(|| write.write_through(offset, data)) {
+        if let Err(error) = self.with_reclaim_if(waiting, || write.write_through(offset, data)) {
             let changed = offset.min(size)..end;
             write.undo_write(changed.clone(), size);
-            self.forget_cached(&file, changed);
-            return Err(self.with_path(ino, error));
+            self.forget_cached(file, changed);
+            return Err(self.with_path(file.ino, error));
         }
         write.end_write();
         file.torn_blocks.end(&(offset..end));
-        self.touch_content(&file);
+        self.touch_content(file);
         drop(write);
-        self.checkpoint_if_log_full(&file);
+        self.request_checkpoint_if_due(file);
         Ok(data.len())
     }
 
@@ -262,6 +296,13 @@ impl Volume {
         match attempt() {
             Err(error) if error.kind() == ErrorKind::NoSpace && self.reclaim() => attempt(),
             result => result,
+        }
+    }
+
+    fn with_reclaim_if<T>(&self, waiting: Waiting, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        match waiting {
+            Waiting::Allowed => self.with_reclaim(attempt),
+            Waiting::Forbidden => attempt(),
         }
     }
 

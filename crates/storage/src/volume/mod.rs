@@ -14,6 +14,7 @@
 
 mod attributes;
 mod background;
+mod checkpoints;
 mod content;
 mod free_space;
 mod inspect;
@@ -49,11 +50,12 @@ use crate::group::Group;
 use crate::meta::{CommitSequence, Stores};
 use crate::now;
 use background::Background;
+use checkpoints::CheckpointRequests;
 use free_space::FreeSpace;
 use parking_lot::{Mutex, RwLock};
 use prefetcher::Prefetcher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::PostCommitAction;
 
 pub type Ino = u64;
@@ -70,12 +72,16 @@ pub struct Volume {
     cache: Arc<Cache>,
     prefetcher: Prefetcher,
     free_space: FreeSpace,
+    /// Set if a panic lost the record of which metadata changed; every later commit is an error.
+    metadata_lost: AtomicBool,
     /// Files without names and references, with the change after whose commit their backing files are removed.
     removed_files: Mutex<Vec<(CommitSequence, Arc<FileData>)>>,
     /// Actions with the change that must be committed before.
     post_commit_actions: Mutex<Vec<(CommitSequence, PostCommitAction)>>,
     /// Files whose times differ from the stores'.
     times_dirty: Mutex<Vec<Ino>>,
+    /// Files whose redo logs need a checkpoint.
+    checkpoint_requests: Arc<CheckpointRequests>,
     options: VolumeOptions,
     background: Mutex<Option<Background>>,
 }
@@ -151,6 +157,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
+        self.checkpoint_requests.stop();
         self.prefetcher.stop();
     }
 }
