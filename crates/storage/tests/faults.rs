@@ -264,7 +264,7 @@ fn a_panic_during_the_load_of_a_region_leaves_neither_a_pin_nor_bytes_in_the_cac
     volume.write(other, 0, &vec![2; 16 * MIB as usize]).unwrap();
     // Every slot of the cache contains a region of the other file.
     (0..16).for_each(|region| drop(volume.region(other, RegionIndex(region)).unwrap()));
-    set(&disks, &[Fault::ReadPanic]);
+    set(&disks, &[Fault::ReadPanic { after: 0 }]);
     let load = |region| drop(volume.region(ino, RegionIndex(region)));
     for region in 0..16 {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| load(region))).unwrap_err();

@@ -30,8 +30,10 @@ pub enum Fault {
     SlowSync {
         milliseconds: u64,
     },
-    /// Every read panics.
-    ReadPanic,
+    /// Every read after the first `after` reads panics.
+    ReadPanic {
+        after: u64,
+    },
     /// Every write and every punch panics.
     WritePanic,
 }
@@ -44,6 +46,8 @@ struct State {
     bytes_written: u64,
     syncs: u64,
     panics: u64,
+    /// Since the faults were set.
+    reads: u64,
 }
 
 impl State {
@@ -68,12 +72,18 @@ impl State {
 struct Injector(Arc<Mutex<State>>);
 
 impl Injector {
+    fn set(&self, faults: &[Fault]) {
+        let mut state = self.0.lock();
+        (state.faults, state.reads) = (faults.to_vec(), 0);
+    }
+
     fn read(&self) -> io::Result<()> {
         let mut state = self.0.lock();
+        state.reads += 1;
         for fault in state.faults.clone() {
             match fault {
                 Fault::Read { errno, one_in } => state.maybe_fail(one_in, errno)?,
-                Fault::ReadPanic => {
+                Fault::ReadPanic { after } if state.reads > after => {
                     state.panics += 1;
                     panic!("injected panic of a read");
                 }
@@ -149,6 +159,7 @@ impl FaultyDisk {
                 bytes_written: 0,
                 syncs: 0,
                 panics: 0,
+                reads: 0,
             })))
         };
         Self { inner, injector: injector(), named_injector: injector() }
@@ -156,12 +167,12 @@ impl FaultyDisk {
 
     /// Replaces the faults of backing files.
     pub fn set_faults(&self, faults: &[Fault]) {
-        self.injector.0.lock().faults = faults.to_vec();
+        self.injector.set(faults);
     }
 
     /// Replaces the faults of named files, such as the metadata store; notes never fail.
     pub fn set_named_faults(&self, faults: &[Fault]) {
-        self.named_injector.0.lock().faults = faults.to_vec();
+        self.named_injector.set(faults);
     }
 
     /// Returns the bytes of all complete writes to named files so far.

@@ -103,13 +103,14 @@ pub trait Disk: Send + Sync + Debug {
     fn sync_everything(&self) -> io::Result<()>;
 }
 
-/// Calls `work` for each disk, in a thread for each, and returns the results in the order of the disks.
-pub(crate) fn on_each<T: Send>(disks: &[Arc<dyn Disk>], work: impl Fn(&Arc<dyn Disk>) -> T + Sync) -> Vec<T> {
+/// Calls `work` for each disk, or file on a disk, in a thread for each. Returns the results in the order of the disks.
+pub(crate) fn on_each<D: Sync, T: Send>(disks: &[D], work: impl Fn(&D) -> T + Sync) -> Vec<T> {
     if let [disk] = disks {
         return vec![work(disk)];
     }
     std::thread::scope(|scope| {
-        let threads: Vec<_> = disks.iter().map(|disk| scope.spawn(|| work(disk))).collect();
+        let work = &work;
+        let threads: Vec<_> = disks.iter().map(|disk| scope.spawn(move || work(disk))).collect();
         let join = |thread: ScopedJoinHandle<'_, T>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
         threads.into_iter().map(join).collect()
     })

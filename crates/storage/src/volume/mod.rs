@@ -37,7 +37,7 @@ pub use options::VolumeOptions;
 pub use regions::RegionGuard;
 pub use rename::RenameMode;
 pub use unit_reader::UnitReader;
-pub use units::{AuFormat, AuInfo, UnitStored};
+pub use units::{AuFormat, AuInfo, StagedUnits, UnitStored};
 
 pub use crate::disk::Space as SpaceTotals;
 pub use crate::meta::{Kind, ROOT_INO};
