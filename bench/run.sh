@@ -199,6 +199,22 @@ part_files() {
     for kind in "${kinds[@]}"; do
         say "$kind, each run: ${results[mount.$kind]}on the mount; ${results[plain.$kind]}plain"
     done
+    bench_neighbours
+}
+
+# Latencies of other files while a mass UPDATE runs: of a raw table, and of a compressed table.
+bench_neighbours() {
+    local update="SET abalance = abalance + 1"
+    sql mount bench -c "CREATE TABLE updated_raw AS SELECT * FROM pgbench_accounts" \
+        -c "CREATE TABLE updated_unit AS SELECT * FROM pgbench_accounts" \
+        -c "VACUUM (FREEZE) updated_raw, updated_unit" -c "SELECT cellar.compress('updated_unit', 'query low')" -c "CHECKPOINT" >/dev/null
+    say
+    say "### Other files during a mass UPDATE (goal: p99 of reads and WAL writes at most 2 times the idle p99)"
+    say
+    python3 "$ROOT/bench/files/neighbours.py" --folder "$WORK/cell1" --dsn "$(cluster_dsn mount bench)" --psql "$PG_BIN/psql" \
+        "UPDATE of a raw table=UPDATE updated_raw $update; CHECKPOINT" \
+        "UPDATE of a compressed table=UPDATE updated_unit $update; CHECKPOINT"
+    sql mount bench -c "DROP TABLE updated_raw, updated_unit"
 }
 
 # python SCRIPT [OPTION ...]: runs a part written in Python; its results with plans go to a JSON file beside the report.

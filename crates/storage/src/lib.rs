@@ -19,8 +19,8 @@ pub use group::{AuSize, Redundancy, State as GroupState, Superblock, Uuid};
 pub use page_set::PageSet;
 pub use volume::{
     Attr, AuFormat, AuInfo, CachedUnit, DirEntry, DiskSpace, DiskState, Fallocate, Ino, Kind, NewNode, ROOT_INO,
-    ReadOnlyVolume, RegionGuard, RenameMode, SetAttr, SetTime, SpacePriority, SpaceTotals, StreamUsage, UnitExtent,
-    UnitReader, UnitStored, Volume, VolumeOptions, disk_states,
+    ReadOnlyVolume, RegionGuard, RenameMode, SetAttr, SetTime, SpacePriority, SpaceTotals, StagedUnits, StreamUsage,
+    UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions, disk_states,
 };
 
 /// Returns the time in nanoseconds since 1970.

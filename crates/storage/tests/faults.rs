@@ -208,6 +208,88 @@ fn failed_background_commits_are_retried_with_increasing_delays_and_after_a_succ
     assert!(volume.resolve("file").is_some(), "a commit in the background follows a successful sync at once");
 }
 
+/// Without a transaction of the maintenance thread, a file that no sync made durable does not exist after a restart.
+fn assert_maintenance_commits(volume: Arc<Volume>, disks: Vec<Arc<FaultyDisk>>, folder: &std::path::Path, name: &str) {
+    create(&volume, name);
+    std::thread::sleep(Duration::from_millis(3500));
+    volume.abandon();
+    drop((volume, disks));
+    assert!(support::open(folder, 2).resolve(name).is_some(), "the maintenance thread no longer commits");
+}
+
+#[test]
+fn a_panic_in_a_metadata_transaction_is_an_error_and_loses_no_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disks, volume) = faulty(folder.path(), options());
+    create(&volume, "before");
+    set_named(&disks, &[Fault::WritePanic]);
+    for _ in 0..2 {
+        assert_eq!(volume.fsyncdir(ROOT_INO).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    set_named(&disks, &[]);
+    volume.fsyncdir(ROOT_INO).unwrap();
+    assert_maintenance_commits(volume, disks, folder.path(), "after");
+    assert!(support::open(folder.path(), 2).resolve("before").is_some());
+}
+
+#[test]
+fn maintenance_continues_after_a_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disks, volume) = faulty(folder.path(), options());
+    let ino = create(&volume, "file");
+    volume.write(ino, 0, &vec![7; MIB as usize]).unwrap();
+    volume.fsync(ino).unwrap();
+    // The transaction of the unit fails, so that the maintenance thread repeats it and punches the raw pages.
+    set_named(&disks, &[Fault::Write { errno: EIO, one_in: 1 }]);
+    compress(&volume, ino, 0, 0).unwrap_err();
+    set(&disks, &[Fault::WritePanic]);
+    set_named(&disks, &[]);
+    let started = std::time::Instant::now();
+    while volume.fsyncdir(ROOT_INO).is_err() || disks.iter().all(|disk| disk.panics() == 0) {
+        assert!(started.elapsed() < Duration::from_secs(10), "the maintenance thread did not punch");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    set(&disks, &[]);
+    assert_maintenance_commits(volume, disks, folder.path(), "after");
+}
+
+#[test]
+fn a_panic_during_the_load_of_a_region_leaves_neither_a_pin_nor_bytes_in_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disks, volume) = faulty(folder.path(), options());
+    let ino = create(&volume, "file");
+    volume.write(ino, 0, &vec![1; 16 * MIB as usize]).unwrap();
+    let other = create(&volume, "other");
+    volume.write(other, 0, &vec![2; 16 * MIB as usize]).unwrap();
+    // Every slot of the cache contains a region of the other file.
+    (0..16).for_each(|region| drop(volume.region(other, RegionIndex(region)).unwrap()));
+    set(&disks, &[Fault::ReadPanic { after: 0 }]);
+    let load = |region| drop(volume.region(ino, RegionIndex(region)));
+    for region in 0..16 {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| load(region))).unwrap_err();
+    }
+    volume.prefetch(ino, RegionIndex(0)..RegionIndex(16));
+    std::thread::sleep(Duration::from_millis(300));
+    set(&disks, &[]);
+    for region in 0..16 {
+        let offset = u64::from(region) * MIB;
+        assert_eq!(volume.try_write(ino, offset, &[3; 8192]).unwrap(), Some(8192), "region {region} is pinned");
+        let bytes = volume.region(ino, RegionIndex(region)).unwrap();
+        assert!(bytes[..8192] == [3; 8192] && bytes[8192..].iter().all(|byte| *byte == 1), "region {region}");
+    }
+    // The prefetch threads survive the panics.
+    let used = volume.cache_stats().used_bytes;
+    assert_eq!(used, 16 * MIB);
+    volume.truncate(ino, 0).unwrap();
+    volume.prefetch(other, RegionIndex(0)..RegionIndex(16));
+    let started = std::time::Instant::now();
+    while volume.cache_stats().used_bytes < 16 * MIB {
+        assert!(started.elapsed() < Duration::from_secs(10), "no prefetch thread is left");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_unit_that_cannot_be_stored_leaves_the_pages_unchanged() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ mod support;
 use cellar_storage::{Ino, ROOT_INO, RenameMode, Result, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use support::codec::compress;
+use support::codec::{compress, compress_together};
 use support::memory_disk::{Crash, MemoryDisks};
 use support::{MIB, Random, new_file, options, read_all};
 
@@ -109,8 +109,10 @@ fn change(volume: &Volume, files: &mut BTreeMap<String, File>, round: u64, rando
             (9 | 10, Some(name)) => {
                 let file = &files[&name];
                 let aus = file.content().len() as u64 / MIB;
-                if aus > 0 {
-                    compress(volume, file.ino, random.below(aus), 0)?;
+                match random.below(3) {
+                    _ if aus == 0 => {}
+                    0 => drop(compress_together(volume, file.ino, 0..aus, || {})?),
+                    _ => drop(compress(volume, file.ino, random.below(aus), 0)?),
                 }
             }
             _ => {

@@ -4,11 +4,11 @@ mod support;
 
 use cellar_format::ByteSource;
 use cellar_format::units::{AuIndex, PageInAu, RegionIndex};
-use cellar_storage::disk::Stream;
+use cellar_storage::disk::{Disk, FaultyDisk, Stream};
 use cellar_storage::{AuSize, Error, ErrorKind, Fallocate, Ino, ROOT_INO, UnitStored, Volume, VolumeOptions};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::codec::{PAGE, compress, encode, superseded};
+use support::codec::{PAGE, compress, compress_together, encode, superseded};
 use support::memory_disk::MemoryDisks;
 use support::{MIB, Random, create, disks, open, options, read_all};
 
@@ -183,6 +183,63 @@ fn a_unit_that_does_not_match_its_pages_is_not_stored() {
     let volume = Volume::open(support::disks(elsewhere.path(), 1), codecless).unwrap();
     let (ino, _) = filled(&volume, "file", MIB);
     assert_eq!(compress(&volume, ino, 0, 0).unwrap_err().kind(), ErrorKind::NotSupported);
+}
+
+#[test]
+fn units_stored_together_share_a_sync_of_each_disk_and_a_transaction() {
+    const AUS: u64 = 24;
+    let folder = tempfile::tempdir().unwrap();
+    let faulty: Vec<Arc<FaultyDisk>> =
+        disks(folder.path(), 2).into_iter().map(|disk| FaultyDisk::new(disk, 1).into()).collect();
+    let as_disks = faulty.iter().map(|disk| disk.clone() as Arc<dyn Disk>).collect();
+    let volume = Volume::open(as_disks, options()).unwrap();
+    let syncs = || faulty.iter().map(|disk| disk.syncs()).sum::<u64>();
+    let (ino, model) = filled(&volume, "file", AUS * MIB);
+    let before = syncs();
+    let stored = compress_together(&volume, ino, 0..AUS, || {}).unwrap();
+    let together = syncs() - before;
+    assert_eq!(stored, [UnitStored::Stored; AUS as usize]);
+    check(&volume, ino, &model);
+    let before = syncs();
+    compress_all(&volume, ino, AUS);
+    let each = syncs() - before;
+    println!("{AUS} units: {together} syncs together, {each} one by one");
+    // Names, unit files and metadata of two disks.
+    assert!(together <= 16 && each >= AUS * 3, "{together} and {each} syncs");
+    volume.abandon();
+    drop((volume, faulty));
+    check(&open(folder.path(), 2), ino, &model);
+}
+
+#[test]
+fn staged_units_are_published_only_if_their_allocation_units_did_not_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open(folder.path(), 2);
+    let (ino, mut model) = filled(&volume, "file", 5 * MIB);
+    let stored = compress_together(&volume, ino, 0..5, || {
+        volume.write(ino, MIB + 5, b"later").unwrap();
+        // A decompression without a unit changes nothing; another conversion of the same allocation unit may win.
+        assert!(!volume.decompress(ino, AuIndex(2)).unwrap());
+        assert_eq!(compress(&volume, ino, 2, 9).unwrap(), UnitStored::Stored);
+        volume.truncate(ino, 3 * MIB + PAGE as u64).unwrap();
+    });
+    model[MIB as usize + 5..][..5].copy_from_slice(b"later");
+    model.truncate(3 * MIB as usize + PAGE);
+    use UnitStored::{Changed, Stored};
+    assert_eq!(stored.unwrap(), [Stored, Changed, Stored, Changed, Changed]);
+    check(&volume, ino, &model);
+    assert!(superseded(&volume, ino, 1).is_none() && superseded(&volume, ino, 3).is_none());
+    let units = allocated(&volume, ino, Stream::Units);
+    let mut staged = volume.stage_units(ino).unwrap();
+    let version = volume.au_version(ino, AuIndex(1)).unwrap();
+    let unit = encode(&model[MIB as usize..2 * MIB as usize]);
+    volume.stage_unit(&mut staged, AuIndex(1), version, &unit, 0).unwrap();
+    assert!(allocated(&volume, ino, Stream::Units) > units);
+    drop(staged);
+    assert_eq!(allocated(&volume, ino, Stream::Units), units, "the slot is punched");
+    assert_eq!(superseded(&volume, ino, 1), None, "units that are not published leave the pages raw");
+    let volume = reopened(volume, folder.path());
+    check(&volume, ino, &model);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use cellar_format::units::{AuIndex, RegionIndex};
 use cellar_storage::{Fallocate, Ino, UnitStored, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use support::codec::{PAGE, compress};
+use support::codec::{PAGE, compress, compress_together};
 use support::memory_disk::{Crash, MemoryDisks};
 use support::{MIB, Random, create, options};
 
@@ -115,11 +115,19 @@ struct Pair {
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    Write { offset: u64, length: usize },
+    Write {
+        offset: u64,
+        length: usize,
+    },
     Truncate(u64),
-    Punch { offset: u64, length: u64 },
+    Punch {
+        offset: u64,
+        length: u64,
+    },
     Sync,
     Compress(u64),
+    /// Compresses all allocation units together.
+    CompressAll,
     Decompress(u64),
 }
 
@@ -161,7 +169,8 @@ impl Pair {
             }
             18..20 => Step::Punch { offset: random.below(SIZE_MAX), length: 1 + random.below(MIB) },
             20..25 => Step::Sync,
-            25..37 => Step::Compress(au),
+            25..34 => Step::Compress(au),
+            34..37 => Step::CompressAll,
             _ => Step::Decompress(au),
         }
     }
@@ -186,6 +195,11 @@ impl Pair {
                     let stored = compress(&self.volume, self.ino, au, au as u32).unwrap();
                     assert_eq!(stored, UnitStored::Stored);
                 }
+            }
+            Step::CompressAll => {
+                let whole_aus = (self.model.bytes.len() as u64 + MIB - PAGE as u64) / MIB;
+                let stored = compress_together(&self.volume, self.ino, 0..whole_aus, || {}).unwrap();
+                assert!(stored.iter().all(|stored| *stored == UnitStored::Stored));
             }
             Step::Decompress(au) => drop(self.volume.decompress(self.ino, AuIndex(au)).unwrap()),
         }
@@ -388,6 +402,7 @@ fn every_crash_point(crash: Crash) {
     let steps = [
         Step::Compress(0),
         Step::Compress(1),
+        Step::CompressAll,
         Step::Decompress(0),
         Step::Truncate(MIB / 2 + PAGE as u64 * 3),
         Step::Truncate(MIB / 2 + 1000),

@@ -2,7 +2,7 @@
 //!
 //! Each allocation unit is read and encoded without a lock. The storage verifies the new unit and publishes it only if
 //! no write changed the allocation unit in the meantime, so encoding never blocks readers or writers. A changed
-//! allocation unit stays raw and counts as skipped. If the storage cannot rebuild every page byte for byte from a unit,
+//! allocation unit stays raw and counts as skipped. Units become durable in batches ([`Batch`]). If the storage cannot rebuild every page byte for byte from a unit,
 //! the pages are encoded again as opaque bytes ([`encode_raw`]).
 //!
 //! This module knows no file names: callers resolve names to allocation units ([`crate::relation`]).
@@ -14,17 +14,22 @@ pub use due::due_units;
 
 use crate::relation::RelationAu;
 use crate::state::CellState;
-use cellar_format::units::{BLOCK_BYTES, RegionVersion};
+use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{COMPRESSION_LEVEL_MAX, CompressProgress, LevelUnits, Units};
 use cellar_scan::unit::{EncodeError, Encoder, Level, Shape, encode_raw};
-use cellar_storage::{AuFormat, ErrorKind, PageSet, UnitStored, Volume, stored_bytes};
+use cellar_storage::{AuFormat, ErrorKind, PageSet, StagedUnits, UnitStored, Volume, stored_bytes};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use throttle::Throttle;
 
 /// Bounds cancellation latency while throttled.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
+/// Bounds of the units that become durable together, with one sync of each unit file and one metadata transaction: their
+/// number, the space that they occupy beside the raw pages, and the time for which a unit is encoded but not stored.
+const BATCH_UNITS_MAX: usize = 64;
+const BATCH_BYTES_MAX: u64 = 64 << 20;
+const BATCH_AGE_MAX: Duration = Duration::from_secs(2);
 /// Levels of a report: raw, and one per compression level.
 const LEVELS: usize = COMPRESSION_LEVEL_MAX as usize + 1;
 
@@ -49,35 +54,52 @@ pub fn compress<E: From<CompressionError>>(
     mut report: impl FnMut(CompressProgress) -> Result<(), E>,
 ) -> Result<CompressProgress, E> {
     let mut compression = Compression::new(state, shape);
-    let mut throttle = Throttle::new();
-    let mut damaged = None;
-    for unit in units {
-        if state.stopping.load(Ordering::Relaxed) {
-            return Err(CompressionError::Stopping.into());
-        }
-        let done = match level {
-            Some(level) => compression.compress(unit, level),
-            None => compression.decompress(unit).map_err(CompressionError::from),
-        };
-        match done {
-            Err(CompressionError::Storage(error)) if error.kind() == ErrorKind::Corrupt => {
-                log::error!("skipping a damaged allocation unit: {error}");
-                compression.progress.units_skipped += 1;
-                damaged.get_or_insert(error);
-            }
-            done => done.map_err(E::from)?,
-        }
-        compression.progress.blocks_done += unit.blocks.len() as u64;
-        report(compression.progress)?;
-        let mut pause = throttle.pause();
-        while !pause.is_zero() && !state.stopping.load(Ordering::Relaxed) {
-            let part = pause.min(SLEEP_MAX);
-            std::thread::sleep(part);
-            pause -= part;
-            report(compression.progress)?;
-        }
-    }
+    let result = compression.run(units, level, &mut report);
+    // Also after a cancellation or an error: the staged units are encoded already.
+    let published = compression.publish();
+    let damaged = result?;
+    published.map_err(|error| E::from(error.into()))?;
     damaged.map_or(Ok(compression.progress), |error| Err(CompressionError::from(error).into()))
+}
+
+impl Compression<'_> {
+    /// Rewrites allocation units; the last of them may stay staged. Returns the error of the first damaged unit.
+    fn run<E: From<CompressionError>>(
+        &mut self,
+        units: &[RelationAu],
+        level: Option<Level>,
+        report: &mut impl FnMut(CompressProgress) -> Result<(), E>,
+    ) -> Result<Option<cellar_storage::Error>, E> {
+        let mut throttle = Throttle::new();
+        let mut damaged = None;
+        for unit in units {
+            if self.state.stopping.load(Ordering::Relaxed) {
+                return Err(CompressionError::Stopping.into());
+            }
+            let done = match level {
+                Some(level) => self.compress(unit, level),
+                None => self.decompress(unit).map_err(CompressionError::from),
+            };
+            match done {
+                Err(CompressionError::Storage(error)) if error.kind() == ErrorKind::Corrupt => {
+                    log::error!("skipping a damaged allocation unit: {error}");
+                    self.progress.units_skipped += 1;
+                    damaged.get_or_insert(error);
+                }
+                done => done.map_err(E::from)?,
+            }
+            self.progress.blocks_done += unit.blocks.len() as u64;
+            report(self.progress)?;
+            let mut pause = throttle.pause();
+            while !pause.is_zero() && !self.state.stopping.load(Ordering::Relaxed) {
+                let part = pause.min(SLEEP_MAX);
+                std::thread::sleep(part);
+                pause -= part;
+                report(self.progress)?;
+            }
+        }
+        Ok(damaged)
+    }
 }
 
 /// A running compression. Encoder and page buffer are reused for all allocation units, because mapping memory of this
@@ -87,17 +109,71 @@ struct Compression<'a> {
     shape: &'a Shape,
     encoder: Encoder<'a>,
     pages: Vec<u8>,
+    /// None while no unit is staged.
+    batch: Option<Batch>,
     progress: CompressProgress,
+}
+
+/// Units that become durable together. They belong to one disk object.
+struct Batch {
+    staged: StagedUnits,
+    /// Bytes of the pages and of the unit, of each staged unit.
+    sizes: Vec<(u64, u64)>,
+    started: Instant,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.staged.len() >= BATCH_UNITS_MAX
+            || self.staged.bytes() >= BATCH_BYTES_MAX
+            || self.started.elapsed() >= BATCH_AGE_MAX
+    }
 }
 
 impl<'a> Compression<'a> {
     fn new(state: &'a CellState, shape: &'a Shape) -> Self {
         let progress = CompressProgress::default();
-        Self { state, shape, encoder: Encoder::new(shape), pages: Vec::new(), progress }
+        Self { state, shape, encoder: Encoder::new(shape), pages: Vec::new(), batch: None, progress }
     }
 
     fn compress(&mut self, unit: &RelationAu, level: Level) -> Result<(), CompressionError> {
-        let Self { state, shape, encoder, pages, progress } = self;
+        if self.batch.as_ref().is_some_and(|batch| batch.staged.ino() != unit.object) {
+            self.publish()?;
+        }
+        match self.stage(unit, level) {
+            // Publishing frees the space of the raw pages.
+            Err(CompressionError::Storage(error)) if error.kind() == ErrorKind::NoSpace && self.batch.is_some() => {
+                self.publish()?;
+                self.stage(unit, level)?;
+            }
+            staged => staged?,
+        }
+        match &self.batch {
+            Some(batch) if batch.is_full() => Ok(self.publish()?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the staged units durable and current, and counts them.
+    fn publish(&mut self) -> cellar_storage::Result<()> {
+        let Some(Batch { staged, sizes, .. }) = self.batch.take() else { return Ok(()) };
+        let published = self.state.volume.publish_units(staged)?;
+        for (result, (bytes_before, bytes_after)) in published.into_iter().zip(sizes) {
+            match result {
+                UnitStored::Stored => {
+                    self.progress.units_written += 1;
+                    self.progress.bytes_before += bytes_before;
+                    self.progress.bytes_after += bytes_after;
+                }
+                UnitStored::Changed | UnitStored::Busy => self.progress.units_skipped += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Encodes an allocation unit and adds the compression unit to the batch.
+    fn stage(&mut self, unit: &RelationAu, level: Level) -> Result<(), CompressionError> {
+        let Self { state, shape, encoder, pages, batch, progress } = self;
         let (volume, tag) = (&state.volume, level as u32);
         // Read the version before the pages: a write during the read changes the version.
         let version = volume.au_version(unit.object, unit.au)?;
@@ -117,22 +193,25 @@ impl<'a> Compression<'a> {
             progress.units_skipped += 1;
             return Ok(());
         }
-        let store = |bytes: &[u8]| match stored_bytes(bytes.len() as u32) < pages.len() as u64 {
-            true => store(volume, unit, version, bytes, tag),
+        let mut staged = match batch.take() {
+            Some(batch) => batch,
+            None => Batch { staged: volume.stage_units(unit.object)?, sizes: Vec::new(), started: Instant::now() },
+        };
+        let stage = |bytes: &[u8]| match stored_bytes(bytes.len() as u32) < pages.len() as u64 {
+            true => Ok(volume.stage_unit(&mut staged.staged, unit.au, version, bytes, tag)? == UnitStored::Stored),
             false => {
                 state.incompressible_units.record(unit.object, unit.au, version, tag);
                 Ok(false)
             }
         };
-        match store_either(|| encoder.encode(pages, level), || encode_raw(pages, shape, level), store)? {
-            Some(unit_bytes) => {
-                progress.units_written += 1;
-                progress.bytes_before += pages.len() as u64;
-                progress.bytes_after += unit_bytes;
-            }
-            None => progress.units_skipped += 1,
+        let result = stage_either(|| encoder.encode(pages, level), || encode_raw(pages, shape, level), stage);
+        match &result {
+            Ok(Some(unit_bytes)) => staged.sizes.push((pages.len() as u64, *unit_bytes)),
+            Ok(None) => progress.units_skipped += 1,
+            Err(_) => {}
         }
-        Ok(())
+        *batch = (!staged.staged.is_empty()).then_some(staged);
+        result.map(drop)
     }
 
     fn decompress(&mut self, unit: &RelationAu) -> cellar_storage::Result<()> {
@@ -146,33 +225,21 @@ impl<'a> Compression<'a> {
     }
 }
 
-/// Stores a unit. Returns false if the allocation unit changed since `version`, or if a reader still uses a replaced
-/// unit in the other slot.
-fn store(
-    volume: &Volume,
-    unit: &RelationAu,
-    version: RegionVersion,
-    bytes: &[u8],
-    tag: u32,
-) -> cellar_storage::Result<bool> {
-    Ok(volume.store_unit(unit.object, unit.au, version, bytes, tag)? == UnitStored::Stored)
-}
-
-/// Stores the encoded pages. If the storage cannot rebuild the pages from that unit, stores the opaque encoding
-/// instead. Returns the length of the stored unit in bytes, or None if no unit was stored.
-fn store_either(
+/// Stages the encoded pages. If the storage cannot rebuild the pages from that unit, stages the opaque encoding instead.
+/// Returns the length of the staged unit in bytes, or None if no unit was staged.
+fn stage_either(
     encoded: impl FnOnce() -> Result<Vec<u8>, EncodeError>,
     opaque: impl FnOnce() -> Result<Vec<u8>, EncodeError>,
-    store: impl Fn(&[u8]) -> cellar_storage::Result<bool>,
+    mut stage: impl FnMut(&[u8]) -> cellar_storage::Result<bool>,
 ) -> Result<Option<u64>, CompressionError> {
     let unit = encoded()?;
-    match store(&unit) {
+    match stage(&unit) {
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             log::error!("storing pages as opaque bytes because their encoding does not reproduce them: {error}");
             let unit = opaque()?;
-            Ok(store(&unit)?.then_some(unit.len() as u64))
+            Ok(stage(&unit)?.then_some(unit.len() as u64))
         }
-        stored => Ok(stored?.then_some(unit.len() as u64)),
+        staged => Ok(staged?.then_some(unit.len() as u64)),
     }
 }
 
@@ -216,8 +283,39 @@ mod tests {
     use cellar_format::units::AuIndex;
     use cellar_scan::unit::encode;
     use cellar_storage::disk::{DirectoryDisk, Disk};
-    use cellar_storage::{Kind, NewNode, ROOT_INO, VolumeOptions};
+    use cellar_storage::{AuSize, Kind, NewNode, ROOT_INO, VolumeOptions};
     use std::sync::Arc;
+
+    #[test]
+    fn a_cancelled_compression_stores_the_units_that_it_has_encoded() {
+        const AU_BYTES: usize = 1 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap()) as Arc<dyn Disk>;
+        let au_size = AuSize::from_bytes(AU_BYTES as u64).unwrap();
+        let options =
+            VolumeOptions { au_size, unit_codec: Some(Arc::new(Codec::default())), ..VolumeOptions::default() };
+        let volume = Volume::open(vec![disk], options).unwrap();
+        let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, device: 0, target: b"" };
+        let object = volume.create(ROOT_INO, b"file", &new).unwrap().ino;
+        volume.write(object, 0, &vec![7; 5 * AU_BYTES]).unwrap();
+        let blocks = (AU_BYTES / BLOCK_BYTES) as u32;
+        let unit = |au: u32| RelationAu { object, au: AuIndex(u64::from(au)), blocks: au * blocks..(au + 1) * blocks };
+        let units: Vec<RelationAu> = (0..5).map(unit).collect();
+        let state = CellState::new(volume.clone(), Arc::default());
+        let cancel = |progress: CompressProgress| match progress.blocks_done < 3 * u64::from(blocks) {
+            true => Ok(()),
+            false => Err(CompressionError::Stopping),
+        };
+        let cancelled = compress(&state, &units, &Shape::default(), Some(Level::QueryLow), cancel);
+        assert!(matches!(cancelled, Err(CompressionError::Stopping)));
+        let is_stored = |au: u64| volume.au_info(object, AuIndex(au)).unwrap().format != AuFormat::Raw;
+        assert_eq!([0, 1, 2, 3, 4].map(is_stored), [true, true, true, false, false]);
+        let report = |_| Ok::<_, CompressionError>(());
+        let done = compress(&state, &units, &Shape::default(), Some(Level::QueryLow), report).unwrap();
+        assert_eq!((done.units_written, done.units_skipped, done.blocks_done), (2, 0, 5 * u64::from(blocks)));
+        assert_eq!(done.bytes_before, 2 * AU_BYTES as u64);
+        volume.close().unwrap();
+    }
 
     #[test]
     fn pages_that_a_unit_does_not_reproduce_are_stored_as_opaque_bytes() {
@@ -231,17 +329,16 @@ mod tests {
         volume.write(object, 0, &pages).unwrap();
         volume.fsync(object).unwrap();
         let (shape, level) = (Shape::default(), Level::QueryLow);
-        let (au, blocks) = (AuIndex(0), 0..8);
-        let unit = RelationAu { object, au, blocks };
+        let au = AuIndex(0);
         let version = volume.au_version(object, au).unwrap();
-        let store = |bytes: &[u8]| store(&volume, &unit, version, bytes, 1);
+        let store = |bytes: &[u8]| Ok(volume.store_unit(object, au, version, bytes, 1)? == UnitStored::Stored);
         let mut other_pages = pages.clone();
         other_pages[5 * BLOCK_BYTES + 9] ^= 1;
         let wrong = || encode(&other_pages, &shape, level);
         // The pages stay raw as long as no unit reproduces them.
-        assert!(store_either(wrong, wrong, store).is_err());
+        assert!(stage_either(wrong, wrong, store).is_err());
         assert!(matches!(volume.au_info(object, au).unwrap().format, AuFormat::Raw));
-        let bytes = store_either(wrong, || encode_raw(&pages, &shape, level), store).unwrap().unwrap();
+        let bytes = stage_either(wrong, || encode_raw(&pages, &shape, level), store).unwrap().unwrap();
         assert!(
             matches!(volume.au_info(object, au).unwrap().format, AuFormat::Unit { bytes: stored, .. } if stored == bytes)
         );

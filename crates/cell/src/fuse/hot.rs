@@ -19,16 +19,33 @@ impl FileService {
         Ok(count)
     }
 
-    /// Writes for process `pid`.
-    pub(super) fn write_from(&self, ino: Ino, offset: u64, data: &[u8], pid: u32) -> Result<usize, Error> {
-        let (since, class) = (Instant::now(), self.class_of(ino));
+    /// Writes for process `pid`. `since` is the time at which the request arrived.
+    pub(super) fn write_from(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        pid: u32,
+        since: Instant,
+    ) -> Result<usize, Error> {
+        let class = self.class_of(ino);
         let write = |priority| self.volume().write_with(ino, offset, data, priority);
         let count = with_priority(class.priority, pid, write).inspect_err(|error| log::error!("write: {error}"))?;
         class.count(FileIoKind::DataFileWrite, count, since.elapsed());
         Ok(count)
     }
 
-    pub(super) fn sync(&self, ino: Ino) -> Result<(), Error> {
+    /// Writes unless the write would wait; returns None in that case.
+    pub(super) fn try_write_from(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<Option<usize>, Error> {
+        let since = Instant::now();
+        let written = self.volume().try_write(ino, offset, data).inspect_err(|error| log::error!("write: {error}"))?;
+        if let Some(count) = written {
+            self.count(ino, FileIoKind::DataFileWrite, count, since);
+        }
+        Ok(written)
+    }
+
+    pub(super) fn sync_file(&self, ino: Ino) -> Result<(), Error> {
         let since = Instant::now();
         self.volume().fsync(ino).inspect_err(|error| log::error!("sync: {error}"))?;
         self.count(ino, FileIoKind::Sync, 0, since);
@@ -41,11 +58,23 @@ impl HotPath for FileService {
         self.read_into(call.ino, call.offset, out).map_err(|error| error.errno())
     }
 
-    fn write(&self, call: Call, data: &[u8]) -> Result<usize, i32> {
+    fn try_write(&self, call: Call, data: &[u8]) -> Result<Option<usize>, i32> {
         if call.flags & WriteFlags::FUSE_WRITE_KILL_SUIDGID.bits() != 0 {
             self.volume().clear_privileges(call.ino).map_err(|error| error.errno())?;
         }
-        self.write_from(call.ino, call.offset, data, call.pid).map_err(|error| error.errno())
+        self.try_write_from(call.ino, call.offset, data).map_err(|error| error.errno())
+    }
+
+    fn write(&self, call: Call, data: &[u8], since: Instant) -> Result<usize, i32> {
+        self.write_from(call.ino, call.offset, data, call.pid, since).map_err(|error| error.errno())
+    }
+
+    fn sync(&self, ino: u64) -> Result<(), i32> {
+        self.sync_file(ino).map_err(|error| error.errno())
+    }
+
+    fn sync_directory(&self, ino: u64) -> Result<(), i32> {
+        self.volume().fsyncdir(ino).map_err(|error| error.errno())
     }
 
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32> {

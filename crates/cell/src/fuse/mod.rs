@@ -20,6 +20,7 @@ pub use stats::{Area, Histogram, IoCount, IoStats};
 use cellar_format::wire::FileIoKind;
 use cellar_storage::{Ino, Volume};
 use class::{Classes, FileClass};
+use ring::Workers;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,18 +45,30 @@ struct Shared {
     socket: PathBuf,
     stats: Arc<IoStats>,
     classes: Classes,
+    /// Run the requests of the classic transport that wait, and of the ring's forwarding sessions.
+    workers: Workers,
 }
+
+/// Maximum number of requests of the classic transport and of all forwarding sessions that wait at the same time.
+const WAITING_MAX: usize = 256;
 
 impl FileService {
     /// Creates the service. `socket` is the socket of the cell's Smart Scan server, which the ioctl `WHICH_CELL`
     /// returns.
     pub fn new(volume: Arc<Volume>, socket: &Path, stats: Arc<IoStats>) -> Self {
-        let shared = Shared { volume, socket: socket.into(), stats, classes: Classes::default() };
+        let workers = Workers::new(WAITING_MAX, None);
+        let shared = Shared { volume, socket: socket.into(), stats, classes: Classes::default(), workers };
         Self { shared: Arc::new(shared), use_ring: false }
     }
 
     fn volume(&self) -> &Volume {
         &self.shared.volume
+    }
+
+    /// Runs a request that may wait on a worker thread, so that it delays no other request.
+    fn run_waiting(&self, request: impl FnOnce(&Self) + Send + 'static) {
+        let service = self.clone();
+        self.shared.workers.run(move || request(&service));
     }
 
     /// Counts an operation that started at `since`.

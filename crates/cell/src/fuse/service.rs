@@ -3,6 +3,9 @@
 //! There are no file handles: the kernel opens files without a request (`FUSE_NO_OPEN_SUPPORT`), and the kernel's
 //! reference to the inode keeps an unlinked open file alive. The kernel's page cache is write-through. All changes of a
 //! file go through the mount, so the kernel's cached pages always equal the volume's content.
+//!
+//! Requests that may wait for a sync, a metadata transaction or a file's locks run on worker threads. Which they are:
+//! `docs/decisions/0011-requests-that-wait-leave-the-queue.md`.
 
 use super::process::with_priority;
 use super::reply::{TTL, absent, errno, file_attr, file_type, nanoseconds};
@@ -17,7 +20,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 /// Maximum bytes of a read or write request.
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -150,7 +153,11 @@ impl Filesystem for FileService {
         }
         let mode = mode.map(|mode| (mode & 0o7777) as u16);
         let set = SetAttr { mode, uid, gid, size, atime: atime.map(set_time), mtime: mtime.map(set_time) };
-        reply_attr(self.volume().setattr(ino.0, &set), reply);
+        match size {
+            // A truncate through compression units is durable on return.
+            Some(_) => self.run_waiting(move |service| reply_attr(service.volume().setattr(ino.0, &set), reply)),
+            None => reply_attr(self.volume().setattr(ino.0, &set), reply),
+        }
     }
 
     fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
@@ -305,8 +312,16 @@ impl Filesystem for FileService {
         {
             return reply.error(errno(&error));
         }
-        match self.write_from(ino.0, offset, data, request.pid()) {
-            Ok(count) => reply.written(count as u32),
+        let (since, pid) = (Instant::now(), request.pid());
+        match self.try_write_from(ino.0, offset, data) {
+            Ok(Some(count)) => reply.written(count as u32),
+            Ok(None) => {
+                let data = data.to_vec();
+                self.run_waiting(move |service| match service.write_from(ino.0, offset, &data, pid, since) {
+                    Ok(count) => reply.written(count as u32),
+                    Err(error) => reply.error(errno(&error)),
+                });
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -318,11 +333,11 @@ impl Filesystem for FileService {
 
     fn fsync(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         // The kernel locks the inode during this request: writes and fallocate of the same file wait in the kernel.
-        reply_empty(self.sync(ino.0), reply);
+        self.run_waiting(move |service| reply_empty(service.sync_file(ino.0), reply));
     }
 
     fn fsyncdir(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply_empty(self.volume().fsyncdir(ino.0), reply);
+        self.run_waiting(move |service| reply_empty(service.volume().fsyncdir(ino.0), reply));
     }
 
     fn readdir(&self, _request: &Request, ino: INodeNo, _handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
@@ -401,8 +416,11 @@ impl Filesystem for FileService {
             libc::FALLOC_FL_ZERO_RANGE => Fallocate::Zero { keep_size },
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
-        let fallocate = |priority| self.volume().fallocate_with(ino.0, offset, length, operation, priority);
-        reply_empty(with_priority(self.class_of(ino.0).priority, request.pid(), fallocate), reply);
+        let pid = request.pid();
+        self.run_waiting(move |service| {
+            let fallocate = |priority| service.volume().fallocate_with(ino.0, offset, length, operation, priority);
+            reply_empty(with_priority(service.class_of(ino.0).priority, pid, fallocate), reply);
+        });
     }
 
     fn lseek(
@@ -433,9 +451,11 @@ impl Filesystem for FileService {
     ) {
         // The reply has 32 bits for the count. Callers continue after a short copy.
         let length = length.min(1 << 30);
-        match self.volume().copy_range((ino.0, offset), (ino_out.0, offset_out), length) {
-            Ok(count) => reply.written(count as u32),
-            Err(error) => reply.error(errno(&error)),
-        }
+        self.run_waiting(move |service| {
+            match service.volume().copy_range((ino.0, offset), (ino_out.0, offset_out), length) {
+                Ok(count) => reply.written(count as u32),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
     }
 }

@@ -236,6 +236,97 @@ fn progress_frame(counts: &ScanStats) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::CellState;
+    use cellar_format::units::{REGION_BYTES, RegionIndex};
+    use cellar_format::wire::{Relation, ScanMode, ScanRequest, Snapshot};
+    use cellar_storage::disk::{DirectoryDisk, Disk, Fault, FaultyDisk};
+    use cellar_storage::{Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
+    use std::os::unix::net::UnixStream;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    const REGIONS: u32 = 64;
+
+    fn threads_named(name: &str) -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.filter(|found| found.trim_end() == name).count()
+    }
+
+    #[test]
+    fn a_panic_in_a_scan_thread_leaves_no_thread_no_permit_and_no_pin() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Arc::new(FaultyDisk::new(Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap()), 1));
+        let options = VolumeOptions { prefetch_threads: 0, ..VolumeOptions::default() };
+        let volume = Volume::open(vec![disk.clone() as Arc<dyn Disk>], options).unwrap();
+        let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, device: 0, target: b"" };
+        let object = volume.create(ROOT_INO, b"table", &new).unwrap().ino;
+        // Zero pages are valid and contain no rows.
+        (0..REGIONS).for_each(|region| {
+            drop(volume.write(object, RegionIndex(region).start(), &vec![0; REGION_BYTES]).unwrap());
+        });
+        let relation = Relation {
+            file: "table".into(),
+            segment_blocks: 131_072,
+            checksums: false,
+            encoding: 6,
+            attributes: Vec::new(),
+        };
+        let request = ScanRequest {
+            relation: relation.clone(),
+            quals: Vec::new(),
+            projection: Vec::new(),
+            mode: ScanMode::Columns,
+            snapshot: Snapshot { xmin: 1000, xmax: 1000, taken_during_recovery: false, next_full_xid: 1000 },
+            threads: 2,
+            aggregation: None,
+            top_n: None,
+        };
+        let state = Arc::new(CellState::new(volume.clone(), Arc::default()));
+        let segments = Segments::new(volume.clone(), &relation);
+        let scan_all = || {
+            let mut scans = SmartScan::open(&state, (1, 1), &request, 2).unwrap();
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let backend = std::thread::spawn(move || std::io::copy(&mut theirs, &mut std::io::sink()));
+            let (mut stream, mut queued_ranges) = (FrameStream::new(ours), VecDeque::new());
+            let scanned = catch_unwind(AssertUnwindSafe(|| {
+                let backend = Backend { stream: &mut stream, queued_ranges: &mut queued_ranges, count: &|_| {} };
+                let range = BlockRange { first: 0, end: REGIONS * REGION_BLOCKS };
+                super::scan(&mut scans, &segments, range, &state.helper_threads, backend)
+            }));
+            drop(stream);
+            backend.join().unwrap().unwrap();
+            scanned
+        };
+        // The panic may hit the session's thread or a helper thread, before or after the helper starts.
+        for after in [0, 3, 17, 40] {
+            disk.set_faults(&[Fault::ReadPanic { after }]);
+            std::thread::scope(|scope| {
+                let session = std::thread::Builder::new().name("panicking scan".into());
+                let scanned = session.spawn_scoped(scope, || scan_all().is_err()).unwrap();
+                assert!(scanned.join().unwrap(), "no panic after {after} reads");
+            });
+            disk.set_faults(&[]);
+            // A helper thread whose panic ended the scope may still be exiting.
+            let started = Instant::now();
+            while threads_named("panicking scan") > 0 {
+                assert!(started.elapsed() < Duration::from_secs(10), "a thread is left");
+                std::thread::yield_now();
+            }
+            let processors = state.helper_threads.processors;
+            assert_eq!(state.helper_threads.acquire(processors + 1).count, processors, "a permit was not released");
+            for region in (0..REGIONS).map(RegionIndex) {
+                let written = volume.try_write(object, region.start(), &[0; 8192]).unwrap();
+                assert_eq!(written, Some(8192), "region {region} is pinned");
+                let guard = volume.region(object, region).unwrap();
+                assert!(guard.len() == REGION_BYTES && guard.iter().all(|byte| *byte == 0));
+            }
+            scan_all().unwrap().unwrap();
+            volume.truncate(object, 0).unwrap();
+            volume.truncate(object, u64::from(REGIONS) * REGION_BYTES as u64).unwrap();
+        }
+        volume.close().unwrap();
+    }
 
     fn parts(first: u32, end: u32, part_blocks: u32) -> Vec<(u32, u32)> {
         let parts = Parts::new(BlockRange { first, end }, part_blocks);

@@ -125,6 +125,18 @@ enum Claim<L> {
     Full,
 }
 
+/// A slot that is being loaded. Dropping the value releases the slot.
+struct ClaimedSlot<'a> {
+    cache: &'a Cache,
+    content: &'a mut Content,
+}
+
+impl Drop for ClaimedSlot<'_> {
+    fn drop(&mut self) {
+        self.cache.release(self.content);
+    }
+}
+
 /// A cached region, locked against changes while the value lives.
 pub struct CachedRegion {
     content: SlotReadGuard,
@@ -247,7 +259,10 @@ impl Cache {
         if !self.claim(file, region, &slot, &mut content) {
             return Ok(Claim::Taken(load));
         }
-        let loaded = load(content.memory.bytes_mut()).inspect_err(|_| self.release(&mut content))?;
+        // Released unless the load succeeds: after an error, and after a panic of the loader.
+        let claimed = ClaimedSlot { cache: self, content: &mut content };
+        let loaded = load(claimed.content.memory.bytes_mut())?;
+        std::mem::forget(claimed);
         content.valid = loaded.valid;
         content.version = loaded.version;
         content.cost = loaded.cost;
@@ -267,6 +282,36 @@ impl Cache {
         }
         let slot = file.slots.lock().get(&region)?.clone();
         let content = RwLock::read_arc(&slot.content);
+        Self::found(file, region, &slot, content)
+    }
+
+    /// Returns a region that is in the cache; None also while it is being loaded or written.
+    pub fn try_find(&self, file: &Arc<CachedFile>, region: RegionIndex) -> Option<CachedRegion> {
+        if file.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let slot = file.slots.lock().get(&region)?.clone();
+        let content = RwLock::try_read_arc(&slot.content)?;
+        Self::found(file, region, &slot, content)
+    }
+
+    /// Returns whether a write to the regions would wait for a scan or a load of one of them.
+    pub fn is_busy(&self, file: &Arc<CachedFile>, regions: Range<RegionIndex>) -> bool {
+        if file.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        RegionIndex::iter(regions).any(|region| {
+            let slot = file.slots.lock().get(&region).cloned();
+            slot.is_some_and(|slot| slot.content.is_locked())
+        })
+    }
+
+    fn found(
+        file: &Arc<CachedFile>,
+        region: RegionIndex,
+        slot: &CacheSlot,
+        content: SlotReadGuard,
+    ) -> Option<CachedRegion> {
         if !owns(&content, file, region) {
             return None;
         }

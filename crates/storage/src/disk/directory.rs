@@ -32,8 +32,21 @@ pub struct DirectoryDisk {
     root: PathBuf,
     is_read_only: bool,
     lock: Mutex<Option<File>>,
-    /// Which of the 256 fan-out directories are known to exist.
-    fans: [AtomicBool; 256],
+    /// The 256 fan-out directories.
+    fans: [Fan; 256],
+}
+
+/// One fan-out directory, as far as this process knows.
+#[derive(Debug)]
+struct Fan {
+    exists: AtomicBool,
+    is_durable: AtomicBool,
+}
+
+impl Fan {
+    const fn new() -> Self {
+        Self { exists: AtomicBool::new(false), is_durable: AtomicBool::new(false) }
+    }
 }
 
 impl DirectoryDisk {
@@ -57,7 +70,7 @@ impl DirectoryDisk {
         if !fs::metadata(&root)?.is_dir() {
             return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
         }
-        Ok(Self { root, is_read_only, lock: Mutex::new(None), fans: [const { AtomicBool::new(false) }; 256] })
+        Ok(Self { root, is_read_only, lock: Mutex::new(None), fans: [const { Fan::new() }; 256] })
     }
 
     fn open_file(&self, path: PathBuf, create: bool) -> io::Result<BackingFile> {
@@ -91,14 +104,11 @@ impl DirectoryDisk {
     }
 
     fn ensure_fan(&self, ino: u64) -> io::Result<()> {
-        let known = &self.fans[(ino & 0xff) as usize];
-        if known.load(Ordering::Acquire) {
-            return Ok(());
+        let fan = &self.fans[(ino & 0xff) as usize];
+        if !fan.exists.load(Ordering::Acquire) {
+            fs::create_dir_all(self.fan_path(ino))?;
+            fan.exists.store(true, Ordering::Release);
         }
-        fs::create_dir_all(self.fan_path(ino))?;
-        File::open(self.root.join(DATA))?.sync_all()?;
-        File::open(&self.root)?.sync_all()?;
-        known.store(true, Ordering::Release);
         Ok(())
     }
 }
@@ -197,7 +207,14 @@ impl Disk for DirectoryDisk {
     }
 
     fn sync_name(&self, ino: u64) -> io::Result<()> {
-        File::open(self.fan_path(ino))?.sync_all()
+        File::open(self.fan_path(ino))?.sync_all()?;
+        let fan = &self.fans[(ino & 0xff) as usize];
+        if !fan.is_durable.load(Ordering::Acquire) {
+            File::open(self.root.join(DATA))?.sync_all()?;
+            File::open(&self.root)?.sync_all()?;
+            fan.is_durable.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     fn backing_files(&self) -> io::Result<Vec<(u64, Stream)>> {

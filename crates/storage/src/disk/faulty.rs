@@ -1,4 +1,4 @@
-//! A disk for tests that wraps another engine and injects seeded errors.
+//! A disk for tests that wraps another engine and injects seeded errors, slow syncs and panics.
 //!
 //! A failed operation does not reach the wrapped engine. The exception is a failed write: a random prefix of its bytes
 //! is written.
@@ -9,13 +9,33 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An operation that fails with `errno`, on average once in `one_in` calls; never if `one_in` is 0.
 #[derive(Debug, Clone, Copy)]
 pub enum Fault {
-    Read { errno: i32, one_in: u64 },
-    Write { errno: i32, one_in: u64 },
-    Sync { errno: i32, one_in: u64 },
+    Read {
+        errno: i32,
+        one_in: u64,
+    },
+    Write {
+        errno: i32,
+        one_in: u64,
+    },
+    Sync {
+        errno: i32,
+        one_in: u64,
+    },
+    /// Every sync takes this much longer.
+    SlowSync {
+        milliseconds: u64,
+    },
+    /// Every read after the first `after` reads panics.
+    ReadPanic {
+        after: u64,
+    },
+    /// Every write and every punch panics.
+    WritePanic,
 }
 
 #[derive(Debug)]
@@ -24,6 +44,10 @@ struct State {
     faults: Vec<Fault>,
     injected: u64,
     bytes_written: u64,
+    syncs: u64,
+    panics: u64,
+    /// Since the faults were set.
+    reads: u64,
 }
 
 impl State {
@@ -48,18 +72,38 @@ impl State {
 struct Injector(Arc<Mutex<State>>);
 
 impl Injector {
+    fn set(&self, faults: &[Fault]) {
+        let mut state = self.0.lock();
+        (state.faults, state.reads) = (faults.to_vec(), 0);
+    }
+
     fn read(&self) -> io::Result<()> {
         let mut state = self.0.lock();
+        state.reads += 1;
         for fault in state.faults.clone() {
-            if let Fault::Read { errno, one_in } = fault {
-                state.maybe_fail(one_in, errno)?;
+            match fault {
+                Fault::Read { errno, one_in } => state.maybe_fail(one_in, errno)?,
+                Fault::ReadPanic { after } if state.reads > after => {
+                    state.panics += 1;
+                    panic!("injected panic of a read");
+                }
+                _ => {}
             }
         }
         Ok(())
     }
 
+    fn maybe_panic_in_write(&self) {
+        let mut state = self.0.lock();
+        if state.faults.iter().any(|fault| matches!(fault, Fault::WritePanic)) {
+            state.panics += 1;
+            panic!("injected panic of a write");
+        }
+    }
+
     /// On failure, returns also how many of the `length` bytes still reach the disk.
     fn write(&self, length: usize) -> Result<(), (usize, io::Error)> {
+        self.maybe_panic_in_write();
         let mut state = self.0.lock();
         for fault in state.faults.clone() {
             if let Fault::Write { errno, one_in } = fault
@@ -73,6 +117,7 @@ impl Injector {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.delay_sync();
         let mut state = self.0.lock();
         for fault in state.faults.clone() {
             if let Fault::Sync { errno, one_in } = fault {
@@ -80,6 +125,19 @@ impl Injector {
             }
         }
         Ok(())
+    }
+
+    fn delay_sync(&self) {
+        let faults = {
+            let mut state = self.0.lock();
+            state.syncs += 1;
+            state.faults.clone()
+        };
+        for fault in faults {
+            if let Fault::SlowSync { milliseconds } = fault {
+                std::thread::sleep(Duration::from_millis(milliseconds));
+            }
+        }
     }
 }
 
@@ -99,6 +157,9 @@ impl FaultyDisk {
                 faults: Vec::new(),
                 injected: 0,
                 bytes_written: 0,
+                syncs: 0,
+                panics: 0,
+                reads: 0,
             })))
         };
         Self { inner, injector: injector(), named_injector: injector() }
@@ -106,17 +167,27 @@ impl FaultyDisk {
 
     /// Replaces the faults of backing files.
     pub fn set_faults(&self, faults: &[Fault]) {
-        self.injector.0.lock().faults = faults.to_vec();
+        self.injector.set(faults);
     }
 
     /// Replaces the faults of named files, such as the metadata store; notes never fail.
     pub fn set_named_faults(&self, faults: &[Fault]) {
-        self.named_injector.0.lock().faults = faults.to_vec();
+        self.named_injector.set(faults);
     }
 
     /// Returns the bytes of all complete writes to named files so far.
     pub fn named_bytes_written(&self) -> u64 {
         self.named_injector.0.lock().bytes_written
+    }
+
+    /// Returns the number of syncs so far, of files and of the whole disk.
+    pub fn syncs(&self) -> u64 {
+        self.injector.0.lock().syncs + self.named_injector.0.lock().syncs
+    }
+
+    /// Returns the number of panics injected so far.
+    pub fn panics(&self) -> u64 {
+        self.injector.0.lock().panics + self.named_injector.0.lock().panics
     }
 
     /// Returns the number of errors injected so far.
@@ -169,6 +240,7 @@ impl Disk for FaultyDisk {
         self.inner.space()
     }
     fn sync_everything(&self) -> io::Result<()> {
+        self.injector.delay_sync();
         self.inner.sync_everything()
     }
 }
@@ -211,6 +283,7 @@ impl DiskFile for FaultyFile {
         self.inner.allocate(offset, length, keep_size)
     }
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.injector.maybe_panic_in_write();
         self.inner.punch(offset, length)
     }
     fn sync(&self) -> io::Result<()> {

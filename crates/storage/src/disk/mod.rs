@@ -14,8 +14,10 @@ pub use overlay::OverlayDisk;
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 
 /// Alignment of O_DIRECT reads in bytes: of buffer, offset and length.
 pub const DIRECT_ALIGN: usize = 4096;
@@ -99,6 +101,19 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Makes every change before the call durable, also changes by other processes.
     fn sync_everything(&self) -> io::Result<()>;
+}
+
+/// Calls `work` for each disk, or file on a disk, in a thread for each. Returns the results in the order of the disks.
+pub(crate) fn on_each<D: Sync, T: Send>(disks: &[D], work: impl Fn(&D) -> T + Sync) -> Vec<T> {
+    if let [disk] = disks {
+        return vec![work(disk)];
+    }
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = disks.iter().map(|disk| scope.spawn(move || work(disk))).collect();
+        let join = |thread: ScopedJoinHandle<'_, T>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        threads.into_iter().map(join).collect()
+    })
 }
 
 /// One file on a cell disk.

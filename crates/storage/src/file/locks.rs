@@ -51,7 +51,10 @@ impl<'a> Ranked<'a> {
             let held = HELD.get();
             assert!(held >> rank as u8 == 0, "{rank:?} lock requested out of order, held: {held:03b}");
         }
-        let lock = mutex.lock();
+        Self::held(mutex.lock(), rank)
+    }
+
+    fn held(lock: MutexGuard<'a, ()>, rank: Rank) -> Self {
         if cfg!(debug_assertions) {
             HELD.set(HELD.get() | 1 << rank as u8);
         }
@@ -106,6 +109,12 @@ impl FileData {
 
     pub fn lock_write(&self) -> WriteGuard<'_> {
         WriteGuard { file: self, _lock: Ranked::lock(&self.locks.write, Rank::Write) }
+    }
+
+    /// Returns None if another thread holds the write lock. Never waits, so the lock order does not matter.
+    pub fn try_lock_write(&self) -> Option<WriteGuard<'_>> {
+        let lock = self.locks.write.try_lock()?;
+        Some(WriteGuard { file: self, _lock: Ranked::held(lock, Rank::Write) })
     }
 
     /// Acquires the locks for a truncate, punch or zero, which syncs the file if it has compression units. If there

@@ -81,6 +81,8 @@ impl WriteGuard<'_> {
             }
             let start = self.layout.au_range(record.au).start + u64::from(record.page.0) * PAGE;
             let length = size.saturating_sub(start).min(PAGE) as usize;
+            // A reader may have seen the page without the write that a failed sync dropped.
+            self.versions.bump(start..start + length as u64);
             self.write_raw(start, &content[..length])?;
             units.mark_superseded(self, record.au, std::iter::once(record.page));
             Ok(())

@@ -10,7 +10,7 @@ use super::FIRST_INO;
 use super::batch::{AuKey, Batch, Contents};
 use super::extent::ExtentRecord;
 use super::record::Inode;
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use cellar_format::units::AuIndex;
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
@@ -143,8 +143,23 @@ impl Store {
         Ok(contents)
     }
 
-    /// Commits a batch under `generation`. With `replace` the batch is the whole new contents.
+    /// Commits a batch under `generation`. With `replace` the batch is the whole new contents. A panic of the database
+    /// is an error like any other: the next transaction reopens the database.
     fn apply(&mut self, batch: &Batch, generation: u64, replace: bool) -> Result<()> {
+        let disk = self.disk.clone();
+        let applied = catching_panics(&disk, || self.apply_once(batch, generation, replace));
+        if applied.is_err() {
+            let database = self.database.take();
+            // Closing the database may panic too, if the panic left a lock of the database poisoned.
+            let _closed = catching_panics(&disk, || {
+                drop(database);
+                Ok(())
+            });
+        }
+        applied
+    }
+
+    fn apply_once(&mut self, batch: &Batch, generation: u64, replace: bool) -> Result<()> {
         let database = self.database()?;
         let write = || -> Result<(), redb::Error> {
             let transaction = database.begin_write()?;
@@ -186,11 +201,7 @@ impl Store {
             }
             Ok(transaction.commit()?)
         };
-        let result = write();
-        if result.is_err() {
-            self.database = None;
-        }
-        result.map_err(|error| failed(&*self.disk, "write", error))
+        write().map_err(|error| failed(&*self.disk, "write", error))
     }
 }
 
@@ -277,17 +288,28 @@ impl Stores {
         self.generation
     }
 
-    /// Opens the stores and reads the one with the highest generation. For a new group, writes `initial` first.
+    /// Opens the stores, side by side, and reads the one with the highest generation. For a new group, writes `initial`
+    /// first.
     pub fn open(disks: &[Arc<dyn Disk>], is_new: bool, initial: impl FnOnce() -> Batch) -> Result<(Self, Contents)> {
         let mut stores = Vec::new();
         let mut unreadable = Vec::new();
-        for disk in disks {
-            if is_new {
+        if is_new {
+            for disk in disks {
                 let path = disk.path().display();
                 disk.remove_named(FILE)
                     .context(|| format!("could not remove incomplete metadata of cell disk {path}"))?;
             }
-            match Store::open(disk.clone()).and_then(|mut store| store.generation().map(|number| (store, number))) {
+        }
+        // The repair of a database after a crash reads all of it.
+        let open = |disk: &Arc<dyn Disk>| {
+            catching_panics(disk, || {
+                let mut store = Store::open(disk.clone())?;
+                let generation = store.generation()?;
+                Ok((store, generation))
+            })
+        };
+        for (disk, opened) in disks.iter().zip(on_each(disks, open)) {
+            match opened {
                 Ok(opened) => stores.push(opened),
                 Err(error) => unreadable.push((disk.clone(), error)),
             }
@@ -350,10 +372,7 @@ impl Stores {
                 others.iter_mut().map(|store| scope.spawn(move || store.apply(batch, generation, false))).collect();
             let mut result = first.apply(batch, generation, false);
             for thread in threads {
-                let other = thread.join().unwrap_or_else(|_| {
-                    Err(Error::new(ErrorKind::Io, "could not write the metadata: the writer thread panicked"))
-                });
-                result = result.and(other);
+                result = result.and(thread.join().expect("a transaction catches panics"));
             }
             result
         })

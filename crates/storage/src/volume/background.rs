@@ -1,13 +1,20 @@
 //! Background threads of the volume. One commits metadata, removes backing files of removed inodes, runs post-commit
-//! actions and closes surplus descriptors. The other populates the page cache's memory and exits.
+//! actions and closes surplus descriptors. Another populates the page cache's memory and exits. `checkpoints.rs` has the
+//! threads that shorten redo logs.
 //!
-//! Invariant: no write waits for these threads. A failed commit is logged and retried, with increasing delays.
+//! Invariants:
+//! - No write waits for these threads. A failed commit is logged and retried, with increasing delays.
+//! - A panic ends one round of maintenance, not the thread: the rounds are independent, and their work is safe to
+//!   repeat. A panic that may have lost the list of changed metadata makes every later commit fail instead, because a
+//!   commit without these changes would be a false promise (`Volume::metadata_lost`).
 
+use super::checkpoints::{self, CheckpointRequests};
 use super::{Volume, now};
-use crate::error::{Context, ErrorKind, Result};
+use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::FileData;
 use crate::meta::CommitSequence;
 use cellar_format::units::RegionIndex;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -28,6 +35,7 @@ const RELEASE_POLLS: usize = 5;
 #[derive(Debug)]
 pub struct Background {
     stop: Arc<AtomicBool>,
+    checkpoint_requests: Arc<CheckpointRequests>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -44,11 +52,14 @@ impl Background {
         let maintenance = spawn("maintenance", Box::new(move || maintain(weak, &maintenance_stop)))?;
         let (cache, populate_stop) = (volume.cache.clone(), stop.clone());
         let populate = spawn("populate", Box::new(move || cache.populate(|| populate_stop.load(Ordering::Acquire))))?;
-        Ok(Self { stop, threads: vec![maintenance, populate] })
+        let mut threads = vec![maintenance, populate];
+        threads.extend(checkpoints::start(volume)?);
+        Ok(Self { stop, checkpoint_requests: volume.checkpoint_requests.clone(), threads })
     }
 
     pub fn stop(self) {
         self.stop.store(true, Ordering::Release);
+        self.checkpoint_requests.stop();
         for thread in self.threads {
             thread.thread().unpark();
             if thread.join().is_err() {
@@ -95,11 +106,33 @@ impl CommitRetry {
     }
 }
 
-/// Commits changed names and attributes every [`COMMIT_INTERVAL`] and file times every [`TIMES_INTERVAL`], runs the due
-/// post-commit actions, and closes surplus descriptors.
+/// The state of the maintenance thread between rounds.
+struct Maintenance {
+    times_committed: Instant,
+    retry: CommitRetry,
+}
+
+impl Maintenance {
+    /// Commits changed names and attributes, and file times every [`TIMES_INTERVAL`], runs the due post-commit actions,
+    /// and closes surplus descriptors.
+    fn round(&mut self, volume: &Volume) {
+        let times_due = self.times_committed.elapsed() >= TIMES_INTERVAL;
+        if (times_due || volume.namespace.read().has_changes()) && self.retry.is_due(volume) {
+            if times_due {
+                self.times_committed = Instant::now();
+            }
+            let result = volume.commit_everything();
+            self.retry.record(volume, result);
+        }
+        volume.run_post_commit_actions();
+        volume.free_space.replenish();
+        volume.close_surplus_handles();
+    }
+}
+
+/// Runs a round of maintenance every [`COMMIT_INTERVAL`].
 fn maintain(volume: Weak<Volume>, stop: &AtomicBool) {
-    let mut times_committed = Instant::now();
-    let mut retry = CommitRetry::default();
+    let mut maintenance = Maintenance { times_committed: Instant::now(), retry: CommitRetry::default() };
     loop {
         // Returns at once after a commit on several disks: the end of a scoped thread unparks its creator.
         std::thread::park_timeout(COMMIT_INTERVAL);
@@ -107,17 +140,19 @@ fn maintain(volume: Weak<Volume>, stop: &AtomicBool) {
             return;
         }
         let Some(volume) = volume.upgrade() else { return };
-        let times_due = times_committed.elapsed() >= TIMES_INTERVAL;
-        if (times_due || volume.namespace.read().has_changes()) && retry.is_due(&volume) {
-            if times_due {
-                times_committed = Instant::now();
-            }
-            let result = volume.commit_everything();
-            retry.record(&volume, result);
+        if catch_unwind(AssertUnwindSafe(|| maintenance.round(&volume))).is_err() {
+            log::error!("a round of maintenance panicked; the next round follows in {COMMIT_INTERVAL:?}");
         }
-        volume.run_post_commit_actions();
-        volume.free_space.replenish();
-        volume.close_surplus_handles();
+    }
+}
+
+/// Records that changes were lost, when a panic drops the value: the changes between the namespace and the stores are
+/// neither marked changed nor durable.
+struct MetadataLost<'a>(&'a AtomicBool);
+
+impl Drop for MetadataLost<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 
@@ -140,6 +175,22 @@ impl Volume {
     }
 
     fn commit_locked(&self, stores: &mut crate::meta::Stores) -> Result<()> {
+        if self.metadata_lost.load(Ordering::Acquire) {
+            let message =
+                "cannot commit metadata: a panic during an earlier transaction lost changes; restart the cell";
+            return Err(Error::new(ErrorKind::Io, message));
+        }
+        {
+            let lost_on_panic = MetadataLost(&self.metadata_lost);
+            let committed = self.commit_changes(stores);
+            std::mem::forget(lost_on_panic);
+            committed?;
+        }
+        self.remove_backing_files();
+        Ok(())
+    }
+
+    fn commit_changes(&self, stores: &mut crate::meta::Stores) -> Result<()> {
         let times_dirty = std::mem::take(&mut *self.times_dirty.lock());
         let batch = {
             let mut namespace = self.namespace.write();
@@ -155,7 +206,6 @@ impl Volume {
             }
             self.committed.fetch_max(sequence.0, Ordering::AcqRel);
         }
-        self.remove_backing_files();
         Ok(())
     }
 

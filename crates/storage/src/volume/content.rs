@@ -37,7 +37,7 @@ impl Volume {
         let region = offset / region_bytes;
         let at = (offset % region_bytes) as usize;
         if at + buffer.len() <= REGION_BYTES
-            && let Some(cached) = self.cache.find(&file.cached, RegionIndex(region as u32))
+            && let Some(cached) = self.cache.try_find(&file.cached, RegionIndex(region as u32))
             && region <= u64::from(u32::MAX)
         {
             let bytes = cached.bytes().get(at..).unwrap_or_default();
@@ -64,19 +64,39 @@ impl Volume {
 
     /// Writes like [`Self::write`]; `priority` applies if the write needs new space.
     pub fn write_with(&self, ino: Ino, offset: u64, data: &[u8], priority: SpacePriority) -> Result<usize> {
+        let file = self.file(ino)?;
+        self.ensure_log_space(&file)?;
+        self.with_space(|| self.write_locked(&file, file.lock_write(), (offset, data), priority))
+    }
+
+    /// Writes like [`Self::write`], unless the write would wait for a sync, for a metadata transaction, for the file's
+    /// write lock or for the load of a cached region, or finds too little space. Returns None in these cases; the caller
+    /// must repeat the write with [`Self::write_with`].
+    pub fn try_write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<Option<usize>> {
+        let file = self.file(ino)?;
+        let end = file.check_end(offset, data.len() as u64)?;
+        if file.units().is_some_and(Units::is_redo_log_full) || self.cache.is_busy(&file.cached, regions(offset..end)) {
+            return Ok(None);
+        }
+        let Some(write) = file.try_lock_write() else { return Ok(None) };
+        match self.write_locked(&file, write, (offset, data), SpacePriority::Normal) {
+            // Completing pending frees, or a higher priority, may find space.
+            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(None),
+            written => written.map(Some),
+        }
+    }
+
+    fn write_locked(
+        &self,
+        file: &Arc<FileData>,
+        write: WriteGuard<'_>,
+        (offset, data): (u64, &[u8]),
+        priority: SpacePriority,
+    ) -> Result<usize> {
         if data.is_empty() {
             return Ok(0);
         }
-        let file = self.file(ino)?;
-        file.check_end(offset, data.len() as u64)?;
-        self.with_space(|| self.write_once(&file, offset, data, priority))?;
-        self.checkpoint_if_log_full(&file);
-        Ok(data.len())
-    }
-
-    fn write_once(&self, file: &FileData, offset: u64, data: &[u8], priority: SpacePriority) -> Result<()> {
-        let end = offset + data.len() as u64;
-        let write = file.lock_write();
+        let end = file.check_end(offset, data.len() as u64)?;
         let size = file.size()?;
         // An overwrite has its space already, unless the overwritten pages are in a compression unit.
         if end > size {
@@ -102,7 +122,9 @@ impl Volume {
         write.end_write();
         file.torn_blocks.end(&(offset..end));
         self.touch_content(file);
-        Ok(())
+        drop(write);
+        self.request_checkpoint_if_due(file);
+        Ok(data.len())
     }
 
     /// Truncates the file or extends it with a hole. A truncate through compression units is durable on return.

@@ -14,6 +14,7 @@
 
 mod attributes;
 mod background;
+mod checkpoints;
 mod content;
 mod free_space;
 mod inspect;
@@ -38,7 +39,7 @@ pub use options::VolumeOptions;
 pub use regions::RegionGuard;
 pub use rename::RenameMode;
 pub use unit_reader::UnitReader;
-pub use units::{AuFormat, AuInfo, UnitStored};
+pub use units::{AuFormat, AuInfo, StagedUnits, UnitStored};
 
 pub use crate::disk::Space as SpaceTotals;
 pub use crate::meta::{Kind, ROOT_INO};
@@ -51,11 +52,12 @@ use crate::group::Group;
 use crate::meta::{CommitSequence, Stores};
 use crate::now;
 use background::Background;
+use checkpoints::CheckpointRequests;
 use free_space::FreeSpace;
 use parking_lot::{Mutex, RwLock};
 use prefetcher::Prefetcher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use sync::PostCommitAction;
 
 pub type Ino = u64;
@@ -72,6 +74,8 @@ pub struct Volume {
     cache: Arc<Cache>,
     prefetcher: Prefetcher,
     free_space: FreeSpace,
+    /// Set if a panic lost the record of which metadata changed; every later commit is an error.
+    metadata_lost: AtomicBool,
     /// Files without names and references, with the change after whose commit their backing files are removed.
     removed_files: Mutex<Vec<(CommitSequence, Arc<FileData>)>>,
     /// Number of inodes without names that still have references.
@@ -82,6 +86,8 @@ pub struct Volume {
     post_commit_actions: Mutex<Vec<(CommitSequence, PostCommitAction)>>,
     /// Files whose times differ from the stores'.
     times_dirty: Mutex<Vec<Ino>>,
+    /// Files whose redo logs need a checkpoint.
+    checkpoint_requests: Arc<CheckpointRequests>,
     options: VolumeOptions,
     background: Mutex<Option<Background>>,
 }
@@ -163,6 +169,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
+        self.checkpoint_requests.stop();
         self.prefetcher.stop();
     }
 }

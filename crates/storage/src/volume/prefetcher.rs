@@ -10,6 +10,7 @@ use crate::file::FileData;
 use cellar_format::units::RegionIndex;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -87,9 +88,12 @@ fn work(shared: &Shared, cache: &Cache) {
                 }
             }
         };
-        // The scan gets the error when it reads the region.
-        if let Err(error) = cache.prefetch(&file.cached, region, |buffer| load(&file, region, buffer)) {
-            log::debug!("prefetch: {error}");
+        let prefetch = || cache.prefetch(&file.cached, region, |buffer| load(&file, region, buffer));
+        // The scan gets the error, or repeats the panic, when it reads the region.
+        match catch_unwind(AssertUnwindSafe(prefetch)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => log::debug!("prefetch: {error}"),
+            Err(_) => log::error!("the prefetch of region {region} of inode {} panicked", file.ino),
         }
     }
 }

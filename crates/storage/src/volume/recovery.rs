@@ -4,7 +4,7 @@ use super::free_space::FreeSpace;
 use super::prefetcher::Prefetcher;
 use super::{Namespace, Volume, VolumeOptions, now};
 use crate::cache::Cache;
-use crate::disk::{Disk, Stream};
+use crate::disk::{Disk, Stream, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::file::FileData;
 use crate::group::Group;
@@ -12,16 +12,17 @@ use crate::meta::{AuKey, Batch, CommitSequence, Contents, FIRST_INO, Inode, Kind
 use cellar_format::units::BLOCK_BYTES;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 
 impl Volume {
     pub(super) fn recover(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Result<Self> {
         let (mut group, is_new) = Group::open(disks, options.au_size, options.redundancy)?;
         let initial = || Batch::initial(root_directory(&options));
         // Sync the writes that an earlier process left unsynced: this process has no record of them.
-        for disk in group.disks() {
-            disk.sync_everything().context(|| format!("could not sync cell disk {}", disk.path().display()))?;
-        }
+        let sync = |disk: &Arc<dyn Disk>| {
+            disk.sync_everything().context(|| format!("could not sync cell disk {}", disk.path().display()))
+        };
+        on_each(group.disks(), sync).into_iter().collect::<Result<()>>()?;
         let free_space = FreeSpace::new(group.disks(), options.reserve_bytes);
         free_space.prepare_commit();
         let (stores, contents) = Stores::open(group.disks(), is_new, initial)?;
@@ -70,12 +71,14 @@ impl Volume {
             stores: Mutex::new(stores),
             namespace: RwLock::new(namespace),
             committed: AtomicU64::new(0),
+            metadata_lost: AtomicBool::new(false),
             cache,
             removed_files: Mutex::default(),
             unlinked_in_use: AtomicUsize::new(0),
             waited_for_release: AtomicI64::new(0),
             post_commit_actions: Mutex::default(),
             times_dirty: Mutex::default(),
+            checkpoint_requests: Arc::default(),
             options,
             background: Mutex::new(None),
         })
@@ -127,7 +130,7 @@ fn root_directory(options: &VolumeOptions) -> Inode {
 /// Removes backing files of inodes that the metadata do not contain (never synced, or unlinked before a crash), and
 /// unit files and redo logs of files without compression units.
 fn remove_orphans(group: &Group, namespace: &Namespace) -> Result<()> {
-    for disk in group.disks() {
+    let remove = |disk: &Arc<dyn Disk>| -> Result<()> {
         let path = disk.path().display();
         let backing_files = disk.backing_files().context(|| format!("could not list cell disk {path}"))?;
         let mut removed = 0;
@@ -146,6 +149,7 @@ fn remove_orphans(group: &Group, namespace: &Namespace) -> Result<()> {
             disk.sync_everything().context(|| format!("could not sync cell disk {path}"))?;
             log::info!("removed {removed} orphaned backing files from cell disk {path}");
         }
-    }
-    Ok(())
+        Ok(())
+    };
+    on_each(group.disks(), remove).into_iter().collect()
 }

@@ -29,14 +29,20 @@ impl Volume {
         };
         {
             let sync = file.lock_sync();
-            let checkpoint = sync.begin_checkpoint(units, &file.lock_write())?;
-            if let Err(error) = self.finish_checkpoint(&sync, units, &checkpoint, changed) {
-                rewrite_or_warn(&file.lock_write(), units);
-                return Err(error);
-            }
+            self.checkpoint(&sync, file, units, changed)?;
             sync.take_deferred_error()?;
         }
         self.run_post_commit_actions();
+        Ok(())
+    }
+
+    /// Runs a whole checkpoint of a file.
+    fn checkpoint(&self, sync: &SyncGuard<'_>, file: &FileData, units: &Units, changed: CommitSequence) -> Result<()> {
+        let checkpoint = sync.begin_checkpoint(units, &file.lock_write())?;
+        if let Err(error) = self.finish_checkpoint(sync, units, &checkpoint, changed) {
+            rewrite_or_warn(&file.lock_write(), units);
+            return Err(error);
+        }
         Ok(())
     }
 
@@ -104,12 +110,27 @@ impl Volume {
         self.sync_file(file, CommitSequence(0)).inspect_err(|error| file.defer_sync_error(error.clone()))
     }
 
-    /// Starts a checkpoint if the file's redo log is full.
-    pub(super) fn checkpoint_if_log_full(&self, file: &Arc<FileData>) {
-        if file.units().is_some_and(Units::is_redo_log_full)
-            && let Err(error) = self.sync_internally(file)
+    /// Runs a checkpoint if the file's redo log is full. Waits for a checkpoint that another thread runs. Returns the
+    /// error of a failed checkpoint: the caller must not write, because the log would grow without bound.
+    pub(super) fn ensure_log_space(&self, file: &Arc<FileData>) -> Result<()> {
+        let Some(units) = file.units().filter(|units| units.is_redo_log_full()) else { return Ok(()) };
         {
-            log::error!("{error}");
+            let sync = file.lock_sync();
+            // Another thread's checkpoint may have emptied a segment meanwhile.
+            if !units.is_redo_log_full() {
+                return Ok(());
+            }
+            let checkpointed = self.checkpoint(&sync, file, units, CommitSequence(0));
+            checkpointed.inspect_err(|error| file.defer_sync_error(error.clone()))?;
+        }
+        self.run_post_commit_actions();
+        Ok(())
+    }
+
+    /// Requests a checkpoint in the background if the file's redo log has become long.
+    pub(super) fn request_checkpoint_if_due(&self, file: &Arc<FileData>) {
+        if file.units().is_some_and(Units::take_checkpoint_request) {
+            self.checkpoint_requests.push(file.clone());
         }
     }
 }

@@ -43,11 +43,57 @@ pub struct AuInfo {
     pub version: RegionVersion,
 }
 
-/// A unit in its slot that is not published yet.
+/// A unit in its slot that is not published yet. Dropping the value frees the slot.
+#[derive(Debug)]
 struct Candidate {
-    unit: NewUnit,
+    /// None after the unit was published.
+    unit: Option<NewUnit>,
     /// Version of the allocation unit whose pages were encoded.
     version: RegionVersion,
+}
+
+impl Candidate {
+    fn unit(&self) -> &NewUnit {
+        self.unit.as_ref().expect("a candidate is published once")
+    }
+
+    fn take(&mut self) -> NewUnit {
+        self.unit.take().expect("a candidate is published once")
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        if let Some(unit) = &self.unit {
+            unit.stored.mark_unused();
+        }
+    }
+}
+
+/// Compression units of one file that are written but neither durable nor current. Dropping the value drops the units.
+#[derive(Debug)]
+pub struct StagedUnits {
+    file: Arc<FileData>,
+    candidates: Vec<Candidate>,
+}
+
+impl StagedUnits {
+    pub fn ino(&self) -> Ino {
+        self.file.ino
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.candidates.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.candidates.len()
+    }
+
+    /// Returns the bytes of the staged units.
+    pub fn bytes(&self) -> u64 {
+        self.candidates.iter().map(|candidate| u64::from(candidate.unit().stored.length)).sum()
+    }
 }
 
 impl Volume {
@@ -79,13 +125,8 @@ impl Volume {
         Ok(Duration::from_nanos(crate::now().saturating_sub(file.au_changed(au)).max(0) as u64))
     }
 
-    /// Replaces the raw pages of an allocation unit, all whole pages that the file has there, by a compression unit.
-    /// Durable on return of `Stored`. The caller must read `version` before the pages that it encodes; the unit becomes
-    /// current only if the allocation unit did not change since. The storage first rebuilds every page from the stored
-    /// bytes and compares it with the file's: a difference is an error of kind `Corrupt`, and the allocation unit
-    /// does not change.
-    ///
-    /// `tag` is opaque to the storage, which returns it in [`AuFormat`]. The cell stores the compression level there.
+    /// Replaces the raw pages of an allocation unit by a compression unit, see [`Self::stage_unit`]. Durable on return
+    /// of `Stored`.
     pub fn store_unit(
         &self,
         ino: Ino,
@@ -94,7 +135,34 @@ impl Volume {
         bytes: &[u8],
         tag: u32,
     ) -> Result<UnitStored> {
-        let file = self.file_with_au(ino, au)?;
+        let mut staged = self.stage_units(ino)?;
+        match self.stage_unit(&mut staged, au, version, bytes, tag)? {
+            UnitStored::Stored => Ok(self.publish_units(staged)?[0]),
+            not_stored => Ok(not_stored),
+        }
+    }
+
+    /// Returns an empty batch of units of a file, for [`Self::stage_unit`].
+    pub fn stage_units(&self, ino: Ino) -> Result<StagedUnits> {
+        Ok(StagedUnits { file: self.file(ino)?, candidates: Vec::new() })
+    }
+
+    /// Writes a compression unit that [`Self::publish_units`] then makes current in place of the raw pages of its
+    /// allocation unit: all whole pages that the file has there. The caller must read `version` before the pages that
+    /// it encodes. The storage rebuilds every page from the stored bytes and compares it with the file's: a difference
+    /// is an error of kind `Corrupt`. Without the result `Stored`, the unit is not part of the batch.
+    ///
+    /// `tag` is opaque to the storage, which returns it in [`AuFormat`]. The cell stores the compression level there.
+    pub fn stage_unit(
+        &self,
+        staged: &mut StagedUnits,
+        au: AuIndex,
+        version: RegionVersion,
+        bytes: &[u8],
+        tag: u32,
+    ) -> Result<UnitStored> {
+        let ino = staged.file.ino;
+        let file = &*self.file_with_au(ino, au)?;
         let au_bytes = file.layout.au_size.bytes();
         let page_count = file.whole_pages(au)?;
         if page_count == 0
@@ -108,10 +176,9 @@ impl Volume {
         }
         let units = file.units_or_new(self.options.unit_codec.as_ref(), &self.cache);
         units.codec()?;
-        let conversion = file.lock_conversion();
         if units.has_failed_sync() {
             // The caller may have read pages that the kernel dropped after a failed sync.
-            self.sync_internally(&file)?;
+            self.sync_internally(&staged.file)?;
             return Ok(UnitStored::Changed);
         }
         if file.au_version(au) != version {
@@ -121,26 +188,34 @@ impl Volume {
         let need = Need::Overwrite(crate::file::stored_bytes(bytes.len() as u32));
         self.with_space(|| self.free_space.check(need, SpacePriority::Normal))?;
         let Some(stored) = StoredUnit::reserve(units.slots(), au, bytes) else { return Ok(UnitStored::Busy) };
-        let stored = Arc::new(stored);
-        let candidate = Candidate { unit: NewUnit { stored: stored.clone(), page_count, tag }, version };
-        let published = match stored.store(bytes).and_then(|()| self.verify_unit(&file, units, &candidate)) {
-            Ok(true) => self.publish(&file, units, &conversion, candidate),
-            Ok(false) => Ok(None),
-            Err(error) => Err(error),
-        };
-        if !matches!(published, Ok(Some(_))) {
-            stored.mark_unused();
+        let unit = NewUnit { stored: Arc::new(stored), page_count, tag };
+        let candidate = Candidate { unit: Some(unit), version };
+        candidate.unit().stored.write(bytes)?;
+        if !self.verify_unit(file, units, &candidate)? {
+            return Ok(UnitStored::Changed);
         }
-        let Some(sequence) = published? else { return Ok(UnitStored::Changed) };
+        staged.candidates.push(candidate);
+        Ok(UnitStored::Stored)
+    }
+
+    /// Makes staged units current, all of them with one sync of each unit file and one metadata transaction. Durable on
+    /// return. Returns for each unit, in the order of staging, whether it was stored: a unit becomes current only if no
+    /// write changed its allocation unit since the version that it was staged with.
+    pub fn publish_units(&self, mut staged: StagedUnits) -> Result<Vec<UnitStored>> {
+        let Some(units) = staged.file.units().filter(|_| !staged.is_empty()) else { return Ok(Vec::new()) };
+        let conversion = staged.file.lock_conversion();
+        units.slots().sync(&conversion)?;
+        let (results, sequence) = self.publish(&staged.file, units, &conversion, &mut staged.candidates)?;
+        drop(conversion);
         self.commit(sequence)?;
         self.run_post_commit_actions();
-        Ok(UnitStored::Stored)
+        Ok(results)
     }
 
     /// Compares the pages that a stored unit rebuilds with the file's pages. Returns false if the file's pages changed
     /// since they were encoded. A difference without a change is an error of kind `Corrupt`.
     fn verify_unit(&self, file: &FileData, units: &Units, candidate: &Candidate) -> Result<bool> {
-        let Candidate { unit: NewUnit { stored, page_count, .. }, version } = candidate;
+        let (NewUnit { stored, page_count, .. }, version) = (candidate.unit(), &candidate.version);
         let image = UnitImage::read(stored)?;
         let opened = units.codec()?.open(&image, stored.id);
         let mut unit = opened.map_err(|error| cannot_rebuild(error, stored, 0..*page_count))?;
@@ -169,27 +244,41 @@ impl Volume {
         Ok(true)
     }
 
-    /// Publishes a stored unit. Returns the commit sequence of the change; None if the allocation unit changed since
-    /// its pages were encoded.
+    /// Publishes the candidates whose allocation units did not change. Returns the result for each, and the commit
+    /// sequence of the change.
     fn publish(
         &self,
         file: &Arc<FileData>,
         units: &Units,
         conversion: &ConversionGuard<'_>,
-        candidate: Candidate,
-    ) -> Result<Option<CommitSequence>> {
-        let Candidate { unit, version } = candidate;
-        let au = unit.stored.au;
+        candidates: &mut [Candidate],
+    ) -> Result<(Vec<UnitStored>, CommitSequence)> {
+        // During a sync that fails, the kernel may drop pages, and restoring them changes the versions: publish before
+        // the sync or after it.
+        let _sync = file.lock_sync();
         let write = file.lock_write();
-        if file.au_version(au) != version || file.whole_pages(au)? != unit.page_count {
-            return Ok(None);
+        let (mut results, mut published, mut actions) = (Vec::new(), Vec::new(), Vec::new());
+        for candidate in candidates {
+            let NewUnit { stored, page_count, .. } = candidate.unit();
+            let au = stored.au;
+            let is_unchanged = file.au_version(au) == candidate.version
+                && file.whole_pages(au).is_ok_and(|count| count == *page_count);
+            if !is_unchanged || units.has_failed_sync() {
+                results.push(UnitStored::Changed);
+                continue;
+            }
+            let (log_sequence, replaced) = write.publish_unit(conversion, units, candidate.take());
+            results.push(UnitStored::Stored);
+            published.push(au);
+            actions.push(PostCommitAction::PunchRaw { file: file.clone(), au, log_sequence });
+            actions.extend(replaced.map(PostCommitAction::FreeSlot));
         }
-        let (log_sequence, replaced) = write.publish_unit(conversion, units, unit);
-        let sequence = self.namespace.write().mark_extents(file.ino, [au]);
-        let mut actions = self.post_commit_actions.lock();
-        actions.push((sequence, PostCommitAction::PunchRaw { file: file.clone(), au, log_sequence }));
-        actions.extend(replaced.map(|replaced| (sequence, PostCommitAction::FreeSlot(replaced))));
-        Ok(Some(sequence))
+        if published.is_empty() {
+            return Ok((results, CommitSequence(0)));
+        }
+        let sequence = self.namespace.write().mark_extents(file.ino, published);
+        self.post_commit_actions.lock().extend(actions.into_iter().map(|action| (sequence, action)));
+        Ok((results, sequence))
     }
 
     /// Returns how each allocation unit of a file is stored.

@@ -72,6 +72,27 @@ pub fn compress(volume: &Volume, ino: Ino, au: u64, tag: u32) -> Result<UnitStor
     volume.store_unit(ino, AuIndex(au), version, &encode(&bytes[..count / PAGE * PAGE]), tag)
 }
 
+/// Encodes the current pages of some allocation units and stores the units together. Calls `between` before the units
+/// are published.
+pub fn compress_together(
+    volume: &Volume,
+    ino: Ino,
+    aus: Range<u64>,
+    between: impl FnOnce(),
+) -> Result<Vec<UnitStored>> {
+    let mut staged = volume.stage_units(ino)?;
+    let au_bytes = volume.au_bytes(ino)?;
+    let mut bytes = vec![0; au_bytes as usize];
+    for au in aus {
+        let version = volume.au_version(ino, AuIndex(au))?;
+        let count = volume.read_uncached(ino, au * au_bytes, &mut bytes)?;
+        let unit = encode(&bytes[..count / PAGE * PAGE]);
+        assert_eq!(volume.stage_unit(&mut staged, AuIndex(au), version, &unit, 0)?, UnitStored::Stored);
+    }
+    between();
+    volume.publish_units(staged)
+}
+
 /// Returns the superseded pages of an allocation unit's unit; None if the allocation unit is raw.
 pub fn superseded(volume: &Volume, ino: Ino, au: u64) -> Option<Vec<u32>> {
     match &volume.au_infos(ino).unwrap()[au as usize].format {

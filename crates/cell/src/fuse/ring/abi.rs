@@ -14,7 +14,9 @@ pub const CMD_COMMIT_AND_FETCH: u32 = 2;
 pub const OP_GETATTR: u32 = 3;
 pub const OP_READ: u32 = 15;
 pub const OP_WRITE: u32 = 16;
+pub const OP_FSYNC: u32 = 20;
 pub const OP_INIT: u32 = 26;
+pub const OP_FSYNCDIR: u32 = 30;
 
 /// `fuse_in_header`.
 #[repr(C)]

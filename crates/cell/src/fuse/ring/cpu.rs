@@ -13,6 +13,15 @@ pub fn pin(cpu: u16) {
     }
 }
 
+/// Permits the calling thread, and the threads that it starts, to run on every CPU.
+pub fn unpin() {
+    let mut set = rustix::thread::CpuSet::new();
+    (0..rustix::thread::CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu));
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        log::debug!("could not unpin a thread: {error}");
+    }
+}
+
 /// Ties the calling thread, and the threads that it starts, to a CPU, and raises their priority if permitted.
 pub fn pin_with_priority(cpu: u16) {
     pin(cpu);

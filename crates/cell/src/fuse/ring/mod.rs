@@ -2,10 +2,10 @@
 //! writes on `/dev/fuse`.
 //!
 //! A queue's thread is pinned to its CPU. A backend and the thread that serves it share a CPU, so a request needs no
-//! wake-up across CPUs. The queue's thread serves reads, writes and GETATTR itself. It forwards every other request, in
-//! the format of `/dev/fuse`, to a `fuser` session over a socket pair, and passes the session's reply to the kernel.
-//! Each operation therefore has one implementation, and requests that may block (syncs) never delay the queue. FORGET
-//! and INTERRUPT arrive on `/dev/fuse`, which the main session reads.
+//! wake-up across CPUs. The queue's thread serves reads, writes and GETATTR itself. Syncs, and writes that would wait,
+//! run on worker threads of the queue. The queue forwards every other request, in the format of `/dev/fuse`, to a
+//! `fuser` session over a socket pair, and passes the session's reply to the kernel. Requests that wait never delay the
+//! queue. FORGET and INTERRUPT arrive on `/dev/fuse`, which the main session reads.
 //!
 //! Invariant: a ring entry belongs either to the kernel, which fills in a request, or to the queue, until it commits
 //! the reply.
@@ -14,6 +14,8 @@ mod abi;
 mod cpu;
 mod keep_awake;
 mod queue;
+mod waiting;
+mod workers;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,6 +23,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use fuser::Filesystem;
 
@@ -28,6 +31,7 @@ pub use abi::AttrOut;
 pub use keep_awake::keep_awake;
 use keep_awake::{KeepAwake, Spinners};
 use queue::Queue;
+pub use workers::Workers;
 
 /// Module parameter that permits FUSE over io_uring; writable by root.
 const ENABLE: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -44,10 +48,16 @@ pub struct Call {
     pub pid: u32,
 }
 
-/// The operations that a queue's thread serves itself. Errors are errno values.
+/// The operations that a queue serves itself. Errors are errno values. `read`, `try_write` and `getattr` run on the
+/// queue's thread and wait for no sync; the others run on worker threads.
 pub trait HotPath: Send + Sync + 'static {
     fn read(&self, call: Call, out: &mut [u8]) -> Result<usize, i32>;
-    fn write(&self, call: Call, data: &[u8]) -> Result<usize, i32>;
+    /// Returns None, and writes nothing, if the write would wait.
+    fn try_write(&self, call: Call, data: &[u8]) -> Result<Option<usize>, i32>;
+    /// Repeats a write for which `try_write` returned None. The request arrived at `since`.
+    fn write(&self, call: Call, data: &[u8], since: Instant) -> Result<usize, i32>;
+    fn sync(&self, ino: u64) -> Result<(), i32>;
+    fn sync_directory(&self, ino: u64) -> Result<(), i32>;
     /// Attributes of an inode. A write invalidates the kernel's cached size, so extending a file requests the
     /// attributes each time.
     fn getattr(&self, ino: u64) -> Result<AttrOut, i32>;

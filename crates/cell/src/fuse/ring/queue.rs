@@ -5,24 +5,32 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use fuser::{Config, Filesystem, Session, SessionACL};
 use io_uring::{IoUring, opcode, squeue, types};
 
 use super::abi::{
     CMD_COMMIT_AND_FETCH, CMD_REGISTER, CommandRequest, EntryInOut, IN_HEADER_BYTES, IOV_SEGMENTS, InHeader, InitIn,
-    OP_GETATTR, OP_INIT, OP_READ, OP_WRITE, OUT_HEADER_BYTES, OutHeader, ReadWriteIn, RequestHeader, WriteOut,
+    OP_FSYNC, OP_FSYNCDIR, OP_GETATTR, OP_INIT, OP_READ, OP_WRITE, OUT_HEADER_BYTES, OutHeader, ReadWriteIn,
+    RequestHeader, WriteOut,
 };
 use super::cpu::pin_with_priority;
 use super::keep_awake::KeepAwake;
+use super::waiting::{Replied, WaitingRequests};
 use super::{Call, HotPath};
 
-/// Maximum number of requests that a queue processes at a time.
+/// Entries that a queue keeps free of waiting requests, as far as [`ENTRIES_MAX`] permits.
 const DEPTH: usize = 8;
-/// Threads of the forwarding session, which is also the maximum number of forwarded requests that wait for disks.
-const FORWARDING_THREADS: usize = 4;
-/// User data of the receive on the forwarding session's socket. Entries have their index as user data.
+/// Maximum number of entries, which is also the maximum number of requests of a CPU that wait at the same time. An
+/// entry occupies no memory before its first use, and the kernel uses the entry that became free last.
+const ENTRIES_MAX: usize = 64;
+/// Threads of the forwarding session. It passes requests that wait to worker threads.
+const FORWARDING_THREADS: usize = 2;
+/// User data of the receive on the forwarding session's socket, and of the poll for replies of waiting requests.
+/// Entries have their index as user data.
 const FORWARDING: u64 = u64::MAX;
+const WAITING: u64 = u64::MAX - 1;
 /// Maximum reply of a forwarding session: a directory listing.
 const FORWARDING_REPLY_BYTES: usize = 1 << 20;
 /// FUSE protocol version in the INIT request to forwarding sessions, which matches [`InitIn`].
@@ -35,6 +43,8 @@ pub struct Queue {
     entries: Vec<Entry>,
     hot_path: Arc<dyn HotPath>,
     forwarding: ForwardingSession,
+    waiting: WaitingRequests,
+    payload_bytes: usize,
     keep_awake: Arc<KeepAwake>,
 }
 
@@ -43,8 +53,16 @@ struct Entry {
     header: Box<RequestHeader>,
     payload: Vec<u8>,
     segments: Box<[libc::iovec; 2]>,
-    /// Id of the request, while the forwarding session processes it.
-    forwarded: Option<u64>,
+    /// The thread that processes the entry's request, if it is not the queue's thread.
+    elsewhere: Option<Elsewhere>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Elsewhere {
+    /// The forwarding session has the request with this id.
+    Forwarded(u64),
+    /// A worker thread has the request and the entry's payload.
+    Waiting,
 }
 
 // SAFETY: the raw pointers in `segments` point to the heap memory of `header` and `payload`, which moves do not change.
@@ -66,15 +84,16 @@ impl Queue {
         keep_awake: Arc<KeepAwake>,
     ) -> io::Result<Self> {
         let ring = IoUring::<squeue::Entry128>::builder()
-            .setup_cqsize(4 * DEPTH as u32)
+            .setup_cqsize(4 * ENTRIES_MAX as u32)
             // Only the queue's thread submits, and it waits in the kernel between requests.
             .setup_r_disabled()
             .setup_single_issuer()
             .setup_defer_taskrun()
-            .build(2 * DEPTH as u32)?;
+            .build(2 * ENTRIES_MAX as u32)?;
         let entries = (0..DEPTH).map(|_| Entry::new(payload_bytes)).collect();
         let forwarding = ForwardingSession::start(cpu, filesystem)?;
-        Ok(Self { cpu, device, ring, entries, hot_path, forwarding, keep_awake })
+        let waiting = WaitingRequests::new(cpu, ENTRIES_MAX)?;
+        Ok(Self { cpu, device, ring, entries, hot_path, forwarding, waiting, payload_bytes, keep_awake })
     }
 
     pub fn cpu(&self) -> u16 {
@@ -99,6 +118,7 @@ impl Queue {
             self.submit(index, CMD_REGISTER, 0)?;
         }
         self.submit_receive()?;
+        self.submit_poll()?;
         loop {
             match self.ring.submit_and_wait(1) {
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => continue,
@@ -108,6 +128,8 @@ impl Queue {
             for (user_data, result) in completed {
                 if user_data == FORWARDING {
                     self.receive_reply(result)?;
+                } else if user_data == WAITING {
+                    self.reply_to_waiting()?;
                 } else if result == -libc::ENOTCONN || result == -libc::ECONNABORTED || result == -libc::ENODEV {
                     return Ok(());
                 } else if result == -libc::EINTR || result == -libc::EAGAIN {
@@ -136,16 +158,65 @@ impl Queue {
             }
             OP_WRITE => {
                 let size = size.min(entry.header.entry.payload_sz as usize);
-                let written = self.hot_path.write(call, &entry.payload[..size]);
-                let result = written.map(|written| entry.set_reply(&WriteOut { size: written as u32, padding: 0 }));
-                self.commit(index, header.unique, result)
+                let since = Instant::now();
+                match self.hot_path.try_write(call, &entry.payload[..size]).transpose() {
+                    Some(written) => {
+                        let result = written.map(|written| write_reply(&mut entry.payload, written));
+                        self.commit(index, header.unique, result)
+                    }
+                    None => self.wait(index, header.unique, move |hot_path, payload| {
+                        let written = hot_path.write(call, &payload[..size], since)?;
+                        Ok(write_reply(payload, written))
+                    }),
+                }
+            }
+            OP_FSYNC => self.wait(index, header.unique, move |hot_path, _| hot_path.sync(header.nodeid).map(|()| 0)),
+            OP_FSYNCDIR => {
+                self.wait(index, header.unique, move |hot_path, _| hot_path.sync_directory(header.nodeid).map(|()| 0))
             }
             OP_GETATTR => {
-                let result = self.hot_path.getattr(header.nodeid).map(|out| entry.set_reply(&out));
+                let result = self.hot_path.getattr(header.nodeid).map(|out| set_reply(&mut entry.payload, &out));
                 self.commit(index, header.unique, result)
             }
             _ => self.forward(index, &header),
         }
+    }
+
+    /// Runs a request that may wait on a worker thread. `request` returns the length of the reply in the payload.
+    fn wait(
+        &mut self,
+        index: usize,
+        unique: u64,
+        request: impl FnOnce(&dyn HotPath, &mut [u8]) -> Result<usize, i32> + Send + 'static,
+    ) -> io::Result<()> {
+        let entry = &mut self.entries[index];
+        entry.elsewhere = Some(Elsewhere::Waiting);
+        let payload = std::mem::take(&mut entry.payload);
+        let hot_path = self.hot_path.clone();
+        self.waiting.run((index, unique, payload), move |payload| request(&*hot_path, payload));
+        self.keep_entries_free()
+    }
+
+    /// Passes the replies of waiting requests to the kernel.
+    fn reply_to_waiting(&mut self) -> io::Result<()> {
+        for Replied { index, unique, payload, result } in self.waiting.take_ready() {
+            let entry = &mut self.entries[index];
+            entry.payload = payload;
+            entry.elsewhere = None;
+            self.commit(index, unique, result)?;
+        }
+        self.submit_poll()
+    }
+
+    /// Adds an entry if fewer than [`DEPTH`] entries are free of requests that other threads process. Without a free
+    /// entry, the requests of the CPU would wait for these threads.
+    fn keep_entries_free(&mut self) -> io::Result<()> {
+        let elsewhere = self.entries.iter().filter(|entry| entry.elsewhere.is_some()).count();
+        if self.entries.len() - elsewhere >= DEPTH || self.entries.len() >= ENTRIES_MAX {
+            return Ok(());
+        }
+        self.entries.push(Entry::new(self.payload_bytes));
+        self.submit(self.entries.len() - 1, CMD_REGISTER, 0)
     }
 
     /// Sends a request to the forwarding session, as one datagram in the format of `/dev/fuse`.
@@ -161,11 +232,11 @@ impl Queue {
             io::IoSlice::new(&entry.header.op_in[..argument_bytes]),
             io::IoSlice::new(&entry.payload[..payload_bytes]),
         ];
-        entry.forwarded = Some(header.unique);
+        entry.elsewhere = Some(Elsewhere::Forwarded(header.unique));
         match send(&self.forwarding.socket, &parts) {
-            Ok(()) => Ok(()),
+            Ok(()) => self.keep_entries_free(),
             Err(error) => {
-                entry.forwarded = None;
+                entry.elsewhere = None;
                 log::error!("FUSE ring queue {}: could not forward a request: {error}", self.cpu);
                 self.commit(index, header.unique, Err(libc::EIO))
             }
@@ -190,10 +261,11 @@ impl Queue {
             return Err(io::Error::other("the forwarding session sent a reply without a header"));
         };
         let out: OutHeader = bytemuck::pod_read_unaligned(out);
-        let waiting = self.entries.iter().position(|entry| entry.forwarded == Some(out.unique));
-        if let Some(index) = waiting {
+        let forwarded = Some(Elsewhere::Forwarded(out.unique));
+        let index = self.entries.iter().position(|entry| entry.elsewhere == forwarded);
+        if let Some(index) = index {
             let entry = &mut self.entries[index];
-            entry.forwarded = None;
+            entry.elsewhere = None;
             let body = &self.forwarding.reply[OUT_HEADER_BYTES..reply_bytes];
             let result = match (out.error, entry.payload.get_mut(..body.len())) {
                 (0, Some(payload)) => {
@@ -240,6 +312,12 @@ impl Queue {
         self.push(&receive.into())
     }
 
+    fn submit_poll(&mut self) -> io::Result<()> {
+        let event = types::Fd(self.waiting.event());
+        let poll = opcode::PollAdd::new(event, libc::POLLIN as u32).build().user_data(WAITING);
+        self.push(&poll.into())
+    }
+
     fn push(&mut self, submission: &squeue::Entry128) -> io::Result<()> {
         // SAFETY: entries, their segments and the reply buffer stay at their heap addresses as long as the queue
         // exists, and the ring is dropped with the queue.
@@ -248,12 +326,6 @@ impl Queue {
 }
 
 impl Entry {
-    /// Writes a reply's body to the payload and returns its length.
-    fn set_reply<T: bytemuck::Pod>(&mut self, body: &T) -> usize {
-        self.payload[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(body));
-        size_of::<T>()
-    }
-
     fn new(payload_bytes: usize) -> Self {
         let header = RequestHeader { in_out: [0; 128], op_in: [0; 128], entry: EntryInOut::default() };
         let mut header = Box::new(header);
@@ -262,7 +334,7 @@ impl Entry {
             libc::iovec { iov_base: (&raw mut *header).cast(), iov_len: size_of::<RequestHeader>() },
             libc::iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload_bytes },
         ]);
-        Self { header, payload, segments, forwarded: None }
+        Self { header, payload, segments, elsewhere: None }
     }
 }
 
@@ -303,6 +375,16 @@ impl ForwardingSession {
         })?;
         Ok(Self { socket: ours, reply })
     }
+}
+
+/// Writes a reply's body to the payload and returns its length.
+fn set_reply<T: bytemuck::Pod>(payload: &mut [u8], body: &T) -> usize {
+    payload[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(body));
+    size_of::<T>()
+}
+
+fn write_reply(payload: &mut [u8], written: usize) -> usize {
+    set_reply(payload, &WriteOut { size: written as u32, padding: 0 })
 }
 
 fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -46,6 +46,9 @@ pub struct Units {
     slots: Arc<UnitSlots>,
     table: RwLock<Table>,
     redo_log: Mutex<RedoLog>,
+    /// Set from the request for a checkpoint in the background until a checkpoint succeeds. A failed checkpoint is not
+    /// requested again: the next sync, or the writer that finds the log full, runs a checkpoint.
+    checkpoint_requested: AtomicBool,
     /// Set when a sync failed: the kernel may have dropped pages that only the redo log still has.
     failed_sync: AtomicBool,
     /// Bytes that the file occupies on disk beyond its size because of its units, negative if fewer.
@@ -98,6 +101,7 @@ impl Units {
             slots,
             table: RwLock::default(),
             redo_log: Mutex::new(redo_log),
+            checkpoint_requested: AtomicBool::new(false),
             failed_sync: AtomicBool::new(false),
             extra_bytes: AtomicI64::new(0),
         }
@@ -312,9 +316,23 @@ impl Units {
 
     /// Ends a checkpoint: empties the segment with the records that the checkpoint's transaction made obsolete.
     pub fn empty_redo_log(&self, _: &SyncGuard<'_>) -> Result<()> {
-        self.redo_log.lock().empty_inactive()
+        let inactive = self.redo_log.lock().inactive();
+        if let Some(segment) = inactive {
+            // Without the log's lock, so that no append waits for the file system. Only the owner of the sync lock
+            // switches segments, so the segment stays inactive.
+            segment.clear()?;
+            self.redo_log.lock().note_emptied();
+        }
+        self.checkpoint_requested.store(false, Ordering::Release);
+        Ok(())
     }
 
+    /// Returns whether the log needs a checkpoint that nobody has requested yet; the caller then requests it.
+    pub fn take_checkpoint_request(&self) -> bool {
+        self.redo_log.lock().needs_checkpoint() && !self.checkpoint_requested.swap(true, Ordering::AcqRel)
+    }
+
+    /// Returns whether a checkpoint must shorten the redo log before the next write.
     pub fn is_redo_log_full(&self) -> bool {
         self.redo_log.lock().is_full()
     }
@@ -349,7 +367,7 @@ impl Units {
     /// Removes unit files and redo log from the disks.
     pub(in crate::file) fn remove(&self) -> Result<()> {
         self.unit_files().try_for_each(Backing::remove)?;
-        self.redo_log.lock().segments().iter().try_for_each(Backing::remove)
+        self.redo_log.lock().segments().iter().try_for_each(|segment| segment.remove())
     }
 
     fn check_file(&self, write: &WriteGuard<'_>) {

@@ -16,13 +16,17 @@ use crate::file::backing::Backing;
 use cellar_format::bytes::{Reader, Write};
 use cellar_format::units::{AuIndex, PageInAu};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CPND");
 const HEADER_BYTES: usize = 40;
 /// Bytes of a record: header and page.
 pub const RECORD_BYTES: usize = HEADER_BYTES + PAGE_BYTES;
-/// A writer that finds the log longer than this starts a checkpoint.
-const LOG_BYTES_MAX: u64 = 32 << 20;
+/// A writer that finds the log longer than this requests a checkpoint in the background.
+const CHECKPOINT_BYTES: u64 = 32 << 20;
+/// A writer that finds the log longer than this waits for a checkpoint. Bounds the log to this length and one write, and
+/// so the duration of recovery.
+const LOG_BYTES_MAX: u64 = 2 * CHECKPOINT_BYTES;
 
 /// Position in the redo log of a file. Log sequences increase from record to record. The log sequence of a compression
 /// unit is above those of all records whose content the unit includes.
@@ -40,7 +44,7 @@ pub struct LogRecord {
 #[derive(Debug)]
 pub struct RedoLog {
     ino: u64,
-    segments: [Backing; 2],
+    segments: [Arc<Backing>; 2],
     lengths: [u64; 2],
     /// Index of the segment that records are appended to.
     active: usize,
@@ -56,7 +60,7 @@ struct Location {
 
 impl RedoLog {
     pub fn new(ino: u64, segments: [Backing; 2]) -> Self {
-        Self { ino, segments, lengths: [0; 2], active: 0, last_sequence: 1 }
+        Self { ino, segments: segments.map(Arc::new), lengths: [0; 2], active: 0, last_sequence: 1 }
     }
 
     /// Returns a sequence above that of every earlier record and below that of every later one.
@@ -101,26 +105,33 @@ impl RedoLog {
         Ok(())
     }
 
+    /// Returns whether the log is long enough for a checkpoint.
+    pub fn needs_checkpoint(&self) -> bool {
+        self.lengths[0] + self.lengths[1] > CHECKPOINT_BYTES
+    }
+
+    /// Returns whether a checkpoint must shorten the log before the next write.
     pub fn is_full(&self) -> bool {
         self.lengths[0] + self.lengths[1] > LOG_BYTES_MAX
     }
 
-    /// Makes the other segment active if it is empty: records appended from now on survive the next
-    /// [`Self::empty_inactive`].
+    /// Makes the other segment active if it is empty: records appended from now on survive the end of the checkpoint
+    /// that begins now.
     pub fn switch_segment(&mut self) {
         if self.lengths[1 - self.active] == 0 {
             self.active = 1 - self.active;
         }
     }
 
-    /// Empties the segment that is not active.
-    pub fn empty_inactive(&mut self) -> Result<()> {
+    /// Returns the segment that is not active, to be emptied; None if the segment is empty.
+    pub fn inactive(&self) -> Option<Arc<Backing>> {
         let inactive = 1 - self.active;
-        if self.lengths[inactive] > 0 {
-            self.segments[inactive].clear()?;
-            self.lengths[inactive] = 0;
-        }
-        Ok(())
+        (self.lengths[inactive] > 0).then(|| self.segments[inactive].clone())
+    }
+
+    /// Records that the segment that is not active was emptied.
+    pub fn note_emptied(&mut self) {
+        self.lengths[1 - self.active] = 0;
     }
 
     /// Measures the segments of an earlier process, so that appends follow their records.
@@ -164,7 +175,7 @@ impl RedoLog {
         Ok(newest.into_values().collect())
     }
 
-    pub fn segments(&self) -> &[Backing] {
+    pub fn segments(&self) -> &[Arc<Backing>] {
         &self.segments
     }
 }

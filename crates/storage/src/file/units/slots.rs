@@ -6,8 +6,10 @@
 //!
 //! A slot is in use while a `StoredUnit` for it lives.
 
+use crate::disk::on_each;
 use crate::error::Result;
 use crate::file::backing::Backing;
+use crate::file::locks::ConversionGuard;
 use crate::group::StripeLayout;
 use crate::meta::SLOTS_PER_AU;
 use cellar_format::units::AuIndex;
@@ -37,6 +39,11 @@ impl UnitSlots {
     /// Returns the offset of a slot in the unit file.
     pub fn offset(&self, au: AuIndex, slot: u8) -> u64 {
         (au.index() * u64::from(SLOTS_PER_AU) + u64::from(slot)) * self.layout.au_size.bytes()
+    }
+
+    /// Makes the bytes of all units durable. The guard serialises syncs of the unit files.
+    pub fn sync(&self, _: &ConversionGuard<'_>) -> Result<()> {
+        on_each(&self.unit_files, Backing::sync).into_iter().collect()
     }
 
     /// Takes a free slot of an allocation unit into use; None if both are in use.

@@ -134,16 +134,14 @@ impl StoredUnit {
         Ok(Loaded { valid, version: RegionVersion::NONE, cost: IoCost { disk_bytes, disk_requests: 1 } })
     }
 
-    /// Writes the unit's bytes and checksum table to the slot and syncs the unit file.
-    pub fn store(&self, bytes: &[u8]) -> Result<()> {
+    /// Writes the unit's bytes and checksum table to the slot. [`UnitSlots::sync`] makes them durable.
+    pub fn write(&self, bytes: &[u8]) -> Result<()> {
         assert_eq!(bytes.len(), self.length as usize);
         let mut image = Vec::with_capacity(stored_bytes(self.length) as usize);
         image.extend_from_slice(bytes);
         image.resize(table_offset(self.length) as usize, 0);
         image.extend(encode(self.checksums.get().expect("a new unit has its checksum table")));
-        let unit_file = self.slots.unit_file(self.au);
-        unit_file.write(&image, self.offset())?;
-        unit_file.sync()
+        self.slots.unit_file(self.au).write(&image, self.offset())
     }
 
     /// Returns the bytes that the unit occupies on disk.

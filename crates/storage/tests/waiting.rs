@@ -1,0 +1,197 @@
+//! What a write may wait for: a checkpoint of the redo log delays only the writers of the file whose log is full, and
+//! `try_write` never waits.
+
+mod support;
+
+use cellar_format::units::RegionIndex;
+use cellar_storage::disk::{Disk, Fault, FaultyDisk, Stream};
+use cellar_storage::{Ino, ROOT_INO, UnitStored, Volume, VolumeOptions};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+use support::codec::{PAGE, compress};
+use support::memory_disk::{Crash, MemoryDisks};
+use support::{MIB, Random, create, disks, new_file, options, read_all};
+
+/// Length of a redo log at which a checkpoint is requested, and at which writers wait for a checkpoint.
+const CHECKPOINT_BYTES: u64 = 32 * MIB;
+const LOG_BYTES_MAX: u64 = 64 * MIB;
+const SOON: Duration = Duration::from_secs(20);
+
+fn compressed(volume: &Volume, name: &str) -> Ino {
+    let ino = create(volume, name);
+    volume.write(ino, 0, &vec![1; MIB as usize]).unwrap();
+    volume.fsync(ino).unwrap();
+    assert_eq!(compress(volume, ino, 0, 0).unwrap(), UnitStored::Stored);
+    ino
+}
+
+fn log_bytes(volume: &Volume, ino: Ino) -> u64 {
+    let length = |disk: &Arc<dyn Disk>, stream| {
+        let file = disk.open(ino, stream, false).unwrap();
+        file.map_or(0, |file| file.len().unwrap())
+    };
+    volume.disks().iter().map(|disk| length(disk, Stream::Redo0) + length(disk, Stream::Redo1)).sum()
+}
+
+/// Writes pages of a unit in turn until the redo log is longer than `bytes`, or so long that a write would wait.
+fn fill_log(volume: &Volume, ino: Ino, bytes: u64) {
+    for number in 0..4 * LOG_BYTES_MAX / PAGE as u64 {
+        let page = number % (MIB / PAGE as u64);
+        let written = volume.try_write(ino, page * PAGE as u64, &[number as u8; PAGE]).unwrap();
+        if written.is_none() && log_bytes(volume, ino) > LOG_BYTES_MAX
+            || number % 256 == 0 && log_bytes(volume, ino) > bytes
+        {
+            return;
+        }
+    }
+    panic!("the redo log stays shorter than {bytes} bytes");
+}
+
+/// Runs `work` in a thread and returns a channel that receives its result.
+fn in_thread<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Receiver<T> {
+    let (sender, receiver) = channel();
+    scope.spawn(move || sender.send(work()));
+    receiver
+}
+
+/// Ends the hold of syncs, also if an assertion fails.
+struct Held<'a>(&'a MemoryDisks);
+
+impl<'a> Held<'a> {
+    fn new(disks: &'a MemoryDisks) -> Self {
+        disks.hold_syncs(true);
+        Self(disks)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.hold_syncs(false);
+    }
+}
+
+#[test]
+fn a_full_redo_log_delays_only_the_writers_of_its_file() {
+    let disks = MemoryDisks::new(2);
+    let volume = &*Volume::open(disks.disks(), options()).unwrap();
+    let (busy, other) = (compressed(volume, "busy"), compressed(volume, "other"));
+    std::thread::scope(|scope| {
+        let held = Held::new(&disks);
+        in_thread(scope, || fill_log(volume, busy, CHECKPOINT_BYTES))
+            .recv_timeout(SOON)
+            .expect("the write that makes the log long does not wait for the sync");
+        let started = Instant::now();
+        while !disks.is_sync_held() {
+            assert!(started.elapsed() < SOON, "no checkpoint was started");
+            std::thread::yield_now();
+        }
+        in_thread(scope, || fill_log(volume, busy, LOG_BYTES_MAX))
+            .recv_timeout(SOON)
+            .expect("writes do not wait while the log is not full");
+
+        assert_eq!(volume.try_write(busy, 0, &[7; PAGE]).unwrap(), None, "the log is full");
+        let blocked = in_thread(scope, || volume.write(busy, 0, &[7; PAGE]));
+        assert!(blocked.recv_timeout(Duration::from_millis(200)).is_err(), "a full log delays its writers");
+        in_thread(scope, || {
+            assert_eq!(volume.try_write(other, 5, &[9; PAGE]).unwrap(), Some(PAGE));
+            volume.write(other, MIB, &[8; PAGE]).unwrap();
+            let (mut bytes, mut same) = ([0; PAGE], [0; PAGE]);
+            volume.read(other, 5, &mut bytes).unwrap();
+            volume.read(busy, 3 * PAGE as u64, &mut same).unwrap();
+            assert!(bytes == [9; PAGE] && same.iter().all(|byte| *byte == same[0]));
+            volume.create(ROOT_INO, b"third", &new_file()).unwrap();
+        })
+        .recv_timeout(SOON)
+        .expect("other files, and reads of this file, are not delayed");
+
+        drop(held);
+        assert_eq!(blocked.recv_timeout(SOON).expect("the checkpoint releases the writer").unwrap(), PAGE);
+    });
+    let mut first = [0; PAGE];
+    volume.read(busy, 0, &mut first).unwrap();
+    assert_eq!(first, [7; PAGE]);
+    let started = Instant::now();
+    while log_bytes(volume, busy) > CHECKPOINT_BYTES + MIB {
+        assert!(started.elapsed() < SOON, "{} bytes of redo log", log_bytes(volume, busy));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let expected = read_all(volume, busy);
+    volume.abandon();
+    let killed = disks.crash(Crash::Kill, &mut Random::from_environment());
+    assert!(read_all(&Volume::open(killed.disks(), options()).unwrap(), busy) == expected);
+}
+
+#[test]
+fn writes_fail_while_the_redo_log_is_full_and_checkpoints_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let faulty = Arc::new(FaultyDisk::new(disks(folder.path(), 1).remove(0), 1));
+    let volume = Volume::open(vec![faulty.clone()], options()).unwrap();
+    let ino = compressed(&volume, "file");
+    faulty.set_faults(&[Fault::Sync { errno: libc::EIO, one_in: 1 }]);
+    fill_log(&volume, ino, LOG_BYTES_MAX);
+    for _ in 0..3 {
+        assert_eq!(volume.write(ino, 0, &[7; PAGE]).unwrap_err().errno(), libc::EIO);
+    }
+    assert!(log_bytes(&volume, ino) < LOG_BYTES_MAX + 2 * MIB, "the log is bounded");
+    faulty.set_faults(&[]);
+    volume.write(ino, 0, &[7; PAGE]).unwrap();
+    assert_eq!(volume.fsync(ino).unwrap_err().errno(), libc::EIO, "the deferred error of the checkpoints");
+    volume.fsync(ino).unwrap();
+    assert_eq!(log_bytes(&volume, ino), 0);
+}
+
+#[test]
+fn a_write_that_would_wait_for_a_scan_is_returned_and_a_read_does_not_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = support::open(folder.path(), 2);
+    let ino = create(&volume, "file");
+    volume.write(ino, 0, &vec![1; 2 * MIB as usize]).unwrap();
+    let pinned = volume.region(ino, RegionIndex(0)).unwrap();
+    assert_eq!(volume.try_write(ino, 8192, &[2; PAGE]).unwrap(), None);
+    assert_eq!(volume.try_write(ino, MIB, &[3; PAGE]).unwrap(), Some(PAGE), "another region");
+    assert!(pinned.iter().all(|byte| *byte == 1));
+    drop(pinned);
+    assert_eq!(volume.try_write(ino, 8192, &[2; PAGE]).unwrap(), Some(PAGE));
+    assert_eq!(volume.try_write(ino, 0, &[]).unwrap(), Some(0));
+    assert!(volume.try_write(ino, u64::MAX - 5, &[1; 10]).is_err());
+}
+
+#[test]
+fn the_disks_of_a_group_are_opened_side_by_side() {
+    const DISKS: usize = 4;
+    let slow = Duration::from_millis(400);
+    let folder = tempfile::tempdir().unwrap();
+    let open = || {
+        let wrap = |disk| Arc::new(FaultyDisk::new(disk, 1));
+        let faulty: Vec<Arc<FaultyDisk>> = disks(folder.path(), DISKS).into_iter().map(wrap).collect();
+        let as_disks = faulty.iter().map(|disk| disk.clone() as Arc<dyn Disk>).collect::<Vec<_>>();
+        (faulty, as_disks)
+    };
+    let ino = {
+        let (faulty, as_disks) = open();
+        let volume = Volume::open(as_disks, options()).unwrap();
+        let ino = create(&volume, "file");
+        volume.write(ino, 0, &[5; PAGE]).unwrap();
+        volume.fsync(ino).unwrap();
+        volume.abandon();
+        drop((volume, faulty));
+        ino
+    };
+    let (faulty, as_disks) = open();
+    faulty.iter().for_each(|disk| {
+        disk.set_faults(&[Fault::SlowSync { milliseconds: slow.as_millis() as u64 }]);
+        disk.set_named_faults(&[Fault::SlowSync { milliseconds: slow.as_millis() as u64 }]);
+    });
+    let started = Instant::now();
+    let volume = Volume::open(as_disks, VolumeOptions { cache_bytes: 0, ..options() }).unwrap();
+    let (elapsed, syncs) = (started.elapsed(), faulty.iter().map(|disk| disk.syncs()).max().unwrap());
+    assert_eq!(read_all(&volume, ino), [5; PAGE]);
+    // Every disk takes `syncs` times `slow`. One after the other, the disks would take four times as long.
+    assert!(syncs >= 2, "{syncs} syncs of a disk");
+    assert!(elapsed < slow * (2 * syncs as u32), "{elapsed:?} for {syncs} syncs of each of {DISKS} disks");
+}
