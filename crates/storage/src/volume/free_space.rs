@@ -22,8 +22,9 @@ const AMPLE: u64 = 256 << 20;
 const AGE_MAX: Duration = Duration::from_millis(50);
 /// Bytes on every disk that only metadata may use, at most a sixteenth of the disk.
 const METADATA_BYTES: u64 = 16 << 20;
-/// Bytes that a metadata transaction, or the filesystem itself, may need beside the bytes of a request.
-const MARGIN: u64 = 8 << 20;
+/// Bytes that a metadata transaction, or the filesystem itself, may need beside the bytes of a request. Another program may
+/// use up space that the cell takes from the reserve file but does not need, so the margin is small.
+const MARGIN: u64 = 1 << 20;
 const NEVER: u64 = u64::MAX;
 
 /// How much of the reserve a request may use.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const FILE: &str = "reserve";
 /// Minimum number of bytes by which the file is shortened.
-const RELEASE_MIN: u64 = 4 << 20;
+const RELEASE_MIN: u64 = 1 << 20;
 /// Bytes that an extension of the file leaves to others. It leaves half of the remaining space, too.
 const OTHERS: u64 = 32 << 20;
 
