@@ -205,7 +205,7 @@ part_files() {
 # Latencies of other files while a mass UPDATE runs: of a raw table, and of a compressed table.
 bench_neighbours() {
     local update="SET abalance = abalance + 1"
-    sql mount bench -c "CREATE TABLE updated_raw AS SELECT * FROM pgbench_accounts" \
+    sql mount bench -c "CREATE EXTENSION IF NOT EXISTS cellar" -c "CREATE TABLE updated_raw AS SELECT * FROM pgbench_accounts" \
         -c "CREATE TABLE updated_unit AS SELECT * FROM pgbench_accounts" \
         -c "VACUUM (FREEZE) updated_raw, updated_unit" -c "SELECT cellar.compress('updated_unit', 'query low')" -c "CHECKPOINT" >/dev/null
     say

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measures reads and WAL writes of other files on a cell while statements update a table. Needs Python's standard library.
 
-A process reads blocks of one file in random order, past the kernel's page cache, and appends blocks to another file, as
-PostgreSQL writes WAL; every eighth block is synced. First nothing else runs, then each statement. The table that is
-printed shows latencies in microseconds, and the p99 as a multiple of the idle p99.
+A process reads blocks of one file in random order, with O_DIRECT, and writes blocks of another file in order, as
+PostgreSQL writes WAL; every eighth block is synced. First nothing else runs, then each statement. The output is a table
+of latencies in microseconds, with the p99 as a multiple of the idle p99.
 """
 
 import argparse

@@ -263,7 +263,7 @@ mod tests {
         let object = volume.create(ROOT_INO, b"table", &new).unwrap().ino;
         // Zero pages are valid and contain no rows.
         (0..REGIONS).for_each(|region| {
-            drop(volume.write(object, RegionIndex(region).start(), &vec![0; REGION_BYTES]).unwrap());
+            volume.write(object, RegionIndex(region).start(), &vec![0; REGION_BYTES]).unwrap();
         });
         let relation = Relation {
             file: "table".into(),

@@ -136,6 +136,11 @@ impl FileData {
         }
     }
 
+    /// Returns whether [`Self::size`] does no I/O.
+    pub fn is_measured(&self) -> bool {
+        self.size.load(Ordering::Acquire) != SIZE_UNKNOWN
+    }
+
     /// Returns the bytes that the file occupies on disk: its size, holes included, corrected for its compression units.
     pub fn stored_bytes(&self) -> Result<u64> {
         let size = self.size()?;

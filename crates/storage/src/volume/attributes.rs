@@ -55,6 +55,16 @@ pub struct SetAttr {
 
 impl Volume {
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
+        let unmeasured = {
+            let namespace = self.namespace.read();
+            let node = namespace.node(ino)?;
+            match &node.file {
+                Some(file) if !file.is_measured() => file.clone(),
+                _ => return attr_of(ino, node),
+            }
+        };
+        // Without the namespace's lock: measuring may read from the disks.
+        unmeasured.size()?;
         attr_of(ino, self.namespace.read().node(ino)?)
     }
 

@@ -295,3 +295,30 @@ impl Volume {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{DirectoryDisk, Disk};
+    use crate::volume::{ROOT_INO, VolumeOptions};
+
+    #[test]
+    fn after_a_panic_that_may_have_lost_changes_no_sync_succeeds() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
+        let volume = Volume::open(vec![disk], VolumeOptions::default()).unwrap();
+        let change = || volume.namespace.write().node_mut(ROOT_INO).map(drop);
+        change().unwrap();
+        volume.fsyncdir(ROOT_INO).unwrap();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _lost_on_panic = MetadataLost(&volume.metadata_lost);
+            panic!("between the namespace and the stores");
+        }));
+        assert!(panicked.is_err());
+        change().unwrap();
+        for _ in 0..2 {
+            assert!(volume.fsyncdir(ROOT_INO).unwrap_err().to_string().contains("restart the cell"));
+        }
+        volume.abandon();
+    }
+}

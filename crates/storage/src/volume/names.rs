@@ -64,6 +64,15 @@ fn check_new_entry(namespace: &Namespace, parent: Ino, name: &[u8]) -> Result<()
 
 impl Volume {
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let unmeasured = {
+            let namespace = self.namespace.read();
+            let file = &namespace.node(find(&namespace, parent, name)?)?.file;
+            file.as_ref().filter(|file| !file.is_measured()).cloned()
+        };
+        if let Some(file) = unmeasured {
+            // Without the namespace's lock: measuring may read from the disks.
+            file.size()?;
+        }
         let namespace = self.namespace.read();
         let ino = find(&namespace, parent, name)?;
         let node = namespace.node(ino)?;

@@ -206,7 +206,6 @@ impl Volume {
         let conversion = staged.file.lock_conversion();
         units.slots().sync(&conversion)?;
         let (results, sequence) = self.publish(&staged.file, units, &conversion, &mut staged.candidates)?;
-        drop(conversion);
         self.commit(sequence)?;
         self.run_post_commit_actions();
         Ok(results)

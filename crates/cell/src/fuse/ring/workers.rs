@@ -114,7 +114,7 @@ impl Shared {
 }
 
 impl Drop for Workers {
-    /// Makes the threads exit after the jobs that were given to them.
+    /// Lets the threads finish the queued jobs and exit.
     fn drop(&mut self) {
         self.shared.state.lock().stopped = true;
         self.shared.wake.notify_all();

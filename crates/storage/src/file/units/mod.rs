@@ -327,7 +327,7 @@ impl Units {
         Ok(())
     }
 
-    /// Returns whether the log needs a checkpoint that nobody has requested yet; the caller then requests it.
+    /// Returns whether the log needs a checkpoint that was not requested yet; the caller then requests the checkpoint.
     pub fn take_checkpoint_request(&self) -> bool {
         self.redo_log.lock().needs_checkpoint() && !self.checkpoint_requested.swap(true, Ordering::AcqRel)
     }
