@@ -19,10 +19,14 @@ impl FileService {
     }
 
     pub(super) fn write_from(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, Error> {
-        let since = Instant::now();
-        let count = self.volume().write(ino, offset, data).inspect_err(|error| log::error!("write: {error}"))?;
+        let (since, volume) = (Instant::now(), self.volume_to_change()?);
+        let count = volume.write(ino, offset, data).inspect_err(|error| log::error!("write: {error}"))?;
         self.count(ino, FileIoKind::DataFileWrite, count, since);
         Ok(count)
+    }
+
+    pub(super) fn clear_privileges(&self, ino: Ino) -> Result<(), Error> {
+        self.volume_to_change()?.clear_privileges(ino)
     }
 
     pub(super) fn sync(&self, ino: Ino) -> Result<(), Error> {
@@ -40,7 +44,7 @@ impl HotPath for FileService {
 
     fn write(&self, call: Call, data: &[u8]) -> Result<usize, i32> {
         if call.flags & WriteFlags::FUSE_WRITE_KILL_SUIDGID.bits() != 0 {
-            self.volume().clear_privileges(call.ino).map_err(|error| error.errno())?;
+            self.clear_privileges(call.ino).map_err(|error| error.errno())?;
         }
         self.write_from(call.ino, call.offset, data).map_err(|error| error.errno())
     }
