@@ -82,7 +82,7 @@ dead_mounts_round() {
     dead_mounts_readers "$round"
     sleep 0.7
     before=$(grep -c "has restarted" "$log" || true)
-    monitor=$(ps -o pid=,args= --ppid "$(cat "$WORK/mounts.postmaster")" | awk '/cellar monitor/ { print $1 }')
+    monitor=$(dead_mounts_monitor)
     if [ "$speed" = slow ]; then kill -STOP "$monitor"; fi
     for process in "$@"; do kill -KILL "${dead_mounts_pid[$process]}"; done
     # Writers that start earlier also dirty pages that they read from the dead mount.
@@ -105,6 +105,9 @@ dead_mounts_round() {
     check_equal "dead mounts: every counter has its value ($round)" \
         "$(dead_mounts_sql -c "SELECT check_counters(1) AND check_counters(2) AND check_counters(3)")" t
     check "dead mounts: the readers have read ($round)" dead_mounts_read "$round"
+}
+dead_mounts_monitor() {
+    ps -o pid=,args= --ppid "$(cat "$WORK/mounts.postmaster")" | awk '/cellar monitor/ { print $1 }'
 }
 dead_mounts_floors() { dead_mounts_sql -c "SELECT sum(value) FROM floors" 2>/dev/null || true; }
 dead_mounts_recovered() {
@@ -162,6 +165,8 @@ scenario_dead_mounts() {
                 END LOOP;
             END \$\$" \
         -c "INSERT INTO evicting SELECT g % 12 + 1, repeat('e', 900) FROM generate_series(1, 2400) g" -c "VACUUM (FREEZE) evicting"
+    # The monitor notices the tablespaces only after the first restart of the cells.
+    kill -STOP "$(dead_mounts_monitor)"
     for cell in "${dead_mounts_cells[@]}"; do
         number=$((number + 1))
         dead_mounts_sql -c "CREATE TABLESPACE space_$number LOCATION '$WORK/$cell/space'" \
@@ -169,8 +174,7 @@ scenario_dead_mounts() {
             -c "INSERT INTO counters_$number SELECT g, 0, repeat('f', 500) FROM generate_series(1, 2000) g" \
             -c "INSERT INTO floors VALUES ($number, 0)" -c "CHECKPOINT"
     done
-    # The cell monitor looks for new tablespaces once a second.
-    sleep 2
+    dead_mounts_round "all cells, not yet watched" slow "${dead_mounts_cells[@]}"
     for ((round = 1; round <= rounds; round++)); do
         for cell in "${single[@]}"; do dead_mounts_round "$cell, round $round" fast "$cell"; done
         dead_mounts_round "all cells, round $round" fast "${dead_mounts_cells[@]}"

@@ -71,9 +71,8 @@ impl fmt::Display for Device {
 }
 
 /// The record of a cell's mounts on its disks: for each mount a line with the id of the machine's boot, the device number
-/// and the inode in sysfs. The record survives the daemon; a reboot makes it void. A record that is lost, with a lost
-/// write for example, matters only if another process detached the mount, because the daemon finds a mount that is still
-/// at the mount point.
+/// and the inode in sysfs. The record survives the daemon; a reboot makes the record void. The daemon finds a mount that is
+/// still at the mount point without the record, so the record matters only for mounts that were detached.
 #[derive(Debug)]
 pub struct MountRecord {
     disks: Vec<PathBuf>,

@@ -278,6 +278,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_welcome_decodes_to_its_equal_and_a_truncated_or_zero_instance_is_corrupt() {
+        let mut payload = Vec::new();
+        Welcome { instance: u64::MAX - 1 }.encode(&mut payload);
+        assert_eq!(Welcome::decode(&payload), Ok(Welcome { instance: u64::MAX - 1 }));
+        for length in 0..payload.len() {
+            Welcome::decode(&payload[..length]).unwrap_err();
+        }
+        Welcome::decode(&[0; 8]).unwrap_err();
+        Welcome::decode(&[1; 9]).unwrap_err();
+    }
+
+    #[test]
     fn a_detail_is_a_sentence() {
         let details = [
             ("corrupt frame kind at byte 4: 99", "Corrupt frame kind at byte 4: 99."),
