@@ -38,6 +38,7 @@ _PG_init(void)
 	cellar_install_statistics();
 	cellar_install_compression();
 	cellar_install_sync_method_check();
+	cellar_install_previous_mount_wait();
 	RegisterCustomScanMethods(&cellar_scan_methods);
 	RegisterCustomScanMethods(&cellar_aggregate_methods);
 	cellar_install_planner_hooks();

@@ -11,11 +11,7 @@
  */
 #include "postgres.h"
 
-#include <dirent.h>
-
-#include "common/relpath.h"
 #include "funcapi.h"
-#include "storage/fd.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 
@@ -27,68 +23,6 @@ PG_FUNCTION_INFO_V1(cellar_file_io_counts);
 static const char *const kind_names[] = {
 	"single block read", "multiblock read", "data file write", "WAL write", "sync"
 };
-
-/* A cell, and the directories of this cluster on it. */
-typedef struct ClusterCell
-{
-	const char *socket_path;
-	List	   *roots;			/* paths (char *) relative to the mount */
-} ClusterCell;
-
-/* Adds a directory to the list of cells, unless it is not on a cell.  Returns the list. */
-static List *
-add_root(List *cells, const char *path)
-{
-	CellarLocation location;
-	ClusterCell *cell;
-	ListCell   *lc;
-
-	if (!cellar_path_location(path, &location))
-		return cells;
-	foreach(lc, cells)
-	{
-		cell = lfirst(lc);
-		if (strcmp(cell->socket_path, location.socket_path) == 0)
-		{
-			cell->roots = lappend(cell->roots, location.file);
-			return cells;
-		}
-	}
-	cell = palloc(sizeof(ClusterCell));
-	cell->socket_path = location.socket_path;
-	cell->roots = list_make1(location.file);
-	return lappend(cells, cell);
-}
-
-/* Returns the cells that store the data directory or a tablespace. */
-static List *
-cluster_cells(void)
-{
-	List	   *cells = add_root(NIL, ".");
-	DIR		   *dir = AllocateDir("pg_tblspc");
-	struct dirent *entry;
-
-	while ((entry = ReadDir(dir, "pg_tblspc")) != NULL)
-	{
-		if (entry->d_name[0] != '.')
-			cells = add_root(cells, psprintf("pg_tblspc/%s/%s", entry->d_name,
-											 TABLESPACE_VERSION_DIRECTORY));
-	}
-	FreeDir(dir);
-	return cells;
-}
-
-/* Returns the socket paths (char *) of the cells that store the data directory or a tablespace. */
-List *
-cellar_cluster_sockets(void)
-{
-	List	   *sockets = NIL;
-	ListCell   *lc;
-
-	foreach(lc, cluster_cells())
-		sockets = lappend(sockets, unconstify(char *, ((ClusterCell *) lfirst(lc))->socket_path));
-	return sockets;
-}
 
 static void
 put_counts(ReturnSetInfo *rsinfo, const char *socket_path, const CellarFileIo *count)
@@ -116,9 +50,9 @@ put_counts(ReturnSetInfo *rsinfo, const char *socket_path, const CellarFileIo *c
  * cell does not answer.
  */
 static bool
-put_cell(ClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
+put_cell(CellarClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
 {
-	CellarSession *session = cellar_session_open(cell->socket_path, error);
+	CellarSession *session = cellar_session_open(cell->location.socket_path, error);
 	const char **roots = palloc(list_length(cell->roots) * sizeof(char *));
 	const CellarFileIo *counts;
 	size_t		count;
@@ -137,7 +71,7 @@ put_cell(ClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
 		{
 			counts = cellar_file_io(session->connection, &count);
 			for (size_t i = 0; i < count; i++)
-				put_counts(rsinfo, cell->socket_path, &counts[i]);
+				put_counts(rsinfo, cell->location.socket_path, &counts[i]);
 		}
 		else
 			*error = cellar_session_error(session);
@@ -166,7 +100,7 @@ cellar_file_io_counts(PG_FUNCTION_ARGS)
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, 0);
-	foreach(lc, cluster_cells())
+	foreach(lc, cellar_cluster_cells())
 	{
 		CellarError error;
 

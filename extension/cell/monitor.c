@@ -6,15 +6,17 @@
  *
  * When a cell's daemon exits and a new one mounts the cell, files that sessions
  * have open still belong to the old mount.  The kernel serves those files from
- * its page cache and never sees writes through the new mount, so sessions would
- * read stale data.  A cluster whose data directory is on the cell stops by
- * itself.  A cluster that only has a tablespace on the cell keeps running.  For
- * such a cluster the monitor exits with a code that the postmaster treats as a
- * crash: the postmaster terminates all sessions and runs recovery.
+ * its page cache and never sees changes through the new mount.  The new daemon
+ * refuses all changes while such a file is open (docs/decisions/0013), so no
+ * session reads stale data, but no session can write either.  A cluster whose
+ * data directory is on the cell stops by itself.  A cluster that only has a
+ * tablespace on the cell keeps running.  For such a cluster the monitor exits
+ * with a code that the postmaster treats as a crash: the postmaster terminates
+ * all sessions and runs recovery.
  *
- * The monitor exits only once the new daemon has mounted the cell.  Before that,
- * no file of the cell can change, so cached data is current, and recovery would
- * not find the files.
+ * The monitor recognizes a new daemon by the instance in the cell's greeting.
+ * It exits only once the mount belongs to that instance too, because recovery
+ * needs the files.
  *
  * The monitor also warns when recovery_init_sync_method becomes unsafe
  * (sync_method.c).
@@ -23,8 +25,6 @@
  */
 #include "postgres.h"
 
-#include <sys/socket.h>
-
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
@@ -32,8 +32,10 @@
 #include "storage/latch.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #include "cellar/cell.h"
+#include "cellar/statistics.h"
 
 /* Interval of the search for cells of new tablespaces. */
 #define SEARCH_INTERVAL_MS	1000
@@ -46,52 +48,42 @@ typedef struct WatchedCell
 {
 	char	   *socket_path;
 	CellarConnection *connection;	/* NULL while the daemon is down */
-	pid_t		daemon;			/* the process that served the mount when the
-								 * watch began */
+	uint64		instance;		/* of the daemon when the watch began; 0 until
+								 * the daemon's greeting has arrived */
 } WatchedCell;
 
 PGDLLEXPORT void cellar_monitor_main(Datum arg);
 
 static List *watched = NIL;
 
-/* Returns the process at the other end of the socket, or 0 if unknown. */
-static pid_t
-connected_daemon(CellarConnection *connection)
+/*
+ * Returns the cell of this cluster with the given socket, or NULL if the cell
+ * is not mounted.
+ */
+static CellarClusterCell *
+mounted_cell(const char *socket_path)
 {
-	struct ucred peer;
-	socklen_t	bytes = sizeof(peer);
+	ListCell   *lc;
 
-	if (getsockopt(cellar_socket(connection), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
-		return 0;
-	return peer.pid;
-}
-
-/* Connects to a cell.  Returns NULL if the daemon does not accept the connection now. */
-static CellarConnection *
-connect_to(const char *socket_path)
-{
-	CellarError error;
-	CellarConnection *connection;
-
-	connection = cellar_connect(socket_path, MyProcPid, InvalidOid, 0, 0, &error);
-	if (connection != NULL && connected_daemon(connection) == 0)
+	foreach(lc, cellar_cluster_cells())
 	{
-		cellar_close(connection);
-		connection = NULL;
+		CellarClusterCell *cell = lfirst(lc);
+
+		if (strcmp(cell->location.socket_path, socket_path) == 0)
+			return cell;
 	}
-	return connection;
+	return NULL;
 }
 
-/* Adds cells of the cluster that are not watched yet, if they can be reached. */
+/* Adds cells of the cluster that are not watched yet. */
 static void
 watch_new_cells(void)
 {
 	ListCell   *lc;
 
-	foreach(lc, cellar_cluster_sockets())
+	foreach(lc, cellar_cluster_cells())
 	{
-		const char *socket_path = lfirst(lc);
-		CellarConnection *connection;
+		const char *socket_path = ((CellarClusterCell *) lfirst(lc))->location.socket_path;
 		MemoryContext oldcontext;
 		WatchedCell *cell;
 		ListCell   *known;
@@ -101,74 +93,98 @@ watch_new_cells(void)
 			found |= strcmp(((WatchedCell *) lfirst(known))->socket_path, socket_path) == 0;
 		if (found)
 			continue;
-		connection = connect_to(socket_path);
-		if (connection == NULL)
-			continue;
 		oldcontext = MemoryContextSwitchTo(TopMemoryContext);
-		cell = palloc(sizeof(WatchedCell));
+		cell = palloc0(sizeof(WatchedCell));
 		cell->socket_path = pstrdup(socket_path);
-		cell->connection = connection;
-		cell->daemon = connected_daemon(connection);
 		watched = lappend(watched, cell);
 		MemoryContextSwitchTo(oldcontext);
 	}
 }
 
-/* Returns whether the connection is open.  The daemon sends nothing after its Welcome frame. */
+/*
+ * Whether sessions of this cluster may have files of an earlier mount open when
+ * the watch of a cell begins.  That happens if the daemon was restarted before
+ * the monitor noticed a new tablespace, or while no monitor was running.
+ *
+ * A cell that refuses changes has such files open in some cluster.  If the
+ * instance is younger than this cluster's shared memory, this cluster may have
+ * them open.
+ */
 static bool
-is_connected(WatchedCell *cell)
+may_use_earlier_mount(const CellarLocation *location)
 {
-	return cell->connection != NULL && cellar_next(cell->connection) != CELLAR_FAILED;
-}
+	TimestampTz instance_start = GetCurrentTimestamp() - (int64) location->age_us;
 
-/* Returns whether the cell is mounted.  Recovery needs the cluster's files. */
-static bool
-is_mounted(WatchedCell *cell)
-{
-	ListCell   *lc;
-
-	foreach(lc, cellar_cluster_sockets())
-	{
-		if (strcmp(lfirst(lc), cell->socket_path) == 0)
-			return true;
-	}
-	return false;
+	return location->refuses_changes && instance_start > cellar_incarnation_start();
 }
 
 /*
  * Checks the connection to one cell, and reconnects if necessary.  Returns false
- * while the daemon is down.  Exits the process if a new daemon serves the cell.
+ * while the monitor has no connection on which it can wait.  Exits the process
+ * if a new daemon serves the cell.
  */
 static bool
 check_cell(WatchedCell *cell)
 {
-	if (is_connected(cell))
-		return true;
-	if (cell->connection != NULL)
+	CellarClusterCell *mounted;
+	CellarEvent event;
+	CellarError error;
+	uint64		instance;
+
+	if (cell->connection == NULL)
 	{
+		cell->connection = cellar_connect(cell->socket_path, MyProcPid, InvalidOid, 0, 0, &error);
+		if (cell->connection == NULL)
+			return false;
+	}
+	/* The daemon sends nothing after its greeting. */
+	event = cellar_next(cell->connection);
+	if (event == CELLAR_FAILED)
+	{
+		if (cellar_instance(cell->connection) != 0)
+			ereport(LOG,
+					(errmsg("lost the connection to the cell at \"%s\"", cell->socket_path),
+					 errhint("Start the cell again. This server then terminates all sessions and runs recovery.")));
 		cellar_close(cell->connection);
 		cell->connection = NULL;
-		ereport(LOG,
-				(errmsg("lost the connection to the cell at \"%s\"", cell->socket_path),
-				 errhint("Start the cell again. This server then terminates all sessions and runs recovery.")));
-	}
-	cell->connection = connect_to(cell->socket_path);
-	if (cell->connection == NULL)
 		return false;
-	if (connected_daemon(cell->connection) != cell->daemon)
+	}
+	instance = cellar_instance(cell->connection);
+	if (instance == 0 || instance == cell->instance)
+		return event != CELLAR_WAIT_CONNECT;
+
+	mounted = mounted_cell(cell->socket_path);
+	if (mounted == NULL || mounted->location.instance != instance)
+		return false;
+	if (cell->instance != 0 || may_use_earlier_mount(&mounted->location))
 	{
-		if (!is_mounted(cell))
-		{
-			cellar_close(cell->connection);
-			cell->connection = NULL;
-			return false;
-		}
 		ereport(LOG,
 				(errmsg("the cell at \"%s\" has restarted", cell->socket_path),
 				 errdetail("Sessions have files of the previous mount open. The server terminates all sessions and runs recovery.")));
 		proc_exit(EXIT_CODE_CRASH);
 	}
+	cell->instance = instance;
 	return true;
+}
+
+/*
+ * Waits for the latch, for the timeout, or until one of the connections is
+ * readable.
+ */
+static void
+wait_for_cells(List *connections, long timeout)
+{
+	WaitEventSet *set = CellarCreateWaitEventSet(list_length(connections) + 2);
+	WaitEvent	event;
+	ListCell   *lc;
+
+	AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	foreach(lc, connections)
+		AddWaitEventToSet(set, WL_SOCKET_READABLE, cellar_socket(lfirst(lc)), NULL, NULL);
+	(void) WaitEventSetWait(set, timeout, &event, 1, PG_WAIT_EXTENSION);
+	FreeWaitEventSet(set);
+	ResetLatch(MyLatch);
 }
 
 void
@@ -186,8 +202,7 @@ cellar_monitor_main(Datum arg)
 	while (!ShutdownRequestPending)
 	{
 		long		timeout = SEARCH_INTERVAL_MS;
-		int			events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
-		pgsocket	socket = PGINVALID_SOCKET;
+		List	   *connections = NIL;
 		ListCell   *lc;
 
 		if (ConfigReloadPending)
@@ -205,18 +220,12 @@ cellar_monitor_main(Datum arg)
 		{
 			WatchedCell *cell = lfirst(lc);
 
-			if (!check_cell(cell))
-				timeout = RECONNECT_MS;
-			/* Wait for one connection; poll several. */
-			else if (list_length(watched) == 1)
-				socket = cellar_socket(cell->connection);
+			if (check_cell(cell))
+				connections = lappend(connections, cell->connection);
 			else
-				timeout = Min(timeout, 10 * RECONNECT_MS);
+				timeout = RECONNECT_MS;
 		}
-		if (socket != PGINVALID_SOCKET)
-			events |= WL_SOCKET_READABLE;
-		(void) WaitLatchOrSocket(MyLatch, events, socket, timeout, PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
+		wait_for_cells(connections, timeout);
 		MemoryContextReset(round);
 	}
 	proc_exit(0);

@@ -5,8 +5,9 @@
  *	  a cell can scan it.
  *
  * A cell's file service answers an ioctl on each of its files and directories
- * with three lines: the version of the answer, the path of the cell's socket,
- * and the file's path relative to the mount.
+ * with six lines: the version of the answer, the path of the cell's socket, the
+ * instance of the daemon, the instance's age in microseconds, whether the cell
+ * refuses changes, and the file's path relative to the mount.
  *
  *-------------------------------------------------------------------------
  */
@@ -89,9 +90,8 @@ request_location(const char *path, CellarLocation *location)
 {
 	char		answer[CELL_ANSWER_BYTES];
 	int			fd;
-	char	   *socket_path;
-	char	   *file;
-	char	   *end;
+	char	   *line[5];
+	char	   *next = answer;
 
 	fd = OpenTransientFile(path, O_RDONLY);
 	if (fd < 0)
@@ -107,19 +107,22 @@ request_location(const char *path, CellarLocation *location)
 	CloseTransientFile(fd);
 	answer[sizeof(answer) - 1] = '\0';
 
-	if (strncmp(answer, "1\n", 2) != 0)
+	for (int i = 0; i < lengthof(line); i++)
+	{
+		line[i] = next;
+		next = strchr(next, '\n');
+		if (next == NULL)
+			return -1;
+		*next++ = '\0';
+	}
+	if (strcmp(line[0], "2") != 0)
 		return -1;
-	socket_path = answer + 2;
-	file = strchr(socket_path, '\n');
-	if (file == NULL)
-		return -1;
-	*file++ = '\0';
-	end = strchr(file, '\n');
-	if (end != NULL)
-		*end = '\0';
 
-	location->socket_path = pstrdup(socket_path);
-	location->file = pstrdup(file);
+	location->socket_path = pstrdup(line[1]);
+	location->instance = strtoull(line[2], NULL, 10);
+	location->age_us = strtoull(line[3], NULL, 10);
+	location->refuses_changes = strcmp(line[4], "0") != 0;
+	location->file = pstrdup(next);
 	return 1;
 }
 

@@ -33,7 +33,7 @@ syncs_cell_with_syncfs(void)
 
 	if (strcmp(GetConfigOption("recovery_init_sync_method", false, false), "syncfs") != 0)
 		return false;
-	return cellar_cluster_sockets() != NIL || cellar_path_location("pg_wal", &location);
+	return cellar_cluster_cells() != NIL || cellar_path_location("pg_wal", &location);
 }
 
 static void

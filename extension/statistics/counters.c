@@ -19,6 +19,7 @@
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+#include "utils/timestamp.h"
 
 #include "cellar/cell.h"
 #include "cellar/statistics.h"
@@ -81,6 +82,7 @@ typedef struct SharedSession
 typedef struct SharedStatistics
 {
 	uint64		incarnation;	/* see cellar_incarnation */
+	TimestampTz created;		/* see cellar_incarnation_start */
 	SharedCounts system;
 	pg_atomic_uint64 histogram[CELLAR_WAITS][CELLAR_HISTOGRAM_BUCKETS];
 	SharedSession sessions[FLEXIBLE_ARRAY_MEMBER];	/* by process number */
@@ -140,6 +142,7 @@ startup_shmem(void)
 			ereport(ERROR,
 					(errcode(ERRCODE_INTERNAL_ERROR),
 					 errmsg("could not generate a random number")));
+		statistics->created = GetCurrentTimestamp();
 		clear_counts(&statistics->system);
 		for (int event = 0; event < CELLAR_WAITS; event++)
 		{
@@ -235,6 +238,16 @@ uint64
 cellar_incarnation(void)
 {
 	return statistics->incarnation;
+}
+
+/*
+ * Returns the time of this initialization of shared memory.  No process of the
+ * cluster except the postmaster is older.
+ */
+TimestampTz
+cellar_incarnation_start(void)
+{
+	return statistics->created;
 }
 
 /* Adds to the session only: the cells count these statistics for the system. */

@@ -203,9 +203,10 @@ cellar_cells(PG_FUNCTION_ARGS)
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	foreach(lc, cellar_cluster_sockets())
+	foreach(lc, cellar_cluster_cells())
 	{
-		Datum		value = CStringGetTextDatum(lfirst(lc));
+		CellarClusterCell *cell = lfirst(lc);
+		Datum		value = CStringGetTextDatum(cell->location.socket_path);
 		bool		null = false;
 
 		put_row(fcinfo, &value, &null);

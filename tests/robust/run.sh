@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Smart Scan together with other features and failures: concurrent DDL and DML, a hot standby, SERIALIZABLE, damaged
-# pages, a cell that dies or is stopped, invalid clients on its socket, an unsafe sync method, two cells, offload
+# pages, a cell that dies or is stopped, sessions with files of a dead mount, invalid clients on its socket, an unsafe sync method, two cells, offload
 # simulation, cursors, a transaction's own rows, statistics of scans that stop early, and a cell run by an ordinary user.
 #
 #   run.sh [--seconds N] [--compressed] [SCENARIO ...]
@@ -26,7 +26,7 @@ while [ $# -gt 0 ]; do
 done
 # The scenarios that are missing here depend on raw pages: they damage them, or count their bytes.
 [ ${#scenarios[@]} -gt 0 ] || [ $compressed = 0 ] || scenarios=(changes standby serializable stopped cells one_user restart death lost_writes stale_files stale_pages)
-[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby sync_method serializable socket corrupt compare simulation abandoned stopped cells one_user restart death lost_writes stale_files stale_pages)
+[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby sync_method serializable socket corrupt compare simulation abandoned stopped cells one_user restart death lost_writes stale_files stale_pages dead_mounts)
 extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 here=$(cd "$(dirname "$0")" && pwd)
 work_begin robust
@@ -429,6 +429,31 @@ scenario_socket() {
         check_equal "socket: the cell replies with an error (case $case)" "$(speak user "$case")" "Welcome Error closed"
     done
     check_equal "socket: an incomplete frame closes the connection" "$(speak user cut)" "Welcome closed"
+    # The session has opened the table's file before the file belongs to root: PostgreSQL can read it, the cell must not.
+    local file table="SELECT count(*), sum(id) FROM forbidden WHERE note <> ''"
+    if [ "$(id -u)" = 0 ]; then
+        sql whole postgres -c "CREATE TABLE forbidden AS SELECT g AS id, repeat('f', 300) AS note FROM generate_series(1, 20000) g" -c "VACUUM (FREEZE, ANALYZE) forbidden"
+        file=$data/$(sql whole postgres -c "SELECT pg_relation_filepath('forbidden')")
+        session reader whole
+        run reader "SELECT set_config('cellar.cell_offload_processing', 'off', false) \\g /dev/null
+            $table; RESET cellar.cell_offload_processing; $table;" >/dev/null
+        chown root "$file"
+        case=$(run reader "$table;")
+        check_matches "socket: the cell does not scan a file that the server's user may not read" "$case" \
+            'WARNING: +42501: .*permission denied for a file on the cell.*User id [0-9]+ is not permitted to read [^ ]*\.'
+        check_equal "socket: the scan returns the right rows without the cell" "${case##*$'\n'}" "20000|200010000"
+        check_matches "socket: the cell does not report on compression units of that file" \
+            "$(run reader "SELECT * FROM cellar.compression('forbidden');")" 'ERROR: +42501: permission denied for a file on the cell'
+        case=$(as_pg "$CELLAR_BIN" inspect file "$file" --config "$WORK/cell1.toml" 2>&1 || true)
+        check_matches "socket: cellar inspect does not report on that file" "$case" 'permission denied for a file on the cell: User id [0-9]+ is not permitted to read'
+        chown "$OS_USER" "$file"
+        check_matches "socket: cellar inspect reports on a file of its user" \
+            "$(as_pg "$CELLAR_BIN" inspect file "$file" --config "$WORK/cell1.toml" 2>&1 || true)" 'bytes'
+        expected=$(statistic whole "$eligible")
+        check_equal "socket: the scan returns the right rows with the cell" "$(smart whole postgres -c "$table")" "20000|200010000"
+        check "socket: that scan was a Smart Scan" test "$(statistic whole "$eligible")" -gt "$expected"
+        session_end reader
+    fi
     expected=$(statistic whole "$eligible")
     check_equal "socket: the cell still answers queries" "$(smart whole postgres -c "$query")" "$before"
     check "socket: that query was a Smart Scan" test "$(statistic whole "$eligible")" -gt "$expected"
@@ -669,7 +694,7 @@ one_user_from_root() {
     if ! unshare --mount true 2>/dev/null; then skip "one user: mount namespaces are not available"; return; fi
     mkdir -p "$tree/scripts" "$tree/tests/robust"
     cp "$ROOT"/scripts/*.sh "$tree/scripts/"
-    cp "$here/run.sh" "$tree/tests/robust/"
+    cp "$here"/*.sh "$tree/tests/robust/"
     cp "$CELLAR_BIN" "$tree/cellar"
     chown -R "$OS_USER" "$tree"
     # shellcheck disable=SC2016
@@ -873,6 +898,9 @@ scenario_stale_pages() {
         -c "SET enable_seqscan = off" -c "UPDATE evicting SET id = id + 1 WHERE note > ''"
     changed "stale pages" paged "20000|200010000|10000"
 }
+
+# shellcheck source=tests/robust/dead_mounts.sh
+. "$here/dead_mounts.sh"
 
 for scenario in "${scenarios[@]}"; do
     declare -F "scenario_$scenario" >/dev/null || die "there is no scenario $scenario"

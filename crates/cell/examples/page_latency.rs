@@ -10,6 +10,7 @@
 #[path = "../../scan/examples/columns/mod.rs"]
 mod columns;
 
+use cellar_cell::access::{Credentials, Permission};
 use cellar_cell::compression::{CompressionError, compress};
 use cellar_cell::relation::Segments;
 use cellar_cell::state::{CellState, UnitDirectories};
@@ -104,7 +105,9 @@ fn main() {
     };
     let state = CellState::new(volume.clone(), Arc::default());
     let range = BlockRange { first: 0, end: (heap.len() / BLOCK_BYTES) as u32 };
-    let units = Segments::new(volume.clone(), &relation).allocation_units(range).expect("the file has a size");
+    let units = Segments::new(volume.clone(), &relation, Credentials::root(), Permission::Read)
+        .allocation_units(range)
+        .expect("the file has a size");
     let (start, cpu) = (Instant::now(), cpu_seconds());
     let report = |_| Ok::<_, CompressionError>(());
     let done = compress(&state, &units, &shape, Some(level), report).expect("the pages can be compressed");

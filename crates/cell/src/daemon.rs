@@ -6,6 +6,7 @@
 
 use crate::config::{Config, memory_bytes};
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions};
+use crate::instance::{Instance, MountRecord, PreviousMounts};
 use crate::server;
 use crate::service_manager::{notify, notify_recovery};
 use crate::state::UnitDirectories;
@@ -74,11 +75,15 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let units = Arc::new(UnitDirectories::default());
     let volume = open_volume(config, &units, descriptors)?;
     // Check for a stale mount only after locking the disks: another daemon that has them locked may serve this mount.
-    if fuse::release_stale(&config.mount)? {
+    let stale = fuse::release_stale(&config.mount)?;
+    if !stale.is_empty() {
         log::warn!("removed the mount of a crashed daemon from {}", config.mount.display());
     }
+    let record = MountRecord::new(&config.disk_group.disks);
+    let instance = Instance::new(PreviousMounts::new(stale, &record))
+        .map_err(DaemonError::system("could not generate a random number"))?;
     warn_about_hidden_files(config);
-    let result = serve(config, &volume, units, &signals);
+    let result = serve(config, &volume, units, (Arc::new(instance), &record), &signals);
     let closed = volume.close();
     result?;
     closed?;
@@ -153,14 +158,16 @@ fn serve(
     config: &Config,
     volume: &Arc<Volume>,
     units: Arc<UnitDirectories>,
+    (instance, record): (Arc<Instance>, &MountRecord),
     signals: &SignalFd,
 ) -> Result<(), DaemonError> {
     let io_stats = Arc::new(IoStats::default());
-    let server = server::start(volume.clone(), units, config, io_stats.clone()).map_err(DaemonError::system(
-        format!("could not start the Smart Scan server on {}", config.socket.display()),
-    ))?;
-    let mounted = mount(config, volume, io_stats);
+    let server = server::start(volume.clone(), units, config, instance.clone(), io_stats.clone()).map_err(
+        DaemonError::system(format!("could not start the Smart Scan server on {}", config.socket.display())),
+    )?;
+    let mounted = mount(config, volume, instance.clone(), io_stats);
     let result = mounted.and_then(|mount| {
+        instance.record_mount(record, &config.mount);
         eprintln!("cell {} ready: mounted on {} ({})", config.name, config.mount.display(), mount.transport());
         notify(&format!("READY=1\nSTATUS=mounted on {}", config.mount.display()));
         let is_signalled = wait_for_stop(&mount, signals)?;
@@ -177,8 +184,13 @@ fn serve(
     result
 }
 
-fn mount(config: &Config, volume: &Arc<Volume>, io_stats: Arc<IoStats>) -> Result<Mount, DaemonError> {
-    let service = FileService::new(volume.clone(), &config.socket, io_stats);
+fn mount(
+    config: &Config,
+    volume: &Arc<Volume>,
+    instance: Arc<Instance>,
+    io_stats: Arc<IoStats>,
+) -> Result<Mount, DaemonError> {
+    let service = FileService::new(volume.clone(), &config.socket, instance, io_stats);
     let is_root = Uid::effective().is_root();
     let options = MountOptions {
         name: config.name.clone(),

@@ -8,15 +8,18 @@
 //! disk objects with block ranges, regions or allocation units, and never names.
 //!
 //! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`; `server` → `status`, `smart_scan`,
-//! `compression`, `inspect`; `status` → `metrics` → `fuse`; `smart_scan`, `compression`, `inspect`, `unit_codec` → `state` →
-//! `relation`.
+//! `compression`, `inspect`; `status` → `metrics` → `fuse` → `instance`; `status`, `inspect` → `cell_request`; `smart_scan`,
+//! `compression`, `inspect`, `unit_codec` → `state` → `relation` → `access`.
 
+pub mod access;
+pub mod cell_request;
 pub mod compression;
 pub mod config;
 pub mod daemon;
 mod frame_stream;
 pub mod fuse;
 pub mod inspect;
+pub mod instance;
 pub mod log_context;
 pub mod metrics;
 pub mod relation;

@@ -3,7 +3,7 @@
 //! Requests name a relation by the path of its first segment; later segments have the suffixes `.1`, `.2`, …. A session
 //! resolves the name with [`Segments`] and passes disk objects and block ranges to Smart Scan and compression, which
 //! use no file names. Segments are resolved when a range is split, not when a request arrives, so a scan finds segments
-//! that were added after the request.
+//! that were added after the request. Each resolution checks the peer's permissions.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,6 +11,8 @@ use std::sync::Arc;
 use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS};
 use cellar_format::wire::{BlockRange, Relation};
 use cellar_storage::{Ino, Result, Volume};
+
+use crate::access::{Credentials, Permission};
 
 /// A stored file, identified independently of its name. Inode numbers are not reused while the daemon runs.
 pub type DiskObject = Ino;
@@ -22,6 +24,8 @@ pub struct Segments {
     file: String,
     /// Blocks of a full segment (`RELSEG_SIZE`).
     segment_blocks: u32,
+    peer: Arc<Credentials>,
+    permission: Permission,
 }
 
 /// The disk object of a segment.
@@ -55,8 +59,10 @@ pub struct RelationAu {
 }
 
 impl Segments {
-    pub fn new(volume: Arc<Volume>, relation: &Relation) -> Self {
-        Self { volume, file: relation.file.clone(), segment_blocks: relation.segment_blocks }
+    /// `permission` is the permission that the request of the peer needs on each segment.
+    pub fn new(volume: Arc<Volume>, relation: &Relation, peer: Arc<Credentials>, permission: Permission) -> Self {
+        let Relation { file, segment_blocks, .. } = relation;
+        Self { volume, file: file.clone(), segment_blocks: *segment_blocks, peer, permission }
     }
 
     /// Returns the path of the relation's first segment, for log lines.
@@ -107,9 +113,10 @@ impl Segments {
 
     /// Returns the disk object of a segment; None if the cell does not store the segment.
     fn segment(&self, number: u32) -> Result<Option<SegmentObject>> {
+        let resolve = |path: &str| self.peer.resolve(&self.volume, path, self.permission);
         let object = match number {
-            0 => self.volume.resolve(&self.file),
-            _ => self.volume.resolve(&format!("{}.{number}", self.file)),
+            0 => resolve(&self.file)?,
+            _ => resolve(&format!("{}.{number}", self.file))?,
         };
         let Some(object) = object else { return Ok(None) };
         let au_blocks = (self.volume.au_bytes(object)? / BLOCK_BYTES as u64) as u32;
@@ -134,7 +141,7 @@ mod tests {
         volume.write(objects[1], 0, &vec![1; 130 * BLOCK_BYTES]).unwrap();
         let relation =
             Relation { file: "1".into(), segment_blocks: 256, checksums: false, encoding: 6, attributes: Vec::new() };
-        let segments = Segments::new(volume.clone(), &relation);
+        let segments = Segments::new(volume.clone(), &relation, Credentials::root(), Permission::Read);
 
         let split = |first, end| -> Vec<_> {
             let parts = segments.split(BlockRange { first, end });

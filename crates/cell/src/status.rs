@@ -1,17 +1,14 @@
 //! The status of a running cell. The daemon collects it; an operator's command requests it over the cell's socket.
 
-use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub use cellar_format::wire::CellStatus;
-use cellar_format::wire::{DiskStatus, ErrorReport, Hello, Kind};
+use cellar_format::wire::{DiskStatus, Kind};
 use cellar_storage::Volume;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::cell_request::{CellRequest, RequestError};
 use crate::config::Config;
-use crate::frame_stream::{FrameStream, StreamError};
 use crate::metrics::Metrics;
 
 /// Time limit of each send and receive.
@@ -56,55 +53,7 @@ impl CellInfo {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum StatusError {
-    #[error("could not connect to a cell at {socket}: {source}; start the cell, or check its log")]
-    Unreachable { socket: String, source: io::Error },
-    #[error("no answer from the cell at {socket}: {source}")]
-    NoAnswer { socket: String, source: StreamError },
-    #[error("the cell at {socket} refused the request: {reason}")]
-    Refused { socket: String, reason: String },
-}
-
-/// Requests the status of the cell that listens on `socket`. The cell accepts connections from
-/// the cluster's user and from the daemon's own user only.
-pub fn query(socket: &Path) -> Result<CellStatus, StatusError> {
-    let at = || socket.display().to_string();
-    let no_answer = |source| StatusError::NoAnswer { socket: at(), source };
-    let stream = connect(socket, TIMEOUT).map_err(|source| StatusError::Unreachable { socket: at(), source })?;
-    let mut stream = FrameStream::new(stream);
-    let hello = Hello { backend_pid: std::process::id(), database: 0, system_identifier: 0, incarnation: 0 };
-    stream.send(Kind::Hello, |out| hello.encode(out)).map_err(no_answer)?;
-    stream.send(Kind::StatusQuery, |_| {}).map_err(no_answer)?;
-    loop {
-        match stream.receive().map_err(no_answer)? {
-            (Kind::Welcome, _) => {}
-            (Kind::Status, payload) => return CellStatus::decode(payload).map_err(|error| no_answer(error.into())),
-            (Kind::Error, payload) => return Err(refused(socket, payload)),
-            (kind, _) => return Err(no_answer(io::Error::other(format!("unexpected frame {kind:?}")).into())),
-        }
-    }
-}
-
-/// Returns the error that an error frame reports.
-pub(crate) fn refused(socket: &Path, payload: &[u8]) -> StatusError {
-    let socket = socket.display().to_string();
-    match ErrorReport::decode(payload) {
-        Ok(ErrorReport { message, detail, .. }) => {
-            let reason = if detail.is_empty() { message } else { format!("{message}: {detail}") };
-            StatusError::Refused { socket, reason }
-        }
-        Err(error) => StatusError::NoAnswer { socket, source: error.into() },
-    }
-}
-
-/// Connects without waiting; sends and receives on the connection fail after `timeout`.
-pub(crate) fn connect(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let stream = UnixStream::from(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);
-    rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(timeout))?;
-    stream.set_write_timeout(Some(timeout))?;
-    Ok(stream)
+/// Requests the status of the cell that listens on `socket`.
+pub fn query(socket: &Path) -> Result<CellStatus, RequestError> {
+    CellRequest::send(socket, TIMEOUT, Kind::StatusQuery, |_| {})?.receive(Kind::Status, CellStatus::decode)
 }

@@ -1,6 +1,7 @@
 //! Tests of the file service through system calls on a real mount. They need /dev/fuse, and fusermount3 or root.
 
 use cellar_cell::fuse::{FileService, IoStats, Mount, MountOptions};
+use cellar_cell::instance::{Instance, PreviousMounts};
 use cellar_format::units::RegionIndex;
 use cellar_format::wire::FileIoKind;
 use cellar_storage::disk::{DirectoryDisk, Disk};
@@ -17,6 +18,7 @@ struct Mounted {
     mount: Option<Mount>,
     volume: Arc<Volume>,
     stats: Arc<IoStats>,
+    instance: Arc<Instance>,
     root: PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -33,11 +35,12 @@ impl Mounted {
         let options = VolumeOptions { au_size, root_uid, root_gid, ..VolumeOptions::default() };
         let volume = Volume::open(["disk1", "disk2"].map(disk).into(), options).unwrap();
         let stats = Arc::new(IoStats::default());
-        let service = FileService::new(volume.clone(), Path::new("/run/cell.sock"), stats.clone());
+        let instance = Arc::new(Instance::new(PreviousMounts::default()).unwrap());
+        let service = FileService::new(volume.clone(), Path::new("/run/cell.sock"), instance.clone(), stats.clone());
         let options =
             MountOptions { name: "test".into(), allow_other: root_uid == 0, use_ring, keep_awake_program: None };
         let mount = Some(Mount::new(service, &root, &options).unwrap());
-        Self { mount, volume, stats, root, _folder: folder }
+        Self { mount, volume, stats, instance, root, _folder: folder }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -388,11 +391,19 @@ fn an_ioctl_on_a_file_returns_its_cell() {
                 _ => Ok(String::from_utf8(answer).unwrap().trim_end_matches('\0').to_string()),
             }
         };
-        assert_eq!(which_cell(&m.path("base/1"), WHICH_CELL).unwrap(), "1\n/run/cell.sock\nbase/1");
-        assert_eq!(which_cell(&m.path("base"), WHICH_CELL).unwrap(), "1\n/run/cell.sock\nbase");
-        assert_eq!(which_cell(&m.root, WHICH_CELL).unwrap(), "1\n/run/cell.sock\n");
+        let instance = m.instance.id().to_string();
+        let assert_answer = |path: &Path, name: &str| {
+            let answer = which_cell(path, WHICH_CELL).unwrap();
+            let lines: Vec<&str> = answer.split('\n').collect();
+            let [version, socket, found, age, refuses_changes, file] = lines[..] else { panic!("{answer:?}") };
+            assert_eq!([version, socket, found, refuses_changes, file], ["2", "/run/cell.sock", &instance, "0", name]);
+            assert!(Duration::from_micros(age.parse().unwrap()) <= m.instance.age());
+        };
+        assert_answer(&m.path("base/1"), "base/1");
+        assert_answer(&m.path("base"), "base");
+        assert_answer(&m.root, "");
         fs::rename(m.path("base"), m.path("moved")).unwrap();
-        assert_eq!(which_cell(&m.path("moved/1"), WHICH_CELL).unwrap(), "1\n/run/cell.sock\nmoved/1");
+        assert_answer(&m.path("moved/1"), "moved/1");
         assert_eq!(errno(which_cell(&m.path("moved/1"), WHICH_CELL + 1)), libc::ENOTTY);
     });
 }

@@ -3,6 +3,7 @@
 
 use cellar_cell::compression::{CompressionError, compress};
 use cellar_cell::fuse::{FileService, IoStats, Mount, MountOptions};
+use cellar_cell::instance::{Instance, PreviousMounts};
 use cellar_cell::relation::RelationAu;
 use cellar_cell::state::CellState;
 use cellar_cell::unit_codec::Codec;
@@ -50,7 +51,9 @@ impl Mounted {
             ..VolumeOptions::default()
         };
         let volume = Volume::open(vec![disk.clone() as Arc<dyn Disk>], options).unwrap();
-        let service = FileService::new(volume.clone(), Path::new("/run/cell.sock"), Arc::new(IoStats::default()));
+        let instance = Arc::new(Instance::new(PreviousMounts::default()).unwrap());
+        let service =
+            FileService::new(volume.clone(), Path::new("/run/cell.sock"), instance, Arc::new(IoStats::default()));
         let options =
             MountOptions { name: "test".into(), allow_other: user.uid() == 0, use_ring, keep_awake_program: None };
         let mount = Some(Mount::new(service, &root, &options).unwrap());

@@ -3,13 +3,14 @@
 use cellar_client::connection::{Connection, Event};
 use cellar_client::request::RequestBuilder;
 use cellar_format::postgres::{Align, Width};
-use cellar_format::wire::{Attribute, BlockRange, Hello, Missing, expr};
+use cellar_format::wire::{Attribute, BlockRange, FileIoQuery, Hello, Missing, expr};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -434,4 +435,236 @@ fn slow_smart_scans_are_logged_with_their_session_and_relation() {
             assert!(line.contains(part), "{part:?} is not in {line:?}");
         }
     }
+}
+
+const NOBODY: u32 = 65534;
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// Starts a process of an ordinary user that has a file open until it is killed.
+fn holder(path: &Path) -> Child {
+    let mut command = Command::new("sleep");
+    command.arg("600").stdin(File::open(path).unwrap());
+    if is_root() {
+        command.uid(NOBODY);
+    }
+    command.spawn().unwrap()
+}
+
+fn end(mut process: Child) {
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
+/// Checks that the cell serves reads, and refuses every kind of change.
+fn assert_refuses_changes(cell: &Cell) {
+    let at = |name: &str| cell.path("mount").join(name);
+    assert_eq!(fs::read_to_string(at("a")).unwrap(), "old");
+    let attempts = [
+        ("write", fs::OpenOptions::new().write(true).open(at("a")).unwrap().write_all_at(b"new", 0)),
+        ("truncate", fs::OpenOptions::new().write(true).open(at("a")).unwrap().set_len(1)),
+        ("chmod", fs::set_permissions(at("a"), fs::Permissions::from_mode(0o600))),
+        ("create", File::create_new(at("b")).map(drop)),
+        ("mkdir", fs::create_dir(at("c"))),
+        ("link", fs::hard_link(at("a"), at("d"))),
+        ("symlink", std::os::unix::fs::symlink("a", at("e"))),
+        ("rename", fs::rename(at("a"), at("f"))),
+        ("unlink", fs::remove_file(at("a"))),
+        ("rmdir", fs::remove_dir(at("folder"))),
+    ];
+    for (attempt, result) in attempts {
+        assert_eq!(result.map_err(|error| error.raw_os_error()), Err(Some(libc::EBUSY)), "{attempt}");
+    }
+    assert_eq!(fs::read_to_string(at("a")).unwrap(), "old");
+    File::open(at("a")).unwrap().sync_all().expect("a sync changes nothing");
+}
+
+#[test]
+fn changes_are_refused_while_a_process_has_a_file_of_a_previous_mount_open() {
+    let mut cell = Cell::new();
+    let file = cell.path("mount/a");
+    cell.start();
+    fs::write(&file, "old").unwrap();
+    fs::create_dir(cell.path("mount/folder")).unwrap();
+    File::open(cell.path("mount")).unwrap().sync_all().unwrap();
+    let reader = holder(&file);
+    cell.kill();
+    cell.start();
+    assert_refuses_changes(&cell);
+    let refusal = format!("refusing changes of files: process {} (sleep) has files", reader.id());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !cell.log.lock().unwrap().iter().any(|line| line.contains(&refusal)) {
+        assert!(Instant::now() < deadline, "{refusal:?} is not in {:?}", cell.log.lock().unwrap());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let second = holder(&file);
+    end(reader);
+    fs::write(&file, "new").expect("the first change after the exit of the process succeeds");
+    fs::write(&file, "old").unwrap();
+
+    // A mount that was detached is in no list of mounts.
+    assert!(Command::new("fusermount3").args(["-u", "-z"]).arg(cell.path("mount")).status().unwrap().success());
+    cell.kill();
+    cell.start();
+    assert_refuses_changes(&cell);
+    // The record of the mount survives a further daemon.
+    cell.kill();
+    cell.start();
+    assert_refuses_changes(&cell);
+    end(second);
+    fs::write(&file, "new").expect("the first change after the exit of the process succeeds");
+
+    // A directory of the previous mount as working directory does not count.
+    let mut elsewhere = Command::new("sleep").arg("600").current_dir(cell.path("mount/folder")).spawn().unwrap();
+    cell.kill();
+    cell.start();
+    fs::write(&file, "newer").unwrap();
+    elsewhere.kill().unwrap();
+    elsewhere.wait().unwrap();
+    assert_eq!(cell.stop(), Some(0));
+}
+
+#[test]
+fn each_run_of_the_daemon_has_another_instance() {
+    let mut cell = Cell::new();
+    let hello = Hello { backend_pid: 1, database: 5, system_identifier: 7, incarnation: 9 };
+    let mut instances = Vec::new();
+    for _ in 0..2 {
+        cell.start();
+        let mut connection = Connection::open(&cell.path("disk1/cell.sock"), hello.clone()).unwrap();
+        while connection.instance().is_none() {
+            let event = connection.next_event();
+            assert!(matches!(event, Event::WaitReadable | Event::WaitWritable | Event::WaitConnect), "{event:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        instances.extend(connection.instance());
+        drop(connection);
+        assert_eq!(cell.stop(), Some(0));
+    }
+    assert!(instances[0] != 0 && instances[0] != instances[1], "{instances:?}");
+}
+
+/// Runs a function in a thread with the effective ids of an ordinary user.
+fn as_nobody<T: Send>(groups: &[u32], function: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let unchanged = -1_i64;
+            let id = i64::from(NOBODY);
+            // SAFETY: the raw system calls change only the ids of this thread, which ends with the function.
+            unsafe {
+                assert_eq!(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()), 0);
+                assert_eq!(libc::syscall(libc::SYS_setresgid, unchanged, id, unchanged), 0);
+                assert_eq!(libc::syscall(libc::SYS_setresuid, unchanged, id, unchanged), 0);
+            }
+            function()
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// The answers to one request of each kind that names a file: "done", or the SQLSTATE of the error.
+fn answers(cell: &Cell, groups: &[u32]) -> [String; 5] {
+    let request = scan_request("folder/table");
+    let range = BlockRange { first: 0, end: 128 };
+    let hello = Hello { backend_pid: 1, database: 5, system_identifier: 7, incarnation: 9 };
+    let blocks = || request.blocks(range);
+    type Send<'a> = &'a (dyn Fn(&mut Connection) + Sync);
+    let requests: [Send<'_>; 5] = [
+        &|connection| {
+            connection.scan_open(request.encode());
+            connection.scan_range(range);
+        },
+        &|connection| connection.query_units(blocks()),
+        &|connection| connection.query_due_units(blocks(), 1, 0),
+        &|connection| connection.query_file_io(FileIoQuery { roots: vec!["folder".into()] }),
+        &|connection| connection.compress(blocks(), 0),
+    ];
+    as_nobody(groups, || {
+        requests.map(|send| {
+            let mut connection = Connection::open(&cell.path("disk1/cell.sock"), hello.clone()).unwrap();
+            send(&mut connection);
+            loop {
+                match connection.next_event() {
+                    Event::Failed(error) => {
+                        assert_eq!(error.message, "permission denied for a file on the cell");
+                        assert!(error.detail.contains("User id 65534 is not permitted to"), "{error:?}");
+                        break error.sqlstate;
+                    }
+                    Event::RangeDone(_)
+                    | Event::Units(_)
+                    | Event::DueUnits(_)
+                    | Event::FileIo(_)
+                    | Event::CompressDone(_) => break "done".to_owned(),
+                    _ => std::thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        })
+    })
+}
+
+#[test]
+fn the_owner_and_the_mode_of_a_file_decide_what_a_peer_may_request() {
+    const GROUP: u32 = 4321;
+    if !is_root() {
+        return;
+    }
+    let mut cell = Cell::new();
+    let config = cell.path("cell.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("user = \"nobody\"\n{text}")).unwrap();
+    for folder in [cell.path(""), cell.path("disk1"), cell.path("mount")] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    cell.start();
+    let (folder, table) = (cell.path("mount/folder"), cell.path("mount/folder/table"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(&table, vec![0; 128 * 8192]).unwrap();
+    let inspect = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
+        command.arg("inspect").args(arguments).arg("--config").arg(&config).uid(NOBODY).gid(NOBODY);
+        command.output().unwrap()
+    };
+    let denied = "42501";
+    // Group and modes of the directory and of the table; results of scan, units, due units, file I/O, decompression.
+    let cases = [
+        (0, 0o755, 0o600, [denied, denied, denied, "done", denied]),
+        (0, 0o755, 0o644, ["done", "done", "done", "done", denied]),
+        (0, 0o755, 0o666, ["done", "done", "done", "done", "done"]),
+        (0, 0o700, 0o666, [denied; 5]),
+        (0, 0o711, 0o666, ["done", "done", "done", denied, "done"]),
+        (GROUP, 0o750, 0o640, ["done", "done", "done", "done", denied]),
+        (GROUP, 0o705, 0o606, [denied; 5]),
+    ];
+    for (group, folder_mode, mode, expected) in cases {
+        for (path, mode) in [(&folder, folder_mode), (&table, mode)] {
+            chown(path, Some(0), Some(group)).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let context = format!("group {group}, modes {folder_mode:o} and {mode:o}");
+        assert_eq!(answers(&cell, &[1, GROUP]), expected, "{context}");
+        if group == 0 {
+            let file = inspect(&["file", "folder/table"]);
+            assert_eq!(file.status.success(), expected[0] == "done", "{context}: {}", message(&file));
+            let files = inspect(&["files"]);
+            assert!(files.status.success(), "{context}: {}", message(&files));
+            let files = String::from_utf8(files.stdout).unwrap();
+            assert_eq!(files.contains("folder/table"), folder_mode & 5 == 5, "{context}: {files}");
+        }
+    }
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    let file = inspect(&["file", "folder/table"]);
+    let expected = "permission denied for a file on the cell: User id 65534 is not permitted to search folder";
+    assert!(message(&file).contains(expected), "{}", message(&file));
+    let number = format!("inode:{}", fs::metadata(&table).unwrap().ino());
+    let block = inspect(&["block", &number, "0"]);
+    assert!(message(&block).contains(expected), "{}", message(&block));
+    for path in [&folder, &table] {
+        chown(path, Some(NOBODY), Some(0)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    assert_eq!(answers(&cell, &[]), ["done"; 5]);
+    assert!(inspect(&["block", &number, "0"]).status.success());
+    assert_eq!(cell.stop(), Some(0));
 }

@@ -298,6 +298,12 @@ extern void cellar_close(CellarConnection *connection);
 extern int	cellar_socket(const CellarConnection *connection);
 
 /*
+ * Returns the instance of the daemon, a random number that each run of the
+ * daemon chooses, or 0 until cellar_next() has received the cell's greeting.
+ */
+extern uint64_t cellar_instance(const CellarConnection *connection);
+
+/*
  * Opens a scan.  A connection carries one scan at a time: opening a scan
  * abandons the previous one, whose remaining results are dropped.  The
  * request can be freed after the call.

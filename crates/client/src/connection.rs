@@ -20,7 +20,7 @@ use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
     BlockRange, CompressProgress, CompressRequest, DueQuery, DueUnits, ErrorReport, FRAME_HEADER_BYTES, FileIoCounts,
     FileIoQuery, FrameError, FrameHeader, Hello, Kind, PROTOCOL_VERSION, Passthru, RangeDone, RelationBlocks, Units,
-    UnitsQuery, XidQuery, XidState, XidStates,
+    UnitsQuery, Welcome, XidQuery, XidState, XidStates,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -64,6 +64,8 @@ pub struct Connection {
     connecting: Option<Instant>,
     outgoing: VecDeque<u8>,
     ranges_outstanding: usize,
+    /// The instance of the daemon; None until the cell has sent `Welcome`.
+    instance: Option<u64>,
     header: [u8; FRAME_HEADER_BYTES],
     header_filled: usize,
     /// Header of the frame being received, or of the frame of the last event.
@@ -86,6 +88,7 @@ impl Connection {
             connecting: (!connected).then(Instant::now),
             outgoing: VecDeque::new(),
             ranges_outstanding: 0,
+            instance: None,
             header: [0; FRAME_HEADER_BYTES],
             header_filled: 0,
             frame: None,
@@ -100,6 +103,12 @@ impl Connection {
 
     pub fn socket(&self) -> RawFd {
         self.stream.as_raw_fd()
+    }
+
+    /// Returns the instance of the daemon: a random number, not 0, that each run of the daemon chooses. None until
+    /// [`Connection::next_event`] has received the cell's greeting.
+    pub fn instance(&self) -> Option<u64> {
+        self.instance
     }
 
     /// Returns the payload of the last event's frame.
@@ -209,7 +218,10 @@ impl Connection {
     fn event(&mut self, kind: Kind) -> Result<Option<Event>, Corrupt> {
         let payload = self.payload();
         Ok(Some(match kind {
-            Kind::Welcome => return Ok(None),
+            Kind::Welcome => {
+                self.instance = Some(Welcome::decode(payload)?.instance);
+                return Ok(None);
+            }
             Kind::Batch => Event::Batch(Batch::check(payload)?),
             Kind::Passthru => Event::Passthru(Passthru::decode(payload)?),
             Kind::XidQuery => Event::XidQuery(XidQuery::decode(payload)?),
@@ -318,6 +330,7 @@ impl Connection {
         self.connecting = (!connected).then(Instant::now);
         self.outgoing.clear();
         self.ranges_outstanding = 0;
+        self.instance = None;
         self.reset_frame();
         self.send_hello();
     }

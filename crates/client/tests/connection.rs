@@ -9,7 +9,7 @@ use cellar_client::connection::{Connection, Event};
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
     BATCH_HEADER_BYTES, BatchHeader, BatchMode, BlockRange, ColumnHeader, ErrorReport, FrameHeader, Hello, Kind,
-    RangeDone, XidQuery, XidState,
+    RangeDone, Welcome, XidQuery, XidState,
 };
 
 struct Peer {
@@ -47,6 +47,10 @@ fn frame(kind: Kind, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     bytes
 }
 
+fn welcome() -> Vec<u8> {
+    frame(Kind::Welcome, |out| Welcome { instance: 11 }.encode(out))
+}
+
 /// A frame with a batch of two int4 values.
 fn batch() -> Vec<u8> {
     frame(Kind::Batch, |out| {
@@ -69,7 +73,7 @@ fn failure(connection: &mut Connection) -> ErrorReport {
 fn a_batch_arrives_byte_by_byte() {
     let (mut connection, mut peer) = connected();
     connection.scan_range(BlockRange { first: 0, end: 10 });
-    let mut bytes = frame(Kind::Welcome, |_| {});
+    let mut bytes = welcome();
     bytes.extend(batch());
     bytes.extend(frame(Kind::RangeDone, |out| {
         RangeDone { stats: ScanStats { rows_returned: 2, ..Default::default() } }.encode(out)
@@ -80,8 +84,10 @@ fn a_batch_arrives_byte_by_byte() {
         }
         peer
     });
+    assert_eq!(connection.instance(), None);
     match event(&mut connection) {
         Event::Batch(batch) => {
+            assert_eq!(connection.instance(), Some(11));
             assert_eq!((batch.rows, batch.first_block), (2, 9));
             let at = batch.columns[0].header.values_offset as usize;
             assert_eq!(connection.payload()[at..at + 4], 7u32.to_le_bytes());
@@ -128,13 +134,13 @@ fn an_error_of_the_cell_is_reported_unchanged() {
 #[test]
 fn a_cell_of_another_protocol_version_is_an_error_that_names_both_versions() {
     let (mut connection, mut peer) = connected();
-    let mut welcome = frame(Kind::Welcome, |_| {});
-    welcome[6..8].copy_from_slice(&4u16.to_le_bytes());
-    peer.stream.write_all(&welcome).unwrap();
+    let mut greeting = welcome();
+    greeting[6..8].copy_from_slice(&4u16.to_le_bytes());
+    peer.stream.write_all(&greeting).unwrap();
     let report = failure(&mut connection);
     assert_eq!(report.sqlstate, "08P01");
     assert!(report.message.ends_with("uses another protocol version"), "{report:?}");
-    assert_eq!(report.detail, "The cell uses protocol version 4, the extension uses version 5.");
+    assert_eq!(report.detail, "The cell uses protocol version 4, the extension uses version 6.");
 }
 
 #[test]

@@ -21,6 +21,11 @@ typedef struct CellarLocation
 {
 	char	   *socket_path;	/* of the cell */
 	char	   *file;			/* path below the mount */
+	uint64		instance;		/* identifies the run of the cell's daemon
+								 * that serves the mount */
+	uint64		age_us;			/* of the instance, in microseconds */
+	bool		refuses_changes;	/* processes use a mount of an earlier
+									 * instance */
 } CellarLocation;
 
 extern bool cellar_path_location(const char *path, CellarLocation *location);
@@ -29,9 +34,21 @@ extern double cellar_stored_fraction(Relation rel);
 extern void cellar_refresh_stored(Relation rel);
 extern const char *cellar_relation_unsuitable(Relation rel);
 
-/* file_io.c */
+/* cluster_cells.c */
 
-extern List *cellar_cluster_sockets(void);
+/* A cell that stores the data directory or a tablespace. */
+typedef struct CellarClusterCell
+{
+	CellarLocation location;	/* of one of the directories */
+	List	   *roots;			/* directories of this cluster on the cell:
+								 * paths (char *) relative to the mount */
+} CellarClusterCell;
+
+extern List *cellar_cluster_cells(void);
+
+/* previous_mount.c */
+
+extern void cellar_install_previous_mount_wait(void);
 
 /* monitor.c */
 

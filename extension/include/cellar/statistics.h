@@ -8,6 +8,7 @@
 #ifndef CELLAR_STATISTICS_H
 #define CELLAR_STATISTICS_H
 
+#include "datatype/timestamp.h"
 #include "portability/instr_time.h"
 
 #include "cellar_client.h"
@@ -68,6 +69,7 @@ extern const char *const cellar_wait_names[CELLAR_WAITS];
 
 extern void cellar_install_statistics(void);
 extern uint64 cellar_incarnation(void);
+extern TimestampTz cellar_incarnation_start(void);
 extern void cellar_count(CellarStatistic statistic, uint64 amount);
 extern void cellar_count_session(CellarStatistic statistic, uint64 amount);
 extern uint64 cellar_count_wait(CellarWaitEvent event, instr_time started);

@@ -39,6 +39,7 @@ pub fn due_units(state: &CellState, units: &[RelationAu], level: u8, idle_us: u6
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::{Credentials, Permission};
     use crate::compression::{CompressionError, compress, units_by_level};
     use crate::relation::Segments;
     use crate::unit_codec::Codec;
@@ -77,7 +78,7 @@ mod tests {
                 encoding: 6,
                 attributes: Vec::new(),
             };
-            let segments = Segments::new(volume.clone(), &relation);
+            let segments = Segments::new(volume.clone(), &relation, Credentials::root(), Permission::Read);
             Self { state: CellState::new(volume, Arc::default()), segments, object, _folder: folder }
         }
 

@@ -29,7 +29,8 @@ impl FileService {
         since: Instant,
     ) -> Result<usize, Error> {
         let class = self.class_of(ino);
-        let write = |priority| self.volume().write_with(ino, offset, data, priority);
+        let volume = self.volume_to_change()?;
+        let write = |priority| volume.write_with(ino, offset, data, priority);
         let count = with_priority(class.priority, pid, write).inspect_err(|error| log::error!("write: {error}"))?;
         class.count(FileIoKind::DataFileWrite, count, since.elapsed());
         Ok(count)
@@ -37,12 +38,16 @@ impl FileService {
 
     /// Writes unless the write would wait; returns None in that case.
     pub(super) fn try_write_from(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<Option<usize>, Error> {
-        let since = Instant::now();
-        let written = self.volume().try_write(ino, offset, data).inspect_err(|error| log::error!("write: {error}"))?;
+        let (since, volume) = (Instant::now(), self.volume_to_change()?);
+        let written = volume.try_write(ino, offset, data).inspect_err(|error| log::error!("write: {error}"))?;
         if let Some(count) = written {
             self.count(ino, FileIoKind::DataFileWrite, count, since);
         }
         Ok(written)
+    }
+
+    pub(super) fn clear_privileges(&self, ino: Ino) -> Result<(), Error> {
+        self.volume_to_change()?.clear_privileges(ino)
     }
 
     pub(super) fn sync_file(&self, ino: Ino) -> Result<(), Error> {
@@ -60,7 +65,7 @@ impl HotPath for FileService {
 
     fn try_write(&self, call: Call, data: &[u8]) -> Result<Option<usize>, i32> {
         if call.flags & WriteFlags::FUSE_WRITE_KILL_SUIDGID.bits() != 0 {
-            self.volume().clear_privileges(call.ino).map_err(|error| error.errno())?;
+            self.clear_privileges(call.ino).map_err(|error| error.errno())?;
         }
         self.try_write_from(call.ino, call.offset, data).map_err(|error| error.errno())
     }

@@ -1,6 +1,6 @@
 //! The FUSE file service: a volume as a mounted file system.
 //!
-//! Invariants: every write reaches the volume before it returns to its caller, so the kernel never has dirty pages of
+//! Invariants: no request changes the volume while a process uses a previous mount ([`Instance`]). Every write reaches the volume before it returns to its caller, so the kernel never has dirty pages of
 //! `write` calls. The daemon never opens a file on its own mount, which could deadlock. The kernel checks permissions
 //! and manages all file locks. `service.rs` negotiates the kernel's features (`init`).
 
@@ -17,8 +17,9 @@ pub use mount::{Mount, MountError, MountOptions, is_stale, release_stale};
 pub use ring::keep_awake;
 pub use stats::{Area, Histogram, IoCount, IoStats};
 
+use crate::instance::Instance;
 use cellar_format::wire::FileIoKind;
-use cellar_storage::{Ino, Volume};
+use cellar_storage::{Ino, Result, Volume};
 use class::{Classes, FileClass};
 use ring::Workers;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,7 @@ pub struct FileService {
 struct Shared {
     volume: Arc<Volume>,
     socket: PathBuf,
+    instance: Arc<Instance>,
     stats: Arc<IoStats>,
     classes: Classes,
     /// Run the requests of the classic transport that wait, and of the ring's forwarding sessions.
@@ -55,12 +57,13 @@ const WAITING_MAX: usize = 256;
 impl FileService {
     /// Creates the service. `socket` is the socket of the cell's Smart Scan server, which the ioctl `WHICH_CELL`
     /// returns.
-    pub fn new(volume: Arc<Volume>, socket: &Path, stats: Arc<IoStats>) -> Self {
+    pub fn new(volume: Arc<Volume>, socket: &Path, instance: Arc<Instance>, stats: Arc<IoStats>) -> Self {
         let workers = Workers::new(WAITING_MAX, None);
-        let shared = Shared { volume, socket: socket.into(), stats, classes: Classes::default(), workers };
+        let shared = Shared { volume, socket: socket.into(), instance, stats, classes: Classes::default(), workers };
         Self { shared: Arc::new(shared), use_ring: false }
     }
 
+    /// Returns the volume, for requests that change nothing.
     fn volume(&self) -> &Volume {
         &self.shared.volume
     }
@@ -69,6 +72,12 @@ impl FileService {
     fn run_waiting(&self, request: impl FnOnce(&Self) + Send + 'static) {
         let service = self.clone();
         self.shared.workers.run(move || request(&service));
+    }
+
+    /// Returns the volume for a change; an error while the cell refuses changes ([`Instance`]).
+    fn volume_to_change(&self) -> Result<&Volume> {
+        self.shared.instance.check_change()?;
+        Ok(&self.shared.volume)
     }
 
     /// Counts an operation that started at `since`.

@@ -3,6 +3,7 @@
 use super::FileService;
 use super::ring::{self, Ring};
 use super::service::REQUEST_BYTES_MAX;
+use crate::instance::Device;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
@@ -103,7 +104,8 @@ impl Mount {
 
     /// Raises the read-ahead through the mount's backing device, because INIT permits at most 128 KiB.
     fn raise_read_ahead(&self) -> io::Result<()> {
-        let device = mounted_device(&self.path)?;
+        let not_found = || io::Error::other(format!("{} is not in /proc/self/mountinfo", self.path.display()));
+        let device = Device::mounted_on(&self.path).ok_or_else(not_found)?;
         std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), READ_AHEAD_KIB.to_string())
     }
 
@@ -175,27 +177,17 @@ pub fn is_stale(path: &Path) -> bool {
     matches!(statvfs(path), Err(Errno::ENOTCONN | Errno::ECANCELED | Errno::ECONNABORTED))
 }
 
-/// Detaches all stale mounts from the path. Returns false if there was none.
-pub fn release_stale(path: &Path) -> Result<bool, MountError> {
-    let mut found = false;
+/// Detaches all stale mounts from the path, and returns their devices.
+pub fn release_stale(path: &Path) -> Result<Vec<Device>, MountError> {
+    let mut devices = Vec::new();
     for _ in 0..STALE_MAX {
         if !is_stale(path) {
-            return Ok(found);
+            return Ok(devices);
         }
-        found = true;
+        devices.extend(Device::mounted_on(path));
         unmount(path, true).map_err(|error| MountError::new("detach the stale mount from", path, error))?;
     }
     Err(MountError::new("detach the stale mount from", path, "the mount point still has stale mounts"))
-}
-
-/// Returns the device number ("major:minor") of the file system that is mounted at a path.
-fn mounted_device(path: &Path) -> io::Result<String> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-    let shown = path.to_string_lossy().replace('\\', "\\134").replace(' ', "\\040");
-    let line = mounts.lines().rev().map(|line| line.split(' ').collect::<Vec<_>>());
-    let found = line.into_iter().find(|fields| fields.get(4) == Some(&shown.as_str()));
-    let device = found.and_then(|fields| fields.get(2).map(|device| device.to_string()));
-    device.ok_or_else(|| io::Error::other(format!("{} is not in /proc/self/mountinfo", path.display())))
 }
 
 /// Returns the message of a failed mount, with a hint.

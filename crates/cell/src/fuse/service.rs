@@ -9,7 +9,7 @@
 
 use super::process::with_priority;
 use super::reply::{TTL, absent, errno, file_attr, file_type, nanoseconds};
-use super::{FileService, WHICH_CELL, WHICH_CELL_BYTES};
+use super::{FileService, Shared, WHICH_CELL, WHICH_CELL_BYTES};
 use cellar_storage::{Attr, Error, ErrorKind, Fallocate, Ino, Kind, NewNode, RenameMode, SetAttr, SetTime};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -77,15 +77,19 @@ fn set_time(time: TimeOrNow) -> SetTime {
 }
 
 impl FileService {
-    /// Returns the answer to [`WHICH_CELL`]: format version, socket, path relative to the mount's root; one per line.
+    /// Returns the answer to [`WHICH_CELL`], one per line: format version; socket; instance of the daemon; microseconds
+    /// since the daemon's start; 1 while the cell refuses changes, else 0; path relative to the mount's root.
     fn which_cell(&self, ino: Ino) -> cellar_storage::Result<Vec<u8>> {
         let no_name = || Error::new(ErrorKind::NotFound, format!("inode {ino} has no name"));
         let path = self.volume().path_of(ino).ok_or_else(no_name)?;
-        Ok(format!("1\n{}\n{path}", self.shared.socket.display()).into_bytes())
+        let Shared { socket, instance, .. } = &*self.shared;
+        let (socket, age, refuses_changes) =
+            (socket.display(), instance.age().as_micros(), u8::from(instance.refuses_changes()));
+        Ok(format!("2\n{socket}\n{}\n{age}\n{refuses_changes}\n{path}", instance.id()).into_bytes())
     }
 
     fn create_node(&self, parent: INodeNo, name: &OsStr, new: &NewNode<'_>) -> cellar_storage::Result<Attr> {
-        self.volume().create(parent.0, name.as_bytes(), new)
+        self.volume_to_change()?.create(parent.0, name.as_bytes(), new)
     }
 }
 
@@ -147,16 +151,17 @@ impl Filesystem for FileService {
         let is_empty =
             mode.is_none() && uid.is_none() && gid.is_none() && size.is_none() && atime.is_none() && mtime.is_none();
         if (size.is_some() || is_empty)
-            && let Err(error) = self.volume().clear_privileges(ino.0)
+            && let Err(error) = self.clear_privileges(ino.0)
         {
             return reply.error(errno(&error));
         }
         let mode = mode.map(|mode| (mode & 0o7777) as u16);
         let set = SetAttr { mode, uid, gid, size, atime: atime.map(set_time), mtime: mtime.map(set_time) };
+        let change = move |service: &Self| service.volume_to_change().and_then(|volume| volume.setattr(ino.0, &set));
         match size {
             // A truncate through compression units is durable on return.
-            Some(_) => self.run_waiting(move |service| reply_attr(service.volume().setattr(ino.0, &set), reply)),
-            None => reply_attr(self.volume().setattr(ino.0, &set), reply),
+            Some(_) => self.run_waiting(move |service| reply_attr(change(service), reply)),
+            None => reply_attr(change(self), reply),
         }
     }
 
@@ -217,11 +222,11 @@ impl Filesystem for FileService {
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.volume().unlink(parent.0, name.as_bytes()), reply);
+        reply_empty(self.volume_to_change().and_then(|volume| volume.unlink(parent.0, name.as_bytes())), reply);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.volume().rmdir(parent.0, name.as_bytes()), reply);
+        reply_empty(self.volume_to_change().and_then(|volume| volume.rmdir(parent.0, name.as_bytes())), reply);
     }
 
     fn rename(
@@ -241,7 +246,7 @@ impl Filesystem for FileService {
             _ => return reply.error(Errno::EINVAL),
         };
         let (from, to) = ((parent.0, name.as_bytes()), (new_parent.0, new_name.as_bytes()));
-        let result = self.volume().rename(from, to, mode);
+        let result = self.volume_to_change().and_then(|volume| volume.rename(from, to, mode));
         if result.is_ok()
             && parent != new_parent
             && let Some(ino) = self.volume().entry(to.0, to.1)
@@ -252,7 +257,8 @@ impl Filesystem for FileService {
     }
 
     fn link(&self, _request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        reply_entry(self.volume().link(ino.0, parent.0, name.as_bytes()), reply);
+        let linked = self.volume_to_change().and_then(|volume| volume.link(ino.0, parent.0, name.as_bytes()));
+        reply_entry(linked, reply);
     }
 
     fn open(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -308,7 +314,7 @@ impl Filesystem for FileService {
         reply: ReplyWrite,
     ) {
         if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
-            && let Err(error) = self.volume().clear_privileges(ino.0)
+            && let Err(error) = self.clear_privileges(ino.0)
         {
             return reply.error(errno(&error));
         }
@@ -418,7 +424,8 @@ impl Filesystem for FileService {
         };
         let pid = request.pid();
         self.run_waiting(move |service| {
-            let fallocate = |priority| service.volume().fallocate_with(ino.0, offset, length, operation, priority);
+            let fallocate =
+                |priority| service.volume_to_change()?.fallocate_with(ino.0, offset, length, operation, priority);
             reply_empty(with_priority(service.class_of(ino.0).priority, pid, fallocate), reply);
         });
     }
@@ -452,7 +459,10 @@ impl Filesystem for FileService {
         // The reply has 32 bits for the count. Callers continue after a short copy.
         let length = length.min(1 << 30);
         self.run_waiting(move |service| {
-            match service.volume().copy_range((ino.0, offset), (ino_out.0, offset_out), length) {
+            let copied = service
+                .volume_to_change()
+                .and_then(|volume| volume.copy_range((ino.0, offset), (ino_out.0, offset_out), length));
+            match copied {
                 Ok(count) => reply.written(count as u32),
                 Err(error) => reply.error(errno(&error)),
             }

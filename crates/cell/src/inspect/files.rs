@@ -2,17 +2,31 @@
 
 use super::report::{AuReport, FileReport, FileSummary, FilesReport, UnitPlace};
 use super::{InspectError, name};
+use crate::access::{Credentials, Permission};
 use cellar_format::units::{AuIndex, BLOCK_BYTES};
 use cellar_scan::unit::Level;
 use cellar_storage::{ErrorKind, Ino, UnitExtent, Volume};
+use std::collections::HashMap;
 
-/// Lists the files whose path starts with `prefix`, by path.
-pub fn list(volume: &Volume, prefix: &str) -> Result<FilesReport, InspectError> {
+/// Lists the files whose path starts with `prefix`, by path: those in directories that `peer` may list.
+pub fn list(volume: &Volume, peer: &Credentials, prefix: &str) -> Result<FilesReport, InspectError> {
     let prefix = prefix.trim_start_matches('/');
     let mut files = Vec::new();
+    let mut is_listed_folder: HashMap<String, bool> = HashMap::new();
     for ino in volume.files() {
         let path = volume.path_of(ino);
         if !path.as_deref().unwrap_or_default().starts_with(prefix) {
+            continue;
+        }
+        let is_listed = match &path {
+            None => peer.uid == 0,
+            Some(path) => {
+                let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+                let may_list = || peer.resolve(volume, folder, Permission::List).is_ok();
+                *is_listed_folder.entry(folder.to_owned()).or_insert_with(may_list)
+            }
+        };
+        if !is_listed {
             continue;
         }
         match summary(volume, ino, path) {

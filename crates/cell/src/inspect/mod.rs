@@ -11,6 +11,7 @@ pub mod remote;
 pub mod report;
 mod unit;
 
+use crate::access::{Credentials, Permission};
 use cellar_format::wire::{InspectQuery, Report};
 use cellar_storage::{ErrorKind, Ino, Volume};
 use report::ReportBody;
@@ -45,29 +46,33 @@ impl InspectError {
     }
 }
 
-/// Builds the report that a query describes.
-pub fn report(volume: &Volume, query: &InspectQuery) -> Result<ReportBody, InspectError> {
+/// Builds the report that a query describes, from the files that `peer` may read.
+pub fn report(volume: &Volume, peer: &Credentials, query: &InspectQuery) -> Result<ReportBody, InspectError> {
+    let resolve = |path| resolve(volume, peer, path);
     match query.report {
         Report::Disks => Ok(ReportBody::Disks(disks::report(volume.disk_states(), Vec::new()))),
-        Report::Files => Ok(ReportBody::Files(files::list(volume, &query.path)?)),
-        Report::File => Ok(ReportBody::File(files::file(volume, resolve(volume, &query.path)?)?)),
+        Report::Files => Ok(ReportBody::Files(files::list(volume, peer, &query.path)?)),
+        Report::File => Ok(ReportBody::File(files::file(volume, resolve(&query.path)?)?)),
         Report::Unit => {
-            let ino = resolve(volume, &query.path)?;
+            let ino = resolve(&query.path)?;
             Ok(ReportBody::Unit(unit::report(volume, ino, query.number, query.is_complete)?))
         }
         Report::Block => {
-            let ino = resolve(volume, &query.path)?;
+            let ino = resolve(&query.path)?;
             Ok(ReportBody::Block(block::report(volume, ino, query.number, query.is_complete)?))
         }
     }
 }
 
 /// Returns the file that a path below the mount, or `inode:` and a number, names.
-fn resolve(volume: &Volume, path: &str) -> Result<Ino, InspectError> {
+fn resolve(volume: &Volume, peer: &Credentials, path: &str) -> Result<Ino, InspectError> {
     let number = path.strip_prefix(INODE_PREFIX).map(|number| number.parse::<Ino>().ok());
     let ino = match number {
-        Some(number) => number,
-        None => volume.resolve(path),
+        Some(number) => {
+            number.map_or(Ok(()), |ino| peer.check(volume, ino, Permission::Read))?;
+            number
+        }
+        None => peer.resolve(volume, path, Permission::Read)?,
     };
     let hint = "`cellar inspect files` lists all files";
     let Some(ino) = ino.filter(|ino| volume.getattr(*ino).is_ok()) else {

@@ -5,6 +5,7 @@
 
 use super::report::{Inspection, ReportBody};
 use super::{InspectError, disks, resolve};
+use crate::access::Credentials;
 use crate::unit_codec::Codec;
 use cellar_format::wire::{InspectQuery, Report};
 use cellar_storage::disk::{Disk, OverlayDisk};
@@ -54,8 +55,10 @@ fn volume_report(paths: &[PathBuf], query: &InspectQuery) -> Result<ReportBody, 
     let unit_codec = Some(Arc::new(Codec::new(Arc::default())) as _);
     let options = VolumeOptions { cache_bytes: CACHE_BYTES, unit_codec, ..VolumeOptions::default() };
     let volume = ReadOnlyVolume::open(disks, options)?;
+    // The permissions of the disks decide about this process.
+    let reader = Credentials::root();
     if query.report != Report::Files {
-        volume.replay_redo_log(resolve(&volume, &query.path)?)?;
+        volume.replay_redo_log(resolve(&volume, &reader, &query.path)?)?;
     }
-    super::report(&volume, query)
+    super::report(&volume, &reader, query)
 }

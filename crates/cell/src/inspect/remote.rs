@@ -2,9 +2,10 @@
 
 use super::InspectError;
 use super::report::Inspection;
+use crate::access::Credentials;
+use crate::cell_request::{CellRequest, RequestError};
 use crate::frame_stream::{FrameStream, StreamError};
-use crate::status::{StatusError, connect, refused};
-use cellar_format::wire::{Hello, InspectQuery, InspectReport, Kind};
+use cellar_format::wire::{InspectQuery, InspectReport, Kind};
 use cellar_storage::Volume;
 use std::io;
 use std::path::Path;
@@ -16,35 +17,29 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const PART_BYTES: usize = 1 << 20;
 
 /// Requests a report from the cell that listens on `socket`.
-pub fn query(socket: &Path, query: &InspectQuery) -> Result<Inspection, StatusError> {
-    let at = || socket.display().to_string();
-    let no_answer = |source| StatusError::NoAnswer { socket: at(), source };
-    let stream = connect(socket, TIMEOUT).map_err(|source| StatusError::Unreachable { socket: at(), source })?;
-    let mut stream = FrameStream::new(stream);
-    let hello = Hello { backend_pid: std::process::id(), database: 0, system_identifier: 0, incarnation: 0 };
-    stream.send(Kind::Hello, |out| hello.encode(out)).map_err(no_answer)?;
-    stream.send(Kind::InspectQuery, |out| query.encode(out)).map_err(no_answer)?;
+pub fn query(socket: &Path, query: &InspectQuery) -> Result<Inspection, RequestError> {
+    let mut request = CellRequest::send(socket, TIMEOUT, Kind::InspectQuery, |out| query.encode(out))?;
     let mut text = Vec::new();
     loop {
-        match stream.receive().map_err(no_answer)? {
-            (Kind::Welcome, _) => {}
-            (Kind::InspectReport, payload) => {
-                let part = InspectReport::decode(payload).map_err(|error| no_answer(error.into()))?;
-                text.extend_from_slice(part.text);
-                if part.is_last {
-                    let invalid = |error| no_answer(io::Error::other(error).into());
-                    return serde_json::from_slice(&text).map_err(invalid);
-                }
-            }
-            (Kind::Error, payload) => return Err(refused(socket, payload)),
-            (kind, _) => return Err(no_answer(io::Error::other(format!("unexpected frame {kind:?}")).into())),
+        let is_last = request.receive(Kind::InspectReport, |payload| {
+            let part = InspectReport::decode(payload)?;
+            text.extend_from_slice(part.text);
+            Ok(part.is_last)
+        })?;
+        if is_last {
+            return serde_json::from_slice(&text).map_err(|error| request.no_answer(io::Error::other(error).into()));
         }
     }
 }
 
-/// Sends the report that a query describes, in parts.
-pub(crate) fn answer(stream: &mut FrameStream, volume: &Volume, query: &InspectQuery) -> Result<(), AnswerError> {
-    let report = super::report(volume, query)?;
+/// Sends the report that a query of a peer describes, in parts.
+pub(crate) fn answer(
+    stream: &mut FrameStream,
+    volume: &Volume,
+    peer: &Credentials,
+    query: &InspectQuery,
+) -> Result<(), AnswerError> {
+    let report = super::report(volume, peer, query)?;
     let inspection = Inspection { cell_pid: Some(std::process::id()), report };
     let text = serde_json::to_vec(&inspection).map_err(io::Error::other).map_err(StreamError::from)?;
     let parts = text.len().div_ceil(PART_BYTES);

@@ -2,6 +2,7 @@
 
 use cellar_format::bytes::Corrupt;
 use cellar_format::wire::{ErrorReport, Kind};
+use cellar_storage::ErrorKind;
 
 use crate::compression::CompressionError;
 use crate::frame_stream::StreamError;
@@ -10,6 +11,7 @@ use crate::inspect::remote::AnswerError;
 use crate::smart_scan::ScanError;
 
 const SAME_VERSION_HINT: &str = "Install the same version of the cell and of the extension.";
+const PERMISSION_HINT: &str = "Check owner, group and mode of the file and of its directories.";
 const DISKS_HINT: &str = "Check the cell's log and its disks.";
 
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +47,21 @@ impl SessionError {
         Corrupt::new("frame kind", 4, format!("unexpected {kind:?}")).into()
     }
 
+    /// Returns the error of the storage, whichever request failed.
+    fn storage_error(&self) -> Option<&cellar_storage::Error> {
+        match self {
+            Self::Scan(ScanError::Storage(error))
+            | Self::Compression(CompressionError::Storage(error))
+            | Self::Inspect(InspectError::Storage(error)) => Some(error),
+            _ => None,
+        }
+    }
+
     /// Converts the error to the fields of a Postgres error report.
     pub fn report(&self) -> ErrorReport {
+        let is_denied = self.storage_error().is_some_and(|error| error.kind() == ErrorKind::NotPermitted);
         let (sqlstate, message, hint) = match self {
+            _ if is_denied => ("42501", "permission denied for a file on the cell", PERMISSION_HINT),
             Self::Stream(StreamError::Version(_)) => {
                 ("08P01", "the cell and the extension use different protocol versions", SAME_VERSION_HINT)
             }

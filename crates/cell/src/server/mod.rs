@@ -1,10 +1,12 @@
 //! The Smart Scan server: a Unix socket with one thread per connection.
 //!
-//! Only the cluster's user and the daemon's own user may connect. The kernel identifies the user of each connection
-//! (`SO_PEERCRED`), in addition to the mode of the socket file. An error or a panic of a session closes only that
-//! session's connection.
+//! Only the cluster's user and the daemon's own user may connect. The kernel identifies the user and the groups of each
+//! connection ([`peer`]), in addition to the mode of the socket file. A session refuses requests that name a file for which
+//! the peer lacks the permission ([`crate::access`]). An error or a panic of a session closes only that session's
+//! connection.
 
 mod error;
+mod peer;
 mod range;
 mod scan;
 mod session;
@@ -21,15 +23,17 @@ use std::thread::JoinHandle;
 
 use cellar_storage::Volume;
 use parking_lot::Mutex;
-use rustix::net::sockopt;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use crate::config::Config;
 use crate::frame_stream::FrameStream;
 use crate::fuse::IoStats;
+use crate::instance::Instance;
 use crate::log_context;
 use crate::metrics::{Metrics, MetricsServer};
 use crate::state::{CellState, UnitDirectories};
 use crate::status::CellInfo;
+use peer::Peer;
 use session::{Session, SessionContext};
 
 /// Starts the Smart Scan server and, if configured, the metrics endpoint.
@@ -37,6 +41,7 @@ pub fn start(
     volume: Arc<Volume>,
     unit_directories: Arc<UnitDirectories>,
     config: &Config,
+    instance: Arc<Instance>,
     io_stats: Arc<IoStats>,
 ) -> io::Result<ServerHandle> {
     let metrics = Metrics::new(Some(volume.clone()), io_stats);
@@ -51,6 +56,7 @@ pub fn start(
         state: Arc::new(CellState::new(volume, unit_directories)),
         metrics,
         info: CellInfo::new(config),
+        instance,
         slow_scan_log: config.slow_scan_log,
     };
     ServerHandle::start(context, &config.socket, config.user.uid, metrics_server)
@@ -152,20 +158,20 @@ fn accept(shared: &Arc<Shared>, listener: &UnixListener) {
 }
 
 fn serve(shared: &Arc<Shared>, stream: UnixStream) -> io::Result<()> {
-    let peer = sockopt::socket_peercred(&stream)?;
-    let (user, process) = (peer.uid.as_raw(), peer.pid.as_raw_pid());
+    let Peer { credentials, process } = Peer::of(&stream)?;
+    let user = credentials.uid;
     if !shared.users.contains(&user) {
         let message = format!("user id {user} (process {process}) is not allowed to connect");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
-    sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES)?;
+    set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES)?;
     let id = shared.last_session.fetch_add(1, Ordering::Relaxed) + 1;
     shared.connections.lock().insert(id, stream.try_clone()?);
     let serving = shared.clone();
     let spawned = std::thread::Builder::new().name(format!("scan {process}")).spawn(move || {
         log_context::set(format!("session {id}, process {process}"));
         let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            Session::serve(FrameStream::new(stream), &serving.context)
+            Session::serve(FrameStream::new(stream), credentials, &serving.context)
         }));
         match served {
             Ok(Ok(())) => {}

@@ -283,7 +283,12 @@ mod tests {
             top_n: None,
         };
         let state = Arc::new(CellState::new(volume.clone(), Arc::default()));
-        let segments = Segments::new(volume.clone(), &relation);
+        let segments = Segments::new(
+            volume.clone(),
+            &relation,
+            crate::access::Credentials::root(),
+            crate::access::Permission::Read,
+        );
         let scan_all = || {
             let mut scans = SmartScan::open(&state, (1, 1), &request, 2).unwrap();
             let (ours, mut theirs) = UnixStream::pair().unwrap();

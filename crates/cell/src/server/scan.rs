@@ -9,6 +9,7 @@ use cellar_format::wire::{BlockRange, ScanRequest};
 
 use super::error::SessionError;
 use super::range::{self, Backend};
+use crate::access::{Credentials, Permission};
 use crate::relation::Segments;
 use crate::smart_scan::{ScanError, SmartScan};
 use crate::state::{CellState, Incarnation};
@@ -24,14 +25,19 @@ pub struct OpenScan {
 }
 
 impl OpenScan {
-    pub fn open(state: &Arc<CellState>, incarnation: Incarnation, request: &ScanRequest) -> Result<Self, ScanError> {
+    pub fn open(
+        state: &Arc<CellState>,
+        incarnation: Incarnation,
+        peer: Arc<Credentials>,
+        request: &ScanRequest,
+    ) -> Result<Self, ScanError> {
         let threads = usize::from(request.threads).min(state.helper_threads.processors);
         let mut predicate_columns = Vec::new();
         request.quals.iter().for_each(|qual| qual.for_each_column(&mut |column| predicate_columns.push(column)));
         predicate_columns.sort_unstable();
         predicate_columns.dedup();
         Ok(Self {
-            segments: Segments::new(state.volume.clone(), &request.relation),
+            segments: Segments::new(state.volume.clone(), &request.relation, peer, Permission::Read),
             threads: SmartScan::open(state, incarnation, request, threads)?,
             predicate_columns,
             blocks: 0,

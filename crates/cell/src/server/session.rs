@@ -8,16 +8,18 @@ use std::time::Duration;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
     BlockRange, CompressProgress, CompressRequest, DueQuery, FileIoCounts, FileIoQuery, Hello, InspectQuery, Kind,
-    Relation, RelationBlocks, ScanRequest, UnitsQuery,
+    Relation, RelationBlocks, ScanRequest, UnitsQuery, Welcome,
 };
 use cellar_scan::unit::{Level, Shape};
 
 use super::error::SessionError;
 use super::range::Backend;
 use super::scan::OpenScan;
+use crate::access::{Credentials, Permission};
 use crate::compression::{self, CompressionError};
 use crate::frame_stream::{FrameStream, StreamError};
 use crate::inspect;
+use crate::instance::Instance;
 use crate::log_context;
 use crate::metrics::Metrics;
 use crate::relation::{RelationAu, Segments};
@@ -29,6 +31,7 @@ pub struct SessionContext {
     pub state: Arc<CellState>,
     pub metrics: Arc<Metrics>,
     pub info: CellInfo,
+    pub instance: Arc<Instance>,
     /// Scans that take at least this long are logged; None logs no scan.
     pub slow_scan_log: Option<Duration>,
 }
@@ -36,6 +39,8 @@ pub struct SessionContext {
 pub struct Session<'a> {
     stream: FrameStream,
     context: &'a SessionContext,
+    /// Decide which files the requests of this session may name.
+    peer: Arc<Credentials>,
     hello: Hello,
     scan: Option<OpenScan>,
     /// Ranges that the backend requested while it answered a query for transaction states.
@@ -47,8 +52,8 @@ pub struct Session<'a> {
 impl<'a> Session<'a> {
     /// Serves a connection until the backend closes it. An error is reported to the backend before this function
     /// returns.
-    pub fn serve(mut stream: FrameStream, context: &'a SessionContext) -> Result<(), SessionError> {
-        let hello = match greet(&mut stream) {
+    pub fn serve(mut stream: FrameStream, peer: Credentials, context: &'a SessionContext) -> Result<(), SessionError> {
+        let hello = match greet(&mut stream, &context.instance) {
             Ok(hello) => hello,
             Err(error) => {
                 report_error(&mut stream, &error);
@@ -57,7 +62,8 @@ impl<'a> Session<'a> {
         };
         let log_context = format!("{}, database {}", log_context::current(), hello.database);
         log_context::set(log_context.clone());
-        let mut session = Session { stream, context, hello, scan: None, queued_ranges: VecDeque::new(), log_context };
+        let (peer, queued_ranges) = (Arc::new(peer), VecDeque::new());
+        let mut session = Session { stream, context, peer, hello, scan: None, queued_ranges, log_context };
         let Err(error) = session.serve_requests();
         session.close_scan();
         match error {
@@ -87,7 +93,12 @@ impl<'a> Session<'a> {
                     self.scan_range(range)?;
                 }
                 (Kind::FileIoQuery, payload) => {
-                    let counts = metrics.file_io(&FileIoQuery::decode(payload)?.roots);
+                    let roots = FileIoQuery::decode(payload)?.roots;
+                    for root in &roots {
+                        let resolved = self.peer.resolve(&state.volume, root, Permission::List);
+                        resolved.map_err(CompressionError::from)?;
+                    }
+                    let counts = metrics.file_io(&roots);
                     self.stream.send(Kind::FileIoCounts, |out| FileIoCounts { counts }.encode(out))?;
                 }
                 (Kind::StatusQuery, _) => {
@@ -100,20 +111,20 @@ impl<'a> Session<'a> {
                 }
                 (Kind::UnitsQuery, payload) => {
                     let query = UnitsQuery::decode(payload)?;
-                    let units = self.allocation_units(&query.blocks)?;
+                    let units = self.allocation_units(&query.blocks, Permission::Read)?;
                     let units = compression::units_by_level(&state.volume, &units).map_err(CompressionError::from)?;
                     self.stream.send(Kind::Units, |out| units.encode(out))?;
                 }
                 (Kind::DueQuery, payload) => {
                     let query = DueQuery::decode(payload)?;
-                    let units = self.allocation_units(&query.blocks)?;
+                    let units = self.allocation_units(&query.blocks, Permission::Read)?;
                     let due = compression::due_units(state, &units, query.level, query.idle_us)
                         .map_err(CompressionError::from)?;
                     self.stream.send(Kind::DueUnits, |out| due.encode(out))?;
                 }
                 (Kind::InspectQuery, payload) => {
                     let query = InspectQuery::decode(payload)?;
-                    inspect::remote::answer(&mut self.stream, &state.volume, &query)?;
+                    inspect::remote::answer(&mut self.stream, &state.volume, &self.peer, &query)?;
                 }
                 (kind, _) => return Err(SessionError::unexpected(kind)),
             }
@@ -124,7 +135,7 @@ impl<'a> Session<'a> {
         self.close_scan();
         self.set_log_relation(&request.relation);
         let incarnation = (self.hello.system_identifier, self.hello.incarnation);
-        self.scan = Some(OpenScan::open(&self.context.state, incarnation, request)?);
+        self.scan = Some(OpenScan::open(&self.context.state, incarnation, self.peer.clone(), request)?);
         self.context.metrics.scan_opened(self.hello.database);
         Ok(())
     }
@@ -145,7 +156,7 @@ impl<'a> Session<'a> {
     }
 
     fn compress(&mut self, request: &CompressRequest) -> Result<(), SessionError> {
-        let units = self.allocation_units(&request.blocks)?;
+        let units = self.allocation_units(&request.blocks, Permission::ReadAndWrite)?;
         let shape = Shape::of(&request.blocks.relation);
         let stream = &mut self.stream;
         let report = |progress: CompressProgress| -> Result<(), SessionError> {
@@ -157,9 +168,14 @@ impl<'a> Session<'a> {
     }
 
     /// Resolves blocks of a relation to allocation units of disk objects.
-    fn allocation_units(&self, blocks: &RelationBlocks) -> Result<Vec<RelationAu>, SessionError> {
+    fn allocation_units(
+        &self,
+        blocks: &RelationBlocks,
+        permission: Permission,
+    ) -> Result<Vec<RelationAu>, SessionError> {
         self.set_log_relation(&blocks.relation);
-        let segments = Segments::new(self.context.state.volume.clone(), &blocks.relation);
+        let volume = self.context.state.volume.clone();
+        let segments = Segments::new(volume, &blocks.relation, self.peer.clone(), permission);
         Ok(segments.allocation_units(blocks.range).map_err(CompressionError::from)?)
     }
 
@@ -168,12 +184,12 @@ impl<'a> Session<'a> {
     }
 }
 
-fn greet(stream: &mut FrameStream) -> Result<Hello, SessionError> {
+fn greet(stream: &mut FrameStream, instance: &Instance) -> Result<Hello, SessionError> {
     let hello = match stream.receive()? {
         (Kind::Hello, payload) => Hello::decode(payload)?,
         (kind, _) => return Err(SessionError::unexpected(kind)),
     };
-    stream.send(Kind::Welcome, |_| {})?;
+    stream.send(Kind::Welcome, |out| Welcome { instance: instance.id() }.encode(out))?;
     Ok(hello)
 }
 

@@ -166,6 +166,10 @@ fn inspect(target: &Target, config: Option<&Config>, query: &InspectQuery) -> Re
         (Some(ErrorKind::Locked), Some(config)) => {
             remote::query(&config.socket, query).map_err(|error| (error.to_string(), 1))
         }
+        // The cluster's user may be allowed to use the socket but not the disks.
+        (_, Some(config)) if is_denied(&error) => {
+            remote::query(&config.socket, query).map_err(|refused| (format!("{error}; {refused}"), 1))
+        }
         (Some(ErrorKind::Locked), None) => {
             let hint = "use --config FILE to ask the running cell, or stop the cell";
             Err((format!("{error}; {hint}"), LOCKED_EXIT))
@@ -173,6 +177,16 @@ fn inspect(target: &Target, config: Option<&Config>, query: &InspectQuery) -> Re
         (Some(ErrorKind::ForeignDisk), _) => Err((error.to_string(), FOREIGN_DISK_EXIT)),
         _ => Err((error.to_string(), 1)),
     }
+}
+
+/// Returns whether this process lacks the permission to open the disks.
+fn is_denied(error: &InspectError) -> bool {
+    let kind = match error {
+        InspectError::Disk { source, .. } => source.kind(),
+        InspectError::Storage(error) => std::io::Error::from_raw_os_error(error.errno()).kind(),
+        _ => return false,
+    };
+    kind == std::io::ErrorKind::PermissionDenied
 }
 
 /// Reads the disks without printing a panic of the metadata store on damaged bytes, which becomes an error.

@@ -119,6 +119,11 @@ pub extern "C" fn cellar_socket(connection: &CellarConnection) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cellar_instance(connection: &CellarConnection) -> u64 {
+    connection.connection.instance().unwrap_or(0)
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cellar_scan_open(connection: &mut CellarConnection, request: &CellarRequest) {
     connection.connection.scan_open(request.encode());
 }

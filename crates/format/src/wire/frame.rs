@@ -6,7 +6,7 @@ use crate::bytes::{Corrupt, Reader, Write};
 ///
 /// Version 5: compression requests contain a relation in place of a whole scan request.
 ///
-/// Version 6: the status contains the reserve of each cell disk.
+/// Version 6: `Welcome` contains the instance of the daemon, and the status the reserve of each cell disk.
 pub const PROTOCOL_VERSION: u16 = 6;
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// Maximum payload length; a header with a longer one is corrupt.

@@ -37,6 +37,29 @@ impl Hello {
     }
 }
 
+/// The answer to [`Hello`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Welcome {
+    /// A random number, not 0, that identifies one run of the daemon.
+    pub instance: u64,
+}
+
+impl Welcome {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.instance);
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(payload);
+        let instance = reader.u64("instance")?;
+        reader.finish("welcome")?;
+        if instance == 0 {
+            return Err(Corrupt::new("instance", 0, "0".to_owned()));
+        }
+        Ok(Self { instance })
+    }
+}
+
 /// Blocks `first..end` of the relation. The cell processes ranges in the order of their requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockRange {
@@ -253,6 +276,18 @@ impl ErrorReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_welcome_decodes_to_its_equal_and_a_truncated_or_zero_instance_is_corrupt() {
+        let mut payload = Vec::new();
+        Welcome { instance: u64::MAX - 1 }.encode(&mut payload);
+        assert_eq!(Welcome::decode(&payload), Ok(Welcome { instance: u64::MAX - 1 }));
+        for length in 0..payload.len() {
+            Welcome::decode(&payload[..length]).unwrap_err();
+        }
+        Welcome::decode(&[0; 8]).unwrap_err();
+        Welcome::decode(&[1; 9]).unwrap_err();
+    }
 
     #[test]
     fn a_detail_is_a_sentence() {

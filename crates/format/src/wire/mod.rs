@@ -30,7 +30,9 @@ pub use expr::{BooleanTest, DEPTH_MAX, Expr};
 pub use file_io::{FILE_IO_BUCKETS, FileIoCount, FileIoCounts, FileIoKind, FileIoQuery};
 pub use frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, Kind, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION};
 pub use inspect::{InspectQuery, InspectReport, Report};
-pub use message::{BlockRange, ErrorReport, Hello, Passthru, PassthruReason, RangeDone, XidQuery, XidState, XidStates};
+pub use message::{
+    BlockRange, ErrorReport, Hello, Passthru, PassthruReason, RangeDone, Welcome, XidQuery, XidState, XidStates,
+};
 pub use relation::{Attribute, Missing, Relation};
 pub use request::{ScanMode, ScanRequest, Snapshot};
 pub use status::{CellStatus, DiskStatus};

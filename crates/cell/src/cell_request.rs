@@ -1,0 +1,95 @@
+//! Requests of an operator's command to a running cell, over the cell's socket.
+//!
+//! The cell accepts connections from the cluster's user and from the daemon's own user only.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use cellar_format::bytes::Corrupt;
+use cellar_format::wire::{ErrorReport, Hello, Kind};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::frame_stream::{FrameStream, StreamError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    #[error("could not connect to a cell at {socket}: {source}; start the cell, or check its log")]
+    Unreachable { socket: String, source: io::Error },
+    #[error("no answer from the cell at {socket}: {source}")]
+    NoAnswer { socket: String, source: StreamError },
+    #[error("the cell at {socket} refused the request: {reason}")]
+    Refused { socket: String, reason: String },
+}
+
+/// A connection to a running cell.
+pub struct CellRequest {
+    socket: String,
+    stream: FrameStream,
+}
+
+impl CellRequest {
+    /// Connects and sends a request whose payload `write` appends. Each send and receive fails after `timeout`.
+    pub fn send(
+        socket: &Path,
+        timeout: Duration,
+        kind: Kind,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Self, RequestError> {
+        let shown = socket.display().to_string();
+        let stream = match connect(socket, timeout) {
+            Ok(stream) => FrameStream::new(stream),
+            Err(source) => return Err(RequestError::Unreachable { socket: shown, source }),
+        };
+        let mut request = Self { socket: shown, stream };
+        let hello = Hello { backend_pid: std::process::id(), database: 0, system_identifier: 0, incarnation: 0 };
+        let greeted = request.stream.send(Kind::Hello, |out| hello.encode(out));
+        let sent = greeted.and_then(|()| request.stream.send(kind, write));
+        sent.map_err(|error| request.no_answer(error))?;
+        Ok(request)
+    }
+
+    /// Receives a frame of the answer, and returns what `decode` returns for its payload.
+    pub fn receive<T>(
+        &mut self,
+        answer: Kind,
+        decode: impl FnOnce(&[u8]) -> Result<T, Corrupt>,
+    ) -> Result<T, RequestError> {
+        let received = loop {
+            match self.stream.receive() {
+                Ok((Kind::Welcome, _)) => {}
+                Ok((kind, payload)) if kind == answer => break decode(payload).map_err(StreamError::from),
+                Ok((Kind::Error, payload)) => match ErrorReport::decode(payload) {
+                    Ok(report) => return Err(self.refused(&report)),
+                    Err(error) => break Err(error.into()),
+                },
+                Ok((kind, _)) => break Err(io::Error::other(format!("unexpected frame {kind:?}")).into()),
+                Err(error) => break Err(error),
+            }
+        };
+        received.map_err(|error| self.no_answer(error))
+    }
+
+    /// Returns the error for an answer that is not valid.
+    pub fn no_answer(&self, source: StreamError) -> RequestError {
+        RequestError::NoAnswer { socket: self.socket.clone(), source }
+    }
+
+    fn refused(&self, report: &ErrorReport) -> RequestError {
+        let ErrorReport { message, detail, .. } = report;
+        let reason = if detail.is_empty() { message.clone() } else { format!("{message}: {detail}") };
+        RequestError::Refused { socket: self.socket.clone(), reason }
+    }
+}
+
+/// Connects without waiting; sends and receives on the connection fail after `timeout`.
+fn connect(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let stream = UnixStream::from(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);
+    rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
+    Ok(stream)
+}
