@@ -12,6 +12,7 @@
 #include "utils/guc.h"
 
 #include "cellar.h"
+#include "cellar/awr.h"
 #include "cellar/cell.h"
 #include "cellar/compression.h"
 #include "cellar/planner.h"
@@ -44,4 +45,5 @@ _PG_init(void)
 	cellar_install_offload_reasons();
 	cellar_register_monitor();
 	cellar_register_compression_launcher();
+	cellar_register_snapshot_worker();
 }

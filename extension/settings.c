@@ -13,6 +13,7 @@
 #include "utils/guc.h"
 
 #include "cellar.h"
+#include "cellar/awr.h"
 
 bool		cellar_offload_processing = true;
 int			cellar_plan_display = CELLAR_DISPLAY_AUTO;
@@ -23,6 +24,9 @@ double		cellar_cell_page_cost = 0.3;
 double		cellar_returned_page_cost = 2.8;
 bool		cellar_auto_compression = true;
 int			cellar_compression_naptime = 60;
+char	   *cellar_awr_database = NULL;
+int			cellar_awr_snapshot_interval = 60;
+int			cellar_awr_retention = 8;
 
 static const struct config_enum_entry plan_display_options[] = {
 	{"never", CELLAR_DISPLAY_NEVER, false},
@@ -119,6 +123,35 @@ cellar_define_settings(void)
 							1, INT_MAX / 1000,
 							PGC_SIGHUP,
 							GUC_UNIT_S,
+							NULL, NULL, NULL);
+
+	DefineCustomStringVariable("cellar.awr_database",
+							   "Sets the database that contains the AWR repository.",
+							   "The snapshot worker takes AWR snapshots if the extension is created in this database.",
+							   &cellar_awr_database,
+							   "postgres",
+							   PGC_POSTMASTER,
+							   0,
+							   NULL, NULL, NULL);
+
+	DefineCustomIntVariable("cellar.awr_snapshot_interval",
+							"Sets the time between two AWR snapshots.",
+							"AWR snapshots are taken at multiples of this interval since midnight UTC. 0 takes none.",
+							&cellar_awr_snapshot_interval,
+							60,
+							0, 24 * 60,
+							PGC_SIGHUP,
+							GUC_UNIT_MIN,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("cellar.awr_retention",
+							"Sets for how many days AWR snapshots are kept.",
+							"The snapshot worker drops older days, except those that contain an AWR baseline.",
+							&cellar_awr_retention,
+							8,
+							1, 36500,
+							PGC_SIGHUP,
+							0,
 							NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("cellar");
