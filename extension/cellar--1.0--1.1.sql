@@ -227,6 +227,52 @@ CREATE TABLE awr.setting (
 COMMENT ON TABLE awr.setting IS
   'configuration parameters, extension versions (extension NAME) and the server version, in each snapshot in which they changed';
 
+CREATE TABLE awr.cpu_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  database oid NOT NULL, backend_type text NOT NULL, application text NOT NULL,
+  cpu_us awr.counter, run_queue_us awr.counter,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.cpu_stat IS
+  'CPU time of the server''s processes per interval, and the time that they were ready to run but waited for a CPU; database 0: none';
+
+-- ---- Session samples ----
+
+CREATE TABLE awr.word (
+  id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  word text NOT NULL UNIQUE
+);
+COMMENT ON TABLE awr.word IS 'texts of session samples, by the numbers that awr.sample_chunk contains';
+
+-- The samples of about one minute. Element i of every array belongs to sample i. Arrays of similar values compress well:
+-- a sample takes a few bytes.
+CREATE TABLE awr.sample_chunk (
+  snap_day date NOT NULL,
+  instance_id integer NOT NULL,
+  begin_time timestamptz NOT NULL,
+  end_time timestamptz NOT NULL,
+  period_ms integer NOT NULL,
+  ticks integer NOT NULL,
+  lost bigint NOT NULL,
+  sample_ms integer[] NOT NULL,
+  pid integer[] NOT NULL,
+  session_ms bigint[] NOT NULL,
+  leader_pid integer[] NOT NULL,
+  blocker_pid integer[] NOT NULL,
+  database oid[] NOT NULL,
+  role oid[] NOT NULL,
+  application integer[] NOT NULL,
+  client integer[] NOT NULL,
+  backend_type integer[] NOT NULL,
+  state integer[] NOT NULL,
+  wait_event_type integer[] NOT NULL,
+  wait_event integer[] NOT NULL,
+  query_id bigint[] NOT NULL,
+  xact_age_us bigint[] NOT NULL,
+  query_age_us bigint[] NOT NULL
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.sample_chunk IS 'session samples, one row per minute; see the view awr.active_session_history';
+
 CREATE TABLE awr.activity (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
   kind text NOT NULL, object text NOT NULL,
@@ -313,6 +359,8 @@ INSERT INTO awr.collector VALUES
    UNION ALL
    SELECT cell, coalesce(database, 0::oid), kind, bucket::int - 1, sum(n)::bigint, NULL, NULL
    FROM cellar.get_file_io(), unnest(histogram) WITH ORDINALITY h (n, bucket) WHERE n > 0 GROUP BY 1, 2, 3, 4$$),
+('cpu_stat', 'instance', 0, 999999, NULL,
+ $$SELECT database, backend_type, application, cpu_us, run_queue_us, awr.get_incarnation()::text AS stats_reset FROM awr.get_cpu()$$),
 ('os_stat', 'instance', 0, 999999, NULL,
  $$WITH cpu AS (SELECT regexp_split_to_array(trim(substring(pg_read_file('/proc/stat') FROM 'cpu +([0-9 ]+)')), ' +')::bigint[] AS t),
         vm AS (SELECT m[1] AS name, m[2]::bigint AS value
@@ -379,8 +427,6 @@ INSERT INTO awr.collector VALUES
           CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::bigint END, sync_state
    FROM pg_stat_replication$$);
 
--- ---- Collecting ----
-
 CREATE FUNCTION awr.query_database(database oid, query text)
 RETURNS SETOF jsonb
 AS 'MODULE_PATHNAME', 'cellar_query_database'
@@ -396,6 +442,176 @@ LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 
 COMMENT ON FUNCTION awr.get_incarnation() IS
   'random number that changes when shared memory is initialized: at each start of the server and after each crash';
+
+-- ---- Session samples ----
+
+CREATE FUNCTION awr.get_samples(
+  after_sequence bigint, OUT sequence bigint, OUT sample_time timestamptz, OUT pid integer, OUT backend_start timestamptz,
+  OUT leader_pid integer, OUT database oid, OUT role oid, OUT application text, OUT client text, OUT backend_type text,
+  OUT state text, OUT wait_event_type text, OUT wait_event text, OUT query_id bigint, OUT xact_age_us bigint,
+  OUT query_age_us bigint, OUT blocker_pid integer)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_get_samples'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.get_samples(bigint) IS
+  'session samples in shared memory with a sequence number above the given one; see awr.active_session_history';
+
+CREATE FUNCTION awr.get_sampler_state(
+  OUT next_sequence bigint, OUT ticks bigint, OUT late_ticks bigint, OUT capacity bigint, OUT period_ms integer)
+RETURNS record
+AS 'MODULE_PATHNAME', 'cellar_get_sampler_state'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.get_sampler_state() IS
+  'state of the sampler: number of its next sample, ticks, ticks that began late, samples that fit the shared memory, period';
+
+CREATE FUNCTION awr.get_cpu(
+  OUT database oid, OUT backend_type text, OUT application text, OUT cpu_us bigint, OUT run_queue_us bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_get_cpu'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.get_cpu() IS
+  'cumulative CPU time and run-queue time of the server''s processes, by database, type and application';
+
+-- Oracle's wait class of a wait event of PostgreSQL. Waits of parallel query for its own workers are of class Other.
+CREATE FUNCTION awr.wait_class(wait_event_type text, wait_event text, foreground boolean)
+RETURNS text
+AS $$
+  SELECT CASE
+    WHEN wait_event IS NULL THEN 'CPU'
+    WHEN wait_event LIKE 'cell %' THEN 'User I/O'
+    WHEN wait_event LIKE 'enq: KO%' THEN 'Application'
+    WHEN wait_event_type = 'IO' AND foreground AND wait_event IN ('WALSync', 'WALWrite', 'WalSync', 'WalWrite', 'WALSyncMethodAssign') THEN 'Commit'
+    WHEN wait_event_type = 'IO' THEN CASE WHEN foreground THEN 'User I/O' ELSE 'System I/O' END
+    WHEN wait_event_type = 'Lock' THEN CASE WHEN wait_event = 'extend' THEN 'Configuration' ELSE 'Application' END
+    WHEN wait_event_type = 'LWLock' THEN
+      CASE WHEN wait_event IN ('WALWrite', 'WALWriteLock') THEN 'Commit'
+           WHEN wait_event IN ('WALInsert', 'WALBufMapping') THEN 'Configuration'
+           ELSE 'Concurrency' END
+    WHEN wait_event_type IN ('BufferPin', 'Buffer') THEN 'Concurrency'
+    WHEN wait_event_type = 'Client' THEN CASE WHEN wait_event = 'ClientRead' THEN 'Idle' ELSE 'Network' END
+    WHEN wait_event_type = 'Activity' THEN 'Idle'
+    WHEN wait_event_type = 'Timeout' THEN
+      CASE WHEN wait_event IN ('VacuumDelay', 'VacuumTruncate') THEN 'Scheduler'
+           WHEN wait_event = 'SpinDelay' THEN 'Concurrency'
+           ELSE 'Idle' END
+    WHEN wait_event_type = 'IPC' THEN
+      CASE WHEN wait_event = 'SyncRep' THEN 'Commit'
+           WHEN wait_event IN ('BufferIO', 'BufferIo', 'AioIoCompletion', 'AioIoUringExecution') THEN 'User I/O'
+           WHEN wait_event IN ('ProcarrayGroupUpdate', 'ProcArrayGroupUpdate', 'XactGroupUpdate', 'SafeSnapshot', 'VirtualXactLock') THEN 'Concurrency'
+           WHEN wait_event IN ('CheckpointStart', 'CheckpointDone', 'BackupWaitWalArchive', 'RecoveryConflictSnapshot', 'RecoveryConflictTablespace') THEN 'Administrative'
+           ELSE 'Other' END
+    ELSE 'Other' END
+$$ LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.wait_class(text, text, boolean) IS
+  'wait class, under Oracle''s names, of a wait event of pg_stat_activity; CPU if there is no wait event';
+
+-- Moves the samples that the repository does not contain yet from shared memory into it. Returns their number.
+CREATE FUNCTION awr.store_samples()
+RETURNS bigint
+AS $$
+DECLARE
+  sampler record;
+  previous jsonb;
+  after bigint;
+  last bigint;
+  stored bigint;
+  day date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+BEGIN
+  -- One session at a time; readers are not blocked.
+  LOCK TABLE awr.word IN SHARE UPDATE EXCLUSIVE MODE;
+  SELECT data INTO previous FROM awr.last_value l WHERE l.instance_id = 0 AND l.kind = 'samples';
+  IF previous ->> 'incarnation' IS DISTINCT FROM awr.get_incarnation()::text THEN
+    previous := jsonb_build_object('sequence', 0, 'ticks', 0);
+  END IF;
+  after := (previous ->> 'sequence')::bigint;
+  SELECT * INTO sampler FROM awr.get_sampler_state();
+  PERFORM awr.create_partitions(day);
+
+  WITH s AS MATERIALIZED (
+    SELECT p.*, min(p.sample_time) OVER () AS first_time FROM awr.get_samples(after) p WHERE p.sequence < sampler.next_sequence),
+  words AS MATERIALIZED (
+    SELECT DISTINCT w FROM s, LATERAL (VALUES (s.application), (s.client), (s.backend_type), (s.state), (s.wait_event_type), (s.wait_event)) v (w)
+    WHERE w IS NOT NULL),
+  new AS (
+    INSERT INTO awr.word (word) SELECT w FROM words WHERE NOT EXISTS (SELECT FROM awr.word x WHERE x.word = w) RETURNING id, word),
+  d AS MATERIALIZED (SELECT id, word FROM awr.word JOIN words ON w = word UNION ALL SELECT id, word FROM new),
+  chunk AS (
+    INSERT INTO awr.sample_chunk
+      SELECT day, 1, min(s.sample_time), max(s.sample_time), sampler.period_ms,
+             sampler.ticks - (previous ->> 'ticks')::bigint, min(s.sequence) - after - 1,
+             array_agg((extract(epoch FROM s.sample_time - s.first_time) * 1000)::int ORDER BY s.pid, s.sequence),
+             array_agg(s.pid ORDER BY s.pid, s.sequence),
+             array_agg((extract(epoch FROM s.backend_start) * 1000)::bigint ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.leader_pid, 0) ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.blocker_pid, 0) ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.database, 0::oid) ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.role, 0::oid) ORDER BY s.pid, s.sequence),
+             array_agg(a.id ORDER BY s.pid, s.sequence),
+             array_agg(c.id ORDER BY s.pid, s.sequence),
+             array_agg(b.id ORDER BY s.pid, s.sequence),
+             array_agg(t.id ORDER BY s.pid, s.sequence),
+             array_agg(y.id ORDER BY s.pid, s.sequence),
+             array_agg(e.id ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.query_id, 0) ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.xact_age_us, -1) ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.query_age_us, -1) ORDER BY s.pid, s.sequence)
+      FROM s LEFT JOIN d a ON a.word = s.application LEFT JOIN d c ON c.word = s.client
+           LEFT JOIN d b ON b.word = s.backend_type LEFT JOIN d t ON t.word = s.state
+           LEFT JOIN d y ON y.word = s.wait_event_type LEFT JOIN d e ON e.word = s.wait_event
+      HAVING count(*) > 0)
+  SELECT max(s.sequence), count(*) INTO last, stored FROM s;
+
+  INSERT INTO awr.last_value
+    VALUES (0, 'samples', 0, jsonb_build_object('incarnation', awr.get_incarnation()::text, 'sequence', coalesce(last, after),
+              -- Without a sample, the ticks count for the next chunk.
+              'ticks', CASE WHEN stored > 0 THEN sampler.ticks ELSE (previous ->> 'ticks')::bigint END))
+    ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data;
+  RETURN stored;
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.store_samples() IS
+  'moves session samples from shared memory to the repository; the snapshot worker calls it every minute';
+
+-- The stored samples, and those of this server that are still in shared memory
+CREATE VIEW awr.active_session_history AS
+  SELECT h.instance_id, c.begin_time + s.ms * interval '1 millisecond' AS sample_time, s.pid,
+         to_timestamp(s.session_ms / 1000.0) AS backend_start, nullif(s.leader_pid, 0) AS leader_pid,
+         nullif(s.database, 0::oid) AS database, nullif(s.role, 0::oid) AS role, a.word AS application, cl.word AS client,
+         b.word AS backend_type, st.word AS state, et.word AS wait_event_type, e.word AS wait_event,
+         awr.wait_class(et.word, e.word, b.word IN ('client backend', 'parallel worker')) AS wait_class,
+         nullif(s.query_id, 0) AS query_id, nullif(s.xact_age_us, -1) AS xact_age_us, nullif(s.query_age_us, -1) AS query_age_us,
+         nullif(s.blocker_pid, 0) AS blocker_pid, c.period_ms
+  FROM awr.sample_chunk c
+       CROSS JOIN LATERAL (SELECT c.instance_id) h
+       CROSS JOIN LATERAL unnest(c.sample_ms, c.pid, c.session_ms, c.leader_pid, c.blocker_pid, c.database, c.role, c.application,
+                                 c.client, c.backend_type, c.state, c.wait_event_type, c.wait_event, c.query_id, c.xact_age_us, c.query_age_us)
+         AS s (ms, pid, session_ms, leader_pid, blocker_pid, database, role, application, client, backend_type, state,
+               wait_event_type, wait_event, query_id, xact_age_us, query_age_us)
+       LEFT JOIN awr.word a ON a.id = s.application LEFT JOIN awr.word cl ON cl.id = s.client
+       LEFT JOIN awr.word b ON b.id = s.backend_type LEFT JOIN awr.word st ON st.id = s.state
+       LEFT JOIN awr.word et ON et.id = s.wait_event_type LEFT JOIN awr.word e ON e.id = s.wait_event
+  UNION ALL
+  SELECT 1, s.sample_time, s.pid, s.backend_start, s.leader_pid, s.database, s.role, s.application, s.client, s.backend_type, s.state,
+         s.wait_event_type, s.wait_event, awr.wait_class(s.wait_event_type, s.wait_event, s.backend_type IN ('client backend', 'parallel worker')),
+         s.query_id, s.xact_age_us, s.query_age_us, s.blocker_pid, current_setting('cellar.awr_sample_period')::int
+  FROM awr.get_samples((SELECT coalesce(max((data ->> 'sequence')::bigint), 0) FROM awr.last_value
+                        WHERE kind = 'samples' AND data ->> 'incarnation' = awr.get_incarnation()::text)) s;
+
+COMMENT ON VIEW awr.active_session_history IS
+  'samples of active sessions: N samples of a state mean about N times period_ms in that state';
+COMMENT ON COLUMN awr.active_session_history.wait_event IS 'what the session waited for, or NULL if it was on a CPU or ready to run';
+COMMENT ON COLUMN awr.active_session_history.wait_class IS 'wait class under Oracle''s names; see awr.wait_class';
+COMMENT ON COLUMN awr.active_session_history.leader_pid IS 'the session that a parallel worker works for';
+COMMENT ON COLUMN awr.active_session_history.blocker_pid IS 'a process that holds the lock that the session waited for';
+
+-- ---- Collecting ----
 
 -- Facts that identify the server and its present run
 CREATE FUNCTION awr.get_facts()
@@ -511,7 +727,7 @@ CREATE VIEW awr.interval_column AS
   FROM pg_catalog.pg_class c
        JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
        JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-  WHERE c.relnamespace = 'awr'::regnamespace AND c.relkind = 'p' AND c.relname NOT IN ('snapshot', 'note')
+  WHERE c.relnamespace = 'awr'::regnamespace AND c.relkind = 'p' AND c.relname NOT IN ('snapshot', 'note', 'sample_chunk')
     AND a.attname NOT IN ('snap_day', 'snap_id', 'instance_id');
 
 COMMENT ON VIEW awr.interval_column IS 'columns of the interval tables, and how awr.store_snapshot fills each';
@@ -528,7 +744,7 @@ BEGIN
     partition := parent || to_char(day, '_YYYYMMDD');
     IF to_regclass(format('awr.%I', partition)) IS NULL THEN
       EXECUTE format('CREATE TABLE awr.%I PARTITION OF awr.%I FOR VALUES IN (%L)', partition, parent, day);
-      EXECUTE format('CREATE INDEX ON awr.%I (snap_id)', partition);
+      EXECUTE format('CREATE INDEX ON awr.%I (%s)', partition, CASE parent WHEN 'sample_chunk' THEN 'end_time' ELSE 'snap_id' END);
     END IF;
   END LOOP;
 END
@@ -751,6 +967,7 @@ BEGIN
       USING ERRCODE = 'read_only_sql_transaction',
             HINT = 'Store the snapshots of a standby in the repository of another server: cellar awr snapshot --dsn STANDBY --repository SERVER.';
   END IF;
+  PERFORM awr.store_samples();
   facts := awr.get_facts();
   SELECT jsonb_agg(to_jsonb(c)) INTO collected FROM awr.collect() c;
   snap := awr.store_snapshot(coalesce(nullif(facts ->> 'cluster_name', ''), 'local'), true, facts, collected, requested_by);
@@ -970,7 +1187,9 @@ DECLARE
   events jsonb;
   document jsonb;
   elapsed bigint;
-  reads_mount jsonb;
+  ash jsonb;
+  sampled jsonb;
+  cpu jsonb;
 BEGIN
   PERFORM awr.check_period(begin_snap, end_snap, instance);
   SELECT * INTO first FROM awr.snapshot WHERE snap_id = begin_snap;
@@ -1057,6 +1276,45 @@ BEGIN
            ORDER BY time_us DESC)
     INTO events FROM e t WHERE bucket = -1 AND waits > 0;
 
+  -- Session samples. Sessions that are idle in a transaction are samples too, but no database time.
+  WITH h AS MATERIALIZED (
+    SELECT * FROM awr.active_session_history a
+    WHERE a.instance_id = instance AND a.sample_time > first.end_time AND a.sample_time <= last.end_time),
+  active AS MATERIALIZED (
+    SELECT h.*, h.backend_type IN ('client backend', 'parallel worker') AS foreground FROM h
+    WHERE h.wait_class <> 'Idle' AND h.state NOT LIKE 'idle in transaction%'),
+  slot AS (
+    SELECT greatest(1, ceil(extract(epoch FROM last.end_time - first.end_time) / 120))::int AS seconds)
+  SELECT jsonb_build_object(
+           'period_us', (SELECT max(period_ms) * 1000 FROM h),
+           'ticks', (SELECT sum(c.ticks) FROM awr.sample_chunk c WHERE c.instance_id = instance AND c.end_time > first.end_time AND c.begin_time <= last.end_time),
+           'lost', (SELECT sum(c.lost) FROM awr.sample_chunk c WHERE c.instance_id = instance AND c.end_time > first.end_time AND c.begin_time <= last.end_time),
+           'slots', (SELECT jsonb_agg(jsonb_build_object('time', t, 'ticks', seconds * 1000 / period, 'by_class', by_class) ORDER BY t)
+                     FROM (SELECT t, max(seconds) AS seconds, max(period_ms) AS period, jsonb_object_agg(wait_class, n) AS by_class
+                           FROM (SELECT date_bin(seconds * interval '1 second', sample_time, first.end_time) AS t, seconds, wait_class, max(period_ms) AS period_ms, count(*) AS n
+                                 FROM active, slot WHERE foreground GROUP BY 1, 2, 3) x GROUP BY t) y),
+           'by_event', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT coalesce(wait_event, 'CPU') AS event, wait_event_type AS type, wait_class AS class, foreground, count(*) AS samples FROM active GROUP BY 1, 2, 3, 4) x),
+           'top_sql', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT query_id, coalesce(wait_event, 'CPU') AS event, wait_class AS class, count(*) AS samples
+                         FROM active WHERE query_id IS NOT NULL GROUP BY 1, 2, 3 ORDER BY count(*) DESC LIMIT 100) x),
+           'top_sessions', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT pid, backend_start, backend_type, application, client,
+                              (SELECT d.datname FROM awr.database_stat d WHERE d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
+                              role::regrole::text AS "user", count(*) AS samples, count(*) FILTER (WHERE wait_event IS NULL) AS cpu_samples
+                            FROM active GROUP BY pid, backend_start, backend_type, application, client, database, role ORDER BY count(*) DESC LIMIT 50) x),
+           'by_service', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT
+                              (SELECT d.datname FROM awr.database_stat d WHERE d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
+                              role::regrole::text AS "user", application, count(*) AS samples FROM active WHERE foreground GROUP BY database, role, application ORDER BY count(*) DESC LIMIT 50) x),
+           'blocking', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT blocker_pid, pid AS blocked_pid, wait_event AS locktype, query_id, count(*) AS samples
+                          FROM h WHERE blocker_pid IS NOT NULL GROUP BY 1, 2, 3, 4 ORDER BY count(*) DESC LIMIT 50) x),
+           'idle_in_transaction', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT pid, application, max(xact_age_us) AS xact_age_us, count(*) AS samples
+                          FROM h WHERE state LIKE 'idle in transaction%' GROUP BY 1, 2 ORDER BY count(*) DESC LIMIT 50) x)),
+         (SELECT jsonb_agg(jsonb_build_object('event', wait_event, 'type', wait_event_type, 'class', wait_class, 'foreground', foreground, 'samples', n,
+                             'time_us', n * period_us, 'stderr_us', round(sqrt(n) * period_us), 'how', 'sampled') ORDER BY n DESC)
+          FROM (SELECT wait_event, wait_event_type, wait_class, foreground, count(*) AS n, max(period_ms) * 1000 AS period_us
+                FROM active WHERE wait_event IS NOT NULL AND wait_event NOT IN (SELECT e ->> 'event' FROM jsonb_array_elements(events) e)
+                GROUP BY 1, 2, 3, 4) x)
+    INTO ash, sampled;
+  SELECT jsonb_agg(s) INTO cpu FROM awr.sum_intervals('cpu_stat', begin_snap, end_snap, instance) s;
+
   document := jsonb_build_object(
     'format', 1,
     'instance', (SELECT jsonb_build_object('id', i.instance_id, 'name', i.name, 'system_identifier', i.system_identifier::text) FROM awr.instance i WHERE i.instance_id = instance)
@@ -1082,10 +1340,18 @@ BEGIN
     'time_model', (SELECT jsonb_agg(jsonb_build_object('name', name, 'us', us, 'how', 'timed'))
                    FROM (SELECT 'DB time', (SELECT sum((e ->> 'active_us')::numeric) FROM jsonb_array_elements(databases) e)
                          UNION ALL SELECT 'sql execute elapsed time', (SELECT sum((e ->> 'elapsed_us')::numeric) FROM jsonb_array_elements(statements) e WHERE (e ->> 'toplevel')::boolean)
+                         UNION ALL SELECT 'DB CPU', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' IN ('client backend', 'parallel worker'))
+                         UNION ALL SELECT 'DB CPU run queue time', (SELECT sum((e ->> 'run_queue_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' IN ('client backend', 'parallel worker'))
+                         UNION ALL SELECT 'parallel worker cpu time', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' = 'parallel worker')
+                         UNION ALL SELECT 'background cpu time', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' NOT IN ('client backend', 'parallel worker'))
                          UNION ALL SELECT 'plan elapsed time', (SELECT sum((e ->> 'plan_us')::numeric) FROM jsonb_array_elements(statements) e)) t (name, us)
                    WHERE us IS NOT NULL),
     'statistics', statistics,
-    'events', events,
+    'events', coalesce(events, '[]') || coalesce(sampled, '[]'),
+    'ash', ash,
+    'services', (SELECT jsonb_agg(jsonb_build_object('database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
+                          'backend_type', s -> 'backend_type', 'application', s -> 'application', 'cpu_us', s -> 'cpu_us', 'run_queue_us', s -> 'run_queue_us'))
+                 FROM jsonb_array_elements(cpu) s),
     'os', (SELECT jsonb_agg(CASE WHEN s ? 'total' THEN jsonb_build_object('name', s -> 'name', 'value', s -> 'total', 'unit', CASE WHEN s ->> 'name' LIKE '%TIME' THEN 'us' ELSE 'bytes' END)
                                  ELSE jsonb_build_object('name', s -> 'name', 'end', s -> 'value', 'value', s -> 'value',
                                         'begin', (SELECT o.value FROM awr.os_stat o WHERE o.snap_day = first.snap_day AND o.snap_id = begin_snap AND o.name = s ->> 'name')) END)

@@ -45,5 +45,5 @@ _PG_init(void)
 	cellar_install_offload_reasons();
 	cellar_register_monitor();
 	cellar_register_compression_launcher();
-	cellar_register_snapshot_worker();
+	cellar_install_awr();
 }

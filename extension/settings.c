@@ -27,6 +27,8 @@ int			cellar_compression_naptime = 60;
 char	   *cellar_awr_database = NULL;
 int			cellar_awr_snapshot_interval = 60;
 int			cellar_awr_retention = 8;
+int			cellar_awr_sample_period = 1000;
+int			cellar_awr_sample_buffer = 4096;
 
 static const struct config_enum_entry plan_display_options[] = {
 	{"never", CELLAR_DISPLAY_NEVER, false},
@@ -152,6 +154,26 @@ cellar_define_settings(void)
 							1, 36500,
 							PGC_SIGHUP,
 							0,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("cellar.awr_sample_period",
+							"Sets the time between two samples of the active sessions.",
+							"0 takes no samples.",
+							&cellar_awr_sample_period,
+							1000,
+							0, INT_MAX / 1000,
+							PGC_SIGHUP,
+							GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("cellar.awr_sample_buffer",
+							"Sets the shared memory for session samples that the repository does not contain yet.",
+							"When the memory is full, new samples replace the oldest ones.",
+							&cellar_awr_sample_buffer,
+							4096,
+							64, 1024 * 1024,
+							PGC_POSTMASTER,
+							GUC_UNIT_KB,
 							NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("cellar");

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * snapshot_worker.c
- *	  The background worker that takes AWR snapshots and drops expired ones.
+ *	  The background worker that takes AWR snapshots, stores session samples and
+ *	  drops expired snapshots.
  *
  * The worker connects to the database of the repository (cellar.awr_database).
  * AWR snapshots are due at multiples of cellar.awr_snapshot_interval since
@@ -33,8 +34,8 @@
 
 PGDLLEXPORT void cellar_snapshot_worker_main(Datum arg);
 
-/* The longest sleep, so that a change of the clock or of the interval takes effect. */
-#define MAX_SLEEP_MS	10000
+/* Session samples are stored this often.  A change of the clock takes effect within the same time. */
+#define STORE_SAMPLES_MS	60000
 
 /* Returns the first multiple of the interval after a time. */
 static TimestampTz
@@ -100,7 +101,7 @@ cellar_snapshot_worker_main(Datum arg)
 	for (;;)
 	{
 		TimestampTz now = GetCurrentTimestamp();
-		long		sleep_ms = Min(TimestampDifferenceMilliseconds(now, due), MAX_SLEEP_MS);
+		long		sleep_ms = Min(TimestampDifferenceMilliseconds(now, due), STORE_SAMPLES_MS);
 
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(sleep_ms, 1), PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
@@ -111,6 +112,8 @@ cellar_snapshot_worker_main(Datum arg)
 			ProcessConfigFile(PGC_SIGHUP);
 			due = cellar_awr_snapshot_interval > 0 ? next_due(GetCurrentTimestamp()) : DT_NOEND;
 		}
+		if (cellar_awr_sample_period > 0)
+			run_query("SELECT awr.store_samples()");
 		if (GetCurrentTimestamp() < due)
 			continue;
 		run_query("SELECT awr.create_snapshot('schedule')");

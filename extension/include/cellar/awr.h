@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * cellar/awr.h
- *	  The Automatic Workload Repository: background workers and settings.
+ *	  The Automatic Workload Repository: session samples, CPU times, background
+ *	  workers.
  *
  * cellar--1.0--1.1.sql defines the repository.
  *
@@ -10,10 +11,61 @@
 #ifndef CELLAR_AWR_H
 #define CELLAR_AWR_H
 
+#include "datatype/timestamp.h"
+#include "storage/lwlock.h"
+#include "utils/backend_status.h"
+
 /* settings.c */
 extern char *cellar_awr_database;
 extern int	cellar_awr_snapshot_interval;	/* minutes, 0 for none */
 extern int	cellar_awr_retention;	/* days */
+extern int	cellar_awr_sample_period;	/* milliseconds, 0 for none */
+extern int	cellar_awr_sample_buffer;	/* kB */
+
+/* samples.c */
+
+#define CELLAR_CLIENT_ADDRESS_BYTES	48
+
+/* One session at one tick of the sampler. */
+typedef struct CellarSample
+{
+	TimestampTz time;
+	TimestampTz backend_start;
+	TimestampTz xact_start;		/* 0 outside of a transaction */
+	TimestampTz query_start;
+	int64		query_id;		/* 0 if unknown */
+	int32		pid;
+	int32		leader_pid;		/* 0 unless a parallel worker */
+	int32		blocker_pid;	/* 0 unless the session waits for a lock */
+	Oid			database;
+	Oid			role;
+	uint32		wait_event;		/* 0 on CPU */
+	BackendType backend_type;
+	BackendState state;
+	char		application[NAMEDATALEN];
+	char		client[CELLAR_CLIENT_ADDRESS_BYTES];
+} CellarSample;
+
+extern Size cellar_samples_bytes(void);
+extern void cellar_samples_init(void *memory, LWLock *lock, bool found);
+extern void cellar_add_sample(const CellarSample *sample);
+extern void cellar_end_tick(bool late);
+
+/* cpu_times.c */
+
+/* Cumulative CPU time and run-queue time of a process, in nanoseconds. */
+typedef struct CellarCpuTime
+{
+	uint64		cpu_ns;
+	uint64		run_queue_ns;
+} CellarCpuTime;
+
+extern Size cellar_cpu_bytes(void);
+extern void cellar_cpu_init(void *memory, LWLock *lock, bool found);
+extern bool cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application);
+
+/* sampler.c */
+extern void cellar_install_awr(void);
 
 /* snapshot_worker.c */
 extern void cellar_register_snapshot_worker(void);

@@ -94,6 +94,13 @@ CellarRelationPath(CellarFileId file)
 #define CellarProcNumber(proc)		((proc)->pgprocno)
 #endif
 
+/* 16 renamed the function that returns the status of the i-th process. */
+#if PG_VERSION_NUM >= 160000
+#define CellarBackendStatusByIndex(i)	pgstat_get_local_beentry_by_index(i)
+#else
+#define CellarBackendStatusByIndex(i)	pgstat_fetch_stat_local_beentry(i)
+#endif
+
 /* 17 lets extensions name their wait events. */
 #if PG_VERSION_NUM >= 170000
 #define CellarNewWaitEvent(name)	WaitEventExtensionNew(name)
