@@ -1065,10 +1065,11 @@ DECLARE
   parent name;
   dropped int := 0;
 BEGIN
-  FOR day IN
+  -- An array: a table that an open query reads cannot be dropped.
+  FOREACH day IN ARRAY ARRAY(
     SELECT DISTINCT snap_day FROM awr.snapshot s
     WHERE snap_day < ((now() - retention) AT TIME ZONE 'UTC')::date
-      AND NOT EXISTS (SELECT FROM awr.baseline b WHERE s.snap_day BETWEEN b.first_day AND b.last_day)
+      AND NOT EXISTS (SELECT FROM awr.baseline b WHERE s.snap_day BETWEEN b.first_day AND b.last_day))
   LOOP
     FOR parent IN SELECT relname FROM pg_class WHERE relnamespace = 'awr'::regnamespace AND relkind = 'p' LOOP
       EXECUTE format('DROP TABLE IF EXISTS awr.%I', parent || to_char(day, '_YYYYMMDD'));
