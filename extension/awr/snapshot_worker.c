@@ -46,7 +46,7 @@ next_due(TimestampTz after)
 	return (after / interval + 1) * interval;
 }
 
-/* Runs one query of awr functions in a transaction of its own.  Logs an error and returns false if it fails. */
+/* Runs one query of awr functions in a separate transaction.  Logs an error and returns false if it fails. */
 static bool
 run_query(const char *query)
 {
