@@ -93,7 +93,16 @@ CREATE TABLE awr.query_text (
   query text NOT NULL,
   PRIMARY KEY (instance_id, query_id)
 );
-COMMENT ON TABLE awr.query_text IS 'texts of the statements in awr.statement_stat, by query identifier';
+COMMENT ON TABLE awr.query_text IS 'texts of statements, by query identifier; without constants if pg_stat_statements provided them';
+
+CREATE TABLE awr.plan_text (
+  instance_id integer NOT NULL,
+  plan_id bigint NOT NULL,
+  query_id bigint NOT NULL,
+  plan text NOT NULL,
+  PRIMARY KEY (instance_id, plan_id, query_id)
+);
+COMMENT ON TABLE awr.plan_text IS 'texts of the plans in awr.plan_stat';
 
 -- ---- Interval tables ----
 
@@ -143,6 +152,19 @@ CREATE TABLE awr.statement_stat (
   stats_reset text
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.statement_stat IS 'pg_stat_statements per interval';
+
+CREATE TABLE awr.plan_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  database oid NOT NULL, role oid NOT NULL, query_id bigint NOT NULL, plan_id bigint NOT NULL,
+  calls awr.counter, elapsed_us awr.counter, cpu_us awr.counter, plans awr.counter, plan_us awr.counter, rows awr.counter,
+  shared_blks_hit awr.counter, shared_blks_read awr.counter, shared_blks_dirtied awr.counter, shared_blks_written awr.counter,
+  temp_blks_read awr.counter, temp_blks_written awr.counter, blk_read_us awr.counter, blk_write_us awr.counter,
+  wal_records awr.counter, wal_fpi awr.counter, wal_bytes awr.counter,
+  eligible_bytes awr.counter, saved_bytes awr.counter, returned_bytes awr.counter,
+  max_us bigint,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.plan_stat IS 'statistics of top-level statements per plan and interval; plan_id is 0 for utility statements';
 
 CREATE TABLE awr.table_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
@@ -322,6 +344,8 @@ INSERT INTO awr.collector VALUES
  $$SELECT to_jsonb(s) - 'query' || jsonb_build_object('rolname', r.rolname, 'stats_reset', s.stats_since) AS row
    FROM @pg_stat_statements@.pg_stat_statements(false) s LEFT JOIN pg_roles r ON r.oid = s.userid
    WHERE s.queryid IS NOT NULL$$),
+('plan_stat', 'instance', 0, 999999, NULL,
+ $$SELECT s.*, awr.get_incarnation()::text AS stats_reset FROM awr.get_statements() s$$),
 ('table_stat', 'database', 0, 999999, NULL,
  $$SELECT to_jsonb(s) || to_jsonb(i) || jsonb_build_object('dbid', d.oid, 'relkind', c.relkind,
             'tablespace', coalesce(nullif(c.reltablespace, 0), d.dattablespace), 'toast_of', t.oid,
@@ -600,7 +624,7 @@ CREATE VIEW awr.active_session_history AS
   UNION ALL
   SELECT 1, s.sample_time, s.pid, s.backend_start, s.leader_pid, s.database, s.role, s.application, s.client, s.backend_type, s.state,
          s.wait_event_type, s.wait_event, awr.wait_class(s.wait_event_type, s.wait_event, s.backend_type IN ('client backend', 'parallel worker')),
-         s.query_id, s.xact_age_us, s.query_age_us, s.blocker_pid, current_setting('cellar.awr_sample_period')::int
+         s.query_id, s.xact_age_us, s.query_age_us, s.blocker_pid, (SELECT period_ms FROM awr.get_sampler_state())
   FROM awr.get_samples((SELECT coalesce(max((data ->> 'sequence')::bigint), 0) FROM awr.last_value
                         WHERE kind = 'samples' AND data ->> 'incarnation' = awr.get_incarnation()::text)) s;
 
@@ -610,6 +634,28 @@ COMMENT ON COLUMN awr.active_session_history.wait_event IS 'what the session wai
 COMMENT ON COLUMN awr.active_session_history.wait_class IS 'wait class under Oracle''s names; see awr.wait_class';
 COMMENT ON COLUMN awr.active_session_history.leader_pid IS 'the session that a parallel worker works for';
 COMMENT ON COLUMN awr.active_session_history.blocker_pid IS 'a process that holds the lock that the session waited for';
+
+-- ---- Statements and plans ----
+
+CREATE FUNCTION awr.get_statements(
+  OUT database oid, OUT role oid, OUT query_id bigint, OUT plan_id bigint, OUT calls bigint, OUT elapsed_us bigint, OUT cpu_us bigint,
+  OUT plans bigint, OUT plan_us bigint, OUT rows bigint, OUT shared_blks_hit bigint, OUT shared_blks_read bigint,
+  OUT shared_blks_dirtied bigint, OUT shared_blks_written bigint, OUT temp_blks_read bigint, OUT temp_blks_written bigint,
+  OUT blk_read_us bigint, OUT blk_write_us bigint, OUT wal_records bigint, OUT wal_fpi bigint, OUT wal_bytes bigint,
+  OUT eligible_bytes bigint, OUT saved_bytes bigint, OUT returned_bytes bigint, OUT max_us bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_get_statements'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.get_statements() IS
+  'cumulative statistics of top-level statements, per database, role, query and plan; query_id 0 contains evicted entries';
+
+CREATE FUNCTION awr.get_plans(OUT query_id bigint, OUT plan_id bigint, OUT query text, OUT plan text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_get_plans'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.get_plans() IS 'texts of statements and plans that appeared recently, in shared memory; the snapshot worker stores them';
 
 -- ---- Collecting ----
 
@@ -972,6 +1018,7 @@ BEGIN
   SELECT jsonb_agg(to_jsonb(c)) INTO collected FROM awr.collect() c;
   snap := awr.store_snapshot(coalesce(nullif(facts ->> 'cluster_name', ''), 'local'), true, facts, collected, requested_by);
   PERFORM awr.store_query_texts(1);
+  PERFORM awr.store_plans();
   UPDATE awr.snapshot s SET duration_us = (extract(epoch FROM clock_timestamp() - began) * 1e6)::bigint
     WHERE s.snap_id = snap AND s.snap_day = (began AT TIME ZONE 'UTC')::date;
   RETURN snap;
@@ -981,8 +1028,23 @@ SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION awr.create_snapshot(text) IS 'takes an AWR snapshot of all databases of this server, and returns its number';
 
--- Stores the texts of statements that the repository does not contain yet. Reading all texts is expensive, so they are read
--- only if there is a new statement.
+-- Stores the texts of statements and plans that appeared recently.
+CREATE FUNCTION awr.store_plans()
+RETURNS void
+AS $$
+  INSERT INTO awr.query_text
+    SELECT DISTINCT ON (query_id) 1, query_id, query FROM awr.get_plans()
+    ON CONFLICT DO NOTHING;
+  INSERT INTO awr.plan_text
+    SELECT DISTINCT ON (plan_id, query_id) 1, plan_id, query_id, plan FROM awr.get_plans() WHERE plan IS NOT NULL
+    ON CONFLICT DO NOTHING
+$$ LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.store_plans() IS 'for internal use by the snapshot worker';
+
+-- Stores the texts of pg_stat_statements that the repository does not contain yet. Reading all texts is expensive, so they
+-- are read only if there is a new statement.
 CREATE FUNCTION awr.store_query_texts(instance integer)
 RETURNS void
 AS $$
@@ -1202,13 +1264,13 @@ BEGIN
                      'size_begin', (s ->> 'size')::bigint - (s ->> 'size_growth')::bigint) ORDER BY (s ->> 'active_time')::float8 DESC NULLS LAST)
     INTO databases FROM awr.sum_intervals('database_stat', begin_snap, end_snap, instance) s;
 
-  SELECT jsonb_agg(awr.to_document(s - 'dbid' - 'rolname' - 'userid')
-                   || jsonb_build_object('database', coalesce(d.name, s ->> 'dbid'), 'user', coalesce(s ->> 'rolname', s ->> 'userid'),
-                                         'text', t.query, 'how', 'timed'))
+  SELECT jsonb_agg(s - 'role' || jsonb_build_object(
+                     'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
+                     'user', (s ->> 'role')::regrole::text, 'toplevel', true, 'how', 'timed',
+                     'text', CASE WHEN (s ->> 'query_id')::bigint = 0 THEN '(evicted statements)' ELSE t.query END))
     INTO statements
-    FROM awr.sum_intervals('statement_stat', begin_snap, end_snap, instance) s
-         LEFT JOIN LATERAL (SELECT e ->> 'name' AS name FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'dbid') d ON true
-         LEFT JOIN awr.query_text t ON t.instance_id = instance AND t.query_id = (s ->> 'queryid')::bigint;
+    FROM awr.sum_intervals('plan_stat', begin_snap, end_snap, instance) s
+         LEFT JOIN awr.query_text t ON t.instance_id = instance AND t.query_id = (s ->> 'query_id')::bigint;
 
   WITH mount AS (
     SELECT s ->> 'kind' AS kind, sum((s ->> 'operations')::numeric) AS operations, sum((s ->> 'bytes')::numeric) AS bytes
@@ -1359,6 +1421,22 @@ BEGIN
            FROM awr.sum_intervals('os_stat', begin_snap, end_snap, instance) s),
     'databases', databases,
     'statements', statements,
+    'plans', (SELECT jsonb_agg(jsonb_build_object('query_id', p.query_id, 'plan_id', p.plan_id, 'text', p.plan))
+              FROM awr.plan_text p
+              WHERE p.instance_id = instance
+                AND p.query_id IN (SELECT (e ->> 'query_id')::bigint FROM jsonb_array_elements(statements) e)),
+    'plan_history', (SELECT jsonb_agg(jsonb_build_object('snap_id', h.snap_id, 'time', s.begin_time, 'query_id', h.query_id, 'plan_id', h.plan_id,
+                                        'calls', h.calls, 'elapsed_us', h.elapsed_us, 'logical_reads', h.logical_reads, 'physical_reads', h.physical_reads)
+                                      ORDER BY h.query_id, h.snap_id, h.plan_id)
+                     FROM (SELECT p.snap_id, p.query_id, p.plan_id, sum(p.calls) AS calls, sum(p.elapsed_us) AS elapsed_us,
+                                  sum(p.shared_blks_hit + p.shared_blks_read) AS logical_reads, sum(p.shared_blks_read) AS physical_reads
+                           FROM awr.plan_stat p
+                           WHERE p.instance_id = instance AND p.snap_id <= end_snap AND p.calls > 0
+                             AND p.query_id IN (SELECT q.query_id FROM awr.plan_stat q
+                                                WHERE q.instance_id = instance AND q.snap_id > begin_snap AND q.snap_id <= end_snap AND q.plan_id <> 0
+                                                GROUP BY 1 HAVING sum(q.elapsed_us) > 0 ORDER BY sum(q.elapsed_us) DESC LIMIT 50)
+                           GROUP BY 1, 2, 3) h
+                          JOIN awr.snapshot s ON s.snap_id = h.snap_id),
     'tables', (SELECT jsonb_agg(awr.to_document(s - 'dbid' - 'relid') || jsonb_build_object('oid', (s ->> 'relid')::bigint,
                                   'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'dbid'),
                                   'toast', s ->> 'relkind' = 't', 'size_begin', (s ->> 'size')::numeric - (s ->> 'size_growth')::numeric))

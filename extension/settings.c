@@ -29,6 +29,8 @@ int			cellar_awr_snapshot_interval = 60;
 int			cellar_awr_retention = 8;
 int			cellar_awr_sample_period = 1000;
 int			cellar_awr_sample_buffer = 4096;
+bool		cellar_awr_track_statements = true;
+int			cellar_awr_max_statements = 5000;
 
 static const struct config_enum_entry plan_display_options[] = {
 	{"never", CELLAR_DISPLAY_NEVER, false},
@@ -174,6 +176,25 @@ cellar_define_settings(void)
 							64, 1024 * 1024,
 							PGC_POSTMASTER,
 							GUC_UNIT_KB,
+							NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("cellar.awr_track_statements",
+							 "Collects statistics of top-level statements, per plan.",
+							 NULL,
+							 &cellar_awr_track_statements,
+							 true,
+							 PGC_SUSET,
+							 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomIntVariable("cellar.awr_max_statements",
+							"Sets the number of combinations of database, role, statement and plan with statistics.",
+							"Statistics of combinations with few calls are added up per database when there are more.",
+							&cellar_awr_max_statements,
+							5000,
+							100, INT_MAX / 4096,
+							PGC_POSTMASTER,
+							0,
 							NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("cellar");

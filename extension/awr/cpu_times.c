@@ -88,7 +88,7 @@ static bool
 read_times(int pid, CellarCpuTime *time)
 {
 	char		path[64];
-	char		text[128];
+	char		line[128];
 	ssize_t		length;
 	int			fd;
 
@@ -96,12 +96,12 @@ read_times(int pid, CellarCpuTime *time)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
-	length = read(fd, text, sizeof(text) - 1);
+	length = read(fd, line, sizeof(line) - 1);
 	close(fd);
 	if (length <= 0)
 		return false;
-	text[length] = '\0';
-	return sscanf(text, UINT64_FORMAT " " UINT64_FORMAT, &time->cpu_ns, &time->run_queue_ns) == 2;
+	line[length] = '\0';
+	return sscanf(line, UINT64_FORMAT " " UINT64_FORMAT, &time->cpu_ns, &time->run_queue_ns) == 2;
 }
 
 /* Returns the entry of the totals for a combination. The caller holds the lock. */

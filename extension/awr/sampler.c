@@ -183,8 +183,8 @@ request_shmem(void)
 {
 	if (previous_request_hook != NULL)
 		previous_request_hook();
-	RequestAddinShmemSpace(add_size(cellar_samples_bytes(), cellar_cpu_bytes()));
-	RequestNamedLWLockTranche("cellar awr", 2);
+	RequestAddinShmemSpace(add_size(add_size(cellar_samples_bytes(), cellar_cpu_bytes()), cellar_statements_bytes()));
+	RequestNamedLWLockTranche("cellar awr", 3);
 }
 
 static void
@@ -202,6 +202,7 @@ startup_shmem(void)
 	cellar_samples_init(memory, &locks[0].lock, found);
 	memory = ShmemInitStruct("cellar cpu times", cellar_cpu_bytes(), &found);
 	cellar_cpu_init(memory, &locks[1].lock, found);
+	cellar_statements_init(&locks[2].lock);
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -226,4 +227,5 @@ cellar_install_awr(void)
 	RegisterBackgroundWorker(&worker);
 
 	cellar_register_snapshot_worker();
+	cellar_install_statements();
 }

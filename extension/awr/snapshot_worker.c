@@ -114,6 +114,8 @@ cellar_snapshot_worker_main(Datum arg)
 		}
 		if (cellar_awr_sample_period > 0)
 			run_query("SELECT awr.store_samples()");
+		if (cellar_awr_track_statements)
+			run_query("SELECT awr.store_plans()");
 		if (GetCurrentTimestamp() < due)
 			continue;
 		run_query("SELECT awr.create_snapshot('schedule')");

@@ -70,6 +70,26 @@ SELECT sum(cpu_us) > 100000 AS counted FROM awr.cpu_stat
   WHERE backend_type = 'client backend'
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
 
+-- Executions are counted per plan, and each plan has a text.
+CREATE TABLE awr_p (a int PRIMARY KEY);
+INSERT INTO awr_p SELECT generate_series(1, 10);
+ANALYZE awr_p;
+SET enable_indexscan = off;
+SET enable_bitmapscan = off;
+SET enable_indexonlyscan = off;
+SELECT a FROM awr_p WHERE a = 1;
+SELECT a FROM awr_p WHERE a = 2;
+SET enable_seqscan = off;
+SET enable_indexscan = on;
+SELECT a FROM awr_p WHERE a = 3;
+RESET ALL;
+SELECT s.calls, s.rows, s.plans, p.query, p.plan FROM awr.get_statements() s JOIN awr.get_plans() p USING (query_id, plan_id)
+  WHERE p.query LIKE 'SELECT a FROM awr_p%' AND s.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  ORDER BY s.calls DESC;
+SELECT 1 / 0;
+SELECT count(*) FROM awr.get_plans() WHERE query = 'SELECT 1 / 0';
+DROP TABLE awr_p;
+
 -- The report's document: no negative figure, sums equal the intervals.
 CREATE TEMP TABLE document AS SELECT awr.report_data(:s1, :s2) AS d;
 SELECT d -> 'format' AS format, (d -> 'elapsed_us')::bigint > 0 AS elapsed, (d -> 'db_time_us')::bigint > 0 AS db_time,

@@ -12,6 +12,7 @@
 #define CELLAR_AWR_H
 
 #include "datatype/timestamp.h"
+#include "nodes/plannodes.h"
 #include "storage/lwlock.h"
 #include "utils/backend_status.h"
 
@@ -21,6 +22,17 @@ extern int	cellar_awr_snapshot_interval;	/* minutes, 0 for none */
 extern int	cellar_awr_retention;	/* days */
 extern int	cellar_awr_sample_period;	/* milliseconds, 0 for none */
 extern int	cellar_awr_sample_buffer;	/* kB */
+
+extern bool cellar_awr_track_statements;
+extern int	cellar_awr_max_statements;
+
+/* plan_id.c */
+extern int64 cellar_plan_id(const PlannedStmt *statement);
+
+/* statements.c */
+extern Size cellar_statements_bytes(void);
+extern void cellar_statements_init(LWLock *lock);
+extern void cellar_install_statements(void);
 
 /* samples.c */
 
