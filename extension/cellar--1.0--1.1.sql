@@ -601,7 +601,7 @@ $$ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION awr.store_samples() IS
-  'moves session samples from shared memory to the repository; the snapshot worker calls it every minute';
+  'moves session samples from shared memory to the repository; the AWR worker calls it every minute';
 
 -- The stored samples, and those of this server that are still in shared memory
 CREATE VIEW awr.active_session_history AS
@@ -655,7 +655,7 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_get_plans'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION awr.get_plans() IS 'texts of statements and plans that appeared recently, in shared memory; the snapshot worker stores them';
+COMMENT ON FUNCTION awr.get_plans() IS 'texts of statements and plans that appeared recently, in shared memory; the AWR worker stores them';
 
 -- ---- Collecting ----
 
@@ -1028,6 +1028,18 @@ SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION awr.create_snapshot(text) IS 'takes an AWR snapshot of all databases of this server, and returns its number';
 
+-- Takes an AWR snapshot unless one was taken on this server since a time. Called by the AWR worker.
+CREATE FUNCTION awr.create_due_snapshot(since timestamptz)
+RETURNS bigint
+AS $$
+  SELECT awr.create_snapshot('schedule')
+  WHERE NOT EXISTS (SELECT FROM awr.snapshot s
+                    WHERE s.instance_id = 1 AND s.snap_day >= (since AT TIME ZONE 'UTC')::date AND s.end_time >= since)
+$$ LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.create_due_snapshot(timestamptz) IS 'for internal use by the AWR worker';
+
 -- Stores the texts of statements and plans that appeared recently.
 CREATE FUNCTION awr.store_plans()
 RETURNS void
@@ -1041,7 +1053,7 @@ AS $$
 $$ LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp;
 
-COMMENT ON FUNCTION awr.store_plans() IS 'for internal use by the snapshot worker';
+COMMENT ON FUNCTION awr.store_plans() IS 'for internal use by the AWR worker';
 
 -- Stores the texts of pg_stat_statements that the repository does not contain yet. Reading all texts is expensive, so they
 -- are read only if there is a new statement.

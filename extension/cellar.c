@@ -44,6 +44,6 @@ _PG_init(void)
 	cellar_install_planner_hooks();
 	cellar_install_offload_reasons();
 	cellar_register_monitor();
-	cellar_register_compression_launcher();
+	cellar_register_launcher();
 	cellar_install_awr();
 }

@@ -120,8 +120,8 @@ cellar_define_settings(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomIntVariable("cellar.compression_naptime",
-							"Sets the time between the starts of two rounds of the policy launcher.",
-							"In each round, the launcher runs the compression policies of all databases, one database after another.",
+							"Sets the time between the starts of two rounds of the launcher through the compression policies.",
+							"In each round, the launcher runs the policies of all databases, one database after another.",
 							&cellar_compression_naptime,
 							60,
 							1, INT_MAX / 1000,
@@ -131,7 +131,7 @@ cellar_define_settings(void)
 
 	DefineCustomStringVariable("cellar.awr_database",
 							   "Sets the database that contains the AWR repository.",
-							   "The snapshot worker takes AWR snapshots if the extension is created in this database.",
+							   "The AWR worker takes AWR snapshots if the extension is created in this database.",
 							   &cellar_awr_database,
 							   "postgres",
 							   PGC_POSTMASTER,
@@ -150,7 +150,7 @@ cellar_define_settings(void)
 
 	DefineCustomIntVariable("cellar.awr_retention",
 							"Sets for how many days AWR snapshots are kept.",
-							"The snapshot worker drops older days, except those that contain an AWR baseline.",
+							"The AWR worker drops older days, except those that contain an AWR baseline.",
 							&cellar_awr_retention,
 							8,
 							1, 36500,

@@ -1,9 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * sampler.c
- *	  The background worker that samples active sessions and CPU times.
+ *	  The sampler: samples active sessions and CPU times.
  *
- * At each tick (cellar.awr_sample_period) the sampler looks at all processes.  A
+ * The sampler is a part of the launcher (launcher.c).  At each tick
+ * (cellar.awr_sample_period) the sampler looks at all processes.  A
  * client session, parallel worker or other process that executes a statement or
  * is idle in a transaction becomes one sample in the ring (samples.c); so does a
  * background process that waits for anything but its own work, or that used the
@@ -19,25 +20,18 @@
 #include "pgstat.h"
 #include "common/ip.h"
 #include "libpq/pqcomm.h"
-#include "postmaster/bgworker.h"
-#include "postmaster/interrupt.h"
 #include "storage/ipc.h"
-#include "storage/latch.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/shmem.h"
-#include "tcop/tcopprot.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "cellar/awr.h"
 #include "cellar/compat.h"
-
-PGDLLEXPORT void cellar_sampler_main(Datum arg);
 
 #define WAIT_CLASS(event)	((event) & 0xFF000000)
 
@@ -134,46 +128,36 @@ tick(TimestampTz now)
 	pgstat_clear_backend_activity_snapshot();
 }
 
-void
-cellar_sampler_main(Datum arg)
+/*
+ * Takes the samples of a tick if one is due.  Returns the time of the next tick.
+ * Called by the launcher.
+ */
+TimestampTz
+cellar_sample_sessions(TimestampTz now)
 {
-	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "cellar sampler", ALLOCSET_DEFAULT_SIZES);
-	TimestampTz due = GetCurrentTimestamp();
+	static MemoryContext context = NULL;
+	static TimestampTz due = 0;
+	MemoryContext old;
 
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);
-	BackgroundWorkerUnblockSignals();
-	MemoryContextSwitchTo(context);
+	if (cellar_awr_sample_period == 0)
+		return DT_NOEND;
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext, "cellar sampler", ALLOCSET_DEFAULT_SIZES);
+	if (due == 0)
+		due = now;
+	if (now < due && due - now <= (int64) cellar_awr_sample_period * 1000)
+		return due;
 
-	for (;;)
-	{
-		TimestampTz now = GetCurrentTimestamp();
-		long		sleep_ms = cellar_awr_sample_period > 0 ? TimestampDifferenceMilliseconds(now, due) : 10000;
-
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(sleep_ms, 0), PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		if (ConfigReloadPending)
-		{
-			ConfigReloadPending = false;
-			ProcessConfigFile(PGC_SIGHUP);
-		}
-		now = GetCurrentTimestamp();
-		if (cellar_awr_sample_period == 0)
-		{
-			due = now;
-			continue;
-		}
-		if (now < due)
-			continue;
-		tick(now);
-		cellar_end_tick(TimestampDifferenceMilliseconds(due, now) > cellar_awr_sample_period / 2);
-		/* Skip the ticks that were missed, instead of repeating them. */
-		due = TimestampTzPlusMilliseconds(due, cellar_awr_sample_period);
-		if (due <= GetCurrentTimestamp())
-			due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), cellar_awr_sample_period);
-		MemoryContextReset(context);
-	}
+	old = MemoryContextSwitchTo(context);
+	tick(now);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(context);
+	cellar_end_tick(now - due > (int64) cellar_awr_sample_period * 500);
+	/* Skip the ticks that were missed, instead of repeating them. */
+	due = TimestampTzPlusMilliseconds(due, cellar_awr_sample_period);
+	if (due <= GetCurrentTimestamp())
+		due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), cellar_awr_sample_period);
+	return due;
 }
 
 /* ---- installation ---- */
@@ -209,23 +193,10 @@ startup_shmem(void)
 void
 cellar_install_awr(void)
 {
-	BackgroundWorker worker;
-
 	previous_request_hook = shmem_request_hook;
 	shmem_request_hook = request_shmem;
 	previous_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = startup_shmem;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	worker.bgw_restart_time = 5;	/* seconds */
-	strlcpy(worker.bgw_library_name, "cellar", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "cellar_sampler_main", sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, "cellar awr sampler", sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, "cellar awr sampler", sizeof(worker.bgw_type));
-	RegisterBackgroundWorker(&worker);
-
-	cellar_register_snapshot_worker();
 	cellar_install_statements();
 }

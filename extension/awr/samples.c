@@ -4,7 +4,7 @@
  *	  The ring of session samples in shared memory.
  *
  * The sampler (sampler.c) adds the samples of each tick.  awr.get_samples()
- * reads the samples after a sequence number; the snapshot worker calls it every
+ * reads the samples after a sequence number; the AWR worker calls it every
  * few seconds and stores the samples in the repository.  When the ring is full,
  * a new sample replaces the oldest one; a reader recognizes lost samples by a gap
  * in the sequence numbers.

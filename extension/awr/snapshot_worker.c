@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * snapshot_worker.c
- *	  The background worker that takes AWR snapshots, stores session samples and
- *	  drops expired snapshots.
+ *	  The AWR worker: stores session samples, texts and AWR snapshots.
  *
- * The worker connects to the database of the repository (cellar.awr_database).
- * AWR snapshots are due at multiples of cellar.awr_snapshot_interval since
- * midnight UTC, so an interval of 60 minutes takes them on the hour.  The worker
- * does nothing while the extension is not created in that database.
+ * The launcher (launcher.c) starts the worker in the database of the repository
+ * (cellar.awr_database) every minute.  AWR snapshots are due at multiples of
+ * cellar.awr_snapshot_interval since midnight UTC, so an interval of 60 minutes
+ * takes them on the hour.  The worker does nothing if the extension is not created
+ * in that database.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,39 +19,45 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
-#include "postmaster/interrupt.h"
 #include "storage/ipc.h"
-#include "storage/latch.h"
 #include "tcop/tcopprot.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "cellar.h"
 #include "cellar/awr.h"
 #include "cellar/compat.h"
 
-PGDLLEXPORT void cellar_snapshot_worker_main(Datum arg);
+PGDLLEXPORT void cellar_awr_worker_main(Datum arg);
 
-/* Session samples are stored this often.  A change of the clock takes effect within the same time. */
-#define STORE_SAMPLES_MS	60000
+/* Session samples are stored this often. */
+#define STORE_SAMPLES_US	(60 * USECS_PER_SEC)
 
-/* Returns the first multiple of the interval after a time. */
+/* Returns the last multiple of the snapshot interval that is not after a time. */
 static TimestampTz
-next_due(TimestampTz after)
+last_due(TimestampTz now)
 {
 	int64		interval = (int64) cellar_awr_snapshot_interval * SECS_PER_MINUTE * USECS_PER_SEC;
 
-	return (after / interval + 1) * interval;
+	return now / interval * interval;
 }
 
-/* Runs one query of awr functions in a separate transaction.  Logs an error and returns false if it fails. */
-static bool
-run_query(const char *query)
+/* Returns when the worker should run next: in a minute, or when an AWR snapshot is due. */
+TimestampTz
+cellar_next_awr_work(TimestampTz now)
+{
+	TimestampTz next = now + STORE_SAMPLES_US;
+
+	if (cellar_awr_snapshot_interval > 0)
+		next = Min(next, last_due(now) + (int64) cellar_awr_snapshot_interval * SECS_PER_MINUTE * USECS_PER_SEC);
+	return next;
+}
+
+/* Executes a statement in a separate transaction.  Logs an error and continues if the statement fails. */
+static void
+execute(const char *statement)
 {
 	MemoryContext context = CurrentMemoryContext;
-	bool		volatile success = false;
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
@@ -60,14 +66,13 @@ run_query(const char *query)
 		PushActiveSnapshot(GetTransactionSnapshot());
 		if (OidIsValid(get_namespace_oid("awr", true)))
 		{
-			pgstat_report_activity(STATE_RUNNING, query);
+			pgstat_report_activity(STATE_RUNNING, statement);
 			SPI_connect();
-			SPI_execute(query, false, 0);
+			SPI_execute(statement, false, 0);
 			SPI_finish();
 		}
 		PopActiveSnapshot();
 		CommitTransactionCommand();
-		success = true;
 	}
 	PG_CATCH();
 	{
@@ -79,63 +84,29 @@ run_query(const char *query)
 		RESUME_INTERRUPTS();
 	}
 	PG_END_TRY();
-	pgstat_report_stat(true);
-	pgstat_report_activity(STATE_IDLE, NULL);
 	MemoryContextSwitchTo(context);
-	return success;
 }
 
 void
-cellar_snapshot_worker_main(Datum arg)
+cellar_awr_worker_main(Datum arg)
 {
-	TimestampTz due;
-
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnection(cellar_awr_database, NULL, 0);
+	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
 	CellarNoTransactionTimeout();
-	pgstat_report_appname("cellar awr snapshots");
+	pgstat_report_appname("cellar awr worker");
 
-	due = cellar_awr_snapshot_interval > 0 ? next_due(GetCurrentTimestamp()) : DT_NOEND;
-	for (;;)
+	if (cellar_awr_sample_period > 0)
+		execute("SELECT awr.store_samples()");
+	if (cellar_awr_track_statements)
+		execute("SELECT awr.store_plans()");
+	if (cellar_awr_snapshot_interval > 0)
 	{
-		TimestampTz now = GetCurrentTimestamp();
-		long		sleep_ms = Min(TimestampDifferenceMilliseconds(now, due), STORE_SAMPLES_MS);
+		char	   *statement = psprintf("SELECT awr.create_due_snapshot('%s')",
+										 timestamptz_to_str(last_due(GetCurrentTimestamp())));
 
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(sleep_ms, 1), PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		if (ConfigReloadPending)
-		{
-			ConfigReloadPending = false;
-			ProcessConfigFile(PGC_SIGHUP);
-			due = cellar_awr_snapshot_interval > 0 ? next_due(GetCurrentTimestamp()) : DT_NOEND;
-		}
-		if (cellar_awr_sample_period > 0)
-			run_query("SELECT awr.store_samples()");
-		if (cellar_awr_track_statements)
-			run_query("SELECT awr.store_plans()");
-		if (GetCurrentTimestamp() < due)
-			continue;
-		run_query("SELECT awr.create_snapshot('schedule')");
-		run_query("SELECT awr.drop_expired_snapshots(make_interval(days => current_setting('cellar.awr_retention')::int))");
-		due = next_due(GetCurrentTimestamp());
+		execute(statement);
+		execute(psprintf("SELECT awr.drop_expired_snapshots(interval '%d days')", cellar_awr_retention));
 	}
-}
-
-void
-cellar_register_snapshot_worker(void)
-{
-	BackgroundWorker worker;
-
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = 60;	/* seconds */
-	strlcpy(worker.bgw_library_name, "cellar", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "cellar_snapshot_worker_main", sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, "cellar awr snapshots", sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, "cellar awr snapshots", sizeof(worker.bgw_type));
-	RegisterBackgroundWorker(&worker);
+	proc_exit(0);
 }

@@ -10,7 +10,7 @@
  * added to an entry of their database with query id 0: totals stay exact.
  *
  * The first process that adds a statement or a plan also stores the text of both
- * (EXPLAIN without costs) in a ring, from which the snapshot worker moves it to the repository.
+ * (EXPLAIN without costs) in a ring, from which the AWR worker moves it to the repository.
  *
  *-------------------------------------------------------------------------
  */

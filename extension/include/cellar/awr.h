@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * cellar/awr.h
- *	  The Automatic Workload Repository: session samples, CPU times, background
- *	  workers.
+ *	  The Automatic Workload Repository: session samples, CPU times,
+ *	  statistics of statements, the AWR worker.
  *
  * cellar--1.0--1.1.sql defines the repository.
  *
@@ -77,9 +77,10 @@ extern void cellar_cpu_init(void *memory, LWLock *lock, bool found);
 extern bool cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application);
 
 /* sampler.c */
+extern TimestampTz cellar_sample_sessions(TimestampTz now);
 extern void cellar_install_awr(void);
 
 /* snapshot_worker.c */
-extern void cellar_register_snapshot_worker(void);
+extern TimestampTz cellar_next_awr_work(TimestampTz now);
 
 #endif							/* CELLAR_AWR_H */
