@@ -668,6 +668,7 @@ AS $$
     'startup_time', pg_postmaster_start_time(),
     'incarnation', awr.get_incarnation(),
     'in_recovery', pg_is_in_recovery(),
+    'wal_lsn', CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_insert_lsn() END,
     'server_version', current_setting('server_version'),
     'server_version_num', current_setting('server_version_num')::int,
     'block_size', current_setting('block_size')::int,
@@ -1393,7 +1394,7 @@ BEGIN
   document := jsonb_build_object(
     'format', 1,
     'instance', (SELECT jsonb_build_object('id', i.instance_id, 'name', i.name, 'system_identifier', i.system_identifier::text) FROM awr.instance i WHERE i.instance_id = instance)
-                || (last.facts - ARRAY['system_identifier', 'incarnation', 'uptime_us', 'day', 'sessions', 'startup_time'])
+                || (last.facts - ARRAY['system_identifier', 'incarnation', 'uptime_us', 'day', 'sessions', 'startup_time', 'wal_lsn'])
                 || jsonb_build_object('startup_time', last.startup_time,
                      'cpus', (SELECT value::int FROM awr.os_stat o WHERE o.snap_day = last.snap_day AND o.snap_id = end_snap AND name = 'NUM_CPUS'),
                      'memory_bytes', (SELECT value::bigint FROM awr.os_stat o WHERE o.snap_day = last.snap_day AND o.snap_id = end_snap AND name = 'PHYSICAL_MEMORY_BYTES')),
