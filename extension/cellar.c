@@ -12,6 +12,7 @@
 #include "utils/guc.h"
 
 #include "cellar.h"
+#include "cellar/awr.h"
 #include "cellar/cell.h"
 #include "cellar/compression.h"
 #include "cellar/planner.h"
@@ -44,5 +45,6 @@ _PG_init(void)
 	cellar_install_planner_hooks();
 	cellar_install_offload_reasons();
 	cellar_register_monitor();
-	cellar_register_compression_launcher();
+	cellar_register_launcher();
+	cellar_install_awr();
 }

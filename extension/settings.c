@@ -13,6 +13,7 @@
 #include "utils/guc.h"
 
 #include "cellar.h"
+#include "cellar/awr.h"
 
 bool		cellar_offload_processing = true;
 int			cellar_plan_display = CELLAR_DISPLAY_AUTO;
@@ -23,6 +24,13 @@ double		cellar_cell_page_cost = 0.3;
 double		cellar_returned_page_cost = 2.8;
 bool		cellar_auto_compression = true;
 int			cellar_compression_naptime = 60;
+char	   *cellar_awr_database = NULL;
+int			cellar_awr_snapshot_interval = 60;
+int			cellar_awr_retention = 8;
+int			cellar_awr_sample_period = 1000;
+int			cellar_awr_sample_buffer = 4096;
+bool		cellar_awr_track_statements = true;
+int			cellar_awr_max_statements = 5000;
 
 static const struct config_enum_entry plan_display_options[] = {
 	{"never", CELLAR_DISPLAY_NEVER, false},
@@ -112,13 +120,81 @@ cellar_define_settings(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomIntVariable("cellar.compression_naptime",
-							"Sets the time between the starts of two rounds of the policy launcher.",
-							"In each round, the launcher runs the compression policies of all databases, one database after another.",
+							"Sets the time between the starts of two rounds of the launcher through the compression policies.",
+							"In each round, the launcher runs the policies of all databases, one database after another.",
 							&cellar_compression_naptime,
 							60,
 							1, INT_MAX / 1000,
 							PGC_SIGHUP,
 							GUC_UNIT_S,
+							NULL, NULL, NULL);
+
+	DefineCustomStringVariable("cellar.awr_database",
+							   "Sets the database that contains the AWR repository.",
+							   "The AWR worker takes AWR snapshots if the extension is created in this database.",
+							   &cellar_awr_database,
+							   "postgres",
+							   PGC_POSTMASTER,
+							   0,
+							   NULL, NULL, NULL);
+
+	DefineCustomIntVariable("cellar.awr_snapshot_interval",
+							"Sets the time between two AWR snapshots.",
+							"AWR snapshots are taken at multiples of this interval since midnight UTC. 0 takes none.",
+							&cellar_awr_snapshot_interval,
+							60,
+							0, 24 * 60,
+							PGC_SIGHUP,
+							GUC_UNIT_MIN,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("cellar.awr_retention",
+							"Sets for how many days AWR snapshots are kept.",
+							"The AWR worker drops older days, except those that contain an AWR baseline.",
+							&cellar_awr_retention,
+							8,
+							1, 36500,
+							PGC_SIGHUP,
+							0,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("cellar.awr_sample_period",
+							"Sets the time between two samples of the active sessions.",
+							"0 takes no samples.",
+							&cellar_awr_sample_period,
+							1000,
+							0, INT_MAX / 1000,
+							PGC_SIGHUP,
+							GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("cellar.awr_sample_buffer",
+							"Sets the shared memory for session samples that the repository does not contain yet.",
+							"When the memory is full, new samples replace the oldest ones.",
+							&cellar_awr_sample_buffer,
+							4096,
+							64, 1024 * 1024,
+							PGC_POSTMASTER,
+							GUC_UNIT_KB,
+							NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("cellar.awr_track_statements",
+							 "Collects statistics of top-level statements, per plan.",
+							 NULL,
+							 &cellar_awr_track_statements,
+							 true,
+							 PGC_SUSET,
+							 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomIntVariable("cellar.awr_max_statements",
+							"Sets the number of combinations of database, role, statement and plan with statistics.",
+							"Statistics of combinations with few calls are added up per database when there are more.",
+							&cellar_awr_max_statements,
+							5000,
+							100, INT_MAX / 4096,
+							PGC_POSTMASTER,
+							0,
 							NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("cellar");

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the stages of `make test`. All stages run, also after a failure; the last line is "N passed, N failed".
 #
-#   test.sh [STAGE ...]      format lint docs unit extension smart_scan robust compression regress crash fuzz
+#   test.sh [STAGE ...]      format lint docs unit extension smart_scan robust compression awr regress crash fuzz
 #   test.sh check            the stages of `make check`: format lint docs unit extension
 #   test.sh pjdfstest        the POSIX test suite pjdfstest on a cell's mount; PJDFSTEST names its built tree
 #
@@ -15,7 +15,7 @@ cd "$ROOT" || exit 1
 
 stages=("$@")
 [ "$*" != check ] || stages=(format lint docs unit extension)
-[ $# -gt 0 ] || stages=(format lint docs unit extension smart_scan robust compression regress crash fuzz)
+[ $# -gt 0 ] || stages=(format lint docs unit extension smart_scan robust compression awr regress crash fuzz)
 CELLAR_LOGS=$(mktemp -d "${TMPDIR:-/tmp}/cellar-test-logs.XXXXXX")
 chmod 755 "$CELLAR_LOGS"
 export CELLAR_LOGS CELLAR_RESULTS=$CELLAR_LOGS/results CELLAR_LOG_LEVEL=${CELLAR_LOG_LEVEL:-info}
@@ -131,6 +131,7 @@ stage_robust() {
     "$ROOT/tests/robust/run.sh" ${LONG:+--seconds 120} || status=$?
     "$ROOT/tests/robust/run.sh" --compressed ${LONG:+--seconds 120} && return "$status"
 }
+stage_awr() { "$ROOT/tests/awr/run.sh"; }
 stage_regress() { "$ROOT/tests/regress/run.sh" ${LONG:+--rounds 5}; }
 stage_crash() {
     local status=0
@@ -171,7 +172,7 @@ stage_pjdfstest() {
     )
 }
 
-declare -A limit=([format]=300 [lint]=1500 [docs]=120 [unit]=2400 [extension]=1800 [smart_scan]=1200 [robust]=1200 [compression]=900 [regress]=1800 [crash]=900 [fuzz]=900 [pjdfstest]=900)
+declare -A limit=([format]=300 [lint]=1500 [docs]=120 [unit]=2400 [extension]=1800 [smart_scan]=1200 [robust]=1200 [compression]=900 [awr]=600 [regress]=1800 [crash]=900 [fuzz]=900 [pjdfstest]=900)
 factor=1
 [ -z "${LONG:-}" ] || factor=8
 started=$SECONDS

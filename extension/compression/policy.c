@@ -7,7 +7,7 @@
  * long an allocation unit must go without writes before it is compressed.
  * Only superusers may write that table; after checking that the caller owns
  * the relation, this function writes it with superuser rights.
- * policy_launcher.c and policy_worker.c carry policies out.
+ * launcher.c and policy_worker.c carry policies out.
  *
  *-------------------------------------------------------------------------
  */

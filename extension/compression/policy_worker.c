@@ -3,7 +3,7 @@
  * policy_worker.c
  *	  The policy worker: carries out the compression policies of one database.
  *
- * The policy launcher (policy_launcher.c) starts the worker.  For each table of
+ * The launcher (launcher.c) starts the worker.  For each table of
  * the database with a policy, the worker queries the cell for the table's
  * allocation units without recent writes, freezes the table if necessary, and
  * requests compression of the units that are due and frozen.  Then it exits.

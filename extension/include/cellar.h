@@ -37,4 +37,7 @@ extern int	cellar_compression_naptime; /* seconds */
 
 extern void cellar_define_settings(void);
 
+/* launcher.c */
+extern void cellar_register_launcher(void);
+
 #endif							/* CELLAR_H */

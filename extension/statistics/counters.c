@@ -260,6 +260,17 @@ cellar_count_session(CellarStatistic statistic, uint64 amount)
 		pg_atomic_fetch_add_u64(&session->stats[statistic], amount);
 }
 
+/* Returns the value of a statistic of this session, including its parallel workers, or 0 before its first count. */
+uint64
+cellar_session_value(CellarStatistic statistic)
+{
+	SharedSession *session = &statistics->sessions[CellarProcNumber(MyProc)];
+
+	if (pg_atomic_read_u32(&session->pid) != (uint32) MyProcPid)
+		return 0;
+	return pg_atomic_read_u64(&session->counts.stats[statistic]);
+}
+
 static void
 count_event(SharedEvent *event, uint64 us)
 {

@@ -130,18 +130,21 @@ def view_columns(body, functions):
     body = flat(body)
     select = re.search(r"\bSELECT\s+(?:DISTINCT ON \(\)\s*)?(.*?)\s+FROM\s+(\S+)", body, re.S)
     if select[1].strip() == "*":
-        return functions[re.match(r"cellar\.(\w+)", select[2])[1]]
+        return functions[re.match(r"\w+\.(\w+)", select[2])[1]]
     return [re.search(r'"?(\w+)"?$', column)[1] for column in split_top_level(select[1])]
 
 
-def sql_objects():
-    """Columns (OUT parameters, or the row type's columns) of every object of the extension, by name."""
-    code = re.sub(r"--[^\n]*", "", read("extension/cellar--1.0.sql"))
+def sql_objects(schema):
+    """Columns (OUT parameters, or the row type's columns) of every object of a schema of the extension, by name."""
+    code = re.sub(r"--[^\n]*", "", "".join(read(path) for path in tracked(".sql") if re.match(r"extension/cellar--", path)))
     objects, functions = {}, {}
-    for name, body in re.findall(r"CREATE (?:TABLE|TYPE) cellar\.(\w+)(?: AS)? \((.*?)\n?\);", code, re.S):
+    table = rf"CREATE (?:TABLE|TYPE) {schema}\.(\w+)(?: AS)? \((.*?)\n?\)(?: PARTITION BY LIST \(\w+\))?;"
+    for name, body in re.findall(table, code, re.S):
         columns = [re.match(r'"?(\w+)"?', part)[1] for part in split_top_level(body)]
-        objects[name] = columns
-    for match in re.finditer(r"CREATE (?:FUNCTION|PROCEDURE) cellar\.(\w+)\(", code):
+        objects[name] = [column for column in columns if column not in ("PRIMARY", "CHECK", "UNIQUE")]
+    for name in re.findall(rf"CREATE (?:DOMAIN|SEQUENCE) {schema}\.(\w+)", code):
+        objects[name] = []
+    for match in re.finditer(rf"CREATE (?:FUNCTION|PROCEDURE) {schema}\.(\w+)\(", code):
         depth, end = 1, match.end()
         while depth:
             depth += (code[end] == "(") - (code[end] == ")")
@@ -151,27 +154,32 @@ def sql_objects():
         # A function that returns a named type is described by that type.
         functions[match[1]] = out
     objects.update(functions)
-    for name, body in re.findall(r"CREATE VIEW cellar\.(\w+) AS(.*?);", code, re.S):
+    for name, body in re.findall(rf"CREATE VIEW {schema}\.(\w+) AS(.*?);", code, re.S):
         objects[name] = view_columns(body, functions)
-    for name in re.findall(r"CREATE EVENT TRIGGER (\w+)", code):
+    for name in re.findall(rf"CREATE EVENT TRIGGER ({schema}_\w+)", code):
         objects[name] = []
     return objects
 
 
 def check_sql():
-    page = "docs/reference/sql.md"
-    objects = sql_objects()
+    check_schema("docs/reference/sql.md", "cellar")
+    check_schema("docs/reference/awr.md", "awr")
+
+
+def check_schema(page, schema):
+    """An object with a heading needs a description of each column; those in a list of names do not."""
+    objects = sql_objects(schema)
     documented, current, named = {}, [], set()
     for line in without_code(read(page)):
         heading = re.match(r"#+ (.*)", line)
         if heading:
-            current = re.findall(r"`(?:cellar\.)?(\w+)[^`]*`", heading[1])
-            inside = heading[1] == "Internal objects"
+            current = re.findall(r"`(?:cellar\.|awr\.)?(\w+)[^`]*`", heading[1])
+            inside = heading[1] in ("Internal objects", "Interval tables")
             documented.update((name, []) for name in current)
         elif line.startswith("| `"):
             names = re.findall(r"`([^`]+)`", line.split("|")[1])
             if inside:
-                named.update(names)
+                named.update(name.removeprefix(schema + ".") for name in names)
             for name in current:
                 documented[name] += names
     compare(page, "SQL object", objects, set(documented) | named)

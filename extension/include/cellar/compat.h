@@ -26,6 +26,11 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
+#if PG_VERSION_NUM >= 160000
+#include "nodes/queryjumble.h"
+#else
+#include "utils/queryjumble.h"
+#endif
 #if PG_VERSION_NUM >= 180000
 #include "commands/explain_format.h"
 #include "commands/explain_state.h"
@@ -92,6 +97,31 @@ CellarRelationPath(CellarFileId file)
 #define CellarProcNumber(proc)		((int) GetNumberFromPGProc(proc))
 #else
 #define CellarProcNumber(proc)		((proc)->pgprocno)
+#endif
+
+/* 18 removed a parameter of ExecutorRun. */
+#if PG_VERSION_NUM >= 180000
+#define CELLAR_EXECUTE_ONCE_PARAMETER
+#define CELLAR_EXECUTE_ONCE_ARGUMENT
+#else
+#define CELLAR_EXECUTE_ONCE_PARAMETER	, bool execute_once
+#define CELLAR_EXECUTE_ONCE_ARGUMENT	, execute_once
+#endif
+
+/* 17 distinguishes the times of shared and local blocks. */
+#if PG_VERSION_NUM >= 170000
+#define CellarBlockReadUs(usage)	INSTR_TIME_GET_MICROSEC((usage)->shared_blk_read_time)
+#define CellarBlockWriteUs(usage)	INSTR_TIME_GET_MICROSEC((usage)->shared_blk_write_time)
+#else
+#define CellarBlockReadUs(usage)	INSTR_TIME_GET_MICROSEC((usage)->blk_read_time)
+#define CellarBlockWriteUs(usage)	INSTR_TIME_GET_MICROSEC((usage)->blk_write_time)
+#endif
+
+/* 16 renamed the function that returns the status of the i-th process. */
+#if PG_VERSION_NUM >= 160000
+#define CellarBackendStatusByIndex(i)	pgstat_get_local_beentry_by_index(i)
+#else
+#define CellarBackendStatusByIndex(i)	pgstat_fetch_stat_local_beentry(i)
 #endif
 
 /* 17 lets extensions name their wait events. */

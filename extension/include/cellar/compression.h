@@ -77,8 +77,4 @@ extern void cellar_vacuum(Oid relation, const char *options);
 extern void cellar_compress_blocks(CellarTask *task, const CellarExchange *exchange, BlockNumber first, BlockNumber end);
 extern void cellar_require_location(Relation rel, CellarLocation *location);
 
-/* policy_launcher.c */
-
-extern void cellar_register_compression_launcher(void);
-
 #endif							/* CELLAR_COMPRESSION_H */

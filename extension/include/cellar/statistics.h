@@ -71,6 +71,7 @@ extern void cellar_install_statistics(void);
 extern uint64 cellar_incarnation(void);
 extern TimestampTz cellar_incarnation_start(void);
 extern void cellar_count(CellarStatistic statistic, uint64 amount);
+extern uint64 cellar_session_value(CellarStatistic statistic);
 extern void cellar_count_session(CellarStatistic statistic, uint64 amount);
 extern uint64 cellar_count_wait(CellarWaitEvent event, instr_time started);
 extern void cellar_count_scan(const CellarScanStats *stats);

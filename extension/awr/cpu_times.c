@@ -1,0 +1,213 @@
+/*-------------------------------------------------------------------------
+ *
+ * cpu_times.c
+ *	  CPU time and run-queue time of all processes, per database, process type
+ *	  and application.
+ *
+ * The kernel counts both times for each process in /proc/PID/schedstat.  The
+ * sampler reads them at each tick, and adds the increase since the last reading
+ * to the totals of the process's database, type and application name.  A client
+ * backend adds its last part when it exits, so that short sessions are counted (the callback is registered at its first
+ * statement).
+ * Transactions therefore spend no time on this accounting.  On other systems
+ * than Linux there are no such times, and all totals stay zero.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "parser/analyze.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "utils/builtins.h"
+
+#include "cellar/awr.h"
+#include "cellar/compat.h"
+#include "cellar/statistics.h"
+
+PG_FUNCTION_INFO_V1(cellar_get_cpu);
+
+/* Combinations of database, type and application.  The last one collects all others. */
+#define TOTALS		256
+
+typedef struct CpuTotal
+{
+	Oid			database;
+	char		type[NAMEDATALEN];	/* empty if the entry is not in use */
+	char		application[NAMEDATALEN];
+	CellarCpuTime time;
+} CpuTotal;
+
+/* The last reading of the process that uses a PGPROC. */
+typedef struct CpuReading
+{
+	int32		pid;
+	CellarCpuTime time;
+} CpuReading;
+
+typedef struct CpuTimes
+{
+	CpuTotal	totals[TOTALS];
+	CpuReading	readings[FLEXIBLE_ARRAY_MEMBER];	/* by process number */
+} CpuTimes;
+
+static CpuTimes *times = NULL;
+static LWLock *times_lock = NULL;
+static post_parse_analyze_hook_type previous_analyze_hook = NULL;
+
+static void count_at_exit(ParseState *pstate, Query *query, JumbleState *jumble);
+
+Size
+cellar_cpu_bytes(void)
+{
+	return add_size(offsetof(CpuTimes, readings), mul_size(sizeof(CpuReading), cellar_session_slots()));
+}
+
+void
+cellar_cpu_init(void *memory, LWLock *lock, bool found)
+{
+	times = memory;
+	times_lock = lock;
+	if (!found)
+		memset(times, 0, cellar_cpu_bytes());
+	if (!IsUnderPostmaster)
+	{
+		previous_analyze_hook = post_parse_analyze_hook;
+		post_parse_analyze_hook = count_at_exit;
+	}
+}
+
+/* Reads a process's times.  Returns false if the process has exited or the system does not provide them. */
+static bool
+read_times(int pid, CellarCpuTime *time)
+{
+	char		path[64];
+	char		line[128];
+	ssize_t		length;
+	int			fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/schedstat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	length = read(fd, line, sizeof(line) - 1);
+	close(fd);
+	if (length <= 0)
+		return false;
+	line[length] = '\0';
+	return sscanf(line, UINT64_FORMAT " " UINT64_FORMAT, &time->cpu_ns, &time->run_queue_ns) == 2;
+}
+
+/* Returns the entry of the totals for a combination. The caller holds the lock. */
+static CpuTotal *
+find_total(Oid database, const char *type, const char *application)
+{
+	for (int i = 0; i < TOTALS - 1; i++)
+	{
+		CpuTotal   *total = &times->totals[i];
+
+		if (total->type[0] == '\0')
+		{
+			total->database = database;
+			strlcpy(total->type, type, NAMEDATALEN);
+			strlcpy(total->application, application, NAMEDATALEN);
+			return total;
+		}
+		if (total->database == database && strcmp(total->type, type) == 0 && strcmp(total->application, application) == 0)
+			return total;
+	}
+	strlcpy(times->totals[TOTALS - 1].type, "(other)", NAMEDATALEN);
+	return &times->totals[TOTALS - 1];
+}
+
+/*
+ * Adds what a process has consumed since its last reading.  Returns whether it
+ * consumed any CPU time.
+ */
+bool
+cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application)
+{
+	CpuReading *reading = &times->readings[slot];
+	CellarCpuTime now;
+	bool		consumed = false;
+
+	if (!read_times(pid, &now))
+		return false;
+	LWLockAcquire(times_lock, LW_EXCLUSIVE);
+	/* A different process id means that the previous process has exited: this one started from zero. */
+	if (reading->pid != pid)
+	{
+		reading->pid = pid;
+		reading->time = (CellarCpuTime) {0, 0};
+	}
+	if (now.cpu_ns > reading->time.cpu_ns || now.run_queue_ns > reading->time.run_queue_ns)
+	{
+		CpuTotal   *total = find_total(database, type, application);
+
+		total->time.cpu_ns += now.cpu_ns - Min(reading->time.cpu_ns, now.cpu_ns);
+		total->time.run_queue_ns += now.run_queue_ns - Min(reading->time.run_queue_ns, now.run_queue_ns);
+		consumed = now.cpu_ns > reading->time.cpu_ns;
+		reading->time = now;
+	}
+	LWLockRelease(times_lock);
+	return consumed;
+}
+
+static void
+add_rest(int code, Datum arg)
+{
+	cellar_update_cpu(CellarProcNumber(MyProc), MyProcPid, MyDatabaseId, GetBackendTypeDesc(MyBackendType),
+					  application_name != NULL ? application_name : "");
+	LWLockAcquire(times_lock, LW_EXCLUSIVE);
+	times->readings[CellarProcNumber(MyProc)].pid = 0;
+	LWLockRelease(times_lock);
+}
+
+/* At the first statement of a process, registers the callback that counts the rest of its times. */
+static void
+count_at_exit(ParseState *pstate, Query *query, JumbleState *jumble)
+{
+	static bool registered = false;
+
+	if (previous_analyze_hook != NULL)
+		previous_analyze_hook(pstate, query, jumble);
+	if (!registered)
+	{
+		registered = true;
+		before_shmem_exit(add_rest, (Datum) 0);
+	}
+}
+
+/* awr.get_cpu() */
+Datum
+cellar_get_cpu(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; times != NULL && i < TOTALS; i++)
+	{
+		CpuTotal	total;
+		Datum		values[5];
+		bool		nulls[5] = {false};
+
+		LWLockAcquire(times_lock, LW_SHARED);
+		total = times->totals[i];
+		LWLockRelease(times_lock);
+		if (total.type[0] == '\0')
+			continue;
+		values[0] = ObjectIdGetDatum(total.database);
+		values[1] = CStringGetTextDatum(total.type);
+		values[2] = CStringGetTextDatum(total.application);
+		values[3] = Int64GetDatum((int64) (total.time.cpu_ns / 1000));
+		values[4] = Int64GetDatum((int64) (total.time.run_queue_ns / 1000));
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,149 @@
+/*-------------------------------------------------------------------------
+ *
+ * plan_id.c
+ *	  The identifier of a plan: a hash of its structure.
+ *
+ * Two executions of a statement have the same plan id if their plans consist of
+ * the same nodes over the same relations and indexes in the same order.  Costs,
+ * row estimates and constants do not matter.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "nodes/extensible.h"
+#include "nodes/plannodes.h"
+#include "parser/parsetree.h"
+
+#include "cellar/awr.h"
+
+static void hash_plan(uint64 *hash, const PlannedStmt *statement, const Plan *plan);
+
+static inline void
+mix(uint64 *hash, uint64 value)
+{
+	*hash = hash_bytes_extended((const unsigned char *) &value, sizeof(value), *hash);
+}
+
+static void
+mix_relation(uint64 *hash, const PlannedStmt *statement, Index relation)
+{
+	RangeTblEntry *entry;
+
+	if (relation == 0 || relation > list_length(statement->rtable))
+		return;
+	entry = rt_fetch(relation, statement->rtable);
+	mix(hash, entry->rtekind == RTE_RELATION ? entry->relid : entry->rtekind);
+}
+
+static void
+hash_plans(uint64 *hash, const PlannedStmt *statement, const List *plans)
+{
+	ListCell   *lc;
+
+	foreach(lc, plans)
+		hash_plan(hash, statement, lfirst(lc));
+}
+
+/* Mixes what distinguishes nodes of the same type. */
+static void
+hash_details(uint64 *hash, const PlannedStmt *statement, const Plan *plan)
+{
+	switch (nodeTag(plan))
+	{
+		case T_IndexScan:
+			mix(hash, ((const IndexScan *) plan)->indexid);
+			break;
+		case T_IndexOnlyScan:
+			mix(hash, ((const IndexOnlyScan *) plan)->indexid);
+			break;
+		case T_BitmapIndexScan:
+			mix(hash, ((const BitmapIndexScan *) plan)->indexid);
+			break;
+		case T_NestLoop:
+		case T_MergeJoin:
+		case T_HashJoin:
+			mix(hash, ((const Join *) plan)->jointype);
+			break;
+		case T_Agg:
+			mix(hash, ((const Agg *) plan)->aggstrategy);
+			mix(hash, ((const Agg *) plan)->aggsplit);
+			break;
+		case T_SetOp:
+			mix(hash, ((const SetOp *) plan)->cmd);
+			break;
+		case T_ModifyTable:
+			mix(hash, ((const ModifyTable *) plan)->operation);
+			break;
+		case T_CustomScan:
+			mix(hash, hash_bytes((const unsigned char *) ((const CustomScan *) plan)->methods->CustomName,
+								 strlen(((const CustomScan *) plan)->methods->CustomName)));
+			hash_plans(hash, statement, ((const CustomScan *) plan)->custom_plans);
+			break;
+		case T_Append:
+			hash_plans(hash, statement, ((const Append *) plan)->appendplans);
+			break;
+		case T_MergeAppend:
+			hash_plans(hash, statement, ((const MergeAppend *) plan)->mergeplans);
+			break;
+		case T_BitmapAnd:
+			hash_plans(hash, statement, ((const BitmapAnd *) plan)->bitmapplans);
+			break;
+		case T_BitmapOr:
+			hash_plans(hash, statement, ((const BitmapOr *) plan)->bitmapplans);
+			break;
+		case T_SubqueryScan:
+			hash_plan(hash, statement, ((const SubqueryScan *) plan)->subplan);
+			break;
+		default:
+			break;
+	}
+}
+
+static bool
+is_scan_of_relation(const Plan *plan)
+{
+	switch (nodeTag(plan))
+	{
+		case T_SeqScan:
+		case T_SampleScan:
+		case T_IndexScan:
+		case T_IndexOnlyScan:
+		case T_BitmapHeapScan:
+		case T_TidScan:
+		case T_TidRangeScan:
+		case T_ForeignScan:
+		case T_CustomScan:
+			return true;
+		default:
+			return false;
+	}
+}
+
+static void
+hash_plan(uint64 *hash, const PlannedStmt *statement, const Plan *plan)
+{
+	if (plan == NULL)
+	{
+		mix(hash, 0);
+		return;
+	}
+	mix(hash, nodeTag(plan));
+	if (is_scan_of_relation(plan))
+		mix_relation(hash, statement, ((const Scan *) plan)->scanrelid);
+	hash_details(hash, statement, plan);
+	hash_plan(hash, statement, plan->lefttree);
+	hash_plan(hash, statement, plan->righttree);
+}
+
+/* Returns the identifier of a plan.  The result is never 0. */
+int64
+cellar_plan_id(const PlannedStmt *statement)
+{
+	uint64		hash = 0;
+
+	hash_plan(&hash, statement, statement->planTree);
+	hash_plans(&hash, statement, statement->subplans);
+	return hash == 0 ? 1 : (int64) hash;
+}

@@ -1,0 +1,202 @@
+/*-------------------------------------------------------------------------
+ *
+ * sampler.c
+ *	  The sampler: samples active sessions and CPU times.
+ *
+ * The sampler is a part of the launcher (launcher.c).  At each tick
+ * (cellar.awr_sample_period) the sampler looks at all processes.  A
+ * client session, parallel worker or other process that executes a statement or
+ * is idle in a transaction becomes one sample in the ring (samples.c); so does a
+ * background process that waits for anything but its own work, or that used the
+ * CPU since the last tick.  A wait event is read once, without synchronization:
+ * samples are estimates, and N samples of a state mean N periods, with a standard
+ * error of about sqrt(N) periods.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "common/ip.h"
+#include "libpq/pqcomm.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/shmem.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "cellar/awr.h"
+#include "cellar/compat.h"
+
+#define WAIT_CLASS(event)	((event) & 0xFF000000)
+
+static shmem_request_hook_type previous_request_hook = NULL;
+static shmem_startup_hook_type previous_startup_hook = NULL;
+
+/* Writes the client's address without its port, or nothing for a Unix-domain socket. */
+static void
+write_client(const SockAddr *address, char *client)
+{
+	client[0] = '\0';
+	if (address->addr.ss_family == AF_INET || address->addr.ss_family == AF_INET6)
+		(void) pg_getnameinfo_all(&address->addr, address->salen, client, CELLAR_CLIENT_ADDRESS_BYTES, NULL, 0,
+								  NI_NUMERICHOST | NI_NUMERICSERV);
+}
+
+/* Returns the first process that blocks a process waiting for a lock, or 0. */
+static int
+first_blocker(int pid)
+{
+	ArrayType  *blockers = DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(pid)));
+	int			first = 0;
+
+	if (ArrayGetNItems(ARR_NDIM(blockers), ARR_DIMS(blockers)) > 0)
+		first = ((int32 *) ARR_DATA_PTR(blockers))[0];
+	pfree(blockers);
+	return first;
+}
+
+static void
+sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now)
+{
+	CellarSample sample;
+	uint32		event = proc->wait_event_info;
+	bool		is_session = status->st_backendType == B_BACKEND || status->st_backendType == B_BG_WORKER ||
+		status->st_backendType == B_AUTOVAC_WORKER;
+	bool		used_cpu;
+	PGPROC	   *leader = proc->lockGroupLeader;
+
+	used_cpu = cellar_update_cpu(CellarProcNumber(proc), status->st_procpid, status->st_databaseid,
+								 GetBackendTypeDesc(status->st_backendType),
+								 status->st_appname != NULL ? status->st_appname : "");
+	if (is_session && status->st_state != STATE_UNDEFINED && status->st_state != STATE_DISABLED)
+	{
+		if (status->st_state == STATE_IDLE)
+			return;
+	}
+	else if (WAIT_CLASS(event) == PG_WAIT_ACTIVITY || WAIT_CLASS(event) == PG_WAIT_EXTENSION ||
+			 (event == 0 && !used_cpu))
+		return;
+
+	memset(&sample, 0, sizeof(sample));
+	sample.time = now;
+	sample.backend_start = status->st_proc_start_timestamp;
+	sample.xact_start = status->st_xact_start_timestamp;
+	sample.query_start = status->st_state == STATE_RUNNING ? status->st_activity_start_timestamp : 0;
+	sample.query_id = (int64) status->st_query_id;
+	sample.pid = status->st_procpid;
+	sample.leader_pid = leader != NULL && leader != proc ? leader->pid : 0;
+	sample.database = status->st_databaseid;
+	sample.role = status->st_userid;
+	sample.wait_event = event;
+	sample.backend_type = status->st_backendType;
+	sample.state = status->st_state;
+	strlcpy(sample.application, status->st_appname != NULL ? status->st_appname : "", NAMEDATALEN);
+	write_client(&status->st_clientaddr, sample.client);
+	if (WAIT_CLASS(event) == PG_WAIT_LOCK)
+		sample.blocker_pid = first_blocker(status->st_procpid);
+	cellar_add_sample(&sample);
+}
+
+static void
+tick(TimestampTz now)
+{
+	int			count = pgstat_fetch_stat_numbackends();
+
+	for (int i = 1; i <= count; i++)
+	{
+		LocalPgBackendStatus *local = CellarBackendStatusByIndex(i);
+		PgBackendStatus *status;
+		PGPROC	   *proc;
+
+		if (local == NULL)
+			continue;
+		status = &local->backendStatus;
+		if (status->st_procpid == MyProcPid)
+			continue;
+		proc = BackendPidGetProc(status->st_procpid);
+		if (proc == NULL)
+			proc = AuxiliaryPidGetProc(status->st_procpid);
+		if (proc != NULL)
+			sample_process(status, proc, now);
+	}
+	pgstat_clear_backend_activity_snapshot();
+}
+
+/*
+ * Takes the samples of a tick if one is due.  Returns the time of the next tick.
+ * Called by the launcher.
+ */
+TimestampTz
+cellar_sample_sessions(TimestampTz now)
+{
+	static MemoryContext context = NULL;
+	static TimestampTz due = 0;
+	MemoryContext old;
+
+	if (cellar_awr_sample_period == 0)
+		return DT_NOEND;
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext, "cellar sampler", ALLOCSET_DEFAULT_SIZES);
+	if (due == 0)
+		due = now;
+	if (now < due && due - now <= (int64) cellar_awr_sample_period * 1000)
+		return due;
+
+	old = MemoryContextSwitchTo(context);
+	tick(now);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(context);
+	cellar_end_tick(now - due > (int64) cellar_awr_sample_period * 500);
+	/* Skip the ticks that were missed, instead of repeating them. */
+	due = TimestampTzPlusMilliseconds(due, cellar_awr_sample_period);
+	if (due <= GetCurrentTimestamp())
+		due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), cellar_awr_sample_period);
+	return due;
+}
+
+/* ---- installation ---- */
+
+static void
+request_shmem(void)
+{
+	if (previous_request_hook != NULL)
+		previous_request_hook();
+	RequestAddinShmemSpace(add_size(add_size(cellar_samples_bytes(), cellar_cpu_bytes()), cellar_statements_bytes()));
+	RequestNamedLWLockTranche("cellar awr", 3);
+}
+
+static void
+startup_shmem(void)
+{
+	bool		found;
+	LWLockPadded *locks;
+	void	   *memory;
+
+	if (previous_startup_hook != NULL)
+		previous_startup_hook();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	locks = GetNamedLWLockTranche("cellar awr");
+	memory = ShmemInitStruct("cellar session samples", cellar_samples_bytes(), &found);
+	cellar_samples_init(memory, &locks[0].lock, found);
+	memory = ShmemInitStruct("cellar cpu times", cellar_cpu_bytes(), &found);
+	cellar_cpu_init(memory, &locks[1].lock, found);
+	cellar_statements_init(&locks[2].lock);
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+cellar_install_awr(void)
+{
+	previous_request_hook = shmem_request_hook;
+	shmem_request_hook = request_shmem;
+	previous_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = startup_shmem;
+
+	cellar_install_statements();
+}

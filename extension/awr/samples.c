@@ -1,0 +1,186 @@
+/*-------------------------------------------------------------------------
+ *
+ * samples.c
+ *	  The ring of session samples in shared memory.
+ *
+ * The sampler (sampler.c) adds the samples of each tick.  awr.get_samples()
+ * reads the samples after a sequence number; the AWR worker calls it every
+ * few seconds and stores the samples in the repository.  When the ring is full,
+ * a new sample replaces the oldest one; a reader recognizes lost samples by a gap
+ * in the sequence numbers.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "cellar/awr.h"
+#include "cellar/compat.h"
+#include "cellar/statistics.h"
+
+PG_FUNCTION_INFO_V1(cellar_get_samples);
+PG_FUNCTION_INFO_V1(cellar_get_sampler_state);
+
+typedef struct SampleRing
+{
+	uint64		next_sequence;	/* of the next sample; the first is 1 */
+	uint64		ticks;
+	uint64		late_ticks;
+	uint64		capacity;
+	CellarSample samples[FLEXIBLE_ARRAY_MEMBER];
+} SampleRing;
+
+static SampleRing *ring = NULL;
+static LWLock *ring_lock = NULL;
+
+Size
+cellar_samples_bytes(void)
+{
+	return add_size(offsetof(SampleRing, samples), (Size) cellar_awr_sample_buffer * 1024);
+}
+
+void
+cellar_samples_init(void *memory, LWLock *lock, bool found)
+{
+	ring = memory;
+	ring_lock = lock;
+	if (found)
+		return;
+	memset(ring, 0, offsetof(SampleRing, samples));
+	ring->next_sequence = 1;
+	ring->capacity = (Size) cellar_awr_sample_buffer * 1024 / sizeof(CellarSample);
+}
+
+void
+cellar_add_sample(const CellarSample *sample)
+{
+	LWLockAcquire(ring_lock, LW_EXCLUSIVE);
+	ring->samples[ring->next_sequence % ring->capacity] = *sample;
+	ring->next_sequence++;
+	LWLockRelease(ring_lock);
+}
+
+/* Counts a tick.  A late tick began more than half a period after it was due. */
+void
+cellar_end_tick(bool late)
+{
+	LWLockAcquire(ring_lock, LW_EXCLUSIVE);
+	ring->ticks++;
+	if (late)
+		ring->late_ticks++;
+	LWLockRelease(ring_lock);
+}
+
+static const char *
+state_name(const CellarSample *sample)
+{
+	switch (sample->state)
+	{
+		case STATE_IDLEINTRANSACTION:
+			return "idle in transaction";
+		case STATE_IDLEINTRANSACTION_ABORTED:
+			return "idle in transaction (aborted)";
+		case STATE_FASTPATH:
+			return "fastpath function call";
+		default:
+			return "active";
+	}
+}
+
+static void
+put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample)
+{
+	Datum		values[17];
+	bool		nulls[17] = {false};
+	const char *event_type = pgstat_get_wait_event_type(sample->wait_event);
+	const char *event = pgstat_get_wait_event(sample->wait_event);
+
+	values[0] = Int64GetDatum((int64) sequence);
+	values[1] = TimestampTzGetDatum(sample->time);
+	values[2] = Int32GetDatum(sample->pid);
+	values[3] = TimestampTzGetDatum(sample->backend_start);
+	values[4] = Int32GetDatum(sample->leader_pid);
+	nulls[4] = sample->leader_pid == 0;
+	values[5] = ObjectIdGetDatum(sample->database);
+	nulls[5] = !OidIsValid(sample->database);
+	values[6] = ObjectIdGetDatum(sample->role);
+	nulls[6] = !OidIsValid(sample->role);
+	values[7] = CStringGetTextDatum(sample->application);
+	values[8] = CStringGetTextDatum(sample->client);
+	nulls[8] = sample->client[0] == '\0';
+	values[9] = CStringGetTextDatum(GetBackendTypeDesc(sample->backend_type));
+	values[10] = CStringGetTextDatum(state_name(sample));
+	nulls[11] = nulls[12] = event == NULL;
+	if (event != NULL)
+	{
+		values[11] = CStringGetTextDatum(event_type);
+		values[12] = CStringGetTextDatum(event);
+	}
+	values[13] = Int64GetDatum(sample->query_id);
+	nulls[13] = sample->query_id == 0;
+	values[14] = Int64GetDatum(sample->time - sample->xact_start);
+	nulls[14] = sample->xact_start == 0;
+	values[15] = Int64GetDatum(sample->time - sample->query_start);
+	nulls[15] = sample->query_start == 0;
+	values[16] = Int32GetDatum(sample->blocker_pid);
+	nulls[16] = sample->blocker_pid == 0;
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/* awr.get_samples(after_sequence) */
+Datum
+cellar_get_samples(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	uint64		sequence = (uint64) Max(PG_GETARG_INT64(0), 0) + 1;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (ring == NULL || ring->capacity == 0)
+		return (Datum) 0;
+	for (;;)
+	{
+		CellarSample sample;
+		uint64		oldest;
+		bool		found;
+
+		LWLockAcquire(ring_lock, LW_SHARED);
+		oldest = ring->next_sequence > ring->capacity ? ring->next_sequence - ring->capacity : 1;
+		sequence = Max(sequence, oldest);
+		found = sequence < ring->next_sequence;
+		if (found)
+			sample = ring->samples[sequence % ring->capacity];
+		LWLockRelease(ring_lock);
+		if (!found)
+			break;
+		put_sample(rsinfo, sequence++, &sample);
+	}
+	return (Datum) 0;
+}
+
+/* awr.get_sampler_state() */
+Datum
+cellar_get_sampler_state(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	Datum		values[5];
+	bool		nulls[5] = {false};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	if (ring == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cellar must be loaded via \"shared_preload_libraries\"")));
+	LWLockAcquire(ring_lock, LW_SHARED);
+	values[0] = Int64GetDatum((int64) ring->next_sequence);
+	values[1] = Int64GetDatum((int64) ring->ticks);
+	values[2] = Int64GetDatum((int64) ring->late_ticks);
+	values[3] = Int64GetDatum((int64) ring->capacity);
+	LWLockRelease(ring_lock);
+	values[4] = Int32GetDatum(cellar_awr_sample_period);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}

@@ -1,0 +1,112 @@
+/*-------------------------------------------------------------------------
+ *
+ * snapshot_worker.c
+ *	  The AWR worker: stores session samples, texts and AWR snapshots.
+ *
+ * The launcher (launcher.c) starts the worker in the database of the repository
+ * (cellar.awr_database) every minute.  AWR snapshots are due at multiples of
+ * cellar.awr_snapshot_interval since midnight UTC, so an interval of 60 minutes
+ * takes them on the hour.  The worker does nothing if the extension is not created
+ * in that database.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "storage/ipc.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "cellar/awr.h"
+#include "cellar/compat.h"
+
+PGDLLEXPORT void cellar_awr_worker_main(Datum arg);
+
+/* Session samples are stored this often. */
+#define STORE_SAMPLES_US	(60 * USECS_PER_SEC)
+
+/* Returns the last multiple of the snapshot interval that is not after a time. */
+static TimestampTz
+last_due(TimestampTz now)
+{
+	int64		interval = (int64) cellar_awr_snapshot_interval * SECS_PER_MINUTE * USECS_PER_SEC;
+
+	return now / interval * interval;
+}
+
+/* Returns when the worker should run next: in a minute, or when an AWR snapshot is due. */
+TimestampTz
+cellar_next_awr_work(TimestampTz now)
+{
+	TimestampTz next = now + STORE_SAMPLES_US;
+
+	if (cellar_awr_snapshot_interval > 0)
+		next = Min(next, last_due(now) + (int64) cellar_awr_snapshot_interval * SECS_PER_MINUTE * USECS_PER_SEC);
+	return next;
+}
+
+/* Executes a statement in a separate transaction.  Logs an error and continues if the statement fails. */
+static void
+execute(const char *statement)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PG_TRY();
+	{
+		PushActiveSnapshot(GetTransactionSnapshot());
+		if (OidIsValid(get_namespace_oid("awr", true)))
+		{
+			pgstat_report_activity(STATE_RUNNING, statement);
+			SPI_connect();
+			SPI_execute(statement, false, 0);
+			SPI_finish();
+		}
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		HOLD_INTERRUPTS();
+		EmitErrorReport();
+		AbortCurrentTransaction();
+		FlushErrorState();
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+}
+
+void
+cellar_awr_worker_main(Datum arg)
+{
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
+	CellarNoTransactionTimeout();
+	pgstat_report_appname("cellar awr worker");
+
+	if (cellar_awr_sample_period > 0)
+		execute("SELECT awr.store_samples()");
+	if (cellar_awr_track_statements)
+		execute("SELECT awr.store_plans()");
+	if (cellar_awr_snapshot_interval > 0)
+	{
+		char	   *statement = psprintf("SELECT awr.create_due_snapshot('%s')",
+										 timestamptz_to_str(last_due(GetCurrentTimestamp())));
+
+		execute(statement);
+		execute(psprintf("SELECT awr.drop_expired_snapshots(interval '%d days')", cellar_awr_retention));
+	}
+	proc_exit(0);
+}

@@ -1,0 +1,713 @@
+/*-------------------------------------------------------------------------
+ *
+ * statements.c
+ *	  Statistics of statements, per database, role, query and plan.
+ *
+ * The executor hooks time each top-level statement and add its resources to a
+ * table of this process.  About once a second, and when the process exits, the
+ * process adds its table to the one in shared memory, so most statements take no
+ * lock.  When the shared table is full, the entries with the fewest calls are
+ * added to an entry of their database with query id 0: totals stay exact.
+ *
+ * The first process that adds a statement or a plan also stores the text of both
+ * (EXPLAIN without costs) in a ring, from which the AWR worker moves it to the repository.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "commands/explain.h"
+#include "executor/executor.h"
+#include "executor/instrument.h"
+#include "funcapi.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "optimizer/planner.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "cellar/awr.h"
+#include "cellar/compat.h"
+#include "cellar/statistics.h"
+
+PG_FUNCTION_INFO_V1(cellar_get_statements);
+PG_FUNCTION_INFO_V1(cellar_get_plans);
+
+/* A process adds its table to the shared one when this time has passed since the last time. */
+#define FLUSH_INTERVAL_US	1000000
+#define LOCAL_ENTRIES		1024
+#define PLAN_TEXTS			256
+#define QUERY_TEXT_BYTES	2048
+#define PLAN_TEXT_BYTES		4096
+
+typedef struct StatementKey
+{
+	Oid			database;
+	Oid			role;
+	int64		query_id;
+	int64		plan_id;		/* 0 for utility statements */
+} StatementKey;
+
+typedef enum StatementCounter
+{
+	CALLS,
+	ELAPSED_US,
+	CPU_US,
+	PLANS,
+	PLAN_US,
+	ROWS,
+	SHARED_HIT,
+	SHARED_READ,
+	SHARED_DIRTIED,
+	SHARED_WRITTEN,
+	TEMP_READ,
+	TEMP_WRITTEN,
+	BLK_READ_US,
+	BLK_WRITE_US,
+	WAL_RECORDS,
+	WAL_FPI,
+	WAL_BYTES,
+	ELIGIBLE_BYTES,
+	SAVED_BYTES,
+	RETURNED_BYTES,
+	COUNTERS
+} StatementCounter;
+
+typedef struct StatementEntry
+{
+	StatementKey key;
+	uint64		counters[COUNTERS];
+	uint64		max_us;
+} StatementEntry;
+
+typedef struct PlanText
+{
+	int64		query_id;
+	int64		plan_id;
+	char		query[QUERY_TEXT_BYTES];
+	char		plan[PLAN_TEXT_BYTES];	/* empty for utility statements */
+} PlanText;
+
+typedef struct SharedStatements
+{
+	uint64		evicted;
+	uint64		next_text;		/* of the ring; the first is 1 */
+	PlanText	texts[PLAN_TEXTS];
+} SharedStatements;
+
+/* A top-level query that this process executes; several if cursors are open. */
+typedef struct TrackedQuery
+{
+	struct TrackedQuery *next;
+	QueryDesc  *query;
+	int64		plan_id;
+	uint64		cpu_ns;
+	uint64		smart_scan[3];
+} TrackedQuery;
+
+static SharedStatements *shared = NULL;
+static HTAB *shared_entries = NULL;
+static LWLock *shared_lock = NULL;
+
+static HTAB *local_entries = NULL;
+static TimestampTz last_flush = 0;
+static int	nesting_level = 0;
+static TrackedQuery *tracked = NULL;
+
+static ExecutorStart_hook_type previous_start = NULL;
+static ExecutorRun_hook_type previous_run = NULL;
+static ExecutorFinish_hook_type previous_finish = NULL;
+static ExecutorEnd_hook_type previous_end = NULL;
+static ProcessUtility_hook_type previous_utility = NULL;
+static planner_hook_type previous_planner = NULL;
+
+/* ---- the shared table ---- */
+
+Size
+cellar_statements_bytes(void)
+{
+	return add_size(sizeof(SharedStatements), hash_estimate_size(cellar_awr_max_statements, sizeof(StatementEntry)));
+}
+
+void
+cellar_statements_init(LWLock *lock)
+{
+	HASHCTL		info;
+	bool		found;
+
+	shared_lock = lock;
+	shared = ShmemInitStruct("cellar statements", sizeof(SharedStatements), &found);
+	if (!found)
+	{
+		memset(shared, 0, sizeof(SharedStatements));
+		shared->next_text = 1;
+	}
+	info.keysize = sizeof(StatementKey);
+	info.entrysize = sizeof(StatementEntry);
+	shared_entries = ShmemInitHash("cellar statement table", cellar_awr_max_statements, cellar_awr_max_statements,
+								   &info, HASH_ELEM | HASH_BLOBS);
+}
+
+static void
+add_counters(StatementEntry *to, const StatementEntry *from)
+{
+	for (int i = 0; i < COUNTERS; i++)
+		to->counters[i] += from->counters[i];
+	to->max_us = Max(to->max_us, from->max_us);
+}
+
+static StatementEntry *
+enter(HTAB *table, const StatementKey *key)
+{
+	bool		found;
+	StatementEntry *entry = hash_search(table, key, HASH_ENTER_NULL, &found);
+
+	if (entry != NULL && !found)
+	{
+		memset(entry->counters, 0, sizeof(entry->counters));
+		entry->max_us = 0;
+	}
+	return entry;
+}
+
+static int
+compare_calls(const void *a, const void *b)
+{
+	uint64		x = (*(StatementEntry *const *) a)->counters[CALLS];
+	uint64		y = (*(StatementEntry *const *) b)->counters[CALLS];
+
+	return x < y ? -1 : x > y;
+}
+
+/* Adds the tenth of the entries with the fewest calls to the entries with query id 0.  The caller holds the lock. */
+static void
+evict(void)
+{
+	int			count = hash_get_num_entries(shared_entries);
+	StatementEntry **entries = palloc(count * sizeof(StatementEntry *));
+	HASH_SEQ_STATUS scan;
+	StatementEntry *entry;
+	int			n = 0;
+
+	hash_seq_init(&scan, shared_entries);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+	{
+		if (entry->key.query_id != 0)
+			entries[n++] = entry;
+	}
+	qsort(entries, n, sizeof(StatementEntry *), compare_calls);
+	for (int i = 0; i < Max(n / 10, Min(n, 1)); i++)
+	{
+		StatementEntry victim = *entries[i];
+		StatementKey rest = {.database = victim.key.database};
+
+		/* Remove first: the table may be full. */
+		hash_search(shared_entries, &victim.key, HASH_REMOVE, NULL);
+		entry = enter(shared_entries, &rest);
+		if (entry != NULL)
+			add_counters(entry, &victim);
+		shared->evicted++;
+	}
+	pfree(entries);
+}
+
+/* Adds this process's table to the shared one. */
+static void
+flush_statements(void)
+{
+	HASH_SEQ_STATUS scan;
+	StatementEntry *local;
+
+	last_flush = GetCurrentTimestamp();
+	if (local_entries == NULL)
+		return;
+	LWLockAcquire(shared_lock, LW_EXCLUSIVE);
+	hash_seq_init(&scan, local_entries);
+	while ((local = hash_seq_search(&scan)) != NULL)
+	{
+		StatementEntry *entry;
+
+		if (local->counters[CALLS] == 0 && local->counters[PLANS] == 0)
+			continue;
+		if (hash_get_num_entries(shared_entries) >= cellar_awr_max_statements &&
+			hash_search(shared_entries, &local->key, HASH_FIND, NULL) == NULL)
+			evict();
+		entry = enter(shared_entries, &local->key);
+		if (entry != NULL)
+			add_counters(entry, local);
+		memset(local->counters, 0, sizeof(local->counters));
+		local->max_us = 0;
+	}
+	LWLockRelease(shared_lock);
+	if (hash_get_num_entries(local_entries) > LOCAL_ENTRIES)
+	{
+		hash_destroy(local_entries);
+		local_entries = NULL;
+	}
+}
+
+static void
+flush_at_exit(int code, Datum arg)
+{
+	flush_statements();
+}
+
+/* ---- this process's table ---- */
+
+static uint64
+process_cpu_ns(void)
+{
+	struct timespec now;
+
+	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) != 0)
+		return 0;
+	return (uint64) now.tv_sec * UINT64CONST(1000000000) + now.tv_nsec;
+}
+
+static void
+read_smart_scan(uint64 *values)
+{
+	values[0] = cellar_session_value(CELLAR_STAT_ELIGIBLE_BYTES);
+	values[1] = cellar_session_value(CELLAR_STAT_SAVED_BY_STORAGE_INDEX_BYTES);
+	values[2] = cellar_session_value(CELLAR_STAT_RETURNED_BYTES);
+}
+
+/* Returns this process's entry for a statement. */
+static StatementEntry *
+local_entry(int64 query_id, int64 plan_id)
+{
+	static bool registered = false;
+	StatementKey key = {.database = MyDatabaseId,.role = GetUserId(),.query_id = query_id,.plan_id = plan_id};
+
+	if (local_entries == NULL)
+	{
+		HASHCTL		info;
+
+		info.keysize = sizeof(StatementKey);
+		info.entrysize = sizeof(StatementEntry);
+		info.hcxt = TopMemoryContext;
+		local_entries = hash_create("cellar statements", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	if (!registered)
+	{
+		registered = true;
+		before_shmem_exit(flush_at_exit, (Datum) 0);
+	}
+	return enter(local_entries, &key);
+}
+
+static void
+flush_if_due(void)
+{
+	if (GetCurrentTimestamp() - last_flush >= FLUSH_INTERVAL_US)
+		flush_statements();
+}
+
+static void
+add_usage(StatementEntry *entry, const BufferUsage *buffers, const WalUsage *wal)
+{
+	uint64	   *counters = entry->counters;
+
+	counters[SHARED_HIT] += buffers->shared_blks_hit;
+	counters[SHARED_READ] += buffers->shared_blks_read;
+	counters[SHARED_DIRTIED] += buffers->shared_blks_dirtied;
+	counters[SHARED_WRITTEN] += buffers->shared_blks_written;
+	counters[TEMP_READ] += buffers->temp_blks_read;
+	counters[TEMP_WRITTEN] += buffers->temp_blks_written;
+	counters[BLK_READ_US] += CellarBlockReadUs(buffers);
+	counters[BLK_WRITE_US] += CellarBlockWriteUs(buffers);
+	counters[WAL_RECORDS] += wal->wal_records;
+	counters[WAL_FPI] += wal->wal_fpi;
+	counters[WAL_BYTES] += wal->wal_bytes;
+}
+
+/* Returns whether the shared table contains a statement. */
+static bool
+is_known(const StatementKey *key)
+{
+	bool		known;
+
+	LWLockAcquire(shared_lock, LW_SHARED);
+	known = hash_search(shared_entries, key, HASH_FIND, NULL) != NULL;
+	LWLockRelease(shared_lock);
+	return known;
+}
+
+/*
+ * Stores the text of a statement, which is a part of the source text, and of its
+ * plan in the ring.  Longer texts are truncated.
+ */
+static void
+store_text(const StatementKey *key, const char *source, int location, int length, const char *plan)
+{
+	PlanText   *text;
+
+	location = Max(location, 0);
+	if (length <= 0)
+		length = strlen(source) - location;
+	length = pg_mbcliplen(source + location, length, QUERY_TEXT_BYTES - 1);
+	LWLockAcquire(shared_lock, LW_EXCLUSIVE);
+	text = &shared->texts[shared->next_text++ % PLAN_TEXTS];
+	text->query_id = key->query_id;
+	text->plan_id = key->plan_id;
+	memcpy(text->query, source + location, length);
+	text->query[length] = '\0';
+	strlcpy(text->plan, plan, pg_mbcliplen(plan, strlen(plan), PLAN_TEXT_BYTES - 1) + 1);
+	LWLockRelease(shared_lock);
+}
+
+/* Stores the texts of a query and its plan, unless another process has added them before. */
+static void
+store_plan(const StatementKey *key, QueryDesc *query)
+{
+	MemoryContext old;
+	ExplainState *es;
+
+	if (is_known(key))
+		return;
+	old = MemoryContextSwitchTo(query->estate->es_query_cxt);
+	es = NewExplainState();
+	es->costs = false;
+	ExplainBeginOutput(es);
+	ExplainPrintPlan(es, query);
+	ExplainEndOutput(es);
+	store_text(key, query->sourceText, query->plannedstmt->stmt_location, query->plannedstmt->stmt_len, es->str->data);
+	MemoryContextSwitchTo(old);
+}
+
+/* ---- hooks ---- */
+
+static bool
+is_tracking(uint64 query_id)
+{
+	return cellar_awr_track_statements && shared != NULL && nesting_level == 0 && query_id != 0 && !IsParallelWorker();
+}
+
+static PlannedStmt *
+time_planning(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
+{
+	bool		track = is_tracking(parse->queryId);
+	uint64		query_id = parse->queryId;
+	PlannedStmt *result;
+	instr_time	started,
+				took;
+
+	INSTR_TIME_SET_CURRENT(started);
+	if (previous_planner != NULL)
+		result = previous_planner(parse, query_string, cursor_options, params);
+	else
+		result = standard_planner(parse, query_string, cursor_options, params);
+	if (track)
+	{
+		StatementEntry *entry;
+
+		INSTR_TIME_SET_CURRENT(took);
+		INSTR_TIME_SUBTRACT(took, started);
+		entry = local_entry((int64) query_id, cellar_plan_id(result));
+		entry->counters[PLANS]++;
+		entry->counters[PLAN_US] += INSTR_TIME_GET_MICROSEC(took);
+	}
+	return result;
+}
+
+static void
+start_query(QueryDesc *query, int eflags)
+{
+	bool		track = is_tracking(query->plannedstmt->queryId) && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0;
+
+	if (previous_start != NULL)
+		previous_start(query, eflags);
+	else
+		standard_ExecutorStart(query, eflags);
+	if (track)
+	{
+		MemoryContext old = MemoryContextSwitchTo(query->estate->es_query_cxt);
+		TrackedQuery *entry = palloc0(sizeof(TrackedQuery));
+
+		if (query->totaltime == NULL)
+			query->totaltime = InstrAlloc(1, INSTRUMENT_ALL, false);
+		entry->query = query;
+		entry->plan_id = cellar_plan_id(query->plannedstmt);
+		entry->next = tracked;
+		tracked = entry;
+		MemoryContextSwitchTo(old);
+	}
+}
+
+static TrackedQuery *
+find_tracked(QueryDesc *query)
+{
+	TrackedQuery *entry = tracked;
+
+	while (entry != NULL && entry->query != query)
+		entry = entry->next;
+	return entry;
+}
+
+static void
+run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE_ONCE_PARAMETER)
+{
+	TrackedQuery *entry = nesting_level == 0 ? find_tracked(query) : NULL;
+	uint64		cpu_ns = entry != NULL ? process_cpu_ns() : 0;
+	uint64		before[3];
+
+	if (entry != NULL)
+		read_smart_scan(before);
+	nesting_level++;
+	PG_TRY();
+	{
+		if (previous_run != NULL)
+			previous_run(query, direction, count CELLAR_EXECUTE_ONCE_ARGUMENT);
+		else
+			standard_ExecutorRun(query, direction, count CELLAR_EXECUTE_ONCE_ARGUMENT);
+	}
+	PG_FINALLY();
+	{
+		nesting_level--;
+	}
+	PG_END_TRY();
+	if (entry != NULL)
+	{
+		uint64		after[3];
+
+		read_smart_scan(after);
+		for (int i = 0; i < 3; i++)
+			entry->smart_scan[i] += after[i] - before[i];
+		entry->cpu_ns += process_cpu_ns() - cpu_ns;
+	}
+}
+
+static void
+finish_query(QueryDesc *query)
+{
+	nesting_level++;
+	PG_TRY();
+	{
+		if (previous_finish != NULL)
+			previous_finish(query);
+		else
+			standard_ExecutorFinish(query);
+	}
+	PG_FINALLY();
+	{
+		nesting_level--;
+	}
+	PG_END_TRY();
+}
+
+static void
+count_query(QueryDesc *query, const TrackedQuery *tracked_query)
+{
+	StatementEntry *entry = local_entry((int64) query->plannedstmt->queryId, tracked_query->plan_id);
+	uint64		us;
+
+	InstrEndLoop(query->totaltime);
+	us = (uint64) (query->totaltime->total * 1000000.0);
+	if (entry->counters[CALLS] == 0)
+		store_plan(&entry->key, query);
+	entry->counters[CALLS]++;
+	entry->counters[ELAPSED_US] += us;
+	entry->max_us = Max(entry->max_us, us);
+	entry->counters[CPU_US] += tracked_query->cpu_ns / 1000;
+	entry->counters[ROWS] += query->estate->es_processed;
+	entry->counters[ELIGIBLE_BYTES] += tracked_query->smart_scan[0];
+	entry->counters[SAVED_BYTES] += tracked_query->smart_scan[1];
+	entry->counters[RETURNED_BYTES] += tracked_query->smart_scan[2];
+	add_usage(entry, &query->totaltime->bufusage, &query->totaltime->walusage);
+	flush_if_due();
+}
+
+static void
+end_query(QueryDesc *query)
+{
+	TrackedQuery *entry = find_tracked(query);
+
+	if (entry != NULL)
+	{
+		TrackedQuery **link = &tracked;
+
+		while (*link != entry)
+			link = &(*link)->next;
+		*link = entry->next;
+		count_query(query, entry);
+	}
+	if (previous_end != NULL)
+		previous_end(query);
+	else
+		standard_ExecutorEnd(query);
+}
+
+/* EXECUTE, PREPARE and DEALLOCATE are not statements of interest: the statement that EXECUTE runs is counted. */
+static bool
+is_wrapper(const Node *statement)
+{
+	return IsA(statement, ExecuteStmt) || IsA(statement, PrepareStmt) || IsA(statement, DeallocateStmt);
+}
+
+static void
+run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tree, ProcessUtilityContext context,
+			ParamListInfo params, QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
+{
+	/* The statement may be freed meanwhile. */
+	int64		query_id = (int64) statement->queryId;
+	int			location = statement->stmt_location;
+	int			length = statement->stmt_len;
+	bool		wrapper = is_wrapper(statement->utilityStmt);
+	bool		track = is_tracking(statement->queryId) && !wrapper;
+	uint64		cpu_ns = 0;
+	instr_time	started,
+				took;
+	BufferUsage buffers;
+	WalUsage	wal;
+
+	INSTR_TIME_SET_ZERO(started);
+	if (track)
+	{
+		cpu_ns = process_cpu_ns();
+		buffers = pgBufferUsage;
+		wal = pgWalUsage;
+		INSTR_TIME_SET_CURRENT(started);
+	}
+	if (!wrapper)
+		nesting_level++;
+	PG_TRY();
+	{
+		if (previous_utility != NULL)
+			previous_utility(statement, query_string, read_only_tree, context, params, environment, dest, completion);
+		else
+			standard_ProcessUtility(statement, query_string, read_only_tree, context, params, environment, dest, completion);
+	}
+	PG_FINALLY();
+	{
+		if (!wrapper)
+			nesting_level--;
+	}
+	PG_END_TRY();
+	if (track)
+	{
+		StatementEntry *entry = local_entry(query_id, 0);
+		BufferUsage used_buffers = {0};
+		WalUsage	used_wal = {0};
+		uint64		us;
+
+		INSTR_TIME_SET_CURRENT(took);
+		INSTR_TIME_SUBTRACT(took, started);
+		us = INSTR_TIME_GET_MICROSEC(took);
+		BufferUsageAccumDiff(&used_buffers, &pgBufferUsage, &buffers);
+		WalUsageAccumDiff(&used_wal, &pgWalUsage, &wal);
+		if (entry->counters[CALLS] == 0 && !is_known(&entry->key))
+			store_text(&entry->key, query_string, location, length, "");
+		entry->counters[CALLS]++;
+		entry->counters[ELAPSED_US] += us;
+		entry->max_us = Max(entry->max_us, us);
+		entry->counters[CPU_US] += (process_cpu_ns() - cpu_ns) / 1000;
+		if (completion != NULL)
+			entry->counters[ROWS] += completion->nprocessed;
+		add_usage(entry, &used_buffers, &used_wal);
+		flush_if_due();
+	}
+}
+
+/* Queries that an error ended are not counted; their memory is freed with the transaction. */
+static void
+forget_aborted(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_ABORT)
+		tracked = NULL;
+}
+
+void
+cellar_install_statements(void)
+{
+	EnableQueryId();
+	previous_planner = planner_hook;
+	planner_hook = time_planning;
+	previous_start = ExecutorStart_hook;
+	ExecutorStart_hook = start_query;
+	previous_run = ExecutorRun_hook;
+	ExecutorRun_hook = run_query;
+	previous_finish = ExecutorFinish_hook;
+	ExecutorFinish_hook = finish_query;
+	previous_end = ExecutorEnd_hook;
+	ExecutorEnd_hook = end_query;
+	previous_utility = ProcessUtility_hook;
+	ProcessUtility_hook = run_utility;
+	RegisterXactCallback(forget_aborted, NULL);
+}
+
+/* ---- SQL functions ---- */
+
+/* awr.get_statements() */
+Datum
+cellar_get_statements(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	HASH_SEQ_STATUS scan;
+	StatementEntry *entry;
+	StatementEntry *copies;
+	int			count = 0;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (shared == NULL)
+		return (Datum) 0;
+	flush_statements();
+	LWLockAcquire(shared_lock, LW_SHARED);
+	copies = palloc(Max(hash_get_num_entries(shared_entries), 1) * sizeof(StatementEntry));
+	hash_seq_init(&scan, shared_entries);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+		copies[count++] = *entry;
+	LWLockRelease(shared_lock);
+
+	for (int i = 0; i < count; i++)
+	{
+		Datum		values[5 + COUNTERS];
+		bool		nulls[5 + COUNTERS] = {false};
+
+		values[0] = ObjectIdGetDatum(copies[i].key.database);
+		values[1] = ObjectIdGetDatum(copies[i].key.role);
+		values[2] = Int64GetDatum(copies[i].key.query_id);
+		values[3] = Int64GetDatum(copies[i].key.plan_id);
+		for (int c = 0; c < COUNTERS; c++)
+			values[4 + c] = Int64GetDatum((int64) copies[i].counters[c]);
+		values[4 + COUNTERS] = Int64GetDatum((int64) copies[i].max_us);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* awr.get_plans(): the ring of texts */
+Datum
+cellar_get_plans(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	PlanText   *text = palloc(sizeof(PlanText));
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; shared != NULL && i < PLAN_TEXTS; i++)
+	{
+		Datum		values[4];
+		bool		nulls[4] = {false};
+
+		LWLockAcquire(shared_lock, LW_SHARED);
+		*text = shared->texts[i];
+		LWLockRelease(shared_lock);
+		if (text->query_id == 0)
+			continue;
+		values[0] = Int64GetDatum(text->query_id);
+		values[1] = Int64GetDatum(text->plan_id);
+		values[2] = CStringGetTextDatum(text->query);
+		values[3] = CStringGetTextDatum(text->plan);
+		nulls[3] = text->plan_id == 0;
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,1498 @@
+/* extension/cellar--1.0--1.1.sql */
+
+-- complain if script is sourced in psql, rather than via ALTER EXTENSION
+\echo Use "ALTER EXTENSION cellar UPDATE TO '1.1'" to load this file. \quit
+
+-- The Automatic Workload Repository (AWR)
+--
+-- An AWR snapshot collects the cumulative statistics of PostgreSQL, the host and the cells, and stores by how much each of
+-- them increased since the previous AWR snapshot. A report over several snapshots is therefore a sum, and a reset, a
+-- restart or a dropped object is recognized once, when the snapshot is taken. Each interval table below contains one row
+-- per object that changed in the interval. The type of a column determines how a snapshot fills it:
+--
+--   NOT NULL columns      identify the object
+--   awr.counter           increase of a cumulative count
+--   awr.duration          increase of a cumulative time, in milliseconds
+--   awr.growth            signed change of the column without the suffix _growth
+--   other columns         value at the end of the interval
+--
+-- Interval tables are partitioned by day; the retention drops partitions.
+
+CREATE SCHEMA awr;
+COMMENT ON SCHEMA awr IS 'Automatic Workload Repository: AWR snapshots and reports';
+
+CREATE DOMAIN awr.counter AS bigint;
+COMMENT ON DOMAIN awr.counter IS 'increase of a cumulative count in the interval of an AWR snapshot';
+CREATE DOMAIN awr.duration AS double precision;
+COMMENT ON DOMAIN awr.duration IS 'increase of a cumulative time in the interval of an AWR snapshot, in milliseconds';
+CREATE DOMAIN awr.growth AS bigint;
+COMMENT ON DOMAIN awr.growth IS 'signed change of a size in the interval of an AWR snapshot';
+
+-- ---- Instances, snapshots, baselines ----
+
+CREATE TABLE awr.instance (
+  instance_id integer PRIMARY KEY,
+  name text NOT NULL UNIQUE,
+  system_identifier bigint NOT NULL,
+  is_local boolean NOT NULL
+);
+COMMENT ON TABLE awr.instance IS 'clusters and standbys whose AWR snapshots the repository contains; instance 1 is this server';
+
+CREATE SEQUENCE awr.snap_id;
+COMMENT ON SEQUENCE awr.snap_id IS 'numbers of AWR snapshots';
+
+CREATE TABLE awr.snapshot (
+  snap_day date NOT NULL,
+  snap_id bigint NOT NULL,
+  instance_id integer NOT NULL,
+  begin_time timestamptz,
+  end_time timestamptz NOT NULL,
+  elapsed_us bigint,
+  requested_by text NOT NULL,
+  duration_us bigint,
+  startup_time timestamptz,
+  facts jsonb NOT NULL
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.snapshot IS 'AWR snapshots; see the view awr.snapshots';
+
+CREATE TABLE awr.note (
+  snap_day date NOT NULL,
+  snap_id bigint NOT NULL,
+  instance_id integer NOT NULL,
+  kind text NOT NULL,
+  object text,
+  description text NOT NULL
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.note IS
+  'events that limit what the statistics of an interval mean: restarts, statistics resets, dropped objects, sources that could not be read';
+
+CREATE TABLE awr.baseline (
+  name text PRIMARY KEY,
+  instance_id integer NOT NULL REFERENCES awr.instance,
+  begin_snap bigint NOT NULL,
+  end_snap bigint NOT NULL CHECK (end_snap > begin_snap),
+  first_day date NOT NULL,
+  last_day date NOT NULL
+);
+COMMENT ON TABLE awr.baseline IS 'named periods that the retention does not delete; see awr.create_baseline';
+SELECT pg_catalog.pg_extension_config_dump('awr.baseline', '');
+
+-- The values of the latest collection of each instance, from which the next snapshot computes increases
+CREATE TABLE awr.last_value (
+  instance_id integer NOT NULL,
+  kind text NOT NULL,
+  database oid NOT NULL,
+  data jsonb NOT NULL,
+  PRIMARY KEY (instance_id, kind, database)
+);
+COMMENT ON TABLE awr.last_value IS 'cumulative values at the latest AWR snapshot; for internal use by awr.store_snapshot';
+
+CREATE TABLE awr.query_text (
+  instance_id integer NOT NULL,
+  query_id bigint NOT NULL,
+  query text NOT NULL,
+  PRIMARY KEY (instance_id, query_id)
+);
+COMMENT ON TABLE awr.query_text IS 'texts of statements, by query identifier; without constants if pg_stat_statements provided them';
+
+CREATE TABLE awr.plan_text (
+  instance_id integer NOT NULL,
+  plan_id bigint NOT NULL,
+  query_id bigint NOT NULL,
+  plan text NOT NULL,
+  PRIMARY KEY (instance_id, plan_id, query_id)
+);
+COMMENT ON TABLE awr.plan_text IS 'texts of the plans in awr.plan_stat';
+
+-- ---- Interval tables ----
+
+CREATE TABLE awr.statistic (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  name text NOT NULL,
+  value awr.counter,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.statistic IS
+  'statistics of the instance: those of cellar.sysstat under Oracle''s names, and columns of pg_stat_wal, pg_stat_bgwriter, pg_stat_checkpointer and pg_stat_archiver as view.column';
+
+CREATE TABLE awr.database_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  datid oid NOT NULL,
+  datname text,
+  numbackends integer,
+  xact_commit awr.counter, xact_rollback awr.counter,
+  blks_read awr.counter, blks_hit awr.counter,
+  tup_returned awr.counter, tup_fetched awr.counter, tup_inserted awr.counter, tup_updated awr.counter, tup_deleted awr.counter,
+  conflicts awr.counter, deadlocks awr.counter, checksum_failures awr.counter,
+  temp_files awr.counter, temp_bytes awr.counter,
+  blk_read_time awr.duration, blk_write_time awr.duration,
+  session_time awr.duration, active_time awr.duration, idle_in_transaction_time awr.duration,
+  sessions awr.counter, sessions_abandoned awr.counter, sessions_fatal awr.counter, sessions_killed awr.counter,
+  size bigint, size_growth awr.growth,
+  frozen_age bigint, mxid_age bigint,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.database_stat IS 'pg_stat_database per interval, with sizes and the age of datfrozenxid';
+
+CREATE TABLE awr.statement_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  dbid oid NOT NULL, userid oid NOT NULL, queryid bigint NOT NULL, toplevel boolean NOT NULL,
+  rolname text,
+  plans awr.counter, total_plan_time awr.duration,
+  calls awr.counter, total_exec_time awr.duration, rows awr.counter,
+  shared_blks_hit awr.counter, shared_blks_read awr.counter, shared_blks_dirtied awr.counter, shared_blks_written awr.counter,
+  local_blks_hit awr.counter, local_blks_read awr.counter, local_blks_dirtied awr.counter, local_blks_written awr.counter,
+  temp_blks_read awr.counter, temp_blks_written awr.counter,
+  shared_blk_read_time awr.duration, shared_blk_write_time awr.duration,
+  temp_blk_read_time awr.duration, temp_blk_write_time awr.duration,
+  wal_records awr.counter, wal_fpi awr.counter, wal_bytes awr.counter,
+  jit_functions awr.counter, jit_generation_time awr.duration, jit_inlining_time awr.duration,
+  jit_optimization_time awr.duration, jit_emission_time awr.duration,
+  max_exec_time double precision, mean_exec_time double precision, stddev_exec_time double precision,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.statement_stat IS 'pg_stat_statements per interval';
+
+CREATE TABLE awr.plan_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  database oid NOT NULL, role oid NOT NULL, query_id bigint NOT NULL, plan_id bigint NOT NULL,
+  calls awr.counter, elapsed_us awr.counter, cpu_us awr.counter, plans awr.counter, plan_us awr.counter, rows awr.counter,
+  shared_blks_hit awr.counter, shared_blks_read awr.counter, shared_blks_dirtied awr.counter, shared_blks_written awr.counter,
+  temp_blks_read awr.counter, temp_blks_written awr.counter, blk_read_us awr.counter, blk_write_us awr.counter,
+  wal_records awr.counter, wal_fpi awr.counter, wal_bytes awr.counter,
+  eligible_bytes awr.counter, saved_bytes awr.counter, returned_bytes awr.counter,
+  max_us bigint,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.plan_stat IS 'statistics of top-level statements per plan and interval; plan_id is 0 for utility statements';
+
+CREATE TABLE awr.table_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  dbid oid NOT NULL, relid oid NOT NULL,
+  schemaname text, relname text, relkind "char", tablespace oid, toast_of oid, storage_options text,
+  seq_scan awr.counter, seq_tup_read awr.counter, idx_scan awr.counter, idx_tup_fetch awr.counter,
+  n_tup_ins awr.counter, n_tup_upd awr.counter, n_tup_del awr.counter, n_tup_hot_upd awr.counter, n_tup_newpage_upd awr.counter,
+  n_live_tup bigint, n_dead_tup bigint, n_mod_since_analyze bigint, n_ins_since_vacuum bigint,
+  vacuum_count awr.counter, autovacuum_count awr.counter, analyze_count awr.counter, autoanalyze_count awr.counter,
+  total_vacuum_time awr.duration, total_autovacuum_time awr.duration, total_analyze_time awr.duration, total_autoanalyze_time awr.duration,
+  last_vacuum timestamptz, last_autovacuum timestamptz, last_analyze timestamptz, last_autoanalyze timestamptz,
+  heap_blks_read awr.counter, heap_blks_hit awr.counter, idx_blks_read awr.counter, idx_blks_hit awr.counter,
+  toast_blks_read awr.counter, toast_blks_hit awr.counter, tidx_blks_read awr.counter, tidx_blks_hit awr.counter,
+  size bigint, size_growth awr.growth, frozen_age bigint,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.table_stat IS 'pg_stat_all_tables and pg_statio_all_tables per interval, for tables with activity';
+
+CREATE TABLE awr.index_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  dbid oid NOT NULL, indexrelid oid NOT NULL,
+  relid oid, schemaname text, relname text, indexrelname text, tablespace oid, is_unique boolean,
+  idx_scan awr.counter, idx_tup_read awr.counter, idx_tup_fetch awr.counter, idx_blks_read awr.counter, idx_blks_hit awr.counter,
+  size bigint, size_growth awr.growth,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.index_stat IS 'pg_stat_all_indexes and pg_statio_all_indexes per interval, for indexes with activity';
+
+CREATE TABLE awr.io_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  backend_type text NOT NULL, object text NOT NULL, context text NOT NULL,
+  reads awr.counter, read_bytes awr.counter, read_time awr.duration,
+  writes awr.counter, write_bytes awr.counter, write_time awr.duration,
+  writebacks awr.counter, writeback_time awr.duration,
+  extends awr.counter, extend_bytes awr.counter, extend_time awr.duration,
+  hits awr.counter, evictions awr.counter, reuses awr.counter, fsyncs awr.counter, fsync_time awr.duration,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.io_stat IS 'pg_stat_io per interval (PostgreSQL 16 and later)';
+
+CREATE TABLE awr.slru_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  name text NOT NULL,
+  blks_zeroed awr.counter, blks_hit awr.counter, blks_read awr.counter, blks_written awr.counter, blks_exists awr.counter,
+  flushes awr.counter, truncates awr.counter,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.slru_stat IS 'pg_stat_slru per interval';
+
+CREATE TABLE awr.event_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  event text NOT NULL, bucket integer NOT NULL,
+  waits awr.counter, time_us awr.counter,
+  max_us bigint,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.event_stat IS
+  'timed wait events per interval. Bucket -1 contains the totals; bucket i counts waits shorter than 2^i microseconds and not shorter than half of that';
+
+CREATE TABLE awr.cell_io_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  cell text NOT NULL, database oid NOT NULL, kind text NOT NULL, bucket integer NOT NULL,
+  operations awr.counter, bytes awr.counter, time_us awr.counter
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.cell_io_stat IS
+  'I/O that cells served for this cluster, per interval, cell, database (0: none) and kind. Bucket -1 contains the totals; bucket i counts operations shorter than 2^i microseconds';
+
+CREATE TABLE awr.os_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  name text NOT NULL,
+  total awr.counter,
+  value double precision
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.os_stat IS
+  'statistics of the host, under Oracle''s names where Oracle has them: total is an increase, value is the value at the end of the interval. Times are in microseconds';
+
+CREATE TABLE awr.setting (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  name text NOT NULL,
+  setting text, unit text, source text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.setting IS
+  'configuration parameters, extension versions (extension NAME) and the server version, in each snapshot in which they changed';
+
+CREATE TABLE awr.cpu_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  database oid NOT NULL, backend_type text NOT NULL, application text NOT NULL,
+  cpu_us awr.counter, run_queue_us awr.counter,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.cpu_stat IS
+  'CPU time of the server''s processes per interval, and the time that they were ready to run but waited for a CPU; database 0: none';
+
+-- ---- Session samples ----
+
+CREATE TABLE awr.word (
+  id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  word text NOT NULL UNIQUE
+);
+COMMENT ON TABLE awr.word IS 'texts of session samples, by the numbers that awr.sample_chunk contains';
+
+-- The samples of about one minute. Element i of every array belongs to sample i. Arrays of similar values compress well:
+-- a sample takes a few bytes.
+CREATE TABLE awr.sample_chunk (
+  snap_day date NOT NULL,
+  instance_id integer NOT NULL,
+  begin_time timestamptz NOT NULL,
+  end_time timestamptz NOT NULL,
+  period_ms integer NOT NULL,
+  ticks integer NOT NULL,
+  lost bigint NOT NULL,
+  sample_ms integer[] NOT NULL,
+  pid integer[] NOT NULL,
+  session_ms bigint[] NOT NULL,
+  leader_pid integer[] NOT NULL,
+  blocker_pid integer[] NOT NULL,
+  database oid[] NOT NULL,
+  role oid[] NOT NULL,
+  application integer[] NOT NULL,
+  client integer[] NOT NULL,
+  backend_type integer[] NOT NULL,
+  state integer[] NOT NULL,
+  wait_event_type integer[] NOT NULL,
+  wait_event integer[] NOT NULL,
+  query_id bigint[] NOT NULL,
+  xact_age_us bigint[] NOT NULL,
+  query_age_us bigint[] NOT NULL
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.sample_chunk IS 'session samples, one row per minute; see the view awr.active_session_history';
+
+CREATE TABLE awr.activity (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  kind text NOT NULL, object text NOT NULL,
+  database oid, pid integer, application text, state text, query_id bigint,
+  age_xids bigint, age_us bigint, bytes bigint, detail text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.activity IS
+  'state at the end of the interval. Kinds: longest transaction, idle in transaction, xmin holder, replication, replication slot, prepared transaction';
+
+-- Which statistics a snapshot collects. "source" is a query over the views of one server version; its columns are those
+-- of the interval table that "kind" names. Sources of scope database run in every database.
+CREATE TABLE awr.collector (
+  kind text NOT NULL,
+  scope text NOT NULL CHECK (scope IN ('instance', 'database')),
+  min_version integer NOT NULL,
+  max_version integer NOT NULL,
+  requires text,
+  source text NOT NULL
+);
+COMMENT ON TABLE awr.collector IS 'sources of AWR snapshots, by server version and required object';
+
+INSERT INTO awr.collector VALUES
+('statistic', 'instance', 0, 999999, NULL,
+ $$SELECT 'pg_stat_wal.' || key AS name, value::numeric::bigint AS value, w.stats_reset::text AS stats_reset
+   FROM pg_stat_wal w, jsonb_each_text(to_jsonb(w)) WHERE key <> 'stats_reset' AND value IS NOT NULL$$),
+('statistic', 'instance', 0, 999999, NULL,
+ $$SELECT 'pg_stat_bgwriter.' || key AS name, value::numeric::bigint AS value, w.stats_reset::text AS stats_reset
+   FROM pg_stat_bgwriter w, jsonb_each_text(to_jsonb(w)) WHERE key <> 'stats_reset' AND value IS NOT NULL$$),
+('statistic', 'instance', 170000, 999999, NULL,
+ $$SELECT 'pg_stat_checkpointer.' || key AS name, value::numeric::bigint AS value, w.stats_reset::text AS stats_reset
+   FROM pg_stat_checkpointer w, jsonb_each_text(to_jsonb(w)) WHERE key <> 'stats_reset' AND value IS NOT NULL$$),
+('statistic', 'instance', 0, 999999, NULL,
+ $$SELECT 'pg_stat_archiver.' || key AS name, value::numeric::bigint AS value, w.stats_reset::text AS stats_reset
+   FROM pg_stat_archiver w, jsonb_each_text(to_jsonb(w)) WHERE key LIKE '%\_count' AND value IS NOT NULL$$),
+('statistic', 'instance', 0, 999999, NULL,
+ $$SELECT name, value, awr.get_incarnation()::text AS stats_reset FROM cellar.get_sysstat()$$),
+('database_stat', 'instance', 0, 999999, NULL,
+ $$SELECT to_jsonb(s) || jsonb_build_object('size', CASE WHEN d.datallowconn THEN pg_database_size(d.oid) END,
+            'frozen_age', age(d.datfrozenxid), 'mxid_age', mxid_age(d.datminmxid)) AS row
+   FROM pg_stat_database s LEFT JOIN pg_database d ON d.oid = s.datid$$),
+('statement_stat', 'instance', 0, 169999, 'pg_stat_statements',
+ $$SELECT to_jsonb(s) - 'query' || jsonb_build_object('rolname', r.rolname, 'shared_blk_read_time', s.blk_read_time,
+            'shared_blk_write_time', s.blk_write_time, 'stats_reset', i.stats_reset) AS row
+   FROM @pg_stat_statements@.pg_stat_statements(false) s CROSS JOIN @pg_stat_statements@.pg_stat_statements_info i
+        LEFT JOIN pg_roles r ON r.oid = s.userid WHERE s.queryid IS NOT NULL$$),
+('statement_stat', 'instance', 170000, 999999, 'pg_stat_statements',
+ $$SELECT to_jsonb(s) - 'query' || jsonb_build_object('rolname', r.rolname, 'stats_reset', s.stats_since) AS row
+   FROM @pg_stat_statements@.pg_stat_statements(false) s LEFT JOIN pg_roles r ON r.oid = s.userid
+   WHERE s.queryid IS NOT NULL$$),
+('plan_stat', 'instance', 0, 999999, NULL,
+ $$SELECT s.*, awr.get_incarnation()::text AS stats_reset FROM awr.get_statements() s$$),
+('table_stat', 'database', 0, 999999, NULL,
+ $$SELECT to_jsonb(s) || to_jsonb(i) || jsonb_build_object('dbid', d.oid, 'relkind', c.relkind,
+            'tablespace', coalesce(nullif(c.reltablespace, 0), d.dattablespace), 'toast_of', t.oid,
+            'storage_options', array_to_string(c.reloptions, ', '), 'size', pg_relation_size(c.oid),
+            'frozen_age', CASE WHEN c.relfrozenxid <> 0 THEN age(c.relfrozenxid) END, 'stats_reset', b.stats_reset) AS row
+   FROM pg_stat_all_tables s JOIN pg_statio_all_tables i USING (relid) JOIN pg_class c ON c.oid = s.relid
+        JOIN pg_database d ON d.datname = current_database() JOIN pg_stat_database b ON b.datid = d.oid
+        LEFT JOIN pg_class t ON c.relkind = 't' AND t.reltoastrelid = c.oid
+   WHERE c.relpersistence <> 't'$$),
+('index_stat', 'database', 0, 999999, NULL,
+ $$SELECT to_jsonb(s) || to_jsonb(i) || jsonb_build_object('dbid', d.oid, 'is_unique', x.indisunique,
+            'tablespace', coalesce(nullif(c.reltablespace, 0), d.dattablespace), 'size', pg_relation_size(c.oid),
+            'stats_reset', b.stats_reset) AS row
+   FROM pg_stat_all_indexes s JOIN pg_statio_all_indexes i USING (indexrelid) JOIN pg_class c ON c.oid = s.indexrelid
+        JOIN pg_index x USING (indexrelid)
+        JOIN pg_database d ON d.datname = current_database() JOIN pg_stat_database b ON b.datid = d.oid
+   WHERE c.relpersistence <> 't'$$),
+('setting', 'database', 0, 999999, NULL,
+ $$SELECT 'extension ' || extname || ' in ' || current_database() AS name, extversion AS setting FROM pg_extension$$),
+('io_stat', 'instance', 160000, 179999, NULL,
+ $$SELECT to_jsonb(s) || jsonb_build_object('read_bytes', reads * op_bytes, 'write_bytes', writes * op_bytes,
+            'extend_bytes', extends * op_bytes) AS row FROM pg_stat_io s$$),
+('io_stat', 'instance', 180000, 999999, NULL, $$SELECT to_jsonb(s) AS row FROM pg_stat_io s$$),
+('slru_stat', 'instance', 0, 999999, NULL, $$SELECT to_jsonb(s) AS row FROM pg_stat_slru s$$),
+('event_stat', 'instance', 0, 999999, NULL,
+ $$SELECT event, -1 AS bucket, total_waits AS waits, time_waited_us AS time_us, max_wait_us AS max_us, awr.get_incarnation()::text AS stats_reset
+   FROM cellar.get_system_event()
+   UNION ALL
+   SELECT event, round(log(2, wait_time_us_below))::int, wait_count, NULL, NULL, awr.get_incarnation()::text
+   FROM cellar.get_event_histogram() WHERE wait_count > 0$$),
+('cell_io_stat', 'instance', 0, 999999, NULL,
+ $$SELECT cell, coalesce(database, 0::oid) AS database, kind, -1 AS bucket, sum(operations)::bigint AS operations,
+          sum(bytes)::bigint AS bytes, sum(time_us)::bigint AS time_us
+   FROM cellar.get_file_io() GROUP BY 1, 2, 3
+   UNION ALL
+   SELECT cell, coalesce(database, 0::oid), kind, bucket::int - 1, sum(n)::bigint, NULL, NULL
+   FROM cellar.get_file_io(), unnest(histogram) WITH ORDINALITY h (n, bucket) WHERE n > 0 GROUP BY 1, 2, 3, 4$$),
+('cpu_stat', 'instance', 0, 999999, NULL,
+ $$SELECT database, backend_type, application, cpu_us, run_queue_us, awr.get_incarnation()::text AS stats_reset FROM awr.get_cpu()$$),
+('os_stat', 'instance', 0, 999999, NULL,
+ $$WITH cpu AS (SELECT regexp_split_to_array(trim(substring(pg_read_file('/proc/stat') FROM 'cpu +([0-9 ]+)')), ' +')::bigint[] AS t),
+        vm AS (SELECT m[1] AS name, m[2]::bigint AS value
+               FROM regexp_matches(pg_read_file('/proc/vmstat'), '^(pswpin|pswpout|pgpgin|pgpgout) (\d+)$', 'gn') m),
+        memory AS (SELECT m[1] AS name, m[2]::bigint * 1024 AS value
+                   FROM regexp_matches(pg_read_file('/proc/meminfo'), '^(MemTotal|MemAvailable|SwapTotal|SwapFree|Dirty): +(\d+) kB$', 'gn') m)
+   SELECT n.name, n.ticks * 10000 AS total, NULL::double precision AS value
+   FROM cpu, LATERAL (VALUES ('USER_TIME', t[1]), ('NICE_TIME', t[2]), ('SYS_TIME', t[3]), ('IDLE_TIME', t[4]),
+                             ('IOWAIT_TIME', t[5]), ('IRQ_TIME', t[6] + t[7]), ('STEAL_TIME', t[8]),
+                             ('BUSY_TIME', t[1] + t[2] + t[3] + t[6] + t[7] + t[8])) n (name, ticks)
+   UNION ALL
+   SELECT 'NUM_CPUS', NULL, count(*) FROM regexp_matches(pg_read_file('/proc/stat'), '^cpu\d+ ', 'gn')
+   UNION ALL
+   SELECT 'LOAD', NULL, split_part(pg_read_file('/proc/loadavg'), ' ', 1)::double precision
+   UNION ALL
+   SELECT 'UPTIME', (split_part(pg_read_file('/proc/uptime'), ' ', 1)::numeric * 1e6)::bigint, NULL
+   UNION ALL
+   SELECT CASE name WHEN 'pswpin' THEN 'VM_IN_BYTES' WHEN 'pswpout' THEN 'VM_OUT_BYTES'
+                    WHEN 'pgpgin' THEN 'DISK_READ_BYTES' ELSE 'DISK_WRITE_BYTES' END,
+          value * CASE WHEN name LIKE 'pswp%' THEN 4096 ELSE 1024 END, NULL FROM vm
+   UNION ALL
+   SELECT CASE name WHEN 'MemTotal' THEN 'PHYSICAL_MEMORY_BYTES' WHEN 'MemAvailable' THEN 'FREE_MEMORY_BYTES'
+                    WHEN 'SwapTotal' THEN 'SWAP_BYTES' WHEN 'SwapFree' THEN 'SWAP_FREE_BYTES' ELSE 'DIRTY_PAGE_BYTES' END,
+          NULL, value FROM memory
+   UNION ALL
+   SELECT 'NETWORK_' || d.name || '_BYTES', sum(f[d.field])::bigint, NULL
+   FROM regexp_matches(pg_read_file('/proc/net/dev'), '^ *(?!lo:)[^ :]+: *([0-9 ]+)$', 'gn') m,
+        LATERAL (SELECT regexp_split_to_array(trim(m[1]), ' +')::numeric[] AS f) s, (VALUES ('RECEIVED', 1), ('SENT', 9)) d (name, field)
+   GROUP BY d.name$$),
+('os_stat', 'instance', 0, 999999, NULL,
+ $$SELECT upper('pressure_' || r.name || '_' || m[1]) || '_TIME' AS name, m[2]::bigint AS total
+   FROM (VALUES ('cpu'), ('io'), ('memory')) r (name),
+        regexp_matches(pg_read_file('/proc/pressure/' || r.name), '^(some|full) .*total=(\d+)$', 'gn') m$$),
+('setting', 'instance', 0, 999999, NULL,
+ $$SELECT name, setting, unit, source FROM pg_settings WHERE context <> 'internal' OR name IN ('server_version', 'data_checksums', 'wal_segment_size')$$),
+('activity', 'instance', 0, 999999, NULL,
+ $$(SELECT 'longest transaction' AS kind, pid::text AS object, datid AS database, pid, application_name AS application, state,
+           query_id, age(backend_xmin) AS age_xids, (extract(epoch FROM clock_timestamp() - xact_start) * 1e6)::bigint AS age_us, NULL::bigint AS bytes,
+           backend_type AS detail
+    FROM pg_stat_activity WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 20)
+   UNION ALL
+   (SELECT 'idle in transaction', pid::text, datid, pid, application_name, state, query_id, age(backend_xmin),
+           (extract(epoch FROM clock_timestamp() - state_change) * 1e6)::bigint, NULL, NULL
+    FROM pg_stat_activity WHERE state LIKE 'idle in transaction%' ORDER BY state_change LIMIT 20)
+   UNION ALL
+   (SELECT 'xmin holder', 'session ' || pid, datid, pid, application_name, state, query_id,
+           greatest(age(backend_xmin), age(backend_xid)), (extract(epoch FROM clock_timestamp() - xact_start) * 1e6)::bigint, NULL, backend_type
+    FROM pg_stat_activity WHERE coalesce(backend_xmin, backend_xid) IS NOT NULL AND pid <> pg_backend_pid()
+    ORDER BY greatest(age(backend_xmin), age(backend_xid)) DESC LIMIT 5)
+   UNION ALL
+   SELECT 'xmin holder', 'replication slot ' || slot_name, datoid, active_pid, NULL, CASE WHEN active THEN 'active' ELSE 'inactive' END,
+          NULL, greatest(age(xmin), age(catalog_xmin)), NULL, NULL, NULL
+   FROM pg_replication_slots WHERE coalesce(xmin, catalog_xmin) IS NOT NULL
+   UNION ALL
+   SELECT 'prepared transaction', gid, (SELECT oid FROM pg_database WHERE datname = database), NULL, owner, NULL, NULL, age(transaction),
+          (extract(epoch FROM clock_timestamp() - prepared) * 1e6)::bigint, NULL, NULL
+   FROM pg_prepared_xacts
+   UNION ALL
+   SELECT 'replication slot', slot_name, datoid, active_pid, NULL, CASE WHEN active THEN 'active' ELSE 'inactive' END, NULL, NULL, NULL,
+          CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint END, slot_type
+   FROM pg_replication_slots
+   UNION ALL
+   SELECT 'replication', pid::text, NULL, pid, application_name, state, NULL, NULL, (extract(epoch FROM replay_lag) * 1e6)::bigint,
+          CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::bigint END, sync_state
+   FROM pg_stat_replication$$);
+
+CREATE FUNCTION awr.query_database(database oid, query text)
+RETURNS SETOF jsonb
+AS 'MODULE_PATHNAME', 'cellar_query_database'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION awr.query_database(oid, text) IS
+  'runs a read-only query of one jsonb column in another database, in a background worker with superuser rights';
+
+CREATE FUNCTION awr.get_incarnation()
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'cellar_get_incarnation'
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+
+COMMENT ON FUNCTION awr.get_incarnation() IS
+  'random number that changes when shared memory is initialized: at each start of the server and after each crash';
+
+-- ---- Session samples ----
+
+CREATE FUNCTION awr.get_samples(
+  after_sequence bigint, OUT sequence bigint, OUT sample_time timestamptz, OUT pid integer, OUT backend_start timestamptz,
+  OUT leader_pid integer, OUT database oid, OUT role oid, OUT application text, OUT client text, OUT backend_type text,
+  OUT state text, OUT wait_event_type text, OUT wait_event text, OUT query_id bigint, OUT xact_age_us bigint,
+  OUT query_age_us bigint, OUT blocker_pid integer)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_get_samples'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.get_samples(bigint) IS
+  'session samples in shared memory with a sequence number above the given one; see awr.active_session_history';
+
+CREATE FUNCTION awr.get_sampler_state(
+  OUT next_sequence bigint, OUT ticks bigint, OUT late_ticks bigint, OUT capacity bigint, OUT period_ms integer)
+RETURNS record
+AS 'MODULE_PATHNAME', 'cellar_get_sampler_state'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.get_sampler_state() IS
+  'state of the sampler: number of its next sample, ticks, ticks that began late, samples that fit the shared memory, period';
+
+CREATE FUNCTION awr.get_cpu(
+  OUT database oid, OUT backend_type text, OUT application text, OUT cpu_us bigint, OUT run_queue_us bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_get_cpu'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.get_cpu() IS
+  'cumulative CPU time and run-queue time of the server''s processes, by database, type and application';
+
+-- Oracle's wait class of a wait event of PostgreSQL. Waits of parallel query for its own workers are of class Other.
+CREATE FUNCTION awr.wait_class(wait_event_type text, wait_event text, foreground boolean)
+RETURNS text
+AS $$
+  SELECT CASE
+    WHEN wait_event IS NULL THEN 'CPU'
+    WHEN wait_event LIKE 'cell %' THEN 'User I/O'
+    WHEN wait_event LIKE 'enq: KO%' THEN 'Application'
+    WHEN wait_event_type = 'IO' AND foreground AND wait_event IN ('WALSync', 'WALWrite', 'WalSync', 'WalWrite', 'WALSyncMethodAssign') THEN 'Commit'
+    WHEN wait_event_type = 'IO' THEN CASE WHEN foreground THEN 'User I/O' ELSE 'System I/O' END
+    WHEN wait_event_type = 'Lock' THEN CASE WHEN wait_event = 'extend' THEN 'Configuration' ELSE 'Application' END
+    WHEN wait_event_type = 'LWLock' THEN
+      CASE WHEN wait_event IN ('WALWrite', 'WALWriteLock') THEN 'Commit'
+           WHEN wait_event IN ('WALInsert', 'WALBufMapping') THEN 'Configuration'
+           ELSE 'Concurrency' END
+    WHEN wait_event_type IN ('BufferPin', 'Buffer') THEN 'Concurrency'
+    WHEN wait_event_type = 'Client' THEN CASE WHEN wait_event = 'ClientRead' THEN 'Idle' ELSE 'Network' END
+    WHEN wait_event_type = 'Activity' THEN 'Idle'
+    WHEN wait_event_type = 'Timeout' THEN
+      CASE WHEN wait_event IN ('VacuumDelay', 'VacuumTruncate') THEN 'Scheduler'
+           WHEN wait_event = 'SpinDelay' THEN 'Concurrency'
+           ELSE 'Idle' END
+    WHEN wait_event_type = 'IPC' THEN
+      CASE WHEN wait_event = 'SyncRep' THEN 'Commit'
+           WHEN wait_event IN ('BufferIO', 'BufferIo', 'AioIoCompletion', 'AioIoUringExecution') THEN 'User I/O'
+           WHEN wait_event IN ('ProcarrayGroupUpdate', 'ProcArrayGroupUpdate', 'XactGroupUpdate', 'SafeSnapshot', 'VirtualXactLock') THEN 'Concurrency'
+           WHEN wait_event IN ('CheckpointStart', 'CheckpointDone', 'BackupWaitWalArchive', 'RecoveryConflictSnapshot', 'RecoveryConflictTablespace') THEN 'Administrative'
+           ELSE 'Other' END
+    ELSE 'Other' END
+$$ LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.wait_class(text, text, boolean) IS
+  'wait class, under Oracle''s names, of a wait event of pg_stat_activity; CPU if there is no wait event';
+
+-- Moves the samples that the repository does not contain yet from shared memory into it. Returns their number.
+CREATE FUNCTION awr.store_samples()
+RETURNS bigint
+AS $$
+DECLARE
+  sampler record;
+  previous jsonb;
+  after bigint;
+  last bigint;
+  stored bigint;
+  day date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+BEGIN
+  -- One session at a time; readers are not blocked.
+  LOCK TABLE awr.word IN SHARE UPDATE EXCLUSIVE MODE;
+  SELECT data INTO previous FROM awr.last_value l WHERE l.instance_id = 0 AND l.kind = 'samples';
+  IF previous ->> 'incarnation' IS DISTINCT FROM awr.get_incarnation()::text THEN
+    previous := jsonb_build_object('sequence', 0, 'ticks', 0);
+  END IF;
+  after := (previous ->> 'sequence')::bigint;
+  SELECT * INTO sampler FROM awr.get_sampler_state();
+  PERFORM awr.create_partitions(day);
+
+  WITH s AS MATERIALIZED (
+    SELECT p.*, min(p.sample_time) OVER () AS first_time FROM awr.get_samples(after) p WHERE p.sequence < sampler.next_sequence),
+  words AS MATERIALIZED (
+    SELECT DISTINCT w FROM s, LATERAL (VALUES (s.application), (s.client), (s.backend_type), (s.state), (s.wait_event_type), (s.wait_event)) v (w)
+    WHERE w IS NOT NULL),
+  new AS (
+    INSERT INTO awr.word (word) SELECT w FROM words WHERE NOT EXISTS (SELECT FROM awr.word x WHERE x.word = w) RETURNING id, word),
+  d AS MATERIALIZED (SELECT id, word FROM awr.word JOIN words ON w = word UNION ALL SELECT id, word FROM new),
+  chunk AS (
+    INSERT INTO awr.sample_chunk
+      SELECT day, 1, min(s.sample_time), max(s.sample_time), sampler.period_ms,
+             sampler.ticks - (previous ->> 'ticks')::bigint, min(s.sequence) - after - 1,
+             array_agg((extract(epoch FROM s.sample_time - s.first_time) * 1000)::int ORDER BY s.pid, s.sequence),
+             array_agg(s.pid ORDER BY s.pid, s.sequence),
+             array_agg((extract(epoch FROM s.backend_start) * 1000)::bigint ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.leader_pid, 0) ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.blocker_pid, 0) ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.database, 0::oid) ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.role, 0::oid) ORDER BY s.pid, s.sequence),
+             array_agg(a.id ORDER BY s.pid, s.sequence),
+             array_agg(c.id ORDER BY s.pid, s.sequence),
+             array_agg(b.id ORDER BY s.pid, s.sequence),
+             array_agg(t.id ORDER BY s.pid, s.sequence),
+             array_agg(y.id ORDER BY s.pid, s.sequence),
+             array_agg(e.id ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.query_id, 0) ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.xact_age_us, -1) ORDER BY s.pid, s.sequence),
+             array_agg(coalesce(s.query_age_us, -1) ORDER BY s.pid, s.sequence)
+      FROM s LEFT JOIN d a ON a.word = s.application LEFT JOIN d c ON c.word = s.client
+           LEFT JOIN d b ON b.word = s.backend_type LEFT JOIN d t ON t.word = s.state
+           LEFT JOIN d y ON y.word = s.wait_event_type LEFT JOIN d e ON e.word = s.wait_event
+      HAVING count(*) > 0)
+  SELECT max(s.sequence), count(*) INTO last, stored FROM s;
+
+  INSERT INTO awr.last_value
+    VALUES (0, 'samples', 0, jsonb_build_object('incarnation', awr.get_incarnation()::text, 'sequence', coalesce(last, after),
+              -- Without a sample, the ticks count for the next chunk.
+              'ticks', CASE WHEN stored > 0 THEN sampler.ticks ELSE (previous ->> 'ticks')::bigint END))
+    ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data;
+  RETURN stored;
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.store_samples() IS
+  'moves session samples from shared memory to the repository; the AWR worker calls it every minute';
+
+-- The stored samples, and those of this server that are still in shared memory
+CREATE VIEW awr.active_session_history AS
+  SELECT h.instance_id, c.begin_time + s.ms * interval '1 millisecond' AS sample_time, s.pid,
+         to_timestamp(s.session_ms / 1000.0) AS backend_start, nullif(s.leader_pid, 0) AS leader_pid,
+         nullif(s.database, 0::oid) AS database, nullif(s.role, 0::oid) AS role, a.word AS application, cl.word AS client,
+         b.word AS backend_type, st.word AS state, et.word AS wait_event_type, e.word AS wait_event,
+         awr.wait_class(et.word, e.word, b.word IN ('client backend', 'parallel worker')) AS wait_class,
+         nullif(s.query_id, 0) AS query_id, nullif(s.xact_age_us, -1) AS xact_age_us, nullif(s.query_age_us, -1) AS query_age_us,
+         nullif(s.blocker_pid, 0) AS blocker_pid, c.period_ms
+  FROM awr.sample_chunk c
+       CROSS JOIN LATERAL (SELECT c.instance_id) h
+       CROSS JOIN LATERAL unnest(c.sample_ms, c.pid, c.session_ms, c.leader_pid, c.blocker_pid, c.database, c.role, c.application,
+                                 c.client, c.backend_type, c.state, c.wait_event_type, c.wait_event, c.query_id, c.xact_age_us, c.query_age_us)
+         AS s (ms, pid, session_ms, leader_pid, blocker_pid, database, role, application, client, backend_type, state,
+               wait_event_type, wait_event, query_id, xact_age_us, query_age_us)
+       LEFT JOIN awr.word a ON a.id = s.application LEFT JOIN awr.word cl ON cl.id = s.client
+       LEFT JOIN awr.word b ON b.id = s.backend_type LEFT JOIN awr.word st ON st.id = s.state
+       LEFT JOIN awr.word et ON et.id = s.wait_event_type LEFT JOIN awr.word e ON e.id = s.wait_event
+  UNION ALL
+  SELECT 1, s.sample_time, s.pid, s.backend_start, s.leader_pid, s.database, s.role, s.application, s.client, s.backend_type, s.state,
+         s.wait_event_type, s.wait_event, awr.wait_class(s.wait_event_type, s.wait_event, s.backend_type IN ('client backend', 'parallel worker')),
+         s.query_id, s.xact_age_us, s.query_age_us, s.blocker_pid, (SELECT period_ms FROM awr.get_sampler_state())
+  FROM awr.get_samples((SELECT coalesce(max((data ->> 'sequence')::bigint), 0) FROM awr.last_value
+                        WHERE kind = 'samples' AND data ->> 'incarnation' = awr.get_incarnation()::text)) s;
+
+COMMENT ON VIEW awr.active_session_history IS
+  'samples of active sessions: N samples of a state mean about N times period_ms in that state';
+COMMENT ON COLUMN awr.active_session_history.wait_event IS 'what the session waited for, or NULL if it was on a CPU or ready to run';
+COMMENT ON COLUMN awr.active_session_history.wait_class IS 'wait class under Oracle''s names; see awr.wait_class';
+COMMENT ON COLUMN awr.active_session_history.leader_pid IS 'the session that a parallel worker works for';
+COMMENT ON COLUMN awr.active_session_history.blocker_pid IS 'a process that holds the lock that the session waited for';
+
+-- ---- Statements and plans ----
+
+CREATE FUNCTION awr.get_statements(
+  OUT database oid, OUT role oid, OUT query_id bigint, OUT plan_id bigint, OUT calls bigint, OUT elapsed_us bigint, OUT cpu_us bigint,
+  OUT plans bigint, OUT plan_us bigint, OUT rows bigint, OUT shared_blks_hit bigint, OUT shared_blks_read bigint,
+  OUT shared_blks_dirtied bigint, OUT shared_blks_written bigint, OUT temp_blks_read bigint, OUT temp_blks_written bigint,
+  OUT blk_read_us bigint, OUT blk_write_us bigint, OUT wal_records bigint, OUT wal_fpi bigint, OUT wal_bytes bigint,
+  OUT eligible_bytes bigint, OUT saved_bytes bigint, OUT returned_bytes bigint, OUT max_us bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_get_statements'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.get_statements() IS
+  'cumulative statistics of top-level statements, per database, role, query and plan; query_id 0 contains evicted entries';
+
+CREATE FUNCTION awr.get_plans(OUT query_id bigint, OUT plan_id bigint, OUT query text, OUT plan text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_get_plans'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.get_plans() IS 'texts of statements and plans that appeared recently, in shared memory; the AWR worker stores them';
+
+-- ---- Collecting ----
+
+-- Facts that identify the server and its present run
+CREATE FUNCTION awr.get_facts()
+RETURNS jsonb
+AS $$
+  SELECT jsonb_build_object(
+    'system_identifier', (SELECT system_identifier FROM pg_control_system()),
+    'startup_time', pg_postmaster_start_time(),
+    'incarnation', awr.get_incarnation(),
+    'in_recovery', pg_is_in_recovery(),
+    'wal_lsn', CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_insert_lsn() END,
+    'server_version', current_setting('server_version'),
+    'server_version_num', current_setting('server_version_num')::int,
+    'block_size', current_setting('block_size')::int,
+    'cluster_name', current_setting('cluster_name'),
+    'cellar_version', (SELECT extversion FROM pg_extension WHERE extname = 'cellar'),
+    'sessions', (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+    'time', clock_timestamp())
+$$ LANGUAGE sql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.get_facts() IS 'server version, start time and other facts that an AWR snapshot records';
+
+-- Returns the query of a collector with the schemas of extensions filled in, or NULL if a required extension is missing.
+CREATE FUNCTION awr.get_source(source text, requires text)
+RETURNS text
+AS $$
+  SELECT CASE
+           WHEN requires IS NULL THEN source
+           ELSE (SELECT replace(source, '@' || extname || '@', quote_ident(nspname))
+                 FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = requires)
+         END
+$$ LANGUAGE sql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.get_source(text, text) IS 'for internal use by awr.collect';
+
+-- Returns the current cumulative values: one row per kind and database, whose data are an array of rows. A source that
+-- fails or that is not available returns a row of kind "note". Writes nothing, so it also runs on a standby.
+CREATE FUNCTION awr.collect(OUT kind text, OUT database oid, OUT data jsonb)
+RETURNS SETOF record
+AS $$
+DECLARE
+  c record;
+  d record;
+  version int := current_setting('server_version_num')::int;
+  statement text;
+BEGIN
+  FOR c IN SELECT * FROM awr.collector WHERE scope = 'instance' AND version BETWEEN min_version AND max_version LOOP
+    kind := c.kind;
+    database := 0;
+    BEGIN
+      statement := awr.get_source(c.source, c.requires);
+      IF statement IS NULL THEN
+        kind := 'note';
+        data := jsonb_build_object('kind', 'source missing', 'object', c.requires,
+                                   'description', format('%s is not installed', c.requires));
+      ELSE
+        EXECUTE 'SELECT jsonb_agg(coalesce(j -> ''row'', j)) FROM (SELECT to_jsonb(s) AS j FROM (' || statement || ') s) s' INTO data;
+      END IF;
+    EXCEPTION
+      WHEN query_canceled THEN RAISE;
+      WHEN OTHERS THEN
+        kind := 'note';
+        data := jsonb_build_object('kind', 'source failed', 'object', c.kind, 'description', SQLERRM);
+    END;
+    CONTINUE WHEN data IS NULL;
+    RETURN NEXT;
+  END LOOP;
+
+  SELECT string_agg(format('SELECT %L::text AS kind, coalesce(j -> ''row'', j) AS row FROM (SELECT to_jsonb(s) AS j FROM (%s) s) s',
+                           s.kind, s.source), ' UNION ALL ')
+    INTO statement
+    FROM awr.collector s WHERE scope = 'database' AND version BETWEEN min_version AND max_version;
+  FOR d IN SELECT oid, datname FROM pg_database WHERE datallowconn AND datconnlimit <> -2 AND NOT datistemplate LOOP
+    BEGIN
+      FOR kind, data IN
+        EXECUTE CASE WHEN d.datname = current_database()
+                     THEN 'SELECT kind, jsonb_agg(row) FROM (' || statement || ') s GROUP BY kind'
+                     ELSE format('SELECT r ->> ''kind'', r -> ''rows'' FROM awr.query_database(%s, %L) r', d.oid,
+                                 'SELECT jsonb_build_object(''kind'', kind, ''rows'', jsonb_agg(row)) FROM (' || statement || ') s GROUP BY kind')
+                END
+      LOOP
+        database := d.oid;
+        RETURN NEXT;
+      END LOOP;
+    EXCEPTION
+      WHEN query_canceled THEN RAISE;
+      WHEN OTHERS THEN
+        kind := 'note';
+        database := d.oid;
+        data := jsonb_build_object('kind', 'source failed', 'object', format('database %s', d.datname), 'description', SQLERRM);
+        RETURN NEXT;
+    END;
+  END LOOP;
+END
+$$ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.collect() IS
+  'current values of all statistics that an AWR snapshot contains; writes nothing';
+
+-- ---- Storing ----
+
+-- The interval tables and the roles of their columns
+CREATE VIEW awr.interval_column AS
+  SELECT c.relname AS kind, a.attname AS name, a.attnum AS position,
+         CASE WHEN a.attnotnull THEN 'key'
+              WHEN t.typname = 'counter' AND t.typnamespace = 'awr'::regnamespace THEN 'counter'
+              WHEN t.typname = 'duration' AND t.typnamespace = 'awr'::regnamespace THEN 'counter'
+              WHEN t.typname = 'growth' AND t.typnamespace = 'awr'::regnamespace THEN 'growth'
+              WHEN a.attname = 'stats_reset' THEN 'reset'
+              ELSE 'gauge' END AS role
+  FROM pg_catalog.pg_class c
+       JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+       JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+  WHERE c.relnamespace = 'awr'::regnamespace AND c.relkind = 'p' AND c.relname NOT IN ('snapshot', 'note', 'sample_chunk')
+    AND a.attname NOT IN ('snap_day', 'snap_id', 'instance_id');
+
+COMMENT ON VIEW awr.interval_column IS 'columns of the interval tables, and how awr.store_snapshot fills each';
+
+-- Creates the partitions of a day, unless they exist.
+CREATE FUNCTION awr.create_partitions(day date)
+RETURNS void
+AS $$
+DECLARE
+  parent name;
+  partition name;
+BEGIN
+  FOR parent IN SELECT relname FROM pg_class WHERE relnamespace = 'awr'::regnamespace AND relkind = 'p' LOOP
+    partition := parent || to_char(day, '_YYYYMMDD');
+    IF to_regclass(format('awr.%I', partition)) IS NULL THEN
+      EXECUTE format('CREATE TABLE awr.%I PARTITION OF awr.%I FOR VALUES IN (%L)', partition, parent, day);
+      EXECUTE format('CREATE INDEX ON awr.%I (%s)', partition, CASE parent WHEN 'sample_chunk' THEN 'end_time' ELSE 'snap_id' END);
+    END IF;
+  END LOOP;
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.create_partitions(date) IS 'for internal use by awr.store_snapshot';
+
+-- Stores the increases of one kind. "previous" is NULL if the kind was not collected in the previous snapshot; then only
+-- kinds without counters are stored. "changed" stores a row only if something changed.
+CREATE FUNCTION awr.store_kind(kind text, day date, snap bigint, instance integer, present jsonb, previous jsonb)
+RETURNS void
+AS $$
+DECLARE
+  keys text[];
+  counters text[];
+  growths text[];
+  gauges text[];
+  has_reset boolean;
+  reset text;
+  outputs text;
+  changed text;
+BEGIN
+  SELECT array_agg(name::text ORDER BY position) FILTER (WHERE role = 'key'),
+         coalesce(array_agg(name::text ORDER BY position) FILTER (WHERE role = 'counter'), '{}'),
+         coalesce(array_agg(name::text ORDER BY position) FILTER (WHERE role = 'growth'), '{}'),
+         coalesce(array_agg(name::text ORDER BY position) FILTER (WHERE role IN ('gauge', 'reset')), '{}'),
+         bool_or(role = 'reset')
+    INTO keys, counters, growths, gauges, has_reset
+    FROM awr.interval_column c WHERE c.kind = $1;
+  IF cardinality(counters) > 0 AND previous IS NULL THEN
+    RETURN;
+  END IF;
+
+  reset := (SELECT string_agg(format('c.%1$I < p.%1$I', n), ' OR ') FROM unnest(counters) n);
+  IF has_reset THEN
+    reset := concat_ws(' OR ', reset, 'c.stats_reset <> p.stats_reset');
+  END IF;
+  outputs := concat_ws(', ',
+    (SELECT string_agg(format('c.%I', n), ', ') FROM unnest(keys) n),
+    (SELECT string_agg(format('CASE WHEN p.%2$I IS NULL OR reset THEN c.%1$I ELSE c.%1$I - p.%1$I END AS %1$I', n, keys[1]), ', ') FROM unnest(counters) n),
+    (SELECT string_agg(format('c.%I - coalesce(p.%1$I, 0) AS %I', regexp_replace(n, '_growth$', ''), n), ', ') FROM unnest(growths) n),
+    (SELECT string_agg(format('c.%I', n), ', ') FROM unnest(gauges) n));
+  changed := CASE
+    WHEN kind = 'activity' THEN 'true'
+    WHEN cardinality(counters) + cardinality(growths) > 0 THEN
+      (SELECT string_agg(format('%I <> 0', n), ' OR ') FROM unnest(counters || growths) n)
+      || CASE WHEN kind = 'os_stat' THEN ' OR value IS NOT NULL' WHEN kind = 'database_stat' THEN ' OR true' ELSE '' END
+    ELSE 'row_changed' END;
+
+  EXECUTE format(
+    'WITH c AS MATERIALIZED (SELECT * FROM jsonb_populate_recordset(NULL::awr.%1$I, $1)),
+          p AS MATERIALIZED (SELECT * FROM jsonb_populate_recordset(NULL::awr.%1$I, $2)),
+          i AS MATERIALIZED (
+            SELECT %2$s, r.reset, c IS DISTINCT FROM p AS row_changed
+            FROM c LEFT JOIN p ON (%5$s) CROSS JOIN LATERAL (SELECT coalesce(%4$s, false) AS reset) r),
+          stored AS (
+            INSERT INTO awr.%1$I (snap_day, snap_id, instance_id, %6$s)
+            SELECT $3, $4, $5, %6$s FROM i WHERE %7$s)
+     INSERT INTO awr.note (snap_day, snap_id, instance_id, kind, object, description)
+     SELECT $3, $4, $5, ''statistics reset'', %1$L, count(*) || '' of '' || (SELECT count(*) FROM c) || '' rows restarted from zero''
+     FROM i WHERE reset HAVING count(*) > 0',
+    kind, outputs, keys[1], coalesce(reset, 'false'),
+    (SELECT string_agg(format('c.%1$I = p.%1$I', n), ' AND ') FROM unnest(keys) n),
+    (SELECT string_agg(format('%I', n), ', ') FROM unnest(keys || counters || growths || gauges) n),
+    changed)
+  USING present, previous, day, snap, instance;
+
+  IF kind IN ('database_stat', 'table_stat', 'index_stat', 'statement_stat') AND previous IS NOT NULL THEN
+    EXECUTE format(
+      'INSERT INTO awr.note (snap_day, snap_id, instance_id, kind, object, description)
+       SELECT $3, $4, $5, CASE %1$L WHEN ''statement_stat'' THEN ''statements evicted'' ELSE ''objects dropped'' END, %1$L,
+              count(*) || '' objects of the previous AWR snapshot no longer exist; their activity since then is not included''
+       FROM jsonb_populate_recordset(NULL::awr.%1$I, $2) p
+       WHERE NOT EXISTS (SELECT FROM jsonb_populate_recordset(NULL::awr.%1$I, $1) c WHERE %2$s)
+       HAVING count(*) > 0',
+      kind, (SELECT string_agg(format('c.%1$I = p.%1$I', n), ' AND ') FROM unnest(keys) n))
+    USING present, previous, day, snap, instance;
+  END IF;
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.store_kind(text, date, bigint, integer, jsonb, jsonb) IS 'for internal use by awr.store_snapshot';
+
+CREATE FUNCTION awr.add_note(day date, snap bigint, instance integer, kind text, object text, description text)
+RETURNS void
+AS $$
+  INSERT INTO awr.note VALUES (day, snap, instance, kind, object, description)
+$$ LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.add_note(date, bigint, integer, text, text, text) IS 'for internal use by awr.store_snapshot';
+
+-- Stores an AWR snapshot from facts and collected values, and returns its number. The values come from awr.collect() on
+-- this server or, for a standby or another cluster, from awr.collect() there.
+CREATE FUNCTION awr.store_snapshot(instance_name text, is_local boolean, facts jsonb, "values" jsonb, requested_by text)
+RETURNS bigint
+AS $$
+DECLARE
+  instance awr.instance;
+  snap bigint;
+  now_time timestamptz := (facts ->> 'time')::timestamptz;
+  day date := (now_time AT TIME ZONE 'UTC')::date;
+  last_facts jsonb;
+  elapsed_us bigint;
+  clock_us bigint;
+  uptime_us bigint;
+  last_uptime_us bigint;
+  v record;
+BEGIN
+  -- One snapshot at a time; readers are not blocked.
+  LOCK TABLE awr.instance IN SHARE UPDATE EXCLUSIVE MODE;
+  SELECT * INTO instance FROM awr.instance i
+    WHERE CASE WHEN store_snapshot.is_local THEN i.is_local ELSE i.name = instance_name END;
+  IF NOT FOUND THEN
+    INSERT INTO awr.instance
+      SELECT CASE WHEN store_snapshot.is_local THEN 1 ELSE greatest(1, (SELECT max(instance_id) FROM awr.instance)) + 1 END,
+             instance_name, (facts ->> 'system_identifier')::bigint, store_snapshot.is_local
+      RETURNING * INTO instance;
+  ELSIF instance.system_identifier <> (facts ->> 'system_identifier')::bigint THEN
+    IF NOT store_snapshot.is_local THEN
+      RAISE EXCEPTION 'AWR instance "%" belongs to another cluster', instance.name
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+              DETAIL = format('The repository contains system identifier %s, the server has %s.', instance.system_identifier, facts ->> 'system_identifier'),
+              HINT = 'Store the snapshots of this cluster under another name.';
+    END IF;
+    UPDATE awr.instance SET system_identifier = (facts ->> 'system_identifier')::bigint WHERE instance_id = instance.instance_id;
+    DELETE FROM awr.last_value l WHERE l.instance_id = instance.instance_id;
+  END IF;
+
+  PERFORM awr.create_partitions(day);
+  snap := nextval('awr.snap_id');
+  SELECT data INTO last_facts FROM awr.last_value l WHERE l.instance_id = instance.instance_id AND l.kind = 'facts';
+
+  -- The host's uptime tells how much time passed even if the clock was set.
+  SELECT (r ->> 'total')::bigint INTO uptime_us FROM jsonb_array_elements("values") e, jsonb_array_elements(e -> 'data') r
+    WHERE e ->> 'kind' = 'os_stat' AND r ->> 'name' = 'UPTIME';
+  facts := facts || jsonb_build_object('uptime_us', uptime_us, 'day', day);
+  last_uptime_us := (last_facts ->> 'uptime_us')::bigint;
+  clock_us := (extract(epoch FROM now_time - (last_facts ->> 'time')::timestamptz) * 1e6)::bigint;
+  elapsed_us := clock_us;
+  IF uptime_us >= last_uptime_us THEN
+    IF abs(uptime_us - last_uptime_us - clock_us) > 1000000 THEN
+      elapsed_us := uptime_us - last_uptime_us;
+      PERFORM awr.add_note(day, snap, instance.instance_id, 'clock step', NULL,
+        format('the clock was set by %s seconds; rates are computed from the uptime of the host', round((clock_us - elapsed_us) / 1e6, 1)));
+    END IF;
+  ELSIF last_uptime_us IS NOT NULL THEN
+    PERFORM awr.add_note(day, snap, instance.instance_id, 'host restart', NULL, 'the host was started in the interval');
+  END IF;
+  IF elapsed_us <= 0 THEN
+    RAISE EXCEPTION 'the clock is behind the previous AWR snapshot'
+      USING ERRCODE = 'object_not_in_prerequisite_state',
+            DETAIL = format('The previous AWR snapshot was taken at %s, the clock shows %s.', last_facts ->> 'time', now_time),
+            HINT = 'Correct the clock, or wait until it has passed the previous AWR snapshot.';
+  END IF;
+
+  IF facts ->> 'startup_time' <> last_facts ->> 'startup_time' THEN
+    PERFORM awr.add_note(day, snap, instance.instance_id, 'server restart', NULL,
+      format('the server was started at %s', facts ->> 'startup_time'));
+  ELSIF facts ->> 'incarnation' <> last_facts ->> 'incarnation' THEN
+    PERFORM awr.add_note(day, snap, instance.instance_id, 'crash', NULL,
+      'the server terminated all sessions and recovered; cumulative statistics were lost');
+  END IF;
+  IF facts ->> 'server_version' <> last_facts ->> 'server_version' OR facts ->> 'cellar_version' <> last_facts ->> 'cellar_version' THEN
+    PERFORM awr.add_note(day, snap, instance.instance_id, 'upgrade', NULL,
+      format('PostgreSQL %s with cellar %s became PostgreSQL %s with cellar %s', last_facts ->> 'server_version', last_facts ->> 'cellar_version',
+             facts ->> 'server_version', facts ->> 'cellar_version'));
+  END IF;
+
+  INSERT INTO awr.snapshot
+    VALUES (day, snap, instance.instance_id, (last_facts ->> 'time')::timestamptz, now_time, elapsed_us, requested_by, NULL,
+            (facts ->> 'startup_time')::timestamptz, facts - 'time');
+
+  -- Sources of one kind form one array.
+  FOR v IN
+    SELECT e ->> 'kind' AS kind, coalesce((e ->> 'database')::oid, 0::oid) AS database, jsonb_agg(r) AS data
+    FROM jsonb_array_elements("values") e, jsonb_array_elements(e -> 'data') r
+    WHERE e ->> 'kind' <> 'note'
+    GROUP BY 1, 2
+  LOOP
+    -- The first snapshot of a day stores all settings, because the retention may drop the days before.
+    PERFORM awr.store_kind(v.kind, day, snap, instance.instance_id, v.data,
+                           (SELECT data FROM awr.last_value l
+                            WHERE l.instance_id = instance.instance_id AND l.kind = v.kind AND l.database = v.database
+                              AND (v.kind <> 'setting' OR last_facts ->> 'day' = day::text)));
+    INSERT INTO awr.last_value VALUES (instance.instance_id, v.kind, v.database, v.data)
+      ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data;
+  END LOOP;
+  DELETE FROM awr.last_value l
+    WHERE l.instance_id = instance.instance_id AND l.kind <> 'facts'
+      AND NOT EXISTS (SELECT FROM jsonb_array_elements("values") e
+                      WHERE e ->> 'kind' = l.kind AND coalesce((e ->> 'database')::oid, 0::oid) = l.database);
+  INSERT INTO awr.last_value VALUES (instance.instance_id, 'facts', 0, facts)
+    ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data;
+  INSERT INTO awr.note
+    SELECT day, snap, instance.instance_id, e -> 'data' ->> 'kind', e -> 'data' ->> 'object', e -> 'data' ->> 'description'
+    FROM jsonb_array_elements("values") e WHERE e ->> 'kind' = 'note';
+
+  RETURN snap;
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.store_snapshot(text, boolean, jsonb, jsonb, text) IS
+  'stores an AWR snapshot from the output of awr.get_facts() and awr.collect() of this or another server';
+
+CREATE FUNCTION awr.create_snapshot(requested_by text DEFAULT 'user')
+RETURNS bigint
+AS $$
+DECLARE
+  began timestamptz := clock_timestamp();
+  facts jsonb;
+  collected jsonb;
+  snap bigint;
+BEGIN
+  IF pg_is_in_recovery() THEN
+    RAISE EXCEPTION 'cannot store an AWR snapshot during recovery'
+      USING ERRCODE = 'read_only_sql_transaction',
+            HINT = 'Store the snapshots of a standby in the repository of another server: cellar awr snapshot --dsn STANDBY --repository SERVER.';
+  END IF;
+  PERFORM awr.store_samples();
+  facts := awr.get_facts();
+  SELECT jsonb_agg(to_jsonb(c)) INTO collected FROM awr.collect() c;
+  snap := awr.store_snapshot(coalesce(nullif(facts ->> 'cluster_name', ''), 'local'), true, facts, collected, requested_by);
+  PERFORM awr.store_query_texts(1);
+  PERFORM awr.store_plans();
+  UPDATE awr.snapshot s SET duration_us = (extract(epoch FROM clock_timestamp() - began) * 1e6)::bigint
+    WHERE s.snap_id = snap AND s.snap_day = (began AT TIME ZONE 'UTC')::date;
+  RETURN snap;
+END
+$$ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.create_snapshot(text) IS 'takes an AWR snapshot of all databases of this server, and returns its number';
+
+-- Takes an AWR snapshot unless one was taken on this server since a time. Called by the AWR worker.
+CREATE FUNCTION awr.create_due_snapshot(since timestamptz)
+RETURNS bigint
+AS $$
+  SELECT awr.create_snapshot('schedule')
+  WHERE NOT EXISTS (SELECT FROM awr.snapshot s
+                    WHERE s.instance_id = 1 AND s.snap_day >= (since AT TIME ZONE 'UTC')::date AND s.end_time >= since)
+$$ LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.create_due_snapshot(timestamptz) IS 'for internal use by the AWR worker';
+
+-- Stores the texts of statements and plans that appeared recently.
+CREATE FUNCTION awr.store_plans()
+RETURNS void
+AS $$
+  INSERT INTO awr.query_text
+    SELECT DISTINCT ON (query_id) 1, query_id, query FROM awr.get_plans()
+    ON CONFLICT DO NOTHING;
+  INSERT INTO awr.plan_text
+    SELECT DISTINCT ON (plan_id, query_id) 1, plan_id, query_id, plan FROM awr.get_plans() WHERE plan IS NOT NULL
+    ON CONFLICT DO NOTHING
+$$ LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.store_plans() IS 'for internal use by the AWR worker';
+
+-- Stores the texts of pg_stat_statements that the repository does not contain yet. Reading all texts is expensive, so they
+-- are read only if there is a new statement.
+CREATE FUNCTION awr.store_query_texts(instance integer)
+RETURNS void
+AS $$
+DECLARE
+  source text := awr.get_source('@pg_stat_statements@.pg_stat_statements', 'pg_stat_statements');
+BEGIN
+  IF source IS NULL THEN
+    RETURN;
+  END IF;
+  EXECUTE format(
+    'INSERT INTO awr.query_text
+       SELECT DISTINCT ON (s.queryid) $1, s.queryid, s.query
+       FROM %1$s(true) s
+       WHERE s.query IS NOT NULL AND s.queryid IS NOT NULL
+         AND NOT EXISTS (SELECT FROM awr.query_text t WHERE t.instance_id = $1 AND t.query_id = s.queryid)
+         AND EXISTS (SELECT FROM %1$s(false) n
+                     WHERE n.queryid IS NOT NULL
+                       AND NOT EXISTS (SELECT FROM awr.query_text t WHERE t.instance_id = $1 AND t.query_id = n.queryid))',
+    source) USING instance;
+EXCEPTION
+  -- pg_stat_statements is created but its library is not loaded.
+  WHEN object_not_in_prerequisite_state THEN
+    RETURN;
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.store_query_texts(integer) IS 'for internal use by awr.create_snapshot';
+
+-- ---- Retention and baselines ----
+
+CREATE VIEW awr.snapshots AS
+  SELECT s.instance_id, i.name AS instance, s.snap_id, s.begin_time, s.end_time, s.elapsed_us, s.startup_time, s.requested_by,
+         s.duration_us, (SELECT string_agg(DISTINCT n.kind, ', ') FROM awr.note n
+                         WHERE n.snap_day = s.snap_day AND n.snap_id = s.snap_id AND n.kind NOT LIKE 'source%') AS notes
+  FROM awr.snapshot s JOIN awr.instance i USING (instance_id);
+
+COMMENT ON VIEW awr.snapshots IS 'AWR snapshots of all instances in the repository';
+COMMENT ON COLUMN awr.snapshots.begin_time IS 'time of the previous AWR snapshot, or NULL for the first of an instance';
+COMMENT ON COLUMN awr.snapshots.elapsed_us IS 'length of the interval in microseconds, also correct if the clock was set';
+COMMENT ON COLUMN awr.snapshots.startup_time IS 'when the server was started';
+COMMENT ON COLUMN awr.snapshots.duration_us IS 'time that taking the AWR snapshot took, in microseconds';
+COMMENT ON COLUMN awr.snapshots.notes IS 'kinds of events in the interval that limit what its statistics mean; see awr.note';
+
+CREATE FUNCTION awr.create_baseline(name text, begin_snap bigint, end_snap bigint, instance integer DEFAULT 1)
+RETURNS void
+AS $$
+BEGIN
+  PERFORM awr.check_period(begin_snap, end_snap, instance);
+  INSERT INTO awr.baseline
+    SELECT create_baseline.name, instance, create_baseline.begin_snap, create_baseline.end_snap, min(snap_day), max(snap_day)
+    FROM awr.snapshot s
+    WHERE instance_id = instance AND snap_id BETWEEN create_baseline.begin_snap AND create_baseline.end_snap;
+END
+$$ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.create_baseline(text, bigint, bigint, integer) IS
+  'names a period between two AWR snapshots; the retention keeps all AWR snapshots of its days';
+
+CREATE FUNCTION awr.drop_baseline(name text)
+RETURNS void
+AS $$
+BEGIN
+  DELETE FROM awr.baseline b WHERE b.name = drop_baseline.name;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'AWR baseline "%" does not exist', drop_baseline.name USING ERRCODE = 'undefined_object';
+  END IF;
+END
+$$ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.drop_baseline(text) IS 'removes a baseline; the retention then deletes its AWR snapshots';
+
+CREATE FUNCTION awr.drop_expired_snapshots(retention interval)
+RETURNS integer
+AS $$
+DECLARE
+  day date;
+  parent name;
+  dropped int := 0;
+BEGIN
+  -- An array: a table that an open query reads cannot be dropped.
+  FOREACH day IN ARRAY ARRAY(
+    SELECT DISTINCT snap_day FROM awr.snapshot s
+    WHERE snap_day < ((now() - retention) AT TIME ZONE 'UTC')::date
+      AND NOT EXISTS (SELECT FROM awr.baseline b WHERE s.snap_day BETWEEN b.first_day AND b.last_day))
+  LOOP
+    FOR parent IN SELECT relname FROM pg_class WHERE relnamespace = 'awr'::regnamespace AND relkind = 'p' LOOP
+      EXECUTE format('DROP TABLE IF EXISTS awr.%I', parent || to_char(day, '_YYYYMMDD'));
+    END LOOP;
+    dropped := dropped + 1;
+  END LOOP;
+  RETURN dropped;
+END
+$$ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.drop_expired_snapshots(interval) IS
+  'drops the days whose AWR snapshots are all older than the retention, except those of baselines; returns the number of days';
+
+-- Raises an error that names the existing snapshots, unless both exist and begin precedes end.
+CREATE FUNCTION awr.check_period(begin_snap bigint, end_snap bigint, instance integer)
+RETURNS void
+AS $$
+DECLARE
+  existing text;
+  wrong text;
+BEGIN
+  IF NOT EXISTS (SELECT FROM awr.instance i WHERE i.instance_id = instance) THEN
+    RAISE EXCEPTION 'AWR instance % does not exist', instance
+      USING ERRCODE = 'undefined_object',
+            HINT = coalesce('Instances in the repository: ' || (SELECT string_agg(i.instance_id || ' (' || i.name || ')', ', ' ORDER BY i.instance_id) FROM awr.instance i) || '.',
+                            'The repository is empty. SELECT awr.create_snapshot() takes an AWR snapshot.');
+  END IF;
+  SELECT string_agg(n::text, ', ') INTO wrong FROM (VALUES (begin_snap), (end_snap)) v (n)
+    WHERE NOT EXISTS (SELECT FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = n);
+  IF wrong IS NULL AND begin_snap < end_snap THEN
+    RETURN;
+  END IF;
+  SELECT format('AWR snapshots of instance %s: %s.', instance, string_agg(r, ', ')) INTO existing
+  FROM (SELECT CASE WHEN count(*) > 1 THEN min(snap_id) || '-' || max(snap_id) ELSE min(snap_id)::text END
+               || ' (' || to_char(min(end_time), 'YYYY-MM-DD HH24:MI') || CASE WHEN count(*) > 1 THEN ' to ' || to_char(max(end_time), 'YYYY-MM-DD HH24:MI') ELSE '' END || ')' AS r
+        FROM (SELECT snap_id, end_time, snap_id - row_number() OVER (ORDER BY snap_id) AS run
+              FROM awr.snapshot WHERE instance_id = instance) s
+        GROUP BY run ORDER BY run) s;
+  IF wrong IS NOT NULL THEN
+    RAISE EXCEPTION 'AWR snapshot % does not exist', wrong USING ERRCODE = 'undefined_object', DETAIL = existing;
+  END IF;
+  RAISE EXCEPTION 'begin snapshot % does not precede end snapshot %', begin_snap, end_snap
+    USING ERRCODE = 'invalid_parameter_value', DETAIL = existing;
+END
+$$ LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.check_period(bigint, bigint, integer) IS 'for internal use by awr.report_data';
+
+-- ---- Report data ----
+
+-- Returns the sums of one interval table over the snapshots after "begin_snap" up to "end_snap": one jsonb object per key,
+-- with the sums of counters, durations and growths, and the latest values of the other columns.
+CREATE FUNCTION awr.sum_intervals(kind text, begin_snap bigint, end_snap bigint, instance integer)
+RETURNS SETOF jsonb
+AS $$
+DECLARE
+  keys text[];
+  sums text[];
+  gauges text[];
+BEGIN
+  SELECT array_agg(quote_ident(name) ORDER BY position) FILTER (WHERE role = 'key'),
+         array_agg(quote_ident(name) ORDER BY position) FILTER (WHERE role IN ('counter', 'growth')),
+         array_agg(quote_ident(name) ORDER BY position) FILTER (WHERE role = 'gauge')
+    INTO keys, sums, gauges
+    FROM awr.interval_column c WHERE c.kind = $1;
+  RETURN QUERY EXECUTE format(
+    'WITH rows AS NOT MATERIALIZED (
+       SELECT * FROM awr.%1$I
+       WHERE instance_id = $3 AND snap_id > $1 AND snap_id <= $2
+         AND snap_day BETWEEN (SELECT min(snap_day) FROM awr.snapshot WHERE snap_id = $1)
+                          AND (SELECT max(snap_day) FROM awr.snapshot WHERE snap_id = $2)),
+     sums AS (SELECT %2$s, max(snap_id) AS last_snap, %3$s FROM rows GROUP BY %2$s)
+     SELECT jsonb_strip_nulls(to_jsonb(s) - ''last_snap'') %4$s FROM sums s %5$s',
+    kind, array_to_string(keys, ', '),
+    (SELECT string_agg(format('sum(%1$s)::%2$s AS %1$s', n, CASE WHEN n LIKE '%\_time' THEN 'double precision' ELSE 'numeric' END), ', ') FROM unnest(sums) n),
+    CASE WHEN gauges IS NOT NULL THEN '|| jsonb_strip_nulls(jsonb_build_object(' || (SELECT string_agg(format('%L, r.%s', trim(both '"' FROM n), n), ', ') FROM unnest(gauges) n) || '))' END,
+    CASE WHEN gauges IS NOT NULL THEN 'JOIN rows r ON r.snap_id = s.last_snap AND ' || (SELECT string_agg(format('r.%1$s = s.%1$s', n), ' AND ') FROM unnest(keys) n) END)
+  USING begin_snap, end_snap, instance;
+END
+$$ LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.sum_intervals(text, bigint, bigint, integer) IS
+  'sums of an interval table between two AWR snapshots, one object per key';
+
+-- The names of times in milliseconds, and their names in microseconds in the report document
+CREATE FUNCTION awr.to_document(data jsonb)
+RETURNS jsonb
+AS $$
+  SELECT coalesce(jsonb_object_agg(
+           CASE WHEN key LIKE '%\_time' AND jsonb_typeof(value) = 'number'
+                THEN CASE key WHEN 'total_exec_time' THEN 'elapsed_us' WHEN 'total_plan_time' THEN 'plan_us'
+                              WHEN 'shared_blk_read_time' THEN 'blk_read_us' WHEN 'shared_blk_write_time' THEN 'blk_write_us'
+                              WHEN 'max_exec_time' THEN 'max_us' WHEN 'mean_exec_time' THEN 'mean_us' WHEN 'stddev_exec_time' THEN 'stddev_us'
+                              ELSE regexp_replace(key, '_time$', '_us') END
+                ELSE CASE key WHEN 'queryid' THEN 'query_id' WHEN 'relname' THEN 'name' WHEN 'schemaname' THEN 'schema'
+                              WHEN 'size' THEN 'size_end' ELSE key END END,
+           CASE WHEN key LIKE '%\_time' AND jsonb_typeof(value) = 'number' THEN to_jsonb(round((value #>> '{}')::numeric * 1000)) ELSE value END), '{}')
+  FROM jsonb_each(data)
+$$ LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.to_document(jsonb) IS 'for internal use by awr.report_data';
+
+CREATE FUNCTION awr.report_data(begin_snap bigint, end_snap bigint, instance integer DEFAULT 1)
+RETURNS jsonb
+AS $$
+DECLARE
+  first awr.snapshot;
+  last awr.snapshot;
+  databases jsonb;
+  statistics jsonb;
+  statements jsonb;
+  events jsonb;
+  document jsonb;
+  elapsed bigint;
+  ash jsonb;
+  sampled jsonb;
+  cpu jsonb;
+BEGIN
+  PERFORM awr.check_period(begin_snap, end_snap, instance);
+  SELECT * INTO first FROM awr.snapshot WHERE snap_id = begin_snap;
+  SELECT * INTO last FROM awr.snapshot WHERE snap_id = end_snap;
+  SELECT sum(elapsed_us) INTO elapsed FROM awr.snapshot
+    WHERE instance_id = instance AND snap_id > begin_snap AND snap_id <= end_snap;
+
+  SELECT jsonb_agg((awr.to_document(s) - 'datid' - 'datname') || jsonb_build_object('oid', (s ->> 'datid')::bigint, 'name', coalesce(s ->> 'datname', '(shared objects)'),
+                     'size_begin', (s ->> 'size')::bigint - (s ->> 'size_growth')::bigint) ORDER BY (s ->> 'active_time')::float8 DESC NULLS LAST)
+    INTO databases FROM awr.sum_intervals('database_stat', begin_snap, end_snap, instance) s;
+
+  SELECT jsonb_agg(s - 'role' || jsonb_build_object(
+                     'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
+                     'user', (s ->> 'role')::regrole::text, 'toplevel', true, 'how', 'timed',
+                     'text', CASE WHEN (s ->> 'query_id')::bigint = 0 THEN '(evicted statements)' ELSE t.query END))
+    INTO statements
+    FROM awr.sum_intervals('plan_stat', begin_snap, end_snap, instance) s
+         LEFT JOIN awr.query_text t ON t.instance_id = instance AND t.query_id = (s ->> 'query_id')::bigint;
+
+  WITH mount AS (
+    SELECT s ->> 'kind' AS kind, sum((s ->> 'operations')::numeric) AS operations, sum((s ->> 'bytes')::numeric) AS bytes
+    FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s WHERE (s ->> 'bucket')::int = -1 GROUP BY 1),
+  raw AS (
+    SELECT s ->> 'name' AS name, (s ->> 'value')::numeric AS value FROM awr.sum_intervals('statistic', begin_snap, end_snap, instance) s),
+  d AS (
+    SELECT sum((e ->> 'xact_commit')::numeric) AS commits, sum((e ->> 'xact_rollback')::numeric) AS rollbacks,
+           sum((e ->> 'blks_hit')::numeric) AS hits, sum((e ->> 'blks_read')::numeric) AS reads,
+           sum((e ->> 'sessions')::numeric) AS logons, sum((e ->> 'temp_bytes')::numeric) AS temp_bytes,
+           sum((e ->> 'deadlocks')::numeric) AS deadlocks
+    FROM jsonb_array_elements(databases) e),
+  on_cell AS (
+    SELECT coalesce((SELECT sum(bytes) FROM mount WHERE kind LIKE '%read'), 0) AS bytes_read,
+           coalesce((SELECT sum(operations) FROM mount WHERE kind LIKE '%read'), 0) AS reads,
+           coalesce((SELECT sum(bytes) FROM mount WHERE kind LIKE '%write'), 0) AS bytes_written,
+           coalesce((SELECT sum(operations) FROM mount WHERE kind LIKE '%write'), 0) AS writes),
+  named (name, value, unit) AS (
+    SELECT 'user commits', commits, 'transactions' FROM d
+    UNION ALL SELECT 'user rollbacks', rollbacks, 'transactions' FROM d
+    UNION ALL SELECT 'session logical reads', hits + reads, 'blocks' FROM d
+    UNION ALL SELECT 'physical reads', reads, 'blocks' FROM d
+    UNION ALL SELECT 'logons cumulative', logons, 'sessions' FROM d
+    UNION ALL SELECT 'temp bytes', temp_bytes, 'bytes' FROM d
+    UNION ALL SELECT 'enqueue deadlocks', deadlocks, 'deadlocks' FROM d
+    UNION ALL SELECT 'execute count', sum((e ->> 'calls')::numeric), 'executions' FROM jsonb_array_elements(statements) e
+    UNION ALL SELECT 'parse count (hard)', sum((e ->> 'plans')::numeric), 'plans' FROM jsonb_array_elements(statements) e
+    UNION ALL SELECT v.name, raw.value, v.unit
+      FROM (VALUES ('redo size', 'pg_stat_wal.wal_bytes', 'bytes'), ('redo entries', 'pg_stat_wal.wal_records', 'records'),
+                   ('redo writes', 'pg_stat_wal.wal_write', 'writes'), ('redo synch writes', 'pg_stat_wal.wal_sync', 'syncs'),
+                   ('redo log space requests', 'pg_stat_wal.wal_buffers_full', 'requests')) v (name, source, unit)
+           JOIN raw ON raw.name = v.source
+    UNION ALL SELECT 'DBWR checkpoints', sum(value), 'checkpoints' FROM raw
+      WHERE name IN ('pg_stat_bgwriter.checkpoints_timed', 'pg_stat_bgwriter.checkpoints_req', 'pg_stat_checkpointer.num_timed', 'pg_stat_checkpointer.num_requested')
+    UNION ALL SELECT 'DBWR checkpoint buffers written', sum(value), 'blocks' FROM raw
+      WHERE name IN ('pg_stat_bgwriter.buffers_checkpoint', 'pg_stat_checkpointer.buffers_written')
+    UNION ALL SELECT raw.name,
+                     raw.value + CASE raw.name WHEN 'physical read total bytes' THEN bytes_read
+                                               WHEN 'physical read total IO requests' THEN on_cell.reads
+                                               WHEN 'cell physical IO interconnect bytes' THEN bytes_read + bytes_written
+                                               ELSE 0 END,
+                     CASE WHEN raw.name LIKE '%bytes%' THEN 'bytes' ELSE 'count' END
+      FROM raw CROSS JOIN on_cell
+    UNION ALL SELECT 'physical write total bytes', bytes_written, 'bytes' FROM on_cell WHERE EXISTS (SELECT FROM mount)
+    UNION ALL SELECT 'physical write total IO requests', writes, 'requests' FROM on_cell WHERE EXISTS (SELECT FROM mount))
+  SELECT jsonb_agg(jsonb_build_object('name', name, 'value', value, 'unit', unit, 'how', 'counted') ORDER BY name)
+    INTO statistics FROM named WHERE value IS NOT NULL;
+
+  -- Timed events: those of the extension, and I/O through the mounts, timed by the cells
+  WITH e AS (
+    SELECT s ->> 'event' AS event, (s ->> 'bucket')::int AS bucket, (s ->> 'waits')::numeric AS waits, (s ->> 'time_us')::numeric AS time_us
+    FROM awr.sum_intervals('event_stat', begin_snap, end_snap, instance) s
+    WHERE s ->> 'event' <> 'cell single block physical read'
+    UNION ALL
+    SELECT m.event, (s ->> 'bucket')::int, sum((s ->> 'operations')::numeric), sum((s ->> 'time_us')::numeric)
+    FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s
+         JOIN (VALUES ('single block read', 'cell single block physical read'), ('multiblock read', 'cell multiblock physical read'),
+                      ('data file write', 'db file parallel write'), ('WAL write', 'log file parallel write')) m (kind, event) ON m.kind = s ->> 'kind'
+    GROUP BY 1, 2)
+  SELECT jsonb_agg(jsonb_build_object(
+           'event', event, 'waits', waits, 'time_us', time_us, 'how', 'timed',
+           'class', CASE WHEN event LIKE 'enq: KO%' THEN 'Application' WHEN event LIKE '%write' THEN 'System I/O' ELSE 'User I/O' END,
+           'foreground', event NOT LIKE '%write',
+           'histogram', (SELECT jsonb_agg(coalesce(h.waits, 0) ORDER BY b) FROM generate_series(0, 31) b
+                         LEFT JOIN (SELECT LEAST(bucket, 31) AS bucket, sum(e.waits) AS waits FROM e WHERE e.event = t.event AND bucket >= 0 GROUP BY 1) h ON h.bucket = b))
+           ORDER BY time_us DESC)
+    INTO events FROM e t WHERE bucket = -1 AND waits > 0;
+
+  -- Session samples. Sessions that are idle in a transaction are samples too, but no database time.
+  WITH h AS MATERIALIZED (
+    SELECT * FROM awr.active_session_history a
+    WHERE a.instance_id = instance AND a.sample_time > first.end_time AND a.sample_time <= last.end_time),
+  active AS MATERIALIZED (
+    SELECT h.*, h.backend_type IN ('client backend', 'parallel worker') AS foreground FROM h
+    WHERE h.wait_class <> 'Idle' AND h.state NOT LIKE 'idle in transaction%'),
+  slot AS (
+    SELECT greatest(1, ceil(extract(epoch FROM last.end_time - first.end_time) / 120))::int AS seconds)
+  SELECT jsonb_build_object(
+           'period_us', (SELECT max(period_ms) * 1000 FROM h),
+           'ticks', (SELECT sum(c.ticks) FROM awr.sample_chunk c WHERE c.instance_id = instance AND c.end_time > first.end_time AND c.begin_time <= last.end_time),
+           'lost', (SELECT sum(c.lost) FROM awr.sample_chunk c WHERE c.instance_id = instance AND c.end_time > first.end_time AND c.begin_time <= last.end_time),
+           'slots', (SELECT jsonb_agg(jsonb_build_object('time', t, 'ticks', seconds * 1000 / period, 'by_class', by_class) ORDER BY t)
+                     FROM (SELECT t, max(seconds) AS seconds, max(period_ms) AS period, jsonb_object_agg(wait_class, n) AS by_class
+                           FROM (SELECT date_bin(seconds * interval '1 second', sample_time, first.end_time) AS t, seconds, wait_class, max(period_ms) AS period_ms, count(*) AS n
+                                 FROM active, slot WHERE foreground GROUP BY 1, 2, 3) x GROUP BY t) y),
+           'by_event', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT coalesce(wait_event, 'CPU') AS event, wait_event_type AS type, wait_class AS class, foreground, count(*) AS samples FROM active GROUP BY 1, 2, 3, 4) x),
+           'top_sql', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT query_id, coalesce(wait_event, 'CPU') AS event, wait_class AS class, count(*) AS samples
+                         FROM active WHERE query_id IS NOT NULL GROUP BY 1, 2, 3 ORDER BY count(*) DESC LIMIT 100) x),
+           'top_sessions', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT pid, backend_start, backend_type, application, client,
+                              (SELECT d.datname FROM awr.database_stat d WHERE d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
+                              role::regrole::text AS "user", count(*) AS samples, count(*) FILTER (WHERE wait_event IS NULL) AS cpu_samples
+                            FROM active GROUP BY pid, backend_start, backend_type, application, client, database, role ORDER BY count(*) DESC LIMIT 50) x),
+           'by_service', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT
+                              (SELECT d.datname FROM awr.database_stat d WHERE d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
+                              role::regrole::text AS "user", application, count(*) AS samples FROM active WHERE foreground GROUP BY database, role, application ORDER BY count(*) DESC LIMIT 50) x),
+           'blocking', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT blocker_pid, pid AS blocked_pid, wait_event AS locktype, query_id, count(*) AS samples
+                          FROM h WHERE blocker_pid IS NOT NULL GROUP BY 1, 2, 3, 4 ORDER BY count(*) DESC LIMIT 50) x),
+           'idle_in_transaction', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT pid, application, max(xact_age_us) AS xact_age_us, count(*) AS samples
+                          FROM h WHERE state LIKE 'idle in transaction%' GROUP BY 1, 2 ORDER BY count(*) DESC LIMIT 50) x)),
+         (SELECT jsonb_agg(jsonb_build_object('event', wait_event, 'type', wait_event_type, 'class', wait_class, 'foreground', foreground, 'samples', n,
+                             'time_us', n * period_us, 'stderr_us', round(sqrt(n) * period_us), 'how', 'sampled') ORDER BY n DESC)
+          FROM (SELECT wait_event, wait_event_type, wait_class, foreground, count(*) AS n, max(period_ms) * 1000 AS period_us
+                FROM active WHERE wait_event IS NOT NULL AND wait_event NOT IN (SELECT e ->> 'event' FROM jsonb_array_elements(events) e)
+                GROUP BY 1, 2, 3, 4) x)
+    INTO ash, sampled;
+  SELECT jsonb_agg(s) INTO cpu FROM awr.sum_intervals('cpu_stat', begin_snap, end_snap, instance) s;
+
+  document := jsonb_build_object(
+    'format', 1,
+    'instance', (SELECT jsonb_build_object('id', i.instance_id, 'name', i.name, 'system_identifier', i.system_identifier::text) FROM awr.instance i WHERE i.instance_id = instance)
+                || (last.facts - ARRAY['system_identifier', 'incarnation', 'uptime_us', 'day', 'sessions', 'startup_time', 'wal_lsn'])
+                || jsonb_build_object('startup_time', last.startup_time,
+                     'cpus', (SELECT value::int FROM awr.os_stat o WHERE o.snap_day = last.snap_day AND o.snap_id = end_snap AND name = 'NUM_CPUS'),
+                     'memory_bytes', (SELECT value::bigint FROM awr.os_stat o WHERE o.snap_day = last.snap_day AND o.snap_id = end_snap AND name = 'PHYSICAL_MEMORY_BYTES')),
+    'begin', jsonb_build_object('snap_id', begin_snap, 'time', first.end_time, 'sessions', first.facts -> 'sessions'),
+    'end', jsonb_build_object('snap_id', end_snap, 'time', last.end_time, 'sessions', last.facts -> 'sessions'),
+    'snapshots', (SELECT jsonb_agg(jsonb_build_object('snap_id', s.snap_id, 'time', s.end_time, 'elapsed_us', s.elapsed_us,
+                           'db_time_us', (SELECT round(sum(active_time) * 1000) FROM awr.database_stat d WHERE d.snap_day = s.snap_day AND d.snap_id = s.snap_id)) ORDER BY s.snap_id)
+                  FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id > begin_snap AND s.snap_id <= end_snap),
+    'elapsed_us', elapsed,
+    'db_time_us', (SELECT sum((e ->> 'active_us')::numeric) FROM jsonb_array_elements(databases) e),
+    'notes', (SELECT jsonb_agg(jsonb_build_object('snap_id', n.snap_id, 'time', s.end_time, 'kind', n.kind, 'object', n.object, 'text', n.description) ORDER BY n.snap_id)
+              FROM awr.note n JOIN awr.snapshot s USING (snap_day, snap_id)
+              WHERE n.instance_id = instance AND n.snap_id > begin_snap AND n.snap_id <= end_snap AND n.kind NOT LIKE 'source%'),
+    'sources', (SELECT jsonb_agg(jsonb_build_object('name', source, 'available', not_available IS NULL, 'detail', not_available) ORDER BY source)
+                FROM (SELECT coalesce(c.requires, c.kind) AS source,
+                             (SELECT max(n.description) FROM awr.note n WHERE n.snap_day = last.snap_day AND n.snap_id = end_snap
+                                AND n.object IN (c.kind, c.requires) AND n.kind LIKE 'source%') AS not_available
+                      FROM (SELECT DISTINCT kind, requires FROM awr.collector) c) x),
+    'time_model', (SELECT jsonb_agg(jsonb_build_object('name', name, 'us', us, 'how', 'timed'))
+                   FROM (SELECT 'DB time', (SELECT sum((e ->> 'active_us')::numeric) FROM jsonb_array_elements(databases) e)
+                         UNION ALL SELECT 'sql execute elapsed time', (SELECT sum((e ->> 'elapsed_us')::numeric) FROM jsonb_array_elements(statements) e WHERE (e ->> 'toplevel')::boolean)
+                         UNION ALL SELECT 'DB CPU', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' IN ('client backend', 'parallel worker'))
+                         UNION ALL SELECT 'DB CPU run queue time', (SELECT sum((e ->> 'run_queue_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' IN ('client backend', 'parallel worker'))
+                         UNION ALL SELECT 'parallel worker cpu time', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' = 'parallel worker')
+                         UNION ALL SELECT 'background cpu time', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' NOT IN ('client backend', 'parallel worker'))
+                         UNION ALL SELECT 'plan elapsed time', (SELECT sum((e ->> 'plan_us')::numeric) FROM jsonb_array_elements(statements) e)) t (name, us)
+                   WHERE us IS NOT NULL),
+    'statistics', statistics,
+    'events', coalesce(events, '[]') || coalesce(sampled, '[]'),
+    'ash', ash,
+    'services', (SELECT jsonb_agg(jsonb_build_object('database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
+                          'backend_type', s -> 'backend_type', 'application', s -> 'application', 'cpu_us', s -> 'cpu_us', 'run_queue_us', s -> 'run_queue_us'))
+                 FROM jsonb_array_elements(cpu) s),
+    'os', (SELECT jsonb_agg(CASE WHEN s ? 'total' THEN jsonb_build_object('name', s -> 'name', 'value', s -> 'total', 'unit', CASE WHEN s ->> 'name' LIKE '%TIME' THEN 'us' ELSE 'bytes' END)
+                                 ELSE jsonb_build_object('name', s -> 'name', 'end', s -> 'value', 'value', s -> 'value',
+                                        'begin', (SELECT o.value FROM awr.os_stat o WHERE o.snap_day = first.snap_day AND o.snap_id = begin_snap AND o.name = s ->> 'name')) END)
+           FROM awr.sum_intervals('os_stat', begin_snap, end_snap, instance) s),
+    'databases', databases,
+    'statements', statements,
+    'plans', (SELECT jsonb_agg(jsonb_build_object('query_id', p.query_id, 'plan_id', p.plan_id, 'text', p.plan))
+              FROM awr.plan_text p
+              WHERE p.instance_id = instance
+                AND p.query_id IN (SELECT (e ->> 'query_id')::bigint FROM jsonb_array_elements(statements) e)),
+    'plan_history', (SELECT jsonb_agg(jsonb_build_object('snap_id', h.snap_id, 'time', s.begin_time, 'query_id', h.query_id, 'plan_id', h.plan_id,
+                                        'calls', h.calls, 'elapsed_us', h.elapsed_us, 'logical_reads', h.logical_reads, 'physical_reads', h.physical_reads)
+                                      ORDER BY h.query_id, h.snap_id, h.plan_id)
+                     FROM (SELECT p.snap_id, p.query_id, p.plan_id, sum(p.calls) AS calls, sum(p.elapsed_us) AS elapsed_us,
+                                  sum(p.shared_blks_hit + p.shared_blks_read) AS logical_reads, sum(p.shared_blks_read) AS physical_reads
+                           FROM awr.plan_stat p
+                           WHERE p.instance_id = instance AND p.snap_id <= end_snap AND p.calls > 0
+                             AND p.query_id IN (SELECT q.query_id FROM awr.plan_stat q
+                                                WHERE q.instance_id = instance AND q.snap_id > begin_snap AND q.snap_id <= end_snap AND q.plan_id <> 0
+                                                GROUP BY 1 HAVING sum(q.elapsed_us) > 0 ORDER BY sum(q.elapsed_us) DESC LIMIT 50)
+                           GROUP BY 1, 2, 3) h
+                          JOIN awr.snapshot s ON s.snap_id = h.snap_id),
+    'tables', (SELECT jsonb_agg(awr.to_document(s - 'dbid' - 'relid') || jsonb_build_object('oid', (s ->> 'relid')::bigint,
+                                  'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'dbid'),
+                                  'toast', s ->> 'relkind' = 't', 'size_begin', (s ->> 'size')::numeric - (s ->> 'size_growth')::numeric))
+               FROM awr.sum_intervals('table_stat', begin_snap, end_snap, instance) s),
+    'indexes', (SELECT jsonb_agg((awr.to_document(s - 'dbid' - 'indexrelid' - 'relname' - 'indexrelname')) || jsonb_build_object('oid', (s ->> 'indexrelid')::bigint, 'table', s -> 'relname', 'name', s -> 'indexrelname',
+                                  'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'dbid')))
+                FROM awr.sum_intervals('index_stat', begin_snap, end_snap, instance) s),
+    'io', (SELECT jsonb_agg(awr.to_document(s)) FROM awr.sum_intervals('io_stat', begin_snap, end_snap, instance) s),
+    'cell_io', (SELECT jsonb_agg(s - 'bucket' || jsonb_build_object(
+                         'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
+                         'histogram', (SELECT jsonb_agg(coalesce((SELECT sum(h.operations) FROM awr.cell_io_stat h
+                                                WHERE h.instance_id = instance AND h.snap_id > begin_snap AND h.snap_id <= end_snap AND h.cell = s ->> 'cell'
+                                                  AND h.database = (s ->> 'database')::oid AND h.kind = s ->> 'kind' AND h.bucket = b), 0) ORDER BY b) FROM generate_series(0, 31) b)))
+                FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s WHERE (s ->> 'bucket')::int = -1),
+    'slru', (SELECT jsonb_agg(s) FROM awr.sum_intervals('slru_stat', begin_snap, end_snap, instance) s),
+    'replication', (SELECT jsonb_agg(jsonb_build_object('application', a.application, 'state', a.state, 'sync_state', a.detail, 'lag_bytes_end', a.bytes, 'replay_lag_us_max', a.age_us))
+                    FROM awr.activity a WHERE a.snap_day = last.snap_day AND a.snap_id = end_snap AND a.kind = 'replication'),
+    'slots', (SELECT jsonb_agg(jsonb_build_object('name', a.object, 'retained_bytes', a.bytes, 'active', a.state = 'active'))
+              FROM awr.activity a WHERE a.snap_day = last.snap_day AND a.snap_id = end_snap AND a.kind = 'replication slot'),
+    'vacuum_horizon', (SELECT jsonb_agg(jsonb_build_object('holder', a.object, 'kind', a.kind, 'age_xids', a.age_xids, 'detail', coalesce(a.application || ', ', '') || a.state) ORDER BY a.age_xids DESC)
+                       FROM awr.activity a WHERE a.snap_day = last.snap_day AND a.snap_id = end_snap AND a.kind IN ('xmin holder', 'prepared transaction')),
+    'sessions', jsonb_build_object(
+      'idle_in_transaction', (SELECT jsonb_agg(jsonb_build_object('pid', a.pid, 'application', a.application, 'age_us', a.age_us, 'query_id', a.query_id, 'snap_id', a.snap_id) ORDER BY a.age_us DESC)
+                              FROM awr.activity a WHERE a.instance_id = instance AND a.snap_id > begin_snap AND a.snap_id <= end_snap AND a.kind = 'idle in transaction'),
+      'longest_transactions', (SELECT jsonb_agg(jsonb_build_object('pid', a.pid, 'application', a.application, 'state', a.state, 'age_us', a.age_us, 'query_id', a.query_id, 'snap_id', a.snap_id) ORDER BY a.age_us DESC)
+                               FROM awr.activity a WHERE a.instance_id = instance AND a.snap_id > begin_snap AND a.snap_id <= end_snap AND a.kind = 'longest transaction')),
+    'settings', (SELECT jsonb_agg(jsonb_build_object('name', e.name, 'begin', b.setting, 'end', e.setting, 'unit', e.unit, 'source', e.source, 'changed', b.setting IS DISTINCT FROM e.setting) ORDER BY e.name)
+                 FROM (SELECT DISTINCT ON (name) * FROM awr.setting s WHERE s.instance_id = instance AND s.snap_id <= end_snap AND s.snap_day >= first.snap_day ORDER BY name, snap_id DESC) e
+                      LEFT JOIN (SELECT DISTINCT ON (name) * FROM awr.setting s WHERE s.instance_id = instance AND s.snap_id <= begin_snap AND s.snap_day = first.snap_day ORDER BY name, snap_id DESC) b USING (name)
+                 WHERE e.source IS DISTINCT FROM 'default' OR b.setting IS DISTINCT FROM e.setting)
+  );
+  RETURN jsonb_strip_nulls(document);
+END
+$$ LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.report_data(bigint, bigint, integer) IS
+  'everything that a report between two AWR snapshots shows, as one document; docs/reference/awr.md describes its format';
+
+-- ---- Privileges ----
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA awr FROM PUBLIC;
+GRANT USAGE ON SCHEMA awr TO pg_monitor;
+GRANT SELECT ON ALL TABLES IN SCHEMA awr TO pg_monitor;
+GRANT EXECUTE ON FUNCTION awr.create_snapshot(text), awr.create_baseline(text, bigint, bigint, integer), awr.drop_baseline(text),
+  awr.drop_expired_snapshots(interval), awr.report_data(bigint, bigint, integer) TO pg_monitor;

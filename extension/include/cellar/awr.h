@@ -1,0 +1,86 @@
+/*-------------------------------------------------------------------------
+ *
+ * cellar/awr.h
+ *	  The Automatic Workload Repository: session samples, CPU times,
+ *	  statistics of statements, the AWR worker.
+ *
+ * cellar--1.0--1.1.sql defines the repository.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef CELLAR_AWR_H
+#define CELLAR_AWR_H
+
+#include "datatype/timestamp.h"
+#include "nodes/plannodes.h"
+#include "storage/lwlock.h"
+#include "utils/backend_status.h"
+
+/* settings.c */
+extern char *cellar_awr_database;
+extern int	cellar_awr_snapshot_interval;	/* minutes, 0 for none */
+extern int	cellar_awr_retention;	/* days */
+extern int	cellar_awr_sample_period;	/* milliseconds, 0 for none */
+extern int	cellar_awr_sample_buffer;	/* kB */
+
+extern bool cellar_awr_track_statements;
+extern int	cellar_awr_max_statements;
+
+/* plan_id.c */
+extern int64 cellar_plan_id(const PlannedStmt *statement);
+
+/* statements.c */
+extern Size cellar_statements_bytes(void);
+extern void cellar_statements_init(LWLock *lock);
+extern void cellar_install_statements(void);
+
+/* samples.c */
+
+#define CELLAR_CLIENT_ADDRESS_BYTES	48
+
+/* One session at one tick of the sampler. */
+typedef struct CellarSample
+{
+	TimestampTz time;
+	TimestampTz backend_start;
+	TimestampTz xact_start;		/* 0 outside of a transaction */
+	TimestampTz query_start;
+	int64		query_id;		/* 0 if unknown */
+	int32		pid;
+	int32		leader_pid;		/* 0 unless a parallel worker */
+	int32		blocker_pid;	/* 0 unless the session waits for a lock */
+	Oid			database;
+	Oid			role;
+	uint32		wait_event;		/* 0 on CPU */
+	BackendType backend_type;
+	BackendState state;
+	char		application[NAMEDATALEN];
+	char		client[CELLAR_CLIENT_ADDRESS_BYTES];
+} CellarSample;
+
+extern Size cellar_samples_bytes(void);
+extern void cellar_samples_init(void *memory, LWLock *lock, bool found);
+extern void cellar_add_sample(const CellarSample *sample);
+extern void cellar_end_tick(bool late);
+
+/* cpu_times.c */
+
+/* Cumulative CPU time and run-queue time of a process, in nanoseconds. */
+typedef struct CellarCpuTime
+{
+	uint64		cpu_ns;
+	uint64		run_queue_ns;
+} CellarCpuTime;
+
+extern Size cellar_cpu_bytes(void);
+extern void cellar_cpu_init(void *memory, LWLock *lock, bool found);
+extern bool cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application);
+
+/* sampler.c */
+extern TimestampTz cellar_sample_sessions(TimestampTz now);
+extern void cellar_install_awr(void);
+
+/* snapshot_worker.c */
+extern TimestampTz cellar_next_awr_work(TimestampTz now);
+
+#endif							/* CELLAR_AWR_H */

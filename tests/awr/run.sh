@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# AWR snapshots of a cluster on a cell: the upgrade of the extension, figures compared with independent counts, and events
+# between two snapshots that must not produce invented figures.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../../scripts/lib.sh"
+
+extension_installed || die "the extension is not installed: run scripts/build.sh extension"
+work_begin awr
+data=$WORK/cell1/pgdata
+
+check_equal() {
+    if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: found \"$2\", expected \"$3\""; fi
+}
+# check_near DESCRIPTION VALUE EXPECTED PERCENT: prints both values.
+check_near() {
+    if awk -v a="$2" -v b="$3" -v p="$4" 'BEGIN { d = a - b; exit !(b != 0 && (d < 0 ? -d : d) <= b * p / 100) }'; then
+        ok "$1: $2, independently $3"
+    else
+        not_ok "$1: found $2, independently $3, more than $4 % apart"
+    fi
+}
+q() { sql whole "${DB:-postgres}" -c "$1"; }
+# A separate statement before, so that the statistics of earlier statements are flushed.
+snapshot() { sql whole postgres -c "SELECT pg_stat_force_next_flush()" -c "SELECT awr.create_snapshot('test')" | tail -n 1; }
+statistic() { q "SELECT e -> 'value' FROM jsonb_array_elements(awr.report_data($1, $2) -> 'statistics') e WHERE e ->> 'name' = '$3'"; }
+notes() { q "SELECT string_agg(DISTINCT kind, ', ') FROM awr.note WHERE snap_id = $1 AND kind NOT LIKE 'source%'"; }
+# Negative figures of a report, except those that may be negative.
+negative() {
+    q "WITH RECURSIVE node (path, value) AS (
+         SELECT '', awr.report_data($1, $2)
+         UNION ALL
+         SELECT c.path, c.value FROM node, LATERAL (
+           SELECT path || '.' || key AS path, e.value FROM jsonb_each(CASE jsonb_typeof(node.value) WHEN 'object' THEN node.value ELSE '{}' END) e
+           UNION ALL
+           SELECT path || '[]', e.value FROM jsonb_array_elements(CASE jsonb_typeof(node.value) WHEN 'array' THEN node.value ELSE '[]' END) e) c)
+       SELECT string_agg(path || ' ' || value, ', ') FROM node
+       WHERE jsonb_typeof(value) = 'number' AND (value #>> '{}')::numeric < 0 AND path !~ '(growth|query_id|plan_id|age_xids)\$'"
+}
+
+cell_configure cell1 256MiB
+cell_start cell1
+cluster_create whole "$data" --data-checksums
+cluster_set "$data" "shared_preload_libraries = 'cellar'" "shared_buffers = 16MB" "autovacuum = off" "max_wal_size = 1GB" \
+    "cellar.awr_snapshot_interval = 0" "track_io_timing = on" "min_wal_size = 512MB"
+cluster_start whole "$data"
+
+# ---- upgrade ----
+
+q "CREATE EXTENSION cellar VERSION '1.0'"
+q "ALTER EXTENSION cellar UPDATE"
+check_equal "version 1.0 of the extension can be updated" "$(q "SELECT extversion FROM pg_extension WHERE extname = 'cellar'")" 1.1
+
+# ---- figures beside independent counts ----
+
+q "CREATE DATABASE bench"
+as_pg "$PG_BIN/pgbench" -h "$WORK/run" -p "$(cluster_port whole)" -U postgres -i -s 10 -q bench >/dev/null 2>&1
+DB=bench q "CREATE EXTENSION cellar"
+DB=bench q "CREATE TABLE much_wal AS SELECT generate_series(1, 1000000) AS a"
+q "CHECKPOINT"
+begin=$(snapshot)
+trace=
+if command -v strace >/dev/null; then
+    strace -f -qq -y -e trace=pread64,preadv -o "$WORK/reads" -p "$(cat "$WORK/whole.postmaster")" 2>/dev/null &
+    trace=$!
+    remember_process $trace
+    sleep 1
+fi
+as_pg "$PG_BIN/pgbench" -h "$WORK/run" -p "$(cluster_port whole)" -U postgres -n -c 4 -t 250 bench >"$WORK/pgbench.log" 2>&1
+DB=bench q "SELECT count(*), sum(abalance) FROM pgbench_accounts" >/dev/null
+# Most WAL of the interval. PostgreSQL 15 counts new blocks of a table as reads, so the statement must not add any.
+DB=bench q "DELETE FROM much_wal"
+# Most reads of the interval, so that those of the snapshots do not matter.
+for _ in 1 2 3; do
+    DB=bench PGOPTIONS="-c cellar.cell_offload_processing=off" q "SELECT max(abalance) FROM pgbench_accounts" >/dev/null
+done
+if [ -n "$trace" ]; then
+    kill "$trace" 2>/dev/null || true
+    wait "$trace" 2>/dev/null || true
+fi
+end=$(snapshot)
+lsn() { q "SELECT facts ->> 'wal_lsn' FROM awr.snapshot WHERE snap_id = $1"; }
+redo=$(as_pg "$PG_BIN/pg_waldump" -z -p "$data/pg_wal" -s "$(lsn "$begin")" -e "$(lsn "$end")" | awk '/^Total/ { print $(NF - 1) }')
+check_equal "a report counts each of 1000 transactions with 5 statements" \
+    "$(q "SELECT sum((e -> 'calls')::int) FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'statements') e WHERE e ->> 'text' ~ 'pgbench_(accounts SET|tellers SET|branches SET|history)|^SELECT abalance'")" 5000
+check_near "redo size" "$(statistic "$begin" "$end" "redo size")" "$redo" 3
+if [ -n "$trace" ]; then
+    # Reads of relation files by all processes: the traced ones are those of PostgreSQL's buffer manager.
+    # A call during which strace saw another process is split into two lines.
+    reads=$(awk '$0 ~ "/(base/[0-9]+|global)/[0-9]+(_fsm|_vm)?(\\.[0-9]+)?>" { if (/unfinished/) waiting[$1] = 1; else total += $NF }
+                 /resumed/ && waiting[$1] { waiting[$1] = 0; total += $NF }
+                 END { printf "%d", total / 8192 }' "$WORK/reads")
+    check_near "physical reads (blocks)" "$(statistic "$begin" "$end" "physical reads")" "$reads" 2
+else
+    skip "physical reads beside strace: strace is not installed"
+fi
+check_equal "Smart Scan bytes of the statement are its eligible bytes" \
+    "$(q "SELECT sum((e -> 'eligible_bytes')::bigint) FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'statements') e")" \
+    "$(statistic "$begin" "$end" "cell physical IO bytes eligible for predicate offload")"
+
+# The clients' clocks: long statements, so that the way between client and server does not count.
+begin=$end
+echo "SELECT sum(a + b) FROM generate_series(1, 400) a, generate_series(1, 500) b;" >"$WORK/long.sql"
+(cd "$WORK" && "$PG_BIN/pgbench" -h "$WORK/run" -p "$(cluster_port whole)" -U postgres -n -c 2 -T 8 -l --log-prefix="$WORK/latency" -f "$WORK/long.sql" bench) >"$WORK/pgbench.log" 2>&1
+end=$(snapshot)
+clients=$(cat "$WORK"/latency* | awk '{ s += $3 } END { printf "%d", s }')
+db_time=$(q "SELECT (e -> 'active_us')::bigint FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'databases') e WHERE e ->> 'name' = 'bench'")
+queued=$(q "SELECT sum((e -> 'run_queue_us')::bigint) FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'services') e WHERE e ->> 'application' = 'pgbench'")
+# A session that has received a statement but waits for a CPU is not active yet, so its DB time may lack run-queue time.
+check "DB time of two clients: $db_time us; by the clients' clocks $clients us, of which up to $queued us in the run queue" \
+    awk -v d="$db_time" -v c="$clients" -v r="$queued" 'BEGIN { exit !(d <= c * 1.03 && d >= (c - r) * 0.97) }'
+# Their statements only use the CPU: CPU and run-queue time make up their DB time.
+check_near "CPU and run-queue time of two clients (us)" \
+    "$(q "SELECT sum((e -> 'cpu_us')::bigint + (e -> 'run_queue_us')::bigint) FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'services') e WHERE e ->> 'application' = 'pgbench'")" "$clients" 5
+check_equal "no figure is negative" "$(negative 1 "$end")" ""
+
+# ---- events between two snapshots ----
+
+begin=$end
+cluster_stop whole
+cluster_start whole "$data"
+end=$(snapshot)
+check_equal "a restart is noted" "$(notes "$end")" "server restart, statistics reset"
+check_equal "no figure is negative after a restart" "$(negative "$begin" "$end")" ""
+before=$(q "SELECT sum(xact_commit) FROM awr.database_stat WHERE snap_id = $end")
+check_equal "transactions before the restart are not counted again" "$([ "$before" -lt 200 ] && echo few)" few
+
+begin=$end
+DB=bench q "SELECT sum(abalance) FROM pgbench_accounts" >/dev/null
+cluster_kill whole
+cluster_start whole "$data"
+end=$(snapshot)
+check_equal "a crash is noted" "$(notes "$end" | tr ',' '\n' | grep -c 'crash\|server restart')" 1
+check_equal "no figure is negative after a crash" "$(negative "$begin" "$end")" ""
+
+begin=$end
+q "CREATE DATABASE lost" && DB=lost q "CREATE TABLE t AS SELECT 1 AS a" && end=$(snapshot)
+q "DROP DATABASE lost"
+q "SELECT pg_stat_reset_shared('wal')" >/dev/null
+end=$(snapshot)
+check_equal "a dropped database and a reset are noted" "$(notes "$end")" "objects dropped, statistics reset"
+check_equal "no figure is negative after a dropped database" "$(negative "$begin" "$end")" ""
+
+q "SELECT awr.create_snapshot()" >/dev/null &
+first=$!
+remember_process $first
+q "SELECT awr.create_snapshot()" >/dev/null
+wait $first
+check_equal "snapshots taken at the same time have different numbers" "$(q "SELECT count(*) - count(DISTINCT snap_id) FROM awr.snapshots")" 0
+
+# ---- the launcher ----
+
+cluster_set "$data" "cellar.awr_snapshot_interval = 1min"
+q "SELECT pg_reload_conf()" >/dev/null
+for ((i = 0; i < 80; i++)); do
+    [ "$(q "SELECT count(*) FROM awr.snapshots WHERE requested_by = 'schedule'")" = 0 ] || break
+    sleep 1
+done
+check_equal "the launcher takes AWR snapshots" "$(q "SELECT count(*) > 0 FROM awr.snapshots WHERE requested_by = 'schedule'")" t
+check_equal "the AWR worker stored samples of pgbench" \
+    "$(q "SELECT count(*) > 5 FROM awr.active_session_history WHERE application = 'pgbench' AND wait_class = 'CPU'")" t
+
+checks_end
