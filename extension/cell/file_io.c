@@ -13,11 +13,13 @@
 
 #include <dirent.h>
 
+#include "catalog/pg_type.h"
 #include "common/relpath.h"
 #include "funcapi.h"
 #include "storage/fd.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/tuplestore.h"
 
 #include "cellar/cell.h"
 #include "cellar/compat.h"

@@ -8,16 +8,19 @@
 #ifndef CELLAR_COMPAT_H
 #define CELLAR_COMPAT_H
 
+#include "access/heapam.h"
 #include "access/stratnum.h"
 #include "access/transam.h"
 #include "access/xlog.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_collation.h"
 #include "common/relpath.h"
+#include "executor/tuptable.h"
 #include "funcapi.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
 #include "pgstat.h"
+#include "storage/bufmgr.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
@@ -26,14 +29,17 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
 #if PG_VERSION_NUM >= 180000
 #include "commands/explain_format.h"
 #include "commands/explain_state.h"
 #include "storage/waiteventset.h"
 #endif
 
-#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
-#error "cellar supports PostgreSQL 15 to 18"
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000
+#error "cellar supports PostgreSQL 15 to 19"
 #endif
 
 /* 16 renamed relfilenodes. */
@@ -188,6 +194,32 @@ CellarOrder(Oid sort_operator, Oid *opfamily, Oid *type, bool *descending)
 #define CellarOwnsRelation(oid)		object_ownercheck(RelationRelationId, (oid), GetUserId())
 #else
 #define CellarOwnsRelation(oid)		pg_class_ownercheck((oid), GetUserId())
+#endif
+
+/*
+ * Prunes a heap page if pruning is useful and possible without waiting.  19 can
+ * also set the page all-visible, which a scan of passthrough blocks does not
+ * request.  19 may pin a page of the visibility map.
+ */
+static inline void
+CellarPrunePage(Relation rel, Buffer buffer)
+{
+#if PG_VERSION_NUM >= 190000
+	Buffer		map = InvalidBuffer;
+
+	heap_page_prune_opt(rel, buffer, &map, false);
+	if (BufferIsValid(map))
+		ReleaseBuffer(map);
+#else
+	heap_page_prune_opt(rel, buffer);
+#endif
+}
+
+/* 19 added flags of slots. */
+#if PG_VERSION_NUM >= 190000
+#define CellarAllocTableSlot(table, desc, ops)	ExecAllocTableSlot((table), (desc), (ops), 0)
+#else
+#define CellarAllocTableSlot(table, desc, ops)	ExecAllocTableSlot((table), (desc), (ops))
 #endif
 
 #endif							/* CELLAR_COMPAT_H */
