@@ -96,6 +96,9 @@ from_debian() {
         dpkg-deb -x "$program" "$root" || die "${program##*/} cannot be unpacked"
     done
 
+    # Without its provider, the server does not compile expressions; LLVM's libraries are large.
+    rm -f "$root/usr/lib/postgresql/$major/lib/"llvmjit*
+
     library=$(dirname "$(find "$root" -name libc.so.6 | head -n 1)")
     loader=$(find "$root" -name 'ld-linux*.so.*' ! -type l | head -n 1)
     [ -n "$loader" ] || die "the packages of PostgreSQL $major contain no C library"

@@ -16,7 +16,8 @@ corners=(vacuum_full repack unique_column on_conflict triggers foreign_keys inde
     prepared_transactions unlogged_tables savepoints copy cursors snapshots row_locks partitions materialized_views
     logical_replication databases incremental_backup standby_promotion canceled_compression damaged_unit pg_checksums
     pg_upgrade)
-[ $# = 0 ] || corners=("$@")
+all=$(($# == 0))
+[ $all = 1 ] || corners=("$@")
 extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 work_begin corners
 data=$WORK/cell1/pgdata
@@ -493,13 +494,13 @@ corner_incremental_backup() {
     q "ALTER SYSTEM SET summarize_wal = on" && q "SELECT pg_reload_conf()" >/dev/null
     wait_until "WAL is summarized" returns "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsummarizer'" 1
     create_pair backed
-    local backup=("$PG_BIN/pg_basebackup" -c fast -h "$WORK/run" -p "$(cluster_port corners)" -U postgres)
+    local backup=("$PG_BIN/pg_basebackup" -c fast --no-sync -h "$WORK/run" -p "$(cluster_port corners)" -U postgres)
     check_that "a full backup succeeds" as_pg "${backup[@]}" -D "$WORK/cell1/full"
     both "UPDATE @ SET note = 'since the backup' WHERE id % 300 = 1"
     compress backed "query high"
     both "DELETE FROM @ WHERE id % 300 = 2"
     check_that "an incremental backup succeeds" as_pg "${backup[@]}" -D "$WORK/cell1/increment" --incremental="$WORK/cell1/full/backup_manifest"
-    check_that "pg_combinebackup succeeds" as_pg "$PG_BIN/pg_combinebackup" -o "$WORK/cell1/combined" "$WORK/cell1/full" "$WORK/cell1/increment"
+    check_that "pg_combinebackup succeeds" as_pg "$PG_BIN/pg_combinebackup" --no-sync -o "$WORK/cell1/combined" "$WORK/cell1/full" "$WORK/cell1/increment"
     cluster_set "$WORK/cell1/combined" "port = $(cluster_port combined)"
     cluster_start combined "$WORK/cell1/combined"
     CLUSTER=combined same "the restored table has the right rows"
@@ -514,7 +515,7 @@ corner_incremental_backup() {
 corner_standby_promotion() {
     local standby=$WORK/cell1/standby
     create_pair streamed
-    as_pg "$PG_BIN/pg_basebackup" -D "$standby" -R -X stream -c fast -h "$WORK/run" -p "$(cluster_port corners)" -U postgres
+    as_pg "$PG_BIN/pg_basebackup" -D "$standby" -R -X stream -c fast --no-sync -h "$WORK/run" -p "$(cluster_port corners)" -U postgres
     cluster_set "$standby" "port = $(cluster_port standby)"
     cluster_start standby "$standby"
     both "UPDATE @ SET note = 'streamed' WHERE id % 70 = 1"
@@ -537,9 +538,9 @@ corner_standby_promotion() {
 # ---------------------------------------------------------------- interruption, damage, offline programs
 
 corner_canceled_compression() {
-    create_pair interrupted 150000
+    create_pair interrupted 80000
     local reached
-    check_equal "a compression is canceled" "$(error_of "SET statement_timeout = '700ms'; SELECT cellar.compress('interrupted', 'archive high')")" 57014
+    check_equal "a compression is canceled" "$(error_of "SET statement_timeout = '300ms'; SELECT cellar.compress('interrupted', 'archive high')")" 57014
     wait_until "its worker exits" returns "SELECT count(*) FROM cellar.compression_progress" 0
     same "a canceled compression keeps the rows"
     both "UPDATE @ SET note = 'between' WHERE id % 500 = 1"
@@ -668,7 +669,7 @@ for corner in "${corners[@]}"; do
     "corner_$corner"
 done
 corner=end
-check_that "Smart Scans read compression units" test "$(q "SELECT sum(value) FROM cellar.sysstat WHERE name = 'cell IO uncompressed bytes'")" -gt 0
+[ $all = 0 ] || check_that "Smart Scans read compression units" test "$(q "SELECT sum(value) FROM cellar.sysstat WHERE name = 'cell IO uncompressed bytes'")" -gt 0
 check_that "Postgres stops" cluster_stop corners
 check_that "the cell stops and unmounts" cell_stop cell1
 if grep -hsE 'PANIC|server process .* was terminated by signal' "$WORK"/*-postgres.log; then

@@ -23,6 +23,7 @@
 #include "storage/bufmgr.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/pg_locale.h"
@@ -220,6 +221,17 @@ CellarPrunePage(Relation rel, Buffer buffer)
 #define CellarAllocTableSlot(table, desc, ops)	ExecAllocTableSlot((table), (desc), (ops), 0)
 #else
 #define CellarAllocTableSlot(table, desc, ops)	ExecAllocTableSlot((table), (desc), (ops))
+#endif
+
+/*
+ * 19 changed the serialized transition state of sum and avg of bigint
+ * (int8_avg_serialize).  Cells compute the former format, so PostgreSQL
+ * computes these aggregates.
+ */
+#if PG_VERSION_NUM >= 190000
+#define CellarStateDiffers(aggregate)	((aggregate) == F_SUM_INT8 || (aggregate) == F_AVG_INT8)
+#else
+#define CellarStateDiffers(aggregate)	(false)
 #endif
 
 #endif							/* CELLAR_COMPAT_H */
