@@ -2,7 +2,7 @@
 # Installs the packages that Cellar's build, demo, tests and benchmarks need, on Debian and Ubuntu, as root or through
 # sudo. Installs missing packages only; never changes an installed one.
 #
-#   install-deps.sh [bench]      "bench" adds fio, and DuckDB in bench/.venv
+#   install-deps.sh [bench|matrix]      "bench" adds fio, and DuckDB in bench/.venv; "matrix" adds patchelf and dpkg-dev
 #
 # PG_CONFIG selects an existing Postgres installation; the script then installs no Postgres.
 set -euo pipefail
@@ -42,6 +42,13 @@ if [ "${1:-}" = bench ]; then
     need_command git git
     need_command python3 python3
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+fi
+
+if [ "${1:-}" = matrix ]; then
+    need_command patchelf patchelf
+    need_command dpkg-source dpkg-dev
+    need_command python3 python3
+    python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
 fi
 
 if [ -n "${PG_CONFIG:-}" ]; then

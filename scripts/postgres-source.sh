@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prints the folder of the PostgreSQL test sources that match the installed server: src/test of the distribution's source
 # package. Downloads the package once with apt, from the system's archives but with private lists and settings, into
-# ${XDG_CACHE_HOME:-~/.cache}/cellar. CELLAR_PG_SOURCE names an unpacked source tree to use instead.
+# ${XDG_CACHE_HOME:-~/.cache}/cellar. On Debian, other releases of the distribution are searched for a major version that
+# the system's release lacks. CELLAR_PG_SOURCE names an unpacked source tree to use instead.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -31,6 +32,14 @@ apt-get indextargets --format '$(CREATED_BY)|$(ORIGIN)|$(REPO_URI)|$(RELEASE)|$(
     awk -F'|' -v keys="${keys:+[signed-by=$keys] }" \
         '$1 == "Packages" && $2 ~ /Debian|Ubuntu|postgresql/ { print "deb-src " keys $3 " " $4 " " $5 }' |
     sort -u >"$work/sources.list"
+if [ -z "$(apt-cache madison "postgresql-$PG_MAJOR")" ]; then
+    # shellcheck disable=SC2016
+    main=$(apt-get indextargets --format '$(CREATED_BY)|$(ORIGIN)|$(SUITE)|$(REPO_URI)' |
+        awk -F'|' '$1 == "Packages" && $2 == "Debian" && $3 !~ /security|updates|backports/ { print $4; exit }')
+    for suite in ${main:+stable unstable experimental}; do
+        printf 'deb-src %s%s %s main\n' "${keys:+[signed-by=$keys] }" "$main" "$suite"
+    done >>"$work/sources.list"
+fi
 [ -s "$work/sources.list" ] || die "apt has no lists of the distribution yet: run apt-get update as root"
 apt=(apt-get -qq
     -o "Dir::Etc::SourceList=$work/sources.list" -o "Dir::Etc::SourceParts=-"

@@ -124,11 +124,13 @@ stage_smart_scan() { "$ROOT/tests/smart_scan/run.sh" ${LONG:+--cases 200000}; }
 stage_compression() {
     local status=0
     "$ROOT/tests/compression/run.sh" ${LONG:+--seconds 120} || status=$?
+    "$ROOT/tests/compression/corners.sh" || status=$?
     "$ROOT/tests/compression/policy.sh" && return "$status"
 }
 stage_robust() {
     local status=0
     "$ROOT/tests/robust/run.sh" ${LONG:+--seconds 120} || status=$?
+    "$ROOT/tests/robust/io_methods.sh" || status=$?
     "$ROOT/tests/robust/run.sh" --compressed ${LONG:+--seconds 120} && return "$status"
 }
 stage_awr() { "$ROOT/tests/awr/run.sh"; }

@@ -29,6 +29,7 @@
 #include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "utils/builtins.h"
+#include "utils/tuplestore.h"
 
 #include "cellar/compat.h"
 #include "cellar/compression.h"

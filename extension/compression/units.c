@@ -14,6 +14,7 @@
 #include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
+#include "utils/tuplestore.h"
 
 #include "cellar/cell.h"
 #include "cellar/compat.h"

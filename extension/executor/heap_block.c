@@ -19,6 +19,7 @@
 #include "storage/bufpage.h"
 #include "storage/predicate.h"
 
+#include "cellar/compat.h"
 #include "cellar/executor.h"
 #include "cellar/statistics.h"
 
@@ -64,7 +65,7 @@ cellar_heap_block_read(CellarHeapBlock *block, BlockNumber number, char *copy)
 		cellar_count_session(CELLAR_STAT_READ_REQUESTS, 1);
 	}
 
-	heap_page_prune_opt(rel, buffer);
+	CellarPrunePage(rel, buffer);
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);

@@ -166,11 +166,11 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 		state->plan.sort_keys = cellar_compile_sort_keys(&top, ps);
 	cellar_choose_outputs(state);
 
-	state->heap.slot = ExecAllocTableSlot(&estate->es_tupleTable, RelationGetDescr(rel),
-										  &TTSOpsBufferHeapTuple);
+	state->heap.slot = CellarAllocTableSlot(&estate->es_tupleTable, RelationGetDescr(rel),
+											&TTSOpsBufferHeapTuple);
 	if (state->projection.whole_rows)
-		state->cell.slot = ExecAllocTableSlot(&estate->es_tupleTable, RelationGetDescr(rel),
-											  &TTSOpsHeapTuple);
+		state->cell.slot = CellarAllocTableSlot(&estate->es_tupleTable, RelationGetDescr(rel),
+												&TTSOpsHeapTuple);
 	else
 	{
 		state->cell.slot = node->ss.ss_ScanTupleSlot;

@@ -14,6 +14,7 @@
 #include "mb/pg_wchar.h"
 #include "utils/formatting.h"
 
+#include "cellar/compat.h"
 #include "cellar/planner.h"
 
 static bool

@@ -27,6 +27,7 @@
 #include "utils/memutils.h"
 #include "utils/ruleutils.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 #include "cellar/planner.h"
 

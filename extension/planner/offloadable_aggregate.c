@@ -20,6 +20,7 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
+#include "cellar/compat.h"
 #include "cellar/planner.h"
 
 /*
@@ -87,9 +88,11 @@ aggregate_unsuitable(Aggref *aggref, Index varno)
 	if (aggref->aggdistinct != NIL || aggref->aggorder != NIL || aggref->aggdirectargs != NIL ||
 		aggref->aggvariadic || aggref->aggkind != AGGKIND_NORMAL)
 		return "an aggregate uses DISTINCT, ORDER BY or VARIADIC";
-	if (!cellar_aggregate_offloadable(aggref->aggfnoid, cellar_collation(aggref->inputcollid)))
+	if (CellarStateDiffers(aggref->aggfnoid) ||
+		!cellar_aggregate_offloadable(aggref->aggfnoid, cellar_collation(aggref->inputcollid)))
 	{
-		if (cellar_aggregate_offloadable(aggref->aggfnoid, CELLAR_COLLATION_BYTEWISE))
+		if (!CellarStateDiffers(aggref->aggfnoid) &&
+			cellar_aggregate_offloadable(aggref->aggfnoid, CELLAR_COLLATION_BYTEWISE))
 			return psprintf("aggregate %s is not offloadable under collation \"%s\"",
 							get_func_name(aggref->aggfnoid), get_collation_name(aggref->inputcollid));
 		return psprintf("aggregate %s is not offloadable", get_func_name(aggref->aggfnoid));

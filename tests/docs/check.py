@@ -3,8 +3,8 @@
 
   check.py [--root DIRECTORY] [AREA ...]
 
-Areas: settings sql statistics config metrics cli errors links words. Without an area, all of them are checked. Prints one
-line per problem and exits with status 1 if there is any.
+Areas: settings sql statistics config metrics cli errors corners links words. Without an area, all of them are checked. Prints
+one line per problem and exits with status 1 if there is any.
 
 The reference pages in docs/reference/ follow one convention: an object is documented by its name in backticks, in the
 first column of a table or in a heading. Each area compares those names with the names that the code defines, both ways.
@@ -362,6 +362,16 @@ def check_errors():
             problem("docs/operations.md", f"message `{fragment}` does not exist in the code")
 
 
+# ---------------------------------------------------------------- corners
+
+
+def check_corners():
+    """The scenarios of corners.sh are the names in backticks in the last column of the page's tables."""
+    page, script = "docs/compatibility.md", read("tests/compression/corners.sh")
+    in_page = [name for row in rows(read(page)) for name in re.findall(r"`(\w+)`$", row[-1])]
+    compare(page, "scenario", re.findall(r"^corner_(\w+)\(\)", script, re.M), in_page)
+
+
 # ---------------------------------------------------------------- links and paths
 
 # What builds and runs leave behind, and what a reader is told to create.
@@ -452,6 +462,7 @@ AREAS = {
     "metrics": check_metrics,
     "cli": check_cli,
     "errors": check_errors,
+    "corners": check_corners,
     "links": check_links,
     "words": check_words,
 }

@@ -8,18 +8,22 @@
 #ifndef CELLAR_COMPAT_H
 #define CELLAR_COMPAT_H
 
+#include "access/heapam.h"
 #include "access/stratnum.h"
 #include "access/transam.h"
 #include "access/xlog.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_collation.h"
 #include "common/relpath.h"
+#include "executor/tuptable.h"
 #include "funcapi.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
 #include "pgstat.h"
+#include "storage/bufmgr.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/pg_locale.h"
@@ -28,6 +32,7 @@
 #include "utils/wait_event.h"
 #if PG_VERSION_NUM >= 160000
 #include "nodes/queryjumble.h"
+#include "varatt.h"
 #else
 #include "utils/queryjumble.h"
 #endif
@@ -37,8 +42,8 @@
 #include "storage/waiteventset.h"
 #endif
 
-#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
-#error "cellar supports PostgreSQL 15 to 18"
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000
+#error "cellar supports PostgreSQL 15 to 19"
 #endif
 
 /* 16 renamed relfilenodes. */
@@ -218,6 +223,43 @@ CellarOrder(Oid sort_operator, Oid *opfamily, Oid *type, bool *descending)
 #define CellarOwnsRelation(oid)		object_ownercheck(RelationRelationId, (oid), GetUserId())
 #else
 #define CellarOwnsRelation(oid)		pg_class_ownercheck((oid), GetUserId())
+#endif
+
+/*
+ * Prunes a heap page if pruning is useful and possible without waiting.  19 can
+ * also set the page all-visible, which a scan of passthrough blocks does not
+ * request.  19 may pin a page of the visibility map.
+ */
+static inline void
+CellarPrunePage(Relation rel, Buffer buffer)
+{
+#if PG_VERSION_NUM >= 190000
+	Buffer		map = InvalidBuffer;
+
+	heap_page_prune_opt(rel, buffer, &map, false);
+	if (BufferIsValid(map))
+		ReleaseBuffer(map);
+#else
+	heap_page_prune_opt(rel, buffer);
+#endif
+}
+
+/* 19 added flags of slots. */
+#if PG_VERSION_NUM >= 190000
+#define CellarAllocTableSlot(table, desc, ops)	ExecAllocTableSlot((table), (desc), (ops), 0)
+#else
+#define CellarAllocTableSlot(table, desc, ops)	ExecAllocTableSlot((table), (desc), (ops))
+#endif
+
+/*
+ * 19 changed the serialized transition state of sum and avg of bigint
+ * (int8_avg_serialize).  Cells compute the former format, so PostgreSQL
+ * computes these aggregates.
+ */
+#if PG_VERSION_NUM >= 190000
+#define CellarStateDiffers(aggregate)	((aggregate) == F_SUM_INT8 || (aggregate) == F_AVG_INT8)
+#else
+#define CellarStateDiffers(aggregate)	(false)
 #endif
 
 #endif							/* CELLAR_COMPAT_H */
