@@ -2,12 +2,14 @@
 
 use cellar_format::bytes::Corrupt;
 use cellar_format::wire::{ErrorReport, Kind};
+use cellar_storage::ErrorKind;
 
 use crate::compression::CompressionError;
 use crate::frame_stream::StreamError;
 use crate::inspect::InspectError;
 use crate::inspect::remote::AnswerError;
 use crate::smart_scan::ScanError;
+use crate::unit_codec;
 
 const SAME_VERSION_HINT: &str = "Install the same version of the cell and of the extension.";
 const DISKS_HINT: &str = "Check the cell's log and its disks.";
@@ -58,18 +60,26 @@ impl SessionError {
             Self::Scan(ScanError::Unsupported(_)) => {
                 ("0A000", "the cell cannot evaluate the storage predicate", SAME_VERSION_HINT)
             }
-            Self::Scan(ScanError::Storage(_)) => ("58030", "the cell could not read the table", DISKS_HINT),
-            Self::Scan(ScanError::DamagedUnit { .. }) => (
-                "58030",
+            Self::Scan(ScanError::Storage(error)) => {
+                (storage_sqlstate(error.kind()), "the cell could not read the table", DISKS_HINT)
+            }
+            Self::Scan(ScanError::DamagedUnit { error, .. }) => (
+                storage_sqlstate(unit_codec::error_kind(error)),
                 "the cell could not read the table",
                 "Other blocks of the table are not affected. Check the cell's disks, and restore the table from a \
                  replica or a backup.",
             ),
-            Self::Compression(CompressionError::Storage(_)) => {
-                ("58030", "the cell could not read or write the table", DISKS_HINT)
+            Self::Compression(CompressionError::Storage(error)) => {
+                (storage_sqlstate(error.kind()), "the cell could not read or write the table", DISKS_HINT)
             }
             Self::Inspect(InspectError::NotFound { .. }) => ("42704", "the cell has no such object", ""),
-            Self::Inspect(_) => ("58030", "the cell could not read the object", DISKS_HINT),
+            Self::Inspect(InspectError::DamagedUnit { source, .. }) => {
+                (storage_sqlstate(unit_codec::error_kind(source)), "the cell could not read the object", DISKS_HINT)
+            }
+            Self::Inspect(error) => {
+                let kind = error.kind().unwrap_or(ErrorKind::Io);
+                (storage_sqlstate(kind), "the cell could not read the object", DISKS_HINT)
+            }
             Self::Compression(CompressionError::Encode(_)) => {
                 ("XX000", "the cell could not compress the table", "The table is unchanged. Report this as a bug.")
             }
@@ -84,5 +94,13 @@ impl SessionError {
             _ => ErrorReport::detail_of(self),
         };
         ErrorReport { sqlstate: sqlstate.to_owned(), message: message.to_owned(), detail, hint: hint.to_owned() }
+    }
+}
+
+/// Returns `data_corrupted` for damaged bytes and `io_error` for other failures of the storage.
+fn storage_sqlstate(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Corrupt => "XX001",
+        _ => "58030",
     }
 }
