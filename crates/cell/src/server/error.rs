@@ -13,6 +13,8 @@ use crate::unit_codec;
 
 const SAME_VERSION_HINT: &str = "Install the same version of the cell and of the extension.";
 const DISKS_HINT: &str = "Check the cell's log and its disks.";
+const DAMAGED_HINT: &str = "Other blocks are not affected. Check the cell's disks, and restore the table from a replica or \
+                            a backup.";
 
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -47,6 +49,20 @@ impl SessionError {
         Corrupt::new("frame kind", 4, format!("unexpected {kind:?}")).into()
     }
 
+    /// Returns whether the cause is damaged data on a cell disk, not a disk that fails.
+    fn is_corrupt(&self) -> bool {
+        let kind = match self {
+            Self::Scan(ScanError::DamagedUnit { error, .. })
+            | Self::Inspect(InspectError::DamagedUnit { source: error, .. }) => Some(unit_codec::error_kind(error)),
+            Self::Scan(ScanError::Storage(error)) | Self::Compression(CompressionError::Storage(error)) => {
+                Some(error.kind())
+            }
+            Self::Inspect(error) => error.kind(),
+            _ => None,
+        };
+        kind == Some(ErrorKind::Corrupt)
+    }
+
     /// Converts the error to the fields of a Postgres error report.
     pub fn report(&self) -> ErrorReport {
         let (sqlstate, message, hint) = match self {
@@ -60,26 +76,15 @@ impl SessionError {
             Self::Scan(ScanError::Unsupported(_)) => {
                 ("0A000", "the cell cannot evaluate the storage predicate", SAME_VERSION_HINT)
             }
-            Self::Scan(ScanError::Storage(error)) => {
-                (storage_sqlstate(error.kind()), "the cell could not read the table", DISKS_HINT)
+            _ if self.is_corrupt() => ("XX001", "the cell found damaged data", DAMAGED_HINT),
+            Self::Scan(ScanError::Storage(_) | ScanError::DamagedUnit { .. }) => {
+                ("58030", "the cell could not read the table", DISKS_HINT)
             }
-            Self::Scan(ScanError::DamagedUnit { error, .. }) => (
-                storage_sqlstate(unit_codec::error_kind(error)),
-                "the cell could not read the table",
-                "Other blocks of the table are not affected. Check the cell's disks, and restore the table from a \
-                 replica or a backup.",
-            ),
-            Self::Compression(CompressionError::Storage(error)) => {
-                (storage_sqlstate(error.kind()), "the cell could not read or write the table", DISKS_HINT)
+            Self::Compression(CompressionError::Storage(_)) => {
+                ("58030", "the cell could not read or write the table", DISKS_HINT)
             }
             Self::Inspect(InspectError::NotFound { .. }) => ("42704", "the cell has no such object", ""),
-            Self::Inspect(InspectError::DamagedUnit { source, .. }) => {
-                (storage_sqlstate(unit_codec::error_kind(source)), "the cell could not read the object", DISKS_HINT)
-            }
-            Self::Inspect(error) => {
-                let kind = error.kind().unwrap_or(ErrorKind::Io);
-                (storage_sqlstate(kind), "the cell could not read the object", DISKS_HINT)
-            }
+            Self::Inspect(_) => ("58030", "the cell could not read the object", DISKS_HINT),
             Self::Compression(CompressionError::Encode(_)) => {
                 ("XX000", "the cell could not compress the table", "The table is unchanged. Report this as a bug.")
             }
@@ -94,13 +99,5 @@ impl SessionError {
             _ => ErrorReport::detail_of(self),
         };
         ErrorReport { sqlstate: sqlstate.to_owned(), message: message.to_owned(), detail, hint: hint.to_owned() }
-    }
-}
-
-/// Returns `data_corrupted` for damaged bytes and `io_error` for other failures of the storage.
-fn storage_sqlstate(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Corrupt => "XX001",
-        _ => "58030",
     }
 }
