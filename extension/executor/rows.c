@@ -59,6 +59,18 @@ cellar_stop_rows(CellarScanState *state)
 	state->progress.nranges = 0;
 }
 
+/*
+ * Releases the connection at the end of the rows.  The number of connections of
+ * a query with many partitions is then that of the scans in progress.
+ */
+static void
+release_session(CellarScanState *state)
+{
+	if (state->cell.session != NULL)
+		cellar_session_release(state->cell.session);
+	state->cell.session = NULL;
+}
+
 /* Reads the next block of the heap.  Returns false at the end. */
 static bool
 advance_heap(CellarScanState *state)
@@ -189,7 +201,10 @@ cellar_next_row(CellarScanState *state, ExprState **quals)
 		if (state->progress.source == CELLAR_ROWS_FROM_CELL)
 		{
 			if (state->progress.nranges == 0)
+			{
+				release_session(state);
 				return NULL;
+			}
 			cellar_advance_cell(state);
 		}
 		else if (!advance_heap(state))

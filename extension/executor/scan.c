@@ -144,7 +144,10 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 	CellarTopN	top;
 
 	if (!IsParallelWorker())
+	{
 		cellar_note_filter(cscan, RelationGetRelid(rel));
+		cellar_announce_scan(estate, rel);
+	}
 
 	if (cellar_get_top_n(cscan, &top))
 		state->plan.top_rows = top.rows;
@@ -239,7 +242,7 @@ cellar_prepare_scan(CellarScanState *state)
 	else
 	{
 		if (state->setup.source == CELLAR_ROWS_FROM_CELL)
-			cellar_object_checkpoint(rel);
+			cellar_object_checkpoint_of_scan(state->css.ss.ps.state, rel);
 		else
 			PredicateLockRelation(rel, state->css.ss.ps.state->es_snapshot);
 		state->setup.nblocks = RelationGetNumberOfBlocks(rel);

@@ -27,6 +27,7 @@ check_matches() {
 }
 q() { PGOPTIONS='-c cellar.min_scan_size=0 -c cellar.cost_factor=0' sql whole postgres -c "$1"; }
 off() { PGOPTIONS='-c cellar.cell_offload_processing=off' sql whole postgres -c "$1"; }
+warning_of() { sql whole postgres -v VERBOSITY=verbose -c "$1" 2>&1 >/dev/null | sed -n 's/^WARNING:  \([0-9A-Z]*\).*/\1/p' || true; }
 error_of() { sql whole postgres -v VERBOSITY=verbose -c "$1" 2>&1 >/dev/null | sed -n 's/^ERROR:  \([0-9A-Z]*\).*/\1/p' || true; }
 # same DESCRIPTION TABLE: a Smart Scan, a table scan and an index scan return the same rows as from the uncompressed table
 # twin.
@@ -308,27 +309,38 @@ if wait $builder && wait $writer; then ok "CREATE INDEX CONCURRENTLY: the index 
 # ---------------------------------------------------------------- restart and damaged units
 check_equal "the table is compressed again" "$(q "SELECT level FROM cellar.compress('many')")" "query low"
 q "CREATE TABLE other AS $rows(1, 100000) g"
-q "SELECT * FROM cellar.compress('other')" >/dev/null
-file=$(q "SELECT pg_relation_filepath('other')")
-inode=$(as_pg stat -c %i "$data/$file")
+q "CREATE TABLE moved AS SELECT * FROM other"
+for table in other moved; do q "SELECT * FROM cellar.compress('$table')" >/dev/null; done
+unit_files() { printf '%016x.units' "$(as_pg stat -c %i "$data/$(q "SELECT pg_relation_filepath('$1')")")"; }
+other=$(unit_files other)
+moved=$(unit_files moved)
 check "Postgres stops" cluster_stop whole
 check "the cell stops and unmounts" cell_stop cell1
-unit=("$WORK"/cell1-disk*/data/*/"$(printf '%016x' "$inode")".units)
+unit=("$WORK"/cell1-disk*/data/*/"$other")
 check "the compression units are in a unit file on a cell disk" test -s "${unit[0]}"
 for file in "${unit[@]}"; do
     # Overwrites a part of each unit file with zeros.
     dd if=/dev/zero of="$file" bs=4096 seek=20 count=4 conv=notrunc status=none
 done
+# Copies the unit slot of allocation unit 1 to that of allocation unit 0, as a misdirected write does.
+slot_of() { for file in "$WORK"/cell1-disk*/data/*/"$moved"; do if cmp -s -n 8 -i "$1":0 "$file" <(printf CELLSLOT); then echo "$file"; fi; done; }
+check "a unit is copied to the slot of another allocation unit" \
+    dd if="$(slot_of 8388608)" of="$(slot_of 0)" bs=4M skip=2 count=1 conv=notrunc status=none
 cell_start cell1
 cluster_start whole "$data"
 same "after a restart" many
+check_equal "a Smart Scan of a misplaced unit fails" "$(error_of "SELECT count(*), max(note), sum(amount) FROM moved")" 58030
+check_equal "a warning says that the data of a misplaced unit are damaged" "$(warning_of "SELECT count(*), max(note), sum(amount) FROM moved")" XX001
+check_equal "a read of one block of a misplaced unit fails" "$(off "SELECT 1 FROM moved WHERE ctid = '(1,1)'" 2>&1 | grep -c 'Input/output error')" 1
+check_matches "the error names the unit in the slot" "$(sql whole postgres -c "SELECT count(*), max(note), sum(amount) FROM moved" 2>&1 || true)" 'slot 0 contains the unit of another allocation unit: found inode [0-9]+, allocation unit 1,'
 check_equal "a Smart Scan of a damaged unit fails" "$(error_of "SELECT count(*), max(note), sum(amount) FROM other")" 58030
+check_equal "a warning says that the data are damaged" "$(warning_of "SELECT count(*), max(note), sum(amount) FROM other")" XX001
 check_equal "a table scan of a damaged unit fails" "$(PGOPTIONS='-c cellar.cell_offload_processing=off' error_of "SELECT count(*), max(note), sum(amount) FROM other")" 58030
 message=$(sql whole postgres -c "SELECT count(*), max(note), sum(amount) FROM other" 2>&1 || true)
 check_matches "the error names the table" "$message" 'table "other"'
 check_matches "the error names the blocks" "$message" 'blocks [0-9]+ to [0-9]+'
 check_matches "the hint mentions a backup" "$message" "HINT: .*backup"
-check_equal "decompressing a damaged unit fails" "$(error_of "SELECT cellar.decompress('other')")" 58030
+check_equal "decompressing a damaged unit fails" "$(error_of "SELECT cellar.decompress('other')")" XX001
 check_matches "decompress stores all undamaged units raw" "$(q "SELECT sum(units) FILTER (WHERE level = 'none'), sum(units) FILTER (WHERE level <> 'none') FROM cellar.compression('other')")" '^[1-9][0-9]*\|[12]$'
 check_matches "the cell's log names the damaged blocks" "$(cat "$WORK/cell1.log")" "blocks"
 check "Postgres stops again" cluster_stop whole

@@ -332,7 +332,7 @@ def code_errors():
         if not re.match(r"crates/(cell|client)/src/", path):
             continue
         code = read(path).split("#[cfg(test)]")[0]
-        pairs = re.findall(r'"([0-9][0-9A-Z]{4}|XX000)"(?:\.to_owned\(\))?,\s*(?:message:\s*)?(?:format!\()?' + STRING, code)
+        pairs = re.findall(r'"([0-9][0-9A-Z]{4}|XX00[01])"(?:\.to_owned\(\))?,\s*(?:message:\s*)?(?:format!\()?' + STRING, code)
         found.update((normal(message), sqlstate) for sqlstate, message in pairs)
     return found
 

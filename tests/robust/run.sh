@@ -26,7 +26,7 @@ while [ $# -gt 0 ]; do
 done
 # The scenarios that are missing here depend on raw pages: they damage them, or count their bytes.
 [ ${#scenarios[@]} -gt 0 ] || [ $compressed = 0 ] || scenarios=(changes standby serializable stopped cells one_user restart death lost_writes stale_files stale_pages)
-[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby sync_method serializable socket corrupt compare simulation abandoned stopped cells one_user restart death lost_writes stale_files stale_pages dead_mounts)
+[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby sync_method serializable socket corrupt compare simulation partitions abandoned stopped cells one_user restart death lost_writes stale_files stale_pages dead_mounts)
 extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 here=$(cd "$(dirname "$0")" && pwd)
 work_begin robust
@@ -564,6 +564,52 @@ big_table() {
         -c "VACUUM (FREEZE, ANALYZE) big" -c "CHECKPOINT"
     compress part big
 }
+# A query over many partitions searches the shared buffers once, sees every change before its snapshot, and uses few
+# connections. A partition that is pruned while the query runs is not written.
+scenario_partitions() {
+    local count=400 ko='enq: KO - fast object checkpoint' query='SELECT count(*), sum(v) FROM parts WHERE v >= 0'
+    part_cluster
+    sql part postgres -c "DROP TABLE IF EXISTS parts" \
+        -c "CREATE TABLE parts (id int, v int) PARTITION BY RANGE (id) TABLESPACE cell"
+    sql part postgres <<<"SELECT format('CREATE TABLE part%s PARTITION OF parts FOR VALUES FROM (%s) TO (%s) TABLESPACE cell', i, i * 50, i * 50 + 50) FROM generate_series(0, $count - 1) i \\gexec"
+    sql part postgres -c "INSERT INTO parts SELECT g, 1 FROM generate_series(0, $count * 50 - 1) g" -c "ANALYZE parts" -c "CHECKPOINT"
+    session reader part
+    session writer part
+    # waits: the object checkpoints of the reader's session so far.
+    waits() { run reader "SELECT coalesce(sum(total_waits), 0) FROM cellar.session_event WHERE event = '$ko' AND pid = pg_backend_pid();"; }
+    check_equal "partitions: each one is scanned by a Smart Scan" "$(run reader "EXPLAIN $query;" | grep -c 'Smart Scan')" $count
+    local before
+    before=$(waits)
+    check_equal "partitions: $count Smart Scans in one query" "$(run reader "$query;")" "$((count * 50))|$((count * 50))"
+    check_equal "partitions: one search for dirty buffers" "$(($(waits) - before))" 1
+    run writer "UPDATE parts SET v = 2 WHERE id % 50 = 7;" >/dev/null
+    check_equal "partitions: committed changes of all partitions are seen" "$(run reader "$query;")" "$((count * 50))|$((count * 51))"
+    run reader "BEGIN; UPDATE parts SET v = 3 WHERE id % 50 = 7;" >/dev/null
+    check_equal "partitions: own changes are seen" "$(run reader "$query;")" "$((count * 50))|$((count * 52))"
+    run reader "ROLLBACK;" >/dev/null
+    # Changes of a running transaction, and changes after a cursor's snapshot, are not seen.
+    run writer "BEGIN; UPDATE parts SET v = 100 WHERE id % 50 = 8;" >/dev/null
+    run reader "BEGIN; DECLARE c CURSOR FOR $query;" >/dev/null
+    run writer "COMMIT;" >/dev/null
+    check_equal "partitions: a cursor has the snapshot of its declaration" "$(run reader "FETCH c;")" "$((count * 50))|$((count * 51))"
+    run reader "COMMIT;" >/dev/null
+    check_equal "partitions: a later query sees the changes" "$(run reader "$query;")" "$((count * 50))|$((count * 150))"
+    # A function of the query changes the table: its own queries see the change, the calling query does not.
+    run reader "CREATE FUNCTION bump() RETURNS bigint LANGUAGE plpgsql AS 'DECLARE n bigint; BEGIN UPDATE parts SET v = v + 1 WHERE id = 399 * 50; SELECT sum(v) INTO n FROM parts WHERE v >= 0; RETURN n; END';" >/dev/null
+    check_equal "partitions: a query that changes a partition while it runs" \
+        "$(run reader "SELECT (SELECT bump()), count(*), sum(v) FROM parts WHERE v >= 0;")" "$((count * 150 + 1))|$((count * 50))|$((count * 150))"
+    # Pruned while the query runs: only one partition is scanned and written.
+    run writer "UPDATE parts SET v = v;" >/dev/null
+    before=$(waits)
+    check_equal "partitions: a partition chosen while the query runs" \
+        "$(run reader "SELECT count(*) FROM parts WHERE v >= 0 AND id >= (SELECT 50) AND id < (SELECT 100);")" 50
+    check_equal "partitions: only that partition is written" "$(($(waits) - before))" 1
+    run reader "DROP FUNCTION bump();" >/dev/null
+    session_end reader
+    session_end writer
+    sql part postgres -c "DROP TABLE parts"
+}
+
 # A scan that stops early counts only the part that it scanned.
 scenario_abandoned() {
     local size counted passthru='cell num smart IO sessions using passthru mode due to cellsrv'

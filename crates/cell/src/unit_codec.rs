@@ -67,13 +67,17 @@ impl Drop for Opened<'_> {
 }
 
 fn storage_error(error: UnitError) -> Error {
-    let kind = match &error {
+    Error::new(error_kind(&error), error.to_string())
+}
+
+/// Returns the kind of the storage error that corresponds to an error of a unit.
+pub fn error_kind(error: &UnitError) -> ErrorKind {
+    match error {
         UnitError::Corrupt(_) => ErrorKind::Corrupt,
         UnitError::Source(cause) => match cause.get_ref().and_then(|cause| cause.downcast_ref::<Error>()) {
             Some(cause) => cause.kind(),
             None if cause.kind() == io::ErrorKind::UnexpectedEof => ErrorKind::Corrupt,
             None => ErrorKind::Io,
         },
-    };
-    Error::new(kind, error.to_string())
+    }
 }

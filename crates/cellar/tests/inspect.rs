@@ -9,7 +9,7 @@ use cellar_storage::{AuSize, Ino, Kind, NewNode, ROOT_INO, UnitStored, Volume, V
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -19,6 +19,7 @@ const MIB: u64 = 1 << 20;
 const PAGE: usize = 8192;
 const AU_PAGES: u64 = MIB / PAGE as u64;
 const ROWS: u32 = 100;
+const EIO: i32 = 5;
 
 /// A cell with two disks, whose daemon may run.
 struct Cell {
@@ -172,6 +173,14 @@ fn new_node(kind: Kind) -> NewNode<'static> {
     NewNode { kind, mode: 0o700, uid: 0, gid: 0, device: 0, target: b"" }
 }
 
+/// Stores the pages of an allocation unit as a compression unit.
+fn store_unit(volume: &Volume, ino: Ino, au: u64, pages: &[u8]) {
+    let version = volume.au_version(ino, AuIndex(au)).unwrap();
+    let unit = encode(pages, &shape(), Level::QueryHigh).unwrap();
+    let stored = volume.store_unit(ino, AuIndex(au), version, &unit, Level::QueryHigh as u32).unwrap();
+    assert_eq!(stored, UnitStored::Stored);
+}
+
 /// Creates `base/table`: a unit of 100 pages in allocation unit 0 that 28 more pages follow, a hole in 1, raw pages in 2.
 /// Page 3 of the unit is superseded in the metadata, page 5 in the redo log.
 fn create_table(volume: &Volume) -> Ino {
@@ -181,12 +190,7 @@ fn create_table(volume: &Volume) -> Ino {
     pages.extend([0; PAGE]);
     pages.extend([0xab; PAGE]);
     volume.write(ino, 0, &pages).unwrap();
-    let version = volume.au_version(ino, AuIndex(0)).unwrap();
-    let unit = encode(&pages, &shape(), Level::QueryHigh).unwrap();
-    assert_eq!(
-        volume.store_unit(ino, AuIndex(0), version, &unit, Level::QueryHigh as u32).unwrap(),
-        UnitStored::Stored
-    );
+    store_unit(volume, ino, 0, &pages);
     let write = |page: u64, count: usize| volume.write(ino, page * PAGE as u64, &heap_page(7).repeat(count)).unwrap();
     write(3, 1);
     write(100, 28);
@@ -403,6 +407,65 @@ fn a_damaged_unit_is_an_error_and_never_a_panic() {
         assert!(cell.inspect(&["unit", "base/table", "0"]).status.success(), "the directory is intact");
         flip(&path, offset + at);
     }
+    assert!(cell.inspect(&["unit", "base/table", "0", "--verify"]).status.success());
+}
+
+#[test]
+fn an_older_unit_or_the_unit_of_another_file_in_a_slot_is_an_error() {
+    let (mut cell, ino) = cell_with_table();
+    let (path, offset, _) = unit_file(&cell, ino);
+    let slot = offset / MIB * MIB;
+    let read_slot = |path: &Path, slot: u64| {
+        let mut bytes = Vec::new();
+        let mut file = fs::File::open(path).unwrap();
+        file.seek(SeekFrom::Start(slot)).unwrap();
+        file.take(MIB).read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    let older = read_slot(&path, slot);
+
+    // The second and the third unit of the allocation unit; the third is in the slot of the first.
+    let volume = cell.volume();
+    for first in [1, 2] {
+        let pages: Vec<u8> = (0..AU_PAGES as u32).flat_map(|page| heap_page(first + page * ROWS)).collect();
+        volume.write(ino, 0, &pages).unwrap();
+        store_unit(&volume, ino, 0, &pages);
+    }
+    let other = volume.create(ROOT_INO, b"other", &new_node(Kind::File)).unwrap().ino;
+    let pages: Vec<u8> = (0..AU_PAGES as u32).flat_map(|page| heap_page(9 + page * ROWS)).collect();
+    volume.write(other, 0, &pages).unwrap();
+    store_unit(&volume, other, 0, &pages);
+    volume.close().unwrap();
+    drop(volume);
+    assert_eq!(unit_file(&cell, ino).1 / MIB * MIB, slot);
+    let others = cell.report(&["unit", "other", "0"]);
+    let foreign_file =
+        Path::new(others["disk"].as_str().unwrap()).join(format!("data/{:02x}/{other:016x}.units", other & 0xff));
+    let foreign = read_slot(&foreign_file, others["place"]["offset"].as_u64().unwrap() / MIB * MIB);
+    let current = read_slot(&path, slot);
+
+    let put = |bytes: &[u8]| fs::OpenOptions::new().write(true).open(&path).unwrap().write_all_at(bytes, slot).unwrap();
+    for (bytes, expected) in [
+        (&older, "contains another unit of the allocation unit".to_owned()),
+        (&foreign, format!("contains the unit of another allocation unit: found inode {other}")),
+    ] {
+        put(bytes);
+        for arguments in [&["unit", "base/table", "0"][..], &["block", "base/table", "77"]] {
+            let output = cell.inspect(arguments);
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", text(&output));
+            assert!(message(&output).contains(&expected), "{arguments:?}: {}", message(&output));
+        }
+        cell.start();
+        let table = fs::File::open(cell.path("mount/base/table")).unwrap();
+        let error = table.read_exact_at(&mut [0; PAGE], 77 * PAGE as u64).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(EIO), "a read of a single block");
+        let output = cell.inspect(&["unit", "base/table", "0"]);
+        assert!(message(&output).contains(&expected), "the running cell: {}", message(&output));
+        table.read_exact_at(&mut [0; PAGE], 2 * AU_PAGES * PAGE as u64).unwrap();
+        drop(table);
+        cell.stop();
+    }
+    put(&current);
     assert!(cell.inspect(&["unit", "base/table", "0", "--verify"]).status.success());
 }
 

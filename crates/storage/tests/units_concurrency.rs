@@ -4,7 +4,7 @@ mod support;
 
 use cellar_format::ByteSource;
 use cellar_format::units::{AuIndex, PageInAu, RegionIndex, RegionVersion};
-use cellar_storage::{Fallocate, Ino, OpenUnit, Volume, VolumeOptions};
+use cellar_storage::{Fallocate, Ino, UnitCodec, Volume, VolumeOptions};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -40,7 +40,8 @@ fn scan(volume: &Volume, ino: Ino, au: u64) -> Option<(RegionVersion, Vec<u8>)> 
         if reader.superseded().contains(PageInAu(page)) {
             volume.read(ino, au * MIB + u64::from(page) * PAGE as u64, &mut bytes).unwrap();
         } else {
-            PageCodec.rebuild(&reader, page..page + 1, &mut bytes).unwrap();
+            let mut unit = PageCodec.open(&reader, reader.id()).unwrap();
+            unit.rebuild(&reader, page..page + 1, &mut bytes).unwrap();
             assert!(one_fill(&bytes), "page {page} of unit {au}");
         }
         fills.push(bytes[0]);

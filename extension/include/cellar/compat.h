@@ -54,6 +54,8 @@ typedef RelFileLocator CellarFileId;
 #define CellarFileDatabase(file)	((file).dbOid)
 #define CellarFileNumber(file)		((file).relNumber)
 #define CellarFileEquals(a, b)		RelFileLocatorEquals(a, b)
+#define CellarTagFile(tag)			BufTagGetRelFileLocator(&(tag))
+#define CellarTagFork(tag)			BufTagGetForkNum(&(tag))
 #else
 typedef RelFileNode CellarFileId;
 #define CellarRelationFile(rel)		((rel)->rd_node)
@@ -61,6 +63,8 @@ typedef RelFileNode CellarFileId;
 #define CellarFileDatabase(file)	((file).dbNode)
 #define CellarFileNumber(file)		((file).relNode)
 #define CellarFileEquals(a, b)		RelFileNodeEquals(a, b)
+#define CellarTagFile(tag)			((tag).rnode)
+#define CellarTagFork(tag)			((tag).forkNum)
 #endif
 
 /* 17 added transaction_timeout, which must not terminate a background worker. */

@@ -292,6 +292,8 @@ extern void cellar_shutdown(CustomScanState *node);
 
 /* object_checkpoint.c */
 
+extern void cellar_announce_scan(EState *estate, Relation rel);
+extern void cellar_object_checkpoint_of_scan(EState *estate, Relation rel);
 extern void cellar_object_checkpoint(Relation rel);
 
 /* transaction_states.c */

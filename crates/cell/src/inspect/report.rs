@@ -117,10 +117,10 @@ pub struct AuReport {
 pub struct UnitPlace {
     pub level: String,
     pub slot: u8,
-    /// Offset of the slot in the unit file.
+    /// Offset of the unit in the unit file.
     pub offset: u64,
     pub bytes: u64,
-    /// Bytes with the checksum table.
+    /// Bytes with slot header and checksum table.
     pub stored_bytes: u64,
     /// Pages that the unit contains.
     pub pages: u32,

@@ -9,10 +9,13 @@ use crate::frame_stream::StreamError;
 use crate::inspect::InspectError;
 use crate::inspect::remote::AnswerError;
 use crate::smart_scan::ScanError;
+use crate::unit_codec;
 
 const SAME_VERSION_HINT: &str = "Install the same version of the cell and of the extension.";
 const PERMISSION_HINT: &str = "Check owner, group and mode of the file and of its directories.";
 const DISKS_HINT: &str = "Check the cell's log and its disks.";
+const DAMAGED_HINT: &str = "Other blocks are not affected. Check the cell's disks, and restore the table from a replica or \
+                            a backup.";
 
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -47,21 +50,26 @@ impl SessionError {
         Corrupt::new("frame kind", 4, format!("unexpected {kind:?}")).into()
     }
 
-    /// Returns the error of the storage, whichever request failed.
-    fn storage_error(&self) -> Option<&cellar_storage::Error> {
+    /// Returns the kind of the storage's error, whichever request failed.
+    fn storage_kind(&self) -> Option<ErrorKind> {
         match self {
-            Self::Scan(ScanError::Storage(error))
-            | Self::Compression(CompressionError::Storage(error))
-            | Self::Inspect(InspectError::Storage(error)) => Some(error),
+            Self::Scan(ScanError::DamagedUnit { error, .. })
+            | Self::Inspect(InspectError::DamagedUnit { source: error, .. }) => Some(unit_codec::error_kind(error)),
+            Self::Scan(ScanError::Storage(error)) | Self::Compression(CompressionError::Storage(error)) => {
+                Some(error.kind())
+            }
+            Self::Inspect(error) => error.kind(),
             _ => None,
         }
     }
 
     /// Converts the error to the fields of a Postgres error report.
     pub fn report(&self) -> ErrorReport {
-        let is_denied = self.storage_error().is_some_and(|error| error.kind() == ErrorKind::NotPermitted);
+        let kind = self.storage_kind();
         let (sqlstate, message, hint) = match self {
-            _ if is_denied => ("42501", "permission denied for a file on the cell", PERMISSION_HINT),
+            _ if kind == Some(ErrorKind::NotPermitted) => {
+                ("42501", "permission denied for a file on the cell", PERMISSION_HINT)
+            }
             Self::Stream(StreamError::Version(_)) => {
                 ("08P01", "the cell and the extension use different protocol versions", SAME_VERSION_HINT)
             }
@@ -72,13 +80,10 @@ impl SessionError {
             Self::Scan(ScanError::Unsupported(_)) => {
                 ("0A000", "the cell cannot evaluate the storage predicate", SAME_VERSION_HINT)
             }
-            Self::Scan(ScanError::Storage(_)) => ("58030", "the cell could not read the table", DISKS_HINT),
-            Self::Scan(ScanError::DamagedUnit { .. }) => (
-                "58030",
-                "the cell could not read the table",
-                "Other blocks of the table are not affected. Check the cell's disks, and restore the table from a \
-                 replica or a backup.",
-            ),
+            _ if kind == Some(ErrorKind::Corrupt) => ("XX001", "the cell found damaged data", DAMAGED_HINT),
+            Self::Scan(ScanError::Storage(_) | ScanError::DamagedUnit { .. }) => {
+                ("58030", "the cell could not read the table", DISKS_HINT)
+            }
             Self::Compression(CompressionError::Storage(_)) => {
                 ("58030", "the cell could not read or write the table", DISKS_HINT)
             }

@@ -110,7 +110,7 @@ fn unit(out: &mut String, report: &UnitReport) -> std::fmt::Result {
     let (first, last) = (report.first_block, report.end_block.saturating_sub(1));
     writeln!(out, "{}: AU {}, blocks {first} to {last}, on {}", report.path, report.au, report.disk)?;
     writeln!(out, "{}", place(&report.place))?;
-    writeln!(out, "slot at byte {} of the unit file; unit of {} bytes", report.place.offset, report.place.bytes)?;
+    writeln!(out, "unit at byte {} of the unit file, {} bytes", report.place.offset, report.place.bytes)?;
     let (directory, residue, group) = (report.directory_bytes, report.residue_bytes, report.residue_pages);
     writeln!(
         out,

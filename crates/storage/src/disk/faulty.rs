@@ -2,6 +2,9 @@
 //!
 //! A failed operation does not reach the wrapped engine. The exception is a failed write: a random prefix of its bytes
 //! is written.
+//!
+//! A lost write is acknowledged and does not reach the wrapped engine. Reads return its bytes, as from the operating
+//! system's page cache, until [`FaultyDisk::drop_lost_writes`].
 
 use super::{Disk, DiskFile, Space, Stream};
 use parking_lot::Mutex;
@@ -36,6 +39,32 @@ pub enum Fault {
     },
     /// Every write and every punch panics.
     WritePanic,
+    /// Loses writes of one stream without an error.
+    LoseWrite {
+        stream: Stream,
+        one_in: u64,
+    },
+}
+
+/// A write that was acknowledged and is not in the wrapped engine.
+#[derive(Debug)]
+struct LostWrite {
+    ino: u64,
+    stream: Stream,
+    offset: u64,
+    data: Vec<u8>,
+}
+
+impl LostWrite {
+    /// Returns the bytes of the write that fall into a range, and the part of the range that they fill.
+    fn overlap(&mut self, offset: u64, length: usize) -> Option<(&mut [u8], Range<usize>)> {
+        let start = self.offset.max(offset);
+        let end = (self.offset + self.data.len() as u64).min(offset + length as u64);
+        (start < end).then(|| {
+            let own = (start - self.offset) as usize..(end - self.offset) as usize;
+            (&mut self.data[own], (start - offset) as usize..(end - offset) as usize)
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -48,9 +77,15 @@ struct State {
     panics: u64,
     /// Since the faults were set.
     reads: u64,
+    /// In the order of the writes.
+    lost: Vec<LostWrite>,
 }
 
 impl State {
+    fn lost_in(&mut self, ino: u64, stream: Stream) -> impl Iterator<Item = &mut LostWrite> {
+        self.lost.iter_mut().filter(move |lost| (lost.ino, lost.stream) == (ino, stream))
+    }
+
     fn next(&mut self) -> u64 {
         // xorshift64*
         self.random ^= self.random >> 12;
@@ -160,6 +195,7 @@ impl FaultyDisk {
                 syncs: 0,
                 panics: 0,
                 reads: 0,
+                lost: Vec::new(),
             })))
         };
         Self { inner, injector: injector(), named_injector: injector() }
@@ -168,6 +204,11 @@ impl FaultyDisk {
     /// Replaces the faults of backing files.
     pub fn set_faults(&self, faults: &[Fault]) {
         self.injector.set(faults);
+    }
+
+    /// Makes reads return what the wrapped engine contains instead of lost writes. Returns the number of lost writes.
+    pub fn drop_lost_writes(&self) -> usize {
+        std::mem::take(&mut self.injector.0.lock().lost).len()
     }
 
     /// Replaces the faults of named files, such as the metadata store; notes never fail.
@@ -214,13 +255,14 @@ impl Disk for FaultyDisk {
     }
     fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let inner = self.inner.open_named(name)?;
-        Ok(Arc::new(FaultyFile { inner, injector: self.named_injector.clone() }))
+        Ok(Arc::new(FaultyFile { inner, injector: self.named_injector.clone(), place: None }))
     }
     fn remove_named(&self, name: &str) -> io::Result<()> {
         self.inner.remove_named(name)
     }
     fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        let wrap = |inner| Arc::new(FaultyFile { inner, injector: self.injector.clone() }) as Arc<dyn DiskFile>;
+        let place = Some((ino, stream));
+        let wrap = |inner| Arc::new(FaultyFile { inner, injector: self.injector.clone(), place }) as Arc<dyn DiskFile>;
         Ok(self.inner.open(ino, stream, create)?.map(wrap))
     }
     fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
@@ -249,6 +291,37 @@ impl Disk for FaultyDisk {
 struct FaultyFile {
     inner: Arc<dyn DiskFile>,
     injector: Injector,
+    /// Inode and stream; None for a named file.
+    place: Option<(u64, Stream)>,
+}
+
+impl FaultyFile {
+    /// Returns whether the disk loses this write; remembers the bytes for reads.
+    fn lose(&self, data: &[u8], offset: u64) -> bool {
+        let Some((ino, stream)) = self.place else { return false };
+        let mut state = self.injector.0.lock();
+        let one_in = state.faults.iter().find_map(|fault| match fault {
+            Fault::LoseWrite { stream: of, one_in } if *of == stream => Some(*one_in),
+            _ => None,
+        });
+        let is_lost = one_in.is_some_and(|one_in| one_in != 0 && state.next().is_multiple_of(one_in));
+        if is_lost {
+            state.injected += 1;
+            state.lost.push(LostWrite { ino, stream, offset, data: data.to_vec() });
+        }
+        is_lost
+    }
+
+    /// Calls `visit` with each lost byte string of this file in a range, and the part of the range that it fills.
+    fn for_each_lost(&self, offset: u64, length: usize, mut visit: impl FnMut(&mut [u8], Range<usize>)) {
+        let Some((ino, stream)) = self.place else { return };
+        let mut state = self.injector.0.lock();
+        for lost in state.lost_in(ino, stream) {
+            if let Some((bytes, part)) = lost.overlap(offset, length) {
+                visit(bytes, part);
+            }
+        }
+    }
 }
 
 impl DiskFile for FaultyFile {
@@ -257,18 +330,31 @@ impl DiskFile for FaultyFile {
     }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.injector.read()?;
-        self.inner.read_at(buffer, offset)
+        let count = self.inner.read_at(buffer, offset)?;
+        self.for_each_lost(offset, count, |lost, part| buffer[part].copy_from_slice(lost));
+        Ok(count)
     }
     fn prefetch(&self, ranges: &[Range<u64>]) {
         self.inner.prefetch(ranges);
     }
     fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.injector.read()?;
-        self.inner.read_direct(buffer, offset)
+        let count = self.inner.read_direct(buffer, offset)?;
+        self.for_each_lost(offset, count, |lost, part| buffer[part].copy_from_slice(lost));
+        Ok(count)
     }
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         match self.injector.write(data.len()) {
-            Ok(()) => self.inner.write_at(data, offset),
+            Ok(()) if self.lose(data, offset) => {
+                // The length of the file is metadata, which a disk that loses a write of data keeps.
+                let end = offset + data.len() as u64;
+                if self.inner.len()? < end { self.inner.set_len(end) } else { Ok(()) }
+            }
+            Ok(()) => {
+                self.inner.write_at(data, offset)?;
+                self.for_each_lost(offset, data.len(), |lost, part| lost.copy_from_slice(&data[part]));
+                Ok(())
+            }
             Err((arrived, error)) => {
                 self.inner.write_at(&data[..arrived], offset)?;
                 Err(error)
@@ -284,7 +370,9 @@ impl DiskFile for FaultyFile {
     }
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
         self.injector.maybe_panic_in_write();
-        self.inner.punch(offset, length)
+        self.inner.punch(offset, length)?;
+        self.for_each_lost(offset, length as usize, |lost, _| lost.fill(0));
+        Ok(())
     }
     fn sync(&self) -> io::Result<()> {
         self.injector.sync()?;

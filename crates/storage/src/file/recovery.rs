@@ -18,19 +18,15 @@ pub struct Recovered {
 impl FileData {
     /// Replays the redo log that an earlier process left: writes its pages to the backing file and marks them superseded.
     pub fn replay_redo_log(&self, units: &Units) -> Result<()> {
-        let write = self.lock_write();
-        units.with_redo_log(|log| {
-            log.open()?;
-            write.replay(units, log)
-        })
+        self.lock_write().open_and_replay(units)
     }
 
     /// Replays the redo log that an earlier process left and truncates units that extend beyond the end of the file,
     /// as a crash during a truncate leaves them. Syncing the file twice afterwards makes the result durable and empties
     /// both log segments.
     pub fn recover_units(&self, units: &Units) -> Result<Recovered> {
-        self.replay_redo_log(units)?;
         let write = self.lock_write();
+        write.open_and_replay(units)?;
         let size = self.size()?;
         write.supersede_last_page(units, size)?;
         let (mut changed_aus, mut unused) = units.truncate(&write, size);
@@ -60,6 +56,14 @@ impl FileData {
 }
 
 impl WriteGuard<'_> {
+    /// Opens the redo log of an earlier process and replays its records.
+    fn open_and_replay(&self, units: &Units) -> Result<()> {
+        units.with_redo_log(|log| {
+            log.open()?;
+            self.replay(units, log)
+        })
+    }
+
     /// If a sync failed: writes the pages of the redo log to the backing file again. The kernel may have dropped them
     /// and would report the next sync of the lost pages as a success.
     pub fn rewrite_after_failed_sync(&self, units: &Units) -> Result<()> {

@@ -1,10 +1,28 @@
 //! The extent record: where the compression unit of an allocation unit is stored, and which of its pages are
 //! superseded. Layout: `docs/format/disk.md`.
+//!
+//! The version of a record is also the format of the unit slot that the record names. A record keeps its version while
+//! the slot contains the same unit.
 
 use crate::page_set::PageSet;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 
-const VERSION: u8 = 1;
+/// The format of a unit slot; encoded as the version of the extent record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SlotFormat {
+    /// The slot starts with the unit. This release reads such slots and writes none.
+    Bare = 1,
+    /// The slot starts with a slot header, which names the unit in the slot.
+    WithHeader = 2,
+}
+
+impl SlotFormat {
+    fn from_u8(value: u8) -> Option<Self> {
+        [Self::Bare, Self::WithHeader].into_iter().find(|format| *format as u8 == value)
+    }
+}
+
 /// Unit slots per allocation unit, used alternately.
 pub const SLOTS_PER_AU: u8 = 2;
 /// Pages of the largest allocation unit.
@@ -13,6 +31,7 @@ const LENGTH_MAX: u32 = 64 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtentRecord {
+    pub format: SlotFormat,
     /// Which of the allocation unit's unit slots contains the unit.
     pub slot: u8,
     /// Bytes of the compression unit.
@@ -30,7 +49,7 @@ pub struct ExtentRecord {
 impl ExtentRecord {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(28 + self.superseded.words().len() * 8);
-        bytes.put_u8(VERSION);
+        bytes.put_u8(self.format as u8);
         bytes.put_u8(self.slot);
         bytes.put_u16(0);
         bytes.put_u32(self.length);
@@ -45,9 +64,8 @@ impl ExtentRecord {
     pub fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(bytes);
         let version = reader.u8("extent record version")?;
-        if version != VERSION {
-            return Err(Corrupt::new("extent record version", 0, format!("{version}")));
-        }
+        let format = SlotFormat::from_u8(version)
+            .ok_or_else(|| Corrupt::new("extent record version", 0, format!("{version}")))?;
         let slot = reader.u8("unit slot")?;
         reader.u16("reserved")?;
         let length = reader.u32("unit length")?;
@@ -62,7 +80,7 @@ impl ExtentRecord {
             (0..pages.div_ceil(64)).map(|_| reader.u64("superseded pages")).collect::<Result<Box<[u64]>, _>>()?;
         reader.finish("extent record")?;
         let superseded = PageSet::from_words(words, pages);
-        Ok(Self { slot, length, checksum, tag, log_sequence, superseded })
+        Ok(Self { format, slot, length, checksum, tag, log_sequence, superseded })
     }
 }
 
@@ -75,9 +93,13 @@ mod tests {
     fn an_extent_reads_back_and_a_truncated_one_is_corrupt() {
         let mut superseded = PageSet::new(100);
         superseded.insert(PageInAu(77));
-        let extent = ExtentRecord { slot: 1, length: 5, checksum: 9, tag: 3, log_sequence: 1 << 40, superseded };
+        let format = SlotFormat::WithHeader;
+        let extent =
+            ExtentRecord { format, slot: 1, length: 5, checksum: 9, tag: 3, log_sequence: 1 << 40, superseded };
         let bytes = extent.encode();
         assert_eq!(ExtentRecord::decode(&bytes).unwrap(), extent);
+        let bare = ExtentRecord { format: SlotFormat::Bare, ..extent };
+        assert_eq!(ExtentRecord::decode(&bare.encode()).unwrap(), bare, "a record keeps its version");
         for length in 0..bytes.len() {
             assert!(ExtentRecord::decode(&bytes[..length]).is_err(), "{length}");
         }

@@ -11,7 +11,7 @@ mod record;
 mod store;
 
 pub use batch::{AuKey, Batch, CommitSequence, Contents};
-pub use extent::{ExtentRecord, SLOTS_PER_AU};
+pub use extent::{ExtentRecord, SLOTS_PER_AU, SlotFormat};
 pub use namespace::{FileContent, Namespace, Node};
 pub use record::{Inode, Kind};
 pub use store::{Stores, generation_of};

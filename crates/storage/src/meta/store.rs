@@ -18,8 +18,9 @@ use std::io;
 use std::sync::Arc;
 
 const FILE: &str = "metadata.redb";
-/// The version that this release writes. It also reads version 1, which had no extents.
-const VERSION: u64 = 2;
+/// The version that this release writes. This release also reads version 1, which had no extents, and version 2, whose
+/// extent records have version 1.
+const VERSION: u64 = 3;
 const VERSION_FIRST: u64 = 1;
 const CACHE_BYTES: usize = 32 << 20;
 /// Bytes per write when a store is rewritten after an error.

@@ -41,10 +41,10 @@ pub struct DiskState {
 pub struct UnitExtent {
     /// Bytes of the unit.
     pub length: u32,
-    /// Bytes of the unit with its checksum table.
+    /// Bytes of the unit with slot header and checksum table.
     pub stored_bytes: u64,
     pub slot: u8,
-    /// Offset of the slot in the unit file.
+    /// Offset of the unit in the unit file.
     pub offset: u64,
     /// CRC-32C of the checksum table.
     pub checksum: u32,
@@ -150,7 +150,7 @@ impl Volume {
         let extent = file.units().and_then(|units| units.extent(au));
         Ok(extent.map(|extent| UnitExtent {
             length: extent.stored.length,
-            stored_bytes: crate::file::stored_bytes(extent.stored.length),
+            stored_bytes: extent.stored.slot_bytes(),
             slot: extent.stored.slot,
             offset: extent.stored.offset(),
             checksum: extent.stored.checksum,

@@ -1,4 +1,4 @@
-//! A codec for tests that compresses each page separately.
+//! Codecs for tests, which compress each page separately.
 //!
 //! Layout: number of pages u32, then the end offset of each page's bytes u32 each, then the bytes.
 
@@ -16,31 +16,53 @@ fn corrupt(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, format!("page codec: {what}"))
 }
 
-fn number(unit: &dyn ByteSource, index: u64) -> Result<u64> {
-    let mut bytes = [0; 4];
-    unit.read_at(&mut bytes, index * 4).map_err(Error::of_source)?;
-    Ok(u64::from(u32::from_le_bytes(bytes)))
+/// Reads the unit without its checksum table, like a codec whose own checksums are correct in every unit that was ever
+/// stored.
+#[derive(Debug)]
+pub struct UnverifiedPageCodec;
+
+/// Reads bytes of a unit at an offset.
+type ReadAt = fn(&dyn ByteSource, &mut [u8], u64) -> std::io::Result<()>;
+
+struct Pages(ReadAt);
+
+impl Pages {
+    fn read(&self, unit: &dyn ByteSource, buffer: &mut [u8], offset: u64) -> Result<()> {
+        (self.0)(unit, buffer, offset).map_err(Error::of_source)
+    }
+
+    fn number(&self, unit: &dyn ByteSource, index: u64) -> Result<u64> {
+        let mut bytes = [0; 4];
+        self.read(unit, &mut bytes, index * 4)?;
+        Ok(u64::from(u32::from_le_bytes(bytes)))
+    }
 }
 
 impl UnitCodec for PageCodec {
     fn open(&self, _: &dyn ByteSource, _: u64) -> Result<Box<dyn OpenUnit + '_>> {
-        Ok(Box::new(Self))
+        Ok(Box::new(Pages(|unit, buffer, offset| unit.read_at(buffer, offset))))
     }
 }
 
-impl OpenUnit for PageCodec {
+impl UnitCodec for UnverifiedPageCodec {
+    fn open(&self, _: &dyn ByteSource, _: u64) -> Result<Box<dyn OpenUnit + '_>> {
+        Ok(Box::new(Pages(|unit, buffer, offset| unit.read_unverified_at(buffer, offset))))
+    }
+}
+
+impl OpenUnit for Pages {
     fn rebuild(&mut self, unit: &dyn ByteSource, pages: Range<u32>, out: &mut [u8]) -> Result<()> {
-        let count = number(unit, 0)?;
+        let count = self.number(unit, 0)?;
         if u64::from(pages.end) > count {
             return Err(corrupt(format!("page {} of {count}", pages.end - 1)));
         }
         let first = (count + 1) * 4;
         for (page, out) in pages.map(u64::from).zip(out.chunks_exact_mut(PAGE)) {
-            let start = if page == 0 { first } else { number(unit, page)? };
-            let end = number(unit, page + 1)?;
+            let start = if page == 0 { first } else { self.number(unit, page)? };
+            let end = self.number(unit, page + 1)?;
             let length = end.checked_sub(start).filter(|length| *length <= unit.length());
             let mut bytes = vec![0; length.ok_or_else(|| corrupt("a page ends before it starts"))? as usize];
-            unit.read_at(&mut bytes, start).map_err(Error::of_source)?;
+            self.read(unit, &mut bytes, start)?;
             match lz4_flex::block::decompress_into(&bytes, out) {
                 Ok(PAGE) => {}
                 other => return Err(corrupt(format!("page {page}: {other:?}"))),

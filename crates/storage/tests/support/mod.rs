@@ -33,6 +33,11 @@ pub fn disks(folder: &Path, count: usize) -> Vec<Arc<dyn Disk>> {
 /// Opens a volume on disks that another volume was using: on a busy machine, its last thread unlocks them a little
 /// later.
 pub fn open(folder: &Path, count: usize) -> Arc<Volume> {
+    open_with(folder, count, options)
+}
+
+/// Like [`open`], with other options.
+pub fn open_with(folder: &Path, count: usize, options: impl Fn() -> VolumeOptions) -> Arc<Volume> {
     for _ in 0..500 {
         match Volume::open(disks(folder, count), options()) {
             Err(error) if error.kind() == ErrorKind::Locked => std::thread::sleep(Duration::from_millis(10)),

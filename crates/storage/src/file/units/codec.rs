@@ -21,6 +21,10 @@ impl Error {
 }
 
 /// Rebuilds pages from compression units.
+///
+/// The storage verifies that the slot contains the unit that the metadata name when a codec reads the unit's first bytes
+/// ([`ByteSource::read_unverified_at`] at offset 0). A codec that reads other bytes unverified must verify them with
+/// checksums that it reached from the first bytes.
 pub trait UnitCodec: Send + Sync + Debug {
     /// Opens a unit. `id` is unique among all units while the process lives, so a codec may cache what it decoded under
     /// that key. Invalid bytes are an error of kind `Corrupt`, never a panic.

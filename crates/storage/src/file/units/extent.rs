@@ -72,9 +72,9 @@ impl Extent {
     }
 
     pub(super) fn record(&self) -> ExtentRecord {
-        let StoredUnit { slot, length, checksum, .. } = *self.stored;
+        let StoredUnit { format, slot, length, checksum, .. } = *self.stored;
         let (tag, log_sequence, superseded) = (self.tag, self.log_sequence.0, self.durable.clone());
-        ExtentRecord { slot, length, checksum, tag, log_sequence, superseded }
+        ExtentRecord { format, slot, length, checksum, tag, log_sequence, superseded }
     }
 
     /// Returns the bytes that the allocation unit occupies on disk beyond its size, negative if fewer.

@@ -9,6 +9,7 @@ mod codec;
 mod extent;
 mod reader;
 mod redo_log;
+mod slot_header;
 mod slots;
 mod stored_unit;
 

@@ -61,6 +61,11 @@ impl ByteSource for StoredUnitReader<'_> {
 
     fn read_unverified_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.stored.check_range(buffer, offset)?;
+        if offset == 0 {
+            let bytes = self.stored.read_start(buffer)?;
+            self.count(bytes, 1);
+            return Ok(());
+        }
         self.opened()?.read_exact(buffer, self.stored.offset() + offset)?;
         self.count(buffer.len() as u64, 1);
         Ok(())
@@ -81,6 +86,7 @@ pub struct UnitImage(Vec<u8>);
 
 impl UnitImage {
     pub fn read(stored: &StoredUnit) -> Result<Self> {
+        stored.read_start(&mut [0])?;
         let mut bytes = vec![0; stored.length as usize];
         stored.read(&mut bytes, 0)?;
         Ok(Self(bytes))

@@ -2,12 +2,17 @@
 //!
 //! Invariants: the bytes never change while the value lives. Dropping the value ends the use of the slot; the slot is
 //! punched only if the unit was marked unused.
+//!
+//! Every read is verified against the extent record: whole checksum blocks by the checksum table, whose checksum the
+//! record contains; a read of the unit's first bytes without the table by the slot header ([`StoredUnit::read_start`]). The other parts of
+//! a unit are verified by checksums that the codec has read from the first bytes.
 
+use super::slot_header::{SLOT_HEADER_BYTES, SlotHeader};
 use super::slots::UnitSlots;
 use crate::cache::{CachedFile, IoCost, Loaded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::backing::Opened;
-use crate::meta::ExtentRecord;
+use crate::meta::{ExtentRecord, SlotFormat};
 use cellar_format::units::{AuIndex, REGION_BYTES, RegionIndex, RegionVersion};
 use std::fmt;
 use std::ops::Range;
@@ -27,8 +32,9 @@ pub struct StoredUnit {
     pub id: u64,
     slots: Arc<UnitSlots>,
     pub au: AuIndex,
+    pub format: SlotFormat,
     pub slot: u8,
-    /// Bytes of the unit, without the checksum table.
+    /// Bytes of the unit, without slot header and checksum table.
     pub length: u32,
     /// CRC-32C of the checksum table.
     pub checksum: u32,
@@ -45,6 +51,7 @@ pub struct StoredUnit {
 
 struct Location {
     au: AuIndex,
+    format: SlotFormat,
     slot: u8,
     length: u32,
     checksum: u32,
@@ -56,12 +63,25 @@ fn encode(checksums: &[u32]) -> Vec<u8> {
     checksums.iter().flat_map(|checksum| checksum.to_le_bytes()).collect()
 }
 
-/// Returns the bytes on disk of a unit of `length` bytes, including the checksum table.
+/// Returns the bytes on disk of a new unit of `length` bytes, including slot header and checksum table.
 pub fn stored_bytes(length: u32) -> u64 {
-    table_offset(length) + table_bytes(length)
+    slot_bytes(SlotFormat::WithHeader, length)
 }
 
-/// Returns the offset of the checksum table in the slot.
+/// Returns the bytes that a unit of `length` bytes takes in a slot, including the checksum table.
+fn slot_bytes(format: SlotFormat, length: u32) -> u64 {
+    header_bytes(format) + table_offset(length) + table_bytes(length)
+}
+
+/// Returns the offset of the unit in the slot.
+fn header_bytes(format: SlotFormat) -> u64 {
+    match format {
+        SlotFormat::Bare => 0,
+        SlotFormat::WithHeader => SLOT_HEADER_BYTES as u64,
+    }
+}
+
+/// Returns the offset of the checksum table from the start of the unit.
 fn table_offset(length: u32) -> u64 {
     u64::from(length).next_multiple_of(CHECKSUM_BYTES)
 }
@@ -76,23 +96,24 @@ impl StoredUnit {
         let slot = slots.take_free(au)?;
         let checksums: Box<[u32]> = bytes.chunks(CHECKSUM_BLOCK as usize).map(crc32c::crc32c).collect();
         let (length, checksum) = (bytes.len() as u32, crc32c::crc32c(&encode(&checksums)));
-        let location = Location { au, slot, length, checksum };
+        let location = Location { au, format: SlotFormat::WithHeader, slot, length, checksum };
         Some(Self::at(slots, location, OnceLock::from(checksums)))
     }
 
     /// Returns the unit that an extent record names.
     pub fn recorded(slots: &Arc<UnitSlots>, au: AuIndex, record: &ExtentRecord) -> Self {
-        let ExtentRecord { slot, length, checksum, .. } = *record;
+        let ExtentRecord { format, slot, length, checksum, .. } = *record;
         slots.take(au, slot);
-        Self::at(slots, Location { au, slot, length, checksum }, OnceLock::new())
+        Self::at(slots, Location { au, format, slot, length, checksum }, OnceLock::new())
     }
 
     fn at(slots: &Arc<UnitSlots>, location: Location, checksums: OnceLock<Box<[u32]>>) -> Self {
-        let Location { au, slot, length, checksum } = location;
+        let Location { au, format, slot, length, checksum } = location;
         Self {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             slots: slots.clone(),
             au,
+            format,
             slot,
             length,
             checksum,
@@ -134,19 +155,25 @@ impl StoredUnit {
         Ok(Loaded { valid, version: RegionVersion::NONE, cost: IoCost { disk_bytes, disk_requests: 1 } })
     }
 
-    /// Writes the unit's bytes and checksum table to the slot. [`UnitSlots::sync`] makes them durable.
+    /// Writes slot header, unit and checksum table to the slot. [`UnitSlots::sync`] makes them durable.
     pub fn write(&self, bytes: &[u8]) -> Result<()> {
         assert_eq!(bytes.len(), self.length as usize);
         let mut image = Vec::with_capacity(stored_bytes(self.length) as usize);
+        image.extend_from_slice(&self.header().encode());
         image.extend_from_slice(bytes);
-        image.resize(table_offset(self.length) as usize, 0);
+        image.resize(SLOT_HEADER_BYTES + table_offset(self.length) as usize, 0);
         image.extend(encode(self.checksums.get().expect("a new unit has its checksum table")));
-        self.slots.unit_file(self.au).write(&image, self.offset())
+        self.slots.unit_file(self.au).write(&image, self.slot_offset())
     }
 
     /// Returns the bytes that the unit occupies on disk.
     pub fn allocated(&self) -> u64 {
-        stored_bytes(self.length).next_multiple_of(FILESYSTEM_BLOCK)
+        self.slot_bytes().next_multiple_of(FILESYSTEM_BLOCK)
+    }
+
+    /// Returns the bytes that the unit takes in its slot, including slot header and checksum table.
+    pub fn slot_bytes(&self) -> u64 {
+        slot_bytes(self.format, self.length)
     }
 
     /// Names the unit and its location, for messages.
@@ -187,8 +214,42 @@ impl StoredUnit {
     }
 
     /// Returns the offset of the slot in the unit file.
-    pub fn offset(&self) -> u64 {
+    fn slot_offset(&self) -> u64 {
         self.slots.offset(self.au, self.slot)
+    }
+
+    /// Returns the offset of the unit in the unit file.
+    pub fn offset(&self) -> u64 {
+        self.slot_offset() + header_bytes(self.format)
+    }
+
+    /// Returns the header that the slot of this unit has.
+    fn header(&self) -> SlotHeader {
+        SlotHeader { ino: self.slots.ino, au: self.au, length: self.length, checksum: self.checksum }
+    }
+
+    /// Reads the unit's first bytes, and verifies that the slot contains this unit, not an older unit or the unit of
+    /// another allocation unit. The bytes may be damaged unless the slot has no header. Returns the number of bytes read
+    /// from disk.
+    pub(super) fn read_start(&self, buffer: &mut [u8]) -> Result<u64> {
+        if self.format == SlotFormat::Bare {
+            return self.read(buffer, 0);
+        }
+        let mut bytes = vec![0; SLOT_HEADER_BYTES + buffer.len()];
+        self.slots.unit_file(self.au).read_exact(&mut bytes, self.slot_offset())?;
+        let (header, start) = bytes.split_first_chunk().expect("the buffer is longer than a header");
+        let found = SlotHeader::decode(header).map_err(|error| self.damaged(error))?;
+        let expected = self.header();
+        if found != expected {
+            let which = match (found.ino, found.au) == (expected.ino, expected.au) {
+                true => "another unit of the allocation unit",
+                false => "the unit of another allocation unit",
+            };
+            let message = format!("slot {} contains {which}: found {found}; expected {expected}", self.slot);
+            return Err(self.damaged(message));
+        }
+        buffer.copy_from_slice(start);
+        Ok(bytes.len() as u64)
     }
 
     pub(super) fn open(&self) -> Result<Opened<'_>> {
