@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions};
 use crate::server;
 use crate::service_manager::{notify, notify_recovery};
-use crate::state::UnitDirectories;
+use crate::state::{MemoryBudget, MemoryKind, UnitDirectories};
 use crate::unit_codec::Codec;
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{ErrorKind, Volume, VolumeOptions};
@@ -70,14 +70,15 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let descriptors = raise_descriptor_limit();
     check_mount_point(config)?;
     notify("STATUS=opening the cell disks");
-    let units = Arc::new(UnitDirectories::default());
+    let memory = Arc::new(MemoryBudget::new(config.cache_bytes, config.working_bytes));
+    let units = Arc::new(UnitDirectories::new(memory.account(MemoryKind::UnitDirectories)));
     let volume = open_volume(config, &units, descriptors)?;
     // Check for a stale mount only after locking the disks: another daemon that has them locked may serve this mount.
     if fuse::release_stale(&config.mount)? {
         log::warn!("removed the mount of a crashed daemon from {}", config.mount.display());
     }
     warn_about_hidden_files(config);
-    let result = serve(config, &volume, units, &signals);
+    let result = serve(config, &volume, units, memory, &signals);
     let closed = volume.close();
     result?;
     closed?;
@@ -99,7 +100,9 @@ pub struct Findings {
 /// Checks whether the cell can start: opens the disks as [`run`] does, then closes them.
 pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     check_mount_point(config)?;
-    let volume = open_volume(config, &Arc::default(), raise_descriptor_limit())?;
+    let memory = MemoryBudget::new(config.cache_bytes, config.working_bytes);
+    let units = Arc::new(UnitDirectories::new(memory.account(MemoryKind::UnitDirectories)));
+    let volume = open_volume(config, &units, raise_descriptor_limit())?;
     warn_about_hidden_files(config);
     let space = volume.statfs()?;
     let findings = Findings {
@@ -139,12 +142,13 @@ fn serve(
     config: &Config,
     volume: &Arc<Volume>,
     units: Arc<UnitDirectories>,
+    memory: Arc<MemoryBudget>,
     signals: &SignalFd,
 ) -> Result<(), DaemonError> {
     let io_stats = Arc::new(IoStats::default());
-    let server = server::start(volume.clone(), units, config, io_stats.clone()).map_err(DaemonError::system(
-        format!("could not start the Smart Scan server on {}", config.socket.display()),
-    ))?;
+    let server = server::start(volume.clone(), units, memory, config, io_stats.clone()).map_err(
+        DaemonError::system(format!("could not start the Smart Scan server on {}", config.socket.display())),
+    )?;
     let mounted = mount(config, volume, io_stats);
     let result = mounted.and_then(|mount| {
         eprintln!("cell {} ready: mounted on {} ({})", config.name, config.mount.display(), mount.transport());

@@ -7,9 +7,9 @@
 //! [`server`] resolves the name of a relation once, in [`relation`]. [`smart_scan`], [`compression`] and [`state`] use
 //! disk objects with block ranges, regions or allocation units, and never names.
 //!
-//! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`; `server` → `status`, `smart_scan`,
-//! `compression`, `inspect`; `status` → `metrics` → `fuse`; `smart_scan`, `compression`, `inspect`, `unit_codec` → `state` →
-//! `relation`.
+//! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`; `server` → `status`, `reclaim`,
+//! `smart_scan`, `compression`, `inspect`; `status` → `metrics` → `fuse`; `metrics`, `config`, `reclaim`, `smart_scan`,
+//! `compression`, `inspect`, `unit_codec` → `state` → `relation`.
 
 pub mod compression;
 pub mod config;
@@ -19,6 +19,7 @@ pub mod fuse;
 pub mod inspect;
 pub mod log_context;
 pub mod metrics;
+mod reclaim;
 pub mod relation;
 pub mod server;
 mod service_manager;

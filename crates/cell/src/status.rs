@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub use cellar_format::wire::CellStatus;
-use cellar_format::wire::{DiskStatus, ErrorReport, Hello, Kind};
-use cellar_storage::Volume;
+use cellar_format::wire::{DiskStatus, ErrorReport, Hello, Kind, MemoryStatus};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::config::Config;
 use crate::frame_stream::{FrameStream, StreamError};
 use crate::metrics::Metrics;
+use crate::state::CellState;
 
 /// Time limit of each send and receive.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,13 +30,19 @@ impl CellInfo {
         Self { name: config.name.clone(), mount: config.mount.clone(), started: Instant::now() }
     }
 
-    pub fn status(&self, volume: &Volume, metrics: &Metrics) -> CellStatus {
+    pub fn status(&self, state: &CellState, metrics: &Metrics) -> CellStatus {
+        let volume = &state.volume;
         let disks = volume.disks().iter().map(|disk| {
             let space = disk.space().unwrap_or_default();
             let path = disk.path().display().to_string();
             DiskStatus { path, total_bytes: space.total, available_bytes: space.available }
         });
         let (cache, (scans, counts)) = (volume.cache_stats(), metrics.totals());
+        let memory = state.memory.usage(cache.used_bytes).map(|usage| MemoryStatus {
+            kind: usage.kind.name().to_owned(),
+            used_bytes: usage.used_bytes,
+            limit_bytes: usage.limit_bytes,
+        });
         CellStatus {
             name: self.name.clone(),
             mount: self.mount.display().to_string(),
@@ -46,6 +52,7 @@ impl CellInfo {
             disks: disks.collect(),
             cache_capacity_bytes: cache.capacity_bytes,
             cache_used_bytes: cache.used_bytes,
+            memory: memory.to_vec(),
             scans,
             eligible_bytes: counts.eligible_bytes,
             saved_by_storage_index_bytes: counts.saved_by_storage_index_bytes,

@@ -370,7 +370,13 @@ fn status_describes_a_running_cell_and_fails_without_an_answer() {
     let text = status(&cell, &[]);
     assert!(text.status.success(), "{}", message(&text));
     let text = String::from_utf8(text.stdout).unwrap();
-    for part in ["cell test, version ", "disk1: ", "page cache  0 bytes of 64 MiB filled", "0 Smart Scans"] {
+    for part in [
+        "cell test, version ",
+        "disk1: ",
+        "page cache  0 bytes of 64 MiB filled",
+        "groups: 0 bytes of 128 MiB",
+        "0 Smart Scans",
+    ] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
     let json: serde_json::Value = serde_json::from_slice(&status(&cell, &["--json"]).stdout).unwrap();
@@ -379,6 +385,8 @@ fn status_describes_a_running_cell_and_fails_without_an_answer() {
     assert_eq!(json["mount"], cell.path("mount").to_str().unwrap());
     assert_eq!(json["disks"].as_array().unwrap().len(), 2);
     assert!(json["disks"][1]["available_bytes"].as_u64().unwrap() > 0);
+    assert_eq!(json["memory"]["limit_bytes"], 576 << 20);
+    assert_eq!(json["memory"]["kinds"]["page_cache"]["limit_bytes"], 64 << 20);
 
     let signal = |name: &str| Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
     signal("-STOP");

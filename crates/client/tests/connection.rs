@@ -134,7 +134,7 @@ fn a_cell_of_another_protocol_version_is_an_error_that_names_both_versions() {
     let report = failure(&mut connection);
     assert_eq!(report.sqlstate, "08P01");
     assert!(report.message.ends_with("uses another protocol version"), "{report:?}");
-    assert_eq!(report.detail, "The cell uses protocol version 4, the extension uses version 5.");
+    assert_eq!(report.detail, "The cell uses protocol version 4, the extension uses version 6.");
 }
 
 #[test]

@@ -78,7 +78,7 @@ mod tests {
                 attributes: Vec::new(),
             };
             let segments = Segments::new(volume.clone(), &relation);
-            Self { state: CellState::new(volume, Arc::default()), segments, object, _folder: folder }
+            Self { state: CellState::new(volume, Arc::default(), Arc::default()), segments, object, _folder: folder }
         }
 
         fn write(&self, offset: usize, bytes: &[u8]) {

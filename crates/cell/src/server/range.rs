@@ -80,7 +80,9 @@ pub fn scan(
                 && let Some(helpers) = helpers.take()
             {
                 let acquired = helper_threads.acquire(helpers.len());
-                started_threads.extend(helpers.take(acquired.count).filter_map(|scan| start(scan).ok()));
+                // A helper without memory would only pass its parts through.
+                let helpers = helpers.take(acquired.count).filter_map(|scan| scan.reserve().then_some(scan));
+                started_threads.extend(helpers.filter_map(|scan| start(scan).ok()));
                 permits = Some(acquired);
             }
             taken += 1;

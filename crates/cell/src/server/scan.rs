@@ -11,7 +11,7 @@ use super::error::SessionError;
 use super::range::{self, Backend};
 use crate::relation::Segments;
 use crate::smart_scan::{ScanError, SmartScan};
-use crate::state::{CellState, Incarnation};
+use crate::state::{CellState, Transactions};
 
 pub struct OpenScan {
     segments: Segments,
@@ -24,7 +24,11 @@ pub struct OpenScan {
 }
 
 impl OpenScan {
-    pub fn open(state: &Arc<CellState>, incarnation: Incarnation, request: &ScanRequest) -> Result<Self, ScanError> {
+    pub fn open(
+        state: &Arc<CellState>,
+        transactions: &Arc<Transactions>,
+        request: &ScanRequest,
+    ) -> Result<Self, ScanError> {
         let threads = usize::from(request.threads).min(state.helper_threads.processors);
         let mut predicate_columns = Vec::new();
         request.quals.iter().for_each(|qual| qual.for_each_column(&mut |column| predicate_columns.push(column)));
@@ -32,7 +36,7 @@ impl OpenScan {
         predicate_columns.dedup();
         Ok(Self {
             segments: Segments::new(state.volume.clone(), &request.relation),
-            threads: SmartScan::open(state, incarnation, request, threads)?,
+            threads: SmartScan::open(state, transactions, request, threads)?,
             predicate_columns,
             blocks: 0,
             elapsed: Duration::ZERO,
@@ -46,6 +50,16 @@ impl OpenScan {
         self.blocks += u64::from(range.end - range.first);
         self.elapsed += started.elapsed();
         scanned
+    }
+
+    /// Whether [`Self::release_memory`] frees memory.
+    pub fn has_memory(&self) -> bool {
+        self.threads.iter().any(SmartScan::has_memory)
+    }
+
+    /// Frees the memory that the scan does not need between two ranges.
+    pub fn release_memory(&mut self) {
+        self.threads.iter_mut().for_each(SmartScan::release_memory);
     }
 
     /// Logs the scan if the time spent on its ranges, waits for the backend included, is at least `threshold`.

@@ -4,8 +4,8 @@ use crate::bytes::{Corrupt, Reader, Write};
 
 /// Increased whenever the meaning of any frame changes. Each side refuses frames of every other version.
 ///
-/// Version 5: compression requests contain a relation in place of a whole scan request.
-pub const PROTOCOL_VERSION: u16 = 5;
+/// Version 6: the cell's status contains the memory budget.
+pub const PROTOCOL_VERSION: u16 = 6;
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// Maximum payload length; a header with a longer one is corrupt.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;

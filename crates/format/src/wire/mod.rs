@@ -33,5 +33,5 @@ pub use inspect::{InspectQuery, InspectReport, Report};
 pub use message::{BlockRange, ErrorReport, Hello, Passthru, PassthruReason, RangeDone, XidQuery, XidState, XidStates};
 pub use relation::{Attribute, Missing, Relation};
 pub use request::{ScanMode, ScanRequest, Snapshot};
-pub use status::{CellStatus, DiskStatus};
+pub use status::{CellStatus, DiskStatus, MemoryStatus};
 pub use top_n::{SortKey, TOP_ROWS_MAX, TopN};
