@@ -7,7 +7,7 @@ use strict;
 use warnings;
 use IO::Socket::UNIX;
 
-my $protocol = 5;
+my $protocol = 6;
 my ($path, $case) = @ARGV;
 $SIG{PIPE} = 'IGNORE';
 alarm 20;
