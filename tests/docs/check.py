@@ -250,6 +250,7 @@ def check_metrics():
     ]
     names += [f"cellar_{name}_total" for name in re.findall(r'\bregister\(\s*"(\w+)"', code)]
     names += [f"cellar_{name}_total" for name in re.findall(r'\bfamily\(\s*"(\w+)"', code)]
+    names += [f"cellar_{name}" for name in re.findall(r'\bby_kind\(\s*"(\w+)"', code)]
     names += [f"cellar_{name}" for name in re.findall(r'encode_descriptor\(\s*"(\w+)"', code)]
     for name, block in re.findall(r"let (counters|gauges) = \[(.*?)\];", code, re.S):
         suffix = "_total" if name == "counters" else ""

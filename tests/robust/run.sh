@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Smart Scan together with other features and failures: concurrent DDL and DML, a hot standby, SERIALIZABLE, damaged
-# pages, a cell that dies or is stopped, sessions with files of a dead mount, invalid clients on its socket, an unsafe sync method, two cells, offload
-# simulation, cursors, a transaction's own rows, statistics of scans that stop early, and a cell run by an ordinary user.
+# pages, a cell that dies or is stopped, sessions with files of a dead mount, invalid clients on its socket, an unsafe
+# sync method, several cells, offload simulation, cursors, a transaction's own rows, statistics of scans that stop early,
+# a cell run by an ordinary user, and the cell's memory.
 #
 #   run.sh [--seconds N] [--compressed] [SCENARIO ...]
 #
@@ -25,8 +26,8 @@ while [ $# -gt 0 ]; do
     shift
 done
 # The scenarios that are missing here depend on raw pages: they damage them, or count their bytes.
-[ ${#scenarios[@]} -gt 0 ] || [ $compressed = 0 ] || scenarios=(changes standby serializable stopped cells one_user restart death lost_writes stale_files stale_pages)
-[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby sync_method serializable socket corrupt compare simulation partitions abandoned stopped cells one_user restart death lost_writes stale_files stale_pages dead_mounts)
+[ ${#scenarios[@]} -gt 0 ] || [ $compressed = 0 ] || scenarios=(changes standby serializable stopped cells one_user memory restart death lost_writes stale_files stale_pages)
+[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby sync_method serializable socket corrupt compare simulation partitions abandoned stopped cells one_user memory restart death lost_writes stale_files stale_pages dead_mounts)
 extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 here=$(cd "$(dirname "$0")" && pwd)
 work_begin robust
@@ -800,6 +801,99 @@ one_user() {
     one_user_query "after kill -9 of the cell"
     check "one user: Postgres stops again" cluster_stop own
     check "one user: the cell stops again" cell_stop own
+}
+
+# The cell's memory: the daemon's resident size stays below its budget, and idle sessions need little memory. The scenario
+# starts another cell and another cluster, because 200 sessions need a larger max_connections.
+memory_overhead_kb=$((40960 + $(nproc) * 12288))	# program, stacks, buffers of the file service; see docs/operations.md
+idle_session_kb=1024
+# resident FIELD: VmRSS or VmHWM of the cell in kB.
+resident() { sed -n "s/^$1:[[:space:]]*\([0-9]*\) kB$/\1/p" "/proc/$CELL_PID/status"; }
+# memory_cell MEMORY: starts the cell with a page cache of 64 MiB and a budget of MEMORY MiB.
+memory_cell() {
+    cell_configure cell4 64MiB
+    sed -i "s/^cache_size.*/&\nmemory_size = \"$1MiB\"/" "$WORK/cell4.toml"
+    cell_start cell4
+    cluster_start many "$WORK/many-data"
+}
+memory_cell_end() {
+    check "memory: Postgres stops" cluster_stop many
+    check "memory: the cell stops and unmounts" cell_stop cell4
+}
+# settled: the resident size when two measurements 2 s apart differ by less than 1 %, or after 20 s.
+settled() {
+    local size previous=0 tries
+    for ((tries = 0; tries < 10; tries++)); do
+        sleep 2
+        size=$(resident VmRSS)
+        if ((size < previous + size / 100 && previous < size + size / 100)); then break; fi
+        previous=$size
+    done
+    printf '%s' "$size"
+}
+# groups COUNT: a query that aggregates the table to COUNT groups.
+groups() {
+    printf 'SELECT count(*), sum(n), sum(s), min(t) FROM (SELECT id %% %d, count(*) n, sum(id) s, min(note) t FROM wide GROUP BY 1) g' "$1"
+}
+scenario_memory() {
+    local idle before after size number count expected client clients=() passthru='cell num bytes in passthru during predicate offload'
+    part_end
+    whole_end
+    cell_configure cell4 64MiB
+    cell_start cell4
+    cluster_create many "$WORK/many-data" --data-checksums
+    cluster_set "$WORK/many-data" "shared_preload_libraries = 'cellar'" "cellar.min_scan_size = 0" "cellar.cost_factor = 0" \
+        "max_connections = 260" "shared_buffers = 64MB" "autovacuum = off" "work_mem = 16MB" "max_parallel_workers_per_gather = 0"
+    cluster_start many "$WORK/many-data"
+    mkdir -p "$WORK/cell4/space"
+    [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/cell4/space"
+    sql many postgres -c "CREATE EXTENSION cellar" -c "CREATE TABLESPACE cell LOCATION '$WORK/cell4/space'" \
+        -c "CREATE TABLE wide TABLESPACE cell AS SELECT g AS id, md5(g::text) AS note FROM generate_series(1, 200000) g" \
+        -c "VACUUM (FREEZE, ANALYZE) wide" -c "CHECKPOINT"
+    compress many wide
+    expected=$(for count in 7 60000 200000; do off many postgres -c "$(groups $count)"; done)
+    check_equal "memory: with enough memory the groups are right" \
+        "$(for count in 7 60000 200000; do smart many postgres -c "$(groups $count)"; done)" "$expected"
+
+    # 200 sessions aggregate and stay open.
+    before=$(settled)
+    printf '%s;\n\\sleep 600 s\n' "$(groups 60000)" >"$WORK/idle.sql"
+    PGOPTIONS='-c cellar.min_scan_size=0 -c cellar.cost_factor=0' "$PG_BIN/pgbench" -n -c 200 -j 1 -t 1 -R 20 -f "$WORK/idle.sql" \
+        -h "$WORK/run" -p "$(cluster_port many)" -U postgres postgres >"$WORK/memory-idle.log" 2>&1 &
+    client=$!
+    remember_process $client
+    for ((number = 0; number < 120; number++)); do
+        sleep 1
+        idle=$(sql many postgres -c "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle' AND query LIKE '%GROUP BY%' AND application_name = 'pgbench'")
+        [ "$idle" != 200 ] || break
+    done
+    check_equal "memory: 200 sessions have aggregated and are idle" "$idle" 200
+    after=$(settled)
+    check "memory: an idle session needs less than $idle_session_kb kB in the cell ($(((after - before) / 200)) kB)" \
+        test "$(((after - before) / 200))" -lt $idle_session_kb
+    kill $client
+    wait $client 2>/dev/null || true
+    memory_cell_end
+
+    # 50 sessions aggregate at the same time with a small budget.
+    size=192
+    memory_cell $size
+    before=$(statistic many "$passthru")
+    for ((number = 0; number < 50; number++)); do
+        (for count in 7 60000 200000; do smart many postgres -c "$(groups $count)"; done) >"$WORK/memory-$number.txt" 2>&1 &
+        clients+=($!)
+    done
+    wait "${clients[@]}"
+    for ((number = 0; number < 50; number++)); do
+        [ "$(cat "$WORK/memory-$number.txt")" = "$expected" ] || { not_ok "memory: all 50 sessions get the right groups"; tail -n 5 "$WORK/memory-$number.txt"; break; }
+    done
+    [ "$number" != 50 ] || ok "memory: all 50 sessions get the right groups"
+    check "memory: some blocks were passed through for lack of memory" test "$(statistic many "$passthru")" -gt "$before"
+    check "memory: the daemon's size stayed below $size MiB and its overhead ($(resident VmHWM) kB)" \
+        test "$(resident VmHWM)" -lt $((size * 1024 + memory_overhead_kb))
+    "$CELLAR_BIN" cell status --config "$WORK/cell4.toml" | sed -n '/^memory/,/^scans/p' | sed 's/^/    /'
+    check_equal "memory: afterwards a scan has memory again" "$(smart many postgres -c "$(groups 200000)")" "${expected##*$'\n'}"
+    memory_cell_end
 }
 
 cell_restart() {

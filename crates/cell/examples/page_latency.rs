@@ -17,6 +17,7 @@ use cellar_cell::state::{CellState, UnitDirectories};
 use cellar_cell::unit_codec::Codec;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{BlockRange, Relation};
+use cellar_scan::Account;
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{Ino, Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
 use columns::percentile;
@@ -103,7 +104,7 @@ fn main() {
         encoding: 6,
         attributes: Vec::new(),
     };
-    let state = CellState::new(volume.clone(), Arc::default());
+    let state = CellState::new(volume.clone(), Arc::default(), Arc::default());
     let range = BlockRange { first: 0, end: (heap.len() / BLOCK_BYTES) as u32 };
     let units = Segments::new(volume.clone(), &relation, Credentials::root(), Permission::Read)
         .allocation_units(range)
@@ -124,7 +125,7 @@ fn main() {
     drop(volume);
 
     let disk = Arc::new(DirectoryDisk::new(folder).expect("the cell disk exists")) as Arc<dyn Disk>;
-    let codec = Codec::new(Arc::new(UnitDirectories::with_capacity(0)));
+    let codec = Codec::new(Arc::new(UnitDirectories::new(&Account::new(0))));
     let options = VolumeOptions { unit_codec: Some(Arc::new(codec)), ..VolumeOptions::default() };
     let volume = Volume::open(vec![disk], options).expect("the volume opens");
     let cold = measure(&volume, ino, &heap, reads.div_ceil(100), || drop_page_cache(folder));

@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::state::memory::{WORKING_BYTES_MIN, default_working_bytes};
+
 /// The configuration with all defaults applied and all paths absolute.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -15,7 +17,10 @@ pub struct Config {
     pub mount: PathBuf,
     pub socket: PathBuf,
     pub user: ClusterUser,
+    /// The page cache.
     pub cache_bytes: u64,
+    /// The memory budget besides the page cache.
+    pub working_bytes: u64,
     pub log_level: log::LevelFilter,
     /// Smart Scans that take at least this long are logged; None logs no scan.
     pub slow_scan_log: Option<Duration>,
@@ -55,6 +60,7 @@ struct File {
     socket: Option<PathBuf>,
     user: Option<String>,
     cache_size: Option<String>,
+    memory_size: Option<String>,
     log_level: Option<String>,
     slow_scan_log_ms: Option<i64>,
     metrics: Option<FileMetrics>,
@@ -113,10 +119,7 @@ impl Config {
         };
         let reserve_size = file.disk_group.reserve_size.as_deref();
         let reserve_bytes = reserve_size.map(|size| parse_size(size, "disk_group.reserve_size")).transpose()?;
-        let cache_bytes = match &file.cache_size {
-            None => memory_bytes() / 4,
-            Some(size) => parse_size(size, "cache_size")?,
-        };
+        let (cache_bytes, working_bytes) = memory(file.cache_size.as_deref(), file.memory_size.as_deref())?;
         let log_level = file.log_level.as_deref().unwrap_or("info");
         let socket = match &file.socket {
             Some(socket) => absolute(socket, "socket")?,
@@ -127,6 +130,7 @@ impl Config {
             socket,
             user: cluster_user(file.user.as_deref())?,
             cache_bytes,
+            working_bytes,
             log_level: parse_log_level(log_level)?,
             slow_scan_log: file.slow_scan_log_ms.map(slow_scan_log).transpose()?,
             metrics_listen: file.metrics.and_then(|metrics| metrics.listen).map(|text| listen(&text)).transpose()?,
@@ -138,6 +142,27 @@ impl Config {
             },
             mount,
         })
+    }
+}
+
+/// Returns the bytes of the page cache, and the bytes of all other kinds of memory.
+fn memory(cache_size: Option<&str>, memory_size: Option<&str>) -> Result<(u64, u64), String> {
+    let memory_bytes = memory_size.map(|size| parse_size(size, "memory_size")).transpose()?;
+    let cache_bytes = match (cache_size, memory_bytes) {
+        (Some(size), _) => parse_size(size, "cache_size")?,
+        (None, None) => machine_memory_bytes() / 4,
+        (None, Some(memory_bytes)) => (machine_memory_bytes() / 4).min(memory_bytes / 3 * 2),
+    };
+    let Some(memory_bytes) = memory_bytes else { return Ok((cache_bytes, default_working_bytes(cache_bytes))) };
+    match memory_bytes.checked_sub(cache_bytes).filter(|bytes| *bytes >= WORKING_BYTES_MIN) {
+        Some(working_bytes) => Ok((cache_bytes, working_bytes)),
+        None => Err(format!(
+            "memory_size = \"{}\" leaves less than {} MiB besides the page cache of {} MiB; \
+             raise memory_size or lower cache_size",
+            memory_size.unwrap_or_default(),
+            WORKING_BYTES_MIN >> 20,
+            cache_bytes >> 20
+        )),
     }
 }
 
@@ -183,7 +208,7 @@ fn parse_size(text: &str, key: &str) -> Result<u64, String> {
 }
 
 /// Returns the size of the machine's memory, or 1 GiB if it is unknown.
-pub fn memory_bytes() -> u64 {
+pub fn machine_memory_bytes() -> u64 {
     let kib = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
         line.split_whitespace().nth(1)?.parse::<u64>().ok()
@@ -221,7 +246,7 @@ mod tests {
         assert_eq!(config.socket, Path::new("/disk1/cell.sock"));
         assert_eq!(config.disk_group.au_size, AuSize::DEFAULT);
         assert_eq!(config.user.uid, Uid::effective().as_raw());
-        assert!(config.cache_bytes > 0);
+        assert!(config.cache_bytes > 0 && config.working_bytes >= config.cache_bytes / 2);
         assert_eq!(config.slow_scan_log, None);
     }
 
@@ -233,6 +258,16 @@ mod tests {
     }
 
     #[test]
+    fn the_memory_budget_contains_the_page_cache() {
+        let parse = |keys: &str| Config::parse(&format!("{keys}\n{MINIMAL}")).map(|c| (c.cache_bytes, c.working_bytes));
+        const MIB: u64 = 1 << 20;
+        assert_eq!(parse("cache_size = \"100MiB\""), Ok((100 * MIB, 512 * MIB)));
+        assert_eq!(parse("cache_size = \"8GiB\""), Ok((8192 * MIB, 4096 * MIB)));
+        assert_eq!(parse("cache_size = \"1GiB\"\nmemory_size = \"3GiB\""), Ok((1024 * MIB, 2048 * MIB)));
+        assert_eq!(parse("memory_size = \"300MiB\""), Ok((200 * MIB, 100 * MIB)));
+    }
+
+    #[test]
     fn errors_state_a_valid_value() {
         let check = |text: &str, expected: &str| {
             let message = Config::parse(text).unwrap_err();
@@ -240,6 +275,7 @@ mod tests {
         };
         check(&format!("colour = 1\n{MINIMAL}"), "unknown field `colour`");
         check(&format!("cache_size = \"4GB\"\n{MINIMAL}"), "like \"4GiB\"");
+        check(&format!("memory_size = \"1GiB\"\ncache_size = \"1GiB\"\n{MINIMAL}"), "raise memory_size or lower");
         check(&format!("slow_scan_log_ms = -1\n{MINIMAL}"), "write a number of milliseconds");
         check(&format!("log_level = \"loud\"\n{MINIMAL}"), "write error, warn");
         check(&format!("user = \"no such user\"\n{MINIMAL}"), "does not exist on this machine");

@@ -4,12 +4,12 @@
 //! Smart Scan server starts before the mount, so every file on the mount has a server. The daemon notifies the service
 //! manager that it is ready after the mount. Shutdown is in reverse order.
 
-use crate::config::{Config, memory_bytes};
+use crate::config::{Config, machine_memory_bytes};
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions};
 use crate::instance::{Instance, MountRecord, PreviousMounts};
 use crate::server;
 use crate::service_manager::{notify, notify_recovery};
-use crate::state::UnitDirectories;
+use crate::state::{MemoryBudget, MemoryKind, UnitDirectories};
 use crate::unit_codec::Codec;
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{ErrorKind, Volume, VolumeOptions};
@@ -72,7 +72,8 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let descriptors = raise_descriptor_limit();
     check_mount_point(config)?;
     notify("STATUS=opening the cell disks");
-    let units = Arc::new(UnitDirectories::default());
+    let memory = Arc::new(MemoryBudget::new(config.cache_bytes, config.working_bytes));
+    let units = Arc::new(UnitDirectories::new(memory.account(MemoryKind::UnitDirectories)));
     let volume = open_volume(config, &units, descriptors)?;
     // Check for a stale mount only after locking the disks: another daemon that has them locked may serve this mount.
     let stale = fuse::release_stale(&config.mount)?;
@@ -83,7 +84,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let instance = Instance::new(PreviousMounts::new(stale, &record))
         .map_err(DaemonError::system("could not generate a random number"))?;
     warn_about_hidden_files(config);
-    let result = serve(config, &volume, units, (Arc::new(instance), &record), &signals);
+    let result = serve(config, &volume, units, memory, (Arc::new(instance), &record), &signals);
     let closed = volume.close();
     result?;
     closed?;
@@ -105,7 +106,9 @@ pub struct Findings {
 /// Checks whether the cell can start: opens the disks as [`run`] does, then closes them.
 pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     check_mount_point(config)?;
-    let volume = open_volume(config, &Arc::default(), raise_descriptor_limit())?;
+    let memory = MemoryBudget::new(config.cache_bytes, config.working_bytes);
+    let units = Arc::new(UnitDirectories::new(memory.account(MemoryKind::UnitDirectories)));
+    let volume = open_volume(config, &units, raise_descriptor_limit())?;
     warn_about_hidden_files(config);
     let space = volume.statfs()?;
     let findings = Findings {
@@ -130,7 +133,7 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
     let disk_sizes: Vec<u64> = disks.iter().filter_map(|disk| disk.space().ok()).map(|space| space.total).collect();
     let reserve = config.disk_group.reserve_bytes;
     let options = VolumeOptions {
-        reserve_bytes: reserve.unwrap_or_else(|| default_reserve(memory_bytes(), &disk_sizes)),
+        reserve_bytes: reserve.unwrap_or_else(|| default_reserve(machine_memory_bytes(), &disk_sizes)),
         au_size: config.disk_group.au_size,
         redundancy: config.disk_group.redundancy,
         cache_bytes: config.cache_bytes,
@@ -158,11 +161,12 @@ fn serve(
     config: &Config,
     volume: &Arc<Volume>,
     units: Arc<UnitDirectories>,
+    memory: Arc<MemoryBudget>,
     (instance, record): (Arc<Instance>, &MountRecord),
     signals: &SignalFd,
 ) -> Result<(), DaemonError> {
     let io_stats = Arc::new(IoStats::default());
-    let server = server::start(volume.clone(), units, config, instance.clone(), io_stats.clone()).map_err(
+    let server = server::start(volume.clone(), units, memory, config, instance.clone(), io_stats.clone()).map_err(
         DaemonError::system(format!("could not start the Smart Scan server on {}", config.socket.display())),
     )?;
     let mounted = mount(config, volume, instance.clone(), io_stats);

@@ -2,13 +2,17 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use cellar_format::bytes::Corrupt;
 use cellar_format::wire::{FRAME_HEADER_BYTES, FrameError, FrameHeader, Kind};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 
 /// Maximum payload of a received frame. The largest frames are requests with a long IN list.
 const REQUEST_BYTES_MAX: usize = 16 << 20;
+/// A payload buffer up to this size is kept between frames.
+const PAYLOAD_BYTES_KEPT: usize = 16 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
@@ -47,6 +51,29 @@ impl FrameStream {
         let mut stream = [PollFd::new(&self.stream, PollFlags::RDHUP)];
         let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
         rustix::event::poll(&mut stream, Some(&Timespec::default())).is_ok() && stream[0].revents().intersects(gone)
+    }
+
+    /// Waits for data from the peer, or for the end of the connection. Returns false after `timeout` without either.
+    pub fn wait(&self, timeout: Duration) -> Result<bool, StreamError> {
+        let mut stream = [PollFd::new(&self.stream, PollFlags::IN)];
+        let timeout = Timespec::try_from(timeout).unwrap_or_default();
+        match rustix::event::poll(&mut stream, Some(&timeout)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(true),
+            Err(error) => Err(StreamError::Io(error.into())),
+        }
+    }
+
+    /// Whether [`Self::release_memory`] frees memory.
+    pub fn has_memory(&self) -> bool {
+        self.payload.capacity() > PAYLOAD_BYTES_KEPT
+    }
+
+    /// Frees the buffer of the last payload if it is large.
+    pub fn release_memory(&mut self) {
+        if self.has_memory() {
+            self.payload = Vec::new();
+        }
     }
 
     /// Waits for the next frame. The payload is valid until the next call.

@@ -7,9 +7,10 @@
 //! [`server`] resolves the name of a relation once, in [`relation`]. [`smart_scan`], [`compression`] and [`state`] use
 //! disk objects with block ranges, regions or allocation units, and never names.
 //!
-//! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`; `server` → `status`, `smart_scan`,
-//! `compression`, `inspect`; `status` → `metrics` → `fuse` → `instance`; `status`, `inspect` → `cell_request`; `smart_scan`,
-//! `compression`, `inspect`, `unit_codec` → `state` → `relation` → `access`.
+//! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`; `server` → `status`, `reclaim`,
+//! `smart_scan`, `compression`, `inspect`; `status` → `metrics` → `fuse` → `instance`; `status`, `inspect` →
+//! `cell_request`; `metrics`, `config`, `reclaim`, `smart_scan`, `compression`, `inspect`, `unit_codec` → `state` →
+//! `relation` → `access`.
 
 pub mod access;
 pub mod cell_request;
@@ -22,6 +23,7 @@ pub mod inspect;
 pub mod instance;
 pub mod log_context;
 pub mod metrics;
+mod reclaim;
 pub mod relation;
 pub mod server;
 mod service_manager;

@@ -79,7 +79,7 @@ impl Mounted {
 
     fn compress(&self, name: &str) {
         let object = self.volume.resolve(name).unwrap();
-        let state = CellState::new(self.volume.clone(), Arc::default());
+        let state = CellState::new(self.volume.clone(), Arc::default(), Arc::default());
         let unit = RelationAu { object, au: AuIndex(0), blocks: 0..(AU_BYTES / BLOCK_BYTES) as u32 };
         let report = |_| Ok::<_, CompressionError>(());
         let done = compress(&state, &[unit], &Shape::default(), Some(Level::QueryLow), report).unwrap();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Show the status of a running cell: disks and their free space, page cache, Smart Scans
+/// Show the status of a running cell: disks and their free space, page cache, memory, Smart Scans
 ///
 /// Connects to the daemon's socket. Run the command as the cluster's user or as the user that started the cell.
 ///
@@ -59,6 +59,13 @@ fn as_json(status: &CellStatus) -> Value {
         "uptime_seconds": status.uptime_seconds,
         "disks": disks.collect::<Vec<_>>(),
         "page_cache": { "capacity_bytes": status.cache_capacity_bytes, "used_bytes": status.cache_used_bytes },
+        "memory": {
+            "limit_bytes": memory_limit(status),
+            "used_bytes": memory_used(status),
+            "kinds": status.memory.iter().map(|memory| {
+                (memory.kind.clone(), json!({ "used_bytes": memory.used_bytes, "limit_bytes": memory.limit_bytes }))
+            }).collect::<serde_json::Map<_, _>>(),
+        },
         "smart_scans": {
             "served": status.scans,
             "eligible_bytes": status.eligible_bytes,
@@ -66,6 +73,14 @@ fn as_json(status: &CellStatus) -> Value {
             "returned_bytes": status.returned_bytes,
         },
     })
+}
+
+fn memory_limit(status: &CellStatus) -> u64 {
+    status.memory.iter().map(|memory| memory.limit_bytes).sum()
+}
+
+fn memory_used(status: &CellStatus) -> u64 {
+    status.memory.iter().map(|memory| memory.used_bytes).sum()
 }
 
 fn as_text(status: &CellStatus) -> String {
@@ -82,6 +97,11 @@ fn as_text(status: &CellStatus) -> String {
     }
     let (used, capacity) = (size(status.cache_used_bytes), size(status.cache_capacity_bytes));
     text += &format!("page cache  {used} of {capacity} filled\n");
+    text += &format!("memory      {} of {} in use\n", size(memory_used(status)), size(memory_limit(status)));
+    for memory in &status.memory {
+        let (used, limit) = (size(memory.used_bytes), size(memory.limit_bytes));
+        text += &format!("            {}: {used} of {limit}\n", memory.kind.replace('_', " "));
+    }
     text += &format!(
         "scans       {} Smart Scans: {} eligible, {} of it saved by the storage index, {} returned\n",
         status.scans,

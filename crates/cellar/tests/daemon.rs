@@ -376,6 +376,7 @@ fn status_describes_a_running_cell_and_fails_without_an_answer() {
         "disk1: ",
         "free, reserve 32 MiB\n",
         "page cache  0 bytes of 64 MiB filled",
+        "groups: 0 bytes of 128 MiB",
         "0 Smart Scans",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text}");
@@ -388,6 +389,8 @@ fn status_describes_a_running_cell_and_fails_without_an_answer() {
     assert!(json["disks"][1]["available_bytes"].as_u64().unwrap() > 0);
     let reserve = ["reserve_bytes", "reserve_free_bytes"].map(|key| json["disks"][1][key].as_u64());
     assert_eq!(reserve, [Some(32 << 20); 2]);
+    assert_eq!(json["memory"]["limit_bytes"], 576 << 20);
+    assert_eq!(json["memory"]["kinds"]["page_cache"]["limit_bytes"], 64 << 20);
 
     let signal = |name: &str| Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
     signal("-STOP");

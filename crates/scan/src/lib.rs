@@ -7,6 +7,7 @@
 //!
 //! Modules, lowest first; each uses only modules above itself in this list:
 //!
+//! - [`memory`]: accounts that limit the memory of scans.
 //! - `vectors`: loops compiled for several instruction sets.
 //! - [`heap`]: pages, line pointers, tuples, and the locations of columns in tuples.
 //! - `value`: SQL values, their types and orders.
@@ -26,6 +27,7 @@ pub mod aggregate;
 pub mod batch;
 mod bounds;
 pub mod heap;
+pub mod memory;
 mod plan;
 pub mod predicate;
 mod scanner;
@@ -40,6 +42,7 @@ pub mod visibility;
 pub use aggregate::{groupable_type, offloadable_aggregate};
 pub use batch::{AlignedBuffer, ResultWriter};
 pub use heap::page_checksum;
+pub use memory::{Account, Grant};
 pub use plan::Plan;
 pub use predicate::{
     CollationNeed, FunctionClass, FunctionInfo, Unsupported, function_class, knows_field, offloadable,

@@ -2,7 +2,7 @@
 
 use crate::aggregate::AggregationPlan;
 use crate::batch::{ColumnLayout, Output};
-use crate::heap::{AttributeRun, Slot, TupleLayout};
+use crate::heap::{AttributeRun, PageRows, Slot, TupleLayout};
 use crate::predicate::{Column, Compiler, Kernel, Node, TextEncoding, Unsupported, number_of};
 use crate::storage_index::{RegionSummary, SummaryColumn};
 use crate::top_n::TopNPlan;
@@ -61,6 +61,11 @@ impl Plan {
     /// Fails for a request that the cell would not evaluate exactly as PostgreSQL does.
     pub fn compile(request: &ScanRequest) -> Result<Self, Unsupported> {
         Self::compile_with(request, Kernel::new)
+    }
+
+    /// Returns an estimate of the memory of a scanner's buffers for the first region, in bytes.
+    pub fn scanner_bytes(&self) -> usize {
+        PageRows::bytes_for(self.layout.slots())
     }
 
     /// A plan that interprets all quals row by row: the reference for the kernels. For tests.

@@ -6,6 +6,7 @@
 use crate::aggregate::Aggregator;
 use crate::batch::{Output, ResultWriter};
 use crate::heap::{PAGES_BYTES_MAX, Page, PageRows, Prefetch, page_checksum};
+use crate::memory::Account;
 use crate::plan::{Plan, Walks};
 use crate::predicate::RowSet;
 use crate::storage_index::{RegionSummary, SummaryBuilder};
@@ -90,10 +91,16 @@ struct Results<'a> {
 }
 
 impl Scanner {
+    /// A scanner whose groups and top-N list have no limit besides their fixed ones.
     pub fn new(plan: Arc<Plan>) -> Self {
+        Self::with_memory(plan, &Account::unlimited())
+    }
+
+    /// `memory` is the account of the memory of groups and of the top-N list.
+    pub fn with_memory(plan: Arc<Plan>, memory: &Arc<Account>) -> Self {
         Self {
-            aggregator: plan.aggregation().map(Aggregator::new),
-            top_n: plan.top_n().map(TopN::new),
+            aggregator: plan.aggregation().map(|aggregation| Aggregator::new(aggregation, memory)),
+            top_n: plan.top_n().map(|_| TopN::new(memory)),
             plan,
             verify_checksums: false,
             page_states: Vec::new(),
@@ -108,8 +115,14 @@ impl Scanner {
     }
 
     /// A scanner that returns rows even if the plan has an aggregation; the receiver of the rows aggregates.
-    pub(crate) fn returning_rows(plan: Arc<Plan>) -> Self {
-        Self { aggregator: None, ..Self::new(plan) }
+    pub(crate) fn returning_rows(plan: Arc<Plan>, memory: &Arc<Account>) -> Self {
+        Self { aggregator: None, ..Self::with_memory(plan, memory) }
+    }
+
+    /// Returns the memory of the scanner's buffers in bytes, without groups and top-N list.
+    pub fn memory_bytes(&self) -> usize {
+        let rows = [&self.visible, &self.selected, &self.next, &self.all].map(Vec::capacity).iter().sum::<usize>();
+        self.page_states.capacity() * size_of::<PageState>() + rows * 2 + self.rows.memory_bytes()
     }
 
     pub fn plan(&self) -> &Arc<Plan> {
@@ -235,7 +248,7 @@ impl Scanner {
     /// Writes the groups of a range that are not written yet. Returns their number; groups count as rows returned.
     pub fn finish_range(&mut self, out: &mut ResultWriter) -> u64 {
         match (self.plan.aggregation(), &mut self.aggregator) {
-            (Some(plan), Some(aggregator)) => aggregator.flush(plan, out),
+            (Some(plan), Some(aggregator)) => aggregator.finish(plan, out),
             _ => 0,
         }
     }

@@ -8,7 +8,7 @@ use cellar_format::postgres::Collation;
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{Expr, ScanMode, ScanRequest, SortKey, TopN, XidState};
 use cellar_scan::unit::{Attribute, Level, Unit, encode};
-use cellar_scan::{Plan, ResultWriter, Scanner, UnitScanner, XidLookup};
+use cellar_scan::{Account, Plan, ResultWriter, Scanner, UnitScanner, XidLookup};
 use std::cmp::Ordering;
 use std::sync::Arc;
 use support::reader::{Answer, Datum, read};
@@ -29,8 +29,8 @@ impl XidLookup for AllKnown {
 const COLUMNS: [(u16, u32, Option<usize>); 4] =
     [(1, 66, Some(4)), (2, 740, None), (4, 295, Some(8)), (8, 1087, Some(4))];
 
-fn scan(request: &ScanRequest, pages: &[u8]) -> Answer {
-    let mut scanner = Scanner::new(Arc::new(Plan::compile(request).unwrap()));
+fn scan(request: &ScanRequest, pages: &[u8], memory: &Arc<Account>) -> Answer {
+    let mut scanner = Scanner::with_memory(Arc::new(Plan::compile(request).unwrap()), memory);
     let mut out = ResultWriter::new();
     for (index, run) in pages.chunks(5 * BLOCK_BYTES).enumerate() {
         scanner.scan(index as u32 * 5, run, &AllKnown, &mut out, false);
@@ -39,9 +39,9 @@ fn scan(request: &ScanRequest, pages: &[u8]) -> Answer {
     read(out.frames(), &COLUMNS.map(|column| column.2))
 }
 
-fn scan_unit(request: &ScanRequest, bytes: &Vec<u8>) -> Answer {
+fn scan_unit(request: &ScanRequest, bytes: &Vec<u8>, memory: &Arc<Account>) -> Answer {
     let unit = Unit::open(bytes).unwrap();
-    let mut scanner = UnitScanner::new(Arc::new(Plan::compile(request).unwrap()));
+    let mut scanner = UnitScanner::with_memory(Arc::new(Plan::compile(request).unwrap()), memory);
     let mut out = ResultWriter::new();
     scanner.scan(0, &unit, bytes, 0..unit.pages().len(), &AllKnown, &mut out).unwrap();
     out.flush();
@@ -92,7 +92,8 @@ fn order(keys: &[(usize, bool, bool)], left: &[Datum], right: &[Datum]) -> Order
 #[test]
 fn a_top_n_scan_returns_the_first_rows() {
     let first = setting("CELLAR_SEED", 1);
-    let (mut all_rows, mut returned, mut ordered_by_text) = (0, 0, 0);
+    let (mut all_rows, mut returned, mut returned_without_memory, mut ordered_by_text) = (0, 0, 0, 0);
+    let (unlimited, none) = (Account::unlimited(), Account::new(0));
     for seed in first..first + setting("CELLAR_CASES", 20) {
         let mut random = Random::new(seed);
         let mut request = requests()[0].clone();
@@ -113,7 +114,7 @@ fn a_top_n_scan_returns_the_first_rows() {
         if random.one_in(2) {
             request.quals = requests()[4].quals.clone();
         }
-        let all = scan(&request, &pages);
+        let all = scan(&request, &pages, &unlimited);
         for _ in 0..12 {
             let keys: Vec<(usize, bool, bool)> =
                 (0..1 + random.below(3)).map(|_| (random.below(4), random.one_in(2), random.one_in(2))).collect();
@@ -133,7 +134,12 @@ fn a_top_n_scan_returns_the_first_rows() {
                 continue;
             }
             ordered_by_text += u64::from(by_text);
-            for answer in [scan(&request, &pages), scan_unit(&request, &bytes)] {
+            let answers = |memory| [scan(&request, &pages, memory), scan_unit(&request, &bytes, memory)];
+            let (with_memory, without_memory) = (answers(&unlimited), answers(&none));
+            returned += with_memory.iter().map(|answer| answer.rows.len()).sum::<usize>();
+            returned_without_memory += without_memory.iter().map(|answer| answer.rows.len()).sum::<usize>();
+            all_rows += 2 * all.rows.len();
+            for answer in with_memory.iter().chain(&without_memory) {
                 let mut rest = all.rows.iter();
                 assert!(
                     answer.rows.iter().all(|row| rest.any(|other| other == row)),
@@ -144,18 +150,18 @@ fn a_top_n_scan_returns_the_first_rows() {
                     rows.sort_by(|left, right| order(&keys, left, right));
                     rows
                 };
-                let (expected, found) = (sorted(&all), sorted(&answer));
+                let (expected, found) = (sorted(&all), sorted(answer));
                 assert!(found.len() >= expected.len().min(rows as usize), "{case}");
                 for (expected, found) in expected.iter().zip(&found).take(rows as usize) {
                     assert!(order(&keys, expected, found).is_eq(), "{case}");
                 }
-                all_rows += all.rows.len();
-                returned += answer.rows.len();
             }
         }
     }
     println!("{returned} of {all_rows} rows returned; {ordered_by_text} cases ordered by strings");
     assert!(returned * 2 < all_rows && ordered_by_text > 10);
+    println!("{returned_without_memory} rows returned without memory for the list");
+    assert!(returned < returned_without_memory, "some lists need more memory than is free");
 }
 
 #[test]

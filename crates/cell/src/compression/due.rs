@@ -79,7 +79,7 @@ mod tests {
                 attributes: Vec::new(),
             };
             let segments = Segments::new(volume.clone(), &relation, Credentials::root(), Permission::Read);
-            Self { state: CellState::new(volume, Arc::default()), segments, object, _folder: folder }
+            Self { state: CellState::new(volume, Arc::default(), Arc::default()), segments, object, _folder: folder }
         }
 
         fn write(&self, offset: usize, bytes: &[u8]) {

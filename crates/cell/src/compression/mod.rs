@@ -301,7 +301,7 @@ mod tests {
         let blocks = (AU_BYTES / BLOCK_BYTES) as u32;
         let unit = |au: u32| RelationAu { object, au: AuIndex(u64::from(au)), blocks: au * blocks..(au + 1) * blocks };
         let units: Vec<RelationAu> = (0..5).map(unit).collect();
-        let state = CellState::new(volume.clone(), Arc::default());
+        let state = CellState::new(volume.clone(), Arc::default(), Arc::default());
         let cancel = |progress: CompressProgress| match progress.blocks_done < 3 * u64::from(blocks) {
             true => Ok(()),
             false => Err(CompressionError::Stopping),

@@ -5,6 +5,7 @@
 
 mod files;
 mod http;
+mod memory;
 
 use std::sync::Arc;
 
@@ -19,8 +20,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::fuse::IoStats;
+use crate::state::MemoryBudget;
 use files::FileMetrics;
 pub use http::MetricsServer;
+use memory::MemoryMetrics;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Database {
@@ -41,7 +44,7 @@ macro_rules! metrics {
         }
 
         impl Metrics {
-            pub fn new(volume: Option<Arc<Volume>>, io_stats: Arc<IoStats>) -> Arc<Self> {
+            pub fn new(storage: Option<(Arc<Volume>, Arc<MemoryBudget>)>, io_stats: Arc<IoStats>) -> Arc<Self> {
                 let mut registry = Registry::with_prefix("cellar");
                 let scans = ByDatabase::default();
                 registry.register("smart_scans", "Smart Scans opened", scans.clone());
@@ -52,7 +55,8 @@ macro_rules! metrics {
                         None => registry.register($name, $help, $field.clone()),
                     }
                 )*
-                if let Some(volume) = volume {
+                if let Some((volume, budget)) = storage {
+                    registry.register_collector(Box::new(MemoryMetrics { volume: volume.clone(), budget }));
                     registry.register_collector(Box::new(FileMetrics { volume, io_stats: io_stats.clone() }));
                 }
                 Arc::new(Self { registry, io_stats, scans, totals: Mutex::default(), $($field,)* })

@@ -31,7 +31,8 @@ use crate::fuse::IoStats;
 use crate::instance::Instance;
 use crate::log_context;
 use crate::metrics::{Metrics, MetricsServer};
-use crate::state::{CellState, UnitDirectories};
+use crate::reclaim::Reclaimer;
+use crate::state::{CellState, MemoryBudget, UnitDirectories};
 use crate::status::CellInfo;
 use peer::Peer;
 use session::{Session, SessionContext};
@@ -40,11 +41,12 @@ use session::{Session, SessionContext};
 pub fn start(
     volume: Arc<Volume>,
     unit_directories: Arc<UnitDirectories>,
+    memory: Arc<MemoryBudget>,
     config: &Config,
     instance: Arc<Instance>,
     io_stats: Arc<IoStats>,
 ) -> io::Result<ServerHandle> {
-    let metrics = Metrics::new(Some(volume.clone()), io_stats);
+    let metrics = Metrics::new(Some((volume.clone(), memory.clone())), io_stats);
     let metrics_server = match config.metrics_listen {
         Some(listen) => Some(MetricsServer::start(listen, metrics.clone()).map_err(|error| {
             let message = format!("could not serve metrics on {listen}: {error}; change [metrics] listen");
@@ -53,7 +55,7 @@ pub fn start(
         None => None,
     };
     let context = SessionContext {
-        state: Arc::new(CellState::new(volume, unit_directories)),
+        state: Arc::new(CellState::new(volume, unit_directories, memory)),
         metrics,
         info: CellInfo::new(config),
         instance,
@@ -71,6 +73,7 @@ pub struct ServerHandle {
     socket: PathBuf,
     listener: Mutex<Option<JoinHandle<()>>>,
     _metrics: Option<MetricsServer>,
+    _reclaimer: Reclaimer,
 }
 
 struct Shared {
@@ -90,6 +93,7 @@ impl ServerHandle {
         user: u32,
         metrics_server: Option<MetricsServer>,
     ) -> io::Result<Self> {
+        let reclaimer = Reclaimer::start(context.state.clone())?;
         let listener = bind(socket, user)?;
         let own = rustix::process::geteuid().as_raw();
         let shared = Arc::new(Shared {
@@ -102,7 +106,8 @@ impl ServerHandle {
         let accepting = shared.clone();
         let thread =
             std::thread::Builder::new().name("listener".to_owned()).spawn(move || accept(&accepting, &listener))?;
-        Ok(Self { shared, socket: socket.to_owned(), listener: Mutex::new(Some(thread)), _metrics: metrics_server })
+        let listener = Mutex::new(Some(thread));
+        Ok(Self { shared, socket: socket.to_owned(), listener, _metrics: metrics_server, _reclaimer: reclaimer })
     }
 
     /// Stops the listener and waits for its thread. Running scans and compressions fail; idle sessions end.

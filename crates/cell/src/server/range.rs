@@ -80,7 +80,9 @@ pub fn scan(
                 && let Some(helpers) = helpers.take()
             {
                 let acquired = helper_threads.acquire(helpers.len());
-                started_threads.extend(helpers.take(acquired.count).filter_map(|scan| start(scan).ok()));
+                // A helper without memory would only pass its parts through.
+                let helpers = helpers.take(acquired.count).filter_map(|scan| scan.reserve().then_some(scan));
+                started_threads.extend(helpers.filter_map(|scan| start(scan).ok()));
                 permits = Some(acquired);
             }
             taken += 1;
@@ -282,7 +284,7 @@ mod tests {
             aggregation: None,
             top_n: None,
         };
-        let state = Arc::new(CellState::new(volume.clone(), Arc::default()));
+        let state = Arc::new(CellState::new(volume.clone(), Arc::default(), Arc::default()));
         let segments = Segments::new(
             volume.clone(),
             &relation,
@@ -290,7 +292,7 @@ mod tests {
             crate::access::Permission::Read,
         );
         let scan_all = || {
-            let mut scans = SmartScan::open(&state, (1, 1), &request, 2).unwrap();
+            let mut scans = SmartScan::open(&state, &state.commit_cache.incarnation((1, 1)), &request, 2).unwrap();
             let (ours, mut theirs) = UnixStream::pair().unwrap();
             let backend = std::thread::spawn(move || std::io::copy(&mut theirs, &mut std::io::sink()));
             let (mut stream, mut queued_ranges) = (FrameStream::new(ours), VecDeque::new());

@@ -12,7 +12,7 @@ use super::range::{self, Backend};
 use crate::access::{Credentials, Permission};
 use crate::relation::Segments;
 use crate::smart_scan::{ScanError, SmartScan};
-use crate::state::{CellState, Incarnation};
+use crate::state::{CellState, Transactions};
 
 pub struct OpenScan {
     segments: Segments,
@@ -27,7 +27,7 @@ pub struct OpenScan {
 impl OpenScan {
     pub fn open(
         state: &Arc<CellState>,
-        incarnation: Incarnation,
+        transactions: &Arc<Transactions>,
         peer: Arc<Credentials>,
         request: &ScanRequest,
     ) -> Result<Self, ScanError> {
@@ -38,7 +38,7 @@ impl OpenScan {
         predicate_columns.dedup();
         Ok(Self {
             segments: Segments::new(state.volume.clone(), &request.relation, peer, Permission::Read),
-            threads: SmartScan::open(state, incarnation, request, threads)?,
+            threads: SmartScan::open(state, transactions, request, threads)?,
             predicate_columns,
             blocks: 0,
             elapsed: Duration::ZERO,
@@ -52,6 +52,16 @@ impl OpenScan {
         self.blocks += u64::from(range.end - range.first);
         self.elapsed += started.elapsed();
         scanned
+    }
+
+    /// Whether [`Self::release_memory`] frees memory.
+    pub fn has_memory(&self) -> bool {
+        self.threads.iter().any(SmartScan::has_memory)
+    }
+
+    /// Frees the memory that the scan does not need between two ranges.
+    pub fn release_memory(&mut self) {
+        self.threads.iter_mut().for_each(SmartScan::release_memory);
     }
 
     /// Logs the scan if the time spent on its ranges, waits for the backend included, is at least `threshold`.

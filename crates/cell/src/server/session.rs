@@ -23,8 +23,11 @@ use crate::instance::Instance;
 use crate::log_context;
 use crate::metrics::Metrics;
 use crate::relation::{RelationAu, Segments};
-use crate::state::CellState;
+use crate::state::{CellState, Transactions};
 use crate::status::CellInfo;
+
+/// A session that waits this long for a request releases its memory.
+const IDLE_MAX: Duration = Duration::from_millis(100);
 
 /// The parts of the cell that sessions use.
 pub struct SessionContext {
@@ -43,6 +46,8 @@ pub struct Session<'a> {
     peer: Arc<Credentials>,
     hello: Hello,
     scan: Option<OpenScan>,
+    /// The transaction states of the backend's cluster, from the first scan on.
+    transactions: Option<Arc<Transactions>>,
     /// Ranges that the backend requested while it answered a query for transaction states.
     queued_ranges: VecDeque<BlockRange>,
     /// Log context of the session itself, without a relation.
@@ -63,7 +68,8 @@ impl<'a> Session<'a> {
         let log_context = format!("{}, database {}", log_context::current(), hello.database);
         log_context::set(log_context.clone());
         let (peer, queued_ranges) = (Arc::new(peer), VecDeque::new());
-        let mut session = Session { stream, context, peer, hello, scan: None, queued_ranges, log_context };
+        let mut session =
+            Session { stream, context, peer, hello, scan: None, transactions: None, queued_ranges, log_context };
         let Err(error) = session.serve_requests();
         session.close_scan();
         match error {
@@ -82,6 +88,7 @@ impl<'a> Session<'a> {
                 self.scan_range(range)?;
                 continue;
             }
+            self.release_memory_when_idle()?;
             let SessionContext { state, metrics, info, .. } = self.context;
             match self.stream.receive()? {
                 (Kind::ScanOpen, payload) => {
@@ -102,7 +109,7 @@ impl<'a> Session<'a> {
                     self.stream.send(Kind::FileIoCounts, |out| FileIoCounts { counts }.encode(out))?;
                 }
                 (Kind::StatusQuery, _) => {
-                    let status = info.status(&state.volume, metrics);
+                    let status = info.status(state, metrics);
                     self.stream.send(Kind::Status, |out| status.encode(out))?;
                 }
                 (Kind::Compress, payload) => {
@@ -135,8 +142,23 @@ impl<'a> Session<'a> {
         self.close_scan();
         self.set_log_relation(&request.relation);
         let incarnation = (self.hello.system_identifier, self.hello.incarnation);
-        self.scan = Some(OpenScan::open(&self.context.state, incarnation, self.peer.clone(), request)?);
+        let state = &self.context.state;
+        let transactions = self.transactions.get_or_insert_with(|| state.commit_cache.incarnation(incarnation));
+        self.scan = Some(OpenScan::open(state, transactions, self.peer.clone(), request)?);
         self.context.metrics.scan_opened(self.hello.database);
+        Ok(())
+    }
+
+    /// Waits for the next request. If none arrives soon, releases the memory that the session does not need meanwhile.
+    fn release_memory_when_idle(&mut self) -> Result<(), SessionError> {
+        let has_memory = self.stream.has_memory() || self.scan.as_ref().is_some_and(OpenScan::has_memory);
+        if has_memory && !self.stream.wait(IDLE_MAX)? {
+            self.stream.release_memory();
+            if let Some(scan) = &mut self.scan {
+                scan.release_memory();
+            }
+            self.queued_ranges = VecDeque::new();
+        }
         Ok(())
     }
 

@@ -5,12 +5,15 @@
 //! compression unit that stores them. Blocks that the cell cannot decide are passed through by number. Results and
 //! queries for transaction states go to a [`ScanSink`].
 //!
-//! Invariant: no region is pinned during a call of the sink, so a backend that stops reading never blocks a write.
+//! Invariants: no region is pinned during a call of the sink, so a backend that stops reading never blocks a write. The
+//! scan acquires the memory of its buffers from the memory budget before it uses the memory ([`workspace`]); blocks for
+//! which there is no memory are passed through.
 //!
 //! This module knows no sockets and no file names: callers resolve names to disk objects ([`crate::relation`]).
 
 mod sink;
 mod unit_pages;
+mod workspace;
 
 pub use sink::{ScanError, ScanSink};
 
@@ -22,13 +25,14 @@ use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS, RegionIndex, RegionVersion};
 use cellar_format::wire::{PassthruReason, ScanRequest};
-use cellar_scan::{Plan, Progress, ResultWriter, Scanner, UnitScanner};
+use cellar_scan::{Plan, Progress, ResultWriter};
 
 use crate::relation::{DiskObject, SegmentObject, SegmentRange};
 use crate::state::commit_cache::ScanXids;
 use crate::state::storage_index::RowLayout;
-use crate::state::{CellState, Incarnation};
+use crate::state::{CellState, Transactions};
 use unit_pages::HeldUnit;
+use workspace::Workspace;
 
 /// Steps of 1 to 8 MiB of the table between two sends of incomplete batches. Bounds the delay of an error in an early
 /// row, and of noticing a closed connection.
@@ -47,8 +51,7 @@ pub struct SmartScan {
     layout: RowLayout,
     /// Whether the cluster has data checksums.
     checksums: bool,
-    scanner: Scanner,
-    unit_scanner: UnitScanner,
+    workspace: Workspace,
     /// The unit that the scan read last, for the next step in the same allocation unit.
     unit: Option<HeldUnit>,
     writer: ResultWriter,
@@ -84,26 +87,24 @@ impl SmartScan {
     /// Opens a scan for `threads` threads, each of which scans its own ranges.
     pub fn open(
         state: &Arc<CellState>,
-        incarnation: Incarnation,
+        transactions: &Arc<Transactions>,
         request: &ScanRequest,
         threads: usize,
     ) -> Result<Vec<Self>, ScanError> {
         let plan = Arc::new(Plan::compile(request)?);
-        Ok((0..threads.max(1)).map(|_| Self::new(state.clone(), incarnation, request, plan.clone())).collect())
+        Ok((0..threads.max(1)).map(|_| Self::new(state.clone(), transactions.clone(), request, plan.clone())).collect())
     }
 
-    fn new(state: Arc<CellState>, incarnation: Incarnation, request: &ScanRequest, plan: Arc<Plan>) -> Self {
-        let xids = ScanXids::new(state.commit_cache.incarnation(incarnation), &request.snapshot);
+    fn new(state: Arc<CellState>, transactions: Arc<Transactions>, request: &ScanRequest, plan: Arc<Plan>) -> Self {
         Self {
-            state,
             layout: RowLayout::of(&request.relation.attributes),
             checksums: request.relation.checksums,
-            scanner: Scanner::new(plan.clone()),
-            unit_scanner: UnitScanner::new(plan.clone()),
+            workspace: Workspace::new(plan.clone(), &state.memory),
             plan,
             unit: None,
             writer: ResultWriter::new(),
-            xids,
+            xids: ScanXids::new(transactions, &request.snapshot),
+            state,
             read_ahead: ReadAhead { object: 0, requested_to: RegionIndex(0), regions_scanned: 0 },
             stats: ScanStats::default(),
             totals: ScanStats::default(),
@@ -136,18 +137,55 @@ impl SmartScan {
                     sink.check_connected()?;
                 }
                 block = match segment {
-                    Some(segment) => self.step(segment, base, block..blocks.end, sink)?,
-                    None => self.missing_region(base, block..blocks.end),
+                    Some(segment) if self.reserve_step(sink)? => self.step(segment, base, block..blocks.end, sink)?,
+                    _ => self.pass_region_through(base, block..blocks.end),
                 };
                 if self.writer.pending_bytes() >= SEND_BYTES {
                     self.send(sink)?;
                 }
             }
         }
-        self.stats.rows_returned += self.scanner.finish_range(&mut self.writer);
-        self.stats.rows_returned += self.unit_scanner.finish_range(&mut self.writer);
-        self.writer.flush();
+        self.finish_groups();
         Ok(())
+    }
+
+    /// Acquires the memory for a step of one region. If there is none, frees the buffers of the previous steps, which
+    /// may be larger than the buffers that this step needs, and tries again.
+    fn reserve_step<S: ScanSink>(&mut self, sink: &mut S) -> Result<bool, S::Error> {
+        if self.workspace.reserve_step(&self.writer) {
+            return Ok(true);
+        }
+        if self.workspace.has_memory() {
+            self.finish_groups();
+            self.send(sink)?;
+            self.release_memory();
+        }
+        Ok(self.workspace.reserve_step(&self.writer))
+    }
+
+    /// Acquires the memory for the first step of a range. Returns false if there is none.
+    pub fn reserve(&mut self) -> bool {
+        self.workspace.reserve_step(&self.writer)
+    }
+
+    /// Whether [`Self::release_memory`] frees memory.
+    pub fn has_memory(&self) -> bool {
+        self.workspace.has_memory()
+    }
+
+    /// Frees all memory that the scan does not need between two ranges. The caller must have sent the last frames.
+    pub fn release_memory(&mut self) {
+        self.workspace.release();
+        self.writer = ResultWriter::new();
+        self.unit = None;
+        self.xids.forget();
+    }
+
+    /// Writes the groups and the pending rows as frames.
+    fn finish_groups(&mut self) {
+        self.stats.rows_returned += self.workspace.scanner.finish_range(&mut self.writer);
+        self.stats.rows_returned += self.workspace.unit_scanner.finish_range(&mut self.writer);
+        self.writer.flush();
     }
 
     /// Returns the unsent frames of a range, and the counts since the last call of the sink.
@@ -213,7 +251,11 @@ impl SmartScan {
             self.stats.saved_by_storage_index_bytes += stored_bytes;
             self.regions_excluded += 1;
         } else if let Some(held) = &mut held {
-            let step_end = first.saturating_add((au_blocks - page).min(UNIT_BLOCKS_MAX)).min(blocks.end);
+            let blocks_max = match self.workspace.reserve_unit_step(&self.writer) {
+                true => UNIT_BLOCKS_MAX,
+                false => REGION_BLOCKS,
+            };
+            let step_end = first.saturating_add((au_blocks - page).min(blocks_max)).min(blocks.end);
             while end < step_end && self.may_match(object, region_of(end)) {
                 let next = region_end(end).min(blocks.end);
                 self.stats.eligible_bytes += held.stored_bytes(page + (end - first)..page + (next - first));
@@ -253,9 +295,9 @@ impl SmartScan {
             let whole = offset == 0 && usable == guard.len();
             let version = guard.version();
             let verify = scan.checksums && scan.state.verified_checksums.look_up(key, version, |_| ()).is_none();
-            scan.scanner.verify_checksums(verify);
+            scan.workspace.scanner.verify_checksums(verify);
             let want_summary = whole && scan.wants_summary(object, region, version);
-            match scan.scanner.scan(base + blocks.start, pages, &scan.xids, &mut scan.writer, want_summary) {
+            match scan.workspace.scanner.scan(base + blocks.start, pages, &scan.xids, &mut scan.writer, want_summary) {
                 Progress::Done { summary, stats: counts } => {
                     scan.stats.disk_read_requests += guard.disk_read_requests();
                     scan.stats.disk_read_bytes += guard.disk_read_bytes();
@@ -283,6 +325,7 @@ impl SmartScan {
         sink: &mut S,
         mut attempt: impl FnMut(&mut Self) -> Result<Attempt<T>, ScanError>,
     ) -> Result<T, S::Error> {
+        self.xids.trim();
         loop {
             match attempt(self)? {
                 Attempt::Done(value) => return Ok(value),
@@ -294,17 +337,17 @@ impl SmartScan {
         }
     }
 
-    /// Passes through the start of `blocks`, up to the end of the region, of a segment that the cell does not store.
-    /// Returns the first block after them.
-    fn missing_region(&mut self, base: u32, blocks: Range<u32>) -> u32 {
+    /// Passes through the start of `blocks`, up to the end of the region: the cell does not store the segment, or has no
+    /// memory to scan the blocks. Returns the first block after them.
+    fn pass_region_through(&mut self, base: u32, blocks: Range<u32>) -> u32 {
         let end = region_end(blocks.start).min(blocks.end);
         self.stats.eligible_bytes += bytes_of(blocks.start..end);
         self.pass_through(base + blocks.start..base + end);
         end
     }
 
-    /// Passes blocks of the relation through because the cell has no readable page for them. Postgres reads the blocks
-    /// and reports any error.
+    /// Passes blocks of the relation through because the cell has no readable page for them, or no memory. Postgres reads
+    /// the blocks and reports any error.
     fn pass_through(&mut self, blocks: Range<u32>) {
         for block in blocks {
             self.writer.passthru(block, PassthruReason::Page);

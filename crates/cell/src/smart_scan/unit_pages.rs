@@ -146,7 +146,8 @@ impl SmartScan {
         self.with_xids(sink, |scan| {
             let cached = reader.in_cache();
             let bytes = cached.as_ref().map_or(reader as &dyn ByteSource, |cached| cached);
-            let scanned = scan.unit_scanner.scan(unit_block, unit, bytes, pages.clone(), &scan.xids, &mut scan.writer);
+            let scanner = &mut scan.workspace.unit_scanner;
+            let scanned = scanner.scan(unit_block, unit, bytes, pages.clone(), &scan.xids, &mut scan.writer);
             scan.stats.cache_hit_bytes += cached.map_or(0, |cached| cached.hit_bytes());
             match scanned.map_err(damaged)? {
                 Progress::Done { mut stats, .. } => {
@@ -173,15 +174,17 @@ impl SmartScan {
             self.pass_through(block..end);
             return Ok(());
         };
-        self.scanner.verify_checksums(self.checksums);
-        self.with_xids(sink, |scan| match scan.scanner.scan(block, &bytes, &scan.xids, &mut scan.writer, false) {
-            Progress::Done { stats, .. } => {
-                scan.stats.add(&stats);
-                scan.stats.cache_hit_bytes += bytes.len() as u64;
-                scan.pass_through(block + (bytes.len() / BLOCK_BYTES) as u32..end);
-                Ok(Attempt::Done(()))
+        self.workspace.scanner.verify_checksums(self.checksums);
+        self.with_xids(sink, |scan| {
+            match scan.workspace.scanner.scan(block, &bytes, &scan.xids, &mut scan.writer, false) {
+                Progress::Done { stats, .. } => {
+                    scan.stats.add(&stats);
+                    scan.stats.cache_hit_bytes += bytes.len() as u64;
+                    scan.pass_through(block + (bytes.len() / BLOCK_BYTES) as u32..end);
+                    Ok(Attempt::Done(()))
+                }
+                Progress::NeedXids(xids) => Ok(Attempt::NeedXids(xids)),
             }
-            Progress::NeedXids(xids) => Ok(Attempt::NeedXids(xids)),
         })
     }
 

@@ -2,16 +2,23 @@
 //!
 //! An entry is valid for one version of the allocation unit, so a write makes the allocation unit compressible again.
 
+use std::sync::Arc;
+
 use cellar_format::units::{AuIndex, RegionIndex, RegionVersion};
+use cellar_scan::Account;
 
 use super::region_table::{RegionKey, RegionTable};
 use crate::relation::DiskObject;
 
 /// Facts have one bit per level: `1 << level`.
-#[derive(Default)]
 pub struct IncompressibleUnits(RegionTable<u8>);
 
 impl IncompressibleUnits {
+    /// Returns a table of at most `capacity_bytes`, whose memory is added to `account`.
+    pub fn new(account: &Arc<Account>, capacity_bytes: u64) -> Self {
+        Self(RegionTable::new(account, capacity_bytes))
+    }
+
     /// Returns whether the allocation unit at `version` is known to be incompressible at a level.
     pub fn contains(&self, object: DiskObject, au: AuIndex, version: RegionVersion, level: u32) -> bool {
         let has_level = |levels: &u8| levels & (1 << level) != 0;

@@ -2,18 +2,23 @@
 //! scans and compressions.
 //!
 //! Every fact is keyed by the identity of the thing it describes (disk object and region at a version, unit id,
-//! transaction id), so no fact needs invalidation. Each table bounds its own memory.
+//! transaction id), so no fact needs invalidation. Each table keeps the limit of its kind in the memory budget
+//! ([`memory`]).
 
+mod clock_cache;
 pub mod commit_cache;
+mod hash;
 mod helpers;
 mod incompressible_units;
+pub mod memory;
 pub mod region_table;
 pub mod storage_index;
 mod unit_directories;
 
-pub use commit_cache::{CommitCache, Incarnation};
+pub use commit_cache::{CommitCache, Incarnation, Transactions};
 pub use helpers::HelperThreads;
 pub use incompressible_units::IncompressibleUnits;
+pub use memory::{MemoryBudget, MemoryKind};
 pub use region_table::RegionTable;
 pub use storage_index::StorageIndex;
 pub use unit_directories::UnitDirectories;
@@ -24,6 +29,7 @@ use std::sync::atomic::AtomicBool;
 
 pub struct CellState {
     pub volume: Arc<Volume>,
+    pub memory: Arc<MemoryBudget>,
     pub commit_cache: CommitCache,
     pub storage_index: StorageIndex,
     /// Regions in which a scan verified every page checksum.
@@ -37,16 +43,20 @@ pub struct CellState {
 }
 
 impl CellState {
-    pub fn new(volume: Arc<Volume>, unit_directories: Arc<UnitDirectories>) -> Self {
+    pub fn new(volume: Arc<Volume>, unit_directories: Arc<UnitDirectories>, memory: Arc<MemoryBudget>) -> Self {
+        // Facts about regions share the storage index's limit; region summaries are the largest of them.
+        let regions = memory.account(MemoryKind::StorageIndex);
+        let eighth = regions.limit() / 8;
         Self {
             volume,
-            commit_cache: CommitCache::default(),
-            storage_index: StorageIndex::default(),
-            verified_checksums: RegionTable::default(),
+            commit_cache: CommitCache::new(memory.account(MemoryKind::CommitCache)),
+            storage_index: StorageIndex::new(regions, 6 * eighth),
+            verified_checksums: RegionTable::new(regions, eighth),
             unit_directories,
-            incompressible_units: IncompressibleUnits::default(),
+            incompressible_units: IncompressibleUnits::new(regions, eighth),
             stopping: AtomicBool::new(false),
             helper_threads: HelperThreads::default(),
+            memory,
         }
     }
 }

@@ -1,60 +1,62 @@
 //! A bounded table of facts about regions of disk objects.
 //!
 //! A fact is valid for one region version. Every write changes the version, so a fact about older bytes never matches
-//! again. A full shard drops all its facts.
+//! again. A full table evicts facts that were not used recently.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use cellar_format::units::{RegionIndex, RegionVersion};
-use parking_lot::Mutex;
+use cellar_scan::Account;
 
+use super::clock_cache::{ClockCache, HeapBytes};
 use crate::relation::DiskObject;
-
-const SHARDS: usize = 16;
-/// Maximum number of facts: the regions of 1 TiB.
-const REGIONS_MAX: usize = 1 << 20;
 
 /// A region of a disk object.
 pub type RegionKey = (DiskObject, RegionIndex);
 
-pub struct RegionTable<T> {
-    shards: [Mutex<HashMap<RegionKey, Fact<T>>>; SHARDS],
-}
+pub struct RegionTable<T>(ClockCache<RegionKey, Fact<T>>);
 
 struct Fact<T> {
     version: RegionVersion,
     value: T,
 }
 
-impl<T> Default for RegionTable<T> {
-    fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()) }
+impl<T: HeapBytes> HeapBytes for Fact<T> {
+    fn heap_bytes(&self) -> usize {
+        self.value.heap_bytes()
     }
 }
 
-impl<T> RegionTable<T> {
+impl HeapBytes for () {
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl HeapBytes for u8 {
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl<T: HeapBytes> RegionTable<T> {
+    /// Returns a table of at most `capacity_bytes`, whose memory is added to `account`.
+    pub fn new(account: &Arc<Account>, capacity_bytes: u64) -> Self {
+        Self(ClockCache::new(account, capacity_bytes))
+    }
+
     /// Returns `read` of the region's fact, or None if the table has no fact for this version.
     pub fn look_up<A>(&self, key: RegionKey, version: RegionVersion, read: impl FnOnce(&T) -> A) -> Option<A> {
-        let shard = self.shard(key).lock();
-        shard.get(&key).filter(|fact| fact.version == version).map(|fact| read(&fact.value))
+        self.0.look_up(key, |fact| (fact.version == version).then(|| read(&fact.value))).flatten()
     }
 
     /// Records a fact about the region at `version`. `merge` adds `value` to an existing fact of the same version; a
     /// fact of another version is replaced.
     pub fn record(&self, key: RegionKey, version: RegionVersion, value: T, merge: impl FnOnce(&mut T, T)) {
-        let mut shard = self.shard(key).lock();
-        if shard.len() >= REGIONS_MAX / SHARDS && !shard.contains_key(&key) {
-            shard.clear();
-        }
-        match shard.get_mut(&key) {
-            Some(fact) if fact.version == version => merge(&mut fact.value, value),
-            _ => drop(shard.insert(key, Fact { version, value })),
-        }
-    }
-
-    fn shard(&self, (object, region): RegionKey) -> &Mutex<HashMap<RegionKey, Fact<T>>> {
-        let mixed = (object ^ u64::from(region.0).rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        &self.shards[(mixed >> 60) as usize]
+        self.0.insert(key, Fact { version, value }, |known, new| match known.version == new.version {
+            true => merge(&mut known.value, new.value),
+            false => *known = new,
+        });
     }
 }
 
@@ -64,10 +66,10 @@ mod tests {
 
     #[test]
     fn a_fact_is_valid_for_its_version_only() {
-        let table = RegionTable::default();
+        let table = RegionTable::new(&Account::unlimited(), 1 << 20);
         let region = (5, RegionIndex(1));
         let version = RegionVersion;
-        table.record(region, version(10), 1, |known, new| *known += new);
+        table.record(region, version(10), 1u8, |known, new| *known += new);
         table.record(region, version(10), 2, |known, new| *known += new);
         assert_eq!(table.look_up(region, version(10), |fact| *fact), Some(3));
         assert_eq!(table.look_up(region, version(11), |fact| *fact), None);

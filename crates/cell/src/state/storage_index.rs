@@ -4,18 +4,19 @@
 //! was added, rolled back and added again may have another missing value under the same attribute number.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use cellar_format::units::RegionVersion;
 use cellar_format::wire::Attribute;
-use cellar_scan::{Plan, RegionSummary};
+use cellar_scan::{Account, Plan, RegionSummary};
 
+use super::clock_cache::HeapBytes;
 use super::region_table::{RegionKey, RegionTable};
 
 /// Identifies a row layout: a hash of the relation's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowLayout(u64);
 
-#[derive(Default)]
 pub struct StorageIndex {
     entries: RegionTable<Entry>,
 }
@@ -23,6 +24,12 @@ pub struct StorageIndex {
 struct Entry {
     layout: RowLayout,
     summary: RegionSummary,
+}
+
+impl HeapBytes for Entry {
+    fn heap_bytes(&self) -> usize {
+        self.summary.heap_bytes()
+    }
 }
 
 impl RowLayout {
@@ -34,6 +41,11 @@ impl RowLayout {
 }
 
 impl StorageIndex {
+    /// Returns an index of at most `capacity_bytes`, whose memory is added to `account`.
+    pub fn new(account: &Arc<Account>, capacity_bytes: u64) -> Self {
+        Self { entries: RegionTable::new(account, capacity_bytes) }
+    }
+
     /// Returns false if no row of the region can qualify at this version.
     pub fn may_match(&self, key: RegionKey, version: RegionVersion, layout: RowLayout, plan: &Plan) -> bool {
         let may_match = |entry: &Entry| entry.layout != layout || plan.may_match(&entry.summary);

@@ -6,7 +6,8 @@ use crate::bytes::{Corrupt, Reader, Write};
 ///
 /// Version 5: compression requests contain a relation in place of a whole scan request.
 ///
-/// Version 6: `Welcome` contains the instance of the daemon, and the status the reserve of each cell disk.
+/// Version 6: `Welcome` contains the instance of the daemon; the status contains the reserve of each cell disk and the
+/// memory budget.
 pub const PROTOCOL_VERSION: u16 = 6;
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// Maximum payload length; a header with a longer one is corrupt.

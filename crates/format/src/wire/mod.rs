@@ -35,5 +35,5 @@ pub use message::{
 };
 pub use relation::{Attribute, Missing, Relation};
 pub use request::{ScanMode, ScanRequest, Snapshot};
-pub use status::{CellStatus, DiskStatus};
+pub use status::{CellStatus, DiskStatus, MemoryStatus};
 pub use top_n::{SortKey, TOP_ROWS_MAX, TopN};

@@ -13,10 +13,20 @@ pub struct CellStatus {
     pub disks: Vec<DiskStatus>,
     pub cache_capacity_bytes: u64,
     pub cache_used_bytes: u64,
+    /// The memory budget, kind by kind.
+    pub memory: Vec<MemoryStatus>,
     pub scans: u64,
     pub eligible_bytes: u64,
     pub saved_by_storage_index_bytes: u64,
     pub returned_bytes: u64,
+}
+
+/// One kind of memory, with its use and its limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryStatus {
+    pub kind: String,
+    pub used_bytes: u64,
+    pub limit_bytes: u64,
 }
 
 /// One cell disk, with the sizes of its file system.
@@ -46,6 +56,12 @@ impl CellStatus {
             out.put_u64(disk.reserve_bytes);
             out.put_u64(disk.reserve_free_bytes);
         }
+        out.put_u32(self.memory.len() as u32);
+        for memory in &self.memory {
+            out.put_blob(memory.kind.as_bytes());
+            out.put_u64(memory.used_bytes);
+            out.put_u64(memory.limit_bytes);
+        }
         for value in [
             self.cache_capacity_bytes,
             self.cache_used_bytes,
@@ -74,6 +90,15 @@ impl CellStatus {
                 reserve_free_bytes: reader.u64("free part of the reserve")?,
             });
         }
+        let count = reader.count(20, "kinds of memory")?;
+        let mut memory = Vec::with_capacity(count);
+        for _ in 0..count {
+            memory.push(MemoryStatus {
+                kind: reader.string("kind of memory")?,
+                used_bytes: reader.u64("memory in use")?,
+                limit_bytes: reader.u64("memory limit")?,
+            });
+        }
         let status = Self {
             name,
             mount,
@@ -81,6 +106,7 @@ impl CellStatus {
             pid,
             uptime_seconds,
             disks,
+            memory,
             cache_capacity_bytes: reader.u64("page cache")?,
             cache_used_bytes: reader.u64("page cache")?,
             scans: reader.u64("scans")?,
@@ -107,6 +133,7 @@ mod tests {
             version: "1".into(),
             pid: 7,
             disks: vec![disk.clone(), disk],
+            memory: vec![MemoryStatus { kind: "groups".into(), used_bytes: 6, limit_bytes: 7 }],
             scans: 3,
             returned_bytes: 5,
             ..CellStatus::default()

@@ -1,4 +1,7 @@
 //! Folds rows into groups, a run of rows at a time, and writes the groups as partial states.
+//!
+//! Groups are written early when their memory reaches [`MEMORY_BYTES_MAX`], or when the account grants no more memory.
+//! The receiver combines the states of a group that is written more than once.
 
 use super::argument::Vector;
 use super::groups::{DISCARD, GroupTable, RowGroups};
@@ -8,12 +11,19 @@ use super::state::State;
 use super::total::Total;
 use super::{ROWS_MAX, RUN_ROWS};
 use crate::batch::{ColumnBuilder, ResultWriter};
+use crate::memory::{Account, Grant};
 use crate::predicate::{EncodedColumn, EvalCache, LaneBuffers, RowSet, UNCERTAIN};
 use crate::vectors::marked;
 use cellar_format::stats::ScanStats;
+use std::sync::Arc;
 
 /// Groups are written once they use about this much memory.
 const MEMORY_BYTES_MAX: usize = 16 << 20;
+/// Groups may use this much memory without a grant, so that an aggregation to few groups never writes them early.
+const MEMORY_BYTES_FREE: usize = 64 << 10;
+/// Bytes to grant per byte in use: vectors may have twice the capacity in use, and the frames to which the groups are
+/// written take about as much memory as the groups.
+const GRANT_FACTOR: usize = 3;
 /// Groups of a batch.
 const BATCH_GROUPS: usize = 1024;
 
@@ -31,15 +41,16 @@ pub struct Aggregator {
     buffers: LaneBuffers,
     columns: Vec<ColumnBuilder>,
     strides: Vec<usize>,
+    memory: Grant,
 }
 
 impl Aggregator {
-    pub fn new(plan: &AggregationPlan) -> Self {
-        let state = |spec: &StateSpec| State::new(spec.kind, plan.arguments[spec.argument].fraction_digits());
+    /// `memory` is the account of the groups' memory.
+    pub fn new(plan: &AggregationPlan, memory: &Arc<Account>) -> Self {
         let strides = plan.strides();
         Self {
             table: GroupTable::new(plan.keys.len()),
-            states: plan.states.iter().map(state).collect(),
+            states: new_states(plan),
             rows: 0,
             groups: RowGroups::default(),
             codes: RowCodes::default(),
@@ -47,6 +58,7 @@ impl Aggregator {
             buffers: LaneBuffers::default(),
             columns: std::iter::repeat_with(ColumnBuilder::default).take(strides.len()).collect(),
             strides,
+            memory: Grant::new(memory),
         }
     }
 
@@ -108,8 +120,28 @@ impl Aggregator {
 
     /// Writes all groups to `out` if another run might exceed a limit. Returns the number of groups written.
     fn flush_if_full(&mut self, plan: &AggregationPlan, out: &mut ResultWriter) -> u64 {
-        let full = self.rows + RUN_ROWS as u64 > ROWS_MAX || self.bytes() > MEMORY_BYTES_MAX;
+        let full = self.rows + RUN_ROWS as u64 > ROWS_MAX || !self.is_memory_granted();
         if full { self.flush(plan, out) } else { 0 }
+    }
+
+    fn is_memory_granted(&mut self) -> bool {
+        match self.bytes() {
+            ..=MEMORY_BYTES_FREE => true,
+            bytes @ ..=MEMORY_BYTES_MAX => self.memory.cover((bytes * GRANT_FACTOR) as u64),
+            _ => false,
+        }
+    }
+
+    /// Writes all groups to `out` and frees their memory. Returns their number.
+    pub fn finish(&mut self, plan: &AggregationPlan, out: &mut ResultWriter) -> u64 {
+        let groups = self.flush(plan, out);
+        if self.memory.bytes() > 0 {
+            self.table = GroupTable::new(plan.keys.len());
+            self.states = new_states(plan);
+            self.columns.iter_mut().for_each(|column| *column = ColumnBuilder::default());
+            self.memory.release();
+        }
+        groups
     }
 
     /// Adds a run of rows and appends rejected rows to `rejected`. False: nothing was added, because a row would be
@@ -257,4 +289,9 @@ impl Aggregator {
         self.states.iter_mut().for_each(|state| state.resize(0));
         self.rows = 0;
     }
+}
+
+fn new_states(plan: &AggregationPlan) -> Vec<State> {
+    let state = |spec: &StateSpec| State::new(spec.kind, plan.arguments[spec.argument].fraction_digits());
+    plan.states.iter().map(state).collect()
 }

@@ -16,6 +16,11 @@ impl AlignedBuffer {
         self.bytes == 0
     }
 
+    /// Returns the allocated memory in bytes.
+    pub fn capacity(&self) -> usize {
+        self.words.capacity() * 8
+    }
+
     /// Removes the contents without freeing the memory.
     pub fn clear(&mut self) {
         self.bytes = 0;

@@ -42,6 +42,11 @@ impl ColumnBuilder {
         self.values.len() + self.data.len() + self.nulls.len()
     }
 
+    /// Returns the allocated memory in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.values.capacity() + self.data.capacity() + self.nulls.capacity()
+    }
+
     /// Appends the values at `locations` to the `before` rows of the column.
     pub fn append(
         &mut self,

@@ -75,6 +75,13 @@ impl ResultWriter {
         self.frames.clear();
     }
 
+    /// Returns the memory of the frames and of the pending batch in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let columns: usize = self.columns.iter().map(ColumnBuilder::memory_bytes).sum();
+        let rows = self.tuples.capacity() + self.entries.capacity() * size_of::<RowEntry>();
+        self.frames.capacity() + columns + rows
+    }
+
     /// Removes and returns the buffer with all complete frames.
     pub fn take_frames(&mut self) -> AlignedBuffer {
         std::mem::take(&mut self.frames)

@@ -23,3 +23,13 @@ pub enum Bounds {
     /// Byte order; `bpchar` without trailing blanks.
     Bytes { min: Prefix, max: Prefix },
 }
+
+impl Bounds {
+    /// Returns the memory besides the value itself in bytes.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Numeric(bounds) => size_of_val(&**bounds) + (bounds.0.digits.len() + bounds.1.digits.len()) * 2,
+            Self::Unknown | Self::Int { .. } | Self::Bytes { .. } => 0,
+        }
+    }
+}

@@ -86,6 +86,17 @@ impl PageRows {
         self.any_irregular = false;
     }
 
+    /// Returns the memory of the rows and their locations in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let per_row = self.locations.len() + if self.spans.is_some() { 2 } else { 0 };
+        per_row * size_of::<[u32; ROWS_MAX]>() + self.rows.capacity() * size_of::<TupleRow>()
+    }
+
+    /// Returns the memory of rows with tuples and the locations of `slots` columns, without [`TupleRow`]s, in bytes.
+    pub fn bytes_for(slots: usize) -> usize {
+        (slots + 2) * size_of::<[u32; ROWS_MAX]>()
+    }
+
     /// Adds a tuple whose page starts at offset `base`. The caller adds fewer than 2^16 rows.
     #[inline(always)]
     pub fn push(&mut self, layout: &TupleLayout, base: usize, page: u16, line: u16, tuple: &TupleHeader) {

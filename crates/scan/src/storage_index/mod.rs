@@ -48,6 +48,12 @@ impl RegionSummary {
         Self { columns }
     }
 
+    /// Returns the memory of the columns in bytes.
+    pub fn heap_bytes(&self) -> usize {
+        let boxed = self.columns.iter().map(|column| column.bounds.heap_bytes()).sum::<usize>();
+        self.columns.capacity() * size_of::<ColumnSummary>() + boxed
+    }
+
     pub fn columns(&self) -> &[ColumnSummary] {
         &self.columns
     }

@@ -6,17 +6,21 @@
 //!
 //! Invariants: only rows returned to the same receiver enter the heap. All keys of a row are evaluated before the row
 //! is dropped. A row whose keys cannot be computed (an error, a value outside the page) is returned and does not enter
-//! the heap.
+//! the heap. Nor does a row for whose keys no memory is granted.
 
 use crate::heap::{MISSING, NULL, Slot};
+use crate::memory::{Account, Grant};
 use crate::predicate::{Column, Compiler, Node, RowSet, Unsupported};
 use crate::value::{Domain, Value, ValueKind, compare};
 use cellar_format::wire;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// The most bytes of a row's keys in the heap; rows with longer keys are returned without entering the heap.
 const KEYS_BYTES_MAX: usize = 1024;
+/// Memory that the heap may use without a grant.
+const MEMORY_BYTES_FREE: usize = 64 << 10;
 
 struct SortKey {
     node: Node,
@@ -35,7 +39,20 @@ pub(crate) struct TopNPlan {
     first: Option<(Slot, ValueKind)>,
 }
 
-type Keys = SmallVec<[Value<'static>; 2]>;
+/// Keys that are stored inside [`Keys`].
+const INLINE_KEYS: usize = 2;
+
+type Keys = SmallVec<[Value<'static>; INLINE_KEYS]>;
+
+/// Returns the memory of keys' values outside the values themselves.
+fn value_bytes(keys: &[Value<'_>]) -> usize {
+    let bytes = |value: &Value<'_>| match value {
+        Value::Bytes(bytes) => bytes.len(),
+        Value::Numeric(number) => number.digits.len() * 2,
+        _ => 0,
+    };
+    keys.iter().map(bytes).sum()
+}
 
 impl TopNPlan {
     pub fn compile(request: &wire::TopN, compiler: &mut Compiler<'_>) -> Result<Self, Unsupported> {
@@ -106,11 +123,15 @@ impl SortKey {
 pub(crate) struct TopN {
     /// A binary heap: no entry follows its parent in the order, so the last row is on top.
     heap: Vec<Keys>,
+    /// Memory of the keys' values outside `heap`.
+    value_bytes: usize,
+    memory: Grant,
 }
 
 impl TopN {
-    pub fn new(plan: &TopNPlan) -> Self {
-        Self { heap: Vec::with_capacity(plan.rows.min(1024)) }
+    /// `memory` is the account of the heap's memory.
+    pub fn new(memory: &Arc<Account>) -> Self {
+        Self { heap: Vec::new(), value_bytes: 0, memory: Grant::new(memory) }
     }
 
     /// Deselects rows that cannot be among the first rows.
@@ -157,16 +178,31 @@ impl TopN {
     fn insert(&mut self, plan: &TopNPlan, keys: &[Value<'_>]) -> bool {
         let owned = || keys.iter().map(|value| value.borrowed().into_owned()).collect();
         if self.heap.len() < plan.rows {
-            self.heap.push(owned());
-            self.sift_up(plan);
+            if self.is_memory_granted(keys.len(), value_bytes(keys)) {
+                self.value_bytes += value_bytes(keys);
+                self.heap.push(owned());
+                self.sift_up(plan);
+            }
             return true;
         }
         if plan.order(keys, &self.heap[0]).is_ge() {
             return false;
         }
-        self.heap[0] = owned();
-        self.sift_down(plan);
+        if self.is_memory_granted(keys.len(), value_bytes(keys)) {
+            self.value_bytes = self.value_bytes + value_bytes(keys) - value_bytes(&self.heap[0]);
+            self.heap[0] = owned();
+            self.sift_down(plan);
+        }
         true
+    }
+
+    /// Returns whether the heap may grow by a row with `keys` keys, whose values take `value_bytes` outside the heap.
+    fn is_memory_granted(&mut self, keys: usize, value_bytes: usize) -> bool {
+        let spilled = if keys > INLINE_KEYS { keys * size_of::<Value<'static>>() } else { 0 };
+        // The heap's vector may have twice the capacity in use.
+        let rows = (self.heap.len() + 1) * (2 * size_of::<Keys>() + spilled);
+        let bytes = rows + self.value_bytes + value_bytes;
+        bytes <= MEMORY_BYTES_FREE || self.memory.cover(bytes as u64)
     }
 
     fn sift_up(&mut self, plan: &TopNPlan) {

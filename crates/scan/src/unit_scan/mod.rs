@@ -18,6 +18,7 @@ mod totals;
 use crate::aggregate::Aggregator;
 use crate::batch::{Output, ResultWriter};
 use crate::heap::{PageRows, Slot};
+use crate::memory::Account;
 use crate::plan::Plan;
 use crate::predicate::Column;
 use crate::scanner::{Progress, Scanner, passthru};
@@ -117,11 +118,17 @@ impl RowSpan {
 }
 
 impl UnitScanner {
+    /// A scanner whose groups and top-N list have no limit besides their fixed ones.
     pub fn new(plan: Arc<Plan>) -> Self {
-        let aggregator = plan.aggregation().map(Aggregator::new);
+        Self::with_memory(plan, &Account::unlimited())
+    }
+
+    /// `memory` is the account of the memory of groups and of the top-N lists.
+    pub fn with_memory(plan: Arc<Plan>, memory: &Arc<Account>) -> Self {
+        let aggregator = plan.aggregation().map(|aggregation| Aggregator::new(aggregation, memory));
         Self {
-            page_scanner: Scanner::returning_rows(Arc::clone(&plan)),
-            top_n: plan.top_n().map(TopN::new),
+            page_scanner: Scanner::returning_rows(Arc::clone(&plan), memory),
+            top_n: plan.top_n().map(|_| TopN::new(memory)),
             plan,
             rebuilder: Rebuilder::new(),
             page_runs: Vec::new(),
@@ -137,6 +144,13 @@ impl UnitScanner {
             undecided: Vec::new(),
             aggregator,
         }
+    }
+
+    /// Returns the memory of the scanner's buffers in bytes, without groups and top-N lists.
+    pub fn memory_bytes(&self) -> usize {
+        let columns: usize = self.columns.iter().map(ColumnReader::memory_bytes).sum();
+        let rows = self.visible.capacity() * 4 + self.passed.capacity() * 2 + self.datums.capacity();
+        columns + rows + self.rows.memory_bytes() + self.page_scanner.memory_bytes() + self.rebuilder.memory_bytes()
     }
 
     /// Scans pages of a unit whose first page is block `first_block`. The caller excludes superseded pages.
@@ -184,7 +198,7 @@ impl UnitScanner {
     /// Writes the groups that are still in memory at the end of a range. Returns their number; groups count as rows returned.
     pub fn finish_range(&mut self, out: &mut ResultWriter) -> u64 {
         match (self.plan.aggregation(), &mut self.aggregator) {
-            (Some(aggregation), Some(aggregator)) => aggregator.flush(aggregation, out),
+            (Some(aggregation), Some(aggregator)) => aggregator.finish(aggregation, out),
             _ => 0,
         }
     }

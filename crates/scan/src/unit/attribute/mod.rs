@@ -125,6 +125,11 @@ pub(super) struct DecodedValues {
 }
 
 impl DecodedValues {
+    /// Returns the allocated memory in bytes, without exceptions.
+    pub fn memory_bytes(&self) -> usize {
+        (self.validity.capacity() + self.ints.capacity()) * 8 + self.strings.memory_bytes()
+    }
+
     #[inline(always)]
     pub fn is_null(&self, row: usize) -> bool {
         self.validity.get(row) == Some(&0)

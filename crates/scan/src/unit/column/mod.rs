@@ -108,6 +108,13 @@ impl ColumnReader {
         }
     }
 
+    /// Returns the memory of the window, the decoded values and the caches in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let numbers = self.natts.capacity() + self.scratch.capacity();
+        let caches = self.cache.memory_bytes() + self.constant.memory_bytes();
+        numbers * 8 + caches + self.decoded.memory_bytes() + self.window.memory_bytes()
+    }
+
     /// Reads the encoded bytes of `rows` (row numbers in the unit) with one request, instead of one request per block.
     pub fn load(&mut self, at: ChunkRef<'_>, attribute: usize, rows: Range<usize>) -> Result<()> {
         self.switch_to(at.unit);

@@ -13,6 +13,10 @@ pub struct Window {
 }
 
 impl Window {
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     pub fn clear(&mut self) {
         self.bytes.clear();
     }

@@ -16,6 +16,11 @@ pub struct Strings {
 }
 
 impl Strings {
+    /// Returns the allocated memory in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.ends.capacity() * 4
+    }
+
     pub fn len(&self) -> usize {
         self.ends.len()
     }

@@ -1,0 +1,105 @@
+//! A scan whose account grants little or no memory returns the same groups, in more parts, and the same first rows.
+
+mod support;
+
+use cellar_format::postgres::Collation;
+use cellar_format::units::BLOCK_BYTES;
+use cellar_format::wire::{Aggregate, Aggregation, Expr, ScanMode, ScanRequest, XidState};
+use cellar_scan::unit::{Attribute, Level, Unit, encode};
+use cellar_scan::{Account, Plan, ResultWriter, Scanner, UnitScanner, XidLookup};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use support::Random;
+use support::reader::{Answer, Datum, read_with_groups};
+use support::requests::requests;
+use support::tables::Table;
+
+/// Returns a state for every transaction.
+struct AllKnown;
+
+impl XidLookup for AllKnown {
+    fn state(&self, xid: u32) -> Option<XidState> {
+        XidState::from_u8((xid % 4) as u8)
+    }
+}
+
+const PAGES: usize = 200;
+/// The projected columns, of rows that are not aggregated, and the columns of groups: int4, timestamp, and the count.
+const WIDTHS: [Option<usize>; 2] = [Some(4), Some(8)];
+const GROUP_WIDTHS: [Option<usize>; 3] = [Some(4), Some(8), Some(8)];
+
+fn scan_pages(request: &ScanRequest, pages: &[u8], memory: &Arc<Account>) -> Answer {
+    let mut scanner = Scanner::with_memory(Arc::new(Plan::compile(request).unwrap()), memory);
+    let mut out = ResultWriter::new();
+    for (index, run) in pages.chunks(16 * BLOCK_BYTES).enumerate() {
+        scanner.scan(index as u32 * 16, run, &AllKnown, &mut out, false);
+        assert!(memory.used() <= memory.limit());
+    }
+    scanner.finish_range(&mut out);
+    assert_eq!(memory.used(), 0, "the groups are written");
+    out.flush();
+    read_with_groups(out.frames(), &WIDTHS, &GROUP_WIDTHS)
+}
+
+fn scan_unit(request: &ScanRequest, bytes: &Vec<u8>, memory: &Arc<Account>) -> Answer {
+    let unit = Unit::open(bytes).unwrap();
+    let mut scanner = UnitScanner::with_memory(Arc::new(Plan::compile(request).unwrap()), memory);
+    let mut out = ResultWriter::new();
+    scanner.scan(0, &unit, bytes, 0..unit.pages().len(), &AllKnown, &mut out).unwrap();
+    assert!(memory.used() <= memory.limit());
+    scanner.finish_range(&mut out);
+    assert_eq!(memory.used(), 0, "the groups are written");
+    out.flush();
+    read_with_groups(out.frames(), &WIDTHS, &GROUP_WIDTHS)
+}
+
+/// Combines the partial states of each group.
+fn counts(answer: &Answer) -> BTreeMap<Vec<Datum>, u64> {
+    let mut counts = BTreeMap::new();
+    for group in &answer.groups {
+        let count: [u8; 8] = group[2].as_ref().unwrap()[..].try_into().unwrap();
+        *counts.entry(group[..2].to_vec()).or_default() += u64::from_le_bytes(count);
+    }
+    counts
+}
+
+#[test]
+fn without_memory_groups_are_written_early_and_their_states_add_up() {
+    let mut request = requests()[0].clone();
+    (request.snapshot.xmin, request.snapshot.xmax) = (820, 910);
+    request.mode = ScanMode::Columns;
+    request.projection = vec![1, 7];
+    request.quals = vec![];
+    let count = Aggregate { function: 2803, collation: Collation::Bytewise, argument: None, filter: None };
+    request.aggregation = Some(Aggregation { keys: vec![Expr::Column(1), Expr::Column(7)], aggregates: vec![count] });
+    let attribute = |attribute: &cellar_format::wire::Attribute| Attribute {
+        type_oid: attribute.type_oid,
+        width: attribute.width,
+        align: attribute.align,
+        by_value: attribute.by_value,
+        dropped: false,
+    };
+    let attributes: Vec<Attribute> = request.relation.attributes.iter().map(attribute).collect();
+    let mut large = 0;
+    for seed in 1..=10 {
+        let mut random = Random::new(seed);
+        let mut table = Table::with(&mut random, &attributes);
+        let pages = table.pages(&mut random, PAGES);
+        let unit = encode(&pages, &table.shape(), Level::QueryLow).unwrap();
+        type Scan<'a> = &'a dyn Fn(&Arc<Account>) -> Answer;
+        let scans: [Scan<'_>; 2] =
+            [&|memory| scan_pages(&request, &pages, memory), &|memory| scan_unit(&request, &unit, memory)];
+        for scan in scans {
+            let unlimited = scan(&Account::unlimited());
+            let expected = counts(&unlimited);
+            assert_eq!(expected.len(), unlimited.groups.len(), "seed {seed}: with memory, a group is written once");
+            for limit in [0, 64 << 10, 256 << 10] {
+                let limited = scan(&Account::new(limit));
+                assert!(counts(&limited) == expected, "seed {seed}, limit {limit}");
+                assert_eq!((limited.passthru, limited.rows), (unlimited.passthru.clone(), unlimited.rows.clone()));
+                large += usize::from(limited.groups.len() > expected.len());
+            }
+        }
+    }
+    assert!(large > 4, "some groups need more memory than is granted: {large}");
+}
