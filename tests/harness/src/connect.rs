@@ -28,11 +28,11 @@ pub fn configure(client: &mut Client, settings: &[String], forced: bool) -> Resu
     Ok(())
 }
 
-pub fn set_offload(client: &mut Client, offload: Offload) -> Result<()> {
-    Ok(client.batch_execute(match offload {
+pub fn set_offload(client: &mut Client, offload: Offload) -> Result<(), postgres::Error> {
+    client.batch_execute(match offload {
         Offload::Off => "SET cellar.cell_offload_processing = off",
         Offload::On => "SET cellar.cell_offload_processing = on",
-    })?)
+    })
 }
 
 /// Whether the extension is created in this database.
