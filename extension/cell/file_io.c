@@ -12,7 +12,9 @@
 #include "postgres.h"
 
 #include <dirent.h>
+#include <unistd.h>
 
+#include "commands/tablespace.h"
 #include "common/relpath.h"
 #include "funcapi.h"
 #include "storage/fd.h"
@@ -35,7 +37,10 @@ typedef struct ClusterCell
 	List	   *roots;			/* paths (char *) relative to the mount */
 } ClusterCell;
 
-/* Adds a directory to the list of cells, unless it is not on a cell.  Returns the list. */
+/*
+ * Adds a directory to the list of cells, unless it is not on a cell.  Returns the
+ * list.  errno is 0, or the reason why the directory's cell cannot be determined.
+ */
 static List *
 add_root(List *cells, const char *path)
 {
@@ -45,6 +50,7 @@ add_root(List *cells, const char *path)
 
 	if (!cellar_path_location(path, &location))
 		return cells;
+	errno = 0;
 	foreach(lc, cells)
 	{
 		cell = lfirst(lc);
@@ -60,9 +66,36 @@ add_root(List *cells, const char *path)
 	return lappend(cells, cell);
 }
 
-/* Returns the cells that store the data directory or a tablespace. */
+/*
+ * Warns that the location of a tablespace cannot be determined, for the reason
+ * in errno.
+ */
+static void
+warn_inaccessible(const char *tablespace)
+{
+	int			cause = errno;
+	char	   *name = get_tablespace_name(atooid(tablespace));
+	char		location[MAXPGPATH];
+	ssize_t		length;
+
+	/* Without a name, the tablespace was dropped meanwhile. */
+	if (name == NULL)
+		return;
+	length = readlink(psprintf("pg_tblspc/%s", tablespace), location, sizeof(location));
+	errno = cause;
+	ereport(WARNING,
+			(errcode_for_file_access(),
+			 errmsg("could not access tablespace \"%s\"", name),
+			 errdetail("Its location \"%.*s\" cannot be accessed: %m.", (int) Max(length, 0), location),
+			 errhint("Start the cell that is mounted there.")));
+}
+
+/*
+ * Returns the cells that store the data directory or a tablespace.  If warn is
+ * true, tablespaces whose cell does not run are reported.
+ */
 static List *
-cluster_cells(void)
+cluster_cells(bool warn)
 {
 	List	   *cells = add_root(NIL, ".");
 	DIR		   *dir = AllocateDir("pg_tblspc");
@@ -70,24 +103,40 @@ cluster_cells(void)
 
 	while ((entry = ReadDir(dir, "pg_tblspc")) != NULL)
 	{
-		if (entry->d_name[0] != '.')
-			cells = add_root(cells, psprintf("pg_tblspc/%s/%s", entry->d_name,
-											 TABLESPACE_VERSION_DIRECTORY));
+		if (entry->d_name[0] == '.')
+			continue;
+		errno = 0;
+		cells = add_root(cells, psprintf("pg_tblspc/%s/%s", entry->d_name, TABLESPACE_VERSION_DIRECTORY));
+		if (warn && errno != 0)
+			warn_inaccessible(entry->d_name);
 	}
 	FreeDir(dir);
 	return cells;
+}
+
+static List *
+sockets(List *cells)
+{
+	List	   *paths = NIL;
+	ListCell   *lc;
+
+	foreach(lc, cells)
+		paths = lappend(paths, unconstify(char *, ((ClusterCell *) lfirst(lc))->socket_path));
+	return paths;
 }
 
 /* Returns the socket paths (char *) of the cells that store the data directory or a tablespace. */
 List *
 cellar_cluster_sockets(void)
 {
-	List	   *sockets = NIL;
-	ListCell   *lc;
+	return sockets(cluster_cells(false));
+}
 
-	foreach(lc, cluster_cells())
-		sockets = lappend(sockets, unconstify(char *, ((ClusterCell *) lfirst(lc))->socket_path));
-	return sockets;
+/* Like cellar_cluster_sockets, but warns about tablespaces whose cell does not run.  Needs a transaction. */
+List *
+cellar_cluster_sockets_or_warn(void)
+{
+	return sockets(cluster_cells(true));
 }
 
 static void
@@ -158,7 +207,8 @@ put_cell(ClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
 
 /*
  * cellar.get_file_io(): one row per cell, database and kind of operation.  A
- * cell that does not answer causes a warning, and its rows are missing.
+ * cell that does not run or does not answer causes a warning, and its rows are
+ * missing.
  */
 Datum
 cellar_file_io_counts(PG_FUNCTION_ARGS)
@@ -166,7 +216,7 @@ cellar_file_io_counts(PG_FUNCTION_ARGS)
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, 0);
-	foreach(lc, cluster_cells())
+	foreach(lc, cluster_cells(true))
 	{
 		CellarError error;
 

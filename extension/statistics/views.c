@@ -203,7 +203,7 @@ cellar_cells(PG_FUNCTION_ARGS)
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	foreach(lc, cellar_cluster_sockets())
+	foreach(lc, cellar_cluster_sockets_or_warn())
 	{
 		Datum		value = CStringGetTextDatum(lfirst(lc));
 		bool		null = false;

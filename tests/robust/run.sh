@@ -419,6 +419,9 @@ scenario_socket() {
         chmod 666 "$WORK/run/cell1.sock"
         check_equal "socket: the cell refuses another user when the file mode allows the connection" "$(speak nobody hello)" "closed"
         chmod 600 "$WORK/run/cell1.sock"
+        # The lock files on the cell disks are readable by root only.
+        cp "$CELLAR_BIN" "$WORK/cellar"
+        check "socket: the cluster's user can inspect the running cell" as_pg "$WORK/cellar" inspect disks --config "$WORK/cell1.toml"
     else
         skip "socket: the check with another user needs root and the user nobody"
     fi
@@ -648,6 +651,11 @@ scenario_cells() {
         kill -$signal "$CELL_PID"
         wait_gone "$CELL_PID" 30
         check_equal "cells: one cell serves while the other is down" "$(smart part postgres -c "$big" 2>&1)" "$(off part postgres -c "$big")"
+        for query in "SELECT count(*) FROM cellar.cells()" "SELECT count(DISTINCT cell) FROM cellar.file_io"; do
+            check_matches "cells: after SIG$signal, a warning names the tablespace: $query" "$(sql part postgres -c "$query" 2>&1)" \
+                "could not access tablespace \"third\".*Its location \"$WORK/cell3/space\" cannot be accessed: .*"$'\n1$'
+        done
+        query="SELECT count(*), sum(id), sum(length(note)) FROM split WHERE note LIKE '%b%'"
         cell_back cell3
         check_equal "cells: the query returns the right rows after the cell restarts" "$(smart part postgres -c "$query")" "$expected"
     done

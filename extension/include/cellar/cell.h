@@ -32,6 +32,7 @@ extern const char *cellar_relation_unsuitable(Relation rel);
 /* file_io.c */
 
 extern List *cellar_cluster_sockets(void);
+extern List *cellar_cluster_sockets_or_warn(void);
 
 /* monitor.c */
 
