@@ -20,7 +20,7 @@ pub use page_set::PageSet;
 pub use volume::{
     Attr, AuFormat, AuInfo, CachedUnit, DirEntry, DiskState, Fallocate, Ino, Kind, NewNode, ROOT_INO, ReadOnlyVolume,
     RegionGuard, RenameMode, SetAttr, SetTime, SpaceTotals, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume,
-    VolumeOptions, disk_states,
+    VolumeOptions, disk_states, forms_new_group,
 };
 
 /// Returns the time in nanoseconds since 1970.

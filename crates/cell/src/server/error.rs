@@ -2,6 +2,7 @@
 
 use cellar_format::bytes::Corrupt;
 use cellar_format::wire::{ErrorReport, Kind};
+use cellar_storage::ErrorKind;
 
 use crate::compression::CompressionError;
 use crate::frame_stream::StreamError;
@@ -11,6 +12,8 @@ use crate::smart_scan::ScanError;
 
 const SAME_VERSION_HINT: &str = "Install the same version of the cell and of the extension.";
 const DISKS_HINT: &str = "Check the cell's log and its disks.";
+const DAMAGE_HINT: &str = "Other blocks of the table are not affected. Check the cell's disks, and restore the table from a \
+                           replica or a backup.";
 
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -39,7 +42,16 @@ impl From<AnswerError> for SessionError {
     }
 }
 
+fn hint_of(error: &cellar_storage::Error) -> &'static str {
+    if error.kind() == ErrorKind::Corrupt { DAMAGE_HINT } else { DISKS_HINT }
+}
+
 impl SessionError {
+    /// Returns whether the request only named something that does not exist, which the cell's log need not report.
+    pub fn is_wrong_name(&self) -> bool {
+        matches!(self, Self::Inspect(InspectError::NotFound { .. }))
+    }
+
     /// Returns the error for a frame of a valid kind that the protocol does not allow at this point.
     pub fn unexpected(kind: Kind) -> Self {
         Corrupt::new("frame kind", 4, format!("unexpected {kind:?}")).into()
@@ -58,15 +70,10 @@ impl SessionError {
             Self::Scan(ScanError::Unsupported(_)) => {
                 ("0A000", "the cell cannot evaluate the storage predicate", SAME_VERSION_HINT)
             }
-            Self::Scan(ScanError::Storage(_)) => ("58030", "the cell could not read the table", DISKS_HINT),
-            Self::Scan(ScanError::DamagedUnit { .. }) => (
-                "58030",
-                "the cell could not read the table",
-                "Other blocks of the table are not affected. Check the cell's disks, and restore the table from a \
-                 replica or a backup.",
-            ),
-            Self::Compression(CompressionError::Storage(_)) => {
-                ("58030", "the cell could not read or write the table", DISKS_HINT)
+            Self::Scan(ScanError::Storage(error)) => ("58030", "the cell could not read the table", hint_of(error)),
+            Self::Scan(ScanError::DamagedUnit { .. }) => ("58030", "the cell could not read the table", DAMAGE_HINT),
+            Self::Compression(CompressionError::Storage(error)) => {
+                ("58030", "the cell could not read or write the table", hint_of(error))
             }
             Self::Inspect(InspectError::NotFound { .. }) => ("42704", "the cell has no such object", ""),
             Self::Inspect(_) => ("58030", "the cell could not read the object", DISKS_HINT),
