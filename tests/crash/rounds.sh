@@ -53,7 +53,8 @@ crash_cluster() {
 
 # ---------------------------------------------------------------- load
 
-# load_start SEED: starts a load that runs until its connections break: pgbench, and the harness's load.
+# load_start SEED VICTIM: starts a load that runs until its connections break: pgbench, and the harness's load. VICTIM is the
+# one that will be killed.
 load_start() {
     touch "$WORK/load-goes-on"
     (
@@ -66,7 +67,10 @@ load_start() {
     ) &
     load=($!)
     remember_process $!
-    "$HARNESS_BIN" --dsn "$(cluster_dsn crash)" crash-load --records "$records" --counts "$WORK/counts" --seed "$1" >"$WORK/load.log" 2>&1 &
+    local cell_dies=()
+    [ "$2" != cell ] && [ "$2" != both ] || cell_dies=(--cell-dies)
+    "$HARNESS_BIN" --dsn "$(cluster_dsn crash)" crash-load --records "$records" --counts "$WORK/counts" --seed "$1" \
+        "${cell_dies[@]}" >"$WORK/load.log" 2>&1 &
     load+=($!)
     remember_process $!
 }

@@ -34,7 +34,7 @@ kills() {
         for victim in postgres cell both; do
             what="round $round, kill -9 of $victim"
             before=$CHECKS_FAILED
-            load_start "$RANDOM"
+            load_start "$RANDOM" "$victim"
             sleep "$((1 + RANDOM % 4)).$((RANDOM % 10))"
             if ! crash_kill "$victim" || ! crash_recover "$victim" "$what"; then
                 not_ok "$what: Postgres starts again"

@@ -80,7 +80,7 @@ epoch_begin() {
 # round: load, perhaps full disks, a kill, recovery, checks.
 round() {
     local panics filled=0
-    load_start "$RANDOM"
+    load_start "$RANDOM" "$victim"
     sleep "$((RANDOM % 3)).$((RANDOM % 10))"
     panics=$(log_count ' PANIC: ')
     if [ "$are_limited" = 1 ] && [ $((RANDOM % 5)) = 0 ]; then

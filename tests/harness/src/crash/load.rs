@@ -25,10 +25,16 @@ pub struct Options {
     /// File that the counts of operations are appended to.
     #[arg(long)]
     counts: PathBuf,
+    /// The cell dies: then a read of a block that the kernel has cached in part returns only this part.
+    #[arg(long)]
+    cell_dies: bool,
     /// Seed of the operations. The order of operations of different sessions is not reproducible.
     #[arg(long)]
     seed: u64,
 }
+
+/// Part of PostgreSQL's message about an incomplete read of a block.
+const SHORT_READ: &str = "of 8192 bytes";
 
 /// Counts of operations by name, and what was wrong.
 #[derive(Default)]
@@ -64,7 +70,12 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
             scope.spawn(move || repeat(dsn, rng, outcome, &mut operation));
         }
     });
-    let outcome = outcome.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut outcome = outcome.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if options.cell_dies {
+        let (short, wrong) = outcome.wrong.drain(..).partition::<Vec<_>, _>(|message| message.contains(SHORT_READ));
+        outcome.wrong = wrong;
+        outcome.count("short_reads", short.len() as u64);
+    }
     let lines: String = outcome.counts.iter().map(|(name, count)| format!("{name} {count}\n")).collect();
     append_to(&options.counts)?.write_all(lines.as_bytes())?;
     for wrong in &outcome.wrong {
@@ -78,6 +89,7 @@ fn append_to(path: &Path) -> Result<File> {
     file.with_context(|| format!("cannot open {}", path.display()))
 }
 
+/// Runs a writer until its session is lost.
 fn write(dsn: &str, writer: i64, record: &Path, outcome: &Mutex<Outcome>) {
     let result = commits::write(dsn, writer, record);
     let Ok(mut outcome) = outcome.lock() else { return };
