@@ -76,7 +76,7 @@ pub enum FunctionClass {
     Order = 2,
     /// LIKE
     Pattern = 3,
-    /// ILIKE. The collation must map ASCII letters to ASCII letters when it changes their case.
+    /// ILIKE. Under the collation, changing the case of an ASCII letter must give an ASCII letter.
     CaseInsensitivePattern = 4,
     /// `lower` or `upper`, with the same condition. Texts with non-ASCII letters are decided only if the result is compared with
     /// ASCII text.

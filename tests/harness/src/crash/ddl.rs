@@ -33,7 +33,7 @@ pub fn setup() -> String {
     )
 }
 
-/// The rows with the given ids, as a query.
+/// Returns the rows with the given ids, as a query.
 fn rows(first: i64, last: i64) -> String {
     format!(
         "SELECT g AS id, g % 97 AS value, repeat(md5(g::text), 1 + (g % 5)::int) AS filler
