@@ -144,6 +144,7 @@ summary() {
 }
 
 say "seed $seed, $minutes minutes, logs in $WORK"
+[ "$(id -u)" = 0 ] || say "disks are not filled: mounting small file systems needs root"
 while [ "$SECONDS" -lt "$deadline" ] && [ "$rounds" -lt "$rounds_max" ]; do
     epoch_begin >>"$WORK/rounds.log" 2>&1 || break
     say "$what"
