@@ -2,7 +2,7 @@
 #
 # PG_CONFIG=/path/to/pg_config selects the Postgres to build for; the default is the newest one with server headers.
 
-.PHONY: help build install check test test-matrix dev dev-stop demo demo-stop demo-remove bench bench-report
+.PHONY: help build install check test test-matrix soak dev dev-stop demo demo-stop demo-remove bench bench-report
 
 help:
 	@echo 'make demo          run TPC-H (SF=1) on a cell: Smart Scan off, on, and on compressed tables'
@@ -12,6 +12,7 @@ help:
 	@echo 'make check         format, lint, documentation, unit tests, extension tests: some minutes'
 	@echo 'make test          all tests (STAGES="..." selects stages, LONG=1 runs random tests longer): half an hour'
 	@echo 'make test-matrix   tests on PostgreSQL 15 to 19 (VERSIONS="16 18" and STAGES="..." select some): hours'
+	@echo 'make soak          kill processes and fill disks under load (HOURS=... MINUTES=... SEED=..., default 10 minutes)'
 	@echo 'make bench         the benchmarks of docs/benchmarks.md (PARTS="..." selects parts)'
 	@echo 'make bench-report  write the tables and plots of docs/benchmarks.md from bench/history'
 	@echo 'make build         build the binary, the client library and the extension'
@@ -38,6 +39,11 @@ test:
 test-matrix:
 	@scripts/install-deps.sh matrix
 	@STAGES="$(STAGES)" scripts/test-matrix.sh $(VERSIONS)
+
+soak:
+	@scripts/install-deps.sh
+	@scripts/build.sh extension
+	@tests/soak/run.sh $(HOURS:%=--hours %) $(MINUTES:%=--minutes %) $(SEED:%=--seed %)
 
 dev:
 	@scripts/install-deps.sh

@@ -202,7 +202,7 @@ COMMENT ON VIEW cellar.offloadable_functions IS
 CREATE FUNCTION cellar.compress_relation(relation regclass, level text)
 RETURNS void
 AS 'MODULE_PATHNAME', 'cellar_compress_relation'
-LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION cellar.compress_relation(regclass, text) IS
   'compresses a table and returns nothing; see cellar.compress';
@@ -367,7 +367,7 @@ RETURNS SETOF cellar.compression_report
 AS $$
   SELECT cellar.compress_relation(relation, level);
   SELECT * FROM cellar.compression(relation);
-$$ LANGUAGE sql VOLATILE PARALLEL UNSAFE STRICT;
+$$ LANGUAGE sql VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION cellar.compress(regclass, text) IS
   'freezes and compresses a table and its partitions while other sessions read and write them';
@@ -377,7 +377,7 @@ RETURNS SETOF cellar.compression_report
 AS $$
   SELECT cellar.compress_relation(relation, 'none');
   SELECT * FROM cellar.compression(relation);
-$$ LANGUAGE sql VOLATILE PARALLEL UNSAFE STRICT;
+$$ LANGUAGE sql VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION cellar.decompress(regclass) IS
   'stores all blocks of a table and its partitions raw again';

@@ -9,6 +9,9 @@
 
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
 #include "utils/guc.h"
 
 #include "cellar.h"
@@ -22,13 +25,43 @@ PG_MODULE_MAGIC;
 
 void		_PG_init(void);
 
+static shmem_request_hook_type previous_request_hook = NULL;
+static shmem_startup_hook_type previous_startup_hook = NULL;
+
+static void
+request_shmem(void)
+{
+	if (previous_request_hook != NULL)
+		previous_request_hook();
+	cellar_request_statistics();
+	cellar_request_tasks();
+}
+
+static void
+startup_shmem(void)
+{
+	if (previous_startup_hook != NULL)
+		previous_startup_hook();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	cellar_init_statistics();
+	cellar_init_tasks();
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/* Statistics and compression tasks are in shared memory. */
+static void
+install_shmem_hooks(void)
+{
+	previous_request_hook = shmem_request_hook;
+	shmem_request_hook = request_shmem;
+	previous_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = startup_shmem;
+}
+
 void
 _PG_init(void)
 {
-	/*
-	 * Statistics and compression tasks are in shared memory, which can be
-	 * requested only at server start.
-	 */
+	/* Shared memory can be requested only at server start. */
 	if (!process_shared_preload_libraries_in_progress)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -36,8 +69,7 @@ _PG_init(void)
 				 errhint("Add \"cellar\" to \"shared_preload_libraries\" in postgresql.conf and restart the server.")));
 
 	cellar_define_settings();
-	cellar_install_statistics();
-	cellar_install_compression();
+	install_shmem_hooks();
 	cellar_install_sync_method_check();
 	cellar_install_previous_mount_wait();
 	RegisterCustomScanMethods(&cellar_scan_methods);

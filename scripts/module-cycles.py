@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Finds circles among sibling modules of the workspace's crates. Prints them and fails when there is one.
+"""Finds cycles among sibling modules of the workspace's crates. Prints them and fails when there is one.
 
 Siblings are the modules of one folder, and the top-level modules of a crate. A file depends on the modules that its
 `crate::` and `super::` paths name. Not counted: references of a parent (`lib.rs`, `mod.rs`) to its children and of
 children to items of their parent, which every module tree has; tests; comments.
 
-A comment `// module circle: REASON` on a reference, or on the lines above, excuses the dependency of that module on the
-other one. An excuse for a dependency that is in no circle is an error too.
+A comment `// module cycle: REASON` on a reference, or on the lines above, excuses the dependency of that module on the
+other one. An excuse for a dependency that is in no cycle is an error too.
 """
 
 import collections
@@ -14,7 +14,7 @@ import pathlib
 import re
 import sys
 
-EXCUSE = "// module circle:"
+EXCUSE = "// module cycle:"
 PATH = re.compile(r"\b(crate|super(?:::super)*)::(?=[\w{])")
 TESTS = re.compile(r"^#\[cfg\(test\)\]\s*mod \w+ \{.*\Z", re.DOTALL | re.MULTILINE)
 TEST_FILE = re.compile(r"^#\[cfg\(test\)\]\s*mod (\w+);", re.MULTILINE)
@@ -96,7 +96,7 @@ def graphs(source):
     return edges, excuses
 
 
-def circles(graph):
+def cycles(graph):
     """The strongly connected components of more than one module."""
     reach = {}
     for start in graph:
@@ -119,17 +119,17 @@ def main():
         for parent, graph in edges.items():
             name = "::".join((source.parent.name, *parent))
             for pair in [(this, that) for above, this, that in excuses if above == parent]:
-                if not any(set(pair) <= set(circle) for circle in circles(graph)):
+                if not any(set(pair) <= set(cycle) for cycle in cycles(graph)):
                     failed = True
-                    print(f"{excuses[parent, *pair]}: this excuse is not needed: {' -> '.join(pair)} is in no circle")
+                    print(f"{excuses[parent, *pair]}: this excuse is not needed: {' -> '.join(pair)} is in no cycle")
             kept = {
                 this: {that for that in targets if (parent, this, that) not in excuses} for this, targets in graph.items()
             }
-            for circle in circles(kept):
+            for cycle in cycles(kept):
                 failed = True
-                print(f"{name}: modules {', '.join(circle)} depend on each other")
-                for this in circle:
-                    for that in sorted(kept[this].intersection(circle)):
+                print(f"{name}: modules {', '.join(cycle)} depend on each other")
+                for this in cycle:
+                    for that in sorted(kept[this].intersection(cycle)):
                         places = list(dict.fromkeys(place.removeprefix(f"{root}/") for place in graph[this][that]))
                         more = f" and {len(places) - 2} more" if len(places) > 2 else ""
                         print(f"    {this} -> {that}: {', '.join(places[:2])}{more}")

@@ -50,9 +50,9 @@ stage_lint() {
         skip "shellcheck is not installed"
     fi
     if command -v python3 >/dev/null; then
-        check "no sibling modules depend on each other in a circle" python3 scripts/module-cycles.py
+        check "no sibling modules depend on each other in a cycle" python3 scripts/module-cycles.py
     else
-        skip "module circles: python3 is not installed"
+        skip "module cycles: python3 is not installed"
     fi
     if cargo deny --version >/dev/null 2>&1; then
         check "licences, sources and bans of dependencies pass cargo-deny" cargo deny --offline check bans licenses sources

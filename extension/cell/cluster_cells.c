@@ -3,20 +3,26 @@
  * cluster_cells.c
  *	  The cells that store files of this cluster.
  *
- * Works in every process, also in the postmaster: uses no catalog.
+ * cellar_cluster_cells works in every process, also in the postmaster: it uses no
+ * catalog.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include <dirent.h>
+#include <unistd.h>
 
+#include "commands/tablespace.h"
 #include "common/relpath.h"
 #include "storage/fd.h"
 
 #include "cellar/cell.h"
 
-/* Adds a directory to the list of cells, unless it is not on a cell.  Returns the list. */
+/*
+ * Adds a directory to the list of cells, unless it is not on a cell.  Returns the
+ * list.  errno is 0, or the reason why the directory's cell cannot be determined.
+ */
 static List *
 add_root(List *cells, const char *path)
 {
@@ -26,6 +32,7 @@ add_root(List *cells, const char *path)
 
 	if (!cellar_path_location(path, &location))
 		return cells;
+	errno = 0;
 	foreach(lc, cells)
 	{
 		cell = lfirst(lc);
@@ -42,11 +49,31 @@ add_root(List *cells, const char *path)
 }
 
 /*
- * Returns the cells (CellarClusterCell) that store the data directory or a
- * tablespace.  A cell whose daemon is down is missing.
+ * Warns that the location of a tablespace cannot be determined, for the reason
+ * in errno.
  */
-List *
-cellar_cluster_cells(void)
+static void
+warn_inaccessible(const char *tablespace)
+{
+	int			cause = errno;
+	char	   *name = get_tablespace_name(atooid(tablespace));
+	char		location[MAXPGPATH];
+	ssize_t		length;
+
+	/* Without a name, the tablespace was dropped meanwhile. */
+	if (name == NULL)
+		return;
+	length = readlink(psprintf("pg_tblspc/%s", tablespace), location, sizeof(location));
+	errno = cause;
+	ereport(WARNING,
+			(errcode_for_file_access(),
+			 errmsg("could not access tablespace \"%s\"", name),
+			 errdetail("Its location \"%.*s\" cannot be accessed: %m.", (int) Max(length, 0), location),
+			 errhint("Start the cell that is mounted there.")));
+}
+
+static List *
+find_cells(bool warn)
 {
 	List	   *cells = add_root(NIL, ".");
 	DIR		   *dir = AllocateDir("pg_tblspc");
@@ -54,10 +81,30 @@ cellar_cluster_cells(void)
 
 	while ((entry = ReadDir(dir, "pg_tblspc")) != NULL)
 	{
-		if (entry->d_name[0] != '.')
-			cells = add_root(cells, psprintf("pg_tblspc/%s/%s", entry->d_name,
-											 TABLESPACE_VERSION_DIRECTORY));
+		if (entry->d_name[0] == '.')
+			continue;
+		errno = 0;
+		cells = add_root(cells, psprintf("pg_tblspc/%s/%s", entry->d_name, TABLESPACE_VERSION_DIRECTORY));
+		if (warn && errno != 0)
+			warn_inaccessible(entry->d_name);
 	}
 	FreeDir(dir);
 	return cells;
+}
+
+/*
+ * Returns the cells (CellarClusterCell) that store the data directory or a
+ * tablespace.  A cell whose daemon is down is missing.
+ */
+List *
+cellar_cluster_cells(void)
+{
+	return find_cells(false);
+}
+
+/* Like cellar_cluster_cells, but warns about tablespaces whose cell does not run.  Needs a transaction. */
+List *
+cellar_cluster_cells_or_warn(void)
+{
+	return find_cells(true);
 }

@@ -94,7 +94,8 @@ put_cell(CellarClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
 
 /*
  * cellar.get_file_io(): one row per cell, database and kind of operation.  A
- * cell that does not answer causes a warning, and its rows are missing.
+ * cell that does not run or does not answer causes a warning, and its rows are
+ * missing.
  */
 Datum
 cellar_file_io_counts(PG_FUNCTION_ARGS)
@@ -102,7 +103,7 @@ cellar_file_io_counts(PG_FUNCTION_ARGS)
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, 0);
-	foreach(lc, cellar_cluster_cells())
+	foreach(lc, cellar_cluster_cells_or_warn())
 	{
 		CellarError error;
 

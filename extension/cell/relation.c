@@ -82,8 +82,8 @@ directory_entry(CellarFileId file, HASHACTION action, bool *found)
 
 /*
  * Requests a file's location from the file service.  Returns 1 and fills *location
- * if the file is on a cell.  Returns 0 if no cell stores the file, and -1 if its
- * location cannot be determined.
+ * if the file is on a cell.  Returns 0 if no cell stores the file, and -1, with
+ * errno set, if its location cannot be determined.
  */
 static int
 request_location(const char *path, CellarLocation *location)
@@ -99,14 +99,17 @@ request_location(const char *path, CellarLocation *location)
 	memset(answer, 0, sizeof(answer));
 	if (ioctl(fd, WHICH_CELL, answer) != 0)
 	{
-		bool		no_cell = errno == ENOTTY || errno == EINVAL;
+		int			cause = errno;
 
 		CloseTransientFile(fd);
-		return no_cell ? 0 : -1;
+		errno = cause;
+		return cause == ENOTTY || cause == EINVAL ? 0 : -1;
 	}
 	CloseTransientFile(fd);
 	answer[sizeof(answer) - 1] = '\0';
 
+	/* Another version of the protocol. */
+	errno = EPROTO;
 	for (int i = 0; i < lengthof(line); i++)
 	{
 		line[i] = next;
@@ -128,13 +131,17 @@ request_location(const char *path, CellarLocation *location)
 
 /*
  * Fills *location, in the current memory context, with the location of a file or
- * directory of the cluster.  Returns false if no cell stores the file, or if
- * its location cannot be determined.
+ * directory of the cluster.  Returns false if no cell stores the file (errno is
+ * 0), or if its location cannot be determined (errno is the cause).
  */
 bool
 cellar_path_location(const char *path, CellarLocation *location)
 {
-	return request_location(path, location) == 1;
+	int			answer = request_location(path, location);
+
+	if (answer == 0)
+		errno = 0;
+	return answer == 1;
 }
 
 /*

@@ -278,12 +278,27 @@ run_command(const char *name, Oid relation, int level)
 				 errhint("See the server log for the cause. Repeat the command to continue.")));
 }
 
+/* Raises an error if a parameter of a function or procedure is null. */
+static void
+check_not_null(FunctionCallInfo fcinfo, const char *name)
+{
+	for (int i = 0; i < PG_NARGS(); i++)
+	{
+		if (PG_ARGISNULL(i))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("parameters of %s must not be null", name)));
+	}
+}
+
 /* cellar.compress_relation(relation, level) */
 Datum
 cellar_compress_relation(PG_FUNCTION_ARGS)
 {
-	int			level = cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	int			level;
 
+	check_not_null(fcinfo, "cellar.compress and cellar.decompress");
+	level = cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	run_command(level == CELLAR_LEVEL_RAW ? "cellar.decompress" : "cellar.compress", PG_GETARG_OID(0), level);
 	PG_RETURN_VOID();
 }
@@ -299,13 +314,7 @@ cellar_compress_table(PG_FUNCTION_ARGS)
 	Oid			relation;
 	int			level;
 
-	for (int i = 0; i < PG_NARGS(); i++)
-	{
-		if (PG_ARGISNULL(i))
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("parameters of %s must not be null", name)));
-	}
+	check_not_null(fcinfo, name);
 	relation = PG_GETARG_OID(0);
 	level = PG_NARGS() == 1 ? CELLAR_LEVEL_RAW : cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	if (fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) || castNode(CallContext, fcinfo->context)->atomic)

@@ -197,6 +197,8 @@ relations_with_storage(Oid relation, MemoryContext context)
 
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
+	/* The relation may have been dropped since the command began. */
+	cellar_check_kind(relation);
 	all = find_all_inheritors(relation, AccessShareLock, NULL);
 	foreach(lc, all)
 	{
@@ -210,14 +212,14 @@ relations_with_storage(Oid relation, MemoryContext context)
 			found = lappend_oid(found, member);
 		MemoryContextSwitchTo(old);
 	}
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-	MemoryContextSwitchTo(context);
 	if (found == NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("cannot compress relation with OID %u", relation),
+				 errmsg("cannot compress relation \"%s\"", get_rel_name(relation)),
 				 errdetail("Neither the relation nor any of its partitions has storage that can be compressed.")));
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
 	return found;
 }
 

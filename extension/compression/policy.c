@@ -28,15 +28,18 @@
 
 PG_FUNCTION_INFO_V1(cellar_set_compression);
 
-#define AFTER_SECS_MAX	(1000.0 * DAYS_PER_YEAR * SECS_PER_DAY)
+#define AFTER_YEARS_MAX	1000
 
+/* Checks that the delay is between 0 and 1000 years, in the order of the type interval. */
 static void
-check_after(const Interval *after)
+check_after(Datum after)
 {
-	double		secs = after->time / (double) USECS_PER_SEC +
-		SECS_PER_DAY * (after->day + (double) DAYS_PER_MONTH * after->month);
+	Interval	none = {0};
+	Interval	longest = {0};
 
-	if (secs < 0 || secs > AFTER_SECS_MAX)
+	longest.month = AFTER_YEARS_MAX * MONTHS_PER_YEAR;
+	if (DatumGetBool(DirectFunctionCall2(interval_lt, after, IntervalPGetDatum(&none))) ||
+		DatumGetBool(DirectFunctionCall2(interval_gt, after, IntervalPGetDatum(&longest))))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("parameter \"after\" must be between 0 and 1000 years")));
@@ -107,7 +110,7 @@ cellar_set_compression(PG_FUNCTION_ARGS)
 	relation = PG_GETARG_OID(0);
 	level = PG_ARGISNULL(1) ? CELLAR_LEVEL_RAW : cellar_parse_level(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	cellar_check_compressible(relation);
-	check_after(PG_GETARG_INTERVAL_P(2));
+	check_after(PG_GETARG_DATUM(2));
 	if (level != CELLAR_LEVEL_RAW)
 		check_stored_on_cell(relation);
 

@@ -47,45 +47,30 @@ typedef struct SharedTasks
 } SharedTasks;
 
 static SharedTasks *shared = NULL;
-static shmem_request_hook_type previous_request_hook = NULL;
-static shmem_startup_hook_type previous_startup_hook = NULL;
 
 /* Indexed by CellarPhase. */
 static const char *const phase_names[] = {"starting", "vacuuming", "compressing", "decompressing"};
 
-static void
-request_shmem(void)
+/* Requests the shared memory of the tasks. */
+void
+cellar_request_tasks(void)
 {
-	if (previous_request_hook != NULL)
-		previous_request_hook();
 	RequestAddinShmemSpace(sizeof(SharedTasks));
 	RequestNamedLWLockTranche("cellar", 1);
 }
 
-static void
-startup_shmem(void)
+/* Attaches to the shared tasks, and initializes them first.  The caller holds AddinShmemInitLock. */
+void
+cellar_init_tasks(void)
 {
 	bool		found;
 
-	if (previous_startup_hook != NULL)
-		previous_startup_hook();
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	shared = ShmemInitStruct("cellar compression", sizeof(SharedTasks), &found);
 	if (!found)
 	{
 		memset(shared, 0, sizeof(SharedTasks));
 		shared->lock = &GetNamedLWLockTranche("cellar")->lock;
 	}
-	LWLockRelease(AddinShmemInitLock);
-}
-
-void
-cellar_install_compression(void)
-{
-	previous_request_hook = shmem_request_hook;
-	shmem_request_hook = request_shmem;
-	previous_startup_hook = shmem_startup_hook;
-	shmem_startup_hook = startup_shmem;
 }
 
 void

@@ -34,7 +34,8 @@ cellar_start_simulation(CellarScanState *state)
 	if (state->simulation == NULL)
 	{
 		ereport(DEBUG1,
-				(errmsg_internal("could not simulate offload: %s", error.message)));
+				(errmsg_internal("%s", error.message),
+				 errdetail_internal("%s", error.detail)));
 		return;
 	}
 	if (state->simulation_page == NULL)

@@ -205,7 +205,7 @@ static bool
 call_offloadable(Oid function, Oid collation, List *args, OffloadContext *context)
 {
 	CellarFunctionClass class = cellar_function_class(function);
-	bool		pattern = class == CELLAR_FUNCTION_PATTERN || class == CELLAR_FUNCTION_CASED_PATTERN;
+	bool		pattern = class == CELLAR_FUNCTION_PATTERN || class == CELLAR_FUNCTION_CASE_INSENSITIVE_PATTERN;
 	ListCell   *lc;
 
 	if (class == CELLAR_FUNCTION_FIELD)
@@ -219,7 +219,7 @@ call_offloadable(Oid function, Oid collation, List *args, OffloadContext *contex
 			return reject(context, psprintf("function %s is not offloadable for this field",
 											get_func_name(function)));
 	}
-	if ((class == CELLAR_FUNCTION_CASE || class == CELLAR_FUNCTION_CASED_PATTERN) &&
+	if ((class == CELLAR_FUNCTION_CASE || class == CELLAR_FUNCTION_CASE_INSENSITIVE_PATTERN) &&
 		!cellar_has_plain_ascii_case(collation))
 		return reject(context, psprintf("function %s maps ASCII letters irregularly under collation \"%s\"",
 										get_func_name(function), get_collation_name(collation)));
@@ -232,7 +232,7 @@ call_offloadable(Oid function, Oid collation, List *args, OffloadContext *contex
 
 		if (is_case_call(lfirst(lc)) && comparable)
 			context->compared = lfirst(lc);
-		if (class == CELLAR_FUNCTION_CASED_PATTERN && foreach_current_index(lc) == 0 && !comparable)
+		if (class == CELLAR_FUNCTION_CASE_INSENSITIVE_PATTERN && foreach_current_index(lc) == 0 && !comparable)
 			return reject(context, LETTER_CASE_REASON);
 	}
 	return true;

@@ -89,8 +89,6 @@ typedef struct SharedStatistics
 } SharedStatistics;
 
 static SharedStatistics *statistics = NULL;
-static shmem_request_hook_type previous_request_hook = NULL;
-static shmem_startup_hook_type previous_startup_hook = NULL;
 
 int
 cellar_session_slots(void)
@@ -118,23 +116,19 @@ clear_counts(SharedCounts *counts)
 	}
 }
 
-static void
-request_shmem(void)
+/* Requests the shared memory of the statistics. */
+void
+cellar_request_statistics(void)
 {
-	if (previous_request_hook != NULL)
-		previous_request_hook();
 	RequestAddinShmemSpace(statistics_bytes());
 }
 
-static void
-startup_shmem(void)
+/* Attaches to the shared statistics, and initializes them first.  The caller holds AddinShmemInitLock. */
+void
+cellar_init_statistics(void)
 {
 	bool		found;
 
-	if (previous_startup_hook != NULL)
-		previous_startup_hook();
-
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	statistics = ShmemInitStruct("cellar statistics", statistics_bytes(), &found);
 	if (!found)
 	{
@@ -155,16 +149,6 @@ startup_shmem(void)
 			clear_counts(&statistics->sessions[i].counts);
 		}
 	}
-	LWLockRelease(AddinShmemInitLock);
-}
-
-void
-cellar_install_statistics(void)
-{
-	previous_request_hook = shmem_request_hook;
-	shmem_request_hook = request_shmem;
-	previous_startup_hook = shmem_startup_hook;
-	shmem_startup_hook = startup_shmem;
 }
 
 /* ---- counting ---- */

@@ -204,7 +204,7 @@ cellar_cells(PG_FUNCTION_ARGS)
 	ListCell   *lc;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	foreach(lc, cellar_cluster_cells())
+	foreach(lc, cellar_cluster_cells_or_warn())
 	{
 		CellarClusterCell *cell = lfirst(lc);
 		Datum		value = CStringGetTextDatum(cell->location.socket_path);

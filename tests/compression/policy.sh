@@ -130,8 +130,8 @@ becomes "the worker skips a locked table" "$(outcome locked)" "yielded to a conf
 wait $HOLDER
 becomes "the worker compresses the table after the lock is released" "$(levels locked)" "query low"
 
-# Sessions request a lock while the worker examines the table. The worker holds its lock until VACUUM has its own, so that
-# no VACUUM is recorded that did not freeze the table.
+# Sessions request a lock while the worker examines the table. The worker keeps its lock until VACUUM has locked the table, so
+# last_freeze never names a VACUUM that was skipped.
 fill queued 400000
 policy "'queued', 'query low', after => interval '16 s'"
 q "DO \$\$ BEGIN

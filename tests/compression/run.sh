@@ -188,8 +188,8 @@ check_equal "terminate: the compression worker exits" "$(q "SELECT count(*) FROM
 check_equal "cancel: no rows are lost" "$(q "SELECT count(*), sum(id) FROM long")" "600000|180000300000"
 
 # ---------------------------------------------------------------- snapshots
-# While a long compression runs, neither its session nor its worker holds a snapshot: VACUUM removes rows of other tables
-# that were deleted meanwhile.
+# During a long compression, neither the session nor the worker has a snapshot: VACUUM of other tables removes rows that were
+# deleted meanwhile.
 q "SELECT cellar.decompress('long'); CREATE TABLE purged AS SELECT g AS id FROM generate_series(1, 10000) g" >/dev/null
 (PGOPTIONS='' sql whole postgres -v VERBOSITY=sqlstate -c "CALL cellar.compress_table('long', 'archive high')" >"$WORK/call.log" 2>&1 || true) &
 caller=$!
@@ -223,8 +223,8 @@ check_equal "CALL in a transaction block fails" "$(error_of "BEGIN; CALL cellar.
 check_equal "CALL with NULL fails" "$(error_of "CALL cellar.compress_table(NULL)")" 22004
 
 # ---------------------------------------------------------------- task slots
-# While the postmaster is stopped, it starts no worker. Sessions that give up must free their task slots all the same: the
-# last of these sessions is terminated, the others are canceled, and more workers than max_worker_processes are requested.
+# A stopped postmaster starts no worker. Commands that are canceled before their worker has started free their task slots, and
+# so does a terminated session. The commands request more workers than max_worker_processes.
 q "CREATE TABLE waiting AS $rows(1, 1000) g"
 abandon() {
     local postmaster attempt
@@ -278,7 +278,7 @@ q "CREATE TABLE elsewhere (id int) TABLESPACE plain"
 check_equal "compress rejects a table that is not on a cell" "$(error_of "SELECT cellar.compress('elsewhere')")" 55000
 
 # ---------------------------------------------------------------- deadlocks
-# A command that would wait for its own transaction fails.
+# A command whose worker would wait for the command's own transaction fails.
 check_equal "compress fails if its own transaction locks the table" "$(error_of "BEGIN; LOCK TABLE many; SELECT cellar.compress('many')")" 40P01
 check_equal "compress fails if a cursor of its session reads the table" \
     "$(error_of "BEGIN; DECLARE c CURSOR FOR SELECT * FROM many; FETCH c; SELECT cellar.compress('many')")" 55006

@@ -4,8 +4,8 @@
 #
 #   run.sh [--rounds N] [--seed N]      rounds of each kind of kill (default 2)
 #
-# After each kill, no acknowledged commit is missing, pgbench's balances agree, and pg_amcheck finds no error. At the end
-# pg_checksums verifies every page.
+# rounds.sh contains the load, the kills and the checks after each kill. At the end pg_checksums verifies every page.
+# tests/soak/run.sh runs the same load for hours, with more kinds of kills.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
@@ -21,104 +21,30 @@ while [ $# -gt 0 ]; do
 done
 RANDOM=$seed
 say "seed $seed (determines the moments of the kills; the load is not reproducible)"
+extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 work_begin crash
-data=$WORK/cell1/pgdata
-records=$WORK/records
-mkdir -p "$records"
-
-with_extension() { ! extension_installed || cluster_set "$1" "shared_preload_libraries = 'cellar'" "cellar.min_scan_size = 0"; }
-
-verify() {
-    local what=$1 output
-    if output=$("$HARNESS_BIN" --dsn "$(cluster_dsn crash)" commits-verify "$records"/* 2>&1); then
-        ok "$what: $output"
-    else
-        not_ok "$what: $output"
-    fi
-    check "$what: pgbench's balances agree" test "$(sql crash postgres -c "
-        SELECT count(DISTINCT total) FROM (SELECT sum(abalance) FROM pgbench_accounts UNION ALL
-            SELECT sum(bbalance) FROM pgbench_branches UNION ALL SELECT sum(tbalance) FROM pgbench_tellers UNION ALL
-            SELECT coalesce(sum(delta), 0) FROM pgbench_history) s(total)")" = 1
-    check "$what: pg_amcheck finds no error" "$PG_BIN/pg_amcheck" -h "$WORK/run" -p "$(cluster_port crash)" -U postgres \
-        -d postgres --heapallindexed
-}
-
-# Starts a load that runs until its connections break: pgbench, two writers that record acknowledged commits, and
-# continuous compression.
-load_start() {
-    "$PG_BIN/pgbench" -n -c 4 -T 120 -h "$WORK/run" -p "$(cluster_port crash)" -U postgres postgres >>"$WORK/pgbench.log" 2>&1 &
-    remember_process $!
-    load=($!)
-    local writer
-    for writer in 1 2; do
-        "$HARNESS_BIN" --dsn "$(cluster_dsn crash)" commits-write --writer "$writer" --record "$records/$writer" >>"$WORK/writers.log" 2>&1 &
-        remember_process $!
-        load+=($!)
-    done
-    if extension_installed; then
-        (
-            trap - EXIT
-            while sql crash postgres -c "SELECT cellar.compress(t, (ARRAY['query low', 'query high', 'archive low', 'none'])[1 + floor(random() * 4)::int])
-                FROM (VALUES ('pgbench_accounts'::regclass), ('acknowledged'), ('pgbench_history')) v(t)" >>"$WORK/compressions.log" 2>&1; do :; done
-        ) &
-        remember_process $!
-        load+=($!)
-    fi
-}
-load_end() {
-    local pid
-    for pid in "${load[@]}"; do
-        # A client normally exits when its server dies; a client that hangs in a dead connection is killed.
-        wait_gone "$pid" 20 || kill "$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || true
-    done
-}
+# shellcheck source=tests/crash/rounds.sh
+. "$(dirname "$0")/rounds.sh"
 
 kills() {
+    local round victim what before
     cell_configure cell1
-    cell_start cell1
-    cluster_create crash "$data" --data-checksums
-    cluster_set "$data" "checkpoint_timeout = 30s" "max_wal_size = 256MB" "shared_buffers = 64MB"
-    with_extension "$data"
-    cluster_start crash "$data"
-    "$PG_BIN/pgbench" -i -q -s 5 -h "$WORK/run" -p "$(cluster_port crash)" -U postgres postgres >"$WORK/pgbench.log" 2>&1
-    ! extension_installed || sql crash postgres -c "CREATE EXTENSION cellar" -c "SELECT cellar.compress('pgbench_accounts')" >/dev/null
-    sql crash postgres -c "CREATE EXTENSION amcheck" \
-        -c "CREATE TABLE acknowledged (writer bigint, sequence bigint, filler text, PRIMARY KEY (writer, sequence))"
-
-    local round victim before
+    crash_cluster mount 5 || { not_ok "the cluster starts"; return; }
     for ((round = 1; round <= rounds; round++)); do
         for victim in postgres cell both; do
-            load_start
+            what="round $round, kill -9 of $victim"
+            before=$CHECKS_FAILED
+            load_start "$RANDOM" "$victim"
             sleep "$((1 + RANDOM % 4)).$((RANDOM % 10))"
-            case $victim in
-            postgres) cluster_kill crash ;;
-            cell)
-                cell_kill
-                # Postgres lost its files and may exit; kill it in any case.
-                sleep 0.5
-                cluster_kill crash
-                ;;
-            both)
-                cell_kill &
-                cluster_kill crash
-                wait $! || true
-                ;;
-            esac
-            load_end
-            [ "$victim" = postgres ] || { wait_gone "$CELL_PID" 10; cell_start cell1; }
-            if ! cluster_start crash "$data"; then
-                not_ok "round $round, kill -9 of $victim: Postgres starts again"
+            if ! crash_kill "$victim" || ! crash_recover "$victim" "$what"; then
+                not_ok "$what: Postgres starts again"
                 return
             fi
-            before=$CHECKS_FAILED
-            verify "round $round, kill -9 of $victim"
+            crash_verify "$what"
             [ "$CHECKS_FAILED" = "$before" ] || return 0
         done
     done
-    check "Postgres stops" cluster_stop crash
-    check "pg_checksums finds no wrong checksum after $((3 * rounds)) kills" as_pg "$PG_BIN/pg_checksums" --check -D "$data"
-    check "the cell stops and unmounts" cell_stop cell1
+    crash_end "after $((3 * rounds)) kills"
 }
 
 # fill CLUSTER: inserts batches into a table in tablespace `cell` until an insert fails. Prints the number of batches and
@@ -138,7 +64,7 @@ fill() {
 tablespace_cluster() {
     cluster_create "$1" "$WORK/$1-data" --data-checksums
     cluster_set "$WORK/$1-data" "shared_buffers = 16MB"
-    with_extension "$WORK/$1-data"
+    cluster_set "$WORK/$1-data" "shared_preload_libraries = 'cellar'" "cellar.min_scan_size = 0"
     cluster_start "$1" "$WORK/$1-data"
     mkdir -p "$WORK/$2/space"
     [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/$2/space"

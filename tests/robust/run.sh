@@ -420,6 +420,9 @@ scenario_socket() {
         chmod 666 "$WORK/run/cell1.sock"
         check_equal "socket: the cell refuses another user when the file mode allows the connection" "$(speak nobody hello)" "closed"
         chmod 600 "$WORK/run/cell1.sock"
+        # The lock files on the cell disks are readable by root only.
+        cp "$CELLAR_BIN" "$WORK/cellar"
+        check "socket: the cluster's user can inspect the running cell" as_pg "$WORK/cellar" inspect disks --config "$WORK/cell1.toml"
     else
         skip "socket: the check with another user needs root and the user nobody"
     fi
@@ -556,7 +559,7 @@ scenario_simulation() {
     check_matches "simulation: nothing is counted while it is off" "$off" "cell simulated physical IO bytes eligible for predicate offload=0"
 }
 
-# big_table: creates a table that is larger than a connection's buffers and has no dirty buffers.
+# big_table: creates a table that is larger than the buffers of a connection, and writes its dirty buffers.
 big='SELECT count(*), sum(id), sum(length(note)) FROM big WHERE grp < 9'
 big_table() {
     part_cluster
@@ -720,6 +723,11 @@ scenario_cells() {
         kill -$signal "$CELL_PID"
         wait_gone "$CELL_PID" 30
         check_equal "cells: one cell serves while the other is down" "$(smart part postgres -c "$big" 2>&1)" "$(off part postgres -c "$big")"
+        for query in "SELECT count(*) FROM cellar.cells()" "SELECT count(DISTINCT cell) FROM cellar.file_io"; do
+            check_matches "cells: after SIG$signal, a warning names the tablespace: $query" "$(sql part postgres -c "$query" 2>&1)" \
+                "could not access tablespace \"third\".*Its location \"$WORK/cell3/space\" cannot be accessed: .*"$'\n1$'
+        done
+        query="SELECT count(*), sum(id), sum(length(note)) FROM split WHERE note LIKE '%b%'"
         cell_back cell3
         check_equal "cells: the query returns the right rows after the cell restarts" "$(smart part postgres -c "$query")" "$expected"
     done
@@ -990,7 +998,7 @@ changed() {
     check_equal "$1: a table scan returns the right rows" "$(off part postgres -c "$query" 2>&1 || true)" "$3"
 }
 
-# Writes acknowledged before the cell is killed survive, although Postgres keeps running.
+# Acknowledged writes survive a kill of the cell while Postgres keeps running.
 scenario_lost_writes() {
     part_cluster
     sql part postgres -c "CREATE TABLE written TABLESPACE cell AS SELECT g AS id, repeat('x', 100) AS note FROM generate_series(1, 20000) g" \
@@ -1008,6 +1016,7 @@ scenario_lost_writes() {
     cluster_start part "$WORK/part-data"
     check_equal "lost writes: no write is lost after a restart of Postgres" "$(off part postgres -c "SELECT count(*), sum(id), count(*) FILTER (WHERE note LIKE 'new%') FROM written WHERE note <> ''" 2>&1)" "30000|450015000|10000"
 }
+# After a restart of the cell, no session reads a file through the previous mount.
 scenario_stale_files() {
     local signal
     part_cluster
@@ -1020,7 +1029,7 @@ scenario_stale_files() {
         cell_restart $signal
         sql part postgres -c "INSERT INTO grown_$signal SELECT g, 'more' FROM generate_series(20001, 30000) g" -c "CHECKPOINT"
         changed "stale files, SIG$signal" "grown_$signal" "30000|450015000|0"
-        done
+    done
 }
 # An existing session must not read pages of the stale mount into shared buffers.
 scenario_stale_pages() {

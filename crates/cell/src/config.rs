@@ -107,10 +107,8 @@ impl Config {
         }
         let redundancy = match file.disk_group.redundancy.as_deref() {
             None | Some("external") => Redundancy::External,
-            Some("normal") => Redundancy::Normal,
-            Some("high") => Redundancy::High,
             Some(other) => {
-                return Err(format!("disk_group.redundancy = \"{other}\"; write \"external\", \"normal\" or \"high\""));
+                return Err(format!("disk_group.redundancy = \"{other}\" is not supported; write \"external\""));
             }
         };
         let au_bytes = match &file.disk_group.au_size {
@@ -285,6 +283,9 @@ mod tests {
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/d\", \"/e\", \"/d/\"]\n", "names /d twice");
         check(&format!("{MINIMAL}au_size = \"3MiB\"\n"), "not a power of two");
         check(&format!("{MINIMAL}reserve_size = \"1GB\"\n"), "disk_group.reserve_size = \"1GB\"; write");
-        check(&format!("{MINIMAL}redundancy = \"double\"\n"), "\"external\"");
+        for redundancy in ["normal", "high", "double"] {
+            let expected = format!("redundancy = \"{redundancy}\" is not supported; write \"external\"");
+            check(&format!("{MINIMAL}redundancy = \"{redundancy}\"\n"), &expected);
+        }
     }
 }

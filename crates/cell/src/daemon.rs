@@ -11,15 +11,17 @@ use crate::server;
 use crate::service_manager::{notify, notify_recovery};
 use crate::state::{MemoryBudget, MemoryKind, UnitDirectories};
 use crate::unit_codec::Codec;
-use cellar_storage::disk::{DirectoryDisk, Disk};
-use cellar_storage::{ErrorKind, Volume, VolumeOptions};
+use cellar_storage::disk::{DirectoryDisk, Disk, OverlayDisk};
+use cellar_storage::{ErrorKind, ReadOnlyVolume, Volume, VolumeOptions, forms_new_group};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::unistd::Uid;
+use nix::unistd::{AccessFlags, Uid, access};
+use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,23 +44,24 @@ pub enum DaemonError {
     #[error("{0}")]
     Mount(#[from] MountError),
     #[error("{context}: {source}")]
-    System { context: String, source: std::io::Error },
+    System { context: String, source: io::Error },
     #[error("{0}")]
     MountPoint(String),
 }
 
 impl DaemonError {
-    /// Returns the process's exit code: 3 if another daemon has locked the disks, 4 if a disk is missing or belongs to
-    /// another disk group, 1 otherwise.
+    /// Returns the process's exit code: 2 if the mount point is not a directory, 3 if another daemon has locked the disks,
+    /// 4 if a disk is missing or belongs to another disk group, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
+            Self::MountPoint(_) => 2,
             Self::Storage(error) if error.kind() == ErrorKind::Locked => 3,
             Self::Storage(error) if error.kind() == ErrorKind::ForeignDisk => 4,
             _ => 1,
         }
     }
 
-    fn system(context: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+    fn system(context: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let context = context.into();
         |source| Self::System { context, source }
     }
@@ -96,30 +99,55 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
 #[derive(Debug)]
 pub struct Findings {
     pub name: String,
-    pub disk_group: String,
+    /// None if a start forms a new disk group.
+    pub disk_group: Option<String>,
     pub disks: usize,
     pub inodes: usize,
+    /// Sums over the disks that exist.
     pub total_bytes: u64,
     pub available_bytes: u64,
 }
 
-/// Checks whether the cell can start: opens the disks as [`run`] does, then closes them.
+/// Checks whether the cell can start: opens the disks and their metadata for reading. Changes nothing.
 pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     check_mount_point(config)?;
-    let memory = MemoryBudget::new(config.cache_bytes, config.working_bytes);
-    let units = Arc::new(UnitDirectories::new(memory.account(MemoryKind::UnitDirectories)));
-    let volume = open_volume(config, &units, raise_descriptor_limit())?;
     warn_about_hidden_files(config);
-    let space = volume.statfs()?;
-    let findings = Findings {
+    let mut disks = Vec::new();
+    for path in &config.disk_group.disks {
+        let failed = || DaemonError::system(format!("could not open cell disk {}", path.display()));
+        match OverlayDisk::new(path) {
+            Ok(disk) => {
+                let rights = AccessFlags::R_OK | AccessFlags::W_OK | AccessFlags::X_OK;
+                access(path, rights).map_err(|error| failed()(error.into()))?;
+                disks.push(disk);
+            }
+            // A start creates the directory, but not its parent.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path.parent().is_some_and(Path::is_dir) => {
+                log::warn!("cell disk {} does not exist; a start creates the directory", path.display());
+            }
+            Err(error) => return Err(failed()(error)),
+        }
+    }
+    let mut findings = Findings {
         name: config.name.clone(),
-        disk_group: volume.group_id(),
+        disk_group: None,
         disks: config.disk_group.disks.len(),
-        inodes: volume.inode_count(),
-        total_bytes: space.total,
-        available_bytes: space.available,
+        inodes: 0,
+        total_bytes: 0,
+        available_bytes: 0,
     };
-    volume.close()?;
+    for disk in &disks {
+        let space =
+            disk.space().map_err(DaemonError::system("could not determine the free space of the cell disks"))?;
+        findings.total_bytes += space.total;
+        findings.available_bytes += space.available;
+    }
+    if !forms_new_group(&disks)? {
+        let volume =
+            ReadOnlyVolume::open(disks, VolumeOptions { cache_bytes: config.cache_bytes, ..Default::default() })?;
+        findings.disk_group = Some(volume.group_id());
+        findings.inodes = volume.inode_count();
+    }
     Ok(findings)
 }
 

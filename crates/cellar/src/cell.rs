@@ -25,7 +25,7 @@ pub struct CellArguments {
     /// The cell's configuration file
     #[arg(long, value_name = "FILE", required = true)]
     config: Option<PathBuf>,
-    /// Check whether the cell can start: read the configuration, open the disks, then exit
+    /// Check whether the cell can start: read the configuration, disks and metadata, then exit; changes nothing
     #[arg(long)]
     check: bool,
     /// Print the result of --check as JSON
@@ -74,11 +74,18 @@ fn print_findings(findings: &Findings, as_json: bool) {
             "total_bytes": total_bytes, "available_bytes": available_bytes,
         });
         println!("{findings:#}");
-    } else {
-        let [total, available] = [total_bytes, available_bytes].map(|bytes| bytes >> 20);
-        println!(
-            "cell {name}: disk group {disk_group} on {disks} disks, {inodes} inodes, {available} of {total} MiB free"
-        );
+        return;
+    }
+    let [total, available] = [total_bytes, available_bytes].map(|bytes| bytes >> 20);
+    match disk_group {
+        Some(group) => {
+            println!(
+                "cell {name}: disk group {group} on {disks} disks, {inodes} inodes, {available} of {total} MiB free"
+            );
+        }
+        None => {
+            println!("cell {name}: a start forms a new disk group on {disks} disks, {available} of {total} MiB free")
+        }
     }
 }
 

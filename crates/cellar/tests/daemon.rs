@@ -4,6 +4,7 @@ use cellar_client::connection::{Connection, Event};
 use cellar_client::request::RequestBuilder;
 use cellar_format::postgres::{Align, Width};
 use cellar_format::wire::{Attribute, BlockRange, FileIoQuery, Hello, Missing, expr};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::linux::net::SocketAddrExt;
@@ -91,6 +92,24 @@ impl Cell {
     fn signal(&self, name: &str) {
         let pid = self.daemon.as_ref().unwrap().id();
         assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
+    }
+
+    /// Returns every folder and file below the cell's folder, except below the mount, with the content of files.
+    fn snapshot(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+        let mut found = BTreeMap::new();
+        let mut folders = vec![self.folder.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if path == self.path("mount") || path.ends_with("cell.sock") {
+                    continue;
+                }
+                found.insert(path.clone(), fs::read(&path).ok());
+                if path.is_dir() {
+                    folders.push(path);
+                }
+            }
+        }
+        found
     }
 
     fn is_mounted(&self) -> bool {
@@ -333,10 +352,8 @@ fn a_stop_waits_for_users_of_the_mount_and_an_unmount_stops_the_daemon() {
 #[test]
 fn errors_have_different_exit_codes() {
     let mut cell = Cell::new();
-    let check = cell.command().arg("--check").output().unwrap();
-    assert!(check.status.success(), "{}", message(&check));
-    assert!(String::from_utf8_lossy(&check.stdout).contains("disk group"));
-
+    cell.start();
+    assert_eq!(cell.stop(), Some(0));
     let config = cell.path("cell.toml");
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("disk2", "disk3")).unwrap();
@@ -349,10 +366,55 @@ fn errors_have_different_exit_codes() {
     fs::write(&config, &text).unwrap();
     fs::remove_dir(cell.path("mount")).unwrap();
     let no_mount = cell.command().output().unwrap();
-    assert_eq!(no_mount.status.code(), Some(1));
+    assert_eq!(no_mount.status.code(), Some(2));
     assert!(message(&no_mount).contains("create the directory"), "{}", message(&no_mount));
     fs::create_dir(cell.path("mount")).unwrap();
+    fs::write(&config, format!("{text}redundancy = \"normal\"\n")).unwrap();
+    let unsupported = cell.command().output().unwrap();
+    assert_eq!(unsupported.status.code(), Some(2), "{}", message(&unsupported));
+}
+
+#[test]
+fn a_check_changes_nothing() {
+    let mut cell = Cell::new();
+    let check = |cell: &Cell| {
+        let before = cell.snapshot();
+        let output = cell.command().arg("--check").output().unwrap();
+        assert!(cell.snapshot() == before, "the check changed the disks");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned() + &message(&output))
+    };
+    let check_finds = |cell: &Cell, code: i32, expected: &str| {
+        let (found, text) = check(cell);
+        assert_eq!(found, Some(code), "{text}");
+        assert!(text.contains(expected), "{expected:?} is not in {text:?}");
+    };
+    check_finds(&cell, 0, "a start forms a new disk group on 2 disks");
+
+    let config = cell.path("cell.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("disk2", "disk3")).unwrap();
+    check_finds(&cell, 0, "disk3 does not exist; a start creates the directory");
+    fs::write(&config, text.replace("/disk2", "/missing/disk2")).unwrap();
+    check_finds(&cell, 1, "could not open cell disk");
+    fs::write(&config, &text).unwrap();
+    fs::write(cell.path("disk2/foreign"), "x").unwrap();
+    check_finds(&cell, 4, "is neither empty nor a cell disk");
+    fs::remove_file(cell.path("disk2/foreign")).unwrap();
+
     cell.start();
+    fs::write(cell.path("mount/a"), "x").unwrap();
+    File::open(cell.path("mount/a")).unwrap().sync_all().unwrap();
+    File::open(cell.path("mount")).unwrap().sync_all().unwrap();
+    let running = cell.command().arg("--check").output().unwrap();
+    assert_eq!(running.status.code(), Some(3), "{}", message(&running));
+    // A crash leaves metadata that a start repairs.
+    cell.kill();
+    check_finds(&cell, 0, ": disk group ");
+    fs::write(&config, text.replace("disk2", "disk3")).unwrap();
+    check_finds(&cell, 4, "is not among the configured ones");
+    fs::write(&config, &text).unwrap();
+    cell.start();
+    assert_eq!(fs::read_to_string(cell.path("mount/a")).unwrap(), "x");
     assert_eq!(cell.stop(), Some(0));
 }
 
@@ -391,6 +453,12 @@ fn status_describes_a_running_cell_and_fails_without_an_answer() {
     assert_eq!(reserve, [Some(32 << 20); 2]);
     assert_eq!(json["memory"]["limit_bytes"], 576 << 20);
     assert_eq!(json["memory"]["kinds"]["page_cache"]["limit_bytes"], 64 << 20);
+
+    let mut inspect = Command::new(env!("CARGO_BIN_EXE_cellar"));
+    let wrong = inspect.args(["inspect", "file", "nothing", "--config"]).arg(cell.path("cell.toml")).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(1), "{}", message(&wrong));
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(*cell.log.lock().unwrap(), Vec::<String>::new(), "a mistyped name is no warning in the cell's log");
 
     let signal = |name: &str| Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
     signal("-STOP");

@@ -302,7 +302,8 @@ fn a_stopped_cell_is_inspected_without_changing_a_byte() {
 #[test]
 fn wrong_names_and_numbers_are_errors_with_a_hint() {
     let (cell, _) = cell_with_table();
-    let errors: [(&[&str], &str); 8] = [
+    let errors: [(&[&str], &str); 9] = [
+        (&["file", "/base/nothing"], "file /base/nothing does not exist"),
         (&["file", "base/nothing"], "file base/nothing does not exist; `cellar inspect files` lists"),
         (&["file", "inode:999"], "does not exist"),
         (&["file", "inode:x"], "does not exist"),
@@ -320,7 +321,11 @@ fn wrong_names_and_numbers_are_errors_with_a_hint() {
     let inspect = |arguments: &[&str]| {
         Command::new(env!("CARGO_BIN_EXE_cellar")).arg("inspect").args(arguments).output().unwrap()
     };
-    assert_eq!(inspect(&["disks"]).status.code(), Some(2));
+    let neither = inspect(&["disks"]);
+    assert_eq!(neither.status.code(), Some(2));
+    assert!(message(&neither).contains("<--config <FILE>|--disk <DIRECTORY>>"), "{}", message(&neither));
+    let both = cell.inspect(&["disks", "--disk", "/disk1"]);
+    assert_eq!(both.status.code(), Some(2), "{}", message(&both));
     assert_eq!(inspect(&["files", "--config", "/nonexistent"]).status.code(), Some(2));
 }
 

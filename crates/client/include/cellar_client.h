@@ -101,7 +101,7 @@ typedef enum CellarFunctionClass
 	 * ILIKE.  The collation must convert the case of ASCII letters to ASCII
 	 * letters only.
 	 */
-	CELLAR_FUNCTION_CASED_PATTERN = 4,
+	CELLAR_FUNCTION_CASE_INSENSITIVE_PATTERN = 4,
 
 	/*
 	 * lower or upper.  Same condition on the collation; the cell converts

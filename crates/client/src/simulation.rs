@@ -96,5 +96,6 @@ impl Simulation {
 }
 
 fn report(sqlstate: &str, error: String) -> ErrorReport {
-    ErrorReport::new(sqlstate, format!("could not simulate a Smart Scan: {error}"))
+    let detail = ErrorReport::detail_of(&error);
+    ErrorReport { detail, ..ErrorReport::new(sqlstate, "could not simulate a Smart Scan".to_owned()) }
 }

@@ -52,6 +52,7 @@ fn welcome() -> Vec<u8> {
 }
 
 /// A frame with a batch of two int4 values.
+/// Returns a frame with a batch of two int4 values.
 fn batch() -> Vec<u8> {
     frame(Kind::Batch, |out| {
         out.extend(BatchHeader { rows: 2, first_block: 9, columns: 1, mode: BatchMode::Columns }.encode());
@@ -151,7 +152,7 @@ fn a_closed_connection_is_an_error() {
     assert_eq!(failure(&mut connection).sqlstate, "08006");
 }
 
-/// A socket whose listen queue is full, as that of a stopped daemon.
+/// Returns a socket whose listen queue is full, as that of a stopped daemon.
 fn full_queue(folder: &tempfile::TempDir) -> (std::path::PathBuf, UnixListener, Vec<UnixStream>) {
     let path = folder.path().join("cell.sock");
     let listener = UnixListener::bind(&path).unwrap();

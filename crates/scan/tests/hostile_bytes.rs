@@ -19,7 +19,7 @@ impl XidLookup for AllKnown {
     }
 }
 
-/// A page of tuples with all eight columns; some have NULLs.
+/// Returns a page of tuples with all eight columns; some have NULLs.
 fn page(random: &mut Random, all_visible: bool) -> Vec<u8> {
     let mut page = vec![0; BLOCK_BYTES];
     let (mut lower, mut upper) = (24, BLOCK_BYTES);

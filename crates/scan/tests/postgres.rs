@@ -60,7 +60,7 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// `missing` are the names of columns that were added with a default, and the defaults as whole datums.
+    /// Opens a table. `missing` are the names of columns that were added with a default, and the defaults as whole datums.
     fn open(cluster: &'a Cluster, name: &'static str, missing: &[(&str, Vec<u8>)]) -> Self {
         let listing = cluster.sql(&format!(
             "select attname, atttypid, attlen, attalign, attbyval, attisdropped, atthasmissing from pg_attribute
@@ -164,12 +164,12 @@ fn plan_widths(attributes: &[Attribute], projection: &[u16]) -> Vec<Option<usize
     projection.iter().map(width).collect()
 }
 
-/// The ids in the first projected column, an int4.
+/// Returns the ids in the first projected column, an int4.
 fn ids(answer: &Answer) -> Vec<i32> {
     answer.rows.iter().map(|row| i32::from_le_bytes(row[0].as_deref().unwrap().try_into().unwrap())).collect()
 }
 
-/// A row of literals, one for each of [`TYPES`]. One of `null_one_in` values is NULL; 0: none.
+/// Returns a row of literals, one for each of [`TYPES`]. One of `null_one_in` values is NULL; 0: none.
 fn random_row(random: &mut Random, null_one_in: usize) -> String {
     let values: Vec<String> = TYPES
         .iter()
@@ -305,7 +305,7 @@ enum Expected {
     Error,
 }
 
-/// PostgreSQL's result for each predicate. None: PostgreSQL rejects the predicate when planning.
+/// Returns PostgreSQL's result for each predicate. None: PostgreSQL rejects the predicate when planning.
 fn run_in_postgresql(table: &Table<'_>, predicates: &[(String, Expr)]) -> Vec<Option<Expected>> {
     let mut script = String::new();
     for (sql, _) in predicates {

@@ -48,7 +48,7 @@ fn scan_unit(request: &ScanRequest, bytes: &Vec<u8>, memory: &Arc<Account>) -> A
     read(out.frames(), &COLUMNS.map(|column| column.2))
 }
 
-/// The payload of a string that is neither compressed nor stored out of line.
+/// Returns the payload of a string that is neither compressed nor stored out of line.
 fn payload(datum: &[u8]) -> Option<&[u8]> {
     match datum[0] {
         1 => None,

@@ -29,7 +29,7 @@ fn call(function: u32, column: u16, type_oid: u32, value: &[u8]) -> Expr {
     Expr::Call { function, collation: Collation::Bytewise, args: vec![Expr::Column(column), constant] }
 }
 
-/// A predicate that encoded values decide. The constant occurs in the column or does not.
+/// Returns a predicate that encoded values decide. The constant occurs in the column or does not.
 fn simple_qual(random: &mut Random) -> Expr {
     let number = random.below(9) as u32 * 1_000_003 + random.below(2) as u32;
     let words = ["express 1000003", "deposits sleep 0", "pinto beans 3000009", "z", ""];
@@ -75,7 +75,7 @@ fn widths(request: &ScanRequest) -> Vec<Option<usize>> {
     request.projection.iter().map(width).collect()
 }
 
-/// The answers of a scan of the pages and of a scan of the unit.
+/// Returns the answers of a scan of the pages and of a scan of the unit.
 fn scan(request: &ScanRequest, first_block: u32, pages: &[u8], bytes: &Vec<u8>) -> (Answer, Answer) {
     let plan = Arc::new(Plan::compile(request).expect("a supported request"));
     let unit = Unit::open(bytes).unwrap();

@@ -45,6 +45,7 @@ typedef struct CellarClusterCell
 } CellarClusterCell;
 
 extern List *cellar_cluster_cells(void);
+extern List *cellar_cluster_cells_or_warn(void);
 
 /* previous_mount.c */
 

@@ -58,7 +58,8 @@ typedef struct CellarCommandStart
 	Oid			user;
 } CellarCommandStart;
 
-extern void cellar_install_compression(void);
+extern void cellar_request_tasks(void);
+extern void cellar_init_tasks(void);
 extern void cellar_tasks_lock(bool exclusive);
 extern void cellar_tasks_unlock(void);
 extern CellarTask *cellar_task(int number);

@@ -67,7 +67,8 @@ typedef struct CellarCounts
 extern const char *const cellar_statistic_names[CELLAR_STATS];
 extern const char *const cellar_wait_names[CELLAR_WAITS];
 
-extern void cellar_install_statistics(void);
+extern void cellar_request_statistics(void);
+extern void cellar_init_statistics(void);
 extern uint64 cellar_incarnation(void);
 extern TimestampTz cellar_incarnation_start(void);
 extern void cellar_count(CellarStatistic statistic, uint64 amount);

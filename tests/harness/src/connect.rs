@@ -28,14 +28,14 @@ pub fn configure(client: &mut Client, settings: &[String], forced: bool) -> Resu
     Ok(())
 }
 
-pub fn set_offload(client: &mut Client, offload: Offload) -> Result<()> {
-    Ok(client.batch_execute(match offload {
+pub fn set_offload(client: &mut Client, offload: Offload) -> Result<(), postgres::Error> {
+    client.batch_execute(match offload {
         Offload::Off => "SET cellar.cell_offload_processing = off",
         Offload::On => "SET cellar.cell_offload_processing = on",
-    })?)
+    })
 }
 
-/// Whether the extension is created in this database.
+/// Returns whether the extension is created in this database.
 pub fn has_extension(client: &mut Client) -> Result<bool> {
     Ok(client.query_one("SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'cellar')", &[])?.get(0))
 }
@@ -47,7 +47,7 @@ pub fn text_rows(client: &mut Client, sql: &str) -> Result<Vec<Row>, postgres::E
     client.simple_query(sql).map(rows_of)
 }
 
-/// The rows among the messages that a query returned.
+/// Returns the rows among the messages that a query returned.
 pub fn rows_of(messages: Vec<SimpleQueryMessage>) -> Vec<Row> {
     let row = |message| match message {
         SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect()),
@@ -56,7 +56,7 @@ pub fn rows_of(messages: Vec<SimpleQueryMessage>) -> Vec<Row> {
     messages.into_iter().filter_map(row).collect()
 }
 
-/// The number of Smart Scans in the plan of a query.
+/// Returns the number of Smart Scans in the plan of a query.
 pub fn smart_scans(client: &mut Client, sql: &str) -> Result<usize, postgres::Error> {
     let plan = text_rows(client, &format!("EXPLAIN (COSTS OFF) {sql}"))?;
     Ok(plan.iter().filter(|row| row[0].as_deref().is_some_and(|line| line.contains("(Smart Scan)"))).count())

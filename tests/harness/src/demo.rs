@@ -149,7 +149,7 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     Ok(failures.is_empty())
 }
 
-/// The tables of TPC-H, largest first.
+/// Returns the tables of TPC-H, largest first.
 fn tables(client: &mut Client) -> Result<Vec<String>> {
     let sql = "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace \
                AND relname IN ('lineitem', 'orders', 'partsupp', 'part', 'customer', 'supplier', 'nation', 'region') \
@@ -157,7 +157,7 @@ fn tables(client: &mut Client) -> Result<Vec<String>> {
     Ok(client.query(sql, &[])?.iter().map(|row| row.get(0)).collect())
 }
 
-/// The number of a TPC-H query from its file's name, `q01` to `q22`.
+/// Returns the number of a TPC-H query from its file's name, `q01` to `q22`.
 fn tpch_number(query: &Query) -> Option<i32> {
     query.name.strip_prefix('q')?.parse().ok().filter(|number| (1..=22).contains(number))
 }

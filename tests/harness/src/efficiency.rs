@@ -68,7 +68,7 @@ impl Statistics {
 /// Numerator and denominator.
 type Ratio = fn(&Statistics) -> (i128, i128);
 
-/// The statistics and the ratios computed from them, with the formula of each: one column per title.
+/// Returns the statistics and the ratios computed from them, with the formula of each: one column per title.
 pub fn report(columns: &[(&str, &Statistics)]) -> String {
     if columns.iter().all(|(_, statistics)| statistics.0.is_empty()) {
         return "There are no cell statistics: the extension is not created in this database.".to_owned();
@@ -108,7 +108,7 @@ pub fn report(columns: &[(&str, &Statistics)]) -> String {
     text
 }
 
-/// A number with its thousands separated.
+/// Returns a number with its thousands separated.
 fn grouped(value: i128) -> String {
     let digits = value.unsigned_abs().to_string();
     let mut text = String::new();

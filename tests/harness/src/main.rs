@@ -3,9 +3,9 @@
 //! The harness only uses SQL. It starts no process and accesses no cell; the shell scripts do that. Every command also
 //! works on a cluster without Cellar, where the settings of Smart Scan have no effect.
 
-mod commits;
 mod compare;
 mod connect;
+mod crash;
 mod demo;
 mod differ;
 mod efficiency;
@@ -45,10 +45,12 @@ enum Command {
     RegressCompress(regress::inject::CompressOptions),
     /// Summarize the log of the injected lines.
     RegressCompressed(regress::inject::SumOptions),
-    /// Commit rows, and record each acknowledged row in a file, until the server disappears.
-    CommitsWrite(commits::WriteOptions),
-    /// Check that the database contains every recorded row.
-    CommitsVerify(commits::VerifyOptions),
+    /// Create the tables of the crash tests; pgbench creates its own.
+    CrashSetup,
+    /// Write, scan, compress and change tables until the sessions break; record what the server acknowledged.
+    CrashLoad(crash::load::Options),
+    /// Check after recovery that nothing acknowledged is missing, and that all tables have consistent contents.
+    CrashVerify(crash::verify::Options),
 }
 
 fn main() -> ExitCode {
@@ -64,8 +66,9 @@ fn main() -> ExitCode {
         Command::RegressInject(options) => regress::inject::inject(options),
         Command::RegressCompress(options) => regress::inject::compress(dsn, options),
         Command::RegressCompressed(options) => regress::inject::sum_up(options),
-        Command::CommitsWrite(options) => commits::write(dsn, options),
-        Command::CommitsVerify(options) => commits::verify(dsn, options),
+        Command::CrashSetup => crash::setup(dsn),
+        Command::CrashLoad(options) => crash::load::run(dsn, options),
+        Command::CrashVerify(options) => crash::verify::run(dsn, options),
     };
     match passed {
         Ok(true) => ExitCode::SUCCESS,

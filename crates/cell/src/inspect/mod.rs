@@ -31,13 +31,22 @@ pub enum InspectError {
         "the compression unit of {path}, allocation unit {au}, is damaged: {source}; restore the file from a backup or a replica"
     )]
     DamagedUnit { path: String, au: u64, source: cellar_scan::unit::UnitError },
-    #[error("could not open cell disk {path}: {source}; check the list of disks and the permissions")]
+    #[error("could not open cell disk {path}: {source}")]
     Disk { path: String, source: std::io::Error },
 }
 
 impl InspectError {
     fn not_found(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::NotFound { message: message.into(), hint: hint.into() }
+    }
+
+    /// Returns whether the user of this process may not read a cell disk.
+    pub fn is_permission_denied(&self) -> bool {
+        match self {
+            Self::Storage(error) => error.errno() == libc::EACCES,
+            Self::Disk { source, .. } => source.kind() == std::io::ErrorKind::PermissionDenied,
+            Self::NotFound { .. } | Self::DamagedUnit { .. } => false,
+        }
     }
 
     /// Returns the kind of the storage's error; None for other errors.

@@ -14,8 +14,8 @@ use crate::unit_codec;
 const SAME_VERSION_HINT: &str = "Install the same version of the cell and of the extension.";
 const PERMISSION_HINT: &str = "Check owner, group and mode of the file and of its directories.";
 const DISKS_HINT: &str = "Check the cell's log and its disks.";
-const DAMAGED_HINT: &str = "Other blocks are not affected. Check the cell's disks, and restore the table from a replica or \
-                            a backup.";
+const DAMAGED_HINT: &str = "Other blocks of the table are not affected. Check the cell's disks, and restore the table from \
+                            a replica or a backup.";
 
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -45,6 +45,11 @@ impl From<AnswerError> for SessionError {
 }
 
 impl SessionError {
+    /// Returns whether the request only named something that does not exist, which the cell's log need not report.
+    pub fn is_wrong_name(&self) -> bool {
+        matches!(self, Self::Inspect(InspectError::NotFound { .. }))
+    }
+
     /// Returns the error for a frame of a valid kind that the protocol does not allow at this point.
     pub fn unexpected(kind: Kind) -> Self {
         Corrupt::new("frame kind", 4, format!("unexpected {kind:?}")).into()

@@ -3,6 +3,7 @@
 mod text;
 
 use crate::CONFIG_EXIT;
+use cellar_cell::cell_request::RequestError;
 use cellar_cell::config::Config;
 use cellar_cell::inspect::report::{Inspection, ReportBody};
 use cellar_cell::inspect::{InspectError, offline, remote};
@@ -43,12 +44,14 @@ enum InspectCommand {
 
 /// The cell to inspect, and the form of the output.
 #[derive(clap::Args)]
+#[group(skip)]
+#[command(group(clap::ArgGroup::new("cell").required(true).args(["config", "disk"])))]
 struct Target {
     /// The cell's configuration file
-    #[arg(long, value_name = "FILE", required_unless_present = "disk")]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// A cell disk of a cell that is not running; repeat the option for each disk of the group
-    #[arg(long, value_name = "DIRECTORY", conflicts_with = "config")]
+    #[arg(long, value_name = "DIRECTORY")]
     disk: Vec<PathBuf>,
     /// Print one JSON object; sizes are bytes
     #[arg(long)]
@@ -146,12 +149,12 @@ pub fn run(arguments: &InspectArguments) -> ExitCode {
     }
 }
 
-/// Returns a path on the mount as a path below the mount, other paths without a leading slash.
+/// Returns a path on the mount as a path below the mount, other paths unchanged.
 fn below_mount(path: &str, config: Option<&Config>) -> String {
     let mount = config.and_then(|config| config.mount.to_str());
     let below =
         mount.and_then(|mount| path.strip_prefix(mount)).filter(|rest| rest.is_empty() || rest.starts_with('/'));
-    below.unwrap_or(path).trim_start_matches('/').to_owned()
+    below.map_or(path, |below| below.trim_start_matches('/')).to_owned()
 }
 
 /// Reads the disks, or requests the report from the running cell that has locked them. Returns a message and the exit code
@@ -163,30 +166,25 @@ fn inspect(target: &Target, config: Option<&Config>, query: &InspectQuery) -> Re
         Err(error) => error,
     };
     match (error.kind(), config) {
+        // The cluster's user may query a cell whose disks that user cannot open.
+        (_, Some(config)) if error.is_permission_denied() => {
+            remote::query(&config.socket, query).map_err(|answer| match answer {
+                RequestError::Unreachable { .. } => {
+                    (format!("{error}; run the command as the user that runs the cell, or start the cell"), 1)
+                }
+                answer => (answer.to_string(), 1),
+            })
+        }
         (Some(ErrorKind::Locked), Some(config)) => {
             remote::query(&config.socket, query).map_err(|error| (error.to_string(), 1))
         }
-        // The cluster's user may be allowed to use the socket but not the disks.
-        (_, Some(config)) if is_denied(&error) => {
-            remote::query(&config.socket, query).map_err(|refused| (format!("{error}; {refused}"), 1))
-        }
         (Some(ErrorKind::Locked), None) => {
-            let hint = "use --config FILE to ask the running cell, or stop the cell";
+            let hint = "use --config FILE to query the running cell, or stop the cell";
             Err((format!("{error}; {hint}"), LOCKED_EXIT))
         }
         (Some(ErrorKind::ForeignDisk), _) => Err((error.to_string(), FOREIGN_DISK_EXIT)),
         _ => Err((error.to_string(), 1)),
     }
-}
-
-/// Returns whether this process lacks the permission to open the disks.
-fn is_denied(error: &InspectError) -> bool {
-    let kind = match error {
-        InspectError::Disk { source, .. } => source.kind(),
-        InspectError::Storage(error) => std::io::Error::from_raw_os_error(error.errno()).kind(),
-        _ => return false,
-    };
-    kind == std::io::ErrorKind::PermissionDenied
 }
 
 /// Reads the disks without printing a panic of the metadata store on damaged bytes, which becomes an error.

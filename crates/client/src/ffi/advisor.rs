@@ -50,5 +50,6 @@ fn estimate(relation: &CellarRequest, pages: &[u8], level: u8) -> Result<u64, Er
 }
 
 fn report(error: String) -> ErrorReport {
-    ErrorReport::new("XX000", format!("could not estimate a compression: {error}"))
+    let detail = ErrorReport::detail_of(&error);
+    ErrorReport { detail, ..ErrorReport::new("XX000", "could not estimate the compressed size".to_owned()) }
 }

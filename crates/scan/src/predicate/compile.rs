@@ -17,7 +17,7 @@ use cellar_format::wire::{Attribute, Expr};
 #[error("{0}")]
 pub struct Unsupported(pub String);
 
-/// An expression and its type. None: a NULL or a column whose type expressions cannot use.
+/// An expression and its type. The type is None for a NULL, and for a column whose type expressions cannot use.
 struct Typed {
     node: Node,
     kind: Option<ValueKind>,
@@ -38,7 +38,7 @@ pub struct Compiler<'r> {
     pub attributes: &'r [Attribute],
     pub encoding: TextEncoding,
     pub layout: TupleLayout,
-    /// By slot.
+    /// Indexed by column slot.
     pub columns: Vec<Option<Column>>,
 }
 
@@ -290,7 +290,7 @@ fn is_ascii(node: &Node) -> bool {
     matches!(node, Node::Const(Value::Bytes(text)) if text.is_ascii())
 }
 
-/// An expression for the text in lower case.
+/// Returns an expression for the text in lower case.
 fn lowered(node: Node, encoding: TextEncoding) -> Node {
     match node {
         Node::Const(Value::Bytes(text)) if text.is_ascii() => {

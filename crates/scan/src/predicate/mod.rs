@@ -76,8 +76,8 @@ pub enum FunctionClass {
     Order = 2,
     /// LIKE
     Pattern = 3,
-    /// ILIKE. The collation must map ASCII letters to ASCII letters when it changes their case.
-    CasedPattern = 4,
+    /// ILIKE. Under the collation, changing the case of an ASCII letter must give an ASCII letter.
+    CaseInsensitivePattern = 4,
     /// `lower` or `upper`, with the same condition. Texts with non-ASCII letters are decided only if the result is compared with
     /// ASCII text.
     Case = 5,
@@ -91,7 +91,7 @@ pub fn function_class(function: Oid) -> FunctionClass {
     match function.body {
         FunctionBody::Compare(_, Comparison::Equal | Comparison::NotEqual) => FunctionClass::Equality,
         FunctionBody::Compare(..) => FunctionClass::Order,
-        FunctionBody::Like { ignores_case: true, .. } => FunctionClass::CasedPattern,
+        FunctionBody::Like { ignores_case: true, .. } => FunctionClass::CaseInsensitivePattern,
         FunctionBody::Like { .. } => FunctionClass::Pattern,
         _ if function.collation == CollationNeed::Cased => FunctionClass::Case,
         _ if functions::takes_field(function) => FunctionClass::Field,

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// The most bytes of a row's keys in the heap; rows with longer keys are returned without entering the heap.
+/// Maximum bytes of a row's keys in the heap; rows with longer keys are returned without entering the heap.
 const KEYS_BYTES_MAX: usize = 1024;
 /// Memory that the heap may use without a grant.
 const MEMORY_BYTES_FREE: usize = 64 << 10;
@@ -108,7 +108,7 @@ impl SortKey {
         }
     }
 
-    /// Whether a value may enter the heap: its length is at most `bytes_max`, and the key can order it.
+    /// Returns whether a value may enter the heap: its length is at most `bytes_max`, and the key can order the value.
     fn can_enter_heap(&self, value: &Value<'_>, bytes_max: usize) -> bool {
         match value {
             Value::Null => true,
@@ -153,7 +153,7 @@ impl TopN {
         });
     }
 
-    /// Whether the row follows the top of the heap by its first key alone. Plain columns raise no errors, so the other
+    /// Returns whether the row follows the top of the heap by its first key alone. Plain columns raise no errors, so the other
     /// keys need not be evaluated.
     #[inline(always)]
     fn first_key_decides(&self, plan: &TopNPlan, rows: RowSet<'_>, row: u16) -> bool {

@@ -38,7 +38,7 @@ pub struct Numeric {
     pub digits: Digits,
 }
 
-/// The parts of a finite numeric: whether it is negative, weight, display scale, and the bytes of the digits.
+/// The parts of a finite numeric: sign (true: negative), weight, display scale, and the bytes of the digits.
 #[inline(always)]
 fn parts(payload: &[u8]) -> Option<(bool, i32, i32, &[u8])> {
     let header = u16_at(payload.get(..2)?, 0);
@@ -56,21 +56,21 @@ fn parts(payload: &[u8]) -> Option<(bool, i32, i32, &[u8])> {
     }
 }
 
-/// The display scale of a finite value.
+/// Returns the display scale of a finite value.
 #[inline(always)]
 pub fn display_scale(payload: &[u8]) -> Option<u16> {
     parts(payload).map(|(_, _, scale, _)| scale as u16)
 }
 
-/// The key of a value: the value times 10^8. None: not finite, more than two base-10000 digits before the point, or not
-/// an integer after the multiplication.
+/// Returns the key of a value: the value times 10^8. None: the value is not finite, has more than two base-10000 digits
+/// before the point, or is not an integer after the multiplication.
 #[inline(always)]
 pub fn key(payload: &[u8]) -> Option<i64> {
     scaled(payload, KEY_SCALE / 4)
 }
 
-/// The value times `BASE^fraction_digits`. None: not finite, or the product is not an integer of at most four
-/// base-10000 digits.
+/// Returns the value times `BASE^fraction_digits`. None: the value is not finite, or the product is not an integer of at
+/// most four base-10000 digits.
 #[inline(always)]
 pub fn scaled(payload: &[u8], fraction_digits: u32) -> Option<i64> {
     let (negative, weight, _, digits) = parts(payload)?;
@@ -94,7 +94,8 @@ pub fn scaled(payload: &[u8], fraction_digits: u32) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
-/// The value times `10^decimals`. None: not finite, not an integer, or too large, as in [`scaled`].
+/// Returns the value times `10^decimals`. None: the value is not finite, or the product is not an integer or too large, as
+/// in [`scaled`].
 #[inline(always)]
 pub fn scaled_by_ten(payload: &[u8], decimals: u32) -> Option<i64> {
     without_zeroes(scaled(payload, decimals.div_ceil(4))?, decimals)
@@ -164,7 +165,7 @@ impl Numeric {
         self
     }
 
-    /// The value with this [`key`]. Its display scale is 0, so use the value only for comparisons.
+    /// Returns the value with this [`key`]. Its display scale is 0, so use the value only for comparisons.
     pub fn from_key(key: i64) -> Self {
         Self::from_scaled(key as i128, KEY_SCALE as i32 / 4)
     }
@@ -173,7 +174,7 @@ impl Numeric {
         Self::from_scaled(value as i128, 0)
     }
 
-    /// `value * BASE^-fraction_digits`.
+    /// Returns `value * BASE^-fraction_digits`.
     fn from_scaled(value: i128, fraction_digits: i32) -> Self {
         let mut magnitude = value.unsigned_abs();
         let mut digits = Digits::new();
@@ -186,7 +187,7 @@ impl Numeric {
         Self { class: Class::Finite, negative: value < 0, weight, scale: 0, digits }.normalised()
     }
 
-    /// `value * 10^-decimals`, exactly; `decimals` at most 8.
+    /// Returns `value * 10^-decimals`, exactly; `decimals` is at most 8.
     pub fn from_decimal(value: i64, decimals: u32) -> Self {
         let fraction_digits = decimals.div_ceil(4);
         let factor = 10i128.pow(fraction_digits * 4 - decimals);
@@ -222,12 +223,12 @@ impl Numeric {
         Some(Self { class: Class::Finite, negative, weight, scale, digits }.normalised())
     }
 
-    /// [`key`] of a decoded value.
+    /// Returns the [`key`] of a decoded value.
     pub fn key(&self) -> Option<i64> {
         self.scaled(KEY_SCALE / 4)
     }
 
-    /// [`scaled`] of a decoded value.
+    /// Returns [`scaled`] of a decoded value.
     pub fn scaled(&self, fraction_digits: u32) -> Option<i64> {
         if self.class != Class::Finite {
             return None;
@@ -245,12 +246,12 @@ impl Numeric {
         Some(if self.negative { -value } else { value })
     }
 
-    /// [`scaled_by_ten`] of a decoded value.
+    /// Returns [`scaled_by_ten`] of a decoded value.
     pub fn scaled_by_ten(&self, decimals: u32) -> Option<i64> {
         without_zeroes(self.scaled(decimals.div_ceil(4))?, decimals)
     }
 
-    /// The order of `numeric_cmp`.
+    /// Compares two values in the order of `numeric_cmp`.
     pub fn compare(&self, other: &Self) -> Ordering {
         match (self.class, other.class) {
             (Class::Finite, Class::Finite) => {}
@@ -294,7 +295,7 @@ impl Numeric {
         self
     }
 
-    /// None: the sum is so long that PostgreSQL may raise an error.
+    /// Returns the sum. None: the sum is so long that PostgreSQL may raise an error.
     pub fn add(&self, other: &Self) -> Option<Self> {
         match (self.class, other.class) {
             (Class::Finite, Class::Finite) => {}
@@ -333,7 +334,7 @@ impl Numeric {
         Some(Self { class: Class::Finite, negative, weight: top + 1, scale, digits }.normalised())
     }
 
-    /// None: the product is so long that PostgreSQL may round it or raise an error.
+    /// Returns the product. None: the product is so long that PostgreSQL may round it or raise an error.
     pub fn multiply(&self, other: &Self) -> Option<Self> {
         match (self.class, other.class) {
             (Class::Finite, Class::Finite) => {}
@@ -380,7 +381,7 @@ impl Numeric {
         Some(Self { class: Class::Finite, negative, weight, scale, digits }.normalised())
     }
 
-    /// The quotient, rounded as `numeric_div` does. None: PostgreSQL raises an error, a value is not finite, or the
+    /// Returns the quotient, rounded as `numeric_div` does. None: PostgreSQL raises an error, a value is not finite, or the
     /// digits do not fit in 128 bits.
     pub fn divide(&self, other: &Self) -> Option<Self> {
         if (self.class, other.class) != (Class::Finite, Class::Finite) || other.digits.is_empty() {
@@ -404,7 +405,8 @@ impl Numeric {
         Some(Self { scale, ..Self::from_scaled(quotient, fraction_digits) })
     }
 
-    /// `select_div_scale`: at least 16 significant digits, and at least the scales of both operands.
+    /// Returns the display scale of a quotient (`select_div_scale`): at least 16 significant digits, and at least the scales
+    /// of both operands.
     fn quotient_scale(&self, divisor: &Self) -> i32 {
         const SIGNIFICANT_MIN: i32 = 16;
         const DISPLAY_SCALE_MAX: i32 = 1000;
@@ -413,13 +415,13 @@ impl Numeric {
         (SIGNIFICANT_MIN - 4 * weight).max(self.scale).max(divisor.scale).clamp(0, DISPLAY_SCALE_MAX)
     }
 
-    /// The digits as one number. None: too many digits.
+    /// Returns the digits as one number. None: the value has too many digits.
     fn magnitude(&self) -> Option<u128> {
         let next = |all: u128, digit: &i16| all.checked_mul(BASE as u128)?.checked_add(*digit as u128);
         self.digits.iter().try_fold(0, next)
     }
 
-    /// The value with the least display scale that shows all digits (`get_min_scale`).
+    /// Returns the value with the least display scale that shows all digits (`get_min_scale`).
     pub fn trimmed(mut self) -> Self {
         let last = self.digits.last().copied().unwrap_or(0);
         let zeroes = [1000, 100, 10].iter().position(|power| last % power == 0).map_or(0, |at| 3 - at as i32);
@@ -434,7 +436,8 @@ impl Numeric {
         self.weight - self.digits.len() as i32 + 1
     }
 
-    /// `numericvar_to_int64`: rounded half away from zero; None: not finite or out of range.
+    /// Converts to an integer, rounding half away from zero (`numericvar_to_int64`). None: the value is not finite or out of
+    /// range.
     pub fn to_i64(&self) -> Option<i64> {
         if self.class != Class::Finite {
             return None;
@@ -454,7 +457,8 @@ impl Numeric {
         i64::try_from(if self.negative { -value } else { value }).ok()
     }
 
-    /// The correctly rounded double, as `float8in` reads the decimal form; None where it would overflow or underflow.
+    /// Returns the correctly rounded double, as `float8in` reads the decimal form. None: the double would overflow or
+    /// underflow.
     pub fn to_f64(&self) -> Option<f64> {
         match self.class {
             Class::NaN => return Some(f64::NAN),
@@ -469,7 +473,8 @@ impl Numeric {
         value.is_normal().then_some(value)
     }
 
-    /// The correctly rounded float, as `float4in` reads the decimal form; None where it would overflow or underflow.
+    /// Returns the correctly rounded float, as `float4in` reads the decimal form. None: the float would overflow or
+    /// underflow.
     pub fn to_f32(&self) -> Option<f32> {
         match self.class {
             Class::Finite if self.digits.is_empty() => Some(0.0),

@@ -11,7 +11,7 @@ pub struct Cluster {
     sessions: Vec<Child>,
 }
 
-/// The directory of PostgreSQL's programs: from `PG_CONFIG`, or the newest version under /usr/lib/postgresql.
+/// Returns the directory of PostgreSQL's programs: from `PG_CONFIG`, or the newest version under /usr/lib/postgresql.
 fn find_bin() -> Option<PathBuf> {
     if let Ok(pg_config) = std::env::var("PG_CONFIG") {
         let output = Command::new(pg_config).arg("--bindir").output().ok()?;
@@ -117,7 +117,7 @@ impl Cluster {
         self.dir.join("script_completed")
     }
 
-    /// The bytes of a table's file, after a checkpoint.
+    /// Returns the bytes of a table's file, after a checkpoint.
     pub fn heap(&self, table: &str) -> Vec<u8> {
         let path = self.sql(&format!("checkpoint; select pg_relation_filepath('{table}')"));
         std::fs::read(self.data().join(Path::new(path.trim()))).expect("the heap file can be read")

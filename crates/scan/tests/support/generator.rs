@@ -264,7 +264,7 @@ impl Generator {
         }
     }
 
-    /// A comparison, mostly of a column with a constant, which kernels evaluate.
+    /// Returns a comparison, mostly of a column with a constant, which kernels evaluate.
     fn comparison(&self, random: &mut Random, depth: usize) -> (String, Expr) {
         for _ in 0..1000 {
             let (function, name) = random.pick(&self.functions);
@@ -305,7 +305,7 @@ impl Generator {
         (format!("({sql} IS {words})"), Expr::BooleanTest { test, arg: Box::new(expr) })
     }
 
-    /// `x = ANY`, `x <> ALL` and, rarely, other operators; some elements are NULL.
+    /// Returns `x = ANY`, `x <> ALL` or, rarely, another operator with a list; some elements are NULL.
     fn list(&self, random: &mut Random) -> (String, Expr) {
         let operators = [("=", "eq"), ("<>", "ne"), ("<", "lt")];
         for _ in 0..1000 {

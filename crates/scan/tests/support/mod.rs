@@ -37,7 +37,7 @@ impl Random {
     }
 }
 
-/// A number from the environment: the seed or the size of a random test.
+/// Returns a number from the environment: the seed or the size of a random test.
 pub fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }

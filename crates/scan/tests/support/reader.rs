@@ -35,7 +35,7 @@ pub fn read(frames: &[u8], widths: &[Option<usize>]) -> Answer {
     read_with_groups(frames, widths, &[])
 }
 
-/// [`read`] with groups; `group_widths` are the widths of the columns of groups.
+/// Decodes frames as [`read`] does, with groups; `group_widths` are the widths of the columns of groups.
 pub fn read_with_groups(mut frames: &[u8], widths: &[Option<usize>], group_widths: &[Option<usize>]) -> Answer {
     let mut answer = Answer::default();
     while !frames.is_empty() {

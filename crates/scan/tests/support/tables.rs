@@ -93,7 +93,7 @@ impl Table {
         }
     }
 
-    /// A table with these attributes, and random distributions of values and NULLs.
+    /// Returns a table with these attributes, and random distributions of values and NULLs.
     pub fn with(random: &mut Random, attributes: &[Attribute]) -> Self {
         let columns = attributes.iter().map(|attribute| Column {
             attribute: *attribute,
@@ -321,8 +321,8 @@ fn odd_varlena(random: &mut Random, payload: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// A numeric with two decimals. If `odd`: another scale, NaN, infinity, very long, or with digits that PostgreSQL never
-/// stores.
+/// Returns a numeric with two decimals. If `odd`: another scale, NaN, infinity, very long, or with digits that
+/// PostgreSQL never stores.
 fn numeric(random: &mut Random, value: u64, odd: bool) -> Vec<u8> {
     let value = value % 1_000_000_000_000;
     let scale = if odd { random.below(9) as u16 } else { 2 };

@@ -36,7 +36,7 @@ impl Group {
                 format!("a disk group has 1 to {} disks, but {} are configured", superblock::DISKS_MAX, disks.len());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let found = lock_and_read(&disks)?;
+        let found = lock_and_read(disks.iter().map(AsRef::as_ref))?;
         if found.iter().flatten().all(|superblock| superblock.state == State::Forming) {
             Self::form(disks, &found, au_size)
         } else {
@@ -49,7 +49,7 @@ impl Group {
 
     /// Locks the disks and opens the group on them. Writes nothing. A group without data is an error.
     pub fn open_existing(disks: Vec<Arc<dyn Disk>>) -> Result<Self> {
-        let found = lock_and_read(&disks)?;
+        let found = lock_and_read(disks.iter().map(AsRef::as_ref))?;
         if !found.iter().flatten().any(|superblock| superblock.state == State::Ready) {
             let message = "no disk belongs to a disk group that contains data; check the list of disks";
             return Err(Error::new(ErrorKind::ForeignDisk, message));
@@ -57,14 +57,18 @@ impl Group {
         Self::assemble(disks, found, AuSize::DEFAULT)
     }
 
-    fn form(disks: Vec<Arc<dyn Disk>>, found: &[Option<Superblock>], au_size: AuSize) -> Result<(Self, bool)> {
-        for (disk, superblock) in disks.iter().zip(found) {
-            let path = disk.path().display();
-            if superblock.is_none() && !disk.is_blank().context(|| format!("could not read cell disk {path}"))? {
-                let message = format!("{path} is neither empty nor a cell disk; name an empty directory");
-                return Err(Error::new(ErrorKind::ForeignDisk, message));
-            }
+    /// Locks the disks and returns whether [`Group::open`] would form a new group on them. Writes nothing.
+    pub fn would_form<'a>(disks: impl Iterator<Item = &'a dyn Disk> + Clone) -> Result<bool> {
+        let found = lock_and_read(disks.clone())?;
+        let is_new = found.iter().flatten().all(|superblock| superblock.state == State::Forming);
+        if is_new {
+            check_blank(disks, &found)?;
         }
+        Ok(is_new)
+    }
+
+    fn form(disks: Vec<Arc<dyn Disk>>, found: &[Option<Superblock>], au_size: AuSize) -> Result<(Self, bool)> {
+        check_blank(disks.iter().map(AsRef::as_ref), found)?;
         let superblocks = Superblock::for_new_group(disks.len(), au_size)?;
         for (disk, superblock) in disks.iter().zip(&superblocks) {
             superblock.write(disk.as_ref())?;
@@ -141,15 +145,27 @@ impl Group {
     }
 }
 
+/// Checks that every disk without a superblock is blank.
+fn check_blank<'a>(disks: impl Iterator<Item = &'a dyn Disk>, found: &[Option<Superblock>]) -> Result<()> {
+    for (disk, superblock) in disks.zip(found) {
+        let path = disk.path().display();
+        if superblock.is_none() && !disk.is_blank().context(|| format!("could not read cell disk {path}"))? {
+            let message = format!("{path} is neither empty nor a cell disk; name an empty directory");
+            return Err(Error::new(ErrorKind::ForeignDisk, message));
+        }
+    }
+    Ok(())
+}
+
 /// Locks each disk and reads its superblock.
-fn lock_and_read(disks: &[Arc<dyn Disk>]) -> Result<Vec<Option<Superblock>>> {
-    let read = |disk: &Arc<dyn Disk>| {
+fn lock_and_read<'a>(disks: impl Iterator<Item = &'a dyn Disk>) -> Result<Vec<Option<Superblock>>> {
+    let read = |disk: &dyn Disk| {
         let path = disk.path().display();
         if !disk.lock().context(|| format!("could not lock cell disk {path}"))? {
             let message = format!("cell disk {path} is in use by another cell daemon; stop that daemon first");
             return Err(Error::new(ErrorKind::Locked, message));
         }
-        Superblock::read(disk.as_ref())
+        Superblock::read(disk)
     };
-    disks.iter().map(read).collect()
+    disks.map(read).collect()
 }

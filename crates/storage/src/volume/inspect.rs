@@ -88,6 +88,12 @@ impl Deref for ReadOnlyVolume {
     }
 }
 
+/// Returns whether opening a volume on the disks would form a new disk group. Changes nothing. Disks that cannot form one, or
+/// that another process has locked, are an error.
+pub fn forms_new_group(disks: &[OverlayDisk]) -> Result<bool> {
+    Group::would_form(disks.iter().map(|disk| disk as &dyn Disk))
+}
+
 /// Returns what each directory contains. The disks need not form a group.
 pub fn disk_states(disks: &[Arc<dyn Disk>]) -> Vec<DiskState> {
     disks.iter().map(|disk| disk_state(disk, generation_of(disk))).collect()

@@ -33,7 +33,7 @@ pub use crate::file::CachedUnit;
 pub use attributes::{Attr, SetAttr, SetTime};
 pub use content::Fallocate;
 pub use free_space::{DiskSpace, SpacePriority};
-pub use inspect::{DiskState, ReadOnlyVolume, StreamUsage, UnitExtent, disk_states};
+pub use inspect::{DiskState, ReadOnlyVolume, StreamUsage, UnitExtent, disk_states, forms_new_group};
 pub use names::{DirEntry, NewNode};
 pub use options::VolumeOptions;
 pub use regions::RegionGuard;
@@ -146,15 +146,13 @@ impl Volume {
         CommitSequence(self.committed.load(Ordering::Acquire))
     }
 
-    /// Adds the file's path and advice to an error about damaged bytes.
+    /// Adds the file's path to an error about damaged bytes.
     fn with_path(&self, ino: Ino, error: Error) -> Error {
         if error.kind() != ErrorKind::Corrupt {
             return error;
         }
         let path = self.path_of(ino).unwrap_or_else(|| "an unlinked file".into());
-        let advice =
-            "all other blocks are readable; restore the file from a backup or a replica, or recreate the table";
-        Error::new(ErrorKind::Corrupt, format!("{path}: {error} ({advice})"))
+        Error::new(ErrorKind::Corrupt, format!("{path}: {error}"))
     }
 
     fn file(&self, ino: Ino) -> Result<Arc<FileData>> {

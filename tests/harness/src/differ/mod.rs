@@ -172,7 +172,7 @@ struct Sessions {
     open: [Client; 2],
 }
 
-/// Whether Postgres rejected a row that does not fit into a page.
+/// Returns whether Postgres rejected a row that does not fit into a page.
 fn row_too_big(error: &anyhow::Error) -> bool {
     let code = |cause: &postgres::Error| cause.code() == Some(&postgres::error::SqlState::PROGRAM_LIMIT_EXCEEDED);
     error.chain().filter_map(|cause| cause.downcast_ref()).any(code)
@@ -391,7 +391,7 @@ fn compare_case(client: &mut Client, sql: &str, execution: Execution, number: u6
     Ok(())
 }
 
-/// Whether a LIMIT without a sort stops the scan: the query's, or the one that Postgres plans for a minimum.
+/// Returns whether a LIMIT without a sort stops the scan: the query's, or the one that Postgres plans for a minimum.
 fn stops_early(plan: &str) -> bool {
     plan.contains("Limit") && !plan.contains("Sort") && !plan.contains("Aggregate")
 }

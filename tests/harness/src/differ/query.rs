@@ -65,8 +65,8 @@ impl Queries<'_> {
         }
     }
 
-    /// A query with ORDER BY and LIMIT. Only returns the sort keys, because Postgres may return any of several rows with
-    /// equal keys; the keys have a single text form per value.
+    /// Returns a query with ORDER BY and LIMIT. The query selects only the sort keys, because Postgres may return any of several
+    /// rows with equal keys; the keys have a single text form per value.
     fn first_rows(&mut self, condition: &str) -> String {
         let condition = if self.rng.chance(40) { "true" } else { condition };
         let (mut keys, mut order, mut shown) = (Vec::new(), Vec::new(), Vec::new());
@@ -102,7 +102,7 @@ impl Queries<'_> {
         )
     }
 
-    /// GROUP BY over columns and expressions, DISTINCT, and aggregates over the whole table.
+    /// Returns a query with GROUP BY over columns and expressions, with DISTINCT, or with aggregates over the whole table.
     fn grouping(&mut self, condition: &str) -> String {
         let t = self.table.name.clone();
         let keys: Vec<String> = (0..self.rng.below(4)).map(|_| self.key()).collect();
@@ -125,7 +125,7 @@ impl Queries<'_> {
         sql
     }
 
-    /// An expression whose equal values have the same text form.
+    /// Returns an expression whose equal values have the same text form.
     fn key(&mut self) -> String {
         if self.rng.chance(60) {
             return self.group_key();
@@ -141,7 +141,7 @@ impl Queries<'_> {
         }
     }
 
-    /// An aggregate whose result does not depend on the order of rows, perhaps with a filter.
+    /// Returns an aggregate whose result does not depend on the order of rows, perhaps with a filter.
     fn aggregate(&mut self) -> String {
         let of = if self.table.columns.is_empty() || self.rng.chance(20) {
             *self.rng.pick(&TYPES)
@@ -167,7 +167,7 @@ impl Queries<'_> {
         if self.rng.chance(12) { format!("{call} FILTER (WHERE {})", self.predicate(1)) } else { call }
     }
 
-    /// The minimum or maximum of a column whose equal values have the same text form, if there is one.
+    /// Returns the minimum or maximum of a column whose equal values have the same text form, if there is one.
     fn extreme_of_column(&mut self) -> String {
         let alike = |of| !matches!(of, Type::Float4 | Type::Float8 | Type::Bool | Type::Uuid | Type::Bytea);
         let columns: Vec<&str> =
@@ -178,7 +178,7 @@ impl Queries<'_> {
         format!("{}({})", self.rng.pick(&["min", "max"]), self.rng.pick(&columns))
     }
 
-    /// A condition that is often selective, so that queries do not only return all rows or none.
+    /// Returns a condition that is often selective, so that queries do not only return all rows or none.
     fn condition(&mut self) -> String {
         let first = self.predicate(2);
         match self.rng.below(6) {
@@ -195,8 +195,8 @@ impl Queries<'_> {
         self.rng.pick(&self.table.columns).name.clone()
     }
 
-    /// A key whose equal values have the same text form. Otherwise the group shows the value of its first row: 0 or -0, 5.5
-    /// or 5.50.
+    /// Returns a key whose equal values have the same text form. Otherwise the group shows the value of its first row:
+    /// 0 or -0, 5.5 or 5.50.
     fn group_key(&mut self) -> String {
         let key = self.any_column();
         let column = self.table.columns.iter().find(|column| column.name == key);
@@ -206,7 +206,7 @@ impl Queries<'_> {
         }
     }
 
-    /// A text expression that is not a padded bpchar, for which '' and ' ' would be equal.
+    /// Returns a text expression that is not a padded bpchar, for which '' and ' ' would be equal.
     fn unpadded(&mut self, depth: usize) -> String {
         format!("({})::text", self.expression(Type::Text, depth))
     }
@@ -226,7 +226,7 @@ impl Queries<'_> {
         if self.rng.chance(10) { "1".to_owned() } else { items.join(", ") }
     }
 
-    /// Only aggregates whose result does not depend on the order of rows.
+    /// Returns aggregates whose results do not depend on the order of rows.
     fn aggregates(&mut self) -> String {
         let mut items = vec!["count(*)".to_owned()];
         for _ in 0..1 + self.rng.below(3) {
@@ -342,7 +342,7 @@ impl Queries<'_> {
         format!("{}::{}", quoted(&value), of.name())
     }
 
-    /// An expression of a type: a column, a literal, or an operation, some of which raise errors on some rows.
+    /// Returns an expression of a type: a column, a literal, or an operation, some of which raise errors on some rows.
     pub fn expression(&mut self, of: Type, depth: usize) -> String {
         if depth == 0 || self.rng.chance(35) {
             let columns: Vec<&str> =

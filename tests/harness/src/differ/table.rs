@@ -123,7 +123,7 @@ impl Table {
         Ok(())
     }
 
-    /// A random selection of rows that no other session has locked.
+    /// Returns a random selection of rows that no other session has locked.
     fn some_rows(&self, percent: usize, lock: &str) -> String {
         format!(
             "ctid = ANY (ARRAY(SELECT ctid FROM {} WHERE random() < {} FOR {lock} SKIP LOCKED))",

@@ -237,7 +237,7 @@ fn rows(lines: &[&str]) -> Vec<String> {
     rows
 }
 
-/// Whether EXPLAIN, or a function of the suite that runs EXPLAIN, printed the table.
+/// Returns whether EXPLAIN, or a function of the suite that runs EXPLAIN, printed the table.
 fn is_plan(header: &str) -> bool {
     let header = header.trim();
     header == "QUERY PLAN" || header.starts_with("explain_") && !header.contains('|')
@@ -310,7 +310,7 @@ fn notices_sorted<'a>(text: &[&'a str]) -> Vec<&'a str> {
     sorted
 }
 
-/// Whether the last statement of a text has an ORDER BY outside of parentheses and quotes.
+/// Returns whether the last statement of a text has an ORDER BY outside of parentheses and quotes.
 fn has_order(text: &[&str]) -> bool {
     let end = text.iter().rposition(|line| !line.trim().is_empty()).unwrap_or(0);
     let start = text[..end].iter().rposition(|line| line.trim_end().ends_with(';')).map_or(0, |at| at + 1);
@@ -395,7 +395,7 @@ fn without_numbers(line: &str) -> String {
     text
 }
 
-/// FNV-1a, sufficient to distinguish statements of one file.
+/// Returns the FNV-1a hash, which is sufficient to distinguish statements of one file.
 fn fnv(lines: &[&str]) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in lines.iter().flat_map(|line| line.bytes().chain([b'\n'])) {
@@ -427,7 +427,7 @@ fn excused(list: &str, suite: &str) -> Result<BTreeMap<Key, String>> {
     Ok(entries)
 }
 
-/// Whether `--update` rewrites the line: a `plan` or `order` entry of the suite.
+/// Returns whether `--update` rewrites the line: a `plan` or `order` entry of the suite.
 fn is_written(line: &str, suite: &str) -> bool {
     let mut fields = line.split(' ');
     fields.next() == Some(suite) && matches!(fields.nth(1), Some("plan" | "order"))

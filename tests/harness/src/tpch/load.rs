@@ -91,7 +91,7 @@ struct Progress {
 /// Starts the comment of a completely loaded database; the scale factor follows.
 const MARKER: &str = "TPC-H scale factor ";
 
-/// The scale factor that the database was loaded with; None unless it was loaded completely.
+/// Returns the scale factor that the database was loaded with; None unless it was loaded completely.
 pub fn scale(client: &mut postgres::Client) -> Result<Option<String>> {
     let comment: Option<String> = client
         .query_one(
@@ -154,7 +154,7 @@ fn statements(sql: &str) -> Vec<String> {
     sql.split(';').map(str::trim).filter(|statement| !statement.is_empty()).map(str::to_owned).collect()
 }
 
-/// The parts of all tables, largest table first, so that the connections finish at about the same time.
+/// Returns the parts of all tables, largest table first, so that the connections finish at about the same time.
 fn parts(scale: f64) -> VecDeque<Part> {
     TABLES
         .iter()

@@ -92,7 +92,7 @@ fn date_plus_time<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     if (TIMESTAMP_MIN..TIMESTAMP_END).contains(&sum) { Ok(Value::Int(sum)) } else { Err(Undecided) }
 }
 
-/// The date and the microseconds of the day. Undecided for values that PostgreSQL may find out of range.
+/// Returns the date and the microseconds of the day. Undecided for values that PostgreSQL may find out of range.
 fn split_timestamp(timestamp: i64) -> Result<(i64, i64), Undecided> {
     if !(TIMESTAMP_MIN..TIMESTAMP_END).contains(&timestamp) {
         return Err(Undecided);
@@ -108,7 +108,7 @@ fn timestamp_to_date<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> 
     }))
 }
 
-/// The time of day; NULL for an infinite timestamp.
+/// Returns the time of day; NULL for an infinite timestamp.
 fn timestamp_to_time<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     match int(args)? {
         i64::MIN | i64::MAX => Ok(Value::Null),
@@ -116,7 +116,7 @@ fn timestamp_to_time<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> 
     }
 }
 
-/// The proleptic Gregorian year, month and day of a date (`j2date`).
+/// Returns the proleptic Gregorian year, month and day of a date (`j2date`).
 fn civil(date: i64) -> (i64, i64, i64) {
     let mut julian = date + EPOCH_JULIAN + 32_044;
     let mut quad = julian / 146_097;
@@ -137,7 +137,7 @@ fn day_of_year((year, month, day): (i64, i64, i64)) -> i64 {
     BEFORE[(month - 1) as usize] + day + i64::from(leap && month > 2)
 }
 
-/// A field that dates and timestamps share; None for a field that is left to PostgreSQL.
+/// Returns a field that dates and timestamps share. None: the field is left to PostgreSQL.
 fn date_field(field: &[u8], date: i64) -> Option<i64> {
     let ymd @ (year, month, day) = civil(date);
     let weekday = (date + EPOCH_JULIAN + 1).rem_euclid(7);
@@ -154,7 +154,7 @@ fn date_field(field: &[u8], date: i64) -> Option<i64> {
     })
 }
 
-/// A field of a finite timestamp as a number and its decimals: the field is the number divided by `10^decimals`.
+/// Returns a field of a finite timestamp as a number and its decimals: the field is the number divided by `10^decimals`.
 fn timestamp_field(field: &[u8], timestamp: i64) -> Result<(i64, u32), Undecided> {
     const UNIX_EPOCH: i64 = (UNIX_EPOCH_JULIAN - EPOCH_JULIAN) * USECS_PER_DAY;
     let (date, time) = split_timestamp(timestamp)?;
@@ -169,7 +169,7 @@ fn timestamp_field(field: &[u8], timestamp: i64) -> Result<(i64, u32), Undecided
     })
 }
 
-/// A finite timestamp truncated to a field (`timestamp_trunc`).
+/// Truncates a finite timestamp to a field (`timestamp_trunc`).
 fn truncated(field: &[u8], timestamp: i64) -> Result<i64, Undecided> {
     let (date, time) = split_timestamp(timestamp)?;
     let unit = match field {
@@ -197,13 +197,13 @@ fn truncated(field: &[u8], timestamp: i64) -> Result<i64, Undecided> {
     if first < TIMESTAMP_MIN { Err(Undecided) } else { Ok(first) }
 }
 
-/// Whether the function is `extract`, `date_part` or `date_trunc`.
+/// Returns whether the function is `extract`, `date_part` or `date_trunc`.
 pub fn takes_field(function: &Function) -> bool {
     matches!(function.args, [type_oid::TEXT, type_oid::DATE | type_oid::TIMESTAMP])
 }
 
-/// Whether `extract`, `date_part` or `date_trunc` supports this field. An unsupported field would be undecided in every
-/// row.
+/// Returns whether `extract`, `date_part` or `date_trunc` supports this field. An unsupported field would be undecided in
+/// every row.
 pub fn knows_field(function: &Function, field: &[u8]) -> bool {
     match (function.args, function.result) {
         ([_, type_oid::DATE], _) => field == b"epoch" || date_field(field, 0).is_some(),
@@ -240,7 +240,8 @@ fn extract_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> 
     Ok(Value::Numeric(Numeric::from_decimal(value, decimals)))
 }
 
-/// `date_part`, which returns float8. Fields with a fraction are undecided, because their last bit is not certain.
+/// Evaluates `date_part`, which returns float8. Fields with a fraction are undecided, because their last bit is not
+/// certain.
 fn part_of_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (field, timestamp) = field_and_int(args)?;
     match timestamp_field(field, timestamp)? {

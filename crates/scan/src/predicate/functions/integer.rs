@@ -19,7 +19,7 @@ fn int(args: &[Value<'_>]) -> Result<i64, Undecided> {
     }
 }
 
-/// The value, if it is in the range of the result type; undecided where PostgreSQL raises "out of range".
+/// Returns the value if it is in the range of the result type; undecided where PostgreSQL raises "out of range".
 pub fn fit<'a>(value: Option<i64>, kind: ValueKind) -> EvalResult<'a> {
     let value = value.ok_or(Undecided)?;
     let fits = match kind {

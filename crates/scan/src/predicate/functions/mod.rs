@@ -17,7 +17,7 @@ pub use text::{LOWER, TextEncoding, keeping_non_ascii};
 use crate::value::{Comparison, Domain, EvalResult, Numeric, Undecided, Value, ValueKind};
 use cellar_format::postgres::{Collation, Oid};
 
-/// What a function requires of its collation.
+/// Requirement of a function on its collation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CollationNeed {
     /// The result does not depend on the collation.
@@ -41,7 +41,7 @@ impl CollationNeed {
     }
 }
 
-/// What a function receives besides its arguments.
+/// Context of a function call, besides the arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct Context {
     pub encoding: TextEncoding,
@@ -50,7 +50,7 @@ pub struct Context {
 
 pub type Scalar = for<'a> fn(&mut [Value<'a>], &Context) -> EvalResult<'a>;
 
-/// How a function is evaluated.
+/// Evaluation of a function.
 #[derive(Clone, Copy)]
 pub enum FunctionBody {
     Compare(Domain, Comparison),

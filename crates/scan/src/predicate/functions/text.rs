@@ -21,7 +21,7 @@ pub enum TextEncoding {
 }
 
 impl TextEncoding {
-    /// The encoding with this `pg_enc`; LATIN1 to KOI8U are single-byte (`mb/pg_wchar.h`).
+    /// Returns the encoding with this `pg_enc`; LATIN1 to KOI8U are single-byte (`mb/pg_wchar.h`).
     pub fn of(pg_enc: u32) -> Self {
         const LATIN1: u32 = 8;
         const KOI8U: u32 = 34;
@@ -32,7 +32,7 @@ impl TextEncoding {
         }
     }
 
-    /// The length of the first character (`pg_utf_mblen`); at least 1, also for invalid text.
+    /// Returns the length of the first character in bytes (`pg_utf_mblen`): at least 1, also for invalid text.
     pub fn character_bytes(self, bytes: &[u8]) -> usize {
         let length = match (self, bytes.first()) {
             (Self::Utf8, Some(first)) if first & 0xe0 == 0xc0 => 2,
@@ -43,7 +43,7 @@ impl TextEncoding {
         length.min(bytes.len().max(1))
     }
 
-    /// The number of characters.
+    /// Returns the number of characters.
     fn count(self, bytes: &[u8]) -> i64 {
         match self {
             // In valid UTF-8 every byte that is not a continuation byte starts a character.
@@ -52,7 +52,7 @@ impl TextEncoding {
         }
     }
 
-    /// The length in bytes of the first `characters` characters (`pg_mbcharcliplen`).
+    /// Returns the length in bytes of the first `characters` characters (`pg_mbcharcliplen`).
     fn clip(self, bytes: &[u8], characters: i64) -> usize {
         if self != Self::Utf8 {
             return characters.clamp(0, bytes.len() as i64) as usize;
@@ -67,7 +67,7 @@ impl TextEncoding {
     }
 }
 
-/// The longest result of a concatenation; longer results are left to PostgreSQL.
+/// Maximum bytes of a concatenation; longer results are left to PostgreSQL.
 const RESULT_BYTES_MAX: usize = 64 << 20;
 
 fn take<'a>(value: &mut Value<'a>) -> Result<Cow<'a, [u8]>, Undecided> {
@@ -91,7 +91,7 @@ fn int(value: &Value<'_>) -> Result<i64, Undecided> {
     }
 }
 
-/// A part of a string, borrowed if the string is borrowed.
+/// Returns a part of a string, borrowed if the string is borrowed.
 fn part<'a>(whole: Cow<'a, [u8]>, from: usize, to: usize) -> Value<'a> {
     let to = to.min(whole.len());
     let from = from.min(to);
@@ -117,7 +117,7 @@ fn octets<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Int(bytes(&args[0])?.len() as i64))
 }
 
-/// Characters `from..to`, counted from 1.
+/// Returns the characters `from..to`, counted from 1.
 fn slice<'a>(whole: Cow<'a, [u8]>, from: i64, to: Option<i64>, context: &Context) -> Value<'a> {
     let from = from.max(1);
     let start = context.encoding.clip(&whole, from - 1);
@@ -128,7 +128,7 @@ fn slice<'a>(whole: Cow<'a, [u8]>, from: i64, to: Option<i64>, context: &Context
     part(whole, start, end)
 }
 
-/// `text_substring`: a negative length is an error; an end that overflows int4 means the end of the string.
+/// Evaluates `text_substring`: a negative length is an error; an end that overflows int4 means the end of the string.
 fn substring<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let (from, length) = (int(&args[1])?, int(&args[2])?);
     if length < 0 {
@@ -193,14 +193,14 @@ fn concatenate<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Bytes(Cow::Owned([left, right].concat())))
 }
 
-/// The 1-based character position of the second string in the first; 0 if it does not occur.
+/// Returns the 1-based character position of the second string in the first; 0 if the second string does not occur.
 fn position<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let (whole, sought) = (bytes(&args[0])?, bytes(&args[1])?);
     let found = memchr::memmem::find(whole, sought);
     Ok(Value::Int(found.map_or(0, |at| context.encoding.count(&whole[..at]) + 1)))
 }
 
-/// Changes the case of ASCII letters by `change`. Undecided if some other letter is not in `stays`.
+/// Changes the case of ASCII letters by `change`. Undecided if `stays` is false for a non-ASCII letter.
 fn cased<'a>(args: &mut [Value<'a>], change: fn(&[u8]) -> Vec<u8>, stays: fn(char) -> bool) -> EvalResult<'a> {
     let text = bytes(&args[0])?;
     if !text.is_ascii() {
@@ -231,7 +231,7 @@ static KEEPING_NON_ASCII: [(Oid, Function); 2] = [
     (UPPER, Function::new(0, "upper", &[type_oid::TEXT], type_oid::TEXT, CollationNeed::Cased, safe(upper_ascii_only))),
 ];
 
-/// The variant of `lower` or `upper` for UTF-8 text that is compared with ASCII text.
+/// Returns the variant of `lower` or `upper` for UTF-8 text that is compared with ASCII text.
 pub fn keeping_non_ascii(function: Oid) -> Option<&'static Function> {
     KEEPING_NON_ASCII.iter().find(|(oid, _)| *oid == function).map(|(_, function)| function)
 }
