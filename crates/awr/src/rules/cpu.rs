@@ -1,0 +1,39 @@
+//! Rules about CPU.
+
+use super::{Found, Judgement, share_text};
+use crate::table::duration;
+use crate::view::{View, top};
+
+pub(super) fn run_queue(view: &View<'_>) -> Judgement {
+    let us = view.model.run_queue_us?;
+    let cpus = view.document.cpus().map_or_else(String::new, |cpus| format!(" of {cpus:.0}"));
+    let on_cpu = view.model.sessions_on_cpu();
+    let mut found = Found::new("Sessions waited for a core")
+        .impact(us)
+        .evidence("wait-classes", format!("CPU run queue: {}, {}", duration(us), share_text(view, us)));
+    if let Some(sessions) = on_cpu {
+        found = found.evidence("instance-cpu", format!("{sessions:.1} sessions on CPU or waiting for a core{cpus}"));
+    }
+    Some(vec![found.recommend("Add cores, or lower the number of active sessions or parallel workers", Some(us))])
+}
+
+pub(super) fn bound(view: &View<'_>) -> Judgement {
+    let us = view.model.db_cpu_us?;
+    if view.model.percent_of_db_time(Some(us))? < 50.0 {
+        return Some(Vec::new());
+    }
+    let mut found = Found::new("The workload is CPU bound")
+        .impact(us)
+        .evidence("time-model", format!("DB CPU: {}, {}", duration(us), share_text(view, us)));
+    if let Some(percent) = view.model.percent_of_host_cpu(view.document.cpus()) {
+        found = found.evidence("instance-cpu", format!("sessions used {percent:.0} % of the host's CPUs"));
+    }
+    for sql in top(&view.sql, 3, |sql| sql.cpu_us) {
+        let us = sql.cpu_us.unwrap_or(0.0);
+        found = found.evidence("sql-cpu-time", format!("SQL {}: {} of CPU", sql.name(), duration(us)));
+    }
+    Some(vec![
+        found
+            .recommend("Tune the statements at the top of SQL ordered by CPU Time; faster storage does not help", None),
+    ])
+}
