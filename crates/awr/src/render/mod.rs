@@ -7,7 +7,7 @@ mod text;
 
 pub use html::html;
 pub use json::json;
-pub use text::{WIDTH, text};
+pub use text::{WIDTH, table, text};
 
 use crate::report::Report;
 

@@ -24,6 +24,13 @@ pub fn text(report: &Report) -> String {
     out
 }
 
+/// Writes one table.
+pub fn table(table: &Table) -> String {
+    let mut out = String::new();
+    write_table(&mut out, table);
+    out
+}
+
 fn write_section(out: &mut String, section: &Section, subject: &str) {
     out.push('\n');
     let is_summary = section.group == Group::Summary;

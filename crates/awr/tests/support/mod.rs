@@ -123,6 +123,7 @@ impl Builder {
                 { "backend_type": "checkpointer", "object": "relation", "context": "normal", "writes": 150_000, "write_bytes": 1_228_800_000,
                   "write_us": 0.01 * HOUR_US, "fsyncs": 700, "fsync_us": 3e6 }
             ],
+            "cell_io": null,
             "slru": [{ "name": "transaction", "blks_hit": 900_000, "blks_read": 12, "blks_written": 90, "blks_zeroed": 22 }],
             "replication": [{ "application": "standby1", "state": "streaming", "sync_state": "async", "lag_bytes_end": 4096, "replay_lag_us_max": 30_000 }],
             "slots": [{ "name": "standby1", "retained_bytes": 16_777_216, "active": true }],
@@ -147,6 +148,48 @@ impl Builder {
                 "top_sessions": [{ "pid": 4711, "role": "web", "application": "shopd", "database": "shop", "event": null, "samples": 800 }]
             }
         }))
+    }
+
+    /// The healthy hour on a cell, with scans, slow reads, lock waits, requested checkpoints, a restart and a changed plan.
+    pub fn busy() -> Self {
+        Self::healthy()
+            .event("DataFileRead", "User I/O", 0.5 * HOUR_US)
+            .event("transactionid", "Application", 0.2 * HOUR_US)
+            .event("VacuumDelay", "Other", 0.1 * HOUR_US)
+            .push(
+                "/events",
+                json!({ "event": "cell smart table scan", "class": "User I/O", "type": "Extension", "foreground": true,
+                "waits": 12_000, "time_us": 9e7, "max_us": 90_000, "how": "timed",
+                "histogram": [0, 0, 0, 0, 0, 0, 10, 90, 400, 1500, 3000, 4000, 2500, 400, 80, 15, 5] }),
+            )
+            .statistic("cell physical IO bytes eligible for predicate offload", 2_591_843_581_952.0)
+            .statistic("cell physical IO bytes saved by storage index", 85_480_210_432.0)
+            .statistic("cell physical IO interconnect bytes returned by smart scan", 966_839_837_864.0)
+            .statistic("cell IO uncompressed bytes", 5_845_255_073_982.0)
+            .statistic("cell physical IO interconnect bytes", 3_449_516_534_952.0)
+            .statistic("physical read total bytes", 3_515_568_717_824.0)
+            .statistic("physical write total bytes", 779_330_323_456.0)
+            .statistic("pg_stat_checkpointer.num_requested", 40.0)
+            .set(
+                "/notes",
+                json!([{ "snap_id": 102, "time": "2026-11-23T06:00:00+00:00", "kind": "server restart",
+                "text": "the server was started at 2026-11-23 05:10:00+00" }]),
+            )
+            .push(
+                "/plan_history",
+                json!({ "snap_id": 102, "time": "2026-11-23T05:00:00+00:00", "query_id": SELECT, "plan_id": 99,
+                "calls": 100, "elapsed_us": 0.3 * HOUR_US, "logical_reads": 90_000_000, "physical_reads": 9_000_000 }),
+            )
+            .set(
+                "/cell_io",
+                json!([{ "cell": "cell1", "database": "shop", "kind": "single block read", "operations": 9000,
+                "bytes": 73_728_000, "time_us": 1.8e6, "histogram": [0, 0, 0, 0, 0, 0, 0, 6000, 2900, 100] }]),
+            )
+            .set("/statements/2/eligible_bytes", 2_591_843_581_952_u64)
+            .set("/statements/2/saved_bytes", 85_480_210_432_u64)
+            .set("/statements/2/returned_bytes", 966_839_837_864_u64)
+            .set("/tables/1/eligible_bytes", 2_591_843_581_952_u64)
+            .set("/tables/1/on_cell", true)
     }
 
     /// Sets a value by JSON pointer. Objects and lists on the way must exist.
