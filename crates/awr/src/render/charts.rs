@@ -1,6 +1,6 @@
 //! Charts as inline SVG. Colours are variables of the page's style sheet, so that light and dark pages share the picture.
 
-use super::html::escape;
+use super::escape::escape;
 use crate::figures::histogram;
 use crate::figures::time::CLASSES;
 use crate::sections::{Bar, Chart};

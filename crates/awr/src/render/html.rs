@@ -1,6 +1,7 @@
 //! HTML: one file without references to other files. Every text from the document is escaped.
 
 use super::charts;
+use super::escape::escape;
 use crate::findings::Finding;
 use crate::report::Report;
 use crate::sections::{Block, Group, Section};
@@ -35,24 +36,6 @@ pub fn html(report: &Report) -> String {
         write_section(&mut out, section, &texts);
     }
     let _ = write!(out, "<p class=\"end\">End of Report</p>\n</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n");
-    out
-}
-
-/// Escapes a text for element content and attribute values.
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // Control characters are invalid in HTML.
-            character if character.is_control() && !matches!(character, '\n' | '\t') => out.push('\u{fffd}'),
-            character => out.push(character),
-        }
-    }
     out
 }
 
@@ -196,14 +179,4 @@ fn write_finding(out: &mut String, finding: &Finding) {
         let _ = write!(out, "<p class=\"recommendation\">{}{benefit}</p>", escape(&recommendation.text));
     }
     let _ = writeln!(out, "<p class=\"id\">{}</p></article>", escape(finding.id));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::escape;
-
-    #[test]
-    fn markup_and_control_characters_are_escaped() {
-        assert_eq!(escape("<a href='x'>\"&\u{0}\n"), "&lt;a href=&#39;x&#39;&gt;&quot;&amp;\u{fffd}\n");
-    }
 }

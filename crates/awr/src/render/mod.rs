@@ -1,6 +1,7 @@
 //! Output forms of a report.
 
 mod charts;
+mod escape;
 mod html;
 mod json;
 mod text;

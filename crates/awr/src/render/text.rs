@@ -3,12 +3,14 @@
 use crate::findings::Finding;
 use crate::report::{Kind, Report};
 use crate::sections::{Block, Group, Section};
-use crate::table::{Align, Column, Layout, Table};
+use crate::table::{Align, Layout, Table};
 
 /// The most characters of a line.
 pub const WIDTH: usize = 132;
 /// The least width to which a text column is cut.
 const TEXT_WIDTH_MIN: usize = 8;
+/// Lines of the headings, and the widest table for which they are used.
+const HEADING_LINES: [(usize, usize); 3] = [(1, 100), (2, WIDTH), (3, WIDTH)];
 /// Oracle ends a section with 54 hyphens.
 const END: &str = "                          ------------------------------------------------------\n";
 
@@ -133,15 +135,16 @@ fn write_table(out: &mut String, table: &Table) {
         (0..table.columns.len()).filter(|column| table.columns[*column].align != Align::Below).collect();
     let below: Vec<usize> =
         (0..table.columns.len()).filter(|column| table.columns[*column].align == Align::Below).collect();
-    let mut widths: Vec<usize> = table
-        .columns
-        .iter()
-        .enumerate()
-        .map(|(index, column)| width(column, cells.iter().map(|row| row[index].as_str())))
+    let longest: Vec<usize> = (0..table.columns.len())
+        .map(|column| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
-    if table.layout == Layout::Labelled {
-        widths[0] = widths[0].max(table.title.chars().count());
-    }
+    let total = |widths: &[usize]| beside.iter().map(|column| widths[*column] + 1).sum::<usize>();
+    // Headings on one line in a narrow table, on more lines in a wide one.
+    let mut widths = HEADING_LINES
+        .iter()
+        .map(|(lines, limit)| (column_widths(table, &longest, *lines), *limit))
+        .find_map(|(widths, limit)| (total(&widths) <= limit + 1).then_some(widths))
+        .unwrap_or_else(|| column_widths(table, &longest, usize::MAX));
     shrink(&mut widths, table, &beside);
     for (band, columns) in bands(&widths, &beside).into_iter().enumerate() {
         if band > 0 {
@@ -167,11 +170,25 @@ fn write_table(out: &mut String, table: &Table) {
     }
 }
 
-/// Width of the widest cell, and of the longest word of the heading.
-fn width<'a>(column: &Column, cells: impl Iterator<Item = &'a str>) -> usize {
-    let longest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
-    let word = column.name.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(1);
-    longest.max(word).max(1).min(WIDTH)
+/// Width of each column: that of the widest cell, and of the heading on at most `lines` lines.
+fn column_widths(table: &Table, longest: &[usize], lines: usize) -> Vec<usize> {
+    let mut widths: Vec<usize> = table
+        .columns
+        .iter()
+        .zip(longest)
+        .map(|(column, longest)| (*longest).max(heading_width(&column.name, lines)).clamp(1, WIDTH))
+        .collect();
+    if let (Layout::Labelled, Some(first)) = (table.layout, widths.first_mut()) {
+        *first = (*first).max(table.title.chars().count()).min(WIDTH);
+    }
+    widths
+}
+
+/// The least width in which a heading takes at most `lines` lines.
+fn heading_width(name: &str, lines: usize) -> usize {
+    let word = name.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(1);
+    let whole = name.chars().count().max(1);
+    (word..whole).find(|width| wrap(name, *width).len() <= lines).unwrap_or(whole)
 }
 
 /// Cuts the widest text columns until the table fits, or no column can be cut any more.

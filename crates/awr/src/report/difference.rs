@@ -64,6 +64,8 @@ pub fn difference(first: &Document, second: &Document) -> Report {
         }
     }
     sections.push(settings(first, second));
+    // The comparisons are ordered by interest; the report keeps each group together.
+    sections.sort_by_key(|section| section.group);
     let subject = format!("{} {} / {} {}", name(first), snapshots(first), name(second), snapshots(second));
     Report {
         kind: Kind::Difference,

@@ -215,9 +215,7 @@ pub(super) fn noisy_neighbour(view: &View<'_>) -> Judgement {
     let total_time = sum(databases.iter().map(|database| database.active_us))?;
     let total_io_us = sum(databases.iter().map(|database| database.blk_read_us));
     let waits_us = class_us(view.document, "User I/O");
-    if total_io_us.or(waits_us).is_none() {
-        return None;
-    }
+    total_io_us.or(waits_us)?;
     let mut found = Vec::new();
     for database in databases {
         let Some(share) = ratio(read_bytes(view, database), Some(total_bytes)) else { continue };

@@ -367,9 +367,8 @@ pub fn judge(document: &Document) -> Findings {
     let mut with_impact: BTreeSet<&str> = BTreeSet::new();
     for rule in &RULES {
         let Some(found) = (rule.evaluate)(&view) else { continue };
-        // An area is judged by its problems and symptoms, unless the area has information only.
-        let has_problems = RULES.iter().any(|other| other.area == rule.area && other.kind != Kind::Information);
-        if rule.kind != Kind::Information || !has_problems {
+        // An area is judged by its problems and symptoms.
+        if rule.kind != Kind::Information {
             judged.insert(rule.area);
         }
         for found in found {
@@ -392,7 +391,7 @@ pub fn judge(document: &Document) -> Findings {
     let impact = |finding: &Finding| finding.impact.map_or(0.0, |impact| impact.us);
     result.findings.sort_by(|a, b| a.kind.cmp(&b.kind).then(impact(b).total_cmp(&impact(a))));
     let mut areas: Vec<&str> = Vec::new();
-    for rule in &RULES {
+    for rule in RULES.iter().filter(|rule| rule.kind != Kind::Information) {
         if !areas.contains(&rule.area) {
             areas.push(rule.area);
         }

@@ -26,11 +26,19 @@ fn active_sessions(slot: &AshSlot) -> BTreeMap<String, f64> {
     slot.by_class.iter().filter(|(class, _)| *class != "Idle").filter_map(average).collect()
 }
 
+/// The picture of active sessions by wait class over time; None without slots.
+pub(super) fn chart(view: &View<'_>) -> Option<Chart> {
+    let slots: Vec<(String, BTreeMap<String, f64>)> =
+        view.document.ash.slots.iter().map(|slot| (clock(slot), active_sessions(slot))).collect();
+    (!slots.is_empty()).then(|| Chart::ActiveSessions { slots, cpus: view.document.cpus() })
+}
+
+fn clock(slot: &AshSlot) -> String {
+    Timestamp::parse(&slot.time).map_or_else(|| slot.time.to_string(), Timestamp::clock)
+}
+
 fn over_time(view: &View<'_>) -> Section {
     let ash = &view.document.ash;
-    let clock = |slot: &AshSlot| Timestamp::parse(&slot.time).map_or_else(|| slot.time.to_string(), Timestamp::clock);
-    let slots: Vec<(String, BTreeMap<String, f64>)> =
-        ash.slots.iter().map(|slot| (clock(slot), active_sessions(slot))).collect();
     let mut table =
         Table::new(&["<Slot Time", "Slot Count", "<Event", "Event Count", "% Event", "Avg Active Sessions"]);
     let total = sum(ash.slots.iter().map(|slot| Some(slot.by_class.values().sum())));
@@ -53,8 +61,8 @@ fn over_time(view: &View<'_>) -> Section {
     if let Some(lost) = ash.lost.filter(|lost| *lost > 0.0) {
         section = section.note(format!("{lost} samples were lost: raise cellar.awr_sample_buffer"));
     }
-    if !slots.is_empty() {
-        section = section.chart(Chart::ActiveSessions { slots, cpus: view.document.cpus() });
+    if let Some(chart) = chart(view) {
+        section = section.chart(chart);
     }
     section.table_or(table, "No session was active in a sample.")
 }

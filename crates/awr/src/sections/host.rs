@@ -12,7 +12,9 @@ pub fn sections(view: &View<'_>) -> Vec<Section> {
 fn statistics(view: &View<'_>) -> Section {
     let table = Table::new(&["<Statistic", "Value", "End Value", "<Unit"]).with_rows(view.document.os.iter().map(
         |statistic| {
-            let digits = |value: f64| if value.fract() == 0.0 { Cell::Count(value) } else { Cell::Decimal(value, 2) };
+            let digits = |value: f64| {
+                if value.fract() == 0.0 || value >= 1e6 { Cell::Count(value) } else { Cell::Decimal(value, 2) }
+            };
             let begin = statistic.begin.or(statistic.value);
             let end = statistic.end.filter(|end| Some(*end) != begin);
             vec![

@@ -3,7 +3,7 @@
 use super::{Block, Group, Section};
 use crate::document::{Event, Measure, OsStatistic, names};
 use crate::figures::time::{average_wait_us, foreground_waits, wait_classes};
-use crate::figures::{efficiency, load, percent, ratio, smart_scan::SmartScan, sum};
+use crate::figures::{efficiency, load, percent, smart_scan::SmartScan, sum};
 use crate::findings::Findings;
 use crate::table::{Cell, Table};
 use crate::view::{View, time_text};
@@ -293,16 +293,8 @@ fn io_profile(view: &View<'_>) -> Section {
                 ]
             },
         ));
-    let hit = ratio(statistic(names::PHYSICAL_READS), statistic(names::LOGICAL_READS));
-    let section = Section::new("io-profile", Group::Summary, "IO Profile");
-    let section = if hit.is_some() {
-        section.note(
-            "Physical reads of PostgreSQL may be served by the operating system's cache; the cell's are device reads",
-        )
-    } else {
-        section
-    };
-    section.table_or(table, "Not available: no statistics of reads and writes")
+    Section::new("io-profile", Group::Summary, "IO Profile")
+        .table_or(table, "Not available: no statistics of reads and writes")
 }
 
 /// The findings: a list by impact, then each finding, then the areas without impact.

@@ -38,6 +38,7 @@ fn buffer_pool(view: &View<'_>) -> Section {
         ]);
     }
     Section::new("buffer-pool", Group::Memory, "Buffer Pool Statistics")
+        .note("Physical reads may be served by the operating system's cache; reads of a cell are in IOStat by Filetype summary")
         .note("Backend Writes: buffers that a session wrote to get a free buffer, as Oracle's sessions wait for free buffers")
         .table_or(table.without_empty_columns(), "Not available: no statistics of logical reads")
 }

@@ -8,11 +8,15 @@ mod source;
 use crate::CONFIG_EXIT;
 use cellar_awr::render::{self, Format};
 use cellar_awr::report;
+use clap::builder::PossibleValuesParser;
 use repository::{Period, Repository};
 use source::{Failure, documents};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// Values of --format.
+const FORMATS: [&str; 4] = ["text", "html", "json", "document"];
 
 /// Take AWR snapshots of a cluster, and report what happened between them
 ///
@@ -46,7 +50,7 @@ struct Connection {
 #[derive(clap::Args)]
 struct Output {
     /// Form of the report: text, html, json, or document (the figures that reports are computed from)
-    #[arg(long, value_name = "FORMAT", value_parser = ["text", "html", "json", "document"])]
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(FORMATS))]
     format: Option<String>,
     /// Write the report to a file; its extension .html, .json or .txt also chooses the format
     #[arg(long, value_name = "FILE")]
