@@ -75,7 +75,7 @@ fn exadata() -> (Document, Vec<Row>) {
     let document = document(json!({
         "elapsed_us": 150.52 * 60e6,
         "db_time_us": 91_147.69e6 / 0.3464,
-        "time_model": [{ "name": "DB CPU", "us": 91_147.69e6 }, { "name": "CPU run queue", "us": 19_120.52e6 }],
+        "time_model": [{ "name": "DB CPU", "us": 91_147.69e6 }, { "name": "DB CPU run queue time", "us": 19_120.52e6 }],
         "events": rows.iter().map(|row| event(row.0, row.1, row.2, row.3)).collect::<Vec<_>>(),
         "statistics": statistics.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect::<Vec<_>>(),
     }));

@@ -5,6 +5,7 @@
 //! satisfies the checks of [`validate`](mod@validate).
 
 pub mod names;
+mod normalize;
 pub mod time;
 mod validate;
 mod value;
@@ -198,8 +199,10 @@ records! {
     /// Activity of one application of one role in one database.
     Service {
         database: Text,
+        #[serde(alias = "user")]
         role: Text,
         application: Text,
+        backend_type: Text,
         samples: Measure,
         cpu_us: Measure,
         run_queue_us: Measure,
@@ -409,6 +412,7 @@ records! {
     SessionState {
         pid: Option<i64>,
         database: Text,
+        #[serde(alias = "user")]
         role: Text,
         application: Text,
         client: Text,
@@ -451,6 +455,9 @@ records! {
         by_event: List<AshActivity>,
         top_sql: List<AshActivity>,
         top_sessions: List<AshActivity>,
+        by_service: List<Service>,
+        blocking: List<Blocking>,
+        idle_in_transaction: List<SessionState>,
     }
 
     AshSlot {
@@ -469,6 +476,7 @@ records! {
         pid: Option<i64>,
         backend_type: Text,
         database: Text,
+        #[serde(alias = "user")]
         role: Text,
         application: Text,
         samples: Measure,
@@ -531,8 +539,9 @@ pub fn parse(json: &[u8]) -> Result<Vec<Document>, DocumentError> {
         .into_iter()
         .map(|value| {
             validate::check_values(&value)?;
-            let document: Document = serde_json::from_value(value)?;
+            let mut document: Document = serde_json::from_value(value)?;
             validate::check_times(&document)?;
+            normalize::normalize(&mut document);
             Ok(document)
         })
         .collect()

@@ -7,7 +7,7 @@ pub mod time {
     pub const DB_TIME: &str = "DB time";
     pub const DB_CPU: &str = "DB CPU";
     /// Time that foreground sessions were runnable and waited for a core.
-    pub const RUN_QUEUE: &str = "CPU run queue";
+    pub const RUN_QUEUE: &str = "DB CPU run queue time";
     pub const BACKGROUND_CPU: &str = "background cpu time";
     pub const BACKGROUND_TIME: &str = "background elapsed time";
     pub const PARSE: &str = "parse time elapsed";

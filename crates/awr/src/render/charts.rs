@@ -16,6 +16,7 @@ const TOP: f64 = 12.0;
 const BOTTOM: f64 = 26.0;
 const BAR_HEIGHT: f64 = 22.0;
 const TIME_LABELS: usize = 8;
+const GRID_LINES: u32 = 5;
 
 pub fn svg(chart: &Chart) -> String {
     match chart {
@@ -32,13 +33,13 @@ fn class_colour(class: &str) -> String {
     format!("var(--class-{index})")
 }
 
-/// A round number at or above a value: 1, 2 or 5 times a power of 10.
+/// A round number at or above a value, that five grid lines divide into round numbers.
 fn round_up(value: f64) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return 1.0;
     }
     let power = 10_f64.powf(value.log10().floor());
-    [1.0, 2.0, 5.0, 10.0]
+    [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 8.0, 10.0]
         .into_iter()
         .map(|step| step * power)
         .find(|step| *step >= value * 0.999_999)
@@ -55,9 +56,9 @@ fn frame(label: &str, height: f64, body: &str) -> String {
 /// Horizontal grid lines with values at the left.
 fn grid(greatest: f64) -> String {
     let mut out = String::new();
-    for step in 0..=4 {
-        let value = greatest * f64::from(step) / 4.0;
-        let y = TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - f64::from(step) / 4.0);
+    for step in 0..=GRID_LINES {
+        let value = greatest * f64::from(step) / f64::from(GRID_LINES);
+        let y = TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - f64::from(step) / f64::from(GRID_LINES));
         let digits = usize::from(greatest < 20.0) + usize::from(greatest < 2.0);
         let _ = write!(
             out,
@@ -152,8 +153,9 @@ fn active_sessions(slots: &[(String, BTreeMap<String, f64>)], cpus: Option<f64>)
         .iter()
         .map(|class| format!("<span><i style=\"background:{}\"></i>{}</span>", class_colour(class), escape(class)))
         .collect();
-    let caption = "Average active sessions by wait class";
-    format!("<p class=\"caption\">{caption}</p>{}<p class=\"legend\">{legend}</p>\n", frame(caption, HEIGHT, &body))
+    let host = cpus.map_or_else(String::new, |cpus| format!("; the host has {cpus:.0} CPUs"));
+    let caption = format!("Average active sessions by wait class{host}");
+    format!("<p class=\"caption\">{caption}</p>{}<p class=\"legend\">{legend}</p>\n", frame(&caption, HEIGHT, &body))
 }
 
 /// Horizontal bars with labels at the left and values behind the bars.
@@ -166,7 +168,7 @@ fn bar_chart(title: &str, unit: &str, bars: &[Bar]) -> String {
     for (index, bar) in bars.iter().enumerate() {
         let y = 4.0 + BAR_HEIGHT * index as f64;
         let width = ((WIDTH - LABEL - VALUE) * bar.value / greatest).max(1.0);
-        let label: String = bar.label.chars().take(54).collect();
+        let label: String = bar.label.chars().take(46).collect();
         let text = format!(
             "<text class=\"label\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             LABEL - 8.0,
@@ -237,7 +239,7 @@ mod tests {
 
     #[test]
     fn axes_end_at_round_numbers() {
-        for (value, end) in [(0.0, 1.0), (0.3, 0.5), (1.0, 1.0), (7.2, 10.0), (96.0, 100.0), (130.0, 200.0)] {
+        for (value, end) in [(0.0, 1.0), (0.3, 0.3), (1.0, 1.0), (7.2, 8.0), (96.0, 100.0), (130.0, 150.0)] {
             assert!((round_up(value) - end).abs() < 1e-9, "{value}");
         }
     }

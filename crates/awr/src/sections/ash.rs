@@ -74,7 +74,7 @@ fn total_samples(view: &View<'_>) -> Measure {
 }
 
 fn event_name(activity: &AshActivity) -> &str {
-    activity.event.known().unwrap_or("CPU + Wait for CPU")
+    activity.event.known().filter(|event| *event != "CPU").unwrap_or("CPU + Wait for CPU")
 }
 
 fn top_events(view: &View<'_>) -> Section {

@@ -69,10 +69,12 @@ fn header(view: &View<'_>) -> Section {
         vec![text("Elapsed:"), Cell::Absent, minutes(document.elapsed_us), Cell::Absent],
         vec![text("DB Time:"), Cell::Absent, minutes(view.model.db_time_us), Cell::Absent],
     ]);
-    Section::new("header", Group::Summary, "WORKLOAD REPOSITORY report for")
-        .table(database)
-        .table(host)
-        .table(snapshots)
+    let section = Section::new("header", Group::Summary, "WORKLOAD REPOSITORY report for");
+    let section = section.table(database).table(host).table(snapshots);
+    match super::ash::chart(view) {
+        Some(chart) => section.chart(chart),
+        None => section,
+    }
 }
 
 /// What happened during the interval and what is missing: it decides how far the figures can be trusted.
@@ -162,7 +164,7 @@ fn top_events(view: &View<'_>) -> Section {
         }
     };
     own("DB CPU", "", model.db_cpu_us);
-    own(names::time::RUN_QUEUE, "Scheduler", model.run_queue_us);
+    own("CPU run queue", "Scheduler", model.run_queue_us);
     rows.sort_by(|a, b| b.0.partial_cmp(&a.0).unwrap_or(std::cmp::Ordering::Equal));
     rows.truncate(PREFERRED_ROWS);
     let columns = ["<Event", "Waits", "Total Wait Time (sec)", "Avg Wait", "% DB time", "<Wait Class", "<How"];
