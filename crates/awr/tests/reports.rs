@@ -383,3 +383,15 @@ fn five_thousand_statements_are_rendered_quickly() {
     }
     assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
 }
+
+/// On a host without a free core, sessions wait for a core after each wait, and the samples show the wait meanwhile.
+#[test]
+fn run_queue_time_that_the_waits_contain_is_not_counted_twice() {
+    let busy_host = Builder::healthy().set("/databases/0/run_queue_us", HOUR_US).build();
+    let model = cellar_awr::figures::time::TimeModel::of(&busy_host);
+    // 2 hours of DB time - 0.9 of CPU - 1.02 of waits leave 0.08 for the run queue.
+    let outside = model.run_queue_outside_waits_us().unwrap() / HOUR_US;
+    assert!((outside - 0.08).abs() < 1e-9, "{outside}");
+    assert!(model.unaccounted_us().unwrap().abs() < 1.0);
+    assert_eq!(model.run_queue_us.map(|us| us / HOUR_US), Some(1.0));
+}

@@ -86,6 +86,11 @@ pub struct Regression {
 }
 
 impl StatementHistory<'_> {
+    /// Time of all executions, in microseconds.
+    pub fn elapsed_us(&self) -> f64 {
+        self.plans.values().map(|plan| plan.elapsed_us).sum()
+    }
+
     /// Whether the statement changed its plan, or became slower.
     pub fn is_notable(&self) -> bool {
         self.executions.iter().any(|(_, verdict)| *verdict != Verdict::Same) || self.plans.len() > 1

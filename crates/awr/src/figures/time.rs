@@ -45,12 +45,26 @@ impl TimeModel {
         }
     }
 
+    /// Time waiting for a core outside of waits. A session that was woken from a wait shows the wait until the session
+    /// runs, so that a part of the run-queue time is in the waits already: the time that DB CPU and waits leave of DB time
+    /// bounds the other part.
+    pub fn run_queue_outside_waits_us(&self) -> Measure {
+        let run_queue_us = self.run_queue_us?;
+        match (self.db_time_us, self.db_cpu_us) {
+            (Some(db_time), Some(cpu)) => {
+                Some(run_queue_us.min((db_time - cpu - self.wait_us.unwrap_or(0.0)).max(0.0)))
+            }
+            _ => Some(run_queue_us),
+        }
+    }
+
     /// DB time that is neither DB CPU, nor waiting for a core, nor a wait. Negative if the parts exceed DB time, which
     /// sampled waits can. None without DB time or DB CPU.
     ///
     /// Source: DB time = DB CPU + waits, the Oracle Database Performance Method.
     pub fn unaccounted_us(&self) -> Measure {
-        Some(self.db_time_us? - self.db_cpu_us? - self.run_queue_us.unwrap_or(0.0) - self.wait_us.unwrap_or(0.0))
+        let run_queue_us = self.run_queue_outside_waits_us().unwrap_or(0.0);
+        Some(self.db_time_us? - self.db_cpu_us? - run_queue_us - self.wait_us.unwrap_or(0.0))
     }
 
     /// Average active sessions: DB time per elapsed time.

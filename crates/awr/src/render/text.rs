@@ -51,8 +51,9 @@ fn write_section(out: &mut String, section: &Section, subject: &str) {
     if !section.notes.is_empty() && !is_summary {
         out.push('\n');
     }
-    for (index, block) in section.blocks.iter().enumerate() {
-        if index > 0 && !matches!(block, Block::Chart(_)) {
+    let printed = section.blocks.iter().filter(|block| !matches!(block, Block::Chart(_)));
+    for (index, block) in printed.enumerate() {
+        if index > 0 {
             out.push('\n');
         }
         match block {

@@ -10,7 +10,7 @@ pub(super) fn run_queue(view: &View<'_>) -> Judgement {
     let on_cpu = view.model.sessions_on_cpu();
     let mut found = Found::new("Sessions waited for a core")
         .impact(us)
-        .evidence("wait-classes", format!("CPU run queue: {}, {}", duration(us), share_text(view, us)));
+        .evidence("time-model", format!("DB CPU run queue time: {}, {}", duration(us), share_text(view, us)));
     if let Some(sessions) = on_cpu {
         found = found.evidence("instance-cpu", format!("{sessions:.1} sessions on CPU or waiting for a core{cpus}"));
     }

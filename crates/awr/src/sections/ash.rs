@@ -8,6 +8,8 @@ use crate::view::{View, one_line, top};
 use std::collections::BTreeMap;
 
 const ROWS: usize = 15;
+/// The most consecutive empty slots of the picture.
+const EMPTY_SLOTS_MAX: usize = 1000;
 
 pub fn sections(view: &View<'_>) -> Vec<Section> {
     let ash = &view.document.ash;
@@ -26,11 +28,21 @@ fn active_sessions(slot: &AshSlot) -> BTreeMap<String, f64> {
     slot.by_class.iter().filter(|(class, _)| *class != "Idle").filter_map(average).collect()
 }
 
-/// The picture of active sessions by wait class over time; None without slots.
+/// The picture of active sessions by wait class over time; None without slots. Slots without samples are absent in the
+/// document and empty in the picture.
 pub(super) fn chart(view: &View<'_>) -> Option<Chart> {
-    let slots: Vec<(String, BTreeMap<String, f64>)> =
-        view.document.ash.slots.iter().map(|slot| (clock(slot), active_sessions(slot))).collect();
-    (!slots.is_empty()).then(|| Chart::ActiveSessions { slots, cpus: view.document.cpus() })
+    let slots = &view.document.ash.slots;
+    let mut all: Vec<(String, BTreeMap<String, f64>)> = Vec::new();
+    let times: Vec<Option<Timestamp>> = slots.iter().map(|slot| Timestamp::parse(&slot.time)).collect();
+    let gaps = times.windows(2).map(|pair| Some(pair[1]?.since(pair[0]?)));
+    let step = gaps.clone().flatten().filter(|us| *us > 0).min();
+    for (slot, gap) in slots.iter().zip(gaps.chain([None])) {
+        all.push((clock(slot), active_sessions(slot)));
+        let missing = gap.zip(step).map_or(0, |(gap, step)| (gap + step / 2) / step - 1);
+        let missing = usize::try_from(missing).unwrap_or(0).min(EMPTY_SLOTS_MAX);
+        all.extend(std::iter::repeat_n((String::new(), BTreeMap::new()), missing));
+    }
+    (!all.is_empty()).then(|| Chart::ActiveSessions { slots: all, cpus: view.document.cpus() })
 }
 
 fn clock(slot: &AshSlot) -> String {

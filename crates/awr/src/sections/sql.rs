@@ -10,6 +10,10 @@ use crate::table::{Cell, Table, duration};
 use crate::view::{View, one_line, time_text, top};
 use std::collections::BTreeMap;
 
+/// The least share of DB time of a statement whose plan changes are listed, and the most statements.
+const PLAN_CHANGE_PERCENT_MIN: f64 = 0.5;
+const PLAN_CHANGE_STATEMENTS: usize = 20;
+
 pub fn sections(view: &View<'_>) -> Vec<Section> {
     if view.sql.is_empty() {
         let hint = "set cellar.awr_track to top or all, or install pg_stat_statements, to collect statements";
@@ -54,20 +58,27 @@ fn plan_changes(view: &View<'_>) -> Section {
         "AVG_PIO",
         "<VERDICT",
     ];
-    let document = view.document;
+    let histories = statements(view.document);
+    // Statements that take no notable time change their times and plans by chance.
+    let notable = histories.iter().filter(|history| {
+        let share = view.model.percent_of_db_time(Some(history.elapsed_us()));
+        history.is_notable() && share.is_none_or(|share| share >= PLAN_CHANGE_PERCENT_MIN)
+    });
     let mut table = Table::new(&columns);
-    for statement in statements(document).iter().filter(|statement| statement.is_notable()) {
-        for (row, verdict) in &statement.executions {
-            table.push(plan_row(view, statement.query_id, row, *verdict));
+    for history in top(notable, PLAN_CHANGE_STATEMENTS, |history| Some(history.elapsed_us())) {
+        for (row, verdict) in &history.executions {
+            table.push(plan_row(view, history.query_id, row, *verdict));
         }
     }
     Section::new("plan-changes", Group::Sql, "SQL Plan Changes")
         .note("AVG_ETIME in seconds; AVG_LIO and AVG_PIO in blocks per execution; NODE is the instance")
         .note("plan changed: another plan than before. same plan, slower storage: as many reads, more time")
+        .note("statements with at least 0.5 % of DB time, the longest time first")
         .table_or(table, "No statement changed its plan, or became slower with the same plan, between the snapshots.")
 }
 
 fn plan_row(view: &View<'_>, query_id: i64, row: &PlanHistory, verdict: Verdict) -> Vec<Cell> {
+    let average_us = ratio(row.elapsed_us, row.calls);
     vec![
         Cell::integer(row.snap_id),
         Cell::text(&*view.document.instance.id),
@@ -75,7 +86,7 @@ fn plan_row(view: &View<'_>, query_id: i64, row: &PlanHistory, verdict: Verdict)
         Cell::SqlId(query_id),
         Cell::integer(row.plan_id),
         Cell::count(row.calls),
-        Cell::seconds(ratio(row.elapsed_us, row.calls), 3),
+        Cell::seconds(average_us, if average_us >= Some(1e5) { 3 } else { 6 }),
         Cell::decimal(ratio(row.logical_reads, row.calls), 1),
         Cell::decimal(ratio(row.physical_reads, row.calls), 1),
         Cell::text(verdict.text()),

@@ -164,7 +164,7 @@ fn top_events(view: &View<'_>) -> Section {
         }
     };
     own("DB CPU", "", model.db_cpu_us);
-    own("CPU run queue", "Scheduler", model.run_queue_us);
+    own("CPU run queue", "Scheduler", model.run_queue_outside_waits_us());
     rows.sort_by(|a, b| b.0.partial_cmp(&a.0).unwrap_or(std::cmp::Ordering::Equal));
     rows.truncate(PREFERRED_ROWS);
     let columns = ["<Event", "Waits", "Total Wait Time (sec)", "Avg Wait", "% DB time", "<Wait Class", "<How"];
@@ -206,7 +206,7 @@ fn classes(view: &View<'_>) -> Section {
     if model.db_cpu_us.is_some() {
         rows.push((model.db_cpu_us, row("DB CPU", None, model.db_cpu_us, 1)));
     }
-    if let Some(us) = model.run_queue_us {
+    if let Some(us) = model.run_queue_outside_waits_us() {
         rows.push((Some(us), row("CPU run queue", None, Some(us), 1)));
     }
     rows.sort_by(|a, b| b.0.partial_cmp(&a.0).unwrap_or(std::cmp::Ordering::Equal));
@@ -217,7 +217,7 @@ fn classes(view: &View<'_>) -> Section {
         ["<Wait Class", "Waits", "Total Wait Time (sec)", "Avg Wait Time", "% DB time", "Avg Active Sessions"];
     let table = Table::new(&columns).titled(title).with_rows(rows.into_iter().map(|(_, row)| row));
     Section::new("wait-classes", Group::Summary, title)
-        .note("DB time = DB CPU + CPU run queue + waits + unaccounted; sampled waits can exceed DB time")
+        .note("DB time = DB CPU + CPU run queue (outside of waits) + waits + unaccounted; sampled waits can exceed DB time")
         .table_or(table, view.missing("session samples", "set cellar.awr_sample_period above 0 to sample wait events"))
 }
 

@@ -50,6 +50,10 @@ fn time_model(view: &View<'_>) -> Section {
         if view.document.time(names::time::RUN_QUEUE).is_none() && model.run_queue_us.is_some() {
             table.push(row(names::time::RUN_QUEUE, model.run_queue_us, derived("sum over databases")));
         }
+        let outside_us = model.run_queue_outside_waits_us();
+        if outside_us.is_some() {
+            table.push(row("run queue outside of waits", outside_us, derived("at most")));
+        }
         table.push(row("non-idle wait time", model.wait_us, derived("sum of events")));
         table.push(row("unaccounted for", model.unaccounted_us(), derived("difference")));
     }
@@ -57,7 +61,8 @@ fn time_model(view: &View<'_>) -> Section {
     Section::new("time-model", Group::Waits, "Time Model Statistics")
         .note(format!("Total time in database user-calls (DB Time): {db_time}"))
         .note("Statistics including the word \"background\" measure background processes and are no part of DB time")
-        .note("DB time = DB CPU + CPU run queue + non-idle wait time + unaccounted for")
+        .note("DB time = DB CPU + run queue outside of waits + non-idle wait time + unaccounted for")
+        .note("A woken session shows its wait until the session gets a core: a part of the run-queue time is in the waits")
         .table_or(table.without_empty_columns(), "Not available: the snapshots contain no time model")
 }
 
