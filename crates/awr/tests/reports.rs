@@ -7,7 +7,7 @@ mod support;
 use cellar_awr::document::{DocumentError, parse};
 use cellar_awr::render::{Format, WIDTH, html, json, render, text};
 use cellar_awr::report::{Report, difference, global, instance, of};
-use cellar_awr::sections::Block;
+use cellar_awr::sections::{Block, Chart};
 use cellar_awr::sql_id;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -394,4 +394,20 @@ fn run_queue_time_that_the_waits_contain_is_not_counted_twice() {
     assert!((outside - 0.08).abs() < 1e-9, "{outside}");
     assert!(model.unaccounted_us().unwrap().abs() < 1.0);
     assert_eq!(model.run_queue_us.map(|us| us / HOUR_US), Some(1.0));
+}
+
+/// Slots in which no session was active are absent in the document, also at the end of the interval.
+#[test]
+fn the_picture_of_active_sessions_contains_idle_slots() {
+    let slot = |time: &str| json!({ "time": time, "ticks": 10, "by_class": { "CPU": 20 } });
+    let slots = ["2026-11-23T05:00:00Z", "2026-11-23T05:00:10Z", "2026-11-23T05:00:40Z"].map(slot);
+    let document = Builder::healthy().set("/ash/slots", json!(slots)).set("/end/time", "2026-11-23T05:01:00Z").build();
+    let report = instance(&document);
+    let header = report.sections.iter().find(|section| section.id == "header").unwrap();
+    let chart = header.blocks.iter().find_map(|block| match block {
+        Block::Chart(Chart::ActiveSessions { slots, .. }) => Some(slots),
+        _ => None,
+    });
+    let sessions: Vec<f64> = chart.unwrap().iter().map(|(_, slot)| slot.values().sum()).collect();
+    assert_eq!(sessions, [2.0, 2.0, 0.0, 0.0, 2.0, 0.0]);
 }

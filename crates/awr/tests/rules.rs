@@ -18,7 +18,7 @@ type Change = fn(Builder) -> Builder;
 const CASES: [(&str, Change, Change); 28] = [
     (
         "cpu-run-queue",
-        |b| b.set("/databases/0/run_queue_us", 0.2 * HOUR_US),
+        |b| b.set("/databases/0/run_queue_us", 0.2 * HOUR_US).event("VacuumDelay", "Other", 0.4 * HOUR_US),
         |b| b.set("/databases/0/run_queue_us", 0.09 * HOUR_US),
     ),
     ("cpu-bound", |b| b.set("/time_model/1/us", 1.7 * HOUR_US), |b| b.set("/time_model/1/us", 0.95 * HOUR_US)),

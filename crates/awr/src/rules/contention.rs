@@ -6,11 +6,36 @@ use crate::figures::sum;
 use crate::figures::time::foreground_waits;
 use crate::table::duration;
 use crate::view::{View, top};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Waits for heavyweight locks. The object checkpoint waits for writes, not for a session.
 fn is_lock(event: &Event) -> bool {
     let is_object_checkpoint = event.event.starts_with("enq: KO");
     !is_object_checkpoint && (&*event.kind == "Lock" || &*event.class == "Application")
+}
+
+/// The sessions that one session blocked.
+#[derive(Default)]
+struct Blocked<'a> {
+    sessions: BTreeSet<i64>,
+    samples: f64,
+    state: Option<&'a str>,
+    /// A statement that waited.
+    query_id: Option<i64>,
+}
+
+/// Sessions that blocked others, by samples.
+fn blockers<'a>(view: &View<'a>) -> Vec<(i64, Blocked<'a>)> {
+    let mut blockers: BTreeMap<i64, Blocked<'a>> = BTreeMap::new();
+    for chain in &view.document.sessions.blocking {
+        let Some(pid) = chain.blocker_pid else { continue };
+        let blocked = blockers.entry(pid).or_default();
+        blocked.sessions.extend(chain.blocked_pid);
+        blocked.samples += chain.samples.unwrap_or(0.0);
+        blocked.state = blocked.state.or(chain.blocker_state.known());
+        blocked.query_id = blocked.query_id.or(chain.query_id);
+    }
+    top(blockers, usize::MAX, |(_, blocked)| Some(blocked.samples))
 }
 
 pub(super) fn locks(view: &View<'_>) -> Judgement {
@@ -19,10 +44,9 @@ pub(super) fn locks(view: &View<'_>) -> Judgement {
     }
     let events: Vec<&Event> = foreground_waits(view.document).filter(|event| is_lock(event)).collect();
     let Some(us) = sum(events.iter().map(|event| event.time_us)) else { return Some(Vec::new()) };
-    let blocking = &view.document.sessions.blocking;
-    let head = top(blocking, 1, |chain| chain.samples).into_iter().next();
-    let title = match head.and_then(|chain| chain.blocker_pid) {
-        Some(pid) => format!("Sessions waited for locks, most of all for session {pid}"),
+    let blockers = blockers(view);
+    let title = match blockers.first() {
+        Some((pid, _)) => format!("Sessions waited for locks, most of all for session {pid}"),
         None => "Sessions waited for locks of other sessions".to_owned(),
     };
     let mut found = Found::new(title).impact(us);
@@ -31,16 +55,15 @@ pub(super) fn locks(view: &View<'_>) -> Judgement {
         found =
             found.evidence("foreground-events", format!("{}: {}, {}", event.event, duration(us), share_text(view, us)));
     }
-    for chain in top(blocking, 3, |chain| chain.samples) {
-        let pid = |pid: Option<i64>| pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
-        let samples = chain.samples.unwrap_or(0.0);
-        let state = chain.blocker_state.known().map_or_else(String::new, |state| format!(" ({state})"));
-        let sql = chain.query_id.map_or_else(String::new, |_| format!(" in: {}", view.sql_text(chain.query_id, 60)));
-        let text = format!(
-            "session {}{state} blocked session {} in {samples:.0} samples{sql}",
-            pid(chain.blocker_pid),
-            pid(chain.blocked_pid)
-        );
+    for (pid, blocked) in blockers.iter().take(3) {
+        let state = blocked.state.map_or_else(String::new, |state| format!(" ({state})"));
+        let sql =
+            blocked.query_id.map_or_else(String::new, |_| format!(" in: {}", view.sql_text(blocked.query_id, 60)));
+        let sessions = match blocked.sessions.len() {
+            1 => "one session".to_owned(),
+            count => format!("{count} sessions"),
+        };
+        let text = format!("session {pid}{state} blocked {sessions} in {:.0} samples{sql}", blocked.samples);
         found = found.evidence("blocking", text);
     }
     Some(vec![

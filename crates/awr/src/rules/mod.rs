@@ -90,7 +90,7 @@ pub const RULES: [Rule; 28] = [
         id: "cpu-run-queue",
         area: CPU,
         kind: Kind::Problem,
-        condition: "Sessions waited for a core for at least 5 % of DB time.",
+        condition: "Sessions waited for a core, outside of other waits, for at least 5 % of DB time.",
         recommendation: "Add cores, lower the number of active sessions or parallel workers, or tune the statements at the \
                          top of SQL ordered by CPU Time. Faster storage does not help.",
         explains: &["lwlock-contention"],

@@ -33,10 +33,12 @@ fn active_sessions(slot: &AshSlot) -> BTreeMap<String, f64> {
 pub(super) fn chart(view: &View<'_>) -> Option<Chart> {
     let slots = &view.document.ash.slots;
     let mut all: Vec<(String, BTreeMap<String, f64>)> = Vec::new();
-    let times: Vec<Option<Timestamp>> = slots.iter().map(|slot| Timestamp::parse(&slot.time)).collect();
-    let gaps = times.windows(2).map(|pair| Some(pair[1]?.since(pair[0]?)));
-    let step = gaps.clone().flatten().filter(|us| *us > 0).min();
-    for (slot, gap) in slots.iter().zip(gaps.chain([None])) {
+    let mut times: Vec<Option<Timestamp>> = slots.iter().map(|slot| Timestamp::parse(&slot.time)).collect();
+    let gap = |pair: &[Option<Timestamp>]| Some(pair[1]?.since(pair[0]?));
+    let step = times.windows(2).filter_map(gap).filter(|us| *us > 0).min();
+    // The last slot lasts to the end of the interval.
+    times.push(Timestamp::parse(&view.document.end.time));
+    for (slot, gap) in slots.iter().zip(times.windows(2).map(gap)) {
         all.push((clock(slot), active_sessions(slot)));
         let missing = gap.zip(step).map_or(0, |(gap, step)| (gap + step / 2) / step - 1);
         let missing = usize::try_from(missing).unwrap_or(0).min(EMPTY_SLOTS_MAX);
