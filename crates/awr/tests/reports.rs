@@ -362,8 +362,8 @@ fn documents_with_errors_are_refused_with_the_place() {
     assert_eq!(negative.to_string(), "report document has a negative figure: statements[1].calls is -1");
     let histogram = error(json!({ "format": 1, "events": [{ "histogram": vec![0; 65] }] }));
     assert!(matches!(histogram, DocumentError::Histogram { .. }), "{histogram}");
-    // Absent and NULL are both unavailable; identifiers and settings may be negative.
-    let fine = json!({ "format": 1, "events": null, "plan_history": [{ "query_id": -1 }], "settings": [{ "name": "a", "end": -1 }] });
+    // Absent and NULL are both unavailable; identifiers, settings and growths may be negative.
+    let fine = json!({ "format": 1, "events": null, "databases": [{ "size_growth": -1 }], "plan_history": [{ "query_id": -1 }], "settings": [{ "name": "a", "end": -1 }] });
     assert_eq!(parse(fine.to_string().as_bytes()).unwrap()[0].db_time_us, None);
 }
 

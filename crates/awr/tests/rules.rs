@@ -312,3 +312,48 @@ fn the_reference_repeats_the_table_of_rules() {
     let documented = page.lines().filter(|line| line.starts_with("| `")).count();
     assert_eq!(documented, RULES.len());
 }
+
+/// PostgreSQL 15 and 16 do not time temporary blocks for every source; a sort in cached files also waits for no event.
+#[test]
+fn temp_spills_are_estimated_where_temporary_blocks_are_not_timed() {
+    let spill = Builder::healthy()
+        .set("/statements/2/temp_blk_write_us", json!(null))
+        .set("/statements/2/temp_blks_written", 2_000_000)
+        .set("/statements/2/elapsed_us", HOUR_US);
+    let findings = judge(&spill.build());
+    let finding = found(&findings, "temp-spills");
+    // 2,004,000 of 2,564,000 blocks, half of DB time.
+    let percent = finding.impact.and_then(|impact| impact.percent).unwrap();
+    assert!((percent - 39.08).abs() < 0.1, "{percent}");
+    assert!(finding.evidence.iter().any(|evidence| evidence.text.starts_with("estimated")), "{finding:?}");
+}
+
+/// The article's case reversed: two plans with equal reads differ in time because of lock waits.
+#[test]
+fn a_plan_that_reads_as_much_is_no_regression_and_earlier_intervals_cost_nothing_now() {
+    let row = |snap: i64, plan: i64, reads: f64| {
+        json!({ "snap_id": snap, "query_id": SELECT, "plan_id": plan, "calls": 100_000, "elapsed_us": 0.5 * HOUR_US,
+            "logical_reads": reads, "physical_reads": 0 })
+    };
+    let waits = judge(&Builder::healthy().push("/plan_history", row(102, 99, 2_000_000.0)).build());
+    assert!(!ids(&waits).contains(&"plan-regression"), "{:?}", ids(&waits));
+    // Snapshot 101 is the begin: the interval before costs nothing in this report.
+    let both = Builder::healthy().push("/plan_history", row(101, 99, 9e7)).push("/plan_history", row(102, 99, 9e7));
+    let findings = judge(&both.build());
+    let percent = found(&findings, "plan-regression").impact.and_then(|impact| impact.percent).unwrap();
+    assert!((percent - 25.0).abs() < 1.0, "{percent}");
+}
+
+/// A repository stores the statistics that increased: without a checkpoint by time, only the requested ones are present.
+#[test]
+fn a_checkpoint_storm_without_any_checkpoint_by_time_is_found() {
+    let mut storm = Builder::healthy().statistic("pg_stat_bgwriter.checkpoints_req", 31.0).event(
+        "WALSync",
+        "Commit",
+        0.3 * HOUR_US,
+    );
+    let statistics = storm.0["statistics"].as_array_mut().unwrap();
+    statistics.retain(|statistic| !statistic["name"].as_str().unwrap().starts_with("pg_stat_checkpointer.num"));
+    let findings = judge(&storm.build());
+    assert_eq!(findings.findings[0].id, "checkpoint-storm", "{:?}", ids(&findings));
+}

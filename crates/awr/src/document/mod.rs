@@ -493,6 +493,12 @@ impl Document {
         })
     }
 
+    /// Returns a statistic; 0 if only another statistic of the same source is present, because a repository stores the
+    /// statistics that increased.
+    pub fn statistic_beside(&self, name: &str, same_source: &str) -> Measure {
+        self.statistic(name).or_else(|| self.statistic(same_source).map(|_| 0.0))
+    }
+
     /// Returns a time of the time model by name, in microseconds.
     pub fn time(&self, name: &str) -> Measure {
         self.time_model.iter().find(|statistic| &*statistic.name == name)?.us

@@ -60,6 +60,13 @@ impl Executions {
         ratio(Some(self.elapsed_us), Some(self.calls))
     }
 
+    /// Whether an execution reads notably more blocks; true if the reads are unknown.
+    fn reads_more_than(&self, other: &Self) -> bool {
+        let mut reads =
+            self.reads_per_call().into_iter().zip(other.reads_per_call()).filter_map(|(a, b)| a.zip(b)).peekable();
+        reads.peek().is_none() || reads.any(|(mine, others)| mine > SAME_READS * others + 1.0)
+    }
+
     fn reads_per_call(&self) -> [Measure; 2] {
         [ratio(self.logical_reads, Some(self.calls)), ratio(self.physical_reads, Some(self.calls))]
     }
@@ -69,9 +76,11 @@ impl Executions {
 pub struct StatementHistory<'a> {
     pub query_id: i64,
     pub executions: Vec<(&'a PlanHistory, Verdict)>,
-    /// Sums by plan.
+    /// Sums by plan, over all intervals.
     pub plans: BTreeMap<Option<i64>, Executions>,
-    /// Time above that of an execution before, in the intervals with the verdict `SlowerStorage`, in microseconds.
+    /// Sums by plan, over the intervals of the report. The history may begin before the report.
+    pub reported: BTreeMap<Option<i64>, Executions>,
+    /// Time above that of an execution before, in the report's intervals with the verdict `SlowerStorage`, in microseconds.
     pub slower_storage_us: f64,
 }
 
@@ -81,14 +90,14 @@ pub struct Regression {
     pub slow_plan: Option<i64>,
     pub fast_plan: Option<i64>,
     pub factor: f64,
-    /// Time that the slow plan took above the fast plan's time, in microseconds.
+    /// Time that the slow plan took above the fast plan's time, in the report's intervals, in microseconds.
     pub excess_us: f64,
 }
 
 impl StatementHistory<'_> {
-    /// Time of all executions, in microseconds.
+    /// Time of the executions in the report's intervals, in microseconds.
     pub fn elapsed_us(&self) -> f64 {
-        self.plans.values().map(|plan| plan.elapsed_us).sum()
+        self.reported.values().map(|plan| plan.elapsed_us).sum()
     }
 
     /// Whether the statement changed its plan, or became slower.
@@ -96,21 +105,22 @@ impl StatementHistory<'_> {
         self.executions.iter().any(|(_, verdict)| *verdict != Verdict::Same) || self.plans.len() > 1
     }
 
-    /// The slower of the statement's plans, if the plan was used in the last interval and takes twice the time or more.
+    /// The slower of the statement's plans, if the plan was used in the last interval, takes twice the time or more, and
+    /// reads more blocks. A plan that reads as much waits for something else, for example for locks.
     pub fn regression(&self) -> Option<Regression> {
         let last = self.executions.iter().filter_map(|(row, _)| row.snap_id).max();
         let is_current = |plan: Option<i64>| {
             self.executions.iter().any(|(row, _)| row.plan_id == plan && row.snap_id == last && row.calls > Some(0.0))
         };
-        let timed = || self.plans.iter().filter_map(|(plan, sums)| Some((*plan, *sums, sums.average_us()?)));
-        let (fast_plan, _, fast_us) = timed().min_by(|a, b| a.2.total_cmp(&b.2))?;
+        let timed = || self.plans.iter().filter_map(|(plan, sums)| Some((*plan, sums, sums.average_us()?)));
+        let (fast_plan, fast, fast_us) = timed().min_by(|a, b| a.2.total_cmp(&b.2))?;
+        let is_slow = |sums: &Executions, us: f64| us >= 2.0 * fast_us && fast_us > 0.0 && sums.reads_more_than(fast);
         timed()
-            .filter(|(plan, _, us)| *plan != fast_plan && is_current(*plan) && *us >= 2.0 * fast_us && fast_us > 0.0)
-            .map(|(plan, sums, us)| Regression {
-                slow_plan: plan,
-                fast_plan,
-                factor: us / fast_us,
-                excess_us: sums.elapsed_us - sums.calls * fast_us,
+            .filter(|(plan, sums, us)| *plan != fast_plan && is_current(*plan) && is_slow(sums, *us))
+            .filter_map(|(plan, _, us)| {
+                let reported = self.reported.get(&plan)?;
+                let excess_us = reported.elapsed_us - reported.calls * fast_us;
+                Some(Regression { slow_plan: plan, fast_plan, factor: us / fast_us, excess_us })
             })
             .max_by(|a, b| a.excess_us.total_cmp(&b.excess_us))
     }
@@ -124,13 +134,18 @@ pub fn statements(document: &Document) -> Vec<StatementHistory<'_>> {
             by_query.entry(query_id).or_default().push(row);
         }
     }
-    by_query.into_iter().map(|(query_id, rows)| history(query_id, rows)).collect()
+    by_query.into_iter().map(|(query_id, rows)| history(query_id, rows, document.begin.snap_id)).collect()
 }
 
-fn history(query_id: i64, mut rows: Vec<&PlanHistory>) -> StatementHistory<'_> {
+fn history(query_id: i64, mut rows: Vec<&PlanHistory>, begin: Option<i64>) -> StatementHistory<'_> {
     rows.sort_by_key(|row| (row.snap_id, row.plan_id));
-    let mut history =
-        StatementHistory { query_id, executions: Vec::new(), plans: BTreeMap::new(), slower_storage_us: 0.0 };
+    let mut history = StatementHistory {
+        query_id,
+        executions: Vec::new(),
+        plans: BTreeMap::new(),
+        reported: BTreeMap::new(),
+        slower_storage_us: 0.0,
+    };
     // What executions cost before, without the intervals that were slower.
     let mut before: BTreeMap<Option<i64>, Executions> = BTreeMap::new();
     let mut previous_plans: BTreeSet<Option<i64>> = BTreeSet::new();
@@ -142,9 +157,16 @@ fn history(query_id: i64, mut rows: Vec<&PlanHistory>) -> StatementHistory<'_> {
                 continue;
             }
             history.plans.entry(row.plan_id).or_default().add(row);
+            let is_reported = begin.is_none() || row.snap_id > begin;
+            if is_reported {
+                history.reported.entry(row.plan_id).or_default().add(row);
+            }
             match (verdict, before.get(&row.plan_id).and_then(Executions::average_us)) {
                 (Verdict::SlowerStorage(_), Some(average_us)) => {
-                    history.slower_storage_us += row.elapsed_us.unwrap_or(0.0) - row.calls.unwrap_or(0.0) * average_us;
+                    if is_reported {
+                        let usual_us = row.calls.unwrap_or(0.0) * average_us;
+                        history.slower_storage_us += row.elapsed_us.unwrap_or(0.0) - usual_us;
+                    }
                 }
                 _ => before.entry(row.plan_id).or_default().add(row),
             }

@@ -22,8 +22,8 @@ impl SmartScan {
     pub fn of(document: &Document) -> Self {
         Self {
             eligible: document.statistic(names::ELIGIBLE),
-            saved_by_storage_index: document.statistic(names::SAVED),
-            returned: document.statistic(names::RETURNED),
+            saved_by_storage_index: document.statistic_beside(names::SAVED, names::ELIGIBLE),
+            returned: document.statistic_beside(names::RETURNED, names::ELIGIBLE),
             interconnect: document.statistic(names::INTERCONNECT),
             uncompressed: document.statistic(names::UNCOMPRESSED),
             read: document.statistic(names::READ_BYTES),

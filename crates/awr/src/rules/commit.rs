@@ -92,9 +92,8 @@ pub(super) fn full_page_images(view: &View<'_>) -> Judgement {
 }
 
 pub(super) fn checkpoint_storm(view: &View<'_>) -> Judgement {
-    let statistic = |name: &str| view.document.statistic(name);
-    let requested = statistic(names::CHECKPOINTS_REQUESTED)?;
-    let timed = statistic(names::CHECKPOINTS_TIMED)?;
+    let requested = view.document.statistic_beside(names::CHECKPOINTS_REQUESTED, names::CHECKPOINTS_TIMED)?;
+    let timed = view.document.statistic_beside(names::CHECKPOINTS_TIMED, names::CHECKPOINTS_REQUESTED)?;
     if requested < 2.0 || requested <= timed {
         return Some(Vec::new());
     }

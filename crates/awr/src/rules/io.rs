@@ -258,13 +258,27 @@ pub(super) fn noisy_neighbour(view: &View<'_>) -> Judgement {
     Some(found)
 }
 
+/// Time of a statement that temporary files account for, if the time of their blocks is not available: the share of
+/// temporary blocks in all blocks that the statement accessed.
+fn estimated_temp_us(sql: &Sql<'_>) -> Measure {
+    let temp = sql.temp_blocks.filter(|blocks| *blocks > 0.0);
+    let share = ratio(temp, sum([temp, sql.gets]))?;
+    Some(share * sql.elapsed_us?)
+}
+
 pub(super) fn temp_spills(view: &View<'_>) -> Judgement {
     let waits_us = named_us(view, &TEMPORARY);
-    let statements_us = sum(view.sql.iter().map(|sql| sql.temp_us));
-    if view.document.events.is_empty() && statements_us.is_none() {
+    let timed_us = sum(view.sql.iter().map(|sql| sql.temp_us));
+    let has_temp_blocks = view.sql.iter().any(|sql| sql.temp_blocks.is_some());
+    if view.document.events.is_empty() && timed_us.is_none() && !has_temp_blocks {
         return None;
     }
-    let us = waits_us.unwrap_or(0.0).max(statements_us.unwrap_or(0.0));
+    let measured_us = waits_us.unwrap_or(0.0).max(timed_us.unwrap_or(0.0));
+    let estimated_us = match timed_us {
+        Some(us) if us > 0.0 => None,
+        _ => sum(view.sql.iter().map(estimated_temp_us)),
+    };
+    let us = measured_us.max(estimated_us.unwrap_or(0.0));
     if us == 0.0 {
         return Some(Vec::new());
     }
@@ -273,9 +287,14 @@ pub(super) fn temp_spills(view: &View<'_>) -> Judgement {
         Some(sql) => format!("Statement {} spilled to temporary files", sql.name()),
         None => "Sorts or hashes spilled to temporary files".to_owned(),
     };
-    let mut found = Found::new(title)
-        .impact(us)
-        .evidence("foreground-events", format!("temporary files: {}, {}", duration(us), share_text(view, us)));
+    let mut found = Found::new(title).impact(us).evidence(
+        "foreground-events",
+        format!("waits for temporary files: {}, {}", duration(measured_us), share_text(view, measured_us)),
+    );
+    if us > measured_us {
+        let text = format!("estimated by the share of temporary blocks: {}, {}", duration(us), share_text(view, us));
+        found = found.evidence("sql-temp", text);
+    }
     if let Some(sql) = worst {
         let size = sql.temp_blocks.unwrap_or(0.0) * view.document.block_bytes();
         found = found.evidence(

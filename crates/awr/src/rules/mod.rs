@@ -158,7 +158,8 @@ pub const RULES: [Rule; 28] = [
         id: "temp-spills",
         area: TEMP,
         kind: Kind::Problem,
-        condition: "Reading and writing temporary files cost at least 5 % of DB time.",
+        condition: "Reading and writing temporary files cost at least 5 % of DB time. Without timed blocks, the time is \
+                    estimated by the share of temporary blocks in the blocks of each statement.",
         recommendation: "Raise work_mem for the named statement, or reduce the rows that it sorts or hashes.",
         explains: &["io-bound"],
         evaluate: io::temp_spills,
@@ -235,8 +236,8 @@ pub const RULES: [Rule; 28] = [
         id: "plan-regression",
         area: SQL,
         kind: Kind::Problem,
-        condition: "A statement's last plan takes at least twice the time of another plan of the statement; the difference \
-                    costs at least 5 % of DB time.",
+        condition: "A statement's last plan takes at least twice the time of another plan of the statement, and reads more \
+                    blocks; the difference costs at least 5 % of DB time.",
         recommendation: "Compare the plans in Execution Plans. Refresh the statistics of the tables, or extend them with \
                          CREATE STATISTICS.",
         explains: &["io-bound", "cpu-bound", "single-block-reads", "offloadable-scans"],

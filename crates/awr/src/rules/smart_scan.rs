@@ -9,7 +9,7 @@ use crate::view::View;
 
 pub(super) fn passthru(view: &View<'_>) -> Judgement {
     let eligible = view.document.statistic(names::ELIGIBLE)?;
-    let passthru = view.document.statistic(names::PASSTHRU)?;
+    let passthru = view.document.statistic_beside(names::PASSTHRU, names::ELIGIBLE)?;
     let share = percent(Some(passthru), Some(eligible)).unwrap_or(0.0);
     if share < 20.0 {
         return Some(Vec::new());
