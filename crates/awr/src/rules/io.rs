@@ -194,12 +194,16 @@ pub(super) fn latency_tail(view: &View<'_>) -> Judgement {
     Some(all)
 }
 
-/// Bytes that a database read from storage: counted by the cells, or else by its blocks.
+/// Bytes that a database read from storage: counted by the cells, or else by its blocks; and its Smart Scans.
 fn read_bytes(view: &View<'_>, database: &crate::document::Database) -> Measure {
-    let cell = view.document.cell_io.iter().filter(|io| *io.database == *database.name && io.kind.contains("read"));
-    let eligible = view.document.tables.iter().filter(|table| *table.database == *database.name);
+    let name = &*database.name;
+    let cell = view.document.cell_io.iter().filter(|io| &*io.database == name && io.kind.contains("read"));
     let blocks = database.blks_read.map(|blocks| blocks * view.document.block_bytes());
-    sum([sum(cell.map(|io| io.bytes)).or(blocks), sum(eligible.map(|table| table.eligible_bytes))])
+    let tables = view.document.tables.iter().filter(|table| &*table.database == name);
+    let statements = view.sql.iter().filter(|sql| sql.database == name);
+    let scanned =
+        sum(statements.map(|sql| sql.eligible_bytes)).or_else(|| sum(tables.map(|table| table.eligible_bytes)));
+    sum([sum(cell.map(|io| io.bytes)).or(blocks), scanned])
 }
 
 /// The statement of a database that read most.
