@@ -1,5 +1,6 @@
 //! The `cellar` binary: parses the arguments and runs the subcommand.
 
+mod awr;
 mod cell;
 mod inspect;
 mod logger;
@@ -26,6 +27,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Awr(awr::AwrArguments),
     Cell(cell::CellArguments),
     Inspect(inspect::InspectArguments),
     /// Prevent idle CPUs from halting between file requests; started by a cell
@@ -40,6 +42,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
+        Command::Awr(arguments) => awr::run(&arguments),
         Command::Cell(arguments) => cell::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::KeepAwake => match cellar_cell::fuse::keep_awake() {

@@ -6,7 +6,7 @@
  * The library connects a Postgres backend to a cell.  It encodes requests,
  * sends and receives frames, and decodes results.  It also runs the cell's
  * own code on pages that Postgres has read, for the offload simulation and
- * for the compression advisor.
+ * for the compression advisor, and renders AWR reports.
  *
  * Conventions:
  *
@@ -18,9 +18,9 @@
  *	 same object, unless the function's comment says otherwise.  The caller
  *	 never frees such a pointer.
  *
- * - Objects from cellar_request_new(), cellar_connect() and
- *	 cellar_simulation_new() belong to the caller, who frees them with the
- *	 matching function.  ereport(ERROR) would leak them: free them in a memory
+ * - Objects from cellar_request_new(), cellar_connect(),
+ *	 cellar_simulation_new() and cellar_report_new() belong to the caller, who
+ *	 frees them with the matching function.  ereport(ERROR) would leak them: free them in a memory
  *	 context callback.
  *
  * - Objects are not thread-safe.
@@ -56,6 +56,7 @@
 typedef struct CellarRequest CellarRequest;
 typedef struct CellarConnection CellarConnection;
 typedef struct CellarSimulation CellarSimulation;
+typedef struct CellarReport CellarReport;
 
 /* An error with the fields of a Postgres error report. */
 typedef struct CellarError
@@ -631,5 +632,35 @@ extern void cellar_simulation_answer_xids(CellarSimulation *simulation, const ui
 
 /* Returns the totals of all blocks. */
 extern CellarScanStats cellar_simulation_stats(CellarSimulation *simulation);
+
+/* ----------------------------------------------------------------
+ *		AWR reports
+ * ----------------------------------------------------------------
+ */
+
+/* Forms of a report. */
+typedef enum CellarReportFormat
+{
+	CELLAR_REPORT_TEXT = 0,		/* lines of at most 132 characters */
+	CELLAR_REPORT_HTML = 1,		/* one file without references to others */
+	CELLAR_REPORT_JSON = 2
+} CellarReportFormat;
+
+/*
+ * Renders a report about json, a document of awr.report_data() or an array of
+ * documents (one per instance), in UTF-8.  If compared_length is not 0, renders
+ * the comparison of json with compared; each is the document of one instance.
+ * format is a CellarReportFormat.  Returns NULL on failure, with *error filled.
+ */
+extern CellarReport *cellar_report_new(const char *json, size_t length,
+									   const char *compared, size_t compared_length,
+									   uint8_t format, CellarError *error);
+
+/* Returns the text, UTF-8 without a terminating NUL, valid until cellar_report_free(). */
+extern const char *cellar_report_text(const CellarReport *report);
+
+/* Returns the length of the text in bytes. */
+extern size_t cellar_report_length(const CellarReport *report);
+extern void cellar_report_free(CellarReport *report);
 
 #endif							/* CELLAR_CLIENT_H */

@@ -4,6 +4,7 @@
 //! and return them as errors.
 
 mod advisor;
+mod awr;
 mod connection;
 mod error;
 mod request;

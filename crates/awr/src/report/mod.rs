@@ -1,0 +1,73 @@
+//! Reports: sections put together for one instance, several instances, or two periods.
+
+mod difference;
+mod global;
+mod instance;
+
+pub use difference::difference;
+pub use global::global;
+pub use instance::instance;
+
+use crate::document::Document;
+use crate::findings::Findings;
+use crate::sections::{Block, Section};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Instance,
+    Global,
+    Difference,
+}
+
+impl Kind {
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Instance => "instance",
+            Self::Global => "global",
+            Self::Difference => "difference",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    pub kind: Kind,
+    /// Title of the HTML page.
+    pub title: String,
+    /// Database, instance and AWR snapshots; text reports repeat the subject beside each heading.
+    pub subject: String,
+    pub sections: Vec<Section>,
+    pub findings: Findings,
+}
+
+/// The report about parsed documents: one document makes an instance report, several make a global report.
+pub fn of(documents: &[Document]) -> Report {
+    match documents {
+        [document] => instance(document),
+        documents => global(documents),
+    }
+}
+
+fn name(document: &Document) -> &str {
+    document.instance.name.known().unwrap_or("(unnamed)")
+}
+
+fn snapshots(document: &Document) -> String {
+    let number = |id: Option<i64>| id.map_or_else(|| "?".to_owned(), |id| id.to_string());
+    format!("{}-{}", number(document.begin.snap_id), number(document.end.snap_id))
+}
+
+/// Removes evidence that names a section which the report lacks, so that no reference leads nowhere.
+fn check_references(report: &mut Report) {
+    let ids: Vec<&'static str> = report.sections.iter().map(|section| section.id).collect();
+    for section in &mut report.sections {
+        for block in &mut section.blocks {
+            if let Block::Finding(finding) = block {
+                finding.evidence.iter_mut().filter(|evidence| !ids.contains(&evidence.section)).for_each(|evidence| {
+                    evidence.section = "";
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What a section consists of.
+
+use crate::findings::Finding;
+use crate::table::Table;
+use std::collections::BTreeMap;
+
+/// A heading of the contents list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    Summary,
+    Waits,
+    Sql,
+    Activity,
+    Io,
+    Memory,
+    Segments,
+    SmartScan,
+    Vacuum,
+    Sessions,
+    History,
+    Settings,
+}
+
+impl Group {
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Summary => "Report Summary",
+            Self::Waits => "Wait Events Statistics",
+            Self::Sql => "SQL Statistics",
+            Self::Activity => "Instance Activity Statistics",
+            Self::Io => "IO Stats",
+            Self::Memory => "Buffer Pool, Checkpoint and WAL Statistics",
+            Self::Segments => "Segment Statistics",
+            Self::SmartScan => "Smart Scan Statistics",
+            Self::Vacuum => "Vacuum Statistics",
+            Self::Sessions => "Session and Lock Statistics",
+            Self::History => "Active Session History (ASH) Report",
+            Self::Settings => "Settings and Sources",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Section {
+    /// Stable identifier: anchor in HTML, key in JSON.
+    pub id: &'static str,
+    pub group: Group,
+    pub title: String,
+    pub notes: Vec<String>,
+    pub blocks: Vec<Block>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Block {
+    Table(Table),
+    Chart(Chart),
+    Finding(Box<Finding>),
+    /// A sentence in place of a table.
+    Sentence(String),
+}
+
+/// A picture of figures that the section's tables contain too. Text and JSON omit charts.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Chart {
+    /// Average active sessions by wait class over time, stacked, with a line at the number of CPUs.
+    ActiveSessions { slots: Vec<(String, BTreeMap<String, f64>)>, cpus: Option<f64> },
+    /// Horizontal bars. `unit` describes the values.
+    Bars { title: String, unit: &'static str, bars: Vec<Bar> },
+    /// Counts by log2 bucket of microseconds.
+    Histogram { title: String, buckets: Vec<f64> },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bar {
+    pub label: String,
+    pub value: f64,
+    /// The value as text.
+    pub text: String,
+    /// Anchor of the HTML report that the bar links to.
+    pub link: Option<String>,
+}
+
+impl Section {
+    pub fn new(id: &'static str, group: Group, title: impl Into<String>) -> Self {
+        Self { id, group, title: title.into(), notes: Vec::new(), blocks: Vec::new() }
+    }
+
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+
+    pub fn table(mut self, table: Table) -> Self {
+        self.blocks.push(Block::Table(table));
+        self
+    }
+
+    /// Adds a table, or the sentence if the table has no rows.
+    pub fn table_or(mut self, table: Table, sentence: impl Into<String>) -> Self {
+        let block = if table.rows.is_empty() { Block::Sentence(sentence.into()) } else { Block::Table(table) };
+        self.blocks.push(block);
+        self
+    }
+
+    pub fn chart(mut self, chart: Chart) -> Self {
+        self.blocks.push(Block::Chart(chart));
+        self
+    }
+
+    pub fn sentence(mut self, sentence: impl Into<String>) -> Self {
+        self.blocks.push(Block::Sentence(sentence.into()));
+        self
+    }
+
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.blocks.iter().filter_map(|block| match block {
+            Block::Table(table) => Some(table),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,232 @@
+//! I/O by function, by file type, by tablespace and by relation.
+
+use super::{Bar, Chart, Group, Section};
+use crate::document::{CellIo, IoStatistics, Measure};
+use crate::figures::time::average_wait_us;
+use crate::figures::{histogram, ratio, sum};
+use crate::table::{Cell, Table, bytes, duration};
+use crate::view::{View, top};
+use std::collections::BTreeMap;
+
+const ROWS: usize = 20;
+
+pub fn sections(view: &View<'_>) -> Vec<Section> {
+    vec![by_function(view), by_file_type(view), by_tablespace(view), by_relation(view)]
+}
+
+/// Reads and writes of one function or file type.
+#[derive(Default)]
+struct Traffic {
+    reads: Measure,
+    read_bytes: Measure,
+    read_us: Measure,
+    writes: Measure,
+    write_bytes: Measure,
+    write_us: Measure,
+}
+
+impl Traffic {
+    fn bytes(&self) -> Measure {
+        sum([self.read_bytes, self.write_bytes])
+    }
+
+    fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.reads, other.reads),
+            (&mut self.read_bytes, other.read_bytes),
+            (&mut self.read_us, other.read_us),
+            (&mut self.writes, other.writes),
+            (&mut self.write_bytes, other.write_bytes),
+            (&mut self.write_us, other.write_us),
+        ];
+        for (total, value) in pairs {
+            *total = sum([*total, value]);
+        }
+    }
+}
+
+/// Data volumes with a suffix, as Oracle prints them: 283M.
+fn row(view: &View<'_>, name: &str, traffic: &Traffic) -> Vec<Cell> {
+    vec![
+        Cell::text(name),
+        Cell::bytes(traffic.read_bytes),
+        Cell::decimal(view.per_second(traffic.reads), 2),
+        Cell::bytes(view.per_second(traffic.read_bytes)),
+        Cell::bytes(traffic.write_bytes),
+        Cell::decimal(view.per_second(traffic.writes), 2),
+        Cell::bytes(view.per_second(traffic.write_bytes)),
+        Cell::count(sum([traffic.reads, traffic.writes])),
+        Cell::duration(average_wait_us(traffic.read_us, traffic.read_us.and(traffic.reads))),
+        Cell::duration(average_wait_us(traffic.write_us, traffic.write_us.and(traffic.writes))),
+    ]
+}
+
+fn columns(name: &'static str) -> [&'static str; 10] {
+    [
+        name,
+        "Reads: Data",
+        "Reqs per sec",
+        "Data per sec",
+        "Writes: Data",
+        "Reqs per sec",
+        "Data per sec",
+        "Count",
+        "Avg Read Time",
+        "Avg Write Time",
+    ]
+}
+
+/// The name of Oracle's function that does the I/O of a row of pg_stat_io.
+fn function(io: &IoStatistics) -> &'static str {
+    match (&*io.backend_type, &*io.object, &*io.context) {
+        (_, "wal", _) => "LGWR",
+        ("checkpointer" | "background writer", ..) => "DBWR",
+        ("autovacuum worker" | "autovacuum launcher", ..) | (_, _, "vacuum") => "Vacuum",
+        ("walsender" | "walreceiver" | "startup", ..) => "Recovery and Replication",
+        (_, "temp relation", _) => "Temporary Tables",
+        (_, _, "bulkread" | "bulkwrite") => "Direct Reads and Writes",
+        ("client backend" | "background worker" | "io worker" | "standalone backend", ..) => "Buffer Cache Reads",
+        _ => "Others",
+    }
+}
+
+fn traffic(io: &IoStatistics, block: f64) -> Traffic {
+    let size = |bytes: Measure, operations: Measure| bytes.or_else(|| operations.map(|count| count * block));
+    Traffic {
+        reads: io.reads,
+        read_bytes: size(io.read_bytes, io.reads),
+        read_us: io.read_us,
+        writes: sum([io.writes, io.extends]),
+        write_bytes: sum([size(io.write_bytes, io.writes), size(io.extend_bytes, io.extends)]),
+        write_us: sum([io.write_us, io.extend_us]),
+    }
+}
+
+fn by_function(view: &View<'_>) -> Section {
+    let mut functions: BTreeMap<&str, Traffic> = BTreeMap::new();
+    for io in &view.document.io {
+        functions.entry(function(io)).or_default().add(&traffic(io, view.document.block_bytes()));
+    }
+    let functions: Vec<(&str, Traffic)> = functions.into_iter().collect();
+    let chart = Chart::Bars {
+        title: "I/O by function: data per second, average read time".to_owned(),
+        unit: "MB/s",
+        bars: top(&functions, ROWS, |(_, traffic)| traffic.bytes())
+            .into_iter()
+            .filter_map(|(name, traffic)| {
+                let rate = view.per_second(traffic.bytes())?;
+                let latency = average_wait_us(traffic.read_us, traffic.reads).filter(|us| *us > 0.0);
+                let latency = latency.map_or_else(String::new, |us| format!(", {} a read", duration(us)));
+                Some(Bar {
+                    label: (*name).to_owned(),
+                    value: rate / 1_048_576.0,
+                    text: format!("{}B/s{latency}", bytes(rate)),
+                    link: None,
+                })
+            })
+            .collect(),
+    };
+    let table = Table::new(&columns("<Function Name")).with_rows(
+        top(&functions, ROWS, |(_, traffic)| traffic.bytes()).into_iter().map(|(name, t)| row(view, name, t)),
+    );
+    let missing = view.missing("io_stat", "pg_stat_io needs PostgreSQL 16 or newer; times need track_io_timing");
+    let is_empty = table.rows.is_empty();
+    let section = Section::new("io-function", Group::Io, "IOStat by Function summary")
+        .note("'Data' columns suffixed with K,M,G,T are in multiples of 1024; ordered by (Data Read + Write) desc")
+        .note(
+            "counted by pg_stat_io in the process that requests the I/O; the operating system's cache may serve a read",
+        )
+        .table_or(table, missing);
+    if is_empty { section } else { section.chart(chart) }
+}
+
+fn by_file_type(view: &View<'_>) -> Section {
+    let mut kinds: BTreeMap<(&str, &str, &str), Vec<&CellIo>> = BTreeMap::new();
+    for io in &view.document.cell_io {
+        kinds.entry((&io.database, &io.file_class, &io.kind)).or_default().push(io);
+    }
+    let kinds: Vec<_> = kinds.into_iter().collect();
+    let size = |rows: &[&CellIo]| sum(rows.iter().map(|io| io.bytes));
+    let columns = [
+        "<Filetype Name",
+        "<Database",
+        "<Kind",
+        "Requests",
+        "Data",
+        "Reqs per sec",
+        "Data per sec",
+        "Avg Time",
+        "p99 below",
+    ];
+    let table =
+        Table::new(&columns).with_rows(top(&kinds, 2 * ROWS, |(_, rows)| size(rows)).into_iter().map(|(key, rows)| {
+            let (database, class, kind) = key;
+            let operations = sum(rows.iter().map(|io| io.operations));
+            let time_us = sum(rows.iter().map(|io| io.time_us));
+            let buckets = rows.iter().fold(Vec::new(), |mut sum: Vec<f64>, io| {
+                sum.resize(sum.len().max(io.histogram.len()), 0.0);
+                sum.iter_mut().zip(&io.histogram).for_each(|(sum, count)| *sum += count);
+                sum
+            });
+            vec![
+                Cell::text(if class.is_empty() { "Data File" } else { class }),
+                Cell::text(*database),
+                Cell::text(*kind),
+                Cell::count(operations),
+                Cell::bytes(size(rows)),
+                Cell::decimal(view.per_second(operations), 2),
+                Cell::bytes(view.per_second(size(rows))),
+                Cell::duration(average_wait_us(time_us, operations)),
+                Cell::duration(histogram::quantile_us(&buckets, 0.99)),
+            ]
+        }));
+    Section::new("io-file-type", Group::Io, "IOStat by Filetype summary")
+        .note("counted and timed by the cells: exact by file, and therefore by database; page cache hits of the kernel are absent")
+        .table_or(table.without_empty_columns(), view.missing("cell_io_stat", "no file of the cluster is on a cell"))
+}
+
+fn by_tablespace(view: &View<'_>) -> Section {
+    let mut spaces: BTreeMap<&str, (Measure, Measure)> = BTreeMap::new();
+    for table in &view.document.tables {
+        let space = spaces.entry(table.tablespace.known().unwrap_or("pg_default")).or_default();
+        space.0 = sum([space.0, super::segments::table_reads(table)]);
+        space.1 = sum([space.1, super::segments::table_gets(table)]);
+    }
+    let spaces: Vec<_> = spaces.into_iter().collect();
+    let table = Table::new(&["<Tablespace", "Reads", "Av Rds/s", "Gets", "%Hit"]).with_rows(
+        top(&spaces, ROWS, |(_, (_, gets))| *gets).into_iter().map(|(name, (reads, gets))| {
+            vec![
+                Cell::text(*name),
+                Cell::count(*reads),
+                Cell::decimal(view.per_second(*reads), 2),
+                Cell::count(*gets),
+                Cell::percent(ratio(*reads, *gets).map(|ratio| 100.0 * (1.0 - ratio)), 2),
+            ]
+        }),
+    );
+    Section::new("io-tablespace", Group::Io, "Tablespace IO Stats")
+        .note("in blocks, counted by pg_statio_all_tables; index blocks are those of the table's indexes")
+        .table_or(table, "Not available: the snapshots contain no tables, or no block was accessed")
+}
+
+fn by_relation(view: &View<'_>) -> Section {
+    let block = view.document.block_bytes();
+    let columns = ["<Database", "<Relation", "Heap Reads", "Index Reads", "Toast Reads", "Av Rds/s", "Data", "%Hit"];
+    let tables = top(view.document.tables.iter(), ROWS, |table| super::segments::table_reads(table));
+    let table = Table::new(&columns).with_rows(tables.into_iter().map(|table| {
+        let (reads, gets) = (super::segments::table_reads(table), super::segments::table_gets(table));
+        vec![
+            Cell::text(&*table.database),
+            Cell::text(super::segments::qualified(&table.schema, &table.name)),
+            Cell::count(table.heap_blks_read),
+            Cell::count(table.idx_blks_read),
+            Cell::count(sum([table.toast_blks_read, table.tidx_blks_read])),
+            Cell::decimal(view.per_second(reads), 2),
+            Cell::bytes(reads.map(|blocks| blocks * block)),
+            Cell::percent(ratio(reads, gets).map(|ratio| 100.0 * (1.0 - ratio)), 2),
+        ]
+    }));
+    Section::new("io-relation", Group::Io, "File IO Stats")
+        .note("by relation, in blocks; counted by pg_statio_all_tables")
+        .table_or(table.without_empty_columns(), "No relation was read from disk between the snapshots.")
+}

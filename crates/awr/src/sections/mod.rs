@@ -1,0 +1,48 @@
+//! Sections of a report: titled tables of typed cells, with notes and charts.
+//!
+//! One file per group of sections. Titles and columns are Oracle's where Oracle has the section, so that programs that read
+//! AWR reports read these. A section whose source is unavailable states, in one line, what is missing and how to enable
+//! the source; a section is never empty.
+
+mod activity;
+mod ash;
+mod blocks;
+mod host;
+mod io;
+mod segments;
+mod sessions;
+mod settings;
+mod smart_scan;
+mod sql;
+mod sql_lists;
+mod summary;
+mod vacuum;
+mod waits;
+mod wal;
+
+pub use blocks::{Bar, Block, Chart, Group, Section};
+pub use summary::{PREFERRED_ROWS, findings};
+
+use crate::document::Document;
+use crate::view::View;
+
+/// All sections of a report about one instance, in the order of the report, except the findings.
+pub fn all(document: &Document) -> Vec<Section> {
+    let view = View::new(document);
+    let groups: [fn(&View<'_>) -> Vec<Section>; 13] = [
+        summary::sections,
+        waits::sections,
+        host::sections,
+        sql::sections,
+        activity::sections,
+        io::sections,
+        wal::sections,
+        segments::sections,
+        smart_scan::sections,
+        vacuum::sections,
+        sessions::sections,
+        ash::sections,
+        settings::sections,
+    ];
+    groups.iter().flat_map(|group| group(&view)).collect()
+}

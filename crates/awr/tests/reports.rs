@@ -1,0 +1,413 @@
+//! Reports as a whole: the text of a small document, properties of all forms, bad input, global and diff reports.
+
+#![recursion_limit = "512"]
+
+mod support;
+
+use cellar_awr::document::{DocumentError, parse};
+use cellar_awr::render::{Format, WIDTH, html, json, render, text};
+use cellar_awr::report::{Report, difference, global, instance, of};
+use cellar_awr::sections::{Block, Chart};
+use cellar_awr::sql_id;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+use support::{Builder, HOUR_US, SELECT};
+
+fn reports() -> Vec<Report> {
+    let (healthy, busy) = (Builder::healthy().build(), Builder::busy().build());
+    let empty = parse(br#"{"format": 1}"#).unwrap().remove(0);
+    vec![
+        instance(&healthy),
+        instance(&busy),
+        instance(&empty),
+        global(&[healthy.clone(), busy.clone()]),
+        global(&[empty.clone(), busy.clone()]),
+        difference(&healthy, &busy),
+        difference(&busy, &empty),
+    ]
+}
+
+/// The text report is compared byte for byte. After an intended change, CELLAR_WRITE_FIXTURES=1 writes the file.
+#[test]
+fn text_of_the_busy_hour_is_unchanged() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/busy.txt");
+    let text = text(&instance(&Builder::busy().build()));
+    if std::env::var_os("CELLAR_WRITE_FIXTURES").is_some() {
+        std::fs::write(&file, &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&file).unwrap_or_default();
+    for (number, (line, wanted)) in text.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(line, wanted, "line {}", number + 1);
+    }
+    assert_eq!(text.lines().count(), expected.lines().count());
+}
+
+#[test]
+fn no_line_of_a_text_report_exceeds_132_columns() {
+    for report in reports() {
+        for line in text(&report).lines() {
+            assert!(line.chars().count() <= WIDTH, "{}: {line}", report.title);
+            assert_eq!(line.trim_end(), line);
+        }
+    }
+}
+
+#[test]
+fn html_is_one_balanced_file_without_references_to_others() {
+    for report in reports() {
+        let page = html(&report);
+        for reference in ["http://", "https://", "src=", "@import", "url("] {
+            assert!(!page.contains(reference), "{}: {reference}", report.title);
+        }
+        assert_balanced(&page);
+        let ids: BTreeSet<&str> = attribute_values(&page, "id=\"").collect();
+        assert_eq!(ids.len(), attribute_values(&page, "id=\"").count() - repeated_findings(&page), "{}", report.title);
+        for target in attribute_values(&page, "href=\"#") {
+            assert!(ids.contains(target), "{}: no element {target}", report.title);
+        }
+        let (content, _) = page.split_once("<script>").expect("a script");
+        assert!(!content.contains("NaN") && !content.contains("inf\""), "{}", report.title);
+    }
+}
+
+/// Several findings of one rule have the same anchor.
+fn repeated_findings(page: &str) -> usize {
+    let findings: Vec<&str> = attribute_values(page, "id=\"finding-").collect();
+    findings.len() - findings.iter().collect::<BTreeSet<_>>().len()
+}
+
+fn attribute_values<'a>(page: &'a str, attribute: &'a str) -> impl Iterator<Item = &'a str> {
+    page.split(attribute).skip(1).filter_map(|rest| rest.split('"').next())
+}
+
+/// Checks that every element is closed in order. Style and script contain no markup.
+fn assert_balanced(page: &str) {
+    let mut open: Vec<String> = Vec::new();
+    let mut rest = page;
+    while let Some(start) = rest.find('<') {
+        rest = &rest[start + 1..];
+        let end = rest.find('>').expect("an end of the tag");
+        let tag = &rest[..end];
+        rest = &rest[end + 1..];
+        let name: String = tag.trim_start_matches('/').chars().take_while(|c| c.is_ascii_alphanumeric()).collect();
+        if tag.starts_with('!') || tag.ends_with('/') || matches!(name.as_str(), "meta" | "br") {
+            continue;
+        }
+        if tag.starts_with('/') {
+            assert_eq!(open.pop().as_deref(), Some(name.as_str()), "before {:.80}", rest);
+            continue;
+        }
+        if matches!(name.as_str(), "style" | "script") {
+            rest = &rest[rest.find(&format!("</{name}>")).expect("an end of the element")..];
+        }
+        open.push(name);
+    }
+    assert_eq!(open, Vec::<String>::new());
+}
+
+#[test]
+fn texts_of_the_document_cannot_inject_markup_or_break_lines() {
+    let evil = "</td><script>alert(\"1\")</script>\u{1b}[31m'\n& x";
+    let mut value = Builder::busy().0;
+    replace_texts(&mut value, evil);
+    let report = instance(&Builder(value).build());
+    let page = html(&report);
+    assert!(!page.contains("<script>alert") && !page.contains('\u{1b}'));
+    assert_balanced(&page);
+    let parsed: Value = serde_json::from_str(&json(&report)).unwrap();
+    assert_eq!(parsed["kind"], "instance");
+    assert!(text(&report).lines().all(|line| line.chars().count() <= WIDTH));
+}
+
+/// Replaces every text that an outside user can choose.
+fn replace_texts(value: &mut Value, text: &str) {
+    const CHOSEN: [&str; 10] =
+        ["name", "text", "database", "schema", "application", "role", "table", "host", "object", "detail"];
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| replace_texts(item, text)),
+        Value::Object(fields) => {
+            let is_figure = fields.contains_key("value") || fields.contains_key("us");
+            for (name, field) in fields {
+                match field {
+                    Value::String(old) if CHOSEN.contains(&name.as_str()) && !is_figure => *old = text.to_owned(),
+                    field => replace_texts(field, text),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn json_contains_exact_figures_with_units_and_findings() {
+    let report: Value = serde_json::from_str(&json(&instance(&Builder::busy().build()))).unwrap();
+    let sections = report["sections"].as_array().unwrap();
+    let section = |id: &str| sections.iter().find(|section| section["id"] == id).unwrap_or_else(|| panic!("no {id}"));
+    let table = &section("sql-elapsed-time")["tables"][0];
+    assert_eq!(table["columns"][0], json!({ "name": "Elapsed Time (s)", "unit": "us" }));
+    assert_eq!(table["rows"][0][0], json!(0.15 * HOUR_US));
+    let id = &table["rows"][0][6];
+    assert_eq!((id["query_id"].as_i64(), id["sql_id"].as_str()), (Some(SELECT), Some(sql_id::format(SELECT).as_str())));
+    let ids: Vec<&str> =
+        report["findings"].as_array().unwrap().iter().filter_map(|finding| finding["id"].as_str()).collect();
+    assert!(ids.contains(&"lock-waits") && ids.contains(&"plan-regression"), "{ids:?}");
+    let volumes = &section("smart-scan-volumes")["tables"][0]["rows"][0];
+    assert_eq!(volumes[4], json!(2_591_843_581_952_i64));
+}
+
+#[test]
+fn every_section_has_a_table_or_says_what_is_missing() {
+    for report in reports() {
+        let mut ids = BTreeSet::new();
+        for section in &report.sections {
+            assert!(ids.insert(section.id), "{} twice", section.id);
+            let has_content = section.blocks.iter().any(|block| match block {
+                Block::Table(table) => {
+                    !table.rows.is_empty() && table.rows.iter().all(|row| row.len() == table.columns.len())
+                }
+                Block::Sentence(sentence) => !sentence.is_empty(),
+                Block::Finding(_) => true,
+                Block::Chart(_) => false,
+            });
+            assert!(has_content, "{}: {} is empty", report.title, section.id);
+        }
+    }
+}
+
+#[test]
+fn an_unavailable_source_is_named_with_the_way_to_enable_it() {
+    let text = text(&instance(&Builder::healthy().without("io").without("statements").build()));
+    for sentence in [
+        "no file of the cluster is on a cell",
+        "pg_stat_io needs PostgreSQL 16 or newer",
+        "set cellar.awr_track to top or all",
+    ] {
+        assert!(text.contains(sentence), "{sentence}");
+    }
+}
+
+/// Titles that programs search for when they read AWR reports.
+#[test]
+fn sections_and_columns_carry_the_names_of_oracle() {
+    let text = text(&instance(&Builder::busy().build()));
+    for title in [
+        "WORKLOAD REPOSITORY report for",
+        "Load Profile",
+        "Instance Efficiency Percentages (Target 100%)",
+        "Top 10 Foreground Events by Total Wait Time",
+        "Wait Classes by Total Wait Time",
+        "Host CPU",
+        "IO Profile",
+        "Time Model Statistics",
+        "Operating System Statistics",
+        "Foreground Wait Class",
+        "Foreground Wait Events",
+        "Background Wait Events",
+        "Wait Event Histogram",
+        "Wait Event Histogram (up to 32 ms)",
+        "Service Statistics",
+        "SQL ordered by Elapsed Time",
+        "SQL ordered by CPU Time",
+        "SQL ordered by User I/O Wait Time",
+        "SQL ordered by Gets",
+        "SQL ordered by Reads",
+        "SQL ordered by Executions",
+        "SQL ordered by Offload Eligible Bytes",
+        "Complete List of SQL Text",
+        "Key Instance Activity Stats",
+        "Instance Activity Stats",
+        "IOStat by Function summary",
+        "IOStat by Filetype summary",
+        "Tablespace IO Stats",
+        "Buffer Pool Statistics",
+        "Checkpoint Activity",
+        "Segments by Logical Reads",
+        "Segments by Physical Reads",
+        "Top SQL with Top Events",
+        "Activity Over Time",
+        "Modified Parameters",
+        "End of Report",
+    ] {
+        assert!(text.lines().any(|line| line.starts_with(title)), "{title}");
+    }
+    let starts = ["  Begin Snap:", "    End Snap:", "DB Time(s):", "Transactions:", "SNAP_ID NODE BEGIN_INTERVAL_TIME"];
+    for start in starts {
+        assert!(text.lines().any(|line| line.trim_start().starts_with(start.trim_start())), "{start}");
+    }
+}
+
+/// The script of the XtremIO article divides word 9 by word 7 of the line of an event, from the class on, for the latency,
+/// and takes word 4 of the line of a statistic for the rate.
+#[test]
+fn the_script_of_an_article_reads_the_global_report() {
+    let mut document = Builder::healthy().build();
+    document.events = parse(
+        json!({ "format": 1, "events": [{ "event": "db file sequential read", "class": "User I/O", "foreground": true,
+            "waits": 571_931_278, "time_us": 549_803_060_000_u64, "how": "timed" }] })
+        .to_string()
+        .as_bytes(),
+    )
+    .unwrap()
+    .remove(0)
+    .events;
+    let text = text(&global(&[document.clone(), document]));
+    let line = text.lines().find(|line| line.contains("db file sequential read")).expect("a line of the event");
+    let words: Vec<&str> = line[line.find("User").unwrap()..].split_whitespace().collect();
+    let number = |word: &str| word.replace(',', "").parse::<f64>().unwrap_or_else(|_| panic!("{word} in {line}"));
+    let latency_ms = number(words[8]) / number(words[6]) * 1000.0;
+    assert!((latency_ms - 0.961).abs() < 0.001, "{latency_ms}");
+    let reads = text.lines().find(|line| line.starts_with("physical reads ")).expect("a line of the statistic");
+    let words: Vec<&str> = reads.split_whitespace().collect();
+    assert_eq!(number(words[3]), 200.0);
+}
+
+#[test]
+fn plan_changes_and_slower_storage_are_told_apart() {
+    let history = |snap: i64, plan: i64, seconds: f64, reads: f64| {
+        json!({ "snap_id": snap, "time": "2013-07-15T07:30:03+00:00", "query_id": SELECT, "plan_id": plan, "calls": 1,
+            "elapsed_us": seconds * 1e6, "logical_reads": reads, "physical_reads": reads - 400.0 })
+    };
+    // From the article about an I/O problem on Exadata: as many reads, three times the time; then another plan.
+    let rows = json!([
+        history(9700, 1, 288.559, 55_876_213.0),
+        history(9748, 1, 334.543, 55_876_213.0),
+        history(12_047, 1, 565.923, 55_876_638.0),
+        history(12_096, 1, 1_148.289, 55_878_883.0),
+        history(13_777, 1, 166.424, 55_876_181.0),
+        history(13_800, 1, 900.0, 155_876_181.0),
+        history(13_825, 2, 40.0, 1_000.0),
+    ]);
+    let report = instance(&Builder::healthy().set("/plan_history", rows).build());
+    let section = report.sections.iter().find(|section| section.id == "plan-changes").unwrap();
+    let table = section.tables().next().unwrap();
+    let verdicts: Vec<String> = table.rows.iter().map(|row| row[9].print()).collect();
+    assert_eq!(
+        verdicts,
+        [
+            "",
+            "",
+            "same plan, slower storage, 1.8x",
+            "same plan, slower storage, 3.7x",
+            "",
+            "same plan, more reads, 3.4x",
+            "plan changed, 10.6x faster"
+        ]
+    );
+    let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(
+        names[..9],
+        [
+            "SNAP_ID",
+            "NODE",
+            "BEGIN_INTERVAL_TIME",
+            "SQL_ID",
+            "PLAN_HASH_VALUE",
+            "EXECS",
+            "AVG_ETIME",
+            "AVG_LIO",
+            "AVG_PIO"
+        ]
+    );
+}
+
+#[test]
+fn db_time_is_the_sum_of_its_parts() {
+    let report = instance(&Builder::busy().build());
+    let section = report.sections.iter().find(|section| section.id == "wait-classes").unwrap();
+    let table = section.tables().next().unwrap();
+    let time = table.column("Total Wait Time (sec)").unwrap();
+    let sum: f64 = table.rows.iter().filter_map(|row| row[time].number()).sum();
+    assert!((sum - 2.0 * HOUR_US).abs() < 1.0, "{sum}");
+}
+
+#[test]
+fn a_diff_ranks_changes_by_their_share_of_db_time() {
+    let report = difference(&Builder::healthy().build(), &Builder::busy().build());
+    let section = report.sections.iter().find(|section| section.id == "changes").unwrap();
+    let table = section.tables().next().unwrap();
+    let first: Vec<String> = table.rows.iter().take(2).map(|row| row[1].print()).collect();
+    assert_eq!(first, ["VacuumDelay", "DataFileRead"]);
+    let share = table.column("% DB time").unwrap();
+    assert_eq!(table.rows[1][share].print(), "21.0");
+    // Sizes and periods of different length compare by rates.
+    let half = Builder::healthy().set("/elapsed_us", 0.5 * HOUR_US).set("/db_time_us", HOUR_US).build();
+    let report = difference(&Builder::healthy().build(), &half);
+    assert!(text(&report).contains("DB time per second of the second period: +0.0 %"));
+}
+
+#[test]
+fn one_document_makes_an_instance_report_and_several_a_global_one() {
+    let document = Builder::healthy().build();
+    assert_eq!(of(std::slice::from_ref(&document)).kind.name(), "instance");
+    assert_eq!(of(&[document.clone(), document]).kind.name(), "global");
+}
+
+#[test]
+fn documents_with_errors_are_refused_with_the_place() {
+    let error = |json: Value| parse(json.to_string().as_bytes()).unwrap_err();
+    assert!(matches!(error(json!({ "format": 2 })), DocumentError::Format { found } if found == "2"));
+    assert!(matches!(error(json!({})), DocumentError::Format { .. }));
+    assert!(matches!(error(json!([])), DocumentError::Empty));
+    assert!(matches!(parse(b"{").unwrap_err(), DocumentError::Json(_)));
+    assert!(matches!(
+        error(json!({ "format": 1, "begin": { "snap_id": 7 }, "end": { "snap_id": 7 } })),
+        DocumentError::ReversedSnapshots { begin: 7, end: 7 }
+    ));
+    let times = error(
+        json!({ "format": 1, "begin": { "time": "2026-11-23T06:00:00Z" }, "end": { "time": "2026-11-23T05:00:00Z" } }),
+    );
+    assert!(matches!(times, DocumentError::ReversedTimes { .. }), "{times}");
+    let negative = error(json!({ "format": 1, "statements": [{}, { "query_id": -5, "calls": -1 }] }));
+    assert_eq!(negative.to_string(), "report document has a negative figure: statements[1].calls is -1");
+    let histogram = error(json!({ "format": 1, "events": [{ "histogram": vec![0; 65] }] }));
+    assert!(matches!(histogram, DocumentError::Histogram { .. }), "{histogram}");
+    // Absent and NULL are both unavailable; identifiers, settings and growths may be negative.
+    let fine = json!({ "format": 1, "events": null, "databases": [{ "size_growth": -1 }], "plan_history": [{ "query_id": -1 }], "settings": [{ "name": "a", "end": -1 }] });
+    assert_eq!(parse(fine.to_string().as_bytes()).unwrap()[0].db_time_us, None);
+}
+
+/// A report over many statements is rendered in seconds; unoptimized code and three forms are included.
+#[test]
+fn five_thousand_statements_are_rendered_quickly() {
+    let mut builder = Builder::healthy();
+    for query_id in 0..5_000_i64 {
+        builder = builder.push("/statements", json!({ "query_id": query_id * 7_919, "database": "shop", "calls": query_id, "text": format!("SELECT {query_id}"),
+            "elapsed_us": 1e6 * query_id as f64 % 977.0, "shared_blks_hit": query_id * 3 }));
+    }
+    let json = builder.json();
+    let start = std::time::Instant::now();
+    let report = of(&parse(&json).unwrap());
+    for format in [Format::Text, Format::Html, Format::Json] {
+        assert!(render(&report, format).len() > 10_000);
+    }
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
+
+/// On a host without a free core, sessions wait for a core after each wait, and the samples show the wait meanwhile.
+#[test]
+fn run_queue_time_that_the_waits_contain_is_not_counted_twice() {
+    let busy_host = Builder::healthy().set("/databases/0/run_queue_us", HOUR_US).build();
+    let model = cellar_awr::figures::time::TimeModel::of(&busy_host);
+    // 2 hours of DB time - 0.9 of CPU - 1.02 of waits leave 0.08 for the run queue.
+    let outside = model.run_queue_outside_waits_us().unwrap() / HOUR_US;
+    assert!((outside - 0.08).abs() < 1e-9, "{outside}");
+    assert!(model.unaccounted_us().unwrap().abs() < 1.0);
+    assert_eq!(model.run_queue_us.map(|us| us / HOUR_US), Some(1.0));
+}
+
+/// Slots in which no session was active are absent in the document, also at the end of the interval.
+#[test]
+fn the_picture_of_active_sessions_contains_idle_slots() {
+    let slot = |time: &str| json!({ "time": time, "ticks": 10, "by_class": { "CPU": 20 } });
+    let slots = ["2026-11-23T05:00:00Z", "2026-11-23T05:00:10Z", "2026-11-23T05:00:40Z"].map(slot);
+    let document = Builder::healthy().set("/ash/slots", json!(slots)).set("/end/time", "2026-11-23T05:01:00Z").build();
+    let report = instance(&document);
+    let header = report.sections.iter().find(|section| section.id == "header").unwrap();
+    let chart = header.blocks.iter().find_map(|block| match block {
+        Block::Chart(Chart::ActiveSessions { slots, .. }) => Some(slots),
+        _ => None,
+    });
+    let sessions: Vec<f64> = chart.unwrap().iter().map(|(_, slot)| slot.values().sum()).collect();
+    assert_eq!(sessions, [2.0, 2.0, 0.0, 0.0, 2.0, 0.0]);
+}

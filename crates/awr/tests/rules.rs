@@ -1,0 +1,359 @@
+//! Each rule has a document that provokes it and one, just beside, that must not.
+
+#![recursion_limit = "512"]
+
+mod support;
+
+use cellar_awr::document::parse;
+use cellar_awr::findings::{Finding, Findings, Kind};
+use cellar_awr::rules::{RULES, judge};
+use cellar_awr::sql_id;
+use serde_json::json;
+use std::collections::BTreeSet;
+use support::{Builder, HOUR_US, REPORT, SECOND_US, SELECT};
+
+type Change = fn(Builder) -> Builder;
+
+/// Rule, change of the healthy document that provokes the rule, change that must not.
+const CASES: [(&str, Change, Change); 28] = [
+    (
+        "cpu-run-queue",
+        |b| b.set("/databases/0/run_queue_us", 0.2 * HOUR_US).event("VacuumDelay", "Other", 0.4 * HOUR_US),
+        |b| b.set("/databases/0/run_queue_us", 0.09 * HOUR_US),
+    ),
+    ("cpu-bound", |b| b.set("/time_model/1/us", 1.7 * HOUR_US), |b| b.set("/time_model/1/us", 0.95 * HOUR_US)),
+    (
+        "io-bound",
+        |b| b.event("DataFileRead", "User I/O", 0.7 * HOUR_US),
+        |b| b.event("DataFileRead", "User I/O", 0.5 * HOUR_US),
+    ),
+    (
+        "offloadable-scans",
+        // 60,000 of 260,000 blocks are read by sequential scans.
+        |b| b.event("DataFileRead", "User I/O", 0.6 * HOUR_US).set("/tables/1/on_cell", false),
+        |b| b.event("DataFileRead", "User I/O", 0.3 * HOUR_US),
+    ),
+    (
+        "single-block-reads",
+        |b| b.event("db file sequential read", "User I/O", 0.3 * HOUR_US),
+        |b| b.event("direct path read", "User I/O", 0.3 * HOUR_US),
+    ),
+    (
+        "latency-tail",
+        |b| {
+            b.push(
+                "/events",
+                json!({ "event": "cell single block physical read", "class": "User I/O", "foreground": true,
+            "waits": 1_000_000, "time_us": 3.2e8, "how": "timed",
+            "histogram": [0, 0, 0, 0, 0, 0, 0, 500_000, 480_000, 0, 0, 0, 0, 0, 0, 0, 20_000] }),
+            )
+        },
+        |b| {
+            b.push(
+                "/events",
+                json!({ "event": "cell single block physical read", "class": "User I/O", "foreground": true,
+            "waits": 1_000_000, "time_us": 3.2e8, "how": "timed",
+            "histogram": [0, 0, 0, 0, 0, 0, 0, 0, 500_000, 400_000, 100_000] }),
+            )
+        },
+    ),
+    (
+        "noisy-neighbour",
+        |b| b.set("/databases/1/blks_read", 3_000_000).set("/databases/0/blk_read_us", 0.4 * HOUR_US),
+        // As many bytes, but in as much of the time.
+        |b| {
+            b.set("/databases/1/blks_read", 300_000)
+                .set("/databases/1/active_us", 1.8 * HOUR_US)
+                .set("/databases/0/blk_read_us", 0.4 * HOUR_US)
+        },
+    ),
+    (
+        "temp-spills",
+        |b| b.set("/statements/2/temp_blk_write_us", 0.2 * HOUR_US).set("/statements/2/temp_blks_written", 900_000),
+        |b| b.set("/statements/2/temp_blk_write_us", 0.05 * HOUR_US),
+    ),
+    ("commit-waits", |b| b.event("WALSync", "Commit", 0.3 * HOUR_US), |b| b.event("WALSync", "Commit", 0.09 * HOUR_US)),
+    (
+        "wal-buffers-full",
+        |b| b.statistic("redo log space requests", 36_000.0),
+        |b| b.statistic("redo log space requests", 3_000.0),
+    ),
+    (
+        "full-page-images",
+        |b| b.statistic("pg_stat_wal.wal_fpi", 60_000.0),
+        |b| b.statistic("pg_stat_wal.wal_fpi", 40_000.0),
+    ),
+    (
+        "checkpoint-storm",
+        |b| b.statistic("pg_stat_checkpointer.num_requested", 40.0).event("DataFileWrite", "User I/O", 0.1 * HOUR_US),
+        // Requested, but fewer than by time.
+        |b| b.statistic("pg_stat_checkpointer.num_requested", 10.0).event("DataFileWrite", "User I/O", 0.1 * HOUR_US),
+    ),
+    (
+        "backend-writes",
+        |b| b.set("/io/0/writes", 90_000).event("DataFileWrite", "User I/O", 0.2 * HOUR_US),
+        |b| b.set("/io/0/writes", 9_000).event("DataFileWrite", "User I/O", 0.2 * HOUR_US),
+    ),
+    (
+        "lock-waits",
+        |b| b.event("transactionid", "Application", 0.5 * HOUR_US),
+        |b| b.event("enq: KO - fast object checkpoint", "Application", 0.5 * HOUR_US),
+    ),
+    (
+        "lwlock-contention",
+        |b| b.event("BufferMapping", "Concurrency", 0.4 * HOUR_US),
+        |b| b.event("BufferMapping", "Concurrency", 0.01 * HOUR_US),
+    ),
+    (
+        "plan-regression",
+        |b| {
+            b.push("/plan_history", json!({ "snap_id": 102, "query_id": SELECT, "plan_id": 99, "calls": 100_000, "elapsed_us": 0.5 * HOUR_US,
+            "logical_reads": 90_000_000, "physical_reads": 9_000_000, "time": "2026-11-23T05:00:00+00:00" }))
+        },
+        // The slow plan was used before, not now.
+        |b| {
+            b.push("/plan_history", json!({ "snap_id": 100, "query_id": SELECT, "plan_id": 99, "calls": 100_000, "elapsed_us": 0.5 * HOUR_US }))
+        },
+    ),
+    (
+        "slower-storage",
+        |b| {
+            b.push("/plan_history", json!({ "snap_id": 103, "query_id": SELECT, "plan_id": 11, "calls": 2_000_000, "elapsed_us": 0.6 * HOUR_US,
+            "logical_reads": 40_000_000, "physical_reads": 200_000 }))
+        },
+        // More time, because of more reads.
+        |b| {
+            b.push("/plan_history", json!({ "snap_id": 103, "query_id": SELECT, "plan_id": 11, "calls": 2_000_000, "elapsed_us": 0.6 * HOUR_US,
+            "logical_reads": 160_000_000, "physical_reads": 800_000 }))
+        },
+    ),
+    (
+        "top-sql",
+        |b| b.set("/statements/1/elapsed_us", 0.5 * HOUR_US),
+        |b| b.set("/statements/1/elapsed_us", 0.19 * HOUR_US),
+    ),
+    (
+        "missing-statistics",
+        |b| b.set("/tables/1/last_analyze", json!(null)),
+        // Small tables may lack statistics.
+        |b| b.set("/tables/1/last_analyze", json!(null)).set("/tables/1/n_live_tup", 900),
+    ),
+    (
+        "idle-in-transaction",
+        |b| b.set("/sessions/idle_in_transaction/0/age_us", 600.0 * SECOND_US),
+        |b| b.set("/sessions/idle_in_transaction/0/age_us", 50.0 * SECOND_US),
+    ),
+    (
+        "xmin-holder",
+        |b| b.set("/vacuum_horizon/0/age_xids", 3_000_000),
+        |b| b.set("/vacuum_horizon/0/age_xids", 300_000),
+    ),
+    (
+        "freeze-age",
+        |b| b.set("/databases/1/frozen_age", 310_000_000),
+        |b| b.set("/databases/1/frozen_age", 210_000_000),
+    ),
+    (
+        "replication-lag",
+        |b| b.set("/replication/0/replay_lag_us_max", 15.0 * SECOND_US),
+        // An active slot may retain WAL while its standby catches up.
+        |b| b.set("/slots/0/retained_bytes", 9_000_000_000_u64),
+    ),
+    (
+        "smart-scan-passthru",
+        |b| scans(b, 100e9, 10e9, 20e9, 95e9).statistic("cell num bytes in passthru during predicate offload", 40e9),
+        |b| scans(b, 100e9, 10e9, 20e9, 95e9).statistic("cell num bytes in passthru during predicate offload", 4e9),
+    ),
+    (
+        "compressed-comparison",
+        // Negative efficiency: more bytes returned than eligible, because the tables are compressed 10:1.
+        |b| scans(b, 100e9, 10e9, 120e9, 900e9),
+        |b| scans(b, 100e9, 10e9, 20e9, 90e9),
+    ),
+    (
+        "mixed-directions",
+        |b| scans(b, 100e9, 10e9, 20e9, 90e9).statistic("physical write total bytes", 30e9),
+        |b| scans(b, 100e9, 10e9, 20e9, 90e9).statistic("physical write total bytes", 3e9),
+    ),
+    ("unaccounted-time", |b| b.set("/time_model/1/us", 0.1 * HOUR_US), |b| b.set("/time_model/1/us", 0.8 * HOUR_US)),
+    (
+        "interrupted-interval",
+        |b| {
+            b.set("/notes", json!([{ "snap_id": 102, "kind": "statistics reset", "object": "statement_stat", "text": "5 rows restarted from zero" }]))
+        },
+        |b| {
+            b.set("/notes", json!([{ "snap_id": 102, "kind": "objects dropped", "object": "table_stat", "text": "2 objects no longer exist" }]))
+        },
+    ),
+];
+
+fn scans(b: Builder, eligible: f64, saved: f64, returned: f64, uncompressed: f64) -> Builder {
+    b.statistic("cell physical IO bytes eligible for predicate offload", eligible)
+        .statistic("cell physical IO bytes saved by storage index", saved)
+        .statistic("cell physical IO interconnect bytes returned by smart scan", returned)
+        .statistic("cell IO uncompressed bytes", uncompressed)
+        .statistic("cell physical IO interconnect bytes", returned + 80e9)
+        .statistic("physical read total bytes", eligible + 10e9)
+}
+
+fn ids(findings: &Findings) -> Vec<&str> {
+    findings.findings.iter().map(|finding| finding.id).collect()
+}
+
+fn found<'a>(findings: &'a Findings, id: &str) -> &'a Finding {
+    findings
+        .findings
+        .iter()
+        .find(|finding| finding.id == id)
+        .unwrap_or_else(|| panic!("no {id} in {:?}", ids(findings)))
+}
+
+#[test]
+fn a_healthy_hour_has_no_finding_and_its_areas_are_named() {
+    let findings = judge(&Builder::healthy().build());
+    assert_eq!(ids(&findings), Vec::<&str>::new());
+    for area in ["CPU", "User I/O", "Locks", "Checkpoints", "Vacuum"] {
+        assert!(findings.without_impact.contains(&area), "{area}: {findings:?}");
+    }
+    assert_eq!(findings.not_judged, Vec::<&str>::new());
+}
+
+#[test]
+fn every_rule_is_provoked_by_its_document_and_not_by_its_neighbour() {
+    let tested: BTreeSet<&str> = CASES.iter().map(|(id, ..)| *id).collect();
+    let rules: BTreeSet<&str> = RULES.iter().map(|rule| rule.id).collect();
+    assert_eq!(tested, rules);
+    for (id, provoke, spare) in CASES {
+        let findings = judge(&provoke(Builder::healthy()).build());
+        let finding = found(&findings, id);
+        assert!(!finding.evidence.is_empty() && !finding.recommendations.is_empty(), "{finding:?}");
+        let findings = judge(&spare(Builder::healthy()).build());
+        assert!(!ids(&findings).contains(&id), "{id} was provoked by its neighbour: {findings:#?}");
+    }
+}
+
+#[test]
+fn impact_and_benefit_are_shares_of_db_time() {
+    let findings = judge(&Builder::healthy().event("transactionid", "Application", 0.5 * HOUR_US).build());
+    let finding = found(&findings, "lock-waits");
+    let impact = finding.impact.expect("an impact");
+    assert_eq!((impact.active_sessions, impact.percent), (Some(0.5), Some(25.0)));
+    assert_eq!(finding.recommendations[0].benefit_percent, Some(25.0));
+    assert!(finding.title.contains("4711"), "{}", finding.title);
+}
+
+#[test]
+fn missing_figures_make_an_area_unjudged_instead_of_healthy() {
+    let findings = judge(&Builder::healthy().without("events").without("time_model").without("databases").build());
+    for area in ["CPU", "Locks", "Concurrency inside the server"] {
+        assert!(findings.not_judged.contains(&area), "{area}: {findings:?}");
+    }
+}
+
+#[test]
+fn an_empty_document_has_no_finding_and_no_panic() {
+    let document = parse(br#"{"format": 1}"#).unwrap().remove(0);
+    assert_eq!(ids(&judge(&document)), Vec::<&str>::new());
+}
+
+/// The first finding of each set-up names the culprit: database, session, statement or setting.
+#[test]
+fn the_first_finding_names_the_known_culprit() {
+    let hog = Builder::healthy()
+        .event("DataFileRead", "User I/O", 0.9 * HOUR_US)
+        .set("/databases/0/blk_read_us", 0.8 * HOUR_US)
+        .set("/databases/1/blks_read", 9_000_000)
+        .set("/statements/2/shared_blks_read", 9_000_000)
+        .set("/tables/1/heap_blks_read", 9_000_000);
+    let lock_chain = Builder::healthy()
+        .event("transactionid", "Application", 1.2 * HOUR_US)
+        .set("/sessions/idle_in_transaction/0/age_us", 30.0 * SECOND_US);
+    let plan_flip = Builder::healthy().event("DataFileRead", "User I/O", 0.5 * HOUR_US).push(
+        "/plan_history",
+        json!({ "snap_id": 102, "query_id": SELECT, "plan_id": 99, "calls": 90_000, "elapsed_us": HOUR_US }),
+    );
+    let checkpoints = Builder::healthy()
+        .statistic("pg_stat_checkpointer.num_requested", 60.0)
+        .statistic("pg_stat_wal.wal_fpi", 80_000.0)
+        .event("WALSync", "Commit", 0.5 * HOUR_US)
+        .event("DataFileWrite", "User I/O", 0.2 * HOUR_US);
+    let spill = Builder::healthy()
+        .event("BufFileWrite", "User I/O", 0.7 * HOUR_US)
+        .set("/statements/2/temp_blk_write_us", 0.7 * HOUR_US)
+        .set("/statements/2/temp_blks_written", 9_000_000)
+        .set("/statements/2/elapsed_us", HOUR_US);
+    for (set_up, id, name) in [
+        (hog, "noisy-neighbour", "archive".to_owned()),
+        (lock_chain, "lock-waits", "4711".to_owned()),
+        (plan_flip, "plan-regression", sql_id::format(SELECT)),
+        (checkpoints, "checkpoint-storm", "60 checkpoints".to_owned()),
+        (spill, "temp-spills", sql_id::format(REPORT)),
+    ] {
+        let findings = judge(&set_up.build());
+        let first = &findings.findings[0];
+        assert_eq!((first.id, first.kind), (id, Kind::Problem), "{:?}", ids(&findings));
+        assert!(first.title.contains(&name), "{name}: {}", first.title);
+    }
+}
+
+#[test]
+fn the_reference_repeats_the_table_of_rules() {
+    let page = include_str!("../../../docs/reference/findings.md");
+    for rule in &RULES {
+        let row = format!(
+            "| `{}` | {} | {} | {} |",
+            rule.id,
+            rule.kind.name().to_lowercase(),
+            rule.condition,
+            rule.recommendation
+        );
+        assert!(page.contains(&row), "docs/reference/findings.md lacks:\n{row}");
+    }
+    let documented = page.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(documented, RULES.len());
+}
+
+/// PostgreSQL 15 and 16 do not time temporary blocks for every source; a sort in cached files also waits for no event.
+#[test]
+fn temp_spills_are_estimated_where_temporary_blocks_are_not_timed() {
+    let spill = Builder::healthy()
+        .set("/statements/2/temp_blk_write_us", json!(null))
+        .set("/statements/2/temp_blks_written", 2_000_000)
+        .set("/statements/2/elapsed_us", HOUR_US);
+    let findings = judge(&spill.build());
+    let finding = found(&findings, "temp-spills");
+    // 2,004,000 of 2,564,000 blocks, half of DB time.
+    let percent = finding.impact.and_then(|impact| impact.percent).unwrap();
+    assert!((percent - 39.08).abs() < 0.1, "{percent}");
+    assert!(finding.evidence.iter().any(|evidence| evidence.text.starts_with("estimated")), "{finding:?}");
+}
+
+/// The article's case reversed: two plans with equal reads differ in time because of lock waits.
+#[test]
+fn a_plan_that_reads_as_much_is_no_regression_and_earlier_intervals_cost_nothing_now() {
+    let row = |snap: i64, plan: i64, reads: f64| {
+        json!({ "snap_id": snap, "query_id": SELECT, "plan_id": plan, "calls": 100_000, "elapsed_us": 0.5 * HOUR_US,
+            "logical_reads": reads, "physical_reads": 0 })
+    };
+    let waits = judge(&Builder::healthy().push("/plan_history", row(102, 99, 2_000_000.0)).build());
+    assert!(!ids(&waits).contains(&"plan-regression"), "{:?}", ids(&waits));
+    // Snapshot 101 is the begin: the interval before costs nothing in this report.
+    let both = Builder::healthy().push("/plan_history", row(101, 99, 9e7)).push("/plan_history", row(102, 99, 9e7));
+    let findings = judge(&both.build());
+    let percent = found(&findings, "plan-regression").impact.and_then(|impact| impact.percent).unwrap();
+    assert!((percent - 25.0).abs() < 1.0, "{percent}");
+}
+
+/// A repository stores the statistics that increased: without a checkpoint by time, only the requested ones are present.
+#[test]
+fn a_checkpoint_storm_without_any_checkpoint_by_time_is_found() {
+    let mut storm = Builder::healthy().statistic("pg_stat_bgwriter.checkpoints_req", 31.0).event(
+        "WALSync",
+        "Commit",
+        0.3 * HOUR_US,
+    );
+    let statistics = storm.0["statistics"].as_array_mut().unwrap();
+    statistics.retain(|statistic| !statistic["name"].as_str().unwrap().starts_with("pg_stat_checkpointer.num"));
+    let findings = judge(&storm.build());
+    assert_eq!(findings.findings[0].id, "checkpoint-storm", "{:?}", ids(&findings));
+}

@@ -1,0 +1,253 @@
+//! `cellar awr`: AWR snapshots and reports of a cluster.
+//!
+//! The repository, the schema `awr` of the extension, returns a report document; the crate cellar-awr renders the document.
+
+mod repository;
+mod source;
+
+use crate::CONFIG_EXIT;
+use cellar_awr::render::{self, Format};
+use cellar_awr::report;
+use clap::builder::PossibleValuesParser;
+use repository::{Period, Repository};
+use source::{Failure, documents};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Values of --format.
+const FORMATS: [&str; 4] = ["text", "html", "json", "document"];
+
+/// Take AWR snapshots of a cluster, and report what happened between them
+///
+/// Without --dsn, the environment variables PGHOST, PGPORT, PGUSER, PGDATABASE and PGPASSWORD choose the connection. The
+/// database is the one that contains the extension (setting cellar.awr_database).
+///
+/// Exit codes: 0 success; 1 error; 2 invalid arguments.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct AwrArguments {
+    #[command(subcommand)]
+    command: AwrCommand,
+}
+
+#[derive(clap::Subcommand)]
+enum AwrCommand {
+    Report(ReportArguments),
+    Diff(DiffArguments),
+    Global(GlobalArguments),
+    Snapshots(SnapshotsArguments),
+    Snapshot(SnapshotArguments),
+}
+
+#[derive(clap::Args)]
+struct Connection {
+    /// Connection string of the database that contains the repository: "host=… dbname=… user=…" or a URI
+    #[arg(long, value_name = "DSN")]
+    dsn: Option<String>,
+}
+
+#[derive(clap::Args)]
+struct Output {
+    /// Form of the report: text, html, json, or document (the figures that reports are computed from)
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(FORMATS))]
+    format: Option<String>,
+    /// Write the report to a file; its extension .html, .json or .txt also chooses the format
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Report about the interval between two AWR snapshots; by default between the last two
+#[derive(clap::Args)]
+struct ReportArguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: Output,
+    /// First AWR snapshot
+    #[arg(long, value_name = "SNAP_ID", requires = "end")]
+    begin: Option<i64>,
+    /// Last AWR snapshot
+    #[arg(long, value_name = "SNAP_ID", requires = "begin")]
+    end: Option<i64>,
+    /// Report from the first to the last of the last COUNT AWR snapshots
+    #[arg(long, value_name = "COUNT", conflicts_with = "begin", value_parser = clap::value_parser!(i64).range(2..))]
+    last: Option<i64>,
+    /// Instance whose AWR snapshots are reported; 1 is the server that contains the repository
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    instance: i32,
+    /// Render a document that --format document wrote, without a connection
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dsn", "begin", "last"])]
+    from_json: Option<PathBuf>,
+}
+
+/// Compare two periods; changes are ranked by their share of DB time
+///
+/// A period is BEGIN:END, two numbers of AWR snapshots, or the name of a baseline. With --from-json, FIRST and SECOND are
+/// files that `cellar awr report --format document` wrote.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+struct DiffArguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: Output,
+    /// Instance whose AWR snapshots are compared
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    instance: i32,
+    /// The periods are files with documents
+    #[arg(long, conflicts_with = "dsn")]
+    from_json: bool,
+    /// The first period
+    first: String,
+    /// The second period
+    second: String,
+}
+
+/// Report about all instances in the repository: cluster-wide figures, and each instance
+#[derive(clap::Args)]
+struct GlobalArguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: Output,
+    /// Report the last COUNT AWR snapshots of each instance
+    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(i64).range(2..))]
+    last: i64,
+    /// Include only this instance; repeat the option for several
+    #[arg(long, value_name = "NUMBER")]
+    instance: Vec<i32>,
+    /// Render a file that contains an array of documents
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dsn", "instance"])]
+    from_json: Option<PathBuf>,
+}
+
+/// List the AWR snapshots of the repository
+#[derive(clap::Args)]
+struct SnapshotsArguments {
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Take an AWR snapshot and print its number
+#[derive(clap::Args)]
+struct SnapshotArguments {
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub fn run(arguments: &AwrArguments) -> ExitCode {
+    let (name, result) = match &arguments.command {
+        AwrCommand::Report(arguments) => ("report", report(arguments)),
+        AwrCommand::Diff(arguments) => ("diff", diff(arguments)),
+        AwrCommand::Global(arguments) => ("global", global(arguments)),
+        AwrCommand::Snapshots(arguments) => ("snapshots", snapshots(arguments)),
+        AwrCommand::Snapshot(arguments) => ("snapshot", snapshot(arguments)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("cellar awr {name}: {failure}");
+            if failure.is_usage() { CONFIG_EXIT.into() } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn report(arguments: &ReportArguments) -> Result<(), Failure> {
+    let json = match &arguments.from_json {
+        Some(file) => source::read(file)?,
+        None => {
+            let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
+            let period = match (arguments.begin, arguments.end) {
+                (Some(begin), Some(end)) => Period { begin, end },
+                _ => repository.last(arguments.instance, arguments.last.unwrap_or(2))?,
+            };
+            repository.document(period, arguments.instance)?
+        }
+    };
+    write(&arguments.output, &json, || Ok(report::of(&documents(&json)?)))
+}
+
+fn diff(arguments: &DiffArguments) -> Result<(), Failure> {
+    let periods = [&arguments.first, &arguments.second];
+    let json = match arguments.from_json {
+        true => periods.map(|file| source::read(Path::new(file))),
+        false => {
+            let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
+            periods.map(|period| {
+                let (period, instance) = repository.period(period, arguments.instance)?;
+                repository.document(period, instance)
+            })
+        }
+    };
+    let [first, second] = json;
+    let (first, second) = (first?, second?);
+    write(&arguments.output, &source::array(&[first.clone(), second.clone()]), || {
+        let (first, second) = (documents(&first)?, documents(&second)?);
+        match (first.as_slice(), second.as_slice()) {
+            ([first], [second]) => Ok(report::difference(first, second)),
+            _ => Err(Failure::usage("a period to compare must be the document of one instance")),
+        }
+    })
+}
+
+fn global(arguments: &GlobalArguments) -> Result<(), Failure> {
+    let json = match &arguments.from_json {
+        Some(file) => source::read(file)?,
+        None => {
+            let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
+            let mut all = Vec::new();
+            for instance in repository.instances()? {
+                if arguments.instance.is_empty() || arguments.instance.contains(&instance) {
+                    let period = repository.last(instance, arguments.last)?;
+                    all.push(repository.document(period, instance)?);
+                }
+            }
+            source::array(&all)
+        }
+    };
+    write(&arguments.output, &json, || Ok(report::global(&documents(&json)?)))
+}
+
+fn snapshots(arguments: &SnapshotsArguments) -> Result<(), Failure> {
+    let list = Repository::connect(arguments.connection.dsn.as_deref())?.snapshots()?;
+    to_stdout(&list)
+}
+
+fn snapshot(arguments: &SnapshotArguments) -> Result<(), Failure> {
+    let number = Repository::connect(arguments.connection.dsn.as_deref())?.create_snapshot()?;
+    to_stdout(&format!("{number}\n"))
+}
+
+/// Writes the document or the rendered report to the file or to standard output.
+fn write(output: &Output, json: &str, report: impl FnOnce() -> Result<report::Report, Failure>) -> Result<(), Failure> {
+    let extension = output.output.as_ref().and_then(|file| file.extension()).and_then(|extension| extension.to_str());
+    let name = output.format.as_deref().unwrap_or(match extension {
+        Some("html" | "htm") => "html",
+        Some("json") => "json",
+        _ => "text",
+    });
+    let text = match Format::parse(name) {
+        Some(format) => render::render(&report()?, format),
+        // A document is checked before it is saved, too.
+        None => {
+            documents(json)?;
+            format!("{json}\n")
+        }
+    };
+    match &output.output {
+        Some(file) => std::fs::write(file, text)
+            .map_err(|error| Failure::error(format!("could not write \"{}\": {error}", file.display()))),
+        None => to_stdout(&text),
+    }
+}
+
+/// Writes to standard output. A reader that closes the pipe early, such as `head`, is no error.
+fn to_stdout(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::error(format!("could not write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

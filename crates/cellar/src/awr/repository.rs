@@ -1,0 +1,199 @@
+//! The repository: the schema `awr` of the extension, over a PostgreSQL connection.
+
+use super::source::Failure;
+use cellar_awr::table::{Cell, Table, duration};
+use postgres::error::SqlState;
+use postgres::{Client, Config, NoTls, Row};
+use std::env;
+use std::path::Path;
+
+/// Directories of PostgreSQL's socket: Debian's, and the default of PostgreSQL's build.
+const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+
+/// Numbers of two AWR snapshots of one instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Period {
+    pub begin: i64,
+    pub end: i64,
+}
+
+pub struct Repository {
+    client: Client,
+}
+
+impl Repository {
+    /// Connects with a connection string, or by the environment variables of libpq.
+    pub fn connect(dsn: Option<&str>) -> Result<Self, Failure> {
+        let config: Config = match dsn {
+            Some(dsn) => {
+                dsn.parse().map_err(|error| Failure::usage(format!("invalid connection string \"{dsn}\": {error}")))?
+            }
+            None => from_environment()?,
+        };
+        let client = config.connect(NoTls).map_err(|error| {
+            let failure = server_error(&error)
+                .unwrap_or_else(|| Failure::error(format!("could not connect to the server: {}", with_cause(&error))));
+            failure
+                .hint("Name the database that contains the extension cellar with --dsn. Connections are not encrypted.")
+        })?;
+        Ok(Self { client })
+    }
+
+    /// The document of a period, as JSON.
+    pub fn document(&mut self, period: Period, instance: i32) -> Result<String, Failure> {
+        let parameters: [&(dyn postgres::types::ToSql + Sync); 3] = [&period.begin, &period.end, &instance];
+        let row = self
+            .client
+            .query_one("SELECT awr.report_data($1, $2, $3)::text", &parameters)
+            .map_err(|error| failure(&error))?;
+        let document: Option<String> = row.get(0);
+        document.ok_or_else(|| Failure::error("the repository returned no document"))
+    }
+
+    /// The period from the first to the last of the last `count` AWR snapshots.
+    pub fn last(&mut self, instance: i32, count: i64) -> Result<Period, Failure> {
+        let sql = "SELECT snap_id FROM awr.snapshots WHERE instance_id = $1 ORDER BY snap_id DESC LIMIT $2";
+        let rows = self.client.query(sql, &[&instance, &count]).map_err(|error| failure(&error))?;
+        match (rows.first(), rows.last()) {
+            (Some(end), Some(begin)) if rows.len() as i64 == count => {
+                Ok(Period { begin: begin.get(0), end: end.get(0) })
+            }
+            _ => {
+                let detail = match rows.len() {
+                    0 => format!("Instance {instance} has no AWR snapshot."),
+                    found => format!("Instance {instance} has {found} AWR snapshots, but {count} are necessary."),
+                };
+                let failure = Failure::error("not enough AWR snapshots").detail(detail);
+                Err(failure.hint("\"cellar awr snapshot\" takes an AWR snapshot; \"cellar awr snapshots\" lists them."))
+            }
+        }
+    }
+
+    /// The period and instance of `BEGIN:END` or of a baseline's name.
+    pub fn period(&mut self, text: &str, instance: i32) -> Result<(Period, i32), Failure> {
+        if let Some(period) = parse_period(text) {
+            return Ok((period, instance));
+        }
+        let sql = "SELECT begin_snap, end_snap, instance_id FROM awr.baseline WHERE name = $1";
+        let row = self.client.query_opt(sql, &[&text]).map_err(|error| failure(&error))?;
+        row.map(|row| (Period { begin: row.get(0), end: row.get(1) }, row.get(2))).ok_or_else(|| {
+            Failure::usage(format!("baseline \"{text}\" does not exist"))
+                .hint("Name a baseline of the table awr.baseline, or two AWR snapshots as BEGIN:END.")
+        })
+    }
+
+    pub fn instances(&mut self) -> Result<Vec<i32>, Failure> {
+        let sql = "SELECT DISTINCT instance_id FROM awr.snapshots ORDER BY 1";
+        let rows = self.client.query(sql, &[]).map_err(|error| failure(&error))?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    pub fn create_snapshot(&mut self) -> Result<i64, Failure> {
+        let row = self.client.query_one("SELECT awr.create_snapshot()", &[]).map_err(|error| failure(&error))?;
+        Ok(row.get(0))
+    }
+
+    /// The AWR snapshots as text.
+    pub fn snapshots(&mut self) -> Result<String, Failure> {
+        let sql = "SELECT instance_id::text, instance::text, snap_id, to_char(end_time, 'YYYY-MM-DD HH24:MI:SS TZ'), \
+                   elapsed_us::bigint, requested_by::text, coalesce(notes, '') \
+                   FROM awr.snapshots ORDER BY instance_id, snap_id";
+        let rows = self.client.query(sql, &[]).map_err(|error| failure(&error))?;
+        Ok(snapshot_list(&rows))
+    }
+}
+
+fn snapshot_list(rows: &[Row]) -> String {
+    let text = |row: &Row, column: usize| row.get::<_, Option<String>>(column).unwrap_or_default();
+    let table = Table::new(&["Inst", "<Instance", "Snap Id", "<Time", "Elapsed", "<Requested by", "<Notes"]).with_rows(
+        rows.iter().map(|row| {
+            let elapsed: Option<i64> = row.get(4);
+            vec![
+                Cell::text(text(row, 0)),
+                Cell::text(text(row, 1)),
+                Cell::integer(row.get(2)),
+                Cell::text(text(row, 3)),
+                Cell::text(elapsed.map_or_else(String::new, |us| duration(us as f64))),
+                Cell::text(text(row, 5)),
+                Cell::text(text(row, 6)),
+            ]
+        }),
+    );
+    cellar_awr::render::table(&table)
+}
+
+/// Parses `BEGIN:END`.
+fn parse_period(text: &str) -> Option<Period> {
+    let (begin, end) = text.split_once(':')?;
+    Some(Period { begin: begin.trim().parse().ok()?, end: end.trim().parse().ok()? })
+}
+
+/// A configuration from PGHOST, PGPORT, PGUSER, PGDATABASE and PGPASSWORD, with libpq's defaults.
+fn from_environment() -> Result<Config, Failure> {
+    let mut config = Config::new();
+    let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+    let socket = || SOCKET_DIRECTORIES.into_iter().find(|directory| Path::new(directory).is_dir()).map(str::to_owned);
+    config.host(&variable("PGHOST").or_else(socket).unwrap_or_else(|| "localhost".to_owned()));
+    if let Some(port) = variable("PGPORT") {
+        config.port(port.parse().map_err(|_| Failure::usage(format!("invalid port number \"{port}\" in PGPORT")))?);
+    }
+    let user = variable("PGUSER").or_else(|| variable("USER")).unwrap_or_else(|| "postgres".to_owned());
+    config.user(&user);
+    config.dbname(&variable("PGDATABASE").unwrap_or_else(|| "postgres".to_owned()));
+    if let Some(password) = variable("PGPASSWORD") {
+        config.password(password);
+    }
+    Ok(config)
+}
+
+/// The error with its cause, which the crate postgres omits.
+fn with_cause(error: &postgres::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+/// The message, detail and hint of an error that the server reported.
+fn server_error(error: &postgres::Error) -> Option<Failure> {
+    let error = error.as_db_error()?;
+    let mut failure = Failure::error(error.message());
+    if let Some(detail) = error.detail() {
+        failure = failure.detail(detail);
+    }
+    if let Some(hint) = error.hint() {
+        failure = failure.hint(hint);
+    }
+    Some(failure)
+}
+
+/// The error of a statement, with a hint where the repository is missing or not accessible.
+fn failure(error: &postgres::Error) -> Failure {
+    let Some(failure) = server_error(error) else {
+        return Failure::error(format!("could not query the repository: {}", with_cause(error)));
+    };
+    match error.code() {
+        Some(code) if *code == SqlState::INVALID_SCHEMA_NAME || *code == SqlState::UNDEFINED_TABLE || *code == SqlState::UNDEFINED_FUNCTION => {
+            failure.hint(
+                "Create the repository with CREATE EXTENSION cellar, or connect to the database that contains the extension.",
+            )
+        }
+        Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
+            failure.hint("Only members of pg_monitor can read the repository.")
+        }
+        _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods_are_two_numbers() {
+        assert_eq!(parse_period("7:12"), Some(Period { begin: 7, end: 12 }));
+        for text in ["7", "7:", "7:x", "before:after", "7-12"] {
+            assert_eq!(parse_period(text), None, "{text}");
+        }
+    }
+}
