@@ -61,8 +61,6 @@ static CpuTimes *times = NULL;
 static LWLock *times_lock = NULL;
 static post_parse_analyze_hook_type previous_analyze_hook = NULL;
 
-static void count_at_exit(ParseState *pstate, Query *query, JumbleState *jumble);
-
 Size
 cellar_cpu_bytes(void)
 {
@@ -76,11 +74,6 @@ cellar_cpu_init(void *memory, LWLock *lock, bool found)
 	times_lock = lock;
 	if (!found)
 		memset(times, 0, cellar_cpu_bytes());
-	if (!IsUnderPostmaster)
-	{
-		previous_analyze_hook = post_parse_analyze_hook;
-		post_parse_analyze_hook = count_at_exit;
-	}
 }
 
 /* Reads a process's times.  Returns false if the process has exited or the system does not provide them. */
@@ -182,6 +175,13 @@ count_at_exit(ParseState *pstate, Query *query, JumbleState *jumble)
 		registered = true;
 		before_shmem_exit(add_rest, (Datum) 0);
 	}
+}
+
+void
+cellar_install_cpu_times(void)
+{
+	previous_analyze_hook = post_parse_analyze_hook;
+	post_parse_analyze_hook = count_at_exit;
 }
 
 /* awr.get_cpu() */

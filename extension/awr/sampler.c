@@ -198,5 +198,6 @@ cellar_install_awr(void)
 	previous_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = startup_shmem;
 
+	cellar_install_cpu_times();
 	cellar_install_statements();
 }

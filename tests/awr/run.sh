@@ -133,6 +133,18 @@ end=$(snapshot)
 check_equal "a crash is noted" "$(notes "$end" | tr ',' '\n' | grep -c 'crash\|server restart')" 1
 check_equal "no figure is negative after a crash" "$(negative "$begin" "$end")" ""
 
+# The postmaster restarts the other processes after a crash of one.
+begin=$end
+backend=$(q "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
+kill -KILL "$backend"
+for ((i = 0; i < 100; i++)); do
+    if [ "$(q "SELECT pid <> $backend FROM pg_stat_activity WHERE backend_type = 'walwriter'" 2>/dev/null)" = t ]; then break; fi
+    sleep 0.2
+done
+end=$(snapshot)
+check_equal "a crash of one process is noted" "$(notes "$end" | tr ',' '\n' | grep -c crash)" 1
+check_equal "no figure is negative after a crash of one process" "$(negative "$begin" "$end")" ""
+
 begin=$end
 q "CREATE DATABASE lost" && DB=lost q "CREATE TABLE t AS SELECT 1 AS a" && end=$(snapshot)
 q "DROP DATABASE lost"

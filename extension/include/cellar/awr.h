@@ -74,6 +74,7 @@ typedef struct CellarCpuTime
 
 extern Size cellar_cpu_bytes(void);
 extern void cellar_cpu_init(void *memory, LWLock *lock, bool found);
+extern void cellar_install_cpu_times(void);
 extern bool cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application);
 
 /* sampler.c */
