@@ -1489,10 +1489,41 @@ SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION awr.report_data(bigint, bigint, integer) IS
   'everything that a report between two AWR snapshots shows, as one document; docs/reference/awr.md describes its format';
 
+CREATE FUNCTION awr.render(document jsonb, compared jsonb, format text)
+RETURNS text
+AS 'MODULE_PATHNAME', 'cellar_render_report'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+COMMENT ON FUNCTION awr.render(jsonb, jsonb, text) IS
+  'a report about a document of awr.report_data, or the comparison of two documents; format text, html or json';
+
+CREATE FUNCTION awr.report(begin_snap bigint, end_snap bigint, format text DEFAULT 'text', instance integer DEFAULT 1)
+RETURNS text
+AS $$
+  SELECT awr.render(awr.report_data(begin_snap, end_snap, instance), NULL, format)
+$$ LANGUAGE sql STABLE STRICT SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.report(bigint, bigint, text, integer) IS
+  'the report about the period between two AWR snapshots; format text, html or json';
+
+CREATE FUNCTION awr.diff_report(
+  first_begin bigint, first_end bigint, second_begin bigint, second_end bigint, format text DEFAULT 'text',
+  instance integer DEFAULT 1)
+RETURNS text
+AS $$
+  SELECT awr.render(awr.report_data(first_begin, first_end, instance), awr.report_data(second_begin, second_end, instance), format)
+$$ LANGUAGE sql STABLE STRICT SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.diff_report(bigint, bigint, bigint, bigint, text, integer) IS
+  'the comparison of two periods between AWR snapshots; format text, html or json';
+
 -- ---- Privileges ----
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA awr FROM PUBLIC;
 GRANT USAGE ON SCHEMA awr TO pg_monitor;
 GRANT SELECT ON ALL TABLES IN SCHEMA awr TO pg_monitor;
 GRANT EXECUTE ON FUNCTION awr.create_snapshot(text), awr.create_baseline(text, bigint, bigint, integer), awr.drop_baseline(text),
-  awr.drop_expired_snapshots(interval), awr.report_data(bigint, bigint, integer) TO pg_monitor;
+  awr.drop_expired_snapshots(interval), awr.report_data(bigint, bigint, integer), awr.report(bigint, bigint, text, integer),
+  awr.diff_report(bigint, bigint, bigint, bigint, text, integer) TO pg_monitor;

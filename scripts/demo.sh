@@ -77,15 +77,24 @@ sql demo "$database" -c "SET client_min_messages = warning; CREATE EXTENSION IF 
 step "TPC-H, scale factor $SF, database $database"
 "$HARNESS_BIN" --dsn "$(cluster_dsn demo "$database")" tpch-load --scale "$SF" --directory "$ROOT/bench/tpch"
 
+# The AWR repository is in the database postgres.
+sql demo postgres -c "SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS cellar; SELECT awr.create_snapshot('demo')" >"$WORK/awr-begin"
+
 failed=0
 step "12 scans and the 22 TPC-H queries: heap tables, then compressed (warm data, serial plans, medians of $RUNS runs)"
 "$HARNESS_BIN" --dsn "$(cluster_dsn demo "$database")" demo "$ROOT/bench/scans" "$ROOT/bench/tpch" \
     --runs "$RUNS" --level "$LEVEL" --set max_parallel_workers_per_gather=0 || failed=1
+sql demo postgres -c "SELECT awr.create_snapshot('demo')" >"$WORK/awr-end"
+for form in text html; do
+    "$CELLAR_BIN" awr report --dsn "$(cluster_dsn demo)" --begin "$(cat "$WORK/awr-begin")" --end "$(cat "$WORK/awr-end")" \
+        --format "$form" --output "$WORK/awr.${form/text/txt}" || failed=1
+done
 # After a difference the servers keep running, so that its cause can be examined.
 started=0
 
 cat <<END
 
+Report:   $WORK/awr.html and awr.txt: the AWR report about these runs
 Connect:  $PG_BIN/psql -h $WORK/run -p $(cluster_port demo) -U postgres $database
           SET cellar.cell_offload_processing = off;  EXPLAIN (ANALYZE) SELECT ...;  TABLE cellar.sysstat;
 Stop:     make demo-stop      (keeps the data; make demo-remove deletes them)      total: $SECONDS s

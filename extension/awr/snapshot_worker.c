@@ -53,7 +53,11 @@ cellar_next_awr_work(TimestampTz now)
 	return next;
 }
 
-/* Executes a statement in a separate transaction.  Logs an error and continues if the statement fails. */
+/*
+ * Executes a statement in a separate transaction.  Logs an error and continues if
+ * the statement fails.  A statement that had to wait for a lock is not logged:
+ * the next worker repeats it.
+ */
 static void
 execute(const char *statement)
 {
@@ -78,7 +82,8 @@ execute(const char *statement)
 	{
 		MemoryContextSwitchTo(context);
 		HOLD_INTERRUPTS();
-		EmitErrorReport();
+		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+			EmitErrorReport();
 		AbortCurrentTransaction();
 		FlushErrorState();
 		RESUME_INTERRUPTS();
@@ -95,6 +100,13 @@ cellar_awr_worker_main(Datum arg)
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
 	CellarNoTransactionTimeout();
 	pgstat_report_appname("cellar awr worker");
+
+	/*
+	 * DROP EXTENSION locks the tables of the repository in another order than
+	 * the worker.  The worker gives way before the deadlock detector of the
+	 * other session would cancel that session.
+	 */
+	SetConfigOption("lock_timeout", "200ms", PGC_SUSET, PGC_S_OVERRIDE);
 
 	if (cellar_awr_sample_period > 0)
 		execute("SELECT awr.store_samples()");
