@@ -26,6 +26,7 @@
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "utils/builtins.h"
+#include "utils/tuplestore.h"
 
 #include "cellar/awr.h"
 #include "cellar/compat.h"
@@ -164,7 +165,7 @@ add_rest(int code, Datum arg)
 
 /* At the first statement of a process, registers the callback that counts the rest of its times. */
 static void
-count_at_exit(ParseState *pstate, Query *query, JumbleState *jumble)
+count_at_exit(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE *jumble)
 {
 	static bool registered = false;
 

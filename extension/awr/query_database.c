@@ -30,6 +30,7 @@
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
 #include "utils/timeout.h"
+#include "utils/tuplestore.h"
 
 #include "cellar/awr.h"
 #include "cellar/compat.h"

@@ -34,6 +34,7 @@
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
+#include "utils/tuplestore.h"
 
 #include "cellar/awr.h"
 #include "cellar/compat.h"
@@ -153,8 +154,8 @@ cellar_statements_init(LWLock *lock)
 	}
 	info.keysize = sizeof(StatementKey);
 	info.entrysize = sizeof(StatementEntry);
-	shared_entries = ShmemInitHash("cellar statement table", cellar_awr_max_statements, cellar_awr_max_statements,
-								   &info, HASH_ELEM | HASH_BLOBS);
+	shared_entries = CellarShmemInitHash("cellar statement table", cellar_awr_max_statements, &info,
+										 HASH_ELEM | HASH_BLOBS);
 }
 
 static void
@@ -393,7 +394,8 @@ is_tracking(uint64 query_id)
 }
 
 static PlannedStmt *
-time_planning(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
+time_planning(Query *parse, const char *query_string, int cursor_options, ParamListInfo params
+			  CELLAR_PLANNER_PARAMETER)
 {
 	bool		track = is_tracking(parse->queryId);
 	uint64		query_id = parse->queryId;
@@ -403,9 +405,9 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 
 	INSTR_TIME_SET_CURRENT(started);
 	if (previous_planner != NULL)
-		result = previous_planner(parse, query_string, cursor_options, params);
+		result = previous_planner(parse, query_string, cursor_options, params CELLAR_PLANNER_ARGUMENT);
 	else
-		result = standard_planner(parse, query_string, cursor_options, params);
+		result = standard_planner(parse, query_string, cursor_options, params CELLAR_PLANNER_ARGUMENT);
 	if (track)
 	{
 		StatementEntry *entry;
@@ -433,8 +435,8 @@ start_query(QueryDesc *query, int eflags)
 		MemoryContext old = MemoryContextSwitchTo(query->estate->es_query_cxt);
 		TrackedQuery *entry = palloc0(sizeof(TrackedQuery));
 
-		if (query->totaltime == NULL)
-			query->totaltime = InstrAlloc(1, INSTRUMENT_ALL, false);
+		if (CellarQueryInstrumentation(query) == NULL)
+			CellarQueryInstrumentation(query) = CellarNewInstrumentation();
 		entry->query = query;
 		entry->plan_id = cellar_plan_id(query->plannedstmt);
 		entry->next = tracked;
@@ -510,8 +512,7 @@ count_query(QueryDesc *query, const TrackedQuery *tracked_query)
 	StatementEntry *entry = local_entry((int64) query->plannedstmt->queryId, tracked_query->plan_id);
 	uint64		us;
 
-	InstrEndLoop(query->totaltime);
-	us = (uint64) (query->totaltime->total * 1000000.0);
+	us = CellarElapsedUs(query);
 	if (entry->counters[CALLS] == 0)
 		store_plan(&entry->key, query);
 	entry->counters[CALLS]++;
@@ -522,7 +523,7 @@ count_query(QueryDesc *query, const TrackedQuery *tracked_query)
 	entry->counters[ELIGIBLE_BYTES] += tracked_query->smart_scan[0];
 	entry->counters[SAVED_BYTES] += tracked_query->smart_scan[1];
 	entry->counters[RETURNED_BYTES] += tracked_query->smart_scan[2];
-	add_usage(entry, &query->totaltime->bufusage, &query->totaltime->walusage);
+	add_usage(entry, &CellarQueryInstrumentation(query)->bufusage, &CellarQueryInstrumentation(query)->walusage);
 	flush_if_due();
 }
 

@@ -259,7 +259,7 @@ search_dirty_blocks(QueryRelations *query)
 
 		if (i % 65536 == 0)
 			CHECK_FOR_INTERRUPTS();
-		if ((pg_atomic_read_u32(&buffer->state) & BM_DIRTY) == 0)
+		if ((CellarReadBufferState(buffer) & BM_DIRTY) == 0)
 			continue;
 		tag = buffer->tag;
 		if (CellarTagFork(tag) != MAIN_FORKNUM)

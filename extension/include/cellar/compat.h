@@ -117,6 +117,38 @@ CellarRelationPath(CellarFileId file)
 #define CELLAR_EXECUTE_ONCE_ARGUMENT	, execute_once
 #endif
 
+/* 19 made a parameter of the analyze hook constant, and added one to the planner hook. */
+#if PG_VERSION_NUM >= 190000
+#define CELLAR_JUMBLE_STATE			const JumbleState
+#define CELLAR_PLANNER_PARAMETER	, ExplainState *explain
+#define CELLAR_PLANNER_ARGUMENT		, explain
+#else
+#define CELLAR_JUMBLE_STATE			JumbleState
+#define CELLAR_PLANNER_PARAMETER
+#define CELLAR_PLANNER_ARGUMENT
+#endif
+
+/* 19 separated the instrumentation of queries from that of plan nodes. */
+#if PG_VERSION_NUM >= 190000
+#define CellarQueryInstrumentation(query)	((query)->query_instr)
+#define CellarNewInstrumentation()			InstrAlloc(INSTRUMENT_ALL)
+#define CellarElapsedUs(query)				((uint64) INSTR_TIME_GET_MICROSEC((query)->query_instr->total))
+#else
+#define CellarQueryInstrumentation(query)	((query)->totaltime)
+#define CellarNewInstrumentation()			InstrAlloc(1, INSTRUMENT_ALL, false)
+#define CellarElapsedUs(query) \
+	(InstrEndLoop((query)->totaltime), (uint64) ((query)->totaltime->total * 1000000.0))
+#endif
+
+/* 19 removed the initial size of hash tables in shared memory, and widened the state of buffers. */
+#if PG_VERSION_NUM >= 190000
+#define CellarShmemInitHash(name, size, info, flags)	ShmemInitHash(name, size, info, flags)
+#define CellarReadBufferState(buffer)	pg_atomic_read_u64(&(buffer)->state)
+#else
+#define CellarShmemInitHash(name, size, info, flags)	ShmemInitHash(name, size, size, info, flags)
+#define CellarReadBufferState(buffer)	pg_atomic_read_u32(&(buffer)->state)
+#endif
+
 /* 17 distinguishes the times of shared and local blocks. */
 #if PG_VERSION_NUM >= 170000
 #define CellarBlockReadUs(usage)	INSTR_TIME_GET_MICROSEC((usage)->shared_blk_read_time)
