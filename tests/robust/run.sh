@@ -813,7 +813,7 @@ one_user() {
 
 # The cell's memory: the daemon's resident size stays below its budget, and idle sessions need little memory. The scenario
 # starts another cell and another cluster, because 200 sessions need a larger max_connections.
-memory_overhead_kb=$((40960 + $(nproc) * 12288))	# program, stacks, buffers of the file service; see docs/operations.md
+memory_overhead_kb=$((40960 + $(nproc) * 69632))	# program, stacks, buffers of the file service; see docs/operations.md
 idle_session_kb=1024
 # resident FIELD: VmRSS or VmHWM of the cell in kB.
 resident() { sed -n "s/^$1:[[:space:]]*\([0-9]*\) kB$/\1/p" "/proc/$CELL_PID/status"; }
