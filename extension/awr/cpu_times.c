@@ -134,11 +134,18 @@ cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char 
 	if (!read_times(pid, &now))
 		return false;
 	LWLockAcquire(times_lock, LW_EXCLUSIVE);
-	/* A different process id means that the previous process has exited: this one started from zero. */
+
+	/*
+	 * A different process id means that the previous process has exited: this
+	 * one started from zero.
+	 */
 	if (reading->pid != pid)
 	{
 		reading->pid = pid;
-		reading->time = (CellarCpuTime) {0, 0};
+		reading->time = (CellarCpuTime)
+		{
+			0, 0
+		};
 	}
 	if (now.cpu_ns > reading->time.cpu_ns || now.run_queue_ns > reading->time.run_queue_ns)
 	{
@@ -165,7 +172,7 @@ add_rest(int code, Datum arg)
 
 /* At the first statement of a process, registers the callback that counts the rest of its times. */
 static void
-count_at_exit(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE *jumble)
+count_at_exit(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
 {
 	static bool registered = false;
 

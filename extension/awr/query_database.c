@@ -177,7 +177,11 @@ cellar_query_database(PG_FUNCTION_ARGS)
 	mq = shm_mq_create((char *) request + queue_offset, QUEUE_BYTES);
 	shm_mq_set_receiver(mq, MyProc);
 	handle = start_worker(segment);
-	/* With the handle, a worker that exits before it attaches counts as detached. */
+
+	/*
+	 * With the handle, a worker that exits before it attaches counts as
+	 * detached.
+	 */
 	queue = shm_mq_attach(mq, segment, handle);
 
 	while (!done)

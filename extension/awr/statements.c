@@ -350,19 +350,19 @@ is_known(const StatementKey *key)
 static void
 store_text(const StatementKey *key, const char *source, int location, int length, const char *plan)
 {
-	PlanText   *text;
+	PlanText   *slot;
 
 	location = Max(location, 0);
 	if (length <= 0)
 		length = strlen(source) - location;
 	length = pg_mbcliplen(source + location, length, QUERY_TEXT_BYTES - 1);
 	LWLockAcquire(shared_lock, LW_EXCLUSIVE);
-	text = &shared->texts[shared->next_text++ % PLAN_TEXTS];
-	text->query_id = key->query_id;
-	text->plan_id = key->plan_id;
-	memcpy(text->query, source + location, length);
-	text->query[length] = '\0';
-	strlcpy(text->plan, plan, pg_mbcliplen(plan, strlen(plan), PLAN_TEXT_BYTES - 1) + 1);
+	slot = &shared->texts[shared->next_text++ % PLAN_TEXTS];
+	slot->query_id = key->query_id;
+	slot->plan_id = key->plan_id;
+	memcpy(slot->query, source + location, length);
+	slot->query[length] = '\0';
+	strlcpy(slot->plan, plan, pg_mbcliplen(plan, strlen(plan), PLAN_TEXT_BYTES - 1) + 1);
 	LWLockRelease(shared_lock);
 }
 
@@ -690,7 +690,7 @@ Datum
 cellar_get_plans(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	PlanText   *text = palloc(sizeof(PlanText));
+	PlanText   *slot = palloc(sizeof(PlanText));
 
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; shared != NULL && i < PLAN_TEXTS; i++)
@@ -699,15 +699,15 @@ cellar_get_plans(PG_FUNCTION_ARGS)
 		bool		nulls[4] = {false};
 
 		LWLockAcquire(shared_lock, LW_SHARED);
-		*text = shared->texts[i];
+		*slot = shared->texts[i];
 		LWLockRelease(shared_lock);
-		if (text->query_id == 0)
+		if (slot->query_id == 0)
 			continue;
-		values[0] = Int64GetDatum(text->query_id);
-		values[1] = Int64GetDatum(text->plan_id);
-		values[2] = CStringGetTextDatum(text->query);
-		values[3] = CStringGetTextDatum(text->plan);
-		nulls[3] = text->plan_id == 0;
+		values[0] = Int64GetDatum(slot->query_id);
+		values[1] = Int64GetDatum(slot->plan_id);
+		values[2] = CStringGetTextDatum(slot->query);
+		values[3] = CStringGetTextDatum(slot->plan);
+		nulls[3] = slot->plan_id == 0;
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

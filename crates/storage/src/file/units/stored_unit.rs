@@ -91,7 +91,7 @@ fn table_bytes(length: u32) -> u64 {
 }
 
 impl StoredUnit {
-    /// Reserves a slot for the bytes of a new unit, which [`Self::store`] then writes; None if both slots are in use.
+    /// Reserves a slot for the bytes of a new unit, which [`Self::write`] then writes; None if both slots are in use.
     pub fn reserve(slots: &Arc<UnitSlots>, au: AuIndex, bytes: &[u8]) -> Option<Self> {
         let slot = slots.take_free(au)?;
         let checksums: Box<[u32]> = bytes.chunks(CHECKSUM_BLOCK as usize).map(crc32c::crc32c).collect();
