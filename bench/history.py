@@ -59,6 +59,10 @@ PLOTS = {
         "one thread, ms, geometric mean of 5 scans of lineitem",
         [(name, "One thread", name, None) for name in ("Postgres", "heap", "query low", "query high", "DuckDB", "Parquet")],
     ),
+    "awr": (
+        "throughput with AWR / without, 64 clients",
+        [(name, "Overhead of AWR", "on / off", name) for name in ("pgbench -S", "pgbench TPC-B")],
+    ),
     "clickbench": (
         "ms, geometric mean of 43 queries",
         [("off", "Times", "off", None), ("on", "Times", "on", None), ("on, query low", "Times", "on, query low", None)],

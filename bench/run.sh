@@ -2,7 +2,7 @@
 # Runs the benchmarks of docs/benchmarks.md: interleaved runs, medians. Writes a Markdown report to standard output and to
 # bench/results/, and adds its tables to bench/history/. Nothing else should run on the machine.
 #
-#   run.sh [PART ...]     scans cold files compression clickbench      (default: all)
+#   run.sh [PART ...]     scans cold files compression clickbench awr      (default: all)
 #
 #   SF=1              TPC-H scale factor
 #   RUNS=5            timed runs
@@ -21,7 +21,7 @@ case ${1:-} in -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"; exit ;; es
 
 SF=${SF:-1} RUNS=${RUNS:-5} SECONDS_EACH=${SECONDS_EACH:-15}
 parts=("$@")
-[ $# -gt 0 ] || parts=(scans cold files compression clickbench)
+[ $# -gt 0 ] || parts=(scans cold files compression clickbench awr)
 BENCH_DIR=${BENCH_DIR:-$ROOT/bench/.work}
 mkdir -p "$BENCH_DIR" "$ROOT/bench/results"
 "$ROOT/scripts/build.sh" extension >&2
@@ -260,6 +260,75 @@ bench_pages() {
         restart_mount
         python compression/pages.py "$@" --cold
     fi
+}
+
+# The cost of AWR on a plain cluster, and the time of AWR snapshots and reports of a large one.
+part_awr() {
+    local run mode kind
+    [ -e "$plain" ] || cluster_create plain "$plain" --data-checksums
+    [ -e "$WORK/plain.postmaster" ] || { same_settings "$plain"; cluster_set "$plain" "max_connections = 100"; cluster_start plain "$plain"; }
+    sql plain postgres -c "SET client_min_messages = warning" -c "CREATE EXTENSION IF NOT EXISTS cellar" \
+        -c "DROP DATABASE IF EXISTS awr_bench" -c "CREATE DATABASE awr_bench"
+    "$PG_BIN/pgbench" -i -q -s 50 -h "$WORK/run" -p "$(cluster_port plain)" -U postgres awr_bench >"$WORK/pgbench.log" 2>&1
+    declare -A results
+    for ((run = 0; run < RUNS; run++)); do
+        for mode in off on; do
+            sql plain postgres -c "ALTER SYSTEM SET cellar.awr_track_statements = $mode" \
+                -c "ALTER SYSTEM SET cellar.awr_sample_period = $([ $mode = on ] && echo 1000 || echo 0)" -c "SELECT pg_reload_conf()" >/dev/null
+            for kind in select tpcb; do
+                local options=(-S)
+                [ "$kind" = select ] || options=()
+                results[$mode.$kind]+="$("$PG_BIN/pgbench" -n "${options[@]}" -c 64 -j 2 -T "$SECONDS_EACH" -h "$WORK/run" -p "$(cluster_port plain)" -U postgres awr_bench 2>/dev/null | tps) "
+            done
+        done
+    done
+    say
+    say "## Overhead of AWR"
+    say
+    say "| 64 clients, one-second samples and statistics of statements | off, tps | on, tps | on / off |"
+    say "|---|---:|---:|---:|"
+    for kind in select tpcb; do
+        local off on
+        off=$(tr ' ' '\n' <<<"${results[off.$kind]}" | sed '/^$/d' | median)
+        on=$(tr ' ' '\n' <<<"${results[on.$kind]}" | sed '/^$/d' | median)
+        say "| pgbench $([ $kind = select ] && echo -S || echo TPC-B) | $off | $on | $(awk -v a="$on" -v b="$off" 'BEGIN { printf "%.3f", a / b }') |"
+    done
+    say
+    for kind in select tpcb; do say "$kind, each run: ${results[off.$kind]}off; ${results[on.$kind]}on"; done
+
+    # 10,000 relations and 5,000 statements; then 192 snapshots, as in eight days of one each hour.
+    sql plain awr_bench -c "SET client_min_messages = warning" -c "DO \$\$ BEGIN FOR i IN 1 .. 5000 LOOP
+          EXECUTE format('CREATE TABLE t%s (a int PRIMARY KEY)', i); IF i % 500 = 0 THEN COMMIT; END IF; END LOOP; END \$\$"
+    sql plain postgres -c "SELECT awr.create_snapshot('bench')" >/dev/null
+    for ((i = 1; i <= 5000; i++)); do echo "SELECT count(*) FROM t$i;"; done | sql plain awr_bench >/dev/null
+    sql plain postgres -c "SELECT awr.create_snapshot('bench')" >/dev/null
+    say
+    say "## AWR of a large cluster"
+    say
+    say "| 10,000 relations, 5,000 statements | ms |"
+    say "|---|---:|"
+    say "| AWR snapshot in which all changed | $(sql plain postgres -c "SELECT duration_us / 1000 FROM awr.snapshots ORDER BY snap_id DESC LIMIT 1") |"
+    sql plain postgres -c "SELECT awr.create_snapshot('bench')" >/dev/null
+    say "| AWR snapshot in which few changed | $(sql plain postgres -c "SELECT duration_us / 1000 FROM awr.snapshots ORDER BY snap_id DESC LIMIT 1") |"
+    sql plain postgres -c "DO \$\$
+      DECLARE source bigint := (SELECT max(snap_id) - 1 FROM awr.snapshot); first bigint; columns text;
+      BEGIN
+        SELECT max(snap_id) INTO first FROM awr.snapshot;
+        PERFORM setval('awr.snap_id', first + 192);
+        FOR i IN 1 .. 192 LOOP
+          INSERT INTO awr.snapshot SELECT snap_day, first + i, instance_id, end_time, end_time + i * interval '1 hour', 3600000000, 'bench', 0, startup_time, facts FROM awr.snapshot WHERE snap_id = first;
+        END LOOP;
+        SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) INTO columns FROM pg_attribute WHERE attrelid = 'awr.plan_stat'::regclass AND attnum > 3;
+        EXECUTE format('INSERT INTO awr.plan_stat SELECT snap_day, \$1 + i, instance_id, %s FROM awr.plan_stat, generate_series(1, 192) i WHERE snap_id = \$2', columns) USING first, source;
+        ANALYZE awr.plan_stat;
+      END \$\$"
+    local last start end
+    last=$(sql plain postgres -c "SELECT max(snap_id) FROM awr.snapshot")
+    start=$(date +%s%N)
+    sql plain postgres -c "SELECT length(awr.report($((last - 192)), $last, 'html'))" >/dev/null
+    end=$(date +%s%N)
+    say "| HTML report over 192 AWR snapshots | $(((end - start) / 1000000)) |"
+    cluster_stop plain
 }
 
 part_clickbench() {

@@ -668,6 +668,8 @@ AS $$
     'startup_time', pg_postmaster_start_time(),
     'incarnation', awr.get_incarnation(),
     'in_recovery', pg_is_in_recovery(),
+    'host', trim(E' \n' FROM pg_read_file('/proc/sys/kernel/hostname', 0, 256, true)),
+    'platform', substring(version() FROM ' on ([^,]+)'),
     'wal_lsn', CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_insert_lsn() END,
     'server_version', current_setting('server_version'),
     'server_version_num', current_setting('server_version_num')::int,
