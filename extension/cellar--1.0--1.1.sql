@@ -75,6 +75,8 @@ CREATE TABLE awr.baseline (
   last_day date NOT NULL
 );
 COMMENT ON TABLE awr.baseline IS 'named periods that the retention does not delete; see awr.create_baseline';
+SELECT pg_catalog.pg_extension_config_dump('awr.instance', '');
+SELECT pg_catalog.pg_extension_config_dump('awr.snap_id', '');
 SELECT pg_catalog.pg_extension_config_dump('awr.baseline', '');
 
 -- The values of the latest collection of each instance, from which the next snapshot computes increases
@@ -91,6 +93,7 @@ CREATE TABLE awr.query_text (
   instance_id integer NOT NULL,
   query_id bigint NOT NULL,
   query text NOT NULL,
+  is_normalized boolean NOT NULL,
   PRIMARY KEY (instance_id, query_id)
 );
 COMMENT ON TABLE awr.query_text IS 'texts of statements, by query identifier; without constants if pg_stat_statements provided them';
@@ -103,6 +106,8 @@ CREATE TABLE awr.plan_text (
   PRIMARY KEY (instance_id, plan_id, query_id)
 );
 COMMENT ON TABLE awr.plan_text IS 'texts of the plans in awr.plan_stat';
+SELECT pg_catalog.pg_extension_config_dump('awr.query_text', '');
+SELECT pg_catalog.pg_extension_config_dump('awr.plan_text', '');
 
 -- ---- Interval tables ----
 
@@ -162,6 +167,7 @@ CREATE TABLE awr.plan_stat (
   wal_records awr.counter, wal_fpi awr.counter, wal_bytes awr.counter,
   eligible_bytes awr.counter, saved_bytes awr.counter, returned_bytes awr.counter,
   max_us bigint,
+  rolname text,
   stats_reset text
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.plan_stat IS 'statistics of top-level statements per plan and interval; plan_id is 0 for utility statements';
@@ -265,6 +271,8 @@ CREATE TABLE awr.word (
   word text NOT NULL UNIQUE
 );
 COMMENT ON TABLE awr.word IS 'texts of session samples, by the numbers that awr.sample_chunk contains';
+SELECT pg_catalog.pg_extension_config_dump('awr.word', '');
+SELECT pg_catalog.pg_extension_config_dump('awr.word_id_seq', '');
 
 -- The samples of about one minute. Element i of every array belongs to sample i. Arrays of similar values compress well:
 -- a sample takes a few bytes.
@@ -345,7 +353,8 @@ INSERT INTO awr.collector VALUES
    FROM @pg_stat_statements@.pg_stat_statements(false) s LEFT JOIN pg_roles r ON r.oid = s.userid
    WHERE s.queryid IS NOT NULL$$),
 ('plan_stat', 'instance', 0, 999999, NULL,
- $$SELECT s.*, awr.get_incarnation()::text AS stats_reset FROM awr.get_statements() s$$),
+ $$SELECT s.*, pg_get_userbyid(s.role) AS rolname, awr.get_incarnation() || '/' || s.generation AS stats_reset
+   FROM awr.get_statements() s$$),
 ('table_stat', 'database', 0, 999999, NULL,
  $$SELECT to_jsonb(s) || to_jsonb(i) || jsonb_build_object('dbid', d.oid, 'relkind', c.relkind,
             'tablespace', coalesce(nullif(c.reltablespace, 0), d.dattablespace), 'toast_of', t.oid,
@@ -354,7 +363,7 @@ INSERT INTO awr.collector VALUES
    FROM pg_stat_all_tables s JOIN pg_statio_all_tables i USING (relid) JOIN pg_class c ON c.oid = s.relid
         JOIN pg_database d ON d.datname = current_database() JOIN pg_stat_database b ON b.datid = d.oid
         LEFT JOIN pg_class t ON c.relkind = 't' AND t.reltoastrelid = c.oid
-   WHERE c.relpersistence <> 't'$$),
+   WHERE c.relpersistence <> 't' AND c.oid NOT IN (SELECT l.relation FROM pg_locks l WHERE l.relation IS NOT NULL AND l.database = d.oid AND l.mode = 'AccessExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid())$$),
 ('index_stat', 'database', 0, 999999, NULL,
  $$SELECT to_jsonb(s) || to_jsonb(i) || jsonb_build_object('dbid', d.oid, 'is_unique', x.indisunique,
             'tablespace', coalesce(nullif(c.reltablespace, 0), d.dattablespace), 'size', pg_relation_size(c.oid),
@@ -362,7 +371,7 @@ INSERT INTO awr.collector VALUES
    FROM pg_stat_all_indexes s JOIN pg_statio_all_indexes i USING (indexrelid) JOIN pg_class c ON c.oid = s.indexrelid
         JOIN pg_index x USING (indexrelid)
         JOIN pg_database d ON d.datname = current_database() JOIN pg_stat_database b ON b.datid = d.oid
-   WHERE c.relpersistence <> 't'$$),
+   WHERE c.relpersistence <> 't' AND c.oid NOT IN (SELECT l.relation FROM pg_locks l WHERE l.relation IS NOT NULL AND l.database = d.oid AND l.mode = 'AccessExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid())$$),
 ('setting', 'database', 0, 999999, NULL,
  $$SELECT 'extension ' || extname || ' in ' || current_database() AS name, extversion AS setting FROM pg_extension$$),
 ('io_stat', 'instance', 160000, 179999, NULL,
@@ -502,8 +511,8 @@ COMMENT ON FUNCTION awr.get_cpu() IS
 -- Oracle's wait class of a wait event of PostgreSQL. Waits of parallel query for its own workers are of class Other.
 CREATE FUNCTION awr.wait_class(wait_event_type text, wait_event text, foreground boolean)
 RETURNS text
-AS $$
-  SELECT CASE
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
     WHEN wait_event IS NULL THEN 'CPU'
     WHEN wait_event LIKE 'cell %' THEN 'User I/O'
     WHEN wait_event LIKE 'enq: KO%' THEN 'Application'
@@ -527,9 +536,7 @@ AS $$
            WHEN wait_event IN ('ProcarrayGroupUpdate', 'ProcArrayGroupUpdate', 'XactGroupUpdate', 'SafeSnapshot', 'VirtualXactLock') THEN 'Concurrency'
            WHEN wait_event IN ('CheckpointStart', 'CheckpointDone', 'BackupWaitWalArchive', 'RecoveryConflictSnapshot', 'RecoveryConflictTablespace') THEN 'Administrative'
            ELSE 'Other' END
-    ELSE 'Other' END
-$$ LANGUAGE sql IMMUTABLE PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp;
+    ELSE 'Other' END;
 
 COMMENT ON FUNCTION awr.wait_class(text, text, boolean) IS
   'wait class, under Oracle''s names, of a wait event of pg_stat_activity; CPU if there is no wait event';
@@ -611,7 +618,7 @@ CREATE VIEW awr.active_session_history AS
          b.word AS backend_type, st.word AS state, et.word AS wait_event_type, e.word AS wait_event,
          awr.wait_class(et.word, e.word, b.word IN ('client backend', 'parallel worker')) AS wait_class,
          nullif(s.query_id, 0) AS query_id, nullif(s.xact_age_us, -1) AS xact_age_us, nullif(s.query_age_us, -1) AS query_age_us,
-         nullif(s.blocker_pid, 0) AS blocker_pid, c.period_ms
+         nullif(s.blocker_pid, 0) AS blocker_pid, c.period_ms, c.begin_time AS chunk_begin, c.end_time AS chunk_end
   FROM awr.sample_chunk c
        CROSS JOIN LATERAL (SELECT c.instance_id) h
        CROSS JOIN LATERAL unnest(c.sample_ms, c.pid, c.session_ms, c.leader_pid, c.blocker_pid, c.database, c.role, c.application,
@@ -624,7 +631,8 @@ CREATE VIEW awr.active_session_history AS
   UNION ALL
   SELECT 1, s.sample_time, s.pid, s.backend_start, s.leader_pid, s.database, s.role, s.application, s.client, s.backend_type, s.state,
          s.wait_event_type, s.wait_event, awr.wait_class(s.wait_event_type, s.wait_event, s.backend_type IN ('client backend', 'parallel worker')),
-         s.query_id, s.xact_age_us, s.query_age_us, s.blocker_pid, (SELECT period_ms FROM awr.get_sampler_state())
+         s.query_id, s.xact_age_us, s.query_age_us, s.blocker_pid, (SELECT period_ms FROM awr.get_sampler_state()),
+         s.sample_time, s.sample_time
   FROM awr.get_samples((SELECT coalesce(max((data ->> 'sequence')::bigint), 0) FROM awr.last_value
                         WHERE kind = 'samples' AND data ->> 'incarnation' = awr.get_incarnation()::text)) s;
 
@@ -632,6 +640,8 @@ COMMENT ON VIEW awr.active_session_history IS
   'samples of active sessions: N samples of a state mean about N times period_ms in that state';
 COMMENT ON COLUMN awr.active_session_history.wait_event IS 'what the session waited for, or NULL if it was on a CPU or ready to run';
 COMMENT ON COLUMN awr.active_session_history.wait_class IS 'wait class under Oracle''s names; see awr.wait_class';
+COMMENT ON COLUMN awr.active_session_history.chunk_begin IS
+  'first sample of the stored minute; conditions on chunk_begin and chunk_end keep a query from reading all samples';
 COMMENT ON COLUMN awr.active_session_history.leader_pid IS 'the session that a parallel worker works for';
 COMMENT ON COLUMN awr.active_session_history.blocker_pid IS 'a process that holds the lock that the session waited for';
 
@@ -642,7 +652,7 @@ CREATE FUNCTION awr.get_statements(
   OUT plans bigint, OUT plan_us bigint, OUT rows bigint, OUT shared_blks_hit bigint, OUT shared_blks_read bigint,
   OUT shared_blks_dirtied bigint, OUT shared_blks_written bigint, OUT temp_blks_read bigint, OUT temp_blks_written bigint,
   OUT blk_read_us bigint, OUT blk_write_us bigint, OUT wal_records bigint, OUT wal_fpi bigint, OUT wal_bytes bigint,
-  OUT eligible_bytes bigint, OUT saved_bytes bigint, OUT returned_bytes bigint, OUT max_us bigint)
+  OUT eligible_bytes bigint, OUT saved_bytes bigint, OUT returned_bytes bigint, OUT max_us bigint, OUT generation bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_get_statements'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -679,7 +689,9 @@ AS $$
     'sessions', (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
     'time', clock_timestamp())
 $$ LANGUAGE sql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+SET timezone = 'UTC'
+SET datestyle = 'ISO, YMD';
 
 COMMENT ON FUNCTION awr.get_facts() IS 'server version, start time and other facts that an AWR snapshot records';
 
@@ -757,7 +769,9 @@ BEGIN
   END LOOP;
 END
 $$ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+SET timezone = 'UTC'
+SET datestyle = 'ISO, YMD';
 
 COMMENT ON FUNCTION awr.collect() IS
   'current values of all statistics that an AWR snapshot contains; writes nothing';
@@ -829,12 +843,19 @@ BEGIN
   END IF;
 
   reset := (SELECT string_agg(format('c.%1$I < p.%1$I', n), ' OR ') FROM unnest(counters) n);
-  IF has_reset THEN
+  -- pg_stat_reset_single_table_counters() also sets stats_reset of the database, so that the time of a database's reset says
+  -- nothing about its other rows: there only a decrease shows a reset.
+  IF has_reset AND kind NOT IN ('database_stat', 'table_stat', 'index_stat') THEN
     reset := concat_ws(' OR ', reset, 'c.stats_reset <> p.stats_reset');
+  END IF;
+  -- Some counts of the host may decrease (a network interface is removed); only a restart of the host resets all of them.
+  IF kind = 'os_stat' THEN
+    reset := '(SELECT y.total < x.total FROM p x JOIN c y USING (name) WHERE name = ''UPTIME'')';
   END IF;
   outputs := concat_ws(', ',
     (SELECT string_agg(format('c.%I', n), ', ') FROM unnest(keys) n),
-    (SELECT string_agg(format('CASE WHEN p.%2$I IS NULL OR reset THEN c.%1$I ELSE c.%1$I - p.%1$I END AS %1$I', n, keys[1]), ', ') FROM unnest(counters) n),
+    (SELECT string_agg(format(CASE WHEN kind = 'os_stat' THEN 'CASE WHEN p.%2$I IS NULL OR reset THEN c.%1$I ELSE greatest(c.%1$I - p.%1$I, 0) END AS %1$I'
+                                   ELSE 'CASE WHEN p.%2$I IS NULL OR reset THEN c.%1$I ELSE c.%1$I - p.%1$I END AS %1$I' END, n, keys[1]), ', ') FROM unnest(counters) n),
     (SELECT string_agg(format('c.%I - coalesce(p.%1$I, 0) AS %I', regexp_replace(n, '_growth$', ''), n), ', ') FROM unnest(growths) n),
     (SELECT string_agg(format('c.%I', n), ', ') FROM unnest(gauges) n));
   changed := CASE
@@ -908,7 +929,7 @@ BEGIN
   -- One snapshot at a time; readers are not blocked.
   LOCK TABLE awr.instance IN SHARE UPDATE EXCLUSIVE MODE;
   SELECT * INTO instance FROM awr.instance i
-    WHERE CASE WHEN store_snapshot.is_local THEN i.is_local ELSE i.name = instance_name END;
+    WHERE i.is_local = store_snapshot.is_local AND (i.is_local OR i.name = instance_name);
   IF NOT FOUND THEN
     INSERT INTO awr.instance
       SELECT CASE WHEN store_snapshot.is_local THEN 1 ELSE greatest(1, (SELECT max(instance_id) FROM awr.instance)) + 1 END,
@@ -981,8 +1002,13 @@ BEGIN
                            (SELECT data FROM awr.last_value l
                             WHERE l.instance_id = instance.instance_id AND l.kind = v.kind AND l.database = v.database
                               AND (v.kind <> 'setting' OR last_facts ->> 'day' = day::text)));
-    INSERT INTO awr.last_value VALUES (instance.instance_id, v.kind, v.database, v.data)
-      ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data;
+    -- A cell that did not answer keeps its values for the next snapshot.
+    INSERT INTO awr.last_value AS l VALUES (instance.instance_id, v.kind, v.database, v.data)
+      ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data
+        || CASE WHEN v.kind = 'cell_io_stat' THEN
+             coalesce((SELECT jsonb_agg(o) FROM jsonb_array_elements(l.data) o
+                       WHERE NOT EXISTS (SELECT FROM jsonb_array_elements(v.data) n WHERE n -> 'cell' = o -> 'cell')), '[]')
+           ELSE '[]' END;
   END LOOP;
   DELETE FROM awr.last_value l
     WHERE l.instance_id = instance.instance_id AND l.kind <> 'facts'
@@ -1037,7 +1063,7 @@ RETURNS bigint
 AS $$
   SELECT awr.create_snapshot('schedule')
   WHERE NOT EXISTS (SELECT FROM awr.snapshot s
-                    WHERE s.instance_id = 1 AND s.snap_day >= (since AT TIME ZONE 'UTC')::date AND s.end_time >= since)
+                    WHERE s.instance_id = 1 AND s.snap_day >= (since AT TIME ZONE 'UTC')::date AND s.end_time >= since AND s.end_time <= clock_timestamp())
 $$ LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp;
 
@@ -1048,7 +1074,7 @@ CREATE FUNCTION awr.store_plans()
 RETURNS void
 AS $$
   INSERT INTO awr.query_text
-    SELECT DISTINCT ON (query_id) 1, query_id, query FROM awr.get_plans()
+    SELECT DISTINCT ON (query_id) 1, query_id, query, false FROM awr.get_plans()
     ON CONFLICT DO NOTHING;
   INSERT INTO awr.plan_text
     SELECT DISTINCT ON (plan_id, query_id) 1, plan_id, query_id, plan FROM awr.get_plans() WHERE plan IS NOT NULL
@@ -1071,13 +1097,14 @@ BEGIN
   END IF;
   EXECUTE format(
     'INSERT INTO awr.query_text
-       SELECT DISTINCT ON (s.queryid) $1, s.queryid, s.query
+       SELECT DISTINCT ON (s.queryid) $1, s.queryid, s.query, true
        FROM %1$s(true) s
        WHERE s.query IS NOT NULL AND s.queryid IS NOT NULL
-         AND NOT EXISTS (SELECT FROM awr.query_text t WHERE t.instance_id = $1 AND t.query_id = s.queryid)
+         AND NOT EXISTS (SELECT FROM awr.query_text t WHERE t.instance_id = $1 AND t.query_id = s.queryid AND t.is_normalized)
          AND EXISTS (SELECT FROM %1$s(false) n
                      WHERE n.queryid IS NOT NULL
-                       AND NOT EXISTS (SELECT FROM awr.query_text t WHERE t.instance_id = $1 AND t.query_id = n.queryid))',
+                       AND NOT EXISTS (SELECT FROM awr.query_text t WHERE t.instance_id = $1 AND t.query_id = n.queryid AND t.is_normalized))
+       ON CONFLICT (instance_id, query_id) DO UPDATE SET query = excluded.query, is_normalized = true',
     source) USING instance;
 EXCEPTION
   -- pg_stat_statements is created but its library is not loaded.
@@ -1144,7 +1171,8 @@ DECLARE
 BEGIN
   -- An array: a table that an open query reads cannot be dropped.
   FOREACH day IN ARRAY ARRAY(
-    SELECT DISTINCT snap_day FROM awr.snapshot s
+    SELECT snap_day FROM (SELECT DISTINCT to_date(right(relname, 8), 'YYYYMMDD') AS snap_day
+                          FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = 'awr.snapshot'::regclass) s
     WHERE snap_day < ((now() - retention) AT TIME ZONE 'UTC')::date
       AND NOT EXISTS (SELECT FROM awr.baseline b WHERE s.snap_day BETWEEN b.first_day AND b.last_day))
   LOOP
@@ -1268,6 +1296,7 @@ DECLARE
   ash jsonb;
   sampled jsonb;
   cpu jsonb;
+  cell_io jsonb;
 BEGIN
   PERFORM awr.check_period(begin_snap, end_snap, instance);
   SELECT * INTO first FROM awr.snapshot WHERE snap_id = begin_snap;
@@ -1279,9 +1308,9 @@ BEGIN
                      'size_begin', (s ->> 'size')::bigint - (s ->> 'size_growth')::bigint) ORDER BY (s ->> 'active_time')::float8 DESC NULLS LAST)
     INTO databases FROM awr.sum_intervals('database_stat', begin_snap, end_snap, instance) s;
 
-  SELECT jsonb_agg(s - 'role' || jsonb_build_object(
+  SELECT jsonb_agg(s - 'role' - 'rolname' || jsonb_build_object(
                      'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
-                     'user', (s ->> 'role')::regrole::text, 'toplevel', true, 'how', 'timed',
+                     'user', s -> 'rolname', 'toplevel', true, 'how', 'timed',
                      'text', CASE WHEN (s ->> 'query_id')::bigint = 0 THEN '(evicted statements)' ELSE t.query END))
     INTO statements
     FROM awr.sum_intervals('plan_stat', begin_snap, end_snap, instance) s
@@ -1357,7 +1386,8 @@ BEGIN
   -- Session samples. Sessions that are idle in a transaction are samples too, but no database time.
   WITH h AS MATERIALIZED (
     SELECT * FROM awr.active_session_history a
-    WHERE a.instance_id = instance AND a.sample_time > first.end_time AND a.sample_time <= last.end_time),
+    WHERE a.instance_id = instance AND a.chunk_end > first.end_time AND a.chunk_begin <= last.end_time
+      AND a.sample_time > first.end_time AND a.sample_time <= last.end_time),
   active AS MATERIALIZED (
     SELECT h.*, h.backend_type IN ('client backend', 'parallel worker') AS foreground FROM h
     WHERE h.wait_class <> 'Idle' AND h.state NOT LIKE 'idle in transaction%'),
@@ -1391,6 +1421,7 @@ BEGIN
                 FROM active WHERE wait_event IS NOT NULL AND wait_event NOT IN (SELECT e ->> 'event' FROM jsonb_array_elements(events) e)
                 GROUP BY 1, 2, 3, 4) x)
     INTO ash, sampled;
+  SELECT jsonb_agg(s) INTO cell_io FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s;
   SELECT jsonb_agg(s) INTO cpu FROM awr.sum_intervals('cpu_stat', begin_snap, end_snap, instance) s;
 
   document := jsonb_build_object(
@@ -1462,9 +1493,9 @@ BEGIN
     'io', (SELECT jsonb_agg(awr.to_document(s)) FROM awr.sum_intervals('io_stat', begin_snap, end_snap, instance) s),
     'cell_io', (SELECT jsonb_agg(s - 'bucket' || jsonb_build_object(
                          'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
-                         'histogram', (SELECT jsonb_agg(coalesce((SELECT sum(h.operations) FROM awr.cell_io_stat h
-                                                WHERE h.instance_id = instance AND h.snap_id > begin_snap AND h.snap_id <= end_snap AND h.cell = s ->> 'cell'
-                                                  AND h.database = (s ->> 'database')::oid AND h.kind = s ->> 'kind' AND h.bucket = b), 0) ORDER BY b) FROM generate_series(0, 31) b)))
+                         'histogram', (SELECT jsonb_agg(coalesce(h.n, 0) ORDER BY b) FROM generate_series(0, 31) b
+                                       LEFT JOIN (SELECT (e ->> 'bucket')::int AS bucket, (e ->> 'operations')::numeric AS n FROM jsonb_array_elements(cell_io) e
+                                                  WHERE e -> 'cell' = s -> 'cell' AND e -> 'database' = s -> 'database' AND e -> 'kind' = s -> 'kind') h ON h.bucket = b)))
                 FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s WHERE (s ->> 'bucket')::int = -1),
     'slru', (SELECT jsonb_agg(s) FROM awr.sum_intervals('slru_stat', begin_snap, end_snap, instance) s),
     'replication', (SELECT jsonb_agg(jsonb_build_object('application', a.application, 'state', a.state, 'sync_state', a.detail, 'lag_bytes_end', a.bytes, 'replay_lag_us_max', a.age_us))
@@ -1527,5 +1558,6 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA awr FROM PUBLIC;
 GRANT USAGE ON SCHEMA awr TO pg_monitor;
 GRANT SELECT ON ALL TABLES IN SCHEMA awr TO pg_monitor;
 GRANT EXECUTE ON FUNCTION awr.create_snapshot(text), awr.create_baseline(text, bigint, bigint, integer), awr.drop_baseline(text),
-  awr.drop_expired_snapshots(interval), awr.report_data(bigint, bigint, integer), awr.report(bigint, bigint, text, integer),
-  awr.diff_report(bigint, bigint, bigint, bigint, text, integer) TO pg_monitor;
+  awr.report_data(bigint, bigint, integer), awr.report(bigint, bigint, text, integer),
+  awr.diff_report(bigint, bigint, bigint, bigint, text, integer), awr.wait_class(text, text, boolean), awr.get_samples(bigint),
+  awr.get_sampler_state(), awr.get_incarnation() TO pg_monitor;

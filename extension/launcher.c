@@ -153,7 +153,8 @@ run_policies(TimestampTz now)
 		return DT_NOEND;
 	if (databases == NIL)
 	{
-		if (now < round_due)
+		/* A longer wait means that the clock was set back. */
+		if (now < round_due && round_due - now <= (int64) cellar_compression_naptime * USECS_PER_SEC)
 			return round_due;
 		if (round == NULL)
 			round = AllocSetContextCreate(TopMemoryContext, "cellar policy round", ALLOCSET_SMALL_SIZES);
@@ -185,8 +186,9 @@ run_awr(TimestampTz now)
 	static LaunchedWorker worker;
 	List	   *database;
 
-	if (now < due || is_running(&worker))
-		return Max(due, now + USECS_PER_SEC);
+	/* The work is due within a minute, unless the clock was set back. */
+	if ((now < due && due - now <= 60 * USECS_PER_SEC) || is_running(&worker))
+		return Max(Min(due, now + 60 * USECS_PER_SEC), now + USECS_PER_SEC);
 	due = cellar_next_awr_work(now);
 	database = list_databases(TopMemoryContext, cellar_awr_database);
 	if (database != NIL)

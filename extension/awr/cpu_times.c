@@ -19,6 +19,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "access/parallel.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "parser/analyze.h"
@@ -34,8 +35,9 @@
 
 PG_FUNCTION_INFO_V1(cellar_get_cpu);
 
-/* Combinations of database, type and application.  The last one collects all others. */
-#define TOTALS		256
+/* Combinations of database, type and application. */
+#define TOTALS		288
+#define OTHER_TOTALS	32
 
 typedef struct CpuTotal
 {
@@ -102,9 +104,16 @@ read_times(int pid, CellarCpuTime *time)
 static CpuTotal *
 find_total(Oid database, const char *type, const char *application)
 {
-	for (int i = 0; i < TOTALS - 1; i++)
+	/* The last entries add up what does not fit, by type. */
+	for (int i = 0; i < TOTALS; i++)
 	{
 		CpuTotal   *total = &times->totals[i];
+
+		if (i == TOTALS - OTHER_TOTALS)
+		{
+			database = InvalidOid;
+			application = "(other)";
+		}
 
 		if (total->type[0] == '\0')
 		{
@@ -116,7 +125,6 @@ find_total(Oid database, const char *type, const char *application)
 		if (total->database == database && strcmp(total->type, type) == 0 && strcmp(total->application, application) == 0)
 			return total;
 	}
-	strlcpy(times->totals[TOTALS - 1].type, "(other)", NAMEDATALEN);
 	return &times->totals[TOTALS - 1];
 }
 
@@ -163,26 +171,31 @@ cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char 
 static void
 add_rest(int code, Datum arg)
 {
-	cellar_update_cpu(CellarProcNumber(MyProc), MyProcPid, MyDatabaseId, GetBackendTypeDesc(MyBackendType),
+	cellar_update_cpu(CellarProcNumber(MyProc), MyProcPid, MyDatabaseId,
+					  IsParallelWorker() ? CELLAR_PARALLEL_WORKER : GetBackendTypeDesc(MyBackendType),
 					  application_name != NULL ? application_name : "");
-	LWLockAcquire(times_lock, LW_EXCLUSIVE);
-	times->readings[CellarProcNumber(MyProc)].pid = 0;
-	LWLockRelease(times_lock);
 }
 
-/* At the first statement of a process, registers the callback that counts the rest of its times. */
-static void
-count_at_exit(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
+/* Registers, once, the callback that counts the rest of this process's times. */
+void
+cellar_count_cpu_at_exit(void)
 {
 	static bool registered = false;
 
-	if (previous_analyze_hook != NULL)
-		previous_analyze_hook(pstate, query, jumble);
 	if (!registered)
 	{
 		registered = true;
 		before_shmem_exit(add_rest, (Datum) 0);
 	}
+}
+
+/* Called at the first statement of a session; parallel workers do not parse. */
+static void
+count_at_exit(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
+{
+	if (previous_analyze_hook != NULL)
+		previous_analyze_hook(pstate, query, jumble);
+	cellar_count_cpu_at_exit();
 }
 
 void

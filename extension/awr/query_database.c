@@ -18,6 +18,7 @@
 #include "funcapi.h"
 #include "libpq/pqformat.h"
 #include "libpq/pqmq.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "storage/dsm.h"
@@ -80,7 +81,7 @@ send_rows(shm_mq_handle *queue, const char *query)
 
 			resetStringInfo(&row);
 			appendStringInfoChar(&row, 'D');
-			appendStringInfoString(&row, value != NULL ? value : "null");
+			appendStringInfoString(&row, value != NULL ? pg_server_to_any(value, strlen(value), PG_UTF8) : "null");
 			if (value != NULL)
 				pfree(value);
 			/* The session that called has exited or raised an error. */
@@ -117,6 +118,17 @@ cellar_query_worker_main(Datum arg)
 
 	BackgroundWorkerInitializeConnectionByOid(request->database, InvalidOid, 0);
 	CellarNoTransactionTimeout();
+
+	/*
+	 * The query runs with superuser rights: it must not use functions that the
+	 * owner of the database has put in front of PostgreSQL's own.  Values must
+	 * not depend on settings of the database, and a lock that another session
+	 * holds must not stop AWR snapshots.
+	 */
+	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("timezone", "UTC", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("datestyle", "ISO, YMD", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("lock_timeout", "1s", PGC_SUSET, PGC_S_OVERRIDE);
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	XactReadOnly = true;
@@ -203,7 +215,7 @@ cellar_query_database(PG_FUNCTION_ARGS)
 		switch (pq_getmsgbyte(&message))
 		{
 			case 'D':
-				value = DirectFunctionCall1(jsonb_in, CStringGetDatum(message.data + 1));
+				value = DirectFunctionCall1(jsonb_in, CStringGetDatum(pg_any_to_server(message.data + 1, length - 1, PG_UTF8)));
 				tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value, &null);
 				pfree(DatumGetPointer(value));
 				break;

@@ -70,9 +70,10 @@ sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now)
 		status->st_backendType == B_AUTOVAC_WORKER;
 	bool		used_cpu;
 	PGPROC	   *leader = proc->lockGroupLeader;
+	bool		is_parallel = leader != NULL && leader != proc;
 
 	used_cpu = cellar_update_cpu(CellarProcNumber(proc), status->st_procpid, status->st_databaseid,
-								 GetBackendTypeDesc(status->st_backendType),
+								 is_parallel ? CELLAR_PARALLEL_WORKER : GetBackendTypeDesc(status->st_backendType),
 								 status->st_appname != NULL ? status->st_appname : "");
 	if (is_session && status->st_state != STATE_UNDEFINED && status->st_state != STATE_DISABLED)
 	{
@@ -90,7 +91,7 @@ sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now)
 	sample.query_start = status->st_state == STATE_RUNNING ? status->st_activity_start_timestamp : 0;
 	sample.query_id = (int64) status->st_query_id;
 	sample.pid = status->st_procpid;
-	sample.leader_pid = leader != NULL && leader != proc ? leader->pid : 0;
+	sample.leader_pid = is_parallel ? leader->pid : 0;
 	sample.database = status->st_databaseid;
 	sample.role = status->st_userid;
 	sample.wait_event = event;

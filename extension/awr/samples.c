@@ -113,7 +113,7 @@ put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample)
 	values[7] = CStringGetTextDatum(sample->application);
 	values[8] = CStringGetTextDatum(sample->client);
 	nulls[8] = sample->client[0] == '\0';
-	values[9] = CStringGetTextDatum(GetBackendTypeDesc(sample->backend_type));
+	values[9] = CStringGetTextDatum(sample->leader_pid != 0 ? CELLAR_PARALLEL_WORKER : GetBackendTypeDesc(sample->backend_type));
 	values[10] = CStringGetTextDatum(state_name(sample));
 	nulls[11] = nulls[12] = event == NULL;
 	if (event != NULL)
@@ -123,9 +123,9 @@ put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample)
 	}
 	values[13] = Int64GetDatum(sample->query_id);
 	nulls[13] = sample->query_id == 0;
-	values[14] = Int64GetDatum(sample->time - sample->xact_start);
+	values[14] = Int64GetDatum(Max(sample->time - sample->xact_start, 0));
 	nulls[14] = sample->xact_start == 0;
-	values[15] = Int64GetDatum(sample->time - sample->query_start);
+	values[15] = Int64GetDatum(Max(sample->time - sample->query_start, 0));
 	nulls[15] = sample->query_start == 0;
 	values[16] = Int32GetDatum(sample->blocker_pid);
 	nulls[16] = sample->blocker_pid == 0;

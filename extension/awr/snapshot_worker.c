@@ -14,7 +14,10 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/dependency.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_namespace.h"
+#include "commands/extension.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -53,6 +56,17 @@ cellar_next_awr_work(TimestampTz now)
 	return next;
 }
 
+/* Returns whether the schema awr exists and belongs to the extension: the worker runs its functions as superuser. */
+static bool
+repository_exists(void)
+{
+	Oid			extension = get_extension_oid("cellar", true);
+	Oid			schema = get_namespace_oid("awr", true);
+
+	return OidIsValid(extension) && OidIsValid(schema) &&
+		getExtensionOfObject(NamespaceRelationId, schema) == extension;
+}
+
 /*
  * Executes a statement in a separate transaction.  Logs an error and continues if
  * the statement fails.  A statement that had to wait for a lock is not logged:
@@ -68,7 +82,7 @@ execute(const char *statement)
 	PG_TRY();
 	{
 		PushActiveSnapshot(GetTransactionSnapshot());
-		if (OidIsValid(get_namespace_oid("awr", true)))
+		if (repository_exists())
 		{
 			pgstat_report_activity(STATE_RUNNING, statement);
 			SPI_connect();
@@ -107,6 +121,10 @@ cellar_awr_worker_main(Datum arg)
 	 * other session would cancel that session.
 	 */
 	SetConfigOption("lock_timeout", "200ms", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("default_transaction_read_only", "off", PGC_SUSET, PGC_S_OVERRIDE);
+
+	/* Creating partitions needs strong locks, which a snapshot must not hold until its end. */
+	execute("SELECT awr.create_partitions((now() AT TIME ZONE 'UTC')::date + n) FROM generate_series(0, 1) n");
 
 	if (cellar_awr_sample_period > 0)
 		execute("SELECT awr.store_samples()");
@@ -118,7 +136,7 @@ cellar_awr_worker_main(Datum arg)
 										 timestamptz_to_str(last_due(GetCurrentTimestamp())));
 
 		execute(statement);
-		execute(psprintf("SELECT awr.drop_expired_snapshots(interval '%d days')", cellar_awr_retention));
 	}
+	execute(psprintf("SELECT awr.drop_expired_snapshots(interval '%d days')", cellar_awr_retention));
 	proc_exit(0);
 }

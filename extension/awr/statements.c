@@ -19,7 +19,6 @@
 #include <time.h>
 
 #include "access/parallel.h"
-#include "access/xact.h"
 #include "commands/explain.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
@@ -88,6 +87,12 @@ typedef struct StatementEntry
 	StatementKey key;
 	uint64		counters[COUNTERS];
 	uint64		max_us;
+
+	/* In shared memory only: */
+	uint64		reported[COUNTERS]; /* counters at the last awr.get_statements() */
+	uint64		generation;		/* differs if the entry was evicted and created again */
+	/* In the table of a process only: */
+	bool		has_text;		/* the texts were stored, by this or another process */
 } StatementEntry;
 
 typedef struct PlanText
@@ -101,6 +106,7 @@ typedef struct PlanText
 typedef struct SharedStatements
 {
 	uint64		evicted;
+	uint64		last_generation;
 	uint64		next_text;		/* of the ring; the first is 1 */
 	PlanText	texts[PLAN_TEXTS];
 } SharedStatements;
@@ -111,8 +117,10 @@ typedef struct TrackedQuery
 	struct TrackedQuery *next;
 	QueryDesc  *query;
 	int64		plan_id;
+	uint64		rows;
 	uint64		cpu_ns;
 	uint64		smart_scan[3];
+	MemoryContextCallback callback;
 } TrackedQuery;
 
 static SharedStatements *shared = NULL;
@@ -175,7 +183,10 @@ enter(HTAB *table, const StatementKey *key)
 	if (entry != NULL && !found)
 	{
 		memset(entry->counters, 0, sizeof(entry->counters));
+		memset(entry->reported, 0, sizeof(entry->reported));
 		entry->max_us = 0;
+		entry->generation = table == shared_entries ? ++shared->last_generation : 0;
+		entry->has_text = false;
 	}
 	return entry;
 }
@@ -189,7 +200,10 @@ compare_calls(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Adds the tenth of the entries with the fewest calls to the entries with query id 0.  The caller holds the lock. */
+/*
+ * Adds what was not reported yet of the tenth of the entries with the fewest
+ * calls to the entries with query id 0.  The caller holds the lock.
+ */
 static void
 evict(void)
 {
@@ -215,7 +229,11 @@ evict(void)
 		hash_search(shared_entries, &victim.key, HASH_REMOVE, NULL);
 		entry = enter(shared_entries, &rest);
 		if (entry != NULL)
-			add_counters(entry, &victim);
+		{
+			/* AWR snapshots contain what was reported already. */
+			for (int c = 0; c < COUNTERS; c++)
+				entry->counters[c] += victim.counters[c] - victim.reported[c];
+		}
 		shared->evicted++;
 	}
 	pfree(entries);
@@ -287,6 +305,8 @@ static StatementEntry *
 local_entry(int64 query_id, int64 plan_id)
 {
 	static bool registered = false;
+	StatementEntry *entry;
+	bool		found;
 	StatementKey key = {.database = MyDatabaseId,.role = GetUserId(),.query_id = query_id,.plan_id = plan_id};
 
 	if (local_entries == NULL)
@@ -303,7 +323,14 @@ local_entry(int64 query_id, int64 plan_id)
 		registered = true;
 		before_shmem_exit(flush_at_exit, (Datum) 0);
 	}
-	return enter(local_entries, &key);
+	entry = hash_search(local_entries, &key, HASH_ENTER, &found);
+	if (!found)
+	{
+		memset(entry->counters, 0, sizeof(entry->counters));
+		entry->max_us = 0;
+		entry->has_text = false;
+	}
+	return entry;
 }
 
 static void
@@ -404,10 +431,20 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 				took;
 
 	INSTR_TIME_SET_CURRENT(started);
+	/* Queries of functions that the planner evaluates are not top-level. */
+	nesting_level++;
+	PG_TRY();
+	{
 	if (previous_planner != NULL)
 		result = previous_planner(parse, query_string, cursor_options, params CELLAR_PLANNER_ARGUMENT);
 	else
 		result = standard_planner(parse, query_string, cursor_options, params CELLAR_PLANNER_ARGUMENT);
+	}
+	PG_FINALLY();
+	{
+		nesting_level--;
+	}
+	PG_END_TRY();
 	if (track)
 	{
 		StatementEntry *entry;
@@ -421,10 +458,27 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 	return result;
 }
 
+/* Called when the memory of a query is freed, also after an error, when ExecutorEnd is not called. */
+static void
+forget_query(void *arg)
+{
+	for (TrackedQuery **link = &tracked; *link != NULL; link = &(*link)->next)
+	{
+		if (*link == arg)
+		{
+			*link = (*link)->next;
+			return;
+		}
+	}
+}
+
 static void
 start_query(QueryDesc *query, int eflags)
 {
 	bool		track = is_tracking(query->plannedstmt->queryId) && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0;
+	StatementEntry *statement;
+
+	cellar_count_cpu_at_exit();
 
 	if (previous_start != NULL)
 		previous_start(query, eflags);
@@ -441,7 +495,21 @@ start_query(QueryDesc *query, int eflags)
 		entry->plan_id = cellar_plan_id(query->plannedstmt);
 		entry->next = tracked;
 		tracked = entry;
+		entry->callback.func = forget_query;
+		entry->callback.arg = entry;
+		MemoryContextRegisterResetCallback(CurrentMemoryContext, &entry->callback);
 		MemoryContextSwitchTo(old);
+
+		/*
+		 * Now, because all names of the plan can be resolved: another session
+		 * can drop a function while the query runs.
+		 */
+		statement = local_entry((int64) query->plannedstmt->queryId, entry->plan_id);
+		if (!statement->has_text)
+		{
+			statement->has_text = true;
+			store_plan(&statement->key, query);
+		}
 	}
 }
 
@@ -485,6 +553,8 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 		for (int i = 0; i < 3; i++)
 			entry->smart_scan[i] += after[i] - before[i];
 		entry->cpu_ns += process_cpu_ns() - cpu_ns;
+		/* ExecutorRun counts from zero each time. */
+		entry->rows += query->estate->es_processed;
 	}
 }
 
@@ -513,13 +583,11 @@ count_query(QueryDesc *query, const TrackedQuery *tracked_query)
 	uint64		us;
 
 	us = CellarElapsedUs(query);
-	if (entry->counters[CALLS] == 0)
-		store_plan(&entry->key, query);
 	entry->counters[CALLS]++;
 	entry->counters[ELAPSED_US] += us;
 	entry->max_us = Max(entry->max_us, us);
 	entry->counters[CPU_US] += tracked_query->cpu_ns / 1000;
-	entry->counters[ROWS] += query->estate->es_processed;
+	entry->counters[ROWS] += tracked_query->rows;
 	entry->counters[ELIGIBLE_BYTES] += tracked_query->smart_scan[0];
 	entry->counters[SAVED_BYTES] += tracked_query->smart_scan[1];
 	entry->counters[RETURNED_BYTES] += tracked_query->smart_scan[2];
@@ -534,11 +602,7 @@ end_query(QueryDesc *query)
 
 	if (entry != NULL)
 	{
-		TrackedQuery **link = &tracked;
-
-		while (*link != entry)
-			link = &(*link)->next;
-		*link = entry->next;
+		forget_query(entry);
 		count_query(query, entry);
 	}
 	if (previous_end != NULL)
@@ -554,6 +618,26 @@ is_wrapper(const Node *statement)
 	return IsA(statement, ExecuteStmt) || IsA(statement, PrepareStmt) || IsA(statement, DeallocateStmt);
 }
 
+/* Statements whose text may contain a password, which the repository must not store. */
+static bool
+contains_password(const Node *statement)
+{
+	switch (nodeTag(statement))
+	{
+		case T_CreateRoleStmt:
+		case T_AlterRoleStmt:
+		case T_CreateUserMappingStmt:
+		case T_AlterUserMappingStmt:
+		case T_CreateForeignServerStmt:
+		case T_AlterForeignServerStmt:
+		case T_CreateSubscriptionStmt:
+		case T_AlterSubscriptionStmt:
+			return true;
+		default:
+			return false;
+	}
+}
+
 static void
 run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tree, ProcessUtilityContext context,
 			ParamListInfo params, QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
@@ -564,7 +648,10 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	int			length = statement->stmt_len;
 	bool		wrapper = is_wrapper(statement->utilityStmt);
 	bool		track = is_tracking(statement->queryId) && !wrapper;
+	bool		may_contain_password = contains_password(statement->utilityStmt);
 	uint64		cpu_ns = 0;
+	uint64		before[3] = {0};
+	uint64		after[3];
 	instr_time	started,
 				took;
 	BufferUsage buffers;
@@ -574,6 +661,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	if (track)
 	{
 		cpu_ns = process_cpu_ns();
+		read_smart_scan(before);
 		buffers = pgBufferUsage;
 		wal = pgWalUsage;
 		INSTR_TIME_SET_CURRENT(started);
@@ -605,8 +693,13 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 		us = INSTR_TIME_GET_MICROSEC(took);
 		BufferUsageAccumDiff(&used_buffers, &pgBufferUsage, &buffers);
 		WalUsageAccumDiff(&used_wal, &pgWalUsage, &wal);
-		if (entry->counters[CALLS] == 0 && !is_known(&entry->key))
+		if (!entry->has_text && !may_contain_password && !is_known(&entry->key))
 			store_text(&entry->key, query_string, location, length, "");
+		entry->has_text = true;
+		read_smart_scan(after);
+		entry->counters[ELIGIBLE_BYTES] += after[0] - before[0];
+		entry->counters[SAVED_BYTES] += after[1] - before[1];
+		entry->counters[RETURNED_BYTES] += after[2] - before[2];
 		entry->counters[CALLS]++;
 		entry->counters[ELAPSED_US] += us;
 		entry->max_us = Max(entry->max_us, us);
@@ -616,14 +709,6 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 		add_usage(entry, &used_buffers, &used_wal);
 		flush_if_due();
 	}
-}
-
-/* Queries that an error ended are not counted; their memory is freed with the transaction. */
-static void
-forget_aborted(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_ABORT)
-		tracked = NULL;
 }
 
 void
@@ -642,7 +727,6 @@ cellar_install_statements(void)
 	ExecutorEnd_hook = end_query;
 	previous_utility = ProcessUtility_hook;
 	ProcessUtility_hook = run_utility;
-	RegisterXactCallback(forget_aborted, NULL);
 }
 
 /* ---- SQL functions ---- */
@@ -661,17 +745,20 @@ cellar_get_statements(PG_FUNCTION_ARGS)
 	if (shared == NULL)
 		return (Datum) 0;
 	flush_statements();
-	LWLockAcquire(shared_lock, LW_SHARED);
+	LWLockAcquire(shared_lock, LW_EXCLUSIVE);
 	copies = palloc(Max(hash_get_num_entries(shared_entries), 1) * sizeof(StatementEntry));
 	hash_seq_init(&scan, shared_entries);
 	while ((entry = hash_seq_search(&scan)) != NULL)
+	{
+		memcpy(entry->reported, entry->counters, sizeof(entry->reported));
 		copies[count++] = *entry;
+	}
 	LWLockRelease(shared_lock);
 
 	for (int i = 0; i < count; i++)
 	{
-		Datum		values[5 + COUNTERS];
-		bool		nulls[5 + COUNTERS] = {false};
+		Datum		values[6 + COUNTERS];
+		bool		nulls[6 + COUNTERS] = {false};
 
 		values[0] = ObjectIdGetDatum(copies[i].key.database);
 		values[1] = ObjectIdGetDatum(copies[i].key.role);
@@ -680,6 +767,7 @@ cellar_get_statements(PG_FUNCTION_ARGS)
 		for (int c = 0; c < COUNTERS; c++)
 			values[4 + c] = Int64GetDatum((int64) copies[i].counters[c]);
 		values[4 + COUNTERS] = Int64GetDatum((int64) copies[i].max_us);
+		values[5 + COUNTERS] = Int64GetDatum((int64) copies[i].generation);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

@@ -86,8 +86,22 @@ RESET ALL;
 SELECT s.calls, s.rows, s.plans, p.query, p.plan FROM awr.get_statements() s JOIN awr.get_plans() p USING (query_id, plan_id)
   WHERE p.query LIKE 'SELECT a FROM awr_p%' AND s.database = (SELECT oid FROM pg_database WHERE datname = current_database())
   ORDER BY s.calls DESC;
-SELECT 1 / 0;
-SELECT count(*) FROM awr.get_plans() WHERE query = 'SELECT 1 / 0';
+-- A query that fails is not counted, and leaves nothing behind.
+CREATE FUNCTION awr_one() RETURNS int AS 'BEGIN RETURN (SELECT count(*) FROM awr_p); END' LANGUAGE plpgsql;
+BEGIN;
+SAVEPOINT s;
+SELECT 1 / (a - 1) FROM awr_p;
+ROLLBACK TO s;
+SELECT awr_one();
+COMMIT;
+SELECT awr_one();
+DO $$ BEGIN PERFORM 1 / (a - 1) FROM awr_p; EXCEPTION WHEN division_by_zero THEN NULL; END $$;
+SELECT awr_one();
+SELECT sum(s.calls) FROM awr.get_statements() s JOIN awr.get_plans() p USING (query_id, plan_id)
+  WHERE p.query LIKE 'SELECT 1 / (a - 1)%' AND s.database = (SELECT oid FROM pg_database WHERE datname = current_database());
+DROP FUNCTION awr_one();
+ALTER ROLE CURRENT_USER PASSWORD NULL;
+SELECT count(*) FROM awr.get_plans() WHERE query LIKE 'ALTER ROLE%';
 DROP TABLE awr_p;
 
 -- The report's document: no negative figure, sums equal the intervals.

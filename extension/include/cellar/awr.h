@@ -38,6 +38,9 @@ extern void cellar_install_statements(void);
 
 #define CELLAR_CLIENT_ADDRESS_BYTES	48
 
+/* PostgreSQL's process type of parallel workers is that of all background workers. */
+#define CELLAR_PARALLEL_WORKER	"parallel worker"
+
 /* One session at one tick of the sampler. */
 typedef struct CellarSample
 {
@@ -75,6 +78,7 @@ typedef struct CellarCpuTime
 extern Size cellar_cpu_bytes(void);
 extern void cellar_cpu_init(void *memory, LWLock *lock, bool found);
 extern void cellar_install_cpu_times(void);
+extern void cellar_count_cpu_at_exit(void);
 extern bool cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application);
 
 /* sampler.c */
