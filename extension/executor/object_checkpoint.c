@@ -228,7 +228,7 @@ write_block(CellarFileId file, BlockNumber block, Buffer buffer)
 		return;
 	/* The query has not read this block. */
 	pgBufferUsage.shared_blks_hit = usage.shared_blks_hit;
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	LockBuffer(buffer, CELLAR_BUFFER_LOCK_FLUSH);
 	FlushOneBuffer(buffer);
 	UnlockReleaseBuffer(buffer);
 }

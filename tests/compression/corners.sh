@@ -541,7 +541,7 @@ corner_standby_promotion() {
 corner_canceled_compression() {
     create_pair interrupted 80000
     local reached
-    check_equal "a compression is canceled" "$(error_of "SET statement_timeout = '300ms'; SELECT cellar.compress('interrupted', 'archive high')")" 57014
+    check_equal "a compression is canceled" "$(error_of "SET statement_timeout = '20ms'; SELECT cellar.compress('interrupted', 'archive high')")" 57014
     wait_until "its worker exits" returns "SELECT count(*) FROM cellar.compression_progress" 0
     same "a canceled compression keeps the rows"
     both "UPDATE @ SET note = 'between' WHERE id % 500 = 1"
@@ -563,7 +563,7 @@ corner_damaged_unit() {
     cell_stop cell1
     unit=$("$CELLAR_BIN" inspect unit --config "$WORK/cell1.toml" "pgdata/$path" 1)
     read -r first last disk < <(sed -nE 's/.*AU 1, blocks ([0-9]+) to ([0-9]+), on (.*)/\1 \2 \3/p' <<<"$unit")
-    read -r at bytes < <(sed -nE 's/^slot at byte ([0-9]+) of the unit file; unit of ([0-9]+) bytes.*/\1 \2/p' <<<"$unit")
+    read -r at bytes < <(sed -nE 's/^unit at byte ([0-9]+) of the unit file, ([0-9]+) bytes.*/\1 \2/p' <<<"$unit")
     check_that "cellar inspect locates the unit of blocks $first to $last" test "${bytes:-0}" -gt 16384
     dd if=/dev/zero of="$(echo "$disk"/data/*/"$(printf '%016x' "$inode")".units)" bs=4096 seek=$(((at + bytes / 2) / 4096)) count=2 \
         conv=notrunc status=none

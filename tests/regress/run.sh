@@ -199,7 +199,8 @@ else
     data=$WORK/cell1/pgdata
 fi
 suite_cluster suite "$data"
-[ "$plain" = 1 ] || cluster_set "$data" "shared_preload_libraries = 'cellar'" "cellar.cell_offload_processing = off" "cellar.auto_compression = off"
+# compute_query_id = regress: statistics of statements need query identifiers, which EXPLAIN must not show here.
+[ "$plain" = 1 ] || cluster_set "$data" "compute_query_id = regress" "shared_preload_libraries = 'cellar'" "cellar.cell_offload_processing = off" "cellar.auto_compression = off"
 cluster_start suite "$data"
 
 for name in "${suites[@]}"; do shipped_green "$name"; done

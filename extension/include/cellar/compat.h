@@ -149,6 +149,13 @@ CellarRelationPath(CellarFileId file)
 #define CellarReadBufferState(buffer)	pg_atomic_read_u32(&(buffer)->state)
 #endif
 
+/* 19 writes a buffer without copying the page, so a share lock does not suffice. */
+#if PG_VERSION_NUM >= 190000
+#define CELLAR_BUFFER_LOCK_FLUSH	BUFFER_LOCK_SHARE_EXCLUSIVE
+#else
+#define CELLAR_BUFFER_LOCK_FLUSH	BUFFER_LOCK_SHARE
+#endif
+
 /* 17 distinguishes the times of shared and local blocks. */
 #if PG_VERSION_NUM >= 170000
 #define CellarBlockReadUs(usage)	INSTR_TIME_GET_MICROSEC((usage)->shared_blk_read_time)

@@ -229,7 +229,12 @@ fn rewrite(file: &dyn DiskFile) -> io::Result<()> {
         if count == 0 {
             break;
         }
-        file.write_at(&chunk[..count], offset)?;
+        // Filling holes would need space, and the rewrite may follow an error of a full disk. A chunk that was written but
+        // not synced is no hole.
+        let is_empty = chunk[..count].iter().all(|byte| *byte == 0) && file.is_hole(offset, count as u64)?;
+        if !is_empty {
+            file.write_at(&chunk[..count], offset)?;
+        }
         if offset == 0 {
             file.sync()?;
         }

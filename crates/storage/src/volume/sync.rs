@@ -107,7 +107,18 @@ impl Volume {
     /// Internal sync. The kernel reports a write-back error once, so a failure is also returned by the next client
     /// fsync.
     pub(super) fn sync_internally(&self, file: &Arc<FileData>) -> Result<()> {
-        self.sync_file(file, CommitSequence(0)).inspect_err(|error| file.defer_sync_error(error.clone()))
+        let defer = |error: &Error| file.defer_sync_error(error.clone());
+        let Some(units) = file.units() else {
+            // The guard lives until the end of the statement, so the error is deferred under the lock here, too.
+            return file.lock_sync().sync_backing().inspect_err(defer);
+        };
+        {
+            let sync = file.lock_sync();
+            // Deferred under the lock: a client's fsync that waits for the lock must find the error.
+            self.checkpoint(&sync, file, units, CommitSequence(0)).inspect_err(defer)?;
+        }
+        self.run_post_commit_actions();
+        Ok(())
     }
 
     /// Runs a checkpoint if the file's redo log is full. Waits for a checkpoint that another thread runs. Returns the

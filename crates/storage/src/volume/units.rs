@@ -50,6 +50,8 @@ struct Candidate {
     unit: Option<NewUnit>,
     /// Version of the allocation unit whose pages were encoded.
     version: RegionVersion,
+    /// Failed syncs of the unit files before the unit was written.
+    failed_syncs: u64,
 }
 
 impl Candidate {
@@ -189,7 +191,7 @@ impl Volume {
         self.with_space(|| self.free_space.check(need, SpacePriority::Normal))?;
         let Some(stored) = StoredUnit::reserve(units.slots(), au, bytes) else { return Ok(UnitStored::Busy) };
         let unit = NewUnit { stored: Arc::new(stored), page_count, tag };
-        let candidate = Candidate { unit: Some(unit), version };
+        let candidate = Candidate { unit: Some(unit), version, failed_syncs: units.slots().failed_syncs() };
         candidate.unit().stored.write(bytes)?;
         if !self.verify_unit(file, units, &candidate)? {
             return Ok(UnitStored::Changed);
@@ -262,7 +264,9 @@ impl Volume {
             let au = stored.au;
             let is_unchanged = file.au_version(au) == candidate.version
                 && file.whole_pages(au).is_ok_and(|count| count == *page_count);
-            if !is_unchanged || units.has_failed_sync() {
+            // A failed sync, also of another batch, may have lost the bytes of the unit.
+            let may_be_lost = candidate.failed_syncs != units.slots().failed_syncs();
+            if !is_unchanged || may_be_lost || units.has_failed_sync() {
                 results.push(UnitStored::Changed);
                 continue;
             }

@@ -16,6 +16,7 @@ use cellar_format::units::AuIndex;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug)]
 pub struct UnitSlots {
@@ -24,11 +25,12 @@ pub struct UnitSlots {
     /// One unit file per disk of the layout.
     pub unit_files: Box<[Backing]>,
     in_use: Mutex<HashSet<(AuIndex, u8)>>,
+    failed_syncs: AtomicU64,
 }
 
 impl UnitSlots {
     pub fn new(ino: u64, layout: StripeLayout, unit_files: Box<[Backing]>) -> Arc<Self> {
-        Arc::new(Self { ino, layout, unit_files, in_use: Mutex::default() })
+        Arc::new(Self { ino, layout, unit_files, in_use: Mutex::default(), failed_syncs: AtomicU64::new(0) })
     }
 
     /// Returns the unit file with the slots of an allocation unit.
@@ -43,7 +45,16 @@ impl UnitSlots {
 
     /// Makes the bytes of all units durable. The guard serialises syncs of the unit files.
     pub fn sync(&self, _: &ConversionGuard<'_>) -> Result<()> {
-        on_each(&self.unit_files, Backing::sync).into_iter().collect()
+        let synced: Result<()> = on_each(&self.unit_files, Backing::sync).into_iter().collect();
+        synced.inspect_err(|_| {
+            self.failed_syncs.fetch_add(1, Ordering::AcqRel);
+        })
+    }
+
+    /// Returns the number of failed syncs. The kernel reports a write-back error once: bytes that were written before a
+    /// failed sync may be lost although a later sync succeeds.
+    pub fn failed_syncs(&self) -> u64 {
+        self.failed_syncs.load(Ordering::Acquire)
     }
 
     /// Takes a free slot of an allocation unit into use; None if both are in use.
