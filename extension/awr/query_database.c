@@ -120,10 +120,10 @@ cellar_query_worker_main(Datum arg)
 	CellarNoTransactionTimeout();
 
 	/*
-	 * The query runs with superuser rights: it must not use functions that the
-	 * owner of the database has put in front of PostgreSQL's own.  Values must
-	 * not depend on settings of the database, and a lock that another session
-	 * holds must not stop AWR snapshots.
+	 * The query runs with superuser rights: it must not use functions that
+	 * the owner of the database has put in front of PostgreSQL's own.  Values
+	 * must not depend on settings of the database, and a lock that another
+	 * session holds must not stop AWR snapshots.
 	 */
 	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("timezone", "UTC", PGC_SUSET, PGC_S_OVERRIDE);

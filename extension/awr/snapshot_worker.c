@@ -123,7 +123,10 @@ cellar_awr_worker_main(Datum arg)
 	SetConfigOption("lock_timeout", "200ms", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_read_only", "off", PGC_SUSET, PGC_S_OVERRIDE);
 
-	/* Creating partitions needs strong locks, which a snapshot must not hold until its end. */
+	/*
+	 * Creating partitions needs strong locks, which a snapshot must not hold
+	 * until its end.
+	 */
 	execute("SELECT awr.create_partitions((now() AT TIME ZONE 'UTC')::date + n) FROM generate_series(0, 1) n");
 
 	if (cellar_awr_sample_period > 0)

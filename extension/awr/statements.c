@@ -89,10 +89,13 @@ typedef struct StatementEntry
 	uint64		max_us;
 
 	/* In shared memory only: */
-	uint64		reported[COUNTERS]; /* counters at the last awr.get_statements() */
-	uint64		generation;		/* differs if the entry was evicted and created again */
+	uint64		reported[COUNTERS]; /* counters at the last
+									 * awr.get_statements() */
+	uint64		generation;		/* differs if the entry was evicted and
+								 * created again */
 	/* In the table of a process only: */
-	bool		has_text;		/* the texts were stored, by this or another process */
+	bool		has_text;		/* the texts were stored, by this or another
+								 * process */
 } StatementEntry;
 
 typedef struct PlanText
@@ -435,10 +438,10 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 	nesting_level++;
 	PG_TRY();
 	{
-	if (previous_planner != NULL)
-		result = previous_planner(parse, query_string, cursor_options, params CELLAR_PLANNER_ARGUMENT);
-	else
-		result = standard_planner(parse, query_string, cursor_options, params CELLAR_PLANNER_ARGUMENT);
+		if (previous_planner != NULL)
+			result = previous_planner(parse, query_string, cursor_options, params CELLAR_PLANNER_ARGUMENT);
+		else
+			result = standard_planner(parse, query_string, cursor_options, params CELLAR_PLANNER_ARGUMENT);
 	}
 	PG_FINALLY();
 	{
