@@ -1058,7 +1058,9 @@ for scenario in "${scenarios[@]}"; do
 done
 whole_end
 part_end
-if grep -hsE 'PANIC|server process .* was terminated by signal' "$WORK"/*-postgres.log; then
+# A process that writes WAL when the cell is killed panics: the data directory may be on the cell's mount.
+if grep -hsE 'PANIC|server process .* was terminated by signal' "$WORK"/*-postgres.log |
+    grep -vE 'PANIC: .*(Transport endpoint is not connected|Software caused connection abort)'; then
     not_ok "no backend crashed"
 else
     ok "no backend crashed"
