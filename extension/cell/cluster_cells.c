@@ -72,20 +72,28 @@ warn_inaccessible(const char *tablespace)
 			 errhint("Start the cell that is mounted there.")));
 }
 
+/*
+ * Returns the cells.  Sets *accessible to whether the locations of all tablespaces
+ * can be accessed; if warn is true, reports those that cannot.
+ */
 static List *
-find_cells(bool warn)
+find_cells(bool warn, bool *accessible)
 {
 	List	   *cells = add_root(NIL, ".");
 	DIR		   *dir = AllocateDir("pg_tblspc");
 	struct dirent *entry;
 
+	*accessible = true;
 	while ((entry = ReadDir(dir, "pg_tblspc")) != NULL)
 	{
 		if (entry->d_name[0] == '.')
 			continue;
 		errno = 0;
 		cells = add_root(cells, psprintf("pg_tblspc/%s/%s", entry->d_name, TABLESPACE_VERSION_DIRECTORY));
-		if (warn && errno != 0)
+		if (errno == 0)
+			continue;
+		*accessible = false;
+		if (warn)
 			warn_inaccessible(entry->d_name);
 	}
 	FreeDir(dir);
@@ -99,12 +107,26 @@ find_cells(bool warn)
 List *
 cellar_cluster_cells(void)
 {
-	return find_cells(false);
+	bool		accessible;
+
+	return find_cells(false, &accessible);
 }
 
 /* Like cellar_cluster_cells, but warns about tablespaces whose cell does not run.  Needs a transaction. */
 List *
 cellar_cluster_cells_or_warn(void)
 {
-	return find_cells(true);
+	bool		accessible;
+
+	return find_cells(true, &accessible);
+}
+
+/* Returns whether the locations of all tablespaces can be accessed: no cell of a tablespace is down. */
+bool
+cellar_tablespaces_accessible(void)
+{
+	bool		accessible;
+
+	(void) find_cells(false, &accessible);
+	return accessible;
 }

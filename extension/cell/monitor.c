@@ -15,8 +15,9 @@
  * all sessions and runs recovery.
  *
  * The monitor recognizes a new daemon by the instance in the cell's greeting.
- * It exits only once the mount belongs to that instance too, because recovery
- * needs the files.
+ * It exits only once the mount belongs to that instance too, and no other cell
+ * of the cluster is down, because recovery needs the files: the server would not
+ * start again.
  *
  * The monitor also warns when recovery_init_sync_method becomes unsafe
  * (sync_method.c).
@@ -50,6 +51,8 @@ typedef struct WatchedCell
 	CellarConnection *connection;	/* NULL while the daemon is down */
 	uint64		instance;		/* of the daemon when the watch began; 0 until
 								 * the daemon's greeting has arrived */
+	bool		is_delayed;		/* a new daemon serves the cell, but another
+								 * cell is down */
 } WatchedCell;
 
 PGDLLEXPORT void cellar_monitor_main(Datum arg);
@@ -158,6 +161,16 @@ check_cell(WatchedCell *cell)
 		return false;
 	if (cell->instance != 0 || may_use_earlier_mount(&mounted->location))
 	{
+		if (!cellar_tablespaces_accessible())
+		{
+			if (!cell->is_delayed)
+				ereport(LOG,
+						(errmsg("the cell at \"%s\" has restarted, but a tablespace cannot be accessed", cell->socket_path),
+						 errdetail("The server terminates all sessions and runs recovery when all tablespaces can be accessed. Until then the cell refuses changes."),
+						 errhint("Start the other cells of this server.")));
+			cell->is_delayed = true;
+			return false;
+		}
 		ereport(LOG,
 				(errmsg("the cell at \"%s\" has restarted", cell->socket_path),
 				 errdetail("Sessions have files of the previous mount open. The server terminates all sessions and runs recovery.")));

@@ -7,7 +7,7 @@
 # a counter below the floor comes from a stale page. shared_buffers is smaller than the tables, so most pages come from the
 # kernel's page cache.
 
-dead_mounts_cells=(cell4 cell5 cell6)
+dead_mounts_cells=(cell5 cell6 cell7)
 declare -A dead_mounts_pid
 
 dead_mounts_sql() { sql mounts postgres "$@"; }

@@ -46,6 +46,7 @@ typedef struct CellarClusterCell
 
 extern List *cellar_cluster_cells(void);
 extern List *cellar_cluster_cells_or_warn(void);
+extern bool cellar_tablespaces_accessible(void);
 
 /* previous_mount.c */
 
