@@ -828,6 +828,7 @@ DECLARE
   gauges text[];
   has_reset boolean;
   reset text;
+  increase text := 'c.%1$I - p.%1$I';
   outputs text;
   changed text;
 BEGIN
@@ -850,12 +851,12 @@ BEGIN
   END IF;
   -- Some counts of the host may decrease (a network interface is removed); only a restart of the host resets all of them.
   IF kind = 'os_stat' THEN
+    increase := 'greatest(c.%1$I - p.%1$I, 0)';
     reset := '(SELECT y.total < x.total FROM p x JOIN c y USING (name) WHERE name = ''UPTIME'')';
   END IF;
   outputs := concat_ws(', ',
     (SELECT string_agg(format('c.%I', n), ', ') FROM unnest(keys) n),
-    (SELECT string_agg(format(CASE WHEN kind = 'os_stat' THEN 'CASE WHEN p.%2$I IS NULL OR reset THEN c.%1$I ELSE greatest(c.%1$I - p.%1$I, 0) END AS %1$I'
-                                   ELSE 'CASE WHEN p.%2$I IS NULL OR reset THEN c.%1$I ELSE c.%1$I - p.%1$I END AS %1$I' END, n, keys[1]), ', ') FROM unnest(counters) n),
+    (SELECT string_agg(format('CASE WHEN p.%2$I IS NULL OR reset THEN c.%1$I ELSE ' || increase || ' END AS %1$I', n, keys[1]), ', ') FROM unnest(counters) n),
     (SELECT string_agg(format('c.%I - coalesce(p.%1$I, 0) AS %I', regexp_replace(n, '_growth$', ''), n), ', ') FROM unnest(growths) n),
     (SELECT string_agg(format('c.%I', n), ', ') FROM unnest(gauges) n));
   changed := CASE
@@ -870,30 +871,21 @@ BEGIN
           p AS MATERIALIZED (SELECT * FROM jsonb_populate_recordset(NULL::awr.%1$I, $2)),
           i AS MATERIALIZED (
             SELECT %2$s, r.reset, c IS DISTINCT FROM p AS row_changed
-            FROM c LEFT JOIN p ON (%5$s) CROSS JOIN LATERAL (SELECT coalesce(%4$s, false) AS reset) r),
+            FROM c LEFT JOIN p ON (%3$s) CROSS JOIN LATERAL (SELECT coalesce(%4$s, false) AS reset) r),
           stored AS (
-            INSERT INTO awr.%1$I (snap_day, snap_id, instance_id, %6$s)
-            SELECT $3, $4, $5, %6$s FROM i WHERE %7$s)
+            INSERT INTO awr.%1$I (snap_day, snap_id, instance_id, %5$s)
+            SELECT $3, $4, $5, %5$s FROM i WHERE %6$s)
      INSERT INTO awr.note (snap_day, snap_id, instance_id, kind, object, description)
      SELECT $3, $4, $5, ''statistics reset'', %1$L, count(*) || '' of '' || (SELECT count(*) FROM c) || '' rows restarted from zero''
-     FROM i WHERE reset HAVING count(*) > 0',
-    kind, outputs, keys[1], coalesce(reset, 'false'),
-    (SELECT string_agg(format('c.%1$I = p.%1$I', n), ' AND ') FROM unnest(keys) n),
-    (SELECT string_agg(format('%I', n), ', ') FROM unnest(keys || counters || growths || gauges) n),
-    changed)
+     FROM i WHERE reset HAVING count(*) > 0
+     UNION ALL
+     SELECT $3, $4, $5, CASE %1$L WHEN ''statement_stat'' THEN ''statements evicted'' ELSE ''objects dropped'' END, %1$L,
+            count(*) || '' objects of the previous AWR snapshot no longer exist; their activity since then is not included''
+     FROM p WHERE %1$L IN (''database_stat'', ''table_stat'', ''index_stat'', ''statement_stat'') AND NOT EXISTS (SELECT FROM c WHERE %3$s)
+     HAVING count(*) > 0',
+    kind, outputs, (SELECT string_agg(format('c.%1$I = p.%1$I', n), ' AND ') FROM unnest(keys) n), coalesce(reset, 'false'),
+    (SELECT string_agg(format('%I', n), ', ') FROM unnest(keys || counters || growths || gauges) n), changed)
   USING present, previous, day, snap, instance;
-
-  IF kind IN ('database_stat', 'table_stat', 'index_stat', 'statement_stat') AND previous IS NOT NULL THEN
-    EXECUTE format(
-      'INSERT INTO awr.note (snap_day, snap_id, instance_id, kind, object, description)
-       SELECT $3, $4, $5, CASE %1$L WHEN ''statement_stat'' THEN ''statements evicted'' ELSE ''objects dropped'' END, %1$L,
-              count(*) || '' objects of the previous AWR snapshot no longer exist; their activity since then is not included''
-       FROM jsonb_populate_recordset(NULL::awr.%1$I, $2) p
-       WHERE NOT EXISTS (SELECT FROM jsonb_populate_recordset(NULL::awr.%1$I, $1) c WHERE %2$s)
-       HAVING count(*) > 0',
-      kind, (SELECT string_agg(format('c.%1$I = p.%1$I', n), ' AND ') FROM unnest(keys) n))
-    USING present, previous, day, snap, instance;
-  END IF;
 END
 $$ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp;

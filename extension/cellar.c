@@ -35,6 +35,7 @@ request_shmem(void)
 		previous_request_hook();
 	cellar_request_statistics();
 	cellar_request_tasks();
+	cellar_request_awr();
 }
 
 static void
@@ -45,10 +46,11 @@ startup_shmem(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	cellar_init_statistics();
 	cellar_init_tasks();
+	cellar_init_awr();
 	LWLockRelease(AddinShmemInitLock);
 }
 
-/* Statistics and compression tasks are in shared memory. */
+/* Statistics, compression tasks and what AWR collects are in shared memory. */
 static void
 install_shmem_hooks(void)
 {

@@ -43,20 +43,19 @@ PGDLLEXPORT void cellar_launcher_main(Datum arg);
 /* The longest sleep, so that a change of the clock takes effect. */
 #define MAX_SLEEP_MS	10000
 
-/* A worker that the launcher started, until it exits. */
-typedef struct LaunchedWorker
-{
-	BackgroundWorkerHandle *handle; /* NULL if none is running */
-} LaunchedWorker;
-
-static BackgroundWorker
-worker_template(const char *function, const char *name)
+/*
+ * Returns a background worker of the extension that connects to a database, starts
+ * after recovery and is not restarted.
+ */
+BackgroundWorker
+cellar_worker(const char *function, const char *name)
 {
 	BackgroundWorker worker;
 
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	strlcpy(worker.bgw_library_name, "cellar", sizeof(worker.bgw_library_name));
 	strlcpy(worker.bgw_function_name, function, sizeof(worker.bgw_function_name));
 	strlcpy(worker.bgw_name, name, sizeof(worker.bgw_name));
@@ -64,35 +63,37 @@ worker_template(const char *function, const char *name)
 	return worker;
 }
 
-/* Returns whether the worker is running, and forgets a worker that has exited. */
+/*
+ * Returns whether a worker that the launcher started is running.  Frees the handle
+ * of a worker that has exited, and sets it to NULL.
+ */
 static bool
-is_running(LaunchedWorker *launched)
+is_running(BackgroundWorkerHandle **handle)
 {
 	pid_t		pid;
 
-	if (launched->handle == NULL)
+	if (*handle == NULL)
 		return false;
-	if (GetBackgroundWorkerPid(launched->handle, &pid) != BGWH_STOPPED)
+	if (GetBackgroundWorkerPid(*handle, &pid) != BGWH_STOPPED)
 		return true;
-	pfree(launched->handle);
-	launched->handle = NULL;
+	pfree(*handle);
+	*handle = NULL;
 	return false;
 }
 
 /* Starts a worker in a database.  Only logs if no worker process is available. */
 static void
-start_worker(LaunchedWorker *launched, const char *function, const char *name, Oid database)
+start_worker(BackgroundWorkerHandle **handle, const char *function, const char *name, Oid database)
 {
-	BackgroundWorker worker = worker_template(function, name);
+	BackgroundWorker worker = cellar_worker(function, name);
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	worker.bgw_main_arg = ObjectIdGetDatum(database);
 	/* The launcher's latch is set when the worker exits. */
 	worker.bgw_notify_pid = MyProcPid;
-	if (!RegisterDynamicBackgroundWorker(&worker, &launched->handle))
+	if (!RegisterDynamicBackgroundWorker(&worker, handle))
 	{
-		launched->handle = NULL;
+		*handle = NULL;
 		ereport(LOG,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 				 errmsg("could not start a %s", name),
@@ -147,7 +148,7 @@ run_policies(TimestampTz now)
 	static MemoryContext round = NULL;
 	static List *databases = NIL;	/* of this round, not yet visited */
 	static TimestampTz round_due = 0;
-	static LaunchedWorker worker;
+	static BackgroundWorkerHandle *worker = NULL;
 
 	if (is_running(&worker))
 		return DT_NOEND;
@@ -183,7 +184,7 @@ static TimestampTz
 run_awr(TimestampTz now)
 {
 	static TimestampTz due = 0;
-	static LaunchedWorker worker;
+	static BackgroundWorkerHandle *worker = NULL;
 	List	   *database;
 
 	/* The work is due within a minute, unless the clock was set back. */
@@ -241,7 +242,7 @@ cellar_launcher_main(Datum arg)
 void
 cellar_register_launcher(void)
 {
-	BackgroundWorker launcher = worker_template("cellar_launcher_main", "cellar launcher");
+	BackgroundWorker launcher = cellar_worker("cellar_launcher_main", "cellar launcher");
 
 	launcher.bgw_start_time = BgWorkerStart_ConsistentState;
 	launcher.bgw_restart_time = 5;	/* seconds */

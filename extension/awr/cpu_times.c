@@ -6,10 +6,9 @@
  *
  * The kernel counts both times for each process in /proc/PID/schedstat.  The
  * sampler reads them at each tick, and adds the increase since the last reading
- * to the totals of the process's database, type and application name.  A client
- * backend adds its last part when it exits, so that short sessions are counted (the callback is registered at its first
- * statement).
- * Transactions therefore spend no time on this accounting.  On other systems
+ * to the totals of the process's database, type and application name.  A process
+ * that executes statements adds its last part when it exits, so that short
+ * sessions and parallel workers are counted.  Transactions therefore spend no time on this accounting.  On other systems
  * than Linux there are no such times, and all totals stay zero.
  *
  *-------------------------------------------------------------------------
@@ -26,6 +25,7 @@
 #include "pgstat.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
+#include "storage/shmem.h"
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
@@ -71,10 +71,12 @@ cellar_cpu_bytes(void)
 }
 
 void
-cellar_cpu_init(void *memory, LWLock *lock, bool found)
+cellar_cpu_init(LWLock *lock)
 {
-	times = memory;
+	bool		found;
+
 	times_lock = lock;
+	times = ShmemInitStruct("cellar cpu times", cellar_cpu_bytes(), &found);
 	if (!found)
 		memset(times, 0, cellar_cpu_bytes());
 }

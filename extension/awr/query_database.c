@@ -33,6 +33,7 @@
 #include "utils/timeout.h"
 #include "utils/tuplestore.h"
 
+#include "cellar.h"
 #include "cellar/awr.h"
 #include "cellar/compat.h"
 #include "cellar/statistics.h"
@@ -148,19 +149,13 @@ cellar_query_worker_main(Datum arg)
 static BackgroundWorkerHandle *
 start_worker(dsm_segment *segment)
 {
-	BackgroundWorker worker;
+	BackgroundWorker worker = cellar_worker("cellar_query_worker_main", "cellar awr query");
 	BackgroundWorkerHandle *handle;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	/* A standby can collect values, too. */
 	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	worker.bgw_notify_pid = MyProcPid;
 	worker.bgw_main_arg = UInt32GetDatum(dsm_segment_handle(segment));
-	strlcpy(worker.bgw_library_name, "cellar", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "cellar_query_worker_main", sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, "cellar awr query", sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, "cellar awr query", sizeof(worker.bgw_type));
 	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),

@@ -35,9 +35,6 @@
 
 #define WAIT_CLASS(event)	((event) & 0xFF000000)
 
-static shmem_request_hook_type previous_request_hook = NULL;
-static shmem_startup_hook_type previous_startup_hook = NULL;
-
 /* Writes the client's address without its port, or nothing for a Unix-domain socket. */
 static void
 write_client(const SockAddr *address, char *client)
@@ -163,42 +160,27 @@ cellar_sample_sessions(TimestampTz now)
 
 /* ---- installation ---- */
 
-static void
-request_shmem(void)
+void
+cellar_request_awr(void)
 {
-	if (previous_request_hook != NULL)
-		previous_request_hook();
 	RequestAddinShmemSpace(add_size(add_size(cellar_samples_bytes(), cellar_cpu_bytes()), cellar_statements_bytes()));
 	RequestNamedLWLockTranche("cellar awr", 3);
 }
 
-static void
-startup_shmem(void)
+/* Attaches to what AWR has in shared memory, and initializes it first.  The caller holds AddinShmemInitLock. */
+void
+cellar_init_awr(void)
 {
-	bool		found;
-	LWLockPadded *locks;
-	void	   *memory;
+	LWLockPadded *locks = GetNamedLWLockTranche("cellar awr");
 
-	if (previous_startup_hook != NULL)
-		previous_startup_hook();
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	locks = GetNamedLWLockTranche("cellar awr");
-	memory = ShmemInitStruct("cellar session samples", cellar_samples_bytes(), &found);
-	cellar_samples_init(memory, &locks[0].lock, found);
-	memory = ShmemInitStruct("cellar cpu times", cellar_cpu_bytes(), &found);
-	cellar_cpu_init(memory, &locks[1].lock, found);
+	cellar_samples_init(&locks[0].lock);
+	cellar_cpu_init(&locks[1].lock);
 	cellar_statements_init(&locks[2].lock);
-	LWLockRelease(AddinShmemInitLock);
 }
 
 void
 cellar_install_awr(void)
 {
-	previous_request_hook = shmem_request_hook;
-	shmem_request_hook = request_shmem;
-	previous_startup_hook = shmem_startup_hook;
-	shmem_startup_hook = startup_shmem;
-
 	cellar_install_cpu_times();
 	cellar_install_statements();
 }

@@ -15,6 +15,7 @@
 
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/shmem.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
@@ -45,10 +46,12 @@ cellar_samples_bytes(void)
 }
 
 void
-cellar_samples_init(void *memory, LWLock *lock, bool found)
+cellar_samples_init(LWLock *lock)
 {
-	ring = memory;
+	bool		found;
+
 	ring_lock = lock;
+	ring = ShmemInitStruct("cellar session samples", cellar_samples_bytes(), &found);
 	if (found)
 		return;
 	memset(ring, 0, offsetof(SampleRing, samples));

@@ -7,10 +7,11 @@
  * table of this process.  About once a second, and when the process exits, the
  * process adds its table to the one in shared memory, so most statements take no
  * lock.  When the shared table is full, the entries with the fewest calls are
- * added to an entry of their database with query id 0: totals stay exact.
+ * added to an entry of their database with query id 0, so totals stay exact.
  *
  * The first process that adds a statement or a plan also stores the text of both
- * (EXPLAIN without costs) in a ring, from which the AWR worker moves it to the repository.
+ * (EXPLAIN without costs) in a ring, from which the AWR worker moves it to the
+ * repository.
  *
  *-------------------------------------------------------------------------
  */
@@ -108,11 +109,19 @@ typedef struct PlanText
 
 typedef struct SharedStatements
 {
-	uint64		evicted;
 	uint64		last_generation;
-	uint64		next_text;		/* of the ring; the first is 1 */
+	uint64		next_text;
 	PlanText	texts[PLAN_TEXTS];
 } SharedStatements;
+
+/* What this process consumed, apart from what PostgreSQL's own instrumentation counts. */
+typedef struct Resources
+{
+	uint64		cpu_ns;
+	uint64		eligible_bytes;
+	uint64		saved_bytes;
+	uint64		returned_bytes;
+} Resources;
 
 /* A top-level query that this process executes; several if cursors are open. */
 typedef struct TrackedQuery
@@ -121,8 +130,7 @@ typedef struct TrackedQuery
 	QueryDesc  *query;
 	int64		plan_id;
 	uint64		rows;
-	uint64		cpu_ns;
-	uint64		smart_scan[3];
+	Resources	used;
 	MemoryContextCallback callback;
 } TrackedQuery;
 
@@ -159,10 +167,7 @@ cellar_statements_init(LWLock *lock)
 	shared_lock = lock;
 	shared = ShmemInitStruct("cellar statements", sizeof(SharedStatements), &found);
 	if (!found)
-	{
 		memset(shared, 0, sizeof(SharedStatements));
-		shared->next_text = 1;
-	}
 	info.keysize = sizeof(StatementKey);
 	info.entrysize = sizeof(StatementEntry);
 	shared_entries = CellarShmemInitHash("cellar statement table", cellar_awr_max_statements, &info,
@@ -177,20 +182,26 @@ add_counters(StatementEntry *to, const StatementEntry *from)
 	to->max_us = Max(to->max_us, from->max_us);
 }
 
+/* Returns the entry of a key, which is created if necessary.  Returns NULL only if action is HASH_ENTER_NULL. */
 static StatementEntry *
-enter(HTAB *table, const StatementKey *key)
+enter(HTAB *table, const StatementKey *key, HASHACTION action, bool *found)
+{
+	StatementEntry *entry = hash_search(table, key, action, found);
+
+	if (entry != NULL && !*found)
+		memset((char *) entry + sizeof(StatementKey), 0, sizeof(StatementEntry) - sizeof(StatementKey));
+	return entry;
+}
+
+/* Like enter, for the shared table.  Returns NULL if the table is full.  The caller holds the lock. */
+static StatementEntry *
+enter_shared(const StatementKey *key)
 {
 	bool		found;
-	StatementEntry *entry = hash_search(table, key, HASH_ENTER_NULL, &found);
+	StatementEntry *entry = enter(shared_entries, key, HASH_ENTER_NULL, &found);
 
 	if (entry != NULL && !found)
-	{
-		memset(entry->counters, 0, sizeof(entry->counters));
-		memset(entry->reported, 0, sizeof(entry->reported));
-		entry->max_us = 0;
-		entry->generation = table == shared_entries ? ++shared->last_generation : 0;
-		entry->has_text = false;
-	}
+		entry->generation = ++shared->last_generation;
 	return entry;
 }
 
@@ -230,14 +241,13 @@ evict(void)
 
 		/* Remove first: the table may be full. */
 		hash_search(shared_entries, &victim.key, HASH_REMOVE, NULL);
-		entry = enter(shared_entries, &rest);
+		entry = enter_shared(&rest);
 		if (entry != NULL)
 		{
 			/* AWR snapshots contain what was reported already. */
 			for (int c = 0; c < COUNTERS; c++)
 				entry->counters[c] += victim.counters[c] - victim.reported[c];
 		}
-		shared->evicted++;
 	}
 	pfree(entries);
 }
@@ -263,7 +273,7 @@ flush_statements(void)
 		if (hash_get_num_entries(shared_entries) >= cellar_awr_max_statements &&
 			hash_search(shared_entries, &local->key, HASH_FIND, NULL) == NULL)
 			evict();
-		entry = enter(shared_entries, &local->key);
+		entry = enter_shared(&local->key);
 		if (entry != NULL)
 			add_counters(entry, local);
 		memset(local->counters, 0, sizeof(local->counters));
@@ -285,22 +295,31 @@ flush_at_exit(int code, Datum arg)
 
 /* ---- this process's table ---- */
 
-static uint64
-process_cpu_ns(void)
+static Resources
+read_resources(void)
 {
-	struct timespec now;
+	Resources	now = {
+		.eligible_bytes = cellar_session_value(CELLAR_STAT_ELIGIBLE_BYTES),
+		.saved_bytes = cellar_session_value(CELLAR_STAT_SAVED_BY_STORAGE_INDEX_BYTES),
+		.returned_bytes = cellar_session_value(CELLAR_STAT_RETURNED_BYTES),
+	};
+	struct timespec cpu;
 
-	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) != 0)
-		return 0;
-	return (uint64) now.tv_sec * UINT64CONST(1000000000) + now.tv_nsec;
+	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0)
+		now.cpu_ns = (uint64) cpu.tv_sec * UINT64CONST(1000000000) + cpu.tv_nsec;
+	return now;
 }
 
+/* Adds what this process has consumed since an earlier reading. */
 static void
-read_smart_scan(uint64 *values)
+add_resources(Resources *used, const Resources *before)
 {
-	values[0] = cellar_session_value(CELLAR_STAT_ELIGIBLE_BYTES);
-	values[1] = cellar_session_value(CELLAR_STAT_SAVED_BY_STORAGE_INDEX_BYTES);
-	values[2] = cellar_session_value(CELLAR_STAT_RETURNED_BYTES);
+	Resources	now = read_resources();
+
+	used->cpu_ns += now.cpu_ns - before->cpu_ns;
+	used->eligible_bytes += now.eligible_bytes - before->eligible_bytes;
+	used->saved_bytes += now.saved_bytes - before->saved_bytes;
+	used->returned_bytes += now.returned_bytes - before->returned_bytes;
 }
 
 /* Returns this process's entry for a statement. */
@@ -308,7 +327,6 @@ static StatementEntry *
 local_entry(int64 query_id, int64 plan_id)
 {
 	static bool registered = false;
-	StatementEntry *entry;
 	bool		found;
 	StatementKey key = {.database = MyDatabaseId,.role = GetUserId(),.query_id = query_id,.plan_id = plan_id};
 
@@ -326,28 +344,21 @@ local_entry(int64 query_id, int64 plan_id)
 		registered = true;
 		before_shmem_exit(flush_at_exit, (Datum) 0);
 	}
-	entry = hash_search(local_entries, &key, HASH_ENTER, &found);
-	if (!found)
-	{
-		memset(entry->counters, 0, sizeof(entry->counters));
-		entry->max_us = 0;
-		entry->has_text = false;
-	}
-	return entry;
+	return enter(local_entries, &key, HASH_ENTER, &found);
 }
 
+/* Counts one execution, and adds this process's table to the shared one if that is due. */
 static void
-flush_if_due(void)
-{
-	if (GetCurrentTimestamp() - last_flush >= FLUSH_INTERVAL_US)
-		flush_statements();
-}
-
-static void
-add_usage(StatementEntry *entry, const BufferUsage *buffers, const WalUsage *wal)
+count_execution(StatementEntry *entry, uint64 us, uint64 rows, const Resources *used,
+				const BufferUsage *buffers, const WalUsage *wal)
 {
 	uint64	   *counters = entry->counters;
 
+	counters[CALLS]++;
+	counters[ELAPSED_US] += us;
+	entry->max_us = Max(entry->max_us, us);
+	counters[CPU_US] += used->cpu_ns / 1000;
+	counters[ROWS] += rows;
 	counters[SHARED_HIT] += buffers->shared_blks_hit;
 	counters[SHARED_READ] += buffers->shared_blks_read;
 	counters[SHARED_DIRTIED] += buffers->shared_blks_dirtied;
@@ -359,6 +370,11 @@ add_usage(StatementEntry *entry, const BufferUsage *buffers, const WalUsage *wal
 	counters[WAL_RECORDS] += wal->wal_records;
 	counters[WAL_FPI] += wal->wal_fpi;
 	counters[WAL_BYTES] += wal->wal_bytes;
+	counters[ELIGIBLE_BYTES] += used->eligible_bytes;
+	counters[SAVED_BYTES] += used->saved_bytes;
+	counters[RETURNED_BYTES] += used->returned_bytes;
+	if (GetCurrentTimestamp() - last_flush >= FLUSH_INTERVAL_US)
+		flush_statements();
 }
 
 /* Returns whether the shared table contains a statement. */
@@ -530,11 +546,10 @@ static void
 run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE_ONCE_PARAMETER)
 {
 	TrackedQuery *entry = nesting_level == 0 ? find_tracked(query) : NULL;
-	uint64		cpu_ns = entry != NULL ? process_cpu_ns() : 0;
-	uint64		before[3];
+	Resources	before = {0};
 
 	if (entry != NULL)
-		read_smart_scan(before);
+		before = read_resources();
 	nesting_level++;
 	PG_TRY();
 	{
@@ -550,12 +565,7 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 	PG_END_TRY();
 	if (entry != NULL)
 	{
-		uint64		after[3];
-
-		read_smart_scan(after);
-		for (int i = 0; i < 3; i++)
-			entry->smart_scan[i] += after[i] - before[i];
-		entry->cpu_ns += process_cpu_ns() - cpu_ns;
+		add_resources(&entry->used, &before);
 		/* ExecutorRun counts from zero each time. */
 		entry->rows += query->estate->es_processed;
 	}
@@ -580,33 +590,18 @@ finish_query(QueryDesc *query)
 }
 
 static void
-count_query(QueryDesc *query, const TrackedQuery *tracked_query)
-{
-	StatementEntry *entry = local_entry((int64) query->plannedstmt->queryId, tracked_query->plan_id);
-	uint64		us;
-
-	us = CellarElapsedUs(query);
-	entry->counters[CALLS]++;
-	entry->counters[ELAPSED_US] += us;
-	entry->max_us = Max(entry->max_us, us);
-	entry->counters[CPU_US] += tracked_query->cpu_ns / 1000;
-	entry->counters[ROWS] += tracked_query->rows;
-	entry->counters[ELIGIBLE_BYTES] += tracked_query->smart_scan[0];
-	entry->counters[SAVED_BYTES] += tracked_query->smart_scan[1];
-	entry->counters[RETURNED_BYTES] += tracked_query->smart_scan[2];
-	add_usage(entry, &CellarQueryInstrumentation(query)->bufusage, &CellarQueryInstrumentation(query)->walusage);
-	flush_if_due();
-}
-
-static void
 end_query(QueryDesc *query)
 {
 	TrackedQuery *entry = find_tracked(query);
 
 	if (entry != NULL)
 	{
+		const Instrumentation *instrumentation = CellarQueryInstrumentation(query);
+
 		forget_query(entry);
-		count_query(query, entry);
+		count_execution(local_entry((int64) query->plannedstmt->queryId, entry->plan_id),
+						CellarElapsedUs(query), entry->rows, &entry->used,
+						&instrumentation->bufusage, &instrumentation->walusage);
 	}
 	if (previous_end != NULL)
 		previous_end(query);
@@ -652,9 +647,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	bool		wrapper = is_wrapper(statement->utilityStmt);
 	bool		track = is_tracking(statement->queryId) && !wrapper;
 	bool		may_contain_password = contains_password(statement->utilityStmt);
-	uint64		cpu_ns = 0;
-	uint64		before[3] = {0};
-	uint64		after[3];
+	Resources	before = {0};
 	instr_time	started,
 				took;
 	BufferUsage buffers;
@@ -663,8 +656,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	INSTR_TIME_SET_ZERO(started);
 	if (track)
 	{
-		cpu_ns = process_cpu_ns();
-		read_smart_scan(before);
+		before = read_resources();
 		buffers = pgBufferUsage;
 		wal = pgWalUsage;
 		INSTR_TIME_SET_CURRENT(started);
@@ -687,30 +679,20 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	if (track)
 	{
 		StatementEntry *entry = local_entry(query_id, 0);
+		Resources	used = {0};
 		BufferUsage used_buffers = {0};
 		WalUsage	used_wal = {0};
-		uint64		us;
 
 		INSTR_TIME_SET_CURRENT(took);
 		INSTR_TIME_SUBTRACT(took, started);
-		us = INSTR_TIME_GET_MICROSEC(took);
+		add_resources(&used, &before);
 		BufferUsageAccumDiff(&used_buffers, &pgBufferUsage, &buffers);
 		WalUsageAccumDiff(&used_wal, &pgWalUsage, &wal);
 		if (!entry->has_text && !may_contain_password && !is_known(&entry->key))
 			store_text(&entry->key, query_string, location, length, "");
 		entry->has_text = true;
-		read_smart_scan(after);
-		entry->counters[ELIGIBLE_BYTES] += after[0] - before[0];
-		entry->counters[SAVED_BYTES] += after[1] - before[1];
-		entry->counters[RETURNED_BYTES] += after[2] - before[2];
-		entry->counters[CALLS]++;
-		entry->counters[ELAPSED_US] += us;
-		entry->max_us = Max(entry->max_us, us);
-		entry->counters[CPU_US] += (process_cpu_ns() - cpu_ns) / 1000;
-		if (completion != NULL)
-			entry->counters[ROWS] += completion->nprocessed;
-		add_usage(entry, &used_buffers, &used_wal);
-		flush_if_due();
+		count_execution(entry, INSTR_TIME_GET_MICROSEC(took), completion != NULL ? completion->nprocessed : 0,
+						&used, &used_buffers, &used_wal);
 	}
 }
 

@@ -35,6 +35,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "cellar.h"
 #include "cellar/cell.h"
 #include "cellar/statistics.h"
 
@@ -247,15 +248,10 @@ cellar_monitor_main(Datum arg)
 void
 cellar_register_monitor(void)
 {
-	BackgroundWorker worker;
+	BackgroundWorker worker = cellar_worker("cellar_monitor_main", "cellar monitor");
 
-	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
 	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
 	worker.bgw_restart_time = 5;	/* seconds */
-	strlcpy(worker.bgw_library_name, "cellar", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "cellar_monitor_main", sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, "cellar monitor", sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, "cellar monitor", sizeof(worker.bgw_type));
 	RegisterBackgroundWorker(&worker);
 }

@@ -40,6 +40,7 @@
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 
+#include "cellar.h"
 #include "cellar/compression.h"
 
 PG_FUNCTION_INFO_V1(cellar_compress_relation);
@@ -204,20 +205,12 @@ start_worker(int number)
 {
 	const CellarTask *task = cellar_task(number);
 	CellarCommandStart start = {number, task->command, task->database, task->user};
-	BackgroundWorker worker;
+	BackgroundWorker worker = cellar_worker("cellar_command_worker_main", "cellar compression worker");
 	BackgroundWorkerHandle *handle;
 
 	StaticAssertStmt(sizeof(start) <= BGW_EXTRALEN, "the argument of a compression worker is too long");
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	memcpy(worker.bgw_extra, &start, sizeof(start));
 	worker.bgw_notify_pid = MyProcPid;
-	strlcpy(worker.bgw_library_name, "cellar", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "cellar_command_worker_main", sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, "cellar compression worker", sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, "cellar compression worker", sizeof(worker.bgw_type));
 	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),

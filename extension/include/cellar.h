@@ -13,6 +13,8 @@
 #ifndef CELLAR_H
 #define CELLAR_H
 
+#include "postmaster/bgworker.h"
+
 #define CELLAR_SCAN_NAME	"Smart Scan"
 #define CELLAR_AGGREGATE_NAME	"Smart Scan Aggregate"
 
@@ -38,6 +40,7 @@ extern int	cellar_compression_naptime; /* seconds */
 extern void cellar_define_settings(void);
 
 /* launcher.c */
+extern BackgroundWorker cellar_worker(const char *function, const char *name);
 extern void cellar_register_launcher(void);
 
 #endif							/* CELLAR_H */

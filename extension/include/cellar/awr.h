@@ -62,7 +62,7 @@ typedef struct CellarSample
 } CellarSample;
 
 extern Size cellar_samples_bytes(void);
-extern void cellar_samples_init(void *memory, LWLock *lock, bool found);
+extern void cellar_samples_init(LWLock *lock);
 extern void cellar_add_sample(const CellarSample *sample);
 extern void cellar_end_tick(bool late);
 
@@ -76,13 +76,15 @@ typedef struct CellarCpuTime
 } CellarCpuTime;
 
 extern Size cellar_cpu_bytes(void);
-extern void cellar_cpu_init(void *memory, LWLock *lock, bool found);
+extern void cellar_cpu_init(LWLock *lock);
 extern void cellar_install_cpu_times(void);
 extern void cellar_count_cpu_at_exit(void);
 extern bool cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application);
 
 /* sampler.c */
 extern TimestampTz cellar_sample_sessions(TimestampTz now);
+extern void cellar_request_awr(void);
+extern void cellar_init_awr(void);
 extern void cellar_install_awr(void);
 
 /* snapshot_worker.c */
