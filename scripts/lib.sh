@@ -323,6 +323,9 @@ sql() {
     PGOPTIONS=${PGOPTIONS:-} "$PG_BIN/psql" -X -q -At -v ON_ERROR_STOP=1 -h "$WORK/run" -p "$(cluster_port "$name")" -U postgres -d "$database" "$@"
 }
 
+# sqlstate_of NAME DATABASE STATEMENT: prints the SQLSTATE of the statement's error, or nothing.
+sqlstate_of() { sql "$1" "$2" -v VERBOSITY=verbose -c "$3" 2>&1 >/dev/null | sed -n 's/^ERROR:  \([0-9A-Z]*\).*/\1/p' || true; }
+
 # Succeeds if the extension is installed in the server.
 extension_installed() { [ -e "$("$PG_CONFIG" --sharedir)/extension/cellar.control" ]; }
 
@@ -389,19 +392,19 @@ instance_remove() {
 # ---------------------------------------------------------------- checks
 
 CHECKS_FAILED=0
-ok() {
-    printf 'ok - %s\n' "$*"
-    [ -z "${CELLAR_RESULTS:-}" ] || printf 'pass\t%s\n' "$*" >>"$CELLAR_RESULTS"
+# Precedes the description of each check, for example the name of a scenario.
+CHECK_PREFIX=
+# report_check WORD RESULT DESCRIPTION
+report_check() {
+    printf '%s - %s%s\n' "$1" "$CHECK_PREFIX" "$3"
+    [ -z "${CELLAR_RESULTS:-}" ] || printf '%s\t%s%s\n' "$2" "$CHECK_PREFIX" "$3" >>"$CELLAR_RESULTS"
 }
+ok() { report_check ok pass "$*"; }
 not_ok() {
-    printf 'not ok - %s\n' "$*"
-    [ -z "${CELLAR_RESULTS:-}" ] || printf 'fail\t%s\n' "$*" >>"$CELLAR_RESULTS"
+    report_check 'not ok' fail "$*"
     CHECKS_FAILED=$((CHECKS_FAILED + 1))
 }
-skip() {
-    printf 'skipped - %s\n' "$*"
-    [ -z "${CELLAR_RESULTS:-}" ] || printf 'skip\t%s\n' "$*" >>"$CELLAR_RESULTS"
-}
+skip() { report_check skipped skip "$*"; }
 
 # check DESCRIPTION COMMAND ...: counts the command as passed or failed; prints the output of a failed command.
 check() {
@@ -411,6 +414,16 @@ check() {
         not_ok "$what"
         printf '%s\n' "$output" | tail -n 30 | sed 's/^/    /'
     fi
+}
+
+# check_equal DESCRIPTION FOUND EXPECTED
+check_equal() {
+    if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: found \"$2\", expected \"$3\""; fi
+}
+
+# check_matches DESCRIPTION FOUND REGULAR_EXPRESSION
+check_matches() {
+    if [[ $2 =~ $3 ]]; then ok "$1"; else not_ok "$1: \"$2\" does not match \"$3\""; fi
 }
 
 # count_lines: copies stdin to stdout and counts its `ok - …` and `not ok - …` lines.

@@ -9,9 +9,6 @@ extension_installed || die "the extension is not installed: run scripts/build.sh
 work_begin awr
 data=$WORK/cell1/pgdata
 
-check_equal() {
-    if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: found \"$2\", expected \"$3\""; fi
-}
 # check_near DESCRIPTION VALUE EXPECTED PERCENT: prints both values.
 check_near() {
     if awk -v a="$2" -v b="$3" -v p="$4" 'BEGIN { d = a - b; exit !(b != 0 && (d < 0 ? -d : d) <= b * p / 100) }'; then

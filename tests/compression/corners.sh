@@ -22,20 +22,15 @@ extension_installed || die "the extension is not installed: run scripts/build.sh
 work_begin corners
 data=$WORK/cell1/pgdata
 
-check_equal() {
-    if [ "$2" = "$3" ]; then ok "$corner: $1"; else not_ok "$corner: $1: found \"$2\", expected \"$3\""; fi
-}
-check_that() { check "$corner: $1" "${@:2}"; }
-skip_corner() { skip "$corner: $*"; }
 # q SQL and off SQL: execute it preferring Smart Scans, and without Smart Scans. CLUSTER and DB select where.
 q() { PGOPTIONS='-c cellar.min_scan_size=0 -c cellar.cost_factor=0' sql "${CLUSTER:-corners}" "${DB:-postgres}" -c "$1"; }
 off() { PGOPTIONS='-c cellar.cell_offload_processing=off' sql "${CLUSTER:-corners}" "${DB:-postgres}" -c "$1"; }
-error_of() { sql "${CLUSTER:-corners}" "${DB:-postgres}" -v VERBOSITY=verbose -c "$1" 2>&1 >/dev/null | sed -n 's/^ERROR:  \([0-9A-Z]*\).*/\1/p' || true; }
+error_of() { sqlstate_of "${CLUSTER:-corners}" "${DB:-postgres}" "$1"; }
 # both SQL: executes it for a table and for its twin; @ stands for the name, and the twin of @ is twin_@.
 both() { q "${1//@/$pair}" >/dev/null && q "${1//@/twin_$pair}" >/dev/null; }
 units() { q "SELECT coalesce(sum(units) FILTER (WHERE level <> 'none'), 0) FROM cellar.compression('$1')"; }
 compress() { q "SELECT * FROM cellar.compress('$1', '${2:-query low}')" >/dev/null; }
-is_compressed() { check_that "$1" test "$(units "$2")" -gt 0; }
+is_compressed() { check "$1" test "$(units "$2")" -gt 0; }
 is_raw() { check_equal "$1" "$(units "$2")" 0; }
 # create_pair NAME [ROWS]: creates NAME, compressed, and twin_NAME. `both` refers to NAME from then on.
 create_pair() {
@@ -69,14 +64,14 @@ SQL
 wait_until() {
     local tries
     for ((tries = 0; tries < 200; tries++)); do
-        if "${@:2}" >/dev/null 2>&1; then ok "$corner: $1"; return; fi
+        if "${@:2}" >/dev/null 2>&1; then ok "$1"; return; fi
         sleep 0.1
     done
-    not_ok "$corner: $1 within 20 s"
+    not_ok "$1 within 20 s"
 }
 # finished DESCRIPTION PID: waits for a child of this script, and records whether it succeeded. `check` would wait in a subshell, which has
 # no children.
-finished() { if wait "$2"; then ok "$corner: $1"; else not_ok "$corner: $1"; fi; }
+finished() { if wait "$2"; then ok "$1"; else not_ok "$1"; fi; }
 returns() { [ "$(q "$1")" = "$2" ]; }
 # copied, caught_up LSN, replayed LSN: conditions of wait_until.
 copied() { [ "$(DB=subscriber q "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate = 'r'")" = 1 ]; }
@@ -102,7 +97,7 @@ corner_vacuum_full() {
 }
 
 corner_repack() {
-    if [ "$PG_MAJOR" -lt 19 ]; then skip_corner "REPACK exists since PostgreSQL 19"; return; fi
+    if [ "$PG_MAJOR" -lt 19 ]; then skip "REPACK exists since PostgreSQL 19"; return; fi
     create_pair repacked 60000
     both "DELETE FROM @ WHERE id % 3 = 0"
     both "REPACK @ USING INDEX @_pkey"
@@ -114,9 +109,9 @@ corner_repack() {
             "UPDATE twin_repacked SET note = note || 'r', grp = grp + 1 WHERE id = :id;" 'COMMIT;') &
     local load=$!
     remember_process $load
-    check_that "REPACK (CONCURRENTLY) succeeds" q "REPACK (CONCURRENTLY) repacked"
+    check "REPACK (CONCURRENTLY) succeeds" q "REPACK (CONCURRENTLY) repacked"
     compress repacked "query high"
-    check_that "REPACK (CONCURRENTLY) succeeds a second time" q "REPACK (CONCURRENTLY) repacked"
+    check "REPACK (CONCURRENTLY) succeeds a second time" q "REPACK (CONCURRENTLY) repacked"
     finished "the session that modifies the table gets no error" $load
     same "REPACK (CONCURRENTLY) keeps the rows"
 }
@@ -301,9 +296,9 @@ corner_index_builds() {
             "UPDATE twin_indexed SET grp = grp + 100 WHERE id = :id;" 'COMMIT;') &
     local load=$! kind
     remember_process $load
-    check_that "CREATE INDEX CONCURRENTLY succeeds during writes" q "CREATE INDEX CONCURRENTLY indexed_grp ON indexed (grp, id)"
+    check "CREATE INDEX CONCURRENTLY succeeds during writes" q "CREATE INDEX CONCURRENTLY indexed_grp ON indexed (grp, id)"
     compress indexed "query high"
-    check_that "REINDEX CONCURRENTLY succeeds during writes" q "REINDEX TABLE CONCURRENTLY indexed"
+    check "REINDEX CONCURRENTLY succeeds during writes" q "REINDEX TABLE CONCURRENTLY indexed"
     finished "the session that modifies the table gets no error" $load
     compress indexed
     q "CREATE INDEX ON indexed USING hash (note); CREATE INDEX indexed_part ON indexed (grp) WHERE id % 2 = 0; REINDEX INDEX indexed_part"
@@ -319,7 +314,7 @@ corner_index_builds() {
         q "CREATE EXTENSION IF NOT EXISTS amcheck; ALTER TABLE indexed ADD PRIMARY KEY (id)"
         check_equal "amcheck finds every row in the index" "$(q "SELECT bt_index_check('indexed_pkey', true)")" ""
     else
-        skip_corner "amcheck is not installed"
+        skip "amcheck is not installed"
     fi
 }
 
@@ -332,7 +327,7 @@ corner_prepared_transactions() {
     same "prepared transactions are invisible"
     compress prepared
     same "compressed with prepared transactions, they stay invisible"
-    check_that "the server recovers from an immediate shutdown" crash
+    check "the server recovers from an immediate shutdown" crash
     same "after recovery, prepared transactions are invisible"
     check_equal "after recovery, prepared transactions lock rows" "$(error_of "SET lock_timeout = '100ms'; UPDATE prepared SET grp = 0 WHERE id = 11")" 55P03
     q "COMMIT PREPARED 'kept'" && q "ROLLBACK PREPARED 'lost'"
@@ -346,10 +341,10 @@ corner_unlogged_tables() {
     q "CREATE UNLOGGED TABLE unlogged AS SELECT g AS id, 'note ' || g % 100 AS note FROM generate_series(1, 20000) g"
     compress unlogged
     is_compressed "an unlogged table is compressed" unlogged
-    check_that "the server stops" cluster_stop corners
+    check "the server stops" cluster_stop corners
     cluster_start corners "$data"
     check_equal "an unlogged table keeps its rows over a restart" "$(q "SELECT count(*), sum(id) FROM unlogged")" "20000|200010000"
-    check_that "the server recovers from an immediate shutdown" crash
+    check "the server recovers from an immediate shutdown" crash
     check_equal "an unlogged table is empty after a crash" "$(q "SELECT count(*) FROM unlogged")" 0
     q "INSERT INTO unlogged SELECT g, 'new' FROM generate_series(1, 5000) g"
     compress unlogged
@@ -456,7 +451,7 @@ corner_logical_replication() {
     expected=$(off "$rows")
     check_equal "the subscriber's compressed table has the same rows" "$(DB=subscriber q "$rows")" "$expected"
     check_equal "the subscriber's table scan returns the same rows" "$(DB=subscriber off "$rows")" "$expected"
-    check_that "the subscriber's table is compressed" test "$(DB=subscriber units published)" -gt 0
+    check "the subscriber's table is compressed" test "$(DB=subscriber units published)" -gt 0
     DB=subscriber q "DROP SUBSCRIPTION changes"
     q "DROP DATABASE subscriber" && q "DROP PUBLICATION changes"
 }
@@ -475,10 +470,10 @@ corner_databases() {
             else
                 q "ALTER SYSTEM SET file_copy_method = $method" && q "SELECT pg_reload_conf()" >/dev/null
                 # The server may have been built without cloning, and the file system may lack it.
-                if [ "$(q "SHOW file_copy_method")" != $method ]; then skip_corner "this server cannot clone files"; continue; fi
+                if [ "$(q "SHOW file_copy_method")" != $method ]; then skip "this server cannot clone files"; continue; fi
             fi
             if ! q "CREATE DATABASE copy TEMPLATE template_db STRATEGY $strategy" 2>"$WORK/databases.log"; then
-                not_ok "$corner: CREATE DATABASE STRATEGY $strategy, method $method: $(head -n 1 "$WORK/databases.log")"
+                not_ok "CREATE DATABASE STRATEGY $strategy, method $method: $(head -n 1 "$WORK/databases.log")"
                 continue
             fi
             check_equal "the copy of a database by $strategy, method $method, has the rows" "$(DB=copy off "$rows")/$(DB=copy q "$rows")" "$expected/$expected"
@@ -492,24 +487,24 @@ corner_databases() {
 }
 
 corner_incremental_backup() {
-    if [ "$PG_MAJOR" -lt 17 ]; then skip_corner "incremental backup exists since PostgreSQL 17"; return; fi
+    if [ "$PG_MAJOR" -lt 17 ]; then skip "incremental backup exists since PostgreSQL 17"; return; fi
     q "ALTER SYSTEM SET summarize_wal = on" && q "SELECT pg_reload_conf()" >/dev/null
     wait_until "WAL is summarized" returns "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsummarizer'" 1
     create_pair backed
     local backup=("$PG_BIN/pg_basebackup" -c fast --no-sync -h "$WORK/run" -p "$(cluster_port corners)" -U postgres)
-    check_that "a full backup succeeds" as_pg "${backup[@]}" -D "$WORK/cell1/full"
+    check "a full backup succeeds" as_pg "${backup[@]}" -D "$WORK/cell1/full"
     both "UPDATE @ SET note = 'since the backup' WHERE id % 300 = 1"
     compress backed "query high"
     both "DELETE FROM @ WHERE id % 300 = 2"
-    check_that "an incremental backup succeeds" as_pg "${backup[@]}" -D "$WORK/cell1/increment" --incremental="$WORK/cell1/full/backup_manifest"
-    check_that "pg_combinebackup succeeds" as_pg "$PG_BIN/pg_combinebackup" --no-sync -o "$WORK/cell1/combined" "$WORK/cell1/full" "$WORK/cell1/increment"
+    check "an incremental backup succeeds" as_pg "${backup[@]}" -D "$WORK/cell1/increment" --incremental="$WORK/cell1/full/backup_manifest"
+    check "pg_combinebackup succeeds" as_pg "$PG_BIN/pg_combinebackup" --no-sync -o "$WORK/cell1/combined" "$WORK/cell1/full" "$WORK/cell1/increment"
     cluster_set "$WORK/cell1/combined" "port = $(cluster_port combined)"
     cluster_start combined "$WORK/cell1/combined"
     CLUSTER=combined same "the restored table has the right rows"
-    check_that "the restored table is raw" test "$(CLUSTER=combined units backed)" = 0
+    check "the restored table is raw" test "$(CLUSTER=combined units backed)" = 0
     CLUSTER=combined compress backed
     CLUSTER=combined same "the restored table can be compressed"
-    check_that "the restored server stops" cluster_stop combined
+    check "the restored server stops" cluster_stop combined
     rm -rf "$WORK"/cell1/{full,increment,combined}
     q "ALTER SYSTEM RESET summarize_wal" && q "SELECT pg_reload_conf()" >/dev/null
 }
@@ -530,9 +525,9 @@ corner_standby_promotion() {
     CLUSTER=standby compress streamed
     CLUSTER=standby both "UPDATE @ SET note = 'after' WHERE id % 90 = 1"
     CLUSTER=standby same "the promoted standby can compress and modify the table"
-    check_that "the promoted standby's table is compressed" test "$(CLUSTER=standby units streamed)" -gt 0
+    check "the promoted standby's table is compressed" test "$(CLUSTER=standby units streamed)" -gt 0
     same "the former primary is unchanged"
-    check_that "the promoted standby stops" cluster_stop standby
+    check "the promoted standby stops" cluster_stop standby
     rm -rf "$standby"
 }
 
@@ -564,40 +559,40 @@ corner_damaged_unit() {
     unit=$("$CELLAR_BIN" inspect unit --config "$WORK/cell1.toml" "pgdata/$path" 1)
     read -r first last disk < <(sed -nE 's/.*AU 1, blocks ([0-9]+) to ([0-9]+), on (.*)/\1 \2 \3/p' <<<"$unit")
     read -r at bytes < <(sed -nE 's/^unit at byte ([0-9]+) of the unit file, ([0-9]+) bytes.*/\1 \2/p' <<<"$unit")
-    check_that "cellar inspect locates the unit of blocks $first to $last" test "${bytes:-0}" -gt 16384
+    check "cellar inspect locates the unit of blocks $first to $last" test "${bytes:-0}" -gt 16384
     dd if=/dev/zero of="$(echo "$disk"/data/*/"$(printf '%016x' "$inode")".units)" bs=4096 seek=$(((at + bytes / 2) / 4096)) count=2 \
         conv=notrunc status=none
     cell_start cell1
     cluster_start corners "$data"
     check_equal "a table scan fails" "$(PGOPTIONS='-c cellar.cell_offload_processing=off' error_of "SELECT count(*), max(note), sum(grp) FROM damaged")" 58030
     message=$(q "SELECT count(*), max(note), sum(grp) FROM damaged" 2>&1 || true)
-    check_that "a Smart Scan fails with the table's name and the unit's blocks" grep -qE "blocks $first to $last.*\"damaged\"|\"damaged\".*blocks $first to $last" <<<"$(tr '\n' ' ' <<<"$message")"
+    check "a Smart Scan fails with the table's name and the unit's blocks" grep -qE "blocks $first to $last.*\"damaged\"|\"damaged\".*blocks $first to $last" <<<"$(tr '\n' ' ' <<<"$message")"
     rows="SELECT count(*), sum(id), md5(string_agg(t::text, '|' ORDER BY id)) FROM @ t WHERE ctid"
     beside="$rows < '($first,0)' UNION ALL $rows >= '($((last + 1)),0)' ORDER BY 2"
     check_equal "all blocks of other units can be read" "$(off "${beside//@/damaged}" 2>&1)" "$(off "${beside//@/twin_damaged}")"
     id=$(off "SELECT max(id) FROM twin_damaged")
     check_equal "an index scan of another unit's row succeeds" "$(off "SET enable_seqscan = off; SELECT grp FROM damaged WHERE id = $id" 2>&1)" $((id % 100))
-    check_that "another unit's row can be modified" q "UPDATE damaged SET note = 'modified' WHERE id = $id"
-    check_that "rows can be inserted" q "INSERT INTO damaged VALUES (-1, 0, 'inserted')"
+    check "another unit's row can be modified" q "UPDATE damaged SET note = 'modified' WHERE id = $id"
+    check "rows can be inserted" q "INSERT INTO damaged VALUES (-1, 0, 'inserted')"
     same "other tables have their rows" intact
-    check_that "another table can be compressed" compress intact "query high"
-    check_that "the damaged table can be dropped" q "DROP TABLE damaged"
-    check_that "a checkpoint succeeds" q "CHECKPOINT"
+    check "another table can be compressed" compress intact "query high"
+    check "the damaged table can be dropped" q "DROP TABLE damaged"
+    check "a checkpoint succeeds" q "CHECKPOINT"
 }
 
 corner_pg_checksums() {
     create_pair summed
     both "UPDATE @ SET note = 'new' WHERE id % 90 = 1"
     cluster_stop corners
-    check_that "pg_checksums reads all pages and finds no error" as_pg "$PG_BIN/pg_checksums" --check -D "$data"
-    check_that "pg_checksums disables checksums" as_pg "$PG_BIN/pg_checksums" --disable -D "$data"
+    check "pg_checksums reads all pages and finds no error" as_pg "$PG_BIN/pg_checksums" --check -D "$data"
+    check "pg_checksums disables checksums" as_pg "$PG_BIN/pg_checksums" --disable -D "$data"
     cluster_start corners "$data"
     both "UPDATE @ SET note = 'newer' WHERE id % 80 = 1"
     same "without checksums the rows are the same"
     compress summed
     same "a table is compressed without checksums"
     cluster_stop corners
-    check_that "pg_checksums rewrites all pages with checksums" as_pg "$PG_BIN/pg_checksums" --enable -D "$data"
+    check "pg_checksums rewrites all pages with checksums" as_pg "$PG_BIN/pg_checksums" --enable -D "$data"
     cluster_start corners "$data"
     same "with checksums again the rows are the same"
     compress summed
@@ -622,13 +617,13 @@ upgrade() {
     cluster_set "$WORK/cell1/new" "shared_preload_libraries = 'cellar'" "shared_buffers = 32MB"
     install -d "$WORK/upgrade-work"
     [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/upgrade-work"
-    check_that "pg_upgrade $mode succeeds" bash -c "cd '$WORK/upgrade-work' && $(declare -f as_pg); OS_USER='$OS_USER'; as_pg '$PG_BIN/pg_upgrade' $mode -U postgres \
+    check "pg_upgrade $mode succeeds" bash -c "cd '$WORK/upgrade-work' && $(declare -f as_pg); OS_USER='$OS_USER'; as_pg '$PG_BIN/pg_upgrade' $mode -U postgres \
         -b '$("$CELLAR_OLD_PG_CONFIG" --bindir)' -B '$PG_BIN' -d '$WORK/cell1/old' -D '$WORK/cell1/new' -s '$WORK/run'"
     cluster_start new "$WORK/cell1/new"
     check_equal "after pg_upgrade $mode, all scans return the rows" "$(CLUSTER=new off "$rows")/$(CLUSTER=new q "$rows")/$(CLUSTER=new off "SET enable_seqscan = off; ${rows//kept t/kept t WHERE id > 0}")" "$expected/$expected/$expected"
     check_equal "after pg_upgrade $mode, the policy exists" "$(CLUSTER=new q "SELECT level FROM cellar.compression_policies")" "query high"
     if [ "$mode" = --link ]; then
-        check_that "after pg_upgrade --link, the table is compressed" test "$(CLUSTER=new units kept)" -gt 0
+        check "after pg_upgrade --link, the table is compressed" test "$(CLUSTER=new units kept)" -gt 0
     else
         check_equal "after pg_upgrade $mode, the table is raw" "$(CLUSTER=new units kept)" 0
     fi
@@ -640,13 +635,13 @@ upgrade() {
 
 corner_pg_upgrade() {
     local old
-    if [ -z "${CELLAR_OLD_PG_CONFIG:-}" ]; then skip_corner "CELLAR_OLD_PG_CONFIG names no older version"; return; fi
+    if [ -z "${CELLAR_OLD_PG_CONFIG:-}" ]; then skip "CELLAR_OLD_PG_CONFIG names no older version"; return; fi
     old=$("$CELLAR_OLD_PG_CONFIG" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
-    if [ "$old" -ge "$PG_MAJOR" ]; then skip_corner "PostgreSQL $old is not older than $PG_MAJOR"; return; fi
-    if [ ! -e "$("$CELLAR_OLD_PG_CONFIG" --pkglibdir)/cellar.so" ]; then skip_corner "the extension is not installed in PostgreSQL $old"; return; fi
+    if [ "$old" -ge "$PG_MAJOR" ]; then skip "PostgreSQL $old is not older than $PG_MAJOR"; return; fi
+    if [ ! -e "$("$CELLAR_OLD_PG_CONFIG" --pkglibdir)/cellar.so" ]; then skip "the extension is not installed in PostgreSQL $old"; return; fi
     # The minor releases of November 2026 record this option for every column; older ones reject a dump with the option.
     if grep -q pg_attver "$("$CELLAR_OLD_PG_CONFIG" --bindir)/postgres" && ! grep -q pg_attver "$PG_BIN/postgres"; then
-        skip_corner "$("$CELLAR_OLD_PG_CONFIG" --version) records the column option pg_attver, which $("$PG_CONFIG" --version) does not know"
+        skip "$("$CELLAR_OLD_PG_CONFIG" --version) records the column option pg_attver, which $("$PG_CONFIG" --version) does not know"
         return
     fi
     upgrade --copy
@@ -655,7 +650,7 @@ corner_pg_upgrade() {
 
 # ---------------------------------------------------------------- the run
 
-corner=start
+CHECK_PREFIX='start: '
 cell_configure cell1 128MiB
 sed -i 's/^au_size = .*/au_size = "1MiB"/' "$WORK/cell1.toml"
 cell_start cell1
@@ -667,12 +662,13 @@ q "CREATE EXTENSION cellar"
 for corner in "${corners[@]}"; do
     declare -F "corner_$corner" >/dev/null || die "there is no corner $corner"
     say "# $corner ($SECONDS s)"
+    CHECK_PREFIX="$corner: "
     "corner_$corner"
 done
-corner=end
-[ $all = 0 ] || check_that "Smart Scans read compression units" test "$(q "SELECT sum(value) FROM cellar.sysstat WHERE name = 'cell IO uncompressed bytes'")" -gt 0
-check_that "Postgres stops" cluster_stop corners
-check_that "the cell stops and unmounts" cell_stop cell1
+CHECK_PREFIX='end: '
+[ $all = 0 ] || check "Smart Scans read compression units" test "$(q "SELECT sum(value) FROM cellar.sysstat WHERE name = 'cell IO uncompressed bytes'")" -gt 0
+check "Postgres stops" cluster_stop corners
+check "the cell stops and unmounts" cell_stop cell1
 if grep -hsE 'PANIC|server process .* was terminated by signal' "$WORK"/*-postgres.log; then
     not_ok "no server process crashed"
 else

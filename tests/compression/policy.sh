@@ -12,12 +12,9 @@ data=$WORK/cell1/pgdata
 AGE=8
 WHILE=4
 
-check_equal() {
-    if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: found \"$2\", expected \"$3\""; fi
-}
 q() { PGOPTIONS='-c cellar.min_scan_size=0 -c cellar.cost_factor=0' sql whole "${DB:-postgres}" -c "$1"; }
 off() { PGOPTIONS='-c cellar.cell_offload_processing=off' sql whole "${DB:-postgres}" -c "$1"; }
-error_of() { sql whole postgres -v VERBOSITY=verbose -c "$1" 2>&1 >/dev/null | sed -n 's/^ERROR:  \([0-9A-Z]*\).*/\1/p' || true; }
+error_of() { sqlstate_of whole postgres "$1"; }
 # becomes DESCRIPTION QUERY VALUE: passes when the query returns the value within a minute.
 becomes() {
     local tries now

@@ -19,16 +19,10 @@ extension_installed || die "the extension is not installed: run scripts/build.sh
 work_begin compression
 data=$WORK/cell1/pgdata
 
-check_equal() {
-    if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: found \"$2\", expected \"$3\""; fi
-}
-check_matches() {
-    if [[ $2 =~ $3 ]]; then ok "$1"; else not_ok "$1: \"$2\" does not match \"$3\""; fi
-}
 q() { PGOPTIONS='-c cellar.min_scan_size=0 -c cellar.cost_factor=0' sql whole postgres -c "$1"; }
 off() { PGOPTIONS='-c cellar.cell_offload_processing=off' sql whole postgres -c "$1"; }
 warning_of() { sql whole postgres -v VERBOSITY=verbose -c "$1" 2>&1 >/dev/null | sed -n 's/^WARNING:  \([0-9A-Z]*\).*/\1/p' || true; }
-error_of() { sql whole postgres -v VERBOSITY=verbose -c "$1" 2>&1 >/dev/null | sed -n 's/^ERROR:  \([0-9A-Z]*\).*/\1/p' || true; }
+error_of() { sqlstate_of whole postgres "$1"; }
 # same DESCRIPTION TABLE: a Smart Scan, a table scan and an index scan return the same rows as from the uncompressed table
 # twin.
 same() {

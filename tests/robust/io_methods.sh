@@ -17,9 +17,6 @@ work_begin io
 data=$WORK/cell1/pgdata
 rows=60000
 
-check_equal() {
-    if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: found \"$2\", expected \"$3\""; fi
-}
 q() { PGOPTIONS='-c cellar.min_scan_size=0 -c cellar.cost_factor=0' sql io postgres -c "$1"; }
 off() { PGOPTIONS='-c cellar.cell_offload_processing=off' sql io postgres -c "$1"; }
 everything="SELECT count(*), sum(id), md5(string_agg(t::text, '|' ORDER BY id)) FROM @ t"

@@ -71,12 +71,6 @@ run() {
 }
 
 # check_equal DESCRIPTION FOUND EXPECTED
-check_equal() {
-    if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: found \"$2\", expected \"$3\""; fi
-}
-check_matches() {
-    if [[ $2 =~ $3 ]]; then ok "$1"; else not_ok "$1: \"$2\" does not match \"$3\""; fi
-}
 
 # right_or_error DESCRIPTION FOUND EXPECTED: accepts the expected rows or an error, but no other rows.
 right_or_error() {
