@@ -17,6 +17,8 @@ pub mod cell_request;
 pub mod compression;
 pub mod config;
 pub mod daemon;
+#[cfg(test)]
+mod fixtures;
 mod frame_stream;
 pub mod fuse;
 pub mod inspect;

@@ -127,20 +127,15 @@ impl Segments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cellar_storage::disk::{DirectoryDisk, Disk};
-    use cellar_storage::{AuSize, Kind, NewNode, ROOT_INO, VolumeOptions};
+    use crate::fixtures;
 
     #[test]
     fn ranges_are_split_at_segments_and_missing_segments_have_no_object() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap()) as Arc<dyn Disk>;
-        let au_size = AuSize::from_bytes(1 << 20).unwrap();
-        let volume = Volume::open(vec![disk], VolumeOptions { au_size, ..VolumeOptions::default() }).unwrap();
-        let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, device: 0, target: b"" };
-        let objects = [b"1".as_slice(), b"1.2"].map(|name| volume.create(ROOT_INO, name, &new).unwrap().ino);
+        let volume = fixtures::volume(folder.path(), 1 << 20);
+        let objects = ["1", "1.2"].map(|name| fixtures::create(&volume, name));
         volume.write(objects[1], 0, &vec![1; 130 * BLOCK_BYTES]).unwrap();
-        let relation =
-            Relation { file: "1".into(), segment_blocks: 256, checksums: false, encoding: 6, attributes: Vec::new() };
+        let relation = Relation { segment_blocks: 256, ..fixtures::relation("1") };
         let segments = Segments::new(volume.clone(), &relation, Credentials::root(), Permission::Read);
 
         let split = |first, end| -> Vec<_> {

@@ -1,11 +1,13 @@
 //! Tests of the file service through system calls on a real mount. They need /dev/fuse, and fusermount3 or root.
 
-use cellar_cell::fuse::{FileService, IoStats, Mount, MountOptions};
+mod support;
+
+use cellar_cell::fuse::{IoStats, Mount};
 use cellar_cell::instance::{Instance, PreviousMounts};
 use cellar_format::units::RegionIndex;
 use cellar_format::wire::FileIoKind;
+use cellar_storage::Volume;
 use cellar_storage::disk::{DirectoryDisk, Disk};
-use cellar_storage::{AuSize, Volume, VolumeOptions};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
@@ -13,6 +15,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, sy
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use support::{mount, mount_point};
 
 struct Mounted {
     mount: Option<Mount>,
@@ -26,20 +29,12 @@ struct Mounted {
 impl Mounted {
     fn new(use_ring: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("mount");
-        fs::create_dir(&root).unwrap();
+        let (root, options) = mount_point(folder.path());
         let disk = |name| Arc::new(DirectoryDisk::new(folder.path().join(name)).unwrap()) as Arc<dyn Disk>;
-        let au_size = AuSize::from_bytes(1 << 20).unwrap();
-        let user = fs::metadata(&root).unwrap();
-        let (root_uid, root_gid) = (user.uid(), user.gid());
-        let options = VolumeOptions { au_size, root_uid, root_gid, ..VolumeOptions::default() };
         let volume = Volume::open(["disk1", "disk2"].map(disk).into(), options).unwrap();
         let stats = Arc::new(IoStats::default());
         let instance = Arc::new(Instance::new(PreviousMounts::default()).unwrap());
-        let service = FileService::new(volume.clone(), Path::new("/run/cell.sock"), instance.clone(), stats.clone());
-        let options =
-            MountOptions { name: "test".into(), allow_other: root_uid == 0, use_ring, keep_awake_program: None };
-        let mount = Some(Mount::new(service, &root, &options).unwrap());
+        let mount = Some(mount(&volume, &instance, &stats, &root, use_ring));
         Self { mount, volume, stats, instance, root, _folder: folder }
     }
 

@@ -1,8 +1,10 @@
 //! Requests that wait for a sync delay no other request of their CPU. On a real mount; needs /dev/fuse, and fusermount3
 //! or root.
 
+mod support;
+
 use cellar_cell::compression::{CompressionError, compress};
-use cellar_cell::fuse::{FileService, IoStats, Mount, MountOptions};
+use cellar_cell::fuse::Mount;
 use cellar_cell::instance::{Instance, PreviousMounts};
 use cellar_cell::relation::RelationAu;
 use cellar_cell::state::CellState;
@@ -10,13 +12,14 @@ use cellar_cell::unit_codec::Codec;
 use cellar_format::units::{AuIndex, BLOCK_BYTES};
 use cellar_scan::unit::{Level, Shape};
 use cellar_storage::disk::{DirectoryDisk, Disk, Fault, FaultyDisk};
-use cellar_storage::{AuSize, Volume, VolumeOptions};
+use cellar_storage::{Volume, VolumeOptions};
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use support::{mount, mount_point};
 
 const AU_BYTES: usize = 1 << 20;
 const SYNC: Duration = Duration::from_millis(1200);
@@ -39,24 +42,12 @@ struct Mounted {
 impl Mounted {
     fn new(use_ring: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("mount");
-        fs::create_dir(&root).unwrap();
-        let user = fs::metadata(&root).unwrap();
+        let (root, options) = mount_point(folder.path());
         let disk = Arc::new(FaultyDisk::new(Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap()), 1));
-        let options = VolumeOptions {
-            au_size: AuSize::from_bytes(AU_BYTES as u64).unwrap(),
-            root_uid: user.uid(),
-            root_gid: user.gid(),
-            unit_codec: Some(Arc::new(Codec::default())),
-            ..VolumeOptions::default()
-        };
+        let options = VolumeOptions { unit_codec: Some(Arc::new(Codec::default())), ..options };
         let volume = Volume::open(vec![disk.clone() as Arc<dyn Disk>], options).unwrap();
         let instance = Arc::new(Instance::new(PreviousMounts::default()).unwrap());
-        let service =
-            FileService::new(volume.clone(), Path::new("/run/cell.sock"), instance, Arc::new(IoStats::default()));
-        let options =
-            MountOptions { name: "test".into(), allow_other: user.uid() == 0, use_ring, keep_awake_program: None };
-        let mount = Some(Mount::new(service, &root, &options).unwrap());
+        let mount = Some(mount(&volume, &instance, &Arc::default(), &root, use_ring));
         Self { mount, volume, disk, root, _folder: folder }
     }
 

@@ -508,7 +508,8 @@ fn slow_smart_scans_are_logged_with_their_session_and_relation() {
     }
 }
 
-const NOBODY: u32 = 65534;
+/// User and group id of an account without rights (`nobody` in Debian).
+const ORDINARY_USER: u32 = 65534;
 
 fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
@@ -519,7 +520,7 @@ fn holder(path: &Path) -> Child {
     let mut command = Command::new("sleep");
     command.arg("600").stdin(File::open(path).unwrap());
     if is_root() {
-        command.uid(NOBODY);
+        command.uid(ORDINARY_USER);
     }
     command.spawn().unwrap()
 }
@@ -622,7 +623,7 @@ fn as_nobody<T: Send>(groups: &[u32], function: impl FnOnce() -> T + Send) -> T 
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let unchanged = -1_i64;
-            let id = i64::from(NOBODY);
+            let id = i64::from(ORDINARY_USER);
             // SAFETY: the raw system calls change only the ids of this thread, which ends with the function.
             unsafe {
                 assert_eq!(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()), 0);
@@ -694,7 +695,7 @@ fn the_owner_and_the_mode_of_a_file_decide_what_a_peer_may_request() {
     fs::write(&table, vec![0; 128 * 8192]).unwrap();
     let inspect = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cellar"));
-        command.arg("inspect").args(arguments).arg("--config").arg(&config).uid(NOBODY).gid(NOBODY);
+        command.arg("inspect").args(arguments).arg("--config").arg(&config).uid(ORDINARY_USER).gid(ORDINARY_USER);
         command.output().unwrap()
     };
     let denied = "42501";
@@ -732,7 +733,7 @@ fn the_owner_and_the_mode_of_a_file_decide_what_a_peer_may_request() {
     let block = inspect(&["block", &number, "0"]);
     assert!(message(&block).contains(expected), "{}", message(&block));
     for path in [&folder, &table] {
-        chown(path, Some(NOBODY), Some(0)).unwrap();
+        chown(path, Some(ORDINARY_USER), Some(0)).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
     }
     assert_eq!(answers(&cell, &[]), ["done"; 5]);

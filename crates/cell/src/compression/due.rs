@@ -41,13 +41,11 @@ mod tests {
     use super::*;
     use crate::access::{Credentials, Permission};
     use crate::compression::{CompressionError, compress, units_by_level};
+    use crate::fixtures;
     use crate::relation::Segments;
-    use crate::unit_codec::Codec;
     use cellar_format::units::BLOCK_BYTES;
-    use cellar_format::wire::{BlockRange, CompressProgress, Relation};
+    use cellar_format::wire::{BlockRange, CompressProgress};
     use cellar_scan::unit::{Level, Shape};
-    use cellar_storage::disk::{DirectoryDisk, Disk};
-    use cellar_storage::{AuSize, Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
     use std::sync::Arc;
 
     const AU_BYTES: usize = 1 << 20;
@@ -64,20 +62,9 @@ mod tests {
     impl Cell {
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
-            let disk = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap()) as Arc<dyn Disk>;
-            let au_size = AuSize::from_bytes(AU_BYTES as u64).unwrap();
-            let options =
-                VolumeOptions { au_size, unit_codec: Some(Arc::new(Codec::default())), ..VolumeOptions::default() };
-            let volume = Volume::open(vec![disk], options).unwrap();
-            let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, device: 0, target: b"" };
-            let object = volume.create(ROOT_INO, b"table", &new).unwrap().ino;
-            let relation = Relation {
-                file: "table".into(),
-                segment_blocks: 131_072,
-                checksums: false,
-                encoding: 6,
-                attributes: Vec::new(),
-            };
+            let volume = fixtures::volume(folder.path(), AU_BYTES);
+            let object = fixtures::create(&volume, "table");
+            let relation = fixtures::relation("table");
             let segments = Segments::new(volume.clone(), &relation, Credentials::root(), Permission::Read);
             Self { state: CellState::new(volume, Arc::default(), Arc::default()), segments, object, _folder: folder }
         }

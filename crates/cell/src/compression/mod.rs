@@ -279,24 +279,17 @@ fn raw_blocks(superseded: &PageSet, blocks: &Range<u32>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unit_codec::Codec;
+    use crate::fixtures;
     use cellar_format::units::AuIndex;
     use cellar_scan::unit::encode;
-    use cellar_storage::disk::{DirectoryDisk, Disk};
-    use cellar_storage::{AuSize, Kind, NewNode, ROOT_INO, VolumeOptions};
     use std::sync::Arc;
 
     #[test]
     fn a_cancelled_compression_stores_the_units_that_it_has_encoded() {
         const AU_BYTES: usize = 1 << 20;
         let folder = tempfile::tempdir().unwrap();
-        let disk = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap()) as Arc<dyn Disk>;
-        let au_size = AuSize::from_bytes(AU_BYTES as u64).unwrap();
-        let options =
-            VolumeOptions { au_size, unit_codec: Some(Arc::new(Codec::default())), ..VolumeOptions::default() };
-        let volume = Volume::open(vec![disk], options).unwrap();
-        let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, device: 0, target: b"" };
-        let object = volume.create(ROOT_INO, b"file", &new).unwrap().ino;
+        let volume = fixtures::volume(folder.path(), AU_BYTES);
+        let object = fixtures::create(&volume, "file");
         volume.write(object, 0, &vec![7; 5 * AU_BYTES]).unwrap();
         let blocks = (AU_BYTES / BLOCK_BYTES) as u32;
         let unit = |au: u32| RelationAu { object, au: AuIndex(u64::from(au)), blocks: au * blocks..(au + 1) * blocks };
@@ -320,11 +313,8 @@ mod tests {
     #[test]
     fn pages_that_a_unit_does_not_reproduce_are_stored_as_opaque_bytes() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap()) as Arc<dyn Disk>;
-        let options = VolumeOptions { unit_codec: Some(Arc::new(Codec::default())), ..VolumeOptions::default() };
-        let volume = Volume::open(vec![disk], options).unwrap();
-        let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, device: 0, target: b"" };
-        let object = volume.create(ROOT_INO, b"file", &new).unwrap().ino;
+        let volume = fixtures::volume(folder.path(), 4 << 20);
+        let object = fixtures::create(&volume, "file");
         let pages: Vec<u8> = (0..8 * BLOCK_BYTES).map(|at| (at / 100) as u8).collect();
         volume.write(object, 0, &pages).unwrap();
         volume.fsync(object).unwrap();

@@ -68,16 +68,16 @@ impl FileService {
         &self.shared.volume
     }
 
-    /// Runs a request that may wait on a worker thread, so that it delays no other request.
-    fn run_waiting(&self, request: impl FnOnce(&Self) + Send + 'static) {
-        let service = self.clone();
-        self.shared.workers.run(move || request(&service));
-    }
-
     /// Returns the volume for a change; an error while the cell refuses changes ([`Instance`]).
     fn volume_to_change(&self) -> Result<&Volume> {
         self.shared.instance.check_change()?;
         Ok(&self.shared.volume)
+    }
+
+    /// Runs a request that may wait on a worker thread, so that it delays no other request.
+    fn run_waiting(&self, request: impl FnOnce(&Self) + Send + 'static) {
+        let service = self.clone();
+        self.shared.workers.run(move || request(&service));
     }
 
     /// Counts an operation that started at `since`.

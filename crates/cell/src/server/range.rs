@@ -238,11 +238,12 @@ fn progress_frame(counts: &ScanStats) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::{Credentials, Permission};
+    use crate::fixtures;
     use crate::state::CellState;
     use cellar_format::units::{REGION_BYTES, RegionIndex};
-    use cellar_format::wire::{Relation, ScanMode, ScanRequest, Snapshot};
     use cellar_storage::disk::{DirectoryDisk, Disk, Fault, FaultyDisk};
-    use cellar_storage::{Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
+    use cellar_storage::{Volume, VolumeOptions};
     use std::os::unix::net::UnixStream;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
@@ -261,36 +262,15 @@ mod tests {
         let disk = Arc::new(FaultyDisk::new(Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap()), 1));
         let options = VolumeOptions { prefetch_threads: 0, ..VolumeOptions::default() };
         let volume = Volume::open(vec![disk.clone() as Arc<dyn Disk>], options).unwrap();
-        let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, device: 0, target: b"" };
-        let object = volume.create(ROOT_INO, b"table", &new).unwrap().ino;
+        let object = fixtures::create(&volume, "table");
         // Zero pages are valid and contain no rows.
         (0..REGIONS).for_each(|region| {
             volume.write(object, RegionIndex(region).start(), &vec![0; REGION_BYTES]).unwrap();
         });
-        let relation = Relation {
-            file: "table".into(),
-            segment_blocks: 131_072,
-            checksums: false,
-            encoding: 6,
-            attributes: Vec::new(),
-        };
-        let request = ScanRequest {
-            relation: relation.clone(),
-            quals: Vec::new(),
-            projection: Vec::new(),
-            mode: ScanMode::Columns,
-            snapshot: Snapshot { xmin: 1000, xmax: 1000, taken_during_recovery: false, next_full_xid: 1000 },
-            threads: 2,
-            aggregation: None,
-            top_n: None,
-        };
+        let relation = fixtures::relation("table");
+        let request = fixtures::scan_request(relation.clone(), 2);
         let state = Arc::new(CellState::new(volume.clone(), Arc::default(), Arc::default()));
-        let segments = Segments::new(
-            volume.clone(),
-            &relation,
-            crate::access::Credentials::root(),
-            crate::access::Permission::Read,
-        );
+        let segments = Segments::new(volume.clone(), &relation, Credentials::root(), Permission::Read);
         let scan_all = || {
             let mut scans = SmartScan::open(&state, &state.commit_cache.incarnation((1, 1)), &request, 2).unwrap();
             let (ours, mut theirs) = UnixStream::pair().unwrap();

@@ -68,27 +68,11 @@ impl Workspace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cellar_format::wire::{Relation, ScanMode, ScanRequest, Snapshot};
+    use crate::fixtures;
 
     #[test]
     fn a_scan_without_memory_gets_memory_when_another_scan_releases_its_memory() {
-        let relation = Relation {
-            file: "table".into(),
-            segment_blocks: 131_072,
-            checksums: false,
-            encoding: 6,
-            attributes: Vec::new(),
-        };
-        let request = ScanRequest {
-            relation,
-            quals: Vec::new(),
-            projection: Vec::new(),
-            mode: ScanMode::Columns,
-            snapshot: Snapshot { xmin: 10, xmax: 10, taken_during_recovery: false, next_full_xid: 10 },
-            threads: 1,
-            aggregation: None,
-            top_n: None,
-        };
+        let request = fixtures::scan_request(fixtures::relation("table"), 1);
         let plan = Arc::new(Plan::compile(&request).unwrap());
         // A quarter of the working memory are scan buffers: enough for one unit step or for three steps.
         let budget = MemoryBudget::new(0, 4 * 9 * (1 << 20));
