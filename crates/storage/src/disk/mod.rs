@@ -3,10 +3,12 @@
 //! Invariants: a read beyond the end of a file is short, never an error; a write is complete or an error; an engine has
 //! no state outside its medium that a crash could lose. An engine knows neither stripe layouts nor file names.
 
+mod counted;
 mod directory;
 mod faulty;
 mod overlay;
 
+pub use counted::{CountedDisk, DISK_IO_BUCKETS, DiskIoCount, DiskIoStats, DiskOperation};
 pub use directory::DirectoryDisk;
 pub use faulty::{Fault, FaultyDisk};
 pub use overlay::OverlayDisk;
@@ -101,6 +103,11 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Makes every change before the call durable, also changes by other processes.
     fn sync_everything(&self) -> io::Result<()>;
+
+    /// Returns the counters of the disk's I/O; None for an engine that does not count.
+    fn io_stats(&self) -> Option<&DiskIoStats> {
+        None
+    }
 }
 
 /// Calls `work` for each disk, or file on a disk, in a thread for each. Returns the results in the order of the disks.

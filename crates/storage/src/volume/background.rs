@@ -175,6 +175,12 @@ impl Volume {
     }
 
     fn commit_locked(&self, stores: &mut crate::meta::Stores) -> Result<()> {
+        self.commit_stores(stores).inspect_err(|_| {
+            self.commit_failures.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    fn commit_stores(&self, stores: &mut crate::meta::Stores) -> Result<()> {
         if self.metadata_lost.load(Ordering::Acquire) {
             let message =
                 "cannot commit metadata: a panic during an earlier transaction lost changes; restart the cell";

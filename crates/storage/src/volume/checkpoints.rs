@@ -38,6 +38,11 @@ impl CheckpointRequests {
         }
     }
 
+    /// Returns the number of files that wait for a thread.
+    pub fn len(&self) -> usize {
+        self.queue.lock().files.len()
+    }
+
     /// Returns the next file; None after [`Self::stop`].
     fn next(&self) -> Option<Arc<FileData>> {
         let mut queue = self.queue.lock();

@@ -14,6 +14,7 @@
 
 mod attributes;
 mod background;
+mod backlog;
 mod checkpoints;
 mod content;
 mod free_space;
@@ -31,6 +32,7 @@ mod units;
 
 pub use crate::file::CachedUnit;
 pub use attributes::{Attr, SetAttr, SetTime};
+pub use backlog::Backlog;
 pub use content::Fallocate;
 pub use free_space::{DiskSpace, SpacePriority};
 pub use inspect::{DiskState, ReadOnlyVolume, StreamUsage, UnitExtent, disk_states, forms_new_group};
@@ -76,6 +78,8 @@ pub struct Volume {
     free_space: FreeSpace,
     /// Set if a panic lost the record of which metadata changed; every later commit is an error.
     metadata_lost: AtomicBool,
+    /// Metadata transactions that failed since the volume was opened.
+    commit_failures: AtomicU64,
     /// Files without names and references, with the change after whose commit their backing files are removed.
     removed_files: Mutex<Vec<(CommitSequence, Arc<FileData>)>>,
     /// Number of inodes without names that still have references.

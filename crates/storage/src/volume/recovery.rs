@@ -72,6 +72,7 @@ impl Volume {
             namespace: RwLock::new(namespace),
             committed: AtomicU64::new(0),
             metadata_lost: AtomicBool::new(false),
+            commit_failures: AtomicU64::new(0),
             cache,
             removed_files: Mutex::default(),
             unlinked_in_use: AtomicUsize::new(0),

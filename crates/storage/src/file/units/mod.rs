@@ -338,6 +338,11 @@ impl Units {
         self.redo_log.lock().is_full()
     }
 
+    /// Returns the length of the redo log in bytes.
+    pub fn redo_log_bytes(&self) -> u64 {
+        self.redo_log.lock().length()
+    }
+
     pub(in crate::file) fn with_redo_log<T>(&self, work: impl FnOnce(&mut RedoLog) -> T) -> T {
         work(&mut self.redo_log.lock())
     }

@@ -105,14 +105,19 @@ impl RedoLog {
         Ok(())
     }
 
+    /// Returns the length of both segments in bytes.
+    pub fn length(&self) -> u64 {
+        self.lengths[0] + self.lengths[1]
+    }
+
     /// Returns whether the log is long enough for a checkpoint.
     pub fn needs_checkpoint(&self) -> bool {
-        self.lengths[0] + self.lengths[1] > CHECKPOINT_BYTES
+        self.length() > CHECKPOINT_BYTES
     }
 
     /// Returns whether a checkpoint must shorten the log before the next write.
     pub fn is_full(&self) -> bool {
-        self.lengths[0] + self.lengths[1] > LOG_BYTES_MAX
+        self.length() > LOG_BYTES_MAX
     }
 
     /// Makes the other segment active if it is empty: records appended from now on survive the end of the checkpoint

@@ -1,0 +1,283 @@
+//! A cell disk whose operations are counted and timed.
+//!
+//! The wrapper changes no result. Every read, write, sync and change of allocation of a file on the disk is counted once,
+//! after the operation has returned; times include the operating system's cache. Counters never decrease.
+
+use super::{Disk, DiskFile, Space, Stream};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Number of latency buckets: bucket `i` counts operations shorter than 2^i microseconds, the last one all others.
+pub const DISK_IO_BUCKETS: usize = 27;
+
+/// The kinds of operations that are counted separately.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskOperation {
+    Read,
+    Write,
+    Sync,
+    /// Changes of a file's length or allocated space.
+    Allocate,
+}
+
+impl DiskOperation {
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Sync, Self::Allocate];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Allocate => "allocate",
+        }
+    }
+}
+
+/// The counters of one operation on one disk at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskIoCount {
+    pub operation: DiskOperation,
+    pub operations: u64,
+    pub bytes: u64,
+    pub nanoseconds: u64,
+    pub histogram: [u64; DISK_IO_BUCKETS],
+    /// Operations that failed because the disk was full.
+    pub no_space_errors: u64,
+    /// Operations that failed for another reason.
+    pub io_errors: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    operations: AtomicU64,
+    bytes: AtomicU64,
+    nanoseconds: AtomicU64,
+    histogram: [AtomicU64; DISK_IO_BUCKETS],
+    no_space_errors: AtomicU64,
+    io_errors: AtomicU64,
+}
+
+/// The counters of one disk.
+#[derive(Debug, Default)]
+pub struct DiskIoStats([Counters; DiskOperation::ALL.len()]);
+
+impl DiskIoStats {
+    pub fn counts(&self) -> [DiskIoCount; DiskOperation::ALL.len()] {
+        DiskOperation::ALL.map(|operation| {
+            let counters = &self.0[operation as usize];
+            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            DiskIoCount {
+                operation,
+                operations: read(&counters.operations),
+                bytes: read(&counters.bytes),
+                nanoseconds: read(&counters.nanoseconds),
+                histogram: std::array::from_fn(|bucket| read(&counters.histogram[bucket])),
+                no_space_errors: read(&counters.no_space_errors),
+                io_errors: read(&counters.io_errors),
+            }
+        })
+    }
+
+    /// Runs and counts an operation; `bytes` returns how many bytes a successful operation moved.
+    fn count<T>(
+        &self,
+        operation: DiskOperation,
+        work: impl FnOnce() -> io::Result<T>,
+        bytes: impl FnOnce(&T) -> usize,
+    ) -> io::Result<T> {
+        let started = Instant::now();
+        let result = work();
+        let took = started.elapsed();
+        let counters = &self.0[operation as usize];
+        counters.operations.fetch_add(1, Ordering::Relaxed);
+        counters.nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+        counters.histogram[bucket(took)].fetch_add(1, Ordering::Relaxed);
+        match &result {
+            Ok(value) => counters.bytes.fetch_add(bytes(value) as u64, Ordering::Relaxed),
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                counters.no_space_errors.fetch_add(1, Ordering::Relaxed)
+            }
+            Err(_) => counters.io_errors.fetch_add(1, Ordering::Relaxed),
+        };
+        result
+    }
+}
+
+fn bucket(took: Duration) -> usize {
+    let microseconds = took.as_micros() as u64;
+    ((u64::BITS - microseconds.leading_zeros()) as usize).min(DISK_IO_BUCKETS - 1)
+}
+
+/// A disk that counts the operations on its files.
+#[derive(Debug)]
+pub struct CountedDisk {
+    disk: Arc<dyn Disk>,
+    stats: Arc<DiskIoStats>,
+}
+
+impl CountedDisk {
+    pub fn new(disk: Arc<dyn Disk>) -> Self {
+        Self { disk, stats: Arc::default() }
+    }
+
+    fn counted(&self, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        Arc::new(CountedFile { file, stats: self.stats.clone() })
+    }
+}
+
+impl Disk for CountedDisk {
+    fn path(&self) -> &Path {
+        self.disk.path()
+    }
+
+    fn lock(&self) -> io::Result<bool> {
+        self.disk.lock()
+    }
+
+    fn is_blank(&self) -> io::Result<bool> {
+        self.disk.is_blank()
+    }
+
+    fn read_note(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.disk.read_note(name)
+    }
+
+    fn write_note(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.disk.write_note(name, bytes)
+    }
+
+    fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.disk.open_named(name).map(|file| self.counted(file))
+    }
+
+    fn remove_named(&self, name: &str) -> io::Result<()> {
+        self.disk.remove_named(name)
+    }
+
+    fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        Ok(self.disk.open(ino, stream, create)?.map(|file| self.counted(file)))
+    }
+
+    fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
+        self.disk.measure(ino, stream)
+    }
+
+    fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
+        self.disk.remove(ino, stream)
+    }
+
+    fn sync_name(&self, ino: u64) -> io::Result<()> {
+        self.disk.sync_name(ino)
+    }
+
+    fn backing_files(&self) -> io::Result<Vec<(u64, Stream)>> {
+        self.disk.backing_files()
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        self.disk.space()
+    }
+
+    fn sync_everything(&self) -> io::Result<()> {
+        self.stats.count(DiskOperation::Sync, || self.disk.sync_everything(), |()| 0)
+    }
+
+    fn io_stats(&self) -> Option<&DiskIoStats> {
+        Some(&self.stats)
+    }
+}
+
+#[derive(Debug)]
+struct CountedFile {
+    file: Arc<dyn DiskFile>,
+    stats: Arc<DiskIoStats>,
+}
+
+impl DiskFile for CountedFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.stats.count(DiskOperation::Read, || self.file.read_at(buffer, offset), |bytes| *bytes)
+    }
+
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        self.file.prefetch(ranges);
+    }
+
+    fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.stats.count(DiskOperation::Read, || self.file.read_direct(buffer, offset), |bytes| *bytes)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.stats.count(DiskOperation::Write, || self.file.write_at(data, offset), |()| data.len())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.stats.count(DiskOperation::Allocate, || self.file.set_len(length), |()| 0)
+    }
+
+    fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> io::Result<()> {
+        self.stats.count(DiskOperation::Allocate, || self.file.allocate(offset, length, keep_size), |()| 0)
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.stats.count(DiskOperation::Allocate, || self.file.punch(offset, length), |()| 0)
+    }
+
+    fn is_hole(&self, offset: u64, length: u64) -> io::Result<bool> {
+        self.file.is_hole(offset, length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.stats.count(DiskOperation::Sync, || self.file.sync(), |()| 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{DirectoryDisk, Fault, FaultyDisk};
+
+    fn counts_of(disk: &CountedDisk, operation: DiskOperation) -> DiskIoCount {
+        disk.io_stats().unwrap().counts()[operation as usize].clone()
+    }
+
+    #[test]
+    fn operations_bytes_and_times_of_a_disk_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = CountedDisk::new(Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap()));
+        let file = disk.open(7, Stream::Data, true).unwrap().unwrap();
+        file.write_at(&[1; 5000], 0).unwrap();
+        assert_eq!(file.read_at(&mut [0; 8192], 0).unwrap(), 5000);
+        file.sync().unwrap();
+        for (operation, bytes) in [(DiskOperation::Read, 5000), (DiskOperation::Write, 5000), (DiskOperation::Sync, 0)]
+        {
+            let count = counts_of(&disk, operation);
+            assert_eq!((count.operations, count.bytes, count.io_errors), (1, bytes, 0), "{operation:?}");
+            assert_eq!(count.histogram.iter().sum::<u64>(), 1, "{operation:?}");
+            assert!(count.nanoseconds > 0, "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn errors_are_counted_apart_from_full_disks() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Arc::new(DirectoryDisk::new(folder.path().join("disk")).unwrap());
+        let faulty = Arc::new(FaultyDisk::new(directory, 1));
+        let disk = CountedDisk::new(faulty.clone());
+        let file = disk.open(7, Stream::Data, true).unwrap().unwrap();
+        faulty.set_faults(&[Fault::Write { errno: libc::EIO, one_in: 1 }]);
+        file.write_at(&[1; 8192], 0).unwrap_err();
+        faulty.set_faults(&[Fault::Write { errno: libc::ENOSPC, one_in: 1 }]);
+        file.write_at(&[1; 8192], 0).unwrap_err();
+        file.write_at(&[1; 8192], 0).unwrap_err();
+        let count = counts_of(&disk, DiskOperation::Write);
+        assert_eq!((count.operations, count.bytes, count.io_errors, count.no_space_errors), (3, 0, 1, 2));
+    }
+}
