@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks the documentation against the code, so that neither changes alone. Needs no PostgreSQL and runs in seconds.
+Unit tests of crates/cell check docs/reference/metrics.md and dist/.
 
   check.py [--root DIRECTORY] [AREA ...]
 
-Areas: settings sql statistics config metrics cli errors corners links words. Without an area, all of them are checked. Prints
+Areas: settings sql statistics config cli errors corners links words. Without an area, all of them are checked. Prints
 one line per problem and exits with status 1 if there is any.
 
 The reference pages in docs/reference/ follow one convention: an object is documented by its name in backticks, in the
@@ -237,27 +238,6 @@ def check_config():
     compare(page, "key", keys, first_names(read(page)))
 
 
-# ---------------------------------------------------------------- metrics
-
-
-def check_metrics():
-    page = "docs/reference/metrics.md"
-    paths = [path for path in tracked(".rs") if path.startswith("crates/cell/src/metrics")]
-    code = "\n".join(read(path).split("#[cfg(test)]")[0] for path in paths)
-    names = [
-        f"cellar_{name}_bytes_total" if unit == "BYTES" else f"cellar_{name}_total"
-        for name, unit in re.findall(r'"(\w+)",\s*(BYTES|COUNT),', code)
-    ]
-    names += [f"cellar_{name}_total" for name in re.findall(r'\bregister\(\s*"(\w+)"', code)]
-    names += [f"cellar_{name}_total" for name in re.findall(r'\bfamily\(\s*"(\w+)"', code)]
-    names += [f"cellar_{name}" for name in re.findall(r'\bby_kind\(\s*"(\w+)"', code)]
-    names += [f"cellar_{name}" for name in re.findall(r'encode_descriptor\(\s*"(\w+)"', code)]
-    for name, block in re.findall(r"let (counters|gauges) = \[(.*?)\];", code, re.S):
-        suffix = "_total" if name == "counters" else ""
-        names += [f"cellar_{metric}{suffix}" for metric in re.findall(r'\("(\w+)",', block)]
-    compare(page, "metric", names, first_names(read(page)))
-
-
 # ---------------------------------------------------------------- command line
 
 
@@ -460,7 +440,6 @@ AREAS = {
     "sql": check_sql,
     "statistics": check_statistics,
     "config": check_config,
-    "metrics": check_metrics,
     "cli": check_cli,
     "errors": check_errors,
     "corners": check_corners,

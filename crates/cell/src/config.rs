@@ -4,7 +4,7 @@
 use cellar_storage::{AuSize, Redundancy};
 use nix::unistd::{Gid, Uid, User};
 use serde::Deserialize;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -178,8 +178,12 @@ pub fn parse_log_level(text: &str) -> Result<log::LevelFilter, String> {
     text.parse().map_err(|_| format!("log_level = \"{text}\"; write error, warn, info, debug or trace"))
 }
 
+/// Parses an address with a port, or only a port: then only this machine can connect.
 fn listen(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| format!("metrics.listen = \"{text}\"; write an address like \"127.0.0.1:9187\""))
+    let local = text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    local.or_else(|_| text.parse()).map_err(|_| {
+        format!("metrics.listen = \"{text}\"; write a port like \"9187\", or an address like \"127.0.0.1:9187\"")
+    })
 }
 
 fn absolute(path: &Path, key: &str) -> Result<PathBuf, String> {
@@ -253,6 +257,18 @@ mod tests {
         let parse = |value: &str| Config::parse(&format!("slow_scan_log_ms = {value}\n{MINIMAL}"));
         assert_eq!(parse("250").unwrap().slow_scan_log, Some(Duration::from_millis(250)));
         assert_eq!(parse("0").unwrap().slow_scan_log, Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_port_alone_listens_on_the_loopback_address() {
+        let parse = |value: &str| Config::parse(&format!("{MINIMAL}[metrics]\nlisten = \"{value}\"\n"));
+        let listen = |value: &str| parse(value).unwrap().metrics_listen.unwrap().to_string();
+        assert_eq!(listen("9187"), "127.0.0.1:9187");
+        assert_eq!(listen("0.0.0.0:9187"), "0.0.0.0:9187");
+        assert_eq!(listen("[::1]:9187"), "[::1]:9187");
+        for wrong in ["", "localhost:9187", "127.0.0.1", "70000"] {
+            assert!(parse(wrong).unwrap_err().contains("write a port like"), "{wrong}");
+        }
     }
 
     #[test]

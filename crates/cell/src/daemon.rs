@@ -11,7 +11,7 @@ use crate::server;
 use crate::service_manager::{notify, notify_recovery};
 use crate::state::{MemoryBudget, MemoryKind, UnitDirectories};
 use crate::unit_codec::Codec;
-use cellar_storage::disk::{DirectoryDisk, Disk, OverlayDisk};
+use cellar_storage::disk::{CountedDisk, DirectoryDisk, Disk, OverlayDisk};
 use cellar_storage::{ErrorKind, ReadOnlyVolume, Volume, VolumeOptions, forms_new_group};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -155,7 +155,7 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
     let disks = config.disk_group.disks.iter().map(|path| {
         let disk = DirectoryDisk::new(path)
             .map_err(DaemonError::system(format!("could not open cell disk {}", path.display())));
-        disk.map(|disk| Arc::new(disk) as Arc<dyn Disk>)
+        disk.map(|disk| Arc::new(CountedDisk::new(Arc::new(disk))) as Arc<dyn Disk>)
     });
     let disks = disks.collect::<Result<Vec<_>, _>>()?;
     let disk_sizes: Vec<u64> = disks.iter().filter_map(|disk| disk.space().ok()).map(|space| space.total).collect();

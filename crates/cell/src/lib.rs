@@ -7,8 +7,8 @@
 //! [`server`] resolves the name of a relation once, in [`relation`]. [`smart_scan`], [`compression`] and [`state`] use
 //! disk objects with block ranges, regions or allocation units, and never names.
 //!
-//! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`; `server` → `status`, `reclaim`,
-//! `smart_scan`, `compression`, `inspect`; `status` → `metrics` → `fuse` → `instance`; `status`, `inspect` →
+//! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`; `server` → `http` → `status`; `server` → `reclaim`,
+//! `smart_scan`, `compression`, `inspect`; `http`, `status` → `metrics` → `fuse` → `instance`; `status`, `inspect` →
 //! `cell_request`; `metrics`, `config`, `reclaim`, `smart_scan`, `compression`, `inspect`, `unit_codec` → `state` →
 //! `relation` → `access`.
 
@@ -21,6 +21,7 @@ pub mod daemon;
 mod fixtures;
 mod frame_stream;
 pub mod fuse;
+mod http;
 pub mod inspect;
 pub mod instance;
 pub mod log_context;

@@ -1,10 +1,13 @@
-//! The status of a running cell. The daemon collects it; an operator's command requests it over the cell's socket.
+//! The status of a running cell, and its metrics. The daemon collects them; an operator's command requests them over the
+//! cell's socket.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub use cellar_format::wire::CellStatus;
 use cellar_format::wire::{DiskStatus, Kind, MemoryStatus};
+use serde_json::{Value, json};
 
 use crate::cell_request::{CellRequest, RequestError};
 use crate::config::Config;
@@ -62,4 +65,56 @@ impl CellInfo {
 /// Requests the status of the cell that listens on `socket`.
 pub fn query(socket: &Path) -> Result<CellStatus, RequestError> {
     CellRequest::send(socket, TIMEOUT, Kind::StatusQuery, |_| {})?.receive(Kind::Status, CellStatus::decode)
+}
+
+/// Requests the metrics of the cell that listens on `socket`, in the JSON form of the HTTP endpoint.
+pub fn query_metrics(socket: &Path) -> Result<Value, RequestError> {
+    let mut request = CellRequest::send(socket, TIMEOUT, Kind::MetricsQuery, |_| {})?;
+    let text = request.receive(Kind::Metrics, |payload| Ok(payload.to_vec()))?;
+    serde_json::from_slice(&text).map_err(|error| request.no_answer(io::Error::other(error).into()))
+}
+
+/// Returns the JSON form of a status.
+pub fn json(status: &CellStatus) -> Value {
+    let disks = status.disks.iter().map(|disk| {
+        json!({
+            "path": disk.path,
+            "total_bytes": disk.total_bytes,
+            "available_bytes": disk.available_bytes,
+            "reserve_bytes": disk.reserve_bytes,
+            "reserve_free_bytes": disk.reserve_free_bytes,
+        })
+    });
+    let kinds = status.memory.iter().map(|memory| {
+        (memory.kind.clone(), json!({ "used_bytes": memory.used_bytes, "limit_bytes": memory.limit_bytes }))
+    });
+    json!({
+        "name": status.name,
+        "mount": status.mount,
+        "version": status.version,
+        "pid": status.pid,
+        "uptime_seconds": status.uptime_seconds,
+        "disks": disks.collect::<Vec<_>>(),
+        "page_cache": { "capacity_bytes": status.cache_capacity_bytes, "used_bytes": status.cache_used_bytes },
+        "memory": {
+            "limit_bytes": memory_limit_bytes(status),
+            "used_bytes": memory_used_bytes(status),
+            "kinds": kinds.collect::<serde_json::Map<_, _>>(),
+        },
+        "smart_scans": {
+            "served": status.scans,
+            "eligible_bytes": status.eligible_bytes,
+            "saved_by_storage_index_bytes": status.saved_by_storage_index_bytes,
+            "returned_bytes": status.returned_bytes,
+        },
+    })
+}
+
+/// Returns the memory budget of a cell.
+pub fn memory_limit_bytes(status: &CellStatus) -> u64 {
+    status.memory.iter().map(|memory| memory.limit_bytes).sum()
+}
+
+pub fn memory_used_bytes(status: &CellStatus) -> u64 {
+    status.memory.iter().map(|memory| memory.used_bytes).sum()
 }

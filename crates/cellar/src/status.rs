@@ -1,8 +1,7 @@
 //! `cellar cell status`: the status of a running cell, as text or JSON.
 
 use cellar_cell::config::Config;
-use cellar_cell::status::{CellStatus, query};
-use serde_json::{Value, json};
+use cellar_cell::status::{CellStatus, json, memory_limit_bytes, memory_used_bytes, query};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,7 +30,7 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
         }
     };
     match query(&config.socket) {
-        Ok(status) if arguments.json => println!("{:#}", as_json(&status)),
+        Ok(status) if arguments.json => println!("{:#}", json(&status)),
         Ok(status) => print!("{}", as_text(&status)),
         Err(error) => {
             eprintln!("cellar cell status: {error}");
@@ -39,48 +38,6 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
-}
-
-fn as_json(status: &CellStatus) -> Value {
-    let disks = status.disks.iter().map(|disk| {
-        json!({
-            "path": disk.path,
-            "total_bytes": disk.total_bytes,
-            "available_bytes": disk.available_bytes,
-            "reserve_bytes": disk.reserve_bytes,
-            "reserve_free_bytes": disk.reserve_free_bytes,
-        })
-    });
-    json!({
-        "name": status.name,
-        "mount": status.mount,
-        "version": status.version,
-        "pid": status.pid,
-        "uptime_seconds": status.uptime_seconds,
-        "disks": disks.collect::<Vec<_>>(),
-        "page_cache": { "capacity_bytes": status.cache_capacity_bytes, "used_bytes": status.cache_used_bytes },
-        "memory": {
-            "limit_bytes": memory_limit(status),
-            "used_bytes": memory_used(status),
-            "kinds": status.memory.iter().map(|memory| {
-                (memory.kind.clone(), json!({ "used_bytes": memory.used_bytes, "limit_bytes": memory.limit_bytes }))
-            }).collect::<serde_json::Map<_, _>>(),
-        },
-        "smart_scans": {
-            "served": status.scans,
-            "eligible_bytes": status.eligible_bytes,
-            "saved_by_storage_index_bytes": status.saved_by_storage_index_bytes,
-            "returned_bytes": status.returned_bytes,
-        },
-    })
-}
-
-fn memory_limit(status: &CellStatus) -> u64 {
-    status.memory.iter().map(|memory| memory.limit_bytes).sum()
-}
-
-fn memory_used(status: &CellStatus) -> u64 {
-    status.memory.iter().map(|memory| memory.used_bytes).sum()
 }
 
 fn as_text(status: &CellStatus) -> String {
@@ -97,7 +54,8 @@ fn as_text(status: &CellStatus) -> String {
     }
     let (used, capacity) = (size(status.cache_used_bytes), size(status.cache_capacity_bytes));
     text += &format!("page cache  {used} of {capacity} filled\n");
-    text += &format!("memory      {} of {} in use\n", size(memory_used(status)), size(memory_limit(status)));
+    text +=
+        &format!("memory      {} of {} in use\n", size(memory_used_bytes(status)), size(memory_limit_bytes(status)));
     for memory in &status.memory {
         let (used, limit) = (size(memory.used_bytes), size(memory.limit_bytes));
         text += &format!("            {}: {used} of {limit}\n", memory.kind.replace('_', " "));

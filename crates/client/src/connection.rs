@@ -248,7 +248,9 @@ impl Connection {
             | Kind::UnitsQuery
             | Kind::DueQuery
             | Kind::InspectQuery
-            | Kind::InspectReport => {
+            | Kind::InspectReport
+            | Kind::MetricsQuery
+            | Kind::Metrics => {
                 return Err(Corrupt::new("frame kind", 4, format!("{kind:?} from a cell")));
             }
         }))

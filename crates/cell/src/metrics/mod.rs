@@ -1,122 +1,76 @@
-//! The cell's counters by database, in Prometheus format.
+//! The cell's metrics: counters and gauges under stable names, as text for Prometheus and as JSON.
 //!
-//! Counters never decrease while the daemon runs. Help texts contain Oracle's name of the statistic where one exists
-//! (for example "cell physical IO bytes eligible for predicate offload").
+//! Counters never decrease while the daemon runs. Each [`Source`] owns its counters; reading the metrics reads them.
 
+pub mod family;
 mod files;
-mod http;
+mod json;
 mod memory;
+mod process;
+mod scans;
+mod storage;
+mod text;
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use cellar_format::postgres::Oid;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{FILE_IO_BUCKETS, FileIoCount};
 use cellar_storage::Volume;
-use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::{Registry, Unit};
 
 use crate::fuse::IoStats;
 use crate::state::MemoryBudget;
+use family::Family;
 use files::FileMetrics;
-pub use http::MetricsServer;
+pub use json::SCHEMA_VERSION;
 use memory::MemoryMetrics;
+pub use process::ProcessMetrics;
+use scans::ScanCounters;
+use storage::StorageMetrics;
+pub use text::{CONTENT_TYPE, text};
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Database {
-    database: Oid,
+/// A part of the cell that has metrics.
+trait Source: Send + Sync {
+    /// Returns the present values of all metrics of this source. The names do not depend on the values.
+    fn families(&self) -> Vec<Family>;
 }
 
-type ByDatabase = Family<Database, Counter>;
-
-macro_rules! metrics {
-    ($($field:ident, $name:literal, $unit:expr, $help:literal, |$stats:ident| $value:expr;)*) => {
-        pub struct Metrics {
-            registry: Registry,
-            io_stats: Arc<IoStats>,
-            scans: ByDatabase,
-            /// Number and statistics of the scans of all databases.
-            totals: Mutex<(u64, ScanStats)>,
-            $($field: ByDatabase,)*
-        }
-
-        impl Metrics {
-            pub fn new(storage: Option<(Arc<Volume>, Arc<MemoryBudget>)>, io_stats: Arc<IoStats>) -> Arc<Self> {
-                let mut registry = Registry::with_prefix("cellar");
-                let scans = ByDatabase::default();
-                registry.register("smart_scans", "Smart Scans opened", scans.clone());
-                $(
-                    let $field = ByDatabase::default();
-                    match $unit {
-                        Some(unit) => registry.register_with_unit($name, $help, unit, $field.clone()),
-                        None => registry.register($name, $help, $field.clone()),
-                    }
-                )*
-                if let Some((volume, budget)) = storage {
-                    registry.register_collector(Box::new(MemoryMetrics { volume: volume.clone(), budget }));
-                    registry.register_collector(Box::new(FileMetrics { volume, io_stats: io_stats.clone() }));
-                }
-                Arc::new(Self { registry, io_stats, scans, totals: Mutex::default(), $($field,)* })
-            }
-
-            pub fn range_scanned(&self, database: Oid, stats: &ScanStats) {
-                self.totals.lock().1.add(stats);
-                let label = Database { database };
-                $(
-                    let $stats = stats;
-                    self.$field.get_or_create(&label).inc_by($value);
-                )*
-            }
-        }
-    };
-}
-
-const BYTES: Option<Unit> = Some(Unit::Bytes);
-const COUNT: Option<Unit> = None;
-
-metrics! {
-    eligible, "smart_scan_eligible", BYTES, "cell physical IO bytes eligible for predicate offload",
-        |stats| stats.eligible_bytes;
-    saved, "smart_scan_saved_by_storage_index", BYTES, "cell physical IO bytes saved by storage index",
-        |stats| stats.saved_by_storage_index_bytes;
-    returned, "smart_scan_returned", BYTES, "cell physical IO interconnect bytes returned by smart scan, without passed-through blocks",
-        |stats| stats.returned_bytes;
-    uncompressed, "smart_scan_uncompressed", BYTES, "cell IO uncompressed bytes",
-        |stats| stats.uncompressed_bytes;
-    passthru, "smart_scan_passthru", BYTES, "cell num bytes in passthru during predicate offload",
-        |stats| stats.passthru_bytes;
-    disk_read, "smart_scan_disk_read", BYTES, "Bytes read from cell disks for Smart Scans",
-        |stats| stats.disk_read_bytes;
-    disk_read_requests, "smart_scan_disk_read_requests", COUNT, "Read requests to cell disks for Smart Scans",
-        |stats| stats.disk_read_requests;
-    cache_hit, "smart_scan_cache_hit", BYTES, "Bytes that Smart Scans found in the cell's page cache",
-        |stats| stats.cache_hit_bytes;
-    helped, "smart_scan_blocks_helped_by_commit_cache", COUNT, "cell blocks helped by commit cache",
-        |stats| stats.blocks_helped_by_commit_cache;
-    queries, "smart_scan_commit_cache_queries", COUNT, "cell commit cache queries",
-        |stats| stats.commit_cache_queries;
-    found, "smart_scan_commit_cache_found", COUNT, "cell transactions found in commit cache",
-        |stats| stats.found_in_commit_cache;
-    rows_scanned, "smart_scan_rows_scanned", COUNT, "Rows that Smart Scans examined",
-        |stats| stats.rows_scanned;
-    rows_returned, "smart_scan_rows_returned", COUNT, "Rows that Smart Scans returned",
-        |stats| stats.rows_returned;
-    cpu, "smart_scan_cpu_microseconds", COUNT, "CPU time of the cell for Smart Scans",
-        |stats| stats.cell_cpu_ns / 1000;
+pub struct Metrics {
+    io_stats: Arc<IoStats>,
+    scans: Arc<ScanCounters>,
+    sources: Vec<Arc<dyn Source>>,
 }
 
 impl Metrics {
+    pub fn new(
+        process: ProcessMetrics,
+        volume: Arc<Volume>,
+        budget: Arc<MemoryBudget>,
+        io_stats: Arc<IoStats>,
+    ) -> Arc<Self> {
+        let scans = Arc::new(ScanCounters::default());
+        let sources: Vec<Arc<dyn Source>> = vec![
+            Arc::new(process),
+            scans.clone(),
+            Arc::new(FileMetrics { io_stats: io_stats.clone() }),
+            Arc::new(MemoryMetrics { volume: volume.clone(), budget }),
+            Arc::new(StorageMetrics { volume }),
+        ];
+        Arc::new(Self { io_stats, scans, sources })
+    }
+
     pub fn scan_opened(&self, database: Oid) {
-        self.totals.lock().0 += 1;
-        self.scans.get_or_create(&Database { database }).inc();
+        self.scans.scan_opened(database);
+    }
+
+    pub fn range_scanned(&self, database: Oid, stats: &ScanStats) {
+        self.scans.range_scanned(database, stats);
     }
 
     /// Returns the number and the statistics of all scans.
     pub fn totals(&self) -> (u64, ScanStats) {
-        *self.totals.lock()
+        self.scans.totals()
     }
 
     /// Returns the file service's counters below `roots`, by database and kind.
@@ -141,26 +95,25 @@ impl Metrics {
         counts
     }
 
-    /// Renders all metrics in the OpenMetrics text format.
-    pub fn render(&self) -> Result<String, std::fmt::Error> {
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
-        Ok(text)
+    pub fn families(&self) -> Vec<Family> {
+        self.sources.iter().flat_map(|source| source.families()).collect()
     }
+
+    /// Renders all metrics in Prometheus's text format.
+    pub fn text(&self) -> String {
+        text(&self.families())
+    }
+
+    /// Renders all metrics as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        json::json(&self.families(), now_ms())
+    }
+}
+
+/// Returns milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_millis() as u64)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn statistics_of_a_range_are_counted_for_its_database() {
-        let metrics = Metrics::new(None, Arc::default());
-        let stats = ScanStats { eligible_bytes: 8192, rows_returned: 3, ..ScanStats::default() };
-        metrics.range_scanned(16384, &stats);
-        metrics.range_scanned(16384, &stats);
-        let text = metrics.render().unwrap();
-        assert!(text.contains("cellar_smart_scan_eligible_bytes_total{database=\"16384\"} 16384\n"), "{text}");
-        assert!(text.contains("cellar_smart_scan_rows_returned_total{database=\"16384\"} 6\n"), "{text}");
-    }
-}
+mod tests;

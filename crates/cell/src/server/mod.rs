@@ -13,7 +13,7 @@ mod session;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -28,16 +28,17 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use crate::config::Config;
 use crate::frame_stream::FrameStream;
 use crate::fuse::IoStats;
+use crate::http::{HttpServer, Pages};
 use crate::instance::Instance;
 use crate::log_context;
-use crate::metrics::{Metrics, MetricsServer};
+use crate::metrics::{Metrics, ProcessMetrics};
 use crate::reclaim::Reclaimer;
 use crate::state::{CellState, MemoryBudget, UnitDirectories};
 use crate::status::CellInfo;
 use peer::Peer;
 use session::{Session, SessionContext};
 
-/// Starts the Smart Scan server and, if configured, the metrics endpoint.
+/// Starts the Smart Scan server and, if configured, the HTTP endpoint.
 pub fn start(
     volume: Arc<Volume>,
     unit_directories: Arc<UnitDirectories>,
@@ -46,23 +47,31 @@ pub fn start(
     instance: Arc<Instance>,
     io_stats: Arc<IoStats>,
 ) -> io::Result<ServerHandle> {
-    let metrics = Metrics::new(Some((volume.clone(), memory.clone())), io_stats);
-    let metrics_server = match config.metrics_listen {
-        Some(listen) => Some(MetricsServer::start(listen, metrics.clone()).map_err(|error| {
-            let message = format!("could not serve metrics on {listen}: {error}; change [metrics] listen");
-            io::Error::new(error.kind(), message)
-        })?),
-        None => None,
-    };
+    let metrics = Metrics::new(ProcessMetrics::new(config), volume.clone(), memory.clone(), io_stats);
     let context = SessionContext {
         state: Arc::new(CellState::new(volume, unit_directories, memory)),
         metrics,
-        info: CellInfo::new(config),
+        info: Arc::new(CellInfo::new(config)),
         instance,
         slow_scan_log: config.slow_scan_log,
     };
-    ServerHandle::start(context, &config.socket, config.user.uid, metrics_server)
+    let http = match config.metrics_listen {
+        Some(listen) => Some(start_http(listen, &context)?),
+        None => None,
+    };
+    ServerHandle::start(context, &config.socket, config.user.uid, http)
         .map_err(|error| io::Error::new(error.kind(), format!("socket {}: {error}", config.socket.display())))
+}
+
+fn start_http(listen: SocketAddr, context: &SessionContext) -> io::Result<HttpServer> {
+    let SessionContext { state, metrics, info, .. } = context;
+    let pages = Pages { state: state.clone(), metrics: metrics.clone(), info: info.clone() };
+    let server = HttpServer::start(listen, pages).map_err(|error| {
+        let message = format!("could not serve metrics on {listen}: {error}; change [metrics] listen");
+        io::Error::new(error.kind(), message)
+    })?;
+    log::info!("serving metrics on http://{}/", server.address());
+    Ok(server)
 }
 
 /// Send buffer of a connection: while the backend processes one batch, the next batch is already in the kernel.
@@ -72,7 +81,7 @@ pub struct ServerHandle {
     shared: Arc<Shared>,
     socket: PathBuf,
     listener: Mutex<Option<JoinHandle<()>>>,
-    _metrics: Option<MetricsServer>,
+    _http: Option<HttpServer>,
     _reclaimer: Reclaimer,
 }
 
@@ -87,12 +96,7 @@ struct Shared {
 
 impl ServerHandle {
     /// Listens on `socket`, which is owned by `user`.
-    fn start(
-        context: SessionContext,
-        socket: &Path,
-        user: u32,
-        metrics_server: Option<MetricsServer>,
-    ) -> io::Result<Self> {
+    fn start(context: SessionContext, socket: &Path, user: u32, http: Option<HttpServer>) -> io::Result<Self> {
         let reclaimer = Reclaimer::start(context.state.clone())?;
         let listener = bind(socket, user)?;
         let own = rustix::process::geteuid().as_raw();
@@ -107,7 +111,7 @@ impl ServerHandle {
         let thread =
             std::thread::Builder::new().name("listener".to_owned()).spawn(move || accept(&accepting, &listener))?;
         let listener = Mutex::new(Some(thread));
-        Ok(Self { shared, socket: socket.to_owned(), listener, _metrics: metrics_server, _reclaimer: reclaimer })
+        Ok(Self { shared, socket: socket.to_owned(), listener, _http: http, _reclaimer: reclaimer })
     }
 
     /// Stops the listener and waits for its thread. Running scans and compressions fail; idle sessions end.

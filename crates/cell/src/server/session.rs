@@ -33,7 +33,7 @@ const IDLE_MAX: Duration = Duration::from_millis(100);
 pub struct SessionContext {
     pub state: Arc<CellState>,
     pub metrics: Arc<Metrics>,
-    pub info: CellInfo,
+    pub info: Arc<CellInfo>,
     pub instance: Arc<Instance>,
     /// Scans that take at least this long are logged; None logs no scan.
     pub slow_scan_log: Option<Duration>,
@@ -111,6 +111,10 @@ impl<'a> Session<'a> {
                 (Kind::StatusQuery, _) => {
                     let status = info.status(state, metrics);
                     self.stream.send(Kind::Status, |out| status.encode(out))?;
+                }
+                (Kind::MetricsQuery, _) => {
+                    let text = metrics.json().to_string();
+                    self.stream.send(Kind::Metrics, |out| out.extend_from_slice(text.as_bytes()))?;
                 }
                 (Kind::Compress, payload) => {
                     let request = CompressRequest::decode(payload)?;

@@ -35,6 +35,8 @@ pub enum Kind {
     DueQuery = 9,
     /// Requests a report about disks, files, a unit or a block.
     InspectQuery = 10,
+    /// Requests all metrics of the cell.
+    MetricsQuery = 11,
     Welcome = 64,
     Batch = 65,
     Passthru = 66,
@@ -51,6 +53,8 @@ pub enum Kind {
     DueUnits = 76,
     /// A part of a report.
     InspectReport = 77,
+    /// All metrics as JSON text.
+    Metrics = 78,
 }
 
 impl Kind {
@@ -67,6 +71,7 @@ impl Kind {
             UnitsQuery,
             DueQuery,
             InspectQuery,
+            MetricsQuery,
             Welcome,
             Batch,
             Passthru,
@@ -81,6 +86,7 @@ impl Kind {
             Units,
             DueUnits,
             InspectReport,
+            Metrics,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == value)

@@ -1,0 +1,83 @@
+//! What the endpoint serves.
+//!
+//! The page's style and script are files of the binary. The content security policy allows only these and requests to the
+//! endpoint itself: the page loads nothing from another host, and a text in a metric cannot become code.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::metrics::{CONTENT_TYPE, Metrics, SCHEMA_VERSION, now_ms};
+use crate::state::CellState;
+use crate::status::{self, CellInfo};
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+pub struct Response {
+    pub status: u16,
+    content_type: &'static str,
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    fn ok(content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
+        Self { status: 200, content_type, body: body.into() }
+    }
+
+    pub fn error(status: u16, message: &str) -> Self {
+        Self { status, content_type: TEXT, body: format!("{message}\n").into_bytes() }
+    }
+
+    /// Returns the status line and the header fields, with the empty line that ends them.
+    pub fn head(&self) -> Vec<u8> {
+        let reason = match self.status {
+            200 => "OK",
+            400 => "Bad Request",
+            404 => "Not Found",
+            405 => "Method Not Allowed",
+            431 => "Request Header Fields Too Large",
+            503 => "Service Unavailable",
+            _ => "Internal Server Error",
+        };
+        let allow = if self.status == 405 { "Allow: GET\r\n" } else { "" };
+        format!(
+            "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{allow}Cache-Control: no-store\r\n\
+             Content-Security-Policy: {POLICY}\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
+             Connection: close\r\n\r\n",
+            self.status,
+            self.content_type,
+            self.body.len()
+        )
+        .into_bytes()
+    }
+}
+
+/// The sources of the pages.
+pub struct Pages {
+    pub state: Arc<CellState>,
+    pub metrics: Arc<Metrics>,
+    pub info: Arc<CellInfo>,
+}
+
+impl Pages {
+    pub fn get(&self, path: &str) -> Response {
+        match path {
+            "/" => Response::ok(HTML, include_str!("page.html")),
+            "/page.css" => Response::ok("text/css; charset=utf-8", include_str!("page.css")),
+            "/page.js" => Response::ok("text/javascript; charset=utf-8", include_str!("page.js")),
+            "/metrics" => Response::ok(CONTENT_TYPE, self.metrics.text()),
+            "/json/metrics" => Response::ok(JSON, self.metrics.json().to_string()),
+            "/json/status" => {
+                let mut document = status::json(&self.info.status(&self.state, &self.metrics));
+                document["schema_version"] = json!(SCHEMA_VERSION);
+                document["time_ms"] = json!(now_ms());
+                Response::ok(JSON, document.to_string())
+            }
+            _ => Response::error(404, "this cell serves /, /metrics, /json/metrics and /json/status"),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Metrics of the volume: cell disks, page cache, redo logs, metadata transactions.
+
+use std::sync::Arc;
+
+use cellar_storage::disk::DiskIoCount;
+use cellar_storage::{DiskSpace, Volume};
+
+use super::Source;
+use super::family::{Family, Histogram, Labels, Value};
+
+pub struct StorageMetrics {
+    pub volume: Arc<Volume>,
+}
+
+impl Source for StorageMetrics {
+    fn families(&self) -> Vec<Family> {
+        let mut families = self.spaces();
+        families.extend(self.disk_io());
+        families.extend(self.page_cache());
+        families.extend(self.backlog());
+        families
+    }
+}
+
+impl StorageMetrics {
+    fn spaces(&self) -> Vec<Family> {
+        let disks = self.volume.disk_spaces();
+        let of_disk = |value: fn(&DiskSpace) -> u64| {
+            move |disk: &DiskSpace| (vec![("disk", disk.path.display().to_string())], Value::Integer(value(disk)))
+        };
+        vec![
+            Family::gauge("cellar_disk_size_bytes", "Size of the filesystem of a cell disk")
+                .with(&disks, of_disk(|disk| disk.total)),
+            Family::gauge("cellar_disk_available_bytes", "Free space of a cell disk beyond its reserve")
+                .with(&disks, of_disk(|disk| disk.available)),
+            Family::gauge("cellar_disk_reserve_bytes", "Size of the reserve of a cell disk")
+                .with(&disks, of_disk(|disk| disk.reserve)),
+            Family::gauge("cellar_disk_reserve_free_bytes", "Free part of the reserve of a cell disk")
+                .with(&disks, of_disk(|disk| disk.reserve_free)),
+        ]
+    }
+
+    fn disk_io(&self) -> Vec<Family> {
+        let counts: Vec<(Labels, DiskIoCount)> = self
+            .volume
+            .disks()
+            .iter()
+            .filter_map(|disk| Some((disk.path().display().to_string(), disk.io_stats()?.counts())))
+            .flat_map(|(path, counts)| {
+                let labels = move |count: &DiskIoCount| {
+                    vec![("disk", path.clone()), ("operation", count.operation.name().to_owned())]
+                };
+                counts.into_iter().map(move |count| (labels(&count), count))
+            })
+            .collect();
+        let latency = |count: &DiskIoCount| Histogram {
+            buckets: count.histogram.to_vec(),
+            sum_seconds: count.nanoseconds as f64 / 1e9,
+        };
+        let mut errors = Family::counter(
+            "cellar_disk_errors_total",
+            "Operations on cell disks that failed, by error: \"no space\" for a full disk, \"io\" for any other",
+        );
+        for (labels, count) in &counts {
+            for (error, value) in [("io", count.io_errors), ("no space", count.no_space_errors)] {
+                let labels = labels.iter().cloned().chain([("error", error.to_owned())]).collect();
+                errors.add(labels, Value::Integer(value));
+            }
+        }
+        vec![
+            Family::counter("cellar_disk_operations_total", "Operations on files of cell disks, failed ones included")
+                .with(&counts, |(labels, count)| (labels.clone(), Value::Integer(count.operations))),
+            Family::counter("cellar_disk_bytes_total", "Bytes read from and written to cell disks")
+                .with(&counts, |(labels, count)| (labels.clone(), Value::Integer(count.bytes))),
+            Family::histogram("cellar_disk_operation_seconds", "Durations of operations on cell disks")
+                .with(&counts, |(labels, count)| (labels.clone(), Value::Histogram(latency(count)))),
+            errors,
+        ]
+    }
+
+    fn page_cache(&self) -> Vec<Family> {
+        let cache = self.volume.cache_stats();
+        vec![
+            Family::counter("cellar_page_cache_hits_total", "Regions that scans found in the page cache")
+                .value(Value::Integer(cache.hits)),
+            Family::counter("cellar_page_cache_misses_total", "Regions that scans had to load")
+                .value(Value::Integer(cache.misses)),
+            Family::counter("cellar_page_cache_evictions_total", "Regions that were evicted for other regions")
+                .value(Value::Integer(cache.evictions)),
+            Family::gauge("cellar_page_cache_capacity_bytes", "Size of the page cache")
+                .value(Value::Integer(cache.capacity_bytes)),
+            Family::gauge("cellar_page_cache_used_bytes", "Bytes of the page cache in use")
+                .value(Value::Integer(cache.used_bytes)),
+        ]
+    }
+
+    fn backlog(&self) -> Vec<Family> {
+        let backlog = self.volume.backlog();
+        vec![
+            Family::gauge("cellar_redo_log_bytes", "Bytes of all redo logs")
+                .value(Value::Integer(backlog.redo_log_bytes)),
+            Family::gauge("cellar_redo_log_longest_bytes", "Bytes of the longest redo log of a file")
+                .value(Value::Integer(backlog.redo_log_longest_bytes)),
+            Family::gauge("cellar_checkpoints_queued", "Files whose redo logs wait for a checkpoint in the background")
+                .value(Value::Integer(backlog.checkpoints_queued)),
+            Family::counter("cellar_metadata_commit_failures_total", "Metadata transactions that failed")
+                .value(Value::Integer(backlog.commit_failures)),
+        ]
+    }
+}
