@@ -133,7 +133,11 @@ stage_robust() {
     "$ROOT/tests/robust/io_methods.sh" || status=$?
     "$ROOT/tests/robust/run.sh" --compressed ${LONG:+--seconds 120} && return "$status"
 }
-stage_awr() { "$ROOT/tests/awr/run.sh"; }
+stage_awr() {
+    local status=0
+    "$ROOT/tests/awr/run.sh" || status=$?
+    "$ROOT/tests/awr/live.sh" && return "$status"
+}
 stage_regress() { "$ROOT/tests/regress/run.sh" ${LONG:+--rounds 5}; }
 stage_crash() {
     local status=0

@@ -5,6 +5,7 @@ mod cell;
 mod inspect;
 mod logger;
 mod status;
+mod top;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ enum Command {
     Awr(awr::AwrArguments),
     Cell(cell::CellArguments),
     Inspect(inspect::InspectArguments),
+    Top(top::TopArguments),
     /// Prevent idle CPUs from halting between file requests; started by a cell
     #[command(hide = true)]
     KeepAwake,
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Command::Awr(arguments) => awr::run(&arguments),
         Command::Cell(arguments) => cell::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::KeepAwake => match cellar_cell::fuse::keep_awake() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {

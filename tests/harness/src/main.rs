@@ -1,7 +1,8 @@
 //! `cellar-harness`: the client that tests, demo and benchmarks run against a Postgres cluster.
 //!
 //! The harness only uses SQL. It starts no process and accesses no cell; the shell scripts do that. Every command also
-//! works on a cluster without Cellar, where the settings of Smart Scan have no effect.
+//! works on a cluster without Cellar, where the settings of Smart Scan have no effect. Exceptions: `screen` starts a program
+//! in a pseudo-terminal, and `monitoring` reads files.
 
 mod compare;
 mod connect;
@@ -9,7 +10,9 @@ mod crash;
 mod demo;
 mod differ;
 mod efficiency;
+mod monitoring;
 mod regress;
+mod screen;
 mod tpch;
 
 use clap::{Parser, Subcommand};
@@ -45,6 +48,10 @@ enum Command {
     RegressCompress(regress::inject::CompressOptions),
     /// Summarize the log of the injected lines.
     RegressCompressed(regress::inject::SumOptions),
+    /// Run a program in a pseudo-terminal and check what its screen shows; the script is read from standard input.
+    Screen(screen::Options),
+    /// Check the dashboard and the alert rules against metrics.
+    Monitoring(monitoring::Options),
     /// Create the tables of the crash tests; pgbench creates its own.
     CrashSetup,
     /// Write, scan, compress and change tables until the sessions break; record what the server acknowledged.
@@ -66,6 +73,8 @@ fn main() -> ExitCode {
         Command::RegressInject(options) => regress::inject::inject(options),
         Command::RegressCompress(options) => regress::inject::compress(dsn, options),
         Command::RegressCompressed(options) => regress::inject::sum_up(options),
+        Command::Screen(options) => screen::run(options),
+        Command::Monitoring(options) => monitoring::run(options),
         Command::CrashSetup => crash::setup(dsn),
         Command::CrashLoad(options) => crash::load::run(dsn, options),
         Command::CrashVerify(options) => crash::verify::run(dsn, options),

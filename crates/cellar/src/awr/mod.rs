@@ -10,6 +10,7 @@ use cellar_awr::render::{self, Format};
 use cellar_awr::report;
 use clap::builder::PossibleValuesParser;
 use repository::{Period, Repository};
+pub use repository::{configuration, with_cause};
 use source::{Failure, documents};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};

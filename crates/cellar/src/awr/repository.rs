@@ -24,13 +24,7 @@ pub struct Repository {
 impl Repository {
     /// Connects with a connection string, or by the environment variables of libpq.
     pub fn connect(dsn: Option<&str>) -> Result<Self, Failure> {
-        let config: Config = match dsn {
-            Some(dsn) => {
-                dsn.parse().map_err(|error| Failure::usage(format!("invalid connection string \"{dsn}\": {error}")))?
-            }
-            None => from_environment()?,
-        };
-        let client = config.connect(NoTls).map_err(|error| {
+        let client = configuration(dsn)?.connect(NoTls).map_err(|error| {
             let failure = server_error(&error)
                 .unwrap_or_else(|| Failure::error(format!("could not connect to the server: {}", with_cause(&error))));
             failure
@@ -128,6 +122,16 @@ fn parse_period(text: &str) -> Option<Period> {
     Some(Period { begin: begin.trim().parse().ok()?, end: end.trim().parse().ok()? })
 }
 
+/// The configuration of a connection string, or of the environment variables of libpq.
+pub fn configuration(dsn: Option<&str>) -> Result<Config, Failure> {
+    match dsn {
+        Some(dsn) => {
+            dsn.parse().map_err(|error| Failure::usage(format!("invalid connection string \"{dsn}\": {error}")))
+        }
+        None => from_environment(),
+    }
+}
+
 /// A configuration from PGHOST, PGPORT, PGUSER, PGDATABASE and PGPASSWORD, with libpq's defaults.
 fn from_environment() -> Result<Config, Failure> {
     let mut config = Config::new();
@@ -147,7 +151,7 @@ fn from_environment() -> Result<Config, Failure> {
 }
 
 /// The error with its cause, which the crate postgres omits.
-fn with_cause(error: &postgres::Error) -> String {
+pub fn with_cause(error: &postgres::Error) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
