@@ -46,6 +46,9 @@ PG_FUNCTION_INFO_V1(cellar_get_plans);
 /* A process adds its table to the shared one when this time has passed since the last time. */
 #define FLUSH_INTERVAL_US	1000000
 #define LOCAL_ENTRIES		1024
+/* A CPU window ends after this elapsed time of its runs, or this number of runs. */
+#define CPU_WINDOW_NS		1000000
+#define CPU_WINDOW_RUNS		16
 #define PLAN_TEXTS			256
 #define QUERY_TEXT_BYTES	2048
 #define PLAN_TEXT_BYTES		4096
@@ -95,6 +98,10 @@ typedef struct StatementEntry
 	uint64		generation;		/* differs if the entry was evicted and
 								 * created again */
 	/* In the table of a process only: */
+	uint64		elapsed_ns;		/* not yet added to the counters, as the next
+								 * two */
+	uint64		cpu_ns;
+	uint64		plan_ns;
 	bool		has_text;		/* the texts were stored, by this or another
 								 * process */
 } StatementEntry;
@@ -114,23 +121,46 @@ typedef struct SharedStatements
 	PlanText	texts[PLAN_TEXTS];
 } SharedStatements;
 
-/* What this process consumed, apart from what PostgreSQL's own instrumentation counts. */
-typedef struct Resources
+/* Smart Scan bytes of this process. */
+typedef struct SmartScanBytes
 {
-	uint64		cpu_ns;
 	uint64		eligible_bytes;
 	uint64		saved_bytes;
 	uint64		returned_bytes;
-} Resources;
+} SmartScanBytes;
+
+/* A run of the executor or of a utility statement. */
+typedef struct Run
+{
+	StatementEntry *entry;
+	uint64		elapsed_ns;
+} Run;
+
+/*
+ * Successive short runs, whose CPU time is read together because a reading is a
+ * system call.  CPU time between the runs, such as that of parsing, is part of
+ * the window.
+ */
+typedef struct CpuWindow
+{
+	uint64		started_ns;		/* CPU time of this process at the start of
+								 * the first run */
+	uint64		elapsed_ns;		/* of all runs */
+	int			count;
+	Run			runs[CPU_WINDOW_RUNS];
+} CpuWindow;
 
 /* A top-level query that this process executes; several if cursors are open. */
 typedef struct TrackedQuery
 {
 	struct TrackedQuery *next;
 	QueryDesc  *query;
-	int64		plan_id;
+	StatementKey key;
+	StatementEntry *entry;		/* valid if the table of this process has this
+								 * version */
+	uint64		table_version;
 	uint64		rows;
-	Resources	used;
+	SmartScanBytes bytes;
 	MemoryContextCallback callback;
 } TrackedQuery;
 
@@ -139,6 +169,8 @@ static HTAB *shared_entries = NULL;
 static LWLock *shared_lock = NULL;
 
 static HTAB *local_entries = NULL;
+static uint64 local_entries_version = 0;
+static CpuWindow cpu_window;
 static TimestampTz last_flush = 0;
 static int	nesting_level = 0;
 static TrackedQuery *tracked = NULL;
@@ -252,6 +284,86 @@ evict(void)
 	pfree(entries);
 }
 
+/* ---- CPU time ---- */
+
+/* Returns the CPU time of this process in nanoseconds; 0 if the system does not provide it. */
+static uint64
+read_cpu(void)
+{
+	struct timespec cpu;
+
+	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) != 0)
+		return 0;
+	return (uint64) cpu.tv_sec * UINT64CONST(1000000000) + cpu.tv_nsec;
+}
+
+/*
+ * Distributes the CPU time of the window to its runs in proportion to their
+ * elapsed times.  A run receives at most its elapsed time.
+ */
+static void
+close_cpu_window(void)
+{
+	uint64		now,
+				used;
+
+	if (cpu_window.count == 0)
+		return;
+	now = read_cpu();
+	used = Min(now - cpu_window.started_ns, cpu_window.elapsed_ns);
+	for (int i = 0; i < cpu_window.count; i++)
+	{
+		const Run  *run = &cpu_window.runs[i];
+
+		run->entry->cpu_ns += (uint64) ((double) used * run->elapsed_ns / Max(cpu_window.elapsed_ns, 1));
+	}
+	cpu_window.started_ns = now;
+	cpu_window.elapsed_ns = 0;
+	cpu_window.count = 0;
+}
+
+/* Starts a run of a statement.  Each run of a long statement has a window to itself. */
+static void
+start_run(const StatementEntry *entry)
+{
+	if (entry->elapsed_ns >= entry->counters[CALLS] * CPU_WINDOW_NS)
+		close_cpu_window();
+	if (cpu_window.count == 0)
+		cpu_window.started_ns = read_cpu();
+}
+
+static void
+end_run(StatementEntry *entry, uint64 elapsed_ns)
+{
+	Run		   *run = &cpu_window.runs[cpu_window.count++];
+
+	run->entry = entry;
+	run->elapsed_ns = elapsed_ns;
+	cpu_window.elapsed_ns += elapsed_ns;
+	if (cpu_window.elapsed_ns >= CPU_WINDOW_NS || cpu_window.count == CPU_WINDOW_RUNS)
+		close_cpu_window();
+}
+
+static uint64
+nanoseconds_since(instr_time start)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, start);
+	return (uint64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+}
+
+/* ---- this process's table ---- */
+
+/* Moves whole microseconds to a counter. */
+static void
+add_microseconds(uint64 *counter, uint64 *nanoseconds)
+{
+	*counter += *nanoseconds / 1000;
+	*nanoseconds %= 1000;
+}
+
 /* Adds this process's table to the shared one. */
 static void
 flush_statements(void)
@@ -262,6 +374,7 @@ flush_statements(void)
 	last_flush = GetCurrentTimestamp();
 	if (local_entries == NULL)
 		return;
+	close_cpu_window();
 	LWLockAcquire(shared_lock, LW_EXCLUSIVE);
 	hash_seq_init(&scan, local_entries);
 	while ((local = hash_seq_search(&scan)) != NULL)
@@ -270,6 +383,9 @@ flush_statements(void)
 
 		if (local->counters[CALLS] == 0 && local->counters[PLANS] == 0)
 			continue;
+		add_microseconds(&local->counters[ELAPSED_US], &local->elapsed_ns);
+		add_microseconds(&local->counters[CPU_US], &local->cpu_ns);
+		add_microseconds(&local->counters[PLAN_US], &local->plan_ns);
 		if (hash_get_num_entries(shared_entries) >= cellar_awr_max_statements &&
 			hash_search(shared_entries, &local->key, HASH_FIND, NULL) == NULL)
 			evict();
@@ -284,6 +400,7 @@ flush_statements(void)
 	{
 		hash_destroy(local_entries);
 		local_entries = NULL;
+		local_entries_version++;
 	}
 }
 
@@ -293,42 +410,43 @@ flush_at_exit(int code, Datum arg)
 	flush_statements();
 }
 
-/* ---- this process's table ---- */
-
-static Resources
-read_resources(void)
+static SmartScanBytes
+read_bytes(void)
 {
-	Resources	now = {
+	return (SmartScanBytes)
+	{
 		.eligible_bytes = cellar_session_value(CELLAR_STAT_ELIGIBLE_BYTES),
-		.saved_bytes = cellar_session_value(CELLAR_STAT_SAVED_BY_STORAGE_INDEX_BYTES),
-		.returned_bytes = cellar_session_value(CELLAR_STAT_RETURNED_BYTES),
+			.saved_bytes = cellar_session_value(CELLAR_STAT_SAVED_BY_STORAGE_INDEX_BYTES),
+			.returned_bytes = cellar_session_value(CELLAR_STAT_RETURNED_BYTES),
 	};
-	struct timespec cpu;
-
-	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0)
-		now.cpu_ns = (uint64) cpu.tv_sec * UINT64CONST(1000000000) + cpu.tv_nsec;
-	return now;
 }
 
-/* Adds what this process has consumed since an earlier reading. */
+/* Adds the bytes of this process since an earlier reading. */
 static void
-add_resources(Resources *used, const Resources *before)
+add_bytes(SmartScanBytes *bytes, const SmartScanBytes *before)
 {
-	Resources	now = read_resources();
+	SmartScanBytes now = read_bytes();
 
-	used->cpu_ns += now.cpu_ns - before->cpu_ns;
-	used->eligible_bytes += now.eligible_bytes - before->eligible_bytes;
-	used->saved_bytes += now.saved_bytes - before->saved_bytes;
-	used->returned_bytes += now.returned_bytes - before->returned_bytes;
+	bytes->eligible_bytes += now.eligible_bytes - before->eligible_bytes;
+	bytes->saved_bytes += now.saved_bytes - before->saved_bytes;
+	bytes->returned_bytes += now.returned_bytes - before->returned_bytes;
+}
+
+static StatementKey
+statement_key(int64 query_id, int64 plan_id)
+{
+	return (StatementKey)
+	{
+		.database = MyDatabaseId,.role = GetUserId(),.query_id = query_id,.plan_id = plan_id
+	};
 }
 
 /* Returns this process's entry for a statement. */
 static StatementEntry *
-local_entry(int64 query_id, int64 plan_id)
+local_entry(StatementKey key)
 {
 	static bool registered = false;
 	bool		found;
-	StatementKey key = {.database = MyDatabaseId,.role = GetUserId(),.query_id = query_id,.plan_id = plan_id};
 
 	if (local_entries == NULL)
 	{
@@ -347,17 +465,28 @@ local_entry(int64 query_id, int64 plan_id)
 	return enter(local_entries, &key, HASH_ENTER, &found);
 }
 
+/* Returns this process's entry for a query that it executes. */
+static StatementEntry *
+tracked_entry(TrackedQuery *query)
+{
+	if (query->entry == NULL || query->table_version != local_entries_version)
+	{
+		query->entry = local_entry(query->key);
+		query->table_version = local_entries_version;
+	}
+	return query->entry;
+}
+
 /* Counts one execution, and adds this process's table to the shared one if that is due. */
 static void
-count_execution(StatementEntry *entry, uint64 us, uint64 rows, const Resources *used,
+count_execution(StatementEntry *entry, uint64 elapsed_ns, uint64 rows, const SmartScanBytes *bytes,
 				const BufferUsage *buffers, const WalUsage *wal)
 {
 	uint64	   *counters = entry->counters;
 
 	counters[CALLS]++;
-	counters[ELAPSED_US] += us;
-	entry->max_us = Max(entry->max_us, us);
-	counters[CPU_US] += used->cpu_ns / 1000;
+	entry->elapsed_ns += elapsed_ns;
+	entry->max_us = Max(entry->max_us, elapsed_ns / 1000);
 	counters[ROWS] += rows;
 	counters[SHARED_HIT] += buffers->shared_blks_hit;
 	counters[SHARED_READ] += buffers->shared_blks_read;
@@ -370,10 +499,12 @@ count_execution(StatementEntry *entry, uint64 us, uint64 rows, const Resources *
 	counters[WAL_RECORDS] += wal->wal_records;
 	counters[WAL_FPI] += wal->wal_fpi;
 	counters[WAL_BYTES] += wal->wal_bytes;
-	counters[ELIGIBLE_BYTES] += used->eligible_bytes;
-	counters[SAVED_BYTES] += used->saved_bytes;
-	counters[RETURNED_BYTES] += used->returned_bytes;
-	if (GetCurrentTimestamp() - last_flush >= FLUSH_INTERVAL_US)
+	counters[ELIGIBLE_BYTES] += bytes->eligible_bytes;
+	counters[SAVED_BYTES] += bytes->saved_bytes;
+	counters[RETURNED_BYTES] += bytes->returned_bytes;
+
+	/* This sum is about the present time, and costs no reading of the clock. */
+	if (GetCurrentStatementStartTimestamp() + (TimestampTz) (elapsed_ns / 1000) - last_flush >= FLUSH_INTERVAL_US)
 		flush_statements();
 }
 
@@ -446,8 +577,7 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 	bool		track = is_tracking(parse->queryId);
 	uint64		query_id = parse->queryId;
 	PlannedStmt *result;
-	instr_time	started,
-				took;
+	instr_time	started;
 
 	INSTR_TIME_SET_CURRENT(started);
 	/* Queries of functions that the planner evaluates are not top-level. */
@@ -466,13 +596,11 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 	PG_END_TRY();
 	if (track)
 	{
-		StatementEntry *entry;
+		uint64		elapsed_ns = nanoseconds_since(started);
+		StatementEntry *entry = local_entry(statement_key((int64) query_id, cellar_plan_id(result)));
 
-		INSTR_TIME_SET_CURRENT(took);
-		INSTR_TIME_SUBTRACT(took, started);
-		entry = local_entry((int64) query_id, cellar_plan_id(result));
 		entry->counters[PLANS]++;
-		entry->counters[PLAN_US] += INSTR_TIME_GET_MICROSEC(took);
+		entry->plan_ns += elapsed_ns;
 	}
 	return result;
 }
@@ -511,7 +639,7 @@ start_query(QueryDesc *query, int eflags)
 		if (CellarQueryInstrumentation(query) == NULL)
 			CellarQueryInstrumentation(query) = CellarNewInstrumentation();
 		entry->query = query;
-		entry->plan_id = cellar_plan_id(query->plannedstmt);
+		entry->key = statement_key((int64) query->plannedstmt->queryId, cellar_plan_id(query->plannedstmt));
 		entry->next = tracked;
 		tracked = entry;
 		entry->callback.func = forget_query;
@@ -523,7 +651,7 @@ start_query(QueryDesc *query, int eflags)
 		 * Now, because all names of the plan can be resolved: another session
 		 * can drop a function while the query runs.
 		 */
-		statement = local_entry((int64) query->plannedstmt->queryId, entry->plan_id);
+		statement = tracked_entry(entry);
 		if (!statement->has_text)
 		{
 			statement->has_text = true;
@@ -546,10 +674,16 @@ static void
 run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE_ONCE_PARAMETER)
 {
 	TrackedQuery *entry = nesting_level == 0 ? find_tracked(query) : NULL;
-	Resources	before = {0};
+	SmartScanBytes before = {0};
+	instr_time	started;
 
+	INSTR_TIME_SET_ZERO(started);
 	if (entry != NULL)
-		before = read_resources();
+	{
+		before = read_bytes();
+		start_run(tracked_entry(entry));
+		INSTR_TIME_SET_CURRENT(started);
+	}
 	nesting_level++;
 	PG_TRY();
 	{
@@ -565,7 +699,8 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 	PG_END_TRY();
 	if (entry != NULL)
 	{
-		add_resources(&entry->used, &before);
+		end_run(tracked_entry(entry), nanoseconds_since(started));
+		add_bytes(&entry->bytes, &before);
 		/* ExecutorRun counts from zero each time. */
 		entry->rows += query->estate->es_processed;
 	}
@@ -599,8 +734,7 @@ end_query(QueryDesc *query)
 		const Instrumentation *instrumentation = CellarQueryInstrumentation(query);
 
 		forget_query(entry);
-		count_execution(local_entry((int64) query->plannedstmt->queryId, entry->plan_id),
-						CellarElapsedUs(query), entry->rows, &entry->used,
+		count_execution(tracked_entry(entry), CellarElapsedNs(query), entry->rows, &entry->bytes,
 						&instrumentation->bufusage, &instrumentation->walusage);
 	}
 	if (previous_end != NULL)
@@ -641,22 +775,22 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 			ParamListInfo params, QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
 {
 	/* The statement may be freed meanwhile. */
-	int64		query_id = (int64) statement->queryId;
 	int			location = statement->stmt_location;
 	int			length = statement->stmt_len;
 	bool		wrapper = is_wrapper(statement->utilityStmt);
 	bool		track = is_tracking(statement->queryId) && !wrapper;
 	bool		may_contain_password = contains_password(statement->utilityStmt);
-	Resources	before = {0};
-	instr_time	started,
-				took;
+	StatementKey key = statement_key((int64) statement->queryId, 0);
+	SmartScanBytes before = {0};
+	instr_time	started;
 	BufferUsage buffers;
 	WalUsage	wal;
 
 	INSTR_TIME_SET_ZERO(started);
 	if (track)
 	{
-		before = read_resources();
+		start_run(local_entry(key));
+		before = read_bytes();
 		buffers = pgBufferUsage;
 		wal = pgWalUsage;
 		INSTR_TIME_SET_CURRENT(started);
@@ -678,21 +812,21 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	PG_END_TRY();
 	if (track)
 	{
-		StatementEntry *entry = local_entry(query_id, 0);
-		Resources	used = {0};
+		uint64		elapsed_ns = nanoseconds_since(started);
+		StatementEntry *entry = local_entry(key);
+		SmartScanBytes bytes = {0};
 		BufferUsage used_buffers = {0};
 		WalUsage	used_wal = {0};
 
-		INSTR_TIME_SET_CURRENT(took);
-		INSTR_TIME_SUBTRACT(took, started);
-		add_resources(&used, &before);
+		end_run(entry, elapsed_ns);
+		add_bytes(&bytes, &before);
 		BufferUsageAccumDiff(&used_buffers, &pgBufferUsage, &buffers);
 		WalUsageAccumDiff(&used_wal, &pgWalUsage, &wal);
 		if (!entry->has_text && !may_contain_password && !is_known(&entry->key))
 			store_text(&entry->key, query_string, location, length, "");
 		entry->has_text = true;
-		count_execution(entry, INSTR_TIME_GET_MICROSEC(took), completion != NULL ? completion->nprocessed : 0,
-						&used, &used_buffers, &used_wal);
+		count_execution(entry, elapsed_ns, completion != NULL ? completion->nprocessed : 0,
+						&bytes, &used_buffers, &used_wal);
 	}
 }
 

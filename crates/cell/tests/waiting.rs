@@ -17,20 +17,24 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 use support::{mount, mount_point};
 
 const AU_BYTES: usize = 1 << 20;
-const SYNC: Duration = Duration::from_millis(1200);
-/// Far above the duration of a request on a busy machine, far below that of a sync.
-const LATENCY_MAX: Duration = Duration::from_millis(600);
+/// After this time a request counts as blocked. Far above the duration of requests on a busy machine with a slow disk.
+const BLOCKED: Duration = Duration::from_secs(60);
+/// Rounds of requests of other files.
+const ROUNDS: usize = 100;
+const SYNCS: usize = 48;
 /// Writes that make a redo log long enough for a checkpoint (32 MiB), but not full (64 MiB).
 const LONG_LOG_WRITES: usize = 40 * AU_BYTES / BLOCK_BYTES;
-/// Writes that fill a redo log although a checkpoint empties the other segment meanwhile.
-const FULL_LOG_WRITES: usize = 75 * AU_BYTES / BLOCK_BYTES;
+/// Further writes, more than the log accepts while its checkpoint waits.
+const FULL_LOG_WRITES: usize = 30 * AU_BYTES / BLOCK_BYTES;
 
-/// A mount whose cell disk takes [`SYNC`] for each sync while it is slow.
+/// A mount whose cell disk can hold its syncs.
 struct Mounted {
     mount: Option<Mount>,
     volume: Arc<Volume>,
@@ -51,10 +55,15 @@ impl Mounted {
         Self { mount, volume, disk, root, _folder: folder }
     }
 
-    fn set_slow(&self, is_slow: bool) {
-        let slow = [Fault::SlowSync { milliseconds: SYNC.as_millis() as u64 }];
-        self.disk.set_faults(if is_slow { &slow } else { &[] });
-        self.disk.set_named_faults(if is_slow { &slow } else { &[] });
+    /// Makes all syncs of the cell disk wait until the returned guard is dropped.
+    fn hold_syncs(&self) -> Held<'_> {
+        self.set_faults(&[Fault::HeldSync]);
+        Held(self)
+    }
+
+    fn set_faults(&self, faults: &[Fault]) {
+        self.disk.set_faults(faults);
+        self.disk.set_named_faults(faults);
     }
 
     /// Creates a synced file of one allocation unit.
@@ -80,13 +89,20 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        self.set_slow(false);
         let unmounted = self.mount.take().unwrap().unmount(Duration::from_secs(5));
         let closed = self.volume.close();
         if !std::thread::panicking() {
             unmounted.unwrap();
             closed.unwrap();
         }
+    }
+}
+
+struct Held<'a>(&'a Mounted);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.set_faults(&[]);
     }
 }
 
@@ -105,84 +121,98 @@ fn pin() {
     rustix::thread::sched_setaffinity(None, &set).unwrap();
 }
 
-/// Reads, overwrites, creates and lists until `done`; returns the longest duration of one of them.
-fn longest_request(m: &Mounted, other: &File, done: &AtomicBool) -> Duration {
-    let (mut longest, mut number) = (Duration::ZERO, 0);
-    while !done.load(Ordering::Relaxed) {
-        let requests: [&dyn Fn(); 4] = [
-            &|| other.read_exact_at(&mut Block([0; BLOCK_BYTES]).0, 3 * BLOCK_BYTES as u64).unwrap(),
-            &|| write(other, 5, number as u8),
-            &|| drop(File::create(m.root.join(format!("new{number}"))).unwrap()),
-            &|| assert!(fs::metadata(m.root.join(format!("absent{number}"))).is_err()),
-        ];
-        for request in requests {
-            let started = Instant::now();
-            request();
-            longest = longest.max(started.elapsed());
-        }
-        number += 1;
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert!(number > 100, "{number} rounds of requests");
-    longest
+/// Runs `work` in a thread on the first CPU and returns a channel that receives its result.
+fn in_thread<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Receiver<T> {
+    let (sender, receiver) = channel();
+    scope.spawn(move || {
+        pin();
+        sender.send(work())
+    });
+    receiver
 }
 
-/// Runs `work` in a pinned thread beside other requests of the same CPU. Returns the duration of the work and of the
-/// longest other request.
-fn beside_requests(m: &Mounted, other: &File, work: impl FnOnce() + Send) -> (Duration, Duration) {
-    let done = &AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let requests = scope.spawn(move || {
-            pin();
-            longest_request(m, other, done)
-        });
-        let worker = scope.spawn(move || {
-            pin();
-            let started = Instant::now();
-            work();
-            started.elapsed()
-        });
-        let worked = worker.join();
-        done.store(true, Ordering::Relaxed);
-        (worked.unwrap(), requests.join().unwrap())
-    })
+/// Reads, overwrites, creates and looks up other files; returns when all requests have completed.
+fn run_requests<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    m: &'scope Mounted,
+    other: &'scope File,
+    beside: &'static str,
+) {
+    let requests = in_thread(scope, move || {
+        for number in 0..ROUNDS {
+            other.read_exact_at(&mut Block([0; BLOCK_BYTES]).0, 3 * BLOCK_BYTES as u64).unwrap();
+            write(other, 5, number as u8);
+            drop(File::create(m.root.join(format!("{beside} {number}"))).unwrap());
+            assert!(fs::metadata(m.root.join(format!("absent {beside} {number}"))).is_err());
+        }
+    });
+    requests.recv_timeout(BLOCKED).unwrap_or_else(|_| panic!("the requests of other files wait beside {beside}"));
 }
 
 fn check(use_ring: bool) {
     let m = &Mounted::new(use_ring);
     let (table, other) = (&m.create("table"), &m.create("other"));
     m.compress("table");
+    let written = &AtomicUsize::new(0);
     let write_pages = |count: usize| {
-        (0..count).for_each(|number| write(table, number % (AU_BYTES / BLOCK_BYTES), number as u8));
+        for number in 0..count {
+            write(table, number % (AU_BYTES / BLOCK_BYTES), number as u8);
+            written.fetch_add(1, Ordering::Relaxed);
+        }
     };
-    m.set_slow(true);
-    let (worked, longest) = beside_requests(m, other, || write_pages(LONG_LOG_WRITES));
-    assert!(longest < LATENCY_MAX, "{longest:?} beside a redo log that needs a checkpoint, ring: {use_ring}");
-    println!("ring {use_ring}: a long log {worked:?}, longest other request {longest:?}");
-    let (worked, longest) = beside_requests(m, other, || write_pages(FULL_LOG_WRITES));
-    assert!(longest < LATENCY_MAX, "{longest:?} beside a full redo log, ring: {use_ring}");
-    println!("ring {use_ring}: a full log {worked:?}, longest other request {longest:?}");
+    std::thread::scope(|scope| {
+        let held = m.hold_syncs();
+        let syncs = m.disk.syncs();
+        let long_log = in_thread(scope, || write_pages(LONG_LOG_WRITES));
+        long_log.recv_timeout(BLOCKED).expect("writes do not wait for the checkpoint of a redo log that is not full");
+        wait_until("the checkpoint begins", || m.disk.syncs() > syncs);
+        run_requests(scope, m, other, "a redo log that needs a checkpoint");
 
-    // More syncs than a queue has entries at first, and more than the forwarding session has threads.
-    let files: Vec<File> =
-        (0..16).map(|number| File::create(m.root.join(format!("synced{number}"))).unwrap()).collect();
-    let sync_all = || {
-        std::thread::scope(|scope| {
-            for file in &files {
-                scope.spawn(move || {
-                    pin();
-                    file.write_all_at(b"x", 0).unwrap();
-                    file.sync_all().unwrap();
-                });
-            }
+        let full_log = in_thread(scope, || write_pages(FULL_LOG_WRITES));
+        wait_until("a write waits for the full redo log", || {
+            let before = written.load(Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(300));
+            before > LONG_LOG_WRITES && written.load(Ordering::Relaxed) == before
         });
-    };
-    let (worked, longest) = beside_requests(m, other, sync_all);
-    println!("ring {use_ring}: syncs {worked:?}, longest other request {longest:?}");
-    assert!(worked > SYNC, "the syncs took {worked:?}");
-    assert!(longest < LATENCY_MAX, "{longest:?} beside {} syncs, ring: {use_ring}", files.len());
-    m.set_slow(false);
+        run_requests(scope, m, other, "a full redo log");
+        assert!(full_log.try_recv().is_err(), "the redo log has more bytes than its maximum");
+        drop(held);
+        full_log.recv_timeout(BLOCKED).expect("the checkpoint releases the writer");
+    });
     table.sync_all().unwrap();
+
+    // A burst of syncs: more than the forwarding session has threads.
+    let files: &Vec<File> =
+        &(0..SYNCS).map(|number| File::create(m.root.join(format!("synced{number}"))).unwrap()).collect();
+    let started = &AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let held = m.hold_syncs();
+        let syncs = files.iter().map(|file| {
+            in_thread(scope, move || {
+                file.write_all_at(b"x", 0).unwrap();
+                started.fetch_add(1, Ordering::Relaxed);
+                file.sync_all().unwrap();
+            })
+        });
+        let syncs: Vec<_> = syncs.collect();
+        wait_until("all syncs begin", || started.load(Ordering::Relaxed) == SYNCS);
+        std::thread::sleep(Duration::from_millis(100));
+        run_requests(scope, m, other, "syncs");
+        assert!(syncs.iter().all(|sync| sync.try_recv().is_err()), "a sync returned before the sync of the cell disk");
+        drop(held);
+        syncs.iter().for_each(|sync| sync.recv_timeout(BLOCKED).expect("the syncs return"));
+    });
+}
+
+fn wait_until(what: &str, is_true: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_true() {
+        assert!(started.elapsed() < BLOCKED, "expected: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]

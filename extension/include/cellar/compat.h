@@ -132,12 +132,12 @@ CellarRelationPath(CellarFileId file)
 #if PG_VERSION_NUM >= 190000
 #define CellarQueryInstrumentation(query)	((query)->query_instr)
 #define CellarNewInstrumentation()			InstrAlloc(INSTRUMENT_ALL)
-#define CellarElapsedUs(query)				((uint64) INSTR_TIME_GET_MICROSEC((query)->query_instr->total))
+#define CellarElapsedNs(query)				((uint64) (INSTR_TIME_GET_DOUBLE((query)->query_instr->total) * 1e9))
 #else
 #define CellarQueryInstrumentation(query)	((query)->totaltime)
 #define CellarNewInstrumentation()			InstrAlloc(1, INSTRUMENT_ALL, false)
-#define CellarElapsedUs(query) \
-	(InstrEndLoop((query)->totaltime), (uint64) ((query)->totaltime->total * 1000000.0))
+#define CellarElapsedNs(query) \
+	(InstrEndLoop((query)->totaltime), (uint64) ((query)->totaltime->total * 1e9))
 #endif
 
 /* 19 removed the initial size of hash tables in shared memory, and widened the state of buffers. */

@@ -1,4 +1,4 @@
-//! A disk for tests that wraps another engine and injects seeded errors, slow syncs and panics.
+//! A disk for tests that wraps another engine and injects seeded errors and panics, and delays syncs.
 //!
 //! A failed operation does not reach the wrapped engine. The exception is a failed write: a random prefix of its bytes
 //! is written.
@@ -7,12 +7,11 @@
 //! system's page cache, until [`FaultyDisk::drop_lost_writes`].
 
 use super::{Disk, DiskFile, Space, Stream};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// An operation that fails with `errno`, on average once in `one_in` calls; never if `one_in` is 0.
 #[derive(Debug, Clone, Copy)]
@@ -29,10 +28,8 @@ pub enum Fault {
         errno: i32,
         one_in: u64,
     },
-    /// Every sync takes this much longer.
-    SlowSync {
-        milliseconds: u64,
-    },
+    /// Every sync waits until the faults are replaced.
+    HeldSync,
     /// Every read after the first `after` reads panics.
     ReadPanic {
         after: u64,
@@ -103,17 +100,21 @@ impl State {
     }
 }
 
-#[derive(Debug, Clone)]
-struct Injector(Arc<Mutex<State>>);
+#[derive(Debug)]
+struct Injector {
+    state: Mutex<State>,
+    faults_changed: Condvar,
+}
 
 impl Injector {
     fn set(&self, faults: &[Fault]) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         (state.faults, state.reads) = (faults.to_vec(), 0);
+        self.faults_changed.notify_all();
     }
 
     fn read(&self) -> io::Result<()> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.reads += 1;
         for fault in state.faults.clone() {
             match fault {
@@ -129,7 +130,7 @@ impl Injector {
     }
 
     fn maybe_panic_in_write(&self) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if state.faults.iter().any(|fault| matches!(fault, Fault::WritePanic)) {
             state.panics += 1;
             panic!("injected panic of a write");
@@ -139,7 +140,7 @@ impl Injector {
     /// On failure, returns also how many of the `length` bytes still reach the disk.
     fn write(&self, length: usize) -> Result<(), (usize, io::Error)> {
         self.maybe_panic_in_write();
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         for fault in state.faults.clone() {
             if let Fault::Write { errno, one_in } = fault
                 && let Err(error) = state.maybe_fail(one_in, errno)
@@ -153,7 +154,7 @@ impl Injector {
 
     fn sync(&self) -> io::Result<()> {
         self.delay_sync();
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         for fault in state.faults.clone() {
             if let Fault::Sync { errno, one_in } = fault {
                 state.maybe_fail(one_in, errno)?;
@@ -163,15 +164,10 @@ impl Injector {
     }
 
     fn delay_sync(&self) {
-        let faults = {
-            let mut state = self.0.lock();
-            state.syncs += 1;
-            state.faults.clone()
-        };
-        for fault in faults {
-            if let Fault::SlowSync { milliseconds } = fault {
-                std::thread::sleep(Duration::from_millis(milliseconds));
-            }
+        let mut state = self.state.lock();
+        state.syncs += 1;
+        while state.faults.iter().any(|fault| matches!(fault, Fault::HeldSync)) {
+            self.faults_changed.wait(&mut state);
         }
     }
 }
@@ -179,15 +175,15 @@ impl Injector {
 #[derive(Debug)]
 pub struct FaultyDisk {
     inner: Arc<dyn Disk>,
-    injector: Injector,
-    named_injector: Injector,
+    injector: Arc<Injector>,
+    named_injector: Arc<Injector>,
 }
 
 impl FaultyDisk {
     /// Wraps `inner`; injects no fault until [`FaultyDisk::set_faults`].
     pub fn new(inner: Arc<dyn Disk>, seed: u64) -> Self {
         let injector = || {
-            Injector(Arc::new(Mutex::new(State {
+            let state = State {
                 random: seed | 1,
                 faults: Vec::new(),
                 injected: 0,
@@ -196,7 +192,8 @@ impl FaultyDisk {
                 panics: 0,
                 reads: 0,
                 lost: Vec::new(),
-            })))
+            };
+            Arc::new(Injector { state: Mutex::new(state), faults_changed: Condvar::new() })
         };
         Self { inner, injector: injector(), named_injector: injector() }
     }
@@ -208,7 +205,7 @@ impl FaultyDisk {
 
     /// Makes reads return what the wrapped engine contains instead of lost writes. Returns the number of lost writes.
     pub fn drop_lost_writes(&self) -> usize {
-        std::mem::take(&mut self.injector.0.lock().lost).len()
+        std::mem::take(&mut self.injector.state.lock().lost).len()
     }
 
     /// Replaces the faults of named files, such as the metadata store; notes never fail.
@@ -218,22 +215,22 @@ impl FaultyDisk {
 
     /// Returns the bytes of all complete writes to named files so far.
     pub fn named_bytes_written(&self) -> u64 {
-        self.named_injector.0.lock().bytes_written
+        self.named_injector.state.lock().bytes_written
     }
 
     /// Returns the number of syncs so far, of files and of the whole disk.
     pub fn syncs(&self) -> u64 {
-        self.injector.0.lock().syncs + self.named_injector.0.lock().syncs
+        self.injector.state.lock().syncs + self.named_injector.state.lock().syncs
     }
 
     /// Returns the number of panics injected so far.
     pub fn panics(&self) -> u64 {
-        self.injector.0.lock().panics + self.named_injector.0.lock().panics
+        self.injector.state.lock().panics + self.named_injector.state.lock().panics
     }
 
     /// Returns the number of errors injected so far.
     pub fn injected(&self) -> u64 {
-        self.injector.0.lock().injected + self.named_injector.0.lock().injected
+        self.injector.state.lock().injected + self.named_injector.state.lock().injected
     }
 }
 
@@ -290,7 +287,7 @@ impl Disk for FaultyDisk {
 #[derive(Debug)]
 struct FaultyFile {
     inner: Arc<dyn DiskFile>,
-    injector: Injector,
+    injector: Arc<Injector>,
     /// Inode and stream; None for a named file.
     place: Option<(u64, Stream)>,
 }
@@ -299,7 +296,7 @@ impl FaultyFile {
     /// Returns whether the disk loses this write; remembers the bytes for reads.
     fn lose(&self, data: &[u8], offset: u64) -> bool {
         let Some((ino, stream)) = self.place else { return false };
-        let mut state = self.injector.0.lock();
+        let mut state = self.injector.state.lock();
         let one_in = state.faults.iter().find_map(|fault| match fault {
             Fault::LoseWrite { stream: of, one_in } if *of == stream => Some(*one_in),
             _ => None,
@@ -315,7 +312,7 @@ impl FaultyFile {
     /// Calls `visit` with each lost byte string of this file in a range, and the part of the range that it fills.
     fn for_each_lost(&self, offset: u64, length: usize, mut visit: impl FnMut(&mut [u8], Range<usize>)) {
         let Some((ino, stream)) = self.place else { return };
-        let mut state = self.injector.0.lock();
+        let mut state = self.injector.state.lock();
         for lost in state.lost_in(ino, stream) {
             if let Some((bytes, part)) = lost.overlap(offset, length) {
                 visit(bytes, part);

@@ -21,10 +21,14 @@ use super::waiting::{Replied, WaitingRequests};
 use super::{Call, HotPath};
 
 /// Entries that a queue keeps free of waiting requests, as far as [`ENTRIES_MAX`] permits.
-const DEPTH: usize = 8;
-/// Maximum number of entries, which is also the maximum number of requests of a CPU that wait at the same time. An
-/// entry occupies no memory before its first use, and the kernel uses the entry that became free last.
-const ENTRIES_MAX: usize = 64;
+///
+/// Linux does not pass queued requests to a newly registered entry. A request that arrives when no entry is free is
+/// therefore queued until another request of the CPU completes. The number covers bursts: requests that arrive before
+/// the queue's thread registers more entries. An entry occupies no memory before its first use, and the kernel uses the
+/// entry that became free last.
+const DEPTH: usize = 64;
+/// Maximum number of entries, which is also the maximum number of requests of a CPU that wait at the same time.
+const ENTRIES_MAX: usize = 256;
 /// Threads of the forwarding session. It passes requests that wait to worker threads.
 const FORWARDING_THREADS: usize = 2;
 /// User data of the receive on the forwarding session's socket, and of the poll for replies of waiting requests.
