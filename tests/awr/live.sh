@@ -193,9 +193,24 @@ check_equal "a server that does not answer is an error" "$(top --dsn "host=$WORK
 # A server without the library: PostgreSQL only.
 plain=$WORK/plain
 cluster_create plain "$plain"
+has_statements=
+if [ -e "$("$PG_CONFIG" --sharedir)/extension/pg_stat_statements.control" ]; then
+    has_statements=1
+    cluster_set "$plain" "shared_preload_libraries = 'pg_stat_statements'"
+fi
 cluster_start plain "$plain"
 check_equal "PostgreSQL without extension and cell: sessions and databases are shown" \
     "$(top --dsn "$(cluster_dsn plain)" --json --interval 100ms >"$WORK/plain.json"; json "$WORK/plain.json" "len(d['databases']) > 2, len(d['sessions']) > 2, d['cell_io'], len(d['missing'])")" "(True, True, [], 1)"
+if [ -n "$has_statements" ]; then
+    sql plain postgres -c "CREATE EXTENSION pg_stat_statements"
+    { while sleep 0.1; do printf 'SELECT 4711 + 1;\n' || exit 0; done | sql plain postgres; } >/dev/null 2>&1 &
+    remember_process $!
+    top --dsn "$(cluster_dsn plain)" --json --interval 3s >"$WORK/plain.json"
+    check_equal "pg_stat_statements counts statements where the extension does not" \
+        "$(json "$WORK/plain.json" "[s['calls_per_second'] > 0 for s in d['statements'] if s['text'] == 'SELECT \$1 + \$2']")" "[True]"
+else
+    skip "pg_stat_statements is not installed"
+fi
 cluster_stop plain
 
 # ---- the endpoint, the dashboard, the alert rules ----

@@ -89,7 +89,7 @@ impl Screen {
         for end in [&master, &slave] {
             fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
         }
-        // setsid(1) makes the terminal the controlling terminal of the program.
+        // setsid(1) sets the controlling terminal of the program.
         let child = Command::new("setsid")
             .arg("--ctty")
             .args(command)

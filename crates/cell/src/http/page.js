@@ -38,6 +38,7 @@ const count = (value) => scaled(value, ["", " k", " M", " G"], 1000);
 const plain = (value) => value >= 100 ? value.toFixed(0) : value.toFixed(value >= 10 ? 1 : 2);
 function seconds(value) {
   if (value === null || value === undefined) return "";
+  if (value === 0) return "0 s";
   if (value === Infinity) return "> 33 s";
   if (value < 0.001) return `${plain(value * 1e6)} µs`;
   if (value < 1) return `${plain(value * 1e3)} ms`;

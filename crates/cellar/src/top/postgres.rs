@@ -151,11 +151,6 @@ impl Source {
 
     /// Adds the texts of statements that were executed since the previous reading.
     fn read_texts(&mut self, reading: &mut Reading) {
-        for session in &reading.sessions {
-            if let (Some(query_id), Some(query)) = (session.query_id, &session.query) {
-                self.texts.entry(query_id).or_insert_with(|| Some(query.clone()));
-            }
-        }
         let is_first = self.calls.is_empty();
         let mut unknown = Vec::new();
         for counters in &reading.statements {
@@ -180,8 +175,11 @@ impl Source {
                 Err(error) => reading.missing.push(format!("texts of statements: {}", message(&error))),
             }
         }
+        let running: HashMap<i64, &String> =
+            reading.sessions.iter().filter_map(|session| Some((session.query_id?, session.query.as_ref()?))).collect();
         for counters in &mut reading.statements {
-            counters.text = self.texts.get(&counters.query_id).cloned().flatten();
+            let text = self.texts.get(&counters.query_id).cloned().flatten();
+            counters.text = text.or_else(|| running.get(&counters.query_id).map(|text| (*text).clone()));
         }
         let is_own = |counters: &StatementCounters| counters.text.as_ref().is_some_and(|text| text.contains(OWN));
         reading.statements.retain(|counters| !is_own(counters));

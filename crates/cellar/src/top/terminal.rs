@@ -71,7 +71,7 @@ fn serve(
                 Ok(Message::Before(activity)) => app.begin_with(&activity),
                 Ok(Message::Reading(reading)) => app.push(*reading),
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return Err(io::Error::other("the collector's thread has ended")),
+                Err(TryRecvError::Disconnected) => return Err(io::Error::other("the collector's thread has exited")),
             }
             is_changed = true;
         }

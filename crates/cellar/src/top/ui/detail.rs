@@ -58,7 +58,7 @@ fn statement(key: &StatementKey, view: &View, history: &History) -> Detail {
 fn session(pid: i32, view: &View, history: &History) -> Detail {
     let title = format!(" Session {pid} ");
     let Some(session) = view.sessions.iter().find(|session| session.pid == pid) else {
-        return Detail { title, lines: vec!["The session has ended.".to_owned()] };
+        return Detail { title, lines: vec!["The session does not exist any more.".to_owned()] };
     };
     let text = |text: &Option<String>| text.as_deref().map(printable);
     let blockers: Vec<String> = session.blockers.iter().map(i32::to_string).collect();
