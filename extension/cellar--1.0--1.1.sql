@@ -87,6 +87,8 @@ CREATE TABLE awr.last_value (
   data jsonb NOT NULL,
   PRIMARY KEY (instance_id, kind, database)
 );
+-- Compressing some MB takes longer than writing them.
+ALTER TABLE awr.last_value ALTER data SET STORAGE EXTERNAL;
 COMMENT ON TABLE awr.last_value IS 'cumulative values at the latest AWR snapshot; for internal use by awr.store_snapshot';
 
 CREATE TABLE awr.query_text (
@@ -363,7 +365,8 @@ INSERT INTO awr.collector VALUES
    FROM pg_stat_all_tables s JOIN pg_statio_all_tables i USING (relid) JOIN pg_class c ON c.oid = s.relid
         JOIN pg_database d ON d.datname = current_database() JOIN pg_stat_database b ON b.datid = d.oid
         LEFT JOIN pg_class t ON c.relkind = 't' AND t.reltoastrelid = c.oid
-   WHERE c.relpersistence <> 't' AND c.oid NOT IN (SELECT l.relation FROM pg_locks l WHERE l.relation IS NOT NULL AND l.database = d.oid AND l.mode = 'AccessExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid())$$),
+   WHERE c.relpersistence <> 't' AND c.oid NOT IN (SELECT l.relation FROM pg_locks l JOIN pg_database o ON o.oid = l.database
+                                                     WHERE l.relation IS NOT NULL AND o.datname = current_database() AND l.mode = 'AccessExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid())$$),
 ('index_stat', 'database', 0, 999999, NULL,
  $$SELECT to_jsonb(s) || to_jsonb(i) || jsonb_build_object('dbid', d.oid, 'is_unique', x.indisunique,
             'tablespace', coalesce(nullif(c.reltablespace, 0), d.dattablespace), 'size', pg_relation_size(c.oid),
@@ -371,7 +374,8 @@ INSERT INTO awr.collector VALUES
    FROM pg_stat_all_indexes s JOIN pg_statio_all_indexes i USING (indexrelid) JOIN pg_class c ON c.oid = s.indexrelid
         JOIN pg_index x USING (indexrelid)
         JOIN pg_database d ON d.datname = current_database() JOIN pg_stat_database b ON b.datid = d.oid
-   WHERE c.relpersistence <> 't' AND c.oid NOT IN (SELECT l.relation FROM pg_locks l WHERE l.relation IS NOT NULL AND l.database = d.oid AND l.mode = 'AccessExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid())$$),
+   WHERE c.relpersistence <> 't' AND c.oid NOT IN (SELECT l.relation FROM pg_locks l JOIN pg_database o ON o.oid = l.database
+                                                     WHERE l.relation IS NOT NULL AND o.datname = current_database() AND l.mode = 'AccessExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid())$$),
 ('setting', 'database', 0, 999999, NULL,
  $$SELECT 'extension ' || extname || ' in ' || current_database() AS name, extversion AS setting FROM pg_extension$$),
 ('io_stat', 'instance', 160000, 179999, NULL,
@@ -984,9 +988,12 @@ BEGIN
 
   -- Sources of one kind form one array.
   FOR v IN
-    SELECT e ->> 'kind' AS kind, coalesce((e ->> 'database')::oid, 0::oid) AS database, jsonb_agg(r) AS data
-    FROM jsonb_array_elements("values") e, jsonb_array_elements(e -> 'data') r
-    WHERE e ->> 'kind' <> 'note'
+    SELECT kind, database,
+           CASE WHEN count(*) = 1 THEN (array_agg(data))[1]
+                ELSE (SELECT jsonb_agg(r) FROM unnest(array_agg(data)) d, jsonb_array_elements(d) r) END AS data
+    FROM (SELECT e ->> 'kind' AS kind, coalesce((e ->> 'database')::oid, 0::oid) AS database, e -> 'data' AS data
+          FROM jsonb_array_elements("values") e) e
+    WHERE kind <> 'note'
     GROUP BY 1, 2
   LOOP
     -- The first snapshot of a day stores all settings, because the retention may drop the days before.

@@ -1,4 +1,4 @@
-//! Requests that wait for a sync delay no other request of their CPU. On a real mount; needs /dev/fuse, and fusermount3
+//! Requests that wait for a sync or for a device delay no other request of their CPU. On a real mount; needs /dev/fuse, and fusermount3
 //! or root.
 
 mod support;
@@ -29,12 +29,13 @@ const BLOCKED: Duration = Duration::from_secs(60);
 /// Rounds of requests of other files.
 const ROUNDS: usize = 100;
 const SYNCS: usize = 48;
+const READS: usize = 48;
 /// Writes that make a redo log long enough for a checkpoint (32 MiB), but not full (64 MiB).
 const LONG_LOG_WRITES: usize = 40 * AU_BYTES / BLOCK_BYTES;
 /// Further writes, more than the log accepts while its checkpoint waits.
 const FULL_LOG_WRITES: usize = 30 * AU_BYTES / BLOCK_BYTES;
 
-/// A mount whose cell disk can hold its syncs.
+/// A mount whose cell disk can hold its syncs or reads.
 struct Mounted {
     mount: Option<Mount>,
     volume: Arc<Volume>,
@@ -55,9 +56,9 @@ impl Mounted {
         Self { mount, volume, disk, root, _folder: folder }
     }
 
-    /// Makes all syncs of the cell disk wait until the returned guard is dropped.
-    fn hold_syncs(&self) -> Held<'_> {
-        self.set_faults(&[Fault::HeldSync]);
+    /// Makes all syncs or reads of the cell disk wait until the returned guard is dropped.
+    fn hold(&self, fault: Fault) -> Held<'_> {
+        self.set_faults(&[fault]);
         Held(self)
     }
 
@@ -134,16 +135,19 @@ fn in_thread<'scope, T: Send + 'scope>(
     receiver
 }
 
-/// Reads, overwrites, creates and looks up other files; returns when all requests have completed.
+/// Overwrites, creates, looks up and, if `can_read`, reads other files; returns when all requests have completed.
 fn run_requests<'scope>(
     scope: &'scope Scope<'scope, '_>,
     m: &'scope Mounted,
     other: &'scope File,
     beside: &'static str,
+    can_read: bool,
 ) {
     let requests = in_thread(scope, move || {
         for number in 0..ROUNDS {
-            other.read_exact_at(&mut Block([0; BLOCK_BYTES]).0, 3 * BLOCK_BYTES as u64).unwrap();
+            if can_read {
+                other.read_exact_at(&mut Block([0; BLOCK_BYTES]).0, 3 * BLOCK_BYTES as u64).unwrap();
+            }
             write(other, 5, number as u8);
             drop(File::create(m.root.join(format!("{beside} {number}"))).unwrap());
             assert!(fs::metadata(m.root.join(format!("absent {beside} {number}"))).is_err());
@@ -164,12 +168,12 @@ fn check(use_ring: bool) {
         }
     };
     std::thread::scope(|scope| {
-        let held = m.hold_syncs();
+        let held = m.hold(Fault::HeldSync);
         let syncs = m.disk.syncs();
         let long_log = in_thread(scope, || write_pages(LONG_LOG_WRITES));
         long_log.recv_timeout(BLOCKED).expect("writes do not wait for the checkpoint of a redo log that is not full");
         wait_until("the checkpoint begins", || m.disk.syncs() > syncs);
-        run_requests(scope, m, other, "a redo log that needs a checkpoint");
+        run_requests(scope, m, other, "a redo log that needs a checkpoint", true);
 
         let full_log = in_thread(scope, || write_pages(FULL_LOG_WRITES));
         wait_until("a write waits for the full redo log", || {
@@ -177,7 +181,7 @@ fn check(use_ring: bool) {
             std::thread::sleep(Duration::from_millis(300));
             before > LONG_LOG_WRITES && written.load(Ordering::Relaxed) == before
         });
-        run_requests(scope, m, other, "a full redo log");
+        run_requests(scope, m, other, "a full redo log", true);
         assert!(full_log.try_recv().is_err(), "the redo log has more bytes than its maximum");
         drop(held);
         full_log.recv_timeout(BLOCKED).expect("the checkpoint releases the writer");
@@ -189,7 +193,7 @@ fn check(use_ring: bool) {
         &(0..SYNCS).map(|number| File::create(m.root.join(format!("synced{number}"))).unwrap()).collect();
     let started = &AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        let held = m.hold_syncs();
+        let held = m.hold(Fault::HeldSync);
         let syncs = files.iter().map(|file| {
             in_thread(scope, move || {
                 file.write_all_at(b"x", 0).unwrap();
@@ -200,10 +204,35 @@ fn check(use_ring: bool) {
         let syncs: Vec<_> = syncs.collect();
         wait_until("all syncs begin", || started.load(Ordering::Relaxed) == SYNCS);
         std::thread::sleep(Duration::from_millis(100));
-        run_requests(scope, m, other, "syncs");
+        run_requests(scope, m, other, "syncs", true);
         assert!(syncs.iter().all(|sync| sync.try_recv().is_err()), "a sync returned before the sync of the cell disk");
         drop(held);
         syncs.iter().for_each(|sync| sync.recv_timeout(BLOCKED).expect("the syncs return"));
+    });
+}
+
+fn check_reads(use_ring: bool) {
+    let m = &Mounted::new(use_ring);
+    let (table, other) = (&m.create("table"), &m.create("other"));
+    let started = &AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let held = m.hold(Fault::HeldRead);
+        let reads: Vec<_> = (0..READS)
+            .map(|block| {
+                in_thread(scope, move || {
+                    started.fetch_add(1, Ordering::Relaxed);
+                    let mut bytes = Block([0; BLOCK_BYTES]);
+                    table.read_exact_at(&mut bytes.0, (block * BLOCK_BYTES) as u64).unwrap();
+                    assert_eq!(bytes.0, [1; BLOCK_BYTES]);
+                })
+            })
+            .collect();
+        wait_until("all reads begin", || started.load(Ordering::Relaxed) == READS);
+        std::thread::sleep(Duration::from_millis(100));
+        run_requests(scope, m, other, "reads", false);
+        assert!(reads.iter().all(|read| read.try_recv().is_err()), "a read returned before the read of the cell disk");
+        drop(held);
+        reads.iter().for_each(|read| read.recv_timeout(BLOCKED).expect("the reads return"));
     });
 }
 
@@ -223,4 +252,14 @@ fn a_long_redo_log_and_syncs_delay_no_other_request_of_the_cpu_with_io_uring() {
 #[test]
 fn a_long_redo_log_and_syncs_delay_no_other_request_with_the_classic_transport() {
     check(false);
+}
+
+#[test]
+fn reads_that_wait_for_the_device_delay_no_other_request_of_the_cpu_with_io_uring() {
+    check_reads(true);
+}
+
+#[test]
+fn reads_that_wait_for_the_device_delay_no_other_request_with_the_classic_transport() {
+    check_reads(false);
 }

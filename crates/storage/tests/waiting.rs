@@ -198,3 +198,33 @@ fn the_disks_of_a_group_are_opened_side_by_side() {
     });
     assert_eq!(read_all(&volume, ino), [5; PAGE]);
 }
+
+#[test]
+fn a_read_that_would_wait_for_the_device_is_returned() {
+    let folder = tempfile::tempdir().unwrap();
+    let faulty = Arc::new(FaultyDisk::new(disks(folder.path(), 1).remove(0), 1));
+    let volume = &*Volume::open(vec![faulty.clone()], options()).unwrap();
+    let (raw, unit) = (create(volume, "raw"), compressed(volume, "unit"));
+    volume.write(raw, 0, &[7; PAGE]).unwrap();
+    volume.fsync(raw).unwrap();
+    let read = |ino, bytes: &mut [u8; PAGE]| volume.try_read(ino, 0, bytes).unwrap();
+    let mut bytes = [0; PAGE];
+    std::thread::scope(|scope| {
+        faulty.set_faults(&[Fault::HeldRead]);
+        let release = Release(|| faulty.set_faults(&[]));
+        for ino in [raw, unit] {
+            assert_eq!(read(ino, &mut bytes), None);
+        }
+        let blocked = in_thread(scope, || volume.read(raw, 0, &mut [0; PAGE]).unwrap());
+        assert!(blocked.recv_timeout(Duration::from_millis(200)).is_err(), "a read waits for the device");
+        drop(release);
+        assert_eq!(blocked.recv_timeout(SOON).expect("the read returns"), PAGE);
+    });
+    for (ino, fill) in [(raw, 7), (unit, 1)] {
+        assert_eq!(volume.read(ino, 0, &mut bytes).unwrap(), PAGE);
+        bytes.fill(0);
+        assert_eq!(read(ino, &mut bytes), Some(PAGE), "the bytes are in memory");
+        assert_eq!(bytes, [fill; PAGE]);
+    }
+    assert_eq!(volume.try_read(raw, PAGE as u64, &mut bytes).unwrap(), Some(0), "the end of the file");
+}

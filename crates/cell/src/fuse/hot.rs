@@ -11,12 +11,21 @@ use fuser::WriteFlags;
 use std::time::Instant;
 
 impl FileService {
-    pub(super) fn read_into(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
-        let since = Instant::now();
-        let kind = if buffer.len() <= BLOCK_BYTES { FileIoKind::SingleBlockRead } else { FileIoKind::MultiblockRead };
+    /// Reads, waiting for the device. `since` is the time at which the request arrived.
+    pub(super) fn read_into(&self, ino: Ino, offset: u64, buffer: &mut [u8], since: Instant) -> Result<usize, Error> {
         let count = self.volume().read(ino, offset, buffer).inspect_err(|error| log::error!("read: {error}"))?;
-        self.count(ino, kind, count, since);
+        self.count(ino, read_kind(buffer), count, since);
         Ok(count)
+    }
+
+    /// Reads unless the read would wait for the device; returns None in that case.
+    pub(super) fn try_read_into(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        let since = Instant::now();
+        let read = self.volume().try_read(ino, offset, buffer).inspect_err(|error| log::error!("read: {error}"))?;
+        if let Some(count) = read {
+            self.count(ino, read_kind(buffer), count, since);
+        }
+        Ok(read)
     }
 
     /// Writes for process `pid`. `since` is the time at which the request arrived.
@@ -58,9 +67,17 @@ impl FileService {
     }
 }
 
+fn read_kind(buffer: &[u8]) -> FileIoKind {
+    if buffer.len() <= BLOCK_BYTES { FileIoKind::SingleBlockRead } else { FileIoKind::MultiblockRead }
+}
+
 impl HotPath for FileService {
-    fn read(&self, call: Call, out: &mut [u8]) -> Result<usize, i32> {
-        self.read_into(call.ino, call.offset, out).map_err(|error| error.errno())
+    fn try_read(&self, call: Call, out: &mut [u8]) -> Result<Option<usize>, i32> {
+        self.try_read_into(call.ino, call.offset, out).map_err(|error| error.errno())
+    }
+
+    fn read(&self, call: Call, out: &mut [u8], since: Instant) -> Result<usize, i32> {
+        self.read_into(call.ino, call.offset, out, since).map_err(|error| error.errno())
     }
 
     fn try_write(&self, call: Call, data: &[u8]) -> Result<Option<usize>, i32> {

@@ -294,9 +294,13 @@ impl Filesystem for FileService {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let mut buffer = vec![0; size as usize];
-        match self.read_into(ino.0, offset, &mut buffer) {
-            Ok(count) => reply.data(&buffer[..count]),
+        let (since, mut buffer) = (Instant::now(), vec![0; size as usize]);
+        match self.try_read_into(ino.0, offset, &mut buffer) {
+            Ok(Some(count)) => reply.data(&buffer[..count]),
+            Ok(None) => self.run_waiting(move |service| match service.read_into(ino.0, offset, &mut buffer, since) {
+                Ok(count) => reply.data(&buffer[..count]),
+                Err(error) => reply.error(errno(&error)),
+            }),
             Err(error) => reply.error(errno(&error)),
         }
     }

@@ -3,7 +3,7 @@
 //! Layout: `docs/format/disk.md`. The filesystem provides space allocation, holes and their crash safety. Only the
 //! daemon that has locked the file `lock` may change the directory.
 
-use super::{DIRECT_ALIGN, Disk, DiskFile, Space, Stream};
+use super::{DIRECT_ALIGN, Disk, DiskFile, Space, Stream, no_wait};
 use parking_lot::Mutex;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -320,6 +320,32 @@ fn advise(file: &File, range: Range<u64>, advice: i32) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), range.start as i64, (range.end - range.start) as i64, advice) };
 }
 
+/// Reads like [`read_fully`] if the operating system's page cache contains the bytes. Otherwise the kernel starts to read
+/// them, and the error is [`ErrorKind::WouldBlock`]. Waits if the filesystem does not support RWF_NOWAIT.
+fn read_cached(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        let rest = &mut buffer[done..];
+        let part = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
+        let at = (offset + done as u64) as libc::off_t;
+        // SAFETY: `part` describes the rest of the buffer, which outlives the call.
+        let count = unsafe { libc::preadv2(file.as_raw_fd(), &part, 1, at, libc::RWF_NOWAIT) };
+        match usize::try_from(count) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == ErrorKind::Interrupted => {}
+                error if error.kind() == ErrorKind::WouldBlock => return Err(no_wait::would_wait()),
+                error if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                    return Ok(done + read_fully(file, &mut buffer[done..], offset + done as u64)?);
+                }
+                error => return Err(error),
+            },
+        }
+    }
+    Ok(done)
+}
+
 fn read_fully(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {
@@ -339,7 +365,10 @@ impl DiskFile for BackingFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        read_fully(&self.file, buffer, offset)
+        match no_wait::is_on() {
+            true => read_cached(&self.file, buffer, offset),
+            false => read_fully(&self.file, buffer, offset),
+        }
     }
 
     fn prefetch(&self, ranges: &[Range<u64>]) {
@@ -366,6 +395,9 @@ impl DiskFile for BackingFile {
         let Some(direct) = self.direct() else { return self.read_at(buffer, offset) };
         if self.is_in_page_cache(offset, buffer.len()) {
             return self.read_at(buffer, offset);
+        }
+        if no_wait::is_on() {
+            return Err(no_wait::would_wait());
         }
         let mut done = 0;
         while done < buffer.len() {

@@ -1,4 +1,4 @@
-//! A disk for tests that wraps another engine and injects seeded errors and panics, and delays syncs.
+//! A disk for tests that wraps another engine and injects seeded errors and panics, and holds syncs and reads.
 //!
 //! A failed operation does not reach the wrapped engine. The exception is a failed write: a random prefix of its bytes
 //! is written.
@@ -6,7 +6,7 @@
 //! A lost write is acknowledged and does not reach the wrapped engine. Reads return its bytes, as from the operating
 //! system's page cache, until [`FaultyDisk::drop_lost_writes`].
 
-use super::{Disk, DiskFile, Space, Stream};
+use super::{Disk, DiskFile, Space, Stream, no_wait};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::ops::Range;
@@ -30,6 +30,8 @@ pub enum Fault {
     },
     /// Every sync waits until the faults are replaced.
     HeldSync,
+    /// Every read waits until the faults are replaced.
+    HeldRead,
     /// Every read after the first `after` reads panics.
     ReadPanic {
         after: u64,
@@ -116,6 +118,12 @@ impl Injector {
     fn read(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         state.reads += 1;
+        while state.faults.iter().any(|fault| matches!(fault, Fault::HeldRead)) {
+            if no_wait::is_on() {
+                return Err(no_wait::would_wait());
+            }
+            self.faults_changed.wait(&mut state);
+        }
         for fault in state.faults.clone() {
             match fault {
                 Fault::Read { errno, one_in } => state.maybe_fail(one_in, errno)?,

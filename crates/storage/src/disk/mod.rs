@@ -6,6 +6,7 @@
 mod counted;
 mod directory;
 mod faulty;
+pub(crate) mod no_wait;
 mod overlay;
 
 pub use counted::{CountedDisk, DISK_IO_BUCKETS, DiskIoCount, DiskIoStats, DiskOperation};
@@ -131,7 +132,8 @@ pub trait DiskFile: Send + Sync + Debug {
         Ok(self.len()? == 0)
     }
 
-    /// Fills `buffer` from `offset`; returns fewer bytes only at the end of the file.
+    /// Fills `buffer` from `offset`; returns fewer bytes only at the end of the file. During [`no_wait::without_waiting`],
+    /// an engine that knows that the read would wait for the device returns [`io::ErrorKind::WouldBlock`].
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Announces reads with `read_at`, in ascending order, so that the ranges that are not in memory are fetched at

@@ -7,6 +7,7 @@
 use super::free_space::{Need, SpacePriority};
 use super::sync::fail_internal_sync;
 use super::{Ino, Volume, now};
+use crate::disk::no_wait::without_waiting;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{FileData, PAGE, SyncGuard, Units, WriteGuard, regions};
 use crate::meta::CommitSequence;
@@ -49,6 +50,12 @@ impl Volume {
             }
         }
         file.read(buffer, offset).map_err(|error| self.with_path(ino, error))
+    }
+
+    /// Reads like [`Self::read`], unless the read would wait for a device. Returns None in this case; the caller must repeat
+    /// the read with [`Self::read`].
+    pub fn try_read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<Option<usize>> {
+        without_waiting(|| self.read(ino, offset, buffer)).transpose()
     }
 
     /// Reads without the cell's page cache. The bytes are at least as new as any region version read before the call;

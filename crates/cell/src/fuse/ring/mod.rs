@@ -2,8 +2,8 @@
 //! writes on `/dev/fuse`.
 //!
 //! A queue's thread is pinned to its CPU. A backend and the thread that serves it share a CPU, so a request needs no
-//! wake-up across CPUs. The queue's thread serves reads, writes and GETATTR itself. Syncs, and writes that would wait,
-//! run on worker threads of the queue. The queue forwards every other request, in the format of `/dev/fuse`, to a
+//! wake-up across CPUs. The queue's thread serves reads, writes and GETATTR itself. Syncs, and reads and writes that would
+//! wait, run on worker threads of the queue. The queue forwards every other request, in the format of `/dev/fuse`, to a
 //! `fuser` session over a socket pair, and passes the session's reply to the kernel. Requests that wait never delay the
 //! queue. FORGET and INTERRUPT arrive on `/dev/fuse`, which the main session reads.
 //!
@@ -48,10 +48,13 @@ pub struct Call {
     pub pid: u32,
 }
 
-/// The operations that a queue serves itself. Errors are errno values. `read`, `try_write` and `getattr` run on the
-/// queue's thread and wait for no sync; the others run on worker threads.
+/// The operations that a queue serves itself. Errors are errno values. `try_read`, `try_write` and `getattr` run on the
+/// queue's thread, and wait neither for a device nor for a sync; the others run on worker threads.
 pub trait HotPath: Send + Sync + 'static {
-    fn read(&self, call: Call, out: &mut [u8]) -> Result<usize, i32>;
+    /// Returns None if the read would wait; `out` is then undefined.
+    fn try_read(&self, call: Call, out: &mut [u8]) -> Result<Option<usize>, i32>;
+    /// Repeats a read for which `try_read` returned None. The request arrived at `since`.
+    fn read(&self, call: Call, out: &mut [u8], since: Instant) -> Result<usize, i32>;
     /// Returns None, and writes nothing, if the write would wait.
     fn try_write(&self, call: Call, data: &[u8]) -> Result<Option<usize>, i32>;
     /// Repeats a write for which `try_write` returned None. The request arrived at `since`.

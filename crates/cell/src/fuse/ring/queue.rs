@@ -157,8 +157,13 @@ impl Queue {
         let size = (arguments.size as usize).min(entry.payload.len());
         match header.opcode {
             OP_READ => {
-                let result = self.hot_path.read(call, &mut entry.payload[..size]);
-                self.commit(index, header.unique, result)
+                let since = Instant::now();
+                match self.hot_path.try_read(call, &mut entry.payload[..size]).transpose() {
+                    Some(result) => self.commit(index, header.unique, result),
+                    None => self.wait(index, header.unique, move |hot_path, payload| {
+                        hot_path.read(call, &mut payload[..size], since)
+                    }),
+                }
             }
             OP_WRITE => {
                 let size = size.min(entry.header.entry.payload_sz as usize);
