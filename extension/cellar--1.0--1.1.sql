@@ -1551,6 +1551,227 @@ SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION awr.diff_report(bigint, bigint, bigint, bigint, text, integer) IS
   'the comparison of two periods between AWR snapshots; format text, html or json';
 
+-- ---- Reports about session samples ----
+
+CREATE FUNCTION awr.sql_id(query_id bigint)
+RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN (SELECT string_agg(substr('0123456789abcdfghjkmnpqrstuvwxyz', ((query_id >> (5 * d)) & CASE WHEN d = 12 THEN 15 ELSE 31 END)::int + 1, 1), '' ORDER BY d DESC)
+        FROM generate_series(0, 12) d);
+
+COMMENT ON FUNCTION awr.sql_id(bigint) IS 'the SQL_ID of a query identifier: Oracle''s form of 13 characters';
+
+CREATE FUNCTION awr.query_id(sql_id text)
+RETURNS bigint
+AS $$
+BEGIN
+  IF sql_id !~ '^[0-9abcdfg][0-9abcdfghjkmnpqrstuvwxyz]{12}$' THEN
+    RAISE EXCEPTION 'invalid SQL_ID "%"', sql_id
+      USING ERRCODE = 'invalid_parameter_value',
+            DETAIL = 'An SQL_ID has 13 characters: digits and lower-case letters without e, i, l and o.';
+  END IF;
+  RETURN (SELECT bit_or((strpos('0123456789abcdfghjkmnpqrstuvwxyz', substr(sql_id, i, 1)) - 1)::bigint << (5 * (13 - i)))
+          FROM generate_series(1, 13) i);
+END
+$$ LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.query_id(text) IS 'the query identifier of an SQL_ID';
+
+-- The columns that a dimension of ASH reports groups by
+CREATE FUNCTION awr.ash_columns(dimension text)
+RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE dimension
+    WHEN 'event' THEN 'event, class'
+    WHEN 'wait_class' THEN 'class'
+    WHEN 'query_id' THEN 'query_id'
+    WHEN 'sql_id' THEN 'query_id'
+    WHEN 'database' THEN 'database'
+    WHEN 'user' THEN 'role'
+    WHEN 'application' THEN 'application'
+    WHEN 'client' THEN 'client'
+    WHEN 'backend_type' THEN 'backend_type'
+    WHEN 'state' THEN 'state'
+    WHEN 'session' THEN 'pid'
+    WHEN 'blocker' THEN 'blocker_pid' END;
+
+COMMENT ON FUNCTION awr.ash_columns(text) IS 'for internal use by awr.ash_data';
+
+-- Raises an error unless the interval is valid and the samples of the instance reach into it.
+CREATE FUNCTION awr.check_interval(begin_time timestamptz, end_time timestamptz, instance integer)
+RETURNS void
+AS $$
+DECLARE
+  oldest timestamptz;
+  newest timestamptz;
+BEGIN
+  IF begin_time IS NULL OR end_time IS NULL OR NOT isfinite(begin_time) OR NOT isfinite(end_time) OR begin_time >= end_time THEN
+    RAISE EXCEPTION 'begin time % does not precede end time %', coalesce(begin_time::text, 'NULL'), coalesce(end_time::text, 'NULL')
+      USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  IF instance <> 1 AND NOT EXISTS (SELECT FROM awr.instance i WHERE i.instance_id = instance) THEN
+    RAISE EXCEPTION 'AWR instance % does not exist', instance
+      USING ERRCODE = 'undefined_object',
+            HINT = coalesce('Instances in the repository: ' || (SELECT string_agg(i.instance_id || ' (' || i.name || ')', ', ' ORDER BY i.instance_id) FROM awr.instance i) || '.',
+                            'The repository contains no AWR snapshot.');
+  END IF;
+  SELECT min(c.begin_time), max(c.end_time) INTO oldest, newest FROM awr.sample_chunk c WHERE c.instance_id = instance;
+  IF instance = 1 THEN
+    oldest := least(oldest, (SELECT min(sample_time) FROM awr.get_samples(0)));
+    newest := clock_timestamp();
+  END IF;
+  IF oldest IS NULL THEN
+    RAISE EXCEPTION 'AWR instance % has no session samples', instance
+      USING ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = 'Set "cellar.awr_sample_period" above 0 to sample active sessions.';
+  END IF;
+  IF end_time <= oldest OR begin_time > newest THEN
+    RAISE EXCEPTION 'no session samples between % and %', begin_time, end_time
+      USING ERRCODE = 'invalid_parameter_value',
+            DETAIL = format('Session samples of instance %s exist from %s to %s.', instance, oldest, newest);
+  END IF;
+END
+$$ LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.check_interval(timestamptz, timestamptz, integer) IS 'for internal use by awr.ash_data';
+
+CREATE FUNCTION awr.ash_data(
+  begin_time timestamptz, end_time timestamptz, dimensions text[] DEFAULT '{}', filters jsonb DEFAULT '{}',
+  instance integer DEFAULT 1)
+RETURNS jsonb
+AS $$
+DECLARE
+  names CONSTANT text := 'event, wait_class, sql_id, query_id, database, user, application, client, backend_type, state, session, blocker';
+  dimension text;
+  name text;
+  value jsonb;
+  conditions text := '';
+  listed text;
+  lists text;
+  seconds int;
+  result jsonb;
+BEGIN
+  PERFORM awr.check_interval(begin_time, end_time, instance);
+  FOREACH dimension IN ARRAY dimensions || ARRAY(SELECT jsonb_object_keys(filters)) LOOP
+    IF awr.ash_columns(dimension) IS NULL THEN
+      RAISE EXCEPTION 'unrecognized dimension "%"', coalesce(dimension, 'NULL')
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'Dimensions: ' || names || '.';
+    END IF;
+  END LOOP;
+  FOR name, value IN SELECT * FROM jsonb_each(filters) LOOP
+    IF jsonb_typeof(value) <> 'array' THEN
+      value := jsonb_build_array(value);
+    END IF;
+    IF name = 'sql_id' THEN
+      value := (SELECT jsonb_agg(awr.query_id(v)) FROM jsonb_array_elements_text(value) v);
+    END IF;
+    -- The first column of a dimension is the one that filters compare.
+    conditions := conditions || format(' AND %I::text IN (SELECT jsonb_array_elements_text(%L))', split_part(awr.ash_columns(name), ',', 1), value);
+  END LOOP;
+  -- Idle waits and sessions idle in a transaction are no activity, unless a filter selects them.
+  IF NOT filters ?| ARRAY['event', 'wait_class', 'state'] THEN
+    conditions := conditions || ' AND class <> ''Idle'' AND state NOT LIKE ''idle in transaction%''';
+  END IF;
+  listed := (SELECT string_agg(DISTINCT c, ', ') FROM unnest(dimensions) d, regexp_split_to_table(awr.ash_columns(d), ', ') c);
+
+  SELECT string_agg(format(
+           '%1$L, (SELECT jsonb_agg(to_jsonb(x) %2$s ORDER BY x.samples DESC)
+                 FROM (SELECT %3$s, count(*) AS samples, sum(us) AS time_us, round(sqrt(sum(us * us))) AS stderr_us, count(DISTINCT pid) AS sessions
+                       FROM h WHERE %4$s GROUP BY %3$s ORDER BY count(*) DESC, %3$s LIMIT %5$s) x)', l.name, l.detail, l.columns, l.condition, l.rows), ', ')
+    INTO lists
+    FROM (VALUES ('events', 'event, class', 'foreground', 30, ''),
+                 ('background_events', 'event, class', 'NOT foreground', 30, ''),
+                 ('services', 'application, role, database', 'foreground', 20, ''),
+                 ('clients', 'client, role, database', 'client IS NOT NULL', 20, ''),
+                 ('databases', 'database', 'database IS NOT NULL', 20, ''),
+                 ('top_sql', 'query_id, event, class', 'query_id IS NOT NULL', 40, ''),
+                 ('top_sessions', 'pid, session_start, backend_type, application, role, database, event, class', 'true', 40, ''),
+                 ('blockers', 'blocker_pid, event, class', 'blocker_pid IS NOT NULL', 30,
+                  '|| (SELECT jsonb_build_object(''application'', max(s.application), ''role'', max(s.role), ''state'', max(s.state)) FROM s WHERE s.pid = x.blocker_pid)'),
+                 ('groups', listed, 'true', 50, '')) l (name, columns, condition, rows, detail)
+    WHERE l.columns IS NOT NULL;
+
+  seconds := coalesce((SELECT min(w) FROM unnest(ARRAY[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800]) w
+                       WHERE extract(epoch FROM end_time - begin_time) / w <= 60), 86400);
+  EXECUTE format(
+    'WITH known AS MATERIALIZED (
+       SELECT oid AS datid, datname::text FROM pg_database WHERE $3 = 1
+       UNION ALL
+       SELECT DISTINCT ON (datid) datid, datname FROM awr.database_stat
+       WHERE instance_id = $3 AND datname IS NOT NULL AND ($3 <> 1 OR datid NOT IN (SELECT oid FROM pg_database))),
+     s AS MATERIALIZED (
+       SELECT coalesce(a.wait_event, ''CPU'') AS event, a.wait_class AS class, a.query_id, coalesce(k.datname, a.database::text) AS database,
+              coalesce(r.rolname, a.role::text) AS role, a.application, a.client, a.backend_type, a.state, a.blocker_pid, a.pid,
+              a.backend_start AS session_start, a.sample_time, a.period_ms * 1000::numeric AS us,
+              a.backend_type IN (''client backend'', ''parallel worker'') AS foreground
+       FROM awr.active_session_history a LEFT JOIN known k ON k.datid = a.database LEFT JOIN pg_roles r ON r.oid = a.role
+       WHERE a.instance_id = $3 AND a.chunk_end >= $1 AND a.chunk_begin < $2 AND a.sample_time >= $1 AND a.sample_time < $2),
+     h AS MATERIALIZED (SELECT * FROM s WHERE true %1$s),
+     slot_event AS MATERIALIZED (
+       SELECT date_bin(%2$s * interval ''1 second'', sample_time, ''2000-01-01 00:00:00+00'') AS t, event, class, count(*) AS samples, sum(us) AS time_us,
+              round(sqrt(sum(us * us))) AS stderr_us, row_number() OVER (PARTITION BY date_bin(%2$s * interval ''1 second'', sample_time, ''2000-01-01 00:00:00+00'') ORDER BY count(*) DESC, event) AS place
+       FROM h GROUP BY 1, 2, 3)
+     SELECT jsonb_build_object(
+       ''samples'', (SELECT count(*) FROM h),
+       ''time_us'', (SELECT coalesce(sum(us), 0) FROM h),
+       ''stderr_us'', (SELECT round(sqrt(coalesce(sum(us * us), 0))) FROM h),
+       ''foreground_us'', (SELECT coalesce(sum(us), 0) FROM h WHERE foreground),
+       ''period_us'', (SELECT max(us) FROM s),
+       ''slots'', (SELECT jsonb_agg(jsonb_build_object(
+                     ''time'', greatest(t, $1), ''duration_us'', (extract(epoch FROM least(t + %2$s * interval ''1 second'', $2) - greatest(t, $1)) * 1e6)::bigint,
+                     ''samples'', (SELECT coalesce(sum(e.samples), 0) FROM slot_event e WHERE e.t = g.t),
+                     ''by_class'', (SELECT coalesce(jsonb_object_agg(class, us), ''{}'') FROM (SELECT class, sum(time_us) AS us FROM slot_event e WHERE e.t = g.t GROUP BY 1) c),
+                     ''events'', (SELECT jsonb_agg(to_jsonb(e) - ''t'' - ''place'' ORDER BY place) FROM slot_event e WHERE e.t = g.t AND place <= 3)) ORDER BY t)
+                   FROM generate_series(date_bin(%2$s * interval ''1 second'', $1, ''2000-01-01 00:00:00+00''), $2 - interval ''1 microsecond'', %2$s * interval ''1 second'') g (t)),
+       %3$s)',
+    conditions, seconds, lists)
+    INTO result USING begin_time, end_time, instance;
+
+  RETURN jsonb_strip_nulls(jsonb_build_object(
+    'format', 1,
+    'kind', 'ash',
+    'instance', coalesce((SELECT jsonb_build_object('id', i.instance_id, 'name', i.name, 'system_identifier', i.system_identifier::text)
+                          FROM awr.instance i WHERE i.instance_id = instance), jsonb_build_object('id', instance))
+                || coalesce((SELECT data - ARRAY['system_identifier', 'incarnation', 'uptime_us', 'day', 'sessions', 'startup_time', 'wal_lsn']
+                             FROM awr.last_value l WHERE l.instance_id = instance AND l.kind = 'facts'), '{}')
+                || jsonb_build_object('cpus', (SELECT (r ->> 'value')::numeric::int FROM awr.last_value l, jsonb_array_elements(l.data) r
+                                               WHERE l.instance_id = instance AND l.kind = 'os_stat' AND r ->> 'name' = 'NUM_CPUS')),
+    'begin', jsonb_build_object('time', begin_time),
+    'end', jsonb_build_object('time', end_time),
+    'elapsed_us', (extract(epoch FROM end_time - begin_time) * 1e6)::bigint,
+    'notes', (SELECT jsonb_agg(jsonb_build_object('snap_id', n.snap_id, 'time', p.end_time, 'kind', n.kind, 'object', n.object, 'text', n.description) ORDER BY n.snap_id)
+              FROM awr.note n JOIN awr.snapshot p USING (snap_day, snap_id)
+              WHERE n.instance_id = instance AND p.begin_time < ash_data.end_time AND p.end_time > ash_data.begin_time
+                AND n.kind IN ('server restart', 'host restart', 'crash', 'clock step', 'upgrade')),
+    'history', result || jsonb_build_object(
+      'dimensions', to_jsonb(dimensions),
+      'lost', (SELECT sum(c.lost) FROM awr.sample_chunk c
+               WHERE c.instance_id = instance AND c.end_time >= ash_data.begin_time AND c.begin_time < ash_data.end_time),
+      'filters', (SELECT jsonb_agg(jsonb_build_object('dimension', f.key, 'value', f.value #>> '{}')) FROM jsonb_each(filters) f)),
+    'statements', (SELECT jsonb_agg(jsonb_build_object('query_id', t.query_id, 'text', t.query)) FROM awr.query_text t
+                   WHERE t.instance_id = instance
+                     AND t.query_id IN (SELECT (e ->> 'query_id')::bigint FROM jsonb_array_elements(coalesce(result -> 'top_sql', '[]') || coalesce(result -> 'groups', '[]')) e))));
+END
+$$ LANGUAGE plpgsql STABLE STRICT SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.ash_data(timestamptz, timestamptz, text[], jsonb, integer) IS
+  'everything that an ASH report about an interval shows, as one document';
+
+CREATE FUNCTION awr.ash_report(
+  begin_time timestamptz DEFAULT now() - interval '15 minutes', end_time timestamptz DEFAULT now(), format text DEFAULT 'text',
+  dimensions text[] DEFAULT '{}', filters jsonb DEFAULT '{}', instance integer DEFAULT 1)
+RETURNS text
+AS $$
+  SELECT awr.render(awr.ash_data(begin_time, end_time, dimensions, filters, instance), NULL, format)
+$$ LANGUAGE sql STABLE STRICT SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.ash_report(timestamptz, timestamptz, text, text[], jsonb, integer) IS
+  'the report about the session samples of an interval; format text, html or json';
+
 -- ---- Privileges ----
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA awr FROM PUBLIC;
@@ -1560,3 +1781,5 @@ GRANT EXECUTE ON FUNCTION awr.create_snapshot(text), awr.create_baseline(text, b
   awr.report_data(bigint, bigint, integer), awr.report(bigint, bigint, text, integer),
   awr.diff_report(bigint, bigint, bigint, bigint, text, integer), awr.wait_class(text, text, boolean), awr.get_samples(bigint),
   awr.get_sampler_state(), awr.get_incarnation() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION awr.ash_data(timestamptz, timestamptz, text[], jsonb, integer),
+  awr.ash_report(timestamptz, timestamptz, text, text[], jsonb, integer), awr.sql_id(bigint), awr.query_id(text) TO pg_monitor;

@@ -49,6 +49,8 @@ macro_rules! records {
 records! {
     /// Everything that a report about one instance is computed from.
     Document {
+        /// `ash` for a document of `awr.ash_data`; empty for a document of `awr.report_data`.
+        kind: Text,
         instance: Instance,
         begin: Boundary,
         end: Boundary,
@@ -77,6 +79,7 @@ records! {
         sessions: Sessions,
         settings: List<Setting>,
         ash: Ash,
+        history: History,
     }
 
     Instance {
@@ -479,7 +482,54 @@ records! {
         #[serde(alias = "user")]
         role: Text,
         application: Text,
+        client: Text,
+        state: Text,
+        blocker_pid: Option<i64>,
+        /// Number of different sessions.
+        sessions: Measure,
         samples: Measure,
+        time_us: Measure,
+        stderr_us: Measure,
+    }
+
+    /// Session samples of any interval, as `awr.ash_data` returns them. Lists are ordered by samples, most first.
+    History {
+        samples: Measure,
+        time_us: Measure,
+        stderr_us: Measure,
+        /// Time of the samples of foreground sessions.
+        foreground_us: Measure,
+        period_us: Measure,
+        lost: Measure,
+        dimensions: List<Text>,
+        filters: List<Filter>,
+        /// Samples by the requested dimensions.
+        groups: List<AshActivity>,
+        events: List<AshActivity>,
+        background_events: List<AshActivity>,
+        services: List<AshActivity>,
+        clients: List<AshActivity>,
+        databases: List<AshActivity>,
+        top_sql: List<AshActivity>,
+        top_sessions: List<AshActivity>,
+        blockers: List<AshActivity>,
+        slots: List<HistorySlot>,
+    }
+
+    Filter {
+        dimension: Text,
+        value: Text,
+    }
+
+    /// A part of the interval. The slots cover the interval without gaps; the first and the last can be shorter.
+    HistorySlot {
+        time: Text,
+        duration_us: Measure,
+        samples: Measure,
+        /// Microseconds by wait class.
+        by_class: BTreeMap<String, f64>,
+        /// The events with the most samples.
+        events: List<AshActivity>,
     }
 }
 

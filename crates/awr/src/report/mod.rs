@@ -1,11 +1,13 @@
-//! Reports: sections put together for one instance, several instances, or two periods.
+//! Reports: sections put together for one instance, several instances, two periods, or the session samples of an interval.
 
 mod difference;
 mod global;
+mod history;
 mod instance;
 
 pub use difference::difference;
 pub use global::global;
+pub use history::history;
 pub use instance::instance;
 
 use crate::document::Document;
@@ -17,6 +19,8 @@ pub enum Kind {
     Instance,
     Global,
     Difference,
+    /// Session samples of any interval.
+    History,
 }
 
 impl Kind {
@@ -26,6 +30,7 @@ impl Kind {
             Self::Instance => "instance",
             Self::Global => "global",
             Self::Difference => "difference",
+            Self::History => "ash",
         }
     }
 }
@@ -41,9 +46,10 @@ pub struct Report {
     pub findings: Findings,
 }
 
-/// The report about parsed documents: one document makes an instance report, several make a global report.
+/// The report about parsed documents: one document makes an instance report or an ASH report, several make a global report.
 pub fn of(documents: &[Document]) -> Report {
     match documents {
+        [document] if &*document.kind == "ash" => history(document),
         [document] => instance(document),
         documents => global(documents),
     }

@@ -7,6 +7,7 @@
 mod activity;
 mod ash;
 mod blocks;
+mod history;
 mod host;
 mod io;
 mod segments;
@@ -21,6 +22,7 @@ mod waits;
 mod wal;
 
 pub use blocks::{Bar, Block, Chart, Group, Section};
+pub use history::sections as history;
 pub use summary::{PREFERRED_ROWS, findings};
 
 use crate::document::Document;

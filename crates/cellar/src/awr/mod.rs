@@ -9,7 +9,7 @@ use crate::CONFIG_EXIT;
 use cellar_awr::render::{self, Format};
 use cellar_awr::report;
 use clap::builder::PossibleValuesParser;
-use repository::{Period, Repository};
+use repository::{Interval, Period, Repository};
 pub use repository::{configuration, with_cause};
 use source::{Failure, documents};
 use std::io::{ErrorKind, Write};
@@ -37,6 +37,7 @@ enum AwrCommand {
     Report(ReportArguments),
     Diff(DiffArguments),
     Global(GlobalArguments),
+    Ash(AshArguments),
     Snapshots(SnapshotsArguments),
     Snapshot(SnapshotArguments),
 }
@@ -123,6 +124,101 @@ struct GlobalArguments {
     from_json: Option<PathBuf>,
 }
 
+/// Report about the active sessions of any interval, from session samples; by default of the last 15 minutes
+#[derive(clap::Args)]
+struct AshArguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: Output,
+    /// Begin of the interval: a time that PostgreSQL accepts, in the time zone of the server
+    #[arg(long, value_name = "TIME", conflicts_with = "last")]
+    begin: Option<String>,
+    /// End of the interval; now by default
+    #[arg(long, value_name = "TIME")]
+    end: Option<String>,
+    /// Length of the interval before its end, for example '10 minutes'
+    #[arg(long, value_name = "INTERVAL")]
+    last: Option<String>,
+    /// Add a section with the samples by these dimensions: event, wait_class, sql_id, query_id, database, user,
+    /// application, client, backend_type, state, session, blocker
+    #[arg(long, value_name = "DIMENSION", value_delimiter = ',')]
+    by: Vec<String>,
+    #[command(flatten)]
+    filters: Filters,
+    /// Instance whose session samples are reported; 1 is the server that contains the repository
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    instance: i32,
+    /// Render a document that --format document wrote, without a connection
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dsn", "begin", "end", "last", "by"])]
+    from_json: Option<PathBuf>,
+}
+
+/// Conditions on session samples; all of them must hold.
+#[derive(clap::Args)]
+struct Filters {
+    /// Only samples with this wait event; CPU for sessions on a CPU
+    #[arg(long, value_name = "EVENT")]
+    event: Option<String>,
+    /// Only samples of this wait class; Idle also selects idle waits, such as pg_sleep()
+    #[arg(long, value_name = "CLASS")]
+    wait_class: Option<String>,
+    /// Only samples of the statement with this SQL_ID
+    #[arg(long, value_name = "SQL_ID")]
+    sql_id: Option<String>,
+    /// Only samples of the statement with this query identifier
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    query_id: Option<i64>,
+    /// Only samples of sessions in this database
+    #[arg(long, value_name = "NAME")]
+    database: Option<String>,
+    /// Only samples of sessions of this role
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Only samples of sessions with this application name
+    #[arg(long, value_name = "NAME")]
+    application: Option<String>,
+    /// Only samples of sessions of this client address
+    #[arg(long, value_name = "ADDRESS")]
+    client: Option<String>,
+    /// Only samples of processes of this type, as in pg_stat_activity
+    #[arg(long, value_name = "TYPE")]
+    backend_type: Option<String>,
+    /// Only samples of sessions in this state, as in pg_stat_activity
+    #[arg(long, value_name = "STATE")]
+    state: Option<String>,
+    /// Only samples of the process with this process id
+    #[arg(long, value_name = "PID")]
+    session: Option<i32>,
+    /// Only samples of sessions that waited for this process
+    #[arg(long, value_name = "PID")]
+    blocker: Option<i32>,
+}
+
+impl Filters {
+    /// Returns the dimensions with a condition, and the value that each must have.
+    fn conditions(&self) -> (Vec<&'static str>, Vec<String>) {
+        let number = |number: Option<i32>| number.map(|number| number.to_string());
+        [
+            ("event", self.event.clone()),
+            ("wait_class", self.wait_class.clone()),
+            ("sql_id", self.sql_id.clone()),
+            ("query_id", self.query_id.map(|query_id| query_id.to_string())),
+            ("database", self.database.clone()),
+            ("user", self.user.clone()),
+            ("application", self.application.clone()),
+            ("client", self.client.clone()),
+            ("backend_type", self.backend_type.clone()),
+            ("state", self.state.clone()),
+            ("session", number(self.session)),
+            ("blocker", number(self.blocker)),
+        ]
+        .into_iter()
+        .filter_map(|(dimension, value)| Some((dimension, value?)))
+        .unzip()
+    }
+}
+
 /// List the AWR snapshots of the repository
 #[derive(clap::Args)]
 struct SnapshotsArguments {
@@ -142,6 +238,7 @@ pub fn run(arguments: &AwrArguments) -> ExitCode {
         AwrCommand::Report(arguments) => ("report", report(arguments)),
         AwrCommand::Diff(arguments) => ("diff", diff(arguments)),
         AwrCommand::Global(arguments) => ("global", global(arguments)),
+        AwrCommand::Ash(arguments) => ("ash", ash(arguments)),
         AwrCommand::Snapshots(arguments) => ("snapshots", snapshots(arguments)),
         AwrCommand::Snapshot(arguments) => ("snapshot", snapshot(arguments)),
     };
@@ -208,6 +305,27 @@ fn global(arguments: &GlobalArguments) -> Result<(), Failure> {
         }
     };
     write(&arguments.output, &json, || Ok(report::global(&documents(&json)?)))
+}
+
+fn ash(arguments: &AshArguments) -> Result<(), Failure> {
+    let json = match &arguments.from_json {
+        Some(file) => source::read(file)?,
+        None => {
+            let interval = Interval {
+                begin: arguments.begin.as_deref(),
+                end: arguments.end.as_deref(),
+                last: arguments.last.as_deref(),
+            };
+            let (dimensions, values) = arguments.filters.conditions();
+            Repository::connect(arguments.connection.dsn.as_deref())?.session_history(
+                &interval,
+                &arguments.by,
+                (&dimensions, &values),
+                arguments.instance,
+            )?
+        }
+    };
+    write(&arguments.output, &json, || Ok(report::of(&documents(&json)?)))
 }
 
 fn snapshots(arguments: &SnapshotsArguments) -> Result<(), Failure> {

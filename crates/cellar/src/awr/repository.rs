@@ -17,6 +17,14 @@ pub struct Period {
     pub end: i64,
 }
 
+/// An interval of an ASH report, in the forms of times and intervals that PostgreSQL accepts. Without `begin`, the interval
+/// has the length `last`, 15 minutes by default; without `end`, the interval ends now.
+pub struct Interval<'a> {
+    pub begin: Option<&'a str>,
+    pub end: Option<&'a str>,
+    pub last: Option<&'a str>,
+}
+
 pub struct Repository {
     client: Client,
 }
@@ -40,6 +48,25 @@ impl Repository {
             .client
             .query_one("SELECT awr.report_data($1, $2, $3)::text", &parameters)
             .map_err(|error| failure(&error))?;
+        let document: Option<String> = row.get(0);
+        document.ok_or_else(|| Failure::error("the repository returned no document"))
+    }
+
+    /// The session samples of an interval by dimensions, as a JSON document. `filters` contains dimensions and, at the same
+    /// positions, the values that they must have.
+    pub fn session_history(
+        &mut self,
+        interval: &Interval<'_>,
+        dimensions: &[String],
+        filters: (&[&str], &[String]),
+        instance: i32,
+    ) -> Result<String, Failure> {
+        let sql = "SELECT awr.ash_data(coalesce($1::text::timestamptz, e.t - coalesce($3::text::interval, '15 minutes')), e.t, $4, \
+                   jsonb_object($5::text[], $6::text[]), $7)::text \
+                   FROM (SELECT coalesce($2::text::timestamptz, now()) AS t) e";
+        let parameters: [&(dyn postgres::types::ToSql + Sync); 7] =
+            [&interval.begin, &interval.end, &interval.last, &dimensions, &filters.0, &filters.1, &instance];
+        let row = self.client.query_one(sql, &parameters).map_err(|error| failure(&error))?;
         let document: Option<String> = row.get(0);
         document.ok_or_else(|| Failure::error("the repository returned no document"))
     }

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# ASH reports of a cluster without cells: a lock wait and an idle wait of known length appear with their samples, filters
+# and dimensions select, samples in shared memory and in the repository count once, wrong arguments are refused.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../../scripts/lib.sh"
+
+extension_installed || die "the extension is not installed: run scripts/build.sh extension"
+work_begin ash
+data=$WORK/data
+q() { sql ash postgres -c "$1"; }
+ash() { "$CELLAR_BIN" awr ash --dsn "$(cluster_dsn ash)" "$@"; }
+ticks() { q "SELECT ticks FROM awr.get_sampler_state()"; }
+# wait_for CONDITION: waits until an SQL condition is true.
+wait_for() {
+    local i
+    for ((i = 0; i < 600; i++)); do
+        [ "$(q "SELECT $1")" = t ] && return 0
+        sleep 0.1
+    done
+    die "not true: $1"
+}
+# samples FILTERS [BEGIN]: the number of samples that an ASH report counts.
+samples() { q "SELECT awr.ash_data('${2:-$begin}', now(), filters => '$1') -> 'history' -> 'samples'"; }
+check_within_two() {
+    if [ "$2" -ge $(($3 - 2)) ] && [ "$2" -le $(($3 + 2)) ]; then ok "$1: $2 samples in $3 ticks"; else not_ok "$1: $2 samples in $3 ticks"; fi
+}
+
+cluster_create ash "$data"
+# The worker that stores samples is the test itself.
+cluster_set "$data" "shared_preload_libraries = 'cellar'" "cellar.awr_snapshot_interval = 0" "cellar.awr_sample_period = 200ms" \
+    "cellar.awr_database = template1" "autovacuum = off"
+cluster_start ash "$data"
+q "CREATE EXTENSION cellar"
+q "CREATE TABLE t AS SELECT 1 AS a"
+
+# ---- a session that waits for a lock, and one that sleeps ----
+
+begin=$(q "SELECT clock_timestamp()")
+mkfifo "$WORK/holder"
+PGAPPNAME=holder sql ash postgres <"$WORK/holder" >/dev/null &
+remember_process $!
+exec 3>"$WORK/holder"
+echo "BEGIN; UPDATE t SET a = 2;" >&3
+wait_for "EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'holder' AND state = 'idle in transaction')"
+PGAPPNAME=waiter q "UPDATE t SET a = 3" &
+waiter=$!
+remember_process $waiter
+wait_for "EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'waiter' AND wait_event = 'transactionid')"
+PGAPPNAME=sleeper q "SELECT pg_sleep(600)" >/dev/null 2>&1 &
+remember_process $!
+wait_for "EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'sleeper' AND wait_event = 'PgSleep')"
+first=$(ticks)
+since=$(q "SELECT clock_timestamp()")
+wait_for "ticks >= $first + 20 FROM awr.get_sampler_state()"
+holder=$(q "SELECT pid FROM pg_stat_activity WHERE application_name = 'holder'")
+until=$(q "SELECT clock_timestamp()")
+waited=$(($(ticks) - first))
+during() { q "SELECT awr.ash_data('$since', '$until', filters => '$1') -> 'history' -> 'samples'"; }
+check_within_two "a lock wait appears under its event and blocker" "$(during "{\"event\": \"transactionid\", \"blocker\": $holder}")" "$waited"
+check_within_two "a sleeping session appears as idle wait, if selected" "$(during '{"wait_class": "Idle", "application": "sleeper"}')" "$waited"
+check_equal "idle waits and sessions idle in a transaction are no activity" \
+    "$(during '{"application": ["sleeper", "holder"]}')" 0
+check_equal "the rows of a dimension add up to the samples" \
+    "$(q "SELECT sum((g -> 'samples')::int) = (d -> 'history' -> 'samples')::int FROM (SELECT awr.ash_data('$begin', '$until', ARRAY['application']) AS d) d, jsonb_array_elements(d -> 'history' -> 'groups') g GROUP BY d")" t
+check_equal "the slots cover the interval, and their samples add up" \
+    "$(q "SELECT sum((s -> 'duration_us')::bigint) = (d -> 'elapsed_us')::bigint AND sum((s -> 'samples')::int) = (d -> 'history' -> 'samples')::int FROM (SELECT awr.ash_data('$begin', '$until') AS d) d, jsonb_array_elements(d -> 'history' -> 'slots') s GROUP BY d")" t
+
+echo "COMMIT;" >&3
+wait $waiter
+begin=$since
+report=$(ash --begin "$since" --end "$until" --by event,blocker --application waiter)
+for title in "ASH Report For" "Activity by event, blocker" "Top User Events" "Top Background Events" "Top Service/Module" \
+    "Top SQL with Top Events" "Top Sessions" "Top Blocking Sessions" "Activity Over Time" "application = waiter" "End of Report"; do
+    check "text contains: $title" grep -q -F "$title" <<<"$report"
+done
+check "the blocker is named" grep -q -E "^ *$holder +transactionid +Application .* holder +idle in transaction" <<<"$report"
+check "the figures are marked sampled with their error" grep -q -E 'sampled ±[0-9.]+m?s' <<<"$report"
+check_equal "no line exceeds 132 columns" "$(awk 'length($0) > 132' <<<"$report" | wc -l)" 0
+ash --begin "$since" --end "$until" --output "$WORK/ash.html" --by wait_class
+check "HTML contains the chart" grep -q 'Average active sessions by wait class' "$WORK/ash.html"
+check_equal "HTML refers to no other file" "$(grep -c -E 'https?://|src=' "$WORK/ash.html" || true)" 0
+ash --begin "$since" --end "$until" --format document --output "$WORK/ash.document"
+check_equal "a saved document renders the same report" "$("$CELLAR_BIN" awr ash --from-json "$WORK/ash.document" | md5sum)" "$(ash --begin "$since" --end "$until" | md5sum)"
+
+# ---- samples in shared memory and in the repository ----
+
+before=$(during '{"application": "waiter"}')
+q "SELECT awr.store_samples()" >/dev/null
+check_equal "stored samples count once" "$(during '{"application": "waiter"}')" "$before"
+
+# ---- SQL_IDs ----
+
+check_equal "an SQL_ID leads back to its query identifier" \
+    "$(q "SELECT bool_and(awr.query_id(awr.sql_id(n)) = n) FROM (VALUES (0), (-1), (-9223372036854775808), (9223372036854775807), (1234567890123456789)) v (n)")" t
+check_equal "SQL and the command print the same SQL_ID" "$(q "SELECT awr.sql_id(-1), awr.sql_id(0)")" "gzzzzzzzzzzzz|0000000000000"
+id=$(q "SELECT awr.sql_id(query_id) FROM awr.active_session_history WHERE application = 'waiter' AND query_id IS NOT NULL LIMIT 1")
+check_equal "a statement is selected by its SQL_ID" "$(during "{\"sql_id\": \"$id\"}")" "$(during '{"application": "waiter", "wait_class": "Application"}')"
+
+# ---- wrong arguments ----
+
+check_equal "begin after end" "$(sqlstate_of ash postgres "SELECT awr.ash_report('2026-01-02', '2026-01-01')")" 22023
+check_equal "an interval before the first sample" "$(sqlstate_of ash postgres "SELECT awr.ash_report('2001-01-01', '2001-01-02')")" 22023
+check_matches "the error names the samples that exist" "$(ash --begin 2001-01-01 --end 2001-01-02 2>&1 || true)" 'Session samples of instance 1 exist from'
+check_equal "an unknown dimension" "$(sqlstate_of ash postgres "SELECT awr.ash_data(now() - interval '1 min', now(), '{colour}')")" 22023
+check_equal "an unknown filter" "$(sqlstate_of ash postgres "SELECT awr.ash_data(now() - interval '1 min', now(), filters => '{\"pid; DROP TABLE t\": 1}')")" 22023
+check_equal "an invalid SQL_ID" "$(sqlstate_of ash postgres "SELECT awr.query_id('zzzzzzzzzzzzz')")" 22023
+check_equal "an unknown instance" "$(sqlstate_of ash postgres "SELECT awr.ash_report(instance => 7)")" 42704
+check_equal "a filter is data, not SQL" "$(during "{\"application\": \"x'' OR true --\"}")" 0
+q "CREATE ROLE plain LOGIN" && q "CREATE ROLE monitor LOGIN" && q "GRANT pg_monitor TO monitor"
+check_equal "only members of pg_monitor see samples" "$(sqlstate_of ash postgres "SET ROLE plain; SELECT awr.ash_report()")" 42501
+check_matches "a member of pg_monitor sees the report" "$(q "SET ROLE monitor; SELECT awr.ash_report()")" 'ASH Report For'
+
+checks_end
