@@ -1733,9 +1733,11 @@ BEGIN
     'format', 1,
     'kind', 'ash',
     'instance', coalesce((SELECT jsonb_build_object('id', i.instance_id, 'name', i.name, 'system_identifier', i.system_identifier::text)
-                          FROM awr.instance i WHERE i.instance_id = instance), jsonb_build_object('id', instance))
-                || coalesce((SELECT data - ARRAY['system_identifier', 'incarnation', 'uptime_us', 'day', 'sessions', 'startup_time', 'wal_lsn']
-                             FROM awr.last_value l WHERE l.instance_id = instance AND l.kind = 'facts'), '{}')
+                          FROM awr.instance i WHERE i.instance_id = instance),
+                         jsonb_build_object('id', instance, 'name', coalesce(nullif(current_setting('cluster_name'), ''), 'local')))
+                || coalesce(CASE WHEN instance = 1 THEN awr.get_facts()
+                                 ELSE (SELECT data FROM awr.last_value l WHERE l.instance_id = instance AND l.kind = 'facts') END
+                            - ARRAY['system_identifier', 'incarnation', 'uptime_us', 'day', 'sessions', 'startup_time', 'wal_lsn', 'time'], '{}')
                 || jsonb_build_object('cpus', (SELECT (r ->> 'value')::numeric::int FROM awr.last_value l, jsonb_array_elements(l.data) r
                                                WHERE l.instance_id = instance AND l.kind = 'os_stat' AND r ->> 'name' = 'NUM_CPUS')),
     'begin', jsonb_build_object('time', begin_time),
@@ -1750,9 +1752,14 @@ BEGIN
       'lost', (SELECT sum(c.lost) FROM awr.sample_chunk c
                WHERE c.instance_id = instance AND c.end_time >= ash_data.begin_time AND c.begin_time < ash_data.end_time),
       'filters', (SELECT jsonb_agg(jsonb_build_object('dimension', f.key, 'value', f.value #>> '{}')) FROM jsonb_each(filters) f)),
-    'statements', (SELECT jsonb_agg(jsonb_build_object('query_id', t.query_id, 'text', t.query)) FROM awr.query_text t
-                   WHERE t.instance_id = instance
-                     AND t.query_id IN (SELECT (e ->> 'query_id')::bigint FROM jsonb_array_elements(coalesce(result -> 'top_sql', '[]') || coalesce(result -> 'groups', '[]')) e))));
+    -- Texts that the AWR worker has not stored yet are in shared memory.
+    'statements', (SELECT jsonb_agg(jsonb_build_object('query_id', t.query_id, 'text', t.query))
+                   FROM (SELECT DISTINCT ON (q.query_id) q.query_id, q.query
+                         FROM (SELECT t.query_id, t.query, true AS stored FROM awr.query_text t WHERE t.instance_id = instance
+                               UNION ALL
+                               SELECT g.query_id, g.query, false FROM awr.get_plans() g WHERE instance = 1) q
+                         ORDER BY q.query_id, q.stored DESC) t
+                   WHERE t.query_id IN (SELECT (e ->> 'query_id')::bigint FROM jsonb_array_elements(coalesce(result -> 'top_sql', '[]') || coalesce(result -> 'groups', '[]')) e))));
 END
 $$ LANGUAGE plpgsql STABLE STRICT SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp;

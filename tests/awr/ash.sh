@@ -74,6 +74,9 @@ for title in "ASH Report For" "Activity by event, blocker" "Top User Events" "To
     "Top SQL with Top Events" "Top Sessions" "Top Blocking Sessions" "Activity Over Time" "application = waiter" "End of Report"; do
     check "text contains: $title" grep -q -F "$title" <<<"$report"
 done
+check "the header names the server" grep -q -F "DB/Inst: local/1" <<<"$report"
+check "the header names the release" grep -q -F "$(q "SHOW server_version")" <<<"$report"
+check "a statement in shared memory has its text" grep -q -F "UPDATE t SET a =" <<<"$report"
 check "the blocker is named" grep -q -E "^ *$holder +transactionid +Application .* holder +idle in transaction" <<<"$report"
 check "the figures are marked sampled with their error" grep -q -E 'sampled ±[0-9.]+m?s' <<<"$report"
 check_equal "no line exceeds 132 columns" "$(awk 'length($0) > 132' <<<"$report" | wc -l)" 0

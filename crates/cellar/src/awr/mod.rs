@@ -37,7 +37,7 @@ enum AwrCommand {
     Report(ReportArguments),
     Diff(DiffArguments),
     Global(GlobalArguments),
-    Ash(AshArguments),
+    Ash(Box<AshArguments>),
     Snapshots(SnapshotsArguments),
     Snapshot(SnapshotArguments),
 }
