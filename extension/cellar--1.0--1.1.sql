@@ -261,10 +261,11 @@ CREATE TABLE awr.cpu_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
   database oid NOT NULL, backend_type text NOT NULL, application text NOT NULL,
   cpu_us awr.counter, run_queue_us awr.counter,
+  parses awr.counter, parse_us awr.counter, commits awr.counter, commit_us awr.counter,
   stats_reset text
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.cpu_stat IS
-  'CPU time of the server''s processes per interval, and the time that they were ready to run but waited for a CPU; database 0: none';
+  'CPU time of the server''s processes per interval, the time that they were ready to run but waited for a CPU, and parse and commit times; database 0: none';
 
 -- ---- Session samples ----
 
@@ -397,7 +398,7 @@ INSERT INTO awr.collector VALUES
    SELECT cell, coalesce(database, 0::oid), kind, bucket::int - 1, sum(n)::bigint, NULL, NULL
    FROM cellar.get_file_io(), unnest(histogram) WITH ORDINALITY h (n, bucket) WHERE n > 0 GROUP BY 1, 2, 3, 4$$),
 ('cpu_stat', 'instance', 0, 999999, NULL,
- $$SELECT database, backend_type, application, cpu_us, run_queue_us, awr.get_incarnation()::text AS stats_reset FROM awr.get_cpu()$$),
+ $$SELECT c.*, awr.get_incarnation()::text AS stats_reset FROM awr.get_cpu() c$$),
 ('os_stat', 'instance', 0, 999999, NULL,
  $$WITH cpu AS (SELECT regexp_split_to_array(trim(substring(pg_read_file('/proc/stat') FROM 'cpu +([0-9 ]+)')), ' +')::bigint[] AS t),
         vm AS (SELECT m[1] AS name, m[2]::bigint AS value
@@ -431,6 +432,15 @@ INSERT INTO awr.collector VALUES
  $$SELECT upper('pressure_' || r.name || '_' || m[1]) || '_TIME' AS name, m[2]::bigint AS total
    FROM (VALUES ('cpu'), ('io'), ('memory')) r (name),
         regexp_matches(pg_read_file('/proc/pressure/' || r.name), '^(some|full) .*total=(\d+)$', 'gn') m$$),
+-- Columns of diskstats: major, minor, name, reads, merged, sectors of 512 bytes, ms; the same of writes; in flight, busy ms,
+-- ms weighted by the requests in flight
+('os_stat', 'instance', 0, 999999, NULL,
+ $$SELECT 'DISK_' || f[3] || '_' || v.name AS name, (f[v.field]::numeric * v.factor)::bigint AS total
+   FROM regexp_split_to_table(pg_read_file('/proc/diskstats', 0, 1048576, true), '\n') line,
+        LATERAL (SELECT regexp_split_to_array(trim(line), ' +') AS f) s,
+        (VALUES ('READ_REQUESTS', 4, 1), ('READ_BYTES', 6, 512), ('READ_TIME', 7, 1000), ('WRITE_REQUESTS', 8, 1),
+                ('WRITE_BYTES', 10, 512), ('WRITE_TIME', 11, 1000), ('BUSY_TIME', 13, 1000), ('QUEUE_TIME', 14, 1000)) v (name, field, factor)
+   WHERE cardinality(f) >= 14 AND f[4]::numeric + f[8]::numeric > 0$$),
 ('setting', 'instance', 0, 999999, NULL,
  $$SELECT name, setting, unit, source FROM pg_settings WHERE context <> 'internal' OR name IN ('server_version', 'data_checksums', 'wal_segment_size')$$),
 ('activity', 'instance', 0, 999999, NULL,
@@ -504,13 +514,14 @@ COMMENT ON FUNCTION awr.get_sampler_state() IS
   'state of the sampler: number of its next sample, ticks, ticks that began late, samples that fit the shared memory, period';
 
 CREATE FUNCTION awr.get_cpu(
-  OUT database oid, OUT backend_type text, OUT application text, OUT cpu_us bigint, OUT run_queue_us bigint)
+  OUT database oid, OUT backend_type text, OUT application text, OUT cpu_us bigint, OUT run_queue_us bigint,
+  OUT parses bigint, OUT parse_us bigint, OUT commits bigint, OUT commit_us bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_get_cpu'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION awr.get_cpu() IS
-  'cumulative CPU time and run-queue time of the server''s processes, by database, type and application';
+  'cumulative CPU, run-queue, parse and commit times of the server''s processes, by database, type and application';
 
 -- Oracle's wait class of a wait event of PostgreSQL. Waits of parallel query for its own workers are of class Other.
 CREATE FUNCTION awr.wait_class(wait_event_type text, wait_event text, foreground boolean)
@@ -1340,6 +1351,7 @@ BEGIN
     UNION ALL SELECT 'temp bytes', temp_bytes, 'bytes' FROM d
     UNION ALL SELECT 'enqueue deadlocks', deadlocks, 'deadlocks' FROM d
     UNION ALL SELECT 'execute count', sum((e ->> 'calls')::numeric), 'executions' FROM jsonb_array_elements(statements) e
+    UNION ALL SELECT 'parse count (total)', sum((s ->> 'parses')::numeric), 'parses' FROM awr.sum_intervals('cpu_stat', begin_snap, end_snap, instance) s
     UNION ALL SELECT 'parse count (hard)', sum((e ->> 'plans')::numeric), 'plans' FROM jsonb_array_elements(statements) e
     UNION ALL SELECT v.name, raw.value, v.unit
       FROM (VALUES ('redo size', 'pg_stat_wal.wal_bytes', 'bytes'), ('redo entries', 'pg_stat_wal.wal_records', 'records'),
@@ -1452,6 +1464,8 @@ BEGIN
                          UNION ALL SELECT 'DB CPU run queue time', (SELECT sum((e ->> 'run_queue_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' IN ('client backend', 'parallel worker'))
                          UNION ALL SELECT 'parallel worker cpu time', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' = 'parallel worker')
                          UNION ALL SELECT 'background cpu time', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' NOT IN ('client backend', 'parallel worker'))
+                         UNION ALL SELECT 'parse time elapsed', (SELECT sum((e ->> 'parse_us')::numeric) FROM jsonb_array_elements(cpu) e)
+                         UNION ALL SELECT 'commit time elapsed', (SELECT sum((e ->> 'commit_us')::numeric) FROM jsonb_array_elements(cpu) e)
                          UNION ALL SELECT 'plan elapsed time', (SELECT sum((e ->> 'plan_us')::numeric) FROM jsonb_array_elements(statements) e)) t (name, us)
                    WHERE us IS NOT NULL),
     'statistics', statistics,
@@ -1460,7 +1474,7 @@ BEGIN
     'services', (SELECT jsonb_agg(jsonb_build_object('database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
                           'backend_type', s -> 'backend_type', 'application', s -> 'application', 'cpu_us', s -> 'cpu_us', 'run_queue_us', s -> 'run_queue_us'))
                  FROM jsonb_array_elements(cpu) s),
-    'os', (SELECT jsonb_agg(CASE WHEN s ? 'total' THEN jsonb_build_object('name', s -> 'name', 'value', s -> 'total', 'unit', CASE WHEN s ->> 'name' LIKE '%TIME' THEN 'us' ELSE 'bytes' END)
+    'os', (SELECT jsonb_agg(CASE WHEN s ? 'total' THEN jsonb_build_object('name', s -> 'name', 'value', s -> 'total', 'unit', CASE WHEN s ->> 'name' LIKE '%TIME' THEN 'us' WHEN s ->> 'name' LIKE '%REQUESTS' THEN 'requests' ELSE 'bytes' END)
                                  ELSE jsonb_build_object('name', s -> 'name', 'end', s -> 'value', 'value', s -> 'value',
                                         'begin', (SELECT o.value FROM awr.os_stat o WHERE o.snap_day = first.snap_day AND o.snap_id = begin_snap AND o.name = s ->> 'name')) END)
            FROM awr.sum_intervals('os_stat', begin_snap, end_snap, instance) s),

@@ -1,15 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * cpu_times.c
- *	  CPU time and run-queue time of all processes, per database, process type
- *	  and application.
+ *	  CPU time and run-queue time of all processes, and parse and commit time of
+ *	  sessions, per database, process type and application.
  *
  * The kernel counts both times for each process in /proc/PID/schedstat.  The
  * sampler reads them at each tick, and adds the increase since the last reading
  * to the totals of the process's database, type and application name.  A process
  * that executes statements adds its last part when it exits, so that short
- * sessions and parallel workers are counted.  Transactions therefore spend no time on this accounting.  On other systems
- * than Linux there are no such times, and all totals stay zero.
+ * sessions and parallel workers are counted.  Transactions therefore spend no
+ * time on this accounting.  On other systems than Linux there are no such times,
+ * and their totals stay zero.  Sessions time parsing and commits themselves
+ * (command_times.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -21,7 +23,6 @@
 #include "access/parallel.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "parser/analyze.h"
 #include "pgstat.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
@@ -45,6 +46,7 @@ typedef struct CpuTotal
 	char		type[NAMEDATALEN];	/* empty if the entry is not in use */
 	char		application[NAMEDATALEN];
 	CellarCpuTime time;
+	CellarCommandTimes commands;
 } CpuTotal;
 
 /* The last reading of the process that uses a PGPROC. */
@@ -62,7 +64,6 @@ typedef struct CpuTimes
 
 static CpuTimes *times = NULL;
 static LWLock *times_lock = NULL;
-static post_parse_analyze_hook_type previous_analyze_hook = NULL;
 
 Size
 cellar_cpu_bytes(void)
@@ -170,12 +171,40 @@ cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char 
 	return consumed;
 }
 
+static const char *
+process_type(void)
+{
+	return IsParallelWorker() ? CELLAR_PARALLEL_WORKER : GetBackendTypeDesc(MyBackendType);
+}
+
+static const char *
+process_application(void)
+{
+	return application_name != NULL ? application_name : "";
+}
+
+/* Adds parse and commit times of this session to the totals. */
+void
+cellar_add_command_times(const CellarCommandTimes *commands)
+{
+	CpuTotal   *total;
+
+	if (times == NULL)
+		return;
+	LWLockAcquire(times_lock, LW_EXCLUSIVE);
+	total = find_total(MyDatabaseId, process_type(), process_application());
+	total->commands.parses += commands->parses;
+	total->commands.parse_us += commands->parse_us;
+	total->commands.commits += commands->commits;
+	total->commands.commit_us += commands->commit_us;
+	LWLockRelease(times_lock);
+}
+
 static void
 add_rest(int code, Datum arg)
 {
-	cellar_update_cpu(CellarProcNumber(MyProc), MyProcPid, MyDatabaseId,
-					  IsParallelWorker() ? CELLAR_PARALLEL_WORKER : GetBackendTypeDesc(MyBackendType),
-					  application_name != NULL ? application_name : "");
+	cellar_update_cpu(CellarProcNumber(MyProc), MyProcPid, MyDatabaseId, process_type(), process_application());
+	cellar_flush_command_times();
 }
 
 /* Registers, once, the callback that counts the rest of this process's times. */
@@ -191,22 +220,6 @@ cellar_count_cpu_at_exit(void)
 	}
 }
 
-/* Called at the first statement of a session; parallel workers do not parse. */
-static void
-count_at_exit(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
-{
-	if (previous_analyze_hook != NULL)
-		previous_analyze_hook(pstate, query, jumble);
-	cellar_count_cpu_at_exit();
-}
-
-void
-cellar_install_cpu_times(void)
-{
-	previous_analyze_hook = post_parse_analyze_hook;
-	post_parse_analyze_hook = count_at_exit;
-}
-
 /* awr.get_cpu() */
 Datum
 cellar_get_cpu(PG_FUNCTION_ARGS)
@@ -214,11 +227,12 @@ cellar_get_cpu(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 
 	InitMaterializedSRF(fcinfo, 0);
+	cellar_flush_command_times();
 	for (int i = 0; times != NULL && i < TOTALS; i++)
 	{
 		CpuTotal	total;
-		Datum		values[5];
-		bool		nulls[5] = {false};
+		Datum		values[9];
+		bool		nulls[9] = {false};
 
 		LWLockAcquire(times_lock, LW_SHARED);
 		total = times->totals[i];
@@ -230,6 +244,10 @@ cellar_get_cpu(PG_FUNCTION_ARGS)
 		values[2] = CStringGetTextDatum(total.application);
 		values[3] = Int64GetDatum((int64) (total.time.cpu_ns / 1000));
 		values[4] = Int64GetDatum((int64) (total.time.run_queue_ns / 1000));
+		values[5] = Int64GetDatum((int64) total.commands.parses);
+		values[6] = Int64GetDatum((int64) total.commands.parse_us);
+		values[7] = Int64GetDatum((int64) total.commands.commits);
+		values[8] = Int64GetDatum((int64) total.commands.commit_us);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

@@ -181,6 +181,6 @@ cellar_init_awr(void)
 void
 cellar_install_awr(void)
 {
-	cellar_install_cpu_times();
 	cellar_install_statements();
+	cellar_install_command_times();
 }

@@ -597,7 +597,7 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 	if (track)
 	{
 		uint64		elapsed_ns = nanoseconds_since(started);
-		StatementEntry *entry = local_entry(statement_key((int64) query_id, cellar_plan_id(result)));
+		StatementEntry *entry = local_entry(statement_key((int64) query_id, cellar_mark_plan(result)));
 
 		entry->counters[PLANS]++;
 		entry->plan_ns += elapsed_ns;
@@ -828,6 +828,13 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 		count_execution(entry, elapsed_ns, completion != NULL ? completion->nprocessed : 0,
 						&bytes, &used_buffers, &used_wal);
 	}
+}
+
+/* Returns whether this process plans or executes a statement: functions may parse others. */
+bool
+cellar_in_statement(void)
+{
+	return nesting_level > 0;
 }
 
 void

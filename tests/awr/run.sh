@@ -81,6 +81,12 @@ redo=$(as_pg "$PG_BIN/pg_waldump" -z -p "$data/pg_wal" -s "$(lsn "$begin")" -e "
 check_equal "a report counts each of 1000 transactions with 5 statements" \
     "$(q "SELECT sum((e -> 'calls')::int) FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'statements') e WHERE e ->> 'text' ~ 'pgbench_(accounts SET|tellers SET|branches SET|history)|^SELECT abalance'")" 5000
 check_near "redo size" "$(statistic "$begin" "$end" "redo size")" "$redo" 3
+of_pgbench() { q "SELECT sum($3) FROM awr.cpu_stat WHERE snap_id > $1 AND snap_id <= $2 AND application = 'pgbench'"; }
+check_equal "commits are timed, one per transaction" "$(of_pgbench "$begin" "$end" commits)" 1000
+check_equal "commit time and parse time are part of the time model" \
+    "$(q "SELECT count(*) FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'time_model') e
+          WHERE e ->> 'name' IN ('parse time elapsed', 'commit time elapsed') AND (e -> 'us')::bigint > 0")" 2
+check_equal "each of 7 commands per transaction is parsed" "$(q "SELECT $(of_pgbench "$begin" "$end" parses) BETWEEN 7000 AND 7010")" t
 if [ -n "$trace" ]; then
     # Reads of relation files by all processes: the traced ones are those of PostgreSQL's buffer manager.
     # A call during which strace saw another process is split into two lines.
@@ -110,6 +116,36 @@ check "DB time of two clients: $db_time us; by the clients' clocks $clients us, 
 check_near "CPU and run-queue time of two clients (us)" \
     "$(q "SELECT sum((e -> 'cpu_us')::bigint + (e -> 'run_queue_us')::bigint) FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'services') e WHERE e ->> 'application' = 'pgbench'")" "$clients" 5
 check_equal "no figure is negative" "$(negative 1 "$end")" ""
+
+if [ -r /proc/diskstats ]; then
+    # Readings around both snapshots bound what the interval counts.
+    busiest=$(awk '$10 >= most { most = $10; name = $3 } END { print name }' /proc/diskstats)
+    written() { awk -v n="$busiest" '$3 == n { printf "%.0f", $10 * 512 }' /proc/diskstats; }
+    before_begin=$(written)
+    begin=$(snapshot)
+    after_begin=$(written)
+    dd if=/dev/zero of="$WORK/written" bs=1M count=64 conv=fsync 2>/dev/null
+    before_end=$(written)
+    end=$(snapshot)
+    counted=$(q "SELECT coalesce(sum(total), 0) FROM awr.os_stat WHERE snap_id = $end AND name = 'DISK_${busiest}_WRITE_BYTES'")
+    after_end=$(written)
+    check "bytes written to disk $busiest: $counted; by readings, between $((before_end - after_begin)) and $((after_end - before_begin))" \
+        test $((counted >= before_end - after_begin && counted <= after_end - before_begin)) = 1
+else
+    skip "writes of disks: /proc/diskstats is not readable"
+fi
+
+# A generic plan is a copy of the plan that the planner returned, and keeps its identifier. Without the index, it is replanned.
+prepared() { DB=bench q "SET plan_cache_mode = $1; PREPARE p (int) AS SELECT bbalance AS prepared_balance FROM pgbench_branches WHERE bid = \$1;
+    SET enable_seqscan = off; EXECUTE p (1); EXECUTE p (2); $2" >/dev/null; }
+begin=$end
+prepared force_custom_plan ""
+prepared force_generic_plan "ALTER TABLE pgbench_branches DROP CONSTRAINT pgbench_branches_pkey; EXECUTE p (3)"
+end=$(snapshot)
+check_equal "a statement has one plan identifier per plan, whether the plan is custom or generic" \
+    "$(q "SELECT string_agg(calls::text, ', ' ORDER BY calls) FROM
+            (SELECT plan_id, sum(calls) AS calls FROM awr.plan_stat p JOIN awr.query_text USING (query_id)
+             WHERE snap_id > $begin AND snap_id <= $end AND plan_id > 0 AND query ~ 'prepared_balance' GROUP BY 1) s")" "1, 4"
 
 # ---- events between two snapshots ----
 

@@ -242,6 +242,30 @@ fn impact_and_benefit_are_shares_of_db_time() {
     assert!(finding.title.contains("4711"), "{}", finding.title);
 }
 
+/// Session 2 waits for session 1, and sessions 3 to 5 wait for session 2.
+#[test]
+fn a_lock_chain_is_attributed_to_the_session_at_its_head() {
+    let waits = |blocker, blocked| json!({ "blocker_pid": blocker, "blocked_pid": blocked, "samples": 100 });
+    let chain = json!([waits(1, 2), waits(2, 3), waits(2, 4), waits(2, 5)]);
+    let builder = Builder::healthy().event("transactionid", "Application", 0.5 * HOUR_US);
+    let findings = judge(&builder.set("/sessions/blocking", chain).build());
+    let finding = found(&findings, "lock-waits");
+    assert!(finding.title.ends_with("session 1"), "{}", finding.title);
+    assert!(
+        finding.evidence.iter().any(|evidence| evidence.text.contains("session 1 blocked 4 sessions in 400 samples"))
+    );
+}
+
+#[test]
+fn sessions_that_blocked_each_other_by_turns_are_named() {
+    let waits =
+        |blocker, blocked, samples| json!({ "blocker_pid": blocker, "blocked_pid": blocked, "samples": samples });
+    let builder = Builder::healthy().event("transactionid", "Application", 0.5 * HOUR_US);
+    let findings = judge(&builder.set("/sessions/blocking", json!([waits(1, 2, 10), waits(2, 1, 20)])).build());
+    let title = &found(&findings, "lock-waits").title;
+    assert!(title.ends_with("session 1") || title.ends_with("session 2"), "{title}");
+}
+
 #[test]
 fn missing_figures_make_an_area_unjudged_instead_of_healthy() {
     let findings = judge(&Builder::healthy().without("events").without("time_model").without("databases").build());

@@ -28,11 +28,13 @@ extern int	cellar_awr_max_statements;
 
 /* plan_id.c */
 extern int64 cellar_plan_id(const PlannedStmt *statement);
+extern int64 cellar_mark_plan(PlannedStmt *statement);
 
 /* statements.c */
 extern Size cellar_statements_bytes(void);
 extern void cellar_statements_init(LWLock *lock);
 extern void cellar_install_statements(void);
+extern bool cellar_in_statement(void);
 
 /* samples.c */
 
@@ -75,11 +77,25 @@ typedef struct CellarCpuTime
 	uint64		run_queue_ns;
 } CellarCpuTime;
 
+/* Parse times and commit times of sessions. */
+typedef struct CellarCommandTimes
+{
+	uint64		parses;
+	uint64		parse_us;
+	uint64		commits;
+	uint64		commit_us;
+} CellarCommandTimes;
+
 extern Size cellar_cpu_bytes(void);
 extern void cellar_cpu_init(LWLock *lock);
-extern void cellar_install_cpu_times(void);
 extern void cellar_count_cpu_at_exit(void);
 extern bool cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application);
+
+extern void cellar_add_command_times(const CellarCommandTimes *commands);
+
+/* command_times.c */
+extern void cellar_flush_command_times(void);
+extern void cellar_install_command_times(void);
 
 /* sampler.c */
 extern TimestampTz cellar_sample_sessions(TimestampTz now);

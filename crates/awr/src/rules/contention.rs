@@ -24,16 +24,33 @@ struct Blocked<'a> {
     query_id: Option<i64>,
 }
 
-/// Sessions that blocked others, by samples.
+/// Returns the session at the head of a chain: follows, from `pid`, the blocker of most samples. A cycle, which samples of
+/// different moments can form, ends the chain.
+fn head_of_chain(view: &View<'_>, pid: i64) -> i64 {
+    let mut visited = BTreeSet::from([pid]);
+    let mut head = pid;
+    loop {
+        let waits = view.document.sessions.blocking.iter().filter(|wait| wait.blocked_pid == Some(head));
+        match top(waits, 1, |wait| wait.samples).first().and_then(|wait| wait.blocker_pid) {
+            Some(blocker) if visited.insert(blocker) => head = blocker,
+            _ => return head,
+        }
+    }
+}
+
+/// Sessions at the heads of chains, by the samples of all sessions of the chain.
 fn blockers<'a>(view: &View<'a>) -> Vec<(i64, Blocked<'a>)> {
     let mut blockers: BTreeMap<i64, Blocked<'a>> = BTreeMap::new();
-    for chain in &view.document.sessions.blocking {
-        let Some(pid) = chain.blocker_pid else { continue };
-        let blocked = blockers.entry(pid).or_default();
-        blocked.sessions.extend(chain.blocked_pid);
-        blocked.samples += chain.samples.unwrap_or(0.0);
-        blocked.state = blocked.state.or(chain.blocker_state.known());
-        blocked.query_id = blocked.query_id.or(chain.query_id);
+    for wait in &view.document.sessions.blocking {
+        let Some(pid) = wait.blocker_pid else { continue };
+        let head = head_of_chain(view, pid);
+        let blocked = blockers.entry(head).or_default();
+        blocked.sessions.extend(wait.blocked_pid);
+        blocked.samples += wait.samples.unwrap_or(0.0);
+        if head == pid {
+            blocked.state = blocked.state.or(wait.blocker_state.known());
+        }
+        blocked.query_id = blocked.query_id.or(wait.query_id);
     }
     top(blockers, usize::MAX, |(_, blocked)| Some(blocked.samples))
 }

@@ -1,0 +1,119 @@
+/*-------------------------------------------------------------------------
+ *
+ * command_times.c
+ *	  Parse time and commit time of client sessions.
+ *
+ * The parse time of a command is the time from the arrival of its message until
+ * the end of the first parse analysis outside of functions: lexer, grammar and
+ * analysis.  Rewriting is not included.  Of a string of several statements, the
+ * parse time contains the grammar of all and the analysis of the first.
+ *
+ * The commit time of a transaction begins after deferred triggers and ends when
+ * other sessions see the changes.  The commit time includes the flush of the WAL
+ * and the wait for synchronous standbys.  Transactions without a transaction id
+ * are not timed: they have nothing to flush.
+ *
+ * A session adds its times to the totals (cpu_times.c) about once a second, and
+ * when it exits.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "parser/analyze.h"
+#include "portability/instr_time.h"
+#include "utils/timestamp.h"
+
+#include "cellar/awr.h"
+#include "cellar/compat.h"
+
+#define FLUSH_INTERVAL_US	1000000
+
+static CellarCommandTimes times;	/* not yet in the totals */
+static TimestampTz last_flush = 0;
+static TimestampTz last_analyzed = 0;	/* start of the last command whose parse
+										 * analysis was timed */
+static instr_time commit_started;
+static post_parse_analyze_hook_type previous_analyze_hook = NULL;
+
+void
+cellar_flush_command_times(void)
+{
+	if (times.parses == 0 && times.commits == 0)
+		return;
+	cellar_add_command_times(&times);
+	memset(&times, 0, sizeof(times));
+}
+
+static void
+flush_if_due(TimestampTz now)
+{
+	if (now - last_flush < FLUSH_INTERVAL_US && now >= last_flush)
+		return;
+	last_flush = now;
+	cellar_flush_command_times();
+}
+
+/* Parallel workers and other background processes are not timed. */
+static bool
+is_timed_process(void)
+{
+	return cellar_awr_track_statements && MyBackendType == B_BACKEND;
+}
+
+static void
+time_parse(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
+{
+	TimestampTz started = GetCurrentStatementStartTimestamp();
+
+	if (previous_analyze_hook != NULL)
+		previous_analyze_hook(pstate, query, jumble);
+	cellar_count_cpu_at_exit();
+	if (is_timed_process() && !cellar_in_statement() && started != last_analyzed)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+
+		last_analyzed = started;
+		times.parses++;
+		times.parse_us += Max(now - started, 0);
+		flush_if_due(now);
+	}
+}
+
+static void
+time_commit(XactEvent event, void *arg)
+{
+	instr_time	now;
+
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			INSTR_TIME_SET_ZERO(commit_started);
+			if (is_timed_process() && TransactionIdIsValid(GetTopTransactionIdIfAny()))
+				INSTR_TIME_SET_CURRENT(commit_started);
+			break;
+		case XACT_EVENT_COMMIT:
+			if (INSTR_TIME_IS_ZERO(commit_started))
+				break;
+			INSTR_TIME_SET_CURRENT(now);
+			INSTR_TIME_SUBTRACT(now, commit_started);
+			INSTR_TIME_SET_ZERO(commit_started);
+			times.commits++;
+			times.commit_us += INSTR_TIME_GET_MICROSEC(now);
+			/* This sum is about the present time. */
+			flush_if_due(GetCurrentStatementStartTimestamp() + (TimestampTz) INSTR_TIME_GET_MICROSEC(now));
+			break;
+		default:
+			break;
+	}
+}
+
+void
+cellar_install_command_times(void)
+{
+	previous_analyze_hook = post_parse_analyze_hook;
+	post_parse_analyze_hook = time_parse;
+	RegisterXactCallback(time_commit, NULL);
+}
