@@ -8,6 +8,10 @@
  * runs above it and evaluates HAVING.  Several threads of the cell share the
  * scan where PostgreSQL would start parallel workers.
  *
+ * If all aggregates of the query ignore duplicates, as count(DISTINCT x), the
+ * cell removes duplicates of group keys and arguments instead, and PostgreSQL
+ * aggregates the remaining rows.
+ *
  * Below the path is PostgreSQL's own partial aggregation over a plain Smart
  * Scan, for rows that the cell does not aggregate; see executor/aggregate.c.
  *
@@ -15,6 +19,7 @@
  */
 #include "postgres.h"
 
+#include "nodes/nodeFuncs.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
@@ -22,6 +27,7 @@
 #include "optimizer/planner.h"
 #include "optimizer/prep.h"
 #include "optimizer/tlist.h"
+#include "parser/parse_oper.h"
 #include "utils/rel.h"
 #include "utils/selfuncs.h"
 
@@ -29,6 +35,13 @@
 #include "cellar/cell.h"
 #include "cellar/compat.h"
 #include "cellar/planner.h"
+
+/*
+ * Removing duplicates in the cell pays if each row occurs this often on
+ * average.  PostgreSQL's costs do not contain the sort of an aggregate with
+ * DISTINCT, so that comparing them does not show this.
+ */
+#define DUPLICATES_MIN	3
 
 /*
  * As make_partial_grouping_target, which is not exported: the grouping
@@ -103,6 +116,8 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 	scan->startup_cost = path->startup_cost;
 	scan->total_cost = path->startup_cost;
 	((CustomPath *) scan)->flags = CUSTOMPATH_SUPPORT_PROJECTION;
+	if (aggregation->distinct)
+		scan->pathtarget = aggregation->target;
 	rest = (Path *) create_agg_path(root, rel, scan, aggregation->target,
 									aggregation->group_clause == NIL ? AGG_PLAIN : AGG_HASHED,
 									aggregation->distinct ? AGGSPLIT_SIMPLE : AGGSPLIT_INITIAL_SERIAL,
@@ -164,9 +179,9 @@ add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
 	}
 }
 
-/* Returns why PostgreSQL would not aggregate in two steps, or NULL. */
+/* Returns why the cell cannot contribute to the aggregation of the query, or NULL. */
 static const char *
-query_unsuitable(PlannerInfo *root, GroupPathExtraData *extra)
+query_unsuitable(PlannerInfo *root)
 {
 	Query	   *parse = root->parse;
 
@@ -174,10 +189,7 @@ query_unsuitable(PlannerInfo *root, GroupPathExtraData *extra)
 		return "the query has grouping sets";
 	if (parse->hasTargetSRFs)
 		return "the select list contains a set-returning function";
-	if ((extra->flags & GROUPING_CAN_PARTIAL_AGG) == 0)
-		return "an aggregate uses DISTINCT or ORDER BY, or does not support partial aggregation";
-	if (parse->groupClause != NIL &&
-		(CellarGroupClause(root) == NIL || (extra->flags & GROUPING_CAN_USE_HASH) == 0))
+	if (parse->groupClause != NIL && CellarGroupClause(root) == NIL)
 		return "the group keys cannot be hashed";
 	return NULL;
 }
@@ -209,9 +221,156 @@ init_aggregation(CellarAggregateSpec *aggregation, PlannerInfo *root, RelOptInfo
 	if (aggregation->group_clause != NIL)
 		aggregation->groups =
 			estimate_num_groups(root,
+								aggregation->distinct ? aggregation->target->exprs :
 								get_sortgrouplist_exprs(aggregation->group_clause, targetlist),
 								rel->rows, NULL, NULL);
 	return true;
+}
+
+/* Adds an expression to the target and to the clause, unless it is there. */
+static bool
+add_key(PathTarget *target, List **clause, Index *last_ref, Expr *expr)
+{
+	SortGroupClause *key;
+	Oid			less;
+	bool		hashable;
+
+	if (IsA(expr, Const) || list_member(target->exprs, expr))
+		return true;
+	key = makeNode(SortGroupClause);
+	get_sort_group_operators(exprType((Node *) expr), false, true, false, &less, &key->eqop, NULL, &hashable);
+	if (!hashable)
+		return false;
+	key->tleSortGroupRef = ++*last_ref;
+	key->sortop = less;
+	key->hashable = true;
+	add_column_to_pathtarget(target, expr, key->tleSortGroupRef);
+	*clause = lappend(*clause, key);
+	return true;
+}
+
+/*
+ * Sets the target and group clause of an aggregation that removes duplicates:
+ * the group keys, and the arguments and filters of all aggregates.  Returns
+ * false if duplicates matter to an aggregate.
+ */
+static bool
+init_deduplication(CellarAggregateSpec *aggregation, PlannerInfo *root, PathTarget *grouping_target, Node *having)
+{
+	List	   *group_clause = CellarGroupClause(root);
+	PathTarget *target = create_empty_pathtarget();
+	List	   *others = NIL;
+	Index		last_ref = 0;
+	ListCell   *lc;
+
+	foreach(lc, root->parse->targetList)
+		last_ref = Max(last_ref, lfirst_node(TargetEntry, lc)->ressortgroupref);
+	foreach(lc, grouping_target->exprs)
+	{
+		Index		ref = get_pathtarget_sortgroupref(grouping_target, foreach_current_index(lc));
+		SortGroupClause *key = ref == 0 ? NULL : get_sortgroupref_clause_noerr(ref, group_clause);
+
+		if (key == NULL)
+			others = lappend(others, lfirst(lc));
+		else
+		{
+			add_column_to_pathtarget(target, lfirst(lc), ref);
+			aggregation->group_clause = lappend(aggregation->group_clause, key);
+		}
+	}
+	if (having != NULL)
+		others = lappend(others, having);
+	others = pull_var_clause((Node *) others,
+							 PVC_INCLUDE_AGGREGATES | PVC_RECURSE_WINDOWFUNCS | PVC_INCLUDE_PLACEHOLDERS);
+	foreach(lc, others)
+	{
+		Expr	   *expr = lfirst(lc);
+		ListCell   *argument;
+
+		if (!IsA(expr, Aggref))
+		{
+			if (!add_key(target, &aggregation->group_clause, &last_ref, expr))
+				return false;
+			continue;
+		}
+		if (!cellar_ignores_duplicates((Aggref *) expr))
+			return false;
+		foreach(argument, ((Aggref *) expr)->args)
+		{
+			if (!add_key(target, &aggregation->group_clause, &last_ref, lfirst_node(TargetEntry, argument)->expr))
+				return false;
+		}
+		if (((Aggref *) expr)->aggfilter != NULL &&
+			!add_key(target, &aggregation->group_clause, &last_ref, ((Aggref *) expr)->aggfilter))
+			return false;
+	}
+	if (aggregation->group_clause == NIL || !grouping_is_hashable(aggregation->group_clause))
+		return false;
+	aggregation->target = set_pathtarget_cost_width(root, target);
+	aggregation->distinct = true;
+	return true;
+}
+
+/*
+ * Estimates the number of different rows, as if the columns were independent.
+ * For several columns of a table, estimate_num_groups returns at most a tenth of
+ * its rows.
+ */
+static double
+count_combinations(PlannerInfo *root, RelOptInfo *rel, List *exprs)
+{
+	double		combinations = 1;
+	ListCell   *lc;
+
+	foreach(lc, exprs)
+		combinations *= estimate_num_groups(root, list_make1(lfirst(lc)), rel->rows, NULL, NULL);
+	return combinations;
+}
+
+/* Adds a path that aggregates rows without duplicates. */
+static void
+add_deduplicated_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+					  RelOptInfo *grouped_rel, GroupPathExtraData *extra)
+{
+	CellarAggregateSpec aggregation = {.distinct = true};
+	List	   *group_clause = CellarGroupClause(root);
+	double		groups = 1;
+	Path	   *path;
+
+	if (!init_deduplication(&aggregation, root, grouped_rel->reltarget, extra->havingQual) ||
+		(group_clause != NIL && (extra->flags & GROUPING_CAN_USE_SORT) == 0))
+	{
+		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL,
+							  "an aggregate uses DISTINCT or ORDER BY, or does not support partial aggregation");
+		return;
+	}
+	if (!init_aggregation(&aggregation, root, rel, relation, extra->targetList))
+		return;
+	if (cellar_cost_factor > 0 && count_combinations(root, rel, aggregation.target->exprs) * DUPLICATES_MIN > rel->rows)
+	{
+		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL,
+							  "the rows have few duplicates for an aggregate with DISTINCT");
+		return;
+	}
+	path = create_aggregate_path(root, &aggregation);
+	if (index_only_scan_is_cheaper(&aggregation, path))
+		return;
+	if (cellar_cost_factor == 0)
+		grouped_rel->pathlist = NIL;
+	if (group_clause != NIL)
+		groups = estimate_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList), path->rows, NULL, NULL);
+	get_agg_clause_costs(root, AGGSPLIT_SIMPLE, &aggregation.final_costs);
+
+	/*
+	 * Since PostgreSQL 16, the keys include the arguments of aggregates that
+	 * need sorted input.
+	 */
+	if (root->group_pathkeys != NIL)
+		path = (Path *) create_sort_path(root, grouped_rel, path, root->group_pathkeys, -1.0);
+	add_path(grouped_rel, (Path *)
+			 create_agg_path(root, grouped_rel, path, grouped_rel->reltarget,
+							 group_clause == NIL ? AGG_PLAIN : AGG_SORTED, AGGSPLIT_SIMPLE,
+							 group_clause, (List *) extra->havingQual, &aggregation.final_costs, groups));
 }
 
 /*
@@ -221,13 +380,23 @@ void
 cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 						 RelOptInfo *grouped_rel, GroupPathExtraData *extra)
 {
-	const char *reason = query_unsuitable(root, extra);
+	const char *reason = query_unsuitable(root);
 	CellarAggregateSpec aggregation = {.group_clause = CellarGroupClause(root)};
 	Path	   *path;
 
 	if (reason != NULL)
 	{
 		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL, reason);
+		return;
+	}
+	if ((extra->flags & GROUPING_CAN_PARTIAL_AGG) == 0)
+	{
+		add_deduplicated_path(root, rel, relation, grouped_rel, extra);
+		return;
+	}
+	if (aggregation.group_clause != NIL && (extra->flags & GROUPING_CAN_USE_HASH) == 0)
+	{
+		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL, "the group keys cannot be hashed");
 		return;
 	}
 	aggregation.target = partial_target(root, grouped_rel->reltarget, aggregation.group_clause,

@@ -13,12 +13,14 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "catalog/pg_aggregate.h"
 #include "catalog/pg_type.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 #include "cellar/compat.h"
 #include "cellar/planner.h"
@@ -134,4 +136,40 @@ cellar_target_offloadable(PathTarget *target, RelOptInfo *rel, Oid relid)
 		}
 	}
 	return true;
+}
+
+/*
+ * Returns whether the aggregate has the same result if duplicates of its input
+ * are removed: aggregates with DISTINCT, min, max, bool_and, bool_or and every.
+ */
+bool
+cellar_ignores_duplicates(const Aggref *aggref)
+{
+	HeapTuple	tuple;
+	bool		is_extreme;
+
+	if (aggref->aggkind != AGGKIND_NORMAL || aggref->aggvariadic)
+		return false;
+	if (aggref->aggdistinct != NIL)
+		return true;
+	if (aggref->aggorder != NIL)
+		return false;
+	switch (aggref->aggfnoid)
+	{
+		case F_BOOL_AND:
+		case F_BOOL_OR:
+		case F_EVERY:
+			return true;
+	}
+
+	/*
+	 * An aggregate with a sort operator returns the first value in that
+	 * order.
+	 */
+	tuple = SearchSysCache1(AGGFNOID, ObjectIdGetDatum(aggref->aggfnoid));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	is_extreme = OidIsValid(((Form_pg_aggregate) GETSTRUCT(tuple))->aggsortop);
+	ReleaseSysCache(tuple);
+	return is_extreme;
 }

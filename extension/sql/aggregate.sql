@@ -31,7 +31,7 @@ SELECT show('SELECT price, extract(month FROM day), count(*) FROM sales GROUP BY
 SELECT show('SELECT (SELECT count(*) FROM sales WHERE id = x) FROM generate_series(1, 3) x');
 
 -- Aggregations that are not offloaded, and the reasons
-SELECT count(DISTINCT region) FROM sales;
+SELECT count(DISTINCT region), count(*) FROM sales;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 SELECT count(*) FROM (SELECT rate FROM sales GROUP BY rate) s;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
@@ -56,6 +56,19 @@ SELECT sum(quantity / (id - 5)) FROM sales;
 -- DISTINCT
 SELECT show('SELECT DISTINCT region, paid FROM sales');
 SELECT DISTINCT region, paid FROM sales ORDER BY region, paid;
+
+-- Aggregates that ignore duplicates
+SELECT substring(line FROM 'Smart Scan Aggregate|Cell Group Key: .*') AS plan FROM show('SELECT count(DISTINCT region) FROM sales') line WHERE line ~ 'Smart Scan Aggregate|Cell Group';
+SELECT substring(line FROM 'Smart Scan Aggregate|Cell Group Key: .*') AS plan FROM show('SELECT paid, count(DISTINCT product), max(region) FILTER (WHERE quantity > 5) FROM sales GROUP BY paid HAVING sum(DISTINCT quantity) > 0') line WHERE line ~ 'Smart Scan Aggregate|Cell Group';
+SELECT count(DISTINCT region), sum(DISTINCT quantity), avg(DISTINCT price), min(day), string_agg(DISTINCT region::text, ',' ORDER BY region::text) FROM sales;
+SELECT paid, count(DISTINCT product), max(region) FILTER (WHERE quantity > 5), count(DISTINCT nullif(quantity, 2))
+FROM sales GROUP BY paid HAVING sum(DISTINCT quantity) > 0 ORDER BY paid;
+SELECT count(DISTINCT rate) FROM sales;
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
+SET cellar.cost_factor = 0.1;
+SELECT substring(line FROM 'Smart Scan Aggregate|Cell Group Key: .*') AS plan FROM show('SELECT count(DISTINCT id) FROM sales') line WHERE line ~ 'Smart Scan Aggregate|Cell Group';
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
+SET cellar.cost_factor = 0;
 
 -- Aggregation by several threads of the cell
 SET max_parallel_workers_per_gather = 2;

@@ -102,7 +102,7 @@ typedef struct CellarAggregateSpec
 	Oid			relid;
 	PathTarget *target;			/* group keys and partial aggregates */
 	List	   *group_clause;	/* SortGroupClauses */
-	bool		distinct;		/* SELECT DISTINCT, not GROUP BY */
+	bool		distinct;		/* only removes duplicates: no aggregates */
 	double		groups;			/* estimated */
 	AggClauseCosts partial_costs;
 	AggClauseCosts final_costs;
@@ -140,6 +140,7 @@ extern Bitmapset *cellar_needed_attributes(RelOptInfo *rel, List *filter);
 /* offloadable_aggregate.c */
 
 extern bool cellar_target_offloadable(PathTarget *target, RelOptInfo *rel, Oid relid);
+extern bool cellar_ignores_duplicates(const Aggref *aggref);
 
 /* offloadable_expression.c */
 

@@ -110,7 +110,12 @@ impl Queries<'_> {
         if !keys.is_empty() && self.rng.chance(12) {
             return format!("SELECT DISTINCT {} FROM {t} WHERE {condition}", keys.join(", "));
         }
-        let mut items: Vec<String> = (0..self.rng.below(5)).map(|_| self.aggregate()).collect();
+        // If all aggregates ignore duplicates, the cell can remove duplicates.
+        let distinct = self.rng.chance(12);
+        let mut items: Vec<String> = (0..self.rng.below(5)).map(|_| self.aggregate(distinct)).collect();
+        if distinct && items.is_empty() {
+            items.push(self.aggregate(true));
+        }
         items.extend(keys.iter().filter(|_| self.rng.chance(80)).cloned());
         if items.is_empty() {
             items.push("count(*)".to_owned());
@@ -120,7 +125,11 @@ impl Queries<'_> {
             sql += &format!(" GROUP BY {}", keys.join(", "));
         }
         if self.rng.chance(15) {
-            sql += &format!(" HAVING {} IS NOT NULL AND count(*) > {}", self.aggregate(), self.rng.below(4));
+            let number = self.rng.below(4);
+            sql += &match distinct {
+                true => format!(" HAVING count(DISTINCT id % 10) > {number}"),
+                false => format!(" HAVING {} IS NOT NULL AND count(*) > {number}", self.aggregate(false)),
+            };
         }
         sql
     }
@@ -141,8 +150,9 @@ impl Queries<'_> {
         }
     }
 
-    /// Returns an aggregate whose result does not depend on the order of rows, perhaps with a filter.
-    fn aggregate(&mut self) -> String {
+    /// Returns an aggregate whose result does not depend on the order of rows, perhaps with a filter; if `distinct`, one
+    /// that ignores duplicates.
+    fn aggregate(&mut self, distinct: bool) -> String {
         let of = if self.table.columns.is_empty() || self.rng.chance(20) {
             *self.rng.pick(&TYPES)
         } else {
@@ -159,6 +169,8 @@ impl Queries<'_> {
         };
         let name = *self.rng.pick(names);
         let call = match self.rng.below(20) {
+            0..=15 if distinct => format!("{name}(DISTINCT {argument})"),
+            _ if distinct => self.extreme_of_column(),
             0 => format!("{name}(DISTINCT {argument})"),
             1..=3 => "count(*)".to_owned(),
             4 => self.extreme_of_column(),
