@@ -56,7 +56,7 @@ SELECT count(*), sum(length(q::text)) FROM
 DO $$
 BEGIN
   FOR i IN 1 .. 600 LOOP
-    EXIT WHEN EXISTS (SELECT FROM awr.get_samples(0) WHERE pid = pg_backend_pid());
+    EXIT WHEN EXISTS (SELECT FROM awr.get_samples(0) WHERE pid = pg_backend_pid() AND sample_time > (SELECT max(end_time) FROM awr.snapshot));
     PERFORM sum(n) FROM generate_series(1, 200000) n;
   END LOOP;
 END $$;
