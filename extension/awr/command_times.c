@@ -33,8 +33,8 @@
 
 static CellarCommandTimes times;	/* not yet in the totals */
 static TimestampTz last_flush = 0;
-static TimestampTz last_analyzed = 0;	/* start of the last command whose parse
-										 * analysis was timed */
+static TimestampTz last_analyzed = 0;	/* start of the last command whose
+										 * parse analysis was timed */
 static instr_time commit_started;
 static post_parse_analyze_hook_type previous_analyze_hook = NULL;
 
