@@ -39,7 +39,7 @@ CREATE TABLE awr.instance (
 COMMENT ON TABLE awr.instance IS 'clusters and standbys whose AWR snapshots the repository contains; instance 1 is this server';
 
 CREATE SEQUENCE awr.snap_id;
-COMMENT ON SEQUENCE awr.snap_id IS 'numbers of AWR snapshots';
+COMMENT ON SEQUENCE awr.snap_id IS 'numbers of AWR snapshots; the snapshots of one instance have ascending numbers';
 
 CREATE TABLE awr.snapshot (
   snap_day date NOT NULL,
@@ -70,7 +70,7 @@ CREATE TABLE awr.baseline (
   name text PRIMARY KEY,
   instance_id integer NOT NULL REFERENCES awr.instance,
   begin_snap bigint NOT NULL,
-  end_snap bigint NOT NULL CHECK (end_snap > begin_snap),
+  end_snap bigint NOT NULL CHECK (end_snap >= begin_snap),
   first_day date NOT NULL,
   last_day date NOT NULL
 );
@@ -96,18 +96,22 @@ CREATE TABLE awr.query_text (
   query_id bigint NOT NULL,
   query text NOT NULL,
   is_normalized boolean NOT NULL,
+  last_day date NOT NULL,
   PRIMARY KEY (instance_id, query_id)
 );
 COMMENT ON TABLE awr.query_text IS 'texts of statements, by query identifier; without constants if pg_stat_statements provided them';
+COMMENT ON COLUMN awr.query_text.last_day IS 'last day whose statistics or session samples refer to the text; the retention deletes texts by this day';
 
 CREATE TABLE awr.plan_text (
   instance_id integer NOT NULL,
   plan_id bigint NOT NULL,
   query_id bigint NOT NULL,
   plan text NOT NULL,
+  last_day date NOT NULL,
   PRIMARY KEY (instance_id, plan_id, query_id)
 );
 COMMENT ON TABLE awr.plan_text IS 'texts of the plans in awr.plan_stat';
+COMMENT ON COLUMN awr.plan_text.last_day IS 'as in awr.query_text';
 SELECT pg_catalog.pg_extension_config_dump('awr.query_text', '');
 SELECT pg_catalog.pg_extension_config_dump('awr.plan_text', '');
 
@@ -257,6 +261,14 @@ CREATE TABLE awr.setting (
 COMMENT ON TABLE awr.setting IS
   'configuration parameters, extension versions (extension NAME) and the server version, in each snapshot in which they changed';
 
+CREATE TABLE awr.object_name (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  class text NOT NULL, object oid NOT NULL,
+  name text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.object_name IS
+  'names of roles and tablespaces (class role or tablespace), in each snapshot in which they changed';
+
 CREATE TABLE awr.cpu_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
   database oid NOT NULL, backend_type text NOT NULL, application text NOT NULL,
@@ -271,9 +283,11 @@ COMMENT ON TABLE awr.cpu_stat IS
 
 CREATE TABLE awr.word (
   id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  word text NOT NULL UNIQUE
+  word text NOT NULL UNIQUE,
+  last_day date NOT NULL
 );
 COMMENT ON TABLE awr.word IS 'texts of session samples, by the numbers that awr.sample_chunk contains';
+COMMENT ON COLUMN awr.word.last_day IS 'last day whose session samples contain the text; the retention deletes texts by this day';
 SELECT pg_catalog.pg_extension_config_dump('awr.word', '');
 SELECT pg_catalog.pg_extension_config_dump('awr.word_id_seq', '');
 
@@ -443,6 +457,10 @@ INSERT INTO awr.collector VALUES
    WHERE cardinality(f) >= 14 AND f[4]::numeric + f[8]::numeric > 0$$),
 ('setting', 'instance', 0, 999999, NULL,
  $$SELECT name, setting, unit, source FROM pg_settings WHERE context <> 'internal' OR name IN ('server_version', 'data_checksums', 'wal_segment_size')$$),
+('object_name', 'instance', 0, 999999, NULL,
+ $$SELECT 'role' AS class, oid AS object, rolname AS name FROM pg_roles
+   UNION ALL
+   SELECT 'tablespace', oid, spcname FROM pg_tablespace$$),
 ('activity', 'instance', 0, 999999, NULL,
  $$(SELECT 'longest transaction' AS kind, pid::text AS object, datid AS database, pid, application_name AS application, state,
            query_id, age(backend_xmin) AS age_xids, (extract(epoch FROM clock_timestamp() - xact_start) * 1e6)::bigint AS age_us, NULL::bigint AS bytes,
@@ -556,68 +574,98 @@ RETURN CASE
 COMMENT ON FUNCTION awr.wait_class(text, text, boolean) IS
   'wait class, under Oracle''s names, of a wait event of pg_stat_activity; CPU if there is no wait event';
 
--- Moves the samples that the repository does not contain yet from shared memory into it. Returns their number.
-CREATE FUNCTION awr.store_samples()
+-- Stores the samples of an instance after the last stored one, and returns their number. "source" is the FROM item that
+-- returns them: a call of awr.get_samples(), or a table with its output of another server. "sampler" is the output of
+-- awr.get_sampler_state() there. The state is stored in awr.last_value, for this server under instance 0.
+CREATE FUNCTION awr.store_sample_rows(instance integer, source text, incarnation text, sampler jsonb)
 RETURNS bigint
 AS $$
 DECLARE
-  sampler record;
+  state_id int := CASE WHEN instance = 1 THEN 0 ELSE instance END;
   previous jsonb;
   after bigint;
   last bigint;
   stored bigint;
+  queries bigint[];
   day date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
 BEGIN
   -- One session at a time; readers are not blocked.
   LOCK TABLE awr.word IN SHARE UPDATE EXCLUSIVE MODE;
-  SELECT data INTO previous FROM awr.last_value l WHERE l.instance_id = 0 AND l.kind = 'samples';
-  IF previous ->> 'incarnation' IS DISTINCT FROM awr.get_incarnation()::text THEN
+  SELECT data INTO previous FROM awr.last_value l WHERE l.instance_id = state_id AND l.kind = 'samples';
+  IF previous ->> 'incarnation' IS DISTINCT FROM incarnation THEN
     previous := jsonb_build_object('sequence', 0, 'ticks', 0);
   END IF;
   after := (previous ->> 'sequence')::bigint;
-  SELECT * INTO sampler FROM awr.get_sampler_state();
   PERFORM awr.create_partitions(day);
 
-  WITH s AS MATERIALIZED (
-    SELECT p.*, min(p.sample_time) OVER () AS first_time FROM awr.get_samples(after) p WHERE p.sequence < sampler.next_sequence),
-  words AS MATERIALIZED (
-    SELECT DISTINCT w FROM s, LATERAL (VALUES (s.application), (s.client), (s.backend_type), (s.state), (s.wait_event_type), (s.wait_event)) v (w)
-    WHERE w IS NOT NULL),
-  new AS (
-    INSERT INTO awr.word (word) SELECT w FROM words WHERE NOT EXISTS (SELECT FROM awr.word x WHERE x.word = w) RETURNING id, word),
-  d AS MATERIALIZED (SELECT id, word FROM awr.word JOIN words ON w = word UNION ALL SELECT id, word FROM new),
-  chunk AS (
-    INSERT INTO awr.sample_chunk
-      SELECT day, 1, min(s.sample_time), max(s.sample_time), sampler.period_ms,
-             sampler.ticks - (previous ->> 'ticks')::bigint, min(s.sequence) - after - 1,
-             array_agg((extract(epoch FROM s.sample_time - s.first_time) * 1000)::int ORDER BY s.pid, s.sequence),
-             array_agg(s.pid ORDER BY s.pid, s.sequence),
-             array_agg((extract(epoch FROM s.backend_start) * 1000)::bigint ORDER BY s.pid, s.sequence),
-             array_agg(coalesce(s.leader_pid, 0) ORDER BY s.pid, s.sequence),
-             array_agg(coalesce(s.blocker_pid, 0) ORDER BY s.pid, s.sequence),
-             array_agg(coalesce(s.database, 0::oid) ORDER BY s.pid, s.sequence),
-             array_agg(coalesce(s.role, 0::oid) ORDER BY s.pid, s.sequence),
-             array_agg(a.id ORDER BY s.pid, s.sequence),
-             array_agg(c.id ORDER BY s.pid, s.sequence),
-             array_agg(b.id ORDER BY s.pid, s.sequence),
-             array_agg(t.id ORDER BY s.pid, s.sequence),
-             array_agg(y.id ORDER BY s.pid, s.sequence),
-             array_agg(e.id ORDER BY s.pid, s.sequence),
-             array_agg(coalesce(s.query_id, 0) ORDER BY s.pid, s.sequence),
-             array_agg(coalesce(s.xact_age_us, -1) ORDER BY s.pid, s.sequence),
-             array_agg(coalesce(s.query_age_us, -1) ORDER BY s.pid, s.sequence)
-      FROM s LEFT JOIN d a ON a.word = s.application LEFT JOIN d c ON c.word = s.client
-           LEFT JOIN d b ON b.word = s.backend_type LEFT JOIN d t ON t.word = s.state
-           LEFT JOIN d y ON y.word = s.wait_event_type LEFT JOIN d e ON e.word = s.wait_event
-      HAVING count(*) > 0)
-  SELECT max(s.sequence), count(*) INTO last, stored FROM s;
+  EXECUTE format(
+    'WITH s AS MATERIALIZED (
+       SELECT p.*, min(p.sample_time) OVER () AS first_time FROM %s p WHERE p.sequence > $1 AND p.sequence < $2),
+     words AS MATERIALIZED (
+       SELECT DISTINCT w FROM s, LATERAL (VALUES (s.application), (s.client), (s.backend_type), (s.state), (s.wait_event_type), (s.wait_event)) v (w)
+       WHERE w IS NOT NULL),
+     used AS (UPDATE awr.word SET last_day = $3 FROM words WHERE word = w AND last_day < $3),
+     new AS (
+       INSERT INTO awr.word (word, last_day) SELECT w, $3 FROM words WHERE NOT EXISTS (SELECT FROM awr.word x WHERE x.word = w) RETURNING id, word),
+     d AS MATERIALIZED (SELECT id, word FROM awr.word JOIN words ON w = word UNION ALL SELECT id, word FROM new),
+     chunk AS (
+       INSERT INTO awr.sample_chunk
+         SELECT $3, $4, min(s.sample_time), max(s.sample_time), $5, $6, min(s.sequence) - $1 - 1,
+                array_agg((extract(epoch FROM s.sample_time - s.first_time) * 1000)::int ORDER BY s.pid, s.sequence),
+                array_agg(s.pid ORDER BY s.pid, s.sequence),
+                array_agg((extract(epoch FROM s.backend_start) * 1000)::bigint ORDER BY s.pid, s.sequence),
+                array_agg(coalesce(s.leader_pid, 0) ORDER BY s.pid, s.sequence),
+                array_agg(coalesce(s.blocker_pid, 0) ORDER BY s.pid, s.sequence),
+                array_agg(coalesce(s.database, 0::oid) ORDER BY s.pid, s.sequence),
+                array_agg(coalesce(s.role, 0::oid) ORDER BY s.pid, s.sequence),
+                array_agg(a.id ORDER BY s.pid, s.sequence),
+                array_agg(c.id ORDER BY s.pid, s.sequence),
+                array_agg(b.id ORDER BY s.pid, s.sequence),
+                array_agg(t.id ORDER BY s.pid, s.sequence),
+                array_agg(y.id ORDER BY s.pid, s.sequence),
+                array_agg(e.id ORDER BY s.pid, s.sequence),
+                array_agg(coalesce(s.query_id, 0) ORDER BY s.pid, s.sequence),
+                array_agg(coalesce(s.xact_age_us, -1) ORDER BY s.pid, s.sequence),
+                array_agg(coalesce(s.query_age_us, -1) ORDER BY s.pid, s.sequence)
+         FROM s LEFT JOIN d a ON a.word = s.application LEFT JOIN d c ON c.word = s.client
+              LEFT JOIN d b ON b.word = s.backend_type LEFT JOIN d t ON t.word = s.state
+              LEFT JOIN d y ON y.word = s.wait_event_type LEFT JOIN d e ON e.word = s.wait_event
+         HAVING count(*) > 0)
+     SELECT max(s.sequence), count(*), array_agg(DISTINCT s.query_id) FROM s', source)
+    INTO last, stored, queries
+    USING after, (sampler ->> 'next_sequence')::bigint, day, instance, (sampler ->> 'period_ms')::int,
+          (sampler ->> 'ticks')::bigint - (previous ->> 'ticks')::bigint;
+  UPDATE awr.query_text t SET last_day = day WHERE t.instance_id = instance AND t.query_id = ANY (queries) AND t.last_day < day;
 
   INSERT INTO awr.last_value
-    VALUES (0, 'samples', 0, jsonb_build_object('incarnation', awr.get_incarnation()::text, 'sequence', coalesce(last, after),
+    VALUES (state_id, 'samples', 0, jsonb_build_object('incarnation', incarnation, 'sequence', coalesce(last, after),
               -- Without a sample, the ticks count for the next chunk.
-              'ticks', CASE WHEN stored > 0 THEN sampler.ticks ELSE (previous ->> 'ticks')::bigint END))
+              'ticks', CASE WHEN stored > 0 THEN sampler -> 'ticks' ELSE previous -> 'ticks' END))
     ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data;
   RETURN stored;
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.store_sample_rows(integer, text, text, jsonb) IS 'for internal use by awr.store_samples';
+
+-- Returns the sequence number of the last sample or text of an instance that is stored, for an incarnation of its server.
+CREATE FUNCTION awr.last_sequence(instance integer, kind text, incarnation text)
+RETURNS bigint
+LANGUAGE sql STABLE
+RETURN coalesce((SELECT (l.data ->> 'sequence')::bigint FROM awr.last_value l
+                 WHERE l.instance_id = instance AND l.kind = last_sequence.kind AND l.data ->> 'incarnation' = last_sequence.incarnation), 0);
+
+COMMENT ON FUNCTION awr.last_sequence(integer, text, text) IS 'for internal use by awr.store_samples and awr.store_plans';
+
+-- Moves the samples that the repository does not contain yet from shared memory into it. Returns their number.
+CREATE FUNCTION awr.store_samples()
+RETURNS bigint
+AS $$
+BEGIN
+  LOCK TABLE awr.word IN SHARE UPDATE EXCLUSIVE MODE;
+  RETURN awr.store_sample_rows(1, format('awr.get_samples(%s)', awr.last_sequence(0, 'samples', awr.get_incarnation()::text)),
+                               awr.get_incarnation()::text, (SELECT to_jsonb(s) FROM awr.get_sampler_state() s));
 END
 $$ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp;
@@ -675,12 +723,14 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION awr.get_statements() IS
   'cumulative statistics of top-level statements, per database, role, query and plan; query_id 0 contains evicted entries';
 
-CREATE FUNCTION awr.get_plans(OUT query_id bigint, OUT plan_id bigint, OUT query text, OUT plan text)
+CREATE FUNCTION awr.get_plans(
+  after_sequence bigint DEFAULT 0, OUT sequence bigint, OUT query_id bigint, OUT plan_id bigint, OUT query text, OUT plan text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_get_plans'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION awr.get_plans() IS 'texts of statements and plans that appeared recently, in shared memory; the AWR worker stores them';
+COMMENT ON FUNCTION awr.get_plans(bigint) IS
+  'texts of statements and plans in shared memory with a sequence number above the given one; the AWR worker stores them';
 
 -- ---- Collecting ----
 
@@ -724,6 +774,17 @@ SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION awr.get_source(text, text) IS 'for internal use by awr.collect';
 
+-- Returns the expression of a row of a source: its column "row", or all of its columns.
+CREATE FUNCTION awr.get_row(source text)
+RETURNS text
+LANGUAGE sql IMMUTABLE
+RETURN CASE WHEN source ~ '\mAS row\M' THEN 's.row' ELSE 'to_jsonb(s)' END;
+
+COMMENT ON FUNCTION awr.get_row(text) IS 'for internal use by awr.collect';
+
+CREATE TYPE awr.collected AS (kind text, database oid, data jsonb);
+COMMENT ON TYPE awr.collected IS 'a row of awr.collect()';
+
 -- Returns the current cumulative values: one row per kind and database, whose data are an array of rows. A source that
 -- fails or that is not available returns a row of kind "note". Writes nothing, so it also runs on a standby.
 CREATE FUNCTION awr.collect(OUT kind text, OUT database oid, OUT data jsonb)
@@ -745,7 +806,7 @@ BEGIN
         data := jsonb_build_object('kind', 'source missing', 'object', c.requires,
                                    'description', format('%s is not installed', c.requires));
       ELSE
-        EXECUTE 'SELECT jsonb_agg(coalesce(j -> ''row'', j)) FROM (SELECT to_jsonb(s) AS j FROM (' || statement || ') s) s' INTO data;
+        EXECUTE 'SELECT jsonb_agg(' || awr.get_row(c.source) || ') FROM (' || statement || ') s' INTO data;
       END IF;
     EXCEPTION
       WHEN query_canceled THEN RAISE;
@@ -757,8 +818,7 @@ BEGIN
     RETURN NEXT;
   END LOOP;
 
-  SELECT string_agg(format('SELECT %L::text AS kind, coalesce(j -> ''row'', j) AS row FROM (SELECT to_jsonb(s) AS j FROM (%s) s) s',
-                           s.kind, s.source), ' UNION ALL ')
+  SELECT string_agg(format('SELECT %L::text AS kind, %s AS row FROM (%s) s', s.kind, awr.get_row(s.source), s.source), ' UNION ALL ')
     INTO statement
     FROM awr.collector s WHERE scope = 'database' AND version BETWEEN min_version AND max_version;
   FOR d IN SELECT oid, datname FROM pg_database WHERE datallowconn AND datconnlimit <> -2 AND NOT datistemplate LOOP
@@ -918,12 +978,13 @@ COMMENT ON FUNCTION awr.add_note(date, bigint, integer, text, text, text) IS 'fo
 
 -- Stores an AWR snapshot from facts and collected values, and returns its number. The values come from awr.collect() on
 -- this server or, for a standby or another cluster, from awr.collect() there.
-CREATE FUNCTION awr.store_snapshot(instance_name text, is_local boolean, facts jsonb, "values" jsonb, requested_by text)
+CREATE FUNCTION awr.store_snapshot(instance_name text, is_local boolean, facts jsonb, "values" awr.collected[], requested_by text)
 RETURNS bigint
 AS $$
 DECLARE
   instance awr.instance;
   snap bigint;
+  next_snap bigint;
   now_time timestamptz := (facts ->> 'time')::timestamptz;
   day date := (now_time AT TIME ZONE 'UTC')::date;
   last_facts jsonb;
@@ -938,6 +999,11 @@ BEGIN
   SELECT * INTO instance FROM awr.instance i
     WHERE i.is_local = store_snapshot.is_local AND (i.is_local OR i.name = instance_name);
   IF NOT FOUND THEN
+    IF EXISTS (SELECT FROM awr.instance i WHERE i.name = instance_name) THEN
+      RAISE EXCEPTION 'another AWR instance has the name "%"', instance_name
+        USING ERRCODE = 'duplicate_object',
+              HINT = 'Set cluster_name of the server to another name, or store the snapshot under another name: cellar awr snapshot --name NAME.';
+    END IF;
     INSERT INTO awr.instance
       SELECT CASE WHEN store_snapshot.is_local THEN 1 ELSE greatest(1, (SELECT max(instance_id) FROM awr.instance)) + 1 END,
              instance_name, (facts ->> 'system_identifier')::bigint, store_snapshot.is_local
@@ -955,11 +1021,16 @@ BEGIN
 
   PERFORM awr.create_partitions(day);
   snap := nextval('awr.snap_id');
+  -- Imported snapshots of the instance can have higher numbers.
+  SELECT max(s.snap_id) + 1 INTO next_snap FROM awr.snapshot s WHERE s.instance_id = instance.instance_id;
+  IF next_snap > snap THEN
+    snap := setval('awr.snap_id', next_snap);
+  END IF;
   SELECT data INTO last_facts FROM awr.last_value l WHERE l.instance_id = instance.instance_id AND l.kind = 'facts';
 
   -- The host's uptime tells how much time passed even if the clock was set.
-  SELECT (r ->> 'total')::bigint INTO uptime_us FROM jsonb_array_elements("values") e, jsonb_array_elements(e -> 'data') r
-    WHERE e ->> 'kind' = 'os_stat' AND r ->> 'name' = 'UPTIME';
+  SELECT (r ->> 'total')::bigint INTO uptime_us FROM unnest("values") e, jsonb_array_elements(CASE e.kind WHEN 'os_stat' THEN e.data END) r
+    WHERE r ->> 'name' = 'UPTIME';
   facts := facts || jsonb_build_object('uptime_us', uptime_us, 'day', day);
   last_uptime_us := (last_facts ->> 'uptime_us')::bigint;
   clock_us := (extract(epoch FROM now_time - (last_facts ->> 'time')::timestamptz) * 1e6)::bigint;
@@ -999,19 +1070,18 @@ BEGIN
 
   -- Sources of one kind form one array.
   FOR v IN
-    SELECT kind, database,
-           CASE WHEN count(*) = 1 THEN (array_agg(data))[1]
-                ELSE (SELECT jsonb_agg(r) FROM unnest(array_agg(data)) d, jsonb_array_elements(d) r) END AS data
-    FROM (SELECT e ->> 'kind' AS kind, coalesce((e ->> 'database')::oid, 0::oid) AS database, e -> 'data' AS data
-          FROM jsonb_array_elements("values") e) e
-    WHERE kind <> 'note'
+    SELECT e.kind, coalesce(e.database, 0::oid) AS database,
+           CASE WHEN count(*) = 1 THEN (array_agg(e.data))[1]
+                ELSE (SELECT jsonb_agg(r) FROM unnest(array_agg(e.data)) d, jsonb_array_elements(d) r) END AS data
+    FROM unnest("values") e
+    WHERE e.kind <> 'note'
     GROUP BY 1, 2
   LOOP
-    -- The first snapshot of a day stores all settings, because the retention may drop the days before.
+    -- The first snapshot of a day stores all settings and names, because the retention may drop the days before.
     PERFORM awr.store_kind(v.kind, day, snap, instance.instance_id, v.data,
                            (SELECT data FROM awr.last_value l
                             WHERE l.instance_id = instance.instance_id AND l.kind = v.kind AND l.database = v.database
-                              AND (v.kind <> 'setting' OR last_facts ->> 'day' = day::text)));
+                              AND (v.kind NOT IN ('setting', 'object_name') OR last_facts ->> 'day' = day::text)));
     -- A cell that did not answer keeps its values for the next snapshot.
     INSERT INTO awr.last_value AS l VALUES (instance.instance_id, v.kind, v.database, v.data)
       ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data
@@ -1021,21 +1091,39 @@ BEGIN
            ELSE '[]' END;
   END LOOP;
   DELETE FROM awr.last_value l
-    WHERE l.instance_id = instance.instance_id AND l.kind <> 'facts'
-      AND NOT EXISTS (SELECT FROM jsonb_array_elements("values") e
-                      WHERE e ->> 'kind' = l.kind AND coalesce((e ->> 'database')::oid, 0::oid) = l.database);
+    WHERE l.instance_id = instance.instance_id AND l.kind NOT IN ('facts', 'samples', 'texts')
+      AND NOT EXISTS (SELECT FROM unnest("values") e WHERE e.kind = l.kind AND coalesce(e.database, 0::oid) = l.database);
   INSERT INTO awr.last_value VALUES (instance.instance_id, 'facts', 0, facts)
     ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data;
   INSERT INTO awr.note
-    SELECT day, snap, instance.instance_id, e -> 'data' ->> 'kind', e -> 'data' ->> 'object', e -> 'data' ->> 'description'
-    FROM jsonb_array_elements("values") e WHERE e ->> 'kind' = 'note';
+    SELECT day, snap, instance.instance_id, e.data ->> 'kind', e.data ->> 'object', e.data ->> 'description'
+    FROM unnest("values") e WHERE e.kind = 'note';
+
+  WITH lost AS (
+    UPDATE awr.last_value l SET data = l.data || '{"lost": 0}'
+    FROM awr.last_value o
+    WHERE l.instance_id = instance.instance_id AND l.kind = 'texts' AND l.data ->> 'lost' <> '0'
+      AND o.instance_id = l.instance_id AND o.kind = l.kind
+    RETURNING o.data ->> 'lost' AS n)
+  INSERT INTO awr.note
+    SELECT day, snap, instance.instance_id, 'texts lost', NULL,
+           lost.n || ' texts of new statements were overwritten before they were stored; increase cellar.awr_text_buffer' FROM lost;
+  -- Few rows after the first snapshot of a day.
+  UPDATE awr.query_text t SET last_day = day
+    WHERE t.instance_id = instance.instance_id AND t.last_day < day
+      AND t.query_id IN (SELECT p.query_id FROM awr.plan_stat p WHERE p.instance_id = instance.instance_id AND p.snap_day = day AND p.snap_id = snap
+                         UNION ALL SELECT p.queryid FROM awr.statement_stat p WHERE p.instance_id = instance.instance_id AND p.snap_day = day AND p.snap_id = snap
+                         UNION ALL SELECT a.query_id FROM awr.activity a WHERE a.instance_id = instance.instance_id AND a.snap_day = day AND a.snap_id = snap);
+  UPDATE awr.plan_text t SET last_day = day
+    WHERE t.instance_id = instance.instance_id AND t.last_day < day
+      AND t.query_id IN (SELECT p.query_id FROM awr.plan_stat p WHERE p.instance_id = instance.instance_id AND p.snap_day = day AND p.snap_id = snap AND p.plan_id = t.plan_id);
 
   RETURN snap;
 END
 $$ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp;
 
-COMMENT ON FUNCTION awr.store_snapshot(text, boolean, jsonb, jsonb, text) IS
+COMMENT ON FUNCTION awr.store_snapshot(text, boolean, jsonb, awr.collected[], text) IS
   'stores an AWR snapshot from the output of awr.get_facts() and awr.collect() of this or another server';
 
 CREATE FUNCTION awr.create_snapshot(requested_by text DEFAULT 'user')
@@ -1044,22 +1132,23 @@ AS $$
 DECLARE
   began timestamptz := clock_timestamp();
   facts jsonb;
-  collected jsonb;
+  collected awr.collected[];
   snap bigint;
 BEGIN
   IF pg_is_in_recovery() THEN
     RAISE EXCEPTION 'cannot store an AWR snapshot during recovery'
       USING ERRCODE = 'read_only_sql_transaction',
-            HINT = 'Store the snapshots of a standby in the repository of another server: cellar awr snapshot --dsn STANDBY --repository SERVER.';
+            HINT = 'Store the snapshots of a standby in the repository of another server: cellar awr snapshot --source STANDBY --repository SERVER.';
   END IF;
-  PERFORM awr.store_samples();
   facts := awr.get_facts();
-  SELECT jsonb_agg(to_jsonb(c)) INTO collected FROM awr.collect() c;
-  snap := awr.store_snapshot(coalesce(nullif(facts ->> 'cluster_name', ''), 'local'), true, facts, collected, requested_by);
-  PERFORM awr.store_query_texts(1);
+  -- After the time of the snapshot is fixed, so that the repository contains all samples before it.
+  PERFORM awr.store_samples();
   PERFORM awr.store_plans();
+  SELECT array_agg(ROW(c.kind, c.database, c.data)::awr.collected) INTO collected FROM awr.collect() c;
+  snap := awr.store_snapshot(coalesce(nullif(facts ->> 'cluster_name', ''), 'local'), true, facts, collected, requested_by);
+  PERFORM awr.store_query_texts(1, 'awr.get_query_texts(awr.known_query_texts(1))');
   UPDATE awr.snapshot s SET duration_us = (extract(epoch FROM clock_timestamp() - began) * 1e6)::bigint
-    WHERE s.snap_id = snap AND s.snap_day = (began AT TIME ZONE 'UTC')::date;
+    WHERE s.instance_id = 1 AND s.snap_id = snap;
   RETURN snap;
 END
 $$ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -1079,59 +1168,116 @@ SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION awr.create_due_snapshot(timestamptz) IS 'for internal use by the AWR worker';
 
--- Stores the texts of statements and plans that appeared recently.
-CREATE FUNCTION awr.store_plans()
-RETURNS void
-AS $$
-  INSERT INTO awr.query_text
-    SELECT DISTINCT ON (query_id) 1, query_id, query, false FROM awr.get_plans()
-    ON CONFLICT DO NOTHING;
-  INSERT INTO awr.plan_text
-    SELECT DISTINCT ON (plan_id, query_id) 1, plan_id, query_id, plan FROM awr.get_plans() WHERE plan IS NOT NULL
-    ON CONFLICT DO NOTHING
-$$ LANGUAGE sql VOLATILE
-SET search_path = pg_catalog, pg_temp;
-
-COMMENT ON FUNCTION awr.store_plans() IS 'for internal use by the AWR worker';
-
--- Stores the texts of pg_stat_statements that the repository does not contain yet. Reading all texts is expensive, so they
--- are read only if there is a new statement.
-CREATE FUNCTION awr.store_query_texts(instance integer)
+-- Stores the texts of statements and plans of an instance that appeared since the last call. "source" is the FROM item that
+-- returns them: a call of awr.get_plans(), or a table with its output of another server.
+CREATE FUNCTION awr.store_plan_rows(instance integer, source text, incarnation text)
 RETURNS void
 AS $$
 DECLARE
+  after bigint := awr.last_sequence(instance, 'texts', incarnation);
+  lost bigint;
+  last bigint;
+BEGIN
+  EXECUTE format(
+    'WITH t AS MATERIALIZED (SELECT * FROM %s t WHERE t.sequence > $1),
+     q AS (
+       INSERT INTO awr.query_text
+         SELECT DISTINCT ON (query_id) $2, query_id, query, false, $3 FROM t ORDER BY query_id, sequence
+         ON CONFLICT DO NOTHING),
+     p AS (
+       INSERT INTO awr.plan_text
+         SELECT DISTINCT ON (plan_id, query_id) $2, plan_id, query_id, plan, $3 FROM t WHERE plan IS NOT NULL ORDER BY plan_id, query_id, sequence
+         ON CONFLICT DO NOTHING)
+     SELECT min(sequence) - $1 - 1, max(sequence) FROM t', source)
+    INTO lost, last USING after, instance, (clock_timestamp() AT TIME ZONE 'UTC')::date;
+  IF last IS NOT NULL THEN
+    -- Texts that were overwritten leave a gap in the sequence. The next snapshot notes their number.
+    INSERT INTO awr.last_value AS l
+      VALUES (instance, 'texts', 0, jsonb_build_object('incarnation', incarnation, 'sequence', last, 'lost', lost))
+      ON CONFLICT (instance_id, kind, database) DO UPDATE
+        SET data = excluded.data || jsonb_build_object('lost', lost + (l.data ->> 'lost')::bigint);
+  END IF;
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.store_plan_rows(integer, text, text) IS 'for internal use by awr.store_plans';
+
+CREATE FUNCTION awr.store_plans()
+RETURNS void
+AS $$
+BEGIN
+  -- One session at a time; readers are not blocked.
+  LOCK TABLE awr.plan_text IN SHARE UPDATE EXCLUSIVE MODE;
+  PERFORM awr.store_plan_rows(1, format('awr.get_plans(%s)', awr.last_sequence(1, 'texts', awr.get_incarnation()::text)),
+                              awr.get_incarnation()::text);
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.store_plans() IS 'stores the texts of statements and plans that appeared recently; for internal use by the AWR worker';
+
+-- Returns the texts of pg_stat_statements that "known" does not contain, or nothing without pg_stat_statements. Reading all
+-- texts is expensive, so they are read only if there is a new statement.
+CREATE FUNCTION awr.get_query_texts(known bigint[], OUT query_id bigint, OUT query text)
+RETURNS SETOF record
+AS $$
+DECLARE
   source text := awr.get_source('@pg_stat_statements@.pg_stat_statements', 'pg_stat_statements');
+  new bigint[];
 BEGIN
   IF source IS NULL THEN
     RETURN;
   END IF;
-  EXECUTE format(
-    'INSERT INTO awr.query_text
-       SELECT DISTINCT ON (s.queryid) $1, s.queryid, s.query, true
-       FROM %1$s(true) s
-       WHERE s.query IS NOT NULL AND s.queryid IS NOT NULL
-         AND NOT EXISTS (SELECT FROM awr.query_text t WHERE t.instance_id = $1 AND t.query_id = s.queryid AND t.is_normalized)
-         AND EXISTS (SELECT FROM %1$s(false) n
-                     WHERE n.queryid IS NOT NULL
-                       AND NOT EXISTS (SELECT FROM awr.query_text t WHERE t.instance_id = $1 AND t.query_id = n.queryid AND t.is_normalized))
-       ON CONFLICT (instance_id, query_id) DO UPDATE SET query = excluded.query, is_normalized = true',
-    source) USING instance;
+  EXECUTE format('SELECT array_agg(q) FROM (SELECT queryid AS q FROM %s(false) WHERE queryid IS NOT NULL EXCEPT SELECT unnest($1)) n', source)
+    INTO new USING known;
+  IF new IS NOT NULL THEN
+    RETURN QUERY EXECUTE format('SELECT DISTINCT ON (s.queryid) s.queryid, s.query FROM %s(true) s JOIN unnest($1) n ON n = s.queryid
+                                 WHERE s.query IS NOT NULL', source)
+      USING new;
+  END IF;
 EXCEPTION
   -- pg_stat_statements is created but its library is not loaded.
   WHEN object_not_in_prerequisite_state THEN
+    RETURN;
+  -- The encoding of this database lacks a character of another database's statement. The texts of awr.get_plans() remain.
+  WHEN character_not_in_repertoire OR untranslatable_character THEN
     RETURN;
 END
 $$ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp;
 
-COMMENT ON FUNCTION awr.store_query_texts(integer) IS 'for internal use by awr.create_snapshot';
+COMMENT ON FUNCTION awr.get_query_texts(bigint[]) IS 'for internal use by awr.store_query_texts';
+
+-- Returns the statements of an instance whose text without constants is stored.
+CREATE FUNCTION awr.known_query_texts(instance integer)
+RETURNS bigint[]
+LANGUAGE sql STABLE
+RETURN (SELECT coalesce(array_agg(t.query_id), '{}') FROM awr.query_text t WHERE t.instance_id = instance AND t.is_normalized);
+
+COMMENT ON FUNCTION awr.known_query_texts(integer) IS 'for internal use by awr.store_query_texts';
+
+-- Stores the texts of pg_stat_statements that the repository does not contain yet. "source" is as in awr.store_plan_rows.
+CREATE FUNCTION awr.store_query_texts(instance integer, source text)
+RETURNS void
+AS $$
+BEGIN
+  EXECUTE format(
+    'INSERT INTO awr.query_text SELECT $1, query_id, query, true, (clock_timestamp() AT TIME ZONE ''UTC'')::date FROM %s
+       ON CONFLICT (instance_id, query_id) DO UPDATE SET query = excluded.query, is_normalized = true, last_day = excluded.last_day', source)
+    USING instance;
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.store_query_texts(integer, text) IS 'for internal use by awr.create_snapshot';
 
 -- ---- Retention and baselines ----
 
 CREATE VIEW awr.snapshots AS
   SELECT s.instance_id, i.name AS instance, s.snap_id, s.begin_time, s.end_time, s.elapsed_us, s.startup_time, s.requested_by,
          s.duration_us, (SELECT string_agg(DISTINCT n.kind, ', ') FROM awr.note n
-                         WHERE n.snap_day = s.snap_day AND n.snap_id = s.snap_id AND n.kind NOT LIKE 'source%') AS notes
+                         WHERE n.snap_day = s.snap_day AND n.snap_id = s.snap_id AND n.instance_id = s.instance_id AND n.kind NOT LIKE 'source%') AS notes
   FROM awr.snapshot s JOIN awr.instance i USING (instance_id);
 
 COMMENT ON VIEW awr.snapshots IS 'AWR snapshots of all instances in the repository';
@@ -1171,6 +1317,29 @@ SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION awr.drop_baseline(text) IS 'removes a baseline; the retention then deletes its AWR snapshots';
 
+-- Deletes the texts that no day from "first_day" on refers to, and no baseline. A day before "first_day" is present only if
+-- it belongs to a baseline, and a text whose last day precedes all baselines is in none. A server stores the text of a
+-- statement once, so the texts of statements in its shared memory stay.
+CREATE FUNCTION awr.drop_expired_texts(first_day date)
+RETURNS void
+AS $$
+DECLARE
+  first date := least(first_day, (SELECT min(b.first_day) FROM awr.baseline b));
+BEGIN
+  LOCK TABLE awr.word IN SHARE UPDATE EXCLUSIVE MODE;
+  LOCK TABLE awr.plan_text IN SHARE UPDATE EXCLUSIVE MODE;
+  DELETE FROM awr.word w WHERE w.last_day < first;
+  WITH present AS MATERIALIZED (
+    SELECT l.instance_id, (r ->> 'query_id')::bigint AS query_id FROM awr.last_value l, jsonb_array_elements(l.data) r WHERE l.kind = 'plan_stat'),
+  plans AS (
+    DELETE FROM awr.plan_text t WHERE t.last_day < first AND (t.instance_id, t.query_id) NOT IN (SELECT p.instance_id, p.query_id FROM present p))
+  DELETE FROM awr.query_text t WHERE t.last_day < first AND (t.instance_id, t.query_id) NOT IN (SELECT p.instance_id, p.query_id FROM present p);
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.drop_expired_texts(date) IS 'for internal use by awr.drop_expired_snapshots';
+
 CREATE FUNCTION awr.drop_expired_snapshots(retention interval)
 RETURNS integer
 AS $$
@@ -1191,6 +1360,9 @@ BEGIN
     END LOOP;
     dropped := dropped + 1;
   END LOOP;
+  IF dropped > 0 THEN
+    PERFORM awr.drop_expired_texts(((now() - retention) AT TIME ZONE 'UTC')::date);
+  END IF;
   RETURN dropped;
 END
 $$ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -1238,7 +1410,7 @@ COMMENT ON FUNCTION awr.check_period(bigint, bigint, integer) IS 'for internal u
 -- ---- Report data ----
 
 -- Returns the sums of one interval table over the snapshots after "begin_snap" up to "end_snap": one jsonb object per key,
--- with the sums of counters, durations and growths, and the latest values of the other columns.
+-- with the sums of counters, durations and growths, the maximum of max_us, and the latest values of the other columns.
 CREATE FUNCTION awr.sum_intervals(kind text, begin_snap bigint, end_snap bigint, instance integer)
 RETURNS SETOF jsonb
 AS $$
@@ -1248,26 +1420,29 @@ DECLARE
   gauges text[];
 BEGIN
   SELECT array_agg(quote_ident(name) ORDER BY position) FILTER (WHERE role = 'key'),
-         array_agg(quote_ident(name) ORDER BY position) FILTER (WHERE role IN ('counter', 'growth')),
-         array_agg(quote_ident(name) ORDER BY position) FILTER (WHERE role = 'gauge')
+         array_agg(quote_ident(name) ORDER BY position) FILTER (WHERE role IN ('counter', 'growth') OR name = 'max_us'),
+         array_agg(quote_ident(name) ORDER BY position) FILTER (WHERE role = 'gauge' AND name <> 'max_us')
     INTO keys, sums, gauges
     FROM awr.interval_column c WHERE c.kind = $1;
   RETURN QUERY EXECUTE format(
     'WITH rows AS NOT MATERIALIZED (
        SELECT * FROM awr.%1$I
        WHERE instance_id = $3 AND snap_id > $1 AND snap_id <= $2
-         AND snap_day BETWEEN (SELECT min(snap_day) FROM awr.snapshot WHERE snap_id = $1)
-                          AND (SELECT max(snap_day) FROM awr.snapshot WHERE snap_id = $2)),
+         AND snap_day BETWEEN (SELECT min(snap_day) FROM awr.snapshot WHERE instance_id = $3 AND snap_id = $1)
+                          AND (SELECT max(snap_day) FROM awr.snapshot WHERE instance_id = $3 AND snap_id = $2)),
      sums AS (SELECT %2$s, max(snap_id) AS last_snap, %3$s FROM rows GROUP BY %2$s)
      SELECT jsonb_strip_nulls(to_jsonb(s) - ''last_snap'') %4$s FROM sums s %5$s',
     kind, array_to_string(keys, ', '),
-    (SELECT string_agg(format('sum(%1$s)::%2$s AS %1$s', n, CASE WHEN n LIKE '%\_time' THEN 'double precision' ELSE 'numeric' END), ', ') FROM unnest(sums) n),
+    (SELECT string_agg(format('%3$s(%1$s)::%2$s AS %1$s', n, CASE WHEN n LIKE '%\_time' THEN 'double precision' ELSE 'numeric' END,
+                                     CASE n WHEN 'max_us' THEN 'max' ELSE 'sum' END), ', ') FROM unnest(sums) n),
     CASE WHEN gauges IS NOT NULL THEN '|| jsonb_strip_nulls(jsonb_build_object(' || (SELECT string_agg(format('%L, r.%s', trim(both '"' FROM n), n), ', ') FROM unnest(gauges) n) || '))' END,
     CASE WHEN gauges IS NOT NULL THEN 'JOIN rows r ON r.snap_id = s.last_snap AND ' || (SELECT string_agg(format('r.%1$s = s.%1$s', n), ' AND ') FROM unnest(keys) n) END)
   USING begin_snap, end_snap, instance;
 END
 $$ LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+-- The partition of the present day may have no statistics yet; a nested loop over thousands of rows takes seconds.
+SET enable_nestloop = off;
 
 COMMENT ON FUNCTION awr.sum_intervals(text, bigint, bigint, integer) IS
   'sums of an interval table between two AWR snapshots, one object per key';
@@ -1291,6 +1466,34 @@ SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION awr.to_document(jsonb) IS 'for internal use by awr.report_data';
 
+-- Of more statements than a document can contain: the leading ones in every order of a report, and the sums of the others per
+-- database.
+CREATE FUNCTION awr.leading_statements(statement_rows jsonb[])
+RETURNS jsonb[]
+AS $$
+  WITH s AS MATERIALIZED (
+    SELECT row_number() OVER () AS n, s AS row FROM unnest(statement_rows) s),
+  ranked AS (
+    SELECT s.n, row_number() OVER (PARTITION BY v.key ORDER BY v.value::numeric DESC) AS place
+    FROM s, jsonb_each_text(s.row) v
+    WHERE v.key NOT IN ('database', 'role', 'query_id', 'plan_id', 'rolname') AND v.value <> '0'),
+  listed AS MATERIALIZED (
+    SELECT DISTINCT r.n FROM ranked r WHERE r.place <= 300)
+  SELECT array_agg(row)
+  FROM (SELECT s.row FROM s JOIN listed USING (n)
+        UNION ALL
+        SELECT jsonb_object_agg(key, value) || jsonb_build_object('database', database, 'query_id', 0, 'plan_id', 0, 'text', '(other statements)')
+        FROM (SELECT s.row -> 'database' AS database, v.key,
+                     CASE v.key WHEN 'max_us' THEN max(v.value::numeric) ELSE sum(v.value::numeric) END AS value
+              FROM s, jsonb_each_text(s.row) v
+              WHERE NOT EXISTS (SELECT FROM listed l WHERE l.n = s.n) AND v.key NOT IN ('database', 'role', 'query_id', 'plan_id', 'rolname')
+              GROUP BY 1, 2) o
+        GROUP BY database) r
+$$ LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.leading_statements(jsonb[]) IS 'for internal use by awr.report_data';
+
 CREATE FUNCTION awr.report_data(begin_snap bigint, end_snap bigint, instance integer DEFAULT 1)
 RETURNS jsonb
 AS $$
@@ -1307,10 +1510,12 @@ DECLARE
   sampled jsonb;
   cpu jsonb;
   cell_io jsonb;
+  names jsonb;
+  statement_rows jsonb[];
 BEGIN
   PERFORM awr.check_period(begin_snap, end_snap, instance);
-  SELECT * INTO first FROM awr.snapshot WHERE snap_id = begin_snap;
-  SELECT * INTO last FROM awr.snapshot WHERE snap_id = end_snap;
+  SELECT * INTO first FROM awr.snapshot WHERE instance_id = instance AND snap_id = begin_snap;
+  SELECT * INTO last FROM awr.snapshot WHERE instance_id = instance AND snap_id = end_snap;
   SELECT sum(elapsed_us) INTO elapsed FROM awr.snapshot
     WHERE instance_id = instance AND snap_id > begin_snap AND snap_id <= end_snap;
 
@@ -1318,12 +1523,23 @@ BEGIN
                      'size_begin', (s ->> 'size')::bigint - (s ->> 'size_growth')::bigint) ORDER BY (s ->> 'active_time')::float8 DESC NULLS LAST)
     INTO databases FROM awr.sum_intervals('database_stat', begin_snap, end_snap, instance) s;
 
+  -- Names of roles and tablespaces by object identifier
+  SELECT coalesce(jsonb_object_agg(class, by_oid), '{}') INTO names
+    FROM (SELECT class, jsonb_object_agg(object::text, name) AS by_oid
+          FROM (SELECT DISTINCT ON (class, object) class, object, name FROM awr.object_name n
+                WHERE n.instance_id = instance AND n.snap_id <= end_snap AND n.snap_day >= first.snap_day ORDER BY class, object, n.snap_id DESC) n
+          GROUP BY class) n;
+
+  SELECT array_agg(s) INTO statement_rows FROM awr.sum_intervals('plan_stat', begin_snap, end_snap, instance) s;
+  IF cardinality(statement_rows) > 10000 THEN
+    statement_rows := awr.leading_statements(statement_rows);
+  END IF;
   SELECT jsonb_agg(s - 'role' - 'rolname' || jsonb_build_object(
                      'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
                      'user', s -> 'rolname', 'toplevel', true, 'how', 'timed',
-                     'text', CASE WHEN (s ->> 'query_id')::bigint = 0 THEN '(evicted statements)' ELSE t.query END))
+                     'text', CASE WHEN (s ->> 'query_id')::bigint = 0 THEN coalesce(s ->> 'text', '(evicted statements)') ELSE t.query END))
     INTO statements
-    FROM awr.sum_intervals('plan_stat', begin_snap, end_snap, instance) s
+    FROM unnest(statement_rows) s
          LEFT JOIN awr.query_text t ON t.instance_id = instance AND t.query_id = (s ->> 'query_id')::bigint;
 
   WITH mount AS (
@@ -1416,12 +1632,12 @@ BEGIN
            'top_sql', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT query_id, coalesce(wait_event, 'CPU') AS event, wait_class AS class, count(*) AS samples
                          FROM active WHERE query_id IS NOT NULL GROUP BY 1, 2, 3 ORDER BY count(*) DESC LIMIT 100) x),
            'top_sessions', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT pid, backend_start, backend_type, application, client,
-                              (SELECT d.datname FROM awr.database_stat d WHERE d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
-                              role::regrole::text AS "user", count(*) AS samples, count(*) FILTER (WHERE wait_event IS NULL) AS cpu_samples
+                              (SELECT d.datname FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
+                              coalesce(names -> 'role' ->> role::text, role::text) AS "user", count(*) AS samples, count(*) FILTER (WHERE wait_event IS NULL) AS cpu_samples
                             FROM active GROUP BY pid, backend_start, backend_type, application, client, database, role ORDER BY count(*) DESC LIMIT 50) x),
            'by_service', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT
-                              (SELECT d.datname FROM awr.database_stat d WHERE d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
-                              role::regrole::text AS "user", application, count(*) AS samples FROM active WHERE foreground GROUP BY database, role, application ORDER BY count(*) DESC LIMIT 50) x),
+                              (SELECT d.datname FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
+                              coalesce(names -> 'role' ->> role::text, role::text) AS "user", application, count(*) AS samples FROM active WHERE foreground GROUP BY database, role, application ORDER BY count(*) DESC LIMIT 50) x),
            'blocking', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT blocker_pid, pid AS blocked_pid, wait_event AS locktype, query_id, count(*) AS samples
                           FROM h WHERE blocker_pid IS NOT NULL GROUP BY 1, 2, 3, 4 ORDER BY count(*) DESC LIMIT 50) x),
            'idle_in_transaction', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT pid, application, max(xact_age_us) AS xact_age_us, count(*) AS samples
@@ -1440,21 +1656,21 @@ BEGIN
     'instance', (SELECT jsonb_build_object('id', i.instance_id, 'name', i.name, 'system_identifier', i.system_identifier::text) FROM awr.instance i WHERE i.instance_id = instance)
                 || (last.facts - ARRAY['system_identifier', 'incarnation', 'uptime_us', 'day', 'sessions', 'startup_time', 'wal_lsn'])
                 || jsonb_build_object('startup_time', last.startup_time,
-                     'cpus', (SELECT value::int FROM awr.os_stat o WHERE o.snap_day = last.snap_day AND o.snap_id = end_snap AND name = 'NUM_CPUS'),
-                     'memory_bytes', (SELECT value::bigint FROM awr.os_stat o WHERE o.snap_day = last.snap_day AND o.snap_id = end_snap AND name = 'PHYSICAL_MEMORY_BYTES')),
+                     'cpus', (SELECT value::int FROM awr.os_stat o WHERE o.instance_id = instance AND o.snap_day = last.snap_day AND o.snap_id = end_snap AND name = 'NUM_CPUS'),
+                     'memory_bytes', (SELECT value::bigint FROM awr.os_stat o WHERE o.instance_id = instance AND o.snap_day = last.snap_day AND o.snap_id = end_snap AND name = 'PHYSICAL_MEMORY_BYTES')),
     'begin', jsonb_build_object('snap_id', begin_snap, 'time', first.end_time, 'sessions', first.facts -> 'sessions'),
     'end', jsonb_build_object('snap_id', end_snap, 'time', last.end_time, 'sessions', last.facts -> 'sessions'),
     'snapshots', (SELECT jsonb_agg(jsonb_build_object('snap_id', s.snap_id, 'time', s.end_time, 'elapsed_us', s.elapsed_us,
-                           'db_time_us', (SELECT round(sum(active_time) * 1000) FROM awr.database_stat d WHERE d.snap_day = s.snap_day AND d.snap_id = s.snap_id)) ORDER BY s.snap_id)
+                           'db_time_us', (SELECT round(sum(active_time) * 1000) FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = s.snap_day AND d.snap_id = s.snap_id)) ORDER BY s.snap_id)
                   FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id > begin_snap AND s.snap_id <= end_snap),
     'elapsed_us', elapsed,
     'db_time_us', (SELECT sum((e ->> 'active_us')::numeric) FROM jsonb_array_elements(databases) e),
     'notes', (SELECT jsonb_agg(jsonb_build_object('snap_id', n.snap_id, 'time', s.end_time, 'kind', n.kind, 'object', n.object, 'text', n.description) ORDER BY n.snap_id)
-              FROM awr.note n JOIN awr.snapshot s USING (snap_day, snap_id)
+              FROM awr.note n JOIN awr.snapshot s USING (snap_day, snap_id, instance_id)
               WHERE n.instance_id = instance AND n.snap_id > begin_snap AND n.snap_id <= end_snap AND n.kind NOT LIKE 'source%'),
     'sources', (SELECT jsonb_agg(jsonb_build_object('name', source, 'available', not_available IS NULL, 'detail', not_available) ORDER BY source)
                 FROM (SELECT coalesce(c.requires, c.kind) AS source,
-                             (SELECT max(n.description) FROM awr.note n WHERE n.snap_day = last.snap_day AND n.snap_id = end_snap
+                             (SELECT max(n.description) FROM awr.note n WHERE n.instance_id = instance AND n.snap_day = last.snap_day AND n.snap_id = end_snap
                                 AND n.object IN (c.kind, c.requires) AND n.kind LIKE 'source%') AS not_available
                       FROM (SELECT DISTINCT kind, requires FROM awr.collector) c) x),
     'time_model', (SELECT jsonb_agg(jsonb_build_object('name', name, 'us', us, 'how', 'timed'))
@@ -1476,7 +1692,7 @@ BEGIN
                  FROM jsonb_array_elements(cpu) s),
     'os', (SELECT jsonb_agg(CASE WHEN s ? 'total' THEN jsonb_build_object('name', s -> 'name', 'value', s -> 'total', 'unit', CASE WHEN s ->> 'name' LIKE '%TIME' THEN 'us' WHEN s ->> 'name' LIKE '%REQUESTS' THEN 'requests' ELSE 'bytes' END)
                                  ELSE jsonb_build_object('name', s -> 'name', 'end', s -> 'value', 'value', s -> 'value',
-                                        'begin', (SELECT o.value FROM awr.os_stat o WHERE o.snap_day = first.snap_day AND o.snap_id = begin_snap AND o.name = s ->> 'name')) END)
+                                        'begin', (SELECT o.value FROM awr.os_stat o WHERE o.instance_id = instance AND o.snap_day = first.snap_day AND o.snap_id = begin_snap AND o.name = s ->> 'name')) END)
            FROM awr.sum_intervals('os_stat', begin_snap, end_snap, instance) s),
     'databases', databases,
     'statements', statements,
@@ -1495,12 +1711,14 @@ BEGIN
                                                 WHERE q.instance_id = instance AND q.snap_id > begin_snap AND q.snap_id <= end_snap AND q.plan_id <> 0
                                                 GROUP BY 1 HAVING sum(q.elapsed_us) > 0 ORDER BY sum(q.elapsed_us) DESC LIMIT 50)
                            GROUP BY 1, 2, 3) h
-                          JOIN awr.snapshot s ON s.snap_id = h.snap_id),
+                          JOIN awr.snapshot s ON s.instance_id = instance AND s.snap_id = h.snap_id),
     'tables', (SELECT jsonb_agg(awr.to_document(s - 'dbid' - 'relid') || jsonb_build_object('oid', (s ->> 'relid')::bigint,
                                   'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'dbid'),
-                                  'toast', s ->> 'relkind' = 't', 'size_begin', (s ->> 'size')::numeric - (s ->> 'size_growth')::numeric))
+                                  'toast', s ->> 'relkind' = 't',
+                                  'tablespace', coalesce(names -> 'tablespace' -> (s ->> 'tablespace'), s -> 'tablespace'), 'size_begin', (s ->> 'size')::numeric - (s ->> 'size_growth')::numeric))
                FROM awr.sum_intervals('table_stat', begin_snap, end_snap, instance) s),
     'indexes', (SELECT jsonb_agg((awr.to_document(s - 'dbid' - 'indexrelid' - 'relname' - 'indexrelname')) || jsonb_build_object('oid', (s ->> 'indexrelid')::bigint, 'table', s -> 'relname', 'name', s -> 'indexrelname',
+                                  'tablespace', coalesce(names -> 'tablespace' -> (s ->> 'tablespace'), s -> 'tablespace'),
                                   'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'dbid')))
                 FROM awr.sum_intervals('index_stat', begin_snap, end_snap, instance) s),
     'io', (SELECT jsonb_agg(awr.to_document(s)) FROM awr.sum_intervals('io_stat', begin_snap, end_snap, instance) s),
@@ -1512,11 +1730,11 @@ BEGIN
                 FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s WHERE (s ->> 'bucket')::int = -1),
     'slru', (SELECT jsonb_agg(s) FROM awr.sum_intervals('slru_stat', begin_snap, end_snap, instance) s),
     'replication', (SELECT jsonb_agg(jsonb_build_object('application', a.application, 'state', a.state, 'sync_state', a.detail, 'lag_bytes_end', a.bytes, 'replay_lag_us_max', a.age_us))
-                    FROM awr.activity a WHERE a.snap_day = last.snap_day AND a.snap_id = end_snap AND a.kind = 'replication'),
+                    FROM awr.activity a WHERE a.instance_id = instance AND a.snap_day = last.snap_day AND a.snap_id = end_snap AND a.kind = 'replication'),
     'slots', (SELECT jsonb_agg(jsonb_build_object('name', a.object, 'retained_bytes', a.bytes, 'active', a.state = 'active'))
-              FROM awr.activity a WHERE a.snap_day = last.snap_day AND a.snap_id = end_snap AND a.kind = 'replication slot'),
+              FROM awr.activity a WHERE a.instance_id = instance AND a.snap_day = last.snap_day AND a.snap_id = end_snap AND a.kind = 'replication slot'),
     'vacuum_horizon', (SELECT jsonb_agg(jsonb_build_object('holder', a.object, 'kind', a.kind, 'age_xids', a.age_xids, 'detail', coalesce(a.application || ', ', '') || a.state) ORDER BY a.age_xids DESC)
-                       FROM awr.activity a WHERE a.snap_day = last.snap_day AND a.snap_id = end_snap AND a.kind IN ('xmin holder', 'prepared transaction')),
+                       FROM awr.activity a WHERE a.instance_id = instance AND a.snap_day = last.snap_day AND a.snap_id = end_snap AND a.kind IN ('xmin holder', 'prepared transaction')),
     'sessions', jsonb_build_object(
       'idle_in_transaction', (SELECT jsonb_agg(jsonb_build_object('pid', a.pid, 'application', a.application, 'age_us', a.age_us, 'query_id', a.query_id, 'snap_id', a.snap_id) ORDER BY a.age_us DESC)
                               FROM awr.activity a WHERE a.instance_id = instance AND a.snap_id > begin_snap AND a.snap_id <= end_snap AND a.kind = 'idle in transaction'),
@@ -1528,6 +1746,10 @@ BEGIN
                  WHERE e.source IS DISTINCT FROM 'default' OR b.setting IS DISTINCT FROM e.setting)
   );
   RETURN jsonb_strip_nulls(document);
+EXCEPTION
+  WHEN program_limit_exceeded THEN
+    RAISE EXCEPTION 'the report about AWR snapshots % to % exceeds the maximal size of a document', begin_snap, end_snap
+      USING ERRCODE = 'program_limit_exceeded', DETAIL = SQLERRM, HINT = 'Report about fewer AWR snapshots.';
 END
 $$ LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp;
@@ -1715,12 +1937,17 @@ BEGIN
        UNION ALL
        SELECT DISTINCT ON (datid) datid, datname FROM awr.database_stat
        WHERE instance_id = $3 AND datname IS NOT NULL AND ($3 <> 1 OR datid NOT IN (SELECT oid FROM pg_database))),
+     role_name AS MATERIALIZED (
+       SELECT oid, rolname::text FROM pg_roles WHERE $3 = 1
+       UNION ALL
+       (SELECT DISTINCT ON (object) object, name FROM awr.object_name
+        WHERE instance_id = $3 AND class = ''role'' AND ($3 <> 1 OR object NOT IN (SELECT oid FROM pg_roles)) ORDER BY object, snap_id DESC)),
      s AS MATERIALIZED (
        SELECT coalesce(a.wait_event, ''CPU'') AS event, a.wait_class AS class, a.query_id, coalesce(k.datname, a.database::text) AS database,
               coalesce(r.rolname, a.role::text) AS role, a.application, a.client, a.backend_type, a.state, a.blocker_pid, a.pid,
               a.backend_start AS session_start, a.sample_time, a.period_ms * 1000::numeric AS us,
               a.backend_type IN (''client backend'', ''parallel worker'') AS foreground
-       FROM awr.active_session_history a LEFT JOIN known k ON k.datid = a.database LEFT JOIN pg_roles r ON r.oid = a.role
+       FROM awr.active_session_history a LEFT JOIN known k ON k.datid = a.database LEFT JOIN role_name r ON r.oid = a.role
        WHERE a.instance_id = $3 AND a.chunk_end >= $1 AND a.chunk_begin < $2 AND a.sample_time >= $1 AND a.sample_time < $2),
      h AS MATERIALIZED (SELECT * FROM s WHERE true %1$s),
      slot_event AS MATERIALIZED (
@@ -1750,15 +1977,15 @@ BEGIN
                           FROM awr.instance i WHERE i.instance_id = instance),
                          jsonb_build_object('id', instance, 'name', coalesce(nullif(current_setting('cluster_name'), ''), 'local')))
                 || coalesce(CASE WHEN instance = 1 THEN awr.get_facts()
-                                 ELSE (SELECT data FROM awr.last_value l WHERE l.instance_id = instance AND l.kind = 'facts') END
+                                 ELSE (SELECT s.facts FROM awr.snapshot s WHERE s.instance_id = instance ORDER BY s.snap_id DESC LIMIT 1) END
                             - ARRAY['system_identifier', 'incarnation', 'uptime_us', 'day', 'sessions', 'startup_time', 'wal_lsn', 'time'], '{}')
-                || jsonb_build_object('cpus', (SELECT (r ->> 'value')::numeric::int FROM awr.last_value l, jsonb_array_elements(l.data) r
-                                               WHERE l.instance_id = instance AND l.kind = 'os_stat' AND r ->> 'name' = 'NUM_CPUS')),
+                || jsonb_build_object('cpus', (SELECT o.value::int FROM awr.os_stat o
+                                               WHERE o.instance_id = instance AND o.name = 'NUM_CPUS' ORDER BY o.snap_id DESC LIMIT 1)),
     'begin', jsonb_build_object('time', begin_time),
     'end', jsonb_build_object('time', end_time),
     'elapsed_us', (extract(epoch FROM end_time - begin_time) * 1e6)::bigint,
     'notes', (SELECT jsonb_agg(jsonb_build_object('snap_id', n.snap_id, 'time', p.end_time, 'kind', n.kind, 'object', n.object, 'text', n.description) ORDER BY n.snap_id)
-              FROM awr.note n JOIN awr.snapshot p USING (snap_day, snap_id)
+              FROM awr.note n JOIN awr.snapshot p USING (snap_day, snap_id, instance_id)
               WHERE n.instance_id = instance AND p.begin_time < ash_data.end_time AND p.end_time > ash_data.begin_time
                 AND n.kind IN ('server restart', 'host restart', 'crash', 'clock step', 'upgrade')),
     'history', result || jsonb_build_object(
@@ -1793,6 +2020,127 @@ SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION awr.ash_report(timestamptz, timestamptz, text, text[], jsonb, integer) IS
   'the report about the session samples of an interval; format text, html or json';
 
+-- ---- Import ----
+
+-- Merges the contents of an export file into the repository. The command "cellar awr import" has copied each table X of the
+-- file to a temporary table awr_import_X. An instance is identified by system identifier and name; a snapshot by instance and
+-- number. Snapshots that the repository contains are left unchanged. Returns one row per instance of the file.
+CREATE FUNCTION awr.merge_import(
+  OUT instance_id integer, OUT instance text, OUT snapshots bigint, OUT first_snap bigint, OUT last_snap bigint)
+RETURNS SETOF record
+AS $$
+#variable_conflict use_column
+DECLARE
+  i record;
+  wrong record;
+  t name;
+  columns text;
+  words int[];
+  today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+BEGIN
+  LOCK TABLE awr.word IN SHARE UPDATE EXCLUSIVE MODE;
+  LOCK TABLE awr.plan_text IN SHARE UPDATE EXCLUSIVE MODE;
+  LOCK TABLE awr.instance IN SHARE UPDATE EXCLUSIVE MODE;
+
+  CREATE TEMP TABLE awr_import_target (file_instance int PRIMARY KEY, instance_id int, name text) ON COMMIT DROP;
+  FOR i IN SELECT * FROM pg_temp.awr_import_instance f ORDER BY f.instance_id LOOP
+    -- A name that another cluster has got the system identifier as suffix.
+    INSERT INTO pg_temp.awr_import_target
+      SELECT i.instance_id, k.instance_id, k.name FROM awr.instance k
+      WHERE k.system_identifier = i.system_identifier AND k.name IN (i.name, format('%s (%s)', i.name, i.system_identifier));
+    IF NOT FOUND THEN
+      WITH added AS (
+        INSERT INTO awr.instance
+          SELECT greatest(1, (SELECT max(k.instance_id) FROM awr.instance k)) + 1,
+                 CASE WHEN EXISTS (SELECT FROM awr.instance k WHERE k.name = i.name) THEN format('%s (%s)', i.name, i.system_identifier) ELSE i.name END,
+                 i.system_identifier, false
+          RETURNING *)
+      INSERT INTO pg_temp.awr_import_target SELECT i.instance_id, a.instance_id, a.name FROM added a;
+    END IF;
+  END LOOP;
+
+  SELECT g.name, s.snap_id INTO wrong
+    FROM pg_temp.awr_import_snapshot s JOIN pg_temp.awr_import_target g ON g.file_instance = s.instance_id
+         JOIN awr.snapshot k ON k.instance_id = g.instance_id
+    WHERE CASE WHEN k.snap_id = s.snap_id THEN k.end_time <> s.end_time ELSE (k.snap_id < s.snap_id) <> (k.end_time < s.end_time) END
+    LIMIT 1;
+  IF FOUND THEN
+    RAISE EXCEPTION 'AWR snapshot % of instance "%" contradicts the snapshots in the repository', wrong.snap_id, wrong.name
+      USING ERRCODE = 'object_not_in_prerequisite_state',
+            DETAIL = 'Two repositories have numbered the AWR snapshots of this instance independently.',
+            HINT = 'Import the file into another database with the extension cellar.';
+  END IF;
+
+  CREATE TEMP TABLE awr_import_new ON COMMIT DROP AS
+    SELECT s.instance_id AS file_instance, g.instance_id, s.snap_id, s.snap_day
+    FROM pg_temp.awr_import_snapshot s JOIN pg_temp.awr_import_target g ON g.file_instance = s.instance_id
+    WHERE NOT EXISTS (SELECT FROM awr.snapshot k WHERE k.instance_id = g.instance_id AND k.snap_id = s.snap_id);
+  PERFORM awr.create_partitions(d.snap_day)
+    FROM (SELECT n.snap_day FROM pg_temp.awr_import_new n UNION SELECT c.snap_day FROM pg_temp.awr_import_sample_chunk c) d;
+
+  FOR t IN SELECT relname FROM pg_class WHERE relnamespace = 'awr'::regnamespace AND relkind = 'p' AND relname <> 'sample_chunk' LOOP
+    CONTINUE WHEN to_regclass('pg_temp.awr_import_' || t) IS NULL;
+    SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) INTO columns
+      FROM pg_attribute
+      WHERE attrelid = ('awr.' || t)::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('snap_day', 'snap_id', 'instance_id');
+    EXECUTE format('INSERT INTO awr.%1$I (snap_day, snap_id, instance_id, %2$s)
+                    SELECT n.snap_day, n.snap_id, n.instance_id, %3$s
+                    FROM pg_temp.%4$I f JOIN pg_temp.awr_import_new n ON n.file_instance = f.instance_id AND n.snap_id = f.snap_id',
+                   t, columns, (SELECT string_agg('f.' || c, ', ' ORDER BY o) FROM regexp_split_to_table(columns, ', ') WITH ORDINALITY x (c, o)), 'awr_import_' || t);
+  END LOOP;
+
+  -- Texts of session samples get the numbers of this repository: element i is the number of the file's word i.
+  INSERT INTO awr.word (word, last_day) SELECT w.word, today FROM pg_temp.awr_import_word w
+    ON CONFLICT (word) DO UPDATE SET last_day = excluded.last_day;
+  SELECT array_agg(k.id ORDER BY w.id) INTO words FROM pg_temp.awr_import_word w JOIN awr.word k USING (word);
+  INSERT INTO awr.sample_chunk
+    SELECT c.snap_day, g.instance_id, c.begin_time, c.end_time, c.period_ms, c.ticks, c.lost, c.sample_ms, c.pid, c.session_ms, c.leader_pid,
+           c.blocker_pid, c.database, c.role,
+           ARRAY(SELECT words[w] FROM unnest(c.application) WITH ORDINALITY u (w, o) ORDER BY o),
+           ARRAY(SELECT words[w] FROM unnest(c.client) WITH ORDINALITY u (w, o) ORDER BY o),
+           ARRAY(SELECT words[w] FROM unnest(c.backend_type) WITH ORDINALITY u (w, o) ORDER BY o),
+           ARRAY(SELECT words[w] FROM unnest(c.state) WITH ORDINALITY u (w, o) ORDER BY o),
+           ARRAY(SELECT words[w] FROM unnest(c.wait_event_type) WITH ORDINALITY u (w, o) ORDER BY o),
+           ARRAY(SELECT words[w] FROM unnest(c.wait_event) WITH ORDINALITY u (w, o) ORDER BY o),
+           c.query_id, c.xact_age_us, c.query_age_us
+    FROM pg_temp.awr_import_sample_chunk c JOIN pg_temp.awr_import_target g ON g.file_instance = c.instance_id
+    WHERE NOT EXISTS (SELECT FROM awr.sample_chunk k WHERE k.instance_id = g.instance_id AND k.snap_day = c.snap_day AND k.begin_time = c.begin_time);
+
+  INSERT INTO awr.query_text AS k
+    SELECT g.instance_id, f.query_id, f.query, f.is_normalized, f.last_day
+    FROM pg_temp.awr_import_query_text f JOIN pg_temp.awr_import_target g ON g.file_instance = f.instance_id
+    ON CONFLICT ON CONSTRAINT query_text_pkey DO UPDATE
+      SET query = CASE WHEN k.is_normalized THEN k.query ELSE excluded.query END,
+          is_normalized = k.is_normalized OR excluded.is_normalized, last_day = greatest(k.last_day, excluded.last_day);
+  INSERT INTO awr.plan_text AS k
+    SELECT g.instance_id, f.plan_id, f.query_id, f.plan, f.last_day
+    FROM pg_temp.awr_import_plan_text f JOIN pg_temp.awr_import_target g ON g.file_instance = f.instance_id
+    ON CONFLICT ON CONSTRAINT plan_text_pkey DO UPDATE SET last_day = greatest(k.last_day, excluded.last_day);
+
+  -- Baselines of the file keep their names unless a baseline here has the name.
+  INSERT INTO awr.baseline
+    SELECT b.name, g.instance_id, b.begin_snap, b.end_snap, b.first_day, b.last_day
+    FROM pg_temp.awr_import_baseline b JOIN pg_temp.awr_import_target g ON g.file_instance = b.instance_id
+    ON CONFLICT (name) DO NOTHING;
+  -- One more baseline per instance keeps what was imported from the retention until the baseline is dropped.
+  INSERT INTO awr.baseline AS b
+    SELECT 'import of ' || g.name, g.instance_id, min(n.snap_id), max(n.snap_id), min(n.snap_day), max(n.snap_day)
+    FROM pg_temp.awr_import_new n JOIN pg_temp.awr_import_target g USING (instance_id)
+    GROUP BY g.name, g.instance_id
+    ON CONFLICT (name) DO UPDATE
+      SET begin_snap = least(b.begin_snap, excluded.begin_snap), end_snap = greatest(b.end_snap, excluded.end_snap),
+          first_day = least(b.first_day, excluded.first_day), last_day = greatest(b.last_day, excluded.last_day);
+
+  RETURN QUERY
+    SELECT g.instance_id, g.name, count(n), min(n.snap_id), max(n.snap_id)
+    FROM pg_temp.awr_import_target g LEFT JOIN pg_temp.awr_import_new n USING (instance_id)
+    GROUP BY g.instance_id, g.name ORDER BY g.instance_id;
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.merge_import() IS 'for internal use by the command cellar awr import';
+
 -- ---- Privileges ----
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA awr FROM PUBLIC;
@@ -1801,6 +2149,6 @@ GRANT SELECT ON ALL TABLES IN SCHEMA awr TO pg_monitor;
 GRANT EXECUTE ON FUNCTION awr.create_snapshot(text), awr.create_baseline(text, bigint, bigint, integer), awr.drop_baseline(text),
   awr.report_data(bigint, bigint, integer), awr.report(bigint, bigint, text, integer),
   awr.diff_report(bigint, bigint, bigint, bigint, text, integer), awr.wait_class(text, text, boolean), awr.get_samples(bigint),
-  awr.get_sampler_state(), awr.get_incarnation() TO pg_monitor;
+  awr.get_sampler_state(), awr.get_incarnation(), awr.check_period(bigint, bigint, integer) TO pg_monitor;
 GRANT EXECUTE ON FUNCTION awr.ash_data(timestamptz, timestamptz, text[], jsonb, integer),
   awr.ash_report(timestamptz, timestamptz, text, text[], jsonb, integer), awr.sql_id(bigint), awr.query_id(text) TO pg_monitor;

@@ -31,6 +31,7 @@ int			cellar_awr_sample_period = 1000;
 int			cellar_awr_sample_buffer = 4096;
 bool		cellar_awr_track_statements = true;
 int			cellar_awr_max_statements = 5000;
+int			cellar_awr_text_buffer = 8192;
 
 static const struct config_enum_entry plan_display_options[] = {
 	{"never", CELLAR_DISPLAY_NEVER, false},
@@ -195,6 +196,16 @@ cellar_define_settings(void)
 							100, INT_MAX / 4096,
 							PGC_POSTMASTER,
 							0,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("cellar.awr_text_buffer",
+							"Sets the shared memory for texts of statements and plans that the repository does not contain yet.",
+							"When the memory is full, new texts replace the oldest ones.",
+							&cellar_awr_text_buffer,
+							8192,
+							64, 1024 * 1024,
+							PGC_POSTMASTER,
+							GUC_UNIT_KB,
 							NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("cellar");

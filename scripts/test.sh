@@ -136,6 +136,7 @@ stage_robust() {
 stage_awr() {
     local status=0
     "$ROOT/tests/awr/run.sh" || status=$?
+    "$ROOT/tests/awr/repository.sh" || status=$?
     "$ROOT/tests/awr/ash.sh" || status=$?
     "$ROOT/tests/awr/live.sh" && return "$status"
 }

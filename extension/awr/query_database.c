@@ -6,14 +6,17 @@
  * Statistics of tables and indexes can be read only in their own database.  A
  * background worker connects to that database with superuser rights, runs the
  * query in a read-only transaction and sends each row through a shared-memory
- * queue, as a message of type 'D'.  Errors of the worker travel through the same
- * queue as protocol messages, and are raised in the calling session.
+ * queue: as a message of type 'B', the bytes of the jsonb value, or of type 'D',
+ * its text in UTF-8, if the databases have different encodings.  Errors of the
+ * worker travel through the same queue as protocol messages, and are raised in the
+ * calling session.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "libpq/pqformat.h"
@@ -50,6 +53,7 @@ PGDLLEXPORT void cellar_query_worker_main(Datum arg);
 typedef struct QueryRequest
 {
 	Oid			database;
+	int			encoding;		/* of the session's database */
 	Size		queue_offset;
 	char		query[FLEXIBLE_ARRAY_MEMBER];
 } QueryRequest;
@@ -57,7 +61,7 @@ typedef struct QueryRequest
 /* ---- the worker ---- */
 
 static void
-send_rows(shm_mq_handle *queue, const char *query)
+send_rows(shm_mq_handle *queue, const char *query, int encoding)
 {
 	SPIPlanPtr	plan;
 	Portal		portal;
@@ -78,13 +82,27 @@ send_rows(shm_mq_handle *queue, const char *query)
 			break;
 		for (uint64 i = 0; i < SPI_processed; i++)
 		{
-			char	   *value = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+			HeapTuple	tuple = SPI_tuptable->vals[i];
+			TupleDesc	columns = SPI_tuptable->tupdesc;
+			bool		null;
+			Datum		value = SPI_getbinval(tuple, columns, 1, &null);
 
 			resetStringInfo(&row);
-			appendStringInfoChar(&row, 'D');
-			appendStringInfoString(&row, value != NULL ? pg_server_to_any(value, strlen(value), PG_UTF8) : "null");
-			if (value != NULL)
-				pfree(value);
+			if (!null && encoding == GetDatabaseEncoding() && SPI_gettypeid(columns, 1) == JSONBOID)
+			{
+				Jsonb	   *binary = DatumGetJsonbP(value);
+
+				appendStringInfoChar(&row, 'B');
+				appendBinaryStringInfo(&row, (char *) binary, VARSIZE(binary));
+			}
+			else
+			{
+				char	   *text = null ? pstrdup("null") : SPI_getvalue(tuple, columns, 1);
+
+				appendStringInfoChar(&row, 'D');
+				cellar_append_converted(&row, text, strlen(text), GetDatabaseEncoding(), PG_UTF8, "\\\\");
+				pfree(text);
+			}
 			/* The session that called has exited or raised an error. */
 			if (shm_mq_send(queue, row.len, row.data, false, true) != SHM_MQ_SUCCESS)
 				proc_exit(0);
@@ -135,7 +153,7 @@ cellar_query_worker_main(Datum arg)
 	XactReadOnly = true;
 	PushActiveSnapshot(GetTransactionSnapshot());
 	pgstat_report_activity(STATE_RUNNING, request->query);
-	send_rows(queue, request->query);
+	send_rows(queue, request->query, request->encoding);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	(void) shm_mq_send(queue, 1, "Z", false, true);
@@ -176,9 +194,12 @@ cellar_query_database(PG_FUNCTION_ARGS)
 	shm_mq	   *mq;
 	shm_mq_handle *queue;
 	bool		done = false;
+	StringInfoData converted;
 
+	initStringInfo(&converted);
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	request->database = PG_GETARG_OID(0);
+	request->encoding = GetDatabaseEncoding();
 	request->queue_offset = queue_offset;
 	strcpy(request->query, query);
 	mq = shm_mq_create((char *) request + queue_offset, QUEUE_BYTES);
@@ -209,8 +230,16 @@ cellar_query_database(PG_FUNCTION_ARGS)
 		appendBinaryStringInfo(&message, data, length);
 		switch (pq_getmsgbyte(&message))
 		{
+			case 'B':
+				value = PointerGetDatum(palloc(length - 1));
+				memcpy(DatumGetPointer(value), message.data + 1, length - 1);
+				tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value, &null);
+				pfree(DatumGetPointer(value));
+				break;
 			case 'D':
-				value = DirectFunctionCall1(jsonb_in, CStringGetDatum(pg_any_to_server(message.data + 1, length - 1, PG_UTF8)));
+				resetStringInfo(&converted);
+				cellar_append_converted(&converted, message.data + 1, length - 1, PG_UTF8, GetDatabaseEncoding(), "\\\\");
+				value = DirectFunctionCall1(jsonb_in, CStringGetDatum(converted.data));
 				tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &value, &null);
 				pfree(DatumGetPointer(value));
 				break;

@@ -163,8 +163,9 @@ cellar_sample_sessions(TimestampTz now)
 void
 cellar_request_awr(void)
 {
-	RequestAddinShmemSpace(add_size(add_size(cellar_samples_bytes(), cellar_cpu_bytes()), cellar_statements_bytes()));
-	RequestNamedLWLockTranche("cellar awr", 3);
+	RequestAddinShmemSpace(add_size(add_size(cellar_samples_bytes(), cellar_cpu_bytes()),
+									add_size(cellar_statements_bytes(), cellar_texts_bytes())));
+	RequestNamedLWLockTranche("cellar awr", 4);
 }
 
 /* Attaches to what AWR has in shared memory, and initializes it first.  The caller holds AddinShmemInitLock. */
@@ -176,6 +177,7 @@ cellar_init_awr(void)
 	cellar_samples_init(&locks[0].lock);
 	cellar_cpu_init(&locks[1].lock);
 	cellar_statements_init(&locks[2].lock);
+	cellar_texts_init(&locks[3].lock);
 }
 
 void

@@ -10,8 +10,8 @@
  * added to an entry of their database with query id 0, so totals stay exact.
  *
  * The first process that adds a statement or a plan also stores the text of both
- * (EXPLAIN without costs) in a ring, from which the AWR worker moves it to the
- * repository.
+ * (EXPLAIN without costs) in a ring (texts.c), from which the AWR worker stores it
+ * in the repository.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,7 +24,6 @@
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "funcapi.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "optimizer/planner.h"
 #include "storage/ipc.h"
@@ -41,7 +40,6 @@
 #include "cellar/statistics.h"
 
 PG_FUNCTION_INFO_V1(cellar_get_statements);
-PG_FUNCTION_INFO_V1(cellar_get_plans);
 
 /* A process adds its table to the shared one when this time has passed since the last time. */
 #define FLUSH_INTERVAL_US	1000000
@@ -49,9 +47,6 @@ PG_FUNCTION_INFO_V1(cellar_get_plans);
 /* A CPU window ends after this elapsed time of its runs, or this number of runs. */
 #define CPU_WINDOW_NS		1000000
 #define CPU_WINDOW_RUNS		16
-#define PLAN_TEXTS			256
-#define QUERY_TEXT_BYTES	2048
-#define PLAN_TEXT_BYTES		4096
 
 typedef struct StatementKey
 {
@@ -90,7 +85,7 @@ typedef struct StatementEntry
 {
 	StatementKey key;
 	uint64		counters[COUNTERS];
-	uint64		max_us;
+	uint64		max_us;			/* since the last awr.get_statements() */
 
 	/* In shared memory only: */
 	uint64		reported[COUNTERS]; /* counters at the last
@@ -106,19 +101,9 @@ typedef struct StatementEntry
 								 * process */
 } StatementEntry;
 
-typedef struct PlanText
-{
-	int64		query_id;
-	int64		plan_id;
-	char		query[QUERY_TEXT_BYTES];
-	char		plan[PLAN_TEXT_BYTES];	/* empty for utility statements */
-} PlanText;
-
 typedef struct SharedStatements
 {
 	uint64		last_generation;
-	uint64		next_text;
-	PlanText	texts[PLAN_TEXTS];
 } SharedStatements;
 
 /* Smart Scan bytes of this process. */
@@ -279,6 +264,7 @@ evict(void)
 			/* AWR snapshots contain what was reported already. */
 			for (int c = 0; c < COUNTERS; c++)
 				entry->counters[c] += victim.counters[c] - victim.reported[c];
+			entry->max_us = Max(entry->max_us, victim.max_us);
 		}
 	}
 	pfree(entries);
@@ -520,29 +506,6 @@ is_known(const StatementKey *key)
 	return known;
 }
 
-/*
- * Stores the text of a statement, which is a part of the source text, and of its
- * plan in the ring.  Longer texts are truncated.
- */
-static void
-store_text(const StatementKey *key, const char *source, int location, int length, const char *plan)
-{
-	PlanText   *slot;
-
-	location = Max(location, 0);
-	if (length <= 0)
-		length = strlen(source) - location;
-	length = pg_mbcliplen(source + location, length, QUERY_TEXT_BYTES - 1);
-	LWLockAcquire(shared_lock, LW_EXCLUSIVE);
-	slot = &shared->texts[shared->next_text++ % PLAN_TEXTS];
-	slot->query_id = key->query_id;
-	slot->plan_id = key->plan_id;
-	memcpy(slot->query, source + location, length);
-	slot->query[length] = '\0';
-	strlcpy(slot->plan, plan, pg_mbcliplen(plan, strlen(plan), PLAN_TEXT_BYTES - 1) + 1);
-	LWLockRelease(shared_lock);
-}
-
 /* Stores the texts of a query and its plan, unless another process has added them before. */
 static void
 store_plan(const StatementKey *key, QueryDesc *query)
@@ -558,7 +521,7 @@ store_plan(const StatementKey *key, QueryDesc *query)
 	ExplainBeginOutput(es);
 	ExplainPrintPlan(es, query);
 	ExplainEndOutput(es);
-	store_text(key, query->sourceText, query->plannedstmt->stmt_location, query->plannedstmt->stmt_len, es->str->data);
+	cellar_add_text(key->query_id, key->plan_id, query->sourceText, query->plannedstmt->stmt_location, query->plannedstmt->stmt_len, es->str->data);
 	MemoryContextSwitchTo(old);
 }
 
@@ -823,7 +786,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 		BufferUsageAccumDiff(&used_buffers, &pgBufferUsage, &buffers);
 		WalUsageAccumDiff(&used_wal, &pgWalUsage, &wal);
 		if (!entry->has_text && !may_contain_password && !is_known(&entry->key))
-			store_text(&entry->key, query_string, location, length, "");
+			cellar_add_text(entry->key.query_id, 0, query_string, location, length, "");
 		entry->has_text = true;
 		count_execution(entry, elapsed_ns, completion != NULL ? completion->nprocessed : 0,
 						&bytes, &used_buffers, &used_wal);
@@ -878,6 +841,7 @@ cellar_get_statements(PG_FUNCTION_ARGS)
 	{
 		memcpy(entry->reported, entry->counters, sizeof(entry->reported));
 		copies[count++] = *entry;
+		entry->max_us = 0;
 	}
 	LWLockRelease(shared_lock);
 
@@ -894,34 +858,6 @@ cellar_get_statements(PG_FUNCTION_ARGS)
 			values[4 + c] = Int64GetDatum((int64) copies[i].counters[c]);
 		values[4 + COUNTERS] = Int64GetDatum((int64) copies[i].max_us);
 		values[5 + COUNTERS] = Int64GetDatum((int64) copies[i].generation);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
-	}
-	return (Datum) 0;
-}
-
-/* awr.get_plans(): the ring of texts */
-Datum
-cellar_get_plans(PG_FUNCTION_ARGS)
-{
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	PlanText   *slot = palloc(sizeof(PlanText));
-
-	InitMaterializedSRF(fcinfo, 0);
-	for (int i = 0; shared != NULL && i < PLAN_TEXTS; i++)
-	{
-		Datum		values[4];
-		bool		nulls[4] = {false};
-
-		LWLockAcquire(shared_lock, LW_SHARED);
-		*slot = shared->texts[i];
-		LWLockRelease(shared_lock);
-		if (slot->query_id == 0)
-			continue;
-		values[0] = Int64GetDatum(slot->query_id);
-		values[1] = Int64GetDatum(slot->plan_id);
-		values[2] = CStringGetTextDatum(slot->query);
-		values[3] = CStringGetTextDatum(slot->plan);
-		nulls[3] = slot->plan_id == 0;
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

@@ -12,6 +12,7 @@
 #define CELLAR_AWR_H
 
 #include "datatype/timestamp.h"
+#include "lib/stringinfo.h"
 #include "nodes/plannodes.h"
 #include "storage/lwlock.h"
 #include "utils/backend_status.h"
@@ -25,6 +26,7 @@ extern int	cellar_awr_sample_buffer;	/* kB */
 
 extern bool cellar_awr_track_statements;
 extern int	cellar_awr_max_statements;
+extern int	cellar_awr_text_buffer; /* kB */
 
 /* plan_id.c */
 extern int64 cellar_plan_id(const PlannedStmt *statement);
@@ -35,6 +37,12 @@ extern Size cellar_statements_bytes(void);
 extern void cellar_statements_init(LWLock *lock);
 extern void cellar_install_statements(void);
 extern bool cellar_in_statement(void);
+
+/* texts.c */
+extern Size cellar_texts_bytes(void);
+extern void cellar_texts_init(LWLock *lock);
+extern void cellar_add_text(int64 query_id, int64 plan_id, const char *source, int location, int length, const char *plan);
+extern void cellar_append_converted(StringInfo out, const char *text, int length, int from, int to, const char *escape);
 
 /* samples.c */
 

@@ -4,6 +4,7 @@
 
 mod repository;
 mod source;
+mod transfer;
 
 use crate::CONFIG_EXIT;
 use cellar_awr::render::{self, Format};
@@ -15,6 +16,9 @@ use source::{Failure, documents};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// Values of --mask.
+const MASKS: [&str; 2] = ["texts", "names"];
 
 /// Values of --format.
 const FORMATS: [&str; 4] = ["text", "html", "json", "document"];
@@ -40,6 +44,8 @@ enum AwrCommand {
     Ash(Box<AshArguments>),
     Snapshots(SnapshotsArguments),
     Snapshot(SnapshotArguments),
+    Export(ExportArguments),
+    Import(ImportArguments),
 }
 
 #[derive(clap::Args)]
@@ -75,9 +81,9 @@ struct ReportArguments {
     /// Report from the first to the last of the last COUNT AWR snapshots
     #[arg(long, value_name = "COUNT", conflicts_with = "begin", value_parser = clap::value_parser!(i64).range(2..))]
     last: Option<i64>,
-    /// Instance whose AWR snapshots are reported; 1 is the server that contains the repository
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    instance: i32,
+    /// Instance whose AWR snapshots are reported, by number or name; 1 is the server that contains the repository
+    #[arg(long, value_name = "INSTANCE", default_value = "1")]
+    instance: String,
     /// Render a document that --format document wrote, without a connection
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dsn", "begin", "last"])]
     from_json: Option<PathBuf>,
@@ -94,9 +100,9 @@ struct DiffArguments {
     connection: Connection,
     #[command(flatten)]
     output: Output,
-    /// Instance whose AWR snapshots are compared
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    instance: i32,
+    /// Instance whose AWR snapshots are compared, by number or name
+    #[arg(long, value_name = "INSTANCE", default_value = "1")]
+    instance: String,
     /// The periods are files with documents
     #[arg(long, conflicts_with = "dsn")]
     from_json: bool,
@@ -116,9 +122,9 @@ struct GlobalArguments {
     /// Report the last COUNT AWR snapshots of each instance
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(i64).range(2..))]
     last: i64,
-    /// Include only this instance; repeat the option for several
-    #[arg(long, value_name = "NUMBER")]
-    instance: Vec<i32>,
+    /// Include only this instance, by number or name; repeat the option for several
+    #[arg(long, value_name = "INSTANCE")]
+    instance: Vec<String>,
     /// Render a file that contains an array of documents
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dsn", "instance"])]
     from_json: Option<PathBuf>,
@@ -146,9 +152,9 @@ struct AshArguments {
     by: Vec<String>,
     #[command(flatten)]
     filters: Filters,
-    /// Instance whose session samples are reported; 1 is the server that contains the repository
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    instance: i32,
+    /// Instance whose session samples are reported, by number or name; 1 is the server that contains the repository
+    #[arg(long, value_name = "INSTANCE", default_value = "1")]
+    instance: String,
     /// Render a document that --format document wrote, without a connection
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dsn", "begin", "end", "last", "by"])]
     from_json: Option<PathBuf>,
@@ -227,10 +233,53 @@ struct SnapshotsArguments {
 }
 
 /// Take an AWR snapshot and print its number
+///
+/// With --source, the statistics of one server are stored in the repository of another: those of a standby, which cannot write,
+/// or those of any server that has a central repository.
 #[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
 struct SnapshotArguments {
     #[command(flatten)]
     connection: Connection,
+    /// Server whose statistics are stored in the repository: connection string of a database with the extension
+    #[arg(long, value_name = "DSN", conflicts_with = "dsn")]
+    source: Option<String>,
+    /// Connection string of the database that contains the repository, if --source names another server
+    #[arg(long, value_name = "DSN", requires = "source")]
+    repository: Option<String>,
+    /// Name of the instance in the repository; by default cluster_name of the source, or else its host
+    #[arg(long, value_name = "NAME", requires = "source")]
+    name: Option<String>,
+}
+
+/// Write AWR snapshots with their session samples and texts to a file that `cellar awr import` reads
+#[derive(clap::Args)]
+struct ExportArguments {
+    #[command(flatten)]
+    connection: Connection,
+    /// First AWR snapshot; all of them by default
+    #[arg(long, value_name = "SNAP_ID", requires = "end")]
+    begin: Option<i64>,
+    /// Last AWR snapshot
+    #[arg(long, value_name = "SNAP_ID", requires = "begin")]
+    end: Option<i64>,
+    /// Export this instance, by number or name; all instances by default, instance 1 with --begin
+    #[arg(long, value_name = "INSTANCE")]
+    instance: Vec<String>,
+    /// Replace texts of statements and plans (texts), or those and all names (names)
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = PossibleValuesParser::new(MASKS))]
+    mask: Vec<String>,
+    /// The file, which is replaced if it exists
+    file: PathBuf,
+}
+
+/// Add the contents of a file of `cellar awr export` to a repository
+#[derive(clap::Args)]
+struct ImportArguments {
+    #[command(flatten)]
+    connection: Connection,
+    /// The file
+    file: PathBuf,
 }
 
 pub fn run(arguments: &AwrArguments) -> ExitCode {
@@ -241,6 +290,8 @@ pub fn run(arguments: &AwrArguments) -> ExitCode {
         AwrCommand::Ash(arguments) => ("ash", ash(arguments)),
         AwrCommand::Snapshots(arguments) => ("snapshots", snapshots(arguments)),
         AwrCommand::Snapshot(arguments) => ("snapshot", snapshot(arguments)),
+        AwrCommand::Export(arguments) => ("export", export(arguments)),
+        AwrCommand::Import(arguments) => ("import", import(arguments)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -256,11 +307,12 @@ fn report(arguments: &ReportArguments) -> Result<(), Failure> {
         Some(file) => source::read(file)?,
         None => {
             let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
+            let instance = repository.instance(&arguments.instance)?;
             let period = match (arguments.begin, arguments.end) {
                 (Some(begin), Some(end)) => Period { begin, end },
-                _ => repository.last(arguments.instance, arguments.last.unwrap_or(2))?,
+                _ => repository.last(instance, arguments.last.unwrap_or(2))?,
             };
-            repository.document(period, arguments.instance)?
+            repository.document(period, instance)?
         }
     };
     write(&arguments.output, &json, || Ok(report::of(&documents(&json)?)))
@@ -272,8 +324,9 @@ fn diff(arguments: &DiffArguments) -> Result<(), Failure> {
         true => periods.map(|file| source::read(Path::new(file))),
         false => {
             let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
+            let instance = repository.instance(&arguments.instance)?;
             periods.map(|period| {
-                let (period, instance) = repository.period(period, arguments.instance)?;
+                let (period, instance) = repository.period(period, instance)?;
                 repository.document(period, instance)
             })
         }
@@ -295,8 +348,9 @@ fn global(arguments: &GlobalArguments) -> Result<(), Failure> {
         None => {
             let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
             let mut all = Vec::new();
+            let selected = instances(&mut repository, &arguments.instance)?;
             for instance in repository.instances()? {
-                if arguments.instance.is_empty() || arguments.instance.contains(&instance) {
+                if selected.is_empty() || selected.contains(&instance) {
                     let period = repository.last(instance, arguments.last)?;
                     all.push(repository.document(period, instance)?);
                 }
@@ -317,12 +371,9 @@ fn ash(arguments: &AshArguments) -> Result<(), Failure> {
                 last: arguments.last.as_deref(),
             };
             let (dimensions, values) = arguments.filters.conditions();
-            Repository::connect(arguments.connection.dsn.as_deref())?.session_history(
-                &interval,
-                &arguments.by,
-                (&dimensions, &values),
-                arguments.instance,
-            )?
+            let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
+            let instance = repository.instance(&arguments.instance)?;
+            repository.session_history(&interval, &arguments.by, (&dimensions, &values), instance)?
         }
     };
     write(&arguments.output, &json, || Ok(report::of(&documents(&json)?)))
@@ -334,8 +385,52 @@ fn snapshots(arguments: &SnapshotsArguments) -> Result<(), Failure> {
 }
 
 fn snapshot(arguments: &SnapshotArguments) -> Result<(), Failure> {
-    let number = Repository::connect(arguments.connection.dsn.as_deref())?.create_snapshot()?;
+    let number = match &arguments.source {
+        None => Repository::connect(arguments.connection.dsn.as_deref())?.create_snapshot()?,
+        Some(source) => {
+            let mut source = Repository::connect(Some(source))?;
+            let mut repository = Repository::connect(arguments.repository.as_deref())?;
+            transfer::store_snapshot_of(&mut source, &mut repository, arguments.name.as_deref())?
+        }
+    };
     to_stdout(&format!("{number}\n"))
+}
+
+/// The numbers of instances that are named by number or name.
+fn instances(repository: &mut Repository, texts: &[String]) -> Result<Vec<i32>, Failure> {
+    texts.iter().map(|text| repository.instance(text)).collect()
+}
+
+fn export(arguments: &ExportArguments) -> Result<(), Failure> {
+    let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
+    let mut selection =
+        transfer::Selection { instances: instances(&mut repository, &arguments.instance)?, period: None };
+    if let (Some(begin), Some(end)) = (arguments.begin, arguments.end) {
+        if selection.instances.is_empty() {
+            selection.instances.push(1);
+        }
+        // Refuses AWR snapshots that do not exist, with a list of those that do.
+        for instance in &selection.instances {
+            repository.check_period(Period { begin, end }, *instance)?;
+        }
+        selection.period = Some(Period { begin, end });
+    }
+    let exported =
+        transfer::export(&mut repository, &selection, transfer::Masking::parse(&arguments.mask), &arguments.file)?;
+    to_stdout(&format!("{} AWR snapshots, {} bytes\n", exported.snapshots, exported.bytes))
+}
+
+fn import(arguments: &ImportArguments) -> Result<(), Failure> {
+    let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
+    for added in transfer::import(&mut repository, &arguments.file)? {
+        let (number, name, count) = (added.instance_id, added.instance, added.snapshots);
+        let range = match (added.first, added.last) {
+            (Some(first), Some(last)) => format!(", {first} to {last}"),
+            _ => String::new(),
+        };
+        to_stdout(&format!("instance {number} ({name}): {count} AWR snapshots added{range}\n"))?;
+    }
+    Ok(())
 }
 
 /// Writes the document or the rendered report to the file or to standard output.

@@ -41,6 +41,26 @@ impl Repository {
         Ok(Self { client })
     }
 
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// The number of an instance, which is named by its number or its name.
+    pub fn instance(&mut self, text: &str) -> Result<i32, Failure> {
+        let sql = "SELECT instance_id FROM awr.instance WHERE instance_id::text = $1 OR name = $1 ORDER BY instance_id::text <> $1 LIMIT 1";
+        if let Some(row) = self.client.query_opt(sql, &[&text]).map_err(|error| failure(&error))? {
+            return Ok(row.get(0));
+        }
+        // The server reports numbers that do not exist.
+        if let Ok(number) = text.parse() {
+            return Ok(number);
+        }
+        let sql = "SELECT coalesce(string_agg(instance_id || ' (' || name || ')', ', ' ORDER BY instance_id), 'none') FROM awr.instance";
+        let names: String = self.client.query_one(sql, &[]).map_err(|error| failure(&error))?.get(0);
+        Err(Failure::usage(format!("AWR instance \"{text}\" does not exist"))
+            .hint(format!("Instances in the repository: {names}.")))
+    }
+
     /// The document of a period, as JSON.
     pub fn document(&mut self, period: Period, instance: i32) -> Result<String, Failure> {
         let parameters: [&(dyn postgres::types::ToSql + Sync); 3] = [&period.begin, &period.end, &instance];
@@ -50,6 +70,13 @@ impl Repository {
             .map_err(|error| failure(&error))?;
         let document: Option<String> = row.get(0);
         document.ok_or_else(|| Failure::error("the repository returned no document"))
+    }
+
+    /// Fails unless both AWR snapshots exist and the first precedes the last.
+    pub fn check_period(&mut self, period: Period, instance: i32) -> Result<(), Failure> {
+        let sql = "SELECT awr.check_period($1, $2, $3)::text";
+        self.client.query_one(sql, &[&period.begin, &period.end, &instance]).map_err(|error| failure(&error))?;
+        Ok(())
     }
 
     /// The session samples of an interval by dimensions, as a JSON document. `filters` contains dimensions and, at the same
@@ -199,7 +226,7 @@ fn server_error(error: &postgres::Error) -> Option<Failure> {
 }
 
 /// The error of a statement, with a hint where the repository is missing or not accessible.
-fn failure(error: &postgres::Error) -> Failure {
+pub fn failure(error: &postgres::Error) -> Failure {
     let Some(failure) = server_error(error) else {
         return Failure::error(format!("could not query the repository: {}", with_cause(error)));
     };
