@@ -249,6 +249,15 @@ add_key(PathTarget *target, List **clause, Index *last_ref, Expr *expr)
 	return true;
 }
 
+/* Returns whether the expression is a column or a constant, perhaps relabeled. */
+static bool
+raises_no_error(Expr *expr)
+{
+	while (IsA(expr, RelabelType))
+		expr = ((RelabelType *) expr)->arg;
+	return IsA(expr, Var) || IsA(expr, Const);
+}
+
 /*
  * Sets the target and group clause of an aggregation that removes duplicates:
  * the group keys, and the arguments and filters of all aggregates.  Returns
@@ -297,6 +306,13 @@ init_deduplication(CellarAggregateSpec *aggregation, PlannerInfo *root, PathTarg
 			return false;
 		foreach(argument, ((Aggref *) expr)->args)
 		{
+			/*
+			 * PostgreSQL does not evaluate the arguments of rows that fail
+			 * the filter, so these must not raise errors.
+			 */
+			if (((Aggref *) expr)->aggfilter != NULL &&
+				!raises_no_error(lfirst_node(TargetEntry, argument)->expr))
+				return false;
 			if (!add_key(target, &aggregation->group_clause, &last_ref, lfirst_node(TargetEntry, argument)->expr))
 				return false;
 		}

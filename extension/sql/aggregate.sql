@@ -63,6 +63,8 @@ SELECT substring(line FROM 'Smart Scan Aggregate|Cell Group Key: .*') AS plan FR
 SELECT count(DISTINCT region), sum(DISTINCT quantity), avg(DISTINCT price), min(day), string_agg(DISTINCT region::text, ',' ORDER BY region::text) FROM sales;
 SELECT paid, count(DISTINCT product), max(region) FILTER (WHERE quantity > 5), count(DISTINCT nullif(quantity, 2))
 FROM sales GROUP BY paid HAVING sum(DISTINCT quantity) > 0 ORDER BY paid;
+-- Arguments of rows that fail the filter are not evaluated.
+SELECT count(DISTINCT quantity / (id - 5)) FILTER (WHERE id > 5), count(DISTINCT region) FROM sales;
 SELECT count(DISTINCT rate) FROM sales;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 SET cellar.cost_factor = 0.1;
