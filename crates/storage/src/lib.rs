@@ -9,6 +9,7 @@ mod error;
 mod file;
 mod group;
 mod meta;
+mod operation_counters;
 mod page_set;
 mod volume;
 
@@ -16,6 +17,7 @@ pub use cache::CacheStats;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{OpenUnit, UnitCodec, stored_bytes};
 pub use group::{AuSize, Redundancy, State as GroupState, Superblock, Uuid};
+pub use operation_counters::{OperationCounters, OperationCounts};
 pub use page_set::PageSet;
 pub use volume::{
     Attr, AuFormat, AuInfo, Backlog, CachedUnit, DirEntry, DiskSpace, DiskState, Fallocate, Ino, Kind, NewNode,

@@ -6,10 +6,10 @@
 
 use cellar_format::postgres::Oid;
 use cellar_format::wire::{FILE_IO_BUCKETS, FileIoKind};
+use cellar_storage::{OperationCounters, OperationCounts};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Latencies in log2 microseconds, in the buckets of the wire.
@@ -41,15 +41,7 @@ pub struct IoStats {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct AreaCounters([Counters; FileIoKind::ALL.len()]);
-
-#[derive(Debug, Default)]
-struct Counters {
-    operations: AtomicU64,
-    bytes: AtomicU64,
-    nanoseconds: AtomicU64,
-    histogram: [AtomicU64; FILE_IO_BUCKETS],
-}
+pub(super) struct AreaCounters([OperationCounters; FileIoKind::ALL.len()]);
 
 impl IoStats {
     pub(super) fn area(&self, area: Area) -> Arc<AreaCounters> {
@@ -63,7 +55,7 @@ impl IoStats {
     pub fn snapshot(&self) -> Vec<IoCount> {
         let areas = self.areas.read();
         let lines = areas.iter().flat_map(|(area, counters)| {
-            let line = |kind: FileIoKind| counters.0[kind as usize].read(area.clone(), kind);
+            let line = |kind: FileIoKind| line(&counters.0[kind as usize], area.clone(), kind);
             FileIoKind::ALL.into_iter().map(line)
         });
         lines.filter(|line| line.operations > 0).collect()
@@ -72,45 +64,18 @@ impl IoStats {
 
 impl AreaCounters {
     pub fn count(&self, kind: FileIoKind, bytes: usize, took: Duration) {
-        let counters = &self.0[kind as usize];
-        counters.operations.fetch_add(1, Ordering::Relaxed);
-        counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        counters.nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
-        counters.histogram[bucket(took)].fetch_add(1, Ordering::Relaxed);
+        self.0[kind as usize].count(bytes, took);
     }
 }
 
-impl Counters {
-    fn read(&self, area: Area, kind: FileIoKind) -> IoCount {
-        IoCount {
-            area,
-            kind,
-            operations: self.operations.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
-            microseconds: self.nanoseconds.load(Ordering::Relaxed) / 1000,
-            histogram: std::array::from_fn(|bucket| self.histogram[bucket].load(Ordering::Relaxed)),
-        }
-    }
-}
-
-/// Returns the histogram bucket of a latency.
-fn bucket(took: Duration) -> usize {
-    let microseconds = took.as_micros() as u64;
-    ((u64::BITS - microseconds.leading_zeros()) as usize).min(FILE_IO_BUCKETS - 1)
+fn line(counters: &OperationCounters, area: Area, kind: FileIoKind) -> IoCount {
+    let OperationCounts { operations, bytes, nanoseconds, histogram } = counters.read();
+    IoCount { area, kind, operations, bytes, microseconds: nanoseconds / 1000, histogram }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn histogram_buckets_are_powers_of_two() {
-        let cases =
-            [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1023, 10), (1024, 11), (u64::MAX >> 20, FILE_IO_BUCKETS - 1)];
-        for (microseconds, expected) in cases {
-            assert_eq!(bucket(Duration::from_micros(microseconds)), expected, "{microseconds}");
-        }
-    }
 
     #[test]
     fn a_snapshot_contains_the_sums_of_all_counts() {

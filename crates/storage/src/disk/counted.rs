@@ -4,15 +4,13 @@
 //! after the operation has returned; times include the operating system's cache. Counters never decrease.
 
 use super::{Disk, DiskFile, Space, Stream};
+use crate::operation_counters::{LATENCY_BUCKETS, OperationCounters, OperationCounts};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-/// Number of latency buckets: bucket `i` counts operations shorter than 2^i microseconds, the last one all others.
-pub const DISK_IO_BUCKETS: usize = 27;
+use std::time::Instant;
 
 /// The kinds of operations that are counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +42,7 @@ pub struct DiskIoCount {
     pub operations: u64,
     pub bytes: u64,
     pub nanoseconds: u64,
-    pub histogram: [u64; DISK_IO_BUCKETS],
+    pub histogram: [u64; LATENCY_BUCKETS],
     /// Operations that failed because the disk was full.
     pub no_space_errors: u64,
     /// Operations that failed for another reason.
@@ -53,10 +51,7 @@ pub struct DiskIoCount {
 
 #[derive(Debug, Default)]
 struct Counters {
-    operations: AtomicU64,
-    bytes: AtomicU64,
-    nanoseconds: AtomicU64,
-    histogram: [AtomicU64; DISK_IO_BUCKETS],
+    done: OperationCounters,
     no_space_errors: AtomicU64,
     io_errors: AtomicU64,
 }
@@ -69,15 +64,15 @@ impl DiskIoStats {
     pub fn counts(&self) -> [DiskIoCount; DiskOperation::ALL.len()] {
         DiskOperation::ALL.map(|operation| {
             let counters = &self.0[operation as usize];
-            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let OperationCounts { operations, bytes, nanoseconds, histogram } = counters.done.read();
             DiskIoCount {
                 operation,
-                operations: read(&counters.operations),
-                bytes: read(&counters.bytes),
-                nanoseconds: read(&counters.nanoseconds),
-                histogram: std::array::from_fn(|bucket| read(&counters.histogram[bucket])),
-                no_space_errors: read(&counters.no_space_errors),
-                io_errors: read(&counters.io_errors),
+                operations,
+                bytes,
+                nanoseconds,
+                histogram,
+                no_space_errors: counters.no_space_errors.load(Ordering::Relaxed),
+                io_errors: counters.io_errors.load(Ordering::Relaxed),
             }
         })
     }
@@ -97,23 +92,16 @@ impl DiskIoStats {
             return result;
         }
         let counters = &self.0[operation as usize];
-        counters.operations.fetch_add(1, Ordering::Relaxed);
-        counters.nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
-        counters.histogram[bucket(took)].fetch_add(1, Ordering::Relaxed);
-        match &result {
-            Ok(value) => counters.bytes.fetch_add(bytes(value) as u64, Ordering::Relaxed),
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                counters.no_space_errors.fetch_add(1, Ordering::Relaxed)
-            }
-            Err(_) => counters.io_errors.fetch_add(1, Ordering::Relaxed),
-        };
+        counters.done.count(result.as_ref().map_or(0, bytes), took);
+        if let Err(error) = &result {
+            let errors = match error.kind() {
+                io::ErrorKind::StorageFull => &counters.no_space_errors,
+                _ => &counters.io_errors,
+            };
+            errors.fetch_add(1, Ordering::Relaxed);
+        }
         result
     }
-}
-
-fn bucket(took: Duration) -> usize {
-    let microseconds = took.as_micros() as u64;
-    ((u64::BITS - microseconds.leading_zeros()) as usize).min(DISK_IO_BUCKETS - 1)
 }
 
 /// A disk that counts the operations on its files.

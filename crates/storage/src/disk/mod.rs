@@ -9,7 +9,7 @@ mod faulty;
 pub(crate) mod no_wait;
 mod overlay;
 
-pub use counted::{CountedDisk, DISK_IO_BUCKETS, DiskIoCount, DiskIoStats, DiskOperation};
+pub use counted::{CountedDisk, DiskIoCount, DiskIoStats, DiskOperation};
 pub use directory::DirectoryDisk;
 pub use faulty::{Fault, FaultyDisk};
 pub use overlay::OverlayDisk;
