@@ -19,8 +19,13 @@ impl FileService {
     }
 
     /// Reads unless the read would wait for the device; returns None in that case.
-    pub(super) fn try_read_into(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
-        let since = Instant::now();
+    pub(super) fn try_read_into(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+        since: Instant,
+    ) -> Result<Option<usize>, Error> {
         let read = self.volume().try_read(ino, offset, buffer).inspect_err(|error| log::error!("read: {error}"))?;
         if let Some(count) = read {
             self.count(ino, read_kind(buffer), count, since);
@@ -46,8 +51,14 @@ impl FileService {
     }
 
     /// Writes unless the write would wait; returns None in that case.
-    pub(super) fn try_write_from(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<Option<usize>, Error> {
-        let (since, volume) = (Instant::now(), self.volume_to_change()?);
+    pub(super) fn try_write_from(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        since: Instant,
+    ) -> Result<Option<usize>, Error> {
+        let volume = self.volume_to_change()?;
         let written = volume.try_write(ino, offset, data).inspect_err(|error| log::error!("write: {error}"))?;
         if let Some(count) = written {
             self.count(ino, FileIoKind::DataFileWrite, count, since);
@@ -72,19 +83,19 @@ fn read_kind(buffer: &[u8]) -> FileIoKind {
 }
 
 impl HotPath for FileService {
-    fn try_read(&self, call: Call, out: &mut [u8]) -> Result<Option<usize>, i32> {
-        self.try_read_into(call.ino, call.offset, out).map_err(|error| error.errno())
+    fn try_read(&self, call: Call, out: &mut [u8], since: Instant) -> Result<Option<usize>, i32> {
+        self.try_read_into(call.ino, call.offset, out, since).map_err(|error| error.errno())
     }
 
     fn read(&self, call: Call, out: &mut [u8], since: Instant) -> Result<usize, i32> {
         self.read_into(call.ino, call.offset, out, since).map_err(|error| error.errno())
     }
 
-    fn try_write(&self, call: Call, data: &[u8]) -> Result<Option<usize>, i32> {
+    fn try_write(&self, call: Call, data: &[u8], since: Instant) -> Result<Option<usize>, i32> {
         if call.flags & WriteFlags::FUSE_WRITE_KILL_SUIDGID.bits() != 0 {
             self.clear_privileges(call.ino).map_err(|error| error.errno())?;
         }
-        self.try_write_from(call.ino, call.offset, data).map_err(|error| error.errno())
+        self.try_write_from(call.ino, call.offset, data, since).map_err(|error| error.errno())
     }
 
     fn write(&self, call: Call, data: &[u8], since: Instant) -> Result<usize, i32> {

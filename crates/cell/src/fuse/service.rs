@@ -295,7 +295,7 @@ impl Filesystem for FileService {
         reply: ReplyData,
     ) {
         let (since, mut buffer) = (Instant::now(), vec![0; size as usize]);
-        match self.try_read_into(ino.0, offset, &mut buffer) {
+        match self.try_read_into(ino.0, offset, &mut buffer, since) {
             Ok(Some(count)) => reply.data(&buffer[..count]),
             Ok(None) => self.run_waiting(move |service| match service.read_into(ino.0, offset, &mut buffer, since) {
                 Ok(count) => reply.data(&buffer[..count]),
@@ -323,7 +323,7 @@ impl Filesystem for FileService {
             return reply.error(errno(&error));
         }
         let (since, pid) = (Instant::now(), request.pid());
-        match self.try_write_from(ino.0, offset, data) {
+        match self.try_write_from(ino.0, offset, data, since) {
             Ok(Some(count)) => reply.written(count as u32),
             Ok(None) => {
                 let data = data.to_vec();

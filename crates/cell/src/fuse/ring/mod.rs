@@ -49,15 +49,16 @@ pub struct Call {
 }
 
 /// The operations that a queue serves itself. Errors are errno values. `try_read`, `try_write` and `getattr` run on the
-/// queue's thread, and wait neither for a device nor for a sync; the others run on worker threads.
+/// queue's thread, and wait neither for a device nor for a sync; the others run on worker threads. Requests arrived at
+/// `since`.
 pub trait HotPath: Send + Sync + 'static {
     /// Returns None if the read would wait; `out` is then undefined.
-    fn try_read(&self, call: Call, out: &mut [u8]) -> Result<Option<usize>, i32>;
-    /// Repeats a read for which `try_read` returned None. The request arrived at `since`.
+    fn try_read(&self, call: Call, out: &mut [u8], since: Instant) -> Result<Option<usize>, i32>;
+    /// Repeats a read for which `try_read` returned None.
     fn read(&self, call: Call, out: &mut [u8], since: Instant) -> Result<usize, i32>;
     /// Returns None, and writes nothing, if the write would wait.
-    fn try_write(&self, call: Call, data: &[u8]) -> Result<Option<usize>, i32>;
-    /// Repeats a write for which `try_write` returned None. The request arrived at `since`.
+    fn try_write(&self, call: Call, data: &[u8], since: Instant) -> Result<Option<usize>, i32>;
+    /// Repeats a write for which `try_write` returned None.
     fn write(&self, call: Call, data: &[u8], since: Instant) -> Result<usize, i32>;
     fn sync(&self, ino: u64) -> Result<(), i32>;
     fn sync_directory(&self, ino: u64) -> Result<(), i32>;

@@ -158,7 +158,7 @@ impl Queue {
         match header.opcode {
             OP_READ => {
                 let since = Instant::now();
-                match self.hot_path.try_read(call, &mut entry.payload[..size]).transpose() {
+                match self.hot_path.try_read(call, &mut entry.payload[..size], since).transpose() {
                     Some(result) => self.commit(index, header.unique, result),
                     None => self.wait(index, header.unique, move |hot_path, payload| {
                         hot_path.read(call, &mut payload[..size], since)
@@ -168,7 +168,7 @@ impl Queue {
             OP_WRITE => {
                 let size = size.min(entry.header.entry.payload_sz as usize);
                 let since = Instant::now();
-                match self.hot_path.try_write(call, &entry.payload[..size]).transpose() {
+                match self.hot_path.try_write(call, &entry.payload[..size], since).transpose() {
                     Some(written) => {
                         let result = written.map(|written| write_reply(&mut entry.payload, written));
                         self.commit(index, header.unique, result)
