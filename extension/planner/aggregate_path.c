@@ -130,17 +130,25 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 }
 
 /*
- * Returns whether aggregating the rows of an index-only scan is cheaper, and
- * notes that.
+ * Creates the path for an upper relation.  Returns NULL, and notes that, if
+ * aggregating the rows of an index-only scan is cheaper.
  */
-static bool
-index_only_scan_is_cheaper(const CellarAggregateSpec *aggregation, Path *path)
+static Path *
+offer_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation, RelOptInfo *upper_rel)
 {
-	if (!cellar_index_only_scan_is_cheaper(aggregation->scan.rel, path->total_cost,
-										   cellar_aggregated_row_cost(aggregation)))
-		return false;
-	cellar_note_aggregate(aggregation->relid, 0, NULL, "an index-only scan is cheaper");
-	return true;
+	Path	   *path = create_aggregate_path(root, aggregation);
+
+	if (cellar_index_only_scan_is_cheaper(aggregation->scan.rel, path->total_cost,
+										  cellar_aggregated_row_cost(aggregation)))
+	{
+		cellar_note_aggregate(aggregation->relid, 0, NULL, "an index-only scan is cheaper");
+		return NULL;
+	}
+
+	/* A cost factor of 0 prefers the Smart Scan: drop all other paths. */
+	if (cellar_cost_factor == 0)
+		upper_rel->pathlist = NIL;
+	return path;
 }
 
 /* Adds paths that finalize the partial states of a path. */
@@ -227,7 +235,10 @@ init_aggregation(CellarAggregateSpec *aggregation, PlannerInfo *root, RelOptInfo
 	return true;
 }
 
-/* Adds an expression to the target and to the clause, unless it is there. */
+/*
+ * Adds an expression to the target and to the clause, unless it is there.
+ * Returns false if the expression cannot be a key.
+ */
 static bool
 add_key(PathTarget *target, List **clause, Index *last_ref, Expr *expr)
 {
@@ -256,6 +267,33 @@ raises_no_error(Expr *expr)
 	while (IsA(expr, RelabelType))
 		expr = ((RelabelType *) expr)->arg;
 	return IsA(expr, Var) || IsA(expr, Const);
+}
+
+/*
+ * Adds the arguments and the filter of an aggregate as keys.  Returns false if
+ * duplicates matter to the aggregate, or an expression cannot be a key.
+ */
+static bool
+add_aggregate_keys(PathTarget *target, List **clause, Index *last_ref, Aggref *aggref)
+{
+	ListCell   *lc;
+
+	if (!cellar_ignores_duplicates(aggref))
+		return false;
+	foreach(lc, aggref->args)
+	{
+		Expr	   *argument = lfirst_node(TargetEntry, lc)->expr;
+
+		/*
+		 * PostgreSQL does not evaluate the arguments of rows that fail the
+		 * filter, so these must not raise errors.
+		 */
+		if (aggref->aggfilter != NULL && !raises_no_error(argument))
+			return false;
+		if (!add_key(target, clause, last_ref, argument))
+			return false;
+	}
+	return aggref->aggfilter == NULL || add_key(target, clause, last_ref, aggref->aggfilter);
 }
 
 /*
@@ -294,30 +332,10 @@ init_deduplication(CellarAggregateSpec *aggregation, PlannerInfo *root, PathTarg
 	foreach(lc, others)
 	{
 		Expr	   *expr = lfirst(lc);
-		ListCell   *argument;
 
-		if (!IsA(expr, Aggref))
-		{
-			if (!add_key(target, &aggregation->group_clause, &last_ref, expr))
-				return false;
-			continue;
-		}
-		if (!cellar_ignores_duplicates((Aggref *) expr))
-			return false;
-		foreach(argument, ((Aggref *) expr)->args)
-		{
-			/*
-			 * PostgreSQL does not evaluate the arguments of rows that fail
-			 * the filter, so these must not raise errors.
-			 */
-			if (((Aggref *) expr)->aggfilter != NULL &&
-				!raises_no_error(lfirst_node(TargetEntry, argument)->expr))
-				return false;
-			if (!add_key(target, &aggregation->group_clause, &last_ref, lfirst_node(TargetEntry, argument)->expr))
-				return false;
-		}
-		if (((Aggref *) expr)->aggfilter != NULL &&
-			!add_key(target, &aggregation->group_clause, &last_ref, ((Aggref *) expr)->aggfilter))
+		if (IsA(expr, Aggref) ?
+			!add_aggregate_keys(target, &aggregation->group_clause, &last_ref, (Aggref *) expr) :
+			!add_key(target, &aggregation->group_clause, &last_ref, expr))
 			return false;
 	}
 	if (aggregation->group_clause == NIL || !grouping_is_hashable(aggregation->group_clause))
@@ -348,7 +366,7 @@ static void
 add_deduplicated_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 					  RelOptInfo *grouped_rel, GroupPathExtraData *extra)
 {
-	CellarAggregateSpec aggregation = {.distinct = true};
+	CellarAggregateSpec aggregation = {0};
 	List	   *group_clause = CellarGroupClause(root);
 	double		groups = 1;
 	Path	   *path;
@@ -368,11 +386,9 @@ add_deduplicated_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 							  "the rows have few duplicates for an aggregate with DISTINCT");
 		return;
 	}
-	path = create_aggregate_path(root, &aggregation);
-	if (index_only_scan_is_cheaper(&aggregation, path))
+	path = offer_aggregate_path(root, &aggregation, grouped_rel);
+	if (path == NULL)
 		return;
-	if (cellar_cost_factor == 0)
-		grouped_rel->pathlist = NIL;
 	if (group_clause != NIL)
 		groups = estimate_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList), path->rows, NULL, NULL);
 	get_agg_clause_costs(root, AGGSPLIT_SIMPLE, &aggregation.final_costs);
@@ -422,15 +438,9 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation.partial_costs);
 	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation.final_costs);
 
-	path = create_aggregate_path(root, &aggregation);
-	if (index_only_scan_is_cheaper(&aggregation, path))
-		return;
-
-	/* A cost factor of 0 prefers the Smart Scan: drop all other paths. */
-	if (cellar_cost_factor == 0)
-		grouped_rel->pathlist = NIL;
-
-	add_final_paths(root, grouped_rel, &aggregation, path, extra);
+	path = offer_aggregate_path(root, &aggregation, grouped_rel);
+	if (path != NULL)
+		add_final_paths(root, grouped_rel, &aggregation, path, extra);
 }
 
 /*
@@ -455,13 +465,9 @@ cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		return;
 	if (!init_aggregation(&aggregation, root, rel, relation, parse->targetList))
 		return;
-	path = create_aggregate_path(root, &aggregation);
-	if (index_only_scan_is_cheaper(&aggregation, path))
+	path = offer_aggregate_path(root, &aggregation, distinct_rel);
+	if (path == NULL)
 		return;
-
-	/* A cost factor of 0 prefers the Smart Scan: drop all other paths. */
-	if (cellar_cost_factor == 0)
-		distinct_rel->pathlist = NIL;
 	add_path(distinct_rel, (Path *)
 			 create_agg_path(root, distinct_rel, path, path->pathtarget, AGG_HASHED,
 							 AGGSPLIT_SIMPLE, aggregation.group_clause, NIL, NULL,
