@@ -1116,7 +1116,8 @@ BEGIN
                          UNION ALL SELECT a.query_id FROM awr.activity a WHERE a.instance_id = instance.instance_id AND a.snap_day = day AND a.snap_id = snap);
   UPDATE awr.plan_text t SET last_day = day
     WHERE t.instance_id = instance.instance_id AND t.last_day < day
-      AND t.query_id IN (SELECT p.query_id FROM awr.plan_stat p WHERE p.instance_id = instance.instance_id AND p.snap_day = day AND p.snap_id = snap AND p.plan_id = t.plan_id);
+      AND (t.query_id, t.plan_id) IN (SELECT p.query_id, p.plan_id FROM awr.plan_stat p
+                                      WHERE p.instance_id = instance.instance_id AND p.snap_day = day AND p.snap_id = snap);
 
   RETURN snap;
 END

@@ -29,8 +29,6 @@
 #include "cellar/awr.h"
 #include "cellar/compat.h"
 
-#define FLUSH_INTERVAL_US	1000000
-
 static CellarCommandTimes times;	/* not yet in the totals */
 static TimestampTz last_flush = 0;
 static TimestampTz last_analyzed = 0;	/* start of the last command whose
@@ -50,7 +48,7 @@ cellar_flush_command_times(void)
 static void
 flush_if_due(TimestampTz now)
 {
-	if (now - last_flush < FLUSH_INTERVAL_US && now >= last_flush)
+	if (now - last_flush < CELLAR_FLUSH_INTERVAL_US && now >= last_flush)
 		return;
 	last_flush = now;
 	cellar_flush_command_times();

@@ -41,8 +41,6 @@
 
 PG_FUNCTION_INFO_V1(cellar_get_statements);
 
-/* A process adds its table to the shared one when this time has passed since the last time. */
-#define FLUSH_INTERVAL_US	1000000
 #define LOCAL_ENTRIES		1024
 /* A CPU window ends after this elapsed time of its runs, or this number of runs. */
 #define CPU_WINDOW_NS		1000000
@@ -490,7 +488,7 @@ count_execution(StatementEntry *entry, uint64 elapsed_ns, uint64 rows, const Sma
 	counters[RETURNED_BYTES] += bytes->returned_bytes;
 
 	/* This sum is about the present time, and costs no reading of the clock. */
-	if (GetCurrentStatementStartTimestamp() + (TimestampTz) (elapsed_ns / 1000) - last_flush >= FLUSH_INTERVAL_US)
+	if (GetCurrentStatementStartTimestamp() + (TimestampTz) (elapsed_ns / 1000) - last_flush >= CELLAR_FLUSH_INTERVAL_US)
 		flush_statements();
 }
 

@@ -29,6 +29,9 @@ extern int	cellar_awr_max_statements;
 extern int	cellar_awr_text_buffer; /* kB */
 
 /* plan_id.c */
+/* Sessions add their statistics to shared memory when this time has passed since the last time. */
+#define CELLAR_FLUSH_INTERVAL_US	1000000
+
 extern int64 cellar_plan_id(const PlannedStmt *statement);
 extern int64 cellar_mark_plan(PlannedStmt *statement);
 
