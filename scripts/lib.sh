@@ -216,6 +216,16 @@ wait_gone() {
     return 1
 }
 
+# wait_for_true SECONDS COMMAND ...: repeats a command until it prints t. Returns 1 if none did within SECONDS.
+wait_for_true() {
+    local tries
+    for ((tries = 0; tries < $1 * 10; tries++)); do
+        [ "$("${@:2}" 2>/dev/null || true)" = t ] && return 0
+        sleep 0.1
+    done
+    return 1
+}
+
 # cell_stop NAME: a clean shutdown. Fails if the cell does not exit or does not unmount.
 cell_stop() {
     kill -TERM "$CELL_PID" 2>/dev/null || return 1

@@ -12,14 +12,7 @@ q() { sql ash postgres -c "$1"; }
 ash() { "$CELLAR_BIN" awr ash --dsn "$(cluster_dsn ash)" "$@"; }
 ticks() { q "SELECT ticks FROM awr.get_sampler_state()"; }
 # wait_for CONDITION: waits until an SQL condition is true.
-wait_for() {
-    local i
-    for ((i = 0; i < 600; i++)); do
-        [ "$(q "SELECT $1")" = t ] && return 0
-        sleep 0.1
-    done
-    die "not true: $1"
-}
+wait_for() { wait_for_true 60 q "SELECT $1" || die "not true: $1"; }
 # samples FILTERS [BEGIN]: the number of samples that an ASH report counts.
 samples() { q "SELECT awr.ash_data('${2:-$begin}', now(), filters => '$1') -> 'history' -> 'samples'"; }
 check_within_two() {

@@ -156,7 +156,7 @@ snapshot >/dev/null
 q "SELECT awr.drop_expired_snapshots('-2 days')" >/dev/null
 check_equal "texts of statements that shared memory contains stay" "$(q "SELECT count(*) > 4000 FROM awr.query_text WHERE query LIKE '%AS burst_%'")" t
 awr import --dsn "$payroll" "$WORK/all.awr" >/dev/null
-check_equal "a server can import what it has dropped" "$(q "SELECT string_agg(snap_id::text, ' ' ORDER BY snap_id) FROM awr.snapshot WHERE instance_id = 1 AND snap_id <= $quick")" "$begin $end $((quick - 1)) $quick"
+check_equal "a server can import AWR snapshots that it has dropped" "$(q "SELECT string_agg(snap_id::text, ' ' ORDER BY snap_id) FROM awr.snapshot WHERE instance_id = 1 AND snap_id <= $quick")" "$begin $end $((quick - 1)) $quick"
 
 # ---- masking ----
 

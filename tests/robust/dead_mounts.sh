@@ -62,14 +62,7 @@ dead_mounts_writers() {
 }
 
 # dead_mounts_wait CONDITION: repeats an SQL condition until it is true, for up to 30 s.
-dead_mounts_wait() {
-    local tries
-    for ((tries = 0; tries < 300; tries++)); do
-        [ "$(dead_mounts_sql -c "SELECT $1" 2>/dev/null || true)" = t ] && return 0
-        sleep 0.1
-    done
-    return 1
-}
+dead_mounts_wait() { wait_for_true 30 dead_mounts_sql -c "SELECT $1"; }
 
 # dead_mounts_round NAME fast|slow CELL ...: kills the cells while sessions read, starts writers and the cells, and checks
 # the counters. The kernel caches every page and no page is dirty, so the readers need no daemon. With "slow", the cell

@@ -191,48 +191,45 @@ fn check(use_ring: bool) {
     // A burst of syncs: more than the forwarding session has threads.
     let files: &Vec<File> =
         &(0..SYNCS).map(|number| File::create(m.root.join(format!("synced{number}"))).unwrap()).collect();
-    let started = &AtomicUsize::new(0);
+    check_held(m, other, (Fault::HeldSync, "syncs", SYNCS), |number, begin| {
+        files[number].write_all_at(b"x", 0).unwrap();
+        begin();
+        files[number].sync_all().unwrap();
+    });
+}
+
+/// Runs `count` requests that `fault` holds, and shows that requests of other files complete meanwhile. `work` calls its
+/// second argument before the request that is held.
+fn check_held(
+    m: &Mounted,
+    other: &File,
+    (fault, name, count): (Fault, &'static str, usize),
+    work: impl Fn(usize, &dyn Fn()) + Sync,
+) {
+    let (work, started) = (&work, &AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        let held = m.hold(Fault::HeldSync);
-        let syncs = files.iter().map(|file| {
-            in_thread(scope, move || {
-                file.write_all_at(b"x", 0).unwrap();
-                started.fetch_add(1, Ordering::Relaxed);
-                file.sync_all().unwrap();
-            })
-        });
-        let syncs: Vec<_> = syncs.collect();
-        wait_until("all syncs begin", || started.load(Ordering::Relaxed) == SYNCS);
+        let held = m.hold(fault);
+        let begin = move || _ = started.fetch_add(1, Ordering::Relaxed);
+        let requests: Vec<_> = (0..count).map(|number| in_thread(scope, move || work(number, &begin))).collect();
+        wait_until("all requests begin", || started.load(Ordering::Relaxed) == count);
         std::thread::sleep(Duration::from_millis(100));
-        run_requests(scope, m, other, "syncs", true);
-        assert!(syncs.iter().all(|sync| sync.try_recv().is_err()), "a sync returned before the sync of the cell disk");
+        run_requests(scope, m, other, name, !matches!(fault, Fault::HeldRead));
+        let is_held = |request: &Receiver<()>| request.try_recv().is_err();
+        assert!(requests.iter().all(is_held), "{name} returned before those of the cell disk");
         drop(held);
-        syncs.iter().for_each(|sync| sync.recv_timeout(BLOCKED).expect("the syncs return"));
+        let returned = |request: &Receiver<()>| request.recv_timeout(BLOCKED).expect("the requests return");
+        requests.iter().for_each(returned);
     });
 }
 
 fn check_reads(use_ring: bool) {
     let m = &Mounted::new(use_ring);
     let (table, other) = (&m.create("table"), &m.create("other"));
-    let started = &AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        let held = m.hold(Fault::HeldRead);
-        let reads: Vec<_> = (0..READS)
-            .map(|block| {
-                in_thread(scope, move || {
-                    started.fetch_add(1, Ordering::Relaxed);
-                    let mut bytes = Block([0; BLOCK_BYTES]);
-                    table.read_exact_at(&mut bytes.0, (block * BLOCK_BYTES) as u64).unwrap();
-                    assert_eq!(bytes.0, [1; BLOCK_BYTES]);
-                })
-            })
-            .collect();
-        wait_until("all reads begin", || started.load(Ordering::Relaxed) == READS);
-        std::thread::sleep(Duration::from_millis(100));
-        run_requests(scope, m, other, "reads", false);
-        assert!(reads.iter().all(|read| read.try_recv().is_err()), "a read returned before the read of the cell disk");
-        drop(held);
-        reads.iter().for_each(|read| read.recv_timeout(BLOCKED).expect("the reads return"));
+    check_held(m, other, (Fault::HeldRead, "reads", READS), |block, begin| {
+        begin();
+        let mut bytes = Block([0; BLOCK_BYTES]);
+        table.read_exact_at(&mut bytes.0, (block * BLOCK_BYTES) as u64).unwrap();
+        assert_eq!(bytes.0, [1; BLOCK_BYTES]);
     });
 }
 
