@@ -264,37 +264,21 @@ bench_pages() {
 
 # The cost of AWR on a plain cluster, and the time of AWR snapshots and reports of a large one.
 part_awr() {
-    local run mode kind
+    local i
     [ -e "$plain" ] || cluster_create plain "$plain" --data-checksums
     [ -e "$WORK/plain.postmaster" ] || { same_settings "$plain"; cluster_set "$plain" "max_connections = 100"; cluster_start plain "$plain"; }
     sql plain postgres -c "SET client_min_messages = warning" -c "CREATE EXTENSION IF NOT EXISTS cellar" \
         -c "DROP DATABASE IF EXISTS awr_bench" -c "CREATE DATABASE awr_bench"
     "$PG_BIN/pgbench" -i -q -s 50 -h "$WORK/run" -p "$(cluster_port plain)" -U postgres awr_bench >"$WORK/pgbench.log" 2>&1
-    declare -A results
-    for ((run = 0; run < RUNS; run++)); do
-        for mode in off on; do
-            sql plain postgres -c "ALTER SYSTEM SET cellar.awr_track_statements = $mode" \
-                -c "ALTER SYSTEM SET cellar.awr_sample_period = $([ $mode = on ] && echo 1000 || echo 0)" -c "SELECT pg_reload_conf()" >/dev/null
-            for kind in select tpcb; do
-                local options=(-S)
-                [ "$kind" = select ] || options=()
-                results[$mode.$kind]+="$("$PG_BIN/pgbench" -n "${options[@]}" -c 64 -j 2 -T "$SECONDS_EACH" -h "$WORK/run" -p "$(cluster_port plain)" -U postgres awr_bench 2>/dev/null | tps) "
-            done
-        done
-    done
     say
     say "## Overhead of AWR"
     say
-    say "| 64 clients, one-second samples and statistics of statements | off, tps | on, tps | on / off |"
-    say "|---|---:|---:|---:|"
-    for kind in select tpcb; do
-        local off on
-        off=$(tr ' ' '\n' <<<"${results[off.$kind]}" | sed '/^$/d' | median)
-        on=$(tr ' ' '\n' <<<"${results[on.$kind]}" | sed '/^$/d' | median)
-        say "| pgbench $([ $kind = select ] && echo -S || echo TPC-B) | $off | $on | $(awk -v a="$on" -v b="$off" 'BEGIN { printf "%.3f", a / b }') |"
-    done
-    say
-    for kind in select tpcb; do say "$kind, each run: ${results[off.$kind]}off; ${results[on.$kind]}on"; done
+    say "| 64 clients, one-second samples and statistics of statements | off, tps | on, tps | on / off, median of pairs | mean ± standard error |"
+    say "|---|---:|---:|---:|---:|"
+    PGHOST=$WORK/run PGPORT=$(cluster_port plain) PGUSER=postgres PGDATABASE=awr_bench \
+        "$ROOT/bench/awr/overhead.py" --pgbench "$PG_BIN/pgbench" --psql "$PG_BIN/psql" --pairs "$((4 * RUNS))"
+    sql plain postgres -c "ALTER SYSTEM SET cellar.awr_track_statements = on" \
+        -c "ALTER SYSTEM SET cellar.awr_sample_period = 1000" -c "SELECT pg_reload_conf()" >/dev/null
 
     # 10,000 relations and 5,000 statements; then 192 snapshots, as in eight days of one each hour.
     sql plain awr_bench -c "SET client_min_messages = warning" -c "DO \$\$ BEGIN FOR i IN 1 .. 5000 LOOP

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""The cost of AWR under load: pgbench runs once, AWR is switched off and on in short windows, and neighbouring windows are compared.
+
+The speed of a machine changes over minutes by more than AWR costs. Two windows of some seconds that follow each other
+see nearly the same machine, so the ratio of a pair varies much less than the throughput of separate runs does. The order
+within a pair alternates. Prints lines of a Markdown table: kind, medians of both, mean ratio and its standard error.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+SETTLE_SECONDS = 1
+KINDS = {"pgbench -S": ["-S"], "pgbench TPC-B": []}
+
+
+def switch(psql, on):
+    """Switches AWR's statistics of statements and samples of sessions. Sessions read the settings with their next command."""
+    commands = [
+        f"ALTER SYSTEM SET cellar.awr_track_statements = {'on' if on else 'off'}",
+        f"ALTER SYSTEM SET cellar.awr_sample_period = {1000 if on else 0}",
+        "SELECT pg_reload_conf()",
+    ]
+    options = [word for command in commands for word in ("-c", command)]
+    subprocess.run([psql, "-X", "-q", *options], check=True, stdout=subprocess.DEVNULL)
+
+
+def windows(arguments, options):
+    """Returns pairs (off, on) of transactions per second."""
+    seconds = arguments.pairs * 2 * (arguments.window + SETTLE_SECONDS)
+    command = [arguments.pgbench, "-n", "-c", str(arguments.clients), "-j", "2", "-P", "1", "-T", str(seconds + 5), *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as pgbench:
+        progress = []
+
+        def read():
+            for line in pgbench.stderr:
+                if line.startswith("progress: "):
+                    progress.append(float(line.split()[3]))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        time.sleep(2)
+        pairs = []
+        for number in range(arguments.pairs):
+            pair = {}
+            for on in (False, True) if number % 2 == 0 else (True, False):
+                switch(arguments.psql, on)
+                time.sleep(SETTLE_SECONDS)
+                first = len(progress)
+                time.sleep(arguments.window)
+                # The first line began before the window.
+                pair[on] = statistics.fmean(progress[first + 1 :])
+            pairs.append((pair[False], pair[True]))
+        pgbench.wait()
+        reader.join()
+        if pgbench.returncode != 0:
+            sys.exit(f"pgbench failed with status {pgbench.returncode}")
+    return pairs
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pgbench", default="pgbench", help="the program; PGHOST, PGPORT, PGUSER and PGDATABASE name the cluster")
+    parser.add_argument("--psql", default="psql", help="the program")
+    parser.add_argument("--clients", type=int, default=64, help="sessions of pgbench (default 64)")
+    parser.add_argument("--pairs", type=int, default=20, help="pairs of windows (default 20)")
+    parser.add_argument("--window", type=int, default=4, help="seconds of a window (default 4)")
+    arguments = parser.parse_args()
+    for kind, options in KINDS.items():
+        pairs = windows(arguments, options)
+        ratios = [on / off for off, on in pairs]
+        error = statistics.stdev(ratios) / len(ratios) ** 0.5
+        off, on = (statistics.median(values) for values in zip(*pairs))
+        print(f"| {kind} | {off:.0f} | {on:.0f} | {statistics.median(ratios):.3f} | {statistics.fmean(ratios):.3f} ± {error:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
