@@ -48,6 +48,9 @@ pub struct Options {
     /// Minimum percentage of cases with a Smart Scan.
     #[arg(long, default_value_t = 50)]
     require_share: u64,
+    /// Let PostgreSQL use two parallel workers, and the cell as many threads.
+    #[arg(long)]
+    parallel: bool,
     /// Tablespace of the tables.
     #[arg(long)]
     tablespace: Option<String>,
@@ -198,6 +201,12 @@ impl Sessions {
                 "enable_bitmapscan=off",
             ];
             configure(&mut client, &settings.map(str::to_owned), true)?;
+            if options.parallel {
+                client.batch_execute(
+                    "SET max_parallel_workers_per_gather = 2; SET min_parallel_table_scan_size = 0;
+                     SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0",
+                )?;
+            }
             client.batch_execute("SET TimeZone = 'Europe/Berlin'; SET search_path = differ, public")?;
             if let Some(tablespace) = &options.tablespace {
                 client.execute("SELECT set_config('default_tablespace', $1, false)", &[tablespace])?;

@@ -93,8 +93,12 @@ impl Queries<'_> {
         }
         let limit = *self.rng.pick(&[1, 3, 10, 100, 5000]);
         let offset = if self.rng.chance(25) { format!(" OFFSET {}", self.rng.below(20)) } else { String::new() };
+        let first = match self.rng.chance(10) {
+            true => format!("{offset} FETCH FIRST {limit} ROWS WITH TIES"),
+            false => format!(" LIMIT {limit}{offset}"),
+        };
         format!(
-            "SELECT {} FROM (SELECT {} FROM {} WHERE {condition} ORDER BY {} LIMIT {limit}{offset}) s",
+            "SELECT {} FROM (SELECT {} FROM {} WHERE {condition} ORDER BY {}{first}) s",
             shown.join(", "),
             keys.join(", "),
             self.table.name,
@@ -176,7 +180,7 @@ impl Queries<'_> {
             4 => self.extreme_of_column(),
             _ => format!("{name}({argument})"),
         };
-        if self.rng.chance(12) { format!("{call} FILTER (WHERE {})", self.predicate(1)) } else { call }
+        if self.rng.chance(25) { format!("{call} FILTER (WHERE {})", self.predicate(1)) } else { call }
     }
 
     /// Returns the minimum or maximum of a column whose equal values have the same text form, if there is one.
@@ -371,13 +375,21 @@ impl Queries<'_> {
         if self.rng.chance(10) {
             return format!("coalesce({}, {})", self.expression(of, d), self.expression(of, d));
         }
-        if self.rng.chance(6) {
-            return format!(
-                "CASE WHEN {} THEN {} ELSE {} END",
-                self.predicate(0),
-                self.expression(of, d),
-                self.expression(of, d)
-            );
+        if self.rng.chance(10) {
+            let second = match self.rng.chance(30) {
+                true => format!(" WHEN {} THEN {}", self.predicate(0), self.expression(of, d)),
+                false => String::new(),
+            };
+            let (condition, then) = (self.predicate(0), self.expression(of, d));
+            let otherwise = match self.rng.chance(80) {
+                true => format!(" ELSE {}", self.expression(of, d)),
+                false => String::new(),
+            };
+            return format!("CASE WHEN {condition} THEN {then}{second}{otherwise} END");
+        }
+        if self.rng.chance(8) {
+            let name = *self.rng.pick(&["nullif", "nullif", "greatest", "least"]);
+            return format!("{name}({}, {})", self.expression(of, d), self.expression(of, d));
         }
         match of {
             Type::Bool => format!("({})", self.predicate(d)),
