@@ -3,7 +3,7 @@
 use crate::aggregate::AggregationPlan;
 use crate::batch::{ColumnLayout, Output};
 use crate::heap::{AttributeRun, PageRows, Slot, TupleLayout};
-use crate::predicate::{Column, Compiler, Kernel, Node, TextEncoding, Unsupported, number_of};
+use crate::predicate::{Column, Compiler, Evaluation, Kernel, Node, TextEncoding, Unsupported, number_of};
 use crate::storage_index::{RegionSummary, SummaryColumn};
 use crate::top_n::TopNPlan;
 use cellar_format::postgres::AttributeNumber;
@@ -60,7 +60,7 @@ const _: () = {
 impl Plan {
     /// Fails for a request that the cell would not evaluate exactly as PostgreSQL does.
     pub fn compile(request: &ScanRequest) -> Result<Self, Unsupported> {
-        Self::compile_with(request, Kernel::new)
+        Self::compile_with(request, Evaluation::Vectors)
     }
 
     /// Returns an estimate of the memory of a scanner's buffers for the first region, in bytes.
@@ -68,16 +68,18 @@ impl Plan {
         PageRows::bytes_for(self.layout.slots())
     }
 
-    /// A plan that interprets all quals row by row: the reference for the kernels. For tests.
+    /// A plan that interprets all quals and the expressions of the aggregation row by row: the reference for kernels and vectors. For
+    /// tests.
     #[doc(hidden)]
     pub fn compile_interpreted(request: &ScanRequest) -> Result<Self, Unsupported> {
-        Self::compile_with(request, |node, _| Kernel::Interpret(node))
+        Self::compile_with(request, Evaluation::Interpreter)
     }
 
-    fn compile_with(
-        request: &ScanRequest,
-        kernel: impl Fn(Node, &[Option<Column>]) -> Kernel,
-    ) -> Result<Self, Unsupported> {
+    fn compile_with(request: &ScanRequest, evaluation: Evaluation) -> Result<Self, Unsupported> {
+        let kernel = |node: Node, columns: &[Option<Column>]| match evaluation {
+            Evaluation::Vectors => Kernel::new(node, columns),
+            Evaluation::Interpreter => Kernel::Interpret(node),
+        };
         if request.relation.attributes.len() > ATTRIBUTES_MAX {
             return Err(Unsupported(format!("the table has {} columns", request.relation.attributes.len())));
         }
@@ -106,7 +108,7 @@ impl Plan {
         let mut output_end = 0;
         let mut aggregation = None;
         if let Some(wire) = &request.aggregation {
-            aggregation = Some(AggregationPlan::compile(wire, &mut compiler)?);
+            aggregation = Some(AggregationPlan::compile(wire, &mut compiler, evaluation)?);
             wire.for_each_column(&mut |number| output_end = output_end.max(number as usize));
         }
         let mut top_n_end = 0;

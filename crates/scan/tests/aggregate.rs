@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::cluster::Cluster;
+use support::generator::Generator;
 use support::reader::{Answer, Datum, read_with_groups};
 use support::{Random, setting};
 
@@ -108,12 +109,17 @@ impl Table {
             answer.counted = rows;
             answer
         };
-        let (mut scanner, mut out, mut rows) = (Scanner::new(Arc::clone(&plan)), ResultWriter::new(), 0);
-        for (index, run) in self.heap.chunks(16 * BLOCK_BYTES).enumerate() {
-            rows += aggregated(scanner.scan(index as u32 * 16, run, &NoXids, &mut out, false));
-        }
-        scanner.finish_range(&mut out);
-        let of_heap = answer(&mut out, rows);
+        let scan_heap = |plan: Arc<Plan>| {
+            let (mut scanner, mut out, mut rows) = (Scanner::new(plan), ResultWriter::new(), 0);
+            for (index, run) in self.heap.chunks(16 * BLOCK_BYTES).enumerate() {
+                rows += aggregated(scanner.scan(index as u32 * 16, run, &NoXids, &mut out, false));
+            }
+            scanner.finish_range(&mut out);
+            answer(&mut out, rows)
+        };
+        let of_heap = scan_heap(Arc::clone(&plan));
+        let interpreted = scan_heap(Arc::new(Plan::compile_interpreted(&request).unwrap()));
+        assert!(of_heap == interpreted, "{:?}: {of_heap:?}\n{interpreted:?}", request.aggregation);
         // Scans units whole and in two parts, so that spans do not start at the boundary of a block of rows.
         let ways = [(Level::QueryLow, UNIT_PAGES / 3), (Level::QueryLow, 0), (Level::QueryHigh, UNIT_PAGES / 3)];
         for (level, cut) in ways {
@@ -128,7 +134,7 @@ impl Table {
             }
             scanner.finish_range(&mut out);
             let of_units = answer(&mut out, rows);
-            assert!(of_heap == of_units, "{level:?}, {cut}, {:?}: {of_heap:?}\n{of_units:?}", request.quals);
+            assert!(of_heap == of_units, "{level:?}, {cut}, {request:?}: {of_heap:?}\n{of_units:?}");
         }
         of_heap
     }
@@ -376,6 +382,141 @@ fn units_aggregate_as_heap_pages_do() {
     }
     println!("{groups} groups, {rejected} rejected rows");
     assert!(groups > 1000 && rejected > 1000);
+}
+
+/// Random expressions as keys, arguments and filters: the interpreter, heap pages and units have the same groups, and reject the
+/// same rows.
+#[test]
+fn expressions_over_vectors_agree_with_the_interpreter() {
+    let Some(cluster) = Cluster::start("aggregate-vectors") else { return };
+    let (seed, cases) = (setting("AGGREGATE_SEED", 1), setting("AGGREGATE_CASES", 25));
+    println!("AGGREGATE_SEED={seed}");
+    let mut random = Random::new(seed);
+    cluster.sql(&format!("create table a ({COLUMNS});\n{}", random_rows(&mut random, 4000)));
+    // The second half has few values, long runs, and values without NULLs.
+    cluster.sql(
+        "update a set i2 = id % 7, i4 = coalesce(id % 3, 0), i8 = 5, m = id % 4, n = round(id % 5, 2), b = id % 3 = 0,
+             t = repeat('xyz', id % 3), k1 = coalesce(k1, 'A') where id >= 2000;
+         update a set n = 'NaN' where id = 3000;",
+    );
+    let table = Table::open(&cluster, "a");
+    let names = ["id", "k1", "k2", "i2", "i4", "i8", "n", "m", "f", "b", "d", "t"];
+    let columns = names.iter().zip(&table.attributes).map(|(name, a)| Some((name.to_string(), a.type_oid)));
+    let generator = Generator::new(&cluster, columns.collect());
+    // Functions of aggregates, the types of their arguments, and the widths of their states.
+    let functions = [
+        (2803, None, Some(8)),
+        (2147, Some(16), Some(8)),
+        (2147, Some(25), Some(8)),
+        (2109, Some(21), Some(8)),
+        (2108, Some(23), Some(8)),
+        (2101, Some(23), None),
+        (2107, Some(20), None),
+        (2114, Some(1700), None),
+        (2103, Some(1700), None),
+        (2517, Some(16), Some(1)),
+        (2138, Some(1082), Some(4)),
+        (2116, Some(23), Some(4)),
+        (2145, Some(25), None),
+        (2120, Some(701), Some(8)),
+    ];
+    let (mut groups, mut rejected) = (0, 0);
+    for case in 0..cases {
+        let mut widths = Vec::new();
+        let mut keys = Vec::new();
+        for _ in 0..random.below(3) {
+            let (oid, width) =
+                *random.pick(&[(16, Some(1)), (23, Some(4)), (20, Some(8)), (25, None), (1082, Some(4))]);
+            keys.push(generator.expr(&mut random, oid, 2).1);
+            widths.push(width);
+        }
+        let mut aggregates = Vec::new();
+        for _ in 0..1 + random.below(4) {
+            let (function, argument, width) = *random.pick(&functions);
+            let argument = argument.map(|oid| match random.one_in(3) {
+                // A CASE without errors, so that vectors compute most rows.
+                true => {
+                    let whens = (0..1 + random.below(2))
+                        .map(|_| (generator.condition(&mut random, 1).1, generator.expr(&mut random, oid, 0).1));
+                    let whens = whens.collect();
+                    Expr::Case { whens, otherwise: Box::new(generator.expr(&mut random, oid, 0).1) }
+                }
+                false => generator.expr(&mut random, oid, 3).1,
+            });
+            let filter = random.one_in(2).then(|| generator.condition(&mut random, 2).1);
+            aggregates.push(Aggregate { argument, filter, ..aggregate(function, None) });
+            widths.push(width);
+        }
+        let quals = if random.one_in(3) { vec![generator.condition(&mut random, 1).1] } else { Vec::new() };
+        println!("case {case}");
+        let answer = table.aggregate_where(quals, Aggregation { keys, aggregates }, &widths);
+        groups += answer.groups.len();
+        rejected += answer.rows.len();
+    }
+    println!("{groups} groups, {rejected} rejected rows");
+    assert!(groups > 1000 && rejected > 1000);
+}
+
+/// A filter or a branch of CASE that excludes a row excludes the errors of its expressions, too. An expression that raises an
+/// error rejects its row, which PostgreSQL then evaluates.
+#[test]
+fn excluded_expressions_raise_no_errors() {
+    let Some(cluster) = Cluster::start("aggregate-errors") else { return };
+    cluster.sql(&format!(
+        "create table a ({COLUMNS});
+         insert into a (id, i4, n, k2) select id, id % 5, nullif(id % 7, 0), case when id % 3 > 0 then id end
+         from generate_series(0, 3999) id;"
+    ));
+    let table = Table::open(&cluster, "a");
+    const ID: u16 = 1;
+    const I4: u16 = 5;
+    let int = |value: i32| Expr::Const { type_oid: 23, value: Some(value.to_le_bytes().to_vec()) };
+    let call = |function: u32, left: Expr, right: Expr| Expr::Call {
+        function,
+        collation: Collation::None,
+        args: vec![left, right],
+    };
+    // 100 / i4, whose value is an error if i4 is 0.
+    let quotient = || call(154, int(100), Expr::Column(I4));
+    let is_not_zero = || call(144, Expr::Column(I4), int(0));
+    let is_zero = || Expr::Not(Box::new(is_not_zero()));
+    let is_large = || call(147, quotient(), int(30));
+    let in_empty_list = || Expr::AnyAll {
+        function: 65,
+        collation: Collation::None,
+        any: true,
+        scalar: Box::new(quotient()),
+        elements: vec![],
+    };
+    let case = |whens: Vec<(Expr, Expr)>, otherwise: Expr| Expr::Case { whens, otherwise: Box::new(otherwise) };
+    let check = |name: &str, argument: Option<Expr>, filter: Option<Expr>, is_error: &dyn Fn(i32) -> bool| {
+        let function = if argument.is_some() { 2108 } else { 2803 };
+        let wanted = Aggregate { argument, filter, ..aggregate(function, None) };
+        let answer = table.aggregate(Aggregation { keys: vec![], aggregates: vec![wanted] }, &[Some(8)]);
+        let id = |row: &Vec<Datum>| i32::from_le_bytes(row[0].as_ref().unwrap()[..].try_into().unwrap());
+        let mut rejected: Vec<i32> = answer.rows.iter().map(id).collect();
+        rejected.sort_unstable();
+        assert_eq!(rejected, (0..4000).filter(|id| is_error(*id)).collect::<Vec<_>>(), "{name}");
+    };
+    let argument = |name, argument, is_error: &dyn Fn(i32) -> bool| check(name, Some(argument), None, is_error);
+    let filter = |name, filter, is_error: &dyn Fn(i32) -> bool| check(name, None, Some(filter), is_error);
+    let (zeroes, none) = (|id: i32| id % 5 == 0, |_: i32| false);
+    argument("argument", quotient(), &zeroes);
+    check("filtered argument", Some(quotient()), Some(is_not_zero()), &none);
+    check("filter of other rows", Some(quotient()), Some(is_zero()), &zeroes);
+    argument("branch", case(vec![(is_not_zero(), quotient())], int(0)), &none);
+    argument("other branch", case(vec![(is_not_zero(), int(0))], quotient()), &zeroes);
+    argument("condition", case(vec![(is_large(), int(1))], int(0)), &zeroes);
+    argument("second condition", case(vec![(is_zero(), int(7)), (is_large(), int(1))], int(0)), &none);
+    filter("AND", Expr::And(vec![is_not_zero(), is_large()]), &none);
+    filter("AND in the other order", Expr::And(vec![is_large(), is_not_zero()]), &zeroes);
+    filter("OR", Expr::Or(vec![is_zero(), is_large()]), &none);
+    filter("OR in the other order", Expr::Or(vec![is_large(), is_zero()]), &zeroes);
+    filter("empty list", in_empty_list(), &zeroes);
+    filter("IS NULL", Expr::IsNull(Box::new(quotient())), &zeroes);
+    // k2 is NULL in every third row.
+    argument("COALESCE", Expr::Coalesce(vec![Expr::Column(KEY_INT), quotient()]), &|id| id % 15 == 0);
+    argument("overflow", call(141, Expr::Column(ID), int(1 << 20)), &|id| id >= 1 << 11);
 }
 
 /// The bytes of a unit, and the number of bytes that were read.

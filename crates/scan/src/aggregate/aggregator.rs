@@ -146,10 +146,10 @@ impl Aggregator {
 
     /// Adds a run of rows and appends rejected rows to `rejected`. False: nothing was added, because a row would be
     /// rejected and `rejected` is None, or because there are too many groups for marks.
-    fn add_run(
+    fn add_run<'a>(
         &mut self,
-        plan: &AggregationPlan,
-        rows: RowSet<'_>,
+        plan: &'a AggregationPlan,
+        rows: RowSet<'a>,
         run: &[u16],
         marks: Option<&[u8]>,
         rejected: Option<&mut Vec<u16>>,
@@ -163,7 +163,7 @@ impl Aggregator {
         if uncertain && rejected.is_none() {
             return false;
         }
-        if !self.assign_groups(plan, rows, run, marks) {
+        if !self.assign_groups(plan, rows, run, marks, &mut cache) {
             return false;
         }
         let numbers = &mut self.groups.numbers;
@@ -192,8 +192,9 @@ impl Aggregator {
         if rejected.is_none() && added != marked {
             return false;
         }
+        let with_values: Vec<_> = vectors.iter().map(|vector| vector.rows_with_values(&self.groups)).collect();
         for (spec, state) in plan.states.iter().zip(&mut self.states) {
-            state.add(&vectors[spec.argument], &self.groups);
+            state.add(&vectors[spec.argument], &self.groups, with_values[spec.argument].as_ref());
         }
         if let Some(rejected) = rejected.filter(|_| discarded > 0) {
             rejected.extend(
@@ -208,7 +209,14 @@ impl Aggregator {
 
     /// Assigns a group to each row of the run; rows without a mark get [`DISCARD`]. False: there are too many groups
     /// for marks.
-    fn assign_groups(&mut self, plan: &AggregationPlan, rows: RowSet<'_>, run: &[u16], marks: Option<&[u8]>) -> bool {
+    fn assign_groups<'a>(
+        &mut self,
+        plan: &'a AggregationPlan,
+        rows: RowSet<'a>,
+        run: &[u16],
+        marks: Option<&[u8]>,
+        cache: &mut EvalCache<'a>,
+    ) -> bool {
         let numbers = &mut self.groups.numbers;
         numbers.clear();
         if plan.keys.is_empty() {
@@ -231,7 +239,7 @@ impl Aggregator {
         let words = self.table.words();
         self.codes.clear(run.len() * words);
         for (number, key) in plan.keys.iter().enumerate() {
-            key.codes(number, rows, run, &mut self.table, &mut self.codes);
+            key.codes(number, rows, run, cache, &mut self.table, &mut self.codes);
         }
         if self.codes.undecided.is_empty() {
             for row in self.codes.words.chunks_exact(words) {

@@ -1,9 +1,14 @@
 //! The arguments of aggregates, computed for a run of rows at a time.
 
-use crate::heap::{NULL, Slot};
-use crate::predicate::{Arithmetic, CodeEncoding, Column, EvalCache, IS_NULL, Kernel, Lanes, Node, RowSet, UNCERTAIN};
-use crate::value::numeric::{self, BASE, Class, Numeric};
+use super::groups::RowGroups;
+use crate::heap::Slot;
+use crate::predicate::{
+    CodeEncoding, Column, ColumnRequirement, Condition, EvalCache, Evaluation, FALSE, IS_NULL, Lanes, Node, NumberExpr,
+    RowSet, TRUE, UNCERTAIN, UNDECIDED,
+};
+use crate::value::numeric::{BASE, Class, Numeric};
 use crate::value::{Undecided, Value, ValueKind};
+use std::borrow::Cow;
 use std::rc::Rc;
 
 /// Base-10000 fraction digits of sums of numerics, unless the scale of the lanes needs more.
@@ -20,9 +25,15 @@ const _: () = assert!(MAGNITUDE_MAX * (super::ROWS_MAX as u128) < 1 << 127);
 pub struct Argument {
     computation: Computation,
     /// The aggregate's FILTER; rows that fail count as NULL.
-    filter: Option<Kernel>,
+    filter: Option<BooleanExpr>,
     /// The columns that the argument and the filter read.
     pub slots: Vec<Slot>,
+}
+
+/// A boolean expression over vectors. The interpreter decides, by `node`, the rows that `condition` leaves undecided.
+pub struct BooleanExpr {
+    condition: Condition,
+    node: Node,
 }
 
 /// How the argument is computed.
@@ -30,14 +41,14 @@ enum Computation {
     /// `count(*)`: every row has a value.
     Row,
     /// `count(x)`: only whether the argument is NULL.
-    NullOf(Node),
+    NullOf(BooleanExpr),
     /// Integers and numerics as integers. `fast` computes a vector at a time; `node` decides the rows that `fast`
     /// cannot.
-    Numbers { fast: Option<Arithmetic>, node: Node, kind: ValueKind, decimals: Decimals },
+    Numbers { fast: Option<NumberExpr>, node: Node, kind: ValueKind, decimals: Decimals },
     /// Floats as their bits.
     Floats(Node),
     /// Values of other types.
-    Values(Node),
+    Values { node: Node, kind: ValueKind },
 }
 
 /// The display scale of the argument.
@@ -46,8 +57,9 @@ enum Decimals {
     None,
     /// The same for every row.
     Fixed(u16),
-    /// Values differ in their display scales. `column` is set if the argument is a plain column.
-    PerValue { column: Option<Slot> },
+    /// Values differ in their display scales.
+    PerValue(NumberExpr),
+    Unknown,
 }
 
 /// An argument without an expression and a filter.
@@ -81,39 +93,56 @@ pub struct Vector<'a> {
     pub values: Vec<Value<'a>>,
 }
 
+impl Vector<'_> {
+    /// The groups of the rows whose values are numbers in lanes, if some rows have flags and there are few groups. None: no row
+    /// has a flag, or rows must be added one by one.
+    pub fn rows_with_values(&self, groups: &RowGroups) -> Option<RowGroups> {
+        let by_group = self.lanes.has_flags() && self.wide.is_empty() && !groups.counts.is_empty();
+        by_group.then(|| groups.without_flagged(self.lanes.all_flags()))
+    }
+}
+
 /// Flag: the row's number is in [`Vector::wide`].
 pub const IS_WIDE: u8 = 4;
 
 impl Argument {
-    pub fn rows(filter: Option<Kernel>) -> Self {
+    pub fn rows(filter: Option<BooleanExpr>) -> Self {
         Self { computation: Computation::Row, filter, slots: Vec::new() }
     }
 
-    pub fn null_of(node: Node, filter: Option<Kernel>) -> Self {
-        Self { computation: Computation::NullOf(node), filter, slots: Vec::new() }
+    /// The argument of `count`. `is_null` is whether the argument is NULL.
+    pub fn null_of(is_null: BooleanExpr, filter: Option<BooleanExpr>) -> Self {
+        Self { computation: Computation::NullOf(is_null), filter, slots: Vec::new() }
     }
 
     /// An argument of the given kind. Evaluation fills [`Vector::values`] if `values`, otherwise the lanes.
-    pub fn of(node: Node, kind: ValueKind, values: bool, columns: &[Option<Column>], filter: Option<Kernel>) -> Self {
+    pub fn of(
+        node: Node,
+        kind: ValueKind,
+        values: bool,
+        columns: &[Option<Column>],
+        evaluation: Evaluation,
+        filter: Option<BooleanExpr>,
+    ) -> Self {
+        let number = || NumberExpr::number(&node, kind, columns).filter(|_| evaluation == Evaluation::Vectors);
         let computation = match kind {
-            _ if values => Computation::Values(node),
+            _ if values => Computation::Values { node, kind },
             ValueKind::Float4 | ValueKind::Float8 => Computation::Floats(node),
             ValueKind::Numeric => {
-                let column = match node {
-                    Node::Column(slot) => Some(slot),
-                    _ => None,
+                let decimals = match NumberExpr::display_scale(&node, columns) {
+                    Some(scale) => match scale.constant().map(u16::try_from) {
+                        Some(Ok(scale)) => Decimals::Fixed(scale),
+                        Some(Err(_)) => Decimals::Unknown,
+                        None => Decimals::PerValue(scale),
+                    },
+                    None => Decimals::Unknown,
                 };
-                let fixed = fixed_scale(&node, columns);
-                let decimals = match fixed {
-                    Some(scale) => Decimals::Fixed(scale),
-                    None => Decimals::PerValue { column },
-                };
-                let has_scale = fixed.is_some() || column.is_some();
-                let fast = has_scale.then(|| Arithmetic::number(&node, kind, columns)).flatten();
+                let has_scale = !matches!(decimals, Decimals::Unknown);
+                let fast = has_scale.then(number).flatten();
                 Computation::Numbers { fast, node, kind, decimals }
             }
             _ => {
-                let fast = Arithmetic::number(&node, kind, columns);
+                let fast = number();
                 Computation::Numbers { fast, node, kind, decimals: Decimals::None }
             }
         };
@@ -131,20 +160,21 @@ impl Argument {
         }
     }
 
-    /// Whether the argument can be computed from encoded values. `has` says whether a column meets a requirement.
-    pub fn needs_no_datum(&self, has: &impl Fn(Slot, ColumnRequirement) -> bool) -> bool {
-        if self.filter.is_some() {
-            return false;
+    /// Calls `visit` with the requirements under which the argument needs no datums.
+    pub fn for_each_requirement(&self, visit: &mut impl FnMut(Slot, ColumnRequirement)) {
+        if let Some(filter) = &self.filter {
+            filter.condition.for_each_requirement(visit);
         }
         match &self.computation {
-            Computation::Row => true,
-            Computation::NullOf(Node::Column(slot)) => has(*slot, ColumnRequirement::Nulls),
-            Computation::Numbers { fast: Some(fast), .. } => {
-                let mut all = true;
-                fast.for_each_column(&mut |slot, scale| all &= has(slot, ColumnRequirement::Numbers { scale }));
-                all
+            Computation::Row => {}
+            Computation::NullOf(is_null) => is_null.condition.for_each_requirement(visit),
+            Computation::Numbers { fast: Some(fast), .. } => fast.for_each_requirement(visit),
+            Computation::Values { node: Node::Column(slot), kind: ValueKind::Text } => {
+                visit(*slot, ColumnRequirement::Strings);
             }
-            _ => false,
+            Computation::Numbers { node, .. } | Computation::Floats(node) | Computation::Values { node, .. } => {
+                node.for_each_slot(&mut |slot| visit(slot, ColumnRequirement::Datums))
+            }
         }
     }
 
@@ -153,7 +183,9 @@ impl Argument {
         match &self.computation {
             _ if self.filter.is_some() => None,
             Computation::Row => Some(PlainArgument::Row),
-            Computation::NullOf(Node::Column(slot)) => Some(PlainArgument::Nulls(*slot)),
+            Computation::NullOf(BooleanExpr { condition: Condition::ColumnIsNull { slot, .. }, .. }) => {
+                Some(PlainArgument::Nulls(*slot))
+            }
             Computation::Numbers { fast: Some(fast), .. } => {
                 fast.column().map(|(slot, scale)| PlainArgument::Numbers { slot, scale })
             }
@@ -161,34 +193,35 @@ impl Argument {
         }
     }
 
-    /// Whether the values of the argument's columns are needed, not only their NULLs.
-    pub fn needs_values(&self) -> bool {
-        self.filter.is_some() || !matches!(self.computation, Computation::Row | Computation::NullOf(Node::Column(_)))
-    }
-
     /// Computes the argument for the selected rows. Rows flagged [`UNCERTAIN`] must be rejected.
     pub fn eval<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], cache: &mut EvalCache<'a>) -> Vector<'a> {
         let mut vector = Vector { factor: 1, ..Vector::default() };
-        self.compute(rows, selected, cache, &mut vector);
-        if let Some(filter) = &self.filter {
-            let (mut passed, mut undecided) = (Vec::new(), Vec::new());
-            filter.run(rows, selected, &mut passed, &mut undecided);
-            undecided.sort_unstable();
-            let mut passed = passed.into_iter().peekable();
-            let (_, flags) = Rc::make_mut(&mut vector.lanes).parts_mut();
-            for (row, flags) in selected.iter().zip(flags) {
-                if passed.next_if_eq(row).is_none() {
-                    *flags = IS_NULL;
-                }
-                if undecided.binary_search(row).is_ok() {
-                    *flags = UNCERTAIN;
-                }
+        let Some(filter) = &self.filter else {
+            self.compute(rows, selected, cache, None, &mut vector);
+            return vector;
+        };
+        let truths = filter.eval(rows, selected, cache);
+        self.compute(rows, selected, cache, Some(&truths), &mut vector);
+        if truths.iter().any(|truth| *truth != TRUE) {
+            let flags = Rc::make_mut(&mut vector.lanes).flags_mut();
+            for (flags, truth) in flags.iter_mut().zip(truths.iter()) {
+                let failed = if *truth == UNDECIDED { UNCERTAIN } else { IS_NULL };
+                *flags = if *truth == TRUE { *flags } else { failed };
             }
         }
         vector
     }
 
-    fn compute<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], cache: &mut EvalCache<'a>, vector: &mut Vector<'a>) {
+    /// Computes the argument where the filter is true; elsewhere the numbers and flags are unspecified.
+    fn compute<'a>(
+        &'a self,
+        rows: RowSet<'a>,
+        selected: &[u16],
+        cache: &mut EvalCache<'a>,
+        filter: Option<&[u8]>,
+        vector: &mut Vector<'a>,
+    ) {
+        let passes = |index: usize| filter.is_none_or(|truths| truths[index] == TRUE);
         let zeroes = || Lanes::of(0, 0, selected.len());
         let lanes = match &self.computation {
             Computation::Row => {
@@ -204,48 +237,40 @@ impl Argument {
                 if *kind == ValueKind::Numeric {
                     let lanes_decimals = fast.as_ref().map_or(0, |fast| fast.scale());
                     vector.factor = 10i128.pow(4 * fraction_digits as u32 - lanes_decimals);
-                    read_scales(decimals, fast.is_some(), rows, selected, vector);
+                    if fast.is_some() {
+                        read_scales(decimals, rows, selected, cache, vector);
+                    }
                 }
                 if vector.lanes.has_flags() && rows.encoded_columns.columns.is_empty() {
                     for (index, at) in selected.iter().enumerate() {
-                        if vector.lanes.flags(index) & UNCERTAIN != 0 {
+                        if vector.lanes.flags(index) & UNCERTAIN != 0 && passes(index) {
                             replace_uncertain(node.eval(&rows.row(*at)), index, fraction_digits, vector);
                         }
                     }
                 }
                 return;
             }
-            Computation::NullOf(Node::Column(slot)) if rows.encoded(*slot).is_some() => {
+            Computation::NullOf(is_null) => {
+                let truths = is_null.eval(rows, selected, cache);
                 let mut lanes = zeroes();
-                if let Some(validity) = rows.encoded(*slot).and_then(|column| column.validity) {
-                    let (_, flags) = lanes.parts_mut();
-                    validity
-                        .iter()
-                        .zip(flags)
-                        .for_each(|(valid, flags)| *flags = if *valid == 0 { IS_NULL } else { 0 });
-                }
-                lanes
-            }
-            Computation::NullOf(node) => {
-                let mut lanes = zeroes();
-                let (_, flags) = lanes.parts_mut();
-                for (at, flags) in selected.iter().zip(flags) {
-                    let is_null = match node {
-                        Node::Column(slot) => rows.row(*at).is_null(*slot),
-                        node => node.eval(&rows.row(*at)).map(|value| value.is_null()),
-                    };
-                    *flags = match is_null {
-                        Ok(false) => 0,
-                        Ok(true) => IS_NULL,
-                        Err(Undecided) => UNCERTAIN,
-                    };
+                if truths.iter().any(|truth| *truth != FALSE) {
+                    for (flags, truth) in lanes.flags_mut().iter_mut().zip(truths.iter()) {
+                        *flags = match *truth {
+                            FALSE => 0,
+                            TRUE => IS_NULL,
+                            _ => UNCERTAIN,
+                        };
+                    }
                 }
                 lanes
             }
             Computation::Floats(node) => {
                 let mut lanes = zeroes();
                 let (values, flags) = lanes.parts_mut();
-                for (at, (out, flags)) in selected.iter().zip(values.iter_mut().zip(flags)) {
+                for (index, (at, (out, flags))) in selected.iter().zip(values.iter_mut().zip(flags)).enumerate() {
+                    if !passes(index) {
+                        continue;
+                    }
                     match node.eval(&rows.row(*at)) {
                         Ok(Value::Float(value)) => *out = value.to_bits() as i64,
                         Ok(Value::Null) => *flags = IS_NULL,
@@ -254,11 +279,37 @@ impl Argument {
                 }
                 lanes
             }
-            Computation::Values(node) => {
+            Computation::Values { node: Node::Column(slot), .. } if rows.encoded(*slot).is_some() => {
+                let mut lanes = zeroes();
+                let flags = lanes.flags_mut();
+                let encoded = rows.encoded(*slot);
+                for (index, flags) in flags.iter_mut().enumerate() {
+                    let value = encoded.and_then(|column| match column.encoding {
+                        _ if column.is_null(index) => Some(Value::Null),
+                        CodeEncoding::Strings(strings) => {
+                            let bytes = strings.get(*column.codes.get(index)? as usize)?;
+                            Some(Value::Bytes(Cow::Borrowed(bytes)))
+                        }
+                        _ => None,
+                    });
+                    *flags = match value {
+                        None => UNCERTAIN,
+                        Some(Value::Null) => IS_NULL,
+                        Some(_) => 0,
+                    };
+                    vector.values.push(value.unwrap_or(Value::Null));
+                }
+                lanes
+            }
+            Computation::Values { node, .. } => {
                 let mut lanes = zeroes();
                 vector.values.reserve(selected.len());
                 let (_, flags) = lanes.parts_mut();
-                for (at, flags) in selected.iter().zip(flags) {
+                for (index, (at, flags)) in selected.iter().zip(flags).enumerate() {
+                    if !passes(index) {
+                        vector.values.push(Value::Null);
+                        continue;
+                    }
                     let value = node.eval(&rows.row(*at)).unwrap_or_else(|Undecided| {
                         *flags = UNCERTAIN;
                         Value::Null
@@ -275,46 +326,52 @@ impl Argument {
     }
 }
 
-/// A requirement on the encoded values of a column. Datums of a column that meets the requirement are not needed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ColumnRequirement {
-    /// Which rows are NULL.
-    Nulls,
-    /// Numbers times `10^scale`.
-    Numbers { scale: u32 },
-    /// Numerics encoded as integers times `10^scale`, all within `bounds`.
-    Scaled { scale: u8, bounds: (i64, i64) },
-    /// Positions in a list of strings.
-    Strings,
+impl BooleanExpr {
+    pub fn new(node: Node, columns: &[Option<Column>], evaluation: Evaluation) -> Option<Self> {
+        Some(Self { condition: Condition::new(&node, columns, evaluation)?, node })
+    }
+
+    /// The truth value in each selected row.
+    fn eval<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], cache: &mut EvalCache<'a>) -> Rc<Vec<u8>> {
+        let mut truths = self.condition.eval(rows, selected, cache);
+        if truths.contains(&UNDECIDED) && rows.encoded_columns.columns.is_empty() {
+            for (truth, at) in Rc::make_mut(&mut truths).iter_mut().zip(selected) {
+                if *truth == UNDECIDED {
+                    *truth = self.node.qualifies(&rows.row(*at)).map_or(UNDECIDED, u8::from);
+                }
+            }
+        }
+        truths
+    }
 }
 
 /// Fills in the display scales of a numeric argument. Rows whose scale is unknown become uncertain.
-fn read_scales(decimals: &Decimals, fast: bool, rows: RowSet<'_>, selected: &[u16], vector: &mut Vector<'_>) {
-    match decimals {
-        Decimals::None => {}
-        Decimals::Fixed(scale) => vector.scale = *scale,
-        Decimals::PerValue { column } => {
-            if let Some(CodeEncoding::Numbers { scale: Some(scale), .. }) =
-                column.and_then(|slot| rows.encoded(slot)).map(|encoded| encoded.encoding)
-            {
-                vector.scale = scale.into();
-                return;
-            }
-            vector.scales.resize(selected.len(), 0);
-            let Some((slot, column)) = column.filter(|_| fast).and_then(|slot| Some((slot, rows.column(slot)?))) else {
-                return;
-            };
-            let locations = rows.locations(slot);
-            for (index, at) in selected.iter().enumerate() {
-                if vector.lanes.flags(index) != 0 {
-                    continue;
-                }
-                let location = locations[*at as usize];
-                let payload = if location == NULL { None } else { column.plain_bytes(rows.bytes, location as usize) };
-                match payload.and_then(numeric::display_scale) {
-                    Some(scale) => vector.scales[index] = scale,
-                    None => Rc::make_mut(&mut vector.lanes).parts_mut().1[index] = UNCERTAIN,
-                }
+fn read_scales<'a>(
+    decimals: &'a Decimals,
+    rows: RowSet<'a>,
+    selected: &[u16],
+    cache: &mut EvalCache<'a>,
+    vector: &mut Vector<'_>,
+) {
+    let scales = match decimals {
+        Decimals::None | Decimals::Unknown => return,
+        Decimals::Fixed(scale) => {
+            vector.scale = *scale;
+            return;
+        }
+        Decimals::PerValue(scale) => scale.eval(rows, selected, cache),
+    };
+    let (least, greatest) = scales.bounds();
+    if !scales.has_flags() && least == greatest {
+        vector.scale = least as u16;
+        return;
+    }
+    vector.scales = scales.values.iter().map(|scale| *scale as u16).collect();
+    if scales.has_flags() {
+        let flags = Rc::make_mut(&mut vector.lanes).flags_mut();
+        for (index, flags) in flags.iter_mut().enumerate() {
+            if *flags == 0 && scales.flags(index) != 0 {
+                *flags = UNCERTAIN;
             }
         }
     }
@@ -371,26 +428,4 @@ fn wide(value: &Numeric, fraction_digits: i32) -> Option<(i128, u16)> {
 
 fn numeric_power(digits: i32) -> i128 {
     (BASE as i128).pow(digits.max(0) as u32)
-}
-
-/// The display scale of the expression in all rows where it is finite; None: the scale differs between rows.
-fn fixed_scale(node: &Node, columns: &[Option<Column>]) -> Option<u16> {
-    use crate::predicate::{FunctionBody, Operator};
-    match node {
-        Node::Const(Value::Numeric(value)) => u16::try_from(value.scale).ok(),
-        Node::Column(slot) => columns.get(*slot as usize)?.as_ref()?.decimals,
-        Node::Call { function, args, .. } => match (function.body, args.as_slice()) {
-            (FunctionBody::Widen, [_]) => Some(0),
-            (FunctionBody::Arithmetic(operator), [left, right]) => {
-                let (left, right) = (fixed_scale(left, columns)?, fixed_scale(right, columns)?);
-                match operator {
-                    Operator::Add | Operator::Subtract => Some(left.max(right)),
-                    Operator::Multiply => left.checked_add(right),
-                    Operator::Divide | Operator::Modulo => None,
-                }
-            }
-            _ => None,
-        },
-        _ => None,
-    }
 }

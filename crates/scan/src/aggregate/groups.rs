@@ -76,6 +76,14 @@ impl RowGroups {
         self.counts[DISCARD as usize] as usize
     }
 
+    /// The groups of the rows without flags, counted; the other rows get [`DISCARD`]. Call this only if `counts` is not empty.
+    pub fn without_flagged(&self, flags: &[u8]) -> Self {
+        let mut rest = Self { numbers: self.numbers.clone(), counts: Vec::new() };
+        discard_flagged(flags, &mut rest.numbers);
+        rest.count(self.counts.len());
+        rest
+    }
+
     /// Sums `values` by group; call this only if `counts` is not empty. `wide`: a sum may overflow 64 bits. The sum of
     /// [`DISCARD`] is unspecified.
     pub fn sums(&self, values: &[i64], wide: bool) -> impl Iterator<Item = i128> {
@@ -362,6 +370,13 @@ vectorized! {
     fn add_positions(codes: &[i64], least: i64, stride: u32, positions: &mut [u32]) {
         for (at, code) in positions.iter_mut().zip(codes) {
             *at = position(*at, code.wrapping_sub(least), stride);
+        }
+    }
+
+    /// Assigns [`DISCARD`] to rows with a flag.
+    fn discard_flagged(flags: &[u8], numbers: &mut [u32]) {
+        for (group, flags) in numbers.iter_mut().zip(flags) {
+            *group = if *flags == 0 { *group } else { DISCARD };
         }
     }
 

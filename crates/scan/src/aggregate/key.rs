@@ -1,12 +1,14 @@
 //! Group keys: encodes the values of a column or an expression as codes of a [`GroupTable`], and decodes codes to
 //! datums.
 
-use super::argument::ColumnRequirement;
 use super::groups::GroupTable;
 use super::partial::numeric_payload;
 use crate::batch::ColumnBuilder;
 use crate::heap::{MISSING, NULL, Slot};
-use crate::predicate::{CodeEncoding, Column, EncodedColumn, Node, RowSet};
+use crate::predicate::{
+    CodeEncoding, Column, ColumnRequirement, EncodedColumn, EvalCache, Evaluation, IS_NULL, Lanes, Node, NumberExpr,
+    RowSet, UNCERTAIN,
+};
 use crate::value::{NAME_BYTES, Numeric, Value, ValueKind, numeric};
 use cellar_format::postgres::Width;
 
@@ -42,6 +44,8 @@ pub struct Key {
     pub kind: ValueKind,
     /// The slot, if the key is a plain column.
     column: Option<Slot>,
+    /// Computes codes over vectors, if the key is an expression whose values are integers.
+    fast: Option<NumberExpr>,
     /// The display scale of all values, if the key is a column of numerics with a declared scale.
     scale: Option<u8>,
     /// The columns that the expression reads.
@@ -49,24 +53,36 @@ pub struct Key {
 }
 
 impl Key {
-    pub fn new(node: Node, kind: ValueKind, slots: Vec<Slot>, columns: &[Option<Column>]) -> Self {
+    pub fn new(
+        node: Node,
+        kind: ValueKind,
+        slots: Vec<Slot>,
+        columns: &[Option<Column>],
+        evaluation: Evaluation,
+    ) -> Self {
         let column = match node {
             Node::Column(slot) => Some(slot),
             _ => None,
         };
         let decimals = column.and_then(|slot| columns.get(slot as usize)?.as_ref()?.decimals);
         let scale = decimals.filter(|decimals| *decimals <= KEY_DECIMALS_MAX).map(|decimals| decimals as u8);
-        Self { node, kind, column, scale, slots }
+        let is_computed = column.is_none() && kind.is_int() && evaluation == Evaluation::Vectors;
+        let fast = is_computed.then(|| NumberExpr::number(&node, kind, columns)).flatten();
+        Self { node, kind, column, fast, scale, slots }
     }
 
-    /// Whether codes can be computed from encoded values. `has` says whether a column meets a requirement.
-    pub fn needs_no_datum(&self, has: &impl Fn(Slot, ColumnRequirement) -> bool) -> bool {
-        let need = match self.scale {
+    /// Calls `visit` with the requirements under which codes can be computed without datums.
+    pub fn for_each_requirement(&self, visit: &mut impl FnMut(Slot, ColumnRequirement)) {
+        let requirement = match self.scale {
             Some(scale) => ColumnRequirement::Scaled { scale, bounds: SCALED },
             None if self.kind.is_int() => ColumnRequirement::Numbers { scale: 0 },
             None => ColumnRequirement::Strings,
         };
-        self.column.is_some_and(|slot| has(slot, need))
+        match (self.column, &self.fast) {
+            (Some(slot), _) => visit(slot, requirement),
+            (None, Some(fast)) => fast.for_each_requirement(visit),
+            (None, None) => self.slots.iter().for_each(|slot| visit(*slot, ColumnRequirement::Datums)),
+        }
     }
 
     /// The encoded values of the key; None: the key needs datums.
@@ -76,17 +92,22 @@ impl Key {
 
     /// Writes the key's code into word `number` of each selected row, or sets bit `number` of the row's last word if
     /// the key is NULL.
-    pub fn codes(
-        &self,
+    pub fn codes<'a>(
+        &'a self,
         number: usize,
-        rows: RowSet<'_>,
+        rows: RowSet<'a>,
         selected: &[u16],
+        cache: &mut EvalCache<'a>,
         table: &mut GroupTable,
         codes: &mut RowCodes,
     ) {
         let row_words = table.words();
         if let Some(encoded) = self.encoded(rows) {
             return encoded_codes(encoded, number, table, &mut codes.words);
+        }
+        if let Some(fast) = &self.fast {
+            let lanes = fast.eval(rows, selected, cache);
+            return self.lane_codes(&lanes, number, rows, selected, table, codes);
         }
         let column = self.column.and_then(|slot| Some((slot, rows.column(slot)?)));
         for (index, (at, row)) in selected.iter().zip(codes.words.chunks_exact_mut(row_words)).enumerate() {
@@ -103,20 +124,52 @@ impl Key {
                     continue;
                 }
             }
-            let at = rows.row(*at);
-            match self.node.eval(&at) {
-                Ok(Value::Null) => row[row_words - 1] |= 1 << number,
-                Ok(Value::Bool(value)) => row[number] = u64::from(value),
-                Ok(Value::Int(value)) => row[number] = value as u64,
-                Ok(Value::Bytes(bytes)) => row[number] = table.string_code(&bytes),
-                Ok(Value::Numeric(value)) => {
-                    let code = self.scale.and_then(|scale| value.scaled_by_ten(scale.into()));
-                    let datum_code = || table.string_code(&numeric_payload(&value)) | DATUM_CODE;
-                    row[number] = code.map_or_else(datum_code, |code| code as u64);
-                }
-                _ => codes.undecided.push(index as u32),
+            if !self.interpret(number, rows, *at, table, row) {
+                codes.undecided.push(index as u32);
             }
         }
+    }
+
+    /// [`Self::codes`] from computed numbers.
+    fn lane_codes(
+        &self,
+        lanes: &Lanes,
+        number: usize,
+        rows: RowSet<'_>,
+        selected: &[u16],
+        table: &mut GroupTable,
+        codes: &mut RowCodes,
+    ) {
+        let row_words = table.words();
+        let has_datums = rows.encoded_columns.columns.is_empty();
+        for (index, ((value, flags), row)) in lanes.iter().zip(codes.words.chunks_exact_mut(row_words)).enumerate() {
+            if flags & UNCERTAIN != 0 {
+                if !has_datums || !self.interpret(number, rows, selected[index], table, row) {
+                    codes.undecided.push(index as u32);
+                }
+            } else if flags & IS_NULL != 0 {
+                row[row_words - 1] |= 1 << number;
+            } else {
+                row[number] = value as u64;
+            }
+        }
+    }
+
+    /// Writes the key of a row, as the interpreter computes it, to the row's words. False: the key is undecided.
+    fn interpret(&self, number: usize, rows: RowSet<'_>, at: u16, table: &mut GroupTable, row: &mut [u64]) -> bool {
+        match self.node.eval(&rows.row(at)) {
+            Ok(Value::Null) => row[row.len() - 1] |= 1 << number,
+            Ok(Value::Bool(value)) => row[number] = u64::from(value),
+            Ok(Value::Int(value)) => row[number] = value as u64,
+            Ok(Value::Bytes(bytes)) => row[number] = table.string_code(&bytes),
+            Ok(Value::Numeric(value)) => {
+                let code = self.scale.and_then(|scale| value.scaled_by_ten(scale.into()));
+                let datum_code = || table.string_code(&numeric_payload(&value)) | DATUM_CODE;
+                row[number] = code.map_or_else(datum_code, |code| code as u64);
+            }
+            _ => return false,
+        }
+        true
     }
 
     /// The code of an uncompressed inline datum; None for other datums.

@@ -20,7 +20,6 @@ mod state;
 mod total;
 
 pub use aggregator::Aggregator;
-pub use argument::ColumnRequirement;
 pub use functions::{groupable_type, offloadable_aggregate};
 pub use plan::AggregationPlan;
 pub use total::{Total, TotalRequest};

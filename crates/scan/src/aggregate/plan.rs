@@ -1,6 +1,6 @@
 //! A compiled aggregation: keys, arguments, and the states that aggregates share.
 
-use super::argument::{Argument, ColumnRequirement, PlainArgument};
+use super::argument::{Argument, BooleanExpr, PlainArgument};
 use super::functions::{
     AggregateFunction, ArgumentUse, COUNT_ROWS, COUNT_VALUES, OutputKind, StateKind, find, groupable,
     offloadable_aggregate,
@@ -9,7 +9,7 @@ use super::groups::KEYS_MAX;
 use super::key::Key;
 use super::total::TotalRequest;
 use crate::heap::Slot;
-use crate::predicate::{Column, Compiler, Kernel, Node, Unsupported};
+use crate::predicate::{Column, ColumnRequirement, Compiler, Evaluation, Node, Unsupported};
 use crate::value::{Value, ValueKind};
 use cellar_format::wire::{Aggregate, Aggregation, Expr};
 
@@ -45,7 +45,11 @@ pub struct AggregationPlan {
 
 impl AggregationPlan {
     /// Fails for an aggregation that the cell would not compute exactly as PostgreSQL does.
-    pub fn compile(aggregation: &Aggregation, compiler: &mut Compiler<'_>) -> Result<Self, Unsupported> {
+    pub fn compile(
+        aggregation: &Aggregation,
+        compiler: &mut Compiler<'_>,
+        evaluation: Evaluation,
+    ) -> Result<Self, Unsupported> {
         if aggregation.keys.len() > KEYS_MAX || aggregation.aggregates.len() > AGGREGATES_MAX {
             return Err(Unsupported("too many group keys or aggregates".into()));
         }
@@ -54,7 +58,8 @@ impl AggregationPlan {
             let (node, kind) = compiler.typed(expr)?;
             let kind = kind.filter(|kind| groupable(*kind));
             let kind = kind.ok_or_else(|| Unsupported("a group key has a type that is not offloaded".into()))?;
-            keys.push(Key::new(node, kind, slots_of([expr], compiler), &compiler.columns));
+            let slots = slots_of([expr], compiler);
+            keys.push(Key::new(node, kind, slots, &compiler.columns, evaluation));
         }
         let mut plan = Self {
             keys,
@@ -78,7 +83,7 @@ impl AggregationPlan {
             let argument = match argument_keys.iter().position(|known| *known == argument_key) {
                 Some(argument) => argument,
                 None => {
-                    let mut argument = argument_of(function, aggregate, compiler)?;
+                    let mut argument = argument_of(function, aggregate, compiler, evaluation)?;
                     argument.slots = slots_of(aggregate.argument.iter().chain(&aggregate.filter), compiler);
                     plan.arguments.push(argument);
                     argument_keys.push(argument_key);
@@ -140,11 +145,21 @@ impl AggregationPlan {
     /// encoded values of a column meet a requirement.
     pub fn datums(&self, has: impl Fn(Slot, ColumnRequirement) -> bool, encoded: &mut Vec<Slot>) -> Vec<Slot> {
         let mut datums = Vec::new();
-        let keys = self.keys.iter().map(|key| (key.needs_no_datum(&has), &key.slots));
-        let arguments = self.arguments.iter().map(|argument| (argument.needs_no_datum(&has), &argument.slots));
-        for (is_encoded, slots) in keys.chain(arguments) {
+        let mut sort = |slots: &[Slot], requirements: &[(Slot, ColumnRequirement)]| {
+            let is_encoded = requirements.iter().all(|(slot, requirement)| has(*slot, *requirement));
             let list = if is_encoded { &mut *encoded } else { &mut datums };
             list.extend(slots);
+        };
+        let mut requirements = Vec::new();
+        for key in &self.keys {
+            requirements.clear();
+            key.for_each_requirement(&mut |slot, requirement| requirements.push((slot, requirement)));
+            sort(&key.slots, &requirements);
+        }
+        for argument in &self.arguments {
+            requirements.clear();
+            argument.for_each_requirement(&mut |slot, requirement| requirements.push((slot, requirement)));
+            sort(&argument.slots, &requirements);
         }
         datums.sort_unstable();
         datums.dedup();
@@ -156,9 +171,11 @@ impl AggregationPlan {
 
     /// Whether the values of the column are needed, not only its NULLs.
     pub fn needs_values(&self, slot: Slot) -> bool {
-        let arguments = self.arguments.iter().filter(|argument| argument.needs_values());
-        let slots = self.keys.iter().map(|key| &key.slots).chain(arguments.map(|argument| &argument.slots));
-        slots.flatten().any(|known| *known == slot)
+        let mut needs = false;
+        let mut visit = |known, requirement| needs |= known == slot && requirement != ColumnRequirement::Nulls;
+        self.keys.iter().for_each(|key| key.for_each_requirement(&mut visit));
+        self.arguments.iter().for_each(|argument| argument.for_each_requirement(&mut visit));
+        needs
     }
 
     /// Bytes per value of each result column; 0 for a varlena.
@@ -182,17 +199,26 @@ fn argument_of(
     function: &AggregateFunction,
     aggregate: &Aggregate,
     compiler: &mut Compiler<'_>,
+    evaluation: Evaluation,
 ) -> Result<Argument, Unsupported> {
     let typed = aggregate.argument.as_ref().map(|expr| compiler.typed(expr)).transpose()?;
     let filter = aggregate.filter.as_ref().map(|expr| compiler.condition(expr)).transpose()?;
     let columns: &[Option<Column>] = &compiler.columns;
-    let filter = filter.map(|node| Kernel::new(node, columns));
+    let boolean = |node: Node| {
+        let unsupported = || Unsupported("an aggregate reads a column that is not offloaded".into());
+        BooleanExpr::new(node, columns, evaluation).ok_or_else(unsupported)
+    };
+    let filter = filter.map(boolean).transpose()?;
     let fits = |kind: Option<ValueKind>, node: &Node| kind == function.argument || kind.is_none() && is_null(node);
     match (function.oid, function.argument, typed) {
         (COUNT_ROWS, _, None) => Ok(Argument::rows(filter)),
-        (COUNT_VALUES, _, Some((node, _))) => Ok(Argument::null_of(node, filter)),
+        (COUNT_VALUES, _, Some((node, _))) => {
+            let is_null = Node::IsNull { arg: Box::new(node), negated: false };
+            Ok(Argument::null_of(boolean(is_null)?, filter))
+        }
         (_, Some(kind), Some((node, found))) if fits(found, &node) => {
-            Ok(Argument::of(node, kind, function.state.argument_use() == ArgumentUse::Values, columns, filter))
+            let values = function.state.argument_use() == ArgumentUse::Values;
+            Ok(Argument::of(node, kind, values, columns, evaluation, filter))
         }
         _ => Err(Unsupported(format!("aggregate {} has an argument that is not offloaded", function.oid))),
     }

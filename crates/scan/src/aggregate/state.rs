@@ -7,12 +7,13 @@
 use super::RUN_ROWS;
 use super::argument::{IS_WIDE, Vector};
 use super::functions::{OutputKind, StateKind};
-use super::groups::{DISCARD, RowGroups};
+use super::groups::{DISCARD, FEW_GROUPS_MAX, RowGroups};
 use super::partial;
 use super::total::Total;
 use crate::batch::ColumnBuilder;
 use crate::predicate::IS_NULL;
 use crate::value::{Value, ValueKind, float_key, without_trailing_blanks};
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 
 /// A group's sum of numerics.
@@ -162,9 +163,10 @@ impl State {
         }
     }
 
-    /// Adds the rows of a run to their groups.
-    pub fn add(&mut self, vector: &Vector<'_>, rows: &RowGroups) {
-        if self.add_by_group(vector, rows) {
+    /// Adds the rows of a run to their groups. `with_values` is [`Vector::rows_with_values`].
+    pub fn add(&mut self, vector: &Vector<'_>, rows: &RowGroups, with_values: Option<&RowGroups>) {
+        let by_group = if vector.lanes.has_flags() { with_values } else { Some(rows) };
+        if by_group.is_some_and(|rows| self.add_by_group(vector, rows)) {
             return;
         }
         let groups = rows.numbers.as_slice();
@@ -243,12 +245,13 @@ impl State {
         }
     }
 
-    /// Adds counts and sums of lanes without flags, if there are few groups. Returns false, and adds nothing, otherwise.
+    /// Adds counts and sums of the rows that are not discarded and have no flags, if there are few groups. Returns false, and
+    /// adds nothing, otherwise.
     fn add_by_group(&mut self, vector: &Vector<'_>, rows: &RowGroups) -> bool {
         let (least, most) = vector.lanes.bounds();
         let wide = least.unsigned_abs().max(most.unsigned_abs()) > i64::MAX as u64 / RUN_ROWS as u64;
         let counts = rows.counts.iter().map(|count| i64::from(*count));
-        if vector.lanes.has_flags() || counts.len() == 0 {
+        if counts.len() == 0 {
             return false;
         }
         if let States::Counts(states) = &mut self.states {
@@ -266,6 +269,16 @@ impl State {
             States::NumericSums { sums: states, .. } if vector.scales.is_empty() => {
                 for (state, (sum, count)) in states.iter_mut().zip(sums()).filter(|(_, (_, count))| *count > 0) {
                     state.add(sum.wrapping_mul(vector.factor), count, vector.scale);
+                }
+            }
+            States::NumericSums { sums: states, .. } => {
+                let Some(scales) = rows_by_scale(&vector.scales, rows) else { return false };
+                for (group, (state, (sum, count))) in states.iter_mut().zip(sums()).enumerate() {
+                    if count > 0 {
+                        state.add(sum.wrapping_mul(vector.factor), 0, 0);
+                        let counts = scales.iter().map(|(scale, counts)| (*scale, i64::from(counts[group])));
+                        counts.filter(|(_, count)| *count > 0).for_each(|(scale, count)| state.add(0, count, scale));
+                    }
                 }
             }
             _ => return false,
@@ -347,6 +360,29 @@ impl NumericSum {
             Ordering::Greater => (self.scale, self.scale_count) = (scale, count),
         }
     }
+}
+
+/// Display scales, and the number of rows of each group with the scale.
+type ScaleCounts = SmallVec<[(u16, [u32; FEW_GROUPS_MAX]); 2]>;
+
+/// The most display scales of a run that are counted by group.
+const SCALES_MAX: usize = 4;
+
+/// The number of rows of each group for each display scale. None: there are more than [`SCALES_MAX`] scales.
+fn rows_by_scale(scales: &[u16], rows: &RowGroups) -> Option<ScaleCounts> {
+    let mut found = ScaleCounts::new();
+    for (scale, group) in scales.iter().zip(&rows.numbers) {
+        let at = match found.iter().position(|(known, _)| known == scale) {
+            Some(at) => at,
+            None if found.len() == SCALES_MAX => return None,
+            None => {
+                found.push((*scale, [0; FEW_GROUPS_MAX]));
+                found.len() - 1
+            }
+        };
+        found[at].1[*group as usize % FEW_GROUPS_MAX] += 1;
+    }
+    Some(found)
 }
 
 /// Adds finite numerics as `do_numeric_accum` does.

@@ -96,7 +96,7 @@ impl IntRange {
 pub type Endpoint<T> = Option<(T, bool)>;
 
 /// The values between two endpoints in the order of their type, or with `inside` false all other values.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Range<T> {
     pub low: Endpoint<T>,
     pub high: Endpoint<T>,
@@ -142,7 +142,7 @@ fn reaches(ordering: Ordering, belongs: bool) -> bool {
 }
 
 /// A range of numerics, with its keys if both endpoints have one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NumericRange {
     pub range: Range<Numeric>,
     /// Decides for every value that has a key.

@@ -23,7 +23,7 @@ pub enum EncodedTest<'a> {
 }
 
 /// A test of a column's values. With `negated` the test passes the other values.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub enum ColumnTest {
     Int(IntRange),
     Float(IntRange),

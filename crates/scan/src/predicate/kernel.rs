@@ -4,13 +4,13 @@
 //! be pushed down to the tests. Where the order of evaluation matters, because an operand may raise an error, the
 //! expression is left to the row-by-row interpreter.
 
-use super::arithmetic::{Arithmetic, compared};
 use super::column::Column;
 use super::column_test::ColumnTest;
 use super::lanes::UNCERTAIN;
 use super::node::Node;
 use super::rows::RowSet;
 use super::substring_bitmap::SubstringBitmap;
+use super::vector::{NumberExpr, compared};
 use crate::heap::{MISSING, NULL, Slot};
 use crate::value::{Comparison, Domain, Value, ValueKind, float_key, numeric};
 use cellar_format::postgres::AttributeNumber;
@@ -32,8 +32,8 @@ pub enum Kernel {
     /// A comparison of two computed numbers. `node` is the same comparison for the interpreter, which decides rows
     /// whose numbers are uncertain.
     Compare {
-        left: Arithmetic,
-        right: Arithmetic,
+        left: NumberExpr,
+        right: NumberExpr,
         comparison: Comparison,
         node: Box<Node>,
     },
@@ -364,7 +364,7 @@ fn compare_kernel(
             Some(Kernel::Column { slot: *slot, test })
         }
         _ => {
-            let (left_side, right_side) = Arithmetic::pair(domain, left, right, columns)?;
+            let (left_side, right_side) = NumberExpr::pair(domain, left, right, columns)?;
             let node =
                 Node::Compare { domain, comparison, left: Box::new(left.clone()), right: Box::new(right.clone()) };
             Some(Kernel::Compare { left: left_side, right: right_side, comparison, node: Box::new(node) })

@@ -38,6 +38,11 @@ impl Lanes {
         self.bounds
     }
 
+    /// The flags of all rows; empty if no row has a flag.
+    pub fn all_flags(&self) -> &[u8] {
+        &self.flags
+    }
+
     /// The flags of a row.
     #[inline(always)]
     pub fn flags(&self, row: usize) -> u8 {
@@ -47,6 +52,12 @@ impl Lanes {
     /// The number and the flags of each row.
     pub fn iter(&self) -> impl Iterator<Item = (i64, u8)> {
         self.values.iter().enumerate().map(|(row, value)| (*value, self.flags(row)))
+    }
+
+    /// Mutable flags, one per row.
+    pub fn flags_mut(&mut self) -> &mut [u8] {
+        self.flags.resize(self.values.len(), 0);
+        &mut self.flags
     }
 
     /// Mutable numbers and flags. Discards the bounds.

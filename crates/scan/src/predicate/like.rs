@@ -35,6 +35,12 @@ struct Fragments {
     end: Option<Vec<u8>>,
 }
 
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.items == other.items && self.encoding == other.encoding
+    }
+}
+
 impl Pattern {
     /// None: the pattern is invalid.
     pub fn new(pattern: &[u8], encoding: TextEncoding) -> Option<Self> {

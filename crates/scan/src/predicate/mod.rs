@@ -1,13 +1,12 @@
 //! Expressions that the cell evaluates: storage predicates, arguments of aggregates, group keys and sort keys.
 //!
 //! [`compile`] checks an expression of the wire format and compiles it to a [`node`] tree, which is evaluated row by
-//! row and defines the meaning. [`kernel`] evaluates common predicates column by column, with [`column_test`] for
-//! comparisons with constants and [`arithmetic`] for computed operands. [`functions`] lists what can be offloaded.
+//! row and defines the meaning. [`vector`] evaluates expressions over vectors of rows. [`kernel`] selects rows by common
+//! predicates, with [`column_test`] for comparisons with constants. [`functions`] lists what can be offloaded.
 //!
 //! Invariant: a row is dropped only if PostgreSQL would drop the row without raising an error, and selected only if
 //! PostgreSQL would select the row.
 
-mod arithmetic;
 mod column;
 mod column_test;
 mod compile;
@@ -19,8 +18,8 @@ mod like;
 mod node;
 mod rows;
 mod substring_bitmap;
+mod vector;
 
-pub use arithmetic::{Arithmetic, EvalCache, LaneBuffers};
 pub use column::Column;
 pub use column_test::{ColumnTest, EncodedTest};
 pub use compile::{Compiler, Unsupported};
@@ -32,6 +31,9 @@ pub use lanes::{IS_NULL, Lanes, UNCERTAIN};
 pub use like::Pattern;
 pub use node::Node;
 pub use rows::RowSet;
+pub use vector::{
+    ColumnRequirement, Condition, EvalCache, Evaluation, FALSE, LaneBuffers, NumberExpr, TRUE, UNDECIDED,
+};
 
 use crate::value::{Comparison, ValueKind};
 use cellar_format::postgres::{Collation, Oid};

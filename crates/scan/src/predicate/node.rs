@@ -14,7 +14,7 @@ use cellar_format::wire::BooleanTest;
 use smallvec::SmallVec;
 
 /// A compiled expression.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub enum Node {
     Const(Value<'static>),
     Column(Slot),
@@ -186,6 +186,35 @@ impl Node {
                     }
                 }
                 otherwise.eval(row)
+            }
+        }
+    }
+
+    /// Calls `visit` with the slots of the columns that the expression reads; some of them may be visited several times.
+    pub fn for_each_slot(&self, visit: &mut impl FnMut(Slot)) {
+        match self {
+            Self::Const(_) => {}
+            Self::Column(slot) => visit(*slot),
+            Self::Compare { left, right, .. } | Self::Distinct { left, right, .. } => {
+                left.for_each_slot(visit);
+                right.for_each_slot(visit);
+            }
+            Self::Like { value: arg, .. } | Self::Not(arg) | Self::IsNull { arg, .. } | Self::Test { arg, .. } => {
+                arg.for_each_slot(visit);
+            }
+            Self::Call { args, .. } | Self::And(args) | Self::Or(args) | Self::Coalesce(args) => {
+                args.iter().for_each(|arg| arg.for_each_slot(visit));
+            }
+            Self::AnyAll { scalar, elements, .. } => {
+                scalar.for_each_slot(visit);
+                elements.iter().for_each(|element| element.for_each_slot(visit));
+            }
+            Self::Case { whens, otherwise } => {
+                for (condition, result) in whens {
+                    condition.for_each_slot(visit);
+                    result.for_each_slot(visit);
+                }
+                otherwise.for_each_slot(visit);
             }
         }
     }

@@ -45,26 +45,41 @@ impl<'a> RowSet<'a> {
 
     #[inline(always)]
     pub fn row(&self, row: u16) -> Row<'a> {
-        Row { bytes: self.bytes, rows: self.rows, columns: self.columns, row }
+        Row { bytes: self.bytes, rows: self.rows, columns: self.columns, row, value: None }
+    }
+
+    /// A row in which every column has this value.
+    pub fn row_of<'v>(&self, value: &'v Value<'v>) -> Row<'v>
+    where
+        'a: 'v,
+    {
+        Row { bytes: self.bytes, rows: self.rows, columns: self.columns, row: 0, value: Some(value) }
     }
 }
 
-/// One row, whose columns are read from their datums.
+/// One row, whose columns are read from their datums, or have a given value.
 #[derive(Clone, Copy)]
 pub struct Row<'a> {
     bytes: &'a [u8],
     rows: &'a PageRows,
     columns: &'a [Option<Column>],
     row: u16,
+    value: Option<&'a Value<'a>>,
 }
 
 impl<'a> Row<'a> {
     pub fn value(&self, slot: Slot) -> EvalResult<'a> {
+        if let Some(value) = self.value {
+            return Ok(value.borrowed());
+        }
         let column = self.columns.get(slot as usize).and_then(Option::as_ref).ok_or(Undecided)?;
         column.value(self.bytes, self.rows.locations(slot)[self.row as usize])
     }
 
     pub fn is_null(&self, slot: Slot) -> Result<bool, Undecided> {
+        if let Some(value) = self.value {
+            return Ok(value.is_null());
+        }
         match self.rows.locations(slot)[self.row as usize] {
             NULL => Ok(true),
             MISSING => {

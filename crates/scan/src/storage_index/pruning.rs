@@ -22,9 +22,9 @@ impl Kernel {
             Self::Null { slot, wanted: false } => column(slot).is_none_or(|summary| summary.has_nonnull),
             Self::Compare { left, right, .. } => {
                 let mut all = true;
-                let mut visit = |slot, _| all &= column(&slot).is_none_or(|summary| summary.has_nonnull);
-                left.for_each_column(&mut visit);
-                right.for_each_column(&mut visit);
+                let mut visit = |slot| all &= column(&slot).is_none_or(|summary| summary.has_nonnull);
+                left.for_each_strict_column(&mut visit);
+                right.for_each_strict_column(&mut visit);
                 all
             }
             Self::And(arms) => arms.iter().all(|arm| arm.may_match(summary, columns)),

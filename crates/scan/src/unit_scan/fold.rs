@@ -6,10 +6,10 @@
 use super::encoded_predicates::has_numbers;
 use super::marks::select;
 use super::{Results, RowSpan, Scan, UnitScanner};
-use crate::aggregate::{AggregationPlan, ColumnRequirement};
+use crate::aggregate::AggregationPlan;
 use crate::batch::ResultWriter;
 use crate::heap::Slot;
-use crate::predicate::{EncodedColumn, EncodedColumns, RowSet, scale_factor};
+use crate::predicate::{ColumnRequirement, EncodedColumn, EncodedColumns, RowSet, scale_factor};
 use crate::unit::{BlockRef, GatherMode, UnitError};
 use crate::vectors::marked;
 
@@ -45,6 +45,7 @@ impl UnitScanner {
                     attribute.numeric_scale() == Some(scale) && attribute.number_bounds().is_some_and(inside)
                 }
                 ColumnRequirement::Strings => attribute.has_list(),
+                ColumnRequirement::Datums => false,
             }
         };
         let mut slots = Vec::new();

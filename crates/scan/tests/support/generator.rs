@@ -409,7 +409,7 @@ impl Generator {
         self.constant(random, result)
     }
 
-    fn expr(&self, random: &mut Random, oid: Oid, depth: usize) -> (String, Expr) {
+    pub fn expr(&self, random: &mut Random, oid: Oid, depth: usize) -> (String, Expr) {
         if oid == type_oid::BOOL && depth > 0 && random.one_in(2) {
             return self.condition(random, depth - 1);
         }

@@ -42,7 +42,7 @@ impl CollationNeed {
 }
 
 /// Context of a function call, besides the arguments.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context {
     pub encoding: TextEncoding,
     pub result: ValueKind,
@@ -90,6 +90,12 @@ pub struct Function {
     pub fallible: bool,
     /// Whether the function counts characters, which requires an encoding that the cell knows.
     pub characters: bool,
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        self.oid == other.oid
+    }
 }
 
 impl Function {
