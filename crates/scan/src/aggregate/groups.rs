@@ -22,8 +22,11 @@ pub const KEYS_MAX: usize = 64;
 pub const DISCARD: u32 = 0;
 /// With at most this many groups, [`DISCARD`] included, the rows of a run are counted and summed by group, before the states change.
 pub const FEW_GROUPS_MAX: usize = 64;
-/// Maximum length of [`CodeMap::groups`]; keys with more combinations of values are hashed.
-const POSITIONS_MAX: usize = 1 << 12;
+/// Keys with at most this many combinations of values get their groups from a [`CodeMap`].
+const POSITIONS_MAX: usize = 1 << 14;
+/// The same for keys that are all numbers, if the table has at least one group per [`POSITIONS_PER_GROUP`] positions.
+const NUMBER_POSITIONS_MAX: usize = 1 << 20;
+const POSITIONS_PER_GROUP: usize = 8;
 
 #[derive(Debug)]
 pub struct GroupTable {
@@ -42,11 +45,19 @@ pub struct GroupTable {
 /// keys of a unit's chunk have few values.
 #[derive(Debug, Default)]
 struct CodeMap {
-    /// The unit and the chunk that the positions belong to.
-    chunk_id: Option<(u64, usize)>,
+    scope: Option<MapScope>,
     /// By position; 0 if the group is not known yet.
     groups: Vec<u32>,
     positions: Vec<u32>,
+}
+
+/// The rows that the positions of a [`CodeMap`] belong to.
+#[derive(Debug, PartialEq)]
+enum MapScope {
+    /// Those of a unit's chunk: codes of strings have a meaning only there.
+    Chunk(u64, usize),
+    /// All rows whose numbers are in these ranges, each given by the least number and the count.
+    Numbers(SmallVec<[(i64, usize); 4]>),
 }
 
 /// The groups of a run of rows.
@@ -199,7 +210,7 @@ impl GroupTable {
         self.codes.truncate(self.words);
         self.groups = 1;
         self.strings = StringTable::default();
-        self.code_map.chunk_id = None;
+        self.code_map = CodeMap::default();
     }
 
     /// Words per row.
@@ -213,7 +224,10 @@ impl GroupTable {
     }
 
     pub fn bytes(&self) -> usize {
-        self.slots.len() * 4 + self.codes.len() * 8 + self.strings.bytes
+        self.slots.len() * 4
+            + self.codes.len() * 8
+            + self.code_map.groups.len().saturating_sub(POSITIONS_MAX) * 4
+            + self.strings.bytes
     }
 
     /// The code of a string; adds a long string to the list.
@@ -258,7 +272,7 @@ impl GroupTable {
             if group == 0 {
                 return self.add(row, at);
             }
-            if self.codes(group as usize) == row {
+            if is_equal(self.codes(group as usize), row) {
                 return group;
             }
             at = (at + 1) & mask;
@@ -277,18 +291,25 @@ impl GroupTable {
     ) -> bool {
         let mut size = 1usize;
         let mut code_ranges: SmallVec<[(i64, usize, usize); 8]> = SmallVec::new();
+        let only_numbers = keys.iter().all(|key| matches!(key.encoding, CodeEncoding::Numbers { .. }));
         for key in keys {
             let Some((least, count)) = key.code_range() else { return false };
+            let (least, count) = if only_numbers { aligned(least, count) } else { (least, count) };
             code_ranges.push((least, count, size));
             // NULL has a position, too.
             size = size.saturating_mul(count.saturating_add(1));
-            if size > POSITIONS_MAX {
-                return false;
-            }
         }
+        let is_filled = only_numbers && size <= NUMBER_POSITIONS_MAX.min(self.groups * POSITIONS_PER_GROUP);
+        if size > POSITIONS_MAX && !is_filled {
+            return false;
+        }
+        let scope = match only_numbers {
+            true => MapScope::Numbers(code_ranges.iter().map(|(least, count, _)| (*least, *count)).collect()),
+            false => MapScope::Chunk(chunk_id.0, chunk_id.1),
+        };
         let mut code_map = std::mem::take(&mut self.code_map);
-        if code_map.chunk_id != Some(chunk_id) {
-            code_map.chunk_id = Some(chunk_id);
+        if code_map.scope.as_ref() != Some(&scope) {
+            code_map.scope = Some(scope);
             code_map.groups.clear();
             code_map.groups.resize(size, 0);
         }
@@ -391,6 +412,23 @@ vectorized! {
     }
 }
 
+/// Widens a range of numbers to multiples of about an eighth of its length, so that chunks with similar ranges have the same.
+/// Returns ranges that are too long for a [`CodeMap`] unchanged.
+fn aligned(least: i64, count: usize) -> (i64, usize) {
+    if count > NUMBER_POSITIONS_MAX {
+        return (least, count);
+    }
+    let step = (count.next_power_of_two() / 8).max(1);
+    let start = least & !(step as i64 - 1);
+    (start, ((least - start) as usize + count).next_multiple_of(step))
+}
+
+/// Compares two rows of words, which are too short for a call of memcmp.
+#[inline(always)]
+fn is_equal(left: &[u64], right: &[u64]) -> bool {
+    left.iter().zip(right).fold(0, |difference, (left, right)| difference | (left ^ right)) == 0
+}
+
 #[inline(always)]
 fn position(at: u32, code: i64, stride: u32) -> u32 {
     at.wrapping_add((code as u32).wrapping_mul(stride))
@@ -435,6 +473,18 @@ mod tests {
                 });
             }
         }
+    }
+
+    #[test]
+    fn an_aligned_range_contains_the_range() {
+        for least in [i64::MIN, i64::MIN + 5, -1000, -1, 0, 1, 77, i64::MAX - 60_000] {
+            for count in [1usize, 2, 7, 100, 4096, 60_000] {
+                let (start, aligned) = aligned(least, count);
+                assert!(start <= least && least as i128 + count as i128 <= start as i128 + aligned as i128);
+                assert!(aligned <= count + count.next_power_of_two() / 4 + 1, "{least} {count}");
+            }
+        }
+        assert_eq!(aligned(1, 60_000), aligned(3, 59_997));
     }
 
     #[test]
