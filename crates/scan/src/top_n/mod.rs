@@ -10,8 +10,8 @@
 
 use crate::heap::{MISSING, NULL, Slot};
 use crate::memory::{Account, Grant};
-use crate::predicate::{Column, Compiler, Node, RowSet, Unsupported};
-use crate::value::{Domain, Value, ValueKind, compare};
+use crate::predicate::{Column, ColumnTest, Compiler, Node, RowSet, Unsupported};
+use crate::value::{Comparison, Domain, Value, ValueKind, compare, numeric};
 use cellar_format::wire;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -35,8 +35,27 @@ pub(crate) struct TopNPlan {
     keys: Vec<SortKey>,
     /// The columns that keys read; ascending.
     slots: Vec<Slot>,
-    /// The column of the first key, if all keys are plain columns and the first has integer values.
-    first: Option<(Slot, ValueKind)>,
+    /// The first key, if all keys are plain columns and the first has values that are integers or numerics.
+    first: Option<FirstKey>,
+}
+
+/// The first sort key of a top-N whose keys are plain columns: a row that follows the last of the first rows by this key alone can
+/// be dropped, because the other keys raise no errors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FirstKey {
+    pub slot: Slot,
+    kind: ValueKind,
+    domain: Domain,
+    pub descending: bool,
+    pub nulls_first: bool,
+}
+
+impl FirstKey {
+    /// The test of values that do not follow `last`. None: the values of the key cannot be tested.
+    pub fn test(&self, last: &Value<'_>) -> Option<ColumnTest> {
+        let comparison = if self.descending { Comparison::GreaterOrEqual } else { Comparison::LessOrEqual };
+        ColumnTest::compare(self.domain, comparison, last)
+    }
 }
 
 /// Keys that are stored inside [`Keys`].
@@ -67,9 +86,20 @@ impl TopNPlan {
         slots.dedup();
         let plain = keys.iter().all(|key| matches!(key.node, Node::Column(_)));
         let first = match keys.first() {
-            Some(SortKey { node: Node::Column(slot), domain: Domain::Int, .. }) if plain => {
+            Some(SortKey { node: Node::Column(slot), domain, descending, nulls_first }) if plain => {
                 let column = compiler.columns.get(*slot as usize).and_then(Option::as_ref);
-                column.and_then(|column| column.kind).filter(|kind| kind.is_int()).map(|kind| (*slot, kind))
+                let kind = column.and_then(|column| column.kind).filter(|kind| match domain {
+                    Domain::Int => kind.is_int(),
+                    Domain::Numeric => *kind == ValueKind::Numeric,
+                    _ => false,
+                });
+                kind.map(|kind| FirstKey {
+                    slot: *slot,
+                    kind,
+                    domain: *domain,
+                    descending: *descending,
+                    nulls_first: *nulls_first,
+                })
             }
             _ => None,
         };
@@ -79,6 +109,16 @@ impl TopNPlan {
     /// The columns that keys read, and the 0-based numbers of their attributes.
     pub fn columns(&self, columns: &[Option<Column>]) -> impl Iterator<Item = (Slot, usize)> {
         self.slots.iter().filter_map(|slot| Some((*slot, columns.get(*slot as usize)?.as_ref()?.attribute)))
+    }
+
+    /// The number of rows to return.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The first key, if it alone may decide that a row is dropped.
+    pub fn first_key(&self) -> Option<FirstKey> {
+        self.first
     }
 
     /// Compares two rows by their keys, whose values are comparable.
@@ -153,11 +193,15 @@ impl TopN {
         });
     }
 
-    /// Returns whether the row follows the top of the heap by its first key alone. Plain columns raise no errors, so the other
-    /// keys need not be evaluated.
+    /// The value of the first key in the last of the first rows. None: fewer rows than wanted were returned.
+    pub fn last(&self, plan: &TopNPlan) -> Option<&Value<'static>> {
+        self.heap.first().filter(|_| self.heap.len() == plan.rows)?.first()
+    }
+
+    /// Returns whether the row follows the top of the heap by its first key alone.
     #[inline(always)]
     fn first_key_decides(&self, plan: &TopNPlan, rows: RowSet<'_>, row: u16) -> bool {
-        let Some((slot, kind)) = plan.first else { return false };
+        let Some(FirstKey { slot, kind, .. }) = plan.first else { return false };
         let (Some(column), Some(last)) = (rows.column(slot), self.heap.first()) else {
             return false;
         };
@@ -165,6 +209,16 @@ impl TopN {
         let value = match location {
             MISSING => return false,
             NULL => Value::Null,
+            _ if kind == ValueKind::Numeric => {
+                // Keys decide only if both values have one.
+                let key = column.plain_bytes(rows.bytes, location as usize).and_then(numeric::key);
+                let last_key = if let Value::Numeric(last) = &last[0] { last.key() } else { None };
+                return match (key, last_key) {
+                    (Some(key), Some(last)) if plan.keys[0].descending => key < last,
+                    (Some(key), Some(last)) => key > last,
+                    _ => false,
+                };
+            }
             _ => match column.int(kind, rows.bytes, location as usize) {
                 Some(value) if kind == ValueKind::Bool => Value::Bool(value != 0),
                 Some(value) => Value::Int(value),

@@ -4,11 +4,13 @@
 //! 1. [`pages`] classifies pages: chunks whose bounds exclude the predicate are skipped, and tuple headers decide visibility.
 //! 2. [`encoded_predicates`] evaluates predicates on encoded values, column by column, a block at a time.
 //! 3. The remaining rows are aggregated in encoded form ([`fold`]; all rows of a span at once: [`totals`]). Where other predicates,
-//!    other aggregates or result batches need datums, [`rows`] decodes the values.
+//!    other aggregates or result batches need datums, [`rows`] decodes the values. Before that, a top-N drops rows by their encoded
+//!    first key ([`first_rows`]).
 //!
 //! Pages that are not stored as rows, and requests for whole rows, go through rebuilt pages and the heap scanner.
 
 mod encoded_predicates;
+mod first_rows;
 mod fold;
 mod marks;
 mod pages;
@@ -29,6 +31,7 @@ use crate::visibility::XidLookup;
 use cellar_format::ByteSource;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::BLOCK_BYTES;
+use first_rows::FirstKeyTest;
 use marks::append_selected;
 use pages::{PageRun, PageState, rows_of};
 use std::ops::Range;
@@ -274,6 +277,11 @@ impl UnitScanner {
         }
         let Some(predicates) = self.encoded_predicates(scan, span)? else { return Ok(()) };
         let is_decided = predicates.decide_all_stages();
+        let first_key = match self.first_key_test(scan, &predicates, span)? {
+            FirstKeyTest::None => None,
+            FirstKeyTest::NoRowPasses => return Ok(()),
+            FirstKeyTest::Column(column) => Some(column),
+        };
         let mut fold = match plan.aggregation() {
             Some(aggregation) if is_decided => Some(self.fold_plan(scan, aggregation, span)?),
             _ => None,
@@ -297,8 +305,14 @@ impl UnitScanner {
             } else if let Some(fold) = &mut fold {
                 self.fold_block(scan, fold, span, at, marks, results)?;
             } else {
+                if let Some(key) = &first_key {
+                    self.retain_first(key, at, marks)?;
+                }
                 append_selected(marks, first as u16, &mut self.passed);
             }
+        }
+        if let Some(key) = &first_key {
+            self.keep_first(scan, key, span)?;
         }
         if counts && is_decided {
             self.count(scan, span, passed, results);
