@@ -6,7 +6,7 @@
 
 use crate::config::{Config, machine_memory_bytes};
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions};
-use crate::instance::{Instance, MountRecord, PreviousMounts};
+use crate::instance::{Device, Instance, MountRecord, PreviousMounts};
 use crate::server;
 use crate::service_manager::{notify, notify_recovery};
 use crate::state::{MemoryBudget, MemoryKind, UnitDirectories};
@@ -19,8 +19,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{AccessFlags, Uid, access};
+use std::fs::Permissions;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,14 +81,17 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let units = Arc::new(UnitDirectories::new(memory.account(MemoryKind::UnitDirectories)));
     let volume = open_volume(config, &units, descriptors)?;
     // Check for a stale mount only after locking the disks: another daemon that has them locked may serve this mount.
-    let stale = fuse::release_stale(&config.mount)?;
-    if !stale.is_empty() {
-        log::warn!("removed the mount of a crashed daemon from {}", config.mount.display());
+    let stale = fuse::reduce_stale(&config.mount)?;
+    match stale.is_empty() {
+        true => {
+            warn_about_hidden_files(config);
+            restrict_mount_point(&config.mount);
+        }
+        false => log::warn!("replacing the mount of a crashed daemon at {}", config.mount.display()),
     }
     let record = MountRecord::new(&config.disk_group.disks);
     let instance = Instance::new(PreviousMounts::new(stale, &record))
         .map_err(DaemonError::system("could not generate a random number"))?;
-    warn_about_hidden_files(config);
     let result = serve(config, &volume, units, memory, (Arc::new(instance), &record), &signals);
     let closed = volume.close();
     result?;
@@ -199,7 +204,10 @@ fn serve(
     )?;
     let mounted = mount(config, volume, instance.clone(), io_stats);
     let result = mounted.and_then(|mount| {
-        instance.record_mount(record, &config.mount);
+        match mount.device() {
+            Some(device) => instance.record_mount(record, device),
+            None => log::warn!("could not record the mount: its device is unknown"),
+        }
         eprintln!("cell {} ready: mounted on {} ({})", config.name, config.mount.display(), mount.transport());
         notify(&format!("READY=1\nSTATUS=mounted on {}", config.mount.display()));
         let is_signalled = wait_for_stop(&mount, signals)?;
@@ -233,8 +241,8 @@ fn mount(
     Ok(Mount::new(service, &config.mount, &options)?)
 }
 
-/// Checks that the mount point is a directory. The stale mount of a crashed daemon is valid too; the daemon removes it
-/// after locking the disks.
+/// Checks that the mount point is a directory. The stale mount of a crashed daemon is valid too; the daemon replaces
+/// the mount after locking the disks.
 fn check_mount_point(config: &Config) -> Result<(), DaemonError> {
     let path = config.mount.display();
     if fuse::is_stale(&config.mount) {
@@ -251,11 +259,29 @@ fn check_mount_point(config: &Config) -> Result<(), DaemonError> {
 
 /// Warns about files in the mount point's directory, which the mount hides.
 fn warn_about_hidden_files(config: &Config) {
-    if std::fs::read_dir(&config.mount).is_ok_and(|mut entries| entries.next().is_some()) {
+    if !is_empty(&config.mount) {
         log::warn!(
             "the mount point {} is not empty; the mount hides its files while the cell runs",
             config.mount.display()
         );
+    }
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Removes all permissions of the mount point's directory if the directory is empty, so that lookups and creations by
+/// PostgreSQL fail with EACCES while nothing is mounted. With permissions, a lookup would return ENOENT, which PostgreSQL
+/// takes for a file that was removed. A cell of an ordinary user needs the permissions: fusermount3 enters the directory.
+fn restrict_mount_point(mount: &Path) {
+    let mode = std::fs::metadata(mount).map_or(0, |metadata| metadata.permissions().mode() & 0o7777);
+    if mode == 0 || !Uid::effective().is_root() || Device::mounted_at(mount).is_some() || !is_empty(mount) {
+        return;
+    }
+    match std::fs::set_permissions(mount, Permissions::from_mode(0o0)) {
+        Ok(()) => log::info!("removed the permissions ({mode:o}) of the directory below the mount {}", mount.display()),
+        Err(error) => log::warn!("could not remove the permissions of {}: {error}", mount.display()),
     }
 }
 

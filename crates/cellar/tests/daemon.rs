@@ -6,14 +6,16 @@ use cellar_format::postgres::{Align, Width};
 use cellar_format::wire::{Attribute, BlockRange, FileIoQuery, Hello, Missing, expr};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 struct Cell {
@@ -350,6 +352,33 @@ fn a_stop_waits_for_users_of_the_mount_and_an_unmount_stops_the_daemon() {
 }
 
 #[test]
+fn a_stop_ignores_a_detached_mount_and_leaves_other_mounts_at_the_path() {
+    let mut cell = Cell::new();
+    cell.start();
+    fs::write(cell.path("mount/a"), "kept").unwrap();
+    let user = File::open(cell.path("mount/a")).unwrap();
+    assert!(Command::new("fusermount3").args(["-u", "-z"]).arg(cell.path("mount")).status().unwrap().success());
+    assert_eq!(cell.stop(), Some(0), "the mount of the daemon was detached, and a process uses it");
+    drop(user);
+    if !is_root() {
+        return;
+    }
+    cell.start();
+    assert_eq!(fs::read_to_string(cell.path("mount/a")).unwrap(), "kept");
+    let mount = |program: &str, arguments: &[&str]| {
+        assert!(Command::new(program).args(arguments).arg(cell.path("mount")).status().unwrap().success());
+    };
+    mount("mount", &["-t", "tmpfs", "-o", "size=64k", "above"]);
+    let pid = cell.daemon.as_ref().unwrap().id().to_string();
+    assert!(Command::new("kill").arg(pid).status().unwrap().success());
+    std::thread::sleep(Duration::from_millis(500));
+    fs::write(cell.path("mount/above"), "x").unwrap();
+    mount("umount", &[]);
+    assert_eq!(cell.daemon.take().unwrap().wait().unwrap().code(), Some(0));
+    assert!(!cell.is_mounted());
+}
+
+#[test]
 fn errors_have_different_exit_codes() {
     let mut cell = Cell::new();
     cell.start();
@@ -598,6 +627,102 @@ fn changes_are_refused_while_a_process_has_a_file_of_a_previous_mount_open() {
     assert_eq!(cell.stop(), Some(0));
 }
 
+/// Threads that look up and create files on the mount of a cell until `stop` is called.
+struct Lookups {
+    is_stopping: Arc<AtomicBool>,
+    /// Each with the number of calls that have succeeded.
+    threads: Vec<(JoinHandle<()>, Arc<AtomicUsize>)>,
+}
+
+impl Lookups {
+    /// Looks up the existing file `a`, and creates and removes other files. Each error must be one of a stale mount: ENOENT
+    /// comes from the directory below the mount.
+    fn start(cell: &Cell) -> Self {
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let run = |work: fn(&Path, u64) -> std::io::Result<()>| {
+            let succeeded = Arc::new(AtomicUsize::new(0));
+            let (mount, is_stopping, counter) = (cell.path("mount"), is_stopping.clone(), succeeded.clone());
+            let thread = std::thread::spawn(move || {
+                for number in 0.. {
+                    if is_stopping.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    match work(&mount, number) {
+                        Ok(()) => _ = counter.fetch_add(1, Ordering::Relaxed),
+                        Err(error) => assert_ne!(error.kind(), ErrorKind::NotFound, "a lookup left the mount: {error}"),
+                    }
+                }
+            });
+            (thread, succeeded)
+        };
+        let look_up = run(|mount, _| fs::metadata(mount.join("a")).map(drop));
+        let create = run(|mount, number| {
+            let name = mount.join(format!("created{number}"));
+            File::create(&name)?;
+            // A crash may have lost the file.
+            let _ = fs::remove_file(&name);
+            Ok(())
+        });
+        Self { is_stopping, threads: vec![look_up, create] }
+    }
+
+    /// Waits until a call of each thread has succeeded since the beginning of the wait.
+    fn wait(&self) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        for (thread, succeeded) in &self.threads {
+            let before = succeeded.load(Ordering::Relaxed);
+            while !thread.is_finished() && succeeded.load(Ordering::Relaxed) == before {
+                assert!(Instant::now() < deadline, "no call succeeds");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    fn stop(self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|(thread, _)| thread.join().unwrap());
+    }
+}
+
+/// The socket of the Smart Scan server is on the mount of another cell. While that cell is stopped, the new daemon waits
+/// between the opening of its disks and its mount.
+#[test]
+fn no_lookup_reaches_the_directory_below_while_a_daemon_replaces_a_stale_mount() {
+    let mut slow = Cell::new();
+    slow.start();
+    let mut cell = Cell::new();
+    let config = cell.path("cell.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("socket = \"{}\"\n{text}", slow.path("mount/cell.sock").display())).unwrap();
+    cell.start();
+    fs::write(cell.path("mount/a"), "kept").unwrap();
+    File::open(cell.path("mount/a")).unwrap().sync_all().unwrap();
+    File::open(cell.path("mount")).unwrap().sync_all().unwrap();
+    let socket = cell.path("notify").display().to_string();
+    let manager = ServiceManager::new(&socket);
+    cell.notify_socket = Some(socket);
+    let lookups = Lookups::start(&cell);
+    for _ in 0..3 {
+        lookups.wait();
+        cell.kill();
+        {
+            let _stopped = Stopped::new(&slow);
+            cell.daemon = Some(cell.command().spawn().unwrap());
+            assert_eq!(manager.next(Duration::from_secs(30)).as_deref(), Some("STATUS=opening the cell disks"));
+            assert_eq!(manager.next(Duration::from_millis(700)), None, "the daemon waits for the folder of the socket");
+        }
+        manager.until("READY=1");
+        assert_eq!(fs::read_to_string(cell.path("mount/a")).unwrap(), "kept");
+    }
+    lookups.wait();
+    lookups.stop();
+    assert_eq!(cell.stop(), Some(0));
+    assert!(!cell.is_mounted(), "no stale mount remains");
+    let below = fs::read_dir(cell.path("mount")).unwrap();
+    assert_eq!(below.count(), 0, "no file was created in the directory below the mount");
+    assert_eq!(slow.stop(), Some(0));
+}
+
 #[test]
 fn each_run_of_the_daemon_has_another_instance() {
     let mut cell = Cell::new();
@@ -674,6 +799,41 @@ fn answers(cell: &Cell, groups: &[u32]) -> [String; 5] {
             }
         })
     })
+}
+
+#[test]
+fn without_a_mount_lookups_of_an_ordinary_user_fail_with_eacces() {
+    if !is_root() {
+        return;
+    }
+    let new_cell = || {
+        let cell = Cell::new();
+        for (folder, mode) in [(cell.path(""), 0o755), (cell.path("mount"), 0o777)] {
+            fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        cell
+    };
+    let look_up = |cell: &Cell| as_nobody(&[], || fs::metadata(cell.path("mount/a")).unwrap_err().kind());
+    let create = |cell: &Cell| as_nobody(&[], || File::create(cell.path("mount/b")).unwrap_err().kind());
+    let mut cell = new_cell();
+    assert_eq!(look_up(&cell), ErrorKind::NotFound);
+    cell.start();
+    fs::write(cell.path("mount/a"), "kept").unwrap();
+    assert_eq!(cell.stop(), Some(0));
+    assert_eq!((look_up(&cell), create(&cell)), (ErrorKind::PermissionDenied, ErrorKind::PermissionDenied));
+
+    cell.start();
+    assert_eq!(fs::read_to_string(cell.path("mount/a")).unwrap(), "kept");
+    cell.kill();
+    assert!(Command::new("fusermount3").args(["-u", "-z"]).arg(cell.path("mount")).status().unwrap().success());
+    assert_eq!((look_up(&cell), create(&cell)), (ErrorKind::PermissionDenied, ErrorKind::PermissionDenied));
+
+    // A directory with files keeps its permissions.
+    let mut cell = new_cell();
+    fs::write(cell.path("mount/hidden"), "x").unwrap();
+    cell.start();
+    assert_eq!(cell.stop(), Some(0));
+    assert_eq!(look_up(&cell), ErrorKind::NotFound);
 }
 
 #[test]

@@ -6,16 +6,17 @@
 //! content. The file service checks the invariant before each change, and refuses the change.
 //! `docs/decisions/0013-changes-wait-for-the-previous-mount.md` explains why.
 
+mod mount_table;
 mod previous_mounts;
 
 use std::io::{self, Read};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-pub use previous_mounts::{Device, MountRecord, PreviousMounts, User};
+pub use mount_table::{Device, MountEntry, is_attached, mounts_at};
+pub use previous_mounts::{MountRecord, PreviousMounts, User, sees_all_processes};
 
 /// One run of the daemon.
 #[derive(Debug)]
@@ -103,11 +104,7 @@ impl Instance {
     }
 
     /// Records the device of this run's mount on the cell disks, for the next run.
-    pub fn record_mount(&self, record: &MountRecord, mount: &Path) {
-        let state = self.state.lock();
-        match Device::mounted_on(mount) {
-            Some(device) => record.write(state.previous.devices(), &device),
-            None => log::warn!("{} is not in /proc/self/mountinfo", mount.display()),
-        }
+    pub fn record_mount(&self, record: &MountRecord, mount: &Device) {
+        record.write(self.state.lock().previous.devices(), mount);
     }
 }

@@ -1,8 +1,7 @@
 //! Mounts of a cell by earlier runs of its daemon, and the processes that use them.
 //!
 //! A mount that is detached while processes have files open lives on until the last of these files is closed. It is then
-//! in no list of mounts, but its device number is in use. Device numbers are assigned again, so a mount is identified by
-//! its device number together with the inode of the device's directory in sysfs, which is not reused.
+//! in no list of mounts, but its device number is in use.
 //!
 //! Only regular files count: a page can be stale only in a file that was opened on the previous mount. A process that
 //! merely has a directory of the mount as its working directory opens other files through absolute paths, which lead to
@@ -12,63 +11,17 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::process::geteuid;
 
+use super::mount_table::Device;
+
 /// The name of the record on each cell disk.
 const RECORD: &str = "mounts";
 /// The inode of the first PID namespace, whose `/proc` shows all processes.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
-
-/// The device of a mounted file system.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
-    major: u32,
-    minor: u32,
-    /// The inode of the device's directory in sysfs; 0 if sysfs is not available.
-    sysfs_inode: u64,
-}
-
-impl Device {
-    /// Returns the device of the file system that is mounted at a path.
-    pub fn mounted_on(path: &Path) -> Option<Self> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        let shown = path.to_string_lossy().replace('\\', "\\134").replace(' ', "\\040");
-        let fields = mounts.lines().rev().map(|line| line.split(' ').collect::<Vec<_>>());
-        let of_path = fields.into_iter().find(|fields| fields.get(4) == Some(&shown.as_str()))?;
-        Self::parse(of_path.get(2)?)
-    }
-
-    /// Parses "major:minor" and looks for the device in sysfs.
-    fn parse(number: &str) -> Option<Self> {
-        let (major, minor) = number.split_once(':')?;
-        let mut device = Self { major: major.parse().ok()?, minor: minor.parse().ok()?, sysfs_inode: 0 };
-        device.sysfs_inode = device.present_inode().unwrap_or(0);
-        Some(device)
-    }
-
-    fn present_inode(&self) -> io::Result<u64> {
-        Ok(fs::metadata(format!("/sys/class/bdi/{self}"))?.ino())
-    }
-
-    /// Returns whether the mount may still exist.
-    fn exists(&self) -> bool {
-        match self.present_inode() {
-            Ok(inode) => self.sysfs_inode == 0 || inode == self.sysfs_inode,
-            // Without sysfs, nothing is known.
-            Err(_) => !Path::new("/sys/class/bdi").exists(),
-        }
-    }
-}
-
-impl fmt::Display for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.major, self.minor)
-    }
-}
 
 /// The record of a cell's mounts on its disks: for each mount a line with the id of the machine's boot, the device number
 /// and the inode in sysfs. The record survives the daemon; a reboot makes the record void. The daemon finds a mount that is
@@ -92,8 +45,7 @@ impl MountRecord {
         let devices = lines.iter().filter_map(|line| {
             let mut fields = line.split(' ');
             let is_of_this_boot = fields.next() == Some(&self.boot);
-            let mut device = Device::parse(fields.next()?)?;
-            device.sysfs_inode = fields.next()?.parse().ok()?;
+            let device = Device::recorded(fields.next()?, fields.next()?.parse().ok()?)?;
             (is_of_this_boot && device.exists()).then_some(device)
         });
         devices.collect()
@@ -101,7 +53,7 @@ impl MountRecord {
 
     /// Replaces the record on every disk.
     pub(super) fn write(&self, previous: &[Device], own: &Device) {
-        let line = |device: &Device| format!("{} {device} {}\n", self.boot, device.sysfs_inode);
+        let line = |device: &Device| format!("{} {device} {}\n", self.boot, device.sysfs_inode());
         let text: String = previous.iter().chain([own]).map(line).collect();
         for disk in &self.disks {
             let (path, new) = (disk.join(RECORD), disk.join(format!("{RECORD}.new")));
@@ -181,9 +133,8 @@ impl PreviousMounts {
     /// Searches the descriptors of all processes.
     fn search(&self) -> Option<User> {
         let unknown = || self.devices.first().cloned().map(User::Unknown);
-        let sees_all = fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link == Path::new(FIRST_PID_NAMESPACE));
         let Ok(processes) = fs::read_dir("/proc") else { return unknown() };
-        let mut is_complete = sees_all;
+        let mut is_complete = sees_all_processes();
         for process in processes.flatten() {
             let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
             // A process that has exited meanwhile has no status.
@@ -212,10 +163,15 @@ impl PreviousMounts {
         const REGULAR: u16 = libc::S_IFREG as u16;
         const TYPE: u16 = libc::S_IFMT as u16;
         statx(CWD, descriptor, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).is_ok_and(|file| {
-            let of_device = |device: &Device| (device.major, device.minor) == (file.stx_dev_major, file.stx_dev_minor);
-            file.stx_mode & TYPE == REGULAR && self.devices.iter().any(of_device)
+            let number = (file.stx_dev_major, file.stx_dev_minor);
+            file.stx_mode & TYPE == REGULAR && self.devices.iter().any(|device| device.number() == number)
         })
     }
+}
+
+/// Returns whether `/proc` shows all processes. The descriptors of a process may still be hidden.
+pub fn sees_all_processes() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link == Path::new(FIRST_PID_NAMESPACE))
 }
 
 /// Returns whether the kernel permits a process to use the mount, and the process may be a server. Only root's mount is

@@ -1,14 +1,16 @@
-//! Mounts and unmounts the file service, and removes stale mounts of crashed daemons.
+//! Mounts and unmounts the file service, and replaces stale mounts of crashed daemons.
+
+mod detached;
+mod stale;
 
 use super::FileService;
 use super::ring::{self, Ring};
 use super::service::REQUEST_BYTES_MAX;
-use crate::instance::Device;
+use crate::instance::{Device, is_attached};
+use detached::DetachedMount;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
-use nix::errno::Errno;
-use nix::mount::{MntFlags, umount2};
-use nix::sys::statvfs::statvfs;
-use nix::unistd::Uid;
+pub use stale::{is_stale, reduce_stale};
+use stale::{release_stale, unmount};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -22,8 +24,9 @@ const DEVICE_THREADS: usize = 8;
 /// The kernel's read-ahead on the mount: the largest request of a sequential reader.
 const READ_AHEAD_KIB: u32 = 1024;
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum number of stale mounts on one mount point; more of them indicate a loop.
-const STALE_MAX: usize = 16;
+/// The source of each mount of a cell begins with this prefix.
+const SOURCE_PREFIX: &str = "cellar:";
+const SUBTYPE: &str = "cellar";
 
 #[derive(Debug, Clone)]
 pub struct MountOptions {
@@ -54,28 +57,35 @@ impl MountError {
 /// A mounted file service.
 pub struct Mount {
     path: PathBuf,
+    /// None if the device is unknown.
+    device: Option<Device>,
     session: Option<BackgroundSession>,
     ring: Option<Ring>,
 }
 
 impl Mount {
+    /// Serves the file system, and mounts the file system at `path`. If a stale mount is there, the new mount takes its
+    /// place.
     pub fn new(mut service: FileService, path: &Path, options: &MountOptions) -> Result<Self, MountError> {
         let failed = |error: io::Error| MountError::new("mount", path, explain(&error));
         service.use_ring = options.use_ring && ring::enable();
         let mut config = Config::default();
-        config.mount_options = vec![
-            MountOption::FSName(format!("cellar:{}", options.name)),
-            MountOption::Subtype("cellar".into()),
-            MountOption::DefaultPermissions,
-            MountOption::NoDev,
-            MountOption::NoSuid,
-            MountOption::NoAtime,
-        ];
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
         // With rings, only requests that never block arrive on `/dev/fuse`: one thread suffices.
         config.n_threads = Some(if service.use_ring { 1 } else { DEVICE_THREADS });
         config.clone_fd = true;
-        let session = Session::new(service.clone(), path, &config).map_err(failed)?;
+        let (session, detached) = match DetachedMount::new(options).map_err(failed)? {
+            Some((mount, device)) => {
+                let session = Session::from_fd(service.clone(), device, config.acl, config).map_err(failed)?;
+                (session, Some(mount))
+            }
+            // fusermount3 mounts and attaches in one step, and fails if a stale mount is at the mount point.
+            None => {
+                release_stale(path)?;
+                config.mount_options = fusermount_options(&options.name);
+                (Session::new(service.clone(), path, &config).map_err(failed)?, None)
+            }
+        };
         let ring = match service.use_ring {
             false => None,
             true => {
@@ -90,11 +100,23 @@ impl Mount {
             }
         };
         let session = session.spawn().map_err(failed)?;
-        let mount = Self { path: path.into(), session: Some(session), ring };
+        let device = match &detached {
+            Some(mount) => {
+                mount.attach(path)?;
+                mount.device().ok()
+            }
+            None => Device::mounted_at(path),
+        };
+        let mount = Self { path: path.into(), device, session: Some(session), ring };
         if let Err(error) = mount.raise_read_ahead() {
             log::info!("could not raise the read-ahead of {}: {error}", path.display());
         }
         Ok(mount)
+    }
+
+    /// Returns the device of the mount; None if the device is unknown.
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
     }
 
     /// Returns the name of the transport in use.
@@ -104,8 +126,7 @@ impl Mount {
 
     /// Raises the read-ahead through the mount's backing device, because INIT permits at most 128 KiB.
     fn raise_read_ahead(&self) -> io::Result<()> {
-        let not_found = || io::Error::other(format!("{} is not in /proc/self/mountinfo", self.path.display()));
-        let device = Device::mounted_on(&self.path).ok_or_else(not_found)?;
+        let device = self.device.as_ref().ok_or_else(|| io::Error::other("the device of the mount is unknown"))?;
         std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), READ_AHEAD_KIB.to_string())
     }
 
@@ -120,15 +141,16 @@ impl Mount {
         let started = Instant::now();
         let mut warned = false;
         while self.is_alive() {
-            match unmount(&self.path, false) {
+            if self.is_detached() {
+                log::warn!("processes still use {}, which was detached", self.path.display());
+                return self.abandon();
+            }
+            match self.unmount_own(false) {
                 Ok(()) => break,
                 Err(error) if started.elapsed() >= timeout => {
                     log::warn!("detaching {}, which is still in use: {error}", self.path.display());
-                    unmount(&self.path, true).map_err(|error| MountError::new("unmount", &self.path, error))?;
-                    // Open files keep the session alive until the process exits, so do not wait for its threads.
-                    std::mem::forget(self.session.take());
-                    std::mem::forget(self.ring.take());
-                    return Ok(());
+                    self.unmount_own(true).map_err(|error| MountError::new("unmount", &self.path, error))?;
+                    return self.abandon();
                 }
                 Err(error) => {
                     if !warned {
@@ -149,45 +171,53 @@ impl Mount {
         if let Some(ring) = self.ring.take() {
             ring.join();
         }
-        Ok(())
+        release_stale(&self.path)
     }
-}
 
-fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
-    let flags = if lazily { MntFlags::MNT_DETACH } else { MntFlags::empty() };
-    match umount2(path, flags) {
-        // Without privileges, unmount through the setuid helper.
-        Err(Errno::EPERM) if !Uid::effective().is_root() => {
-            let mut command = Command::new("fusermount3");
-            command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(path);
-            let output = command.output()?;
-            match output.status.success() {
-                true => Ok(()),
-                false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
-            }
+    /// Leaves a detached mount to the processes that use it. Open files keep the session alive until this process exits, so
+    /// this function does not wait for the session's threads.
+    fn abandon(&mut self) -> Result<(), MountError> {
+        std::mem::forget(self.session.take());
+        std::mem::forget(self.ring.take());
+        release_stale(&self.path)
+    }
+
+    /// Returns whether another process has detached the mount (`umount --lazy`).
+    fn is_detached(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| !is_attached(device))
+    }
+
+    /// Unmounts the topmost mount of the path, provided that it is this mount.
+    fn unmount_own(&self, lazily: bool) -> io::Result<()> {
+        match (Device::mounted_at(&self.path), &self.device) {
+            (Some(top), Some(own)) if top != *own => Err(io::Error::other("another file system is mounted above")),
+            _ => unmount(&self.path, lazily),
         }
-        other => Ok(other?),
     }
 }
 
-/// Returns whether the path is the mount point of a file service whose daemon crashed.
-pub fn is_stale(path: &Path) -> bool {
-    // statfs always reaches the daemon; stat may be served from the kernel's cache. Requests fail with ECANCELED while
-    // the kernel still tears down the crashed daemon's rings.
-    matches!(statvfs(path), Err(Errno::ENOTCONN | Errno::ECANCELED | Errno::ECONNABORTED))
-}
-
-/// Detaches all stale mounts from the path, and returns their devices.
-pub fn release_stale(path: &Path) -> Result<Vec<Device>, MountError> {
-    let mut devices = Vec::new();
-    for _ in 0..STALE_MAX {
-        if !is_stale(path) {
-            return Ok(devices);
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.is_alive() && !self.is_detached() {
+            let _ = self.unmount_own(true);
         }
-        devices.extend(Device::mounted_on(path));
-        unmount(path, true).map_err(|error| MountError::new("detach the stale mount from", path, error))?;
     }
-    Err(MountError::new("detach the stale mount from", path, "the mount point still has stale mounts"))
+}
+
+/// Returns the source of a cell's mount, which `mount` shows.
+fn source(name: &str) -> String {
+    format!("{SOURCE_PREFIX}{name}")
+}
+
+fn fusermount_options(name: &str) -> Vec<MountOption> {
+    vec![
+        MountOption::FSName(source(name)),
+        MountOption::Subtype(SUBTYPE.into()),
+        MountOption::DefaultPermissions,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+        MountOption::NoAtime,
+    ]
 }
 
 /// Returns the message of a failed mount, with a hint.
