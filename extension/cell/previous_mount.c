@@ -11,9 +11,18 @@
  * The postmaster creates shared memory before it starts recovery, both at server
  * start and after a crash, and no other process of the cluster runs then.
  *
+ * The postmaster reacts to a shutdown request only in its main loop, so the wait
+ * watches for requests itself.  PostgreSQL 15 blocks the signals here, both at
+ * server start and after a crash.  Later versions do not: their handler would
+ * record a request where an extension cannot see it.  The wait therefore blocks
+ * the signals and looks for pending ones.  With those versions, the postmaster
+ * serves a request that arrived before the wait only after the wait.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
+
+#include <signal.h>
 
 #include "miscadmin.h"
 #include "storage/ipc.h"
@@ -42,9 +51,34 @@ refusing_cell(void)
 	return NULL;
 }
 
+/* Returns the signals that request a shutdown. */
+static sigset_t
+shutdown_signals(void)
+{
+	sigset_t	signals;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGQUIT);
+	sigaddset(&signals, SIGTERM);
+	return signals;
+}
+
+/* Returns whether a shutdown was requested while the signals were blocked. */
+static bool
+is_shutdown_pending(void)
+{
+	sigset_t	pending;
+
+	return sigpending(&pending) == 0 &&
+		(sigismember(&pending, SIGINT) || sigismember(&pending, SIGQUIT) || sigismember(&pending, SIGTERM));
+}
+
 static void
 wait_for_previous_mounts(void)
 {
+	sigset_t	signals = shutdown_signals();
+	sigset_t	previous;
 	MemoryContext round;
 	MemoryContext oldcontext;
 	const char *socket_path;
@@ -54,6 +88,7 @@ wait_for_previous_mounts(void)
 	if (IsUnderPostmaster)
 		return;
 
+	sigprocmask(SIG_BLOCK, &signals, &previous);
 	round = AllocSetContextCreate(CurrentMemoryContext, "cellar previous mounts", ALLOCSET_SMALL_SIZES);
 	oldcontext = MemoryContextSwitchTo(round);
 	for (int waited_ms = 0; (socket_path = refusing_cell()) != NULL; waited_ms += WAIT_INTERVAL_MS)
@@ -63,6 +98,11 @@ wait_for_previous_mounts(void)
 					(errmsg("waiting until the cell at \"%s\" accepts changes", socket_path),
 					 errdetail("A process uses a mount of an earlier daemon of the cell."),
 					 errhint("The log of the cell shows which process.")));
+		if (is_shutdown_pending())
+			ereport(FATAL,
+					(errcode(ERRCODE_ADMIN_SHUTDOWN),
+					 errmsg("server startup was canceled by a shutdown request"),
+					 errdetail("The cell at \"%s\" refuses changes.", socket_path)));
 		if (waited_ms >= WAIT_MAX_MS)
 		{
 			ereport(WARNING,
@@ -77,6 +117,7 @@ wait_for_previous_mounts(void)
 	}
 	MemoryContextSwitchTo(oldcontext);
 	MemoryContextDelete(round);
+	sigprocmask(SIG_SETMASK, &previous, NULL);
 }
 
 void

@@ -27,7 +27,7 @@ while [ $# -gt 0 ]; do
 done
 # The scenarios that are missing here depend on raw pages: they damage them, or count their bytes.
 [ ${#scenarios[@]} -gt 0 ] || [ $compressed = 0 ] || scenarios=(changes standby serializable stopped cells one_user memory restart death lost_writes stale_files stale_pages)
-[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby sync_method serializable socket corrupt compare simulation partitions abandoned stopped cells one_user memory restart death lost_writes stale_files stale_pages dead_mounts)
+[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby sync_method serializable socket corrupt compare simulation partitions abandoned stopped cells one_user memory restart death lost_writes stale_files stale_pages dead_mounts startup_wait)
 extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 here=$(cd "$(dirname "$0")" && pwd)
 work_begin robust
@@ -1044,6 +1044,8 @@ scenario_stale_pages() {
 
 # shellcheck source=tests/robust/dead_mounts.sh
 . "$here/dead_mounts.sh"
+# shellcheck source=tests/robust/startup_wait.sh
+. "$here/startup_wait.sh"
 
 for scenario in "${scenarios[@]}"; do
     declare -F "scenario_$scenario" >/dev/null || die "there is no scenario $scenario"
