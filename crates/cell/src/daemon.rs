@@ -52,7 +52,7 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// Returns the process's exit code: 2 if the mount point is not a directory, 3 if another daemon has locked the disks,
+    /// Returns the process's exit code: 2 if the mount point is not a directory or in use by another cell, 3 if another daemon has locked the disks,
     /// 4 if a disk is missing or belongs to another disk group, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -83,6 +83,10 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     // Check for a stale mount only after locking the disks: another daemon that has them locked may serve this mount.
     let stale = fuse::reduce_stale(&config.mount)?;
     match stale.is_empty() {
+        true if fuse::is_mount_of_cell(&config.mount) => {
+            let message = format!("the mount point {} is in use by another cell", config.mount.display());
+            return Err(DaemonError::MountPoint(message));
+        }
         true => {
             warn_about_hidden_files(config);
             restrict_mount_point(&config.mount);

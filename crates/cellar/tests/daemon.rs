@@ -352,6 +352,22 @@ fn a_stop_waits_for_users_of_the_mount_and_an_unmount_stops_the_daemon() {
 }
 
 #[test]
+fn a_cell_does_not_mount_over_the_mount_of_another_cell() {
+    let mut cell = Cell::new();
+    cell.start();
+    fs::write(cell.path("mount/a"), "kept").unwrap();
+    let other = Cell::new();
+    let config = fs::read_to_string(other.path("cell.toml")).unwrap();
+    let [own, taken] = [&other, &cell].map(|cell| cell.path("mount").display().to_string());
+    fs::write(other.path("cell.toml"), config.replace(&own, &taken)).unwrap();
+    let refused = other.command().output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", message(&refused));
+    assert!(message(&refused).contains("is in use by another cell"), "{}", message(&refused));
+    assert_eq!(fs::read_to_string(cell.path("mount/a")).unwrap(), "kept");
+    assert_eq!(cell.stop(), Some(0));
+}
+
+#[test]
 fn a_stop_ignores_a_detached_mount_and_leaves_other_mounts_at_the_path() {
     let mut cell = Cell::new();
     cell.start();

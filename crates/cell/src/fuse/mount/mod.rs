@@ -9,7 +9,7 @@ use super::service::REQUEST_BYTES_MAX;
 use crate::instance::{Device, is_attached};
 use detached::DetachedMount;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
-pub use stale::{is_stale, reduce_stale};
+pub use stale::{is_mount_of_cell, is_stale, reduce_stale};
 use stale::{release_stale, unmount};
 use std::io;
 use std::os::fd::AsFd;

@@ -22,13 +22,21 @@ pub fn is_stale(path: &Path) -> bool {
     matches!(statvfs(path), Err(Errno::ENOTCONN | Errno::ECANCELED | Errno::ECONNABORTED))
 }
 
+/// Returns whether the path is the mount point of a cell, running or crashed.
+pub fn is_mount_of_cell(path: &Path) -> bool {
+    mounts_at(path).first().is_some_and(is_of_cell)
+}
+
+fn is_of_cell(mount: &MountEntry) -> bool {
+    mount.source.starts_with(super::SOURCE_PREFIX)
+}
+
 /// Detaches all stale mounts from the path except the lowest, and returns the devices of all stale mounts.
 pub fn reduce_stale(path: &Path) -> Result<Vec<Device>, MountError> {
     if !is_stale(path) {
         return Ok(Vec::new());
     }
-    let of_cells = |mount: &MountEntry| mount.source.starts_with(super::SOURCE_PREFIX);
-    let devices: Vec<Device> = mounts_at(path).into_iter().take_while(of_cells).map(|mount| mount.device).collect();
+    let devices: Vec<Device> = mounts_at(path).into_iter().take_while(is_of_cell).map(|mount| mount.device).collect();
     for _ in 1..devices.len() {
         if is_stale(path) {
             detach_stale(path)?;
