@@ -1,5 +1,5 @@
-//! Requests that wait for a sync or for a device delay no other request of their CPU. On a real mount; needs /dev/fuse, and fusermount3
-//! or root.
+//! Requests that wait for a sync, for a device or for a measurement of free space delay no other request of their CPU. On a
+//! real mount; needs /dev/fuse, and fusermount3 or root.
 
 mod support;
 
@@ -17,7 +17,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
@@ -28,8 +28,17 @@ const AU_BYTES: usize = 1 << 20;
 const BLOCKED: Duration = Duration::from_secs(60);
 /// Rounds of requests of other files.
 const ROUNDS: usize = 100;
-const SYNCS: usize = 48;
+/// More requests of one CPU than the kernel once had ring entries for, and than it once sent ahead for the whole mount.
+const SYNCS: usize = 320;
+/// Requests that begin at the same time, fewer than the kernel has ring entries for.
+const BURST: usize = 160;
 const READS: usize = 48;
+const BACKGROUND_READS: usize = 100;
+/// Held reads of one file, at least, while another file is read.
+const HELD_MIN: usize = 32;
+const SPACE_REQUESTS: usize = 16;
+/// Bounds the growth of a file that no measurement holds, in bytes.
+const LENGTH_MAX: u64 = 4 << 20;
 /// Writes that make a redo log long enough for a checkpoint (32 MiB), but not full (64 MiB).
 const LONG_LOG_WRITES: usize = 40 * AU_BYTES / BLOCK_BYTES;
 /// Further writes, more than the log accepts while its checkpoint waits.
@@ -104,6 +113,15 @@ struct Held<'a>(&'a Mounted);
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.0.set_faults(&[]);
+    }
+}
+
+/// Ends the work of other threads, also if an assertion fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -210,7 +228,14 @@ fn check_held(
     std::thread::scope(|scope| {
         let held = m.hold(fault);
         let begin = move || _ = started.fetch_add(1, Ordering::Relaxed);
-        let requests: Vec<_> = (0..count).map(|number| in_thread(scope, move || work(number, &begin))).collect();
+        let requests: Vec<_> = (0..count)
+            .map(|number| {
+                if number % BURST == 0 {
+                    wait_until("a burst of requests begins", || started.load(Ordering::Relaxed) == number);
+                }
+                in_thread(scope, move || work(number, &begin))
+            })
+            .collect();
         wait_until("all requests begin", || started.load(Ordering::Relaxed) == count);
         std::thread::sleep(Duration::from_millis(100));
         run_requests(scope, m, other, name, !matches!(fault, Fault::HeldRead));
@@ -230,6 +255,56 @@ fn check_reads(use_ring: bool) {
         let mut bytes = Block([0; BLOCK_BYTES]);
         table.read_exact_at(&mut bytes.0, (block * BLOCK_BYTES) as u64).unwrap();
         assert_eq!(bytes.0, [1; BLOCK_BYTES]);
+    });
+}
+
+/// Buffered reads are asynchronous requests of the kernel, whose number is limited.
+fn check_buffered_reads(use_ring: bool) {
+    let m = &Mounted::new(use_ring);
+    drop((m.create("table"), m.create("other")));
+    let ino = m.volume.resolve("table").unwrap();
+    let read = |name: &str, block: usize| {
+        let file = File::open(m.root.join(name)).unwrap();
+        // Without read-ahead, each block is one request.
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+        let mut bytes = [0; BLOCK_BYTES];
+        file.read_exact_at(&mut bytes, (block * BLOCK_BYTES) as u64).unwrap();
+        assert_eq!(bytes, [1; BLOCK_BYTES]);
+    };
+    std::thread::scope(|scope| {
+        let held = m.hold(Fault::HeldReadOf { ino });
+        let reads: Vec<_> = (0..BACKGROUND_READS).map(|block| in_thread(scope, move || read("table", block))).collect();
+        wait_until("many reads wait for the device", || m.disk.held() >= HELD_MIN);
+        let others = in_thread(scope, || (0..AU_BYTES / BLOCK_BYTES).for_each(|block| read("other", block)));
+        others.recv_timeout(BLOCKED).expect("buffered reads of another file do not wait");
+        wait_until("all reads wait for the device", || m.disk.held() == BACKGROUND_READS);
+        drop(held);
+        reads.iter().for_each(|read| read.recv_timeout(BLOCKED).expect("the reads return"));
+    });
+}
+
+/// Requests that measure the free space: writes that grow files, when the last measurement is old, and STATFS.
+fn check_space(use_ring: bool) {
+    let m = &Mounted::new(use_ring);
+    let other = &m.create("other");
+    let released = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (held, release) = (m.hold(Fault::HeldSpace), SetOnDrop(released));
+        let grow = |number: usize| {
+            let file = File::create(m.root.join(format!("growing{number}"))).unwrap();
+            let lengths = (0..LENGTH_MAX).take_while(|_| !released.load(Ordering::Relaxed));
+            lengths.for_each(|length| file.write_all_at(b"x", length).unwrap());
+        };
+        let growing: Vec<_> = (0..SPACE_REQUESTS).map(|number| in_thread(scope, move || grow(number))).collect();
+        let measuring: Vec<_> =
+            (0..SPACE_REQUESTS).map(|_| in_thread(scope, || _ = rustix::fs::statvfs(&m.root).unwrap())).collect();
+        // The maintenance thread measures, too.
+        wait_until("all requests measure the free space", || m.disk.held() > 2 * SPACE_REQUESTS);
+        run_requests(scope, m, other, "measurements of free space", true);
+        assert!(growing.iter().chain(&measuring).all(|request| request.try_recv().is_err()));
+        drop((held, release));
+        let requests = growing.iter().chain(&measuring);
+        requests.for_each(|request| request.recv_timeout(BLOCKED).expect("the requests return"));
     });
 }
 
@@ -259,4 +334,24 @@ fn reads_that_wait_for_the_device_delay_no_other_request_of_the_cpu_with_io_urin
 #[test]
 fn reads_that_wait_for_the_device_delay_no_other_request_with_the_classic_transport() {
     check_reads(false);
+}
+
+#[test]
+fn buffered_reads_that_wait_for_the_device_delay_no_read_of_another_file_with_io_uring() {
+    check_buffered_reads(true);
+}
+
+#[test]
+fn buffered_reads_that_wait_for_the_device_delay_no_read_of_another_file_with_the_classic_transport() {
+    check_buffered_reads(false);
+}
+
+#[test]
+fn measurements_of_free_space_delay_no_other_request_of_the_cpu_with_io_uring() {
+    check_space(true);
+}
+
+#[test]
+fn measurements_of_free_space_delay_no_other_request_with_the_classic_transport() {
+    check_space(false);
 }

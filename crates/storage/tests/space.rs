@@ -120,7 +120,6 @@ fn a_checkpoint_completes_on_a_disk_that_another_program_has_filled() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, volume) = limited(folder.path());
     let (ino, mut model) = compressed(&volume, "file", 12);
-    std::thread::sleep(Duration::from_millis(60));
     disk.occupy_all_but(0);
     let grow = |priority| volume.write_with(create(&volume, "new"), 0, &[1; PAGE], priority).map(drop);
     assert_eq!(grow(SpacePriority::Normal).unwrap_err().kind(), ErrorKind::NoSpace);

@@ -17,7 +17,11 @@ use support::{MIB, Random, create, disks, new_file, options, read_all};
 /// Length of a redo log at which a checkpoint is requested, and at which writers wait for a checkpoint.
 const CHECKPOINT_BYTES: u64 = 32 * MIB;
 const LOG_BYTES_MAX: u64 = 64 * MIB;
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
+/// Reads of single pages of a unit before the next read loads the whole unit.
+const READS_BEFORE_LOAD: usize = 32;
+/// Some of them, more than half.
+const REPEATED_READS: usize = 20;
 
 fn compressed(volume: &Volume, name: &str) -> Ino {
     let ino = create(volume, name);
@@ -59,7 +63,15 @@ fn in_thread<'scope, T: Send + 'scope>(
     receiver
 }
 
-/// Releases held syncs, also if an assertion fails.
+fn wait_until(what: &str, is_true: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_true() {
+        assert!(started.elapsed() < SOON, "expected: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Releases held operations, also if an assertion fails.
 struct Release<F: Fn()>(F);
 
 impl<F: Fn()> Drop for Release<F> {
@@ -92,10 +104,10 @@ fn a_full_redo_log_delays_only_the_writers_of_its_file() {
         let blocked = in_thread(scope, || volume.write(busy, 0, &[7; PAGE]));
         assert!(blocked.recv_timeout(Duration::from_millis(200)).is_err(), "a full log delays its writers");
         in_thread(scope, || {
-            assert_eq!(volume.try_write(other, 5, &[9; PAGE]).unwrap(), Some(PAGE));
+            assert_eq!(volume.try_write(other, 0, &[9; PAGE]).unwrap(), Some(PAGE));
             volume.write(other, MIB, &[8; PAGE]).unwrap();
             let (mut bytes, mut same) = ([0; PAGE], [0; PAGE]);
-            volume.read(other, 5, &mut bytes).unwrap();
+            volume.read(other, 0, &mut bytes).unwrap();
             volume.read(busy, 3 * PAGE as u64, &mut same).unwrap();
             assert!(bytes == [9; PAGE] && same.iter().all(|byte| *byte == same[0]));
             volume.create(ROOT_INO, b"third", &new_file()).unwrap();
@@ -227,4 +239,119 @@ fn a_read_that_would_wait_for_the_device_is_returned() {
         assert_eq!(bytes, [fill; PAGE]);
     }
     assert_eq!(volume.try_read(raw, PAGE as u64, &mut bytes).unwrap(), Some(0), "the end of the file");
+}
+
+/// Reads a page of the unit like a queue of the file service: first without waiting, then waiting.
+fn read_twice(volume: &Volume, faulty: &FaultyDisk, ino: Ino) {
+    let mut bytes = [0; PAGE];
+    faulty.set_faults(&[Fault::HeldRead]);
+    assert_eq!(volume.try_read(ino, 0, &mut bytes).unwrap(), None);
+    faulty.set_faults(&[]);
+    assert_eq!(volume.read(ino, 0, &mut bytes).unwrap(), PAGE);
+}
+
+#[test]
+fn a_read_of_a_unit_that_is_repeated_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let faulty = Arc::new(FaultyDisk::new(disks(folder.path(), 1).remove(0), 1));
+    let volume = Volume::open(vec![faulty.clone()], options()).unwrap();
+    let ino = compressed(&volume, "file");
+    let is_loaded = || volume.cache_stats().used_bytes > 0;
+    (0..REPEATED_READS).for_each(|_| read_twice(&volume, &faulty, ino));
+    (REPEATED_READS..READS_BEFORE_LOAD).for_each(|_| _ = volume.read(ino, 0, &mut [0; PAGE]).unwrap());
+    assert!(!is_loaded(), "{READS_BEFORE_LOAD} reads are not worth loading the unit");
+    read_twice(&volume, &faulty, ino);
+    assert!(is_loaded(), "the next read loads the unit");
+    let mut bytes = [0; PAGE];
+    faulty.set_faults(&[Fault::HeldRead]);
+    assert_eq!(volume.try_read(ino, 0, &mut bytes).unwrap(), Some(PAGE), "the unit is in the page cache");
+    assert_eq!(bytes, [1; PAGE]);
+}
+
+#[test]
+fn a_read_of_a_unit_neither_loads_the_unit_nor_waits_for_its_load_if_it_must_not_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let faulty = Arc::new(FaultyDisk::new(disks(folder.path(), 1).remove(0), 1));
+    let volume = &*Volume::open(vec![faulty.clone()], options()).unwrap();
+    let ino = compressed(volume, "file");
+    (0..READS_BEFORE_LOAD).for_each(|_| _ = volume.read(ino, 0, &mut [0; PAGE]).unwrap());
+    let try_read = || volume.try_read(ino, 0, &mut [0; PAGE]).unwrap();
+    assert_eq!(try_read(), None, "the unit is worth loading");
+    assert_eq!(volume.cache_stats().used_bytes, 0);
+    std::thread::scope(|scope| {
+        faulty.set_faults(&[Fault::HeldRead]);
+        let release = Release(|| faulty.set_faults(&[]));
+        let loading = in_thread(scope, || volume.read(ino, 0, &mut [0; PAGE]).unwrap());
+        wait_until("a read loads the unit", || faulty.held() > 0);
+        let tried = in_thread(scope, try_read);
+        assert_eq!(tried.recv_timeout(SOON).expect("the read does not wait for the load"), None);
+        drop(release);
+        assert_eq!(loading.recv_timeout(SOON).expect("the read returns"), PAGE);
+    });
+    assert_eq!(try_read(), Some(PAGE));
+}
+
+#[test]
+fn a_write_that_would_measure_the_free_space_is_returned() {
+    let folder = tempfile::tempdir().unwrap();
+    let faulty = Arc::new(FaultyDisk::new(disks(folder.path(), 1).remove(0), 1));
+    let volume = &*Volume::open(vec![faulty.clone()], options()).unwrap();
+    let (raw, unit, other) = (create(volume, "raw"), compressed(volume, "unit"), create(volume, "other"));
+    volume.write(other, 0, &[1; PAGE]).unwrap();
+    std::thread::scope(|scope| {
+        faulty.set_faults(&[Fault::HeldSpace]);
+        let release = Release(|| faulty.set_faults(&[]));
+        let grow = || (0..).find(|page| volume.try_write(raw, page * PAGE as u64, &[2; PAGE]).unwrap().is_none());
+        let pages = in_thread(scope, move || grow().expect("the search has no end"));
+        let pages = pages.recv_timeout(SOON).expect("the last measurement becomes too old");
+        let blocked = in_thread(scope, move || volume.write(raw, pages * PAGE as u64, &[2; PAGE]).unwrap());
+        // The maintenance thread measures, too.
+        wait_until("the write measures the free space", || faulty.held() == 2);
+        let tried = in_thread(scope, move || {
+            let write = |ino, offset| volume.try_write(ino, offset, &[3; PAGE]).unwrap();
+            [write(raw, 0), write(unit, 0), write(other, PAGE as u64), write(other, 0)]
+        });
+        let tried = tried.recv_timeout(SOON).expect("writes do not wait for the measurement");
+        assert_eq!(tried, [None, None, None, Some(PAGE)], "only an overwrite of a raw page needs no space");
+        assert!(blocked.try_recv().is_err());
+        drop(release);
+        assert_eq!(blocked.recv_timeout(SOON).expect("the write returns"), PAGE);
+    });
+    assert_eq!(volume.try_write(unit, 0, &[3; PAGE]).unwrap(), Some(PAGE), "the measurement is recent");
+}
+
+#[test]
+fn a_write_that_would_read_the_rest_of_a_page_of_a_unit_is_returned() {
+    let folder = tempfile::tempdir().unwrap();
+    let faulty = Arc::new(FaultyDisk::new(disks(folder.path(), 1).remove(0), 1));
+    let volume = &*Volume::open(vec![faulty.clone()], options()).unwrap();
+    let ino = compressed(volume, "unit");
+    std::thread::scope(|scope| {
+        faulty.set_faults(&[Fault::HeldRead]);
+        let _release = Release(|| faulty.set_faults(&[]));
+        for (offset, length) in [(10, PAGE - 10), (PAGE, 10), (5, PAGE)] {
+            let tried = in_thread(scope, move || volume.try_write(ino, offset as u64, &vec![2; length]).unwrap());
+            assert_eq!(tried.recv_timeout(SOON).expect("the write does not wait for a read"), None);
+        }
+        assert_eq!(volume.try_write(ino, 0, &[2; PAGE]).unwrap(), Some(PAGE), "a whole page");
+    });
+}
+
+#[test]
+fn a_write_does_not_wait_while_another_thread_rewrites_the_redo_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let faulty = Arc::new(FaultyDisk::new(disks(folder.path(), 1).remove(0), 1));
+    let volume = &*Volume::open(vec![faulty.clone()], options()).unwrap();
+    let ino = compressed(volume, "unit");
+    volume.write(ino, 0, &[2; PAGE]).unwrap();
+    std::thread::scope(|scope| {
+        faulty.set_faults(&[Fault::Sync { errno: libc::EIO, one_in: 1 }, Fault::HeldRead]);
+        let release = Release(|| faulty.set_faults(&[]));
+        let failing = in_thread(scope, || volume.fsync(ino).map_err(|error| error.errno()));
+        wait_until("the failed sync reads the redo log", || faulty.held() > 0);
+        let tried = in_thread(scope, || volume.try_write(ino, 0, &[3; PAGE]).unwrap());
+        assert_eq!(tried.recv_timeout(SOON).expect("the write does not wait for the rewrite"), None);
+        drop(release);
+        assert_eq!(failing.recv_timeout(SOON).expect("the sync returns"), Err(libc::EIO));
+    });
 }

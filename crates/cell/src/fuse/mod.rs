@@ -52,7 +52,7 @@ struct Shared {
 }
 
 /// Maximum number of requests of the classic transport and of all forwarding sessions that wait at the same time.
-const WAITING_MAX: usize = 256;
+const WAITING_MAX: usize = 1024;
 
 impl FileService {
     /// Creates the service. `socket` is the socket of the cell's Smart Scan server, which the ioctl `WHICH_CELL`

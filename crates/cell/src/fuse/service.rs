@@ -4,7 +4,8 @@
 //! reference to the inode keeps an unlinked open file alive. The kernel's page cache is write-through. All changes of a
 //! file go through the mount, so the kernel's cached pages always equal the volume's content.
 //!
-//! Requests that may wait for a sync, a metadata transaction or a file's locks run on worker threads. Which they are:
+//! Requests that may wait for a sync, a metadata transaction, a file's locks or a measurement of free space run on worker
+//! threads. Which they are:
 //! `docs/decisions/0011-requests-that-wait-leave-the-queue.md`.
 
 use super::process::with_priority;
@@ -24,8 +25,9 @@ use std::time::{Instant, SystemTime};
 
 /// Maximum bytes of a read or write request.
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Maximum number of asynchronous requests (such as read-ahead) that the kernel sends ahead.
-const BACKGROUND_MAX: u16 = 64;
+/// Maximum number of asynchronous requests that the kernel sends ahead for the mount: buffered reads, read-ahead and
+/// asynchronous direct I/O. Further ones wait in the kernel. Each may occupy a buffer of [`REQUEST_BYTES_MAX`].
+const BACKGROUND_MAX: u16 = 256;
 /// Cookies of `.` and `..` in a directory listing; the entries' cookies follow.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
@@ -373,7 +375,7 @@ impl Filesystem for FileService {
 
     fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
         const UNIT: u64 = 4096;
-        match self.volume().statfs() {
+        self.run_waiting(|service| match service.volume().statfs() {
             Ok(space) => reply.statfs(
                 space.total / UNIT,
                 space.free / UNIT,
@@ -385,7 +387,7 @@ impl Filesystem for FileService {
                 UNIT as u32,
             ),
             Err(error) => reply.error(errno(&error)),
-        }
+        });
     }
 
     fn ioctl(

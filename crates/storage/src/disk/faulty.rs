@@ -1,4 +1,4 @@
-//! A disk for tests that wraps another engine and injects seeded errors and panics, and holds syncs and reads.
+//! A disk for tests that wraps another engine and injects seeded errors and panics, and holds operations.
 //!
 //! A failed operation does not reach the wrapped engine. The exception is a failed write: a random prefix of its bytes
 //! is written.
@@ -7,7 +7,7 @@
 //! system's page cache, until [`FaultyDisk::drop_lost_writes`].
 
 use super::{Disk, DiskFile, Space, Stream, no_wait};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -32,6 +32,12 @@ pub enum Fault {
     HeldSync,
     /// Every read waits until the faults are replaced.
     HeldRead,
+    /// Every read of one inode's files waits until the faults are replaced.
+    HeldReadOf {
+        ino: u64,
+    },
+    /// Every measurement of free space, and every change of a file's length, waits until the faults are replaced.
+    HeldSpace,
     /// Every read after the first `after` reads panics.
     ReadPanic {
         after: u64,
@@ -73,6 +79,8 @@ struct State {
     injected: u64,
     bytes_written: u64,
     syncs: u64,
+    /// Operations that wait now.
+    held: usize,
     panics: u64,
     /// Since the faults were set.
     reads: u64,
@@ -115,15 +123,27 @@ impl Injector {
         self.faults_changed.notify_all();
     }
 
-    fn read(&self) -> io::Result<()> {
+    /// Waits while a fault holds the operation.
+    fn wait_while(&self, state: &mut MutexGuard<'_, State>, is_held: impl Fn(&Fault) -> bool) {
+        while state.faults.iter().any(&is_held) {
+            state.held += 1;
+            self.faults_changed.wait(state);
+            state.held -= 1;
+        }
+    }
+
+    fn read(&self, place: Option<(u64, Stream)>) -> io::Result<()> {
         let mut state = self.state.lock();
         state.reads += 1;
-        while state.faults.iter().any(|fault| matches!(fault, Fault::HeldRead)) {
-            if no_wait::is_on() {
-                return Err(no_wait::would_wait());
-            }
-            self.faults_changed.wait(&mut state);
+        let is_held = |fault: &Fault| match fault {
+            Fault::HeldRead => true,
+            Fault::HeldReadOf { ino } => place.is_some_and(|(of, _)| of == *ino),
+            _ => false,
+        };
+        if no_wait::is_on() && state.faults.iter().any(is_held) {
+            return Err(no_wait::would_wait());
         }
+        self.wait_while(&mut state, is_held);
         for fault in state.faults.clone() {
             match fault {
                 Fault::Read { errno, one_in } => state.maybe_fail(one_in, errno)?,
@@ -174,9 +194,11 @@ impl Injector {
     fn delay_sync(&self) {
         let mut state = self.state.lock();
         state.syncs += 1;
-        while state.faults.iter().any(|fault| matches!(fault, Fault::HeldSync)) {
-            self.faults_changed.wait(&mut state);
-        }
+        self.wait_while(&mut state, |fault| matches!(fault, Fault::HeldSync));
+    }
+
+    fn delay_space(&self) {
+        self.wait_while(&mut self.state.lock(), |fault| matches!(fault, Fault::HeldSpace));
     }
 }
 
@@ -197,6 +219,7 @@ impl FaultyDisk {
                 injected: 0,
                 bytes_written: 0,
                 syncs: 0,
+                held: 0,
                 panics: 0,
                 reads: 0,
                 lost: Vec::new(),
@@ -229,6 +252,11 @@ impl FaultyDisk {
     /// Returns the number of syncs so far, of files and of the whole disk.
     pub fn syncs(&self) -> u64 {
         self.injector.state.lock().syncs + self.named_injector.state.lock().syncs
+    }
+
+    /// Returns the number of operations that a fault makes wait now.
+    pub fn held(&self) -> usize {
+        self.injector.state.lock().held + self.named_injector.state.lock().held
     }
 
     /// Returns the number of panics injected so far.
@@ -284,6 +312,7 @@ impl Disk for FaultyDisk {
         self.inner.backing_files()
     }
     fn space(&self) -> io::Result<Space> {
+        self.injector.delay_space();
         self.inner.space()
     }
     fn sync_everything(&self) -> io::Result<()> {
@@ -334,7 +363,7 @@ impl DiskFile for FaultyFile {
         self.inner.len()
     }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.injector.read()?;
+        self.injector.read(self.place)?;
         let count = self.inner.read_at(buffer, offset)?;
         self.for_each_lost(offset, count, |lost, part| buffer[part].copy_from_slice(lost));
         Ok(count)
@@ -343,7 +372,7 @@ impl DiskFile for FaultyFile {
         self.inner.prefetch(ranges);
     }
     fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.injector.read()?;
+        self.injector.read(self.place)?;
         let count = self.inner.read_direct(buffer, offset)?;
         self.for_each_lost(offset, count, |lost, part| buffer[part].copy_from_slice(lost));
         Ok(count)
@@ -367,6 +396,7 @@ impl DiskFile for FaultyFile {
         }
     }
     fn set_len(&self, length: u64) -> io::Result<()> {
+        self.injector.delay_space();
         self.inner.set_len(length)
     }
     fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> io::Result<()> {

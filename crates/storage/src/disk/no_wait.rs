@@ -37,12 +37,17 @@ pub(crate) fn without_waiting<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Returns whether reads of this thread must not wait.
-pub(super) fn is_on() -> bool {
+pub(crate) fn is_on() -> bool {
     MODE.get() != Mode::Waits
 }
 
+/// Returns whether a read of the present [`without_waiting`] would have waited: the caller then repeats all its reads.
+pub(crate) fn will_be_repeated() -> bool {
+    MODE.get() == Mode::WouldHaveWaited
+}
+
 /// Records that a read would have waited, and returns its error.
-pub(super) fn would_wait() -> io::Error {
+pub(crate) fn would_wait() -> io::Error {
     MODE.set(Mode::WouldHaveWaited);
     io::ErrorKind::WouldBlock.into()
 }

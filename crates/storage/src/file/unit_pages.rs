@@ -69,12 +69,20 @@ impl WriteGuard<'_> {
         units.extent(au).is_some_and(|extent| extent.has_uncommitted(page))
     }
 
+    fn splits_logged_page(&self, units: &Units, at: u64) -> bool {
+        !at.is_multiple_of(PAGE) && self.is_logged(units, at)
+    }
+
+    /// Returns whether a write to `range` reads the rest of a page that its start or its end splits.
+    pub fn splits_unit_page(&self, units: &Units, range: Range<u64>) -> bool {
+        self.splits_logged_page(units, range.start) || self.splits_logged_page(units, range.end)
+    }
+
     /// Extends a write to whole pages at each end where the page must be logged, with the page's present content.
     fn widen_to_pages<'a>(&self, units: &Units, offset: u64, data: &'a [u8]) -> Result<(u64, Cow<'a, [u8]>)> {
         let end = offset + data.len() as u64;
-        let splits_logged_page = |at: u64| !at.is_multiple_of(PAGE) && self.is_logged(units, at);
-        let start = if splits_logged_page(offset) { offset / PAGE * PAGE } else { offset };
-        let stop = if splits_logged_page(end) { end.next_multiple_of(PAGE) } else { end };
+        let start = if self.splits_logged_page(units, offset) { offset / PAGE * PAGE } else { offset };
+        let stop = if self.splits_logged_page(units, end) { end.next_multiple_of(PAGE) } else { end };
         if (start, stop) == (offset, end) {
             return Ok((offset, Cow::Borrowed(data)));
         }

@@ -72,47 +72,48 @@ impl Volume {
     /// Writes like [`Self::write`]; `priority` applies if the write needs new space.
     pub fn write_with(&self, ino: Ino, offset: u64, data: &[u8], priority: SpacePriority) -> Result<usize> {
         let file = self.file(ino)?;
+        let end = file.check_end(offset, data.len() as u64)?;
         self.ensure_log_space(&file)?;
-        self.with_space(|| self.write_locked(&file, file.lock_write(), (offset, data), priority))
+        self.with_space(|| {
+            let write = file.lock_write();
+            for need in space_needs(&write, offset..end)?.into_iter().filter(|need| need.bytes() > 0) {
+                self.free_space.check(need, priority)?;
+            }
+            self.write_locked(&file, write, offset, data)
+        })
     }
 
-    /// Writes like [`Self::write`], unless the write would wait for a sync, for a metadata transaction, for the file's
-    /// write lock or for the load of a cached region, or finds too little space. Returns None in these cases; the caller
-    /// must repeat the write with [`Self::write_with`].
+    /// Writes like [`Self::write`], unless the write would wait: for a sync, for a metadata transaction, for the file's
+    /// write lock, for a read from disk, for the load of a cached region, or for a measurement of free space. Returns None
+    /// in these cases; the caller must repeat the write with [`Self::write_with`].
     pub fn try_write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<Option<usize>> {
         let file = self.file(ino)?;
         let end = file.check_end(offset, data.len() as u64)?;
-        if file.units().is_some_and(Units::is_redo_log_full) || self.cache.is_busy(&file.cached, regions(offset..end)) {
+        // Before the redo log, whose lock is held during a rewrite of the log under the write lock.
+        let Some(write) = file.try_lock_write() else { return Ok(None) };
+        let changed = offset.min(file.size()?)..end;
+        if file.units().is_some_and(|units| units.is_redo_log_full() || write.splits_unit_page(units, offset..end))
+            || self.cache.is_busy(&file.cached, regions(changed))
+        {
             return Ok(None);
         }
-        let Some(write) = file.try_lock_write() else { return Ok(None) };
-        match self.write_locked(&file, write, (offset, data), SpacePriority::Normal) {
+        let needed = space_needs(&write, offset..end)?.map(Need::bytes).iter().sum();
+        if needed > 0 && !self.free_space.is_ample(needed) {
+            return Ok(None);
+        }
+        match self.write_locked(&file, write, offset, data) {
             // Completing pending frees, or a higher priority, may find space.
             Err(error) if error.kind() == ErrorKind::NoSpace => Ok(None),
             written => written.map(Some),
         }
     }
 
-    fn write_locked(
-        &self,
-        file: &Arc<FileData>,
-        write: WriteGuard<'_>,
-        (offset, data): (u64, &[u8]),
-        priority: SpacePriority,
-    ) -> Result<usize> {
+    /// Writes data for which the disks have space.
+    fn write_locked(&self, file: &Arc<FileData>, write: WriteGuard<'_>, offset: u64, data: &[u8]) -> Result<usize> {
         if data.is_empty() {
             return Ok(0);
         }
-        let end = file.check_end(offset, data.len() as u64)?;
-        let size = file.size()?;
-        // An overwrite has its space already, unless the overwritten pages are in a compression unit.
-        if end > size {
-            self.free_space.check(Need::Growth(end - size.max(offset)), priority)?;
-        }
-        let overwritten = file.units().map_or(0, |units| write.overwrite_bytes(units, offset..end.min(size)));
-        if overwritten > 0 {
-            self.free_space.check(Need::Overwrite(overwritten), priority)?;
-        }
+        let (end, size) = (offset + data.len() as u64, file.size()?);
         file.torn_blocks.begin(&(offset..end));
         let version = write.begin_write(offset, data, size);
         if offset > size {
@@ -129,8 +130,9 @@ impl Volume {
         write.end_write();
         file.torn_blocks.end(&(offset..end));
         self.touch_content(file);
-        drop(write);
+        // Under the write lock, because a later holder of the write lock may keep the redo log's lock for long.
         self.request_checkpoint_if_due(file);
+        drop(write);
         Ok(data.len())
     }
 
@@ -327,4 +329,13 @@ impl Volume {
             self.times_dirty.lock().push(file.ino);
         }
     }
+}
+
+/// Returns the new space that a write to `range` needs: for growth of the file, and for overwritten pages of compression
+/// units. Other overwritten bytes have their space already.
+fn space_needs(write: &WriteGuard<'_>, range: Range<u64>) -> Result<[Need; 2]> {
+    let Range { start, end } = range;
+    let size = write.size()?;
+    let overwritten = write.units().map_or(0, |units| write.overwrite_bytes(units, start..end.min(size)));
+    Ok([Need::Growth(end.saturating_sub(size.max(start))), Need::Overwrite(overwritten)])
 }

@@ -8,6 +8,9 @@
 //!
 //! The reserve is allocated in the disk's [`ReserveFile`], so that no other program can use it up. Free space, in this
 //! module, includes the reserve file.
+//!
+//! Measuring a disk and shortening its reserve file may wait for the disk. [`FreeSpace::is_ample`] never waits: it
+//! compares a request with the last measurement, from which the requests since then are subtracted.
 
 use super::reserve_file::ReserveFile;
 use crate::disk::{Disk, Space};
@@ -19,7 +22,9 @@ use std::time::{Duration, Instant};
 
 /// With this much more space than a request needs, in bytes, a recent measurement suffices.
 const AMPLE: u64 = 256 << 20;
-const AGE_MAX: Duration = Duration::from_millis(50);
+/// Maximum age of a measurement. The maintenance thread measures once a second. Other programs may use up the measured
+/// space meanwhile: a request that then fails discards the measurement ([`FreeSpace::release`]).
+const AGE_MAX: Duration = Duration::from_secs(2);
 /// Bytes on every disk that only metadata may use, at most a sixteenth of the disk.
 const METADATA_BYTES: u64 = 16 << 20;
 /// Bytes that a metadata transaction, or the filesystem itself, may need beside the bytes of a request. Another program may
@@ -50,7 +55,7 @@ pub enum Need {
 }
 
 impl Need {
-    fn bytes(self) -> u64 {
+    pub fn bytes(self) -> u64 {
         match self {
             Need::Growth(bytes) | Need::Overwrite(bytes) => bytes,
         }
@@ -75,7 +80,8 @@ pub struct FreeSpace {
     disks: Box<[MeasuredDisk]>,
     /// Size of the reserve of each disk in bytes.
     reserve: u64,
-    /// Free bytes beyond the reserve on the fullest disk, measured `measured_ms` after `started`.
+    /// Free bytes beyond the reserve on the fullest disk, measured `measured_ms` after `started`, minus the bytes of the
+    /// requests since then.
     available: AtomicU64,
     measured_ms: AtomicU64,
     started: Instant,
@@ -122,10 +128,7 @@ impl FreeSpace {
         if self.is_ample(need.bytes()) {
             return Ok(());
         }
-        let mut available = u64::MAX;
-        for disk in &self.disks {
-            let (space, free) = disk.measure()?;
-            available = available.min(free.saturating_sub(self.reserve));
+        for (disk, (space, free)) in self.disks.iter().zip(self.measure()?) {
             let (bytes, floor) = (need.bytes(), self.floor(need, priority, &space));
             if free.saturating_sub(floor) < bytes {
                 let message = format!(
@@ -138,17 +141,32 @@ impl FreeSpace {
                 disk.reserve_file.release(bytes + MARGIN - space.available);
             }
         }
-        self.available.store(available, Ordering::Relaxed);
-        self.measured_ms.store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Returns whether a recent measurement shows far more space than `bytes` on every disk.
-    fn is_ample(&self, bytes: u64) -> bool {
-        let now_ms = self.started.elapsed().as_millis() as u64;
-        let measured_ms = self.measured_ms.load(Ordering::Relaxed);
-        let is_recent = measured_ms != NEVER && now_ms.saturating_sub(measured_ms) <= AGE_MAX.as_millis() as u64;
-        is_recent && self.available.load(Ordering::Relaxed) > bytes.saturating_add(AMPLE)
+    /// Measures and remembers the space of all disks. Returns the space of each disk, and its free bytes including the
+    /// reserve file.
+    fn measure(&self) -> Result<Vec<(Space, u64)>> {
+        let measured_ms = self.elapsed_ms();
+        let spaces: Vec<(Space, u64)> = self.disks.iter().map(MeasuredDisk::measure).collect::<Result<_>>()?;
+        let available = spaces.iter().map(|(_, free)| free.saturating_sub(self.reserve)).min();
+        self.available.store(available.unwrap_or(0), Ordering::Relaxed);
+        self.measured_ms.store(measured_ms, Ordering::Release);
+        Ok(spaces)
+    }
+
+    /// Returns whether a recent measurement shows far more space than `bytes` on every disk; then `bytes` count as used.
+    /// Never waits.
+    pub fn is_ample(&self, bytes: u64) -> bool {
+        let measured_ms = self.measured_ms.load(Ordering::Acquire);
+        let age_ms = self.elapsed_ms().saturating_sub(measured_ms);
+        let is_recent = measured_ms != NEVER && age_ms <= AGE_MAX.as_millis() as u64;
+        let rest = |available: u64| (available > bytes.saturating_add(AMPLE)).then(|| available - bytes);
+        is_recent && self.available.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).is_ok()
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
     }
 
     /// Returns the free bytes that a request must leave on a disk.
@@ -162,9 +180,14 @@ impl FreeSpace {
         kept.max(METADATA_BYTES.min(space.total / 16))
     }
 
-    /// Shortens the reserve file of each disk whose filesystem has nearly no free space, for a metadata transaction or
-    /// after a request failed although [`Self::check`] had found space. Returns whether a file became shorter.
+    /// Discards the last measurement and shortens the reserve file of each disk whose filesystem has nearly no free
+    /// space, after a request failed although [`Self::check`] had found space. Returns whether a file became shorter.
     pub fn release(&self) -> bool {
+        self.measured_ms.store(NEVER, Ordering::Release);
+        self.shorten_reserve_files()
+    }
+
+    fn shorten_reserve_files(&self) -> bool {
         let mut released = false;
         for disk in &self.disks {
             if disk.disk.space().is_ok_and(|space| space.available < MARGIN) {
@@ -177,13 +200,16 @@ impl FreeSpace {
     /// Prepares the disks for a metadata transaction.
     pub fn prepare_commit(&self) {
         if !self.is_ample(MARGIN) {
-            self.release();
+            self.shorten_reserve_files();
         }
     }
 
-    /// Extends reserve files that are shorter than the reserve, as far as the disks have space.
+    /// Extends reserve files that are shorter than the reserve, as far as the disks have space, and measures the disks.
     pub fn replenish(&self) {
         self.disks.iter().for_each(|disk| disk.reserve_file.grow());
+        if let Err(error) = self.measure() {
+            log::debug!("{error}");
+        }
     }
 
     /// Returns the sums over all disks. `free` includes the reserves, `available` excludes them.

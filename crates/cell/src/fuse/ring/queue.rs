@@ -24,11 +24,13 @@ use super::{Call, HotPath};
 ///
 /// Linux does not pass queued requests to a newly registered entry. A request that arrives when no entry is free is
 /// therefore queued until another request of the CPU completes. The number covers bursts: requests that arrive before
-/// the queue's thread registers more entries. An entry occupies no memory before its first use, and the kernel uses the
-/// entry that became free last.
-const DEPTH: usize = 64;
-/// Maximum number of entries, which is also the maximum number of requests of a CPU that wait at the same time.
-const ENTRIES_MAX: usize = 256;
+/// the queue's thread registers more entries. An entry occupies no memory before its first use, only address space, and the
+/// kernel uses the entry that became free last.
+const DEPTH: usize = 256;
+/// Maximum number of entries, and of requests of a CPU that wait at the same time. [`DEPTH`] fewer waiting requests delay
+/// no other request. The number is far above the kernel's read-ahead requests for the mount (`BACKGROUND_MAX`): the other
+/// requests come from processes that wait, at most one from each.
+const ENTRIES_MAX: usize = 1024;
 /// Threads of the forwarding session. It passes requests that wait to worker threads.
 const FORWARDING_THREADS: usize = 2;
 /// User data of the receive on the forwarding session's socket, and of the poll for replies of waiting requests.
@@ -45,6 +47,8 @@ pub struct Queue {
     device: Arc<OwnedFd>,
     ring: IoUring<squeue::Entry128>,
     entries: Vec<Entry>,
+    /// Number of entries whose requests other threads process.
+    elsewhere: usize,
     hot_path: Arc<dyn HotPath>,
     forwarding: ForwardingSession,
     waiting: WaitingRequests,
@@ -97,7 +101,8 @@ impl Queue {
         let entries = (0..DEPTH).map(|_| Entry::new(payload_bytes)).collect();
         let forwarding = ForwardingSession::start(cpu, filesystem)?;
         let waiting = WaitingRequests::new(cpu, ENTRIES_MAX)?;
-        Ok(Self { cpu, device, ring, entries, hot_path, forwarding, waiting, payload_bytes, keep_awake })
+        let elsewhere = 0;
+        Ok(Self { cpu, device, ring, entries, elsewhere, hot_path, forwarding, waiting, payload_bytes, keep_awake })
     }
 
     pub fn cpu(&self) -> u16 {
@@ -200,6 +205,7 @@ impl Queue {
     ) -> io::Result<()> {
         let entry = &mut self.entries[index];
         entry.elsewhere = Some(Elsewhere::Waiting);
+        self.elsewhere += 1;
         let payload = std::mem::take(&mut entry.payload);
         let hot_path = self.hot_path.clone();
         self.waiting.run((index, unique, payload), move |payload| request(&*hot_path, payload));
@@ -212,6 +218,7 @@ impl Queue {
             let entry = &mut self.entries[index];
             entry.payload = payload;
             entry.elsewhere = None;
+            self.elsewhere -= 1;
             self.commit(index, unique, result)?;
         }
         self.submit_poll()
@@ -220,8 +227,7 @@ impl Queue {
     /// Adds an entry if fewer than [`DEPTH`] entries are free of requests that other threads process. Without a free
     /// entry, the requests of the CPU would wait for these threads.
     fn keep_entries_free(&mut self) -> io::Result<()> {
-        let elsewhere = self.entries.iter().filter(|entry| entry.elsewhere.is_some()).count();
-        if self.entries.len() - elsewhere >= DEPTH || self.entries.len() >= ENTRIES_MAX {
+        if self.entries.len() - self.elsewhere >= DEPTH || self.entries.len() >= ENTRIES_MAX {
             return Ok(());
         }
         self.entries.push(Entry::new(self.payload_bytes));
@@ -243,7 +249,10 @@ impl Queue {
         ];
         entry.elsewhere = Some(Elsewhere::Forwarded(header.unique));
         match send(&self.forwarding.socket, &parts) {
-            Ok(()) => self.keep_entries_free(),
+            Ok(()) => {
+                self.elsewhere += 1;
+                self.keep_entries_free()
+            }
             Err(error) => {
                 entry.elsewhere = None;
                 log::error!("FUSE ring queue {}: could not forward a request: {error}", self.cpu);
@@ -275,6 +284,7 @@ impl Queue {
         if let Some(index) = index {
             let entry = &mut self.entries[index];
             entry.elsewhere = None;
+            self.elsewhere -= 1;
             let body = &self.forwarding.reply[OUT_HEADER_BYTES..reply_bytes];
             let result = match (out.error, entry.payload.get_mut(..body.len())) {
                 (0, Some(payload)) => {

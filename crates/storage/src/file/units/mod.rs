@@ -24,6 +24,7 @@ pub use stored_unit::{StoredUnit, stored_bytes};
 use super::backing::Backing;
 use super::locks::{SyncGuard, WriteGuard};
 use crate::cache::{Cache, IoCost};
+use crate::disk::no_wait;
 use crate::error::{Error, ErrorKind, Result};
 use crate::meta::ExtentRecord;
 use crate::page_set::PageSet;
@@ -143,9 +144,13 @@ impl Units {
     pub fn rebuild(&self, extent: &Extent, pages: Range<u32>, out: &mut [u8], cost: &mut IoCost) -> Result<()> {
         assert_eq!(out.len(), pages.len() * PAGE_BYTES);
         let reader = StoredUnitReader::new(&extent.stored);
-        let cached = CachedUnit::new(&reader, &extent.stored, &self.cache, extent.stored.count_page_read());
+        let may_load = extent.stored.is_worth_loading();
+        let cached = CachedUnit::new(&reader, &extent.stored, &self.cache, may_load);
         let opened = self.codec()?.open(&cached, extent.stored.id);
         let result = opened.and_then(|mut unit| unit.rebuild(&cached, pages.clone(), out));
+        if !no_wait::will_be_repeated() {
+            extent.stored.count_page_read(may_load);
+        }
         let read = reader.cost();
         cost.disk_bytes += read.disk_bytes;
         cost.disk_requests += read.disk_requests;

@@ -43,7 +43,7 @@ pub struct StoredUnit {
     is_unused: AtomicBool,
     /// Regions of the unit's bytes in the page cache.
     pub cached: Arc<CachedFile>,
-    /// Page reads since [`Self::count_page_read`] last recommended loading the whole unit.
+    /// Page reads since the whole unit was last worth loading, see [`Self::is_worth_loading`].
     page_reads: AtomicU32,
     /// The page cache's eviction count at the last use of the unit, plus 1; 0 before the first use.
     evictions_at_use: AtomicU64,
@@ -137,14 +137,17 @@ impl StoredUnit {
         (last > 0).then(|| (evictions + 1).saturating_sub(last))
     }
 
-    /// Counts a read of single pages. Returns true, and restarts the count, when the counted reads together cost more
-    /// than loading the whole unit.
-    pub fn count_page_read(&self) -> bool {
-        let is_worth_loading = self.page_reads.fetch_add(1, Ordering::Relaxed) >= PAGE_READS_WORTH_LOADING;
-        if is_worth_loading {
-            self.page_reads.store(0, Ordering::Relaxed);
+    /// Returns whether the reads of single pages counted so far together cost more than loading the whole unit.
+    pub fn is_worth_loading(&self) -> bool {
+        self.page_reads.load(Ordering::Relaxed) >= PAGE_READS_WORTH_LOADING
+    }
+
+    /// Counts a read of single pages, or restarts the count if the read `may_load` the whole unit.
+    pub fn count_page_read(&self, may_load: bool) {
+        match may_load {
+            true => self.page_reads.store(0, Ordering::Relaxed),
+            false => _ = self.page_reads.fetch_add(1, Ordering::Relaxed),
         }
-        is_worth_loading
     }
 
     /// Fills a slot of the page cache with a region of the unit's bytes, after verifying their checksums.
