@@ -211,7 +211,8 @@ bench_neighbours() {
     say
     say "### Other files during a mass UPDATE (goal: p99 of reads and WAL writes at most 2 times the idle p99)"
     say
-    python3 "$ROOT/bench/files/neighbours.py" --folder "$WORK/cell1" --dsn "$(cluster_dsn mount bench)" --psql "$PG_BIN/psql" \
+    mkdir -p "$WORK/control"
+    python3 "$ROOT/bench/files/neighbours.py" --folder "$WORK/cell1" --control-folder "$WORK/control" --dsn "$(cluster_dsn mount bench)" --psql "$PG_BIN/psql" \
         "UPDATE of a raw table=UPDATE updated_raw $update; CHECKPOINT" \
         "UPDATE of a compressed table=UPDATE updated_unit $update; CHECKPOINT"
     sql mount bench -c "DROP TABLE updated_raw, updated_unit"
