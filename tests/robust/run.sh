@@ -2,7 +2,7 @@
 # Smart Scan together with other features and failures: concurrent DDL and DML, a hot standby, SERIALIZABLE, damaged
 # pages, a cell that dies or is stopped, sessions with files of a dead mount, invalid clients on its socket, an unsafe
 # sync method, several cells, offload simulation, cursors, a transaction's own rows, statistics of scans that stop early,
-# a cell run by an ordinary user, and the cell's memory.
+# a cell run by an ordinary user, the cell's memory, and the storage index after restarts.
 #
 #   run.sh [--seconds N] [--compressed] [SCENARIO ...]
 #
@@ -27,7 +27,7 @@ while [ $# -gt 0 ]; do
 done
 # The scenarios that are missing here depend on raw pages: they damage them, or count their bytes.
 [ ${#scenarios[@]} -gt 0 ] || [ $compressed = 0 ] || scenarios=(changes standby serializable stopped cells one_user memory restart death lost_writes stale_files stale_pages)
-[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby sync_method serializable socket corrupt compare simulation partitions abandoned stopped cells one_user memory restart death lost_writes stale_files stale_pages dead_mounts startup_wait)
+[ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby sync_method serializable socket corrupt compare simulation partitions abandoned stopped cells one_user memory restart index death lost_writes stale_files stale_pages dead_mounts startup_wait)
 extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 here=$(cd "$(dirname "$0")" && pwd)
 work_begin robust
@@ -943,6 +943,63 @@ scenario_restart() {
         check_equal "restart: a table scan returns the right rows after SIG$signal" "$(off part postgres -c "$big")" "$expected"
     done
     session_end steady
+}
+
+# The storage index after clean and unclean ends of the cell. No sum depends on the index; the first query after a clean
+# restart skips regions, and a query after a crash reads them.
+scenario_index() {
+    local expected before postmaster tries query="SELECT count(*), sum(id), min(note) FROM ordered WHERE id BETWEEN 1000 AND 1100" mib=1048576
+    local file=$WORK/cell1-disk1/storage-index saved='cell physical IO bytes saved by storage index'
+    whole_cluster
+    sql whole postgres -c "DROP TABLE IF EXISTS ordered" \
+        -c "CREATE TABLE ordered AS SELECT g AS id, repeat('o', 300) AS note FROM generate_series(1, 120000) g" \
+        -c "VACUUM (FREEZE, ANALYZE) ordered" -c "CHECKPOINT"
+    expected=$(off whole postgres -c "$query")
+    # saves DESCRIPTION AT_LEAST AT_MOST: runs the query, and compares its rows and the MiB that the storage index saved.
+    saves() {
+        local mibs
+        before=$(statistic whole "$saved")
+        check_equal "index: $1 returns the right rows" "$(smart whole postgres -c "$query")" "$expected"
+        mibs=$((($(statistic whole "$saved") - before) / mib))
+        check "index: $1 saves $2 to $3 MiB by the storage index: $mibs MiB" test "$mibs" -ge "$2" -a "$mibs" -le "$3"
+    }
+    loaded() { "$CELLAR_BIN" cell status --json --config "$WORK/cell1.toml" | sed -n 's/.*"loaded_regions": \([0-9]*\).*/\1/p'; }
+    # start: starts the cell and the cluster.
+    start() {
+        cell_start cell1
+        check "index: Postgres starts after $1" cluster_start whole "$data"
+    }
+    saves "the first query" 0 0
+    saves "the second query" 30 60
+
+    cluster_stop whole
+    check "index: the cell stops and unmounts" cell_stop cell1
+    "$CELLAR_BIN" inspect disks --config "$WORK/cell1.toml" >/dev/null
+    "$CELLAR_BIN" cell --check --config "$WORK/cell1.toml" >/dev/null
+    check "index: the stop saves the index, and an inspection leaves it" test -s "$file"
+    start "a clean restart"
+    check "index: the start removes the saved index" test ! -e "$file"
+    check "index: the start loads the saved index: $(loaded) regions" test "$(loaded)" -ge 30
+    saves "the first query after a clean restart" 30 60
+
+    sql whole postgres -c "UPDATE ordered SET id = 1050 WHERE id = 110000" -c "INSERT INTO ordered VALUES (1051, 'late')"
+    expected=$(off whole postgres -c "$query")
+    check_matches "index: the changed rows qualify" "$expected" "^103\|"
+    saves "a query after changes" 25 60
+
+    check "index: the cell is killed" cell_kill
+    postmaster=$(cat "$WORK/whole.postmaster")
+    cluster_stop whole QUIT || cluster_kill whole
+    # A postmaster does not start while the process of postmaster.pid exists, even as a zombie.
+    for ((tries = 0; tries < 300; tries++)); do
+        [ -e "/proc/$postmaster" ] || break
+        sleep 0.1
+    done
+    check "index: a killed cell leaves no index" test ! -e "$file"
+    start "kill -9"
+    check_equal "index: after kill -9 it starts empty" "$(loaded)" 0
+    saves "the first query after kill -9" 0 0
+    saves "the second query after kill -9" 25 60
 }
 
 scenario_death() {

@@ -5,11 +5,11 @@
 //! manager that it is ready after the mount. Shutdown is in reverse order.
 
 use crate::config::{Config, machine_memory_bytes};
-use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions};
+use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions, Unmounted};
 use crate::instance::{Device, Instance, MountRecord, PreviousMounts};
 use crate::server;
 use crate::service_manager::{notify, notify_recovery};
-use crate::state::{MemoryBudget, MemoryKind, UnitDirectories};
+use crate::state::{CellState, MemoryBudget, MemoryKind, UnitDirectories};
 use crate::unit_codec::Codec;
 use cellar_storage::disk::{CountedDisk, DirectoryDisk, Disk, OverlayDisk};
 use cellar_storage::{ErrorKind, ReadOnlyVolume, Volume, VolumeOptions, forms_new_group};
@@ -96,10 +96,17 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     let record = MountRecord::new(&config.disk_group.disks);
     let instance = Instance::new(PreviousMounts::new(stale, &record))
         .map_err(DaemonError::system("could not generate a random number"))?;
-    let result = serve(config, &volume, units, memory, (Arc::new(instance), &record), &signals);
-    let closed = volume.close();
-    result?;
-    closed?;
+    let state = Arc::new(CellState::new(volume.clone(), units, memory));
+    let result = serve(config, &state, (Arc::new(instance), &record), &signals);
+    match &result {
+        Ok(Unmounted::AfterLastRequest) => state.close()?,
+        Ok(Unmounted::MayBeInUse) => volume.close()?,
+        Err(_) => {
+            let closed = volume.close();
+            result?;
+            closed?;
+        }
+    }
     log::info!("cell {} stopped", config.name);
     Ok(())
 }
@@ -196,14 +203,13 @@ fn default_reserve(memory: u64, disk_sizes: &[u64]) -> u64 {
 
 fn serve(
     config: &Config,
-    volume: &Arc<Volume>,
-    units: Arc<UnitDirectories>,
-    memory: Arc<MemoryBudget>,
+    state: &Arc<CellState>,
     (instance, record): (Arc<Instance>, &MountRecord),
     signals: &SignalFd,
-) -> Result<(), DaemonError> {
+) -> Result<Unmounted, DaemonError> {
+    let volume = &state.volume;
     let io_stats = Arc::new(IoStats::default());
-    let server = server::start(volume.clone(), units, memory, config, instance.clone(), io_stats.clone()).map_err(
+    let server = server::start(state.clone(), config, instance.clone(), io_stats.clone()).map_err(
         DaemonError::system(format!("could not start the Smart Scan server on {}", config.socket.display())),
     )?;
     let mounted = mount(config, volume, instance.clone(), io_stats);

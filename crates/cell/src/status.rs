@@ -54,6 +54,7 @@ impl CellInfo {
             cache_capacity_bytes: cache.capacity_bytes,
             cache_used_bytes: cache.used_bytes,
             memory: memory.to_vec(),
+            storage_index_loaded_regions: state.storage_index.loaded_regions(),
             scans,
             eligible_bytes: counts.eligible_bytes,
             saved_by_storage_index_bytes: counts.saved_by_storage_index_bytes,
@@ -101,6 +102,7 @@ pub fn json(status: &CellStatus) -> Value {
             "used_bytes": memory_used_bytes(status),
             "kinds": kinds.collect::<serde_json::Map<_, _>>(),
         },
+        "storage_index": { "loaded_regions": status.storage_index_loaded_regions },
         "smart_scans": {
             "served": status.scans,
             "eligible_bytes": status.eligible_bytes,

@@ -60,6 +60,7 @@ fn as_text(status: &CellStatus) -> String {
         let (used, limit) = (size(memory.used_bytes), size(memory.limit_bytes));
         text += &format!("            {}: {used} of {limit}\n", memory.kind.replace('_', " "));
     }
+    text += &format!("index       {} regions loaded at the start\n", status.storage_index_loaded_regions);
     text += &format!(
         "scans       {} Smart Scans: {} eligible, {} of it saved by the storage index, {} returned\n",
         status.scans,

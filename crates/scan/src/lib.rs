@@ -50,5 +50,5 @@ pub use predicate::{
 };
 pub use scanner::{Progress, Scanner};
 pub use storage_index::{ColumnSummary, RegionSummary};
-pub use unit_scan::UnitScanner;
+pub use unit_scan::{UnitScanner, unit_summary};
 pub use visibility::{NoXids, XidLookup};

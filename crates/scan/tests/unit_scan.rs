@@ -9,7 +9,7 @@ use cellar_format::postgres::{Collation, type_oid};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{Expr, ScanMode, ScanRequest, XidState};
 use cellar_scan::unit::{Attribute, Level, Shape, Unit, encode};
-use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner, XidLookup};
+use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner, XidLookup, unit_summary};
 use std::sync::Arc;
 use support::reader::{Answer, read};
 use support::requests::requests;
@@ -152,6 +152,46 @@ fn a_unit_scan_returns_what_a_heap_scan_of_its_pages_returns() {
     }
     println!("{rows} rows, {passed} blocks passed through, {pruned} scans pruned");
     assert!(rows > 10_000 && passed > 100);
+}
+
+/// The summary excludes no pages with a row that a scan of the pages returns.
+#[test]
+fn the_summary_of_some_pages_of_a_unit_covers_their_rows() {
+    let (mut excluded, mut matched, mut unknown) = (0, 0, 0);
+    let first = setting("CELLAR_SEED", 1);
+    for seed in first..first + setting("CELLAR_CASES", 30) {
+        let mut random = Random::new(seed);
+        let request = ScanRequest { mode: ScanMode::Columns, projection: vec![1], ..requests().remove(0) };
+        let mut table = Table::with(&mut random, &shape(&request, request.relation.attributes.len()).attributes);
+        let pages = table.pages(&mut random, 40);
+        let bytes = encode(&pages, &table.shape(), Level::ALL[seed as usize % 4]).unwrap();
+        let unit = Unit::open(&bytes).unwrap();
+        for _ in 0..40 {
+            let quals = vec![simple_qual(&mut random)];
+            let request = ScanRequest { quals, aggregation: None, top_n: None, ..request.clone() };
+            let plan = Arc::new(Plan::compile(&request).unwrap());
+            let start = random.below(39);
+            let some = start..start + 1 + random.below(40 - start);
+            let Some(summary) = unit_summary(&plan, &unit, some.clone()) else {
+                unknown += 1;
+                continue;
+            };
+            let mut out = ResultWriter::new();
+            let bytes = &pages[some.start * BLOCK_BYTES..some.end * BLOCK_BYTES];
+            Scanner::new(plan.clone()).scan(0, bytes, &AllXids, &mut out, false);
+            out.flush();
+            match (plan.may_match(&summary), read(out.frames(), &widths(&request)).counted) {
+                (false, rows) => {
+                    assert_eq!(rows, 0, "seed {seed}, pages {some:?}: {:?}", request.quals);
+                    excluded += 1;
+                }
+                (true, 0) => {}
+                (true, _) => matched += 1,
+            }
+        }
+    }
+    println!("{excluded} excluded, {matched} with rows, {unknown} without a summary");
+    assert!(excluded > 30 && matched > 30);
 }
 
 #[test]

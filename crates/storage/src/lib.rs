@@ -20,9 +20,10 @@ pub use group::{AuSize, Redundancy, State as GroupState, Superblock, Uuid};
 pub use operation_counters::{OperationCounters, OperationCounts};
 pub use page_set::PageSet;
 pub use volume::{
-    Attr, AuFormat, AuInfo, Backlog, CachedUnit, DirEntry, DiskSpace, DiskState, Fallocate, Ino, Kind, NewNode,
-    ROOT_INO, ReadOnlyVolume, RegionGuard, RenameMode, SetAttr, SetTime, SpacePriority, SpaceTotals, StagedUnits,
-    StreamUsage, UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions, disk_states, forms_new_group,
+    Attr, AuFormat, AuInfo, Backlog, CachedUnit, DirEntry, DiskSpace, DiskState, FactsWriter, Fallocate, Ino, Kind,
+    NewNode, ROOT_INO, ReadOnlyVolume, RegionGuard, RenameMode, SavedFacts, SetAttr, SetTime, SpacePriority,
+    SpaceTotals, StagedUnits, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions, disk_states,
+    forms_new_group,
 };
 
 /// Returns the time in nanoseconds since 1970.

@@ -13,7 +13,7 @@ mod ring;
 mod service;
 mod stats;
 
-pub use mount::{Mount, MountError, MountOptions, is_mount_of_cell, is_stale, reduce_stale};
+pub use mount::{Mount, MountError, MountOptions, Unmounted, is_mount_of_cell, is_stale, reduce_stale};
 pub use ring::keep_awake;
 pub use stats::{Area, Histogram, IoCount, IoStats};
 

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use cellar_storage::Volume;
 use parking_lot::Mutex;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
@@ -33,23 +32,21 @@ use crate::instance::Instance;
 use crate::log_context;
 use crate::metrics::{Metrics, ProcessMetrics};
 use crate::reclaim::Reclaimer;
-use crate::state::{CellState, MemoryBudget, UnitDirectories};
+use crate::state::CellState;
 use crate::status::CellInfo;
 use peer::Peer;
 use session::{Session, SessionContext};
 
 /// Starts the Smart Scan server and, if configured, the HTTP endpoint.
 pub fn start(
-    volume: Arc<Volume>,
-    unit_directories: Arc<UnitDirectories>,
-    memory: Arc<MemoryBudget>,
+    state: Arc<CellState>,
     config: &Config,
     instance: Arc<Instance>,
     io_stats: Arc<IoStats>,
 ) -> io::Result<ServerHandle> {
-    let metrics = Metrics::new(ProcessMetrics::new(config), volume.clone(), memory.clone(), io_stats);
+    let metrics = Metrics::new(ProcessMetrics::new(config), state.volume.clone(), state.memory.clone(), io_stats);
     let context = SessionContext {
-        state: Arc::new(CellState::new(volume, unit_directories, memory)),
+        state,
         metrics,
         info: Arc::new(CellInfo::new(config)),
         instance,

@@ -262,6 +262,7 @@ impl SmartScan {
                 end = next;
             }
             self.unit_pages(held, base + first, page..page + (end - first), sink)?;
+            self.record_unit_summaries(held, region_of(first - page), region..region_of(end - 1).next());
         } else {
             self.read_ahead(segment, region);
             self.region_pages(object, base, first..end, sink)?;

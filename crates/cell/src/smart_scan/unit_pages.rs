@@ -9,9 +9,9 @@ use super::{Attempt, ScanError, ScanSink, SmartScan, bytes_of};
 use crate::relation::DiskObject;
 use cellar_format::ByteSource;
 use cellar_format::stats::ScanStats;
-use cellar_format::units::{AuIndex, BLOCK_BYTES, PageInAu};
-use cellar_scan::Progress;
+use cellar_format::units::{AuIndex, BLOCK_BYTES, PageInAu, REGION_BLOCKS, RegionIndex};
 use cellar_scan::unit::Unit;
+use cellar_scan::{Progress, unit_summary};
 use cellar_storage::UnitReader;
 use std::ops::Range;
 use std::sync::Arc;
@@ -124,6 +124,34 @@ impl SmartScan {
         Ok(())
     }
 
+    /// Records the summaries of regions of the held unit's allocation unit, whose first region is `first`, from the bounds in
+    /// the unit's directory: the next scan then excludes the regions without opening the unit. The bounds describe a region
+    /// if the unit contains all of its pages and none was superseded.
+    pub(super) fn record_unit_summaries(&self, held: &HeldUnit, first: RegionIndex, regions: Range<RegionIndex>) {
+        let HeldUnit { object, au, reader, unit: Some(unit), .. } = held else { return };
+        if !reader.superseded().is_empty() {
+            return;
+        }
+        let volume = &self.state.volume;
+        let unit_pages = reader.superseded().page_count();
+        for region in RegionIndex::iter(regions) {
+            let version = volume.region_version(*object, region);
+            if !self.wants_summary(*object, region, version) {
+                continue;
+            }
+            let start = (region.0 - first.0) * REGION_BLOCKS;
+            let end = (start + REGION_BLOCKS).min(unit_pages);
+            let end_of_unit = first.start() + bytes_of(0..end);
+            let is_whole = end == start + REGION_BLOCKS || volume.size(*object).is_ok_and(|size| size <= end_of_unit);
+            let summary = unit_summary(&self.plan, unit, start as usize..end as usize).filter(|_| is_whole);
+            // The versions did not change since the reader was opened, so `version` is that of the unit's pages.
+            let is_unchanged = volume.au_version(*object, *au).is_ok_and(|version| version == reader.version());
+            if let Some(summary) = summary.filter(|_| is_unchanged) {
+                self.state.storage_index.record((*object, region), version, self.layout, summary);
+            }
+        }
+    }
+
     /// Scans current pages in the unit. `unit_block` is the relation's number of the unit's first block.
     fn current_pages<S: ScanSink>(
         &mut self,
@@ -211,5 +239,131 @@ impl SmartScan {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{Credentials, Permission};
+    use crate::compression::{CompressionError, compress};
+    use crate::fixtures;
+    use crate::relation::Segments;
+    use crate::state::CellState;
+    use cellar_format::bytes::Write;
+    use cellar_format::postgres::{Align, Collation, TransactionId, Width, type_oid};
+    use cellar_format::wire::{Attribute, BlockRange, Expr, Missing, Relation, ScanRequest, XidState};
+    use cellar_scan::unit::{Level, Shape};
+    use std::path::Path;
+
+    const REGIONS: u32 = 4;
+    const FROZEN: u16 = 0x0300 | 0x0800;
+
+    /// Counts results.
+    #[derive(Default)]
+    struct Counts(ScanStats);
+
+    impl ScanSink for Counts {
+        type Error = ScanError;
+
+        fn frames(&mut self, counts: &ScanStats, _: &[u8]) -> Result<(), ScanError> {
+            self.0.add(counts);
+            Ok(())
+        }
+
+        fn check_connected(&mut self) -> Result<(), ScanError> {
+            Ok(())
+        }
+
+        fn xid_states(&mut self, _: &[TransactionId]) -> Result<Vec<XidState>, ScanError> {
+            unreachable!("all rows are frozen")
+        }
+    }
+
+    /// Returns a heap page with one frozen row of one int4 column.
+    fn page(value: i32) -> Vec<u8> {
+        let at = BLOCK_BYTES as u16 - 32;
+        let mut page = vec![0; 12];
+        [28, at, BLOCK_BYTES as u16, BLOCK_BYTES as u16 | 4].iter().for_each(|field| page.put_u16(*field));
+        page.put_u32(0);
+        page.put_u32(u32::from(at) | 1 << 15 | 28 << 17);
+        page.resize(usize::from(at), 0);
+        [2, 0, 0].iter().for_each(|field| page.put_u32(*field));
+        // The rest of ctid, then the numbers of attributes, flags, and the length of the header.
+        [0, 0, 1, 1, FROZEN, 24].iter().for_each(|field| page.put_u16(*field));
+        page.put_u32(value as u32);
+        page.resize(BLOCK_BYTES, 0);
+        page
+    }
+
+    fn relation() -> Relation {
+        let column = Attribute {
+            type_oid: type_oid::INT4,
+            typmod: -1,
+            width: Width::Fixed(4),
+            align: Align::Int,
+            by_value: true,
+            missing: Missing::Null,
+        };
+        Relation { attributes: vec![column], ..fixtures::relation("table") }
+    }
+
+    /// Scans the table for rows with a value. Returns the number of rows, and of regions that the storage index excluded.
+    fn scan(state: &Arc<CellState>, value: i32) -> (u64, u64) {
+        let constant = Expr::Const { type_oid: type_oid::INT4, value: Some(value.to_le_bytes().to_vec()) };
+        let equal = Expr::Call { function: 65, collation: Collation::Bytewise, args: vec![Expr::Column(1), constant] };
+        let request = ScanRequest { quals: vec![equal], projection: vec![1], ..fixtures::scan_request(relation(), 1) };
+        let mut scans = SmartScan::open(state, &state.commit_cache.incarnation((1, 1)), &request, 1).unwrap();
+        let segments = Segments::new(state.volume.clone(), &relation(), Credentials::root(), Permission::Read);
+        let mut counts = Counts::default();
+        let range = BlockRange { first: 0, end: REGIONS * REGION_BLOCKS };
+        scans[0].range(segments.split(range), &mut counts).unwrap();
+        let (last, _) = scans[0].finish();
+        counts.0.add(&last);
+        assert_eq!(counts.0.passthru_bytes, 0);
+        (counts.0.rows_returned, scans[0].regions_excluded())
+    }
+
+    fn state(folder: &Path) -> Arc<CellState> {
+        Arc::new(CellState::new(fixtures::volume(folder, 1 << 20), Arc::default(), Arc::default()))
+    }
+
+    #[test]
+    fn the_bounds_of_units_exclude_their_regions_until_a_page_is_superseded_and_after_a_clean_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = state(folder.path());
+        let object = fixtures::create(&first.volume, "table");
+        for region in 0..REGIONS {
+            let pages = page(region as i32).repeat(REGION_BLOCKS as usize);
+            first.volume.write(object, u64::from(region) * pages.len() as u64, &pages).unwrap();
+        }
+        let segments = Segments::new(first.volume.clone(), &relation(), Credentials::root(), Permission::Read);
+        let units = segments.allocation_units(BlockRange { first: 0, end: REGIONS * REGION_BLOCKS }).unwrap();
+        let attribute = cellar_scan::unit::Attribute {
+            type_oid: type_oid::INT4,
+            width: Width::Fixed(4),
+            align: Align::Int,
+            by_value: true,
+            dropped: false,
+        };
+        let shape = Shape { attributes: vec![attribute] };
+        let report = |_| Ok::<_, CompressionError>(());
+        let done = compress(&first, &units, &shape, Some(Level::QueryLow), report).unwrap();
+        assert_eq!(done.units_written, u64::from(REGIONS));
+
+        let rows = u64::from(REGION_BLOCKS);
+        assert_eq!(scan(&first, 2), (rows, 0), "the units' own bounds exclude chunks");
+        assert_eq!(scan(&first, 2), (rows, 3));
+        first.close().unwrap();
+        drop((first, segments));
+
+        let second = state(folder.path());
+        assert_eq!(second.storage_index.loaded_regions(), u64::from(REGIONS));
+        assert_eq!(scan(&second, 2), (rows, 3), "the first scan after the restart");
+        second.volume.write(object, 7 * BLOCK_BYTES as u64, &page(2)).unwrap();
+        assert_eq!(scan(&second, 2), (rows + 1, 2));
+        assert_eq!(scan(&second, 2), (rows + 1, 2), "no bounds of a unit with a superseded page");
+        assert_eq!(scan(&second, 0), (rows - 1, 3));
+        second.volume.close().unwrap();
     }
 }

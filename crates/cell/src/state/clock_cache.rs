@@ -93,6 +93,20 @@ impl<K: Copy + Eq + Hash, V: HeapBytes> ClockCache<K, V> {
         }
     }
 
+    /// Calls `visit` with every entry, those on probation last in each part of the cache. The cache must not be used
+    /// within a call.
+    pub fn try_for_each<E>(&self, mut visit: impl FnMut(K, &V) -> Result<(), E>) -> Result<(), E> {
+        for shard in &self.shards {
+            let shard = shard.lock();
+            for key in shard.admitted.iter().chain(&shard.probation) {
+                if let Some(entry) = shard.entries.get(key) {
+                    visit(*key, &entry.value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the number of entries and their memory in bytes.
     #[cfg(test)]
     fn usage(&self) -> (usize, usize) {

@@ -23,7 +23,7 @@ pub use region_table::RegionTable;
 pub use storage_index::StorageIndex;
 pub use unit_directories::UnitDirectories;
 
-use cellar_storage::Volume;
+use cellar_storage::{FactsWriter, Volume};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -43,14 +43,15 @@ pub struct CellState {
 }
 
 impl CellState {
+    /// Returns the state of a cell that starts, with the storage index that the last clean stop saved.
     pub fn new(volume: Arc<Volume>, unit_directories: Arc<UnitDirectories>, memory: Arc<MemoryBudget>) -> Self {
         // Facts about regions share the storage index's limit; region summaries are the largest of them.
         let regions = memory.account(MemoryKind::StorageIndex);
         let eighth = regions.limit() / 8;
         Self {
+            storage_index: StorageIndex::load(&volume, regions, 6 * eighth),
             volume,
             commit_cache: CommitCache::new(memory.account(MemoryKind::CommitCache)),
-            storage_index: StorageIndex::new(regions, 6 * eighth),
             verified_checksums: RegionTable::new(regions, eighth),
             unit_directories,
             incompressible_units: IncompressibleUnits::new(regions, eighth),
@@ -58,5 +59,12 @@ impl CellState {
             helper_threads: HelperThreads::default(),
             memory,
         }
+    }
+
+    /// Makes every change durable, closes the volume and saves the storage index for the next start. No request may be able
+    /// to change a file any more.
+    pub fn close(&self) -> cellar_storage::Result<()> {
+        let save = |writer: &mut FactsWriter| self.storage_index.save(&self.volume, writer);
+        self.volume.close_saving_facts(self.storage_index.objects(), save)
     }
 }

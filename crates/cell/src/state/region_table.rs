@@ -50,6 +50,14 @@ impl<T: HeapBytes> RegionTable<T> {
         self.0.look_up(key, |fact| (fact.version == version).then(|| read(&fact.value))).flatten()
     }
 
+    /// Calls `visit` with every fact, and the version that it is valid for. The table must not be used within a call.
+    pub fn try_for_each<E>(
+        &self,
+        mut visit: impl FnMut(RegionKey, RegionVersion, &T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.0.try_for_each(|key, fact| visit(key, fact.version, &fact.value))
+    }
+
     /// Records a fact about the region at `version`. `merge` adds `value` to an existing fact of the same version; a
     /// fact of another version is replaced.
     pub fn record(&self, key: RegionKey, version: RegionVersion, value: T, merge: impl FnOnce(&mut T, T)) {

@@ -66,7 +66,7 @@ impl Relation {
 }
 
 impl Attribute {
-    fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u32(self.type_oid);
         out.put_u32(self.typmod as u32);
         out.put_u16(self.width.typlen() as u16);

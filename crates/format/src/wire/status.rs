@@ -15,6 +15,8 @@ pub struct CellStatus {
     pub cache_used_bytes: u64,
     /// The memory budget, kind by kind.
     pub memory: Vec<MemoryStatus>,
+    /// Regions whose summaries the last clean stop saved and the start loaded.
+    pub storage_index_loaded_regions: u64,
     pub scans: u64,
     pub eligible_bytes: u64,
     pub saved_by_storage_index_bytes: u64,
@@ -65,6 +67,7 @@ impl CellStatus {
         for value in [
             self.cache_capacity_bytes,
             self.cache_used_bytes,
+            self.storage_index_loaded_regions,
             self.scans,
             self.eligible_bytes,
             self.saved_by_storage_index_bytes,
@@ -109,6 +112,7 @@ impl CellStatus {
             memory,
             cache_capacity_bytes: reader.u64("page cache")?,
             cache_used_bytes: reader.u64("page cache")?,
+            storage_index_loaded_regions: reader.u64("storage index")?,
             scans: reader.u64("scans")?,
             eligible_bytes: reader.u64("scan counts")?,
             saved_by_storage_index_bytes: reader.u64("scan counts")?,
@@ -134,6 +138,7 @@ mod tests {
             pid: 7,
             disks: vec![disk.clone(), disk],
             memory: vec![MemoryStatus { kind: "groups".into(), used_bytes: 6, limit_bytes: 7 }],
+            storage_index_loaded_regions: 8,
             scans: 3,
             returned_bytes: 5,
             ..CellStatus::default()

@@ -25,6 +25,24 @@ pub enum Bounds {
 }
 
 impl Bounds {
+    /// Returns the bounds of the values of both.
+    pub fn join(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Int { min, max }, Self::Int { min: other_min, max: other_max }) => {
+                Self::Int { min: *min.min(other_min), max: *max.max(other_max) }
+            }
+            (Self::Numeric(one), Self::Numeric(other)) => {
+                let min = if other.0.compare(&one.0).is_lt() { &other.0 } else { &one.0 };
+                let max = if other.1.compare(&one.1).is_gt() { &other.1 } else { &one.1 };
+                Self::Numeric(Box::new((min.clone(), max.clone())))
+            }
+            (Self::Bytes { min, max }, Self::Bytes { min: other_min, max: other_max }) => {
+                Self::Bytes { min: min.lower(*other_min), max: max.upper(*other_max) }
+            }
+            _ => Self::Unknown,
+        }
+    }
+
     /// Returns the memory besides the value itself in bytes.
     pub fn heap_bytes(&self) -> usize {
         match self {

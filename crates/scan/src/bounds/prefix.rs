@@ -2,6 +2,7 @@
 //!
 //! Invariant: a comparison returns true only if it holds for every string that starts with the prefix.
 
+use cellar_format::bytes::{Corrupt, Reader, Write};
 use std::cmp::Ordering;
 
 /// Maximum bytes of a prefix.
@@ -22,6 +23,21 @@ impl Prefix {
         let mut bytes = [0; PREFIX_BYTES];
         bytes[..length].copy_from_slice(&string[..length]);
         Self { bytes, length: length as u8, cut: string.len() > PREFIX_BYTES }
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.length);
+        out.put_bool(self.cut);
+        out.put_bytes(self.bytes());
+    }
+
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        let at = reader.position();
+        let (length, cut) = (usize::from(reader.u8("length of a prefix")?), reader.bool("end of a prefix")?);
+        if length > PREFIX_BYTES || cut && length < PREFIX_BYTES {
+            return Err(Corrupt::new("length of a prefix", at, length.to_string()));
+        }
+        Ok(Self { cut, ..Self::new(reader.take(length, "prefix")?) })
     }
 
     fn bytes(&self) -> &[u8] {

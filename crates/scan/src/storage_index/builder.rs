@@ -248,3 +248,34 @@ impl ShortString {
 impl Extremes<ShortString> {
     const NONE: Self = Self(ShortString { word: u64::MAX, length: u8::MAX }, ShortString { word: 0, length: 0 });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A saved storage index contains bounds. If the bounds of the same values change, the format needs a new version
+    /// (`docs/format/storage-index.md`).
+    #[test]
+    fn the_bounds_of_the_same_values_never_change() {
+        let bounds = |type_oid, values: &[Value<'_>]| {
+            let column = SummaryColumn { number: 1, type_oid, slot: 0 };
+            let mut accumulator = SummaryBuilder::new(&[column]).accumulators.remove(0);
+            values.iter().for_each(|value| accumulator.add_value(Ok(value.borrowed())));
+            accumulator.finish().bounds
+        };
+        let strings = |min: &[u8], max: &[u8]| Bounds::Bytes { min: Prefix::new(min), max: Prefix::new(max) };
+        let (padded, other) = (Value::Bytes(b"ab  "[..].into()), Value::Bytes(b"a"[..].into()));
+        assert_eq!(bounds(type_oid::BPCHAR, &[padded.borrowed(), other.borrowed()]), strings(b"a", b"ab"));
+        assert_eq!(bounds(type_oid::TEXT, &[padded, other]), strings(b"a", b"ab  "));
+        let floats = [Value::Float(1.5), Value::Float(-1.5)];
+        let expected = Bounds::Int { min: 0xc007_ffff_ffff_ffff_u64 as i64, max: 0x3ff8_0000_0000_0000 };
+        assert_eq!(bounds(type_oid::FLOAT8, &floats), expected);
+        assert_eq!(bounds(type_oid::FLOAT4, &[Value::Float(f64::NAN)]), Bounds::Int { min: i64::MAX, max: i64::MAX });
+        assert_eq!(bounds(type_oid::BOOL, &[Value::Bool(true), Value::Bool(false)]), Bounds::Int { min: 0, max: 1 });
+        assert_eq!(bounds(type_oid::INT4, &[Value::Int(-3)]), Bounds::Int { min: -3, max: -3 });
+        let numeric = |text| Numeric::parse(text).unwrap();
+        let numbers = [Value::Numeric(numeric("1.50")), Value::Numeric(numeric("-20000"))];
+        let expected = Bounds::Numeric(Box::new((numeric("-20000"), numeric("1.50"))));
+        assert_eq!(bounds(type_oid::NUMERIC, &numbers), expected);
+    }
+}

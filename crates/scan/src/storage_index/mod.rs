@@ -3,10 +3,11 @@
 //!
 //! Invariant: a summary covers the tuples of all normal line pointers of its region, visible or not. A summary is
 //! therefore valid for every snapshot until the region is written. The owner of the summaries drops them on writes.
-//! [`builder`] builds summaries from scanned rows, [`mod@unit_bounds`] reads bounds from a compression unit's directory, and
+//! [`builder`] builds summaries from scanned rows, [`encoding`] saves and reads them, [`mod@unit_bounds`] reads bounds from a compression unit's directory, and
 //! [`pruning`] decides whether a region can match.
 
 mod builder;
+mod encoding;
 mod pruning;
 mod unit_bounds;
 
@@ -29,6 +30,17 @@ pub struct ColumnSummary {
 }
 
 impl ColumnSummary {
+    /// Returns the summary of the tuples of both, which are summaries of the same column.
+    fn join(&self, other: &Self) -> Self {
+        let bounds = match (self.has_nonnull, other.has_nonnull) {
+            (true, true) => self.bounds.join(&other.bounds),
+            (true, false) => self.bounds.clone(),
+            (false, _) => other.bounds.clone(),
+        };
+        let (has_null, has_nonnull) = (self.has_null || other.has_null, self.has_nonnull || other.has_nonnull);
+        Self { has_null, has_nonnull, bounds, ..*self }
+    }
+
     /// Whether the bounds describe values trimmed by `trim`.
     pub fn is_trimmed_as(&self, trim: Trim) -> bool {
         (self.type_oid == type_oid::BPCHAR) == (trim == Trim::Blanks)
@@ -61,6 +73,15 @@ impl RegionSummary {
     pub fn column(&self, number: AttributeNumber) -> Option<&ColumnSummary> {
         let index = self.columns.binary_search_by_key(&number, |column| column.number).ok()?;
         self.columns.get(index)
+    }
+
+    /// Returns the summary of the tuples of both: the columns that both summaries have.
+    pub fn join(&self, other: &Self) -> Self {
+        let joined = self.columns.iter().filter_map(|column| {
+            let same = other.column(column.number).filter(|same| same.type_oid == column.type_oid)?;
+            Some(column.join(same))
+        });
+        Self { columns: joined.collect() }
     }
 
     /// Adds the columns of another summary of the same, unchanged region; they replace columns that are in both.

@@ -33,6 +33,7 @@ use cellar_format::stats::ScanStats;
 use cellar_format::units::BLOCK_BYTES;
 use first_rows::FirstKeyTest;
 use marks::append_selected;
+pub use pages::unit_summary;
 use pages::{PageRun, PageState, rows_of};
 use std::ops::Range;
 use std::sync::Arc;

@@ -188,6 +188,36 @@ fn fits(plan: &Plan, unit: &Unit) -> bool {
     unit.shape().attributes.iter().enumerate().all(is_same)
 }
 
+/// Returns the summary of all tuples of some pages, from the bounds of the chunks that contain the pages. Returns None if
+/// the directory has no bounds for some tuples, or if there are no tuples.
+pub fn unit_summary(plan: &Plan, unit: &Unit, pages: Range<usize>) -> Option<RegionSummary> {
+    if !fits(plan, unit) {
+        return None;
+    }
+    let chunks = unit.chunks();
+    let mut summary: Option<RegionSummary> = None;
+    let mut summarised = 0;
+    for page in pages {
+        let entry = unit.pages().get(page)?;
+        match entry.kind {
+            PageKind::Rows if entry.rows > 0 => {}
+            PageKind::Rows | PageKind::Zero => continue,
+            PageKind::Raw => return None,
+        }
+        if page < summarised {
+            continue;
+        }
+        let chunk = chunks.iter().find(|chunk| chunk.pages().contains(&page))?;
+        summarised = chunk.pages().end;
+        let of_chunk = chunk_summary(plan, unit, chunk);
+        summary = Some(match summary {
+            Some(summary) => summary.join(&of_chunk),
+            None => of_chunk,
+        });
+    }
+    summary
+}
+
 /// The directory's bounds of the columns that the plan prunes by.
 fn chunk_summary(plan: &Plan, unit: &Unit, chunk: &unit::Chunk) -> RegionSummary {
     let columns = plan.summary.iter().filter_map(|column| {

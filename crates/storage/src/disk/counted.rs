@@ -3,7 +3,7 @@
 //! The wrapper changes no result. Every read, write, sync and change of allocation of a file on the disk is counted once,
 //! after the operation has returned; times include the operating system's cache. Counters never decrease.
 
-use super::{Disk, DiskFile, Space, Stream};
+use super::{Disk, DiskFile, FileStamp, Space, Stream};
 use crate::operation_counters::{LATENCY_BUCKETS, OperationCounters, OperationCounts};
 use std::io;
 use std::ops::Range;
@@ -146,6 +146,10 @@ impl Disk for CountedDisk {
         self.disk.open_named(name).map(|file| self.counted(file))
     }
 
+    fn open_existing(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        Ok(self.disk.open_existing(name)?.map(|file| self.counted(file)))
+    }
+
     fn remove_named(&self, name: &str) -> io::Result<()> {
         self.disk.remove_named(name)
     }
@@ -156,6 +160,10 @@ impl Disk for CountedDisk {
 
     fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
         self.disk.measure(ino, stream)
+    }
+
+    fn stamp(&self, ino: u64, stream: Stream) -> io::Result<Option<FileStamp>> {
+        self.disk.stamp(ino, stream)
     }
 
     fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {

@@ -3,7 +3,7 @@
 //! Layout: `docs/format/disk.md`. The filesystem provides space allocation, holes and their crash safety. Only the
 //! daemon that has locked the file `lock` may change the directory.
 
-use super::{DIRECT_ALIGN, Disk, DiskFile, Space, Stream, no_wait};
+use super::{DIRECT_ALIGN, Disk, DiskFile, FileStamp, Space, Stream, no_wait};
 use parking_lot::Mutex;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -26,6 +26,8 @@ const SYS_CACHESTAT: libc::c_long = 451;
 const CACHESTAT_FIELDS: usize = 5;
 /// The smallest page size of any kernel. With larger pages a cached range looks smaller than it is, which is safe.
 const PAGE_BYTES: usize = 4096;
+/// Nanoseconds of a second.
+const NANOSECONDS: i64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub struct DirectoryDisk {
@@ -149,11 +151,7 @@ impl Disk for DirectoryDisk {
     }
 
     fn read_note(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.root.join(name)) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        found(fs::read(self.root.join(name)))
     }
 
     fn write_note(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -173,8 +171,15 @@ impl Disk for DirectoryDisk {
         Ok(Arc::new(file))
     }
 
+    fn open_existing(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        found(self.open_file(self.root.join(name), false).map(|file| Arc::new(file) as Arc<dyn DiskFile>))
+    }
+
     fn remove_named(&self, name: &str) -> io::Result<()> {
-        ignore_not_found(fs::remove_file(self.root.join(name)))
+        match found(fs::remove_file(self.root.join(name)))? {
+            Some(()) => File::open(&self.root)?.sync_all(),
+            None => Ok(()),
+        }
     }
 
     fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
@@ -202,8 +207,18 @@ impl Disk for DirectoryDisk {
         }
     }
 
+    fn stamp(&self, ino: u64, stream: Stream) -> io::Result<Option<FileStamp>> {
+        let stamp = |metadata: fs::Metadata| FileStamp {
+            number: metadata.ino(),
+            length: metadata.len(),
+            modified: metadata.mtime() * NANOSECONDS + metadata.mtime_nsec(),
+            changed: metadata.ctime() * NANOSECONDS + metadata.ctime_nsec(),
+        };
+        found(fs::metadata(self.backing_path(ino, stream)).map(stamp))
+    }
+
     fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
-        ignore_not_found(fs::remove_file(self.backing_path(ino, stream)))
+        found(fs::remove_file(self.backing_path(ino, stream))).map(drop)
     }
 
     fn sync_name(&self, ino: u64) -> io::Result<()> {
@@ -274,10 +289,11 @@ fn parse_name(name: &str) -> Option<(u64, Stream)> {
     Some((u64::from_str_radix(number, 16).ok()?, stream))
 }
 
-fn ignore_not_found(result: io::Result<()>) -> io::Result<()> {
+/// Returns None for the error that a file does not exist.
+fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        other => other,
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
     }
 }
 

@@ -6,7 +6,7 @@
 //! A lost write is acknowledged and does not reach the wrapped engine. Reads return its bytes, as from the operating
 //! system's page cache, until [`FaultyDisk::drop_lost_writes`].
 
-use super::{Disk, DiskFile, Space, Stream, no_wait};
+use super::{Disk, DiskFile, FileStamp, Space, Stream, no_wait};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::ops::Range;
@@ -290,6 +290,10 @@ impl Disk for FaultyDisk {
         let inner = self.inner.open_named(name)?;
         Ok(Arc::new(FaultyFile { inner, injector: self.named_injector.clone(), place: None }))
     }
+    fn open_existing(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        let wrap = |inner| FaultyFile { inner, injector: self.named_injector.clone(), place: None };
+        Ok(self.inner.open_existing(name)?.map(|inner| Arc::new(wrap(inner)) as Arc<dyn DiskFile>))
+    }
     fn remove_named(&self, name: &str) -> io::Result<()> {
         self.inner.remove_named(name)
     }
@@ -300,6 +304,9 @@ impl Disk for FaultyDisk {
     }
     fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
         self.inner.measure(ino, stream)
+    }
+    fn stamp(&self, ino: u64, stream: Stream) -> io::Result<Option<FileStamp>> {
+        self.inner.stamp(ino, stream)
     }
     fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
         self.inner.remove(ino, stream)

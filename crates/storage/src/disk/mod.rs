@@ -62,6 +62,17 @@ impl Stream {
     }
 }
 
+/// Facts about one file of an inode that every change of the file's bytes changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStamp {
+    /// Identifies the file on its filesystem, so that a copy of the file has another stamp.
+    pub number: u64,
+    pub length: u64,
+    /// Times of the last change of the content, and of content or attributes: nanoseconds since 1970.
+    pub modified: i64,
+    pub changed: i64,
+}
+
 /// One cell disk.
 pub trait Disk: Send + Sync + Debug {
     /// Returns the disk's path, for messages.
@@ -82,6 +93,10 @@ pub trait Disk: Send + Sync + Debug {
     /// Opens a named file (the metadata store), creating it if it does not exist.
     fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
 
+    /// Opens a named file; None if the file does not exist. An open file stays readable after its removal.
+    fn open_existing(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>>;
+
+    /// Removes a named file, if it exists; durable on return.
     fn remove_named(&self, name: &str) -> io::Result<()>;
 
     /// Opens a file of an inode; None if it does not exist and `create` is false.
@@ -90,6 +105,9 @@ pub trait Disk: Send + Sync + Debug {
     /// Returns the length of an inode's file and the bytes allocated to it, without opening it; zeros if it does not
     /// exist.
     fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)>;
+
+    /// Returns the stamp of an inode's file; None if the file does not exist.
+    fn stamp(&self, ino: u64, stream: Stream) -> io::Result<Option<FileStamp>>;
 
     /// Removes a file of an inode, if it exists.
     fn remove(&self, ino: u64, stream: Stream) -> io::Result<()>;

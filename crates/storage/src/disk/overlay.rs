@@ -4,10 +4,10 @@
 //! files. An overlay lets this code run for an inspection, and no byte of the directory changes. Removing files and
 //! punching are errors.
 
-use super::{DirectoryDisk, Disk, DiskFile, Space, Stream};
+use super::{DirectoryDisk, Disk, DiskFile, FileStamp, Space, Stream};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -96,12 +96,13 @@ impl Disk for OverlayDisk {
     }
 
     fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let open = || match self.base.open_named(name) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            file => file.map(Some),
-        };
-        let file = self.opened(FileName::Named(name.into()), open, true)?;
+        let file = self.opened(FileName::Named(name.into()), || self.base.open_existing(name), true)?;
         Ok(file.expect("an overlay creates a missing file"))
+    }
+
+    fn open_existing(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        let file = self.opened(FileName::Named(name.into()), || self.base.open_existing(name), false)?;
+        Ok(file.map(|file| file as Arc<dyn DiskFile>))
     }
 
     fn remove_named(&self, _: &str) -> io::Result<()> {
@@ -116,6 +117,10 @@ impl Disk for OverlayDisk {
         let (length, allocated) = self.base.measure(ino, stream)?;
         let opened = self.files.lock().get(&FileName::OfInode(ino, stream)).map(|file| file.state.lock().length);
         Ok((opened.unwrap_or(length), allocated))
+    }
+
+    fn stamp(&self, ino: u64, stream: Stream) -> io::Result<Option<FileStamp>> {
+        self.base.stamp(ino, stream)
     }
 
     fn remove(&self, _: u64, _: Stream) -> io::Result<()> {

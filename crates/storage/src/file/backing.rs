@@ -21,6 +21,8 @@ pub struct Backing {
     unsynced: AtomicBool,
     /// Set while the file's name is not durable because this process created the file.
     unsynced_name: AtomicBool,
+    /// Set after a failed sync: the kernel may have dropped written bytes that readers have seen.
+    sync_failed: AtomicBool,
 }
 
 /// A backing file that stays open while the value lives.
@@ -39,8 +41,8 @@ enum Handle {
 
 impl Backing {
     pub fn new(ino: u64, stream: Stream, disk: Arc<dyn Disk>) -> Self {
-        let (unsynced, unsynced_name) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { ino, stream, disk, handle: Mutex::new(Handle::Closed), unsynced, unsynced_name }
+        let [unsynced, unsynced_name, sync_failed] = [const { AtomicBool::new(false) }; 3];
+        Self { ino, stream, disk, handle: Mutex::new(Handle::Closed), unsynced, unsynced_name, sync_failed }
     }
 
     pub fn disk(&self) -> &Arc<dyn Disk> {
@@ -87,6 +89,11 @@ impl Backing {
                 Ok(file)
             }
         }
+    }
+
+    /// Returns whether every sync of this process succeeded, so that the file contains the bytes that readers have seen.
+    pub fn is_as_read(&self) -> bool {
+        !self.sync_failed.load(Ordering::Acquire)
     }
 
     /// Returns the length and the allocated bytes.
@@ -191,6 +198,7 @@ impl Backing {
                 None => Ok(()),
             });
             if synced.is_err() {
+                self.sync_failed.store(true, Ordering::Release);
                 self.unsynced.store(true, Ordering::Release);
                 return synced;
             }

@@ -28,11 +28,12 @@ pub use units::{
 pub use versions::{Versions, regions};
 
 use crate::cache::{Cache, CachedFile};
-use crate::disk::{Disk, Stream};
-use crate::error::{Error, Result};
+use crate::disk::{Disk, FileStamp, Stream};
+use crate::error::{Context, Error, Result};
 use crate::group::StripeLayout;
 use crate::meta::{ExtentRecord, FileContent};
 use backing::Backing;
+use cellar_format::bytes::Write;
 use cellar_format::units::{AuIndex, RegionIndex, RegionVersion};
 use locks::Locks;
 use parking_lot::{Mutex, RwLock};
@@ -134,6 +135,31 @@ impl FileData {
             }
             size => Ok(size),
         }
+    }
+
+    /// Returns the encoded stamps of the files that contain the inode's blocks, on each disk of the stripe layout; None
+    /// if a failed sync may have changed bytes that readers have seen.
+    pub fn stamps(&self) -> Result<Option<Vec<u8>>> {
+        if !self.backing.iter().all(Backing::is_as_read) {
+            return Ok(None);
+        }
+        let mut stamps = Vec::new();
+        for disk in self.backing.iter().map(Backing::disk) {
+            for stream in [Stream::Data, Stream::Units] {
+                let stamp = disk.stamp(self.ino, stream).context(|| {
+                    format!(
+                        "could not read the attributes of inode {} on cell disk {}",
+                        self.ino,
+                        disk.path().display()
+                    )
+                })?;
+                stamps.put_bool(stamp.is_some());
+                if let Some(FileStamp { number, length, modified, changed }) = stamp {
+                    [number, length, modified as u64, changed as u64].iter().for_each(|value| stamps.put_u64(*value));
+                }
+            }
+        }
+        Ok(Some(stamps))
     }
 
     /// Returns whether [`Self::size`] does no I/O.

@@ -29,6 +29,14 @@ impl Uuid {
         bytes[8] = bytes[8] & 0x3f | 0x80;
         Ok(Self(bytes))
     }
+
+    pub(crate) fn bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
 }
 
 impl fmt::Display for Uuid {

@@ -14,7 +14,7 @@ pub use batch::{AuKey, Batch, CommitSequence, Contents};
 pub use extent::{ExtentRecord, SLOTS_PER_AU, SlotFormat};
 pub use namespace::{FileContent, Namespace, Node};
 pub use record::{Inode, Kind};
-pub use store::{Stores, generation_of};
+pub use store::{HEADER_BYTES, Stores, generation_of, header_of};
 
 /// Inode number of the root directory, as FUSE requires.
 pub const ROOT_INO: u64 = 1;

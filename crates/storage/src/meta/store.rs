@@ -23,6 +23,9 @@ const FILE: &str = "metadata.redb";
 const VERSION: u64 = 3;
 const VERSION_FIRST: u64 = 1;
 const CACHE_BYTES: usize = 32 << 20;
+/// redb's header is shorter. It contains the flag that the database is open or was not closed, and the number of the last
+/// transaction.
+pub const HEADER_BYTES: usize = 512;
 /// Bytes per write when a store is rewritten after an error.
 const REWRITE_CHUNK: usize = 1 << 20;
 
@@ -266,6 +269,20 @@ fn catching_panics<T>(disk: &Arc<dyn Disk>, call: impl FnOnce() -> Result<T>) ->
     })
 }
 
+/// Returns the header of a disk's store, which must not be open. Opening the store for changes changes the header before
+/// anything else, and closing the store commits a transaction of redb, so a store never has the same header again after
+/// a process has opened it, whatever the release of that process and however the process ended.
+pub fn header_of(disk: &dyn Disk) -> Result<[u8; HEADER_BYTES]> {
+    let failed = || format!("could not read the metadata of cell disk {}", disk.path().display());
+    let mut header = [0; HEADER_BYTES];
+    let file = disk.open_existing(FILE).context(failed)?;
+    let count = file.map_or(Ok(0), |file| file.read_at(&mut header, 0)).context(failed)?;
+    match count {
+        HEADER_BYTES => Ok(header),
+        _ => Err(Error::new(ErrorKind::Corrupt, format!("{}: {count} bytes", failed()))),
+    }
+}
+
 impl Stores {
     /// Reads the store with the highest generation and leaves the others unchanged. The value has no store: every
     /// transaction is an error.
@@ -287,6 +304,17 @@ impl Stores {
         };
         let contents = catching_panics(disk, || Store::open(disk.clone())?.load(disks.len()))?;
         Ok((Self { stores: Vec::new(), generation }, contents))
+    }
+
+    /// Closes the stores. Afterwards every transaction is an error.
+    pub fn close(&mut self) -> Result<()> {
+        let mut result = Ok(());
+        for store in std::mem::take(&mut self.stores) {
+            let Some(database) = store.database else { continue };
+            let close = || database.close().map_err(|error| failed(&*store.disk, "close", error.into()));
+            result = result.and(catching_panics(&store.disk, close));
+        }
+        result
     }
 
     /// Returns the generation of the last transaction.
@@ -364,7 +392,7 @@ impl Stores {
     /// After an error some disks may have the batch; the caller includes the same changes in its next batch.
     pub fn apply(&mut self, batch: &Batch) -> Result<()> {
         if self.stores.is_empty() {
-            return Err(Error::new(ErrorKind::NotPermitted, "the metadata are open for reading only"));
+            return Err(Error::new(ErrorKind::NotPermitted, "the metadata are not open for changes"));
         }
         self.generation += 1;
         let generation = self.generation;

@@ -26,6 +26,7 @@ mod recovery;
 mod regions;
 mod rename;
 mod reserve_file;
+mod saved_facts;
 mod sync;
 mod unit_reader;
 mod units;
@@ -40,6 +41,7 @@ pub use names::{DirEntry, NewNode};
 pub use options::VolumeOptions;
 pub use regions::RegionGuard;
 pub use rename::RenameMode;
+pub use saved_facts::{FactsWriter, SavedFacts};
 pub use unit_reader::UnitReader;
 pub use units::{AuFormat, AuInfo, StagedUnits, UnitStored};
 
@@ -92,6 +94,8 @@ pub struct Volume {
     times_dirty: Mutex<Vec<Ino>>,
     /// Files whose redo logs need a checkpoint.
     checkpoint_requests: Arc<CheckpointRequests>,
+    /// Valid facts about files that the last clean stop saved.
+    saved_facts: Mutex<Option<SavedFacts>>,
     options: VolumeOptions,
     background: Mutex<Option<Background>>,
 }

@@ -2,6 +2,7 @@
 
 use super::free_space::FreeSpace;
 use super::prefetcher::Prefetcher;
+use super::saved_facts::FoundFacts;
 use super::{Namespace, Volume, VolumeOptions, now};
 use crate::cache::Cache;
 use crate::disk::{Disk, Stream, on_each};
@@ -25,9 +26,11 @@ impl Volume {
         on_each(group.disks(), sync).into_iter().collect::<Result<()>>()?;
         let free_space = FreeSpace::new(group.disks(), options.reserve_bytes);
         free_space.prepare_commit();
+        let facts = if is_new { None } else { FoundFacts::take(&group) };
         let (stores, contents) = Stores::open(group.disks(), is_new, initial)?;
         group.mark_ready()?;
         let volume = Self::assemble(group, stores, contents, free_space, options)?;
+        *volume.saved_facts.lock() = facts.and_then(|facts| facts.compare(&volume.namespace.read()));
         remove_orphans(&volume.group, &volume.namespace.read())?;
         volume.recover_units()?;
         volume.free_space.replenish();
@@ -80,6 +83,7 @@ impl Volume {
             post_commit_actions: Mutex::default(),
             times_dirty: Mutex::default(),
             checkpoint_requests: Arc::default(),
+            saved_facts: Mutex::default(),
             options,
             background: Mutex::new(None),
         })

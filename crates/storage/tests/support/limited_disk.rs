@@ -1,7 +1,7 @@
 //! A disk of limited size: it wraps another engine, counts the allocated blocks of all files, and refuses writes that
 //! need more blocks than the disk has left.
 
-use cellar_storage::disk::{Disk, DiskFile, Space, Stream};
+use cellar_storage::disk::{Disk, DiskFile, FileStamp, Space, Stream};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -97,6 +97,9 @@ impl Disk for LimitedDisk {
     fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         Ok(self.file(self.inner.open_named(name)?, name.into()))
     }
+    fn open_existing(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        Ok(self.inner.open_existing(name)?.map(|inner| self.file(inner, name.into())))
+    }
     fn remove_named(&self, name: &str) -> io::Result<()> {
         self.inner.remove_named(name)?;
         self.state.lock().blocks.remove(name);
@@ -107,6 +110,9 @@ impl Disk for LimitedDisk {
     }
     fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
         self.inner.measure(ino, stream)
+    }
+    fn stamp(&self, ino: u64, stream: Stream) -> io::Result<Option<FileStamp>> {
+        self.inner.stamp(ino, stream)
     }
     fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
         self.inner.remove(ino, stream)?;

@@ -7,7 +7,7 @@
 //! or not, whatever the order of the changes, and names that were created or removed without a sync are there or not.
 
 use super::Random;
-use cellar_storage::disk::{Disk, DiskFile, Space, Stream};
+use cellar_storage::disk::{Disk, DiskFile, FileStamp, Space, Stream};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
@@ -121,6 +121,8 @@ struct Files {
 struct State {
     files: Files,
     notes: BTreeMap<Key, Vec<u8>>,
+    /// Removed named files, which stay readable while they are open.
+    unlinked: BTreeMap<Key, Vec<u8>>,
     changes: u64,
     freeze_at: Option<u64>,
     frozen: Option<Files>,
@@ -302,10 +304,18 @@ impl Disk for MemoryDisk {
         state.count_change()?;
         Ok(self.file(key))
     }
+    fn open_existing(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        let (state, key) = (self.state.lock(), (self.number, name.to_string()));
+        state.check_power()?;
+        Ok(state.files.existing.contains_key(&key).then(|| self.file(key)))
+    }
     fn remove_named(&self, name: &str) -> io::Result<()> {
         let mut state = self.state.lock();
         state.check_power()?;
-        state.files.existing.remove(&(self.number, name.into()));
+        let key = (self.number, name.into());
+        if let Some(content) = state.files.existing.remove(&key) {
+            state.unlinked.insert(key, content.current);
+        }
         state.count_change()
     }
     fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
@@ -324,6 +334,13 @@ impl Disk for MemoryDisk {
         // A block of zeros counts as a hole.
         let used = content.current.chunks(4096).filter(|block| **block != [0; 4096][..block.len()]).count();
         Ok((content.current.len() as u64, used as u64 * 4096))
+    }
+    fn stamp(&self, ino: u64, stream: Stream) -> io::Result<Option<FileStamp>> {
+        let state = self.state.lock();
+        state.check_power()?;
+        // The stamp of a disk whose clock stands still: tests rely on other evidence of changes.
+        let stamp = FileStamp { number: ino, length: 0, modified: 0, changed: 0 };
+        Ok(state.files.existing.contains_key(&self.key(ino, stream)).then_some(stamp))
     }
     fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
         let (mut state, key) = (self.state.lock(), self.key(ino, stream));
@@ -392,8 +409,9 @@ impl DiskFile for MemoryFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let state = self.state.lock();
         state.check_power()?;
-        let Some(content) = state.files.existing.get(&self.key) else { return Ok(0) };
-        let bytes = content.current.get(offset as usize..).unwrap_or_default();
+        let existing = state.files.existing.get(&self.key).map(|content| &content.current);
+        let Some(bytes) = existing.or(state.unlinked.get(&self.key)) else { return Ok(0) };
+        let bytes = bytes.get(offset as usize..).unwrap_or_default();
         let count = bytes.len().min(buffer.len());
         buffer[..count].copy_from_slice(&bytes[..count]);
         Ok(count)

@@ -54,6 +54,16 @@ impl MountError {
     }
 }
 
+/// The state of a mount that was unmounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmounted {
+    /// All requests were answered, and no request can arrive: the kernel unmounts only a mount without open files.
+    AfterLastRequest,
+    /// Processes have files of the mount open and can send requests until this process exits, or another process ended the
+    /// mount, possibly during a request.
+    MayBeInUse,
+}
+
 /// A mounted file service.
 pub struct Mount {
     path: PathBuf,
@@ -137,16 +147,20 @@ impl Mount {
 
     /// Unmounts. Waits up to `timeout` while other processes use the mount, then detaches the mount; those processes
     /// get errors once this process exits.
-    pub fn unmount(mut self, timeout: Duration) -> Result<(), MountError> {
+    pub fn unmount(mut self, timeout: Duration) -> Result<Unmounted, MountError> {
         let started = Instant::now();
         let mut warned = false;
+        let mut unmounted = Unmounted::MayBeInUse;
         while self.is_alive() {
             if self.is_detached() {
                 log::warn!("processes still use {}, which was detached", self.path.display());
                 return self.abandon();
             }
             match self.unmount_own(false) {
-                Ok(()) => break,
+                Ok(()) => {
+                    unmounted = Unmounted::AfterLastRequest;
+                    break;
+                }
                 Err(error) if started.elapsed() >= timeout => {
                     log::warn!("detaching {}, which is still in use: {error}", self.path.display());
                     self.unmount_own(true).map_err(|error| MountError::new("unmount", &self.path, error))?;
@@ -171,15 +185,17 @@ impl Mount {
         if let Some(ring) = self.ring.take() {
             ring.join();
         }
-        release_stale(&self.path)
+        release_stale(&self.path)?;
+        Ok(unmounted)
     }
 
     /// Leaves a detached mount to the processes that use it. Open files keep the session alive until this process exits, so
     /// this function does not wait for the session's threads.
-    fn abandon(&mut self) -> Result<(), MountError> {
+    fn abandon(&mut self) -> Result<Unmounted, MountError> {
         std::mem::forget(self.session.take());
         std::mem::forget(self.ring.take());
-        release_stale(&self.path)
+        release_stale(&self.path)?;
+        Ok(Unmounted::MayBeInUse)
     }
 
     /// Returns whether another process has detached the mount (`umount --lazy`).
