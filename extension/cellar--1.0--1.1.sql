@@ -315,6 +315,7 @@ CREATE TABLE awr.sample_chunk (
   wait_event_type integer[] NOT NULL,
   wait_event integer[] NOT NULL,
   query_id bigint[] NOT NULL,
+  plan_hash bigint[] NOT NULL,
   xact_age_us bigint[] NOT NULL,
   query_age_us bigint[] NOT NULL
 ) PARTITION BY LIST (snap_day);
@@ -513,7 +514,7 @@ COMMENT ON FUNCTION awr.get_incarnation() IS
 CREATE FUNCTION awr.get_samples(
   after_sequence bigint, OUT sequence bigint, OUT sample_time timestamptz, OUT pid integer, OUT backend_start timestamptz,
   OUT leader_pid integer, OUT database oid, OUT role oid, OUT application text, OUT client text, OUT backend_type text,
-  OUT state text, OUT wait_event_type text, OUT wait_event text, OUT query_id bigint, OUT xact_age_us bigint,
+  OUT state text, OUT wait_event_type text, OUT wait_event text, OUT query_id bigint, OUT plan_hash bigint, OUT xact_age_us bigint,
   OUT query_age_us bigint, OUT blocker_pid integer)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_get_samples'
@@ -587,6 +588,7 @@ DECLARE
   last bigint;
   stored bigint;
   queries bigint[];
+  plans bigint[];
   day date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
 BEGIN
   -- One session at a time; readers are not blocked.
@@ -625,17 +627,20 @@ BEGIN
                 array_agg(y.id ORDER BY s.pid, s.sequence),
                 array_agg(e.id ORDER BY s.pid, s.sequence),
                 array_agg(coalesce(s.query_id, 0) ORDER BY s.pid, s.sequence),
+                array_agg(coalesce(s.plan_hash, 0) ORDER BY s.pid, s.sequence),
                 array_agg(coalesce(s.xact_age_us, -1) ORDER BY s.pid, s.sequence),
                 array_agg(coalesce(s.query_age_us, -1) ORDER BY s.pid, s.sequence)
          FROM s LEFT JOIN d a ON a.word = s.application LEFT JOIN d c ON c.word = s.client
               LEFT JOIN d b ON b.word = s.backend_type LEFT JOIN d t ON t.word = s.state
               LEFT JOIN d y ON y.word = s.wait_event_type LEFT JOIN d e ON e.word = s.wait_event
          HAVING count(*) > 0)
-     SELECT max(s.sequence), count(*), array_agg(DISTINCT s.query_id) FROM s', source)
-    INTO last, stored, queries
+     SELECT max(s.sequence), count(*), array_agg(DISTINCT s.query_id), array_agg(DISTINCT s.plan_hash) FROM s', source)
+    INTO last, stored, queries, plans
     USING after, (sampler ->> 'next_sequence')::bigint, day, instance, (sampler ->> 'period_ms')::int,
           (sampler ->> 'ticks')::bigint - (previous ->> 'ticks')::bigint;
   UPDATE awr.query_text t SET last_day = day WHERE t.instance_id = instance AND t.query_id = ANY (queries) AND t.last_day < day;
+  UPDATE awr.plan_text t SET last_day = day
+    WHERE t.instance_id = instance AND t.query_id = ANY (queries) AND t.plan_id = ANY (plans) AND t.last_day < day;
 
   INSERT INTO awr.last_value
     VALUES (state_id, 'samples', 0, jsonb_build_object('incarnation', incarnation, 'sequence', coalesce(last, after),
@@ -680,21 +685,21 @@ CREATE VIEW awr.active_session_history AS
          nullif(s.database, 0::oid) AS database, nullif(s.role, 0::oid) AS role, a.word AS application, cl.word AS client,
          b.word AS backend_type, st.word AS state, et.word AS wait_event_type, e.word AS wait_event,
          awr.wait_class(et.word, e.word, b.word IN ('client backend', 'parallel worker')) AS wait_class,
-         nullif(s.query_id, 0) AS query_id, nullif(s.xact_age_us, -1) AS xact_age_us, nullif(s.query_age_us, -1) AS query_age_us,
+         nullif(s.query_id, 0) AS query_id, nullif(s.plan_hash, 0) AS plan_hash, nullif(s.xact_age_us, -1) AS xact_age_us, nullif(s.query_age_us, -1) AS query_age_us,
          nullif(s.blocker_pid, 0) AS blocker_pid, c.period_ms, c.begin_time AS chunk_begin, c.end_time AS chunk_end
   FROM awr.sample_chunk c
        CROSS JOIN LATERAL (SELECT c.instance_id) h
        CROSS JOIN LATERAL unnest(c.sample_ms, c.pid, c.session_ms, c.leader_pid, c.blocker_pid, c.database, c.role, c.application,
-                                 c.client, c.backend_type, c.state, c.wait_event_type, c.wait_event, c.query_id, c.xact_age_us, c.query_age_us)
+                                 c.client, c.backend_type, c.state, c.wait_event_type, c.wait_event, c.query_id, c.plan_hash, c.xact_age_us, c.query_age_us)
          AS s (ms, pid, session_ms, leader_pid, blocker_pid, database, role, application, client, backend_type, state,
-               wait_event_type, wait_event, query_id, xact_age_us, query_age_us)
+               wait_event_type, wait_event, query_id, plan_hash, xact_age_us, query_age_us)
        LEFT JOIN awr.word a ON a.id = s.application LEFT JOIN awr.word cl ON cl.id = s.client
        LEFT JOIN awr.word b ON b.id = s.backend_type LEFT JOIN awr.word st ON st.id = s.state
        LEFT JOIN awr.word et ON et.id = s.wait_event_type LEFT JOIN awr.word e ON e.id = s.wait_event
   UNION ALL
   SELECT 1, s.sample_time, s.pid, s.backend_start, s.leader_pid, s.database, s.role, s.application, s.client, s.backend_type, s.state,
          s.wait_event_type, s.wait_event, awr.wait_class(s.wait_event_type, s.wait_event, s.backend_type IN ('client backend', 'parallel worker')),
-         s.query_id, s.xact_age_us, s.query_age_us, s.blocker_pid, (SELECT period_ms FROM awr.get_sampler_state()),
+         s.query_id, s.plan_hash, s.xact_age_us, s.query_age_us, s.blocker_pid, (SELECT period_ms FROM awr.get_sampler_state()),
          s.sample_time, s.sample_time
   FROM awr.get_samples((SELECT coalesce(max((data ->> 'sequence')::bigint), 0) FROM awr.last_value
                         WHERE kind = 'samples' AND data ->> 'incarnation' = awr.get_incarnation()::text)) s;
@@ -703,6 +708,8 @@ COMMENT ON VIEW awr.active_session_history IS
   'samples of active sessions: N samples of a state mean about N times period_ms in that state';
 COMMENT ON COLUMN awr.active_session_history.wait_event IS 'what the session waited for, or NULL if it was on a CPU or ready to run';
 COMMENT ON COLUMN awr.active_session_history.wait_class IS 'wait class under Oracle''s names; see awr.wait_class';
+COMMENT ON COLUMN awr.active_session_history.plan_hash IS
+  'plan_id, in awr.plan_stat, of the top-level statement that the session executed; NULL while no plan was executed';
 COMMENT ON COLUMN awr.active_session_history.chunk_begin IS
   'first sample of the stored minute; conditions on chunk_begin and chunk_end keep a query from reading all samples';
 COMMENT ON COLUMN awr.active_session_history.leader_pid IS 'the session that a parallel worker works for';
@@ -1630,8 +1637,8 @@ BEGIN
                            FROM (SELECT date_bin(seconds * interval '1 second', sample_time, first.end_time) AS t, seconds, wait_class, max(period_ms) AS period_ms, count(*) AS n
                                  FROM active, slot WHERE foreground GROUP BY 1, 2, 3) x GROUP BY t) y),
            'by_event', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT coalesce(wait_event, 'CPU') AS event, wait_event_type AS type, wait_class AS class, foreground, count(*) AS samples FROM active GROUP BY 1, 2, 3, 4) x),
-           'top_sql', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT query_id, coalesce(wait_event, 'CPU') AS event, wait_class AS class, count(*) AS samples
-                         FROM active WHERE query_id IS NOT NULL GROUP BY 1, 2, 3 ORDER BY count(*) DESC LIMIT 100) x),
+           'top_sql', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT query_id, plan_hash AS plan_id, coalesce(wait_event, 'CPU') AS event, wait_class AS class, count(*) AS samples
+                         FROM active WHERE query_id IS NOT NULL GROUP BY 1, 2, 3, 4 ORDER BY count(*) DESC LIMIT 100) x),
            'top_sessions', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT pid, backend_start, backend_type, application, client,
                               (SELECT d.datname FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
                               coalesce(names -> 'role' ->> role::text, role::text) AS "user", count(*) AS samples, count(*) FILTER (WHERE wait_event IS NULL) AS cpu_samples
@@ -1824,6 +1831,7 @@ RETURN CASE dimension
     WHEN 'wait_class' THEN 'class'
     WHEN 'query_id' THEN 'query_id'
     WHEN 'sql_id' THEN 'query_id'
+    WHEN 'plan' THEN 'plan_id'
     WHEN 'database' THEN 'database'
     WHEN 'user' THEN 'role'
     WHEN 'application' THEN 'application'
@@ -1880,7 +1888,7 @@ CREATE FUNCTION awr.ash_data(
 RETURNS jsonb
 AS $$
 DECLARE
-  names CONSTANT text := 'event, wait_class, sql_id, query_id, database, user, application, client, backend_type, state, session, blocker';
+  names CONSTANT text := 'event, wait_class, sql_id, query_id, plan, database, user, application, client, backend_type, state, session, blocker';
   dimension text;
   name text;
   value jsonb;
@@ -1923,7 +1931,7 @@ BEGIN
                  ('services', 'application, role, database', 'foreground', 20, ''),
                  ('clients', 'client, role, database', 'client IS NOT NULL', 20, ''),
                  ('databases', 'database', 'database IS NOT NULL', 20, ''),
-                 ('top_sql', 'query_id, event, class', 'query_id IS NOT NULL', 40, ''),
+                 ('top_sql', 'query_id, plan_id, event, class', 'query_id IS NOT NULL', 40, ''),
                  ('top_sessions', 'pid, session_start, backend_type, application, role, database, event, class', 'true', 40, ''),
                  ('blockers', 'blocker_pid, event, class', 'blocker_pid IS NOT NULL', 30,
                   '|| (SELECT jsonb_build_object(''application'', max(s.application), ''role'', max(s.role), ''state'', max(s.state)) FROM s WHERE s.pid = x.blocker_pid)'),
@@ -1944,7 +1952,7 @@ BEGIN
        (SELECT DISTINCT ON (object) object, name FROM awr.object_name
         WHERE instance_id = $3 AND class = ''role'' AND ($3 <> 1 OR object NOT IN (SELECT oid FROM pg_roles)) ORDER BY object, snap_id DESC)),
      s AS MATERIALIZED (
-       SELECT coalesce(a.wait_event, ''CPU'') AS event, a.wait_class AS class, a.query_id, coalesce(k.datname, a.database::text) AS database,
+       SELECT coalesce(a.wait_event, ''CPU'') AS event, a.wait_class AS class, a.query_id, a.plan_hash AS plan_id, coalesce(k.datname, a.database::text) AS database,
               coalesce(r.rolname, a.role::text) AS role, a.application, a.client, a.backend_type, a.state, a.blocker_pid, a.pid,
               a.backend_start AS session_start, a.sample_time, a.period_ms * 1000::numeric AS us,
               a.backend_type IN (''client backend'', ''parallel worker'') AS foreground
@@ -2020,6 +2028,193 @@ SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION awr.ash_report(timestamptz, timestamptz, text, text[], jsonb, integer) IS
   'the report about the session samples of an interval; format text, html or json';
+
+-- ---- Reports about one statement ----
+
+-- Whether two identifiers differ in at most two consecutive characters
+CREATE FUNCTION awr.is_similar(a text, b text)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN (SELECT coalesce(min(i) FILTER (WHERE substr(a, i, 1) <> substr(b, i, 1)), count(*) + 1)
+               + coalesce(min(i) FILTER (WHERE substr(reverse(a), i, 1) <> substr(reverse(b), i, 1)), count(*) + 1)
+        FROM generate_series(1, least(length(a), length(b))) i) >= greatest(length(a), length(b));
+
+COMMENT ON FUNCTION awr.is_similar(text, text) IS 'for internal use by awr.refuse_statement';
+
+-- Raises the error for a statement without executions and samples in a period.
+CREATE FUNCTION awr.refuse_statement(query_id bigint, begin_snap bigint, end_snap bigint, instance integer)
+RETURNS void
+AS $$
+DECLARE
+  existing text;
+  other text;
+BEGIN
+  SELECT 'Statistics of the statement exist in AWR snapshots '
+         || string_agg(CASE WHEN first_snap < last_snap THEN first_snap || '-' || last_snap ELSE first_snap::text END, ', ' ORDER BY first_snap) || '.'
+    INTO existing
+    FROM (SELECT min(s.snap_id) AS first_snap, max(s.snap_id) AS last_snap
+          FROM (SELECT s.snap_id, p.found, row_number() OVER (ORDER BY s.snap_id) - row_number() OVER (PARTITION BY p.found ORDER BY s.snap_id) AS run
+                FROM awr.snapshot s
+                     CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM awr.plan_stat t
+                                                        WHERE t.instance_id = instance AND t.snap_day = s.snap_day AND t.snap_id = s.snap_id
+                                                          AND t.query_id = refuse_statement.query_id) AS found) p
+                WHERE s.instance_id = instance) s
+          WHERE s.found GROUP BY s.run) r;
+  IF existing IS NULL THEN
+    WITH s AS MATERIALIZED (
+      SELECT p.query_id, sum(p.elapsed_us) AS elapsed_us FROM awr.plan_stat p
+      WHERE p.instance_id = instance AND p.snap_id > begin_snap AND p.snap_id <= end_snap AND p.query_id <> 0 AND p.calls > 0 GROUP BY 1)
+    SELECT coalesce(
+             (SELECT 'Similar identifiers: ' || string_agg(c.sql_id || ' (' || c.query_id || ')', ', ' ORDER BY c.elapsed_us DESC) || '.'
+              FROM (SELECT awr.sql_id(s.query_id) AS sql_id, s.query_id, s.elapsed_us FROM s
+                    WHERE awr.is_similar(s.query_id::text, refuse_statement.query_id::text)
+                       OR awr.is_similar(awr.sql_id(s.query_id), awr.sql_id(refuse_statement.query_id))
+                    ORDER BY s.elapsed_us DESC LIMIT 5) c),
+             (SELECT 'Statements with the most elapsed time in the period: ' || string_agg(c.sql_id || ' (' || c.query_id || ')', ', ' ORDER BY c.elapsed_us DESC) || '.'
+              FROM (SELECT awr.sql_id(s.query_id) AS sql_id, s.query_id, s.elapsed_us FROM s ORDER BY s.elapsed_us DESC LIMIT 5) c),
+             'The period contains no statement. Set "cellar.awr_track_statements" to on to collect statements.')
+      INTO other;
+  END IF;
+  RAISE EXCEPTION 'statement % (query identifier %) has no executions and no session samples between AWR snapshots % and %',
+      awr.sql_id(query_id), query_id, begin_snap, end_snap
+    USING ERRCODE = 'undefined_object', DETAIL = coalesce(existing, other);
+END
+$$ LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.refuse_statement(bigint, bigint, bigint, integer) IS 'for internal use by awr.sql_data';
+
+CREATE FUNCTION awr.sql_data(query_id bigint, begin_snap bigint DEFAULT NULL, end_snap bigint DEFAULT NULL, instance integer DEFAULT 1)
+RETURNS jsonb
+AS $$
+DECLARE
+  first awr.snapshot;
+  last awr.snapshot;
+  first_snap bigint := begin_snap;
+  last_snap bigint := end_snap;
+  statements jsonb;
+  samples jsonb;
+BEGIN
+  IF query_id IS NULL OR instance IS NULL THEN
+    RETURN NULL;
+  END IF;
+  IF first_snap IS NULL OR last_snap IS NULL THEN
+    SELECT coalesce(begin_snap, min(s.snap_id)), coalesce(end_snap, max(s.snap_id)) INTO first_snap, last_snap
+      FROM awr.snapshot s WHERE s.instance_id = instance;
+    IF first_snap IS NULL OR first_snap = last_snap AND begin_snap IS NULL AND end_snap IS NULL THEN
+      RAISE EXCEPTION 'not enough AWR snapshots'
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+              DETAIL = format('A period begins and ends with an AWR snapshot; instance %s has %s.', instance, CASE WHEN first_snap IS NULL THEN 'none' ELSE 'one' END),
+              HINT = 'SELECT awr.create_snapshot() takes an AWR snapshot.';
+    END IF;
+  END IF;
+  PERFORM awr.check_period(first_snap, last_snap, instance);
+  SELECT * INTO first FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = first_snap;
+  SELECT * INTO last FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = last_snap;
+
+  SELECT jsonb_agg(to_jsonb(p) - 'dbid' || jsonb_build_object('how', 'timed',
+           'database', (SELECT d.datname FROM awr.database_stat d
+                        WHERE d.instance_id = instance AND d.datid = p.dbid AND d.snap_day <= last.snap_day AND d.snap_id <= last_snap AND d.datname IS NOT NULL
+                        ORDER BY d.snap_day DESC, d.snap_id DESC LIMIT 1),
+           'text', (SELECT t.query FROM awr.query_text t WHERE t.instance_id = instance AND t.query_id = sql_data.query_id)))
+    INTO statements
+    FROM (SELECT p.database AS dbid, max(p.rolname) AS "user", p.query_id, p.plan_id, sum(p.calls) AS calls, sum(p.elapsed_us) AS elapsed_us,
+                 sum(p.cpu_us) AS cpu_us, sum(p.plans) AS plans, sum(p.plan_us) AS plan_us, sum(p.rows) AS rows,
+                 sum(p.shared_blks_hit) AS shared_blks_hit, sum(p.shared_blks_read) AS shared_blks_read,
+                 sum(p.shared_blks_dirtied) AS shared_blks_dirtied, sum(p.shared_blks_written) AS shared_blks_written,
+                 sum(p.temp_blks_read) AS temp_blks_read, sum(p.temp_blks_written) AS temp_blks_written,
+                 sum(p.blk_read_us) AS blk_read_us, sum(p.blk_write_us) AS blk_write_us,
+                 sum(p.wal_records) AS wal_records, sum(p.wal_fpi) AS wal_fpi, sum(p.wal_bytes) AS wal_bytes,
+                 sum(p.eligible_bytes) AS eligible_bytes, sum(p.saved_bytes) AS saved_bytes, sum(p.returned_bytes) AS returned_bytes,
+                 max(p.max_us) AS max_us
+          FROM awr.plan_stat p
+          WHERE p.instance_id = instance AND p.query_id = sql_data.query_id AND p.query_id <> 0
+            AND p.snap_day BETWEEN first.snap_day AND last.snap_day AND p.snap_id > first_snap AND p.snap_id <= last_snap
+          GROUP BY p.database, p.role, p.query_id, p.plan_id) p;
+
+  -- The statement's time also contains waits that count as idle, such as pg_sleep(). Only the columns of sample_chunk that
+  -- are necessary are read, and only of the minutes in which the statement was sampled.
+  WITH s AS MATERIALIZED (
+    SELECT nullif(s.plan_hash, 0) AS plan_id, coalesce(e.word, 'CPU') AS event,
+           awr.wait_class(et.word, e.word, b.word IN ('client backend', 'parallel worker')) AS class, s.pid, c.period_ms * 1000::numeric AS us
+    FROM awr.sample_chunk c
+         CROSS JOIN LATERAL unnest(c.sample_ms, c.pid, c.backend_type, c.state, c.wait_event_type, c.wait_event, c.query_id, c.plan_hash)
+           AS s (ms, pid, backend_type, state, wait_event_type, wait_event, query_id, plan_hash)
+         LEFT JOIN awr.word b ON b.id = s.backend_type LEFT JOIN awr.word st ON st.id = s.state
+         LEFT JOIN awr.word et ON et.id = s.wait_event_type LEFT JOIN awr.word e ON e.id = s.wait_event
+    WHERE c.instance_id = instance AND c.end_time > first.end_time AND c.begin_time <= last.end_time
+      AND c.query_id @> ARRAY[sql_data.query_id] AND s.query_id = sql_data.query_id AND s.query_id <> 0
+      AND c.begin_time + s.ms * interval '1 millisecond' > first.end_time AND c.begin_time + s.ms * interval '1 millisecond' <= last.end_time
+      AND st.word NOT LIKE 'idle in transaction%')
+  SELECT jsonb_build_object(
+           'samples', (SELECT count(*) FROM s),
+           'time_us', (SELECT sum(us) FROM s),
+           'stderr_us', (SELECT round(sqrt(sum(us * us))) FROM s),
+           'period_us', (SELECT max(us) FROM s),
+           'lost', (SELECT sum(c.lost) FROM awr.sample_chunk c
+                    WHERE c.instance_id = instance AND c.end_time > first.end_time AND c.begin_time <= last.end_time),
+           'groups', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.plan_id, x.event)
+                      FROM (SELECT plan_id, event, class, count(*) AS samples, sum(us) AS time_us, round(sqrt(sum(us * us))) AS stderr_us,
+                                   count(DISTINCT pid) AS sessions
+                            FROM s GROUP BY 1, 2, 3) x))
+    INTO samples;
+  IF statements IS NULL AND samples ->> 'samples' = '0' THEN
+    PERFORM awr.refuse_statement(query_id, first_snap, last_snap, instance);
+  END IF;
+
+  RETURN jsonb_strip_nulls(jsonb_build_object(
+    'format', 1,
+    'kind', 'sql',
+    'instance', (SELECT jsonb_build_object('id', i.instance_id, 'name', i.name, 'system_identifier', i.system_identifier::text) FROM awr.instance i WHERE i.instance_id = instance)
+                || (last.facts - ARRAY['system_identifier', 'incarnation', 'uptime_us', 'day', 'sessions', 'startup_time', 'wal_lsn'])
+                || jsonb_build_object('startup_time', last.startup_time,
+                     'cpus', (SELECT o.value::int FROM awr.os_stat o WHERE o.instance_id = instance AND o.snap_day = last.snap_day AND o.snap_id = last_snap AND o.name = 'NUM_CPUS'),
+                     'memory_bytes', (SELECT o.value::bigint FROM awr.os_stat o WHERE o.instance_id = instance AND o.snap_day = last.snap_day AND o.snap_id = last_snap AND o.name = 'PHYSICAL_MEMORY_BYTES')),
+    'begin', jsonb_build_object('snap_id', first_snap, 'time', first.end_time, 'sessions', first.facts -> 'sessions'),
+    'end', jsonb_build_object('snap_id', last_snap, 'time', last.end_time, 'sessions', last.facts -> 'sessions'),
+    'snapshots', (SELECT jsonb_agg(jsonb_build_object('snap_id', s.snap_id, 'time', s.end_time, 'elapsed_us', s.elapsed_us) ORDER BY s.snap_id)
+                  FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id > first_snap AND s.snap_id <= last_snap),
+    'elapsed_us', (SELECT sum(s.elapsed_us) FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id > first_snap AND s.snap_id <= last_snap),
+    'db_time_us', (SELECT round(sum(d.active_time) * 1000) FROM awr.database_stat d
+                   WHERE d.instance_id = instance AND d.snap_day BETWEEN first.snap_day AND last.snap_day AND d.snap_id > first_snap AND d.snap_id <= last_snap),
+    'notes', (SELECT jsonb_agg(jsonb_build_object('snap_id', n.snap_id, 'time', s.end_time, 'kind', n.kind, 'object', n.object, 'text', n.description) ORDER BY n.snap_id)
+              FROM awr.note n JOIN awr.snapshot s USING (snap_day, snap_id, instance_id)
+              WHERE n.instance_id = instance AND n.snap_id > first_snap AND n.snap_id <= last_snap
+                AND (n.kind IN ('server restart', 'host restart', 'crash', 'clock step', 'upgrade', 'texts lost') OR n.object = 'plan_stat')),
+    'statement', jsonb_build_object('query_id', query_id,
+                   'text', (SELECT t.query FROM awr.query_text t WHERE t.instance_id = instance AND t.query_id = sql_data.query_id)),
+    'statements', statements,
+    'plans', (SELECT jsonb_agg(jsonb_build_object('query_id', t.query_id, 'plan_id', t.plan_id, 'text', t.plan))
+              FROM awr.plan_text t WHERE t.instance_id = instance AND t.query_id = sql_data.query_id),
+    -- Earlier intervals, too: they show whether the plan or the time changed in the first interval of the period.
+    'plan_history', (SELECT jsonb_agg(jsonb_build_object('snap_id', h.snap_id, 'time', s.begin_time, 'query_id', query_id, 'plan_id', h.plan_id,
+                                        'calls', h.calls, 'elapsed_us', h.elapsed_us, 'logical_reads', h.logical_reads, 'physical_reads', h.physical_reads)
+                                      ORDER BY h.snap_id, h.plan_id)
+                     FROM (SELECT p.snap_id, p.plan_id, sum(p.calls) AS calls, sum(p.elapsed_us) AS elapsed_us,
+                                  sum(p.shared_blks_hit + p.shared_blks_read) AS logical_reads, sum(p.shared_blks_read) AS physical_reads
+                           FROM awr.plan_stat p
+                           WHERE p.instance_id = instance AND p.query_id = sql_data.query_id AND p.query_id <> 0
+                             AND p.snap_day <= last.snap_day AND p.snap_id <= last_snap AND p.calls > 0
+                           GROUP BY 1, 2) h
+                          JOIN awr.snapshot s ON s.instance_id = instance AND s.snap_id = h.snap_id),
+    'history', samples));
+END
+$$ LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.sql_data(bigint, bigint, bigint, integer) IS
+  'everything that an SQL report about a statement shows, as one document; by default about all AWR snapshots';
+
+CREATE FUNCTION awr.sql_report(
+  query_id bigint, begin_snap bigint DEFAULT NULL, end_snap bigint DEFAULT NULL, format text DEFAULT 'text', instance integer DEFAULT 1)
+RETURNS text
+AS $$
+  SELECT awr.render(awr.sql_data(query_id, begin_snap, end_snap, instance), NULL, format)
+$$ LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.sql_report(bigint, bigint, bigint, text, integer) IS
+  'the report about one statement over AWR snapshots, by default all of them; format text, html or json';
 
 -- ---- Import ----
 
@@ -2103,7 +2298,7 @@ BEGIN
            ARRAY(SELECT words[w] FROM unnest(c.state) WITH ORDINALITY u (w, o) ORDER BY o),
            ARRAY(SELECT words[w] FROM unnest(c.wait_event_type) WITH ORDINALITY u (w, o) ORDER BY o),
            ARRAY(SELECT words[w] FROM unnest(c.wait_event) WITH ORDINALITY u (w, o) ORDER BY o),
-           c.query_id, c.xact_age_us, c.query_age_us
+           c.query_id, coalesce(c.plan_hash, array_fill(0::bigint, ARRAY[cardinality(c.pid)])), c.xact_age_us, c.query_age_us
     FROM pg_temp.awr_import_sample_chunk c JOIN pg_temp.awr_import_target g ON g.file_instance = c.instance_id
     WHERE NOT EXISTS (SELECT FROM awr.sample_chunk k WHERE k.instance_id = g.instance_id AND k.snap_day = c.snap_day AND k.begin_time = c.begin_time);
 
@@ -2152,4 +2347,5 @@ GRANT EXECUTE ON FUNCTION awr.create_snapshot(text), awr.create_baseline(text, b
   awr.diff_report(bigint, bigint, bigint, bigint, text, integer), awr.wait_class(text, text, boolean), awr.get_samples(bigint),
   awr.get_sampler_state(), awr.get_incarnation(), awr.check_period(bigint, bigint, integer) TO pg_monitor;
 GRANT EXECUTE ON FUNCTION awr.ash_data(timestamptz, timestamptz, text[], jsonb, integer),
-  awr.ash_report(timestamptz, timestamptz, text, text[], jsonb, integer), awr.sql_id(bigint), awr.query_id(text) TO pg_monitor;
+  awr.ash_report(timestamptz, timestamptz, text, text[], jsonb, integer), awr.sql_id(bigint), awr.query_id(text),
+  awr.sql_data(bigint, bigint, bigint, integer), awr.sql_report(bigint, bigint, bigint, text, integer) TO pg_monitor;

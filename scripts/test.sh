@@ -138,6 +138,7 @@ stage_awr() {
     "$ROOT/tests/awr/run.sh" || status=$?
     "$ROOT/tests/awr/repository.sh" || status=$?
     "$ROOT/tests/awr/ash.sh" || status=$?
+    "$ROOT/tests/awr/sql.sh" || status=$?
     "$ROOT/tests/awr/live.sh" && return "$status"
 }
 stage_regress() { "$ROOT/tests/regress/run.sh" ${LONG:+--rounds 5}; }

@@ -58,6 +58,26 @@ first_blocker(int pid)
 	return first;
 }
 
+/*
+ * Fills in the plan that a session executes.  A parallel worker executes a part of
+ * its leader's plan.  The query identifier of the plan replaces that of the
+ * session's status: the status of EXECUTE can contain the identifier of EXECUTE, and
+ * can be older than the plan.
+ */
+static void
+sample_plan(CellarSample *sample, PGPROC *executor, int pid)
+{
+	int64		query_id;
+	int64		plan_id;
+
+	if (sample->state == STATE_RUNNING &&
+		cellar_read_current_plan(CellarProcNumber(executor), pid, &query_id, &plan_id))
+	{
+		sample->query_id = query_id;
+		sample->plan_hash = plan_id;
+	}
+}
+
 static void
 sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now)
 {
@@ -94,6 +114,7 @@ sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now)
 	sample.wait_event = event;
 	sample.backend_type = status->st_backendType;
 	sample.state = status->st_state;
+	sample_plan(&sample, is_parallel ? leader : proc, is_parallel ? sample.leader_pid : sample.pid);
 	strlcpy(sample.application, status->st_appname != NULL ? status->st_appname : "", NAMEDATALEN);
 	write_client(&status->st_clientaddr, sample.client);
 	if (WAIT_CLASS(event) == PG_WAIT_LOCK)
@@ -165,6 +186,7 @@ cellar_request_awr(void)
 {
 	RequestAddinShmemSpace(add_size(add_size(cellar_samples_bytes(), cellar_cpu_bytes()),
 									add_size(cellar_statements_bytes(), cellar_texts_bytes())));
+	RequestAddinShmemSpace(cellar_current_plans_bytes());
 	RequestNamedLWLockTranche("cellar awr", 4);
 }
 
@@ -178,6 +200,7 @@ cellar_init_awr(void)
 	cellar_cpu_init(&locks[1].lock);
 	cellar_statements_init(&locks[2].lock);
 	cellar_texts_init(&locks[3].lock);
+	cellar_current_plans_init();
 }
 
 void

@@ -98,8 +98,8 @@ state_name(const CellarSample *sample)
 static void
 put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample)
 {
-	Datum		values[17];
-	bool		nulls[17] = {false};
+	Datum		values[18];
+	bool		nulls[18] = {false};
 	const char *event_type = pgstat_get_wait_event_type(sample->wait_event);
 	const char *event = pgstat_get_wait_event(sample->wait_event);
 
@@ -126,12 +126,14 @@ put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample)
 	}
 	values[13] = Int64GetDatum(sample->query_id);
 	nulls[13] = sample->query_id == 0;
-	values[14] = Int64GetDatum(Max(sample->time - sample->xact_start, 0));
-	nulls[14] = sample->xact_start == 0;
-	values[15] = Int64GetDatum(Max(sample->time - sample->query_start, 0));
-	nulls[15] = sample->query_start == 0;
-	values[16] = Int32GetDatum(sample->blocker_pid);
-	nulls[16] = sample->blocker_pid == 0;
+	values[14] = Int64GetDatum(sample->plan_hash);
+	nulls[14] = sample->plan_hash == 0;
+	values[15] = Int64GetDatum(Max(sample->time - sample->xact_start, 0));
+	nulls[15] = sample->xact_start == 0;
+	values[16] = Int64GetDatum(Max(sample->time - sample->query_start, 0));
+	nulls[16] = sample->query_start == 0;
+	values[17] = Int32GetDatum(sample->blocker_pid);
+	nulls[17] = sample->blocker_pid == 0;
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 

@@ -643,6 +643,7 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 	{
 		before = read_bytes();
 		start_run(tracked_entry(entry));
+		cellar_set_current_plan(entry->key.query_id, entry->key.plan_id);
 		INSTR_TIME_SET_CURRENT(started);
 	}
 	nesting_level++;
@@ -656,6 +657,8 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 	PG_FINALLY();
 	{
 		nesting_level--;
+		if (entry != NULL)
+			cellar_clear_current_plan();
 	}
 	PG_END_TRY();
 	if (entry != NULL)
@@ -670,6 +673,11 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 static void
 finish_query(QueryDesc *query)
 {
+	/* Triggers run now. */
+	TrackedQuery *entry = nesting_level == 0 ? find_tracked(query) : NULL;
+
+	if (entry != NULL)
+		cellar_set_current_plan(entry->key.query_id, entry->key.plan_id);
 	nesting_level++;
 	PG_TRY();
 	{
@@ -681,6 +689,8 @@ finish_query(QueryDesc *query)
 	PG_FINALLY();
 	{
 		nesting_level--;
+		if (entry != NULL)
+			cellar_clear_current_plan();
 	}
 	PG_END_TRY();
 }

@@ -35,6 +35,13 @@ extern int	cellar_awr_text_buffer; /* kB */
 extern int64 cellar_plan_id(const PlannedStmt *statement);
 extern int64 cellar_mark_plan(PlannedStmt *statement);
 
+/* current_plan.c */
+extern Size cellar_current_plans_bytes(void);
+extern void cellar_current_plans_init(void);
+extern void cellar_set_current_plan(int64 query_id, int64 plan_id);
+extern void cellar_clear_current_plan(void);
+extern bool cellar_read_current_plan(int slot, int pid, int64 *query_id, int64 *plan_id);
+
 /* statements.c */
 extern Size cellar_statements_bytes(void);
 extern void cellar_statements_init(LWLock *lock);
@@ -62,6 +69,8 @@ typedef struct CellarSample
 	TimestampTz xact_start;		/* 0 outside of a transaction */
 	TimestampTz query_start;
 	int64		query_id;		/* 0 if unknown */
+	int64		plan_hash;		/* of the top-level statement; 0 if no plan is
+								 * executed */
 	int32		pid;
 	int32		leader_pid;		/* 0 unless a parallel worker */
 	int32		blocker_pid;	/* 0 unless the session waits for a lock */

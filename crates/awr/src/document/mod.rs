@@ -49,7 +49,7 @@ macro_rules! records {
 records! {
     /// Everything that a report about one instance is computed from.
     Document {
-        /// `ash` for a document of `awr.ash_data`; empty for a document of `awr.report_data`.
+        /// `ash` for a document of `awr.ash_data`, `sql` for one of `awr.sql_data`; empty for one of `awr.report_data`.
         kind: Text,
         instance: Instance,
         begin: Boundary,
@@ -80,6 +80,13 @@ records! {
         settings: List<Setting>,
         ash: Ash,
         history: History,
+        statement: ReportedStatement,
+    }
+
+    /// The statement of an SQL report.
+    ReportedStatement {
+        query_id: Option<i64>,
+        text: Text,
     }
 
     Instance {
@@ -492,7 +499,8 @@ records! {
         stderr_us: Measure,
     }
 
-    /// Session samples of any interval, as `awr.ash_data` returns them. Lists are ordered by samples, most first.
+    /// Session samples of any interval, as `awr.ash_data` returns them; in a document of `awr.sql_data`, those of one statement, with
+    /// `groups` by plan and event. Lists are ordered by samples, most first.
     History {
         samples: Measure,
         time_us: Measure,

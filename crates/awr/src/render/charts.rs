@@ -3,7 +3,7 @@
 use super::escape::escape;
 use crate::figures::histogram;
 use crate::figures::time::CLASSES;
-use crate::sections::{Bar, Chart};
+use crate::sections::{Bar, Chart, Column};
 use crate::table::grouped;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -23,6 +23,7 @@ pub fn svg(chart: &Chart) -> String {
         Chart::ActiveSessions { slots, cpus } => active_sessions(slots, *cpus),
         Chart::Bars { title, unit, bars } if !bars.is_empty() => bar_chart(title, unit, bars),
         Chart::Bars { .. } => String::new(),
+        Chart::Columns { title, series, slots } => column_chart(title, series, slots),
         Chart::Histogram { title, buckets } => histogram_chart(title, buckets),
     }
 }
@@ -149,13 +150,10 @@ fn active_sessions(slots: &[(String, BTreeMap<String, f64>)], cpus: Option<f64>)
             escape(time)
         );
     }
-    let legend: String = present
-        .iter()
-        .map(|class| format!("<span><i style=\"background:{}\"></i>{}</span>", class_colour(class), escape(class)))
-        .collect();
+    let legend = legend(present.iter().map(|class| (class_colour(class), *class)));
     let host = cpus.map_or_else(String::new, |cpus| format!("; the host has {cpus:.0} CPUs"));
     let caption = format!("Average active sessions by wait class{host}");
-    format!("<p class=\"caption\">{caption}</p>{}<p class=\"legend\">{legend}</p>\n", frame(&caption, HEIGHT, &body))
+    format!("<p class=\"caption\">{caption}</p>{}{legend}", frame(&caption, HEIGHT, &body))
 }
 
 /// Horizontal bars with labels at the left and values behind the bars.
@@ -191,6 +189,69 @@ fn bar_chart(title: &str, unit: &str, bars: &[Bar]) -> String {
         );
     }
     format!("<p class=\"caption\">{} ({})</p>{}", escape(title), escape(unit), frame(title, height, &body))
+}
+
+/// Colours of series, which differ most for the first ones.
+const SERIES_COLOURS: [usize; 12] = [1, 3, 0, 11, 2, 5, 9, 6, 10, 4, 8, 7];
+
+fn series_colour(series: usize) -> String {
+    format!("var(--class-{})", SERIES_COLOURS[series % SERIES_COLOURS.len()])
+}
+
+/// Times of each slot side by side, in the colours of their series. The unit suits the longest time.
+fn column_chart(title: &str, series: &[String], slots: &[(String, Vec<Column>)]) -> String {
+    const LABEL_WIDTH: f64 = 90.0;
+    const COLUMN_WIDTH_MAX: f64 = 70.0;
+    let longest = slots.iter().flat_map(|(_, columns)| columns).map(|column| column.us).fold(0.0, f64::max);
+    let (unit, us) = match longest {
+        us if us >= 1e6 => ("s", 1e6),
+        us if us >= 1e3 => ("ms", 1e3),
+        _ => ("us", 1.0),
+    };
+    let greatest = round_up(longest / us * 1.05);
+    let width = (WIDTH - LEFT - RIGHT) / slots.len().max(1) as f64;
+    let mut body = grid(greatest);
+    for (index, (_, columns)) in slots.iter().enumerate() {
+        let count = columns.len().max(1) as f64;
+        let column_width = (width * 0.86 / count).clamp(0.5, COLUMN_WIDTH_MAX);
+        let left = LEFT + width * (index as f64 + 0.5) - column_width * count / 2.0;
+        for (place, column) in columns.iter().enumerate() {
+            // A short time is still visible beside a long one.
+            let size = ((HEIGHT - TOP - BOTTOM) * column.us / us / greatest).max(1.5);
+            let _ = write!(
+                body,
+                "<rect x=\"{:.2}\" y=\"{:.1}\" width=\"{column_width:.2}\" height=\"{size:.1}\" fill=\"{}\"><title>{}</title></rect>",
+                left + column_width * place as f64,
+                HEIGHT - BOTTOM - size,
+                series_colour(column.series),
+                escape(&column.description)
+            );
+        }
+    }
+    let step = (slots.len().div_ceil(TIME_LABELS)).max((LABEL_WIDTH / width).ceil() as usize).max(1);
+    for (index, (label, _)) in slots.iter().enumerate().step_by(step) {
+        let middle = (LEFT + width * (index as f64 + 0.5)).max(LABEL_WIDTH / 2.0);
+        if middle + LABEL_WIDTH / 2.0 > WIDTH {
+            break;
+        }
+        let _ = write!(
+            body,
+            "<text class=\"axis\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            HEIGHT - 8.0,
+            escape(label)
+        );
+    }
+    let legend = legend(series.iter().enumerate().map(|(index, name)| (series_colour(index), name.as_str())));
+    let caption = format!("{title} ({unit})");
+    format!("<p class=\"caption\">{}</p>{}{legend}", escape(&caption), frame(&caption, HEIGHT, &body))
+}
+
+/// Names beside squares of their colours.
+fn legend<'a>(entries: impl Iterator<Item = (String, &'a str)>) -> String {
+    let spans: String = entries
+        .map(|(colour, name)| format!("<span><i style=\"background:{colour}\"></i>{}</span>", escape(name)))
+        .collect();
+    format!("<p class=\"legend\">{spans}</p>\n")
 }
 
 /// Counts by bucket, from the first to the last bucket with waits; the percentage stands above each column.

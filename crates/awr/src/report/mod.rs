@@ -1,14 +1,17 @@
-//! Reports: sections put together for one instance, several instances, two periods, or the session samples of an interval.
+//! Reports: sections put together for one instance, several instances, two periods, the session samples of an interval, or one
+//! statement.
 
 mod difference;
 mod global;
 mod history;
 mod instance;
+mod statement;
 
 pub use difference::difference;
 pub use global::global;
 pub use history::history;
 pub use instance::instance;
+pub use statement::statement;
 
 use crate::document::Document;
 use crate::findings::Findings;
@@ -21,6 +24,8 @@ pub enum Kind {
     Difference,
     /// Session samples of any interval.
     History,
+    /// One statement over time.
+    Statement,
 }
 
 impl Kind {
@@ -31,6 +36,7 @@ impl Kind {
             Self::Global => "global",
             Self::Difference => "difference",
             Self::History => "ash",
+            Self::Statement => "sql",
         }
     }
 }
@@ -46,10 +52,12 @@ pub struct Report {
     pub findings: Findings,
 }
 
-/// The report about parsed documents: one document makes an instance report or an ASH report, several make a global report.
+/// The report about parsed documents: an instance report, an ASH report or an SQL report about one document, a global report
+/// about several.
 pub fn of(documents: &[Document]) -> Report {
     match documents {
         [document] if &*document.kind == "ash" => history(document),
+        [document] if &*document.kind == "sql" => statement(document),
         [document] => instance(document),
         documents => global(documents),
     }

@@ -66,8 +66,19 @@ pub enum Chart {
     ActiveSessions { slots: Vec<(String, BTreeMap<String, f64>)>, cpus: Option<f64> },
     /// Horizontal bars. `unit` describes the values.
     Bars { title: String, unit: &'static str, bars: Vec<Bar> },
+    /// Times by slot, one column for each series in the slot. A slot has a label.
+    Columns { title: String, series: Vec<String>, slots: Vec<(String, Vec<Column>)> },
     /// Counts by log2 bucket of microseconds.
     Histogram { title: String, buckets: Vec<f64> },
+}
+
+/// A time in a chart of columns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Index in the chart's series.
+    pub series: usize,
+    pub us: f64,
+    pub description: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -139,7 +139,7 @@ fn table<'a>(
     Table::new(&all).with_rows(rows.into_iter().map(row)).without_empty_columns()
 }
 
-fn event_name(activity: &AshActivity) -> &str {
+pub(super) fn event_name(activity: &AshActivity) -> &str {
     activity.event.known().filter(|event| *event != "CPU").unwrap_or("CPU + Wait for CPU")
 }
 
@@ -152,6 +152,7 @@ fn groups(view: &View<'_>) -> Section {
         "wait_class" => "<Wait Class",
         "query_id" => "Query Id",
         "sql_id" => "<SQL ID",
+        "plan" => "Plan Hash",
         "database" => "<Database",
         "user" => "<User",
         "application" => "<Application",
@@ -168,6 +169,7 @@ fn groups(view: &View<'_>) -> Section {
         "wait_class" => Cell::text(&*activity.class),
         "query_id" => Cell::integer(activity.query_id),
         "sql_id" => Cell::sql_id(activity.query_id),
+        "plan" => Cell::integer(activity.plan_id),
         "database" => Cell::text(&*activity.database),
         "user" => Cell::text(&*activity.role),
         "application" => Cell::text(&*activity.application),
@@ -230,11 +232,12 @@ fn top_sql(view: &View<'_>) -> Section {
     let document = view.document;
     let table = table(
         document,
-        &["<SQL ID", "<Event", "<Event Class", "Sessions", "_SQL Text"],
+        &["<SQL ID", "Plan Hash", "<Event", "<Event Class", "Sessions", "_SQL Text"],
         &document.history.top_sql,
         |activity| {
             vec![
                 Cell::sql_id(activity.query_id),
+                Cell::integer(activity.plan_id),
                 Cell::text(event_name(activity)),
                 Cell::text(&*activity.class),
                 Cell::count(activity.sessions),
@@ -243,6 +246,9 @@ fn top_sql(view: &View<'_>) -> Section {
         },
     );
     Section::new("ash-top-sql", Group::History, "Top SQL with Top Events")
+        .note(
+            "Plan Hash is blank for samples in which no plan was executed, for example while the statement was planned",
+        )
         .table_or(table, "No statement with a query identifier was running in a sample.")
 }
 

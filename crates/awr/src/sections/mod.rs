@@ -16,13 +16,15 @@ mod settings;
 mod smart_scan;
 mod sql;
 mod sql_lists;
+mod statement;
 mod summary;
 mod vacuum;
 mod waits;
 mod wal;
 
-pub use blocks::{Bar, Block, Chart, Group, Section};
+pub use blocks::{Bar, Block, Chart, Column, Group, Section};
 pub use history::sections as history;
+pub use statement::sections as statement;
 pub use summary::{PREFERRED_ROWS, findings};
 
 use crate::document::Document;

@@ -13,6 +13,19 @@ use std::collections::BTreeMap;
 /// The least share of DB time of a statement whose plan changes are listed, and the most statements.
 const PLAN_CHANGE_PERCENT_MIN: f64 = 0.5;
 const PLAN_CHANGE_STATEMENTS: usize = 20;
+/// Columns of the script awr_plan_change, with the verdict on each change.
+pub(super) const PLAN_CHANGE_COLUMNS: [&str; 10] = [
+    "SNAP_ID",
+    "NODE",
+    "<BEGIN_INTERVAL_TIME",
+    "<SQL_ID",
+    "PLAN_HASH_VALUE",
+    "EXECS",
+    "AVG_ETIME",
+    "AVG_LIO",
+    "AVG_PIO",
+    "<VERDICT",
+];
 
 pub fn sections(view: &View<'_>) -> Vec<Section> {
     if view.sql.is_empty() {
@@ -44,27 +57,15 @@ fn top_sql_chart(view: &View<'_>) -> Chart {
     Chart::Bars { title: "Top SQL by elapsed time".to_owned(), unit: "s", bars: bars.collect() }
 }
 
-/// Executions per snapshot and plan, in the form of the script awr_plan_change, with the verdict on each change.
+/// Executions per snapshot and plan of statements whose plan or time changed.
 fn plan_changes(view: &View<'_>) -> Section {
-    let columns = [
-        "SNAP_ID",
-        "NODE",
-        "<BEGIN_INTERVAL_TIME",
-        "<SQL_ID",
-        "PLAN_HASH_VALUE",
-        "EXECS",
-        "AVG_ETIME",
-        "AVG_LIO",
-        "AVG_PIO",
-        "<VERDICT",
-    ];
     let histories = statements(view.document);
     // Statements that take no notable time change their times and plans by chance.
     let notable = histories.iter().filter(|history| {
         let share = view.model.percent_of_db_time(Some(history.elapsed_us()));
         history.is_notable() && share.is_none_or(|share| share >= PLAN_CHANGE_PERCENT_MIN)
     });
-    let mut table = Table::new(&columns);
+    let mut table = Table::new(&PLAN_CHANGE_COLUMNS);
     for history in top(notable, PLAN_CHANGE_STATEMENTS, |history| Some(history.elapsed_us())) {
         for (row, verdict) in &history.executions {
             table.push(plan_row(view, history.query_id, row, *verdict));
@@ -77,7 +78,7 @@ fn plan_changes(view: &View<'_>) -> Section {
         .table_or(table, "No statement changed its plan, or became slower with the same plan, between the snapshots.")
 }
 
-fn plan_row(view: &View<'_>, query_id: i64, row: &PlanHistory, verdict: Verdict) -> Vec<Cell> {
+pub(super) fn plan_row(view: &View<'_>, query_id: i64, row: &PlanHistory, verdict: Verdict) -> Vec<Cell> {
     let average_us = ratio(row.elapsed_us, row.calls);
     vec![
         Cell::integer(row.snap_id),
@@ -107,7 +108,7 @@ fn complete_texts(view: &View<'_>) -> Section {
         .table_or(table, "Not available: only members of pg_monitor see the texts of statements")
 }
 
-fn plan_texts(view: &View<'_>) -> Section {
+pub(super) fn plan_texts(view: &View<'_>) -> Section {
     let rows = view.document.plans.iter().filter(|plan| !plan.text.is_empty());
     let table = Table::new(&["<SQL Id", "PLAN_HASH_VALUE", "_Plan"]).with_rows(
         rows.map(|plan| vec![Cell::sql_id(plan.query_id), Cell::integer(plan.plan_id), Cell::text(&*plan.text)]),

@@ -14,7 +14,7 @@ const MEGABYTE: f64 = 1_048_576.0;
 
 pub fn sections(view: &View<'_>) -> Vec<Section> {
     vec![
-        header(view),
+        header(view, "WORKLOAD REPOSITORY report for"),
         notes(view),
         load_profile(view),
         instance_efficiency(view),
@@ -26,7 +26,7 @@ pub fn sections(view: &View<'_>) -> Vec<Section> {
     ]
 }
 
-fn header(view: &View<'_>) -> Section {
+pub(super) fn header(view: &View<'_>, title: &str) -> Section {
     let document = view.document;
     let instance = &document.instance;
     let text = |text: &str| Cell::text(text);
@@ -69,7 +69,7 @@ fn header(view: &View<'_>) -> Section {
         vec![text("Elapsed:"), Cell::Absent, minutes(document.elapsed_us), Cell::Absent],
         vec![text("DB Time:"), Cell::Absent, minutes(view.model.db_time_us), Cell::Absent],
     ]);
-    let section = Section::new("header", Group::Summary, "WORKLOAD REPOSITORY report for");
+    let section = Section::new("header", Group::Summary, title);
     let section = section.table(database).table(host).table(snapshots);
     match super::ash::chart(view) {
         Some(chart) => section.chart(chart),
@@ -78,7 +78,7 @@ fn header(view: &View<'_>) -> Section {
 }
 
 /// What happened during the interval and what is missing: it decides how far the figures can be trusted.
-fn notes(view: &View<'_>) -> Section {
+pub(super) fn notes(view: &View<'_>) -> Section {
     let mut section = Section::new("notes", Group::Summary, "Notes and Missing Sources");
     let notes = Table::new(&["Snap Id", "<Time", "<Kind", "<Object", "<Note"])
         .with_rows(view.document.notes.iter().map(|note| {

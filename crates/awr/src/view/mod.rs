@@ -2,7 +2,7 @@
 
 mod sql;
 
-pub use sql::Sql;
+pub use sql::{Sql, by_plan};
 
 use crate::document::{Document, Measure, Timestamp};
 use crate::figures::load::transactions;

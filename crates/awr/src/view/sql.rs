@@ -1,6 +1,6 @@
 //! Statements of a document, summed over roles and plans.
 
-use crate::document::{Document, Measure};
+use crate::document::{Document, Measure, Statement};
 use crate::figures::{percent, sum};
 use crate::sql_id;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,44 @@ pub struct Sql<'a> {
     pub max_us: Measure,
 }
 
-impl Sql<'_> {
+impl<'a> Sql<'a> {
+    /// Adds the figures of one role and plan.
+    fn add(&mut self, statement: &'a Statement) {
+        let add = |total: &mut Measure, value: Measure| *total = sum([*total, value]);
+        self.query_id = statement.query_id;
+        self.database = &statement.database;
+        self.roles.insert(&statement.role);
+        if self.text.is_empty() {
+            self.text = &statement.text;
+        }
+        self.plans.extend(statement.plan_id.filter(|plan_id| *plan_id != 0));
+        add(&mut self.calls, statement.calls);
+        add(&mut self.plan_calls, statement.plans);
+        add(&mut self.plan_us, statement.plan_us);
+        add(&mut self.elapsed_us, statement.elapsed_us);
+        add(&mut self.cpu_us, statement.cpu_us);
+        add(&mut self.rows, statement.rows);
+        let (shared_hit, shared_read) = (statement.shared_blks_hit, statement.shared_blks_read);
+        add(&mut self.gets, sum([shared_hit, shared_read, statement.local_blks_hit, statement.local_blks_read]));
+        add(&mut self.reads, sum([shared_read, statement.local_blks_read]));
+        add(&mut self.writes, sum([statement.shared_blks_written, statement.local_blks_written]));
+        add(&mut self.temp_blocks, sum([statement.temp_blks_read, statement.temp_blks_written]));
+        let temp_us = sum([statement.temp_blk_read_us, statement.temp_blk_write_us]);
+        add(&mut self.temp_us, temp_us);
+        add(&mut self.io_us, sum([statement.blk_read_us, statement.blk_write_us, temp_us]));
+        add(&mut self.wal_records, statement.wal_records);
+        add(&mut self.wal_fpi, statement.wal_fpi);
+        add(&mut self.wal_bytes, statement.wal_bytes);
+        add(&mut self.jit_us, statement.jit_us);
+        add(&mut self.eligible_bytes, statement.eligible_bytes);
+        add(&mut self.saved_bytes, statement.saved_bytes);
+        add(&mut self.returned_bytes, statement.returned_bytes);
+        self.max_us = match (self.max_us, statement.max_us) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.or(b),
+        };
+    }
+
     /// Database and roles, in the place of Oracle's module.
     pub fn module(&self) -> String {
         let roles: Vec<&str> = self.roles.iter().copied().filter(|role| !role.is_empty()).collect();
@@ -67,40 +104,16 @@ impl Sql<'_> {
 pub fn aggregate(document: &Document) -> Vec<Sql<'_>> {
     let mut all: BTreeMap<(&str, Option<i64>), Sql<'_>> = BTreeMap::new();
     for statement in &document.statements {
-        let sql = all.entry((&statement.database, statement.query_id)).or_default();
-        let add = |total: &mut Measure, value: Measure| *total = sum([*total, value]);
-        sql.query_id = statement.query_id;
-        sql.database = &statement.database;
-        sql.roles.insert(&statement.role);
-        if sql.text.is_empty() {
-            sql.text = &statement.text;
-        }
-        sql.plans.extend(statement.plan_id.filter(|plan_id| *plan_id != 0));
-        add(&mut sql.calls, statement.calls);
-        add(&mut sql.plan_calls, statement.plans);
-        add(&mut sql.plan_us, statement.plan_us);
-        add(&mut sql.elapsed_us, statement.elapsed_us);
-        add(&mut sql.cpu_us, statement.cpu_us);
-        add(&mut sql.rows, statement.rows);
-        let (shared_hit, shared_read) = (statement.shared_blks_hit, statement.shared_blks_read);
-        add(&mut sql.gets, sum([shared_hit, shared_read, statement.local_blks_hit, statement.local_blks_read]));
-        add(&mut sql.reads, sum([shared_read, statement.local_blks_read]));
-        add(&mut sql.writes, sum([statement.shared_blks_written, statement.local_blks_written]));
-        add(&mut sql.temp_blocks, sum([statement.temp_blks_read, statement.temp_blks_written]));
-        let temp_us = sum([statement.temp_blk_read_us, statement.temp_blk_write_us]);
-        add(&mut sql.temp_us, temp_us);
-        add(&mut sql.io_us, sum([statement.blk_read_us, statement.blk_write_us, temp_us]));
-        add(&mut sql.wal_records, statement.wal_records);
-        add(&mut sql.wal_fpi, statement.wal_fpi);
-        add(&mut sql.wal_bytes, statement.wal_bytes);
-        add(&mut sql.jit_us, statement.jit_us);
-        add(&mut sql.eligible_bytes, statement.eligible_bytes);
-        add(&mut sql.saved_bytes, statement.saved_bytes);
-        add(&mut sql.returned_bytes, statement.returned_bytes);
-        sql.max_us = match (sql.max_us, statement.max_us) {
-            (Some(a), Some(b)) => Some(a.max(b)),
-            (a, b) => a.or(b),
-        };
+        all.entry((&statement.database, statement.query_id)).or_default().add(statement);
     }
     all.into_values().collect()
+}
+
+/// Sums the document's statements by plan; None contains executions without a plan.
+pub fn by_plan(document: &Document) -> BTreeMap<Option<i64>, Sql<'_>> {
+    let mut all: BTreeMap<Option<i64>, Sql<'_>> = BTreeMap::new();
+    for statement in &document.statements {
+        all.entry(statement.plan_id.filter(|plan_id| *plan_id != 0)).or_default().add(statement);
+    }
+    all
 }

@@ -8,7 +8,7 @@ mod transfer;
 
 use crate::CONFIG_EXIT;
 use cellar_awr::render::{self, Format};
-use cellar_awr::report;
+use cellar_awr::{report, sql_id};
 use clap::builder::PossibleValuesParser;
 use repository::{Interval, Period, Repository};
 pub use repository::{configuration, with_cause};
@@ -42,6 +42,7 @@ enum AwrCommand {
     Diff(DiffArguments),
     Global(GlobalArguments),
     Ash(Box<AshArguments>),
+    Sql(SqlArguments),
     Snapshots(SnapshotsArguments),
     Snapshot(SnapshotArguments),
     Export(ExportArguments),
@@ -146,7 +147,7 @@ struct AshArguments {
     /// Length of the interval before its end, for example '10 minutes'
     #[arg(long, value_name = "INTERVAL")]
     last: Option<String>,
-    /// Add a section with the samples by these dimensions: event, wait_class, sql_id, query_id, database, user,
+    /// Add a section with the samples by these dimensions: event, wait_class, sql_id, query_id, plan, database, user,
     /// application, client, backend_type, state, session, blocker
     #[arg(long, value_name = "DIMENSION", value_delimiter = ',')]
     by: Vec<String>,
@@ -175,6 +176,9 @@ struct Filters {
     /// Only samples of the statement with this query identifier
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     query_id: Option<i64>,
+    /// Only samples of executions with this plan hash
+    #[arg(long, value_name = "PLAN_HASH")]
+    plan: Option<i64>,
     /// Only samples of sessions in this database
     #[arg(long, value_name = "NAME")]
     database: Option<String>,
@@ -210,6 +214,7 @@ impl Filters {
             ("wait_class", self.wait_class.clone()),
             ("sql_id", self.sql_id.clone()),
             ("query_id", self.query_id.map(|query_id| query_id.to_string())),
+            ("plan", self.plan.map(|plan| plan.to_string())),
             ("database", self.database.clone()),
             ("user", self.user.clone()),
             ("application", self.application.clone()),
@@ -223,6 +228,37 @@ impl Filters {
         .filter_map(|(dimension, value)| Some((dimension, value?)))
         .unzip()
     }
+}
+
+/// Report about one statement over time: its plans, statistics per AWR snapshot, and waits; by default over all AWR snapshots
+#[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("statement").required(true).args(["sql_id", "query_id", "from_json"]))]
+struct SqlArguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: Output,
+    /// The statement, by its SQL_ID
+    #[arg(long, value_name = "SQL_ID")]
+    sql_id: Option<String>,
+    /// The statement, by its query identifier
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    query_id: Option<i64>,
+    /// First AWR snapshot
+    #[arg(long, value_name = "SNAP_ID", requires = "end")]
+    begin: Option<i64>,
+    /// Last AWR snapshot
+    #[arg(long, value_name = "SNAP_ID", requires = "begin")]
+    end: Option<i64>,
+    /// Report from the first to the last of the last COUNT AWR snapshots
+    #[arg(long, value_name = "COUNT", conflicts_with = "begin", value_parser = clap::value_parser!(i64).range(2..))]
+    last: Option<i64>,
+    /// Instance whose AWR snapshots are reported, by number or name; 1 is the server that contains the repository
+    #[arg(long, value_name = "INSTANCE", default_value = "1")]
+    instance: String,
+    /// Render a document that --format document wrote, without a connection
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dsn", "begin", "last"])]
+    from_json: Option<PathBuf>,
 }
 
 /// List the AWR snapshots of the repository
@@ -288,6 +324,7 @@ pub fn run(arguments: &AwrArguments) -> ExitCode {
         AwrCommand::Diff(arguments) => ("diff", diff(arguments)),
         AwrCommand::Global(arguments) => ("global", global(arguments)),
         AwrCommand::Ash(arguments) => ("ash", ash(arguments)),
+        AwrCommand::Sql(arguments) => ("sql", sql(arguments)),
         AwrCommand::Snapshots(arguments) => ("snapshots", snapshots(arguments)),
         AwrCommand::Snapshot(arguments) => ("snapshot", snapshot(arguments)),
         AwrCommand::Export(arguments) => ("export", export(arguments)),
@@ -374,6 +411,30 @@ fn ash(arguments: &AshArguments) -> Result<(), Failure> {
             let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
             let instance = repository.instance(&arguments.instance)?;
             repository.session_history(&interval, &arguments.by, (&dimensions, &values), instance)?
+        }
+    };
+    write(&arguments.output, &json, || Ok(report::of(&documents(&json)?)))
+}
+
+fn sql(arguments: &SqlArguments) -> Result<(), Failure> {
+    let json = match (&arguments.from_json, &arguments.sql_id, arguments.query_id) {
+        (Some(file), ..) => source::read(file)?,
+        (None, sql_id, query_id) => {
+            let query_id = match sql_id {
+                Some(text) => Some(sql_id::parse(text).ok_or_else(|| {
+                    Failure::usage(format!("invalid SQL_ID \"{text}\""))
+                        .detail("An SQL_ID has 13 characters: digits and lower-case letters without e, i, l and o.")
+                })?),
+                None => query_id,
+            };
+            let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
+            let instance = repository.instance(&arguments.instance)?;
+            let period = match (arguments.begin, arguments.end, arguments.last) {
+                (Some(begin), Some(end), _) => Some(Period { begin, end }),
+                (_, _, Some(count)) => Some(repository.last(instance, count)?),
+                _ => None,
+            };
+            repository.statement_history(query_id, period, instance)?
         }
     };
     write(&arguments.output, &json, || Ok(report::of(&documents(&json)?)))

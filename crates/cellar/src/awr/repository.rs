@@ -98,6 +98,23 @@ impl Repository {
         document.ok_or_else(|| Failure::error("the repository returned no document"))
     }
 
+    /// The history of a statement as a JSON document; over all AWR snapshots without a period.
+    pub fn statement_history(
+        &mut self,
+        query_id: Option<i64>,
+        period: Option<Period>,
+        instance: i32,
+    ) -> Result<String, Failure> {
+        let (begin, end) = (period.map(|period| period.begin), period.map(|period| period.end));
+        let parameters: [&(dyn postgres::types::ToSql + Sync); 4] = [&query_id, &begin, &end, &instance];
+        let row = self
+            .client
+            .query_one("SELECT awr.sql_data($1, $2, $3, $4)::text", &parameters)
+            .map_err(|error| failure(&error))?;
+        let document: Option<String> = row.get(0);
+        document.ok_or_else(|| Failure::error("the repository returned no document"))
+    }
+
     /// The period from the first to the last of the last `count` AWR snapshots.
     pub fn last(&mut self, instance: i32, count: i64) -> Result<Period, Failure> {
         let sql = "SELECT snap_id FROM awr.snapshots WHERE instance_id = $1 ORDER BY snap_id DESC LIMIT $2";
