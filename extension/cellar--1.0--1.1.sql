@@ -274,10 +274,21 @@ CREATE TABLE awr.cpu_stat (
   database oid NOT NULL, backend_type text NOT NULL, application text NOT NULL,
   cpu_us awr.counter, run_queue_us awr.counter,
   parses awr.counter, parse_us awr.counter, commits awr.counter, commit_us awr.counter,
+  elapsed_us awr.counter,
   stats_reset text
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.cpu_stat IS
-  'CPU time of the server''s processes per interval, the time that they were ready to run but waited for a CPU, and parse and commit times; database 0: none';
+  'CPU time of the server''s processes per interval, the time that they were ready to run but waited for a CPU, elapsed time of parallel workers, and parse and commit times; database 0: none';
+
+CREATE TABLE awr.relation_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  database oid NOT NULL, relation oid NOT NULL,
+  row_lock_waits awr.counter, row_lock_us awr.counter,
+  eligible_bytes awr.counter, saved_bytes awr.counter, returned_bytes awr.counter,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.relation_stat IS
+  'row-lock waits (sampled) and Smart Scan bytes of relations per interval; relation 0: sums of relations for which there was no space';
 
 -- ---- Session samples ----
 
@@ -328,7 +339,7 @@ CREATE TABLE awr.activity (
   age_xids bigint, age_us bigint, bytes bigint, detail text
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.activity IS
-  'state at the end of the interval. Kinds: longest transaction, idle in transaction, xmin holder, replication, replication slot, prepared transaction';
+  'state at the end of the interval. Kinds: longest transaction, idle in transaction, xmin holder, replication, replication slot, replay (of a standby), archiver, prepared transaction';
 
 -- Which statistics a snapshot collects. "source" is a query over the views of one server version; its columns are those
 -- of the interval table that "kind" names. Sources of scope database run in every database.
@@ -414,6 +425,8 @@ INSERT INTO awr.collector VALUES
    FROM cellar.get_file_io(), unnest(histogram) WITH ORDINALITY h (n, bucket) WHERE n > 0 GROUP BY 1, 2, 3, 4$$),
 ('cpu_stat', 'instance', 0, 999999, NULL,
  $$SELECT c.*, awr.get_incarnation()::text AS stats_reset FROM awr.get_cpu() c$$),
+('relation_stat', 'instance', 0, 999999, NULL,
+ $$SELECT r.*, awr.get_incarnation() || '/' || r.generation AS stats_reset FROM awr.get_relations() r$$),
 ('os_stat', 'instance', 0, 999999, NULL,
  $$WITH cpu AS (SELECT regexp_split_to_array(trim(substring(pg_read_file('/proc/stat') FROM 'cpu +([0-9 ]+)')), ' +')::bigint[] AS t),
         vm AS (SELECT m[1] AS name, m[2]::bigint AS value
@@ -491,7 +504,20 @@ INSERT INTO awr.collector VALUES
    UNION ALL
    SELECT 'replication', pid::text, NULL, pid, application_name, state, NULL, NULL, (extract(epoch FROM replay_lag) * 1e6)::bigint,
           CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::bigint END, sync_state
-   FROM pg_stat_replication$$);
+   FROM pg_stat_replication
+   UNION ALL
+   -- Without new WAL, the time of the last replayed transaction says nothing about the lag.
+   SELECT 'replay', 'this standby', NULL, pid, NULL, coalesce(status, 'not streaming'), NULL, NULL,
+          CASE WHEN pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() THEN 0
+               ELSE (extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()) * 1e6)::bigint END,
+          pg_wal_lsn_diff(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())::bigint, NULL
+   FROM (SELECT) one LEFT JOIN pg_stat_wal_receiver ON true WHERE pg_is_in_recovery()
+   UNION ALL
+   -- WAL files that are complete and wait for the archiver
+   SELECT 'archiver', 'archiver', NULL, NULL, NULL, CASE WHEN last_failed_time > coalesce(last_archived_time, '-infinity') THEN 'failing' ELSE 'archiving' END,
+          NULL, NULL, (extract(epoch FROM clock_timestamp() - last_archived_time) * 1e6)::bigint,
+          (SELECT count(*) FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready') * pg_size_bytes(current_setting('wal_segment_size')), last_failed_wal
+   FROM pg_stat_archiver WHERE current_setting('archive_mode') <> 'off'$$);
 
 CREATE FUNCTION awr.query_database(database oid, query text)
 RETURNS SETOF jsonb
@@ -534,15 +560,34 @@ COMMENT ON FUNCTION awr.get_sampler_state() IS
 
 CREATE FUNCTION awr.get_cpu(
   OUT database oid, OUT backend_type text, OUT application text, OUT cpu_us bigint, OUT run_queue_us bigint,
-  OUT parses bigint, OUT parse_us bigint, OUT commits bigint, OUT commit_us bigint)
+  OUT parses bigint, OUT parse_us bigint, OUT commits bigint, OUT commit_us bigint, OUT elapsed_us bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_get_cpu'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION awr.get_cpu() IS
-  'cumulative CPU, run-queue, parse and commit times of the server''s processes, by database, type and application';
+  'cumulative CPU, run-queue, parse and commit times of the server''s processes, and elapsed time of parallel workers, by database, type and application';
 
--- Oracle's wait class of a wait event of PostgreSQL. Waits of parallel query for its own workers are of class Other.
+CREATE FUNCTION awr.get_relations(
+  OUT database oid, OUT relation oid, OUT row_lock_waits bigint, OUT row_lock_us bigint,
+  OUT eligible_bytes bigint, OUT saved_bytes bigint, OUT returned_bytes bigint, OUT generation bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_get_relations'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.get_relations() IS
+  'cumulative row-lock waits (sampled) and Smart Scan bytes of relations; relation 0: sums of relations for which there was no space';
+
+CREATE FUNCTION awr.get_directories(OUT database oid, OUT tablespace oid, OUT cell text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_get_directories'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION awr.get_directories() IS
+  'databases whose files in a tablespace are on a cell; database 0: relations that all databases share';
+
+-- Oracle's wait class of a wait event. scripts/wait-classes.py writes the expression from tests/awr/wait_events.tsv. Waits of
+-- parallel query for its own workers are of class Other.
 CREATE FUNCTION awr.wait_class(wait_event_type text, wait_event text, foreground boolean)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -550,26 +595,134 @@ RETURN CASE
     WHEN wait_event IS NULL THEN 'CPU'
     WHEN wait_event LIKE 'cell %' THEN 'User I/O'
     WHEN wait_event LIKE 'enq: KO%' THEN 'Application'
-    WHEN wait_event_type = 'IO' AND foreground AND wait_event IN ('WALSync', 'WALWrite', 'WalSync', 'WalWrite', 'WALSyncMethodAssign') THEN 'Commit'
-    WHEN wait_event_type = 'IO' THEN CASE WHEN foreground THEN 'User I/O' ELSE 'System I/O' END
-    WHEN wait_event_type = 'Lock' THEN CASE WHEN wait_event = 'extend' THEN 'Configuration' ELSE 'Application' END
-    WHEN wait_event_type = 'LWLock' THEN
-      CASE WHEN wait_event IN ('WALWrite', 'WALWriteLock') THEN 'Commit'
-           WHEN wait_event IN ('WALInsert', 'WALBufMapping') THEN 'Configuration'
-           ELSE 'Concurrency' END
-    WHEN wait_event_type IN ('BufferPin', 'Buffer') THEN 'Concurrency'
-    WHEN wait_event_type = 'Client' THEN CASE WHEN wait_event = 'ClientRead' THEN 'Idle' ELSE 'Network' END
-    WHEN wait_event_type = 'Activity' THEN 'Idle'
-    WHEN wait_event_type = 'Timeout' THEN
-      CASE WHEN wait_event IN ('VacuumDelay', 'VacuumTruncate') THEN 'Scheduler'
-           WHEN wait_event = 'SpinDelay' THEN 'Concurrency'
-           ELSE 'Idle' END
-    WHEN wait_event_type = 'IPC' THEN
-      CASE WHEN wait_event = 'SyncRep' THEN 'Commit'
-           WHEN wait_event IN ('BufferIO', 'BufferIo', 'AioIoCompletion', 'AioIoUringExecution') THEN 'User I/O'
-           WHEN wait_event IN ('ProcarrayGroupUpdate', 'ProcArrayGroupUpdate', 'XactGroupUpdate', 'SafeSnapshot', 'VirtualXactLock') THEN 'Concurrency'
-           WHEN wait_event IN ('CheckpointStart', 'CheckpointDone', 'BackupWaitWalArchive', 'RecoveryConflictSnapshot', 'RecoveryConflictTablespace') THEN 'Administrative'
-           ELSE 'Other' END
+    WHEN wait_event_type = 'Activity' AND wait_event IN (
+      'ArchiverMain', 'AutoVacuumMain', 'AutovacuumMain', 'BgWriterHibernate', 'BgwriterHibernate', 'BgWriterMain',
+      'BgwriterMain', 'CheckpointerMain', 'CheckpointerShutdown', 'IoWorkerMain', 'LogicalApplyMain', 'LogicalLauncherMain',
+      'LogicalParallelApplyMain', 'RecoveryWalStream', 'ReplicationSlotsyncMain', 'ReplicationSlotsyncShutdown', 'SysLoggerMain',
+      'SysloggerMain', 'WalReceiverMain', 'WalSenderMain', 'WalSummarizerWal', 'WalWriterMain')
+      THEN 'Idle'
+    WHEN wait_event_type = 'Buffer' AND wait_event IN (
+      'BufferCleanup', 'BufferExclusive', 'BufferShared', 'BufferShareExclusive')
+      THEN 'Concurrency'
+    WHEN wait_event_type = 'BufferPin' AND wait_event IN (
+      'BufferPin')
+      THEN 'Concurrency'
+    WHEN wait_event_type = 'Client' AND wait_event IN (
+      'ClientRead')
+      THEN 'Idle'
+    WHEN wait_event_type = 'Client' AND wait_event IN (
+      'ClientWrite', 'GSSOpenServer', 'GssOpenServer', 'LibPQWalReceiverConnect', 'LibpqwalreceiverConnect',
+      'LibPQWalReceiverReceive', 'LibpqwalreceiverReceive', 'SSLOpenServer', 'SslOpenServer', 'WaitForStandbyConfirmation',
+      'WalSenderWaitForWAL', 'WalSenderWaitForWal', 'WalSenderWriteData')
+      THEN 'Network'
+    WHEN wait_event_type = 'Extension' AND wait_event IN (
+      'Extension')
+      THEN 'Other'
+    WHEN wait_event_type = 'IO' AND wait_event IN (
+      'WALSync', 'WalSync', 'WALSyncMethodAssign', 'WalSyncMethodAssign', 'WALWrite', 'WalWrite')
+      THEN CASE WHEN foreground THEN 'Commit' ELSE 'System I/O' END
+    WHEN wait_event_type = 'IO' AND wait_event IN (
+      'AioIoCompletion', 'AioIoUringExecution', 'AioIoUringSubmit', 'BaseBackupRead', 'BasebackupRead', 'BaseBackupSync',
+      'BasebackupSync', 'BaseBackupWrite', 'BasebackupWrite', 'BufFileRead', 'BuffileRead', 'BufFileTruncate', 'BuffileTruncate',
+      'BufFileWrite', 'BuffileWrite', 'ControlFileRead', 'ControlFileSync', 'ControlFileSyncUpdate', 'ControlFileWrite',
+      'ControlFileWriteUpdate', 'CopyFileCopy', 'CopyFileRead', 'CopyFileWrite', 'CopyFromRead', 'CopyToWrite', 'DataFileExtend',
+      'DataFileFlush', 'DataFileImmediateSync', 'DataFilePrefetch', 'DataFileRead', 'DataFileSync', 'DataFileTruncate',
+      'DataFileWrite', 'DSMAllocate', 'DsmAllocate', 'DSMFillZeroWrite', 'DsmFillZeroWrite', 'LockFileAddToDataDirRead',
+      'LockFileAddtodatadirRead', 'LockFileAddToDataDirSync', 'LockFileAddtodatadirSync', 'LockFileAddToDataDirWrite',
+      'LockFileAddtodatadirWrite', 'LockFileCreateRead', 'LockFileCreateSync', 'LockFileCreateWrite',
+      'LockFileReCheckDataDirRead', 'LockFileRecheckdatadirRead', 'LogicalRewriteCheckpointSync', 'LogicalRewriteMappingSync',
+      'LogicalRewriteMappingWrite', 'LogicalRewriteSync', 'LogicalRewriteTruncate', 'LogicalRewriteWrite', 'RelationMapRead',
+      'RelationMapReplace', 'RelationMapSync', 'RelationMapWrite', 'ReorderBufferRead', 'ReorderBufferWrite',
+      'ReorderLogicalMappingRead', 'ReplicationSlotRead', 'ReplicationSlotRestoreSync', 'ReplicationSlotSync',
+      'ReplicationSlotWrite', 'SLRUFlushSync', 'SlruFlushSync', 'SLRURead', 'SlruRead', 'SLRUSync', 'SlruSync', 'SLRUWrite',
+      'SlruWrite', 'SnapbuildRead', 'SnapbuildSync', 'SnapbuildWrite', 'TimelineHistoryFileSync', 'TimelineHistoryFileWrite',
+      'TimelineHistoryRead', 'TimelineHistorySync', 'TimelineHistoryWrite', 'TwophaseFileRead', 'TwophaseFileSync',
+      'TwophaseFileWrite', 'VersionFileSync', 'VersionFileWrite', 'WALBootstrapSync', 'WalBootstrapSync', 'WALBootstrapWrite',
+      'WalBootstrapWrite', 'WALCopyRead', 'WalCopyRead', 'WALCopySync', 'WalCopySync', 'WALCopyWrite', 'WalCopyWrite',
+      'WALInitSync', 'WalInitSync', 'WALInitWrite', 'WalInitWrite', 'WALRead', 'WalRead', 'WALSenderTimelineHistoryRead',
+      'WalsenderTimelineHistoryRead', 'WalSummaryRead', 'WalSummaryWrite')
+      THEN CASE WHEN foreground THEN 'User I/O' ELSE 'System I/O' END
+    WHEN wait_event_type = 'IPC' AND wait_event IN (
+      'BackendTermination', 'BackupWaitWalArchive', 'CheckpointDone', 'CheckpointStart', 'Promote', 'RecoveryConflictSnapshot',
+      'RecoveryConflictTablespace', 'RecoveryPause', 'ReplicationOriginDrop', 'ReplicationSlotDrop')
+      THEN 'Administrative'
+    WHEN wait_event_type = 'IPC' AND wait_event IN (
+      'WaitForWalFlush', 'WaitForWalReplay', 'WaitForWalWrite')
+      THEN 'Application'
+    WHEN wait_event_type = 'IPC' AND wait_event IN (
+      'SyncRep')
+      THEN 'Commit'
+    WHEN wait_event_type = 'IPC' AND wait_event IN (
+      'MultixactCreation', 'ProcArrayGroupUpdate', 'ProcarrayGroupUpdate', 'SafeSnapshot', 'XactGroupUpdate')
+      THEN 'Concurrency'
+    WHEN wait_event_type = 'IPC' AND wait_event IN (
+      'LogicalSyncData')
+      THEN 'Network'
+    WHEN wait_event_type = 'IPC' AND wait_event IN (
+      'AppendReady', 'ArchiveCleanupCommand', 'ArchiveCommand', 'BgWorkerShutdown', 'BgworkerShutdown', 'BgWorkerStartup',
+      'BgworkerStartup', 'BtreePage', 'CheckpointDelayComplete', 'CheckpointDelayStart', 'ExecuteGather', 'HashBatchAllocate',
+      'HashBatchElect', 'HashBatchLoad', 'HashBuildAllocate', 'HashBuildElect', 'HashBuildHashInner', 'HashBuildHashOuter',
+      'HashGrowBatchesAllocate', 'HashGrowBatchesDecide', 'HashGrowBatchesElect', 'HashGrowBatchesFinish',
+      'HashGrowBatchesReallocate', 'HashGrowBatchesRepartition', 'HashGrowBucketsAllocate', 'HashGrowBucketsElect',
+      'HashGrowBucketsReallocate', 'HashGrowBucketsReinsert', 'LogicalApplySendData', 'LogicalParallelApplyStateChange',
+      'LogicalSyncStateChange', 'MessageQueueInternal', 'MessageQueuePutMessage', 'MessageQueueReceive', 'MessageQueueSend',
+      'ParallelBitmapScan', 'ParallelCreateIndexScan', 'ParallelFinish', 'ProcSignalBarrier', 'RecoveryEndCommand',
+      'RepackWorkerExport', 'RestoreCommand', 'WalReceiverExit', 'WalReceiverUpstreamCatchup', 'WalReceiverWaitStart',
+      'WalSummaryReady')
+      THEN 'Other'
+    WHEN wait_event_type = 'IPC' AND wait_event IN (
+      'BufferIO', 'BufferIo')
+      THEN 'User I/O'
+    WHEN wait_event_type = 'LWLock' AND wait_event IN (
+      'WALWrite')
+      THEN 'Commit'
+    WHEN wait_event_type = 'LWLock' AND wait_event IN (
+      'AddinShmemInit', 'AioWorkerControl', 'AioWorkerSubmissionQueue', 'AutoFile', 'Autovacuum', 'AutovacuumSchedule',
+      'BackgroundWorker', 'BtreeVacuum', 'BufferContent', 'BufferMapping', 'CheckpointerComm', 'CommitTs', 'CommitTsBuffer',
+      'CommitTsSLRU', 'ControlFile', 'DSMRegistry', 'DSMRegistryDSA', 'DSMRegistryHash', 'DynamicSharedMemoryControl',
+      'InjectionPoint', 'LockFastPath', 'LockManager', 'LogicalDecodingControl', 'LogicalRepLauncherDSA',
+      'LogicalRepLauncherHash', 'LogicalRepWorker', 'MultiXactGen', 'MultiXactMemberBuffer', 'MultiXactMemberSLRU',
+      'MultiXactOffsetBuffer', 'MultiXactOffsetSLRU', 'MultiXactTruncation', 'NotifyBuffer', 'NotifyChannelHash', 'NotifyQueue',
+      'NotifyQueueTail', 'NotifySLRU', 'OidGen', 'OldSnapshotTimeMap', 'ParallelAppend', 'ParallelBtreeScan', 'ParallelHashJoin',
+      'ParallelQueryDSA', 'ParallelVacuumDSA', 'PerSessionDSA', 'PerSessionRecordType', 'PerSessionRecordTypmod',
+      'PerXactPredicateList', 'PgStatsData', 'PgStatsDSA', 'PgStatsHash', 'PredicateLockManager', 'ProcArray', 'RelationMapping',
+      'RelCacheInit', 'ReplicationOrigin', 'ReplicationOriginState', 'ReplicationSlotAllocation', 'ReplicationSlotControl',
+      'ReplicationSlotIO', 'SerialBuffer', 'SerialControl', 'SerializableFinishedList', 'SerializablePredicateList',
+      'SerializableXactHash', 'SerialSLRU', 'SharedTidBitmap', 'SharedTupleStore', 'ShmemIndex', 'SInvalRead', 'SInvalWrite',
+      'SubtransBuffer', 'SubtransSLRU', 'SyncRep', 'SyncScan', 'TablespaceCreate', 'TwoPhaseState', 'WaitEventCustom', 'WaitLSN',
+      'WALSummarizer', 'WrapLimitsVacuum', 'XactBuffer', 'XactSLRU', 'XactTruncation', 'XidGen')
+      THEN 'Concurrency'
+    WHEN wait_event_type = 'LWLock' AND wait_event IN (
+      'WALBufMapping', 'WALInsert')
+      THEN 'Configuration'
+    WHEN wait_event_type = 'LWLock' AND wait_event IN (
+      'AioUringCompletion')
+      THEN CASE WHEN foreground THEN 'User I/O' ELSE 'System I/O' END
+    WHEN wait_event_type = 'Lock' AND wait_event IN (
+      'advisory', 'applytransaction', 'frozenid', 'object', 'page', 'relation', 'spectoken', 'transactionid', 'tuple',
+      'userlock', 'virtualxid')
+      THEN 'Application'
+    WHEN wait_event_type = 'Lock' AND wait_event IN (
+      'extend')
+      THEN 'Configuration'
+    WHEN wait_event_type = 'Timeout' AND wait_event IN (
+      'CommitDelay')
+      THEN 'Commit'
+    WHEN wait_event_type = 'Timeout' AND wait_event IN (
+      'SpinDelay')
+      THEN 'Concurrency'
+    WHEN wait_event_type = 'Timeout' AND wait_event IN (
+      'RegisterSyncRequest')
+      THEN 'Configuration'
+    WHEN wait_event_type = 'Timeout' AND wait_event IN (
+      'BaseBackupThrottle', 'CheckpointWriteDelay', 'PgSleep', 'RecoveryApplyDelay', 'RecoveryRetrieveRetryInterval',
+      'WalSummarizerError')
+      THEN 'Idle'
+    WHEN wait_event_type = 'Timeout' AND wait_event IN (
+      'VacuumDelay', 'VacuumTruncate')
+      THEN 'Scheduler'
+    -- Other LWLocks belong to extensions.
+    WHEN wait_event_type = 'LWLock' THEN 'Concurrency'
     ELSE 'Other' END;
 
 COMMENT ON FUNCTION awr.wait_class(text, text, boolean) IS
@@ -759,6 +912,13 @@ AS $$
     'cluster_name', current_setting('cluster_name'),
     'cellar_version', (SELECT extversion FROM pg_extension WHERE extname = 'cellar'),
     'sessions', (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+    -- PostgreSQL adds the time of a statement to active_time when the statement ends.
+    'open_us', (SELECT jsonb_object_agg(o.datid, o.us)
+                FROM (SELECT a.datid, sum((extract(epoch FROM clock_timestamp() - a.state_change) * 1e6)::bigint) AS us
+                      FROM pg_stat_activity a
+                      WHERE a.backend_type = 'client backend' AND a.state IN ('active', 'fastpath function call') AND a.datid IS NOT NULL
+                      GROUP BY 1) o),
+    'on_cell', (SELECT jsonb_agg(format('%s/%s', d.database, d.tablespace)) FROM awr.get_directories() d),
     'time', clock_timestamp())
 $$ LANGUAGE sql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -1502,6 +1662,19 @@ SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION awr.leading_statements(jsonb[]) IS 'for internal use by awr.report_data';
 
+-- Returns the name of a table that has no row in the interval: a session can wait for a row for hours before PostgreSQL counts
+-- anything.
+CREATE FUNCTION awr.known_table(instance integer, database jsonb, relation jsonb)
+RETURNS jsonb
+LANGUAGE sql STABLE
+RETURN jsonb_build_object('dbid', database, 'relid', relation, 'relname', CASE relation WHEN '0' THEN '(other relations)' ELSE relation::text END)
+       || coalesce((SELECT jsonb_build_object('schemaname', e -> 'schemaname', 'relname', e -> 'relname', 'relkind', e -> 'relkind', 'tablespace', e -> 'tablespace')
+                    FROM awr.last_value l, jsonb_array_elements(l.data) e
+                    WHERE l.instance_id = instance AND l.kind = 'table_stat' AND l.database = (known_table.database #>> '{}')::oid
+                      AND (e ->> 'relid') = relation #>> '{}' LIMIT 1), '{}');
+
+COMMENT ON FUNCTION awr.known_table(integer, jsonb, jsonb) IS 'for internal use by awr.report_data';
+
 CREATE FUNCTION awr.report_data(begin_snap bigint, end_snap bigint, instance integer DEFAULT 1)
 RETURNS jsonb
 AS $$
@@ -1527,9 +1700,17 @@ BEGIN
   SELECT sum(elapsed_us) INTO elapsed FROM awr.snapshot
     WHERE instance_id = instance AND snap_id > begin_snap AND snap_id <= end_snap;
 
+  SELECT jsonb_agg(s) INTO cpu FROM awr.sum_intervals('cpu_stat', begin_snap, end_snap, instance) s;
+  -- Statements in progress at the end count up to the end, and those in progress at the begin from there. A server that was
+  -- started meanwhile has not counted the latter.
   SELECT jsonb_agg((awr.to_document(s) - 'datid' - 'datname') || jsonb_build_object('oid', (s ->> 'datid')::bigint, 'name', coalesce(s ->> 'datname', '(shared objects)'),
+                     'active_us', greatest(0, round((s ->> 'active_time')::numeric * 1000) + coalesce((last.facts -> 'open_us' ->> (s ->> 'datid'))::numeric, 0)
+                                                - coalesce((open_at_begin ->> (s ->> 'datid'))::numeric, 0)) + coalesce(w.us, 0),
                      'size_begin', (s ->> 'size')::bigint - (s ->> 'size_growth')::bigint) ORDER BY (s ->> 'active_time')::float8 DESC NULLS LAST)
-    INTO databases FROM awr.sum_intervals('database_stat', begin_snap, end_snap, instance) s;
+    INTO databases
+    FROM awr.sum_intervals('database_stat', begin_snap, end_snap, instance) s
+         CROSS JOIN (SELECT CASE WHEN first.facts -> 'incarnation' = last.facts -> 'incarnation' THEN first.facts -> 'open_us' END AS open_at_begin) o
+         LEFT JOIN (SELECT e ->> 'database' AS datid, sum((e ->> 'elapsed_us')::numeric) AS us FROM jsonb_array_elements(cpu) e GROUP BY 1) w ON w.datid = s ->> 'datid';
 
   -- Names of roles and tablespaces by object identifier
   SELECT coalesce(jsonb_object_agg(class, by_oid), '{}') INTO names
@@ -1566,6 +1747,12 @@ BEGIN
            coalesce((SELECT sum(operations) FROM mount WHERE kind LIKE '%read'), 0) AS reads,
            coalesce((SELECT sum(bytes) FROM mount WHERE kind LIKE '%write'), 0) AS bytes_written,
            coalesce((SELECT sum(operations) FROM mount WHERE kind LIKE '%write'), 0) AS writes),
+  -- Version 16 counts writes by type of process; 17 and 18 removed counts of other views in favour of these.
+  written AS (
+    SELECT s ->> 'object' AS object, s ->> 'backend_type' AS backend_type, s ->> 'context' AS context, (s ->> 'writes')::numeric AS writes,
+           (coalesce((s ->> 'write_bytes')::numeric, 0) + coalesce((s ->> 'extend_bytes')::numeric, 0)) / block AS blocks,
+           (s ->> 'write_time')::numeric * 1000 AS write_us, (s ->> 'fsyncs')::numeric AS fsyncs, (s ->> 'fsync_time')::numeric * 1000 AS fsync_us
+    FROM awr.sum_intervals('io_stat', begin_snap, end_snap, instance) s, (SELECT coalesce((last.facts ->> 'block_size')::numeric, 8192) AS block) b),
   named (name, value, unit) AS (
     SELECT 'user commits', commits, 'transactions' FROM d
     UNION ALL SELECT 'user rollbacks', rollbacks, 'transactions' FROM d
@@ -1582,6 +1769,15 @@ BEGIN
                    ('redo writes', 'pg_stat_wal.wal_write', 'writes'), ('redo synch writes', 'pg_stat_wal.wal_sync', 'syncs'),
                    ('redo log space requests', 'pg_stat_wal.wal_buffers_full', 'requests')) v (name, source, unit)
            JOIN raw ON raw.name = v.source
+    UNION ALL SELECT v.name, v.value, v.unit
+      FROM (SELECT sum(writes) AS writes, sum(fsyncs) AS fsyncs, sum(write_us) AS write_us, sum(fsync_us) AS fsync_us FROM written WHERE object = 'wal') w,
+           LATERAL (VALUES ('redo writes', w.writes, 'writes'), ('redo synch writes', w.fsyncs, 'syncs'), ('redo write time', nullif(w.write_us, 0), 'us'),
+                           ('redo synch time', nullif(w.fsync_us, 0), 'us')) v (name, value, unit)
+    UNION ALL SELECT 'physical writes', coalesce((SELECT round(sum(blocks)) FROM written WHERE object = 'relation'),
+                                                 (SELECT sum(value) FROM raw WHERE name IN ('pg_stat_bgwriter.buffers_checkpoint', 'pg_stat_bgwriter.buffers_clean', 'pg_stat_bgwriter.buffers_backend'))), 'blocks'
+    UNION ALL SELECT 'backend buffers written', sum(writes), 'blocks' FROM written
+      WHERE object = 'relation' AND context = 'normal' AND backend_type NOT IN ('checkpointer', 'background writer')
+    UNION ALL SELECT 'backend fsyncs', sum(fsyncs), 'syncs' FROM written WHERE object = 'relation' AND backend_type <> 'checkpointer'
     UNION ALL SELECT 'DBWR checkpoints', sum(value), 'checkpoints' FROM raw
       WHERE name IN ('pg_stat_bgwriter.checkpoints_timed', 'pg_stat_bgwriter.checkpoints_req', 'pg_stat_checkpointer.num_timed', 'pg_stat_checkpointer.num_requested')
     UNION ALL SELECT 'DBWR checkpoint buffers written', sum(value), 'blocks' FROM raw
@@ -1657,20 +1853,26 @@ BEGIN
                 GROUP BY 1, 2, 3, 4) x)
     INTO ash, sampled;
   SELECT jsonb_agg(s) INTO cell_io FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s;
-  SELECT jsonb_agg(s) INTO cpu FROM awr.sum_intervals('cpu_stat', begin_snap, end_snap, instance) s;
 
   document := jsonb_build_object(
     'format', 1,
     'instance', (SELECT jsonb_build_object('id', i.instance_id, 'name', i.name, 'system_identifier', i.system_identifier::text) FROM awr.instance i WHERE i.instance_id = instance)
-                || (last.facts - ARRAY['system_identifier', 'incarnation', 'uptime_us', 'day', 'sessions', 'startup_time', 'wal_lsn'])
+                || (last.facts - ARRAY['system_identifier', 'incarnation', 'uptime_us', 'day', 'sessions', 'startup_time', 'wal_lsn', 'open_us', 'on_cell'])
                 || jsonb_build_object('startup_time', last.startup_time,
                      'cpus', (SELECT value::int FROM awr.os_stat o WHERE o.instance_id = instance AND o.snap_day = last.snap_day AND o.snap_id = end_snap AND name = 'NUM_CPUS'),
                      'memory_bytes', (SELECT value::bigint FROM awr.os_stat o WHERE o.instance_id = instance AND o.snap_day = last.snap_day AND o.snap_id = end_snap AND name = 'PHYSICAL_MEMORY_BYTES')),
     'begin', jsonb_build_object('snap_id', begin_snap, 'time', first.end_time, 'sessions', first.facts -> 'sessions'),
     'end', jsonb_build_object('snap_id', end_snap, 'time', last.end_time, 'sessions', last.facts -> 'sessions'),
     'snapshots', (SELECT jsonb_agg(jsonb_build_object('snap_id', s.snap_id, 'time', s.end_time, 'elapsed_us', s.elapsed_us,
-                           'db_time_us', (SELECT round(sum(active_time) * 1000) FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = s.snap_day AND d.snap_id = s.snap_id)) ORDER BY s.snap_id)
-                  FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id > begin_snap AND s.snap_id <= end_snap),
+                           'db_time_us', (SELECT greatest(0, round(sum(active_time)::numeric * 1000) + s.open_us - s.open_at_begin) FROM awr.database_stat d
+                                          WHERE d.instance_id = instance AND d.snap_day = s.snap_day AND d.snap_id = s.snap_id)
+                                         + (SELECT coalesce(sum(elapsed_us), 0) FROM awr.cpu_stat c
+                                            WHERE c.instance_id = instance AND c.snap_day = s.snap_day AND c.snap_id = s.snap_id)) ORDER BY s.snap_id)
+                  FROM (SELECT o.*, CASE WHEN o.facts -> 'incarnation' = lag(o.facts -> 'incarnation') OVER w THEN lag(o.open_us) OVER w ELSE 0 END AS open_at_begin
+                        FROM (SELECT *, (SELECT coalesce(sum(value::numeric), 0) FROM jsonb_each_text(facts -> 'open_us')) AS open_us
+                              FROM awr.snapshot WHERE instance_id = instance AND snap_id >= begin_snap AND snap_id <= end_snap) o
+                        WINDOW w AS (ORDER BY o.snap_id)) s
+                  WHERE s.snap_id > begin_snap),
     'elapsed_us', elapsed,
     'db_time_us', (SELECT sum((e ->> 'active_us')::numeric) FROM jsonb_array_elements(databases) e),
     'notes', (SELECT jsonb_agg(jsonb_build_object('snap_id', n.snap_id, 'time', s.end_time, 'kind', n.kind, 'object', n.object, 'text', n.description) ORDER BY n.snap_id)
@@ -1686,6 +1888,7 @@ BEGIN
                          UNION ALL SELECT 'sql execute elapsed time', (SELECT sum((e ->> 'elapsed_us')::numeric) FROM jsonb_array_elements(statements) e WHERE (e ->> 'toplevel')::boolean)
                          UNION ALL SELECT 'DB CPU', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' IN ('client backend', 'parallel worker'))
                          UNION ALL SELECT 'DB CPU run queue time', (SELECT sum((e ->> 'run_queue_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' IN ('client backend', 'parallel worker'))
+                         UNION ALL SELECT 'parallel worker elapsed time', (SELECT nullif(sum((e ->> 'elapsed_us')::numeric), 0) FROM jsonb_array_elements(cpu) e)
                          UNION ALL SELECT 'parallel worker cpu time', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' = 'parallel worker')
                          UNION ALL SELECT 'background cpu time', (SELECT sum((e ->> 'cpu_us')::numeric) FROM jsonb_array_elements(cpu) e WHERE e ->> 'backend_type' NOT IN ('client backend', 'parallel worker'))
                          UNION ALL SELECT 'parse time elapsed', (SELECT sum((e ->> 'parse_us')::numeric) FROM jsonb_array_elements(cpu) e)
@@ -1723,8 +1926,12 @@ BEGIN
     'tables', (SELECT jsonb_agg(awr.to_document(s - 'dbid' - 'relid') || jsonb_build_object('oid', (s ->> 'relid')::bigint,
                                   'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'dbid'),
                                   'toast', s ->> 'relkind' = 't',
+                                  'on_cell', (last.facts -> 'on_cell') ? format('%s/%s', CASE s ->> 'tablespace' WHEN '1664' THEN '0' ELSE s ->> 'dbid' END, s ->> 'tablespace'),
                                   'tablespace', coalesce(names -> 'tablespace' -> (s ->> 'tablespace'), s -> 'tablespace'), 'size_begin', (s ->> 'size')::numeric - (s ->> 'size_growth')::numeric))
-               FROM awr.sum_intervals('table_stat', begin_snap, end_snap, instance) s),
+               FROM (SELECT coalesce(t, awr.known_table(instance, r -> 'database', r -> 'relation')) || coalesce(r - 'database' - 'relation', '{}') AS s
+                     FROM awr.sum_intervals('table_stat', begin_snap, end_snap, instance) t
+                          FULL JOIN awr.sum_intervals('relation_stat', begin_snap, end_snap, instance) r
+                            ON r -> 'database' = t -> 'dbid' AND r -> 'relation' = t -> 'relid') x),
     'indexes', (SELECT jsonb_agg((awr.to_document(s - 'dbid' - 'indexrelid' - 'relname' - 'indexrelname')) || jsonb_build_object('oid', (s ->> 'indexrelid')::bigint, 'table', s -> 'relname', 'name', s -> 'indexrelname',
                                   'tablespace', coalesce(names -> 'tablespace' -> (s ->> 'tablespace'), s -> 'tablespace'),
                                   'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'dbid')))
@@ -1737,8 +1944,17 @@ BEGIN
                                                   WHERE e -> 'cell' = s -> 'cell' AND e -> 'database' = s -> 'database' AND e -> 'kind' = s -> 'kind') h ON h.bucket = b)))
                 FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s WHERE (s ->> 'bucket')::int = -1),
     'slru', (SELECT jsonb_agg(s) FROM awr.sum_intervals('slru_stat', begin_snap, end_snap, instance) s),
-    'replication', (SELECT jsonb_agg(jsonb_build_object('application', a.application, 'state', a.state, 'sync_state', a.detail, 'lag_bytes_end', a.bytes, 'replay_lag_us_max', a.age_us))
-                    FROM awr.activity a WHERE a.instance_id = instance AND a.snap_day = last.snap_day AND a.snap_id = end_snap AND a.kind = 'replication'),
+    'replication', (SELECT jsonb_agg(r ORDER BY r.application, r.pid)
+                    FROM (SELECT coalesce(max(a.application), a.object) AS application, a.pid, (array_agg(a.detail ORDER BY a.snap_id DESC))[1] AS sync_state,
+                                 CASE WHEN max(a.snap_id) < end_snap THEN 'disconnected' ELSE (array_agg(a.state ORDER BY a.snap_id DESC))[1] END AS state,
+                                 max(a.bytes) FILTER (WHERE a.snap_id = begin_snap) AS lag_bytes_begin, max(a.bytes) FILTER (WHERE a.snap_id = end_snap) AS lag_bytes_end,
+                                 max(a.bytes) AS lag_bytes_max, max(a.age_us) AS replay_lag_us_max
+                          FROM awr.activity a
+                          WHERE a.instance_id = instance AND a.snap_day BETWEEN first.snap_day AND last.snap_day AND a.snap_id BETWEEN begin_snap AND end_snap
+                            AND a.kind IN ('replication', 'replay')
+                          GROUP BY a.object, a.pid) r),
+    'archiver', (SELECT jsonb_build_object('state', a.state, 'backlog_bytes', a.bytes, 'since_us', a.age_us, 'last_failed', a.detail)
+                 FROM awr.activity a WHERE a.instance_id = instance AND a.snap_day = last.snap_day AND a.snap_id = end_snap AND a.kind = 'archiver'),
     'slots', (SELECT jsonb_agg(jsonb_build_object('name', a.object, 'retained_bytes', a.bytes, 'active', a.state = 'active'))
               FROM awr.activity a WHERE a.instance_id = instance AND a.snap_day = last.snap_day AND a.snap_id = end_snap AND a.kind = 'replication slot'),
     'vacuum_horizon', (SELECT jsonb_agg(jsonb_build_object('holder', a.object, 'kind', a.kind, 'age_xids', a.age_xids, 'detail', coalesce(a.application || ', ', '') || a.state) ORDER BY a.age_xids DESC)
@@ -1987,7 +2203,7 @@ BEGIN
                          jsonb_build_object('id', instance, 'name', coalesce(nullif(current_setting('cluster_name'), ''), 'local')))
                 || coalesce(CASE WHEN instance = 1 THEN awr.get_facts()
                                  ELSE (SELECT s.facts FROM awr.snapshot s WHERE s.instance_id = instance ORDER BY s.snap_id DESC LIMIT 1) END
-                            - ARRAY['system_identifier', 'incarnation', 'uptime_us', 'day', 'sessions', 'startup_time', 'wal_lsn', 'time'], '{}')
+                            - ARRAY['system_identifier', 'incarnation', 'uptime_us', 'day', 'sessions', 'startup_time', 'wal_lsn', 'open_us', 'on_cell', 'time'], '{}')
                 || jsonb_build_object('cpus', (SELECT o.value::int FROM awr.os_stat o
                                                WHERE o.instance_id = instance AND o.name = 'NUM_CPUS' ORDER BY o.snap_id DESC LIMIT 1)),
     'begin', jsonb_build_object('time', begin_time),

@@ -96,7 +96,7 @@ stage_extension() {
         cluster_set "$WORK/data" "shared_preload_libraries = 'cellar'"
         cluster_start extension "$WORK/data"
         check "the extension is created" sql extension postgres -c "CREATE EXTENSION cellar" -c "TABLE cellar.sysstat" -c "DROP EXTENSION cellar"
-        cp -r "$ROOT/extension/sql" "$ROOT/extension/expected" "$WORK/" 2>/dev/null
+        cp -r "$ROOT/extension/sql" "$ROOT/extension/expected" "$ROOT/tests/awr/wait_events.tsv" "$WORK/" 2>/dev/null
         [ "$(id -u)" != 0 ] || chown -R "$OS_USER" "$WORK/sql" "$WORK/expected"
         install -d "$WORK/output"
         [ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/output"
@@ -136,6 +136,7 @@ stage_robust() {
 stage_awr() {
     local status=0
     "$ROOT/tests/awr/run.sh" || status=$?
+    "$ROOT/tests/awr/figures.sh" || status=$?
     "$ROOT/tests/awr/repository.sh" || status=$?
     "$ROOT/tests/awr/ash.sh" || status=$?
     "$ROOT/tests/awr/sql.sh" || status=$?

@@ -103,6 +103,10 @@ time_commit(XactEvent event, void *arg)
 			/* This sum is about the present time. */
 			flush_if_due(GetCurrentStatementStartTimestamp() + (TimestampTz) INSTR_TIME_GET_MICROSEC(now));
 			break;
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+			/* Workers that build an index or vacuum call no other hook. */
+			cellar_count_cpu_at_exit();
+			break;
 		default:
 			break;
 	}

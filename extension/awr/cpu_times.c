@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * cpu_times.c
- *	  CPU time and run-queue time of all processes, and parse and commit time of
- *	  sessions, per database, process type and application.
+ *	  CPU time and run-queue time of all processes, elapsed time of parallel
+ *	  workers, and parse and commit time of sessions, per database, process type
+ *	  and application.
  *
  * The kernel counts both times for each process in /proc/PID/schedstat.  The
  * sampler reads them at each tick, and adds the increase since the last reading
@@ -12,6 +13,10 @@
  * time on this accounting.  On other systems than Linux there are no such times,
  * and their totals stay zero.  Sessions time parsing and commits themselves
  * (command_times.c).
+ *
+ * pg_stat_database.active_time contains no parallel workers.  A parallel worker
+ * runs only while its leader executes a statement, so the elapsed time of a
+ * worker is the time since the worker's start.
  *
  *-------------------------------------------------------------------------
  */
@@ -28,6 +33,7 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/builtins.h"
+#include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
 #include "cellar/awr.h"
@@ -46,6 +52,7 @@ typedef struct CpuTotal
 	char		type[NAMEDATALEN];	/* empty if the entry is not in use */
 	char		application[NAMEDATALEN];
 	CellarCpuTime time;
+	uint64		elapsed_us;		/* of parallel workers; 0 for other types */
 	CellarCommandTimes commands;
 } CpuTotal;
 
@@ -54,6 +61,7 @@ typedef struct CpuReading
 {
 	int32		pid;
 	CellarCpuTime time;
+	TimestampTz at;
 } CpuReading;
 
 typedef struct CpuTimes
@@ -132,11 +140,12 @@ find_total(Oid database, const char *type, const char *application)
 }
 
 /*
- * Adds what a process has consumed since its last reading.  Returns whether it
- * consumed any CPU time.
+ * Adds what a process that was started at "started" has consumed between its last
+ * reading and "at".  Returns whether the process consumed any CPU time.
  */
 bool
-cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application)
+cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application,
+				  TimestampTz started, TimestampTz at)
 {
 	CpuReading *reading = &times->readings[slot];
 	CellarCpuTime now;
@@ -157,6 +166,13 @@ cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char 
 		{
 			0, 0
 		};
+		reading->at = started;
+	}
+	if (at > reading->at)
+	{
+		if (strcmp(type, CELLAR_PARALLEL_WORKER) == 0)
+			find_total(database, type, application)->elapsed_us += (uint64) (at - reading->at);
+		reading->at = at;
 	}
 	if (now.cpu_ns > reading->time.cpu_ns || now.run_queue_ns > reading->time.run_queue_ns)
 	{
@@ -203,7 +219,8 @@ cellar_add_command_times(const CellarCommandTimes *commands)
 static void
 add_rest(int code, Datum arg)
 {
-	cellar_update_cpu(CellarProcNumber(MyProc), MyProcPid, MyDatabaseId, process_type(), process_application());
+	cellar_update_cpu(CellarProcNumber(MyProc), MyProcPid, MyDatabaseId, process_type(), process_application(),
+					  MyStartTimestamp, GetCurrentTimestamp());
 	cellar_flush_command_times();
 }
 
@@ -231,8 +248,8 @@ cellar_get_cpu(PG_FUNCTION_ARGS)
 	for (int i = 0; times != NULL && i < TOTALS; i++)
 	{
 		CpuTotal	total;
-		Datum		values[9];
-		bool		nulls[9] = {false};
+		Datum		values[10];
+		bool		nulls[10] = {false};
 
 		LWLockAcquire(times_lock, LW_SHARED);
 		total = times->totals[i];
@@ -248,6 +265,7 @@ cellar_get_cpu(PG_FUNCTION_ARGS)
 		values[6] = Int64GetDatum((int64) total.commands.parse_us);
 		values[7] = Int64GetDatum((int64) total.commands.commits);
 		values[8] = Int64GetDatum((int64) total.commands.commit_us);
+		values[9] = Int64GetDatum((int64) total.elapsed_us);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * sampler.c
- *	  The sampler: samples active sessions and CPU times.
+ *	  The sampler: samples active sessions, row-lock waits and CPU times.
  *
  * The sampler is a part of the launcher (launcher.c).  At each tick
  * (cellar.awr_sample_period) the sampler looks at all processes.  A
@@ -21,6 +21,7 @@
 #include "common/ip.h"
 #include "libpq/pqcomm.h"
 #include "storage/ipc.h"
+#include "storage/lock.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/shmem.h"
@@ -34,6 +35,8 @@
 #include "cellar/compat.h"
 
 #define WAIT_CLASS(event)	((event) & 0xFF000000)
+/* Of a wait event of class Lock: a LockTagType. */
+#define LOCK_TYPE(event)	((event) & 0x0000FFFF)
 
 /* Writes the client's address without its port, or nothing for a Unix-domain socket. */
 static void
@@ -78,8 +81,9 @@ sample_plan(CellarSample *sample, PGPROC *executor, int pid)
 	}
 }
 
+/* Takes the sample of a process.  Sets *waits_for_row if the process waits for a row or for a transaction. */
 static void
-sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now)
+sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now, bool *waits_for_row)
 {
 	CellarSample sample;
 	uint32		event = proc->wait_event_info;
@@ -91,7 +95,7 @@ sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now)
 
 	used_cpu = cellar_update_cpu(CellarProcNumber(proc), status->st_procpid, status->st_databaseid,
 								 is_parallel ? CELLAR_PARALLEL_WORKER : GetBackendTypeDesc(status->st_backendType),
-								 status->st_appname != NULL ? status->st_appname : "");
+								 status->st_appname != NULL ? status->st_appname : "", status->st_proc_start_timestamp, now);
 	if (is_session && status->st_state != STATE_UNDEFINED && status->st_state != STATE_DISABLED)
 	{
 		if (status->st_state == STATE_IDLE)
@@ -118,7 +122,10 @@ sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now)
 	strlcpy(sample.application, status->st_appname != NULL ? status->st_appname : "", NAMEDATALEN);
 	write_client(&status->st_clientaddr, sample.client);
 	if (WAIT_CLASS(event) == PG_WAIT_LOCK)
+	{
 		sample.blocker_pid = first_blocker(status->st_procpid);
+		*waits_for_row |= LOCK_TYPE(event) == LOCKTAG_TUPLE || LOCK_TYPE(event) == LOCKTAG_TRANSACTION;
+	}
 	cellar_add_sample(&sample);
 }
 
@@ -126,6 +133,7 @@ static void
 tick(TimestampTz now)
 {
 	int			count = pgstat_fetch_stat_numbackends();
+	bool		row_lock_waits = false;
 
 	for (int i = 1; i <= count; i++)
 	{
@@ -142,8 +150,9 @@ tick(TimestampTz now)
 		if (proc == NULL)
 			proc = AuxiliaryPidGetProc(status->st_procpid);
 		if (proc != NULL)
-			sample_process(status, proc, now);
+			sample_process(status, proc, now, &row_lock_waits);
 	}
+	cellar_sample_row_locks(row_lock_waits, (int64) cellar_awr_sample_period * 1000);
 	pgstat_clear_backend_activity_snapshot();
 }
 
@@ -186,8 +195,8 @@ cellar_request_awr(void)
 {
 	RequestAddinShmemSpace(add_size(add_size(cellar_samples_bytes(), cellar_cpu_bytes()),
 									add_size(cellar_statements_bytes(), cellar_texts_bytes())));
-	RequestAddinShmemSpace(cellar_current_plans_bytes());
-	RequestNamedLWLockTranche("cellar awr", 4);
+	RequestAddinShmemSpace(add_size(cellar_current_plans_bytes(), cellar_relations_bytes()));
+	RequestNamedLWLockTranche("cellar awr", 5);
 }
 
 /* Attaches to what AWR has in shared memory, and initializes it first.  The caller holds AddinShmemInitLock. */
@@ -201,6 +210,7 @@ cellar_init_awr(void)
 	cellar_statements_init(&locks[2].lock);
 	cellar_texts_init(&locks[3].lock);
 	cellar_current_plans_init();
+	cellar_relations_init(&locks[4].lock);
 }
 
 void

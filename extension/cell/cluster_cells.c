@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * cluster_cells.c
- *	  The cells that store files of this cluster.
+ *	  The cells that store files of this cluster, and the directories on them.
  *
  * cellar_cluster_cells works in every process, also in the postmaster: it uses no
  * catalog.
@@ -13,11 +13,18 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include "catalog/pg_tablespace_d.h"
 #include "commands/tablespace.h"
 #include "common/relpath.h"
+#include "funcapi.h"
 #include "storage/fd.h"
+#include "utils/builtins.h"
+#include "utils/tuplestore.h"
 
 #include "cellar/cell.h"
+#include "cellar/compat.h"
+
+PG_FUNCTION_INFO_V1(cellar_get_directories);
 
 /*
  * Adds a directory to the list of cells, unless it is not on a cell.  Returns the
@@ -129,4 +136,66 @@ cellar_tablespaces_accessible(void)
 
 	(void) find_cells(false, &accessible);
 	return accessible;
+}
+
+/* ---- directories ---- */
+
+static void
+put_directory(ReturnSetInfo *rsinfo, Oid database, Oid tablespace, const char *path)
+{
+	CellarLocation location;
+	Datum		values[3];
+	bool		nulls[3] = {false};
+
+	if (!cellar_path_location(path, &location))
+		return;
+	values[0] = ObjectIdGetDatum(database);
+	values[1] = ObjectIdGetDatum(tablespace);
+	values[2] = CStringGetTextDatum(location.socket_path);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/* Puts the directories of all databases in one tablespace. */
+static void
+put_directories(ReturnSetInfo *rsinfo, Oid tablespace, const char *path)
+{
+	DIR		   *dir = AllocateDir(path);
+	struct dirent *entry;
+
+	/*
+	 * The tablespace was dropped, or the cell that stores the tablespace does
+	 * not run.
+	 */
+	if (dir == NULL)
+		return;
+	while ((entry = ReadDirExtended(dir, path, LOG)) != NULL)
+	{
+		if (strspn(entry->d_name, "0123456789") == strlen(entry->d_name))
+			put_directory(rsinfo, atooid(entry->d_name), tablespace, psprintf("%s/%s", path, entry->d_name));
+	}
+	FreeDir(dir);
+}
+
+/*
+ * cellar.get_directories(): the directories on cells, one row per database and
+ * tablespace.  All relations of a database in a tablespace are in one directory.
+ */
+Datum
+cellar_get_directories(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	DIR		   *dir;
+	struct dirent *entry;
+
+	InitMaterializedSRF(fcinfo, 0);
+	put_directory(rsinfo, InvalidOid, GLOBALTABLESPACE_OID, "global");
+	put_directories(rsinfo, DEFAULTTABLESPACE_OID, "base");
+	dir = AllocateDir("pg_tblspc");
+	while ((entry = ReadDir(dir, "pg_tblspc")) != NULL)
+	{
+		if (entry->d_name[0] != '.')
+			put_directories(rsinfo, atooid(entry->d_name), psprintf("pg_tblspc/%s/%s", entry->d_name, TABLESPACE_VERSION_DIRECTORY));
+	}
+	FreeDir(dir);
+	return (Datum) 0;
 }

@@ -17,6 +17,7 @@
 
 #include "utils/rel.h"
 
+#include "cellar/awr.h"
 #include "cellar/cell.h"
 #include "cellar/compat.h"
 #include "cellar/executor.h"
@@ -170,6 +171,8 @@ count_range(CellarScanState *state)
 	memset(&counts, 0, sizeof(counts));
 	counts.scan = cellar_range_stats(state->cell.session->connection);
 	cellar_count_scan(&counts.scan);
+	cellar_count_relation_scan(RelationGetRelid(state->css.ss.ss_currentRelation), counts.scan.eligible_bytes,
+							   counts.scan.saved_by_storage_index_bytes, counts.scan.returned_bytes);
 	cellar_share_counts(state, &counts);
 	CellarCountTuplesReturned(state->css.ss.ss_currentRelation, counts.scan.rows_scanned);
 }

@@ -4,7 +4,7 @@ Unit tests of crates/cell check docs/reference/metrics.md and dist/.
 
   check.py [--root DIRECTORY] [AREA ...]
 
-Areas: settings sql statistics config cli errors corners links words. Without an area, all of them are checked. Prints
+Areas: settings sql statistics waits config cli errors corners links words. Without an area, all of them are checked. Prints
 one line per problem and exits with status 1 if there is any.
 
 The reference pages in docs/reference/ follow one convention: an object is documented by its name in backticks, in the
@@ -393,6 +393,18 @@ def check_links():
                 problem(name, f"names `{path}`, which does not exist")
 
 
+# ---------------------------------------------------------------- wait classes
+
+
+def check_waits():
+    script = ROOT / "scripts/wait-classes.py"
+    result = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    for line in result.stdout.splitlines():
+        problem("scripts/wait-classes.py", line)
+    if result.returncode != 0 and not result.stdout:
+        problem("scripts/wait-classes.py", result.stderr.strip())
+
+
 # ---------------------------------------------------------------- words
 
 FORBIDDEN = (
@@ -440,6 +452,7 @@ AREAS = {
     "settings": check_settings,
     "sql": check_sql,
     "statistics": check_statistics,
+    "waits": check_waits,
     "config": check_config,
     "cli": check_cli,
     "errors": check_errors,

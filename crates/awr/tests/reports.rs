@@ -321,6 +321,44 @@ fn db_time_is_the_sum_of_its_parts() {
     assert!((sum - 2.0 * HOUR_US).abs() < 1.0, "{sum}");
 }
 
+/// PostgreSQL counts the blocks of a TOAST table in the row of the table and in the row of the TOAST table.
+#[test]
+fn blocks_of_toast_tables_count_once() {
+    let mut builder = Builder::healthy();
+    builder.0["databases"] = json!([]);
+    builder.0["statements"] = json!([]);
+    builder.0["tables"] = json!([
+        { "database": "shop", "schema": "public", "name": "letters", "oid": 1, "toast": false, "tablespace": "fast",
+          "heap_blks_read": 100, "heap_blks_hit": 300, "idx_blks_read": 10, "idx_blks_hit": 30,
+          "toast_blks_read": 1000, "toast_blks_hit": 3000, "tidx_blks_read": 1, "tidx_blks_hit": 3 },
+        { "database": "shop", "schema": "pg_toast", "name": "pg_toast_1", "oid": 2, "toast": true, "tablespace": "fast",
+          "heap_blks_read": 1000, "heap_blks_hit": 3000, "idx_blks_read": 1, "idx_blks_hit": 3 },
+        { "database": "shop", "schema": "pg_catalog", "name": "pg_class", "oid": 1259, "toast": false, "tablespace": "fast",
+          "heap_blks_read": 20, "heap_blks_hit": 0, "idx_blks_read": 5, "idx_blks_hit": 0 }
+    ]);
+    let text = text(&instance(&builder.build()));
+    let lines: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    // Tablespace: 100 + 10 + 1000 + 1 + 20 + 5 blocks read.
+    for start in ["fast 1,136 0.32 4,469 74.58", "TOAST 7.8M", "Table 800K", "Index 80.0K", "Catalog 200K"] {
+        assert!(lines.iter().any(|line| line.starts_with(start)), "{start} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn the_state_of_the_archiver_is_reported() {
+    let mut builder = Builder::healthy();
+    builder.0["archiver"] = json!({ "state": "failing", "backlog_bytes": 50_331_648, "since_us": 90_000_000, "last_failed": "00000001000000000000002A" });
+    let text = text(&instance(&builder.build()));
+    let lines: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in [
+        "WAL that waits for the archiver, at the end 48.0M",
+        "Time since the last archived file, at the end 90.00s",
+        "File that the archiver failed to archive last 00000001000000000000002A",
+    ] {
+        assert!(lines.iter().any(|found| found.starts_with(line)), "{line} is missing in\n{text}");
+    }
+}
+
 #[test]
 fn a_diff_ranks_changes_by_their_share_of_db_time() {
     let report = difference(&Builder::healthy().build(), &Builder::busy().build());

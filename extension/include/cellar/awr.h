@@ -109,13 +109,20 @@ typedef struct CellarCommandTimes
 extern Size cellar_cpu_bytes(void);
 extern void cellar_cpu_init(LWLock *lock);
 extern void cellar_count_cpu_at_exit(void);
-extern bool cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application);
+extern bool cellar_update_cpu(int slot, int pid, Oid database, const char *type, const char *application,
+							  TimestampTz started, TimestampTz at);
 
 extern void cellar_add_command_times(const CellarCommandTimes *commands);
 
 /* command_times.c */
 extern void cellar_flush_command_times(void);
 extern void cellar_install_command_times(void);
+
+/* relations.c */
+extern Size cellar_relations_bytes(void);
+extern void cellar_relations_init(LWLock *lock);
+extern void cellar_sample_row_locks(bool waiting, int64 period_us);
+extern void cellar_count_relation_scan(Oid relation, uint64 eligible_bytes, uint64 saved_bytes, uint64 returned_bytes);
 
 /* sampler.c */
 extern TimestampTz cellar_sample_sessions(TimestampTz now);

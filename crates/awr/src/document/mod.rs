@@ -75,6 +75,7 @@ records! {
         slru: List<Slru>,
         replication: List<Standby>,
         slots: List<Slot>,
+        archiver: Archiver,
         vacuum_horizon: List<HorizonHolder>,
         sessions: Sessions,
         settings: List<Setting>,
@@ -313,7 +314,9 @@ records! {
         total_autovacuum_us: Measure,
         total_analyze_us: Measure,
         total_autoanalyze_us: Measure,
+        /// Waits for a row that the sampler saw, and their time.
         row_lock_waits: Measure,
+        row_lock_us: Measure,
         size_begin: Measure,
         size_end: Measure,
         frozen_age: Measure,
@@ -396,7 +399,19 @@ records! {
         sync_state: Text,
         lag_bytes_begin: Measure,
         lag_bytes_end: Measure,
+        /// At the snapshots of the interval.
+        lag_bytes_max: Measure,
         replay_lag_us_max: Measure,
+    }
+
+    /// State of the archiver at the end of the interval.
+    Archiver {
+        state: Text,
+        /// WAL files that wait for the archiver.
+        backlog_bytes: Measure,
+        /// Since the last file was archived.
+        since_us: Measure,
+        last_failed: Text,
     }
 
     Slot {

@@ -8,7 +8,7 @@ const BUCKETS_MAX: usize = 64;
 
 /// Identifiers may be negative, values of settings are not figures, and ages and lags of a moment may be negative: they
 /// compare two clocks or two positions that advance independently.
-const NOT_FIGURES: [&str; 14] = [
+const NOT_FIGURES: [&str; 16] = [
     "query_id",
     "plan_id",
     "top_level_query_id",
@@ -21,8 +21,10 @@ const NOT_FIGURES: [&str; 14] = [
     "xact_age_us",
     "lag_bytes_begin",
     "lag_bytes_end",
+    "lag_bytes_max",
     "replay_lag_us_max",
     "retained_bytes",
+    "since_us",
 ];
 
 #[derive(Debug, thiserror::Error)]

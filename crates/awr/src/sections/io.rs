@@ -1,7 +1,7 @@
-//! I/O by function, by file type, by tablespace and by relation.
+//! I/O by function, by file type, by object type, by tablespace and by relation.
 
 use super::{Bar, Chart, Group, Section};
-use crate::document::{CellIo, IoStatistics, Measure};
+use crate::document::{CellIo, IoStatistics, Measure, TableStatistics, names};
 use crate::figures::time::average_wait_us;
 use crate::figures::{histogram, ratio, sum};
 use crate::table::{Cell, Table, bytes, duration};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 const ROWS: usize = 20;
 
 pub fn sections(view: &View<'_>) -> Vec<Section> {
-    vec![by_function(view), by_file_type(view), by_tablespace(view), by_relation(view)]
+    vec![by_function(view), by_file_type(view), by_object_type(view), by_tablespace(view), by_relation(view)]
 }
 
 /// Reads and writes of one function or file type.
@@ -140,6 +140,16 @@ fn by_function(view: &View<'_>) -> Section {
     if is_empty { section } else { section.chart(chart) }
 }
 
+/// The files that a cell's kind of operation covers, where the document does not name their class.
+fn class_of_kind(kind: &str) -> &'static str {
+    match kind {
+        "WAL write" => "Log File",
+        // A sync and a read can be of any file.
+        "sync" | "single block read" | "multiblock read" => "Any File",
+        _ => "Data File",
+    }
+}
+
 fn by_file_type(view: &View<'_>) -> Section {
     let mut kinds: BTreeMap<(&str, &str, &str), Vec<&CellIo>> = BTreeMap::new();
     for io in &view.document.cell_io {
@@ -169,7 +179,7 @@ fn by_file_type(view: &View<'_>) -> Section {
                 sum
             });
             vec![
-                Cell::text(if class.is_empty() { "Data File" } else { class }),
+                Cell::text(if class.is_empty() { class_of_kind(kind) } else { class }),
                 Cell::text(*database),
                 Cell::text(*kind),
                 Cell::count(operations),
@@ -182,12 +192,67 @@ fn by_file_type(view: &View<'_>) -> Section {
         }));
     Section::new("io-file-type", Group::Io, "IOStat by Filetype summary")
         .note("counted and timed by the cells: exact by file, and therefore by database; page cache hits of the kernel are absent")
+        .note("Data File: every file but WAL, temporary files included; Any File: the cells do not count these operations by type")
         .table_or(table.without_empty_columns(), view.missing("cell_io_stat", "no file of the cluster is on a cell"))
+}
+
+/// Tables. The counts of a table include those of its TOAST table, so that TOAST tables are left out.
+fn tables<'a>(view: &View<'a>) -> impl Iterator<Item = &'a TableStatistics> {
+    view.document.tables.iter().filter(|table| table.toast != Some(true))
+}
+
+fn by_object_type(view: &View<'_>) -> Section {
+    let block = view.document.block_bytes();
+    // Blocks read and blocks found in shared buffers
+    let mut types: BTreeMap<&str, (Measure, Measure)> = BTreeMap::new();
+    for table in tables(view) {
+        let catalog = matches!(&*table.schema, "pg_catalog" | "information_schema");
+        let kind = |name: &'static str| if catalog { "Catalog" } else { name };
+        for (name, reads, hits) in [
+            (kind("Table"), table.heap_blks_read, table.heap_blks_hit),
+            (kind("Index"), table.idx_blks_read, table.idx_blks_hit),
+            (kind("TOAST"), table.toast_blks_read, table.toast_blks_hit),
+            (kind("TOAST"), table.tidx_blks_read, table.tidx_blks_hit),
+        ] {
+            let (total_reads, total_hits) = types.entry(name).or_default();
+            *total_reads = sum([*total_reads, reads]);
+            *total_hits = sum([*total_hits, hits]);
+        }
+    }
+    let mut rows: Vec<(&str, Measure, Measure, Measure)> = types
+        .into_iter()
+        .map(|(name, (reads, hits))| (name, reads.map(|n| n * block), None, sum([reads, hits])))
+        .collect();
+    let statements = |field: fn(&crate::document::Statement) -> Measure| {
+        sum(view.document.statements.iter().map(field)).map(|blocks| blocks * block)
+    };
+    let temp_written = sum(view.document.databases.iter().map(|database| database.temp_bytes));
+    rows.push(("Temp File", statements(|statement| statement.temp_blks_read), temp_written, None));
+    rows.push(("Log File", None, view.document.statistic(names::REDO_SIZE), None));
+    rows.retain(|(_, read, written, gets)| sum([*read, *written, *gets]).is_some_and(|total| total > 0.0));
+    rows.sort_by(|a, b| sum([b.1, b.2]).partial_cmp(&sum([a.1, a.2])).unwrap_or(std::cmp::Ordering::Equal));
+    let columns = ["<Object Type", "Reads: Data", "Data per sec", "Writes: Data", "Data per sec", "Gets", "%Hit"];
+    let table = Table::new(&columns).with_rows(rows.into_iter().map(|(name, read, written, gets)| {
+        let hit = ratio(read.map(|bytes| bytes / block), gets).map(|misses| 100.0 * (1.0 - misses));
+        vec![
+            Cell::text(name),
+            Cell::bytes(read),
+            Cell::bytes(view.per_second(read)),
+            Cell::bytes(written),
+            Cell::bytes(view.per_second(written)),
+            Cell::count(gets),
+            Cell::percent(hit, 2),
+        ]
+    }));
+    Section::new("io-object-type", Group::Io, "IOStat by Object Type")
+        .note("counted by PostgreSQL: blocks read into shared buffers, temporary files, WAL. Smart Scans are not included")
+        .note("PostgreSQL does not count writes by relation; temporary files are read as the statements count them")
+        .table_or(table.without_empty_columns(), "No block was read, and neither WAL nor temporary files were written.")
 }
 
 fn by_tablespace(view: &View<'_>) -> Section {
     let mut spaces: BTreeMap<&str, (Measure, Measure)> = BTreeMap::new();
-    for table in &view.document.tables {
+    for table in tables(view) {
         let space = spaces.entry(table.tablespace.known().unwrap_or("pg_default")).or_default();
         space.0 = sum([space.0, super::segments::table_reads(table)]);
         space.1 = sum([space.1, super::segments::table_gets(table)]);
@@ -212,7 +277,7 @@ fn by_tablespace(view: &View<'_>) -> Section {
 fn by_relation(view: &View<'_>) -> Section {
     let block = view.document.block_bytes();
     let columns = ["<Database", "<Relation", "Heap Reads", "Index Reads", "Toast Reads", "Av Rds/s", "Data", "%Hit"];
-    let tables = top(view.document.tables.iter(), ROWS, |table| super::segments::table_reads(table));
+    let tables = top(tables(view), ROWS, |table| super::segments::table_reads(table));
     let table = Table::new(&columns).with_rows(tables.into_iter().map(|table| {
         let (reads, gets) = (super::segments::table_reads(table), super::segments::table_gets(table));
         vec![

@@ -67,6 +67,9 @@ impl Segment<'_> {
     }
 }
 
+/// The name and the cells of a column.
+type Detail = (&'static str, fn(&Segment<'_>) -> Cell);
+
 /// A list of segments ordered by one figure.
 struct List {
     id: &'static str,
@@ -75,6 +78,8 @@ struct List {
     note: &'static str,
     key: fn(&Segment<'_>) -> Measure,
     cell: fn(Measure) -> Cell,
+    /// One more column.
+    detail: Option<Detail>,
 }
 
 const LISTS: [List; 8] = [
@@ -88,6 +93,7 @@ const LISTS: [List; 8] = [
             Segment::Index(i) => sum([i.idx_blks_hit, i.idx_blks_read]),
         },
         cell: Cell::count,
+        detail: None,
     },
     List {
         id: "segments-physical-reads",
@@ -99,6 +105,7 @@ const LISTS: [List; 8] = [
             Segment::Index(i) => i.idx_blks_read,
         },
         cell: Cell::count,
+        detail: None,
     },
     List {
         id: "segments-table-scans",
@@ -110,6 +117,7 @@ const LISTS: [List; 8] = [
             Segment::Index(_) => None,
         },
         cell: Cell::count,
+        detail: None,
     },
     List {
         id: "segments-sequential-rows",
@@ -121,6 +129,7 @@ const LISTS: [List; 8] = [
             Segment::Index(_) => None,
         },
         cell: Cell::count,
+        detail: None,
     },
     List {
         id: "segments-changes",
@@ -132,6 +141,7 @@ const LISTS: [List; 8] = [
             Segment::Index(_) => None,
         },
         cell: Cell::count,
+        detail: None,
     },
     List {
         id: "segments-smart-scan",
@@ -143,17 +153,23 @@ const LISTS: [List; 8] = [
             Segment::Index(_) => None,
         },
         cell: Cell::bytes,
+        detail: None,
     },
     List {
         id: "segments-row-lock-waits",
         title: "Segments by Row Lock Waits",
         column: "Row Lock Waits",
-        note: "sampled: waits for a row or for the transaction that locked the row",
+        note: "sampled: waits for a row or for the transaction that locked the row; a wait shorter than the sample period can be \
+               missed, and the time is samples x sample period",
         key: |segment| match segment {
             Segment::Table(t) => t.row_lock_waits,
             Segment::Index(_) => None,
         },
         cell: Cell::count,
+        detail: Some(("Wait Time (s)", |segment| match segment {
+            Segment::Table(t) => Cell::seconds(t.row_lock_us, 1),
+            Segment::Index(_) => Cell::Absent,
+        })),
     },
     List {
         id: "segments-index-scans",
@@ -165,6 +181,7 @@ const LISTS: [List; 8] = [
             Segment::Index(i) => i.idx_scan,
         },
         cell: Cell::count,
+        detail: None,
     },
 ];
 
@@ -174,14 +191,24 @@ fn segment_lists(view: &View<'_>) -> Vec<Section> {
     let mut sections = Vec::new();
     for list in &LISTS {
         let total = sum(segments().map(|segment| (list.key)(&segment)));
-        let columns =
-            ["<Owner", "<Tablespace Name", "<Object Name", "<Database", "<Obj. Type", "Obj#", list.column, "%Total"];
+        let mut columns = vec![
+            "<Owner",
+            "<Tablespace Name",
+            "<Object Name",
+            "<Database",
+            "<Obj. Type",
+            "Obj#",
+            list.column,
+            "%Total",
+        ];
+        columns.extend(list.detail.map(|(column, _)| column));
         let table = Table::new(&columns).with_rows(
             top(segments(), ROWS, |segment| (list.key)(segment)).into_iter().map(|segment| {
                 let value = (list.key)(&segment);
                 let mut row = segment.cells();
                 row.push((list.cell)(value));
                 row.push(Cell::percent(percent(value, total), 2));
+                row.extend(list.detail.map(|(_, cell)| cell(&segment)));
                 row
             }),
         );

@@ -84,7 +84,8 @@ fn wal(view: &View<'_>) -> Section {
     let images = statistic(names::FULL_PAGE_BYTES);
     let upper = images.or_else(|| statistic(names::FULL_PAGES).map(|pages| pages * block));
     let share = percent(upper, size).map(|share| share.min(100.0));
-    let lines: [(&str, Cell, Cell); 10] = [
+    let archiver = &view.document.archiver;
+    let lines: [(&str, Cell, Cell); 13] = [
         ("WAL written", Cell::bytes(size), Cell::bytes(view.per_second(size))),
         ("WAL records", Cell::count(statistic(names::REDO_ENTRIES)), rate(view, names::REDO_ENTRIES)),
         ("Full-page images", Cell::count(statistic(names::FULL_PAGES)), rate(view, names::FULL_PAGES)),
@@ -105,6 +106,13 @@ fn wal(view: &View<'_>) -> Section {
         ("WAL buffers full", Cell::count(statistic(names::WAL_BUFFERS_FULL)), rate(view, names::WAL_BUFFERS_FULL)),
         ("Files archived", Cell::count(statistic(names::ARCHIVED)), rate(view, names::ARCHIVED)),
         ("Archiver failures", Cell::count(statistic(names::ARCHIVE_FAILURES)), rate(view, names::ARCHIVE_FAILURES)),
+        ("WAL that waits for the archiver, at the end", Cell::bytes(archiver.backlog_bytes), Cell::Absent),
+        ("Time since the last archived file, at the end", Cell::duration(archiver.since_us), Cell::Absent),
+        (
+            "File that the archiver failed to archive last",
+            archiver.last_failed.known().map_or(Cell::Absent, Cell::text),
+            Cell::Absent,
+        ),
     ];
     let table = Table::new(&["<WAL Statistic", "Total", "per Second"]).with_rows(
         lines
@@ -144,7 +152,8 @@ fn slru(view: &View<'_>) -> Section {
 }
 
 fn replication(view: &View<'_>) -> Section {
-    let columns = ["<Application", "<Client", "<State", "<Sync State", "Lag Begin", "Lag End", "Max Replay Lag"];
+    let columns =
+        ["<Application", "<Client", "<State", "<Sync State", "Lag Begin", "Lag End", "Max Lag", "Max Replay Lag"];
     let table = Table::new(&columns).with_rows(view.document.replication.iter().map(|standby| {
         vec![
             Cell::text(&*standby.application),
@@ -153,10 +162,12 @@ fn replication(view: &View<'_>) -> Section {
             Cell::text(&*standby.sync_state),
             Cell::bytes(standby.lag_bytes_begin),
             Cell::bytes(standby.lag_bytes_end),
+            Cell::bytes(standby.lag_bytes_max),
             Cell::duration(standby.replay_lag_us_max),
         ]
     }));
     Section::new("replication", Group::Memory, "Replication Statistics")
+        .note("at the snapshots; lag: WAL that the standby has not replayed. \"this standby\": received, but not replayed here")
         .table_or(table.without_empty_columns(), "No standby was connected at the snapshots.")
 }
 

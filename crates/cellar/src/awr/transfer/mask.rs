@@ -59,7 +59,7 @@ const PLAIN_NOTES: [&str; 10] = [
 ];
 
 /// Objects of notes that are no names: the kinds of statistics, and extensions that are sources.
-const NOTE_OBJECTS: [&str; 16] = [
+const NOTE_OBJECTS: [&str; 17] = [
     "statistic",
     "database_stat",
     "statement_stat",
@@ -75,6 +75,7 @@ const NOTE_OBJECTS: [&str; 16] = [
     "cpu_stat",
     "activity",
     "object_name",
+    "relation_stat",
     "pg_stat_statements",
 ];
 
@@ -82,7 +83,7 @@ const NOTE_OBJECTS: [&str; 16] = [
 const SYSTEM_SCHEMAS: [&str; 3] = ["pg_catalog", "pg_toast", "information_schema"];
 
 /// Facts of a snapshot that contain no name. Numbers and booleans stay in any case.
-const PLAIN_FACTS: [&str; 9] = [
+const PLAIN_FACTS: [&str; 11] = [
     "system_identifier",
     "startup_time",
     "incarnation",
@@ -90,6 +91,8 @@ const PLAIN_FACTS: [&str; 9] = [
     "wal_lsn",
     "server_version",
     "cellar_version",
+    "open_us",
+    "on_cell",
     "day",
     "time",
 ];
@@ -290,7 +293,7 @@ impl Masker {
                     };
                     Value::String(self.token(category, &text))
                 }
-                Value::Array(_) | Value::Object(_) => continue,
+                Value::Array(_) | Value::Object(_) if !PLAIN_FACTS.contains(&key.as_str()) => continue,
                 plain => plain,
             };
             masked.insert(key, value);
