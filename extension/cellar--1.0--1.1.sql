@@ -1693,12 +1693,14 @@ DECLARE
   cell_io jsonb;
   names jsonb;
   statement_rows jsonb[];
+  block_bytes int;
 BEGIN
   PERFORM awr.check_period(begin_snap, end_snap, instance);
   SELECT * INTO first FROM awr.snapshot WHERE instance_id = instance AND snap_id = begin_snap;
   SELECT * INTO last FROM awr.snapshot WHERE instance_id = instance AND snap_id = end_snap;
   SELECT sum(elapsed_us) INTO elapsed FROM awr.snapshot
     WHERE instance_id = instance AND snap_id > begin_snap AND snap_id <= end_snap;
+  block_bytes := coalesce((last.facts ->> 'block_size')::int, 8192);
 
   SELECT jsonb_agg(s) INTO cpu FROM awr.sum_intervals('cpu_stat', begin_snap, end_snap, instance) s;
   -- Statements in progress at the end count up to the end, and those in progress at the begin from there. A server that was
@@ -1822,6 +1824,10 @@ BEGIN
   active AS MATERIALIZED (
     SELECT h.*, h.backend_type IN ('client backend', 'parallel worker') AS foreground FROM h
     WHERE h.wait_class <> 'Idle' AND h.state NOT LIKE 'idle in transaction%'),
+  blocker AS (
+    SELECT DISTINCT ON (pid) pid, state, application, query_id
+    FROM (SELECT pid, state, application, query_id, count(*) AS n FROM h
+          WHERE pid IN (SELECT blocker_pid FROM h) GROUP BY 1, 2, 3, 4) b ORDER BY pid, n DESC),
   slot AS (
     SELECT greatest(1, ceil(extract(epoch FROM last.end_time - first.end_time) / 120))::int AS seconds)
   SELECT jsonb_build_object(
@@ -1842,8 +1848,14 @@ BEGIN
            'by_service', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT
                               (SELECT d.datname FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
                               coalesce(names -> 'role' ->> role::text, role::text) AS "user", application, count(*) AS samples FROM active WHERE foreground GROUP BY database, role, application ORDER BY count(*) DESC LIMIT 50) x),
-           'blocking', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT blocker_pid, pid AS blocked_pid, wait_event AS locktype, query_id, count(*) AS samples
-                          FROM h WHERE blocker_pid IS NOT NULL GROUP BY 1, 2, 3, 4 ORDER BY count(*) DESC LIMIT 50) x),
+           'by_database', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT
+                              (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = database::text) AS database,
+                              wait_class AS class, count(*) AS samples FROM active WHERE foreground AND database IS NOT NULL GROUP BY database, wait_class) x),
+           'blocking', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (
+                          SELECT s.*, b.state AS blocker_state, b.application AS blocker_application, b.query_id AS blocker_query_id
+                          FROM (SELECT blocker_pid, pid AS blocked_pid, wait_event AS locktype, query_id, count(*) AS samples
+                                FROM h WHERE blocker_pid IS NOT NULL GROUP BY 1, 2, 3, 4 ORDER BY count(*) DESC LIMIT 50) s
+                               LEFT JOIN blocker b ON b.pid = s.blocker_pid) x),
            'idle_in_transaction', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT pid, application, max(xact_age_us) AS xact_age_us, count(*) AS samples
                           FROM h WHERE state LIKE 'idle in transaction%' GROUP BY 1, 2 ORDER BY count(*) DESC LIMIT 50) x)),
          (SELECT jsonb_agg(jsonb_build_object('event', wait_event, 'type', wait_event_type, 'class', wait_class, 'foreground', foreground, 'samples', n,
@@ -1901,7 +1913,7 @@ BEGIN
     'services', (SELECT jsonb_agg(jsonb_build_object('database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
                           'backend_type', s -> 'backend_type', 'application', s -> 'application', 'cpu_us', s -> 'cpu_us', 'run_queue_us', s -> 'run_queue_us'))
                  FROM jsonb_array_elements(cpu) s),
-    'os', (SELECT jsonb_agg(CASE WHEN s ? 'total' THEN jsonb_build_object('name', s -> 'name', 'value', s -> 'total', 'unit', CASE WHEN s ->> 'name' LIKE '%TIME' THEN 'us' WHEN s ->> 'name' LIKE '%REQUESTS' THEN 'requests' ELSE 'bytes' END)
+    'os', (SELECT jsonb_agg(CASE WHEN NOT s ? 'value' THEN jsonb_build_object('name', s -> 'name', 'value', s -> 'total', 'unit', CASE WHEN s ->> 'name' LIKE '%TIME' THEN 'us' WHEN s ->> 'name' LIKE '%REQUESTS' THEN 'requests' ELSE 'bytes' END)
                                  ELSE jsonb_build_object('name', s -> 'name', 'end', s -> 'value', 'value', s -> 'value',
                                         'begin', (SELECT o.value FROM awr.os_stat o WHERE o.instance_id = instance AND o.snap_day = first.snap_day AND o.snap_id = begin_snap AND o.name = s ->> 'name')) END)
            FROM awr.sum_intervals('os_stat', begin_snap, end_snap, instance) s),
@@ -1915,7 +1927,8 @@ BEGIN
                                         'calls', h.calls, 'elapsed_us', h.elapsed_us, 'logical_reads', h.logical_reads, 'physical_reads', h.physical_reads)
                                       ORDER BY h.query_id, h.snap_id, h.plan_id)
                      FROM (SELECT p.snap_id, p.query_id, p.plan_id, sum(p.calls) AS calls, sum(p.elapsed_us) AS elapsed_us,
-                                  sum(p.shared_blks_hit + p.shared_blks_read) AS logical_reads, sum(p.shared_blks_read) AS physical_reads
+                                  sum(p.shared_blks_hit + p.shared_blks_read + coalesce(p.eligible_bytes, 0) / block_bytes) AS logical_reads,
+                                  sum(p.shared_blks_read + coalesce(p.eligible_bytes, 0) / block_bytes) AS physical_reads
                            FROM awr.plan_stat p
                            WHERE p.instance_id = instance AND p.snap_id <= end_snap AND p.calls > 0
                              AND p.query_id IN (SELECT q.query_id FROM awr.plan_stat q

@@ -140,6 +140,7 @@ stage_awr() {
     "$ROOT/tests/awr/repository.sh" || status=$?
     "$ROOT/tests/awr/ash.sh" || status=$?
     "$ROOT/tests/awr/sql.sh" || status=$?
+    "$ROOT/tests/awr/culprits.sh" ${LONG:+--rounds 5 --ticks 100} || status=$?
     "$ROOT/tests/awr/live.sh" && return "$status"
 }
 stage_regress() { "$ROOT/tests/regress/run.sh" ${LONG:+--rounds 5}; }

@@ -116,6 +116,9 @@ check "DB time of two clients: $db_time us; by the clients' clocks $clients us, 
 check_near "CPU and run-queue time of two clients (us)" \
     "$(q "SELECT sum((e -> 'cpu_us')::bigint + (e -> 'run_queue_us')::bigint) FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'services') e WHERE e ->> 'application' = 'pgbench'")" "$clients" 5
 check_equal "no figure is negative" "$(negative 1 "$end")" ""
+check_equal "a statistic of the host that is no increase has its value" \
+    "$(q "SELECT e -> 'value' FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'os') e WHERE e ->> 'name' = 'NUM_CPUS'")" \
+    "$(grep -c '^cpu[0-9]' /proc/stat)"
 
 if [ -r /proc/diskstats ]; then
     # Readings around both snapshots bound what the interval counts.

@@ -459,6 +459,7 @@ records! {
         /// The last statement of the blocker, if known.
         blocker_query_id: Option<i64>,
         blocker_state: Text,
+        blocker_application: Text,
         relation: Text,
     }
 
@@ -481,6 +482,8 @@ records! {
         top_sql: List<AshActivity>,
         top_sessions: List<AshActivity>,
         by_service: List<Service>,
+        /// Samples of foreground sessions by database and wait class.
+        by_database: List<AshActivity>,
         blocking: List<Blocking>,
         idle_in_transaction: List<SessionState>,
     }
@@ -584,6 +587,27 @@ impl Document {
 
     pub fn setting(&self, name: &str) -> Option<&Setting> {
         self.settings.iter().find(|setting| &*setting.name == name)
+    }
+
+    /// Returns the value of a setting in its base unit: bytes, microseconds, or a number without unit. A document contains
+    /// the settings that differ from their defaults, so that `default` stands for an absent setting; None if the document
+    /// contains no settings.
+    pub fn setting_value(&self, name: &str, default: f64) -> Measure {
+        let Some(setting) = self.setting(name) else { return (!self.settings.is_empty()).then_some(default) };
+        let number = setting.end.known().or_else(|| setting.begin.known())?.parse::<f64>().ok()?;
+        let digits = setting.unit.len() - setting.unit.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (count, unit) = setting.unit.split_at(digits);
+        let factor = match unit {
+            "" | "B" | "us" => 1.0,
+            "kB" => 1024.0,
+            "MB" => 1_048_576.0,
+            "GB" => 1_073_741_824.0,
+            "ms" => 1e3,
+            "s" => 1e6,
+            "min" => 60e6,
+            _ => return None,
+        };
+        Some(number * factor * count.parse::<f64>().unwrap_or(1.0))
     }
 
     /// Returns a source by name.

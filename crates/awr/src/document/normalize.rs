@@ -1,6 +1,6 @@
 //! Brings figures that a document contains twice, from session samples and from other sources, to one place.
 
-use super::{Document, List, Measure, Service, SessionState};
+use super::{Document, How, List, Measure, Service, SessionState};
 use std::collections::BTreeMap;
 
 /// Backend types whose time is DB time.
@@ -10,8 +10,45 @@ pub(super) fn normalize(document: &mut Document) {
     if document.sessions.blocking.is_empty() {
         document.sessions.blocking = std::mem::take(&mut document.ash.blocking);
     }
+    remove_reads_that_cells_timed(document);
+    name_lwlocks(document);
     add_sampled_idle_sessions(document);
     merge_services(document);
+}
+
+/// Reads of a session as the cells time them, and as samples show the same waits.
+const TIMED_READS: [&str; 2] = ["cell single block physical read", "cell multiblock physical read"];
+const SAMPLED_READS: [&str; 3] = ["DataFileRead", "AioIoCompletion", "AioIoUringExecution"];
+
+/// Subtracts the reads that cells timed from the sampled waits for reads, which contain them: a wait counts once. What
+/// remains of a sampled event is the time outside of cells: other storage, the kernel's page cache, the way to the cell.
+fn remove_reads_that_cells_timed(document: &mut Document) {
+    let is_timed = |event: &&super::Event| event.how == Some(How::Timed) && TIMED_READS.contains(&&*event.event);
+    let mut timed_us: f64 = document.events.iter().filter(is_timed).filter_map(|event| event.time_us).sum();
+    if timed_us == 0.0 {
+        return;
+    }
+    let mut events = document.events.to_vec();
+    for event in &mut events {
+        let is_sampled = event.how == Some(How::Sampled) && event.foreground != Some(false);
+        if let Some(us) = event.time_us.as_mut().filter(|_| is_sampled && SAMPLED_READS.contains(&&*event.event)) {
+            let counted_twice = us.min(timed_us);
+            *us -= counted_twice;
+            timed_us -= counted_twice;
+        }
+    }
+    document.events = List::from(events);
+}
+
+/// Adds the type to the names of LWLocks that are also names of other events: PostgreSQL has two waits WALWrite.
+fn name_lwlocks(document: &mut Document) {
+    let mut events = document.events.to_vec();
+    for event in events.iter_mut().filter(|event| &*event.kind == "LWLock") {
+        if document.events.iter().any(|other| other.event == event.event && other.kind != event.kind) {
+            event.event = format!("{} (LWLock)", event.event).as_str().into();
+        }
+    }
+    document.events = List::from(events);
 }
 
 /// Adds sessions that samples found idle in a transaction. A sample contains the age of the transaction, which is an upper
@@ -71,6 +108,30 @@ fn merge_services(document: &mut Document) {
 #[cfg(test)]
 mod tests {
     use crate::document::parse;
+
+    #[test]
+    fn a_read_of_a_cell_counts_once() {
+        let json = br#"{"format": 1, "events": [
+            {"event": "cell single block physical read", "class": "User I/O", "foreground": true, "waits": 9, "time_us": 300, "how": "timed"},
+            {"event": "DataFileRead", "class": "User I/O", "foreground": false, "time_us": 50, "how": "sampled"},
+            {"event": "DataFileRead", "class": "User I/O", "foreground": true, "time_us": 1000, "how": "sampled"},
+            {"event": "AioIoCompletion", "class": "User I/O", "foreground": true, "time_us": 40, "how": "sampled"}]}"#;
+        let times = |document: &crate::document::Document| -> Vec<_> {
+            document.events.iter().map(|event| event.time_us).collect()
+        };
+        assert_eq!(times(&parse(json).unwrap()[0]), [Some(300.0), Some(50.0), Some(700.0), Some(40.0)]);
+        let slow = String::from_utf8_lossy(json).replace("300", "1020");
+        assert_eq!(times(&parse(slow.as_bytes()).unwrap()[0]), [Some(1020.0), Some(50.0), Some(0.0), Some(20.0)]);
+    }
+
+    #[test]
+    fn events_of_the_same_name_are_told_apart() {
+        let json = br#"{"format": 1, "events": [{"event": "WALWrite", "type": "IO", "time_us": 1}, {"event": "WALWrite", "type": "LWLock"},
+            {"event": "WALInsert", "type": "LWLock"}]}"#;
+        let document = parse(json).unwrap().remove(0);
+        let names: Vec<&str> = document.events.iter().map(|event| &*event.event).collect();
+        assert_eq!(names, ["WALWrite", "WALWrite (LWLock)", "WALInsert"]);
+    }
 
     #[test]
     fn samples_and_other_sources_are_merged() {

@@ -21,6 +21,8 @@ pub enum Verdict {
     PlanChanged(f64),
     /// The same plan and as many reads, but more time.
     SlowerStorage(f64),
+    /// The same plan and as many reads from the cache, none of them physical, but more time: for example for locks.
+    SlowerElsewhere(f64),
     /// The same plan, more reads and more time.
     MoreReads(f64),
 }
@@ -33,6 +35,7 @@ impl Verdict {
             Self::PlanChanged(factor) if factor > 0.0 => format!("plan changed, {:.1}x faster", 1.0 / factor),
             Self::PlanChanged(_) => "plan changed".to_owned(),
             Self::SlowerStorage(factor) => format!("same plan, slower storage, {factor:.1}x"),
+            Self::SlowerElsewhere(factor) => format!("same plan, no reads from storage, {factor:.1}x slower"),
             Self::MoreReads(factor) => format!("same plan, more reads, {factor:.1}x"),
         }
     }
@@ -168,6 +171,7 @@ fn history(query_id: i64, mut rows: Vec<&PlanHistory>, begin: Option<i64>) -> St
                         history.slower_storage_us += row.elapsed_us.unwrap_or(0.0) - usual_us;
                     }
                 }
+                (Verdict::SlowerElsewhere(_), _) => {}
                 _ => before.entry(row.plan_id).or_default().add(row),
             }
         }
@@ -200,8 +204,10 @@ fn verdict(
         return Verdict::Same;
     };
     let more = |(now, old): (Measure, Measure)| now.zip(old).is_some_and(|(now, old)| now > SAME_READS * old + 1.0);
-    match now.reads_per_call().into_iter().zip(old.reads_per_call()).any(more) {
-        true => Verdict::MoreReads(factor),
-        false => Verdict::SlowerStorage(factor),
+    let reads_more = now.reads_per_call().into_iter().zip(old.reads_per_call()).any(more);
+    match (reads_more, now.physical_reads) {
+        (true, _) => Verdict::MoreReads(factor),
+        (false, Some(0.0)) => Verdict::SlowerElsewhere(factor),
+        (false, _) => Verdict::SlowerStorage(factor),
     }
 }

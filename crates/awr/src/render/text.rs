@@ -9,6 +9,8 @@ use crate::table::{Align, Layout, Table};
 pub const WIDTH: usize = 132;
 /// The least width to which a text column is cut.
 const TEXT_WIDTH_MIN: usize = 8;
+/// The least width of a last column whose texts are wrapped.
+const WRAPPED_WIDTH_MIN: usize = 30;
 /// Lines of the headings, and the widest table for which they are used.
 const HEADING_LINES: [(usize, usize); 3] = [(1, 100), (2, WIDTH), (3, WIDTH)];
 /// Oracle ends a section with 54 hyphens.
@@ -158,10 +160,21 @@ fn write_table(out: &mut String, table: &Table) {
                 .map(|column| {
                     let label = table.layout == Layout::Labelled && *column == 0;
                     let align = if label { Align::Right } else { table.columns[*column].align };
-                    padded(&row[*column].replace('\n', " "), widths[*column], align)
+                    let is_last = columns.last() == Some(column);
+                    let cell = match is_last && is_wrapped(table, *column, &widths) {
+                        true => wrap_cell(&row[*column], widths[*column]).first().cloned().unwrap_or_default(),
+                        false => row[*column].replace('\n', " "),
+                    };
+                    padded(&cell, widths[*column], align)
                 })
                 .collect();
             line(out, &text.join(" "));
+            if let Some(column) = columns.last().filter(|column| is_wrapped(table, **column, &widths)) {
+                let indent: usize = columns.iter().rev().skip(1).map(|column| widths[*column] + 1).sum();
+                for rest in wrap_cell(&row[*column], widths[*column]).iter().skip(1) {
+                    line(out, &format!("{}{rest}", " ".repeat(indent)));
+                }
+            }
             if band == 0 {
                 for column in &below {
                     wrapped(out, "  ", "  ", &row[*column]);
@@ -169,6 +182,15 @@ fn write_table(out: &mut String, table: &Table) {
             }
         }
     }
+}
+
+/// Whether the cells of a last column continue on further lines instead of being cut: texts that are not too narrow.
+fn is_wrapped(table: &Table, column: usize, widths: &[usize]) -> bool {
+    table.columns[column].align == Align::Left && widths[column] >= WRAPPED_WIDTH_MIN
+}
+
+fn wrap_cell(text: &str, width: usize) -> Vec<String> {
+    wrap(&text.replace('\n', " "), width)
 }
 
 /// Width of each column: that of the widest cell, and of the heading on at most `lines` lines.
@@ -303,6 +325,19 @@ mod tests {
         assert!(out.lines().all(|line| line.chars().count() <= WIDTH), "{out}");
         assert_eq!(out.lines().filter(|line| line.starts_with("Name")).count(), 3, "{out}");
         assert!(names.iter().all(|name| out.contains(name)), "{out}");
+    }
+
+    #[test]
+    fn a_long_text_in_the_last_column_continues_on_further_lines() {
+        let text = "why ".repeat(60);
+        let mut out = String::new();
+        write_table(
+            &mut out,
+            &Table::new(&["<Name", "<Reason"]).with_rows([vec![Cell::text("a"), Cell::text(&*text)]]),
+        );
+        assert!(out.lines().all(|line| line.chars().count() <= WIDTH), "{out}");
+        assert_eq!(out.matches("why").count(), 60, "{out}");
+        assert!(out.lines().skip(3).all(|line| line.starts_with("     why")), "{out}");
     }
 
     #[test]

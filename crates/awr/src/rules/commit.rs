@@ -3,7 +3,7 @@
 use super::{Found, Judgement, share_text};
 use crate::document::{Event, Measure, names};
 use crate::figures::time::{average_wait_us, class_us, foreground_waits};
-use crate::figures::{per_second, percent, sum};
+use crate::figures::{per_second, percent, ratio, sum};
 use crate::table::{bytes, duration};
 use crate::view::{View, top};
 
@@ -91,6 +91,37 @@ pub(super) fn full_page_images(view: &View<'_>) -> Judgement {
     Some(vec![found])
 }
 
+/// Defaults of PostgreSQL.
+const MAX_WAL_SIZE: f64 = 1_073_741_824.0;
+const CHECKPOINT_TIMEOUT_US: f64 = 300e6;
+const CHECKPOINT_COMPLETION_TARGET: f64 = 0.9;
+
+/// WAL bytes per byte of max_wal_size: PostgreSQL requests a checkpoint so early that the WAL since the checkpoint before
+/// stays below max_wal_size until the checkpoint has completed.
+fn checkpoint_share(view: &View<'_>) -> f64 {
+    let target = view.document.setting_value("checkpoint_completion_target", CHECKPOINT_COMPLETION_TARGET);
+    1.0 / (1.0 + target.unwrap_or(CHECKPOINT_COMPLETION_TARGET))
+}
+
+/// The recommendation for checkpoints that the amount of WAL requests: the size at which checkpoint_timeout comes first.
+fn max_wal_size_advice(view: &View<'_>) -> String {
+    const PURPOSE: &str = "so that checkpoint_timeout starts the checkpoints";
+    let limit = view.document.setting_value("max_wal_size", MAX_WAL_SIZE);
+    let timeout_us = view.document.setting_value("checkpoint_timeout", CHECKPOINT_TIMEOUT_US);
+    let rate = per_second(view.document.statistic(names::REDO_SIZE), view.document.elapsed_us);
+    let needed = rate.zip(timeout_us).map(|(rate, us)| rate * us / 1e6 / checkpoint_share(view));
+    match (limit, needed) {
+        (Some(limit), Some(needed)) if needed > limit => format!(
+            "Raise max_wal_size from {}B to {}B, which holds the WAL of checkpoint_timeout ({}) at this rate, {PURPOSE}",
+            bytes(limit),
+            bytes(needed),
+            duration(timeout_us.unwrap_or(0.0))
+        ),
+        (Some(limit), _) => format!("Raise max_wal_size above {}B, {PURPOSE}", bytes(limit)),
+        (None, _) => format!("Raise max_wal_size, {PURPOSE}"),
+    }
+}
+
 pub(super) fn checkpoint_storm(view: &View<'_>) -> Judgement {
     let requested = view.document.statistic_beside(names::CHECKPOINTS_REQUESTED, names::CHECKPOINTS_TIMED)?;
     let timed = view.document.statistic_beside(names::CHECKPOINTS_TIMED, names::CHECKPOINTS_REQUESTED)?;
@@ -98,27 +129,37 @@ pub(super) fn checkpoint_storm(view: &View<'_>) -> Judgement {
         return Some(Vec::new());
     }
     let Some(us) = foreground_us(view, |event| is_write(event) || is_commit(event)) else { return Some(Vec::new()) };
-    let minutes = view.document.elapsed_us.map_or(0.0, |us| us / 60e6);
-    let mut found = Found::new(format!(
-        "WAL forced {requested:.0} checkpoints, one every {}",
-        duration(minutes * 60e6 / requested)
-    ))
+    let size = view.document.statistic(names::REDO_SIZE);
+    let limit = view.document.setting_value("max_wal_size", MAX_WAL_SIZE);
+    // Checkpoints for which the WAL suffices.
+    let by_wal = ratio(size, limit.map(|limit| limit * checkpoint_share(view)));
+    let is_by_wal = by_wal.is_none_or(|by_wal| by_wal >= 0.5 * requested);
+    let interval =
+        view.document.elapsed_us.map_or_else(String::new, |us| format!(", one every {}", duration(us / requested)));
+    let mut found = Found::new(match is_by_wal {
+        true => format!("WAL forced {requested:.0} checkpoints{interval}"),
+        false => format!("Commands requested {requested:.0} checkpoints{interval}"),
+    })
     .impact(us)
     .evidence("checkpoints", format!("{requested:.0} checkpoints requested, {timed:.0} by time"))
     .evidence("foreground-events", format!("writes and syncs of sessions: {}, {}", duration(us), share_text(view, us)));
+    if let (Some(size), Some(limit), Some(by_wal)) = (size, limit, by_wal) {
+        let text = format!(
+            "{}B of WAL force about {:.0} checkpoints (max_wal_size = {}B)",
+            bytes(size),
+            by_wal.min(requested),
+            bytes(limit)
+        );
+        found = found.evidence("wal", text);
+    }
     if let Some(share) = full_page_percent(view) {
         found = found.evidence("wal", format!("full-page images: at most {share:.0} % of the WAL"));
     }
-    let limit = view
-        .document
-        .setting("max_wal_size")
-        .map_or_else(String::new, |limit| format!(" above {} {}", limit.end, limit.unit));
-    Some(vec![
-        found.recommend(
-            format!("Raise max_wal_size{limit}, so that checkpoint_timeout starts the checkpoints"),
-            Some(us),
-        ),
-    ])
+    let advice = match is_by_wal {
+        true => max_wal_size_advice(view),
+        false => "Run CHECKPOINT, CREATE DATABASE or base backups less often; max_wal_size is not the cause".to_owned(),
+    };
+    Some(vec![found.recommend(advice, Some(us))])
 }
 
 pub(super) fn backend_writes(view: &View<'_>) -> Judgement {

@@ -1,58 +1,18 @@
 //! Rules about waits for other sessions, which no storage cures.
 
+use super::chains::{blocked_us, blockers, long_idle_blockers};
 use super::{Found, Judgement, share_text};
 use crate::document::Event;
 use crate::figures::sum;
 use crate::figures::time::foreground_waits;
 use crate::table::duration;
 use crate::view::{View, top};
-use std::collections::{BTreeMap, BTreeSet};
 
-/// Waits for heavyweight locks. The object checkpoint waits for writes, not for a session.
+/// Waits for heavyweight locks. The object checkpoint waits for writes, and the lock of a relation's extension is kept during
+/// a write, not until the end of a transaction.
 fn is_lock(event: &Event) -> bool {
-    let is_object_checkpoint = event.event.starts_with("enq: KO");
-    !is_object_checkpoint && (&*event.kind == "Lock" || &*event.class == "Application")
-}
-
-/// The sessions that one session blocked.
-#[derive(Default)]
-struct Blocked<'a> {
-    sessions: BTreeSet<i64>,
-    samples: f64,
-    state: Option<&'a str>,
-    /// A statement that waited.
-    query_id: Option<i64>,
-}
-
-/// Returns the session at the head of a chain: follows, from `pid`, the blocker of most samples. A cycle, which samples of
-/// different moments can form, ends the chain.
-fn head_of_chain(view: &View<'_>, pid: i64) -> i64 {
-    let mut visited = BTreeSet::from([pid]);
-    let mut head = pid;
-    loop {
-        let waits = view.document.sessions.blocking.iter().filter(|wait| wait.blocked_pid == Some(head));
-        match top(waits, 1, |wait| wait.samples).first().and_then(|wait| wait.blocker_pid) {
-            Some(blocker) if visited.insert(blocker) => head = blocker,
-            _ => return head,
-        }
-    }
-}
-
-/// Sessions at the heads of chains, by the samples of all sessions of the chain.
-fn blockers<'a>(view: &View<'a>) -> Vec<(i64, Blocked<'a>)> {
-    let mut blockers: BTreeMap<i64, Blocked<'a>> = BTreeMap::new();
-    for wait in &view.document.sessions.blocking {
-        let Some(pid) = wait.blocker_pid else { continue };
-        let head = head_of_chain(view, pid);
-        let blocked = blockers.entry(head).or_default();
-        blocked.sessions.extend(wait.blocked_pid);
-        blocked.samples += wait.samples.unwrap_or(0.0);
-        if head == pid {
-            blocked.state = blocked.state.or(wait.blocker_state.known());
-        }
-        blocked.query_id = blocked.query_id.or(wait.query_id);
-    }
-    top(blockers, usize::MAX, |(_, blocked)| Some(blocked.samples))
+    let is_write = event.event.starts_with("enq: KO") || &*event.event == "extend";
+    !is_write && (&*event.kind == "Lock" || &*event.class == "Application")
 }
 
 pub(super) fn locks(view: &View<'_>) -> Judgement {
@@ -60,8 +20,13 @@ pub(super) fn locks(view: &View<'_>) -> Judgement {
         return None;
     }
     let events: Vec<&Event> = foreground_waits(view.document).filter(|event| is_lock(event)).collect();
-    let Some(us) = sum(events.iter().map(|event| event.time_us)) else { return Some(Vec::new()) };
-    let blockers = blockers(view);
+    let Some(all_us) = sum(events.iter().map(|event| event.time_us)) else { return Some(Vec::new()) };
+    // The rule idle-in-transaction reports the other waits.
+    let idle = long_idle_blockers(view);
+    let idle_us = blocked_us(view, &idle).unwrap_or(0.0);
+    let us = (all_us - idle_us).max(0.0);
+    let mut blockers = blockers(view);
+    blockers.retain(|(pid, _)| !idle.contains(pid));
     let title = match blockers.first() {
         Some((pid, _)) => format!("Sessions waited for locks, most of all for session {pid}"),
         None => "Sessions waited for locks of other sessions".to_owned(),
@@ -72,16 +37,28 @@ pub(super) fn locks(view: &View<'_>) -> Judgement {
         found =
             found.evidence("foreground-events", format!("{}: {}, {}", event.event, duration(us), share_text(view, us)));
     }
+    if idle_us > 0.0 {
+        found = found.evidence("blocking", format!("{} of it for sessions idle in a transaction", duration(idle_us)));
+    }
     for (pid, blocked) in blockers.iter().take(3) {
-        let state = blocked.state.map_or_else(String::new, |state| format!(" ({state})"));
-        let sql =
-            blocked.query_id.map_or_else(String::new, |_| format!(" in: {}", view.sql_text(blocked.query_id, 60)));
+        let description: Vec<&str> = blocked.application.into_iter().chain(blocked.state).collect();
+        let state = if description.is_empty() { String::new() } else { format!(" ({})", description.join(", ")) };
         let sessions = match blocked.sessions.len() {
             1 => "one session".to_owned(),
             count => format!("{count} sessions"),
         };
-        let text = format!("session {pid}{state} blocked {sessions} in {:.0} samples{sql}", blocked.samples);
+        let samples =
+            if blocked.samples == 1.0 { "one sample".to_owned() } else { format!("{:.0} samples", blocked.samples) };
+        let text = format!("session {pid}{state} blocked {sessions} in {samples}");
         found = found.evidence("blocking", text);
+        if blocked.last_query_id.is_some() {
+            let text = format!("last statement of session {pid}: {}", view.sql_text(blocked.last_query_id, 80));
+            found = found.evidence("blocking", text);
+        }
+        if blocked.query_id.is_some() {
+            let text = format!("waiting for session {pid}: {}", view.sql_text(blocked.query_id, 80));
+            found = found.evidence("blocking", text);
+        }
     }
     Some(vec![
         found.recommend("Shorten the transactions that keep the locks; storage does not cure lock waits", Some(us)),

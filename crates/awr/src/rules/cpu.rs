@@ -2,13 +2,13 @@
 
 use super::{Found, Judgement, share_text};
 use crate::table::duration;
-use crate::view::{View, top};
+use crate::view::{View, one_line, top};
 
 /// The impact is the run-queue time outside of waits, so that findings about waits count the other part.
 pub(super) fn run_queue(view: &View<'_>) -> Judgement {
     let us = view.model.run_queue_outside_waits_us()?;
     let all_us = view.model.run_queue_us?;
-    let mut found = Found::new("Sessions waited for a core").impact(us).evidence(
+    let mut found = Found::new("Sessions waited for a core").impact(us).covers(all_us).evidence(
         "time-model",
         format!(
             "DB CPU run queue time: {}, {}; {} of it outside of waits",
@@ -37,7 +37,8 @@ pub(super) fn bound(view: &View<'_>) -> Judgement {
     }
     for sql in top(&view.sql, 3, |sql| sql.cpu_us) {
         let us = sql.cpu_us.unwrap_or(0.0);
-        found = found.evidence("sql-cpu-time", format!("SQL {}: {} of CPU", sql.name(), duration(us)));
+        let statement = one_line(sql.text, 60);
+        found = found.evidence("sql-cpu-time", format!("SQL {}: {} of CPU: {statement}", sql.name(), duration(us)));
     }
     Some(vec![
         found

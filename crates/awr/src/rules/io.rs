@@ -1,9 +1,9 @@
-//! Rules about reads, temporary files and databases that share the storage.
+//! Rules about reads and temporary files.
 
 use super::{Found, Judgement, share_text};
 use crate::document::{Event, Measure, TableStatistics};
 use crate::figures::time::{average_wait_us, class_us, foreground_waits};
-use crate::figures::{histogram, percent, ratio, sum};
+use crate::figures::{histogram, ratio, sum};
 use crate::table::{bytes, duration};
 use crate::view::{Sql, View, one_line, top};
 
@@ -20,6 +20,9 @@ const SINGLE_BLOCK: [&str; 2] = ["db file sequential read", "cell single block p
 const EITHER: [&str; 4] = ["DataFileRead", "AioIoCompletion", "AioIoUringExecution", "DataFilePrefetch"];
 const TEMPORARY: [&str; 5] =
     ["BufFileRead", "BufFileWrite", "BufFileTruncate", "direct path read temp", "direct path write temp"];
+
+/// Default of PostgreSQL.
+const WORK_MEM: f64 = 4_194_304.0;
 
 /// A quantile this many times the average is a tail.
 const TAIL_FACTOR: f64 = 8.0;
@@ -194,74 +197,6 @@ pub(super) fn latency_tail(view: &View<'_>) -> Judgement {
     Some(all)
 }
 
-/// Bytes that a database read from storage: counted by the cells, or else by its blocks; and its Smart Scans.
-fn read_bytes(view: &View<'_>, database: &crate::document::Database) -> Measure {
-    let name = &*database.name;
-    let cell = view.document.cell_io.iter().filter(|io| &*io.database == name && io.kind.contains("read"));
-    let blocks = database.blks_read.map(|blocks| blocks * view.document.block_bytes());
-    let tables = view.document.tables.iter().filter(|table| &*table.database == name);
-    let statements = view.sql.iter().filter(|sql| sql.database == name);
-    let scanned =
-        sum(statements.map(|sql| sql.eligible_bytes)).or_else(|| sum(tables.map(|table| table.eligible_bytes)));
-    sum([sum(cell.map(|io| io.bytes)).or(blocks), scanned])
-}
-
-/// The statement of a database that read most.
-fn greatest_reader<'v, 'a>(view: &'v View<'a>, database: &str) -> Option<&'v Sql<'a>> {
-    let block = view.document.block_bytes();
-    let key = |sql: &&Sql<'_>| sum([sql.reads.map(|blocks| blocks * block), sql.eligible_bytes]);
-    top(view.sql.iter().filter(|sql| sql.database == database), 1, key).into_iter().next()
-}
-
-pub(super) fn noisy_neighbour(view: &View<'_>) -> Judgement {
-    let databases = &view.document.databases;
-    let total_bytes = sum(databases.iter().map(|database| read_bytes(view, database)))?;
-    let total_time = sum(databases.iter().map(|database| database.active_us))?;
-    let total_io_us = sum(databases.iter().map(|database| database.blk_read_us));
-    let waits_us = class_us(view.document, "User I/O");
-    total_io_us.or(waits_us)?;
-    let mut found = Vec::new();
-    for database in databases {
-        let Some(share) = ratio(read_bytes(view, database), Some(total_bytes)) else { continue };
-        let time_share = ratio(database.active_us, Some(total_time)).unwrap_or(0.0);
-        if share < 0.5 || share < 1.5 * time_share {
-            continue;
-        }
-        // I/O time of the other databases: timed, or else their part of the waits by their share of the time.
-        let others = databases.iter().filter(|other| other.oid != database.oid || other.name != database.name);
-        let victims_us = sum(others.map(|other| other.blk_read_us))
-            .filter(|us| *us > 0.0)
-            .or_else(|| waits_us.map(|us| us * (1.0 - time_share)))
-            .unwrap_or(0.0);
-        let name = &database.name;
-        let mut one = Found::new(format!("Reads of database {name} slowed down the other databases"))
-            .impact(victims_us)
-            .evidence(
-                "databases",
-                format!(
-                    "{name} read {}B, {:.0} % of all, in {:.0} % of the time",
-                    bytes(share * total_bytes),
-                    100.0 * share,
-                    100.0 * time_share
-                ),
-            )
-            .evidence(
-                "databases",
-                format!("I/O of the other databases: {}, {}", duration(victims_us), share_text(view, victims_us)),
-            );
-        let mut target = format!("database {name}");
-        if let Some(sql) = greatest_reader(view, name) {
-            target = format!("statement {}", sql.name());
-            one = one.evidence("sql-reads", format!("SQL {}: {}", sql.name(), one_line(sql.text, 80)));
-        }
-        found.push(one.recommend(
-            format!("Tune or reschedule {target}, or limit the I/O of database {name}"),
-            Some(victims_us * share),
-        ));
-    }
-    Some(found)
-}
-
 /// Time of a statement that temporary files account for, if the time of their blocks is not available: the share of
 /// temporary blocks in all blocks that the statement accessed.
 fn estimated_temp_us(sql: &Sql<'_>) -> Measure {
@@ -301,21 +236,22 @@ pub(super) fn temp_spills(view: &View<'_>) -> Judgement {
     }
     if let Some(sql) = worst {
         let size = sql.temp_blocks.unwrap_or(0.0) * view.document.block_bytes();
-        found = found.evidence(
-            "sql-temp",
-            format!("SQL {}: {}B of temporary blocks: {}", sql.name(), bytes(size), one_line(sql.text, 80)),
-        );
+        let each =
+            ratio(Some(size), sql.calls).map_or_else(String::new, |size| format!(", {}B per execution", bytes(size)));
+        let text = one_line(sql.text, 80);
+        found = found
+            .evidence("sql-temp", format!("SQL {}: {}B of temporary blocks{each}: {text}", sql.name(), bytes(size)));
     }
     let temp = sum(view.document.databases.iter().map(|database| database.temp_bytes));
-    if let Some(share) = percent(temp, temp).and(temp) {
-        found = found.evidence("databases", format!("{}B of temporary files written", bytes(share)));
+    if let Some(size) = temp.filter(|size| *size > 0.0) {
+        found = found.evidence("databases", format!("{}B of temporary files written", bytes(size)));
     }
     let memory = view
         .document
-        .setting("work_mem")
-        .map_or_else(String::new, |setting| format!(" above {} {}", setting.end, setting.unit));
-    Some(vec![found.recommend(
-        format!("Raise work_mem{memory} for the statement, or reduce the rows that it sorts or hashes"),
-        Some(us),
-    )])
+        .setting_value("work_mem", WORK_MEM)
+        .map_or_else(String::new, |size| format!(" above {}B", bytes(size)));
+    let target = worst.map_or_else(|| "for these statements".to_owned(), |sql| format!("for statement {}", sql.name()));
+    Some(vec![
+        found.recommend(format!("Raise work_mem{memory} {target}, or reduce the rows to sort or hash"), Some(us)),
+    ])
 }

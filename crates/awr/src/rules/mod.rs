@@ -1,15 +1,17 @@
 //! The rules that judge a document: one table, [`RULES`].
 //!
 //! A rule has an area, a condition and a recommendation, which docs/reference/findings.md repeats word for word. A rule
-//! returns None if the figures of its condition are missing. A finding counts only above a share of DB time
-//! ([`SIGNIFICANT_PERCENT`]) if it has an impact. Rules do not depend on each other, except that a finding becomes a symptom
-//! if a finding of another rule explains it.
+//! returns None if the figures of its condition are missing. A finding with an impact counts only above a share of DB time
+//! ([`SIGNIFICANT_PERCENT`], unless the rule names another share). A finding becomes a symptom if a finding of another
+//! rule explains it: if the table says so, and the other finding covers at least half of its impact.
 
+mod chains;
 mod commit;
 mod contention;
 mod cpu;
 mod interval;
 mod io;
+mod neighbours;
 mod sessions;
 mod smart_scan;
 mod sql;
@@ -18,10 +20,12 @@ mod vacuum;
 use crate::document::Document;
 use crate::findings::{Evidence, Finding, Findings, Impact, Kind, Recommendation};
 use crate::view::View;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The least impact of a problem or symptom, in per cent of DB time.
 pub const SIGNIFICANT_PERCENT: f64 = 5.0;
+/// The least share of a finding's impact that the finding that explains it covers.
+const EXPLAINED_SHARE: f64 = 0.5;
 
 /// What a rule found, before the impact is put into proportion.
 #[derive(Default)]
@@ -29,6 +33,10 @@ struct Found {
     title: String,
     /// Time that the condition cost; None for a condition without a measurable cost.
     impact_us: Option<f64>,
+    /// The least impact in per cent of DB time, in place of [`SIGNIFICANT_PERCENT`].
+    significant_percent: Option<f64>,
+    /// Time, in findings of other rules, that the condition explains; None: the impact.
+    covers_us: Option<f64>,
     evidence: Vec<Evidence>,
     /// Texts, and the time that following them can save at most.
     recommendations: Vec<(String, Option<f64>)>,
@@ -41,6 +49,16 @@ impl Found {
 
     fn impact(mut self, us: f64) -> Self {
         self.impact_us = Some(us);
+        self
+    }
+
+    fn significant_at(mut self, percent: f64) -> Self {
+        self.significant_percent = Some(percent);
+        self
+    }
+
+    fn covers(mut self, us: f64) -> Self {
+        self.covers_us = Some(us);
         self
     }
 
@@ -141,18 +159,20 @@ pub const RULES: [Rule; 28] = [
                     5 % of DB time.",
         recommendation: "Judge storage by its histogram, not by its average; look for the cause of the slow requests: \
                          garbage collection of flash, a slow disk of the group, competing scans.",
-        explains: &[],
+        explains: &["single-block-reads", "commit-waits"],
         evaluate: io::latency_tail,
     },
     Rule {
         id: "noisy-neighbour",
         area: NEIGHBOURS,
         kind: Kind::Problem,
-        condition: "One database read at least half of all bytes, at least 1.5 times its share of the time, while I/O of \
-                    other databases cost at least 5 % of DB time.",
+        condition: "One database read and wrote at least half of all bytes, and at least 1.5 times the bytes of the others \
+                    per active second. The others lost at least 5 % of DB time by it, or at least 1 % of DB time and 20 % of \
+                    the active time of the others. The loss is their I/O waits times the database's share of the \
+                    bytes; ten samples of a wait are the least that count.",
         recommendation: "Tune or reschedule the named statement of that database, or limit the I/O of the database.",
         explains: &["io-bound", "single-block-reads", "offloadable-scans", "latency-tail", "slower-storage"],
-        evaluate: io::noisy_neighbour,
+        evaluate: neighbours::noisy_neighbour,
     },
     Rule {
         id: "temp-spills",
@@ -197,10 +217,12 @@ pub const RULES: [Rule; 28] = [
         id: "checkpoint-storm",
         area: CHECKPOINTS,
         kind: Kind::Problem,
-        condition: "More checkpoints were requested, by the amount of WAL, than started by time, at least two; writes and \
-                    syncs of sessions cost at least 5 % of DB time.",
-        recommendation: "Raise max_wal_size so that checkpoint_timeout starts the checkpoints.",
-        explains: &["commit-waits", "full-page-images", "backend-writes", "wal-buffers-full", "lwlock-contention"],
+        condition: "More checkpoints were requested than started by time, at least two; writes and syncs of sessions cost at \
+                    least 5 % of DB time. The cause is the amount of WAL if the WAL suffices for at least half of the \
+                    requested checkpoints, or else commands: CHECKPOINT, CREATE DATABASE, base backups.",
+        recommendation: "Raise max_wal_size to the WAL of checkpoint_timeout, so that checkpoint_timeout starts the \
+                         checkpoints; or run the commands less often.",
+        explains: &["commit-waits", "backend-writes", "lwlock-contention"],
         evaluate: commit::checkpoint_storm,
     },
     Rule {
@@ -217,7 +239,8 @@ pub const RULES: [Rule; 28] = [
         id: "lock-waits",
         area: LOCKS,
         kind: Kind::Problem,
-        condition: "Waits for locks of other sessions cost at least 5 % of DB time.",
+        condition: "Waits for locks of other sessions cost at least 5 % of DB time, without the waits that \
+                    idle-in-transaction reports. The named session is the head of the chains with the most samples.",
         recommendation: "Shorten the transaction of the named session; storage does not cure lock waits.",
         explains: &[],
         evaluate: contention::locks,
@@ -238,9 +261,9 @@ pub const RULES: [Rule; 28] = [
         kind: Kind::Problem,
         condition: "A statement's last plan takes at least twice the time of another plan of the statement, and reads more \
                     blocks; the difference costs at least 5 % of DB time.",
-        recommendation: "Compare the plans in Execution Plans. Refresh the statistics of the tables, or extend them with \
-                         CREATE STATISTICS.",
-        explains: &["io-bound", "cpu-bound", "single-block-reads", "offloadable-scans"],
+        recommendation: "Compare the plans in Execution Plans. Check the changed settings and analyzed tables that the \
+                         evidence names; refresh the statistics of the tables, or extend them with CREATE STATISTICS.",
+        explains: &["io-bound", "cpu-bound", "cpu-run-queue", "single-block-reads", "offloadable-scans", "temp-spills"],
         evaluate: sql::plan_regression,
     },
     Rule {
@@ -248,9 +271,9 @@ pub const RULES: [Rule; 28] = [
         area: SQL,
         kind: Kind::Problem,
         condition: "A statement takes at least 1.5 times the time of earlier intervals, with the same plan and as many \
-                    reads; the difference costs at least 5 % of DB time.",
+                    reads; the difference, as far as the statement waited for I/O, costs at least 5 % of DB time.",
         recommendation: "The plan is not the cause. Look for what competes for the storage, or for a degraded disk.",
-        explains: &[],
+        explains: &["io-bound", "single-block-reads", "offloadable-scans"],
         evaluate: sql::slower_storage,
     },
     Rule {
@@ -275,10 +298,11 @@ pub const RULES: [Rule; 28] = [
         id: "idle-in-transaction",
         area: TRANSACTIONS,
         kind: Kind::Problem,
-        condition: "A session was idle in a transaction for at least a minute.",
+        condition: "A session was idle in a transaction for at least a minute. The impact is the time that other sessions \
+                    waited for it, directly or in a chain, if at least 5 % of DB time.",
         recommendation: "Commit before waiting for a user or another service; idle_in_transaction_session_timeout ends \
                          such sessions. They keep locks, and dead rows from being removed.",
-        explains: &["lock-waits"],
+        explains: &[],
         evaluate: sessions::idle_in_transaction,
     },
     Rule {
@@ -366,6 +390,7 @@ pub fn judge(document: &Document) -> Findings {
     let mut result = Findings::default();
     let mut judged: BTreeSet<&str> = BTreeSet::new();
     let mut with_impact: BTreeSet<&str> = BTreeSet::new();
+    let mut covered_us: BTreeMap<&str, f64> = BTreeMap::new();
     for rule in &RULES {
         let Some(found) = (rule.evaluate)(&view) else { continue };
         // An area is judged by its problems and symptoms.
@@ -373,7 +398,9 @@ pub fn judge(document: &Document) -> Findings {
             judged.insert(rule.area);
         }
         for found in found {
+            let covers_us = found.covers_us.or(found.impact_us).unwrap_or(0.0);
             if let Some(finding) = finding(rule, found, &view) {
+                *covered_us.entry(rule.id).or_default() += covers_us;
                 if finding.kind != Kind::Information {
                     with_impact.insert(rule.area);
                 }
@@ -381,11 +408,11 @@ pub fn judge(document: &Document) -> Findings {
             }
         }
     }
-    let present: BTreeSet<&str> = result.findings.iter().map(|finding| finding.id).collect();
-    let explained: BTreeSet<&str> =
-        RULES.iter().filter(|rule| present.contains(rule.id)).flat_map(|rule| rule.explains).copied().collect();
     for finding in &mut result.findings {
-        if finding.kind == Kind::Problem && explained.contains(finding.id) {
+        let impact_us = finding.impact.map_or(f64::INFINITY, |impact| impact.us);
+        let explains = |rule: &&Rule| rule.explains.contains(&finding.id) && covered_us.contains_key(rule.id);
+        let explained_us = RULES.iter().filter(explains).map(|rule| covered_us[rule.id]).fold(0.0, f64::max);
+        if finding.kind == Kind::Problem && explained_us >= EXPLAINED_SHARE * impact_us {
             finding.kind = Kind::Symptom;
         }
     }
@@ -413,7 +440,8 @@ fn finding(rule: &Rule, found: Found, view: &View<'_>) -> Option<Finding> {
         None => None,
         Some(us) => {
             let percent = view.model.percent_of_db_time(Some(us));
-            if rule.kind != Kind::Information && percent.is_none_or(|percent| percent < SIGNIFICANT_PERCENT) {
+            let least = found.significant_percent.unwrap_or(SIGNIFICANT_PERCENT);
+            if rule.kind != Kind::Information && percent.is_none_or(|percent| percent < least) {
                 return None;
             }
             Some(Impact { us, active_sessions: view.model.active_sessions(Some(us)), percent })

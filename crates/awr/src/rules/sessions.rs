@@ -1,16 +1,16 @@
 //! Rules about transactions that stay open, and standbys that stay behind.
 
+use super::chains::{blocked_us, blockers, long_idle, long_idle_blockers};
 use super::{Found, Judgement};
 use crate::document::SessionState;
-use crate::figures::sum;
 use crate::table::{bytes, duration};
 use crate::view::{View, top};
 
-const IDLE_US_MIN: f64 = 60e6;
 const LAG_US_MIN: f64 = 10e6;
 const LAG_BYTES_MIN: f64 = 1_073_741_824.0;
 
-/// The impact is the time that other sessions waited for the idle session's locks.
+/// The impact is the time that other sessions waited for the idle sessions. Idle sessions that blocked others less than the
+/// significant share are reported without an impact.
 pub(super) fn idle_in_transaction(view: &View<'_>) -> Judgement {
     let sessions = &view.document.sessions;
     if sessions.idle_in_transaction.is_empty()
@@ -18,33 +18,36 @@ pub(super) fn idle_in_transaction(view: &View<'_>) -> Judgement {
     {
         return None;
     }
-    let long = |session: &&SessionState| session.max_us.filter(|us| *us >= IDLE_US_MIN);
-    let long = top(&sessions.idle_in_transaction, 5, long);
-    if long.is_empty() {
-        return Some(Vec::new());
-    }
-    let blocked = sum(sessions
-        .blocking
-        .iter()
-        .filter(|chain| long.iter().any(|session| session.pid.is_some() && session.pid == chain.blocker_pid))
-        .map(|chain| chain.samples));
-    let blocked_us = blocked.zip(view.document.ash.period_us).map(|(samples, period)| samples * period);
-    let mut found = Found::new("Sessions stayed idle in a transaction");
-    // A session that blocked others less than the significant share is reported without an impact.
-    let share = view.model.percent_of_db_time(blocked_us).unwrap_or(0.0);
-    found.impact_us = blocked_us.filter(|_| share >= super::SIGNIFICANT_PERCENT);
-    for session in long {
-        let pid = session.pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
+    let blockers = blockers(view);
+    let blocked = |session: &SessionState| blockers.iter().find(|(pid, _)| session.pid == Some(*pid)).map(|(_, b)| b);
+    let samples = |session: &SessionState| blocked(session).map_or(0.0, |blocked| blocked.samples);
+    let mut long = top(long_idle(view), 5, |session| session.max_us);
+    long.sort_by(|a, b| samples(b).total_cmp(&samples(a)));
+    let Some(worst) = long.first() else { return Some(Vec::new()) };
+    let name =
+        |session: &SessionState| session.pid.map_or_else(|| "A session".to_owned(), |pid| format!("Session {pid}"));
+    let victims = match blocked(worst).map(|blocked| blocked.sessions.len()) {
+        None | Some(0) => String::new(),
+        Some(1) => " and blocked one session".to_owned(),
+        Some(count) => format!(" and blocked {count} sessions"),
+    };
+    let mut found = Found::new(format!("{} stayed idle in a transaction{victims}", name(worst)));
+    found.impact_us = blocked_us(view, &long_idle_blockers(view)).filter(|us| *us > 0.0);
+    for session in &long {
         let application = session.application.known().map_or_else(String::new, |name| format!(" ({name})"));
         let us = session.max_us.unwrap_or(0.0);
-        let text = format!("session {pid}{application} was idle in a transaction for {}", duration(us));
+        let text = format!("{}{application} was idle in a transaction for {}", name(session), duration(us));
         found = found.evidence("idle-in-transaction", text);
+        if let Some(blocked) = blocked(session) {
+            let us = blocked.samples * view.document.ash.period_us.unwrap_or(0.0);
+            let text =
+                format!("other sessions waited {} for the locks of {}", duration(us), name(session).to_lowercase());
+            found = found.evidence("blocking", text);
+        }
     }
-    if let Some(us) = blocked_us.filter(|us| *us > 0.0) {
-        found = found.evidence("blocking", format!("other sessions waited {} for their locks", duration(us)));
-    }
+    let saved_us = found.impact_us;
     let advice = "Commit before waiting for a user or another service; set idle_in_transaction_session_timeout";
-    Some(vec![found.recommend(advice, blocked_us)])
+    Some(vec![found.recommend(advice, saved_us)])
 }
 
 pub(super) fn replication_lag(view: &View<'_>) -> Judgement {

@@ -92,6 +92,6 @@ fn blocking(view: &View<'_>) -> Section {
         ]
     }));
     Section::new("blocking", Group::Sessions, "Blocking Chains")
-        .note("sampled: a sample is one session that waited for a lock in one second")
+        .note("sampled: a sample is one session that waited for a lock at a tick of cellar.awr_sample_period")
         .table_or(table.without_empty_columns(), "No session was seen waiting for a lock of another session.")
 }

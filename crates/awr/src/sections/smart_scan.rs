@@ -112,8 +112,14 @@ fn tables(view: &View<'_>) -> Section {
             Cell::bytes(table.size_end),
         ]
     }));
+    let missing = match view.document.statistic(names::ELIGIBLE).is_some_and(|eligible| eligible > 0.0) {
+        true => {
+            "Not available: the repository has no bytes by table; see SQL ordered by Offload Eligible Bytes".to_owned()
+        }
+        false => no_cell(view),
+    };
     Section::new("smart-scan-tables", Group::SmartScan, "Smart Scan by Table")
-        .table_or(table.without_empty_columns(), no_cell(view))
+        .table_or(table.without_empty_columns(), missing)
 }
 
 /// What offloading would have saved for tables that are not on a cell.

@@ -85,7 +85,7 @@ fn foreground_classes(view: &View<'_>) -> Section {
     let seconds = |us: Measure| us.map_or_else(|| "unknown".to_owned(), duration);
     Section::new("foreground-wait-class", Group::Waits, "Foreground Wait Class")
         .note("s - second, ms - millisecond, us - microsecond; ordered by wait time desc")
-        .note(format!("Total FG Wait Time: {}   DB CPU time: {}", seconds(model.wait_us), seconds(model.db_cpu_us)))
+        .note(format!("Total FG Wait Time: {}, DB CPU time: {}", seconds(model.wait_us), seconds(model.db_cpu_us)))
         .table_or(table, no_samples(view))
 }
 

@@ -56,10 +56,16 @@ fn checkpoints(view: &View<'_>) -> Section {
         "Backend Buffers",
         "Backend Syncs",
     ];
+    // A repository stores the statistics that increased.
+    let beside = |name: &str| {
+        let others =
+            [names::CHECKPOINTS_TIMED, names::CHECKPOINTS_REQUESTED, names::BUFFERS_ALLOCATED, names::BGWRITER_BUFFERS];
+        others.iter().find_map(|other| view.document.statistic_beside(name, other))
+    };
     let cells = vec![
-        Cell::count(statistic(names::CHECKPOINTS_TIMED)),
-        Cell::count(statistic(names::CHECKPOINTS_REQUESTED)),
-        Cell::count(statistic(names::CHECKPOINT_BUFFERS)),
+        Cell::count(beside(names::CHECKPOINTS_TIMED)),
+        Cell::count(beside(names::CHECKPOINTS_REQUESTED)),
+        Cell::count(beside(names::CHECKPOINT_BUFFERS)),
         Cell::seconds(statistic(names::CHECKPOINT_WRITE_TIME), 1),
         Cell::seconds(statistic(names::CHECKPOINT_SYNC_TIME), 1),
         Cell::count(statistic(names::BGWRITER_BUFFERS)),
