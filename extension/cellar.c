@@ -76,6 +76,7 @@ _PG_init(void)
 	cellar_install_previous_mount_wait();
 	RegisterCustomScanMethods(&cellar_scan_methods);
 	RegisterCustomScanMethods(&cellar_aggregate_methods);
+	RegisterCustomScanMethods(&cellar_join_keys_methods);
 	cellar_install_planner_hooks();
 	cellar_install_offload_reasons();
 	cellar_register_monitor();

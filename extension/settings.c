@@ -16,6 +16,7 @@
 #include "cellar/awr.h"
 
 bool		cellar_offload_processing = true;
+bool		cellar_join_filters = true;
 int			cellar_plan_display = CELLAR_DISPLAY_AUTO;
 bool		cellar_simulate_offload = false;
 int			cellar_min_scan_size = 1024;
@@ -47,6 +48,15 @@ cellar_define_settings(void)
 							 "Enables Smart Scan: cells evaluate scans of the tables that they store.",
 							 "When off, PostgreSQL reads all blocks and evaluates all scans itself.",
 							 &cellar_offload_processing,
+							 true,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("cellar.join_filters",
+							 "Enables join filters: cells drop rows without a join partner.",
+							 "A hash join sends the keys of its inner side to the Smart Scan of its outer side.",
+							 &cellar_join_filters,
 							 true,
 							 PGC_USERSET,
 							 GUC_EXPLAIN,

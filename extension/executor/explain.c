@@ -79,11 +79,14 @@ explain_columns(CellarScanState *state, ExplainState *es)
 		ExplainPropertyList("Columns", names, es);
 }
 
-static void
-explain_expressions(const char *label, List *expressions, CellarAggregateState *state,
-					List *ancestors, ExplainState *es)
+/*
+ * Shows a list of expressions of a plan node.
+ */
+void
+cellar_explain_expressions(const char *label, List *expressions, CustomScanState *node,
+						   List *ancestors, ExplainState *es)
 {
-	List	   *context = set_deparse_context_plan(es->deparse_cxt, state->css.ss.ps.plan, ancestors);
+	List	   *context = set_deparse_context_plan(es->deparse_cxt, node->ss.ps.plan, ancestors);
 	List	   *texts = NIL;
 	ListCell   *lc;
 
@@ -99,7 +102,6 @@ explain_expressions(const char *label, List *expressions, CellarAggregateState *
 void
 cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *es)
 {
-	CellarAggregateState *state = (CellarAggregateState *) node;
 	List	   *keys;
 	List	   *aggregates;
 	int			threads;
@@ -107,8 +109,8 @@ cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *e
 	if (cellar_plan_display == CELLAR_DISPLAY_NEVER)
 		return;
 	cellar_get_aggregation((CustomScan *) node->ss.ps.plan, &keys, &aggregates);
-	explain_expressions("Cell Group Key", keys, state, ancestors, es);
-	explain_expressions("Cell Aggregates", aggregates, state, ancestors, es);
+	cellar_explain_expressions("Cell Group Key", keys, node, ancestors, es);
+	cellar_explain_expressions("Cell Aggregates", aggregates, node, ancestors, es);
 	threads = cellar_get_threads((CustomScan *) outerPlanState(linitial(node->custom_ps))->plan);
 	if (threads > 1)
 		ExplainPropertyInteger("Cell Threads", NULL, threads, es);
@@ -260,6 +262,10 @@ cellar_explain_scan(CustomScanState *node, List *ancestors, ExplainState *es)
 
 	explain_storage_predicate(state, ancestors, es);
 	explain_top_n(state, ancestors, es);
+	if (cellar_plan_display != CELLAR_DISPLAY_NEVER)
+		cellar_explain_expressions("Join Filter", list_nth(((CustomScan *) node->ss.ps.plan)->custom_private,
+														   CELLAR_PLAN_JOIN_FILTERS),
+								   node, ancestors, es);
 	if (es->verbose)
 		explain_columns(state, es);
 	if (!es->analyze || !state->setup.done)

@@ -40,6 +40,13 @@ cellar_scan_request(CellarScanState *state, const char *file)
 		cellar_request_projection(request, state->projection.attributes, state->projection.ntargets,
 								  state->projection.whole_rows);
 		complete = cellar_request_expressions(request, state->plan.storage_predicate, econtext);
+		for (int i = 0; i < state->plan.njoin_filters; i++)
+		{
+			CellarJoinFilter *filter = &state->plan.join_filters[i];
+
+			if (!state->css.ss.ps.state->es_param_exec_vals[filter->paramid].isnull)
+				complete &= cellar_request_expressions(request, filter->expression, econtext);
+		}
 		if (state->plan.sort_keys != NULL)
 		{
 			cellar_request_top_rows(request, state->plan.top_rows);

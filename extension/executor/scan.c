@@ -134,6 +134,25 @@ may_be_current_of(CellarScanState *state, EState *estate)
 }
 
 static void
+compile_join_filters(CellarScanState *state)
+{
+	List	   *filters = list_nth(((CustomScan *) state->css.ss.ps.plan)->custom_private,
+								   CELLAR_PLAN_JOIN_FILTERS);
+	ListCell   *lc;
+
+	state->plan.njoin_filters = list_length(filters);
+	state->plan.join_filters = palloc(state->plan.njoin_filters * sizeof(CellarJoinFilter) + 1);
+	foreach(lc, filters)
+	{
+		ScalarArrayOpExpr *filter = lfirst_node(ScalarArrayOpExpr, lc);
+		CellarJoinFilter *compiled = &state->plan.join_filters[foreach_current_index(lc)];
+
+		compiled->expression = cellar_compile_quals(list_make1(filter), &state->css.ss.ps);
+		compiled->paramid = lsecond_node(Param, filter->args)->paramid;
+	}
+}
+
+static void
 begin_scan(CustomScanState *node, EState *estate, int eflags)
 {
 	CellarScanState *state = (CellarScanState *) node;
@@ -165,6 +184,7 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 	state->plan.all_quals = storage == NIL ? state->plan.filter_quals :
 		ExecInitQual(cellar_get_all_quals(cscan), ps);
 	state->plan.storage_predicate = cellar_compile_quals(storage, ps);
+	compile_join_filters(state);
 	if (state->plan.top_rows > 0)
 		state->plan.sort_keys = cellar_compile_sort_keys(&top, ps);
 	cellar_choose_outputs(state);

@@ -17,6 +17,7 @@
 
 #define CELLAR_SCAN_NAME	"Smart Scan"
 #define CELLAR_AGGREGATE_NAME	"Smart Scan Aggregate"
+#define CELLAR_JOIN_KEYS_NAME	"Join Keys"
 
 /* settings.c */
 
@@ -28,6 +29,7 @@ typedef enum CellarPlanDisplay
 } CellarPlanDisplay;
 
 extern bool cellar_offload_processing;
+extern bool cellar_join_filters;
 extern int	cellar_plan_display;
 extern bool cellar_simulate_offload;
 extern int	cellar_min_scan_size;	/* blocks */

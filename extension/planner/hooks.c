@@ -80,4 +80,5 @@ cellar_install_planner_hooks(void)
 	set_rel_pathlist_hook = set_rel_pathlist;
 	previous_create_upper_paths_hook = create_upper_paths_hook;
 	create_upper_paths_hook = create_upper_paths;
+	cellar_install_join_filters();
 }

@@ -175,9 +175,10 @@ plan_smart_scan(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 	cscan->scan.plan.qual = filter;
 	cscan->scan.scanrelid = rel->relid;
 	cscan->flags = best_path->flags;
-	cscan->custom_private = list_make4(order, reasons,
+	cscan->custom_private = list_make5(order, reasons,
 									   list_nth(best_path->custom_private, CELLAR_PATH_TOP_N),
-									   list_nth(best_path->custom_private, CELLAR_PATH_THREADS));
+									   list_nth(best_path->custom_private, CELLAR_PATH_THREADS),
+									   NIL);
 	cscan->custom_exprs = list_concat(storage,
 									  (List *) list_nth(best_path->custom_private, CELLAR_PATH_SORT_KEYS));
 	cscan->methods = &cellar_scan_methods;
@@ -238,4 +239,9 @@ const CustomScanMethods cellar_scan_methods = {
 const CustomScanMethods cellar_aggregate_methods = {
 	.CustomName = CELLAR_AGGREGATE_NAME,
 	.CreateCustomScanState = cellar_create_aggregate_state
+};
+
+const CustomScanMethods cellar_join_keys_methods = {
+	.CustomName = CELLAR_JOIN_KEYS_NAME,
+	.CreateCustomScanState = cellar_create_join_keys_state
 };

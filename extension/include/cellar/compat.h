@@ -117,6 +117,27 @@ CellarRelationPath(CellarFileId file)
 #define CELLAR_EXECUTE_ONCE_ARGUMENT	, execute_once
 #endif
 
+/* 16 added right anti joins, 18 right semi joins.  All these joins drop outer rows without partner. */
+static inline bool
+CellarDropsOuterRows(JoinType type)
+{
+	switch (type)
+	{
+		case JOIN_INNER:
+		case JOIN_SEMI:
+		case JOIN_RIGHT:
+#if PG_VERSION_NUM >= 160000
+		case JOIN_RIGHT_ANTI:
+#endif
+#if PG_VERSION_NUM >= 180000
+		case JOIN_RIGHT_SEMI:
+#endif
+			return true;
+		default:
+			return false;
+	}
+}
+
 /* 19 made a parameter of the analyze hook constant, and added one to the planner hook. */
 #if PG_VERSION_NUM >= 190000
 #define CELLAR_JUMBLE_STATE			const JumbleState

@@ -113,10 +113,19 @@ typedef enum CellarRowSource
 	CELLAR_ROWS_FROM_TABLE_SCAN /* a table scan, after a cursor moved backward */
 } CellarRowSource;
 
+/* A condition "column = ANY (parameter)", which applies if the parameter is not NULL. */
+typedef struct CellarJoinFilter
+{
+	CellarExpressions *expression;
+	int			paramid;
+} CellarJoinFilter;
+
 /* The plan, with its expressions compiled. */
 typedef struct CellarScanPlan
 {
 	CellarExpressions *storage_predicate;
+	int			njoin_filters;
+	CellarJoinFilter *join_filters;
 	CellarExpressions *sort_keys;	/* NULL without top-N */
 	int			top_rows;		/* 0 without top-N */
 	int			threads;		/* of the cell that share a range */
@@ -278,6 +287,10 @@ cellar_column_fits(const CellarColumn *column, int16 typlen)
 extern Node *cellar_create_aggregate_state(CustomScan *cscan);
 extern void cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch);
 
+/* join_keys.c */
+
+extern Node *cellar_create_join_keys_state(CustomScan *cscan);
+
 /* parallel.c */
 
 extern int	cellar_aggregate_ranges(BlockNumber pages);
@@ -309,6 +322,8 @@ extern void cellar_finish_simulation(CellarScanState *state);
 
 /* explain.c */
 
+extern void cellar_explain_expressions(const char *label, List *expressions, CustomScanState *node,
+									   List *ancestors, ExplainState *es);
 extern void cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *es);
 extern void cellar_explain_scan(CustomScanState *node, List *ancestors, ExplainState *es);
 

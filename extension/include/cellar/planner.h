@@ -59,14 +59,17 @@ enum CellarPlanPrivate
 								 * offloaded */
 	CELLAR_PLAN_TOP_N,			/* NIL, or a list of CellarTopN's members
 								 * except keys */
-	CELLAR_PLAN_THREADS			/* list of one integer: how many threads of
+	CELLAR_PLAN_THREADS,		/* list of one integer: how many threads of
 								 * the cell share the scan */
+	CELLAR_PLAN_JOIN_FILTERS	/* conditions "column = ANY (parameter)"; see
+								 * join_filter.c */
 };
 
 extern const CustomPathMethods cellar_scan_path_methods;
 extern const CustomPathMethods cellar_aggregate_path_methods;
 extern const CustomScanMethods cellar_scan_methods;
 extern const CustomScanMethods cellar_aggregate_methods;
+extern const CustomScanMethods cellar_join_keys_methods;
 
 extern List *cellar_top_n_private(const CellarTopN *top);
 extern bool cellar_get_top_n(CustomScan *cscan, CellarTopN *top);
@@ -148,6 +151,13 @@ extern CellarCollation cellar_collation(Oid collation);
 extern bool cellar_expression_offloadable(Node *expr, Index varno, const char **reason);
 extern bool cellar_depends_on_row(Node *expr);
 extern bool cellar_catchable(Node *expr);
+
+/* join_filter.c */
+
+/* The most values of a join key that reach a scan. */
+#define CELLAR_JOIN_KEYS_MAX	131072
+
+extern void cellar_install_join_filters(void);
 
 /* letter_case.c */
 

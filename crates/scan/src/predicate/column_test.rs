@@ -5,7 +5,7 @@
 
 use super::column::Column;
 use super::like::{Pattern, SUBSTRING_BYTES_MIN};
-use crate::bounds::{IntRange, NumericRange, Range};
+use crate::bounds::{IntRange, IntSet, NumericRange, Range};
 use crate::value::numeric::KEY_SCALE;
 use crate::value::{Comparison, Domain, Trim, Value, ValueKind, date_against_timestamp, float_key};
 
@@ -16,8 +16,8 @@ pub enum EncodedTest<'a> {
     None,
     /// On numbers, or on numerics as integers.
     Int(IntRange),
-    /// On numbers: membership in `values`, which ascend.
-    IntSet { values: &'a [i64], negated: bool },
+    /// On numbers: membership in `values`.
+    IntSet { values: &'a IntSet, negated: bool },
     /// On payloads: [`ColumnTest::passes_bytes`].
     Bytes,
 }
@@ -37,11 +37,11 @@ pub enum ColumnTest {
         range: Range<Vec<u8>>,
         trim: Trim,
     },
-    /// Membership in `values`, which ascend.
     IntSet {
-        values: Vec<i64>,
+        values: IntSet,
         negated: bool,
     },
+    /// Membership in `values`, which ascend.
     BytesSet {
         values: Vec<Vec<u8>>,
         trim: Trim,
@@ -95,9 +95,7 @@ impl ColumnTest {
                     Value::Bool(value) => Some(i64::from(*value)),
                     _ => None,
                 };
-                let mut values = constants.iter().map(int).collect::<Option<Vec<_>>>()?;
-                values.sort_unstable();
-                values.dedup();
+                let values = IntSet::new(constants.iter().map(int).collect::<Option<Vec<_>>>()?);
                 Some(Self::IntSet { values, negated })
             }
             Domain::Bytes | Domain::BlankPadded => {
@@ -137,8 +135,8 @@ impl ColumnTest {
             (Self::Int(range), Value::Bool(value)) => range.passes(i64::from(*value)),
             (Self::Float(range), Value::Float(value)) => range.passes(float_key(*value)),
             (Self::Numeric(range), Value::Numeric(value)) => range.passes(value),
-            (Self::IntSet { values, negated }, Value::Int(value)) => values.binary_search(value).is_ok() != *negated,
-            (Self::IntSet { values, negated }, Value::Bool(value)) => values.contains(&i64::from(*value)) != *negated,
+            (Self::IntSet { values, negated }, Value::Int(value)) => values.contains(*value) != *negated,
+            (Self::IntSet { values, negated }, Value::Bool(value)) => values.contains(i64::from(*value)) != *negated,
             (_, Value::Bytes(value)) => self.passes_bytes(value)?,
             _ => return None,
         })

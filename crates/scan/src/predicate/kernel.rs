@@ -216,16 +216,9 @@ fn run_test(
         (ColumnTest::Float(range), Some(ValueKind::Float4)) => {
             values!(|at| Decision::from(fixed!(f32, at).map(|value| range.passes(float_key(value as f64)))))
         }
-        (ColumnTest::IntSet { values, negated }, Some(kind)) => match values.as_slice() {
-            few if few.len() <= 8 => {
-                values!(|at| {
-                    Decision::from(column.int(kind, pages, at).map(|value| few.contains(&value) != *negated))
-                })
-            }
-            many => values!(|at| {
-                Decision::from(column.int(kind, pages, at).map(|value| many.binary_search(&value).is_ok() != *negated))
-            }),
-        },
+        (ColumnTest::IntSet { values, negated }, Some(kind)) => {
+            values!(|at| Decision::from(column.int(kind, pages, at).map(|value| values.contains(value) != *negated)))
+        }
         (ColumnTest::Numeric(range), _) => {
             // Keys decide only if the value and both endpoints have one.
             let keys = range.keys;

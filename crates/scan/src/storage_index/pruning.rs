@@ -43,10 +43,7 @@ impl ColumnTest {
         match (self, &summary.bounds) {
             (Self::Int(range) | Self::Float(range), Bounds::Int { min, max }) => range.may_pass(*min, *max),
             (Self::Numeric(range), Bounds::Numeric(ends)) => range.may_pass(&ends.0, &ends.1),
-            (Self::IntSet { values, negated: false }, Bounds::Int { min, max }) => {
-                let first = values.partition_point(|value| value < min);
-                values.get(first).is_some_and(|value| value <= max)
-            }
+            (Self::IntSet { values, negated: false }, Bounds::Int { min, max }) => values.overlaps(*min, *max),
             (Self::BytesEqual { constant, trim, negated: false }, Bounds::Bytes { min, max, .. })
                 if summary.is_trimmed_as(*trim) =>
             {
@@ -55,7 +52,8 @@ impl ColumnTest {
             (Self::BytesSet { values, trim, negated: false }, Bounds::Bytes { min, max, .. })
                 if summary.is_trimmed_as(*trim) =>
             {
-                values.iter().any(|value| !max.is_below(value) && !min.is_above(value))
+                let first = values.partition_point(|value| min.is_above(value));
+                values.get(first).is_some_and(|value| !max.is_below(value))
             }
             // The bounds of blank-padded values are trimmed, but a pattern is matched against the padded value.
             (Self::Like { pattern, negated: false }, Bounds::Bytes { min, max })

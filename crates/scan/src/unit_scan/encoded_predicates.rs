@@ -6,7 +6,7 @@
 
 use super::marks::any;
 use super::{RowSpan, Scan, UnitScanner};
-use crate::bounds::IntRange;
+use crate::bounds::{IntRange, IntSet};
 use crate::predicate::{ColumnTest, EncodedTest, Kernel};
 use crate::unit::{AttributeChunk, BlockRef, UnitError};
 use crate::value::ValueKind;
@@ -21,7 +21,7 @@ pub(super) enum EncodedPredicate<'p> {
     /// For each code, whether its entry passes.
     Table(Vec<bool>),
     Set {
-        values: &'p [i64],
+        values: &'p IntSet,
         negated: bool,
     },
     Strings {
@@ -111,13 +111,9 @@ impl UnitScanner {
                 EncodedPredicate::Table(table) => {
                     reader.retain_each(at, *attribute, |code| table.get(code as usize) == Some(&true), marks)?
                 }
-                EncodedPredicate::Set { values, negated } => match values.len() {
-                    ..=8 => reader.retain_each(at, *attribute, |value| values.contains(&value) != *negated, marks)?,
-                    _ => {
-                        let contains = |value| values.binary_search(&value).is_ok();
-                        reader.retain_each(at, *attribute, |value| contains(value) != *negated, marks)?
-                    }
-                },
+                EncodedPredicate::Set { values, negated } => {
+                    reader.retain_each(at, *attribute, |value| values.contains(value) != *negated, marks)?
+                }
                 EncodedPredicate::Strings { test, pieces } => {
                     reader.retain_strings(at, *attribute, test, pieces, marks)?
                 }
@@ -168,7 +164,12 @@ impl UnitScanner {
                         }
                     }
                     EncodedTest::IntSet { values, negated } if has_numbers(attribute, column.kind) => {
-                        Some(EncodedPredicate::Set { values, negated })
+                        match attribute.number_bounds() {
+                            Some((min, max)) if !negated && !values.overlaps(min, max) => {
+                                return Ok(Translation::NoRowPasses);
+                            }
+                            _ => Some(EncodedPredicate::Set { values, negated }),
+                        }
                     }
                     EncodedTest::Bytes if attribute.is_payload() && test.passes_bytes(b"").is_some() => {
                         let reader = &mut self.columns[column.attribute];

@@ -1,7 +1,7 @@
 //! Random queries over a table: typed expressions, predicates, projections and aggregates.
 
 use super::rng::Rng;
-use super::table::Table;
+use super::table::{Column, Table};
 use super::types::{Type, WORDS, quoted};
 
 pub struct Queries<'a> {
@@ -56,13 +56,57 @@ impl Queries<'_> {
             16 => format!("WITH c AS MATERIALIZED (SELECT * FROM {t} WHERE {p}) SELECT count(*), min(id) FROM c"),
             17 => format!("SELECT id, {} FROM {t} WHERE {p}", self.expression(Type::Text, 2)),
             18 => format!("SELECT count(*) FROM {t} WHERE NOT ({p})"),
-            19..=22 => self.grouping(&p),
+            19 | 20 => self.join(&p),
+            21 | 22 => self.grouping(&p),
             23..=26 => self.first_rows(&p),
             _ => {
                 let of = *self.rng.pick(&TYPES);
                 format!("SELECT {} FROM {t}", self.expression(of, 2))
             }
         }
+    }
+
+    /// Returns a query that joins the table with few of its rows, by columns of one type, once or twice. The key of a hash join's
+    /// small side can filter a Smart Scan of the table.
+    fn join(&mut self, condition: &str) -> String {
+        let t = self.table.name.clone();
+        let mut sql = format!("SELECT count(*), min(f.id), max(f.id), sum(f.id % 100), {{}} FROM {t} f");
+        let mut counts = Vec::new();
+        let mut conditions = Vec::new();
+        for number in 0..1 + self.rng.below(2) {
+            let (key, other) = self.join_keys();
+            let of_few = format!("FROM {t} WHERE id BETWEEN {} AND {}", self.rng.below(300), self.rng.below(600));
+            let equal = format!("f.{key} = d{number}.{other}");
+            match self.rng.below(8) {
+                kind @ 0..=4 => {
+                    let kind = ["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"][kind];
+                    // A few rows, so that a key with few values does not multiply the rows.
+                    sql += &format!(" {kind} (SELECT * {of_few} ORDER BY id, ctid LIMIT 20) d{number} ON {equal}");
+                    counts.push(format!("count(d{number}.id)"));
+                }
+                5 => conditions.push(format!("f.{key} IN (SELECT {other} {of_few})")),
+                6 => conditions.push(format!("EXISTS (SELECT FROM (SELECT * {of_few}) d{number} WHERE {equal})")),
+                _ => conditions.push(format!("NOT EXISTS (SELECT FROM (SELECT * {of_few}) d{number} WHERE {equal})")),
+            }
+        }
+        if self.rng.chance(50) {
+            conditions.push(format!("EXISTS (SELECT FROM {t} c WHERE c.id = f.id AND ({condition}))"));
+        }
+        counts.push("count(f.id)".to_owned());
+        let wanted = if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
+        sql.replacen("{}", &counts.join(", "), 1) + &wanted
+    }
+
+    /// Returns two columns that can be compared, often the same column.
+    fn join_keys(&mut self) -> (String, String) {
+        if self.table.columns.is_empty() || self.rng.chance(20) {
+            return ("id".to_owned(), "id".to_owned());
+        }
+        let column = self.rng.pick(&self.table.columns).clone();
+        let is_int = |of: Type| matches!(of, Type::Int2 | Type::Int4 | Type::Int8);
+        let alike = |other: &&Column| other.of == column.of || is_int(other.of) && is_int(column.of);
+        let others: Vec<&Column> = self.table.columns.iter().filter(alike).collect();
+        (column.name.clone(), self.rng.pick(&others).name.clone())
     }
 
     /// Returns a query with ORDER BY and LIMIT. The query selects only the sort keys, because Postgres may return any of several

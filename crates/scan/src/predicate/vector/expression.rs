@@ -735,7 +735,7 @@ fn tested_codes(encoded: &EncodedColumn<'_>, test: &ColumnTest) -> Vec<u8> {
             codes.map(|code| u8::from(range.passes(*code))).collect()
         }
         (CodeEncoding::Numbers { scale: None, .. }, ColumnTest::IntSet { values, negated }) => {
-            codes.map(|code| u8::from(values.binary_search(code).is_ok() != *negated)).collect()
+            codes.map(|code| u8::from(values.contains(*code) != *negated)).collect()
         }
         (CodeEncoding::Strings(strings), test) => {
             let passes = |code: usize| strings.get(code).and_then(|entry| test.passes_bytes(entry));
@@ -768,7 +768,7 @@ fn tested_datum(rows: RowSet<'_>, slot: Slot, test: &ColumnTest, row: u16) -> u8
         }
         (at, ColumnTest::IntSet { values, negated }, Some(kind)) => {
             let value = column.int(kind, rows.bytes, at as usize);
-            value.map(|value| values.binary_search(&value).is_ok() != *negated)
+            value.map(|value| values.contains(value) != *negated)
         }
         (at, ..) => column.plain_bytes(rows.bytes, at as usize).and_then(|bytes| test.passes_bytes(bytes)),
     };

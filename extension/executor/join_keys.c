@@ -1,0 +1,311 @@
+/*-------------------------------------------------------------------------
+ *
+ * join_keys.c
+ *	  The plan state of Join Keys: passes the rows of its child on to a Hash
+ *	  node, and collects the distinct join keys for the Smart Scan on the other
+ *	  side of the join (planner/join_filter.c).
+ *
+ * Each key belongs to a parameter of the plan, which is an array of the key's
+ * values.  The parameter is NULL until the child has returned its last row, and
+ * remains NULL when there are more than CELLAR_JOIN_KEYS_MAX values or more than KEY_BYTES_MAX
+ * bytes: the scan then has no filter.  NULL keys are left out, because they
+ * have no join partner.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/plannodes.h"
+#include "utils/array.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+#include "cellar.h"
+#include "cellar/executor.h"
+#include "cellar/planner.h"
+
+/* Most bytes of the values of a key that are passed by reference. */
+#define KEY_BYTES_MAX	(4 * 1024 * 1024)
+
+/* CELLAR_JOIN_KEYS_MAX is this number times a power of two. */
+#define INITIAL_VALUES	256
+
+/* The values of one join key. */
+typedef struct JoinKey
+{
+	ExprState  *expression;
+	int			paramid;
+	Oid			type;
+	int16		typlen;
+	bool		typbyval;
+	char		typalign;
+	bool		too_many;
+	int			nvalues;
+	int			allocated;
+	Size		bytes;			/* of values passed by reference */
+	Datum	   *values;
+} JoinKey;
+
+/* Plan state of Join Keys. */
+typedef struct CellarJoinKeysState
+{
+	CustomScanState css;
+	int			nkeys;
+	JoinKey    *keys;
+	bool		complete;		/* the child has returned its last row */
+	MemoryContext context;		/* of the values */
+} CellarJoinKeysState;
+
+static void begin_join_keys(CustomScanState *node, EState *estate, int eflags);
+static TupleTableSlot *exec_join_keys(CustomScanState *node);
+static void end_join_keys(CustomScanState *node);
+static void rescan_join_keys(CustomScanState *node);
+static void explain_join_keys(CustomScanState *node, List *ancestors, ExplainState *es);
+
+static const CustomExecMethods join_keys_exec_methods = {
+	.CustomName = CELLAR_JOIN_KEYS_NAME,
+	.BeginCustomScan = begin_join_keys,
+	.ExecCustomScan = exec_join_keys,
+	.EndCustomScan = end_join_keys,
+	.ReScanCustomScan = rescan_join_keys,
+	.ExplainCustomScan = explain_join_keys
+};
+
+Node *
+cellar_create_join_keys_state(CustomScan *cscan)
+{
+	CellarJoinKeysState *state = (CellarJoinKeysState *) newNode(sizeof(CellarJoinKeysState),
+																 T_CustomScanState);
+
+	state->css.methods = &join_keys_exec_methods;
+	return (Node *) state;
+}
+
+/* Forgets all values; the parameters are NULL. */
+static void
+reset_keys(CellarJoinKeysState *state)
+{
+	ParamExecData *params = state->css.ss.ps.state->es_param_exec_vals;
+
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		JoinKey    *key = &state->keys[i];
+
+		key->too_many = false;
+		key->nvalues = 0;
+		key->allocated = 0;
+		key->bytes = 0;
+		key->values = NULL;
+		params[key->paramid].execPlan = NULL;
+		params[key->paramid].value = (Datum) 0;
+		params[key->paramid].isnull = true;
+	}
+	state->complete = false;
+	MemoryContextReset(state->context);
+}
+
+static void
+begin_join_keys(CustomScanState *node, EState *estate, int eflags)
+{
+	CellarJoinKeysState *state = (CellarJoinKeysState *) node;
+	CustomScan *cscan = (CustomScan *) node->ss.ps.plan;
+	PlanState  *ps = &node->ss.ps;
+	ListCell   *lc;
+
+	outerPlanState(node) = ExecInitNode(outerPlan(cscan), estate, eflags);
+
+	/* The rows are those of the child, in its slots. */
+	ps->scanopsset = true;
+	ps->scanopsfixed = false;
+	ExecAssignScanProjectionInfoWithVarno(&node->ss, INDEX_VAR);
+
+	state->nkeys = list_length(cscan->custom_private);
+	state->keys = palloc0(state->nkeys * sizeof(JoinKey));
+	foreach(lc, cscan->custom_private)
+	{
+		JoinKey    *key = &state->keys[foreach_current_index(lc)];
+		Expr	   *expression = linitial(lfirst_node(List, lc));
+		Param	   *param = lsecond_node(Param, lfirst_node(List, lc));
+
+		key->expression = ExecInitExpr(expression, ps);
+		key->paramid = param->paramid;
+		key->type = get_element_type(param->paramtype);
+		get_typlenbyvalalign(key->type, &key->typlen, &key->typbyval, &key->typalign);
+	}
+	state->context = AllocSetContextCreate(estate->es_query_cxt, "Join Keys", ALLOCSET_DEFAULT_SIZES);
+	reset_keys(state);
+}
+
+static int
+compare_values(const void *left, const void *right, void *arg)
+{
+	const JoinKey *key = arg;
+	Datum		a = *(const Datum *) left;
+	Datum		b = *(const Datum *) right;
+	Size		size;
+
+	if (key->typbyval)
+		return a < b ? -1 : a > b;
+	size = datumGetSize(a, false, key->typlen);
+	if (size != datumGetSize(b, false, key->typlen))
+		return size < datumGetSize(b, false, key->typlen) ? -1 : 1;
+	return memcmp(DatumGetPointer(a), DatumGetPointer(b), size);
+}
+
+/* Removes values with the same bytes. */
+static void
+remove_duplicates(JoinKey *key)
+{
+	int			distinct = 0;
+
+	qsort_arg(key->values, key->nvalues, sizeof(Datum), compare_values, key);
+	for (int i = 0; i < key->nvalues; i++)
+	{
+		if (i == 0 || compare_values(&key->values[i], &key->values[distinct - 1], key) != 0)
+			key->values[distinct++] = key->values[i];
+	}
+	key->nvalues = distinct;
+}
+
+/* Adds a value.  Gives the key up when it has too many values. */
+static void
+add_value(CellarJoinKeysState *state, JoinKey *key, Datum value)
+{
+	MemoryContext oldcontext;
+
+	/* Neighbouring rows often have the same key. */
+	if (key->nvalues > 0 && datumIsEqual(key->values[key->nvalues - 1], value, key->typbyval, key->typlen))
+		return;
+
+	oldcontext = MemoryContextSwitchTo(state->context);
+	if (key->nvalues == key->allocated)
+	{
+		/*
+		 * Removing duplicates again and again pays while half of the values
+		 * go.
+		 */
+		if (key->nvalues > 0)
+			remove_duplicates(key);
+		if (key->nvalues > CELLAR_JOIN_KEYS_MAX / 2 && key->allocated == CELLAR_JOIN_KEYS_MAX)
+			key->too_many = true;
+		else if (key->values == NULL)
+		{
+			key->allocated = INITIAL_VALUES;
+			key->values = palloc(key->allocated * sizeof(Datum));
+		}
+		else if (key->nvalues > key->allocated / 2)
+		{
+			key->allocated *= 2;
+			key->values = repalloc(key->values, key->allocated * sizeof(Datum));
+		}
+	}
+	if (!key->typbyval)
+		key->bytes += datumGetSize(value, false, key->typlen);
+	if (key->bytes > KEY_BYTES_MAX)
+		key->too_many = true;
+	if (!key->too_many)
+		key->values[key->nvalues++] = datumCopy(value, key->typbyval, key->typlen);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+/* Sets the parameters of all keys that do not have too many values. */
+static void
+publish(CellarJoinKeysState *state)
+{
+	ParamExecData *params = state->css.ss.ps.state->es_param_exec_vals;
+	MemoryContext oldcontext = MemoryContextSwitchTo(state->context);
+
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		JoinKey    *key = &state->keys[i];
+
+		if (key->too_many)
+			continue;
+		remove_duplicates(key);
+		params[key->paramid].value = PointerGetDatum(construct_array(key->values, key->nvalues, key->type,
+																	 key->typlen, key->typbyval, key->typalign));
+		params[key->paramid].isnull = false;
+	}
+	state->complete = true;
+	MemoryContextSwitchTo(oldcontext);
+}
+
+static TupleTableSlot *
+exec_join_keys(CustomScanState *node)
+{
+	CellarJoinKeysState *state = (CellarJoinKeysState *) node;
+	ExprContext *econtext = node->ss.ps.ps_ExprContext;
+	TupleTableSlot *slot;
+
+	CHECK_FOR_INTERRUPTS();
+	ResetExprContext(econtext);
+	slot = ExecProcNode(outerPlanState(node));
+	if (TupIsNull(slot))
+	{
+		if (!state->complete)
+			publish(state);
+		return slot;
+	}
+	econtext->ecxt_outertuple = slot;
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		JoinKey    *key = &state->keys[i];
+		Datum		value;
+		bool		isnull;
+
+		if (key->too_many)
+			continue;
+		value = ExecEvalExprSwitchContext(key->expression, econtext, &isnull);
+		if (!isnull)
+			add_value(state, key, value);
+	}
+	return slot;
+}
+
+static void
+rescan_join_keys(CustomScanState *node)
+{
+	PlanState  *child = outerPlanState(node);
+
+	reset_keys((CellarJoinKeysState *) node);
+	if (node->ss.ps.chgParam != NULL)
+		UpdateChangedParamSet(child, node->ss.ps.chgParam);
+	if (child->chgParam == NULL)
+		ExecReScan(child);
+}
+
+static void
+end_join_keys(CustomScanState *node)
+{
+	ExecEndNode(outerPlanState(node));
+}
+
+/*
+ * Shows the keys, and after execution how many values of the first key reached
+ * the scan.
+ */
+static void
+explain_join_keys(CustomScanState *node, List *ancestors, ExplainState *es)
+{
+	CellarJoinKeysState *state = (CellarJoinKeysState *) node;
+	CustomScan *cscan = (CustomScan *) node->ss.ps.plan;
+	List	   *expressions = NIL;
+	ListCell   *lc;
+
+	foreach(lc, cscan->custom_private)
+		expressions = lappend(expressions, linitial(lfirst_node(List, lc)));
+	cellar_explain_expressions("Keys", expressions, node, ancestors, es);
+	if (!es->analyze || !state->complete)
+		return;
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		if (state->keys[i].too_many)
+			ExplainPropertyText("Distinct Values", "too many for a join filter", es);
+		else
+			ExplainPropertyInteger("Distinct Values", NULL, state->keys[i].nvalues, es);
+	}
+}

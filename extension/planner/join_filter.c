@@ -1,0 +1,324 @@
+/*-------------------------------------------------------------------------
+ *
+ * join_filter.c
+ *	  Adds join filters to finished plans: the keys of a hash join's inner side
+ *	  reach the Smart Scan of its outer side, and the cell drops rows without a
+ *	  join partner.
+ *
+ * A node "Join Keys" (executor/join_keys.c) below the Hash node collects the
+ * keys while the hash table is built.  The Smart Scan has a condition "column
+ * = ANY (keys)" for each key, and sends the condition to the cell when the
+ * keys are complete.  The join decides as before, so a row that the cell does
+ * not drop is harmless, and a scan without the keys is correct.
+ *
+ * Only rows that the join would drop may be dropped, and a dropped row must
+ * not hide an error.  So the join must not return outer rows without partner,
+ * and between the scan and the join, including the filter and the target list
+ * of the scan, nothing but columns is evaluated.  Hash joins between the
+ * scan and the join must not return inner rows without partner.
+ *
+ * The executor fetches the first outer row before it builds the hash table if
+ * the startup cost of the outer side is lower than the total cost of the Hash
+ * node.  A filtered scan starts after the hash table is complete, and its
+ * startup cost says so.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/plannodes.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/planner.h"
+#include "utils/lsyscache.h"
+
+#include "cellar.h"
+#include "cellar/compat.h"
+#include "cellar/planner.h"
+
+/*
+ * A join filter is added when the join is estimated to return at most this
+ * fraction of its outer rows.
+ */
+#define SELECTIVE_FRACTION	0.75
+
+typedef void (*PlanVisitor) (Plan *plan, void *context);
+
+static planner_hook_type previous_planner_hook = NULL;
+
+/* Visits the plan nodes from top to bottom. */
+static void
+visit_plans(Plan *plan, PlanVisitor visit, void *context)
+{
+	List	   *children = NIL;
+	ListCell   *lc;
+
+	if (plan == NULL)
+		return;
+	check_stack_depth();
+	visit(plan, context);
+	visit_plans(outerPlan(plan), visit, context);
+	visit_plans(innerPlan(plan), visit, context);
+	switch (nodeTag(plan))
+	{
+		case T_Append:
+			children = ((Append *) plan)->appendplans;
+			break;
+		case T_MergeAppend:
+			children = ((MergeAppend *) plan)->mergeplans;
+			break;
+		case T_SubqueryScan:
+			visit_plans(((SubqueryScan *) plan)->subplan, visit, context);
+			break;
+		case T_CustomScan:
+			children = ((CustomScan *) plan)->custom_plans;
+			break;
+		default:
+			break;
+	}
+	foreach(lc, children)
+		visit_plans(lfirst(lc), visit, context);
+}
+
+static void
+visit_statement(PlannedStmt *statement, PlanVisitor visit, void *context)
+{
+	ListCell   *lc;
+
+	visit_plans(statement->planTree, visit, context);
+	foreach(lc, statement->subplans)
+		visit_plans(lfirst(lc), visit, context);
+}
+
+static void
+find_last_node_id(Plan *plan, void *context)
+{
+	int		   *last = context;
+
+	*last = Max(*last, plan->plan_node_id);
+}
+
+/* Returns whether the target list consists of columns and constants. */
+static bool
+has_plain_targets(Plan *plan)
+{
+	ListCell   *lc;
+
+	foreach(lc, plan->targetlist)
+	{
+		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
+
+		if (!IsA(expr, Var) && !IsA(expr, Const))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Returns whether a plan node can lie between a filtered scan on its outer side
+ * and the join: an outer row that is dropped changes nothing but the rows that
+ * would have been built from it.
+ */
+static bool
+passes_outer_rows(Plan *plan)
+{
+	HashJoin   *join = (HashJoin *) plan;
+	JoinType	type;
+
+	if (!IsA(plan, HashJoin) || plan->qual != NIL || join->join.joinqual != NIL || !has_plain_targets(plan))
+		return false;
+	type = join->join.jointype;
+	return type == JOIN_INNER || type == JOIN_LEFT || type == JOIN_SEMI || type == JOIN_ANTI;
+}
+
+/*
+ * Returns the Smart Scan from which column number `column` of the plan's output
+ * comes, and sets *var to the column of the scan.  Returns NULL if the rows of
+ * the scan cannot be filtered.
+ */
+static CustomScan *
+find_filterable_scan(Plan *plan, AttrNumber column, Var **var)
+{
+	for (;;)
+	{
+		Expr	   *expr = list_nth_node(TargetEntry, plan->targetlist, column - 1)->expr;
+
+		if (!IsA(expr, Var))
+			return NULL;
+		*var = (Var *) expr;
+		if (passes_outer_rows(plan))
+		{
+			if ((*var)->varno != OUTER_VAR)
+				return NULL;
+			column = (*var)->varattno;
+			plan = outerPlan(plan);
+		}
+		else
+			break;
+	}
+	if (!IsA(plan, CustomScan) || ((CustomScan *) plan)->methods != &cellar_scan_methods)
+		return NULL;
+	if (plan->qual != NIL || !has_plain_targets(plan) ||
+		list_nth(((CustomScan *) plan)->custom_private, CELLAR_PLAN_TOP_N) != NIL ||
+		(*var)->varno != ((CustomScan *) plan)->scan.scanrelid)
+		return NULL;
+	return (CustomScan *) plan;
+}
+
+/* Makes the executor build the hash table before it fetches a row of the scan. */
+static void
+start_after(Plan *outer, Cost cost)
+{
+	for (;;)
+	{
+		outer->startup_cost = Max(outer->startup_cost, cost);
+		outer->total_cost = Max(outer->total_cost, outer->startup_cost);
+		if (!IsA(outer, HashJoin))
+			break;
+		outer = outerPlan(outer);
+	}
+}
+
+/* Returns a new node between the Hash node and its child. */
+static CustomScan *
+insert_join_keys(Hash *hash, int *last_node_id)
+{
+	Plan	   *child = outerPlan(hash);
+	CustomScan *keys = makeNode(CustomScan);
+	ListCell   *lc;
+
+	keys->scan.plan = *child;
+	keys->scan.plan.type = T_CustomScan;
+	keys->scan.plan.parallel_aware = false;
+	keys->scan.plan.async_capable = false;
+	keys->scan.plan.plan_node_id = ++*last_node_id;
+	keys->scan.plan.qual = NIL;
+	keys->scan.plan.righttree = NULL;
+	keys->scan.plan.lefttree = child;
+	keys->scan.plan.initPlan = NIL;
+	keys->scan.plan.targetlist = NIL;
+	foreach(lc, child->targetlist)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, lc);
+		Var		   *outer = makeVarFromTargetEntry(OUTER_VAR, entry);
+		Var		   *own = makeVarFromTargetEntry(INDEX_VAR, entry);
+
+		keys->custom_scan_tlist = lappend(keys->custom_scan_tlist,
+										  makeTargetEntry((Expr *) outer, entry->resno, entry->resname,
+														  entry->resjunk));
+		keys->scan.plan.targetlist = lappend(keys->scan.plan.targetlist,
+											 makeTargetEntry((Expr *) own, entry->resno, entry->resname,
+															 entry->resjunk));
+	}
+	keys->methods = &cellar_join_keys_methods;
+	outerPlan(hash) = &keys->scan.plan;
+	return keys;
+}
+
+typedef struct FilterContext
+{
+	PlannedStmt *statement;
+	int			last_node_id;	/* 0 before the first join filter */
+} FilterContext;
+
+/* Adds join filters to the scan on the outer side of a hash join. */
+static void
+add_join_filters(Plan *plan, void *arg)
+{
+	FilterContext *context = arg;
+	HashJoin   *join = (HashJoin *) plan;
+	Hash	   *hash;
+	CustomScan *keys = NULL;
+	ListCell   *outer_key,
+			   *inner_key,
+			   *operator,
+			   *collation;
+
+	if (!IsA(plan, HashJoin) || !CellarDropsOuterRows(join->join.jointype))
+		return;
+	hash = castNode(Hash, innerPlan(plan));
+	if (hash->plan.parallel_aware || hash->plan.plan_rows > CELLAR_JOIN_KEYS_MAX ||
+		plan->plan_rows > outerPlan(plan)->plan_rows * SELECTIVE_FRACTION)
+		return;
+
+	forfour(outer_key, join->hashkeys, inner_key, hash->hashkeys,
+			operator, join->hashoperators, collation, join->hashcollations)
+	{
+		Expr	   *outer = lfirst(outer_key);
+		Oid			element = getBaseType(exprType(lfirst(inner_key)));
+		Oid			array = get_array_type(element);
+		Var		   *column = (Var *) (IsA(outer, RelabelType) ? ((RelabelType *) outer)->arg : outer);
+		Var		   *scanned;
+		CustomScan *scan;
+		ScalarArrayOpExpr *filter;
+		Param	   *param;
+		const char *reason;
+
+		if (!IsA(column, Var) || column->varno != OUTER_VAR || !OidIsValid(array))
+			continue;
+		scan = find_filterable_scan(outerPlan(plan), column->varattno, &scanned);
+		if (scan == NULL)
+			continue;
+
+		param = makeNode(Param);
+		param->paramkind = PARAM_EXEC;
+		param->paramid = list_length(context->statement->paramExecTypes);
+		param->paramtype = array;
+		param->paramtypmod = -1;
+		param->paramcollid = get_typcollation(array);
+		param->location = -1;
+
+		scanned = copyObject(scanned);
+		if (IsA(outer, RelabelType))
+		{
+			RelabelType *relabel = copyObject((RelabelType *) outer);
+
+			relabel->arg = (Expr *) scanned;
+			outer = (Expr *) relabel;
+		}
+		else
+			outer = (Expr *) scanned;
+		filter = makeNode(ScalarArrayOpExpr);
+		filter->opno = lfirst_oid(operator);
+		filter->useOr = true;
+		filter->inputcollid = lfirst_oid(collation);
+		filter->args = list_make2(outer, param);
+		filter->location = -1;
+		set_sa_opfuncid(filter);
+		if (!cellar_expression_offloadable((Node *) filter, scan->scan.scanrelid, &reason))
+			continue;
+
+		if (context->last_node_id == 0)
+			visit_statement(context->statement, find_last_node_id, &context->last_node_id);
+		if (keys == NULL)
+			keys = insert_join_keys(hash, &context->last_node_id);
+		keys->custom_private = lappend(keys->custom_private,
+									   list_make2(copyObject(lfirst(inner_key)), param));
+		list_nth_cell(scan->custom_private, CELLAR_PLAN_JOIN_FILTERS)->ptr_value =
+			lappend(list_nth(scan->custom_private, CELLAR_PLAN_JOIN_FILTERS), filter);
+		context->statement->paramExecTypes = lappend_oid(context->statement->paramExecTypes, array);
+		start_after(outerPlan(plan), hash->plan.total_cost);
+	}
+}
+
+static PlannedStmt *
+plan_with_join_filters(Query *parse, const char *query_string, int cursor_options,
+					   ParamListInfo parameters CELLAR_PLANNER_PARAMETER)
+{
+	planner_hook_type plan = previous_planner_hook != NULL ? previous_planner_hook : standard_planner;
+	PlannedStmt *statement = plan(parse, query_string, cursor_options, parameters CELLAR_PLANNER_ARGUMENT);
+	FilterContext context = {.statement = statement};
+
+	if (cellar_join_filters)
+		visit_statement(statement, add_join_filters, &context);
+	return statement;
+}
+
+void
+cellar_install_join_filters(void)
+{
+	previous_planner_hook = planner_hook;
+	planner_hook = plan_with_join_filters;
+}
