@@ -198,13 +198,13 @@ find_row(const LockData *locks, const LockInstanceData *waiting)
 /*
  * Returns whether a wait continues another.  A session that waits behind others for
  * a row first waits for the lock of the row, and then for the transaction that
- * changed the row: that is one wait.
+ * changed the row: that is one wait.  The start of a wait is 0 for a short time.
  */
 static bool
 continues(const RowWait *wait, const RowWait *previous)
 {
 	return wait->pid == previous->pid && memcmp(&wait->row, &previous->row, sizeof(LOCKTAG)) == 0 &&
-		(wait->started == previous->started || (previous->type == LOCKTAG_TUPLE && wait->type == LOCKTAG_TRANSACTION));
+		(wait->started == previous->started || previous->started == 0 || (previous->type == LOCKTAG_TUPLE && wait->type == LOCKTAG_TRANSACTION));
 }
 
 static bool
