@@ -39,7 +39,7 @@ send() { printf '%s\n\\echo --answered--\n' "$2" >&"${session_in[$1]}"; }
 # receive NAME: prints the output of the last `send`.
 receive() {
     local line
-    while IFS= read -r -t 60 -u "${session_out[$1]}" line; do
+    while IFS= read -r -t 30 -u "${session_out[$1]}" line; do
         [ "$line" != "--answered--" ] || return 0
         printf '%s\n' "$line"
     done
@@ -47,14 +47,18 @@ receive() {
 }
 # ask NAME STATEMENTS: prints the result.
 ask() { send "$1" "$2" && receive "$1"; }
-# The monitor is connected, so that its queries need no file while the cell is stopped.
+# The monitor is connected, and its queries read no table: they need no file while the cell is stopped.
 q() { ask monitor "$1;"; }
 # wait_for CONDITION: waits until an SQL condition is true. A stopped cell continues before the test fails.
 wait_for() {
-    if ! wait_for_true 60 q "SELECT $1"; then
-        kill -CONT "$CELL_PID"
-        die "not true: $1"
-    fi
+    local tries answer
+    for ((tries = 0; tries < 600; tries++)); do
+        answer=$(q "SELECT $1") || break
+        [ "$answer" != t ] || return 0
+        sleep 0.1
+    done
+    kill -CONT "$CELL_PID"
+    die "not true: $1"
 }
 # wait_for_ticks: lets the waits of the moment last for some samples.
 wait_for_ticks() {
@@ -64,8 +68,13 @@ wait_for_ticks() {
 }
 # SQL conditions about N sessions, named by a regular expression. A session without a wait event may be on a CPU, or wait for a
 # request that PostgreSQL does not report, for example the size of a file.
-active() { printf "count(*) = %d FROM pg_stat_activity WHERE application_name ~ '^(%s)\$' AND state = 'active'" "$1" "$2"; }
-waiting() { printf "count(*) >= %d FROM pg_stat_activity WHERE application_name ~ '^(%s)\$' AND state = 'active' AND wait_event IS NOT NULL" "$1" "$2"; }
+active() { printf "count(*) = %d FROM pg_stat_get_activity(NULL) WHERE application_name ~ '^(%s)\$' AND state = 'active'" "$1" "$2"; }
+waiting() { printf "count(*) >= %d FROM pg_stat_get_activity(NULL) WHERE application_name ~ '^(%s)\$' AND state = 'active' AND wait_event IS NOT NULL" "$1" "$2"; }
+# The monitor has the catalog entries of its queries in its caches when the cell stops.
+stop_cell() {
+    q "SELECT $(active 1 nothing) UNION ALL SELECT $(waiting 1 nothing) UNION ALL SELECT ticks >= 0 FROM awr.get_sampler_state()" >/dev/null
+    kill -STOP "$CELL_PID"
+}
 snapshot() { q "SELECT pg_stat_force_next_flush()" >/dev/null && q "SELECT awr.create_snapshot('test')"; }
 
 # interval SCENARIO [ARGUMENT ...]: runs the function between two AWR snapshots. $findings receives id|kind|title|evidence and
@@ -74,8 +83,8 @@ interval() {
     local begin end name
     begin=$(snapshot)
     "$@"
-    # Sessions report their statistics once a second, or when a statement requests the report.
-    for name in "${!session_in[@]}"; do ask "$name" "SELECT pg_stat_force_next_flush(), count(*) FROM awr.get_statements();" >/dev/null; done
+    # Sessions report their statistics once a second, or when a statement requests the report and has read a table.
+    for name in "${!session_in[@]}"; do ask "$name" "SELECT pg_stat_force_next_flush(), (SELECT count(*) FROM awr.get_statements()), (SELECT count(*) FROM pg_database);" >/dev/null; done
     end=$(snapshot)
     findings=$(q "SELECT f ->> 'id', f ->> 'kind', f ->> 'title', replace((SELECT string_agg(e ->> 'text', '; ') FROM jsonb_array_elements(f -> 'evidence') e)
                            || ' => ' || (SELECT string_agg(r ->> 'text', '; ') FROM jsonb_array_elements(f -> 'recommendations') r), E'\\n', ' ')
@@ -139,7 +148,7 @@ random_reads() { printf 'EXECUTE read_orders (%d);' "$1"; }
 storage_stall() {
     local name
     dd of="$data/$orders" oflag=nocache conv=notrunc,fdatasync count=0 status=none
-    kill -STOP "$CELL_PID"
+    stop_cell
     for name in hog1 hog2 hog3 hog4; do send $name "SELECT sum(amount) FROM sales;"; done
     for name in "$@"; do send "$name" "$(random_reads $((1000 + 100 * round)))"; done
     wait_for "$(active $((4 + $#)) 'hog.|shop.')"
@@ -202,7 +211,7 @@ max_wal_size() {
 slow_commits() {
     local name
     for name in shop1 shop2 shop3 shop4; do ask $name "INSERT INTO entries VALUES (1, 'one');" >/dev/null; done
-    kill -STOP "$CELL_PID"
+    stop_cell
     for name in shop1 shop2 shop3 shop4; do send $name "INSERT INTO entries VALUES (2, 'two');"; done
     wait_for "$(active 4 'shop.')"
     wait_for "$(waiting 1 'shop.')"
