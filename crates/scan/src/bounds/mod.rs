@@ -1,15 +1,15 @@
 //! Minimum and maximum of a column's values, and the ranges of values that predicates accept.
 //!
 //! Bounds describe stored values ([`Bounds`], [`Prefix`]); ranges describe the values that a predicate accepts
-//! ([`IntRange`], [`IntSet`], [`Range`], [`NumericRange`]). This module does not depend on predicates, regions or units.
+//! ([`IntRange`], [`Range`], [`NumericRange`], [`IntSet`], [`BytesSet`]). This module does not depend on predicates, regions or units.
 
-mod int_set;
 mod prefix;
 mod range;
+mod sets;
 
-pub use int_set::IntSet;
 pub use prefix::Prefix;
 pub use range::{IntRange, NumericRange, Range};
+pub use sets::{BytesSet, IntSet};
 
 use crate::value::Numeric;
 

@@ -5,7 +5,7 @@
 
 use super::column::Column;
 use super::like::{Pattern, SUBSTRING_BYTES_MIN};
-use crate::bounds::{IntRange, IntSet, NumericRange, Range};
+use crate::bounds::{BytesSet, IntRange, IntSet, NumericRange, Range};
 use crate::value::numeric::KEY_SCALE;
 use crate::value::{Comparison, Domain, Trim, Value, ValueKind, date_against_timestamp, float_key};
 
@@ -41,9 +41,9 @@ pub enum ColumnTest {
         values: IntSet,
         negated: bool,
     },
-    /// Membership in `values`, which ascend.
+    /// Membership in `values`, which are trimmed.
     BytesSet {
-        values: Vec<Vec<u8>>,
+        values: BytesSet,
         trim: Trim,
         negated: bool,
     },
@@ -104,9 +104,7 @@ impl ColumnTest {
                     Value::Bytes(value) => Some(trim.apply(value).to_vec()),
                     _ => None,
                 };
-                let mut values = constants.iter().map(bytes).collect::<Option<Vec<_>>>()?;
-                values.sort_unstable();
-                values.dedup();
+                let values = BytesSet::new(constants.iter().map(bytes).collect::<Option<Vec<_>>>()?);
                 Some(Self::BytesSet { values, trim, negated })
             }
             _ => None,
@@ -151,13 +149,7 @@ impl ColumnTest {
                 let value = trim.apply(value);
                 range.passes(|end| value.cmp(end.as_slice()))
             }
-            Self::BytesSet { values, trim, negated } => {
-                let found = match values.len() {
-                    0..=8 => values.iter().any(|known| trim.equal(value, known)),
-                    _ => values.binary_search_by(|known| known.as_slice().cmp(trim.apply(value))).is_ok(),
-                };
-                found != *negated
-            }
+            Self::BytesSet { values, trim, negated } => values.contains(trim.apply(value)) != *negated,
             Self::Like { pattern, negated } => pattern.matches(value) != *negated,
             _ => return None,
         })

@@ -52,8 +52,7 @@ impl ColumnTest {
             (Self::BytesSet { values, trim, negated: false }, Bounds::Bytes { min, max, .. })
                 if summary.is_trimmed_as(*trim) =>
             {
-                let first = values.partition_point(|value| min.is_above(value));
-                values.get(first).is_some_and(|value| !max.is_below(value))
+                values.first_not(|value| min.is_above(value)).is_some_and(|value| !max.is_below(value))
             }
             // The bounds of blank-padded values are trimmed, but a pattern is matched against the padded value.
             (Self::Like { pattern, negated: false }, Bounds::Bytes { min, max })
