@@ -11,6 +11,13 @@
  * bytes: the scan then has no filter.  NULL keys are left out, because they
  * have no join partner.
  *
+ * Below a Parallel Hash, each process sees some of the rows, and appends its
+ * values to shared memory when its child has returned the last row.  A process
+ * reads the outer side after all processes that build the hash table have done so,
+ * because they wait for each other at the end of the build.  A process that joins
+ * later does not run this node.  So the keys are complete when a scan starts, and
+ * the process reads them then (cellar_complete_join_keys).
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -50,21 +57,44 @@ typedef struct JoinKey
 	Datum	   *values;
 } JoinKey;
 
+/* The values of one join key of all processes; passed by value. */
+typedef struct SharedJoinKey
+{
+	pg_atomic_uint32 too_many;
+	pg_atomic_uint32 nvalues;
+	Datum		values[CELLAR_JOIN_KEYS_MAX];
+} SharedJoinKey;
+
+/* Shared memory of Join Keys below a Parallel Hash. */
+typedef struct SharedJoinKeys
+{
+	pg_atomic_uint32 started;	/* processes that run the child */
+	pg_atomic_uint32 finished;	/* processes whose values are complete */
+	SharedJoinKey keys[FLEXIBLE_ARRAY_MEMBER];
+} SharedJoinKeys;
+
 /* Plan state of Join Keys. */
-typedef struct CellarJoinKeysState
+struct CellarJoinKeysState
 {
 	CustomScanState css;
 	int			nkeys;
 	JoinKey    *keys;
-	bool		complete;		/* the child has returned its last row */
+	bool		started;		/* the child runs */
+	bool		complete;		/* the parameters are set */
+	SharedJoinKeys *shared;		/* NULL unless below a Parallel Hash */
 	MemoryContext context;		/* of the values */
-} CellarJoinKeysState;
+};
 
 static void begin_join_keys(CustomScanState *node, EState *estate, int eflags);
 static TupleTableSlot *exec_join_keys(CustomScanState *node);
 static void end_join_keys(CustomScanState *node);
 static void rescan_join_keys(CustomScanState *node);
 static void explain_join_keys(CustomScanState *node, List *ancestors, ExplainState *es);
+static Size estimate_dsm(CustomScanState *node, ParallelContext *pcxt);
+static void initialize_dsm(CustomScanState *node, ParallelContext *pcxt, void *coordinate);
+static void reinitialize_dsm(CustomScanState *node, ParallelContext *pcxt, void *coordinate);
+static void initialize_worker(CustomScanState *node, shm_toc *toc, void *coordinate);
+static void shutdown_join_keys(CustomScanState *node);
 
 static const CustomExecMethods join_keys_exec_methods = {
 	.CustomName = CELLAR_JOIN_KEYS_NAME,
@@ -72,6 +102,11 @@ static const CustomExecMethods join_keys_exec_methods = {
 	.ExecCustomScan = exec_join_keys,
 	.EndCustomScan = end_join_keys,
 	.ReScanCustomScan = rescan_join_keys,
+	.EstimateDSMCustomScan = estimate_dsm,
+	.InitializeDSMCustomScan = initialize_dsm,
+	.ReInitializeDSMCustomScan = reinitialize_dsm,
+	.InitializeWorkerCustomScan = initialize_worker,
+	.ShutdownCustomScan = shutdown_join_keys,
 	.ExplainCustomScan = explain_join_keys
 };
 
@@ -85,7 +120,10 @@ cellar_create_join_keys_state(CustomScan *cscan)
 	return (Node *) state;
 }
 
-/* Forgets all values; the parameters are NULL. */
+/*
+ * Forgets all values; the parameters are NULL.  The value of a parameter that is
+ * NULL points to this node if a scan must complete the keys.
+ */
 static void
 reset_keys(CellarJoinKeysState *state)
 {
@@ -101,9 +139,10 @@ reset_keys(CellarJoinKeysState *state)
 		key->bytes = 0;
 		key->values = NULL;
 		params[key->paramid].execPlan = NULL;
-		params[key->paramid].value = (Datum) 0;
+		params[key->paramid].value = state->shared != NULL ? PointerGetDatum(state) : (Datum) 0;
 		params[key->paramid].isnull = true;
 	}
+	state->started = false;
 	state->complete = false;
 	MemoryContextReset(state->context);
 }
@@ -234,6 +273,63 @@ publish(CellarJoinKeysState *state)
 	MemoryContextSwitchTo(oldcontext);
 }
 
+/* Appends the values of this process to those of all processes. */
+static void
+share(CellarJoinKeysState *state)
+{
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		JoinKey    *key = &state->keys[i];
+		SharedJoinKey *all = &state->shared->keys[i];
+		uint32		first = 0;
+
+		if (!key->too_many)
+		{
+			remove_duplicates(key);
+			first = pg_atomic_fetch_add_u32(&all->nvalues, key->nvalues);
+		}
+		if (key->too_many || first + key->nvalues > CELLAR_JOIN_KEYS_MAX)
+			pg_atomic_write_u32(&all->too_many, 1);
+		else
+			memcpy(all->values + first, key->values, key->nvalues * sizeof(Datum));
+	}
+	pg_atomic_fetch_add_u32(&state->shared->finished, 1);
+}
+
+/*
+ * Sets the parameters to the values of all processes, when a scan starts.  Does
+ * nothing if a process has not shared its values.
+ */
+void
+cellar_complete_join_keys(CellarJoinKeysState *state)
+{
+	SharedJoinKeys *shared = state->shared;
+	MemoryContext oldcontext;
+
+	if (state->complete || shared == NULL)
+		return;
+	if (pg_atomic_read_u32(&shared->started) == 0 ||
+		pg_atomic_read_u32(&shared->started) != pg_atomic_read_u32(&shared->finished))
+		return;
+	pg_read_barrier();
+
+	oldcontext = MemoryContextSwitchTo(state->context);
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		JoinKey    *key = &state->keys[i];
+		SharedJoinKey *all = &shared->keys[i];
+
+		key->too_many = pg_atomic_read_u32(&all->too_many) != 0;
+		if (key->too_many)
+			continue;
+		key->nvalues = pg_atomic_read_u32(&all->nvalues);
+		key->values = palloc(Max(key->nvalues, 1) * sizeof(Datum));
+		memcpy(key->values, all->values, key->nvalues * sizeof(Datum));
+	}
+	MemoryContextSwitchTo(oldcontext);
+	publish(state);
+}
+
 static TupleTableSlot *
 exec_join_keys(CustomScanState *node)
 {
@@ -243,11 +339,16 @@ exec_join_keys(CustomScanState *node)
 
 	CHECK_FOR_INTERRUPTS();
 	ResetExprContext(econtext);
+	if (!state->started && state->shared != NULL)
+		pg_atomic_fetch_add_u32(&state->shared->started, 1);
+	state->started = true;
 	slot = ExecProcNode(outerPlanState(node));
 	if (TupIsNull(slot))
 	{
-		if (!state->complete)
+		if (state->shared == NULL)
 			publish(state);
+		else
+			share(state);
 		return slot;
 	}
 	econtext->ecxt_outertuple = slot;
@@ -282,6 +383,59 @@ static void
 end_join_keys(CustomScanState *node)
 {
 	ExecEndNode(outerPlanState(node));
+}
+
+static Size
+estimate_dsm(CustomScanState *node, ParallelContext *pcxt)
+{
+	return offsetof(SharedJoinKeys, keys) + ((CellarJoinKeysState *) node)->nkeys * sizeof(SharedJoinKey);
+}
+
+static void
+reinitialize_dsm(CustomScanState *node, ParallelContext *pcxt, void *coordinate)
+{
+	CellarJoinKeysState *state = (CellarJoinKeysState *) node;
+	SharedJoinKeys *shared = coordinate;
+
+	pg_atomic_write_u32(&shared->started, 0);
+	pg_atomic_write_u32(&shared->finished, 0);
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		pg_atomic_write_u32(&shared->keys[i].too_many, 0);
+		pg_atomic_write_u32(&shared->keys[i].nvalues, 0);
+	}
+}
+
+static void
+initialize_dsm(CustomScanState *node, ParallelContext *pcxt, void *coordinate)
+{
+	CellarJoinKeysState *state = (CellarJoinKeysState *) node;
+	SharedJoinKeys *shared = coordinate;
+
+	pg_atomic_init_u32(&shared->started, 0);
+	pg_atomic_init_u32(&shared->finished, 0);
+	for (int i = 0; i < state->nkeys; i++)
+	{
+		pg_atomic_init_u32(&shared->keys[i].too_many, 0);
+		pg_atomic_init_u32(&shared->keys[i].nvalues, 0);
+	}
+	initialize_worker(node, NULL, coordinate);
+}
+
+static void
+initialize_worker(CustomScanState *node, shm_toc *toc, void *coordinate)
+{
+	CellarJoinKeysState *state = (CellarJoinKeysState *) node;
+
+	state->shared = coordinate;
+	reset_keys(state);
+}
+
+/* The shared memory is freed before EXPLAIN reads the keys. */
+static void
+shutdown_join_keys(CustomScanState *node)
+{
+	((CellarJoinKeysState *) node)->shared = NULL;
 }
 
 /*

@@ -43,8 +43,11 @@ cellar_scan_request(CellarScanState *state, const char *file)
 		for (int i = 0; i < state->plan.njoin_filters; i++)
 		{
 			CellarJoinFilter *filter = &state->plan.join_filters[i];
+			ParamExecData *keys = &state->css.ss.ps.state->es_param_exec_vals[filter->paramid];
 
-			if (!state->css.ss.ps.state->es_param_exec_vals[filter->paramid].isnull)
+			if (keys->isnull && keys->value != (Datum) 0)
+				cellar_complete_join_keys((CellarJoinKeysState *) DatumGetPointer(keys->value));
+			if (!keys->isnull)
 				complete &= cellar_request_expressions(request, filter->expression, econtext);
 		}
 		if (state->plan.sort_keys != NULL)

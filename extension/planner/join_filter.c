@@ -42,7 +42,7 @@
  * A join filter is added when the join is estimated to return at most this
  * fraction of its outer rows.
  */
-#define SELECTIVE_FRACTION	0.75
+#define SELECTIVE_FRACTION	0.5
 
 typedef void (*PlanVisitor) (Plan *plan, void *context);
 
@@ -191,7 +191,7 @@ insert_join_keys(Hash *hash, int *last_node_id)
 
 	keys->scan.plan = *child;
 	keys->scan.plan.type = T_CustomScan;
-	keys->scan.plan.parallel_aware = false;
+	keys->scan.plan.parallel_aware = hash->plan.parallel_aware;
 	keys->scan.plan.async_capable = false;
 	keys->scan.plan.plan_node_id = ++*last_node_id;
 	keys->scan.plan.qual = NIL;
@@ -239,7 +239,7 @@ add_join_filters(Plan *plan, void *arg)
 	if (!IsA(plan, HashJoin) || !CellarDropsOuterRows(join->join.jointype))
 		return;
 	hash = castNode(Hash, innerPlan(plan));
-	if (hash->plan.parallel_aware || hash->plan.plan_rows > CELLAR_JOIN_KEYS_MAX ||
+	if ((hash->plan.parallel_aware ? hash->rows_total : hash->plan.plan_rows) > CELLAR_JOIN_KEYS_MAX ||
 		plan->plan_rows > outerPlan(plan)->plan_rows * SELECTIVE_FRACTION)
 		return;
 
@@ -257,6 +257,9 @@ add_join_filters(Plan *plan, void *arg)
 		const char *reason;
 
 		if (!IsA(column, Var) || column->varno != OUTER_VAR || !OidIsValid(array))
+			continue;
+		/* Processes share only values that are passed by value. */
+		if (hash->plan.parallel_aware && !get_typbyval(element))
 			continue;
 		scan = find_filterable_scan(outerPlan(plan), column->varattno, &scanned);
 		if (scan == NULL)

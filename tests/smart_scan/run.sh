@@ -72,6 +72,22 @@ recompressed() {
     fi
 }
 
+# A scan below a selective hash join returns only rows with a join partner, serial and parallel, from raw and compressed tables.
+join_filters() {
+    local query="SELECT sum(l_quantity) FROM lineitem JOIN part ON l_partkey = p_partkey WHERE p_brand = 'Brand#12' AND p_size < 5" mode setting returned
+    for mode in off on; do
+        for setting in "max_parallel_workers_per_gather = 0" "parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0"; do
+            returned=$(sql whole postgres -c "SET enable_nestloop = off; SET enable_mergejoin = off; SET cellar.min_scan_size = 0; SET cellar.join_filters = $mode; SET $setting" \
+                -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON) $query" | tr -d ' \n' |
+                grep -o '"Alias":"lineitem".*' | grep -o '"CellRowsReturned":[0-9]*' | head -n 1 | cut -d: -f2)
+            case $mode in
+            off) check "without join filters all rows of lineitem are returned (${setting%%;*})" test "${returned:-0}" -gt 500000 ;;
+            on) check "with join filters only rows with a join partner are returned (${setting%%;*})" test "${returned:-600000}" -lt 20000 ;;
+            esac
+        done
+    done
+}
+
 # Case conversion beyond ASCII: some non-ASCII letters convert to ASCII letters, and Turkish converts i and I differently.
 letters() {
     local mode collation answers=()
@@ -105,6 +121,7 @@ run_counted whole compare --format checks --set cellar.min_scan_size=0 --require
 run_counted whole compare --format checks --forced --require-smart-scans 10 "$ROOT/bench/scans"
 run_counted whole compare --format checks --set cellar.min_scan_size=0 "${parallel[@]}" "$ROOT/bench/tpch"
 letters
+join_filters
 run_counted whole differ --cases "$cases" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 2))" "${seed[@]}"
 run_counted whole differ --aggregates --require-share 20 --cases "$((cases / 4))" "${seed[@]}"
@@ -123,6 +140,7 @@ check "the TPC-H tables can be compressed" sql whole postgres -c "
     -c "UPDATE lineitem SET l_comment = l_comment WHERE l_orderkey % 64 = 0 AND l_orderkey < (SELECT max(l_orderkey) / 2 FROM lineitem)"
 run_counted whole compare --format checks --set cellar.min_scan_size=0 --require-smart-scans 15 "$ROOT/bench/tpch"
 run_counted whole compare --format checks --forced --require-smart-scans 10 "$ROOT/bench/scans"
+join_filters
 recompressed
 
 cluster_create part "$WORK/part-data" --data-checksums

@@ -289,7 +289,10 @@ extern void cellar_keep_groups(CellarAggregateState *state, const CellarBatch *b
 
 /* join_keys.c */
 
+typedef struct CellarJoinKeysState CellarJoinKeysState;
+
 extern Node *cellar_create_join_keys_state(CustomScan *cscan);
+extern void cellar_complete_join_keys(CellarJoinKeysState *state);
 
 /* parallel.c */
 
