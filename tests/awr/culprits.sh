@@ -74,6 +74,14 @@ waiting() { printf "count(*) >= %d FROM pg_stat_get_activity(NULL) WHERE applica
 stop_cell() {
     q "SELECT $(active 1 nothing) UNION ALL SELECT $(waiting 1 nothing) UNION ALL SELECT ticks >= 0 FROM awr.get_sampler_state()" >/dev/null
     kill -STOP "$CELL_PID"
+    local tries
+    for ((tries = 0; tries < 600; tries++)); do
+        # A thread that runs serves requests until the signal reaches the thread.
+        grep -qhE '^State:[[:space:]]+[^T]' /proc/"$CELL_PID"/task/*/status || return 0
+        sleep 0.1
+    done
+    kill -CONT "$CELL_PID"
+    die "the cell did not stop"
 }
 snapshot() { q "SELECT pg_stat_force_next_flush()" >/dev/null && q "SELECT awr.create_snapshot('test')"; }
 
