@@ -61,7 +61,7 @@
 #define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
 #define THREADS_PAGES_MIN		1024	/* one cell thread for smaller tables */
 
-#define GROUP_TABLE_BYTES		(16.0 * 1024 * 1024)	/* the cell returns its
+#define GROUP_TABLE_BYTES		(32.0 * 1024 * 1024)	/* the cell returns its
 														 * groups when they
 														 * reach this size */
 #define CLUSTERED_CORRELATION	0.9

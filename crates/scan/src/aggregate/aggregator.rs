@@ -18,7 +18,7 @@ use cellar_format::stats::ScanStats;
 use std::sync::Arc;
 
 /// Groups are written once they use about this much memory.
-const MEMORY_BYTES_MAX: usize = 16 << 20;
+const MEMORY_BYTES_MAX: usize = 32 << 20;
 /// Groups may use this much memory without a grant, so that an aggregation to few groups never writes them early.
 const MEMORY_BYTES_FREE: usize = 64 << 10;
 /// Bytes to grant per byte in use: vectors may have twice the capacity in use, and the frames to which the groups are

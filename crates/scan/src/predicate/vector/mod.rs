@@ -5,10 +5,14 @@
 //! branch of CASE that is not taken has no effect. [`ColumnRequirement`] says in which form an expression can read a column.
 
 mod columns;
+mod compile;
+mod evaluate;
 mod expression;
 mod interpreted;
 mod operators;
 mod truth;
 
-pub use expression::{ColumnRequirement, Condition, EvalCache, Evaluation, LaneBuffers, NumberExpr, compared};
+pub use compile::Evaluation;
+pub use evaluate::{EvalCache, LaneBuffers, compared};
+pub use expression::{ColumnRequirement, Condition, NumberExpr};
 pub use truth::{FALSE, TRUE, UNDECIDED};
