@@ -242,8 +242,12 @@ checkpoint_storm() {
 
 # ---- a temporary spill ----
 
-# sort WORK_MEM
-sort_rows() { ask shop1 "SET work_mem = '$1'; SELECT count(*) FROM (SELECT i, repeat('t', 100) FROM generate_series(1, 100000) i ORDER BY i % 1000 OFFSET 0) s; RESET work_mem;" >/dev/null; }
+# sort_rows WORK_MEM: sorts so often that the AWR snapshots do not matter.
+sort_rows() {
+    local statements='' i
+    for ((i = 0; i < 15; i++)); do statements+="SELECT count(*) FROM (SELECT i, repeat('t', 100) FROM generate_series(1, 100000) i ORDER BY i % 1000 OFFSET 0) s;"; done
+    ask shop1 "SET work_mem = '$1'; $statements RESET work_mem;" >/dev/null
+}
 
 # Sessions and catalogs are warm, and the repository has its partitions.
 interval sort_rows 4MB
