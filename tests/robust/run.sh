@@ -870,9 +870,12 @@ scenario_memory() {
         [ "$idle" != 200 ] || break
     done
     check_equal "memory: 200 sessions have aggregated and are idle" "$idle" 200
-    after=$(settled)
-    check "memory: an idle session needs less than $idle_session_kb kB in the cell ($(((after - before) / 200)) kB)" \
-        test "$(((after - before) / 200))" -lt $idle_session_kb
+    # The cell returns memory once sessions have been idle for some time.
+    for ((number = 0; number < 15; number++)); do
+        after=$((($(settled) - before) / 200))
+        [ "$after" -ge $idle_session_kb ] || break
+    done
+    check "memory: an idle session needs less than $idle_session_kb kB in the cell ($after kB)" test "$after" -lt $idle_session_kb
     kill $client
     wait $client 2>/dev/null || true
     memory_cell_end
@@ -1113,7 +1116,7 @@ whole_end
 part_end
 # A process that writes WAL when the cell is killed panics: the data directory may be on the cell's mount.
 if grep -hsE 'PANIC|server process .* was terminated by signal' "$WORK"/*-postgres.log |
-    grep -vE 'PANIC: .*(Transport endpoint is not connected|Software caused connection abort)'; then
+    grep -vE 'PANIC: .*(Transport endpoint is not connected|Software caused connection abort|Operation canceled)'; then
     not_ok "no backend crashed"
 else
     ok "no backend crashed"

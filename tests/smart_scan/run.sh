@@ -3,12 +3,12 @@
 # random queries over random tables, with and without a concurrent writer; in a cluster on the mount, and in a tablespace
 # on the mount; and again with tables at random compression levels that are modified and recompressed meanwhile.
 #
-#   run.sh [--cases N] [--seed N] [--scale N]      N random queries (12000), random seed, TPC-H scale factor (0.1)
+#   run.sh [--cases N] [--seed N] [--scale N]      N random queries (8000), random seed, TPC-H scale factor (0.1)
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
 
-cases=12000 seed=() scale=0.1
+cases=8000 seed=() scale=0.1
 while [ $# -gt 0 ]; do
     case $1 in
     --cases) cases=$2; shift ;;
