@@ -167,6 +167,24 @@ find_filterable_scan(Plan *plan, AttrNumber column, Var **var)
 	return (CustomScan *) plan;
 }
 
+static bool
+is_integer(Oid type)
+{
+	return type == INT2OID || type == INT4OID || type == INT8OID;
+}
+
+/*
+ * Returns whether the cell looks up a column's value in a set of keys.  For
+ * other types the cell would compare the value with each key.
+ */
+static bool
+has_set(Oid column, Oid key)
+{
+	if (key == NUMERICOID || key == FLOAT4OID || key == FLOAT8OID)
+		return false;
+	return column == key || (is_integer(column) && is_integer(key));
+}
+
 /* Makes the executor build the hash table before it fetches a row of the scan. */
 static void
 start_after(Plan *outer, Cost cost)
@@ -256,7 +274,8 @@ add_join_filters(Plan *plan, void *arg)
 		Param	   *param;
 		const char *reason;
 
-		if (!IsA(column, Var) || column->varno != OUTER_VAR || !OidIsValid(array))
+		if (!IsA(column, Var) || column->varno != OUTER_VAR || !OidIsValid(array) ||
+			!has_set(getBaseType(exprType((Node *) outer)), element))
 			continue;
 		/* Processes share only values that are passed by value. */
 		if (hash->plan.parallel_aware && !get_typbyval(element))

@@ -58,6 +58,8 @@ SELECT q.query, j.* FROM (VALUES
   ('SELECT count(*), sum(f.id) FROM facts f WHERE NOT EXISTS (SELECT FROM items i WHERE i.kind = 5 AND i.id = f.item)'),
   -- A filter or an expression of the scan might raise an error for a dropped row.
   ('SELECT count(*), sum(f.id) FROM facts f JOIN items i ON f.item = i.id WHERE i.kind = 5 AND quote_literal(f.word) > ''a'''),
+  -- The cell has no sets of this type.
+  ('SELECT count(*), sum(f.id) FROM facts f JOIN (SELECT DISTINCT price FROM facts WHERE id < 3) d ON f.price = d.price'),
   -- The key is not a column, or the join drops few rows.
   ('SELECT count(*), sum(f.id) FROM facts f JOIN items i ON f.item + 1 = i.id WHERE i.kind = 5'),
   ('SELECT count(*), sum(f.id) FROM facts f JOIN items i ON f.item = i.id'),
