@@ -15,7 +15,8 @@
  * not hide an error.  So the join must not return outer rows without partner,
  * and between the scan and the join, including the filter and the target list
  * of the scan, nothing but columns is evaluated.  Hash joins between the
- * scan and the join must not return inner rows without partner.
+ * scan and the join must not return inner rows without partner.  The scan of each
+ * partition below an Append has its own filter.
  *
  * The executor fetches the first outer row before it builds the hash table if
  * the startup cost of the outer side is lower than the total cost of the Hash
@@ -133,38 +134,91 @@ passes_outer_rows(Plan *plan)
 	return type == JOIN_INNER || type == JOIN_LEFT || type == JOIN_SEMI || type == JOIN_ANTI;
 }
 
-/*
- * Returns the Smart Scan from which column number `column` of the plan's output
- * comes, and sets *var to the column of the scan.  Returns NULL if the rows of
- * the scan cannot be filtered.
- */
-static CustomScan *
-find_filterable_scan(Plan *plan, AttrNumber column, Var **var)
+/* A hash clause, and the parameter with the keys of the inner side. */
+typedef struct KeyClause
 {
-	for (;;)
-	{
-		Expr	   *expr = list_nth_node(TargetEntry, plan->targetlist, column - 1)->expr;
+	Expr	   *outer;			/* a column of the outer side, perhaps
+								 * relabeled */
+	Oid			operator;
+	Oid			collation;
+	Param	   *keys;
+} KeyClause;
 
-		if (!IsA(expr, Var))
-			return NULL;
-		*var = (Var *) expr;
-		if (passes_outer_rows(plan))
-		{
-			if ((*var)->varno != OUTER_VAR)
-				return NULL;
-			column = (*var)->varattno;
-			plan = outerPlan(plan);
-		}
-		else
-			break;
+/*
+ * Adds the condition "column = ANY (keys)" to a plan node if the node is a Smart
+ * Scan whose rows can be filtered.  Returns whether it has.
+ */
+static bool
+filter_scan(Plan *plan, Var *column, const KeyClause *clause)
+{
+	CustomScan *scan = (CustomScan *) plan;
+	ScalarArrayOpExpr *filter;
+	Expr	   *scalar;
+	ListCell   *filters;
+	const char *reason;
+
+	if (!IsA(plan, CustomScan) || scan->methods != &cellar_scan_methods)
+		return false;
+	if (plan->qual != NIL || !has_plain_targets(plan) || column->varno != scan->scan.scanrelid ||
+		list_nth(scan->custom_private, CELLAR_PLAN_TOP_N) != NIL)
+		return false;
+
+	scalar = copyObject((Expr *) column);
+	if (IsA(clause->outer, RelabelType))
+	{
+		RelabelType *relabel = copyObject((RelabelType *) clause->outer);
+
+		relabel->arg = scalar;
+		scalar = (Expr *) relabel;
 	}
-	if (!IsA(plan, CustomScan) || ((CustomScan *) plan)->methods != &cellar_scan_methods)
-		return NULL;
-	if (plan->qual != NIL || !has_plain_targets(plan) ||
-		list_nth(((CustomScan *) plan)->custom_private, CELLAR_PLAN_TOP_N) != NIL ||
-		(*var)->varno != ((CustomScan *) plan)->scan.scanrelid)
-		return NULL;
-	return (CustomScan *) plan;
+	filter = makeNode(ScalarArrayOpExpr);
+	filter->opno = clause->operator;
+	filter->useOr = true;
+	filter->inputcollid = clause->collation;
+	filter->args = list_make2(scalar, copyObject(clause->keys));
+	filter->location = -1;
+	set_sa_opfuncid(filter);
+	if (!cellar_expression_offloadable((Node *) filter, scan->scan.scanrelid, &reason))
+		return false;
+
+	filters = list_nth_cell(scan->custom_private, CELLAR_PLAN_JOIN_FILTERS);
+	lfirst(filters) = lappend(lfirst(filters), filter);
+	return true;
+}
+
+/*
+ * Adds the condition to the Smart Scans from which column number `number` of the
+ * plan's output comes.  Returns whether there is one.  The nodes above such a scan
+ * start after the hash table is complete: at cost `start`.
+ */
+static bool
+filter_scans(Plan *plan, AttrNumber number, const KeyClause *clause, Cost start)
+{
+	Var		   *column = (Var *) list_nth_node(TargetEntry, plan->targetlist, number - 1)->expr;
+	bool		filtered = false;
+
+	if (!IsA(column, Var))
+		return false;
+	if (passes_outer_rows(plan))
+		filtered = column->varno == OUTER_VAR &&
+			filter_scans(outerPlan(plan), column->varattno, clause, start);
+	else if (IsA(plan, Append) && has_plain_targets(plan))
+	{
+		ListCell   *lc;
+
+		/* A scan without the filter returns more rows, which is harmless. */
+		foreach(lc, ((Append *) plan)->appendplans)
+			filtered |= filter_scans(lfirst(lc), column->varattno, clause, start);
+	}
+	else
+		filtered = filter_scan(plan, column, clause);
+
+	if (filtered)
+	{
+		plan->startup_cost = Max(plan->startup_cost, start);
+		plan->total_cost = Max(plan->total_cost, plan->startup_cost);
+	}
+	return filtered;
 }
 
 static bool
@@ -183,20 +237,6 @@ has_set(Oid column, Oid key)
 	if (key == NUMERICOID || key == FLOAT4OID || key == FLOAT8OID)
 		return false;
 	return column == key || (is_integer(column) && is_integer(key));
-}
-
-/* Makes the executor build the hash table before it fetches a row of the scan. */
-static void
-start_after(Plan *outer, Cost cost)
-{
-	for (;;)
-	{
-		outer->startup_cost = Max(outer->startup_cost, cost);
-		outer->total_cost = Max(outer->total_cost, outer->startup_cost);
-		if (!IsA(outer, HashJoin))
-			break;
-		outer = outerPlan(outer);
-	}
 }
 
 /* Returns a new node between the Hash node and its child. */
@@ -241,11 +281,12 @@ typedef struct FilterContext
 	int			last_node_id;	/* 0 before the first join filter */
 } FilterContext;
 
-/* Adds join filters to the scan on the outer side of a hash join. */
+/* Adds join filters to the scans on the outer side of a hash join. */
 static void
 add_join_filters(Plan *plan, void *arg)
 {
 	FilterContext *context = arg;
+	PlannedStmt *statement = context->statement;
 	HashJoin   *join = (HashJoin *) plan;
 	Hash	   *hash;
 	CustomScan *keys = NULL;
@@ -265,14 +306,11 @@ add_join_filters(Plan *plan, void *arg)
 			operator, join->hashoperators, collation, join->hashcollations)
 	{
 		Expr	   *outer = lfirst(outer_key);
+		Var		   *column = (Var *) (IsA(outer, RelabelType) ? ((RelabelType *) outer)->arg : outer);
 		Oid			element = getBaseType(exprType(lfirst(inner_key)));
 		Oid			array = get_array_type(element);
-		Var		   *column = (Var *) (IsA(outer, RelabelType) ? ((RelabelType *) outer)->arg : outer);
-		Var		   *scanned;
-		CustomScan *scan;
-		ScalarArrayOpExpr *filter;
 		Param	   *param;
-		const char *reason;
+		KeyClause	clause;
 
 		if (!IsA(column, Var) || column->varno != OUTER_VAR || !OidIsValid(array) ||
 			!has_set(getBaseType(exprType((Node *) outer)), element))
@@ -280,48 +318,28 @@ add_join_filters(Plan *plan, void *arg)
 		/* Processes share only values that are passed by value. */
 		if (hash->plan.parallel_aware && !get_typbyval(element))
 			continue;
-		scan = find_filterable_scan(outerPlan(plan), column->varattno, &scanned);
-		if (scan == NULL)
-			continue;
 
 		param = makeNode(Param);
 		param->paramkind = PARAM_EXEC;
-		param->paramid = list_length(context->statement->paramExecTypes);
+		param->paramid = list_length(statement->paramExecTypes);
 		param->paramtype = array;
 		param->paramtypmod = -1;
 		param->paramcollid = get_typcollation(array);
 		param->location = -1;
-
-		scanned = copyObject(scanned);
-		if (IsA(outer, RelabelType))
+		clause = (KeyClause)
 		{
-			RelabelType *relabel = copyObject((RelabelType *) outer);
-
-			relabel->arg = (Expr *) scanned;
-			outer = (Expr *) relabel;
-		}
-		else
-			outer = (Expr *) scanned;
-		filter = makeNode(ScalarArrayOpExpr);
-		filter->opno = lfirst_oid(operator);
-		filter->useOr = true;
-		filter->inputcollid = lfirst_oid(collation);
-		filter->args = list_make2(outer, param);
-		filter->location = -1;
-		set_sa_opfuncid(filter);
-		if (!cellar_expression_offloadable((Node *) filter, scan->scan.scanrelid, &reason))
+			outer, lfirst_oid(operator), lfirst_oid(collation), param
+		};
+		if (!filter_scans(outerPlan(plan), column->varattno, &clause, hash->plan.total_cost))
 			continue;
 
+		statement->paramExecTypes = lappend_oid(statement->paramExecTypes, array);
 		if (context->last_node_id == 0)
-			visit_statement(context->statement, find_last_node_id, &context->last_node_id);
+			visit_statement(statement, find_last_node_id, &context->last_node_id);
 		if (keys == NULL)
 			keys = insert_join_keys(hash, &context->last_node_id);
 		keys->custom_private = lappend(keys->custom_private,
 									   list_make2(copyObject(lfirst(inner_key)), param));
-		list_nth_cell(scan->custom_private, CELLAR_PLAN_JOIN_FILTERS)->ptr_value =
-			lappend(list_nth(scan->custom_private, CELLAR_PLAN_JOIN_FILTERS), filter);
-		context->statement->paramExecTypes = lappend_oid(context->statement->paramExecTypes, array);
-		start_after(outerPlan(plan), hash->plan.total_cost);
 	}
 }
 

@@ -23,6 +23,19 @@ EXPLAIN (COSTS OFF) SELECT sum(f.id) FROM facts f JOIN items i ON f.item = i.id 
 -- Both filters reach the scan below two joins.
 EXPLAIN (COSTS OFF) SELECT sum(f.id) FROM facts f JOIN items i ON f.item = i.id JOIN places p ON f.place = p.id
   WHERE i.kind < 5 AND p.region = 3;
+-- Each partition has its own scan and filter.
+CREATE TABLE parts (id int4, item int4, note text) PARTITION BY RANGE (id);
+CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10000);
+CREATE TABLE parts_2 (note text, item int4, id int4);
+ALTER TABLE parts ATTACH PARTITION parts_2 FOR VALUES FROM (10000) TO (20000);
+INSERT INTO parts SELECT i, i % 5000, 'n' FROM generate_series(0, 19999) i;
+VACUUM (FREEZE, ANALYZE) parts;
+EXPLAIN (COSTS OFF) SELECT sum(f.id) FROM parts f JOIN items i ON f.item = i.id WHERE i.kind = 5;
+SELECT sum(f.id) FROM parts f JOIN items i ON f.item = i.id WHERE i.kind = 5;
+SET cellar.join_filters = off;
+SELECT sum(f.id) FROM parts f JOIN items i ON f.item = i.id WHERE i.kind = 5;
+RESET cellar.join_filters;
+
 -- Below a Parallel Hash, the keys are those of all processes.
 SET max_parallel_workers_per_gather = 2;
 SET parallel_setup_cost = 0;
@@ -68,4 +81,4 @@ SELECT q.query, j.* FROM (VALUES
   ) q(query), join_filters(q.query) j;
 
 DROP FUNCTION join_filters;
-DROP TABLE facts, items, places;
+DROP TABLE facts, items, places, parts;
