@@ -30,8 +30,9 @@ def switch(psql, on):
 
 def windows(arguments, options):
     """Returns pairs (off, on) of transactions per second."""
-    seconds = arguments.pairs * 2 * (arguments.window + SETTLE_SECONDS)
-    command = [arguments.pgbench, "-n", "-c", str(arguments.clients), "-j", "2", "-P", "1", "-T", str(seconds + 5), *options]
+    # Terminated after the last window.
+    seconds = 2 * arguments.pairs * 2 * (arguments.window + SETTLE_SECONDS) + 60
+    command = [arguments.pgbench, "-n", "-c", str(arguments.clients), "-j", "2", "-P", "1", "-T", str(seconds), *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as pgbench:
         progress = []
 
@@ -54,10 +55,11 @@ def windows(arguments, options):
                 # The first line began before the window.
                 pair[on] = statistics.fmean(progress[first + 1 :])
             pairs.append((pair[False], pair[True]))
+        if pgbench.poll() is not None:
+            sys.exit(f"pgbench ended early with status {pgbench.returncode}")
+        pgbench.terminate()
         pgbench.wait()
         reader.join()
-        if pgbench.returncode != 0:
-            sys.exit(f"pgbench failed with status {pgbench.returncode}")
     return pairs
 
 
