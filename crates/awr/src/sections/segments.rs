@@ -43,6 +43,9 @@ enum Segment<'a> {
     Index(&'a IndexStatistics),
 }
 
+/// The columns of [`Segment::cells`].
+const SEGMENT_COLUMNS: [&str; 6] = ["<Owner", "<Tablespace Name", "<Object Name", "<Database", "<Obj. Type", "Obj#"];
+
 impl Segment<'_> {
     fn cells(&self) -> Vec<Cell> {
         let (database, schema, name, tablespace, kind, oid) = match self {
@@ -191,16 +194,8 @@ fn segment_lists(view: &View<'_>) -> Vec<Section> {
     let mut sections = Vec::new();
     for list in &LISTS {
         let total = sum(segments().map(|segment| (list.key)(&segment)));
-        let mut columns = vec![
-            "<Owner",
-            "<Tablespace Name",
-            "<Object Name",
-            "<Database",
-            "<Obj. Type",
-            "Obj#",
-            list.column,
-            "%Total",
-        ];
+        let mut columns = SEGMENT_COLUMNS.to_vec();
+        columns.extend([list.column, "%Total"]);
         columns.extend(list.detail.map(|(column, _)| column));
         let table = Table::new(&columns).with_rows(
             top(segments(), ROWS, |segment| (list.key)(segment)).into_iter().map(|segment| {
@@ -239,17 +234,8 @@ fn growth(view: &View<'_>) -> Section {
     document.indexes.iter().for_each(|index| add(Segment::Index(index), index.size_begin, index.size_end));
     rows.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
     rows.truncate(ROWS);
-    let columns = [
-        "<Owner",
-        "<Tablespace Name",
-        "<Object Name",
-        "<Database",
-        "<Obj. Type",
-        "Obj#",
-        "Size Begin",
-        "Size End",
-        "Growth",
-    ];
+    let mut columns = SEGMENT_COLUMNS.to_vec();
+    columns.extend(["Size Begin", "Size End", "Growth"]);
     let table = Table::new(&columns).with_rows(rows.into_iter().map(|(_, row)| row)).without_empty_columns();
     Section::new("segments-growth", Group::Segments, "Segments by Growth")
         .table_or(table, "No table or index grew or shrank between the snapshots.")

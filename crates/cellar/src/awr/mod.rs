@@ -66,13 +66,9 @@ struct Output {
     output: Option<PathBuf>,
 }
 
-/// Report about the interval between two AWR snapshots; by default between the last two
+/// The AWR snapshots that a report covers
 #[derive(clap::Args)]
-struct ReportArguments {
-    #[command(flatten)]
-    connection: Connection,
-    #[command(flatten)]
-    output: Output,
+struct ReportedSnapshots {
     /// First AWR snapshot
     #[arg(long, value_name = "SNAP_ID", requires = "end")]
     begin: Option<i64>,
@@ -85,6 +81,30 @@ struct ReportArguments {
     /// Instance whose AWR snapshots are reported, by number or name; 1 is the server that contains the repository
     #[arg(long, value_name = "INSTANCE", default_value = "1")]
     instance: String,
+}
+
+impl ReportedSnapshots {
+    /// Returns the number of the instance, and the period; None if the command line has no period.
+    fn find(&self, repository: &mut Repository) -> Result<(i32, Option<Period>), Failure> {
+        let instance = repository.instance(&self.instance)?;
+        let period = match (self.begin, self.end, self.last) {
+            (Some(begin), Some(end), _) => Some(Period { begin, end }),
+            (_, _, Some(count)) => Some(repository.last(instance, count)?),
+            _ => None,
+        };
+        Ok((instance, period))
+    }
+}
+
+/// Report about the interval between two AWR snapshots; by default between the last two
+#[derive(clap::Args)]
+struct ReportArguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    snapshots: ReportedSnapshots,
     /// Render a document that --format document wrote, without a connection
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dsn", "begin", "last"])]
     from_json: Option<PathBuf>,
@@ -244,18 +264,8 @@ struct SqlArguments {
     /// The statement, by its query identifier
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     query_id: Option<i64>,
-    /// First AWR snapshot
-    #[arg(long, value_name = "SNAP_ID", requires = "end")]
-    begin: Option<i64>,
-    /// Last AWR snapshot
-    #[arg(long, value_name = "SNAP_ID", requires = "begin")]
-    end: Option<i64>,
-    /// Report from the first to the last of the last COUNT AWR snapshots
-    #[arg(long, value_name = "COUNT", conflicts_with = "begin", value_parser = clap::value_parser!(i64).range(2..))]
-    last: Option<i64>,
-    /// Instance whose AWR snapshots are reported, by number or name; 1 is the server that contains the repository
-    #[arg(long, value_name = "INSTANCE", default_value = "1")]
-    instance: String,
+    #[command(flatten)]
+    snapshots: ReportedSnapshots,
     /// Render a document that --format document wrote, without a connection
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dsn", "begin", "last"])]
     from_json: Option<PathBuf>,
@@ -344,10 +354,10 @@ fn report(arguments: &ReportArguments) -> Result<(), Failure> {
         Some(file) => source::read(file)?,
         None => {
             let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
-            let instance = repository.instance(&arguments.instance)?;
-            let period = match (arguments.begin, arguments.end) {
-                (Some(begin), Some(end)) => Period { begin, end },
-                _ => repository.last(instance, arguments.last.unwrap_or(2))?,
+            let (instance, period) = arguments.snapshots.find(&mut repository)?;
+            let period = match period {
+                Some(period) => period,
+                None => repository.last(instance, 2)?,
             };
             repository.document(period, instance)?
         }
@@ -428,12 +438,7 @@ fn sql(arguments: &SqlArguments) -> Result<(), Failure> {
                 None => query_id,
             };
             let mut repository = Repository::connect(arguments.connection.dsn.as_deref())?;
-            let instance = repository.instance(&arguments.instance)?;
-            let period = match (arguments.begin, arguments.end, arguments.last) {
-                (Some(begin), Some(end), _) => Some(Period { begin, end }),
-                (_, _, Some(count)) => Some(repository.last(instance, count)?),
-                _ => None,
-            };
+            let (instance, period) = arguments.snapshots.find(&mut repository)?;
             repository.statement_history(query_id, period, instance)?
         }
     };
