@@ -222,8 +222,10 @@ impl Pair {
         let disks = self.disks.crash(crash, &mut self.random);
         self.volume.abandon();
         self.disks = disks;
-        // A crash may also interrupt recovery.
-        self.disks.freeze_after(1 + self.random.below(30));
+        // A crash may also interrupt recovery. After a kill, recovery first syncs each disk: until then, a loss of power may
+        // lose acknowledged writes.
+        let first = if crash == Crash::Kill { self.disks.count() } else { 1 };
+        self.disks.freeze_after(first + self.random.below(30));
         self.volume = Volume::open(self.disks.disks(), options()).unwrap();
         if self.random.below(2) == 0 && self.disks.is_frozen() {
             let disks = self.disks.crash([Crash::Kill, Crash::Power][self.random.below(2) as usize], &mut self.random);

@@ -180,6 +180,10 @@ impl MemoryDisks {
         (0..self.count).map(disk).collect()
     }
 
+    pub fn count(&self) -> u64 {
+        self.count as u64
+    }
+
     /// Makes the next [`Self::crash`] return the state after `changes` more changes, if there are as many until then.
     pub fn freeze_after(&self, changes: u64) {
         let mut state = self.state.lock();
