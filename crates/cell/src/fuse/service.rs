@@ -23,8 +23,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
-/// Maximum bytes of a read or write request.
+/// Maximum bytes of a read request, and of a request's buffer.
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Maximum bytes of a write request. The kernel splits longer writes. A queue's thread copies the bytes to the backing file,
+/// and other requests of its CPU wait meanwhile: 0.3 ms for 1 MiB.
+const WRITE_BYTES_MAX: u32 = 128 << 10;
 /// Maximum number of asynchronous requests that the kernel sends ahead for the mount: buffered reads, read-ahead and
 /// asynchronous direct I/O. Further ones wait in the kernel. Each may occupy a buffer of [`REQUEST_BYTES_MAX`].
 const BACKGROUND_MAX: u16 = 256;
@@ -106,7 +109,7 @@ impl Filesystem for FileService {
             }
         }
         // A refused setting returns the largest value that the kernel accepts.
-        let _ = config.set_max_write(REQUEST_BYTES_MAX);
+        let _ = config.set_max_write(WRITE_BYTES_MAX);
         if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
             let _ = config.set_max_readahead(most);
         }
