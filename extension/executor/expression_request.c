@@ -23,10 +23,14 @@
 #include "executor/executor.h"
 #include "executor/nodeSubplan.h"
 #include "utils/array.h"
+#include "utils/fmgroids.h"
 #include "utils/memutils.h"
 
 #include "cellar/executor.h"
 #include "expression_steps.h"
+
+/* Arrays of at least this many integers are sent as a set. */
+#define INTEGER_SET_MIN	64
 
 /*
  * Evaluates an expression without columns.  Returns false after a data
@@ -103,6 +107,40 @@ add_datum(CellarRequest *request, Value *value, Datum datum, bool isnull)
 		cellar_qual_const(request, value->type, DatumGetPointer(datum), value->typlen);
 }
 
+/*
+ * Returns whether the cell takes the elements of scalar = ANY (array) as a set of
+ * integers: the operator compares integers, dates or timestamps.
+ */
+bool
+cellar_is_integer_equality(Oid function)
+{
+	switch (function)
+	{
+		case F_INT2EQ:
+		case F_INT24EQ:
+		case F_INT28EQ:
+		case F_INT4EQ:
+		case F_INT42EQ:
+		case F_INT48EQ:
+		case F_INT8EQ:
+		case F_INT82EQ:
+		case F_INT84EQ:
+		case F_DATE_EQ:
+		case F_TIMESTAMP_EQ:
+		case F_TIMESTAMPTZ_EQ:
+			return true;
+		default:
+			return false;
+	}
+}
+
+static int64
+integer_value(Datum datum, int16 typlen)
+{
+	return typlen == sizeof(int16) ? DatumGetInt16(datum) :
+		typlen == sizeof(int32) ? DatumGetInt32(datum) : DatumGetInt64(datum);
+}
+
 static void
 add_any_all(CellarRequest *request, Step *step, Value *value)
 {
@@ -113,6 +151,16 @@ add_any_all(CellarRequest *request, Step *step, Value *value)
 	deconstruct_array(DatumGetArrayTypeP(value->datum), value->type,
 					  value->typlen, value->typbyval, value->typalign,
 					  &elements, &nulls, &nelements);
+	if (nelements >= INTEGER_SET_MIN && step->any && cellar_is_integer_equality(step->function) &&
+		!array_contains_nulls(DatumGetArrayTypeP(value->datum)))
+	{
+		int64	   *integers = palloc(nelements * sizeof(int64));
+
+		for (int i = 0; i < nelements; i++)
+			integers[i] = integer_value(elements[i], value->typlen);
+		cellar_qual_any_integer(request, step->function, integers, nelements);
+		return;
+	}
 	for (int i = 0; i < nelements; i++)
 		add_datum(request, value, elements[i], nulls[i]);
 	cellar_qual_any_all(request, step->function, step->collation, step->any, nelements);

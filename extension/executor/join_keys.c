@@ -7,7 +7,7 @@
  *
  * Each key belongs to a parameter of the plan, which is an array of the key's
  * values.  The parameter is NULL until the child has returned its last row, and
- * remains NULL when there are more than CELLAR_JOIN_KEYS_MAX values or more than KEY_BYTES_MAX
+ * remains NULL when there are too many values or more than KEY_BYTES_MAX
  * bytes: the scan then has no filter.  NULL keys are left out, because they
  * have no join partner.
  *
@@ -24,6 +24,7 @@
 
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
 #include "utils/array.h"
@@ -38,8 +39,14 @@
 /* Most bytes of the values of a key that are passed by reference. */
 #define KEY_BYTES_MAX	(4 * 1024 * 1024)
 
-/* CELLAR_JOIN_KEYS_MAX is this number times a power of two. */
+/* The most values of a key are this number times a power of two. */
 #define INITIAL_VALUES	256
+
+/*
+ * Values are sorted by a bitmap if the range from the smallest to the largest has
+ * fewer than this many integers for each value.
+ */
+#define BITMAP_DENSITY	64
 
 /* The values of one join key. */
 typedef struct JoinKey
@@ -50,6 +57,7 @@ typedef struct JoinKey
 	int16		typlen;
 	bool		typbyval;
 	char		typalign;
+	int			most;			/* values */
 	bool		too_many;
 	int			nvalues;
 	int			allocated;
@@ -57,12 +65,13 @@ typedef struct JoinKey
 	Datum	   *values;
 } JoinKey;
 
-/* The values of one join key of all processes; passed by value. */
+/* The values of one join key of all processes, which are passed by value. */
 typedef struct SharedJoinKey
 {
 	pg_atomic_uint32 too_many;
 	pg_atomic_uint32 nvalues;
-	Datum		values[CELLAR_JOIN_KEYS_MAX];
+	Size		first;			/* of the key's values in SharedJoinKeys */
+	int			most;			/* values */
 } SharedJoinKey;
 
 /* Shared memory of Join Keys below a Parallel Hash. */
@@ -70,7 +79,7 @@ typedef struct SharedJoinKeys
 {
 	pg_atomic_uint32 started;	/* processes that run the child */
 	pg_atomic_uint32 finished;	/* processes whose values are complete */
-	SharedJoinKey keys[FLEXIBLE_ARRAY_MEMBER];
+	SharedJoinKey keys[FLEXIBLE_ARRAY_MEMBER];	/* the values follow */
 } SharedJoinKeys;
 
 /* Plan state of Join Keys. */
@@ -118,6 +127,12 @@ cellar_create_join_keys_state(CustomScan *cscan)
 
 	state->css.methods = &join_keys_exec_methods;
 	return (Node *) state;
+}
+
+static Size
+shared_header_bytes(CellarJoinKeysState *state)
+{
+	return MAXALIGN(offsetof(SharedJoinKeys, keys) + state->nkeys * sizeof(SharedJoinKey));
 }
 
 /*
@@ -173,11 +188,19 @@ begin_join_keys(CustomScanState *node, EState *estate, int eflags)
 		key->expression = ExecInitExpr(expression, ps);
 		key->paramid = param->paramid;
 		key->type = get_element_type(param->paramtype);
+		key->most = intVal(lthird(lfirst_node(List, lc)));
 		get_typlenbyvalalign(key->type, &key->typlen, &key->typbyval, &key->typalign);
 	}
 	state->context = AllocSetContextCreate(estate->es_query_cxt, "Join Keys", ALLOCSET_DEFAULT_SIZES);
 	reset_keys(state);
 }
+
+#define ST_SORT sort_datums
+#define ST_ELEMENT_TYPE Datum
+#define ST_COMPARE(a, b) (*(a) < *(b) ? -1 : *(a) > *(b))
+#define ST_SCOPE static
+#define ST_DEFINE
+#include "lib/sort_template.h"
 
 static int
 compare_values(const void *left, const void *right, void *arg)
@@ -195,13 +218,58 @@ compare_values(const void *left, const void *right, void *arg)
 	return memcmp(DatumGetPointer(a), DatumGetPointer(b), size);
 }
 
+/*
+ * Sorts values that are passed by value, and removes duplicates.  Returns false if
+ * the values are too sparse for a bitmap.
+ */
+static bool
+remove_dense_duplicates(JoinKey *key)
+{
+	int64		min = PG_INT64_MAX;
+	int64		max = PG_INT64_MIN;
+	int			distinct = 0;
+	uint64		span;
+	uint64	   *bitmap;
+
+	for (int i = 0; i < key->nvalues; i++)
+	{
+		int64		value = (int64) key->values[i];
+
+		min = Min(min, value);
+		max = Max(max, value);
+	}
+	span = (uint64) max - (uint64) min;
+	if (key->nvalues == 0 || span / BITMAP_DENSITY >= (uint64) key->nvalues)
+		return false;
+	bitmap = palloc0((span / 64 + 1) * sizeof(uint64));
+	for (int i = 0; i < key->nvalues; i++)
+	{
+		uint64		at = (uint64) key->values[i] - (uint64) min;
+
+		bitmap[at / 64] |= UINT64CONST(1) << (at % 64);
+	}
+	for (uint64 word = 0; word <= span / 64; word++)
+	{
+		for (uint64 bits = bitmap[word]; bits != 0; bits &= bits - 1)
+			key->values[distinct++] = (Datum) ((uint64) min + 64 * word + pg_rightmost_one_pos64(bits));
+	}
+	pfree(bitmap);
+	key->nvalues = distinct;
+	return true;
+}
+
 /* Removes values with the same bytes. */
 static void
 remove_duplicates(JoinKey *key)
 {
 	int			distinct = 0;
 
-	qsort_arg(key->values, key->nvalues, sizeof(Datum), compare_values, key);
+	if (key->typbyval && remove_dense_duplicates(key))
+		return;
+	if (key->typbyval)
+		sort_datums(key->values, key->nvalues);
+	else
+		qsort_arg(key->values, key->nvalues, sizeof(Datum), compare_values, key);
 	for (int i = 0; i < key->nvalues; i++)
 	{
 		if (i == 0 || compare_values(&key->values[i], &key->values[distinct - 1], key) != 0)
@@ -229,7 +297,7 @@ add_value(CellarJoinKeysState *state, JoinKey *key, Datum value)
 		 */
 		if (key->nvalues > 0)
 			remove_duplicates(key);
-		if (key->nvalues > CELLAR_JOIN_KEYS_MAX / 2 && key->allocated == CELLAR_JOIN_KEYS_MAX)
+		if (key->nvalues > key->most / 2 && key->allocated == key->most)
 			key->too_many = true;
 		else if (key->values == NULL)
 		{
@@ -273,10 +341,18 @@ publish(CellarJoinKeysState *state)
 	MemoryContextSwitchTo(oldcontext);
 }
 
+static Datum *
+shared_values(CellarJoinKeysState *state)
+{
+	return (Datum *) ((char *) state->shared + shared_header_bytes(state));
+}
+
 /* Appends the values of this process to those of all processes. */
 static void
 share(CellarJoinKeysState *state)
 {
+	Datum	   *values = shared_values(state);
+
 	for (int i = 0; i < state->nkeys; i++)
 	{
 		JoinKey    *key = &state->keys[i];
@@ -288,10 +364,10 @@ share(CellarJoinKeysState *state)
 			remove_duplicates(key);
 			first = pg_atomic_fetch_add_u32(&all->nvalues, key->nvalues);
 		}
-		if (key->too_many || first + key->nvalues > CELLAR_JOIN_KEYS_MAX)
+		if (key->too_many || first + key->nvalues > all->most)
 			pg_atomic_write_u32(&all->too_many, 1);
 		else
-			memcpy(all->values + first, key->values, key->nvalues * sizeof(Datum));
+			memcpy(values + all->first + first, key->values, key->nvalues * sizeof(Datum));
 	}
 	pg_atomic_fetch_add_u32(&state->shared->finished, 1);
 }
@@ -324,7 +400,7 @@ cellar_complete_join_keys(CellarJoinKeysState *state)
 			continue;
 		key->nvalues = pg_atomic_read_u32(&all->nvalues);
 		key->values = palloc(Max(key->nvalues, 1) * sizeof(Datum));
-		memcpy(key->values, all->values, key->nvalues * sizeof(Datum));
+		memcpy(key->values, shared_values(state) + all->first, key->nvalues * sizeof(Datum));
 	}
 	MemoryContextSwitchTo(oldcontext);
 	publish(state);
@@ -385,10 +461,27 @@ end_join_keys(CustomScanState *node)
 	ExecEndNode(outerPlanState(node));
 }
 
+/*
+ * The space for the shared values of a key: several times the planner's estimate
+ * for one process.
+ */
+static int
+shared_most(CellarJoinKeysState *state, JoinKey *key)
+{
+	double		estimate = 8 * state->css.ss.ps.plan->plan_rows;
+
+	return Min(key->most, (int) Max(CELLAR_OTHER_JOIN_KEYS_MAX, Min(estimate, CELLAR_JOIN_KEYS_MAX)));
+}
+
 static Size
 estimate_dsm(CustomScanState *node, ParallelContext *pcxt)
 {
-	return offsetof(SharedJoinKeys, keys) + ((CellarJoinKeysState *) node)->nkeys * sizeof(SharedJoinKey);
+	CellarJoinKeysState *state = (CellarJoinKeysState *) node;
+	Size		bytes = shared_header_bytes(state);
+
+	for (int i = 0; i < state->nkeys; i++)
+		bytes += shared_most(state, &state->keys[i]) * sizeof(Datum);
+	return bytes;
 }
 
 static void
@@ -411,11 +504,15 @@ initialize_dsm(CustomScanState *node, ParallelContext *pcxt, void *coordinate)
 {
 	CellarJoinKeysState *state = (CellarJoinKeysState *) node;
 	SharedJoinKeys *shared = coordinate;
+	Size		first = 0;
 
 	pg_atomic_init_u32(&shared->started, 0);
 	pg_atomic_init_u32(&shared->finished, 0);
 	for (int i = 0; i < state->nkeys; i++)
 	{
+		shared->keys[i].first = first;
+		shared->keys[i].most = shared_most(state, &state->keys[i]);
+		first += shared->keys[i].most;
 		pg_atomic_init_u32(&shared->keys[i].too_many, 0);
 		pg_atomic_init_u32(&shared->keys[i].nvalues, 0);
 	}

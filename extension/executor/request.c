@@ -9,10 +9,30 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "utils/array.h"
 #include "utils/rel.h"
 
 #include "cellar/cell.h"
 #include "cellar/executor.h"
+
+/*
+ * The most bytes of join filters in a request.  Further filters are left out.  A cell
+ * refuses requests of more than 16 MiB.
+ */
+#define FILTER_BYTES_MAX	(12 * 1024 * 1024)
+
+/* Bytes of the encoding of a value other than an integer, beyond those of the value. */
+#define CONSTANT_OVERHEAD	10
+
+/* Returns the most bytes that the keys of a join filter occupy in a request. */
+static Size
+keys_bytes(CellarJoinFilter *filter, Datum keys)
+{
+	ArrayType  *array = DatumGetArrayTypeP(keys);
+	Size		nkeys = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+
+	return filter->is_integer_set ? nkeys * sizeof(int64) : nkeys * CONSTANT_OVERHEAD + VARSIZE(array);
+}
 
 /*
  * Builds the request for a scan.  The caller frees it.
@@ -29,6 +49,7 @@ cellar_scan_request(CellarScanState *state, const char *file)
 	ExprContext *econtext = state->css.ss.ps.ps_ExprContext;
 	CellarRequest *request = cellar_request_new();
 	volatile bool complete = false;
+	Size		filter_bytes = 0;
 
 	PG_TRY();
 	{
@@ -47,7 +68,7 @@ cellar_scan_request(CellarScanState *state, const char *file)
 
 			if (keys->isnull && keys->value != (Datum) 0)
 				cellar_complete_join_keys((CellarJoinKeysState *) DatumGetPointer(keys->value));
-			if (!keys->isnull)
+			if (!keys->isnull && (filter_bytes += keys_bytes(filter, keys->value)) <= FILTER_BYTES_MAX)
 				complete &= cellar_request_expressions(request, filter->expression, econtext);
 		}
 		if (state->plan.sort_keys != NULL)

@@ -149,6 +149,7 @@ compile_join_filters(CellarScanState *state)
 
 		compiled->expression = cellar_compile_quals(list_make1(filter), &state->css.ss.ps);
 		compiled->paramid = lsecond_node(Param, filter->args)->paramid;
+		compiled->is_integer_set = cellar_is_integer_equality(filter->opfuncid);
 	}
 }
 

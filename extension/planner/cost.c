@@ -153,6 +153,58 @@ top_n_rows_returned(double rows, const CellarTopN *top)
 }
 
 /*
+ * Returns which fraction of the relation's rows a join filter keeps, at most: the
+ * selectivity of the conditions on another relation that is joined by the
+ * equality of a column, if the other relation has fewer rows.  1 without join
+ * filters.  The sizes of all base relations are estimated before any path is
+ * created.
+ */
+double
+cellar_join_filter_fraction(PlannerInfo *root, RelOptInfo *rel)
+{
+	double		fraction = 1;
+	ListCell   *lc;
+
+	if (!cellar_join_filters || !enable_hashjoin)
+		return 1;
+	if (rel->top_parent_relids != NULL)
+		rel = root->simple_rel_array[bms_singleton_member(rel->top_parent_relids)];
+	foreach(lc, root->eq_classes)
+	{
+		EquivalenceClass *class = lfirst_node(EquivalenceClass, lc);
+		Oid			type = InvalidOid;
+		ListCell   *member;
+
+		if (class->ec_has_const || class->ec_has_volatile || !bms_is_member(rel->relid, class->ec_relids))
+			continue;
+		foreach(member, class->ec_members)
+		{
+			EquivalenceMember *own = lfirst_node(EquivalenceMember, member);
+
+			if (IsA(own->em_expr, Var) && ((Var *) own->em_expr)->varno == rel->relid)
+				type = exprType((Node *) own->em_expr);
+		}
+		if (!OidIsValid(type))
+			continue;
+		foreach(member, class->ec_members)
+		{
+			EquivalenceMember *other = lfirst_node(EquivalenceMember, member);
+			RelOptInfo *inner;
+			int			relid;
+
+			if (!bms_get_singleton_member(other->em_relids, &relid) || relid == rel->relid ||
+				!cellar_has_key_set(getBaseType(type), getBaseType(exprType((Node *) other->em_expr))))
+				continue;
+			inner = root->simple_rel_array[relid];
+			if (inner != NULL && inner->reloptkind == RELOPT_BASEREL && inner->tuples > 0 &&
+				inner->rows < rel->rows && inner->rows <= CELLAR_JOIN_KEYS_MAX)
+				fraction = Min(fraction, inner->rows / inner->tuples);
+		}
+	}
+	return fraction;
+}
+
+/*
  * Sets the rows and costs of the path of a Smart Scan.
  */
 void
@@ -195,6 +247,8 @@ cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan)
 	cpu_run += CELL_CPU_FRACTION * (cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples;
 
 	/* Work in PostgreSQL */
+	if (top == NULL)
+		rows_returned *= scan->join_filter_fraction;
 	cpu_run += (RETURNED_ROW_FRACTION * cpu_tuple_cost + filter_cost.per_tuple +
 				seq_page * returned_bytes_cost(root, scan)) * rows_returned;
 	cpu_run += path->pathtarget->cost.per_tuple * path->rows;

@@ -16,7 +16,8 @@
  * and between the scan and the join, including the filter and the target list
  * of the scan, nothing but columns is evaluated.  Hash joins between the
  * scan and the join must not return inner rows without partner.  The scan of each
- * partition below an Append has its own filter.
+ * partition below an Append has its own filter.  Removing duplicates and sorting
+ * may also lie in between, unless the keys can change.
  *
  * The executor fetches the first outer row before it builds the hash table if
  * the startup cost of the outer side is lower than the total cost of the Hash
@@ -38,12 +39,6 @@
 #include "cellar.h"
 #include "cellar/compat.h"
 #include "cellar/planner.h"
-
-/*
- * A join filter is added when the join is estimated to return at most this
- * fraction of its outer rows.
- */
-#define SELECTIVE_FRACTION	0.5
 
 typedef void (*PlanVisitor) (Plan *plan, void *context);
 
@@ -134,6 +129,26 @@ passes_outer_rows(Plan *plan)
 	return type == JOIN_INNER || type == JOIN_LEFT || type == JOIN_SEMI || type == JOIN_ANTI;
 }
 
+/*
+ * Returns whether a plan node returns each distinct row of its child once and
+ * column number `number` of its output is one of the compared columns.
+ */
+static bool
+removes_duplicates(Plan *plan, AttrNumber number)
+{
+	Agg		   *agg = (Agg *) plan;
+
+	if (!IsA(plan, Agg) || agg->aggsplit != AGGSPLIT_SIMPLE || agg->groupingSets != NIL || agg->chain != NIL ||
+		plan->qual != NIL || !has_plain_targets(plan))
+		return false;
+	for (int i = 0; i < agg->numCols; i++)
+	{
+		if (agg->grpColIdx[i] == number)
+			return true;
+	}
+	return false;
+}
+
 /* A hash clause, and the parameter with the keys of the inner side. */
 typedef struct KeyClause
 {
@@ -142,6 +157,8 @@ typedef struct KeyClause
 	Oid			operator;
 	Oid			collation;
 	Param	   *keys;
+	bool		constant;		/* the keys do not change when the join is
+								 * executed again */
 } KeyClause;
 
 /*
@@ -202,6 +219,12 @@ filter_scans(Plan *plan, AttrNumber number, const KeyClause *clause, Cost start)
 	if (passes_outer_rows(plan))
 		filtered = column->varno == OUTER_VAR &&
 			filter_scans(outerPlan(plan), column->varattno, clause, start);
+	else if (removes_duplicates(plan, column->varattno) || (IsA(plan, Sort) && has_plain_targets(plan)))
+	{
+		/* The node keeps its result when the join is executed again. */
+		filtered = clause->constant && column->varno == OUTER_VAR &&
+			filter_scans(outerPlan(plan), column->varattno, clause, start);
+	}
 	else if (IsA(plan, Append) && has_plain_targets(plan))
 	{
 		ListCell   *lc;
@@ -231,8 +254,8 @@ is_integer(Oid type)
  * Returns whether the cell looks up a column's value in a set of keys.  For
  * other types the cell would compare the value with each key.
  */
-static bool
-has_set(Oid column, Oid key)
+bool
+cellar_has_key_set(Oid column, Oid key)
 {
 	if (key == NUMERICOID || key == FLOAT4OID || key == FLOAT8OID)
 		return false;
@@ -290,6 +313,7 @@ add_join_filters(Plan *plan, void *arg)
 	HashJoin   *join = (HashJoin *) plan;
 	Hash	   *hash;
 	CustomScan *keys = NULL;
+	double		inner_rows;
 	ListCell   *outer_key,
 			   *inner_key,
 			   *operator,
@@ -298,8 +322,8 @@ add_join_filters(Plan *plan, void *arg)
 	if (!IsA(plan, HashJoin) || !CellarDropsOuterRows(join->join.jointype))
 		return;
 	hash = castNode(Hash, innerPlan(plan));
-	if ((hash->plan.parallel_aware ? hash->rows_total : hash->plan.plan_rows) > CELLAR_JOIN_KEYS_MAX ||
-		plan->plan_rows > outerPlan(plan)->plan_rows * SELECTIVE_FRACTION)
+	inner_rows = hash->plan.parallel_aware ? hash->rows_total : hash->plan.plan_rows;
+	if (inner_rows > CELLAR_JOIN_KEYS_MAX || plan->plan_rows > outerPlan(plan)->plan_rows * CELLAR_JOIN_FILTER_FRACTION_MAX)
 		return;
 
 	forfour(outer_key, join->hashkeys, inner_key, hash->hashkeys,
@@ -309,11 +333,13 @@ add_join_filters(Plan *plan, void *arg)
 		Var		   *column = (Var *) (IsA(outer, RelabelType) ? ((RelabelType *) outer)->arg : outer);
 		Oid			element = getBaseType(exprType(lfirst(inner_key)));
 		Oid			array = get_array_type(element);
+		bool		is_integer = cellar_is_integer_equality(get_opcode(lfirst_oid(operator)));
+		int			most = is_integer ? CELLAR_JOIN_KEYS_MAX : CELLAR_OTHER_JOIN_KEYS_MAX;
 		Param	   *param;
 		KeyClause	clause;
 
-		if (!IsA(column, Var) || column->varno != OUTER_VAR || !OidIsValid(array) ||
-			!has_set(getBaseType(exprType((Node *) outer)), element))
+		if (inner_rows > most || !IsA(column, Var) || column->varno != OUTER_VAR || !OidIsValid(array) ||
+			!cellar_has_key_set(getBaseType(exprType((Node *) outer)), element))
 			continue;
 		/* Processes share only values that are passed by value. */
 		if (hash->plan.parallel_aware && !get_typbyval(element))
@@ -328,7 +354,7 @@ add_join_filters(Plan *plan, void *arg)
 		param->location = -1;
 		clause = (KeyClause)
 		{
-			outer, lfirst_oid(operator), lfirst_oid(collation), param
+			outer, lfirst_oid(operator), lfirst_oid(collation), param, bms_is_empty(hash->plan.extParam)
 		};
 		if (!filter_scans(outerPlan(plan), column->varattno, &clause, hash->plan.total_cost))
 			continue;
@@ -339,7 +365,7 @@ add_join_filters(Plan *plan, void *arg)
 		if (keys == NULL)
 			keys = insert_join_keys(hash, &context->last_node_id);
 		keys->custom_private = lappend(keys->custom_private,
-									   list_make2(copyObject(lfirst(inner_key)), param));
+									   list_make3(copyObject(lfirst(inner_key)), param, makeInteger(most)));
 	}
 }
 

@@ -88,6 +88,7 @@ cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 	CellarScanSpec scan = {
 		.rel = rel,
 		.stored_fraction = cellar_stored_fraction(relation),
+		.join_filter_fraction = cellar_join_filter_fraction(root, rel),
 		.threads = 1
 	};
 	Path	   *path;
@@ -106,7 +107,8 @@ cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 			scan.filter = lappend(scan.filter, rinfo);
 	}
 
-	if (cellar_cost_factor > 0 && returns_everything(rel, relation, scan.storage))
+	if (cellar_cost_factor > 0 && scan.join_filter_fraction > CELLAR_JOIN_FILTER_FRACTION_MAX &&
+		returns_everything(rel, relation, scan.storage))
 	{
 		cellar_note_scan(RelationGetRelid(relation),
 						 "the query reads every column of every row, for which a sequential scan is as fast");

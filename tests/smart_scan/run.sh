@@ -88,6 +88,29 @@ join_filters() {
     done
 }
 
+# Join keys of each integer type, dense and sparse, more than any other type may have: the answers are those without filters.
+join_keys() {
+    local column compressed answers
+    sql whole postgres -c "CREATE TABLE keyed AS SELECT i AS id, (i % 30000 - 15000)::int2 AS small, i - 200000 AS dense, i::int8 * 7919000003 AS sparse,
+                '1999-01-01'::date + i AS day, '1999-01-01'::timestamp + i * '17 minutes'::interval AS moment,
+                '1999-01-01'::timestamptz + i * '17 minutes'::interval AS zoned FROM generate_series(1, 450000) i" \
+        -c "CREATE TABLE chosen AS SELECT * FROM keyed WHERE id % 3 = 0 UNION ALL SELECT * FROM keyed WHERE id % 9 = 0" -c "VACUUM ANALYZE keyed, chosen" >/dev/null
+    for compressed in raw compressed; do
+        [ $compressed = raw ] || sql whole postgres -c "SELECT cellar.compress('keyed', 'query low')" >/dev/null
+        for column in small dense sparse day moment zoned; do
+            answers=$(sql whole postgres -c "SET cellar.min_scan_size = 0; SET cellar.cost_factor = 0; SET enable_nestloop = off; SET enable_mergejoin = off" \
+                -c "SELECT count(*), sum(k.id) FROM keyed k WHERE k.$column IN (SELECT $column FROM chosen WHERE id < 440000 AND id > 70000)" \
+                -c "SET cellar.join_filters = off" \
+                -c "SELECT count(*), sum(k.id) FROM keyed k WHERE k.$column IN (SELECT $column FROM chosen WHERE id < 440000 AND id > 70000)" \
+                -c "RESET cellar.join_filters" \
+                -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) SELECT count(*) FROM keyed k JOIN (SELECT DISTINCT $column FROM chosen) c ON k.$column = c.$column" |
+                grep -E '^[0-9]|Distinct Values: [0-9]|Distinct Values: too' | tr '\n' ' ')
+            check "join keys, $compressed, column $column: ${answers#* }" test "$(wc -w <<<"$answers")" = 5 -a "${answers%% *}" = "$(cut -d' ' -f2 <<<"$answers")"
+        done
+    done
+    sql whole postgres -c "DROP TABLE keyed, chosen"
+}
+
 # Case conversion beyond ASCII: some non-ASCII letters convert to ASCII letters, and Turkish converts i and I differently.
 letters() {
     local mode collation answers=()
@@ -122,6 +145,7 @@ run_counted whole compare --format checks --forced --require-smart-scans 10 "$RO
 run_counted whole compare --format checks --set cellar.min_scan_size=0 "${parallel[@]}" "$ROOT/bench/tpch"
 letters
 join_filters
+join_keys
 run_counted whole differ --cases "$cases" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 2))" "${seed[@]}"
 run_counted whole differ --aggregates --require-share 20 --cases "$((cases / 4))" "${seed[@]}"

@@ -234,6 +234,13 @@ extern void cellar_qual_is_not_null(CellarRequest *request);
 extern void cellar_qual_any_all(CellarRequest *request, uint32_t function, CellarCollation collation,
 								bool any, uint32_t nelements);
 
+/*
+ * scalar = ANY (integers), where function is an equality operator of integers,
+ * dates or timestamps.  Operand: the scalar.  nvalues must be above 0.
+ */
+extern void cellar_qual_any_integer(CellarRequest *request, uint32_t function, const int64_t *values,
+									uint32_t nvalues);
+
 /* IS [NOT] TRUE, FALSE or UNKNOWN.  test is a BoolTestType. */
 extern void cellar_qual_boolean_test(CellarRequest *request, int test);
 

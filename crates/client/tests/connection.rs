@@ -9,7 +9,7 @@ use cellar_client::connection::{Connection, Event};
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
     BATCH_HEADER_BYTES, BatchHeader, BatchMode, BlockRange, ColumnHeader, ErrorReport, FrameHeader, Hello, Kind,
-    RangeDone, Welcome, XidQuery, XidState,
+    PROTOCOL_VERSION, RangeDone, Welcome, XidQuery, XidState,
 };
 
 struct Peer {
@@ -141,7 +141,8 @@ fn a_cell_of_another_protocol_version_is_an_error_that_names_both_versions() {
     let report = failure(&mut connection);
     assert_eq!(report.sqlstate, "08P01");
     assert!(report.message.ends_with("uses another protocol version"), "{report:?}");
-    assert_eq!(report.detail, "The cell uses protocol version 4, the extension uses version 6.");
+    let expected = format!("The cell uses protocol version 4, the extension uses version {PROTOCOL_VERSION}.");
+    assert_eq!(report.detail, expected);
 }
 
 #[test]

@@ -118,6 +118,8 @@ typedef struct CellarJoinFilter
 {
 	CellarExpressions *expression;
 	int			paramid;
+	bool		is_integer_set; /* the cell takes the values as a set of
+								 * integers */
 } CellarJoinFilter;
 
 /* The plan, with its expressions compiled. */

@@ -88,6 +88,8 @@ typedef struct CellarScanSpec
 	List	   *storage;		/* RestrictInfos of the storage predicate */
 	List	   *filter;			/* RestrictInfos of the filter */
 	double		stored_fraction;	/* stored bytes per byte of the relation */
+	double		join_filter_fraction;	/* of a scan without top-N: rows that
+										 * join filters are estimated to keep */
 	const CellarTopN *top;		/* NULL when the scan returns all rows */
 	int			threads;		/* of the cell that share the scan */
 	int			parallel_workers;	/* of PostgreSQL */
@@ -124,6 +126,7 @@ extern void cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation 
 /* cost.c */
 
 extern int	cellar_scan_threads(RelOptInfo *rel);
+extern double cellar_join_filter_fraction(PlannerInfo *root, RelOptInfo *rel);
 extern void cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec *scan);
 extern void cellar_cost_aggregate(PlannerInfo *root, Path *path,
 								  const CellarAggregateSpec *aggregation);
@@ -148,6 +151,7 @@ extern bool cellar_ignores_duplicates(const Aggref *aggref);
 /* offloadable_expression.c */
 
 extern CellarCollation cellar_collation(Oid collation);
+extern bool cellar_is_integer_equality(Oid function);
 extern bool cellar_expression_offloadable(Node *expr, Index varno, const char **reason);
 extern bool cellar_depends_on_row(Node *expr);
 extern bool cellar_catchable(Node *expr);
@@ -155,8 +159,17 @@ extern bool cellar_catchable(Node *expr);
 /* join_filter.c */
 
 /* The most values of a join key that reach a scan. */
-#define CELLAR_JOIN_KEYS_MAX	131072
+#define CELLAR_JOIN_KEYS_MAX	1048576
+/* The same for keys that the cell does not take as a set of integers. */
+#define CELLAR_OTHER_JOIN_KEYS_MAX	131072
 
+/*
+ * A join filter is added when the join is estimated to return at most this
+ * fraction of its outer rows.
+ */
+#define CELLAR_JOIN_FILTER_FRACTION_MAX	0.5
+
+extern bool cellar_has_key_set(Oid column, Oid key);
 extern void cellar_install_join_filters(void);
 
 /* letter_case.c */

@@ -3,7 +3,7 @@
 use std::os::raw::{c_char, c_int, c_void};
 
 use cellar_format::postgres::{Align, Collation, Width};
-use cellar_format::wire::{Attribute, BooleanTest, Missing, Snapshot, expr};
+use cellar_format::wire::{Attribute, BooleanTest, Integers, Missing, Snapshot, expr};
 
 use super::{items, optional_bytes, string};
 use crate::request::RequestBuilder;
@@ -186,6 +186,20 @@ pub extern "C" fn cellar_qual_any_all(
         Some(collation) => expr::encode_any_all(&mut request.program, function, collation, any, nelements),
         None => request.fail(format!("invalid collation class {collation}")),
     }
+}
+
+/// # Safety
+/// `values` points to `nvalues` integers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_qual_any_integer(
+    request: &mut CellarRequest,
+    function: u32,
+    values: *const i64,
+    nvalues: u32,
+) {
+    // SAFETY: the caller's promise.
+    let values = unsafe { std::slice::from_raw_parts(values, nvalues as usize) };
+    expr::encode_any_integer(&mut request.program, function, &Integers::new(values.to_vec()));
 }
 
 #[unsafe(no_mangle)]

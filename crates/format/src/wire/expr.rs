@@ -58,6 +58,12 @@ pub enum Expr {
         scalar: Box<Expr>,
         elements: Vec<Expr>,
     },
+    /// `scalar function ANY (array)` for an equality operator of integers and an array of integers without NULLs.
+    AnyInteger {
+        function: Oid,
+        scalar: Box<Expr>,
+        integers: Integers,
+    },
     BooleanTest {
         test: BooleanTest,
         arg: Box<Expr>,
@@ -77,6 +83,70 @@ pub enum Expr {
     },
 }
 
+/// A set of integers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Integers {
+    /// In any order, possibly with duplicates.
+    List(Vec<i64>),
+    /// Bit `i % 64` of word `i / 64` says whether the set contains `first + i`.
+    Bitmap { first: i64, words: Vec<u64> },
+}
+
+impl Integers {
+    /// Chooses the shorter form.
+    pub fn new(mut values: Vec<i64>) -> Self {
+        let (Some(&first), Some(&last)) = (values.iter().min(), values.iter().max()) else { return Self::List(values) };
+        let span = last.wrapping_sub(first) as u64;
+        if span / 64 < values.len() as u64 {
+            let mut words = vec![0; (span / 64 + 1) as usize];
+            for value in values {
+                let at = value.wrapping_sub(first) as u64;
+                words[(at / 64) as usize] |= 1 << (at % 64);
+            }
+            return Self::Bitmap { first, words };
+        }
+        values.sort_unstable();
+        values.dedup();
+        Self::List(values)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::List(values) => {
+                out.put_u8(0);
+                out.put_u32(values.len() as u32);
+                values.iter().for_each(|value| out.put_u64(*value as u64));
+            }
+            Self::Bitmap { first, words } => {
+                out.put_u8(1);
+                out.put_u64(*first as u64);
+                out.put_u32(words.len() as u32);
+                words.iter().for_each(|word| out.put_u64(*word));
+            }
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        let at = reader.position();
+        let form = reader.u8("form of a set of integers")?;
+        let first = match form {
+            0 => None,
+            1 => Some(reader.u64("first integer")? as i64),
+            other => return Err(Corrupt::new("form of a set of integers", at, other.to_string())),
+        };
+        let count = reader.u32("number of integers")? as usize;
+        let (numbers, _) = reader.take(count.saturating_mul(8), "integers")?.as_chunks();
+        let words = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        match first {
+            None => Ok(Self::List(words.map(|word| word as i64).collect())),
+            Some(first) if first.checked_add(64 * count as i64).is_none() => {
+                Err(Corrupt::new("first integer", at, first.to_string()))
+            }
+            Some(first) => Ok(Self::Bitmap { first, words: words.collect() }),
+        }
+    }
+}
+
 mod op {
     pub const COLUMN: u8 = 1;
     pub const CONST: u8 = 2;
@@ -91,6 +161,7 @@ mod op {
     pub const DISTINCT: u8 = 11;
     pub const COALESCE: u8 = 12;
     pub const CASE: u8 = 13;
+    pub const ANY_INTEGER: u8 = 14;
 }
 
 impl Expr {
@@ -108,7 +179,11 @@ impl Expr {
             Self::Call { args, .. } | Self::And(args) | Self::Or(args) | Self::Coalesce(args) => {
                 args.iter().for_each(visit)
             }
-            Self::Not(arg) | Self::IsNull(arg) | Self::IsNotNull(arg) | Self::BooleanTest { arg, .. } => visit(arg),
+            Self::Not(arg)
+            | Self::IsNull(arg)
+            | Self::IsNotNull(arg)
+            | Self::BooleanTest { arg, .. }
+            | Self::AnyInteger { scalar: arg, .. } => visit(arg),
             Self::AnyAll { scalar, elements, .. } => {
                 visit(scalar);
                 elements.iter().for_each(visit);
@@ -142,6 +217,7 @@ impl Expr {
             Self::AnyAll { function, collation, any, elements, .. } => {
                 encode_any_all(out, *function, *collation, *any, elements.len() as u32)
             }
+            Self::AnyInteger { function, integers, .. } => encode_any_integer(out, *function, integers),
             Self::BooleanTest { test, .. } => encode_boolean_test(out, *test),
             Self::Distinct { equal, collation, .. } => encode_distinct(out, *equal, *collation),
             Self::Coalesce(args) => encode_coalesce(out, args.len() as u16),
@@ -224,6 +300,11 @@ impl Stack {
                     let scalar = Box::new(args.remove(0));
                     Expr::AnyAll { function, collation, any, scalar, elements }
                 })?;
+            }
+            op::ANY_INTEGER => {
+                let function = reader.u32("function")?;
+                let integers = Integers::decode(reader)?;
+                self.unary(at, |scalar| Expr::AnyInteger { function, scalar, integers })?;
             }
             op::DISTINCT => {
                 let equal = reader.u32("function")?;
@@ -319,6 +400,12 @@ pub fn encode_any_all(out: &mut Vec<u8>, function: Oid, collation: Collation, an
     out.put_u8(collation as u8);
     out.put_bool(any);
     out.put_u32(elements);
+}
+
+pub fn encode_any_integer(out: &mut Vec<u8>, function: Oid, integers: &Integers) {
+    out.put_u8(op::ANY_INTEGER);
+    out.put_u32(function);
+    integers.encode(out);
 }
 
 pub fn encode_boolean_test(out: &mut Vec<u8>, test: BooleanTest) {

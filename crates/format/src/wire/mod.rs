@@ -26,7 +26,7 @@ pub use compression::{
     COMPRESSION_LEVEL_MAX, CompressProgress, CompressRequest, DueQuery, DueUnit, DueUnits, LevelUnits, RelationBlocks,
     Units, UnitsQuery,
 };
-pub use expr::{BooleanTest, DEPTH_MAX, Expr};
+pub use expr::{BooleanTest, DEPTH_MAX, Expr, Integers};
 pub use file_io::{FILE_IO_BUCKETS, FileIoCount, FileIoCounts, FileIoKind, FileIoQuery};
 pub use frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, Kind, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION};
 pub use inspect::{InspectQuery, InspectReport, Report};

@@ -1,4 +1,6 @@
-//! Sets with a fast membership test: the constants of `column = ANY (...)`, up to hundreds of thousands.
+//! Sets with a fast membership test: the constants of `column = ANY (...)`, up to a million.
+
+use cellar_format::wire::Integers;
 
 /// Bits of a bitmap per value, at most, if the bitmap has one bit per integer between the smallest and the largest value.
 const DENSE_BITS: u64 = 256;
@@ -10,22 +12,18 @@ const SPARSE_BITS: usize = 16;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct IntSet {
-    /// The values in ascending order, without duplicates.
-    values: Vec<i64>,
-    index: IntIndex,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum IntIndex {
-    /// For few values.
-    None,
-    /// Bit `i` says whether the set contains `first + i`.
+pub enum IntSet {
+    Few(Vec<i64>),
+    /// Bit `i % 64` of word `i / 64` says whether the set contains `first + i`.
     Dense {
         first: i64,
-        bits: Vec<u64>,
+        words: Vec<u64>,
     },
-    Hashes(HashFilter),
+    Sparse {
+        /// In ascending order, without duplicates.
+        values: Vec<i64>,
+        hashes: HashFilter,
+    },
 }
 
 /// Byte strings.
@@ -39,7 +37,7 @@ pub struct BytesSet {
 
 /// A bit per hash, of which only the upper bits are used. A bit that is 0 says that no value has this hash.
 #[derive(Debug, PartialEq, Eq)]
-struct HashFilter {
+pub struct HashFilter {
     /// The number of bits is `1 << (64 - shift)`.
     shift: u32,
     bits: Vec<u64>,
@@ -49,41 +47,63 @@ impl IntSet {
     pub fn new(mut values: Vec<i64>) -> Self {
         values.sort_unstable();
         values.dedup();
-        let index = IntIndex::new(&values);
-        Self { values, index }
+        let (Some(&first), Some(&last)) = (values.first(), values.last()) else { return Self::Few(values) };
+        if values.len() <= FEW {
+            return Self::Few(values);
+        }
+        let span = last.wrapping_sub(first) as u64;
+        if span / DENSE_BITS >= values.len() as u64 {
+            let hashes = HashFilter::new(values.iter().map(|value| hash_int(*value)));
+            return Self::Sparse { values, hashes };
+        }
+        let mut words = vec![0; (span / 64 + 1) as usize];
+        values.iter().for_each(|value| set_bit(&mut words, value.wrapping_sub(first) as u64));
+        Self::Dense { first, words }
     }
 
     #[inline(always)]
     pub fn contains(&self, value: i64) -> bool {
-        match &self.index {
-            IntIndex::None => self.values.contains(&value),
-            IntIndex::Dense { first, bits } => bit(bits, value.wrapping_sub(*first) as u64),
-            IntIndex::Hashes(filter) => {
-                filter.may_contain(hash_int(value)) && self.values.binary_search(&value).is_ok()
+        match self {
+            Self::Few(values) => values.contains(&value),
+            Self::Dense { first, words } => bit(words, value.wrapping_sub(*first) as u64),
+            Self::Sparse { values, hashes } => {
+                hashes.may_contain(hash_int(value)) && values.binary_search(&value).is_ok()
             }
         }
     }
 
     /// Whether the set contains a value from `min` to `max`.
     pub fn overlaps(&self, min: i64, max: i64) -> bool {
-        let first = self.values.partition_point(|value| *value < min);
-        self.values.get(first).is_some_and(|value| *value <= max)
+        match self {
+            Self::Few(values) | Self::Sparse { values, .. } => {
+                let first = values.partition_point(|value| *value < min);
+                values.get(first).is_some_and(|value| *value <= max)
+            }
+            Self::Dense { first, words } => {
+                let bits = 64 * words.len() as u64;
+                if max < *first || max < min {
+                    return false;
+                }
+                let from = if min < *first { 0 } else { min.wrapping_sub(*first) as u64 };
+                let to = (max.wrapping_sub(*first) as u64).min(bits.saturating_sub(1));
+                let (from_word, to_word) = ((from / 64) as usize, (to / 64) as usize);
+                from < bits
+                    && words[from_word..=to_word].iter().enumerate().any(|(number, word)| {
+                        let above = if number == 0 { u64::MAX << (from % 64) } else { u64::MAX };
+                        let below = if from_word + number == to_word { u64::MAX >> (63 - to % 64) } else { u64::MAX };
+                        word & above & below != 0
+                    })
+            }
+        }
     }
 }
 
-impl IntIndex {
-    fn new(values: &[i64]) -> Self {
-        let (Some(&first), Some(&last)) = (values.first(), values.last()) else { return Self::None };
-        if values.len() <= FEW {
-            return Self::None;
+impl From<&Integers> for IntSet {
+    fn from(integers: &Integers) -> Self {
+        match integers {
+            Integers::List(values) => Self::new(values.clone()),
+            Integers::Bitmap { first, words } => Self::Dense { first: *first, words: words.clone() },
         }
-        let span = last.wrapping_sub(first) as u64;
-        if span / DENSE_BITS >= values.len() as u64 {
-            return Self::Hashes(HashFilter::new(values.iter().map(|value| hash_int(*value))));
-        }
-        let mut bits = vec![0; (span / 64 + 1) as usize];
-        values.iter().for_each(|value| set_bit(&mut bits, value.wrapping_sub(first) as u64));
-        Self::Dense { first, bits }
     }
 }
 
@@ -160,7 +180,12 @@ mod tests {
 
     #[track_caller]
     fn check(values: &[i64]) {
-        let set = IntSet::new(values.to_vec());
+        check_set(values, &IntSet::new(values.to_vec()));
+        check_set(values, &IntSet::from(&Integers::new(values.to_vec())));
+    }
+
+    #[track_caller]
+    fn check_set(values: &[i64], set: &IntSet) {
         let strings = BytesSet::new(values.iter().map(|value| value.to_string().into_bytes()).collect());
         let expected: BTreeSet<i64> = values.iter().copied().collect();
         let near = values.iter().flat_map(|value| [value.wrapping_sub(1), *value, value.wrapping_add(1)]);
@@ -180,13 +205,14 @@ mod tests {
         check(&(0..1000).map(|i: i64| i.wrapping_mul(0x1234_5678_9abc_def1)).collect::<Vec<_>>());
         check(&[i64::MIN, i64::MAX, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         check(&(0..20).map(|i| i64::MAX - i * 200).collect::<Vec<_>>());
+        check(&(0..300).map(|i| i * 7 % 640 + 64).collect::<Vec<_>>());
     }
 
     #[test]
-    fn the_index_depends_on_the_density() {
-        assert_eq!(IntSet::new(vec![1, 1 << 40]).index, IntIndex::None);
-        assert!(matches!(IntSet::new((0..100).map(|i| i * 200).collect()).index, IntIndex::Dense { .. }));
-        assert!(matches!(IntSet::new((0..100).map(|i| i * 300).collect()).index, IntIndex::Hashes(_)));
+    fn the_form_depends_on_the_density() {
+        assert_eq!(IntSet::new(vec![1, 1 << 40]), IntSet::Few(vec![1, 1 << 40]));
+        assert!(matches!(IntSet::new((0..100).map(|i| i * 200).collect()), IntSet::Dense { .. }));
+        assert!(matches!(IntSet::new((0..100).map(|i| i * 300).collect()), IntSet::Sparse { .. }));
     }
 
     #[test]

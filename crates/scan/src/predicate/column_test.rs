@@ -8,6 +8,7 @@ use super::like::{Pattern, SUBSTRING_BYTES_MIN};
 use crate::bounds::{BytesSet, IntRange, IntSet, NumericRange, Range};
 use crate::value::numeric::KEY_SCALE;
 use crate::value::{Comparison, Domain, Trim, Value, ValueKind, date_against_timestamp, float_key};
+use std::sync::Arc;
 
 /// A test of encoded values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub enum ColumnTest {
         trim: Trim,
     },
     IntSet {
-        values: IntSet,
+        values: Arc<IntSet>,
         negated: bool,
     },
     /// Membership in `values`, which are trimmed.
@@ -95,7 +96,7 @@ impl ColumnTest {
                     Value::Bool(value) => Some(i64::from(*value)),
                     _ => None,
                 };
-                let values = IntSet::new(constants.iter().map(int).collect::<Option<Vec<_>>>()?);
+                let values = Arc::new(IntSet::new(constants.iter().map(int).collect::<Option<Vec<_>>>()?));
                 Some(Self::IntSet { values, negated })
             }
             Domain::Bytes | Domain::BlankPadded => {

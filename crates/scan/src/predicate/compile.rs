@@ -7,10 +7,12 @@ use super::column::Column;
 use super::functions::{self, Context, Function, FunctionBody, TextEncoding};
 use super::like::Pattern;
 use super::node::Node;
+use crate::bounds::IntSet;
 use crate::heap::TupleLayout;
 use crate::value::{Comparison, Domain, Value, ValueKind};
 use cellar_format::postgres::{AttributeNumber, Collation, Oid};
 use cellar_format::wire::{Attribute, Expr};
+use std::sync::Arc;
 
 /// The reason why the cell does not evaluate a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -86,6 +88,14 @@ impl Compiler<'_> {
             Expr::IsNotNull(arg) => self.null_test(arg, true),
             Expr::AnyAll { function, collation, any, scalar, elements } => {
                 self.any_all(*function, *collation, *any, scalar, elements)
+            }
+            Expr::AnyInteger { function, scalar, integers } => {
+                let function = lookup(*function, Collation::None)?;
+                let FunctionBody::Compare(Domain::Int, Comparison::Equal) = function.body else {
+                    return Err(Unsupported(format!("{} is not an equality operator of integers", function.name)));
+                };
+                let scalar = Box::new(self.argument(scalar, function, 0)?);
+                Ok(Typed::bool(Node::AnyInteger { scalar, values: Arc::new(IntSet::from(integers)) }))
             }
             Expr::BooleanTest { test, arg } => {
                 Ok(Typed::bool(Node::Test { test: *test, arg: Box::new(self.condition(arg)?) }))

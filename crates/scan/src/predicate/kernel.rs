@@ -312,6 +312,12 @@ fn kernel_where(node: &Node, truth: bool, columns: &[Option<Column>]) -> Option<
         Node::AnyAll { domain, comparison, any, scalar, elements } => {
             list_kernel(*domain, *comparison, *any == truth, *any, scalar, elements)
         }
+        Node::AnyInteger { scalar, values } => match **scalar {
+            Node::Column(slot) => {
+                Some(Kernel::Column { slot, test: ColumnTest::IntSet { values: values.clone(), negated: !truth } })
+            }
+            _ => None,
+        },
         Node::And(args) | Node::Or(args) => {
             // AND is true, and OR is false, where all arms are. PostgreSQL may evaluate a later arm for a row that an
             // earlier arm drops as NULL, so later arms must not raise errors.

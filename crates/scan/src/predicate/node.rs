@@ -8,10 +8,12 @@
 use super::functions::{Context, Function, FunctionBody, calculate, widened};
 use super::like::Pattern;
 use super::rows::Row;
+use crate::bounds::IntSet;
 use crate::heap::Slot;
 use crate::value::{Comparison, Domain, EvalResult, Undecided, Value, compare};
 use cellar_format::wire::BooleanTest;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// A compiled expression.
 #[derive(Clone, PartialEq)]
@@ -48,6 +50,11 @@ pub enum Node {
         any: bool,
         scalar: Box<Node>,
         elements: Vec<Node>,
+    },
+    /// Whether an integer is in a set.
+    AnyInteger {
+        scalar: Box<Node>,
+        values: Arc<IntSet>,
     },
     Test {
         test: BooleanTest,
@@ -151,6 +158,11 @@ impl Node {
                 let scalar = scalar.eval(row)?;
                 any_all(*domain, *comparison, *any, &scalar, elements, row)
             }
+            Self::AnyInteger { scalar, values } => match scalar.eval(row)? {
+                Value::Null => Ok(Value::Null),
+                Value::Int(value) => Ok(Value::Bool(values.contains(value))),
+                _ => Err(Undecided),
+            },
             Self::Test { test, arg } => {
                 let value = truth(arg.eval(row)?)?;
                 Ok(Value::Bool(match test {
@@ -199,7 +211,11 @@ impl Node {
                 left.for_each_slot(visit);
                 right.for_each_slot(visit);
             }
-            Self::Like { value: arg, .. } | Self::Not(arg) | Self::IsNull { arg, .. } | Self::Test { arg, .. } => {
+            Self::Like { value: arg, .. }
+            | Self::Not(arg)
+            | Self::IsNull { arg, .. }
+            | Self::Test { arg, .. }
+            | Self::AnyInteger { scalar: arg, .. } => {
                 arg.for_each_slot(visit);
             }
             Self::Call { args, .. } | Self::And(args) | Self::Or(args) | Self::Coalesce(args) => {
@@ -227,9 +243,11 @@ impl Node {
             Self::Compare { left, right, .. } | Self::Distinct { left, right, .. } => {
                 left.fallible() || right.fallible()
             }
-            Self::Like { value: arg, .. } | Self::Not(arg) | Self::IsNull { arg, .. } | Self::Test { arg, .. } => {
-                arg.fallible()
-            }
+            Self::Like { value: arg, .. }
+            | Self::Not(arg)
+            | Self::IsNull { arg, .. }
+            | Self::Test { arg, .. }
+            | Self::AnyInteger { scalar: arg, .. } => arg.fallible(),
             Self::And(args) | Self::Or(args) | Self::Coalesce(args) => args.iter().any(Self::fallible),
             Self::AnyAll { scalar, elements, .. } => scalar.fallible() || elements.iter().any(Self::fallible),
             Self::Case { whens, otherwise } => {

@@ -159,6 +159,7 @@ impl Compile<'_> {
             | Node::Not(_)
             | Node::IsNull { .. }
             | Node::AnyAll { .. }
+            | Node::AnyInteger { .. }
             | Node::Test { .. }
             | Node::Distinct { .. }
                 if family == Family::Int =>
@@ -276,6 +277,13 @@ impl Compile<'_> {
                     _ => return None,
                 }
             }
+            Node::AnyInteger { scalar, values } => match **scalar {
+                Node::Column(slot) => {
+                    let test = ColumnTest::IntSet { values: values.clone(), negated: false };
+                    Condition::Test { slot, test }
+                }
+                _ => return None,
+            },
             Node::Distinct { domain, left, right } => {
                 let (left, right) = self.pair(*domain, left, right)?;
                 Condition::Distinct { left: left.root, right: right.root }
