@@ -3,13 +3,14 @@
 #
 #   test-matrix.sh [VERSION ...]      default: 15 16 17 18 19
 #
-# STAGES="extension smart_scan" selects stages; default: extension smart_scan compression robust regress.
+# STAGES="extension smart_scan" selects stages; default: awr robust regress extension smart_scan compression.
 # LONG=1 as for test.sh. scripts/postgres-install.sh describes where each version comes from; PG_CONFIG_16=/path/to/pg_config
 # names an installation instead. PG_SOURCE_16=/path names the source tree of the tests of a version that Debian's archives
 # have no source package of.
 #
 # A version that is not to be had, and a stage or a check whose programs do not run, are printed as skipped, each with its
-# reason. The previous version in the list is the old version of the test of pg_upgrade.
+# reason. The pg_regress of another version in the list replaces one that does not run; a note says so. The previous version
+# in the list is the old version of the test of pg_upgrade.
 set -uo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 cd "$ROOT" || exit 1
@@ -17,7 +18,7 @@ cd "$ROOT" || exit 1
 say() { printf '%s\n' "$*"; }
 versions=("$@")
 [ $# -gt 0 ] || versions=(15 16 17 18 19)
-read -ra stages <<<"${STAGES:-extension smart_scan compression robust regress}"
+read -ra stages <<<"${STAGES:-awr robust regress extension smart_scan compression}"
 logs=$(mktemp -d "${TMPDIR:-/tmp}/cellar-matrix.XXXXXX")
 chmod 755 "$logs"
 passed_all=0 failed_all=0 skipped_all=0
@@ -29,17 +30,45 @@ row() {
     passed_all=$((passed_all + $3)) failed_all=$((failed_all + $4)) skipped_all=$((skipped_all + $5))
 }
 
+# The programs of the server that a stage runs, besides postgres, initdb and psql. A stage without one of them is skipped.
+declare -A programs=(
+    [awr]='bin/pgbench bin/pg_basebackup bin/pg_waldump'
+    [robust]='bin/pgbench bin/pg_basebackup'
+    [regress]='pgxs/src/test/regress/pg_regress pgxs/src/test/isolation/pg_isolation_regress'
+    [extension]='pgxs/src/test/regress/pg_regress'
+    [smart_scan]=''
+    [compression]='bin/pgbench bin/pg_basebackup bin/pg_checksums bin/pg_dump'
+    [crash]='bin/pgbench bin/pg_amcheck bin/pg_checksums'
+)
+
+# program_path PG_CONFIG PROGRAM: the path of a program of the table above.
+program_path() {
+    case $2 in
+    bin/*) printf '%s/%s' "$("$1" --bindir)" "${2#bin/}" ;;
+    pgxs/*) printf '%s/%s' "$(dirname "$("$1" --pgxs)")/../.." "${2#pgxs/}" ;;
+    esac
+}
+runs() { "$1" --version >/dev/null 2>&1; }
+
 # unusable STAGE: prints why a stage cannot run with the programs of PG_CONFIG; prints nothing if it can.
 unusable() {
-    local pgxs program
-    pgxs=$(dirname "$("$PG_CONFIG" --pgxs)")/..
-    case $1 in
-    extension) set -- "$pgxs/test/regress/pg_regress" ;;
-    regress) set -- "$pgxs/test/regress/pg_regress" "$pgxs/test/isolation/pg_isolation_regress" ;;
-    *) return ;;
-    esac
-    for program; do
-        "$program" --version >/dev/null 2>&1 || { printf '%s of this version does not run' "${program##*/}"; return; }
+    local program
+    for program in ${programs[$1]:-}; do
+        runs "$(program_path "$PG_CONFIG" "$program")" || {
+            [ "$1" = extension ] && [ -n "$PG_REGRESS" ] && continue
+            printf '%s of this version does not run' "${program##*/}"
+            return
+        }
+    done
+}
+
+# replacement: prints a pg_regress that runs, of another version in the list.
+replacement() {
+    local version config program
+    for version in "${versions[@]}"; do
+        config=$(scripts/postgres-install.sh "$version" 2>/dev/null) || continue
+        program=$(program_path "$config" pgxs/src/test/regress/pg_regress)
+        if runs "$program"; then printf '%s' "$program"; return; fi
     done
 }
 
@@ -62,6 +91,11 @@ for version in "${versions[@]}"; do
     if [ "$warnings" = 0 ]; then row "$server" build 1 0 0 0; else
         say "not ok - the extension builds without warnings for PostgreSQL $server: see $logs/$version-build.log"
         row "$server" build 0 1 0 0 "$warnings warnings"
+    fi
+    export PG_REGRESS=
+    if ! runs "$(program_path "$PG_CONFIG" pgxs/src/test/regress/pg_regress)"; then
+        PG_REGRESS=$(replacement)
+        [ -z "$PG_REGRESS" ] || say "# PostgreSQL $server: its pg_regress does not run; the stage extension uses $PG_REGRESS"
     fi
     source_of=PG_SOURCE_$version
     for stage in "${stages[@]}"; do

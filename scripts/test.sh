@@ -5,7 +5,8 @@
 #   test.sh check            the stages of `make check`: format lint docs unit extension
 #   test.sh pjdfstest        the POSIX test suite pjdfstest on a cell's mount; PJDFSTEST names its built tree
 #
-# LONG=1 gives the random, crash and fuzz tests more time. After a failure, the folder of the logs is printed.
+# LONG=1 gives the random, crash and fuzz tests more time. TIME_FACTOR=4 multiplies the time limits of the stages, for a busy
+# machine. After a failure, the folder of the logs is printed.
 # PG_REGRESS names a pg_regress to use instead of that of PG_CONFIG's installation.
 set -uo pipefail
 # shellcheck source=scripts/lib.sh
@@ -184,8 +185,8 @@ stage_pjdfstest() {
 }
 
 declare -A limit=([format]=300 [lint]=1500 [docs]=120 [unit]=2400 [extension]=1800 [smart_scan]=1200 [robust]=1200 [compression]=900 [awr]=600 [regress]=1800 [crash]=900 [fuzz]=900 [pjdfstest]=900)
-factor=1
-[ -z "${LONG:-}" ] || factor=8
+factor=${TIME_FACTOR:-1}
+[ -z "${LONG:-}" ] || factor=$((factor * 8))
 started=$SECONDS
 for stage in "${stages[@]}"; do
     declare -F "stage_$stage" >/dev/null || die "there is no stage $stage"

@@ -152,9 +152,11 @@ prepare_reads="SET plan_cache_mode = force_generic_plan; SET enable_seqscan = of
     PREPARE read_orders (int) AS SELECT count(note) FROM orders WHERE id = ANY (ARRAY(SELECT generate_series(\$1, 60000, 3000)));"
 random_reads() { printf 'EXECUTE read_orders (%d);' "$1"; }
 # storage_stall VICTIM ...: the cell stops while four sessions scan a table of archive, and sessions of shop read single blocks
-# that are neither in shared buffers nor in the kernel's page cache.
+# that are neither in shared buffers nor in the kernel's page cache. The checkpoint leaves no dirty buffer: a session that
+# needed its buffer would wait for a write instead of its read.
 storage_stall() {
     local name
+    q "CHECKPOINT" >/dev/null
     dd of="$data/$orders" oflag=nocache conv=notrunc,fdatasync count=0 status=none
     stop_cell
     for name in hog1 hog2 hog3 hog4; do send $name "SELECT sum(amount) FROM sales;"; done

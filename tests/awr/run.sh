@@ -58,7 +58,10 @@ q "CHECKPOINT"
 begin=$(snapshot)
 trace=
 if command -v strace >/dev/null; then
-    strace -f -qq -y -e trace=pread64,preadv -o "$WORK/reads" -p "$(cat "$WORK/whole.postmaster")" 2>/dev/null &
+    # The postmaster's children, too: since PostgreSQL 18, I/O workers that already run read for the backends.
+    postmaster=$(cat "$WORK/whole.postmaster")
+    mapfile -t processes < <(printf -- '-p\n%s\n' "$postmaster"; ps -o pid= --ppid "$postmaster" | awk '{ print "-p"; print $1 }')
+    strace -f -qq -y -e trace=pread64,preadv -o "$WORK/reads" "${processes[@]}" 2>/dev/null &
     trace=$!
     remember_process $trace
     sleep 1

@@ -140,7 +140,11 @@ dump() {
 }
 check_equal "pg_dump of a compressed table equals that of its uncompressed twin" "$(dump many)" "$(dump twin)"
 check "pg_basebackup succeeds" as_pg "$PG_BIN/pg_basebackup" -D "$WORK/cell1/copy" -h "$WORK/run" -p "$(cluster_port whole)" -U postgres --checkpoint=fast
-check "pg_verifybackup finds no error" as_pg "$PG_BIN/pg_verifybackup" -n "$WORK/cell1/copy"
+if "$PG_BIN/pg_verifybackup" --version >/dev/null 2>&1; then
+    check "pg_verifybackup finds no error" as_pg "$PG_BIN/pg_verifybackup" -n "$WORK/cell1/copy"
+else
+    skip "pg_verifybackup of this server does not run"
+fi
 rm -rf "$WORK/cell1/copy"
 
 # ---------------------------------------------------------------- concurrent load

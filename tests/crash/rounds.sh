@@ -7,16 +7,35 @@
 records=$WORK/records
 mkdir -p "$records"
 
-# limited_disk FOLDER MIB: mounts a small file system at FOLDER. Fails where mounting is not permitted.
+# The cluster, its logs and the records of acknowledged commits need free space on the machine's disk, which other programs
+# fill too. With less than MACHINE_MIB free at any moment, a failed check says nothing about Cellar.
+MACHINE_MIB=256
+machine_mib() { df -BM --output=avail "$WORK" | tail -n 1 | tr -dc 0-9; }
+# machine_disk_watch: records moments with too little free space in $WORK/machine-disk-full, until this script exits.
+machine_disk_watch() {
+    (
+        trap - EXIT
+        while kill -0 "$$" 2>/dev/null; do
+            [ "$(machine_mib)" -ge $MACHINE_MIB ] || date '+%F %T' >>"$WORK/machine-disk-full" || true
+            sleep 0.5
+        done
+    ) &
+    remember_process $!
+}
+# machine_disk_was_full: succeeds if the machine's disk had too little free space at any moment.
+machine_disk_was_full() { [ -e "$WORK/machine-disk-full" ] || [ "$(machine_mib)" -lt $MACHINE_MIB ]; }
+
+# limited_disk FOLDER MIB: mounts a small file system at FOLDER. Fails where mounting is not permitted. The image is
+# allocated, so that a full disk of the machine is no I/O error of the small file system.
 limited_disk() {
     local folder=$1 image=$1.img
     mkdir -p "$folder"
     if is_mounted "$folder"; then return 0; fi
     [ "$(id -u)" = 0 ] || return 1
     rm -f "$image"
-    truncate -s "${2}M" "$image"
+    fallocate -l "${2}M" "$image" || { rm -f "$image"; return 1; }
     # Without reserved blocks: the daemon runs as root.
-    if ! { mkfs.ext4 -q -m 0 "$image" && mount -o loop "$image" "$folder"; } 2>/dev/null; then
+    if ! { mkfs.ext4 -q -m 0 -E nodiscard "$image" && mount -o loop "$image" "$folder"; } 2>/dev/null; then
         rm -f "$image"
         mount -t tmpfs -o "size=${2}m" tmpfs "$folder" 2>/dev/null || return 1
     fi
@@ -97,12 +116,17 @@ server_processes() { ps -o pid=,args= --ppid "$(postmaster)" | awk -v pattern="$
 # log_count PATTERN: the number of lines in the server's log that match.
 log_count() { grep -cE "$1" "$WORK/crash-postgres.log" || true; }
 
-# kill_process PATTERN: kills a random server process.
+# kill_process PATTERN: kills a random server process. On a busy machine, the sessions of the load connect late, and a process
+# may exit before its kill: tries again for 10 s while the postmaster runs.
 kill_process() {
-    local pids
-    mapfile -t pids < <(server_processes "$1")
-    [ ${#pids[@]} -gt 0 ] || return 1
-    kill -KILL "${pids[RANDOM % ${#pids[@]}]}"
+    local pids tries
+    for ((tries = 0; tries < 100; tries++)); do
+        mapfile -t pids < <(server_processes "$1")
+        if [ ${#pids[@]} -gt 0 ] && kill -KILL "${pids[RANDOM % ${#pids[@]}]}" 2>/dev/null; then return 0; fi
+        kill -0 "$(postmaster)" 2>/dev/null || return 1
+        sleep 0.1
+    done
+    return 1
 }
 
 # kill_postmaster: kills the postmaster; its children exit.

@@ -10,7 +10,8 @@
 #
 # A round starts the load of tests/crash/rounds.sh, may fill the cell disks, kills something, and checks the recovered
 # cluster. After some rounds a clean stop ends the epoch, and the next epoch begins with new cell disks in another layout.
-# The first failure ends the test with exit status 1; its directory remains, and its name is printed.
+# The first failure ends the test with exit status 1; its directory remains, and its name is printed. When the disk of the
+# machine is full, the test ends with exit status 2 and without a verdict about the last round.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
@@ -42,6 +43,7 @@ DISK_MIB=512
 victims=(backend checkpointer worker postmaster postgres cell cell both)
 declare -A kills
 rounds=0 full_disks=0
+machine_disk_watch
 
 # pick WORD ...: prints a random word.
 pick() { printf '%s' "${@:1 + RANDOM % $#:1}"; }
@@ -73,6 +75,7 @@ epoch_begin() {
     [ $((RANDOM % 3)) -gt 0 ] || settings=("wal_level = minimal" "max_wal_senders = 0")
     cell_configure cell1 "$(pick 32MiB 256MiB)" "${disks[@]/%//cell}"
     sed -i "s/^au_size = .*/au_size = \"$au\"/" "$WORK/cell1.toml"
+    machine_disk_was_full && return 1
     what="epoch of $layout, ${#disks[@]} disks, allocation units of $au, ${settings[0]}"
     crash_cluster "$layout" 2 "${settings[@]}" || { not_ok "$what: the cluster starts"; return 1; }
 }
@@ -129,7 +132,7 @@ summary() {
     local ddl checks passed=true
     ddl=$(awk '/^ddl_/ { sum += $2 } END { print sum + 0 }' "$WORK/counts" 2>/dev/null || printf 0)
     checks=$(grep -c '^pass' "$CELLAR_RESULTS" || true)
-    checks_end || passed=false
+    checks_end && ! machine_disk_was_full || passed=false
     if [ "$json" = 1 ]; then
         printf '{"passed": %s, "seed": %s, "seconds": %s, "rounds": %s, "kills": {"total": %s, %s}, "full_disks": %s, "checks": %s, ' \
             "$passed" "$seed" "$((SECONDS - started))" "$rounds" "$(kills_total)" "$(kills_by_kind)" "$full_disks" "$checks"
@@ -154,12 +157,19 @@ while [ "$SECONDS" -lt "$deadline" ] && [ "$rounds" -lt "$rounds_max" ]; do
         what="round $rounds, $layout, kill -9 of $victim"
         begun=$SECONDS
         round >>"$WORK/rounds.log" 2>&1 || break 2
+        ! machine_disk_was_full || break 2
         say "$what: passed in $((SECONDS - begun)) s; $(kills_total) kills, $full_disks full disks, $(count compressions) compressions, $(count scans) scans"
     done
     crash_end "end of the epoch after round $rounds" >>"$WORK/rounds.log" 2>&1
     checks_end || break
 done
 summary
+if machine_disk_was_full; then
+    WORK_KEPT=1
+    say "the disk of the machine had less than $MACHINE_MIB MiB free: the last round is no verdict, its $CHECKS_FAILED failed checks" \
+        "do not count; the directory remains: $WORK" >&2
+    exit 2
+fi
 if ! checks_end; then
     WORK_KEPT=1
     tail -n 40 "$WORK/rounds.log" | grep -A 30 '^not ok' >&2 || true

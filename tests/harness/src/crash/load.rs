@@ -33,8 +33,11 @@ pub struct Options {
     seed: u64,
 }
 
-/// Part of PostgreSQL's message about an incomplete read of a block.
-const SHORT_READ: &str = "of 8192 bytes";
+/// Returns whether a message is PostgreSQL's error about an incomplete read of blocks. Since version 17, one read has
+/// several blocks.
+fn is_short_read(message: &str) -> bool {
+    message.contains("could not read block") && message.contains(": read only ")
+}
 
 /// Counts of operations by name, and what was wrong.
 #[derive(Default)]
@@ -72,7 +75,7 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     });
     let mut outcome = outcome.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     if options.cell_dies {
-        let (short, wrong) = outcome.wrong.drain(..).partition::<Vec<_>, _>(|message| message.contains(SHORT_READ));
+        let (short, wrong) = outcome.wrong.drain(..).partition::<Vec<_>, _>(|message| is_short_read(message));
         outcome.wrong = wrong;
         outcome.count("short_reads", short.len() as u64);
     }
@@ -188,4 +191,25 @@ fn compare_scans(client: &mut Client, rng: &mut Rng, outcome: &Mutex<Outcome>) -
         outcome.wrong.push(format!("{query}: {on:?} with Smart Scan on, {off:?} with off"));
     }
     Ok(Some("scans".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_short_read;
+
+    #[test]
+    fn short_reads_of_one_and_of_several_blocks_are_recognized() {
+        for message in [
+            "could not read block 33 in file \"base/5/16403\": read only 0 of 8192 bytes",
+            "could not read blocks 33..35 in file \"pg_tblspc/16384/PG_19_202610061/5/16403\": read only 8192 of 24576 bytes",
+        ] {
+            assert!(is_short_read(message), "{message}");
+        }
+        for message in [
+            "invalid page in block 33 of relation \"base/5/16403\"",
+            "could not read blocks 33..35 in file \"base/5/16403\": Input/output error",
+        ] {
+            assert!(!is_short_read(message), "{message}");
+        }
+    }
 }
