@@ -244,6 +244,17 @@ CREATE TABLE awr.cell_io_stat (
 COMMENT ON TABLE awr.cell_io_stat IS
   'I/O that cells served for this cluster, per interval, cell, database (0: none) and kind. Bucket -1 contains the totals; bucket i counts operations shorter than 2^i microseconds';
 
+CREATE TABLE awr.cell_file_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  cell text NOT NULL, database oid NOT NULL, tablespace oid NOT NULL, file_type text NOT NULL, filenode oid NOT NULL,
+  kind text NOT NULL, bucket integer NOT NULL,
+  operations awr.counter, bytes awr.counter, time_us awr.counter,
+  relation oid, schemaname text, relname text, indexrelname text, class text,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.cell_file_stat IS
+  'I/O that cells served for this cluster, per interval, cell, database, tablespace, file type and kind (filenode 0), and of relations, whose I/O the rows with filenode 0 contain. Buckets are those of awr.cell_io_stat, of reads only';
+
 CREATE TABLE awr.os_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
   name text NOT NULL,
@@ -423,6 +434,15 @@ INSERT INTO awr.collector VALUES
    UNION ALL
    SELECT cell, coalesce(database, 0::oid), kind, bucket::int - 1, sum(n)::bigint, NULL, NULL
    FROM cellar.get_file_io(), unnest(histogram) WITH ORDINALITY h (n, bucket) WHERE n > 0 GROUP BY 1, 2, 3, 4$$),
+('cell_file_stat', 'instance', 0, 999999, NULL,
+ $$WITH io AS MATERIALIZED (
+     SELECT cell, coalesce(database, 0::oid) AS database, coalesce(tablespace, 0::oid) AS tablespace, file_type,
+            coalesce(filenode, 0::oid) AS filenode, kind, operations, bytes, time_us, histogram, generation AS stats_reset
+     FROM cellar.get_file_type_io())
+   SELECT cell, database, tablespace, file_type, filenode, kind, -1 AS bucket, operations, bytes, time_us, stats_reset FROM io
+   UNION ALL
+   SELECT cell, database, tablespace, file_type, filenode, kind, bucket::int - 1, n, NULL, NULL, stats_reset
+   FROM io, unnest(histogram) WITH ORDINALITY h (n, bucket) WHERE n > 0 AND kind LIKE '% read'$$),
 ('cpu_stat', 'instance', 0, 999999, NULL,
  $$SELECT c.*, awr.get_incarnation()::text AS stats_reset FROM awr.get_cpu() c$$),
 ('relation_stat', 'instance', 0, 999999, NULL,
@@ -577,6 +597,17 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION awr.get_relations() IS
   'cumulative row-lock waits (sampled) and Smart Scan bytes of relations; relation 0: sums of relations for which there was no space';
+
+-- I/O through the mounts by file type and relation, counted by the cells
+CREATE FUNCTION cellar.get_file_type_io(
+  OUT cell text, OUT database oid, OUT tablespace oid, OUT file_type text, OUT filenode oid, OUT generation text, OUT kind text,
+  OUT operations bigint, OUT bytes bigint, OUT time_us bigint, OUT histogram bigint[])
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_file_type_io_counts'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION cellar.get_file_type_io() IS
+  'file I/O through the mounts by file type, and by relation (filenode is not NULL; the counts of the file type include relations)';
 
 CREATE FUNCTION awr.get_directories(OUT database oid, OUT tablespace oid, OUT cell text)
 RETURNS SETOF record
@@ -949,6 +980,31 @@ RETURN CASE WHEN source ~ '\mAS row\M' THEN 's.row' ELSE 'to_jsonb(s)' END;
 
 COMMENT ON FUNCTION awr.get_row(text) IS 'for internal use by awr.collect';
 
+-- Returns the query, to be run in a database, of the names and classes of its relations whose files "files" lists; NULL if there
+-- are none. "shared" adds the relations that all databases share.
+CREATE FUNCTION awr.get_file_names(files jsonb, database oid, shared boolean)
+RETURNS text
+AS $$
+  SELECT format(
+    'SELECT ''file_name'', jsonb_build_object(''database'', f.database, ''tablespace'', f.tablespace, ''filenode'', f.filenode, ''relation'', c.oid,
+              ''schemaname'', n.nspname, ''relname'', coalesce(o.relname, t.relname, c.relname), ''indexrelname'', CASE WHEN i.indexrelid IS NOT NULL THEN c.relname END,
+              ''class'', CASE WHEN c.oid < 16384 THEN ''catalog'' WHEN o.oid IS NOT NULL OR c.relkind = ''t'' THEN ''toast''
+                            WHEN i.indexrelid IS NOT NULL THEN ''index'' WHEN c.relkind = ''S'' THEN ''sequence'' ELSE ''table'' END)
+     FROM unnest(%L::oid[], %L::oid[], %L::oid[]) f (database, tablespace, filenode)
+          JOIN pg_class c ON c.oid = pg_filenode_relation(f.tablespace, f.filenode)
+          LEFT JOIN pg_index i ON i.indexrelid = c.oid LEFT JOIN pg_class t ON t.oid = i.indrelid
+          LEFT JOIN pg_class o ON o.reltoastrelid = coalesce(i.indrelid, c.oid) AND o.reltoastrelid <> 0
+          JOIN pg_namespace n ON n.oid = coalesce(o.relnamespace, c.relnamespace)',
+    array_agg(r.database), array_agg(r.tablespace), array_agg(r.filenode))
+  FROM (SELECT DISTINCT f.database, f.tablespace, f.filenode
+        FROM jsonb_to_recordset(files) f (database oid, tablespace oid, filenode oid, bucket int)
+        WHERE f.filenode <> 0 AND f.bucket = -1 AND (f.database = get_file_names.database OR f.database = 0 AND shared)) r
+  HAVING count(*) > 0
+$$ LANGUAGE sql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.get_file_names(jsonb, oid, boolean) IS 'for internal use by awr.collect';
+
 CREATE TYPE awr.collected AS (kind text, database oid, data jsonb);
 COMMENT ON TYPE awr.collected IS 'a row of awr.collect()';
 
@@ -962,6 +1018,8 @@ DECLARE
   d record;
   version int := current_setting('server_version_num')::int;
   statement text;
+  files jsonb;
+  names jsonb := '[]';
 BEGIN
   FOR c IN SELECT * FROM awr.collector WHERE scope = 'instance' AND version BETWEEN min_version AND max_version LOOP
     kind := c.kind;
@@ -982,7 +1040,11 @@ BEGIN
         data := jsonb_build_object('kind', 'source failed', 'object', c.kind, 'description', SQLERRM);
     END;
     CONTINUE WHEN data IS NULL;
-    RETURN NEXT;
+    IF kind = 'cell_file_stat' THEN
+      files := data;
+    ELSE
+      RETURN NEXT;
+    END IF;
   END LOOP;
 
   SELECT string_agg(format('SELECT %L::text AS kind, %s AS row FROM (%s) s', s.kind, awr.get_row(s.source), s.source), ' UNION ALL ')
@@ -992,11 +1054,16 @@ BEGIN
     BEGIN
       FOR kind, data IN
         EXECUTE CASE WHEN d.datname = current_database()
-                     THEN 'SELECT kind, jsonb_agg(row) FROM (' || statement || ') s GROUP BY kind'
+                     THEN 'SELECT kind, jsonb_agg(row) FROM (' || concat_ws(' UNION ALL ', statement, awr.get_file_names(files, d.oid, true)) || ') s GROUP BY kind'
                      ELSE format('SELECT r ->> ''kind'', r -> ''rows'' FROM awr.query_database(%s, %L) r', d.oid,
-                                 'SELECT jsonb_build_object(''kind'', kind, ''rows'', jsonb_agg(row)) FROM (' || statement || ') s GROUP BY kind')
+                                 'SELECT jsonb_build_object(''kind'', kind, ''rows'', jsonb_agg(row)) FROM ('
+                                 || concat_ws(' UNION ALL ', statement, awr.get_file_names(files, d.oid, false)) || ') s GROUP BY kind')
                 END
       LOOP
+        IF kind = 'file_name' THEN
+          names := names || data;
+          CONTINUE;
+        END IF;
         database := d.oid;
         RETURN NEXT;
       END LOOP;
@@ -1009,6 +1076,16 @@ BEGIN
         RETURN NEXT;
     END;
   END LOOP;
+
+  IF files IS NOT NULL THEN
+    kind := 'cell_file_stat';
+    database := 0;
+    SELECT jsonb_agg(f || coalesce(n, '{}')) INTO data
+      FROM jsonb_array_elements(files) f
+           LEFT JOIN jsonb_array_elements(names) n
+             ON n ->> 'database' = f ->> 'database' AND n ->> 'tablespace' = f ->> 'tablespace' AND n ->> 'filenode' = f ->> 'filenode';
+    RETURN NEXT;
+  END IF;
 END
 $$ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -1252,7 +1329,7 @@ BEGIN
     -- A cell that did not answer keeps its values for the next snapshot.
     INSERT INTO awr.last_value AS l VALUES (instance.instance_id, v.kind, v.database, v.data)
       ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data
-        || CASE WHEN v.kind = 'cell_io_stat' THEN
+        || CASE WHEN v.kind IN ('cell_io_stat', 'cell_file_stat') THEN
              coalesce((SELECT jsonb_agg(o) FROM jsonb_array_elements(l.data) o
                        WHERE NOT EXISTS (SELECT FROM jsonb_array_elements(v.data) n WHERE n -> 'cell' = o -> 'cell')), '[]')
            ELSE '[]' END;
@@ -1675,6 +1752,71 @@ RETURN jsonb_build_object('dbid', database, 'relid', relation, 'relname', CASE r
 
 COMMENT ON FUNCTION awr.known_table(integer, jsonb, jsonb) IS 'for internal use by awr.report_data';
 
+-- Returns I/O of cells by file class and database, and of the relations with the most I/O time. The sum over the classes is the
+-- sum over all files: a class without a name contains relations that were dropped or rewritten, and those for which the
+-- cells had no space.
+CREATE FUNCTION awr.cell_files(begin_snap bigint, end_snap bigint, instance integer, relations integer DEFAULT 200)
+RETURNS jsonb
+AS $$
+  WITH r AS MATERIALIZED (
+    SELECT * FROM awr.cell_file_stat s
+    WHERE s.instance_id = instance AND s.snap_id > begin_snap AND s.snap_id <= end_snap
+      AND s.snap_day BETWEEN (SELECT min(snap_day) FROM awr.snapshot WHERE instance_id = instance AND snap_id = begin_snap)
+                         AND (SELECT max(snap_day) FROM awr.snapshot WHERE instance_id = instance AND snap_id = end_snap)),
+  name AS MATERIALIZED (
+    SELECT DISTINCT ON (database, tablespace, filenode) database, tablespace, filenode, class, schemaname, relname, indexrelname
+    FROM r WHERE class IS NOT NULL ORDER BY database, tablespace, filenode, snap_id DESC),
+  file AS MATERIALIZED (
+    SELECT database, tablespace, file_type, filenode, kind, bucket, sum(operations) AS operations, sum(bytes) AS bytes, sum(time_us) AS time_us
+    FROM r GROUP BY 1, 2, 3, 4, 5, 6),
+  -- Relations of a known class; the rest of the relations' file type; the other file types
+  class AS (
+    SELECT f.database, n.class, f.kind, f.bucket, f.operations, f.bytes, f.time_us FROM file f JOIN name n USING (database, tablespace, filenode)
+    UNION ALL
+    SELECT f.database, nullif(f.file_type, 'relation'), f.kind, f.bucket, f.operations, f.bytes, f.time_us FROM file f WHERE f.filenode = 0
+    UNION ALL
+    SELECT f.database, NULL, f.kind, f.bucket, -f.operations, -f.bytes, -f.time_us FROM file f JOIN name n USING (database, tablespace, filenode)),
+  class_sum AS (
+    -- The cells count while they answer: a rest can be below zero by the operations of that moment.
+    SELECT database, class, kind, bucket, greatest(sum(operations), 0) AS operations, greatest(sum(bytes), 0) AS bytes, greatest(sum(time_us), 0) AS time_us
+    FROM class GROUP BY 1, 2, 3, 4),
+  item AS (
+    SELECT true AS is_class, database, NULL::oid AS tablespace, NULL::oid AS filenode, class, kind, bucket, operations, bytes, time_us FROM class_sum
+    UNION ALL
+    SELECT false, f.database, f.tablespace, f.filenode, NULL, f.kind, f.bucket, f.operations, f.bytes, f.time_us
+    FROM file f JOIN (SELECT database, tablespace, filenode FROM file WHERE filenode <> 0 AND bucket = -1
+                      GROUP BY 1, 2, 3 ORDER BY sum(time_us) DESC, 3 LIMIT relations) t USING (database, tablespace, filenode)),
+  total AS (
+    SELECT is_class, database, tablespace, filenode, class,
+           sum(operations) FILTER (WHERE bucket = -1 AND kind = 'single block read') AS small_reads,
+           sum(time_us) FILTER (WHERE bucket = -1 AND kind = 'single block read') AS small_read_us,
+           sum(operations) FILTER (WHERE bucket = -1 AND kind LIKE '% read') AS reads,
+           sum(bytes) FILTER (WHERE bucket = -1 AND kind LIKE '% read') AS read_bytes,
+           sum(time_us) FILTER (WHERE bucket = -1 AND kind LIKE '% read') AS read_us,
+           sum(operations) FILTER (WHERE bucket = -1 AND kind LIKE '% write') AS writes,
+           sum(bytes) FILTER (WHERE bucket = -1 AND kind LIKE '% write') AS write_bytes,
+           sum(time_us) FILTER (WHERE bucket = -1 AND kind LIKE '% write') AS write_us,
+           sum(operations) FILTER (WHERE bucket = -1 AND kind = 'sync') AS syncs,
+           sum(time_us) FILTER (WHERE bucket = -1 AND kind = 'sync') AS sync_us,
+           array_agg(operations ORDER BY bucket) FILTER (WHERE bucket >= 0) AS counts,
+           array_agg(bucket ORDER BY bucket) FILTER (WHERE bucket >= 0) AS buckets
+    FROM item GROUP BY 1, 2, 3, 4, 5)
+  SELECT jsonb_agg(jsonb_build_object(
+           'is_class', t.is_class, 'database', t.database, 'tablespace', t.tablespace, 'filenode', t.filenode::bigint, 'class', coalesce(t.class, n.class),
+           'schema', n.schemaname, 'table', n.relname, 'index', n.indexrelname,
+           'small_reads', coalesce(t.small_reads, 0), 'small_read_us', coalesce(t.small_read_us, 0), 'reads', coalesce(t.reads, 0),
+           'read_bytes', coalesce(t.read_bytes, 0), 'read_us', coalesce(t.read_us, 0), 'writes', coalesce(t.writes, 0),
+           'write_bytes', coalesce(t.write_bytes, 0), 'write_us', coalesce(t.write_us, 0), 'syncs', coalesce(t.syncs, 0),
+           'sync_us', coalesce(t.sync_us, 0),
+           'histogram', (SELECT jsonb_agg(coalesce(h.n, 0) ORDER BY b) FROM generate_series(0, 31) b
+                         LEFT JOIN (SELECT u.bucket, sum(u.n) AS n FROM unnest(t.buckets, t.counts) u (bucket, n) GROUP BY 1) h ON h.bucket = b))
+           ORDER BY t.read_us DESC NULLS LAST)
+  FROM total t LEFT JOIN name n ON NOT t.is_class AND n.database = t.database AND n.tablespace = t.tablespace AND n.filenode = t.filenode
+$$ LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.cell_files(bigint, bigint, integer, integer) IS 'for internal use by awr.report_data';
+
 CREATE FUNCTION awr.report_data(begin_snap bigint, end_snap bigint, instance integer DEFAULT 1)
 RETURNS jsonb
 AS $$
@@ -1956,6 +2098,10 @@ BEGIN
                                        LEFT JOIN (SELECT (e ->> 'bucket')::int AS bucket, (e ->> 'operations')::numeric AS n FROM jsonb_array_elements(cell_io) e
                                                   WHERE e -> 'cell' = s -> 'cell' AND e -> 'database' = s -> 'database' AND e -> 'kind' = s -> 'kind') h ON h.bucket = b)))
                 FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s WHERE (s ->> 'bucket')::int = -1),
+    'cell_files', (SELECT jsonb_agg(f - 'tablespace' || jsonb_build_object(
+                            'database', coalesce((SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = f ->> 'database'), f ->> 'database'),
+                            'tablespace', coalesce(names -> 'tablespace' -> (f ->> 'tablespace'), f -> 'tablespace')))
+                   FROM jsonb_array_elements(awr.cell_files(begin_snap, end_snap, instance)) f),
     'slru', (SELECT jsonb_agg(s) FROM awr.sum_intervals('slru_stat', begin_snap, end_snap, instance) s),
     'replication', (SELECT jsonb_agg(r ORDER BY r.application, r.pid)
                     FROM (SELECT coalesce(max(a.application), a.object) AS application, a.pid, (array_agg(a.detail ORDER BY a.snap_id DESC))[1] AS sync_state,

@@ -137,6 +137,7 @@ stage_robust() {
 stage_awr() {
     local status=0
     "$ROOT/tests/awr/run.sh" || status=$?
+    "$ROOT/tests/awr/files.sh" || status=$?
     "$ROOT/tests/awr/figures.sh" || status=$?
     "$ROOT/tests/awr/repository.sh" || status=$?
     "$ROOT/tests/awr/ash.sh" || status=$?

@@ -4,8 +4,10 @@
  *	  The identifier of a plan: a hash of its structure.
  *
  * Two executions of a statement have the same plan id if their plans consist of
- * the same nodes over the same relations and indexes in the same order.  Costs,
- * row estimates and constants do not matter.
+ * the same nodes over relations and indexes of the same names in the same order.
+ * Costs, row estimates and constants do not matter.  As in Oracle, names matter
+ * rather than object identifiers: an index that is dropped and created again with
+ * its name does not change the plan.
  *
  * A cached plan is executed many times, so the planner hook stores the identifier
  * in the plan (cellar_mark_plan).  The place is an entry of the plan's list of
@@ -16,19 +18,81 @@
  */
 #include "postgres.h"
 
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "common/hashfn.h"
 #include "nodes/extensible.h"
 #include "nodes/plannodes.h"
 #include "parser/parsetree.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 #include "cellar/awr.h"
+#include "cellar/compat.h"
+
+/* Names of relations that this process has hashed, by the lowest bits of the object identifier. */
+#define NAME_HASHES		256
+
+typedef struct NameHash
+{
+	Oid			relation;		/* InvalidOid if not in use */
+	uint64		hash;
+} NameHash;
+
+static NameHash name_hashes[NAME_HASHES];
 
 static void hash_plan(uint64 *hash, const PlannedStmt *statement, const Plan *plan);
 
+/* A multiplication per value: the hash of a plan is computed whenever a statement is planned. */
 static inline void
 mix(uint64 *hash, uint64 value)
 {
-	*hash = hash_bytes_extended((const unsigned char *) &value, sizeof(value), *hash);
+	*hash = (*hash ^ value) * UINT64CONST(0x9e3779b97f4a7c15);
+	*hash ^= *hash >> 32;
+}
+
+/* Forgets all names: a relation or a schema was renamed, or a relation was dropped. */
+static void
+forget_names(Datum arg, CELLAR_SYSCACHE_ID cache, uint32 hash)
+{
+	memset(name_hashes, 0, sizeof(name_hashes));
+}
+
+/* Returns a hash of the name of a relation and of its schema. */
+static uint64
+hash_name(Oid relation)
+{
+	static bool registered = false;
+	NameHash   *entry = &name_hashes[relation % NAME_HASHES];
+	HeapTuple	tuple;
+	uint64		hash = 0;
+
+	if (OidIsValid(relation) && entry->relation == relation)
+		return entry->hash;
+	if (!registered)
+	{
+		CacheRegisterSyscacheCallback(RELOID, forget_names, (Datum) 0);
+		CacheRegisterSyscacheCallback(NAMESPACEOID, forget_names, (Datum) 0);
+		registered = true;
+	}
+	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));
+	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_class class = (Form_pg_class) GETSTRUCT(tuple);
+
+		/* Each session has its own schema for temporary relations. */
+		char	   *schema = isAnyTempNamespace(class->relnamespace) ? "pg_temp" : get_namespace_name(class->relnamespace);
+
+		hash = hash_bytes_extended((const unsigned char *) NameStr(class->relname), strlen(NameStr(class->relname)), 0);
+		if (schema != NULL)
+			hash = hash_bytes_extended((const unsigned char *) schema, strlen(schema), hash);
+		ReleaseSysCache(tuple);
+		/* The lookups may have processed invalidations, which cleared the table. */
+		entry->relation = relation;
+		entry->hash = hash;
+	}
+	return hash;
 }
 
 static void
@@ -39,7 +103,7 @@ mix_relation(uint64 *hash, const PlannedStmt *statement, Index relation)
 	if (relation == 0 || relation > list_length(statement->rtable))
 		return;
 	entry = rt_fetch(relation, statement->rtable);
-	mix(hash, entry->rtekind == RTE_RELATION ? entry->relid : entry->rtekind);
+	mix(hash, entry->rtekind == RTE_RELATION ? hash_name(entry->relid) : entry->rtekind);
 }
 
 static void
@@ -58,13 +122,13 @@ hash_details(uint64 *hash, const PlannedStmt *statement, const Plan *plan)
 	switch (nodeTag(plan))
 	{
 		case T_IndexScan:
-			mix(hash, ((const IndexScan *) plan)->indexid);
+			mix(hash, hash_name(((const IndexScan *) plan)->indexid));
 			break;
 		case T_IndexOnlyScan:
-			mix(hash, ((const IndexOnlyScan *) plan)->indexid);
+			mix(hash, hash_name(((const IndexOnlyScan *) plan)->indexid));
 			break;
 		case T_BitmapIndexScan:
-			mix(hash, ((const BitmapIndexScan *) plan)->indexid);
+			mix(hash, hash_name(((const BitmapIndexScan *) plan)->indexid));
 			break;
 		case T_NestLoop:
 		case T_MergeJoin:

@@ -42,9 +42,13 @@
 PG_FUNCTION_INFO_V1(cellar_get_statements);
 
 #define LOCAL_ENTRIES		1024
-/* A CPU window ends after this elapsed time of its runs, or this number of runs. */
-#define CPU_WINDOW_NS		1000000
-#define CPU_WINDOW_RUNS		16
+/*
+ * The CPU time of every run is read while a statement's mean is at least this
+ * long, and during its first runs; else that of one run in CPU_READ_EVERY.
+ */
+#define CPU_READ_ALWAYS_NS	250000
+#define CPU_READ_FIRST		16
+#define CPU_READ_EVERY		16
 
 typedef struct StatementKey
 {
@@ -95,6 +99,8 @@ typedef struct StatementEntry
 								 * two */
 	uint64		cpu_ns;
 	uint64		plan_ns;
+	uint64		mean_cpu_ns;	/* of a run: mean of the last readings */
+	uint32		cpu_readings;	/* up to CPU_READ_FIRST */
 	bool		has_text;		/* the texts were stored, by this or another
 								 * process */
 } StatementEntry;
@@ -111,27 +117,6 @@ typedef struct SmartScanBytes
 	uint64		saved_bytes;
 	uint64		returned_bytes;
 } SmartScanBytes;
-
-/* A run of the executor or of a utility statement. */
-typedef struct Run
-{
-	StatementEntry *entry;
-	uint64		elapsed_ns;
-} Run;
-
-/*
- * Successive short runs, whose CPU time is read together because a reading is a
- * system call.  CPU time between the runs, such as that of parsing, is part of
- * the window.
- */
-typedef struct CpuWindow
-{
-	uint64		started_ns;		/* CPU time of this process at the start of
-								 * the first run */
-	uint64		elapsed_ns;		/* of all runs */
-	int			count;
-	Run			runs[CPU_WINDOW_RUNS];
-} CpuWindow;
 
 /* A top-level query that this process executes; several if cursors are open. */
 typedef struct TrackedQuery
@@ -153,7 +138,6 @@ static LWLock *shared_lock = NULL;
 
 static HTAB *local_entries = NULL;
 static uint64 local_entries_version = 0;
-static CpuWindow cpu_window;
 static TimestampTz last_flush = 0;
 static int	nesting_level = 0;
 static TrackedQuery *tracked = NULL;
@@ -282,50 +266,44 @@ read_cpu(void)
 }
 
 /*
- * Distributes the CPU time of the window to its runs in proportion to their
- * elapsed times.  A run receives at most its elapsed time.
+ * Starts a run of the executor or of a utility statement.  Returns this process's
+ * CPU time if the run's CPU time is to be read, or 0.
+ *
+ * A reading is a system call, which would cost a short statement more than all
+ * other statistics.  The runs to be read are chosen at random, so that the sums
+ * are right on average whatever the order of the statements is.
  */
-static void
-close_cpu_window(void)
-{
-	uint64		now,
-				used;
-
-	if (cpu_window.count == 0)
-		return;
-	now = read_cpu();
-	used = Min(now - cpu_window.started_ns, cpu_window.elapsed_ns);
-	for (int i = 0; i < cpu_window.count; i++)
-	{
-		const Run  *run = &cpu_window.runs[i];
-
-		run->entry->cpu_ns += (uint64) ((double) used * run->elapsed_ns / Max(cpu_window.elapsed_ns, 1));
-	}
-	cpu_window.started_ns = now;
-	cpu_window.elapsed_ns = 0;
-	cpu_window.count = 0;
-}
-
-/* Starts a run of a statement.  Each run of a long statement has a window to itself. */
-static void
+static uint64
 start_run(const StatementEntry *entry)
 {
-	if (entry->elapsed_ns >= entry->counters[CALLS] * CPU_WINDOW_NS)
-		close_cpu_window();
-	if (cpu_window.count == 0)
-		cpu_window.started_ns = read_cpu();
+	static uint32 random = 1;
+
+	if (entry->cpu_readings >= CPU_READ_FIRST && entry->mean_cpu_ns < CPU_READ_ALWAYS_NS)
+	{
+		random = random * 1664525 + 1013904223;
+		if ((random >> 16) % CPU_READ_EVERY != 0)
+			return 0;
+	}
+	return read_cpu();
 }
 
+/* Adds the CPU time of a run.  A run whose CPU time was not read counts with the mean of the statement. */
 static void
-end_run(StatementEntry *entry, uint64 elapsed_ns)
+end_run(StatementEntry *entry, uint64 started_cpu_ns)
 {
-	Run		   *run = &cpu_window.runs[cpu_window.count++];
+	uint64		used;
 
-	run->entry = entry;
-	run->elapsed_ns = elapsed_ns;
-	cpu_window.elapsed_ns += elapsed_ns;
-	if (cpu_window.elapsed_ns >= CPU_WINDOW_NS || cpu_window.count == CPU_WINDOW_RUNS)
-		close_cpu_window();
+	if (started_cpu_ns == 0)
+	{
+		entry->cpu_ns += entry->mean_cpu_ns;
+		return;
+	}
+	used = read_cpu() - started_cpu_ns;
+	entry->cpu_ns += used;
+	if (entry->cpu_readings < CPU_READ_FIRST)
+		entry->cpu_readings++;
+	/* The weight of a reading decreases with each later one, so that the costs of a session's first runs are forgotten. */
+	entry->mean_cpu_ns = entry->cpu_readings == 1 ? used : (entry->mean_cpu_ns * 7 + used) / 8;
 }
 
 static uint64
@@ -358,7 +336,6 @@ flush_statements(void)
 	last_flush = GetCurrentTimestamp();
 	if (local_entries == NULL)
 		return;
-	close_cpu_window();
 	LWLockAcquire(shared_lock, LW_EXCLUSIVE);
 	hash_seq_init(&scan, local_entries);
 	while ((local = hash_seq_search(&scan)) != NULL)
@@ -367,6 +344,8 @@ flush_statements(void)
 
 		if (local->counters[CALLS] == 0 && local->counters[PLANS] == 0)
 			continue;
+		/* Means of other runs must not make CPU time exceed the elapsed time. */
+		local->cpu_ns = Min(local->cpu_ns, local->elapsed_ns);
 		add_microseconds(&local->counters[ELAPSED_US], &local->elapsed_ns);
 		add_microseconds(&local->counters[CPU_US], &local->cpu_ns);
 		add_microseconds(&local->counters[PLAN_US], &local->plan_ns);
@@ -430,6 +409,8 @@ static StatementEntry *
 local_entry(StatementKey key)
 {
 	static bool registered = false;
+	static StatementEntry *last = NULL;
+	static uint64 last_version = 0;
 	bool		found;
 
 	if (local_entries == NULL)
@@ -446,7 +427,13 @@ local_entry(StatementKey key)
 		registered = true;
 		before_shmem_exit(flush_at_exit, (Datum) 0);
 	}
-	return enter(local_entries, &key, HASH_ENTER, &found);
+	/* A statement is planned, started and run in succession. */
+	if (last == NULL || last_version != local_entries_version || memcmp(&last->key, &key, sizeof(key)) != 0)
+	{
+		last = enter(local_entries, &key, HASH_ENTER, &found);
+		last_version = local_entries_version;
+	}
+	return last;
 }
 
 /* Returns this process's entry for a query that it executes. */
@@ -636,15 +623,13 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 {
 	TrackedQuery *entry = nesting_level == 0 ? find_tracked(query) : NULL;
 	SmartScanBytes before = {0};
-	instr_time	started;
+	uint64		started_cpu_ns = 0;
 
-	INSTR_TIME_SET_ZERO(started);
 	if (entry != NULL)
 	{
 		before = read_bytes();
-		start_run(tracked_entry(entry));
+		started_cpu_ns = start_run(tracked_entry(entry));
 		cellar_set_current_plan(entry->key.query_id, entry->key.plan_id);
-		INSTR_TIME_SET_CURRENT(started);
 	}
 	nesting_level++;
 	PG_TRY();
@@ -663,7 +648,7 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 	PG_END_TRY();
 	if (entry != NULL)
 	{
-		end_run(tracked_entry(entry), nanoseconds_since(started));
+		end_run(tracked_entry(entry), started_cpu_ns);
 		add_bytes(&entry->bytes, &before);
 		/* ExecutorRun counts from zero each time. */
 		entry->rows += query->estate->es_processed;
@@ -754,13 +739,14 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	StatementKey key = statement_key((int64) statement->queryId, 0);
 	SmartScanBytes before = {0};
 	instr_time	started;
+	uint64		started_cpu_ns = 0;
 	BufferUsage buffers;
 	WalUsage	wal;
 
 	INSTR_TIME_SET_ZERO(started);
 	if (track)
 	{
-		start_run(local_entry(key));
+		started_cpu_ns = start_run(local_entry(key));
 		before = read_bytes();
 		buffers = pgBufferUsage;
 		wal = pgWalUsage;
@@ -789,7 +775,7 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 		BufferUsage used_buffers = {0};
 		WalUsage	used_wal = {0};
 
-		end_run(entry, elapsed_ns);
+		end_run(entry, started_cpu_ns);
 		add_bytes(&bytes, &before);
 		BufferUsageAccumDiff(&used_buffers, &pgBufferUsage, &buffers);
 		WalUsageAccumDiff(&used_wal, &pgWalUsage, &wal);

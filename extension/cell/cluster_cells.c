@@ -27,11 +27,11 @@
 PG_FUNCTION_INFO_V1(cellar_get_directories);
 
 /*
- * Adds a directory to the list of cells, unless it is not on a cell.  Returns the
- * list.  errno is 0, or the reason why the directory's cell cannot be determined.
+ * Adds the directory of a tablespace, or the data directory (InvalidOid), to the
+ * list of cells, unless the directory is not on a cell.  Returns the list.  errno is 0, or the reason why the directory's cell cannot be determined.
  */
 static List *
-add_root(List *cells, const char *path)
+add_root(List *cells, const char *path, Oid tablespace)
 {
 	CellarLocation location;
 	CellarClusterCell *cell;
@@ -46,12 +46,14 @@ add_root(List *cells, const char *path)
 		if (strcmp(cell->location.socket_path, location.socket_path) == 0)
 		{
 			cell->roots = lappend(cell->roots, location.file);
+			cell->tablespaces = lappend_oid(cell->tablespaces, tablespace);
 			return cells;
 		}
 	}
 	cell = palloc(sizeof(CellarClusterCell));
 	cell->location = location;
 	cell->roots = list_make1(location.file);
+	cell->tablespaces = list_make1_oid(tablespace);
 	return lappend(cells, cell);
 }
 
@@ -86,7 +88,7 @@ warn_inaccessible(const char *tablespace)
 static List *
 find_cells(bool warn, bool *accessible)
 {
-	List	   *cells = add_root(NIL, ".");
+	List	   *cells = add_root(NIL, ".", InvalidOid);
 	DIR		   *dir = AllocateDir("pg_tblspc");
 	struct dirent *entry;
 
@@ -96,7 +98,8 @@ find_cells(bool warn, bool *accessible)
 		if (entry->d_name[0] == '.')
 			continue;
 		errno = 0;
-		cells = add_root(cells, psprintf("pg_tblspc/%s/%s", entry->d_name, TABLESPACE_VERSION_DIRECTORY));
+		cells = add_root(cells, psprintf("pg_tblspc/%s/%s", entry->d_name, TABLESPACE_VERSION_DIRECTORY),
+						 atooid(entry->d_name));
 		if (errno == 0)
 			continue;
 		*accessible = false;

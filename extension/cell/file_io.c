@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_tablespace_d.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "utils/array.h"
@@ -21,9 +22,14 @@
 #include "cellar/compat.h"
 
 PG_FUNCTION_INFO_V1(cellar_file_io_counts);
+PG_FUNCTION_INFO_V1(cellar_file_type_io_counts);
 
 static const char *const kind_names[] = {
 	"single block read", "multiblock read", "data file write", "WAL write", "sync"
+};
+
+static const char *const file_type_names[] = {
+	"relation", "map", "wal", "temporary", "control", "other"
 };
 
 static void
@@ -47,16 +53,57 @@ put_counts(ReturnSetInfo *rsinfo, const char *socket_path, const CellarFileIo *c
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
+/* The tablespace of a relation or temporary file; InvalidOid for other files of the data directory. */
+static Oid
+file_tablespace(const CellarClusterCell *cell, const CellarFileTypeIo *count)
+{
+	Oid			tablespace = list_nth_oid(cell->tablespaces, count->root);
+
+	if (OidIsValid(tablespace))
+		return tablespace;
+	if (OidIsValid(count->database))
+		return DEFAULTTABLESPACE_OID;
+	return count->file_type == CELLAR_FILE_RELATION || count->file_type == CELLAR_FILE_MAP ? GLOBALTABLESPACE_OID : InvalidOid;
+}
+
+static void
+put_type_counts(ReturnSetInfo *rsinfo, const CellarClusterCell *cell, const CellarFileTypeIo *count)
+{
+	Datum		values[11];
+	bool		nulls[11] = {false};
+	Datum		buckets[CELLAR_FILE_IO_BUCKETS];
+	Oid			tablespace = file_tablespace(cell, count);
+
+	for (int i = 0; i < CELLAR_FILE_IO_BUCKETS; i++)
+		buckets[i] = Int64GetDatum(count->histogram[i]);
+
+	values[0] = CStringGetTextDatum(cell->location.socket_path);
+	values[1] = ObjectIdGetDatum(count->database);
+	nulls[1] = !OidIsValid(count->database);
+	values[2] = ObjectIdGetDatum(tablespace);
+	nulls[2] = !OidIsValid(tablespace);
+	values[3] = CStringGetTextDatum(file_type_names[count->file_type]);
+	values[4] = ObjectIdGetDatum(count->relation);
+	nulls[4] = count->relation == 0;
+	values[5] = CStringGetTextDatum(psprintf("%llx/%llu", (unsigned long long) cell->location.instance,
+											 (unsigned long long) count->generation));
+	values[6] = CStringGetTextDatum(kind_names[count->kind]);
+	values[7] = Int64GetDatum(count->operations);
+	values[8] = Int64GetDatum(count->bytes);
+	values[9] = Int64GetDatum(count->microseconds);
+	values[10] = PointerGetDatum(construct_array(buckets, CELLAR_FILE_IO_BUCKETS, INT8OID, 8, true, 'd'));
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
 /*
- * Appends the counts of one cell.  Returns false, with *error filled, if the
- * cell does not answer.
+ * Appends the counts of one cell, by file type and relation if by_type is true.
+ * Returns false, with *error filled, if the cell does not answer.
  */
 static bool
-put_cell(CellarClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
+put_cell(CellarClusterCell *cell, bool by_type, ReturnSetInfo *rsinfo, CellarError *error)
 {
 	CellarSession *session = cellar_session_open(cell->location.socket_path, error);
 	const char **roots = palloc(list_length(cell->roots) * sizeof(char *));
-	const CellarFileIo *counts;
 	size_t		count;
 	bool		answered = false;
 
@@ -67,11 +114,25 @@ put_cell(CellarClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
 
 	PG_TRY();
 	{
-		cellar_query_file_io(session->connection, roots, list_length(cell->roots));
-		answered = cellar_session_next(session) == CELLAR_FILE_IO;
-		if (answered)
+		if (by_type)
+			cellar_query_file_type_io(session->connection, roots, list_length(cell->roots));
+		else
+			cellar_query_file_io(session->connection, roots, list_length(cell->roots));
+		answered = cellar_session_next(session) == (by_type ? CELLAR_FILE_TYPE_IO : CELLAR_FILE_IO);
+		if (answered && by_type)
 		{
-			counts = cellar_file_io(session->connection, &count);
+			const CellarFileTypeIo *counts = cellar_file_type_io(session->connection, &count);
+
+			for (size_t i = 0; i < count; i++)
+			{
+				if (counts[i].root < (uint32_t) list_length(cell->roots))
+					put_type_counts(rsinfo, cell, &counts[i]);
+			}
+		}
+		else if (answered)
+		{
+			const CellarFileIo *counts = cellar_file_io(session->connection, &count);
+
 			for (size_t i = 0; i < count; i++)
 				put_counts(rsinfo, cell->location.socket_path, &counts[i]);
 		}
@@ -92,27 +153,43 @@ put_cell(CellarClusterCell *cell, ReturnSetInfo *rsinfo, CellarError *error)
 	return answered;
 }
 
-/*
- * cellar.get_file_io(): one row per cell, database and kind of operation.  A
- * cell that does not run or does not answer causes a warning, and its rows are
- * missing.
- */
-Datum
-cellar_file_io_counts(PG_FUNCTION_ARGS)
+/* Appends the counts of all cells.  A cell that does not run or does not answer causes a warning, and its rows are missing. */
+static void
+put_cells(ReturnSetInfo *rsinfo, bool by_type)
 {
 	ListCell   *lc;
 
-	InitMaterializedSRF(fcinfo, 0);
 	foreach(lc, cellar_cluster_cells_or_warn())
 	{
 		CellarError error;
 
-		if (!put_cell(lfirst(lc), (ReturnSetInfo *) fcinfo->resultinfo, &error))
+		if (!put_cell(lfirst(lc), by_type, rsinfo, &error))
 			ereport(WARNING,
 					(errcode(ERRCODE_CONNECTION_FAILURE),
 					 errmsg("could not read file I/O counts from a cell: %s", error.message),
 					 *error.detail ? errdetail("%s", error.detail) : 0,
 					 *error.hint ? errhint("%s", error.hint) : 0));
 	}
+}
+
+/* cellar.get_file_io(): one row per cell, database and kind of operation */
+Datum
+cellar_file_io_counts(PG_FUNCTION_ARGS)
+{
+	InitMaterializedSRF(fcinfo, 0);
+	put_cells((ReturnSetInfo *) fcinfo->resultinfo, false);
+	return (Datum) 0;
+}
+
+/*
+ * cellar.get_file_type_io(): one row per cell, tablespace, database, file type
+ * and kind of operation, and one per relation and kind.  A cell of an earlier
+ * release has no such counts, and causes a warning.
+ */
+Datum
+cellar_file_type_io_counts(PG_FUNCTION_ARGS)
+{
+	InitMaterializedSRF(fcinfo, 0);
+	put_cells((ReturnSetInfo *) fcinfo->resultinfo, true);
 	return (Datum) 0;
 }

@@ -290,6 +290,7 @@ cellar_advance_cell(CellarScanState *state)
 			break;
 
 		case CELLAR_FILE_IO:
+		case CELLAR_FILE_TYPE_IO:
 		case CELLAR_COMPRESS_PROGRESS:
 		case CELLAR_COMPRESS_DONE:
 		case CELLAR_UNITS:

@@ -5,7 +5,7 @@
 
 use cellar_format::wire::{
     BatchHeader, BlockRange, CellStatus, ColumnHeader, CompressProgress, CompressRequest, DueQuery, DueUnits, ErrorReport,
-    Expr, FileIoCounts, FileIoQuery, FrameHeader, Hello, InspectQuery, Passthru, RangeDone, RowEntry, ScanRequest, Units,
+    Expr, FileIoCounts, FileIoQuery, FileTypeIoCounts, FrameHeader, Hello, InspectQuery, Passthru, RangeDone, RowEntry, ScanRequest, Units,
     UnitsQuery, XidQuery, XidStates,
 };
 use cellar_scan::Plan;
@@ -23,7 +23,7 @@ macro_rules! round_trip {
 
 fuzz_target!(|data: &[u8]| {
     let [pick, bytes @ ..] = data else { return };
-    match pick % 22 {
+    match pick % 23 {
         0 => {
             if let Ok(request) = ScanRequest::decode(bytes) {
                 let _ = Plan::compile(&request);
@@ -50,6 +50,7 @@ fuzz_target!(|data: &[u8]| {
         18 => round_trip!(CellStatus, bytes),
         19 => round_trip!(CompressProgress, bytes),
         20 => round_trip!(InspectQuery, bytes),
+        21 => round_trip!(FileTypeIoCounts, bytes),
         _ => {
             let _ = ColumnHeader::decode(bytes);
             let _ = RowEntry::decode(bytes);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# SQL reports and the plans of session samples, on a cluster without a cell: a statement whose index is dropped and created
-# again has two plans with the executions, rows and blocks that pg_stat_statements counted; samples of a prepared statement, a
+# SQL reports and the plans of session samples, on a cluster without a cell: a statement whose index is created and dropped
+# has two plans with the executions, rows and blocks that pg_stat_statements counted; samples of a prepared statement, a
 # function, parallel workers and utility statements contain the plan of the top-level statement, or none; reports in all forms;
 # wrong arguments are refused.
 set -euo pipefail
@@ -93,6 +93,27 @@ check_equal "JSON is valid, and names its kind" "$(jq -r .kind "$WORK/report.jso
 check_equal "--last selects AWR snapshots" "$(report --query-id "$id" --last 3 --format json | md5sum)" "$(report --query-id "$id" --begin "$s2" --end "$s4" --format json | md5sum)"
 report --query-id "$id" --format document --output "$WORK/document"
 check_equal "a saved document renders the same report" "$("$CELLAR_BIN" awr sql --from-json "$WORK/document")" "$text"
+
+# ---- an index that is created again with its name ----
+
+q "CREATE TABLE again AS SELECT n AS a, repeat('x', 100) AS b FROM generate_series(1, 20000) n"
+q "CREATE INDEX again_a ON again (a)"
+q "VACUUM ANALYZE again"
+# The plans of the statement in the order of their first execution, with their numbers of executions
+plans() {
+    q "SELECT count(DISTINCT plan_id), sum(calls) FROM awr.get_statements() s
+       WHERE query_id IN (SELECT query_id FROM awr.get_plans() WHERE query LIKE 'SELECT b FROM again WHERE%') AND calls > 0"
+}
+run again "SELECT b FROM again WHERE a = 1"
+oid=$(q "SELECT 'again_a'::regclass::oid")
+q "DROP INDEX again_a"
+q "CREATE INDEX again_a ON again (a)"
+run again "SELECT b FROM again WHERE a = 2"
+check "the index has another object identifier" test "$oid" != "$(q "SELECT 'again_a'::regclass::oid")"
+check_equal "an index that is created again with its name does not change the plan" "$(plans)" "1|2"
+# One session executes both: the name of an index that this session has used changes.
+run again "SELECT b FROM again WHERE a = 3" "ALTER INDEX again_a RENAME TO again_b" "SELECT b FROM again WHERE a = 4"
+check_equal "an index of another name is another plan" "$(plans)" "2|4"
 
 # ---- plans of session samples ----
 

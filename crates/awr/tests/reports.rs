@@ -449,3 +449,31 @@ fn the_picture_of_active_sessions_contains_idle_slots() {
     let sessions: Vec<f64> = chart.unwrap().iter().map(|(_, slot)| slot.values().sum()).collect();
     assert_eq!(sessions, [2.0, 2.0, 0.0, 0.0, 2.0, 0.0]);
 }
+
+/// Cells of an earlier release count I/O by database and kind only.
+#[test]
+fn a_report_names_cells_that_do_not_count_by_file() {
+    let io =
+        json!({ "cell": "/run/c", "database": "shop", "kind": "multiblock read", "operations": 3, "bytes": 196_608 });
+    let old = text(&instance(&Builder::healthy().set("/cell_io", json!([io])).build()));
+    assert!(old.contains("the cells run a release that does not count I/O by file"), "{old}");
+
+    let class = json!({ "is_class": true, "database": "shop", "class": "index", "reads": 3, "read_bytes": 196_608,
+        "small_reads": 1, "read_us": 300, "small_read_us": 50, "histogram": [0, 0, 0, 0, 0, 0, 1, 2] });
+    let relation = json!({ "is_class": false, "database": "shop", "class": "index", "schema": "public", "table": "t",
+        "index": "t_a", "filenode": 16384, "reads": 2, "read_bytes": 131_072, "small_reads": 1, "read_us": 200,
+        "small_read_us": 50, "histogram": [0, 0, 0, 0, 0, 0, 1, 1] });
+    let new = Builder::healthy().set("/cell_io", json!([io])).set("/cell_files", json!([class, relation]));
+    let new = text(&instance(&new.build()));
+    assert!(!new.contains("does not count I/O by file"), "{new}");
+    let line = |start: &str| {
+        let line = new.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {new}"));
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    // The two large reads took 250 us; the rest of the files has one read.
+    assert!(line("Index ").starts_with("Index shop 192K"), "{}", line("Index "));
+    assert!(line("Index ").contains("50.00us 125.00us"), "{}", line("Index "));
+    assert!(new.contains("public.t: t_a"), "{new}");
+    let rest = new.lines().find(|line| line.contains("(other files)") && !line.starts_with("->")).unwrap();
+    assert!(rest.split_whitespace().any(|word| word == "1"), "{rest}");
+}

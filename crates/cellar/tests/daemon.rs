@@ -809,6 +809,7 @@ fn answers(cell: &Cell, groups: &[u32]) -> [String; 5] {
                     | Event::Units(_)
                     | Event::DueUnits(_)
                     | Event::FileIo(_)
+                    | Event::FileTypeIo(_)
                     | Event::CompressDone(_) => break "done".to_owned(),
                     _ => std::thread::sleep(Duration::from_millis(1)),
                 }

@@ -342,7 +342,8 @@ typedef enum CellarEvent
 								 * cellar_compression() */
 	CELLAR_COMPRESS_DONE,		/* cellar_compression() */
 	CELLAR_UNITS,				/* answer to cellar_query_units() */
-	CELLAR_DUE_UNITS			/* answer to cellar_query_due_units() */
+	CELLAR_DUE_UNITS,			/* answer to cellar_query_due_units() */
+	CELLAR_FILE_TYPE_IO			/* answer to cellar_query_file_type_io() */
 } CellarEvent;
 
 /*
@@ -506,6 +507,48 @@ typedef struct CellarFileIo
 } CellarFileIo;
 
 extern const CellarFileIo *cellar_file_io(const CellarConnection *connection, size_t *count);
+
+/*
+ * Like cellar_query_file_io, by file type and relation.  CELLAR_FILE_TYPE_IO
+ * announces the answer.  A cell of an earlier release answers with
+ * CELLAR_FAILED.
+ */
+extern void cellar_query_file_type_io(CellarConnection *connection, const char *const *roots, size_t count);
+
+typedef enum CellarFileType
+{
+	CELLAR_FILE_RELATION = 0,	/* main fork of a table, index, TOAST table or
+								 * sequence */
+	CELLAR_FILE_MAP = 1,		/* free space map, visibility map */
+	CELLAR_FILE_WAL = 2,
+	CELLAR_FILE_TEMPORARY = 3,
+	CELLAR_FILE_CONTROL = 4,
+	CELLAR_FILE_OTHER = 5
+} CellarFileType;
+
+/*
+ * The operations of one kind on the files of one type in one directory and
+ * database, or on one relation among them.
+ */
+typedef struct CellarFileTypeIo
+{
+	uint32_t	root;			/* position of the directory in the query */
+	uint32_t	database;		/* 0 for files without a database */
+	uint32_t	file_type;		/* a CellarFileType */
+	uint32_t	relation;		/* file number of a relation; 0 for the file
+								 * type, whose counts include those of
+								 * relations */
+	uint32_t	kind;			/* a CellarFileIoKind */
+	uint32_t	reserved;
+	uint64_t	generation;		/* differs if the counters of the relation
+								 * have started from zero again */
+	uint64_t	operations;
+	uint64_t	bytes;
+	uint64_t	microseconds;
+	uint64_t	histogram[CELLAR_FILE_IO_BUCKETS];	/* as in CellarFileIo */
+} CellarFileTypeIo;
+
+extern const CellarFileTypeIo *cellar_file_type_io(const CellarConnection *connection, size_t *count);
 
 /* ----------------------------------------------------------------
  *		Compression units

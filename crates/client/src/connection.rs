@@ -19,8 +19,8 @@ use cellar_format::bytes::Corrupt;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
     BlockRange, CompressProgress, CompressRequest, DueQuery, DueUnits, ErrorReport, FRAME_HEADER_BYTES, FileIoCounts,
-    FileIoQuery, FrameError, FrameHeader, Hello, Kind, PROTOCOL_VERSION, Passthru, RangeDone, RelationBlocks, Units,
-    UnitsQuery, Welcome, XidQuery, XidState, XidStates,
+    FileIoQuery, FileTypeIoCounts, FrameError, FrameHeader, Hello, Kind, PROTOCOL_VERSION, Passthru, RangeDone,
+    RelationBlocks, Units, UnitsQuery, Welcome, XidQuery, XidState, XidStates,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -47,6 +47,7 @@ pub enum Event {
     /// The range is complete; the counts are those since the last `RangeProgress`.
     RangeDone(ScanStats),
     FileIo(FileIoCounts),
+    FileTypeIo(FileTypeIoCounts),
     /// The totals of a compression so far; the compression continues.
     CompressProgress(CompressProgress),
     CompressDone(CompressProgress),
@@ -142,6 +143,11 @@ impl Connection {
         self.send(Kind::FileIoQuery, |out| query.encode(out));
     }
 
+    /// Like `query_file_io`, by file type and relation. A cell of an earlier release answers with an error.
+    pub fn query_file_type_io(&mut self, query: FileIoQuery) {
+        self.send(Kind::FileTypeIoQuery, |out| query.encode(out));
+    }
+
     /// Compresses blocks, or decompresses them with level 0. The connection carries nothing else until the compression
     /// is done.
     pub fn compress(&mut self, blocks: Result<RelationBlocks, String>, level: u8) {
@@ -233,6 +239,7 @@ impl Connection {
             }
             Kind::Error => Event::Failed(ErrorReport::decode(payload)?),
             Kind::FileIoCounts => Event::FileIo(FileIoCounts::decode(payload)?),
+            Kind::FileTypeIoCounts => Event::FileTypeIo(FileTypeIoCounts::decode(payload)?),
             Kind::CompressProgress => Event::CompressProgress(CompressProgress::decode(payload)?),
             Kind::CompressDone => Event::CompressDone(CompressProgress::decode(payload)?),
             Kind::Units => Event::Units(Units::decode(payload)?),
@@ -242,6 +249,7 @@ impl Connection {
             | Kind::ScanRange
             | Kind::XidStates
             | Kind::FileIoQuery
+            | Kind::FileTypeIoQuery
             | Kind::StatusQuery
             | Kind::Status
             | Kind::Compress

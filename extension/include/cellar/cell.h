@@ -42,6 +42,8 @@ typedef struct CellarClusterCell
 	CellarLocation location;	/* of one of the directories */
 	List	   *roots;			/* directories of this cluster on the cell:
 								 * paths (char *) relative to the mount */
+	List	   *tablespaces;	/* OID list: the tablespace of each root;
+								 * InvalidOid for the data directory */
 } CellarClusterCell;
 
 extern List *cellar_cluster_cells(void);

@@ -308,6 +308,13 @@ CellarPrunePage(Relation rel, Buffer buffer)
 #endif
 }
 
+/* 19 gave the numbers of system caches an enum type. */
+#if PG_VERSION_NUM >= 190000
+#define CELLAR_SYSCACHE_ID	SysCacheIdentifier
+#else
+#define CELLAR_SYSCACHE_ID	int
+#endif
+
 /* 19 added flags of slots. */
 #if PG_VERSION_NUM >= 190000
 #define CellarAllocTableSlot(table, desc, ops)	ExecAllocTableSlot((table), (desc), (ops), 0)

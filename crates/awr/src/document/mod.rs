@@ -72,6 +72,7 @@ records! {
         indexes: List<IndexStatistics>,
         io: List<IoStatistics>,
         cell_io: List<CellIo>,
+        cell_files: List<CellFile>,
         slru: List<Slru>,
         replication: List<Standby>,
         slots: List<Slot>,
@@ -379,6 +380,33 @@ records! {
         operations: Measure,
         bytes: Measure,
         time_us: Measure,
+        histogram: List<f64>,
+    }
+
+    /// I/O that cells served, by class of files and database, or of one relation. A class without a name contains
+    /// relations that were dropped or rewritten, and those that the cells did not count separately.
+    CellFile {
+        /// Whether these are the sums of a class; otherwise of a relation, which its class contains.
+        is_class: Option<bool>,
+        database: Text,
+        class: Text,
+        tablespace: Text,
+        schema: Text,
+        table: Text,
+        index: Text,
+        /// The number in the names of the relation's files.
+        filenode: Option<i64>,
+        small_reads: Measure,
+        small_read_us: Measure,
+        reads: Measure,
+        read_bytes: Measure,
+        read_us: Measure,
+        writes: Measure,
+        write_bytes: Measure,
+        write_us: Measure,
+        syncs: Measure,
+        sync_us: Measure,
+        /// Service times of reads.
         histogram: List<f64>,
     }
 

@@ -1,7 +1,8 @@
 //! I/O by function, by file type, by object type, by tablespace and by relation.
 
+use super::files::{self, classes, file_class};
 use super::{Bar, Chart, Group, Section};
-use crate::document::{CellIo, IoStatistics, Measure, TableStatistics, names};
+use crate::document::{CellFile, CellIo, IoStatistics, Measure, TableStatistics, names};
 use crate::figures::time::average_wait_us;
 use crate::figures::{histogram, ratio, sum};
 use crate::table::{Cell, Table, bytes, duration};
@@ -11,7 +12,17 @@ use std::collections::BTreeMap;
 const ROWS: usize = 20;
 
 pub fn sections(view: &View<'_>) -> Vec<Section> {
-    vec![by_function(view), by_file_type(view), by_object_type(view), by_tablespace(view), by_relation(view)]
+    vec![
+        by_function(view),
+        files::by_file_type(view),
+        by_function_and_file_type(view),
+        by_cell_operation(view),
+        by_object_type(view),
+        by_tablespace(view),
+        by_relation(view),
+        files::by_file(view),
+        files::read_histogram(view),
+    ]
 }
 
 /// Reads and writes of one function or file type.
@@ -140,37 +151,87 @@ fn by_function(view: &View<'_>) -> Section {
     if is_empty { section } else { section.chart(chart) }
 }
 
-/// The files that a cell's kind of operation covers, where the document does not name their class.
-fn class_of_kind(kind: &str) -> &'static str {
-    match kind {
-        "WAL write" => "Log File",
-        // A sync and a read can be of any file.
-        "sync" | "single block read" | "multiblock read" => "Any File",
+/// The file type of the I/O of a row of pg_stat_io.
+fn io_file_type(io: &IoStatistics) -> &'static str {
+    match &*io.object {
+        "wal" => "Log File",
+        "temp relation" => "Temp File",
         _ => "Data File",
     }
 }
 
-fn by_file_type(view: &View<'_>) -> Section {
-    let mut kinds: BTreeMap<(&str, &str, &str), Vec<&CellIo>> = BTreeMap::new();
+fn cell_traffic(file: &CellFile) -> Traffic {
+    Traffic {
+        reads: file.reads,
+        read_bytes: file.read_bytes,
+        read_us: file.read_us,
+        writes: file.writes,
+        write_bytes: file.write_bytes,
+        write_us: file.write_us,
+    }
+}
+
+fn by_function_and_file_type(view: &View<'_>) -> Section {
+    const CELLS: &str = "Cell File Service";
+    let mut functions: BTreeMap<&str, BTreeMap<&str, Traffic>> = BTreeMap::new();
+    let rows = view.document.io.iter();
+    let of_server = rows.map(|io| (function(io), io_file_type(io), traffic(io, view.document.block_bytes())));
+    let of_cells = classes(view).map(|file| (CELLS, file_class(&file.class), cell_traffic(file)));
+    for (function, file_type, traffic) in of_server.chain(of_cells) {
+        functions.entry(function).or_default().entry(file_type).or_default().add(&traffic);
+    }
+    type Types<'a> = Vec<(&'a str, Traffic)>;
+    let functions: Vec<(&str, Traffic, Types<'_>)> = functions
+        .into_iter()
+        .map(|(name, types)| {
+            let mut total = Traffic::default();
+            types.values().for_each(|traffic| total.add(traffic));
+            (name, total, types.into_iter().collect())
+        })
+        .collect();
+    let columns = [
+        "<Function/File Name",
+        "Reads: Data",
+        "Reqs per sec",
+        "Data per sec",
+        "Writes: Data",
+        "Reqs per sec",
+        "Data per sec",
+        "Waits: Count",
+        "Avg Time",
+    ];
+    let line = |name: String, traffic: &Traffic| {
+        let (reads, writes) = (traffic.read_us.and(traffic.reads), traffic.write_us.and(traffic.writes));
+        let mut cells = row(view, &name, traffic);
+        cells.truncate(columns.len() - 1);
+        cells.push(Cell::duration(average_wait_us(sum([traffic.read_us, traffic.write_us]), sum([reads, writes]))));
+        cells
+    };
+    let mut table = Table::new(&columns);
+    for (name, total, types) in top(&functions, ROWS, |(_, total, _)| total.bytes()) {
+        let types = top(types, ROWS, |(_, traffic)| traffic.bytes());
+        table = table
+            .with_rows([line((*name).to_owned(), total)])
+            .with_rows(types.into_iter().map(|(file_type, traffic)| line(format!("{name} ({file_type})"), traffic)));
+    }
+    Section::new("io-function-file-type", Group::Io, "IOStat by Function/Filetype summary")
+        .note("'Data' columns suffixed with K,M,G,T are in multiples of 1024; ordered by (Data Read + Write) desc for each function")
+        .note("Cell File Service: I/O of all functions through the mounts of cells, counted by the cells; the other functions are those of pg_stat_io, which count the same I/O in the server")
+        .table_or(table, "Not available: pg_stat_io needs PostgreSQL 16 or newer, and no cell counts I/O by file.")
+}
+
+fn by_cell_operation(view: &View<'_>) -> Section {
+    let mut kinds: BTreeMap<(&str, &str), Vec<&CellIo>> = BTreeMap::new();
     for io in &view.document.cell_io {
-        kinds.entry((&io.database, &io.file_class, &io.kind)).or_default().push(io);
+        kinds.entry((&io.database, &io.kind)).or_default().push(io);
     }
     let kinds: Vec<_> = kinds.into_iter().collect();
     let size = |rows: &[&CellIo]| sum(rows.iter().map(|io| io.bytes));
-    let columns = [
-        "<Filetype Name",
-        "<Database",
-        "<Kind",
-        "Requests",
-        "Data",
-        "Reqs per sec",
-        "Data per sec",
-        "Avg Time",
-        "p99 below",
-    ];
+    let columns =
+        ["<Operation", "<Database", "Requests", "Data", "Reqs per sec", "Data per sec", "Avg Time", "p99 below"];
     let table =
         Table::new(&columns).with_rows(top(&kinds, 2 * ROWS, |(_, rows)| size(rows)).into_iter().map(|(key, rows)| {
-            let (database, class, kind) = key;
+            let (database, kind) = key;
             let operations = sum(rows.iter().map(|io| io.operations));
             let time_us = sum(rows.iter().map(|io| io.time_us));
             let buckets = rows.iter().fold(Vec::new(), |mut sum: Vec<f64>, io| {
@@ -179,9 +240,8 @@ fn by_file_type(view: &View<'_>) -> Section {
                 sum
             });
             vec![
-                Cell::text(if class.is_empty() { class_of_kind(kind) } else { class }),
-                Cell::text(*database),
                 Cell::text(*kind),
+                Cell::text(*database),
                 Cell::count(operations),
                 Cell::bytes(size(rows)),
                 Cell::decimal(view.per_second(operations), 2),
@@ -190,9 +250,8 @@ fn by_file_type(view: &View<'_>) -> Section {
                 Cell::duration(histogram::quantile_us(&buckets, 0.99)),
             ]
         }));
-    Section::new("io-file-type", Group::Io, "IOStat by Filetype summary")
-        .note("counted and timed by the cells: exact by file, and therefore by database; page cache hits of the kernel are absent")
-        .note("Data File: every file but WAL, temporary files included; Any File: the cells do not count these operations by type")
+    Section::new("io-cell-operation", Group::Io, "IOStat by Cell Operation")
+        .note("counted and timed by the cells; data file write: every file but WAL, temporary files included")
         .table_or(table.without_empty_columns(), view.missing("cell_io_stat", "no file of the cluster is on a cell"))
 }
 
@@ -291,7 +350,7 @@ fn by_relation(view: &View<'_>) -> Section {
             Cell::percent(ratio(reads, gets).map(|ratio| 100.0 * (1.0 - ratio)), 2),
         ]
     }));
-    Section::new("io-relation", Group::Io, "File IO Stats")
+    Section::new("io-relation", Group::Io, "Relation IO Stats")
         .note("by relation, in blocks; counted by pg_statio_all_tables")
         .table_or(table.without_empty_columns(), "No relation was read from disk between the snapshots.")
 }

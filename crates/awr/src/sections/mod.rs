@@ -7,6 +7,7 @@
 mod activity;
 mod ash;
 mod blocks;
+mod files;
 mod history;
 mod host;
 mod io;

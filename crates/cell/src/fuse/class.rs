@@ -1,8 +1,8 @@
-//! Maps a file to its class: the counters of its area, whether the file is WAL, and the priority of its requests for
+//! Maps a file to its class: the counters of its area, file type and relation, and the priority of its requests for
 //! space. The path determines the class, which is cached by inode.
 
-use super::stats::{Area, AreaCounters, IoStats};
-use cellar_format::wire::FileIoKind;
+use super::stats::{Area, Counters, IoStats, RelationCounters};
+use cellar_format::wire::{FileIoKind, FileType};
 use cellar_storage::{Ino, SpacePriority, Volume};
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -11,14 +11,15 @@ use std::time::Duration;
 
 /// The classes of the files in use. An entry lives until the kernel forgets the inode.
 #[derive(Debug, Default)]
-pub struct Classes(RwLock<HashMap<Ino, FileClass>>);
+pub struct Classes(RwLock<HashMap<Ino, Arc<FileClass>>>);
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct FileClass {
     is_wal: bool,
     /// The priority of requests for space by a process that neither writes a checkpoint nor recovers.
     pub priority: SpacePriority,
-    counters: Arc<AreaCounters>,
+    counters: Arc<Counters>,
+    relation: Option<Arc<RelationCounters>>,
 }
 
 impl FileClass {
@@ -28,22 +29,34 @@ impl FileClass {
             kind => kind,
         };
         self.counters.count(kind, bytes, took);
+        if let Some(relation) = &self.relation {
+            relation.count(kind, bytes, took);
+        }
     }
 }
 
 impl Classes {
     /// Returns a file's class, which is determined from the path at the first call.
-    pub fn of(&self, ino: Ino, volume: &Volume, stats: &IoStats) -> FileClass {
+    pub fn of(&self, ino: Ino, volume: &Volume, stats: &IoStats) -> Arc<FileClass> {
         if let Some(class) = self.0.read().get(&ino) {
             return class.clone();
         }
         let path = volume.path_of(ino).unwrap_or_default();
-        let class = FileClass {
-            is_wal: path.split('/').any(|name| name == "pg_wal"),
+        let (area, (file_type, number)) = (area(&path), file_type(&path));
+        let relation = number.map(|number| stats.of_relation(area.clone(), number));
+        let evicts = relation.as_ref().is_some_and(|(_, evicts)| *evicts);
+        let class = Arc::new(FileClass {
+            is_wal: file_type == FileType::Wal,
             priority: priority(&path),
-            counters: stats.area(area(&path)),
-        };
-        self.0.write().insert(ino, class.clone());
+            counters: stats.of_type(area, file_type),
+            relation: relation.map(|(relation, _)| relation),
+        });
+        let mut classes = self.0.write();
+        if evicts {
+            // The next operation on a file of an evicted relation finds the class again, with counters.
+            classes.retain(|_, class| class.relation.as_ref().is_none_or(|relation| !relation.is_evicted()));
+        }
+        classes.insert(ino, class.clone());
         class
     }
 
@@ -52,6 +65,40 @@ impl Classes {
         if self.0.read().contains_key(&ino) {
             self.0.write().remove(&ino);
         }
+    }
+}
+
+/// Returns the type of a file and, for the main fork of a relation, the number in the file's name.
+fn file_type(path: &str) -> (FileType, Option<u32>) {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let mut folders = folder.rsplit('/');
+    let parent = folders.next().unwrap_or_default();
+    if path.split('/').any(|folder| folder == "pg_wal") {
+        return (FileType::Wal, None);
+    }
+    if folder.split('/').any(|folder| folder.starts_with("pgsql_tmp")) || name.starts_with("pgsql_tmp") {
+        return (FileType::Temporary, None);
+    }
+    if parent == "global" && name == "pg_control" {
+        return (FileType::Control, None);
+    }
+    let above = folders.next().unwrap_or_default();
+    let is_of_database = parent.parse::<u32>().is_ok() && (above == "base" || above.starts_with("PG_"));
+    if !is_of_database && parent != "global" {
+        return (FileType::Other, None);
+    }
+    // A relation's files: NUMBER[_FORK][.SEGMENT], with the prefix tBACKEND_ if the relation is temporary
+    let without_segment = name.split_once('.').map_or(name, |(stem, _)| stem);
+    if let Some((backend, _)) = without_segment.strip_prefix('t').and_then(|rest| rest.split_once('_'))
+        && backend.parse::<u32>().is_ok()
+    {
+        return (FileType::Temporary, None);
+    }
+    let (number, fork) = without_segment.split_once('_').unwrap_or((without_segment, ""));
+    match (number.parse(), fork) {
+        (Ok(number), "") if number != 0 => (FileType::Relation, Some(number)),
+        (Ok(_), "fsm" | "vm") => (FileType::Map, None),
+        _ => (FileType::Other, None),
     }
 }
 
@@ -131,6 +178,34 @@ mod tests {
         ];
         for (path, root, database) in cases {
             assert_eq!(area(path), Area { root: root.to_owned(), database }, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_path_determines_the_file_type() {
+        let cases = [
+            ("pgdata/base/5/1234", FileType::Relation, Some(1234)),
+            ("base/5/1234.17", FileType::Relation, Some(1234)),
+            ("pgdata/global/1262", FileType::Relation, Some(1262)),
+            ("space1/PG_15_202209061/16401/16402.1", FileType::Relation, Some(16402)),
+            ("space1/PG_15_202209061/16401/16402_vm.1", FileType::Map, None),
+            ("pgdata/base/5/1234_fsm", FileType::Map, None),
+            ("pgdata/base/5/1234_init", FileType::Other, None),
+            ("pgdata/base/5/t3_16384", FileType::Temporary, None),
+            ("pgdata/base/5/t3_16384_fsm", FileType::Temporary, None),
+            ("pgdata/base/pgsql_tmp/pgsql_tmp4711.0", FileType::Temporary, None),
+            ("space1/PG_15_202209061/pgsql_tmp/pgsql_tmp4711.0.sharedfileset/0.0", FileType::Temporary, None),
+            ("pgdata/pg_wal/000000010000000000000001", FileType::Wal, None),
+            ("pgdata/global/pg_control", FileType::Control, None),
+            ("pgdata/base/5/pg_filenode.map", FileType::Other, None),
+            ("pgdata/base/5/PG_VERSION", FileType::Other, None),
+            ("pgdata/pg_xact/0000", FileType::Other, None),
+            ("5/1234", FileType::Other, None),
+            ("notes", FileType::Other, None),
+            ("", FileType::Other, None),
+        ];
+        for (path, expected, number) in cases {
+            assert_eq!(file_type(path), (expected, number), "{path}");
         }
     }
 

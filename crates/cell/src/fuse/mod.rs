@@ -15,7 +15,7 @@ mod stats;
 
 pub use mount::{Mount, MountError, MountOptions, Unmounted, is_mount_of_cell, is_stale, reduce_stale};
 pub use ring::keep_awake;
-pub use stats::{Area, Histogram, IoCount, IoStats};
+pub use stats::{Area, Histogram, IoCount, IoStats, RELATIONS_MAX, RelationCount};
 
 use crate::instance::Instance;
 use cellar_format::wire::FileIoKind;
@@ -85,7 +85,7 @@ impl FileService {
         self.class_of(ino).count(kind, bytes, since.elapsed());
     }
 
-    fn class_of(&self, ino: Ino) -> FileClass {
+    fn class_of(&self, ino: Ino) -> Arc<FileClass> {
         self.shared.classes.of(ino, &self.shared.volume, &self.shared.stats)
     }
 }

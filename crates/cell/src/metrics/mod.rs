@@ -16,10 +16,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use cellar_format::postgres::Oid;
 use cellar_format::stats::ScanStats;
-use cellar_format::wire::{FILE_IO_BUCKETS, FileIoCount};
+use cellar_format::wire::{FILE_IO_BUCKETS, FileIoCount, FileTypeIoCount};
 use cellar_storage::Volume;
 
-use crate::fuse::IoStats;
+use crate::fuse::{IoCount, IoStats};
 use crate::state::MemoryBudget;
 use family::Family;
 use files::FileMetrics;
@@ -93,6 +93,30 @@ impl Metrics {
             count.histogram.iter_mut().zip(line.histogram).for_each(|(sum, waits)| *sum += waits);
         }
         counts
+    }
+
+    /// Returns the file service's counters below `roots`, by directory, database, file type and kind, and those of
+    /// relations.
+    pub fn file_type_io(&self, roots: &[String]) -> Vec<FileTypeIoCount> {
+        let line = |count: IoCount| {
+            let root = roots.iter().position(|root| *root == count.area.root)?;
+            Some(FileTypeIoCount {
+                root: root as u32,
+                database: count.area.database.unwrap_or(0),
+                file_type: count.file_type as u32,
+                relation: count.relation.map_or(0, |relation| relation.number),
+                kind: count.kind as u32,
+                reserved: 0,
+                generation: count.relation.map_or(0, |relation| relation.generation),
+                operations: count.operations,
+                bytes: count.bytes,
+                microseconds: count.microseconds,
+                histogram: count.histogram,
+            })
+        };
+        // Relations first: operations between the two readings are in the counters of the file type at least.
+        let relations = self.io_stats.relations();
+        relations.into_iter().chain(self.io_stats.snapshot()).filter_map(line).collect()
     }
 
     pub fn families(&self) -> Vec<Family> {

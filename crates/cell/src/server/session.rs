@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BlockRange, CompressProgress, CompressRequest, DueQuery, FileIoCounts, FileIoQuery, Hello, InspectQuery, Kind,
-    Relation, RelationBlocks, ScanRequest, UnitsQuery, Welcome,
+    BlockRange, CompressProgress, CompressRequest, DueQuery, FileIoCounts, FileIoQuery, FileTypeIoCounts, Hello,
+    InspectQuery, Kind, Relation, RelationBlocks, ScanRequest, UnitsQuery, Welcome,
 };
 use cellar_scan::unit::{Level, Shape};
 
@@ -99,11 +99,16 @@ impl<'a> Session<'a> {
                     let range = BlockRange::decode(payload)?;
                     self.scan_range(range)?;
                 }
-                (Kind::FileIoQuery, payload) => {
+                (kind @ (Kind::FileIoQuery | Kind::FileTypeIoQuery), payload) => {
                     let roots = FileIoQuery::decode(payload)?.roots;
                     for root in &roots {
                         let resolved = self.peer.resolve(&state.volume, root, Permission::List);
                         resolved.map_err(CompressionError::from)?;
+                    }
+                    if kind == Kind::FileTypeIoQuery {
+                        let counts = metrics.file_type_io(&roots);
+                        self.stream.send(Kind::FileTypeIoCounts, |out| FileTypeIoCounts { counts }.encode(out))?;
+                        continue;
                     }
                     let counts = metrics.file_io(&roots);
                     self.stream.send(Kind::FileIoCounts, |out| FileIoCounts { counts }.encode(out))?;

@@ -7,8 +7,8 @@ use std::ptr;
 
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BatchMode, BlockRange, CompressProgress, DueUnit, ErrorReport, FileIoCount, FileIoQuery, Hello, LevelUnits,
-    Passthru, RowEntry, XidState,
+    BatchMode, BlockRange, CompressProgress, DueUnit, ErrorReport, FileIoCount, FileIoQuery, FileTypeIoCount, Hello,
+    LevelUnits, Passthru, RowEntry, XidState,
 };
 
 use super::error::{self, CellarError, ErrorText};
@@ -34,6 +34,7 @@ pub enum CellarEvent {
     CompressDone,
     Units,
     DueUnits,
+    FileTypeIo,
 }
 
 #[repr(C)]
@@ -72,6 +73,7 @@ pub struct CellarConnection {
     xids: Vec<u32>,
     stats: ScanStats,
     file_io: Vec<FileIoCount>,
+    file_type_io: Vec<FileTypeIoCount>,
     compression: CompressProgress,
     levels: Vec<LevelUnits>,
     due: Vec<DueUnit>,
@@ -206,6 +208,31 @@ pub unsafe extern "C" fn cellar_file_io(connection: &CellarConnection, count: *m
     connection.file_io.as_ptr()
 }
 
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_query_file_type_io(
+    connection: &mut CellarConnection,
+    roots: *const *const c_char,
+    count: usize,
+) {
+    // SAFETY: the header requires `count` NUL-terminated strings.
+    let roots = unsafe { items(roots, count).iter().map(|root| string(*root)).collect() };
+    connection.connection.query_file_type_io(FileIoQuery { roots });
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_file_type_io(
+    connection: &CellarConnection,
+    count: *mut usize,
+) -> *const FileTypeIoCount {
+    // SAFETY: the header requires a place for the count.
+    unsafe { ptr::write(count, connection.file_type_io.len()) };
+    connection.file_type_io.as_ptr()
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn cellar_compress(
     connection: &mut CellarConnection,
@@ -288,6 +315,7 @@ impl CellarConnection {
             xids: Vec::new(),
             stats: ScanStats::default(),
             file_io: Vec::new(),
+            file_type_io: Vec::new(),
             compression: CompressProgress::default(),
             levels: Vec::new(),
             due: Vec::new(),
@@ -325,6 +353,10 @@ impl CellarConnection {
             Event::FileIo(answer) => {
                 self.file_io = answer.counts;
                 CellarEvent::FileIo
+            }
+            Event::FileTypeIo(answer) => {
+                self.file_type_io = answer.counts;
+                CellarEvent::FileTypeIo
             }
             Event::CompressProgress(progress) => {
                 self.compression = progress;

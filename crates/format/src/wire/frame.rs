@@ -37,6 +37,8 @@ pub enum Kind {
     InspectQuery = 10,
     /// Requests all metrics of the cell.
     MetricsQuery = 11,
+    /// Requests the file service's counters by file type and relation. Cells without this kind answer with an error.
+    FileTypeIoQuery = 12,
     Welcome = 64,
     Batch = 65,
     Passthru = 66,
@@ -55,6 +57,7 @@ pub enum Kind {
     InspectReport = 77,
     /// All metrics as JSON text.
     Metrics = 78,
+    FileTypeIoCounts = 79,
 }
 
 impl Kind {
@@ -72,6 +75,7 @@ impl Kind {
             DueQuery,
             InspectQuery,
             MetricsQuery,
+            FileTypeIoQuery,
             Welcome,
             Batch,
             Passthru,
@@ -87,6 +91,7 @@ impl Kind {
             DueUnits,
             InspectReport,
             Metrics,
+            FileTypeIoCounts,
         ]
         .into_iter()
         .find(|kind| *kind as u16 == value)

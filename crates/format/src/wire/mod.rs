@@ -27,7 +27,9 @@ pub use compression::{
     Units, UnitsQuery,
 };
 pub use expr::{BooleanTest, DEPTH_MAX, Expr, Integers};
-pub use file_io::{FILE_IO_BUCKETS, FileIoCount, FileIoCounts, FileIoKind, FileIoQuery};
+pub use file_io::{
+    FILE_IO_BUCKETS, FileIoCount, FileIoCounts, FileIoKind, FileIoQuery, FileType, FileTypeIoCount, FileTypeIoCounts,
+};
 pub use frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, Kind, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION};
 pub use inspect::{InspectQuery, InspectReport, Report};
 pub use message::{

@@ -59,7 +59,7 @@ const PLAIN_NOTES: [&str; 10] = [
 ];
 
 /// Objects of notes that are no names: the kinds of statistics, and extensions that are sources.
-const NOTE_OBJECTS: [&str; 17] = [
+const NOTE_OBJECTS: [&str; 18] = [
     "statistic",
     "database_stat",
     "statement_stat",
@@ -70,6 +70,7 @@ const NOTE_OBJECTS: [&str; 17] = [
     "slru_stat",
     "event_stat",
     "cell_io_stat",
+    "cell_file_stat",
     "os_stat",
     "setting",
     "cpu_stat",
@@ -171,7 +172,8 @@ fn rule(table: &str, column: &str) -> Rule {
         (_, "schemaname") => OfSchema("schema"),
         (_, "relname") => OfSchema("table"),
         (_, "indexrelname") => OfSchema("index"),
-        ("cell_io_stat", "cell") => Name("cell"),
+        ("cell_io_stat" | "cell_file_stat", "cell") => Name("cell"),
+        ("cell_file_stat", "file_type") => Keep,
         ("setting", "name") => SettingName,
         ("setting", "setting") => SettingValue,
         (_, "application") => NameExcept("application", &[""]),

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Instructions of a session per transaction of pgbench, with AWR's statistics of statements off and on. valgrind counts them, so
+# that the load of the machine does not matter; the kernel's instructions are not included. Each count is the difference of two
+# runs of different length on the same data, without the start and the end of the session.
+#
+#   instructions.sh [--short N] [--long N]    transactions of both runs
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../../scripts/lib.sh"
+
+short=100
+long=400
+while [ $# -gt 0 ]; do
+    case $1 in
+    --short) short=$2 ;;
+    --long) long=$2 ;;
+    *) die "unknown option $1" ;;
+    esac
+    shift 2
+done
+command -v valgrind >/dev/null || die "valgrind is not installed"
+extension_installed || die "the extension is not installed: run scripts/build.sh extension"
+work_begin instructions
+install -d -m 777 "$WORK/counts"
+data=$WORK/data
+cluster_create instructions "$data"
+cluster_set "$data" "shared_preload_libraries = 'cellar'" "cellar.awr_snapshot_interval = 0" "autovacuum = off" "fsync = off" "jit = off" \
+    "checkpoint_timeout = 1d" "bgwriter_lru_maxpages = 0" "max_parallel_workers_per_gather = 0"
+cluster_start instructions "$data"
+pgbench() { as_pg "$PG_BIN/pgbench" -h "$WORK/run" -p "$(cluster_port instructions)" -U postgres "$@" postgres >"$WORK/pgbench.log" 2>&1; }
+pgbench -i -q -s 1
+cluster_stop instructions
+
+# count SETTING TRANSACTIONS OPTION...: prints the instructions of the session that executed the transactions.
+count() {
+    local setting=$1 transactions=$2 pid
+    shift 2
+    rm -rf "$WORK/counts"/* "$WORK/copy"
+    cp -a "$data" "$WORK/copy"
+    as_pg valgrind -q --tool=callgrind --trace-children=yes --callgrind-out-file="$WORK/counts/%p" "$PG_BIN/postgres" -D "$WORK/copy" \
+        -c "unix_socket_directories=$WORK/run" -c "port=$(cluster_port instructions)" -c "cellar.awr_track_statements=$setting" >"$WORK/valgrind.log" 2>&1 &
+    remember_process $!
+    wait_for_true 120 sql instructions postgres -c "SELECT true" || die "the server did not start under valgrind"
+    pid=$(head -n 1 "$WORK/copy/postmaster.pid")
+    rm -f "$WORK/counts"/*
+    pgbench -n -c 1 -t "$transactions" --random-seed=7 "$@"
+    kill -INT "$pid"
+    wait_gone "$pid" 120 || die "the server did not stop"
+    # The session of pgbench executed the most instructions.
+    awk '$1 == "totals:" && $2 > most { most = $2 } END { print most }' "$WORK/counts"/*
+}
+
+printf '| transactions | off | on | difference |\n|---|--:|--:|--:|\n'
+for kind in TPC-B -S; do
+    options=()
+    [ "$kind" = TPC-B ] || options=("$kind")
+    for setting in off on; do
+        few=$(count "$setting" "$short" "${options[@]}")
+        many=$(count "$setting" "$long" "${options[@]}")
+        declare "$setting=$(((many - few) / (long - short)))"
+    done
+    # shellcheck disable=SC2154
+    printf '| pgbench %s | %d | %d | %s %% |\n' "$kind" "$off" "$on" "$(awk -v a="$off" -v b="$on" 'BEGIN { printf "%.1f", 100 * (b - a) / a }')"
+done
