@@ -143,6 +143,36 @@ compile_case(CaseExpr *expr, CompileContext *context)
 	add_step(context->expressions, STEP_CASE)->nargs = list_length(expr->args);
 }
 
+/*
+ * Compiles GREATEST or LEAST of the first nargs arguments: a for one argument a,
+ * else CASE WHEN rest IS NULL OR last > rest THEN last ELSE rest END, where last
+ * is the last argument and rest is GREATEST of the arguments before the last.
+ */
+static void
+compile_min_max(MinMaxExpr *expr, int nargs, CompileContext *context)
+{
+	Node	   *last = list_nth(expr->args, nargs - 1);
+	Step	   *step;
+
+	if (nargs == 1)
+	{
+		compile_expression(last, context);
+		return;
+	}
+	compile_min_max(expr, nargs - 1, context);
+	add_step(context->expressions, STEP_IS_NULL);
+	compile_expression(last, context);
+	compile_min_max(expr, nargs - 1, context);
+	step = add_step(context->expressions, STEP_CALL);
+	step->function = cellar_min_max_function(expr);
+	step->collation = cellar_collation(expr->inputcollid);
+	step->nargs = 2;
+	add_step(context->expressions, STEP_OR)->nargs = 2;
+	compile_expression(last, context);
+	compile_min_max(expr, nargs - 1, context);
+	add_step(context->expressions, STEP_CASE)->nargs = 1;
+}
+
 static void
 compile_expression(Node *node, CompileContext *context)
 {
@@ -241,6 +271,10 @@ compile_expression(Node *node, CompileContext *context)
 		case T_CoalesceExpr:
 			compile_list(((CoalesceExpr *) node)->args, context);
 			add_step(expressions, STEP_COALESCE)->nargs = list_length(((CoalesceExpr *) node)->args);
+			break;
+
+		case T_MinMaxExpr:
+			compile_min_max((MinMaxExpr *) node, list_length(((MinMaxExpr *) node)->args), context);
 			break;
 
 		case T_CaseExpr:

@@ -81,4 +81,5 @@ cellar_install_planner_hooks(void)
 	previous_create_upper_paths_hook = create_upper_paths_hook;
 	create_upper_paths_hook = create_upper_paths;
 	cellar_install_join_filters();
+	cellar_install_jit_decision();
 }

@@ -16,6 +16,7 @@
 #include "access/htup_details.h"
 #include "catalog/pg_aggregate.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -24,6 +25,59 @@
 
 #include "cellar/compat.h"
 #include "cellar/planner.h"
+
+/*
+ * Returns whether all values of the numeric expression have the same display
+ * scale, so that equal values have the same bytes.
+ */
+static bool
+scale_is_fixed(Node *expr)
+{
+	List	   *args;
+	Oid			function;
+
+	check_stack_depth();
+	switch (nodeTag(expr))
+	{
+		case T_Var:
+			return exprTypmod(expr) >= (int32) VARHDRSZ;
+		case T_Const:
+			return true;
+		case T_FuncExpr:
+			function = ((FuncExpr *) expr)->funcid;
+			args = ((FuncExpr *) expr)->args;
+			break;
+		case T_OpExpr:
+			set_opfuncid((OpExpr *) expr);
+			function = ((OpExpr *) expr)->opfuncid;
+			args = ((OpExpr *) expr)->args;
+			break;
+		default:
+			return false;
+	}
+	switch (function)
+	{
+		case F_NUMERIC_INT2:
+		case F_NUMERIC_INT4:
+		case F_NUMERIC_INT8:
+		case F_CEIL_NUMERIC:
+		case F_CEILING_NUMERIC:
+		case F_FLOOR_NUMERIC:
+		case F_EXTRACT_TEXT_DATE:
+		case F_EXTRACT_TEXT_TIME:
+		case F_EXTRACT_TEXT_TIMESTAMP:
+			return true;
+		case F_ROUND_NUMERIC_INT4:
+		case F_TRUNC_NUMERIC_INT4:
+			return IsA(lsecond(args), Const);
+		case F_NUMERIC_ADD:
+		case F_NUMERIC_SUB:
+		case F_NUMERIC_MUL:
+			return scale_is_fixed(linitial(args)) && scale_is_fixed(lsecond(args));
+		default:
+			return false;
+	}
+}
 
 /*
  * Returns whether equal values of the expression have the same bytes, given
@@ -37,27 +91,8 @@ equal_values_are_identical(Node *expr)
 	if (type == BPCHAROID)
 		return exprTypmod(expr) >= (int32) VARHDRSZ;
 	if (type == NUMERICOID)
-		return IsA(expr, Var) && exprTypmod(expr) >= (int32) VARHDRSZ;
+		return scale_is_fixed(expr);
 	return true;
-}
-
-/*
- * Returns whether the expression extracts a field of a date or timestamp,
- * which is a numeric with the same scale in all rows.
- */
-static bool
-is_extract(Node *expr)
-{
-	if (!IsA(expr, FuncExpr))
-		return false;
-	switch (((FuncExpr *) expr)->funcid)
-	{
-		case F_EXTRACT_TEXT_DATE:
-		case F_EXTRACT_TEXT_TIMESTAMP:
-			return true;
-		default:
-			return false;
-	}
 }
 
 /* Returns why the cell cannot group by the key, or NULL. */
@@ -68,8 +103,7 @@ key_unsuitable(Node *key, Index varno)
 
 	if (!cellar_depends_on_row(key))
 		return "the group key contains no column";
-	if (!cellar_type_groupable(getBaseType(exprType(key))) ||
-		!(equal_values_are_identical(key) || is_extract(key)))
+	if (!cellar_type_groupable(getBaseType(exprType(key))) || !equal_values_are_identical(key))
 		return psprintf("equal values of type %s can have different representations",
 						format_type_with_typemod(exprType(key), exprTypmod(key)));
 	if (OidIsValid(exprCollation(key)) &&

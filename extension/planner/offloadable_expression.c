@@ -24,6 +24,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 
 #include "cellar/compat.h"
 #include "cellar/planner.h"
@@ -31,6 +32,13 @@
 /* The cell rejects deeper expressions; compiling a simple CASE adds levels. */
 #define DEPTH_MAX			40
 #define ARGUMENTS_MAX		1000
+
+/*
+ * GREATEST and LEAST become nested CASE expressions that contain the first
+ * arguments several times.
+ */
+#define MIN_MAX_ARGUMENTS_MAX	4
+#define MIN_MAX_LEVELS			3	/* levels of nesting per argument */
 
 #define LETTER_CASE_REASON	"lower, upper and ILIKE are offloadable only in comparisons with ASCII strings"
 
@@ -312,6 +320,41 @@ case_offloadable(CaseExpr *expr, OffloadContext *context, bool conditional)
 }
 
 /*
+ * Returns the function that decides whether an argument of GREATEST or LEAST
+ * replaces the arguments before it, or InvalidOid.
+ */
+Oid
+cellar_min_max_function(const MinMaxExpr *expr)
+{
+	bool		greatest = expr->op == IS_GREATEST;
+	TypeCacheEntry *type = lookup_type_cache(getBaseType(expr->minmaxtype),
+											 greatest ? TYPECACHE_GT_OPR : TYPECACHE_LT_OPR);
+	Oid			operator = greatest ? type->gt_opr : type->lt_opr;
+
+	return OidIsValid(operator) ? get_opcode(operator) : InvalidOid;
+}
+
+static bool
+min_max_offloadable(MinMaxExpr *expr, OffloadContext *context, bool conditional)
+{
+	int			levels = MIN_MAX_LEVELS * list_length(expr->args);
+	Oid			function = cellar_min_max_function(expr);
+	bool		result;
+
+	if (list_length(expr->args) > MIN_MAX_ARGUMENTS_MAX)
+		return reject(context, "GREATEST or LEAST has too many arguments");
+	if (!OidIsValid(function))
+		return reject(context, "the expression contains a construct that is not offloadable");
+	if (context->depth + levels >= DEPTH_MAX)
+		return reject(context, "the expression is nested too deeply");
+	context->depth += levels;
+	result = function_offloadable(function, expr->inputcollid, NIL, context) &&
+		arguments_offloadable(expr->args, context, conditional, false);
+	context->depth -= levels;
+	return result;
+}
+
+/*
  * The cell ignores RelabelType and sees the original type.  Accepts only types
  * that all functions treat alike: int4 relabelled as oid would remain int4.
  */
@@ -430,6 +473,9 @@ expression_offloadable_inner(Node *node, OffloadContext *context, bool condition
 
 		case T_CoalesceExpr:
 			return arguments_offloadable(((CoalesceExpr *) node)->args, context, conditional, true);
+
+		case T_MinMaxExpr:
+			return min_max_offloadable((MinMaxExpr *) node, context, conditional);
 
 		case T_CaseExpr:
 			return case_offloadable((CaseExpr *) node, context, conditional);

@@ -28,12 +28,15 @@ SELECT show('SELECT region, sum(price * (1 - rate)), avg(quantity), count(produc
 SELECT show('SELECT id % 10, product, max(day) FILTER (WHERE paid) FROM sales GROUP BY 1, 2 HAVING count(*) > 3');
 SELECT show('SELECT region, product FROM sales GROUP BY region, product');
 SELECT show('SELECT price, extract(month FROM day), count(*) FROM sales GROUP BY 1, 2');
+SELECT show('SELECT round(rate, 1), price * 2 - 0.5, floor(rate), quantity::numeric, max(trunc(rate, 2)), count(*) FROM sales GROUP BY 1, 2, 3, 4');
 SELECT show('SELECT (SELECT count(*) FROM sales WHERE id = x) FROM generate_series(1, 3) x');
 
 -- Aggregations that are not offloaded, and the reasons
 SELECT count(DISTINCT region), count(*) FROM sales;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 SELECT count(*) FROM (SELECT rate FROM sales GROUP BY rate) s;
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
+SELECT count(*) FROM (SELECT price * rate FROM sales GROUP BY 1) s;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 SELECT region, min(rate) FROM sales GROUP BY region ORDER BY region;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;

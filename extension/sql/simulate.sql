@@ -48,6 +48,58 @@ SELECT count(*), sum(a) FROM odd WHERE place IS NOT NULL OR later IS NULL;
 DROP TABLE odd;
 DROP TYPE pair;
 
+-- Functions of numbers, texts and times: the storage predicate selects the rows that PostgreSQL selects, or raises the same error.
+CREATE FUNCTION selected(condition text, offload text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE result text;
+BEGIN
+  PERFORM set_config('cellar.cell_offload_processing', offload, true);
+  EXECUTE 'SELECT count(*) || '' rows, '' || coalesce(sum(id), 0) FROM v WHERE ' || condition INTO result;
+  RETURN result;
+EXCEPTION WHEN data_exception THEN
+  RETURN SQLERRM;
+END $$;
+CREATE FUNCTION compared(condition text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+  expected text := selected(condition, 'off');
+  found text := selected(condition, 'on');
+BEGIN
+  RETURN CASE WHEN found <> expected THEN 'differs, ' || found || ': '
+              WHEN NOT EXISTS (SELECT FROM show('SELECT id FROM v WHERE ' || condition) line WHERE line LIKE '%Storage Predicate%')
+              THEN 'not offloaded: ' ELSE '' END || expected;
+END $$;
+CREATE TABLE v (id int, i int, j int, n numeric, f float8, c text COLLATE "C", s timestamp, z timestamptz, o time);
+INSERT INTO v
+SELECT id, CASE WHEN id % 7 > 0 THEN id % 40 - 20 END, CASE WHEN id % 5 > 0 THEN id % 30 - 10 END,
+       CASE WHEN id % 11 > 0 THEN (id - 1500) / 40.0 END, CASE WHEN id % 13 > 0 THEN (id - 1500) / 8.0 END,
+       CASE WHEN id % 6 > 0 THEN 'a,' || id % 100 || ',é,' || id END,
+       timestamp '1999-12-01' + id * interval '7 hours 11 minutes 7.5 seconds',
+       timestamptz '1969-12-01 00:00+00' + id * interval '1 hour 0.25 seconds', time '00:00' + id * interval '28.125 seconds'
+FROM generate_series(1, 3000) id;
+INSERT INTO v VALUES (3001, 2147483647, 0, 'NaN', 'NaN', '', 'infinity', '-infinity', '24:00'),
+  (3002, -2147483648, 1, 'infinity', '-infinity', ',', '4714-11-24 BC', '4714-11-24 00:00+00 BC', '00:00'),
+  (3003, 0, 0, 1e30, -0.0, 'x', '0001-01-01 BC', 'infinity', '12:00'), (3004, 0, 0, -1e-30, 1e300, 'y,', NULL, NULL, NULL);
+VACUUM ANALYZE v;
+SELECT condition, compared(condition)
+FROM unnest(ARRAY[
+  'greatest(i, j) > 5', 'least(i, j, 3) = 3', 'greatest(n, i, j) < 0', 'least(c, ''a,5'') = ''a,5''', 'greatest(f, i) = 0',
+  'greatest(i, 100 / j) = 20', 'greatest(i / 7, j, id % 4, 2) = 3', 'greatest(s, timestamp ''2000-05-05'') = s',
+  'round(n, 1) = 3.5', 'round(n) = -3', 'round(n, -1) = 20', 'trunc(n, 1) = -3.5', 'trunc(n) = 0', 'ceil(n) = -2',
+  'floor(n) = -2', 'ceiling(n) = 1', 'round(f) = 2', 'round(f) = -2', 'trunc(f) = -2', 'ceil(f) = -2', 'floor(f) = -3',
+  'sqrt(abs(f)) = 5', 'sqrt(f) > 5', 'f > 7 AND sqrt(f) > 5', 'floor(f) = ''-infinity''',
+  'replace(c, '','', '''') = ''a7é7''', 'replace(c, ''é'', ''e'') LIKE ''a,3,e%''', 'replace(c, '''', ''x'') = c',
+  'split_part(c, '','', 2) = ''42''', 'split_part(c, '','', -2) = ''é''', 'split_part(c, ''é'', 3) = ''''',
+  'split_part(c, '','', j) = ''a''', 'split_part(c, '''', 1) = c', 'extract(year FROM s) = 2001',
+  'extract(second FROM s) = 30', 'extract(minute FROM s) IN (3, 4)', 'extract(epoch FROM s) < 0',
+  'date_trunc(''hour'', s) = timestamp ''2000-01-01 17:00''', 's::date = ''2000-02-03''',
+  'extract(hour FROM o) = 7 AND extract(second FROM o) > 30.5', 'extract(milliseconds FROM o) = 28125',
+  'extract(hour FROM z) = 7'
+]) condition;
+DROP FUNCTION selected;
+DROP FUNCTION compared;
+DROP TABLE v;
+
 -- Case conversion, division
 SELECT show('SELECT a FROM t WHERE lower(c) = ''row 7'' OR c ILIKE ''ROW 1234%'' OR upper(c) LIKE ''%9999''');
 SELECT a FROM t WHERE lower(c) = 'row 7' OR c ILIKE 'ROW 1234%' OR upper(c) LIKE '%9999' ORDER BY a LIMIT 3;

@@ -607,6 +607,94 @@ fn totals_of_units_equal_those_of_heap_pages() {
     }
 }
 
+/// Sums of linear functions of a column equal PostgreSQL's, with and without keys, and rows in which a function overflows are rejected.
+/// Without NULLs and overflows, the sums come from totals of whole chunks.
+#[test]
+fn sums_of_linear_functions_equal_those_of_postgresql() {
+    let Some(cluster) = Cluster::start("aggregate-linear") else { return };
+    let seed = setting("AGGREGATE_SEED", 1);
+    println!("AGGREGATE_SEED={seed}");
+    let mut random = Random::new(seed);
+    cluster.sql(STATES);
+    cluster.sql(&format!("create table a ({COLUMNS});\n{}", random_rows(&mut random, 4000)));
+    cluster.sql(&format!(
+        "create table whole ({COLUMNS});
+         insert into whole (id, k1, i2, i4, i8) select id, 'x', id % 100, id * 7 - 9000, id - 5 from generate_series(1, 9000) id"
+    ));
+    let long = |value: i32| Expr::Const { type_oid: 23, value: Some(value.to_le_bytes().to_vec()) };
+    let short = |value: i16| Expr::Const { type_oid: 21, value: Some(value.to_le_bytes().to_vec()) };
+    let call = |function: u32, left: Expr, right: Expr| Expr::Call {
+        function,
+        collation: Collation::None,
+        args: vec![left, right],
+    };
+    let (i2, i4, i8) = (|| Expr::Column(4), || Expr::Column(5), || Expr::Column(6));
+    let sums = [
+        (2108, call(178, i2(), long(1)), Some(8)),
+        (2101, call(181, call(170, i2(), long(3)), long(7)), None),
+        (2108, i4(), Some(8)),
+        (2108, call(177, i4(), long(2_000_000_000)), Some(8)),
+        (2108, call(177, long(1), i4()), Some(8)),
+        (2101, call(141, i4(), long(-1)), None),
+        (2109, call(180, i2(), short(5)), Some(8)),
+        (2107, call(1274, i8(), long(5)), None),
+        (2107, i8(), None),
+    ];
+    for (name, where_clause) in [
+        (
+            "a",
+            "where coalesce(i4::int8 + 2000000000 < 2147483648 and i4 < 2147483647 and i4 > -2147483648, true)
+               and coalesce(i2 >= -32763, true) and coalesce(i8 < 9223372036854775800, true)",
+        ),
+        ("whole", ""),
+    ] {
+        let table = Table::open(&cluster, name);
+        for keys in [vec![], vec![KEY_TEXT]] {
+            let aggregates = sums.iter().map(|(function, argument, _)| Aggregate {
+                argument: Some(argument.clone()),
+                ..aggregate(*function, None)
+            });
+            let aggregation = Aggregation {
+                keys: keys.iter().map(|key| Expr::Column(*key)).collect(),
+                aggregates: aggregates.collect(),
+            };
+            let widths: Vec<_> = keys.iter().map(|_| None).chain(sums.iter().map(|(.., width)| *width)).collect();
+            let answer = table.aggregate(aggregation, &widths);
+            let row = |group: &Vec<Datum>| {
+                let (key, s) = group.split_at(keys.len());
+                let key = key.iter().map(text).collect::<String>();
+                let sums = [
+                    int(&s[0]),
+                    ints(&s[1]),
+                    int(&s[2]),
+                    int(&s[3]),
+                    int(&s[4]),
+                    ints(&s[5]),
+                    int(&s[6]),
+                    hex(&s[7]),
+                    hex(&s[8]),
+                ];
+                format!("{key}|{}", sums.join("|"))
+            };
+            let mut found: Vec<String> = answer.groups.iter().map(row).collect();
+            found.sort();
+            let key = if keys.is_empty() { "''" } else { "k1" };
+            let group_by = if keys.is_empty() { "" } else { "group by k1" };
+            let listing = cluster.sql(&format!(
+                "set max_parallel_workers_per_gather = 0;
+                 select {key}, sum(i2 + 1), int4_state(i2 * 3 - 7), sum(i4), sum(i4 + 2000000000), sum(1 + i4), int4_state(i4 * -1),
+                   sum(i2 - 5::int2), int8_state(i8 + 5), int8_state(i8) from {name} {where_clause} {group_by}"
+            ));
+            let mut expected: Vec<String> = listing.lines().map(str::to_owned).collect();
+            expected.sort();
+            assert_eq!(found, expected, "{name}, {keys:?}");
+            let all: usize = cluster.sql(&format!("select count(*) from {name}")).trim().parse().unwrap();
+            assert_eq!(answer.rows.len() + answer.counted as usize, all);
+            assert_eq!(answer.rows.is_empty(), name == "whole");
+        }
+    }
+}
+
 #[test]
 fn rows_that_cannot_be_aggregated_are_rejected() {
     let Some(cluster) = Cluster::start("aggregate-back") else { return };

@@ -155,6 +155,11 @@ extern bool cellar_is_integer_equality(Oid function);
 extern bool cellar_expression_offloadable(Node *expr, Index varno, const char **reason);
 extern bool cellar_depends_on_row(Node *expr);
 extern bool cellar_catchable(Node *expr);
+extern Oid	cellar_min_max_function(const MinMaxExpr *expr);
+
+/* jit.c */
+
+extern void cellar_install_jit_decision(void);
 
 /* join_filter.c */
 

@@ -6,7 +6,7 @@
 use super::argument::Vector;
 use super::groups::{DISCARD, GroupTable, RowGroups};
 use super::key::RowCodes;
-use super::plan::{AggregationPlan, StateSpec};
+use super::plan::{AggregationPlan, LinearArgument, StateSpec};
 use super::state::State;
 use super::total::Total;
 use super::{ROWS_MAX, RUN_ROWS};
@@ -155,7 +155,10 @@ impl Aggregator {
         rejected: Option<&mut Vec<u16>>,
     ) -> bool {
         let mut cache = EvalCache::with_buffers(std::mem::take(&mut self.buffers));
-        let vectors: Vec<_> = plan.arguments.iter().map(|argument| argument.eval(rows, run, &mut cache)).collect();
+        let mut vectors: Vec<_> = plan.arguments.iter().map(|argument| argument.eval(rows, run, &mut cache)).collect();
+        for LinearArgument { argument, linear } in &plan.linears {
+            vectors[*argument].flag_undefined(linear);
+        }
         let is_uncertain = |vector: &Vector<'_>| {
             vector.lanes.has_flags() && vector.lanes.iter().any(|(_, flags)| flags & UNCERTAIN != 0)
         };
@@ -281,8 +284,9 @@ impl Aggregator {
                 for (number, (key, column)) in plan.keys.iter().zip(keys).enumerate() {
                     key.put(number, &self.table, group, row, column);
                 }
-                for ((state, output), column) in plan.outputs.iter().zip(states) {
-                    self.states[*state].put(group, *output, row, column);
+                for (output, column) in plan.outputs.iter().zip(states) {
+                    let linear = output.linear.map(|linear| &plan.linears[linear].linear);
+                    self.states[output.state].put(group, output.format, linear, row, column);
                 }
             }
             self.columns.iter_mut().for_each(|column| column.finish_nulls(last - first));

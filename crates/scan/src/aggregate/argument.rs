@@ -1,6 +1,7 @@
 //! The arguments of aggregates, computed for a run of rows at a time.
 
 use super::groups::RowGroups;
+use super::linear::Linear;
 use crate::heap::Slot;
 use crate::predicate::{
     CodeEncoding, Column, ColumnRequirement, Condition, EvalCache, Evaluation, FALSE, IS_NULL, Lanes, Node, NumberExpr,
@@ -94,6 +95,22 @@ pub struct Vector<'a> {
 }
 
 impl Vector<'_> {
+    /// Flags the rows for which a linear function of the number overflows as [`UNCERTAIN`].
+    pub fn flag_undefined(&mut self, linear: &Linear) {
+        if linear.is_defined_within(self.lanes.bounds()) {
+            return;
+        }
+        let undefined = |(value, flags): (i64, u8)| flags == 0 && !linear.is_defined(value);
+        if self.lanes.iter().any(undefined) {
+            let lanes = Rc::make_mut(&mut self.lanes);
+            for row in 0..lanes.values.len() {
+                if undefined((lanes.values[row], lanes.flags(row))) {
+                    lanes.flags_mut()[row] = UNCERTAIN;
+                }
+            }
+        }
+    }
+
     /// The groups of the rows whose values are numbers in lanes, if some rows have flags and there are few groups. None: no row
     /// has a flag, or rows must be added one by one.
     pub fn rows_with_values(&self, groups: &RowGroups) -> Option<RowGroups> {

@@ -35,6 +35,11 @@ pub enum ArgumentUse {
 }
 
 impl StateKind {
+    /// Whether the state is a sum of integers.
+    pub fn is_integer_sum(self) -> bool {
+        matches!(self, Self::IntSum | Self::WideSum)
+    }
+
     pub fn argument_use(self) -> ArgumentUse {
         match self {
             Self::Count => ArgumentUse::Nulls,
@@ -103,6 +108,18 @@ static TABLE: &[AggregateFunction] = &[
     sum(2103, ValueKind::Numeric, StateKind::NumericSum, OutputKind::SerializedNumericSum),
     sum(2104, ValueKind::Float4, StateKind::FloatMoments, OutputKind::Moments),
     sum(2105, ValueKind::Float8, StateKind::FloatMoments, OutputKind::Moments),
+    sum(2721, ValueKind::Float4, StateKind::FloatMoments, OutputKind::Moments),
+    sum(2722, ValueKind::Float8, StateKind::FloatMoments, OutputKind::Moments),
+    sum(2644, ValueKind::Float4, StateKind::FloatMoments, OutputKind::Moments),
+    sum(2645, ValueKind::Float8, StateKind::FloatMoments, OutputKind::Moments),
+    sum(2151, ValueKind::Float4, StateKind::FloatMoments, OutputKind::Moments),
+    sum(2152, ValueKind::Float8, StateKind::FloatMoments, OutputKind::Moments),
+    sum(2727, ValueKind::Float4, StateKind::FloatMoments, OutputKind::Moments),
+    sum(2728, ValueKind::Float8, StateKind::FloatMoments, OutputKind::Moments),
+    sum(2715, ValueKind::Float4, StateKind::FloatMoments, OutputKind::Moments),
+    sum(2716, ValueKind::Float8, StateKind::FloatMoments, OutputKind::Moments),
+    sum(2157, ValueKind::Float4, StateKind::FloatMoments, OutputKind::Moments),
+    sum(2158, ValueKind::Float8, StateKind::FloatMoments, OutputKind::Moments),
     extreme(2115, ValueKind::Int8, true),
     extreme(2116, ValueKind::Int4, true),
     extreme(2117, ValueKind::Int2, true),

@@ -44,9 +44,9 @@ pub struct Key {
     pub kind: ValueKind,
     /// The slot, if the key is a plain column.
     column: Option<Slot>,
-    /// Computes codes over vectors, if the key is an expression whose values are integers.
+    /// Computes codes over vectors, if the key is an expression whose values are integers or numerics of one scale.
     fast: Option<NumberExpr>,
-    /// The display scale of all values, if the key is a column of numerics with a declared scale.
+    /// The display scale of all values, if the key is a numeric: a column with a declared scale, or computed by `fast`.
     scale: Option<u8>,
     /// The columns that the expression reads.
     pub slots: Vec<Slot>,
@@ -66,8 +66,16 @@ impl Key {
         };
         let decimals = column.and_then(|slot| columns.get(slot as usize)?.as_ref()?.decimals);
         let scale = decimals.filter(|decimals| *decimals <= KEY_DECIMALS_MAX).map(|decimals| decimals as u8);
-        let is_computed = column.is_none() && kind.is_int() && evaluation == Evaluation::Vectors;
-        let fast = is_computed.then(|| NumberExpr::number(&node, kind, columns)).flatten();
+        let is_computed = column.is_none() && evaluation == Evaluation::Vectors;
+        let mut fast = is_computed.then(|| NumberExpr::number(&node, kind, columns)).flatten();
+        let mut scale = scale;
+        if kind == ValueKind::Numeric && column.is_none() {
+            // Codes are numerics times a power of ten, which represent the display scale, too.
+            let display_scale = NumberExpr::display_scale(&node, columns).and_then(|scale| scale.constant());
+            fast = fast
+                .filter(|fast| display_scale == Some(fast.scale().into()) && fast.scale() <= KEY_DECIMALS_MAX.into());
+            scale = fast.as_ref().map(|fast| fast.scale() as u8);
+        }
         Self { node, kind, column, fast, scale, slots }
     }
 
@@ -142,8 +150,9 @@ impl Key {
     ) {
         let row_words = table.words();
         let has_datums = rows.encoded_columns.columns.is_empty();
+        let (least, most) = if self.kind == ValueKind::Numeric { SCALED } else { (i64::MIN, i64::MAX) };
         for (index, ((value, flags), row)) in lanes.iter().zip(codes.words.chunks_exact_mut(row_words)).enumerate() {
-            if flags & UNCERTAIN != 0 {
+            if flags & UNCERTAIN != 0 || flags & IS_NULL == 0 && !(least..=most).contains(&value) {
                 if !has_datums || !self.interpret(number, rows, selected[index], table, row) {
                     codes.undecided.push(index as u32);
                 }

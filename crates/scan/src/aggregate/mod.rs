@@ -14,6 +14,7 @@ mod argument;
 mod functions;
 mod groups;
 mod key;
+mod linear;
 mod partial;
 mod plan;
 mod state;

@@ -7,7 +7,8 @@ use super::functions::{
 };
 use super::groups::KEYS_MAX;
 use super::key::Key;
-use super::total::TotalRequest;
+use super::linear::Linear;
+use super::total::{Total, TotalRequest};
 use crate::heap::Slot;
 use crate::predicate::{Column, ColumnRequirement, Compiler, Evaluation, Node, Unsupported};
 use crate::value::{Value, ValueKind};
@@ -23,6 +24,22 @@ pub struct StateSpec {
     pub kind: StateKind,
 }
 
+/// The result of an aggregate.
+pub struct Output {
+    /// Index of the state.
+    pub state: usize,
+    pub format: OutputKind,
+    /// Index of the function of the state's values that the aggregate sums up. None: the values themselves.
+    pub linear: Option<usize>,
+}
+
+/// A linear function of an argument.
+pub struct LinearArgument {
+    /// Index of the argument.
+    pub argument: usize,
+    pub linear: Linear,
+}
+
 /// Aggregates whose argument, filter and use are equal share the vectors of one argument.
 #[derive(PartialEq)]
 struct ArgumentKey<'r> {
@@ -36,8 +53,10 @@ pub struct AggregationPlan {
     pub(super) keys: Vec<Key>,
     pub(super) arguments: Vec<Argument>,
     pub(super) states: Vec<StateSpec>,
-    /// For each aggregate: the index of its state, and the format of its result.
-    pub(super) outputs: Vec<(usize, OutputKind)>,
+    /// One per aggregate.
+    pub(super) outputs: Vec<Output>,
+    /// The functions that sums are derived for.
+    pub(super) linears: Vec<LinearArgument>,
     counts_rows: bool,
     /// One per argument. None: the aggregation cannot be computed from totals.
     pub(super) total_requests: Option<Vec<TotalRequest>>,
@@ -66,6 +85,7 @@ impl AggregationPlan {
             arguments: Vec::new(),
             states: Vec::new(),
             outputs: Vec::new(),
+            linears: Vec::new(),
             counts_rows: false,
             total_requests: None,
         };
@@ -75,16 +95,19 @@ impl AggregationPlan {
                 find(aggregate.function).filter(|_| offloadable_aggregate(aggregate.function, aggregate.collation));
             let function =
                 function.ok_or_else(|| Unsupported(format!("aggregate {} is not offloaded", aggregate.function)))?;
+            let linear =
+                aggregate.argument.as_ref().filter(|_| function.state.is_integer_sum()).and_then(Linear::split);
             let argument_key = ArgumentKey {
-                argument: aggregate.argument.as_ref(),
+                argument: linear.as_ref().map(|(_, operand)| *operand).or(aggregate.argument.as_ref()),
                 filter: aggregate.filter.as_ref(),
                 argument_use: function.state.argument_use(),
             };
             let argument = match argument_keys.iter().position(|known| *known == argument_key) {
                 Some(argument) => argument,
                 None => {
-                    let mut argument = argument_of(function, aggregate, compiler, evaluation)?;
-                    argument.slots = slots_of(aggregate.argument.iter().chain(&aggregate.filter), compiler);
+                    let operand = linear.as_ref().map(|(_, operand)| *operand);
+                    let mut argument = argument_of(function, aggregate, operand, compiler, evaluation)?;
+                    argument.slots = slots_of(argument_key.argument.into_iter().chain(&aggregate.filter), compiler);
                     plan.arguments.push(argument);
                     argument_keys.push(argument_key);
                     argument_keys.len() - 1
@@ -95,12 +118,27 @@ impl AggregationPlan {
             if state == plan.states.len() {
                 plan.states.push(StateSpec { argument, kind: function.state });
             }
-            plan.outputs.push((state, function.output));
+            let linear = linear.map(|(linear, _)| plan.linear(argument, linear));
+            plan.outputs.push(Output { state, format: function.output, linear });
         }
         let is_row = |key: &ArgumentKey<'_>| key.argument.is_none() && key.filter.is_none();
         plan.counts_rows = plan.keys.is_empty() && !argument_keys.is_empty() && argument_keys.iter().all(is_row);
         plan.total_requests = plan.compile_total_requests();
         Ok(plan)
+    }
+
+    /// Returns the index of a function of an argument in [`Self::linears`]; adds the function if it is new.
+    fn linear(&mut self, argument: usize, linear: Linear) -> usize {
+        let known = self.linears.iter().position(|known| known.argument == argument && known.linear == linear);
+        known.unwrap_or_else(|| {
+            self.linears.push(LinearArgument { argument, linear });
+            self.linears.len() - 1
+        })
+    }
+
+    /// Whether sums that are derived from these totals, one per argument, are defined for all rows.
+    pub fn defines_sums(&self, totals: &[Total]) -> bool {
+        self.linears.iter().all(|known| known.linear.is_defined_within(totals[known.argument].bounds))
     }
 
     /// Whether every aggregate is `count(*)`, without keys and filters.
@@ -181,7 +219,7 @@ impl AggregationPlan {
     /// Bytes per value of each result column; 0 for a varlena.
     pub(super) fn strides(&self) -> Vec<usize> {
         let keys = self.keys.iter().map(Key::stride);
-        keys.chain(self.outputs.iter().map(|(_, output)| output.stride())).collect()
+        keys.chain(self.outputs.iter().map(|output| output.format.stride())).collect()
     }
 }
 
@@ -194,14 +232,16 @@ fn slots_of<'e>(exprs: impl IntoIterator<Item = &'e Expr>, compiler: &mut Compil
     slots
 }
 
-/// Compiles the argument and the filter of an aggregate.
+/// Compiles the argument and the filter of an aggregate. `operand`: the part of the argument that a linear function leaves.
 fn argument_of(
     function: &AggregateFunction,
     aggregate: &Aggregate,
+    operand: Option<&Expr>,
     compiler: &mut Compiler<'_>,
     evaluation: Evaluation,
 ) -> Result<Argument, Unsupported> {
     let typed = aggregate.argument.as_ref().map(|expr| compiler.typed(expr)).transpose()?;
+    let operand = operand.map(|expr| compiler.typed(expr)).transpose()?;
     let filter = aggregate.filter.as_ref().map(|expr| compiler.condition(expr)).transpose()?;
     let columns: &[Option<Column>] = &compiler.columns;
     let boolean = |node: Node| {
@@ -218,6 +258,10 @@ fn argument_of(
         }
         (_, Some(kind), Some((node, found))) if fits(found, &node) => {
             let values = function.state.argument_use() == ArgumentUse::Values;
+            let (node, kind) = match operand {
+                Some((operand, found)) => (operand, found.unwrap_or(kind)),
+                None => (node, kind),
+            };
             Ok(Argument::of(node, kind, values, columns, evaluation, filter))
         }
         _ => Err(Unsupported(format!("aggregate {} has an argument that is not offloaded", function.oid))),

@@ -8,6 +8,7 @@ use super::RUN_ROWS;
 use super::argument::{IS_WIDE, Vector};
 use super::functions::{OutputKind, StateKind};
 use super::groups::{DISCARD, FEW_GROUPS_MAX, RowGroups};
+use super::linear::Linear;
 use super::partial;
 use super::total::Total;
 use crate::batch::ColumnBuilder;
@@ -286,19 +287,25 @@ impl State {
         true
     }
 
-    /// Appends the state of a group in format `output` to a column, which has `row` rows.
-    pub fn put(&self, group: usize, output: OutputKind, row: usize, out: &mut ColumnBuilder) {
+    /// Appends the state of a group in format `output` to a column, which has `row` rows. `linear`: the state of a sum of a
+    /// function of the values.
+    pub fn put(&self, group: usize, output: OutputKind, linear: Option<&Linear>, row: usize, out: &mut ColumnBuilder) {
+        let derived = |sum: i128, count: i64| linear.map_or(sum, |linear| linear.sum(sum, count));
         match &self.states {
             States::Counts(states) => out.push_fixed(&states[group].to_le_bytes()),
             States::Sums(states) => {
                 let Sum { sum, count } = states[group];
+                let sum = derived(sum.into(), count) as i64;
                 match output {
                     OutputKind::CountAndSum => out.push_datum(&partial::count_and_sum(count, sum)),
                     _ if count == 0 => out.push_null(row, 8),
                     _ => out.push_fixed(&sum.to_le_bytes()),
                 }
             }
-            States::WideSums(states) => out.push_payload(&partial::wide_sum(states[group].count, states[group].sum)),
+            States::WideSums(states) => {
+                let WideSum { sum, count } = states[group];
+                out.push_payload(&partial::wide_sum(count, derived(sum, count)));
+            }
             States::NumericSums { sums, fraction_digits } => {
                 let NumericSum { sum, count, scale_count, scale } = sums[group];
                 out.push_payload(&partial::numeric_sum(count, sum, *fraction_digits, scale.into(), scale_count));

@@ -4,7 +4,7 @@
 //! the reason.
 
 use super::column::Column;
-use super::functions::{self, Context, Function, FunctionBody, TextEncoding};
+use super::functions::{self, Context, Function, FunctionBody, Operator, TextEncoding};
 use super::like::Pattern;
 use super::node::Node;
 use crate::bounds::IntSet;
@@ -259,6 +259,45 @@ impl Compiler<'_> {
         {
             *function = other;
         }
+    }
+}
+
+/// An operation on one integer expression.
+pub enum IntegerCall<'e> {
+    /// `operand operator constant`, of type `kind`.
+    WithConstant { operator: Operator, constant: i64, kind: ValueKind, operand: &'e Expr },
+    /// Conversion of the operand to a wider integer type.
+    Widened(&'e Expr),
+}
+
+/// Recognizes operations on one integer expression. The expression must be valid.
+pub fn integer_call(expr: &Expr) -> Option<IntegerCall<'_>> {
+    let is_integer = |kind: &ValueKind| matches!(kind, ValueKind::Int2 | ValueKind::Int4 | ValueKind::Int8);
+    let Expr::Call { function, args, .. } = expr else { return None };
+    let function = functions::find(*function)?;
+    let kind = ValueKind::of(function.result).filter(is_integer)?;
+    if !function.args.iter().all(|arg| ValueKind::of(*arg).as_ref().is_some_and(is_integer)) {
+        return None;
+    }
+    let constant_of = |expr: &Expr| match expr {
+        Expr::Const { type_oid, value } => match constant(*type_oid, value.as_deref()).ok()?.node {
+            Node::Const(Value::Int(value)) => Some(value),
+            _ => None,
+        },
+        _ => None,
+    };
+    match (function.body, args.as_slice()) {
+        (FunctionBody::Widen, [operand]) => Some(IntegerCall::Widened(operand)),
+        (FunctionBody::Arithmetic(operator), [left, right]) => {
+            let commutes = matches!(operator, Operator::Add | Operator::Multiply);
+            let (operand, constant) = match (constant_of(left).filter(|_| commutes), constant_of(right)) {
+                (_, Some(constant)) => (left, constant),
+                (Some(constant), None) => (right, constant),
+                (None, None) => return None,
+            };
+            Some(IntegerCall::WithConstant { operator, constant, kind, operand })
+        }
+        _ => None,
     }
 }
 

@@ -22,7 +22,7 @@ mod vector;
 
 pub use column::Column;
 pub use column_test::{ColumnTest, EncodedTest};
-pub use compile::{Compiler, Unsupported};
+pub use compile::{Compiler, IntegerCall, Unsupported, integer_call};
 pub use encoded::{CodeEncoding, EncodedColumn, EncodedColumns, StringList, scale_factor};
 pub use functions::{CollationNeed, FunctionBody, Operator, TextEncoding};
 pub use kernel::{Kernel, number_of};

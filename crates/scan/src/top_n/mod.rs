@@ -35,7 +35,7 @@ pub(crate) struct TopNPlan {
     keys: Vec<SortKey>,
     /// The columns that keys read; ascending.
     slots: Vec<Slot>,
-    /// The first key, if all keys are plain columns and the first has values that are integers or numerics.
+    /// The first key, if all keys are plain columns and the first has values that are integers, numerics or texts.
     first: Option<FirstKey>,
 }
 
@@ -48,12 +48,24 @@ pub(crate) struct FirstKey {
     domain: Domain,
     pub descending: bool,
     pub nulls_first: bool,
+    /// Whether there is no other key: then a row with the same key as the last of the first rows can be dropped, too.
+    is_only: bool,
 }
 
 impl FirstKey {
-    /// The test of values that do not follow `last`. None: the values of the key cannot be tested.
+    pub fn is_string(&self) -> bool {
+        self.domain == Domain::Bytes
+    }
+
+    /// The test of values that may be in one of the first rows, the last of which has the value `last`. None: the values of the key
+    /// cannot be tested.
     pub fn test(&self, last: &Value<'_>) -> Option<ColumnTest> {
-        let comparison = if self.descending { Comparison::GreaterOrEqual } else { Comparison::LessOrEqual };
+        let comparison = match (self.descending, self.is_only) {
+            (true, true) => Comparison::Greater,
+            (true, false) => Comparison::GreaterOrEqual,
+            (false, true) => Comparison::Less,
+            (false, false) => Comparison::LessOrEqual,
+        };
         ColumnTest::compare(self.domain, comparison, last)
     }
 }
@@ -91,6 +103,7 @@ impl TopNPlan {
                 let kind = column.and_then(|column| column.kind).filter(|kind| match domain {
                     Domain::Int => kind.is_int(),
                     Domain::Numeric => *kind == ValueKind::Numeric,
+                    Domain::Bytes => matches!(kind, ValueKind::Text | ValueKind::Bytea),
                     _ => false,
                 });
                 kind.map(|kind| FirstKey {
@@ -99,6 +112,7 @@ impl TopNPlan {
                     domain: *domain,
                     descending: *descending,
                     nulls_first: *nulls_first,
+                    is_only: keys.len() == 1,
                 })
             }
             _ => None,
@@ -201,7 +215,7 @@ impl TopN {
     /// Returns whether the row follows the top of the heap by its first key alone.
     #[inline(always)]
     fn first_key_decides(&self, plan: &TopNPlan, rows: RowSet<'_>, row: u16) -> bool {
-        let Some(FirstKey { slot, kind, .. }) = plan.first else { return false };
+        let Some(FirstKey { slot, kind, domain, .. }) = plan.first else { return false };
         let (Some(column), Some(last)) = (rows.column(slot), self.heap.first()) else {
             return false;
         };
@@ -209,6 +223,10 @@ impl TopN {
         let value = match location {
             MISSING => return false,
             NULL => Value::Null,
+            _ if domain == Domain::Bytes => match column.plain_bytes(rows.bytes, location as usize) {
+                Some(bytes) => Value::Bytes(bytes.into()),
+                None => return false,
+            },
             _ if kind == ValueKind::Numeric => {
                 // Keys decide only if both values have one.
                 let key = column.plain_bytes(rows.bytes, location as usize).and_then(numeric::key);

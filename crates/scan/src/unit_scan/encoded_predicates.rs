@@ -208,7 +208,7 @@ pub(super) fn has_numbers(attribute: &AttributeChunk, kind: Option<ValueKind>) -
 }
 
 /// The positions of passing entries as a range, if they are consecutive; an empty range if none passes.
-fn consecutive(table: &[bool]) -> Option<IntRange> {
+pub(super) fn consecutive(table: &[bool]) -> Option<IntRange> {
     let lo = table.iter().position(|passes| *passes).unwrap_or(1) as i64;
     let hi = table.iter().rposition(|passes| *passes).map_or(lo - 1, |last| last as i64);
     let count = table.iter().filter(|passes| **passes).count() as i64;

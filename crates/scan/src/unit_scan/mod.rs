@@ -298,6 +298,13 @@ impl UnitScanner {
             let first = block * BLOCK_ROWS;
             let marks = &mut marks[..chunk_rows.saturating_sub(first).min(BLOCK_ROWS)];
             self.mark_visible(scan, span, first, &mut next, marks);
+            let (cheap_key, late_key) = match &first_key {
+                Some(key) if key.is_cheap() => (Some(key), None),
+                key => (None, key.as_ref()),
+            };
+            if let Some(key) = cheap_key {
+                self.retain_first(key, at, marks)?;
+            }
             if !self.apply_predicates(&predicates, at, marks)? {
                 continue;
             }
@@ -306,7 +313,7 @@ impl UnitScanner {
             } else if let Some(fold) = &mut fold {
                 self.fold_block(scan, fold, span, at, marks, results)?;
             } else {
-                if let Some(key) = &first_key {
+                if let Some(key) = late_key {
                     self.retain_first(key, at, marks)?;
                 }
                 append_selected(marks, first as u16, &mut self.passed);

@@ -22,6 +22,9 @@ impl UnitScanner {
             let Some(total) = self.total(scan, span, request)? else { return Ok(false) };
             totals.push(total);
         }
+        if !aggregation.defines_sums(&totals) {
+            return Ok(false);
+        }
         let rows = span.rows.len() as u64;
         if let Some(aggregator) = &mut self.aggregator {
             results.stats.rows_returned += aggregator.add_totals(aggregation, &totals, rows, results.writer);

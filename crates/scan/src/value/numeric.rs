@@ -115,6 +115,18 @@ fn without_zeroes(value: i64, decimals: u32) -> Option<i64> {
     (remainder == 0).then_some(quotient)
 }
 
+/// The direction in which [`Numeric::rounded`] rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rounding {
+    HalfAwayFromZero,
+    TowardZero,
+    Up,
+    Down,
+}
+
+/// The greatest scale, and minus the least scale, of [`Numeric::rounded`].
+const ROUNDED_SCALE_MAX: i32 = 20;
+
 impl Numeric {
     pub fn zero() -> Self {
         Self { class: Class::Finite, negative: false, weight: 0, scale: 0, digits: Digits::new() }
@@ -403,6 +415,38 @@ impl Numeric {
         let quotient = i128::try_from(quotient).ok()?;
         let quotient = if self.negative != other.negative { -quotient } else { quotient };
         Some(Self { scale, ..Self::from_scaled(quotient, fraction_digits) })
+    }
+
+    /// Returns the value rounded to a multiple of `10^-scale`, with the display scale `scale`, or 0 if `scale` is negative. None: the
+    /// value is not finite, or the digits do not fit in 128 bits.
+    pub fn rounded(&self, scale: i32, rounding: Rounding) -> Option<Self> {
+        if self.class != Class::Finite || !(-ROUNDED_SCALE_MAX..=ROUNDED_SCALE_MAX).contains(&scale) {
+            return None;
+        }
+        let display_scale = scale.max(0);
+        if self.digits.is_empty() {
+            return Some(Self { scale: display_scale, ..Self::zero() });
+        }
+        // The value is the magnitude times 10^-decimals.
+        let (magnitude, decimals) = (self.magnitude()?, -4 * self.last_weight());
+        let units = if decimals <= scale {
+            magnitude.checked_mul(10u128.checked_pow((scale - decimals) as u32)?)?
+        } else {
+            let unit = 10u128.checked_pow((decimals - scale) as u32)?;
+            let (units, remainder) = (magnitude / unit, magnitude % unit);
+            let is_away = match rounding {
+                Rounding::HalfAwayFromZero => remainder >= unit - remainder,
+                Rounding::TowardZero => false,
+                Rounding::Up => remainder > 0 && !self.negative,
+                Rounding::Down => remainder > 0 && self.negative,
+            };
+            units + u128::from(is_away)
+        };
+        let fraction_digits = (display_scale + 3) / 4;
+        let units = units.checked_mul(10u128.checked_pow((4 * fraction_digits - scale) as u32)?)?;
+        let units = i128::try_from(units).ok()?;
+        let units = if self.negative { -units } else { units };
+        Some(Self { scale: display_scale, ..Self::from_scaled(units, fraction_digits) })
     }
 
     /// Returns the display scale of a quotient (`select_div_scale`): at least 16 significant digits, and at least the scales

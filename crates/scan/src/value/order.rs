@@ -151,7 +151,11 @@ impl Trim {
     /// Whether `value` equals `constant`, which is already trimmed. The first bytes of most unequal values differ.
     #[inline(always)]
     pub fn equal(self, value: &[u8], constant: &[u8]) -> bool {
-        if value.first() != constant.first() && !constant.is_empty() {
+        // An empty constant has no valid address, for which `memcmp` takes 80 ns instead of 2 ns, even to compare no bytes.
+        if constant.is_empty() {
+            return self.apply(value).is_empty();
+        }
+        if value.first() != constant.first() {
             return false;
         }
         match self {

@@ -386,9 +386,9 @@ impl Generator {
             let (function, name) = random.pick(&self.functions);
             if function.result == result {
                 let fields: &[&str] = match function.name {
-                    "extract_date" | "extract_timestamp" | "timestamp_part" => {
-                        &["year", "month", "day", "doy", "dow", "isodow", "quarter"]
-                    }
+                    "extract_date" | "timestamp_part" => &["year", "month", "day", "doy", "dow", "isodow", "quarter"],
+                    "extract_timestamp" => &["year", "month", "day", "doy", "hour", "minute", "second", "epoch"],
+                    "extract_time" => &["hour", "minute", "second", "milliseconds", "microseconds", "epoch"],
                     "timestamp_trunc" => {
                         &["year", "quarter", "month", "week", "day", "hour", "minute", "second", "milliseconds"]
                     }

@@ -191,6 +191,15 @@ impl Queries<'_> {
             let field = *self.rng.pick(&["year", "month", "dow", "hour", "minute", "second", "epoch"]);
             return format!("extract({field} FROM {})", self.expression(Type::Timestamp, 1));
         }
+        if self.rng.chance(15) {
+            // Numerics of one display scale.
+            return match self.rng.below(4) {
+                0 => format!("round({}, {})", self.expression(Type::Numeric, 1), self.rng.between(-2, 3)),
+                1 => format!("floor({})", self.expression(Type::Numeric, 1)),
+                2 => format!("({}::numeric * 1.5 + 2)", self.expression(Type::Int4, 1)),
+                _ => format!("trunc({}, 1)", self.expression(Type::Numeric, 1)),
+            };
+        }
         match *self.rng.pick(&[Type::Bool, Type::Int4, Type::Int8, Type::Text, Type::Date, Type::Timestamp]) {
             Type::Int8 => format!("(id % {})", 1 + self.rng.below(2000)),
             Type::Text => self.unpadded(1),
@@ -207,7 +216,14 @@ impl Queries<'_> {
             self.rng.pick(&self.table.columns).of
         };
         let depth = if self.rng.chance(40) { 2 } else { 0 };
-        let argument = if of == Type::Text && depth > 0 { self.unpadded(depth) } else { self.expression(of, depth) };
+        let mut argument =
+            if of == Type::Text && depth > 0 { self.unpadded(depth) } else { self.expression(of, depth) };
+        if matches!(of, Type::Int2 | Type::Int4 | Type::Int8) && self.rng.chance(40) {
+            // A linear function of an integer.
+            let operator = *self.rng.pick(&["+", "-", "*"]);
+            let constant = *self.rng.pick(&["1", "-3", "7::int2", "100000", "2000000000", "3::int8"]);
+            argument = format!("({argument} {operator} {constant})");
+        }
         let names: &[&str] = match of {
             Type::Numeric => &["sum", "avg", "sum", "avg", "count"],
             Type::Int2 | Type::Int4 | Type::Int8 => &["sum", "avg", "min", "max", "count"],
@@ -454,6 +470,11 @@ impl Queries<'_> {
                     format!("({})::text", self.expression(other, d))
                 }
                 5 => format!("left({}, {})", self.expression(of, d), self.rng.between(-2, 5)),
+                6 if self.rng.chance(50) => {
+                    // Field 0 raises an error.
+                    let field = if self.rng.chance(4) { 0 } else { *self.rng.pick(&[-2, -1, 1, 2]) };
+                    format!("split_part({}, 'a', {field})", self.expression(of, d))
+                }
                 6 => format!("btrim({})", self.expression(of, d)),
                 _ => format!("replace({}, 'a', 'bb')", self.expression(of, d)),
             },
@@ -481,6 +502,14 @@ impl Queries<'_> {
 
     fn number(&mut self, of: Type, depth: usize) -> String {
         let cast = of.name();
+        if self.rng.chance(12) {
+            let name = *self.rng.pick(&["greatest", "least"]);
+            return format!("{name}({}, {})", self.expression(of, depth), self.expression(of, depth));
+        }
+        if matches!(of, Type::Numeric | Type::Float8) && self.rng.chance(15) {
+            let name = *self.rng.pick(&["round", "trunc", "ceil", "floor"]);
+            return format!("{name}({})", self.expression(of, depth));
+        }
         match self.rng.below(12) {
             0 | 1 => format!("({} + {})", self.expression(of, depth), self.expression(of, depth)),
             2 => format!("({} - {})", self.expression(of, depth), self.expression(of, depth)),

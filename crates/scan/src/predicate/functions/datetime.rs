@@ -154,18 +154,26 @@ fn date_field(field: &[u8], date: i64) -> Option<i64> {
     })
 }
 
-/// Returns a field of a finite timestamp as a number and its decimals: the field is the number divided by `10^decimals`.
-fn timestamp_field(field: &[u8], timestamp: i64) -> Result<(i64, u32), Undecided> {
-    const UNIX_EPOCH: i64 = (UNIX_EPOCH_JULIAN - EPOCH_JULIAN) * USECS_PER_DAY;
-    let (date, time) = split_timestamp(timestamp)?;
-    Ok(match field {
+/// Returns a field of a time of day as [`timestamp_field`] does. None: not a field of a time.
+fn time_field(field: &[u8], time: i64) -> Option<(i64, u32)> {
+    Some(match field {
         b"hour" => (time / 3_600_000_000, 0),
         b"minute" => (time / 60_000_000 % 60, 0),
         b"second" => (time % 60_000_000, 6),
         b"milliseconds" => (time % 60_000_000, 3),
         b"microseconds" => (time % 60_000_000, 0),
-        b"epoch" => (timestamp.checked_sub(UNIX_EPOCH).ok_or(Undecided)?, 6),
-        field => (date_field(field, date).ok_or(Undecided)?, 0),
+        _ => return None,
+    })
+}
+
+/// Returns a field of a finite timestamp as a number and its decimals: the field is the number divided by `10^decimals`.
+fn timestamp_field(field: &[u8], timestamp: i64) -> Result<(i64, u32), Undecided> {
+    const UNIX_EPOCH: i64 = (UNIX_EPOCH_JULIAN - EPOCH_JULIAN) * USECS_PER_DAY;
+    let (date, time) = split_timestamp(timestamp)?;
+    Ok(match (field, time_field(field, time)) {
+        (_, Some(found)) => found,
+        (b"epoch", _) => (timestamp.checked_sub(UNIX_EPOCH).ok_or(Undecided)?, 6),
+        (field, None) => (date_field(field, date).ok_or(Undecided)?, 0),
     })
 }
 
@@ -199,7 +207,7 @@ fn truncated(field: &[u8], timestamp: i64) -> Result<i64, Undecided> {
 
 /// Returns whether the function is `extract`, `date_part` or `date_trunc`.
 pub fn takes_field(function: &Function) -> bool {
-    matches!(function.args, [type_oid::TEXT, type_oid::DATE | type_oid::TIMESTAMP])
+    matches!(function.args, [type_oid::TEXT, type_oid::DATE | type_oid::TIMESTAMP | type_oid::TIME])
 }
 
 /// Returns whether `extract`, `date_part` or `date_trunc` supports this field. An unsupported field would be undecided in
@@ -207,11 +215,110 @@ pub fn takes_field(function: &Function) -> bool {
 pub fn knows_field(function: &Function, field: &[u8]) -> bool {
     match (function.args, function.result) {
         ([_, type_oid::DATE], _) => field == b"epoch" || date_field(field, 0).is_some(),
+        ([_, type_oid::TIME], _) => field == b"epoch" || time_field(field, 0).is_some(),
         (_, type_oid::TIMESTAMP) => truncated(field, 0).is_ok(),
         _ => match timestamp_field(field, 0) {
             Ok((_, decimals)) => decimals == 0 || function.result == type_oid::NUMERIC,
             Err(Undecided) => false,
         },
+    }
+}
+
+/// A function of a date or a timestamp that vectors evaluate: a field, a truncation to a field, or a conversion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DatePart {
+    FieldOfDate(&'static [u8]),
+    FieldOfTimestamp(&'static [u8]),
+    Truncation(&'static [u8]),
+    DateOfTimestamp,
+    TimestampOfDate,
+}
+
+impl DatePart {
+    /// The function that a call evaluates, given the field of `extract` and `date_trunc`. None: not a function of one date or
+    /// timestamp, or the result is a float.
+    pub fn of(function: &Function, field: Option<&[u8]>) -> Option<Self> {
+        const FIELDS: [&[u8]; 14] = [
+            b"year",
+            b"month",
+            b"day",
+            b"quarter",
+            b"doy",
+            b"dow",
+            b"isodow",
+            b"week",
+            b"hour",
+            b"minute",
+            b"second",
+            b"milliseconds",
+            b"microseconds",
+            b"epoch",
+        ];
+        match (function.args, function.result) {
+            ([type_oid::TIMESTAMP], type_oid::DATE) => return Some(Self::DateOfTimestamp),
+            ([type_oid::DATE], type_oid::TIMESTAMP) => return Some(Self::TimestampOfDate),
+            _ => {}
+        }
+        let field = field.filter(|field| takes_field(function) && knows_field(function, field))?;
+        let field = FIELDS.into_iter().find(|known| *known == field)?;
+        match (function.args, function.result) {
+            ([_, type_oid::DATE], type_oid::NUMERIC) => Some(Self::FieldOfDate(field)),
+            ([_, type_oid::TIME], _) => None,
+            (_, type_oid::NUMERIC) => Some(Self::FieldOfTimestamp(field)),
+            (_, type_oid::TIMESTAMP) => Some(Self::Truncation(field)),
+            _ => None,
+        }
+    }
+
+    /// Decimals of the result, if the result is a numeric: the result is a number divided by `10^decimals`.
+    pub fn decimals(self) -> u32 {
+        match self {
+            Self::FieldOfTimestamp(field) => timestamp_field(field, 0).map_or(0, |(_, decimals)| decimals),
+            _ => 0,
+        }
+    }
+
+    /// Calls `put` with the position and the result of each value. None: the interpreter must compute the result.
+    #[inline]
+    pub fn apply(self, values: &[i64], mut put: impl FnMut(usize, Option<i64>)) {
+        let mut all = |function: &dyn Fn(i64) -> Option<i64>| {
+            values.iter().enumerate().for_each(|(row, value)| put(row, function(*value)));
+        };
+        macro_rules! time_field {
+            ($number:expr) => {{
+                let number: fn(i64) -> i64 = $number;
+                for (row, value) in values.iter().enumerate() {
+                    put(row, split_timestamp(*value).ok().map(|(_, time)| number(time)));
+                }
+            }};
+        }
+        macro_rules! time_trunc {
+            ($unit:expr) => {
+                for (row, value) in values.iter().enumerate() {
+                    put(row, split_timestamp(*value).ok().map(|_| value - value.rem_euclid($unit)));
+                }
+            };
+        }
+        match self {
+            Self::FieldOfTimestamp(b"hour") => time_field!(|time| time / 3_600_000_000),
+            Self::FieldOfTimestamp(b"minute") => time_field!(|time| time / 60_000_000 % 60),
+            Self::FieldOfTimestamp(b"second") => time_field!(|time| time % 60_000_000),
+            Self::FieldOfTimestamp(field) => all(&|value| Some(timestamp_field(field, value).ok()?.0)),
+            Self::FieldOfDate(b"year") => all(&|date| {
+                let year = civil(FINITE_DATES.contains(&date).then_some(date)?).0;
+                Some(year - i64::from(year <= 0))
+            }),
+            Self::FieldOfDate(field) => all(&|date| field_of_date(field, date).ok()),
+            Self::Truncation(b"second") => time_trunc!(1_000_000),
+            Self::Truncation(b"minute") => time_trunc!(60_000_000),
+            Self::Truncation(b"hour") => time_trunc!(3_600_000_000),
+            Self::Truncation(b"day") => time_trunc!(USECS_PER_DAY),
+            Self::Truncation(field) => all(&|value| truncated(field, value).ok()),
+            Self::DateOfTimestamp => all(&|value| split_timestamp(value).ok().map(|(date, _)| date)),
+            Self::TimestampOfDate => {
+                all(&|date| date_as_timestamp(date).ok().filter(|timestamp| !timestamp_is_infinite(*timestamp)))
+            }
+        }
     }
 }
 
@@ -222,21 +329,37 @@ fn field_and_int<'v>(args: &'v [Value<'_>]) -> Result<(&'v [u8], i64), Undecided
     }
 }
 
-fn extract_date<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
-    let (field, date) = field_and_int(args)?;
+/// Returns a field of a finite date.
+fn field_of_date(field: &[u8], date: i64) -> Result<i64, Undecided> {
     if !FINITE_DATES.contains(&date) {
         return Err(Undecided);
     }
-    let value = match field {
-        b"epoch" => (date + EPOCH_JULIAN - UNIX_EPOCH_JULIAN) * 86_400,
-        field => date_field(field, date).ok_or(Undecided)?,
-    };
-    Ok(Value::Numeric(Numeric::from_i64(value)))
+    match field {
+        b"epoch" => Ok((date + EPOCH_JULIAN - UNIX_EPOCH_JULIAN) * 86_400),
+        field => date_field(field, date).ok_or(Undecided),
+    }
+}
+
+fn extract_date<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
+    let (field, date) = field_and_int(args)?;
+    Ok(Value::Numeric(Numeric::from_i64(field_of_date(field, date)?)))
 }
 
 fn extract_timestamp<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     let (field, timestamp) = field_and_int(args)?;
     let (value, decimals) = timestamp_field(field, timestamp)?;
+    Ok(Value::Numeric(Numeric::from_decimal(value, decimals)))
+}
+
+fn extract_time<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
+    let (field, time) = field_and_int(args)?;
+    let (value, decimals) = match field {
+        b"epoch" => (time, 6),
+        field => time_field(field, time).ok_or(Undecided)?,
+    };
+    if !(0..=USECS_PER_DAY).contains(&time) {
+        return Err(Undecided);
+    }
     Ok(Value::Numeric(Numeric::from_decimal(value, decimals)))
 }
 
@@ -269,9 +392,82 @@ functions! {
     2029 timestamp_date (TIMESTAMP) -> DATE, Any, fallible(timestamp_to_date);
     1316 timestamp_time (TIMESTAMP) -> TIME, Any, fallible(timestamp_to_time);
     6199 extract_date (TEXT, DATE) -> NUMERIC, Any, fallible(extract_date);
+    6200 extract_time (TEXT, TIME) -> NUMERIC, Any, fallible(extract_time);
     6202 extract_timestamp (TEXT, TIMESTAMP) -> NUMERIC, Any, fallible(extract_timestamp);
     2021 timestamp_part (TEXT, TIMESTAMP) -> FLOAT8, Any, fallible(part_of_timestamp);
     2020 timestamp_trunc (TEXT, TIMESTAMP) -> TIMESTAMP, Any, fallible(truncate_timestamp);
     1272 datetime_timestamp (DATE, TIME) -> TIMESTAMP, Any, fallible(date_plus_time);
     2025 datetime_timestamp (DATE, TIME) -> TIMESTAMP, Any, fallible(date_plus_time);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::FunctionBody;
+    use super::*;
+    use crate::predicate::TextEncoding;
+    use crate::value::ValueKind;
+
+    /// Vectors compute the same results as the interpreter, or leave the value to the interpreter.
+    #[test]
+    fn vectors_agree_with_the_interpreter() {
+        const FIELDS: [&str; 14] = [
+            "year",
+            "month",
+            "day",
+            "quarter",
+            "doy",
+            "dow",
+            "isodow",
+            "hour",
+            "minute",
+            "second",
+            "milliseconds",
+            "microseconds",
+            "epoch",
+            "week",
+        ];
+        let days = [
+            i32::MIN as i64,
+            DATE_MIN,
+            -730_500,
+            -366,
+            -1,
+            0,
+            59,
+            60,
+            366,
+            8000,
+            FINITE_DATES.end - 1,
+            i32::MAX as i64,
+        ];
+        let times = [0, 1, 59_999_999, 3_599_999_999, 43_200_000_000, USECS_PER_DAY - 1];
+        let timestamps =
+            days.iter().flat_map(|day| times.map(|time| day.saturating_mul(USECS_PER_DAY).saturating_add(time)));
+        let timestamps: Vec<i64> = timestamps.chain([i64::MIN, i64::MAX, TIMESTAMP_MIN, TIMESTAMP_END - 1]).collect();
+        let mut decided = 0;
+        for function in TABLE {
+            let FunctionBody::Scalar(scalar) = function.body else { continue };
+            let context = Context { encoding: TextEncoding::Utf8, result: ValueKind::of(function.result).unwrap() };
+            let values = match function.args.last() {
+                Some(&type_oid::DATE) => days.to_vec(),
+                _ => timestamps.clone(),
+            };
+            let fields = FIELDS.iter().filter(|_| function.args.len() == 2).map(|field| Some(*field));
+            for field in fields.chain([None]) {
+                let Some(part) = DatePart::of(function, field.map(str::as_bytes)) else { continue };
+                part.apply(&values, |row, found| {
+                    let Some(found) = found else { return };
+                    let field = field.map(|field| Value::Bytes(field.as_bytes().into()));
+                    let mut args: Vec<Value<'_>> = field.into_iter().chain([Value::Int(values[row])]).collect();
+                    let expected = match context.result {
+                        ValueKind::Numeric => Value::Numeric(Numeric::from_decimal(found, part.decimals())),
+                        _ => Value::Int(found),
+                    };
+                    assert_eq!(scalar(&mut args, &context).ok(), Some(expected), "{part:?} of {}", values[row]);
+                    decided += 1;
+                });
+            }
+        }
+        assert!(decided > 1000);
+    }
 }

@@ -106,6 +106,31 @@ fn float_to_int<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a>
     fit(fits.then_some(value as i64), context.result)
 }
 
+/// Rounds half to even (`rint`).
+fn round<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
+    Ok(Value::Float(float(args)?.round_ties_even()))
+}
+
+/// Negative values round to -0.
+fn truncate<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
+    let value = float(args)?;
+    Ok(Value::Float(if value >= 0.0 { value.floor() } else { -(-value).floor() }))
+}
+
+fn ceiling<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
+    Ok(Value::Float(float(args)?.ceil()))
+}
+
+fn floor<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
+    Ok(Value::Float(float(args)?.floor()))
+}
+
+/// IEEE 754 defines every bit of a square root.
+fn square_root<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
+    let value = float(args)?;
+    if value < 0.0 { Err(Undecided) } else { Ok(Value::Float(value.sqrt())) }
+}
+
 functions! {
     204 float4pl (FLOAT4, FLOAT4) -> FLOAT4, Any, fallible(add4);
     205 float4mi (FLOAT4, FLOAT4) -> FLOAT4, Any, fallible(subtract4);
@@ -131,6 +156,15 @@ functions! {
     1395 float8abs (FLOAT8) -> FLOAT8, Any, safe(absolute);
     220 float8um (FLOAT8) -> FLOAT8, Any, safe(negate);
     1914 float8up (FLOAT8) -> FLOAT8, Any, safe(same);
+    228 dround (FLOAT8) -> FLOAT8, Any, safe(round);
+    1342 dround (FLOAT8) -> FLOAT8, Any, safe(round);
+    229 dtrunc (FLOAT8) -> FLOAT8, Any, safe(truncate);
+    1343 dtrunc (FLOAT8) -> FLOAT8, Any, safe(truncate);
+    2308 dceil (FLOAT8) -> FLOAT8, Any, safe(ceiling);
+    2320 dceil (FLOAT8) -> FLOAT8, Any, safe(ceiling);
+    2309 dfloor (FLOAT8) -> FLOAT8, Any, safe(floor);
+    230 dsqrt (FLOAT8) -> FLOAT8, Any, fallible(square_root);
+    1344 dsqrt (FLOAT8) -> FLOAT8, Any, fallible(square_root);
     235 i2tod (INT2) -> FLOAT8, Any, safe(int_to_float8);
     316 i4tod (INT4) -> FLOAT8, Any, safe(int_to_float8);
     482 i8tod (INT8) -> FLOAT8, Any, safe(int_to_float8);

@@ -11,7 +11,7 @@ mod integer;
 mod numeric;
 mod text;
 
-pub use datetime::{FINITE_DATES, knows_field, takes_field};
+pub use datetime::{DatePart, FINITE_DATES, knows_field, takes_field};
 pub use text::{LOWER, TextEncoding, keeping_non_ascii};
 
 use crate::value::{Comparison, Domain, EvalResult, Numeric, Undecided, Value, ValueKind};

@@ -193,6 +193,61 @@ fn concatenate<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
     Ok(Value::Bytes(Cow::Owned([left, right].concat())))
 }
 
+/// Replaces all occurrences of the second string in the first by the third. In UTF-8 and single-byte encodings an occurrence of the
+/// bytes is an occurrence of the characters.
+fn replace<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
+    let (whole, sought, other) = (bytes(&args[0])?, bytes(&args[1])?, bytes(&args[2])?);
+    if sought.is_empty() || memchr::memmem::find(whole, sought).is_none() {
+        return Ok(Value::Bytes(take(&mut args[0])?));
+    }
+    let mut result = Vec::with_capacity(whole.len());
+    let mut rest = whole;
+    while let Some(at) = memchr::memmem::find(rest, sought) {
+        result.extend_from_slice(&rest[..at]);
+        result.extend_from_slice(other);
+        rest = &rest[at + sought.len()..];
+        if result.len() > RESULT_BYTES_MAX {
+            return Err(Undecided);
+        }
+    }
+    result.extend_from_slice(rest);
+    Ok(Value::Bytes(result.into()))
+}
+
+/// Returns a field of a string, counted from 1 or from the end if negative. Field 0 is an error.
+fn split_part<'a>(args: &mut [Value<'a>], _: &Context) -> EvalResult<'a> {
+    let number = int(&args[2])?;
+    let (whole, separator) = (bytes(&args[0])?, bytes(&args[1])?);
+    if number == 0 {
+        return Err(Undecided);
+    }
+    let nothing = || Ok(Value::Bytes(Cow::Borrowed(&[][..])));
+    if whole.is_empty() {
+        return nothing();
+    }
+    if separator.is_empty() {
+        return if matches!(number, 1 | -1) { Ok(Value::Bytes(take(&mut args[0])?)) } else { nothing() };
+    }
+    let ends = memchr::memmem::find_iter(whole, separator);
+    let wanted = match number {
+        1.. => number - 1,
+        _ => memchr::memmem::find_iter(whole, separator).count() as i64 + 1 + number,
+    };
+    let mut start = 0;
+    let mut field = None;
+    for (index, end) in ends.chain([whole.len()]).enumerate() {
+        if index as i64 == wanted {
+            field = Some((start, end));
+            break;
+        }
+        start = end + separator.len();
+    }
+    match field {
+        Some((start, end)) => Ok(part(take(&mut args[0])?, start, end)),
+        None => nothing(),
+    }
+}
+
 /// Returns the 1-based character position of the second string in the first; 0 if the second string does not occur.
 fn position<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     let (whole, sought) = (bytes(&args[0])?, bytes(&args[1])?);
@@ -293,6 +348,8 @@ functions! {
     882 rtrim1 (TEXT) -> TEXT, Any, safe(trim_right);
     1258 textcat (TEXT, TEXT) -> TEXT, Any, fallible(concatenate);
     2011 byteacat (BYTEA, BYTEA) -> BYTEA, Any, fallible(concatenate);
+    2087 replace_text (TEXT, TEXT, TEXT) -> TEXT, Deterministic, characters_fallible(replace);
+    2088 split_part (TEXT, TEXT, INT4) -> TEXT, Deterministic, characters_fallible(split_part);
     849 textpos (TEXT, TEXT) -> INT4, Deterministic, characters(position);
     868 textpos (TEXT, TEXT) -> INT4, Deterministic, characters(position);
     406 name_text (NAME) -> TEXT, Any, safe(same);
@@ -328,5 +385,36 @@ mod tests {
         assert_eq!(call(LOWER, "MÜLLER 7").unwrap(), "mÜller 7");
         assert_eq!(call(UPPER, "Müller 7").unwrap(), "MüLLER 7");
         assert!(call(LOWER, "\u{212a}").is_err() && call(UPPER, "Straße").is_err());
+    }
+
+    fn evaluate(scalar: super::super::Scalar, args: &[Value<'static>]) -> Option<String> {
+        let context = Context { encoding: TextEncoding::Utf8, result: crate::value::ValueKind::Text };
+        match scalar(&mut args.to_vec(), &context) {
+            Ok(Value::Bytes(bytes)) => Some(String::from_utf8(bytes.into_owned()).unwrap()),
+            _ => None,
+        }
+    }
+
+    fn text(text: &'static str) -> Value<'static> {
+        Value::Bytes(text.as_bytes().into())
+    }
+
+    /// The expected values are PostgreSQL's.
+    #[test]
+    fn fields_and_replacements_are_those_of_postgresql() {
+        let field =
+            |whole, separator, number| evaluate(split_part, &[text(whole), text(separator), Value::Int(number)]);
+        for (number, expected) in [(1, "a"), (2, ""), (3, "b"), (4, ""), (-1, "b"), (-2, ""), (-3, "a"), (-4, "")] {
+            assert_eq!(field("a,,b", ",", number).as_deref(), Some(expected), "field {number}");
+        }
+        assert_eq!(field("a,b", ",", 0), None);
+        assert_eq!(field("aaa", "aa", 1).as_deref(), Some(""));
+        assert_eq!(field("aaaa", "", 1).as_deref(), Some("aaaa"));
+        assert_eq!(field("aaaa", "", 2).as_deref(), Some(""));
+        assert_eq!(field("", ",", 1).as_deref(), Some(""));
+        let replaced = |whole, sought, other| evaluate(replace, &[text(whole), text(sought), text(other)]);
+        assert_eq!(replaced("aaa", "aa", "b").as_deref(), Some("ba"));
+        assert_eq!(replaced("äbä", "ä", "").as_deref(), Some("b"));
+        assert_eq!(replaced("abc", "", "x").as_deref(), Some("abc"));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::column::Column;
 use super::super::column_test::ColumnTest;
-use super::super::functions::{FunctionBody, Operator};
+use super::super::functions::{DatePart, Function, FunctionBody, Operator};
 use super::super::node::Node;
 use super::expression::{Condition, Number, NumberExpr, requirement};
 use super::interpreted::Interpreted;
@@ -136,6 +136,11 @@ impl Compile<'_> {
                     let (left, right) = (Box::new(left.root), Box::new(right.root));
                     let root = Number::Binary { operator, kind: context.result, left, right };
                     Some(NumberExpr { root, scale })
+                }
+                _ if family.accepts(context.result) => {
+                    let (part, arg) = date_part(function, args)?;
+                    let arg = Box::new(self.number(arg, Family::Int)?.root);
+                    Some(NumberExpr { root: Number::DatePart { part, arg }, scale: part.decimals() })
                 }
                 _ => None,
             },
@@ -316,7 +321,7 @@ impl Compile<'_> {
                     };
                     constant(u16::try_from(scale).ok().filter(|scale| *scale <= DISPLAY_SCALE_MAX)?)
                 }
-                _ => None,
+                _ => constant(date_part(function, args)?.0.decimals() as u16),
             },
             Node::Case { whens, otherwise } => {
                 // The scale of a NULL is not used, so branches that are NULL have the scale of any other branch.
@@ -342,6 +347,15 @@ impl Compile<'_> {
             }
             _ => None,
         }
+    }
+}
+
+/// The function of a date or timestamp that a call evaluates, and its argument.
+fn date_part<'n>(function: &Function, args: &'n [Node]) -> Option<(DatePart, &'n Node)> {
+    match args {
+        [arg] => Some((DatePart::of(function, None)?, arg)),
+        [Node::Const(Value::Bytes(field)), arg] => Some((DatePart::of(function, Some(field))?, arg)),
+        _ => None,
     }
 }
 

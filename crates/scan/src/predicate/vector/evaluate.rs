@@ -9,7 +9,7 @@ use super::super::lanes::{IS_NULL, Lanes, UNCERTAIN};
 use super::super::rows::RowSet;
 use super::columns::{display_scales, encoded_numbers, read};
 use super::expression::{Condition, Number, NumberExpr};
-use super::operators::{Operand, apply, joined, mark_number, mark_numbers};
+use super::operators::{Operand, apply, date_parts, joined, mark_number, mark_numbers};
 use super::truth::{self, FALSE, TRUE, UNDECIDED, UNKNOWN};
 use crate::heap::{MISSING, NULL, Slot};
 use crate::value::{Comparison, Value};
@@ -98,6 +98,10 @@ impl Number {
                         apply(*operator, *kind, &left, &Operand::Lanes(&right), cache.buffer())
                     }
                 }
+            }
+            Self::DatePart { part, arg } => {
+                let arg = arg.eval(rows, selected, cache);
+                date_parts(*part, &arg, cache.buffer())
             }
             Self::Case { whens, otherwise } => {
                 let mut chosen = copied(&otherwise.eval(rows, selected, cache), cache);

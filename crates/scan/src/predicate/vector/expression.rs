@@ -4,7 +4,7 @@
 //! operand.
 
 use super::super::column_test::ColumnTest;
-use super::super::functions::Operator;
+use super::super::functions::{DatePart, Operator};
 use super::interpreted::Interpreted;
 use crate::heap::Slot;
 use crate::value::{Comparison, ValueKind};
@@ -45,6 +45,11 @@ pub enum Number {
         kind: ValueKind,
         left: Box<Number>,
         right: Box<Number>,
+    },
+    /// A function of a date or timestamp.
+    DatePart {
+        part: DatePart,
+        arg: Box<Number>,
     },
     Case {
         whens: Vec<(Condition, Number)>,
@@ -136,6 +141,7 @@ impl Number {
                 left.for_each_strict_column(visit);
                 right.for_each_strict_column(visit);
             }
+            Self::DatePart { arg, .. } => arg.for_each_strict_column(visit),
             _ => {}
         }
     }
@@ -148,6 +154,7 @@ impl Number {
                 left.for_each_requirement(visit);
                 right.for_each_requirement(visit);
             }
+            Self::DatePart { arg, .. } => arg.for_each_requirement(visit),
             Self::Case { whens, otherwise } => {
                 for (condition, result) in whens {
                     condition.for_each_requirement(visit);

@@ -1,7 +1,7 @@
 //! Operators on vectors of numbers. If the bounds of the operands show that no result overflows its type, results are
 //! not checked row by row.
 
-use super::super::functions::{FINITE_DATES, Operator};
+use super::super::functions::{DatePart, FINITE_DATES, Operator};
 use super::super::lanes::{IS_NULL, Lanes, UNCERTAIN};
 use crate::value::{Comparison, ValueKind};
 use crate::vectors::vectorized;
@@ -54,6 +54,26 @@ pub fn apply(operator: Operator, kind: ValueKind, left: &Lanes, right: &Operand<
             limit(&mut lanes, |row, value| FINITE_DATES.contains(&left.values[row]) && FINITE_DATES.contains(&value))
         }
         _ => {}
+    }
+    lanes
+}
+
+/// Applies a function of dates or timestamps to all rows. The results are stored in `buffer`.
+pub fn date_parts(part: DatePart, arg: &Lanes, mut buffer: Vec<i64>) -> Lanes {
+    buffer.clear();
+    let mut uncertain = Vec::new();
+    let (mut least, mut most) = (0, 0);
+    part.apply(&arg.values, |row, result| {
+        if result.is_none() && arg.flags(row) == 0 {
+            uncertain.push(row);
+        }
+        let result = result.unwrap_or(0);
+        (least, most) = (result.min(least), result.max(most));
+        buffer.push(result);
+    });
+    let mut lanes = Lanes { values: buffer, flags: arg.flags.clone(), bounds: (least, most) };
+    for row in uncertain {
+        lanes.flags_mut()[row] = UNCERTAIN;
     }
     lanes
 }
