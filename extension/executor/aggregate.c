@@ -69,10 +69,18 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 	state->columns = palloc(list_length(cscan->custom_scan_tlist) * sizeof(int) + 1);
 	next_aggregate = list_length(keys);
 	foreach(lc, cscan->custom_scan_tlist)
-		state->columns[foreach_current_index(lc)] =
-		IsA(lfirst_node(TargetEntry, lc)->expr, Aggref) ? next_aggregate++ : next_key++;
+	{
+		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
+
+		state->columns[foreach_current_index(lc)] = IsA(expr, Const) ? -1 :
+			IsA(expr, Aggref) ? next_aggregate++ : next_key++;
+	}
+	state->ncolumns = next_aggregate;
 
 	state->expressions = cellar_compile_aggregation(keys, aggregates, &node->ss.ps);
+	cellar_get_group_pruning(cscan, &state->pruning);
+	state->conditions = cellar_compile_group_conditions(state->pruning.conditions, &node->ss.ps);
+	state->sort_keys = cellar_compile_sort_keys(&state->pruning.top, &node->ss.ps);
 	state->group_slot = ExecInitExtraTupleSlot(estate, node->ss.ss_ScanTupleSlot->tts_tupleDescriptor,
 											   &TTSOpsMinimalTuple);
 	scan->aggregate = state;
@@ -86,11 +94,13 @@ cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch)
 {
 	TupleTableSlot *slot = state->css.ss.ss_ScanTupleSlot;
 	TupleDesc	tupdesc = slot->tts_tupleDescriptor;
-	bool		fits = batch->ncolumns == tupdesc->natts;
+	List	   *tlist = ((CustomScan *) state->css.ss.ps.plan)->custom_scan_tlist;
+	bool		fits = batch->ncolumns == state->ncolumns;
 
 	for (int i = 0; fits && i < tupdesc->natts; i++)
-		fits = cellar_column_fits(&batch->columns[state->columns[i]],
-								  TupleDescAttr(tupdesc, i)->attlen);
+		fits = state->columns[i] < 0 ||
+			cellar_column_fits(&batch->columns[state->columns[i]],
+							   TupleDescAttr(tupdesc, i)->attlen);
 	if (!fits)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
@@ -110,10 +120,20 @@ cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch)
 		ExecClearTuple(slot);
 		for (int i = 0; i < tupdesc->natts; i++)
 		{
-			const CellarColumn *column = &batch->columns[state->columns[i]];
+			const CellarColumn *column;
 			Form_pg_attribute att = TupleDescAttr(tupdesc, i);
-			bool		null = column->nulls != NULL && column->nulls[row];
+			bool		null;
 
+			if (state->columns[i] < 0)
+			{
+				Const	   *value = (Const *) list_nth_node(TargetEntry, tlist, i)->expr;
+
+				slot->tts_isnull[i] = value->constisnull;
+				slot->tts_values[i] = value->constvalue;
+				continue;
+			}
+			column = &batch->columns[state->columns[i]];
+			null = column->nulls != NULL && column->nulls[row];
 			slot->tts_isnull[i] = null;
 			slot->tts_values[i] = null ? (Datum) 0 :
 				cellar_batch_value(column, row, att->attlen, att->attbyval);

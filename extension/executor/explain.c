@@ -9,6 +9,7 @@
 
 #include "commands/explain.h"
 #include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
 #include "utils/rel.h"
 #include "utils/ruleutils.h"
 
@@ -32,6 +33,25 @@ explain_storage_predicate(CellarScanState *state, List *ancestors, ExplainState 
 						es);
 }
 
+/* Appends the order of sort keys, for example " by price DESC, id". */
+static void
+append_order(StringInfo text, const CellarTopN *top, List *keys, List *context, bool forceprefix)
+{
+	ListCell   *lc;
+
+	foreach(lc, keys)
+	{
+		int			direction = list_nth_int(top->directions, foreach_current_index(lc));
+		bool		descending = (direction & CELLAR_DESCENDING) != 0;
+		bool		nulls_first = (direction & CELLAR_NULLS_FIRST) != 0;
+
+		appendStringInfo(text, "%s %s%s%s", foreach_current_index(lc) == 0 ? " by" : ",",
+						 deparse_expression(lfirst(lc), context, forceprefix, false),
+						 descending ? " DESC" : "",
+						 nulls_first == descending ? "" : nulls_first ? " NULLS FIRST" : " NULLS LAST");
+	}
+}
+
 /* Shows a top-N, for example "10 by price DESC, id". */
 static void
 explain_top_n(CellarScanState *state, List *ancestors, ExplainState *es)
@@ -39,27 +59,62 @@ explain_top_n(CellarScanState *state, List *ancestors, ExplainState *es)
 	Plan	   *plan = state->css.ss.ps.plan;
 	CellarTopN	top;
 	StringInfoData text;
-	List	   *context;
-	ListCell   *lc;
 
 	if (cellar_plan_display == CELLAR_DISPLAY_NEVER || !cellar_get_top_n((CustomScan *) plan, &top))
 		return;
 	initStringInfo(&text);
-	appendStringInfo(&text, "%d by", top.rows);
-	context = set_deparse_context_plan(es->deparse_cxt, plan, ancestors);
-	foreach(lc, top.keys)
-	{
-		int			direction = list_nth_int(top.directions, foreach_current_index(lc));
-		bool		descending = (direction & CELLAR_DESCENDING) != 0;
-		bool		nulls_first = (direction & CELLAR_NULLS_FIRST) != 0;
-
-		appendStringInfo(&text, "%s %s%s%s", foreach_current_index(lc) == 0 ? "" : ",",
-						 deparse_expression(lfirst(lc), context, es->verbose, false),
-						 descending ? " DESC" : "",
-						 nulls_first == descending ? "" : nulls_first ? " NULLS FIRST" : " NULLS LAST");
-	}
+	appendStringInfo(&text, "%d", top.rows);
+	append_order(&text, &top, top.keys, set_deparse_context_plan(es->deparse_cxt, plan, ancestors), es->verbose);
 	ExplainPropertyText("Storage Top-N", text.data, es);
 	pfree(text.data);
+}
+
+/* Replaces columns that stand for outputs of the cell by the outputs. */
+static Node *
+replace_outputs(Node *node, List *outputs)
+{
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Var))
+	{
+		Node	   *output = copyObject(list_nth(outputs, ((Var *) node)->varattno - 1));
+
+		/* Show the result of the aggregate, not its partial state. */
+		if (IsA(output, Aggref))
+		{
+			((Aggref *) output)->aggsplit = AGGSPLIT_SIMPLE;
+			((Aggref *) output)->aggtype = ((Var *) node)->vartype;
+		}
+		return output;
+	}
+	return expression_tree_mutator(node, replace_outputs, outputs);
+}
+
+/* Shows which groups the query can need. */
+static void
+explain_group_pruning(CustomScanState *node, List *outputs, List *ancestors, ExplainState *es)
+{
+	const CellarGroupPruning *pruning = &((CellarAggregateState *) node)->pruning;
+	List	   *context = set_deparse_context_plan(es->deparse_cxt, node->ss.ps.plan, ancestors);
+
+	if (pruning->conditions != NIL)
+		ExplainPropertyText("Cell Group Filter",
+							deparse_expression(replace_outputs((Node *) make_ands_explicit(pruning->conditions), outputs),
+											   context, es->verbose, false),
+							es);
+	if (pruning->top.rows > 0)
+	{
+		StringInfoData text;
+
+		initStringInfo(&text);
+		appendStringInfo(&text, "%d", pruning->top.rows);
+		append_order(&text, &pruning->top, (List *) replace_outputs((Node *) pruning->top.keys, outputs),
+					 context, es->verbose);
+		if (pruning->with_ties)
+			appendStringInfoString(&text, ", with ties");
+		ExplainPropertyText("Cell Group Limit", text.data, es);
+		pfree(text.data);
+	}
 }
 
 static void
@@ -111,6 +166,7 @@ cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *e
 	cellar_get_aggregation((CustomScan *) node->ss.ps.plan, &keys, &aggregates);
 	cellar_explain_expressions("Cell Group Key", keys, node, ancestors, es);
 	cellar_explain_expressions("Cell Aggregates", aggregates, node, ancestors, es);
+	explain_group_pruning(node, list_concat(list_copy(keys), aggregates), ancestors, es);
 	threads = cellar_get_threads((CustomScan *) outerPlanState(linitial(node->custom_ps))->plan);
 	if (threads > 1)
 		ExplainPropertyInteger("Cell Threads", NULL, threads, es);

@@ -286,21 +286,37 @@ compile_expression(Node *node, CompileContext *context)
 	}
 }
 
+/* Compiles offloadable conditions, each of which ends with a step of kind end. */
+static CellarExpressions *
+compile_conditions(List *conditions, StepKind end, PlanState *parent)
+{
+	CompileContext context = {.expressions = palloc0(sizeof(CellarExpressions)),.parent = parent};
+	ListCell   *lc;
+
+	foreach(lc, conditions)
+	{
+		compile_expression(lfirst(lc), &context);
+		add_step(context.expressions, end);
+	}
+	return context.expressions;
+}
+
 /*
  * Compiles offloadable quals.
  */
 CellarExpressions *
 cellar_compile_quals(List *quals, PlanState *parent)
 {
-	CompileContext context = {.expressions = palloc0(sizeof(CellarExpressions)),.parent = parent};
-	ListCell   *lc;
+	return compile_conditions(quals, STEP_END, parent);
+}
 
-	foreach(lc, quals)
-	{
-		compile_expression(lfirst(lc), &context);
-		add_step(context.expressions, STEP_END);
-	}
-	return context.expressions;
+/*
+ * Compiles conditions over the outputs of an aggregation.
+ */
+CellarExpressions *
+cellar_compile_group_conditions(List *conditions, PlanState *parent)
+{
+	return compile_conditions(conditions, STEP_GROUP_CONDITION_END, parent);
 }
 
 /*

@@ -36,7 +36,8 @@ typedef enum StepKind
 	STEP_KEY_END,
 	STEP_FILTER_END,
 	STEP_AGGREGATE_END,
-	STEP_SORT_KEY_END
+	STEP_SORT_KEY_END,
+	STEP_GROUP_CONDITION_END
 } StepKind;
 
 #define ENDS_EXPRESSION(step)	((step)->kind >= STEP_END)

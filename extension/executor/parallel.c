@@ -20,9 +20,6 @@
 #define SERIAL_RANGE_MIN		256
 #define SERIAL_RANGE_MAX		16384
 
-/* The cell returns its groups at the end of each range. */
-#define AGGREGATE_RANGE			131072
-
 /* As the chunks of tableam.c: many ranges of limited size, smaller ones at the end */
 #define PARALLEL_RANGES			256
 #define PARALLEL_RANGE_MIN		128
@@ -42,8 +39,9 @@ cellar_next_range(CellarScanState *state, CellarRange *range)
 
 	if (shared == NULL)
 	{
+		/* The cell returns its groups at the end of a range. */
 		first = state->progress.next_block;
-		blocks = state->aggregate != NULL ? AGGREGATE_RANGE :
+		blocks = state->aggregate != NULL ? state->setup.nblocks :
 			Max(SERIAL_RANGE_MIN, Min(SERIAL_RANGE_MAX, first));
 		state->progress.next_block = Min((uint64) state->setup.nblocks, first + blocks);
 	}
@@ -67,15 +65,6 @@ cellar_next_range(CellarScanState *state, CellarRange *range)
 	range->first = first;
 	range->end = Min((uint64) state->setup.nblocks, first + blocks);
 	return true;
-}
-
-/*
- * Returns the number of ranges of a scan that the cell aggregates.
- */
-int
-cellar_aggregate_ranges(BlockNumber pages)
-{
-	return 1 + pages / AGGREGATE_RANGE;
 }
 
 /*

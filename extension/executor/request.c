@@ -80,6 +80,11 @@ cellar_scan_request(CellarScanState *state, const char *file)
 		{
 			cellar_request_aggregation(request);
 			complete &= cellar_request_expressions(request, state->aggregate->expressions, econtext);
+			complete &= cellar_request_expressions(request, state->aggregate->conditions, econtext);
+			if (state->aggregate->pruning.top.rows > 0)
+				cellar_request_top_groups(request, state->aggregate->pruning.top.rows,
+										  state->aggregate->pruning.with_ties);
+			complete &= cellar_request_expressions(request, state->aggregate->sort_keys, econtext);
 		}
 	}
 	PG_CATCH();

@@ -5,7 +5,8 @@
  *
  * The path replaces PostgreSQL's partial aggregation: it outputs group keys
  * and serialized transition states, and PostgreSQL's finalizing aggregation
- * runs above it and evaluates HAVING.  Several threads of the cell share the
+ * runs above it and evaluates HAVING.  The cell omits groups that the query
+ * cannot need; see group_pruning.c.  Several threads of the cell share the
  * scan where PostgreSQL would start parallel workers.
  *
  * If all aggregates of the query ignore duplicates, as count(DISTINCT x), the
@@ -108,6 +109,8 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 	path->pathkeys = NIL;
 	cpath->flags = 0;
 	cpath->methods = &cellar_aggregate_path_methods;
+	if (aggregation->pruning != NULL)
+		cpath->custom_private = cellar_group_pruning_private(aggregation->pruning);
 
 	cellar_cost_aggregate(root, path, aggregation);
 
@@ -158,6 +161,7 @@ add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
 				Path *path, GroupPathExtraData *extra)
 {
 	List	   *having = (List *) extra->havingQual;
+	double		groups = Min(aggregation->groups, path->rows);
 
 	if (aggregation->group_clause == NIL)
 	{
@@ -171,7 +175,7 @@ add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
 		add_path(grouped_rel, (Path *)
 				 create_agg_path(root, grouped_rel, path, grouped_rel->reltarget, AGG_HASHED,
 								 AGGSPLIT_FINAL_DESERIAL, aggregation->group_clause, having,
-								 &aggregation->final_costs, aggregation->groups));
+								 &aggregation->final_costs, groups));
 	if (extra->flags & GROUPING_CAN_USE_SORT)
 	{
 		Path	   *sorted = path;
@@ -183,7 +187,7 @@ add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
 		add_path(grouped_rel, (Path *)
 				 create_agg_path(root, grouped_rel, sorted, grouped_rel->reltarget, AGG_SORTED,
 								 AGGSPLIT_FINAL_DESERIAL, aggregation->group_clause, having,
-								 &aggregation->final_costs, aggregation->groups));
+								 &aggregation->final_costs, groups));
 	}
 }
 
@@ -437,6 +441,7 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		return;
 	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation.partial_costs);
 	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation.final_costs);
+	aggregation.pruning = cellar_choose_group_pruning(root, &aggregation, grouped_rel, (List *) extra->havingQual);
 
 	path = offer_aggregate_path(root, &aggregation, grouped_rel);
 	if (path != NULL)

@@ -61,7 +61,7 @@
 #define WHOLE_ROW_OVERHEAD		(MAXALIGN(SizeofHeapTupleHeader) + 16)	/* bytes */
 #define THREADS_PAGES_MIN		1024	/* one cell thread for smaller tables */
 
-#define GROUP_TABLE_BYTES		(32.0 * 1024 * 1024)	/* the cell returns its
+#define GROUP_TABLE_BYTES		(128.0 * 1024 * 1024)	/* the cell returns its
 														 * groups when they
 														 * reach this size */
 #define CLUSTERED_CORRELATION	0.9
@@ -307,60 +307,82 @@ is_clustered(Oid relid, Node *expr)
 }
 
 /*
- * Returns about how many groups fit into the cell's table of groups.  With a
- * clustered key few groups are active at a time, so the table never fills:
- * returns HUGE_VAL.
+ * Returns about how many groups fit into the cell's tables of groups.
  */
 static double
 group_table_capacity(const CellarAggregateSpec *aggregation)
 {
 	PathTarget *target = aggregation->target;
-	double		bytes = 20;
+	double		bytes = 32;
 	bool		has_strings = false;
 	ListCell   *lc;
 
 	foreach(lc, target->exprs)
 	{
-		Node	   *expr = lfirst(lc);
-		Oid			type = exprType(expr);
+		Oid			type = exprType(lfirst(lc));
 
-		if (IsA(expr, Aggref))
-			bytes += 50;
+		if (IsA(lfirst(lc), Aggref))
+			bytes += type == BYTEAOID ? 48 : 16;
 		if (get_pathtarget_sortgroupref(target, foreach_current_index(lc)) == 0)
 			continue;
-		if (is_clustered(aggregation->relid, expr))
-			return HUGE_VAL;
 		bytes += 8;
 		if ((get_typlen(type) > 0 && get_typlen(type) <= 8) || type == NUMERICOID)
 			continue;
-		bytes += 80;
+		bytes += 40;
 		has_strings = true;
 	}
 	if (has_strings)
-		bytes += 2 * target->width;
+		bytes += target->width;
 	return GROUP_TABLE_BYTES / bytes;
 }
 
+/* Returns whether equal values of some group key are stored near each other. */
+static bool
+has_clustered_key(const CellarAggregateSpec *aggregation)
+{
+	PathTarget *target = aggregation->target;
+	ListCell   *lc;
+
+	foreach(lc, target->exprs)
+	{
+		if (get_pathtarget_sortgroupref(target, foreach_current_index(lc)) != 0 &&
+			is_clustered(aggregation->relid, lfirst(lc)))
+			return true;
+	}
+	return false;
+}
+
 /*
- * Returns how many groups the cell returns.  Each thread returns its groups at
- * the end of each range, and whenever its table of groups is full.
+ * Returns how many groups the cell returns.  The threads' groups are merged at
+ * the end of the scan, and the groups that the query does not need are omitted,
+ * unless the memory for groups does not suffice for all threads.
  */
 static double
 groups_returned(const CellarAggregateSpec *aggregation)
 {
+	const CellarGroupPruning *pruning = aggregation->pruning;
 	double		groups = aggregation->groups;
 	double		rows = aggregation->scan.rel->rows;
-	double		capacity = group_table_capacity(aggregation);
-	int			ranges = cellar_aggregate_ranges(aggregation->scan.rel->pages) *
-		aggregation->scan.threads;
-	double		returned = groups * ranges;
+	double		capacity = group_table_capacity(aggregation) / aggregation->scan.threads;
+	double		returned = groups;
 
-	if (groups > capacity)
+	if (groups > capacity && has_clustered_key(aggregation))
+	{
+		/* Few groups are in two full tables. */
+		returned = groups;
+	}
+	else if (groups > capacity)
 	{
 		/* Expected rows until the table is full, with groups equally frequent */
 		double		rows_to_fill = -groups * log1p(-capacity / groups);
 
-		returned = Max(returned, rows / rows_to_fill * capacity);
+		returned = Max(returned * aggregation->scan.threads, rows / rows_to_fill * capacity);
+	}
+	else if (pruning != NULL)
+	{
+		returned *= pruning->selectivity;
+		if (pruning->top.rows > 0)
+			returned = Min(returned, pruning->top.rows);
 	}
 	return clamp_row_est(Min(returned, rows));
 }
@@ -389,7 +411,7 @@ cellar_cost_aggregate(PlannerInfo *root, Path *path, const CellarAggregateSpec *
 	cost_cell_pages(scan, seq_page, &read, &cpu);
 	cpu += CELL_CPU_FRACTION * ((cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples +
 								cellar_aggregated_row_cost(aggregation) * rel->rows) +
-		cpu_tuple_cost * path->rows;
+		cpu_tuple_cost * Max(path->rows, Min(rel->rows, aggregation->groups * scan->threads));
 	cpu /= scan->threads;
 	cpu += (RETURNED_ROW_FRACTION * cpu_tuple_cost +
 			cellar_returned_page_cost * seq_page * path->pathtarget->width / BLCKSZ) * path->rows;

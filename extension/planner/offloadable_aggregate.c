@@ -101,6 +101,9 @@ key_unsuitable(Node *key, Index varno)
 {
 	const char *reason;
 
+	/* The node returns the constant itself. */
+	if (IsA(key, Const))
+		return NULL;
 	if (!cellar_depends_on_row(key))
 		return "the group key contains no column";
 	if (!cellar_type_groupable(getBaseType(exprType(key))) || !equal_values_are_identical(key))

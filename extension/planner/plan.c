@@ -102,7 +102,8 @@ cellar_get_all_quals(CustomScan *cscan)
 }
 
 /*
- * Returns the group keys and the partial aggregates of a Smart Scan Aggregate.
+ * Returns the group keys and the partial aggregates of a Smart Scan Aggregate,
+ * without constant group keys.
  */
 void
 cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates)
@@ -117,7 +118,7 @@ cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates)
 
 		if (IsA(expr, Aggref))
 			*aggregates = lappend(*aggregates, expr);
-		else
+		else if (!IsA(expr, Const))
 			*keys = lappend(*keys, expr);
 	}
 }
@@ -215,6 +216,7 @@ plan_aggregate(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 	cscan->scan.scanrelid = rel->relid;
 	cscan->flags = best_path->flags;
 	cscan->custom_plans = custom_plans;
+	cscan->custom_private = best_path->custom_private;
 	cscan->custom_scan_tlist = copyObject(tlist);
 	params_walker((Node *) tlist, &cscan->custom_exprs);
 	cscan->methods = &cellar_aggregate_methods;

@@ -48,21 +48,20 @@ constant_rows(Node *node)
 
 /*
  * Returns LIMIT + OFFSET, or 0 when the query does not read just the first
- * rows, or their number is not constant or exceeds CELLAR_TOP_ROWS_MAX.
+ * rows of its sorted or grouped rows, or their number is not constant or
+ * exceeds CELLAR_TOP_ROWS_MAX.
  */
-static int
-limit_rows(PlannerInfo *root)
+int
+cellar_limit_rows(PlannerInfo *root)
 {
 	Query	   *parse = root->parse;
 	int64		limit;
 	int64		offset = 0;
 
 	if (parse->commandType != CMD_SELECT || parse->limitCount == NULL ||
-		parse->limitOption != LIMIT_OPTION_COUNT ||
-		parse->hasAggs || parse->groupClause != NIL || parse->groupingSets != NIL ||
-		parse->havingQual != NULL || parse->hasWindowFuncs || parse->distinctClause != NIL ||
-		parse->hasTargetSRFs || parse->setOperations != NULL ||
-		root->rowMarks != NIL || root->sort_pathkeys == NIL)
+		parse->limitOption != LIMIT_OPTION_COUNT || parse->hasWindowFuncs ||
+		parse->distinctClause != NIL || parse->hasTargetSRFs || parse->setOperations != NULL ||
+		root->rowMarks != NIL)
 		return 0;
 	limit = constant_rows(parse->limitCount);
 	if (parse->limitOffset != NULL)
@@ -73,11 +72,23 @@ limit_rows(PlannerInfo *root)
 	return limit + offset;
 }
 
-/* Adds a sort key.  Returns false when the cell cannot order by it. */
+/* Returns whether the query only sorts the rows of its table. */
 static bool
-add_key(CellarTopN *top, SortGroupClause *clause, List *targetlist, Index varno)
+only_sorts(PlannerInfo *root)
 {
-	Node	   *key = get_sortgroupclause_expr(clause, targetlist);
+	Query	   *parse = root->parse;
+
+	return !parse->hasAggs && parse->groupClause == NIL && parse->groupingSets == NIL &&
+		parse->havingQual == NULL && root->sort_pathkeys != NIL;
+}
+
+/*
+ * Adds a sort key over columns of varno.  Returns false when the cell cannot
+ * order by the key.
+ */
+bool
+cellar_add_sort_key(CellarTopN *top, const SortGroupClause *clause, Node *key, Index varno)
+{
 	Oid			collation = exprCollation(key);
 	Oid			opfamily;
 	Oid			type;
@@ -114,12 +125,14 @@ choose_top_n(PlannerInfo *root, RelOptInfo *rel)
 	CellarTopN *top = palloc0(sizeof(CellarTopN));
 	ListCell   *lc;
 
-	top->rows = limit_rows(root);
-	if (top->rows == 0)
+	top->rows = cellar_limit_rows(root);
+	if (top->rows == 0 || !only_sorts(root))
 		return NULL;
 	foreach(lc, root->parse->sortClause)
 	{
-		if (!add_key(top, lfirst_node(SortGroupClause, lc), root->processed_tlist, rel->relid))
+		SortGroupClause *clause = lfirst_node(SortGroupClause, lc);
+
+		if (!cellar_add_sort_key(top, clause, get_sortgroupclause_expr(clause, root->processed_tlist), rel->relid))
 			return NULL;
 	}
 	foreach(lc, rel->reltarget->exprs)

@@ -150,11 +150,13 @@ run_counted whole differ --cases "$cases" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 2))" "${seed[@]}"
 run_counted whole differ --aggregates --require-share 20 --cases "$((cases / 4))" "${seed[@]}"
 run_counted whole differ --first-rows --require-share 30 --cases "$((cases / 10))" "${seed[@]}"
+run_counted whole differ --top-groups --require-share 20 --cases "$((cases / 20))" "${seed[@]}"
 run_counted whole differ --cases "$((cases / 20))" --writer "${seed[@]}"
 run_counted whole differ --compress --aggregates --require-share 20 --cases "$((cases / 8))" "${seed[@]}"
 run_counted whole differ --compress --first-rows --require-share 30 --cases "$((cases / 20))" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 40))" --writer "${seed[@]}"
 run_counted whole differ --parallel --compress --aggregates --require-share 20 --cases "$((cases / 40))" "${seed[@]}"
+run_counted whole differ --parallel --compress --top-groups --require-share 20 --cases "$((cases / 40))" "${seed[@]}"
 run_counted whole differ --parallel --compress --first-rows --require-share 30 --cases "$((cases / 40))" "${seed[@]}"
 
 # TPC-H again, with each table at a random level and half of lineitem's pages modified since; then during recompression.

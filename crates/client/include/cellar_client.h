@@ -274,6 +274,26 @@ extern void cellar_aggregate_end(CellarRequest *request, uint32_t aggregate, Cel
 #define CELLAR_TOP_ROWS_MAX 10000
 
 /*
+ * Prunes groups.  The caller then requests all blocks of the relation as one
+ * range, and the cell may omit groups that the caller does not need if all
+ * qualifying rows are in the groups.  Conditions and sort keys are expressions
+ * over the outputs of the aggregation: column n is group key n, or after the
+ * group keys the result of an aggregate.  A condition is output op constant,
+ * a sort key an output.
+ *
+ * cellar_group_condition_end() ends a condition that needed groups satisfy.
+ * cellar_request_top_groups() requests only the first groups, 1 to
+ * CELLAR_TOP_ROWS_MAX, of the order of the sort keys that follow; without sort
+ * keys, any groups.  with_ties also requests the groups that tie with the last
+ * of them.
+ */
+extern void cellar_group_condition_end(CellarRequest *request);
+extern void cellar_request_top_groups(CellarRequest *request, uint32_t groups, bool with_ties);
+
+/* Returns whether conditions and sort keys may use the result of an aggregate. */
+extern bool cellar_aggregate_prunable(uint32_t aggregate);
+
+/*
  * Requests only the first rows of an order: 1 to CELLAR_TOP_ROWS_MAX.  The
  * cell may return further rows; the caller sorts.  Sort keys follow, each an
  * expression that ends with cellar_sort_key_end().

@@ -4,8 +4,8 @@ use cellar_format::bytes::Reader;
 use cellar_format::postgres::{Collation, Oid};
 use cellar_format::wire::expr::Expr;
 use cellar_format::wire::{
-    Aggregate, Aggregation, Attribute, BlockRange, Relation, RelationBlocks, ScanMode, ScanRequest, Snapshot, SortKey,
-    TopN,
+    Aggregate, Aggregation, Attribute, BlockRange, GroupPruning, Relation, RelationBlocks, ScanMode, ScanRequest,
+    Snapshot, SortKey, TopGroups, TopN,
 };
 
 /// A request under construction: a relation alone, or a whole scan. The builder records its first
@@ -93,6 +93,23 @@ impl RequestBuilder {
         self.aggregation().aggregates.push(Aggregate { function, collation, argument, filter });
     }
 
+    fn pruning(&mut self) -> &mut GroupPruning {
+        self.aggregation().pruning.get_or_insert_default()
+    }
+
+    /// Requests only groups for which the current expression, over the outputs of the aggregation, is true.
+    pub fn group_condition_end(&mut self) {
+        match self.take_program() {
+            Some(condition) => self.pruning().conditions.push(condition),
+            None => self.fail("a group condition is empty"),
+        }
+    }
+
+    /// Requests only the first groups of the order that later sort keys define.
+    pub fn top_groups(&mut self, groups: u32, with_ties: bool) {
+        self.pruning().top = Some(TopGroups { groups, with_ties, keys: Vec::new() });
+    }
+
     /// Sets the most threads of the cell that may share a range. With more than one thread, blocks come in any order.
     pub fn threads(&mut self, threads: u16) {
         self.request.threads = threads.max(1);
@@ -104,10 +121,13 @@ impl RequestBuilder {
     }
 
     pub fn sort_key_end(&mut self, less: Oid, collation: Collation, descending: bool, nulls_first: bool) {
-        let key = self.take_program();
-        match (key, &mut self.request.top_n) {
-            (Some(expr), Some(top_n)) => top_n.keys.push(SortKey { expr, less, collation, descending, nulls_first }),
-            _ => self.fail("a sort key is empty or precedes the number of rows"),
+        let key = self.take_program().map(|expr| SortKey { expr, less, collation, descending, nulls_first });
+        let ScanRequest { top_n, aggregation, .. } = &mut self.request;
+        let top_groups = aggregation.as_mut().and_then(|aggregation| aggregation.pruning.as_mut()?.top.as_mut());
+        match (key, top_n, top_groups) {
+            (Some(key), Some(top_n), _) => top_n.keys.push(key),
+            (Some(key), None, Some(top_groups)) => top_groups.keys.push(key),
+            _ => self.fail("a sort key is empty or precedes the number of rows or groups"),
         }
     }
 

@@ -183,9 +183,10 @@ fn main() {
             aggregate(AVG_NUMERIC, Some(column(DISCOUNT))),
             aggregate(COUNT_ROWS, None),
         ],
+        pruning: None,
     };
     let revenue = call(NUMERIC_MUL, column(EXTENDED_PRICE), column(DISCOUNT));
-    let q6_sum = Aggregation { keys: vec![], aggregates: vec![aggregate(SUM_NUMERIC, Some(revenue))] };
+    let q6_sum = Aggregation { keys: vec![], aggregates: vec![aggregate(SUM_NUMERIC, Some(revenue))], pruning: None };
     println!(
         "{:12} {:>7} {:>9} {:>9} {:>9} {:>10} {:>9}",
         "query", "variant", "cpu min", "min ms", "median", "rows", "MB out"

@@ -39,7 +39,7 @@ mod value;
 mod vectors;
 pub mod visibility;
 
-pub use aggregate::{groupable_type, offloadable_aggregate};
+pub use aggregate::{groupable_type, offloadable_aggregate, prunable_aggregate};
 pub use batch::{AlignedBuffer, ResultWriter};
 pub use heap::page_checksum;
 pub use memory::{Account, Grant};

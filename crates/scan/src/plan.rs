@@ -192,7 +192,7 @@ impl Plan {
     }
 
     /// The aggregation that rows are folded into, if any.
-    pub(crate) fn aggregation(&self) -> Option<&AggregationPlan> {
+    pub fn aggregation(&self) -> Option<&AggregationPlan> {
         self.aggregation.as_ref()
     }
 

@@ -253,6 +253,11 @@ impl Scanner {
         }
     }
 
+    /// The groups of the range so far. None: the plan has no aggregation.
+    pub fn aggregator(&mut self) -> Option<&mut Aggregator> {
+        self.aggregator.as_mut()
+    }
+
     /// Scans the pages `range`, given as indexes into `blocks.pages`.
     fn scan_run(&mut self, blocks: Blocks<'_>, range: Range<usize>, results: &mut Results<'_>) {
         let Blocks { plan, pages, .. } = blocks;

@@ -9,8 +9,10 @@ use cellar_format::ByteSource;
 use cellar_format::postgres::{Align, Collation, Width, encoding};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{
-    Aggregate, Aggregation, Attribute, Expr, Missing, Relation, ScanMode, ScanRequest, Snapshot,
+    Aggregate, Aggregation, Attribute, Expr, GroupPruning, Missing, Relation, ScanMode, ScanRequest, Snapshot, SortKey,
+    TopGroups,
 };
+use cellar_scan::aggregate::Aggregator;
 use cellar_scan::unit::{self, Level, Shape, Unit, encode};
 use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner};
 use std::cell::Cell;
@@ -249,6 +251,7 @@ fn groups_equal_those_of_postgresql_byte_for_byte() {
                 aggregate(2105, Some(9)),
                 aggregate(2120, Some(9)),
             ],
+            pruning: None,
         };
         let mut widths: Vec<Option<usize>> = keys.iter().map(|key| (*key == KEY_INT).then_some(4)).collect();
         let states = [Some(8), Some(8), Some(8), None, None, None, None, Some(1), Some(4), None, None, Some(8)];
@@ -376,7 +379,7 @@ fn units_aggregate_as_heap_pages_do() {
             continue;
         }
         let keys = keys.into_iter().map(Expr::Column).collect();
-        let answer = table.aggregate_where(quals, Aggregation { keys, aggregates }, &group_widths);
+        let answer = table.aggregate_where(quals, Aggregation { keys, aggregates, pruning: None }, &group_widths);
         groups += answer.groups.len();
         rejected += answer.rows.len();
     }
@@ -449,7 +452,7 @@ fn expressions_over_vectors_agree_with_the_interpreter() {
         }
         let quals = if random.one_in(3) { vec![generator.condition(&mut random, 1).1] } else { Vec::new() };
         println!("case {case}");
-        let answer = table.aggregate_where(quals, Aggregation { keys, aggregates }, &widths);
+        let answer = table.aggregate_where(quals, Aggregation { keys, aggregates, pruning: None }, &widths);
         groups += answer.groups.len();
         rejected += answer.rows.len();
     }
@@ -492,7 +495,7 @@ fn excluded_expressions_raise_no_errors() {
     let check = |name: &str, argument: Option<Expr>, filter: Option<Expr>, is_error: &dyn Fn(i32) -> bool| {
         let function = if argument.is_some() { 2108 } else { 2803 };
         let wanted = Aggregate { argument, filter, ..aggregate(function, None) };
-        let answer = table.aggregate(Aggregation { keys: vec![], aggregates: vec![wanted] }, &[Some(8)]);
+        let answer = table.aggregate(Aggregation { keys: vec![], aggregates: vec![wanted], pruning: None }, &[Some(8)]);
         let id = |row: &Vec<Datum>| i32::from_le_bytes(row[0].as_ref().unwrap()[..].try_into().unwrap());
         let mut rejected: Vec<i32> = answer.rows.iter().map(id).collect();
         rejected.sort_unstable();
@@ -543,7 +546,7 @@ fn aggregates_known_from_the_directory_read_no_data() {
     let table = Table::open(&cluster, "a");
     let bytes = encode(&table.heap, &table.shape(), Level::QueryLow).unwrap();
     let read = |function: u32, column: Option<u16>, first_page: usize| {
-        let aggregation = Aggregation { keys: vec![], aggregates: vec![aggregate(function, column)] };
+        let aggregation = Aggregation { keys: vec![], aggregates: vec![aggregate(function, column)], pruning: None };
         let mut scanner = UnitScanner::new(Arc::new(Plan::compile(&table.request(vec![], aggregation)).unwrap()));
         let source = Counted { bytes: &bytes, read: Cell::new(0) };
         let unit = Unit::open(&source).unwrap();
@@ -601,7 +604,7 @@ fn totals_of_units_equal_those_of_heap_pages() {
         for first in 0..all.len() {
             let chosen = (0..count).map(|step| &all[(first + step * 5) % all.len()]);
             let (aggregates, widths): (Vec<_>, Vec<_>) = chosen.cloned().unzip();
-            let answer = table.aggregate(Aggregation { keys: vec![], aggregates }, &widths);
+            let answer = table.aggregate(Aggregation { keys: vec![], aggregates, pruning: None }, &widths);
             assert_eq!((answer.groups.len(), answer.counted), (1, 20000));
         }
     }
@@ -712,7 +715,7 @@ fn rows_that_cannot_be_aggregated_are_rejected() {
         ids.sort_by_key(|id| id.parse::<i64>().unwrap());
         ids.join(" ")
     };
-    let only = |aggregate| Aggregation { keys: vec![], aggregates: vec![aggregate] };
+    let only = |aggregate| Aggregation { keys: vec![], aggregates: vec![aggregate], pruning: None };
     assert_eq!(rejected(only(aggregate(2114, Some(7)))), "5 6 7 8");
     assert_eq!(rejected(only(aggregate(2105, Some(9)))), "10 11");
     // k2 + 1 is an error in row 9, and NULL in row 12.
@@ -727,4 +730,129 @@ fn rows_that_cannot_be_aggregated_are_rejected() {
         args: vec![Expr::Column(KEY_INT), Expr::Const { type_oid: 23, value: Some(1000i32.to_le_bytes().to_vec()) }],
     };
     assert_eq!(rejected(only(Aggregate { filter: Some(filter), ..average })), "");
+}
+
+/// A sort key over output `output`.
+fn order(output: u16, less: u32, descending: bool, nulls_first: bool) -> SortKey {
+    SortKey { expr: Expr::Column(output), less, collation: Collation::Bytewise, descending, nulls_first }
+}
+
+#[test]
+fn merged_groups_are_pruned_as_postgresql_sorts_and_filters_them() {
+    const INT2_LT: u32 = 64;
+    const TEXT_LT: u32 = 740;
+    const INT8_LT: u32 = 469;
+    const INT8_GT: u32 = 470;
+    const NUMERIC_LT: u32 = 1722;
+    const DATE_LT: u32 = 1087;
+    let Some(cluster) = Cluster::start("pruning") else { return };
+    cluster.sql(STATES);
+    cluster.sql(&format!("create table a ({COLUMNS})"));
+    let mut random = Random::new(setting("AGGREGATE_SEED", 1));
+    cluster.sql(&random_rows(&mut random, 5000));
+    cluster.sql("insert into a select * from a where id % 3 = 0; insert into a select * from a where id % 15 = 0; vacuum freeze a");
+    let table = Table::open(&cluster, "a");
+    let aggregates = vec![
+        aggregate(2803, None),
+        aggregate(2108, Some(5)),
+        aggregate(2107, Some(6)),
+        aggregate(2114, Some(7)),
+        aggregate(2101, Some(5)),
+        aggregate(2103, Some(7)),
+        aggregate(2138, Some(11)),
+        aggregate(2129, Some(12)),
+    ];
+    let widths = [None, Some(2), Some(8), Some(8), None, None, None, None, Some(4), None];
+    let keys = [order(1, TEXT_LT, false, false), order(2, INT2_LT, false, false)];
+    let greater = |output, function, type_oid, value: &[u8]| Expr::Call {
+        function,
+        collation: Collation::None,
+        args: vec![Expr::Column(output), Expr::Const { type_oid, value: Some(value.to_vec()) }],
+    };
+    let (two, hundred) = (2i64.to_le_bytes(), [0x00, 0x80, 100, 0]);
+    // Each case: HAVING, ORDER BY before the group keys, and both as a pruning.
+    let cases: [(&str, &str, Vec<Expr>, Vec<SortKey>); 9] = [
+        ("true", "count(*) desc", vec![], vec![order(3, INT8_LT, true, true)]),
+        ("true", "sum(i4) nulls first", vec![], vec![order(4, INT8_LT, false, true)]),
+        (
+            "count(*) > 2",
+            "sum(i8) desc nulls last",
+            vec![greater(3, INT8_GT, 20, &two)],
+            vec![order(5, NUMERIC_LT, true, false)],
+        ),
+        ("sum(n) > 100", "sum(n)", vec![greater(6, 1720, 1700, &hundred)], vec![order(6, NUMERIC_LT, false, false)]),
+        (
+            "true",
+            "count(*), avg(i4) desc",
+            vec![],
+            vec![order(3, INT8_LT, false, false), order(7, NUMERIC_LT, true, true)],
+        ),
+        ("avg(n) > 100", "avg(n)", vec![greater(8, 1720, 1700, &hundred)], vec![order(8, NUMERIC_LT, false, false)]),
+        ("true", "min(d) desc nulls last", vec![], vec![order(9, DATE_LT, true, false)]),
+        (
+            "true",
+            "max(t) desc, count(*)",
+            vec![],
+            vec![order(10, TEXT_LT, true, true), order(3, INT8_LT, false, false)],
+        ),
+        ("true", "", vec![], vec![]),
+    ];
+    for (having, order_by, conditions, first_keys) in cases {
+        for groups in [1, 10, 700, 10_000] {
+            let with_ties = groups == 10;
+            let mut sort_keys = first_keys.clone();
+            if !with_ties || sort_keys.is_empty() {
+                sort_keys.extend(keys.clone());
+            }
+            let pruning = GroupPruning {
+                conditions: conditions.clone(),
+                top: Some(TopGroups { groups, with_ties, keys: sort_keys }),
+            };
+            let aggregation = Aggregation {
+                keys: vec![Expr::Column(KEY_TEXT), Expr::Column(4)],
+                aggregates: aggregates.clone(),
+                pruning: Some(pruning),
+            };
+            let plan = Arc::new(Plan::compile(&table.request(vec![], aggregation)).unwrap());
+            let scan = |complete: bool, threads: usize| {
+                let mut scanners: Vec<Scanner> = (0..threads).map(|_| Scanner::new(Arc::clone(&plan))).collect();
+                let mut out = ResultWriter::new();
+                for (index, run) in table.heap.chunks(4 * BLOCK_BYTES).enumerate() {
+                    let scanner = &mut scanners[index % threads];
+                    scanner.scan(index as u32 * 4, run, &NoXids, &mut out, false);
+                }
+                assert!(!out.has_results());
+                let aggregators = scanners.iter_mut().filter_map(Scanner::aggregator).collect();
+                let send = &mut |_: &mut ResultWriter| Ok::<_, ()>(());
+                Aggregator::finish_all(aggregators, plan.aggregation().unwrap(), complete, &mut out, send).unwrap();
+                out.flush();
+                let mut groups = read_with_groups(out.frames(), &[Some(4)], &widths).groups;
+                groups.sort();
+                groups
+            };
+            let all = scan(false, 1);
+            assert_eq!(scan(false, 3), all, "three threads' groups are merged to those of one thread");
+            let comma = if order_by.is_empty() { "" } else { ", " };
+            let limit = match with_ties && !order_by.is_empty() {
+                true => format!("order by {order_by} fetch first {groups} rows with ties"),
+                false => format!("order by {order_by}{comma}k1 collate \"C\", i2 limit {groups}"),
+            };
+            let expected = cluster.sql(&format!(
+                "select coalesce(k1, 'NULL') || ':' || coalesce(i2::text, '') from (select k1, i2 from a group by k1, i2 having {having} {limit}) s"
+            ));
+            let mut expected: Vec<&str> = expected.lines().collect();
+            expected.sort_unstable();
+            for threads in [1, 3] {
+                let pruned = scan(true, threads);
+                assert!(pruned.iter().all(|group| all.binary_search(group).is_ok()), "states are unchanged");
+                let name = |group: &Vec<Datum>| match &group[0] {
+                    None => format!("NULL:{}", int(&group[1])),
+                    key => format!("{}:{}", text(key), int(&group[1])),
+                };
+                let mut found: Vec<String> = pruned.iter().map(name).collect();
+                found.sort_unstable();
+                assert_eq!(found, expected, "{having}, {limit}, {threads} threads");
+            }
+        }
+    }
 }

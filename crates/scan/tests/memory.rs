@@ -35,6 +35,8 @@ fn scan_pages(request: &ScanRequest, pages: &[u8], memory: &Arc<Account>) -> Ans
         scanner.scan(index as u32 * 16, run, &AllKnown, &mut out, false);
         assert!(memory.used() <= memory.limit());
     }
+    let is_empty = out.pending_bytes() == 0 && out.pending_rows() == 0;
+    assert_eq!(out.has_results(), !is_empty, "groups that are written early are results");
     scanner.finish_range(&mut out);
     assert_eq!(memory.used(), 0, "the groups are written");
     out.flush();
@@ -47,6 +49,8 @@ fn scan_unit(request: &ScanRequest, bytes: &Vec<u8>, memory: &Arc<Account>) -> A
     let mut out = ResultWriter::new();
     scanner.scan(0, &unit, bytes, 0..unit.pages().len(), &AllKnown, &mut out).unwrap();
     assert!(memory.used() <= memory.limit());
+    let is_empty = out.pending_bytes() == 0 && out.pending_rows() == 0;
+    assert_eq!(out.has_results(), !is_empty, "groups that are written early are results");
     scanner.finish_range(&mut out);
     assert_eq!(memory.used(), 0, "the groups are written");
     out.flush();
@@ -71,7 +75,8 @@ fn without_memory_groups_are_written_early_and_their_states_add_up() {
     request.projection = vec![1, 7];
     request.quals = vec![];
     let count = Aggregate { function: 2803, collation: Collation::Bytewise, argument: None, filter: None };
-    request.aggregation = Some(Aggregation { keys: vec![Expr::Column(1), Expr::Column(7)], aggregates: vec![count] });
+    request.aggregation =
+        Some(Aggregation { keys: vec![Expr::Column(1), Expr::Column(7)], aggregates: vec![count], pruning: None });
     let attribute = |attribute: &cellar_format::wire::Attribute| Attribute {
         type_oid: attribute.type_oid,
         width: attribute.width,

@@ -34,6 +34,7 @@ typedef struct CellarExpressions CellarExpressions;
 extern CellarExpressions *cellar_compile_quals(List *quals, PlanState *parent);
 extern CellarExpressions *cellar_compile_aggregation(List *keys, List *aggregates,
 													 PlanState *parent);
+extern CellarExpressions *cellar_compile_group_conditions(List *conditions, PlanState *parent);
 extern CellarExpressions *cellar_compile_sort_keys(const CellarTopN *top, PlanState *parent);
 extern bool cellar_request_expressions(CellarRequest *request, CellarExpressions *expressions,
 									   ExprContext *econtext);
@@ -95,8 +96,13 @@ typedef struct CellarAggregateState
 {
 	CustomScanState css;
 	CellarExpressions *expressions; /* group keys and aggregates */
+	CellarGroupPruning pruning; /* without conditions and rows, the cell
+								 * returns all groups */
+	CellarExpressions *conditions;	/* of the pruning */
+	CellarExpressions *sort_keys;
+	int			ncolumns;		/* of a batch of groups */
 	int		   *columns;		/* for each output column, its number in a
-								 * batch of groups */
+								 * batch of groups, or -1 for a constant */
 	Tuplestorestate *groups;	/* from the cell; NULL before the first one */
 	TupleTableSlot *group_slot;
 	bool		rest_done;		/* the child has returned its last row */
@@ -298,7 +304,6 @@ extern void cellar_complete_join_keys(CellarJoinKeysState *state);
 
 /* parallel.c */
 
-extern int	cellar_aggregate_ranges(BlockNumber pages);
 extern bool cellar_next_range(CellarScanState *state, CellarRange *range);
 extern void cellar_add_counts(CellarScanCounts *total, const CellarScanCounts *counts);
 extern void cellar_share_counts(CellarScanState *state, const CellarScanCounts *counts);

@@ -38,6 +38,16 @@ typedef struct CellarTopN
 	List	   *directions;		/* CELLAR_DESCENDING, CELLAR_NULLS_FIRST */
 } CellarTopN;
 
+/* The groups of an aggregation that a query can need; see group_pruning.c. */
+typedef struct CellarGroupPruning
+{
+	List	   *conditions;		/* HAVING, over outputs of the cell */
+	CellarTopN	top;			/* keys are outputs of the cell; rows is 0
+								 * without LIMIT */
+	bool		with_ties;		/* also groups that tie with the last */
+	double		selectivity;	/* of HAVING; only in paths */
+} CellarGroupPruning;
+
 /* Members of CustomPath.custom_private of a Smart Scan. */
 enum CellarPathPrivate
 {
@@ -109,6 +119,7 @@ typedef struct CellarAggregateSpec
 	List	   *group_clause;	/* SortGroupClauses */
 	bool		distinct;		/* only removes duplicates: no aggregates */
 	double		groups;			/* estimated */
+	CellarGroupPruning *pruning;	/* NULL when the query needs all groups */
 	AggClauseCosts partial_costs;
 	AggClauseCosts final_costs;
 } CellarAggregateSpec;
@@ -118,7 +129,18 @@ extern void cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relatio
 extern void cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 									 RelOptInfo *distinct_rel);
 
+/* group_pruning.c */
+
+extern CellarGroupPruning *cellar_choose_group_pruning(PlannerInfo *root,
+													   const CellarAggregateSpec *aggregation,
+													   RelOptInfo *grouped_rel, List *having);
+extern List *cellar_group_pruning_private(const CellarGroupPruning *pruning);
+extern bool cellar_get_group_pruning(CustomScan *cscan, CellarGroupPruning *pruning);
+
 /* top_n_path.c */
+
+extern int	cellar_limit_rows(PlannerInfo *root);
+extern bool cellar_add_sort_key(CellarTopN *top, const SortGroupClause *clause, Node *key, Index varno);
 
 extern void cellar_add_top_n_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 								   RelOptInfo *ordered_rel);

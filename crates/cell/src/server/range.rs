@@ -50,14 +50,15 @@ pub fn scan(
     helper_threads: &HelperThreads,
     backend: Backend<'_>,
 ) -> Result<(), SessionError> {
-    let (own, helpers) = scans.split_first_mut().expect("a scan has at least one thread");
-    let parts = match helpers.len() {
+    let helper_count = scans.len() - 1;
+    let parts = match helper_count {
         0 => Parts::new(range, u32::MAX),
         helpers => Parts::for_threads(range, 1 + helpers, segments.au_blocks(range.first)),
     };
     let count = backend.count;
     let shared = SharedRange { parts: &parts, segments, backend: Mutex::new(backend), count };
     let last = std::thread::scope(|scope| {
+        let (own, helpers) = scans.split_first_mut().expect("a scan has at least one thread");
         let shared = &shared;
         let name = std::thread::current().name().unwrap_or("scan").to_owned();
         let log_context = log_context::current();
@@ -100,9 +101,13 @@ pub fn scan(
         }
         last
     });
+    let mut last = last?;
+    if scans.iter().any(SmartScan::has_groups) {
+        last.extend(shared.finish_groups(scans)?);
+    }
     let mut done = Vec::new();
     FrameHeader::frame(&mut done, Kind::RangeDone, |out| RangeDone { stats: ScanStats::default() }.encode(out));
-    Ok(shared.backend.into_inner().stream.send_all(&[&last?, &done])?)
+    Ok(shared.backend.into_inner().stream.send_all(&[&last, &done])?)
 }
 
 /// The data that the threads of a range share.
@@ -125,14 +130,28 @@ impl SharedRange<'_, '_> {
         let (stats, frames) = scan.finish();
         (self.count)(&stats);
         scanned?;
-        let mut last = progress_frame(&stats);
+        let last = self.last_frames(&stats, frames)?;
+        std::mem::forget(stop_on_failure);
+        Ok(last)
+    }
+
+    /// Merges the groups of all threads and sends them. Returns the last frames if they are short.
+    fn finish_groups(&self, scans: &mut [SmartScan]) -> Result<Vec<u8>, SessionError> {
+        SmartScan::finish_groups(scans, &mut { self })?;
+        let (stats, frames) = scans[0].finish();
+        (self.count)(&stats);
+        self.last_frames(&stats, frames)
+    }
+
+    /// Sends a thread's last frames, or returns them if they are short.
+    fn last_frames(&self, stats: &ScanStats, frames: &[u8]) -> Result<Vec<u8>, SessionError> {
+        let mut last = progress_frame(stats);
         if frames.len() > LAST_BYTES_MAX {
             self.backend.lock().stream.send_all(&[&last, frames])?;
             last.clear();
         } else {
             last.extend_from_slice(frames);
         }
-        std::mem::forget(stop_on_failure);
         Ok(last)
     }
 }

@@ -25,6 +25,7 @@ use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS, RegionIndex, RegionVersion};
 use cellar_format::wire::{PassthruReason, ScanRequest};
+use cellar_scan::aggregate::Aggregator;
 use cellar_scan::{Plan, Progress, ResultWriter};
 
 use crate::relation::{DiskObject, SegmentObject, SegmentRange};
@@ -122,6 +123,7 @@ impl SmartScan {
     ) -> Result<(), S::Error> {
         self.cpu_before = thread_cpu_ns();
         self.writer.clear_frames();
+        self.writer.start_range();
         let mut steps = 0;
         for part in parts {
             let SegmentRange { segment, base, blocks } = part.map_err(ScanError::from)?;
@@ -145,8 +147,36 @@ impl SmartScan {
                 }
             }
         }
-        self.finish_groups();
+        self.writer.flush();
         Ok(())
+    }
+
+    /// Merges the groups of all threads of a range and sends them to `sink`. Call this after the threads have sent their
+    /// frames. After the call, [`Self::finish`] of the first thread returns the frames that were not sent yet.
+    pub fn finish_groups<S: ScanSink>(scans: &mut [Self], sink: &mut S) -> Result<(), S::Error> {
+        let complete = scans.iter().all(|scan| !scan.writer.has_results());
+        let Some((first, others)) = scans.split_first_mut() else { return Ok(()) };
+        first.writer.clear_frames();
+        let plan = first.plan.clone();
+        let Some(aggregation) = plan.aggregation() else { return Ok(()) };
+        first.cpu_before = thread_cpu_ns();
+        let Self { workspace, writer, totals, .. } = first;
+        let mut aggregators: Vec<_> = workspace.aggregators().collect();
+        aggregators.extend(others.iter_mut().flat_map(|scan| scan.workspace.aggregators()));
+        let mut send = |writer: &mut ResultWriter| {
+            let counts = ScanStats { returned_bytes: writer.frames().len() as u64, ..ScanStats::default() };
+            totals.add(&counts);
+            let sent = sink.frames(&counts, writer.frames());
+            writer.clear_frames();
+            sent
+        };
+        first.stats.rows_returned += Aggregator::finish_all(aggregators, aggregation, complete, writer, &mut send)?;
+        Ok(())
+    }
+
+    /// Whether the scan returns groups.
+    pub fn has_groups(&self) -> bool {
+        self.plan.aggregation().is_some()
     }
 
     /// Acquires the memory for a step of one region. If there is none, frees the buffers of the previous steps, which
@@ -156,7 +186,7 @@ impl SmartScan {
             return Ok(true);
         }
         if self.workspace.has_memory() {
-            self.finish_groups();
+            self.write_groups();
             self.send(sink)?;
             self.release_memory();
         }
@@ -181,8 +211,8 @@ impl SmartScan {
         self.xids.forget();
     }
 
-    /// Writes the groups and the pending rows as frames.
-    fn finish_groups(&mut self) {
+    /// Writes the groups and the pending rows as frames, before the end of the range.
+    fn write_groups(&mut self) {
         self.stats.rows_returned += self.workspace.scanner.finish_range(&mut self.writer);
         self.stats.rows_returned += self.workspace.unit_scanner.finish_range(&mut self.writer);
         self.writer.flush();

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use cellar_scan::aggregate::Aggregator;
 use cellar_scan::{Account, Grant, Plan, ResultWriter, Scanner, UnitScanner};
 
 use crate::state::{MemoryBudget, MemoryKind};
@@ -53,11 +54,16 @@ impl Workspace {
         self.memory.cover((buffers + writer.memory_bytes() + step_bytes) as u64)
     }
 
+    /// The groups of raw pages and of compression units; none if the plan has no aggregation.
+    pub fn aggregators(&mut self) -> impl Iterator<Item = &mut Aggregator> {
+        [self.scanner.aggregator(), self.unit_scanner.aggregator()].into_iter().flatten()
+    }
+
     pub fn has_memory(&self) -> bool {
         self.memory.bytes() > 0
     }
 
-    /// Frees the buffers. The caller must have written the groups ([`Scanner::finish_range`]).
+    /// Frees the buffers. The caller must have written the groups.
     pub fn release(&mut self) {
         self.scanner = Scanner::with_memory(self.plan.clone(), &self.groups);
         self.unit_scanner = UnitScanner::with_memory(self.plan.clone(), &self.groups);

@@ -266,6 +266,21 @@ pub extern "C" fn cellar_aggregate_end(request: &mut CellarRequest, aggregate: u
     }
 }
 
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_aggregate_prunable(aggregate: u32) -> bool {
+    cellar_scan::prunable_aggregate(aggregate)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_group_condition_end(request: &mut CellarRequest) {
+    request.group_condition_end();
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_request_top_groups(request: &mut CellarRequest, groups: u32, with_ties: bool) {
+    request.top_groups(groups, with_ties);
+}
+
 fn collation_class(value: c_int) -> Option<Collation> {
     u8::try_from(value).ok().and_then(Collation::from_u8)
 }

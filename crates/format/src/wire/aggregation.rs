@@ -3,9 +3,9 @@
 //! An aggregate is identified by the OID of its `pg_proc` row. Each group is one row of a batch in
 //! [`ScanMode::Groups`](super::ScanMode): the keys, then for each aggregate the transition state that Postgres's
 //! partial aggregation (`AGGSPLIT_INITIAL_SERIAL`) would return. A group may come back in several rows; the backend
-//! combines them.
+//! combines them. [`GroupPruning`] defines which groups the cell may omit.
 
-use super::Expr;
+use super::{Expr, GroupPruning};
 use crate::bytes::{Corrupt, Reader, Write};
 use crate::postgres::{AttributeNumber, Collation, Oid};
 
@@ -23,9 +23,11 @@ pub struct Aggregation {
     /// Two rows belong to the same group if the bytes of their keys are equal.
     pub keys: Vec<Expr>,
     pub aggregates: Vec<Aggregate>,
+    pub pruning: Option<GroupPruning>,
 }
 
 impl Aggregation {
+    /// Visits the expressions over the relation's columns.
     pub fn for_each_expr<'a>(&'a self, visit: &mut impl FnMut(&'a Expr)) {
         self.keys.iter().for_each(&mut *visit);
         for aggregate in &self.aggregates {
@@ -49,6 +51,10 @@ impl Aggregation {
             put_program(out, aggregate.argument.as_ref());
             put_program(out, aggregate.filter.as_ref());
         }
+        out.put_bool(self.pruning.is_some());
+        if let Some(pruning) = &self.pruning {
+            pruning.encode(out);
+        }
     }
 
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
@@ -67,7 +73,11 @@ impl Aggregation {
             let collation = Collation::from_u8(byte).ok_or_else(|| Corrupt::new("collation", at, byte.to_string()))?;
             aggregates.push(Aggregate { function, collation, argument: program(reader)?, filter: program(reader)? });
         }
-        Ok(Self { keys, aggregates })
+        let mut aggregation = Self { keys, aggregates, pruning: None };
+        if reader.bool("pruning")? {
+            aggregation.pruning = Some(GroupPruning::decode(reader, &aggregation)?);
+        }
+        Ok(aggregation)
     }
 }
 
@@ -102,6 +112,7 @@ mod tests {
                     filter: Some(Expr::IsNull(Box::new(Expr::Column(3)))),
                 },
             ],
+            pruning: Some(GroupPruning { conditions: vec![Expr::IsNull(Box::new(Expr::Column(3)))], top: None }),
         };
         let mut bytes = Vec::new();
         aggregation.encode(&mut bytes);

@@ -39,17 +39,7 @@ impl TopN {
 
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u32(self.rows);
-        out.put_u32(self.keys.len() as u32);
-        let mut program = Vec::new();
-        for key in &self.keys {
-            program.clear();
-            key.expr.encode(&mut program);
-            out.put_blob(&program);
-            out.put_u32(key.less);
-            out.put_u8(key.collation as u8);
-            let descending = if key.descending { DESCENDING } else { 0 };
-            out.put_u8(descending | if key.nulls_first { NULLS_FIRST } else { 0 });
-        }
+        encode_sort_keys(&self.keys, out);
     }
 
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
@@ -59,26 +49,49 @@ impl TopN {
             return Err(Corrupt::new("top rows", at, rows.to_string()));
         }
         let at = reader.position();
-        let count = reader.count(10, "sort keys")?;
-        if count == 0 || count > KEYS_MAX {
-            return Err(Corrupt::new("sort keys", at, count.to_string()));
-        }
-        let mut keys = Vec::with_capacity(count);
-        for _ in 0..count {
-            let expr = Expr::decode(reader.blob("sort key")?)?;
-            let less = reader.u32("ordering function")?;
-            let at = reader.position();
-            let byte = reader.u8("collation")?;
-            let collation = Collation::from_u8(byte).ok_or_else(|| Corrupt::new("collation", at, byte.to_string()))?;
-            let flags = reader.u8("direction")?;
-            if flags & !(DESCENDING | NULLS_FIRST) != 0 {
-                return Err(Corrupt::new("direction", at + 1, flags.to_string()));
-            }
-            let (descending, nulls_first) = (flags & DESCENDING != 0, flags & NULLS_FIRST != 0);
-            keys.push(SortKey { expr, less, collation, descending, nulls_first });
+        let keys = decode_sort_keys(reader)?;
+        if keys.is_empty() {
+            return Err(Corrupt::new("sort keys", at, "0"));
         }
         Ok(Self { rows, keys })
     }
+}
+
+pub(super) fn encode_sort_keys(keys: &[SortKey], out: &mut Vec<u8>) {
+    out.put_u32(keys.len() as u32);
+    let mut program = Vec::new();
+    for key in keys {
+        program.clear();
+        key.expr.encode(&mut program);
+        out.put_blob(&program);
+        out.put_u32(key.less);
+        out.put_u8(key.collation as u8);
+        let descending = if key.descending { DESCENDING } else { 0 };
+        out.put_u8(descending | if key.nulls_first { NULLS_FIRST } else { 0 });
+    }
+}
+
+pub(super) fn decode_sort_keys(reader: &mut Reader<'_>) -> Result<Vec<SortKey>, Corrupt> {
+    let at = reader.position();
+    let count = reader.count(10, "sort keys")?;
+    if count > KEYS_MAX {
+        return Err(Corrupt::new("sort keys", at, count.to_string()));
+    }
+    let mut keys = Vec::with_capacity(count);
+    for _ in 0..count {
+        let expr = Expr::decode(reader.blob("sort key")?)?;
+        let less = reader.u32("ordering function")?;
+        let at = reader.position();
+        let byte = reader.u8("collation")?;
+        let collation = Collation::from_u8(byte).ok_or_else(|| Corrupt::new("collation", at, byte.to_string()))?;
+        let flags = reader.u8("direction")?;
+        if flags & !(DESCENDING | NULLS_FIRST) != 0 {
+            return Err(Corrupt::new("direction", at + 1, flags.to_string()));
+        }
+        let (descending, nulls_first) = (flags & DESCENDING != 0, flags & NULLS_FIRST != 0);
+        keys.push(SortKey { expr, less, collation, descending, nulls_first });
+    }
+    Ok(keys)
 }
 
 #[cfg(test)]

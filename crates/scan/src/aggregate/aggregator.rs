@@ -1,12 +1,13 @@
 //! Folds rows into groups, a run of rows at a time, and writes the groups as partial states.
 //!
-//! Groups are written early when their memory reaches [`MEMORY_BYTES_MAX`], or when the account grants no more memory.
-//! The receiver combines the states of a group that is written more than once.
+//! Groups are written early when the account grants no more memory, or when a sum might overflow. The receiver combines the
+//! states of a group that is written more than once. At the end of a range, the groups of several aggregators are merged.
 
 use super::argument::Vector;
 use super::groups::{DISCARD, GroupTable, RowGroups};
 use super::key::RowCodes;
 use super::plan::{AggregationPlan, LinearArgument, StateSpec};
+use super::pruning::Groups;
 use super::state::State;
 use super::total::Total;
 use super::{ROWS_MAX, RUN_ROWS};
@@ -15,15 +16,17 @@ use crate::memory::{Account, Grant};
 use crate::predicate::{EncodedColumn, EvalCache, LaneBuffers, RowSet, UNCERTAIN};
 use crate::vectors::marked;
 use cellar_format::stats::ScanStats;
+use std::convert::Infallible;
 use std::sync::Arc;
 
-/// Groups are written once they use about this much memory.
-const MEMORY_BYTES_MAX: usize = 32 << 20;
+/// Groups are written when the magnitude of a sum of 128 bits might exceed this, and not merged if it might.
+const MAGNITUDE_SUM_MAX: u128 = 1 << 126;
 /// Groups may use this much memory without a grant, so that an aggregation to few groups never writes them early.
 const MEMORY_BYTES_FREE: usize = 64 << 10;
-/// Bytes to grant per byte in use: vectors may have twice the capacity in use, and the frames to which the groups are
-/// written take about as much memory as the groups.
-const GRANT_FACTOR: usize = 3;
+/// Bytes to grant per byte in use: vectors may have twice the capacity in use.
+const GRANT_FACTOR: usize = 2;
+/// Merged groups are sent when their frames reach this size.
+const SEND_BYTES: usize = 128 << 10;
 /// Groups of a batch.
 const BATCH_GROUPS: usize = 1024;
 
@@ -33,6 +36,8 @@ pub struct Aggregator {
     states: Vec<State>,
     /// Rows in all groups.
     rows: u64,
+    /// An upper bound of the magnitude of all sums of 128 bits.
+    magnitude: u128,
     /// The groups of the run's rows.
     groups: RowGroups,
     /// The key codes of the run's rows.
@@ -52,6 +57,7 @@ impl Aggregator {
             table: GroupTable::new(plan.keys.len()),
             states: new_states(plan),
             rows: 0,
+            magnitude: 0,
             groups: RowGroups::default(),
             codes: RowCodes::default(),
             rejected: Vec::new(),
@@ -75,7 +81,11 @@ impl Aggregator {
 
     /// Adds rows by their totals, one per argument. Returns the number of groups written to `out`.
     pub fn add_totals(&mut self, plan: &AggregationPlan, totals: &[Total], rows: u64, out: &mut ResultWriter) -> u64 {
-        let flushed = if self.rows + rows > ROWS_MAX { self.flush(plan, out) } else { 0 };
+        let states = plan.states.iter().zip(&self.states);
+        let magnitude = states.map(|(spec, state)| state.total_magnitude(&totals[spec.argument])).max().unwrap_or(0);
+        let full = self.rows + rows > ROWS_MAX || self.magnitude.saturating_add(magnitude) > MAGNITUDE_SUM_MAX;
+        let flushed = if full { self.flush(plan, out) } else { 0 };
+        self.magnitude = self.magnitude.saturating_add(magnitude);
         let group = self.only_group() as usize;
         for (spec, state) in plan.states.iter().zip(&mut self.states) {
             state.add_total(group, &totals[spec.argument]);
@@ -120,28 +130,107 @@ impl Aggregator {
 
     /// Writes all groups to `out` if another run might exceed a limit. Returns the number of groups written.
     fn flush_if_full(&mut self, plan: &AggregationPlan, out: &mut ResultWriter) -> u64 {
-        let full = self.rows + RUN_ROWS as u64 > ROWS_MAX || !self.is_memory_granted();
+        let full =
+            self.rows + RUN_ROWS as u64 > ROWS_MAX || self.magnitude > MAGNITUDE_SUM_MAX || !self.is_memory_granted();
         if full { self.flush(plan, out) } else { 0 }
     }
 
     fn is_memory_granted(&mut self) -> bool {
         match self.bytes() {
             ..=MEMORY_BYTES_FREE => true,
-            bytes @ ..=MEMORY_BYTES_MAX => self.memory.cover((bytes * GRANT_FACTOR) as u64),
-            _ => false,
+            bytes => self.memory.cover((bytes * GRANT_FACTOR) as u64),
         }
     }
 
     /// Writes all groups to `out` and frees their memory. Returns their number.
     pub fn finish(&mut self, plan: &AggregationPlan, out: &mut ResultWriter) -> u64 {
         let groups = self.flush(plan, out);
+        self.release(plan);
+        groups
+    }
+
+    /// Merges the groups of several aggregators, writes the merged groups to `out`, and frees their memory. Calls `send` when
+    /// `out` has many bytes. `complete`: all rows of the scan are in these groups, so groups that the backend does not need
+    /// are not written. Returns the number of groups that were written.
+    pub fn finish_all<E>(
+        mut aggregators: Vec<&mut Self>,
+        plan: &AggregationPlan,
+        complete: bool,
+        out: &mut ResultWriter,
+        send: &mut dyn FnMut(&mut ResultWriter) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        // The largest table receives the groups of the others.
+        aggregators.sort_by_key(|aggregator| std::cmp::Reverse(aggregator.table.len()));
+        let mut merged = true;
+        let mut written = 0;
+        if let Some((first, others)) = aggregators.split_first_mut() {
+            for other in others.iter_mut().filter(|other| other.rows > 0) {
+                if first.absorb(plan, other) {
+                    other.clear();
+                } else {
+                    merged = false;
+                }
+                other.release_if_empty(plan);
+            }
+        }
+        for aggregator in aggregators {
+            written += aggregator.write(plan, complete && merged, out, send)?;
+            aggregator.release(plan);
+        }
+        Ok(written)
+    }
+
+    /// Adds the groups of another aggregator. False: nothing was added, because a state might overflow or no memory is granted.
+    fn absorb(&mut self, plan: &AggregationPlan, other: &mut Self) -> bool {
+        let bytes = self.bytes() + other.bytes();
+        let magnitude = self.magnitude.saturating_add(other.magnitude);
+        if self.rows + other.rows > ROWS_MAX
+            || magnitude > MAGNITUDE_SUM_MAX
+            || bytes > MEMORY_BYTES_FREE && !self.memory.cover((bytes * GRANT_FACTOR) as u64)
+        {
+            return false;
+        }
+        let words = self.table.words();
+        let mut rows = vec![0; RUN_ROWS * words];
+        let mut groups = vec![DISCARD];
+        for first in (1..other.table.len()).step_by(RUN_ROWS) {
+            let last = other.table.len().min(first + RUN_ROWS);
+            let rows = &mut rows[..(last - first) * words];
+            for (group, row) in (first..last).zip(rows.chunks_exact_mut(words)) {
+                row.copy_from_slice(other.table.codes(group));
+                let nulls = row[words - 1];
+                for (number, key) in plan.keys.iter().enumerate().filter(|(number, _)| nulls >> number & 1 == 0) {
+                    row[number] = key.moved_code(row[number], &other.table, &mut self.table);
+                }
+            }
+            self.table.number_rows(rows, &mut groups);
+        }
+        self.states.iter_mut().for_each(|state| state.resize(self.table.len()));
+        if !self.states.iter().zip(&other.states).all(|(state, other)| state.can_merge(other, &groups)) {
+            return false;
+        }
+        for (state, other) in self.states.iter_mut().zip(&mut other.states) {
+            state.merge(other, &groups);
+        }
+        self.rows += other.rows;
+        self.magnitude = magnitude;
+        true
+    }
+
+    fn release_if_empty(&mut self, plan: &AggregationPlan) {
+        if self.rows == 0 {
+            self.release(plan);
+        }
+    }
+
+    /// Frees the memory of groups that were written.
+    fn release(&mut self, plan: &AggregationPlan) {
         if self.memory.bytes() > 0 {
             self.table = GroupTable::new(plan.keys.len());
             self.states = new_states(plan);
             self.columns.iter_mut().for_each(|column| *column = ColumnBuilder::default());
             self.memory.release();
         }
-        groups
     }
 
     /// Adds a run of rows and appends rejected rows to `rejected`. False: nothing was added, because a row would be
@@ -205,6 +294,9 @@ impl Aggregator {
             );
         }
         self.rows += added as u64;
+        let states = plan.states.iter().zip(&self.states);
+        let magnitude = states.map(|(spec, state)| state.magnitude(&vectors[spec.argument], run.len()));
+        self.magnitude = self.magnitude.saturating_add(magnitude.max().unwrap_or(0));
         drop(vectors);
         self.buffers = cache.into_buffers();
         true
@@ -245,9 +337,7 @@ impl Aggregator {
             key.codes(number, rows, run, cache, &mut self.table, &mut self.codes);
         }
         if self.codes.undecided.is_empty() {
-            for row in self.codes.words.chunks_exact(words) {
-                numbers.push(self.table.group(row));
-            }
+            self.table.number_rows(&self.codes.words, numbers);
             return true;
         }
         self.codes.undecided.sort_unstable();
@@ -271,15 +361,34 @@ impl Aggregator {
 
     /// Writes all groups to `out` and clears them. Returns their number.
     pub fn flush(&mut self, plan: &AggregationPlan, out: &mut ResultWriter) -> u64 {
-        let groups = self.table.len();
+        let sent = &mut |_: &mut ResultWriter| Ok::<(), Infallible>(());
+        match self.write(plan, false, out, sent) {
+            Ok(groups) => groups,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Writes the groups to `out` and clears them; with `prune` only those that the backend needs. Calls `send` when `out` has
+    /// many bytes. Returns the number of groups that were written.
+    fn write<E>(
+        &mut self,
+        plan: &AggregationPlan,
+        prune: bool,
+        out: &mut ResultWriter,
+        send: &mut dyn FnMut(&mut ResultWriter) -> Result<(), E>,
+    ) -> Result<u64, E> {
         if self.rows == 0 {
             self.clear();
-            return 0;
+            return Ok(0);
         }
-        for first in (1..groups).step_by(BATCH_GROUPS) {
-            let last = groups.min(first + BATCH_GROUPS);
+        let groups = Groups { keys: &plan.keys, table: &self.table, states: &self.states };
+        let needed = plan.pruning.as_ref().filter(|_| prune).map(|pruning| pruning.select(groups));
+        let count = needed.as_ref().map_or(self.table.len() - 1, Vec::len);
+        for first in (0..count).step_by(BATCH_GROUPS) {
+            let last = count.min(first + BATCH_GROUPS);
             self.columns.iter_mut().for_each(ColumnBuilder::clear);
-            for (row, group) in (first..last).enumerate() {
+            for (row, index) in (first..last).enumerate() {
+                let group = needed.as_ref().map_or(index + 1, |needed| needed[index] as usize);
                 let (keys, states) = self.columns.split_at_mut(plan.keys.len());
                 for (number, (key, column)) in plan.keys.iter().zip(keys).enumerate() {
                     key.put(number, &self.table, group, row, column);
@@ -291,15 +400,19 @@ impl Aggregator {
             }
             self.columns.iter_mut().for_each(|column| column.finish_nulls(last - first));
             out.groups(&self.columns, &self.strides, (last - first) as u32);
+            if out.pending_bytes() >= SEND_BYTES {
+                send(out)?;
+            }
         }
         self.clear();
-        groups as u64 - 1
+        Ok(count as u64)
     }
 
     fn clear(&mut self) {
         self.table.clear();
         self.states.iter_mut().for_each(|state| state.resize(0));
         self.rows = 0;
+        self.magnitude = 0;
     }
 }
 

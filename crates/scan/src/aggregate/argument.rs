@@ -16,11 +16,10 @@ use std::rc::Rc;
 const FRACTION_DIGITS: i32 = 4;
 /// The most decimals that a lane is shifted by, so that the result stays below [`MAGNITUDE_MAX`].
 const SHIFT_DECIMALS_MAX: u32 = 12;
-/// Values below this can be added to a sum of 128 bits: [`ROWS_MAX`](super::ROWS_MAX) of them do not overflow the sum.
-const MAGNITUDE_MAX: u128 = 1 << 104;
+/// Numbers that are added to a sum of 128 bits are less than this.
+pub const MAGNITUDE_MAX: u128 = 1 << 104;
 
 const _: () = assert!((1u128 << 63) * 10u128.pow(SHIFT_DECIMALS_MAX) < MAGNITUDE_MAX);
-const _: () = assert!(MAGNITUDE_MAX * (super::ROWS_MAX as u128) < 1 << 127);
 
 /// The compiled argument of one or more aggregates.
 pub struct Argument {
@@ -423,7 +422,7 @@ fn replace_uncertain(value: Result<Value<'_>, Undecided>, index: usize, fraction
 
 /// The value times `BASE^fraction_digits`, and its display scale. None: not finite, not an integer, or not below
 /// [`MAGNITUDE_MAX`].
-fn wide(value: &Numeric, fraction_digits: i32) -> Option<(i128, u16)> {
+pub fn wide(value: &Numeric, fraction_digits: i32) -> Option<(i128, u16)> {
     if value.class != Class::Finite {
         return None;
     }

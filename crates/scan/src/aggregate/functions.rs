@@ -68,6 +68,24 @@ pub enum OutputKind {
     Value(ValueKind),
 }
 
+/// How PostgreSQL computes an aggregate's result from its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    /// Count, sum or extreme, of this kind.
+    Value(ValueKind),
+    /// The sum divided by the count, of this kind.
+    Average(ValueKind),
+}
+
+impl Finish {
+    /// The type of the result.
+    pub fn kind(self) -> ValueKind {
+        match self {
+            Self::Value(kind) | Self::Average(kind) => kind,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub struct AggregateFunction {
     pub oid: Oid,
@@ -151,6 +169,25 @@ static TABLE: &[AggregateFunction] = &[
 
 pub fn find(oid: Oid) -> Option<&'static AggregateFunction> {
     TABLE.iter().find(|function| function.oid == oid)
+}
+
+impl AggregateFunction {
+    pub fn finish(&self) -> Finish {
+        match (self.oid, self.output) {
+            (2100..=2103, _) => Finish::Average(ValueKind::Numeric),
+            (_, OutputKind::Moments) => Finish::Average(ValueKind::Float8),
+            (_, OutputKind::Count | OutputKind::Sum | OutputKind::CountAndSum) => Finish::Value(ValueKind::Int8),
+            (_, OutputKind::SerializedWideSum | OutputKind::SerializedNumericSum) => Finish::Value(ValueKind::Numeric),
+            (_, OutputKind::Float4) => Finish::Value(ValueKind::Float4),
+            (_, OutputKind::Float8) => Finish::Value(ValueKind::Float8),
+            (_, OutputKind::Value(kind)) => Finish::Value(kind),
+        }
+    }
+}
+
+/// Whether groups can be pruned by the result of this aggregate.
+pub fn prunable_aggregate(oid: Oid) -> bool {
+    find(oid).is_some()
 }
 
 /// Whether the cell evaluates this aggregate under this collation.

@@ -4,17 +4,15 @@
 //! string in the table's list of strings. The last word of a row has a bit per key that is set if the key is NULL.
 //! Group 0, [`DISCARD`], receives rows that are not aggregated here.
 
+use super::strings::{StringTable, mix};
 use crate::predicate::{CodeEncoding, EncodedColumn};
 use crate::vectors::{InstructionSet, vectorized};
 use smallvec::SmallVec;
-use std::collections::HashMap;
 
 /// Strings up to this length are stored in their code.
-const INLINE_BYTES: usize = 7;
+pub const INLINE_BYTES: usize = 7;
 /// The top byte of a string's code is the string's length, or this value for a number in the list.
 const LISTED: u64 = INLINE_BYTES as u64 + 1;
-/// Approximate memory of a listed string besides its bytes.
-const LISTED_OVERHEAD_BYTES: usize = 80;
 /// The most keys that a row may have: the word of NULLs has 64 bits.
 pub const KEYS_MAX: usize = 64;
 
@@ -24,6 +22,8 @@ pub const DISCARD: u32 = 0;
 pub const FEW_GROUPS_MAX: usize = 64;
 /// Keys with at most this many combinations of values get their groups from a [`CodeMap`].
 const POSITIONS_MAX: usize = 1 << 14;
+/// The same for a single key: the codes of a chunk's list of strings.
+const SINGLE_POSITIONS_MAX: usize = 1 << 17;
 /// The same for keys that are all numbers, if the table has at least one group per [`POSITIONS_PER_GROUP`] positions.
 const NUMBER_POSITIONS_MAX: usize = 1 << 20;
 const POSITIONS_PER_GROUP: usize = 8;
@@ -32,13 +32,15 @@ const POSITIONS_PER_GROUP: usize = 8;
 pub struct GroupTable {
     /// Words of a row: a code for each key, and the NULLs.
     words: usize,
-    /// Group numbers by hash; 0 is an empty slot.
-    slots: Vec<u32>,
+    /// The tag of a group's hash and the group's number, see [`slot`]; 0 is an empty slot. A power of two.
+    slots: Vec<u64>,
     /// The words of each group, starting with those of [`DISCARD`].
     codes: Vec<u64>,
     groups: usize,
     strings: StringTable,
     code_map: CodeMap,
+    /// Scratch memory of [`GroupTable::number_rows`]: the tags of a run's rows, and the slots at which their groups are searched.
+    found: Vec<(u32, u64)>,
 }
 
 /// Group numbers by the combined position of a row's codes in the code ranges of the keys. Faster than hashing if the
@@ -183,30 +185,24 @@ fn compared_sums<const GROUPS: usize>(values: &[i64], numbers: &[u32], part: imp
     sums
 }
 
-#[derive(Debug, Default)]
-struct StringTable {
-    numbers: HashMap<Box<[u8]>, u64>,
-    list: Vec<Box<[u8]>>,
-    bytes: usize,
-}
-
 impl GroupTable {
     pub fn new(keys: usize) -> Self {
         let words = keys + 1;
         Self {
             words,
-            slots: vec![0; 64],
+            slots: vec![0; SLOTS_MIN],
             codes: vec![0; words],
             groups: 1,
             strings: StringTable::default(),
             code_map: CodeMap::default(),
+            found: Vec::new(),
         }
     }
 
     /// Removes all groups except [`DISCARD`].
     pub fn clear(&mut self) {
         self.slots.clear();
-        self.slots.resize(64, 0);
+        self.slots.resize(SLOTS_MIN, 0);
         self.codes.truncate(self.words);
         self.groups = 1;
         self.strings = StringTable::default();
@@ -224,10 +220,10 @@ impl GroupTable {
     }
 
     pub fn bytes(&self) -> usize {
-        self.slots.len() * 4
+        self.slots.len() * 8
             + self.codes.len() * 8
             + self.code_map.groups.len().saturating_sub(POSITIONS_MAX) * 4
-            + self.strings.bytes
+            + self.strings.bytes()
     }
 
     /// The code of a string; adds a long string to the list.
@@ -237,22 +233,23 @@ impl GroupTable {
             let code = bytes.iter().rev().fold(0, |code, byte| code << 8 | u64::from(*byte));
             return code | (bytes.len() as u64) << 56;
         }
-        let strings = &mut self.strings;
-        if let Some(number) = strings.numbers.get(bytes) {
-            return *number | LISTED << 56;
-        }
-        let number = strings.list.len() as u64;
-        strings.bytes += 2 * bytes.len() + LISTED_OVERHEAD_BYTES;
-        strings.list.push(bytes.into());
-        strings.numbers.insert(bytes.into(), number);
-        number | LISTED << 56
+        self.strings.number(bytes) | LISTED << 56
+    }
+
+    /// Calls `visit` with the index and the code of each string. The strings must be longer than [`INLINE_BYTES`].
+    pub fn listed_codes(&mut self, strings: &[&[u8]], mut visit: impl FnMut(usize, u64)) {
+        self.strings.numbers(strings, |index, number| visit(index, number | LISTED << 56));
+    }
+
+    /// Whether a string's code is the number of a string in the list.
+    pub fn is_listed(code: u64) -> bool {
+        code >> 56 == LISTED
     }
 
     /// Calls `visit` with the string of a code.
     pub fn with_string<R>(&self, code: u64, visit: impl FnOnce(&[u8]) -> R) -> R {
         if code >> 56 == LISTED {
-            let listed = self.strings.list.get((code & !(LISTED << 56)) as usize);
-            return visit(listed.map_or(&[], |bytes| bytes));
+            return visit(self.strings.get(code & !(LISTED << 56)));
         }
         visit(&code.to_le_bytes()[..(code >> 56) as usize & 7])
     }
@@ -265,18 +262,51 @@ impl GroupTable {
     /// The group of a row of codes; creates the group if there is none.
     #[inline]
     pub fn group(&mut self, row: &[u64]) -> u32 {
+        self.group_of_tag(row, tag(row))
+    }
+
+    fn group_of_tag(&mut self, row: &[u64], tag: u32) -> u32 {
         let mask = self.slots.len() - 1;
-        let mut at = hash(row) as usize & mask;
+        let mut at = self.first_slot(tag);
         loop {
-            let group = self.slots[at];
-            if group == 0 {
-                return self.add(row, at);
+            let found = self.slots[at];
+            if found == 0 {
+                return self.add(row, tag, at);
             }
-            if is_equal(self.codes(group as usize), row) {
-                return group;
+            if (found >> 32) as u32 == tag && is_equal(self.codes(found as u32 as usize), row) {
+                return found as u32;
             }
             at = (at + 1) & mask;
         }
+    }
+
+    /// Appends the groups of rows of codes to `numbers`; creates missing groups. All slots of the run are read before the
+    /// first comparison, so that the processor waits for several cache lines at a time.
+    pub fn number_rows(&mut self, rows: &[u64], numbers: &mut Vec<u32>) {
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        found.extend(rows.chunks_exact(self.words).map(|row| {
+            let tag = tag(row);
+            (tag, self.slots[self.first_slot(tag)])
+        }));
+        let first = numbers.len();
+        numbers.extend(rows.chunks_exact(self.words).zip(&found).map(|(row, (tag, found))| {
+            let group = *found as u32;
+            let is_found = (found >> 32) as u32 == *tag && is_equal(self.codes(group as usize), row);
+            if is_found { group } else { DISCARD }
+        }));
+        for ((row, (tag, _)), group) in rows.chunks_exact(self.words).zip(&found).zip(&mut numbers[first..]) {
+            if *group == DISCARD {
+                *group = self.group_of_tag(row, *tag);
+            }
+        }
+        self.found = found;
+    }
+
+    /// The slot at which the search for a tag starts: the tag's upper bits.
+    #[inline(always)]
+    fn first_slot(&self, tag: u32) -> usize {
+        (u64::from(tag) >> (32 - self.slots.len().trailing_zeros())) as usize
     }
 
     /// Assigns a group to each row by the encoded values of its keys and appends the groups to `numbers`, which is
@@ -300,7 +330,8 @@ impl GroupTable {
             size = size.saturating_mul(count.saturating_add(1));
         }
         let is_filled = only_numbers && size <= NUMBER_POSITIONS_MAX.min(self.groups * POSITIONS_PER_GROUP);
-        if size > POSITIONS_MAX && !is_filled {
+        let positions_max = if keys.len() == 1 { SINGLE_POSITIONS_MAX } else { POSITIONS_MAX };
+        if size > positions_max && !is_filled {
             return false;
         }
         let scope = match only_numbers {
@@ -362,29 +393,45 @@ impl GroupTable {
     }
 
     #[inline(never)]
-    fn add(&mut self, row: &[u64], at: usize) -> u32 {
+    fn add(&mut self, row: &[u64], tag: u32, at: usize) -> u32 {
         let group = self.groups as u32;
         self.codes.extend_from_slice(row);
         self.groups += 1;
-        self.slots[at] = group;
+        self.slots[at] = slot(tag, group);
         if self.groups * 2 > self.slots.len() {
             self.grow();
         }
         group
     }
 
+    /// Doubles the number of slots. Groups keep their order by tag, so slots are written nearly in sequence.
     fn grow(&mut self) {
-        let mask = self.slots.len() * 2 - 1;
-        self.slots.clear();
-        self.slots.resize(mask + 1, 0);
-        for group in 1..self.groups {
-            let mut at = hash(self.codes(group)) as usize & mask;
+        let slots = vec![0; self.slots.len() * 2];
+        let mask = slots.len() - 1;
+        let old = std::mem::replace(&mut self.slots, slots);
+        for found in old.into_iter().filter(|found| *found != 0) {
+            let mut at = self.first_slot((found >> 32) as u32);
             while self.slots[at] != 0 {
                 at = (at + 1) & mask;
             }
-            self.slots[at] = group as u32;
+            self.slots[at] = found;
         }
     }
+}
+
+/// Slots of an empty table.
+const SLOTS_MIN: usize = 64;
+
+/// A slot: the tag in the upper 32 bits, the group's number in the lower ones.
+#[inline(always)]
+fn slot(tag: u32, group: u32) -> u64 {
+    u64::from(tag) << 32 | u64::from(group)
+}
+
+/// The upper half of a row's hash.
+#[inline(always)]
+fn tag(row: &[u64]) -> u32 {
+    (hash(row) >> 32) as u32
 }
 
 vectorized! {
@@ -438,12 +485,7 @@ fn position(at: u32, code: i64, stride: u32) -> u32 {
 /// query of the user who causes them.
 #[inline(always)]
 fn hash(row: &[u64]) -> u64 {
-    let mut hash = 0u64;
-    for word in row {
-        let product = (hash ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15) as u128 * 0xa076_1d64_78bd_642f_u128;
-        hash = product as u64 ^ (product >> 64) as u64;
-    }
-    hash
+    row.iter().fold(0, |hash, word| mix(hash, *word))
 }
 
 #[cfg(test)]
@@ -485,6 +527,20 @@ mod tests {
             }
         }
         assert_eq!(aligned(1, 60_000), aligned(3, 59_997));
+    }
+
+    #[test]
+    fn number_rows_agrees_with_group() {
+        let mut rows = Vec::new();
+        for number in 0..20_000u64 {
+            rows.extend([number * number % 7001, number % 3, 0]);
+        }
+        let (mut single, mut batched) = (GroupTable::new(2), GroupTable::new(2));
+        let mut numbers = Vec::new();
+        rows.chunks(3 * 1024).for_each(|run| batched.number_rows(run, &mut numbers));
+        let expected: Vec<u32> = rows.chunks_exact(3).map(|row| single.group(row)).collect();
+        assert_eq!(numbers, expected);
+        assert_eq!(batched.len(), single.len());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Group keys: encodes the values of a column or an expression as codes of a [`GroupTable`], and decodes codes to
 //! datums.
 
-use super::groups::GroupTable;
+use super::groups::{GroupTable, INLINE_BYTES};
 use super::partial::numeric_payload;
 use crate::batch::ColumnBuilder;
 use crate::heap::{MISSING, NULL, Slot};
@@ -118,11 +118,22 @@ impl Key {
             return self.lane_codes(&lanes, number, rows, selected, table, codes);
         }
         let column = self.column.and_then(|slot| Some((slot, rows.column(slot)?)));
+        let is_string = !self.kind.is_int() && self.kind != ValueKind::Numeric;
+        let (mut long, mut long_rows): (Vec<&[u8]>, Vec<u32>) = (Vec::new(), Vec::new());
         for (index, (at, row)) in selected.iter().zip(codes.words.chunks_exact_mut(row_words)).enumerate() {
             if let Some((slot, column)) = column {
                 let location = rows.locations(slot)[*at as usize];
                 if location == NULL {
                     row[row_words - 1] |= 1 << number;
+                    continue;
+                }
+                if is_string
+                    && location != MISSING
+                    && let Some(bytes) = column.plain_bytes(rows.bytes, location as usize)
+                    && bytes.len() > INLINE_BYTES
+                {
+                    long.push(bytes);
+                    long_rows.push(index as u32);
                     continue;
                 }
                 if location != MISSING
@@ -136,6 +147,7 @@ impl Key {
                 codes.undecided.push(index as u32);
             }
         }
+        table.listed_codes(&long, |index, code| codes.words[long_rows[index] as usize * row_words + number] = code);
     }
 
     /// [`Self::codes`] from computed numbers.
@@ -211,6 +223,43 @@ impl Key {
         }
     }
 
+    /// Calls `visit` with the key of a group.
+    pub fn with_value<R>(
+        &self,
+        number: usize,
+        table: &GroupTable,
+        group: usize,
+        visit: impl FnOnce(&Value<'_>) -> R,
+    ) -> R {
+        let codes = table.codes(group);
+        let code = codes[number];
+        if codes[codes.len() - 1] >> number & 1 == 1 {
+            return visit(&Value::Null);
+        }
+        match self.kind {
+            ValueKind::Bool => visit(&Value::Bool(code != 0)),
+            ValueKind::Numeric => match self.scale.filter(|_| code >> 62 != DATUM_CODE >> 62) {
+                Some(scale) => visit(&Value::Numeric(Numeric::from_decimal(code as i64, scale.into()))),
+                None => table.with_string(code & !DATUM_CODE, |payload| {
+                    visit(&Numeric::decode(payload).map_or(Value::Null, Value::Numeric))
+                }),
+            },
+            kind if kind.is_int() => visit(&Value::Int(code as i64)),
+            _ => table.with_string(code, |bytes| visit(&Value::Bytes(bytes.into()))),
+        }
+    }
+
+    /// The code in `table` of a key of another table.
+    pub fn moved_code(&self, code: u64, from: &GroupTable, table: &mut GroupTable) -> u64 {
+        let is_datum = self.kind == ValueKind::Numeric && (self.scale.is_none() || code >> 62 == DATUM_CODE >> 62);
+        let mark = if is_datum { DATUM_CODE } else { 0 };
+        let is_string = is_datum || !self.kind.is_int() && self.kind != ValueKind::Numeric;
+        if !is_string || !GroupTable::is_listed(code & !mark) {
+            return code;
+        }
+        from.with_string(code & !mark, |bytes| table.string_code(bytes)) | mark
+    }
+
     /// Bytes of a value in the key's column; 0 for a varlena.
     pub fn stride(&self) -> usize {
         match self.kind.width() {
@@ -228,6 +277,7 @@ fn encoded_codes(encoded: &EncodedColumn<'_>, number: usize, table: &mut GroupTa
         CodeEncoding::Strings(strings) if strings.count() <= 4 * encoded.codes.len() => vec![None; strings.count()],
         _ => Vec::new(),
     };
+    let (mut long, mut long_rows): (Vec<&[u8]>, Vec<usize>) = (Vec::new(), Vec::new());
     for (index, (code, row)) in encoded.codes.iter().zip(rows.chunks_exact_mut(words)).enumerate() {
         if encoded.is_null(index) {
             row[words - 1] |= 1 << number;
@@ -236,14 +286,20 @@ fn encoded_codes(encoded: &EncodedColumn<'_>, number: usize, table: &mut GroupTa
         row[number] = match encoded.encoding {
             CodeEncoding::Numbers { .. } | CodeEncoding::Nulls => *code as u64,
             CodeEncoding::Strings(strings) => {
-                let mut look_up = || table.string_code(strings.get(*code as usize).unwrap_or_default());
+                let string = strings.get(*code as usize).unwrap_or_default();
                 match known.get_mut(*code as usize) {
-                    Some(known) => *known.get_or_insert_with(look_up),
-                    None => look_up(),
+                    Some(known) => *known.get_or_insert_with(|| table.string_code(string)),
+                    None if string.len() <= INLINE_BYTES => table.string_code(string),
+                    None => {
+                        long.push(string);
+                        long_rows.push(index);
+                        continue;
+                    }
                 }
             }
         };
     }
+    table.listed_codes(&long, |index, code| rows[long_rows[index] * words + number] = code);
 }
 
 const _: () = assert!(NAME_BYTES == 64);

@@ -7,7 +7,7 @@
 //!
 //! [`plan`] compiles a request. [`argument`] and [`key`] compute vectors from rows; the other modules do not
 //! depend on how rows are stored. [`groups`] assigns group numbers to rows, [`state`] folds vectors into the states of groups, and [`partial`]
-//! encodes states as PostgreSQL does. [`aggregator`] runs these steps.
+//! encodes states as PostgreSQL does. [`aggregator`] runs these steps. [`pruning`] chooses the groups that the backend can need.
 
 mod aggregator;
 mod argument;
@@ -17,15 +17,17 @@ mod key;
 mod linear;
 mod partial;
 mod plan;
+mod pruning;
 mod state;
+mod strings;
 mod total;
 
 pub use aggregator::Aggregator;
-pub use functions::{groupable_type, offloadable_aggregate};
+pub use functions::{groupable_type, offloadable_aggregate, prunable_aggregate};
 pub use plan::AggregationPlan;
 pub use total::{Total, TotalRequest};
 
-/// Groups are written after at most this many rows, so that sums of 128 bits cannot overflow.
-const ROWS_MAX: u64 = 1 << 22;
+/// Groups are written after at most this many rows, so that sums of int4 cannot overflow 64 bits.
+const ROWS_MAX: u64 = 1 << 31;
 /// Rows that are aggregated together, step by step: their vectors fit into the first-level cache.
 const RUN_ROWS: usize = 1024;

@@ -8,6 +8,7 @@ use super::functions::{
 use super::groups::KEYS_MAX;
 use super::key::Key;
 use super::linear::Linear;
+use super::pruning::{self, Pruning};
 use super::total::{Total, TotalRequest};
 use crate::heap::Slot;
 use crate::predicate::{Column, ColumnRequirement, Compiler, Evaluation, Node, Unsupported};
@@ -58,6 +59,8 @@ pub struct AggregationPlan {
     /// The functions that sums are derived for.
     pub(super) linears: Vec<LinearArgument>,
     counts_rows: bool,
+    /// None: the backend needs all groups.
+    pub(super) pruning: Option<Pruning>,
     /// One per argument. None: the aggregation cannot be computed from totals.
     pub(super) total_requests: Option<Vec<TotalRequest>>,
 }
@@ -87,8 +90,13 @@ impl AggregationPlan {
             outputs: Vec::new(),
             linears: Vec::new(),
             counts_rows: false,
+            pruning: None,
             total_requests: None,
         };
+        // None for a sum that is derived from another sum: groups are not pruned by it.
+        let mut outputs: Vec<Option<pruning::Output>> =
+            (0..plan.keys.len()).map(|key| Some(pruning::Output::Key(key))).collect();
+        let mut kinds: Vec<ValueKind> = plan.keys.iter().map(|key| key.kind).collect();
         let mut argument_keys: Vec<ArgumentKey<'_>> = Vec::new();
         for aggregate in &aggregation.aggregates {
             let function =
@@ -119,8 +127,13 @@ impl AggregationPlan {
                 plan.states.push(StateSpec { argument, kind: function.state });
             }
             let linear = linear.map(|(linear, _)| plan.linear(argument, linear));
+            outputs.push(linear.is_none().then(|| pruning::Output::Result(state, function.finish())));
+            kinds.push(function.finish().kind());
             plan.outputs.push(Output { state, format: function.output, linear });
         }
+        // Without a pruning, all groups are returned.
+        let pruning = aggregation.pruning.as_ref();
+        plan.pruning = pruning.and_then(|wanted| Pruning::compile(wanted, &outputs, &kinds, compiler.encoding).ok());
         let is_row = |key: &ArgumentKey<'_>| key.argument.is_none() && key.filter.is_none();
         plan.counts_rows = plan.keys.is_empty() && !argument_keys.is_empty() && argument_keys.iter().all(is_row);
         plan.total_requests = plan.compile_total_requests();

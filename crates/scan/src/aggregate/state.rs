@@ -5,15 +5,15 @@
 //! `varlena.c`.
 
 use super::RUN_ROWS;
-use super::argument::{IS_WIDE, Vector};
-use super::functions::{OutputKind, StateKind};
+use super::argument::{IS_WIDE, MAGNITUDE_MAX, Vector};
+use super::functions::{Finish, OutputKind, StateKind};
 use super::groups::{DISCARD, FEW_GROUPS_MAX, RowGroups};
 use super::linear::Linear;
 use super::partial;
 use super::total::Total;
 use crate::batch::ColumnBuilder;
 use crate::predicate::IS_NULL;
-use crate::value::{Value, ValueKind, float_key, without_trailing_blanks};
+use crate::value::{Numeric, Undecided, Value, ValueKind, float_key, without_trailing_blanks};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
@@ -138,6 +138,31 @@ impl State {
                 discard_overflow(lanes(), groups, 1e140, |group| states[group][1]);
             }
             _ => {}
+        }
+    }
+
+    /// An upper bound of what adding a run's values can add to the magnitude of a sum of 128 bits.
+    pub fn magnitude(&self, vector: &Vector<'_>, rows: usize) -> u128 {
+        let most = match &self.states {
+            States::NumericSums { .. } if !vector.wide.is_empty() => MAGNITUDE_MAX,
+            States::NumericSums { .. } => {
+                let (least, most) = vector.lanes.bounds();
+                let most = u128::from(least.unsigned_abs().max(most.unsigned_abs()));
+                most.saturating_mul(vector.factor.unsigned_abs()).min(MAGNITUDE_MAX)
+            }
+            _ => 0,
+        };
+        most * rows as u128
+    }
+
+    /// As [`Self::magnitude`], for a total.
+    pub fn total_magnitude(&self, total: &Total) -> u128 {
+        match &self.states {
+            States::NumericSums { fraction_digits, .. } => {
+                let factor = 10u128.pow(4 * *fraction_digits as u32 - u32::from(total.decimals));
+                total.sum.unsigned_abs().saturating_mul(factor)
+            }
+            _ => 0,
         }
     }
 
@@ -287,6 +312,150 @@ impl State {
         true
     }
 
+    /// Whether no state can overflow when the states of another table's groups are added. `groups` as in [`Self::merge`].
+    pub fn can_merge(&self, other: &Self, groups: &[u32]) -> bool {
+        let pairs = || groups.iter().enumerate().skip(1).map(|(from, to)| (from, *to as usize));
+        match (&self.states, &other.states) {
+            (States::FloatSums { sums, single }, States::FloatSums { sums: others, .. }) => {
+                let limit = if *single { f64::from(f32::MAX) } else { f64::MAX } / 4.0;
+                let value = |sum: Option<f64>| sum.unwrap_or(0.0).abs();
+                pairs().all(|(from, to)| value(others[from]) < limit && value(sums[to]) < limit)
+            }
+            (States::Moments(states), States::Moments(others)) => {
+                pairs().all(|(from, to)| others[from][1].abs() < 1e139 && states[to][1].abs() < 1e139)
+            }
+            _ => true,
+        }
+    }
+
+    /// Adds the states of another table's groups: `groups[i]` is the group of the other table's group `i`. Call this only if
+    /// [`Self::can_merge`] returns true. The other table has the same kind of state.
+    pub fn merge(&mut self, other: &mut Self, groups: &[u32]) {
+        let pairs = groups.iter().enumerate().skip(1).map(|(from, to)| (from, *to as usize));
+        match (&mut self.states, &mut other.states) {
+            (States::Counts(states), States::Counts(others)) => {
+                pairs.for_each(|(from, to)| states[to] += others[from]);
+            }
+            (States::Sums(states), States::Sums(others)) => {
+                pairs.for_each(|(from, to)| states[to].add(others[from].sum.into(), others[from].count));
+            }
+            (States::WideSums(states), States::WideSums(others)) => {
+                pairs.for_each(|(from, to)| states[to].add(others[from].sum, others[from].count));
+            }
+            (States::NumericSums { sums, .. }, States::NumericSums { sums: others, .. }) => {
+                for (from, to) in pairs.filter(|(from, _)| others[*from].count > 0) {
+                    let NumericSum { sum, count, scale_count, scale } = others[from];
+                    sums[to].add(sum, scale_count, scale);
+                    sums[to].count += count - scale_count;
+                }
+            }
+            (States::FloatSums { sums, single }, States::FloatSums { sums: others, .. }) => {
+                for (from, to) in pairs {
+                    sums[to] = match (sums[to], others[from]) {
+                        (Some(sum), Some(other)) if *single => Some(f64::from(sum as f32 + other as f32)),
+                        (Some(sum), Some(other)) => Some(sum + other),
+                        (sum, other) => sum.or(other),
+                    };
+                }
+            }
+            (States::Moments(states), States::Moments(others)) => {
+                pairs.for_each(|(from, to)| states[to] = combined(states[to], others[from]));
+            }
+            (States::Numbers { values, greatest }, States::Numbers { values: others, .. }) => {
+                for (from, to) in pairs {
+                    values[to] = match (values[to], others[from]) {
+                        (Some(value), Some(other)) if *greatest => Some(value.max(other)),
+                        (Some(value), Some(other)) => Some(value.min(other)),
+                        (value, other) => value.or(other),
+                    };
+                }
+            }
+            (States::Values { values, greatest, kind, bytes }, States::Values { values: others, .. }) => {
+                for (from, to) in pairs {
+                    let Some(value) = others[from].take() else { continue };
+                    let state = &mut values[to];
+                    if state.as_ref().is_none_or(|best| replaces(*kind, *greatest, best, &value)) {
+                        *bytes += value_bytes(&value);
+                        *bytes -= state.as_ref().map_or(0, value_bytes);
+                        *state = Some(value);
+                    }
+                }
+            }
+            _ => unreachable!("both tables belong to one plan"),
+        }
+    }
+
+    /// Whether all results of this kind have a rank.
+    pub fn has_ranks(&self, finish: Finish) -> bool {
+        match &self.states {
+            States::Values { .. } => false,
+            States::Moments(_) => true,
+            _ => matches!(finish, Finish::Value(_)),
+        }
+    }
+
+    /// Base-10000 fraction digits of ranks that are numbers; None: ranks are [`float_key`]s.
+    pub fn rank_fraction_digits(&self) -> Option<i32> {
+        match &self.states {
+            States::NumericSums { fraction_digits, .. } => Some(*fraction_digits),
+            States::FloatSums { .. } | States::Moments(_) => None,
+            _ => Some(0),
+        }
+    }
+
+    /// The rank of a group's result: a number that orders as the result does. None: the result is NULL. Call this only if
+    /// [`Self::has_ranks`] returns true.
+    #[inline(always)]
+    pub fn rank(&self, group: usize) -> Option<i128> {
+        match &self.states {
+            States::Counts(states) => Some(states[group].into()),
+            States::Sums(states) => (states[group].count > 0).then(|| states[group].sum.into()),
+            States::WideSums(states) => (states[group].count > 0).then_some(states[group].sum),
+            States::NumericSums { sums, .. } => (sums[group].count > 0).then_some(sums[group].sum),
+            States::FloatSums { sums, .. } => sums[group].map(|sum| float_key(sum).into()),
+            States::Moments(states) => {
+                let [count, sum, _] = states[group];
+                (count > 0.0).then(|| float_key(sum / count).into())
+            }
+            States::Numbers { values, .. } => values[group].map(i128::from),
+            States::Values { .. } => None,
+        }
+    }
+
+    /// The result that PostgreSQL computes from a group's state. Undecided: the result cannot be computed here.
+    pub fn result(&self, group: usize, finish: Finish) -> Result<Value<'_>, Undecided> {
+        let average = matches!(finish, Finish::Average(_));
+        let divided = |sum: Numeric, count: i64| match count {
+            0 => Ok(Value::Null),
+            count => sum.divide(&Numeric::from_i64(count)).map(Value::Numeric).ok_or(Undecided),
+        };
+        Ok(match &self.states {
+            States::Counts(states) => Value::Int(states[group]),
+            States::Sums(states) if average => {
+                return divided(Numeric::from_i64(states[group].sum), states[group].count);
+            }
+            States::WideSums(states) if average => {
+                return divided(Numeric::from_scaled(states[group].sum, 0), states[group].count);
+            }
+            States::NumericSums { sums, fraction_digits } if average => {
+                let NumericSum { sum, count, scale, .. } = sums[group];
+                let sum = Numeric { scale: scale.into(), ..Numeric::from_scaled(sum, *fraction_digits) };
+                return divided(sum, count);
+            }
+            States::Values { values, .. } => values[group].as_ref().map_or(Value::Null, Value::borrowed),
+            _ => match (self.rank(group), finish.kind()) {
+                (None, _) => Value::Null,
+                (Some(rank), ValueKind::Numeric) => {
+                    Value::Numeric(Numeric::from_scaled(rank, self.rank_fraction_digits().unwrap_or(0)))
+                }
+                (Some(rank), ValueKind::Bool) => Value::Bool(rank != 0),
+                (Some(rank), kind) if kind.is_int() => Value::Int(rank as i64),
+                // Floats are compared by their ranks.
+                _ => return Err(Undecided),
+            },
+        })
+    }
+
     /// Appends the state of a group in format `output` to a column, which has `row` rows. `linear`: the state of a sum of a
     /// function of the values.
     pub fn put(&self, group: usize, output: OutputKind, linear: Option<&Linear>, row: usize, out: &mut ColumnBuilder) {
@@ -410,6 +579,20 @@ fn add_numerics(sums: &mut [NumericSum], vector: &Vector<'_>, groups: &[u32]) {
         }
         sums[*group as usize].add(value, 1, scale);
     }
+}
+
+/// `float8_combine`.
+fn combined(left: [f64; 3], right: [f64; 3]) -> [f64; 3] {
+    if left[0] == 0.0 {
+        return right;
+    }
+    if right[0] == 0.0 {
+        return left;
+    }
+    let count = left[0] + right[0];
+    let difference = left[1] / left[0] - right[1] / right[0];
+    let squares = left[2] + right[2] + left[0] * right[0] * difference * difference / count;
+    [count, left[1] + right[1], squares]
 }
 
 /// `float8_accum`: the algorithm of Youngs and Cramer.

@@ -48,11 +48,23 @@ pub struct ResultWriter {
     strides: Vec<usize>,
     /// The pending rows are only counted.
     counts: bool,
+    /// Whether rows, groups or passed-through blocks were written since the start of the range.
+    has_results: bool,
 }
 
 impl ResultWriter {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Starts a range: [`Self::has_results`] is false until something is written.
+    pub fn start_range(&mut self) {
+        self.has_results = false;
+    }
+
+    /// Whether rows, groups or passed-through blocks were written since the start of the range.
+    pub fn has_results(&self) -> bool {
+        self.has_results
     }
 
     /// Bytes of complete frames in the buffer.
@@ -102,6 +114,7 @@ impl ResultWriter {
 
     /// Appends a passed-through block, which PostgreSQL reads itself.
     pub fn passthru(&mut self, block: u32, reason: PassthruReason) {
+        self.has_results = true;
         if !self.counts {
             self.flush();
         }
@@ -113,6 +126,7 @@ impl ResultWriter {
     /// Appends `rows` rows of an empty projection.
     pub(crate) fn count(&mut self, block: u32, rows: u64) {
         self.counts = true;
+        self.has_results |= rows > 0;
         let mut left = rows;
         while left > 0 {
             if self.rows == 0 {
@@ -184,6 +198,7 @@ impl ResultWriter {
 
     fn begin(&mut self, block: u32, mode: ScanMode) {
         self.counts = false;
+        self.has_results = true;
         if self.rows == 0 {
             self.first_block = block;
             self.mode = Some(mode);
@@ -202,6 +217,7 @@ impl ResultWriter {
     /// Appends groups as a batch; `strides` as in [`ColumnLayout::stride`].
     pub(crate) fn groups(&mut self, columns: &[ColumnBuilder], strides: &[usize], rows: u32) {
         self.flush();
+        self.has_results = true;
         let header = BatchHeader { rows, first_block: 0, columns: columns.len() as u16, mode: ScanMode::Groups };
         put_columns(&mut self.frames, header, columns, strides);
     }

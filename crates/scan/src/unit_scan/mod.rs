@@ -207,6 +207,11 @@ impl UnitScanner {
         }
     }
 
+    /// The groups of the range so far. None: the plan has no aggregation.
+    pub fn aggregator(&mut self) -> Option<&mut Aggregator> {
+        self.aggregator.as_mut()
+    }
+
     /// Rebuilds a page and scans the page as a heap page.
     fn scan_page(&mut self, scan: Scan<'_>, page: usize, results: &mut Results<'_>) -> Result<(), UnitError> {
         let mut bytes = [0; BLOCK_BYTES];

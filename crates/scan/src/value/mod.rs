@@ -62,6 +62,29 @@ impl ValueKind {
         })
     }
 
+    /// A type of this kind.
+    pub fn type_oid(self) -> Oid {
+        match self {
+            Self::Bool => type_oid::BOOL,
+            Self::Char => type_oid::CHAR,
+            Self::Int2 => type_oid::INT2,
+            Self::Int4 => type_oid::INT4,
+            Self::Int8 => type_oid::INT8,
+            Self::Oid => type_oid::OID,
+            Self::Float4 => type_oid::FLOAT4,
+            Self::Float8 => type_oid::FLOAT8,
+            Self::Numeric => type_oid::NUMERIC,
+            Self::Text => type_oid::TEXT,
+            Self::Bytea => type_oid::BYTEA,
+            Self::Name => type_oid::NAME,
+            Self::Uuid => type_oid::UUID,
+            Self::Date => type_oid::DATE,
+            Self::Time => type_oid::TIME,
+            Self::Timestamp => type_oid::TIMESTAMP,
+            Self::Timestamptz => type_oid::TIMESTAMPTZ,
+        }
+    }
+
     pub fn width(self) -> Width {
         match self {
             Self::Bool | Self::Char => Width::Fixed(1),

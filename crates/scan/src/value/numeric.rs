@@ -186,8 +186,8 @@ impl Numeric {
         Self::from_scaled(value as i128, 0)
     }
 
-    /// Returns `value * BASE^-fraction_digits`.
-    fn from_scaled(value: i128, fraction_digits: i32) -> Self {
+    /// Returns `value * BASE^-fraction_digits`, with display scale 0.
+    pub fn from_scaled(value: i128, fraction_digits: i32) -> Self {
         let mut magnitude = value.unsigned_abs();
         let mut digits = Digits::new();
         while magnitude > 0 {

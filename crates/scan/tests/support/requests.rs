@@ -63,7 +63,11 @@ fn aggregations() -> Vec<Aggregation> {
         },
     ];
     [vec![], vec![2, 6, 8], vec![1, 7]]
-        .map(|keys| Aggregation { keys: keys.into_iter().map(Expr::Column).collect(), aggregates: aggregates.clone() })
+        .map(|keys| Aggregation {
+            keys: keys.into_iter().map(Expr::Column).collect(),
+            aggregates: aggregates.clone(),
+            pruning: None,
+        })
         .to_vec()
 }
 

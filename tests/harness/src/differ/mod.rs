@@ -45,6 +45,9 @@ pub struct Options {
     /// Only queries with ORDER BY and LIMIT.
     #[arg(long)]
     first_rows: bool,
+    /// Only queries with GROUP BY and HAVING, ORDER BY or LIMIT.
+    #[arg(long)]
+    top_groups: bool,
     /// Minimum percentage of cases with a Smart Scan.
     #[arg(long, default_value_t = 50)]
     require_share: u64,
@@ -68,6 +71,8 @@ struct Totals {
     aggregations: u64,
     /// Cases whose plan has a top-N in the cell.
     top_ns: u64,
+    /// Cases whose plan omits groups in the cell.
+    pruned_groups: u64,
     errors: u64,
     with_rows: u64,
     differences: u64,
@@ -122,7 +127,7 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
     }
     let share = |part: u64| 100 * part / totals.cases.max(1);
     println!(
-        "{} cases on {} tables in {:.0} s: {} % with a Smart Scan, {} % with a storage predicate, {} % aggregated by the cell, {} % with a top-N, {} % raised an error, {} % returned rows; {} with an error that depends on the plan",
+        "{} cases on {} tables in {:.0} s: {} % with a Smart Scan, {} % with a storage predicate, {} % aggregated by the cell, {} % with a top-N, {} % with omitted groups, {} % raised an error, {} % returned rows; {} with an error that depends on the plan",
         totals.cases,
         totals.tables,
         start.elapsed().as_secs_f64(),
@@ -130,6 +135,7 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
         share(totals.storage_predicates),
         share(totals.aggregations),
         share(totals.top_ns),
+        share(totals.pruned_groups),
         share(totals.errors),
         share(totals.with_rows),
         totals.excluded_errors,
@@ -152,6 +158,15 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
             share(totals.storage_predicates),
             options.require_share,
             options.require_share / 2
+        );
+    }
+    if options.top_groups && extension && options.table.is_none() {
+        let enough = share(totals.pruned_groups) >= 25;
+        good &= enough;
+        println!(
+            "{} - {kind}: {} % of the plans omit groups (required 25 %)",
+            if enough { "ok" } else { "not ok" },
+            share(totals.pruned_groups),
         );
     }
     if options.compress && options.table.is_none() {
@@ -313,8 +328,14 @@ fn run_cases(
         }
         let together = 5.min(wanted - done);
         for _ in 0..together {
-            let sql = Queries { table, rng, only_aggregates: options.aggregates, only_first_rows: options.first_rows }
-                .query();
+            let mut queries = Queries {
+                table,
+                rng,
+                only_aggregates: options.aggregates || options.top_groups,
+                only_first_rows: options.first_rows,
+                only_top_groups: options.top_groups,
+            };
+            let sql = queries.query();
             let execution = Execution::random(rng);
             compare_case(client, &sql, execution, number, totals)?;
             done += 1;
@@ -359,6 +380,7 @@ fn compare_case(client: &mut Client, sql: &str, execution: Execution, number: u6
     totals.storage_predicates += u64::from(plan.contains("Storage Predicate:"));
     totals.aggregations += u64::from(plan.contains("(Smart Scan Aggregate)"));
     totals.top_ns += u64::from(plan.contains("Storage Top-N:"));
+    totals.pruned_groups += u64::from(plan.contains("Cell Group Limit:") || plan.contains("Cell Group Filter:"));
     totals.errors += u64::from(matches!(off, QueryResult::Error { .. }));
     totals.with_rows += u64::from(matches!(&off, QueryResult::Rows(rows) if !rows.is_empty()));
     let off_stops_early = match (&off, &on) {

@@ -9,6 +9,7 @@ pub struct Queries<'a> {
     pub rng: &'a mut Rng,
     pub only_aggregates: bool,
     pub only_first_rows: bool,
+    pub only_top_groups: bool,
 }
 
 const TYPES: [Type; 14] = [
@@ -34,6 +35,8 @@ impl Queries<'_> {
         let t = &self.table.name;
         let p = self.condition();
         match self.rng.below(if self.only_aggregates { 12 } else { 28 }) {
+            _ if self.only_top_groups => self.top_groups(&p),
+            _ if self.only_aggregates && self.rng.chance(25) => self.top_groups(&p),
             _ if self.only_aggregates => self.grouping(&p),
             _ if self.only_first_rows => self.first_rows(&p),
             0..=4 => format!("SELECT {} FROM {t} WHERE {p}", self.projection()),
@@ -180,6 +183,104 @@ impl Queries<'_> {
             };
         }
         sql
+    }
+
+    /// Returns a query with GROUP BY, and with HAVING, ORDER BY or LIMIT. With LIMIT, the query returns only sort keys, in a
+    /// form that is the same for equal values, unless all group keys are sort keys: PostgreSQL may return any of several groups
+    /// with equal sort keys.
+    fn top_groups(&mut self, condition: &str) -> String {
+        let t = self.table.name.clone();
+        let condition = if self.rng.chance(60) { "true" } else { condition };
+        let mut keys: Vec<String> = (0..1 + self.rng.below(3)).map(|_| self.key()).collect();
+        keys.dedup();
+        if self.rng.chance(10) {
+            keys.push("1".to_owned());
+        }
+        let (mut items, mut shown) = (Vec::new(), Vec::new());
+        for (number, key) in keys.iter().enumerate() {
+            items.push(format!("{key} AS k{number}"));
+            shown.push(format!("k{number}"));
+        }
+        let group_by: Vec<String> = (1..=keys.len()).map(|position| position.to_string()).collect();
+        let mut having = Vec::new();
+        for number in 0..1 + self.rng.below(3) {
+            let (aggregate, is_numeric) = self.ordered_aggregate();
+            if is_numeric && self.rng.chance(30) {
+                let (comparison, value) = (self.comparison(), self.rng.between(-5, 2000));
+                having.push(format!("{aggregate} {comparison} {value}{}", self.rng.pick(&["", "", ".5", "::int8"])));
+            }
+            items.push(format!("{aggregate} AS a{number}"));
+            shown.push(if is_numeric { format!("trim_scale(a{number}::numeric)") } else { format!("a{number}") });
+        }
+        if self.rng.chance(15) {
+            having.push(format!("count(*) {} {}", self.comparison(), self.rng.below(5)));
+        }
+        let mut sql =
+            format!("SELECT {} FROM {t} WHERE {condition} GROUP BY {}", items.join(", "), group_by.join(", "));
+        if !having.is_empty() {
+            sql += &format!(" HAVING {}", having.join(" AND "));
+        }
+        if self.rng.chance(15) {
+            return format!("SELECT {} FROM ({sql}) s", shown.join(", "));
+        }
+        let is_total = self.rng.chance(40);
+        let (mut order, mut sorted): (Vec<String>, Vec<usize>) = (Vec::new(), Vec::new());
+        for _ in 0..self.rng.below(4) {
+            let item = self.rng.below(items.len());
+            if !sorted.contains(&item) {
+                sorted.push(item);
+            }
+        }
+        if is_total {
+            (0..keys.len())
+                .filter(|key| !sorted.contains(key))
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|key| sorted.push(key));
+        }
+        for item in &sorted {
+            let direction = self.rng.pick(&["", " DESC"]);
+            order.push(format!("{}{direction}{}", item + 1, self.rng.pick(&["", "", " NULLS FIRST", " NULLS LAST"])));
+        }
+        let limit = *self.rng.pick(&[1, 3, 10, 10, 100, 5000]);
+        let offset = if self.rng.chance(25) { format!(" OFFSET {}", self.rng.below(20)) } else { String::new() };
+        if order.is_empty() {
+            return format!("SELECT count(*) FROM ({sql} LIMIT {limit}{offset}) s");
+        }
+        sql += &format!(" ORDER BY {}", order.join(", "));
+        sql += &match self.rng.chance(10) {
+            true => format!("{offset} FETCH FIRST {limit} ROWS WITH TIES"),
+            false => format!(" LIMIT {limit}{offset}"),
+        };
+        if !is_total {
+            shown = sorted.iter().map(|item| shown[*item].clone()).collect();
+        }
+        format!("SELECT {} FROM ({sql}) s", shown.join(", "))
+    }
+
+    /// Returns an aggregate whose equal results have the same text form after `trim_scale`, and whether its result is a number.
+    fn ordered_aggregate(&mut self) -> (String, bool) {
+        let usable: Vec<Column> = self
+            .table
+            .columns
+            .iter()
+            .filter(|column| column.of != Type::Uuid && column.of != Type::Bytea)
+            .cloned()
+            .collect();
+        if usable.is_empty() || self.rng.chance(30) {
+            return (self.rng.pick(&["count(*)", "count(*)", "sum(id)", "avg(id)", "max(id)"]).to_string(), true);
+        }
+        let column = self.rng.pick(&usable).clone();
+        let names: &[&str] = match column.of {
+            Type::Numeric | Type::Int2 | Type::Int4 | Type::Int8 => &["sum", "avg", "min", "max", "count"],
+            Type::Bool => &["bool_and", "bool_or", "count"],
+            Type::Float4 | Type::Float8 => &["count"],
+            _ => &["min", "max", "count"],
+        };
+        let name = *self.rng.pick(names);
+        let is_number = name == "count" || matches!(column.of, Type::Numeric | Type::Int2 | Type::Int4 | Type::Int8);
+        let filter = if self.rng.chance(10) { format!(" FILTER (WHERE {})", self.predicate(1)) } else { String::new() };
+        (format!("{name}({}){filter}", column.name), is_number)
     }
 
     /// Returns an expression whose equal values have the same text form.
