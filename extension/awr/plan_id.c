@@ -88,7 +88,11 @@ hash_name(Oid relation)
 		if (schema != NULL)
 			hash = hash_bytes_extended((const unsigned char *) schema, strlen(schema), hash);
 		ReleaseSysCache(tuple);
-		/* The lookups may have processed invalidations, which cleared the table. */
+
+		/*
+		 * The lookups may have processed invalidations, which cleared the
+		 * table.
+		 */
 		entry->relation = relation;
 		entry->hash = hash;
 	}

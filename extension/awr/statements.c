@@ -302,7 +302,11 @@ end_run(StatementEntry *entry, uint64 started_cpu_ns)
 	entry->cpu_ns += used;
 	if (entry->cpu_readings < CPU_READ_FIRST)
 		entry->cpu_readings++;
-	/* The weight of a reading decreases with each later one, so that the costs of a session's first runs are forgotten. */
+
+	/*
+	 * The weight of a reading decreases with each later one, so that the
+	 * costs of a session's first runs are forgotten.
+	 */
 	entry->mean_cpu_ns = entry->cpu_readings == 1 ? used : (entry->mean_cpu_ns * 7 + used) / 8;
 }
 

@@ -18,6 +18,8 @@
 #define CELLAR_SCAN_NAME	"Smart Scan"
 #define CELLAR_AGGREGATE_NAME	"Smart Scan Aggregate"
 #define CELLAR_JOIN_KEYS_NAME	"Join Keys"
+#define CELLAR_DISTINCT_STATES_NAME	"Distinct States"
+#define CELLAR_DISTINCT_AGGREGATES_NAME	"Distinct Aggregates"
 
 /* settings.c */
 

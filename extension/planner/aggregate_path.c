@@ -9,9 +9,7 @@
  * cannot need; see group_pruning.c.  Several threads of the cell share the
  * scan where PostgreSQL would start parallel workers.
  *
- * If all aggregates of the query ignore duplicates, as count(DISTINCT x), the
- * cell removes duplicates of group keys and arguments instead, and PostgreSQL
- * aggregates the remaining rows.
+ * distinct_path.c uses such a path for aggregates with DISTINCT.
  *
  * Below the path is PostgreSQL's own partial aggregation over a plain Smart
  * Scan, for rows that the cell does not aggregate; see executor/aggregate.c.
@@ -28,7 +26,6 @@
 #include "optimizer/planner.h"
 #include "optimizer/prep.h"
 #include "optimizer/tlist.h"
-#include "parser/parse_oper.h"
 #include "utils/rel.h"
 #include "utils/selfuncs.h"
 
@@ -36,13 +33,6 @@
 #include "cellar/cell.h"
 #include "cellar/compat.h"
 #include "cellar/planner.h"
-
-/*
- * Removing duplicates in the cell pays if each row occurs this often on
- * average.  PostgreSQL's costs do not contain the sort of an aggregate with
- * DISTINCT, so that comparing them does not show this.
- */
-#define DUPLICATES_MIN	3
 
 /*
  * As make_partial_grouping_target, which is not exported: the grouping
@@ -119,8 +109,8 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 	scan->startup_cost = path->startup_cost;
 	scan->total_cost = path->startup_cost;
 	((CustomPath *) scan)->flags = CUSTOMPATH_SUPPORT_PROJECTION;
-	if (aggregation->distinct)
-		scan->pathtarget = aggregation->target;
+	if (aggregation->input != NULL)
+		scan->pathtarget = aggregation->input;
 	rest = (Path *) create_agg_path(root, rel, scan, aggregation->target,
 									aggregation->group_clause == NIL ? AGG_PLAIN : AGG_HASHED,
 									aggregation->distinct ? AGGSPLIT_SIMPLE : AGGSPLIT_INITIAL_SERIAL,
@@ -136,8 +126,8 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
  * Creates the path for an upper relation.  Returns NULL, and notes that, if
  * aggregating the rows of an index-only scan is cheaper.
  */
-static Path *
-offer_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation, RelOptInfo *upper_rel)
+Path *
+cellar_offer_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation, RelOptInfo *upper_rel)
 {
 	Path	   *path = create_aggregate_path(root, aggregation);
 
@@ -206,13 +196,28 @@ query_unsuitable(PlannerInfo *root)
 	return NULL;
 }
 
+/* Returns the expressions of the target that are not aggregates. */
+static List *
+key_expressions(PathTarget *target)
+{
+	List	   *keys = NIL;
+	ListCell   *lc;
+
+	foreach(lc, target->exprs)
+	{
+		if (!IsA(lfirst(lc), Aggref))
+			keys = lappend(keys, lfirst(lc));
+	}
+	return keys;
+}
+
 /*
- * Fills the rest of *aggregation, whose target and group_clause are set.
+ * Fills the rest of *aggregation, whose target, input and group_clause are set.
  * Returns false, and notes why, when the cell cannot aggregate the rows.
  */
-static bool
-init_aggregation(CellarAggregateSpec *aggregation, PlannerInfo *root, RelOptInfo *rel,
-				 Relation relation, List *targetlist)
+bool
+cellar_init_aggregation(CellarAggregateSpec *aggregation, PlannerInfo *root, RelOptInfo *rel,
+						Relation relation, List *targetlist)
 {
 	CellarScanSpec *scan = &aggregation->scan;
 
@@ -233,180 +238,10 @@ init_aggregation(CellarAggregateSpec *aggregation, PlannerInfo *root, RelOptInfo
 	if (aggregation->group_clause != NIL)
 		aggregation->groups =
 			estimate_num_groups(root,
-								aggregation->distinct ? aggregation->target->exprs :
+								aggregation->input != NULL ? key_expressions(aggregation->target) :
 								get_sortgrouplist_exprs(aggregation->group_clause, targetlist),
 								rel->rows, NULL, NULL);
 	return true;
-}
-
-/*
- * Adds an expression to the target and to the clause, unless it is there.
- * Returns false if the expression cannot be a key.
- */
-static bool
-add_key(PathTarget *target, List **clause, Index *last_ref, Expr *expr)
-{
-	SortGroupClause *key;
-	Oid			less;
-	bool		hashable;
-
-	if (IsA(expr, Const) || list_member(target->exprs, expr))
-		return true;
-	key = makeNode(SortGroupClause);
-	get_sort_group_operators(exprType((Node *) expr), false, true, false, &less, &key->eqop, NULL, &hashable);
-	if (!hashable)
-		return false;
-	key->tleSortGroupRef = ++*last_ref;
-	key->sortop = less;
-	key->hashable = true;
-	add_column_to_pathtarget(target, expr, key->tleSortGroupRef);
-	*clause = lappend(*clause, key);
-	return true;
-}
-
-/* Returns whether the expression is a column or a constant, perhaps relabeled. */
-static bool
-raises_no_error(Expr *expr)
-{
-	while (IsA(expr, RelabelType))
-		expr = ((RelabelType *) expr)->arg;
-	return IsA(expr, Var) || IsA(expr, Const);
-}
-
-/*
- * Adds the arguments and the filter of an aggregate as keys.  Returns false if
- * duplicates matter to the aggregate, or an expression cannot be a key.
- */
-static bool
-add_aggregate_keys(PathTarget *target, List **clause, Index *last_ref, Aggref *aggref)
-{
-	ListCell   *lc;
-
-	if (!cellar_ignores_duplicates(aggref))
-		return false;
-	foreach(lc, aggref->args)
-	{
-		Expr	   *argument = lfirst_node(TargetEntry, lc)->expr;
-
-		/*
-		 * PostgreSQL does not evaluate the arguments of rows that fail the
-		 * filter, so these must not raise errors.
-		 */
-		if (aggref->aggfilter != NULL && !raises_no_error(argument))
-			return false;
-		if (!add_key(target, clause, last_ref, argument))
-			return false;
-	}
-	return aggref->aggfilter == NULL || add_key(target, clause, last_ref, aggref->aggfilter);
-}
-
-/*
- * Sets the target and group clause of an aggregation that removes duplicates:
- * the group keys, and the arguments and filters of all aggregates.  Returns
- * false if duplicates matter to an aggregate.
- */
-static bool
-init_deduplication(CellarAggregateSpec *aggregation, PlannerInfo *root, PathTarget *grouping_target, Node *having)
-{
-	List	   *group_clause = CellarGroupClause(root);
-	PathTarget *target = create_empty_pathtarget();
-	List	   *others = NIL;
-	Index		last_ref = 0;
-	ListCell   *lc;
-
-	foreach(lc, root->parse->targetList)
-		last_ref = Max(last_ref, lfirst_node(TargetEntry, lc)->ressortgroupref);
-	foreach(lc, grouping_target->exprs)
-	{
-		Index		ref = get_pathtarget_sortgroupref(grouping_target, foreach_current_index(lc));
-		SortGroupClause *key = ref == 0 ? NULL : get_sortgroupref_clause_noerr(ref, group_clause);
-
-		if (key == NULL)
-			others = lappend(others, lfirst(lc));
-		else
-		{
-			add_column_to_pathtarget(target, lfirst(lc), ref);
-			aggregation->group_clause = lappend(aggregation->group_clause, key);
-		}
-	}
-	if (having != NULL)
-		others = lappend(others, having);
-	others = pull_var_clause((Node *) others,
-							 PVC_INCLUDE_AGGREGATES | PVC_RECURSE_WINDOWFUNCS | PVC_INCLUDE_PLACEHOLDERS);
-	foreach(lc, others)
-	{
-		Expr	   *expr = lfirst(lc);
-
-		if (IsA(expr, Aggref) ?
-			!add_aggregate_keys(target, &aggregation->group_clause, &last_ref, (Aggref *) expr) :
-			!add_key(target, &aggregation->group_clause, &last_ref, expr))
-			return false;
-	}
-	if (aggregation->group_clause == NIL || !grouping_is_hashable(aggregation->group_clause))
-		return false;
-	aggregation->target = set_pathtarget_cost_width(root, target);
-	aggregation->distinct = true;
-	return true;
-}
-
-/*
- * Estimates the number of different rows, as if the columns were independent.
- * For several columns of a table, estimate_num_groups returns at most a tenth of
- * its rows.
- */
-static double
-count_combinations(PlannerInfo *root, RelOptInfo *rel, List *exprs)
-{
-	double		combinations = 1;
-	ListCell   *lc;
-
-	foreach(lc, exprs)
-		combinations *= estimate_num_groups(root, list_make1(lfirst(lc)), rel->rows, NULL, NULL);
-	return combinations;
-}
-
-/* Adds a path that aggregates rows without duplicates. */
-static void
-add_deduplicated_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
-					  RelOptInfo *grouped_rel, GroupPathExtraData *extra)
-{
-	CellarAggregateSpec aggregation = {0};
-	List	   *group_clause = CellarGroupClause(root);
-	double		groups = 1;
-	Path	   *path;
-
-	if (!init_deduplication(&aggregation, root, grouped_rel->reltarget, extra->havingQual) ||
-		(group_clause != NIL && (extra->flags & GROUPING_CAN_USE_SORT) == 0))
-	{
-		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL,
-							  "an aggregate uses DISTINCT or ORDER BY, or does not support partial aggregation");
-		return;
-	}
-	if (!init_aggregation(&aggregation, root, rel, relation, extra->targetList))
-		return;
-	if (cellar_cost_factor > 0 && count_combinations(root, rel, aggregation.target->exprs) * DUPLICATES_MIN > rel->rows)
-	{
-		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL,
-							  "the rows have few duplicates for an aggregate with DISTINCT");
-		return;
-	}
-	path = offer_aggregate_path(root, &aggregation, grouped_rel);
-	if (path == NULL)
-		return;
-	if (group_clause != NIL)
-		groups = estimate_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList), path->rows, NULL, NULL);
-	get_agg_clause_costs(root, AGGSPLIT_SIMPLE, &aggregation.final_costs);
-
-	/*
-	 * Since PostgreSQL 16, the keys include the arguments of aggregates that
-	 * need sorted input.
-	 */
-	if (root->group_pathkeys != NIL)
-		path = (Path *) create_sort_path(root, grouped_rel, path, root->group_pathkeys, -1.0);
-	add_path(grouped_rel, (Path *)
-			 create_agg_path(root, grouped_rel, path, grouped_rel->reltarget,
-							 group_clause == NIL ? AGG_PLAIN : AGG_SORTED, AGGSPLIT_SIMPLE,
-							 group_clause, (List *) extra->havingQual, &aggregation.final_costs, groups));
 }
 
 /*
@@ -427,7 +262,7 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	}
 	if ((extra->flags & GROUPING_CAN_PARTIAL_AGG) == 0)
 	{
-		add_deduplicated_path(root, rel, relation, grouped_rel, extra);
+		cellar_add_distinct_aggregate_paths(root, rel, relation, grouped_rel, extra);
 		return;
 	}
 	if (aggregation.group_clause != NIL && (extra->flags & GROUPING_CAN_USE_HASH) == 0)
@@ -437,13 +272,13 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	}
 	aggregation.target = partial_target(root, grouped_rel->reltarget, aggregation.group_clause,
 										extra->havingQual);
-	if (!init_aggregation(&aggregation, root, rel, relation, extra->targetList))
+	if (!cellar_init_aggregation(&aggregation, root, rel, relation, extra->targetList))
 		return;
 	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation.partial_costs);
 	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation.final_costs);
 	aggregation.pruning = cellar_choose_group_pruning(root, &aggregation, grouped_rel, (List *) extra->havingQual);
 
-	path = offer_aggregate_path(root, &aggregation, grouped_rel);
+	path = cellar_offer_aggregate_path(root, &aggregation, grouped_rel);
 	if (path != NULL)
 		add_final_paths(root, grouped_rel, &aggregation, path, extra);
 }
@@ -459,6 +294,7 @@ cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	Query	   *parse = root->parse;
 	CellarAggregateSpec aggregation = {
 		.target = rel->reltarget,
+		.input = rel->reltarget,
 		.group_clause = CellarDistinctClause(root),
 		.distinct = true
 	};
@@ -468,9 +304,9 @@ cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		aggregation.group_clause == NIL || !enable_hashagg ||
 		!grouping_is_hashable(aggregation.group_clause))
 		return;
-	if (!init_aggregation(&aggregation, root, rel, relation, parse->targetList))
+	if (!cellar_init_aggregation(&aggregation, root, rel, relation, parse->targetList))
 		return;
-	path = offer_aggregate_path(root, &aggregation, distinct_rel);
+	path = cellar_offer_aggregate_path(root, &aggregation, distinct_rel);
 	if (path == NULL)
 		return;
 	add_path(distinct_rel, (Path *)

@@ -32,7 +32,7 @@ SELECT show('SELECT round(rate, 1), price * 2 - 0.5, floor(rate), quantity::nume
 SELECT show('SELECT (SELECT count(*) FROM sales WHERE id = x) FROM generate_series(1, 3) x');
 
 -- Aggregations that are not offloaded, and the reasons
-SELECT count(DISTINCT region), count(*) FROM sales;
+SELECT count(DISTINCT region), count(DISTINCT paid), count(*) FROM sales;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 SELECT count(*) FROM (SELECT rate FROM sales GROUP BY rate) s;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
@@ -74,6 +74,35 @@ SET cellar.cost_factor = 0.1;
 SELECT substring(line FROM 'Smart Scan Aggregate|Cell Group Key: .*') AS plan FROM show('SELECT count(DISTINCT id) FROM sales') line WHERE line ~ 'Smart Scan Aggregate|Cell Group';
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 SET cellar.cost_factor = 0;
+
+-- Aggregates with DISTINCT beside other aggregates: two levels
+SELECT show('SELECT paid, count(DISTINCT product), sum(price) FROM sales GROUP BY paid HAVING count(DISTINCT product) > 1');
+SELECT show('SELECT count(DISTINCT quantity) FILTER (WHERE paid), count(*) FROM sales');
+CREATE FUNCTION show_output(query text) RETURNS SETOF text
+LANGUAGE plpgsql AS $$
+DECLARE line text;
+BEGIN
+  FOR line IN EXECUTE 'EXPLAIN (VERBOSE, COSTS OFF) ' || query LOOP
+    RETURN QUERY SELECT line WHERE line ~ 'Output|Filter|->';
+  END LOOP;
+END $$;
+SELECT show_output('SELECT paid, sum(DISTINCT quantity), avg(price) FROM sales GROUP BY paid HAVING sum(DISTINCT quantity) > 0 ORDER BY avg(price)');
+SELECT paid, count(DISTINCT product), sum(price), avg(amount), min(day) FROM sales GROUP BY paid HAVING count(DISTINCT product) > 1 ORDER BY paid;
+SELECT region, count(DISTINCT nullif(quantity, 2)), sum(DISTINCT nullif(quantity, 2)), avg(DISTINCT nullif(quantity, 2)), max(DISTINCT day), count(*) + 1
+FROM sales GROUP BY region ORDER BY 2, 1;
+SELECT count(DISTINCT quantity) FILTER (WHERE id % 100 < 7), sum(DISTINCT quantity) FILTER (WHERE id % 100 < 7), count(*) FILTER (WHERE paid) FROM sales;
+SELECT count(DISTINCT id), sum(DISTINCT id), avg(DISTINCT id), count(*), sum(amount), max(product COLLATE "C") FROM sales WHERE id < 0;
+SELECT product, paid, count(DISTINCT product), count(*), rank() OVER (ORDER BY count(DISTINCT product), count(*) DESC, product)
+FROM sales GROUP BY product, paid ORDER BY 5, 2;
+SELECT x, (SELECT count(DISTINCT quantity) * 1000 + max(quantity) FROM sales WHERE id % 7 < x) FROM generate_series(0, 3) x;
+-- Different arguments or filters
+SELECT count(DISTINCT quantity) FILTER (WHERE paid), count(DISTINCT quantity), sum(amount) FROM sales;
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
+-- The sum of distinct int8 values, and numerics of no fixed scale
+SELECT sum(DISTINCT amount), count(*) FROM sales;
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
+SELECT count(DISTINCT rate), count(*) FROM sales;
+SELECT what, expression, reason FROM cellar.why_not_offloaded;
 
 -- Aggregation by several threads of the cell
 SET max_parallel_workers_per_gather = 2;

@@ -660,6 +660,7 @@ fn sums_of_linear_functions_equal_those_of_postgresql() {
             let aggregation = Aggregation {
                 keys: keys.iter().map(|key| Expr::Column(*key)).collect(),
                 aggregates: aggregates.collect(),
+                pruning: None,
             };
             let widths: Vec<_> = keys.iter().map(|_| None).chain(sums.iter().map(|(.., width)| *width)).collect();
             let answer = table.aggregate(aggregation, &widths);

@@ -222,6 +222,13 @@ CellarCollationIsC(Oid collation)
 #endif
 }
 
+/* 16 marks aggregates whose input the plan sorts. */
+#if PG_VERSION_NUM >= 160000
+#define CellarClearPresorted(aggref)	((aggref)->aggpresorted = false)
+#else
+#define CellarClearPresorted(aggref)	((void) 0)
+#endif
+
 /* 16 removes redundant columns from GROUP BY and DISTINCT. */
 #if PG_VERSION_NUM >= 160000
 #define CellarGroupClause(root)		((root)->processed_groupClause)
@@ -255,6 +262,15 @@ CellarDisablePath(Path *path)
 #else
 	path->startup_cost += disable_cost;
 	path->total_cost += disable_cost;
+#endif
+}
+
+/* Disables a path if its child is disabled. */
+static inline void
+CellarCopyDisabledNodes(Path *path, const Path *child)
+{
+#if PG_VERSION_NUM >= 180000
+	path->disabled_nodes = child->disabled_nodes;
 #endif
 }
 

@@ -302,6 +302,10 @@ typedef struct CellarJoinKeysState CellarJoinKeysState;
 extern Node *cellar_create_join_keys_state(CustomScan *cscan);
 extern void cellar_complete_join_keys(CellarJoinKeysState *state);
 
+/* distinct.c */
+
+extern Node *cellar_create_distinct_state(CustomScan *cscan);
+
 /* parallel.c */
 
 extern bool cellar_next_range(CellarScanState *state, CellarRange *range);

@@ -116,6 +116,8 @@ typedef struct CellarAggregateSpec
 	CellarScanSpec scan;
 	Oid			relid;
 	PathTarget *target;			/* group keys and partial aggregates */
+	PathTarget *input;			/* of the partial aggregation in PostgreSQL;
+								 * NULL for that of the relation */
 	List	   *group_clause;	/* SortGroupClauses */
 	bool		distinct;		/* only removes duplicates: no aggregates */
 	double		groups;			/* estimated */
@@ -124,6 +126,10 @@ typedef struct CellarAggregateSpec
 	AggClauseCosts final_costs;
 } CellarAggregateSpec;
 
+extern bool cellar_init_aggregation(CellarAggregateSpec *aggregation, PlannerInfo *root,
+									RelOptInfo *rel, Relation relation, List *targetlist);
+extern Path *cellar_offer_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation,
+										 RelOptInfo *upper_rel);
 extern void cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 									 RelOptInfo *grouped_rel, GroupPathExtraData *extra);
 extern void cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
@@ -136,6 +142,55 @@ extern CellarGroupPruning *cellar_choose_group_pruning(PlannerInfo *root,
 													   RelOptInfo *grouped_rel, List *having);
 extern List *cellar_group_pruning_private(const CellarGroupPruning *pruning);
 extern bool cellar_get_group_pruning(CustomScan *cscan, CellarGroupPruning *pruning);
+
+/* deduplicated_path.c */
+
+extern bool cellar_add_key(PathTarget *target, List **clause, Index *last_ref, Expr *expr);
+extern bool cellar_raises_no_error(Expr *expr);
+extern bool cellar_has_duplicates(const RelOptInfo *rel, double groups);
+extern List *cellar_add_group_clause(PathTarget *target, List **clause, Index *last_ref, PlannerInfo *root,
+									 PathTarget *grouping_target, Node *having);
+extern void cellar_add_deduplicated_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+										 RelOptInfo *grouped_rel, GroupPathExtraData *extra);
+
+/* distinct_path.c */
+
+/* The partial state that a distinct value of a group contributes. */
+typedef enum CellarDistinctState
+{
+	CELLAR_STATE_COPIED,		/* not of an aggregate with DISTINCT */
+	CELLAR_STATE_COUNT,			/* of count: int8 */
+	CELLAR_STATE_INT2_SUM,		/* of sum(int2): int8 */
+	CELLAR_STATE_INT4_SUM,		/* of sum(int4): int8 */
+	CELLAR_STATE_INT2_AVG,		/* of avg(int2): int8[] of count and sum */
+	CELLAR_STATE_INT4_AVG		/* of avg(int4): the same */
+} CellarDistinctState;
+
+/* Members of custom_private of Distinct States and Distinct Aggregates. */
+enum CellarDistinctPrivate
+{
+	CELLAR_DISTINCT_SOURCES,	/* integers: for each output column, the
+								 * number of a column of the child */
+	CELLAR_DISTINCT_STATES,		/* integers: CellarDistinctState of each
+								 * output column */
+	CELLAR_DISTINCT_FILTER		/* one integer: the child's column with the
+								 * filter of the aggregates with DISTINCT, or
+								 * 0 */
+};
+
+/*
+ * Combines serialized partial states, and returns them serialized.
+ */
+#define CELLAR_AGGSPLIT_COMBINE \
+	((AggSplit) (AGGSPLITOP_COMBINE | AGGSPLITOP_SKIPFINAL | AGGSPLITOP_SERIALIZE | AGGSPLITOP_DESERIALIZE))
+
+extern const CustomPathMethods cellar_distinct_states_path_methods;
+extern const CustomPathMethods cellar_distinct_aggregates_path_methods;
+extern const CustomScanMethods cellar_distinct_states_methods;
+extern const CustomScanMethods cellar_distinct_aggregates_methods;
+
+extern void cellar_add_distinct_aggregate_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+												RelOptInfo *grouped_rel, GroupPathExtraData *extra);
 
 /* top_n_path.c */
 

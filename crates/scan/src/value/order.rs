@@ -149,9 +149,11 @@ impl Trim {
     }
 
     /// Whether `value` equals `constant`, which is already trimmed. The first bytes of most unequal values differ.
+    ///
+    /// An empty constant is not compared by `memcmp`: the pointer of an empty vector is not mapped, and a masked vector load
+    /// from such an address takes hundreds of cycles.
     #[inline(always)]
     pub fn equal(self, value: &[u8], constant: &[u8]) -> bool {
-        // An empty constant has no valid address, for which `memcmp` takes 80 ns instead of 2 ns, even to compare no bytes.
         if constant.is_empty() {
             return self.apply(value).is_empty();
         }

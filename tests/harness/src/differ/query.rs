@@ -167,6 +167,9 @@ impl Queries<'_> {
         if distinct && items.is_empty() {
             items.push(self.aggregate(true));
         }
+        // If all aggregates with DISTINCT have the same argument, the cell can group by the argument.
+        let shared = if !distinct && self.rng.chance(20) { self.aggregates_of_distinct() } else { Vec::new() };
+        items.extend(shared.iter().cloned());
         items.extend(keys.iter().filter(|_| self.rng.chance(80)).cloned());
         if items.is_empty() {
             items.push("count(*)".to_owned());
@@ -177,9 +180,10 @@ impl Queries<'_> {
         }
         if self.rng.chance(15) {
             let number = self.rng.below(4);
-            sql += &match distinct {
-                true => format!(" HAVING count(DISTINCT id % 10) > {number}"),
-                false => format!(" HAVING {} IS NOT NULL AND count(*) > {number}", self.aggregate(false)),
+            sql += &match (distinct, shared.first()) {
+                (true, _) => format!(" HAVING count(DISTINCT id % 10) > {number}"),
+                (false, Some(aggregate)) => format!(" HAVING {aggregate} IS NOT NULL AND count(*) > {number}"),
+                (false, None) => format!(" HAVING {} IS NOT NULL AND count(*) > {number}", self.aggregate(false)),
             };
         }
         sql
@@ -342,6 +346,26 @@ impl Queries<'_> {
             _ => format!("{name}({argument})"),
         };
         if self.rng.chance(25) { format!("{call} FILTER (WHERE {})", self.predicate(1)) } else { call }
+    }
+
+    /// Returns aggregates with DISTINCT that have the same argument and the same filter.
+    fn aggregates_of_distinct(&mut self) -> Vec<String> {
+        let of =
+            *self.rng.pick(&[Type::Int2, Type::Int4, Type::Int4, Type::Int8, Type::Text, Type::Date, Type::Numeric]);
+        let argument = match self.rng.below(4) {
+            0 => self.group_key(),
+            1 => format!("id % {}", 1 + self.rng.below(300)),
+            _ if of == Type::Text => self.unpadded(0),
+            depth => self.expression(of, depth - 2),
+        };
+        let is_number = matches!(of, Type::Int2 | Type::Int4);
+        let filter = if self.rng.chance(25) { format!(" FILTER (WHERE {})", self.predicate(1)) } else { String::new() };
+        let call = |queries: &mut Self| {
+            let names: &[&str] = if is_number { &["count", "sum", "avg"] } else { &["count"] };
+            let cast = if is_number && queries.rng.chance(30) { "::int4" } else { "" };
+            format!("{}(DISTINCT ({argument}){cast}){filter}", queries.rng.pick(names))
+        };
+        (0..1 + self.rng.below(3)).map(|_| call(self)).collect()
     }
 
     /// Returns the minimum or maximum of a column whose equal values have the same text form, if there is one.
