@@ -400,10 +400,11 @@ scenario_serializable() {
 speak() {
     local as=(as_pg)
     [ "$1" != nobody ] || as=(setpriv --reuid nobody --regid "$(id -g nobody)" --clear-groups --)
-    "${as[@]}" perl "$WORK/socket.pl" "$WORK/run/cell1.sock" "$2"
+    "${as[@]}" perl "$WORK/socket.pl" "$WORK/run/cell1.sock" "$protocol" "$2"
 }
 scenario_socket() {
-    local case before expected query="SELECT sum(balance) FROM accounts WHERE filler <> ''"
+    local case before expected protocol query="SELECT sum(balance) FROM accounts WHERE filler <> ''"
+    protocol=$(sed -n 's/^pub const PROTOCOL_VERSION: u16 = \([0-9]*\);/\1/p' "$ROOT/crates/format/src/wire/frame.rs")
     if ! perl -MIO::Socket::UNIX -e 1 2>/dev/null; then skip "socket: perl is not installed"; return; fi
     whole_cluster
     before=$(smart whole postgres -c "$query")

@@ -2,13 +2,12 @@
 # Sends valid or invalid frames (docs/format/wire.md) to a cell's socket. Prints the kinds of the received frames in one
 # line.
 #
-#   socket.pl SOCKET CASE       CASE: hello, garbage, version, length, kind, request, early, cut
+#   socket.pl SOCKET VERSION CASE       VERSION: of the protocol. CASE: hello, garbage, version, length, kind, request, early, cut
 use strict;
 use warnings;
 use IO::Socket::UNIX;
 
-my $protocol = 6;
-my ($path, $case) = @ARGV;
+my ($path, $protocol, $case) = @ARGV;
 $SIG{PIPE} = 'IGNORE';
 alarm 20;
 my $socket = IO::Socket::UNIX->new(Peer => $path) or do { print "no connection: $!\n"; exit };

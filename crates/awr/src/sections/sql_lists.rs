@@ -46,7 +46,7 @@ const LISTS: [List; 15] = [
     List {
         id: "sql-cpu-time",
         title: "SQL ordered by CPU Time",
-        note: "%Total - CPU Time as a percentage of Total DB CPU",
+        note: "%Total - CPU Time as a percentage of Total DB CPU. Means below 250 us are estimates from one execution in 16",
         columns: &["CPU Time (s)", "Executions", "CPU per Exec (s)", "%Total"],
         key: |sql, _| sql.cpu_us,
         total: |view| view.model.db_cpu_us,
