@@ -120,7 +120,7 @@ done
 check "File IO Stats lists the table" grep -q -E '^app +pg_default +public\.t +Data File +340 ' <<<"$text"
 check "the histogram lists the table" grep -q -E '^app +public\.t +340 ' <<<"$text"
 check "types of files are listed" grep -q -E '^TOAST +app +400K ' <<<"$text"
-check_equal "no line exceeds 132 columns" "$(awk 'length($0) > 132' <<<"$text" | wc -l)" 0
+check_equal "no line exceeds 132 columns" "$(LC_ALL=C.UTF-8 grep -cE '.{133}' <<<"$text")" 0
 html=$(q "SELECT awr.report($begin, $end, 'html')")
 check "HTML contains the sections" grep -q 'File Read Histogram Stats' <<<"$html"
 check_equal "JSON contains the figure" \

@@ -85,7 +85,7 @@ done
 check "the change of the plan is named" grep -q -E "^ *$s3 +1 .* $sql_id +$index +2 .* plan changed" <<<"$text"
 check "the change back is named" grep -q -E "^ *$s4 +1 .* $sql_id +$scan +1 .* plan changed" <<<"$text"
 check "the summary names the AWR snapshots" grep -q -F "Plan changed. AWR snapshots: $s3, $s4." <<<"$text"
-check_equal "no line exceeds 132 columns" "$(awk 'length($0) > 132' <<<"$text" | wc -l)" 0
+check_equal "no line exceeds 132 columns" "$(LC_ALL=C.UTF-8 grep -cE '.{133}' <<<"$text")" 0
 check_equal "SQL and the command return the same report" "$(q "SELECT awr.sql_report($id)")" "$text"
 check_equal "a query identifier selects the same statement" "$(report --query-id "$id")" "$text"
 report --query-id "$id" --last 3 --format json >"$WORK/report.json"
