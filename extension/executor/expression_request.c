@@ -144,15 +144,16 @@ integer_value(Datum datum, int16 typlen)
 static void
 add_any_all(CellarRequest *request, Step *step, Value *value)
 {
+	ArrayType  *array = DatumGetArrayTypeP(value->datum);
 	Datum	   *elements;
 	bool	   *nulls;
 	int			nelements;
 
-	deconstruct_array(DatumGetArrayTypeP(value->datum), value->type,
+	deconstruct_array(array, value->type,
 					  value->typlen, value->typbyval, value->typalign,
 					  &elements, &nulls, &nelements);
 	if (nelements >= INTEGER_SET_MIN && step->any && cellar_is_integer_equality(step->function) &&
-		!array_contains_nulls(DatumGetArrayTypeP(value->datum)))
+		!array_contains_nulls(array))
 	{
 		int64	   *integers = palloc(nelements * sizeof(int64));
 

@@ -26,36 +26,21 @@ static planner_hook_type previous_planner_hook = NULL;
 static Cost
 cost_in_cell(Plan *plan)
 {
-	List	   *children = NIL;
 	Cost		cost = 0;
 	ListCell   *lc;
 
 	if (plan == NULL)
 		return 0;
 	check_stack_depth();
-	switch (nodeTag(plan))
+	if (IsA(plan, CustomScan))
 	{
-		case T_Append:
-			children = ((Append *) plan)->appendplans;
-			break;
-		case T_MergeAppend:
-			children = ((MergeAppend *) plan)->mergeplans;
-			break;
-		case T_SubqueryScan:
-			cost += cost_in_cell(((SubqueryScan *) plan)->subplan);
-			break;
-		case T_CustomScan:
-			/* The plan below an aggregation is for undecided rows. */
-			if (((CustomScan *) plan)->methods == &cellar_aggregate_methods)
-				return plan->total_cost;
-			if (((CustomScan *) plan)->methods == &cellar_scan_methods && plan->qual == NIL)
-				return plan->total_cost;
-			children = ((CustomScan *) plan)->custom_plans;
-			break;
-		default:
-			break;
+		const CustomScanMethods *methods = ((CustomScan *) plan)->methods;
+
+		/* The plan below an aggregation is for undecided rows. */
+		if (methods == &cellar_aggregate_methods || (methods == &cellar_scan_methods && plan->qual == NIL))
+			return plan->total_cost;
 	}
-	foreach(lc, children)
+	foreach(lc, cellar_plan_children(plan))
 		cost += cost_in_cell(lfirst(lc));
 	return cost + cost_in_cell(outerPlan(plan)) + cost_in_cell(innerPlan(plan));
 }

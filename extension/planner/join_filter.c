@@ -48,7 +48,6 @@ static planner_hook_type previous_planner_hook = NULL;
 static void
 visit_plans(Plan *plan, PlanVisitor visit, void *context)
 {
-	List	   *children = NIL;
 	ListCell   *lc;
 
 	if (plan == NULL)
@@ -57,24 +56,7 @@ visit_plans(Plan *plan, PlanVisitor visit, void *context)
 	visit(plan, context);
 	visit_plans(outerPlan(plan), visit, context);
 	visit_plans(innerPlan(plan), visit, context);
-	switch (nodeTag(plan))
-	{
-		case T_Append:
-			children = ((Append *) plan)->appendplans;
-			break;
-		case T_MergeAppend:
-			children = ((MergeAppend *) plan)->mergeplans;
-			break;
-		case T_SubqueryScan:
-			visit_plans(((SubqueryScan *) plan)->subplan, visit, context);
-			break;
-		case T_CustomScan:
-			children = ((CustomScan *) plan)->custom_plans;
-			break;
-		default:
-			break;
-	}
-	foreach(lc, children)
+	foreach(lc, cellar_plan_children(plan))
 		visit_plans(lfirst(lc), visit, context);
 }
 

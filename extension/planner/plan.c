@@ -223,6 +223,25 @@ plan_aggregate(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 	return &cscan->scan.plan;
 }
 
+/* Returns the children of a plan node other than the outer and the inner one. */
+List *
+cellar_plan_children(Plan *plan)
+{
+	switch (nodeTag(plan))
+	{
+		case T_Append:
+			return ((Append *) plan)->appendplans;
+		case T_MergeAppend:
+			return ((MergeAppend *) plan)->mergeplans;
+		case T_SubqueryScan:
+			return list_make1(((SubqueryScan *) plan)->subplan);
+		case T_CustomScan:
+			return ((CustomScan *) plan)->custom_plans;
+		default:
+			return NIL;
+	}
+}
+
 const CustomPathMethods cellar_scan_path_methods = {
 	.CustomName = CELLAR_SCAN_NAME,
 	.PlanCustomPath = plan_smart_scan

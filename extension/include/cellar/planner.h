@@ -75,6 +75,7 @@ enum CellarPlanPrivate
 								 * join_filter.c */
 };
 
+extern List *cellar_plan_children(Plan *plan);
 extern const CustomPathMethods cellar_scan_path_methods;
 extern const CustomPathMethods cellar_aggregate_path_methods;
 extern const CustomScanMethods cellar_scan_methods;
