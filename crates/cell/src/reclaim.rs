@@ -1,7 +1,10 @@
 //! A thread that returns freed memory to the operating system, and drops the commit caches of postmasters that exited.
 //!
 //! glibc keeps freed memory in its arenas. Without this thread, the daemon's resident size would stay at the sum of the
-//! arenas' highest sizes, although the memory budget counts the memory as free.
+//! arenas' highest sizes, although the memory budget counts the memory as free. The thread cannot return the end of an
+//! arena: only a call of free() in the arena does, if the end is longer than a threshold. By default, glibc raises this
+//! threshold to twice the size of the largest mapping that was freed, up to 64 MiB for each arena, with 8 arenas for each
+//! CPU. The thresholds are therefore fixed.
 
 use std::io;
 use std::sync::Arc;
@@ -14,6 +17,12 @@ use crate::state::CellState;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Less released memory than this is not worth a pass over the allocator's arenas.
 const RELEASED_BYTES_MIN: u64 = 1 << 20;
+/// Free memory at the end of an arena that glibc keeps.
+#[cfg(target_env = "gnu")]
+const ARENA_END_BYTES_MAX: libc::c_int = 2 << 20;
+/// Allocations of at least this size are mappings, which glibc returns when they are freed.
+#[cfg(target_env = "gnu")]
+const MAPPED_BYTES_MIN: libc::c_int = 4 << 20;
 
 pub struct Reclaimer {
     stop: Arc<AtomicBool>,
@@ -22,6 +31,7 @@ pub struct Reclaimer {
 
 impl Reclaimer {
     pub fn start(state: Arc<CellState>) -> io::Result<Self> {
+        fix_thresholds();
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = stop.clone();
         let thread =
@@ -55,6 +65,21 @@ fn reclaim(state: &CellState, stop: &AtomicBool) {
         }
     }
 }
+
+#[cfg(target_env = "gnu")]
+fn fix_thresholds() {
+    for (parameter, value) in
+        [(libc::M_TRIM_THRESHOLD, ARENA_END_BYTES_MAX), (libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN)]
+    {
+        // SAFETY: the function takes no pointers and locks the allocator's arenas itself.
+        if unsafe { libc::mallopt(parameter, value) } == 0 {
+            log::warn!("could not set parameter {parameter} of the memory allocator to {value}");
+        }
+    }
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn fix_thresholds() {}
 
 #[cfg(target_env = "gnu")]
 fn return_freed_memory() {
