@@ -8,10 +8,10 @@ import argparse
 import datetime
 import json
 import os
-import statistics
 import sys
 import time
 from decimal import Decimal
+from statistics import median
 
 FLOAT_DIGITS = 9
 
@@ -60,13 +60,18 @@ def milliseconds(work):
     return (time.perf_counter() - start) * 1e3
 
 
-def interleaved(runs, cases):
-    """Calls every case once in each of `runs` rounds; returns the median of each case's results, by name."""
+def interleaved_runs(runs, cases):
+    """Calls every case once in each of `runs` rounds; returns each case's results, by name."""
     times = {name: [] for name in cases}
     for _ in range(runs):
         for name, case in cases.items():
             times[name].append(case())
-    return {name: statistics.median(values) for name, values in times.items()}
+    return times
+
+
+def interleaved(runs, cases):
+    """Calls every case once in each of `runs` rounds; returns the median of each case's results, by name."""
+    return {name: median(values) for name, values in interleaved_runs(runs, cases).items()}
 
 
 def percentile(values, percent):

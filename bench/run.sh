@@ -2,7 +2,7 @@
 # Runs the benchmarks of docs/benchmarks.md: interleaved runs, medians. Writes a Markdown report to standard output and to
 # bench/results/, and adds its tables to bench/history/. Nothing else should run on the machine.
 #
-#   run.sh [PART ...]     scans cold files compression clickbench awr      (default: all)
+#   run.sh [PART ...]     scans cold files compression tpch clickbench awr      (default: all)
 #
 #   SF=1              TPC-H scale factor
 #   RUNS=5            timed runs
@@ -21,7 +21,7 @@ case ${1:-} in -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"; exit ;; es
 
 SF=${SF:-1} RUNS=${RUNS:-5} SECONDS_EACH=${SECONDS_EACH:-15}
 parts=("$@")
-[ $# -gt 0 ] || parts=(scans cold files compression clickbench awr)
+[ $# -gt 0 ] || parts=(scans cold files compression tpch clickbench awr)
 BENCH_DIR=${BENCH_DIR:-$ROOT/bench/.work}
 mkdir -p "$BENCH_DIR" "$ROOT/bench/results"
 "$ROOT/scripts/build.sh" extension >&2
@@ -323,7 +323,18 @@ part_clickbench() {
     say
     say "## ClickBench"
     say
-    python clickbench/run.py --rows "${ROWS:-1000000}" --clickbench "${CLICKBENCH:-https://github.com/ClickHouse/ClickBench}" --work "$BENCH_DIR" "${hits[@]}"
+    local clone=(--clickbench "${CLICKBENCH:-https://github.com/ClickHouse/ClickBench}" --work "$BENCH_DIR")
+    python clickbench/run.py --rows "${ROWS:-1000000}" "${clone[@]}" "${hits[@]}"
+    python analytics.py clickbench --duckdb "$WORK/hits.duckdb" "${clone[@]}"
+}
+
+# The 22 queries of TPC-H, all tables raw and compressed, beside DuckDB.
+part_tpch() {
+    load
+    say
+    say "## TPC-H $SF"
+    say
+    python analytics.py tpch --duckdb "$WORK/tpch.duckdb"
 }
 
 for part in "${parts[@]}"; do
@@ -338,7 +349,7 @@ exec >&2
 wait "$tee_pid" || true
 if [ "$failed" = 0 ] && [ "${HISTORY:-yes}" != no ]; then
     python3 "$ROOT/bench/history.py" append "$report" --commit "$commit" --postgres "$("$PG_CONFIG" --version)" \
-        --command "$command" --load "$load_before" --size "scans=sf=$SF" --size "cold=sf=$SF" --size "compression=sf=$SF" \
+        --command "$command" --load "$load_before" --size "scans=sf=$SF" --size "cold=sf=$SF" --size "tpch=sf=$SF" --size "compression=sf=$SF" \
         --size "clickbench=rows=$([ -n "${HITS:-}" ] && echo hits || echo "${ROWS:-1000000}")"
 fi
 [ "$failed" = 0 ]
