@@ -88,7 +88,7 @@ cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 	CellarScanSpec scan = {
 		.rel = rel,
 		.stored_fraction = cellar_stored_fraction(relation),
-		.join_filter_fraction = cellar_join_filter_fraction(root, rel),
+		.join_filter_fraction = 1,
 		.threads = 1
 	};
 	Path	   *path;
@@ -106,6 +106,9 @@ cellar_add_scan_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation)
 		else
 			scan.filter = lappend(scan.filter, rinfo);
 	}
+	/* A scan with a filter in PostgreSQL gets no join filter. */
+	if (scan.filter == NIL)
+		scan.join_filter_fraction = cellar_join_filter_fraction(root, rel);
 
 	if (cellar_cost_factor > 0 && scan.join_filter_fraction > CELLAR_JOIN_FILTER_FRACTION_MAX &&
 		returns_everything(rel, relation, scan.storage))
