@@ -56,6 +56,7 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 	CellarScanState *scan = cellar_scan_state(outerPlanState(rest));
 	List	   *keys;
 	List	   *aggregates;
+	int			nkeys;
 	int			next_key = 0;
 	int			next_aggregate;
 	ListCell   *lc;
@@ -67,17 +68,39 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 	/* A batch has the keys first; the output has the order of the plan. */
 	cellar_get_aggregation(cscan, &keys, &aggregates);
 	state->columns = palloc(list_length(cscan->custom_scan_tlist) * sizeof(int) + 1);
-	next_aggregate = list_length(keys);
+	next_aggregate = nkeys = list_length(keys);
+	if (cellar_get_distinct(cscan, &state->distinct))
+	{
+		const CellarDistinct *distinct = &state->distinct;
+
+		/* The argument and the filter, also if they are group keys */
+		nkeys = distinct->nkeys;
+		next_aggregate = nkeys + (distinct->filter > 0 ? 2 : 1);
+		state->distinct_argument =
+			cellar_compile_distinct(list_nth(keys, distinct->argument - 1),
+									distinct->filter > 0 ? list_nth(keys, distinct->filter - 1) : NULL,
+									&node->ss.ps);
+	}
 	foreach(lc, cscan->custom_scan_tlist)
 	{
 		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
 
-		state->columns[foreach_current_index(lc)] = IsA(expr, Const) ? -1 :
-			IsA(expr, Aggref) ? next_aggregate++ : next_key++;
+		if (IsA(expr, Const))
+			state->columns[foreach_current_index(lc)] = -1;
+		else if (IsA(expr, Aggref))
+			state->columns[foreach_current_index(lc)] = next_aggregate++;
+		else
+		{
+			/* Only the filter follows the group keys if the argument is one. */
+			bool		is_filter = next_key >= nkeys && next_key + 1 != state->distinct.argument;
+
+			state->columns[foreach_current_index(lc)] = is_filter ? nkeys + 1 : next_key;
+			next_key++;
+		}
 	}
 	state->ncolumns = next_aggregate;
 
-	state->expressions = cellar_compile_aggregation(keys, aggregates, &node->ss.ps);
+	state->expressions = cellar_compile_aggregation(list_truncate(keys, nkeys), aggregates, &node->ss.ps);
 	cellar_get_group_pruning(cscan, &state->pruning);
 	state->conditions = cellar_compile_group_conditions(state->pruning.conditions, &node->ss.ps);
 	state->sort_keys = cellar_compile_sort_keys(&state->pruning.top, &node->ss.ps);
@@ -87,34 +110,28 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 }
 
 /*
- * Appends a batch of groups from the cell to the tuplestore.
+ * Appends a batch of groups to a tuplestore, which is created if it is NULL.
+ * columns has the number of each attribute in a batch of ncolumns columns, or -1
+ * for a constant of the target list.
  */
-void
-cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch)
+static void
+keep_batch(Tuplestorestate **store, const CellarBatch *batch, const int *columns, int ncolumns,
+		   TupleTableSlot *slot, List *tlist)
 {
-	TupleTableSlot *slot = state->css.ss.ss_ScanTupleSlot;
 	TupleDesc	tupdesc = slot->tts_tupleDescriptor;
-	List	   *tlist = ((CustomScan *) state->css.ss.ps.plan)->custom_scan_tlist;
-	bool		fits = batch->ncolumns == state->ncolumns;
+	bool		fits = batch->ncolumns == ncolumns;
 
 	for (int i = 0; fits && i < tupdesc->natts; i++)
-		fits = state->columns[i] < 0 ||
-			cellar_column_fits(&batch->columns[state->columns[i]],
-							   TupleDescAttr(tupdesc, i)->attlen);
+		fits = columns[i] < 0 ||
+			cellar_column_fits(&batch->columns[columns[i]], TupleDescAttr(tupdesc, i)->attlen);
 	if (!fits)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION),
 				 errmsg("the cell returned groups that do not match the request"),
 				 errhint("Make sure that the cell and the extension have the same version.")));
 
-	if (state->groups == NULL)
-	{
-		MemoryContext oldcontext = MemoryContextSwitchTo(state->css.ss.ps.state->es_query_cxt);
-
-		state->groups = tuplestore_begin_heap(false, false, work_mem);
-		MemoryContextSwitchTo(oldcontext);
-	}
-
+	if (*store == NULL)
+		*store = tuplestore_begin_heap(false, false, work_mem);
 	for (uint32 row = 0; row < batch->rows; row++)
 	{
 		ExecClearTuple(slot);
@@ -124,7 +141,7 @@ cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch)
 			Form_pg_attribute att = TupleDescAttr(tupdesc, i);
 			bool		null;
 
-			if (state->columns[i] < 0)
+			if (columns[i] < 0)
 			{
 				Const	   *value = (Const *) list_nth_node(TargetEntry, tlist, i)->expr;
 
@@ -132,16 +149,104 @@ cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch)
 				slot->tts_values[i] = value->constvalue;
 				continue;
 			}
-			column = &batch->columns[state->columns[i]];
+			column = &batch->columns[columns[i]];
 			null = column->nulls != NULL && column->nulls[row];
 			slot->tts_isnull[i] = null;
 			slot->tts_values[i] = null ? (Datum) 0 :
 				cellar_batch_value(column, row, att->attlen, att->attbyval);
 		}
 		ExecStoreVirtualTuple(slot);
-		tuplestore_puttupleslot(state->groups, slot);
+		tuplestore_puttupleslot(*store, slot);
 	}
 	ExecClearTuple(slot);
+}
+
+/* Keeps a batch of groups with the states of aggregates with DISTINCT. */
+static void
+keep_distinct_groups(CellarAggregateState *state, const CellarBatch *batch)
+{
+	int			natts = list_length(state->distinct_tlist);
+	int		   *columns = palloc(natts * sizeof(int) + 1);
+	int			ncolumns = 0;
+	ListCell   *lc;
+
+	if (state->distinct_slot == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("the cell returned groups that do not match the request"),
+				 errhint("Make sure that the cell and the extension have the same version.")));
+	foreach(lc, state->distinct_tlist)
+		columns[foreach_current_index(lc)] = IsA(lfirst_node(TargetEntry, lc)->expr, Const) ? -1 : ncolumns++;
+	keep_batch(&state->distinct_groups, batch, columns, ncolumns, state->distinct_slot, state->distinct_tlist);
+	pfree(columns);
+}
+
+/*
+ * Keeps a batch of groups from the cell.
+ */
+void
+cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(state->css.ss.ps.state->es_query_cxt);
+
+	if (batch->distinct_groups)
+		keep_distinct_groups(state, batch);
+	else
+		keep_batch(&state->groups, batch, state->columns, state->ncolumns, state->css.ss.ss_ScanTupleSlot,
+				   ((CustomScan *) state->css.ss.ps.plan)->custom_scan_tlist);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+/*
+ * Returns the first row of the child.  The child reads its whole input before it
+ * returns a row, so all groups are in the tuplestores then.
+ */
+static void
+start_groups(CellarAggregateState *state)
+{
+	if (state->started)
+		return;
+	state->rest_row = ExecProcNode(linitial(state->css.custom_ps));
+	state->rest_pending = true;
+	state->started = true;
+	if (state->distinct_groups != NULL && (state->groups != NULL || !TupIsNull(state->rest_row)))
+		ereport(ERROR,
+				(errcode(ERRCODE_PROTOCOL_VIOLATION),
+				 errmsg("the cell returned groups that do not contain all rows of the scan"),
+				 errhint("Make sure that the cell and the extension have the same version.")));
+}
+
+/*
+ * Returns the state of a Smart Scan Aggregate, or NULL for another node.
+ */
+CellarAggregateState *
+cellar_aggregate_state(PlanState *state)
+{
+	if (!IsA(state, CustomScanState) || ((CustomScanState *) state)->methods != &aggregate_exec_methods)
+		return NULL;
+	return (CellarAggregateState *) state;
+}
+
+/*
+ * Executes the scan.  Returns true if the cell has returned groups with the
+ * states of the aggregates with DISTINCT, in distinct_groups.  These are all groups
+ * of the query.
+ */
+bool
+cellar_has_distinct_groups(CellarAggregateState *state)
+{
+	PlanState  *node = &state->css.ss.ps;
+	bool		found;
+
+	if (node->chgParam != NULL)
+		ExecReScan(node);
+	if (node->instrument != NULL)
+		InstrStartNode(node->instrument);
+	start_groups(state);
+	found = state->distinct_groups != NULL;
+	if (node->instrument != NULL)
+		InstrStopNode(node->instrument, found ? (double) tuplestore_tuple_count(state->distinct_groups) : 0);
+	return found;
 }
 
 /* Returns the source's tuple in the result slot of this node. */
@@ -173,14 +278,13 @@ exec_aggregate(CustomScanState *node)
 	CHECK_FOR_INTERRUPTS();
 	ResetExprContext(node->ss.ps.ps_ExprContext);
 
-	/*
-	 * The child reads its whole input before it returns its first row, so all
-	 * groups are in the tuplestore then.
-	 */
 	if (!state->rest_done)
 	{
-		TupleTableSlot *slot = ExecProcNode(linitial(node->custom_ps));
+		TupleTableSlot *slot;
 
+		start_groups(state);
+		slot = state->rest_pending ? state->rest_row : ExecProcNode(linitial(node->custom_ps));
+		state->rest_pending = false;
 		if (!TupIsNull(slot))
 			return return_tuple(state, slot);
 		state->rest_done = true;
@@ -199,7 +303,12 @@ free_groups(CellarAggregateState *state)
 	ExecClearTuple(state->group_slot);
 	if (state->groups != NULL)
 		tuplestore_end(state->groups);
+	if (state->distinct_groups != NULL)
+		tuplestore_end(state->distinct_groups);
 	state->groups = NULL;
+	state->distinct_groups = NULL;
+	state->started = false;
+	state->rest_pending = false;
 	state->rest_done = false;
 }
 

@@ -6,7 +6,8 @@
  *
  * Distinct States returns a row per group of the first level: the group keys, and
  * the partial state of each aggregate.  The state of an aggregate with DISTINCT
- * is the state after one value.
+ * is the state after one value.  If the cell has computed the states of all
+ * aggregates, Distinct States returns these groups and does not execute its child.
  *
  * Distinct Aggregates returns the rows of the second level as the results of the
  * query's aggregates, and evaluates HAVING and the target list.
@@ -37,6 +38,11 @@ typedef struct DistinctNodeState
 	CustomScanState css;
 	DistinctColumn *columns;
 	int			filter;			/* index of the child's column, or -1 */
+	CellarAggregateState *aggregate;	/* of Distinct States: below the child */
+	TupleTableSlot *group_slot; /* a group from the cell */
+	bool		started;
+	bool		has_groups;		/* the cell has returned groups with the
+								 * states of all aggregates */
 } DistinctNodeState;
 
 static void begin_distinct(CustomScanState *node, EState *estate, int eflags);
@@ -108,6 +114,17 @@ begin_distinct(CustomScanState *node, EState *estate, int eflags)
 		column->kind = lfirst_int(kind);
 	}
 	state->filter = linitial_int(list_nth(cscan->custom_private, CELLAR_DISTINCT_FILTER)) - 1;
+	if (cscan->methods != &cellar_distinct_states_methods)
+		return;
+
+	state->aggregate = cellar_aggregate_state(outerPlanState(linitial(node->custom_ps)));
+	if (state->aggregate == NULL)
+		elog(ERROR, "Distinct States has no Smart Scan Aggregate below it");
+	state->aggregate->distinct_slot = MakeSingleTupleTableSlot(node->ss.ss_ScanTupleSlot->tts_tupleDescriptor,
+															   &TTSOpsVirtual);
+	state->aggregate->distinct_tlist = cscan->custom_scan_tlist;
+	state->group_slot = ExecInitExtraTupleSlot(estate, node->ss.ss_ScanTupleSlot->tts_tupleDescriptor,
+											   &TTSOpsMinimalTuple);
 }
 
 /* Returns the state of avg after one value: an array of count and sum. */
@@ -174,6 +191,43 @@ store_row(DistinctNodeState *state, TupleTableSlot *row, MemoryContext context)
 	MemoryContextSwitchTo(oldcontext);
 }
 
+/* Copies the next group of the cell to the scan slot.  Returns false if there is none. */
+static bool
+store_group(DistinctNodeState *state)
+{
+	TupleTableSlot *slot = state->css.ss.ss_ScanTupleSlot;
+	TupleTableSlot *group = state->group_slot;
+
+	if (!tuplestore_gettupleslot(state->aggregate->distinct_groups, true, false, group))
+		return false;
+	slot_getallattrs(group);
+	ExecClearTuple(slot);
+	memcpy(slot->tts_values, group->tts_values, slot->tts_tupleDescriptor->natts * sizeof(Datum));
+	memcpy(slot->tts_isnull, group->tts_isnull, slot->tts_tupleDescriptor->natts * sizeof(bool));
+	ExecStoreVirtualTuple(slot);
+	return true;
+}
+
+/* Stores the next row in the scan slot.  Returns false if there is none. */
+static bool
+store_next(DistinctNodeState *state)
+{
+	TupleTableSlot *row;
+
+	if (!state->started)
+	{
+		state->has_groups = state->aggregate != NULL && cellar_has_distinct_groups(state->aggregate);
+		state->started = true;
+	}
+	if (state->has_groups)
+		return store_group(state);
+	row = ExecProcNode(linitial(state->css.custom_ps));
+	if (TupIsNull(row))
+		return false;
+	store_row(state, row, state->css.ss.ps.ps_ExprContext->ecxt_per_tuple_memory);
+	return true;
+}
+
 static TupleTableSlot *
 exec_distinct(CustomScanState *node)
 {
@@ -183,14 +237,10 @@ exec_distinct(CustomScanState *node)
 
 	for (;;)
 	{
-		TupleTableSlot *row;
-
 		CHECK_FOR_INTERRUPTS();
 		ResetExprContext(econtext);
-		row = ExecProcNode(linitial(node->custom_ps));
-		if (TupIsNull(row))
+		if (!store_next(state))
 			return ExecClearTuple(projection == NULL ? node->ss.ss_ScanTupleSlot : node->ss.ps.ps_ResultTupleSlot);
-		store_row(state, row, econtext->ecxt_per_tuple_memory);
 		econtext->ecxt_scantuple = node->ss.ss_ScanTupleSlot;
 		if (!ExecQual(node->ss.ps.qual, econtext))
 		{
@@ -204,16 +254,33 @@ exec_distinct(CustomScanState *node)
 static void
 rescan_distinct(CustomScanState *node)
 {
+	DistinctNodeState *state = (DistinctNodeState *) node;
 	PlanState  *child = linitial(node->custom_ps);
 
 	if (node->ss.ps.chgParam != NULL)
 		UpdateChangedParamSet(child, node->ss.ps.chgParam);
-	if (child->chgParam == NULL)
-		ExecReScan(child);
+
+	/*
+	 * Passes changed parameters on to the Smart Scan Aggregate, which is
+	 * executed before the child.
+	 */
+	ExecReScan(child);
+	if (state->has_groups)
+	{
+		ExecClearTuple(state->group_slot);
+		if (state->aggregate->css.ss.ps.chgParam == NULL)
+			ExecReScan(&state->aggregate->css.ss.ps);
+	}
+	state->started = false;
+	state->has_groups = false;
 }
 
 static void
 end_distinct(CustomScanState *node)
 {
+	DistinctNodeState *state = (DistinctNodeState *) node;
+
+	if (state->aggregate != NULL)
+		ExecDropSingleTupleTableSlot(state->aggregate->distinct_slot);
 	ExecEndNode(linitial(node->custom_ps));
 }

@@ -166,6 +166,14 @@ cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *e
 	cellar_get_aggregation((CustomScan *) node->ss.ps.plan, &keys, &aggregates);
 	cellar_explain_expressions("Cell Group Key", keys, node, ancestors, es);
 	cellar_explain_expressions("Cell Aggregates", aggregates, node, ancestors, es);
+	if (((CellarAggregateState *) node)->distinct_argument != NULL)
+	{
+		const CellarDistinct *distinct = &((CellarAggregateState *) node)->distinct;
+
+		cellar_explain_expressions("Cell Distinct Aggregates", distinct->aggregates, node, ancestors, es);
+		keys = list_truncate(keys, distinct->nkeys);
+		aggregates = list_concat(aggregates, distinct->aggregates);
+	}
 	explain_group_pruning(node, list_concat(list_copy(keys), aggregates), ancestors, es);
 	threads = cellar_get_threads((CustomScan *) outerPlanState(linitial(node->custom_ps))->plan);
 	if (threads > 1)

@@ -353,6 +353,25 @@ cellar_compile_aggregation(List *keys, List *aggregates, PlanState *parent)
 }
 
 /*
+ * Compiles the argument and the filter of aggregates with DISTINCT.  The filter
+ * may be NULL.
+ */
+CellarExpressions *
+cellar_compile_distinct(Node *argument, Node *filter, PlanState *parent)
+{
+	CompileContext context = {.expressions = palloc0(sizeof(CellarExpressions)),.parent = parent};
+
+	if (filter != NULL)
+	{
+		compile_expression(filter, &context);
+		add_step(context.expressions, STEP_FILTER_END);
+	}
+	compile_expression(argument, &context);
+	add_step(context.expressions, STEP_DISTINCT_ARGUMENT_END);
+	return context.expressions;
+}
+
+/*
  * Compiles the sort keys of a top-N.
  */
 CellarExpressions *

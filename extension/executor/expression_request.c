@@ -239,6 +239,9 @@ add_steps(CellarExpressions *expressions, int first, int end, CellarRequest *req
 			case STEP_AGGREGATE_END:
 				cellar_aggregate_end(request, step->function, step->collation);
 				break;
+			case STEP_DISTINCT_ARGUMENT_END:
+				cellar_distinct_argument_end(request);
+				break;
 			case STEP_SORT_KEY_END:
 				cellar_sort_key_end(request, step->function, step->collation,
 									(step->direction & CELLAR_DESCENDING) != 0,

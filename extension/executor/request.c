@@ -80,6 +80,14 @@ cellar_scan_request(CellarScanState *state, const char *file)
 		{
 			cellar_request_aggregation(request);
 			complete &= cellar_request_expressions(request, state->aggregate->expressions, econtext);
+			if (state->aggregate->distinct_argument != NULL)
+			{
+				ListCell   *lc;
+
+				complete &= cellar_request_expressions(request, state->aggregate->distinct_argument, econtext);
+				foreach(lc, complete ? state->aggregate->distinct.aggregates : NIL)
+					cellar_distinct_aggregate(request, lfirst_node(Aggref, lc)->aggfnoid);
+			}
 			complete &= cellar_request_expressions(request, state->aggregate->conditions, econtext);
 			if (state->aggregate->pruning.top.rows > 0)
 				cellar_request_top_groups(request, state->aggregate->pruning.top.rows,

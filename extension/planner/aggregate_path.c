@@ -76,6 +76,17 @@ partial_target(PlannerInfo *root, PathTarget *grouping_target, List *group_claus
 	return set_pathtarget_cost_width(root, target);
 }
 
+/* Returns the aggregates with DISTINCT as a list for custom_private of a path. */
+static List *
+distinct_private(const CellarDistinct *distinct)
+{
+	if (distinct == NULL)
+		return NIL;
+	return list_make2(list_make4_int(distinct->nkeys, distinct->argument, distinct->filter,
+									 list_length(distinct->aggregates)),
+					  distinct->aggregates);
+}
+
 /*
  * Creates and costs the path.  Its child is the partial aggregation of rows
  * that the cell passes through, which are expected to be few.
@@ -99,8 +110,9 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 	path->pathkeys = NIL;
 	cpath->flags = 0;
 	cpath->methods = &cellar_aggregate_path_methods;
-	if (aggregation->pruning != NULL)
-		cpath->custom_private = cellar_group_pruning_private(aggregation->pruning);
+	cpath->custom_private = list_make2(aggregation->pruning == NULL ? NIL :
+									   cellar_group_pruning_private(aggregation->pruning),
+									   distinct_private(aggregation->distinct_aggregates));
 
 	cellar_cost_aggregate(root, path, aggregation);
 
@@ -276,7 +288,8 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		return;
 	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation.partial_costs);
 	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation.final_costs);
-	aggregation.pruning = cellar_choose_group_pruning(root, &aggregation, grouped_rel, (List *) extra->havingQual);
+	aggregation.pruning = cellar_choose_group_pruning(root, &aggregation, grouped_rel, aggregation.group_clause,
+													  (List *) extra->havingQual);
 
 	path = cellar_offer_aggregate_path(root, &aggregation, grouped_rel);
 	if (path != NULL)

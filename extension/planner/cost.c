@@ -353,6 +353,15 @@ has_clustered_key(const CellarAggregateSpec *aggregation)
 }
 
 /*
+ * Returns whether the groups are expected to fit into the cell's memory.
+ */
+bool
+cellar_groups_fit(const CellarAggregateSpec *aggregation)
+{
+	return aggregation->groups <= group_table_capacity(aggregation) / aggregation->scan.threads;
+}
+
+/*
  * Returns how many groups the cell returns.  The threads' groups are merged at
  * the end of the scan, and the groups that the query does not need are omitted,
  * unless the memory for groups does not suffice for all threads.
@@ -378,10 +387,13 @@ groups_returned(const CellarAggregateSpec *aggregation)
 
 		returned = Max(returned * aggregation->scan.threads, rows / rows_to_fill * capacity);
 	}
-	else if (pruning != NULL)
+	else
 	{
-		returned *= pruning->selectivity;
-		if (pruning->top.rows > 0)
+		if (aggregation->distinct_aggregates != NULL)
+			returned = aggregation->distinct_aggregates->groups;
+		if (pruning != NULL)
+			returned *= pruning->selectivity;
+		if (pruning != NULL && pruning->top.rows > 0)
 			returned = Min(returned, pruning->top.rows);
 	}
 	return clamp_row_est(Min(returned, rows));

@@ -70,6 +70,7 @@ typedef struct DistinctLevels
 	Expr	   *argument;		/* of the DISTINCT aggregates */
 	Expr	   *filter_expr;
 	int			naggregates;
+	CellarDistinct distinct;
 	bool		only_distinct;	/* no other aggregates */
 	bool		ignores_duplicates; /* so does each aggregate */
 } DistinctLevels;
@@ -130,6 +131,24 @@ column_number(PathTarget *target, Expr *expr)
 			return foreach_current_index(lc) + 1;
 	}
 	return 0;
+}
+
+/* Returns the number of a group key of the cell, starting at 1: constants are not counted. */
+static int
+cell_key_number(PathTarget *target, Expr *expr)
+{
+	int			number = 0;
+	ListCell   *lc;
+
+	foreach(lc, target->exprs)
+	{
+		if (IsA(lfirst(lc), Const))
+			continue;
+		number++;
+		if (equal(lfirst(lc), expr))
+			break;
+	}
+	return number;
 }
 
 /* Appends an aggregate to the targets of all levels. */
@@ -258,6 +277,15 @@ init_levels(DistinctLevels *levels, PlannerInfo *root, PathTarget *grouping_targ
 	/* The other aggregates, then those with DISTINCT */
 	levels->only_distinct = true;
 	levels->ignores_duplicates = true;
+	levels->distinct.nkeys = list_length(levels->states->exprs);
+	foreach(lc, levels->states->exprs)
+	{
+		if (IsA(lfirst(lc), Const))
+			levels->distinct.nkeys--;
+	}
+	levels->distinct.argument = cell_key_number(first, levels->argument);
+	if (levels->filter_expr != NULL)
+		levels->distinct.filter = cell_key_number(first, levels->filter_expr);
 	for (int pass = 0; pass < 2; pass++)
 	{
 		foreach(lc, aggregates)
@@ -267,7 +295,9 @@ init_levels(DistinctLevels *levels, PlannerInfo *root, PathTarget *grouping_targ
 
 			if (distinct != (pass == 1))
 				continue;
-			if (!distinct)
+			if (distinct)
+				levels->distinct.aggregates = lappend(levels->distinct.aggregates, lfirst(lc));
+			else
 			{
 				levels->only_distinct = false;
 				levels->ignores_duplicates &= cellar_ignores_duplicates(plain);
@@ -320,15 +350,22 @@ add_two_level_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	double		groups = 1;
 	AggClauseCosts combine_costs = {0};
 	Path	   *path;
+	ListCell   *lc;
 
 	if (!init_levels(&levels, root, grouped_rel->reltarget, extra->havingQual))
 		return false;
 	aggregation.target = levels.first;
 	aggregation.input = levels.input;
 	aggregation.group_clause = levels.first_clause;
+	aggregation.distinct_aggregates = &levels.distinct;
 	if (!cellar_init_aggregation(&aggregation, root, rel, relation, extra->targetList))
 		return !levels.ignores_duplicates;
-	if (!cellar_has_duplicates(rel, aggregation.groups))
+
+	/*
+	 * Groups that fit into the cell's memory are combined there, so duplicates
+	 * do not matter.
+	 */
+	if (!cellar_groups_fit(&aggregation) && !cellar_has_duplicates(rel, aggregation.groups))
 	{
 		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL,
 							  "the rows have few duplicates for an aggregate with DISTINCT");
@@ -340,24 +377,32 @@ add_two_level_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		get_agg_clause_costs(root, CELLAR_AGGSPLIT_COMBINE, &combine_costs);
 	}
 	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation.final_costs);
-	path = cellar_offer_aggregate_path(root, &aggregation, grouped_rel);
-	if (path == NULL)
-		return true;
 	if (group_clause != NIL)
 		groups = estimate_num_groups(root, get_sortgrouplist_exprs(group_clause, extra->targetList),
 									 rel->rows, NULL, NULL);
+	levels.distinct.groups = groups;
+	foreach(lc, levels.results->exprs)
+	{
+		if (!IsA(lfirst(lc), Const))
+			aggregation.outputs = lappend(aggregation.outputs, lfirst(lc));
+	}
+	aggregation.pruning = cellar_choose_group_pruning(root, &aggregation, grouped_rel, group_clause,
+													  (List *) extra->havingQual);
+	path = cellar_offer_aggregate_path(root, &aggregation, grouped_rel);
+	if (path == NULL)
+		return true;
 
 	/*
 	 * The executor sets the node's AggSplit, which setrefs.c supports only
 	 * for other ones.
 	 */
 	path = (Path *) create_agg_path(root, grouped_rel, path, levels.combined, AGG_HASHED, AGGSPLIT_SIMPLE,
-									levels.first_clause, NIL, &combine_costs, aggregation.groups);
+									levels.first_clause, NIL, &combine_costs, path->rows);
 	path = create_distinct_path(grouped_rel, path, levels.states, &cellar_distinct_states_path_methods);
 	((CustomPath *) path)->custom_private = list_make3(levels.sources, levels.kinds, list_make1_int(levels.filter));
 	path = (Path *) create_agg_path(root, grouped_rel, path, levels.second,
 									levels.second_clause == NIL ? AGG_PLAIN : AGG_HASHED, AGGSPLIT_FINAL_DESERIAL,
-									levels.second_clause, NIL, &aggregation.final_costs, groups);
+									levels.second_clause, NIL, &aggregation.final_costs, Min(groups, path->rows));
 	path = create_distinct_path(grouped_rel, path, grouped_rel->reltarget, &cellar_distinct_aggregates_path_methods);
 	((CustomPath *) path)->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	((CustomPath *) path)->custom_private = list_make2(levels.results->exprs, extra->havingQual);

@@ -76,7 +76,7 @@ output_column(Node *expr, List *outputs, Index varno)
 	}
 	foreach(lc, outputs)
 	{
-		if (equal(lfirst(lc), partial))
+		if (equal(lfirst(lc), partial) || equal(lfirst(lc), expr))
 			return makeVar(varno, foreach_current_index(lc) + 1, exprType(expr), exprTypmod(expr),
 						   exprCollation(expr), 0);
 	}
@@ -172,15 +172,15 @@ choose_top_groups(CellarGroupPruning *pruning, PlannerInfo *root, List *outputs,
  */
 CellarGroupPruning *
 cellar_choose_group_pruning(PlannerInfo *root, const CellarAggregateSpec *aggregation,
-							RelOptInfo *grouped_rel, List *having)
+							RelOptInfo *grouped_rel, List *group_clause, List *having)
 {
 	RelOptInfo *rel = aggregation->scan.rel;
 	CellarGroupPruning *pruning = palloc0(sizeof(CellarGroupPruning));
-	List	   *outputs = cell_outputs(aggregation->target);
+	List	   *outputs = aggregation->outputs != NIL ? aggregation->outputs : cell_outputs(aggregation->target);
 	ListCell   *lc;
 
 	/* A partition does not have all rows of its groups. */
-	if (aggregation->group_clause == NIL || rel->reloptkind != RELOPT_BASEREL)
+	if (group_clause == NIL || rel->reloptkind != RELOPT_BASEREL)
 		return NULL;
 	foreach(lc, having)
 	{
@@ -191,7 +191,7 @@ cellar_choose_group_pruning(PlannerInfo *root, const CellarAggregateSpec *aggreg
 		pruning->conditions = lappend(pruning->conditions, condition);
 	}
 	pruning->selectivity = clauselist_selectivity(root, having, 0, JOIN_INNER, NULL);
-	if (raises_no_error(grouped_rel->reltarget, aggregation->group_clause))
+	if (raises_no_error(grouped_rel->reltarget, group_clause))
 		choose_top_groups(pruning, root, outputs, rel->relid);
 	if (pruning->conditions == NIL && pruning->top.rows == 0)
 		return NULL;
@@ -214,17 +214,18 @@ cellar_group_pruning_private(const CellarGroupPruning *pruning)
 bool
 cellar_get_group_pruning(CustomScan *cscan, CellarGroupPruning *pruning)
 {
+	List	   *lists = list_nth(cscan->custom_private, CELLAR_AGGREGATE_PRUNING);
 	List	   *top;
 
-	if (cscan->custom_private == NIL)
+	if (lists == NIL)
 		return false;
-	top = lthird(cscan->custom_private);
-	pruning->conditions = linitial(cscan->custom_private);
-	pruning->top.keys = lsecond(cscan->custom_private);
+	top = lthird(lists);
+	pruning->conditions = linitial(lists);
+	pruning->top.keys = lsecond(lists);
 	pruning->top.rows = linitial_int(linitial(top));
 	pruning->top.less = lsecond(top);
 	pruning->top.collations = lthird(top);
 	pruning->top.directions = lfourth(top);
-	pruning->with_ties = linitial_int(lfourth(cscan->custom_private));
+	pruning->with_ties = linitial_int(lfourth(lists));
 	return true;
 }

@@ -124,6 +124,25 @@ cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates)
 }
 
 /*
+ * Reads the aggregates with DISTINCT of a Smart Scan Aggregate.  Returns false if
+ * there are none.
+ */
+bool
+cellar_get_distinct(CustomScan *cscan, CellarDistinct *distinct)
+{
+	List	   *numbers = list_nth(cscan->custom_private, CELLAR_AGGREGATE_DISTINCT);
+
+	if (numbers == NIL)
+		return false;
+	distinct->nkeys = linitial_int(numbers);
+	distinct->argument = lsecond_int(numbers);
+	distinct->filter = lthird_int(numbers);
+	distinct->aggregates = list_copy_tail(cscan->custom_exprs,
+										  list_length(cscan->custom_exprs) - lfourth_int(numbers));
+	return true;
+}
+
+/*
  * Notes why the quals of the filter are not offloaded.
  */
 void
@@ -210,15 +229,21 @@ plan_aggregate(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 			   List *tlist, List *clauses, List *custom_plans)
 {
 	CustomScan *cscan = makeNode(CustomScan);
+	List	   *distinct = list_nth(best_path->custom_private, CELLAR_AGGREGATE_DISTINCT);
 
 	cscan->scan.plan.targetlist = tlist;
 	cscan->scan.plan.qual = NIL;
 	cscan->scan.scanrelid = rel->relid;
 	cscan->flags = best_path->flags;
 	cscan->custom_plans = custom_plans;
-	cscan->custom_private = best_path->custom_private;
 	cscan->custom_scan_tlist = copyObject(tlist);
 	params_walker((Node *) tlist, &cscan->custom_exprs);
+	if (distinct != NIL)
+	{
+		cscan->custom_exprs = list_concat(cscan->custom_exprs, copyObject(lsecond(distinct)));
+		distinct = linitial(distinct);
+	}
+	cscan->custom_private = list_make2(list_nth(best_path->custom_private, CELLAR_AGGREGATE_PRUNING), distinct);
 	cscan->methods = &cellar_aggregate_methods;
 	return &cscan->scan.plan;
 }

@@ -71,13 +71,18 @@ SELECT count(DISTINCT quantity / (id - 5)) FILTER (WHERE id > 5), count(DISTINCT
 SELECT count(DISTINCT rate) FROM sales;
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 SET cellar.cost_factor = 0.1;
+-- Few duplicates: the cell counts the values.
 SELECT substring(line FROM 'Smart Scan Aggregate|Cell Group Key: .*') AS plan FROM show('SELECT count(DISTINCT id) FROM sales') line WHERE line ~ 'Smart Scan Aggregate|Cell Group';
+-- Removing duplicates of several arguments saves nothing here.
+SELECT substring(line FROM 'Smart Scan Aggregate|Cell Group Key: .*') AS plan FROM show('SELECT count(DISTINCT id), count(DISTINCT region) FROM sales') line WHERE line ~ 'Smart Scan Aggregate|Cell Group';
 SELECT what, expression, reason FROM cellar.why_not_offloaded;
 SET cellar.cost_factor = 0;
 
 -- Aggregates with DISTINCT beside other aggregates: two levels
 SELECT show('SELECT paid, count(DISTINCT product), sum(price) FROM sales GROUP BY paid HAVING count(DISTINCT product) > 1');
 SELECT show('SELECT count(DISTINCT quantity) FILTER (WHERE paid), count(*) FROM sales');
+SELECT show('SELECT region, paid, 1, count(DISTINCT product), count(*) FROM sales GROUP BY 1, 2, 3 HAVING count(DISTINCT product) > 1 ORDER BY 4 DESC, 5 LIMIT 3');
+SELECT show('SELECT paid, sum(DISTINCT quantity) FILTER (WHERE paid) FROM sales GROUP BY paid ORDER BY 2 DESC LIMIT 1');
 CREATE FUNCTION show_output(query text) RETURNS SETOF text
 LANGUAGE plpgsql AS $$
 DECLARE line text;

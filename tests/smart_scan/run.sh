@@ -88,6 +88,28 @@ join_filters() {
     done
 }
 
+# The cell completes aggregates with DISTINCT when it has scanned all rows, also when the scan is repeated with another parameter. If
+# PostgreSQL evaluates some blocks, the cell returns the distinct values. Both answers are PostgreSQL's.
+distinct_groups() {
+    local groups="SELECT l_returnflag, l_shipmode, count(DISTINCT l_suppkey) AS c, sum(l_quantity), avg(DISTINCT l_suppkey) FROM lineitem GROUP BY 1, 2 ORDER BY c DESC, 1, 2 LIMIT 5"
+    local repeated="SELECT x, s.* FROM generate_series(0, 3) x, LATERAL (SELECT count(DISTINCT l_suppkey), count(*), sum(DISTINCT l_linenumber) FILTER (WHERE l_tax > 0.04) FROM lineitem WHERE l_linenumber <= x) s"
+    local setup="SET cellar.min_scan_size = 0; SET enable_material = off; BEGIN" update="UPDATE lineitem SET l_tax = l_tax WHERE l_orderkey = 1"
+    local mode change expected answer plan
+    expected=$(sql whole postgres -c "SET cellar.cell_offload_processing = off" -c "$groups" -c "$repeated")
+    for mode in complete incomplete; do
+        [ $mode = complete ] && change="SELECT" || change=$update
+        answer=$(sql whole postgres -c "$setup" -c "$change" -c "$groups" -c "$repeated" -c ROLLBACK | grep '|')
+        check "aggregates with DISTINCT, $mode groups: the answers are PostgreSQL's" test "$answer" = "$expected"
+        plan=$(sql whole postgres -c "$setup" -c "$change" -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) $groups" -c ROLLBACK)
+        check "aggregates with DISTINCT, $mode groups: the plan has Distinct States" grep -q 'Distinct States' <<<"$plan"
+        if [ $mode = complete ]; then
+            check "the cell completes aggregates with DISTINCT" grep -q 'Partial HashAggregate (never executed)' <<<"$plan"
+        else
+            check "PostgreSQL combines the values of incomplete groups" test "$(grep -c 'never executed' <<<"$plan")" = 0
+        fi
+    done
+}
+
 # Join keys of each integer type, dense and sparse, more than any other type may have: the answers are those without filters.
 join_keys() {
     local column compressed answers
@@ -161,6 +183,7 @@ letters
 join_filters
 join_keys
 join_filter_costs
+distinct_groups
 run_counted whole differ --cases "$cases" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 2))" "${seed[@]}"
 run_counted whole differ --aggregates --require-share 20 --cases "$((cases / 4))" "${seed[@]}"

@@ -271,6 +271,26 @@ extern void cellar_group_key_end(CellarRequest *request);
 extern void cellar_aggregate_filter_end(CellarRequest *request);
 extern void cellar_aggregate_end(CellarRequest *request, uint32_t aggregate, CellarCollation collation);
 
+/*
+ * Requests aggregates with DISTINCT, which all have the same argument and
+ * filter:
+ *
+ *	  [filter expression, cellar_aggregate_filter_end()]
+ *	  argument expression, cellar_distinct_argument_end()
+ *	  cellar_distinct_aggregate() for each aggregate
+ *
+ * The caller then requests all blocks of the relation as one range.  If all
+ * qualifying rows are in the groups, the cell returns them with the states of
+ * these aggregates (distinct_groups).  Otherwise the columns of a group are the
+ * group keys, a value of the argument, true if there is a filter, and the states
+ * of the other aggregates.  Each value of a group then has a row.  The other
+ * aggregates' states are in one row of the group, and the states of no row in
+ * its other rows.  In the row of a group without values, value and filter are
+ * NULL.
+ */
+extern void cellar_distinct_argument_end(CellarRequest *request);
+extern void cellar_distinct_aggregate(CellarRequest *request, uint32_t aggregate);
+
 #define CELLAR_TOP_ROWS_MAX 10000
 
 /*
@@ -411,6 +431,8 @@ typedef struct CellarBatch
 	bool		whole_rows;		/* use cellar_batch_row() */
 	bool		groups;			/* columns are group keys, then serialized
 								 * partial states */
+	bool		distinct_groups;	/* groups that also have the states of
+									 * aggregates with DISTINCT */
 	const CellarColumn *columns;
 } CellarBatch;
 

@@ -31,7 +31,7 @@ impl Batch {
         let mut batch =
             Self { rows: header.rows, first_block: header.first_block, mode: header.mode, columns: Vec::new() };
         match header.mode {
-            BatchMode::Columns | BatchMode::Groups => {
+            BatchMode::Columns | BatchMode::Groups | BatchMode::DistinctGroups => {
                 for index in 0..header.columns as usize {
                     let at = BATCH_HEADER_BYTES + index * COLUMN_HEADER_BYTES;
                     let bytes = section(payload, at, COLUMN_HEADER_BYTES, "column header")?;

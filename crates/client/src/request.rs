@@ -4,8 +4,8 @@ use cellar_format::bytes::Reader;
 use cellar_format::postgres::{Collation, Oid};
 use cellar_format::wire::expr::Expr;
 use cellar_format::wire::{
-    Aggregate, Aggregation, Attribute, BlockRange, GroupPruning, Relation, RelationBlocks, ScanMode, ScanRequest,
-    Snapshot, SortKey, TopGroups, TopN,
+    Aggregate, Aggregation, Attribute, BlockRange, DistinctAggregates, GroupPruning, Relation, RelationBlocks,
+    ScanMode, ScanRequest, Snapshot, SortKey, TopGroups, TopN,
 };
 
 /// A request under construction: a relation alone, or a whole scan. The builder records its first
@@ -91,6 +91,25 @@ impl RequestBuilder {
         let argument = self.take_program();
         let filter = self.filter.take();
         self.aggregation().aggregates.push(Aggregate { function, collation, argument, filter });
+    }
+
+    pub fn distinct_argument_end(&mut self) {
+        let argument = self.take_program();
+        let filter = self.filter.take();
+        match argument {
+            Some(argument) => {
+                let distinct = DistinctAggregates { argument, filter, functions: Vec::new() };
+                self.aggregation().distinct = Some(distinct);
+            }
+            None => self.fail("the argument of aggregates with DISTINCT is empty"),
+        }
+    }
+
+    pub fn distinct_aggregate(&mut self, function: Oid) {
+        match &mut self.aggregation().distinct {
+            Some(distinct) => distinct.functions.push(function),
+            None => self.fail("an aggregate with DISTINCT precedes the argument"),
+        }
     }
 
     fn pruning(&mut self) -> &mut GroupPruning {

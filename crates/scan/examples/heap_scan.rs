@@ -184,9 +184,15 @@ fn main() {
             aggregate(COUNT_ROWS, None),
         ],
         pruning: None,
+        distinct: None,
     };
     let revenue = call(NUMERIC_MUL, column(EXTENDED_PRICE), column(DISCOUNT));
-    let q6_sum = Aggregation { keys: vec![], aggregates: vec![aggregate(SUM_NUMERIC, Some(revenue))], pruning: None };
+    let q6_sum = Aggregation {
+        keys: vec![],
+        aggregates: vec![aggregate(SUM_NUMERIC, Some(revenue))],
+        pruning: None,
+        distinct: None,
+    };
     println!(
         "{:12} {:>7} {:>9} {:>9} {:>9} {:>10} {:>9}",
         "query", "variant", "cpu min", "min ms", "median", "rows", "MB out"

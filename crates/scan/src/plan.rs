@@ -136,7 +136,9 @@ impl Plan {
         }
 
         let output = match request.mode {
-            ScanMode::Groups => return Err(Unsupported("a request cannot have the mode for groups".into())),
+            ScanMode::Groups | ScanMode::DistinctGroups => {
+                return Err(Unsupported("a request cannot have the mode for groups".into()));
+            }
             ScanMode::Rows => Output::Rows,
             ScanMode::Columns if request.projection.is_empty() => Output::Count,
             ScanMode::Columns => {

@@ -9,14 +9,14 @@ use cellar_format::ByteSource;
 use cellar_format::postgres::{Align, Collation, Width, encoding};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{
-    Aggregate, Aggregation, Attribute, Expr, GroupPruning, Missing, Relation, ScanMode, ScanRequest, Snapshot, SortKey,
-    TopGroups,
+    Aggregate, Aggregation, Attribute, DistinctAggregates, Expr, GroupPruning, Missing, Relation, ScanMode,
+    ScanRequest, Snapshot, SortKey, TopGroups,
 };
 use cellar_scan::aggregate::Aggregator;
 use cellar_scan::unit::{self, Level, Shape, Unit, encode};
 use cellar_scan::{NoXids, Plan, Progress, ResultWriter, Scanner, UnitScanner};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use support::cluster::Cluster;
 use support::generator::Generator;
@@ -252,6 +252,7 @@ fn groups_equal_those_of_postgresql_byte_for_byte() {
                 aggregate(2120, Some(9)),
             ],
             pruning: None,
+            distinct: None,
         };
         let mut widths: Vec<Option<usize>> = keys.iter().map(|key| (*key == KEY_INT).then_some(4)).collect();
         let states = [Some(8), Some(8), Some(8), None, None, None, None, Some(1), Some(4), None, None, Some(8)];
@@ -379,7 +380,11 @@ fn units_aggregate_as_heap_pages_do() {
             continue;
         }
         let keys = keys.into_iter().map(Expr::Column).collect();
-        let answer = table.aggregate_where(quals, Aggregation { keys, aggregates, pruning: None }, &group_widths);
+        let answer = table.aggregate_where(
+            quals,
+            Aggregation { keys, aggregates, pruning: None, distinct: None },
+            &group_widths,
+        );
         groups += answer.groups.len();
         rejected += answer.rows.len();
     }
@@ -452,7 +457,8 @@ fn expressions_over_vectors_agree_with_the_interpreter() {
         }
         let quals = if random.one_in(3) { vec![generator.condition(&mut random, 1).1] } else { Vec::new() };
         println!("case {case}");
-        let answer = table.aggregate_where(quals, Aggregation { keys, aggregates, pruning: None }, &widths);
+        let answer =
+            table.aggregate_where(quals, Aggregation { keys, aggregates, pruning: None, distinct: None }, &widths);
         groups += answer.groups.len();
         rejected += answer.rows.len();
     }
@@ -495,7 +501,10 @@ fn excluded_expressions_raise_no_errors() {
     let check = |name: &str, argument: Option<Expr>, filter: Option<Expr>, is_error: &dyn Fn(i32) -> bool| {
         let function = if argument.is_some() { 2108 } else { 2803 };
         let wanted = Aggregate { argument, filter, ..aggregate(function, None) };
-        let answer = table.aggregate(Aggregation { keys: vec![], aggregates: vec![wanted], pruning: None }, &[Some(8)]);
+        let answer = table.aggregate(
+            Aggregation { keys: vec![], aggregates: vec![wanted], pruning: None, distinct: None },
+            &[Some(8)],
+        );
         let id = |row: &Vec<Datum>| i32::from_le_bytes(row[0].as_ref().unwrap()[..].try_into().unwrap());
         let mut rejected: Vec<i32> = answer.rows.iter().map(id).collect();
         rejected.sort_unstable();
@@ -546,7 +555,8 @@ fn aggregates_known_from_the_directory_read_no_data() {
     let table = Table::open(&cluster, "a");
     let bytes = encode(&table.heap, &table.shape(), Level::QueryLow).unwrap();
     let read = |function: u32, column: Option<u16>, first_page: usize| {
-        let aggregation = Aggregation { keys: vec![], aggregates: vec![aggregate(function, column)], pruning: None };
+        let aggregation =
+            Aggregation { keys: vec![], aggregates: vec![aggregate(function, column)], pruning: None, distinct: None };
         let mut scanner = UnitScanner::new(Arc::new(Plan::compile(&table.request(vec![], aggregation)).unwrap()));
         let source = Counted { bytes: &bytes, read: Cell::new(0) };
         let unit = Unit::open(&source).unwrap();
@@ -604,7 +614,8 @@ fn totals_of_units_equal_those_of_heap_pages() {
         for first in 0..all.len() {
             let chosen = (0..count).map(|step| &all[(first + step * 5) % all.len()]);
             let (aggregates, widths): (Vec<_>, Vec<_>) = chosen.cloned().unzip();
-            let answer = table.aggregate(Aggregation { keys: vec![], aggregates, pruning: None }, &widths);
+            let answer =
+                table.aggregate(Aggregation { keys: vec![], aggregates, pruning: None, distinct: None }, &widths);
             assert_eq!((answer.groups.len(), answer.counted), (1, 20000));
         }
     }
@@ -661,6 +672,7 @@ fn sums_of_linear_functions_equal_those_of_postgresql() {
                 keys: keys.iter().map(|key| Expr::Column(*key)).collect(),
                 aggregates: aggregates.collect(),
                 pruning: None,
+                distinct: None,
             };
             let widths: Vec<_> = keys.iter().map(|_| None).chain(sums.iter().map(|(.., width)| *width)).collect();
             let answer = table.aggregate(aggregation, &widths);
@@ -716,7 +728,7 @@ fn rows_that_cannot_be_aggregated_are_rejected() {
         ids.sort_by_key(|id| id.parse::<i64>().unwrap());
         ids.join(" ")
     };
-    let only = |aggregate| Aggregation { keys: vec![], aggregates: vec![aggregate], pruning: None };
+    let only = |aggregate| Aggregation { keys: vec![], aggregates: vec![aggregate], pruning: None, distinct: None };
     assert_eq!(rejected(only(aggregate(2114, Some(7)))), "5 6 7 8");
     assert_eq!(rejected(only(aggregate(2105, Some(9)))), "10 11");
     // k2 + 1 is an error in row 9, and NULL in row 12.
@@ -813,6 +825,7 @@ fn merged_groups_are_pruned_as_postgresql_sorts_and_filters_them() {
                 keys: vec![Expr::Column(KEY_TEXT), Expr::Column(4)],
                 aggregates: aggregates.clone(),
                 pruning: Some(pruning),
+                distinct: None,
             };
             let plan = Arc::new(Plan::compile(&table.request(vec![], aggregation)).unwrap());
             let scan = |complete: bool, threads: usize| {
@@ -856,4 +869,135 @@ fn merged_groups_are_pruned_as_postgresql_sorts_and_filters_them() {
             }
         }
     }
+}
+
+#[test]
+fn distinct_values_are_counted_as_postgresql_does() {
+    const INT8_LT: u32 = 469;
+    let Some(cluster) = Cluster::start("distinct") else { return };
+    cluster.sql(&format!("create table a ({COLUMNS})"));
+    let mut random = Random::new(setting("AGGREGATE_SEED", 1));
+    cluster.sql(&random_rows(&mut random, 700));
+    cluster.sql("insert into a select * from a where id % 3 = 0; insert into a select * from a where id % 15 = 0; vacuum freeze a");
+    let table = Table::open(&cluster, "a");
+    let key_names = [("k1", KEY_TEXT, None), ("k2", KEY_INT, Some(4))];
+    // Name, attribute number and width of the argument; whether it has a sum and an average.
+    let arguments =
+        [("k2", 3, Some(4), true), ("i2", 4, Some(2), true), ("i8", 6, Some(8), false), ("t", 12, None, false)];
+    let mut complete_groups = 0;
+    for (keys, (name, number, width, is_number), is_filtered) in [&key_names[..0], &key_names[1..], &key_names]
+        .into_iter()
+        .flat_map(|keys| arguments.map(|argument| (keys, argument)))
+        .flat_map(|(keys, argument)| [(keys, argument, false), (keys, argument, true)])
+    {
+        let functions = match (is_number, width) {
+            (true, Some(2)) => vec![2147, 2109, 2102],
+            (true, _) => vec![2147, 2108, 2101],
+            (false, _) => vec![2147],
+        };
+        let distinct = DistinctAggregates {
+            argument: Expr::Column(number),
+            filter: is_filtered.then_some(Expr::Column(10)),
+            functions: functions.clone(),
+        };
+        let top =
+            TopGroups { groups: 3, with_ties: true, keys: vec![order(keys.len() as u16 + 3, INT8_LT, true, true)] };
+        let aggregation = |pruning| Aggregation {
+            keys: keys.iter().map(|key| Expr::Column(key.1)).collect(),
+            aggregates: vec![aggregate(2803, None), aggregate(2108, Some(5))],
+            distinct: Some(distinct.clone()),
+            pruning,
+        };
+        let key_widths: Vec<_> = keys.iter().map(|key| key.2).collect();
+        let states = [Some(8), Some(8)];
+        let show = |groups: &[Vec<Datum>], at: usize| -> Vec<Vec<String>> {
+            let key = |datum: &Datum, width: Option<usize>| if width.is_none() { text(datum) } else { int(datum) };
+            let row = |group: &Vec<Datum>| {
+                let keys = group.iter().zip(&key_widths).map(|(datum, width)| key(datum, *width));
+                let states = group[at..].iter().enumerate().map(|(number, datum)| match number {
+                    4 => ints(datum),
+                    _ => int(datum),
+                });
+                keys.chain(states).collect()
+            };
+            groups.iter().map(row).collect()
+        };
+
+        // Without all rows in the groups: a row for each value.
+        let widths: Vec<Option<usize>> =
+            [&key_widths[..], &[width], if is_filtered { &[Some(1)] } else { &[] }, &states].concat();
+        let answer = table.aggregate(aggregation(None), &widths);
+        let mut counts: BTreeMap<Vec<Datum>, (i64, i64)> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for group in &answer.groups {
+            let (value, rows) = (&group[keys.len()], int(&group[widths.len() - 2]).parse::<i64>().unwrap());
+            let known = counts.entry(group[..keys.len()].to_vec()).or_default();
+            *known = (known.0 + rows, known.1 + i64::from(value.is_some()));
+            assert!(seen.insert(group[..=keys.len()].to_vec()), "a value of a group has one row");
+            if is_filtered {
+                assert_eq!(group[keys.len() + 1].is_some(), value.is_some());
+            }
+        }
+
+        let column_list: String = keys.iter().map(|key| format!("{}, ", key.0)).collect();
+        let filter = if is_filtered { " filter (where b)" } else { "" };
+        let calls = match is_number {
+            true => format!(
+                "count(distinct {name}){filter}, sum(distinct {name}){filter}, '{{' || count(distinct {name}){filter} || ',' || coalesce(sum(distinct {name}){filter}, 0) || '}}'"
+            ),
+            false => format!("count(distinct {name}){filter}"),
+        };
+        let group_by =
+            if keys.is_empty() { String::new() } else { format!("group by {}", column_list.trim_end_matches(", ")) };
+        let expected = |rest: &str| {
+            let listing =
+                cluster.sql(&format!("select {column_list}count(*), sum(i4), {calls} from a {group_by} {rest}"));
+            let mut rows: Vec<Vec<String>> =
+                listing.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect();
+            rows.sort();
+            rows
+        };
+        let all = expected("");
+        let mut found: Vec<Vec<String>> = Vec::new();
+        for (key, (rows, values)) in &counts {
+            let mut row = show(std::slice::from_ref(key), keys.len()).remove(0);
+            row.extend([rows.to_string(), values.to_string()]);
+            found.push(row);
+        }
+        found.sort();
+        let mut wanted: Vec<Vec<String>> = all.clone();
+        wanted.iter_mut().for_each(|row| {
+            row.truncate(keys.len() + 3);
+            row.remove(keys.len() + 1);
+        });
+        assert_eq!(found, wanted, "{name}, {group_by}, {filter}");
+
+        // With all rows in the groups of one or several threads: the states of the aggregates with DISTINCT.
+        let function_widths = [Some(8), Some(8), None];
+        let widths: Vec<_> = [&key_widths[..], &states, &function_widths[..functions.len()]].concat();
+        for pruning in [None, (!keys.is_empty()).then(|| GroupPruning { conditions: vec![], top: Some(top.clone()) })] {
+            let rest = if pruning.is_some() {
+                format!("order by count(distinct {name}){filter} desc fetch first 3 rows with ties")
+            } else {
+                String::new()
+            };
+            let plan = Arc::new(Plan::compile(&table.request(vec![], aggregation(pruning))).unwrap());
+            for threads in [1, 3] {
+                let mut scanners: Vec<Scanner> = (0..threads).map(|_| Scanner::new(Arc::clone(&plan))).collect();
+                let mut out = ResultWriter::new();
+                for (index, run) in table.heap.chunks(4 * BLOCK_BYTES).enumerate() {
+                    scanners[index % threads].scan(index as u32 * 4, run, &NoXids, &mut out, false);
+                }
+                let aggregators = scanners.iter_mut().filter_map(Scanner::aggregator).collect();
+                let send = &mut |_: &mut ResultWriter| Ok::<_, ()>(());
+                Aggregator::finish_all(aggregators, plan.aggregation().unwrap(), true, &mut out, send).unwrap();
+                out.flush();
+                let mut found = show(&read_with_groups(out.frames(), &[Some(4)], &widths).groups, keys.len());
+                found.sort();
+                assert_eq!(found, expected(&rest), "{name}, {group_by}, {filter}, {rest}, {threads} threads");
+                complete_groups += found.len();
+            }
+        }
+    }
+    assert!(complete_groups > 200, "{complete_groups}");
 }

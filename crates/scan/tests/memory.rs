@@ -4,10 +4,10 @@ mod support;
 
 use cellar_format::postgres::Collation;
 use cellar_format::units::BLOCK_BYTES;
-use cellar_format::wire::{Aggregate, Aggregation, Expr, ScanMode, ScanRequest, XidState};
+use cellar_format::wire::{Aggregate, Aggregation, DistinctAggregates, Expr, ScanMode, ScanRequest, XidState};
 use cellar_scan::unit::{Attribute, Level, Unit, encode};
 use cellar_scan::{Account, Plan, ResultWriter, Scanner, UnitScanner, XidLookup};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use support::Random;
 use support::reader::{Answer, Datum, read_with_groups};
@@ -67,16 +67,21 @@ fn counts(answer: &Answer) -> BTreeMap<Vec<Datum>, u64> {
     counts
 }
 
-#[test]
-fn without_memory_groups_are_written_early_and_their_states_add_up() {
+/// A scan with an account.
+type Scan<'a> = &'a dyn Fn(&Arc<Account>) -> Answer;
+
+fn request(aggregation: Aggregation) -> ScanRequest {
     let mut request = requests()[0].clone();
     (request.snapshot.xmin, request.snapshot.xmax) = (820, 910);
     request.mode = ScanMode::Columns;
     request.projection = vec![1, 7];
     request.quals = vec![];
-    let count = Aggregate { function: 2803, collation: Collation::Bytewise, argument: None, filter: None };
-    request.aggregation =
-        Some(Aggregation { keys: vec![Expr::Column(1), Expr::Column(7)], aggregates: vec![count], pruning: None });
+    request.aggregation = Some(aggregation);
+    request
+}
+
+/// Calls `visit` with the seeds of random tables and with scans of their pages and units.
+fn for_each_scan(request: &ScanRequest, mut visit: impl FnMut(u64, Scan<'_>)) {
     let attribute = |attribute: &cellar_format::wire::Attribute| Attribute {
         type_oid: attribute.type_oid,
         width: attribute.width,
@@ -85,26 +90,69 @@ fn without_memory_groups_are_written_early_and_their_states_add_up() {
         dropped: false,
     };
     let attributes: Vec<Attribute> = request.relation.attributes.iter().map(attribute).collect();
-    let mut large = 0;
     for seed in 1..=10 {
         let mut random = Random::new(seed);
         let mut table = Table::with(&mut random, &attributes);
         let pages = table.pages(&mut random, PAGES);
         let unit = encode(&pages, &table.shape(), Level::QueryLow).unwrap();
-        type Scan<'a> = &'a dyn Fn(&Arc<Account>) -> Answer;
-        let scans: [Scan<'_>; 2] =
-            [&|memory| scan_pages(&request, &pages, memory), &|memory| scan_unit(&request, &unit, memory)];
-        for scan in scans {
-            let unlimited = scan(&Account::unlimited());
-            let expected = counts(&unlimited);
-            assert_eq!(expected.len(), unlimited.groups.len(), "seed {seed}: with memory, a group is written once");
-            for limit in [0, 64 << 10, 256 << 10] {
-                let limited = scan(&Account::new(limit));
-                assert!(counts(&limited) == expected, "seed {seed}, limit {limit}");
-                assert_eq!((limited.passthru, limited.rows), (unlimited.passthru.clone(), unlimited.rows.clone()));
-                large += usize::from(limited.groups.len() > expected.len());
-            }
-        }
+        visit(seed, &|memory| scan_pages(request, &pages, memory));
+        visit(seed, &|memory| scan_unit(request, &unit, memory));
     }
+}
+
+fn count() -> Aggregate {
+    Aggregate { function: 2803, collation: Collation::Bytewise, argument: None, filter: None }
+}
+
+#[test]
+fn without_memory_groups_are_written_early_and_their_states_add_up() {
+    let keys = vec![Expr::Column(1), Expr::Column(7)];
+    let request = request(Aggregation { keys, aggregates: vec![count()], ..Aggregation::default() });
+    let mut large = 0;
+    for_each_scan(&request, |seed, scan| {
+        let unlimited = scan(&Account::unlimited());
+        let expected = counts(&unlimited);
+        assert_eq!(expected.len(), unlimited.groups.len(), "seed {seed}: with memory, a group is written once");
+        for limit in [0, 64 << 10, 256 << 10] {
+            let limited = scan(&Account::new(limit));
+            assert!(counts(&limited) == expected, "seed {seed}, limit {limit}");
+            assert_eq!((limited.passthru, limited.rows), (unlimited.passthru.clone(), unlimited.rows.clone()));
+            large += usize::from(limited.groups.len() > expected.len());
+        }
+    });
     assert!(large > 4, "some groups need more memory than is granted: {large}");
+}
+
+/// Returns the rows of each group, and the distinct values of each group.
+fn values(answer: &Answer) -> (BTreeMap<Datum, u64>, BTreeSet<Vec<Datum>>) {
+    let (mut rows, mut values) = (BTreeMap::new(), BTreeSet::new());
+    for group in &answer.groups {
+        let count: [u8; 8] = group[2].as_ref().unwrap()[..].try_into().unwrap();
+        *rows.entry(group[0].clone()).or_default() += u64::from_le_bytes(count);
+        values.extend(group[1].is_some().then(|| group[..2].to_vec()));
+    }
+    (rows, values)
+}
+
+#[test]
+fn without_memory_distinct_values_are_written_early_and_counts_add_up() {
+    let distinct = DistinctAggregates { argument: Expr::Column(7), filter: None, functions: vec![2147] };
+    let request = request(Aggregation {
+        keys: vec![Expr::Column(1)],
+        aggregates: vec![count()],
+        distinct: Some(distinct),
+        ..Aggregation::default()
+    });
+    let mut large = 0;
+    for_each_scan(&request, |seed, scan| {
+        let unlimited = scan(&Account::unlimited());
+        let expected = values(&unlimited);
+        for limit in [0, 64 << 10, 256 << 10] {
+            let limited = scan(&Account::new(limit));
+            assert!(values(&limited) == expected, "seed {seed}, limit {limit}");
+            assert_eq!((limited.passthru, limited.rows), (unlimited.passthru.clone(), unlimited.rows.clone()));
+            large += usize::from(limited.groups.len() > unlimited.groups.len());
+        }
+    });
+    assert!(large > 0, "some values need more memory than is granted: {large}");
 }

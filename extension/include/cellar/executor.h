@@ -34,6 +34,7 @@ typedef struct CellarExpressions CellarExpressions;
 extern CellarExpressions *cellar_compile_quals(List *quals, PlanState *parent);
 extern CellarExpressions *cellar_compile_aggregation(List *keys, List *aggregates,
 													 PlanState *parent);
+extern CellarExpressions *cellar_compile_distinct(Node *argument, Node *filter, PlanState *parent);
 extern CellarExpressions *cellar_compile_group_conditions(List *conditions, PlanState *parent);
 extern CellarExpressions *cellar_compile_sort_keys(const CellarTopN *top, PlanState *parent);
 extern bool cellar_request_expressions(CellarRequest *request, CellarExpressions *expressions,
@@ -100,11 +101,25 @@ typedef struct CellarAggregateState
 								 * returns all groups */
 	CellarExpressions *conditions;	/* of the pruning */
 	CellarExpressions *sort_keys;
+	CellarDistinct distinct;	/* valid if distinct_argument is not NULL */
+	CellarExpressions *distinct_argument;
 	int			ncolumns;		/* of a batch of groups */
 	int		   *columns;		/* for each output column, its number in a
 								 * batch of groups, or -1 for a constant */
 	Tuplestorestate *groups;	/* from the cell; NULL before the first one */
 	TupleTableSlot *group_slot;
+
+	/*
+	 * Groups with the states of aggregates with DISTINCT, of which Distinct
+	 * States provides the slot and the target list
+	 */
+	Tuplestorestate *distinct_groups;	/* NULL before the first one */
+	TupleTableSlot *distinct_slot;
+	List	   *distinct_tlist;
+
+	bool		started;		/* the child has returned rest_row */
+	bool		rest_pending;	/* rest_row was not returned yet */
+	TupleTableSlot *rest_row;	/* the first row of the child */
 	bool		rest_done;		/* the child has returned its last row */
 } CellarAggregateState;
 
@@ -294,6 +309,8 @@ cellar_column_fits(const CellarColumn *column, int16 typlen)
 
 extern Node *cellar_create_aggregate_state(CustomScan *cscan);
 extern void cellar_keep_groups(CellarAggregateState *state, const CellarBatch *batch);
+extern CellarAggregateState *cellar_aggregate_state(PlanState *state);
+extern bool cellar_has_distinct_groups(CellarAggregateState *state);
 
 /* join_keys.c */
 

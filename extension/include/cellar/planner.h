@@ -48,6 +48,32 @@ typedef struct CellarGroupPruning
 	double		selectivity;	/* of HAVING; only in paths */
 } CellarGroupPruning;
 
+/*
+ * Aggregates with DISTINCT, which all have the same argument and filter; see
+ * distinct_path.c.  Group keys are those of the cell, without constants.
+ */
+typedef struct CellarDistinct
+{
+	int			nkeys;			/* group keys of the query; the argument and
+								 * the filter may follow */
+	int			argument;		/* number of a group key, starting at 1 */
+	int			filter;			/* the same, or 0 */
+	List	   *aggregates;		/* Aggrefs */
+	double		groups;			/* of the query, estimated; only in paths */
+} CellarDistinct;
+
+/*
+ * Members of custom_private of a Smart Scan Aggregate.  custom_exprs ends with
+ * CellarDistinct.aggregates.
+ */
+enum CellarAggregatePrivate
+{
+	CELLAR_AGGREGATE_PRUNING,	/* NIL when the cell returns all groups */
+	CELLAR_AGGREGATE_DISTINCT	/* NIL, or four integers: nkeys, argument,
+								 * filter and number of aggregates; in a path
+								 * followed by the aggregates */
+};
+
 /* Members of CustomPath.custom_private of a Smart Scan. */
 enum CellarPathPrivate
 {
@@ -88,6 +114,7 @@ extern int	cellar_get_threads(CustomScan *cscan);
 extern List *cellar_get_storage_predicate(CustomScan *cscan);
 extern List *cellar_get_all_quals(CustomScan *cscan);
 extern void cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates);
+extern bool cellar_get_distinct(CustomScan *cscan, CellarDistinct *distinct);
 extern void cellar_note_filter(CustomScan *cscan, Oid relid);
 
 /* scan_path.c */
@@ -122,6 +149,10 @@ typedef struct CellarAggregateSpec
 	List	   *group_clause;	/* SortGroupClauses */
 	bool		distinct;		/* only removes duplicates: no aggregates */
 	double		groups;			/* estimated */
+	const CellarDistinct *distinct_aggregates;	/* NULL without aggregates with
+												 * DISTINCT */
+	List	   *outputs;		/* results to which the pruning refers, instead
+								 * of the target */
 	CellarGroupPruning *pruning;	/* NULL when the query needs all groups */
 	AggClauseCosts partial_costs;
 	AggClauseCosts final_costs;
@@ -140,7 +171,7 @@ extern void cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relatio
 
 extern CellarGroupPruning *cellar_choose_group_pruning(PlannerInfo *root,
 													   const CellarAggregateSpec *aggregation,
-													   RelOptInfo *grouped_rel, List *having);
+													   RelOptInfo *grouped_rel, List *group_clause, List *having);
 extern List *cellar_group_pruning_private(const CellarGroupPruning *pruning);
 extern bool cellar_get_group_pruning(CustomScan *cscan, CellarGroupPruning *pruning);
 
@@ -209,6 +240,7 @@ extern void cellar_cost_scan(PlannerInfo *root, Path *path, const CellarScanSpec
 extern void cellar_cost_aggregate(PlannerInfo *root, Path *path,
 								  const CellarAggregateSpec *aggregation);
 extern Cost cellar_aggregated_row_cost(const CellarAggregateSpec *aggregation);
+extern bool cellar_groups_fit(const CellarAggregateSpec *aggregation);
 extern bool cellar_index_only_scan_is_cheaper(RelOptInfo *rel, Cost total_cost, Cost row_cost);
 
 /* offloadable_scan.c */

@@ -60,6 +60,7 @@ pub struct CellarBatch {
     ncolumns: u16,
     whole_rows: bool,
     groups: bool,
+    distinct_groups: bool,
     columns: *const CellarColumn,
 }
 
@@ -309,7 +310,14 @@ impl CellarConnection {
         Self {
             connection,
             checked: None,
-            batch: CellarBatch { rows: 0, ncolumns: 0, whole_rows: false, groups: false, columns: ptr::null() },
+            batch: CellarBatch {
+                rows: 0,
+                ncolumns: 0,
+                whole_rows: false,
+                groups: false,
+                distinct_groups: false,
+                columns: ptr::null(),
+            },
             columns: Vec::new(),
             passthru: None,
             xids: Vec::new(),
@@ -404,7 +412,8 @@ impl CellarConnection {
             rows: batch.rows,
             ncolumns: self.columns.len() as u16,
             whole_rows: batch.mode == BatchMode::Rows,
-            groups: batch.mode == BatchMode::Groups,
+            groups: matches!(batch.mode, BatchMode::Groups | BatchMode::DistinctGroups),
+            distinct_groups: batch.mode == BatchMode::DistinctGroups,
             columns: self.columns.as_ptr(),
         };
         self.checked = Some(batch);

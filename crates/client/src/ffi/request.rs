@@ -267,6 +267,16 @@ pub extern "C" fn cellar_aggregate_end(request: &mut CellarRequest, aggregate: u
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cellar_distinct_argument_end(request: &mut CellarRequest) {
+    request.distinct_argument_end();
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_distinct_aggregate(request: &mut CellarRequest, aggregate: u32) {
+    request.distinct_aggregate(aggregate);
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cellar_aggregate_prunable(aggregate: u32) -> bool {
     cellar_scan::prunable_aggregate(aggregate)
 }

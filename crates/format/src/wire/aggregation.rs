@@ -4,10 +4,26 @@
 //! [`ScanMode::Groups`](super::ScanMode): the keys, then for each aggregate the transition state that Postgres's
 //! partial aggregation (`AGGSPLIT_INITIAL_SERIAL`) would return. A group may come back in several rows; the backend
 //! combines them. [`GroupPruning`] defines which groups the cell may omit.
+//!
+//! With [`DistinctAggregates`], a group is returned in one of two forms. In
+//! [`ScanMode::Groups`](super::ScanMode), a row has the keys, a value of the argument, true if the aggregation has a filter, then
+//! the transition states of the other aggregates. The states of a group are in one of its rows; its other rows have the
+//! states of no row. A group without values has one row, whose value and filter are NULL. In
+//! [`ScanMode::DistinctGroups`](super::ScanMode), a row has the keys, the transition states of the other aggregates, then those of
+//! the aggregates with DISTINCT. The cell returns this form only if all qualifying rows of the relation are in the groups.
 
 use super::{Expr, GroupPruning};
 use crate::bytes::{Corrupt, Reader, Write};
 use crate::postgres::{AttributeNumber, Collation, Oid};
+
+/// Aggregates with DISTINCT; all have the same argument and the same filter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DistinctAggregates {
+    pub argument: Expr,
+    pub filter: Option<Expr>,
+    /// The aggregates.
+    pub functions: Vec<Oid>,
+}
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Aggregate {
@@ -23,6 +39,7 @@ pub struct Aggregation {
     /// Two rows belong to the same group if the bytes of their keys are equal.
     pub keys: Vec<Expr>,
     pub aggregates: Vec<Aggregate>,
+    pub distinct: Option<DistinctAggregates>,
     pub pruning: Option<GroupPruning>,
 }
 
@@ -33,6 +50,15 @@ impl Aggregation {
         for aggregate in &self.aggregates {
             aggregate.argument.iter().chain(&aggregate.filter).for_each(&mut *visit);
         }
+        if let Some(distinct) = &self.distinct {
+            std::iter::once(&distinct.argument).chain(&distinct.filter).for_each(&mut *visit);
+        }
+    }
+
+    /// The number of columns to which a pruning refers.
+    pub fn outputs(&self) -> usize {
+        let distinct = self.distinct.as_ref().map_or(0, |distinct| distinct.functions.len());
+        self.keys.len() + self.aggregates.len() + distinct
     }
 
     pub fn for_each_column(&self, visit: &mut impl FnMut(AttributeNumber)) {
@@ -50,6 +76,13 @@ impl Aggregation {
             out.put_u8(aggregate.collation as u8);
             put_program(out, aggregate.argument.as_ref());
             put_program(out, aggregate.filter.as_ref());
+        }
+        out.put_bool(self.distinct.is_some());
+        if let Some(distinct) = &self.distinct {
+            put_program(out, Some(&distinct.argument));
+            put_program(out, distinct.filter.as_ref());
+            out.put_u32(distinct.functions.len() as u32);
+            distinct.functions.iter().for_each(|function| out.put_u32(*function));
         }
         out.put_bool(self.pruning.is_some());
         if let Some(pruning) = &self.pruning {
@@ -73,11 +106,26 @@ impl Aggregation {
             let collation = Collation::from_u8(byte).ok_or_else(|| Corrupt::new("collation", at, byte.to_string()))?;
             aggregates.push(Aggregate { function, collation, argument: program(reader)?, filter: program(reader)? });
         }
-        let mut aggregation = Self { keys, aggregates, pruning: None };
+        let distinct = if reader.bool("distinct")? { Some(DistinctAggregates::decode(reader)?) } else { None };
+        let mut aggregation = Self { keys, aggregates, distinct, pruning: None };
         if reader.bool("pruning")? {
             aggregation.pruning = Some(GroupPruning::decode(reader, &aggregation)?);
         }
         Ok(aggregation)
+    }
+}
+
+impl DistinctAggregates {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+        let at = reader.position();
+        let argument = program(reader)?.ok_or_else(|| Corrupt::new("distinct argument", at, "empty program"))?;
+        let filter = program(reader)?;
+        let count = reader.count(4, "aggregates with DISTINCT")?;
+        let mut functions = Vec::with_capacity(count);
+        for _ in 0..count {
+            functions.push(reader.u32("aggregate with DISTINCT")?);
+        }
+        Ok(Self { argument, filter, functions })
     }
 }
 
@@ -112,7 +160,12 @@ mod tests {
                     filter: Some(Expr::IsNull(Box::new(Expr::Column(3)))),
                 },
             ],
-            pruning: Some(GroupPruning { conditions: vec![Expr::IsNull(Box::new(Expr::Column(3)))], top: None }),
+            distinct: Some(DistinctAggregates {
+                argument: Expr::Column(4),
+                filter: Some(Expr::IsNull(Box::new(Expr::Column(5)))),
+                functions: vec![2147, 2108],
+            }),
+            pruning: Some(GroupPruning { conditions: vec![Expr::IsNull(Box::new(Expr::Column(5)))], top: None }),
         };
         let mut bytes = Vec::new();
         aggregation.encode(&mut bytes);

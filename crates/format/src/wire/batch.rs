@@ -42,6 +42,7 @@ impl BatchHeader {
             0 => BatchMode::Columns,
             1 => BatchMode::Rows,
             2 => BatchMode::Groups,
+            3 => BatchMode::DistinctGroups,
             other => return Err(Corrupt::new("batch mode", 10, other.to_string())),
         };
         reader.take(5, "batch header")?;

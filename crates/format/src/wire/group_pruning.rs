@@ -1,7 +1,7 @@
 //! Pruning of groups on the wire: which groups of an aggregation the backend can need.
 //!
 //! The expressions are evaluated over the outputs of the aggregation. Column `n` is output `n`, counted from 1: the group
-//! keys, then the results of the aggregates as PostgreSQL's finalizing aggregation returns them.
+//! keys, then the results of the aggregates as PostgreSQL's finalizing aggregation returns them, those with DISTINCT last.
 //!
 //! A backend whose request has a pruning scans the whole relation as one range. If all qualifying rows of the range are in
 //! the groups, and no frame with rows, groups or a passed-through block was sent before, the cell may omit groups that fail a
@@ -68,7 +68,7 @@ impl GroupPruning {
             let with_ties = reader.bool("ties")?;
             pruning.top = Some(TopGroups { groups, with_ties, keys: decode_sort_keys(reader)? });
         }
-        let outputs = aggregation.keys.len() + aggregation.aggregates.len();
+        let outputs = aggregation.outputs();
         let mut bad = None;
         pruning.for_each_expr(&mut |expr| {
             expr.for_each_column(&mut |number| {
@@ -93,7 +93,8 @@ mod tests {
     #[test]
     fn a_pruning_decodes_to_its_equal_and_a_truncated_pruning_is_corrupt() {
         let count = Aggregate { function: 2803, collation: Collation::None, argument: None, filter: None };
-        let aggregation = Aggregation { keys: vec![Expr::Column(7)], aggregates: vec![count], pruning: None };
+        let aggregation =
+            Aggregation { keys: vec![Expr::Column(7)], aggregates: vec![count], ..Aggregation::default() };
         let key = |output| SortKey {
             expr: Expr::Column(output),
             less: 66,

@@ -19,7 +19,7 @@ mod request;
 mod status;
 mod top_n;
 
-pub use aggregation::{Aggregate, Aggregation};
+pub use aggregation::{Aggregate, Aggregation, DistinctAggregates};
 pub use batch::{
     BATCH_HEADER_BYTES, BatchHeader, BatchMode, COLUMN_HEADER_BYTES, ColumnHeader, ROW_ENTRY_BYTES, RowEntry,
 };

@@ -14,6 +14,8 @@ pub enum ScanMode {
     Rows = 1,
     /// Groups with their partial states. Only batches have this mode, in response to a request with an aggregation.
     Groups = 2,
+    /// As [`Self::Groups`], with the transition states of the aggregates with DISTINCT.
+    DistinctGroups = 3,
 }
 
 /// Postgres's MVCC snapshot.

@@ -4,9 +4,10 @@
 //! states of a group that is written more than once. At the end of a range, the groups of several aggregators are merged.
 
 use super::argument::Vector;
+use super::distinct::DistinctValues;
 use super::groups::{DISCARD, GroupTable, RowGroups};
 use super::key::RowCodes;
-use super::plan::{AggregationPlan, LinearArgument, StateSpec};
+use super::plan::{AggregationPlan, GroupForm, LinearArgument, StateSpec};
 use super::pruning::Groups;
 use super::state::State;
 use super::total::Total;
@@ -16,6 +17,7 @@ use crate::memory::{Account, Grant};
 use crate::predicate::{EncodedColumn, EvalCache, LaneBuffers, RowSet, UNCERTAIN};
 use crate::vectors::marked;
 use cellar_format::stats::ScanStats;
+use cellar_format::wire::ScanMode;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -33,7 +35,10 @@ const BATCH_GROUPS: usize = 1024;
 /// The groups of one scan, and scratch memory.
 pub struct Aggregator {
     table: GroupTable,
+    /// One per state of the plan. While groups are written in [`GroupForm::States`], those of the aggregates with DISTINCT follow.
     states: Vec<State>,
+    /// Empty without aggregates with DISTINCT.
+    distinct: DistinctValues,
     /// Rows in all groups.
     rows: u64,
     /// An upper bound of the magnitude of all sums of 128 bits.
@@ -45,25 +50,23 @@ pub struct Aggregator {
     rejected: Vec<u16>,
     buffers: LaneBuffers,
     columns: Vec<ColumnBuilder>,
-    strides: Vec<usize>,
     memory: Grant,
 }
 
 impl Aggregator {
     /// `memory` is the account of the groups' memory.
     pub fn new(plan: &AggregationPlan, memory: &Arc<Account>) -> Self {
-        let strides = plan.strides();
         Self {
             table: GroupTable::new(plan.keys.len()),
             states: new_states(plan),
+            distinct: DistinctValues::default(),
             rows: 0,
             magnitude: 0,
             groups: RowGroups::default(),
             codes: RowCodes::default(),
             rejected: Vec::new(),
             buffers: LaneBuffers::default(),
-            columns: std::iter::repeat_with(ColumnBuilder::default).take(strides.len()).collect(),
-            strides,
+            columns: Vec::new(),
             memory: Grant::new(memory),
         }
     }
@@ -160,7 +163,7 @@ impl Aggregator {
         send: &mut dyn FnMut(&mut ResultWriter) -> Result<(), E>,
     ) -> Result<u64, E> {
         // The largest table receives the groups of the others.
-        aggregators.sort_by_key(|aggregator| std::cmp::Reverse(aggregator.table.len()));
+        aggregators.sort_by_key(|aggregator| std::cmp::Reverse(aggregator.table.len() + aggregator.distinct.len()));
         let mut merged = true;
         let mut written = 0;
         if let Some((first, others)) = aggregators.split_first_mut() {
@@ -212,6 +215,9 @@ impl Aggregator {
         for (state, other) in self.states.iter_mut().zip(&mut other.states) {
             state.merge(other, &groups);
         }
+        if let Some(distinct) = &plan.distinct {
+            self.distinct.absorb(distinct, &other.distinct, &groups);
+        }
         self.rows += other.rows;
         self.magnitude = magnitude;
         true
@@ -228,7 +234,8 @@ impl Aggregator {
         if self.memory.bytes() > 0 {
             self.table = GroupTable::new(plan.keys.len());
             self.states = new_states(plan);
-            self.columns.iter_mut().for_each(|column| *column = ColumnBuilder::default());
+            self.distinct = DistinctValues::default();
+            self.columns = Vec::new();
             self.memory.release();
         }
     }
@@ -259,6 +266,15 @@ impl Aggregator {
             return false;
         }
         let numbers = &mut self.groups.numbers;
+        let mut uncertain = uncertain;
+        if let Some(distinct) = &plan.distinct
+            && self.distinct.eval(distinct, rows, run, &mut cache, numbers)
+        {
+            uncertain = true;
+            if rejected.is_none() {
+                return false;
+            }
+        }
         if uncertain {
             for vector in &vectors {
                 for (group, (_, flags)) in numbers.iter_mut().zip(vector.lanes.iter()) {
@@ -287,6 +303,9 @@ impl Aggregator {
         let with_values: Vec<_> = vectors.iter().map(|vector| vector.rows_with_values(&self.groups)).collect();
         for (spec, state) in plan.states.iter().zip(&mut self.states) {
             state.add(&vectors[spec.argument], &self.groups, with_values[spec.argument].as_ref());
+        }
+        if plan.distinct.is_some() {
+            self.distinct.add(&self.groups.numbers);
         }
         if let Some(rejected) = rejected.filter(|_| discarded > 0) {
             rejected.extend(
@@ -356,7 +375,7 @@ impl Aggregator {
     }
 
     fn bytes(&self) -> usize {
-        self.table.bytes() + self.states.iter().map(State::bytes).sum::<usize>()
+        self.table.bytes() + self.distinct.bytes() + self.states.iter().map(State::bytes).sum::<usize>()
     }
 
     /// Writes all groups to `out` and clears them. Returns their number.
@@ -368,12 +387,12 @@ impl Aggregator {
         }
     }
 
-    /// Writes the groups to `out` and clears them; with `prune` only those that the backend needs. Calls `send` when `out` has
-    /// many bytes. Returns the number of groups that were written.
+    /// Writes the groups to `out` and clears them. `complete`: all rows of the scan are in these groups, so only those that the backend
+    /// needs are written. Calls `send` when `out` has many bytes. Returns the number of rows that were written.
     fn write<E>(
         &mut self,
         plan: &AggregationPlan,
-        prune: bool,
+        complete: bool,
         out: &mut ResultWriter,
         send: &mut dyn FnMut(&mut ResultWriter) -> Result<(), E>,
     ) -> Result<u64, E> {
@@ -381,38 +400,128 @@ impl Aggregator {
             self.clear();
             return Ok(0);
         }
+        if plan.distinct.is_some() && !(complete && self.finish_distinct(plan)) {
+            return self.write_values(plan, out, send);
+        }
         let groups = Groups { keys: &plan.keys, table: &self.table, states: &self.states };
-        let needed = plan.pruning.as_ref().filter(|_| prune).map(|pruning| pruning.select(groups));
+        let needed = plan.pruning.as_ref().filter(|_| complete).map(|pruning| pruning.select(groups));
         let count = needed.as_ref().map_or(self.table.len() - 1, Vec::len);
+        let mode = if plan.distinct.is_some() { ScanMode::DistinctGroups } else { ScanMode::Groups };
+        let strides = self.start_columns(plan, GroupForm::States);
         for first in (0..count).step_by(BATCH_GROUPS) {
             let last = count.min(first + BATCH_GROUPS);
-            self.columns.iter_mut().for_each(ColumnBuilder::clear);
             for (row, index) in (first..last).enumerate() {
                 let group = needed.as_ref().map_or(index + 1, |needed| needed[index] as usize);
                 let (keys, states) = self.columns.split_at_mut(plan.keys.len());
-                for (number, (key, column)) in plan.keys.iter().zip(keys).enumerate() {
-                    key.put(number, &self.table, group, row, column);
-                }
-                for (output, column) in plan.outputs.iter().zip(states) {
-                    let linear = output.linear.map(|linear| &plan.linears[linear].linear);
-                    self.states[output.state].put(group, output.format, linear, row, column);
+                let (states, distinct_states) = states.split_at_mut(plan.outputs.len());
+                put_keys(plan, &self.table, group, row, keys);
+                put_states(plan, &self.states, group, row, states);
+                if let Some(distinct) = &plan.distinct {
+                    distinct.put_states(&self.states[plan.states.len()..], group, row, distinct_states);
                 }
             }
-            self.columns.iter_mut().for_each(|column| column.finish_nulls(last - first));
-            out.groups(&self.columns, &self.strides, (last - first) as u32);
+            put_batch(mode, &mut self.columns, &strides, last - first, out);
             if out.pending_bytes() >= SEND_BYTES {
                 send(out)?;
             }
         }
+        self.states.truncate(plan.states.len());
         self.clear();
         Ok(count as u64)
     }
 
+    /// Appends the states of the aggregates with DISTINCT to the states. False: no memory is granted.
+    fn finish_distinct(&mut self, plan: &AggregationPlan) -> bool {
+        let Some(distinct) = &plan.distinct else { return false };
+        let bytes = self.bytes() + distinct.state_bytes(self.table.len());
+        if bytes > MEMORY_BYTES_FREE && !self.memory.cover((bytes * GRANT_FACTOR) as u64) {
+            return false;
+        }
+        self.states.extend(self.distinct.states(distinct, self.table.len()));
+        true
+    }
+
+    /// Writes a row for each value of a group, and for each group without values, and clears the groups. Returns the number of rows.
+    fn write_values<E>(
+        &mut self,
+        plan: &AggregationPlan,
+        out: &mut ResultWriter,
+        send: &mut dyn FnMut(&mut ResultWriter) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let Some(distinct) = &plan.distinct else { return Ok(0) };
+        let strides = self.start_columns(plan, GroupForm::Values);
+        let mut empty = new_states(plan);
+        empty.iter_mut().for_each(|state| state.resize(1));
+        // Whether a group's states were written.
+        let mut written = vec![false; self.table.len()];
+        let (mut row, mut rows) = (0, 0);
+        let values = self.distinct.values().map(|(group, code)| (group, Some(code)));
+        for (group, code) in values.chain((1..self.table.len()).map(|group| (group, None))) {
+            let is_first = !std::mem::replace(&mut written[group], true);
+            if code.is_none() && !is_first {
+                continue;
+            }
+            let (keys, rest) = self.columns.split_at_mut(plan.keys.len());
+            let (value_columns, states) = rest.split_at_mut(rest.len() - plan.outputs.len());
+            put_keys(plan, &self.table, group, row, keys);
+            self.distinct.put(distinct, code, row, value_columns);
+            match is_first {
+                true => put_states(plan, &self.states, group, row, states),
+                false => put_states(plan, &empty, 0, row, states),
+            }
+            row += 1;
+            if row == BATCH_GROUPS {
+                put_batch(ScanMode::Groups, &mut self.columns, &strides, row, out);
+                rows += std::mem::take(&mut row) as u64;
+                if out.pending_bytes() >= SEND_BYTES {
+                    send(out)?;
+                }
+            }
+        }
+        if row > 0 {
+            put_batch(ScanMode::Groups, &mut self.columns, &strides, row, out);
+            rows += row as u64;
+        }
+        self.clear();
+        Ok(rows)
+    }
+
+    /// Prepares the columns of a form and returns their strides.
+    fn start_columns(&mut self, plan: &AggregationPlan, form: GroupForm) -> Vec<usize> {
+        let strides = plan.strides(form);
+        self.columns.resize_with(strides.len(), ColumnBuilder::default);
+        self.columns.iter_mut().for_each(ColumnBuilder::clear);
+        strides
+    }
+
     fn clear(&mut self) {
         self.table.clear();
+        self.distinct.clear();
         self.states.iter_mut().for_each(|state| state.resize(0));
         self.rows = 0;
         self.magnitude = 0;
+    }
+}
+
+/// Writes the rows of the columns as a batch and clears the columns.
+fn put_batch(mode: ScanMode, columns: &mut [ColumnBuilder], strides: &[usize], rows: usize, out: &mut ResultWriter) {
+    columns.iter_mut().for_each(|column| column.finish_nulls(rows));
+    out.groups(mode, columns, strides, rows as u32);
+    columns.iter_mut().for_each(ColumnBuilder::clear);
+}
+
+/// Appends the keys of a group to their columns.
+fn put_keys(plan: &AggregationPlan, table: &GroupTable, group: usize, row: usize, columns: &mut [ColumnBuilder]) {
+    for (number, (key, column)) in plan.keys.iter().zip(columns).enumerate() {
+        key.put(number, table, group, row, column);
+    }
+}
+
+/// Appends the states of a group to their columns.
+fn put_states(plan: &AggregationPlan, states: &[State], group: usize, row: usize, columns: &mut [ColumnBuilder]) {
+    for (output, column) in plan.outputs.iter().zip(columns) {
+        let linear = output.linear.map(|linear| &plan.linears[linear].linear);
+        states[output.state].put(group, output.format, linear, row, column);
     }
 }
 

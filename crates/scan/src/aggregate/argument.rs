@@ -4,11 +4,12 @@ use super::groups::RowGroups;
 use super::linear::Linear;
 use crate::heap::Slot;
 use crate::predicate::{
-    CodeEncoding, Column, ColumnRequirement, Condition, EvalCache, Evaluation, FALSE, IS_NULL, Lanes, Node, NumberExpr,
-    RowSet, TRUE, UNCERTAIN, UNDECIDED,
+    CodeEncoding, Column, ColumnRequirement, Compiler, Condition, EvalCache, Evaluation, FALSE, IS_NULL, Lanes, Node,
+    NumberExpr, RowSet, TRUE, UNCERTAIN, UNDECIDED,
 };
 use crate::value::numeric::{BASE, Class, Numeric};
 use crate::value::{Undecided, Value, ValueKind};
+use cellar_format::wire::Expr;
 use std::borrow::Cow;
 use std::rc::Rc;
 
@@ -347,8 +348,13 @@ impl BooleanExpr {
         Some(Self { condition: Condition::new(&node, columns, evaluation)?, node })
     }
 
+    /// Calls `visit` with the requirements under which the expression needs no datums.
+    pub fn for_each_requirement(&self, visit: &mut impl FnMut(Slot, ColumnRequirement)) {
+        self.condition.for_each_requirement(visit);
+    }
+
     /// The truth value in each selected row.
-    fn eval<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], cache: &mut EvalCache<'a>) -> Rc<Vec<u8>> {
+    pub fn eval<'a>(&'a self, rows: RowSet<'a>, selected: &[u16], cache: &mut EvalCache<'a>) -> Rc<Vec<u8>> {
         let mut truths = self.condition.eval(rows, selected, cache);
         if truths.contains(&UNDECIDED) && rows.encoded_columns.columns.is_empty() {
             for (truth, at) in Rc::make_mut(&mut truths).iter_mut().zip(selected) {
@@ -359,6 +365,15 @@ impl BooleanExpr {
         }
         truths
     }
+}
+
+/// The slots of all columns that the expressions read.
+pub fn slots_of<'e>(exprs: impl IntoIterator<Item = &'e Expr>, compiler: &mut Compiler<'_>) -> Vec<Slot> {
+    let mut slots = Vec::new();
+    for expr in exprs {
+        expr.for_each_column(&mut |number| slots.push(compiler.layout.slot(number as usize - 1)));
+    }
+    slots
 }
 
 /// Fills in the display scales of a numeric argument. Rows whose scale is unknown become uncertain.

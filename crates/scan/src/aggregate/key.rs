@@ -210,15 +210,21 @@ impl Key {
     /// Appends the key of a group to its column, which has `row` rows.
     pub fn put(&self, number: usize, table: &GroupTable, group: usize, row: usize, out: &mut ColumnBuilder) {
         let codes = table.codes(group);
-        if codes[codes.len() - 1] >> number & 1 == 1 {
-            out.push_null(row, self.stride());
-        } else if let Some(scale) = self.scale.filter(|_| codes[number] >> 62 != DATUM_CODE >> 62) {
-            let value = Numeric::from_decimal(codes[number] as i64, scale.into());
+        match codes[codes.len() - 1] >> number & 1 {
+            1 => out.push_null(row, self.stride()),
+            _ => self.put_code(codes[number], table, row, out),
+        }
+    }
+
+    /// Appends the value of a code to a column, which has `row` rows.
+    pub fn put_code(&self, code: u64, table: &GroupTable, row: usize, out: &mut ColumnBuilder) {
+        if let Some(scale) = self.scale.filter(|_| code >> 62 != DATUM_CODE >> 62) {
+            let value = Numeric::from_decimal(code as i64, scale.into());
             out.push_value(row, self.kind, &Value::Numeric(value));
         } else if self.kind.is_int() {
-            out.push_int(self.kind, codes[number] as i64);
+            out.push_int(self.kind, code as i64);
         } else {
-            let code = if self.kind == ValueKind::Numeric { codes[number] & !DATUM_CODE } else { codes[number] };
+            let code = if self.kind == ValueKind::Numeric { code & !DATUM_CODE } else { code };
             table.with_string(code, |bytes| out.push_value(row, self.kind, &Value::Bytes(bytes.into())));
         }
     }

@@ -6,11 +6,12 @@
 //! before the end of a scan, so a group may be returned more than once.
 //!
 //! [`plan`] compiles a request. [`argument`] and [`key`] compute vectors from rows; the other modules do not
-//! depend on how rows are stored. [`groups`] assigns group numbers to rows, [`state`] folds vectors into the states of groups, and [`partial`]
+//! depend on how rows are stored. [`groups`] assigns group numbers to rows, [`distinct`] collects the values of aggregates with DISTINCT, [`state`] folds vectors into the states of groups, and [`partial`]
 //! encodes states as PostgreSQL does. [`aggregator`] runs these steps. [`pruning`] chooses the groups that the backend can need.
 
 mod aggregator;
 mod argument;
+mod distinct;
 mod functions;
 mod groups;
 mod key;
@@ -21,6 +22,7 @@ mod pruning;
 mod state;
 mod strings;
 mod total;
+mod value_set;
 
 pub use aggregator::Aggregator;
 pub use functions::{groupable_type, offloadable_aggregate, prunable_aggregate};

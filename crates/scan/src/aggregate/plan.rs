@@ -1,6 +1,7 @@
 //! A compiled aggregation: keys, arguments, and the states that aggregates share.
 
-use super::argument::{Argument, BooleanExpr, PlainArgument};
+use super::argument::{Argument, BooleanExpr, PlainArgument, slots_of};
+use super::distinct::DistinctPlan;
 use super::functions::{
     AggregateFunction, ArgumentUse, COUNT_ROWS, COUNT_VALUES, OutputKind, StateKind, find, groupable,
     offloadable_aggregate,
@@ -49,6 +50,15 @@ struct ArgumentKey<'r> {
     argument_use: ArgumentUse,
 }
 
+/// The form of groups with aggregates with DISTINCT; see [`cellar_format::wire::Aggregation`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupForm {
+    /// A row for each value of a group. The form of all aggregations without DISTINCT, too.
+    Values,
+    /// With the states of the aggregates with DISTINCT.
+    States,
+}
+
 /// An aggregation, compiled; part of a plan.
 pub struct AggregationPlan {
     pub(super) keys: Vec<Key>,
@@ -58,6 +68,8 @@ pub struct AggregationPlan {
     pub(super) outputs: Vec<Output>,
     /// The functions that sums are derived for.
     pub(super) linears: Vec<LinearArgument>,
+    /// None: there are no aggregates with DISTINCT.
+    pub(super) distinct: Option<DistinctPlan>,
     counts_rows: bool,
     /// None: the backend needs all groups.
     pub(super) pruning: Option<Pruning>,
@@ -89,6 +101,7 @@ impl AggregationPlan {
             states: Vec::new(),
             outputs: Vec::new(),
             linears: Vec::new(),
+            distinct: None,
             counts_rows: false,
             pruning: None,
             total_requests: None,
@@ -131,11 +144,22 @@ impl AggregationPlan {
             kinds.push(function.finish().kind());
             plan.outputs.push(Output { state, format: function.output, linear });
         }
+        if let Some(distinct) = &aggregation.distinct {
+            let distinct = DistinctPlan::compile(distinct, compiler, evaluation)?;
+            for (output, kind) in distinct.outputs(plan.states.len()) {
+                outputs.push(Some(output));
+                kinds.push(kind);
+            }
+            plan.distinct = Some(distinct);
+        }
         // Without a pruning, all groups are returned.
         let pruning = aggregation.pruning.as_ref();
         plan.pruning = pruning.and_then(|wanted| Pruning::compile(wanted, &outputs, &kinds, compiler.encoding).ok());
         let is_row = |key: &ArgumentKey<'_>| key.argument.is_none() && key.filter.is_none();
-        plan.counts_rows = plan.keys.is_empty() && !argument_keys.is_empty() && argument_keys.iter().all(is_row);
+        plan.counts_rows = plan.keys.is_empty()
+            && plan.distinct.is_none()
+            && !argument_keys.is_empty()
+            && argument_keys.iter().all(is_row);
         plan.total_requests = plan.compile_total_requests();
         Ok(plan)
     }
@@ -166,7 +190,7 @@ impl AggregationPlan {
 
     /// Computes [`Self::total_requests`] from the other fields.
     fn compile_total_requests(&self) -> Option<Vec<TotalRequest>> {
-        if !self.keys.is_empty() {
+        if !self.keys.is_empty() || self.distinct.is_some() {
             return None;
         }
         let requests = self.arguments.iter().map(|argument| {
@@ -212,6 +236,9 @@ impl AggregationPlan {
             argument.for_each_requirement(&mut |slot, requirement| requirements.push((slot, requirement)));
             sort(&argument.slots, &requirements);
         }
+        if let Some(distinct) = &self.distinct {
+            distinct.for_each_column(sort);
+        }
         datums.sort_unstable();
         datums.dedup();
         encoded.sort_unstable();
@@ -226,23 +253,27 @@ impl AggregationPlan {
         let mut visit = |known, requirement| needs |= known == slot && requirement != ColumnRequirement::Nulls;
         self.keys.iter().for_each(|key| key.for_each_requirement(&mut visit));
         self.arguments.iter().for_each(|argument| argument.for_each_requirement(&mut visit));
+        if let Some(distinct) = &self.distinct {
+            distinct.for_each_column(|_, requirements| {
+                requirements.iter().for_each(|(slot, requirement)| visit(*slot, *requirement));
+            });
+        }
         needs
     }
 
     /// Bytes per value of each result column; 0 for a varlena.
-    pub(super) fn strides(&self) -> Vec<usize> {
-        let keys = self.keys.iter().map(Key::stride);
-        keys.chain(self.outputs.iter().map(|output| output.format.stride())).collect()
+    pub(super) fn strides(&self, form: GroupForm) -> Vec<usize> {
+        let mut strides: Vec<usize> = self.keys.iter().map(Key::stride).collect();
+        let distinct = self.distinct.as_ref();
+        if form == GroupForm::Values {
+            strides.extend(distinct.into_iter().flat_map(DistinctPlan::value_strides));
+        }
+        strides.extend(self.outputs.iter().map(|output| output.format.stride()));
+        if form == GroupForm::States {
+            strides.extend(distinct.into_iter().flat_map(DistinctPlan::state_strides));
+        }
+        strides
     }
-}
-
-/// The slots of all columns that the expressions read.
-fn slots_of<'e>(exprs: impl IntoIterator<Item = &'e Expr>, compiler: &mut Compiler<'_>) -> Vec<Slot> {
-    let mut slots = Vec::new();
-    for expr in exprs {
-        expr.for_each_column(&mut |number| slots.push(compiler.layout.slot(number as usize - 1)));
-    }
-    slots
 }
 
 /// Compiles the argument and the filter of an aggregate. `operand`: the part of the argument that a linear function leaves.

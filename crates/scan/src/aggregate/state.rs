@@ -189,6 +189,15 @@ impl State {
         }
     }
 
+    /// Adds numbers to groups. Only for counts and sums of int2 and int4.
+    pub fn add_pairs(&mut self, pairs: impl Iterator<Item = (usize, i64)>) {
+        match &mut self.states {
+            States::Counts(states) => pairs.for_each(|(group, _)| states[group] += 1),
+            States::Sums(states) => pairs.for_each(|(group, value)| states[group].add(value.into(), 1)),
+            _ => unreachable!("aggregates with DISTINCT have counts and sums of int2 and int4"),
+        }
+    }
+
     /// Adds the rows of a run to their groups. `with_values` is [`Vector::rows_with_values`].
     pub fn add(&mut self, vector: &Vector<'_>, rows: &RowGroups, with_values: Option<&RowGroups>) {
         let by_group = if vector.lanes.has_flags() { with_values } else { Some(rows) };

@@ -214,11 +214,11 @@ impl ResultWriter {
             + self.entries.len() * ROW_ENTRY_BYTES
     }
 
-    /// Appends groups as a batch; `strides` as in [`ColumnLayout::stride`].
-    pub(crate) fn groups(&mut self, columns: &[ColumnBuilder], strides: &[usize], rows: u32) {
+    /// Appends groups as a batch of mode `mode`; `strides` as in [`ColumnLayout::stride`].
+    pub(crate) fn groups(&mut self, mode: ScanMode, columns: &[ColumnBuilder], strides: &[usize], rows: u32) {
         self.flush();
         self.has_results = true;
-        let header = BatchHeader { rows, first_block: 0, columns: columns.len() as u16, mode: ScanMode::Groups };
+        let header = BatchHeader { rows, first_block: 0, columns: columns.len() as u16, mode };
         put_columns(&mut self.frames, header, columns, strides);
     }
 

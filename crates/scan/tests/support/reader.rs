@@ -58,7 +58,7 @@ pub fn read_with_groups(mut frames: &[u8], widths: &[Option<usize>], group_width
 
 fn read_batch(payload: &[u8], widths: &[Option<usize>], group_widths: &[Option<usize>], answer: &mut Answer) {
     let header = BatchHeader::decode(payload).unwrap();
-    let groups = header.mode == ScanMode::Groups;
+    let groups = matches!(header.mode, ScanMode::Groups | ScanMode::DistinctGroups);
     let widths = if groups { group_widths } else { widths };
     answer.counted += if groups { 0 } else { header.rows as u64 };
     if header.mode == ScanMode::Rows {

@@ -67,6 +67,7 @@ fn aggregations() -> Vec<Aggregation> {
             keys: keys.into_iter().map(Expr::Column).collect(),
             aggregates: aggregates.clone(),
             pruning: None,
+            distinct: None,
         })
         .to_vec()
 }

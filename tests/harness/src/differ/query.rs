@@ -206,9 +206,15 @@ impl Queries<'_> {
             shown.push(format!("k{number}"));
         }
         let group_by: Vec<String> = (1..=keys.len()).map(|position| position.to_string()).collect();
+        let distinct = self.rng.chance(30).then(|| self.argument_of_distinct());
         let mut having = Vec::new();
         for number in 0..1 + self.rng.below(3) {
-            let (aggregate, is_numeric) = self.ordered_aggregate();
+            let (aggregate, is_numeric) = match &distinct {
+                Some((argument, names, filter)) if self.rng.chance(60) => {
+                    (format!("{}(DISTINCT {argument}){filter}", self.rng.pick(names)), true)
+                }
+                _ => self.ordered_aggregate(),
+            };
             if is_numeric && self.rng.chance(30) {
                 let (comparison, value) = (self.comparison(), self.rng.between(-5, 2000));
                 having.push(format!("{aggregate} {comparison} {value}{}", self.rng.pick(&["", "", ".5", "::int8"])));
@@ -350,6 +356,16 @@ impl Queries<'_> {
 
     /// Returns aggregates with DISTINCT that have the same argument and the same filter.
     fn aggregates_of_distinct(&mut self) -> Vec<String> {
+        let (argument, names, filter) = self.argument_of_distinct();
+        let call = |queries: &mut Self| {
+            let cast = if names.len() > 1 && queries.rng.chance(30) { "::int4" } else { "" };
+            format!("{}(DISTINCT {argument}{cast}){filter}", queries.rng.pick(names))
+        };
+        (0..1 + self.rng.below(3)).map(|_| call(self)).collect()
+    }
+
+    /// Returns an argument, the aggregates that the cell computes of its distinct values, and a filter, which may be empty.
+    fn argument_of_distinct(&mut self) -> (String, &'static [&'static str], String) {
         let of =
             *self.rng.pick(&[Type::Int2, Type::Int4, Type::Int4, Type::Int8, Type::Text, Type::Date, Type::Numeric]);
         let argument = match self.rng.below(4) {
@@ -360,12 +376,7 @@ impl Queries<'_> {
         };
         let is_number = matches!(of, Type::Int2 | Type::Int4);
         let filter = if self.rng.chance(25) { format!(" FILTER (WHERE {})", self.predicate(1)) } else { String::new() };
-        let call = |queries: &mut Self| {
-            let names: &[&str] = if is_number { &["count", "sum", "avg"] } else { &["count"] };
-            let cast = if is_number && queries.rng.chance(30) { "::int4" } else { "" };
-            format!("{}(DISTINCT ({argument}){cast}){filter}", queries.rng.pick(names))
-        };
-        (0..1 + self.rng.below(3)).map(|_| call(self)).collect()
+        (format!("({argument})"), if is_number { &["count", "sum", "avg"] } else { &["count"] }, filter)
     }
 
     /// Returns the minimum or maximum of a column whose equal values have the same text form, if there is one.

@@ -1,0 +1,240 @@
+//! Aggregates with DISTINCT: the set of distinct values of each group.
+//!
+//! All aggregates with DISTINCT of a request have the same argument and the same filter, so a group has one set. The sets of all
+//! groups are one table of pairs of a value's code and a group number. Adding a pair twice changes nothing, so a row that is
+//! rejected after its value was added does no harm.
+
+use super::argument::{BooleanExpr, slots_of};
+use super::functions::{Finish, OutputKind, StateKind, find};
+use super::groups::{DISCARD, GroupTable};
+use super::key::{Key, RowCodes};
+use super::state::State;
+use super::value_set::{Pair, ValueSet};
+use super::{RUN_ROWS, pruning};
+use crate::batch::ColumnBuilder;
+use crate::heap::Slot;
+use crate::predicate::{ColumnRequirement, Compiler, EvalCache, Evaluation, RowSet, TRUE, UNDECIDED, Unsupported};
+use crate::value::ValueKind;
+use cellar_format::wire::DistinctAggregates;
+
+/// The aggregates with DISTINCT of an aggregation, compiled.
+pub struct DistinctPlan {
+    argument: Key,
+    filter: Option<BooleanExpr>,
+    /// The columns that the filter reads.
+    filter_slots: Vec<Slot>,
+    functions: Vec<DistinctFunction>,
+}
+
+/// An aggregate with DISTINCT.
+struct DistinctFunction {
+    state: StateKind,
+    output: OutputKind,
+    finish: Finish,
+}
+
+impl DistinctPlan {
+    /// Fails for aggregates that the cell would not compute exactly as PostgreSQL does.
+    pub fn compile(
+        wire: &DistinctAggregates,
+        compiler: &mut Compiler<'_>,
+        evaluation: Evaluation,
+    ) -> Result<Self, Unsupported> {
+        let (node, kind) = compiler.typed(&wire.argument)?;
+        let unsupported = || Unsupported("an argument with DISTINCT has a type that is not offloaded".into());
+        let kind = kind.filter(|kind| super::functions::groupable(*kind)).ok_or_else(unsupported)?;
+        let slots = slots_of([&wire.argument], compiler);
+        let filter = wire.filter.as_ref().map(|expr| compiler.condition(expr)).transpose()?;
+        let filter_slots = slots_of(&wire.filter, compiler);
+        let argument = Key::new(node, kind, slots, &compiler.columns, evaluation);
+        let boolean = |node| BooleanExpr::new(node, &compiler.columns, evaluation).ok_or_else(unsupported);
+        let filter = filter.map(boolean).transpose()?;
+        let function = |oid: &u32| {
+            let function = find(*oid).filter(|function| match function.state {
+                StateKind::Count => function.argument.is_none(),
+                StateKind::IntSum => function.argument == Some(kind),
+                _ => false,
+            });
+            let function =
+                function.ok_or_else(|| Unsupported(format!("aggregate {oid} is not offloaded with DISTINCT")));
+            function.map(|found| DistinctFunction { state: found.state, output: found.output, finish: found.finish() })
+        };
+        let functions = wire.functions.iter().map(function).collect::<Result<_, _>>()?;
+        Ok(Self { argument, filter, filter_slots, functions })
+    }
+
+    /// The results for a pruning, whose states are numbered from `first_state`.
+    pub fn outputs(&self, first_state: usize) -> impl Iterator<Item = (pruning::Output, ValueKind)> {
+        let numbered = self.functions.iter().enumerate();
+        numbered.map(move |(number, function)| {
+            (pruning::Output::Result(first_state + number, function.finish), function.finish.kind())
+        })
+    }
+
+    /// Calls `visit` with the columns of the argument, then with those of the filter, and the requirements under which they can be
+    /// read in encoded form.
+    pub fn for_each_column(&self, mut visit: impl FnMut(&[Slot], &[(Slot, ColumnRequirement)])) {
+        let mut requirements = Vec::new();
+        self.argument.for_each_requirement(&mut |slot, requirement| requirements.push((slot, requirement)));
+        visit(&self.argument.slots, &requirements);
+        if let Some(filter) = &self.filter {
+            requirements.clear();
+            filter.for_each_requirement(&mut |slot, requirement| requirements.push((slot, requirement)));
+            visit(&self.filter_slots, &requirements);
+        }
+    }
+
+    /// Bytes per value of the columns of a pair: the value, and the filter if there is one.
+    pub fn value_strides(&self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.argument.stride()).chain(self.filter.as_ref().map(|_| 1))
+    }
+
+    /// Bytes per value of the columns of the results' states; 0 for a varlena.
+    pub fn state_strides(&self) -> impl Iterator<Item = usize> {
+        self.functions.iter().map(|function| function.output.stride())
+    }
+
+    /// The memory of the states of `groups` groups, in bytes.
+    pub fn state_bytes(&self, groups: usize) -> usize {
+        self.functions.len() * groups * 16
+    }
+
+    /// Appends the states of a group, which [`DistinctValues::states`] returned, to their columns.
+    pub fn put_states(&self, states: &[State], group: usize, row: usize, columns: &mut [ColumnBuilder]) {
+        for ((function, state), column) in self.functions.iter().zip(states).zip(columns) {
+            state.put(group, function.output, None, row, column);
+        }
+    }
+}
+
+/// The sets of distinct values of all groups, and scratch memory.
+pub struct DistinctValues {
+    /// The strings that codes stand for. There are no groups.
+    strings: GroupTable,
+    /// Codes of values, with group numbers.
+    set: ValueSet,
+    /// The codes of the run's rows.
+    codes: RowCodes,
+    pairs: Vec<Pair>,
+}
+
+/// Words of a row of codes: the value, and the bit of NULL.
+const WORDS: usize = 2;
+
+impl Default for DistinctValues {
+    fn default() -> Self {
+        Self {
+            strings: GroupTable::new(WORDS - 1),
+            set: ValueSet::default(),
+            codes: RowCodes::default(),
+            pairs: Vec::new(),
+        }
+    }
+}
+
+impl DistinctValues {
+    /// Removes all values.
+    pub fn clear(&mut self) {
+        self.strings.clear();
+        self.set = ValueSet::default();
+    }
+
+    /// The number of values in all sets.
+    pub fn len(&self) -> usize {
+        self.set.len()
+    }
+
+    /// Returns the memory in use, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.strings.bytes() + self.set.bytes()
+    }
+
+    /// Computes the values and the filter of a run's rows, and assigns [`DISCARD`] to rows for which they could not be computed.
+    /// Returns whether there are such rows.
+    pub fn eval<'a>(
+        &mut self,
+        plan: &'a DistinctPlan,
+        rows: RowSet<'a>,
+        run: &[u16],
+        cache: &mut EvalCache<'a>,
+        groups: &mut [u32],
+    ) -> bool {
+        let mut discards = false;
+        self.codes.clear(run.len() * WORDS);
+        plan.argument.codes(0, rows, run, cache, &mut self.strings, &mut self.codes);
+        if let Some(filter) = &plan.filter {
+            let truths = filter.eval(rows, run, cache);
+            let words = self.codes.words.as_chunks_mut::<WORDS>().0;
+            for ((group, truth), row) in groups.iter_mut().zip(truths.iter()).zip(words) {
+                // A row that fails the filter counts as NULL.
+                row[1] |= u64::from(*truth != TRUE);
+                if *truth == UNDECIDED {
+                    *group = DISCARD;
+                    discards = true;
+                }
+            }
+        }
+        for row in &self.codes.undecided {
+            groups[*row as usize] = DISCARD;
+            discards = true;
+        }
+        discards
+    }
+
+    /// Adds the values that [`Self::eval`] computed to the sets of their rows' groups.
+    pub fn add(&mut self, groups: &[u32]) {
+        self.pairs.clear();
+        self.pairs.resize(groups.len(), [0; 2]);
+        let mut count = 0;
+        for (row, group) in self.codes.words.as_chunks::<WORDS>().0.iter().zip(groups) {
+            self.pairs[count] = [row[0], u64::from(*group)];
+            // A NULL has a bit in the last word.
+            count += usize::from(row[1] == 0 && *group != DISCARD);
+        }
+        self.set.insert_all(&self.pairs[..count]);
+    }
+
+    /// Adds the sets of another table: `groups[i]` is the group of the other table's group `i`.
+    pub fn absorb(&mut self, plan: &DistinctPlan, other: &Self, groups: &[u32]) {
+        let mut pairs = other.set.iter();
+        loop {
+            self.pairs.clear();
+            for [code, group] in pairs.by_ref().take(RUN_ROWS) {
+                let code = plan.argument.moved_code(code, &other.strings, &mut self.strings);
+                self.pairs.push([code, groups[group as usize].into()]);
+            }
+            if self.pairs.is_empty() {
+                return;
+            }
+            self.set.insert_all(&self.pairs);
+        }
+    }
+
+    /// The groups and the codes of their values.
+    pub fn values(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.set.iter().map(|[code, group]| (group as usize, code))
+    }
+
+    /// Appends the value of a code, or NULL, and the filter to their columns.
+    pub fn put(&self, plan: &DistinctPlan, code: Option<u64>, row: usize, columns: &mut [ColumnBuilder]) {
+        let Some((value, filter)) = columns.split_first_mut() else { return };
+        if let Some(code) = code {
+            plan.argument.put_code(code, &self.strings, row, value);
+            filter.iter_mut().for_each(|filter| filter.push_int(ValueKind::Bool, 1));
+        } else {
+            value.push_null(row, plan.argument.stride());
+            filter.iter_mut().for_each(|filter| filter.push_null(row, 1));
+        }
+    }
+
+    /// Computes the states of the aggregates for groups up to `groups`.
+    pub fn states(&self, plan: &DistinctPlan, groups: usize) -> Vec<State> {
+        let new = |function: &DistinctFunction| {
+            let mut state = State::new(function.state, 0);
+            state.resize(groups);
+            state.add_pairs(self.values().map(|(group, code)| (group, code as i64)));
+            state
+        };
+        plan.functions.iter().map(new).collect()
+    }
+}
