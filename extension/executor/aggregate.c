@@ -23,6 +23,10 @@
 #include "cellar.h"
 #include "cellar/executor.h"
 
+/* Members of CellarAggregateState.columns that are not numbers of columns. */
+#define COLUMN_IS_CONSTANT	(-1)
+#define COLUMN_IS_VALUE		(-2)
+
 static void begin_aggregate(CustomScanState *node, EState *estate, int eflags);
 static TupleTableSlot *exec_aggregate(CustomScanState *node);
 static void end_aggregate(CustomScanState *node);
@@ -84,17 +88,25 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 	foreach(lc, cscan->custom_scan_tlist)
 	{
 		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
+		int		   *column = &state->columns[foreach_current_index(lc)];
 
-		if (IsA(expr, Const))
-			state->columns[foreach_current_index(lc)] = -1;
+		if (cellar_is_value(cscan, foreach_current_index(lc)))
+		{
+			Expr	   *argument = list_nth(cscan->custom_exprs, list_length(state->values));
+
+			*column = COLUMN_IS_VALUE;
+			state->values = lappend(state->values, ExecInitExpr(argument, &node->ss.ps));
+		}
+		else if (IsA(expr, Const))
+			*column = COLUMN_IS_CONSTANT;
 		else if (IsA(expr, Aggref))
-			state->columns[foreach_current_index(lc)] = next_aggregate++;
+			*column = next_aggregate++;
 		else
 		{
 			/* Only the filter follows the group keys if the argument is one. */
 			bool		is_filter = next_key >= nkeys && next_key + 1 != state->distinct.argument;
 
-			state->columns[foreach_current_index(lc)] = is_filter ? nkeys + 1 : next_key;
+			*column = is_filter ? nkeys + 1 : next_key;
 			next_key++;
 		}
 	}
@@ -141,7 +153,12 @@ keep_batch(Tuplestorestate **store, const CellarBatch *batch, const int *columns
 			Form_pg_attribute att = TupleDescAttr(tupdesc, i);
 			bool		null;
 
-			if (columns[i] < 0)
+			if (columns[i] == COLUMN_IS_VALUE)
+			{
+				slot->tts_isnull[i] = true;
+				continue;
+			}
+			if (columns[i] == COLUMN_IS_CONSTANT)
 			{
 				Const	   *value = (Const *) list_nth_node(TargetEntry, tlist, i)->expr;
 
@@ -176,7 +193,8 @@ keep_distinct_groups(CellarAggregateState *state, const CellarBatch *batch)
 				 errmsg("the cell returned groups that do not match the request"),
 				 errhint("Make sure that the cell and the extension have the same version.")));
 	foreach(lc, state->distinct_tlist)
-		columns[foreach_current_index(lc)] = IsA(lfirst_node(TargetEntry, lc)->expr, Const) ? -1 : ncolumns++;
+		columns[foreach_current_index(lc)] = IsA(lfirst_node(TargetEntry, lc)->expr, Const) ?
+		COLUMN_IS_CONSTANT : ncolumns++;
 	keep_batch(&state->distinct_groups, batch, columns, ncolumns, state->distinct_slot, state->distinct_tlist);
 	pfree(columns);
 }
@@ -249,9 +267,33 @@ cellar_has_distinct_groups(CellarAggregateState *state)
 	return found;
 }
 
-/* Returns the source's tuple in the result slot of this node. */
+/*
+ * Sets the states of aggregates of group keys in the scan slot, which contains a
+ * group from the cell: such a state is the argument's value.
+ */
+static void
+compute_values(CellarAggregateState *state)
+{
+	TupleTableSlot *slot = state->css.ss.ss_ScanTupleSlot;
+	ExprContext *econtext = state->css.ss.ps.ps_ExprContext;
+	ListCell   *next = list_head(state->values);
+
+	econtext->ecxt_scantuple = slot;
+	for (int i = 0; i < slot->tts_tupleDescriptor->natts; i++)
+	{
+		if (state->columns[i] != COLUMN_IS_VALUE)
+			continue;
+		slot->tts_values[i] = ExecEvalExprSwitchContext(lfirst(next), econtext, &slot->tts_isnull[i]);
+		next = lnext(state->values, next);
+	}
+}
+
+/*
+ * Returns the source's tuple in the result slot of this node.  `from_cell` says that
+ * the source contains a group from the cell.
+ */
 static TupleTableSlot *
-return_tuple(CellarAggregateState *state, TupleTableSlot *source)
+return_tuple(CellarAggregateState *state, TupleTableSlot *source, bool from_cell)
 {
 	TupleTableSlot *slot = state->css.ss.ss_ScanTupleSlot;
 	ProjectionInfo *projection = state->css.ss.ps.ps_ProjInfo;
@@ -264,6 +306,8 @@ return_tuple(CellarAggregateState *state, TupleTableSlot *source)
 		slot->tts_isnull[i] = source->tts_isnull[i];
 	}
 	ExecStoreVirtualTuple(slot);
+	if (from_cell && state->values != NIL)
+		compute_values(state);
 	if (projection == NULL)
 		return slot;
 	projection->pi_exprContext->ecxt_scantuple = slot;
@@ -286,12 +330,12 @@ exec_aggregate(CustomScanState *node)
 		slot = state->rest_pending ? state->rest_row : ExecProcNode(linitial(node->custom_ps));
 		state->rest_pending = false;
 		if (!TupIsNull(slot))
-			return return_tuple(state, slot);
+			return return_tuple(state, slot, false);
 		state->rest_done = true;
 	}
 	if (state->groups != NULL &&
 		tuplestore_gettupleslot(state->groups, true, false, state->group_slot))
-		return return_tuple(state, state->group_slot);
+		return return_tuple(state, state->group_slot, true);
 	return ExecClearTuple(node->ss.ps.ps_ProjInfo == NULL ? node->ss.ss_ScanTupleSlot :
 						  node->ss.ps.ps_ResultTupleSlot);
 }

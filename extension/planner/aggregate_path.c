@@ -9,7 +9,8 @@
  * cannot need; see group_pruning.c.  Several threads of the cell share the
  * scan where PostgreSQL would start parallel workers.
  *
- * distinct_path.c uses such a path for aggregates with DISTINCT.
+ * distinct_path.c uses such a path for aggregates with DISTINCT,
+ * computed_keys_path.c for group keys that the cell does not evaluate.
  *
  * Below the path is PostgreSQL's own partial aggregation over a plain Smart
  * Scan, for rows that the cell does not aggregate; see executor/aggregate.c.
@@ -108,11 +109,12 @@ create_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggregation)
 	path->parallel_safe = rel->consider_parallel;
 	path->parallel_workers = 0;
 	path->pathkeys = NIL;
-	cpath->flags = 0;
+	cpath->flags = aggregation->projects ? CUSTOMPATH_SUPPORT_PROJECTION : 0;
 	cpath->methods = &cellar_aggregate_path_methods;
-	cpath->custom_private = list_make2(aggregation->pruning == NULL ? NIL :
+	cpath->custom_private = list_make3(aggregation->pruning == NULL ? NIL :
 									   cellar_group_pruning_private(aggregation->pruning),
-									   distinct_private(aggregation->distinct_aggregates));
+									   distinct_private(aggregation->distinct_aggregates),
+									   aggregation->values);
 
 	cellar_cost_aggregate(root, path, aggregation);
 
@@ -157,10 +159,10 @@ cellar_offer_aggregate_path(PlannerInfo *root, const CellarAggregateSpec *aggreg
 }
 
 /* Adds paths that finalize the partial states of a path. */
-static void
-add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
-				const CellarAggregateSpec *aggregation,
-				Path *path, GroupPathExtraData *extra)
+void
+cellar_add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
+					   const CellarAggregateSpec *aggregation,
+					   Path *path, GroupPathExtraData *extra)
 {
 	List	   *having = (List *) extra->havingQual;
 	double		groups = Min(aggregation->groups, path->rows);
@@ -240,7 +242,7 @@ cellar_init_aggregation(CellarAggregateSpec *aggregation, PlannerInfo *root, Rel
 							  "a condition of the scan is not offloadable");
 		return false;
 	}
-	if (!cellar_target_offloadable(aggregation->target, rel, aggregation->relid))
+	if (!cellar_target_offloadable(aggregation->target, aggregation->values, rel, aggregation->relid))
 		return false;
 
 	scan->rel = rel;
@@ -284,16 +286,17 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 	}
 	aggregation.target = partial_target(root, grouped_rel->reltarget, aggregation.group_clause,
 										extra->havingQual);
-	if (!cellar_init_aggregation(&aggregation, root, rel, relation, extra->targetList))
-		return;
 	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation.partial_costs);
 	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation.final_costs);
+	if (cellar_add_computed_keys_path(root, rel, relation, grouped_rel, extra, &aggregation) ||
+		!cellar_init_aggregation(&aggregation, root, rel, relation, extra->targetList))
+		return;
 	aggregation.pruning = cellar_choose_group_pruning(root, &aggregation, grouped_rel, aggregation.group_clause,
 													  (List *) extra->havingQual);
 
 	path = cellar_offer_aggregate_path(root, &aggregation, grouped_rel);
 	if (path != NULL)
-		add_final_paths(root, grouped_rel, &aggregation, path, extra);
+		cellar_add_final_paths(root, grouped_rel, &aggregation, path, extra);
 }
 
 /*

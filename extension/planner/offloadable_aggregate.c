@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/nbtree.h"
 #include "catalog/pg_aggregate.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
@@ -22,6 +23,7 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 
 #include "cellar/compat.h"
 #include "cellar/planner.h"
@@ -95,6 +97,26 @@ equal_values_are_identical(Node *expr)
 	return true;
 }
 
+/*
+ * Returns whether equal values of the expression, of any type, have the same
+ * bytes: what B-tree indexes require for deduplication.
+ */
+bool
+cellar_has_one_image(Node *expr)
+{
+	Oid			type = getBaseType(exprType(expr));
+	TypeCacheEntry *entry = lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY);
+	Oid			function;
+
+	if (!OidIsValid(entry->btree_opf) || !equal_values_are_identical(expr))
+		return false;
+	if (type == NUMERICOID)
+		return true;
+	function = get_opfamily_proc(entry->btree_opf, entry->btree_opintype, entry->btree_opintype, BTEQUALIMAGE_PROC);
+	return OidIsValid(function) &&
+		DatumGetBool(OidFunctionCall1Coll(function, exprCollation(expr), ObjectIdGetDatum(entry->btree_opintype)));
+}
+
 /* Returns why the cell cannot group by the key, or NULL. */
 static const char *
 key_unsuitable(Node *key, Index varno)
@@ -151,19 +173,35 @@ aggregate_unsuitable(Aggref *aggref, Index varno)
 	return NULL;
 }
 
+/* Returns whether the cell can group by the key. */
+bool
+cellar_key_offloadable(Node *key, RelOptInfo *rel)
+{
+	return key_unsuitable(key, rel->relid) == NULL;
+}
+
+/* Returns whether the cell can compute the partial aggregate. */
+bool
+cellar_partial_aggregate_offloadable(Aggref *aggref, RelOptInfo *rel)
+{
+	return aggregate_unsuitable(aggref, rel->relid) == NULL;
+}
+
 /*
  * Returns whether the cell can compute all group keys and partial aggregates
- * of the target, and notes why not.
+ * of the target, and notes why not.  values are the numbers of members that the
+ * cell does not compute.
  */
 bool
-cellar_target_offloadable(PathTarget *target, RelOptInfo *rel, Oid relid)
+cellar_target_offloadable(PathTarget *target, List *values, RelOptInfo *rel, Oid relid)
 {
 	ListCell   *lc;
 
 	foreach(lc, target->exprs)
 	{
 		Node	   *expr = lfirst(lc);
-		const char *reason = IsA(expr, Aggref) ?
+		const char *reason = list_member_int(values, foreach_current_index(lc)) ? NULL :
+			IsA(expr, Aggref) ?
 			aggregate_unsuitable((Aggref *) expr, rel->relid) : key_unsuitable(expr, rel->relid);
 
 		if (reason != NULL)
@@ -209,4 +247,32 @@ cellar_ignores_duplicates(const Aggref *aggref)
 	is_extreme = OidIsValid(((Form_pg_aggregate) GETSTRUCT(tuple))->aggsortop);
 	ReleaseSysCache(tuple);
 	return is_extreme;
+}
+
+/*
+ * Returns whether the partial state of the aggregate after one value is the
+ * value, and the states of equal values are combined without a change: min,
+ * max, bool_and, bool_or and every, without a filter.
+ */
+bool
+cellar_state_is_value(const Aggref *aggref)
+{
+	HeapTuple	tuple;
+	Form_pg_aggregate aggregate;
+	bool		initial_null;
+	bool		is_value;
+
+	if (list_length(aggref->args) != 1 || aggref->aggdistinct != NIL || aggref->aggfilter != NULL ||
+		!cellar_ignores_duplicates(aggref) ||
+		aggref->aggtranstype != exprType((Node *) linitial_node(TargetEntry, aggref->args)->expr))
+		return false;
+	tuple = SearchSysCache1(AGGFNOID, ObjectIdGetDatum(aggref->aggfnoid));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	aggregate = (Form_pg_aggregate) GETSTRUCT(tuple);
+	(void) SysCacheGetAttr(AGGFNOID, tuple, Anum_pg_aggregate_agginitval, &initial_null);
+	is_value = initial_null && func_strict(aggregate->aggtransfn) &&
+		OidIsValid(aggregate->aggcombinefn) && !OidIsValid(aggregate->aggserialfn);
+	ReleaseSysCache(tuple);
+	return is_value;
 }

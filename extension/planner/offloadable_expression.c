@@ -197,6 +197,15 @@ value_offloadable(Node *node, OffloadContext *context, bool conditional)
 	return true;
 }
 
+/* Returns whether the cell supports a regular expression in a call of the function. */
+static bool
+regular_expression_known(Oid function, Datum pattern)
+{
+	struct varlena *value = PG_DETOAST_DATUM_PACKED(pattern);
+
+	return cellar_regular_expression_known(function, VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
+}
+
 /* Returns whether the node is a call of lower or upper. */
 static bool
 is_case_call(Node *node)
@@ -225,6 +234,15 @@ call_offloadable(Oid function, Oid collation, List *args, OffloadContext *contex
 			 !cellar_field_known(function, VARDATA_ANY(DatumGetPointer(field->constvalue)),
 								 VARSIZE_ANY_EXHDR(DatumGetPointer(field->constvalue)))))
 			return reject(context, psprintf("function %s is not offloadable for this field",
+											get_func_name(function)));
+	}
+	if (class == CELLAR_FUNCTION_REGULAR_EXPRESSION)
+	{
+		Const	   *pattern = lsecond(args);
+
+		if (!IsA(pattern, Const) ||
+			(!pattern->constisnull && !regular_expression_known(function, pattern->constvalue)))
+			return reject(context, psprintf("function %s is not offloadable for this regular expression",
 											get_func_name(function)));
 	}
 	if ((class == CELLAR_FUNCTION_CASE || class == CELLAR_FUNCTION_CASE_INSENSITIVE_PATTERN) &&

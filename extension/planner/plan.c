@@ -16,6 +16,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/restrictinfo.h"
+#include "optimizer/tlist.h"
 #include "parser/parsetree.h"
 
 #include "cellar.h"
@@ -102,8 +103,18 @@ cellar_get_all_quals(CustomScan *cscan)
 }
 
 /*
- * Returns the group keys and the partial aggregates of a Smart Scan Aggregate,
- * without constant group keys.
+ * Returns whether a member of custom_scan_tlist of a Smart Scan Aggregate is an
+ * aggregate of group keys.  `number` starts at 0.
+ */
+bool
+cellar_is_value(CustomScan *cscan, int number)
+{
+	return list_member_int(list_nth(cscan->custom_private, CELLAR_AGGREGATE_VALUES), number);
+}
+
+/*
+ * Returns the group keys and the partial aggregates of a Smart Scan Aggregate
+ * that the cell computes, without constant group keys.
  */
 void
 cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates)
@@ -116,6 +127,8 @@ cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates)
 	{
 		Expr	   *expr = lfirst_node(TargetEntry, lc)->expr;
 
+		if (cellar_is_value(cscan, foreach_current_index(lc)))
+			continue;
 		if (IsA(expr, Aggref))
 			*aggregates = lappend(*aggregates, expr);
 		else if (!IsA(expr, Const))
@@ -221,8 +234,12 @@ params_walker(Node *node, List **params)
 }
 
 /*
- * custom_scan_tlist has the group keys and aggregates that the cell evaluates.
- * The planner does not search it for parameters, so custom_exprs repeats them.
+ * custom_scan_tlist has the group keys and aggregates that the cell evaluates, and
+ * aggregates of group keys, whose arguments are the first members of custom_exprs.
+ * The planner does not search custom_scan_tlist for parameters, so custom_exprs
+ * repeats them.
+ *
+ * tlist is NIL if the planner replaces the target list by a projection.
  */
 static Plan *
 plan_aggregate(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
@@ -230,20 +247,30 @@ plan_aggregate(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 {
 	CustomScan *cscan = makeNode(CustomScan);
 	List	   *distinct = list_nth(best_path->custom_private, CELLAR_AGGREGATE_DISTINCT);
+	List	   *values = list_nth(best_path->custom_private, CELLAR_AGGREGATE_VALUES);
+	ListCell   *lc;
 
 	cscan->scan.plan.targetlist = tlist;
 	cscan->scan.plan.qual = NIL;
 	cscan->scan.scanrelid = rel->relid;
 	cscan->flags = best_path->flags;
 	cscan->custom_plans = custom_plans;
-	cscan->custom_scan_tlist = copyObject(tlist);
-	params_walker((Node *) tlist, &cscan->custom_exprs);
+	cscan->custom_scan_tlist = copyObject(make_tlist_from_pathtarget(best_path->path.pathtarget));
+	foreach(lc, values)
+	{
+		TargetEntry *entry = list_nth_node(TargetEntry, cscan->custom_scan_tlist, lfirst_int(lc));
+		Aggref	   *aggref = castNode(Aggref, entry->expr);
+
+		cscan->custom_exprs = lappend(cscan->custom_exprs,
+									  copyObject(linitial_node(TargetEntry, aggref->args)->expr));
+	}
+	params_walker((Node *) cscan->custom_scan_tlist, &cscan->custom_exprs);
 	if (distinct != NIL)
 	{
 		cscan->custom_exprs = list_concat(cscan->custom_exprs, copyObject(lsecond(distinct)));
 		distinct = linitial(distinct);
 	}
-	cscan->custom_private = list_make2(list_nth(best_path->custom_private, CELLAR_AGGREGATE_PRUNING), distinct);
+	cscan->custom_private = list_make3(list_nth(best_path->custom_private, CELLAR_AGGREGATE_PRUNING), distinct, values);
 	cscan->methods = &cellar_aggregate_methods;
 	return &cscan->scan.plan;
 }

@@ -111,7 +111,7 @@ SELECT show('SELECT a FROM t WHERE a / 7.0 = 3.0000000000000000');
 SELECT a FROM t WHERE a / 7.0 = 3.0000000000000000 OR 1.0 / a = 0.01 ORDER BY a;
 
 -- Conditions that are not offloaded, and the reasons
-SELECT count(*) FROM t WHERE a > random() - 1 AND c ~ '^row 1' AND b = (SELECT min(b) FROM t x WHERE x.a = t.a) AND t.a = 3;
+SELECT count(*) FROM t WHERE a > random() - 1 AND c ~ '^row \d' AND b = (SELECT min(b) FROM t x WHERE x.a = t.a) AND t.a = 3;
 SELECT * FROM cellar.why_not_offloaded WHERE what = 'qual' ORDER BY expression COLLATE "C";
 
 -- Parameters of generic plans; errors are raised only if Postgres evaluates the expression.

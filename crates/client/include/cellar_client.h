@@ -111,7 +111,13 @@ typedef enum CellarFunctionClass
 	CELLAR_FUNCTION_CASE = 5,
 
 	/* The first argument must be a field that cellar_field_known() accepts. */
-	CELLAR_FUNCTION_FIELD = 6
+	CELLAR_FUNCTION_FIELD = 6,
+
+	/*
+	 * The second argument must be a regular expression that
+	 * cellar_regular_expression_known() accepts.
+	 */
+	CELLAR_FUNCTION_REGULAR_EXPRESSION = 7
 } CellarFunctionClass;
 
 extern CellarFunctionClass cellar_function_class(uint32_t function);
@@ -121,6 +127,12 @@ extern CellarFunctionClass cellar_function_class(uint32_t function);
  * date_trunc().  field consists of length bytes and needs no NUL.
  */
 extern bool cellar_field_known(uint32_t function, const char *field, size_t length);
+
+/*
+ * Returns whether the cell supports a regular expression as an argument of ~, !~
+ * or regexp_replace().  pattern consists of length bytes and needs no NUL.
+ */
+extern bool cellar_regular_expression_known(uint32_t function, const char *pattern, size_t length);
 
 /*
  * Returns whether the cell computes an aggregate's partial states with

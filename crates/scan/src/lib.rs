@@ -45,8 +45,8 @@ pub use heap::page_checksum;
 pub use memory::{Account, Grant};
 pub use plan::Plan;
 pub use predicate::{
-    CollationNeed, FunctionClass, FunctionInfo, Unsupported, function_class, knows_field, offloadable,
-    offloadable_functions, offloadable_type,
+    CollationNeed, FunctionClass, FunctionInfo, Unsupported, function_class, knows_field, knows_regular_expression,
+    offloadable, offloadable_functions, offloadable_type,
 };
 pub use scanner::{Progress, Scanner};
 pub use storage_index::{ColumnSummary, RegionSummary};

@@ -621,6 +621,43 @@ fn totals_of_units_equal_those_of_heap_pages() {
     }
 }
 
+/// Groups by a column and by linear functions of the column have one group per value, with NULLs and overflows.
+#[test]
+fn keys_that_are_functions_of_other_keys_equal_those_of_postgresql() {
+    let Some(cluster) = Cluster::start("aggregate-keys") else { return };
+    let seed = setting("AGGREGATE_SEED", 1);
+    println!("AGGREGATE_SEED={seed}");
+    let mut random = Random::new(seed);
+    cluster.sql(&format!("create table a ({COLUMNS});\n{}", random_rows(&mut random, 4000)));
+    cluster.sql("update a set k2 = 2147483646 where id % 100 = 0");
+    let long = |value: i32| Expr::Const { type_oid: 23, value: Some(value.to_le_bytes().to_vec()) };
+    let call = |function: u32, left: Expr, right: Expr| Expr::Call {
+        function,
+        collation: Collation::None,
+        args: vec![left, right],
+    };
+    let k2 = || Expr::Column(KEY_INT);
+    let keys = vec![call(181, k2(), long(3)), Expr::Column(KEY_TEXT), call(141, long(-2), k2()), k2()];
+    let table = Table::open(&cluster, "a");
+    let aggregation = Aggregation { keys, aggregates: vec![aggregate(2803, None)], distinct: None, pruning: None };
+    let answer = table.aggregate(aggregation, &[Some(4), None, Some(4), Some(4), Some(8)]);
+    let mut found: Vec<String> = answer
+        .groups
+        .iter()
+        .map(|group| [int(&group[0]), text(&group[1]), int(&group[2]), int(&group[3]), int(&group[4])].join("|"))
+        .collect();
+    found.sort();
+    let fits = "k2 is null or abs(k2::int8 * -2) < 2147483648 and k2::int8 - 3 > -2147483649";
+    let wanted =
+        cluster.sql(&format!("select k2 - 3, k1, -2 * k2, k2, count(*) from a where {fits} group by 1, 2, 3, 4"));
+    let mut wanted: Vec<&str> = wanted.lines().collect();
+    wanted.sort();
+    assert_eq!(found, wanted);
+    let rejected = cluster.sql(&format!("select count(*) from a where not ({fits})"));
+    assert_eq!(answer.rows.len().to_string(), rejected.trim());
+    assert!(!answer.rows.is_empty());
+}
+
 /// Sums of linear functions of a column equal PostgreSQL's, with and without keys, and rows in which a function overflows are rejected.
 /// Without NULLs and overflows, the sums come from totals of whole chunks.
 #[test]

@@ -105,7 +105,10 @@ typedef struct CellarAggregateState
 	CellarExpressions *distinct_argument;
 	int			ncolumns;		/* of a batch of groups */
 	int		   *columns;		/* for each output column, its number in a
-								 * batch of groups, or -1 for a constant */
+								 * batch of groups, or -1 for a constant, or
+								 * -2 for an aggregate of group keys */
+	List	   *values;			/* ExprStates: the values of aggregates of
+								 * group keys */
 	Tuplestorestate *groups;	/* from the cell; NULL before the first one */
 	TupleTableSlot *group_slot;
 

@@ -63,15 +63,17 @@ typedef struct CellarDistinct
 } CellarDistinct;
 
 /*
- * Members of custom_private of a Smart Scan Aggregate.  custom_exprs ends with
+ * Members of custom_private of a Smart Scan Aggregate.  custom_exprs starts with
+ * the arguments of the aggregates of group keys, and ends with
  * CellarDistinct.aggregates.
  */
 enum CellarAggregatePrivate
 {
 	CELLAR_AGGREGATE_PRUNING,	/* NIL when the cell returns all groups */
-	CELLAR_AGGREGATE_DISTINCT	/* NIL, or four integers: nkeys, argument,
+	CELLAR_AGGREGATE_DISTINCT,	/* NIL, or four integers: nkeys, argument,
 								 * filter and number of aggregates; in a path
 								 * followed by the aggregates */
+	CELLAR_AGGREGATE_VALUES		/* CellarAggregateSpec.values */
 };
 
 /* Members of CustomPath.custom_private of a Smart Scan. */
@@ -114,6 +116,7 @@ extern int	cellar_get_threads(CustomScan *cscan);
 extern List *cellar_get_storage_predicate(CustomScan *cscan);
 extern List *cellar_get_all_quals(CustomScan *cscan);
 extern void cellar_get_aggregation(CustomScan *cscan, List **keys, List **aggregates);
+extern bool cellar_is_value(CustomScan *cscan, int number);
 extern bool cellar_get_distinct(CustomScan *cscan, CellarDistinct *distinct);
 extern void cellar_note_filter(CustomScan *cscan, Oid relid);
 
@@ -149,11 +152,16 @@ typedef struct CellarAggregateSpec
 	List	   *group_clause;	/* SortGroupClauses */
 	bool		distinct;		/* only removes duplicates: no aggregates */
 	double		groups;			/* estimated */
-	const CellarDistinct *distinct_aggregates;	/* NULL without aggregates with
-												 * DISTINCT */
-	List	   *outputs;		/* results to which the pruning refers, instead
-								 * of the target */
+	const CellarDistinct *distinct_aggregates;	/* NULL without aggregates
+												 * with DISTINCT */
+	List	   *outputs;		/* results to which the pruning refers,
+								 * instead of the target */
 	CellarGroupPruning *pruning;	/* NULL when the query needs all groups */
+	List	   *values;			/* integers: members of the target that are
+								 * aggregates of group keys, see
+								 * computed_keys_path.c */
+	bool		projects;		/* a projection above the path computes group
+								 * keys */
 	AggClauseCosts partial_costs;
 	AggClauseCosts final_costs;
 } CellarAggregateSpec;
@@ -164,8 +172,17 @@ extern Path *cellar_offer_aggregate_path(PlannerInfo *root, const CellarAggregat
 										 RelOptInfo *upper_rel);
 extern void cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 									 RelOptInfo *grouped_rel, GroupPathExtraData *extra);
+extern void cellar_add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
+								   const CellarAggregateSpec *aggregation,
+								   Path *path, GroupPathExtraData *extra);
 extern void cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 									 RelOptInfo *distinct_rel);
+
+/* computed_keys_path.c */
+
+extern bool cellar_add_computed_keys_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
+										  RelOptInfo *grouped_rel, GroupPathExtraData *extra,
+										  const CellarAggregateSpec *plain);
 
 /* group_pruning.c */
 
@@ -255,7 +272,11 @@ extern Bitmapset *cellar_needed_attributes(RelOptInfo *rel, List *filter);
 
 /* offloadable_aggregate.c */
 
-extern bool cellar_target_offloadable(PathTarget *target, RelOptInfo *rel, Oid relid);
+extern bool cellar_key_offloadable(Node *key, RelOptInfo *rel);
+extern bool cellar_partial_aggregate_offloadable(Aggref *aggref, RelOptInfo *rel);
+extern bool cellar_target_offloadable(PathTarget *target, List *values, RelOptInfo *rel, Oid relid);
+extern bool cellar_state_is_value(const Aggref *aggref);
+extern bool cellar_has_one_image(Node *expr);
 extern bool cellar_ignores_duplicates(const Aggref *aggref);
 
 /* offloadable_expression.c */

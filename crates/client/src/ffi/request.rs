@@ -41,6 +41,15 @@ pub unsafe extern "C" fn cellar_field_known(function: u32, field: *const c_char,
     cellar_scan::knows_field(function, field)
 }
 
+/// # Safety
+/// See the header: `pattern` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_regular_expression_known(function: u32, pattern: *const c_char, length: usize) -> bool {
+    // SAFETY: the header requires `length` bytes.
+    let pattern = unsafe { std::slice::from_raw_parts(pattern.cast(), length) };
+    cellar_scan::knows_regular_expression(function, pattern)
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn cellar_type_offloadable(type_oid: u32) -> bool {
     cellar_scan::offloadable_type(type_oid)

@@ -6,8 +6,8 @@
 use super::argument::Vector;
 use super::distinct::DistinctValues;
 use super::groups::{DISCARD, GroupTable, RowGroups};
-use super::key::RowCodes;
-use super::plan::{AggregationPlan, GroupForm, LinearArgument, StateSpec};
+use super::key::{RowCodes, put_linear};
+use super::plan::{AggregationPlan, GroupForm, KeyOutput, LinearArgument, StateSpec};
 use super::pruning::Groups;
 use super::state::State;
 use super::total::Total;
@@ -57,7 +57,7 @@ impl Aggregator {
     /// `memory` is the account of the groups' memory.
     pub fn new(plan: &AggregationPlan, memory: &Arc<Account>) -> Self {
         Self {
-            table: GroupTable::new(plan.keys.len()),
+            table: new_table(plan),
             states: new_states(plan),
             distinct: DistinctValues::default(),
             rows: 0,
@@ -232,7 +232,7 @@ impl Aggregator {
     /// Frees the memory of groups that were written.
     fn release(&mut self, plan: &AggregationPlan) {
         if self.memory.bytes() > 0 {
-            self.table = GroupTable::new(plan.keys.len());
+            self.table = new_table(plan);
             self.states = new_states(plan);
             self.distinct = DistinctValues::default();
             self.columns = Vec::new();
@@ -342,7 +342,15 @@ impl Aggregator {
             return true;
         }
         let encoded: Option<Vec<&EncodedColumn<'_>>> = plan.keys.iter().map(|key| key.encoded(rows)).collect();
+        let is_defined = |keys: &Vec<&EncodedColumn<'_>>| {
+            plan.key_functions().all(|(key, linear)| {
+                let bounds =
+                    keys[key].code_range().map(|(least, codes)| (least, least.saturating_add_unsigned(codes as u64)));
+                bounds.is_some_and(|bounds| linear.is_defined_within(bounds))
+            })
+        };
         if let Some(keys) = encoded
+            && is_defined(&keys)
             && self.table.number_by_code(&keys, rows.encoded_columns.chunk_id, run.len(), marks, numbers)
         {
             return true;
@@ -354,6 +362,9 @@ impl Aggregator {
         self.codes.clear(run.len() * words);
         for (number, key) in plan.keys.iter().enumerate() {
             key.codes(number, rows, run, cache, &mut self.table, &mut self.codes);
+        }
+        for (key, linear) in plan.key_functions() {
+            self.codes.flag_undefined(key, linear, words);
         }
         if self.codes.undecided.is_empty() {
             self.table.number_rows(&self.codes.words, numbers);
@@ -412,7 +423,7 @@ impl Aggregator {
             let last = count.min(first + BATCH_GROUPS);
             for (row, index) in (first..last).enumerate() {
                 let group = needed.as_ref().map_or(index + 1, |needed| needed[index] as usize);
-                let (keys, states) = self.columns.split_at_mut(plan.keys.len());
+                let (keys, states) = self.columns.split_at_mut(plan.key_outputs.len());
                 let (states, distinct_states) = states.split_at_mut(plan.outputs.len());
                 put_keys(plan, &self.table, group, row, keys);
                 put_states(plan, &self.states, group, row, states);
@@ -461,7 +472,7 @@ impl Aggregator {
             if code.is_none() && !is_first {
                 continue;
             }
-            let (keys, rest) = self.columns.split_at_mut(plan.keys.len());
+            let (keys, rest) = self.columns.split_at_mut(plan.key_outputs.len());
             let (value_columns, states) = rest.split_at_mut(rest.len() - plan.outputs.len());
             put_keys(plan, &self.table, group, row, keys);
             self.distinct.put(distinct, code, row, value_columns);
@@ -503,6 +514,11 @@ impl Aggregator {
     }
 }
 
+fn new_table(plan: &AggregationPlan) -> GroupTable {
+    let only_string = matches!(plan.keys.as_slice(), [key] if key.is_string());
+    GroupTable::new(plan.keys.len(), only_string)
+}
+
 /// Writes the rows of the columns as a batch and clears the columns.
 fn put_batch(mode: ScanMode, columns: &mut [ColumnBuilder], strides: &[usize], rows: usize, out: &mut ResultWriter) {
     columns.iter_mut().for_each(|column| column.finish_nulls(rows));
@@ -512,8 +528,11 @@ fn put_batch(mode: ScanMode, columns: &mut [ColumnBuilder], strides: &[usize], r
 
 /// Appends the keys of a group to their columns.
 fn put_keys(plan: &AggregationPlan, table: &GroupTable, group: usize, row: usize, columns: &mut [ColumnBuilder]) {
-    for (number, (key, column)) in plan.keys.iter().zip(columns).enumerate() {
-        key.put(number, table, group, row, column);
+    for (KeyOutput { key, linear }, column) in plan.key_outputs.iter().zip(columns) {
+        match linear {
+            None => plan.keys[*key].put(*key, table, group, row, column),
+            Some((kind, linear)) => put_linear(*key, *kind, linear, table.codes(group), row, column),
+        }
     }
 }
 

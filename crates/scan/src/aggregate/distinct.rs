@@ -8,6 +8,7 @@ use super::argument::{BooleanExpr, slots_of};
 use super::functions::{Finish, OutputKind, StateKind, find};
 use super::groups::{DISCARD, GroupTable};
 use super::key::{Key, RowCodes};
+use super::partial::stride;
 use super::state::State;
 use super::value_set::{Pair, ValueSet};
 use super::{RUN_ROWS, pruning};
@@ -86,7 +87,7 @@ impl DistinctPlan {
 
     /// Bytes per value of the columns of a pair: the value, and the filter if there is one.
     pub fn value_strides(&self) -> impl Iterator<Item = usize> {
-        std::iter::once(self.argument.stride()).chain(self.filter.as_ref().map(|_| 1))
+        std::iter::once(stride(self.argument.kind)).chain(self.filter.as_ref().map(|_| 1))
     }
 
     /// Bytes per value of the columns of the results' states; 0 for a varlena.
@@ -124,7 +125,7 @@ const WORDS: usize = 2;
 impl Default for DistinctValues {
     fn default() -> Self {
         Self {
-            strings: GroupTable::new(WORDS - 1),
+            strings: GroupTable::new(WORDS - 1, false),
             set: ValueSet::default(),
             codes: RowCodes::default(),
             pairs: Vec::new(),
@@ -222,7 +223,7 @@ impl DistinctValues {
             plan.argument.put_code(code, &self.strings, row, value);
             filter.iter_mut().for_each(|filter| filter.push_int(ValueKind::Bool, 1));
         } else {
-            value.push_null(row, plan.argument.stride());
+            value.push_null(row, stride(plan.argument.kind));
             filter.iter_mut().for_each(|filter| filter.push_null(row, 1));
         }
     }

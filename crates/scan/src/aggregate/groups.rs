@@ -38,6 +38,8 @@ pub struct GroupTable {
     codes: Vec<u64>,
     groups: usize,
     strings: StringTable,
+    /// If the only key is a string: the group of each string of the list, or [`DISCARD`]. Other groups are in `slots`.
+    string_groups: Option<Vec<u32>>,
     code_map: CodeMap,
     /// Scratch memory of [`GroupTable::number_rows`]: the tags of a run's rows, and the slots at which their groups are searched.
     found: Vec<(u32, u64)>,
@@ -186,7 +188,8 @@ fn compared_sums<const GROUPS: usize>(values: &[i64], numbers: &[u32], part: imp
 }
 
 impl GroupTable {
-    pub fn new(keys: usize) -> Self {
+    /// `only_string`: the only key is a string.
+    pub fn new(keys: usize, only_string: bool) -> Self {
         let words = keys + 1;
         Self {
             words,
@@ -194,6 +197,7 @@ impl GroupTable {
             codes: vec![0; words],
             groups: 1,
             strings: StringTable::default(),
+            string_groups: only_string.then(Vec::new),
             code_map: CodeMap::default(),
             found: Vec::new(),
         }
@@ -206,6 +210,7 @@ impl GroupTable {
         self.codes.truncate(self.words);
         self.groups = 1;
         self.strings = StringTable::default();
+        self.string_groups = self.string_groups.as_ref().map(|_| Vec::new());
         self.code_map = CodeMap::default();
     }
 
@@ -224,6 +229,7 @@ impl GroupTable {
             + self.codes.len() * 8
             + self.code_map.groups.len().saturating_sub(POSITIONS_MAX) * 4
             + self.strings.bytes()
+            + self.string_groups.as_ref().map_or(0, |groups| groups.len() * 4)
     }
 
     /// The code of a string; adds a long string to the list.
@@ -262,7 +268,28 @@ impl GroupTable {
     /// The group of a row of codes; creates the group if there is none.
     #[inline]
     pub fn group(&mut self, row: &[u64]) -> u32 {
-        self.group_of_tag(row, tag(row))
+        self.group_of_string(row).unwrap_or_else(|| self.group_of_tag(row, tag(row)))
+    }
+
+    /// The group of a row whose only key is a string of the list; creates the group if there is none. None: there are other
+    /// keys, or the key is NULL or a short string.
+    #[inline(always)]
+    fn group_of_string(&mut self, row: &[u64]) -> Option<u32> {
+        let groups = self.string_groups.as_mut()?;
+        let [code, 0] = *row else { return None };
+        if !Self::is_listed(code) {
+            return None;
+        }
+        let number = (code & !(LISTED << 56)) as usize;
+        if number >= groups.len() {
+            groups.resize(number + 1, DISCARD);
+        }
+        if groups[number] == DISCARD {
+            groups[number] = self.groups as u32;
+            self.codes.extend_from_slice(row);
+            self.groups += 1;
+        }
+        Some(groups[number])
     }
 
     fn group_of_tag(&mut self, row: &[u64], tag: u32) -> u32 {
@@ -283,6 +310,9 @@ impl GroupTable {
     /// Appends the groups of rows of codes to `numbers`; creates missing groups. All slots of the run are read before the
     /// first comparison, so that the processor waits for several cache lines at a time.
     pub fn number_rows(&mut self, rows: &[u64], numbers: &mut Vec<u32>) {
+        if self.string_groups.is_some() {
+            return numbers.extend(rows.chunks_exact(self.words).map(|row| self.group(row)));
+        }
         let mut found = std::mem::take(&mut self.found);
         found.clear();
         found.extend(rows.chunks_exact(self.words).map(|row| {
@@ -535,7 +565,7 @@ mod tests {
         for number in 0..20_000u64 {
             rows.extend([number * number % 7001, number % 3, 0]);
         }
-        let (mut single, mut batched) = (GroupTable::new(2), GroupTable::new(2));
+        let (mut single, mut batched) = (GroupTable::new(2, false), GroupTable::new(2, false));
         let mut numbers = Vec::new();
         rows.chunks(3 * 1024).for_each(|run| batched.number_rows(run, &mut numbers));
         let expected: Vec<u32> = rows.chunks_exact(3).map(|row| single.group(row)).collect();
@@ -544,8 +574,33 @@ mod tests {
     }
 
     #[test]
+    fn strings_as_the_only_key_have_groups_beside_short_strings_and_null() {
+        let mut table = GroupTable::new(1, true);
+        let strings: Vec<String> = (0..3000).map(|number| "x".repeat(number % 20) + &number.to_string()).collect();
+        let mut first = Vec::new();
+        for round in 0..2 {
+            let mut rows: Vec<u64> = Vec::new();
+            for string in &strings {
+                rows.extend([table.string_code(string.as_bytes()), 0]);
+            }
+            rows.extend([0, 1]);
+            let mut numbers = Vec::new();
+            table.number_rows(&rows, &mut numbers);
+            assert_eq!(numbers, (1..=3001).collect::<Vec<u32>>(), "round {round}");
+            first = numbers;
+        }
+        assert_eq!(table.len(), 3002);
+        for (group, string) in first.iter().zip(&strings) {
+            table.with_string(table.codes(*group as usize)[0], |bytes| assert_eq!(bytes, string.as_bytes()));
+        }
+        table.clear();
+        let code = table.string_code(b"another string");
+        assert_eq!(table.group(&[code, 0]), 1);
+    }
+
+    #[test]
     fn equal_rows_share_a_group_and_codes_return_their_strings() {
-        let mut table = GroupTable::new(2);
+        let mut table = GroupTable::new(2, false);
         let words = ["", "a", "seven77", "eight888", "a much longer string than fits"];
         for round in 0..2 {
             for number in 0..500u64 {

@@ -2,7 +2,8 @@
 //! datums.
 
 use super::groups::{GroupTable, INLINE_BYTES};
-use super::partial::numeric_payload;
+use super::linear::Linear;
+use super::partial::{numeric_payload, stride};
 use crate::batch::ColumnBuilder;
 use crate::heap::{MISSING, NULL, Slot};
 use crate::predicate::{
@@ -10,7 +11,6 @@ use crate::predicate::{
     RowSet, UNCERTAIN,
 };
 use crate::value::{NAME_BYTES, Numeric, Value, ValueKind, numeric};
-use cellar_format::postgres::Width;
 
 /// The bounds of `value * 10^scale` within which this product is the code of a numeric of known scale.
 const SCALED: (i64, i64) = (-(1 << 61), 1 << 61);
@@ -35,6 +35,29 @@ impl RowCodes {
         self.words.clear();
         self.words.resize(words, 0);
         self.undecided.clear();
+    }
+
+    /// Adds the rows for which a linear function of a key overflows to the undecided rows. `words` is the number of words per
+    /// row.
+    pub fn flag_undefined(&mut self, key: usize, linear: &Linear, words: usize) {
+        let values = self.words.chunks_exact(words).map(|row| row[key] as i64);
+        let bounds = values.clone().fold((i64::MAX, i64::MIN), |(min, max), value| (min.min(value), max.max(value)));
+        if bounds.0 > bounds.1 || linear.is_defined_within(bounds) {
+            return;
+        }
+        for (index, row) in self.words.chunks_exact(words).enumerate() {
+            if row[words - 1] >> key & 1 == 0 && !linear.is_defined(row[key] as i64) {
+                self.undecided.push(index as u32);
+            }
+        }
+    }
+}
+
+/// Appends a linear function of key `number` to its column, which has `row` rows. `codes` are those of the group.
+pub fn put_linear(number: usize, kind: ValueKind, linear: &Linear, codes: &[u64], row: usize, out: &mut ColumnBuilder) {
+    match codes[codes.len() - 1] >> number & 1 {
+        0 => out.push_int(kind, linear.sum((codes[number] as i64).into(), 1) as i64),
+        _ => out.push_null(row, stride(kind)),
     }
 }
 
@@ -118,7 +141,7 @@ impl Key {
             return self.lane_codes(&lanes, number, rows, selected, table, codes);
         }
         let column = self.column.and_then(|slot| Some((slot, rows.column(slot)?)));
-        let is_string = !self.kind.is_int() && self.kind != ValueKind::Numeric;
+        let is_string = self.is_string();
         let (mut long, mut long_rows): (Vec<&[u8]>, Vec<u32>) = (Vec::new(), Vec::new());
         for (index, (at, row)) in selected.iter().zip(codes.words.chunks_exact_mut(row_words)).enumerate() {
             if let Some((slot, column)) = column {
@@ -211,7 +234,7 @@ impl Key {
     pub fn put(&self, number: usize, table: &GroupTable, group: usize, row: usize, out: &mut ColumnBuilder) {
         let codes = table.codes(group);
         match codes[codes.len() - 1] >> number & 1 {
-            1 => out.push_null(row, self.stride()),
+            1 => out.push_null(row, stride(self.kind)),
             _ => self.put_code(codes[number], table, row, out),
         }
     }
@@ -259,19 +282,16 @@ impl Key {
     pub fn moved_code(&self, code: u64, from: &GroupTable, table: &mut GroupTable) -> u64 {
         let is_datum = self.kind == ValueKind::Numeric && (self.scale.is_none() || code >> 62 == DATUM_CODE >> 62);
         let mark = if is_datum { DATUM_CODE } else { 0 };
-        let is_string = is_datum || !self.kind.is_int() && self.kind != ValueKind::Numeric;
+        let is_string = is_datum || self.is_string();
         if !is_string || !GroupTable::is_listed(code & !mark) {
             return code;
         }
         from.with_string(code & !mark, |bytes| table.string_code(bytes)) | mark
     }
 
-    /// Bytes of a value in the key's column; 0 for a varlena.
-    pub fn stride(&self) -> usize {
-        match self.kind.width() {
-            Width::Fixed(bytes) => bytes as usize,
-            Width::Varlena | Width::Cstring => 0,
-        }
+    /// Whether the codes of all values are those of strings.
+    pub fn is_string(&self) -> bool {
+        !self.kind.is_int() && self.kind != ValueKind::Numeric
     }
 }
 

@@ -9,6 +9,7 @@ use super::functions::{
 use super::groups::KEYS_MAX;
 use super::key::Key;
 use super::linear::Linear;
+use super::partial;
 use super::pruning::{self, Pruning};
 use super::total::{Total, TotalRequest};
 use crate::heap::Slot;
@@ -33,6 +34,14 @@ pub struct Output {
     pub format: OutputKind,
     /// Index of the function of the state's values that the aggregate sums up. None: the values themselves.
     pub linear: Option<usize>,
+}
+
+/// A group key of the request.
+pub struct KeyOutput {
+    /// Index of a key that rows are grouped by.
+    pub key: usize,
+    /// The kind of the output, and the function of the key that the output is. None: the output is the key.
+    pub linear: Option<(ValueKind, Linear)>,
 }
 
 /// A linear function of an argument.
@@ -61,7 +70,10 @@ pub enum GroupForm {
 
 /// An aggregation, compiled; part of a plan.
 pub struct AggregationPlan {
+    /// The keys that rows are grouped by: without linear functions of other keys.
     pub(super) keys: Vec<Key>,
+    /// One per key of the request.
+    pub(super) key_outputs: Vec<KeyOutput>,
     pub(super) arguments: Vec<Argument>,
     pub(super) states: Vec<StateSpec>,
     /// One per aggregate.
@@ -88,15 +100,30 @@ impl AggregationPlan {
             return Err(Unsupported("too many group keys or aggregates".into()));
         }
         let mut keys = Vec::with_capacity(aggregation.keys.len());
-        for expr in &aggregation.keys {
+        let mut key_outputs = Vec::with_capacity(aggregation.keys.len());
+        for (number, expr) in aggregation.keys.iter().enumerate() {
             let (node, kind) = compiler.typed(expr)?;
             let kind = kind.filter(|kind| groupable(*kind));
             let kind = kind.ok_or_else(|| Unsupported("a group key has a type that is not offloaded".into()))?;
+            if let Some((linear, operand)) = Linear::split(expr)
+                && let Some(base) = aggregation.keys.iter().position(|key| key == operand)
+            {
+                // The index among all keys, until the keys to group by are numbered.
+                key_outputs.push(KeyOutput { key: base, linear: Some((kind, linear)) });
+                continue;
+            }
+            key_outputs.push(KeyOutput { key: number, linear: None });
             let slots = slots_of([expr], compiler);
             keys.push(Key::new(node, kind, slots, &compiler.columns, evaluation));
         }
+        let grouped: Vec<usize> =
+            key_outputs.iter().filter(|output| output.linear.is_none()).map(|output| output.key).collect();
+        for output in &mut key_outputs {
+            output.key = grouped.partition_point(|key| *key < output.key);
+        }
         let mut plan = Self {
             keys,
+            key_outputs,
             arguments: Vec::new(),
             states: Vec::new(),
             outputs: Vec::new(),
@@ -107,9 +134,12 @@ impl AggregationPlan {
             total_requests: None,
         };
         // None for a sum that is derived from another sum: groups are not pruned by it.
-        let mut outputs: Vec<Option<pruning::Output>> =
-            (0..plan.keys.len()).map(|key| Some(pruning::Output::Key(key))).collect();
-        let mut kinds: Vec<ValueKind> = plan.keys.iter().map(|key| key.kind).collect();
+        let mut outputs: Vec<Option<pruning::Output>> = plan
+            .key_outputs
+            .iter()
+            .map(|output| output.linear.is_none().then_some(pruning::Output::Key(output.key)))
+            .collect();
+        let mut kinds: Vec<ValueKind> = plan.key_outputs.iter().map(|output| plan.output_kind(output)).collect();
         let mut argument_keys: Vec<ArgumentKey<'_>> = Vec::new();
         for aggregate in &aggregation.aggregates {
             let function =
@@ -176,6 +206,15 @@ impl AggregationPlan {
     /// Whether sums that are derived from these totals, one per argument, are defined for all rows.
     pub fn defines_sums(&self, totals: &[Total]) -> bool {
         self.linears.iter().all(|known| known.linear.is_defined_within(totals[known.argument].bounds))
+    }
+
+    fn output_kind(&self, output: &KeyOutput) -> ValueKind {
+        output.linear.as_ref().map_or(self.keys[output.key].kind, |(kind, _)| *kind)
+    }
+
+    /// The functions of keys, each with the index of the key.
+    pub(super) fn key_functions(&self) -> impl Iterator<Item = (usize, &Linear)> {
+        self.key_outputs.iter().filter_map(|output| Some((output.key, &output.linear.as_ref()?.1)))
     }
 
     /// Whether every aggregate is `count(*)`, without keys and filters.
@@ -263,7 +302,8 @@ impl AggregationPlan {
 
     /// Bytes per value of each result column; 0 for a varlena.
     pub(super) fn strides(&self, form: GroupForm) -> Vec<usize> {
-        let mut strides: Vec<usize> = self.keys.iter().map(Key::stride).collect();
+        let mut strides: Vec<usize> =
+            self.key_outputs.iter().map(|output| partial::stride(self.output_kind(output))).collect();
         let distinct = self.distinct.as_ref();
         if form == GroupForm::Values {
             strides.extend(distinct.into_iter().flat_map(DistinctPlan::value_strides));

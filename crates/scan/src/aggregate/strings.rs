@@ -4,93 +4,118 @@
 
 /// Slots of an empty table.
 const SLOTS_MIN: usize = 64;
+/// Bytes of a string's length, which precedes the string.
+const LENGTH_BYTES: usize = 4;
+
+/// A place of the hash table.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    /// The upper half of the string's hash.
+    tag: u32,
+    /// The string's number plus 1; 0 is an empty slot.
+    next: u32,
+    /// Where the string is stored, so that a comparison needs no other lookup.
+    start: u64,
+}
 
 #[derive(Debug, Default)]
 pub struct StringTable {
-    /// The upper half of a string's hash, and the string's number plus 1; 0 is an empty slot. Empty, or a power of two.
-    slots: Vec<u64>,
+    /// Empty, or a power of two.
+    slots: Vec<Slot>,
+    /// The length and the bytes of each string.
     bytes: Vec<u8>,
-    /// The end of each string in `bytes`.
-    ends: Vec<usize>,
-    /// Scratch memory of [`Self::numbers`].
-    found: Vec<u32>,
+    /// Where each string is stored in `bytes`.
+    starts: Vec<u64>,
+    /// Scratch memory of [`Self::numbers`]: the tag of each string, and the slot at which its search starts.
+    found: Vec<(u32, Slot)>,
 }
 
 impl StringTable {
     /// Returns the memory in use, in bytes.
     pub fn bytes(&self) -> usize {
-        self.slots.len() * 8 + self.bytes.len() + self.ends.len() * 8
+        self.slots.len() * size_of::<Slot>() + self.bytes.len() + self.starts.len() * 8
     }
 
     /// Returns a string; an empty string for a number that is not in the list.
     pub fn get(&self, number: u64) -> &[u8] {
-        let number = number as usize;
-        let Some(end) = self.ends.get(number) else { return &[] };
-        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.bytes[start..*end]
+        self.starts.get(number as usize).map_or(&[], |start| self.stored(*start))
+    }
+
+    /// Returns the string that is stored at `start`.
+    #[inline(always)]
+    fn stored(&self, start: u64) -> &[u8] {
+        let Some((length, rest)) = self.bytes.get(start as usize..).and_then(<[u8]>::split_first_chunk) else {
+            return &[];
+        };
+        rest.get(..u32::from_le_bytes(*length) as usize).unwrap_or_default()
     }
 
     /// Returns the number of a string; appends a string that is not in the list.
     pub fn number(&mut self, string: &[u8]) -> u64 {
-        if self.ends.len() * 2 >= self.slots.len() {
-            self.grow();
-        }
-        let (tag, mask) = (tag(string), self.slots.len() - 1);
+        self.reserve(1);
+        self.number_of_tag(string, tag(string))
+    }
+
+    /// As [`Self::number`], for a string with this tag. There must be an empty slot.
+    fn number_of_tag(&mut self, string: &[u8], tag: u32) -> u64 {
+        let mask = self.slots.len() - 1;
         let mut at = self.first_slot(tag);
         loop {
             let found = self.slots[at];
-            if found == 0 {
-                let number = self.ends.len() as u64;
+            if found.next == 0 {
+                let start = self.bytes.len() as u64;
+                self.bytes.extend_from_slice(&(string.len() as u32).to_le_bytes());
                 self.bytes.extend_from_slice(string);
-                self.ends.push(self.bytes.len());
-                self.slots[at] = tag << 32 | (number + 1);
-                return number;
+                self.starts.push(start);
+                self.slots[at] = Slot { tag, next: self.starts.len() as u32, start };
+                return self.starts.len() as u64 - 1;
             }
-            let number = (found & u64::from(u32::MAX)) - 1;
-            if found >> 32 == tag && self.get(number) == string {
-                return number;
+            if found.tag == tag && is_equal(self.stored(found.start), string) {
+                return u64::from(found.next) - 1;
             }
             at = (at + 1) & mask;
         }
     }
 
-    /// Calls `visit` with the index and the number of each string; appends strings that are not in the list. The slots, and the
-    /// strings in them, are read before the first comparison, so that the processor waits for several cache lines at a time.
+    /// Calls `visit` with the index and the number of each string; appends strings that are not in the list. The slots, and then
+    /// the strings in them, are read before the first comparison, so that the processor waits for several cache lines at a time.
     pub fn numbers(&mut self, strings: &[&[u8]], mut visit: impl FnMut(usize, u64)) {
-        while (self.ends.len() + strings.len()) * 2 >= self.slots.len() {
-            self.grow();
-        }
+        self.reserve(strings.len());
         let mut found = std::mem::take(&mut self.found);
         found.clear();
-        found.extend(strings.iter().map(|string| {
-            let tag = tag(string);
-            let slot = self.slots[self.first_slot(tag)];
-            // Number 0 is usually cached.
-            let number = if slot >> 32 == tag { (slot & u64::from(u32::MAX)).saturating_sub(1) } else { 0 };
-            number as u32
-        }));
-        let touch = |number: &u32| self.get(u64::from(*number)).first().copied().unwrap_or(0);
+        found.extend(strings.iter().map(|string| (tag(string), Slot::default())));
+        for (tag, slot) in &mut found {
+            *slot = self.slots[self.first_slot(*tag)];
+        }
+        let touch = |(tag, slot): &(u32, Slot)| {
+            let start = if slot.tag == *tag { slot.start as usize } else { 0 };
+            self.bytes.get(start + LENGTH_BYTES).copied().unwrap_or(0)
+        };
         std::hint::black_box(found.iter().map(touch).fold(0, |all, byte| all ^ byte));
-        for (index, (string, number)) in strings.iter().zip(&found).enumerate() {
-            let number = u64::from(*number);
-            let is_found = !self.ends.is_empty() && self.get(number) == *string;
-            visit(index, if is_found { number } else { self.number(string) });
+        for (index, (string, (tag, slot))) in strings.iter().zip(&found).enumerate() {
+            let is_found = slot.tag == *tag && slot.next > 0 && is_equal(self.stored(slot.start), string);
+            visit(index, if is_found { u64::from(slot.next) - 1 } else { self.number_of_tag(string, *tag) });
         }
         self.found = found;
     }
 
     /// The slot at which the search for a tag starts: the tag's upper bits.
-    fn first_slot(&self, tag: u64) -> usize {
-        (tag >> (32 - self.slots.len().trailing_zeros())) as usize
+    #[inline(always)]
+    fn first_slot(&self, tag: u32) -> usize {
+        (u64::from(tag) >> (32 - self.slots.len().trailing_zeros())) as usize
     }
 
-    fn grow(&mut self) {
-        let slots = vec![0; (self.slots.len() * 2).max(SLOTS_MIN)];
-        let mask = slots.len() - 1;
-        let old = std::mem::replace(&mut self.slots, slots);
-        for found in old.into_iter().filter(|found| *found != 0) {
-            let mut at = self.first_slot(found >> 32);
-            while self.slots[at] != 0 {
+    /// Adds slots until at most half of them are in use with `count` more strings.
+    fn reserve(&mut self, count: usize) {
+        let wanted = ((self.starts.len() + count) * 2).next_power_of_two().max(SLOTS_MIN);
+        if wanted <= self.slots.len() {
+            return;
+        }
+        let old = std::mem::replace(&mut self.slots, vec![Slot::default(); wanted]);
+        let mask = wanted - 1;
+        for found in old.into_iter().filter(|found| found.next != 0) {
+            let mut at = self.first_slot(found.tag);
+            while self.slots[at].next != 0 {
                 at = (at + 1) & mask;
             }
             self.slots[at] = found;
@@ -105,12 +130,42 @@ pub fn mix(hash: u64, word: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// The upper half of a string's hash.
-fn tag(string: &[u8]) -> u64 {
-    let (words, rest) = string.as_chunks::<8>();
-    let hash = words.iter().fold(string.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-    let last = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    mix(hash, last) >> 32
+/// Compares strings a word at a time: most are too short for a call of memcmp.
+#[inline(always)]
+fn is_equal(left: &[u8], right: &[u8]) -> bool {
+    if left.len() != right.len() {
+        return false;
+    }
+    let (Some(last), Some(other)) = (left.last_chunk::<8>(), right.last_chunk::<8>()) else { return left == right };
+    let words = left.as_chunks::<8>().0.iter().zip(right.as_chunks::<8>().0);
+    last == other && words.fold(0, |all, (left, right)| all | (word(*left) ^ word(*right))) == 0
+}
+
+#[inline(always)]
+fn word(bytes: [u8; 8]) -> u64 {
+    u64::from_le_bytes(bytes)
+}
+
+/// The upper half of a string's hash. The last eight bytes may overlap those before.
+#[inline(always)]
+fn tag(string: &[u8]) -> u32 {
+    let seed = string.len() as u64;
+    let Some(last) = string.last_chunk::<8>() else {
+        let last = string.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        return (mix(seed, last) >> 32) as u32;
+    };
+    // Two independent halves, because each multiplication waits for the one before.
+    let (pairs, rest) = string[..(seed as usize - 1) & !7].as_chunks::<16>();
+    let (mut first, mut second) = (seed, word(*last));
+    for pair in pairs {
+        let (left, right) = pair.split_at(8);
+        first = mix(first, left.try_into().map_or(0, word));
+        second = mix(second, right.try_into().map_or(0, word));
+    }
+    if let Some(rest) = rest.first_chunk::<8>() {
+        first = mix(first, word(*rest));
+    }
+    (mix(first, second) >> 32) as u32
 }
 
 #[cfg(test)]

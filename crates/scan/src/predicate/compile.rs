@@ -192,6 +192,7 @@ impl Compiler<'_> {
             _ => self.encoding,
         };
         check_field(function, &nodes)?;
+        check_regular_expression(function, &nodes)?;
         match function.body {
             FunctionBody::Like { ignores_case, .. } => {
                 if ignores_case {
@@ -350,6 +351,19 @@ fn lowered(node: Node, encoding: TextEncoding) -> Node {
             Node::Call { function, context: Context { encoding, result: ValueKind::Text }, args: vec![node] }
         }
     }
+}
+
+/// Checks that `~` and `regexp_replace` have a constant regular expression that the cell knows.
+fn check_regular_expression(function: &Function, args: &[Node]) -> Result<(), Unsupported> {
+    if !functions::takes_regular_expression(function) {
+        return Ok(());
+    }
+    let known = match &args[1] {
+        Node::Const(Value::Bytes(pattern)) => functions::knows_regular_expression(function, pattern),
+        Node::Const(Value::Null) => true,
+        _ => false,
+    };
+    if known { Ok(()) } else { Err(Unsupported(format!("{} is not offloaded for this pattern", function.name))) }
 }
 
 /// Checks that `extract`, `date_part` and `date_trunc` have a constant field that the cell knows.

@@ -16,6 +16,7 @@ mod kernel;
 mod lanes;
 mod like;
 mod node;
+mod regex;
 mod rows;
 mod substring_bitmap;
 mod vector;
@@ -85,6 +86,8 @@ pub enum FunctionClass {
     Case = 5,
     /// The first argument must be a constant that [`knows_field`] accepts.
     Field = 6,
+    /// The second argument must be a constant that [`knows_regular_expression`] accepts.
+    RegularExpression = 7,
 }
 
 /// The class of a function; `Other` for a function that is not offloadable.
@@ -97,6 +100,7 @@ pub fn function_class(function: Oid) -> FunctionClass {
         FunctionBody::Like { .. } => FunctionClass::Pattern,
         _ if function.collation == CollationNeed::Cased => FunctionClass::Case,
         _ if functions::takes_field(function) => FunctionClass::Field,
+        _ if functions::takes_regular_expression(function) => FunctionClass::RegularExpression,
         _ => FunctionClass::Other,
     }
 }
@@ -104,6 +108,11 @@ pub fn function_class(function: Oid) -> FunctionClass {
 /// Whether the cell evaluates `extract`, `date_part` or `date_trunc` for this field.
 pub fn knows_field(function: Oid, field: &[u8]) -> bool {
     functions::find(function).is_some_and(|function| functions::knows_field(function, field))
+}
+
+/// Whether the cell evaluates `~` or `regexp_replace` with this regular expression.
+pub fn knows_regular_expression(function: Oid, pattern: &[u8]) -> bool {
+    functions::find(function).is_some_and(|function| functions::knows_regular_expression(function, pattern))
 }
 
 /// Whether expressions can use values of this type. Values of any type can be projected and tested for NULL.

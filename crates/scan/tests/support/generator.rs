@@ -273,6 +273,7 @@ impl Generator {
             }
             let Some(left) = self.column(random, function.args[0]) else { continue };
             let right = match random.below(4) {
+                _ if takes_regular_expression(function) => regular_expression(random),
                 0 => self.expr(random, function.args[1], depth.min(1)),
                 _ => self.constant(random, function.args[1]),
             };
@@ -312,7 +313,11 @@ impl Generator {
             let (operator, suffix) = *random.pick(&operators);
             let (function, _) = random.pick(&self.functions);
             let compares = function.result == type_oid::BOOL && function.args.len() == 2;
-            if !compares || !function.name.ends_with(suffix) || function.name.contains("pattern") {
+            if !compares
+                || !function.name.ends_with(suffix)
+                || function.name.contains("pattern")
+                || takes_regular_expression(function)
+            {
                 continue;
             }
             if function.args[0] != function.args[1] {
@@ -351,7 +356,7 @@ impl Generator {
         for _ in 0..1000 {
             let (function, _) = random.pick(&self.functions);
             let equality = function.result == type_oid::BOOL && function.name.ends_with("eq") && !function.fallible;
-            if !equality || function.args[0] != function.args[1] {
+            if !equality || function.args[0] != function.args[1] || takes_regular_expression(function) {
                 continue;
             }
             let left = self.expr(random, function.args[0], depth - 1);
@@ -400,6 +405,9 @@ impl Generator {
                         let value = Some(field.as_bytes().to_vec());
                         return (format!("'{field}'::text"), Expr::Const { type_oid: type_oid::TEXT, value });
                     }
+                    if index == 1 && takes_regular_expression(function) {
+                        return regular_expression(random);
+                    }
                     self.expr(random, *oid, depth.saturating_sub(1))
                 });
                 let args = args.collect();
@@ -430,6 +438,18 @@ impl Generator {
             _ => self.call(random, oid, depth),
         }
     }
+}
+
+fn takes_regular_expression(function: &FunctionInfo) -> bool {
+    function.name.contains("regex")
+}
+
+fn regular_expression(random: &mut Random) -> (String, Expr) {
+    let patterns =
+        [r"^(.)(.*)", r"^a?(?:ab|[^e])*(.+)$", r"^.*([^a-m]+).?", r"^(e|[a-z]+).?(.*)", r"^[^.]*\.(.)", r"^( ?.)"];
+    let pattern = *random.pick(&patterns);
+    let value = Some(pattern.as_bytes().to_vec());
+    (format!("'{pattern}'::text"), Expr::Const { type_oid: type_oid::TEXT, value })
 }
 
 fn apply(function: &FunctionInfo, name: &str, args: Vec<(String, Expr)>) -> (String, Expr) {

@@ -311,11 +311,57 @@ impl Queries<'_> {
                 _ => format!("trunc({}, 1)", self.expression(Type::Numeric, 1)),
             };
         }
+        if self.rng.chance(15) {
+            return self.computed_key();
+        }
         match *self.rng.pick(&[Type::Bool, Type::Int4, Type::Int8, Type::Text, Type::Date, Type::Timestamp]) {
             Type::Int8 => format!("(id % {})", 1 + self.rng.below(2000)),
             Type::Text => self.unpadded(1),
             of => format!("({})", self.expression(of, 1)),
         }
+    }
+
+    /// Returns a key that the cell computes only in some cases: a regular expression, or a function that stays in PostgreSQL,
+    /// whose columns the cell groups by.
+    fn computed_key(&mut self) -> String {
+        let column = self.any_column();
+        match self.rng.below(7) {
+            0 => format!("md5({column}::text)"),
+            1 => format!("to_char({}, 'YYYY-MM')", self.expression(Type::Timestamp, 0)),
+            2 => format!("(({column})::text || '/' || (id % 7))"),
+            3 => format!("initcap({})", self.unpadded(0)),
+            4 => format!("({} ~ {})", self.unpadded(0), self.regular_expression()),
+            _ => {
+                let replacements: [&str; 4] = [r"\1", r"<\1\2>", r"\\\&", "x"];
+                let new = *self.rng.pick(&replacements);
+                let new = quoted(new);
+                format!("regexp_replace({}, {}, {new})", self.unpadded(0), self.regular_expression())
+            }
+        }
+    }
+
+    fn regular_expression(&mut self) -> String {
+        let mut pattern = String::new();
+        for _ in 0..1 + self.rng.below(4) {
+            let atom = *self.rng.pick(&[
+                "a",
+                "[^a]",
+                ".",
+                "(.)",
+                "(e|[a-p]+)",
+                "(?:in)",
+                "([^e]*)",
+                r"\.",
+                "[[:alpha:]]",
+                "語",
+            ]);
+            pattern += atom;
+            if !atom.starts_with('(') || atom.starts_with("(?:") {
+                pattern += *self.rng.pick(&["", "", "*", "+", "?", "*?"]);
+            }
+        }
+        let (start, end) = (self.rng.chance(70), self.rng.chance(30));
+        quoted(&format!("{}{pattern}{}", if start { "^" } else { "" }, if end { "$" } else { "" }))
     }
 
     /// Returns an aggregate whose result does not depend on the order of rows, perhaps with a filter; if `distinct`, one

@@ -7,6 +7,7 @@
 use super::{
     CollationNeed, Context, Function, characters, characters_fallible, fallible, functions, ilike, like, safe,
 };
+use crate::predicate::regex::{self, Replacement, Search};
 use crate::value::{EvalResult, Undecided, Value, without_trailing_blanks};
 use cellar_format::postgres::{Oid, encoding, type_oid};
 use std::borrow::Cow;
@@ -47,7 +48,7 @@ impl TextEncoding {
     fn count(self, bytes: &[u8]) -> i64 {
         match self {
             // In valid UTF-8 every byte that is not a continuation byte starts a character.
-            Self::Utf8 => bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as i64,
+            Self::Utf8 if !bytes.is_ascii() => bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as i64,
             _ => bytes.len() as i64,
         }
     }
@@ -255,6 +256,91 @@ fn position<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
     Ok(Value::Int(found.map_or(0, |at| context.encoding.count(&whole[..at]) + 1)))
 }
 
+const REGEX_EQUAL: Oid = 1254;
+const REGEX_NOT_EQUAL: Oid = 1256;
+const REGEX_REPLACE: Oid = 2284;
+
+/// Returns whether the function is `~`, `!~` or `regexp_replace`.
+pub fn takes_regular_expression(function: &Function) -> bool {
+    matches!(function.oid, REGEX_EQUAL | REGEX_NOT_EQUAL | REGEX_REPLACE)
+}
+
+/// Returns whether the function supports this regular expression. An unsupported one would be undecided in every row.
+pub fn knows_regular_expression(function: &Function, pattern: &[u8]) -> bool {
+    match function.oid {
+        REGEX_REPLACE => Replacement::compile(pattern, regex::Encoding::Utf8).is_some(),
+        _ => Search::compile(pattern, regex::Encoding::Utf8).is_some(),
+    }
+}
+
+/// Returns the encoding for regular expressions.
+fn character_encoding(context: &Context) -> Result<regex::Encoding, Undecided> {
+    match context.encoding {
+        TextEncoding::Utf8 => Ok(regex::Encoding::Utf8),
+        TextEncoding::SingleByte => Ok(regex::Encoding::SingleByte),
+        TextEncoding::Opaque => Err(Undecided),
+    }
+}
+
+fn matches_regex(args: &[Value<'_>], context: &Context) -> Result<bool, Undecided> {
+    let search = regex::search(bytes(&args[1])?, character_encoding(context)?).ok_or(Undecided)?;
+    Ok(search.is_match(bytes(&args[0])?))
+}
+
+fn regex_equal<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
+    matches_regex(args, context).map(Value::Bool)
+}
+
+fn regex_not_equal<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
+    matches_regex(args, context).map(|is_match| Value::Bool(!is_match))
+}
+
+/// Replaces the first match, as `replace_text_regexp` does.
+fn regex_replace<'a>(args: &mut [Value<'a>], context: &Context) -> EvalResult<'a> {
+    let replacement = regex::replacement(bytes(&args[1])?, character_encoding(context)?).ok_or(Undecided)?;
+    let text = bytes(&args[0])?;
+    let found = match replacement.find(text) {
+        Ok(found) => found,
+        Err(regex::Found::No) => return Ok(Value::Bytes(take(&mut args[0])?)),
+        Err(regex::Found::Unknown) => return Err(Undecided),
+    };
+    let whole = found.group(0).ok_or(Undecided)?;
+    let new = bytes(&args[2])?;
+    if let [b'\\', group @ b'1'..=b'9'] = new
+        && let Some(range) = found.group((group - b'0').into())
+        && whole.end == text.len()
+    {
+        return Ok(part(take(&mut args[0])?, range.start, range.end));
+    }
+    let mut result = Vec::with_capacity(text.len());
+    let mut rest = new;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        result.extend_from_slice(&rest[..at]);
+        rest = &rest[at + 1..];
+        let group = match rest.first() {
+            Some(b'\\') => None,
+            Some(b'&') => found.group(0),
+            Some(digit @ b'1'..=b'9') => Some(found.group((digit - b'0').into()).unwrap_or_default()),
+            // Another character is copied, together with the backslash.
+            _ => {
+                result.push(b'\\');
+                continue;
+            }
+        };
+        match group {
+            None => result.push(b'\\'),
+            Some(group) => result.extend_from_slice(&text[group]),
+        }
+        rest = &rest[1..];
+        if result.len() > RESULT_BYTES_MAX {
+            return Err(Undecided);
+        }
+    }
+    result.extend_from_slice(rest);
+    result.extend_from_slice(&text[whole.end..]);
+    Ok(Value::Bytes(result.into()))
+}
+
 /// Changes the case of ASCII letters by `change`. Undecided if `stays` is false for a non-ASCII letter.
 fn cased<'a>(args: &mut [Value<'a>], change: fn(&[u8]) -> Vec<u8>, stays: fn(char) -> bool) -> EvalResult<'a> {
     let text = bytes(&args[0])?;
@@ -349,6 +435,9 @@ functions! {
     1258 textcat (TEXT, TEXT) -> TEXT, Any, fallible(concatenate);
     2011 byteacat (BYTEA, BYTEA) -> BYTEA, Any, fallible(concatenate);
     2087 replace_text (TEXT, TEXT, TEXT) -> TEXT, Deterministic, characters_fallible(replace);
+    1254 textregexeq (TEXT, TEXT) -> BOOL, Deterministic, characters(regex_equal);
+    1256 textregexne (TEXT, TEXT) -> BOOL, Deterministic, characters(regex_not_equal);
+    2284 textregexreplace_noopt (TEXT, TEXT, TEXT) -> TEXT, Deterministic, characters(regex_replace);
     2088 split_part (TEXT, TEXT, INT4) -> TEXT, Deterministic, characters_fallible(split_part);
     849 textpos (TEXT, TEXT) -> INT4, Deterministic, characters(position);
     868 textpos (TEXT, TEXT) -> INT4, Deterministic, characters(position);
@@ -397,6 +486,21 @@ mod tests {
 
     fn text(text: &'static str) -> Value<'static> {
         Value::Bytes(text.as_bytes().into())
+    }
+
+    /// The expected values are PostgreSQL's.
+    #[test]
+    fn regular_expressions_replace_as_in_postgresql() {
+        let replaced = |whole, pattern, new| evaluate(regex_replace, &[text(whole), text(pattern), text(new)]);
+        for (pattern, new, expected) in [
+            ("^a(b+)(c)", r"\2\1", "cbbd"),
+            ("^a(b+)(c)", r"<\&>", "<abbc>d"),
+            ("^a(b+)(c)", r"\\1\3\x\", r"\1\x\d"),
+            ("^a(b+).*$", r"\1", "bb"),
+            ("^x", "y", "abbcd"),
+        ] {
+            assert_eq!(replaced("abbcd", pattern, new).as_deref(), Some(expected), "{pattern} by {new}");
+        }
     }
 
     /// The expected values are PostgreSQL's.
