@@ -339,9 +339,64 @@ CREATE TABLE awr.sample_chunk (
   query_id bigint[] NOT NULL,
   plan_hash bigint[] NOT NULL,
   xact_age_us bigint[] NOT NULL,
-  query_age_us bigint[] NOT NULL
+  query_age_us bigint[] NOT NULL,
+  snap_id bigint
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.sample_chunk IS 'session samples, one row per minute; see the view awr.active_session_history';
+COMMENT ON COLUMN awr.sample_chunk.snap_id IS
+  'AWR snapshot whose interval contains the samples; NULL until it is taken, 0 if only the times of the samples tell';
+
+-- Sums of the session samples of an AWR snapshot's interval. Reports between AWR snapshots read sums, because samples of days
+-- are too many. Samples of idle waits are in no sum. The number of rows is bounded by the number of samples, and usually by
+-- that of sessions, of statements with their plans and events, and of slots.
+CREATE TABLE awr.sample_interval (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  ticks awr.counter, lost awr.counter,
+  period_ms integer
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.sample_interval IS 'AWR snapshots whose session samples are summed: ticks of the sampler, lost samples, longest period';
+
+CREATE TABLE awr.sample_event (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  query_id bigint NOT NULL, plan_id bigint NOT NULL,
+  event text COLLATE "C" NOT NULL, wait_event_type text COLLATE "C" NOT NULL, class text COLLATE "C" NOT NULL, foreground boolean NOT NULL,
+  period_ms integer NOT NULL,
+  samples awr.counter
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.sample_event IS
+  'session samples of active sessions by statement, plan and wait event; event CPU has no wait_event_type';
+
+CREATE TABLE awr.sample_session (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  pid integer NOT NULL, backend_start timestamptz NOT NULL, backend_type text COLLATE "C" NOT NULL,
+  application text COLLATE "C" NOT NULL, client text COLLATE "C" NOT NULL, database oid NOT NULL, role oid NOT NULL,
+  state text COLLATE "C" NOT NULL, class text COLLATE "C" NOT NULL,
+  samples awr.counter,
+  xact_age_us bigint
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.sample_session IS
+  'session samples by session and wait class (state active), and of sessions idle in a transaction with the greatest age of the transaction';
+
+CREATE TABLE awr.sample_blocking (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  blocker_pid integer NOT NULL, pid integer NOT NULL, event text COLLATE "C" NOT NULL, query_id bigint NOT NULL,
+  samples awr.counter
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.sample_blocking IS 'session samples that waited for a lock, by blocker and waiting session';
+
+CREATE TABLE awr.sample_blocker (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  pid integer NOT NULL, state text COLLATE "C" NOT NULL, application text COLLATE "C" NOT NULL, query_id bigint NOT NULL,
+  samples awr.counter
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.sample_blocker IS 'the samples of awr.sample_blocking by what the blocker did at that moment';
+
+CREATE TABLE awr.sample_slot (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  slot timestamptz NOT NULL, class text COLLATE "C" NOT NULL, period_ms integer NOT NULL,
+  samples awr.counter
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.sample_slot IS 'session samples of active client sessions and parallel workers over time, by wait class; see awr.slot_seconds';
 
 CREATE TABLE awr.activity (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
@@ -828,8 +883,9 @@ BEGIN
 
   INSERT INTO awr.last_value
     VALUES (state_id, 'samples', 0, jsonb_build_object('incarnation', incarnation, 'sequence', coalesce(last, after),
-              -- Without a sample, the ticks count for the next chunk.
-              'ticks', CASE WHEN stored > 0 THEN sampler -> 'ticks' ELSE previous -> 'ticks' END))
+              -- Without a sample, the ticks count for the next chunk, unless an AWR snapshot precedes it.
+              'ticks', CASE WHEN stored > 0 THEN sampler -> 'ticks' ELSE previous -> 'ticks' END, 'seen', sampler -> 'ticks',
+              'period_ms', sampler -> 'period_ms'))
     ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data;
   RETURN stored;
 END
@@ -898,6 +954,195 @@ COMMENT ON COLUMN awr.active_session_history.chunk_begin IS
   'first sample of the stored minute; conditions on chunk_begin and chunk_end keep a query from reading all samples';
 COMMENT ON COLUMN awr.active_session_history.leader_pid IS 'the session that a parallel worker works for';
 COMMENT ON COLUMN awr.active_session_history.blocker_pid IS 'a process that holds the lock that the session waited for';
+
+-- ---- Sums of session samples ----
+
+-- Returns the length of the slots of an interval: 150 slots at most. Slots begin at multiples of their length since 2000, and
+-- each length divides the next one, so the slots of a long interval are unions of those of its parts.
+CREATE FUNCTION awr.slot_seconds(begin_time timestamptz, end_time timestamptz)
+RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN coalesce((SELECT min(w) FROM unnest(ARRAY[1, 2, 10, 30, 60, 120, 600, 1800, 3600, 7200, 14400, 28800]) w
+                 WHERE extract(epoch FROM end_time - begin_time) <= 150 * w), 86400);
+
+COMMENT ON FUNCTION awr.slot_seconds(timestamptz, timestamptz) IS 'for internal use by awr.report_data';
+
+-- Rows of all tables of sums, without the AWR snapshot; kind is the name of the table without sample_
+CREATE TYPE awr.sample_sum AS (
+  kind text, samples bigint, period_ms integer, slot timestamptz, query_id bigint, plan_id bigint, event text, wait_event_type text,
+  class text, foreground boolean, pid integer, backend_start timestamptz, backend_type text, application text, client text,
+  database oid, role oid, state text, xact_age_us bigint, blocker_pid integer, ticks bigint, lost bigint);
+
+-- Returns the sums of the samples of an AWR snapshot's interval.
+CREATE FUNCTION awr.sum_chunks(instance integer, snap bigint)
+RETURNS SETOF awr.sample_sum
+AS $$
+DECLARE
+  interval_end awr.snapshot;
+  first_day date;
+  last_day date;
+  width interval;
+  idle int[] := ARRAY(SELECT id FROM awr.word WHERE word LIKE 'idle in transaction%');
+BEGIN
+  SELECT * INTO interval_end FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = snap;
+  width := awr.slot_seconds(interval_end.begin_time, interval_end.end_time) * interval '1 second';
+  -- A day more on each side: samples are stored under the day of their storing.
+  first_day := (least(interval_end.begin_time, interval_end.end_time) AT TIME ZONE 'UTC')::date - 1;
+  last_day := (greatest(interval_end.begin_time, interval_end.end_time) AT TIME ZONE 'UTC')::date + 1;
+  RETURN QUERY
+  WITH chunk AS NOT MATERIALIZED (
+    SELECT c.* FROM awr.sample_chunk c
+    WHERE c.instance_id = instance AND c.snap_day BETWEEN first_day AND last_day
+      AND (c.snap_id = snap OR (c.snap_id = 0 AND c.end_time > interval_end.begin_time AND c.begin_time <= interval_end.end_time))),
+  s AS MATERIALIZED (
+    SELECT c.period_ms, c.begin_time + u.ms * interval '1 millisecond' AS at, u.pid, u.session_ms, u.blocker_pid, u.database, u.role, u.application,
+           u.client, u.backend_type, u.state, coalesce(u.state = ANY (idle), false) AS is_idle, u.type, u.event, u.query_id, u.plan_id, u.xact_age_us
+    FROM chunk c
+         CROSS JOIN LATERAL unnest(c.sample_ms, c.pid, c.session_ms, c.blocker_pid, c.database, c.role, c.application, c.client, c.backend_type,
+                                   c.state, c.wait_event_type, c.wait_event, c.query_id, c.plan_hash, c.xact_age_us)
+           AS u (ms, pid, session_ms, blocker_pid, database, role, application, client, backend_type, state, type, event, query_id, plan_id, xact_age_us)
+    WHERE c.snap_id = snap
+       OR (c.begin_time + u.ms * interval '1 millisecond' > interval_end.begin_time AND c.begin_time + u.ms * interval '1 millisecond' <= interval_end.end_time)),
+  blocked AS MATERIALIZED (
+    SELECT s.at, s.blocker_pid, s.pid, s.event, s.query_id FROM s WHERE s.blocker_pid <> 0),
+  -- One pass over the samples. Numbers of texts become texts afterwards.
+  g AS MATERIALIZED (
+    SELECT CASE grouping(x.query_id, x.pid, x.slot) WHEN 3 THEN 'event' WHEN 5 THEN 'session' ELSE 'slot' END AS kind,
+           x.period_ms, x.slot, x.pid, x.session_ms, x.backend_type, x.application, x.client, x.database, x.role, x.is_idle, x.type, x.event,
+           x.query_id, x.plan_id, count(*) AS n, max(x.xact_age_us) AS xact_age_us
+    FROM (SELECT *, date_bin(width, s.at, '2000-01-01 00:00:00+00') AS slot FROM s) x
+    GROUP BY GROUPING SETS (
+      (x.period_ms, x.backend_type, x.is_idle, x.type, x.event, x.query_id, x.plan_id),
+      (x.pid, x.session_ms, x.backend_type, x.application, x.client, x.database, x.role, x.is_idle, x.type, x.event),
+      (x.period_ms, x.slot, x.backend_type, x.is_idle, x.type, x.event))),
+  meaning AS MATERIALIZED (
+    SELECT coalesce(d.backend_type, 0) AS b, coalesce(d.type, 0) AS t, coalesce(d.event, 0) AS e, coalesce(e.word, 'CPU') AS event,
+           coalesce(t.word, '') AS wait_event_type, coalesce(b.word, '') AS backend_type, coalesce(b.word IN ('client backend', 'parallel worker'), false) AS foreground,
+           awr.wait_class(t.word, e.word, b.word IN ('client backend', 'parallel worker')) AS class
+    FROM (SELECT DISTINCT g.backend_type, g.type, g.event FROM g) d
+         LEFT JOIN awr.word b ON b.id = d.backend_type LEFT JOIN awr.word t ON t.id = d.type LEFT JOIN awr.word e ON e.id = d.event),
+  named AS MATERIALIZED (
+    SELECT g.kind, g.period_ms, g.slot, g.pid, g.session_ms, g.application, g.client, g.database, g.role, g.is_idle, g.query_id, g.plan_id, g.n,
+           g.xact_age_us, m.event, m.wait_event_type, m.backend_type, m.foreground, m.class
+    FROM g JOIN meaning m ON m.b = coalesce(g.backend_type, 0) AND m.t = coalesce(g.type, 0) AND m.e = coalesce(g.event, 0)
+    WHERE g.is_idle OR m.class <> 'Idle')
+  SELECT 'interval', NULL::bigint, max(c.period_ms) FILTER (WHERE cardinality(c.pid) > 0), NULL::timestamptz, NULL::bigint, NULL::bigint, NULL, NULL, NULL, NULL::boolean,
+         NULL::int, NULL::timestamptz, NULL, NULL, NULL, NULL::oid, NULL::oid, NULL, NULL::bigint, NULL::int, sum(c.ticks)::bigint, sum(c.lost)::bigint
+  FROM chunk c
+  UNION ALL
+  SELECT 'event', sum(n)::bigint, d.period_ms, NULL, d.query_id, d.plan_id, d.event, d.wait_event_type, d.class, d.foreground,
+         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  FROM named d WHERE d.kind = 'event' AND NOT d.is_idle
+  GROUP BY d.period_ms, d.query_id, d.plan_id, d.event, d.wait_event_type, d.class, d.foreground
+  UNION ALL
+  SELECT 'slot', sum(n)::bigint, d.period_ms, d.slot, NULL, NULL, NULL, NULL, d.class, NULL,
+         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  FROM named d WHERE d.kind = 'slot' AND NOT d.is_idle AND d.foreground
+  GROUP BY d.period_ms, d.slot, d.class
+  UNION ALL
+  SELECT 'session', sum(d.n)::bigint, NULL, NULL, NULL, NULL, NULL, NULL, CASE WHEN d.is_idle THEN '' ELSE d.class END, NULL,
+         d.pid, to_timestamp(d.session_ms / 1000.0), d.backend_type, coalesce(a.word, ''), coalesce(c.word, ''), d.database, d.role,
+         CASE WHEN d.is_idle THEN 'idle in transaction' ELSE 'active' END, max(d.xact_age_us) FILTER (WHERE d.is_idle), NULL, NULL, NULL
+  FROM named d LEFT JOIN awr.word a ON a.id = d.application LEFT JOIN awr.word c ON c.id = d.client
+  WHERE d.kind = 'session'
+  GROUP BY d.pid, d.session_ms, d.backend_type, a.word, c.word, d.database, d.role, d.is_idle, CASE WHEN d.is_idle THEN '' ELSE d.class END
+  UNION ALL
+  SELECT 'blocking', w.n, NULL, NULL, w.query_id, NULL, coalesce(e.word, ''), NULL, NULL, NULL,
+         w.pid, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, w.blocker_pid, NULL, NULL
+  FROM (SELECT blocker_pid, pid, b.event, query_id, count(*) AS n FROM blocked b GROUP BY 1, 2, 3, 4) w LEFT JOIN awr.word e ON e.id = w.event
+  UNION ALL
+  SELECT 'blocker', w.n, NULL, NULL, w.query_id, NULL, NULL, NULL, NULL, NULL,
+         w.pid, NULL, NULL, coalesce(a.word, ''), NULL, NULL, NULL, coalesce(st.word, ''), NULL, NULL, NULL, NULL
+  FROM (SELECT s.pid, s.state, s.application, s.query_id, sum(b.n)::bigint AS n
+        FROM (SELECT at, blocker_pid, count(*) AS n FROM blocked GROUP BY 1, 2) b JOIN s ON s.at = b.at AND s.pid = b.blocker_pid
+        GROUP BY 1, 2, 3, 4) w
+       LEFT JOIN awr.word st ON st.id = w.state LEFT JOIN awr.word a ON a.id = w.application;
+END
+$$ LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+-- The planner takes an array for ten elements. For the many rows that it does not expect, hash tables are faster than sorts and
+-- nested loops.
+SET enable_sort = off
+SET enable_nestloop = off
+SET jit = off
+SET work_mem = '64MB';
+
+COMMENT ON FUNCTION awr.sum_chunks(integer, bigint) IS 'for internal use by awr.sum_samples and awr.report_data';
+
+-- Stores the sums of the samples of AWR snapshots that have none yet, of ten at most, the latest first. Returns how many. A
+-- report adds up the samples of a snapshot without sums.
+CREATE FUNCTION awr.sum_samples()
+RETURNS integer
+AS $$
+DECLARE
+  s record;
+  summed int := 0;
+BEGIN
+  -- One session at a time; readers are not blocked.
+  LOCK TABLE awr.sample_interval IN SHARE UPDATE EXCLUSIVE MODE;
+  FOR s IN
+    SELECT p.snap_day, p.snap_id, p.instance_id FROM awr.snapshot p
+    WHERE p.begin_time IS NOT NULL
+      AND NOT EXISTS (SELECT FROM awr.sample_interval i WHERE i.instance_id = p.instance_id AND i.snap_id = p.snap_id AND i.snap_day = p.snap_day)
+      AND EXISTS (SELECT FROM awr.sample_chunk c
+                  WHERE c.instance_id = p.instance_id AND (c.snap_id = p.snap_id OR (c.snap_id = 0 AND c.end_time > p.begin_time AND c.begin_time <= p.end_time)))
+    ORDER BY p.end_time DESC LIMIT 10
+  LOOP
+    PERFORM awr.create_partitions(s.snap_day);
+    WITH sums AS MATERIALIZED (
+      SELECT * FROM awr.sum_chunks(s.instance_id, s.snap_id)),
+    event AS (
+      INSERT INTO awr.sample_event
+        SELECT s.snap_day, s.snap_id, s.instance_id, query_id, plan_id, event, wait_event_type, class, foreground, period_ms, samples
+        FROM sums WHERE kind = 'event'),
+    session AS (
+      INSERT INTO awr.sample_session
+        SELECT s.snap_day, s.snap_id, s.instance_id, pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us
+        FROM sums WHERE kind = 'session'),
+    blocking AS (
+      INSERT INTO awr.sample_blocking
+        SELECT s.snap_day, s.snap_id, s.instance_id, blocker_pid, pid, event, query_id, samples FROM sums WHERE kind = 'blocking'),
+    blocker AS (
+      INSERT INTO awr.sample_blocker
+        SELECT s.snap_day, s.snap_id, s.instance_id, pid, state, application, query_id, samples FROM sums WHERE kind = 'blocker'),
+    slot AS (
+      INSERT INTO awr.sample_slot
+        SELECT s.snap_day, s.snap_id, s.instance_id, slot, class, period_ms, samples FROM sums WHERE kind = 'slot')
+    INSERT INTO awr.sample_interval
+      SELECT s.snap_day, s.snap_id, s.instance_id, ticks, lost, period_ms FROM sums WHERE kind = 'interval';
+    summed := summed + 1;
+  END LOOP;
+  RETURN summed;
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.sum_samples() IS 'adds up session samples of AWR snapshots; the AWR worker calls it every minute';
+
+-- Assigns the samples that were stored since the previous AWR snapshot of an instance to an AWR snapshot. Ticks without samples
+-- become a minute without samples.
+CREATE FUNCTION awr.assign_samples(instance integer, snap bigint)
+RETURNS void
+AS $$
+DECLARE
+  day date;
+BEGIN
+  SELECT least(s.snap_day, (s.begin_time AT TIME ZONE 'UTC')::date) - 1 INTO day FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = snap;
+  WITH idle AS (
+    UPDATE awr.last_value l SET data = l.data || jsonb_build_object('ticks', l.data -> 'seen')
+    FROM awr.last_value o
+    WHERE l.instance_id = CASE WHEN instance = 1 THEN 0 ELSE instance END AND l.kind = 'samples' AND l.data -> 'seen' <> l.data -> 'ticks'
+      AND o.instance_id = l.instance_id AND o.kind = l.kind
+    RETURNING (o.data ->> 'seen')::bigint - (o.data ->> 'ticks')::bigint AS ticks, (o.data ->> 'period_ms')::int AS period_ms)
+  INSERT INTO awr.sample_chunk
+    SELECT s.snap_day, instance, s.end_time, s.end_time, period_ms, ticks, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'
+    FROM idle, awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = snap;
+  UPDATE awr.sample_chunk c SET snap_id = snap WHERE c.instance_id = instance AND c.snap_id IS NULL AND (day IS NULL OR c.snap_day >= day);
+END
+$$ LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp;
+
+COMMENT ON FUNCTION awr.assign_samples(integer, bigint) IS 'for internal use by awr.create_snapshot';
 
 -- ---- Statements and plans ----
 
@@ -1109,7 +1354,7 @@ CREATE VIEW awr.interval_column AS
   FROM pg_catalog.pg_class c
        JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
        JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-  WHERE c.relnamespace = 'awr'::regnamespace AND c.relkind = 'p' AND c.relname NOT IN ('snapshot', 'note', 'sample_chunk')
+  WHERE c.relnamespace = 'awr'::regnamespace AND c.relkind = 'p' AND c.relname NOT IN ('snapshot', 'note') AND c.relname NOT LIKE 'sample\_%'
     AND a.attname NOT IN ('snap_day', 'snap_id', 'instance_id');
 
 COMMENT ON VIEW awr.interval_column IS 'columns of the interval tables, and how awr.store_snapshot fills each';
@@ -1391,6 +1636,7 @@ BEGIN
   PERFORM awr.store_plans();
   SELECT array_agg(ROW(c.kind, c.database, c.data)::awr.collected) INTO collected FROM awr.collect() c;
   snap := awr.store_snapshot(coalesce(nullif(facts ->> 'cluster_name', ''), 'local'), true, facts, collected, requested_by);
+  PERFORM awr.assign_samples(1, snap);
   PERFORM awr.store_query_texts(1, 'awr.get_query_texts(awr.known_query_texts(1))');
   UPDATE awr.snapshot s SET duration_us = (extract(epoch FROM clock_timestamp() - began) * 1e6)::bigint
     WHERE s.instance_id = 1 AND s.snap_id = snap;
@@ -1817,6 +2063,119 @@ SET search_path = pg_catalog, pg_temp;
 
 COMMENT ON FUNCTION awr.cell_files(bigint, bigint, integer, integer) IS 'for internal use by awr.report_data';
 
+-- Returns what a report between two AWR snapshots shows of session samples: the object ash of the document, and the wait events that
+-- are not in "events", which lists timed events.
+CREATE FUNCTION awr.sample_data(
+  begin_snap bigint, end_snap bigint, instance integer, databases jsonb, names jsonb, events jsonb, OUT ash jsonb, OUT sampled jsonb)
+AS $$
+DECLARE
+  first awr.snapshot;
+  last awr.snapshot;
+BEGIN
+  SELECT * INTO first FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = begin_snap;
+  SELECT * INTO last FROM awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = end_snap;
+  -- Sums of session samples: those of the repository, and of AWR snapshots whose samples are not summed yet
+  WITH summed AS MATERIALIZED (
+    SELECT i.snap_day, i.snap_id, i.instance_id, i.ticks, i.lost, i.period_ms FROM awr.sample_interval i
+    WHERE i.instance_id = instance AND i.snap_id > begin_snap AND i.snap_id <= end_snap AND i.snap_day BETWEEN first.snap_day AND last.snap_day),
+  live AS MATERIALIZED (
+    SELECT x.* FROM awr.snapshot p, LATERAL awr.sum_chunks(instance, p.snap_id) x
+    WHERE p.instance_id = instance AND p.snap_id > begin_snap AND p.snap_id <= end_snap AND NOT EXISTS (SELECT FROM summed u WHERE u.snap_id = p.snap_id)),
+  event AS MATERIALIZED (
+    SELECT query_id, plan_id, event, wait_event_type, class, foreground, period_ms, sum(samples)::bigint AS samples
+    FROM (SELECT query_id, plan_id, event, wait_event_type, class, foreground, period_ms, samples FROM awr.sample_event e
+          WHERE e.instance_id = instance AND e.snap_id > begin_snap AND e.snap_id <= end_snap AND e.snap_day BETWEEN first.snap_day AND last.snap_day
+          UNION ALL
+          SELECT query_id, plan_id, event, wait_event_type, class, foreground, period_ms, samples FROM live WHERE kind = 'event') e
+    GROUP BY 1, 2, 3, 4, 5, 6, 7),
+  session AS MATERIALIZED (
+    SELECT pid, backend_start, backend_type, application, client, database, role, state, class, sum(samples)::bigint AS samples, max(xact_age_us) AS xact_age_us,
+           backend_type IN ('client backend', 'parallel worker') AS foreground
+    FROM (SELECT pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us FROM awr.sample_session e
+          WHERE e.instance_id = instance AND e.snap_id > begin_snap AND e.snap_id <= end_snap AND e.snap_day BETWEEN first.snap_day AND last.snap_day
+          UNION ALL
+          SELECT pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us FROM live WHERE kind = 'session') e
+    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9),
+  active AS (
+    SELECT pid, backend_start, backend_type, application, client, database, role, class, samples, foreground FROM session WHERE state = 'active'),
+  blocking AS (
+    SELECT blocker_pid, pid, event, query_id, samples FROM awr.sample_blocking e
+    WHERE e.instance_id = instance AND e.snap_id > begin_snap AND e.snap_id <= end_snap AND e.snap_day BETWEEN first.snap_day AND last.snap_day
+    UNION ALL
+    SELECT blocker_pid, pid, event, query_id, samples FROM live WHERE kind = 'blocking'),
+  -- What a blocker did in most samples in which it blocked a session. A blocker that was idle outside of a transaction, with a lock of
+  -- its session, has no sample.
+  blocker AS (
+    SELECT DISTINCT ON (pid) pid AS blocker_pid, state AS blocker_state, application AS blocker_application, nullif(query_id, 0) AS blocker_query_id
+    FROM (SELECT pid, state, application, query_id, sum(samples) AS n
+          FROM (SELECT pid, state, application, query_id, samples FROM awr.sample_blocker e
+                WHERE e.instance_id = instance AND e.snap_id > begin_snap AND e.snap_id <= end_snap AND e.snap_day BETWEEN first.snap_day AND last.snap_day
+                UNION ALL
+                SELECT pid, state, application, query_id, samples FROM live WHERE kind = 'blocker') e
+          GROUP BY 1, 2, 3, 4) b
+    ORDER BY pid, n DESC, state, application, query_id),
+  -- After a clock step, the slots of an AWR snapshot can be longer than those of the report.
+  width AS MATERIALIZED (
+    SELECT greatest(awr.slot_seconds(first.end_time, last.end_time), max(awr.slot_seconds(p.begin_time, p.end_time))) * interval '1 second' AS width
+    FROM awr.snapshot p WHERE p.instance_id = instance AND p.snap_id > begin_snap AND p.snap_id <= end_snap),
+  slot AS (
+    SELECT date_bin(width, slot, '2000-01-01 00:00:00+00') AS t, class, max(period_ms) AS period_ms, sum(samples) AS samples
+    FROM width, (SELECT slot, class, period_ms, samples FROM awr.sample_slot e
+                 WHERE e.instance_id = instance AND e.snap_id > begin_snap AND e.snap_id <= end_snap AND e.snap_day BETWEEN first.snap_day AND last.snap_day
+                 UNION ALL
+                 SELECT slot, class, period_ms, samples FROM live WHERE kind = 'slot') e
+    GROUP BY 1, 2)
+  SELECT jsonb_build_object(
+           'period_us', (SELECT max(period_ms) * 1000 FROM (SELECT period_ms FROM summed UNION ALL SELECT period_ms FROM live WHERE kind = 'interval') x),
+           'ticks', (SELECT sum(ticks) FROM (SELECT ticks FROM summed UNION ALL SELECT ticks FROM live WHERE kind = 'interval') x),
+           'lost', (SELECT sum(lost) FROM (SELECT lost FROM summed UNION ALL SELECT lost FROM live WHERE kind = 'interval') x),
+           -- The first and the last slot lie partly outside of the period.
+           'slots', (SELECT jsonb_agg(jsonb_build_object('time', t, 'by_class', by_class, 'ticks',
+                              greatest(1, round(extract(epoch FROM least(t + width, last.end_time) - greatest(t, first.end_time)) * 1000 / period_ms, 3))) ORDER BY t)
+                     FROM (SELECT t, max(period_ms) AS period_ms, jsonb_object_agg(class, samples) AS by_class FROM slot GROUP BY t) y, width),
+           'by_event', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.event, x.type, x.foreground)
+                        FROM (SELECT event, nullif(wait_event_type, '') AS type, class, foreground, sum(samples) AS samples FROM event GROUP BY 1, 2, 3, 4) x),
+           'top_sql', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.query_id, x.plan_id, x.event, x.class)
+                       FROM (SELECT query_id, nullif(plan_id, 0) AS plan_id, event, class, sum(samples) AS samples
+                             FROM event WHERE query_id <> 0 GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT 100) x),
+           'top_sessions', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.pid, x.backend_start)
+                            FROM (SELECT pid, backend_start, backend_type, application, nullif(client, '') AS client,
+                                         (SELECT d.datname FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
+                                         coalesce(names -> 'role' ->> role::text, nullif(role, 0)::text) AS "user", sum(samples) AS samples, coalesce(sum(samples) FILTER (WHERE class = 'CPU'), 0) AS cpu_samples
+                                  FROM active GROUP BY pid, backend_start, backend_type, application, active.client, database, role
+                                  ORDER BY sum(samples) DESC, pid, backend_start, application, database, role LIMIT 50) x),
+           'by_service', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.application, x."user")
+                          FROM (SELECT (SELECT d.datname FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
+                                       coalesce(names -> 'role' ->> role::text, nullif(role, 0)::text) AS "user", application, sum(samples) AS samples
+                                FROM active WHERE foreground GROUP BY database, role, application ORDER BY sum(samples) DESC, application, database, role LIMIT 50) x),
+           'by_database', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.database, x.class)
+                           FROM (SELECT (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = database::text) AS database, class, sum(samples) AS samples
+                                 FROM active WHERE foreground AND database <> 0 GROUP BY active.database, class) x),
+           'blocking', (SELECT jsonb_agg(to_jsonb(x) ORDER BY x.samples DESC, x.blocker_pid, x.blocked_pid, x.locktype, x.query_id)
+                        FROM (SELECT s.*, b.blocker_state, b.blocker_application, b.blocker_query_id
+                              FROM (SELECT blocker_pid, pid AS blocked_pid, event AS locktype, nullif(query_id, 0) AS query_id, sum(samples) AS samples
+                                    FROM blocking GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT 50) s
+                                   LEFT JOIN blocker b USING (blocker_pid)) x),
+           'idle_in_transaction', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.pid, x.application)
+                                   FROM (SELECT pid, application, max(xact_age_us) AS xact_age_us, sum(samples) AS samples
+                                         FROM session WHERE state <> 'active' GROUP BY 1, 2 ORDER BY 4 DESC, 1, 2 LIMIT 50) x)),
+         (SELECT jsonb_agg(jsonb_build_object('event', event, 'type', wait_event_type, 'class', class, 'foreground', foreground, 'samples', n,
+                             'time_us', us, 'stderr_us', round(sqrt(square_us)), 'how', 'sampled') ORDER BY n DESC, event, wait_event_type, foreground)
+          FROM (SELECT event, wait_event_type, class, foreground, sum(samples) AS n, sum(samples * period_ms * 1000) AS us,
+                       sum(samples * (period_ms * 1000)::numeric ^ 2) AS square_us
+                FROM event WHERE wait_event_type <> '' AND event NOT IN (SELECT e ->> 'event' FROM jsonb_array_elements(events) e)
+                GROUP BY 1, 2, 3, 4) x)
+    INTO ash, sampled;
+END
+$$ LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+-- Millions of sums become few rows: a hash table is faster than a sort.
+SET enable_sort = off
+SET jit = off
+SET work_mem = '64MB';
+
+COMMENT ON FUNCTION awr.sample_data(bigint, bigint, integer, jsonb, jsonb, jsonb) IS 'for internal use by awr.report_data';
+
 CREATE FUNCTION awr.report_data(begin_snap bigint, end_snap bigint, instance integer DEFAULT 1)
 RETURNS jsonb
 AS $$
@@ -1958,54 +2317,7 @@ BEGIN
            ORDER BY time_us DESC)
     INTO events FROM e t WHERE bucket = -1 AND waits > 0;
 
-  -- Session samples. Sessions that are idle in a transaction are samples too, but no database time.
-  WITH h AS MATERIALIZED (
-    SELECT * FROM awr.active_session_history a
-    WHERE a.instance_id = instance AND a.chunk_end > first.end_time AND a.chunk_begin <= last.end_time
-      AND a.sample_time > first.end_time AND a.sample_time <= last.end_time),
-  active AS MATERIALIZED (
-    SELECT h.*, h.backend_type IN ('client backend', 'parallel worker') AS foreground FROM h
-    WHERE h.wait_class <> 'Idle' AND h.state NOT LIKE 'idle in transaction%'),
-  blocker AS (
-    SELECT DISTINCT ON (pid) pid, state, application, query_id
-    FROM (SELECT pid, state, application, query_id, count(*) AS n FROM h
-          WHERE pid IN (SELECT blocker_pid FROM h) GROUP BY 1, 2, 3, 4) b ORDER BY pid, n DESC),
-  slot AS (
-    SELECT greatest(1, ceil(extract(epoch FROM last.end_time - first.end_time) / 120))::int AS seconds)
-  SELECT jsonb_build_object(
-           'period_us', (SELECT max(period_ms) * 1000 FROM h),
-           'ticks', (SELECT sum(c.ticks) FROM awr.sample_chunk c WHERE c.instance_id = instance AND c.end_time > first.end_time AND c.begin_time <= last.end_time),
-           'lost', (SELECT sum(c.lost) FROM awr.sample_chunk c WHERE c.instance_id = instance AND c.end_time > first.end_time AND c.begin_time <= last.end_time),
-           'slots', (SELECT jsonb_agg(jsonb_build_object('time', t, 'ticks', seconds * 1000 / period, 'by_class', by_class) ORDER BY t)
-                     FROM (SELECT t, max(seconds) AS seconds, max(period_ms) AS period, jsonb_object_agg(wait_class, n) AS by_class
-                           FROM (SELECT date_bin(seconds * interval '1 second', sample_time, first.end_time) AS t, seconds, wait_class, max(period_ms) AS period_ms, count(*) AS n
-                                 FROM active, slot WHERE foreground GROUP BY 1, 2, 3) x GROUP BY t) y),
-           'by_event', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT coalesce(wait_event, 'CPU') AS event, wait_event_type AS type, wait_class AS class, foreground, count(*) AS samples FROM active GROUP BY 1, 2, 3, 4) x),
-           'top_sql', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT query_id, plan_hash AS plan_id, coalesce(wait_event, 'CPU') AS event, wait_class AS class, count(*) AS samples
-                         FROM active WHERE query_id IS NOT NULL GROUP BY 1, 2, 3, 4 ORDER BY count(*) DESC LIMIT 100) x),
-           'top_sessions', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT pid, backend_start, backend_type, application, client,
-                              (SELECT d.datname FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
-                              coalesce(names -> 'role' ->> role::text, role::text) AS "user", count(*) AS samples, count(*) FILTER (WHERE wait_event IS NULL) AS cpu_samples
-                            FROM active GROUP BY pid, backend_start, backend_type, application, client, database, role ORDER BY count(*) DESC LIMIT 50) x),
-           'by_service', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT
-                              (SELECT d.datname FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
-                              coalesce(names -> 'role' ->> role::text, role::text) AS "user", application, count(*) AS samples FROM active WHERE foreground GROUP BY database, role, application ORDER BY count(*) DESC LIMIT 50) x),
-           'by_database', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT
-                              (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = database::text) AS database,
-                              wait_class AS class, count(*) AS samples FROM active WHERE foreground AND database IS NOT NULL GROUP BY database, wait_class) x),
-           'blocking', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (
-                          SELECT s.*, b.state AS blocker_state, b.application AS blocker_application, b.query_id AS blocker_query_id
-                          FROM (SELECT blocker_pid, pid AS blocked_pid, wait_event AS locktype, query_id, count(*) AS samples
-                                FROM h WHERE blocker_pid IS NOT NULL GROUP BY 1, 2, 3, 4 ORDER BY count(*) DESC LIMIT 50) s
-                               LEFT JOIN blocker b ON b.pid = s.blocker_pid) x),
-           'idle_in_transaction', (SELECT jsonb_agg(x ORDER BY x.samples DESC) FROM (SELECT pid, application, max(xact_age_us) AS xact_age_us, count(*) AS samples
-                          FROM h WHERE state LIKE 'idle in transaction%' GROUP BY 1, 2 ORDER BY count(*) DESC LIMIT 50) x)),
-         (SELECT jsonb_agg(jsonb_build_object('event', wait_event, 'type', wait_event_type, 'class', wait_class, 'foreground', foreground, 'samples', n,
-                             'time_us', n * period_us, 'stderr_us', round(sqrt(n) * period_us), 'how', 'sampled') ORDER BY n DESC)
-          FROM (SELECT wait_event, wait_event_type, wait_class, foreground, count(*) AS n, max(period_ms) * 1000 AS period_us
-                FROM active WHERE wait_event IS NOT NULL AND wait_event NOT IN (SELECT e ->> 'event' FROM jsonb_array_elements(events) e)
-                GROUP BY 1, 2, 3, 4) x)
-    INTO ash, sampled;
+  SELECT h.ash, h.sampled INTO ash, sampled FROM awr.sample_data(begin_snap, end_snap, instance, databases, names, events) h;
   SELECT jsonb_agg(s) INTO cell_io FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s;
 
   document := jsonb_build_object(
@@ -2135,7 +2447,9 @@ EXCEPTION
       USING ERRCODE = 'program_limit_exceeded', DETAIL = SQLERRM, HINT = 'Report about fewer AWR snapshots.';
 END
 $$ LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp;
+SET search_path = pg_catalog, pg_temp
+-- Each query runs once: compiling it takes longer.
+SET jit = off;
 
 COMMENT ON FUNCTION awr.report_data(bigint, bigint, integer) IS
   'everything that a report between two AWR snapshots shows, as one document; docs/reference/awr.md describes its format';
@@ -2673,7 +2987,7 @@ BEGIN
            ARRAY(SELECT words[w] FROM unnest(c.state) WITH ORDINALITY u (w, o) ORDER BY o),
            ARRAY(SELECT words[w] FROM unnest(c.wait_event_type) WITH ORDINALITY u (w, o) ORDER BY o),
            ARRAY(SELECT words[w] FROM unnest(c.wait_event) WITH ORDINALITY u (w, o) ORDER BY o),
-           c.query_id, coalesce(c.plan_hash, array_fill(0::bigint, ARRAY[cardinality(c.pid)])), c.xact_age_us, c.query_age_us
+           c.query_id, coalesce(c.plan_hash, array_fill(0::bigint, ARRAY[cardinality(c.pid)])), c.xact_age_us, c.query_age_us, coalesce(c.snap_id, 0)
     FROM pg_temp.awr_import_sample_chunk c JOIN pg_temp.awr_import_target g ON g.file_instance = c.instance_id
     WHERE NOT EXISTS (SELECT FROM awr.sample_chunk k WHERE k.instance_id = g.instance_id AND k.snap_day = c.snap_day AND k.begin_time = c.begin_time);
 

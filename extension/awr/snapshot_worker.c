@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * snapshot_worker.c
- *	  The AWR worker: stores session samples, texts and AWR snapshots.
+ *	  The AWR worker: stores session samples and their sums, texts and AWR snapshots.
  *
  * The launcher (launcher.c) starts the worker in the database of the repository
  * (cellar.awr_database) every minute.  AWR snapshots are due at multiples of
@@ -140,6 +140,7 @@ cellar_awr_worker_main(Datum arg)
 
 		execute(statement);
 	}
+	execute("SELECT awr.sum_samples()");
 	execute(psprintf("SELECT awr.drop_expired_snapshots(interval '%d days')", cellar_awr_retention));
 	proc_exit(0);
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # ASH reports of a cluster without cells: a lock wait and an idle wait of known length appear with their samples, filters
-# and dimensions select, samples in shared memory and in the repository count once, wrong arguments are refused.
+# and dimensions select, samples in shared memory and in the repository count once, the sums of AWR snapshots equal the
+# samples, wrong arguments are refused.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
@@ -26,6 +27,7 @@ cluster_set "$data" "shared_preload_libraries = 'cellar'" "cellar.awr_snapshot_i
 cluster_start ash "$data"
 q "CREATE EXTENSION cellar"
 q "CREATE TABLE t AS SELECT 1 AS a"
+begin_snap=$(q "SELECT awr.create_snapshot('test')")
 
 # ---- a session that waits for a lock, and one that sleeps ----
 
@@ -82,7 +84,7 @@ check_equal "a saved document renders the same report" "$("$CELLAR_BIN" awr ash 
 # ---- samples in shared memory and in the repository ----
 
 before=$(during '{"application": "waiter"}')
-q "SELECT awr.store_samples()" >/dev/null
+middle_snap=$(q "SELECT awr.create_snapshot('test')")
 check_equal "stored samples count once" "$(during '{"application": "waiter"}')" "$before"
 
 # ---- SQL_IDs ----
@@ -92,6 +94,61 @@ check_equal "an SQL_ID leads back to its query identifier" \
 check_equal "SQL and the command print the same SQL_ID" "$(q "SELECT awr.sql_id(-1), awr.sql_id(0)")" "gzzzzzzzzzzzz|0000000000000"
 id=$(q "SELECT awr.sql_id(query_id) FROM awr.active_session_history WHERE application = 'waiter' AND query_id IS NOT NULL LIMIT 1")
 check_equal "a statement is selected by its SQL_ID" "$(during "{\"sql_id\": \"$id\"}")" "$(during '{"application": "waiter", "wait_class": "Application"}')"
+
+# ---- sums of AWR snapshots ----
+
+# The interval of the second AWR snapshot contains a restart.
+q "SELECT awr.store_samples()" >/dev/null
+cluster_stop ash
+cluster_start ash "$data"
+first=$(ticks)
+wait_for "ticks >= $first + 5 FROM (SELECT awr.get_sampler_state() AS s, sum(n) FROM generate_series(1, 500000) n) s, LATERAL (SELECT (s.s).ticks) t"
+end_snap=$(q "SELECT awr.create_snapshot('test')")
+# sampled BEGIN END: what a report shows of session samples.
+sampled() { q "SELECT jsonb_pretty(d -> 'ash'), jsonb_pretty(d -> 'events') FROM awr.report_data($1, $2) d"; }
+# of_report LIST COLUMNS: a list of the report's session samples, with nulls as empty texts.
+of_report() { q "SELECT string_agg(concat_ws('/', $2, e ->> 'samples'), ' ' ORDER BY concat_ws('/', $2, e ->> 'samples')) FROM jsonb_array_elements(awr.report_data($begin_snap, $end_snap) -> 'ash' -> '$1') e"; }
+# of_samples CONDITION COLUMNS: the same from the session samples.
+of_samples() {
+    q "SELECT string_agg(concat_ws('/', k, n), ' ' ORDER BY concat_ws('/', k, n))
+       FROM (SELECT concat_ws('/', $2) AS k, count(*) AS n FROM awr.active_session_history a
+             WHERE chunk_begin IN (SELECT begin_time FROM awr.sample_chunk WHERE snap_id IN ($middle_snap, $end_snap)) AND $1 GROUP BY 1) s"
+}
+activity="wait_class <> 'Idle' AND state NOT LIKE 'idle in transaction%'"
+equal_to_samples() {
+    check_equal "$1: samples by event" "$(of_report by_event "e ->> 'event', e ->> 'type', e ->> 'class', e ->> 'foreground'")" \
+        "$(of_samples "$activity" "coalesce(wait_event, 'CPU'), wait_event_type, wait_class, CASE WHEN a.backend_type IN ('client backend', 'parallel worker') THEN 'true' ELSE 'false' END")"
+    check_equal "$1: samples by statement" "$(of_report top_sql "e ->> 'query_id', e ->> 'plan_id', e ->> 'event', e ->> 'class'")" \
+        "$(of_samples "$activity AND a.query_id IS NOT NULL" "a.query_id, a.plan_hash, coalesce(wait_event, 'CPU'), wait_class")"
+    check_equal "$1: samples by session" "$(of_report top_sessions "e ->> 'pid', e ->> 'application', e ->> 'user', e ->> 'backend_type'")" \
+        "$(of_samples "$activity" "a.pid, a.application, a.role::regrole, a.backend_type")"
+    check_equal "$1: samples of lock waits" "$(of_report blocking "e ->> 'blocker_pid', e ->> 'blocked_pid', e ->> 'locktype', e ->> 'query_id', e ->> 'blocker_application', e ->> 'blocker_state'")" \
+        "$(of_samples "a.blocker_pid IS NOT NULL" "a.blocker_pid, a.pid, wait_event, a.query_id, 'holder', 'idle in transaction'")"
+    check_equal "$1: samples of sessions idle in a transaction" "$(of_report idle_in_transaction "e ->> 'pid', e ->> 'application'")" \
+        "$(of_samples "state LIKE 'idle in transaction%'" "a.pid, a.application")"
+    check_equal "$1: ticks" "$(q "SELECT awr.report_data($begin_snap, $end_snap) -> 'ash' -> 'ticks'")" "$(q "SELECT sum(ticks) FROM awr.sample_chunk WHERE snap_id IN ($middle_snap, $end_snap)")"
+}
+check_equal "the slots add up to the samples of sessions" "$(q "SELECT sum(n::int) = (SELECT sum((e -> 'samples')::int) FROM jsonb_array_elements(h -> 'by_event') e WHERE (e -> 'foreground')::boolean)
+    FROM (SELECT awr.report_data($begin_snap, $end_snap) -> 'ash' AS h) d, jsonb_array_elements(h -> 'slots') s, jsonb_each_text(s -> 'by_class') c (class, n) GROUP BY h")" t
+equal_to_samples "a report without sums"
+before=$(sampled "$begin_snap" "$end_snap")$(sampled "$begin_snap" "$middle_snap")$(sampled "$middle_snap" "$end_snap")
+check_equal "the samples of two AWR snapshots are summed" "$(q "SELECT awr.sum_samples()"),$(q "SELECT awr.sum_samples()")" 2,0
+check_equal "a report from sums equals the report from samples" \
+    "$(sampled "$begin_snap" "$end_snap")$(sampled "$begin_snap" "$middle_snap")$(sampled "$middle_snap" "$end_snap")" "$before"
+equal_to_samples "a report from sums"
+changed() { sql ash postgres -c "BEGIN" -c "$1" -c "SELECT jsonb_pretty(awr.report_data($begin_snap, $end_snap) -> 'ash')" -c "ROLLBACK"; }
+for table in sample_event sample_session sample_blocking sample_slot; do
+    check "a report reads awr.$table" test "$(changed "UPDATE awr.$table SET samples = samples + 1")" != "$(changed "SELECT")"
+done
+check "a report reads awr.sample_blocker" test "$(changed "UPDATE awr.sample_blocker SET state = 'active'")" != "$(changed "SELECT")"
+check_equal "a report from sums reads no samples" "$(changed "DELETE FROM awr.sample_chunk")" "$(changed "SELECT")"
+# An imported file can contain samples without the numbers of AWR snapshots: their times count. Samples at the moment of an AWR
+# snapshot can belong to the other side.
+old=$(changed "UPDATE awr.sample_chunk SET snap_id = 0; DELETE FROM awr.sample_interval; DELETE FROM awr.sample_event; DELETE FROM awr.sample_session;
+    DELETE FROM awr.sample_blocking; DELETE FROM awr.sample_blocker; DELETE FROM awr.sample_slot")
+count='import json, sys; print(sum(e["samples"] for e in json.load(sys.stdin)["by_event"]))'
+difference=$(($(python3 -c "$count" <<<"$old") - $(python3 -c "$count" <<<"$(changed SELECT)")))
+check "samples without the number of an AWR snapshot count by time" test $((difference * difference)) -le 25
 
 # ---- wrong arguments ----
 

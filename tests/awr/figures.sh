@@ -4,13 +4,9 @@
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
+# shellcheck source=tests/awr/on_cell.sh
+. "$(dirname "$0")/on_cell.sh"
 
-extension_installed || die "the extension is not installed: run scripts/build.sh extension"
-work_begin figures
-data=$WORK/cell1/pgdata
-q() { sql figures "${DB:-postgres}" -c "$1"; }
-# A separate statement before, so that the statistics of earlier statements are flushed.
-snapshot() { sql figures postgres -c "SELECT pg_stat_force_next_flush()" -c "SELECT awr.create_snapshot('test')" | tail -n 1; }
 # wait_for CONDITION: waits until an SQL condition is true.
 wait_for() { wait_for_true 120 q "SELECT $1" || die "not true: $1"; }
 # between DESCRIPTION LOWER VALUE UPPER
@@ -22,17 +18,10 @@ session() {
     remember_process $!
 }
 
-cell_configure cell1 256MiB
-cell_start cell1
-cluster_create figures "$data"
-cluster_set "$data" "shared_preload_libraries = 'cellar'" "cellar.awr_snapshot_interval = 0" "cellar.awr_sample_period = 200ms" \
-    "cellar.awr_database = template1" "autovacuum = off" "shared_buffers = 16MB" "max_worker_processes = 12"
-cluster_set "$data" "archive_mode = on" "archive_command = '/bin/true'"
-cluster_start figures "$data"
-q "CREATE EXTENSION cellar"
+begin_on_cell figures "cellar.awr_sample_period = 200ms" "shared_buffers = 16MB" "max_worker_processes = 12" \
+    "archive_mode = on" "archive_command = '/bin/true'"
 q "CREATE DATABASE busy"
-install -d "$WORK/outside"
-[ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/outside"
+directory_for_tablespace "$WORK/outside"
 q "CREATE TABLESPACE outside LOCATION '$WORK/outside'"
 DB=busy q "CREATE EXTENSION cellar"
 DB=busy q "CREATE TABLE wide AS SELECT i AS a, repeat('x', 100) AS b FROM generate_series(1, 200000) i"

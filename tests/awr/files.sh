@@ -4,12 +4,9 @@
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
+# shellcheck source=tests/awr/on_cell.sh
+. "$(dirname "$0")/on_cell.sh"
 
-extension_installed || die "the extension is not installed: run scripts/build.sh extension"
-work_begin files
-data=$WORK/cell1/pgdata
-q() { sql files "${DB:-postgres}" -c "$1"; }
-snapshot() { sql files postgres -c "SELECT pg_stat_force_next_flush()" -c "SELECT awr.create_snapshot('test')" | tail -n 1; }
 # read_blocks FILE COUNT: reads single blocks without the kernel's page cache, so that each read reaches the cell.
 read_blocks() { dd if="$1" of=/dev/null bs=8192 count="$2" iflag=direct status=none; }
 # read_large FILE COUNT: the same with 64 KiB.
@@ -26,16 +23,9 @@ class() {
        WHERE (f -> 'is_class')::boolean AND coalesce(f ->> 'class', '') = '$3' AND f ->> 'database' LIKE '${5:-app}'"
 }
 
-cell_configure cell1 256MiB
-cell_start cell1
-cluster_create files "$data"
-cluster_set "$data" "shared_preload_libraries = 'cellar'" "cellar.awr_snapshot_interval = 0" "cellar.awr_database = template1" \
-    "autovacuum = off" "shared_buffers = 64MB" "checkpoint_timeout = 1d" "bgwriter_lru_maxpages = 0"
-cluster_start files "$data"
-q "CREATE EXTENSION cellar"
+begin_on_cell files "shared_buffers = 64MB" "checkpoint_timeout = 1d" "bgwriter_lru_maxpages = 0"
 q "CREATE DATABASE app"
-install -d "$WORK/cell1/space"
-[ "$(id -u)" != 0 ] || chown "$OS_USER" "$WORK/cell1/space"
+directory_for_tablespace "$WORK/cell1/space"
 q "CREATE TABLESPACE space LOCATION '$WORK/cell1/space'"
 DB=app q "CREATE TABLE t AS SELECT n AS a, repeat('x', 500) AS b FROM generate_series(1, 10000) n"
 DB=app q "CREATE INDEX t_a ON t (a)"

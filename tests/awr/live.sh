@@ -53,6 +53,9 @@ sql live bench -c "CREATE EXTENSION cellar" -c "CREATE TABLE items AS SELECT i A
         "SELECT max(number) FROM items;" "RESET cellar.cell_offload_processing;" || exit 0
 done | PGAPPNAME=scanner sql live bench; } >/dev/null 2>&1 &
 remember_process $!
+table=$data/$(sql live bench -c "SELECT pg_relation_filepath('items')")
+{ while sleep 0.1; do dd if="$table" of=/dev/null bs=8192 count=10 iflag=direct || exit 0; done; } >/dev/null 2>&1 &
+remember_process $!
 PGAPPNAME=holder sql live bench -c "BEGIN; LOCK TABLE guarded; SELECT 'lock holder', pg_sleep(3000)" >/dev/null 2>&1 &
 remember_process $!
 for ((i = 0; i < 300; i++)); do
@@ -100,6 +103,7 @@ key 4
 see commits/s
 see bench
 key 5
+see class
 see smart scan
 see small read
 see p99
@@ -181,6 +185,8 @@ check_equal "JSON: the scan is a statement with executions, and with offloaded b
     "$(json "$WORK/top.json" "any(s['calls_per_second'] > 0 and s['eligible_bytes_per_second'] > 0 for s in d['statements'] if 'LIKE' in (s['text'] or ''))")" True
 check_equal "JSON: cell I/O has Smart Scans of the database" \
     "$(json "$WORK/top.json" "[r['database'] for r in d['cell_io'] if r['kind'] == 'smart scan' and r['bytes_per_second'] > 0]")" "['bench']"
+check_equal "JSON: cell I/O has classes of files" \
+    "$(json "$WORK/top.json" "[r['class'] for r in d['cell_io'] if r['kind'] == 'single block read' and (r['operations_per_second'] or 0) > 5], [r['class'] for r in d['cell_io'] if r['kind'] == 'smart scan']")" "(['table'], [None])"
 check_equal "JSON: the cell of the cluster is found without --cell" "$(json "$WORK/top.json" "d['schema_version'], [c['name'] for c in d['cells']]")" "(1, ['cell1'])"
 check_equal "JSON: nothing is missing" "$(json "$WORK/top.json" "d['missing']")" "[]"
 check_matches "text contains the blocked session" "$(top --dsn "$dsn" --once)" "waiter.*Lock:relation"

@@ -84,6 +84,9 @@ check_equal "tables are listed with the name of their tablespace" \
 
 # ---- export and import ----
 
+# The imported reports below are computed from imported sums of session samples.
+q "SELECT awr.sum_samples()" >/dev/null
+check "session samples of AWR snapshots are summed" test "$(q "SELECT count(*) FROM awr.sample_interval")" -ge 1
 check_matches "a repository is exported" "$(awr export --dsn "$payroll" "$WORK/all.awr")" "^4 AWR snapshots, [0-9]+ bytes"
 CLUSTER=central q "CREATE EXTENSION cellar"
 # The number of the own instance is taken before the import.

@@ -58,6 +58,13 @@ pub fn per_second(total: Measure, elapsed_us: Measure) -> Measure {
     ratio(total, elapsed_us.map(|us| us / 1e6))
 }
 
+/// Adds each figure to the total in the same place.
+pub fn add_each<const N: usize>(totals: [&mut Measure; N], figures: [Measure; N]) {
+    for (total, figure) in totals.into_iter().zip(figures) {
+        *total = sum([*total, figure]);
+    }
+}
+
 /// The sum of the available figures; None if none is available.
 pub fn sum(measures: impl IntoIterator<Item = Measure>) -> Measure {
     measures.into_iter().flatten().fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))

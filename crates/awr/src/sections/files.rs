@@ -5,7 +5,7 @@
 use super::{Chart, Group, Section};
 use crate::document::{CellFile, List, Measure};
 use crate::figures::time::average_wait_us;
-use crate::figures::{histogram, ratio, sum};
+use crate::figures::{add_each, histogram, ratio, sum};
 use crate::table::{Align, Cell, Table};
 use crate::view::{View, top};
 
@@ -58,24 +58,25 @@ fn merged(a: &[f64], b: &[f64], combine: fn(f64, f64) -> f64) -> List<f64> {
     (0..a.len().max(b.len())).map(|index| combine(bucket(a, index), bucket(b, index))).collect::<Vec<f64>>().into()
 }
 
+fn measures(file: &mut CellFile) -> [&mut Measure; 10] {
+    [
+        &mut file.small_reads,
+        &mut file.small_read_us,
+        &mut file.reads,
+        &mut file.read_bytes,
+        &mut file.read_us,
+        &mut file.writes,
+        &mut file.write_bytes,
+        &mut file.write_us,
+        &mut file.syncs,
+        &mut file.sync_us,
+    ]
+}
+
 /// The sum of several rows of files.
 fn sum_files<'a>(files: impl IntoIterator<Item = &'a CellFile>) -> CellFile {
     files.into_iter().fold(CellFile::default(), |mut total, file| {
-        let pairs = [
-            (&mut total.small_reads, file.small_reads),
-            (&mut total.small_read_us, file.small_read_us),
-            (&mut total.reads, file.reads),
-            (&mut total.read_bytes, file.read_bytes),
-            (&mut total.read_us, file.read_us),
-            (&mut total.writes, file.writes),
-            (&mut total.write_bytes, file.write_bytes),
-            (&mut total.write_us, file.write_us),
-            (&mut total.syncs, file.syncs),
-            (&mut total.sync_us, file.sync_us),
-        ];
-        for (total, value) in pairs {
-            *total = sum([*total, value]);
-        }
+        add_each(measures(&mut total), measures(&mut file.clone()).map(|measure| *measure));
         total.histogram = merged(&total.histogram, &file.histogram, |sum, count| sum + count);
         total
     })
@@ -145,21 +146,11 @@ fn file_name(file: &CellFile) -> String {
 /// The relations with the most read time, and the rest of all files.
 fn listed<'a>(view: &'a View<'_>) -> (Vec<&'a CellFile>, CellFile) {
     let rows = top(files(view), ROWS, |file| sum([file.read_us, file.write_us]));
-    let (all, sum_listed) = (sum_files(classes(view)), sum_files(rows.iter().copied()));
-    let rest = |of: fn(&CellFile) -> Measure| difference(of(&all), of(&sum_listed)).map(|rest| rest.max(0.0));
-    let histogram = merged(&all.histogram, &sum_listed.histogram, |all, listed| (all - listed).max(0.0));
-    let other = CellFile {
-        small_reads: rest(|file| file.small_reads),
-        small_read_us: rest(|file| file.small_read_us),
-        reads: rest(|file| file.reads),
-        read_bytes: rest(|file| file.read_bytes),
-        read_us: rest(|file| file.read_us),
-        writes: rest(|file| file.writes),
-        write_bytes: rest(|file| file.write_bytes),
-        write_us: rest(|file| file.write_us),
-        histogram,
-        ..CellFile::default()
-    };
+    let (mut other, mut sum_listed) = (sum_files(classes(view)), sum_files(rows.iter().copied()));
+    for (all, listed) in measures(&mut other).into_iter().zip(measures(&mut sum_listed)) {
+        *all = difference(*all, *listed).map(|rest| rest.max(0.0));
+    }
+    other.histogram = merged(&other.histogram, &sum_listed.histogram, |all, listed| (all - listed).max(0.0));
     (rows, other)
 }
 

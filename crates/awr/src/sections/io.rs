@@ -4,7 +4,7 @@ use super::files::{self, classes, file_class};
 use super::{Bar, Chart, Group, Section};
 use crate::document::{CellFile, CellIo, IoStatistics, Measure, TableStatistics, names};
 use crate::figures::time::average_wait_us;
-use crate::figures::{histogram, ratio, sum};
+use crate::figures::{add_each, histogram, ratio, sum};
 use crate::table::{Cell, Table, bytes, duration};
 use crate::view::{View, top};
 use std::collections::BTreeMap;
@@ -42,17 +42,16 @@ impl Traffic {
     }
 
     fn add(&mut self, other: &Self) {
-        let pairs = [
-            (&mut self.reads, other.reads),
-            (&mut self.read_bytes, other.read_bytes),
-            (&mut self.read_us, other.read_us),
-            (&mut self.writes, other.writes),
-            (&mut self.write_bytes, other.write_bytes),
-            (&mut self.write_us, other.write_us),
+        let totals = [
+            &mut self.reads,
+            &mut self.read_bytes,
+            &mut self.read_us,
+            &mut self.writes,
+            &mut self.write_bytes,
+            &mut self.write_us,
         ];
-        for (total, value) in pairs {
-            *total = sum([*total, value]);
-        }
+        let figures = [other.reads, other.read_bytes, other.read_us, other.writes, other.write_bytes, other.write_us];
+        add_each(totals, figures);
     }
 }
 

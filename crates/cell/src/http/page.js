@@ -212,6 +212,18 @@ function fileTable(from, to) {
     number("p95"), number("p99")], rows);
 }
 
+function fileTypeTable(from, to) {
+  const names = ["type", "database", "kind"];
+  const operations = rates(from, to, "cellar_file_type_operations_total", names);
+  const moved = rates(from, to, "cellar_file_type_bytes_total", names);
+  const times = rates(from, to, "cellar_file_type_seconds_total", names);
+  const weight = (at) => [moved.get(at) ?? 0, operations.get(at)];
+  const more = (a, b) => weight(b)[0] - weight(a)[0] || weight(b)[1] - weight(a)[1];
+  const rows = [...operations.keys()].filter((at) => operations.get(at) > 0).sort(more).map((at) => [...at.split("\u0000"),
+    count(operations.get(at)), bytes(moved.get(at) ?? 0), seconds((times.get(at) ?? 0) / operations.get(at))]);
+  table("file-types", [text("file type"), text("database"), text("kind"), number("operations/s"), number("bytes/s"), number("mean")], rows);
+}
+
 function scanTable(from, to) {
   const per = (name) => rates(from, to, `cellar_smart_scan_${name}_total`, ["database"]);
   const [scans, eligible, saved, returned, rows] = [rates(from, to, "cellar_smart_scans_total", ["database"]), per("eligible_bytes"),
@@ -305,6 +317,7 @@ function draw() {
   chart("chart-disks", series(["read", "write"], (name, a, b) => rate(a, b, "cellar_disk_bytes_total", operation(name))), bytes, true);
   chart("chart-cpu", series(["cores"], (name, a, b) => rate(a, b, "cellar_cpu_seconds_total")), plain, true, 0.1);
   fileTable(from, to);
+  fileTypeTable(from, to);
   scanTable(from, to);
   diskTables(from, to);
   memoryTable(to);

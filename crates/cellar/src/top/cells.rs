@@ -100,6 +100,8 @@ fn file_io(metrics: &Metrics<'_>, cell: &str) -> Vec<CellIoCounters> {
         CellIoCounters {
             cell: cell.to_owned(),
             database: label(time, "database").parse().ok(),
+            class: None,
+            relation: None,
             kind: label(time, "kind").replace("single-block", "single block"),
             operations: count,
             bytes: bytes["value"].as_u64().unwrap_or(0),

@@ -324,10 +324,11 @@ pub fn databases(view: &View) -> Grid {
     Grid { title, columns: &DATABASES, rows: view.databases.iter().map(row).collect() }
 }
 
-const CELL_IO: [Column; 10] = [
-    text("database", 16),
-    text("kind", 18),
-    number("ops/s", 8),
+const CELL_IO: [Column; 11] = [
+    text("database", 14),
+    text("class", 9),
+    text("kind", 15),
+    number("ops/s", 7),
     number("bytes/s", 8),
     optional(3, number("returned/s", 10)),
     optional(2, number("mean", 8)),
@@ -351,6 +352,7 @@ pub fn cell_io(view: &View) -> Grid {
         let name = kind(&row.kind);
         let cells = vec![
             cell(&row.database),
+            cell(row.class.as_deref().unwrap_or_default()),
             cell(name),
             Cell::Number(row.operations_per_second, count),
             Cell::Number(row.bytes_per_second, bytes),
@@ -362,14 +364,24 @@ pub fn cell_io(view: &View) -> Grid {
             cell(&row.cell),
         ];
         let key = match row.kind.as_str() {
-            SMART_SCAN | "sync" => Key::Row(format!("{} {} {}", row.cell, row.database, row.kind)),
+            SMART_SCAN | "sync" => Key::Row(format!(
+                "{} {} {} {}",
+                row.cell,
+                row.database,
+                row.class.as_deref().unwrap_or_default(),
+                row.kind
+            )),
             _ => Key::Database(row.database.clone()),
         };
         (key, cells)
     };
     let title =
         "Cell I/O: small and large reads and writes through the mount, eligible bytes of Smart Scans".to_owned();
-    Grid { title, columns: &CELL_IO, rows: view.cell_io.iter().map(row).collect() }
+    Grid {
+        title,
+        columns: &CELL_IO,
+        rows: view.cell_io.iter().filter(|row| row.operations_per_second != Some(0.0)).map(row).collect(),
+    }
 }
 
 const DISKS: [Column; 8] = [

@@ -104,7 +104,12 @@ impl Source {
         }
         self.read_statements(reading);
         if self.extension {
-            match self.client.query(FILE_IO, &[]) {
+            let mut rows = self.client.query(FILE_TYPE_IO, &[]);
+            if rows.as_ref().is_ok_and(Vec::is_empty) {
+                // Cells of an earlier release do not count by file type.
+                rows = self.client.query(FILE_IO, &[]);
+            }
+            match rows {
                 Ok(rows) => reading.cell_io = rows.iter().map(cell_io).collect(),
                 Err(error) => reading.missing.push(format!("cell I/O: {}", message(&error))),
             }
@@ -261,8 +266,19 @@ const PG_STAT_STATEMENTS: &str = "SELECT /* cellar top */ queryid, dbid, sum(cal
 const TEXTS: &str = "SELECT /* cellar top */ query_id, left(query, 4000) FROM awr.get_plans() WHERE query_id = ANY ($1) AND query IS NOT NULL
     UNION ALL SELECT query_id, left(query, 4000) FROM awr.query_text WHERE instance_id = 1 AND query_id = ANY ($1)";
 const PG_STAT_STATEMENTS_TEXTS: &str = "SELECT /* cellar top */ DISTINCT ON (queryid) queryid, left(query, 4000) FROM @schema@.pg_stat_statements(true) WHERE queryid = ANY ($1)";
-const FILE_IO: &str =
-    "SELECT /* cellar top */ cell, database, kind, operations, bytes, time_us, histogram FROM cellar.get_file_io()";
+const FILE_IO: &str = "SELECT /* cellar top */ cell, database, kind, operations, bytes, time_us, histogram, NULL::text, NULL::oid, NULL::oid
+    FROM cellar.get_file_io()";
+/// The classes are those of awr.get_file_names(). Only the relations of this database, and those that all databases share, have a class.
+const FILE_TYPE_IO: &str = "WITH /* cellar top */ io AS MATERIALIZED (SELECT * FROM cellar.get_file_type_io())
+    SELECT cell, database, kind, operations, bytes, time_us, histogram, file_type, NULL::oid, NULL::oid FROM io WHERE filenode IS NULL
+    UNION ALL
+    SELECT io.cell, io.database, io.kind, io.operations, io.bytes, io.time_us, io.histogram,
+           CASE WHEN c.oid < 16384 THEN 'catalog' WHEN 't' IN (c.relkind, t.relkind) THEN 'toast' WHEN i.indexrelid IS NOT NULL THEN 'index'
+                WHEN c.relkind = 'S' THEN 'sequence' ELSE 'table' END,
+           coalesce(io.tablespace, 0::oid), io.filenode
+    FROM io JOIN pg_class c ON c.oid = pg_filenode_relation(io.tablespace, io.filenode)
+         LEFT JOIN pg_index i ON i.indexrelid = c.oid LEFT JOIN pg_class t ON t.oid = i.indrelid
+    WHERE io.filenode IS NOT NULL AND coalesce(io.database, 0::oid) IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))";
 const AWR_STATE: &str = "SELECT /* cellar top */ s.snap_id, extract(epoch FROM s.end_time)::float8,
       extract(epoch FROM current_setting('cellar.awr_snapshot_interval')::interval)::float8,
       (SELECT count(*) FROM awr.note n WHERE n.snap_day = s.snap_day AND n.instance_id = s.instance_id AND n.snap_id = s.snap_id
@@ -343,6 +359,8 @@ fn cell_io(row: &Row) -> CellIoCounters {
     CellIoCounters {
         cell: row.get(0),
         database: row.get::<_, Option<Oid>>(1).filter(|oid| *oid != 0),
+        class: row.get(7),
+        relation: row.get::<_, Option<Oid>>(8).zip(row.get::<_, Option<Oid>>(9)),
         kind: row.get(2),
         operations: number(3),
         bytes: number(4),

@@ -122,12 +122,16 @@ pub struct DatabaseCounters {
     pub deadlocks: i64,
 }
 
-/// Cumulative counters of the file I/O of one database through a cell.
+/// Cumulative counters of the file I/O of one database through a cell: of all files of a type, or of one relation.
 #[derive(Debug, Clone, Default)]
 pub struct CellIoCounters {
     pub cell: String,
     /// None for files of no database.
     pub database: Option<u32>,
+    /// The type of the files, or the class of the relation. None if the source counts all files together.
+    pub class: Option<String>,
+    /// Tablespace and number of the relation's files. The counters of the type [`RELATION`] contain those of each relation.
+    pub relation: Option<(u32, u32)>,
     pub kind: String,
     pub operations: u64,
     pub bytes: u64,
@@ -135,6 +139,9 @@ pub struct CellIoCounters {
     /// Log2 histogram of microseconds, as [`cellar_awr::figures::histogram`] describes.
     pub buckets: Vec<u64>,
 }
+
+/// The file type of relations.
+pub const RELATION: &str = "relation";
 
 /// Cumulative counters of the Smart Scans of one database.
 #[derive(Debug, Clone, Default)]

@@ -2,12 +2,12 @@
 //! `cellar top --json`.
 
 use super::history::{History, StatementKey};
-use super::reading::{CLASSES, CellState, IDLE, NO_DATABASE, Reading, Server, Session};
+use super::reading::{CLASSES, CellIoCounters, CellState, IDLE, NO_DATABASE, RELATION, Reading, Server, Session};
 use cellar_awr::figures::histogram::quantile_us;
 use cellar_awr::figures::time::CLASSES as CLASS_NAMES;
 use cellar_awr::sql_id;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Increased when a field of the JSON document changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -100,6 +100,8 @@ pub struct DatabaseRow {
 pub struct CellIoRow {
     pub cell: String,
     pub database: String,
+    /// The class of the files; None for Smart Scans, and if a cell counts all files together.
+    pub class: Option<String>,
     pub kind: String,
     pub operations_per_second: Option<f64>,
     pub bytes_per_second: Option<f64>,
@@ -291,31 +293,91 @@ fn databases(
     rows
 }
 
-fn cell_io(last: &Reading, base: Option<&Reading>, rates: &Rates, name: &dyn Fn(u32) -> String) -> Vec<CellIoRow> {
-    let files = last.cell_io.iter().map(|after| {
-        let is_same = |before: &&super::reading::CellIoCounters| {
-            (&before.cell, before.database, &before.kind) == (&after.cell, after.database, &after.kind)
+/// Cell, database, class and kind.
+type IoKey = (String, Option<u32>, Option<String>, String);
+
+/// Cell, database, relation, class and kind.
+type IoIdentity<'a> = (&'a str, Option<u32>, Option<(u32, u32)>, Option<&'a str>, &'a str);
+
+/// What identifies the same counters in two readings. The class of a relation is known only while the relation exists.
+fn identity(counters: &CellIoCounters) -> IoIdentity<'_> {
+    let class = counters.class.as_deref().filter(|_| counters.relation.is_none());
+    (&counters.cell, counters.database, counters.relation, class, &counters.kind)
+}
+
+#[derive(Default)]
+struct IoIncrease {
+    operations: f64,
+    bytes: f64,
+    seconds: f64,
+    buckets: Vec<f64>,
+}
+
+impl IoIncrease {
+    fn of(after: &CellIoCounters, before: Option<&CellIoCounters>) -> Self {
+        let of_bucket = |(bucket, count): (usize, &u64)| {
+            increase(*count as f64, before.and_then(|before| before.buckets.get(bucket)).map(|count| *count as f64))
         };
-        let before = base.and_then(|base| base.cell_io.iter().find(is_same));
-        let operations = increase(after.operations as f64, before.map(|before| before.operations as f64));
-        let seconds = increase(after.seconds, before.map(|before| before.seconds));
-        let buckets: Vec<f64> = after
-            .buckets
-            .iter()
-            .enumerate()
-            .map(|(bucket, count)| {
-                increase(*count as f64, before.and_then(|before| before.buckets.get(bucket)).map(|count| *count as f64))
-            })
-            .collect();
-        let quantile = |share: f64| rates.seconds.and_then(|_| quantile_us(&buckets, share)).map(|us| us / 1e6);
+        Self {
+            operations: increase(after.operations as f64, before.map(|before| before.operations as f64)),
+            bytes: increase(after.bytes as f64, before.map(|before| before.bytes as f64)),
+            seconds: increase(after.seconds, before.map(|before| before.seconds)),
+            buckets: after.buckets.iter().enumerate().map(of_bucket).collect(),
+        }
+    }
+
+    fn add(&mut self, other: &Self, factor: f64) {
+        self.operations += factor * other.operations;
+        self.bytes += factor * other.bytes;
+        self.seconds += factor * other.seconds;
+        self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0.0);
+        for (sum, count) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum += factor * count;
+        }
+    }
+}
+
+fn cell_io(last: &Reading, base: Option<&Reading>, rates: &Rates, name: &dyn Fn(u32) -> String) -> Vec<CellIoRow> {
+    // The increases of each relation count in its class, and not in the type of all relations.
+    let mut sums: BTreeMap<IoKey, IoIncrease> = BTreeMap::new();
+    let before: HashMap<_, _> = base
+        .map(|base| base.cell_io.iter().map(|counters| (identity(counters), counters)).collect())
+        .unwrap_or_default();
+    for after in &last.cell_io {
+        let increase = IoIncrease::of(after, before.get(&identity(after)).copied());
+        let key =
+            |class: Option<&str>| (after.cell.clone(), after.database, class.map(str::to_owned), after.kind.clone());
+        sums.entry(key(after.class.as_deref())).or_default().add(&increase, 1.0);
+        if after.relation.is_some() {
+            sums.entry(key(Some(RELATION))).or_default().add(&increase, -1.0);
+        }
+    }
+    let is_classified: BTreeSet<(&String, Option<u32>)> = last
+        .cell_io
+        .iter()
+        .filter(|counters| counters.relation.is_some())
+        .map(|counters| (&counters.cell, counters.database))
+        .collect();
+    // Cells count while they answer, so that the rest of the relations can be below zero.
+    sums.retain(|(cell, database, class, _), increase| {
+        increase.operations > 0.0 || class.as_deref() != Some(RELATION) || !is_classified.contains(&(cell, *database))
+    });
+    let files = sums.into_iter().map(|((cell, database, class, kind), increase)| {
+        let per_second = |value: f64| rates.seconds.map(|seconds| value.max(0.0) / seconds);
+        let quantile =
+            |share: f64| rates.seconds.and_then(|_| quantile_us(&increase.buckets, share)).map(|us| us / 1e6);
         CellIoRow {
-            cell: after.cell.clone(),
-            database: name(after.database.unwrap_or(0)),
-            kind: after.kind.clone(),
-            operations_per_second: rates.of(after.operations as f64, before.map(|before| before.operations as f64)),
-            bytes_per_second: rates.of(after.bytes as f64, before.map(|before| before.bytes as f64)),
+            cell,
+            database: name(database.unwrap_or(0)),
+            class,
+            kind,
+            operations_per_second: per_second(increase.operations),
+            bytes_per_second: per_second(increase.bytes),
             returned_bytes_per_second: None,
-            mean_seconds: rates.seconds.filter(|_| operations > 0.0).map(|_| seconds / operations),
+            mean_seconds: rates
+                .seconds
+                .filter(|_| increase.operations > 0.0)
+                .map(|_| increase.seconds.max(0.0) / increase.operations),
             p50_seconds: quantile(0.5),
             p95_seconds: quantile(0.95),
             p99_seconds: quantile(0.99),

@@ -153,9 +153,11 @@ const CUSTOM_NODES: [&str; 2] = ["(Smart Scan)", "(Smart Scan Aggregate)"];
 fn rule(table: &str, column: &str) -> Rule {
     use Rule::*;
     match (table, column) {
-        (_, "stats_reset" | "kind" | "unit" | "backend_type" | "class" | "state" | "event" | "detail" | "relkind") => {
-            Keep
-        }
+        (
+            _,
+            "stats_reset" | "kind" | "unit" | "backend_type" | "class" | "state" | "event" | "wait_event_type"
+            | "detail" | "relkind",
+        ) => Keep,
         ("io_stat", "object" | "context") => Keep,
         ("statistic" | "slru_stat" | "os_stat", "name") => Keep,
         ("table_stat", "storage_options") => Keep,
@@ -177,7 +179,7 @@ fn rule(table: &str, column: &str) -> Rule {
         ("setting", "name") => SettingName,
         ("setting", "setting") => SettingValue,
         (_, "application") => NameExcept("application", &[""]),
-        (_, "client") => Name("client"),
+        (_, "client") => NameExcept("client", &[""]),
         ("activity", "object") => ActivityObject,
         ("query_text", "query") => QueryText,
         ("plan_text", "plan") => PlanText,

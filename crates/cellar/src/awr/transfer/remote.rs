@@ -62,9 +62,11 @@ pub fn store_snapshot_of(
     let number: i64 = transaction.query_one(store, &[&name, &facts]).map_err(|error| failure(&error))?.get(0);
     let texts = "SELECT awr.store_sample_rows(i.instance_id, 'pg_temp.awr_source_sample', $2, $3::text::jsonb), \
                  awr.store_plan_rows(i.instance_id, 'pg_temp.awr_source_plan', $2)::text, \
-                 awr.store_query_texts(i.instance_id, 'pg_temp.awr_source_query')::text \
+                 awr.store_query_texts(i.instance_id, 'pg_temp.awr_source_query')::text, \
+                 awr.assign_samples(i.instance_id, $4)::text \
                  FROM awr.instance i WHERE NOT i.is_local AND i.name = $1";
-    transaction.query_one(texts, &[&name, &incarnation, &sampler]).map_err(|error| failure(&error))?;
+    transaction.query_one(texts, &[&name, &incarnation, &sampler, &number]).map_err(|error| failure(&error))?;
+    transaction.execute("SELECT awr.sum_samples()", &[]).map_err(|error| failure(&error))?;
     let duration = i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX);
     let sql = "UPDATE awr.snapshot s SET duration_us = $3 FROM awr.instance i \
                WHERE NOT i.is_local AND i.name = $1 AND s.instance_id = i.instance_id AND s.snap_id = $2";

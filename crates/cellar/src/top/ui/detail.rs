@@ -109,7 +109,8 @@ fn database(name: &str, view: &View, history: &History) -> Detail {
         .map(|row| {
             let figure = |value: Option<f64>, format: fn(f64) -> String| value.map(format).unwrap_or_default();
             format!(
-                "{:<20}{:>10}{:>10}{:>10}{:>10}",
+                "{:<11}{:<20}{:>10}{:>10}{:>10}{:>10}",
+                row.class.as_deref().unwrap_or_default(),
                 row.kind,
                 figure(row.operations_per_second, count),
                 figure(row.bytes_per_second, bytes),
@@ -119,7 +120,7 @@ fn database(name: &str, view: &View, history: &History) -> Detail {
         })
         .collect();
     if !io.is_empty() {
-        lines.push(format!("{:<20}{:>10}{:>10}{:>10}{:>10}", "cell I/O", "ops/s", "bytes/s", "mean", "p99"));
+        lines.push(format!("{:<31}{:>10}{:>10}{:>10}{:>10}", "cell I/O", "ops/s", "bytes/s", "mean", "p99"));
         lines.extend(io);
         lines.push(String::new());
     }

@@ -40,6 +40,8 @@ fn reading(start: Instant, seconds: u64) -> Reading {
     let io = CellIoCounters {
         cell: "/run/c1.sock".to_owned(),
         database: Some(5),
+        class: Some("table".to_owned()),
+        relation: None,
         kind: "single block read".to_owned(),
         operations: 1000 * seconds,
         bytes: 8_192_000 * seconds,
@@ -112,7 +114,7 @@ fn rates_are_increases_over_the_readings_and_activity_is_sampled() {
     // 100 executions of 2.5 ms each second, one session that was active in each sample.
     check(&mut app, &["0000000000001   1.00 CPU              100  2.50ms", "SELECT [31m price FROM orders"]);
     press(&mut app, "5");
-    check(&mut app, &["small read             1000     7.8M", "100us    128us   1.02ms   1.02ms"]);
+    check(&mut app, &["table     small read         1000     7.8M", "100us    128us   1.02ms   1.02ms"]);
     press(&mut app, "4");
     check(&mut app, &["sales                     0   2.00      40.0"]);
 }
@@ -163,4 +165,48 @@ fn columns_sort_in_both_directions_and_return_to_the_order_of_the_view() {
     assert_eq!(first(&mut app), "1");
     press(&mut app, "r0");
     assert_eq!(first(&mut app), by_view);
+}
+
+#[test]
+fn cell_io_of_relations_counts_in_their_class_and_leaves_the_rest_to_the_type() {
+    let start = Instant::now();
+    let io = |class: &str, relation, operations: u64| CellIoCounters {
+        class: Some(class.to_owned()),
+        relation,
+        operations,
+        bytes: 8192 * operations,
+        buckets: vec![0, operations],
+        ..CellIoCounters {
+            cell: "c".to_owned(),
+            database: Some(5),
+            kind: "single block read".to_owned(),
+            ..CellIoCounters::default()
+        }
+    };
+    // Between the readings, one table is dropped: its earlier operations are no decrease of its class.
+    let mut before = reading(start, 1);
+    before.cell_io = vec![
+        io("relation", None, 1000),
+        io("table", Some((1, 10)), 600),
+        io("table", Some((1, 11)), 300),
+        io("wal", None, 50),
+    ];
+    let mut after = reading(start, 11);
+    after.cell_io = vec![
+        io("relation", None, 2000),
+        io("table", Some((1, 10)), 800),
+        io("index", Some((1, 12)), 500),
+        io("wal", None, 60),
+    ];
+    let mut app = App::new(1000, false);
+    app.push(before);
+    app.push(after);
+    let view = app.view.as_ref().unwrap();
+    let mut rows: Vec<(&str, f64)> = view
+        .cell_io
+        .iter()
+        .map(|row| (row.class.as_deref().unwrap_or_default(), row.operations_per_second.unwrap()))
+        .collect();
+    rows.sort_by(|a, b| a.0.cmp(b.0));
+    assert_eq!(rows, [("index", 50.0), ("relation", 30.0), ("table", 20.0), ("wal", 1.0)]);
 }
