@@ -2141,7 +2141,8 @@ BEGIN
            'top_sessions', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.pid, x.backend_start)
                             FROM (SELECT pid, backend_start, backend_type, application, nullif(client, '') AS client,
                                          (SELECT d.datname FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
-                                         coalesce(names -> 'role' ->> role::text, nullif(role, 0)::text) AS "user", sum(samples) AS samples, coalesce(sum(samples) FILTER (WHERE class = 'CPU'), 0) AS cpu_samples
+                                         coalesce(names -> 'role' ->> role::text, nullif(role, 0)::text) AS "user", sum(samples) AS samples, coalesce(sum(samples) FILTER (WHERE class = 'CPU'), 0) AS cpu_samples,
+                                         (array_agg(class ORDER BY samples DESC, class))[1] AS class
                                   FROM active GROUP BY pid, backend_start, backend_type, application, active.client, database, role
                                   ORDER BY sum(samples) DESC, pid, backend_start, application, database, role LIMIT 50) x),
            'by_service', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.application, x."user")

@@ -362,8 +362,8 @@ add_two_level_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		return !levels.ignores_duplicates;
 
 	/*
-	 * Groups that fit into the cell's memory are combined there, so duplicates
-	 * do not matter.
+	 * Groups that fit into the cell's memory are combined there, so
+	 * duplicates do not matter.
 	 */
 	if (!cellar_groups_fit(&aggregation) && !cellar_has_duplicates(rel, aggregation.groups))
 	{

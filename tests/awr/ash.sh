@@ -122,6 +122,7 @@ equal_to_samples() {
         "$(of_samples "$activity AND a.query_id IS NOT NULL" "a.query_id, a.plan_hash, coalesce(wait_event, 'CPU'), wait_class")"
     check_equal "$1: samples by session" "$(of_report top_sessions "e ->> 'pid', e ->> 'application', e ->> 'user', e ->> 'backend_type'")" \
         "$(of_samples "$activity" "a.pid, a.application, a.role::regrole, a.backend_type")"
+    check_equal "$1: the class of the most samples of a session" "$(q "SELECT string_agg(DISTINCT e ->> 'class', ',') FROM jsonb_array_elements(awr.report_data($begin_snap, $end_snap) -> 'ash' -> 'top_sessions') e WHERE e ->> 'application' = 'waiter'")" Application
     check_equal "$1: samples of lock waits" "$(of_report blocking "e ->> 'blocker_pid', e ->> 'blocked_pid', e ->> 'locktype', e ->> 'query_id', e ->> 'blocker_application', e ->> 'blocker_state'")" \
         "$(of_samples "a.blocker_pid IS NOT NULL" "a.blocker_pid, a.pid, wait_event, a.query_id, 'holder', 'idle in transaction'")"
     check_equal "$1: samples of sessions idle in a transaction" "$(of_report idle_in_transaction "e ->> 'pid', e ->> 'application'")" \

@@ -136,14 +136,24 @@ fn top_sql(view: &View<'_>) -> Section {
 fn top_sessions(view: &View<'_>) -> Section {
     let ash = &view.document.ash;
     let total = total_samples(view);
-    let columns =
-        ["<Sid", "% Activity", "<Event", "<User", "<Program", "<Database", "<Session Type", "# Samples Active"];
+    let columns = [
+        "<Sid",
+        "% Activity",
+        "<Event",
+        "<Top Event Class",
+        "<User",
+        "<Program",
+        "<Database",
+        "<Session Type",
+        "# Samples Active",
+    ];
     let table = Table::new(&columns).with_rows(
         top(&ash.top_sessions, ROWS, |activity| activity.samples).into_iter().map(|activity| {
             vec![
                 Cell::integer(activity.pid),
                 Cell::percent(percent(activity.samples, total), 2),
-                Cell::text(event_name(activity)),
+                Cell::text(if activity.event.is_empty() { "" } else { event_name(activity) }),
+                Cell::text(&*activity.class),
                 Cell::text(&*activity.role),
                 Cell::text(&*activity.application),
                 Cell::text(&*activity.database),

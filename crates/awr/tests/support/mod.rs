@@ -145,7 +145,7 @@ impl Builder {
                 "by_event": [{ "event": null, "class": "CPU", "foreground": true, "samples": 3400 },
                              { "event": "DataFileRead", "class": "User I/O", "foreground": true, "samples": 1200 }],
                 "top_sql": [{ "query_id": SELECT, "plan_id": 11, "event": null, "samples": 1900 }],
-                "top_sessions": [{ "pid": 4711, "role": "web", "application": "shopd", "database": "shop", "event": null, "samples": 800 }]
+                "top_sessions": [{ "pid": 4711, "role": "web", "application": "shopd", "database": "shop", "class": "User I/O", "samples": 800 }]
             }
         }))
     }
