@@ -17,6 +17,7 @@
 
 bool		cellar_offload_processing = true;
 bool		cellar_join_filters = true;
+bool		cellar_lookup_joins = false;
 int			cellar_plan_display = CELLAR_DISPLAY_AUTO;
 bool		cellar_simulate_offload = false;
 int			cellar_min_scan_size = 1024;
@@ -58,6 +59,15 @@ cellar_define_settings(void)
 							 "A hash join sends the keys of its inner side to the Smart Scan of its outer side.",
 							 &cellar_join_filters,
 							 true,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("cellar.lookup_joins",
+							 "Enables lookup joins: cells join the rows of a table with small tables and aggregate them.",
+							 "PostgreSQL evaluates the other sides of the joins and sends their rows to the cell.",
+							 &cellar_lookup_joins,
+							 false,
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);

@@ -19,6 +19,7 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/plannodes.h"
+#include "utils/rel.h"
 
 #include "cellar.h"
 #include "cellar/executor.h"
@@ -57,7 +58,7 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 	CellarAggregateState *state = (CellarAggregateState *) node;
 	CustomScan *cscan = (CustomScan *) node->ss.ps.plan;
 	PlanState  *rest = ExecInitNode(linitial(cscan->custom_plans), estate, eflags);
-	CellarScanState *scan = cellar_scan_state(outerPlanState(rest));
+	CellarScanState *scan = cellar_find_lookups(outerPlanState(rest), &state->lookups);
 	List	   *keys;
 	List	   *aggregates;
 	int			nkeys;
@@ -111,6 +112,15 @@ begin_aggregate(CustomScanState *node, EState *estate, int eflags)
 		}
 	}
 	state->ncolumns = next_aggregate;
+	if (state->lookups != NIL)
+	{
+		List	   *expressions = list_concat(list_copy(keys), aggregates);
+
+		expressions = cellar_number_lookup_columns(state->lookups, expressions, cscan->scan.scanrelid,
+												   RelationGetNumberOfAttributes(node->ss.ss_currentRelation));
+		keys = list_truncate(list_copy(expressions), nkeys);
+		aggregates = list_copy_tail(expressions, nkeys);
+	}
 
 	state->expressions = cellar_compile_aggregation(list_truncate(keys, nkeys), aggregates, &node->ss.ps);
 	cellar_get_group_pruning(cscan, &state->pruning);

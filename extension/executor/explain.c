@@ -159,6 +159,7 @@ cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *e
 {
 	List	   *keys;
 	List	   *aggregates;
+	PlanState  *scan;
 	int			threads;
 
 	if (cellar_plan_display == CELLAR_DISPLAY_NEVER)
@@ -175,7 +176,10 @@ cellar_explain_aggregate(CustomScanState *node, List *ancestors, ExplainState *e
 		aggregates = list_concat(aggregates, distinct->aggregates);
 	}
 	explain_group_pruning(node, list_concat(list_copy(keys), aggregates), ancestors, es);
-	threads = cellar_get_threads((CustomScan *) outerPlanState(linitial(node->custom_ps))->plan);
+	scan = outerPlanState(linitial(node->custom_ps));
+	while (IsA(scan, HashJoinState))
+		scan = outerPlanState(scan);
+	threads = cellar_get_threads((CustomScan *) scan->plan);
 	if (threads > 1)
 		ExplainPropertyInteger("Cell Threads", NULL, threads, es);
 }

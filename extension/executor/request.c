@@ -16,7 +16,7 @@
 #include "cellar/executor.h"
 
 /*
- * The most bytes of join filters in a request.  Further filters are left out.  A cell
+ * The most bytes of lookup tables and join filters in a request.  Further filters are left out.  A cell
  * refuses requests of more than 16 MiB.
  */
 #define FILTER_BYTES_MAX	(12 * 1024 * 1024)
@@ -50,6 +50,15 @@ cellar_scan_request(CellarScanState *state, const char *file)
 	CellarRequest *request = cellar_request_new();
 	volatile bool complete = false;
 	Size		filter_bytes = 0;
+	bool		aggregates = state->aggregate != NULL;
+
+	if (aggregates && state->aggregate->lookups != NIL)
+	{
+		int64		lookup_bytes = cellar_lookup_bytes(state->aggregate->lookups);
+
+		aggregates = lookup_bytes >= 0 && lookup_bytes <= FILTER_BYTES_MAX;
+		filter_bytes = aggregates ? lookup_bytes : 0;
+	}
 
 	PG_TRY();
 	{
@@ -76,8 +85,9 @@ cellar_scan_request(CellarScanState *state, const char *file)
 			cellar_request_top_rows(request, state->plan.top_rows);
 			complete &= cellar_request_expressions(request, state->plan.sort_keys, econtext);
 		}
-		if (state->aggregate != NULL)
+		if (aggregates)
 		{
+			cellar_request_lookups(request, state->aggregate->lookups);
 			cellar_request_aggregation(request);
 			complete &= cellar_request_expressions(request, state->aggregate->expressions, econtext);
 			if (state->aggregate->distinct_argument != NULL)

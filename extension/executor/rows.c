@@ -66,7 +66,10 @@ cellar_stop_rows(CellarScanState *state)
 static void
 release_session(CellarScanState *state)
 {
-	if (state->cell.session != NULL)
+	/* The cell frees lookup tables when the connection is closed. */
+	if (state->cell.session != NULL && state->aggregate != NULL && state->aggregate->lookups != NIL)
+		cellar_session_close(state->cell.session);
+	else if (state->cell.session != NULL)
 		cellar_session_release(state->cell.session);
 	state->cell.session = NULL;
 }

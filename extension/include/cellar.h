@@ -18,6 +18,7 @@
 #define CELLAR_SCAN_NAME	"Smart Scan"
 #define CELLAR_AGGREGATE_NAME	"Smart Scan Aggregate"
 #define CELLAR_JOIN_KEYS_NAME	"Join Keys"
+#define CELLAR_LOOKUP_NAME	"Lookup Table"
 #define CELLAR_DISTINCT_STATES_NAME	"Distinct States"
 #define CELLAR_DISTINCT_AGGREGATES_NAME	"Distinct Aggregates"
 
@@ -32,6 +33,7 @@ typedef enum CellarPlanDisplay
 
 extern bool cellar_offload_processing;
 extern bool cellar_join_filters;
+extern bool cellar_lookup_joins;
 extern int	cellar_plan_display;
 extern bool cellar_simulate_offload;
 extern int	cellar_min_scan_size;	/* blocks */

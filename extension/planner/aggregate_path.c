@@ -39,8 +39,8 @@
  * As make_partial_grouping_target, which is not exported: the grouping
  * columns, and aggregates in partial mode.
  */
-static PathTarget *
-partial_target(PlannerInfo *root, PathTarget *grouping_target, List *group_clause, Node *having)
+PathTarget *
+cellar_partial_target(PlannerInfo *root, PathTarget *grouping_target, List *group_clause, Node *having)
 {
 	PathTarget *target = create_empty_pathtarget();
 	List	   *others = NIL;
@@ -196,8 +196,8 @@ cellar_add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
 }
 
 /* Returns why the cell cannot contribute to the aggregation of the query, or NULL. */
-static const char *
-query_unsuitable(PlannerInfo *root)
+const char *
+cellar_aggregation_unsuitable(PlannerInfo *root)
 {
 	Query	   *parse = root->parse;
 
@@ -265,7 +265,7 @@ void
 cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 						 RelOptInfo *grouped_rel, GroupPathExtraData *extra)
 {
-	const char *reason = query_unsuitable(root);
+	const char *reason = cellar_aggregation_unsuitable(root);
 	CellarAggregateSpec aggregation = {.group_clause = CellarGroupClause(root)};
 	Path	   *path;
 
@@ -284,8 +284,8 @@ cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 		cellar_note_aggregate(RelationGetRelid(relation), 0, NULL, "the group keys cannot be hashed");
 		return;
 	}
-	aggregation.target = partial_target(root, grouped_rel->reltarget, aggregation.group_clause,
-										extra->havingQual);
+	aggregation.target = cellar_partial_target(root, grouped_rel->reltarget, aggregation.group_clause,
+											   extra->havingQual);
 	get_agg_clause_costs(root, AGGSPLIT_INITIAL_SERIAL, &aggregation.partial_costs);
 	get_agg_clause_costs(root, AGGSPLIT_FINAL_DESERIAL, &aggregation.final_costs);
 	if (cellar_add_computed_keys_path(root, rel, relation, grouped_rel, extra, &aggregation) ||

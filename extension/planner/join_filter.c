@@ -304,6 +304,10 @@ add_join_filters(Plan *plan, void *arg)
 	if (!IsA(plan, HashJoin) || !CellarDropsOuterRows(join->join.jointype))
 		return;
 	hash = castNode(Hash, innerPlan(plan));
+
+	/* The keys of a lookup table filter the scan. */
+	if (IsA(outerPlan(hash), CustomScan) && ((CustomScan *) outerPlan(hash))->methods == &cellar_lookup_methods)
+		return;
 	inner_rows = hash->plan.parallel_aware ? hash->rows_total : hash->plan.plan_rows;
 	if (inner_rows > CELLAR_JOIN_KEYS_MAX || plan->plan_rows > outerPlan(plan)->plan_rows * CELLAR_JOIN_FILTER_FRACTION_MAX)
 		return;

@@ -188,12 +188,13 @@ cellar_partial_aggregate_offloadable(Aggref *aggref, RelOptInfo *rel)
 }
 
 /*
- * Returns whether the cell can compute all group keys and partial aggregates
- * of the target, and notes why not.  values are the numbers of members that the
- * cell does not compute.
+ * Returns why the cell cannot compute a group key or partial aggregate of the
+ * target, or NULL.  Sets *key, unless key is NULL, to the group key, or to NULL
+ * for an aggregate.  values are the numbers of members that the cell does not
+ * compute.
  */
-bool
-cellar_target_offloadable(PathTarget *target, List *values, RelOptInfo *rel, Oid relid)
+const char *
+cellar_target_unsuitable(PathTarget *target, List *values, Index varno, Node **key)
 {
 	ListCell   *lc;
 
@@ -201,16 +202,30 @@ cellar_target_offloadable(PathTarget *target, List *values, RelOptInfo *rel, Oid
 	{
 		Node	   *expr = lfirst(lc);
 		const char *reason = list_member_int(values, foreach_current_index(lc)) ? NULL :
-			IsA(expr, Aggref) ?
-			aggregate_unsuitable((Aggref *) expr, rel->relid) : key_unsuitable(expr, rel->relid);
+			IsA(expr, Aggref) ? aggregate_unsuitable((Aggref *) expr, varno) : key_unsuitable(expr, varno);
 
-		if (reason != NULL)
-		{
-			cellar_note_aggregate(relid, rel->relid, IsA(expr, Aggref) ? NULL : expr, reason);
-			return false;
-		}
+		if (reason == NULL)
+			continue;
+		if (key != NULL)
+			*key = IsA(expr, Aggref) ? NULL : expr;
+		return reason;
 	}
-	return true;
+	return NULL;
+}
+
+/*
+ * Returns whether the cell can compute all group keys and partial aggregates
+ * of the target, and notes why not.  values as in cellar_target_unsuitable().
+ */
+bool
+cellar_target_offloadable(PathTarget *target, List *values, RelOptInfo *rel, Oid relid)
+{
+	Node	   *key;
+	const char *reason = cellar_target_unsuitable(target, values, rel->relid, &key);
+
+	if (reason != NULL)
+		cellar_note_aggregate(relid, rel->relid, key, reason);
+	return reason == NULL;
 }
 
 /*

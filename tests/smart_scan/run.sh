@@ -133,6 +133,32 @@ join_keys() {
     sql whole postgres -c "DROP TABLE keyed, chosen"
 }
 
+# Aggregates above inner joins: the cell returns groups in place of rows, from raw and compressed tables. A lookup table that is larger
+# than estimated and too large for the cell leaves the join to PostgreSQL.
+lookup_joins() {
+    local settings="SET cellar.min_scan_size = 0; SET max_parallel_workers_per_gather = 0; SET cellar.lookup_joins = on" mode answers plan returned
+    local query="SELECT s_nationkey, p_brand, count(*), sum(l_extendedprice), max(o_orderdate) FROM lineitem, supplier, part, orders
+        WHERE l_suppkey = s_suppkey AND l_partkey = p_partkey AND l_orderkey = o_orderkey AND o_orderdate < '1994-01-01' GROUP BY 1, 2"
+    returned=$(sql whole postgres -c "$settings" -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON) SELECT p_brand, count(*) FROM lineitem JOIN part ON l_partkey = p_partkey GROUP BY 1" |
+        tr -d ' \n' | grep -o '"Alias":"lineitem".*' | grep -o '"CellRowsReturned":[0-9]*' | head -n 1 | cut -d: -f2)
+    check "the cell returns groups of a join, not rows: ${returned:-unknown} returned" test "${returned:-600000}" -lt 10000
+    answers=$(for mode in off on; do
+        sql whole postgres -c "$settings; SET cellar.lookup_joins = $mode" -c "SELECT md5(string_agg(s::text, ' ' ORDER BY s::text)) FROM ($query) s" | tail -n 1
+    done)
+    check "lookup joins do not change the groups of a join" test "$(sort -u <<<"$answers" | wc -l)" = 1
+    sql whole postgres -c "CREATE TABLE wide (id int4, note text COLLATE \"C\", kind int4) WITH (autovacuum_enabled = off)" \
+        -c "INSERT INTO wide SELECT i, repeat('x', 90) || i, i % 7 FROM generate_series(1, 150000) i" -c "ANALYZE wide" >/dev/null
+    query="SELECT kind, count(*), max(note) FROM lineitem JOIN wide ON l_suppkey = id WHERE id % 1 = 0 GROUP BY 1"
+    plan=$(sql whole postgres -c "$settings; SET cellar.cost_factor = 0" -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) $query")
+    check "a lookup table can be too large" grep -q 'the lookup table is too large' <<<"$plan"
+    answers=$(for mode in off on; do
+        sql whole postgres -c "$settings; SET cellar.cost_factor = 0; SET cellar.lookup_joins = $mode" \
+            -c "SELECT md5(string_agg(s::text, ' ' ORDER BY s::text)) FROM ($query) s" | tail -n 1
+    done)
+    check "a lookup table that is too large does not change the groups" test "$(sort -u <<<"$answers" | wc -l)" = 1
+    sql whole postgres -c "DROP TABLE wide"
+}
+
 # A scan with a filter in PostgreSQL gets no join filter, and its cost must not assume one: the filter may be expensive.
 join_filter_costs() {
     local setting costs=()
@@ -182,6 +208,7 @@ run_counted whole compare --format checks --set cellar.min_scan_size=0 "${parall
 letters
 join_filters
 join_keys
+lookup_joins
 join_filter_costs
 distinct_groups
 run_counted whole differ --cases "$cases" "${seed[@]}"
@@ -189,9 +216,11 @@ run_counted whole differ --compress --cases "$((cases / 2))" "${seed[@]}"
 run_counted whole differ --aggregates --require-share 20 --cases "$((cases / 4))" "${seed[@]}"
 run_counted whole differ --first-rows --require-share 30 --cases "$((cases / 10))" "${seed[@]}"
 run_counted whole differ --top-groups --require-share 20 --cases "$((cases / 20))" "${seed[@]}"
+run_counted whole differ --lookups --cases "$((cases / 20))" "${seed[@]}"
 run_counted whole differ --cases "$((cases / 20))" --writer "${seed[@]}"
 run_counted whole differ --compress --aggregates --require-share 20 --cases "$((cases / 8))" "${seed[@]}"
 run_counted whole differ --compress --first-rows --require-share 30 --cases "$((cases / 20))" "${seed[@]}"
+run_counted whole differ --compress --lookups --cases "$((cases / 20))" "${seed[@]}"
 run_counted whole differ --compress --cases "$((cases / 40))" --writer "${seed[@]}"
 run_counted whole differ --parallel --compress --aggregates --require-share 20 --cases "$((cases / 40))" "${seed[@]}"
 run_counted whole differ --parallel --compress --top-groups --require-share 20 --cases "$((cases / 40))" "${seed[@]}"
@@ -205,6 +234,7 @@ check "the TPC-H tables can be compressed" sql whole postgres -c "
 run_counted whole compare --format checks --set cellar.min_scan_size=0 --require-smart-scans 15 "$ROOT/bench/tpch"
 run_counted whole compare --format checks --forced --require-smart-scans 10 "$ROOT/bench/scans"
 join_filters
+lookup_joins
 recompressed
 
 cluster_create part "$WORK/part-data" --data-checksums

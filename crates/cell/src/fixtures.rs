@@ -35,6 +35,7 @@ pub fn scan_request(relation: Relation, threads: u16) -> ScanRequest {
         snapshot: Snapshot { xmin: 1000, xmax: 1000, taken_during_recovery: false, next_full_xid: 1000 },
         threads,
         aggregation: None,
+        lookups: Vec::new(),
         top_n: None,
     }
 }

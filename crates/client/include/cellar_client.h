@@ -326,6 +326,26 @@ extern void cellar_request_top_groups(CellarRequest *request, uint32_t groups, b
 extern bool cellar_aggregate_prunable(uint32_t aggregate);
 
 /*
+ * Requests a join below the aggregation: a row of the scan is joined with the
+ * row of a lookup table whose key equals an attribute of the relation.  Neither
+ * keys nor columns are NULL pointers unless their number is 0.
+ *
+ * The columns of the table follow, in order, and have one value per key.  The
+ * attribute numbers of the columns of all lookup tables follow those of the
+ * relation.  nulls has one byte per key, 1 for a NULL, or nnulls is 0.  values
+ * has typlen bytes per key; for a varlena, the length of the detoasted payload
+ * as four bytes and the payload.
+ *
+ * The cell returns rows that it does not join, and all rows if it has no memory
+ * for the tables.
+ */
+extern void cellar_request_lookup(CellarRequest *request, uint16_t attribute,
+								  const int64_t *keys, size_t nkeys);
+extern void cellar_request_lookup_column(CellarRequest *request, const CellarAttribute *attribute,
+										 const uint8_t *nulls, size_t nnulls,
+										 const char *values, size_t bytes);
+
+/*
  * Requests only the first rows of an order: 1 to CELLAR_TOP_ROWS_MAX.  The
  * cell may return further rows; the caller sorts.  Sort keys follow, each an
  * expression that ends with cellar_sort_key_end().

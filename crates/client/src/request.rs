@@ -4,8 +4,8 @@ use cellar_format::bytes::Reader;
 use cellar_format::postgres::{Collation, Oid};
 use cellar_format::wire::expr::Expr;
 use cellar_format::wire::{
-    Aggregate, Aggregation, Attribute, BlockRange, DistinctAggregates, GroupPruning, Relation, RelationBlocks,
-    ScanMode, ScanRequest, Snapshot, SortKey, TopGroups, TopN,
+    Aggregate, Aggregation, Attribute, BlockRange, DistinctAggregates, GroupPruning, Lookup, LookupColumn, Relation,
+    RelationBlocks, ScanMode, ScanRequest, Snapshot, SortKey, TopGroups, TopN,
 };
 
 /// A request under construction: a relation alone, or a whole scan. The builder records its first
@@ -34,6 +34,7 @@ impl Default for RequestBuilder {
             mode: ScanMode::Columns,
             snapshot: Snapshot::default(),
             threads: 1,
+            lookups: Vec::new(),
             aggregation: None,
             top_n: None,
         };
@@ -61,6 +62,21 @@ impl RequestBuilder {
     pub fn projection(&mut self, attributes: &[u16], whole_rows: bool) {
         self.request.projection = attributes.to_vec();
         self.request.mode = if whole_rows { ScanMode::Rows } else { ScanMode::Columns };
+    }
+
+    /// Adds a join with a lookup table, whose columns follow.
+    pub fn lookup(&mut self, attribute: u16, keys: &[i64]) {
+        self.request.lookups.push(Lookup { attribute, keys: keys.to_vec(), columns: Vec::new() });
+    }
+
+    /// Adds a column of the last lookup table.
+    pub fn lookup_column(&mut self, attribute: Attribute, nulls: &[u8], values: &[u8]) {
+        match self.request.lookups.last_mut() {
+            Some(lookup) => {
+                lookup.columns.push(LookupColumn { attribute, nulls: nulls.to_vec(), values: values.to_vec() })
+            }
+            None => self.fail("a column of a lookup table precedes the table"),
+        }
     }
 
     pub fn qual_end(&mut self) {

@@ -226,6 +226,7 @@ fn main() {
                 },
                 threads: 1,
                 aggregation: aggregation.cloned(),
+                lookups: Vec::new(),
                 top_n: None,
             };
             let plan = Arc::new(Plan::compile(&request).expect("the request is supported"));

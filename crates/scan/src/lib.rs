@@ -14,6 +14,7 @@
 //! - `bounds`: minimums and maximums of values, and the ranges that predicates compare them with.
 //! - [`visibility`]: which tuples a snapshot sees.
 //! - [`predicate`]: expressions, compiled and evaluated.
+//! - `lookup`: joins with lookup tables.
 //! - [`mod@unit`]: compression units: the pages of an allocation unit, stored column-wise.
 //! - [`storage_index`]: summaries of regions, and pruning by them.
 //! - [`batch`]: the frames that answer a scan.
@@ -27,6 +28,7 @@ pub mod aggregate;
 pub mod batch;
 mod bounds;
 pub mod heap;
+mod lookup;
 pub mod memory;
 mod plan;
 pub mod predicate;

@@ -2,12 +2,15 @@
 
 use crate::aggregate::AggregationPlan;
 use crate::batch::{ColumnLayout, Output};
+use crate::bounds::IntSet;
 use crate::heap::{AttributeRun, PageRows, Slot, TupleLayout};
+use crate::lookup::Lookup;
 use crate::predicate::{Column, Compiler, Evaluation, Kernel, Node, TextEncoding, Unsupported, number_of};
 use crate::storage_index::{RegionSummary, SummaryColumn};
 use crate::top_n::TopNPlan;
 use cellar_format::postgres::AttributeNumber;
-use cellar_format::wire::{ScanMode, ScanRequest, Snapshot};
+use cellar_format::wire::{self, Expr, ScanMode, ScanRequest, Snapshot};
+use std::sync::Arc;
 
 /// `MaxHeapAttributeNumber`.
 const ATTRIBUTES_MAX: usize = 1600;
@@ -46,6 +49,8 @@ pub struct Plan {
     pub(crate) snapshot: Snapshot,
     pub(crate) checksums: bool,
     output: Output,
+    /// Joins below the aggregation.
+    pub(crate) lookups: Vec<Lookup>,
     aggregation: Option<AggregationPlan>,
     top_n: Option<TopNPlan>,
     projection: Vec<AttributeNumber>,
@@ -66,6 +71,11 @@ impl Plan {
     /// Returns an estimate of the memory of a scanner's buffers for the first region, in bytes.
     pub fn scanner_bytes(&self) -> usize {
         PageRows::bytes_for(self.layout.slots())
+    }
+
+    /// The most bytes that the lookup tables of a request occupy.
+    pub fn lookup_bytes(request: &ScanRequest) -> usize {
+        request.lookups.iter().map(Lookup::bytes_for).sum()
     }
 
     /// A plan that interprets all quals and the expressions of the aggregation row by row: the reference for kernels and vectors. For
@@ -89,8 +99,10 @@ impl Plan {
             attributes: &request.relation.attributes,
             encoding: TextEncoding::of(request.relation.encoding),
             layout,
+            looked_up: Vec::new(),
             columns: Vec::new(),
         };
+        add_looked_up_columns(&mut compiler, &request.lookups)?;
         let mut stages: Vec<Stage> = Vec::with_capacity(request.quals.len());
         for qual in &request.quals {
             let node = compiler.condition(qual)?;
@@ -99,17 +111,42 @@ impl Plan {
             let mut slots = Vec::new();
             qual.for_each_column(&mut |number| {
                 walk_end = walk_end.max(number as usize);
-                slots.push(compiler.layout.slot(number as usize - 1));
+                slots.extend(compiler.slot(number));
             });
             slots.sort_unstable();
             slots.dedup();
             push_stage(&mut stages, Stage { kernel: kernel(node, &compiler.columns), slots, walk_end, fallible });
         }
         let mut output_end = 0;
+        let mut lookups = Vec::with_capacity(request.lookups.len());
+        if !request.lookups.is_empty() && request.aggregation.is_none() {
+            return Err(Unsupported("lookup tables require an aggregation".into()));
+        }
+        let mut looked_up = compiler.looked_up.clone();
+        for wire in &request.lookups {
+            let (node, kind) = compiler.typed(&Expr::Column(wire.attribute))?;
+            let key = compiler.slot(wire.attribute)?;
+            if !Lookup::has_keys_of(kind) || wire.attribute as usize > request.relation.attributes.len() {
+                return Err(Unsupported("a column is not offloaded as the key of a lookup table".into()));
+            }
+            let values = Arc::new(IntSet::new(wire.keys.clone()));
+            let has_partner = Node::AnyInteger { scalar: Box::new(node), values };
+            let kernel = kernel(has_partner, &compiler.columns);
+            let stage = Stage { kernel, slots: vec![key], walk_end: wire.attribute as usize, fallible: false };
+            push_stage(&mut stages, stage);
+            let slots = looked_up.drain(..wire.columns.len()).collect::<Vec<_>>();
+            lookups.push(Lookup::new(wire, key, &slots, &mut compiler.columns)?);
+            output_end = output_end.max(wire.attribute as usize);
+        }
         let mut aggregation = None;
         if let Some(wire) = &request.aggregation {
             aggregation = Some(AggregationPlan::compile(wire, &mut compiler, evaluation)?);
-            wire.for_each_column(&mut |number| output_end = output_end.max(number as usize));
+            let attributes = request.relation.attributes.len();
+            wire.for_each_column(&mut |number| {
+                if number as usize <= attributes {
+                    output_end = output_end.max(number as usize);
+                }
+            });
         }
         let mut top_n_end = 0;
         let mut top_n = None;
@@ -169,6 +206,7 @@ impl Plan {
             snapshot: request.snapshot.clone(),
             checksums: request.relation.checksums,
             output,
+            lookups,
             aggregation,
             top_n,
             projection: request.projection.clone(),
@@ -206,6 +244,21 @@ impl Plan {
     pub(crate) fn output(&self) -> &Output {
         &self.output
     }
+}
+
+/// Assigns slots to the columns of lookup tables.
+fn add_looked_up_columns(compiler: &mut Compiler<'_>, lookups: &[wire::Lookup]) -> Result<(), Unsupported> {
+    for wire in lookups.iter().flat_map(|lookup| &lookup.columns) {
+        if compiler.looked_up.len() == ATTRIBUTES_MAX {
+            return Err(Unsupported(format!("lookup tables have more than {ATTRIBUTES_MAX} columns")));
+        }
+        let slot = compiler.layout.extra_slot();
+        compiler.columns.resize_with(slot as usize + 1, || None);
+        compiler.columns[slot as usize] =
+            Some(Column::new(compiler.attributes.len() + compiler.looked_up.len(), &wire.attribute));
+        compiler.looked_up.push(slot);
+    }
+    Ok(())
 }
 
 /// Adds a stage. Fuses it with an earlier stage over the same column if no stage in between may raise an error.

@@ -6,6 +6,7 @@
 use crate::aggregate::Aggregator;
 use crate::batch::{Output, ResultWriter};
 use crate::heap::{PAGES_BYTES_MAX, Page, PageRows, Prefetch, page_checksum};
+use crate::lookup::Partners;
 use crate::memory::Account;
 use crate::plan::{Plan, Walks};
 use crate::predicate::RowSet;
@@ -70,6 +71,9 @@ pub struct Scanner {
     all: Vec<u16>,
     undecided: Vec<u16>,
     malformed: Vec<u16>,
+    partners: Partners,
+    /// Rows that are not joined here.
+    others: Vec<u16>,
     aggregator: Option<Aggregator>,
     top_n: Option<TopN>,
 }
@@ -111,6 +115,8 @@ impl Scanner {
             all: Vec::new(),
             undecided: Vec::new(),
             malformed: Vec::new(),
+            partners: Partners::default(),
+            others: Vec::new(),
         }
     }
 
@@ -407,11 +413,22 @@ impl Scanner {
         self.selected.retain(|row| !matches!(states[rows.row(*row).page as usize], PageState::Passthru(_)));
     }
 
-    /// Folds the selected rows into groups if the plan has an aggregation. Rejected rows stay selected.
+    /// Joins the selected rows and folds them into groups if the plan has an aggregation. Rows that are not joined or rejected stay
+    /// selected.
     fn aggregate(&mut self, blocks: Blocks<'_>, results: &mut Results<'_>) {
         let (Some(aggregation), Some(aggregator)) = (blocks.plan.aggregation(), &mut self.aggregator) else { return };
-        let rows = RowSet::of_datums(blocks.pages, &self.rows, &blocks.plan.columns, true);
+        let Blocks { plan, pages, .. } = blocks;
+        self.others.clear();
+        if !plan.lookups.is_empty() {
+            let (selected, others) = (&mut self.selected, &mut self.others);
+            self.partners.join(&plan.lookups, pages, &plan.columns, &mut self.rows, selected, others);
+        }
+        let rows = RowSet::of_datums(pages, &self.rows, &plan.columns, true);
         aggregator.add(aggregation, rows, &mut self.selected, results.out, &mut results.stats);
+        if !self.others.is_empty() {
+            self.selected.extend_from_slice(&self.others);
+            self.selected.sort_unstable();
+        }
     }
 
     /// Writes the selected rows and the passed-through blocks, in the order of the blocks.

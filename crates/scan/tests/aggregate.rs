@@ -9,8 +9,8 @@ use cellar_format::ByteSource;
 use cellar_format::postgres::{Align, Collation, Width, encoding};
 use cellar_format::units::BLOCK_BYTES;
 use cellar_format::wire::{
-    Aggregate, Aggregation, Attribute, DistinctAggregates, Expr, GroupPruning, Missing, Relation, ScanMode,
-    ScanRequest, Snapshot, SortKey, TopGroups,
+    Aggregate, Aggregation, Attribute, DistinctAggregates, Expr, GroupPruning, Lookup, LookupColumn, Missing, Relation,
+    ScanMode, ScanRequest, Snapshot, SortKey, TopGroups,
 };
 use cellar_scan::aggregate::Aggregator;
 use cellar_scan::unit::{self, Level, Shape, Unit, encode};
@@ -89,16 +89,20 @@ impl Table {
             snapshot: Snapshot { xmin: 1 << 20, xmax: 1 << 20, taken_during_recovery: false, next_full_xid: 1 << 20 },
             threads: 1,
             aggregation: Some(aggregation),
+            lookups: Vec::new(),
             top_n: None,
         }
     }
 
     fn aggregate_where(&self, quals: Vec<Expr>, aggregation: Aggregation, group_widths: &[Option<usize>]) -> Answer {
-        let request = self.request(quals, aggregation);
+        self.answer(&self.request(quals, aggregation), group_widths)
+    }
+
+    fn answer(&self, request: &ScanRequest, group_widths: &[Option<usize>]) -> Answer {
         let mut wire = Vec::new();
         request.encode(&mut wire);
-        assert_eq!(ScanRequest::decode(&wire).unwrap(), request);
-        let plan = Arc::new(Plan::compile(&request).unwrap());
+        assert_eq!(ScanRequest::decode(&wire).unwrap(), *request);
+        let plan = Arc::new(Plan::compile(request).unwrap());
         let aggregated = |progress: Progress| match progress {
             Progress::Done { stats, .. } => stats.rows_aggregated,
             Progress::NeedXids(xids) => panic!("a frozen table needs {} transaction states", xids.len()),
@@ -120,7 +124,7 @@ impl Table {
             answer(&mut out, rows)
         };
         let of_heap = scan_heap(Arc::clone(&plan));
-        let interpreted = scan_heap(Arc::new(Plan::compile_interpreted(&request).unwrap()));
+        let interpreted = scan_heap(Arc::new(Plan::compile_interpreted(request).unwrap()));
         assert!(of_heap == interpreted, "{:?}: {of_heap:?}\n{interpreted:?}", request.aggregation);
         // Scans units whole and in two parts, so that spans do not start at the boundary of a block of rows.
         let ways = [(Level::QueryLow, UNIT_PAGES / 3), (Level::QueryLow, 0), (Level::QueryHigh, UNIT_PAGES / 3)];
@@ -746,6 +750,195 @@ fn sums_of_linear_functions_equal_those_of_postgresql() {
             assert_eq!(answer.rows.is_empty(), name == "whole");
         }
     }
+}
+
+/// A column of a lookup table. Bytes are those of the value on the wire, without the length of a varlena.
+fn lookup_column(type_oid: u32, typmod: i32, width: Width, values: &[Option<Vec<u8>>]) -> LookupColumn {
+    let attribute = Attribute { type_oid, typmod, width, align: Align::Int, by_value: false, missing: Missing::Null };
+    let mut column = LookupColumn { attribute, nulls: Vec::new(), values: Vec::new() };
+    for value in values {
+        let bytes = value.as_deref();
+        column.nulls.push(u8::from(bytes.is_none()));
+        match width {
+            Width::Fixed(width) => column.values.extend(bytes.map_or(vec![0; width as usize], <[u8]>::to_vec)),
+            _ => {
+                let bytes = bytes.unwrap_or_default();
+                column.values.extend((bytes.len() as u32).to_le_bytes());
+                column.values.extend(bytes);
+            }
+        }
+    }
+    column
+}
+
+#[test]
+fn rows_are_joined_with_lookup_tables_as_postgresql_joins_them() {
+    let Some(cluster) = Cluster::start("aggregate-lookup") else { return };
+    let mut random = Random::new(setting("AGGREGATE_SEED", 1));
+    cluster.sql(&format!("create table a ({COLUMNS});\n{}", random_rows(&mut random, 9000)));
+    // Table d is joined by id, table e by k2, which is NULL in some rows. Keys 40 to 42 of d occur twice, key 2 of e three times.
+    cluster.sql(
+        "create table d (key int8, name text collate \"C\", number int8, price numeric(9,2), free numeric);
+         insert into d select i * 3, case when i % 7 > 0 then 'name ' || i % 20 end, case when i % 11 > 0 then i - 500 end,
+           i * 1.25, (i % 5) / 4.0 from generate_series(1, 2000) i;
+         insert into d select i, 'twice', 1, 1, 1 from generate_series(40, 42) i, generate_series(1, 1 + i % 2) j;
+         create table e (key int4, label text collate \"C\");
+         insert into e values (-1, 'minus'), (0, null), (2, 'x'), (2, 'y'), (2, 'x'), (77, 'unused')",
+    );
+    let table = Table::open(&cluster, "a");
+    let column = |query: &str| -> Vec<Option<String>> {
+        let cell = |line: &str| (line != "null").then(|| line.to_owned());
+        cluster.sql(query).lines().map(cell).collect()
+    };
+    let of = |table: &str, column: &str| format!("select coalesce({column}::text, 'null') from {table} order by ctid");
+    let keys = |table: &str| -> Vec<i64> {
+        column(&of(table, "key")).into_iter().map(|key| key.unwrap().parse().unwrap()).collect()
+    };
+    let texts = |table: &str, name: &str| -> Vec<Option<Vec<u8>>> {
+        column(&of(table, name)).into_iter().map(|text| text.map(String::into_bytes)).collect()
+    };
+    let numbers: Vec<Option<Vec<u8>>> = column(&of("d", "number"))
+        .into_iter()
+        .map(|text| text.map(|text| text.parse::<i64>().unwrap().to_le_bytes().to_vec()))
+        .collect();
+    let numerics = |name: &str| -> Vec<Option<Vec<u8>>> {
+        let sent = column(&of("d", &format!("encode(numeric_send({name}), 'hex')")));
+        sent.into_iter().map(|hex| Some(stored_numeric(&hex.unwrap()))).collect()
+    };
+    let d = Lookup {
+        attribute: 1,
+        keys: keys("d"),
+        columns: vec![
+            lookup_column(25, -1, Width::Varlena, &texts("d", "name")),
+            lookup_column(20, -1, Width::Fixed(8), &numbers),
+            lookup_column(1700, (9 << 16 | 2) + 4, Width::Varlena, &numerics("price")),
+            lookup_column(1700, -1, Width::Varlena, &numerics("free")),
+        ],
+    };
+    let e = Lookup {
+        attribute: KEY_INT,
+        keys: keys("e"),
+        columns: vec![lookup_column(25, -1, Width::Varlena, &texts("e", "label"))],
+    };
+    let (name, number, price, free) = (13, 14, 15, 16);
+    let both = |first: Lookup, second: Lookup| vec![first, second];
+    let cases = [
+        ("name", vec![name], "id = d.key", vec![d.clone()]),
+        ("k1, name", vec![KEY_TEXT, name], "id = d.key", vec![d.clone()]),
+        ("k2, label", vec![KEY_INT, 17], "id = d.key and k2 = e.key", both(d.clone(), e.clone())),
+        ("label", vec![17], "id = d.key and k2 = e.key", both(d.clone(), e)),
+    ];
+    for (group_by, keys, condition, lookups) in cases {
+        let with_e = lookups.len() > 1;
+        let aggregation = Aggregation {
+            keys: keys.iter().map(|key| Expr::Column(*key)).collect(),
+            aggregates: vec![
+                aggregate(2803, None),
+                aggregate(2109, Some(4)),
+                aggregate(2147, Some(number)),
+                aggregate(2115, Some(number)),
+                aggregate(2129, Some(name)),
+                aggregate(2147, Some(price)),
+                aggregate(2147, Some(free)),
+            ],
+            ..Aggregation::default()
+        };
+        let request = ScanRequest { lookups, ..table.request(vec![], aggregation) };
+        let mut widths: Vec<_> = keys.iter().map(|key| (*key == KEY_INT).then_some(4)).collect();
+        widths.extend([Some(8), Some(8), Some(8), Some(8), None, Some(8), Some(8)]);
+        let answer = table.answer(&request, &widths);
+        let show = |datum: &Datum, width: &Option<usize>| match (datum, width) {
+            (None, _) => "null".to_owned(),
+            (datum, Some(_)) => int(datum),
+            (datum, None) => text(datum),
+        };
+        let mut found: Vec<String> = answer
+            .groups
+            .iter()
+            .map(|group| {
+                group.iter().zip(&widths).map(|(datum, width)| show(datum, width)).collect::<Vec<_>>().join("|")
+            })
+            .collect();
+        found.sort();
+        // Rows with several partners are returned.
+        let partners = format!(
+            "(select count(*) from d where d.key = a.id) > 1 {}",
+            if with_e { "or (select count(*) from e where e.key = a.k2) > 1" } else { "" }
+        );
+        let from = format!("a, d {} where {condition}", if with_e { ", e" } else { "" });
+        let shown = |columns: &[&str]| {
+            let columns: Vec<_> = columns.iter().map(|column| format!("coalesce(({column})::text, 'null')")).collect();
+            columns.join(", ")
+        };
+        let group_columns: Vec<&str> = group_by.split(", ").collect();
+        let mut columns = group_columns.clone();
+        columns.extend([
+            "count(*)",
+            "sum(i2)",
+            "count(number)",
+            "max(number)",
+            "max(name)",
+            "count(price)",
+            "count(free)",
+        ]);
+        let mut expected: Vec<String> = cluster
+            .sql(&format!("select {} from {from} and not ({partners}) group by {group_by}", shown(&columns)))
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        expected.sort();
+        assert_eq!(found, expected, "group by {group_by}");
+        assert!(found.len() >= 2);
+        let returned = cluster.sql(&format!("select distinct id from {from} and ({partners}) order by id"));
+        let mut ids: Vec<i64> = answer.rows.iter().map(|row| int(&row[0]).parse().unwrap()).collect();
+        ids.sort_unstable();
+        let expected: Vec<i64> = returned.lines().map(|id| id.parse().unwrap()).collect();
+        assert_eq!(ids, expected, "rows with several partners");
+        assert!(ids.len() >= 2);
+    }
+    // All rows of d have partners in a, and none of an empty table.
+    let empty = Lookup { attribute: 1, keys: Vec::new(), columns: Vec::new() };
+    let count = Aggregation { keys: vec![], aggregates: vec![aggregate(2803, None)], ..Aggregation::default() };
+    let request = ScanRequest { lookups: vec![empty], ..table.request(vec![], count.clone()) };
+    let answer = table.answer(&request, &[Some(8)]);
+    assert!(answer.groups.is_empty() && answer.rows.is_empty());
+    // A unit has no tuples, so a scan that returns rejected rows as tuples does not aggregate in encoded form.
+    let whole = ScanRequest {
+        mode: ScanMode::Rows,
+        projection: vec![],
+        lookups: vec![d.clone()],
+        ..table.request(vec![], count.clone())
+    };
+    let (mut scanner, mut out) = (UnitScanner::new(Arc::new(Plan::compile(&whole).unwrap())), ResultWriter::new());
+    for (index, run) in table.heap.chunks(UNIT_PAGES * BLOCK_BYTES).enumerate() {
+        let bytes = encode(run, &table.shape(), Level::QueryLow).unwrap();
+        let unit = Unit::open(&bytes).unwrap();
+        let first = (index * UNIT_PAGES) as u32;
+        scanner.scan(first, &unit, &bytes, 0..UNIT_PAGES, &NoXids, &mut out).unwrap();
+    }
+    scanner.finish_range(&mut out);
+    out.flush();
+    let answer = read_with_groups(out.frames(), &[], &[Some(8)]);
+    let joined = cluster.sql("select count(*) from a where id in (select key from d)");
+    assert_eq!((answer.tuples.len().to_string(), answer.groups.len()), (joined.trim().to_owned(), 0));
+    // Lookup tables need an aggregation, and keys are integers, dates or timestamps of the relation.
+    let wrong = [
+        ScanRequest { aggregation: None, ..request.clone() },
+        ScanRequest { lookups: vec![Lookup { attribute: KEY_TEXT, ..d.clone() }], ..request.clone() },
+        ScanRequest { lookups: vec![Lookup { attribute: 13, ..d }], ..request },
+    ];
+    assert!(wrong.iter().all(|request| Plan::compile(request).is_err()));
+}
+
+/// The payload of a numeric datum, from the hexadecimal digits of its external binary form.
+fn stored_numeric(hex: &str) -> Vec<u8> {
+    let words: Vec<u16> =
+        (0..hex.len()).step_by(4).map(|at| u16::from_str_radix(&hex[at..at + 4], 16).unwrap()).collect();
+    let (weight, sign, scale) = (words[1], words[2], words[3]);
+    // The long format: sign and scale, weight, digits.
+    let mut stored = vec![sign | scale, weight];
+    stored.extend(&words[4..]);
+    stored.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 #[test]

@@ -123,6 +123,7 @@ impl<'a> Table<'a> {
             snapshot: self.snapshot.clone(),
             threads: 1,
             aggregation: None,
+            lookups: Vec::new(),
             top_n: None,
         };
         let mut wire = Vec::new();

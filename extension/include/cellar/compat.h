@@ -238,6 +238,13 @@ CellarCollationIsC(Oid collation)
 #define CellarDistinctClause(root)	((root)->parse->distinctClause)
 #endif
 
+/* 16 added the join's SpecialJoinInfo, which is NULL for an inner join. */
+#if PG_VERSION_NUM >= 160000
+#define CellarJoinEqualities(root, join, outer, inner)	generate_join_implied_equalities(root, join, outer, inner, NULL)
+#else
+#define CellarJoinEqualities(root, join, outer, inner)	generate_join_implied_equalities(root, join, outer, inner)
+#endif
+
 /* 16 renamed the counters of a relation. */
 #if PG_VERSION_NUM >= 160000
 #define CellarCountTuplesReturned(rel, n) \

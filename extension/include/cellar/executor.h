@@ -124,6 +124,8 @@ typedef struct CellarAggregateState
 	bool		rest_pending;	/* rest_row was not returned yet */
 	TupleTableSlot *rest_row;	/* the first row of the child */
 	bool		rest_done;		/* the child has returned its last row */
+	List	   *lookups;		/* plan states of lookup tables, in the order
+								 * of the request */
 } CellarAggregateState;
 
 /* scan.c */
@@ -321,6 +323,16 @@ typedef struct CellarJoinKeysState CellarJoinKeysState;
 
 extern Node *cellar_create_join_keys_state(CustomScan *cscan);
 extern void cellar_complete_join_keys(CellarJoinKeysState *state);
+
+/* lookup_table.c */
+
+typedef struct CellarLookupState CellarLookupState;
+
+extern Node *cellar_create_lookup_state(CustomScan *cscan);
+extern CellarScanState *cellar_find_lookups(PlanState *node, List **tables);
+extern List *cellar_number_lookup_columns(List *tables, List *expressions, Index relation, int natts);
+extern int64 cellar_lookup_bytes(List *tables);
+extern void cellar_request_lookups(CellarRequest *request, List *tables);
 
 /* distinct.c */
 

@@ -172,9 +172,12 @@ extern Path *cellar_offer_aggregate_path(PlannerInfo *root, const CellarAggregat
 										 RelOptInfo *upper_rel);
 extern void cellar_add_grouped_paths(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 									 RelOptInfo *grouped_rel, GroupPathExtraData *extra);
+extern PathTarget *cellar_partial_target(PlannerInfo *root, PathTarget *grouping_target, List *group_clause,
+										 Node *having);
 extern void cellar_add_final_paths(PlannerInfo *root, RelOptInfo *grouped_rel,
 								   const CellarAggregateSpec *aggregation,
 								   Path *path, GroupPathExtraData *extra);
+extern const char *cellar_aggregation_unsuitable(PlannerInfo *root);
 extern void cellar_add_distinct_path(PlannerInfo *root, RelOptInfo *rel, Relation relation,
 									 RelOptInfo *distinct_rel);
 
@@ -272,6 +275,7 @@ extern Bitmapset *cellar_needed_attributes(RelOptInfo *rel, List *filter);
 
 /* offloadable_aggregate.c */
 
+extern const char *cellar_target_unsuitable(PathTarget *target, List *values, Index varno, Node **key);
 extern bool cellar_key_offloadable(Node *key, RelOptInfo *rel);
 extern bool cellar_partial_aggregate_offloadable(Aggref *aggref, RelOptInfo *rel);
 extern bool cellar_target_offloadable(PathTarget *target, List *values, RelOptInfo *rel, Oid relid);
@@ -312,6 +316,17 @@ extern void cellar_install_join_filters(void);
 
 extern bool cellar_has_plain_ascii_case(Oid collation);
 extern bool cellar_case_comparable(Node *expr, bool pattern);
+
+/* lookup_path.c */
+
+/* The most bytes of a lookup table in a request. */
+#define CELLAR_LOOKUP_BYTES_MAX	(12 * 1024 * 1024)
+
+extern const CustomPathMethods cellar_lookup_path_methods;
+extern const CustomScanMethods cellar_lookup_methods;
+
+extern void cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *grouped_rel,
+									GroupPathExtraData *extra);
 
 /* offload_reasons.c */
 

@@ -14,7 +14,7 @@ pub fn connect(dsn: &str) -> Result<Client> {
     Client::connect(dsn, NoTls).with_context(|| format!("cannot connect with \"{dsn}\""))
 }
 
-/// Applies `settings` ("name=value") to the session, and prefers Smart Scan for every scan if `forced`.
+/// Applies `settings` ("name=value") to the session, and prefers Smart Scan for every scan, and enables lookup joins, if `forced`.
 ///
 /// On a cluster without the extension, its settings are placeholders without effect.
 pub fn configure(client: &mut Client, settings: &[String], forced: bool) -> Result<()> {
@@ -23,7 +23,8 @@ pub fn configure(client: &mut Client, settings: &[String], forced: bool) -> Resu
         client.execute("SELECT set_config($1, $2, false)", &[&name, &value])?;
     }
     if forced {
-        client.batch_execute("SET cellar.min_scan_size = 0; SET cellar.cost_factor = 0")?;
+        client
+            .batch_execute("SET cellar.min_scan_size = 0; SET cellar.cost_factor = 0; SET cellar.lookup_joins = on")?;
     }
     Ok(())
 }

@@ -26,12 +26,12 @@ use cellar_format::stats::ScanStats;
 use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS, RegionIndex, RegionVersion};
 use cellar_format::wire::{PassthruReason, ScanRequest};
 use cellar_scan::aggregate::Aggregator;
-use cellar_scan::{Plan, Progress, ResultWriter};
+use cellar_scan::{Grant, Plan, Progress, ResultWriter};
 
 use crate::relation::{DiskObject, SegmentObject, SegmentRange};
 use crate::state::commit_cache::ScanXids;
 use crate::state::storage_index::RowLayout;
-use crate::state::{CellState, Transactions};
+use crate::state::{CellState, MemoryKind, Transactions};
 use unit_pages::HeldUnit;
 use workspace::Workspace;
 
@@ -49,6 +49,8 @@ const PREFETCH_REGIONS: u32 = 24;
 pub struct SmartScan {
     state: Arc<CellState>,
     plan: Arc<Plan>,
+    /// Covers the lookup tables of the plan.
+    _lookup_memory: Arc<Grant>,
     layout: RowLayout,
     /// Whether the cluster has data checksums.
     checksums: bool,
@@ -92,16 +94,31 @@ impl SmartScan {
         request: &ScanRequest,
         threads: usize,
     ) -> Result<Vec<Self>, ScanError> {
-        let plan = Arc::new(Plan::compile(request)?);
-        Ok((0..threads.max(1)).map(|_| Self::new(state.clone(), transactions.clone(), request, plan.clone())).collect())
+        let mut lookup_memory = Grant::new(state.memory.account(MemoryKind::Groups));
+        let plan = if lookup_memory.cover(Plan::lookup_bytes(request) as u64) {
+            Plan::compile(request)?
+        } else {
+            // Without memory for lookup tables, the backend joins and aggregates the rows.
+            Plan::compile(&ScanRequest { lookups: Vec::new(), aggregation: None, ..request.clone() })?
+        };
+        let (plan, lookup_memory) = (Arc::new(plan), Arc::new(lookup_memory));
+        let new = || Self::new(state.clone(), transactions.clone(), request, plan.clone(), lookup_memory.clone());
+        Ok(std::iter::repeat_with(new).take(threads.max(1)).collect())
     }
 
-    fn new(state: Arc<CellState>, transactions: Arc<Transactions>, request: &ScanRequest, plan: Arc<Plan>) -> Self {
+    fn new(
+        state: Arc<CellState>,
+        transactions: Arc<Transactions>,
+        request: &ScanRequest,
+        plan: Arc<Plan>,
+        lookup_memory: Arc<Grant>,
+    ) -> Self {
         Self {
             layout: RowLayout::of(&request.relation.attributes),
             checksums: request.relation.checksums,
             workspace: Workspace::new(plan.clone(), &state.memory),
             plan,
+            _lookup_memory: lookup_memory,
             unit: None,
             writer: ResultWriter::new(),
             xids: ScanXids::new(transactions, &request.snapshot),

@@ -94,17 +94,60 @@ pub unsafe extern "C" fn cellar_request_file(
 /// See the header: `attribute.missing` is NULL or points to `attribute.missing_bytes` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cellar_request_attribute(request: &mut CellarRequest, attribute: &CellarAttribute) {
+    // SAFETY: the header's requirements on the attribute.
+    if let Some(attribute) = unsafe { decoded_attribute(request, attribute) } {
+        request.attribute(attribute);
+    }
+}
+
+/// Returns None, and records an error, for an invalid attribute.
+///
+/// # Safety
+/// As [`cellar_request_attribute`].
+unsafe fn decoded_attribute(request: &mut CellarRequest, attribute: &CellarAttribute) -> Option<Attribute> {
     let CellarAttribute { type_oid, typmod, typlen, typalign, by_value, missing, missing_bytes } = *attribute;
     let (Some(width), Some(align)) = (Width::from_typlen(typlen), Align::from_typalign(typalign as u8)) else {
         request.fail(format!("an attribute has typlen {typlen} and typalign {typalign}"));
-        return;
+        return None;
     };
     // SAFETY: the header requires `missing_bytes` bytes, or NULL.
     let missing = match unsafe { optional_bytes(missing.cast(), missing_bytes) } {
         Some(value) => Missing::Value(value.to_vec()),
         None => Missing::Null,
     };
-    request.attribute(Attribute { type_oid, typmod, width, align, by_value, missing });
+    Some(Attribute { type_oid, typmod, width, align, by_value, missing })
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_request_lookup(
+    request: &mut CellarRequest,
+    attribute: u16,
+    keys: *const i64,
+    nkeys: usize,
+) {
+    // SAFETY: the header requires `nkeys` keys.
+    request.lookup(attribute, unsafe { items(keys, nkeys) });
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cellar_request_lookup_column(
+    request: &mut CellarRequest,
+    attribute: &CellarAttribute,
+    nulls: *const u8,
+    nnulls: usize,
+    values: *const c_char,
+    bytes: usize,
+) {
+    // SAFETY: the header requires `nnulls` and `bytes` bytes, and its requirements on the attribute.
+    let (nulls, values) = unsafe { (items(nulls, nnulls), items(values.cast::<u8>(), bytes)) };
+    // SAFETY: as above.
+    if let Some(attribute) = unsafe { decoded_attribute(request, attribute) } {
+        request.lookup_column(attribute, nulls, values);
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -8,7 +8,13 @@ use crate::bytes::{Corrupt, Reader, Write};
 ///
 /// Version 6: `Welcome` contains the instance of the daemon; the status contains the reserve of each cell disk and the
 /// memory budget.
-pub const PROTOCOL_VERSION: u16 = 8;
+///
+/// Version 7: an aggregation contains a pruning, and an expression may contain a set of integers.
+///
+/// Version 8: an aggregation may contain aggregates with DISTINCT.
+///
+/// Version 9: a scan request may contain lookup tables.
+pub const PROTOCOL_VERSION: u16 = 9;
 pub const FRAME_HEADER_BYTES: usize = 16;
 /// Maximum payload length; a header with a longer one is corrupt.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;

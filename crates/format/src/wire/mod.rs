@@ -13,6 +13,7 @@ mod file_io;
 mod frame;
 mod group_pruning;
 mod inspect;
+mod lookup;
 mod message;
 mod relation;
 mod request;
@@ -34,6 +35,7 @@ pub use file_io::{
 pub use frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, Kind, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION};
 pub use group_pruning::{GroupPruning, TopGroups};
 pub use inspect::{InspectQuery, InspectReport, Report};
+pub use lookup::{Lookup, LookupColumn, LookupValues};
 pub use message::{
     BlockRange, ErrorReport, Hello, Passthru, PassthruReason, RangeDone, Welcome, XidQuery, XidState, XidStates,
 };

@@ -81,7 +81,7 @@ impl Attribute {
         }
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
         let type_oid = reader.u32("type")?;
         let typmod = reader.u32("typmod")? as i32;
         let at = reader.position();

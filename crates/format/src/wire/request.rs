@@ -1,6 +1,6 @@
 //! The request that opens a scan: relation, snapshot, storage predicate, projection, aggregation and top-N.
 
-use super::{Aggregation, Expr, Relation, TopN};
+use super::{Aggregation, Expr, Lookup, Relation, TopN};
 use crate::bytes::{Corrupt, Reader, Write};
 use crate::postgres::{AttributeNumber, TransactionId};
 
@@ -44,15 +44,18 @@ pub struct ScanRequest {
     /// The most threads of the cell that may share a range, at least 1. With more than one thread, the blocks of a
     /// range come back in any order.
     pub threads: u16,
+    /// Joins below the aggregation; empty without an aggregation.
+    pub lookups: Vec<Lookup>,
     /// The cell returns the rows that it can aggregate as groups; mode and projection apply to all other rows.
     pub aggregation: Option<Aggregation>,
     /// The cell may omit rows that cannot be among the first rows of the order.
     pub top_n: Option<TopN>,
 }
 
-/// Bits of the byte after `threads`: which optional parts follow, in this order.
+/// Bits of the byte after `threads`: which optional parts follow. The order is lookups, aggregation, top-N.
 const AGGREGATION: u8 = 1;
 const TOP_N: u8 = 2;
+const LOOKUPS: u8 = 4;
 
 impl ScanRequest {
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -76,7 +79,12 @@ impl ScanRequest {
         out.put_u16(self.threads);
         let aggregation = if self.aggregation.is_some() { AGGREGATION } else { 0 };
         let top_n = if self.top_n.is_some() { TOP_N } else { 0 };
-        out.put_u8(aggregation | top_n);
+        let lookups = if self.lookups.is_empty() { 0 } else { LOOKUPS };
+        out.put_u8(lookups | aggregation | top_n);
+        if !self.lookups.is_empty() {
+            out.put_u32(self.lookups.len() as u32);
+            self.lookups.iter().for_each(|lookup| lookup.encode(out));
+        }
         if let Some(aggregation) = &self.aggregation {
             aggregation.encode(out);
         }
@@ -123,15 +131,26 @@ impl ScanRequest {
         }
         let at = reader.position();
         let parts = reader.u8("optional parts")?;
-        if parts & !(AGGREGATION | TOP_N) != 0 {
+        if parts & !(AGGREGATION | TOP_N | LOOKUPS) != 0 {
             return Err(Corrupt::new("optional parts", at, parts.to_string()));
+        }
+        let mut lookups = Vec::new();
+        let mut looked_up = 0;
+        if parts & LOOKUPS != 0 {
+            let count = reader.count(10, "lookup tables")?;
+            for _ in 0..count {
+                let lookup = Lookup::decode(&mut reader)?;
+                check_columns(&Expr::Column(lookup.attribute), attributes, reader.position())?;
+                looked_up += lookup.columns.len();
+                lookups.push(lookup);
+            }
         }
         let mut aggregation = None;
         if parts & AGGREGATION != 0 {
             let decoded = Aggregation::decode(&mut reader)?;
             let mut checked = Ok(());
             decoded.for_each_expr(&mut |expr| {
-                checked = checked.clone().and_then(|()| check_columns(expr, attributes, reader.position()));
+                checked = checked.clone().and_then(|()| check_columns(expr, attributes + looked_up, reader.position()));
             });
             checked?;
             aggregation = Some(decoded);
@@ -145,7 +164,7 @@ impl ScanRequest {
             top_n = Some(decoded);
         }
         reader.finish("scan request")?;
-        Ok(Self { relation, quals, projection, mode, snapshot, threads, aggregation, top_n })
+        Ok(Self { relation, quals, projection, mode, snapshot, threads, lookups, aggregation, top_n })
     }
 }
 

@@ -371,7 +371,7 @@ impl BooleanExpr {
 pub fn slots_of<'e>(exprs: impl IntoIterator<Item = &'e Expr>, compiler: &mut Compiler<'_>) -> Vec<Slot> {
     let mut slots = Vec::new();
     for expr in exprs {
-        expr.for_each_column(&mut |number| slots.push(compiler.layout.slot(number as usize - 1)));
+        expr.for_each_column(&mut |number| slots.extend(compiler.slot(number)));
     }
     slots
 }

@@ -76,7 +76,8 @@ impl Pruning {
     ) -> Result<Self, Unsupported> {
         let attributes: Vec<Attribute> = kinds.iter().map(|kind| attribute(*kind)).collect();
         let layout = TupleLayout::new(attributes.iter().map(|attribute| (attribute.width, attribute.align)));
-        let mut compiler = Compiler { attributes: &attributes, encoding, layout, columns: Vec::new() };
+        let mut compiler =
+            Compiler { attributes: &attributes, encoding, layout, looked_up: Vec::new(), columns: Vec::new() };
         let unsupported = || Unsupported("groups are pruned by plain outputs only".into());
         let mut conditions = Vec::with_capacity(request.conditions.len());
         for condition in &request.conditions {

@@ -66,6 +66,12 @@ impl TupleLayout {
         *slot
     }
 
+    /// Assigns a slot to a column that is not in the tuples.
+    pub fn extra_slot(&mut self) -> Slot {
+        self.slots += 1;
+        (self.slots - 1) as Slot
+    }
+
     /// The number of slots.
     pub fn slots(&self) -> usize {
         self.slots

@@ -5,6 +5,7 @@ use crate::value::{EvalResult, NAME_BYTES, Undecided, Value, ValueKind};
 use cellar_format::postgres::{Oid, Width};
 use cellar_format::wire::{Attribute, Missing};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// The decimals assumed for a numeric column without a declared scale, and the most decimals of numbers in lanes.
 const DECIMALS_USUAL: u32 = 4;
@@ -25,6 +26,8 @@ pub struct Column {
     pub decimals: Option<u16>,
     /// The value in tuples that were written before the column was added.
     pub missing: Result<Value<'static>, Undecided>,
+    /// The datums of a column of a lookup table. None: the column is one of the relation's.
+    pub looked_up: Option<Arc<[u8]>>,
 }
 
 impl Column {
@@ -54,7 +57,14 @@ impl Column {
             decimals_expected,
             decimals,
             missing,
+            looked_up: None,
         }
+    }
+
+    /// The bytes that contain the column's datums: `pages`, unless the column is one of a lookup table.
+    #[inline(always)]
+    pub fn bytes<'a>(&'a self, pages: &'a [u8]) -> &'a [u8] {
+        self.looked_up.as_deref().unwrap_or(pages)
     }
 
     /// The value of the datum at `location`.
@@ -62,7 +72,7 @@ impl Column {
         match location {
             NULL => Ok(Value::Null),
             MISSING => self.missing.as_ref().map(Value::borrowed).map_err(|undecided| *undecided),
-            _ => decode(self.kind, self.width, pages.get(location as usize..).ok_or(Undecided)?),
+            _ => decode(self.kind, self.width, self.bytes(pages).get(location as usize..).ok_or(Undecided)?),
         }
     }
 
@@ -70,14 +80,15 @@ impl Column {
     #[inline(always)]
     pub fn int(&self, kind: ValueKind, pages: &[u8], location: usize) -> Option<i64> {
         match self.width {
-            Width::Fixed(width) => kind.decode_int(pages.get(location..location + width as usize)?),
+            Width::Fixed(width) => kind.decode_int(self.bytes(pages).get(location..location + width as usize)?),
             _ => None,
         }
     }
 
     /// The bytes of a string or numeric datum. None: the datum is compressed or stored out of line.
     #[inline(always)]
-    pub fn plain_bytes<'a>(&self, pages: &'a [u8], location: usize) -> Option<&'a [u8]> {
+    pub fn plain_bytes<'a>(&'a self, pages: &'a [u8], location: usize) -> Option<&'a [u8]> {
+        let pages = self.bytes(pages);
         match self.width {
             Width::Varlena => varlena::plain_payload(pages.get(location..)?),
             Width::Fixed(bytes) => {

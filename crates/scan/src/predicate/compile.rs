@@ -8,7 +8,7 @@ use super::functions::{self, Context, Function, FunctionBody, Operator, TextEnco
 use super::like::Pattern;
 use super::node::Node;
 use crate::bounds::IntSet;
-use crate::heap::TupleLayout;
+use crate::heap::{Slot, TupleLayout};
 use crate::value::{Comparison, Domain, Value, ValueKind};
 use cellar_format::postgres::{AttributeNumber, Collation, Oid};
 use cellar_format::wire::{Attribute, Expr};
@@ -40,6 +40,8 @@ pub struct Compiler<'r> {
     pub attributes: &'r [Attribute],
     pub encoding: TextEncoding,
     pub layout: TupleLayout,
+    /// The slots of the columns of lookup tables, which follow those of the relation. They have entries in `columns`.
+    pub looked_up: Vec<Slot>,
     /// Indexed by column slot.
     pub columns: Vec<Option<Column>>,
 }
@@ -126,11 +128,24 @@ impl Compiler<'_> {
         }
     }
 
-    fn column(&mut self, number: AttributeNumber) -> Result<Typed, Unsupported> {
+    /// The slot of a column.
+    pub fn slot(&mut self, number: AttributeNumber) -> Result<Slot, Unsupported> {
         let index = (number as usize).wrapping_sub(1);
+        if index < self.attributes.len() {
+            return Ok(self.layout.slot(index));
+        }
+        let slot = self.looked_up.get(index.wrapping_sub(self.attributes.len()));
+        slot.copied().ok_or_else(|| Unsupported(format!("column {number} does not exist")))
+    }
+
+    fn column(&mut self, number: AttributeNumber) -> Result<Typed, Unsupported> {
+        let slot = self.slot(number)?;
+        if let Some(Some(column)) = self.columns.get(slot as usize) {
+            return Ok(Typed { node: Node::Column(slot), kind: column.kind });
+        }
+        let index = number as usize - 1;
         let attribute =
             self.attributes.get(index).ok_or_else(|| Unsupported(format!("column {number} does not exist")))?;
-        let slot = self.layout.slot(index);
         if self.columns.len() <= slot as usize {
             self.columns.resize_with(slot as usize + 1, || None);
         }

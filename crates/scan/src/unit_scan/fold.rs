@@ -16,9 +16,11 @@ use crate::vectors::marked;
 /// How the columns of an aggregation are read in one chunk.
 pub(super) struct FoldPlan {
     /// Slots and attributes that are read in encoded form.
-    gathered: Vec<(Slot, usize, GatherMode)>,
+    pub(super) gathered: Vec<(Slot, usize, GatherMode)>,
     /// Slots and attributes that are decoded to datums.
-    datums: Vec<(Slot, usize)>,
+    pub(super) datums: Vec<(Slot, usize)>,
+    /// Slots of columns of lookup tables that are read in encoded form, and the positions of the tables.
+    pub(super) looked_up: Vec<(Slot, usize)>,
     /// Whether to read blocks whole if most of their rows are marked. Set to false when such a block had to be read again.
     whole_blocks: bool,
 }
@@ -32,6 +34,9 @@ impl UnitScanner {
         span: &RowSpan,
     ) -> Result<FoldPlan, UnitError> {
         let has = |slot: Slot, need: ColumnRequirement| {
+            if let Some(column) = scan.plan.lookups.iter().find_map(|lookup| lookup.column(slot)) {
+                return column.meets(need);
+            }
             let Some((column, attribute)) = scan.column(span.chunk, slot) else { return false };
             match need {
                 ColumnRequirement::Nulls => true,
@@ -50,8 +55,18 @@ impl UnitScanner {
         };
         let mut slots = Vec::new();
         let datums = aggregation.datums(has, &mut slots);
-        let mut fold = FoldPlan { gathered: Vec::new(), whole_blocks: datums.is_empty(), datums: Vec::new() };
+        let mut fold = FoldPlan {
+            gathered: Vec::new(),
+            whole_blocks: datums.is_empty(),
+            datums: Vec::new(),
+            looked_up: Vec::new(),
+        };
+        self.load_keys(scan, span)?;
         for slot in slots {
+            if let Some(table) = scan.lookup_table(slot) {
+                fold.looked_up.push((slot, table));
+                continue;
+            }
             let Some((column, attribute)) = scan.column(span.chunk, slot) else { continue };
             let mode = match () {
                 () if !aggregation.needs_values(slot) || attribute.exceptions() > 0 => GatherMode::Nulls,
@@ -66,7 +81,8 @@ impl UnitScanner {
             }
         }
         for slot in datums {
-            if let Some(column) = scan.plan.columns.get(slot as usize).and_then(Option::as_ref) {
+            let column = scan.plan.columns.get(slot as usize).and_then(Option::as_ref);
+            if let Some(column) = column.filter(|column| column.looked_up.is_none()) {
                 fold.datums.push((slot, column.attribute));
             }
         }

@@ -3,7 +3,7 @@
 //!
 //! 1. [`pages`] classifies pages: chunks whose bounds exclude the predicate are skipped, and tuple headers decide visibility.
 //! 2. [`encoded_predicates`] evaluates predicates on encoded values, column by column, a block at a time.
-//! 3. The remaining rows are aggregated in encoded form ([`fold`]; all rows of a span at once: [`totals`]). Where other predicates,
+//! 3. The remaining rows are joined and aggregated in encoded form ([`fold`], [`look_up`]; all rows of a span at once: [`totals`]). Where other predicates,
 //!    other aggregates or result batches need datums, [`rows`] decodes the values. Before that, a top-N drops rows by their encoded
 //!    first key ([`first_rows`]).
 //!
@@ -12,6 +12,7 @@
 mod encoded_predicates;
 mod first_rows;
 mod fold;
+mod look_up;
 mod marks;
 mod pages;
 mod rows;
@@ -32,6 +33,7 @@ use cellar_format::ByteSource;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::BLOCK_BYTES;
 use first_rows::FirstKeyTest;
+use look_up::Joins;
 use marks::append_selected;
 pub use pages::unit_summary;
 use pages::{PageRun, PageState, rows_of};
@@ -62,6 +64,7 @@ pub struct UnitScanner {
     selected: Vec<u16>,
     next: Vec<u16>,
     undecided: Vec<u16>,
+    joins: Joins,
     aggregator: Option<Aggregator>,
     top_n: Option<TopN>,
 }
@@ -82,13 +85,19 @@ impl<'a> Scan<'a> {
         ChunkRef { unit: self.unit, source: self.source, number }
     }
 
+    /// The position of the lookup table that has a column with this slot.
+    fn lookup_table(&self, slot: Slot) -> Option<usize> {
+        self.plan.lookups.iter().position(|lookup| lookup.column(slot).is_some())
+    }
+
     fn block(&self, page: usize) -> u32 {
         self.first_block.wrapping_add(page as u32)
     }
 
-    /// A slot's column and its entry in a chunk; None when the type changed or some rows lack the attribute.
+    /// A slot's column and its entry in a chunk; None when the type changed, some rows lack the attribute, or the column is one of a
+    /// lookup table.
     fn column(&self, chunk: usize, slot: Slot) -> Option<(&'a Column, &'a AttributeChunk)> {
-        let column = self.plan.columns.get(slot as usize)?.as_ref()?;
+        let column = self.plan.columns.get(slot as usize)?.as_ref().filter(|column| column.looked_up.is_none())?;
         let attribute = self.unit.chunks()[chunk].attribute(column.attribute)?;
         let is_same = self.unit.shape().attributes[column.attribute].type_oid == column.type_oid;
         (is_same && attribute.missing == 0).then_some((column, attribute))
@@ -146,6 +155,7 @@ impl UnitScanner {
             selected: Vec::new(),
             next: Vec::new(),
             undecided: Vec::new(),
+            joins: Joins::default(),
             aggregator,
         }
     }
@@ -272,7 +282,8 @@ impl UnitScanner {
             false => self.page_runs[span.runs.clone()].iter().map(|run| run.visible_rows(scan.unit)).sum(),
         };
         results.stats.rows_scanned += visible as u64;
-        let counts = plan.aggregation().map_or(matches!(plan.output(), Output::Count), |wanted| wanted.counts_rows());
+        let counts = plan.aggregation().map_or(matches!(plan.output(), Output::Count), |wanted| wanted.counts_rows())
+            && plan.lookups.is_empty();
         if plan.stages.is_empty() && counts {
             self.count(scan, span, visible, results);
             return Ok(());
@@ -288,8 +299,12 @@ impl UnitScanner {
             FirstKeyTest::NoRowPasses => return Ok(()),
             FirstKeyTest::Column(column) => Some(column),
         };
+        // Rejected rows are returned as tuples, which a unit does not have: the rows of rebuilt pages are returned.
+        let returns_tuples = matches!(plan.output(), Output::Rows);
         let mut fold = match plan.aggregation() {
-            Some(aggregation) if is_decided => Some(self.fold_plan(scan, aggregation, span)?),
+            Some(aggregation) if is_decided && !returns_tuples && self.has_encoded_keys(scan, span) => {
+                Some(self.fold_plan(scan, aggregation, span)?)
+            }
             _ => None,
         };
         self.passed.clear();
@@ -316,7 +331,11 @@ impl UnitScanner {
             if counts && is_decided {
                 passed += marked(marks);
             } else if let Some(fold) = &mut fold {
-                self.fold_block(scan, fold, span, at, marks, results)?;
+                if plan.lookups.is_empty() {
+                    self.fold_block(scan, fold, span, at, marks, results)?;
+                } else {
+                    self.fold_joined_block(scan, fold, span, at, marks, results)?;
+                }
             } else {
                 if let Some(key) = late_key {
                     self.retain_first(key, at, marks)?;
@@ -333,7 +352,7 @@ impl UnitScanner {
         }
         match fold {
             Some(_) => Ok(()),
-            None if matches!(plan.output(), Output::Rows) => self.scan_passed_pages(scan, span, results),
+            None if returns_tuples => self.scan_passed_pages(scan, span, results),
             None => self.scan_rows(scan, &predicates, span, results),
         }
     }

@@ -124,9 +124,15 @@ impl UnitScanner {
         if let Some(aggregation) = plan.aggregation()
             && !self.selected.is_empty()
         {
-            let slots = aggregation.datums(|_, _| false, &mut Vec::new());
-            self.locate_slots(scan, run, &slots)?;
+            let mut others = std::mem::take(&mut self.joins.others);
+            others.clear();
+            self.join_run(scan, run, aggregation, &mut others)?;
             self.aggregate(plan, results);
+            if !others.is_empty() {
+                self.selected.extend_from_slice(&others);
+                self.selected.sort_unstable();
+            }
+            self.joins.others = others;
         }
         self.write_rows(scan, run, &undecided_pages, results)
     }
@@ -151,7 +157,7 @@ impl UnitScanner {
     }
 
     /// Writes the selected rows and the passed-through pages, in page order.
-    fn write_rows(
+    pub(super) fn write_rows(
         &mut self,
         scan: Scan<'_>,
         run: &RowRun,
@@ -182,7 +188,7 @@ impl UnitScanner {
     }
 
     /// Records the page of each row of the run.
-    fn number_pages(&mut self, scan: Scan<'_>, run: &RowRun) {
+    pub(super) fn number_pages(&mut self, scan: Scan<'_>, run: &RowRun) {
         for page in run.pages.clone() {
             let end = scan.unit.page_rows(page).end;
             if end > run.rows.start {
@@ -194,10 +200,10 @@ impl UnitScanner {
         }
     }
 
-    fn locate_slots(&mut self, scan: Scan<'_>, run: &RowRun, slots: &[Slot]) -> Result<(), UnitError> {
+    pub(super) fn locate_slots(&mut self, scan: Scan<'_>, run: &RowRun, slots: &[Slot]) -> Result<(), UnitError> {
         for slot in slots {
             let column = scan.plan.columns.get(*slot as usize).and_then(Option::as_ref);
-            if let Some(attribute) = column.map(|column| column.attribute) {
+            if let Some(attribute) = column.filter(|column| column.looked_up.is_none()).map(|column| column.attribute) {
                 self.locate(scan, run, *slot, attribute)?;
             }
         }

@@ -123,6 +123,7 @@ pub fn requests() -> Vec<ScanRequest> {
                 snapshot: Snapshot { xmin: 1000, xmax: 2000, taken_during_recovery: false, next_full_xid: 2000 },
                 threads: 1,
                 aggregation: None,
+                lookups: Vec::new(),
                 top_n: None,
             });
         }

@@ -48,6 +48,9 @@ pub struct Options {
     /// Only queries with GROUP BY and HAVING, ORDER BY or LIMIT.
     #[arg(long)]
     top_groups: bool,
+    /// Only queries that aggregate the rows of joins.
+    #[arg(long)]
+    lookups: bool,
     /// Minimum percentage of cases with a Smart Scan.
     #[arg(long, default_value_t = 50)]
     require_share: u64,
@@ -73,6 +76,8 @@ struct Totals {
     top_ns: u64,
     /// Cases whose plan omits groups in the cell.
     pruned_groups: u64,
+    /// Cases whose plan joins rows in the cell.
+    lookups: u64,
     errors: u64,
     with_rows: u64,
     differences: u64,
@@ -167,6 +172,15 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
             "{} - {kind}: {} % of the plans omit groups (required 25 %)",
             if enough { "ok" } else { "not ok" },
             share(totals.pruned_groups),
+        );
+    }
+    if options.lookups && extension && options.table.is_none() {
+        let enough = share(totals.lookups) >= 20;
+        good &= enough;
+        println!(
+            "{} - {kind}: {} % of the plans join rows in the cell (required 20 %)",
+            if enough { "ok" } else { "not ok" },
+            share(totals.lookups),
         );
     }
     if options.compress && options.table.is_none() {
@@ -334,6 +348,7 @@ fn run_cases(
                 only_aggregates: options.aggregates || options.top_groups,
                 only_first_rows: options.first_rows,
                 only_top_groups: options.top_groups,
+                only_lookups: options.lookups,
             };
             let sql = queries.query();
             let execution = Execution::random(rng);
@@ -378,6 +393,7 @@ fn compare_case(client: &mut Client, sql: &str, execution: Execution, number: u6
     totals.cases += 1;
     totals.smart_scans += u64::from(plan.contains("(Smart Scan)"));
     totals.storage_predicates += u64::from(plan.contains("Storage Predicate:"));
+    totals.lookups += u64::from(plan.contains("(Lookup Table)"));
     totals.aggregations += u64::from(plan.contains("(Smart Scan Aggregate)"));
     totals.top_ns += u64::from(plan.contains("Storage Top-N:"));
     totals.pruned_groups += u64::from(plan.contains("Cell Group Limit:") || plan.contains("Cell Group Filter:"));

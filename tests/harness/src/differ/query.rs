@@ -10,6 +10,7 @@ pub struct Queries<'a> {
     pub only_aggregates: bool,
     pub only_first_rows: bool,
     pub only_top_groups: bool,
+    pub only_lookups: bool,
 }
 
 const TYPES: [Type; 14] = [
@@ -35,6 +36,7 @@ impl Queries<'_> {
         let t = &self.table.name;
         let p = self.condition();
         match self.rng.below(if self.only_aggregates { 12 } else { 28 }) {
+            _ if self.only_lookups => self.lookups(&p),
             _ if self.only_top_groups => self.top_groups(&p),
             _ if self.only_aggregates && self.rng.chance(25) => self.top_groups(&p),
             _ if self.only_aggregates => self.grouping(&p),
@@ -59,7 +61,8 @@ impl Queries<'_> {
             16 => format!("WITH c AS MATERIALIZED (SELECT * FROM {t} WHERE {p}) SELECT count(*), min(id) FROM c"),
             17 => format!("SELECT id, {} FROM {t} WHERE {p}", self.expression(Type::Text, 2)),
             18 => format!("SELECT count(*) FROM {t} WHERE NOT ({p})"),
-            19 | 20 => self.join(&p),
+            19 => self.join(&p),
+            20 => self.lookups(&p),
             21 | 22 => self.grouping(&p),
             23..=26 => self.first_rows(&p),
             _ => {
@@ -98,6 +101,42 @@ impl Queries<'_> {
         counts.push("count(f.id)".to_owned());
         let wanted = if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
         sql.replacen("{}", &counts.join(", "), 1) + &wanted
+    }
+
+    /// Returns a query that groups and aggregates the rows of one or two joins of the table with some of its rows. Group keys and
+    /// arguments read columns of all sides.
+    fn lookups(&mut self, condition: &str) -> String {
+        let t = self.table.name.clone();
+        let joins = 1 + self.rng.below(2);
+        let mut from = format!("(SELECT * FROM {t} WHERE {condition}) f");
+        if self.rng.chance(60) {
+            from = format!("{t} f");
+        }
+        for number in 0..joins {
+            let (key, other) = if self.rng.chance(50) { ("id".into(), "id".into()) } else { self.join_keys() };
+            let first = self.rng.below(600);
+            let last = first + self.rng.below(if key == "id" { 2000 } else { 60 });
+            let equal = match self.rng.chance(50) {
+                true => format!("f.{key} = d{number}.{other}"),
+                false => format!("d{number}.{other} = f.{key}"),
+            };
+            from += &format!(" JOIN (SELECT * FROM {t} WHERE id BETWEEN {first} AND {last}) d{number} ON {equal}");
+        }
+        let mut columns = vec![format!("{}.id", self.side(joins))];
+        for number in 0..self.table.columns.len() {
+            let side = self.side(joins);
+            columns.push(format!("{side}.{}", self.table.columns[number].name));
+        }
+        let joined = format!("FROM (SELECT {} FROM {from}) j WHERE true", columns.join(", "));
+        self.grouping("true").replace(&format!("FROM {t} WHERE true"), &joined)
+    }
+
+    /// Returns the alias of a side of a join of [`Self::lookups`].
+    fn side(&mut self, joins: usize) -> String {
+        match self.rng.below(joins + 1) {
+            0 => "f".to_owned(),
+            number => format!("d{}", number - 1),
+        }
     }
 
     /// Returns two columns that can be compared, often the same column.

@@ -10,7 +10,7 @@ use cellar_format::postgres::Width;
 
 /// Reads the numbers of a column from its datums. Fills and returns `buffer`.
 pub fn read(rows: RowSet<'_>, slot: Slot, column: &Column, scale: u32, selected: &[u16], buffer: Vec<i64>) -> Lanes {
-    let pages = rows.bytes;
+    let pages = column.bytes(rows.bytes);
     macro_rules! fixed {
         ($type:ty, $number:expr) => {
             read_with(rows, slot, column, selected, buffer, |at| {

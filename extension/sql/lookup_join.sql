@@ -1,0 +1,82 @@
+-- Lookup joins: a Smart Scan Aggregate above inner joins. Without a cell, the plans have lookup tables, and PostgreSQL joins and
+-- aggregates all rows.
+CREATE EXTENSION IF NOT EXISTS cellar;
+SET cellar.cell_offload_plan_display = always;
+SET cellar.min_scan_size = 0;
+SET cellar.lookup_joins = on;
+SET cellar.cost_factor = 0;
+SET max_parallel_workers_per_gather = 0;
+CREATE TABLE facts (id int4, item int4, place int8, word text, price numeric(9,2)) WITH (autovacuum_enabled = off);
+INSERT INTO facts SELECT i, i % 500, CASE WHEN i % 3 > 0 THEN i % 100 END, 'word ' || i % 50, i % 700 / 4.0
+  FROM generate_series(1, 20000) i;
+CREATE TABLE items (id int4, kind int4, name text COLLATE "C") WITH (autovacuum_enabled = off);
+INSERT INTO items SELECT i, i % 10, 'item ' || i % 30 FROM generate_series(0, 399) i;
+INSERT INTO items SELECT i, 3, NULL FROM generate_series(390, 399) i;
+CREATE TABLE places (id int8, region int4) WITH (autovacuum_enabled = off);
+INSERT INTO places SELECT i, i % 5 FROM generate_series(0, 99) i;
+INSERT INTO places VALUES (NULL, 3);
+VACUUM (FREEZE, ANALYZE) facts, items, places;
+
+EXPLAIN (COSTS OFF) SELECT i.kind, count(*), sum(f.price) FROM facts f JOIN items i ON f.item = i.id GROUP BY i.kind;
+-- Relations that are not joined with the outer table belong to a component.
+EXPLAIN (COSTS OFF) SELECT p.region, max(i.name) FROM facts f JOIN items i ON f.item = i.id JOIN places p ON i.kind = p.id
+  WHERE f.word LIKE '%1' GROUP BY p.region;
+
+-- Which joins are evaluated in the cell, and that the result does not depend on it.
+CREATE FUNCTION lookup_joins(query text, OUT tables int, OUT same bool) LANGUAGE plpgsql AS $$
+DECLARE line text; joined text; plain text;
+BEGIN
+  tables := 0;
+  FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+    IF line LIKE '%(Lookup Table)%' THEN tables := tables + 1; END IF;
+  END LOOP;
+  EXECUTE 'SELECT string_agg(s::text, '' '' ORDER BY s::text) FROM (' || query || ') s' INTO joined;
+  PERFORM set_config('cellar.lookup_joins', 'off', true);
+  EXECUTE 'SELECT string_agg(s::text, '' '' ORDER BY s::text) FROM (' || query || ') s' INTO plain;
+  PERFORM set_config('cellar.lookup_joins', 'on', true);
+  same := joined IS NOT DISTINCT FROM plain;
+END $$;
+SELECT q.query, j.* FROM (VALUES
+  ('SELECT count(*), sum(f.price) FROM facts f JOIN items i ON f.item = i.id'),
+  ('SELECT i.name, count(*) FROM facts f JOIN items i ON f.item = i.id GROUP BY i.name'),
+  ('SELECT i.name, p.region, sum(f.price) FROM facts f, items i, places p WHERE f.item = i.id AND f.place = p.id GROUP BY 1, 2'),
+  ('SELECT i.kind + f.id % 2, avg(f.id + i.id) FROM facts f JOIN items i ON f.item = i.id WHERE f.id > 100 GROUP BY 1'),
+  ('SELECT i.name, count(*) FROM facts f JOIN items i ON f.item = i.id WHERE i.kind < 0 GROUP BY i.name'),
+  ('SELECT i.name, count(*) FROM facts f JOIN items i ON f.item = i.id GROUP BY i.name HAVING count(*) > 500'),
+  -- The cell has no columns of a subquery.
+  ('SELECT s.region, count(*) FROM facts f JOIN (SELECT i.id, p.region FROM items i, places p WHERE i.kind = p.id OFFSET 0) s ON f.item = s.id GROUP BY 1'),
+  -- Errors are raised by PostgreSQL: no row with a partner raises one.
+  ('SELECT count(*), sum(1000 / (400 - f.item)) FROM facts f JOIN items i ON f.item = i.id'),
+  -- Not supported: outer joins, other clauses, several clauses, other types, system columns, DISTINCT, grouping sets.
+  ('SELECT i.name, count(*) FROM facts f LEFT JOIN items i ON f.item = i.id GROUP BY i.name'),
+  ('SELECT count(*) FROM facts f WHERE f.item IN (SELECT id FROM items)'),
+  ('SELECT count(*) FROM facts f JOIN places p ON f.item + 1 = p.id'),
+  ('SELECT count(*) FROM facts f JOIN items i ON f.item = i.id AND f.id % 10 = i.kind'),
+  ('SELECT count(*) FROM facts f JOIN items i ON f.item = i.id AND f.id > i.kind'),
+  ('SELECT count(*) FROM facts f JOIN items i ON f.word = i.name'),
+  ('SELECT i.tableoid::regclass::text, count(*) FROM facts f JOIN items i ON f.item = i.id GROUP BY 1'),
+  ('SELECT count(DISTINCT i.name) FROM facts f JOIN items i ON f.item = i.id'),
+  ('SELECT i.name, i.kind, count(*) FROM facts f JOIN items i ON f.item = i.id GROUP BY ROLLUP (1, 2)'),
+  -- A volatile expression is evaluated by PostgreSQL.
+  ('SELECT count(*) FROM facts f JOIN items i ON f.item = i.id WHERE random() >= 0'),
+  ('SELECT count(*) FILTER (WHERE random() >= 0) FROM facts f JOIN items i ON f.item = i.id')
+) q(query), lookup_joins(q.query) j;
+
+-- A join is executed again with other parameters, and with the same.
+EXPLAIN (COSTS OFF) SELECT k, s.* FROM generate_series(1, 3) k,
+  LATERAL (SELECT count(*) AS n, sum(f.id) FROM facts f JOIN items i ON f.item = i.id AND i.kind = k) s;
+SELECT k, s.* FROM generate_series(1, 3) k,
+  LATERAL (SELECT count(*) AS n, sum(f.id) FROM facts f JOIN items i ON f.item = i.id AND i.kind = k) s;
+SELECT k, s.* FROM generate_series(1, 3) k,
+  LATERAL (SELECT count(*) AS n, sum(f.id) FROM facts f JOIN items i ON f.item = i.id WHERE f.id > k * 5000) s;
+
+-- A prepared statement keeps a generic plan.
+SET plan_cache_mode = force_generic_plan;
+PREPARE by_kind (int4) AS SELECT i.name, count(*) FROM facts f JOIN items i ON f.item = i.id AND i.kind = $1 GROUP BY 1 ORDER BY 1;
+EXPLAIN (COSTS OFF) EXECUTE by_kind (3);
+EXECUTE by_kind (3);
+EXECUTE by_kind (11);
+SET cellar.lookup_joins = off;
+EXPLAIN (COSTS OFF) SELECT i.kind, count(*) FROM facts f JOIN items i ON f.item = i.id GROUP BY i.kind;
+DROP FUNCTION lookup_joins;
+DROP TABLE facts, items, places;
