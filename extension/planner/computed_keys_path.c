@@ -73,7 +73,8 @@ add_columns(PathTarget *target, List **clause, Index *last_ref, Node *expr, RelO
 {
 	ListCell   *lc;
 
-	if (contain_volatile_functions(expr) || contain_subplans(expr) || depends_on_storage_walker(expr, NULL))
+	if (contain_agg_clause(expr) || contain_volatile_functions(expr) || contain_subplans(expr) ||
+		depends_on_storage_walker(expr, NULL))
 		return false;
 	foreach(lc, pull_var_clause(expr, PVC_INCLUDE_PLACEHOLDERS))
 	{

@@ -146,5 +146,7 @@ SELECT region, count(*), sum(id) FROM sparse GROUP BY region ORDER BY region;
 SELECT show('SELECT region, count(*) FROM sales GROUP BY region');
 SELECT region, count(*), sum(price) FROM sales GROUP BY region ORDER BY region;
 
+-- GROUPING with one grouping set is not evaluated by the cell.
+SELECT count(*) > 1 AS several FROM (SELECT paid, grouping(paid) FROM sales GROUP BY GROUPING SETS (paid) HAVING grouping(paid) >= 0) g;
 DROP TABLE sales, sparse;
 DROP FUNCTION show(text);
