@@ -18,6 +18,8 @@ use postgres::error::SqlState;
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// The prefix of every injected line.
 pub const LINE: &str = "\\! compress ";
@@ -164,22 +166,28 @@ enum CompressResult {
     },
 }
 
+/// Time limit of the connection. A new session waits for a VACUUM FULL of a catalog, which may wait for the transaction of
+/// the script that runs this program. The server cannot detect this deadlock, and statement_timeout does not apply.
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+
+/// Returns None if no session starts within the limit.
+fn connect_in_time(dsn: &str) -> Result<Option<Client>> {
+    let (sender, receiver) = mpsc::channel();
+    let dsn = dsn.to_owned();
+    std::thread::spawn(move || {
+        // Fails after the limit, when nothing receives the session.
+        let _ = sender.send(connect(&dsn));
+    });
+    match receiver.recv_timeout(CONNECT_LIMIT) {
+        Ok(client) => client.map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
 pub fn compress(dsn: &str, options: &CompressOptions) -> Result<bool> {
-    let mut client = connect(dsn)?;
-    client.batch_execute("SET statement_timeout = '60s'")?;
-    prepare(&mut client)?;
-    let tables = tables(&mut client, &options.table)?;
-    let outcome = match tables.first() {
-        None => CompressResult::Missing,
-        Some((_, true)) => CompressResult::Busy,
-        Some((table, false)) => one(&mut client, *table, &options.level).unwrap_or_else(|error| {
-            let code = error.downcast_ref::<postgres::Error>().and_then(postgres::Error::code);
-            match code {
-                // Another test has dropped its table of the same name.
-                Some(&SqlState::UNDEFINED_TABLE) => CompressResult::Missing,
-                _ => CompressResult::Failed(format!("{error:#}").replace('\n', " ")),
-            }
-        }),
+    let outcome = match connect_in_time(dsn)? {
+        None => CompressResult::Busy,
+        Some(client) => compress_in(client, options)?,
     };
     let what = match &outcome {
         CompressResult::Missing => "missing".to_owned(),
@@ -198,6 +206,24 @@ pub fn compress(dsn: &str, options: &CompressOptions) -> Result<bool> {
     // A single write, because other processes append lines at the same time.
     log.write_all(line.as_bytes())?;
     Ok(true)
+}
+
+fn compress_in(mut client: Client, options: &CompressOptions) -> Result<CompressResult> {
+    client.batch_execute("SET statement_timeout = '60s'")?;
+    prepare(&mut client)?;
+    let tables = tables(&mut client, &options.table)?;
+    Ok(match tables.first() {
+        None => CompressResult::Missing,
+        Some((_, true)) => CompressResult::Busy,
+        Some((table, false)) => one(&mut client, *table, &options.level).unwrap_or_else(|error| {
+            let code = error.downcast_ref::<postgres::Error>().and_then(postgres::Error::code);
+            match code {
+                // Another test has dropped its table of the same name.
+                Some(&SqlState::UNDEFINED_TABLE) => CompressResult::Missing,
+                _ => CompressResult::Failed(format!("{error:#}").replace('\n', " ")),
+            }
+        }),
+    })
 }
 
 fn prepare(client: &mut Client) -> Result<()> {
