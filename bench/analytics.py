@@ -58,22 +58,11 @@ def compress_tables(db, options):
 
 
 def export(db, options, file):
-    """Copies the raw tables to a database file of DuckDB, char(n) without trailing blanks."""
+    """Copies the raw tables to a database file of DuckDB."""
     duck = measure.DuckDB()
     duck.rows(f"ATTACH '{file}' AS copied")
     for table in TABLES[options.suite]:
-        columns = db.rows(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
-            " WHERE attrelid = ('public.' || %s)::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-            (table,),
-        )
-        types = ", ".join(f"{column} {'varchar' if 'char' in kind else kind}" for column, kind in columns)
-        selected = ", ".join(f"{column}::text" if kind.startswith("character(") else column for column, kind in columns)
-        with open(f"{file}.csv", "w", encoding="utf-8") as text, db.connection.cursor() as cursor:
-            cursor.copy_expert(f"COPY (SELECT {selected} FROM public.{table}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)", text)
-        duck.rows(f"CREATE TABLE copied.{table} ({types})")
-        duck.rows(f"COPY copied.{table} FROM '{file}.csv' (FORMAT csv, HEADER false, ALLOW_QUOTED_NULLS false)")
-        os.remove(f"{file}.csv")
+        measure.copy_to_duckdb(db, duck, table, f"copied.{table}", f"{file}.csv")
     duck.rows("DETACH copied")
 
 

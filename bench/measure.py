@@ -53,6 +53,22 @@ class DuckDB:
         return self.connection.execute(sql).fetchall()
 
 
+def copy_to_duckdb(db, duck, table, copy, file):
+    """Copies a table of `public` into a new table of DuckDB, char(n) without trailing blanks; `file` is created and removed."""
+    columns = db.rows(
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+        " WHERE attrelid = ('public.' || %s)::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+        (table,),
+    )
+    types = ", ".join(f"{column} {'varchar' if 'char' in kind else kind}" for column, kind in columns)
+    selected = ", ".join(f"{column}::text" if kind.startswith("character(") else column for column, kind in columns)
+    with open(file, "w", encoding="utf-8") as text, db.connection.cursor() as cursor:
+        cursor.copy_expert(f"COPY (SELECT {selected} FROM public.{table}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)", text)
+    duck.rows(f"CREATE TABLE {copy} ({types})")
+    duck.rows(f"COPY {copy} FROM '{file}' (FORMAT csv, HEADER false, ALLOW_QUOTED_NULLS false)")
+    os.remove(file)
+
+
 def milliseconds(work):
     """Returns the elapsed milliseconds of a call."""
     start = time.perf_counter()

@@ -88,22 +88,13 @@ def export(db, folder):
     sizes = {}
     for name in TABLES:
         native, parquet, text = (os.path.join(folder, f"{name}.{kind}") for kind in ("duckdb", "parquet", "csv"))
-        columns = db.rows(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0", (name,)
-        )
-        types = ", ".join(f"{c} {'varchar' if 'char' in t else t}" for c, t in columns)
-        selected = ", ".join(f"{c}::text" if t.startswith("character(") else c for c, t in columns)
-        with open(text, "w", encoding="utf-8") as file, db.connection.cursor() as cursor:
-            cursor.copy_expert(f"COPY (SELECT {selected} FROM public.{name}) TO STDOUT (FORMAT csv)", file)
         for old in (native, parquet):
             if os.path.exists(old):
                 os.remove(old)
         duck.rows(f"ATTACH '{native}' AS {name}_file")
-        duck.rows(f"CREATE TABLE {name}_file.{name} ({types})")
-        duck.rows(f"COPY {name}_file.{name} FROM '{text}' (FORMAT csv, HEADER false)")
+        measure.copy_to_duckdb(db, duck, name, f"{name}_file.{name}", text)
         duck.rows(f"COPY {name}_file.{name} TO '{parquet}' (FORMAT parquet, COMPRESSION zstd)")
         duck.rows(f"DETACH {name}_file")
-        os.remove(text)
         sizes[name] = {"native": os.path.getsize(native), "parquet": os.path.getsize(parquet)}
     return sizes
 

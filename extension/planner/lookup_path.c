@@ -91,13 +91,7 @@ only_join_clause(PlannerInfo *root, RelOptInfo *joinrel, RelOptInfo *outer, RelO
 	Var		   *right;
 	ListCell   *lc;
 
-	foreach(lc, outer->joininfo)
-	{
-		rinfo = lfirst_node(RestrictInfo, lc);
-		if (bms_is_subset(rinfo->required_relids, joinrel->relids))
-			clauses = list_append_unique_ptr(clauses, rinfo);
-	}
-	foreach(lc, inner->joininfo)
+	foreach(lc, list_concat_copy(outer->joininfo, inner->joininfo))
 	{
 		rinfo = lfirst_node(RestrictInfo, lc);
 		if (bms_is_subset(rinfo->required_relids, joinrel->relids))
