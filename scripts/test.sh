@@ -5,6 +5,8 @@
 #   test.sh check            the stages of `make check`: format lint docs unit extension
 #   test.sh pjdfstest        the POSIX test suite pjdfstest on a cell's mount; PJDFSTEST names its built tree
 #
+# SEED is the seed of the random tests. The default is a fixed seed, so that a failure can be repeated; with LONG=1, and for a
+# test that is run on its own, the default is a random seed.
 # LONG=1 gives the random, crash and fuzz tests more time. TIME_FACTOR=4 multiplies the time limits of the stages, for a busy
 # machine. After a failure, the folder of the logs is printed.
 # PG_REGRESS names a pg_regress to use instead of that of PG_CONFIG's installation.
@@ -13,6 +15,7 @@ set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 set +e
 cd "$ROOT" || exit 1
+[ -n "${LONG:-}" ] || export SEED=${SEED:-7}
 
 stages=("$@")
 [ "$*" != check ] || stages=(format lint docs unit extension)

@@ -10,7 +10,7 @@ set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
 
-rounds=2 seed=$RANDOM
+rounds=2 seed=${SEED:-$RANDOM}
 while [ $# -gt 0 ]; do
     case $1 in
     --rounds) rounds=$2; shift ;;

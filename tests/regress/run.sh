@@ -18,7 +18,7 @@ set -euo pipefail
 
 # excused.txt was written with this major version.
 LISTED_MAJOR=15
-plain=0 rounds=1 seed=$((RANDOM * 32768 + RANDOM)) suites=(regress isolation) update=() results=
+plain=0 rounds=1 seed=${SEED:-$((RANDOM * 32768 + RANDOM))} suites=(regress isolation) update=() results=
 while [ $# -gt 0 ]; do
     case $1 in
     --plain) plain=1 ;;

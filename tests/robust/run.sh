@@ -31,6 +31,7 @@ done
 extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 here=$(cd "$(dirname "$0")" && pwd)
 work_begin robust
+RANDOM=${SEED:-$RANDOM}
 rows=40000
 total=$((rows * 1000))
 data=$WORK/cell1/pgdata

@@ -3,12 +3,12 @@
 # random queries over random tables, with and without a concurrent writer; in a cluster on the mount, and in a tablespace
 # on the mount; and again with tables at random compression levels that are modified and recompressed meanwhile.
 #
-#   run.sh [--cases N] [--seed N] [--scale N]      N random queries (8000), random seed, TPC-H scale factor (0.1)
+#   run.sh [--cases N] [--seed N] [--scale N]      N random queries (8000), seed (SEED, or random), TPC-H scale factor (0.1)
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
 
-cases=8000 seed=() scale=0.1
+cases=8000 seed=(${SEED:+--seed "$SEED"}) scale=0.1
 while [ $# -gt 0 ]; do
     case $1 in
     --cases) cases=$2; shift ;;
@@ -20,6 +20,7 @@ while [ $# -gt 0 ]; do
 done
 extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 work_begin smart-scan
+RANDOM=${SEED:-$RANDOM}
 harness() { "$HARNESS_BIN" --dsn "$(cluster_dsn "$@")" "${command[@]}"; }
 
 # run_counted CLUSTER COMMAND ...: runs the harness and counts its checks. A harness that exits without a failed check counts
