@@ -78,6 +78,7 @@ stage_docs() {
 # Counts each test of `cargo test`; a crate that does not build counts as one failure.
 stage_unit() {
     local output=$CELLAR_LOGS/cargo-test.txt status test
+    [ -z "${LONG:-}" ] || export AGGREGATE_CASES=${AGGREGATE_CASES:-200}
     cargo test --workspace --locked --no-fail-fast >"$output" 2>&1
     status=$?
     while read -r test; do printf 'pass\t%s\n' "$test" >>"$CELLAR_RESULTS"; done < <(sed -n 's/^test \(.*\) \.\.\. ok$/\1/p' "$output")

@@ -325,7 +325,7 @@ fn call(function: u32, column: u16, type_oid: u32, value: &[u8]) -> Expr {
 #[test]
 fn units_aggregate_as_heap_pages_do() {
     let Some(cluster) = Cluster::start("aggregate-units") else { return };
-    let (seed, cases) = (setting("AGGREGATE_SEED", 1), setting("AGGREGATE_CASES", 60));
+    let (seed, cases) = (setting("AGGREGATE_SEED", 1), setting("AGGREGATE_CASES", 25));
     println!("AGGREGATE_SEED={seed}");
     let mut random = Random::new(seed);
     cluster.sql(&format!("create table a ({COLUMNS});\n{}", random_rows(&mut random, 9000)));
