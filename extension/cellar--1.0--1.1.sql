@@ -451,24 +451,31 @@ INSERT INTO awr.collector VALUES
  $$SELECT s.*, pg_get_userbyid(s.role) AS rolname, awr.get_incarnation() || '/' || s.generation AS stats_reset
    FROM awr.get_statements() s$$),
 ('table_stat', 'database', 0, 999999, NULL,
- $$SELECT to_jsonb(s) || to_jsonb(i) || jsonb_build_object('dbid', d.oid, 'relkind', c.relkind,
-            'tablespace', coalesce(nullif(c.reltablespace, 0), d.dattablespace), 'toast_of', t.oid,
-            'storage_options', array_to_string(c.reloptions, ', '), 'size', pg_relation_size(c.oid),
-            'frozen_age', CASE WHEN c.relfrozenxid <> 0 THEN age(c.relfrozenxid) END, 'stats_reset', b.stats_reset) AS row
-   FROM pg_stat_all_tables s JOIN pg_statio_all_tables i USING (relid) JOIN pg_class c ON c.oid = s.relid
-        JOIN pg_database d ON d.datname = current_database() JOIN pg_stat_database b ON b.datid = d.oid
+ $$WITH d AS MATERIALIZED (
+     SELECT oid AS dbid, dattablespace, pg_stat_get_db_stat_reset_time(oid) AS stats_reset FROM pg_database WHERE datname = current_database()),
+   i AS MATERIALIZED (
+     SELECT indrelid, sum(pg_stat_get_blocks_fetched(indexrelid) - pg_stat_get_blocks_hit(indexrelid))::bigint AS blks_read,
+            sum(pg_stat_get_blocks_hit(indexrelid))::bigint AS blks_hit
+     FROM pg_index GROUP BY 1)
+   SELECT s.*, d.dbid, c.relkind, coalesce(nullif(c.reltablespace, 0), d.dattablespace) AS tablespace, t.oid AS toast_of,
+          array_to_string(c.reloptions, ', ') AS storage_options, @size of c@ AS size,
+          CASE WHEN c.relfrozenxid <> 0 THEN age(c.relfrozenxid) END AS frozen_age, d.stats_reset,
+          pg_stat_get_blocks_fetched(c.oid) - pg_stat_get_blocks_hit(c.oid) AS heap_blks_read, pg_stat_get_blocks_hit(c.oid) AS heap_blks_hit,
+          i.blks_read AS idx_blks_read, i.blks_hit AS idx_blks_hit,
+          CASE WHEN c.reltoastrelid <> 0 THEN pg_stat_get_blocks_fetched(c.reltoastrelid) - pg_stat_get_blocks_hit(c.reltoastrelid) END AS toast_blks_read,
+          CASE WHEN c.reltoastrelid <> 0 THEN pg_stat_get_blocks_hit(c.reltoastrelid) END AS toast_blks_hit,
+          x.blks_read AS tidx_blks_read, x.blks_hit AS tidx_blks_hit
+   FROM d CROSS JOIN pg_stat_all_tables s JOIN pg_class c ON c.oid = s.relid
+        LEFT JOIN i ON i.indrelid = c.oid LEFT JOIN i x ON x.indrelid = c.reltoastrelid
         LEFT JOIN pg_class t ON c.relkind = 't' AND t.reltoastrelid = c.oid
-   WHERE c.relpersistence <> 't' AND c.oid NOT IN (SELECT l.relation FROM pg_locks l JOIN pg_database o ON o.oid = l.database
-                                                     WHERE l.relation IS NOT NULL AND o.datname = current_database() AND l.mode = 'AccessExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid())$$),
+   WHERE c.relpersistence <> 't' AND c.relkind <> 'p'$$),
 ('index_stat', 'database', 0, 999999, NULL,
- $$SELECT to_jsonb(s) || to_jsonb(i) || jsonb_build_object('dbid', d.oid, 'is_unique', x.indisunique,
-            'tablespace', coalesce(nullif(c.reltablespace, 0), d.dattablespace), 'size', pg_relation_size(c.oid),
-            'stats_reset', b.stats_reset) AS row
-   FROM pg_stat_all_indexes s JOIN pg_statio_all_indexes i USING (indexrelid) JOIN pg_class c ON c.oid = s.indexrelid
-        JOIN pg_index x USING (indexrelid)
-        JOIN pg_database d ON d.datname = current_database() JOIN pg_stat_database b ON b.datid = d.oid
-   WHERE c.relpersistence <> 't' AND c.oid NOT IN (SELECT l.relation FROM pg_locks l JOIN pg_database o ON o.oid = l.database
-                                                     WHERE l.relation IS NOT NULL AND o.datname = current_database() AND l.mode = 'AccessExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid())$$),
+ $$SELECT s.*, d.oid AS dbid, x.indisunique AS is_unique, coalesce(nullif(c.reltablespace, 0), d.dattablespace) AS tablespace,
+          @size of c@ AS size, pg_stat_get_db_stat_reset_time(d.oid) AS stats_reset,
+          pg_stat_get_blocks_fetched(c.oid) - pg_stat_get_blocks_hit(c.oid) AS idx_blks_read, pg_stat_get_blocks_hit(c.oid) AS idx_blks_hit
+   FROM pg_stat_all_indexes s JOIN pg_class c ON c.oid = s.indexrelid JOIN pg_index x USING (indexrelid)
+        JOIN pg_database d ON d.datname = current_database()
+   WHERE c.relpersistence <> 't'$$),
 ('setting', 'database', 0, 999999, NULL,
  $$SELECT 'extension ' || extname || ' in ' || current_database() AS name, extversion AS setting FROM pg_extension$$),
 ('io_stat', 'instance', 160000, 179999, NULL,
@@ -593,6 +600,18 @@ INSERT INTO awr.collector VALUES
           NULL, NULL, (extract(epoch FROM clock_timestamp() - last_archived_time) * 1e6)::bigint,
           (SELECT count(*) FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready') * pg_size_bytes(current_setting('wal_segment_size')), last_failed_wal
    FROM pg_stat_archiver WHERE current_setting('archive_mode') <> 'off'$$);
+
+-- The size of a relation's main fork, from the lengths of its segments. pg_relation_size() waits for every session that
+-- locks the relation exclusively, and builds the relation's cache entry. NULL if the file is deleted meanwhile.
+UPDATE awr.collector SET source = replace(source, '@size of c@',
+ $$(SELECT CASE WHEN f.size < pg_size_bytes(current_setting('segment_size')) THEN f.size
+                ELSE (WITH RECURSIVE segment AS (
+                        SELECT 0 AS number, f.size
+                        UNION ALL
+                        SELECT number + 1, (pg_stat_file(pg_relation_filepath(c.oid) || '.' || number + 1, true)).size
+                        FROM segment WHERE size = pg_size_bytes(current_setting('segment_size')))
+                      SELECT sum(size)::bigint FROM segment) END
+    FROM pg_stat_file(pg_relation_filepath(c.oid), true) f)$$);
 
 CREATE FUNCTION awr.query_database(database oid, query text)
 RETURNS SETOF jsonb

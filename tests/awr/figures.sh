@@ -7,17 +7,8 @@ set -euo pipefail
 # shellcheck source=tests/awr/on_cell.sh
 . "$(dirname "$0")/on_cell.sh"
 
-# wait_for CONDITION: waits until an SQL condition is true.
-wait_for() { wait_for_true 120 q "SELECT $1" || die "not true: $1"; }
 # between DESCRIPTION LOWER VALUE UPPER
 between() { check "$1: $3, between $2 and $4" awk -v l="$2" -v v="$3" -v u="$4" 'BEGIN { exit !(v + 0 >= l + 0 && v + 0 <= u + 0) }'; }
-# session NAME: starts a session that reads statements from descriptor 3, in database busy.
-session() {
-    mkfifo "$WORK/$1"
-    PGAPPNAME=$1 sql figures busy <"$WORK/$1" >/dev/null 2>&1 &
-    remember_process $!
-}
-
 begin_on_cell figures "cellar.awr_sample_period = 200ms" "shared_buffers = 16MB" "max_worker_processes = 12" \
     "archive_mode = on" "archive_command = '/bin/true'"
 q "CREATE DATABASE busy"
@@ -95,7 +86,7 @@ DB=busy q "CREATE TABLE contended (id int PRIMARY KEY, a int)"
 DB=busy q "INSERT INTO contended SELECT i, 0 FROM generate_series(1, 10) i"
 begin=$(snapshot)
 since=$(q "SELECT clock_timestamp()")
-session holder
+DB=busy session holder
 exec 3>"$WORK/holder"
 echo "BEGIN; UPDATE contended SET a = 1 WHERE id = 5;" >&3
 wait_for "EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'holder' AND state = 'idle in transaction')"

@@ -1,8 +1,8 @@
-# Sourced by the AWR tests of a cluster on a cell.
+# Sourced by the AWR tests: a cluster on a cell or without one, whose AWR snapshots only the test takes.
 # shellcheck shell=bash
 
-# begin_on_cell NAME [SETTING ...]: starts a cell and, with its data directory on the cell, the cluster NAME, whose AWR snapshots
-# only the test takes. Sets data, and the functions q and snapshot use the cluster.
+# begin_on_cell NAME [SETTING ...]: starts a cell and, with its data directory on the cell, the cluster NAME. Sets data, and the
+# functions q and snapshot use the cluster.
 begin_on_cell() {
     extension_installed || die "the extension is not installed: run scripts/build.sh extension"
     cluster=$1
@@ -10,9 +10,22 @@ begin_on_cell() {
     data=$WORK/cell1/pgdata
     cell_configure cell1 256MiB
     cell_start cell1
+    begin_cluster "${@:2}"
+}
+
+# begin_without_cell NAME [SETTING ...]: the same without a cell.
+begin_without_cell() {
+    extension_installed || die "the extension is not installed: run scripts/build.sh extension"
+    cluster=$1
+    work_begin "$cluster"
+    data=$WORK/data
+    begin_cluster "${@:2}"
+}
+
+begin_cluster() {
     cluster_create "$cluster" "$data"
     cluster_set "$data" "shared_preload_libraries = 'cellar'" "cellar.awr_snapshot_interval = 0" "cellar.awr_database = template1" \
-        "autovacuum = off" "${@:2}"
+        "autovacuum = off" "$@"
     cluster_start "$cluster" "$data"
     q "CREATE EXTENSION cellar"
 }
@@ -23,6 +36,16 @@ q() { sql "$cluster" "${DB:-postgres}" -c "$1"; }
 # snapshot: takes an AWR snapshot and prints its number. A separate statement before, so that the statistics of earlier statements
 # are flushed.
 snapshot() { sql "$cluster" postgres -c "SELECT pg_stat_force_next_flush()" -c "SELECT awr.create_snapshot('test')" | tail -n 1; }
+
+# wait_for CONDITION: waits until an SQL condition is true.
+wait_for() { wait_for_true 120 q "SELECT $1" || die "not true: $1"; }
+
+# session NAME: starts a session that reads statements from the pipe $WORK/NAME.
+session() {
+    mkfifo "$WORK/$1"
+    PGAPPNAME=$1 sql "$cluster" "${DB:-postgres}" <"$WORK/$1" >/dev/null 2>&1 &
+    remember_process $!
+}
 
 # directory_for_tablespace PATH: creates a directory that the server may use.
 directory_for_tablespace() {
