@@ -274,8 +274,8 @@ part_awr() {
     say
     say "## Overhead of AWR"
     say
-    say "| 64 clients, one-second samples and statistics of statements | off, tps | on, tps | on / off, median of pairs | mean ± standard error |"
-    say "|---|---:|---:|---:|---:|"
+    say "| 64 clients, one-second samples and statistics of statements | off, tps | on, tps | on / off, median of pairs | mean ± standard error | CPU off, µs | CPU on, µs | on / off, mean ± standard error |"
+    say "|---|---:|---:|---:|---:|---:|---:|---:|"
     PGHOST=$WORK/run PGPORT=$(cluster_port plain) PGUSER=postgres PGDATABASE=awr_bench \
         "$ROOT/bench/awr/overhead.py" --pgbench "$PG_BIN/pgbench" --psql "$PG_BIN/psql" --pairs "$((4 * RUNS))"
     sql plain postgres -c "ALTER SYSTEM SET cellar.awr_track_statements = on" \

@@ -9,11 +9,6 @@
  * rather than object identifiers: an index that is dropped and created again with
  * its name does not change the plan.
  *
- * A cached plan is executed many times, so the planner hook stores the identifier
- * in the plan (cellar_mark_plan).  The place is an entry of the plan's list of
- * invalidation items, which copies of a plan contain too.  PostgreSQL ignores the
- * entry, because its number of a system cache is negative.
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -44,7 +39,7 @@ static NameHash name_hashes[NAME_HASHES];
 
 static void hash_plan(uint64 *hash, const PlannedStmt *statement, const Plan *plan);
 
-/* A multiplication per value: the hash of a plan is computed whenever a statement is planned. */
+/* A multiplication per value: the hash of a plan is computed for each execution. */
 static inline void
 mix(uint64 *hash, uint64 value)
 {
@@ -210,38 +205,14 @@ hash_plan(uint64 *hash, const PlannedStmt *statement, const Plan *plan)
 	hash_plan(hash, statement, plan->righttree);
 }
 
-static int64
-compute_plan_id(const PlannedStmt *statement)
+/* Returns the identifier of a plan, above 0. */
+int64
+cellar_plan_id(const PlannedStmt *statement)
 {
 	uint64		hash = 0;
 
 	hash_plan(&hash, statement, statement->planTree);
 	hash_plans(&hash, statement, statement->subplans);
-	/* The highest bit is the mark of the entry. */
 	hash &= PG_INT64_MAX;
 	return hash == 0 ? 1 : (int64) hash;
-}
-
-/* Returns the identifier of a plan, above 0. */
-int64
-cellar_plan_id(const PlannedStmt *statement)
-{
-	const PlanInvalItem *item = statement->invalItems != NIL ? llast_node(PlanInvalItem, statement->invalItems) : NULL;
-
-	if (item != NULL && item->cacheId < 0)
-		return ((int64) (item->cacheId & PG_INT32_MAX) << 32) | item->hashValue;
-	return compute_plan_id(statement);
-}
-
-/* Computes the identifier of a new plan, stores it in the plan and returns it. */
-int64
-cellar_mark_plan(PlannedStmt *statement)
-{
-	int64		plan_id = compute_plan_id(statement);
-	PlanInvalItem *item = makeNode(PlanInvalItem);
-
-	item->cacheId = (int) (plan_id >> 32) | PG_INT32_MIN;
-	item->hashValue = (uint32) plan_id;
-	statement->invalItems = lappend(statement->invalItems, item);
-	return plan_id;
 }

@@ -127,10 +127,31 @@ typedef struct TrackedQuery
 	StatementEntry *entry;		/* valid if the table of this process has this
 								 * version */
 	uint64		table_version;
+	uint64		elapsed_ns;
 	uint64		rows;
+	BufferUsage buffers;
+	WalUsage	wal;
 	SmartScanBytes bytes;
 	MemoryContextCallback callback;
 } TrackedQuery;
+
+/* What this process had used at a moment. */
+typedef struct Usage
+{
+	instr_time	time;
+	BufferUsage buffers;
+	WalUsage	wal;
+	SmartScanBytes bytes;
+} Usage;
+
+/* Entries that this process used recently, by the lowest bits of the key. */
+#define RECENT_ENTRIES	32
+
+typedef struct RecentEntry
+{
+	StatementEntry *entry;
+	uint64		table_version;
+} RecentEntry;
 
 static SharedStatements *shared = NULL;
 static HTAB *shared_entries = NULL;
@@ -141,6 +162,10 @@ static uint64 local_entries_version = 0;
 static TimestampTz last_flush = 0;
 static int	nesting_level = 0;
 static TrackedQuery *tracked = NULL;
+
+/* The last plan of the planner, until it is executed. */
+static const PlannedStmt *last_plan = NULL;
+static int64 last_plan_id;
 
 static ExecutorStart_hook_type previous_start = NULL;
 static ExecutorRun_hook_type previous_run = NULL;
@@ -317,7 +342,7 @@ nanoseconds_since(instr_time start)
 
 	INSTR_TIME_SET_CURRENT(now);
 	INSTR_TIME_SUBTRACT(now, start);
-	return (uint64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+	return CellarTimeNs(now);
 }
 
 /* ---- this process's table ---- */
@@ -388,6 +413,15 @@ read_bytes(void)
 	};
 }
 
+static void
+read_usage(Usage *usage)
+{
+	usage->bytes = read_bytes();
+	usage->buffers = pgBufferUsage;
+	usage->wal = pgWalUsage;
+	INSTR_TIME_SET_CURRENT(usage->time);
+}
+
 /* Adds the bytes of this process since an earlier reading. */
 static void
 add_bytes(SmartScanBytes *bytes, const SmartScanBytes *before)
@@ -413,8 +447,8 @@ static StatementEntry *
 local_entry(StatementKey key)
 {
 	static bool registered = false;
-	static StatementEntry *last = NULL;
-	static uint64 last_version = 0;
+	static RecentEntry recent[RECENT_ENTRIES];
+	RecentEntry *slot = &recent[(uint64) (key.query_id ^ key.plan_id) % RECENT_ENTRIES];
 	bool		found;
 
 	if (local_entries == NULL)
@@ -431,13 +465,13 @@ local_entry(StatementKey key)
 		registered = true;
 		before_shmem_exit(flush_at_exit, (Datum) 0);
 	}
-	/* A statement is planned, started and run in succession. */
-	if (last == NULL || last_version != local_entries_version || memcmp(&last->key, &key, sizeof(key)) != 0)
+	/* Sessions repeat few statements. */
+	if (slot->entry == NULL || slot->table_version != local_entries_version || memcmp(&slot->entry->key, &key, sizeof(key)) != 0)
 	{
-		last = enter(local_entries, &key, HASH_ENTER, &found);
-		last_version = local_entries_version;
+		slot->entry = enter(local_entries, &key, HASH_ENTER, &found);
+		slot->table_version = local_entries_version;
 	}
-	return last;
+	return slot->entry;
 }
 
 /* Returns this process's entry for a query that it executes. */
@@ -531,7 +565,11 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 	PlannedStmt *result;
 	instr_time	started;
 
-	INSTR_TIME_SET_CURRENT(started);
+	if (nesting_level == 0)
+		last_plan = NULL;
+	INSTR_TIME_SET_ZERO(started);
+	if (track)
+		INSTR_TIME_SET_CURRENT(started);
 	/* Queries of functions that the planner evaluates are not top-level. */
 	nesting_level++;
 	PG_TRY();
@@ -549,8 +587,11 @@ time_planning(Query *parse, const char *query_string, int cursor_options, ParamL
 	if (track)
 	{
 		uint64		elapsed_ns = nanoseconds_since(started);
-		StatementEntry *entry = local_entry(statement_key((int64) query_id, cellar_mark_plan(result)));
+		StatementEntry *entry;
 
+		last_plan_id = cellar_plan_id(result);
+		last_plan = result;
+		entry = local_entry(statement_key((int64) query_id, last_plan_id));
 		entry->counters[PLANS]++;
 		entry->plan_ns += elapsed_ns;
 	}
@@ -588,16 +629,16 @@ start_query(QueryDesc *query, int eflags)
 		MemoryContext old = MemoryContextSwitchTo(query->estate->es_query_cxt);
 		TrackedQuery *entry = palloc0(sizeof(TrackedQuery));
 
-		if (CellarQueryInstrumentation(query) == NULL)
-			CellarQueryInstrumentation(query) = CellarNewInstrumentation();
 		entry->query = query;
-		entry->key = statement_key((int64) query->plannedstmt->queryId, cellar_plan_id(query->plannedstmt));
+		entry->key = statement_key((int64) query->plannedstmt->queryId,
+								   query->plannedstmt == last_plan ? last_plan_id : cellar_plan_id(query->plannedstmt));
 		entry->next = tracked;
 		tracked = entry;
 		entry->callback.func = forget_query;
 		entry->callback.arg = entry;
 		MemoryContextRegisterResetCallback(CurrentMemoryContext, &entry->callback);
 		MemoryContextSwitchTo(old);
+		last_plan = NULL;
 
 		/*
 		 * Now, because all names of the plan can be resolved: another session
@@ -622,19 +663,38 @@ find_tracked(QueryDesc *query)
 	return entry;
 }
 
+/* Publishes the plan that this process executes now, and reads what the process has used. */
+static void
+enter_query(TrackedQuery *entry, Usage *before)
+{
+	if (entry == NULL)
+		return;
+	cellar_set_current_plan(entry->key.query_id, entry->key.plan_id);
+	read_usage(before);
+}
+
+/* Adds what the process has used since enter_query. */
+static void
+add_usage(TrackedQuery *entry, const Usage *before)
+{
+	if (entry == NULL)
+		return;
+	entry->elapsed_ns += nanoseconds_since(before->time);
+	BufferUsageAccumDiff(&entry->buffers, &pgBufferUsage, &before->buffers);
+	WalUsageAccumDiff(&entry->wal, &pgWalUsage, &before->wal);
+	add_bytes(&entry->bytes, &before->bytes);
+}
+
 static void
 run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE_ONCE_PARAMETER)
 {
 	TrackedQuery *entry = nesting_level == 0 ? find_tracked(query) : NULL;
-	SmartScanBytes before = {0};
+	Usage		before;
 	uint64		started_cpu_ns = 0;
 
 	if (entry != NULL)
-	{
-		before = read_bytes();
 		started_cpu_ns = start_run(tracked_entry(entry));
-		cellar_set_current_plan(entry->key.query_id, entry->key.plan_id);
-	}
+	enter_query(entry, &before);
 	nesting_level++;
 	PG_TRY();
 	{
@@ -652,8 +712,8 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 	PG_END_TRY();
 	if (entry != NULL)
 	{
+		add_usage(entry, &before);
 		end_run(tracked_entry(entry), started_cpu_ns);
-		add_bytes(&entry->bytes, &before);
 		/* ExecutorRun counts from zero each time. */
 		entry->rows += query->estate->es_processed;
 	}
@@ -662,11 +722,12 @@ run_query(QueryDesc *query, ScanDirection direction, uint64 count CELLAR_EXECUTE
 static void
 finish_query(QueryDesc *query)
 {
-	/* Triggers run now. */
-	TrackedQuery *entry = nesting_level == 0 ? find_tracked(query) : NULL;
+	/* Triggers run now.  A query that changes nothing has none. */
+	bool		may_change = query->operation != CMD_SELECT || query->plannedstmt->hasModifyingCTE;
+	TrackedQuery *entry = nesting_level == 0 && may_change ? find_tracked(query) : NULL;
+	Usage		before;
 
-	if (entry != NULL)
-		cellar_set_current_plan(entry->key.query_id, entry->key.plan_id);
+	enter_query(entry, &before);
 	nesting_level++;
 	PG_TRY();
 	{
@@ -682,6 +743,7 @@ finish_query(QueryDesc *query)
 			cellar_clear_current_plan();
 	}
 	PG_END_TRY();
+	add_usage(entry, &before);
 }
 
 static void
@@ -691,11 +753,8 @@ end_query(QueryDesc *query)
 
 	if (entry != NULL)
 	{
-		const Instrumentation *instrumentation = CellarQueryInstrumentation(query);
-
 		forget_query(entry);
-		count_execution(tracked_entry(entry), CellarElapsedNs(query), entry->rows, &entry->bytes,
-						&instrumentation->bufusage, &instrumentation->walusage);
+		count_execution(tracked_entry(entry), entry->elapsed_ns, entry->rows, &entry->bytes, &entry->buffers, &entry->wal);
 	}
 	if (previous_end != NULL)
 		previous_end(query);
@@ -741,20 +800,13 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	bool		track = is_tracking(statement->queryId) && !wrapper;
 	bool		may_contain_password = contains_password(statement->utilityStmt);
 	StatementKey key = statement_key((int64) statement->queryId, 0);
-	SmartScanBytes before = {0};
-	instr_time	started;
+	Usage		before;
 	uint64		started_cpu_ns = 0;
-	BufferUsage buffers;
-	WalUsage	wal;
 
-	INSTR_TIME_SET_ZERO(started);
 	if (track)
 	{
 		started_cpu_ns = start_run(local_entry(key));
-		before = read_bytes();
-		buffers = pgBufferUsage;
-		wal = pgWalUsage;
-		INSTR_TIME_SET_CURRENT(started);
+		read_usage(&before);
 	}
 	if (!wrapper)
 		nesting_level++;
@@ -773,21 +825,16 @@ run_utility(PlannedStmt *statement, const char *query_string, bool read_only_tre
 	PG_END_TRY();
 	if (track)
 	{
-		uint64		elapsed_ns = nanoseconds_since(started);
+		TrackedQuery used = {0};
 		StatementEntry *entry = local_entry(key);
-		SmartScanBytes bytes = {0};
-		BufferUsage used_buffers = {0};
-		WalUsage	used_wal = {0};
 
+		add_usage(&used, &before);
 		end_run(entry, started_cpu_ns);
-		add_bytes(&bytes, &before);
-		BufferUsageAccumDiff(&used_buffers, &pgBufferUsage, &buffers);
-		WalUsageAccumDiff(&used_wal, &pgWalUsage, &wal);
 		if (!entry->has_text && !may_contain_password && !is_known(&entry->key))
 			cellar_add_text(entry->key.query_id, 0, query_string, location, length, "");
 		entry->has_text = true;
-		count_execution(entry, elapsed_ns, completion != NULL ? completion->nprocessed : 0,
-						&bytes, &used_buffers, &used_wal);
+		count_execution(entry, used.elapsed_ns, completion != NULL ? completion->nprocessed : 0,
+						&used.bytes, &used.buffers, &used.wal);
 	}
 }
 

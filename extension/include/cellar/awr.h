@@ -28,12 +28,11 @@ extern bool cellar_awr_track_statements;
 extern int	cellar_awr_max_statements;
 extern int	cellar_awr_text_buffer; /* kB */
 
-/* plan_id.c */
 /* Sessions add their statistics to shared memory when this time has passed since the last time. */
 #define CELLAR_FLUSH_INTERVAL_US	1000000
 
+/* plan_id.c */
 extern int64 cellar_plan_id(const PlannedStmt *statement);
-extern int64 cellar_mark_plan(PlannedStmt *statement);
 
 /* current_plan.c */
 extern Size cellar_current_plans_bytes(void);

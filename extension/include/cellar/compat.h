@@ -149,16 +149,11 @@ CellarDropsOuterRows(JoinType type)
 #define CELLAR_PLANNER_ARGUMENT
 #endif
 
-/* 19 separated the instrumentation of queries from that of plan nodes. */
-#if PG_VERSION_NUM >= 190000
-#define CellarQueryInstrumentation(query)	((query)->query_instr)
-#define CellarNewInstrumentation()			InstrAlloc(INSTRUMENT_ALL)
-#define CellarElapsedNs(query)				((uint64) (INSTR_TIME_GET_DOUBLE((query)->query_instr->total) * 1e9))
+/* 16 made a time a number of ticks, with an exact conversion to nanoseconds. */
+#if PG_VERSION_NUM >= 160000
+#define CellarTimeNs(time)	((uint64) INSTR_TIME_GET_NANOSEC(time))
 #else
-#define CellarQueryInstrumentation(query)	((query)->totaltime)
-#define CellarNewInstrumentation()			InstrAlloc(1, INSTRUMENT_ALL, false)
-#define CellarElapsedNs(query) \
-	(InstrEndLoop((query)->totaltime), (uint64) ((query)->totaltime->total * 1e9))
+#define CellarTimeNs(time)	((uint64) (time).tv_sec * UINT64CONST(1000000000) + (uint64) (time).tv_nsec)
 #endif
 
 /* 19 removed the initial size of hash tables in shared memory, and widened the state of buffers. */
