@@ -438,6 +438,8 @@ INSERT INTO awr.collector VALUES
  $$SELECT to_jsonb(s) || jsonb_build_object('size', CASE WHEN d.datallowconn THEN pg_database_size(d.oid) END,
             'frozen_age', age(d.datfrozenxid), 'mxid_age', mxid_age(d.datminmxid)) AS row
    FROM pg_stat_database s LEFT JOIN pg_database d ON d.oid = s.datid$$),
+('statistic', 'instance', 0, 999999, 'pg_stat_statements',
+ $$SELECT 'pg_stat_statements_info.dealloc' AS name, dealloc AS value, stats_reset::text AS stats_reset FROM @pg_stat_statements@.pg_stat_statements_info$$),
 ('statement_stat', 'instance', 0, 169999, 'pg_stat_statements',
  $$SELECT to_jsonb(s) - 'query' || jsonb_build_object('rolname', r.rolname, 'shared_blk_read_time', s.blk_read_time,
             'shared_blk_write_time', s.blk_write_time, 'stats_reset', i.stats_reset) AS row
@@ -478,6 +480,12 @@ INSERT INTO awr.collector VALUES
    WHERE c.relpersistence <> 't'$$),
 ('setting', 'database', 0, 999999, NULL,
  $$SELECT 'extension ' || extname || ' in ' || current_database() AS name, extversion AS setting FROM pg_extension$$),
+('setting', 'database', 0, 999999, NULL,
+ $$SELECT format('storage parameters of %s%I.%I in %s', CASE WHEN t.oid IS NOT NULL THEN 'TOAST of ' END, coalesce(t.relnamespace, c.relnamespace)::regnamespace,
+                 coalesce(t.relname, c.relname), current_database()) AS name,
+          array_to_string(c.reloptions, ', ') AS setting, NULL AS unit, 'relation' AS source
+   FROM pg_class c LEFT JOIN pg_class t ON c.relkind = 't' AND t.reltoastrelid = c.oid
+   WHERE c.reloptions IS NOT NULL AND c.relpersistence <> 't' AND c.relkind IN ('r', 'm', 't', 'i', 'p', 'I')$$),
 ('io_stat', 'instance', 160000, 179999, NULL,
  $$SELECT to_jsonb(s) || jsonb_build_object('read_bytes', reads * op_bytes, 'write_bytes', writes * op_bytes,
             'extend_bytes', extends * op_bytes) AS row FROM pg_stat_io s$$),
@@ -1214,6 +1222,7 @@ AS $$
                       WHERE a.backend_type = 'client backend' AND a.state IN ('active', 'fastpath function call') AND a.datid IS NOT NULL
                       GROUP BY 1) o),
     'on_cell', (SELECT jsonb_agg(format('%s/%s', d.database, d.tablespace)) FROM awr.get_directories() d),
+    'uptime_us', (split_part(pg_read_file('/proc/uptime', 0, 64, true), ' ', 1)::numeric * 1e6)::bigint,
     'time', clock_timestamp())
 $$ LANGUAGE sql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -1301,7 +1310,7 @@ BEGIN
       WHEN query_canceled THEN RAISE;
       WHEN OTHERS THEN
         kind := 'note';
-        data := jsonb_build_object('kind', 'source failed', 'object', c.kind, 'description', SQLERRM);
+        data := jsonb_build_object('kind', 'source failed', 'object', coalesce(c.requires, c.kind), 'description', SQLERRM);
     END;
     CONTINUE WHEN data IS NULL;
     IF kind = 'cell_file_stat' THEN
@@ -1363,7 +1372,7 @@ COMMENT ON FUNCTION awr.collect() IS
 
 -- The interval tables and the roles of their columns
 CREATE VIEW awr.interval_column AS
-  SELECT c.relname AS kind, a.attname AS name, a.attnum AS position,
+  SELECT c.relname AS kind, a.attname AS name, a.attnum AS position, format_type(coalesce(nullif(t.typbasetype, 0), t.oid), NULL) AS type,
          CASE WHEN a.attnotnull THEN 'key'
               WHEN t.typname = 'counter' AND t.typnamespace = 'awr'::regnamespace THEN 'counter'
               WHEN t.typname = 'duration' AND t.typnamespace = 'awr'::regnamespace THEN 'counter'
@@ -1414,6 +1423,8 @@ DECLARE
   increase text := 'c.%1$I - p.%1$I';
   outputs text;
   changed text;
+  c_columns text;
+  p_columns text;
 BEGIN
   SELECT array_agg(name::text ORDER BY position) FILTER (WHERE role = 'key'),
          coalesce(array_agg(name::text ORDER BY position) FILTER (WHERE role = 'counter'), '{}'),
@@ -1425,6 +1436,13 @@ BEGIN
   IF cardinality(counters) > 0 AND previous IS NULL THEN
     RETURN;
   END IF;
+  -- Of the previous values, only those are read from which increases are computed. Without increases, rows are compared.
+  SELECT string_agg(format('%I %s', name, type), ', ' ORDER BY position),
+         string_agg(format('%I %s', name, type), ', ' ORDER BY position)
+           FILTER (WHERE cardinality(counters || growths) = 0 OR role IN ('key', 'counter', 'reset')
+                      OR name::text IN (SELECT regexp_replace(g, '_growth$', '') FROM unnest(growths) g))
+    INTO c_columns, p_columns
+    FROM awr.interval_column c WHERE c.kind = $1 AND role <> 'growth';
 
   reset := (SELECT string_agg(format('c.%1$I < p.%1$I', n), ' OR ') FROM unnest(counters) n);
   -- pg_stat_reset_single_table_counters() also sets stats_reset of the database, so that the time of a database's reset says
@@ -1450,24 +1468,32 @@ BEGIN
     ELSE 'row_changed' END;
 
   EXECUTE format(
-    'WITH c AS MATERIALIZED (SELECT * FROM jsonb_populate_recordset(NULL::awr.%1$I, $1)),
-          p AS MATERIALIZED (SELECT * FROM jsonb_populate_recordset(NULL::awr.%1$I, $2)),
+    'WITH c AS MATERIALIZED (SELECT * FROM jsonb_to_recordset($1) x (%7$s)),
+          p AS MATERIALIZED (SELECT * FROM jsonb_to_recordset($2) x (%8$s)),
           i AS MATERIALIZED (
-            SELECT %2$s, r.reset, c IS DISTINCT FROM p AS row_changed
+            SELECT %2$s, r.reset, %9$s AS row_changed
             FROM c LEFT JOIN p ON (%3$s) CROSS JOIN LATERAL (SELECT coalesce(%4$s, false) AS reset) r),
           stored AS (
             INSERT INTO awr.%1$I (snap_day, snap_id, instance_id, %5$s)
             SELECT $3, $4, $5, %5$s FROM i WHERE %6$s)
      INSERT INTO awr.note (snap_day, snap_id, instance_id, kind, object, description)
      SELECT $3, $4, $5, ''statistics reset'', %1$L, count(*) || '' of '' || (SELECT count(*) FROM c) || '' rows restarted from zero''
-     FROM i WHERE reset HAVING count(*) > 0
+     FROM i WHERE reset HAVING count(*) > 0 %10$s
      UNION ALL
      SELECT $3, $4, $5, CASE %1$L WHEN ''statement_stat'' THEN ''statements evicted'' ELSE ''objects dropped'' END, %1$L,
             count(*) || '' objects of the previous AWR snapshot no longer exist; their activity since then is not included''
      FROM p WHERE %1$L IN (''database_stat'', ''table_stat'', ''index_stat'', ''statement_stat'') AND NOT EXISTS (SELECT FROM c WHERE %3$s)
      HAVING count(*) > 0',
     kind, outputs, (SELECT string_agg(format('c.%1$I = p.%1$I', n), ' AND ') FROM unnest(keys) n), coalesce(reset, 'false'),
-    (SELECT string_agg(format('%I', n), ', ') FROM unnest(keys || counters || growths || gauges) n), changed)
+    (SELECT string_agg(format('%I', n), ', ') FROM unnest(keys || counters || growths || gauges) n), changed, c_columns, p_columns,
+    CASE WHEN cardinality(counters || growths) = 0 THEN 'c IS DISTINCT FROM p' ELSE 'true' END,
+    -- A device was removed, or the kernel''s count has wrapped. Other counts of the host are not monotonic.
+    CASE kind WHEN 'os_stat' THEN
+      'UNION ALL
+       SELECT $3, $4, $5, ''statistics reset'', ''os_stat'',
+              ''counts of the host decreased, their increase is not included: '' || string_agg(c.name, '', '' ORDER BY c.name)
+       FROM c JOIN p USING (name) WHERE c.total < p.total AND name ~ ''^(DISK|NETWORK)_'' AND NOT (SELECT bool_or(reset) FROM i) HAVING count(*) > 0'
+    END)
   USING present, previous, day, snap, instance;
 END
 $$ LANGUAGE plpgsql VOLATILE
@@ -1500,6 +1526,7 @@ DECLARE
   clock_us bigint;
   uptime_us bigint;
   last_uptime_us bigint;
+  collected text[] := '{}';
   v record;
 BEGIN
   -- One snapshot at a time; readers are not blocked.
@@ -1537,9 +1564,8 @@ BEGIN
   SELECT data INTO last_facts FROM awr.last_value l WHERE l.instance_id = instance.instance_id AND l.kind = 'facts';
 
   -- The host's uptime tells how much time passed even if the clock was set.
-  SELECT (r ->> 'total')::bigint INTO uptime_us FROM unnest("values") e, jsonb_array_elements(CASE e.kind WHEN 'os_stat' THEN e.data END) r
-    WHERE r ->> 'name' = 'UPTIME';
-  facts := facts || jsonb_build_object('uptime_us', uptime_us, 'day', day);
+  uptime_us := (facts ->> 'uptime_us')::bigint;
+  facts := facts || jsonb_build_object('day', day);
   last_uptime_us := (last_facts ->> 'uptime_us')::bigint;
   clock_us := (extract(epoch FROM now_time - (last_facts ->> 'time')::timestamptz) * 1e6)::bigint;
   elapsed_us := clock_us;
@@ -1585,6 +1611,15 @@ BEGIN
     WHERE e.kind <> 'note'
     GROUP BY 1, 2
   LOOP
+    collected := collected || format('%s %s', v.kind, v.database);
+    IF v.kind = 'setting' THEN
+      -- A setting without a value: an extension was dropped, or storage parameters were reset.
+      INSERT INTO awr.setting (snap_day, snap_id, instance_id, name)
+        SELECT day, snap, instance.instance_id, p.name
+        FROM awr.last_value l, jsonb_to_recordset(l.data) p (name text)
+        WHERE l.instance_id = instance.instance_id AND l.kind = v.kind AND l.database = v.database
+          AND NOT EXISTS (SELECT FROM jsonb_to_recordset(v.data) c (name text) WHERE c.name = p.name);
+    END IF;
     -- The first snapshot of a day stores all settings and names, because the retention may drop the days before.
     PERFORM awr.store_kind(v.kind, day, snap, instance.instance_id, v.data,
                            (SELECT data FROM awr.last_value l
@@ -1600,12 +1635,18 @@ BEGIN
   END LOOP;
   DELETE FROM awr.last_value l
     WHERE l.instance_id = instance.instance_id AND l.kind NOT IN ('facts', 'samples', 'texts')
-      AND NOT EXISTS (SELECT FROM unnest("values") e WHERE e.kind = l.kind AND coalesce(e.database, 0::oid) = l.database);
+      AND format('%s %s', l.kind, l.database) <> ALL (collected);
   INSERT INTO awr.last_value VALUES (instance.instance_id, 'facts', 0, facts)
     ON CONFLICT (instance_id, kind, database) DO UPDATE SET data = excluded.data;
   INSERT INTO awr.note
-    SELECT day, snap, instance.instance_id, e.data ->> 'kind', e.data ->> 'object', e.data ->> 'description'
+    SELECT DISTINCT day, snap, instance.instance_id, e.data ->> 'kind', e.data ->> 'object', e.data ->> 'description'
     FROM unnest("values") e WHERE e.kind = 'note';
+  -- A statement that was evicted and executed again is not missing, but its earlier executions are.
+  INSERT INTO awr.note
+    SELECT day, snap, instance.instance_id, 'statements evicted', 'statement_stat',
+           format('pg_stat_statements removed statements %s times; increase pg_stat_statements.max', s.value)
+    FROM awr.statistic s
+    WHERE s.snap_day = day AND s.snap_id = snap AND s.instance_id = instance.instance_id AND s.name = 'pg_stat_statements_info.dealloc' AND s.value > 0;
 
   WITH lost AS (
     UPDATE awr.last_value l SET data = l.data || '{"lost": 0}'
@@ -2458,7 +2499,8 @@ BEGIN
     'settings', (SELECT jsonb_agg(jsonb_build_object('name', e.name, 'begin', b.setting, 'end', e.setting, 'unit', e.unit, 'source', e.source, 'changed', b.setting IS DISTINCT FROM e.setting) ORDER BY e.name)
                  FROM (SELECT DISTINCT ON (name) * FROM awr.setting s WHERE s.instance_id = instance AND s.snap_id <= end_snap AND s.snap_day >= first.snap_day ORDER BY name, snap_id DESC) e
                       LEFT JOIN (SELECT DISTINCT ON (name) * FROM awr.setting s WHERE s.instance_id = instance AND s.snap_id <= begin_snap AND s.snap_day = first.snap_day ORDER BY name, snap_id DESC) b USING (name)
-                 WHERE e.source IS DISTINCT FROM 'default' OR b.setting IS DISTINCT FROM e.setting)
+                 -- Storage parameters and settings without a value only if they changed
+                 WHERE b.setting IS DISTINCT FROM e.setting OR (coalesce(e.source, '') NOT IN ('default', 'relation') AND e.setting IS NOT NULL))
   );
   RETURN jsonb_strip_nulls(document);
 EXCEPTION

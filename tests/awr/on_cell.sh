@@ -37,6 +37,21 @@ q() { sql "$cluster" "${DB:-postgres}" -c "$1"; }
 # are flushed.
 snapshot() { sql "$cluster" postgres -c "SELECT pg_stat_force_next_flush()" -c "SELECT awr.create_snapshot('test')" | tail -n 1; }
 
+# notes SNAPSHOT: the kinds of its notes about the interval.
+notes() { q "SELECT string_agg(DISTINCT kind, ', ') FROM awr.note WHERE snap_id = $1 AND kind NOT LIKE 'source%'"; }
+# Negative figures of a report, except those that may be negative.
+negative() {
+    q "WITH RECURSIVE node (path, value) AS (
+         SELECT '', awr.report_data($1, $2)
+         UNION ALL
+         SELECT c.path, c.value FROM node, LATERAL (
+           SELECT path || '.' || key AS path, e.value FROM jsonb_each(CASE jsonb_typeof(node.value) WHEN 'object' THEN node.value ELSE '{}' END) e
+           UNION ALL
+           SELECT path || '[]', e.value FROM jsonb_array_elements(CASE jsonb_typeof(node.value) WHEN 'array' THEN node.value ELSE '[]' END) e) c)
+       SELECT string_agg(path || ' ' || value, ', ') FROM node
+       WHERE jsonb_typeof(value) = 'number' AND (value #>> '{}')::numeric < 0 AND path !~ '(growth|query_id|plan_id|age_xids)\$'"
+}
+
 # wait_for CONDITION: waits until an SQL condition is true.
 wait_for() { wait_for_true 120 q "SELECT $1" || die "not true: $1"; }
 

@@ -4,9 +4,12 @@
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
+# shellcheck source=tests/awr/on_cell.sh
+. "$(dirname "$0")/on_cell.sh"
 
 extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 work_begin awr
+cluster=whole
 data=$WORK/cell1/pgdata
 
 # check_near DESCRIPTION VALUE EXPECTED PERCENT: prints both values.
@@ -17,24 +20,7 @@ check_near() {
         not_ok "$1: found $2, independently $3, more than $4 % apart"
     fi
 }
-q() { sql whole "${DB:-postgres}" -c "$1"; }
-# A separate statement before, so that the statistics of earlier statements are flushed.
-snapshot() { sql whole postgres -c "SELECT pg_stat_force_next_flush()" -c "SELECT awr.create_snapshot('test')" | tail -n 1; }
 statistic() { q "SELECT e -> 'value' FROM jsonb_array_elements(awr.report_data($1, $2) -> 'statistics') e WHERE e ->> 'name' = '$3'"; }
-notes() { q "SELECT string_agg(DISTINCT kind, ', ') FROM awr.note WHERE snap_id = $1 AND kind NOT LIKE 'source%'"; }
-# Negative figures of a report, except those that may be negative.
-negative() {
-    q "WITH RECURSIVE node (path, value) AS (
-         SELECT '', awr.report_data($1, $2)
-         UNION ALL
-         SELECT c.path, c.value FROM node, LATERAL (
-           SELECT path || '.' || key AS path, e.value FROM jsonb_each(CASE jsonb_typeof(node.value) WHEN 'object' THEN node.value ELSE '{}' END) e
-           UNION ALL
-           SELECT path || '[]', e.value FROM jsonb_array_elements(CASE jsonb_typeof(node.value) WHEN 'array' THEN node.value ELSE '[]' END) e) c)
-       SELECT string_agg(path || ' ' || value, ', ') FROM node
-       WHERE jsonb_typeof(value) = 'number' AND (value #>> '{}')::numeric < 0 AND path !~ '(growth|query_id|plan_id|age_xids)\$'"
-}
-
 cell_configure cell1 256MiB
 cell_start cell1
 cluster_create whole "$data" --data-checksums

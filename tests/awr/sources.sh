@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
 # Sources of AWR snapshots, on a cluster without a cell: relations that other sessions lock, their sizes, and the agreement of the
-# collected figures with PostgreSQL's views.
+# collected figures with PostgreSQL's views; storage parameters and extensions that change; evicted statements and counters that
+# decrease; the retention.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
 # shellcheck source=tests/awr/on_cell.sh
 . "$(dirname "$0")/on_cell.sh"
 
-begin_without_cell sources
+preload=cellar
+has_statements=
+if [ -e "$("$PG_CONFIG" --sharedir)/extension/pg_stat_statements.control" ]; then
+    has_statements=1
+    preload=cellar,pg_stat_statements
+fi
+begin_without_cell sources "shared_preload_libraries = '$preload'" ${has_statements:+"pg_stat_statements.max = 100"} "cellar.awr_max_statements = 100"
+if [ -n "$has_statements" ]; then q "CREATE EXTENSION pg_stat_statements"; fi
 q "CREATE DATABASE busy"
-notes() { q "SELECT string_agg(DISTINCT kind, ', ') FROM awr.note WHERE snap_id = $1 AND kind NOT LIKE 'source%'"; }
 
 # ---- relations that other sessions lock ----
 
@@ -82,5 +89,73 @@ as_pg truncate -s 1G "$file" "$file.1"
 as_pg truncate -s 8192 "$file.2"
 end=$(snapshot)
 check_equal "the size of a table is that of all of its segments" "$(q "SELECT size FROM awr.table_stat WHERE snap_id = $end AND relname = 'segments'")" $((2 * 1073741824 + 8192))
+
+# ---- storage parameters and extensions that change ----
+
+# setting BEGIN END NAME: values of a setting, as in the document of the report.
+setting() { q "SELECT concat_ws(' -> ', coalesce(e ->> 'begin', 'none'), coalesce(e ->> 'end', 'none')) FROM jsonb_array_elements(awr.report_data($1, $2) -> 'settings') e WHERE e ->> 'name' = '$3'"; }
+begin=$(snapshot)
+DB=busy q "ALTER TABLE wide SET (fillfactor = 70, autovacuum_enabled = off, toast.autovacuum_enabled = off)"
+DB=busy q "CREATE EXTENSION cellar VERSION '1.0'"
+middle=$(snapshot)
+DB=busy q "ALTER TABLE wide RESET (fillfactor, autovacuum_enabled, toast.autovacuum_enabled)"
+DB=busy q "ALTER EXTENSION cellar UPDATE"
+end=$(snapshot)
+check_equal "storage parameters that were set" "$(setting "$begin" "$middle" "storage parameters of public.wide in busy")" "none -> fillfactor=70, autovacuum_enabled=off"
+check_equal "storage parameters of a TOAST table" "$(setting "$begin" "$middle" "storage parameters of TOAST of public.wide in busy")" "none -> autovacuum_enabled=off"
+check_equal "storage parameters that were reset" "$(setting "$middle" "$end" "storage parameters of public.wide in busy")" "fillfactor=70, autovacuum_enabled=off -> none"
+check_equal "storage parameters that were set and reset in the period" "$(setting "$begin" "$end" "storage parameters of public.wide in busy")" ""
+check_equal "an extension that was created" "$(setting "$begin" "$middle" "extension cellar in busy")" "none -> 1.0"
+check_equal "an extension that was updated" "$(setting "$middle" "$end" "extension cellar in busy")" "1.0 -> 1.1"
+check "the report shows what was reset" grep -q 'storage parameters of public.wide.*(removed)' <<<"$(q "SELECT awr.report($middle, $end)")"
+begin=$end
+DB=busy q "DROP EXTENSION cellar"
+end=$(snapshot)
+check_equal "an extension that was dropped" "$(setting "$begin" "$end" "extension cellar in busy")" "1.1 -> none"
+last=$(snapshot)
+check_equal "a later period does not contain the extension" "$(setting "$end" "$last" "extension cellar in busy")" ""
+
+# ---- evicted statements ----
+
+begin=$last
+for ((i = 1; i <= 300; i++)); do echo "SELECT 1 AS column_$i;"; done >"$WORK/statements.sql"
+DB=busy PGAPPNAME=many sql sources busy -f "$WORK/statements.sql" >/dev/null
+wait_for "NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'many')"
+end=$(snapshot)
+# The worker that collects the statistics of the database executes a statement there, too.
+check_equal "each of 300 statements is counted once, although the table holds 100" \
+    "$(q "SELECT sum((e -> 'calls')::int) BETWEEN 300 AND 301 FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'statements') e WHERE e ->> 'database' = 'busy'")" t
+if [ -n "$has_statements" ]; then
+    check_equal "statements that pg_stat_statements removed are noted" "$(notes "$end")" "statements evicted"
+else
+    skip "statements that pg_stat_statements removes: it is not installed"
+fi
+check_equal "no figure is negative after an eviction" "$(negative "$begin" "$end")" ""
+
+# ---- counters that decrease ----
+
+begin=$end
+DB=busy q "SELECT sum(a) FROM locked" >/dev/null
+# As if the counters had been greater: a wrapped counter of a device, a reset of a table's statistics.
+q "UPDATE awr.last_value SET data = (SELECT jsonb_agg(CASE WHEN r ->> 'name' ~ '^(DISK|NETWORK)_.*_BYTES' THEN r || '{\"total\": 9223372036854775807}' ELSE r END) FROM jsonb_array_elements(data) r) WHERE kind = 'os_stat'"
+q "UPDATE awr.last_value SET data = (SELECT jsonb_agg(CASE WHEN r ->> 'relname' = 'locked' THEN r || '{\"seq_scan\": 9000000000}' ELSE r END) FROM jsonb_array_elements(data) r) WHERE kind = 'table_stat'"
+end=$(snapshot)
+check_equal "counters that decrease are noted" "$(q "SELECT string_agg(DISTINCT kind || ' ' || object, ', ') FROM awr.note WHERE snap_id = $end AND kind NOT LIKE 'source%'")" \
+    "$([ -r /proc/diskstats ] && echo "statistics reset os_stat, ")statistics reset table_stat"
+check_equal "no figure is negative after a counter decreased" "$(negative "$begin" "$end")" ""
+check_equal "a device whose counter has wrapped has no increase" "$(q "SELECT coalesce(max(total), 0) FROM awr.os_stat WHERE snap_id = $end AND name ~ '^(DISK|NETWORK)_.*_BYTES'")" 0
+check "the increase of a table whose statistics restarted is at most the new count" \
+    test "$(q "SELECT seq_scan FROM awr.table_stat t JOIN pg_database d ON d.oid = t.dbid WHERE snap_id = $end AND relname = 'locked' AND datname = 'busy'")" -le 10
+
+# ---- the retention ----
+
+q "SELECT awr.create_partitions('2020-02-02')" >/dev/null
+q "INSERT INTO awr.plan_stat (snap_day, snap_id, instance_id, database, role, query_id, plan_id) SELECT '2020-02-02', -1, 1, 1, 1, i, i FROM generate_series(1, 1000) i"
+check_equal "the retention drops the tables of a day, and deletes no row of statistics" \
+    "$(q "BEGIN; SELECT awr.drop_expired_snapshots('8 days');
+          SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = 'awr'::regnamespace AND relname LIKE '%\_20200202'),
+                 (SELECT coalesce(sum(n_tup_del), 0) FROM pg_stat_xact_all_tables t
+                  WHERE schemaname = 'awr' AND EXISTS (SELECT FROM pg_inherits WHERE inhrelid = t.relid)); COMMIT" | tr '\n' ' ')" "1 0|0 "
+check_equal "no partition of the day is left" "$(q "SELECT count(*) FROM pg_class WHERE relname LIKE '%\_20200202'")" 0
 
 checks_end

@@ -228,9 +228,24 @@ fn every_rule_is_provoked_by_its_document_and_not_by_its_neighbour() {
         let findings = judge(&provoke(Builder::healthy()).build());
         let finding = found(&findings, id);
         assert!(!finding.evidence.is_empty() && !finding.recommendations.is_empty(), "{finding:?}");
+        for finding in &findings.findings {
+            let shares = finding.recommendations.iter().filter_map(|recommendation| recommendation.benefit_percent);
+            for share in shares.chain(finding.impact.and_then(|impact| impact.percent)) {
+                assert!((0.0..=100.0).contains(&share), "{id}: {finding:?}");
+            }
+        }
         let findings = judge(&spare(Builder::healthy()).build());
         assert!(!ids(&findings).contains(&id), "{id} was provoked by its neighbour: {findings:#?}");
     }
+}
+
+/// Sampled waits and background processes can exceed DB time.
+#[test]
+fn no_share_of_db_time_exceeds_100_per_cent() {
+    let findings = judge(&Builder::healthy().event("transactionid", "Application", 9.0 * HOUR_US).build());
+    let finding = found(&findings, "lock-waits");
+    assert_eq!(finding.impact.and_then(|impact| impact.percent), Some(100.0));
+    assert!(!finding.evidence.iter().any(|evidence| evidence.text.contains("450.0 %")), "{finding:?}");
 }
 
 #[test]

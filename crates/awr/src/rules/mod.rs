@@ -439,7 +439,8 @@ fn finding(rule: &Rule, found: Found, view: &View<'_>) -> Option<Finding> {
     let impact = match found.impact_us {
         None => None,
         Some(us) => {
-            let percent = view.model.percent_of_db_time(Some(us));
+            // Sampled waits can exceed DB time by chance, and waits of background processes are no part of it.
+            let percent = view.model.percent_of_db_time(Some(us)).map(|percent| percent.min(100.0));
             let least = found.significant_percent.unwrap_or(SIGNIFICANT_PERCENT);
             if rule.kind != Kind::Information && percent.is_none_or(|percent| percent < least) {
                 return None;
@@ -463,5 +464,6 @@ fn finding(rule: &Rule, found: Found, view: &View<'_>) -> Option<Finding> {
 
 /// `12.3 %` of DB time, or an empty text.
 fn share_text(view: &View<'_>, us: f64) -> String {
-    view.model.percent_of_db_time(Some(us)).map_or_else(String::new, |percent| format!("{percent:.1} % of DB time"))
+    let percent = view.model.percent_of_db_time(Some(us)).map(|percent| percent.min(100.0));
+    percent.map_or_else(String::new, |percent| format!("{percent:.1} % of DB time"))
 }

@@ -16,7 +16,8 @@ fn modified(view: &View<'_>) -> Section {
     settings.sort_by_key(|setting| (!changed(setting), setting.name.to_string()));
     let table = Table::new(&["<Parameter Name", "<Begin value", "<End value (if different)", "<Unit", "<Source"])
         .with_rows(settings.into_iter().map(|setting| {
-            let end = if changed(setting) { &*setting.end } else { "" };
+            // A setting without a value: an extension was dropped, or storage parameters were reset.
+            let end = if changed(setting) { setting.end.known().unwrap_or("(removed)") } else { "" };
             let begin = setting.begin.known().or(setting.end.known().filter(|_| !changed(setting)));
             vec![
                 Cell::text(&*setting.name),

@@ -44,6 +44,9 @@ enum Rule {
     ActivityObject,
 }
 
+/// Precedes the relation in the name of the setting that contains the relation's storage parameters.
+const STORAGE_PARAMETERS: &str = "storage parameters of ";
+
 /// Kinds of notes whose texts the extension composes without names.
 const PLAIN_NOTES: [&str; 10] = [
     "server restart",
@@ -305,10 +308,16 @@ impl Masker {
         Value::Object(masked).to_string()
     }
 
-    /// `extension NAME in DATABASE`, or the name of a setting.
+    /// `extension NAME in DATABASE`, `storage parameters of RELATION in DATABASE`, or the name of a setting.
     fn setting_name(&mut self, text: &str) -> String {
         if let Some((extension, database)) = text.strip_prefix("extension ").and_then(|rest| rest.split_once(" in ")) {
             return format!("extension {extension} in {}", self.token("database", database));
+        }
+        if let Some((relation, database)) =
+            text.strip_prefix(STORAGE_PARAMETERS).and_then(|rest| rest.rsplit_once(" in "))
+        {
+            let (relation, database) = (self.token("object", relation), self.token("database", database));
+            return format!("{STORAGE_PARAMETERS}{relation} in {database}");
         }
         match text.split_once('.') {
             Some((prefix, _)) if !KNOWN_PREFIXES.contains(&prefix) => self.token("setting", text),
@@ -347,6 +356,7 @@ fn is_plain_setting(name: &str, value: &str) -> bool {
         || matches!(value, "" | "on" | "off" | "auto" | "always" | "none" | "default")
         || KEYWORD_SETTINGS.contains(&name)
         || name.starts_with("extension ")
+        || name.starts_with(STORAGE_PARAMETERS)
 }
 
 /// Replaces a statement by its first keyword.
@@ -445,6 +455,14 @@ mod tests {
         assert_eq!(
             masked(&mut masker, "setting", &[("name", "extension cellar in hr"), ("setting", "1.1")]),
             ["extension cellar in database_1", "1.1"]
+        );
+        assert_eq!(
+            masked(
+                &mut masker,
+                "setting",
+                &[("name", "storage parameters of pay.salary in hr"), ("setting", "fillfactor=70")]
+            ),
+            ["storage parameters of object_1 in database_1", "fillfactor=70"]
         );
     }
 
