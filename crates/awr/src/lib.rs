@@ -8,6 +8,7 @@
 pub mod document;
 pub mod figures;
 pub mod findings;
+pub mod oracle;
 pub mod render;
 pub mod report;
 pub mod rules;
