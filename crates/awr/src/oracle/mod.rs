@@ -1,6 +1,42 @@
 //! Reading Oracle's reports: AWR (instance, RAC global, PDB, comparison, SQL) and Statspack, as HTML or text.
 //!
-//! [`model`] is the model of a report; [`value`] interprets its cells.
+//! [`read`] turns the bytes of a file into a [`model::Report`], whatever the version: readers work from structure (headings,
+//! header rows, column rulers), not from a list of sections. [`value`] interprets cells; [`detect`] says what a file is.
 
+mod builder;
+pub mod detect;
+mod headings;
+mod html;
 pub mod model;
+mod text;
 pub mod value;
+
+use detect::Refusal;
+use model::{Form, Header, Report};
+
+/// Reads a report. `name` is the file's name, for messages and output.
+pub fn read(name: &str, bytes: &[u8]) -> Result<Report, Refusal> {
+    let (text, encoding) = detect::decode(bytes)?;
+    let detected = detect::detect(&text)?;
+    let mut builder = match detected.form {
+        Form::Html => html::read(&text),
+        Form::Text => text::read(&text),
+    };
+    if detected.headless {
+        builder.warn(1, "the title of the report is missing: the file begins in the middle of a report");
+    }
+    let built = builder.finish();
+    Ok(Report {
+        name: name.to_owned(),
+        form: detected.form,
+        kind: detected.kind,
+        encoding,
+        bytes: bytes.len() as u64,
+        decimal_comma: built.decimal_comma,
+        header: Header::default(),
+        warnings: built.warnings,
+        counts: built.counts,
+        unplaced: built.unplaced,
+        data: built.data,
+    })
+}

@@ -1,0 +1,513 @@
+//! Reads text reports of SQL*Plus: AWR, RAC global and Statspack.
+//!
+//! A section begins with a line that names instance and snapshots behind the heading, or with a heading above tildes. The
+//! ruler draws the columns of a table; lines above the ruler name them. Page breaks repeat heading, notes, names and ruler in
+//! the middle of a table, which then continues. A section ends with a line of 54 or 61 hyphens.
+//!
+//! Lines are read once; decisions look at most [`AHEAD`] lines ahead, so that the time is linear.
+
+mod columns;
+mod line;
+
+use super::builder::{Builder, Names};
+use columns::Layout;
+use line::{Lines, heading, is_terminator, pairs, phrases, ruler, slice, tildes};
+
+/// Lines that are looked at to find the ruler below a header.
+const AHEAD: usize = 8;
+const PENDING_MAX: usize = 12;
+/// Characters of a line of SQL text. A shorter line ended with a blank, which reports cut off.
+const SQL_LINE: usize = 80;
+/// Bounds the text that wrapped lines add to a cell.
+const WRAPPED_MAX: usize = 64 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rows {
+    /// One line, or one line for each ruler.
+    Lines,
+    /// A line with the row's name above each row.
+    LabelAbove,
+    /// Lines of SQL text below each row. Contains the column of the statement's identifier, and whether it is an SQL_ID.
+    SqlBelow { id: usize, is_sql_id: bool },
+}
+
+#[derive(Debug)]
+struct Open {
+    layout: Layout,
+    rows: Rows,
+    is_declared: bool,
+    /// Cells of the first lines of the row that is being read.
+    partial: Vec<String>,
+    partial_line: u32,
+    /// The next line is the text of the last row.
+    in_text: bool,
+    /// The last row has no text yet.
+    text_begins: bool,
+    /// Lines of labels and values, without a ruler.
+    is_pairs: bool,
+}
+
+#[derive(Default)]
+struct Reader {
+    builder: Builder,
+    /// Lines that may be the header of a table.
+    pending: Vec<String>,
+    open: Option<Open>,
+    /// The table that continues if the same ruler follows.
+    held: Option<Open>,
+    /// The section has a heading above tildes: blank lines end its tables.
+    is_underlined: bool,
+    is_terminated: bool,
+    note: String,
+    has_ended: bool,
+}
+
+/// Reads a report. The builder contains what the file contains, also if the file is cut off.
+pub fn read(input: &str) -> Builder {
+    let mut reader = Reader { builder: Builder::new(input.len()), is_terminated: true, ..Reader::default() };
+    let mut lines = Lines::new(input);
+    while let Some(line) = lines.next() {
+        reader.line(&line, lines.number, &lines);
+    }
+    reader.finish(lines.number)
+}
+
+impl Reader {
+    fn line(&mut self, line: &str, number: u32, rest: &Lines<'_>) {
+        if line.trim().is_empty() {
+            return self.blank(rest);
+        }
+        if let Some(heading) = heading(line) {
+            return self.begin_section(heading, number);
+        }
+        if line.starts_with("WORKLOAD REPOSITORY") || line.starts_with("STATSPACK ") {
+            self.close();
+            self.is_underlined = true;
+            self.is_terminated = false;
+            return self.builder.section(line, "", number);
+        }
+        if line.trim_start().starts_with("End of Report") {
+            self.has_ended = true;
+            return self.close();
+        }
+        if is_terminator(line) && (self.open.is_some() || self.held.is_some() || self.pending.is_empty()) {
+            self.close();
+            self.is_terminated = true;
+            return;
+        }
+        if let Some(range) = tildes(line) {
+            let groups = phrases(line, 1).iter().filter(|group| slice(line, **group).starts_with("~~~")).count();
+            // Tildes above sums separate rows.
+            return if groups == 1 { self.underlined(line, range, number, rest) } else { () };
+        }
+        if rest.clone().next().is_some_and(|next| tildes(&next).is_some_and(|range| range.0 < 4)) {
+            self.close();
+            self.pending.push(line.to_owned());
+            return;
+        }
+        if let Some(columns) = ruler(line)
+            && self.ruler(line, columns, rest)
+        {
+            return;
+        }
+        let is_text = self.open.as_ref().is_some_and(|open| open.in_text);
+        let trimmed = line.trim_start();
+        if trimmed.starts_with("->") && !is_text {
+            self.end_note();
+            trimmed[2..].trim().clone_into(&mut self.note);
+        } else if !self.note.is_empty() && self.open.is_none() && line.starts_with("  ") {
+            self.note.push(' ');
+            self.note.push_str(trimmed);
+        } else if self.open.is_some() {
+            self.data(line, number);
+        } else {
+            self.other(line, number, rest);
+        }
+    }
+
+    /// Adds the note that is being read. A continued page repeats the notes.
+    fn end_note(&mut self) {
+        let note = std::mem::take(&mut self.note);
+        if self.held.is_none() {
+            self.builder.note(&note);
+        }
+    }
+
+    /// Turns pending lines, which are no header of a table, into notes.
+    fn end_pending(&mut self) {
+        for line in std::mem::take(&mut self.pending) {
+            if self.held.is_none() && ruler(&line).is_none() {
+                self.builder.note(&line);
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        self.end_note();
+        self.end_pending();
+        if let Some(open) = self.open.take().or(self.held.take()) {
+            self.end_partial(&open);
+        }
+        self.held = None;
+        self.builder.end_table();
+    }
+
+    /// Keeps the cells of a row whose second line is missing.
+    fn end_partial(&mut self, open: &Open) {
+        for cell in &open.partial {
+            self.builder.row(open.partial_line);
+            self.builder.cell(cell, open.partial_line);
+        }
+    }
+
+    fn begin_section(&mut self, heading: &str, number: u32) {
+        let continues =
+            !self.is_terminated && self.builder.heading().is_some_and(|last| super::model::same_name(last, heading));
+        if continues && (self.open.is_some() || self.held.is_some()) {
+            self.pending.clear();
+            self.note.clear();
+            self.held = self.open.take().or(self.held.take());
+            return;
+        }
+        self.close();
+        self.is_terminated = false;
+        self.is_underlined = false;
+        self.builder.section(heading, "", number);
+    }
+
+    /// Begins a section whose heading stands above tildes. Names of columns may stand behind the heading and the tildes.
+    fn underlined(&mut self, line: &str, range: line::Range, number: u32, rest: &Lines<'_>) {
+        let above = self.pending.pop().unwrap_or_default();
+        self.close();
+        self.is_terminated = false;
+        self.is_underlined = true;
+        let parts = phrases(&above, 2);
+        let length = above.chars().count();
+        let whole = range.1 >= length || parts.len() < 2;
+        let end = if whole { length } else { parts[0].1 };
+        self.builder.section(slice(&above, (0, end)), "", number.saturating_sub(1));
+        let behind = slice(&above, (end, length));
+        if behind.trim_start().starts_with('(') {
+            self.builder.note(behind);
+        } else if !behind.trim().is_empty() {
+            self.pending.push(format!("{}{behind}", " ".repeat(end)));
+        }
+        let behind = format!("{}{}", " ".repeat(range.1), slice(line, (range.1, usize::MAX)));
+        match ruler(&behind) {
+            Some(columns) => {
+                self.ruler(&behind, columns, rest);
+            }
+            None if behind.trim().is_empty() => {}
+            None => self.pending.push(behind),
+        }
+    }
+
+    fn blank(&mut self, rest: &Lines<'_>) {
+        self.end_note();
+        if self.held.is_none() || !self.pending.is_empty() {
+            self.end_pending();
+        }
+        let Some(open) = &mut self.open else { return };
+        open.in_text = false;
+        let ruler = ruler_ahead(rest.clone());
+        let is_sql = matches!(open.rows, Rows::SqlBelow { .. });
+        let same = ruler.as_ref().is_some_and(|ruler| open.layout.rulers.contains(ruler));
+        if ruler.is_some() && (!is_sql || same) {
+            self.held = self.open.take();
+        } else if self.is_underlined && !open.layout.labelled && !open.is_pairs && !is_sql {
+            self.close();
+        }
+    }
+
+    /// Begins or continues a table. Returns false if the line is none of the table's rulers.
+    fn ruler(&mut self, line: &str, columns: Vec<line::Range>, rest: &Lines<'_>) -> bool {
+        if let Some(open) = &self.open {
+            let is_sum = columns.iter().all(|column| open.layout.rulers.iter().any(|ruler| ruler.contains(column)));
+            if open.in_text && !open.layout.rulers.contains(&columns) {
+                return false;
+            }
+            if is_sum && self.pending.is_empty() {
+                // A line above a sum.
+                return true;
+            }
+        }
+        // A ruler above names and another ruler belongs to the header.
+        let below = ruler_ahead(rest.clone());
+        let is_sum = |below: &Vec<line::Range>| below.iter().all(|column| columns.contains(column));
+        if below.is_some_and(|below| !is_sum(&below)) && self.pending.len() < PENDING_MAX {
+            self.pending.push(line.to_owned());
+            return true;
+        }
+        self.end_note();
+        let layout = Layout::new(&std::mem::take(&mut self.pending), columns);
+        if let Some(held) = self.held.take() {
+            if held.layout.same_rulers(&layout) {
+                self.open = Some(held);
+                return true;
+            }
+            self.end_partial(&held);
+        }
+        self.close();
+        let position = |known: &[&str]| layout.names.iter().position(|(_, name)| known.contains(&name.as_str()));
+        let rows = match (position(&["SQL Id", "SQL ID"]), position(&["Hash Value", "Old Hash Value"])) {
+            _ if layout.rulers.len() > 1 || layout.labelled => Rows::Lines,
+            (Some(id), _) => Rows::SqlBelow { id, is_sql_id: true },
+            (_, Some(id)) => Rows::SqlBelow { id, is_sql_id: false },
+            _ => Rows::Lines,
+        };
+        self.open = Some(Open {
+            layout,
+            rows,
+            is_declared: false,
+            partial: Vec::new(),
+            partial_line: 0,
+            in_text: false,
+            text_begins: false,
+            is_pairs: false,
+        });
+        true
+    }
+
+    /// A line outside of tables: a pair of label and value, or a line of a header.
+    fn other(&mut self, line: &str, number: u32, rest: &Lines<'_>) {
+        let has_value = pairs(line).iter().any(|(_, value)| !value.is_empty());
+        if self.is_underlined && has_value && self.pending.is_empty() && ruler_ahead(rest.clone()).is_none() {
+            let layout = Layout { rulers: Vec::new(), labelled: false, names: Vec::new() };
+            self.builder.table("", "", number, &[]);
+            self.open = Some(Open {
+                layout,
+                rows: Rows::Lines,
+                is_declared: true,
+                partial: Vec::new(),
+                partial_line: 0,
+                in_text: false,
+                text_begins: false,
+                is_pairs: true,
+            });
+            return self.data(line, number);
+        }
+        if self.pending.len() >= PENDING_MAX || line.contains("No data exists for this section") {
+            self.end_pending();
+            self.builder.note(line);
+        } else {
+            self.pending.push(line.to_owned());
+        }
+    }
+
+    fn data(&mut self, line: &str, number: u32) {
+        let Some(mut open) = self.open.take() else { return };
+        if open.is_pairs {
+            self.pairs(line, number);
+        } else if open.layout.labelled {
+            self.labelled(&mut open, line, number);
+        } else if open.layout.rulers.len() > 1 {
+            self.stacked(&mut open, line, number);
+        } else {
+            match open.rows {
+                Rows::SqlBelow { id, is_sql_id } => self.statement(&mut open, id, is_sql_id, line, number),
+                Rows::LabelAbove => self.label_above(&mut open, line, number),
+                Rows::Lines => self.plain(&mut open, line, number),
+            }
+        }
+        self.open = Some(open);
+    }
+
+    /// A row of labels and values, in one table without names.
+    fn pairs(&mut self, line: &str, number: u32) {
+        let pairs = pairs(line);
+        if pairs.is_empty() {
+            return self.builder.note(line);
+        }
+        self.builder.row(number);
+        for (label, value) in pairs {
+            self.builder.cell(label, number);
+            self.builder.cell(value, number);
+        }
+    }
+
+    fn declare(&mut self, open: &mut Open, number: u32, further: &[&str]) {
+        if !open.is_declared {
+            open.is_declared = true;
+            let mut names: Vec<Names> = open.layout.names.clone();
+            names.extend(further.iter().map(|name| (String::new(), (*name).to_owned())));
+            self.builder.table("", "", number, &names);
+        }
+    }
+
+    fn add_row<'a>(&mut self, cells: impl IntoIterator<Item = &'a str>, number: u32) {
+        self.builder.row(number);
+        for cell in cells {
+            self.builder.cell(cell, number);
+        }
+    }
+
+    /// A row whose label stands left of the columns. Further pairs may stand behind the last column.
+    fn labelled(&mut self, open: &mut Open, line: &str, number: u32) {
+        let cells = open.layout.cells(line, 0);
+        let further = pairs(line);
+        if cells.is_none() && further.is_empty() {
+            return self.builder.note(line);
+        }
+        self.declare(open, number, &[]);
+        self.builder.grow_rows();
+        match cells {
+            Some(cells) => {
+                let last = cells.len() - 1;
+                // The last column took the rest of the line, with pairs of label and value.
+                let (value, pairs) = match further.len() > 1 {
+                    true => (cells[last].split("  ").next().unwrap_or(""), &further[1..]),
+                    false => (cells[last], &[][..]),
+                };
+                let value = if pairs.first().is_some_and(|pair| pair.0.starts_with(value)) { "" } else { value };
+                self.add_row(cells[..last].iter().copied().chain([value]), number);
+                for (label, value) in pairs {
+                    self.builder.cell(label, number);
+                    self.builder.cell(value, number);
+                }
+            }
+            None => self.add_row(further.iter().flat_map(|(label, value)| [*label, *value]), number),
+        }
+    }
+
+    /// A line of a row with as many lines as the table has rulers.
+    fn stacked(&mut self, open: &mut Open, line: &str, number: u32) {
+        let last = open.layout.rulers.len() - 1;
+        if open.partial.is_empty() {
+            open.partial_line = number;
+            match open.layout.cells(line, 0) {
+                Some(cells) => open.partial = cells.into_iter().map(str::to_owned).collect(),
+                None => {
+                    open.partial = vec![String::new(); open.layout.rulers[0].len()];
+                    line.trim().clone_into(&mut open.partial[0]);
+                }
+            }
+            return;
+        }
+        match open.layout.cells(line, last) {
+            Some(cells) => {
+                self.declare(open, open.partial_line, &[]);
+                let first = std::mem::take(&mut open.partial);
+                self.add_row(first.iter().map(String::as_str).chain(cells), open.partial_line);
+            }
+            None => {
+                // The first line was wrapped.
+                if let Some(text) = open.partial.last_mut().filter(|text| text.len() < WRAPPED_MAX) {
+                    text.push_str(line.trim());
+                }
+            }
+        }
+    }
+
+    fn label_above(&mut self, open: &mut Open, line: &str, number: u32) {
+        let cells = if open.partial.is_empty() { None } else { open.layout.cells(line, 0) };
+        match cells {
+            Some(cells) => {
+                self.declare(open, open.partial_line, &[]);
+                let label = std::mem::take(&mut open.partial);
+                self.add_row(label.iter().map(String::as_str).chain(cells), open.partial_line);
+            }
+            None => match open.partial.first_mut() {
+                Some(label) if label.len() < WRAPPED_MAX => {
+                    label.push(' ');
+                    label.push_str(line.trim());
+                }
+                Some(_) => {}
+                None => {
+                    open.partial = vec![line.trim().to_owned()];
+                    open.partial_line = number;
+                }
+            },
+        }
+    }
+
+    /// A line of a list of statements: figures, module, or SQL text.
+    fn statement(&mut self, open: &mut Open, id: usize, is_sql_id: bool, line: &str, number: u32) {
+        let is_id = |text: &str| match is_sql_id {
+            true => text.len() == 13 && text.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase()),
+            false => text.len() >= 4 && text.bytes().all(|byte| byte.is_ascii_digit()),
+        };
+        let is_figure =
+            |cell: &str| cell.bytes().next().is_none_or(|byte| !byte.is_ascii_alphabetic()) || cell.starts_with("N/A");
+        let row = open.layout.cells(line, 0).filter(|cells| {
+            let is_text = |column: usize| column == id || (is_sql_id && column > id);
+            is_id(cells[id]) && cells.iter().enumerate().all(|(column, cell)| is_text(column) || is_figure(cell))
+        });
+        if let Some(cells) = row {
+            self.declare(open, number, &["SQL Module", "SQL Text"]);
+            self.add_row(cells, number);
+            self.builder.repeat(super::model::Span::default());
+            self.builder.repeat(super::model::Span::default());
+            open.in_text = true;
+            open.text_begins = true;
+        } else if open.is_declared {
+            let (module, text) = (open.layout.names.len(), open.layout.names.len() + 1);
+            if let Some(name) = line.trim_start().strip_prefix("Module:").filter(|_| open.text_begins) {
+                self.builder.continue_cell(module, name.trim(), "");
+            } else {
+                let is_full = line.chars().count() >= SQL_LINE;
+                let text_line = if is_full { line.to_owned() } else { format!("{} ", line.trim()) };
+                self.builder.continue_cell(text, &text_line, "");
+            }
+            open.text_begins = false;
+            open.in_text = true;
+        } else {
+            self.builder.stray(line, number);
+        }
+    }
+
+    fn plain(&mut self, open: &mut Open, line: &str, number: u32) {
+        let Some(cells) = open.layout.cells(line, 0) else {
+            if open.is_declared {
+                return self.builder.stray(line, number);
+            }
+            open.rows = Rows::LabelAbove;
+            open.layout.names.insert(0, (String::new(), "Name".to_owned()));
+            return self.label_above(open, line, number);
+        };
+        let mut filled = cells.iter().enumerate().filter(|(_, cell)| !cell.is_empty());
+        if let (Some((column, text)), None) = (filled.next(), filled.next())
+            && cells.len() > 1
+            && open.is_declared
+        {
+            // A wrapped cell: the line before is full.
+            let (start, end) = open.layout.rulers[0][column];
+            let before = self.builder.last_cell(column).chars().count() % (end - start).max(1);
+            let whole = self.builder.last_cell(column).chars().count();
+            let word = text.split(' ').next().unwrap_or("").chars().count();
+            let is_full = whole > 0 && before == 0;
+            if whole > 0 && whole < WRAPPED_MAX && (is_full || before + word >= end - start) {
+                return self.builder.continue_cell(column, text, if is_full { "" } else { " " });
+            }
+        }
+        self.declare(open, number, &[]);
+        self.add_row(cells, number);
+    }
+
+    fn finish(mut self, line: u32) -> Builder {
+        let inside = self.open.is_some() || self.held.is_some();
+        let heading = self.builder.heading().unwrap_or("").to_owned();
+        self.close();
+        if !self.has_ended {
+            let place = if inside { format!("in a table of \"{heading}\"") } else { format!("after \"{heading}\"") };
+            self.builder.warn(line, format!("the report is cut off {place}; figures behind this place are missing"));
+        }
+        self.builder
+    }
+}
+
+/// The next ruler within a few lines that are not blank.
+fn ruler_ahead(rest: Lines<'_>) -> Option<Vec<line::Range>> {
+    for line in rest.take(AHEAD) {
+        if line.trim().is_empty()
+            || is_terminator(&line)
+            || heading(&line).is_some()
+            || line.trim_start().starts_with("->")
+        {
+            return None;
+        }
+        if let Some(columns) = ruler(&line) {
+            return Some(columns);
+        }
+    }
+    None
+}
