@@ -5,8 +5,11 @@
 
 mod builder;
 pub mod detect;
+mod document;
+mod header;
 mod headings;
 mod html;
+pub mod lookup;
 pub mod model;
 mod text;
 pub mod value;
@@ -26,7 +29,7 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Report, Refusal> {
         builder.warn(1, "the title of the report is missing: the file begins in the middle of a report");
     }
     let built = builder.finish();
-    Ok(Report {
+    let mut report = Report {
         name: name.to_owned(),
         form: detected.form,
         kind: detected.kind,
@@ -38,5 +41,7 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Report, Refusal> {
         counts: built.counts,
         unplaced: built.unplaced,
         data: built.data,
-    })
+    };
+    report.header = header::read(&report);
+    Ok(report)
 }

@@ -183,7 +183,13 @@ pub fn parse(text: &str, unit: Unit, decimal_comma: bool) -> Option<Value> {
     let end = text.bytes().enumerate().position(|place| !is_number(place)).unwrap_or(text.len());
     let (number, place) = digits(&text[..end], decimal_comma)?;
     let suffix = text[end..].trim();
-    let suffix = suffix.strip_prefix('(').and_then(|inner| inner.strip_suffix(')')).unwrap_or(suffix);
+    let inside = suffix.strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
+    let suffix = match inside {
+        // A share that rounds to 0, with the count behind it: `0.0(6)`.
+        Some(count) if count.bytes().all(|byte| byte.is_ascii_digit()) => "",
+        Some(unit) => unit,
+        None => suffix,
+    };
     let (factor, unit) = match suffix {
         "" => (unit.factor(), unit),
         "%" => (1.0, Unit::Percent),

@@ -25,28 +25,35 @@ impl Layout {
     /// The layout of a table from its last ruler and the lines above it. `hidden` is the part of the first header line that is
     /// the heading of the section.
     pub fn new(header: &[String], columns: Vec<Range>) -> Self {
-        let above: Vec<Option<Vec<Range>>> = header.iter().map(|line| ruler(line)).collect();
-        let stacked = above.iter().rposition(|ruler| ruler.as_deref().is_some_and(|ruler| !is_group(ruler, &columns)));
-        match stacked {
-            Some(at) => {
-                let first = above[at].clone().unwrap_or_default();
-                let mut names = named(&header[..at], &first);
-                names.extend(named(&header[at + 1..], &columns));
-                Self { rulers: vec![first, columns], labelled: false, names }
-            }
-            None => {
-                let labelled = columns.first().is_some_and(|first| first.0 >= 4);
-                let mut names = named(header, &columns);
-                if labelled {
-                    let labels = (0, columns.first().map_or(0, |first| first.0));
-                    let name: Vec<&str> = header.iter().map(|line| slice(line, labels).trim()).collect();
-                    let name =
-                        if header.iter().any(|line| ruler(line).is_some()) { String::new() } else { joined(&name) };
-                    names.insert(0, (String::new(), name));
-                }
-                Self { rulers: vec![columns], labelled, names }
+        let mut rulers: Vec<(usize, Vec<Range>)> = Vec::new();
+        for (at, line) in header.iter().enumerate() {
+            rulers.extend(ruler(line).map(|ruler| (at, ruler)));
+        }
+        rulers.push((header.len(), columns));
+        for at in (0..rulers.len() - 1).rev() {
+            if is_group(&rulers[at].1, &rulers[at + 1].1) {
+                rulers.remove(at);
             }
         }
+        if rulers.len() > 1 {
+            let mut from = 0;
+            let mut names = Vec::new();
+            for (at, columns) in &rulers {
+                names.extend(named(&header[from..*at], columns));
+                from = at + 1;
+            }
+            return Self { rulers: rulers.into_iter().map(|(_, columns)| columns).collect(), labelled: false, names };
+        }
+        let columns = rulers.remove(0).1;
+        let labelled = columns.first().is_some_and(|first| first.0 >= 4);
+        let mut names = named(header, &columns);
+        if labelled {
+            let labels = (0, columns.first().map_or(0, |first| first.0));
+            let name: Vec<&str> = header.iter().map(|line| slice(line, labels).trim()).collect();
+            let name = if header.iter().any(|line| ruler(line).is_some()) { String::new() } else { joined(&name) };
+            names.insert(0, (String::new(), name));
+        }
+        Self { rulers: vec![columns], labelled, names }
     }
 
     /// Whether two layouts have the same rulers: a page repeats the header.

@@ -39,6 +39,8 @@ struct Open {
     /// Cells of the first lines of the row that is being read.
     partial: Vec<String>,
     partial_line: u32,
+    /// Lines of that row, of a table with several rulers.
+    lines: usize,
     /// The next line is the text of the last row.
     in_text: bool,
     /// The last row has no text yet.
@@ -100,7 +102,8 @@ impl Reader {
             // Tildes above sums separate rows.
             return if groups == 1 { self.underlined(line, range, number, rest) } else { () };
         }
-        if rest.clone().next().is_some_and(|next| tildes(&next).is_some_and(|range| range.0 < 4)) {
+        let is_note = line.trim_start().starts_with("->");
+        if !is_note && rest.clone().next().is_some_and(|next| tildes(&next).is_some_and(|range| range.0 < 4)) {
             self.close();
             self.pending.push(line.to_owned());
             return;
@@ -178,6 +181,8 @@ impl Reader {
     /// Begins a section whose heading stands above tildes. Names of columns may stand behind the heading and the tildes.
     fn underlined(&mut self, line: &str, range: line::Range, number: u32, rest: &Lines<'_>) {
         let above = self.pending.pop().unwrap_or_default();
+        // Notes may stand between heading and tildes.
+        let note = std::mem::take(&mut self.note);
         self.close();
         self.is_terminated = false;
         self.is_underlined = true;
@@ -186,6 +191,7 @@ impl Reader {
         let whole = range.1 >= length || parts.len() < 2;
         let end = if whole { length } else { parts[0].1 };
         self.builder.section(slice(&above, (0, end)), "", number.saturating_sub(1));
+        self.builder.note(&note);
         let behind = slice(&above, (end, length));
         if behind.trim_start().starts_with('(') {
             self.builder.note(behind);
@@ -261,6 +267,7 @@ impl Reader {
             is_declared: false,
             partial: Vec::new(),
             partial_line: 0,
+            lines: 0,
             in_text: false,
             text_begins: false,
             is_pairs: false,
@@ -280,6 +287,7 @@ impl Reader {
                 is_declared: true,
                 partial: Vec::new(),
                 partial_line: 0,
+                lines: 0,
                 in_text: false,
                 text_begins: false,
                 is_pairs: true,
@@ -354,11 +362,10 @@ impl Reader {
             Some(cells) => {
                 let last = cells.len() - 1;
                 // The last column took the rest of the line, with pairs of label and value.
-                let (value, pairs) = match further.len() > 1 {
-                    true => (cells[last].split("  ").next().unwrap_or(""), &further[1..]),
-                    false => (cells[last], &[][..]),
-                };
-                let value = if pairs.first().is_some_and(|pair| pair.0.starts_with(value)) { "" } else { value };
+                let end = open.layout.rulers[0].last().map_or(0, |column| column.1);
+                let pairs = pairs(slice(line, (end, usize::MAX)));
+                let start = open.layout.rulers[0].last().map_or(0, |column| column.0);
+                let value = if pairs.is_empty() { cells[last] } else { slice(line, (start, end)).trim() };
                 self.add_row(cells[..last].iter().copied().chain([value]), number);
                 for (label, value) in pairs {
                     self.builder.cell(label, number);
@@ -371,30 +378,31 @@ impl Reader {
 
     /// A line of a row with as many lines as the table has rulers.
     fn stacked(&mut self, open: &mut Open, line: &str, number: u32) {
-        let last = open.layout.rulers.len() - 1;
-        if open.partial.is_empty() {
+        let ruler = open.lines;
+        let cells = open.layout.cells(line, ruler);
+        if ruler == 0 {
             open.partial_line = number;
-            match open.layout.cells(line, 0) {
-                Some(cells) => open.partial = cells.into_iter().map(str::to_owned).collect(),
-                None => {
-                    open.partial = vec![String::new(); open.layout.rulers[0].len()];
-                    line.trim().clone_into(&mut open.partial[0]);
-                }
-            }
-            return;
         }
-        match open.layout.cells(line, last) {
-            Some(cells) => {
-                self.declare(open, open.partial_line, &[]);
-                let first = std::mem::take(&mut open.partial);
-                self.add_row(first.iter().map(String::as_str).chain(cells), open.partial_line);
+        match cells {
+            Some(cells) => open.partial.extend(cells.into_iter().map(str::to_owned)),
+            None if ruler == 0 => {
+                open.partial = vec![String::new(); open.layout.rulers[0].len()];
+                line.trim().clone_into(&mut open.partial[0]);
             }
             None => {
-                // The first line was wrapped.
+                // The line before was wrapped.
                 if let Some(text) = open.partial.last_mut().filter(|text| text.len() < WRAPPED_MAX) {
                     text.push_str(line.trim());
                 }
+                return;
             }
+        }
+        open.lines += 1;
+        if open.lines == open.layout.rulers.len() {
+            open.lines = 0;
+            self.declare(open, open.partial_line, &[]);
+            let cells = std::mem::take(&mut open.partial);
+            self.add_row(cells.iter().map(String::as_str), open.partial_line);
         }
     }
 
