@@ -4,13 +4,16 @@
 //! header rows, column rulers), not from a list of sections. [`value`] interprets cells; [`detect`] says what a file is.
 
 mod builder;
+pub mod csv;
 pub mod detect;
 mod document;
 mod header;
 mod headings;
 mod html;
+pub mod json;
 pub mod lookup;
 pub mod model;
+pub mod rac_stats;
 mod text;
 pub mod value;
 

@@ -2,6 +2,7 @@
 //!
 //! The repository, the schema `awr` of the extension, returns a report document; the crate cellar-awr renders the document.
 
+mod oracle;
 mod repository;
 mod source;
 mod transfer;
@@ -47,6 +48,7 @@ enum AwrCommand {
     Snapshot(SnapshotArguments),
     Export(ExportArguments),
     Import(ImportArguments),
+    Read(oracle::ReadArguments),
 }
 
 #[derive(clap::Args)]
@@ -339,6 +341,7 @@ pub fn run(arguments: &AwrArguments) -> ExitCode {
         AwrCommand::Snapshot(arguments) => ("snapshot", snapshot(arguments)),
         AwrCommand::Export(arguments) => ("export", export(arguments)),
         AwrCommand::Import(arguments) => ("import", import(arguments)),
+        AwrCommand::Read(arguments) => ("read", oracle::read(arguments)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

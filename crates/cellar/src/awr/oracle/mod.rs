@@ -1,0 +1,55 @@
+//! `cellar awr read`, `findings` and `rac-stats`: commands that read Oracle's reports.
+
+mod inputs;
+mod read;
+
+use crate::awr::source::Failure;
+use cellar_awr::oracle::{self, model::Report};
+pub use read::{ReadArguments, read};
+use std::path::PathBuf;
+
+/// Reports to read.
+#[derive(clap::Args)]
+pub struct Files {
+    /// AWR or Statspack reports, as text or HTML, also .gz and .zip; folders; - for standard input
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+}
+
+impl Files {
+    /// Reads the reports one after the other. Prints what is not read to standard error, on one line a file. Fails if a file
+    /// that the command line names is no report, or if there is no report at all.
+    pub fn for_each(&self, command: &str, each: &mut dyn FnMut(Report) -> Result<(), Failure>) -> Result<(), Failure> {
+        let (mut count, mut refused) = (0, 0);
+        inputs::for_each(&self.files, &mut |input| {
+            let (name, is_named, report) = match input {
+                Ok(input) => {
+                    let report = oracle::read(&input.name, &input.bytes).map_err(|refusal| refusal.to_string());
+                    (input.name, input.is_named, report)
+                }
+                Err(failure) => {
+                    refused += 1;
+                    eprintln!("cellar awr {command}: {failure}");
+                    return Ok(());
+                }
+            };
+            match report {
+                Ok(report) => {
+                    count += 1;
+                    each(report)
+                }
+                Err(refusal) => {
+                    refused += usize::from(is_named);
+                    eprintln!("cellar awr {command}: \"{name}\": {refusal}");
+                    Ok(())
+                }
+            }
+        })?;
+        match (refused, count) {
+            (0, 0) => Err(Failure::error("the folders and archives contain no report")),
+            (0, _) => Ok(()),
+            (1, _) => Err(Failure::error("one file was not read")),
+            _ => Err(Failure::error(format!("{refused} files were not read"))),
+        }
+    }
+}
