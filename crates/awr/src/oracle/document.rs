@@ -79,6 +79,11 @@ impl Report {
                 all.push(statistic(name, value));
             }
         }
+        // Beside the eligible bytes, an absent statistic counts as 0: an ambiguous one does not.
+        let is_ambiguous = |name| matches!(self.statistic(name), Lookup::Ambiguous(..));
+        if is_ambiguous(names::SAVED) || is_ambiguous(names::RETURNED) {
+            all.retain(|statistic| &*statistic.name != names::ELIGIBLE);
+        }
         all
     }
 

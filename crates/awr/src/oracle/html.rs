@@ -193,8 +193,7 @@ impl<'a> Reader<'a> {
                 self.open(line);
             }
             CallbackEvent::EndTag { name } => {
-                let line = self.line_at(offset);
-                self.close(tag(name), line);
+                self.close(tag(name));
             }
             CallbackEvent::String { value } => {
                 let line = self.line_at(offset);
@@ -231,6 +230,8 @@ impl<'a> Reader<'a> {
                     outer.interrupted = outer.handle.is_some();
                 }
                 self.title();
+                // A fragment with its own end may stand inside of a report.
+                self.ended = false;
                 self.tables.push(OpenTable { line, summary: attributes.summary, ..OpenTable::default() });
             }
             Tag::Row => {
@@ -287,7 +288,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn close(&mut self, tag: Tag, line: u32) {
+    fn close(&mut self, tag: Tag) {
         match tag {
             Tag::Table if self.deeper > 0 => {
                 self.end_row();
@@ -319,10 +320,7 @@ impl<'a> Reader<'a> {
             Tag::Block if !self.in_cell => self.end_text(),
             Tag::Link => self.in_link = false,
             Tag::Hidden => self.hidden = self.hidden.saturating_sub(1),
-            Tag::Body => {
-                self.ended = true;
-                let _ = line;
-            }
+            Tag::Body => self.ended = true,
             Tag::Block | Tag::Break | Tag::Other => {}
         }
     }
@@ -484,7 +482,7 @@ impl<'a> Reader<'a> {
         self.end_row();
         self.end_text();
         self.notes();
-        if inside || !self.ended {
+        if !self.ended {
             let heading = self.builder.heading().unwrap_or("").to_owned();
             let place = if inside { format!("in a table of \"{heading}\"") } else { format!("after \"{heading}\"") };
             self.builder.warn(line, format!("the report is cut off {place}; figures behind this place are missing"));

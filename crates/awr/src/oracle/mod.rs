@@ -7,6 +7,7 @@ mod builder;
 pub mod csv;
 pub mod detect;
 mod document;
+pub mod findings;
 mod header;
 mod headings;
 mod html;
@@ -15,6 +16,7 @@ pub mod lookup;
 pub mod model;
 pub mod rac_stats;
 mod text;
+pub mod trend;
 pub mod value;
 
 use detect::Refusal;

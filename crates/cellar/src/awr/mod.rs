@@ -49,6 +49,9 @@ enum AwrCommand {
     Export(ExportArguments),
     Import(ImportArguments),
     Read(oracle::ReadArguments),
+    Findings(oracle::FindingsArguments),
+    RacStats(oracle::RacStatsArguments),
+    Trend(oracle::TrendArguments),
 }
 
 #[derive(clap::Args)]
@@ -114,8 +117,8 @@ struct ReportArguments {
 
 /// Compare two periods; changes are ranked by their share of DB time
 ///
-/// A period is BEGIN:END, two numbers of AWR snapshots, or the name of a baseline. With --from-json, FIRST and SECOND are
-/// files that `cellar awr report --format document` wrote.
+/// A period is BEGIN:END, two numbers of AWR snapshots, or the name of a baseline; or FIRST and SECOND are files of Oracle's
+/// reports. With --from-json, FIRST and SECOND are files that `cellar awr report --format document` wrote.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 struct DiffArguments {
@@ -342,6 +345,9 @@ pub fn run(arguments: &AwrArguments) -> ExitCode {
         AwrCommand::Export(arguments) => ("export", export(arguments)),
         AwrCommand::Import(arguments) => ("import", import(arguments)),
         AwrCommand::Read(arguments) => ("read", oracle::read(arguments)),
+        AwrCommand::Findings(arguments) => ("findings", oracle::findings(arguments)),
+        AwrCommand::RacStats(arguments) => ("rac-stats", oracle::rac_stats(arguments)),
+        AwrCommand::Trend(arguments) => ("trend", oracle::trend(arguments)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -369,6 +375,26 @@ fn report(arguments: &ReportArguments) -> Result<(), Failure> {
 }
 
 fn diff(arguments: &DiffArguments) -> Result<(), Failure> {
+    // Files of Oracle's reports, unless the arguments choose periods of a repository.
+    if !arguments.from_json && arguments.connection.dsn.is_none() {
+        let reports = (oracle::one_document(&arguments.first)?, oracle::one_document(&arguments.second)?);
+        match reports {
+            (Some(first), Some(second)) => {
+                return match arguments.output.format.as_deref() {
+                    Some("document") => {
+                        Err(Failure::usage("the comparison of Oracle's reports has no form \"document\""))
+                    }
+                    _ => write(&arguments.output, "", || Ok(report::difference(&first, &second))),
+                };
+            }
+            (None, None) => {}
+            _ => {
+                return Err(Failure::usage(
+                    "both periods must be files of Oracle's reports, or periods of the repository",
+                ));
+            }
+        }
+    }
     let periods = [&arguments.first, &arguments.second];
     let json = match arguments.from_json {
         true => periods.map(|file| source::read(Path::new(file))),

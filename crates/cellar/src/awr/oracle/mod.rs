@@ -1,9 +1,11 @@
-//! `cellar awr read`, `findings` and `rac-stats`: commands that read Oracle's reports.
+//! `cellar awr read`, `findings`, `rac-stats`, `trend`, and `diff` of files: commands that read Oracle's reports.
 
+mod analyze;
 mod inputs;
 mod read;
 
 use crate::awr::source::Failure;
+pub use analyze::{FindingsArguments, RacStatsArguments, TrendArguments, findings, one_document, rac_stats, trend};
 use cellar_awr::oracle::{self, model::Report};
 pub use read::{ReadArguments, read};
 use std::path::PathBuf;
@@ -21,15 +23,22 @@ impl Files {
     /// that the command line names is no report, or if there is no report at all.
     pub fn for_each(&self, command: &str, each: &mut dyn FnMut(Report) -> Result<(), Failure>) -> Result<(), Failure> {
         let (mut count, mut refused) = (0, 0);
+        // The last failure: the result, if it is the only thing that happened.
+        let mut failure: Option<Failure> = None;
+        let refuse = |refusal: Failure, failure: &mut Option<Failure>| {
+            if let Some(earlier) = failure.replace(refusal) {
+                eprintln!("cellar awr {command}: {earlier}");
+            }
+        };
         inputs::for_each(&self.files, &mut |input| {
             let (name, is_named, report) = match input {
                 Ok(input) => {
                     let report = oracle::read(&input.name, &input.bytes).map_err(|refusal| refusal.to_string());
                     (input.name, input.is_named, report)
                 }
-                Err(failure) => {
+                Err(error) => {
                     refused += 1;
-                    eprintln!("cellar awr {command}: {failure}");
+                    refuse(error, &mut failure);
                     return Ok(());
                 }
             };
@@ -40,11 +49,16 @@ impl Files {
                 }
                 Err(refusal) => {
                     refused += usize::from(is_named);
-                    eprintln!("cellar awr {command}: \"{name}\": {refusal}");
+                    refuse(Failure::error(format!("\"{name}\": {refusal}")), &mut failure);
                     Ok(())
                 }
             }
         })?;
+        match (refused, count, failure) {
+            (1, 0, Some(failure)) => return Err(failure),
+            (_, _, Some(failure)) => eprintln!("cellar awr {command}: {failure}"),
+            _ => {}
+        }
         match (refused, count) {
             (0, 0) => Err(Failure::error("the folders and archives contain no report")),
             (0, _) => Ok(()),

@@ -1,0 +1,184 @@
+//! `cellar awr findings`, `rac-stats` and `trend`, and the documents of reports that `diff` compares.
+
+use super::Files;
+use crate::awr::{source::Failure, to_stdout};
+use cellar_awr::document::Document;
+use cellar_awr::oracle::trend::{Point, point, sortable};
+use cellar_awr::oracle::{self, csv, findings as rules, rac_stats as script};
+use cellar_awr::render::{self, Format};
+use cellar_awr::table::{Cell, Table};
+use clap::builder::PossibleValuesParser;
+use serde_json::json;
+use std::path::Path;
+
+/// Judge Oracle's AWR and Statspack reports: findings, Smart Scan efficiency, waits, histograms, I/O profile
+#[derive(clap::Args)]
+pub struct FindingsArguments {
+    #[command(flatten)]
+    files: Files,
+    /// Form of the output: text, html or json
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = PossibleValuesParser::new(["text", "html", "json"]))]
+    format: String,
+    /// Short for --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+pub fn findings(arguments: &FindingsArguments) -> Result<(), Failure> {
+    let name = if arguments.json { "json" } else { &arguments.format };
+    let format = Format::parse(name).unwrap_or(Format::Text);
+    arguments.files.for_each("findings", &mut |report| {
+        let text = render::render(&rules::report(&report), format);
+        to_stdout(&text)
+    })
+}
+
+/// Print the table of the script rac_stats.sh: IO requests, read latency, writes and redo per second of each report
+#[derive(clap::Args)]
+pub struct RacStatsArguments {
+    #[command(flatten)]
+    files: Files,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn rac_stats(arguments: &RacStatsArguments) -> Result<(), Failure> {
+    if !arguments.json {
+        to_stdout(&format!("{}|\n", script::COLUMNS.join("|")))?;
+    }
+    arguments.files.for_each("rac-stats", &mut |report| {
+        let stats = script::rac_stats(&report);
+        let line = match arguments.json {
+            true => json!({
+                "file": report.name,
+                "total_io_per_s": stats.total(),
+                "reads_per_s": stats.reads,
+                "read_latency_ms": stats.read_latency_ms,
+                "writes_per_s": stats.writes,
+                "redo_mb_per_s": stats.redo_mb,
+            })
+            .to_string(),
+            false => stats.line(&report.name),
+        };
+        to_stdout(&format!("{line}\n"))
+    })
+}
+
+/// Follow a statistic, an event, a time of the time model or a statement over Oracle's reports, in order of time
+#[derive(clap::Args)]
+pub struct TrendArguments {
+    #[command(flatten)]
+    files: Files,
+    /// Name of the statistic or event, as reports print it, or SQL_ID of the statement
+    #[arg(long, value_name = "NAME")]
+    stat: String,
+    /// Form of the output: text, csv or json
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = PossibleValuesParser::new(["text", "csv", "json"]))]
+    format: String,
+    /// Short for --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+pub fn trend(arguments: &TrendArguments) -> Result<(), Failure> {
+    let mut points: Vec<Point> = Vec::new();
+    let read = arguments.files.for_each("trend", &mut |report| {
+        points.push(point(&report, &arguments.stat));
+        Ok(())
+    });
+    points.sort_by_key(|point| (sortable(&point.end), point.end_snap));
+    for point in points.iter().filter_map(|point| Some((&point.file, point.ambiguous.as_ref()?))) {
+        eprintln!("cellar awr trend: \"{}\": the name is ambiguous: {}", point.0, point.1);
+    }
+    if !points.is_empty() && points.iter().all(|point| point.source.is_none() && point.ambiguous.is_none()) {
+        return Err(Failure::error(format!("no report contains \"{}\"", arguments.stat)));
+    }
+    match if arguments.json { "json" } else { arguments.format.as_str() } {
+        "json" => to_stdout(&format!("{}\n", json!(points.iter().map(object).collect::<Vec<_>>())))?,
+        "csv" => to_stdout(&comma_separated(&points))?,
+        _ => to_stdout(&render::table(&table(&points)))?,
+    }
+    read
+}
+
+fn table(points: &[Point]) -> Table {
+    let is_time =
+        |point: &Point| point.average_us.is_some() || point.source.is_some_and(|source| source.name() == "time model");
+    let columns = ["<End", "End Snap", "Elapsed (min)", "Total", "per Second", "Count", "Average", "<File"];
+    Table::new(&columns)
+        .with_rows(points.iter().map(|point| {
+            vec![
+                Cell::text(&point.end),
+                Cell::integer(point.end_snap.and_then(|id| i64::try_from(id).ok())),
+                Cell::decimal(point.elapsed_us.map(|us| us / 60e6), 2),
+                if is_time(point) { Cell::duration(point.total) } else { Cell::count(point.total) },
+                if is_time(point) { Cell::duration(point.per_second) } else { Cell::decimal(point.per_second, 2) },
+                Cell::count(point.count),
+                Cell::duration(point.average_us),
+                Cell::text(&point.file),
+            ]
+        }))
+        .without_empty_columns()
+}
+
+fn comma_separated(points: &[Point]) -> String {
+    let mut out = String::new();
+    csv::record(
+        &mut out,
+        ["end", "end_snap", "elapsed_us", "total", "per_second", "count", "average_us", "source", "file"],
+    );
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    for point in points {
+        let fields = [
+            sortable(&point.end),
+            point.end_snap.map_or_else(String::new, |id| id.to_string()),
+            number(point.elapsed_us),
+            number(point.total),
+            number(point.per_second),
+            number(point.count),
+            number(point.average_us),
+            point.source.map_or("", |source| source.name()).to_owned(),
+            point.file.clone(),
+        ];
+        csv::record(&mut out, fields.iter().map(String::as_str));
+    }
+    out
+}
+
+fn object(point: &Point) -> serde_json::Value {
+    json!({
+        "file": point.file,
+        "end": sortable(&point.end),
+        "end_snap": point.end_snap,
+        "elapsed_us": point.elapsed_us,
+        "source": point.source.map(|source| source.name()),
+        "total": point.total,
+        "per_second": point.per_second,
+        "count": point.count,
+        "average_us": point.average_us,
+        "ambiguous": point.ambiguous,
+    })
+}
+
+/// The document of a file that contains an Oracle report; None if the file does not exist or contains JSON.
+pub fn one_document(file: &str) -> Result<Option<Document>, Failure> {
+    if !Path::new(file).is_file() {
+        return Ok(None);
+    }
+    let mut documents = Vec::new();
+    super::inputs::for_each(&[file.into()], &mut |input| {
+        let input = input?;
+        if input.bytes.trim_ascii_start().starts_with(b"{") || input.bytes.trim_ascii_start().starts_with(b"[") {
+            return Ok(());
+        }
+        let report = oracle::read(&input.name, &input.bytes);
+        let report = report.map_err(|refusal| Failure::error(format!("\"{}\": {refusal}", input.name)))?;
+        documents.push(report.to_document());
+        Ok(())
+    })?;
+    match documents.len() {
+        0 | 1 => Ok(documents.pop()),
+        count => Err(Failure::usage(format!("\"{file}\" contains {count} reports, but one is compared"))),
+    }
+}
