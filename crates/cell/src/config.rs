@@ -1,6 +1,8 @@
 //! `cell.toml`: the configuration of a cell, read at start. Unknown keys are errors. Error messages state a valid
 //! value.
 
+use crate::disks::DiskModel;
+use cellar_storage::disk::ModelParameters;
 use cellar_storage::{AuSize, Redundancy};
 use nix::unistd::{Gid, Uid, User};
 use serde::Deserialize;
@@ -43,6 +45,8 @@ pub struct DiskGroup {
     /// Size of the reserve of each disk in bytes; None if not configured.
     pub reserve_bytes: Option<u64>,
     pub disks: Vec<PathBuf>,
+    /// The device model of each disk; None for a disk that runs at its own speed.
+    pub models: Vec<Option<DiskModel>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +84,16 @@ struct FileDiskGroup {
     redundancy: Option<String>,
     reserve_size: Option<String>,
     disks: Vec<PathBuf>,
+    model: Option<OneOrEach>,
+    model_time_scale: Option<f64>,
+}
+
+/// One value for all disks, or one for each.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrEach {
+    One(String),
+    Each(Vec<String>),
 }
 
 impl Config {
@@ -111,6 +125,7 @@ impl Config {
                 return Err(format!("disk_group.redundancy = \"{other}\" is not supported; write \"external\""));
             }
         };
+        let models = models(file.disk_group.model, file.disk_group.model_time_scale, disks.len())?;
         let au_bytes = match &file.disk_group.au_size {
             None => AuSize::DEFAULT.bytes(),
             Some(size) => parse_size(size, "disk_group.au_size")?,
@@ -137,10 +152,35 @@ impl Config {
                 redundancy,
                 reserve_bytes,
                 disks,
+                models,
             },
             mount,
         })
     }
+}
+
+/// Returns the device model of each of `count` disks. An empty name means no model.
+fn models(names: Option<OneOrEach>, time_scale: Option<f64>, count: usize) -> Result<Vec<Option<DiskModel>>, String> {
+    let time_scale = time_scale.unwrap_or(1.0);
+    if !(1e-6..=1e6).contains(&time_scale) {
+        return Err(format!("disk_group.model_time_scale = {time_scale}; write a number from 0.000001 to 1000000"));
+    }
+    let names = match names {
+        None => return Ok(vec![None; count]),
+        Some(OneOrEach::One(name)) => vec![name; count],
+        Some(OneOrEach::Each(names)) if names.len() == count => names,
+        Some(OneOrEach::Each(names)) => {
+            let named = names.len();
+            return Err(format!(
+                "disk_group.model names {named} models for {count} disks; write one name, or one for each"
+            ));
+        }
+    };
+    let model = |name: String| match name.as_str() {
+        "" => Ok(None),
+        _ => ModelParameters::read(&name).map(|parameters| Some(DiskModel { name, parameters, time_scale })),
+    };
+    names.into_iter().map(model).collect::<Result<_, _>>().map_err(|error| format!("disk_group.model: {error}"))
 }
 
 /// Returns the bytes of the page cache, and the bytes of all other kinds of memory.
@@ -272,6 +312,16 @@ mod tests {
     }
 
     #[test]
+    fn a_model_is_named_for_all_disks_or_for_each() {
+        let parse = |keys: &str| Config::parse(&format!("{MINIMAL}{keys}\n")).unwrap().disk_group.models;
+        let names = |keys: &str| parse(keys).into_iter().map(|model| model.map(|model| model.name)).collect::<Vec<_>>();
+        assert_eq!(names(""), [None, None]);
+        assert_eq!(names("model = \"hdd-15k\""), [Some("hdd-15k".into()), Some("hdd-15k".into())]);
+        assert_eq!(names("model = [\"\", \"flash-mlc\"]"), [None, Some("flash-mlc".into())]);
+        assert_eq!(parse("model = \"hdd-15k\"\nmodel_time_scale = 0.5")[1].as_ref().unwrap().time_scale, 0.5);
+    }
+
+    #[test]
     fn the_memory_budget_contains_the_page_cache() {
         let parse = |keys: &str| Config::parse(&format!("{keys}\n{MINIMAL}")).map(|c| (c.cache_bytes, c.working_bytes));
         const MIB: u64 = 1 << 20;
@@ -299,6 +349,9 @@ mod tests {
         check("mount = \"/m\"\n[disk_group]\ndisks = [\"/d\", \"/e\", \"/d/\"]\n", "names /d twice");
         check(&format!("{MINIMAL}au_size = \"3MiB\"\n"), "not a power of two");
         check(&format!("{MINIMAL}reserve_size = \"1GB\"\n"), "disk_group.reserve_size = \"1GB\"; write");
+        check(&format!("{MINIMAL}model = \"tape\"\n"), "model \"tape\" does not exist; write one of hdd-15k");
+        check(&format!("{MINIMAL}model = [\"hdd-15k\"]\n"), "names 1 models for 2 disks");
+        check(&format!("{MINIMAL}model = \"hdd-15k\"\nmodel_time_scale = 0.0\n"), "write a number from 0.000001");
         for redundancy in ["normal", "high", "double"] {
             let expected = format!("redundancy = \"{redundancy}\" is not supported; write \"external\"");
             check(&format!("{MINIMAL}redundancy = \"{redundancy}\"\n"), &expected);

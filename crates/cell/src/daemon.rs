@@ -5,13 +5,14 @@
 //! manager that it is ready after the mount. Shutdown is in reverse order.
 
 use crate::config::{Config, machine_memory_bytes};
+use crate::disks;
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions, Unmounted};
 use crate::instance::{Device, Instance, MountRecord, PreviousMounts};
 use crate::server;
 use crate::service_manager::{notify, notify_recovery};
 use crate::state::{CellState, MemoryBudget, MemoryKind, UnitDirectories};
 use crate::unit_codec::Codec;
-use cellar_storage::disk::{CountedDisk, DirectoryDisk, Disk, OverlayDisk};
+use cellar_storage::disk::{Disk, OverlayDisk};
 use cellar_storage::{ErrorKind, ReadOnlyVolume, Volume, VolumeOptions, forms_new_group};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -168,10 +169,10 @@ pub fn check(config: &Config) -> Result<Findings, DaemonError> {
 }
 
 fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) -> Result<Arc<Volume>, DaemonError> {
-    let disks = config.disk_group.disks.iter().map(|path| {
-        let disk = DirectoryDisk::new(path)
-            .map_err(DaemonError::system(format!("could not open cell disk {}", path.display())));
-        disk.map(|disk| Arc::new(CountedDisk::new(Arc::new(disk))) as Arc<dyn Disk>)
+    let models = config.disk_group.models.iter().map(Option::as_ref);
+    let disks = config.disk_group.disks.iter().zip(models).enumerate().map(|(number, (path, model))| {
+        disks::open(path, number, model)
+            .map_err(DaemonError::system(format!("could not open cell disk {}", path.display())))
     });
     let disks = disks.collect::<Result<Vec<_>, _>>()?;
     let disk_sizes: Vec<u64> = disks.iter().filter_map(|disk| disk.space().ok()).map(|space| space.total).collect();

@@ -7,7 +7,7 @@
 //! [`server`] resolves the name of a relation once, in [`relation`]. [`smart_scan`], [`compression`] and [`state`] use
 //! disk objects with block ranges, regions or allocation units, and never names.
 //!
-//! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`; `server` → `http` → `status`; `server` → `reclaim`,
+//! Modules depend on each other in one direction: `daemon` → `server`, `unit_codec`, `config`; `config` → `disks`; `server` → `http` → `status`; `server` → `reclaim`,
 //! `smart_scan`, `compression`, `inspect`; `http`, `status` → `metrics` → `fuse` → `instance`; `status`, `inspect` →
 //! `cell_request`; `metrics`, `config`, `reclaim`, `smart_scan`, `compression`, `inspect`, `unit_codec` → `state` →
 //! `relation` → `access`.
@@ -17,6 +17,7 @@ pub mod cell_request;
 pub mod compression;
 pub mod config;
 pub mod daemon;
+pub mod disks;
 #[cfg(test)]
 mod fixtures;
 mod frame_stream;

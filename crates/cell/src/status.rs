@@ -112,6 +112,47 @@ pub fn json(status: &CellStatus) -> Value {
     })
 }
 
+/// Returns what a cell's metrics say about disks with a device model: an object for each, with the values by name and
+/// label.
+pub fn disk_models(metrics: &Value) -> Value {
+    const PREFIX: &str = "cellar_disk_model_";
+    let mut disks: std::collections::BTreeMap<String, serde_json::Map<String, Value>> = Default::default();
+    for family in metrics["metrics"].as_array().into_iter().flatten() {
+        let Some(name) = family["name"].as_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
+        for sample in family["samples"].as_array().into_iter().flatten() {
+            let Some(disk) = sample["labels"]["disk"].as_str() else { continue };
+            let disk = disks.entry(disk.to_owned()).or_default();
+            let labels = sample["labels"].as_object().into_iter().flatten();
+            let label = labels.filter(|(label, _)| *label != "disk").find_map(|(_, value)| value.as_str());
+            match label {
+                Some(model) if name == "time_scale_ratio" => {
+                    disk.insert("model".into(), model.into());
+                    disk.insert("time_scale".into(), sample["value"].clone());
+                }
+                Some(label) => {
+                    let mut value = sample.clone();
+                    if let Some(fields) = value.as_object_mut() {
+                        fields.remove("labels");
+                    }
+                    let value = sample.get("value").cloned().unwrap_or(value);
+                    disk.entry(name).or_insert_with(|| json!({}))[label] = value;
+                }
+                None => drop(disk.insert(name.to_owned(), sample["value"].clone())),
+            }
+        }
+    }
+    let with_amplification = |(path, mut disk): (String, serde_json::Map<String, Value>)| {
+        let bytes = |cause: &str| disk["programmed_bytes_total"][cause].as_f64().unwrap_or(0.0);
+        let (requested, collected) = (bytes("request"), bytes("collection"));
+        if requested > 0.0 {
+            disk.insert("write_amplification".into(), json!((requested + collected) / requested));
+        }
+        disk.insert("path".into(), path.into());
+        Value::Object(disk)
+    };
+    disks.into_iter().map(with_amplification).collect()
+}
+
 /// Returns the memory budget of a cell.
 pub fn memory_limit_bytes(status: &CellStatus) -> u64 {
     status.memory.iter().map(|memory| memory.limit_bytes).sum()
@@ -119,4 +160,33 @@ pub fn memory_limit_bytes(status: &CellStatus) -> u64 {
 
 pub fn memory_used_bytes(status: &CellStatus) -> u64 {
     status.memory.iter().map(|memory| memory.used_bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metrics_of_a_device_model_become_one_object() {
+        let sample = |labels: Value, value: Value| json!({ "labels": labels, "value": value });
+        let metrics = json!({ "metrics": [
+            { "name": "cellar_disk_size_bytes", "samples": [sample(json!({ "disk": "/d" }), json!(1))] },
+            { "name": "cellar_disk_model_time_scale_ratio",
+              "samples": [sample(json!({ "disk": "/d", "model": "flash-mlc" }), json!(0.5))] },
+            { "name": "cellar_disk_model_queued_requests", "samples": [sample(json!({ "disk": "/d" }), json!(3))] },
+            { "name": "cellar_disk_model_programmed_bytes_total", "samples": [
+                sample(json!({ "disk": "/d", "cause": "request" }), json!(100)),
+                sample(json!({ "disk": "/d", "cause": "collection" }), json!(150)) ] },
+        ] });
+        let expected = json!([{
+            "path": "/d",
+            "model": "flash-mlc",
+            "time_scale": 0.5,
+            "queued_requests": 3,
+            "programmed_bytes_total": { "request": 100, "collection": 150 },
+            "write_amplification": 2.5,
+        }]);
+        assert_eq!(disk_models(&metrics), expected);
+        assert_eq!(disk_models(&json!({})), json!([]));
+    }
 }

@@ -1,7 +1,8 @@
 //! `cellar cell status`: the status of a running cell, as text or JSON.
 
 use cellar_cell::config::Config;
-use cellar_cell::status::{CellStatus, json, memory_limit_bytes, memory_used_bytes, query};
+use cellar_cell::status::{CellStatus, disk_models, json, memory_limit_bytes, memory_used_bytes, query, query_metrics};
+use serde_json::Value;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -30,7 +31,12 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
         }
     };
     match query(&config.socket) {
-        Ok(status) if arguments.json => println!("{:#}", json(&status)),
+        Ok(status) if arguments.json => {
+            let mut json = json(&status);
+            json["disk_models"] =
+                query_metrics(&config.socket).map_or_else(|_| Value::Array(Vec::new()), |all| disk_models(&all));
+            println!("{json:#}");
+        }
         Ok(status) => print!("{}", as_text(&status)),
         Err(error) => {
             eprintln!("cellar cell status: {error}");

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cellar_storage::disk::DiskIoCount;
-use cellar_storage::{DiskSpace, Volume};
+use cellar_storage::disk::{DiskIoCount, ModelStatus};
+use cellar_storage::{DiskSpace, OperationCounts, Volume};
 
 use super::Source;
 use super::family::{Family, Histogram, Labels, Value};
@@ -16,6 +16,7 @@ impl Source for StorageMetrics {
     fn families(&self) -> Vec<Family> {
         let mut families = self.spaces();
         families.extend(self.disk_io());
+        families.extend(self.disk_models());
         families.extend(self.page_cache());
         families.extend(self.backlog());
         families
@@ -76,6 +77,58 @@ impl StorageMetrics {
                 .with(&counts, |(labels, count)| (labels.clone(), Value::Histogram(latency(count)))),
             errors,
         ]
+    }
+
+    fn disk_models(&self) -> Vec<Family> {
+        let models: Vec<(String, ModelStatus)> = self
+            .volume
+            .disks()
+            .iter()
+            .filter_map(|disk| Some((disk.path().display().to_string(), disk.model_status()?)))
+            .collect();
+        let labels = |disk: &str, more: &[(&'static str, &str)]| -> Labels {
+            let more = more.iter().map(|(name, value)| (*name, (*value).to_owned()));
+            [("disk", disk.to_owned())].into_iter().chain(more).collect()
+        };
+        let latency = |counts: &OperationCounts| {
+            let sum_seconds = counts.nanoseconds as f64 / 1e9;
+            Value::Histogram(Histogram { buckets: counts.histogram.to_vec(), sum_seconds })
+        };
+        let mut info = Family::gauge(
+            "cellar_disk_model_time_scale_ratio",
+            "Real seconds per second of the device model of a cell disk, by name of the model",
+        );
+        let mut queue =
+            Family::gauge("cellar_disk_model_queued_requests", "Requests that the device model has not completed");
+        let mut busy = Family::counter(
+            "cellar_disk_model_busy_seconds_total",
+            "Model time during which the mechanics, or all flash dies together, worked",
+        );
+        let mut requests = Family::histogram(
+            "cellar_disk_model_request_seconds",
+            "Durations of requests to the device model in model time, with the time in the queue",
+        );
+        let mut programmed = Family::counter(
+            "cellar_disk_model_programmed_bytes_total",
+            "Bytes that modelled flash programmed, by cause: \"request\" or \"collection\" of garbage",
+        );
+        let mut erases = Family::counter(
+            "cellar_disk_model_erases_total",
+            "Blocks that garbage collection of modelled flash erased: in the \"foreground\", or \"idle\"",
+        );
+        for (disk, status) in &models {
+            let counts = &status.counts;
+            info.add(labels(disk, &[("model", &status.model)]), Value::Real(status.time_scale));
+            queue.add(labels(disk, &[]), Value::Integer(counts.queue));
+            busy.add(labels(disk, &[]), Value::Real(counts.busy_ns as f64 / 1e9));
+            requests.add(labels(disk, &[("operation", "read")]), latency(&status.read_latency));
+            requests.add(labels(disk, &[("operation", "write")]), latency(&status.write_latency));
+            programmed.add(labels(disk, &[("cause", "request")]), Value::Integer(counts.programmed_bytes));
+            programmed.add(labels(disk, &[("cause", "collection")]), Value::Integer(counts.collected_bytes));
+            erases.add(labels(disk, &[("when", "foreground")]), Value::Integer(counts.foreground_erases));
+            erases.add(labels(disk, &[("when", "idle")]), Value::Integer(counts.idle_erases));
+        }
+        vec![info, queue, busy, requests, programmed, erases]
     }
 
     fn page_cache(&self) -> Vec<Family> {

@@ -3,7 +3,7 @@
 //! The wrapper changes no result. Every read, write, sync and change of allocation of a file on the disk is counted once,
 //! after the operation has returned; times include the operating system's cache. Counters never decrease.
 
-use super::{Disk, DiskFile, FileStamp, Space, Stream};
+use super::{Disk, DiskFile, FileStamp, ModelStatus, Space, Stream};
 use crate::operation_counters::{LATENCY_BUCKETS, OperationCounters, OperationCounts};
 use std::io;
 use std::ops::Range;
@@ -188,6 +188,10 @@ impl Disk for CountedDisk {
 
     fn io_stats(&self) -> Option<&DiskIoStats> {
         Some(&self.stats)
+    }
+
+    fn model_status(&self) -> Option<ModelStatus> {
+        self.disk.model_status()
     }
 }
 

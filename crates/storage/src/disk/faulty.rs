@@ -6,7 +6,7 @@
 //! A lost write is acknowledged and does not reach the wrapped engine. Reads return its bytes, as from the operating
 //! system's page cache, until [`FaultyDisk::drop_lost_writes`].
 
-use super::{Disk, DiskFile, FileStamp, Space, Stream, no_wait};
+use super::{Disk, DiskFile, FileStamp, ModelStatus, Space, Stream, no_wait};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::ops::Range;
@@ -326,6 +326,9 @@ impl Disk for FaultyDisk {
         self.injector.delay_sync();
         self.inner.sync_everything()
     }
+    fn model_status(&self) -> Option<ModelStatus> {
+        self.inner.model_status()
+    }
 }
 
 #[derive(Debug)]
@@ -415,6 +418,11 @@ impl DiskFile for FaultyFile {
         self.inner.punch(offset, length)?;
         self.for_each_lost(offset, length as usize, |lost, _| lost.fill(0));
         Ok(())
+    }
+    fn is_hole(&self, offset: u64, length: u64) -> io::Result<bool> {
+        let mut is_lost = false;
+        self.for_each_lost(offset, length as usize, |_, _| is_lost = true);
+        Ok(!is_lost && self.inner.is_hole(offset, length)?)
     }
     fn sync(&self) -> io::Result<()> {
         self.injector.sync()?;

@@ -6,12 +6,16 @@
 mod counted;
 mod directory;
 mod faulty;
+mod model;
 pub(crate) mod no_wait;
 mod overlay;
 
 pub use counted::{CountedDisk, DiskIoCount, DiskIoStats, DiskOperation};
 pub use directory::DirectoryDisk;
 pub use faulty::{Fault, FaultyDisk};
+pub use model::{
+    Access, Completion, ModelCounts, ModelDisk, ModelParameters, ModelStatus, ModelTime, Request, Service,
+};
 pub use overlay::OverlayDisk;
 
 use std::fmt::Debug;
@@ -60,6 +64,13 @@ impl Stream {
             Stream::Redo1 => ".pending1",
         }
     }
+}
+
+/// Which file of a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum FileKey {
+    Named(String),
+    OfInode(u64, Stream),
 }
 
 /// Facts about one file of an inode that every change of the file's bytes changes.
@@ -125,6 +136,11 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Returns the counters of the disk's I/O; None for an engine that does not count.
     fn io_stats(&self) -> Option<&DiskIoStats> {
+        None
+    }
+
+    /// Returns the state of the device model; None for an engine without one.
+    fn model_status(&self) -> Option<ModelStatus> {
         None
     }
 }

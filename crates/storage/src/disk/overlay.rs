@@ -4,7 +4,7 @@
 //! files. An overlay lets this code run for an inspection, and no byte of the directory changes. Removing files and
 //! punching are errors.
 
-use super::{DirectoryDisk, Disk, DiskFile, FileStamp, Space, Stream};
+use super::{DirectoryDisk, Disk, DiskFile, FileKey, FileStamp, Space, Stream};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -17,13 +17,7 @@ const BLOCK: u64 = 4096;
 pub struct OverlayDisk {
     base: DirectoryDisk,
     /// Every file that was opened, so that a later open finds the writes.
-    files: Mutex<HashMap<FileName, Arc<OverlayFile>>>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum FileName {
-    Named(String),
-    OfInode(u64, Stream),
+    files: Mutex<HashMap<FileKey, Arc<OverlayFile>>>,
 }
 
 #[derive(Debug)]
@@ -50,7 +44,7 @@ impl OverlayDisk {
 
     fn opened(
         &self,
-        name: FileName,
+        name: FileKey,
         open: impl FnOnce() -> io::Result<Option<Arc<dyn DiskFile>>>,
         create: bool,
     ) -> io::Result<Option<Arc<dyn DiskFile>>> {
@@ -96,12 +90,12 @@ impl Disk for OverlayDisk {
     }
 
     fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file = self.opened(FileName::Named(name.into()), || self.base.open_existing(name), true)?;
+        let file = self.opened(FileKey::Named(name.into()), || self.base.open_existing(name), true)?;
         Ok(file.expect("an overlay creates a missing file"))
     }
 
     fn open_existing(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        let file = self.opened(FileName::Named(name.into()), || self.base.open_existing(name), false)?;
+        let file = self.opened(FileKey::Named(name.into()), || self.base.open_existing(name), false)?;
         Ok(file.map(|file| file as Arc<dyn DiskFile>))
     }
 
@@ -110,12 +104,12 @@ impl Disk for OverlayDisk {
     }
 
     fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        self.opened(FileName::OfInode(ino, stream), || self.base.open(ino, stream, false), create)
+        self.opened(FileKey::OfInode(ino, stream), || self.base.open(ino, stream, false), create)
     }
 
     fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
         let (length, allocated) = self.base.measure(ino, stream)?;
-        let opened = self.files.lock().get(&FileName::OfInode(ino, stream)).map(|file| file.state.lock().length);
+        let opened = self.files.lock().get(&FileKey::OfInode(ino, stream)).map(|file| file.state.lock().length);
         Ok((opened.unwrap_or(length), allocated))
     }
 

@@ -3,7 +3,9 @@
 
 #![allow(dead_code)]
 
+pub mod closed_loop;
 pub mod codec;
+pub mod conformance;
 pub mod limited_disk;
 pub mod memory_disk;
 
@@ -77,6 +79,10 @@ impl Random {
         let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
         let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(clock);
         println!("SEED={seed}");
+        Self(seed)
+    }
+
+    pub fn seeded(seed: u64) -> Self {
         Self(seed)
     }
 
