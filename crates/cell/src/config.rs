@@ -2,7 +2,7 @@
 //! value.
 
 use crate::disks::DiskModel;
-use cellar_storage::disk::ModelParameters;
+use cellar_storage::disk::{FileMedium, ModelParameters};
 use cellar_storage::{AuSize, Redundancy};
 use nix::unistd::{Gid, Uid, User};
 use serde::Deserialize;
@@ -109,7 +109,7 @@ impl Config {
         let disks = file.disk_group.disks.iter().map(|disk| absolute(disk, "disk_group.disks"));
         let disks = disks.collect::<Result<Vec<_>, _>>()?;
         let Some(first_disk) = disks.first() else {
-            return Err("disk_group.disks is empty; name at least one directory".into());
+            return Err("disk_group.disks is empty; name at least one directory or device".into());
         };
         if let Some((_, twice)) = disks.iter().enumerate().find(|(number, disk)| disks[..*number].contains(disk)) {
             return Err(format!("disk_group.disks names {} twice", twice.display()));
@@ -136,6 +136,12 @@ impl Config {
         let log_level = file.log_level.as_deref().unwrap_or("info");
         let socket = match &file.socket {
             Some(socket) => absolute(socket, "socket")?,
+            None if FileMedium::is_device(first_disk) => {
+                let disk = first_disk.display();
+                return Err(format!(
+                    "socket is missing: the first disk, {disk}, is no directory that could contain it"
+                ));
+            }
             None => first_disk.join("cell.sock"),
         };
         Ok(Self {
@@ -309,6 +315,16 @@ mod tests {
         for wrong in ["", "localhost:9187", "127.0.0.1", "70000"] {
             assert!(parse(wrong).unwrap_err().contains("write a port like"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_cell_whose_first_disk_is_a_device_names_its_socket() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = |socket: &str| {
+            format!("mount = \"/m\"\n{socket}[disk_group]\ndisks = [\"{}\", \"/d\"]\n", file.path().display())
+        };
+        assert!(Config::parse(&text("")).unwrap_err().contains("socket is missing"));
+        Config::parse(&text("socket = \"/run/cell.sock\"\n")).unwrap();
     }
 
     #[test]

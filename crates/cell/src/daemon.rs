@@ -94,7 +94,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
         }
         false => log::warn!("replacing the mount of a crashed daemon at {}", config.mount.display()),
     }
-    let record = MountRecord::new(&config.disk_group.disks);
+    let record = MountRecord::new(&disks::directories(&config.disk_group.disks, &config.socket));
     let instance = Instance::new(PreviousMounts::new(stale, &record))
         .map_err(DaemonError::system("could not generate a random number"))?;
     let state = Arc::new(CellState::new(volume.clone(), units, memory));
@@ -134,7 +134,8 @@ pub fn check(config: &Config) -> Result<Findings, DaemonError> {
         let failed = || DaemonError::system(format!("could not open cell disk {}", path.display()));
         match OverlayDisk::new(path) {
             Ok(disk) => {
-                let rights = AccessFlags::R_OK | AccessFlags::W_OK | AccessFlags::X_OK;
+                let enter = if path.is_dir() { AccessFlags::X_OK } else { AccessFlags::empty() };
+                let rights = AccessFlags::R_OK | AccessFlags::W_OK | enter;
                 access(path, rights).map_err(|error| failed()(error.into()))?;
                 disks.push(disk);
             }

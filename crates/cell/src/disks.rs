@@ -1,8 +1,8 @@
 //! The cell disks of a configuration: which engine stores them, and which device model they follow.
 
-use cellar_storage::disk::{CountedDisk, DirectoryDisk, Disk, ModelDisk, ModelParameters};
+use cellar_storage::disk::{CountedDisk, DeviceDisk, DirectoryDisk, Disk, FileMedium, ModelDisk, ModelParameters};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A device model of a disk.
@@ -15,10 +15,14 @@ pub struct DiskModel {
     pub time_scale: f64,
 }
 
-/// Opens the cell disk at `path` for a daemon. `number` is the disk's position in the configuration; models of different
+/// Opens the cell disk at `path` for a daemon: a device if the path is a block device or a regular file, a directory
+/// otherwise. `number` is the disk's position in the configuration; models of different
 /// numbers are not synchronized.
 pub fn open(path: &Path, number: usize, model: Option<&DiskModel>) -> io::Result<Arc<dyn Disk>> {
-    let disk = Arc::new(DirectoryDisk::new(path)?) as Arc<dyn Disk>;
+    let disk: Arc<dyn Disk> = match FileMedium::is_device(path) {
+        true => Arc::new(DeviceDisk::open(path)?),
+        false => Arc::new(DirectoryDisk::new(path)?),
+    };
     let disk = match model {
         Some(DiskModel { name, parameters, time_scale }) => {
             log::warn!("cell disk {} follows the device model {name}, {time_scale} times as slow", path.display());
@@ -27,4 +31,14 @@ pub fn open(path: &Path, number: usize, model: Option<&DiskModel>) -> io::Result
         None => disk,
     };
     Ok(Arc::new(CountedDisk::new(disk)))
+}
+
+/// Returns the cell disks that are directories. If there are none, returns the directory of the socket: a file that the
+/// daemon keeps beside its data then goes there.
+pub fn directories(disks: &[PathBuf], socket: &Path) -> Vec<PathBuf> {
+    let directories: Vec<PathBuf> = disks.iter().filter(|disk| !FileMedium::is_device(disk)).cloned().collect();
+    match directories.is_empty() {
+        true => socket.parent().map(Path::to_owned).into_iter().collect(),
+        false => directories,
+    }
 }

@@ -2,6 +2,7 @@
 
 mod awr;
 mod cell;
+mod disk;
 mod inspect;
 mod logger;
 mod status;
@@ -30,6 +31,7 @@ struct Arguments {
 enum Command {
     Awr(awr::AwrArguments),
     Cell(cell::CellArguments),
+    Disk(disk::DiskArguments),
     Inspect(inspect::InspectArguments),
     Top(top::TopArguments),
     /// Prevent idle CPUs from halting between file requests; started by a cell
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Awr(arguments) => awr::run(&arguments),
         Command::Cell(arguments) => cell::run(&arguments),
+        Command::Disk(arguments) => disk::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::KeepAwake => match cellar_cell::fuse::keep_awake() {

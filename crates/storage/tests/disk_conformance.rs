@@ -2,7 +2,7 @@
 
 mod support;
 
-use cellar_storage::disk::{CountedDisk, DirectoryDisk, Disk, FaultyDisk, ModelDisk, ModelParameters};
+use cellar_storage::disk::{CountedDisk, DeviceDisk, DirectoryDisk, Disk, FaultyDisk, ModelDisk, ModelParameters};
 use std::path::Path;
 use std::sync::Arc;
 use support::conformance::Engine;
@@ -43,4 +43,17 @@ fn a_disk_with_a_device_model_conforms() {
         let has_capacity = name.starts_with("hdd");
         Engine { open: &|path| modelled(path, None), open_small: has_capacity.then_some(&small) }.check_all();
     }
+}
+
+fn device(path: &Path, bytes: u64) -> Arc<dyn Disk> {
+    let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(path).unwrap();
+    if file.metadata().unwrap().len() == 0 {
+        file.set_len(bytes).unwrap();
+    }
+    Arc::new(DeviceDisk::open(path).unwrap())
+}
+
+#[test]
+fn the_device_engine_conforms() {
+    Engine { open: &|path| device(path, 256 << 20), open_small: Some(&device) }.check_all();
 }

@@ -4,6 +4,7 @@
 //! no state outside its medium that a crash could lose. An engine knows neither stripe layouts nor file names.
 
 mod counted;
+mod device;
 mod directory;
 mod faulty;
 mod model;
@@ -11,6 +12,7 @@ pub(crate) mod no_wait;
 mod overlay;
 
 pub use counted::{CountedDisk, DiskIoCount, DiskIoStats, DiskOperation};
+pub use device::{DeviceDisk, FileMedium, Medium};
 pub use directory::DirectoryDisk;
 pub use faulty::{Fault, FaultyDisk};
 pub use model::{

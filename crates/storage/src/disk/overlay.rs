@@ -1,10 +1,10 @@
-//! A cell disk that is read but never changed: writes stay in memory, over the files of a directory.
+//! A cell disk that is read but never changed: writes stay in memory, over the files of a directory or device.
 //!
 //! The metadata store repairs itself when it is opened after a crash, and the redo log is replayed over the backing
-//! files. An overlay lets this code run for an inspection, and no byte of the directory changes. Removing files and
+//! files. An overlay lets this code run for an inspection, and no byte of the disk changes. Removing files and
 //! punching are errors.
 
-use super::{DirectoryDisk, Disk, DiskFile, FileKey, FileStamp, Space, Stream};
+use super::{DeviceDisk, DirectoryDisk, Disk, DiskFile, FileKey, FileMedium, FileStamp, Space, Stream};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -15,14 +15,14 @@ const BLOCK: u64 = 4096;
 
 #[derive(Debug)]
 pub struct OverlayDisk {
-    base: DirectoryDisk,
+    base: Arc<dyn Disk>,
     /// Every file that was opened, so that a later open finds the writes.
     files: Mutex<HashMap<FileKey, Arc<OverlayFile>>>,
 }
 
 #[derive(Debug)]
 struct OverlayFile {
-    /// None if the directory has no such file.
+    /// None if the disk has no such file.
     base: Option<Arc<dyn DiskFile>>,
     state: Mutex<State>,
 }
@@ -37,9 +37,14 @@ struct State {
 }
 
 impl OverlayDisk {
-    /// Uses an existing directory. [`Disk::lock`] takes a shared lock, which keeps daemons from starting.
+    /// Uses an existing directory or device. [`Disk::lock`] takes a shared lock, which keeps daemons from starting.
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
-        Ok(Self { base: DirectoryDisk::read_only(root)?, files: Mutex::default() })
+        let root = root.into();
+        let base: Arc<dyn Disk> = match FileMedium::is_device(&root) {
+            true => Arc::new(DeviceDisk::read_only(root)?),
+            false => Arc::new(DirectoryDisk::read_only(root)?),
+        };
+        Ok(Self { base, files: Mutex::default() })
     }
 
     fn opened(

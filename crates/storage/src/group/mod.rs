@@ -108,7 +108,7 @@ impl Group {
             .collect();
         if !missing.is_empty() {
             let message = format!(
-                "disk group {} has {count} disks, but {} is not among the configured ones; add its directory",
+                "disk group {} has {count} disks, but {} is not among the configured ones; add its directory or device",
                 example.group_id,
                 missing.join(", ")
             );
@@ -150,7 +150,7 @@ fn check_blank<'a>(disks: impl Iterator<Item = &'a dyn Disk>, found: &[Option<Su
     for (disk, superblock) in disks.zip(found) {
         let path = disk.path().display();
         if superblock.is_none() && !disk.is_blank().context(|| format!("could not read cell disk {path}"))? {
-            let message = format!("{path} is neither empty nor a cell disk; name an empty directory");
+            let message = format!("{path} is neither empty nor a cell disk; name an empty directory or a blank device");
             return Err(Error::new(ErrorKind::ForeignDisk, message));
         }
     }

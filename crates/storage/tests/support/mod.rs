@@ -8,6 +8,7 @@ pub mod codec;
 pub mod conformance;
 pub mod limited_disk;
 pub mod memory_disk;
+pub mod memory_medium;
 
 use cellar_storage::disk::{DirectoryDisk, Disk};
 use cellar_storage::{AuSize, ErrorKind, Ino, Kind, NewNode, ROOT_INO, Volume, VolumeOptions};
