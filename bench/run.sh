@@ -2,7 +2,7 @@
 # Runs the benchmarks of docs/benchmarks.md: interleaved runs, medians. Writes a Markdown report to standard output and to
 # bench/results/, and adds its tables to bench/history/. Nothing else should run on the machine.
 #
-#   run.sh [PART ...]     scans cold files compression tpch clickbench awr      (default: all)
+#   run.sh [PART ...]     scans cold files compression tpch clickbench awr models      (default: all)
 #
 #   SF=1              TPC-H scale factor
 #   RUNS=5            timed runs
@@ -13,6 +13,7 @@
 #   STEPS="churned scans pages points"           steps of the part compression
 #   ROWS=1000000      rows generated for clickbench; HITS=FILE reads ClickBench's own rows instead
 #   CLICKBENCH=URL    a clone of ClickBench, or the URL to clone
+#   MODEL=hdd-15k     model of the part models; MODEL_MIB=512 its file, MODEL_SCALE=3 real seconds per model second
 #   HISTORY=no        does not add the results to bench/history
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"; exit ;; esac
@@ -21,7 +22,7 @@ case ${1:-} in -h | --help) sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"; exit ;; es
 
 SF=${SF:-1} RUNS=${RUNS:-5} SECONDS_EACH=${SECONDS_EACH:-15}
 parts=("$@")
-[ $# -gt 0 ] || parts=(scans cold files compression tpch clickbench awr)
+[ $# -gt 0 ] || parts=(scans cold files compression tpch clickbench awr models)
 BENCH_DIR=${BENCH_DIR:-$ROOT/bench/.work}
 mkdir -p "$BENCH_DIR" "$ROOT/bench/results"
 "$ROOT/scripts/build.sh" extension >&2
@@ -261,6 +262,16 @@ bench_pages() {
         restart_mount
         python compression/pages.py "$@" --cold
     fi
+}
+
+# Device models in model time; the file system below stores the bytes, and its speed does not matter.
+part_models() {
+    cargo build --release --quiet --manifest-path "$ROOT/Cargo.toml" -p cellar-storage --example device_models >&2
+    say
+    say "## Disk groups of modelled disks"
+    say
+    "$ROOT/target/release/examples/device_models" "$WORK/models" "${MODEL:-hdd-15k}" "${MODEL_MIB:-512}" "${MODEL_SCALE:-3}"
+    rm -rf "$WORK/models"
 }
 
 # The cost of AWR on a plain cluster, and the time of AWR snapshots and reports of a large one.

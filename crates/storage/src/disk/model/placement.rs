@@ -1,7 +1,7 @@
 //! Where the bytes of files lie on a modelled device.
 //!
-//! Files get chunks of 64 KiB, in the order of their first writes, and neighbouring chunks of a file get neighbouring
-//! addresses as long as these are free. The placement is in memory only: files that exist when the disk is opened are
+//! Files get chunks of 64 KiB, in the order of their first writes. A chunk follows the chunk before it in the file, also across a
+//! hole, as long as that address is free. The placement is in memory only: files that exist when the disk is opened are
 //! placed when they are first opened, each in the order of its offsets.
 
 use crate::disk::{DiskFile, FileKey};
@@ -58,7 +58,7 @@ impl Placement {
             if file.contains_key(&chunk) {
                 continue;
             }
-            let previous = file.range(..chunk).next_back().map(|(before, address)| address + (chunk - before));
+            let previous = file.range(..chunk).next_back().map(|(_, address)| address + 1);
             let address = match previous.filter(|address| *address < self.chunks && !self.is_used(*address)) {
                 Some(address) => address,
                 None => self.find()?,
