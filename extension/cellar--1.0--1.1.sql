@@ -440,6 +440,17 @@ INSERT INTO awr.collector VALUES
    FROM pg_stat_database s LEFT JOIN pg_database d ON d.oid = s.datid$$),
 ('statistic', 'instance', 0, 999999, 'pg_stat_statements',
  $$SELECT 'pg_stat_statements_info.dealloc' AS name, dealloc AS value, stats_reset::text AS stats_reset FROM @pg_stat_statements@.pg_stat_statements_info$$),
+('statistic', 'instance', 0, 999999, 'pg_wait_sampling',
+ $$SELECT 'pg_wait_sampling.' || event_type || '.' || event AS name, sum(count)::bigint AS value
+   FROM @pg_wait_sampling@.pg_wait_sampling_profile WHERE event IS NOT NULL GROUP BY event_type, event$$),
+-- What the kernel read and wrote for statements: reads that its page cache answered are not included.
+('statistic', 'instance', 0, 999999, 'pg_stat_kcache',
+ $$SELECT 'pg_stat_kcache.' || v.name AS name, v.value::bigint AS value
+   FROM (SELECT sum(exec_reads) AS reads, sum(exec_writes) AS writes, sum(exec_user_time) AS user_s, sum(exec_system_time) AS system_s
+         FROM @pg_stat_kcache@.pg_stat_kcache) k,
+        LATERAL (VALUES ('read bytes', k.reads), ('write bytes', k.writes), ('user time us', (k.user_s * 1e6)::numeric),
+                        ('system time us', (k.system_s * 1e6)::numeric)) v (name, value)
+   WHERE v.value IS NOT NULL$$),
 ('statement_stat', 'instance', 0, 169999, 'pg_stat_statements',
  $$SELECT to_jsonb(s) - 'query' || jsonb_build_object('rolname', r.rolname, 'shared_blk_read_time', s.blk_read_time,
             'shared_blk_write_time', s.blk_write_time, 'stats_reset', i.stats_reset) AS row
@@ -2351,7 +2362,7 @@ BEGIN
                                                WHEN 'physical read total IO requests' THEN on_cell.reads
                                                WHEN 'cell physical IO interconnect bytes' THEN bytes_read + bytes_written
                                                ELSE 0 END,
-                     CASE WHEN raw.name LIKE '%bytes%' THEN 'bytes' ELSE 'count' END
+                     CASE WHEN raw.name LIKE '%bytes%' THEN 'bytes' WHEN raw.name LIKE '% us' THEN 'us' ELSE 'count' END
       FROM raw CROSS JOIN on_cell
     UNION ALL SELECT 'physical write total bytes', bytes_written, 'bytes' FROM on_cell WHERE EXISTS (SELECT FROM mount)
     UNION ALL SELECT 'physical write total IO requests', writes, 'requests' FROM on_cell WHERE EXISTS (SELECT FROM mount))
@@ -2406,10 +2417,10 @@ BEGIN
               FROM awr.note n JOIN awr.snapshot s USING (snap_day, snap_id, instance_id)
               WHERE n.instance_id = instance AND n.snap_id > begin_snap AND n.snap_id <= end_snap AND n.kind NOT LIKE 'source%'),
     'sources', (SELECT jsonb_agg(jsonb_build_object('name', source, 'available', not_available IS NULL, 'detail', not_available) ORDER BY source)
-                FROM (SELECT coalesce(c.requires, c.kind) AS source,
+                FROM (SELECT c.source,
                              (SELECT max(n.description) FROM awr.note n WHERE n.instance_id = instance AND n.snap_day = last.snap_day AND n.snap_id = end_snap
-                                AND n.object IN (c.kind, c.requires) AND n.kind LIKE 'source%') AS not_available
-                      FROM (SELECT DISTINCT kind, requires FROM awr.collector) c) x),
+                                AND n.object = c.source AND n.kind LIKE 'source%') AS not_available
+                      FROM (SELECT DISTINCT coalesce(requires, kind) AS source FROM awr.collector) c) x),
     'time_model', (SELECT jsonb_agg(jsonb_build_object('name', name, 'us', us, 'how', 'timed'))
                    FROM (SELECT 'DB time', (SELECT sum((e ->> 'active_us')::numeric) FROM jsonb_array_elements(databases) e)
                          UNION ALL SELECT 'sql execute elapsed time', (SELECT sum((e ->> 'elapsed_us')::numeric) FROM jsonb_array_elements(statements) e WHERE (e ->> 'toplevel')::boolean)

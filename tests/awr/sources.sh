@@ -118,7 +118,8 @@ check_equal "a later period does not contain the extension" "$(setting "$end" "$
 # ---- evicted statements ----
 
 begin=$last
-for ((i = 1; i <= 300; i++)); do echo "SELECT 1 AS column_$i;"; done >"$WORK/statements.sql"
+# Statements with different numbers of columns have different query identifiers.
+for ((i = 1; i <= 300; i++)); do echo "SELECT 1$(printf "%$((i - 1))s" "" | sed "s/ /, 1/g");"; done >"$WORK/statements.sql"
 DB=busy PGAPPNAME=many sql sources busy -f "$WORK/statements.sql" >/dev/null
 wait_for "NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'many')"
 end=$(snapshot)

@@ -16,7 +16,9 @@ const TOP: f64 = 12.0;
 const BOTTOM: f64 = 26.0;
 const BAR_HEIGHT: f64 = 22.0;
 const TIME_LABELS: usize = 8;
-const GRID_LINES: u32 = 5;
+/// Greatest values of a vertical axis, by powers of ten, with the number of grid lines that divides each into round numbers.
+const SCALES: [(f64, u32); 10] =
+    [(1.0, 5), (1.5, 3), (2.0, 4), (2.5, 5), (3.0, 3), (4.0, 4), (5.0, 5), (6.0, 3), (8.0, 4), (10.0, 5)];
 
 pub fn svg(chart: &Chart) -> String {
     match chart {
@@ -34,17 +36,20 @@ fn class_colour(class: &str) -> String {
     format!("var(--class-{index})")
 }
 
-/// A round number at or above a value, that five grid lines divide into round numbers.
-fn round_up(value: f64) -> f64 {
+/// Returns the scale of [`SCALES`] for a value, and its power of ten.
+fn scale(value: f64) -> ((f64, u32), f64) {
     if value <= 0.0 || !value.is_finite() {
-        return 1.0;
+        return (SCALES[0], 1.0);
     }
     let power = 10_f64.powf(value.log10().floor());
-    [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 8.0, 10.0]
-        .into_iter()
-        .map(|step| step * power)
-        .find(|step| *step >= value * 0.999_999)
-        .unwrap_or(10.0 * power)
+    let fits = |(greatest, _): &(f64, u32)| greatest * power >= value * 0.999_999;
+    (SCALES.into_iter().find(fits).unwrap_or(SCALES[SCALES.len() - 1]), power)
+}
+
+/// Returns the least round number at or above a value.
+fn round_up(value: f64) -> f64 {
+    let ((greatest, _), power) = scale(value);
+    greatest * power
 }
 
 fn frame(label: &str, height: f64, body: &str) -> String {
@@ -57,9 +62,10 @@ fn frame(label: &str, height: f64, body: &str) -> String {
 /// Horizontal grid lines with values at the left.
 fn grid(greatest: f64) -> String {
     let mut out = String::new();
-    for step in 0..=GRID_LINES {
-        let value = greatest * f64::from(step) / f64::from(GRID_LINES);
-        let y = TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - f64::from(step) / f64::from(GRID_LINES));
+    let ((_, lines), _) = scale(greatest);
+    for step in 0..=lines {
+        let value = greatest * f64::from(step) / f64::from(lines);
+        let y = TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - f64::from(step) / f64::from(lines));
         let digits = usize::from(greatest < 20.0) + usize::from(greatest < 2.0);
         let _ = write!(
             out,
@@ -132,7 +138,7 @@ fn active_sessions(slots: &[(String, BTreeMap<String, f64>)], cpus: Option<f64>)
     if let Some(cpus) = shown_cpus {
         let _ = write!(
             body,
-            "<line class=\"cpus\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{:.1}\" y2=\"{:.1}\"/><text class=\"axis\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{cpus:.0} CPUs</text>",
+            "<line class=\"cpus\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{:.1}\" y2=\"{:.1}\"/><text class=\"axis over\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{cpus:.0} CPUs</text>",
             WIDTH - RIGHT,
             y(cpus),
             y(cpus),
@@ -302,6 +308,9 @@ mod tests {
     fn axes_end_at_round_numbers() {
         for (value, end) in [(0.0, 1.0), (0.3, 0.3), (1.0, 1.0), (7.2, 8.0), (96.0, 100.0), (130.0, 150.0)] {
             assert!((round_up(value) - end).abs() < 1e-9, "{value}");
+            let ((greatest, lines), _) = scale(end);
+            let line = greatest / f64::from(lines) * 10.0;
+            assert!((line - line.round()).abs() < 1e-9, "{value} has {lines} lines");
         }
     }
 
