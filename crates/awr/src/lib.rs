@@ -4,6 +4,7 @@
 //! contains each derived figure once, with its definition. [`sections`] turns a document into titled tables; every
 //! output form and the comparison of periods read the same tables. [`rules`] judges a document by the rules of one table,
 //! and returns [`findings`]. [`report`] puts sections together: one instance, several instances, two periods. [`render`] writes a report.
+//! [`oracle`] reads Oracle's reports.
 
 pub mod document;
 pub mod figures;

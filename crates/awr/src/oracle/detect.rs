@@ -144,7 +144,7 @@ pub fn detect(text: &str) -> Result<Detected, Refusal> {
     let head = &bytes[..bytes.len().min(HEAD_BYTES)];
     let begins = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
     let has_tables = find(head, "<table", 0).is_some();
-    let is_html = begins.starts_with('<') && (has_tables || find(head, "<html", 0).is_some()) || has_tables;
+    let is_html = has_tables || (begins.starts_with('<') && find(head, "<html", 0).is_some());
     let form = if is_html { Form::Html } else { Form::Text };
     let detected = |kind| Ok(Detected { form, kind, headless: false });
     if let Some(at) = find(head, "name=\"generator\" content=\"cellar awr", 0).or_else(|| find(head, "cellar awr ", 0))

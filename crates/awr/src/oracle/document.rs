@@ -167,41 +167,98 @@ impl Report {
         statements.into_values().collect()
     }
 
-    /// Waits by log2 bucket of microseconds, by event, from the tables of histograms.
+    /// Waits by log2 bucket of microseconds, by event, from the tables of histograms. Tables of parts of the range
+    /// (`up to 32 ms`) refine the base table: their shares are of the same total.
     pub fn histograms(&self) -> BTreeMap<String, Vec<f64>> {
-        let mut shares: BTreeMap<String, (f64, BTreeMap<u32, f64>)> = BTreeMap::new();
+        let mut all: BTreeMap<String, Distribution> = BTreeMap::new();
         for section in super::lookup::sections_of(self, "Wait Event Histogram") {
-            let is_base = section.heading().len() <= "Wait Event Histogram (Global)".len()
-                && !section.heading().contains("up to");
+            let heading = section.heading();
+            let is_part = heading.contains("up to");
+            if heading.contains("Detail") {
+                // Of releases before 12.2: parts of columns of the base table.
+                continue;
+            }
             for table in section.tables() {
-                let (Some(event), Some(total)) = (table.column(&["Event"]), table.column(&["Total Waits", "Waits"]))
-                else {
-                    continue;
-                };
-                let bounds: Vec<Option<u32>> = table.columns().map(|column| bound(column.name())).collect();
-                for row in table.rows().filter(|_| is_base) {
-                    let entry = shares.entry(row.text(event).to_owned()).or_default();
-                    entry.0 = row.number(total).unwrap_or(0.0);
-                    for (column, exponent) in bounds.iter().enumerate() {
-                        if let (Some(exponent), Some(share)) = (exponent, row.number(column)) {
-                            *entry.1.entry(*exponent).or_default() += share;
-                        }
+                let Some(event) = table.column(&["Event"]) else { continue };
+                let total = table.column(&["Total Waits", "Waits"]);
+                let bounds: Vec<(usize, bool, u32)> = table
+                    .columns()
+                    .enumerate()
+                    .filter_map(|(index, column)| {
+                        bound(column.name()).map(|(is_above, exponent)| (index, is_above, exponent))
+                    })
+                    .collect();
+                for row in table.rows() {
+                    let entry = match is_part {
+                        true => match all.get_mut(row.text(event)) {
+                            Some(known) => known,
+                            None => continue,
+                        },
+                        false => all.entry(row.text(event).to_owned()).or_default(),
+                    };
+                    if let Some(total) = total.and_then(|total| row.number(total)).filter(|_| !is_part) {
+                        entry.total = total;
                     }
+                    entry.add(
+                        bounds.iter().map(|(column, above, exponent)| (*above, *exponent, row.number(*column))),
+                        is_part,
+                    );
                 }
             }
         }
-        let counts = |(total, shares): (f64, BTreeMap<u32, f64>)| {
-            let last = shares.keys().next_back().copied().unwrap_or(0) as usize;
-            let mut buckets = vec![0.0; last + 1];
-            shares.into_iter().for_each(|(exponent, share)| buckets[exponent as usize] += total * share / 100.0);
-            buckets
-        };
-        shares.into_iter().map(|(event, shares)| (event, counts(shares))).collect()
+        all.into_iter().map(|(event, distribution)| (event, distribution.counts())).collect()
     }
 }
 
-/// The bucket of a column of a histogram: `<1ms` is below 2^10 microseconds, `>1s` the bucket above.
-fn bound(name: &str) -> Option<u32> {
+/// Shares of waits by bucket, in per cent.
+#[derive(Default)]
+struct Distribution {
+    total: f64,
+    below: BTreeMap<u32, f64>,
+    /// The rest, and the first bucket that can contain it.
+    above: (u32, f64),
+}
+
+impl Distribution {
+    /// Adds a row of a table: whether the column has what is above the bound, the bucket, the share.
+    fn add(&mut self, shares: impl Iterator<Item = (bool, u32, Option<f64>)>, is_part: bool) {
+        let shares: Vec<_> = shares.collect();
+        let first = shares.iter().filter(|(is_above, ..)| !is_above).map(|(_, exponent, _)| *exponent).min();
+        let last = shares.iter().filter(|(is_above, ..)| !is_above).map(|(_, exponent, _)| *exponent).max();
+        let (Some(first), Some(last)) = (first, last) else { return };
+        // A part above continues the rest of the table before; a part below divides its first bucket.
+        let continues = is_part && first + 1 >= self.above.0;
+        let lowest = self.below.keys().next().copied().unwrap_or(0);
+        for (is_above, exponent, share) in shares {
+            let share = share.unwrap_or(0.0);
+            match (is_above, is_part) {
+                (true, false) => self.above = (exponent, share),
+                (true, true) if continues => self.above = (last + 1, share),
+                (true, true) => {}
+                (false, false) => *self.below.entry(exponent).or_default() += share,
+                (false, true) if continues && exponent > first => *self.below.entry(exponent).or_default() += share,
+                (false, true) if !continues && exponent <= lowest => {
+                    self.below.insert(exponent, share);
+                }
+                (false, true) => {}
+            }
+        }
+    }
+
+    fn counts(&self) -> Vec<f64> {
+        let last = self.below.keys().next_back().copied().unwrap_or(0).max(self.above.0);
+        let mut buckets = vec![0.0; last.min(63) as usize + 1];
+        for (exponent, share) in self.below.iter().chain([(&self.above.0, &self.above.1)]) {
+            if let Some(bucket) = buckets.get_mut(*exponent as usize) {
+                *bucket += self.total * share / 100.0;
+            }
+        }
+        buckets
+    }
+}
+
+/// The bucket of a column of a histogram: `<1ms` is below 2^10 microseconds, `>1s` the bucket above (true).
+fn bound(name: &str) -> Option<(bool, u32)> {
     let (is_above, text) = match name.split_at_checked(1)? {
         ("<", rest) => (false, rest.trim_start_matches('=')),
         (">", rest) => (true, rest.trim_start_matches('=')),
@@ -217,8 +274,8 @@ fn bound(name: &str) -> Option<u32> {
         "m" | "min" => number * 67_108_864.0,
         _ => return None,
     };
-    let exponent = us.log2().round() as u32;
-    Some(if is_above { exponent + 1 } else { exponent })
+    let exponent = us.log2().round().clamp(0.0, 62.0) as u32;
+    Some((is_above, if is_above { exponent + 1 } else { exponent }))
 }
 
 #[cfg(test)]
@@ -230,8 +287,19 @@ mod tests {
         let cases =
             [("<1us", 0), ("<512us", 9), ("<1ms", 10), ("<32ms", 15), ("<=1s", 20), (">1s", 21), (">=512us", 10)];
         for (name, exponent) in cases {
-            assert_eq!(bound(name), Some(exponent), "{name}");
+            assert_eq!(bound(name), Some((name.starts_with('>'), exponent)), "{name}");
         }
         assert_eq!(bound("Event"), None);
+    }
+
+    #[test]
+    fn tables_of_parts_refine_the_base_table() {
+        let mut distribution = super::Distribution { total: 1000.0, ..Default::default() };
+        // <8us, <16us, >=16us; then 1 to 8 us; then 16 us to 64 us.
+        distribution.add([(false, 3, Some(50.0)), (false, 4, Some(20.0)), (true, 5, Some(30.0))].into_iter(), false);
+        distribution.add([(false, 2, Some(10.0)), (false, 3, Some(40.0)), (true, 4, Some(50.0))].into_iter(), true);
+        let above = [(false, 4, Some(70.0)), (false, 5, Some(10.0)), (false, 6, Some(15.0)), (true, 7, Some(5.0))];
+        distribution.add(above.into_iter(), true);
+        assert_eq!(distribution.counts(), [0.0, 0.0, 100.0, 400.0, 200.0, 100.0, 150.0, 50.0]);
     }
 }

@@ -18,7 +18,7 @@ const CPU_PERCENT: f64 = 50.0;
 /// Rules whose conditions and advice hold for Oracle, too.
 const SHARED_RULES: [&str; 4] = ["latency-tail", "compressed-comparison", "mixed-directions", "top-sql"];
 /// Sections of our own reports that print figures of the document.
-const SECTIONS: [&str; 4] = ["smart-scan", "wait-classes", "top-events", "histogram"];
+const SECTIONS: [&str; 6] = ["smart-scan", "wait-classes", "top-events", "histogram", "histogram-32ms", "histogram-2s"];
 /// Statistics of the efficiency figures.
 const EFFICIENCY: [&str; 6] =
     [names::ELIGIBLE, names::SAVED, names::RETURNED, names::INTERCONNECT, names::UNCOMPRESSED, names::FLASH_HITS];

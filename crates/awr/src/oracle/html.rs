@@ -2,7 +2,7 @@
 //!
 //! html5gum tokenizes as the HTML standard demands, in linear time and without a tree. The tags are interpreted leniently:
 //! a cell ends where another cell, row or table begins. Header rows are rows of `th` above the first row of data; cells that
-//! cover several columns or rows are spread. A table inside a cell becomes a table of its own; the outer table continues
+//! cover several columns or rows are spread. A table inside a cell becomes a separate table; the outer table continues
 //! behind it with the same columns.
 
 use super::builder::{Builder, HEADING_MAX, Names};
@@ -44,10 +44,11 @@ fn tag(name: &[u8]) -> Tag {
         b"li" => Tag::Item,
         b"ul" | b"ol" => Tag::List,
         b"p" | b"div" | b"hr" | b"pre" | b"center" | b"section" | b"nav" | b"main" | b"header" | b"footer"
-        | b"figure" | b"details" | b"summary" => Tag::Block,
+        | b"details" | b"summary" => Tag::Block,
         b"br" => Tag::Break,
         b"a" => Tag::Link,
-        b"script" | b"style" | b"title" | b"svg" => Tag::Hidden,
+        // Figures repeat the figures of tables.
+        b"script" | b"style" | b"title" | b"svg" | b"figure" => Tag::Hidden,
         b"html" | b"body" => Tag::Body,
         _ => Tag::Other,
     }

@@ -82,22 +82,31 @@ fn is_cut(printed: &str, name: &str, width: usize) -> bool {
     printed.len() + 1 >= width && printed.len() >= 16 && name.len() > printed.len() && name.starts_with(printed)
 }
 
-/// Tables of statistics: a name and a total.
-fn statistics(report: &Report) -> impl Iterator<Item = (Table<'_>, usize)> {
-    report.tables().filter_map(|table| {
+/// Tables of statistics, with a column.
+fn statistics<'a>(report: &'a Report, column: &'static str) -> impl Iterator<Item = (Table<'a>, usize)> {
+    report.tables().filter_map(move |table| {
         let first = table.columns().next()?.name();
         if !(same_name(first, "Statistic") || same_name(first, "Statistic Name")) {
             return None;
         }
-        Some((table, table.column(&["Total"])?))
+        Some((table, table.column(&[column])?))
     })
 }
 
 impl Report {
     /// The total of a statistic over the interval, over all instances. Units are those of the statistic.
     pub fn statistic(&self, name: &str) -> Lookup {
+        self.statistic_column(name, "Total")
+    }
+
+    /// A statistic per second, as printed.
+    pub fn statistic_per_second(&self, name: &str) -> Lookup {
+        self.statistic_column(name, "per Second")
+    }
+
+    fn statistic_column(&self, name: &str, column: &'static str) -> Lookup {
         let mut cut: Option<(String, Option<f64>)> = None;
-        for (table, total) in statistics(self) {
+        for (table, total) in statistics(self, column) {
             let width = cut_width(self, table);
             for row in table.rows() {
                 let printed = row.text(0);
@@ -128,7 +137,7 @@ impl Report {
 
     /// All statistics: name and total.
     pub fn statistics(&self) -> Vec<(&str, f64)> {
-        let rows = statistics(self).flat_map(|(table, total)| table.rows().map(move |row| (row, total)));
+        let rows = statistics(self, "Total").flat_map(|(table, total)| table.rows().map(move |row| (row, total)));
         rows.filter_map(|(row, total)| Some((row.text(0), row.number(total)?))).collect()
     }
 
@@ -182,12 +191,22 @@ impl Report {
             }
         }
         if lists == 0 {
-            let top = self.sections().filter(|section| section.heading().starts_with("Top ")).find(|section| {
-                section.tables().any(|table| table.column(&["Event"]).is_some() && table.column(&["Waits"]).is_some())
-            });
-            if let Some(section) = top {
-                section.tables().for_each(|table| event_rows(table, false, &classes, &mut events));
-            }
+            events.extend(self.top_events());
+        }
+        events
+    }
+
+    /// The events of the first list of the busiest events.
+    pub fn top_events(&self) -> Vec<EventRow> {
+        let classes = self.event_classes();
+        let mut events = Vec::new();
+        let top = self.sections().filter(|section| section.heading().starts_with("Top ")).find(|section| {
+            section
+                .tables()
+                .any(|table| table.column(&["Event"]).is_some() && table.column(&["Waits", "Event Waits"]).is_some())
+        });
+        if let Some(section) = top {
+            section.tables().for_each(|table| event_rows(table, false, &classes, &mut events));
         }
         events
     }

@@ -13,6 +13,7 @@ mod headings;
 mod html;
 pub mod json;
 pub mod lookup;
+pub mod mask;
 pub mod model;
 pub mod rac_stats;
 mod text;

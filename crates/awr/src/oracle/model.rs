@@ -1,7 +1,7 @@
 //! The model of an Oracle report: sections, tables, columns, rows and cells, with provenance.
 //!
 //! All readers (HTML, text) build this model, and all commands read it. The model keeps every cell of the report as it is
-//! printed; numbers are interpreted when they are asked for ([`Row::value`]), with the unit of the value, of the column or of
+//! printed; numbers are interpreted on request ([`Row::value`]), with the unit of the value, of the column or of
 //! the row's label.
 //!
 //! Invariants:

@@ -3,15 +3,14 @@
 //! | column | figure |
 //! |---|---|
 //! | Total IO | Reads + Writes |
-//! | Reads | statistic `physical read total IO requests` per second; `physical read IO requests` before |
-//! | Read Latency | milliseconds of a wait for `db file sequential read`, or for `cell single block physical read` |
+//! | Reads | statistic `physical read IO requests` per second, as the script has it |
+//! | Read Latency | milliseconds of a wait for `db file sequential read`, or `cell single block physical read` if that has more waits |
 //! | Writes | statistic `physical writes` per second: blocks, as the script has it |
 //! | Redo MB/s | statistic `redo size` per second |
 //!
 //! The script cuts to whole numbers, except the latency. On a text report of a RAC database, the script reads the first line
 //! that begins with `physical read`, which is `physical read IO requests`; this table reads the statistics by name.
 
-use super::lookup::Lookup;
 use super::model::Report;
 
 /// The columns of the script.
@@ -26,33 +25,31 @@ pub struct RacStats {
     pub redo_mb: Option<f64>,
 }
 
-/// The events whose average is the read latency, in order.
+/// The events of single-block reads, without and with storage cells.
 const SINGLE_BLOCK: [&str; 2] = ["db file sequential read", "cell single block physical read"];
 
 /// A statistic per second. `labels` are the rows of the load profile that contain the same figure.
 fn rate(report: &Report, names: &[&str], labels: &[&str]) -> Option<f64> {
-    let total = names.iter().find_map(|name| match report.statistic(name) {
-        Lookup::Found(value) => Some(value),
-        Lookup::Absent | Lookup::Ambiguous(..) => None,
-    });
-    let seconds = report.header.elapsed_us.map(|us| us / 1e6).filter(|seconds| *seconds > 0.0);
-    total.zip(seconds).map(|(total, seconds)| total / seconds).or_else(|| report.load(labels))
+    names.iter().find_map(|name| report.statistic_per_second(name).value()).or_else(|| report.load(labels))
 }
 
 pub fn rac_stats(report: &Report) -> RacStats {
-    let events = report.events();
-    let latency = |name: &str| {
-        let waits = events.iter().find(|event| !event.is_background && event.name == name)?;
-        let (us, waits) = (waits.time_us?, waits.waits.filter(|waits| *waits > 0.0)?);
-        Some(us / waits / 1e3)
+    // As the script: the list of the busiest events before the complete lists, sessions before background processes.
+    let mut events = report.top_events();
+    events.extend(report.events());
+    let average = |name: &&str| {
+        let event = events.iter().find(|event| event.name == *name)?;
+        let waits = event.waits.filter(|waits| *waits > 0.0)?;
+        Some((waits, event.time_us? / waits / 1e3))
     };
+    let latencies = SINGLE_BLOCK.iter().filter_map(average);
     RacStats {
         reads: rate(
             report,
             &["physical read IO requests", "physical read total IO requests"],
             &["Read IO requests", "Physical reads", "Physical read (blocks)"],
         ),
-        read_latency_ms: SINGLE_BLOCK.iter().find_map(|name| latency(name)),
+        read_latency_ms: latencies.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, ms)| ms),
         writes: rate(report, &["physical writes"], &["Physical write (blocks)", "Physical writes"]),
         redo_mb: rate(report, &["redo size"], &["Redo size (bytes)", "Redo size"]).map(|bytes| bytes / 1_048_576.0),
     }

@@ -16,9 +16,10 @@ pub struct Layout {
 
 /// Whether a ruler above another one draws groups of its columns.
 fn is_group(group: &[Range], columns: &[Range]) -> bool {
-    group.iter().all(|(start, end)| {
-        columns.iter().any(|column| column.0 == *start) && columns.iter().any(|column| column.1 == *end)
-    })
+    group.len() < columns.len()
+        && group.iter().all(|(start, end)| {
+            columns.iter().any(|column| column.0 == *start) && columns.iter().any(|column| column.1 == *end)
+        })
 }
 
 impl Layout {

@@ -41,8 +41,12 @@ struct Open {
     partial_line: u32,
     /// Lines of that row, of a table with several rulers.
     lines: usize,
+    /// Characters of the last line of each cell of the last row.
+    lengths: Vec<usize>,
     /// The next line is the text of the last row.
     in_text: bool,
+    /// The last line of the text continues without a blank.
+    text_is_full: bool,
     /// The last row has no text yet.
     text_begins: bool,
     /// Lines of labels and values, without a ruler.
@@ -100,7 +104,10 @@ impl Reader {
         if let Some(range) = tildes(line) {
             let groups = phrases(line, 1).iter().filter(|group| slice(line, **group).starts_with("~~~")).count();
             // Tildes above sums separate rows.
-            return if groups == 1 { self.underlined(line, range, number, rest) } else { () };
+            if groups == 1 {
+                self.underlined(line, range, number, rest);
+            }
+            return;
         }
         let is_note = line.trim_start().starts_with("->");
         if !is_note && rest.clone().next().is_some_and(|next| tildes(&next).is_some_and(|range| range.0 < 4)) {
@@ -181,6 +188,10 @@ impl Reader {
     /// Begins a section whose heading stands above tildes. Names of columns may stand behind the heading and the tildes.
     fn underlined(&mut self, line: &str, range: line::Range, number: u32, rest: &Lines<'_>) {
         let above = self.pending.pop().unwrap_or_default();
+        if above.is_empty() && range.1 == line.chars().count() {
+            // Below the title of the report.
+            return;
+        }
         // Notes may stand between heading and tildes.
         let note = std::mem::take(&mut self.note);
         self.close();
@@ -239,7 +250,9 @@ impl Reader {
         }
         // A ruler above names and another ruler belongs to the header.
         let below = ruler_ahead(rest.clone());
-        let is_sum = |below: &Vec<line::Range>| below.iter().all(|column| columns.contains(column));
+        let is_sum = |below: &Vec<line::Range>| {
+            below.len() < columns.len() && below.iter().all(|column| columns.contains(column))
+        };
         if below.is_some_and(|below| !is_sum(&below)) && self.pending.len() < PENDING_MAX {
             self.pending.push(line.to_owned());
             return true;
@@ -255,8 +268,9 @@ impl Reader {
         }
         self.close();
         let position = |known: &[&str]| layout.names.iter().position(|(_, name)| known.contains(&name.as_str()));
+        let has_text = layout.names.iter().any(|(_, name)| name.ends_with("SQL Text") || name.ends_with("Statement"));
         let rows = match (position(&["SQL Id", "SQL ID"]), position(&["Hash Value", "Old Hash Value"])) {
-            _ if layout.rulers.len() > 1 || layout.labelled => Rows::Lines,
+            _ if layout.rulers.len() > 1 || layout.labelled || has_text => Rows::Lines,
             (Some(id), _) => Rows::SqlBelow { id, is_sql_id: true },
             (_, Some(id)) => Rows::SqlBelow { id, is_sql_id: false },
             _ => Rows::Lines,
@@ -268,7 +282,9 @@ impl Reader {
             partial: Vec::new(),
             partial_line: 0,
             lines: 0,
+            lengths: Vec::new(),
             in_text: false,
+            text_is_full: false,
             text_begins: false,
             is_pairs: false,
         });
@@ -288,7 +304,9 @@ impl Reader {
                 partial: Vec::new(),
                 partial_line: 0,
                 lines: 0,
+                lengths: Vec::new(),
                 in_text: false,
+                text_is_full: false,
                 text_begins: false,
                 is_pairs: true,
             });
@@ -447,14 +465,15 @@ impl Reader {
             self.builder.repeat(super::model::Span::default());
             open.in_text = true;
             open.text_begins = true;
+            open.text_is_full = false;
         } else if open.is_declared {
             let (module, text) = (open.layout.names.len(), open.layout.names.len() + 1);
             if let Some(name) = line.trim_start().strip_prefix("Module:").filter(|_| open.text_begins) {
                 self.builder.continue_cell(module, name.trim(), "");
             } else {
-                let is_full = line.chars().count() >= SQL_LINE;
-                let text_line = if is_full { line.to_owned() } else { format!("{} ", line.trim()) };
-                self.builder.continue_cell(text, &text_line, "");
+                let separator = if open.text_is_full { "" } else { " " };
+                open.text_is_full = line.chars().count() >= SQL_LINE;
+                self.builder.continue_cell(text, line, separator);
             }
             open.text_begins = false;
             open.in_text = true;
@@ -477,16 +496,19 @@ impl Reader {
             && cells.len() > 1
             && open.is_declared
         {
-            // A wrapped cell: the line before is full.
+            // A wrapped cell: the line before is full, or has no space for the next word.
             let (start, end) = open.layout.rulers[0][column];
-            let before = self.builder.last_cell(column).chars().count() % (end - start).max(1);
-            let whole = self.builder.last_cell(column).chars().count();
+            let before = open.lengths.get(column).copied().unwrap_or(0);
             let word = text.split(' ').next().unwrap_or("").chars().count();
-            let is_full = whole > 0 && before == 0;
-            if whole > 0 && whole < WRAPPED_MAX && (is_full || before + word >= end - start) {
+            let is_full = before >= end - start;
+            let continues = before > 0 && (is_full || before + word >= end - start);
+            if continues && self.builder.last_cell(column).len() < WRAPPED_MAX {
+                open.lengths[column] = text.chars().count();
                 return self.builder.continue_cell(column, text, if is_full { "" } else { " " });
             }
         }
+        open.lengths.clear();
+        open.lengths.extend(cells.iter().map(|cell| cell.chars().count()));
         self.declare(open, number, &[]);
         self.add_row(cells, number);
     }

@@ -2,9 +2,11 @@
 
 use super::Files;
 use crate::awr::{source::Failure, to_stdout};
+use cellar_awr::oracle::mask::Masking;
 use cellar_awr::oracle::model::{Form, Report};
 use cellar_awr::oracle::{csv, json};
 use cellar_awr::table::duration;
+use clap::builder::PossibleValuesParser;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -25,14 +27,22 @@ pub struct ReadArguments {
     /// Write each table to a CSV file in a folder, one subfolder for each report
     #[arg(long, value_name = "FOLDER")]
     csv: Option<PathBuf>,
+    /// Replace names of hosts, names of users, SQL text; the same name gets the same replacement in all reports of the command
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = PossibleValuesParser::new(["hosts", "users", "sql"]))]
+    mask: Vec<String>,
 }
 
 pub fn read(arguments: &ReadArguments) -> Result<(), Failure> {
     let mut folders = BTreeMap::new();
-    arguments.files.for_each("read", &mut |report| match &arguments.csv {
-        Some(folder) => write_csv(folder, &report, &mut folders),
-        None if arguments.json => to_stdout(&format!("{}\n", json::json(&report))),
-        None => to_stdout(&summary(&report)),
+    let masked = |what: &str| arguments.mask.iter().any(|known| known == what);
+    let mut masking = Masking::new(masked("hosts"), masked("users"), masked("sql"));
+    arguments.files.for_each("read", &mut |mut report| {
+        masking.apply(&mut report);
+        match &arguments.csv {
+            Some(folder) => write_csv(folder, &report, &mut folders),
+            None if arguments.json => to_stdout(&format!("{}\n", json::json(&report))),
+            None => to_stdout(&summary(&report)),
+        }
     })
 }
 
