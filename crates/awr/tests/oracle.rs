@@ -130,6 +130,20 @@ fn the_two_forms_of_a_report_have_the_same_head_and_figures() {
 }
 
 #[test]
+fn statspack_reports_are_read() {
+    let report = read("sp.txt", include_bytes!("oracle_support/statspack.txt"));
+    assert_eq!((report.kind, report.counts.unplaced, report.counts.uncatalogued), (Kind::Statspack, 0, 0));
+    assert_eq!((report.header.elapsed_us, report.header.db_time_us), (Some(3600e6), Some(4320e6)));
+    assert_eq!((report.header.begin.snap_id, report.header.cpus), (Some(101), Some(4.0)));
+    let events = report.events();
+    assert_eq!((events[0].waits, events[0].time_us, events[0].percent), (Some(600_000.0), Some(1800e6), Some(41.7)));
+    let statements = report.section("SQL ordered by CPU").unwrap().tables().next().unwrap();
+    let texts: Vec<&str> = statements.rows().map(|row| row.text(8)).collect();
+    assert_eq!(texts, ["select * from t where a = :1", "select 2 from dual"]);
+    assert_eq!(rac_stats::rac_stats(&report).read_latency_ms, Some(3.0));
+}
+
+#[test]
 fn rac_stats_prints_the_columns_of_the_script() {
     let stats = rac_stats::rac_stats(&read("a.txt", instance_text().as_bytes()));
     assert_eq!(stats.line("awr.txt"), "awr.txt|150|100|2.00|50|41|");

@@ -1,6 +1,7 @@
 //! The head of a report, from the tables of the first sections, by the names of their columns.
 
 use super::model::{Boundary, Header, Instance, Kind, Report, Row, Section, Table, same_name};
+use super::value::{Unit, parse};
 
 /// Sections in which the head is looked for.
 const SECTIONS: usize = 12;
@@ -10,7 +11,7 @@ pub(super) fn read(report: &Report) -> Header {
     for table in report.sections().take(SECTIONS).flat_map(Section::tables) {
         database(&mut header, table);
         host(&mut header, table);
-        snapshots(&mut header, table);
+        snapshots(&mut header, table, report.decimal_comma);
     }
     if report.kind != Kind::Pdb {
         // A report about a root lists all of its containers.
@@ -27,8 +28,7 @@ pub(super) fn read(report: &Report) -> Header {
             .find(|(label, _)| same_name(label, "Std Block Size"))
             .map(|(_, size)| size)
     });
-    if let Some(size) = block.and_then(|size| super::value::parse(size, super::value::Unit::Data, report.decimal_comma))
-    {
+    if let Some(size) = block.and_then(|size| parse(size, Unit::Data, report.decimal_comma)) {
         header.block_bytes = Some(size.number);
     }
     header
@@ -144,7 +144,7 @@ fn operating_systems(header: &mut Header, table: Table<'_>) {
     header.memory_bytes = sum(table.column(&["Memory MB", "Memory (MB)"])).map(|megabytes| megabytes * 1_048_576.0);
 }
 
-fn snapshots(header: &mut Header, table: Table<'_>) {
+fn snapshots(header: &mut Header, table: Table<'_>, decimal_comma: bool) {
     for row in table.rows().take(16) {
         let label = row.text(0);
         let boundary = |known: &mut Boundary| {
@@ -153,8 +153,12 @@ fn snapshots(header: &mut Header, table: Table<'_>) {
             known.sessions = known.sessions.or_else(|| row.named(&["Sessions"]));
         };
         let time = || {
-            let values = (1..row.cells().len()).filter_map(|column| row.value(column));
-            values.into_iter().find(|value| value.unit.base() == "us").map(|value| value.number)
+            // Statspack prints another label behind the time: `60.00 (mins) Av Act Sess:`.
+            let times = row.cells().skip(1).filter_map(|text| {
+                let time = text.find(')').map_or(text, |end| &text[..=end]);
+                parse(time, Unit::None, decimal_comma)
+            });
+            times.into_iter().find(|value| value.unit.base() == "us").map(|value| value.number)
         };
         if same_name(label, "Begin Snap") {
             boundary(&mut header.begin);

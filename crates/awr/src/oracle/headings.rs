@@ -40,7 +40,7 @@ const FAMILIES: [&str; 34] = [
     "Rule Set",
 ];
 
-const HEADINGS: [&str; 138] = [
+const HEADINGS: [&str; 140] = [
     "WORKLOAD REPOSITORY report for",
     "WORKLOAD REPOSITORY PDB report",
     "WORKLOAD REPOSITORY PDB report (root snapshots)",
@@ -68,6 +68,8 @@ const HEADINGS: [&str; 138] = [
     "Cache Sizes",
     "Shared Pool Statistics",
     "Snapshot",
+    "Database",
+    "Host Name",
     "Time Model",
     "Time Model - % of DB time",
     "Time Model Statistics",
