@@ -9,6 +9,7 @@ mod error;
 mod file;
 mod group;
 mod meta;
+mod mirror;
 mod operation_counters;
 mod page_set;
 mod volume;
@@ -17,13 +18,14 @@ pub use cache::CacheStats;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{OpenUnit, UnitCodec, stored_bytes};
 pub use group::{AuSize, Redundancy, State as GroupState, Superblock, Uuid};
+pub use mirror::{AbsentDisk, Copied, DiskMode};
 pub use operation_counters::{OperationCounters, OperationCounts};
 pub use page_set::PageSet;
 pub use volume::{
-    Attr, AuFormat, AuInfo, Backlog, CachedUnit, DirEntry, DiskSpace, DiskState, FactsWriter, Fallocate, Ino, Kind,
-    NewNode, ROOT_INO, ReadOnlyVolume, RegionGuard, RenameMode, SavedFacts, SetAttr, SetTime, SpacePriority,
-    SpaceTotals, StagedUnits, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions, disk_states,
-    forms_new_group,
+    Attr, AuFormat, AuInfo, Backlog, CachedUnit, DirEntry, DiskSpace, DiskState, FactsWriter, Fallocate, GroupDisk,
+    GroupStatus, Ino, Kind, NewNode, ROOT_INO, ReadOnlyVolume, RegionGuard, RenameMode, SavedFacts, SetAttr, SetTime,
+    SpacePriority, SpaceTotals, StagedUnits, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions,
+    disk_states, forms_new_group,
 };
 
 /// Returns the time in nanoseconds since 1970.

@@ -186,6 +186,10 @@ impl Disk for CountedDisk {
         self.stats.count(DiskOperation::Sync, || self.disk.sync_everything(), |()| 0)
     }
 
+    fn is_accessible(&self) -> bool {
+        self.disk.is_accessible()
+    }
+
     fn io_stats(&self) -> Option<&DiskIoStats> {
         Some(&self.stats)
     }

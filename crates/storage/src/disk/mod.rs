@@ -136,6 +136,16 @@ pub trait Disk: Send + Sync + Debug {
     /// Makes every change before the call durable, also changes by other processes.
     fn sync_everything(&self) -> io::Result<()>;
 
+    /// Returns false while the disk group does not use the disk, because the disk failed or is absent.
+    fn is_accessible(&self) -> bool {
+        true
+    }
+
+    /// Returns whether a write to a range of an inode's file would first make a record of the write durable.
+    fn write_waits(&self, _ino: u64, _stream: Stream, _range: &Range<u64>) -> bool {
+        false
+    }
+
     /// Returns the counters of the disk's I/O; None for an engine that does not count.
     fn io_stats(&self) -> Option<&DiskIoStats> {
         None

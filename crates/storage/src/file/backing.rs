@@ -137,6 +137,11 @@ impl Backing {
         Ok(Opened { backing: self, file: self.existing()? })
     }
 
+    /// Returns whether a write would first make a record of the write durable.
+    pub fn write_waits(&self, range: &Range<u64>) -> bool {
+        self.disk.write_waits(self.ino, self.stream, range)
+    }
+
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
         let file = self.created()?;
         // Set the flag after an error too: a prefix may have arrived.

@@ -53,6 +53,12 @@ impl WriteGuard<'_> {
         }
     }
 
+    /// Returns whether a write of a range would first make a record of the write durable. The redo log is not considered.
+    pub fn write_waits(&self, range: Range<u64>) -> bool {
+        let mut pieces = self.layout.pieces(range);
+        pieces.any(|Piece { disk_index, range }| self.backing[disk_index].write_waits(&range))
+    }
+
     pub(super) fn write_raw(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.layout.pieces(offset..offset + data.len() as u64).try_for_each(|Piece { disk_index, range }| {
             let bytes = &data[(range.start - offset) as usize..(range.end - offset) as usize];

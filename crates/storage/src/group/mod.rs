@@ -1,10 +1,11 @@
 //! The disk group: several cell disks used as one. It determines how the allocation units of a file are striped over
-//! them.
+//! them, and which disks store the copies of an allocation unit.
 //!
-//! Invariants: while a [`Group`] lives, all disks of the group are present and locked by this process; a byte of a file
-//! is stored at the same offset in exactly one disk's backing file (external redundancy). The group knows neither names
-//! nor caching.
+//! Invariants: while a [`Group`] lives, its present disks are locked by this process. With external redundancy all disks
+//! are present, and a byte of a file is stored at the same offset in exactly one disk's backing file. With copies, what is
+//! said of a disk holds of a copy set ([`crate::mirror`]). The group knows neither names nor caching.
 
+mod failure_groups;
 mod stripe_layout;
 mod superblock;
 
@@ -13,24 +14,39 @@ pub use superblock::{Redundancy, State, Superblock, Uuid};
 
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::mirror::{AbsentDisk, Mirror, Parts};
 use std::sync::Arc;
+
+/// How a group is formed and opened.
+#[derive(Debug, Clone)]
+pub struct GroupOptions {
+    /// Allocation-unit size of new files. A file keeps the size that it was created with.
+    pub au_size: AuSize,
+    pub redundancy: Redundancy,
+    /// The failure group of each disk, in the order of the disks; a disk without one forms its own.
+    pub failure_groups: Vec<Option<String>>,
+    /// The failure group whose disks are read if possible.
+    pub preferred_read: Option<String>,
+    /// Opens the group without a majority of the disks that have the newest data.
+    pub force_degraded: bool,
+}
 
 #[derive(Debug)]
 pub struct Group {
+    /// In the order of disk numbers.
     disks: Vec<Arc<dyn Disk>>,
-    superblocks: Vec<Superblock>,
-    /// Allocation-unit size of new files. A file keeps the size that it was created with.
+    /// What files are striped over: the disks, or the copy sets.
+    stripes: Vec<Arc<dyn Disk>>,
+    /// In the order of disk numbers; None for an absent disk.
+    superblocks: Vec<Option<Superblock>>,
+    mirror: Option<Arc<Mirror>>,
     au_size: AuSize,
 }
 
 impl Group {
     /// Locks the disks, then opens the group on them, or forms a new group if all are blank. The order of the disks
     /// does not matter. Returns also whether the group is new: then call [`Group::mark_ready`] once its metadata exist.
-    pub fn open(disks: Vec<Arc<dyn Disk>>, au_size: AuSize, redundancy: Redundancy) -> Result<(Self, bool)> {
-        if redundancy != Redundancy::External {
-            let message = format!("redundancy \"{redundancy}\" is not supported yet; use \"external\"");
-            return Err(Error::new(ErrorKind::NotSupported, message));
-        }
+    pub fn open(disks: Vec<Arc<dyn Disk>>, options: &GroupOptions) -> Result<(Self, bool)> {
         if disks.is_empty() || disks.len() > superblock::DISKS_MAX {
             let message =
                 format!("a disk group has 1 to {} disks, but {} are configured", superblock::DISKS_MAX, disks.len());
@@ -38,13 +54,22 @@ impl Group {
         }
         let found = lock_and_read(disks.iter().map(AsRef::as_ref))?;
         if found.iter().flatten().all(|superblock| superblock.state == State::Forming) {
-            Self::form(disks, &found, au_size)
-        } else {
-            let mut group = Self::assemble(disks, found, au_size)?;
-            // A crash in `mark_ready` leaves some disks in state forming although the group is ready.
-            group.mark_ready()?;
-            Ok((group, false))
+            return Self::form(disks, &found, options);
         }
+        let example = example_of(&found);
+        check_options(&disks, &found, example, options)?;
+        let mut group = match example.redundancy {
+            Redundancy::External => Self::assemble(disks, found, options.au_size)?,
+            Redundancy::Normal | Redundancy::High => {
+                let members = Members::of(disks, found)?;
+                let (parts, present) = members.parts(options.preferred_read.clone())?;
+                let mirror = Mirror::open(parts, &present, options.force_degraded)?;
+                Self::mirrored(mirror, members.superblocks, options.au_size)
+            }
+        };
+        // A crash in `mark_ready` leaves some disks in state forming although the group is ready.
+        group.mark_ready()?;
+        Ok((group, false))
     }
 
     /// Locks the disks and opens the group on them. Writes nothing. A group without data is an error.
@@ -54,7 +79,12 @@ impl Group {
             let message = "no disk belongs to a disk group that contains data; check the list of disks";
             return Err(Error::new(ErrorKind::ForeignDisk, message));
         }
-        Self::assemble(disks, found, AuSize::DEFAULT)
+        if example_of(&found).redundancy == Redundancy::External {
+            return Self::assemble(disks, found, AuSize::DEFAULT);
+        }
+        let members = Members::of(disks, found)?;
+        let (parts, present) = members.parts(None)?;
+        Ok(Self::mirrored(Mirror::open_read_only(parts, &present)?, members.superblocks, AuSize::DEFAULT))
     }
 
     /// Locks the disks and returns whether [`Group::open`] would form a new group on them. Writes nothing.
@@ -67,61 +97,65 @@ impl Group {
         Ok(is_new)
     }
 
-    fn form(disks: Vec<Arc<dyn Disk>>, found: &[Option<Superblock>], au_size: AuSize) -> Result<(Self, bool)> {
+    fn form(disks: Vec<Arc<dyn Disk>>, found: &[Option<Superblock>], options: &GroupOptions) -> Result<(Self, bool)> {
         check_blank(disks.iter().map(AsRef::as_ref), found)?;
-        let superblocks = Superblock::for_new_group(disks.len(), au_size)?;
+        let (au_size, redundancy) = (options.au_size, options.redundancy);
+        let failure_groups = match redundancy {
+            Redundancy::External => Vec::new(),
+            Redundancy::Normal | Redundancy::High => failure_groups::names(&options.failure_groups, disks.len())?,
+        };
+        let sets = match redundancy {
+            Redundancy::External => Vec::new(),
+            Redundancy::Normal | Redundancy::High => failure_groups::copy_sets(&failure_groups, redundancy.copies())
+                .map_err(|error| Error::new(ErrorKind::Invalid, format!("redundancy \"{redundancy}\": {error}")))?,
+        };
+        let superblocks = Superblock::for_new_group(disks.len(), au_size, redundancy, &failure_groups)?;
         for (disk, superblock) in disks.iter().zip(&superblocks) {
             superblock.write(disk.as_ref())?;
         }
-        Ok((Self { disks, superblocks, au_size }, true))
+        let group_id = superblocks[0].group_id;
+        let superblocks = superblocks.into_iter().map(Some).collect();
+        if redundancy == Redundancy::External {
+            return Ok((Self { stripes: disks.clone(), disks, superblocks, mirror: None, au_size }, true));
+        }
+        let preferred_read = options.preferred_read.clone();
+        let mirror = Mirror::form(Parts { group_id, engines: disks, failure_groups, sets, preferred_read })?;
+        Ok((Self::mirrored(mirror, superblocks, au_size), true))
+    }
+
+    fn mirrored(mirror: Arc<Mirror>, superblocks: Vec<Option<Superblock>>, au_size: AuSize) -> Self {
+        let (disks, stripes) = (mirror.disks().to_vec(), mirror.copy_sets());
+        Self { disks, stripes, superblocks, mirror: Some(mirror), au_size }
     }
 
     fn assemble(disks: Vec<Arc<dyn Disk>>, found: Vec<Option<Superblock>>, au_size: AuSize) -> Result<Self> {
-        let example = found.iter().flatten().next().expect("one disk has a superblock").clone();
-        let count = example.disk_ids.len();
-        let mut members: Vec<Option<(Arc<dyn Disk>, Superblock)>> = (0..count).map(|_| None).collect();
-        for (disk, superblock) in disks.into_iter().zip(found) {
-            let path = disk.path().display().to_string();
-            let foreign = |message: String| Err(Error::new(ErrorKind::ForeignDisk, message));
-            let Some(superblock) = superblock else {
-                return foreign(format!(
-                    "{path} is not a disk of group {}: it has no superblock; adding a disk to a group is not \
-                     supported, so remove it from the configuration",
-                    example.group_id
-                ));
-            };
-            if superblock.group_id != example.group_id {
-                let (ours, its) = (example.group_id, superblock.group_id);
-                return foreign(format!("{path} belongs to disk group {its}, not to {ours}; check the list of disks"));
-            }
-            let index = superblock.index as usize;
-            if members[index].is_some() {
-                return foreign(format!(
-                    "{path} has the identity of another configured disk (disk {index}); list each disk once"
-                ));
-            }
-            members[index] = Some((disk, superblock));
+        let members = Members::of(disks, found)?;
+        if let Some(disk) = members.unknown.first() {
+            return Err(members.not_a_member(disk.as_ref()));
         }
-        let missing: Vec<String> = (0..count)
-            .filter(|index| members[*index].is_none())
-            .map(|index| format!("disk {index} ({})", example.disk_ids[index]))
-            .collect();
+        let ids = &members.example.disk_ids;
+        let missing = ids.iter().zip(&members.engines).enumerate().filter(|(_, (_, engine))| engine.is_none());
+        let missing: Vec<String> = missing.map(|(index, (id, _))| format!("disk {index} ({id})")).collect();
         if !missing.is_empty() {
             let message = format!(
-                "disk group {} has {count} disks, but {} is not among the configured ones; add its directory or device",
-                example.group_id,
+                "disk group {} has {} disks, but {} is not among the configured ones; add its directory or device",
+                members.example.group_id,
+                ids.len(),
                 missing.join(", ")
             );
             return Err(Error::new(ErrorKind::ForeignDisk, message));
         }
-        let (disks, superblocks): (Vec<_>, Vec<_>) = members.into_iter().flatten().unzip();
-        Ok(Self { disks, superblocks, au_size })
+        let disks: Vec<_> = members.engines.into_iter().flatten().collect();
+        Ok(Self { stripes: disks.clone(), disks, superblocks: members.superblocks, mirror: None, au_size })
     }
 
     /// Records on every disk that the group contains data and must never be formed again.
     pub fn mark_ready(&mut self) -> Result<()> {
         for (disk, superblock) in self.disks.iter().zip(&mut self.superblocks) {
-            if superblock.state != State::Ready {
+            if let Some(superblock) = superblock
+                && superblock.state != State::Ready
+                && disk.is_accessible()
+            {
                 superblock.state = State::Ready;
                 superblock.write(disk.as_ref())?;
             }
@@ -129,12 +163,36 @@ impl Group {
         Ok(())
     }
 
-    pub fn id(&self) -> Uuid {
-        self.superblocks[0].group_id
+    fn superblock(&self) -> &Superblock {
+        self.superblocks.iter().flatten().next().expect("a group has a disk")
     }
 
+    pub fn id(&self) -> Uuid {
+        self.superblock().group_id
+    }
+
+    pub fn redundancy(&self) -> Redundancy {
+        self.superblock().redundancy
+    }
+
+    /// Returns the disks, in the order of their numbers.
     pub fn disks(&self) -> &[Arc<dyn Disk>] {
         &self.disks
+    }
+
+    /// Returns the disks that can be used now.
+    pub fn accessible_disks(&self) -> Vec<Arc<dyn Disk>> {
+        self.disks.iter().filter(|disk| disk.is_accessible()).cloned().collect()
+    }
+
+    /// Returns what files are striped over: each disk, or each copy set as a disk.
+    pub fn stripes(&self) -> &[Arc<dyn Disk>] {
+        &self.stripes
+    }
+
+    /// Returns the state of the copies; None with external redundancy.
+    pub fn mirror(&self) -> Option<&Arc<Mirror>> {
+        self.mirror.as_ref()
     }
 
     /// Returns the layout of a new file. The inode number selects the disk of its first allocation unit.
@@ -143,6 +201,115 @@ impl Group {
         let start = (ino % disks.len() as u64) as u16;
         StripeLayout { au_size: self.au_size, start, disks }
     }
+}
+
+/// The disks of a group by number.
+struct Members {
+    example: Superblock,
+    engines: Vec<Option<Arc<dyn Disk>>>,
+    superblocks: Vec<Option<Superblock>>,
+    /// Disks without a superblock.
+    unknown: Vec<Arc<dyn Disk>>,
+}
+
+impl Members {
+    fn of(disks: Vec<Arc<dyn Disk>>, found: Vec<Option<Superblock>>) -> Result<Self> {
+        let example = example_of(&found).clone();
+        let count = example.disk_ids.len();
+        let mut members = Self {
+            engines: (0..count).map(|_| None).collect(),
+            superblocks: (0..count).map(|_| None).collect(),
+            unknown: Vec::new(),
+            example,
+        };
+        for (disk, superblock) in disks.into_iter().zip(found) {
+            let path = disk.path().display().to_string();
+            let foreign = |message: String| Err(Error::new(ErrorKind::ForeignDisk, message));
+            let Some(superblock) = superblock else {
+                members.unknown.push(disk);
+                continue;
+            };
+            if superblock.group_id != members.example.group_id {
+                let (ours, its) = (members.example.group_id, superblock.group_id);
+                return foreign(format!("{path} belongs to disk group {its}, not to {ours}; check the list of disks"));
+            }
+            let index = superblock.index as usize;
+            if members.engines[index].is_some() {
+                return foreign(format!(
+                    "{path} has the identity of another configured disk (disk {index}); list each disk once"
+                ));
+            }
+            members.engines[index] = Some(disk);
+            members.superblocks[index] = Some(superblock);
+        }
+        Ok(members)
+    }
+
+    fn not_a_member(&self, disk: &dyn Disk) -> Error {
+        let message = format!(
+            "{} is not a disk of group {}: it has no superblock; adding a disk to a group is not supported, so remove it \
+             from the configuration",
+            disk.path().display(),
+            self.example.group_id
+        );
+        Error::new(ErrorKind::ForeignDisk, message)
+    }
+
+    /// Returns the parts of a group with copies, and which disks are present. A configured directory that is empty or
+    /// absent stands for a missing disk.
+    fn parts(&self, preferred_read: Option<String>) -> Result<(Parts, Vec<bool>)> {
+        let Superblock { group_id, failure_groups, redundancy, .. } = &self.example;
+        let present: Vec<bool> = self.engines.iter().map(Option::is_some).collect();
+        let mut unknown = self.unknown.iter();
+        let mut engine = |engine: &Option<Arc<dyn Disk>>| -> Arc<dyn Disk> {
+            let mut path = || unknown.next().map_or_else(|| "an unknown path".into(), |disk| disk.path().to_owned());
+            engine.clone().unwrap_or_else(|| Arc::new(AbsentDisk::new(path())))
+        };
+        let engines = self.engines.iter().map(&mut engine).collect();
+        if let Some(surplus) = unknown.next() {
+            return Err(self.not_a_member(surplus.as_ref()));
+        }
+        let (failure_groups, sets) =
+            (failure_groups.clone(), failure_groups::copy_sets(failure_groups, redundancy.copies())?);
+        Ok((Parts { group_id: *group_id, engines, failure_groups, sets, preferred_read }, present))
+    }
+}
+
+/// Returns a superblock that describes the group: of a disk that is ready, if there is one.
+fn example_of(found: &[Option<Superblock>]) -> &Superblock {
+    let ready = found.iter().flatten().find(|superblock| superblock.state == State::Ready);
+    ready.or(found.iter().flatten().next()).expect("one disk has a superblock")
+}
+
+/// Checks that the configuration agrees with what the group was formed with.
+fn check_options(
+    disks: &[Arc<dyn Disk>],
+    found: &[Option<Superblock>],
+    example: &Superblock,
+    options: &GroupOptions,
+) -> Result<()> {
+    let refused = |message: String| Err(Error::new(ErrorKind::Invalid, message));
+    if example.redundancy != options.redundancy {
+        return refused(format!(
+            "disk group {} has redundancy \"{}\", but \"{}\" is configured; the redundancy of a group cannot be changed, \
+             so write redundancy = \"{}\"",
+            example.group_id, example.redundancy, options.redundancy, example.redundancy
+        ));
+    }
+    let configured = options.failure_groups.iter().map(Option::as_ref).chain(std::iter::repeat(None));
+    for ((disk, superblock), configured) in disks.iter().zip(found).zip(configured) {
+        let stored = superblock.as_ref().and_then(|found| found.failure_groups.get(usize::from(found.index)));
+        if let (Some(stored), Some(configured)) = (stored, configured)
+            && stored != configured
+        {
+            return refused(format!(
+                "cell disk {} is in failure group \"{stored}\", but \"{configured}\" is configured; the failure group of a \
+                 disk cannot be changed",
+                disk.path().display()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that every disk without a superblock is blank.
@@ -157,7 +324,8 @@ fn check_blank<'a>(disks: impl Iterator<Item = &'a dyn Disk>, found: &[Option<Su
     Ok(())
 }
 
-/// Locks each disk and reads its superblock.
+/// Locks each disk and reads its superblock. A disk that cannot be read counts as one without a superblock if another
+/// disk belongs to a group with copies.
 fn lock_and_read<'a>(disks: impl Iterator<Item = &'a dyn Disk>) -> Result<Vec<Option<Superblock>>> {
     let read = |disk: &dyn Disk| {
         let path = disk.path().display();
@@ -167,5 +335,16 @@ fn lock_and_read<'a>(disks: impl Iterator<Item = &'a dyn Disk>) -> Result<Vec<Op
         }
         Superblock::read(disk)
     };
-    disks.map(read).collect()
+    let results: Vec<Result<Option<Superblock>>> = disks.map(read).collect();
+    let has_copies = results
+        .iter()
+        .any(|result| matches!(result, Ok(Some(superblock)) if superblock.redundancy != Redundancy::External));
+    let tolerate = |result: Result<Option<Superblock>>| match result {
+        Err(error) if has_copies && error.kind() != ErrorKind::Locked => {
+            log::error!("{error}; the disk counts as missing");
+            Ok(None)
+        }
+        result => result,
+    };
+    results.into_iter().map(tolerate).collect()
 }

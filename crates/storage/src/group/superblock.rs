@@ -11,9 +11,16 @@ use std::io::Read;
 pub const DISKS_MAX: usize = 64;
 const NAME: &str = "superblock";
 const MAGIC: &[u8; 8] = b"CELLARDK";
-const VERSION: u32 = 1;
+/// The version of a group with external redundancy.
+const VERSION_EXTERNAL: u32 = 1;
+/// The version of a group with copies, which has failure groups.
+const VERSION_MIRRORED: u32 = 2;
 const BYTES: usize = 4096;
 const CHECKSUM_AT: usize = BYTES - 4;
+const DISK_IDS_AT: usize = 40;
+const FAILURE_GROUPS_AT: usize = DISK_IDS_AT + 16 * DISKS_MAX;
+/// Maximum bytes of a failure group's name, which fills its field with zeros.
+pub const FAILURE_GROUP_BYTES: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Uuid([u8; 16]);
@@ -68,6 +75,13 @@ pub enum Redundancy {
     High = 3,
 }
 
+impl Redundancy {
+    /// Returns the number of copies of an allocation unit.
+    pub fn copies(self) -> usize {
+        self as usize
+    }
+}
+
 impl fmt::Display for Redundancy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -95,16 +109,28 @@ pub struct Superblock {
     /// This disk's position in `disk_ids`.
     pub index: u16,
     pub state: State,
+    pub redundancy: Redundancy,
+    /// The failure group of each disk; empty with external redundancy.
+    pub failure_groups: Vec<String>,
     /// As configured when the group was formed; informative, files record their own.
     pub au_size: AuSize,
 }
 
 impl Superblock {
-    /// Returns the superblocks of `count` disks that form a new group.
-    pub(super) fn for_new_group(count: usize, au_size: AuSize) -> Result<Vec<Self>> {
+    /// Returns the superblocks of `count` disks that form a new group. `failure_groups` are empty with external
+    /// redundancy.
+    pub(super) fn for_new_group(
+        count: usize,
+        au_size: AuSize,
+        redundancy: Redundancy,
+        failure_groups: &[String],
+    ) -> Result<Vec<Self>> {
         let group_id = Uuid::random()?;
         let disk_ids = (0..count).map(|_| Uuid::random()).collect::<Result<Vec<_>>>()?;
-        let superblock = |index| Self { group_id, disk_ids: disk_ids.clone(), index, state: State::Forming, au_size };
+        let failure_groups = failure_groups.to_vec();
+        let state = State::Forming;
+        let example = Self { group_id, disk_ids, index: 0, state, redundancy, failure_groups, au_size };
+        let superblock = |index| Self { index, ..example.clone() };
         Ok((0..count as u16).map(superblock).collect())
     }
 
@@ -128,9 +154,12 @@ impl Superblock {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(BYTES);
         bytes.put_bytes(MAGIC);
-        bytes.put_u32(VERSION);
+        bytes.put_u32(match self.redundancy {
+            Redundancy::External => VERSION_EXTERNAL,
+            Redundancy::Normal | Redundancy::High => VERSION_MIRRORED,
+        });
         bytes.put_u8(self.state as u8);
-        bytes.put_u8(Redundancy::External as u8);
+        bytes.put_u8(self.redundancy as u8);
         bytes.put_u8(self.au_size.shift());
         bytes.put_u8(0);
         bytes.put_bytes(&self.group_id.0);
@@ -139,6 +168,10 @@ impl Superblock {
         bytes.put_u32(0);
         for id in &self.disk_ids {
             bytes.put_bytes(&id.0);
+        }
+        for (index, name) in self.failure_groups.iter().enumerate() {
+            bytes.resize(FAILURE_GROUPS_AT + index * FAILURE_GROUP_BYTES, 0);
+            bytes.put_bytes(name.as_bytes());
         }
         bytes.resize(CHECKSUM_AT, 0);
         let checksum = crc32c::crc32c(&bytes);
@@ -161,8 +194,8 @@ impl Superblock {
             return Err(Corrupt::new("superblock checksum", CHECKSUM_AT, found));
         }
         let version = reader.u32("superblock version")?;
-        if version != VERSION {
-            let found = format!("version {version}; this release reads version {VERSION}");
+        if !(VERSION_EXTERNAL..=VERSION_MIRRORED).contains(&version) {
+            let found = format!("version {version}; this release reads versions up to {VERSION_MIRRORED}");
             return Err(Corrupt::new("superblock version", 8, found));
         }
         let state = match reader.u8("disk state")? {
@@ -170,10 +203,12 @@ impl Superblock {
             2 => State::Ready,
             other => return Err(Corrupt::new("disk state", 12, format!("{other}"))),
         };
-        let redundancy = reader.u8("redundancy")?;
-        if redundancy != Redundancy::External as u8 {
-            return Err(Corrupt::new("redundancy", 13, format!("{redundancy}; this release supports external only")));
-        }
+        let redundancy = match (version, reader.u8("redundancy")?) {
+            (VERSION_EXTERNAL, 1) => Redundancy::External,
+            (VERSION_MIRRORED, 2) => Redundancy::Normal,
+            (VERSION_MIRRORED, 3) => Redundancy::High,
+            (_, other) => return Err(Corrupt::new("redundancy", 13, format!("{other} in version {version}"))),
+        };
         let shift = reader.u8("allocation unit size")?;
         let au_size = AuSize::from_shift(shift).map_err(|e| Corrupt::new("allocation unit size", 14, e.to_string()))?;
         reader.u8("padding")?;
@@ -188,9 +223,21 @@ impl Superblock {
         for _ in 0..count {
             disk_ids.push(Uuid(reader.take(16, "disk id")?.try_into().expect("16 bytes")));
         }
-        Ok(Self { group_id, disk_ids, index, state, au_size })
+        let mut failure_groups = Vec::new();
+        if redundancy != Redundancy::External {
+            for disk in 0..usize::from(count) {
+                let at = FAILURE_GROUPS_AT + disk * FAILURE_GROUP_BYTES;
+                let field = &bytes[at..at + FAILURE_GROUP_BYTES];
+                let name = &field[..field.iter().position(|byte| *byte == 0).unwrap_or(FAILURE_GROUP_BYTES)];
+                let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty());
+                failure_groups.push(name.ok_or_else(|| Corrupt::new("failure group", at, "no name"))?.to_owned());
+            }
+        }
+        Ok(Self { group_id, disk_ids, index, state, redundancy, failure_groups, au_size })
     }
 }
+
+const _: () = assert!(FAILURE_GROUPS_AT + FAILURE_GROUP_BYTES * DISKS_MAX <= CHECKSUM_AT);
 
 #[cfg(test)]
 mod tests {
@@ -198,13 +245,16 @@ mod tests {
 
     #[test]
     fn a_superblock_reads_back_as_written() {
-        let superblock = Superblock::for_new_group(3, AuSize::DEFAULT).unwrap().remove(1);
+        let superblock = Superblock::for_new_group(3, AuSize::DEFAULT, Redundancy::External, &[]).unwrap().remove(1);
         assert_eq!(Superblock::decode(&superblock.encode()).unwrap(), superblock);
+        let names: Vec<String> = (0..DISKS_MAX).map(|index| format!("{index:032}")).collect();
+        let all = Superblock::for_new_group(DISKS_MAX, AuSize::DEFAULT, Redundancy::High, &names).unwrap();
+        assert_eq!(Superblock::decode(&all[63].encode()).unwrap(), all[63]);
     }
 
     #[test]
     fn every_flipped_bit_is_detected() {
-        let bytes = Superblock::for_new_group(2, AuSize::DEFAULT).unwrap()[0].encode();
+        let bytes = Superblock::for_new_group(2, AuSize::DEFAULT, Redundancy::External, &[]).unwrap()[0].encode();
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1 << (at % 8);

@@ -12,6 +12,8 @@ use super::extent::ExtentRecord;
 use super::record::Inode;
 use crate::disk::{Disk, DiskFile, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::group::Group;
+use crate::mirror::Mirror;
 use cellar_format::units::AuIndex;
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
 use std::io;
@@ -39,11 +41,15 @@ const GROUP: TableDefinition<&str, u64> = TableDefinition::new("group");
 pub struct Stores {
     stores: Vec<Store>,
     generation: u64,
+    /// Takes disks that fail a transaction out of a group with copies.
+    mirror: Option<Arc<Mirror>>,
 }
 
 #[derive(Debug)]
 struct Store {
     disk: Arc<dyn Disk>,
+    /// Number of the disk in the group.
+    number: usize,
     /// None after an error, until the next use reopens it.
     database: Option<Database>,
 }
@@ -73,10 +79,17 @@ impl StorageBackend for Backend {
 }
 
 impl Store {
-    fn open(disk: Arc<dyn Disk>) -> Result<Self> {
+    fn open(disk: Arc<dyn Disk>, number: usize) -> Result<Self> {
         let file = open_file(&*disk)?;
         let database = Some(open_database(&*disk, file)?);
-        Ok(Self { disk, database })
+        Ok(Self { disk, number, database })
+    }
+
+    /// Opens an empty store in place of the disk's former one.
+    fn replacing(disk: &Arc<dyn Disk>, number: usize) -> Result<Self> {
+        let path = disk.path().display();
+        disk.remove_named(FILE).context(|| format!("could not remove the old metadata of cell disk {path}"))?;
+        Self::open(disk.clone(), number)
     }
 
     /// Returns the database; reopens it after an error.
@@ -258,7 +271,7 @@ fn failed(disk: &dyn Disk, verb: &str, error: redb::Error) -> Error {
 /// Returns the generation of a disk's store; None if the disk has no store or the store was never written. The store is
 /// read through an [`crate::disk::OverlayDisk`], which keeps the repair of a store after a crash in memory.
 pub fn generation_of(disk: &Arc<dyn Disk>) -> Result<Option<u64>> {
-    catching_panics(disk, || Store::open(disk.clone())?.generation())
+    catching_panics(disk, || Store::open(disk.clone(), 0)?.generation())
 }
 
 /// Calls redb, which may panic on damaged bytes, and returns a panic as an error of kind `Corrupt`.
@@ -288,7 +301,7 @@ impl Stores {
     /// transaction is an error.
     pub fn read_only(disks: &[Arc<dyn Disk>]) -> Result<(Self, Contents)> {
         let (mut newest, mut unreadable) = (None, None);
-        for disk in disks {
+        for disk in disks.iter().filter(|disk| disk.is_accessible()) {
             match generation_of(disk) {
                 Ok(Some(generation)) if newest.is_none_or(|(known, _)| known < generation) => {
                     newest = Some((generation, disk));
@@ -302,8 +315,8 @@ impl Stores {
                 Error::new(ErrorKind::Corrupt, "no disk of the group has metadata although the group is in use")
             }));
         };
-        let contents = catching_panics(disk, || Store::open(disk.clone())?.load(disks.len()))?;
-        Ok((Self { stores: Vec::new(), generation }, contents))
+        let contents = catching_panics(disk, || Store::open(disk.clone(), 0)?.load(disks.len()))?;
+        Ok((Self { stores: Vec::new(), generation, mirror: None }, contents))
     }
 
     /// Closes the stores. Afterwards every transaction is an error.
@@ -322,75 +335,106 @@ impl Stores {
         self.generation
     }
 
-    /// Opens the stores, side by side, and reads the one with the highest generation. For a new group, writes `initial`
-    /// first.
-    pub fn open(disks: &[Arc<dyn Disk>], is_new: bool, initial: impl FnOnce() -> Batch) -> Result<(Self, Contents)> {
+    /// Opens the stores of the accessible disks, side by side, and reads the one with the highest generation. For a new
+    /// group, writes `initial` first.
+    pub fn open(group: &Group, is_new: bool, initial: impl FnOnce() -> Batch) -> Result<(Self, Contents)> {
+        let disk_count = group.disks().len();
+        let disks: Vec<(usize, &Arc<dyn Disk>)> =
+            group.disks().iter().enumerate().filter(|(_, disk)| disk.is_accessible()).collect();
+        let mirror = group.mirror().cloned();
         let mut stores = Vec::new();
         let mut unreadable = Vec::new();
         if is_new {
-            for disk in disks {
+            for (_, disk) in &disks {
                 let path = disk.path().display();
                 disk.remove_named(FILE)
                     .context(|| format!("could not remove incomplete metadata of cell disk {path}"))?;
             }
         }
         // The repair of a database after a crash reads all of it.
-        let open = |disk: &Arc<dyn Disk>| {
+        let open = |(number, disk): &(usize, &Arc<dyn Disk>)| {
             catching_panics(disk, || {
-                let mut store = Store::open(disk.clone())?;
+                let mut store = Store::open((*disk).clone(), *number)?;
                 let generation = store.generation()?;
                 Ok((store, generation))
             })
         };
-        for (disk, opened) in disks.iter().zip(on_each(disks, open)) {
+        for ((number, disk), opened) in disks.iter().zip(on_each(&disks, open)) {
             match opened {
                 Ok(opened) => stores.push(opened),
-                Err(error) => unreadable.push((disk.clone(), error)),
+                Err(error) => unreadable.push((*number, (*disk).clone(), error)),
             }
         }
         if is_new {
-            if let Some((_, error)) = unreadable.pop() {
+            if let Some((_, _, error)) = unreadable.pop() {
                 return Err(error);
             }
-            let mut stores = Self { stores: stores.into_iter().map(|(store, _)| store).collect(), generation: 0 };
+            let stores = stores.into_iter().map(|(store, _)| store).collect();
+            let mut stores = Self { stores, generation: 0, mirror };
             stores.apply(&initial())?;
-            let contents = stores.stores[0].load(disks.len())?;
+            let contents = stores.stores[0].load(disk_count)?;
             return Ok((stores, contents));
         }
         let newest = stores.iter().filter_map(|(_, generation)| *generation).max();
         let Some(newest) = newest else {
-            return Err(unreadable.pop().map(|(_, error)| error).unwrap_or_else(|| {
+            return Err(unreadable.pop().map(|(_, _, error)| error).unwrap_or_else(|| {
                 Error::new(ErrorKind::Corrupt, "no disk of the group has metadata although the group is in use")
             }));
         };
         let winner = stores.iter_mut().find(|(_, generation)| *generation == Some(newest)).expect("the maximum exists");
-        let contents = winner.0.load(disks.len())?;
-        let mut rewritten = Vec::new();
-        for (disk, error) in unreadable {
+        let contents = winner.0.load(disk_count)?;
+        let mut opened = Self { stores: Vec::new(), generation: newest, mirror };
+        for (number, disk, error) in unreadable {
             log::warn!("{error}; rewriting the metadata from another disk's copy");
-            let path = disk.path().display().to_string();
-            disk.remove_named(FILE)
-                .context(|| format!("could not remove the unreadable metadata of cell disk {path}"))?;
-            rewritten.push((Store::open(disk)?, None));
+            match Store::replacing(&disk, number) {
+                Ok(store) => stores.push((store, None)),
+                Err(error) => opened.take_out(number, error)?,
+            }
         }
-        stores.extend(rewritten);
-        for (store, generation) in &mut stores {
-            if *generation != Some(newest) {
+        for (mut store, generation) in stores {
+            if generation != Some(newest) {
                 let path = store.disk.path().display();
                 log::warn!(
                     "metadata of cell disk {path} has generation {generation:?}, the newest is {newest}; rewriting the metadata"
                 );
-                store.apply(&Batch::everything(&contents), newest, true)?;
+                if let Err(error) = store.apply(&Batch::everything(&contents), newest, true) {
+                    opened.take_out(store.number, error)?;
+                    continue;
+                }
             }
+            opened.stores.push(store);
         }
-        let stores = stores.into_iter().map(|(store, _)| store).collect();
-        Ok((Self { stores, generation: newest }, contents))
+        Ok((opened, contents))
+    }
+
+    /// Writes the metadata to a disk that returns, and includes the disk in later transactions.
+    pub fn add(&mut self, number: usize, disk: &Arc<dyn Disk>, disk_count: usize) -> Result<()> {
+        self.stores.retain(|store| store.number != number && store.disk.is_accessible());
+        let missing = || Error::new(ErrorKind::NotPermitted, "the metadata are not open for changes");
+        let contents = self.stores.first_mut().ok_or_else(missing)?.load(disk_count)?;
+        let mut store = Store::replacing(disk, number)?;
+        store.apply(&Batch::everything(&contents), self.generation, true)?;
+        self.stores.push(store);
+        Ok(())
+    }
+
+    /// Takes a disk that failed out of a group with copies; returns the error if the group needs the disk.
+    fn take_out(&self, number: usize, error: Error) -> Result<()> {
+        match &self.mirror {
+            Some(mirror) if error.kind() != ErrorKind::NoSpace => {
+                let cause = std::io::Error::other(error.to_string());
+                mirror.fail_disk(number, &cause).map_err(|_| error)
+            }
+            _ => Err(error),
+        }
     }
 
     /// Commits a batch of changes on every disk, in one transaction each. Durable on return.
     ///
-    /// After an error some disks may have the batch; the caller includes the same changes in its next batch.
+    /// After an error some disks may have the batch; the caller includes the same changes in its next batch. In a group
+    /// with copies, a disk that fails leaves the group, and the batch is committed without the disk.
     pub fn apply(&mut self, batch: &Batch) -> Result<()> {
+        self.stores.retain(|store| store.disk.is_accessible());
         if self.stores.is_empty() {
             return Err(Error::new(ErrorKind::NotPermitted, "the metadata are not open for changes"));
         }
@@ -400,16 +444,22 @@ impl Stores {
             return store.apply(batch, generation, false);
         }
         // One thread per disk, so that the disks sync concurrently.
-        std::thread::scope(|scope| {
+        let results: Vec<(usize, Result<()>)> = std::thread::scope(|scope| {
             let (first, others) = self.stores.split_first_mut().expect("a group has a disk");
-            let threads: Vec<_> =
-                others.iter_mut().map(|store| scope.spawn(move || store.apply(batch, generation, false))).collect();
-            let mut result = first.apply(batch, generation, false);
-            for thread in threads {
-                result = result.and(thread.join().expect("a transaction catches panics"));
+            let apply = |store: &mut Store| (store.number, store.apply(batch, generation, false));
+            let threads: Vec<_> = others.iter_mut().map(|store| scope.spawn(move || apply(store))).collect();
+            let mut results = vec![apply(first)];
+            results.extend(threads.into_iter().map(|thread| thread.join().expect("a transaction catches panics")));
+            results
+        });
+        let is_committed = results.iter().any(|(_, result)| result.is_ok());
+        for (number, result) in results {
+            match result {
+                Err(error) if is_committed => self.take_out(number, error)?,
+                result => result?,
             }
-            result
-        })
+        }
+        Ok(())
     }
 }
 

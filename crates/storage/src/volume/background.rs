@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 const TIMES_INTERVAL: Duration = Duration::from_secs(30);
+const INTENTS_INTERVAL: Duration = Duration::from_secs(10);
 /// Delay of the first retry of a failed commit; doubles up to the maximum.
 const RETRY_DELAY_FIRST: Duration = Duration::from_secs(2);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
@@ -54,6 +55,12 @@ impl Background {
         let populate = spawn("populate", Box::new(move || cache.populate(|| populate_stop.load(Ordering::Acquire))))?;
         let mut threads = vec![maintenance, populate];
         threads.extend(checkpoints::start(volume)?);
+        let is_degraded = volume.group.accessible_disks().len() < volume.disks().len();
+        if is_degraded && volume.options.online_returned_disks {
+            let weak = Arc::downgrade(volume);
+            let online = move || weak.upgrade().into_iter().for_each(|volume| volume.online_returned_disks());
+            threads.push(spawn("resync", Box::new(online))?);
+        }
         Ok(Self { stop, checkpoint_requests: volume.checkpoint_requests.clone(), threads })
     }
 
@@ -109,6 +116,7 @@ impl CommitRetry {
 /// The state of the maintenance thread between rounds.
 struct Maintenance {
     times_committed: Instant,
+    intents_trimmed: Instant,
     retry: CommitRetry,
 }
 
@@ -127,12 +135,17 @@ impl Maintenance {
         volume.run_post_commit_actions();
         volume.free_space.replenish();
         volume.close_surplus_handles();
+        if self.intents_trimmed.elapsed() >= INTENTS_INTERVAL {
+            self.intents_trimmed = Instant::now();
+            volume.trim_intents();
+        }
     }
 }
 
 /// Runs a round of maintenance every [`COMMIT_INTERVAL`].
 fn maintain(volume: Weak<Volume>, stop: &AtomicBool) {
-    let mut maintenance = Maintenance { times_committed: Instant::now(), retry: CommitRetry::default() };
+    let mut maintenance =
+        Maintenance { times_committed: Instant::now(), intents_trimmed: Instant::now(), retry: CommitRetry::default() };
     loop {
         // Returns at once after a commit on several disks: the end of a scoped thread unparks its creator.
         std::thread::park_timeout(COMMIT_INTERVAL);

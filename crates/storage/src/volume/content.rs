@@ -97,6 +97,11 @@ impl Volume {
         {
             return Ok(None);
         }
+        // The redo log of a group with copies has a record of its own.
+        let is_logged = self.group.mirror().is_some() && file.units().is_some();
+        if is_logged || write.write_waits(offset..end) {
+            return Ok(None);
+        }
         let needed = space_needs(&write, offset..end)?.map(Need::bytes).iter().sum();
         if needed > 0 && !self.free_space.is_ample(needed) {
             return Ok(None);

@@ -128,7 +128,7 @@ impl FreeSpace {
         if self.is_ample(need.bytes()) {
             return Ok(());
         }
-        for (disk, (space, free)) in self.disks.iter().zip(self.measure()?) {
+        for (disk, (space, free)) in self.accessible().zip(self.measure()?) {
             let (bytes, floor) = (need.bytes(), self.floor(need, priority, &space));
             if free.saturating_sub(floor) < bytes {
                 let message = format!(
@@ -144,11 +144,15 @@ impl FreeSpace {
         Ok(())
     }
 
+    fn accessible(&self) -> impl Iterator<Item = &MeasuredDisk> {
+        self.disks.iter().filter(|disk| disk.disk.is_accessible())
+    }
+
     /// Measures and remembers the space of all disks. Returns the space of each disk, and its free bytes including the
     /// reserve file.
     fn measure(&self) -> Result<Vec<(Space, u64)>> {
         let measured_ms = self.elapsed_ms();
-        let spaces: Vec<(Space, u64)> = self.disks.iter().map(MeasuredDisk::measure).collect::<Result<_>>()?;
+        let spaces: Vec<(Space, u64)> = self.accessible().map(MeasuredDisk::measure).collect::<Result<_>>()?;
         let available = spaces.iter().map(|(_, free)| free.saturating_sub(self.reserve)).min();
         self.available.store(available.unwrap_or(0), Ordering::Relaxed);
         self.measured_ms.store(measured_ms, Ordering::Release);
@@ -189,7 +193,7 @@ impl FreeSpace {
 
     fn shorten_reserve_files(&self) -> bool {
         let mut released = false;
-        for disk in &self.disks {
+        for disk in self.accessible() {
             if disk.disk.space().is_ok_and(|space| space.available < MARGIN) {
                 released |= disk.reserve_file.release(MARGIN);
             }
@@ -206,7 +210,7 @@ impl FreeSpace {
 
     /// Extends reserve files that are shorter than the reserve, as far as the disks have space, and measures the disks.
     pub fn replenish(&self) {
-        self.disks.iter().for_each(|disk| disk.reserve_file.grow());
+        self.accessible().for_each(|disk| disk.reserve_file.grow());
         if let Err(error) = self.measure() {
             log::debug!("{error}");
         }
@@ -215,7 +219,7 @@ impl FreeSpace {
     /// Returns the sums over all disks. `free` includes the reserves, `available` excludes them.
     pub fn totals(&self) -> Result<Space> {
         let mut sum = Space::default();
-        for disk in &self.disks {
+        for disk in self.accessible() {
             let (space, free) = disk.measure()?;
             sum.total += space.total;
             sum.free += space.free + disk.reserve_file.length();

@@ -23,6 +23,7 @@ mod names;
 mod options;
 mod prefetcher;
 mod recovery;
+mod redundancy;
 mod regions;
 mod rename;
 mod reserve_file;
@@ -39,6 +40,7 @@ pub use free_space::{DiskSpace, SpacePriority};
 pub use inspect::{DiskState, ReadOnlyVolume, StreamUsage, UnitExtent, disk_states, forms_new_group};
 pub use names::{DirEntry, NewNode};
 pub use options::VolumeOptions;
+pub use redundancy::{GroupDisk, GroupStatus};
 pub use regions::RegionGuard;
 pub use rename::RenameMode;
 pub use saved_facts::{FactsWriter, SavedFacts};
@@ -112,6 +114,9 @@ impl Volume {
     pub fn close(&self) -> Result<()> {
         let result = self.sync();
         self.abandon();
+        if let Some(mirror) = self.group.mirror().filter(|_| result.is_ok()) {
+            mirror.close();
+        }
         result
     }
 

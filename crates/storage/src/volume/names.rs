@@ -101,7 +101,8 @@ impl Volume {
         let time = now();
         let ino = namespace.take_ino();
         let layout = (new.kind == Kind::File).then(|| self.group.new_layout(ino));
-        let file = layout.as_ref().map(|layout| Arc::new(FileData::new(ino, layout.clone(), self.group.disks(), time)));
+        let file =
+            layout.as_ref().map(|layout| Arc::new(FileData::new(ino, layout.clone(), self.group.stripes(), time)));
         let inode = Inode {
             kind: new.kind,
             mode,

@@ -1,14 +1,26 @@
 //! Options for opening a volume.
 
 use crate::file::UnitCodec;
-use crate::group::{AuSize, Redundancy};
+use crate::group::{AuSize, GroupOptions, Redundancy};
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct VolumeOptions {
     /// Allocation-unit size of new files.
     pub au_size: AuSize,
     pub redundancy: Redundancy,
+    /// The failure group of each disk, in the order of the disks; a disk without one forms its own. Used with redundancy
+    /// normal or high.
+    pub failure_groups: Vec<Option<String>>,
+    /// The failure group whose disks are read if possible.
+    pub preferred_read: Option<String>,
+    /// Opens a group without a majority of the disks that have the newest data, if a copy of everything is present.
+    pub force_degraded: bool,
+    /// Brings disks online in the background that were offline when the volume was opened and that are present.
+    pub online_returned_disks: bool,
+    /// How long a region's write intent stays after the last write to the region.
+    pub intent_idle: Duration,
     /// Size of the reserve of each disk in bytes: free space that only overwrites of pages in compression units, and
     /// requests of a higher [`super::SpacePriority`] than normal, may use.
     pub reserve_bytes: u64,
@@ -26,11 +38,24 @@ pub struct VolumeOptions {
     pub recovery_progress: fn(usize, usize),
 }
 
+impl VolumeOptions {
+    pub(super) fn of_group(&self) -> GroupOptions {
+        let Self { au_size, redundancy, force_degraded, .. } = *self;
+        let (failure_groups, preferred_read) = (self.failure_groups.clone(), self.preferred_read.clone());
+        GroupOptions { au_size, redundancy, failure_groups, preferred_read, force_degraded }
+    }
+}
+
 impl Default for VolumeOptions {
     fn default() -> Self {
         Self {
             au_size: AuSize::DEFAULT,
             redundancy: Redundancy::External,
+            failure_groups: Vec::new(),
+            preferred_read: None,
+            force_degraded: false,
+            online_returned_disks: true,
+            intent_idle: Duration::from_secs(30),
             reserve_bytes: 0,
             cache_bytes: 64 << 20,
             prefetch_threads: 8,

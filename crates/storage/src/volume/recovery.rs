@@ -17,17 +17,28 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 
 impl Volume {
     pub(super) fn recover(disks: Vec<Arc<dyn Disk>>, options: VolumeOptions) -> Result<Self> {
-        let (mut group, is_new) = Group::open(disks, options.au_size, options.redundancy)?;
+        let (mut group, is_new) = Group::open(disks, &options.of_group())?;
         let initial = || Batch::initial(root_directory(&options));
-        // Sync the writes that an earlier process left unsynced: this process has no record of them.
-        let sync = |disk: &Arc<dyn Disk>| {
-            disk.sync_everything().context(|| format!("could not sync cell disk {}", disk.path().display()))
-        };
-        on_each(group.disks(), sync).into_iter().collect::<Result<()>>()?;
+        match group.mirror() {
+            Some(mirror) => {
+                let copied = mirror.equalize()?;
+                if copied.files > 0 {
+                    let (files, read, written) = (copied.files, copied.read_bytes >> 20, copied.written_bytes >> 20);
+                    log::info!("compared copies of {files} files: read {read} MiB, wrote {written} MiB");
+                }
+            }
+            // Sync the writes that an earlier process left unsynced: this process has no record of them.
+            None => {
+                let sync = |disk: &Arc<dyn Disk>| {
+                    disk.sync_everything().context(|| format!("could not sync cell disk {}", disk.path().display()))
+                };
+                on_each(group.disks(), sync).into_iter().collect::<Result<()>>()?;
+            }
+        }
         let free_space = FreeSpace::new(group.disks(), options.reserve_bytes);
         free_space.prepare_commit();
         let facts = if is_new { None } else { FoundFacts::take(&group) };
-        let (stores, contents) = Stores::open(group.disks(), is_new, initial)?;
+        let (stores, contents) = Stores::open(&group, is_new, initial)?;
         group.mark_ready()?;
         let volume = Self::assemble(group, stores, contents, free_space, options)?;
         *volume.saved_facts.lock() = facts.and_then(|facts| facts.compare(&volume.namespace.read()));
@@ -47,7 +58,7 @@ impl Volume {
     ) -> Result<Self> {
         let open_file = |ino, inode: &Inode| {
             let layout = inode.layout.clone().expect("checked when the record was decoded");
-            Arc::new(FileData::existing(ino, layout, group.disks(), (inode.mtime, inode.ctime)))
+            Arc::new(FileData::existing(ino, layout, group.stripes(), (inode.mtime, inode.ctime)))
         };
         let cache = Arc::new(Cache::new(options.cache_bytes).context(|| {
             format!("could not map {} bytes for the cell's page cache; reduce cache_size", options.cache_bytes)
@@ -156,5 +167,5 @@ fn remove_orphans(group: &Group, namespace: &Namespace) -> Result<()> {
         }
         Ok(())
     };
-    on_each(group.disks(), remove).into_iter().collect()
+    on_each(group.stripes(), remove).into_iter().collect()
 }

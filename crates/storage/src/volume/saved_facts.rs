@@ -264,7 +264,7 @@ fn describe() -> String {
 
 /// Returns the headers of the metadata stores, in the order of the disks. The stores must not be open.
 fn binding(group: &Group) -> Result<Vec<u8>> {
-    let headers = group.disks().iter().map(|disk| header_of(disk.as_ref())).collect::<Result<Vec<_>>>()?;
+    let headers = group.accessible_disks().iter().map(|disk| header_of(disk.as_ref())).collect::<Result<Vec<_>>>()?;
     Ok(headers.concat())
 }
 
@@ -276,7 +276,8 @@ impl FoundFacts {
     /// Finds the facts of the last clean stop and removes their file. Must be called before the metadata stores are opened.
     /// Facts that are damaged or do not belong to the present state of the group are removed with a warning.
     pub fn take(group: &Group) -> Option<Self> {
-        let disk = group.disks()[0].as_ref();
+        let disks = group.accessible_disks();
+        let disk = disks.first()?.as_ref();
         let place = disk.path().display();
         let found = Self::find(group, disk).transpose()?;
         if let Err(error) = disk.remove_named(FILE) {
@@ -356,7 +357,8 @@ impl Volume {
         write: impl FnOnce(&mut FactsWriter) -> Result<()>,
     ) -> Result<()> {
         self.close()?;
-        let disk = &self.disks()[0];
+        let disks = self.group.accessible_disks();
+        let Some(disk) = disks.first() else { return Ok(()) };
         let saved = self.stores.lock().close().and_then(|()| self.save_facts(disk.as_ref(), files, write));
         match saved {
             Ok(bytes) => log::debug!("saved the storage index: {bytes} bytes"),

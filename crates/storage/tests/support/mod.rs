@@ -3,9 +3,11 @@
 
 #![allow(dead_code)]
 
+pub mod breakable_disk;
 pub mod closed_loop;
 pub mod codec;
 pub mod conformance;
+pub mod history;
 pub mod limited_disk;
 pub mod memory_disk;
 pub mod memory_medium;

@@ -1,0 +1,388 @@
+//! A copy set as one disk: every file of the set is stored identically on each disk of the set.
+//!
+//! Invariant: a read returns bytes of an online disk, and an error only if no online disk has the bytes.
+//!
+//! The first disk of the set stores a file under its inode number. The other disks store it under
+//! [`file_number`]: they also store files of other sets.
+
+use super::intents::{FileKey, Snapshot, regions};
+use super::{DiskMode, Mirror, is_refusal};
+use crate::disk::{Disk, DiskFile, FileStamp, Space, Stream, no_wait, on_each};
+use parking_lot::Mutex;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bits of an inode number below the number of the copy set.
+const SET_SHIFT: u32 = 48;
+
+/// Returns the number under which `disk` stores the files of an inode in a copy set.
+pub fn file_number(ino: u64, set: u16, disk: u16) -> u64 {
+    debug_assert!(ino >> SET_SHIFT == 0);
+    if disk == set { ino } else { ino | (u64::from(set) + 1) << SET_SHIFT }
+}
+
+/// Returns the inode of a file on `disk`, if the file belongs to the copy set.
+pub fn inode_of(number: u64, set: u16, disk: u16) -> Option<u64> {
+    let ino = number & ((1 << SET_SHIFT) - 1);
+    (file_number(ino, set, disk) == number).then_some(ino)
+}
+
+#[derive(Debug, Clone)]
+pub struct MirrorDisk {
+    mirror: Arc<Mirror>,
+    set: u16,
+    /// In the order in which reads try them.
+    copies: Arc<[u16]>,
+}
+
+impl MirrorDisk {
+    pub fn new(mirror: Arc<Mirror>, set: u16) -> Self {
+        let mut copies = mirror.sets[usize::from(set)].clone();
+        let is_preferred =
+            |disk: &u16| mirror.preferred_read.as_deref() == Some(mirror.failure_group(usize::from(*disk)));
+        copies.sort_by_key(|disk| !is_preferred(disk));
+        Self { copies: copies.into(), mirror, set }
+    }
+
+    fn disk(&self, disk: u16) -> &Arc<dyn Disk> {
+        &self.mirror.disks[usize::from(disk)]
+    }
+
+    fn mode(&self, disk: u16) -> DiskMode {
+        self.mirror.members[usize::from(disk)].mode()
+    }
+
+    fn number(&self, disk: u16, ino: u64) -> u64 {
+        file_number(ino, self.set, disk)
+    }
+
+    fn accessible(&self) -> impl Iterator<Item = u16> + '_ {
+        self.copies.iter().copied().filter(|disk| self.mode(*disk) != DiskMode::Offline)
+    }
+
+    fn online(&self) -> impl Iterator<Item = u16> + '_ {
+        self.copies.iter().copied().filter(|disk| self.mode(*disk) == DiskMode::Online)
+    }
+
+    fn fail(&self, disk: u16, error: &io::Error) -> io::Result<()> {
+        self.mirror.fail_disk(usize::from(disk), error)
+    }
+
+    /// Calls `work` for each accessible disk. Disks that fail leave the group; the result is an error if the group needs
+    /// one of them, if no disk is left, or if an online disk refuses.
+    fn on_all(&self, work: impl Fn(u16) -> io::Result<()> + Sync, concurrently: bool) -> io::Result<()> {
+        let disks: Vec<u16> = self.accessible().collect();
+        let results: Vec<io::Result<()>> = match concurrently {
+            true => on_each(&disks, |disk| work(*disk)),
+            false => disks.iter().map(|disk| work(*disk)).collect(),
+        };
+        let (mut done, mut failed) = (0, Vec::new());
+        for (disk, result) in disks.into_iter().zip(results) {
+            match result {
+                Ok(()) => done += usize::from(self.mode(disk) == DiskMode::Online),
+                Err(error) if is_refusal(&error) && self.mode(disk) == DiskMode::Online => return Err(error),
+                Err(error) => failed.push((disk, error)),
+            }
+        }
+        for (disk, error) in failed {
+            if done == 0 {
+                return Err(error);
+            }
+            self.fail(disk, &error)?;
+        }
+        if done > 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ENODEV)) }
+    }
+
+    /// Calls `work` for the online disks in the order of reads until one succeeds. A disk that fails although another
+    /// succeeds leaves the group.
+    fn on_first<T>(&self, work: impl Fn(u16) -> io::Result<T>) -> io::Result<T> {
+        let mut failed: Vec<(u16, io::Error)> = Vec::new();
+        for disk in self.online() {
+            match work(disk) {
+                Ok(result) => {
+                    for (disk, error) in failed {
+                        Mirror::count(&self.mirror.events.reads_from_other_copy, 1);
+                        // The read has its bytes; a group that cannot lose the disk keeps it.
+                        let _logged = self.fail(disk, &error);
+                    }
+                    return Ok(result);
+                }
+                Err(error) if is_refusal(&error) => return Err(error),
+                Err(error) => failed.push((disk, error)),
+            }
+        }
+        Err(failed.pop().map_or_else(|| io::Error::from_raw_os_error(libc::ENODEV), |(_, error)| error))
+    }
+
+    /// Compares a fact about a file on all online disks. If the disks disagree, takes those out whose superblocks cannot
+    /// be read: a directory that was unmounted or removed looks empty. Returns the largest value.
+    fn agreed<T: Ord>(&self, fact: impl Fn(u16) -> io::Result<T>) -> io::Result<T> {
+        let gather = || {
+            let mut facts = Vec::new();
+            for disk in self.online().collect::<Vec<_>>() {
+                match fact(disk) {
+                    Ok(value) => facts.push(value),
+                    Err(error) if is_refusal(&error) => return Err(error),
+                    Err(error) => self.fail(disk, &error)?,
+                }
+            }
+            Ok(facts)
+        };
+        let is_agreed = |facts: &[T]| facts.windows(2).all(|pair| pair[0] == pair[1]);
+        let mut facts = gather()?;
+        if !is_agreed(&facts) {
+            // A change under way has reached some of the disks.
+            let _no_change = self.mirror.set_locks[usize::from(self.set)].write();
+            facts = gather()?;
+            if !is_agreed(&facts) {
+                for disk in self.online().collect::<Vec<_>>() {
+                    if let Err(error) = self.mirror.probe(usize::from(disk)) {
+                        self.fail(disk, &error)?;
+                    }
+                }
+                facts = gather()?;
+            }
+        }
+        facts.into_iter().max().ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
+    }
+
+    fn key(&self, ino: u64, stream: Stream) -> FileKey {
+        FileKey { set: self.set, ino, stream }
+    }
+}
+
+fn unsupported<T>() -> io::Result<T> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+impl Disk for MirrorDisk {
+    fn path(&self) -> &Path {
+        self.mirror.disks[usize::from(self.set)].path()
+    }
+    fn lock(&self) -> io::Result<bool> {
+        unsupported()
+    }
+    fn is_blank(&self) -> io::Result<bool> {
+        unsupported()
+    }
+    fn read_note(&self, _: &str) -> io::Result<Option<Vec<u8>>> {
+        unsupported()
+    }
+    fn write_note(&self, _: &str, _: &[u8]) -> io::Result<()> {
+        unsupported()
+    }
+    fn open_named(&self, _: &str) -> io::Result<Arc<dyn DiskFile>> {
+        unsupported()
+    }
+    fn open_existing(&self, _: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        unsupported()
+    }
+    fn remove_named(&self, _: &str) -> io::Result<()> {
+        unsupported()
+    }
+    fn space(&self) -> io::Result<Space> {
+        unsupported()
+    }
+    fn sync_everything(&self) -> io::Result<()> {
+        self.on_all(|disk| self.disk(disk).sync_everything(), true)
+    }
+
+    fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        let slots = self.copies.iter().map(|_| Mutex::new(None)).collect();
+        let file = MirroredFile { set: self.clone(), ino, stream, slots };
+        if create {
+            file.create()?;
+        } else {
+            let exists = |disk: u16| Ok(self.disk(disk).open(self.number(disk, ino), stream, false)?.is_some());
+            if !self.agreed(exists)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Arc::new(file)))
+    }
+
+    fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
+        let measure = |disk: u16| self.disk(disk).measure(self.number(disk, ino), stream);
+        let length = self.agreed(|disk| measure(disk).map(|(length, _)| length))?;
+        Ok((length, self.on_first(|disk| measure(disk).map(|(_, allocated)| allocated))?))
+    }
+
+    fn stamp(&self, ino: u64, stream: Stream) -> io::Result<Option<FileStamp>> {
+        self.on_first(|disk| self.disk(disk).stamp(self.number(disk, ino), stream))
+    }
+
+    fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
+        let _shared = self.mirror.set_locks[usize::from(self.set)].read();
+        self.on_all(|disk| self.disk(disk).remove(self.number(disk, ino), stream), false)?;
+        if let Some(intents) = &self.mirror.intents {
+            intents.forget(self.key(ino, stream));
+        }
+        Ok(())
+    }
+
+    fn sync_name(&self, ino: u64) -> io::Result<()> {
+        let sync = |disk: u16| match self.disk(disk).sync_name(self.number(disk, ino)) {
+            // The resync has not copied the file yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.mode(disk) == DiskMode::Syncing => Ok(()),
+            result => result,
+        };
+        self.on_all(sync, true)
+    }
+
+    fn backing_files(&self) -> io::Result<Vec<(u64, Stream)>> {
+        let mut files = Vec::new();
+        for disk in self.accessible().collect::<Vec<_>>() {
+            match self.disk(disk).backing_files() {
+                Ok(listed) => files.extend(
+                    listed.into_iter().filter_map(|(number, stream)| Some((inode_of(number, self.set, disk)?, stream))),
+                ),
+                Err(error) => self.fail(disk, &error)?,
+            }
+        }
+        files.sort_unstable();
+        files.dedup();
+        Ok(files)
+    }
+
+    fn write_waits(&self, ino: u64, stream: Stream, range: &Range<u64>) -> bool {
+        let intents = self.mirror.intents.as_ref();
+        intents.is_some_and(|intents| !intents.is_recorded(self.key(ino, stream), &regions(range)))
+    }
+}
+
+/// An opened copy with the disk's epoch when it was opened; None before the first use.
+type Slot = Mutex<Option<(u64, Arc<dyn DiskFile>)>>;
+
+/// A file of a copy set.
+#[derive(Debug)]
+struct MirroredFile {
+    set: MirrorDisk,
+    ino: u64,
+    stream: Stream,
+    /// In the order of the set's copies.
+    slots: Box<[Slot]>,
+}
+
+impl MirroredFile {
+    fn key(&self) -> FileKey {
+        self.set.key(self.ino, self.stream)
+    }
+
+    /// Returns the file on one disk; None if it does not exist there and `create` is false.
+    fn copy(&self, disk: u16, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        let index = self.set.copies.iter().position(|known| *known == disk).expect("a copy of the set");
+        let epoch = self.set.mirror.members[usize::from(disk)].epoch();
+        let mut slot = self.slots[index].lock();
+        if let Some((opened_at, file)) = &*slot
+            && *opened_at == epoch
+        {
+            return Ok(Some(file.clone()));
+        }
+        let opened = self.set.disk(disk).open(self.set.number(disk, self.ino), self.stream, create)?;
+        *slot = opened.clone().map(|file| (epoch, file));
+        Ok(opened)
+    }
+
+    /// Returns the file on a disk that must have it.
+    fn existing(&self, disk: u16) -> io::Result<Arc<dyn DiskFile>> {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "a file is missing that another copy has");
+        self.copy(disk, false)?.ok_or_else(missing)
+    }
+
+    /// Changes all copies. `range` are the bytes that may change.
+    fn change(&self, range: &Range<u64>, work: impl Fn(&dyn DiskFile) -> io::Result<()> + Sync) -> io::Result<()> {
+        let mirror = &self.set.mirror;
+        let _shared = mirror.set_locks[usize::from(self.set.set)].read();
+        let _change = mirror.begin(self.key(), regions(range), false)?;
+        let change = |disk: u16| match self.set.mode(disk) {
+            // The resync has not copied the file yet.
+            DiskMode::Syncing => work(&*self.copy(disk, true)?.expect("a disk creates a missing file")),
+            _ => work(&*self.existing(disk)?),
+        };
+        self.set.on_all(change, false)
+    }
+
+    fn create(&self) -> io::Result<()> {
+        let mirror = &self.set.mirror;
+        let _shared = mirror.set_locks[usize::from(self.set.set)].read();
+        // A disk that is offline may have the file of an earlier inode with the same number.
+        let is_whole = self.set.copies.iter().any(|disk| self.set.mode(*disk) == DiskMode::Offline);
+        let _change = mirror.begin(self.key(), 0..1, is_whole)?;
+        self.set.on_all(|disk| self.copy(disk, true).map(drop), false)
+    }
+
+    fn read(&self, work: impl Fn(&dyn DiskFile) -> io::Result<usize>) -> io::Result<usize> {
+        self.set.on_first(|disk| {
+            let result = self.existing(disk).and_then(|file| work(&*file));
+            // A thread that must not wait leaves the failure of a disk to the repetition of the read.
+            result.map_err(|error| match no_wait::is_on() && !is_refusal(&error) {
+                true => no_wait::would_wait(),
+                false => error,
+            })
+        })
+    }
+}
+
+impl DiskFile for MirroredFile {
+    fn len(&self) -> io::Result<u64> {
+        self.set.on_first(|disk| self.existing(disk)?.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let buffer = Mutex::new(buffer);
+        self.read(|file| file.read_at(&mut buffer.lock(), offset))
+    }
+
+    fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let buffer = Mutex::new(buffer);
+        self.read(|file| file.read_direct(&mut buffer.lock(), offset))
+    }
+
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        if let Some(disk) = self.set.online().next()
+            && let Ok(Some(file)) = self.copy(disk, false)
+        {
+            file.prefetch(ranges);
+        }
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.change(&(offset..offset + data.len() as u64), |file| file.write_at(data, offset))
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        // A truncated file may grow again; then the truncated range reads as zeros.
+        let end = self.len()?.max(length);
+        self.change(&(length..end), |file| file.set_len(length))
+    }
+
+    fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> io::Result<()> {
+        self.change(&(offset..offset + length), |file| file.allocate(offset, length, keep_size))
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        let end = (offset + length).min(self.len()?.max(offset));
+        self.change(&(offset..end), |file| file.punch(offset, length))
+    }
+
+    fn is_hole(&self, offset: u64, length: u64) -> io::Result<bool> {
+        self.set.on_first(|disk| self.existing(disk)?.is_hole(offset, length))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let intents = self.set.mirror.intents.as_ref();
+        let snapshot: Option<Snapshot> = intents.map(|intents| intents.unsynced(self.key()));
+        let sync = |disk: u16| match self.set.mode(disk) {
+            // The end of the resync syncs everything.
+            DiskMode::Syncing => self.copy(disk, false)?.map_or(Ok(()), |file| file.sync()),
+            _ => self.existing(disk)?.sync(),
+        };
+        self.set.on_all(sync, true)?;
+        if let (Some(intents), Some(snapshot)) = (intents, snapshot) {
+            intents.note_synced(self.key(), &snapshot);
+        }
+        Ok(())
+    }
+}

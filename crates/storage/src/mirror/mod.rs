@@ -1,0 +1,358 @@
+//! Copies: a group with redundancy normal or high stores each allocation unit on two or three disks.
+//!
+//! A *copy set* is a disk with its partners (`group/failure_groups.rs`). A [`MirrorDisk`] makes a copy set look like one
+//! disk: the code above stripes files over copy sets as over disks, and knows no copies.
+//!
+//! Invariants:
+//! - A change returns only after every online disk of the copy set has it. A disk that fails a change leaves the group
+//!   first: the membership without the disk is durable on all others ([`Membership`]).
+//! - Before any copy changes, the region's intent is durable on the disks of the copy set ([`Intents`]). After a crash the
+//!   copies of these regions are made equal before anything reads them.
+//! - Reads use online disks only. A disk that returns gets what changed meanwhile before it is online (`resync.rs`).
+
+mod intents;
+mod member;
+mod membership;
+mod mirror_disk;
+mod resync;
+
+pub use member::{AbsentDisk, DiskMode, Member};
+pub use membership::Membership;
+pub use mirror_disk::MirrorDisk;
+pub use resync::Copied;
+
+use crate::disk::{CountedDisk, Disk, on_each};
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::group::{Superblock, Uuid};
+use crate::now;
+use intents::{ChangeGuard, FileKey, Intents, LogDisk};
+use parking_lot::{Mutex, RwLock};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Events of a group since it was opened.
+#[derive(Debug, Default)]
+pub struct Events {
+    /// Reads that another copy answered because a disk failed the read.
+    pub reads_from_other_copy: AtomicU64,
+    /// Ranges that were damaged or unreadable on a disk and were rewritten from another copy.
+    pub repairs: AtomicU64,
+    /// Bytes read from copies, and written to copies, to make them equal.
+    pub resync_read_bytes: AtomicU64,
+    pub resync_written_bytes: AtomicU64,
+}
+
+#[derive(Debug)]
+pub struct Mirror {
+    group_id: Uuid,
+    members: Vec<Arc<Member>>,
+    /// The members, with counters.
+    disks: Vec<Arc<dyn Disk>>,
+    failure_groups: Vec<String>,
+    /// The disks of each copy set, by the number of its first disk.
+    sets: Vec<Vec<u16>>,
+    /// The copy sets of each disk.
+    sets_of: Vec<Vec<u16>>,
+    /// Of each copy set. Changes hold the lock shared; a copy between disks holds it exclusively.
+    set_locks: Vec<RwLock<()>>,
+    /// The failure group whose disks are read if possible.
+    preferred_read: Option<String>,
+    membership: Mutex<Membership>,
+    /// None for a group that is only inspected: then writes stay in memory.
+    intents: Option<Intents>,
+    pub events: Events,
+}
+
+/// Returns whether an error says that the disk refuses a request although it works, or that the process lacks resources.
+fn is_refusal(error: &io::Error) -> bool {
+    const REFUSALS: [i32; 10] = [
+        libc::ENOSPC,
+        libc::EDQUOT,
+        libc::EFBIG,
+        libc::EINVAL,
+        libc::EOPNOTSUPP,
+        libc::EMFILE,
+        libc::ENFILE,
+        libc::ENOMEM,
+        libc::EINTR,
+        libc::EAGAIN,
+    ];
+    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error().is_some_and(|errno| REFUSALS.contains(&errno))
+}
+
+/// Where the members of a group come from.
+pub struct Parts {
+    pub group_id: Uuid,
+    /// In the order of disk numbers; [`AbsentDisk`]s for the missing ones.
+    pub engines: Vec<Arc<dyn Disk>>,
+    pub failure_groups: Vec<String>,
+    pub sets: Vec<Vec<u16>>,
+    pub preferred_read: Option<String>,
+}
+
+impl Mirror {
+    /// Returns the mirror of a group that is being formed, and stores its membership and an empty record of intents.
+    pub fn form(parts: Parts) -> Result<Arc<Self>> {
+        let offline_since = vec![None; parts.engines.len()];
+        let mirror = Self::assemble(parts, Membership { number: 1, offline_since, paths: Vec::new() }, true);
+        for disk in &mirror.disks {
+            let failed = || format!("could not write to cell disk {}", disk.path().display());
+            Intents::store(disk.as_ref(), std::iter::empty()).context(failed)?;
+            mirror.membership.lock().write(disk.as_ref(), mirror.group_id).context(failed)?;
+        }
+        Ok(mirror)
+    }
+
+    /// Opens the mirror of an existing group: decides which disks are members and makes that durable. `present` tells
+    /// which engines are disks of the group. Afterwards, [`Self::equalize`] must run before anything reads.
+    pub fn open(parts: Parts, present: &[bool], force: bool) -> Result<Arc<Self>> {
+        let found = Self::find(&parts, present)?;
+        let chosen = Membership::choose(&found, &parts.sets, force)?;
+        let number = found.iter().flatten().map(|found| found.number).max().unwrap_or(0);
+        let is_there = |disk: usize| found[disk].as_ref().is_some_and(|own| own.leads_to(chosen));
+        let lost: Vec<usize> = chosen.members().into_iter().filter(|disk| !is_there(*disk)).collect();
+        let mirror = Self::assemble(parts, Membership { number, ..chosen.clone() }, true);
+        for disk in &lost {
+            mirror.members[*disk].set_mode(DiskMode::Offline);
+            log::error!("cell disk {} is missing; the disk group is degraded", mirror.members[*disk].path().display());
+        }
+        // Every member stores that it is one, so that an older membership never competes.
+        let change = |offline: &mut Vec<Option<i64>>| lost.iter().for_each(|disk| offline[*disk] = Some(now()));
+        let changed = mirror.change_membership(&mut mirror.membership.lock(), change, force);
+        changed.context(|| "could not store the membership of the disk group".into())?;
+        Ok(mirror)
+    }
+
+    /// Like [`Self::open`], for an inspection that changes nothing.
+    pub fn open_read_only(parts: Parts, present: &[bool]) -> Result<Arc<Self>> {
+        let found = Self::find(&parts, present)?;
+        let chosen = Membership::choose(&found, &parts.sets, true)?.clone();
+        let since = |disk: usize| chosen.offline_since[disk].or((!present[disk]).then(now));
+        let offline_since = (0..parts.engines.len()).map(since).collect();
+        Ok(Self::assemble(parts, Membership { offline_since, ..chosen }, false))
+    }
+
+    fn find(parts: &Parts, present: &[bool]) -> Result<Vec<Option<Membership>>> {
+        let count = parts.engines.len();
+        let read = |(disk, is_present): (&Arc<dyn Disk>, &bool)| match is_present {
+            true => Membership::read(disk.as_ref(), parts.group_id, count).unwrap_or_else(|error| {
+                log::error!("{error}; the cell does not use the disk");
+                None
+            }),
+            false => None,
+        };
+        Ok(parts.engines.iter().zip(present).map(read).collect())
+    }
+
+    fn assemble(parts: Parts, mut membership: Membership, is_changed: bool) -> Arc<Self> {
+        let Parts { group_id, engines, failure_groups, sets, preferred_read } = parts;
+        let count = engines.len();
+        membership.paths = engines.iter().map(|disk| disk.path().display().to_string()).collect();
+        let mode = |disk: usize| if membership.is_member(disk) { DiskMode::Online } else { DiskMode::Offline };
+        let members: Vec<Arc<Member>> =
+            engines.into_iter().enumerate().map(|(disk, engine)| Arc::new(Member::new(engine, mode(disk)))).collect();
+        let disks = members.iter().map(|member| Arc::new(CountedDisk::new(member.clone())) as Arc<dyn Disk>).collect();
+        let with = |disk: u16| (0..count as u16).filter(|set| sets[usize::from(*set)].contains(&disk)).collect();
+        Arc::new(Self {
+            group_id,
+            members,
+            disks,
+            failure_groups,
+            sets_of: (0..count as u16).map(with).collect(),
+            set_locks: (0..count).map(|_| RwLock::new(())).collect(),
+            sets,
+            preferred_read,
+            membership: Mutex::new(membership),
+            intents: is_changed.then(|| Intents::new(count)),
+            events: Events::default(),
+        })
+    }
+
+    pub fn disks(&self) -> &[Arc<dyn Disk>] {
+        &self.disks
+    }
+
+    pub fn member(&self, disk: usize) -> &Arc<Member> {
+        &self.members[disk]
+    }
+
+    pub fn failure_group(&self, disk: usize) -> &str {
+        &self.failure_groups[disk]
+    }
+
+    pub fn membership(&self) -> Membership {
+        self.membership.lock().clone()
+    }
+
+    /// Returns the number of regions whose copies may differ.
+    pub fn intent_count(&self) -> usize {
+        self.intents.as_ref().map_or(0, Intents::len)
+    }
+
+    /// Returns one disk per copy set, for the code that stripes files.
+    pub fn copy_sets(self: &Arc<Self>) -> Vec<Arc<dyn Disk>> {
+        let set = |set: usize| Arc::new(MirrorDisk::new(self.clone(), set as u16)) as Arc<dyn Disk>;
+        (0..self.sets.len()).map(set).collect()
+    }
+
+    /// Takes a disk that failed out of the group. Durable on return: a start without the other disks does not use the
+    /// failed disk's copies. Returns `error` if the group cannot continue without the disk.
+    pub fn fail_disk(&self, disk: usize, error: &io::Error) -> io::Result<()> {
+        let path = self.members[disk].path().display();
+        let mut membership = self.membership.lock();
+        match self.members[disk].mode() {
+            DiskMode::Offline => return Ok(()),
+            DiskMode::Syncing => {
+                self.members[disk].set_mode(DiskMode::Offline);
+                log::error!("cell disk {path} failed during its resync: {error}; the disk is offline again");
+                return Ok(());
+            }
+            DiskMode::Online => {}
+        }
+        let change = |offline: &mut Vec<Option<i64>>| {
+            offline[disk].get_or_insert_with(now);
+        };
+        let changed = self.change_membership(&mut membership, change, false);
+        match changed {
+            Ok(()) => {
+                log::error!(
+                    "cell disk {path} failed: {error}; the disk is offline and its disk group is degraded; repair the \
+                     disk, then run: cellar group online {path}"
+                );
+                Ok(())
+            }
+            Err(cause) => {
+                log::error!("cell disk {path} failed: {error}; the disk group cannot continue without it: {cause}");
+                Err(io::Error::new(error.kind(), error.to_string()))
+            }
+        }
+    }
+
+    /// Changes which disks are offline, and makes the new membership durable on all its members. A member that cannot
+    /// store the membership is taken out, too. Unless `force`, at least half of the former members must remain.
+    fn change_membership(
+        &self,
+        current: &mut Membership,
+        change: impl Fn(&mut Vec<Option<i64>>),
+        force: bool,
+    ) -> io::Result<()> {
+        let mut next = Membership { number: current.number + 1, ..current.clone() };
+        change(&mut next.offline_since);
+        loop {
+            let (before, after) = (current.members(), next.members());
+            let kept = before.iter().filter(|disk| after.contains(disk)).count();
+            let is_complete = |set: &Vec<u16>| set.iter().any(|disk| after.contains(&usize::from(*disk)));
+            if !force && 2 * kept < before.len() || !self.sets.iter().all(is_complete) {
+                return Err(io::Error::other("too many of its disks are lost"));
+            }
+            // A disk that joins is not accessible through its member yet.
+            let write = |disk: &usize| next.write(self.members[*disk].engine().as_ref(), self.group_id);
+            let mut has_failed = false;
+            for (disk, written) in after.iter().zip(on_each(&after, write)) {
+                if let Err(error) = written {
+                    log::error!("cell disk {} failed: {error}", self.members[*disk].path().display());
+                    next.offline_since[*disk] = Some(now());
+                    has_failed = true;
+                }
+            }
+            if !has_failed {
+                break;
+            }
+        }
+        for (disk, member) in self.members.iter().enumerate() {
+            match (next.is_member(disk), member.mode()) {
+                (true, DiskMode::Syncing) => member.set_mode(DiskMode::Online),
+                (false, DiskMode::Online) => member.set_mode(DiskMode::Offline),
+                _ => {}
+            }
+        }
+        *current = next;
+        Ok(())
+    }
+
+    /// Takes a disk offline at the operator's request.
+    pub fn offline(&self, disk: usize) -> Result<()> {
+        let path = self.members[disk].path().display();
+        let mut membership = self.membership.lock();
+        if self.members[disk].mode() != DiskMode::Online {
+            return Err(Error::new(ErrorKind::Invalid, format!("cell disk {path} is not online")));
+        }
+        let change = |offline: &mut Vec<Option<i64>>| {
+            offline[disk].get_or_insert_with(now);
+        };
+        self.change_membership(&mut membership, change, false)
+            .context(|| format!("could not take cell disk {path} offline"))
+    }
+
+    /// Returns whether the disk is still the member that it should be: its superblock can be read.
+    fn probe(&self, disk: usize) -> io::Result<()> {
+        let engine = self.members[disk].engine();
+        match Superblock::read(engine.as_ref()) {
+            Ok(Some(superblock)) if superblock.group_id == self.group_id && usize::from(superblock.index) == disk => {
+                Ok(())
+            }
+            Ok(_) => Err(io::Error::new(io::ErrorKind::NotFound, "the superblock is missing or another disk's")),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+
+    /// Returns the accessible disks, for writes to their records of intents.
+    fn log_disks(&self) -> Vec<LogDisk<'_>> {
+        let of = |number: usize| LogDisk {
+            number,
+            disk: self.disks[number].as_ref(),
+            epoch: self.members[number].epoch(),
+            sets: &self.sets_of[number],
+        };
+        (0..self.disks.len()).filter(|disk| self.disks[*disk].is_accessible()).map(of).collect()
+    }
+
+    /// Begins a change of regions of a file, after their intents are durable. None for a group that is only inspected.
+    fn begin(&self, key: FileKey, regions: Range<u32>, is_whole: bool) -> io::Result<Option<ChangeGuard<'_>>> {
+        let Some(intents) = &self.intents else { return Ok(None) };
+        loop {
+            if let Some(guard) = intents.begin(key, regions.clone(), is_whole) {
+                return Ok(Some(guard));
+            }
+            intents.announce(key, &regions, is_whole);
+            intents.write_pending(&self.log_disks(), |disk, error| self.fail_disk(disk, error))?;
+        }
+    }
+
+    /// Removes intents of regions that are equal on all copies and that were not written for `idle`.
+    pub fn trim_intents(&self, idle: Duration) {
+        self.trim(idle, false);
+    }
+
+    fn trim(&self, idle: Duration, always: bool) {
+        let Some(intents) = &self.intents else { return };
+        let is_online = |disk: &u16| self.members[usize::from(*disk)].mode() == DiskMode::Online;
+        let is_complete = |set: u16| self.sets[usize::from(set)].iter().all(is_online);
+        let fail = |disk: usize, error: &io::Error| self.fail_disk(disk, error);
+        if let Err(error) = intents.trim(&self.log_disks(), is_complete, idle, always, fail) {
+            log::warn!("could not shorten the record of write intents: {error}");
+        }
+    }
+
+    /// Makes all copies durable and empties the record of intents, except of regions that an offline disk lacks. Nothing
+    /// may change files meanwhile.
+    pub fn close(&self) {
+        let Some(intents) = &self.intents else { return };
+        let accessible: Vec<_> = self.disks.iter().filter(|disk| disk.is_accessible()).collect();
+        let synced: io::Result<()> = on_each(&accessible, |disk| disk.sync_everything()).into_iter().collect();
+        match synced {
+            Ok(()) => {
+                intents.note_all_synced();
+                self.trim(Duration::ZERO, true);
+            }
+            Err(error) => log::warn!("could not sync the cell disks: {error}; the next start compares their copies"),
+        }
+    }
+
+    fn count(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,305 @@
+//! Making copies equal: after a crash, all copies of the regions with intents; when a disk returns, its copies of what
+//! changed while it was offline.
+//!
+//! The copy on the first online disk of a copy set is the source. After a crash any copy will do, because every change
+//! that a sync acknowledged is on all online disks; but all regions of a set must come from the same disk, so that the
+//! result is what a crash leaves of a single disk.
+
+use super::intents::{FileKey, Intents, REGION, WHOLE, bytes_of};
+use super::mirror_disk::{file_number, inode_of};
+use super::{DiskMode, Membership, Mirror};
+use crate::disk::{Disk, DiskFile, on_each};
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::group::Superblock;
+use std::collections::HashSet;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes that are compared at once.
+const PIECE: u64 = 64 << 10;
+
+/// What a resync did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Copied {
+    pub files: u64,
+    /// Bytes read from the source, without holes.
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+}
+
+/// A file to copy, and which parts of it.
+type Work = (FileKey, Vec<u32>);
+
+/// Copies files of a copy set from one disk to another.
+struct Copier<'a> {
+    mirror: &'a Mirror,
+    source: u16,
+    target: u16,
+    /// Changes of the set go on meanwhile, and must wait while a piece is copied.
+    is_shared: bool,
+    copied: Copied,
+}
+
+impl Mirror {
+    /// Syncs the writes that an earlier process left unsynced, and makes the copies equal that a crash may have left
+    /// different. Must run before anything reads. Intents of regions that an offline disk lacks remain.
+    pub fn equalize(&self) -> Result<Copied> {
+        let Some(intents) = &self.intents else { return Ok(Copied::default()) };
+        let online = self.online();
+        let read = |disk: &usize| {
+            self.disks[*disk].sync_everything()?;
+            Intents::read(self.disks[*disk].as_ref())
+        };
+        for (disk, records) in online.iter().zip(on_each(&online, read)) {
+            let path = self.members[*disk].path().display();
+            match records {
+                Ok(records) => intents.restore(&records),
+                Err(error) => self.fail_disk(*disk, &error).context(|| format!("could not use cell disk {path}"))?,
+            }
+        }
+        let mut copied = Copied::default();
+        for set in 0..self.sets.len() as u16 {
+            let is_online = |disk: &u16| self.members[usize::from(*disk)].mode() == DiskMode::Online;
+            let disks: Vec<u16> = self.sets[usize::from(set)].iter().copied().filter(is_online).collect();
+            let Some((source, targets)) = disks.split_first() else { continue };
+            for target in targets {
+                let mut copier = Copier::new(self, *source, *target, false);
+                for (key, regions) in intents.written(set) {
+                    copier.copy_file(key, &regions)?;
+                }
+                copied.add(&copier.copied);
+            }
+        }
+        if copied.files > 0 {
+            let online: Vec<&Arc<dyn Disk>> = self.online().into_iter().map(|disk| &self.disks[disk]).collect();
+            let synced: io::Result<()> = on_each(&online, |disk| disk.sync_everything()).into_iter().collect();
+            synced.context(|| "could not sync the cell disks".into())?;
+        }
+        self.trim(Duration::ZERO, true);
+        Ok(copied)
+    }
+
+    fn online(&self) -> Vec<usize> {
+        (0..self.members.len()).filter(|disk| self.members[*disk].mode() == DiskMode::Online).collect()
+    }
+
+    /// Returns the number of the offline disk that `engine` is, after checking that it can return.
+    pub fn identify(&self, engine: &dyn Disk) -> Result<usize> {
+        let path = engine.path().display();
+        let refused = |message: String| Err(Error::new(ErrorKind::ForeignDisk, message));
+        let Some(superblock) = Superblock::read(engine)? else {
+            return refused(format!("{path} is not a cell disk: it has no superblock"));
+        };
+        if superblock.group_id != self.group_id {
+            return refused(format!(
+                "{path} belongs to disk group {}, not to {}; check the path",
+                superblock.group_id, self.group_id
+            ));
+        }
+        let disk = usize::from(superblock.index);
+        if self.members.get(disk).is_none_or(|member| member.mode() != DiskMode::Offline) {
+            return Err(Error::new(ErrorKind::Invalid, format!("cell disk {path} is not offline")));
+        }
+        let own = Membership::read(engine, self.group_id, self.members.len())?;
+        match own.filter(|own| own.number <= self.membership.lock().number) {
+            Some(_) => Ok(disk),
+            None => refused(format!("cell disk {path} was used without the other disks and has data of its own")),
+        }
+    }
+
+    /// Brings a disk online that was offline: copies what changed meanwhile. `engine` replaces the disk's former engine
+    /// and is locked by this process. `finish` runs when the files are equal and stores the metadata on the disk.
+    pub fn bring_online(
+        &self,
+        disk: usize,
+        engine: Arc<dyn Disk>,
+        finish: impl FnOnce() -> Result<()>,
+    ) -> Result<Copied> {
+        {
+            let _membership = self.membership.lock();
+            if self.members[disk].mode() != DiskMode::Offline {
+                let path = engine.path().display();
+                return Err(Error::new(ErrorKind::Invalid, format!("cell disk {path} is not offline")));
+            }
+            self.members[disk].replace_engine(engine);
+        }
+        let result = self.resync(disk, finish);
+        if result.is_err() && self.members[disk].mode() == DiskMode::Syncing {
+            self.members[disk].set_mode(DiskMode::Offline);
+        }
+        result
+    }
+
+    fn resync(&self, disk: usize, finish: impl FnOnce() -> Result<()>) -> Result<Copied> {
+        let path = self.members[disk].path().display();
+        let work = self.begin_resync(disk).context(|| format!("could not begin the resync of cell disk {path}"))?;
+        // The disk's record of intents is from before its failure.
+        self.trim(Duration::MAX, true);
+        let mut copied = Copied::default();
+        for (source, (key, regions)) in work {
+            let mut copier = Copier::new(self, source, disk as u16, true);
+            copier.copy_file(key, &regions)?;
+            copied.add(&copier.copied);
+        }
+        self.disks[disk].sync_everything().context(|| format!("could not sync cell disk {path}"))?;
+        finish()?;
+        let mut membership = self.membership.lock();
+        if self.members[disk].mode() != DiskMode::Syncing {
+            return Err(Error::new(ErrorKind::Io, format!("cell disk {path} failed during its resync")));
+        }
+        let join = |offline: &mut Vec<Option<i64>>| offline[disk] = None;
+        self.change_membership(&mut membership, join, false)
+            .context(|| format!("could not bring cell disk {path} online"))?;
+        match self.members[disk].mode() {
+            DiskMode::Online => Ok(copied),
+            _ => Err(Error::new(ErrorKind::Io, format!("cell disk {path} failed during its resync"))),
+        }
+    }
+
+    /// Determines what the disk lacks, removes files that it must not have, and lets changes reach the disk from now on.
+    /// Returns the files to copy, with the disk that has them.
+    fn begin_resync(&self, disk: usize) -> io::Result<Vec<(u16, Work)>> {
+        let Some(intents) = &self.intents else { return Err(io::ErrorKind::Unsupported.into()) };
+        let engine = self.members[disk].engine();
+        let _no_changes: Vec<_> =
+            self.sets_of[disk].iter().map(|set| self.set_locks[usize::from(*set)].write()).collect();
+        let present = engine.backing_files()?;
+        let mut work = Vec::new();
+        for set in self.sets_of[disk].iter().copied() {
+            let is_online = |other: &&u16| self.members[usize::from(**other)].mode() == DiskMode::Online;
+            let source = *self.sets[usize::from(set)].iter().find(is_online).ok_or(io::ErrorKind::NotFound)?;
+            let files_of = |listed: &[(u64, crate::disk::Stream)], on: u16| -> HashSet<FileKey> {
+                let key = |(number, stream): &(u64, _)| {
+                    Some(FileKey { set, ino: inode_of(*number, set, on)?, stream: *stream })
+                };
+                listed.iter().filter_map(key).collect()
+            };
+            let (here, there) =
+                (files_of(&present, disk as u16), files_of(&self.disks[usize::from(source)].backing_files()?, source));
+            // An unmounted directory looks empty.
+            self.probe(usize::from(source))?;
+            for key in here.difference(&there) {
+                engine.remove(file_number(key.ino, set, disk as u16), key.stream)?;
+            }
+            let new = there.difference(&here).map(|key| (*key, vec![WHOLE]));
+            let changed = intents.written(set).into_iter().filter(|(key, _)| here.contains(key) && there.contains(key));
+            work.extend(new.chain(changed).map(|work| (source, work)));
+        }
+        self.members[disk].set_mode(DiskMode::Syncing);
+        Ok(work)
+    }
+}
+
+impl Copied {
+    fn add(&mut self, other: &Self) {
+        self.files += other.files;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+    }
+}
+
+impl<'a> Copier<'a> {
+    fn new(mirror: &'a Mirror, source: u16, target: u16, is_shared: bool) -> Self {
+        Self { mirror, source, target, is_shared, copied: Copied::default() }
+    }
+
+    /// Makes the target's copy of a file equal to the source's in the given regions, in length, and where the target was
+    /// shorter.
+    fn copy_file(&mut self, key: FileKey, regions: &[u32]) -> Result<()> {
+        let mirror = self.mirror;
+        self.copied.files += 1;
+        let failed = || {
+            let path = |disk: u16| mirror.members[usize::from(disk)].path().display().to_string();
+            format!("could not copy files of inode {} from {} to {}", key.ino, path(self.source), path(self.target))
+        };
+        let lock = || self.is_shared.then(|| mirror.set_locks[usize::from(key.set)].write());
+        let ranges = {
+            let _no_change = lock();
+            let Some((source, target)) = self.open(key).context(failed)? else { return Ok(()) };
+            let lengths = || -> io::Result<(u64, u64)> {
+                let (length, before) = (source.len()?, target.len()?);
+                if before != length {
+                    target.set_len(length)?;
+                }
+                Ok((length, before))
+            };
+            let (length, before) = lengths().context(failed)?;
+            if regions.contains(&WHOLE) {
+                vec![0..length]
+            } else {
+                let mut ranges: Vec<Range<u64>> = regions.iter().map(|region| bytes_of(*region)).collect();
+                ranges.push(before.min(length)..length);
+                ranges
+            }
+        };
+        for range in ranges {
+            let mut start = range.start;
+            while start < range.end {
+                let _no_change = lock();
+                let Some((source, target)) = self.open(key).context(failed)? else { return Ok(()) };
+                let end = range.end.min(source.len().context(failed)?);
+                if start >= end {
+                    break;
+                }
+                let stop = end.min((start / REGION + 1) * REGION);
+                let copied = copy(&*source, &*target, start..stop).context(failed)?;
+                self.copied.add(&copied);
+                Mirror::count(&mirror.events.resync_read_bytes, copied.read_bytes);
+                Mirror::count(&mirror.events.resync_written_bytes, copied.written_bytes);
+                start = stop;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens both copies; creates the target's. None if the source has no such file: then the target has none either.
+    fn open(&self, key: FileKey) -> io::Result<Option<(Arc<dyn DiskFile>, Arc<dyn DiskFile>)>> {
+        let disk = |disk: u16| (&self.mirror.disks[usize::from(disk)], file_number(key.ino, key.set, disk));
+        let ((source, source_number), (target, target_number)) = (disk(self.source), disk(self.target));
+        let Some(source) = source.open(source_number, key.stream, false)? else {
+            self.mirror.probe(usize::from(self.source))?;
+            target.remove(target_number, key.stream)?;
+            return Ok(None);
+        };
+        let target = target.open(target_number, key.stream, true)?.expect("a disk creates a missing file");
+        Ok(Some((source, target)))
+    }
+}
+
+/// Makes a range of the target equal to the source, holes included.
+fn copy(source: &dyn DiskFile, target: &dyn DiskFile, range: Range<u64>) -> io::Result<Copied> {
+    let mut copied = Copied::default();
+    let (mut ours, mut theirs) = (vec![0; PIECE as usize], vec![0; PIECE as usize]);
+    let mut start = range.start;
+    while start < range.end {
+        let stop = range.end.min((start / PIECE + 1) * PIECE);
+        let length = (stop - start) as usize;
+        let is_target_hole = target.is_hole(start, length as u64)?;
+        if source.is_hole(start, length as u64)? {
+            if !is_target_hole {
+                target.punch(start, length as u64)?;
+            }
+        } else {
+            read_fully(source, &mut ours[..length], start)?;
+            copied.read_bytes += length as u64;
+            let is_equal = !is_target_hole && {
+                read_fully(target, &mut theirs[..length], start)?;
+                ours[..length] == theirs[..length]
+            };
+            if !is_equal {
+                target.write_at(&ours[..length], start)?;
+                copied.written_bytes += length as u64;
+            }
+        }
+        start = stop;
+    }
+    Ok(copied)
+}
+
+fn read_fully(file: &dyn DiskFile, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    let count = file.read_at(buffer, offset)?;
+    buffer[count..].fill(0);
+    Ok(())
+}

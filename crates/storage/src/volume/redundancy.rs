@@ -1,0 +1,153 @@
+//! The copies of a group with redundancy normal or high: its disks' states, and disks that return.
+
+use super::Volume;
+use crate::disk::Disk;
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::group::Redundancy;
+use crate::mirror::{Copied, DiskMode};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The name under which a stop saves the storage index. The saved index of a disk that was offline is outdated.
+const SAVED_FACTS: &str = "storage-index";
+
+/// The state of a disk group.
+#[derive(Debug, Clone)]
+pub struct GroupStatus {
+    pub id: String,
+    pub redundancy: Redundancy,
+    /// Allocation-unit size of new files in bytes.
+    pub au_bytes: u64,
+    pub disks: Vec<GroupDisk>,
+    /// Regions of 1 MiB whose copies may differ, or that an offline disk may lack.
+    pub intents: u64,
+    /// Reads that another copy answered because a disk failed the read.
+    pub reads_from_other_copy: u64,
+    /// Damaged ranges that were rewritten from another copy.
+    pub repairs: u64,
+    /// Bytes that resyncs have read and written since the volume was opened.
+    pub resync_read_bytes: u64,
+    pub resync_written_bytes: u64,
+}
+
+/// A disk of a group.
+#[derive(Debug, Clone)]
+pub struct GroupDisk {
+    pub number: usize,
+    pub path: PathBuf,
+    /// None with external redundancy.
+    pub failure_group: Option<String>,
+    pub mode: DiskMode,
+    /// Since when the disk is not online, in nanoseconds since 1970.
+    pub offline_since: Option<i64>,
+}
+
+impl GroupStatus {
+    /// Returns whether a disk is not online.
+    pub fn is_degraded(&self) -> bool {
+        self.disks.iter().any(|disk| disk.mode != DiskMode::Online)
+    }
+}
+
+impl Volume {
+    pub fn group_status(&self) -> GroupStatus {
+        let mirror = self.group.mirror();
+        let membership = mirror.map(|mirror| mirror.membership());
+        let disk = |(number, disk): (usize, &Arc<dyn Disk>)| GroupDisk {
+            number,
+            path: disk.path().to_owned(),
+            failure_group: mirror.map(|mirror| mirror.failure_group(number).to_owned()),
+            mode: mirror.map_or(DiskMode::Online, |mirror| mirror.member(number).mode()),
+            offline_since: membership.as_ref().and_then(|membership| membership.offline_since[number]),
+        };
+        let count = |counter: fn(&crate::mirror::Events) -> &std::sync::atomic::AtomicU64| {
+            mirror.map_or(0, |mirror| counter(&mirror.events).load(Ordering::Relaxed))
+        };
+        GroupStatus {
+            id: self.group.id().to_string(),
+            redundancy: self.group.redundancy(),
+            au_bytes: self.options.au_size.bytes(),
+            disks: self.disks().iter().enumerate().map(disk).collect(),
+            intents: mirror.map_or(0, |mirror| mirror.intent_count() as u64),
+            reads_from_other_copy: count(|events| &events.reads_from_other_copy),
+            repairs: count(|events| &events.repairs),
+            resync_read_bytes: count(|events| &events.resync_read_bytes),
+            resync_written_bytes: count(|events| &events.resync_written_bytes),
+        }
+    }
+
+    /// Returns the number of the group's disk at a path.
+    pub fn disk_number(&self, path: &Path) -> Result<usize> {
+        let found = self.disks().iter().position(|disk| disk.path() == path);
+        found.ok_or_else(|| {
+            let paths: Vec<String> = self.disks().iter().map(|disk| disk.path().display().to_string()).collect();
+            let message = format!("{} is not a disk of the group; its disks are {}", path.display(), paths.join(", "));
+            Error::new(ErrorKind::NotFound, message)
+        })
+    }
+
+    /// Takes a disk offline: the group does not use the disk until [`Self::online_disk`].
+    pub fn offline_disk(&self, path: &Path) -> Result<()> {
+        let number = self.disk_number(path)?;
+        match self.group.mirror() {
+            Some(mirror) => mirror.offline(number),
+            None => Err(no_copies()),
+        }
+    }
+
+    /// Brings an offline disk online: copies to the disk what changed while it was offline. Returns when the disk is
+    /// online. Reads and writes go on meanwhile.
+    pub fn online_disk(&self, engine: Arc<dyn Disk>) -> Result<Copied> {
+        let Some(mirror) = self.group.mirror() else { return Err(no_copies()) };
+        let path = engine.path().to_owned();
+        let number = mirror.identify(engine.as_ref())?;
+        if !engine.lock().context(|| format!("could not lock cell disk {}", path.display()))? {
+            let message =
+                format!("cell disk {} is in use by another cell daemon; stop that daemon first", path.display());
+            return Err(Error::new(ErrorKind::Locked, message));
+        }
+        let disk = &self.disks()[number];
+        let finish = || {
+            disk.remove_named(SAVED_FACTS).context(|| format!("could not use cell disk {}", path.display()))?;
+            self.stores.lock().add(number, disk, self.disks().len())
+        };
+        let copied = mirror.bring_online(number, engine, finish)?;
+        log::info!(
+            "cell disk {} is online; resynced {} files: read {} bytes, wrote {} bytes",
+            path.display(),
+            copied.files,
+            copied.read_bytes,
+            copied.written_bytes
+        );
+        Ok(copied)
+    }
+
+    /// Removes write intents of regions that are equal on all copies and were not written for a while.
+    pub fn trim_intents(&self) {
+        if let Some(mirror) = self.group.mirror() {
+            mirror.trim_intents(self.options.intent_idle);
+        }
+    }
+
+    /// Brings the disks online that were offline when the volume was opened and that are present.
+    pub(super) fn online_returned_disks(&self) {
+        let Some(mirror) = self.group.mirror() else { return };
+        for (number, disk) in self.disks().iter().enumerate() {
+            let engine = mirror.member(number).engine();
+            let is_offline = mirror.member(number).mode() == DiskMode::Offline;
+            if is_offline && engine.read_note("superblock").is_ok_and(|note| note.is_some()) {
+                let path = disk.path().display();
+                log::info!("cell disk {path} returned; its resync begins");
+                if let Err(error) = self.online_disk(engine) {
+                    log::error!("could not bring cell disk {path} online: {error}");
+                }
+            }
+        }
+    }
+}
+
+fn no_copies() -> Error {
+    let message = "the disk group has redundancy \"external\", so none of its disks can be offline";
+    Error::new(ErrorKind::Invalid, message)
+}

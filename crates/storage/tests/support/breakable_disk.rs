@@ -1,0 +1,163 @@
+//! A disk that can break: every operation then fails, until the disk is repaired.
+
+use cellar_storage::disk::{Disk, DiskFile, FileStamp, Space, Stream};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// Shared by a disk and its files: the number of operations until the disk breaks, negative if it never breaks.
+#[derive(Debug, Clone)]
+pub struct Breaker(Arc<AtomicI64>);
+
+impl Breaker {
+    pub fn new() -> Self {
+        Self(Arc::new(AtomicI64::new(-1)))
+    }
+
+    pub fn break_after(&self, operations: u64) {
+        self.0.store(operations as i64, Ordering::SeqCst);
+    }
+
+    pub fn repair(&self) {
+        self.0.store(-1, Ordering::SeqCst);
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| (left > 0).then(|| left - 1));
+        match left {
+            Err(0) => Err(io::Error::from_raw_os_error(libc::EIO)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct BreakableDisk {
+    pub inner: Arc<dyn Disk>,
+    pub breaker: Breaker,
+}
+
+#[derive(Debug)]
+struct BreakableFile {
+    inner: Arc<dyn DiskFile>,
+    breaker: Breaker,
+}
+
+impl BreakableDisk {
+    fn wrap(&self, inner: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        Arc::new(BreakableFile { inner, breaker: self.breaker.clone() })
+    }
+}
+
+impl Disk for BreakableDisk {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+    fn lock(&self) -> io::Result<bool> {
+        self.breaker.check()?;
+        self.inner.lock()
+    }
+    fn is_blank(&self) -> io::Result<bool> {
+        self.breaker.check()?;
+        self.inner.is_blank()
+    }
+    fn read_note(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.breaker.check()?;
+        self.inner.read_note(name)
+    }
+    fn write_note(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.breaker.check()?;
+        self.inner.write_note(name, bytes)
+    }
+    fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.breaker.check()?;
+        self.inner.open_named(name).map(|file| self.wrap(file))
+    }
+    fn open_existing(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        self.breaker.check()?;
+        Ok(self.inner.open_existing(name)?.map(|file| self.wrap(file)))
+    }
+    fn remove_named(&self, name: &str) -> io::Result<()> {
+        self.breaker.check()?;
+        self.inner.remove_named(name)
+    }
+    fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        self.breaker.check()?;
+        Ok(self.inner.open(ino, stream, create)?.map(|file| self.wrap(file)))
+    }
+    fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
+        self.breaker.check()?;
+        self.inner.measure(ino, stream)
+    }
+    fn stamp(&self, ino: u64, stream: Stream) -> io::Result<Option<FileStamp>> {
+        self.breaker.check()?;
+        self.inner.stamp(ino, stream)
+    }
+    fn remove(&self, ino: u64, stream: Stream) -> io::Result<()> {
+        self.breaker.check()?;
+        self.inner.remove(ino, stream)
+    }
+    fn sync_name(&self, ino: u64) -> io::Result<()> {
+        self.breaker.check()?;
+        self.inner.sync_name(ino)
+    }
+    fn backing_files(&self) -> io::Result<Vec<(u64, Stream)>> {
+        self.breaker.check()?;
+        self.inner.backing_files()
+    }
+    fn space(&self) -> io::Result<Space> {
+        self.breaker.check()?;
+        self.inner.space()
+    }
+    fn sync_everything(&self) -> io::Result<()> {
+        self.breaker.check()?;
+        self.inner.sync_everything()
+    }
+}
+
+impl DiskFile for BreakableFile {
+    fn len(&self) -> io::Result<u64> {
+        self.breaker.check()?;
+        self.inner.len()
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.breaker.check()?;
+        self.inner.read_at(buffer, offset)
+    }
+    fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.breaker.check()?;
+        self.inner.read_direct(buffer, offset)
+    }
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        self.inner.prefetch(ranges);
+    }
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.breaker.check()?;
+        self.inner.write_at(data, offset)
+    }
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.breaker.check()?;
+        self.inner.set_len(length)
+    }
+    fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> io::Result<()> {
+        self.breaker.check()?;
+        self.inner.allocate(offset, length, keep_size)
+    }
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.breaker.check()?;
+        self.inner.punch(offset, length)
+    }
+    fn is_hole(&self, offset: u64, length: u64) -> io::Result<bool> {
+        self.inner.is_hole(offset, length)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.breaker.check()?;
+        self.inner.sync()
+    }
+}
