@@ -28,6 +28,8 @@ pub struct Config {
     pub slow_scan_log: Option<Duration>,
     pub metrics_listen: Option<SocketAddr>,
     pub disk_group: DiskGroup,
+    /// Start although disks are missing that may have newer data; set by an option of the command, not in the file.
+    pub force_degraded: bool,
 }
 
 /// The operating-system user that the cluster runs as.
@@ -42,11 +44,15 @@ pub struct ClusterUser {
 pub struct DiskGroup {
     pub au_size: AuSize,
     pub redundancy: Redundancy,
+    /// The failure group whose disks are read if possible.
+    pub preferred_read: Option<String>,
     /// Size of the reserve of each disk in bytes; None if not configured.
     pub reserve_bytes: Option<u64>,
     pub disks: Vec<PathBuf>,
     /// The device model of each disk; None for a disk that runs at its own speed.
     pub models: Vec<Option<DiskModel>>,
+    /// The failure group of each disk; None for a failure group of its own.
+    pub failure_groups: Vec<Option<String>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -82,8 +88,9 @@ struct FileMetrics {
 struct FileDiskGroup {
     au_size: Option<String>,
     redundancy: Option<String>,
+    preferred_read: Option<String>,
     reserve_size: Option<String>,
-    disks: Vec<PathBuf>,
+    disks: Vec<FileDisk>,
     model: Option<OneOrEach>,
     model_time_scale: Option<f64>,
 }
@@ -96,6 +103,21 @@ enum OneOrEach {
     Each(Vec<String>),
 }
 
+/// A disk as a path alone, or as a table.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a disk is a path, or { path = \"...\", failure_group = \"...\" }")]
+enum FileDisk {
+    Path(PathBuf),
+    Table(FileDiskTable),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileDiskTable {
+    path: PathBuf,
+    failure_group: Option<String>,
+}
+
 impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let error = |message: String| ConfigError { path: path.display().to_string(), message };
@@ -106,8 +128,12 @@ impl Config {
     /// Parses the text of a configuration file.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|cause| cause.to_string())?;
-        let disks = file.disk_group.disks.iter().map(|disk| absolute(disk, "disk_group.disks"));
-        let disks = disks.collect::<Result<Vec<_>, _>>()?;
+        let disk = |disk: &FileDisk| match disk {
+            FileDisk::Path(path) => Ok((absolute(path, "disk_group.disks")?, None)),
+            FileDisk::Table(disk) => Ok((absolute(&disk.path, "disk_group.disks")?, disk.failure_group.clone())),
+        };
+        let disks = file.disk_group.disks.iter().map(disk).collect::<Result<Vec<_>, String>>()?;
+        let (disks, failure_groups): (Vec<PathBuf>, Vec<Option<String>>) = disks.into_iter().unzip();
         let Some(first_disk) = disks.first() else {
             return Err("disk_group.disks is empty; name at least one directory or device".into());
         };
@@ -121,11 +147,34 @@ impl Config {
         }
         let redundancy = match file.disk_group.redundancy.as_deref() {
             None | Some("external") => Redundancy::External,
+            Some("normal") => Redundancy::Normal,
+            Some("high") => Redundancy::High,
             Some(other) => {
-                return Err(format!("disk_group.redundancy = \"{other}\" is not supported; write \"external\""));
+                return Err(format!(
+                    "disk_group.redundancy = \"{other}\"; write \"external\", \"normal\" (2 copies) or \"high\" (3 copies)"
+                ));
             }
         };
         let models = models(file.disk_group.model, file.disk_group.model_time_scale, disks.len())?;
+        if redundancy == Redundancy::External
+            && (failure_groups.iter().any(Option::is_some) || file.disk_group.preferred_read.is_some())
+        {
+            return Err(
+                "failure_group and preferred_read need copies; write redundancy = \"normal\" or \"high\"".into()
+            );
+        }
+        if disks.len() < redundancy.copies() {
+            return Err(format!(
+                "disk_group.redundancy = \"{redundancy}\" needs {} disks, but disk_group.disks names {}; add disks",
+                redundancy.copies(),
+                disks.len()
+            ));
+        }
+        let preferred_read = file.disk_group.preferred_read.clone();
+        if let Some(preferred) = preferred_read.as_ref().filter(|name| !failure_groups.contains(&Some((*name).clone())))
+        {
+            return Err(format!("disk_group.preferred_read = \"{preferred}\" is the failure_group of no disk"));
+        }
         let au_bytes = match &file.disk_group.au_size {
             None => AuSize::DEFAULT.bytes(),
             Some(size) => parse_size(size, "disk_group.au_size")?,
@@ -156,11 +205,14 @@ impl Config {
             disk_group: DiskGroup {
                 au_size: AuSize::from_bytes(au_bytes).map_err(|error| format!("disk_group.au_size: {error}"))?,
                 redundancy,
+                preferred_read,
                 reserve_bytes,
                 disks,
                 models,
+                failure_groups,
             },
             mount,
+            force_degraded: false,
         })
     }
 }
@@ -368,9 +420,21 @@ mod tests {
         check(&format!("{MINIMAL}model = \"tape\"\n"), "model \"tape\" does not exist; write one of hdd-15k");
         check(&format!("{MINIMAL}model = [\"hdd-15k\"]\n"), "names 1 models for 2 disks");
         check(&format!("{MINIMAL}model = \"hdd-15k\"\nmodel_time_scale = 0.0\n"), "write a number from 0.000001");
-        for redundancy in ["normal", "high", "double"] {
-            let expected = format!("redundancy = \"{redundancy}\" is not supported; write \"external\"");
-            check(&format!("{MINIMAL}redundancy = \"{redundancy}\"\n"), &expected);
-        }
+        let group = |keys: &str| format!("{MINIMAL}{keys}\n");
+        check(&group("redundancy = \"double\""), "write \"external\", \"normal\" (2 copies) or \"high\" (3 copies)");
+        check(&group("redundancy = \"high\""), "needs 3 disks, but disk_group.disks names 2");
+        check(&group("preferred_read = \"a\""), "failure_group and preferred_read need copies");
+        check(&group("redundancy = \"normal\"\npreferred_read = \"a\""), "is the failure_group of no disk");
+        check("mount = \"/m\"\n[disk_group]\ndisks = [3]\n", "a disk is a path, or { path");
+    }
+
+    #[test]
+    fn disks_may_name_their_failure_groups() {
+        let text = "mount = \"/m\"\n[disk_group]\nredundancy = \"normal\"\npreferred_read = \"a\"\n\
+                    disks = [{ path = \"/d\", failure_group = \"a\" }, \"/e\"]\n";
+        let group = Config::parse(text).unwrap().disk_group;
+        assert_eq!(group.redundancy, Redundancy::Normal);
+        assert_eq!(group.disks, [Path::new("/d"), Path::new("/e")]);
+        assert_eq!(group.failure_groups, [Some("a".to_owned()), None]);
     }
 }

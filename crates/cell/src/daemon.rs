@@ -13,7 +13,7 @@ use crate::service_manager::{notify, notify_recovery};
 use crate::state::{CellState, MemoryBudget, MemoryKind, UnitDirectories};
 use crate::unit_codec::Codec;
 use cellar_storage::disk::{Disk, OverlayDisk};
-use cellar_storage::{ErrorKind, ReadOnlyVolume, Volume, VolumeOptions, forms_new_group};
+use cellar_storage::{AbsentDisk, ErrorKind, ReadOnlyVolume, Redundancy, Volume, VolumeOptions, forms_new_group};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -170,11 +170,18 @@ pub fn check(config: &Config) -> Result<Findings, DaemonError> {
 }
 
 fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) -> Result<Arc<Volume>, DaemonError> {
+    let has_copies = config.disk_group.redundancy != Redundancy::External;
     let models = config.disk_group.models.iter().map(Option::as_ref);
-    let disks = config.disk_group.disks.iter().zip(models).enumerate().map(|(number, (path, model))| {
-        disks::open(path, number, model)
-            .map_err(DaemonError::system(format!("could not open cell disk {}", path.display())))
-    });
+    let disks =
+        config.disk_group.disks.iter().zip(models).enumerate().map(|(number, (path, model))| {
+            match disks::open(path, number, model) {
+                Err(error) if has_copies => {
+                    log::error!("could not open cell disk {}: {error}; the disk counts as missing", path.display());
+                    Ok(Arc::new(AbsentDisk::new(path)) as Arc<dyn Disk>)
+                }
+                opened => opened.map_err(DaemonError::system(format!("could not open cell disk {}", path.display()))),
+            }
+        });
     let disks = disks.collect::<Result<Vec<_>, _>>()?;
     let disk_sizes: Vec<u64> = disks.iter().filter_map(|disk| disk.space().ok()).map(|space| space.total).collect();
     let reserve = config.disk_group.reserve_bytes;
@@ -182,6 +189,9 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
         reserve_bytes: reserve.unwrap_or_else(|| default_reserve(machine_memory_bytes(), &disk_sizes)),
         au_size: config.disk_group.au_size,
         redundancy: config.disk_group.redundancy,
+        failure_groups: config.disk_group.failure_groups.clone(),
+        preferred_read: config.disk_group.preferred_read.clone(),
+        force_degraded: config.force_degraded,
         cache_bytes: config.cache_bytes,
         // A backing file may have a second descriptor for direct reads.
         handles_max: (descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2).max(64) as usize,

@@ -22,6 +22,7 @@ pub mod disks;
 mod fixtures;
 mod frame_stream;
 pub mod fuse;
+pub mod group;
 mod http;
 pub mod inspect;
 pub mod instance;

@@ -31,6 +31,10 @@ pub struct CellArguments {
     /// Print the result of --check as JSON
     #[arg(long, requires = "check")]
     json: bool,
+    /// Start a group with copies although most disks with the newest data are missing. If a missing disk has newer data,
+    /// these data are lost. Use only if the missing disks are lost for good
+    #[arg(long, conflicts_with = "check")]
+    force_degraded: bool,
     /// Minimum level of log messages: error, warn, info, debug or trace; overrides log_level
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -92,6 +96,7 @@ fn print_findings(findings: &Findings, as_json: bool) {
 fn read_config(arguments: &CellArguments) -> Result<Config, String> {
     let path = arguments.config.as_deref().ok_or("--config is missing")?;
     let mut config = Config::read(path).map_err(|error| error.to_string())?;
+    config.force_degraded = arguments.force_degraded;
     if let Some(level) = &arguments.log_level {
         config.log_level = parse_log_level(level)?;
     }

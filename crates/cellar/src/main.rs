@@ -3,6 +3,7 @@
 mod awr;
 mod cell;
 mod disk;
+mod group;
 mod inspect;
 mod logger;
 mod status;
@@ -32,6 +33,7 @@ enum Command {
     Awr(awr::AwrArguments),
     Cell(cell::CellArguments),
     Disk(disk::DiskArguments),
+    Group(group::GroupArguments),
     Inspect(inspect::InspectArguments),
     Top(top::TopArguments),
     /// Prevent idle CPUs from halting between file requests; started by a cell
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Awr(arguments) => awr::run(&arguments),
         Command::Cell(arguments) => cell::run(&arguments),
         Command::Disk(arguments) => disk::run(&arguments),
+        Command::Group(arguments) => group::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::KeepAwake => match cellar_cell::fuse::keep_awake() {

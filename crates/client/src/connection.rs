@@ -257,6 +257,8 @@ impl Connection {
             | Kind::DueQuery
             | Kind::InspectQuery
             | Kind::InspectReport
+            | Kind::GroupRequest
+            | Kind::GroupReport
             | Kind::MetricsQuery
             | Kind::Metrics => {
                 return Err(Corrupt::new("frame kind", 4, format!("{kind:?} from a cell")));

@@ -3,7 +3,7 @@
 mod support;
 
 use cellar_storage::disk::{DirectoryDisk, Disk};
-use cellar_storage::{Error, ErrorKind, ROOT_INO, Redundancy, Volume, VolumeOptions};
+use cellar_storage::{Error, ErrorKind, ROOT_INO, Volume, VolumeOptions};
 use std::path::Path;
 use std::sync::Arc;
 use support::{create, disks, open, options, read_all};
@@ -60,14 +60,6 @@ fn missing_foreign_duplicate_and_unformed_disks_are_rejected() {
     std::fs::write(other.join("something"), "x").unwrap();
     check(vec![disk(&other)], "neither empty nor a cell disk");
     open(folder.path(), 2).close().unwrap();
-}
-
-#[test]
-fn unsupported_redundancy_is_rejected() {
-    let folder = tempfile::tempdir().unwrap();
-    let error = open_error(disks(folder.path(), 2), VolumeOptions { redundancy: Redundancy::Normal, ..options() });
-    assert_eq!(error.kind(), ErrorKind::NotSupported);
-    assert!(error.to_string().contains("\"normal\" is not supported yet"), "{error}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! from starting or that the next start repairs.
 
 use super::report::{DiskReport, DisksReport, FilesOfKind, SuperblockReport};
-use cellar_storage::{DiskState, GroupState, Redundancy, StreamUsage, Superblock};
+use cellar_storage::{DiskState, GroupState, StreamUsage, Superblock};
 
 /// Builds the report. `problems` are those of directories that could not be opened.
 pub fn report(states: Vec<DiskState>, problems: Vec<String>) -> DisksReport {
@@ -82,7 +82,7 @@ fn superblock_report(superblock: &Superblock) -> SuperblockReport {
         disks: superblock.disk_ids.len(),
         state: state.into(),
         au_bytes: superblock.au_size.bytes(),
-        redundancy: Redundancy::External.to_string(),
+        redundancy: superblock.redundancy.to_string(),
     }
 }
 

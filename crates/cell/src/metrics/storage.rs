@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cellar_storage::disk::{DiskIoCount, ModelStatus};
-use cellar_storage::{DiskSpace, OperationCounts, Volume};
+use cellar_storage::{DiskMode, DiskSpace, GroupDisk, OperationCounts, Volume};
 
 use super::Source;
 use super::family::{Family, Histogram, Labels, Value};
@@ -17,6 +17,7 @@ impl Source for StorageMetrics {
         let mut families = self.spaces();
         families.extend(self.disk_io());
         families.extend(self.disk_models());
+        families.extend(self.copies());
         families.extend(self.page_cache());
         families.extend(self.backlog());
         families
@@ -129,6 +130,28 @@ impl StorageMetrics {
             erases.add(labels(disk, &[("when", "idle")]), Value::Integer(counts.idle_erases));
         }
         vec![info, queue, busy, requests, programmed, erases]
+    }
+
+    fn copies(&self) -> Vec<Family> {
+        let status = self.volume.group_status();
+        let online = |disk: &GroupDisk| {
+            let labels = vec![("disk", disk.path.display().to_string())];
+            (labels, Value::Integer(u64::from(disk.mode == DiskMode::Online)))
+        };
+        vec![
+            Family::gauge("cellar_disk_online", "1 if the cell disk has all data of its copies, 0 if it is offline")
+                .with(&status.disks, online),
+            Family::gauge("cellar_write_intents", "Regions of 1 MiB whose copies may differ after a crash")
+                .value(Value::Integer(status.intents)),
+            Family::counter("cellar_reads_from_other_copy_total", "Reads that another copy answered")
+                .value(Value::Integer(status.reads_from_other_copy)),
+            Family::counter("cellar_repairs_total", "Damaged ranges that were rewritten from another copy")
+                .value(Value::Integer(status.repairs)),
+            Family::counter("cellar_resync_read_bytes_total", "Bytes read to make copies equal")
+                .value(Value::Integer(status.resync_read_bytes)),
+            Family::counter("cellar_resync_written_bytes_total", "Bytes written to make copies equal")
+                .value(Value::Integer(status.resync_written_bytes)),
+        ]
     }
 
     fn page_cache(&self) -> Vec<Family> {

@@ -27,6 +27,8 @@ pub enum SessionError {
     Compression(#[from] CompressionError),
     #[error(transparent)]
     Inspect(#[from] InspectError),
+    #[error(transparent)]
+    Group(#[from] cellar_storage::Error),
 }
 
 impl From<Corrupt> for SessionError {
@@ -94,6 +96,7 @@ impl SessionError {
             }
             Self::Inspect(InspectError::NotFound { .. }) => ("42704", "the cell has no such object", ""),
             Self::Inspect(_) => ("58030", "the cell could not read the object", DISKS_HINT),
+            Self::Group(_) => ("55000", "the cell could not change its disk group", ""),
             Self::Compression(CompressionError::Encode(_)) => {
                 ("XX000", "the cell could not compress the table", "The table is unchanged. Report this as a bug.")
             }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
-    BlockRange, CompressProgress, CompressRequest, DueQuery, FileIoCounts, FileIoQuery, FileTypeIoCounts, Hello,
-    InspectQuery, Kind, Relation, RelationBlocks, ScanRequest, UnitsQuery, Welcome,
+    BlockRange, CompressProgress, CompressRequest, DueQuery, FileIoCounts, FileIoQuery, FileTypeIoCounts, GroupRequest,
+    Hello, InspectQuery, Kind, Relation, RelationBlocks, ScanRequest, UnitsQuery, Welcome,
 };
 use cellar_scan::unit::{Level, Shape};
 
@@ -18,6 +18,7 @@ use super::scan::OpenScan;
 use crate::access::{Credentials, Permission};
 use crate::compression::{self, CompressionError};
 use crate::frame_stream::{FrameStream, StreamError};
+use crate::group;
 use crate::inspect;
 use crate::instance::Instance;
 use crate::log_context;
@@ -120,6 +121,11 @@ impl<'a> Session<'a> {
                 (Kind::MetricsQuery, _) => {
                     let text = metrics.json().to_string();
                     self.stream.send(Kind::Metrics, |out| out.extend_from_slice(text.as_bytes()))?;
+                }
+                (Kind::GroupRequest, payload) => {
+                    let request = GroupRequest::decode(payload)?;
+                    let text = group::answer(&state.volume, &request)?.to_string();
+                    self.stream.send(Kind::GroupReport, |out| out.extend_from_slice(text.as_bytes()))?;
                 }
                 (Kind::Compress, payload) => {
                     let request = CompressRequest::decode(payload)?;

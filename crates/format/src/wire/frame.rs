@@ -45,6 +45,8 @@ pub enum Kind {
     MetricsQuery = 11,
     /// Requests the file service's counters by file type and relation. Cells without this kind answer with an error.
     FileTypeIoQuery = 12,
+    /// Requests the state of the disk group, after bringing a disk online or taking it offline.
+    GroupRequest = 13,
     Welcome = 64,
     Batch = 65,
     Passthru = 66,
@@ -64,6 +66,8 @@ pub enum Kind {
     /// All metrics as JSON text.
     Metrics = 78,
     FileTypeIoCounts = 79,
+    /// The state of the disk group as JSON text.
+    GroupReport = 80,
 }
 
 impl Kind {
@@ -81,6 +85,7 @@ impl Kind {
             DueQuery,
             InspectQuery,
             MetricsQuery,
+            GroupRequest,
             FileTypeIoQuery,
             Welcome,
             Batch,
@@ -96,6 +101,7 @@ impl Kind {
             Units,
             DueUnits,
             InspectReport,
+            GroupReport,
             Metrics,
             FileTypeIoCounts,
         ]

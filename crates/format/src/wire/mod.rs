@@ -11,6 +11,7 @@ mod compression;
 pub mod expr;
 mod file_io;
 mod frame;
+mod group;
 mod group_pruning;
 mod inspect;
 mod lookup;
@@ -33,6 +34,7 @@ pub use file_io::{
     FILE_IO_BUCKETS, FileIoCount, FileIoCounts, FileIoKind, FileIoQuery, FileType, FileTypeIoCount, FileTypeIoCounts,
 };
 pub use frame::{FRAME_HEADER_BYTES, FrameError, FrameHeader, Kind, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION};
+pub use group::{GroupAction, GroupRequest};
 pub use group_pruning::{GroupPruning, TopGroups};
 pub use inspect::{InspectQuery, InspectReport, Report};
 pub use lookup::{Lookup, LookupColumn, LookupValues};

@@ -206,6 +206,12 @@ pub trait DiskFile: Send + Sync + Debug {
         Ok(false)
     }
 
+    /// Looks at all copies of a range, and rewrites those that are not valid from one that is. Returns whether there is a
+    /// valid copy and another was rewritten. False if there are no copies.
+    fn repair(&self, _range: &Range<u64>, _is_valid: &dyn Fn(&[u8]) -> bool) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Makes data and length durable.
     fn sync(&self) -> io::Result<()>;
 }

@@ -137,6 +137,12 @@ impl Backing {
         Ok(Opened { backing: self, file: self.existing()? })
     }
 
+    /// Rewrites copies of a range that are not valid from one that is, see [`DiskFile::repair`].
+    pub fn repair(&self, range: &Range<u64>, is_valid: &dyn Fn(&[u8]) -> bool) -> Result<bool> {
+        let file = self.existing()?;
+        file.map_or(Ok(false), |file| file.repair(range, is_valid)).context(|| self.describe("repair"))
+    }
+
     /// Returns whether a write would first make a record of the write durable.
     pub fn write_waits(&self, range: &Range<u64>) -> bool {
         self.disk.write_waits(self.ino, self.stream, range)

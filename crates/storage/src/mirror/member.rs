@@ -1,7 +1,7 @@
 //! A disk of a group with copies: passes calls on to its engine while the disk is accessible, and fails them while the
 //! disk is offline. The engine can be replaced, so that a disk that was absent or failed can return.
 
-use crate::disk::{Disk, DiskFile, FileStamp, Space, Stream};
+use crate::disk::{Disk, DiskFile, FileStamp, ModelStatus, Space, Stream};
 use parking_lot::RwLock;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -135,6 +135,9 @@ impl Disk for Member {
     }
     fn is_accessible(&self) -> bool {
         self.mode() != DiskMode::Offline
+    }
+    fn model_status(&self) -> Option<ModelStatus> {
+        self.engine().model_status()
     }
 }
 

@@ -367,6 +367,33 @@ impl DiskFile for MirroredFile {
         self.change(&(offset..end), |file| file.punch(offset, length))
     }
 
+    fn repair(&self, range: &Range<u64>, is_valid: &dyn Fn(&[u8]) -> bool) -> io::Result<bool> {
+        let mirror = &self.set.mirror;
+        let _no_change = mirror.set_locks[usize::from(self.set.set)].write();
+        let (mut valid, mut damaged) = (None, Vec::new());
+        for disk in self.set.online().collect::<Vec<_>>() {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            let file = self.existing(disk)?;
+            match file.read_at(&mut bytes, range.start) {
+                Ok(count) if count == bytes.len() && is_valid(&bytes) => valid = Some(bytes),
+                _ => damaged.push((disk, file)),
+            }
+        }
+        let Some(bytes) = valid.filter(|_| !damaged.is_empty()) else { return Ok(false) };
+        for (disk, file) in damaged {
+            let path = self.set.disk(disk).path().display();
+            match file.write_at(&bytes, range.start) {
+                Ok(()) => {
+                    Mirror::count(&mirror.events.repairs, 1);
+                    let (from, to) = (range.start, range.end);
+                    log::warn!("repaired bytes {from} to {to} of a file of inode {} on cell disk {path}", self.ino);
+                }
+                Err(error) => self.set.fail(disk, &error)?,
+            }
+        }
+        Ok(true)
+    }
+
     fn is_hole(&self, offset: u64, length: u64) -> io::Result<bool> {
         self.set.on_first(|disk| self.existing(disk)?.is_hole(offset, length))
     }

@@ -7,7 +7,7 @@
 
 use super::intents::{FileKey, Intents, REGION, WHOLE, bytes_of};
 use super::mirror_disk::{file_number, inode_of};
-use super::{DiskMode, Membership, Mirror};
+use super::{AbsentDisk, DiskMode, Membership, Mirror};
 use crate::disk::{Disk, DiskFile, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::group::Superblock;
@@ -106,6 +106,15 @@ impl Mirror {
         match own.filter(|own| own.number <= self.membership.lock().number) {
             Some(_) => Ok(disk),
             None => refused(format!("cell disk {path} was used without the other disks and has data of its own")),
+        }
+    }
+
+    /// Drops the former engine of an offline disk, and with it the lock of the disk, unless `engine` is the same.
+    pub fn release_engine(&self, disk: usize, engine: &Arc<dyn Disk>) {
+        let _membership = self.membership.lock();
+        let member = &self.members[disk];
+        if member.mode() == DiskMode::Offline && !Arc::ptr_eq(&member.engine(), engine) {
+            member.replace_engine(Arc::new(AbsentDisk::new(engine.path())));
         }
     }
 

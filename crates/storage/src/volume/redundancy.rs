@@ -102,6 +102,7 @@ impl Volume {
         let Some(mirror) = self.group.mirror() else { return Err(no_copies()) };
         let path = engine.path().to_owned();
         let number = mirror.identify(engine.as_ref())?;
+        mirror.release_engine(number, &engine);
         if !engine.lock().context(|| format!("could not lock cell disk {}", path.display()))? {
             let message =
                 format!("cell disk {} is in use by another cell daemon; stop that daemon first", path.display());

@@ -146,8 +146,15 @@ impl Units {
         let reader = StoredUnitReader::new(&extent.stored);
         let may_load = extent.stored.is_worth_loading();
         let cached = CachedUnit::new(&reader, &extent.stored, &self.cache, may_load);
-        let opened = self.codec()?.open(&cached, extent.stored.id);
-        let result = opened.and_then(|mut unit| unit.rebuild(&cached, pages.clone(), out));
+        let codec = self.codec()?;
+        let mut rebuild = || {
+            let opened = codec.open(&cached, extent.stored.id);
+            opened.and_then(|mut unit| unit.rebuild(&cached, pages.clone(), out))
+        };
+        let result = match rebuild() {
+            Err(error) if !no_wait::is_on() && extent.stored.repair(&error) => rebuild(),
+            result => result,
+        };
         if !no_wait::will_be_repeated() {
             extent.stored.count_page_read(may_load);
         }

@@ -191,8 +191,49 @@ impl StoredUnit {
         )
     }
 
-    /// Reads and verifies bytes of the unit; returns the number of bytes read from disk, at least `buffer.len()`.
+    /// Reads and verifies bytes of the unit; returns the number of bytes read from disk, at least `buffer.len()`. Damaged
+    /// bytes are repaired from another copy, if there is one.
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<u64> {
+        match self.read_once(buffer, offset) {
+            Err(error) if self.repair(&error) => self.read_once(buffer, offset),
+            result => result,
+        }
+    }
+
+    /// Rewrites damaged copies of the unit from undamaged ones after a read found `error`. Returns whether a copy was
+    /// rewritten, so that the read may succeed now.
+    pub(super) fn repair(&self, error: &Error) -> bool {
+        if error.kind() != ErrorKind::Corrupt {
+            return false;
+        }
+        let repaired = self.repair_parts();
+        repaired.inspect_err(|error| log::error!("{error}")).unwrap_or(false)
+    }
+
+    fn repair_parts(&self) -> Result<bool> {
+        let file = self.slots.unit_file(self.au);
+        let mut repaired = false;
+        if self.format == SlotFormat::WithHeader {
+            let range = self.slot_offset()..self.offset();
+            let is_valid = |bytes: &[u8]| {
+                let header = bytes.first_chunk().map(SlotHeader::decode);
+                header.is_some_and(|header| header.is_ok_and(|header| header == self.header()))
+            };
+            repaired |= file.repair(&range, &is_valid)?;
+        }
+        let table_at = self.offset() + table_offset(self.length);
+        let is_table = |bytes: &[u8]| crc32c::crc32c(bytes) == self.checksum;
+        repaired |= file.repair(&(table_at..table_at + table_bytes(self.length)), &is_table)?;
+        for (block, checksum) in self.checksums()?.iter().enumerate() {
+            let start = block as u64 * CHECKSUM_BLOCK;
+            let end = (start + CHECKSUM_BLOCK).min(u64::from(self.length));
+            let range = self.offset() + start..self.offset() + end;
+            repaired |= file.repair(&range, &|bytes| crc32c::crc32c(bytes) == *checksum)?;
+        }
+        Ok(repaired)
+    }
+
+    fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<u64> {
         let (length, end) = (u64::from(self.length), self.check_range(buffer, offset)?);
         if buffer.is_empty() {
             return Ok(0);
@@ -235,6 +276,13 @@ impl StoredUnit {
     /// another allocation unit. The bytes may be damaged unless the slot has no header. Returns the number of bytes read
     /// from disk.
     pub(super) fn read_start(&self, buffer: &mut [u8]) -> Result<u64> {
+        match self.read_start_once(buffer) {
+            Err(error) if self.repair(&error) => self.read_start_once(buffer),
+            result => result,
+        }
+    }
+
+    fn read_start_once(&self, buffer: &mut [u8]) -> Result<u64> {
         if self.format == SlotFormat::Bare {
             return self.read(buffer, 0);
         }

@@ -1,0 +1,59 @@
+//! Requests about the disk group of a cell. The answer is JSON text.
+
+use crate::bytes::{Corrupt, Reader, Write};
+
+/// What a request does before the cell reports the state of the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum GroupAction {
+    Status = 0,
+    /// Brings a disk online that was offline.
+    Online = 1,
+    /// Takes a disk offline.
+    Offline = 2,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupRequest {
+    pub action: GroupAction,
+    /// Path of the disk; empty for the state alone.
+    pub disk: String,
+}
+
+impl GroupRequest {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.action as u8);
+        out.put_blob(self.disk.as_bytes());
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
+        let mut reader = Reader::new(payload);
+        let action = match reader.u8("group action")? {
+            0 => GroupAction::Status,
+            1 => GroupAction::Online,
+            2 => GroupAction::Offline,
+            other => return Err(Corrupt::new("group action", 0, other.to_string())),
+        };
+        let disk = reader.string("path of the disk")?;
+        reader.finish("group request")?;
+        Ok(Self { action, disk })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_reads_back_and_a_truncated_one_is_corrupt() {
+        let request = GroupRequest { action: GroupAction::Offline, disk: "/disk1".into() };
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        assert_eq!(GroupRequest::decode(&bytes).unwrap(), request);
+        for length in 0..bytes.len() {
+            assert!(GroupRequest::decode(&bytes[..length]).is_err(), "{length}");
+        }
+        bytes[0] = 9;
+        assert!(GroupRequest::decode(&bytes).is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! Groups with copies on directories: lost disks, their return, damaged copies.
+
+mod support;
+
+use cellar_storage::disk::{Disk, Stream};
+use cellar_storage::{DiskMode, Redundancy, Superblock, Volume, VolumeOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use support::breakable_disk::{BreakableDisk, Breaker};
+use support::codec::compress;
+use support::{MIB, Random, create, disks, open_with, options, read_all};
+
+fn mirrored() -> VolumeOptions {
+    VolumeOptions {
+        redundancy: Redundancy::Normal,
+        intent_idle: Duration::ZERO,
+        online_returned_disks: false,
+        ..options()
+    }
+}
+
+fn disk(folder: &Path, number: usize) -> Arc<dyn Disk> {
+    disks(folder, number + 1).pop().unwrap()
+}
+
+/// Opens a volume on two disks of which the second can break.
+fn open_breakable(folder: &Path) -> (Arc<Volume>, Breaker) {
+    let breaker = Breaker::new();
+    let second = BreakableDisk { inner: disk(folder, 1), breaker: breaker.clone() };
+    let volume = Volume::open(vec![disk(folder, 0), Arc::new(second)], mirrored()).unwrap();
+    (volume, breaker)
+}
+
+fn modes(volume: &Volume) -> Vec<DiskMode> {
+    volume.group_status().disks.iter().map(|disk| disk.mode).collect()
+}
+
+#[test]
+fn a_disk_that_returns_gets_what_changed_and_no_more() {
+    const SIZE: u64 = 100 * MIB;
+    let folder = tempfile::tempdir().unwrap();
+    let (volume, breaker) = open_breakable(folder.path());
+    let (ino, removed) = (create(&volume, "file"), create(&volume, "removed"));
+    let mut random = Random::of_seed(7);
+    let mut expected = random.bytes(SIZE as usize);
+    volume.write(ino, 0, &expected).unwrap();
+    volume.write(removed, 0, b"removed").unwrap();
+    volume.sync().unwrap();
+    volume.trim_intents();
+    assert_eq!(volume.group_status().intents, 0);
+
+    breaker.break_after(0);
+    // One percent of the file.
+    let at = 37 * MIB as usize;
+    let change = random.bytes(MIB as usize);
+    expected[at..at + change.len()].copy_from_slice(&change);
+    volume.write(ino, at as u64, &change).unwrap();
+    volume.unlink(cellar_storage::ROOT_INO, b"removed").unwrap();
+    volume.forget(removed, 1);
+    volume.fsync(ino).unwrap();
+    volume.fsyncdir(cellar_storage::ROOT_INO).unwrap();
+    assert_eq!(modes(&volume), [DiskMode::Online, DiskMode::Offline]);
+    assert!(read_all(&volume, ino) == expected, "the first disk has everything");
+
+    breaker.repair();
+    let copied = volume.online_disk(disk(folder.path(), 1)).unwrap();
+    assert_eq!(modes(&volume), [DiskMode::Online; 2]);
+    assert!(copied.read_bytes <= SIZE * 3 / 200, "read {} of {SIZE} bytes", copied.read_bytes);
+    assert!((1..=SIZE * 3 / 200).contains(&copied.written_bytes), "wrote {}", copied.written_bytes);
+    volume.close().unwrap();
+    drop(volume);
+
+    std::fs::rename(folder.path().join("disk0"), folder.path().join("lost")).unwrap();
+    let force = || VolumeOptions { force_degraded: true, ..mirrored() };
+    let volume = open_with(folder.path(), 2, force);
+    assert_eq!(modes(&volume), [DiskMode::Offline, DiskMode::Online]);
+    assert!(read_all(&volume, volume.resolve("file").unwrap()) == expected, "the second disk has everything");
+    assert_eq!(volume.resolve("removed"), None);
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_stale_disk_is_not_used_and_is_resynced_at_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (volume, breaker) = open_breakable(folder.path());
+    let ino = create(&volume, "file");
+    volume.write(ino, 0, &[1; 100_000]).unwrap();
+    volume.fsync(ino).unwrap();
+    breaker.break_after(0);
+    volume.write(ino, 50_000, &[2; 100_000]).unwrap();
+    volume.fsync(ino).unwrap();
+    let expected = read_all(&volume, ino);
+    volume.abandon();
+    drop(volume);
+
+    std::fs::rename(folder.path().join("disk0"), folder.path().join("away")).unwrap();
+    let alone = Volume::open(disks(folder.path(), 2), mirrored()).map(drop).unwrap_err().to_string();
+    assert!(alone.contains("disk 0") && alone.contains("is missing and may have newer data"), "{alone}");
+    std::fs::remove_dir_all(folder.path().join("disk0")).unwrap();
+    std::fs::rename(folder.path().join("away"), folder.path().join("disk0")).unwrap();
+
+    let volume = open_with(folder.path(), 2, || VolumeOptions { online_returned_disks: true, ..mirrored() });
+    assert!(read_all(&volume, volume.resolve("file").unwrap()) == expected);
+    while modes(&volume) != [DiskMode::Online; 2] {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    volume.close().unwrap();
+    drop(volume);
+    std::fs::rename(folder.path().join("disk0"), folder.path().join("lost")).unwrap();
+    let volume = open_with(folder.path(), 2, || VolumeOptions { force_degraded: true, ..mirrored() });
+    assert!(read_all(&volume, volume.resolve("file").unwrap()) == expected);
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_damaged_unit_is_repaired_from_its_other_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 2, || VolumeOptions { cache_bytes: 0, ..mirrored() });
+    let ino = create(&volume, "file");
+    volume.write(ino, 0, &Random::of_seed(3).bytes(2 * MIB as usize)).unwrap();
+    let expected = read_all(&volume, ino);
+    for au in 0..2 {
+        compress(&volume, ino, au, 0).unwrap();
+    }
+    let mut damaged = 0;
+    for (stream, tagged) in disk(folder.path(), 0).backing_files().unwrap().into_iter().map(|(n, s)| (s, n)) {
+        if stream == Stream::Units {
+            let name = format!("disk0/data/{:02x}/{tagged:016x}.units", tagged & 0xff);
+            let file = std::fs::OpenOptions::new().read(true).write(true).open(folder.path().join(name)).unwrap();
+            for at in [3, 100, 1000] {
+                let slots = file.metadata().unwrap().len() / MIB;
+                for slot in 0..=slots {
+                    let mut byte = [0];
+                    if file.read_at(&mut byte, slot * MIB + at).unwrap() == 1 && byte != [0] {
+                        file.write_at(&[byte[0] ^ 8], slot * MIB + at).unwrap();
+                        damaged += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(damaged > 0, "no unit file was damaged");
+    assert!(read_all(&volume, ino) == expected);
+    assert!(volume.group_status().repairs > 0);
+    let repairs = volume.group_status().repairs;
+    assert!(read_all(&volume, ino) == expected);
+    assert_eq!(volume.group_status().repairs, repairs, "a repaired unit needs no second repair");
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_group_with_external_redundancy_keeps_its_superblock_version() {
+    let folder = tempfile::tempdir().unwrap();
+    open_with(folder.path(), 2, options).close().unwrap();
+    let superblock = std::fs::read(folder.path().join("disk0/superblock")).unwrap();
+    assert_eq!(superblock[8..14], [1, 0, 0, 0, 2, 1]);
+    assert!(!folder.path().join("disk0/membership").exists());
+
+    let other = tempfile::tempdir().unwrap();
+    open_with(other.path(), 3, || VolumeOptions { redundancy: Redundancy::High, ..mirrored() }).close().unwrap();
+    let superblock = Superblock::read(disk(other.path(), 2).as_ref()).unwrap().unwrap();
+    assert_eq!((superblock.redundancy, superblock.failure_groups.len()), (Redundancy::High, 3));
+}
