@@ -183,13 +183,14 @@ disks = [$(IFS=,; printf '%s' "${disks[*]}")]
 TOML
 }
 
-# cell_start NAME: returns when the cell logs that it is ready. Sets $CELL_PID.
+# cell_start NAME [OPTION ...]: returns when the cell logs that it is ready. Sets $CELL_PID.
 cell_start() {
     local name=$1 log=$WORK/$1.log from tries
+    shift
     touch "$log"
     from=$(wc -l <"$log")
     grep -qxF "$WORK/$name" "$WORK/mounts" || printf '%s\n' "$WORK/$name" >>"$WORK/mounts"
-    setsid "$CELLAR_BIN" cell --config "$WORK/$name.toml" >>"$log" 2>&1 </dev/null &
+    setsid "$CELLAR_BIN" cell --config "$WORK/$name.toml" "$@" >>"$log" 2>&1 </dev/null &
     CELL_PID=$!
     disown "$CELL_PID"
     remember_process "$CELL_PID"

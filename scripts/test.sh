@@ -154,6 +154,7 @@ stage_regress() { "$ROOT/tests/regress/run.sh" ${LONG:+--rounds 5}; }
 stage_crash() {
     local status=0
     "$ROOT/tests/crash/run.sh" ${LONG:+--rounds 20} || status=$?
+    "$ROOT/tests/crash/mirrored.sh" || status=$?
     "$ROOT/tests/crash/full_disk.sh" && return "$status"
 }
 

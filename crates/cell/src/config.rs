@@ -51,7 +51,7 @@ pub struct DiskGroup {
     pub disks: Vec<PathBuf>,
     /// The device model of each disk; None for a disk that runs at its own speed.
     pub models: Vec<Option<DiskModel>>,
-    /// The failure group of each disk; None for a failure group of its own.
+    /// The failure group of each disk; None if no other disk shares it.
     pub failure_groups: Vec<Option<String>>,
 }
 

@@ -39,7 +39,7 @@ pub fn copy_sets(failure_groups: &[String], copies: usize) -> Result<Vec<Vec<u16
     Ok((0..failure_groups.len()).map(set_of).collect())
 }
 
-/// Returns the failure group of each disk: as configured, or a failure group of its own.
+/// Returns the failure group of each disk: as configured, or one that no other disk belongs to.
 pub fn names(configured: &[Option<String>], disks: usize) -> Result<Vec<String>> {
     debug_assert!(disks <= DISKS_MAX);
     let name = |disk: usize| {

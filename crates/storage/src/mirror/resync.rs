@@ -105,7 +105,7 @@ impl Mirror {
         let own = Membership::read(engine, self.group_id, self.members.len())?;
         match own.filter(|own| own.number <= self.membership.lock().number) {
             Some(_) => Ok(disk),
-            None => refused(format!("cell disk {path} was used without the other disks and has data of its own")),
+            None => refused(format!("cell disk {path} was used without the other disks and has other data")),
         }
     }
 

@@ -97,7 +97,7 @@ impl Volume {
         {
             return Ok(None);
         }
-        // The redo log of a group with copies has a record of its own.
+        // The redo log of a file in a group with copies may need a durable record, too.
         let is_logged = self.group.mirror().is_some() && file.units().is_some();
         if is_logged || write.write_waits(offset..end) {
             return Ok(None);

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# A cluster on a cell with two copies. One cell disk fails under pgbench, which goes on; everything is killed; the disk
+# returns and is resynced; then the other disk is lost, and all data are there.
+#
+#   mirrored.sh
+#
+# The disk that fails is a small file system whose journal is aborted, so that every later write is an error.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../../scripts/lib.sh"
+
+work_begin mirrored
+first=$WORK/first second=$WORK/second data=$WORK/cell1/pgdata
+mkdir -p "$second"
+
+mount_second() { mount -o loop "$WORK/image" "$second" 2>/dev/null; }
+
+prepare_second() {
+    [ "$(id -u)" = 0 ] || return 1
+    truncate -s 700M "$WORK/image"
+    mkfs.ext4 -q -m 0 "$WORK/image" 2>/dev/null && mount_second || return 1
+    printf '%s\n' "$second" >>"$WORK/mounts"
+}
+
+status_of() { as_pg "$CELLAR_BIN" group status --config "$WORK/cell1.toml" --json | grep -o "\"$1\": *\"[A-Z]*\"" | head -n 1 | cut -d'"' -f4; }
+is_state() { [ "$(status_of state)" = "$1" ] && echo t; }
+
+bench() { "$PG_BIN/pgbench" -n -h "$WORK/run" -p "$(cluster_port mirrored)" -U postgres "$@" postgres; }
+
+# Prints the balances of pgbench's tables, which are equal, and the number of committed transactions.
+balances() {
+    sql mirrored postgres -c "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history)
+        AND (SELECT sum(bbalance) FROM pgbench_branches) = (SELECT sum(tbalance) FROM pgbench_tellers)
+        AND (SELECT sum(delta) FROM pgbench_history) = (SELECT sum(bbalance) FROM pgbench_branches)"
+}
+transactions() { sql mirrored postgres -c "SELECT count(*) FROM pgbench_history"; }
+
+run() {
+    CELL_RESERVE=16MiB cell_configure cell1 64MiB "$first" "$second/cell"
+    sed -i 's/redundancy = "external"/redundancy = "normal"/; s/au_size = .*/au_size = "1MiB"/' "$WORK/cell1.toml"
+    cell_start cell1
+    cluster_create mirrored "$data" --data-checksums
+    cluster_set "$data" "shared_buffers = 16MB" "max_wal_size = 64MB" "min_wal_size = 64MB" "checkpoint_timeout = 30s"
+    cluster_start mirrored "$data"
+    bench -i -q -s 3 >"$WORK/pgbench.log" 2>&1
+    check "the group is complete" is_state MOUNTED
+
+    bench -c 3 -T 6 >"$WORK/load.log" 2>&1 &
+    local load=$! committed
+    sleep 2
+    check "the second disk fails under load" mount -o remount,abort "$second"
+    check "pgbench goes on" wait "$load"
+    check "no transaction failed" grep -qE "failed transactions: 0 |^number of transactions actually processed: [1-9]" "$WORK/load.log"
+    check "CHECKPOINT completes" sql mirrored postgres -c CHECKPOINT
+    check "the group is degraded" is_state DEGRADED
+    committed=$(transactions)
+
+    bench -c 3 -T 20 >"$WORK/load2.log" 2>&1 &
+    load=$!
+    sleep 2
+    cell_kill
+    cluster_kill mirrored
+    wait "$load" || true
+    umount "$second"
+    check "the second disk returns" mount_second
+    cell_start cell1
+    check "the second disk is resynced" wait_for_true 30 is_state MOUNTED
+    cluster_start mirrored "$data"
+    check "the balances are equal after kill -9" test "$(balances)" = t
+    check "no committed transaction is missing" test "$(transactions)" -ge "$committed"
+    bench -c 3 -t 100 >>"$WORK/pgbench.log" 2>&1
+    committed=$(transactions)
+    check "Postgres stops" cluster_stop mirrored
+    check "the cell stops and unmounts" cell_stop cell1
+
+    mv "$first" "$WORK/lost"
+    check "the second disk alone does not open the group without the operator" \
+        bash -c "! '$CELLAR_BIN' cell --config '$WORK/cell1.toml' 2>'$WORK/refused.log'"
+    check "the error says what is missing" grep -q "is missing and may have newer data" "$WORK/refused.log"
+    cell_start cell1 --force-degraded
+    cluster_start mirrored "$data"
+    check "all transactions are on the second disk" test "$(transactions)" = "$committed"
+    check "the balances are equal on the second disk" test "$(balances)" = t
+    check "Postgres stops again" cluster_stop mirrored
+    check "pg_checksums finds no wrong checksum" as_pg "$PG_BIN/pg_checksums" --check -D "$data"
+    check "the cell stops again" cell_stop cell1
+    check "the cell has logged no panic" bash -c "! grep -q panicked '$WORK/cell1.log'"
+}
+
+if prepare_second; then run; else skip "a failing disk of two copies: mounting a small file system needs root"; fi
+checks_end
