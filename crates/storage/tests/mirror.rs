@@ -114,6 +114,44 @@ fn a_stale_disk_is_not_used_and_is_resynced_at_a_restart() {
     volume.close().unwrap();
 }
 
+/// Both disks are used without the other: the first after a failure, the second by force. The operator's choice wins, and
+/// no part of the first disk's history is left.
+#[test]
+fn a_disk_that_was_left_out_by_force_is_copied_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (volume, breaker) = open_breakable(folder.path());
+    let ino = create(&volume, "file");
+    volume.write(ino, 0, &vec![1; 5 * MIB as usize]).unwrap();
+    volume.sync().unwrap();
+    volume.trim_intents();
+    breaker.break_after(0);
+    volume.write(ino, 3 * MIB, &[2; 8192]).unwrap();
+    volume.write(create(&volume, "first only"), 0, b"first").unwrap();
+    volume.close().unwrap();
+    drop(volume);
+
+    let path = |name: &str| folder.path().join(name);
+    std::fs::rename(path("disk0"), path("away")).unwrap();
+    let volume = open_with(folder.path(), 2, || VolumeOptions { force_degraded: true, ..mirrored() });
+    volume.write(ino, 0, &[3; 8192]).unwrap();
+    let expected = read_all(&volume, ino);
+    volume.close().unwrap();
+    drop(volume);
+    std::fs::remove_dir_all(path("disk0")).unwrap();
+    std::fs::rename(path("away"), path("disk0")).unwrap();
+
+    let volume = open_with(folder.path(), 2, mirrored);
+    assert_eq!(modes(&volume), [DiskMode::Offline, DiskMode::Online]);
+    volume.online_disk(disk(folder.path(), 0)).unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    std::fs::rename(path("disk1"), path("lost")).unwrap();
+    let volume = open_with(folder.path(), 2, || VolumeOptions { force_degraded: true, ..mirrored() });
+    assert!(read_all(&volume, ino) == expected);
+    assert_eq!(volume.resolve("first only"), None);
+    volume.close().unwrap();
+}
+
 #[test]
 fn a_damaged_unit_is_repaired_from_its_other_copy() {
     let folder = tempfile::tempdir().unwrap();

@@ -61,6 +61,8 @@ pub struct Mirror {
     /// The failure group whose disks are read if possible.
     preferred_read: Option<String>,
     membership: Mutex<Membership>,
+    /// Disks that were left out by force when the group was opened. They may have changes that no member knows.
+    forced_out: Vec<u16>,
     /// None for a group that is only inspected: then writes stay in memory.
     intents: Option<Intents>,
     pub events: Events,
@@ -83,6 +85,9 @@ fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error().is_some_and(|errno| REFUSALS.contains(&errno))
 }
 
+/// By how much the number of the membership increases when disks are left out by force.
+const FORCED_STEP: u64 = 1 << 20;
+
 /// Where the members of a group come from.
 pub struct Parts {
     pub group_id: Uuid,
@@ -97,7 +102,7 @@ impl Mirror {
     /// Returns the mirror of a group that is being formed, and stores its membership and an empty record of intents.
     pub fn form(parts: Parts) -> Result<Arc<Self>> {
         let offline_since = vec![None; parts.engines.len()];
-        let mirror = Self::assemble(parts, Membership { number: 1, offline_since, paths: Vec::new() }, true);
+        let mirror = Self::assemble(parts, Membership { number: 1, offline_since, paths: Vec::new() }, Vec::new(), true);
         for disk in &mirror.disks {
             let failed = || format!("could not write to cell disk {}", disk.path().display());
             Intents::store(disk.as_ref(), std::iter::empty()).context(failed)?;
@@ -114,7 +119,11 @@ impl Mirror {
         let number = found.iter().flatten().map(|found| found.number).max().unwrap_or(0);
         let is_there = |disk: usize| found[disk].as_ref().is_some_and(|own| own.leads_to(chosen));
         let lost: Vec<usize> = chosen.members().into_iter().filter(|disk| !is_there(*disk)).collect();
-        let mirror = Self::assemble(parts, Membership { number, ..chosen.clone() }, true);
+        let is_majority = 2 * lost.len() < chosen.members().len();
+        // A disk that was left out by force may have stored memberships since.
+        let number = if is_majority { number } else { number + FORCED_STEP };
+        let forced_out = if is_majority { Vec::new() } else { lost.iter().map(|disk| *disk as u16).collect() };
+        let mirror = Self::assemble(parts, Membership { number, ..chosen.clone() }, forced_out, true);
         for disk in &lost {
             mirror.members[*disk].set_mode(DiskMode::Offline);
             log::error!("cell disk {} is missing; the disk group is degraded", mirror.members[*disk].path().display());
@@ -132,7 +141,7 @@ impl Mirror {
         let chosen = Membership::choose(&found, &parts.sets, true)?.clone();
         let since = |disk: usize| chosen.offline_since[disk].or((!present[disk]).then(now));
         let offline_since = (0..parts.engines.len()).map(since).collect();
-        Ok(Self::assemble(parts, Membership { offline_since, ..chosen }, false))
+        Ok(Self::assemble(parts, Membership { offline_since, ..chosen }, Vec::new(), false))
     }
 
     fn find(parts: &Parts, present: &[bool]) -> Result<Vec<Option<Membership>>> {
@@ -147,7 +156,7 @@ impl Mirror {
         Ok(parts.engines.iter().zip(present).map(read).collect())
     }
 
-    fn assemble(parts: Parts, mut membership: Membership, is_changed: bool) -> Arc<Self> {
+    fn assemble(parts: Parts, mut membership: Membership, forced_out: Vec<u16>, is_changed: bool) -> Arc<Self> {
         let Parts { group_id, engines, failure_groups, sets, preferred_read } = parts;
         let count = engines.len();
         membership.paths = engines.iter().map(|disk| disk.path().display().to_string()).collect();
@@ -165,6 +174,7 @@ impl Mirror {
             set_locks: (0..count).map(|_| RwLock::new(())).collect(),
             sets,
             preferred_read,
+            forced_out,
             membership: Mutex::new(membership),
             intents: is_changed.then(|| Intents::new(count)),
             events: Events::default(),

@@ -5,7 +5,7 @@
 //! that a sync acknowledged is on all online disks; but all regions of a set must come from the same disk, so that the
 //! result is what a crash leaves of a single disk.
 
-use super::intents::{FileKey, Intents, REGION, WHOLE, bytes_of};
+use super::intents::{FileKey, Intents, REGION, Record, WHOLE, bytes_of};
 use super::mirror_disk::{file_number, inode_of};
 use super::{AbsentDisk, DiskMode, Membership, Mirror};
 use crate::disk::{Disk, DiskFile, on_each};
@@ -77,8 +77,25 @@ impl Mirror {
             let synced: io::Result<()> = on_each(&online, |disk| disk.sync_everything()).into_iter().collect();
             synced.context(|| "could not sync the cell disks".into())?;
         }
+        self.record_forced_out(intents)?;
         self.trim(Duration::ZERO, true);
         Ok(copied)
+    }
+
+    /// Records that disks that were left out by force may lack every region of every file.
+    fn record_forced_out(&self, intents: &Intents) -> Result<()> {
+        for set in self.forced_out.iter().flat_map(|disk| &self.sets_of[usize::from(*disk)]) {
+            let is_online = |disk: &&u16| self.members[usize::from(**disk)].mode() == DiskMode::Online;
+            let Some(source) = self.sets[usize::from(*set)].iter().find(is_online) else { continue };
+            let disk = &self.disks[usize::from(*source)];
+            let files = disk.backing_files().context(|| format!("could not list cell disk {}", disk.path().display()))?;
+            let record = |(number, stream): &(u64, _)| {
+                let key = FileKey { set: *set, ino: inode_of(*number, *set, *source)?, stream: *stream };
+                Some(Record { key, first: WHOLE, count: 1 })
+            };
+            intents.restore(&files.iter().filter_map(record).collect::<Vec<_>>());
+        }
+        Ok(())
     }
 
     fn online(&self) -> Vec<usize> {

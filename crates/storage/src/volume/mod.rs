@@ -137,9 +137,13 @@ impl Volume {
         self.group.disks()
     }
 
-    /// Returns the sums over all disks. `free` includes the reserves, `available` excludes them.
+    /// Returns the space for files: the sums over all disks, divided by the number of copies. `free` includes the reserves,
+    /// `available` excludes them.
     pub fn statfs(&self) -> Result<SpaceTotals> {
-        self.free_space.totals()
+        let (SpaceTotals { total, free, available, files, files_free }, copies) =
+            (self.free_space.totals()?, self.group.redundancy().copies() as u64);
+        let [total, free, available] = [total, free, available].map(|bytes| bytes / copies);
+        Ok(SpaceTotals { total, free, available, files, files_free })
     }
 
     /// Returns the space of each disk.
