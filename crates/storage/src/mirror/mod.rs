@@ -102,7 +102,8 @@ impl Mirror {
     /// Returns the mirror of a group that is being formed, and stores its membership and an empty record of intents.
     pub fn form(parts: Parts) -> Result<Arc<Self>> {
         let offline_since = vec![None; parts.engines.len()];
-        let mirror = Self::assemble(parts, Membership { number: 1, offline_since, paths: Vec::new() }, Vec::new(), true);
+        let mirror =
+            Self::assemble(parts, Membership { number: 1, offline_since, paths: Vec::new() }, Vec::new(), true);
         for disk in &mirror.disks {
             let failed = || format!("could not write to cell disk {}", disk.path().display());
             Intents::store(disk.as_ref(), std::iter::empty()).context(failed)?;

@@ -32,6 +32,9 @@ pub struct Copied {
 /// A file to copy, and which parts of it.
 type Work = (FileKey, Vec<u32>);
 
+/// A file on the source and on the target.
+type Copies = (Arc<dyn DiskFile>, Arc<dyn DiskFile>);
+
 /// Copies files of a copy set from one disk to another.
 struct Copier<'a> {
     mirror: &'a Mirror,
@@ -88,7 +91,8 @@ impl Mirror {
             let is_online = |disk: &&u16| self.members[usize::from(**disk)].mode() == DiskMode::Online;
             let Some(source) = self.sets[usize::from(*set)].iter().find(is_online) else { continue };
             let disk = &self.disks[usize::from(*source)];
-            let files = disk.backing_files().context(|| format!("could not list cell disk {}", disk.path().display()))?;
+            let files =
+                disk.backing_files().context(|| format!("could not list cell disk {}", disk.path().display()))?;
             let record = |(number, stream): &(u64, _)| {
                 let key = FileKey { set: *set, ino: inode_of(*number, *set, *source)?, stream: *stream };
                 Some(Record { key, first: WHOLE, count: 1 })
@@ -252,13 +256,10 @@ impl<'a> Copier<'a> {
                 Ok((length, before))
             };
             let (length, before) = lengths().context(failed)?;
-            if regions.contains(&WHOLE) {
-                vec![0..length]
-            } else {
-                let mut ranges: Vec<Range<u64>> = regions.iter().map(|region| bytes_of(*region)).collect();
-                ranges.push(before.min(length)..length);
-                ranges
-            }
+            let is_whole = regions.contains(&WHOLE);
+            let start = if is_whole { 0 } else { before.min(length) };
+            let changed = regions.iter().filter(|_| !is_whole).map(|region| bytes_of(*region));
+            changed.chain(std::iter::once(start..length)).collect::<Vec<Range<u64>>>()
         };
         for range in ranges {
             let mut start = range.start;
@@ -281,7 +282,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Opens both copies; creates the target's. None if the source has no such file: then the target has none either.
-    fn open(&self, key: FileKey) -> io::Result<Option<(Arc<dyn DiskFile>, Arc<dyn DiskFile>)>> {
+    fn open(&self, key: FileKey) -> io::Result<Option<Copies>> {
         let disk = |disk: u16| (&self.mirror.disks[usize::from(disk)], file_number(key.ino, key.set, disk));
         let ((source, source_number), (target, target_number)) = (disk(self.source), disk(self.target));
         let Some(source) = source.open(source_number, key.stream, false)? else {

@@ -128,7 +128,7 @@ impl FreeSpace {
         if self.is_ample(need.bytes()) {
             return Ok(());
         }
-        for (disk, (space, free)) in self.accessible().zip(self.measure()?) {
+        for (disk, space, free) in self.measure()? {
             let (bytes, floor) = (need.bytes(), self.floor(need, priority, &space));
             if free.saturating_sub(floor) < bytes {
                 let message = format!(
@@ -148,12 +148,20 @@ impl FreeSpace {
         self.disks.iter().filter(|disk| disk.disk.is_accessible())
     }
 
-    /// Measures and remembers the space of all disks. Returns the space of each disk, and its free bytes including the
-    /// reserve file.
-    fn measure(&self) -> Result<Vec<(Space, u64)>> {
+    /// Measures and remembers the space of all accessible disks. Returns each disk with its space, and its free bytes
+    /// including the reserve file.
+    fn measure(&self) -> Result<Vec<(&MeasuredDisk, Space, u64)>> {
         let measured_ms = self.elapsed_ms();
-        let spaces: Vec<(Space, u64)> = self.accessible().map(MeasuredDisk::measure).collect::<Result<_>>()?;
-        let available = spaces.iter().map(|(_, free)| free.saturating_sub(self.reserve)).min();
+        let mut spaces = Vec::new();
+        for disk in self.accessible() {
+            match disk.measure() {
+                Ok((space, free)) => spaces.push((disk, space, free)),
+                // The disk went offline meanwhile.
+                Err(_) if !disk.disk.is_accessible() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let available = spaces.iter().map(|(_, _, free)| free.saturating_sub(self.reserve)).min();
         self.available.store(available.unwrap_or(0), Ordering::Relaxed);
         self.measured_ms.store(measured_ms, Ordering::Release);
         Ok(spaces)
@@ -219,8 +227,7 @@ impl FreeSpace {
     /// Returns the sums over all disks. `free` includes the reserves, `available` excludes them.
     pub fn totals(&self) -> Result<Space> {
         let mut sum = Space::default();
-        for disk in self.accessible() {
-            let (space, free) = disk.measure()?;
+        for (disk, space, free) in self.measure()? {
             sum.total += space.total;
             sum.free += space.free + disk.reserve_file.length();
             sum.available += free.saturating_sub(self.reserve);
