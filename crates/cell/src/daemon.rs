@@ -53,11 +53,13 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// Returns the process's exit code: 2 if the mount point is not a directory or in use by another cell, 3 if another daemon has locked the disks,
+    /// Returns the process's exit code: 2 if the mount point is not a directory or in use by another cell or the configuration does not agree with the disk group, 3 if another daemon has locked the disks,
     /// 4 if a disk is missing or belongs to another disk group, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::MountPoint(_) => 2,
+            // The configuration does not agree with the disk group.
+            Self::Storage(error) if error.kind() == ErrorKind::Invalid => 2,
             Self::Storage(error) if error.kind() == ErrorKind::Locked => 3,
             Self::Storage(error) if error.kind() == ErrorKind::ForeignDisk => 4,
             _ => 1,
