@@ -43,7 +43,7 @@ fn a_disk_that_returns_gets_what_changed_and_no_more() {
     let folder = tempfile::tempdir().unwrap();
     let (volume, breaker) = open_breakable(folder.path());
     let (ino, removed) = (create(&volume, "file"), create(&volume, "removed"));
-    let mut random = Random::of_seed(7);
+    let mut random = Random::seeded(7);
     let mut expected = random.bytes(SIZE as usize);
     volume.write(ino, 0, &expected).unwrap();
     volume.write(removed, 0, b"removed").unwrap();
@@ -157,7 +157,7 @@ fn a_damaged_unit_is_repaired_from_its_other_copy() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open_with(folder.path(), 2, || VolumeOptions { cache_bytes: 0, ..mirrored() });
     let ino = create(&volume, "file");
-    volume.write(ino, 0, &Random::of_seed(3).bytes(2 * MIB as usize)).unwrap();
+    volume.write(ino, 0, &Random::seeded(3).bytes(2 * MIB as usize)).unwrap();
     let expected = read_all(&volume, ino);
     for au in 0..2 {
         compress(&volume, ino, au, 0).unwrap();
