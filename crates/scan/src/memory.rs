@@ -97,6 +97,13 @@ impl Grant {
         granted
     }
 
+    /// Returns memory beyond `bytes` to the account.
+    pub fn shrink(&mut self, bytes: u64) {
+        let kept = bytes.checked_next_multiple_of(GRANT_STEP).map_or(self.bytes, |bytes| bytes.min(self.bytes));
+        self.account.subtract(self.bytes - kept);
+        self.bytes = kept;
+    }
+
     /// Returns all memory to the account.
     pub fn release(&mut self) {
         self.account.subtract(std::mem::take(&mut self.bytes));
@@ -126,8 +133,13 @@ mod tests {
         drop(second);
         assert!(first.cover(4 * GRANT_STEP));
         assert!(!first.cover(u64::MAX));
+        first.shrink(u64::MAX);
+        assert_eq!(first.bytes(), 4 * GRANT_STEP);
+        first.shrink(GRANT_STEP + 1);
+        assert_eq!((first.bytes(), account.used()), (2 * GRANT_STEP, 2 * GRANT_STEP));
+        assert!(first.cover(4 * GRANT_STEP));
         first.release();
-        assert_eq!((first.bytes(), account.used(), account.released()), (0, 0, 7 * GRANT_STEP));
+        assert_eq!((first.bytes(), account.used(), account.released()), (0, 0, 9 * GRANT_STEP));
     }
 
     #[test]

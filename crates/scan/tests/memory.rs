@@ -23,7 +23,7 @@ impl XidLookup for AllKnown {
     }
 }
 
-const PAGES: usize = 200;
+const PAGES: usize = 500;
 /// The projected columns, of rows that are not aggregated, and the columns of groups: int4, timestamp, and the count.
 const WIDTHS: [Option<usize>; 2] = [Some(4), Some(8)];
 const GROUP_WIDTHS: [Option<usize>; 3] = [Some(4), Some(8), Some(8)];

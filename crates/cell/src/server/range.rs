@@ -103,7 +103,8 @@ pub fn scan(
     });
     let mut last = last?;
     if scans.iter().any(SmartScan::has_groups) {
-        last.extend(shared.finish_groups(scans)?);
+        let permits = helper_threads.acquire(scans.len() - 1);
+        last.extend(shared.finish_groups(scans, permits.count)?);
     }
     let mut done = Vec::new();
     FrameHeader::frame(&mut done, Kind::RangeDone, |out| RangeDone { stats: ScanStats::default() }.encode(out));
@@ -136,8 +137,8 @@ impl SharedRange<'_, '_> {
     }
 
     /// Merges the groups of all threads and sends them. Returns the last frames if they are short.
-    fn finish_groups(&self, scans: &mut [SmartScan]) -> Result<Vec<u8>, SessionError> {
-        SmartScan::finish_groups(scans, &mut { self })?;
+    fn finish_groups(&self, scans: &mut [SmartScan], helpers: usize) -> Result<Vec<u8>, SessionError> {
+        SmartScan::finish_groups(scans, self, helpers)?;
         let (stats, frames) = scans[0].finish();
         (self.count)(&stats);
         self.last_frames(&stats, frames)

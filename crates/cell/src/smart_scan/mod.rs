@@ -25,7 +25,7 @@ use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
 use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS, RegionIndex, RegionVersion};
 use cellar_format::wire::{PassthruReason, ScanRequest};
-use cellar_scan::aggregate::Aggregator;
+use cellar_scan::aggregate::{Aggregator, GroupMerge};
 use cellar_scan::{Grant, Plan, Progress, ResultWriter};
 
 use crate::relation::{DiskObject, SegmentObject, SegmentRange};
@@ -168,27 +168,54 @@ impl SmartScan {
         Ok(())
     }
 
-    /// Merges the groups of all threads of a range and sends them to `sink`. Call this after the threads have sent their
-    /// frames. After the call, [`Self::finish`] of the first thread returns the frames that were not sent yet.
-    pub fn finish_groups<S: ScanSink>(scans: &mut [Self], sink: &mut S) -> Result<(), S::Error> {
+    /// Merges the groups of all threads of a range and sends them to `sink`. Many groups are merged by the calling thread and up to
+    /// `helpers` others. Call this after the threads have sent their frames. After the call, [`Self::finish`] of the first thread
+    /// returns the frames that were not sent yet.
+    pub fn finish_groups<S>(scans: &mut [Self], mut sink: S, helpers: usize) -> Result<(), S::Error>
+    where
+        S: ScanSink + Copy + Send,
+        S::Error: Send,
+    {
         let complete = scans.iter().all(|scan| !scan.writer.has_results());
-        let Some((first, others)) = scans.split_first_mut() else { return Ok(()) };
-        first.writer.clear_frames();
-        let plan = first.plan.clone();
+        let Some(plan) = scans.first().map(|scan| scan.plan.clone()) else { return Ok(()) };
         let Some(aggregation) = plan.aggregation() else { return Ok(()) };
-        first.cpu_before = thread_cpu_ns();
-        let Self { workspace, writer, totals, .. } = first;
-        let mut aggregators: Vec<_> = workspace.aggregators().collect();
-        aggregators.extend(others.iter_mut().flat_map(|scan| scan.workspace.aggregators()));
-        let mut send = |writer: &mut ResultWriter| {
-            let counts = ScanStats { returned_bytes: writer.frames().len() as u64, ..ScanStats::default() };
-            totals.add(&counts);
-            let sent = sink.frames(&counts, writer.frames());
-            writer.clear_frames();
-            sent
+        let mut aggregators = Vec::new();
+        let mut outputs = Vec::new();
+        for scan in scans {
+            scan.writer.clear_frames();
+            scan.cpu_before = thread_cpu_ns();
+            let Self { workspace, writer, totals, stats, .. } = scan;
+            aggregators.extend(workspace.aggregators());
+            outputs.push(GroupOutput { writer, totals, stats });
+        }
+        let Some((own, others)) = outputs.split_first_mut() else { return Ok(()) };
+        let merge = match GroupMerge::new(aggregation, aggregators, complete) {
+            Ok(merge) => merge,
+            Err(aggregators) => {
+                let mut send = |writer: &mut ResultWriter| send_groups(&mut sink, own.totals, writer);
+                own.stats.rows_returned +=
+                    Aggregator::finish_all(aggregators, aggregation, complete, own.writer, &mut send)?;
+                return Ok(());
+            }
         };
-        first.stats.rows_returned += Aggregator::finish_all(aggregators, aggregation, complete, writer, &mut send)?;
-        Ok(())
+        let merged = std::thread::scope(|scope| {
+            let merge = &merge;
+            let name = std::thread::current().name().unwrap_or("scan").to_owned();
+            // If a thread cannot be started, the other threads merge its partitions.
+            let start = || std::thread::Builder::new().name(name.clone());
+            let helpers = others.iter_mut().take(helpers);
+            let started =
+                helpers.filter_map(|output| start().spawn_scoped(scope, move || output.merge(merge, sink, true)).ok());
+            let started: Vec<_> = started.collect();
+            let merged = own.merge(merge, sink, false);
+            let joined: Vec<_> = started.into_iter().map(|thread| thread.join()).collect();
+            joined.into_iter().fold(merged, |merged, helper| {
+                let helper = helper.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                merged.and(helper)
+            })
+        });
+        merge.finish();
+        merged
     }
 
     /// Whether the scan returns groups.
@@ -440,6 +467,40 @@ impl SmartScan {
         self.state.volume.prefetch(object, run..to);
         self.read_ahead.requested_to = to.max(from);
     }
+}
+
+/// Where a thread writes merged groups.
+struct GroupOutput<'a> {
+    writer: &'a mut ResultWriter,
+    totals: &'a mut ScanStats,
+    stats: &'a mut ScanStats,
+}
+
+impl GroupOutput<'_> {
+    /// Merges partitions until none is left. `is_helper`: sends all frames, too.
+    fn merge<S: ScanSink>(&mut self, merge: &GroupMerge<'_>, mut sink: S, is_helper: bool) -> Result<(), S::Error> {
+        let Self { writer, totals, stats } = self;
+        let cpu_before = thread_cpu_ns();
+        let mut send = |writer: &mut ResultWriter| send_groups(&mut sink, totals, writer);
+        stats.rows_returned += merge.run(writer, &mut send)?;
+        if is_helper {
+            writer.flush();
+            let counts = ScanStats { cell_cpu_ns: thread_cpu_ns() - cpu_before, ..std::mem::take(*stats) };
+            totals.add(&counts);
+            sink.frames(&counts, &[])?;
+            send_groups(&mut sink, totals, writer)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sends the frames of groups.
+fn send_groups<S: ScanSink>(sink: &mut S, totals: &mut ScanStats, writer: &mut ResultWriter) -> Result<(), S::Error> {
+    let counts = ScanStats { returned_bytes: writer.frames().len() as u64, ..ScanStats::default() };
+    totals.add(&counts);
+    let sent = sink.frames(&counts, writer.frames());
+    writer.clear_frames();
+    sent
 }
 
 /// Returns the region that contains a block of a segment.

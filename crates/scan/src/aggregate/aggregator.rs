@@ -5,13 +5,13 @@
 
 use super::argument::Vector;
 use super::distinct::DistinctValues;
-use super::groups::{DISCARD, GroupTable, RowGroups};
+use super::groups::{DISCARD, GroupTable, RowGroups, hash};
 use super::key::{RowCodes, put_linear};
 use super::plan::{AggregationPlan, GroupForm, KeyOutput, LinearArgument, StateSpec};
 use super::pruning::Groups;
 use super::state::State;
 use super::total::Total;
-use super::{ROWS_MAX, RUN_ROWS};
+use super::{MAGNITUDE_SUM_MAX, ROWS_MAX, RUN_ROWS};
 use crate::batch::{ColumnBuilder, ResultWriter};
 use crate::memory::{Account, Grant};
 use crate::predicate::{EncodedColumn, EvalCache, LaneBuffers, RowSet, UNCERTAIN};
@@ -21,12 +21,10 @@ use cellar_format::wire::ScanMode;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// Groups are written when the magnitude of a sum of 128 bits might exceed this, and not merged if it might.
-const MAGNITUDE_SUM_MAX: u128 = 1 << 126;
 /// Groups may use this much memory without a grant, so that an aggregation to few groups never writes them early.
 const MEMORY_BYTES_FREE: usize = 64 << 10;
-/// Bytes to grant per byte in use: vectors may have twice the capacity in use.
-const GRANT_FACTOR: usize = 2;
+/// Memory beyond the bytes in use, as a fraction: pages of vectors that are used in part, and scratch memory.
+const GRANT_MARGIN: usize = 8;
 /// Merged groups are sent when their frames reach this size.
 const SEND_BYTES: usize = 128 << 10;
 /// Groups of a batch.
@@ -138,11 +136,29 @@ impl Aggregator {
         if full { self.flush(plan, out) } else { 0 }
     }
 
+    /// Acquires memory for what another run may add, and returns what is no longer needed since a table has grown.
     fn is_memory_granted(&mut self) -> bool {
-        match self.bytes() {
-            ..=MEMORY_BYTES_FREE => true,
-            bytes => self.memory.cover((bytes * GRANT_FACTOR) as u64),
+        if self.bytes() <= MEMORY_BYTES_FREE {
+            return true;
         }
+        let bytes = self.bytes_with(RUN_ROWS);
+        let granted = self.is_granted(bytes);
+        if granted && self.memory.bytes() / 2 > bytes as u64 {
+            self.memory.shrink((bytes + bytes / GRANT_MARGIN) as u64);
+        }
+        granted
+    }
+
+    /// Whether the account grants these bytes.
+    fn is_granted(&mut self, bytes: usize) -> bool {
+        bytes <= MEMORY_BYTES_FREE || self.memory.cover((bytes + bytes / GRANT_MARGIN) as u64)
+    }
+
+    /// The memory in use and what is allocated to add `groups` groups or distinct values, in bytes.
+    fn bytes_with(&self, groups: usize) -> usize {
+        let states: usize = self.states.iter().map(|state| state.bytes() + groups * state.group_bytes()).sum();
+        let values = if self.distinct.len() == 0 { 0 } else { groups };
+        self.table.bytes_with(groups) + self.distinct.bytes_with(values) + states
     }
 
     /// Writes all groups to `out` and frees their memory. Returns their number.
@@ -168,7 +184,7 @@ impl Aggregator {
         let mut written = 0;
         if let Some((first, others)) = aggregators.split_first_mut() {
             for other in others.iter_mut().filter(|other| other.rows > 0) {
-                if first.absorb(plan, other) {
+                if first.absorb_all(plan, other) {
                     other.clear();
                 } else {
                     merged = false;
@@ -183,44 +199,108 @@ impl Aggregator {
         Ok(written)
     }
 
-    /// Adds the groups of another aggregator. False: nothing was added, because a state might overflow or no memory is granted.
-    fn absorb(&mut self, plan: &AggregationPlan, other: &mut Self) -> bool {
-        let bytes = self.bytes() + other.bytes();
+    /// Adds the groups of another aggregator. False: the states of no group were added, because a state might overflow or no memory is
+    /// granted.
+    fn absorb_all(&mut self, plan: &AggregationPlan, other: &Self) -> bool {
         let magnitude = self.magnitude.saturating_add(other.magnitude);
-        if self.rows + other.rows > ROWS_MAX
-            || magnitude > MAGNITUDE_SUM_MAX
-            || bytes > MEMORY_BYTES_FREE && !self.memory.cover((bytes * GRANT_FACTOR) as u64)
-        {
+        if self.rows + other.rows > ROWS_MAX || magnitude > MAGNITUDE_SUM_MAX {
+            return false;
+        }
+        let groups: Vec<u32> = (1..other.table.len() as u32).collect();
+        let values = self.distinct.bytes_with(other.distinct.len());
+        if !self.is_granted(self.bytes_with(groups.len()) + values) || !self.absorb(plan, other, &groups) {
+            return false;
+        }
+        self.rows += other.rows - groups.len() as u64;
+        self.magnitude = magnitude;
+        true
+    }
+
+    /// Adds some groups of another aggregator, each as one row. False: the states of no group were added, because a state might overflow
+    /// or no memory is granted; groups may have been added. The sums of both must fit together. With DISTINCT, `groups` must be all groups.
+    pub(super) fn absorb(&mut self, plan: &AggregationPlan, other: &Self, groups: &[u32]) -> bool {
+        let strings = if other.table.len() == 1 { 0 } else { other.table.string_bytes() / (other.table.len() - 1) };
+        if !self.is_granted(self.bytes_with(groups.len()) + groups.len() * strings) {
             return false;
         }
         let words = self.table.words();
         let mut rows = vec![0; RUN_ROWS * words];
-        let mut groups = vec![DISCARD];
-        for first in (1..other.table.len()).step_by(RUN_ROWS) {
-            let last = other.table.len().min(first + RUN_ROWS);
-            let rows = &mut rows[..(last - first) * words];
-            for (group, row) in (first..last).zip(rows.chunks_exact_mut(words)) {
-                row.copy_from_slice(other.table.codes(group));
+        let mut own = Vec::with_capacity(groups.len());
+        for groups in groups.chunks(RUN_ROWS) {
+            let rows = &mut rows[..groups.len() * words];
+            for (group, row) in groups.iter().zip(rows.chunks_exact_mut(words)) {
+                row.copy_from_slice(other.table.codes(*group as usize));
                 let nulls = row[words - 1];
                 for (number, key) in plan.keys.iter().enumerate().filter(|(number, _)| nulls >> number & 1 == 0) {
                     row[number] = key.moved_code(row[number], &other.table, &mut self.table);
                 }
             }
-            self.table.number_rows(rows, &mut groups);
+            self.table.number_rows(rows, &mut own);
         }
         self.states.iter_mut().for_each(|state| state.resize(self.table.len()));
-        if !self.states.iter().zip(&other.states).all(|(state, other)| state.can_merge(other, &groups)) {
+        if !self.states.iter().zip(&other.states).all(|(state, other)| state.can_merge(other, groups, &own)) {
             return false;
         }
-        for (state, other) in self.states.iter_mut().zip(&mut other.states) {
-            state.merge(other, &groups);
+        for (state, other) in self.states.iter_mut().zip(&other.states) {
+            state.merge(other, groups, &own);
         }
         if let Some(distinct) = &plan.distinct {
-            self.distinct.absorb(distinct, &other.distinct, &groups);
+            own.insert(0, DISCARD);
+            self.distinct.absorb(distinct, &other.distinct, &own);
         }
-        self.rows += other.rows;
-        self.magnitude = magnitude;
+        self.rows += groups.len() as u64;
         true
+    }
+
+    /// The number of groups.
+    pub(super) fn group_count(&self) -> usize {
+        self.table.len() - 1
+    }
+
+    pub(super) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    pub(super) fn magnitude(&self) -> u128 {
+        self.magnitude
+    }
+
+    pub(super) fn account(&self) -> &Arc<Account> {
+        self.memory.account()
+    }
+
+    /// Acquires memory beyond that of the groups, `bytes` for each of them.
+    pub(super) fn reserve(&mut self, bytes: usize) -> bool {
+        let bytes = self.bytes() + self.group_count() * bytes;
+        self.is_granted(bytes)
+    }
+
+    /// Prepares the table for this many groups.
+    pub(super) fn reserve_groups(&mut self, groups: usize) {
+        self.table.reserve(groups);
+    }
+
+    /// The partition of each group among `count` partitions, a power of two of at most 65,536. Equal keys of different aggregators have
+    /// the same partition.
+    pub(super) fn partition_numbers(&self, plan: &AggregationPlan, count: usize) -> Vec<u16> {
+        let number = |group: usize| {
+            let codes = self.table.codes(group);
+            let nulls = codes[codes.len() - 1];
+            let words =
+                plan.keys.iter().zip(codes).enumerate().map(|(number, (key, code))| match nulls >> number & 1 {
+                    0 => key.table_independent(*code, &self.table),
+                    _ => 0,
+                });
+            // The upper half of a row's hash decides about slots of the table of merged groups.
+            (hash(words.chain([nulls])) as usize & (count - 1)) as u16
+        };
+        (1..self.table.len()).map(number).collect()
+    }
+
+    /// The groups that the backend needs if all rows of the scan are in the groups.
+    pub(super) fn needed(&self, plan: &AggregationPlan) -> Vec<u32> {
+        let groups = Groups { keys: &plan.keys, table: &self.table, states: &self.states };
+        plan.pruning.as_ref().map_or_else(|| (1..self.table.len() as u32).collect(), |pruning| pruning.select(groups))
     }
 
     fn release_if_empty(&mut self, plan: &AggregationPlan) {
@@ -230,7 +310,7 @@ impl Aggregator {
     }
 
     /// Frees the memory of groups that were written.
-    fn release(&mut self, plan: &AggregationPlan) {
+    pub(super) fn release(&mut self, plan: &AggregationPlan) {
         if self.memory.bytes() > 0 {
             self.table = new_table(plan);
             self.states = new_states(plan);
@@ -386,7 +466,7 @@ impl Aggregator {
     }
 
     fn bytes(&self) -> usize {
-        self.table.bytes() + self.distinct.bytes() + self.states.iter().map(State::bytes).sum::<usize>()
+        self.bytes_with(0)
     }
 
     /// Writes all groups to `out` and clears them. Returns their number.
@@ -400,7 +480,7 @@ impl Aggregator {
 
     /// Writes the groups to `out` and clears them. `complete`: all rows of the scan are in these groups, so only those that the backend
     /// needs are written. Calls `send` when `out` has many bytes. Returns the number of rows that were written.
-    fn write<E>(
+    pub(super) fn write<E>(
         &mut self,
         plan: &AggregationPlan,
         complete: bool,
@@ -414,16 +494,46 @@ impl Aggregator {
         if plan.distinct.is_some() && !(complete && self.finish_distinct(plan)) {
             return self.write_values(plan, out, send);
         }
-        let groups = Groups { keys: &plan.keys, table: &self.table, states: &self.states };
-        let needed = plan.pruning.as_ref().filter(|_| complete).map(|pruning| pruning.select(groups));
-        let count = needed.as_ref().map_or(self.table.len() - 1, Vec::len);
+        let needed = (complete && plan.pruning.is_some()).then(|| self.needed(plan));
+        let mut columns = std::mem::take(&mut self.columns);
+        let written = match needed {
+            Some(needed) => self.put_groups(plan, needed.iter().map(|group| *group as usize), &mut columns, out, send),
+            None => self.put_groups(plan, 1..self.table.len(), &mut columns, out, send),
+        };
+        self.columns = columns;
+        self.states.truncate(plan.states.len());
+        self.clear();
+        written
+    }
+
+    /// Writes some groups of another aggregator without aggregates with DISTINCT, as [`Self::write`] does.
+    pub(super) fn write_groups_of<E>(
+        &mut self,
+        plan: &AggregationPlan,
+        other: &Self,
+        groups: &[u32],
+        out: &mut ResultWriter,
+        send: &mut dyn FnMut(&mut ResultWriter) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        other.put_groups(plan, groups.iter().map(|group| *group as usize), &mut self.columns, out, send)
+    }
+
+    /// Appends groups to `out`. Returns their number.
+    fn put_groups<E>(
+        &self,
+        plan: &AggregationPlan,
+        mut groups: impl ExactSizeIterator<Item = usize>,
+        columns: &mut Vec<ColumnBuilder>,
+        out: &mut ResultWriter,
+        send: &mut dyn FnMut(&mut ResultWriter) -> Result<(), E>,
+    ) -> Result<u64, E> {
         let mode = if plan.distinct.is_some() { ScanMode::DistinctGroups } else { ScanMode::Groups };
-        let strides = self.start_columns(plan, GroupForm::States);
-        for first in (0..count).step_by(BATCH_GROUPS) {
-            let last = count.min(first + BATCH_GROUPS);
-            for (row, index) in (first..last).enumerate() {
-                let group = needed.as_ref().map_or(index + 1, |needed| needed[index] as usize);
-                let (keys, states) = self.columns.split_at_mut(plan.key_outputs.len());
+        let strides = start_columns(plan, GroupForm::States, columns);
+        let count = groups.len() as u64;
+        while groups.len() > 0 {
+            let rows = groups.len().min(BATCH_GROUPS);
+            for (row, group) in groups.by_ref().take(rows).enumerate() {
+                let (keys, states) = columns.split_at_mut(plan.key_outputs.len());
                 let (states, distinct_states) = states.split_at_mut(plan.outputs.len());
                 put_keys(plan, &self.table, group, row, keys);
                 put_states(plan, &self.states, group, row, states);
@@ -431,21 +541,19 @@ impl Aggregator {
                     distinct.put_states(&self.states[plan.states.len()..], group, row, distinct_states);
                 }
             }
-            put_batch(mode, &mut self.columns, &strides, last - first, out);
+            put_batch(mode, columns, &strides, rows, out);
             if out.pending_bytes() >= SEND_BYTES {
                 send(out)?;
             }
         }
-        self.states.truncate(plan.states.len());
-        self.clear();
-        Ok(count as u64)
+        Ok(count)
     }
 
     /// Appends the states of the aggregates with DISTINCT to the states. False: no memory is granted.
     fn finish_distinct(&mut self, plan: &AggregationPlan) -> bool {
         let Some(distinct) = &plan.distinct else { return false };
         let bytes = self.bytes() + distinct.state_bytes(self.table.len());
-        if bytes > MEMORY_BYTES_FREE && !self.memory.cover((bytes * GRANT_FACTOR) as u64) {
+        if !self.is_granted(bytes) {
             return false;
         }
         self.states.extend(self.distinct.states(distinct, self.table.len()));
@@ -460,7 +568,7 @@ impl Aggregator {
         send: &mut dyn FnMut(&mut ResultWriter) -> Result<(), E>,
     ) -> Result<u64, E> {
         let Some(distinct) = &plan.distinct else { return Ok(0) };
-        let strides = self.start_columns(plan, GroupForm::Values);
+        let strides = start_columns(plan, GroupForm::Values, &mut self.columns);
         let mut empty = new_states(plan);
         empty.iter_mut().for_each(|state| state.resize(1));
         // Whether a group's states were written.
@@ -497,21 +605,22 @@ impl Aggregator {
         Ok(rows)
     }
 
-    /// Prepares the columns of a form and returns their strides.
-    fn start_columns(&mut self, plan: &AggregationPlan, form: GroupForm) -> Vec<usize> {
-        let strides = plan.strides(form);
-        self.columns.resize_with(strides.len(), ColumnBuilder::default);
-        self.columns.iter_mut().for_each(ColumnBuilder::clear);
-        strides
-    }
-
-    fn clear(&mut self) {
+    /// Removes all groups.
+    pub(super) fn clear(&mut self) {
         self.table.clear();
         self.distinct.clear();
         self.states.iter_mut().for_each(|state| state.resize(0));
         self.rows = 0;
         self.magnitude = 0;
     }
+}
+
+/// Prepares the columns of a form and returns their strides.
+fn start_columns(plan: &AggregationPlan, form: GroupForm, columns: &mut Vec<ColumnBuilder>) -> Vec<usize> {
+    let strides = plan.strides(form);
+    columns.resize_with(strides.len(), ColumnBuilder::default);
+    columns.iter_mut().for_each(ColumnBuilder::clear);
+    strides
 }
 
 fn new_table(plan: &AggregationPlan) -> GroupTable {

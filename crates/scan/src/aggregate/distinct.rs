@@ -145,9 +145,9 @@ impl DistinctValues {
         self.set.len()
     }
 
-    /// Returns the memory in use, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.strings.bytes() + self.set.bytes()
+    /// Returns the memory in use and what is allocated to add `values` values, in bytes.
+    pub fn bytes_with(&self, values: usize) -> usize {
+        self.strings.bytes_with(0) + self.set.bytes_with(values)
     }
 
     /// Computes the values and the filter of a run's rows, and assigns [`DISCARD`] to rows for which they could not be computed.

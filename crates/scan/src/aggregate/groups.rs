@@ -4,7 +4,7 @@
 //! string in the table's list of strings. The last word of a row has a bit per key that is set if the key is NULL.
 //! Group 0, [`DISCARD`], receives rows that are not aggregated here.
 
-use super::strings::{StringTable, mix};
+use super::strings::{self, StringTable, mix};
 use crate::predicate::{CodeEncoding, EncodedColumn};
 use crate::vectors::{InstructionSet, vectorized};
 use smallvec::SmallVec;
@@ -224,12 +224,34 @@ impl GroupTable {
         self.groups
     }
 
-    pub fn bytes(&self) -> usize {
-        self.slots.len() * 8
-            + self.codes.len() * 8
+    /// The memory in use and what is allocated to add `groups` groups, in bytes. While a table of slots grows, there are two.
+    pub fn bytes_with(&self, groups: usize) -> usize {
+        let slots = slots_for(self.groups + groups);
+        let slots = if slots > self.slots.len() && groups > 0 { slots + self.slots.len() } else { self.slots.len() };
+        slots * 8
+            + (self.codes.len() + groups * self.words) * 8
             + self.code_map.groups.len().saturating_sub(POSITIONS_MAX) * 4
-            + self.strings.bytes()
+            + self.strings.bytes_with(if self.strings.bytes_with(0) > 0 { groups } else { 0 })
             + self.string_groups.as_ref().map_or(0, |groups| groups.len() * 4)
+    }
+
+    /// The memory of strings in use, in bytes.
+    pub fn string_bytes(&self) -> usize {
+        self.strings.bytes_with(0)
+    }
+
+    /// A number that equal strings of different tables share. `code` is that of a string in the list.
+    pub fn string_hash(&self, code: u64) -> u64 {
+        self.with_string(code, strings::hash)
+    }
+
+    /// Prepares the slots for this many groups, if the table has no groups.
+    pub fn reserve(&mut self, groups: usize) {
+        let slots = slots_for(groups);
+        if self.groups == 1 && slots > self.slots.len() {
+            self.slots.clear();
+            self.slots.resize(slots, 0);
+        }
     }
 
     /// The code of a string; adds a long string to the list.
@@ -452,6 +474,11 @@ impl GroupTable {
 /// Slots of an empty table.
 const SLOTS_MIN: usize = 64;
 
+/// Slots of a table with this many groups: at most half of them are in use.
+fn slots_for(groups: usize) -> usize {
+    (groups * 2).next_power_of_two().max(SLOTS_MIN)
+}
+
 /// A slot: the tag in the upper 32 bits, the group's number in the lower ones.
 #[inline(always)]
 fn slot(tag: u32, group: u32) -> u64 {
@@ -461,7 +488,7 @@ fn slot(tag: u32, group: u32) -> u64 {
 /// The upper half of a row's hash.
 #[inline(always)]
 fn tag(row: &[u64]) -> u32 {
-    (hash(row) >> 32) as u32
+    (hash(row.iter().copied()) >> 32) as u32
 }
 
 vectorized! {
@@ -514,8 +541,8 @@ fn position(at: u32, code: i64, stride: u32) -> u32 {
 /// A multiply-and-fold hash, word by word. It does not resist deliberate collisions, which would only slow down the
 /// query of the user who causes them.
 #[inline(always)]
-fn hash(row: &[u64]) -> u64 {
-    row.iter().fold(0, |hash, word| mix(hash, *word))
+pub fn hash(row: impl Iterator<Item = u64>) -> u64 {
+    row.fold(0, mix)
 }
 
 #[cfg(test)]

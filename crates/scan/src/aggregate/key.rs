@@ -278,15 +278,23 @@ impl Key {
         }
     }
 
-    /// The code in `table` of a key of another table.
-    pub fn moved_code(&self, code: u64, from: &GroupTable, table: &mut GroupTable) -> u64 {
+    /// If a code is the number of a string in a table's list: the code without marks, and the marks.
+    fn listed_code(&self, code: u64) -> Option<(u64, u64)> {
         let is_datum = self.kind == ValueKind::Numeric && (self.scale.is_none() || code >> 62 == DATUM_CODE >> 62);
         let mark = if is_datum { DATUM_CODE } else { 0 };
         let is_string = is_datum || self.is_string();
-        if !is_string || !GroupTable::is_listed(code & !mark) {
-            return code;
-        }
-        from.with_string(code & !mark, |bytes| table.string_code(bytes)) | mark
+        (is_string && GroupTable::is_listed(code & !mark)).then_some((code & !mark, mark))
+    }
+
+    /// The code in `table` of a key of another table.
+    pub fn moved_code(&self, code: u64, from: &GroupTable, table: &mut GroupTable) -> u64 {
+        let Some((listed, mark)) = self.listed_code(code) else { return code };
+        from.with_string(listed, |bytes| table.string_code(bytes)) | mark
+    }
+
+    /// A number that the codes of a key in different tables share.
+    pub fn table_independent(&self, code: u64, table: &GroupTable) -> u64 {
+        self.listed_code(code).map_or(code, |(listed, _)| table.string_hash(listed))
     }
 
     /// Whether the codes of all values are those of strings.

@@ -7,7 +7,8 @@
 //!
 //! [`plan`] compiles a request. [`argument`] and [`key`] compute vectors from rows; the other modules do not
 //! depend on how rows are stored. [`groups`] assigns group numbers to rows, [`distinct`] collects the values of aggregates with DISTINCT, [`state`] folds vectors into the states of groups, and [`partial`]
-//! encodes states as PostgreSQL does. [`aggregator`] runs these steps. [`pruning`] chooses the groups that the backend can need.
+//! encodes states as PostgreSQL does. [`aggregator`] runs these steps. [`merge`] merges many groups of
+//! several threads. [`pruning`] chooses the groups that the backend can need.
 
 mod aggregator;
 mod argument;
@@ -16,6 +17,7 @@ mod functions;
 mod groups;
 mod key;
 mod linear;
+mod merge;
 mod partial;
 mod plan;
 mod pruning;
@@ -26,10 +28,13 @@ mod value_set;
 
 pub use aggregator::Aggregator;
 pub use functions::{groupable_type, offloadable_aggregate, prunable_aggregate};
+pub use merge::GroupMerge;
 pub use plan::AggregationPlan;
 pub use total::{Total, TotalRequest};
 
 /// Groups are written after at most this many rows, so that sums of int4 cannot overflow 64 bits.
 const ROWS_MAX: u64 = 1 << 31;
+/// Groups are written when the magnitude of a sum of 128 bits might exceed this, and not merged if it might.
+const MAGNITUDE_SUM_MAX: u128 = 1 << 126;
 /// Rows that are aggregated together, step by step: their vectors fit into the first-level cache.
 const RUN_ROWS: usize = 1024;

@@ -109,6 +109,11 @@ impl Pruning {
         Ok(Self { conditions, top })
     }
 
+    /// The number of first groups that the backend can need. None: no limit, or groups with the same keys as the last are needed, too.
+    pub fn top_groups(&self) -> Option<usize> {
+        self.top.as_ref().filter(|top| !top.with_ties).map(|top| top.groups)
+    }
+
     /// Returns the groups that the backend can need, ascending.
     pub fn select(&self, groups: Groups<'_>) -> Vec<u32> {
         let tests: Vec<Test<'_>> = self.conditions.iter().map(|condition| Test::new(condition, groups)).collect();

@@ -17,14 +17,16 @@ use crate::value::{Numeric, Undecided, Value, ValueKind, float_key, without_trai
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// A group's sum of numerics.
+/// A group's sum of numerics. Counts are at most [`super::ROWS_MAX`].
 #[derive(Debug, Clone, Copy, Default)]
 struct NumericSum {
     sum: i128,
-    count: i64,
-    scale_count: i64,
+    count: u32,
+    scale_count: u32,
     scale: u16,
 }
+
+const _: () = assert!(super::ROWS_MAX <= u32::MAX as u64 && size_of::<NumericSum>() == 32);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct WideSum {
@@ -102,6 +104,20 @@ impl State {
                     *bytes = 0;
                 }
             }
+        }
+    }
+
+    /// The bytes of a group's state, without the bytes of a value.
+    pub fn group_bytes(&self) -> usize {
+        match &self.states {
+            States::Counts(_) => size_of::<i64>(),
+            States::Sums(_) => size_of::<Sum>(),
+            States::WideSums(_) => size_of::<WideSum>(),
+            States::NumericSums { .. } => size_of::<NumericSum>(),
+            States::FloatSums { .. } => size_of::<Option<f64>>(),
+            States::Moments(_) => size_of::<[f64; 3]>(),
+            States::Numbers { .. } => size_of::<Option<i64>>(),
+            States::Values { .. } => size_of::<Option<Value<'static>>>(),
         }
     }
 
@@ -321,9 +337,9 @@ impl State {
         true
     }
 
-    /// Whether no state can overflow when the states of another table's groups are added. `groups` as in [`Self::merge`].
-    pub fn can_merge(&self, other: &Self, groups: &[u32]) -> bool {
-        let pairs = || groups.iter().enumerate().skip(1).map(|(from, to)| (from, *to as usize));
+    /// Whether no state can overflow when the states of another table's groups are added. `from` and `to` as in [`Self::merge`].
+    pub fn can_merge(&self, other: &Self, from: &[u32], to: &[u32]) -> bool {
+        let pairs = || from.iter().zip(to).map(|(from, to)| (*from as usize, *to as usize));
         match (&self.states, &other.states) {
             (States::FloatSums { sums, single }, States::FloatSums { sums: others, .. }) => {
                 let limit = if *single { f64::from(f32::MAX) } else { f64::MAX } / 4.0;
@@ -337,11 +353,11 @@ impl State {
         }
     }
 
-    /// Adds the states of another table's groups: `groups[i]` is the group of the other table's group `i`. Call this only if
+    /// Adds the states of groups of another table: the state of group `from[i]` there to group `to[i]`. Call this only if
     /// [`Self::can_merge`] returns true. The other table has the same kind of state.
-    pub fn merge(&mut self, other: &mut Self, groups: &[u32]) {
-        let pairs = groups.iter().enumerate().skip(1).map(|(from, to)| (from, *to as usize));
-        match (&mut self.states, &mut other.states) {
+    pub fn merge(&mut self, other: &Self, from: &[u32], to: &[u32]) {
+        let pairs = from.iter().zip(to).map(|(from, to)| (*from as usize, *to as usize));
+        match (&mut self.states, &other.states) {
             (States::Counts(states), States::Counts(others)) => {
                 pairs.for_each(|(from, to)| states[to] += others[from]);
             }
@@ -354,7 +370,7 @@ impl State {
             (States::NumericSums { sums, .. }, States::NumericSums { sums: others, .. }) => {
                 for (from, to) in pairs.filter(|(from, _)| others[*from].count > 0) {
                     let NumericSum { sum, count, scale_count, scale } = others[from];
-                    sums[to].add(sum, scale_count, scale);
+                    sums[to].add(sum, scale_count.into(), scale);
                     sums[to].count += count - scale_count;
                 }
             }
@@ -381,12 +397,12 @@ impl State {
             }
             (States::Values { values, greatest, kind, bytes }, States::Values { values: others, .. }) => {
                 for (from, to) in pairs {
-                    let Some(value) = others[from].take() else { continue };
+                    let Some(value) = &others[from] else { continue };
                     let state = &mut values[to];
-                    if state.as_ref().is_none_or(|best| replaces(*kind, *greatest, best, &value)) {
-                        *bytes += value_bytes(&value);
+                    if state.as_ref().is_none_or(|best| replaces(*kind, *greatest, best, value)) {
+                        *bytes += value_bytes(value);
                         *bytes -= state.as_ref().map_or(0, value_bytes);
-                        *state = Some(value);
+                        *state = Some(value.clone());
                     }
                 }
             }
@@ -449,7 +465,7 @@ impl State {
             States::NumericSums { sums, fraction_digits } if average => {
                 let NumericSum { sum, count, scale, .. } = sums[group];
                 let sum = Numeric { scale: scale.into(), ..Numeric::from_scaled(sum, *fraction_digits) };
-                return divided(sum, count);
+                return divided(sum, count.into());
             }
             States::Values { values, .. } => values[group].as_ref().map_or(Value::Null, Value::borrowed),
             _ => match (self.rank(group), finish.kind()) {
@@ -486,7 +502,13 @@ impl State {
             }
             States::NumericSums { sums, fraction_digits } => {
                 let NumericSum { sum, count, scale_count, scale } = sums[group];
-                out.push_payload(&partial::numeric_sum(count, sum, *fraction_digits, scale.into(), scale_count));
+                out.push_payload(&partial::numeric_sum(
+                    count.into(),
+                    sum,
+                    *fraction_digits,
+                    scale.into(),
+                    scale_count.into(),
+                ));
             }
             States::FloatSums { sums, single } => match sums[group] {
                 Some(sum) if *single => out.push_fixed(&(sum as f32).to_le_bytes()),
@@ -534,14 +556,15 @@ impl WideSum {
 }
 
 impl NumericSum {
-    /// Adds the sum of `count` values of one display scale. The sum of [`DISCARD`] may wrap; it is never returned.
+    /// Adds the sum of `count` values of one display scale. The sum and the counts of [`DISCARD`] may wrap; they are never returned.
     #[inline(always)]
     fn add(&mut self, sum: i128, count: i64, scale: u16) {
+        let count = count as u32;
         self.sum = self.sum.wrapping_add(sum);
-        self.count += count;
+        self.count = self.count.wrapping_add(count);
         match scale.cmp(&self.scale) {
             Ordering::Less => {}
-            Ordering::Equal => self.scale_count += count,
+            Ordering::Equal => self.scale_count = self.scale_count.wrapping_add(count),
             Ordering::Greater => (self.scale, self.scale_count) = (scale, count),
         }
     }

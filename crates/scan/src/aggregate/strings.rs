@@ -31,9 +31,12 @@ pub struct StringTable {
 }
 
 impl StringTable {
-    /// Returns the memory in use, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.slots.len() * size_of::<Slot>() + self.bytes.len() + self.starts.len() * 8
+    /// Returns the memory in use, and of what is allocated to add `count` strings, without their bytes. While a table of slots
+    /// grows, there are two.
+    pub fn bytes_with(&self, count: usize) -> usize {
+        let slots = slots_for(self.starts.len() + count);
+        let slots = if slots > self.slots.len() && count > 0 { slots + self.slots.len() } else { self.slots.len() };
+        slots * size_of::<Slot>() + self.bytes.len() + (self.starts.len() + count) * 8
     }
 
     /// Returns a string; an empty string for a number that is not in the list.
@@ -107,7 +110,7 @@ impl StringTable {
 
     /// Adds slots until at most half of them are in use with `count` more strings.
     fn reserve(&mut self, count: usize) {
-        let wanted = ((self.starts.len() + count) * 2).next_power_of_two().max(SLOTS_MIN);
+        let wanted = slots_for(self.starts.len() + count);
         if wanted <= self.slots.len() {
             return;
         }
@@ -147,6 +150,16 @@ fn word(bytes: [u8; 8]) -> u64 {
 }
 
 /// The upper half of a string's hash. The last eight bytes may overlap those before.
+/// Slots of a table with this many strings: at most half of them are in use.
+fn slots_for(strings: usize) -> usize {
+    (strings * 2).next_power_of_two().max(SLOTS_MIN)
+}
+
+/// A number that equal strings share.
+pub fn hash(string: &[u8]) -> u64 {
+    tag(string).into()
+}
+
 #[inline(always)]
 fn tag(string: &[u8]) -> u32 {
     let seed = string.len() as u64;

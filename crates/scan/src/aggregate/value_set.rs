@@ -32,9 +32,14 @@ impl ValueSet {
         self.len
     }
 
-    /// Returns the memory in use, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.slots.len() * size_of::<Pair>()
+    /// Returns the memory in use and what is allocated to add `pairs` pairs, in bytes. While the slots grow, there are two tables.
+    pub fn bytes_with(&self, pairs: usize) -> usize {
+        let mut slots = self.slots.len();
+        while (self.len + pairs) * 3 > slots * 2 {
+            slots *= 2;
+        }
+        let old = if slots > self.slots.len() { self.slots.len() } else { 0 };
+        (slots + old) * size_of::<Pair>()
     }
 
     /// The pairs, in unspecified order.
