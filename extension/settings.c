@@ -17,7 +17,7 @@
 
 bool		cellar_offload_processing = true;
 bool		cellar_join_filters = true;
-bool		cellar_lookup_joins = false;
+bool		cellar_lookup_joins = true;
 int			cellar_plan_display = CELLAR_DISPLAY_AUTO;
 bool		cellar_simulate_offload = false;
 int			cellar_min_scan_size = 1024;
@@ -67,7 +67,7 @@ cellar_define_settings(void)
 							 "Enables lookup joins: cells join the rows of a table with small tables and aggregate them.",
 							 "PostgreSQL evaluates the other sides of the joins and sends their rows to the cell.",
 							 &cellar_lookup_joins,
-							 false,
+							 true,
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);

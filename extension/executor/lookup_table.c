@@ -1,12 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * lookup_table.c
- *	  The plan state of Lookup Table: passes the rows of its child on to a Hash
- *	  node, and collects the join key and the columns that an aggregation in the
- *	  cell reads (planner/lookup_path.c).
+ *	  The plan state of Lookup Table: collects the join key and the columns
+ *	  that an aggregation in the cell reads (planner/lookup_path.c), and passes
+ *	  the rows of its child on to a Hash node.
  *
- * The table is complete when the child has returned its last row.  Rows whose
- * key is NULL have no join partner and are left out.  A table with too many rows
+ * The Smart Scan that needs the table executes the child to the end when it
+ * starts, and keeps the rows in case that the Hash node needs them later.  If
+ * the Hash node comes first, the rows are collected as they pass.
+ *
+ * The table is complete when the child has returned its last row.  Rows with a
+ * NULL in the key have no join partner and are left out.  A table with too many rows
  * or bytes is given up: the Smart Scan then returns rows, and PostgreSQL joins
  * and aggregates them.
  *
@@ -46,21 +50,34 @@ typedef struct LookupColumn
 	StringInfoData values;
 } LookupColumn;
 
+/* A part of the key. */
+typedef struct KeyPart
+{
+	AttrNumber	source;			/* zero-based column of the child's rows */
+	int16		length;
+	uint16		attribute;		/* that is equal: of the scanned relation, or
+								 * the number of a lookup table's column */
+} KeyPart;
+
 /* Plan state of Lookup Table. */
 struct CellarLookupState
 {
 	CustomScanState css;
-	AttrNumber	attribute;		/* of the scanned relation */
-	AttrNumber	key;			/* zero-based column of the child's rows */
-	int16		key_length;
+	int			kind;			/* of join */
+	int			nparts;
+	KeyPart		parts[CELLAR_KEY_PARTS_MAX];
+	PlanState  *hash;			/* the Hash node above */
+	Tuplestorestate *rows;		/* rows of the child that the Hash node has
+								 * not read; NULL if there are none */
+	TupleTableSlot *row;
 	int			ncolumns;
 	LookupColumn *columns;
 	bool		complete;		/* the child has returned its last row */
 	bool		too_large;
 	Size		bytes;
-	size_t		nkeys;
-	size_t		allocated;
-	int64	   *keys;
+	size_t		nrows;
+	size_t		allocated;		/* rows */
+	int64	   *keys;			/* nparts per row */
 	MemoryContext context;		/* of keys and columns */
 };
 
@@ -96,7 +113,7 @@ reset_table(CellarLookupState *state)
 	state->complete = false;
 	state->too_large = false;
 	state->bytes = 0;
-	state->nkeys = 0;
+	state->nrows = 0;
 	state->allocated = 0;
 	state->keys = NULL;
 	for (int i = 0; i < state->ncolumns; i++)
@@ -113,7 +130,8 @@ begin_lookup(CustomScanState *node, EState *estate, int eflags)
 	CellarLookupState *state = (CellarLookupState *) node;
 	CustomScan *cscan = (CustomScan *) node->ss.ps.plan;
 	PlanState  *ps = &node->ss.ps;
-	Form_pg_attribute key;
+	TupleDesc	tupdesc;
+	ListCell   *lc;
 
 	node->custom_ps = list_make1(ExecInitNode(linitial(cscan->custom_plans), estate, eflags));
 
@@ -122,10 +140,16 @@ begin_lookup(CustomScanState *node, EState *estate, int eflags)
 	ps->scanopsfixed = false;
 	ExecAssignScanProjectionInfoWithVarno(&node->ss, INDEX_VAR);
 
-	state->attribute = linitial_int(cscan->custom_private);
-	state->key = lsecond_int(cscan->custom_private) - 1;
-	key = TupleDescAttr(ExecGetResultType(linitial(node->custom_ps)), state->key);
-	state->key_length = key->attlen;
+	state->row = ExecInitExtraTupleSlot(estate, ExecGetResultType(linitial(node->custom_ps)), &TTSOpsMinimalTuple);
+	state->kind = linitial_int(linitial(cscan->custom_private));
+	tupdesc = ExecGetResultType(linitial(node->custom_ps));
+	foreach(lc, lsecond(cscan->custom_private))
+	{
+		KeyPart    *part = &state->parts[state->nparts++];
+
+		part->source = lfourth_int(lfirst(lc)) - 1;
+		part->length = TupleDescAttr(tupdesc, part->source)->attlen;
+	}
 	state->context = AllocSetContextCreate(estate->es_query_cxt, "Lookup Table", ALLOCSET_DEFAULT_SIZES);
 }
 
@@ -141,8 +165,8 @@ lookup_state(PlanState *state)
 
 /*
  * Returns the Smart Scan on the outer side of hash joins with lookup tables, and
- * appends the plan states of the lookup tables to *tables.  Returns NULL if there
- * is another node.
+ * adds the plan states of the lookup tables to *tables, in the order of the
+ * joins.  Returns NULL if there is another node.
  */
 CellarScanState *
 cellar_find_lookups(PlanState *node, List **tables)
@@ -153,7 +177,8 @@ cellar_find_lookups(PlanState *node, List **tables)
 
 		if (table == NULL)
 			return NULL;
-		*tables = lappend(*tables, table);
+		table->hash = innerPlanState(node);
+		*tables = lcons(table, *tables);
 		node = outerPlanState(node);
 	}
 	return cellar_scan_state(node);
@@ -241,6 +266,70 @@ number_columns(Node *node, void *arg)
 }
 
 /*
+ * Returns the column that is equal to a part of the table's key.
+ */
+static Var
+outer_column(CellarLookupState *table, int part)
+{
+	CustomScan *cscan = (CustomScan *) table->css.ss.ps.plan;
+	List	   *numbers = list_nth(lsecond(cscan->custom_private), part);
+	Var		   *key = (Var *) list_nth_node(TargetEntry, cscan->custom_scan_tlist, table->parts[part].source)->expr;
+	Var			column = {.varattno = lsecond_int(numbers)};
+
+	/* The planner has moved range table indexes since it created the path. */
+	column.varno = linitial_int(numbers) + key->varno - lthird_int(numbers);
+	return column;
+}
+
+/*
+ * Calls add_column for the columns of tables that are parts of the keys of later
+ * tables, or with numbers sets the attributes of all parts.
+ */
+static void
+resolve_keys(List *tables, Index relation, int natts, bool numbers)
+{
+	ListCell   *lc;
+
+	foreach(lc, tables)
+	{
+		CellarLookupState *table = lfirst(lc);
+
+		for (int i = 0; i < table->nparts; i++)
+		{
+			Var			column = outer_column(table, i);
+			int			before = natts;
+			bool		found = column.varno == relation;
+			ListCell   *other;
+
+			table->parts[i].attribute = column.varattno;
+			foreach(other, tables)
+			{
+				CellarLookupState *earlier = lfirst(other);
+				AttrNumber	source = found ? 0 : source_of(earlier, &column);
+
+				if (source > 0 && !numbers)
+				{
+					Var		   *var = (Var *) list_nth_node(TargetEntry,
+														((CustomScan *) earlier->css.ss.ps.plan)->custom_scan_tlist,
+														source - 1)->expr;
+
+					add_column(earlier, source, var);
+				}
+				for (int j = 0; source > 0 && j < earlier->ncolumns; j++)
+				{
+					if (earlier->columns[j].source == source - 1)
+						table->parts[i].attribute = before + j + 1;
+				}
+				found |= source > 0;
+				before += earlier->ncolumns;
+			}
+			if (!found)
+				elog(ERROR, "the key of a lookup table is in no other table");
+		}
+	}
+}
+
+/*
  * Decides which columns of the lookup tables the expressions need, and returns
  * the expressions over the relation's columns and those that follow them.
  */
@@ -262,6 +351,8 @@ cellar_number_lookup_columns(List *tables, List *expressions, Index relation, in
 				add_column(lfirst(table), source, lfirst(var));
 		}
 	}
+	resolve_keys(tables, relation, natts, false);
+	resolve_keys(tables, relation, natts, true);
 	return castNode(List, number_columns((Node *) expressions, &context));
 }
 
@@ -312,18 +403,26 @@ add_row(CellarLookupState *state, TupleTableSlot *slot)
 	MemoryContext oldcontext;
 
 	slot_getallattrs(slot);
-	if (slot->tts_isnull[state->key])
-		return;
+	for (int i = 0; i < state->nparts; i++)
+	{
+		if (slot->tts_isnull[state->parts[i].source])
+			return;
+	}
 
 	oldcontext = MemoryContextSwitchTo(state->context);
-	if (state->nkeys == state->allocated)
+	if (state->nrows == state->allocated)
 	{
+		Size		row_bytes = state->nparts * sizeof(int64);
+
 		state->allocated = Max(2 * state->allocated, INITIAL_KEYS);
-		state->keys = state->keys == NULL ? palloc(state->allocated * sizeof(int64)) :
-			repalloc(state->keys, state->allocated * sizeof(int64));
+		state->keys = state->keys == NULL ? palloc(state->allocated * row_bytes) :
+			repalloc(state->keys, state->allocated * row_bytes);
 	}
-	state->keys[state->nkeys++] = key_value(slot->tts_values[state->key], state->key_length);
-	state->bytes = state->nkeys * sizeof(int64);
+	for (int i = 0; i < state->nparts; i++)
+		state->keys[state->nrows * state->nparts + i] = key_value(slot->tts_values[state->parts[i].source],
+																  state->parts[i].length);
+	state->nrows++;
+	state->bytes = state->nrows * state->nparts * sizeof(int64);
 	for (int i = 0; i < state->ncolumns; i++)
 	{
 		LookupColumn *column = &state->columns[i];
@@ -337,7 +436,7 @@ add_row(CellarLookupState *state, TupleTableSlot *slot)
 		state->bytes += column->nulls.len + column->values.len;
 	}
 	MemoryContextSwitchTo(oldcontext);
-	if (state->nkeys > CELLAR_JOIN_KEYS_MAX || state->bytes > CELLAR_LOOKUP_BYTES_MAX)
+	if (state->nrows > CELLAR_JOIN_KEYS_MAX || state->bytes > CELLAR_LOOKUP_BYTES_MAX)
 	{
 		reset_table(state);
 		state->too_large = true;
@@ -353,14 +452,19 @@ exec_lookup(CustomScanState *node)
 
 	CHECK_FOR_INTERRUPTS();
 	ResetExprContext(econtext);
-	slot = ExecProcNode(linitial(node->custom_ps));
-	if (TupIsNull(slot))
+	slot = state->row;
+	if (state->rows == NULL || !tuplestore_gettupleslot(state->rows, true, false, slot))
 	{
-		state->complete = !state->too_large;
-		return node->ss.ps.ps_ProjInfo == NULL ? slot : ExecClearTuple(node->ss.ps.ps_ResultTupleSlot);
+		/* A complete child is not executed beyond its last row. */
+		slot = state->complete ? NULL : ExecProcNode(linitial(node->custom_ps));
+		if (TupIsNull(slot))
+		{
+			state->complete = !state->too_large;
+			return node->ss.ps.ps_ProjInfo == NULL ? NULL : ExecClearTuple(node->ss.ps.ps_ResultTupleSlot);
+		}
+		if (!state->too_large)
+			add_row(state, slot);
 	}
-	if (!state->too_large)
-		add_row(state, slot);
 	if (node->ss.ps.ps_ProjInfo == NULL)
 		return slot;
 	econtext->ecxt_scantuple = slot;
@@ -368,7 +472,50 @@ exec_lookup(CustomScanState *node)
 }
 
 /*
- * Returns the bytes of the tables in a request, or -1 if a table is not complete.
+ * Executes the child to the end unless the table is complete.  A new parameter
+ * has not reached this node if the Hash node was not executed since.
+ */
+static void
+complete_table(CellarLookupState *table)
+{
+	PlanState  *node = &table->css.ss.ps;
+	PlanState  *child = linitial(table->css.custom_ps);
+
+	if (table->hash->chgParam != NULL)
+		UpdateChangedParamSet(node, table->hash->chgParam);
+	if (node->chgParam != NULL)
+		ExecReScan(node);
+	if (table->complete || table->too_large || table->nrows > 0)
+		return;
+	if (table->rows == NULL)
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(node->state->es_query_cxt);
+
+		table->rows = tuplestore_begin_heap(false, false, work_mem);
+		MemoryContextSwitchTo(oldcontext);
+	}
+	if (node->instrument != NULL)
+		InstrStartNode(node->instrument);
+	while (!table->too_large)
+	{
+		TupleTableSlot *slot = ExecProcNode(child);
+
+		CHECK_FOR_INTERRUPTS();
+		if (TupIsNull(slot))
+		{
+			table->complete = true;
+			break;
+		}
+		tuplestore_puttupleslot(table->rows, slot);
+		add_row(table, slot);
+	}
+	if (node->instrument != NULL)
+		InstrStopNode(node->instrument, table->nrows);
+}
+
+/*
+ * Completes the tables.  Returns their bytes in a request, or -1 if a table is not
+ * complete.
  */
 int64
 cellar_lookup_bytes(List *tables)
@@ -380,6 +527,7 @@ cellar_lookup_bytes(List *tables)
 	{
 		CellarLookupState *table = lfirst(lc);
 
+		complete_table(table);
 		if (!table->complete)
 			return -1;
 		bytes += table->bytes;
@@ -396,25 +544,41 @@ cellar_request_lookups(CellarRequest *request, List *tables)
 	foreach(lc, tables)
 	{
 		CellarLookupState *table = lfirst(lc);
+		uint16		attributes[CELLAR_KEY_PARTS_MAX];
 
-		cellar_request_lookup(request, table->attribute, table->keys, table->nkeys);
+		for (int i = 0; i < table->nparts; i++)
+			attributes[i] = table->parts[i].attribute;
+		cellar_request_lookup(request, table->kind, attributes, table->nparts,
+							  table->keys, table->nrows * table->nparts);
 		for (int i = 0; i < table->ncolumns; i++)
 		{
 			LookupColumn *column = &table->columns[i];
 
 			cellar_request_lookup_column(request, &column->attribute, (const uint8 *) column->nulls.data,
-										 column->has_nulls ? table->nkeys : 0,
-										 column->values.data, table->nkeys == 0 ? 0 : column->values.len);
+										 column->has_nulls ? table->nrows : 0,
+										 column->values.data, table->nrows == 0 ? 0 : column->values.len);
 		}
 	}
+}
+
+/* Frees the rows of the child that were kept. */
+static void
+free_rows(CellarLookupState *state)
+{
+	ExecClearTuple(state->row);
+	if (state->rows != NULL)
+		tuplestore_end(state->rows);
+	state->rows = NULL;
 }
 
 static void
 rescan_lookup(CustomScanState *node)
 {
+	CellarLookupState *state = (CellarLookupState *) node;
 	PlanState  *child = linitial(node->custom_ps);
 
-	reset_table((CellarLookupState *) node);
+	reset_table(state);
+	free_rows(state);
 	if (node->ss.ps.chgParam != NULL)
 		UpdateChangedParamSet(child, node->ss.ps.chgParam);
 	if (child->chgParam == NULL)
@@ -424,6 +588,7 @@ rescan_lookup(CustomScanState *node)
 static void
 end_lookup(CustomScanState *node)
 {
+	free_rows((CellarLookupState *) node);
 	ExecEndNode(linitial(node->custom_ps));
 }
 
@@ -434,9 +599,11 @@ explain_lookup(CustomScanState *node, List *ancestors, ExplainState *es)
 	CellarLookupState *state = (CellarLookupState *) node;
 	List	   *tlist = ((CustomScan *) node->ss.ps.plan)->custom_scan_tlist;
 	List	   *columns = NIL;
+	List	   *keys = NIL;
 
-	cellar_explain_expressions("Key", list_make1(list_nth_node(TargetEntry, tlist, state->key)->expr),
-							   node, ancestors, es);
+	for (int i = 0; i < state->nparts; i++)
+		keys = lappend(keys, list_nth_node(TargetEntry, tlist, state->parts[i].source)->expr);
+	cellar_explain_expressions("Key", keys, node, ancestors, es);
 	for (int i = 0; i < state->ncolumns; i++)
 		columns = lappend(columns, list_nth_node(TargetEntry, tlist, state->columns[i].source)->expr);
 	cellar_explain_expressions("Columns", columns, node, ancestors, es);

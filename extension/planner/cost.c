@@ -361,6 +361,13 @@ cellar_groups_fit(const CellarAggregateSpec *aggregation)
 	return aggregation->groups <= group_table_capacity(aggregation) / aggregation->scan.threads;
 }
 
+/* Returns how many rows the cell aggregates. */
+static double
+aggregated_rows(const CellarAggregateSpec *aggregation)
+{
+	return aggregation->rows > 0 ? aggregation->rows : aggregation->scan.rel->rows;
+}
+
 /*
  * Returns how many groups the cell returns.  The threads' groups are merged at
  * the end of the scan, and the groups that the query does not need are omitted,
@@ -371,7 +378,7 @@ groups_returned(const CellarAggregateSpec *aggregation)
 {
 	const CellarGroupPruning *pruning = aggregation->pruning;
 	double		groups = aggregation->groups;
-	double		rows = aggregation->scan.rel->rows;
+	double		rows = aggregated_rows(aggregation);
 	double		capacity = group_table_capacity(aggregation) / aggregation->scan.threads;
 	double		returned = groups;
 
@@ -422,8 +429,8 @@ cellar_cost_aggregate(PlannerInfo *root, Path *path, const CellarAggregateSpec *
 
 	cost_cell_pages(scan, seq_page, &read, &cpu);
 	cpu += CELL_CPU_FRACTION * ((cpu_tuple_cost + storage_cost.per_tuple) * rel->tuples +
-								cellar_aggregated_row_cost(aggregation) * rel->rows) +
-		cpu_tuple_cost * Max(path->rows, Min(rel->rows, aggregation->groups * scan->threads));
+								cellar_aggregated_row_cost(aggregation) * aggregated_rows(aggregation)) +
+		cpu_tuple_cost * Max(path->rows, Min(aggregated_rows(aggregation), aggregation->groups * scan->threads));
 	cpu /= scan->threads;
 	cpu += (RETURNED_ROW_FRACTION * cpu_tuple_cost +
 			cellar_returned_page_cost * seq_page * path->pathtarget->width / BLCKSZ) * path->rows;

@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * lookup_path.c
- *	  Offers the planner a Smart Scan Aggregate above inner joins: the cell
- *	  joins the rows of one table, the outer table, with lookup tables while
+ *	  Offers the planner a Smart Scan Aggregate above joins: the cell joins
+ *	  the rows of one table, the outer table, with lookup tables while
  *	  scanning, and aggregates the joined rows.
  *
  * The other relations of the query are divided into components, each of which
- * is joined with the outer table by an equality of integers, dates or
- * timestamps.  PostgreSQL evaluates a component by its cheapest path, and the
+ * is joined with the outer table, and possibly with earlier components, by
+ * equalities of integers, dates or timestamps.  PostgreSQL evaluates a component by its cheapest path, and the
  * rows become a lookup table.
  *
  * The child of the Smart Scan Aggregate is PostgreSQL's own partial aggregation
@@ -17,14 +17,18 @@
  * returns: rows of blocks that were passed through, rows with several partners
  * in a component, and all rows when a lookup table is too large.
  *
- * The executor builds the hash tables before it fetches the first outer row,
- * because the startup cost of the outer side is not lower than the cost of a
- * Hash node.  Otherwise a lookup table would not be complete when the scan
- * starts, and the scan would return all rows.
+ * The Smart Scan executes the components when it starts.  A hash join executes
+ * its inner side, which is then executed again, only if the cell has returned a
+ * row.
  *
- * Not supported: outer joins, semijoins and antijoins at this query level, more
- * than one join clause between a component and the other relations, and other
- * join clauses than equalities of columns.
+ * Joins are inner joins, semijoins, antijoins and left joins of the outer table
+ * with a component.  If a component is the left side of a left join with the
+ * outer table, the cell evaluates an inner join, and PostgreSQL's hash join adds
+ * a row for each row of the component.  Such a row has NULLs in place of the
+ * columns of the outer table, so it changes no group if all aggregates ignore
+ * NULL.
+ *
+ * Not supported: full joins, and other join clauses than equalities of columns.
  *
  *-------------------------------------------------------------------------
  */
@@ -33,6 +37,7 @@
 #include "access/table.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
 #include "optimizer/cost.h"
 #include "optimizer/joininfo.h"
 #include "optimizer/optimizer.h"
@@ -56,9 +61,18 @@
 
 /*
  * Cost of a row of a lookup table beyond that of the component: collecting and
- * sending the row, adding the row to the hash tables of PostgreSQL and the cell.
+ * sending the row, adding the row to the hash table of the cell.
  */
-#define ROW_COST			(4 * cpu_tuple_cost)
+#define ROW_COST			(2 * cpu_tuple_cost)
+
+/* The bytes of a row are copied into the request, and from the request. */
+#define ROW_TRANSFERS		2
+
+/* Cost of looking a row of the scan up in a lookup table. */
+#define LOOKUP_COST			(0.2 * cpu_operator_cost)
+
+/* Cost of a row that PostgreSQL adds for a right join. */
+#define RIGHT_ROW_COST		(2 * cpu_tuple_cost)
 
 /*
  * A component may have this fraction of rows whose key other rows have, too.
@@ -70,58 +84,118 @@
 typedef struct Component
 {
 	RelOptInfo *rel;
-	RestrictInfo *clause;		/* the join clause */
-	Var		   *outer;			/* the column of the outer table */
-	Var		   *key;			/* the column of the component */
+	JoinType	jointype;
+	List	   *clauses;		/* the join clauses: RestrictInfos */
+	List	   *outer;			/* Vars of the outer table or of earlier
+								 * components, by clause */
+	List	   *keys;			/* Vars of the component, by clause */
 	Path	   *path;			/* of the node Lookup Table */
 } Component;
 
 /*
- * Returns the only clause of a join of two sets of relations if the clause is
- * an equality of a column of the outer table and a column of the inner side.
+ * Sets *jointype to the type of the join of two sets of relations, the outer
+ * and the inner side.  Returns false unless the join is an inner join, or
+ * completes exactly one join of another type whose sides these are.
  */
-static RestrictInfo *
-only_join_clause(PlannerInfo *root, RelOptInfo *joinrel, RelOptInfo *outer, RelOptInfo *inner, Index outer_table,
-				 Var **outer_column, Var **inner_column)
+static bool
+find_join_type(PlannerInfo *root, Relids outer, Relids inner, JoinType *jointype)
 {
-	List	   *clauses = CellarJoinEqualities(root, joinrel->relids, outer->relids, inner);
-	RestrictInfo *rinfo;
-	OpExpr	   *clause;
-	Var		   *left;
-	Var		   *right;
+	Relids		joined = bms_union(outer, inner);
+	bool		found = false;
 	ListCell   *lc;
 
-	foreach(lc, list_concat_copy(outer->joininfo, inner->joininfo))
+	*jointype = JOIN_INNER;
+	foreach(lc, root->join_info_list)
 	{
-		rinfo = lfirst_node(RestrictInfo, lc);
-		if (bms_is_subset(rinfo->required_relids, joinrel->relids))
-			clauses = list_append_unique_ptr(clauses, rinfo);
-	}
-	if (list_length(clauses) != 1)
-		return NULL;
+		SpecialJoinInfo *join = lfirst_node(SpecialJoinInfo, lc);
+		Relids		both = bms_union(join->min_lefthand, join->min_righthand);
 
-	rinfo = linitial_node(RestrictInfo, clauses);
-	clause = (OpExpr *) rinfo->clause;
+		if (!bms_overlap(join->min_righthand, joined) || bms_is_subset(joined, join->min_righthand) ||
+			bms_is_subset(both, outer) || bms_is_subset(both, inner))
+			continue;
+		if (found || CellarOuterJoinRelid(join) != 0)
+			return false;
+		if (bms_is_subset(join->min_lefthand, outer) && bms_equal(join->syn_righthand, inner) &&
+			(join->jointype == JOIN_SEMI || join->jointype == JOIN_ANTI || join->jointype == JOIN_LEFT))
+			*jointype = join->jointype;
+		else if (join->jointype == JOIN_LEFT && bms_equal(join->syn_lefthand, inner) &&
+				 bms_equal(join->syn_righthand, outer))
+			*jointype = JOIN_RIGHT;
+		else
+			return false;
+		found = true;
+	}
+	return true;
+}
+
+/*
+ * Adds a clause of the join to the component if the clause is an equality of a
+ * column of the outer side and a column of the component.
+ */
+static bool
+add_clause(Component *component, RestrictInfo *rinfo, Relids outer)
+{
+	OpExpr	   *clause = (OpExpr *) rinfo->clause;
+	Var		   *left;
+	Var		   *right;
+
 	if (!rinfo->can_join || rinfo->pseudoconstant || !OidIsValid(rinfo->hashjoinoperator) || !IsA(clause, OpExpr) ||
 		list_length(clause->args) != 2)
-		return NULL;
+		return false;
 	left = linitial(clause->args);
 	right = lsecond(clause->args);
 	if (!IsA(left, Var) || !IsA(right, Var) || !cellar_is_integer_equality(get_opcode(clause->opno)))
-		return NULL;
-	if (left->varno != outer_table)
+		return false;
+	if (!bms_is_member(left->varno, outer))
 	{
 		Var		   *other = left;
 
 		left = right;
 		right = other;
 	}
-	if (left->varno != outer_table || left->varattno <= 0 || right->varattno <= 0 ||
-		!bms_is_member(right->varno, inner->relids))
-		return NULL;
-	*outer_column = left;
-	*inner_column = right;
-	return rinfo;
+	if (left->varattno <= 0 || right->varattno <= 0 || !bms_is_member(left->varno, outer) ||
+		!bms_is_member(right->varno, component->rel->relids))
+		return false;
+	component->clauses = lappend(component->clauses, rinfo);
+	component->outer = lappend(component->outer, left);
+	component->keys = lappend(component->keys, right);
+	return true;
+}
+
+/*
+ * Finds the clauses of the join of the outer side with a component.  Returns
+ * false if the cell cannot evaluate a clause, or no clause contains a column of
+ * the outer table.
+ */
+static bool
+find_clauses(PlannerInfo *root, RelOptInfo *joinrel, RelOptInfo *outer, Component *component, Index outer_table)
+{
+	List	   *clauses = CellarJoinEqualities(root, joinrel->relids, outer->relids, component->rel);
+	bool		has_outer_table = false;
+	ListCell   *lc;
+
+	if (IS_OUTER_JOIN(component->jointype) && clauses != NIL)
+		return false;
+	foreach(lc, list_concat_copy(outer->joininfo, component->rel->joininfo))
+	{
+		RestrictInfo *rinfo = lfirst_node(RestrictInfo, lc);
+
+		if (!bms_is_subset(rinfo->required_relids, joinrel->relids))
+			continue;
+		if (IS_OUTER_JOIN(component->jointype) && RINFO_IS_PUSHED_DOWN(rinfo, joinrel->relids))
+			return false;
+		clauses = list_append_unique_ptr(clauses, rinfo);
+	}
+	if (list_length(clauses) > CELLAR_KEY_PARTS_MAX)
+		return false;
+	foreach(lc, clauses)
+	{
+		if (!add_clause(component, lfirst_node(RestrictInfo, lc), outer->relids))
+			return false;
+	}
+	foreach(lc, component->outer)
+		has_outer_table |= lfirst_node(Var, lc)->varno == outer_table;
+	return has_outer_table;
 }
 
 /* Returns the relation of a set of base relations, or NULL. */
@@ -146,11 +220,26 @@ divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others)
 	List	   *components = NIL;
 	Relids		rest = bms_copy(others);
 	int			relid = -1;
+	ListCell   *special;
+
+	/* The other side of a semijoin, an antijoin or an outer join is a component. */
+	foreach(special, root->join_info_list)
+	{
+		SpecialJoinInfo *join = lfirst_node(SpecialJoinInfo, special);
+		Relids		side = bms_is_member(outer->relid, join->syn_righthand) ? join->syn_lefthand :
+			join->syn_righthand;
+
+		if (!bms_is_member(outer->relid, bms_union(join->min_lefthand, join->min_righthand)) ||
+			!bms_is_subset(side, rest))
+			continue;
+		components = lappend(components, bms_copy(side));
+		rest = bms_del_members(rest, side);
+	}
 
 	/* Each relation that is joined with the outer table starts a component. */
 	while ((relid = bms_next_member(others, relid)) >= 0)
 	{
-		if (have_relevant_joinclause(root, outer, root->simple_rel_array[relid]))
+		if (bms_is_member(relid, rest) && have_relevant_joinclause(root, outer, root->simple_rel_array[relid]))
 		{
 			components = lappend(components, bms_make_singleton(relid));
 			rest = bms_del_member(rest, relid);
@@ -203,10 +292,27 @@ fits_lookup_table(PlannerInfo *root, Component *component)
 
 	if (rel->rows > CELLAR_JOIN_KEYS_MAX || bytes > CELLAR_LOOKUP_BYTES_MAX)
 		return false;
-	if (cellar_cost_factor == 0)
+	if (cellar_cost_factor == 0 || component->jointype == JOIN_SEMI || component->jointype == JOIN_ANTI)
 		return true;
-	keys = estimate_num_groups(root, list_make1(component->key), rel->rows, NULL, NULL);
+	keys = estimate_num_groups(root, component->keys, rel->rows, NULL, NULL);
 	return keys >= (1 - DUPLICATE_KEYS_MAX) * rel->rows;
+}
+
+/* Returns the kind of join that the cell evaluates. */
+static int
+cell_join_kind(JoinType jointype)
+{
+	switch (jointype)
+	{
+		case JOIN_SEMI:
+			return CELLAR_JOIN_SEMI;
+		case JOIN_ANTI:
+			return CELLAR_JOIN_ANTI;
+		case JOIN_LEFT:
+			return CELLAR_JOIN_LEFT;
+		default:
+			return CELLAR_JOIN_INNER;
+	}
 }
 
 /* Creates the path of the node Lookup Table over the cheapest path of a component. */
@@ -224,66 +330,145 @@ create_lookup_path(Component *component)
 	path->parallel_safe = false;
 	path->rows = child->rows;
 	path->startup_cost = child->startup_cost;
-	path->total_cost = child->total_cost + ROW_COST * child->rows;
+	path->total_cost = child->total_cost +
+		(ROW_COST + ROW_TRANSFERS * cellar_returned_page_cost * child->pathtarget->width / BLCKSZ) * child->rows;
 	CellarCopyDisabledNodes(path, child);
 	cpath->custom_paths = list_make1(child);
-	cpath->custom_private = list_make2(list_make1_int(component->outer->varattno), component->key);
+	cpath->custom_private = list_make3(list_make1_int(cell_join_kind(component->jointype)), component->outer,
+									   component->keys);
 	cpath->methods = &cellar_lookup_path_methods;
 	return path;
 }
 
 /*
- * Creates the hash joins of the scan with the components.  Returns NULL if the
- * cell cannot evaluate a join.  Sets *lookup_cost to the cost of the lookup
- * tables.
+ * Creates the hash join of a path with a component.  Returns NULL if the cell
+ * cannot evaluate the join now.
  */
 static Path *
-create_joins(PlannerInfo *root, RelOptInfo *outer, Path *scan, List *components, Cost *lookup_cost)
+create_join(PlannerInfo *root, RelOptInfo *outer, Path *path, Component *component)
 {
-	Path	   *path = scan;
-	ListCell   *lc;
+	SpecialJoinInfo sjinfo = {.type = T_SpecialJoinInfo};
+	JoinPathExtraData extra = {.sjinfo = &sjinfo};
+	JoinCostWorkspace workspace;
+	RelOptInfo *joinrel;
+	JoinType	jointype;
 
-	*lookup_cost = 0;
-	foreach(lc, components)
-	{
-		Component	component = {.rel = find_rel(root, lfirst(lc))};
-		SpecialJoinInfo sjinfo = {.type = T_SpecialJoinInfo};
-		JoinPathExtraData extra = {.sjinfo = &sjinfo};
-		JoinCostWorkspace workspace;
-		RelOptInfo *joinrel;
+	if (!find_join_type(root, path->parent->relids, component->rel->relids, &component->jointype))
+		return NULL;
+	joinrel = find_join_rel(root, bms_union(path->parent->relids, component->rel->relids));
+	if (joinrel == NULL ||
+		!find_clauses(root, joinrel, path->parent, component, outer->relid) || !fits_lookup_table(root, component))
+		return NULL;
+	component->path = create_lookup_path(component);
 
-		if (component.rel == NULL || component.rel->cheapest_total_path == NULL ||
-			component.rel->cheapest_total_path->param_info != NULL)
-			return NULL;
-		joinrel = find_join_rel(root, bms_union(path->parent->relids, component.rel->relids));
-		if (joinrel == NULL)
-			return NULL;
-		component.clause = only_join_clause(root, joinrel, path->parent, component.rel, outer->relid,
-											&component.outer, &component.key);
-		if (component.clause == NULL || !fits_lookup_table(root, &component))
-			return NULL;
-		component.path = create_lookup_path(&component);
-
-		sjinfo.min_lefthand = path->parent->relids;
-		sjinfo.min_righthand = component.rel->relids;
-		sjinfo.syn_lefthand = path->parent->relids;
-		sjinfo.syn_righthand = component.rel->relids;
-		sjinfo.jointype = JOIN_INNER;
-		extra.restrictlist = list_make1(component.clause);
-		initial_cost_hashjoin(root, &workspace, JOIN_INNER, extra.restrictlist, path, component.path, &extra, false);
-		path = (Path *) create_hashjoin_path(root, joinrel, JOIN_INNER, &workspace, &extra, path, component.path,
-											 false, extra.restrictlist, NULL, extra.restrictlist);
-		*lookup_cost += component.path->total_cost;
-	}
-	return path;
+	jointype = component->jointype;
+	sjinfo.min_lefthand = path->parent->relids;
+	sjinfo.min_righthand = component->rel->relids;
+	sjinfo.syn_lefthand = path->parent->relids;
+	sjinfo.syn_righthand = component->rel->relids;
+	sjinfo.jointype = jointype;
+	extra.restrictlist = component->clauses;
+	initial_cost_hashjoin(root, &workspace, jointype, extra.restrictlist, path, component->path, &extra, false);
+	return (Path *) create_hashjoin_path(root, joinrel, jointype, &workspace, &extra, path, component->path,
+										 false, extra.restrictlist, NULL, extra.restrictlist);
 }
 
-/* Sets the costs of the joins to those of the Smart Scan Aggregate. */
+/* What the joins of a path with lookup tables need. */
+typedef struct LookupJoins
+{
+	Path	   *path;
+	int			count;
+	Cost		cost;			/* of the lookup tables */
+	double		right_rows;		/* rows that PostgreSQL adds for a right join */
+	bool		is_right;		/* the only join is a right join */
+} LookupJoins;
+
+/*
+ * Creates the hash joins of the scan with the components.  Returns false if the
+ * cell cannot evaluate a join.
+ */
+static bool
+create_joins(PlannerInfo *root, RelOptInfo *outer, Path *scan, List *components, LookupJoins *joins)
+{
+	memset(joins, 0, sizeof(LookupJoins));
+	joins->path = scan;
+	joins->count = list_length(components);
+	while (components != NIL)
+	{
+		Path	   *path = NULL;
+		ListCell   *lc;
+
+		/* A key may be a column of another component, which is joined first. */
+		foreach(lc, components)
+		{
+			Component	component = {.rel = find_rel(root, lfirst(lc))};
+
+			if (component.rel == NULL || component.rel->cheapest_total_path == NULL ||
+				component.rel->cheapest_total_path->param_info != NULL)
+				return false;
+			path = create_join(root, outer, joins->path, &component);
+			if (path == NULL)
+				continue;
+			joins->cost += component.path->total_cost;
+			if (component.jointype == JOIN_RIGHT)
+			{
+				joins->is_right = true;
+				joins->right_rows = component.rel->rows;
+			}
+			components = list_delete_cell(components, lc);
+			break;
+		}
+		if (path == NULL)
+			return false;
+		joins->path = path;
+	}
+	return !joins->is_right || joins->count == 1;
+}
+
+/*
+ * Returns whether rows without columns of the outer table change no group of the
+ * rows that have a partner: the group keys are columns of the other side, and all
+ * aggregates ignore NULL.  PostgreSQL then adds a row for each row of the other
+ * side of a right join.
+ */
+static bool
+ignores_missing_rows(PlannerInfo *root, PathTarget *target, RelOptInfo *outer)
+{
+	ListCell   *lc;
+
+	foreach(lc, target->exprs)
+	{
+		Node	   *expr = lfirst(lc);
+		Relids		relids;
+
+		if (IsA(expr, Aggref))
+		{
+			List	   *args = ((Aggref *) expr)->args;
+
+			if (list_length(args) != 1)
+				return false;
+			expr = (Node *) linitial_node(TargetEntry, args)->expr;
+			if (!bms_is_member(outer->relid, pull_varnos(root, expr)) || contain_nonstrict_functions(expr))
+				return false;
+			continue;
+		}
+		relids = pull_varnos(root, expr);
+		if (bms_is_member(outer->relid, relids))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Sets the costs of the joins to those of the Smart Scan Aggregate.  A hash join
+ * whose outer side has no startup cost executes that side first, and builds its
+ * hash table only if there are outer rows.
+ */
 static void
 set_costs(Path *path, const Path *aggregate)
 {
 	path->rows = 1;
-	path->startup_cost = aggregate->startup_cost;
+	path->startup_cost = 0;
 	path->total_cost = aggregate->startup_cost;
 	if (IsA(path, HashPath))
 		set_costs(((HashPath *) path)->jpath.outerjoinpath, aggregate);
@@ -345,8 +530,8 @@ add_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *outer, Relation 
 	CustomPath *cpath = makeNode(CustomPath);
 	Path	   *path = &cpath->path;
 	Path	   *scan;
-	Path	   *joins;
 	Path	   *rest;
+	LookupJoins joins;
 	Cost		lookup_cost;
 	List	   *components;
 
@@ -359,13 +544,14 @@ add_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *outer, Relation 
 	aggregation.scan.threads = cellar_scan_threads(outer);
 	aggregation.scan.join_filter_fraction = 1;
 	scan = cellar_create_scan_path(root, &aggregation.scan);
-	joins = create_joins(root, outer, scan, components, &lookup_cost);
-	if (joins == NULL)
+	if (!create_joins(root, outer, scan, components, &joins))
 		return;
 	aggregation.target = cellar_partial_target(root, grouped_rel->reltarget, aggregation.group_clause,
 											   extra->havingQual);
-	if (!target_offloadable(root, outer, aggregation.relid, aggregation.target))
+	if (!target_offloadable(root, outer, aggregation.relid, aggregation.target) ||
+		(joins.is_right && !ignores_missing_rows(root, aggregation.target, outer)))
 		return;
+	aggregation.rows = input_rel->rows;
 	aggregation.groups = 1;
 	if (aggregation.group_clause != NIL)
 		aggregation.groups =
@@ -378,16 +564,25 @@ add_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *outer, Relation 
 	path->parent = outer;
 	path->pathtarget = aggregation.target;
 	path->parallel_safe = false;
-	/* No pruning, no aggregates with DISTINCT: see CellarAggregatePrivate. */
-	cpath->custom_private = list_make3(NIL, NIL, NIL);
+	/* PostgreSQL adds rows to the groups of a right join. */
+	if (!joins.is_right)
+		aggregation.pruning = cellar_choose_group_pruning(root, &aggregation, grouped_rel, aggregation.group_clause,
+														  (List *) extra->havingQual);
+	/* No aggregates with DISTINCT: see CellarAggregatePrivate. */
+	cpath->custom_private = list_make3(aggregation.pruning == NULL ? NIL :
+									   cellar_group_pruning_private(aggregation.pruning), NIL, NIL);
 	cpath->methods = &cellar_aggregate_path_methods;
 	cellar_cost_aggregate(root, path, &aggregation);
+	lookup_cost = joins.cost +
+		joins.right_rows * (RIGHT_ROW_COST + aggregation.partial_costs.transCost.per_tuple) +
+		LOOKUP_COST * joins.count * outer->rows / aggregation.scan.threads;
+	path->rows += joins.right_rows;
 	path->startup_cost += lookup_cost;
 	path->total_cost += lookup_cost;
 
 	/* EXPLAIN shows the cost at the scan too, where the time is spent. */
-	set_costs(joins, path);
-	rest = (Path *) create_agg_path(root, outer, joins, aggregation.target,
+	set_costs(joins.path, path);
+	rest = (Path *) create_agg_path(root, outer, joins.path, aggregation.target,
 									aggregation.group_clause == NIL ? AGG_PLAIN : AGG_HASHED,
 									AGGSPLIT_INITIAL_SERIAL, aggregation.group_clause, NIL,
 									&aggregation.partial_costs, 1);
@@ -408,7 +603,7 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 	List	   *other_paths = grouped_rel->pathlist;
 	int			relid = -1;
 
-	if (!cellar_lookup_joins || !enable_hashjoin || root->join_info_list != NIL || root->placeholder_list != NIL ||
+	if (!cellar_lookup_joins || !enable_hashjoin || root->placeholder_list != NIL ||
 		root->hasPseudoConstantQuals || !bms_is_empty(input_rel->lateral_relids) || IS_DUMMY_REL(input_rel) ||
 		cellar_aggregation_unsuitable(root) != NULL || (extra->flags & GROUPING_CAN_PARTIAL_AGG) == 0 ||
 		(CellarGroupClause(root) != NIL && (extra->flags & GROUPING_CAN_USE_HASH) == 0))
@@ -435,23 +630,35 @@ cellar_add_lookup_paths(PlannerInfo *root, RelOptInfo *input_rel, RelOptInfo *gr
 }
 
 /*
- * custom_private of the plan has the attribute number of the outer table's
- * column, and the number of the key's column in the rows of the child.
+ * custom_private of the plan has lists of integers: the kind of join; for each
+ * part of the key the range table index and the attribute number of the outer
+ * column, the range table index of the key, and the number of the key in the
+ * rows of the child.
  */
 static Plan *
 plan_lookup(PlannerInfo *root, RelOptInfo *rel, CustomPath *best_path,
 			List *tlist, List *clauses, List *custom_plans)
 {
 	CustomScan *cscan = makeNode(CustomScan);
-	TargetEntry *key = tlist_member(lsecond(best_path->custom_private), tlist);
+	List	   *parts = NIL;
+	ListCell   *outer;
+	ListCell   *key;
 
-	if (key == NULL)
-		elog(ERROR, "the key of a lookup table is not in the target list");
+	forboth(outer, lsecond(best_path->custom_private), key, lthird(best_path->custom_private))
+	{
+		Var		   *column = lfirst_node(Var, outer);
+		TargetEntry *entry = tlist_member(lfirst(key), tlist);
+
+		if (entry == NULL)
+			elog(ERROR, "the key of a lookup table is not in the target list");
+		parts = lappend(parts, list_make4_int(column->varno, column->varattno, lfirst_node(Var, key)->varno,
+											  entry->resno));
+	}
 	cscan->scan.plan.targetlist = tlist;
 	cscan->flags = best_path->flags;
 	cscan->custom_plans = custom_plans;
 	cscan->custom_scan_tlist = copyObject(tlist);
-	cscan->custom_private = list_make2_int(linitial_int(linitial(best_path->custom_private)), key->resno);
+	cscan->custom_private = list_make2(linitial(best_path->custom_private), parts);
 	cscan->methods = &cellar_lookup_methods;
 	return &cscan->scan.plan;
 }

@@ -4,6 +4,7 @@ CREATE EXTENSION IF NOT EXISTS cellar;
 SET cellar.cell_offload_plan_display = always;
 SET cellar.min_scan_size = 0;
 SET cellar.cost_factor = 0;
+SET cellar.lookup_joins = off;
 SET max_parallel_workers_per_gather = 0;
 SET enable_mergejoin = off;
 SET enable_nestloop = off;

@@ -1,4 +1,4 @@
--- Lookup joins: a Smart Scan Aggregate above inner joins. Without a cell, the plans have lookup tables, and PostgreSQL joins and
+-- Lookup joins: a Smart Scan Aggregate above joins. Without a cell, the plans have lookup tables, and PostgreSQL joins and
 -- aggregates all rows.
 CREATE EXTENSION IF NOT EXISTS cellar;
 SET cellar.cell_offload_plan_display = always;
@@ -47,9 +47,26 @@ SELECT q.query, j.* FROM (VALUES
   ('SELECT s.region, count(*) FROM facts f JOIN (SELECT i.id, p.region FROM items i, places p WHERE i.kind = p.id OFFSET 0) s ON f.item = s.id GROUP BY 1'),
   -- Errors are raised by PostgreSQL: no row with a partner raises one.
   ('SELECT count(*), sum(1000 / (400 - f.item)) FROM facts f JOIN items i ON f.item = i.id'),
-  -- Not supported: outer joins, other clauses, several clauses, other types, system columns, DISTINCT, grouping sets.
+  -- Left joins, semijoins and antijoins; the order of groups, keys of several parts and of columns of another table.
   ('SELECT i.name, count(*) FROM facts f LEFT JOIN items i ON f.item = i.id GROUP BY i.name'),
+  ('SELECT i.name, p.region, count(i.id), count(*) FROM facts f LEFT JOIN items i ON f.item = i.id LEFT JOIN places p ON f.place = p.id GROUP BY 1, 2'),
   ('SELECT count(*) FROM facts f WHERE f.item IN (SELECT id FROM items)'),
+  ('SELECT f.item, count(*) FROM facts f WHERE EXISTS (SELECT FROM items i WHERE i.id = f.item AND i.kind = 3) GROUP BY 1'),
+  ('SELECT f.place, count(*) FROM facts f WHERE NOT EXISTS (SELECT FROM items i WHERE i.id = f.place AND i.kind < 5) GROUP BY 1'),
+  ('SELECT p.region, count(*) FROM facts f JOIN places p ON f.place = p.id WHERE f.item NOT IN (SELECT 7) AND NOT EXISTS (SELECT FROM items i WHERE i.id = f.item) GROUP BY 1'),
+  ('SELECT i.name, sum(f.price) FROM facts f JOIN items i ON f.item = i.id GROUP BY 1 HAVING sum(f.price) > 1000 ORDER BY 2 DESC, 1 LIMIT 3'),
+  ('SELECT i.kind, count(*) FROM facts f JOIN items i ON f.item = i.id AND f.place = i.kind GROUP BY 1'),
+  ('SELECT p.region, count(*) FROM facts f JOIN items i ON f.item = i.id JOIN places p ON f.place = p.id AND p.region = i.kind GROUP BY 1'),
+  -- The outer table is the right side of a left join: only if all aggregates ignore its NULLs.
+  ('SELECT i.id, count(f.id), sum(f.price) FROM items i LEFT JOIN facts f ON f.item = i.id AND f.price > 100 GROUP BY i.id'),
+  ('SELECT p.region, count(f.id) FROM places p LEFT JOIN facts f ON f.place = p.id GROUP BY 1 HAVING count(f.id) < 2700'),
+  ('SELECT i.id, count(*) FROM items i LEFT JOIN facts f ON f.item = i.id AND f.price > 100 GROUP BY i.id'),
+  ('SELECT f.place, count(f.id) FROM items i LEFT JOIN facts f ON f.item = i.id GROUP BY f.place'),
+  -- Not supported: full joins, conditions above an outer join, other clauses, other types, system columns, DISTINCT, grouping sets.
+  ('SELECT i.name, count(f.id) FROM facts f FULL JOIN items i ON f.item = i.id GROUP BY i.name'),
+  ('SELECT i.name, count(*) FROM facts f LEFT JOIN items i ON f.item = i.id WHERE i.kind IS NULL OR i.kind > f.id GROUP BY i.name'),
+  ('SELECT i.name, count(*) FROM facts f LEFT JOIN items i ON f.item = i.id AND f.id > 100 GROUP BY i.name'),
+  ('SELECT count(*) FROM facts f WHERE EXISTS (SELECT FROM items i WHERE i.id = f.item AND i.kind <> f.place)'),
   ('SELECT count(*) FROM facts f JOIN places p ON f.item + 1 = p.id'),
   ('SELECT count(*) FROM facts f JOIN items i ON f.item = i.id AND f.id % 10 = i.kind'),
   ('SELECT count(*) FROM facts f JOIN items i ON f.item = i.id AND f.id > i.kind'),

@@ -327,8 +327,10 @@ extern bool cellar_aggregate_prunable(uint32_t aggregate);
 
 /*
  * Requests a join below the aggregation: a row of the scan is joined with the
- * row of a lookup table whose key equals an attribute of the relation.  Neither
- * keys nor columns are NULL pointers unless their number is 0.
+ * row of a lookup table whose key equals attributes of the relation or of
+ * earlier lookup tables.  keys has the nattributes parts of the key of each row,
+ * nkeys in all.  Neither keys nor columns are NULL pointers unless their number
+ * is 0.
  *
  * The columns of the table follow, in order, and have one value per key.  The
  * attribute numbers of the columns of all lookup tables follow those of the
@@ -339,7 +341,13 @@ extern bool cellar_aggregate_prunable(uint32_t aggregate);
  * The cell returns rows that it does not join, and all rows if it has no memory
  * for the tables.
  */
-extern void cellar_request_lookup(CellarRequest *request, uint16_t attribute,
+#define CELLAR_JOIN_INNER	0
+#define CELLAR_JOIN_SEMI	1	/* no columns follow */
+#define CELLAR_JOIN_ANTI	2	/* no columns follow */
+#define CELLAR_JOIN_LEFT	3
+#define CELLAR_KEY_PARTS_MAX 8
+extern void cellar_request_lookup(CellarRequest *request, uint8_t kind,
+								  const uint16_t *attributes, size_t nattributes,
 								  const int64_t *keys, size_t nkeys);
 extern void cellar_request_lookup_column(CellarRequest *request, const CellarAttribute *attribute,
 										 const uint8_t *nulls, size_t nnulls,

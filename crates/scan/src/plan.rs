@@ -4,12 +4,13 @@ use crate::aggregate::AggregationPlan;
 use crate::batch::{ColumnLayout, Output};
 use crate::bounds::IntSet;
 use crate::heap::{AttributeRun, PageRows, Slot, TupleLayout};
-use crate::lookup::Lookup;
+use crate::lookup::{KeyPart, Lookup};
 use crate::predicate::{Column, Compiler, Evaluation, Kernel, Node, TextEncoding, Unsupported, number_of};
 use crate::storage_index::{RegionSummary, SummaryColumn};
 use crate::top_n::TopNPlan;
 use cellar_format::postgres::AttributeNumber;
-use cellar_format::wire::{self, Expr, ScanMode, ScanRequest, Snapshot};
+use cellar_format::wire::{self, Expr, JoinKind, ScanMode, ScanRequest, Snapshot};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// `MaxHeapAttributeNumber`.
@@ -124,19 +125,34 @@ impl Plan {
         }
         let mut looked_up = compiler.looked_up.clone();
         for wire in &request.lookups {
-            let (node, kind) = compiler.typed(&Expr::Column(wire.attribute))?;
-            let key = compiler.slot(wire.attribute)?;
-            if !Lookup::has_keys_of(kind) || wire.attribute as usize > request.relation.attributes.len() {
-                return Err(Unsupported("a column is not offloaded as the key of a lookup table".into()));
+            let mut key = SmallVec::new();
+            for (number, attribute) in wire.attributes.iter().enumerate() {
+                let (node, kind) = compiler.typed(&Expr::Column(*attribute))?;
+                let slot = compiler.slot(*attribute)?;
+                if !Lookup::has_keys_of(kind) {
+                    return Err(Unsupported("a column is not offloaded as the key of a lookup table".into()));
+                }
+                if *attribute as usize > request.relation.attributes.len() {
+                    key.push(looked_up_part(&lookups, slot)?);
+                    continue;
+                }
+                key.push(KeyPart::Column(slot));
+                output_end = output_end.max(*attribute as usize);
+                if !matches!(wire.kind, JoinKind::Inner | JoinKind::Semi) {
+                    continue;
+                }
+                let values = wire.keys.iter().skip(number).step_by(wire.attributes.len()).copied().collect();
+                let values = Arc::new(IntSet::new(values));
+                let has_partner = Node::AnyInteger { scalar: Box::new(node), values };
+                let kernel = kernel(has_partner, &compiler.columns);
+                let stage = Stage { kernel, slots: vec![slot], walk_end: *attribute as usize, fallible: false };
+                push_stage(&mut stages, stage);
             }
-            let values = Arc::new(IntSet::new(wire.keys.clone()));
-            let has_partner = Node::AnyInteger { scalar: Box::new(node), values };
-            let kernel = kernel(has_partner, &compiler.columns);
-            let stage = Stage { kernel, slots: vec![key], walk_end: wire.attribute as usize, fallible: false };
-            push_stage(&mut stages, stage);
             let slots = looked_up.drain(..wire.columns.len()).collect::<Vec<_>>();
+            if !wire.kind.has_columns() && !wire.columns.is_empty() {
+                return Err(Unsupported("a table of a semijoin or an antijoin has columns".into()));
+            }
             lookups.push(Lookup::new(wire, key, &slots, &mut compiler.columns)?);
-            output_end = output_end.max(wire.attribute as usize);
         }
         let mut aggregation = None;
         if let Some(wire) = &request.aggregation {
@@ -244,6 +260,16 @@ impl Plan {
     pub(crate) fn output(&self) -> &Output {
         &self.output
     }
+}
+
+/// The part of a key that is the column of an earlier lookup table.
+fn looked_up_part(lookups: &[Lookup], slot: Slot) -> Result<KeyPart, Unsupported> {
+    let tables = lookups.iter().enumerate();
+    let mut parts = tables.filter_map(|(number, table)| {
+        let column = table.columns.iter().position(|column| column.slot == slot)?;
+        Some(KeyPart::LookedUp(number, column))
+    });
+    parts.next().ok_or_else(|| Unsupported("a key of a lookup table is a column of a later table".into()))
 }
 
 /// Assigns slots to the columns of lookup tables.

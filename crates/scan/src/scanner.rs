@@ -161,6 +161,7 @@ impl Scanner {
         let summary = want_summary.then(|| SummaryBuilder::new(&plan.summary));
         let mut results = Results { out, summary, stats };
         let only_counts = matches!(plan.output(), Output::Count)
+            && plan.lookups.is_empty()
             && plan.aggregation().is_none_or(|aggregation| aggregation.counts_rows());
         if plan.stages.is_empty() && results.summary.is_none() && only_counts {
             self.count(blocks, &mut results);

@@ -240,6 +240,13 @@ CellarCollationIsC(Oid collation)
 #define CellarJoinEqualities(root, join, outer, inner)	generate_join_implied_equalities(root, join, outer, inner)
 #endif
 
+/* 16 numbers outer joins, and marks the columns that they may set to NULL. */
+#if PG_VERSION_NUM >= 160000
+#define CellarOuterJoinRelid(join)	((join)->ojrelid)
+#else
+#define CellarOuterJoinRelid(join)	0
+#endif
+
 /* 16 renamed the counters of a relation. */
 #if PG_VERSION_NUM >= 160000
 #define CellarCountTuplesReturned(rel, n) \

@@ -152,6 +152,8 @@ typedef struct CellarAggregateSpec
 	List	   *group_clause;	/* SortGroupClauses */
 	bool		distinct;		/* only removes duplicates: no aggregates */
 	double		groups;			/* estimated */
+	double		rows;			/* rows to aggregate, estimated; 0 for those
+								 * of the scan */
 	const CellarDistinct *distinct_aggregates;	/* NULL without aggregates
 												 * with DISTINCT */
 	List	   *outputs;		/* results to which the pruning refers,

@@ -123,12 +123,15 @@ unsafe fn decoded_attribute(request: &mut CellarRequest, attribute: &CellarAttri
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cellar_request_lookup(
     request: &mut CellarRequest,
-    attribute: u16,
+    kind: u8,
+    attributes: *const u16,
+    nattributes: usize,
     keys: *const i64,
     nkeys: usize,
 ) {
-    // SAFETY: the header requires `nkeys` keys.
-    request.lookup(attribute, unsafe { items(keys, nkeys) });
+    // SAFETY: the header requires `nattributes` attributes and `nkeys` keys.
+    let (attributes, keys) = unsafe { (items(attributes, nattributes), items(keys, nkeys)) };
+    request.lookup(kind, attributes, keys);
 }
 
 /// # Safety

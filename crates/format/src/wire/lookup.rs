@@ -1,20 +1,51 @@
 //! Lookup tables on the wire: the inner sides of joins that the cell evaluates while it scans the outer side.
 //!
-//! A row of the scan is joined with the row of the lookup table whose key equals a column of the scan. The columns of the lookup
-//! tables follow the columns of the relation: expressions of the aggregation refer to them by the attribute numbers after the
-//! relation's last one, in the order of the tables. The backend evaluates the same join over the rows that the cell returns.
+//! A row of the scan is joined with the row of the lookup table whose key equals columns of the scan. The columns of the lookup
+//! tables follow the columns of the relation: expressions of the aggregation, and keys of later tables, refer to them by the attribute
+//! numbers after the relation's last one, in the order of the tables. The backend evaluates the same join over the rows that the cell
+//! returns.
 
 use super::Attribute;
 use crate::bytes::{Corrupt, Reader, Write};
 use crate::postgres::{AttributeNumber, Width};
 
-/// The inner side of an inner join. No key is NULL. If several rows have the same key, the cell returns the rows of the scan that
-/// match the key.
+/// Maximum number of parts of a key.
+pub const KEY_PARTS_MAX: usize = 8;
+
+/// What happens to rows of the scan with and without a row of the lookup table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum JoinKind {
+    /// Rows with a row of the table are joined; the others are dropped.
+    Inner = 0,
+    /// Rows with any row of the table are kept. The table has no columns.
+    Semi = 1,
+    /// Rows without a row of the table are kept. The table has no columns.
+    Anti = 2,
+    /// As `Inner`, but rows without a row of the table are joined with NULLs.
+    Left = 3,
+}
+
+impl JoinKind {
+    pub fn from_u8(kind: u8) -> Option<Self> {
+        [Self::Inner, Self::Semi, Self::Anti, Self::Left].into_iter().find(|known| *known as u8 == kind)
+    }
+
+    /// Whether joined rows have the columns of the table.
+    pub fn has_columns(self) -> bool {
+        matches!(self, Self::Inner | Self::Left)
+    }
+}
+
+/// The inner side of a join. No part of a key is NULL. If several rows have the same key, the cell returns the rows of the scan that
+/// match the key, except for semijoins and antijoins.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lookup {
-    /// The column of the relation that is equal to the key: an integer, a date or a timestamp.
-    pub attribute: AttributeNumber,
-    /// One per row.
+    pub kind: JoinKind,
+    /// The columns that are equal to the parts of the key, in order: integers, dates or timestamps of the relation or of an earlier
+    /// lookup table. At least one.
+    pub attributes: Vec<AttributeNumber>,
+    /// The parts of the key of each row.
     pub keys: Vec<i64>,
     pub columns: Vec<LookupColumn>,
 }
@@ -32,8 +63,10 @@ pub struct LookupColumn {
 
 impl Lookup {
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u16(self.attribute);
-        out.put_u32(self.keys.len() as u32);
+        out.put_u8(self.kind as u8);
+        out.put_u8(self.attributes.len() as u8);
+        self.attributes.iter().for_each(|attribute| out.put_u16(*attribute));
+        out.put_u32(self.rows() as u32);
         self.keys.iter().for_each(|key| out.put_u64(*key as u64));
         out.put_u32(self.columns.len() as u32);
         for column in &self.columns {
@@ -44,13 +77,30 @@ impl Lookup {
     }
 
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Corrupt> {
-        let attribute = reader.u16("lookup column")?;
-        let count = reader.u32("number of lookup keys")? as usize;
-        let (keys, _) = reader.take(count.saturating_mul(8), "lookup keys")?.as_chunks();
+        let at = reader.position();
+        let kind = reader.u8("kind of join")?;
+        let kind = JoinKind::from_u8(kind).ok_or_else(|| Corrupt::new("kind of join", at, kind.to_string()))?;
+        let at = reader.position();
+        let parts = reader.u8("parts of a lookup key")? as usize;
+        if !(1..=KEY_PARTS_MAX).contains(&parts) {
+            return Err(Corrupt::new("parts of a lookup key", at, parts.to_string()));
+        }
+        let attributes = (0..parts).map(|_| reader.u16("lookup column")).collect::<Result<_, _>>()?;
+        let rows = reader.u32("number of lookup keys")? as usize;
+        let (keys, _) = reader.take(rows.saturating_mul(parts).saturating_mul(8), "lookup keys")?.as_chunks();
         let keys: Vec<i64> = keys.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect();
         let columns = reader.count(21, "columns of a lookup table")?;
-        let columns = (0..columns).map(|_| LookupColumn::decode(reader, keys.len())).collect::<Result<_, _>>()?;
-        Ok(Self { attribute, keys, columns })
+        let at = reader.position();
+        if columns > 0 && !kind.has_columns() {
+            return Err(Corrupt::new("columns of a lookup table", at, format!("{columns} for {kind:?}")));
+        }
+        let columns = (0..columns).map(|_| LookupColumn::decode(reader, rows)).collect::<Result<_, _>>()?;
+        Ok(Self { kind, attributes, keys, columns })
+    }
+
+    /// The number of rows of the table.
+    pub fn rows(&self) -> usize {
+        self.keys.len() / self.attributes.len().max(1)
     }
 }
 
@@ -127,7 +177,24 @@ mod tests {
             nulls: vec![0, 1],
             values: vec![2, 0, 0, 0, b'a', b'b', 0, 0, 0, 0],
         };
-        Lookup { attribute: 1, keys: vec![-1, i64::MAX], columns: vec![numbers, texts] }
+        let keys = vec![-1, 5, i64::MAX, i64::MIN];
+        Lookup { kind: JoinKind::Left, attributes: vec![1, 3], keys, columns: vec![numbers, texts] }
+    }
+
+    #[test]
+    fn a_kind_of_join_without_columns_and_a_key_without_parts_are_checked() {
+        let broken: [fn(&mut Lookup); 3] = [
+            |lookup| lookup.kind = JoinKind::Semi,
+            |lookup| lookup.attributes = vec![1; KEY_PARTS_MAX + 1],
+            |lookup| lookup.attributes.clear(),
+        ];
+        for change in broken {
+            let (mut lookup, mut bytes) = (lookup(), Vec::new());
+            change(&mut lookup);
+            lookup.encode(&mut bytes);
+            Lookup::decode(&mut Reader::new(&bytes)).unwrap_err();
+        }
+        assert_eq!(JoinKind::from_u8(4), None);
     }
 
     #[test]
@@ -147,7 +214,7 @@ mod tests {
     #[test]
     fn values_that_do_not_match_the_number_of_rows_are_corrupt() {
         let broken: [fn(&mut Lookup); 5] = [
-            |lookup| lookup.keys.push(7),
+            |lookup| lookup.keys.extend([7, 7]),
             |lookup| lookup.columns[1].nulls.push(0),
             |lookup| lookup.columns[0].values.push(0),
             |lookup| lookup.columns[1].values[0] = 3,

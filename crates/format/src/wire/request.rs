@@ -140,7 +140,9 @@ impl ScanRequest {
             let count = reader.count(10, "lookup tables")?;
             for _ in 0..count {
                 let lookup = Lookup::decode(&mut reader)?;
-                check_columns(&Expr::Column(lookup.attribute), attributes, reader.position())?;
+                for attribute in &lookup.attributes {
+                    check_columns(&Expr::Column(*attribute), attributes + looked_up, reader.position())?;
+                }
                 looked_up += lookup.columns.len();
                 lookups.push(lookup);
             }

@@ -45,8 +45,8 @@ pub struct LookedUpCodes {
 }
 
 impl TableColumn {
-    /// Reads the values. `column` receives the datums.
-    pub fn new(slot: Slot, wire: &LookupColumn, column: &mut Column) -> Self {
+    /// Reads the values. `column` receives the datums. `null_row`: a row of NULL follows.
+    pub fn new(slot: Slot, wire: &LookupColumn, column: &mut Column, null_row: bool) -> Self {
         let mut datums = vec![0; FIRST_DATUM];
         let mut locations = Vec::new();
         for (row, value) in wire.values().enumerate() {
@@ -62,7 +62,7 @@ impl TableColumn {
             datums.extend_from_slice(value);
         }
         let mut codes = Vec::new();
-        let encoding = match column.kind {
+        let mut encoding = match column.kind {
             Some(kind) if kind.is_int() => numbers(wire, &mut codes, None, |value| kind.decode_int(value)),
             Some(ValueKind::Numeric) => match column.decimals.filter(|decimals| *decimals <= DECIMALS_MAX) {
                 Some(decimals) => numbers(wire, &mut codes, Some(decimals as u8), |value| {
@@ -73,10 +73,30 @@ impl TableColumn {
             Some(ValueKind::Text | ValueKind::Bytea) => strings(wire, &mut codes),
             _ => Encoding::None,
         };
+        if null_row {
+            locations.push(NULL);
+            match &mut encoding {
+                Encoding::Numbers { bounds, .. } => codes.push(bounds.0),
+                Encoding::Strings { ends, .. } => {
+                    codes.push(0);
+                    if ends.is_empty() {
+                        ends.push(0);
+                    }
+                }
+                Encoding::None => {}
+            }
+        }
         let has_nulls = locations.contains(&NULL);
         let validity = has_nulls.then(|| locations.iter().map(|at| i64::from(*at != NULL)).collect());
         column.looked_up = Some(datums.into());
         Self { slot, locations, codes, validity, encoding }
+    }
+
+    /// The value of a row of an integer column; Some(None) for NULL. None: the column does not have integers.
+    pub fn int(&self, row: u32) -> Option<Option<i64>> {
+        let Encoding::Numbers { scale: None, .. } = self.encoding else { return None };
+        let is_null = self.validity.as_ref().is_some_and(|validity| validity.get(row as usize) == Some(&0));
+        if is_null { Some(None) } else { self.codes.get(row as usize).map(|code| Some(*code)) }
     }
 
     /// Whether the encoded values meet a requirement.
@@ -117,7 +137,7 @@ impl TableColumn {
 
 /// The bytes that the columns of a lookup table occupy at most.
 pub fn bytes_for(wire: &LookupColumn) -> usize {
-    let rows = wire.values().count();
+    let rows = wire.values().count() + 1;
     let per_row = size_of::<u32>() * 2 + size_of::<i64>() * 2 + 4 * size_of::<usize>();
     3 * wire.values.len() + rows * per_row
 }

@@ -9,7 +9,8 @@ use super::marks::select;
 use super::rows::RowRun;
 use super::{Results, RowSpan, Scan, UnitScanner};
 use crate::aggregate::AggregationPlan;
-use crate::lookup::{LookedUpCodes, Partners};
+use crate::heap::Slot;
+use crate::lookup::{LookedUpCodes, Lookup, Partners};
 use crate::predicate::{EncodedColumn, EncodedColumns, RowSet};
 use crate::unit::{BlockRef, GatherMode, UnitError};
 
@@ -25,16 +26,16 @@ pub(super) struct Joins {
 impl UnitScanner {
     /// Whether the keys of all joins are read in encoded form in the span's chunk.
     pub(super) fn has_encoded_keys(&self, scan: Scan<'_>, span: &RowSpan) -> bool {
-        scan.plan.lookups.iter().all(|lookup| {
-            let column = scan.column(span.chunk, lookup.key);
+        scan.plan.lookups.iter().flat_map(Lookup::key_slots).all(|key| {
+            let column = scan.column(span.chunk, key);
             column.is_some_and(|(column, attribute)| attribute.exceptions() == 0 && has_numbers(attribute, column.kind))
         })
     }
 
     /// Reads the bytes of the key columns of all joins.
     pub(super) fn load_keys(&mut self, scan: Scan<'_>, span: &RowSpan) -> Result<(), UnitError> {
-        for lookup in &scan.plan.lookups {
-            if let Some((column, _)) = scan.column(span.chunk, lookup.key) {
+        for key in scan.plan.lookups.iter().flat_map(Lookup::key_slots) {
+            if let Some((column, _)) = scan.column(span.chunk, key) {
                 let reader = &mut self.columns[column.attribute];
                 reader.load(scan.chunk(span.chunk), column.attribute, span.rows.clone())?;
             }
@@ -55,19 +56,21 @@ impl UnitScanner {
         let plan = scan.plan;
         let run = self.block_run(scan, span, at);
         select(marks, &mut self.selected);
-        let mut keys = Vec::with_capacity(plan.lookups.len());
-        for lookup in &plan.lookups {
-            let Some((column, _)) = scan.column(at.chunk.number, lookup.key) else { continue };
+        let mut keys: Vec<(Slot, Vec<i64>, Option<Vec<i64>>)> = Vec::with_capacity(plan.lookups.len());
+        for key in plan.lookups.iter().flat_map(Lookup::key_slots) {
+            if keys.iter().any(|(known, ..)| *known == key) {
+                continue;
+            }
+            let Some((column, _)) = scan.column(at.chunk.number, key) else { continue };
             self.columns[column.attribute].gather(at, column.attribute, GatherMode::Numbers, &self.selected)?;
-            // Two joins may have the same key column.
             let gathered = self.columns[column.attribute].gathered(at.chunk, column.attribute, GatherMode::Numbers)?;
             let nulls = gathered.validity.map(<[i64]>::to_vec);
-            keys.push((lookup.key, gathered.codes.to_vec(), nulls));
+            keys.push((key, gathered.codes.to_vec(), nulls));
         }
         let mut joins = std::mem::take(&mut self.joins);
         joins.others.clear();
-        joins.partners.find(&plan.lookups, &mut self.selected, &mut joins.others, |lookup, index, _| {
-            let (_, codes, validity) = keys.iter().find(|(key, ..)| *key == lookup.key)?;
+        joins.partners.find(&plan.lookups, &mut self.selected, &mut joins.others, |slot, index, _| {
+            let (_, codes, validity) = keys.iter().find(|(key, ..)| *key == slot)?;
             let is_null = validity.as_ref().is_some_and(|validity| validity.get(index) == Some(&0));
             Some((!is_null).then_some(*codes.get(index)?))
         });
@@ -152,7 +155,7 @@ impl UnitScanner {
     ) -> Result<(), UnitError> {
         let plan = scan.plan;
         let mut slots = aggregation.datums(|_, _| false, &mut Vec::new());
-        slots.extend(plan.lookups.iter().map(|lookup| lookup.key));
+        slots.extend(plan.lookups.iter().flat_map(Lookup::key_slots));
         self.locate_slots(scan, run, &slots)?;
         if !plan.lookups.is_empty() {
             let (datums, partners) = (&self.datums, &mut self.joins.partners);

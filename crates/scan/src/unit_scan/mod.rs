@@ -289,7 +289,8 @@ impl UnitScanner {
             return Ok(());
         }
         self.columns.resize_with(plan.layout.attributes(), ColumnReader::default);
-        if plan.stages.is_empty() && span.all_visible && self.add_totals(scan, span, results)? {
+        let all_rows = plan.stages.is_empty() && plan.lookups.is_empty();
+        if all_rows && span.all_visible && self.add_totals(scan, span, results)? {
             return Ok(());
         }
         let Some(predicates) = self.encoded_predicates(scan, span)? else { return Ok(()) };

@@ -103,11 +103,12 @@ impl Queries<'_> {
         sql.replacen("{}", &counts.join(", "), 1) + &wanted
     }
 
-    /// Returns a query that groups and aggregates the rows of one or two joins of the table with some of its rows. Group keys and
-    /// arguments read columns of all sides.
+    /// Returns a query that groups and aggregates the rows of one to three joins of the table with some of its rows: inner and outer joins,
+    /// semijoins and antijoins, with one or two clauses. Group keys and arguments read columns of all sides that have columns.
     fn lookups(&mut self, condition: &str) -> String {
         let t = self.table.name.clone();
-        let joins = 1 + self.rng.below(2);
+        let joins = 1 + self.rng.below(3);
+        let (mut sides, mut exists) = (vec!["f".to_owned()], Vec::new());
         let mut from = format!("(SELECT * FROM {t} WHERE {condition}) f");
         if self.rng.chance(60) {
             from = format!("{t} f");
@@ -120,23 +121,35 @@ impl Queries<'_> {
                 true => format!("f.{key} = d{number}.{other}"),
                 false => format!("d{number}.{other} = f.{key}"),
             };
-            from += &format!(" JOIN (SELECT * FROM {t} WHERE id BETWEEN {first} AND {last}) d{number} ON {equal}");
+            let mut clauses = equal;
+            if self.rng.chance(25) {
+                let (key, other) = self.join_keys();
+                let side = self.rng.pick(&sides).clone();
+                clauses += &format!(" AND {side}.{key} = d{number}.{other}");
+            }
+            let inner = format!("(SELECT * FROM {t} WHERE id BETWEEN {first} AND {last}) d{number}");
+            let kind = match self.rng.below(10) {
+                0 => "NOT EXISTS",
+                1 => "EXISTS",
+                2 | 3 => "LEFT JOIN",
+                4 => "RIGHT JOIN",
+                _ => "JOIN",
+            };
+            if kind.ends_with("EXISTS") {
+                exists.push(format!("{kind} (SELECT 1 FROM {inner} WHERE {clauses})"));
+            } else {
+                from += &format!(" {kind} {inner} ON {clauses}");
+                sides.push(format!("d{number}"));
+            }
         }
-        let mut columns = vec![format!("{}.id", self.side(joins))];
+        let mut columns = vec![format!("{}.id", self.rng.pick(&sides))];
         for number in 0..self.table.columns.len() {
-            let side = self.side(joins);
-            columns.push(format!("{side}.{}", self.table.columns[number].name));
+            columns.push(format!("{}.{}", self.rng.pick(&sides), self.table.columns[number].name));
         }
-        let joined = format!("FROM (SELECT {} FROM {from}) j WHERE true", columns.join(", "));
+        exists.push("true".to_owned());
+        let joined =
+            format!("FROM (SELECT {} FROM {from} WHERE {}) j WHERE true", columns.join(", "), exists.join(" AND "));
         self.grouping("true").replace(&format!("FROM {t} WHERE true"), &joined)
-    }
-
-    /// Returns the alias of a side of a join of [`Self::lookups`].
-    fn side(&mut self, joins: usize) -> String {
-        match self.rng.below(joins + 1) {
-            0 => "f".to_owned(),
-            number => format!("d{}", number - 1),
-        }
     }
 
     /// Returns two columns that can be compared, often the same column.
