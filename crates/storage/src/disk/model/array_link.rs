@@ -22,9 +22,9 @@ pub struct ArrayLink {
 }
 
 impl ArrayLink {
-    pub fn new(parameters: &ArrayLinkParameters, seed: u64) -> Self {
+    pub fn new(parameters: &ArrayLinkParameters, device: Box<dyn Service>) -> Self {
         Self {
-            device: parameters.device.service(seed),
+            device,
             outbound: BTreeMap::new(),
             outbound_free: 0.0,
             inbound_free: 0.0,

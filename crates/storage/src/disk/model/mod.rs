@@ -18,7 +18,10 @@ pub use parameters::ModelParameters;
 pub use service::{Access, Completion, ModelCounts, ModelTime, Request, Service};
 
 use super::{Disk, DiskFile, DiskIoStats, FileKey, FileStamp, Space, Stream, no_wait};
+use array_link::ArrayLink;
 use device::ModelDevice;
+use flash::Flash;
+use hard_disk::HardDisk;
 use parking_lot::Mutex;
 use placement::Placement;
 use std::io;
@@ -39,6 +42,17 @@ pub struct ModelDisk {
 struct Modelled {
     device: ModelDevice,
     placement: Mutex<Placement>,
+}
+
+impl ModelParameters {
+    /// Creates the device. Devices of different seeds have different phases: rotation, first die.
+    pub fn service(&self, seed: u64) -> Box<dyn Service> {
+        match self {
+            Self::HardDisk(disk) => Box::new(HardDisk::new(disk, seed)),
+            Self::Flash(flash) => Box::new(Flash::new(flash, seed)),
+            Self::ArrayLink(link) => Box::new(ArrayLink::new(link, link.device.service(seed))),
+        }
+    }
 }
 
 impl ModelDisk {

@@ -1,9 +1,5 @@
 //! Parameters of device models: TOML files in `crates/storage/models`, which are built in, or files of the user.
 
-use super::array_link::ArrayLink;
-use super::flash::Flash;
-use super::hard_disk::HardDisk;
-use super::service::Service;
 use serde::Deserialize;
 use std::path::Path;
 
@@ -181,15 +177,6 @@ impl ModelParameters {
             Self::HardDisk(disk) => disk.capacity_bytes,
             Self::Flash(flash) => flash.capacity_bytes,
             Self::ArrayLink(link) => link.device.capacity_bytes(),
-        }
-    }
-
-    /// Creates the device. Devices of different seeds have different phases: rotation, first die.
-    pub fn service(&self, seed: u64) -> Box<dyn Service> {
-        match self {
-            Self::HardDisk(disk) => Box::new(HardDisk::new(disk, seed)),
-            Self::Flash(flash) => Box::new(Flash::new(flash, seed)),
-            Self::ArrayLink(link) => Box::new(ArrayLink::new(link, seed)),
         }
     }
 }
