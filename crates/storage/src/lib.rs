@@ -9,7 +9,6 @@ mod error;
 mod file;
 mod group;
 mod meta;
-mod mirror;
 mod operation_counters;
 mod page_set;
 mod volume;
@@ -17,8 +16,8 @@ mod volume;
 pub use cache::CacheStats;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{OpenUnit, UnitCodec, stored_bytes};
+pub use group::mirror::{AbsentDisk, Copied, DiskMode};
 pub use group::{AuSize, Redundancy, State as GroupState, Superblock, Uuid};
-pub use mirror::{AbsentDisk, Copied, DiskMode};
 pub use operation_counters::{OperationCounters, OperationCounts};
 pub use page_set::PageSet;
 pub use volume::{

@@ -3,9 +3,10 @@
 //!
 //! Invariants: while a [`Group`] lives, its present disks are locked by this process. With external redundancy all disks
 //! are present, and a byte of a file is stored at the same offset in exactly one disk's backing file. With copies, what is
-//! said of a disk holds of a copy set ([`crate::mirror`]). The group knows neither names nor caching.
+//! said of a disk holds of a copy set ([`mirror`]). The group knows neither names nor caching.
 
 mod failure_groups;
+pub mod mirror;
 mod stripe_layout;
 mod superblock;
 
@@ -14,7 +15,7 @@ pub use superblock::{Redundancy, State, Superblock, Uuid};
 
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::mirror::{AbsentDisk, Mirror, Parts};
+use mirror::{AbsentDisk, Mirror, Parts};
 use std::sync::Arc;
 
 /// How a group is formed and opened.

@@ -13,7 +13,7 @@ use super::record::Inode;
 use crate::disk::{Disk, DiskFile, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::group::Group;
-use crate::mirror::Mirror;
+use crate::group::mirror::Mirror;
 use cellar_format::units::AuIndex;
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
 use std::io;

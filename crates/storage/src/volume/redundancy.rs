@@ -4,7 +4,7 @@ use super::Volume;
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::group::Redundancy;
-use crate::mirror::{Copied, DiskMode};
+use crate::group::mirror::{Copied, DiskMode};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -61,7 +61,7 @@ impl Volume {
             mode: mirror.map_or(DiskMode::Online, |mirror| mirror.member(number).mode()),
             offline_since: membership.as_ref().and_then(|membership| membership.offline_since[number]),
         };
-        let count = |counter: fn(&crate::mirror::Events) -> &std::sync::atomic::AtomicU64| {
+        let count = |counter: fn(&crate::group::mirror::Events) -> &std::sync::atomic::AtomicU64| {
             mirror.map_or(0, |mirror| counter(&mirror.events).load(Ordering::Relaxed))
         };
         GroupStatus {

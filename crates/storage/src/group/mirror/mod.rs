@@ -1,6 +1,6 @@
 //! Copies: a group with redundancy normal or high stores each allocation unit on two or three disks.
 //!
-//! A *copy set* is a disk with its partners (`group/failure_groups.rs`). A [`MirrorDisk`] makes a copy set look like one
+//! A *copy set* is a disk with its partners (`../failure_groups.rs`). A [`MirrorDisk`] makes a copy set look like one
 //! disk: the code above stripes files over copy sets as over disks, and knows no copies.
 //!
 //! Invariants:
@@ -21,9 +21,9 @@ pub use membership::Membership;
 pub use mirror_disk::MirrorDisk;
 pub use resync::Copied;
 
+use super::superblock::{Superblock, Uuid};
 use crate::disk::{CountedDisk, Disk, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::group::{Superblock, Uuid};
 use crate::now;
 use intents::{ChangeGuard, FileKey, Intents, LogDisk};
 use parking_lot::{Mutex, RwLock};

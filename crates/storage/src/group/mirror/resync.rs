@@ -10,7 +10,7 @@ use super::mirror_disk::{file_number, inode_of};
 use super::{AbsentDisk, DiskMode, Membership, Mirror};
 use crate::disk::{Disk, DiskFile, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::group::Superblock;
+use crate::group::superblock::Superblock;
 use std::collections::HashSet;
 use std::io;
 use std::ops::Range;

@@ -9,7 +9,7 @@
 
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::group::Uuid;
+use crate::group::superblock::Uuid;
 use cellar_format::bytes::{Corrupt, Reader, Write};
 
 const NAME: &str = "membership";
