@@ -482,7 +482,12 @@ complete_table(CellarLookupState *table)
 	PlanState  *child = linitial(table->css.custom_ps);
 
 	if (table->hash->chgParam != NULL)
+	{
+		/* A later execution of the Hash node must not execute the child again. */
 		UpdateChangedParamSet(node, table->hash->chgParam);
+		bms_free(table->hash->chgParam);
+		table->hash->chgParam = NULL;
+	}
 	if (node->chgParam != NULL)
 		ExecReScan(node);
 	if (table->complete || table->too_large || table->nrows > 0)

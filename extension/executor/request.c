@@ -47,7 +47,7 @@ cellar_scan_request(CellarScanState *state, const char *file)
 	Relation	rel = state->css.ss.ss_currentRelation;
 	Snapshot	snapshot = state->css.ss.ps.state->es_snapshot;
 	ExprContext *econtext = state->css.ss.ps.ps_ExprContext;
-	CellarRequest *request = cellar_request_new();
+	CellarRequest *request;
 	volatile bool complete = false;
 	Size		filter_bytes = 0;
 	bool		aggregates = state->aggregate != NULL;
@@ -60,6 +60,7 @@ cellar_scan_request(CellarScanState *state, const char *file)
 		filter_bytes = aggregates ? lookup_bytes : 0;
 	}
 
+	request = cellar_request_new();
 	PG_TRY();
 	{
 		cellar_request_relation(request, rel, file);

@@ -285,15 +285,15 @@ cellar_aggregated_row_cost(const CellarAggregateSpec *aggregation)
  * near each other.
  */
 static bool
-is_clustered(Oid relid, Node *expr)
+is_clustered(const CellarAggregateSpec *aggregation, Node *expr)
 {
 	HeapTuple	tuple;
 	AttStatsSlot slot;
 	bool		clustered = false;
 
-	if (!IsA(expr, Var))
+	if (!IsA(expr, Var) || ((Var *) expr)->varno != aggregation->scan.rel->relid)
 		return false;
-	tuple = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(relid), Int16GetDatum(((Var *) expr)->varattno),
+	tuple = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(aggregation->relid), Int16GetDatum(((Var *) expr)->varattno),
 							BoolGetDatum(false));
 	if (!HeapTupleIsValid(tuple))
 		return false;
@@ -346,7 +346,7 @@ has_clustered_key(const CellarAggregateSpec *aggregation)
 	foreach(lc, target->exprs)
 	{
 		if (get_pathtarget_sortgroupref(target, foreach_current_index(lc)) != 0 &&
-			is_clustered(aggregation->relid, lfirst(lc)))
+			is_clustered(aggregation, lfirst(lc)))
 			return true;
 	}
 	return false;

@@ -239,6 +239,9 @@ divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others)
 	/* Each relation that is joined with the outer table starts a component. */
 	while ((relid = bms_next_member(others, relid)) >= 0)
 	{
+		/* PostgreSQL 16 and later number outer joins among the relations. */
+		if (bms_is_member(relid, rest) && root->simple_rel_array[relid] == NULL)
+			return NIL;
 		if (bms_is_member(relid, rest) && have_relevant_joinclause(root, outer, root->simple_rel_array[relid]))
 		{
 			components = lappend(components, bms_make_singleton(relid));
@@ -279,6 +282,16 @@ divide_relations(PlannerInfo *root, RelOptInfo *outer, Relids others)
 	return components;
 }
 
+/* Returns the bytes of the component's lookup table in a request. */
+static double
+lookup_bytes(const Component *component)
+{
+	const RelOptInfo *rel = component->rel;
+
+	return rel->rows * (list_length(component->keys) * sizeof(int64) + rel->reltarget->width +
+						list_length(rel->reltarget->exprs) * ROW_OVERHEAD);
+}
+
 /*
  * Returns whether the rows of the component fit into a lookup table, and few of
  * them have the same key.
@@ -287,10 +300,9 @@ static bool
 fits_lookup_table(PlannerInfo *root, Component *component)
 {
 	RelOptInfo *rel = component->rel;
-	double		bytes = rel->rows * (rel->reltarget->width + ROW_OVERHEAD);
 	double		keys;
 
-	if (rel->rows > CELLAR_JOIN_KEYS_MAX || bytes > CELLAR_LOOKUP_BYTES_MAX)
+	if (rel->rows > CELLAR_JOIN_KEYS_MAX || lookup_bytes(component) > CELLAR_LOOKUP_BYTES_MAX)
 		return false;
 	if (cellar_cost_factor == 0 || component->jointype == JOIN_SEMI || component->jointype == JOIN_ANTI)
 		return true;
@@ -359,6 +371,10 @@ create_join(PlannerInfo *root, RelOptInfo *outer, Path *path, Component *compone
 	if (joinrel == NULL ||
 		!find_clauses(root, joinrel, path->parent, component, outer->relid) || !fits_lookup_table(root, component))
 		return NULL;
+	/* The cell adds no columns to the rows of a semijoin or an antijoin. */
+	if ((component->jointype == JOIN_SEMI || component->jointype == JOIN_ANTI) &&
+		bms_overlap(pull_varnos(root, (Node *) joinrel->reltarget->exprs), component->rel->relids))
+		return NULL;
 	component->path = create_lookup_path(component);
 
 	jointype = component->jointype;
@@ -379,6 +395,7 @@ typedef struct LookupJoins
 	Path	   *path;
 	int			count;
 	Cost		cost;			/* of the lookup tables */
+	double		bytes;			/* of the lookup tables in a request */
 	double		right_rows;		/* rows that PostgreSQL adds for a right join */
 	bool		is_right;		/* the only join is a right join */
 } LookupJoins;
@@ -410,6 +427,7 @@ create_joins(PlannerInfo *root, RelOptInfo *outer, Path *scan, List *components,
 			if (path == NULL)
 				continue;
 			joins->cost += component.path->total_cost;
+			joins->bytes += lookup_bytes(&component);
 			if (component.jointype == JOIN_RIGHT)
 			{
 				joins->is_right = true;
@@ -422,7 +440,7 @@ create_joins(PlannerInfo *root, RelOptInfo *outer, Path *scan, List *components,
 			return false;
 		joins->path = path;
 	}
-	return !joins->is_right || joins->count == 1;
+	return joins->bytes <= CELLAR_LOOKUP_BYTES_MAX && (!joins->is_right || joins->count == 1);
 }
 
 /*

@@ -206,12 +206,13 @@ impl Aggregator {
         if self.rows + other.rows > ROWS_MAX || magnitude > MAGNITUDE_SUM_MAX {
             return false;
         }
+        let rows = self.rows + other.rows;
         let groups: Vec<u32> = (1..other.table.len() as u32).collect();
-        let values = self.distinct.bytes_with(other.distinct.len());
+        let values = self.distinct.bytes_with(other.distinct.len()) + other.distinct.bytes_with(0);
         if !self.is_granted(self.bytes_with(groups.len()) + values) || !self.absorb(plan, other, &groups) {
             return false;
         }
-        self.rows += other.rows - groups.len() as u64;
+        self.rows = rows;
         self.magnitude = magnitude;
         true
     }
@@ -220,7 +221,10 @@ impl Aggregator {
     /// or no memory is granted; groups may have been added. The sums of both must fit together. With DISTINCT, `groups` must be all groups.
     pub(super) fn absorb(&mut self, plan: &AggregationPlan, other: &Self, groups: &[u32]) -> bool {
         let strings = if other.table.len() == 1 { 0 } else { other.table.string_bytes() / (other.table.len() - 1) };
-        if !self.is_granted(self.bytes_with(groups.len()) + groups.len() * strings) {
+        // Merged states contain copies of the values.
+        let values = other.states.iter().map(|state| state.bytes() - state.group_bytes() * other.table.len());
+        let values = values.sum::<usize>() / other.group_count().max(1) * groups.len();
+        if !self.is_granted(self.bytes_with(groups.len()) + groups.len() * strings + values) {
             return false;
         }
         let words = self.table.words();

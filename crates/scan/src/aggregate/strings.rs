@@ -149,7 +149,6 @@ fn word(bytes: [u8; 8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The upper half of a string's hash. The last eight bytes may overlap those before.
 /// Slots of a table with this many strings: at most half of them are in use.
 fn slots_for(strings: usize) -> usize {
     (strings * 2).next_power_of_two().max(SLOTS_MIN)
@@ -160,6 +159,7 @@ pub fn hash(string: &[u8]) -> u64 {
     tag(string).into()
 }
 
+/// The upper half of a string's hash. The last eight bytes may overlap those before.
 #[inline(always)]
 fn tag(string: &[u8]) -> u32 {
     let seed = string.len() as u64;
