@@ -57,6 +57,9 @@ SELECT q.query, j.* FROM (VALUES
   ('SELECT i.name, sum(f.price) FROM facts f JOIN items i ON f.item = i.id GROUP BY 1 HAVING sum(f.price) > 1000 ORDER BY 2 DESC, 1 LIMIT 3'),
   ('SELECT i.kind, count(*) FROM facts f JOIN items i ON f.item = i.id AND f.place = i.kind GROUP BY 1'),
   ('SELECT p.region, count(*) FROM facts f JOIN items i ON f.item = i.id JOIN places p ON f.place = p.id AND p.region = i.kind GROUP BY 1'),
+  -- PostgreSQL joins with columns of a semijoin's or antijoin's side.
+  ('SELECT count(*) FROM facts f, places p WHERE EXISTS (SELECT FROM items i WHERE i.id = f.item) AND p.id = f.item AND p.region = f.place'),
+  ('SELECT count(*), count(i.kind) FROM facts f LEFT JOIN items i ON f.item = i.id WHERE i.id IS NULL'),
   -- The outer table is the right side of a left join: only if all aggregates ignore its NULLs.
   ('SELECT i.id, count(f.id), sum(f.price) FROM items i LEFT JOIN facts f ON f.item = i.id AND f.price > 100 GROUP BY i.id'),
   ('SELECT p.region, count(f.id) FROM places p LEFT JOIN facts f ON f.place = p.id GROUP BY 1 HAVING count(f.id) < 2700'),

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fuser::{Config, Filesystem, Session, SessionACL};
 use io_uring::{IoUring, opcode, squeue, types};
@@ -20,6 +20,9 @@ use super::keep_awake::KeepAwake;
 use super::waiting::{Replied, WaitingRequests};
 use super::{Call, HotPath};
 
+/// The time in which a ring must be created, and the time between attempts.
+const RING_CREATION_MAX: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Entries that a queue keeps free of waiting requests, as far as [`ENTRIES_MAX`] permits.
 ///
 /// Linux does not pass queued requests to a newly registered entry. A request that arrives when no entry is free is
@@ -82,6 +85,27 @@ struct ForwardingSession {
     reply: Vec<u8>,
 }
 
+/// Creates a ring. The creation can fail with ENOMEM although memory is available, while other programs fill the page cache: Linux does
+/// not reclaim memory for a ring. Such a failure lasts for seconds, so try again.
+fn create_ring() -> io::Result<IoUring<squeue::Entry128>> {
+    let started = Instant::now();
+    loop {
+        let ring = IoUring::builder()
+            .setup_cqsize(4 * ENTRIES_MAX as u32)
+            // Only the queue's thread submits, and it waits in the kernel between requests.
+            .setup_r_disabled()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .build(2 * ENTRIES_MAX as u32);
+        match ring {
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && started.elapsed() < RING_CREATION_MAX => {
+                std::thread::sleep(RETRY_INTERVAL);
+            }
+            ring => return ring,
+        }
+    }
+}
+
 impl Queue {
     pub fn new<F: Filesystem>(
         cpu: u16,
@@ -91,13 +115,7 @@ impl Queue {
         payload_bytes: usize,
         keep_awake: Arc<KeepAwake>,
     ) -> io::Result<Self> {
-        let ring = IoUring::<squeue::Entry128>::builder()
-            .setup_cqsize(4 * ENTRIES_MAX as u32)
-            // Only the queue's thread submits, and it waits in the kernel between requests.
-            .setup_r_disabled()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .build(2 * ENTRIES_MAX as u32)?;
+        let ring = create_ring()?;
         let entries = (0..DEPTH).map(|_| Entry::new(payload_bytes)).collect();
         let forwarding = ForwardingSession::start(cpu, filesystem)?;
         let waiting = WaitingRequests::new(cpu, ENTRIES_MAX)?;
