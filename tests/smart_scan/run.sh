@@ -78,7 +78,7 @@ join_filters() {
     local query="SELECT sum(l_quantity) FROM lineitem JOIN part ON l_partkey = p_partkey WHERE p_brand = 'Brand#12' AND p_size < 5" mode setting returned
     for mode in off on; do
         for setting in "max_parallel_workers_per_gather = 0" "parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0"; do
-            returned=$(sql whole postgres -c "SET enable_nestloop = off; SET enable_mergejoin = off; SET cellar.min_scan_size = 0; SET cellar.join_filters = $mode; SET $setting" \
+            returned=$(sql whole postgres -c "SET enable_nestloop = off; SET enable_mergejoin = off; SET cellar.min_scan_size = 0; SET cellar.lookup_joins = off; SET cellar.join_filters = $mode; SET $setting" \
                 -c "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON) $query" | tr -d ' \n' |
                 grep -o '"Alias":"lineitem".*' | grep -o '"CellRowsReturned":[0-9]*' | head -n 1 | cut -d: -f2)
             case $mode in
@@ -121,7 +121,7 @@ join_keys() {
     for compressed in raw compressed; do
         [ $compressed = raw ] || sql whole postgres -c "SELECT cellar.compress('keyed', 'query low')" >/dev/null
         for column in small dense sparse day moment zoned; do
-            answers=$(sql whole postgres -c "SET cellar.min_scan_size = 0; SET cellar.cost_factor = 0; SET enable_nestloop = off; SET enable_mergejoin = off" \
+            answers=$(sql whole postgres -c "SET cellar.min_scan_size = 0; SET cellar.cost_factor = 0; SET cellar.lookup_joins = off; SET enable_nestloop = off; SET enable_mergejoin = off" \
                 -c "SELECT count(*), sum(k.id) FROM keyed k WHERE k.$column IN (SELECT $column FROM chosen WHERE id < 440000 AND id > 70000)" \
                 -c "SET cellar.join_filters = off" \
                 -c "SELECT count(*), sum(k.id) FROM keyed k WHERE k.$column IN (SELECT $column FROM chosen WHERE id < 440000 AND id > 70000)" \

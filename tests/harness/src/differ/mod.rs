@@ -175,10 +175,10 @@ pub fn run(dsn: &str, options: &Options) -> Result<bool> {
         );
     }
     if options.lookups && extension && options.table.is_none() {
-        let enough = share(totals.lookups) >= 20;
+        let enough = share(totals.lookups) >= 15;
         good &= enough;
         println!(
-            "{} - {kind}: {} % of the plans join rows in the cell (required 20 %)",
+            "{} - {kind}: {} % of the plans join rows in the cell (required 15 %)",
             if enough { "ok" } else { "not ok" },
             share(totals.lookups),
         );
