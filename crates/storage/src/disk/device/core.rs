@@ -197,7 +197,16 @@ impl Core {
         if !has_space || state.is_suspect {
             self.checkpoint(state)?;
         }
-        state.journal.as_mut().expect("the session has a journal").append(&*self.medium, records).map(drop)
+        self.append_now(state, records)
+    }
+
+    /// Appends records to a log that has space. After an error the medium may contain some of them: the next change starts
+    /// with a checkpoint.
+    fn append_now(&self, state: &mut State, records: &[Record]) -> io::Result<()> {
+        let journal = state.journal.as_mut().expect("the session has a journal");
+        let appended = journal.append(&*self.medium, records).map(drop);
+        state.is_suspect |= appended.is_err();
+        appended
     }
 
     /// Makes all earlier changes and data durable.
@@ -235,11 +244,10 @@ impl Core {
             if !state.journal.as_ref().is_some_and(|journal| journal.has_space(1)) {
                 return self.checkpoint(&mut state);
             }
-            let confirm = [Record::Confirm { block: sealed }];
-            let confirmed = state.journal.as_mut().expect("the session has a journal").append(&*self.medium, &confirm);
-            if let Err(error) = confirmed {
+            let confirmed = self.append_now(&mut state, &[Record::Confirm { block: sealed }]);
+            if confirmed.is_err() {
                 state.has_unconfirmed = true;
-                return Err(error);
+                return confirmed;
             }
             seal(&mut state);
             drop(state);
@@ -311,10 +319,11 @@ impl Core {
         if !self.state.lock().catalog.names.contains_key(key) {
             return Ok(false);
         }
+        // Dropped after the lock: dropping the last handle takes the lock.
+        let open;
         let mut state = self.writable()?;
         let Some(id) = state.catalog.names.get(key).copied() else { return Ok(false) };
-        // Held until the lock is free: dropping the last handle takes the lock.
-        let open = state.open.get(&id).and_then(Weak::upgrade);
+        open = state.open.get(&id).and_then(Weak::upgrade);
         if open.is_none() {
             self.change_locked(&mut state, &[Record::Remove { id }])?;
         } else {
@@ -322,8 +331,6 @@ impl Core {
             state.catalog.names.remove(key);
             state.catalog.files.get_mut(&id).expect("a name has a file").is_removed = true;
         }
-        drop(state);
-        drop(open);
         Ok(true)
     }
 

@@ -4,6 +4,7 @@ use crate::disk::DIRECT_ALIGN;
 use parking_lot::Mutex;
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -157,7 +158,10 @@ impl Medium for FileMedium {
     fn power_session(&self) -> [u8; 16] {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-        u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes()
+        // Without a boot id, power may have been lost: the random number is never found again.
+        let random = || RandomState::new().build_hasher().finish();
+        let unknown = |_| u128::from(random()) << 64 | u128::from(random());
+        u128::from_str_radix(&digits, 16).unwrap_or_else(unknown).to_be_bytes()
     }
 
     fn lock(&self) -> io::Result<bool> {
