@@ -178,6 +178,11 @@ pub trait DiskFile: Send + Sync + Debug {
         Ok(self.len()? == 0)
     }
 
+    /// Returns the lengths of the shortest and of the longest copy. They differ after a change that some disks refused.
+    fn lengths(&self) -> io::Result<(u64, u64)> {
+        self.len().map(|length| (length, length))
+    }
+
     /// Fills `buffer` from `offset`; returns fewer bytes only at the end of the file. During [`no_wait::without_waiting`],
     /// an engine that knows that the read would wait for the device returns [`io::ErrorKind::WouldBlock`].
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;

@@ -158,8 +158,11 @@ impl Backing {
 
     /// Truncates the backing file to at most `length` bytes, or sets its length to exactly that if `exact`.
     pub fn set_length(&self, length: u64, exact: bool) -> Result<()> {
-        let current = self.length()?;
-        if current == length || !exact && current < length {
+        let (shortest, longest) = match self.existing()? {
+            Some(file) => file.lengths().context(|| self.describe("measure"))?,
+            None => (0, 0),
+        };
+        if (shortest, longest) == (length, length) || !exact && longest <= length {
             return Ok(());
         }
         let file = self.created()?;

@@ -90,6 +90,8 @@ struct Intent {
     is_written: bool,
     /// All accessible copies were synced after the last change.
     is_synced: bool,
+    /// A change reached some online copies and not others. The intent stays until the next start makes the copies equal.
+    is_diverged: bool,
     /// Changes with every begin and end of a change.
     version: u64,
     idle_since: Instant,
@@ -110,13 +112,14 @@ impl State {
 
     fn insert(&mut self, record: &Record, is_written: bool) {
         let version = self.next_version();
-        let intent = Intent { in_flight: 0, is_written, is_synced: true, version, idle_since: Instant::now() };
+        let (is_diverged, idle_since) = (false, Instant::now());
+        let intent = Intent { in_flight: 0, is_written, is_synced: true, is_diverged, version, idle_since };
         let file = self.files.entry(record.key).or_default();
         for region in record.first..record.first.saturating_add(record.count) {
             file.entry(region).or_insert_with(|| intent.clone()).is_written |= is_written;
         }
         if record.first == WHOLE {
-            file.entry(WHOLE).or_insert(intent);
+            file.entry(WHOLE).or_insert(intent).is_written |= is_written;
         }
     }
 }
@@ -348,7 +351,8 @@ impl Intents {
                 let before = file.len();
                 if is_complete(key.set) {
                     file.retain(|_, intent| {
-                        intent.in_flight > 0 || !intent.is_synced || now.duration_since(intent.idle_since) < idle
+                        let is_idle = intent.is_synced && now.duration_since(intent.idle_since) >= idle;
+                        intent.in_flight > 0 || intent.is_diverged || !is_idle
                     });
                 }
                 if always {
@@ -412,19 +416,30 @@ impl Log {
     }
 }
 
+impl ChangeGuard<'_> {
+    /// Keeps the intents of the change until the next start: the change failed, and online copies may differ.
+    pub fn keep(&self) {
+        let mut state = self.intents.state.lock();
+        self.for_each_intent(&mut state, |intent| intent.is_diverged = true);
+    }
+
+    fn for_each_intent(&self, state: &mut State, mut work: impl FnMut(&mut Intent)) {
+        let Some(file) = state.files.get_mut(&self.key) else { return };
+        file.range_mut(self.regions.clone()).for_each(|(_, intent)| work(intent));
+        if self.is_whole {
+            file.get_mut(&WHOLE).into_iter().for_each(work);
+        }
+    }
+}
+
 impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.intents.state.lock();
         let version = state.next_version();
-        let Some(file) = state.files.get_mut(&self.key) else { return };
-        let end = |intent: &mut Intent| {
+        self.for_each_intent(&mut state, |intent| {
             intent.in_flight = intent.in_flight.saturating_sub(1);
             (intent.version, intent.idle_since) = (version, Instant::now());
-        };
-        file.range_mut(self.regions.clone()).for_each(|(_, intent)| end(intent));
-        if self.is_whole {
-            file.get_mut(&WHOLE).into_iter().for_each(end);
-        }
+        });
     }
 }
 

@@ -5,7 +5,7 @@
 //! The first disk of the set stores a file under its inode number. The other disks store it under
 //! [`file_number`]: they also store files of other sets.
 
-use super::intents::{FileKey, Snapshot, regions};
+use super::intents::{ChangeGuard, FileKey, Snapshot, regions};
 use super::{DiskMode, Mirror, is_refusal};
 use crate::disk::{Disk, DiskFile, FileStamp, Space, Stream, no_wait, on_each};
 use parking_lot::Mutex;
@@ -71,16 +71,13 @@ impl MirrorDisk {
     }
 
     /// Calls `work` for each accessible disk. Disks that fail leave the group; the result is an error if the group needs
-    /// one of them, if no disk is left, or if an online disk refuses.
+    /// one of them, if no disk is left, or if an online disk refuses. Unless `concurrently`, a refusal spares the next disks.
     fn on_all(&self, work: impl Fn(u16) -> io::Result<()> + Sync, concurrently: bool) -> io::Result<()> {
         let disks: Vec<u16> = self.accessible().collect();
-        let results: Vec<io::Result<()>> = match concurrently {
-            true => on_each(&disks, |disk| work(*disk)),
-            false => disks.iter().map(|disk| work(*disk)).collect(),
-        };
+        let mut at_once = concurrently.then(|| on_each(&disks, |disk| work(*disk)).into_iter());
         let (mut done, mut failed) = (0, Vec::new());
-        for (disk, result) in disks.into_iter().zip(results) {
-            match result {
+        for disk in disks {
+            match at_once.as_mut().map_or_else(|| work(disk), |results| results.next().expect("one result per disk")) {
                 Ok(()) => done += usize::from(self.mode(disk) == DiskMode::Online),
                 Err(error) if is_refusal(&error) && self.mode(disk) == DiskMode::Online => return Err(error),
                 Err(error) => failed.push((disk, error)),
@@ -272,9 +269,8 @@ impl MirroredFile {
 
     /// Returns the file on one disk; None if it does not exist there and `create` is false.
     fn copy(&self, disk: u16, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        let index = self.set.copies.iter().position(|known| *known == disk).expect("a copy of the set");
         let epoch = self.set.mirror.members[usize::from(disk)].epoch();
-        let mut slot = self.slots[index].lock();
+        let mut slot = self.slot(disk).lock();
         if let Some((opened_at, file)) = &*slot
             && *opened_at == epoch
         {
@@ -295,13 +291,17 @@ impl MirroredFile {
     fn change(&self, range: &Range<u64>, work: impl Fn(&dyn DiskFile) -> io::Result<()> + Sync) -> io::Result<()> {
         let mirror = &self.set.mirror;
         let _shared = mirror.set_locks[usize::from(self.set.set)].read();
-        let _change = mirror.begin(self.key(), regions(range), false)?;
+        let intent = mirror.begin(self.key(), regions(range), false)?;
         let change = |disk: u16| match self.set.mode(disk) {
             // The resync has not copied the file yet.
             DiskMode::Syncing => work(&*self.copy(disk, true)?.expect("a disk creates a missing file")),
             _ => work(&*self.existing(disk)?),
         };
-        self.set.on_all(change, false)
+        let changed = self.set.on_all(change, false);
+        if changed.is_err() {
+            intent.iter().for_each(ChangeGuard::keep);
+        }
+        changed
     }
 
     fn create(&self) -> io::Result<()> {
@@ -309,8 +309,32 @@ impl MirroredFile {
         let _shared = mirror.set_locks[usize::from(self.set.set)].read();
         // A disk that is offline may have the file of an earlier inode with the same number.
         let is_whole = self.set.copies.iter().any(|disk| self.set.mode(*disk) == DiskMode::Offline);
-        let _change = mirror.begin(self.key(), 0..1, is_whole)?;
-        self.set.on_all(|disk| self.copy(disk, true).map(drop), false)
+        let intent = mirror.begin(self.key(), 0..1, is_whole)?;
+        let created = Mutex::new(Vec::new());
+        let create = |disk: u16| {
+            if self.copy(disk, false)?.is_none() {
+                created.lock().push(disk);
+                self.copy(disk, true)?;
+            }
+            Ok(())
+        };
+        let result = self.set.on_all(create, false);
+        if result.is_err() {
+            for disk in created.into_inner() {
+                *self.slot(disk).lock() = None;
+                let number = self.set.number(disk, self.ino);
+                if let Err(error) = self.set.disk(disk).remove(number, self.stream) {
+                    let path = self.set.disk(disk).path().display();
+                    log::warn!("could not undo the creation of a file on cell disk {path}: {error}");
+                    intent.iter().for_each(ChangeGuard::keep);
+                }
+            }
+        }
+        result
+    }
+
+    fn slot(&self, disk: u16) -> &Slot {
+        &self.slots[self.set.copies.iter().position(|known| *known == disk).expect("a copy of the set")]
     }
 
     fn read(&self, work: impl Fn(&dyn DiskFile) -> io::Result<usize>) -> io::Result<usize> {
@@ -328,6 +352,20 @@ impl MirroredFile {
 impl DiskFile for MirroredFile {
     fn len(&self) -> io::Result<u64> {
         self.set.on_first(|disk| self.existing(disk)?.len())
+    }
+
+    fn lengths(&self) -> io::Result<(u64, u64)> {
+        let length = self.len()?;
+        let (mut shortest, mut longest) = (length, length);
+        for disk in self.set.accessible().collect::<Vec<_>>() {
+            match self.copy(disk, false).and_then(|file| file.map(|file| file.len()).transpose()) {
+                Ok(Some(length)) => (shortest, longest) = (shortest.min(length), longest.max(length)),
+                Ok(None) => {}
+                Err(error) if is_refusal(&error) => return Err(error),
+                Err(error) => self.set.fail(disk, &error)?,
+            }
+        }
+        Ok((shortest, longest))
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -354,7 +392,7 @@ impl DiskFile for MirroredFile {
 
     fn set_len(&self, length: u64) -> io::Result<()> {
         // A truncated file may grow again; then the truncated range reads as zeros.
-        let end = self.len()?.max(length);
+        let end = self.lengths()?.1.max(length);
         self.change(&(length..end), |file| file.set_len(length))
     }
 
