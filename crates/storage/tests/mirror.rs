@@ -7,7 +7,7 @@ use cellar_storage::{DiskMode, Redundancy, Superblock, Volume, VolumeOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::breakable_disk::{BreakableDisk, Breaker};
 use support::codec::compress;
 use support::{MIB, Random, create, disks, open_with, options, read_all};
@@ -103,7 +103,9 @@ fn a_stale_disk_is_not_used_and_is_resynced_at_a_restart() {
 
     let volume = open_with(folder.path(), 2, || VolumeOptions { online_returned_disks: true, ..mirrored() });
     assert!(read_all(&volume, volume.resolve("file").unwrap()) == expected);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while modes(&volume) != [DiskMode::Online; 2] {
+        assert!(Instant::now() < deadline, "the resync does not end: {:?}", modes(&volume));
         std::thread::sleep(Duration::from_millis(5));
     }
     volume.close().unwrap();
@@ -112,6 +114,85 @@ fn a_stale_disk_is_not_used_and_is_resynced_at_a_restart() {
     let volume = open_with(folder.path(), 2, || VolumeOptions { force_degraded: true, ..mirrored() });
     assert!(read_all(&volume, volume.resolve("file").unwrap()) == expected);
     volume.close().unwrap();
+}
+
+/// Returns the lengths of the files on a disk, in ascending order.
+fn lengths(folder: &Path, number: usize) -> Vec<u64> {
+    let disk = disk(folder, number);
+    let files = disk.backing_files().unwrap().into_iter();
+    let mut lengths: Vec<u64> = files.map(|(number, stream)| disk.measure(number, stream).unwrap().0).collect();
+    lengths.sort_unstable();
+    lengths
+}
+
+#[test]
+fn copies_are_equal_after_changes_that_one_disk_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (volume, breaker) = open_breakable(folder.path());
+    let ino = create(&volume, "file");
+    volume.write(ino, 0, &[1; 100_000]).unwrap();
+    volume.sync().unwrap();
+    volume.trim_intents();
+    assert_eq!(volume.group_status().intents, 0);
+
+    breaker.refuse(true);
+    volume.write(ino, 100_000, &[2; 3 * MIB as usize]).unwrap_err();
+    volume.write(create(&volume, "new"), 0, b"new").unwrap_err();
+    assert_eq!(modes(&volume), [DiskMode::Online; 2], "a disk that refuses stays online");
+    assert_eq!(lengths(folder.path(), 0), lengths(folder.path(), 1), "what was extended or created is undone");
+    volume.write(ino, 8192, &[3; 8192]).unwrap_err();
+    breaker.refuse(false);
+    volume.sync().unwrap();
+    volume.trim_intents();
+    assert!(volume.group_status().intents > 0, "the copies of the region may differ");
+    volume.close().unwrap();
+    drop(volume);
+
+    let volume = open_with(folder.path(), 2, mirrored);
+    assert_eq!(volume.group_status().intents, 0);
+    let expected = read_all(&volume, volume.resolve("file").unwrap());
+    assert_eq!(expected.len(), 100_000);
+    volume.close().unwrap();
+    drop(volume);
+    std::fs::rename(folder.path().join("disk0"), folder.path().join("lost")).unwrap();
+    let volume = open_with(folder.path(), 2, || VolumeOptions { force_degraded: true, ..mirrored() });
+    assert!(read_all(&volume, volume.resolve("file").unwrap()) == expected, "the copies were made equal");
+    volume.close().unwrap();
+}
+
+/// A disk that breaks while a start makes copies equal leaves the group, whether it is the source or the target.
+#[test]
+fn a_start_survives_a_disk_that_fails_while_copies_are_made_equal() {
+    for broken in 0..2 {
+        let mut degraded = 0;
+        for operations in 0..80 {
+            let folder = tempfile::tempdir().unwrap();
+            let volume = open_with(folder.path(), 2, mirrored);
+            for name in ["first", "second"] {
+                let ino = create(&volume, name);
+                volume.write(ino, 0, &vec![1; 3 * MIB as usize]).unwrap();
+                volume.fsync(ino).unwrap();
+            }
+            volume.abandon();
+            drop(volume);
+            let breaker = Breaker::new();
+            breaker.break_after(operations);
+            let wrap = |number: usize| -> Arc<dyn Disk> {
+                let inner = disk(folder.path(), number);
+                if number == broken { Arc::new(BreakableDisk { inner, breaker: breaker.clone() }) } else { inner }
+            };
+            // A disk that fails before the group is open counts as missing, and one of two disks does not suffice.
+            let Ok(volume) = Volume::open((0..2).map(wrap).collect(), mirrored()) else {
+                assert_eq!(degraded, 0, "disk {broken} broke after {operations} operations");
+                continue;
+            };
+            degraded += usize::from(volume.group_status().is_degraded());
+            let content = |name: &str| read_all(&volume, volume.resolve(name).unwrap());
+            assert!(content("first") == content("second") && content("first") == vec![1; 3 * MIB as usize]);
+            volume.close().unwrap();
+        }
+        assert!(degraded > 0, "disk {broken} never failed during a start");
+    }
 }
 
 /// Both disks are used without the other: the first after a failure, the second by force. The operator's choice wins, and

@@ -122,6 +122,9 @@ impl Volume {
 
     /// Stops the volume's threads without committing anything, like a crash.
     pub fn abandon(&self) {
+        if let Some(mirror) = self.group.mirror() {
+            mirror.stop_resyncs();
+        }
         if let Some(background) = self.background.lock().take() {
             background.stop();
         }

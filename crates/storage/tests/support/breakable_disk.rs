@@ -1,19 +1,20 @@
-//! A disk that can break: every operation then fails, until the disk is repaired.
+//! A disk that can break: every operation then fails, until the disk is repaired. It can also refuse, as a full disk does, to
+//! write and to create files of inodes.
 
 use cellar_storage::disk::{Disk, DiskFile, FileStamp, Space, Stream};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// Shared by a disk and its files: the number of operations until the disk breaks, negative if it never breaks.
 #[derive(Debug, Clone)]
-pub struct Breaker(Arc<AtomicI64>);
+pub struct Breaker(Arc<AtomicI64>, Arc<AtomicBool>);
 
 impl Breaker {
     pub fn new() -> Self {
-        Self(Arc::new(AtomicI64::new(-1)))
+        Self(Arc::new(AtomicI64::new(-1)), Arc::default())
     }
 
     pub fn break_after(&self, operations: u64) {
@@ -26,6 +27,17 @@ impl Breaker {
 
     pub fn is_broken(&self) -> bool {
         self.0.load(Ordering::SeqCst) == 0
+    }
+
+    pub fn refuse(&self, refuses: bool) {
+        self.1.store(refuses, Ordering::SeqCst);
+    }
+
+    fn check_refusal(&self) -> io::Result<()> {
+        match self.1.load(Ordering::SeqCst) {
+            true => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            false => Ok(()),
+        }
     }
 
     fn check(&self) -> io::Result<()> {
@@ -47,11 +59,12 @@ pub struct BreakableDisk {
 struct BreakableFile {
     inner: Arc<dyn DiskFile>,
     breaker: Breaker,
+    is_of_inode: bool,
 }
 
 impl BreakableDisk {
-    fn wrap(&self, inner: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
-        Arc::new(BreakableFile { inner, breaker: self.breaker.clone() })
+    fn wrap(&self, inner: Arc<dyn DiskFile>, is_of_inode: bool) -> Arc<dyn DiskFile> {
+        Arc::new(BreakableFile { inner, breaker: self.breaker.clone(), is_of_inode })
     }
 }
 
@@ -77,11 +90,11 @@ impl Disk for BreakableDisk {
     }
     fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         self.breaker.check()?;
-        self.inner.open_named(name).map(|file| self.wrap(file))
+        self.inner.open_named(name).map(|file| self.wrap(file, false))
     }
     fn open_existing(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
         self.breaker.check()?;
-        Ok(self.inner.open_existing(name)?.map(|file| self.wrap(file)))
+        Ok(self.inner.open_existing(name)?.map(|file| self.wrap(file, false)))
     }
     fn remove_named(&self, name: &str) -> io::Result<()> {
         self.breaker.check()?;
@@ -89,7 +102,10 @@ impl Disk for BreakableDisk {
     }
     fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
         self.breaker.check()?;
-        Ok(self.inner.open(ino, stream, create)?.map(|file| self.wrap(file)))
+        if create && self.inner.open(ino, stream, false)?.is_none() {
+            self.breaker.check_refusal()?;
+        }
+        Ok(self.inner.open(ino, stream, create)?.map(|file| self.wrap(file, true)))
     }
     fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
         self.breaker.check()?;
@@ -139,6 +155,9 @@ impl DiskFile for BreakableFile {
     }
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.breaker.check()?;
+        if self.is_of_inode {
+            self.breaker.check_refusal()?;
+        }
         self.inner.write_at(data, offset)
     }
     fn set_len(&self, length: u64) -> io::Result<()> {

@@ -30,7 +30,7 @@ use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Events of a group since it was opened.
@@ -61,6 +61,10 @@ pub struct Mirror {
     /// The failure group whose disks are read if possible.
     preferred_read: Option<String>,
     membership: Mutex<Membership>,
+    /// Of each disk. Held during a resync of the disk.
+    resync_locks: Vec<Mutex<()>>,
+    /// The volume stops, and resyncs end.
+    is_stopping: AtomicBool,
     /// Disks that were left out by force when the group was opened. They may have changes that no member knows.
     forced_out: Vec<u16>,
     /// None for a group that is only inspected: then writes stay in memory.
@@ -177,6 +181,8 @@ impl Mirror {
             preferred_read,
             forced_out,
             membership: Mutex::new(membership),
+            resync_locks: (0..count).map(|_| Mutex::default()).collect(),
+            is_stopping: AtomicBool::new(false),
             intents: is_changed.then(|| Intents::new(count)),
             events: Events::default(),
         })
@@ -339,13 +345,17 @@ impl Mirror {
     }
 
     fn trim(&self, idle: Duration, always: bool) {
-        let Some(intents) = &self.intents else { return };
+        if let Err(error) = self.try_trim(idle, always) {
+            log::warn!("could not shorten the record of write intents: {error}");
+        }
+    }
+
+    fn try_trim(&self, idle: Duration, always: bool) -> io::Result<()> {
+        let Some(intents) = &self.intents else { return Ok(()) };
         let is_online = |disk: &u16| self.members[usize::from(*disk)].mode() == DiskMode::Online;
         let is_complete = |set: u16| self.sets[usize::from(set)].iter().all(is_online);
         let fail = |disk: usize, error: &io::Error| self.fail_disk(disk, error);
-        if let Err(error) = intents.trim(&self.log_disks(), is_complete, idle, always, fail) {
-            log::warn!("could not shorten the record of write intents: {error}");
-        }
+        intents.trim(&self.log_disks(), is_complete, idle, always, fail)
     }
 
     /// Makes all copies durable and empties the record of intents, except of regions that an offline disk lacks. Nothing

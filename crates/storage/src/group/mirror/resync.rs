@@ -5,7 +5,7 @@
 //! that a sync acknowledged is on all online disks; but all regions of a set must come from the same disk, so that the
 //! result is what a crash leaves of a single disk.
 
-use super::intents::{FileKey, Intents, REGION, Record, WHOLE, bytes_of};
+use super::intents::{FileKey, Intents, REGION, Record, WHOLE, bytes_of, regions as regions_of};
 use super::mirror_disk::{file_number, inode_of};
 use super::{AbsentDisk, DiskMode, Membership, Mirror};
 use crate::disk::{Disk, DiskFile, on_each};
@@ -15,6 +15,7 @@ use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Bytes that are compared at once.
@@ -34,6 +35,13 @@ type Work = (FileKey, Vec<u32>);
 
 /// A file on the source and on the target.
 type Copies = (Arc<dyn DiskFile>, Arc<dyn DiskFile>);
+
+/// Why a file could not be copied.
+struct CopyError {
+    /// The disk that failed.
+    disk: u16,
+    error: io::Error,
+}
 
 /// Copies files of a copy set from one disk to another.
 struct Copier<'a> {
@@ -64,24 +72,47 @@ impl Mirror {
         }
         let mut copied = Copied::default();
         for set in 0..self.sets.len() as u16 {
-            let is_online = |disk: &u16| self.members[usize::from(*disk)].mode() == DiskMode::Online;
-            let disks: Vec<u16> = self.sets[usize::from(set)].iter().copied().filter(is_online).collect();
-            let Some((source, targets)) = disks.split_first() else { continue };
-            for target in targets {
-                let mut copier = Copier::new(self, *source, *target, false);
-                for (key, regions) in intents.written(set) {
-                    copier.copy_file(key, &regions)?;
-                }
-                copied.add(&copier.copied);
-            }
+            copied.add(&self.equalize_set(intents, set)?);
         }
         if copied.files > 0 {
-            let online: Vec<&Arc<dyn Disk>> = self.online().into_iter().map(|disk| &self.disks[disk]).collect();
-            let synced: io::Result<()> = on_each(&online, |disk| disk.sync_everything()).into_iter().collect();
-            synced.context(|| "could not sync the cell disks".into())?;
+            let online = self.online();
+            for (disk, synced) in online.iter().zip(on_each(&online, |disk| self.disks[*disk].sync_everything())) {
+                if let Err(error) = synced {
+                    let path = self.members[*disk].path().display();
+                    self.fail_disk(*disk, &error).context(|| format!("could not sync cell disk {path}"))?;
+                }
+            }
         }
         self.record_forced_out(intents)?;
         self.trim(Duration::ZERO, true);
+        Ok(copied)
+    }
+
+    /// Makes the copies of one set equal. A disk that fails leaves the group; another online disk replaces a failed source.
+    fn equalize_set(&self, intents: &Intents, set: u16) -> Result<Copied> {
+        let mut copied = Copied::default();
+        let is_online = |disk: &u16| self.members[usize::from(*disk)].mode() == DiskMode::Online;
+        // Of a copy that a source began before its failure, each region is as on one of the disks.
+        while let Some(source) = self.sets[usize::from(set)].iter().copied().find(is_online) {
+            let targets = self.sets[usize::from(set)].iter().copied().filter(|disk| *disk != source && is_online(disk));
+            for target in targets.collect::<Vec<_>>() {
+                let mut copier = Copier::new(self, source, target, false);
+                let files = intents.written(set);
+                let result = files.into_iter().try_for_each(|(key, regions)| copier.copy_file(key, &regions));
+                copied.add(&copier.copied);
+                if let Err(CopyError { disk, error }) = result {
+                    let path = self.members[usize::from(disk)].path().display();
+                    let failed = || format!("could not make the copies on cell disk {path} equal");
+                    self.fail_disk(usize::from(disk), &error).context(failed)?;
+                }
+                if !is_online(&source) {
+                    break;
+                }
+            }
+            if is_online(&source) {
+                break;
+            }
+        }
         Ok(copied)
     }
 
@@ -89,15 +120,23 @@ impl Mirror {
     fn record_forced_out(&self, intents: &Intents) -> Result<()> {
         for set in self.forced_out.iter().flat_map(|disk| &self.sets_of[usize::from(*disk)]) {
             let is_online = |disk: &&u16| self.members[usize::from(**disk)].mode() == DiskMode::Online;
-            let Some(source) = self.sets[usize::from(*set)].iter().find(is_online) else { continue };
-            let disk = &self.disks[usize::from(*source)];
-            let files =
-                disk.backing_files().context(|| format!("could not list cell disk {}", disk.path().display()))?;
-            let record = |(number, stream): &(u64, _)| {
-                let key = FileKey { set: *set, ino: inode_of(*number, *set, *source)?, stream: *stream };
-                Some(Record { key, first: WHOLE, count: 1 })
-            };
-            intents.restore(&files.iter().filter_map(record).collect::<Vec<_>>());
+            while let Some(source) = self.sets[usize::from(*set)].iter().find(is_online) {
+                let disk = &self.disks[usize::from(*source)];
+                let files = match disk.backing_files() {
+                    Ok(files) => files,
+                    Err(error) => {
+                        let failed = || format!("could not list cell disk {}", disk.path().display());
+                        self.fail_disk(usize::from(*source), &error).context(failed)?;
+                        continue;
+                    }
+                };
+                let record = |(number, stream): &(u64, _)| {
+                    let key = FileKey { set: *set, ino: inode_of(*number, *set, *source)?, stream: *stream };
+                    Some(Record { key, first: WHOLE, count: 1 })
+                };
+                intents.restore(&files.iter().filter_map(record).collect::<Vec<_>>());
+                break;
+            }
         }
         Ok(())
     }
@@ -130,8 +169,15 @@ impl Mirror {
         }
     }
 
-    /// Drops the former engine of an offline disk, and with it the lock of the disk, unless `engine` is the same.
+    /// Ends resyncs under way soon, and lets no other one copy: their disks stay offline.
+    pub fn stop_resyncs(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+    }
+
+    /// Drops the former engine of an offline disk, and with it the lock of the disk, unless `engine` is the same or a resync
+    /// uses the former engine.
     pub fn release_engine(&self, disk: usize, engine: &Arc<dyn Disk>) {
+        let Some(_no_resync) = self.resync_locks[disk].try_lock() else { return };
         let _membership = self.membership.lock();
         let member = &self.members[disk];
         if member.mode() == DiskMode::Offline && !Arc::ptr_eq(&member.engine(), engine) {
@@ -147,6 +193,8 @@ impl Mirror {
         engine: Arc<dyn Disk>,
         finish: impl FnOnce() -> Result<()>,
     ) -> Result<Copied> {
+        // A second resync of the disk must not find the first one's mode.
+        let _resync = self.resync_locks[disk].lock();
         {
             let _membership = self.membership.lock();
             if self.members[disk].mode() != DiskMode::Offline {
@@ -166,11 +214,14 @@ impl Mirror {
         let path = self.members[disk].path().display();
         let work = self.begin_resync(disk).context(|| format!("could not begin the resync of cell disk {path}"))?;
         // The disk's record of intents is from before its failure.
-        self.trim(Duration::MAX, true);
+        self.try_trim(Duration::MAX, true).context(|| format!("could not begin the resync of cell disk {path}"))?;
         let mut copied = Copied::default();
         for (source, (key, regions)) in work {
             let mut copier = Copier::new(self, source, disk as u16, true);
-            copier.copy_file(key, &regions)?;
+            copier.copy_file(key, &regions).map_err(|CopyError { error, .. }| error).context(|| {
+                let (ino, from) = (key.ino, self.members[usize::from(source)].path().display());
+                format!("could not copy files of inode {ino} from {from} to {path}")
+            })?;
             copied.add(&copier.copied);
         }
         self.disks[disk].sync_everything().context(|| format!("could not sync cell disk {path}"))?;
@@ -215,7 +266,22 @@ impl Mirror {
             }
             let new = there.difference(&here).map(|key| (*key, vec![WHOLE]));
             let changed = intents.written(set).into_iter().filter(|(key, _)| here.contains(key) && there.contains(key));
-            work.extend(new.chain(changed).map(|work| (source, work)));
+            let files: Vec<Work> = new.chain(changed).collect();
+            // What a resync creates or extends has holes until it is copied, so the record must have all of that.
+            for (key, regions) in &files {
+                if regions.contains(&WHOLE) {
+                    intents.restore(&[Record { key: *key, first: WHOLE, count: 1 }]);
+                    continue;
+                }
+                let length = |disk: &dyn Disk, on: u16| disk.measure(file_number(key.ino, set, on), key.stream);
+                let (ours, _) = length(engine.as_ref(), disk as u16)?;
+                let (theirs, _) = length(self.disks[usize::from(source)].as_ref(), source)?;
+                if ours < theirs {
+                    let missing = regions_of(&(ours..theirs));
+                    intents.restore(&[Record { key: *key, first: missing.start, count: missing.len() as u32 }]);
+                }
+            }
+            work.extend(files.into_iter().map(|work| (source, work)));
         }
         self.members[disk].set_mode(DiskMode::Syncing);
         Ok(work)
@@ -237,25 +303,18 @@ impl<'a> Copier<'a> {
 
     /// Makes the target's copy of a file equal to the source's in the given regions, in length, and where the target was
     /// shorter.
-    fn copy_file(&mut self, key: FileKey, regions: &[u32]) -> Result<()> {
+    fn copy_file(&mut self, key: FileKey, regions: &[u32]) -> Result<(), CopyError> {
         let mirror = self.mirror;
         self.copied.files += 1;
-        let failed = || {
-            let path = |disk: u16| mirror.members[usize::from(disk)].path().display().to_string();
-            format!("could not copy files of inode {} from {} to {}", key.ino, path(self.source), path(self.target))
-        };
+        let (of_source, of_target) = (failed(self.source), failed(self.target));
         let lock = || self.is_shared.then(|| mirror.set_locks[usize::from(key.set)].write());
         let ranges = {
             let _no_change = lock();
-            let Some((source, target)) = self.open(key).context(failed)? else { return Ok(()) };
-            let lengths = || -> io::Result<(u64, u64)> {
-                let (length, before) = (source.len()?, target.len()?);
-                if before != length {
-                    target.set_len(length)?;
-                }
-                Ok((length, before))
-            };
-            let (length, before) = lengths().context(failed)?;
+            let Some((source, target)) = self.open(key)? else { return Ok(()) };
+            let (length, before) = (source.len().map_err(of_source)?, target.len().map_err(of_target)?);
+            if before != length {
+                target.set_len(length).map_err(of_target)?;
+            }
             let is_whole = regions.contains(&WHOLE);
             let start = if is_whole { 0 } else { before.min(length) };
             let changed = regions.iter().filter(|_| !is_whole).map(|region| bytes_of(*region));
@@ -264,14 +323,17 @@ impl<'a> Copier<'a> {
         for range in ranges {
             let mut start = range.start;
             while start < range.end {
+                if mirror.is_stopping.load(Ordering::Acquire) {
+                    return Err(of_target(io::Error::other("the cell stops; the next start continues")));
+                }
                 let _no_change = lock();
-                let Some((source, target)) = self.open(key).context(failed)? else { return Ok(()) };
-                let end = range.end.min(source.len().context(failed)?);
+                let Some((source, target)) = self.open(key)? else { return Ok(()) };
+                let end = range.end.min(source.len().map_err(of_source)?);
                 if start >= end {
                     break;
                 }
                 let stop = end.min((start / REGION + 1) * REGION);
-                let copied = copy(&*source, &*target, start..stop).context(failed)?;
+                let copied = self.copy((&*source, &*target), start..stop)?;
                 self.copied.add(&copied);
                 Mirror::count(&mirror.events.resync_read_bytes, copied.read_bytes);
                 Mirror::count(&mirror.events.resync_written_bytes, copied.written_bytes);
@@ -282,47 +344,54 @@ impl<'a> Copier<'a> {
     }
 
     /// Opens both copies; creates the target's. None if the source has no such file: then the target has none either.
-    fn open(&self, key: FileKey) -> io::Result<Option<Copies>> {
+    fn open(&self, key: FileKey) -> Result<Option<Copies>, CopyError> {
+        let (of_source, of_target) = (failed(self.source), failed(self.target));
         let disk = |disk: u16| (&self.mirror.disks[usize::from(disk)], file_number(key.ino, key.set, disk));
         let ((source, source_number), (target, target_number)) = (disk(self.source), disk(self.target));
-        let Some(source) = source.open(source_number, key.stream, false)? else {
-            self.mirror.probe(usize::from(self.source))?;
-            target.remove(target_number, key.stream)?;
+        let Some(source) = source.open(source_number, key.stream, false).map_err(of_source)? else {
+            self.mirror.probe(usize::from(self.source)).map_err(of_source)?;
+            target.remove(target_number, key.stream).map_err(of_target)?;
             return Ok(None);
         };
-        let target = target.open(target_number, key.stream, true)?.expect("a disk creates a missing file");
-        Ok(Some((source, target)))
+        let target = target.open(target_number, key.stream, true).map_err(of_target)?;
+        Ok(Some((source, target.expect("a disk creates a missing file"))))
+    }
+
+    /// Makes a range of the target equal to the source, holes included.
+    fn copy(&self, (source, target): (&dyn DiskFile, &dyn DiskFile), range: Range<u64>) -> Result<Copied, CopyError> {
+        let (of_source, of_target) = (failed(self.source), failed(self.target));
+        let mut copied = Copied::default();
+        let (mut ours, mut theirs) = (vec![0; PIECE as usize], vec![0; PIECE as usize]);
+        let mut start = range.start;
+        while start < range.end {
+            let stop = range.end.min((start / PIECE + 1) * PIECE);
+            let length = (stop - start) as usize;
+            let is_target_hole = target.is_hole(start, length as u64).map_err(of_target)?;
+            if source.is_hole(start, length as u64).map_err(of_source)? {
+                if !is_target_hole {
+                    target.punch(start, length as u64).map_err(of_target)?;
+                }
+            } else {
+                read_fully(source, &mut ours[..length], start).map_err(of_source)?;
+                copied.read_bytes += length as u64;
+                let is_equal = !is_target_hole && {
+                    read_fully(target, &mut theirs[..length], start).map_err(of_target)?;
+                    ours[..length] == theirs[..length]
+                };
+                if !is_equal {
+                    target.write_at(&ours[..length], start).map_err(of_target)?;
+                    copied.written_bytes += length as u64;
+                }
+            }
+            start = stop;
+        }
+        Ok(copied)
     }
 }
 
-/// Makes a range of the target equal to the source, holes included.
-fn copy(source: &dyn DiskFile, target: &dyn DiskFile, range: Range<u64>) -> io::Result<Copied> {
-    let mut copied = Copied::default();
-    let (mut ours, mut theirs) = (vec![0; PIECE as usize], vec![0; PIECE as usize]);
-    let mut start = range.start;
-    while start < range.end {
-        let stop = range.end.min((start / PIECE + 1) * PIECE);
-        let length = (stop - start) as usize;
-        let is_target_hole = target.is_hole(start, length as u64)?;
-        if source.is_hole(start, length as u64)? {
-            if !is_target_hole {
-                target.punch(start, length as u64)?;
-            }
-        } else {
-            read_fully(source, &mut ours[..length], start)?;
-            copied.read_bytes += length as u64;
-            let is_equal = !is_target_hole && {
-                read_fully(target, &mut theirs[..length], start)?;
-                ours[..length] == theirs[..length]
-            };
-            if !is_equal {
-                target.write_at(&ours[..length], start)?;
-                copied.written_bytes += length as u64;
-            }
-        }
-        start = stop;
-    }
-    Ok(copied)
+/// Returns how an I/O error of a disk becomes a [`CopyError`].
+fn failed(disk: u16) -> impl Fn(io::Error) -> CopyError + Copy {
+    move |error| CopyError { disk, error }
 }
 
 fn read_fully(file: &dyn DiskFile, buffer: &mut [u8], offset: u64) -> io::Result<()> {
