@@ -185,6 +185,11 @@ impl Config {
         let log_level = file.log_level.as_deref().unwrap_or("info");
         let socket = match &file.socket {
             Some(socket) => absolute(socket, "socket")?,
+            None if redundancy != Redundancy::External => {
+                return Err("socket is missing: with copies it must not be on a cell disk, which can be lost; \
+                     write, for example, socket = \"/run/cellar/cell1.sock\""
+                    .into());
+            }
             None if FileMedium::is_device(first_disk) => {
                 let disk = first_disk.display();
                 return Err(format!(
@@ -425,12 +430,13 @@ mod tests {
         check(&group("redundancy = \"high\""), "needs 3 disks, but disk_group.disks names 2");
         check(&group("preferred_read = \"a\""), "failure_group and preferred_read need copies");
         check(&group("redundancy = \"normal\"\npreferred_read = \"a\""), "is the failure_group of no disk");
+        check(&group("redundancy = \"normal\""), "socket is missing: with copies");
         check("mount = \"/m\"\n[disk_group]\ndisks = [3]\n", "a disk is a path, or { path");
     }
 
     #[test]
     fn disks_may_name_their_failure_groups() {
-        let text = "mount = \"/m\"\n[disk_group]\nredundancy = \"normal\"\npreferred_read = \"a\"\n\
+        let text = "mount = \"/m\"\nsocket = \"/s\"\n[disk_group]\nredundancy = \"normal\"\npreferred_read = \"a\"\n\
                     disks = [{ path = \"/d\", failure_group = \"a\" }, \"/e\"]\n";
         let group = Config::parse(text).unwrap().disk_group;
         assert_eq!(group.redundancy, Redundancy::Normal);

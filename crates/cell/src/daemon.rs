@@ -131,8 +131,9 @@ pub struct Findings {
 pub fn check(config: &Config) -> Result<Findings, DaemonError> {
     check_mount_point(config)?;
     warn_about_hidden_files(config);
-    let mut disks = Vec::new();
-    for path in &config.disk_group.disks {
+    let has_copies = config.disk_group.redundancy != Redundancy::External;
+    let (mut disks, mut failure_groups, mut missing) = (Vec::new(), Vec::new(), None);
+    for (number, path) in config.disk_group.disks.iter().enumerate() {
         let failed = || DaemonError::system(format!("could not open cell disk {}", path.display()));
         match OverlayDisk::new(path) {
             Ok(disk) => {
@@ -140,10 +141,19 @@ pub fn check(config: &Config) -> Result<Findings, DaemonError> {
                 let rights = AccessFlags::R_OK | AccessFlags::W_OK | enter;
                 access(path, rights).map_err(|error| failed()(error.into()))?;
                 disks.push(disk);
+                failure_groups.push(config.disk_group.failure_groups.get(number).cloned().flatten());
             }
             // A start creates the directory, but not its parent.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && path.parent().is_some_and(Path::is_dir) => {
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && path.parent().is_some_and(Path::is_dir)
+                    && disks::is_creatable(path) =>
+            {
                 log::warn!("cell disk {} does not exist; a start creates the directory", path.display());
+            }
+            Err(error) if has_copies => {
+                log::error!("could not open cell disk {}: {error}; the disk counts as missing", path.display());
+                missing = Some(failed()(error));
             }
             Err(error) => return Err(failed()(error)),
         }
@@ -162,9 +172,18 @@ pub fn check(config: &Config) -> Result<Findings, DaemonError> {
         findings.total_bytes += space.total;
         findings.available_bytes += space.available;
     }
-    if !forms_new_group(&disks)? {
-        let volume =
-            ReadOnlyVolume::open(disks, VolumeOptions { cache_bytes: config.cache_bytes, ..Default::default() })?;
+    if forms_new_group(&disks)? {
+        // A new group needs all disks.
+        missing.map_or(Ok(()), Err)?;
+    } else {
+        let options = VolumeOptions {
+            cache_bytes: config.cache_bytes,
+            redundancy: config.disk_group.redundancy,
+            failure_groups,
+            force_degraded: config.force_degraded,
+            ..VolumeOptions::default()
+        };
+        let volume = ReadOnlyVolume::open_strictly(disks, options)?;
         findings.disk_group = Some(volume.group_id());
         findings.inodes = volume.inode_count();
     }
@@ -187,6 +206,7 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
     let disks = disks.collect::<Result<Vec<_>, _>>()?;
     let disk_sizes: Vec<u64> = disks.iter().filter_map(|disk| disk.space().ok()).map(|space| space.total).collect();
     let reserve = config.disk_group.reserve_bytes;
+    let copies = config.disk_group.redundancy.copies() as u64;
     let options = VolumeOptions {
         reserve_bytes: reserve.unwrap_or_else(|| default_reserve(machine_memory_bytes(), &disk_sizes)),
         au_size: config.disk_group.au_size,
@@ -195,8 +215,8 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
         preferred_read: config.disk_group.preferred_read.clone(),
         force_degraded: config.force_degraded,
         cache_bytes: config.cache_bytes,
-        // A backing file may have a second descriptor for direct reads.
-        handles_max: (descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2).max(64) as usize,
+        // A backing file may have a second descriptor for direct reads, on each disk with a copy.
+        handles_max: (descriptors.saturating_sub(DESCRIPTORS_RESERVED) / (2 * copies)).max(64) as usize,
         root_uid: config.user.uid,
         root_gid: config.user.gid,
         unit_codec: Some(Arc::new(Codec::new(units.clone()))),

@@ -21,6 +21,9 @@ pub struct DiskModel {
 pub fn open(path: &Path, number: usize, model: Option<&DiskModel>) -> io::Result<Arc<dyn Disk>> {
     let disk: Arc<dyn Disk> = match FileMedium::is_device(path) {
         true => Arc::new(DeviceDisk::open(path)?),
+        false if !path.exists() && !is_creatable(path) => {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the device does not exist"));
+        }
         false => Arc::new(DirectoryDisk::new(path)?),
     };
     let disk = match model {
@@ -31,6 +34,11 @@ pub fn open(path: &Path, number: usize, model: Option<&DiskModel>) -> io::Result
         None => disk,
     };
     Ok(Arc::new(CountedDisk::new(disk)))
+}
+
+/// Returns whether a start creates a directory at a path that does not exist: not where the path of a device would be.
+pub fn is_creatable(path: &Path) -> bool {
+    !path.starts_with("/dev") || path.starts_with("/dev/shm")
 }
 
 /// Returns the cell disks that are directories. If there are none, returns the directory of the socket: a file that the

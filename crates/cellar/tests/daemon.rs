@@ -414,7 +414,11 @@ fn errors_have_different_exit_codes() {
     assert_eq!(no_mount.status.code(), Some(2));
     assert!(message(&no_mount).contains("create the directory"), "{}", message(&no_mount));
     fs::create_dir(cell.path("mount")).unwrap();
-    fs::write(&config, format!("{text}redundancy = \"normal\"\n")).unwrap();
+    let socket = cell.path("cell.sock").display().to_string();
+    fs::write(&config, format!("socket = \"{socket}\"\n{text}redundancy = \"normal\"\n")).unwrap();
+    let checked = cell.command().arg("--check").output().unwrap();
+    assert_eq!(checked.status.code(), Some(2), "{}", message(&checked));
+    assert!(message(&checked).contains("has redundancy \"external\""), "{}", message(&checked));
     let unsupported = cell.command().output().unwrap();
     assert_eq!(unsupported.status.code(), Some(2), "{}", message(&unsupported));
 }

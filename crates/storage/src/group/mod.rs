@@ -73,19 +73,24 @@ impl Group {
         Ok((group, false))
     }
 
-    /// Locks the disks and opens the group on them. Writes nothing. A group without data is an error.
-    pub fn open_existing(disks: Vec<Arc<dyn Disk>>) -> Result<Self> {
+    /// Locks the disks and opens the group on them. Writes nothing. A group without data is an error. With `options`, what
+    /// [`Group::open`] refuses is an error too; without, a copy of everything suffices.
+    pub fn open_existing(disks: Vec<Arc<dyn Disk>>, options: Option<&GroupOptions>) -> Result<Self> {
         let found = lock_and_read(disks.iter().map(AsRef::as_ref))?;
         if !found.iter().flatten().any(|superblock| superblock.state == State::Ready) {
             let message = "no disk belongs to a disk group that contains data; check the list of disks";
             return Err(Error::new(ErrorKind::ForeignDisk, message));
         }
-        if example_of(&found).redundancy == Redundancy::External {
+        let example = example_of(&found);
+        options.map_or(Ok(()), |options| check_options(&disks, &found, example, options))?;
+        if example.redundancy == Redundancy::External {
             return Self::assemble(disks, found, AuSize::DEFAULT);
         }
         let members = Members::of(disks, found)?;
         let (parts, present) = members.parts(None)?;
-        Ok(Self::mirrored(Mirror::open_read_only(parts, &present)?, members.superblocks, AuSize::DEFAULT))
+        let force = options.is_none_or(|options| options.force_degraded);
+        let mirror = Mirror::open_read_only(parts, &present, force)?;
+        Ok(Self::mirrored(mirror, members.superblocks, AuSize::DEFAULT))
     }
 
     /// Locks the disks and returns whether [`Group::open`] would form a new group on them. Writes nothing.

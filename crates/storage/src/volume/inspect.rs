@@ -64,8 +64,17 @@ pub struct ReadOnlyVolume(Volume);
 impl ReadOnlyVolume {
     /// Opens the disk group on `disks` for reading. Another process that has locked a disk is an error of kind `Locked`.
     pub fn open(disks: Vec<OverlayDisk>, options: VolumeOptions) -> Result<Self> {
+        Self::open_group(disks, options, false)
+    }
+
+    /// Like [`Self::open`], and refuses a group that [`Volume::open`] would refuse with these disks and options.
+    pub fn open_strictly(disks: Vec<OverlayDisk>, options: VolumeOptions) -> Result<Self> {
+        Self::open_group(disks, options, true)
+    }
+
+    fn open_group(disks: Vec<OverlayDisk>, options: VolumeOptions, is_strict: bool) -> Result<Self> {
         let disks = disks.into_iter().map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
-        let group = Group::open_existing(disks)?;
+        let group = Group::open_existing(disks, is_strict.then(|| options.of_group()).as_ref())?;
         let (stores, contents) = Stores::read_only(group.disks())?;
         let free_space = FreeSpace::read_only(group.disks());
         let options = VolumeOptions { prefetch_threads: 0, ..options };

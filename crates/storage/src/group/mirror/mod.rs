@@ -131,7 +131,11 @@ impl Mirror {
         let mirror = Self::assemble(parts, Membership { number, ..chosen.clone() }, forced_out, true);
         for disk in &lost {
             mirror.members[*disk].set_mode(DiskMode::Offline);
-            log::error!("cell disk {} is missing; the disk group is degraded", mirror.members[*disk].path().display());
+        }
+        for disk in (0..present.len()).filter(|disk| mirror.members[*disk].mode() == DiskMode::Offline) {
+            let path = mirror.members[disk].path().display();
+            let what = if present[disk] { "lacks changes of the other disks" } else { "is missing" };
+            log::error!("cell disk {path} {what}; the disk group is degraded");
         }
         // Every member stores that it is one, so that an older membership never competes.
         let change = |offline: &mut Vec<Option<i64>>| lost.iter().for_each(|disk| offline[*disk] = Some(now()));
@@ -141,9 +145,9 @@ impl Mirror {
     }
 
     /// Like [`Self::open`], for an inspection that changes nothing.
-    pub fn open_read_only(parts: Parts, present: &[bool]) -> Result<Arc<Self>> {
+    pub fn open_read_only(parts: Parts, present: &[bool], force: bool) -> Result<Arc<Self>> {
         let found = Self::find(&parts, present)?;
-        let chosen = Membership::choose(&found, &parts.sets, true)?.clone();
+        let chosen = Membership::choose(&found, &parts.sets, force)?.clone();
         let since = |disk: usize| chosen.offline_since[disk].or((!present[disk]).then(now));
         let offline_since = (0..parts.engines.len()).map(since).collect();
         Ok(Self::assemble(parts, Membership { offline_since, ..chosen }, Vec::new(), false))
@@ -237,7 +241,7 @@ impl Mirror {
             Ok(()) => {
                 log::error!(
                     "cell disk {path} failed: {error}; the disk is offline and its disk group is degraded; repair the \
-                     disk, then run: cellar group online {path}"
+                     disk, then restart the cell, or run: cellar group online --config FILE {path}"
                 );
                 Ok(())
             }
