@@ -63,10 +63,14 @@ run() {
     cell_kill
     cluster_kill mirrored
     wait "$load" || true
-    umount "$second"
+    local tries
+    for ((tries = 0; tries < 50; tries++)); do
+        umount "$second" 2>/dev/null && break
+        sleep 0.2
+    done
     check "the second disk returns" mount_second
     cell_start cell1
-    check "the second disk is resynced" wait_for_true 30 is_state MOUNTED
+    check "the second disk is resynced" wait_for_true 120 is_state MOUNTED
     cluster_start mirrored "$data"
     check "the balances are equal after kill -9" test "$(balances)" = t
     check "no committed transaction is missing" test "$(transactions)" -ge "$committed"
