@@ -307,12 +307,19 @@ fn hostile_files_need_time_and_memory_in_proportion_to_their_size() {
         "\n",
         "~~~~\n",
         "a: b  ",
+        "a: ",
+        "\nOUTPUT\n",
         "x  DB/Inst: a/b  Snaps: 1-2\n",
         "      1\n",
         "a b\n---\n",
     ];
     for pattern in patterns {
         let input = format!("{title}{table}{}", pattern.repeat(size / pattern.len()));
+        oracle::read("hostile.txt", input.as_bytes()).unwrap();
+    }
+    for columns in [100, 10_000] {
+        let (ruler, lines) = ("- ".repeat(columns), "a\n".repeat(size / 2));
+        let input = format!("{title}{table}\n{}\n---- {ruler}\n{lines}", "a ".repeat(columns));
         oracle::read("hostile.txt", input.as_bytes()).unwrap();
     }
 }

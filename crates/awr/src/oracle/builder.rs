@@ -176,7 +176,7 @@ impl Builder {
         if !self.row_open {
             return;
         }
-        self.data.rows.push(RowData { first_cell: self.data.cells.len() as u32, line });
+        self.data.rows.push(RowData { first_cell: self.data.cells.len() as u32, line, blanks: 0 });
         if let Some(table) = self.data.tables.last_mut() {
             table.rows += 1;
         }
@@ -189,14 +189,51 @@ impl Builder {
             Some(table) if self.row_open => table,
             _ => return self.unplace(text, line),
         };
-        let cells = self.data.cells.len() as u32 - self.data.rows.last().map_or(0, |row| row.first_cell);
-        if cells >= table.columns && !self.grow() {
+        if self.row_cells() >= table.columns && !self.grow() {
             return self.unplace(text, line);
         }
         self.counts.placed += 1;
         self.counts.uncatalogued += u64::from(!self.data.sections.last().is_some_and(|section| section.catalogued));
         let span = self.push(text.trim());
+        self.push_cell(span);
+    }
+
+    /// Number of cells of the last row.
+    fn row_cells(&self) -> u32 {
+        let row = self.data.rows.last();
+        row.map_or(0, |row| self.data.cells.len() as u32 - row.first_cell + u32::from(row.blanks))
+    }
+
+    /// Appends a cell to the last row. Blanks are stored when a cell follows.
+    fn push_cell(&mut self, span: Span) {
+        let Some(row) = self.data.rows.last_mut() else { return };
+        if span.length == 0 {
+            row.blanks += 1;
+            return;
+        }
+        let stored = self.data.cells.len() + usize::from(std::mem::take(&mut row.blanks));
+        self.data.cells.resize(stored, Span::default());
         self.data.cells.push(span);
+    }
+
+    /// Sets a cell of the last row below a column that the report does not name, behind the named columns.
+    pub fn further_cell(&mut self, column: usize, name: &str, text: &str, line: u32) {
+        let cells = self.row_cells() as usize;
+        if !self.table_open || self.data.tables.last().is_none_or(|table| table.rows == 0) || cells > column {
+            return self.stray(text, line);
+        }
+        if self.columns() == column && column < COLUMNS_MAX {
+            let name = self.push_line(name);
+            self.data.columns.push(ColumnData { group: Span::default(), name, unit: value::Unit::None });
+            if let Some(table) = self.data.tables.last_mut() {
+                table.columns += 1;
+            }
+        }
+        self.row_open = true;
+        for _ in cells..column {
+            self.push_cell(Span::default());
+        }
+        self.cell(text, line);
     }
 
     /// Lets the rows of the open table have more cells than the table has names.
@@ -228,16 +265,17 @@ impl Builder {
     /// Adds a cell that the file does not contain: the rest of a cell that covers several columns or rows. `text` is the
     /// result of [`Self::last_span`], or the default for a blank.
     pub fn repeat(&mut self, text: Span) {
-        let cells = self.data.cells.len() as u32 - self.data.rows.last().map_or(0, |row| row.first_cell);
-        if self.row_open && self.repeated < REPEATED_MAX && (cells < self.columns() as u32 || self.grow()) {
+        let has_column = self.row_open && self.repeated < REPEATED_MAX;
+        if has_column && (self.row_cells() < self.columns() as u32 || self.grow()) {
             self.repeated += 1;
-            self.data.cells.push(text);
+            self.push_cell(text);
         }
     }
 
     /// The text of the last cell.
     pub fn last_span(&self) -> Span {
-        self.data.cells.last().copied().unwrap_or_default()
+        let is_blank = self.data.rows.last().is_none_or(|row| row.blanks > 0);
+        self.data.cells.last().copied().filter(|_| !is_blank).unwrap_or_default()
     }
 
     /// Number of columns of the open table.
@@ -247,8 +285,15 @@ impl Builder {
 
     /// Appends a wrapped line to a cell of the last row.
     pub fn continue_cell(&mut self, column: usize, text: &str, separator: &str) {
-        let Some(row) = self.data.rows.last() else { return };
+        let Some(row) = self.data.rows.last_mut() else { return };
         let at = row.first_cell as usize + column;
+        // Stores the blanks up to the cell.
+        let further = (at + 1).saturating_sub(self.data.cells.len());
+        if further > 0 {
+            let Some(blanks) = usize::from(row.blanks).checked_sub(further) else { return };
+            row.blanks = blanks as u16;
+            self.data.cells.resize(at + 1, Span::default());
+        }
         let Some(span) = self.data.cells.get(at).copied() else { return };
         // Usually the last text of the buffer; copied otherwise.
         let joined = if (span.start + span.length) as usize == self.data.text.len() && span.length > 0 {
@@ -283,6 +328,13 @@ impl Builder {
         if self.unplaced.len() < UNPLACED_MAX {
             self.unplaced.push(Unplaced { line, text: text.trim().chars().take(200).collect() });
         }
+    }
+
+    /// Warns that the report ends before its end.
+    pub fn cut_off(&mut self, line: u32, is_in_table: bool) {
+        let heading = self.heading().unwrap_or("");
+        let place = if is_in_table { format!("in a table of \"{heading}\"") } else { format!("after \"{heading}\"") };
+        self.warn(line, format!("the report is cut off {place}; figures behind this place are missing"));
     }
 
     pub fn finish(mut self) -> Built {

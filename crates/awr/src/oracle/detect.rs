@@ -71,6 +71,13 @@ pub fn decode(bytes: &[u8]) -> Result<(Cow<'_, str>, &'static str), Refusal> {
             return Ok((text, encoding.name()));
         }
     }
+    // All documents of Microsoft Office have this member.
+    if head.starts_with(b"PK\x03\x04") && find(bytes, "[Content_Types].xml", 0).is_some() {
+        return Err(Refusal::Binary("a document of Microsoft Office"));
+    }
+    if head.get(257..262) == Some(b"ustar") {
+        return Err(Refusal::Binary("a tar archive"));
+    }
     if let Some(what) = binary(head) {
         return Err(Refusal::Binary(what));
     }

@@ -80,7 +80,7 @@ fn database(header: &mut Header, table: Table<'_>) {
             text(&mut header.db_name, table, row, &["DB Name", "Database Name", "Name"]);
             header.db_id = header.db_id.or_else(|| integer(table, row, &DB_ID));
             text(&mut header.unique_name, table, row, &["Unique Name"]);
-            text(&mut header.role, table, row, &["Role"]);
+            text(&mut header.role, table, row, &["Role", "DB Role"]);
             text(&mut header.edition, table, row, &["Edition"]);
             header.rac = header.rac.or_else(|| yes(table, row, "RAC")).or_else(|| yes(table, row, "Cluster"));
             header.cdb = header.cdb.or_else(|| yes(table, row, "CDB"));

@@ -3,7 +3,7 @@
 //! The catalogue does not decide what is read: tables of other headings are read alike, and listed as uncatalogued.
 
 /// Headings that begin a family of sections.
-const FAMILIES: [&str; 34] = [
+const FAMILIES: [&str; 36] = [
     "SQL ordered by",
     "Segments by",
     "Top ",
@@ -38,6 +38,8 @@ const FAMILIES: [&str; 34] = [
     "ADDM",
     "init.ora",
     "Rule Set",
+    "Parameters modified by",
+    "Multi-Valued Parameters",
 ];
 
 const HEADINGS: [&str; 140] = [

@@ -14,6 +14,10 @@ use std::convert::Infallible;
 const HEADER_ROWS_MAX: usize = 8;
 const NESTED_MAX: usize = 16;
 const SPREAD_MAX: usize = 200;
+/// Bounds the cells of a header row.
+const HEADER_CELLS_MAX: usize = 1_000;
+/// Paragraphs before a table that are looked at for its heading. Earlier ones are notes.
+const PARAGRAPHS_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Tag {
@@ -58,11 +62,11 @@ fn tag(name: &[u8]) -> Tag {
 #[derive(Clone, Copy, Debug)]
 struct RowCell {
     /// End of the cell's text in the row's text.
-    end: usize,
+    end: u32,
     line: u32,
     is_head: bool,
-    columns: usize,
-    rows: usize,
+    columns: u8,
+    rows: u8,
 }
 
 #[derive(Clone, Debug)]
@@ -248,7 +252,8 @@ impl<'a> Reader<'a> {
                     self.row_line = line;
                 }
                 let is_head = self.tag == Tag::Head;
-                let (end, columns, rows) = (self.row_text.len(), attributes.columns, attributes.rows);
+                let end = self.row_text.len() as u32;
+                let (columns, rows) = (attributes.columns as u8, attributes.rows as u8);
                 self.row.push(RowCell { end, line, is_head, columns, rows });
                 self.in_cell = true;
             }
@@ -359,6 +364,9 @@ impl<'a> Reader<'a> {
             self.title();
             self.builder.note(text);
         } else {
+            if self.paragraphs.len() >= PARAGRAPHS_MAX {
+                self.notes();
+            }
             self.paragraphs.push((text.to_owned(), self.text_line));
         }
     }
@@ -388,7 +396,7 @@ impl<'a> Reader<'a> {
         if self.in_cell {
             self.in_cell = false;
             if let Some(cell) = self.row.last_mut() {
-                cell.end = self.row_text.len();
+                cell.end = self.row_text.len() as u32;
             }
         }
     }
@@ -407,8 +415,8 @@ impl<'a> Reader<'a> {
     fn add_row(&mut self, row: &[RowCell]) {
         let Some(table) = self.tables.last_mut() else { return };
         let blank = |index: usize| {
-            let start = if index == 0 { 0 } else { row[index - 1].end };
-            self.row_text[start..row[index].end].trim().is_empty()
+            let start = if index == 0 { 0 } else { row[index - 1].end as usize };
+            self.row_text[start..row[index].end as usize].trim().is_empty()
         };
         // Names of groups stand above the first columns' blank cells.
         let above = !row[0].is_head && row.iter().any(|cell| cell.is_head);
@@ -425,10 +433,11 @@ impl<'a> Reader<'a> {
             }
             if table.header.len() < HEADER_ROWS_MAX {
                 let mut start = 0;
-                let cells = row.iter().map(|cell| {
-                    let text = self.row_text[start..cell.end].trim().to_owned();
-                    start = cell.end;
-                    HeaderCell { text, columns: cell.columns, rows: cell.rows }
+                let cells = row.iter().take(HEADER_CELLS_MAX).map(|cell| {
+                    let end = cell.end as usize;
+                    let text = self.row_text[start..end].trim().to_owned();
+                    start = end;
+                    HeaderCell { text, columns: usize::from(cell.columns), rows: usize::from(cell.rows) }
                 });
                 table.header.push(cells.collect());
             }
@@ -455,17 +464,18 @@ impl<'a> Reader<'a> {
         };
         for cell in row {
             covered(&mut table.covering, &mut self.builder, &mut column);
-            self.builder.cell(&self.row_text[start..cell.end], cell.line);
-            start = cell.end;
-            if cell.rows > 1 && column + cell.columns <= SPREAD_MAX {
-                table.covering.resize(table.covering.len().max(column + cell.columns), (0, Span::default()));
-                table.covering[column] = (cell.rows - 1, self.builder.last_span());
-                table.covering[column + 1..column + cell.columns].fill((cell.rows - 1, Span::default()));
+            let (end, columns, rows) = (cell.end as usize, usize::from(cell.columns), usize::from(cell.rows));
+            self.builder.cell(&self.row_text[start..end], cell.line);
+            start = end;
+            if rows > 1 && column + columns <= SPREAD_MAX {
+                table.covering.resize(table.covering.len().max(column + columns), (0, Span::default()));
+                table.covering[column] = (rows - 1, self.builder.last_span());
+                table.covering[column + 1..column + columns].fill((rows - 1, Span::default()));
             }
-            for _ in 1..cell.columns {
+            for _ in 1..columns {
                 self.builder.repeat(Span::default());
             }
-            column += cell.columns;
+            column += columns;
         }
         covered(&mut table.covering, &mut self.builder, &mut column);
     }
@@ -484,9 +494,7 @@ impl<'a> Reader<'a> {
         self.end_text();
         self.notes();
         if !self.ended {
-            let heading = self.builder.heading().unwrap_or("").to_owned();
-            let place = if inside { format!("in a table of \"{heading}\"") } else { format!("after \"{heading}\"") };
-            self.builder.warn(line, format!("the report is cut off {place}; figures behind this place are missing"));
+            self.builder.cut_off(line, inside);
         }
         self.builder
     }

@@ -2,6 +2,7 @@
 
 use super::model::{Boundary, Header, Report, SCHEMA_VERSION, Section, Table};
 use serde_json::{Value, json};
+use std::fmt::Write;
 
 /// The name of the schema.
 pub const SCHEMA: &str = "cellar.oracle-report";
@@ -133,7 +134,7 @@ pub fn json(report: &Report) -> String {
         if index > 0 {
             out.push(',');
         }
-        out.push_str(&section(part).to_string());
+        let _ = write!(out, "{}", section(part));
     }
     out.push_str("]}");
     out

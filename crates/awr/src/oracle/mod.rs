@@ -21,15 +21,16 @@ pub mod trend;
 pub mod value;
 
 use detect::Refusal;
-use model::{Form, Header, Report};
+use model::{Form, Header, Kind, Report};
 
 /// Reads a report. `name` is the file's name, for messages and output.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Report, Refusal> {
     let (text, encoding) = detect::decode(bytes)?;
     let detected = detect::detect(&text)?;
     let mut builder = match detected.form {
-        Form::Html => html::read(&text),
-        Form::Text => text::read(&text),
+        Form::Html => html::read(&text::without_page_heads(&text)),
+        // Oracle cuts the cells of AWR reports.
+        Form::Text => text::read(&text, matches!(detected.kind, Kind::Statspack | Kind::Cellar)),
     };
     if detected.headless {
         builder.warn(1, "the title of the report is missing: the file begins in the middle of a report");

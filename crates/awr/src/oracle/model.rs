@@ -7,7 +7,7 @@
 //! Invariants:
 //! - All text is in one buffer. Names, notes and cells are ranges of the buffer: a cell takes 8 bytes besides its text.
 //! - The rows of a table, and the cells of a row, are contiguous and in the order of the report.
-//! - A row has at most as many cells as its table has columns. What fits no column is kept in [`Report::unplaced`].
+//! - A row has at most as many cells as its table has columns. Blank cells at the end of a row are counted, not stored. What fits no column is kept in [`Report::unplaced`].
 //! - Nothing is guessed: an absent or ambiguous figure is None, never 0.
 //!
 //! ```text
@@ -60,6 +60,15 @@ impl Kind {
             Self::Sql => "awr-sql",
             Self::Statspack => "statspack",
             Self::Cellar => "cellar",
+        }
+    }
+
+    /// Why the figures of a report are not those of one interval of a database: what the report is about. None for others.
+    pub fn without_figures(self) -> Option<&'static str> {
+        match self {
+            Self::Compare => Some("a comparison of two periods"),
+            Self::Sql => Some("a report about one statement"),
+            _ => None,
         }
     }
 }
@@ -187,6 +196,8 @@ pub(super) struct ColumnData {
 pub(super) struct RowData {
     pub first_cell: u32,
     pub line: u32,
+    /// Blank cells behind the last cell that is kept.
+    pub blanks: u16,
 }
 
 /// The tables of a report. Only the builder changes them.
@@ -398,8 +409,8 @@ impl<'a> Row<'a> {
 
     /// The cells as printed, without surrounding blanks.
     pub fn cells(self) -> impl ExactSizeIterator<Item = &'a str> {
-        let data = &self.table.report.data;
-        self.spans().iter().map(|span| data.text(*span))
+        let blanks = usize::from(self.table.report.data.rows[self.index].blanks);
+        (0..self.spans().len() + blanks).map(move |column| self.text(column))
     }
 
     /// A cell as printed; empty if the row has no such cell.

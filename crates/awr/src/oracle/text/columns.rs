@@ -1,6 +1,6 @@
 //! Columns of a text table: the ruler draws them, the lines above the ruler name them.
 
-use super::line::{Range, phrases, ruler, slice};
+use super::line::{Offsets, Range, phrases, ruler, slice};
 use crate::oracle::builder::Names;
 
 /// How a table's lines become rows.
@@ -14,9 +14,11 @@ pub struct Layout {
     pub names: Vec<Names>,
 }
 
-/// Whether a ruler above another one draws groups of its columns.
+/// Whether a ruler above another one draws groups of its columns. A ruler whose ranges are all columns of the other one draws
+/// the first line of rows of two lines.
 fn is_group(group: &[Range], columns: &[Range]) -> bool {
     group.len() < columns.len()
+        && group.iter().any(|range| !columns.contains(range))
         && group.iter().all(|(start, end)| {
             columns.iter().any(|column| column.0 == *start) && columns.iter().any(|column| column.1 == *end)
         })
@@ -66,17 +68,19 @@ impl Layout {
     pub fn cells<'a>(&self, line: &'a str, ruler: usize) -> Option<Vec<&'a str>> {
         let columns = &self.rulers[ruler];
         let mut cells = Vec::with_capacity(columns.len() + 1);
+        let mut offsets = Offsets::new(line);
         let mut end = 0;
         for (index, column) in columns.iter().enumerate() {
-            let gap = slice(line, (end, column.0));
+            let start = offsets.at(column.0);
+            let gap = &line[end..start];
             match index {
                 0 if self.labelled => cells.push(gap.trim()),
                 _ if !gap.trim().is_empty() => return None,
                 _ => {}
             }
             // The last column takes the rest of the line.
-            end = if index + 1 == columns.len() { usize::MAX } else { column.1 };
-            cells.push(slice(line, (column.0, end)).trim());
+            end = if index + 1 == columns.len() { line.len() } else { offsets.at(column.1) };
+            cells.push(line[start..end].trim());
         }
         Some(cells)
     }
@@ -170,6 +174,21 @@ Event                Waits  <1ms   >1s
         assert_eq!(layout.rulers.len(), 1);
         assert_eq!(layout.names[2], ("% of Waits".to_owned(), "<1ms".to_owned()));
         assert_eq!(layout.names[1], (String::new(), "Total Waits".to_owned()));
+    }
+
+    #[test]
+    fn a_ruler_of_the_same_columns_is_the_first_of_two() {
+        let layout = layout(
+            "                     Tablespace
+Owner                   Name
+-------------------- ----------
+                     Subobject  Obj.  Obj#
+Object Name            Name     Type
+-------------------- ---------- ----- ----------",
+        );
+        assert_eq!(layout.rulers.len(), 2);
+        let expected = ["Owner", "Tablespace Name", "Object Name", "Subobject Name", "Obj. Type", "Obj#"];
+        assert_eq!(names(&layout), expected);
     }
 
     #[test]

@@ -8,8 +8,17 @@ pub type Range = (usize, usize);
 /// Terminators of sections have 54 (AWR) or 61 (Statspack) hyphens.
 const TERMINATORS: [usize; 2] = [54, 61];
 const TERMINATOR_MIN: usize = 50;
+/// Bounds the columns of a table. No report has as many.
+const COLUMNS_MAX: usize = 128;
+/// Characters of a line.
+const LINE: usize = 80;
+/// The name of the query's column, which SQL*Plus prints at the head of each page.
+const PAGE_HEAD: &str = "OUTPUT";
+/// Hyphens of the rule below the head of a page, at least.
+const PAGE_RULE_MIN: usize = 80;
 
-/// The lines of a text: without line ends, form feeds and tabs. A lone carriage return also ends a line.
+/// The lines of a text: without line ends, form feeds and tabs. A lone carriage return also ends a line. The heads of pages
+/// that SQL*Plus prints every some lines (a blank line, `OUTPUT`, and a rule) are no lines of the report.
 #[derive(Clone)]
 pub struct Lines<'a> {
     text: &'a str,
@@ -21,12 +30,9 @@ impl<'a> Lines<'a> {
     pub fn new(text: &'a str) -> Self {
         Self { text, at: 0, number: 0 }
     }
-}
 
-impl<'a> Iterator for Lines<'a> {
-    type Item = Cow<'a, str>;
-
-    fn next(&mut self) -> Option<Cow<'a, str>> {
+    /// The next line as it is in the text, without its end and form feeds.
+    fn raw(&mut self) -> Option<&'a str> {
         if self.at >= self.text.len() {
             return None;
         }
@@ -35,7 +41,76 @@ impl<'a> Iterator for Lines<'a> {
         let length = if rest[end..].starts_with("\r\n") { 2 } else { usize::from(end < rest.len()) };
         self.at += end + length;
         self.number += 1;
-        let line = rest[..end].trim_start_matches('\u{c}').trim_end();
+        Some(rest[..end].trim_start_matches('\u{c}').trim_end())
+    }
+
+    /// Skips the name and the rule of a page's head behind the blank line that is the first of the head.
+    fn skip_page_head(&mut self) -> bool {
+        let rest = self.text[self.at..].trim_start_matches('\u{c}');
+        if !rest.starts_with(PAGE_HEAD) {
+            return false;
+        }
+        let mut ahead = self.clone();
+        if ahead.raw() != Some(PAGE_HEAD) {
+            return false;
+        }
+        *self = ahead.clone();
+        if ahead.raw().is_some_and(is_page_rule) {
+            *self = ahead;
+        }
+        true
+    }
+
+    /// Whether the next line may begin with tildes, by its first bytes.
+    pub fn may_be_tildes(&self) -> bool {
+        let rest = &self.text.as_bytes()[self.at..];
+        let head = &rest[..rest.len().min(16)];
+        // A page's head may stand before the line.
+        head.contains(&b'~') || head.windows(PAGE_HEAD.len()).any(|bytes| bytes == PAGE_HEAD.as_bytes())
+    }
+}
+
+/// Whether a line is the rule below the head of a page.
+fn is_page_rule(line: &str) -> bool {
+    line.len() >= PAGE_RULE_MIN && line.bytes().all(|byte| byte == b'-')
+}
+
+/// The text of an HTML report with blanks in place of the heads of SQL*Plus's pages.
+pub fn without_page_heads(text: &str) -> Cow<'_, str> {
+    if !text.contains("\nOUTPUT") {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let (mut below_name, mut below_blank) = (false, true);
+    let mut lines = text.split_inclusive('\n').peekable();
+    while let Some(line) = lines.next() {
+        let trimmed = line.trim();
+        let mut has_rule = || lines.peek().is_some_and(|next| is_page_rule(next.trim()));
+        let is_name = trimmed == PAGE_HEAD && (below_blank || has_rule());
+        if is_name || (below_name && is_page_rule(trimmed)) {
+            out.extend(line.chars().map(|c| if c == '\n' || c == '\r' { c } else { ' ' }));
+        } else {
+            out.push_str(line);
+        }
+        (below_name, below_blank) = (is_name, trimmed.is_empty());
+    }
+    Cow::Owned(out)
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = Cow<'a, str>;
+
+    fn next(&mut self) -> Option<Cow<'a, str>> {
+        let mut line = self.raw()?;
+        while (line.is_empty() || line == PAGE_HEAD) && {
+            let rule = line == PAGE_HEAD && self.clone().raw().is_some_and(is_page_rule);
+            if rule {
+                self.raw();
+            }
+            rule || (line.is_empty() && self.skip_page_head())
+        } {
+            line = self.raw()?;
+        }
         Some(if line.contains('\t') { Cow::Owned(expanded(line)) } else { Cow::Borrowed(line) })
     }
 }
@@ -68,6 +143,33 @@ pub fn slice(line: &str, (start, end): Range) -> &str {
     &line[from..to]
 }
 
+/// Byte offsets of columns of a line, from left to right.
+pub struct Offsets<'a> {
+    line: &'a str,
+    is_ascii: bool,
+    column: usize,
+    offset: usize,
+}
+
+impl<'a> Offsets<'a> {
+    pub fn new(line: &'a str) -> Self {
+        Self { line, is_ascii: line.is_ascii(), column: 0, offset: 0 }
+    }
+
+    /// The offset of a column, which is not left of the column before; the length of the line behind its end.
+    pub fn at(&mut self, column: usize) -> usize {
+        if self.is_ascii {
+            return column.min(self.line.len());
+        }
+        if column > self.column {
+            let mut rest = self.line[self.offset..].char_indices();
+            let offset = rest.nth(column - self.column).map_or(self.line.len(), |(offset, _)| self.offset + offset);
+            (self.column, self.offset) = (column, offset);
+        }
+        self.offset
+    }
+}
+
 /// The words of a line that are separated by at least `gap` blanks, with their columns.
 pub fn phrases(line: &str, gap: usize) -> Vec<Range> {
     let mut found: Vec<Range> = Vec::new();
@@ -88,9 +190,15 @@ pub fn phrases(line: &str, gap: usize) -> Vec<Range> {
 
 /// The columns that a ruler (`---- -----`) draws. None for other lines.
 pub fn ruler(line: &str) -> Option<Vec<Range>> {
+    if !line.bytes().all(|byte| matches!(byte, b'-' | b' ')) {
+        return None;
+    }
     let hyphens = line.bytes().filter(|byte| *byte == b'-').count();
-    let only = line.bytes().all(|byte| matches!(byte, b'-' | b' '));
-    (only && hyphens >= 3).then(|| phrases(line, 1))
+    if hyphens < 3 {
+        return None;
+    }
+    let columns = phrases(line, 1);
+    (columns.len() <= COLUMNS_MAX).then_some(columns)
 }
 
 /// Whether a line is the end of a section.
@@ -111,11 +219,25 @@ pub fn tildes(line: &str) -> Option<Range> {
 }
 
 /// The heading of a line that also names instance and snapshots: `Time Model Statistics    DB/Inst: ORCL/orcl1  Snaps: 2-3`.
+///
+/// Lines are cut at 80 columns, so that a long name may leave no space for the snapshots.
 pub fn heading(line: &str) -> Option<&str> {
+    if !line.contains(':') {
+        return None;
+    }
     let marks = ["DB/Inst:", " DB:", " Inst:", " Instance:", " Database:"];
     let at = marks.iter().find_map(|mark| line.find(mark))?;
     let (heading, subject) = line.split_at(at);
-    (subject.contains("Snap") && !heading.trim().is_empty()).then_some(heading.trim())
+    let is_cut = || {
+        let names = subject.strip_prefix("DB/Inst: ").filter(|_| line.chars().count() + 2 >= LINE);
+        let names = names.map(|names| names.split_whitespace().collect::<Vec<_>>());
+        match names.as_deref() {
+            Some([names]) => names.contains('/'),
+            Some([names, cut]) => names.contains('/') && "Snap".starts_with(cut),
+            _ => false,
+        }
+    };
+    (!heading.trim().is_empty() && (subject.contains("Snap") || is_cut())).then_some(heading.trim())
 }
 
 /// Pairs of label and value in a line: `Buffer Nowait %:  99.99   Redo NoWait %:  100.00`. A label ends with a colon.
@@ -128,10 +250,14 @@ pub fn pairs(line: &str) -> Vec<(&str, &str)> {
         let Some((colon, _)) = colon else { break };
         let label = rest[..=colon].trim();
         rest = rest[colon + 1..].trim_start();
-        let end = rest.find("  ").unwrap_or(rest.len());
-        // A value is no label: the next pair begins here.
-        let is_label = rest[..end].contains(": ") || rest[..end].ends_with(':');
-        let end = if is_label { 0 } else { end };
+        // A value ends before two blanks. A value is no label: the next pair begins here.
+        let stop = rest.as_bytes().windows(2).position(|two| two == b"  " || two == b": ");
+        let end = match stop {
+            Some(at) if rest.as_bytes()[at] == b':' => 0,
+            Some(at) => at,
+            None if rest.ends_with(':') => 0,
+            None => rest.len(),
+        };
         if label.len() > 1 {
             pairs.push((label, rest[..end].trim()));
         }
@@ -165,12 +291,27 @@ mod tests {
             Some("Time Model Statistics")
         );
         assert_eq!(heading("select DB: from x"), None);
+        let cut = "Instance Activity Stats                          DB/Inst: RACDBNAME/racdbname1  Sna";
+        assert_eq!(heading(cut), Some("Instance Activity Stats"));
     }
 
     #[test]
     fn lines_end_with_any_line_end() {
         let lines: Vec<String> = Lines::new("a\r\nb\n\u{c}c\rd\te").map(Cow::into_owned).collect();
         assert_eq!(lines, ["a", "b", "c", "d       e"]);
+    }
+
+    #[test]
+    fn heads_of_pages_are_no_lines() {
+        let rule = "-".repeat(80);
+        let text = format!("a\n\nOUTPUT\n{rule}\nb\n\nOUTPUT\nc\nOUTPUT\nd\n\ne");
+        let mut lines = Lines::new(&text);
+        let read: Vec<String> = lines.by_ref().map(Cow::into_owned).collect();
+        assert_eq!((read.join("|").as_str(), lines.number), ("a|b|c|OUTPUT|d||e", 12));
+        let blanks = " ".repeat(6);
+        let html = format!("<td>1\r\n\r\nOUTPUT\r\n{rule}\r\n<td>OUTPUT\n");
+        let expected = format!("<td>1\r\n\r\n{blanks}\r\n{}\r\n<td>OUTPUT\n", " ".repeat(80));
+        assert_eq!(without_page_heads(&html), expected);
     }
 
     #[test]

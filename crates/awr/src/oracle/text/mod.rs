@@ -10,7 +10,9 @@ mod columns;
 mod line;
 
 use super::builder::{Builder, Names};
+use super::value;
 use columns::Layout;
+pub use line::without_page_heads;
 use line::{Lines, heading, is_terminator, pairs, phrases, ruler, slice, tildes};
 
 /// Lines that are looked at to find the ruler below a header.
@@ -53,6 +55,24 @@ struct Open {
     is_pairs: bool,
 }
 
+impl Open {
+    fn new(layout: Layout, rows: Rows) -> Self {
+        Self {
+            layout,
+            rows,
+            is_declared: false,
+            partial: Vec::new(),
+            partial_line: 0,
+            lines: 0,
+            lengths: Vec::new(),
+            in_text: false,
+            text_is_full: false,
+            text_begins: false,
+            is_pairs: false,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Reader {
     builder: Builder,
@@ -66,11 +86,14 @@ struct Reader {
     is_terminated: bool,
     note: String,
     has_ended: bool,
+    /// Long cells continue on the next line. AWR reports cut them.
+    wraps: bool,
 }
 
-/// Reads a report. The builder contains what the file contains, also if the file is cut off.
-pub fn read(input: &str) -> Builder {
-    let mut reader = Reader { builder: Builder::new(input.len()), is_terminated: true, ..Reader::default() };
+/// Reads a report. The builder contains what the file contains, also if the file is cut off. `wraps`: the report continues
+/// long cells on the next line.
+pub fn read(input: &str, wraps: bool) -> Builder {
+    let mut reader = Reader { builder: Builder::new(input.len()), is_terminated: true, wraps, ..Reader::default() };
     let mut lines = Lines::new(input);
     while let Some(line) = lines.next() {
         reader.line(&line, lines.number, &lines);
@@ -110,7 +133,10 @@ impl Reader {
             return;
         }
         let is_note = line.trim_start().starts_with("->");
-        if !is_note && rest.clone().next().is_some_and(|next| tildes(&next).is_some_and(|range| range.0 < 4)) {
+        if !is_note
+            && rest.may_be_tildes()
+            && rest.clone().next().is_some_and(|next| tildes(&next).is_some_and(|range| range.0 < 4))
+        {
             self.close();
             self.pending.push(line.to_owned());
             return;
@@ -275,19 +301,7 @@ impl Reader {
             (_, Some(id)) => Rows::SqlBelow { id, is_sql_id: false },
             _ => Rows::Lines,
         };
-        self.open = Some(Open {
-            layout,
-            rows,
-            is_declared: false,
-            partial: Vec::new(),
-            partial_line: 0,
-            lines: 0,
-            lengths: Vec::new(),
-            in_text: false,
-            text_is_full: false,
-            text_begins: false,
-            is_pairs: false,
-        });
+        self.open = Some(Open::new(layout, rows));
         true
     }
 
@@ -297,19 +311,7 @@ impl Reader {
         if self.is_underlined && has_value && self.pending.is_empty() && ruler_ahead(rest.clone()).is_none() {
             let layout = Layout { rulers: Vec::new(), labelled: false, names: Vec::new() };
             self.builder.table("", "", number, &[]);
-            self.open = Some(Open {
-                layout,
-                rows: Rows::Lines,
-                is_declared: true,
-                partial: Vec::new(),
-                partial_line: 0,
-                lines: 0,
-                lengths: Vec::new(),
-                in_text: false,
-                text_is_full: false,
-                text_begins: false,
-                is_pairs: true,
-            });
+            self.open = Some(Open { is_declared: true, is_pairs: true, ..Open::new(layout, Rows::Lines) });
             return self.data(line, number);
         }
         if self.pending.len() >= PENDING_MAX || line.contains("No data exists for this section") {
@@ -322,7 +324,12 @@ impl Reader {
 
     fn data(&mut self, line: &str, number: u32) {
         let Some(mut open) = self.open.take() else { return };
-        if open.is_pairs {
+        let container = container(line)
+            .filter(|_| open.is_declared && !open.is_pairs && open.partial.is_empty() && open.lines == 0);
+        if let Some(name) = container {
+            let columns = open.layout.names.len() + if matches!(open.rows, Rows::SqlBelow { .. }) { 2 } else { 0 };
+            self.builder.further_cell(columns, "PDB Name", name, number);
+        } else if open.is_pairs {
             self.pairs(line, number);
         } else if open.layout.labelled {
             self.labelled(&mut open, line, number);
@@ -408,7 +415,10 @@ impl Reader {
                 line.trim().clone_into(&mut open.partial[0]);
             }
             None => {
-                // The line before was wrapped.
+                // The line before was wrapped, if its last cell is a text.
+                if open.partial.last().is_some_and(|text| is_number(text)) {
+                    return self.builder.stray(line, number);
+                }
                 if let Some(text) = open.partial.last_mut().filter(|text| text.len() < WRAPPED_MAX) {
                     text.push_str(line.trim());
                 }
@@ -492,9 +502,11 @@ impl Reader {
             return self.label_above(open, line, number);
         };
         let mut filled = cells.iter().enumerate().filter(|(_, cell)| !cell.is_empty());
+        let wraps = |column: usize| self.wraps || open.layout.names[column].1.ends_with("Text");
         if let (Some((column, text)), None) = (filled.next(), filled.next())
             && cells.len() > 1
             && open.is_declared
+            && wraps(column)
         {
             // A wrapped cell: the line before is full, or has no space for the next word.
             let (start, end) = open.layout.rulers[0][column];
@@ -507,22 +519,33 @@ impl Reader {
                 return self.builder.continue_cell(column, text, if is_full { "" } else { " " });
             }
         }
-        open.lengths.clear();
-        open.lengths.extend(cells.iter().map(|cell| cell.chars().count()));
+        if (0..cells.len()).any(wraps) {
+            open.lengths.clear();
+            open.lengths.extend(cells.iter().map(|cell| cell.chars().count()));
+        }
         self.declare(open, number, &[]);
         self.add_row(cells, number);
     }
 
     fn finish(mut self, line: u32) -> Builder {
         let inside = self.open.is_some() || self.held.is_some();
-        let heading = self.builder.heading().unwrap_or("").to_owned();
         self.close();
         if !self.has_ended {
-            let place = if inside { format!("in a table of \"{heading}\"") } else { format!("after \"{heading}\"") };
-            self.builder.warn(line, format!("the report is cut off {place}; figures behind this place are missing"));
+            self.builder.cut_off(line, inside);
         }
         self.builder
     }
+}
+
+/// The name in a line below a row of a report about a container database: `   PDB: PDB1`.
+fn container(line: &str) -> Option<&str> {
+    let name = line.strip_prefix("   ")?.trim_start().strip_prefix("PDB: ")?.trim();
+    (!name.is_empty() && !name.contains(' ')).then_some(name)
+}
+
+/// Whether a cell is a number.
+fn is_number(cell: &str) -> bool {
+    value::parse(cell, value::Unit::None, false).is_some()
 }
 
 /// The next ruler within a few lines that are not blank.
