@@ -168,16 +168,18 @@ impl Report {
     }
 
     /// Waits by log2 bucket of microseconds, by event, from the tables of histograms. Tables of parts of the range
-    /// (`up to 32 ms`) refine the base table: their shares are of the same total.
+    /// (`up to 32 ms`) refine the base table: their shares are of the same total. Those of releases before 12.2 (`Detail`)
+    /// divide its column of 32 ms to 1 s, and what is above.
     pub fn histograms(&self) -> BTreeMap<String, Vec<f64>> {
         let mut all: BTreeMap<String, Distribution> = BTreeMap::new();
         for section in super::lookup::sections_of(self, "Wait Event Histogram") {
             let heading = section.heading();
-            let is_part = heading.contains("up to");
-            if heading.contains("Detail") {
-                // Of releases before 12.2: parts of columns of the base table.
-                continue;
-            }
+            let part = match heading {
+                _ if heading.contains("up to") => Part::Range,
+                _ if heading.contains("Detail") => Part::Detail,
+                _ => Part::Base,
+            };
+            let is_part = part != Part::Base;
             for table in section.tables() {
                 let Some(event) = table.column(&["Event"]) else { continue };
                 let total = table.column(&["Total Waits", "Waits"]);
@@ -201,13 +203,23 @@ impl Report {
                     }
                     entry.add(
                         bounds.iter().map(|(column, above, exponent)| (*above, *exponent, row.number(*column))),
-                        is_part,
+                        part,
                     );
                 }
             }
         }
         all.into_iter().map(|(event, distribution)| (event, distribution.counts())).collect()
     }
+}
+
+/// What a table of histograms contains.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Base,
+    /// A range of the base table.
+    Range,
+    /// A range of the base table of releases before 12.2.
+    Detail,
 }
 
 /// Shares of waits by bucket, in per cent.
@@ -221,11 +233,15 @@ struct Distribution {
 
 impl Distribution {
     /// Adds a row of a table: whether the column has what is above the bound, the bucket, the share.
-    fn add(&mut self, shares: impl Iterator<Item = (bool, u32, Option<f64>)>, is_part: bool) {
+    fn add(&mut self, shares: impl Iterator<Item = (bool, u32, Option<f64>)>, part: Part) {
+        let is_part = part != Part::Base;
         let shares: Vec<_> = shares.collect();
         let first = shares.iter().filter(|(is_above, ..)| !is_above).map(|(_, exponent, _)| *exponent).min();
         let last = shares.iter().filter(|(is_above, ..)| !is_above).map(|(_, exponent, _)| *exponent).max();
         let (Some(first), Some(last)) = (first, last) else { return };
+        if part == Part::Detail && first + 1 < self.above.0 {
+            return self.divide(first, &shares);
+        }
         // A part above continues the rest of the table before; a part below divides its first bucket.
         let continues = is_part && first + 1 >= self.above.0;
         let lowest = self.below.keys().next().copied().unwrap_or(0);
@@ -243,6 +259,22 @@ impl Distribution {
                 (false, true) => {}
             }
         }
+    }
+
+    /// Replaces the buckets above the first column of a part, which are coarse, by those of the part.
+    fn divide(&mut self, first: u32, shares: &[(bool, u32, Option<f64>)]) {
+        let finer = |is_above: bool| {
+            shares
+                .iter()
+                .filter(move |share| share.0 == is_above && share.1 > first)
+                .map(|share| (share.1, share.2.unwrap_or(0.0)))
+        };
+        if finer(false).chain(finer(true)).all(|(_, share)| share == 0.0) {
+            return;
+        }
+        self.below.retain(|exponent, _| *exponent <= first);
+        self.below.extend(finer(false));
+        self.above = finer(true).last().unwrap_or(self.above);
     }
 
     fn counts(&self) -> Vec<f64> {
@@ -265,13 +297,17 @@ fn bound(name: &str) -> Option<(bool, u32)> {
         _ => return None,
     };
     let text = text.trim();
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let number: f64 = text[..digits].parse().ok()?;
+    let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'/').count();
+    let (dividend, divisor) = text[..digits].split_once('/').unwrap_or((&text[..digits], "1"));
+    let number = dividend.parse::<f64>().ok()? / divisor.parse::<f64>().ok().filter(|divisor| *divisor > 0.0)?;
     let us = match text[digits..].trim() {
-        "us" => number,
+        "us" | "u" => number,
+        // Text reports cut `ms`. Minutes are 1 to 8: there are quarters of hours above.
+        "m" if number >= 16.0 => number * 1024.0,
         "ms" => number * 1024.0,
         "s" => number * 1_048_576.0,
         "m" | "min" => number * 67_108_864.0,
+        "h" => number * 4_294_967_296.0,
         _ => return None,
     };
     let exponent = us.log2().round().clamp(0.0, 62.0) as u32;
@@ -280,12 +316,26 @@ fn bound(name: &str) -> Option<(bool, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::bound;
+    use super::{Part, bound};
 
     #[test]
     fn bounds_of_histograms_are_powers_of_two() {
-        let cases =
-            [("<1us", 0), ("<512us", 9), ("<1ms", 10), ("<32ms", 15), ("<=1s", 20), (">1s", 21), (">=512us", 10)];
+        let cases = [
+            ("<1/8s", 17),
+            ("<1/2s", 19),
+            ("<1/4h", 30),
+            ("<1h", 32),
+            ("<128u", 7),
+            (">=32m", 16),
+            ("<2m", 27),
+            ("<1us", 0),
+            ("<512us", 9),
+            ("<1ms", 10),
+            ("<32ms", 15),
+            ("<=1s", 20),
+            (">1s", 21),
+            (">=512us", 10),
+        ];
         for (name, exponent) in cases {
             assert_eq!(bound(name), Some((name.starts_with('>'), exponent)), "{name}");
         }
@@ -296,10 +346,27 @@ mod tests {
     fn tables_of_parts_refine_the_base_table() {
         let mut distribution = super::Distribution { total: 1000.0, ..Default::default() };
         // <8us, <16us, >=16us; then 1 to 8 us; then 16 us to 64 us.
-        distribution.add([(false, 3, Some(50.0)), (false, 4, Some(20.0)), (true, 5, Some(30.0))].into_iter(), false);
-        distribution.add([(false, 2, Some(10.0)), (false, 3, Some(40.0)), (true, 4, Some(50.0))].into_iter(), true);
+        distribution
+            .add([(false, 3, Some(50.0)), (false, 4, Some(20.0)), (true, 5, Some(30.0))].into_iter(), Part::Base);
+        distribution
+            .add([(false, 2, Some(10.0)), (false, 3, Some(40.0)), (true, 4, Some(50.0))].into_iter(), Part::Range);
         let above = [(false, 4, Some(70.0)), (false, 5, Some(10.0)), (false, 6, Some(15.0)), (true, 7, Some(5.0))];
-        distribution.add(above.into_iter(), true);
+        distribution.add(above.into_iter(), Part::Range);
         assert_eq!(distribution.counts(), [0.0, 0.0, 100.0, 400.0, 200.0, 100.0, 150.0, 50.0]);
+    }
+
+    #[test]
+    fn tables_of_details_divide_the_coarse_bucket() {
+        let mut distribution = super::Distribution { total: 1000.0, ..Default::default() };
+        // <32ms, <=1s, >1s; then 64 ms to 2 s; then 4 s to 8 s.
+        distribution
+            .add([(false, 15, Some(50.0)), (false, 20, Some(40.0)), (true, 21, Some(10.0))].into_iter(), Part::Base);
+        let shares = [50.0, 25.0, 10.0, 5.0, 0.0, 0.0, 6.0];
+        let detail = shares.iter().zip(15..).map(|(share, exponent)| (false, exponent, Some(*share)));
+        distribution.add(detail.chain([(true, 22, Some(4.0))]), Part::Detail);
+        let above = [(false, 21, Some(96.0)), (false, 22, Some(1.0)), (false, 23, Some(1.0)), (true, 24, Some(2.0))];
+        distribution.add(above.into_iter(), Part::Detail);
+        let counts = distribution.counts();
+        assert_eq!(counts[15..], [500.0, 250.0, 100.0, 50.0, 0.0, 0.0, 60.0, 10.0, 10.0, 20.0]);
     }
 }
