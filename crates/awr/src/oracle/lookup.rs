@@ -4,6 +4,7 @@
 //! begins with it: `cell physical IO interconnect by` is the total, or what Smart Scan returned. Nothing is guessed.
 
 use super::model::{Form, Report, Row, Section, Table, same_name};
+use super::value::Value;
 use std::collections::BTreeMap;
 
 /// What a report says about a name.
@@ -25,7 +26,7 @@ impl Lookup {
 }
 
 /// Names with a common beginning that text reports cut.
-const LONG_NAMES: [&str; 24] = [
+const LONG_NAMES: [&str; 26] = [
     "cell physical IO interconnect bytes",
     "cell physical IO interconnect bytes returned by smart scan",
     "cell physical IO bytes eligible for predicate offload",
@@ -50,7 +51,12 @@ const LONG_NAMES: [&str; 24] = [
     "cell multiblock read request",
     "log file switch (checkpoint incomplete)",
     "log file switch (archiving needed)",
+    "wait for unread message on broadcast channel",
+    "wait for unread message on multiple broadcast channels",
 ];
+
+/// The shortest name of an event that may be cut.
+const CUT_MIN: usize = 25;
 
 /// One event, summed over the instances of a global report.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,6 +68,8 @@ pub struct EventRow {
     pub is_background: bool,
     pub waits: Option<f64>,
     pub time_us: Option<f64>,
+    /// From the printed average or the printed total, whichever is more exact.
+    pub average_us: Option<f64>,
     /// Of DB time, or of background time. Absent for idle events.
     pub percent: Option<f64>,
     /// Line of the file.
@@ -191,20 +199,53 @@ impl Report {
             }
         }
         if lists == 0 {
-            events.extend(self.top_events());
+            // A list of all events contains those of background processes.
+            let foreground = self.top_section(|heading| heading.contains("Foreground"));
+            events.extend(self.events_of(foreground.or_else(|| self.top_section(|_| true))));
         }
         events
     }
 
     /// The events of the first list of the busiest events.
     pub fn top_events(&self) -> Vec<EventRow> {
+        self.events_of(self.top_section(|_| true))
+    }
+
+    /// The first list of the busiest events whose heading fulfils a condition.
+    fn top_section(&self, condition: impl Fn(&str) -> bool) -> Option<Section<'_>> {
+        let mut top = self.sections().filter(|section| section.heading().starts_with("Top "));
+        top.find(|section| {
+            condition(section.heading())
+                && section.tables().any(|table| {
+                    table.column(&["Event"]).is_some() && table.column(&["Waits", "Event Waits"]).is_some()
+                })
+        })
+    }
+
+    /// The event for which a text report prints only the beginning of a name, or what else the beginning stands for. None if
+    /// no event has the name.
+    pub(super) fn cut_event<'a>(
+        &self,
+        events: &'a [EventRow],
+        name: &str,
+    ) -> Option<Result<&'a EventRow, (String, Vec<&'static str>)>> {
+        if self.form == Form::Html {
+            return None;
+        }
+        let width = events.iter().map(|event| event.name.chars().count()).max()?;
+        let mut cut = events.iter().filter(|event| event.name.len() >= CUT_MIN && is_cut(&event.name, name, width));
+        let event = cut.next()?;
+        let others: Vec<&str> = LONG_NAMES.iter().filter(|known| known.starts_with(&event.name)).copied().collect();
+        let is_unique = cut.all(|other| other.is_background && !event.is_background);
+        match is_unique && others.iter().all(|known| *known == name) {
+            true => Some(Ok(event)),
+            false => Some(Err((event.name.clone(), others))),
+        }
+    }
+
+    fn events_of(&self, top: Option<Section<'_>>) -> Vec<EventRow> {
         let classes = self.event_classes();
         let mut events = Vec::new();
-        let top = self.sections().filter(|section| section.heading().starts_with("Top ")).find(|section| {
-            section
-                .tables()
-                .any(|table| table.column(&["Event"]).is_some() && table.column(&["Waits", "Event Waits"]).is_some())
-        });
         if let Some(section) = top {
             section.tables().for_each(|table| event_rows(table, false, &classes, &mut events));
         }
@@ -250,6 +291,7 @@ fn event_rows(table: Table<'_>, is_background: bool, classes: &BTreeMap<String, 
     let time =
         ["Total Wait Time (s)", "Total Wait Time (sec)", "Wait Time Total(s)", "Total(s)", "Time (s)", "Tota Time"];
     let time = table.column(&time);
+    let average = table.column(&["Avg wait (ms)", "Wait Avg(ms)", "Avg wait", "Wait Event Avg(ms)", "Avg(ms)"]);
     let class = table.column(&["Wait Class", "Class"]);
     let percent =
         table.column(&["% DB time", "Wait Time %DB time", "% bg time", "Wait Time %bg time", "%Total Call Time"]);
@@ -258,22 +300,50 @@ fn event_rows(table: Table<'_>, is_background: bool, classes: &BTreeMap<String, 
             continue;
         }
         let name = row.text(name);
-        let known =
-            class.and_then(|class| class_name(row.text(class))).or_else(|| classes.get(name).map(String::as_str));
+        let known = class.and_then(|class| class_name(row.text(class))).or_else(|| class_of(classes, name));
+        let total = time.and_then(|time| row.value(time)).map(|value| match value.unit.base() {
+            "us" => value,
+            // `Tota Time` has seconds.
+            _ => Value { number: value.number * 1e6, error: value.error * 1e6, ..value },
+        });
+        let average = average.and_then(|average| row.value(average)).filter(|value| value.unit.base() == "us");
         events.push(EventRow {
             name: name.to_owned(),
             class: known.or_else(|| well_known_class(name)).unwrap_or("").to_owned(),
             is_background,
             waits: row.number(waits),
-            time_us: time.and_then(|time| row.value(time)).map(|value| match value.unit.base() {
-                "us" => value.number,
-                // `Tota Time` has seconds.
-                _ => value.number * 1e6,
-            }),
+            time_us: total.map(|total| total.number),
+            average_us: average_us(total, average, row.value(waits)),
             percent: percent.and_then(|percent| row.number(percent)),
             line: row.line(),
         });
     }
+}
+
+/// The average of a wait in microseconds: of the printed average, and the total over the waits, what is rounded less.
+fn average_us(total: Option<Value>, average: Option<Value>, waits: Option<Value>) -> Option<f64> {
+    let waits = waits.filter(|waits| waits.number > 0.0);
+    let quotient = total.zip(waits).map(|(total, waits)| {
+        let us = total.number / waits.number;
+        // Numbers of waits may be rounded, too: `12.3K`.
+        let rounded = if waits.number.fract() == 0.0 && waits.error <= 0.5 { 0.0 } else { waits.error / waits.number };
+        (us, total.error / waits.number + us * rounded)
+    });
+    match (quotient, average.filter(|average| average.number > 0.0)) {
+        (Some((_, error)), Some(average)) if average.error < error => Some(average.number),
+        (Some((us, _)), _) => Some(us),
+        (None, average) => average.map(|average| average.number),
+    }
+}
+
+/// The class of an event, by its name or by the names that begin with it, if they are of one class.
+fn class_of<'a>(classes: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
+    let mut candidates = classes.range(name.to_owned()..).take_while(|(known, _)| known.starts_with(name));
+    let (known, class) = candidates.next()?;
+    if known == name {
+        return Some(class);
+    }
+    (name.len() >= CUT_MIN && candidates.all(|(_, other)| other == class)).then_some(class)
 }
 
 /// The wait class of a printed class, which text reports cut (`Configurat`).
@@ -285,7 +355,14 @@ pub fn class_name(printed: &str) -> Option<&'static str> {
 
 /// The wait class of events whose class no table of a report names.
 fn well_known_class(event: &str) -> Option<&'static str> {
-    const CLASSES: [(&str, &str); 26] = [
+    const CLASSES: [(&str, &str); 33] = [
+        ("enq: KO", "Application"),
+        ("enq: HW", "Configuration"),
+        ("enq: SQ", "Configuration"),
+        ("log buffer space", "Configuration"),
+        ("Disk file operations I/O", "User I/O"),
+        ("row cache lock", "Concurrency"),
+        ("SQL*Net more data", "Network"),
         ("db file sequential read", "User I/O"),
         ("db file scattered read", "User I/O"),
         ("db file parallel read", "User I/O"),

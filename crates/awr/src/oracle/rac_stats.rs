@@ -4,7 +4,7 @@
 //! |---|---|
 //! | Total IO | Reads + Writes |
 //! | Reads | statistic `physical read IO requests` per second, as the script has it |
-//! | Read Latency | milliseconds of a wait for `db file sequential read`, or `cell single block physical read` if that has more waits |
+//! | Read Latency | milliseconds of a wait for `db file sequential read`, or else for `cell single block physical read` |
 //! | Writes | statistic `physical writes` per second: blocks, as the script has it |
 //! | Redo MB/s | statistic `redo size` per second |
 //!
@@ -38,18 +38,11 @@ pub fn rac_stats(report: &Report) -> RacStats {
     let mut events = report.top_events();
     events.extend(report.events());
     let average = |name: &&str| {
-        let event = events.iter().find(|event| event.name == *name)?;
-        let waits = event.waits.filter(|waits| *waits > 0.0)?;
-        Some((waits, event.time_us? / waits / 1e3))
+        Some(events.iter().find(|event| event.name == *name && event.average_us.is_some())?.average_us? / 1e3)
     };
-    let latencies = SINGLE_BLOCK.iter().filter_map(average);
     RacStats {
-        reads: rate(
-            report,
-            &["physical read IO requests", "physical read total IO requests"],
-            &["Read IO requests", "Physical reads", "Physical read (blocks)"],
-        ),
-        read_latency_ms: latencies.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, ms)| ms),
+        reads: rate(report, &["physical read IO requests", "physical read total IO requests"], &["Read IO requests"]),
+        read_latency_ms: SINGLE_BLOCK.iter().find_map(average),
         writes: rate(report, &["physical writes"], &["Physical write (blocks)", "Physical writes"]),
         redo_mb: rate(report, &["redo size"], &["Redo size (bytes)", "Redo size"]).map(|bytes| bytes / 1_048_576.0),
     }

@@ -66,16 +66,32 @@ pub fn point(report: &Report, name: &str) -> Point {
         point.total = total;
         point.count = count;
     };
+    // A time of the time model is also a statistic, in centiseconds.
+    if let Some(us) = report.time(name) {
+        found(&mut point, Source::TimeModel, Some(us), None);
+        return rates(point);
+    }
     match report.statistic(name) {
         Lookup::Found(value) => found(&mut point, Source::Statistic, Some(value), None),
         Lookup::Ambiguous(printed, others) => {
             point.ambiguous = Some(format!("\"{printed}\" may stand for {}", others.join(", ")));
         }
         Lookup::Absent => {
-            if let Some(us) = report.time(name) {
-                found(&mut point, Source::TimeModel, Some(us), None);
-            } else if let Some(event) = report.events().iter().find(|event| same_name(&event.name, name)) {
+            let events = report.events();
+            let exact = events.iter().find(|event| same_name(&event.name, name));
+            if let Some(event) = exact {
                 found(&mut point, Source::Event, event.time_us, event.waits);
+                point.average_us = event.average_us;
+            } else if let Some(cut) = report.cut_event(&events, name) {
+                match cut {
+                    Ok(event) => {
+                        found(&mut point, Source::Event, event.time_us, event.waits);
+                        point.average_us = event.average_us;
+                    }
+                    Err((printed, others)) => {
+                        point.ambiguous = Some(format!("\"{printed}\" may stand for {}", others.join(", ")));
+                    }
+                }
             } else if let Some(id) = sql_id::parse(name) {
                 let document = report.to_document();
                 if let Some(sql) = document.statements.iter().find(|sql| sql.query_id == Some(id)) {
@@ -87,9 +103,14 @@ pub fn point(report: &Report, name: &str) -> Point {
             }
         }
     }
+    rates(point)
+}
+
+/// Adds the figures that follow from the others.
+fn rates(mut point: Point) -> Point {
     let seconds = point.elapsed_us.map(|us| us / 1e6).filter(|seconds| *seconds > 0.0);
     point.per_second = point.per_second.or_else(|| Some(point.total? / seconds?));
-    if matches!(point.source, Some(Source::Event | Source::Statement)) {
+    if matches!(point.source, Some(Source::Event | Source::Statement)) && point.average_us.is_none() {
         point.average_us = point.count.filter(|count| *count > 0.0).and_then(|count| Some(point.total? / count));
     }
     point
