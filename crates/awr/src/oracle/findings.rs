@@ -6,13 +6,11 @@ use crate::document::{Event, Measure, names};
 use crate::figures::time::{average_wait_us, foreground_waits};
 use crate::findings::{Evidence, Finding, Findings, Impact, Kind, Recommendation};
 use crate::report::{self, Kind as ReportKind};
-use crate::rules::{self, SIGNIFICANT_PERCENT};
+use crate::rules::{self, FLASH_READ_US, SIGNIFICANT_PERCENT};
 use crate::sections::{self, Block, Group, Section};
 use crate::table::{Align, Cell, Column, Layout, Table, duration};
 use crate::view::{View, top};
 
-/// A read from flash, as the rules of our own reports assume.
-const FLASH_READ_US: f64 = 150.0;
 /// Share of DB time that DB CPU takes in an interval that is bound by CPU.
 const CPU_PERCENT: f64 = 50.0;
 /// Rules whose conditions and advice hold for Oracle, too.

@@ -28,7 +28,7 @@ const WORK_MEM: f64 = 4_194_304.0;
 const TAIL_FACTOR: f64 = 8.0;
 const TAIL_WAITS_MIN: f64 = 1000.0;
 /// A single-block read from flash, which limits the benefit of flash.
-const FLASH_READ_US: f64 = 150.0;
+pub(crate) const FLASH_READ_US: f64 = 150.0;
 
 fn named_us(view: &View<'_>, names: &[&str]) -> Measure {
     sum(foreground_waits(view.document).filter(|event| names.contains(&&*event.event)).map(|event| event.time_us))

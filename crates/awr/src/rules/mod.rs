@@ -20,6 +20,7 @@ mod vacuum;
 use crate::document::Document;
 use crate::findings::{Evidence, Finding, Findings, Impact, Kind, Recommendation};
 use crate::view::View;
+pub(crate) use io::FLASH_READ_US;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The least impact of a problem or symptom, in per cent of DB time.
