@@ -17,7 +17,9 @@ const USER_COLUMNS: [&str; 9] = [
     "Object Owner",
 ];
 const SQL_COLUMNS: [&str; 3] = ["SQL Text", "SQL Module", "Statement"];
-const HOST_COLUMNS: [&str; 4] = ["Host Name", "Host", "Machine", "Client ID"];
+const HOST_COLUMNS: [&str; 6] = ["Host Name", "Host", "Machine", "Client ID", "Cell Name", "IP Address"];
+/// The name of a host in values of parameters: `(ADDRESS=(PROTOCOL=TCP)(HOST=node1)(PORT=1521))`.
+const HOST_KEY: &str = "HOST";
 /// Shorter names of hosts are only replaced where they are the whole cell.
 const HOST_LENGTH_MIN: usize = 4;
 /// Notes in which SQL text can stand.
@@ -42,13 +44,15 @@ impl Masking {
         if name.is_empty() {
             return String::new();
         }
-        if let Some(known) = self.known.get(&(kind, name.to_owned())) {
+        // Reports print names in either case.
+        let key = (kind, name.to_lowercase());
+        if let Some(known) = self.known.get(&key) {
             return known.clone();
         }
         let count = self.count.entry(kind).or_insert(0);
         *count += 1;
         let replacement = format!("{kind}{count}");
-        self.known.insert((kind, name.to_owned()), replacement.clone());
+        self.known.insert(key, replacement.clone());
         replacement
     }
 
@@ -61,7 +65,8 @@ impl Masking {
                 let replacement = self.replacement("host", &host);
                 // A full name contains the short name.
                 let short = host.split('.').next().unwrap_or("").to_owned();
-                if short != host {
+                if short != host && !short.is_empty() {
+                    self.known.entry(("host", short.to_lowercase())).or_insert_with(|| replacement.clone());
                     hosts.push((host.clone(), replacement.clone()));
                 }
                 hosts.push((short, replacement.clone()));
@@ -90,6 +95,25 @@ impl Masking {
         }
     }
 
+    /// The text with the hosts of its addresses replaced; None if it contains none.
+    fn without_addresses(&mut self, text: &str) -> Option<String> {
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some(at) = find(rest, HOST_KEY) {
+            let behind = &rest[at + HOST_KEY.len()..];
+            let value = behind.trim_start().strip_prefix('=').map(str::trim_start);
+            let name = value.map_or("", |value| value.split([')', '(', ' ', ',', ';']).next().unwrap_or(""));
+            let start = match value {
+                Some(value) if !name.is_empty() => rest.len() - value.len(),
+                _ => at + HOST_KEY.len(),
+            };
+            out.push_str(&rest[..start]);
+            out.push_str(&self.replacement("host", name));
+            rest = &rest[start + name.len()..];
+        }
+        (!out.is_empty()).then(|| out + rest)
+    }
+
     fn cells(&mut self, report: &mut Report, hosts: &[(String, String)]) {
         let kinds: Vec<Vec<Option<&'static str>>> = report
             .tables()
@@ -115,9 +139,17 @@ impl Masking {
                 for (cell, kind) in (start..end).zip(kinds) {
                     let text = data.text(data.cells[cell]);
                     let replaced = match kind {
+                        // A row of sums names no host.
+                        Some("host") if text.starts_with("Total") || text.eq_ignore_ascii_case("All") => None,
                         Some(kind) => {
                             let text = text.to_owned();
                             Some(self.replacement(kind, &text))
+                        }
+                        None if self.hosts && text.contains('=') => {
+                            let text = text.to_owned();
+                            let with_addresses = self.without_addresses(&text);
+                            let replaced = without_hosts(with_addresses.as_deref().unwrap_or(&text), hosts);
+                            replaced.or(with_addresses)
                         }
                         None => without_hosts(text, hosts),
                     };
@@ -136,14 +168,29 @@ fn append(buffer: &mut String, text: &str) -> Span {
     Span { start, length: text.len() as u32 }
 }
 
-/// The text with the names of hosts replaced; None if it contains none.
+/// The place of an ASCII text, without regard to case.
+fn find(text: &str, name: &str) -> Option<usize> {
+    text.as_bytes().windows(name.len()).position(|bytes| bytes.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// The text with the names of hosts replaced, without regard to case; None if it contains none.
 fn without_hosts(text: &str, hosts: &[(String, String)]) -> Option<String> {
     let mut replaced: Option<String> = None;
     for (host, replacement) in hosts {
         let current = replaced.as_deref().unwrap_or(text);
-        if current.contains(host.as_str()) {
-            replaced = Some(current.replace(host.as_str(), replacement));
+        let Some(mut at) = find(current, host) else { continue };
+        let (mut out, mut rest) = (String::new(), current);
+        loop {
+            out.push_str(&rest[..at]);
+            out.push_str(replacement);
+            rest = &rest[at + host.len()..];
+            match find(rest, host) {
+                Some(next) => at = next,
+                None => break,
+            }
         }
+        out.push_str(rest);
+        replaced = Some(out);
     }
     replaced
 }
