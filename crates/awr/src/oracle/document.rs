@@ -274,7 +274,7 @@ impl Distribution {
         }
         self.below.retain(|exponent, _| *exponent <= first);
         self.below.extend(finer(false));
-        self.above = finer(true).last().unwrap_or(self.above);
+        self.above = finer(true).next_back().unwrap_or(self.above);
     }
 
     fn counts(&self) -> Vec<f64> {
