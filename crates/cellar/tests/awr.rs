@@ -5,6 +5,7 @@
 #[path = "../../awr/tests/support/mod.rs"]
 mod support;
 
+use std::io::{Cursor, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use support::Builder;
@@ -78,6 +79,81 @@ fn two_saved_documents_are_compared_and_several_are_reported_together() {
     let global = stdout(&files.awr(&["global", "--from-json", "both.json"]));
     assert!(global.contains("WORKLOAD REPOSITORY REPORT (RAC)"));
     assert!(stdout(&files.awr(&["report", "--from-json", "both.json"])).contains("WORKLOAD REPOSITORY REPORT (RAC)"));
+}
+
+/// An hour of an instance, as Oracle prints it.
+const ORACLE: &[u8] = include_bytes!("../../awr/tests/oracle_support/instance.txt");
+
+fn compressed(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, bytes) in members {
+        archive.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+        archive.write_all(bytes).unwrap();
+    }
+    archive.finish().unwrap().into_inner()
+}
+
+#[test]
+fn oracle_reports_are_read_from_compressed_files() {
+    let files = Files::new();
+    let whole = compressed(ORACLE);
+    std::fs::write(files.path("whole.gz"), &whole).unwrap();
+    let summary = stdout(&files.awr(&["read", "whole.gz"]));
+    assert!(summary.contains("ORCL") && !summary.contains("damaged"), "{summary}");
+    // The sum at the end of the file does not fit the bytes.
+    let mut damaged = whole.clone();
+    let sum = damaged.len() - 8;
+    damaged[sum] ^= 1;
+    std::fs::write(files.path("damaged.gz"), &damaged).unwrap();
+    std::fs::write(files.path("cut.gz"), &whole[..whole.len() - 6]).unwrap();
+    for name in ["damaged.gz", "cut.gz"] {
+        let summary = stdout(&files.awr(&["read", name]));
+        assert!(summary.contains("the compressed file is damaged: "), "{summary}");
+        let output = files.awr(&["rac-stats", name]);
+        assert!(stdout(&output).contains("|150|100|2.00|50|"), "{output:?}");
+        assert!(stderr(&output, 0).contains("the compressed file is damaged: "), "{output:?}");
+    }
+}
+
+#[test]
+fn oracle_reports_are_read_from_archives() {
+    let files = Files::new();
+    let members: [(&str, &[u8]); 3] =
+        [("__MACOSX/._awr.txt", b"\0\x05\x16\x07"), ("awr.txt", ORACLE), (".hidden/awr.txt", ORACLE)];
+    std::fs::write(files.path("reports.zip"), archive(&members)).unwrap();
+    let output = files.awr(&["rac-stats", "reports.zip"]);
+    assert_eq!(stderr(&output, 0), "");
+    assert_eq!(stdout(&output).lines().skip(1).collect::<Vec<_>>(), ["reports.zip/awr.txt|150|100|2.00|50|41|"]);
+    std::fs::write(files.path("empty.zip"), archive(&[])).unwrap();
+    let error = stderr(&files.awr(&["read", "empty.zip"]), 1);
+    assert!(error.contains("contain no report"), "{error}");
+    std::fs::write(files.path("a.docx"), archive(&[("a.xml", b"a"), ("[Content_Types].xml", b"a")])).unwrap();
+    let error = stderr(&files.awr(&["read", "a.docx"]), 1);
+    assert!(error.contains("a document of Microsoft Office"), "{error}");
+    // A link to the folder above is not followed.
+    std::fs::create_dir(files.path("folder")).unwrap();
+    std::fs::write(files.path("folder/awr.txt"), ORACLE).unwrap();
+    std::os::unix::fs::symlink("..", files.path("folder/above")).unwrap();
+    assert_eq!(stdout(&files.awr(&["rac-stats", "folder"])).lines().count(), 2);
+}
+
+#[test]
+fn reports_that_are_not_about_one_interval_are_only_read() {
+    let files = Files::new();
+    let text = String::from_utf8_lossy(ORACLE);
+    let sql = text.replacen("WORKLOAD REPOSITORY report for", "WORKLOAD REPOSITORY SQL Report", 1);
+    std::fs::write(files.path("sql.txt"), sql).unwrap();
+    stdout(&files.awr(&["read", "sql.txt"]));
+    for command in [&["findings", "sql.txt"][..], &["rac-stats", "sql.txt"], &["diff", "sql.txt", "sql.txt"]] {
+        let error = stderr(&files.awr(command), 1);
+        assert!(error.contains("a report about one statement"), "{error}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::Files;
 use crate::awr::{source::Failure, to_stdout};
 use cellar_awr::document::Document;
 use cellar_awr::oracle::trend::{Point, point, sortable};
-use cellar_awr::oracle::{self, csv, findings as rules, rac_stats as script};
+use cellar_awr::oracle::{csv, findings as rules, rac_stats as script};
 use cellar_awr::render::{self, Format};
 use cellar_awr::table::{Cell, Table};
 use clap::builder::PossibleValuesParser;
@@ -172,8 +172,11 @@ pub fn one_document(file: &str) -> Result<Option<Document>, Failure> {
         if input.bytes.trim_ascii_start().starts_with(b"{") || input.bytes.trim_ascii_start().starts_with(b"[") {
             return Ok(());
         }
-        let report = oracle::read(&input.name, &input.bytes);
+        let report = super::report_of(&input, false);
         let report = report.map_err(|refusal| Failure::error(format!("\"{}\": {refusal}", input.name)))?;
+        if let Some(damage) = &input.damage {
+            eprintln!("cellar awr diff: \"{}\": {damage}", input.name);
+        }
         documents.push(report.to_document());
         Ok(())
     })?;

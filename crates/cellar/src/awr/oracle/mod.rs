@@ -6,7 +6,7 @@ mod read;
 
 use crate::awr::source::Failure;
 pub use analyze::{FindingsArguments, RacStatsArguments, TrendArguments, findings, one_document, rac_stats, trend};
-use cellar_awr::oracle::{self, model::Report};
+use cellar_awr::oracle::{self, model::Report, model::Warning};
 pub use read::{ReadArguments, read};
 use std::path::PathBuf;
 
@@ -16,6 +16,21 @@ pub struct Files {
     /// AWR or Statspack reports, as text or HTML, also .gz and .zip; folders; - for standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
+}
+
+/// The report in a file, or one line that says why there is none. `all`: also a report that is not about one interval.
+fn report_of(input: &inputs::Input, all: bool) -> Result<Report, String> {
+    let mut report = oracle::read(&input.name, &input.bytes).map_err(|refusal| match &input.damage {
+        Some(damage) => format!("{refusal}; {damage}"),
+        None => refusal.to_string(),
+    })?;
+    if let Some(what) = report.kind.without_figures().filter(|_| !all) {
+        return Err(format!("the report is {what}, which only \"cellar awr read\" reads"));
+    }
+    if let Some(damage) = &input.damage {
+        report.warnings.insert(0, Warning { line: 1, text: damage.clone() });
+    }
+    Ok(report)
 }
 
 impl Files {
@@ -33,7 +48,11 @@ impl Files {
         inputs::for_each(&self.files, &mut |input| {
             let (name, is_named, report) = match input {
                 Ok(input) => {
-                    let report = oracle::read(&input.name, &input.bytes).map_err(|refusal| refusal.to_string());
+                    let report = report_of(&input, command == "read");
+                    // The output of these commands has no place for warnings.
+                    if let Some(damage) = input.damage.filter(|_| matches!(command, "rac-stats" | "trend")) {
+                        eprintln!("cellar awr {command}: \"{}\": {damage}", input.name);
+                    }
                     (input.name, input.is_named, report)
                 }
                 Err(error) => {

@@ -40,7 +40,7 @@ pub fn read(arguments: &ReadArguments) -> Result<(), Failure> {
         masking.apply(&mut report);
         match &arguments.csv {
             Some(folder) => write_csv(folder, &report, &mut folders),
-            None if arguments.json => to_stdout(&format!("{}\n", json::json(&report))),
+            None if arguments.json => to_stdout(&json::json(&report)).and_then(|()| to_stdout("\n")),
             None => to_stdout(&summary(&report)),
         }
     })
