@@ -222,7 +222,8 @@ impl Aggregator {
     pub(super) fn absorb(&mut self, plan: &AggregationPlan, other: &Self, groups: &[u32]) -> bool {
         let strings = if other.table.len() == 1 { 0 } else { other.table.string_bytes() / (other.table.len() - 1) };
         // Merged states contain copies of the values.
-        let values = other.states.iter().map(|state| state.bytes() - state.group_bytes() * other.table.len());
+        let values =
+            other.states.iter().map(|state| state.bytes().saturating_sub(state.group_bytes() * other.table.len()));
         let values = values.sum::<usize>() / other.group_count().max(1) * groups.len();
         if !self.is_granted(self.bytes_with(groups.len()) + groups.len() * strings + values) {
             return false;
