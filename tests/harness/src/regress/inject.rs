@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The prefix of every injected line.
 pub const LINE: &str = "\\! compress ";
@@ -170,6 +170,9 @@ enum CompressResult {
 /// the script that runs this program. The server cannot detect this deadlock, and statement_timeout does not apply.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 
+/// Time limit of the wait until fewer compression commands run than the cluster allows.
+const SLOT_LIMIT: Duration = Duration::from_secs(60);
+
 /// Returns None if no session starts within the limit.
 fn connect_in_time(dsn: &str) -> Result<Option<Client>> {
     let (sender, receiver) = mpsc::channel();
@@ -259,7 +262,14 @@ fn one(client: &mut Client, table: u32, level: &str) -> Result<CompressResult> {
     let superseded: i64 = client
         .query_one("SELECT coalesce(sum(superseded_blocks), 0)::int8 FROM cellar_test.get_compression($1)", &[&table])?
         .get(0);
-    client.query("SELECT cellar_test.compress_relation($1, $2)", &[&table, &level])?;
+    let started = Instant::now();
+    while let Err(error) = client.query("SELECT cellar_test.compress_relation($1, $2)", &[&table, &level]) {
+        // The scripts of a parallel group can be more than the compression commands that may run at once.
+        if error.code() != Some(&SqlState::CONFIGURATION_LIMIT_EXCEEDED) || started.elapsed() > SLOT_LIMIT {
+            return Err(error.into());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
     let row = client.query_one(
         "SELECT coalesce(sum(units), 0)::int8, coalesce(sum(heap_bytes / 8192), 0)::int8
          FROM cellar_test.get_compression($1) WHERE level <> 'none'",
