@@ -25,8 +25,9 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-# The scenarios that are missing here depend on raw pages: they damage them, or count their bytes.
-[ ${#scenarios[@]} -gt 0 ] || [ $compressed = 0 ] || scenarios=(changes standby serializable stopped cells one_user memory restart death lost_writes stale_files stale_pages)
+# The scenarios that are missing here depend on raw pages: they damage them, or count their bytes. The last three need long, and compression
+# changes little for them.
+[ ${#scenarios[@]} -gt 0 ] || [ $compressed = 0 ] || scenarios=(changes standby serializable stopped restart death lost_writes stale_files stale_pages${LONG:+ cells one_user memory})
 [ ${#scenarios[@]} -gt 0 ] || scenarios=(changes standby sync_method serializable socket corrupt compare simulation partitions abandoned stopped cells one_user memory restart index death lost_writes stale_files stale_pages dead_mounts startup_wait)
 extension_installed || die "the extension is not installed: run scripts/build.sh extension"
 here=$(cd "$(dirname "$0")" && pwd)
