@@ -3,17 +3,19 @@
 # that the load of the machine does not matter; the kernel's instructions are not included. Each count is the difference of two
 # runs of different length on the same data, without the start and the end of the session.
 #
-#   instructions.sh [--short N] [--long N]    transactions of both runs
+#   instructions.sh [--short N] [--long N] [--kind TPC-B|-S]    transactions of both runs; one kind of transaction
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../../scripts/lib.sh"
 
 short=100
 long=400
+kinds=(TPC-B -S)
 while [ $# -gt 0 ]; do
     case $1 in
     --short) short=$2 ;;
     --long) long=$2 ;;
+    --kind) kinds=("$2") ;;
     *) die "unknown option $1" ;;
     esac
     shift 2
@@ -51,7 +53,7 @@ count() {
 }
 
 printf '| transactions | off | on | difference |\n|---|--:|--:|--:|\n'
-for kind in TPC-B -S; do
+for kind in "${kinds[@]}"; do
     options=()
     [ "$kind" = TPC-B ] || options=("$kind")
     for setting in off on; do

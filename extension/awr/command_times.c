@@ -5,8 +5,9 @@
  *
  * The parse time of a command is the time from the arrival of its message until
  * the end of the first parse analysis outside of functions: lexer, grammar and
- * analysis.  Rewriting is not included.  Of a string of several statements, the
- * parse time contains the grammar of all and the analysis of the first.
+ * analysis.  Of a string of several statements, the
+ * parse time contains the grammar of all and the analysis of the first.  The plan
+ * time of the statement begins where its parse time ends, with rewriting.
  *
  * The commit time of a transaction begins after deferred triggers and ends when
  * other sessions see the changes.  The commit time includes the flush of the WAL
@@ -28,11 +29,18 @@
 
 #include "cellar/awr.h"
 #include "cellar/compat.h"
+#include "cellar/statement_clock.h"
+
+/* Parse times up to this need one reading of the clock. */
+#define BRIEF_PARSE_US	1000
 
 static CellarCommandTimes times;	/* not yet in the totals */
 static TimestampTz last_flush = 0;
 static TimestampTz last_analyzed = 0;	/* start of the last command whose
 										 * parse analysis was timed */
+static int64 clock_offset_us = 0;	/* GetCurrentTimestamp() less the time of
+									 * an instr_time */
+static TimestampTz offset_known_at = 0;
 static instr_time commit_started;
 static post_parse_analyze_hook_type previous_analyze_hook = NULL;
 
@@ -61,6 +69,26 @@ is_timed_process(void)
 	return cellar_awr_track_statements && MyBackendType == B_BACKEND;
 }
 
+/*
+ * Returns the time of the present reading of the clock as a timestamp.  The two
+ * clocks differ by a constant, unless the system's time is set; a parse time that
+ * is not brief, as after that, is computed from the timestamp itself.
+ */
+static TimestampTz
+timestamp_of(instr_time time, TimestampTz started)
+{
+	int64		us = (int64) INSTR_TIME_GET_MICROSEC(time);
+	TimestampTz now = us + clock_offset_us;
+
+	if (now < started || now - started > BRIEF_PARSE_US || now - offset_known_at >= CELLAR_FLUSH_INTERVAL_US)
+	{
+		now = GetCurrentTimestamp();
+		clock_offset_us = now - us;
+		offset_known_at = now;
+	}
+	return now;
+}
+
 static void
 time_parse(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
 {
@@ -71,8 +99,12 @@ time_parse(ParseState *pstate, Query *query, CELLAR_JUMBLE_STATE * jumble)
 	cellar_count_cpu_at_exit();
 	if (is_timed_process() && !cellar_in_statement() && started != last_analyzed)
 	{
-		TimestampTz now = GetCurrentTimestamp();
+		instr_time	time;
+		TimestampTz now;
 
+		INSTR_TIME_SET_CURRENT(time);
+		cellar_end_phase(CELLAR_PHASE_PARSING, time);
+		now = timestamp_of(time, started);
 		last_analyzed = started;
 		times.parses++;
 		times.parse_us += Max(now - started, 0);

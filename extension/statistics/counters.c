@@ -244,15 +244,20 @@ cellar_count_session(CellarStatistic statistic, uint64 amount)
 		pg_atomic_fetch_add_u64(&session->stats[statistic], amount);
 }
 
-/* Returns the value of a statistic of this session, including its parallel workers, or 0 before its first count. */
-uint64
-cellar_session_value(CellarStatistic statistic)
+/* Returns Smart Scan bytes of this session, including its parallel workers; 0 before the first count. */
+CellarSmartScanBytes
+cellar_session_smart_scan_bytes(void)
 {
 	SharedSession *session = &statistics->sessions[CellarProcNumber(MyProc)];
+	CellarSmartScanBytes bytes = {0};
 
-	if (pg_atomic_read_u32(&session->pid) != (uint32) MyProcPid)
-		return 0;
-	return pg_atomic_read_u64(&session->counts.stats[statistic]);
+	if (pg_atomic_read_u32(&session->pid) == (uint32) MyProcPid)
+	{
+		bytes.eligible_bytes = pg_atomic_read_u64(&session->counts.stats[CELLAR_STAT_ELIGIBLE_BYTES]);
+		bytes.saved_bytes = pg_atomic_read_u64(&session->counts.stats[CELLAR_STAT_SAVED_BY_STORAGE_INDEX_BYTES]);
+		bytes.returned_bytes = pg_atomic_read_u64(&session->counts.stats[CELLAR_STAT_RETURNED_BYTES]);
+	}
+	return bytes;
 }
 
 static void

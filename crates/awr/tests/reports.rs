@@ -181,7 +181,7 @@ fn an_unavailable_source_is_named_with_the_way_to_enable_it() {
     for sentence in [
         "no file of the cluster is on a cell",
         "pg_stat_io needs PostgreSQL 16 or newer",
-        "set cellar.awr_track to top or all",
+        "set cellar.awr_track_statements to on",
     ] {
         assert!(text.contains(sentence), "{sentence}");
     }

@@ -41,7 +41,7 @@ extern void cellar_set_current_plan(int64 query_id, int64 plan_id);
 extern void cellar_clear_current_plan(void);
 extern bool cellar_read_current_plan(int slot, int pid, int64 *query_id, int64 *plan_id);
 
-/* statements.c */
+/* statement_table.c */
 extern Size cellar_statements_bytes(void);
 extern void cellar_statements_init(LWLock *lock);
 extern void cellar_install_statements(void);

@@ -64,6 +64,13 @@ typedef struct CellarCounts
 	CellarEventCounts events[CELLAR_WAITS];
 } CellarCounts;
 
+typedef struct CellarSmartScanBytes
+{
+	uint64		eligible_bytes;
+	uint64		saved_bytes;
+	uint64		returned_bytes;
+} CellarSmartScanBytes;
+
 extern const char *const cellar_statistic_names[CELLAR_STATS];
 extern const char *const cellar_wait_names[CELLAR_WAITS];
 
@@ -72,7 +79,7 @@ extern void cellar_init_statistics(void);
 extern uint64 cellar_incarnation(void);
 extern TimestampTz cellar_incarnation_start(void);
 extern void cellar_count(CellarStatistic statistic, uint64 amount);
-extern uint64 cellar_session_value(CellarStatistic statistic);
+extern CellarSmartScanBytes cellar_session_smart_scan_bytes(void);
 extern void cellar_count_session(CellarStatistic statistic, uint64 amount);
 extern uint64 cellar_count_wait(CellarWaitEvent event, instr_time started);
 extern void cellar_count_scan(const CellarScanStats *stats);

@@ -29,7 +29,7 @@ pub(super) const PLAN_CHANGE_COLUMNS: [&str; 10] = [
 
 pub fn sections(view: &View<'_>) -> Vec<Section> {
     if view.sql.is_empty() {
-        let hint = "set cellar.awr_track to top or all, or install pg_stat_statements, to collect statements";
+        let hint = "set cellar.awr_track_statements to on, or install pg_stat_statements, to collect statements";
         let missing = view.missing("pg_stat_statements", hint);
         return vec![Section::new("sql-elapsed-time", Group::Sql, "SQL ordered by Elapsed Time").sentence(missing)];
     }
@@ -114,5 +114,5 @@ pub(super) fn plan_texts(view: &View<'_>) -> Section {
         rows.map(|plan| vec![Cell::sql_id(plan.query_id), Cell::integer(plan.plan_id), Cell::text(&*plan.text)]),
     );
     Section::new("sql-plans", Group::Sql, "Execution Plans")
-        .table_or(table, view.missing("plans", "set cellar.awr_track to top or all to collect plans"))
+        .table_or(table, view.missing("plans", "set cellar.awr_track_statements to on to collect plans"))
 }

@@ -46,7 +46,7 @@ const LISTS: [List; 15] = [
     List {
         id: "sql-cpu-time",
         title: "SQL ordered by CPU Time",
-        note: "%Total - CPU Time as a percentage of Total DB CPU. Means below 250 us are estimates from one execution in 16",
+        note: "%Total - CPU Time as a percentage of Total DB CPU. Means below 250 us are estimates from one execution in 32",
         columns: &["CPU Time (s)", "Executions", "CPU per Exec (s)", "%Total"],
         key: |sql, _| sql.cpu_us,
         total: |view| view.model.db_cpu_us,
@@ -129,7 +129,7 @@ const LISTS: [List; 15] = [
     List {
         id: "sql-parse-time",
         title: "SQL ordered by Parse Time",
-        note: "Planning time, counted while track_planning or cellar.awr_track is on",
+        note: "Planning time, with rewriting; counted while track_planning or cellar.awr_track_statements is on",
         columns: &["Plan Time (s)", "Parse Calls", "Executions", "Plan Time per Exec (s)", "% Total Parses"],
         key: |sql, _| sql.plan_us,
         total: |view| sum(view.sql.iter().map(|sql| sql.plan_us)),

@@ -1,0 +1,328 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement_table.c
+ *	  Statistics of statements, per database, role, query and plan: the table of
+ *	  this process and the shared one.
+ *
+ * About once a second, and when it exits, a process adds its table to the one in
+ * shared memory, so most statements take no lock.  When the shared table is full,
+ * the entries with the fewest calls are added to an entry of their database with
+ * query id 0, so totals stay exact.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+#include "cellar/awr.h"
+#include "cellar/compat.h"
+#include "cellar/statement_table.h"
+
+PG_FUNCTION_INFO_V1(cellar_get_statements);
+
+#define COUNTERS		CELLAR_STATEMENT_COUNTERS
+#define LOCAL_ENTRIES		1024
+
+/* Entries that this process used recently, by the lowest bits of the key. */
+#define RECENT_ENTRIES	32
+
+typedef struct SharedStatement
+{
+	CellarStatementKey key;
+	uint64		counters[COUNTERS];
+	uint64		max_us;			/* since the last awr.get_statements() */
+	uint64		reported[COUNTERS]; /* counters at the last
+									 * awr.get_statements() */
+	uint64		generation;		/* differs if the entry was evicted and
+								 * created again */
+} SharedStatement;
+
+typedef struct SharedStatements
+{
+	uint64		last_generation;
+} SharedStatements;
+
+typedef struct RecentEntry
+{
+	CellarStatement *entry;
+	uint64		table_version;
+} RecentEntry;
+
+uint64		cellar_statements_version = 0;
+TimestampTz cellar_last_statement_flush = 0;
+
+static SharedStatements *shared = NULL;
+static HTAB *shared_entries = NULL;
+static LWLock *shared_lock = NULL;
+static HTAB *local_entries = NULL;
+
+/* ---- the shared table ---- */
+
+Size
+cellar_statements_bytes(void)
+{
+	return add_size(sizeof(SharedStatements), hash_estimate_size(cellar_awr_max_statements, sizeof(SharedStatement)));
+}
+
+void
+cellar_statements_init(LWLock *lock)
+{
+	HASHCTL		info;
+	bool		found;
+
+	shared_lock = lock;
+	shared = ShmemInitStruct("cellar statements", sizeof(SharedStatements), &found);
+	if (!found)
+		memset(shared, 0, sizeof(SharedStatements));
+	info.keysize = sizeof(CellarStatementKey);
+	info.entrysize = sizeof(SharedStatement);
+	shared_entries = CellarShmemInitHash("cellar statement table", cellar_awr_max_statements, &info,
+										 HASH_ELEM | HASH_BLOBS);
+}
+
+/* Returns false in a server that has not loaded the library at its start. */
+bool
+cellar_has_statement_table(void)
+{
+	return shared != NULL;
+}
+
+/* Returns the shared entry of a key, which is created if necessary, or NULL if the table is full.  The caller holds the lock. */
+static SharedStatement *
+enter_shared(const CellarStatementKey *key)
+{
+	bool		found;
+	SharedStatement *entry = hash_search(shared_entries, key, HASH_ENTER_NULL, &found);
+
+	if (entry != NULL && !found)
+	{
+		memset((char *) entry + sizeof(CellarStatementKey), 0, sizeof(SharedStatement) - sizeof(CellarStatementKey));
+		entry->generation = ++shared->last_generation;
+	}
+	return entry;
+}
+
+static int
+compare_calls(const void *a, const void *b)
+{
+	uint64		x = (*(SharedStatement *const *) a)->counters[CELLAR_STATEMENT_CALLS];
+	uint64		y = (*(SharedStatement *const *) b)->counters[CELLAR_STATEMENT_CALLS];
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * Adds what was not reported yet of the tenth of the entries with the fewest
+ * calls to the entries with query id 0.  The caller holds the lock.
+ */
+static void
+evict(void)
+{
+	int			count = hash_get_num_entries(shared_entries);
+	SharedStatement **entries = palloc(count * sizeof(SharedStatement *));
+	HASH_SEQ_STATUS scan;
+	SharedStatement *entry;
+	int			n = 0;
+
+	hash_seq_init(&scan, shared_entries);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+	{
+		if (entry->key.query_id != 0)
+			entries[n++] = entry;
+	}
+	qsort(entries, n, sizeof(SharedStatement *), compare_calls);
+	for (int i = 0; i < Max(n / 10, Min(n, 1)); i++)
+	{
+		SharedStatement victim = *entries[i];
+		CellarStatementKey rest = {.database = victim.key.database};
+
+		/* Remove first: the table may be full. */
+		hash_search(shared_entries, &victim.key, HASH_REMOVE, NULL);
+		entry = enter_shared(&rest);
+		if (entry != NULL)
+		{
+			/* AWR snapshots contain what was reported already. */
+			for (int c = 0; c < COUNTERS; c++)
+				entry->counters[c] += victim.counters[c] - victim.reported[c];
+			entry->max_us = Max(entry->max_us, victim.max_us);
+		}
+	}
+	pfree(entries);
+}
+
+/* Returns whether the shared table contains a statement. */
+bool
+cellar_is_known_statement(const CellarStatementKey *key)
+{
+	bool		known;
+
+	LWLockAcquire(shared_lock, LW_SHARED);
+	known = hash_search(shared_entries, key, HASH_FIND, NULL) != NULL;
+	LWLockRelease(shared_lock);
+	return known;
+}
+
+/* ---- this process's table ---- */
+
+/* Moves whole microseconds to a counter. */
+static void
+add_microseconds(uint64 *counter, uint64 *nanoseconds)
+{
+	*counter += *nanoseconds / 1000;
+	*nanoseconds %= 1000;
+}
+
+static void
+add_counters(SharedStatement *to, const CellarStatement *from)
+{
+	for (int i = 0; i < COUNTERS; i++)
+		to->counters[i] += from->counters[i];
+	to->max_us = Max(to->max_us, from->max_us);
+}
+
+/* Adds this process's table to the shared one. */
+void
+cellar_flush_statements(void)
+{
+	HASH_SEQ_STATUS scan;
+	CellarStatement *local;
+
+	cellar_last_statement_flush = GetCurrentTimestamp();
+	if (local_entries == NULL)
+		return;
+	LWLockAcquire(shared_lock, LW_EXCLUSIVE);
+	hash_seq_init(&scan, local_entries);
+	while ((local = hash_seq_search(&scan)) != NULL)
+	{
+		SharedStatement *entry;
+
+		if (!local->changed)
+			continue;
+		/* Means of other runs must not make CPU time exceed the elapsed time. */
+		local->cpu_ns = Min(local->cpu_ns, local->elapsed_ns);
+		add_microseconds(&local->counters[CELLAR_STATEMENT_ELAPSED_US], &local->elapsed_ns);
+		add_microseconds(&local->counters[CELLAR_STATEMENT_CPU_US], &local->cpu_ns);
+		add_microseconds(&local->counters[CELLAR_STATEMENT_PLAN_US], &local->plan_ns);
+		if (hash_get_num_entries(shared_entries) >= cellar_awr_max_statements &&
+			hash_search(shared_entries, &local->key, HASH_FIND, NULL) == NULL)
+			evict();
+		entry = enter_shared(&local->key);
+		if (entry != NULL)
+			add_counters(entry, local);
+		memset(local->counters, 0, sizeof(local->counters));
+		local->max_us = 0;
+		local->changed = false;
+	}
+	LWLockRelease(shared_lock);
+	if (hash_get_num_entries(local_entries) > LOCAL_ENTRIES)
+	{
+		hash_destroy(local_entries);
+		local_entries = NULL;
+		cellar_statements_version++;
+	}
+}
+
+static void
+flush_at_exit(int code, Datum arg)
+{
+	cellar_flush_statements();
+}
+
+/* Returns the entry of a key that this process has not used recently, which is created if necessary. */
+static CellarStatement *
+enter_local(const CellarStatementKey *key)
+{
+	static bool registered = false;
+	CellarStatement *entry;
+	bool		found;
+
+	if (local_entries == NULL)
+	{
+		HASHCTL		info;
+
+		info.keysize = sizeof(CellarStatementKey);
+		info.entrysize = sizeof(CellarStatement);
+		info.hcxt = TopMemoryContext;
+		local_entries = hash_create("cellar statements", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	if (!registered)
+	{
+		registered = true;
+		before_shmem_exit(flush_at_exit, (Datum) 0);
+	}
+	entry = hash_search(local_entries, key, HASH_ENTER, &found);
+	if (!found)
+		memset((char *) entry + sizeof(CellarStatementKey), 0, sizeof(CellarStatement) - sizeof(CellarStatementKey));
+	return entry;
+}
+
+/* Returns this process's entry for a statement. */
+CellarStatement *
+cellar_find_statement(const CellarStatementKey *key)
+{
+	static RecentEntry recent[RECENT_ENTRIES];
+	RecentEntry *slot = &recent[(uint64) (key->query_id ^ key->plan_id) % RECENT_ENTRIES];
+	const CellarStatementKey *found = slot->entry != NULL && slot->table_version == cellar_statements_version ? &slot->entry->key : NULL;
+
+	/* Sessions repeat few statements. */
+	if (found == NULL || found->query_id != key->query_id || found->plan_id != key->plan_id || found->role != key->role || found->database != key->database)
+	{
+		slot->entry = enter_local(key);
+		slot->table_version = cellar_statements_version;
+	}
+	return slot->entry;
+}
+
+/* ---- SQL function ---- */
+
+/* awr.get_statements() */
+Datum
+cellar_get_statements(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	HASH_SEQ_STATUS scan;
+	SharedStatement *entry;
+	SharedStatement *copies;
+	int			count = 0;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (shared == NULL)
+		return (Datum) 0;
+	cellar_flush_statements();
+	LWLockAcquire(shared_lock, LW_EXCLUSIVE);
+	copies = palloc(Max(hash_get_num_entries(shared_entries), 1) * sizeof(SharedStatement));
+	hash_seq_init(&scan, shared_entries);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+	{
+		memcpy(entry->reported, entry->counters, sizeof(entry->reported));
+		copies[count++] = *entry;
+		entry->max_us = 0;
+	}
+	LWLockRelease(shared_lock);
+
+	for (int i = 0; i < count; i++)
+	{
+		Datum		values[6 + COUNTERS];
+		bool		nulls[6 + COUNTERS] = {false};
+
+		values[0] = ObjectIdGetDatum(copies[i].key.database);
+		values[1] = ObjectIdGetDatum(copies[i].key.role);
+		values[2] = Int64GetDatum(copies[i].key.query_id);
+		values[3] = Int64GetDatum(copies[i].key.plan_id);
+		for (int c = 0; c < COUNTERS; c++)
+			values[4 + c] = Int64GetDatum((int64) copies[i].counters[c]);
+		values[4 + COUNTERS] = Int64GetDatum((int64) copies[i].max_us);
+		values[5 + COUNTERS] = Int64GetDatum((int64) copies[i].generation);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

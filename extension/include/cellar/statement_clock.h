@@ -1,0 +1,30 @@
+/*-------------------------------------------------------------------------
+ *
+ * cellar/statement_clock.h
+ *	  Elapsed time and CPU time of the phases of statements.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef CELLAR_STATEMENT_CLOCK_H
+#define CELLAR_STATEMENT_CLOCK_H
+
+#include "portability/instr_time.h"
+
+#include "cellar/statement_table.h"
+
+typedef enum CellarPhase
+{
+	CELLAR_PHASE_OTHER,
+	CELLAR_PHASE_PARSING,
+	CELLAR_PHASE_PLANNING
+} CellarPhase;
+
+extern void cellar_end_phase(CellarPhase phase, instr_time time);
+extern instr_time cellar_begin_phase(CellarPhase previous);
+extern void cellar_forget_phase(void);
+extern uint64 cellar_nanoseconds_between(instr_time from, instr_time to);
+extern uint64 cellar_nanoseconds_since(instr_time start);
+extern uint64 cellar_start_cpu(const CellarStatement *entry);
+extern void cellar_end_cpu(CellarStatement *entry, uint64 started_cpu_ns);
+
+#endif							/* CELLAR_STATEMENT_CLOCK_H */

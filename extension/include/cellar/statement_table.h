@@ -1,0 +1,77 @@
+/*-------------------------------------------------------------------------
+ *
+ * cellar/statement_table.h
+ *	  Statistics of statements: the table of this process and the shared one.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef CELLAR_STATEMENT_TABLE_H
+#define CELLAR_STATEMENT_TABLE_H
+
+#include "datatype/timestamp.h"
+
+typedef struct CellarStatementKey
+{
+	Oid			database;
+	Oid			role;
+	int64		query_id;
+	int64		plan_id;		/* 0 for utility statements */
+} CellarStatementKey;
+
+/* In the order of the columns of awr.get_statements(). */
+typedef enum CellarStatementCounter
+{
+	CELLAR_STATEMENT_CALLS,
+	CELLAR_STATEMENT_ELAPSED_US,
+	CELLAR_STATEMENT_CPU_US,
+	CELLAR_STATEMENT_PLANS,
+	CELLAR_STATEMENT_PLAN_US,
+	CELLAR_STATEMENT_ROWS,
+	CELLAR_STATEMENT_SHARED_HIT,
+	CELLAR_STATEMENT_SHARED_READ,
+	CELLAR_STATEMENT_SHARED_DIRTIED,
+	CELLAR_STATEMENT_SHARED_WRITTEN,
+	CELLAR_STATEMENT_TEMP_READ,
+	CELLAR_STATEMENT_TEMP_WRITTEN,
+	CELLAR_STATEMENT_BLK_READ_US,
+	CELLAR_STATEMENT_BLK_WRITE_US,
+	CELLAR_STATEMENT_WAL_RECORDS,
+	CELLAR_STATEMENT_WAL_FPI,
+	CELLAR_STATEMENT_WAL_BYTES,
+	CELLAR_STATEMENT_ELIGIBLE_BYTES,
+	CELLAR_STATEMENT_SAVED_BYTES,
+	CELLAR_STATEMENT_RETURNED_BYTES,
+	CELLAR_STATEMENT_COUNTERS
+} CellarStatementCounter;
+
+/*
+ * What this process has not added to the shared table yet.  Members that every
+ * execution uses come first: they share few cache lines.
+ */
+typedef struct CellarStatement
+{
+	CellarStatementKey key;
+	uint64		elapsed_ns;		/* not in the counters yet, as the next two */
+	uint64		cpu_ns;
+	uint64		plan_ns;
+	uint64		mean_cpu_ns;	/* of a run: mean of the last readings */
+	uint32		cpu_readings;	/* of the first runs */
+	bool		changed;		/* since the last flush */
+	bool		has_text;		/* the texts were stored, by this or another
+								 * process */
+	uint64		max_us;
+	uint64		counters[CELLAR_STATEMENT_COUNTERS];
+} CellarStatement;
+
+/* A CellarStatement is valid as long as this number does not change. */
+extern uint64 cellar_statements_version;
+
+/* When this process last added its statistics to the shared table. */
+extern TimestampTz cellar_last_statement_flush;
+
+extern bool cellar_has_statement_table(void);
+extern CellarStatement *cellar_find_statement(const CellarStatementKey *key);
+extern bool cellar_is_known_statement(const CellarStatementKey *key);
+extern void cellar_flush_statements(void);
+
+#endif							/* CELLAR_STATEMENT_TABLE_H */
