@@ -2450,9 +2450,9 @@ BEGIN
               WHERE p.instance_id = instance
                 AND p.query_id IN (SELECT (e ->> 'query_id')::bigint FROM jsonb_array_elements(statements) e)),
     'plan_history', (SELECT jsonb_agg(jsonb_build_object('snap_id', h.snap_id, 'time', s.begin_time, 'query_id', h.query_id, 'plan_id', h.plan_id,
-                                        'calls', h.calls, 'elapsed_us', h.elapsed_us, 'logical_reads', h.logical_reads, 'physical_reads', h.physical_reads)
+                                        'calls', h.calls, 'elapsed_us', h.elapsed_us, 'cpu_us', h.cpu_us, 'logical_reads', h.logical_reads, 'physical_reads', h.physical_reads)
                                       ORDER BY h.query_id, h.snap_id, h.plan_id)
-                     FROM (SELECT p.snap_id, p.query_id, p.plan_id, sum(p.calls) AS calls, sum(p.elapsed_us) AS elapsed_us,
+                     FROM (SELECT p.snap_id, p.query_id, p.plan_id, sum(p.calls) AS calls, sum(p.elapsed_us) AS elapsed_us, sum(p.cpu_us) AS cpu_us,
                                   sum(p.shared_blks_hit + p.shared_blks_read + coalesce(p.eligible_bytes, 0) / block_bytes) AS logical_reads,
                                   sum(p.shared_blks_read + coalesce(p.eligible_bytes, 0) / block_bytes) AS physical_reads
                            FROM awr.plan_stat p
@@ -2950,10 +2950,11 @@ BEGIN
               FROM awr.plan_text t WHERE t.instance_id = instance AND t.query_id = sql_data.query_id),
     -- Earlier intervals, too: they show whether the plan or the time changed in the first interval of the period.
     'plan_history', (SELECT jsonb_agg(jsonb_build_object('snap_id', h.snap_id, 'time', s.begin_time, 'query_id', query_id, 'plan_id', h.plan_id,
-                                        'calls', h.calls, 'elapsed_us', h.elapsed_us, 'logical_reads', h.logical_reads, 'physical_reads', h.physical_reads)
+                                        'calls', h.calls, 'elapsed_us', h.elapsed_us, 'cpu_us', h.cpu_us, 'logical_reads', h.logical_reads, 'physical_reads', h.physical_reads)
                                       ORDER BY h.snap_id, h.plan_id)
-                     FROM (SELECT p.snap_id, p.plan_id, sum(p.calls) AS calls, sum(p.elapsed_us) AS elapsed_us,
-                                  sum(p.shared_blks_hit + p.shared_blks_read) AS logical_reads, sum(p.shared_blks_read) AS physical_reads
+                     FROM (SELECT p.snap_id, p.plan_id, sum(p.calls) AS calls, sum(p.elapsed_us) AS elapsed_us, sum(p.cpu_us) AS cpu_us,
+                                  sum(p.shared_blks_hit + p.shared_blks_read + coalesce(p.eligible_bytes, 0) / coalesce((last.facts ->> 'block_size')::int, 8192)) AS logical_reads,
+                                  sum(p.shared_blks_read + coalesce(p.eligible_bytes, 0) / coalesce((last.facts ->> 'block_size')::int, 8192)) AS physical_reads
                            FROM awr.plan_stat p
                            WHERE p.instance_id = instance AND p.query_id = sql_data.query_id AND p.query_id <> 0
                              AND p.snap_day <= last.snap_day AND p.snap_id <= last_snap AND p.calls > 0

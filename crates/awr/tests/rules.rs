@@ -581,6 +581,23 @@ fn a_plan_that_reads_as_much_is_no_regression_and_earlier_intervals_cost_nothing
     assert!((percent - 25.0).abs() < 1.0, "{percent}");
 }
 
+/// A nested loop over rows in memory reads as much as a hash join. Only the CPU time tells the plan from one that waits.
+#[test]
+fn a_plan_that_computes_longer_is_a_regression_although_it_reads_as_much() {
+    let row = |plan: i64, elapsed: f64, cpu: f64| {
+        json!({ "snap_id": 102, "query_id": SELECT, "plan_id": plan, "calls": 1000, "elapsed_us": elapsed * HOUR_US,
+            "cpu_us": cpu * HOUR_US, "logical_reads": 20_000, "physical_reads": 0 })
+    };
+    let with = |cpu: f64| {
+        judge(&Builder::healthy().set("/plan_history", json!([row(11, 0.01, 0.01), row(99, 0.5, cpu)])).build())
+    };
+    let computes = with(0.4);
+    assert_eq!(found(&computes, "plan-regression").kind, Kind::Problem);
+    // Of 0.49 hours more, 0.03 are CPU time: the executions waited.
+    let waits = with(0.04);
+    assert!(!ids(&waits).contains(&"plan-regression"), "{:?}", ids(&waits));
+}
+
 /// A repository stores the statistics that increased: without a checkpoint by time, only the requested ones are present.
 #[test]
 fn a_checkpoint_storm_without_any_checkpoint_by_time_is_found() {

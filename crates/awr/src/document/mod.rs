@@ -277,6 +277,7 @@ records! {
         calls: Measure,
         elapsed_us: Measure,
         logical_reads: Measure,
+        cpu_us: Measure,
         physical_reads: Measure,
     }
 

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A plan is slower if an execution takes this many times longer.
 const SLOWER: f64 = 1.5;
+/// A plan is a regression if an execution takes this many times longer than with another plan.
+const SLOW_PLAN: f64 = 2.0;
 /// Reads per execution are equal up to this factor.
 const SAME_READS: f64 = 1.1;
 
@@ -46,6 +48,7 @@ impl Verdict {
 pub struct Executions {
     pub calls: f64,
     pub elapsed_us: f64,
+    pub cpu_us: Measure,
     pub logical_reads: Measure,
     pub physical_reads: Measure,
 }
@@ -54,6 +57,7 @@ impl Executions {
     fn add(&mut self, row: &PlanHistory) {
         self.calls += row.calls.unwrap_or(0.0);
         self.elapsed_us += row.elapsed_us.unwrap_or(0.0);
+        self.cpu_us = sum([self.cpu_us, row.cpu_us]);
         self.logical_reads = sum([self.logical_reads, row.logical_reads]);
         self.physical_reads = sum([self.physical_reads, row.physical_reads]);
     }
@@ -68,6 +72,16 @@ impl Executions {
         let mut reads =
             self.reads_per_call().into_iter().zip(other.reads_per_call()).filter_map(|(a, b)| a.zip(b)).peekable();
         reads.peek().is_none() || reads.any(|(mine, others)| mine > SAME_READS * others + 1.0)
+    }
+
+    /// Whether an execution computes so much longer that most of its additional time is CPU time.
+    fn computes_more_than(&self, other: &Self) -> bool {
+        let cpu_us = |sums: &Self| ratio(sums.cpu_us, Some(sums.calls));
+        let difference = |a: Measure, b: Measure| a.zip(b).map_or(0.0, |(a, b)| a - b);
+        let more_us = difference(cpu_us(self), cpu_us(other));
+        cpu_us(self).zip(cpu_us(other)).is_some_and(|(mine, others)| mine >= SLOW_PLAN * others)
+            && more_us > 0.0
+            && more_us >= 0.5 * difference(self.average_us(), other.average_us())
     }
 
     fn reads_per_call(&self) -> [Measure; 2] {
@@ -109,7 +123,7 @@ impl StatementHistory<'_> {
     }
 
     /// The slower of the statement's plans, if the plan was used in the last interval, takes twice the time or more, and
-    /// reads more blocks. A plan that reads as much waits for something else, for example for locks.
+    /// reads more blocks or computes longer. A plan that does as much waits for something else, for example for locks.
     pub fn regression(&self) -> Option<Regression> {
         let last = self.executions.iter().filter_map(|(row, _)| row.snap_id).max();
         let is_current = |plan: Option<i64>| {
@@ -117,7 +131,8 @@ impl StatementHistory<'_> {
         };
         let timed = || self.plans.iter().filter_map(|(plan, sums)| Some((*plan, sums, sums.average_us()?)));
         let (fast_plan, fast, fast_us) = timed().min_by(|a, b| a.2.total_cmp(&b.2))?;
-        let is_slow = |sums: &Executions, us: f64| us >= 2.0 * fast_us && fast_us > 0.0 && sums.reads_more_than(fast);
+        let does_more = |sums: &Executions| sums.reads_more_than(fast) || sums.computes_more_than(fast);
+        let is_slow = |sums: &Executions, us: f64| us >= SLOW_PLAN * fast_us && fast_us > 0.0 && does_more(sums);
         timed()
             .filter(|(plan, sums, us)| *plan != fast_plan && is_current(*plan) && is_slow(sums, *us))
             .filter_map(|(plan, _, us)| {

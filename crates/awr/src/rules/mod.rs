@@ -261,7 +261,7 @@ pub const RULES: [Rule; 28] = [
         area: SQL,
         kind: Kind::Problem,
         condition: "A statement's last plan takes at least twice the time of another plan of the statement, and reads more \
-                    blocks; the difference costs at least 5 % of DB time.",
+                    blocks or takes at least twice the CPU time; the difference costs at least 5 % of DB time.",
         recommendation: "Compare the plans in Execution Plans. Check the changed settings and analyzed tables that the \
                          evidence names; refresh the statistics of the tables, or extend them with CREATE STATISTICS.",
         explains: &["io-bound", "cpu-bound", "cpu-run-queue", "single-block-reads", "offloadable-scans", "temp-spills"],
