@@ -164,6 +164,13 @@ CREATE TABLE awr.statement_stat (
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.statement_stat IS 'pg_stat_statements per interval';
 
+CREATE TABLE awr.kcache_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  dbid oid NOT NULL, userid oid NOT NULL, queryid bigint NOT NULL,
+  read_bytes awr.counter, write_bytes awr.counter, user_time awr.duration, system_time awr.duration
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.kcache_stat IS 'pg_stat_kcache per interval: what the kernel read, wrote and computed for top-level statements';
+
 CREATE TABLE awr.plan_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
   database oid NOT NULL, role oid NOT NULL, query_id bigint NOT NULL, plan_id bigint NOT NULL,
@@ -216,6 +223,19 @@ CREATE TABLE awr.io_stat (
   stats_reset text
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.io_stat IS 'pg_stat_io per interval (PostgreSQL 16 and later)';
+
+CREATE TABLE awr.session_io_stat (
+  snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
+  pid integer NOT NULL, backend_start timestamptz NOT NULL,
+  backend_type text, database oid, rolname text, application text,
+  reads awr.counter, read_bytes awr.counter, read_time awr.duration,
+  writes awr.counter, write_bytes awr.counter, write_time awr.duration,
+  extends awr.counter, extend_bytes awr.counter, extend_time awr.duration,
+  hits awr.counter, wal_writes awr.counter, wal_bytes awr.counter, wal_fsyncs awr.counter,
+  stats_reset text
+) PARTITION BY LIST (snap_day);
+COMMENT ON TABLE awr.session_io_stat IS
+  'pg_stat_get_backend_io per interval, of the sessions and processes that existed at its end (PostgreSQL 18 and later)';
 
 CREATE TABLE awr.slru_stat (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
@@ -340,6 +360,7 @@ CREATE TABLE awr.sample_chunk (
   plan_hash bigint[] NOT NULL,
   xact_age_us bigint[] NOT NULL,
   query_age_us bigint[] NOT NULL,
+  temp_bytes bigint[] NOT NULL,
   snap_id bigint
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.sample_chunk IS 'session samples, one row per minute; see the view awr.active_session_history';
@@ -372,10 +393,11 @@ CREATE TABLE awr.sample_session (
   application text COLLATE "C" NOT NULL, client text COLLATE "C" NOT NULL, database oid NOT NULL, role oid NOT NULL,
   state text COLLATE "C" NOT NULL, class text COLLATE "C" NOT NULL,
   samples awr.counter,
-  xact_age_us bigint
+  xact_age_us bigint,
+  temp_bytes bigint
 ) PARTITION BY LIST (snap_day);
 COMMENT ON TABLE awr.sample_session IS
-  'session samples by session and wait class (state active), and of sessions idle in a transaction with the greatest age of the transaction';
+  'session samples by session and wait class (state active), and of sessions idle in a transaction with the greatest age of the transaction and the greatest size of the temporary files';
 
 CREATE TABLE awr.sample_blocking (
   snap_day date NOT NULL, snap_id bigint NOT NULL, instance_id integer NOT NULL,
@@ -444,13 +466,10 @@ INSERT INTO awr.collector VALUES
  $$SELECT 'pg_wait_sampling.' || event_type || '.' || event AS name, sum(count)::bigint AS value
    FROM @pg_wait_sampling@.pg_wait_sampling_profile WHERE event IS NOT NULL GROUP BY event_type, event$$),
 -- What the kernel read and wrote for statements: reads that its page cache answered are not included.
-('statistic', 'instance', 0, 999999, 'pg_stat_kcache',
- $$SELECT 'pg_stat_kcache.' || v.name AS name, v.value::bigint AS value
-   FROM (SELECT sum(exec_reads) AS reads, sum(exec_writes) AS writes, sum(exec_user_time) AS user_s, sum(exec_system_time) AS system_s
-         FROM @pg_stat_kcache@.pg_stat_kcache) k,
-        LATERAL (VALUES ('read bytes', k.reads), ('write bytes', k.writes), ('user time us', (k.user_s * 1e6)::numeric),
-                        ('system time us', (k.system_s * 1e6)::numeric)) v (name, value)
-   WHERE v.value IS NOT NULL$$),
+('kcache_stat', 'instance', 0, 999999, 'pg_stat_kcache',
+ $$SELECT dbid, userid, queryid, sum(exec_reads)::bigint AS read_bytes, sum(exec_writes)::bigint AS write_bytes,
+          sum(exec_user_time) * 1000 AS user_time, sum(exec_system_time) * 1000 AS system_time
+   FROM @pg_stat_kcache@.pg_stat_kcache() WHERE top AND queryid IS NOT NULL GROUP BY 1, 2, 3$$),
 ('statement_stat', 'instance', 0, 169999, 'pg_stat_statements',
  $$SELECT to_jsonb(s) - 'query' || jsonb_build_object('rolname', r.rolname, 'shared_blk_read_time', s.blk_read_time,
             'shared_blk_write_time', s.blk_write_time, 'stats_reset', i.stats_reset) AS row
@@ -501,6 +520,19 @@ INSERT INTO awr.collector VALUES
  $$SELECT to_jsonb(s) || jsonb_build_object('read_bytes', reads * op_bytes, 'write_bytes', writes * op_bytes,
             'extend_bytes', extends * op_bytes) AS row FROM pg_stat_io s$$),
 ('io_stat', 'instance', 180000, 999999, NULL, $$SELECT to_jsonb(s) AS row FROM pg_stat_io s$$),
+-- PostgreSQL counts a read in the process that requests the read, also if an I/O worker executes it.
+('session_io_stat', 'instance', 180000, 999999, NULL,
+ $$SELECT a.pid, a.backend_start, a.backend_type, a.datid AS database, a.usename AS rolname, a.application_name AS application, i.*
+   FROM pg_stat_activity a,
+        LATERAL (SELECT sum(reads) FILTER (WHERE object <> 'wal') AS reads, sum(read_bytes) FILTER (WHERE object <> 'wal') AS read_bytes,
+                        sum(read_time) FILTER (WHERE object <> 'wal') AS read_time,
+                        sum(writes) FILTER (WHERE object <> 'wal') AS writes, sum(write_bytes) FILTER (WHERE object <> 'wal') AS write_bytes,
+                        sum(write_time) FILTER (WHERE object <> 'wal') AS write_time,
+                        sum(extends) AS extends, sum(extend_bytes) AS extend_bytes, sum(extend_time) AS extend_time, sum(hits) AS hits,
+                        sum(writes) FILTER (WHERE object = 'wal') AS wal_writes, sum(write_bytes) FILTER (WHERE object = 'wal') AS wal_bytes,
+                        sum(fsyncs) FILTER (WHERE object = 'wal') AS wal_fsyncs, max(stats_reset)::text AS stats_reset
+                 FROM pg_stat_get_backend_io(a.pid)) i
+   WHERE a.backend_start IS NOT NULL AND i.reads IS NOT NULL$$),
 ('slru_stat', 'instance', 0, 999999, NULL, $$SELECT to_jsonb(s) AS row FROM pg_stat_slru s$$),
 ('event_stat', 'instance', 0, 999999, NULL,
  $$SELECT event, -1 AS bucket, total_waits AS waits, time_waited_us AS time_us, max_wait_us AS max_us, awr.get_incarnation()::text AS stats_reset
@@ -540,6 +572,9 @@ INSERT INTO awr.collector VALUES
                              ('BUSY_TIME', t[1] + t[2] + t[3] + t[6] + t[7] + t[8])) n (name, ticks)
    UNION ALL
    SELECT 'NUM_CPUS', NULL, count(*) FROM regexp_matches(pg_read_file('/proc/stat'), '^cpu\d+ ', 'gn')
+   UNION ALL
+   SELECT v.name, NULL, (regexp_match(pg_read_file('/proc/stat'), v.field || ' (\d+)'))[1]::double precision
+   FROM (VALUES ('RUNNABLE_PROCESSES', 'procs_running'), ('BLOCKED_PROCESSES', 'procs_blocked')) v (name, field)
    UNION ALL
    SELECT 'LOAD', NULL, split_part(pg_read_file('/proc/loadavg'), ' ', 1)::double precision
    UNION ALL
@@ -654,7 +689,7 @@ CREATE FUNCTION awr.get_samples(
   after_sequence bigint, OUT sequence bigint, OUT sample_time timestamptz, OUT pid integer, OUT backend_start timestamptz,
   OUT leader_pid integer, OUT database oid, OUT role oid, OUT application text, OUT client text, OUT backend_type text,
   OUT state text, OUT wait_event_type text, OUT wait_event text, OUT query_id bigint, OUT plan_hash bigint, OUT xact_age_us bigint,
-  OUT query_age_us bigint, OUT blocker_pid integer)
+  OUT query_age_us bigint, OUT blocker_pid integer, OUT temp_bytes bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'cellar_get_samples'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -906,7 +941,8 @@ BEGIN
                 array_agg(coalesce(s.query_id, 0) ORDER BY s.pid, s.sequence),
                 array_agg(coalesce(s.plan_hash, 0) ORDER BY s.pid, s.sequence),
                 array_agg(coalesce(s.xact_age_us, -1) ORDER BY s.pid, s.sequence),
-                array_agg(coalesce(s.query_age_us, -1) ORDER BY s.pid, s.sequence)
+                array_agg(coalesce(s.query_age_us, -1) ORDER BY s.pid, s.sequence),
+                array_agg(coalesce(s.temp_bytes, -1) ORDER BY s.pid, s.sequence)
          FROM s LEFT JOIN d a ON a.word = s.application LEFT JOIN d c ON c.word = s.client
               LEFT JOIN d b ON b.word = s.backend_type LEFT JOIN d t ON t.word = s.state
               LEFT JOIN d y ON y.word = s.wait_event_type LEFT JOIN d e ON e.word = s.wait_event
@@ -964,13 +1000,15 @@ CREATE VIEW awr.active_session_history AS
          b.word AS backend_type, st.word AS state, et.word AS wait_event_type, e.word AS wait_event,
          awr.wait_class(et.word, e.word, b.word IN ('client backend', 'parallel worker')) AS wait_class,
          nullif(s.query_id, 0) AS query_id, nullif(s.plan_hash, 0) AS plan_hash, nullif(s.xact_age_us, -1) AS xact_age_us, nullif(s.query_age_us, -1) AS query_age_us,
-         nullif(s.blocker_pid, 0) AS blocker_pid, c.period_ms, c.begin_time AS chunk_begin, c.end_time AS chunk_end
+         nullif(s.blocker_pid, 0) AS blocker_pid, c.period_ms, c.begin_time AS chunk_begin, c.end_time AS chunk_end,
+         nullif(s.temp_bytes, -1) AS temp_bytes
   FROM awr.sample_chunk c
        CROSS JOIN LATERAL (SELECT c.instance_id) h
        CROSS JOIN LATERAL unnest(c.sample_ms, c.pid, c.session_ms, c.leader_pid, c.blocker_pid, c.database, c.role, c.application,
-                                 c.client, c.backend_type, c.state, c.wait_event_type, c.wait_event, c.query_id, c.plan_hash, c.xact_age_us, c.query_age_us)
+                                 c.client, c.backend_type, c.state, c.wait_event_type, c.wait_event, c.query_id, c.plan_hash, c.xact_age_us, c.query_age_us,
+                                 c.temp_bytes)
          AS s (ms, pid, session_ms, leader_pid, blocker_pid, database, role, application, client, backend_type, state,
-               wait_event_type, wait_event, query_id, plan_hash, xact_age_us, query_age_us)
+               wait_event_type, wait_event, query_id, plan_hash, xact_age_us, query_age_us, temp_bytes)
        LEFT JOIN awr.word a ON a.id = s.application LEFT JOIN awr.word cl ON cl.id = s.client
        LEFT JOIN awr.word b ON b.id = s.backend_type LEFT JOIN awr.word st ON st.id = s.state
        LEFT JOIN awr.word et ON et.id = s.wait_event_type LEFT JOIN awr.word e ON e.id = s.wait_event
@@ -978,7 +1016,7 @@ CREATE VIEW awr.active_session_history AS
   SELECT 1, s.sample_time, s.pid, s.backend_start, s.leader_pid, s.database, s.role, s.application, s.client, s.backend_type, s.state,
          s.wait_event_type, s.wait_event, awr.wait_class(s.wait_event_type, s.wait_event, s.backend_type IN ('client backend', 'parallel worker')),
          s.query_id, s.plan_hash, s.xact_age_us, s.query_age_us, s.blocker_pid, (SELECT period_ms FROM awr.get_sampler_state()),
-         s.sample_time, s.sample_time
+         s.sample_time, s.sample_time, s.temp_bytes
   FROM awr.get_samples((SELECT coalesce(max((data ->> 'sequence')::bigint), 0) FROM awr.last_value
                         WHERE kind = 'samples' AND data ->> 'incarnation' = awr.get_incarnation()::text)) s;
 
@@ -990,6 +1028,8 @@ COMMENT ON COLUMN awr.active_session_history.plan_hash IS
   'plan_id, in awr.plan_stat, of the top-level statement that the session executed; NULL while no plan was executed';
 COMMENT ON COLUMN awr.active_session_history.chunk_begin IS
   'first sample of the stored minute; conditions on chunk_begin and chunk_end keep a query from reading all samples';
+COMMENT ON COLUMN awr.active_session_history.temp_bytes IS
+  'size of the temporary files that the process had created; those of a parallel query belong to its leader. NULL if temporary files may be on a cell';
 COMMENT ON COLUMN awr.active_session_history.leader_pid IS 'the session that a parallel worker works for';
 COMMENT ON COLUMN awr.active_session_history.blocker_pid IS 'a process that holds the lock that the session waited for';
 
@@ -1009,7 +1049,7 @@ COMMENT ON FUNCTION awr.slot_seconds(timestamptz, timestamptz) IS 'for internal 
 CREATE TYPE awr.sample_sum AS (
   kind text, samples bigint, period_ms integer, slot timestamptz, query_id bigint, plan_id bigint, event text, wait_event_type text,
   class text, foreground boolean, pid integer, backend_start timestamptz, backend_type text, application text, client text,
-  database oid, role oid, state text, xact_age_us bigint, blocker_pid integer, ticks bigint, lost bigint);
+  database oid, role oid, state text, xact_age_us bigint, blocker_pid integer, ticks bigint, lost bigint, temp_bytes bigint);
 
 -- Returns the sums of the samples of an AWR snapshot's interval.
 CREATE FUNCTION awr.sum_chunks(instance integer, snap bigint)
@@ -1034,11 +1074,12 @@ BEGIN
       AND (c.snap_id = snap OR (c.snap_id = 0 AND c.end_time > interval_end.begin_time AND c.begin_time <= interval_end.end_time))),
   s AS MATERIALIZED (
     SELECT c.period_ms, c.begin_time + u.ms * interval '1 millisecond' AS at, u.pid, u.session_ms, u.blocker_pid, u.database, u.role, u.application,
-           u.client, u.backend_type, u.state, coalesce(u.state = ANY (idle), false) AS is_idle, u.type, u.event, u.query_id, u.plan_id, u.xact_age_us
+           u.client, u.backend_type, u.state, coalesce(u.state = ANY (idle), false) AS is_idle, u.type, u.event, u.query_id, u.plan_id, u.xact_age_us,
+           u.temp_bytes
     FROM chunk c
          CROSS JOIN LATERAL unnest(c.sample_ms, c.pid, c.session_ms, c.blocker_pid, c.database, c.role, c.application, c.client, c.backend_type,
-                                   c.state, c.wait_event_type, c.wait_event, c.query_id, c.plan_hash, c.xact_age_us)
-           AS u (ms, pid, session_ms, blocker_pid, database, role, application, client, backend_type, state, type, event, query_id, plan_id, xact_age_us)
+                                   c.state, c.wait_event_type, c.wait_event, c.query_id, c.plan_hash, c.xact_age_us, c.temp_bytes)
+           AS u (ms, pid, session_ms, blocker_pid, database, role, application, client, backend_type, state, type, event, query_id, plan_id, xact_age_us, temp_bytes)
     WHERE c.snap_id = snap
        OR (c.begin_time + u.ms * interval '1 millisecond' > interval_end.begin_time AND c.begin_time + u.ms * interval '1 millisecond' <= interval_end.end_time)),
   blocked AS MATERIALIZED (
@@ -1047,7 +1088,7 @@ BEGIN
   g AS MATERIALIZED (
     SELECT CASE grouping(x.query_id, x.pid, x.slot) WHEN 3 THEN 'event' WHEN 5 THEN 'session' ELSE 'slot' END AS kind,
            x.period_ms, x.slot, x.pid, x.session_ms, x.backend_type, x.application, x.client, x.database, x.role, x.is_idle, x.type, x.event,
-           x.query_id, x.plan_id, count(*) AS n, max(x.xact_age_us) AS xact_age_us
+           x.query_id, x.plan_id, count(*) AS n, max(x.xact_age_us) AS xact_age_us, max(x.temp_bytes) AS temp_bytes
     FROM (SELECT *, date_bin(width, s.at, '2000-01-01 00:00:00+00') AS slot FROM s) x
     GROUP BY GROUPING SETS (
       (x.period_ms, x.backend_type, x.is_idle, x.type, x.event, x.query_id, x.plan_id),
@@ -1061,36 +1102,37 @@ BEGIN
          LEFT JOIN awr.word b ON b.id = d.backend_type LEFT JOIN awr.word t ON t.id = d.type LEFT JOIN awr.word e ON e.id = d.event),
   named AS MATERIALIZED (
     SELECT g.kind, g.period_ms, g.slot, g.pid, g.session_ms, g.application, g.client, g.database, g.role, g.is_idle, g.query_id, g.plan_id, g.n,
-           g.xact_age_us, m.event, m.wait_event_type, m.backend_type, m.foreground, m.class
+           g.xact_age_us, g.temp_bytes, m.event, m.wait_event_type, m.backend_type, m.foreground, m.class
     FROM g JOIN meaning m ON m.b = coalesce(g.backend_type, 0) AND m.t = coalesce(g.type, 0) AND m.e = coalesce(g.event, 0)
     WHERE g.is_idle OR m.class <> 'Idle')
   SELECT 'interval', NULL::bigint, max(c.period_ms) FILTER (WHERE cardinality(c.pid) > 0), NULL::timestamptz, NULL::bigint, NULL::bigint, NULL, NULL, NULL, NULL::boolean,
-         NULL::int, NULL::timestamptz, NULL, NULL, NULL, NULL::oid, NULL::oid, NULL, NULL::bigint, NULL::int, sum(c.ticks)::bigint, sum(c.lost)::bigint
+         NULL::int, NULL::timestamptz, NULL, NULL, NULL, NULL::oid, NULL::oid, NULL, NULL::bigint, NULL::int, sum(c.ticks)::bigint, sum(c.lost)::bigint, NULL::bigint
   FROM chunk c
   UNION ALL
   SELECT 'event', sum(n)::bigint, d.period_ms, NULL, d.query_id, d.plan_id, d.event, d.wait_event_type, d.class, d.foreground,
-         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM named d WHERE d.kind = 'event' AND NOT d.is_idle
   GROUP BY d.period_ms, d.query_id, d.plan_id, d.event, d.wait_event_type, d.class, d.foreground
   UNION ALL
   SELECT 'slot', sum(n)::bigint, d.period_ms, d.slot, NULL, NULL, NULL, NULL, d.class, NULL,
-         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
   FROM named d WHERE d.kind = 'slot' AND NOT d.is_idle AND d.foreground
   GROUP BY d.period_ms, d.slot, d.class
   UNION ALL
   SELECT 'session', sum(d.n)::bigint, NULL, NULL, NULL, NULL, NULL, NULL, CASE WHEN d.is_idle THEN '' ELSE d.class END, NULL,
          d.pid, to_timestamp(d.session_ms / 1000.0), d.backend_type, coalesce(a.word, ''), coalesce(c.word, ''), d.database, d.role,
-         CASE WHEN d.is_idle THEN 'idle in transaction' ELSE 'active' END, max(d.xact_age_us) FILTER (WHERE d.is_idle), NULL, NULL, NULL
+         CASE WHEN d.is_idle THEN 'idle in transaction' ELSE 'active' END, max(d.xact_age_us) FILTER (WHERE d.is_idle), NULL, NULL, NULL,
+         nullif(max(d.temp_bytes), -1)
   FROM named d LEFT JOIN awr.word a ON a.id = d.application LEFT JOIN awr.word c ON c.id = d.client
   WHERE d.kind = 'session'
   GROUP BY d.pid, d.session_ms, d.backend_type, a.word, c.word, d.database, d.role, d.is_idle, CASE WHEN d.is_idle THEN '' ELSE d.class END
   UNION ALL
   SELECT 'blocking', w.n, NULL, NULL, w.query_id, NULL, coalesce(e.word, ''), NULL, NULL, NULL,
-         w.pid, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, w.blocker_pid, NULL, NULL
+         w.pid, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, w.blocker_pid, NULL, NULL, NULL
   FROM (SELECT blocker_pid, pid, b.event, query_id, count(*) AS n FROM blocked b GROUP BY 1, 2, 3, 4) w LEFT JOIN awr.word e ON e.id = w.event
   UNION ALL
   SELECT 'blocker', w.n, NULL, NULL, w.query_id, NULL, NULL, NULL, NULL, NULL,
-         w.pid, NULL, NULL, coalesce(a.word, ''), NULL, NULL, NULL, coalesce(st.word, ''), NULL, NULL, NULL, NULL
+         w.pid, NULL, NULL, coalesce(a.word, ''), NULL, NULL, NULL, coalesce(st.word, ''), NULL, NULL, NULL, NULL, NULL
   FROM (SELECT s.pid, s.state, s.application, s.query_id, sum(b.n)::bigint AS n
         FROM (SELECT at, blocker_pid, count(*) AS n FROM blocked GROUP BY 1, 2) b JOIN s ON s.at = b.at AND s.pid = b.blocker_pid
         GROUP BY 1, 2, 3, 4) w
@@ -1135,7 +1177,7 @@ BEGIN
         FROM sums WHERE kind = 'event'),
     session AS (
       INSERT INTO awr.sample_session
-        SELECT s.snap_day, s.snap_id, s.instance_id, pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us
+        SELECT s.snap_day, s.snap_id, s.instance_id, pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us, temp_bytes
         FROM sums WHERE kind = 'session'),
     blocking AS (
       INSERT INTO awr.sample_blocking
@@ -1173,7 +1215,7 @@ BEGIN
       AND o.instance_id = l.instance_id AND o.kind = l.kind
     RETURNING (o.data ->> 'seen')::bigint - (o.data ->> 'ticks')::bigint AS ticks, (o.data ->> 'period_ms')::int AS period_ms)
   INSERT INTO awr.sample_chunk
-    SELECT s.snap_day, instance, s.end_time, s.end_time, period_ms, ticks, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'
+    SELECT s.snap_day, instance, s.end_time, s.end_time, period_ms, ticks, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'
     FROM idle, awr.snapshot s WHERE s.instance_id = instance AND s.snap_id = snap;
   UPDATE awr.sample_chunk c SET snap_id = snap WHERE c.instance_id = instance AND c.snap_id IS NULL AND (day IS NULL OR c.snap_day >= day);
 END
@@ -1329,6 +1371,17 @@ BEGIN
     ELSE
       RETURN NEXT;
     END IF;
+  END LOOP;
+
+  -- Statistics that this version of the server does not provide
+  FOR kind, data IN
+    SELECT 'note', jsonb_build_object('kind', 'source missing', 'object', m.kind,
+                                      'description', format('%s needs PostgreSQL %s or later', CASE m.kind WHEN 'io_stat' THEN 'pg_stat_io' WHEN 'session_io_stat' THEN 'pg_stat_get_backend_io' ELSE m.kind END,
+                                                            min(m.min_version) / 10000))
+    FROM awr.collector m GROUP BY m.kind HAVING min(m.min_version) > version
+  LOOP
+    database := 0;
+    RETURN NEXT;
   END LOOP;
 
   SELECT string_agg(format('SELECT %L::text AS kind, %s AS row FROM (%s) s', s.kind, awr.get_row(s.source), s.source), ' UNION ALL ')
@@ -1491,9 +1544,9 @@ BEGIN
      SELECT $3, $4, $5, ''statistics reset'', %1$L, count(*) || '' of '' || (SELECT count(*) FROM c) || '' rows restarted from zero''
      FROM i WHERE reset HAVING count(*) > 0 %10$s
      UNION ALL
-     SELECT $3, $4, $5, CASE %1$L WHEN ''statement_stat'' THEN ''statements evicted'' ELSE ''objects dropped'' END, %1$L,
+     SELECT $3, $4, $5, CASE WHEN %1$L IN (''statement_stat'', ''kcache_stat'') THEN ''statements evicted'' ELSE ''objects dropped'' END, %1$L,
             count(*) || '' objects of the previous AWR snapshot no longer exist; their activity since then is not included''
-     FROM p WHERE %1$L IN (''database_stat'', ''table_stat'', ''index_stat'', ''statement_stat'') AND NOT EXISTS (SELECT FROM c WHERE %3$s)
+     FROM p WHERE %1$L IN (''database_stat'', ''table_stat'', ''index_stat'', ''statement_stat'', ''kcache_stat'') AND NOT EXISTS (SELECT FROM c WHERE %3$s)
      HAVING count(*) > 0',
     kind, outputs, (SELECT string_agg(format('c.%1$I = p.%1$I', n), ' AND ') FROM unnest(keys) n), coalesce(reset, 'false'),
     (SELECT string_agg(format('%I', n), ', ') FROM unnest(keys || counters || growths || gauges) n), changed, c_columns, p_columns,
@@ -2160,15 +2213,15 @@ BEGIN
           SELECT query_id, plan_id, event, wait_event_type, class, foreground, period_ms, samples FROM live WHERE kind = 'event') e
     GROUP BY 1, 2, 3, 4, 5, 6, 7),
   session AS MATERIALIZED (
-    SELECT pid, backend_start, backend_type, application, client, database, role, state, class, sum(samples)::bigint AS samples, max(xact_age_us) AS xact_age_us,
+    SELECT pid, backend_start, backend_type, application, client, database, role, state, class, sum(samples)::bigint AS samples, max(xact_age_us) AS xact_age_us, max(temp_bytes) AS temp_bytes,
            backend_type IN ('client backend', 'parallel worker') AS foreground
-    FROM (SELECT pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us FROM awr.sample_session e
+    FROM (SELECT pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us, temp_bytes FROM awr.sample_session e
           WHERE e.instance_id = instance AND e.snap_id > begin_snap AND e.snap_id <= end_snap AND e.snap_day BETWEEN first.snap_day AND last.snap_day
           UNION ALL
-          SELECT pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us FROM live WHERE kind = 'session') e
+          SELECT pid, backend_start, backend_type, application, client, database, role, state, class, samples, xact_age_us, temp_bytes FROM live WHERE kind = 'session') e
     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9),
   active AS (
-    SELECT pid, backend_start, backend_type, application, client, database, role, class, samples, foreground FROM session WHERE state = 'active'),
+    SELECT pid, backend_start, backend_type, application, client, database, role, class, samples, temp_bytes, foreground FROM session WHERE state = 'active'),
   blocking AS (
     SELECT blocker_pid, pid, event, query_id, samples FROM awr.sample_blocking e
     WHERE e.instance_id = instance AND e.snap_id > begin_snap AND e.snap_id <= end_snap AND e.snap_day BETWEEN first.snap_day AND last.snap_day
@@ -2212,7 +2265,7 @@ BEGIN
            'top_sessions', (SELECT jsonb_agg(x ORDER BY x.samples DESC, x.pid, x.backend_start)
                             FROM (SELECT pid, backend_start, backend_type, application, nullif(client, '') AS client,
                                          (SELECT d.datname FROM awr.database_stat d WHERE d.instance_id = instance AND d.snap_day = last.snap_day AND d.snap_id = end_snap AND d.datid = database) AS database,
-                                         coalesce(names -> 'role' ->> role::text, nullif(role, 0)::text) AS "user", sum(samples) AS samples, coalesce(sum(samples) FILTER (WHERE class = 'CPU'), 0) AS cpu_samples,
+                                         coalesce(names -> 'role' ->> role::text, nullif(role, 0)::text) AS "user", sum(samples) AS samples, coalesce(sum(samples) FILTER (WHERE class = 'CPU'), 0) AS cpu_samples, max(temp_bytes) AS temp_bytes,
                                          (array_agg(class ORDER BY samples DESC, class))[1] AS class
                                   FROM active GROUP BY pid, backend_start, backend_type, application, active.client, database, role
                                   ORDER BY sum(samples) DESC, pid, backend_start, application, database, role LIMIT 50) x),
@@ -2310,7 +2363,13 @@ BEGIN
     SELECT s ->> 'kind' AS kind, sum((s ->> 'operations')::numeric) AS operations, sum((s ->> 'bytes')::numeric) AS bytes
     FROM awr.sum_intervals('cell_io_stat', begin_snap, end_snap, instance) s WHERE (s ->> 'bucket')::int = -1 GROUP BY 1),
   raw AS (
-    SELECT s ->> 'name' AS name, (s ->> 'value')::numeric AS value FROM awr.sum_intervals('statistic', begin_snap, end_snap, instance) s),
+    SELECT s ->> 'name' AS name, (s ->> 'value')::numeric AS value FROM awr.sum_intervals('statistic', begin_snap, end_snap, instance) s
+    UNION ALL
+    SELECT 'pg_stat_kcache.' || v.name, round(sum(v.value))
+    FROM awr.sum_intervals('kcache_stat', begin_snap, end_snap, instance) s,
+         LATERAL (VALUES ('read bytes', (s ->> 'read_bytes')::numeric), ('write bytes', (s ->> 'write_bytes')::numeric),
+                         ('user time us', (s ->> 'user_time')::numeric * 1000), ('system time us', (s ->> 'system_time')::numeric * 1000)) v (name, value)
+    GROUP BY v.name),
   d AS (
     SELECT sum((e ->> 'xact_commit')::numeric) AS commits, sum((e ->> 'xact_rollback')::numeric) AS rollbacks,
            sum((e ->> 'blks_hit')::numeric) AS hits, sum((e ->> 'blks_read')::numeric) AS reads,
@@ -2476,6 +2535,13 @@ BEGIN
                                   'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'dbid')))
                 FROM awr.sum_intervals('index_stat', begin_snap, end_snap, instance) s),
     'io', (SELECT jsonb_agg(awr.to_document(s)) FROM awr.sum_intervals('io_stat', begin_snap, end_snap, instance) s),
+    'session_io', (SELECT jsonb_agg((awr.to_document(s) - 'rolname') || jsonb_build_object('user', s -> 'rolname',
+                             'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'))
+                             ORDER BY (s ->> 'pid')::int, s ->> 'backend_start')
+                   FROM (SELECT s FROM awr.sum_intervals('session_io_stat', begin_snap, end_snap, instance) s
+                         ORDER BY coalesce((s ->> 'read_bytes')::numeric, 0) + coalesce((s ->> 'write_bytes')::numeric, 0)
+                                  + coalesce((s ->> 'extend_bytes')::numeric, 0) + coalesce((s ->> 'wal_bytes')::numeric, 0) DESC,
+                                  (s ->> 'pid')::int, s ->> 'backend_start' LIMIT 100) o),
     'cell_io', (SELECT jsonb_agg(s - 'bucket' || jsonb_build_object(
                          'database', (SELECT e ->> 'name' FROM jsonb_array_elements(databases) e WHERE e ->> 'oid' = s ->> 'database'),
                          'histogram', (SELECT jsonb_agg(coalesce(h.n, 0) ORDER BY b) FROM generate_series(0, 31) b
@@ -2694,7 +2760,8 @@ BEGIN
                  ('clients', 'client, role, database', 'client IS NOT NULL', 20, ''),
                  ('databases', 'database', 'database IS NOT NULL', 20, ''),
                  ('top_sql', 'query_id, plan_id, event, class', 'query_id IS NOT NULL', 40, ''),
-                 ('top_sessions', 'pid, session_start, backend_type, application, role, database, event, class', 'true', 40, ''),
+                 ('top_sessions', 'pid, session_start, backend_type, application, role, database, event, class', 'true', 40,
+                  '|| jsonb_build_object(''temp_bytes'', (SELECT max(h.temp_bytes) FROM h WHERE h.pid = x.pid AND h.session_start = x.session_start AND h.event = x.event))'),
                  ('blockers', 'blocker_pid, event, class', 'blocker_pid IS NOT NULL', 30,
                   '|| (SELECT jsonb_build_object(''application'', max(s.application), ''role'', max(s.role), ''state'', max(s.state)) FROM s WHERE s.pid = x.blocker_pid)'),
                  ('groups', listed, 'true', 50, '')) l (name, columns, condition, rows, detail)
@@ -2715,7 +2782,7 @@ BEGIN
         WHERE instance_id = $3 AND class = ''role'' AND ($3 <> 1 OR object NOT IN (SELECT oid FROM pg_roles)) ORDER BY object, snap_id DESC)),
      s AS MATERIALIZED (
        SELECT coalesce(a.wait_event, ''CPU'') AS event, a.wait_class AS class, a.query_id, a.plan_hash AS plan_id, coalesce(k.datname, a.database::text) AS database,
-              coalesce(r.rolname, a.role::text) AS role, a.application, a.client, a.backend_type, a.state, a.blocker_pid, a.pid,
+              coalesce(r.rolname, a.role::text) AS role, a.application, a.client, a.backend_type, a.state, a.blocker_pid, a.pid, a.temp_bytes,
               a.backend_start AS session_start, a.sample_time, a.period_ms * 1000::numeric AS us,
               a.backend_type IN (''client backend'', ''parallel worker'') AS foreground
        FROM awr.active_session_history a LEFT JOIN known k ON k.datid = a.database LEFT JOIN role_name r ON r.oid = a.role
@@ -3061,7 +3128,8 @@ BEGIN
            ARRAY(SELECT words[w] FROM unnest(c.state) WITH ORDINALITY u (w, o) ORDER BY o),
            ARRAY(SELECT words[w] FROM unnest(c.wait_event_type) WITH ORDINALITY u (w, o) ORDER BY o),
            ARRAY(SELECT words[w] FROM unnest(c.wait_event) WITH ORDINALITY u (w, o) ORDER BY o),
-           c.query_id, coalesce(c.plan_hash, array_fill(0::bigint, ARRAY[cardinality(c.pid)])), c.xact_age_us, c.query_age_us, coalesce(c.snap_id, 0)
+           c.query_id, coalesce(c.plan_hash, array_fill(0::bigint, ARRAY[cardinality(c.pid)])), c.xact_age_us, c.query_age_us,
+           coalesce(c.temp_bytes, array_fill(-1::bigint, ARRAY[cardinality(c.pid)])), coalesce(c.snap_id, 0)
     FROM pg_temp.awr_import_sample_chunk c JOIN pg_temp.awr_import_target g ON g.file_instance = c.instance_id
     WHERE NOT EXISTS (SELECT FROM awr.sample_chunk k WHERE k.instance_id = g.instance_id AND k.snap_day = c.snap_day AND k.begin_time = c.begin_time);
 

@@ -111,6 +111,7 @@ sample_process(const PgBackendStatus *status, PGPROC *proc, TimestampTz now, boo
 	sample.xact_start = status->st_xact_start_timestamp;
 	sample.query_start = status->st_state == STATE_RUNNING ? status->st_activity_start_timestamp : 0;
 	sample.query_id = (int64) status->st_query_id;
+	sample.temp_bytes = cellar_temp_bytes(status->st_procpid);
 	sample.pid = status->st_procpid;
 	sample.leader_pid = is_parallel ? leader->pid : 0;
 	sample.database = status->st_databaseid;
@@ -135,6 +136,7 @@ tick(TimestampTz now)
 	int			count = pgstat_fetch_stat_numbackends();
 	bool		row_lock_waits = false;
 
+	cellar_read_temp_files();
 	for (int i = 1; i <= count; i++)
 	{
 		LocalPgBackendStatus *local = CellarBackendStatusByIndex(i);

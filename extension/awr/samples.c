@@ -98,8 +98,8 @@ state_name(const CellarSample *sample)
 static void
 put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample)
 {
-	Datum		values[18];
-	bool		nulls[18] = {false};
+	Datum		values[19];
+	bool		nulls[19] = {false};
 	const char *event_type = pgstat_get_wait_event_type(sample->wait_event);
 	const char *event = pgstat_get_wait_event(sample->wait_event);
 
@@ -134,6 +134,8 @@ put_sample(ReturnSetInfo *rsinfo, uint64 sequence, const CellarSample *sample)
 	nulls[16] = sample->query_start == 0;
 	values[17] = Int32GetDatum(sample->blocker_pid);
 	nulls[17] = sample->blocker_pid == 0;
+	values[18] = Int64GetDatum(sample->temp_bytes);
+	nulls[18] = sample->temp_bytes < 0;
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 

@@ -81,6 +81,26 @@ check_equal "HTML refers to no other file" "$(grep -c -E 'https?://|src=' "$WORK
 ash --begin "$since" --end "$until" --format document --output "$WORK/ash.document"
 check_equal "a saved document renders the same report" "$("$CELLAR_BIN" awr ash --from-json "$WORK/ash.document" | md5sum)" "$(ash --begin "$since" --end "$until" | md5sum)"
 
+# ---- temporary files ----
+
+mkfifo "$WORK/sorter"
+PGAPPNAME=sorter sql ash postgres <"$WORK/sorter" >/dev/null &
+remember_process $!
+exec 4>"$WORK/sorter"
+sort_began=$(q "SELECT clock_timestamp()")
+echo "SET work_mem = '64kB'; BEGIN; DECLARE c CURSOR FOR SELECT i, repeat('t', 100) FROM generate_series(1, 50000) i ORDER BY i % 1000; FETCH 1 FROM c;" >&4
+wait_for "EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'sorter' AND state = 'idle in transaction' AND query LIKE '%FETCH 1%')"
+first=$(ticks)
+wait_for "ticks >= $first + 2 FROM awr.get_sampler_state()"
+size=$(q "SELECT sum(size) FROM pg_ls_tmpdir()")
+check_equal "the samples of a session contain the size of its temporary files" \
+    "$(q "SELECT max(temp_bytes) FROM awr.active_session_history WHERE application = 'sorter'")" "$size"
+check_equal "a session without temporary files has none" "$(q "SELECT max(temp_bytes) FROM awr.active_session_history WHERE application = 'sleeper'")" 0
+check "the report shows the size of a session's temporary files" \
+    grep -q -E 'sorter .* [0-9.]+M' <<<"$(ash --begin "$sort_began" --application sorter --state 'idle in transaction')"
+echo "COMMIT;" >&4
+exec 4>&-
+
 # ---- samples in shared memory and in the repository ----
 
 before=$(during '{"application": "waiter"}')
@@ -134,6 +154,7 @@ check_equal "the slots add up to the samples of sessions" "$(q "SELECT sum(n::in
 equal_to_samples "a report without sums"
 before=$(sampled "$begin_snap" "$end_snap")$(sampled "$begin_snap" "$middle_snap")$(sampled "$middle_snap" "$end_snap")
 check_equal "the samples of two AWR snapshots are summed" "$(q "SELECT awr.sum_samples()"),$(q "SELECT awr.sum_samples()")" 2,0
+check_equal "the sums contain the greatest size of temporary files" "$(q "SELECT max(temp_bytes) FROM awr.sample_session WHERE application = 'sorter'")" "$size"
 check_equal "a report from sums equals the report from samples" \
     "$(sampled "$begin_snap" "$end_snap")$(sampled "$begin_snap" "$middle_snap")$(sampled "$middle_snap" "$end_snap")" "$before"
 equal_to_samples "a report from sums"

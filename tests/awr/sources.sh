@@ -8,14 +8,19 @@ set -euo pipefail
 # shellcheck source=tests/awr/on_cell.sh
 . "$(dirname "$0")/on_cell.sh"
 
+# The optional sources that are installed, in the order in which their libraries are loaded.
 preload=cellar
-has_statements=
-if [ -e "$("$PG_CONFIG" --sharedir)/extension/pg_stat_statements.control" ]; then
-    has_statements=1
-    preload=cellar,pg_stat_statements
-fi
+declare -A installed
+for extension in pg_stat_statements pg_stat_kcache pg_wait_sampling; do
+    [ -e "$("$PG_CONFIG" --sharedir)/extension/$extension.control" ] || continue
+    installed[$extension]=1
+    preload+=,$extension
+done
+has_statements=${installed[pg_stat_statements]-}
 begin_without_cell sources "shared_preload_libraries = '$preload'" ${has_statements:+"pg_stat_statements.max = 100"} "cellar.awr_max_statements = 100"
-if [ -n "$has_statements" ]; then q "CREATE EXTENSION pg_stat_statements"; fi
+for extension in pg_stat_statements pg_stat_kcache pg_wait_sampling; do
+    if [ -n "${installed[$extension]-}" ]; then q "CREATE EXTENSION $extension"; fi
+done
 q "CREATE DATABASE busy"
 
 # ---- relations that other sessions lock ----
@@ -114,6 +119,56 @@ end=$(snapshot)
 check_equal "an extension that was dropped" "$(setting "$begin" "$end" "extension cellar in busy")" "1.1 -> none"
 last=$(snapshot)
 check_equal "a later period does not contain the extension" "$(setting "$end" "$last" "extension cellar in busy")" ""
+
+# ---- optional sources ----
+
+# figure SINCE UNTIL NAME: the value of a statistic of the report.
+figure() { q "SELECT e -> 'value' FROM jsonb_array_elements(awr.report_data($1, $2) -> 'statistics') e WHERE e ->> 'name' = '$3'"; }
+# available SNAPSHOT NAME: whether the report about the interval that ends with the snapshot says that the source is available.
+available() { q "SELECT e ->> 'available' FROM jsonb_array_elements(awr.report_data($1, $2) -> 'sources') e WHERE e ->> 'name' = '$3'"; }
+begin=$last
+q "SELECT pg_sleep(0.5)" >/dev/null
+end=$(snapshot)
+if [ -n "${installed[pg_wait_sampling]-}" ]; then
+    check "waits that pg_wait_sampling sampled are part of the report: $(figure "$begin" "$end" pg_wait_sampling.Timeout.PgSleep)" \
+        test "$(figure "$begin" "$end" pg_wait_sampling.Timeout.PgSleep)" -gt 10
+else
+    skip "waits that pg_wait_sampling samples: it is not installed"
+fi
+if [ -n "${installed[pg_stat_kcache]-}" ]; then
+    DB=busy q "CREATE TABLE written AS SELECT repeat('w', 1000) AS a FROM generate_series(1, 3000)"
+    since=$end
+    DB=busy q "SELECT sum(length(a)) FROM written, generate_series(1, 50)" >/dev/null
+    end=$(snapshot)
+    us=$(figure "$since" "$end" "pg_stat_kcache.user time us")
+    check "CPU time that pg_stat_kcache counted is part of the report: $us us" test "$us" -gt 10000
+else
+    skip "what pg_stat_kcache counts: it is not installed"
+fi
+for extension in pg_stat_statements pg_stat_kcache pg_wait_sampling; do
+    check_equal "the report says whether $extension is available" "$(available "$begin" "$end" $extension)" "$([ -n "${installed[$extension]-}" ] && echo true || echo false)"
+done
+version_of() { [ "$PG_MAJOR" -ge "$1" ] && echo true || echo false; }
+check_equal "the report says whether the server has pg_stat_io" "$(available "$begin" "$end" io_stat)" "$(version_of 16)"
+check_equal "the report says whether the server counts I/O of sessions" "$(available "$begin" "$end" session_io_stat)" "$(version_of 18)"
+if [ "$PG_MAJOR" -ge 18 ]; then
+    DB=busy session reader
+    exec {reader}>"$WORK/reader"
+    begin=$(snapshot)
+    # From disk or the kernel's cache in any case: a cached block would not be read.
+    q "CHECKPOINT"
+    echo "CREATE TABLE read_once AS SELECT repeat('r', 500) AS a FROM generate_series(1, 20000); ALTER TABLE read_once SET TABLESPACE pg_default; SELECT pg_stat_force_next_flush();" >&"$reader"
+    echo "CREATE TABLE read_again AS SELECT * FROM read_once; SELECT pg_stat_force_next_flush();" >&"$reader"
+    wait_for "EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'reader' AND state = 'idle' AND query LIKE 'SELECT pg_stat_force_next_flush%')"
+    end=$(snapshot)
+    written=$(q "SELECT e ->> 'extend_bytes' FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'session_io') e WHERE e ->> 'application' = 'reader' AND e ->> 'database' = 'busy'")
+    size=$(DB=busy q "SELECT pg_relation_size('read_once') + pg_relation_size('read_again')")
+    check "the report attributes what a session wrote: $written bytes, the tables have $size" test "${written:-0}" -ge "$size"
+    exec {reader}>&-
+else
+    skip "I/O of sessions: PostgreSQL 18 and later count it"
+fi
+last=$end
 
 # ---- evicted statements ----
 

@@ -477,3 +477,24 @@ fn a_report_names_cells_that_do_not_count_by_file() {
     let rest = new.lines().find(|line| line.contains("(other files)") && !line.starts_with("->")).unwrap();
     assert!(rest.split_whitespace().any(|word| word == "1"), "{rest}");
 }
+
+/// PostgreSQL counts a process only while the process exists; the total of its type contains ended ones.
+#[test]
+fn the_io_of_ended_sessions_is_the_rest_of_their_type() {
+    let total = json!({ "backend_type": "client backend", "object": "relation", "context": "normal",
+        "reads": 100, "read_bytes": 819_200, "read_us": 5000, "write_bytes": 8192 });
+    let wal = json!({ "backend_type": "client backend", "object": "wal", "context": "normal", "write_bytes": 16384 });
+    let session = json!({ "pid": 4711, "backend_type": "client backend", "database": "shop", "user": "till",
+        "application": "till-7", "reads": 60, "read_bytes": 491_520, "read_us": 3000, "wal_bytes": 16384 });
+    let base = Builder::healthy().set("/io", json!([total, wal]));
+    let report = text(&instance(&base.set("/session_io", json!([session])).build()));
+    let line = |part: &str| {
+        let line = report.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {report}"));
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(line(" till-7 ").ends_with("shop till till-7 60 480K 50.00us 16.0K 60.2"), "{}", line(" till-7 "));
+    let rest = line("(ended, or not listed)");
+    assert!(rest.ends_with("listed) 40 320K 50.00us 8.0K 0 39.8"), "{rest}");
+    let old = text(&instance(&Builder::healthy().build()));
+    assert!(old.contains("pg_stat_get_backend_io needs PostgreSQL 18 or newer"), "{old}");
+}

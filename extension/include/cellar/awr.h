@@ -44,6 +44,8 @@ extern bool cellar_read_current_plan(int slot, int pid, int64 *query_id, int64 *
 /* statement_table.c */
 extern Size cellar_statements_bytes(void);
 extern void cellar_statements_init(LWLock *lock);
+
+/* statements.c */
 extern void cellar_install_statements(void);
 extern bool cellar_in_statement(void);
 
@@ -70,6 +72,7 @@ typedef struct CellarSample
 	int64		query_id;		/* 0 if unknown */
 	int64		plan_hash;		/* of the top-level statement; 0 if no plan is
 								 * executed */
+	int64		temp_bytes;		/* of temporary files; -1 if unknown */
 	int32		pid;
 	int32		leader_pid;		/* 0 unless a parallel worker */
 	int32		blocker_pid;	/* 0 unless the session waits for a lock */
@@ -122,6 +125,10 @@ extern Size cellar_relations_bytes(void);
 extern void cellar_relations_init(LWLock *lock);
 extern void cellar_sample_row_locks(bool waiting, int64 period_us);
 extern void cellar_count_relation_scan(Oid relation, uint64 eligible_bytes, uint64 saved_bytes, uint64 returned_bytes);
+
+/* temp_files.c */
+extern void cellar_read_temp_files(void);
+extern int64 cellar_temp_bytes(int pid);
 
 /* sampler.c */
 extern TimestampTz cellar_sample_sessions(TimestampTz now);

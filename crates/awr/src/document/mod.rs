@@ -71,6 +71,7 @@ records! {
         tables: List<TableStatistics>,
         indexes: List<IndexStatistics>,
         io: List<IoStatistics>,
+        session_io: List<SessionIo>,
         cell_io: List<CellIo>,
         cell_files: List<CellFile>,
         slru: List<Slru>,
@@ -276,8 +277,8 @@ records! {
         plan_id: Option<i64>,
         calls: Measure,
         elapsed_us: Measure,
-        logical_reads: Measure,
         cpu_us: Measure,
+        logical_reads: Measure,
         physical_reads: Measure,
     }
 
@@ -370,6 +371,29 @@ records! {
         reuses: Measure,
         fsyncs: Measure,
         fsync_us: Measure,
+    }
+
+    /// I/O that one process requested, from `pg_stat_get_backend_io`.
+    SessionIo {
+        pid: Option<i64>,
+        backend_type: Text,
+        database: Text,
+        #[serde(alias = "user")]
+        role: Text,
+        application: Text,
+        reads: Measure,
+        read_bytes: Measure,
+        read_us: Measure,
+        writes: Measure,
+        write_bytes: Measure,
+        write_us: Measure,
+        extends: Measure,
+        extend_bytes: Measure,
+        extend_us: Measure,
+        hits: Measure,
+        wal_writes: Measure,
+        wal_bytes: Measure,
+        wal_fsyncs: Measure,
     }
 
     /// I/O that a cell served, by database and kind. Exact: every request passes through the cell.
@@ -544,6 +568,8 @@ records! {
         samples: Measure,
         time_us: Measure,
         stderr_us: Measure,
+        /// The greatest size of the session's temporary files.
+        temp_bytes: Measure,
     }
 
     /// Session samples of any interval, as `awr.ash_data` returns them; in a document of `awr.sql_data`, those of one statement, with

@@ -8,6 +8,8 @@ use crate::view::{View, one_line, top};
 use std::collections::BTreeMap;
 
 const ROWS: usize = 15;
+pub(super) const TEMP_MAX: &str =
+    "Temp Max: greatest size of the session's temporary files in a sample; blank if the files may be on a cell";
 /// The most consecutive empty slots of the picture.
 const EMPTY_SLOTS_MAX: usize = 1000;
 
@@ -146,6 +148,7 @@ fn top_sessions(view: &View<'_>) -> Section {
         "<Database",
         "<Session Type",
         "# Samples Active",
+        "Temp Max",
     ];
     let table = Table::new(&columns).with_rows(
         top(&ash.top_sessions, ROWS, |activity| activity.samples).into_iter().map(|activity| {
@@ -159,9 +162,11 @@ fn top_sessions(view: &View<'_>) -> Section {
                 Cell::text(&*activity.database),
                 Cell::text(&*activity.backend_type),
                 Cell::count(activity.samples),
+                Cell::bytes(activity.temp_bytes),
             ]
         }),
     );
     Section::new("ash-top-sessions", Group::History, "Top Sessions")
+        .note(TEMP_MAX)
         .table_or(table.without_empty_columns(), "No session was active in a sample.")
 }

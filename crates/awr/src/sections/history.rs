@@ -253,7 +253,7 @@ fn top_sql(view: &View<'_>) -> Section {
 }
 
 fn top_sessions(document: &Document) -> Section {
-    let columns = ["Sid", "<Event", "<Event Class", "<User", "<Program", "<Database", "<Session Type"];
+    let columns = ["Sid", "<Event", "<Event Class", "<User", "<Program", "<Database", "<Session Type", "Temp Max"];
     let table = table(document, &columns, &document.history.top_sessions, |activity| {
         vec![
             Cell::integer(activity.pid),
@@ -263,9 +263,12 @@ fn top_sessions(document: &Document) -> Section {
             Cell::text(&*activity.application),
             Cell::text(&*activity.database),
             Cell::text(&*activity.backend_type),
+            Cell::bytes(activity.temp_bytes),
         ]
     });
-    Section::new("ash-top-sessions", Group::History, "Top Sessions").table_or(table, NO_SAMPLE)
+    Section::new("ash-top-sessions", Group::History, "Top Sessions")
+        .note(super::ash::TEMP_MAX)
+        .table_or(table.without_empty_columns(), NO_SAMPLE)
 }
 
 fn blockers(document: &Document) -> Section {

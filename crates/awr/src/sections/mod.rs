@@ -12,6 +12,7 @@ mod history;
 mod host;
 mod io;
 mod segments;
+mod session_io;
 mod sessions;
 mod settings;
 mod smart_scan;
@@ -34,13 +35,14 @@ use crate::view::View;
 /// All sections of a report about one instance, in the order of the report, except the findings.
 pub fn all(document: &Document) -> Vec<Section> {
     let view = View::new(document);
-    let groups: [fn(&View<'_>) -> Vec<Section>; 13] = [
+    let groups: [fn(&View<'_>) -> Vec<Section>; 14] = [
         summary::sections,
         waits::sections,
         host::sections,
         sql::sections,
         activity::sections,
         io::sections,
+        session_io::sections,
         wal::sections,
         segments::sections,
         smart_scan::sections,

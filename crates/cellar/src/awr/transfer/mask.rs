@@ -62,7 +62,7 @@ const PLAIN_NOTES: [&str; 10] = [
 ];
 
 /// Objects of notes that are no names: the kinds of statistics, and extensions that are sources.
-const NOTE_OBJECTS: [&str; 18] = [
+const NOTE_OBJECTS: [&str; 22] = [
     "statistic",
     "database_stat",
     "statement_stat",
@@ -70,6 +70,7 @@ const NOTE_OBJECTS: [&str; 18] = [
     "table_stat",
     "index_stat",
     "io_stat",
+    "session_io_stat",
     "slru_stat",
     "event_stat",
     "cell_io_stat",
@@ -81,6 +82,9 @@ const NOTE_OBJECTS: [&str; 18] = [
     "object_name",
     "relation_stat",
     "pg_stat_statements",
+    "pg_stat_kcache",
+    "pg_wait_sampling",
+    "kcache_stat",
 ];
 
 /// Schemas whose relations have names that PostgreSQL chooses.

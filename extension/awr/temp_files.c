@@ -1,0 +1,196 @@
+/*-------------------------------------------------------------------------
+ *
+ * temp_files.c
+ *	  Sizes of the temporary files of each process.
+ *
+ * The name of a temporary file contains the process that created the file:
+ * pgsql_tmpPID.N, or pgsql_tmpPID.N.fileset, a directory of files that the leader
+ * of a parallel query shares with its workers.  The sampler reads the names and
+ * sizes at each tick, so statements spend no time on this accounting.
+ *
+ * A cell that does not answer would stop the sampler, just when samples matter
+ * most.  Directories on FUSE are therefore not read: the size of the files of
+ * their processes is unknown.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/file_utils.h"
+#include "common/relpath.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "utils/memutils.h"
+
+#include "cellar/awr.h"
+
+/* Entries of directories that a tick reads at most. */
+#define ENTRIES_MAX		10000
+#define PROCESSES_MAX	1024
+
+typedef struct TempFiles
+{
+	int			pid;
+	int64		bytes;
+} TempFiles;
+
+static TempFiles processes[PROCESSES_MAX];
+static int	process_count = 0;
+static int	entry_count = 0;
+static bool is_complete = true;
+
+static void
+add_bytes(int pid, int64 bytes)
+{
+	int			i = 0;
+
+	while (i < process_count && processes[i].pid != pid)
+		i++;
+	if (i == process_count)
+	{
+		if (process_count == PROCESSES_MAX)
+		{
+			is_complete = false;
+			return;
+		}
+		processes[process_count++] = (TempFiles)
+		{
+			.pid = pid
+		};
+	}
+	processes[i].bytes += bytes;
+}
+
+/* Adds the files of a directory.  Those of a shared directory belong to one process; otherwise pid is 0. */
+static void
+add_directory(const char *path, int pid)
+{
+	DIR		   *directory = opendir(path);
+	struct dirent *entry;
+
+	/* PostgreSQL creates the directory with the first temporary file. */
+	if (directory == NULL)
+		return;
+	while ((entry = readdir(directory)) != NULL)
+	{
+		char		file[MAXPGPATH];
+		struct stat status;
+		int			owner = pid;
+
+		if (entry->d_name[0] == '.')
+			continue;
+		if (++entry_count > ENTRIES_MAX)
+		{
+			is_complete = false;
+			break;
+		}
+		if (owner == 0 && sscanf(entry->d_name, PG_TEMP_FILE_PREFIX "%d.", &owner) != 1)
+			continue;
+		snprintf(file, sizeof(file), "%s/%s", path, entry->d_name);
+		/* The file may have been deleted meanwhile. */
+		if (lstat(file, &status) != 0)
+			continue;
+		if (S_ISREG(status.st_mode))
+			add_bytes(owner, status.st_size);
+		else if (S_ISDIR(status.st_mode) && pid == 0)
+			add_directory(file, owner);
+	}
+	closedir(directory);
+}
+
+/* Returns the mounts of FUSE file systems, separated by line feeds, or NULL if they are unknown. */
+static char *
+read_fuse_mounts(void)
+{
+	FILE	   *file = fopen("/proc/self/mounts", "r");
+	StringInfoData mounts;
+	char		line[2 * MAXPGPATH];
+
+	if (file == NULL)
+		return NULL;
+	initStringInfo(&mounts);
+	while (fgets(line, sizeof(line), file) != NULL)
+	{
+		char		mount[MAXPGPATH];
+		char		type[64];
+
+		if (sscanf(line, "%*s %1023s %63s", mount, type) == 2 && strncmp(type, "fuse", 4) == 0)
+			appendStringInfo(&mounts, "%s\n", mount);
+	}
+	fclose(file);
+	return mounts.data;
+}
+
+/* Returns whether an absolute path is on FUSE. */
+static bool
+is_on_fuse(const char *path, const char *mounts)
+{
+	while (*mounts != '\0')
+	{
+		Size		length = strchr(mounts, '\n') - mounts;
+
+		if (strncmp(path, mounts, length) == 0 && (path[length] == '/' || path[length] == '\0'))
+			return true;
+		mounts += length + 1;
+	}
+	return false;
+}
+
+/* Reads the sizes of all temporary files.  The data directory is the working directory. */
+void
+cellar_read_temp_files(void)
+{
+	char	   *mounts = read_fuse_mounts();
+	DIR		   *tablespaces;
+	struct dirent *entry;
+
+	process_count = 0;
+	entry_count = 0;
+	is_complete = mounts != NULL && !is_on_fuse(DataDir, mounts);
+	if (!is_complete)
+		return;
+	add_directory("base/" PG_TEMP_FILES_DIR, 0);
+	tablespaces = opendir("pg_tblspc");
+	if (tablespaces == NULL)
+		return;
+	while ((entry = readdir(tablespaces)) != NULL)
+	{
+		char		path[MAXPGPATH];
+		char		target[MAXPGPATH];
+		ssize_t		length;
+
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "pg_tblspc/%s", entry->d_name);
+		length = readlink(path, target, sizeof(target) - 1);
+		if (length > 0)
+		{
+			target[length] = '\0';
+			if (is_on_fuse(target, mounts))
+			{
+				is_complete = false;
+				continue;
+			}
+		}
+		snprintf(path, sizeof(path), "pg_tblspc/%s/%s/%s", entry->d_name, TABLESPACE_VERSION_DIRECTORY, PG_TEMP_FILES_DIR);
+		add_directory(path, 0);
+	}
+	closedir(tablespaces);
+}
+
+/* Returns the size of a process's temporary files at the last reading, or -1 if it is unknown. */
+int64
+cellar_temp_bytes(int pid)
+{
+	for (int i = 0; i < process_count; i++)
+	{
+		if (processes[i].pid == pid)
+			return processes[i].bytes;
+	}
+	return is_complete ? 0 : -1;
+}
