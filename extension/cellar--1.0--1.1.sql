@@ -1535,14 +1535,17 @@ BEGIN
     'WITH c AS MATERIALIZED (SELECT * FROM jsonb_to_recordset($1) x (%7$s)),
           p AS MATERIALIZED (SELECT * FROM jsonb_to_recordset($2) x (%8$s)),
           i AS MATERIALIZED (
-            SELECT %2$s, r.reset, %9$s AS row_changed
+            SELECT %2$s, r.reset, p.%11$I IS NOT NULL AS known, %9$s AS row_changed
             FROM c LEFT JOIN p ON (%3$s) CROSS JOIN LATERAL (SELECT coalesce(%4$s, false) AS reset) r),
           stored AS (
             INSERT INTO awr.%1$I (snap_day, snap_id, instance_id, %5$s)
             SELECT $3, $4, $5, %5$s FROM i WHERE %6$s)
      INSERT INTO awr.note (snap_day, snap_id, instance_id, kind, object, description)
-     SELECT $3, $4, $5, ''statistics reset'', %1$L, count(*) || '' of '' || (SELECT count(*) FROM c) || '' rows restarted from zero''
-     FROM i WHERE reset HAVING count(*) > 0 %10$s
+     SELECT $3, $4, $5,
+            -- A reset concerns all statements.
+            CASE WHEN %1$L IN (''statement_stat'', ''plan_stat'', ''kcache_stat'') AND bool_or(NOT reset) THEN ''statements evicted'' ELSE ''statistics reset'' END, %1$L,
+            count(*) FILTER (WHERE reset) || '' of '' || (SELECT count(*) FROM c) || '' rows restarted from zero''
+     FROM i WHERE known HAVING bool_or(reset) %10$s
      UNION ALL
      SELECT $3, $4, $5, CASE WHEN %1$L IN (''statement_stat'', ''kcache_stat'') THEN ''statements evicted'' ELSE ''objects dropped'' END, %1$L,
             count(*) || '' objects of the previous AWR snapshot no longer exist; their activity since then is not included''
@@ -1557,7 +1560,7 @@ BEGIN
        SELECT $3, $4, $5, ''statistics reset'', ''os_stat'',
               ''counts of the host decreased, their increase is not included: '' || string_agg(c.name, '', '' ORDER BY c.name)
        FROM c JOIN p USING (name) WHERE c.total < p.total AND name ~ ''^(DISK|NETWORK)_'' AND NOT (SELECT bool_or(reset) FROM i) HAVING count(*) > 0'
-    END)
+    END, keys[1])
   USING present, previous, day, snap, instance;
 END
 $$ LANGUAGE plpgsql VOLATILE

@@ -152,19 +152,20 @@ version_of() { [ "$PG_MAJOR" -ge "$1" ] && echo true || echo false; }
 check_equal "the report says whether the server has pg_stat_io" "$(available "$begin" "$end" io_stat)" "$(version_of 16)"
 check_equal "the report says whether the server counts I/O of sessions" "$(available "$begin" "$end" session_io_stat)" "$(version_of 18)"
 if [ "$PG_MAJOR" -ge 18 ]; then
-    DB=busy session reader
-    exec {reader}>"$WORK/reader"
+    DB=busy session writer
+    exec {writer}>"$WORK/writer"
     begin=$(snapshot)
-    # From disk or the kernel's cache in any case: a cached block would not be read.
-    q "CHECKPOINT"
-    echo "CREATE TABLE read_once AS SELECT repeat('r', 500) AS a FROM generate_series(1, 20000); ALTER TABLE read_once SET TABLESPACE pg_default; SELECT pg_stat_force_next_flush();" >&"$reader"
-    echo "CREATE TABLE read_again AS SELECT * FROM read_once; SELECT pg_stat_force_next_flush();" >&"$reader"
-    wait_for "EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'reader' AND state = 'idle' AND query LIKE 'SELECT pg_stat_force_next_flush%')"
+    echo "CREATE TABLE written_once AS SELECT repeat('r', 500) AS a FROM generate_series(1, 20000); SELECT pg_stat_force_next_flush();" >&"$writer"
+    echo "CREATE TABLE written_again AS SELECT * FROM written_once; SELECT 'last', pg_stat_force_next_flush();" >&"$writer"
+    wait_for "EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'writer' AND state = 'idle' AND query LIKE 'SELECT ''last''%')"
     end=$(snapshot)
-    written=$(q "SELECT e ->> 'extend_bytes' FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'session_io') e WHERE e ->> 'application' = 'reader' AND e ->> 'database' = 'busy'")
-    size=$(DB=busy q "SELECT pg_relation_size('read_once') + pg_relation_size('read_again')")
+    written=$(q "SELECT e ->> 'extend_bytes' FROM jsonb_array_elements(awr.report_data($begin, $end) -> 'session_io') e WHERE e ->> 'application' = 'writer' AND e ->> 'database' = 'busy'")
+    size=$(DB=busy q "SELECT pg_relation_size('written_once') + pg_relation_size('written_again')")
     check "the report attributes what a session wrote: $written bytes, the tables have $size" test "${written:-0}" -ge "$size"
-    exec {reader}>&-
+    exec {writer}>&-
+    wait_for "NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'writer')"
+    # The session adds its last statements when it ends.
+    end=$(snapshot)
 else
     skip "I/O of sessions: PostgreSQL 18 and later count it"
 fi
