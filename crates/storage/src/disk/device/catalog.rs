@@ -129,17 +129,7 @@ impl Catalog {
     /// Applies a record, and returns the blocks that it releases. A record of an unknown file changes nothing: the file was
     /// removed while it was open.
     pub fn apply(&mut self, record: &Record) -> Vec<Range<u64>> {
-        let (Record::Create { id, .. }
-        | Record::Remove { id }
-        | Record::Map { id, .. }
-        | Record::Reserve { id, .. }
-        | Record::Unmap { id, .. }
-        | Record::Grow { id, .. }
-        | Record::Shrink { id, .. }
-        | Record::Touch { id }) = record
-        else {
-            return Vec::new();
-        };
+        let Some(id) = record.file() else { return Vec::new() };
         let session = self.session;
         match record {
             Record::Create { id, key } => {
@@ -160,7 +150,7 @@ impl Catalog {
             }
             _ => {}
         }
-        let Some(entry) = self.files.get_mut(id) else { return Vec::new() };
+        let Some(entry) = self.files.get_mut(&id) else { return Vec::new() };
         let before = entry.extents.len();
         entry.changed_in = session;
         let freed = match record {

@@ -163,16 +163,9 @@ impl Core {
 
     fn change_locked(&self, state: &mut State, records: &[Record]) -> io::Result<()> {
         let is_of_removed = |record: &Record| {
-            let (Record::Map { id, .. }
-            | Record::Reserve { id, .. }
-            | Record::Unmap { id, .. }
-            | Record::Grow { id, .. }
-            | Record::Shrink { id, .. }
-            | Record::Touch { id }) = record
-            else {
-                return false;
-            };
-            state.catalog.files.get(id).is_none_or(|entry| entry.is_removed)
+            let is_by_name = matches!(record, Record::Create { .. } | Record::Remove { .. });
+            let Some(id) = record.file().filter(|_| !is_by_name) else { return false };
+            state.catalog.files.get(&id).is_none_or(|entry| entry.is_removed)
         };
         if !records.iter().any(is_of_removed) {
             let grows = |record: &Record| {

@@ -243,3 +243,86 @@ fn read_region(header: Header, medium: &dyn Medium, region: usize) -> io::Result
     let journal = Journal { header, region, epoch, start, blocks, next: 0, tail: Vec::new() };
     Ok(Some((journal, catalog, power_session)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::medium::FileMedium;
+    use super::*;
+    use crate::disk::{FileKey, Stream};
+
+    const DEVICE_BYTES: u64 = 16 << 20;
+
+    fn medium() -> (tempfile::NamedTempFile, FileMedium, Header) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(DEVICE_BYTES).unwrap();
+        let medium = FileMedium::open(file.path(), false).unwrap();
+        let header = Header::new(77, medium.size());
+        (file, medium, header)
+    }
+
+    fn created(id: u64) -> Record {
+        Record::Create { id, key: FileKey::OfInode(id, Stream::Data) }
+    }
+
+    /// Returns the files of the catalog, in ascending order.
+    fn files(loaded: &Loaded) -> Vec<u64> {
+        let mut files: Vec<u64> = loaded.catalog.files.keys().copied().collect();
+        files.sort_unstable();
+        files
+    }
+
+    #[test]
+    fn records_are_found_up_to_the_first_block_that_is_not_intact() {
+        let (_file, medium, header) = medium();
+        let mut journal = Journal::checkpoint(None, header, &medium, &Catalog::default()).unwrap();
+        for id in 1..=6 {
+            journal.append(&medium, &[created(id)]).unwrap();
+            journal.seal();
+        }
+        let found = Journal::load(header, &medium).unwrap();
+        assert_eq!(files(&found), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(found.journal.unwrap().next, 6);
+
+        let mut block = vec![0; BLOCK as usize];
+        medium.read_metadata(&mut block, (journal.start + 3) * BLOCK).unwrap();
+        block[60] ^= 1;
+        medium.write_metadata(&block, (journal.start + 3) * BLOCK).unwrap();
+        let found = Journal::load(header, &medium).unwrap();
+        assert_eq!(files(&found), [1, 2, 3], "later blocks do not count, although they are intact");
+    }
+
+    #[test]
+    fn the_newer_checkpoint_counts_and_an_incomplete_one_does_not() {
+        let (_file, medium, header) = medium();
+        let first = Journal::checkpoint(None, header, &medium, &Catalog::default()).unwrap();
+        let mut catalog = Catalog::default();
+        catalog.apply(&created(5));
+        let mut second = Journal::checkpoint(Some(&first), header, &medium, &catalog).unwrap();
+        second.append(&medium, &[created(6)]).unwrap();
+        assert_eq!(files(&Journal::load(header, &medium).unwrap()), [5, 6]);
+        // A crash during the third checkpoint: the first region has no valid header.
+        medium.write_metadata(&[0; BLOCK as usize], header.region(0)).unwrap();
+        assert_eq!(files(&Journal::load(header, &medium).unwrap()), [5, 6]);
+        // Without any region nothing was stored.
+        medium.write_metadata(&[0; BLOCK as usize], header.region(1)).unwrap();
+        assert!(Journal::load(header, &medium).unwrap().journal.is_none());
+    }
+
+    #[test]
+    fn a_full_log_refuses_records_and_stays_as_it_was() {
+        let (_file, medium, header) = medium();
+        let mut journal = Journal::checkpoint(None, header, &medium, &Catalog::default()).unwrap();
+        let mut id = 0;
+        while journal.has_space(1) {
+            id += 1;
+            journal.append(&medium, &[created(id)]).unwrap();
+            journal.seal();
+        }
+        let many: Vec<Record> = (id + 1..id + 5000).map(created).collect();
+        let before = journal.next;
+        assert!(journal.append(&medium, &many).unwrap_err().to_string().contains("log is full"));
+        assert_eq!(journal.next, before);
+        journal.append(&medium, &[created(u64::from(u32::MAX))]).unwrap();
+        assert!(files(&Journal::load(header, &medium).unwrap()).contains(&u64::from(u32::MAX)));
+    }
+}

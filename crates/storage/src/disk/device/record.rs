@@ -52,6 +52,21 @@ pub enum Record {
 }
 
 impl Record {
+    /// Returns the file that the record changes; None for a confirmation.
+    pub fn file(&self) -> Option<u64> {
+        match self {
+            Self::Create { id, .. }
+            | Self::Remove { id }
+            | Self::Map { id, .. }
+            | Self::Reserve { id, .. }
+            | Self::Unmap { id, .. }
+            | Self::Grow { id, .. }
+            | Self::Shrink { id, .. }
+            | Self::Touch { id } => Some(*id),
+            Self::Confirm { .. } => None,
+        }
+    }
+
     pub fn is_tentative(&self) -> bool {
         matches!(self, Self::Map { .. } | Self::Grow { .. })
     }

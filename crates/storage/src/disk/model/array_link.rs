@@ -1,7 +1,9 @@
 //! The model of a link to an array: latency and bandwidth of both directions around another device.
 
 use super::parameters::ArrayLinkParameters;
-use super::service::{Access, Completion, MICROSECOND, ModelCounts, ModelTime, Request, Service, transfer};
+use super::service::{
+    Access, Completion, MICROSECOND, ModelCounts, ModelTime, Request, Service, complete_ready, transfer,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
@@ -96,11 +98,7 @@ impl Service for ArrayLink {
             }
         }
         self.advance_device(now);
-        while let Some((at, id)) = self.ready.first().copied().filter(|(at, _)| *at <= now) {
-            self.ready.remove(&(at, id));
-            self.counts.queue -= 1;
-            completed.push(Completion { id, at });
-        }
+        complete_ready(&mut self.ready, now, &mut self.counts, completed);
     }
 
     /// Returns the requests and the queue of the link, and the work of the device.

@@ -7,7 +7,7 @@
 
 use super::parameters::FlashParameters;
 use super::service::{
-    Access, Completion, MICROSECOND, MILLISECOND, ModelCounts, ModelTime, Request, Service, transfer,
+    Access, Completion, MICROSECOND, MILLISECOND, ModelCounts, ModelTime, Request, Service, complete_ready, transfer,
 };
 use super::translation::{Step, Translation};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -330,11 +330,7 @@ impl Service for Flash {
                 _ => break,
             }
         }
-        while let Some((at, id)) = self.ready.first().copied().filter(|(at, _)| *at <= now) {
-            self.ready.remove(&(at, id));
-            self.counts.queue -= 1;
-            completed.push(Completion { id, at });
-        }
+        complete_ready(&mut self.ready, now, &mut self.counts, completed);
     }
 
     fn counts(&self) -> ModelCounts {

@@ -5,7 +5,9 @@
 //! and full-stroke seek; the average seek covers a third of the tracks.
 
 use super::parameters::HardDiskParameters;
-use super::service::{Access, Completion, MILLISECOND, ModelCounts, ModelTime, Request, Service, transfer};
+use super::service::{
+    Access, Completion, MILLISECOND, ModelCounts, ModelTime, Request, Service, complete_ready, transfer,
+};
 use std::collections::{BTreeSet, VecDeque};
 
 /// A continuation that starts within this time needs no positioning: the sector gap covers the turnaround.
@@ -243,11 +245,7 @@ impl Service for HardDisk {
             self.finish(active);
             self.start(ends);
         }
-        while let Some((at, id)) = self.ready.first().copied().filter(|(at, _)| *at <= now) {
-            self.ready.remove(&(at, id));
-            self.counts.queue -= 1;
-            completed.push(Completion { id, at });
-        }
+        complete_ready(&mut self.ready, now, &mut self.counts, completed);
     }
 
     fn counts(&self) -> ModelCounts {

@@ -3,6 +3,7 @@
 //! A model never waits and never reads a clock. The caller passes the time, which must not decrease. With the same
 //! parameters, seed and calls a model returns the same completions.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -55,6 +56,20 @@ pub struct ModelCounts {
     /// Requests that are not complete: now, and at most so far.
     pub queue: u64,
     pub queue_max: u64,
+}
+
+/// Moves the requests that are ready by `now` to the completed ones.
+pub fn complete_ready(
+    ready: &mut BTreeSet<(ModelTime, u64)>,
+    now: ModelTime,
+    counts: &mut ModelCounts,
+    completed: &mut Vec<Completion>,
+) {
+    while let Some((at, id)) = ready.first().copied().filter(|(at, _)| *at <= now) {
+        ready.remove(&(at, id));
+        counts.queue -= 1;
+        completed.push(Completion { id, at });
+    }
 }
 
 impl ModelCounts {
