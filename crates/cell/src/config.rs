@@ -3,7 +3,7 @@
 
 use crate::disks::DiskModel;
 use cellar_storage::disk::{FileMedium, ModelParameters};
-use cellar_storage::{AuSize, Redundancy};
+use cellar_storage::{AuSize, Patience, Redundancy};
 use nix::unistd::{Gid, Uid, User};
 use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,6 +46,8 @@ pub struct DiskGroup {
     pub redundancy: Redundancy,
     /// The failure group whose disks are read if possible.
     pub preferred_read: Option<String>,
+    /// How long the cell waits for its disks; None for as long as they take.
+    pub patience: Option<Patience>,
     /// Size of the reserve of each disk in bytes; None if not configured.
     pub reserve_bytes: Option<u64>,
     pub disks: Vec<PathBuf>,
@@ -89,6 +91,8 @@ struct FileDiskGroup {
     au_size: Option<String>,
     redundancy: Option<String>,
     preferred_read: Option<String>,
+    read_latency_cap: Option<String>,
+    disk_timeout: Option<String>,
     reserve_size: Option<String>,
     disks: Vec<FileDisk>,
     model: Option<OneOrEach>,
@@ -175,6 +179,8 @@ impl Config {
         {
             return Err(format!("disk_group.preferred_read = \"{preferred}\" is the failure_group of no disk"));
         }
+        let cap = file.disk_group.read_latency_cap.as_deref();
+        let patience = patience(cap, file.disk_group.disk_timeout.as_deref(), redundancy)?;
         let au_bytes = match &file.disk_group.au_size {
             None => AuSize::DEFAULT.bytes(),
             Some(size) => parse_size(size, "disk_group.au_size")?,
@@ -211,6 +217,7 @@ impl Config {
                 au_size: AuSize::from_bytes(au_bytes).map_err(|error| format!("disk_group.au_size: {error}"))?,
                 redundancy,
                 preferred_read,
+                patience,
                 reserve_bytes,
                 disks,
                 models,
@@ -219,6 +226,26 @@ impl Config {
             mount,
             force_degraded: false,
         })
+    }
+}
+
+/// Returns how long a group with copies waits for its disks.
+fn patience(cap: Option<&str>, timeout: Option<&str>, redundancy: Redundancy) -> Result<Option<Patience>, String> {
+    if cap.is_none() && timeout.is_none() {
+        return Ok(None);
+    }
+    if redundancy == Redundancy::External {
+        return Err("read_latency_cap and disk_timeout need copies; write redundancy = \"normal\" or \"high\"".into());
+    }
+    let read_latency_cap = cap.map(|text| parse_duration(text, "disk_group.read_latency_cap")).transpose()?;
+    let timeout = timeout.map(|text| parse_duration(text, "disk_group.disk_timeout")).transpose()?;
+    let patience = Patience { read_latency_cap, timeout: timeout.unwrap_or(Patience::TIMEOUT_DEFAULT) };
+    match read_latency_cap.is_some_and(|cap| cap >= patience.timeout) {
+        true => Err(format!(
+            "disk_group.read_latency_cap is not below disk_group.disk_timeout, which is {} ms; lower the cap",
+            patience.timeout.as_millis()
+        )),
+        false => Ok(Some(patience)),
     }
 }
 
@@ -310,6 +337,18 @@ fn parse_size(text: &str, key: &str) -> Result<u64, String> {
     };
     let number: u64 = number.parse().map_err(|_| format!("{key} = \"{text}\"; write a size like \"4GiB\""))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{key} = \"{text}\" is too large"))
+}
+
+/// Parses a duration: digits, then ms or s.
+fn parse_duration(text: &str, key: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number = number.parse::<u64>().ok().filter(|number| (1..=86_400_000).contains(number));
+    match (number, unit.trim()) {
+        (Some(number), "ms") => Ok(Duration::from_millis(number)),
+        (Some(number), "s") => Ok(Duration::from_secs(number)),
+        _ => Err(format!("{key} = \"{text}\"; write a number and ms or s, like \"20ms\" or \"30s\"")),
+    }
 }
 
 /// Returns the size of the machine's memory, or 1 GiB if it is unknown.
@@ -432,6 +471,27 @@ mod tests {
         check(&group("redundancy = \"normal\"\npreferred_read = \"a\""), "is the failure_group of no disk");
         check(&group("redundancy = \"normal\""), "socket is missing: with copies");
         check("mount = \"/m\"\n[disk_group]\ndisks = [3]\n", "a disk is a path, or { path");
+    }
+
+    #[test]
+    fn patience_needs_copies_and_a_cap_below_the_timeout() {
+        let parse = |keys: &str| {
+            let text = format!("mount = \"/m\"\nsocket = \"/s\"\n[disk_group]\ndisks = [\"/d\", \"/e\"]\n{keys}\n");
+            Config::parse(&text).map(|config| config.disk_group.patience)
+        };
+        let (ms, copies) = (Duration::from_millis, "redundancy = \"normal\"\n");
+        let of = |cap, timeout| Ok(Some(Patience { read_latency_cap: cap, timeout }));
+        assert_eq!(parse(copies), Ok(None));
+        assert_eq!(parse(&format!("{copies}read_latency_cap = \"20ms\"")), of(Some(ms(20)), ms(30_000)));
+        assert_eq!(parse(&format!("{copies}disk_timeout = \"5s\"")), of(None, ms(5000)));
+        let refused = |keys: &str, expected: &str| {
+            let message = parse(keys).unwrap_err();
+            assert!(message.contains(expected), "{expected:?} is not in {message:?}");
+        };
+        refused("read_latency_cap = \"20ms\"", "need copies");
+        refused(&format!("{copies}read_latency_cap = \"20\""), "write a number and ms or s");
+        refused(&format!("{copies}disk_timeout = \"0s\""), "write a number and ms or s");
+        refused(&format!("{copies}read_latency_cap = \"2s\"\ndisk_timeout = \"2s\""), "lower the cap");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::config::{Config, machine_memory_bytes};
 use crate::disks;
 use crate::fuse::{self, FileService, IoStats, Mount, MountError, MountOptions, Unmounted};
 use crate::instance::{Device, Instance, MountRecord, PreviousMounts};
+use crate::page_check::ClusterChecksums;
 use crate::server;
 use crate::service_manager::{notify, notify_recovery};
 use crate::state::{CellState, MemoryBudget, MemoryKind, UnitDirectories};
@@ -213,6 +214,7 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
         redundancy: config.disk_group.redundancy,
         failure_groups: config.disk_group.failure_groups.clone(),
         preferred_read: config.disk_group.preferred_read.clone(),
+        patience: config.disk_group.patience,
         force_degraded: config.force_degraded,
         cache_bytes: config.cache_bytes,
         // A backing file may have a second descriptor for direct reads, on each disk with a copy.
@@ -220,6 +222,7 @@ fn open_volume(config: &Config, units: &Arc<UnitDirectories>, descriptors: u64) 
         root_uid: config.user.uid,
         root_gid: config.user.gid,
         unit_codec: Some(Arc::new(Codec::new(units.clone()))),
+        page_check: Some(Arc::new(ClusterChecksums::new(&config.mount))),
         recovery_progress: notify_recovery,
         ..VolumeOptions::default()
     };

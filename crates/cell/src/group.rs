@@ -1,28 +1,67 @@
-//! Reports about the disk group, and requests of an operator to bring disks online or take them offline.
+//! Reports about the disk group, and requests of an operator: to bring disks online or take them offline, and to scrub.
 
 use crate::cell_request::{CellRequest, RequestError};
 use cellar_format::wire::{GroupAction, GroupRequest, Kind};
 use cellar_storage::disk::{Disk, DiskIoCount, DiskOperation};
-use cellar_storage::{DiskMode, DiskSpace, Error, ErrorKind, GroupDisk, Redundancy, Result, Volume};
+use cellar_storage::{
+    DiskMode, DiskSpace, Error, ErrorKind, GroupDisk, Redundancy, Result, ScrubReport, ScrubState, Volume,
+};
 use serde_json::{Value, json};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time limit of a request. Bringing a disk online copies what changed while the disk was offline.
 const TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 const MIB: u64 = 1 << 20;
 
+/// An operation on a group that takes long. The names are those of Oracle's `v$asm_operation`; work is counted in
+/// allocation units.
+#[derive(Debug, Clone, Default)]
+pub struct GroupOperation {
+    pub operation: &'static str,
+    pub pass: &'static str,
+    pub state: &'static str,
+    /// The limit that the operator set, from 0 to 11; None for an operation without one.
+    pub power: Option<u32>,
+    /// The limit in effect.
+    pub actual: Option<u32>,
+    pub done: u64,
+    pub estimated: u64,
+    pub running: Duration,
+    pub error: Option<String>,
+}
+
+impl GroupOperation {
+    fn report(&self) -> Value {
+        let minutes = self.running.as_secs_f64() / 60.0;
+        let rate = if minutes > 0.0 { self.done as f64 / minutes } else { 0.0 };
+        let left = self.estimated.saturating_sub(self.done) as f64;
+        json!({
+            "operation": self.operation,
+            "pass": self.pass,
+            "state": self.state,
+            "power": self.power,
+            "actual": self.actual,
+            "sofar": self.done,
+            "est_work": self.estimated.max(self.done),
+            "est_rate": rate.round() as u64,
+            "est_minutes": if rate > 0.0 { Some((left / rate).ceil() as u64) } else { None },
+            "error_code": self.error,
+        })
+    }
+}
+
 /// Sends a request to the cell that listens on `socket`, and returns the state of the group after it.
-pub fn request(socket: &Path, action: GroupAction, disk: &str) -> Result<Value, RequestError> {
-    let request = GroupRequest { action, disk: disk.to_owned() };
+pub fn request(socket: &Path, request: &GroupRequest) -> Result<Value, RequestError> {
     let mut sent = CellRequest::send(socket, TIMEOUT, Kind::GroupRequest, |out| request.encode(out))?;
     let text = sent.receive(Kind::GroupReport, |payload| Ok(payload.to_vec()))?;
     serde_json::from_slice(&text).map_err(|error| sent.no_answer(io::Error::other(error).into()))
 }
 
 /// Does what the request says, and returns the state of the group.
-pub(crate) fn answer(volume: &Volume, request: &GroupRequest) -> Result<Value> {
+pub(crate) fn answer(volume: &Arc<Volume>, request: &GroupRequest) -> Result<Value> {
     let disk = Path::new(&request.disk);
     match request.action {
         GroupAction::Status => {}
@@ -38,8 +77,49 @@ pub(crate) fn answer(volume: &Volume, request: &GroupRequest) -> Result<Value> {
             volume.online_disk(engine)?;
         }
         GroupAction::Offline => volume.offline_disk(disk)?,
+        GroupAction::Scrub => volume.start_scrub(request.rate)?,
+        GroupAction::StopScrub => volume.stop_scrub(),
     }
     Ok(report(volume))
+}
+
+/// Returns the operations on the group that are under way.
+fn operations(volume: &Volume) -> Vec<GroupOperation> {
+    let scrub = volume.scrub_report().filter(|scrub| scrub.state == ScrubState::Running);
+    let au_bytes = volume.group_status().au_bytes;
+    let of_scrub = |scrub: ScrubReport| GroupOperation {
+        operation: "SCRUB",
+        pass: "SCRUB",
+        state: "RUN",
+        done: scrub.bytes_read / au_bytes,
+        estimated: scrub.bytes_total.div_ceil(au_bytes),
+        running: Duration::from_nanos((now() - scrub.started).max(0) as u64),
+        ..GroupOperation::default()
+    };
+    scrub.into_iter().map(of_scrub).collect()
+}
+
+/// Returns the time in nanoseconds since 1970.
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |elapsed| elapsed.as_nanos() as i64)
+}
+
+fn scrub_report(scrub: &ScrubReport) -> Value {
+    let finding = |finding: &cellar_storage::ScrubFinding| json!({ "path": finding.path, "place": finding.place, "problem": finding.problem });
+    json!({
+        "state": scrub.state.name(),
+        "started": scrub.started / 1_000_000_000,
+        "ended": scrub.ended.map(|ended| ended / 1_000_000_000),
+        "rate": scrub.rate,
+        "files_total": scrub.files_total,
+        "files_done": scrub.files_done,
+        "bytes_total": scrub.bytes_total.max(scrub.bytes_read),
+        "bytes_read": scrub.bytes_read,
+        "repaired": scrub.repaired,
+        "unrepaired": scrub.unrepaired,
+        "findings": scrub.findings.iter().map(finding).collect::<Vec<_>>(),
+    })
 }
 
 /// Returns the state of the group. The names are those of Oracle's `v$asm_diskgroup` and `v$asm_disk`.
@@ -65,9 +145,12 @@ pub fn report(volume: &Volume) -> Value {
         "offline_disks": offline,
         "write_intents": status.intents,
         "reads_from_other_copy": status.reads_from_other_copy,
+        "reads_past_cap": status.reads_past_cap,
         "repairs": status.repairs,
         "resync_read_bytes": status.resync_read_bytes,
         "resync_written_bytes": status.resync_written_bytes,
+        "scrub": volume.scrub_report().as_ref().map(scrub_report),
+        "operations": operations(volume).iter().map(GroupOperation::report).collect::<Vec<_>>(),
         "disks": status.disks.iter().map(disk).collect::<Vec<_>>(),
     })
 }
@@ -84,11 +167,13 @@ fn disk_report(disk: &GroupDisk, space: &DiskSpace, engine: &dyn Disk) -> Value 
     let number = |operation, value: fn(&DiskIoCount) -> u64| of(operation).map_or(0, value);
     let errors = |count: &DiskIoCount| count.io_errors + count.no_space_errors;
     let seconds = |operation| of(operation).map_or(0.0, |count| count.nanoseconds as f64 / 1e9);
+    let histogram = |operation| of(operation).map(|count| count.histogram.to_vec());
     json!({
         "disk_number": disk.number,
         "path": disk.path.display().to_string(),
         "failgroup": disk.failure_group,
         "mode_status": disk.mode.name(),
+        "state": "NORMAL",
         "offline_since": disk.offline_since.map(|since| since / 1_000_000_000),
         "total_mb": space.total / MIB,
         "free_mb": space.available / MIB,
@@ -100,5 +185,11 @@ fn disk_report(disk: &GroupDisk, space: &DiskSpace, engine: &dyn Disk) -> Value 
         "write_time": seconds(DiskOperation::Write),
         "bytes_read": number(DiskOperation::Read, |count| count.bytes),
         "bytes_written": number(DiskOperation::Write, |count| count.bytes),
+        "syncs": number(DiskOperation::Sync, |count| count.operations),
+        "sync_errs": number(DiskOperation::Sync, errors),
+        "sync_time": seconds(DiskOperation::Sync),
+        "read_histogram": histogram(DiskOperation::Read),
+        "write_histogram": histogram(DiskOperation::Write),
+        "sync_histogram": histogram(DiskOperation::Sync),
     })
 }

@@ -28,6 +28,7 @@ pub mod inspect;
 pub mod instance;
 pub mod log_context;
 pub mod metrics;
+mod page_check;
 mod reclaim;
 pub mod relation;
 pub mod server;

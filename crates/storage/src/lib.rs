@@ -16,15 +16,15 @@ mod volume;
 pub use cache::CacheStats;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{OpenUnit, UnitCodec, stored_bytes};
-pub use group::mirror::{AbsentDisk, Copied, DiskMode};
+pub use group::mirror::{AbsentDisk, Copied, DiskMode, Patience};
 pub use group::{AuSize, Redundancy, State as GroupState, Superblock, Uuid};
 pub use operation_counters::{OperationCounters, OperationCounts};
 pub use page_set::PageSet;
 pub use volume::{
     Attr, AuFormat, AuInfo, Backlog, CachedUnit, DirEntry, DiskSpace, DiskState, FactsWriter, Fallocate, GroupDisk,
-    GroupStatus, Ino, Kind, NewNode, ROOT_INO, ReadOnlyVolume, RegionGuard, RenameMode, SavedFacts, SetAttr, SetTime,
-    SpacePriority, SpaceTotals, StagedUnits, StreamUsage, UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions,
-    disk_states, forms_new_group,
+    GroupStatus, Ino, Kind, NewNode, PageCheck, ROOT_INO, ReadOnlyVolume, RegionGuard, RenameMode, SavedFacts,
+    ScrubFinding, ScrubReport, ScrubState, SetAttr, SetTime, SpacePriority, SpaceTotals, StagedUnits, StreamUsage,
+    UnitExtent, UnitReader, UnitStored, Volume, VolumeOptions, disk_states, forms_new_group,
 };
 
 /// Returns the time in nanoseconds since 1970.

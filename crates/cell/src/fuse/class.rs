@@ -102,6 +102,18 @@ fn file_type(path: &str) -> (FileType, Option<u32>) {
     }
 }
 
+/// Returns the number of a file among the segments of its fork, if the file belongs to a relation that is not temporary.
+pub fn relation_segment(path: &str) -> Option<u32> {
+    let is_relation = matches!(file_type(path).0, FileType::Relation | FileType::Map);
+    let name = path.rsplit('/').next()?;
+    is_relation.then(|| name.split_once('.').map_or(Some(0), |(_, segment)| segment.parse().ok())).flatten()
+}
+
+/// Returns the data directory, or the tablespace's version directory, that a path belongs to.
+pub fn cluster_root(path: &str) -> String {
+    area(path).root
+}
+
 /// Returns the area of a path. A path below `base/<database>`, `global` or `pg_…` belongs to the data directory that
 /// contains these; a path below a tablespace's version directory (`PG_*`) belongs to that directory. Any other file
 /// belongs to its parent directory.

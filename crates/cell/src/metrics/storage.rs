@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cellar_storage::disk::{DiskIoCount, ModelStatus};
-use cellar_storage::{DiskMode, DiskSpace, GroupDisk, OperationCounts, Volume};
+use cellar_storage::{DiskMode, DiskSpace, GroupDisk, OperationCounts, ScrubReport, ScrubState, Volume};
 
 use super::Source;
 use super::family::{Family, Histogram, Labels, Value};
@@ -18,6 +18,7 @@ impl Source for StorageMetrics {
         families.extend(self.disk_io());
         families.extend(self.disk_models());
         families.extend(self.copies());
+        families.extend(self.scrub());
         families.extend(self.page_cache());
         families.extend(self.backlog());
         families
@@ -145,12 +146,34 @@ impl StorageMetrics {
                 .value(Value::Integer(status.intents)),
             Family::counter("cellar_reads_from_other_copy_total", "Reads that another copy answered")
                 .value(Value::Integer(status.reads_from_other_copy)),
+            Family::counter(
+                "cellar_reads_past_cap_total",
+                "Reads that went to another copy, too, because a disk was slow",
+            )
+            .value(Value::Integer(status.reads_past_cap)),
             Family::counter("cellar_repairs_total", "Damaged ranges that were rewritten from another copy")
                 .value(Value::Integer(status.repairs)),
             Family::counter("cellar_resync_read_bytes_total", "Bytes read to make copies equal")
                 .value(Value::Integer(status.resync_read_bytes)),
             Family::counter("cellar_resync_written_bytes_total", "Bytes written to make copies equal")
                 .value(Value::Integer(status.resync_written_bytes)),
+        ]
+    }
+
+    fn scrub(&self) -> Vec<Family> {
+        let scrub = self.volume.scrub_report();
+        let value = |value: fn(&ScrubReport) -> u64| Value::Integer(scrub.as_ref().map_or(0, value));
+        vec![
+            Family::gauge("cellar_scrub_running", "1 while a scrub runs")
+                .value(value(|scrub| u64::from(scrub.state == ScrubState::Running))),
+            Family::gauge("cellar_scrub_read_bytes", "Bytes that the present or the last scrub has read")
+                .value(value(|scrub| scrub.bytes_read)),
+            Family::gauge("cellar_scrub_estimated_bytes", "Bytes that the scrub reads, as estimated at its start")
+                .value(value(|scrub| scrub.bytes_total)),
+            Family::gauge("cellar_scrub_unrepaired", "Damaged places that the scrub found and could not repair")
+                .value(value(|scrub| scrub.unrepaired)),
+            Family::gauge("cellar_scrub_end_timestamp_seconds", "When the last scrub ended, in seconds since 1970")
+                .value(value(|scrub| scrub.ended.map_or(0, |ended| ended as u64 / 1_000_000_000))),
         ]
     }
 

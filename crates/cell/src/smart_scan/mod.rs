@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 
 use cellar_format::postgres::TransactionId;
 use cellar_format::stats::ScanStats;
-use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS, RegionIndex, RegionVersion};
+use cellar_format::units::{AuIndex, BLOCK_BYTES, REGION_BLOCKS, REGION_BYTES, RegionIndex, RegionVersion};
 use cellar_format::wire::{PassthruReason, ScanRequest};
 use cellar_scan::aggregate::{Aggregator, GroupMerge};
 use cellar_scan::{Grant, Plan, Progress, ResultWriter};
@@ -378,6 +378,9 @@ impl SmartScan {
                     scan.stats.disk_read_bytes += guard.disk_read_bytes();
                     scan.stats.cache_hit_bytes += (usable as u64).saturating_sub(guard.disk_read_bytes());
                     drop(guard);
+                    if verify && counts.passthru_blocks_page > 0 {
+                        scan.repair_pages(object, region);
+                    }
                     scan.stats.add(&counts);
                     if verify && whole && counts.passthru_blocks_page == 0 {
                         scan.state.verified_checksums.record(key, version, (), |_, _| ());
@@ -391,6 +394,14 @@ impl SmartScan {
                 Progress::NeedXids(xids) => Ok(Attempt::NeedXids(xids)),
             }
         })
+    }
+
+    /// Repairs pages of a region that fail their checksums, for later scans: the backend reads the blocks itself.
+    fn repair_pages(&self, object: DiskObject, region: RegionIndex) {
+        let start = region.start();
+        if let Err(error) = self.state.volume.verify_pages(object, start..start + REGION_BYTES as u64) {
+            log::warn!("{error}");
+        }
     }
 
     /// Repeats `attempt` until the states of all transactions that it needs are known. The sink is called between two

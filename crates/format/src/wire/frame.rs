@@ -45,7 +45,7 @@ pub enum Kind {
     MetricsQuery = 11,
     /// Requests the file service's counters by file type and relation. Cells without this kind answer with an error.
     FileTypeIoQuery = 12,
-    /// Requests the state of the disk group, after bringing a disk online or taking it offline.
+    /// Requests the state of the disk group, after an action on it.
     GroupRequest = 13,
     Welcome = 64,
     Batch = 65,

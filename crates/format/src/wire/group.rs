@@ -11,19 +11,27 @@ pub enum GroupAction {
     Online = 1,
     /// Takes a disk offline.
     Offline = 2,
+    /// Starts a scrub.
+    Scrub = 3,
+    StopScrub = 4,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupRequest {
     pub action: GroupAction,
-    /// Path of the disk; empty for the state alone.
+    /// Path of the disk; empty for an action on the whole group.
     pub disk: String,
+    /// Of a scrub: maximum bytes per second, 0 for no limit.
+    pub rate: u64,
 }
 
 impl GroupRequest {
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.action as u8);
         out.put_blob(self.disk.as_bytes());
+        if self.action == GroupAction::Scrub {
+            out.put_u64(self.rate);
+        }
     }
 
     pub fn decode(payload: &[u8]) -> Result<Self, Corrupt> {
@@ -32,11 +40,14 @@ impl GroupRequest {
             0 => GroupAction::Status,
             1 => GroupAction::Online,
             2 => GroupAction::Offline,
+            3 => GroupAction::Scrub,
+            4 => GroupAction::StopScrub,
             other => return Err(Corrupt::new("group action", 0, other.to_string())),
         };
         let disk = reader.string("path of the disk")?;
+        let rate = if action == GroupAction::Scrub { reader.u64("rate")? } else { 0 };
         reader.finish("group request")?;
-        Ok(Self { action, disk })
+        Ok(Self { action, disk, rate })
     }
 }
 
@@ -46,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_request_reads_back_and_a_truncated_one_is_corrupt() {
-        let request = GroupRequest { action: GroupAction::Offline, disk: "/disk1".into() };
+        let request = GroupRequest { action: GroupAction::Scrub, disk: "/disk1".into(), rate: 7 << 20 };
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
         assert_eq!(GroupRequest::decode(&bytes).unwrap(), request);

@@ -3,14 +3,14 @@
 //! The wrapper changes no result. Every read, write, sync and change of allocation of a file on the disk is counted once,
 //! after the operation has returned; times include the operating system's cache. Counters never decrease.
 
-use super::{Disk, DiskFile, FileStamp, ModelStatus, Space, Stream};
+use super::{Disk, DiskFile, FileStamp, ModelStatus, ReadDone, Space, StartedRead, Stream};
 use crate::operation_counters::{LATENCY_BUCKETS, OperationCounters, OperationCounts};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The kinds of operations that are counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,16 +91,21 @@ impl DiskIoStats {
         if matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
             return result;
         }
+        self.record(operation, took, result.as_ref().map(bytes));
+        result
+    }
+
+    /// Counts an operation that has ended, with the bytes that it moved.
+    fn record(&self, operation: DiskOperation, took: Duration, result: Result<usize, &io::Error>) {
         let counters = &self.0[operation as usize];
-        counters.done.count(result.as_ref().map_or(0, bytes), took);
-        if let Err(error) = &result {
+        counters.done.count(*result.as_ref().unwrap_or(&0), took);
+        if let Err(error) = result {
             let errors = match error.kind() {
                 io::ErrorKind::StorageFull => &counters.no_space_errors,
                 _ => &counters.io_errors,
             };
             errors.fetch_add(1, Ordering::Relaxed);
         }
-        result
     }
 }
 
@@ -190,6 +195,10 @@ impl Disk for CountedDisk {
         self.disk.is_accessible()
     }
 
+    fn is_watched(&self) -> bool {
+        self.disk.is_watched()
+    }
+
     fn io_stats(&self) -> Option<&DiskIoStats> {
         Some(&self.stats)
     }
@@ -220,6 +229,19 @@ impl DiskFile for CountedFile {
 
     fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.stats.count(DiskOperation::Read, || self.file.read_direct(buffer, offset), |bytes| *bytes)
+    }
+
+    fn read_medium(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.stats.count(DiskOperation::Read, || self.file.read_medium(buffer, offset), |bytes| *bytes)
+    }
+
+    fn start_read(&self, read: StartedRead) {
+        let (stats, started, done) = (self.stats.clone(), Instant::now(), read.done);
+        let done: ReadDone = Box::new(move |result| {
+            stats.record(DiskOperation::Read, started.elapsed(), result.as_ref().map(|(_, count)| *count));
+            done(result);
+        });
+        self.file.start_read(StartedRead { done, ..read });
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {

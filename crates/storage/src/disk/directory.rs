@@ -406,15 +406,19 @@ impl DiskFile for BackingFile {
     }
 
     fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        debug_assert!((buffer.as_ptr() as usize).is_multiple_of(DIRECT_ALIGN));
-        debug_assert!(offset.is_multiple_of(DIRECT_ALIGN as u64));
-        let Some(direct) = self.direct() else { return self.read_at(buffer, offset) };
-        if self.is_in_page_cache(offset, buffer.len()) {
+        if self.direct().is_none() || self.is_in_page_cache(offset, buffer.len()) {
             return self.read_at(buffer, offset);
         }
         if no_wait::is_on() {
             return Err(no_wait::would_wait());
         }
+        self.read_medium(buffer, offset)
+    }
+
+    fn read_medium(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        debug_assert!((buffer.as_ptr() as usize).is_multiple_of(DIRECT_ALIGN));
+        debug_assert!(offset.is_multiple_of(DIRECT_ALIGN as u64));
+        let Some(direct) = self.direct() else { return self.read_at(buffer, offset) };
         let mut done = 0;
         while done < buffer.len() {
             match direct.read_at(&mut buffer[done..], offset + done as u64) {

@@ -10,6 +10,8 @@ mod faulty;
 mod model;
 pub(crate) mod no_wait;
 mod overlay;
+pub(crate) mod pool;
+mod watched;
 
 pub use counted::{CountedDisk, DiskIoCount, DiskIoStats, DiskOperation};
 pub use device::{DeviceDisk, FileMedium, Medium};
@@ -19,10 +21,11 @@ pub use model::{
     Access, Completion, ModelCounts, ModelDisk, ModelParameters, ModelStatus, ModelTime, Request, Service,
 };
 pub use overlay::OverlayDisk;
+pub(crate) use watched::WatchedDisk;
 
 use std::fmt::Debug;
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
@@ -141,8 +144,18 @@ pub trait Disk: Send + Sync + Debug {
         true
     }
 
+    /// Returns whether the files are stored on several disks.
+    fn has_copies(&self) -> bool {
+        false
+    }
+
     /// Returns whether a write to a range of an inode's file would first make a record of the write durable.
     fn write_waits(&self, _ino: u64, _stream: Stream, _range: &Range<u64>) -> bool {
+        false
+    }
+
+    /// Returns whether operations end after a time limit.
+    fn is_watched(&self) -> bool {
         false
     }
 
@@ -167,6 +180,100 @@ pub(crate) fn on_each<D: Sync, T: Send>(disks: &[D], work: impl Fn(&D) -> T + Sy
         let threads: Vec<_> = disks.iter().map(|disk| scope.spawn(move || work(disk))).collect();
         let join = |thread: ScopedJoinHandle<'_, T>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
         threads.into_iter().map(join).collect()
+    })
+}
+
+/// How to tell valid bytes of a range from damaged ones.
+pub struct Check<'a> {
+    /// Returns whether bytes, zeros beyond the end of the file, can be the content of the range.
+    pub is_valid: &'a dyn Fn(&[u8]) -> bool,
+    /// Called after copies were found not to be valid: returns whether `is_valid` applied to them.
+    pub still_applies: &'a dyn Fn() -> bool,
+}
+
+impl<'a> Check<'a> {
+    pub fn new(is_valid: &'a dyn Fn(&[u8]) -> bool) -> Self {
+        Self { is_valid, still_applies: &|| true }
+    }
+}
+
+/// The result of [`DiskFile::examine`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Examined {
+    /// The copies are equal and valid. False also if a change was under way: then [`DiskFile::repair`] decides.
+    pub is_sound: bool,
+    /// Bytes read, of all copies together.
+    pub read_bytes: u64,
+}
+
+/// The condition of the copies of a range, from best to worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Condition {
+    /// The copies are equal and valid.
+    Sound,
+    /// Damaged copies were rewritten.
+    Repaired,
+    /// The copies are valid but differ, and none has a majority.
+    Differ,
+    /// No copy is valid.
+    Damaged,
+}
+
+/// Zeroed memory that is aligned to [`DIRECT_ALIGN`].
+pub struct AlignedBytes {
+    memory: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl AlignedBytes {
+    pub fn new(length: usize) -> Self {
+        let memory = vec![0; length + DIRECT_ALIGN];
+        let start = memory.as_ptr().align_offset(DIRECT_ALIGN);
+        Self { memory, start, length }
+    }
+}
+
+impl Deref for AlignedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.length]
+    }
+}
+
+impl DerefMut for AlignedBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.length]
+    }
+}
+
+/// A read for [`DiskFile::start_read`].
+pub struct StartedRead {
+    pub length: usize,
+    pub offset: u64,
+    /// Read like [`DiskFile::read_direct`], otherwise like [`DiskFile::read_at`].
+    pub direct: bool,
+    /// Gets the bytes, and how many were read.
+    pub done: ReadDone,
+}
+
+/// Called with the result of a read.
+pub type ReadDone = Box<dyn FnOnce(io::Result<(AlignedBytes, usize)>) + Send>;
+
+/// Calls `work` with zeroed memory that is aligned to [`DIRECT_ALIGN`].
+pub(crate) fn with_aligned<T>(length: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+    work(&mut AlignedBytes::new(length))
+}
+
+/// Reads a range from the medium; zeros beyond the end of the file.
+pub(crate) fn read_range<F: DiskFile + ?Sized>(file: &F, range: &Range<u64>) -> io::Result<Vec<u8>> {
+    let align = DIRECT_ALIGN as u64;
+    let (start, end) = (range.start / align * align, range.end.next_multiple_of(align));
+    with_aligned((end - start) as usize, |buffer| {
+        let count = file.read_medium(buffer, start)?;
+        buffer[count..].fill(0);
+        Ok(buffer[(range.start - start) as usize..(range.end - start) as usize].to_vec())
     })
 }
 
@@ -195,6 +302,19 @@ pub trait DiskFile: Send + Sync + Debug {
     /// and length are multiples of [`DIRECT_ALIGN`].
     fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
+    /// Reads like `read_direct`, also what the operating system's page cache contains, if the engine can: finds damage of
+    /// the medium.
+    fn read_medium(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_direct(buffer, offset)
+    }
+
+    /// Starts a read whose result another thread may deliver. An engine without threads reads at once.
+    fn start_read(&self, StartedRead { length, offset, direct, done }: StartedRead) {
+        let mut bytes = AlignedBytes::new(length);
+        let count = if direct { self.read_direct(&mut bytes, offset) } else { self.read_at(&mut bytes, offset) };
+        done(count.map(|count| (bytes, count)));
+    }
+
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
 
     fn set_len(&self, length: u64) -> io::Result<()>;
@@ -211,10 +331,22 @@ pub trait DiskFile: Send + Sync + Debug {
         Ok(false)
     }
 
-    /// Looks at all copies of a range, and rewrites those that are not valid from one that is. Returns whether there is a
-    /// valid copy and another was rewritten. False if there are no copies.
-    fn repair(&self, _range: &Range<u64>, _is_valid: &dyn Fn(&[u8]) -> bool) -> io::Result<bool> {
-        Ok(false)
+    /// Reads all copies of a range from their media, without locking out changes.
+    fn examine(&self, range: &Range<u64>, check: &Check<'_>) -> io::Result<Examined> {
+        let read_bytes = range.end - range.start;
+        if self.is_hole(range.start, read_bytes)? {
+            return Ok(Examined { is_sound: true, read_bytes: 0 });
+        }
+        let is_sound = read_range(self, range).is_ok_and(|bytes| (check.is_valid)(&bytes));
+        Ok(Examined { is_sound, read_bytes })
+    }
+
+    /// Looks at all copies of a range, and rewrites those that are damaged if it is certain which ones are.
+    fn repair(&self, range: &Range<u64>, check: &Check<'_>) -> io::Result<Condition> {
+        match (check.is_valid)(&read_range(self, range)?) {
+            true => Ok(Condition::Sound),
+            false => Ok(Condition::Damaged),
+        }
     }
 
     /// Makes data and length durable.

@@ -44,7 +44,12 @@ impl OverlayDisk {
             true => Arc::new(DeviceDisk::read_only(root)?),
             false => Arc::new(DirectoryDisk::read_only(root)?),
         };
-        Ok(Self { base, files: Mutex::default() })
+        Ok(Self::over(base))
+    }
+
+    /// Uses a disk that is open. It must not be changed meanwhile.
+    pub fn over(base: Arc<dyn Disk>) -> Self {
+        Self { base, files: Mutex::default() }
     }
 
     fn opened(

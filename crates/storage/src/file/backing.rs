@@ -2,7 +2,7 @@
 //!
 //! Invariant: a removed file is never created again, also not by a late write.
 
-use crate::disk::{Disk, DiskFile, Stream};
+use crate::disk::{Check, Condition, Disk, DiskFile, Examined, Stream};
 use crate::error::{Context, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -137,10 +137,18 @@ impl Backing {
         Ok(Opened { backing: self, file: self.existing()? })
     }
 
-    /// Rewrites copies of a range that are not valid from one that is, see [`DiskFile::repair`].
-    pub fn repair(&self, range: &Range<u64>, is_valid: &dyn Fn(&[u8]) -> bool) -> Result<bool> {
+    /// Reads all copies of a range, see [`DiskFile::examine`]. A file that does not exist is sound.
+    pub fn examine(&self, range: &Range<u64>, check: &Check<'_>) -> Result<Examined> {
+        let sound = Ok(Examined { is_sound: true, read_bytes: 0 });
+        self.existing()?
+            .map_or(sound, |file| file.examine(range, check))
+            .context(|| self.describe("read all copies of"))
+    }
+
+    /// Rewrites damaged copies of a range, see [`DiskFile::repair`].
+    pub fn repair(&self, range: &Range<u64>, check: &Check<'_>) -> Result<Condition> {
         let file = self.existing()?;
-        file.map_or(Ok(false), |file| file.repair(range, is_valid)).context(|| self.describe("repair"))
+        file.map_or(Ok(Condition::Sound), |file| file.repair(range, check)).context(|| self.describe("repair"))
     }
 
     /// Returns whether a write would first make a record of the write durable.

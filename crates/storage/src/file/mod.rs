@@ -28,7 +28,7 @@ pub use units::{
 pub use versions::{Versions, regions};
 
 use crate::cache::{Cache, CachedFile};
-use crate::disk::{Disk, FileStamp, Stream};
+use crate::disk::{Check, Condition, Disk, Examined, FileStamp, Stream};
 use crate::error::{Context, Error, Result};
 use crate::group::StripeLayout;
 use crate::meta::{ExtentRecord, FileContent};
@@ -192,6 +192,16 @@ impl FileData {
     /// Returns whether no space is allocated in the backing file for a range within one allocation unit.
     pub fn is_hole(&self, offset: u64, length: u64) -> Result<bool> {
         self.backing[self.layout.disk_index(offset)].is_hole(offset, length)
+    }
+
+    /// Reads all copies of a range of the backing file, within one allocation unit.
+    pub fn examine(&self, range: &Range<u64>, check: &Check<'_>) -> Result<Examined> {
+        self.backing[self.layout.disk_index(range.start)].examine(range, check)
+    }
+
+    /// Repairs the copies of a range of the backing file, within one allocation unit.
+    pub fn repair(&self, range: &Range<u64>, check: &Check<'_>) -> Result<Condition> {
+        self.backing[self.layout.disk_index(range.start)].repair(range, check)
     }
 
     /// Returns the number of whole pages that the file has in an allocation unit.

@@ -15,7 +15,7 @@ pub use superblock::{Redundancy, State, Superblock, Uuid};
 
 use crate::disk::Disk;
 use crate::error::{Context, Error, ErrorKind, Result};
-use mirror::{AbsentDisk, Mirror, Parts};
+use mirror::{AbsentDisk, Mirror, Parts, Patience};
 use std::sync::Arc;
 
 /// How a group is formed and opened.
@@ -30,6 +30,8 @@ pub struct GroupOptions {
     pub preferred_read: Option<String>,
     /// Opens the group without a majority of the disks that have the newest data.
     pub force_degraded: bool,
+    /// With copies: how long the group waits for its disks; None for as long as they take.
+    pub patience: Option<Patience>,
 }
 
 #[derive(Debug)]
@@ -63,7 +65,7 @@ impl Group {
             Redundancy::External => Self::assemble(disks, found, options.au_size)?,
             Redundancy::Normal | Redundancy::High => {
                 let members = Members::of(disks, found)?;
-                let (parts, present) = members.parts(options.preferred_read.clone())?;
+                let (parts, present) = members.parts(options.preferred_read.clone(), options.patience)?;
                 let mirror = Mirror::open(parts, &present, options.force_degraded)?;
                 Self::mirrored(mirror, members.superblocks, options.au_size)
             }
@@ -87,7 +89,7 @@ impl Group {
             return Self::assemble(disks, found, AuSize::DEFAULT);
         }
         let members = Members::of(disks, found)?;
-        let (parts, present) = members.parts(None)?;
+        let (parts, present) = members.parts(None, None)?;
         let force = options.is_none_or(|options| options.force_degraded);
         let mirror = Mirror::open_read_only(parts, &present, force)?;
         Ok(Self::mirrored(mirror, members.superblocks, AuSize::DEFAULT))
@@ -124,8 +126,9 @@ impl Group {
         if redundancy == Redundancy::External {
             return Ok((Self { stripes: disks.clone(), disks, superblocks, mirror: None, au_size }, true));
         }
-        let preferred_read = options.preferred_read.clone();
-        let mirror = Mirror::form(Parts { group_id, engines: disks, failure_groups, sets, preferred_read })?;
+        let (preferred_read, patience) = (options.preferred_read.clone(), options.patience);
+        let parts = Parts { group_id, engines: disks, failure_groups, sets, preferred_read, patience };
+        let mirror = Mirror::form(parts)?;
         Ok((Self::mirrored(mirror, superblocks, au_size), true))
     }
 
@@ -263,7 +266,7 @@ impl Members {
 
     /// Returns the parts of a group with copies, and which disks are present. A configured directory that is empty or
     /// absent stands for a missing disk.
-    fn parts(&self, preferred_read: Option<String>) -> Result<(Parts, Vec<bool>)> {
+    fn parts(&self, preferred_read: Option<String>, patience: Option<Patience>) -> Result<(Parts, Vec<bool>)> {
         let Superblock { group_id, failure_groups, redundancy, .. } = &self.example;
         let present: Vec<bool> = self.engines.iter().map(Option::is_some).collect();
         let mut unknown = self.unknown.iter();
@@ -277,7 +280,7 @@ impl Members {
         }
         let (failure_groups, sets) =
             (failure_groups.clone(), failure_groups::copy_sets(failure_groups, redundancy.copies())?);
-        Ok((Parts { group_id: *group_id, engines, failure_groups, sets, preferred_read }, present))
+        Ok((Parts { group_id: *group_id, engines, failure_groups, sets, preferred_read, patience }, present))
     }
 }
 

@@ -21,7 +21,7 @@ pub struct AuKey {
 }
 
 /// Everything that a store contains.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Contents {
     pub inodes: HashMap<u64, Inode>,
     /// Directory, name and inode of each entry.

@@ -9,6 +9,7 @@ mod extent;
 mod namespace;
 mod record;
 mod store;
+mod verify;
 
 pub use batch::{AuKey, Batch, CommitSequence, Contents};
 pub use extent::{ExtentRecord, SLOTS_PER_AU, SlotFormat};

@@ -39,17 +39,17 @@ const GROUP: TableDefinition<&str, u64> = TableDefinition::new("group");
 
 #[derive(Debug)]
 pub struct Stores {
-    stores: Vec<Store>,
+    pub(super) stores: Vec<Store>,
     generation: u64,
     /// Takes disks that fail a transaction out of a group with copies.
-    mirror: Option<Arc<Mirror>>,
+    pub(super) mirror: Option<Arc<Mirror>>,
 }
 
 #[derive(Debug)]
-struct Store {
-    disk: Arc<dyn Disk>,
+pub(super) struct Store {
+    pub(super) disk: Arc<dyn Disk>,
     /// Number of the disk in the group.
-    number: usize,
+    pub(super) number: usize,
     /// None after an error, until the next use reopens it.
     database: Option<Database>,
 }
@@ -79,7 +79,7 @@ impl StorageBackend for Backend {
 }
 
 impl Store {
-    fn open(disk: Arc<dyn Disk>, number: usize) -> Result<Self> {
+    pub(super) fn open(disk: Arc<dyn Disk>, number: usize) -> Result<Self> {
         let file = open_file(&*disk)?;
         let database = Some(open_database(&*disk, file)?);
         Ok(Self { disk, number, database })
@@ -105,7 +105,7 @@ impl Store {
     }
 
     /// Returns the store's generation; None if the store was never written.
-    fn generation(&mut self) -> Result<Option<u64>> {
+    pub(super) fn generation(&mut self) -> Result<Option<u64>> {
         let database = self.database()?;
         let read = || -> Result<Option<u64>, redb::Error> {
             let table = match database.begin_read()?.open_table(GROUP) {
@@ -124,7 +124,7 @@ impl Store {
         read().map_err(|error| failed(&*self.disk, "read", error))
     }
 
-    fn load(&mut self, disk_count: usize) -> Result<Contents> {
+    pub(super) fn load(&mut self, disk_count: usize) -> Result<Contents> {
         let disk = self.disk.clone();
         let corrupt = |message: String| {
             Error::new(ErrorKind::Corrupt, format!("metadata of cell disk {}: {message}", disk.path().display()))
@@ -274,8 +274,17 @@ pub fn generation_of(disk: &Arc<dyn Disk>) -> Result<Option<u64>> {
     catching_panics(disk, || Store::open(disk.clone(), 0)?.generation())
 }
 
+/// Drops a store whose database may be damaged: closing it may panic.
+fn close(store: Store) {
+    let disk = store.disk.clone();
+    let _closed = catching_panics(&disk, || {
+        drop(store);
+        Ok(())
+    });
+}
+
 /// Calls redb, which may panic on damaged bytes, and returns a panic as an error of kind `Corrupt`.
-fn catching_panics<T>(disk: &Arc<dyn Disk>, call: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(super) fn catching_panics<T>(disk: &Arc<dyn Disk>, call: impl FnOnce() -> Result<T>) -> Result<T> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_or_else(|_| {
         let message = format!("metadata of cell disk {}: the database is damaged", disk.path().display());
         Err(Error::new(ErrorKind::Corrupt, message))
@@ -381,13 +390,27 @@ impl Stores {
                 Error::new(ErrorKind::Corrupt, "no disk of the group has metadata although the group is in use")
             }));
         };
-        let winner = stores.iter_mut().find(|(_, generation)| *generation == Some(newest)).expect("the maximum exists");
-        let contents = winner.0.load(disk_count)?;
+        let contents = loop {
+            let is_newest = |(_, generation): &(Store, Option<u64>)| *generation == Some(newest);
+            let winner = stores.iter().position(is_newest).expect("the last store with the maximum stays");
+            let disk = stores[winner].0.disk.clone();
+            match catching_panics(&disk, || stores[winner].0.load(disk_count)) {
+                Err(error) if stores.iter().filter(|store| is_newest(store)).count() > 1 => {
+                    let (store, _) = stores.remove(winner);
+                    unreadable.push((store.number, disk, error));
+                    close(store);
+                }
+                loaded => break loaded?,
+            }
+        };
         let mut opened = Self { stores: Vec::new(), generation: newest, mirror };
         for (number, disk, error) in unreadable {
             log::warn!("{error}; rewriting the metadata from another disk's copy");
             match Store::replacing(&disk, number) {
-                Ok(store) => stores.push((store, None)),
+                Ok(store) => {
+                    opened.count_repair();
+                    stores.push((store, None));
+                }
                 Err(error) => opened.take_out(number, error)?,
             }
         }
@@ -409,7 +432,10 @@ impl Stores {
 
     /// Writes the metadata to a disk that returns, and includes the disk in later transactions.
     pub fn add(&mut self, number: usize, disk: &Arc<dyn Disk>, disk_count: usize) -> Result<()> {
-        self.stores.retain(|store| store.number != number && store.disk.is_accessible());
+        self.stores.retain(|store| store.disk.is_accessible());
+        if let Some(former) = self.stores.iter().position(|store| store.number == number) {
+            close(self.stores.remove(former));
+        }
         let missing = || Error::new(ErrorKind::NotPermitted, "the metadata are not open for changes");
         let contents = self.stores.first_mut().ok_or_else(missing)?.load(disk_count)?;
         let mut store = Store::replacing(disk, number)?;

@@ -135,6 +135,7 @@ impl Maintenance {
         volume.run_post_commit_actions();
         volume.free_space.replenish();
         volume.close_surplus_handles();
+        volume.fail_hanging_disks();
         if self.intents_trimmed.elapsed() >= INTENTS_INTERVAL {
             self.intents_trimmed = Instant::now();
             volume.trim_intents();

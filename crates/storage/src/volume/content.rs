@@ -31,8 +31,17 @@ pub enum Fallocate {
 }
 
 impl Volume {
-    /// Reads at `offset`; returns fewer bytes only at the end of the file.
+    /// Reads at `offset`; returns fewer bytes only at the end of the file. Pages that fail their checksums are repaired
+    /// from another copy, if there is one.
     pub fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let count = self.read_once(ino, offset, buffer)?;
+        match self.repair_after_read(ino, offset, &buffer[..count])? {
+            true => self.read_once(ino, offset, buffer),
+            false => Ok(count),
+        }
+    }
+
+    fn read_once(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let file = self.file(ino)?;
         let region_bytes = REGION_BYTES as u64;
         let region = offset / region_bytes;

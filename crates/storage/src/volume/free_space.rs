@@ -224,6 +224,11 @@ impl FreeSpace {
         }
     }
 
+    /// Opens the reserve file of a disk that returned.
+    pub fn reopen(&self, disk: usize) {
+        self.disks[disk].reserve_file.reopen();
+    }
+
     /// Returns the sums over all disks. `free` includes the reserves, `available` excludes them.
     pub fn totals(&self) -> Result<Space> {
         let mut sum = Space::default();

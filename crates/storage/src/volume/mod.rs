@@ -21,6 +21,7 @@ mod free_space;
 mod inspect;
 mod names;
 mod options;
+mod pages;
 mod prefetcher;
 mod recovery;
 mod redundancy;
@@ -28,6 +29,7 @@ mod regions;
 mod rename;
 mod reserve_file;
 mod saved_facts;
+mod scrub;
 mod sync;
 mod unit_reader;
 mod units;
@@ -40,10 +42,12 @@ pub use free_space::{DiskSpace, SpacePriority};
 pub use inspect::{DiskState, ReadOnlyVolume, StreamUsage, UnitExtent, disk_states, forms_new_group};
 pub use names::{DirEntry, NewNode};
 pub use options::VolumeOptions;
+pub use pages::PageCheck;
 pub use redundancy::{GroupDisk, GroupStatus};
 pub use regions::RegionGuard;
 pub use rename::RenameMode;
 pub use saved_facts::{FactsWriter, SavedFacts};
+pub use scrub::{ScrubFinding, ScrubReport, ScrubState};
 pub use unit_reader::UnitReader;
 pub use units::{AuFormat, AuInfo, StagedUnits, UnitStored};
 
@@ -100,6 +104,7 @@ pub struct Volume {
     saved_facts: Mutex<Option<SavedFacts>>,
     options: VolumeOptions,
     background: Mutex<Option<Background>>,
+    scrub: scrub::Scrub,
 }
 
 impl Volume {
@@ -125,6 +130,7 @@ impl Volume {
         if let Some(mirror) = self.group.mirror() {
             mirror.stop_resyncs();
         }
+        self.stop_scrub();
         if let Some(background) = self.background.lock().take() {
             background.stop();
         }

@@ -1,6 +1,8 @@
 //! Options for opening a volume.
 
+use super::PageCheck;
 use crate::file::UnitCodec;
+use crate::group::mirror::Patience;
 use crate::group::{AuSize, GroupOptions, Redundancy};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,8 @@ pub struct VolumeOptions {
     pub failure_groups: Vec<Option<String>>,
     /// The failure group whose disks are read if possible.
     pub preferred_read: Option<String>,
+    /// How long a group with copies waits for its disks; None for as long as they take.
+    pub patience: Option<Patience>,
     /// Opens a group without a majority of the disks that have the newest data, if a copy of everything is present.
     pub force_degraded: bool,
     /// Brings disks online in the background that were offline when the volume was opened and that are present.
@@ -34,15 +38,17 @@ pub struct VolumeOptions {
     pub root_gid: u32,
     /// Rebuilds pages from compression units. Without a codec no unit can be stored or read.
     pub unit_codec: Option<Arc<dyn UnitCodec>>,
+    /// Knows the checksums of pages. Without it, no page is checked.
+    pub page_check: Option<Arc<dyn PageCheck>>,
     /// Called before each file with compression units is recovered, with the number of files done and of all files.
     pub recovery_progress: fn(usize, usize),
 }
 
 impl VolumeOptions {
     pub(super) fn of_group(&self) -> GroupOptions {
-        let Self { au_size, redundancy, force_degraded, .. } = *self;
+        let Self { au_size, redundancy, force_degraded, patience, .. } = *self;
         let (failure_groups, preferred_read) = (self.failure_groups.clone(), self.preferred_read.clone());
-        GroupOptions { au_size, redundancy, failure_groups, preferred_read, force_degraded }
+        GroupOptions { au_size, redundancy, failure_groups, preferred_read, force_degraded, patience }
     }
 }
 
@@ -53,6 +59,7 @@ impl Default for VolumeOptions {
             redundancy: Redundancy::External,
             failure_groups: Vec::new(),
             preferred_read: None,
+            patience: None,
             force_degraded: false,
             online_returned_disks: true,
             intent_idle: Duration::from_secs(30),
@@ -63,6 +70,7 @@ impl Default for VolumeOptions {
             root_uid: 0,
             root_gid: 0,
             unit_codec: None,
+            page_check: None,
             recovery_progress: |_, _| {},
         }
     }

@@ -97,6 +97,7 @@ impl Volume {
             saved_facts: Mutex::default(),
             options,
             background: Mutex::new(None),
+            scrub: Default::default(),
         })
     }
 

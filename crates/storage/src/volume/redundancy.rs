@@ -24,6 +24,8 @@ pub struct GroupStatus {
     pub intents: u64,
     /// Reads that another copy answered because a disk failed the read.
     pub reads_from_other_copy: u64,
+    /// Reads that went to another copy, too, because a disk was slow.
+    pub reads_past_cap: u64,
     /// Damaged ranges that were rewritten from another copy.
     pub repairs: u64,
     /// Bytes that resyncs have read and written since the volume was opened.
@@ -71,6 +73,7 @@ impl Volume {
             disks: self.disks().iter().enumerate().map(disk).collect(),
             intents: mirror.map_or(0, |mirror| mirror.intent_count() as u64),
             reads_from_other_copy: count(|events| &events.reads_from_other_copy),
+            reads_past_cap: count(|events| &events.reads_past_cap),
             repairs: count(|events| &events.repairs),
             resync_read_bytes: count(|events| &events.resync_read_bytes),
             resync_written_bytes: count(|events| &events.resync_written_bytes),
@@ -114,6 +117,7 @@ impl Volume {
             self.stores.lock().add(number, disk, self.disks().len())
         };
         let copied = mirror.bring_online(number, engine, finish)?;
+        self.free_space.reopen(number);
         log::info!(
             "cell disk {} is online; resynced {} files: read {} bytes, wrote {} bytes",
             path.display(),
@@ -128,6 +132,13 @@ impl Volume {
     pub fn trim_intents(&self) {
         if let Some(mirror) = self.group.mirror() {
             mirror.trim_intents(self.options.intent_idle);
+        }
+    }
+
+    /// Takes disks offline that do not answer within the time limit.
+    pub(super) fn fail_hanging_disks(&self) {
+        if let Some(mirror) = self.group.mirror() {
+            mirror.fail_hanging_disks();
         }
     }
 

@@ -51,9 +51,19 @@ impl ReserveFile {
             }
             Err(error) => {
                 log::warn!("could not open the reserve file of cell disk {path}: {error}");
-                Self::absent(disk)
+                Self { target: AtomicU64::new(target), ..Self::absent(disk) }
             }
         }
+    }
+
+    /// Opens the file again after the disk was offline.
+    pub fn reopen(&self) {
+        let target = self.target.load(Ordering::Relaxed);
+        let Self { file, length, target, .. } = Self::open(&self.disk, target);
+        let mut current = self.file.lock();
+        *current = file.into_inner();
+        self.length.store(length.into_inner(), Ordering::Release);
+        self.target.store(target.into_inner(), Ordering::Relaxed);
     }
 
     /// Returns a disk's reserve file that does not exist and is never created.

@@ -3,9 +3,8 @@
 use super::catalog::{Entry, Segment};
 use super::core::{Core, OpenFile};
 use super::layout::BLOCK;
-use super::medium::with_aligned;
 use super::record::Record;
-use crate::disk::{DiskFile, no_wait};
+use crate::disk::{DiskFile, no_wait, with_aligned};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The bytes below a device engine: a block device, a partition or a preallocated regular file.
 
-use crate::disk::DIRECT_ALIGN;
+use crate::disk::{DIRECT_ALIGN, with_aligned};
 use parking_lot::Mutex;
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -88,13 +88,6 @@ impl FileMedium {
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
-
-/// Memory for direct I/O of a length in bytes.
-pub fn with_aligned<T>(length: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
-    let mut memory = vec![0; length + DIRECT_ALIGN];
-    let start = memory.as_ptr().align_offset(DIRECT_ALIGN);
-    work(&mut memory[start..start + length])
 }
 
 fn is_aligned(bytes: &[u8]) -> bool {

@@ -187,6 +187,9 @@ impl DiskFile for ModelFile {
     fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read(offset, buffer.len(), || self.file.read_direct(buffer, offset))
     }
+    fn read_medium(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read(offset, buffer.len(), || self.file.read_medium(buffer, offset))
+    }
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         if data.is_empty() {
             return self.file.write_at(data, offset);

@@ -10,6 +10,7 @@
 use super::slot_header::{SLOT_HEADER_BYTES, SlotHeader};
 use super::slots::UnitSlots;
 use crate::cache::{CachedFile, IoCost, Loaded};
+use crate::disk::{Check, Condition};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::backing::Opened;
 use crate::meta::{ExtentRecord, SlotFormat};
@@ -200,37 +201,67 @@ impl StoredUnit {
         }
     }
 
-    /// Rewrites damaged copies of the unit from undamaged ones after a read found `error`. Returns whether a copy was
-    /// rewritten, so that the read may succeed now.
+    /// Rewrites damaged copies of the unit from undamaged ones after a read found `error`. Returns whether the copies are
+    /// sound now, so that the read may succeed: another thread may have repaired them.
     pub(super) fn repair(&self, error: &Error) -> bool {
-        if error.kind() != ErrorKind::Corrupt {
+        if error.kind() != ErrorKind::Corrupt || !self.slots.unit_file(self.au).disk().has_copies() {
             return false;
         }
-        let repaired = self.repair_parts();
-        repaired.inspect_err(|error| log::error!("{error}")).unwrap_or(false)
+        match self.repair_parts() {
+            Ok(Condition::Sound | Condition::Repaired) => true,
+            Ok(Condition::Differ | Condition::Damaged) => {
+                log::error!("{error}; no copy of the unit is undamaged");
+                false
+            }
+            Err(error) => {
+                log::error!("{error}");
+                false
+            }
+        }
     }
 
-    fn repair_parts(&self) -> Result<bool> {
+    /// Reads all copies of the unit and repairs damaged ones. Returns also the bytes that were read.
+    pub fn scrub(&self) -> Result<(Condition, u64)> {
+        let range = self.slot_offset()..self.slot_offset() + self.slot_bytes();
+        let table_at = (self.offset() - range.start + table_offset(self.length)) as usize;
+        let is_valid = |slot: &[u8]| {
+            let (start, table) = slot.split_at(table_at);
+            let unit = &start[(self.offset() - range.start) as usize..][..self.length as usize];
+            let blocks = unit.chunks(CHECKSUM_BLOCK as usize).flat_map(|block| crc32c::crc32c(block).to_le_bytes());
+            self.is_header(start) && crc32c::crc32c(table) == self.checksum && blocks.eq(table.iter().copied())
+        };
+        let examined = self.slots.unit_file(self.au).examine(&range, &Check::new(&is_valid))?;
+        let condition = if examined.is_sound { Condition::Sound } else { self.repair_parts()? };
+        Ok((condition, examined.read_bytes))
+    }
+
+    /// Returns whether the start of a slot is the header of this unit; true for a slot without header.
+    fn is_header(&self, slot: &[u8]) -> bool {
+        let header = || slot.first_chunk().map(SlotHeader::decode);
+        self.format == SlotFormat::Bare
+            || header().is_some_and(|header| header.is_ok_and(|found| found == self.header()))
+    }
+
+    /// Repairs each part of the unit that has a checksum. Returns the worst condition of a part.
+    fn repair_parts(&self) -> Result<Condition> {
         let file = self.slots.unit_file(self.au);
-        let mut repaired = false;
+        let mut worst = Condition::Sound;
+        let mut repair = |range: Range<u64>, is_valid: &dyn Fn(&[u8]) -> bool| -> Result<()> {
+            worst = worst.max(file.repair(&range, &Check::new(is_valid))?);
+            Ok(())
+        };
         if self.format == SlotFormat::WithHeader {
-            let range = self.slot_offset()..self.offset();
-            let is_valid = |bytes: &[u8]| {
-                let header = bytes.first_chunk().map(SlotHeader::decode);
-                header.is_some_and(|header| header.is_ok_and(|header| header == self.header()))
-            };
-            repaired |= file.repair(&range, &is_valid)?;
+            repair(self.slot_offset()..self.offset(), &|bytes| self.is_header(bytes))?;
         }
         let table_at = self.offset() + table_offset(self.length);
         let is_table = |bytes: &[u8]| crc32c::crc32c(bytes) == self.checksum;
-        repaired |= file.repair(&(table_at..table_at + table_bytes(self.length)), &is_table)?;
+        repair(table_at..table_at + table_bytes(self.length), &is_table)?;
         for (block, checksum) in self.checksums()?.iter().enumerate() {
             let start = block as u64 * CHECKSUM_BLOCK;
             let end = (start + CHECKSUM_BLOCK).min(u64::from(self.length));
-            let range = self.offset() + start..self.offset() + end;
-            repaired |= file.repair(&range, &|bytes| crc32c::crc32c(bytes) == *checksum)?;
+            repair(self.offset() + start..self.offset() + end, &|bytes| crc32c::crc32c(bytes) == *checksum)?;
         }
-        Ok(repaired)
+        Ok(worst)
     }
 
     fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<u64> {

@@ -1,6 +1,7 @@
 //! A disk of a group with copies: passes calls on to its engine while the disk is accessible, and fails them while the
 //! disk is offline. The engine can be replaced, so that a disk that was absent or failed can return.
 
+use super::member_file::OpenFiles;
 use crate::disk::{Disk, DiskFile, FileStamp, ModelStatus, Space, Stream};
 use parking_lot::RwLock;
 use std::io;
@@ -38,12 +39,13 @@ pub struct Member {
     mode: AtomicU8,
     /// Increases when the disk goes offline and when it returns. Files that were opened before are opened again.
     epoch: AtomicU64,
+    files: OpenFiles,
 }
 
 impl Member {
     pub fn new(engine: Arc<dyn Disk>, mode: DiskMode) -> Self {
         let (path, mode) = (engine.path().to_owned(), AtomicU8::new(mode as u8));
-        Self { path, engine: RwLock::new(engine), mode, epoch: AtomicU64::new(0) }
+        Self { path, engine: RwLock::new(engine), mode, epoch: AtomicU64::new(0), files: OpenFiles::default() }
     }
 
     pub fn mode(&self) -> DiskMode {
@@ -59,6 +61,15 @@ impl Member {
             self.epoch.fetch_add(1, Ordering::AcqRel);
         }
         self.mode.store(mode as u8, Ordering::Release);
+        if mode == DiskMode::Offline {
+            self.files.close_all();
+        }
+    }
+
+    /// Takes the disk offline and drops its engine, and with it the lock of the disk: the disk can be unmounted.
+    pub fn leave(&self) {
+        self.set_mode(DiskMode::Offline);
+        self.replace_engine(Arc::new(AbsentDisk::new(&self.path)));
     }
 
     pub fn epoch(&self) -> u64 {
@@ -74,6 +85,16 @@ impl Member {
     pub fn replace_engine(&self, engine: Arc<dyn Disk>) {
         debug_assert_eq!(self.mode(), DiskMode::Offline);
         *self.engine.write() = engine;
+    }
+
+    /// Returns a file that is closed when the disk goes offline.
+    fn opened(&self, file: Arc<dyn DiskFile>) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.files.add(file);
+        if self.mode() == DiskMode::Offline {
+            // The disk went offline after the file was opened.
+            self.files.close_all();
+        }
+        Ok(file)
     }
 
     fn accessible(&self) -> io::Result<Arc<dyn Disk>> {
@@ -101,16 +122,16 @@ impl Disk for Member {
         self.accessible()?.write_note(name, bytes)
     }
     fn open_named(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        self.accessible()?.open_named(name)
+        self.opened(self.accessible()?.open_named(name)?)
     }
     fn open_existing(&self, name: &str) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        self.accessible()?.open_existing(name)
+        self.accessible()?.open_existing(name)?.map(|file| self.opened(file)).transpose()
     }
     fn remove_named(&self, name: &str) -> io::Result<()> {
         self.accessible()?.remove_named(name)
     }
     fn open(&self, ino: u64, stream: Stream, create: bool) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        self.accessible()?.open(ino, stream, create)
+        self.accessible()?.open(ino, stream, create)?.map(|file| self.opened(file)).transpose()
     }
     fn measure(&self, ino: u64, stream: Stream) -> io::Result<(u64, u64)> {
         self.accessible()?.measure(ino, stream)

@@ -7,7 +7,7 @@
 
 use super::intents::{ChangeGuard, FileKey, Snapshot, regions};
 use super::{DiskMode, Mirror, is_refusal};
-use crate::disk::{Disk, DiskFile, FileStamp, Space, Stream, no_wait, on_each};
+use crate::disk::{Check, Condition, Disk, DiskFile, Examined, FileStamp, Space, Stream, no_wait, on_each};
 use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;
@@ -31,8 +31,8 @@ pub fn inode_of(number: u64, set: u16, disk: u16) -> Option<u64> {
 
 #[derive(Debug, Clone)]
 pub struct MirrorDisk {
-    mirror: Arc<Mirror>,
-    set: u16,
+    pub(super) mirror: Arc<Mirror>,
+    pub(super) set: u16,
     /// In the order in which reads try them.
     copies: Arc<[u16]>,
 }
@@ -62,11 +62,16 @@ impl MirrorDisk {
         self.copies.iter().copied().filter(|disk| self.mode(*disk) != DiskMode::Offline)
     }
 
-    fn online(&self) -> impl Iterator<Item = u16> + '_ {
+    pub(super) fn online(&self) -> impl Iterator<Item = u16> + '_ {
         self.copies.iter().copied().filter(|disk| self.mode(*disk) == DiskMode::Online)
     }
 
-    fn fail(&self, disk: u16, error: &io::Error) -> io::Result<()> {
+    /// Returns the path of a disk, for messages.
+    pub(super) fn path_of(&self, disk: u16) -> impl std::fmt::Display + '_ {
+        self.disk(disk).path().display()
+    }
+
+    pub(super) fn fail(&self, disk: u16, error: &io::Error) -> io::Result<()> {
         self.mirror.fail_disk(usize::from(disk), error)
     }
 
@@ -243,6 +248,10 @@ impl Disk for MirrorDisk {
         Ok(files)
     }
 
+    fn has_copies(&self) -> bool {
+        true
+    }
+
     fn write_waits(&self, ino: u64, stream: Stream, range: &Range<u64>) -> bool {
         let intents = self.mirror.intents.as_ref();
         intents.is_some_and(|intents| !intents.is_recorded(self.key(ino, stream), &regions(range)))
@@ -254,9 +263,9 @@ type Slot = Mutex<Option<(u64, Arc<dyn DiskFile>)>>;
 
 /// A file of a copy set.
 #[derive(Debug)]
-struct MirroredFile {
-    set: MirrorDisk,
-    ino: u64,
+pub(super) struct MirroredFile {
+    pub(super) set: MirrorDisk,
+    pub(super) ino: u64,
     stream: Stream,
     /// In the order of the set's copies.
     slots: Box<[Slot]>,
@@ -282,7 +291,7 @@ impl MirroredFile {
     }
 
     /// Returns the file on a disk that must have it.
-    fn existing(&self, disk: u16) -> io::Result<Arc<dyn DiskFile>> {
+    pub(super) fn existing(&self, disk: u16) -> io::Result<Arc<dyn DiskFile>> {
         let missing = || io::Error::new(io::ErrorKind::NotFound, "a file is missing that another copy has");
         self.copy(disk, false)?.ok_or_else(missing)
     }
@@ -369,11 +378,17 @@ impl DiskFile for MirroredFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if let Some(result) = self.race(buffer, offset, false) {
+            return result;
+        }
         let buffer = Mutex::new(buffer);
         self.read(|file| file.read_at(&mut buffer.lock(), offset))
     }
 
     fn read_direct(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if let Some(result) = self.race(buffer, offset, true) {
+            return result;
+        }
         let buffer = Mutex::new(buffer);
         self.read(|file| file.read_direct(&mut buffer.lock(), offset))
     }
@@ -405,31 +420,12 @@ impl DiskFile for MirroredFile {
         self.change(&(offset..end), |file| file.punch(offset, length))
     }
 
-    fn repair(&self, range: &Range<u64>, is_valid: &dyn Fn(&[u8]) -> bool) -> io::Result<bool> {
-        let mirror = &self.set.mirror;
-        let _no_change = mirror.set_locks[usize::from(self.set.set)].write();
-        let (mut valid, mut damaged) = (None, Vec::new());
-        for disk in self.set.online().collect::<Vec<_>>() {
-            let mut bytes = vec![0; (range.end - range.start) as usize];
-            let file = self.existing(disk)?;
-            match file.read_at(&mut bytes, range.start) {
-                Ok(count) if count == bytes.len() && is_valid(&bytes) => valid = Some(bytes),
-                _ => damaged.push((disk, file)),
-            }
-        }
-        let Some(bytes) = valid.filter(|_| !damaged.is_empty()) else { return Ok(false) };
-        for (disk, file) in damaged {
-            let path = self.set.disk(disk).path().display();
-            match file.write_at(&bytes, range.start) {
-                Ok(()) => {
-                    Mirror::count(&mirror.events.repairs, 1);
-                    let (from, to) = (range.start, range.end);
-                    log::warn!("repaired bytes {from} to {to} of a file of inode {} on cell disk {path}", self.ino);
-                }
-                Err(error) => self.set.fail(disk, &error)?,
-            }
-        }
-        Ok(true)
+    fn examine(&self, range: &Range<u64>, check: &Check<'_>) -> io::Result<Examined> {
+        self.examine_copies(range, check)
+    }
+
+    fn repair(&self, range: &Range<u64>, check: &Check<'_>) -> io::Result<Condition> {
+        self.repair_copies(range, check)
     }
 
     fn is_hole(&self, offset: u64, length: u64) -> io::Result<bool> {

@@ -12,17 +12,22 @@
 
 mod intents;
 mod member;
+mod member_file;
 mod membership;
 mod mirror_disk;
+mod race;
+mod repair;
 mod resync;
 
 pub use member::{AbsentDisk, DiskMode, Member};
 pub use membership::Membership;
 pub use mirror_disk::MirrorDisk;
+pub use race::Patience;
 pub use resync::Copied;
 
 use super::superblock::{Superblock, Uuid};
-use crate::disk::{CountedDisk, Disk, on_each};
+use crate::disk::pool::Pool;
+use crate::disk::{CountedDisk, Disk, WatchedDisk, on_each};
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::now;
 use intents::{ChangeGuard, FileKey, Intents, LogDisk};
@@ -38,6 +43,8 @@ use std::time::Duration;
 pub struct Events {
     /// Reads that another copy answered because a disk failed the read.
     pub reads_from_other_copy: AtomicU64,
+    /// Reads that went to another copy, too, because a disk was slow.
+    pub reads_past_cap: AtomicU64,
     /// Ranges that were damaged or unreadable on a disk and were rewritten from another copy.
     pub repairs: AtomicU64,
     /// Bytes read from copies, and written to copies, to make them equal.
@@ -67,6 +74,10 @@ pub struct Mirror {
     is_stopping: AtomicBool,
     /// Disks that were left out by force when the group was opened. They may have changes that no member knows.
     forced_out: Vec<u16>,
+    /// None if the group waits for its disks as long as they take.
+    patience: Option<Patience>,
+    /// The threads of each disk; used with patience.
+    pools: Vec<Arc<Pool>>,
     /// None for a group that is only inspected: then writes stay in memory.
     intents: Option<Intents>,
     pub events: Events,
@@ -89,6 +100,14 @@ fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error().is_some_and(|errno| REFUSALS.contains(&errno))
 }
 
+/// Returns the engine, with a time limit for its operations if the group has one.
+fn watched(engine: Arc<dyn Disk>, pool: &Arc<Pool>, patience: Option<Patience>) -> Arc<dyn Disk> {
+    match patience {
+        Some(patience) if !engine.is_watched() => Arc::new(WatchedDisk::new(engine, pool.clone(), patience.timeout)),
+        _ => engine,
+    }
+}
+
 /// By how much the number of the membership increases when disks are left out by force.
 const FORCED_STEP: u64 = 1 << 20;
 
@@ -100,6 +119,7 @@ pub struct Parts {
     pub failure_groups: Vec<String>,
     pub sets: Vec<Vec<u16>>,
     pub preferred_read: Option<String>,
+    pub patience: Option<Patience>,
 }
 
 impl Mirror {
@@ -166,8 +186,11 @@ impl Mirror {
     }
 
     fn assemble(parts: Parts, mut membership: Membership, forced_out: Vec<u16>, is_changed: bool) -> Arc<Self> {
-        let Parts { group_id, engines, failure_groups, sets, preferred_read } = parts;
+        let Parts { group_id, engines, failure_groups, sets, preferred_read, patience } = parts;
         let count = engines.len();
+        let pools: Vec<Arc<Pool>> = (0..count).map(|_| Arc::default()).collect();
+        let engines: Vec<_> =
+            engines.into_iter().zip(&pools).map(|(engine, pool)| watched(engine, pool, patience)).collect();
         membership.paths = engines.iter().map(|disk| disk.path().display().to_string()).collect();
         let mode = |disk: usize| if membership.is_member(disk) { DiskMode::Online } else { DiskMode::Offline };
         let members: Vec<Arc<Member>> =
@@ -187,6 +210,8 @@ impl Mirror {
             membership: Mutex::new(membership),
             resync_locks: (0..count).map(|_| Mutex::default()).collect(),
             is_stopping: AtomicBool::new(false),
+            patience,
+            pools,
             intents: is_changed.then(|| Intents::new(count)),
             events: Events::default(),
         })
@@ -227,7 +252,7 @@ impl Mirror {
         match self.members[disk].mode() {
             DiskMode::Offline => return Ok(()),
             DiskMode::Syncing => {
-                self.members[disk].set_mode(DiskMode::Offline);
+                self.members[disk].leave();
                 log::error!("cell disk {path} failed during its resync: {error}; the disk is offline again");
                 return Ok(());
             }
@@ -241,7 +266,7 @@ impl Mirror {
             Ok(()) => {
                 log::error!(
                     "cell disk {path} failed: {error}; the disk is offline and its disk group is degraded; repair the \
-                     disk, then restart the cell, or run: cellar group online --config FILE {path}"
+                     disk, then run: cellar group online --config FILE {path}"
                 );
                 Ok(())
             }
@@ -286,7 +311,7 @@ impl Mirror {
         for (disk, member) in self.members.iter().enumerate() {
             match (next.is_member(disk), member.mode()) {
                 (true, DiskMode::Syncing) => member.set_mode(DiskMode::Online),
-                (false, DiskMode::Online) => member.set_mode(DiskMode::Offline),
+                (false, DiskMode::Online) => member.leave(),
                 _ => {}
             }
         }

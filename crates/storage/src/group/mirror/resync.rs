@@ -201,11 +201,24 @@ impl Mirror {
                 let path = engine.path().display();
                 return Err(Error::new(ErrorKind::Invalid, format!("cell disk {path} is not offline")));
             }
-            self.members[disk].replace_engine(engine);
+            // A write from before the failure must not reach the disk after the resync.
+            let outstanding = self.pools[disk].outstanding();
+            if outstanding > 0 && !engine.is_watched() {
+                let message = format!(
+                    "{outstanding} operations on cell disk {} from before its failure have not ended; wait, or restart the \
+                     cell",
+                    engine.path().display()
+                );
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
+            self.members[disk].replace_engine(super::watched(engine, &self.pools[disk], self.patience));
         }
         let result = self.resync(disk, finish);
-        if result.is_err() && self.members[disk].mode() == DiskMode::Syncing {
-            self.members[disk].set_mode(DiskMode::Offline);
+        if result.is_err() {
+            let _membership = self.membership.lock();
+            if self.members[disk].mode() != DiskMode::Online {
+                self.members[disk].leave();
+            }
         }
         result
     }

@@ -1,0 +1,129 @@
+//! Pages that contain checksums: a page that fails its checksum when it is read is repaired from another copy.
+//!
+//! The storage does not know which files consist of such pages, nor how to compute the checksums: [`PageCheck`] does.
+
+use super::{Ino, Volume};
+use crate::disk::{Check, Condition, no_wait};
+use crate::error::{Error, Result};
+use crate::file::{FileData, PAGE, PAGE_BYTES};
+use cellar_format::units::PageInAu;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Knows the checksums of pages.
+pub trait PageCheck: Send + Sync + Debug {
+    /// Returns the number of a file's first page if its pages have checksums. May be outdated by a second. Reads from the
+    /// volume with [`Volume::read_uncached`] only.
+    fn first_page(&self, volume: &Volume, path: &str) -> Option<u32>;
+
+    /// Returns whether the pages of the file have checksums now; not while the checksums are being switched on or off.
+    fn applies_now(&self, volume: &Volume, path: &str) -> bool;
+
+    /// Returns whether a page is valid: its checksum is right, or the page is empty.
+    fn is_valid(&self, page: &[u8], number: u32) -> bool;
+}
+
+/// A file whose pages have checksums.
+pub(super) struct CheckedFile<'a> {
+    volume: &'a Volume,
+    check: Arc<dyn PageCheck>,
+    path: String,
+    first_page: u32,
+}
+
+impl CheckedFile<'_> {
+    fn is_valid(&self, page: u64, bytes: &[u8]) -> bool {
+        self.check.is_valid(bytes, self.first_page.wrapping_add(page as u32))
+    }
+
+    /// Returns whether all whole pages of a range are valid.
+    pub(super) fn are_valid(&self, start: u64, bytes: &[u8]) -> bool {
+        self.damaged_in(start, bytes).next().is_none()
+    }
+
+    /// Returns the numbers in the file of the invalid ones among the whole pages of a range.
+    fn damaged_in(&self, start: u64, bytes: &[u8]) -> impl Iterator<Item = u64> {
+        let first = start.div_ceil(PAGE);
+        let pages = bytes.get((first * PAGE - start) as usize..).unwrap_or_default().chunks_exact(PAGE_BYTES);
+        (first..).zip(pages).filter(|(page, bytes)| !self.is_valid(*page, bytes)).map(|(page, _)| page)
+    }
+
+    /// Repairs the raw copies of a page.
+    pub(super) fn repair(&self, file: &FileData, page: u64) -> Result<Condition> {
+        let is_valid = |bytes: &[u8]| self.is_valid(page, bytes);
+        let still_applies = || self.check.applies_now(self.volume, &self.path);
+        let check = Check { is_valid: &is_valid, still_applies: &still_applies };
+        let condition = file.repair(&range_of(page), &check)?;
+        let (path, number) = (&self.path, self.first_page.wrapping_add(page as u32));
+        match condition {
+            Condition::Sound => {}
+            Condition::Repaired => log::warn!("repaired block {number} of {path}"),
+            Condition::Differ | Condition::Damaged => log::error!("block {number} of {path} is damaged on all copies"),
+        }
+        if condition <= Condition::Repaired {
+            self.volume.forget_page(file, page);
+        }
+        Ok(condition)
+    }
+}
+
+/// Returns the bytes of a page.
+pub(super) fn range_of(page: u64) -> Range<u64> {
+    page * PAGE..(page + 1) * PAGE
+}
+
+impl Volume {
+    /// Returns how the pages of a file are checked; None if they have no checksums.
+    pub(super) fn checked_file(&self, ino: Ino) -> Option<CheckedFile<'_>> {
+        let check = self.options.page_check.clone()?;
+        let path = self.path_of(ino)?;
+        let first_page = check.first_page(self, &path)?;
+        Some(CheckedFile { volume: self, check, path, first_page })
+    }
+
+    /// Repairs the pages of a range, as it was read, that fail their checksums. Returns whether the range must be read
+    /// again.
+    pub(super) fn repair_after_read(&self, ino: Ino, start: u64, bytes: &[u8]) -> Result<bool> {
+        if self.group.mirror().is_none() || bytes.len() < PAGE_BYTES || no_wait::will_be_repeated() {
+            return Ok(false);
+        }
+        let Some(checked) = self.checked_file(ino) else { return Ok(false) };
+        let damaged: Vec<u64> = checked.damaged_in(start, bytes).collect();
+        if damaged.is_empty() {
+            return Ok(false);
+        }
+        if no_wait::is_on() {
+            return Err(Error::io("a damaged page must be repaired", no_wait::would_wait()));
+        }
+        let file = self.file(ino)?;
+        let mut is_repaired = false;
+        // A page in a compression unit had this checksum when it was compressed; of a torn block, a part is missing.
+        for page in damaged.into_iter().filter(|page| !is_in_unit(&file, *page)) {
+            if !file.torn_blocks.any_in(&range_of(page)) {
+                is_repaired |= checked.repair(&file, page)? <= Condition::Repaired;
+            }
+        }
+        Ok(is_repaired)
+    }
+
+    /// Reads the pages of a range, and repairs those that fail their checksums.
+    pub fn verify_pages(&self, ino: Ino, range: Range<u64>) -> Result<()> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.read(ino, range.start, &mut bytes).map(drop)
+    }
+
+    /// Makes readers load a repaired page again.
+    fn forget_page(&self, file: &FileData, page: u64) {
+        let _write = file.lock_write();
+        file.versions.bump(range_of(page));
+        self.cache.forget(&file.cached, crate::file::regions(range_of(page)));
+    }
+}
+
+/// Returns whether a page is current in a compression unit.
+pub(super) fn is_in_unit(file: &FileData, page: u64) -> bool {
+    let au = file.layout.au_at(page * PAGE);
+    let in_au = PageInAu((page - file.layout.au_range(au).start / PAGE) as u32);
+    file.units().and_then(|units| units.extent(au)).is_some_and(|extent| extent.is_current(in_au))
+}

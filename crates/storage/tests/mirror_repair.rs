@@ -1,0 +1,351 @@
+//! Damaged copies: pages with checksums, units and metadata are repaired when they are read, and by the scrub.
+
+mod support;
+
+use cellar_format::units::RegionIndex;
+use cellar_storage::disk::Stream;
+use cellar_storage::{DiskMode, Ino, PageCheck, Redundancy, ScrubReport, ScrubState, Volume, VolumeOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::codec::{PAGE, compress};
+use support::{MIB, Random, create, disks, open_with, options, read_all};
+
+/// The first four bytes of a page are the checksum of the others and of the page's number. Files named "plain" have none.
+#[derive(Debug, Default)]
+struct TestCheck {
+    is_switching: AtomicBool,
+}
+
+fn checksum(page: &[u8], number: u32) -> u32 {
+    page[4..].iter().fold(number ^ 0x5a5a, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(*byte)))
+}
+
+impl PageCheck for TestCheck {
+    fn first_page(&self, _: &Volume, path: &str) -> Option<u32> {
+        (!path.starts_with("plain")).then_some(1000)
+    }
+    fn applies_now(&self, _: &Volume, _: &str) -> bool {
+        !self.is_switching.load(Ordering::SeqCst)
+    }
+    fn is_valid(&self, page: &[u8], number: u32) -> bool {
+        page[..4] == checksum(page, number).to_le_bytes() || page.iter().all(|byte| *byte == 0)
+    }
+}
+
+fn options_of(redundancy: Redundancy, check: &Arc<TestCheck>) -> VolumeOptions {
+    VolumeOptions {
+        redundancy,
+        cache_bytes: 4 * MIB,
+        intent_idle: Duration::ZERO,
+        online_returned_disks: false,
+        page_check: Some(check.clone()),
+        ..options()
+    }
+}
+
+fn mirrored() -> VolumeOptions {
+    options_of(Redundancy::Normal, &Arc::default())
+}
+
+/// Returns pages with valid checksums.
+fn pages(count: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = Random::seeded(seed).bytes(count * PAGE);
+    for (number, page) in bytes.chunks_exact_mut(PAGE).enumerate() {
+        page[4..8].copy_from_slice(&(number as u32).to_le_bytes());
+        let sum = checksum(page, 1000 + number as u32);
+        page[..4].copy_from_slice(&sum.to_le_bytes());
+    }
+    bytes
+}
+
+/// Returns the files of one stream on a disk.
+fn files_of(folder: &Path, number: usize, stream: Stream) -> Vec<std::fs::File> {
+    let disk = disks(folder, number + 1).pop().unwrap();
+    let listed = disk.backing_files().unwrap().into_iter().filter(|(_, of)| *of == stream);
+    let open = |(tagged, stream): (u64, Stream)| {
+        let name = format!("disk{number}/data/{:02x}/{tagged:016x}{}", tagged & 0xff, stream.suffix());
+        std::fs::OpenOptions::new().read(true).write(true).open(folder.join(name)).unwrap()
+    };
+    listed.map(open).collect()
+}
+
+/// Changes a byte in each file of a stream on a disk, if the byte is not 0. Returns how many were changed.
+fn damage(folder: &Path, number: usize, stream: Stream, at: u64) -> usize {
+    let flip = |file: &std::fs::File| {
+        let mut byte = [0];
+        let is_data = file.read_at(&mut byte, at).unwrap() == 1 && byte != [0];
+        if is_data {
+            file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
+        }
+        is_data
+    };
+    files_of(folder, number, stream).iter().filter(|file| flip(file)).count()
+}
+
+/// Returns the contents of the backing files on a disk, in ascending order.
+fn contents(folder: &Path, number: usize) -> Vec<Vec<u8>> {
+    let read = |file: &std::fs::File| {
+        let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let mut all: Vec<Vec<u8>> = files_of(folder, number, Stream::Data).iter().map(read).collect();
+    all.sort();
+    all
+}
+
+fn scrub(volume: &Arc<Volume>) -> ScrubReport {
+    volume.start_scrub(0).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let report = volume.scrub_report().unwrap();
+        if report.state != ScrubState::Running {
+            return report;
+        }
+        assert!(Instant::now() < deadline, "the scrub does not end: {report:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn filled(volume: &Volume, name: &str, bytes: &[u8]) -> Ino {
+    let ino = create(volume, name);
+    volume.write(ino, 0, bytes).unwrap();
+    volume.sync().unwrap();
+    ino
+}
+
+#[test]
+fn a_page_that_fails_its_checksum_is_read_from_the_other_copy_and_repaired() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 2, mirrored);
+    let expected = pages(300, 1);
+    let ino = filled(&volume, "table", &expected);
+    let page_of = |number: usize| &expected[number * PAGE..(number + 1) * PAGE];
+    let mut page = vec![0; PAGE];
+    for disk in 0..2 {
+        let before = volume.group_status().repairs;
+        assert_eq!(damage(folder.path(), disk, Stream::Data, 140 * PAGE as u64 + 77), 1);
+        // A thread that must not wait leaves the repair to the repetition of the read.
+        let attempt = volume.try_read(ino, 140 * PAGE as u64, &mut page).unwrap();
+        assert!(attempt.is_none() || page == page_of(140));
+        assert!(read_all(&volume, ino) == expected, "disk {disk}");
+        let report = scrub(&volume);
+        assert_eq!((report.state, report.unrepaired), (ScrubState::Done, 0), "{report:?}");
+        assert_eq!(volume.group_status().repairs, before + 1, "the read or the scrub repaired disk {disk}");
+        assert_eq!(contents(folder.path(), 0), contents(folder.path(), 1));
+    }
+    assert_eq!(volume.group_status().repairs, 2);
+
+    // A damaged page in the page cache.
+    (0..2).for_each(|disk| assert_eq!(damage(folder.path(), disk, Stream::Data, 3 * PAGE as u64 + 5000), 1));
+    drop(volume.region(ino, RegionIndex(0)).unwrap());
+    assert_eq!(volume.read(ino, 3 * PAGE as u64, &mut page).unwrap(), PAGE);
+    assert!(page != page_of(3), "no copy is undamaged");
+    assert_eq!(volume.group_status().repairs, 2);
+    damage(folder.path(), 1, Stream::Data, 3 * PAGE as u64 + 5000);
+    volume.verify_pages(ino, 0..MIB).unwrap();
+    assert!(read_all(&volume, ino) == expected);
+    assert!(volume.region(ino, RegionIndex(0)).unwrap()[3 * PAGE..4 * PAGE] == *page_of(3));
+    assert_eq!(volume.group_status().repairs, 3);
+    volume.close().unwrap();
+}
+
+#[test]
+fn no_page_is_repaired_while_the_checksums_are_being_switched() {
+    let folder = tempfile::tempdir().unwrap();
+    let check: Arc<TestCheck> = Arc::default();
+    let volume = open_with(folder.path(), 2, || options_of(Redundancy::Normal, &check));
+    let expected = pages(100, 2);
+    let ino = filled(&volume, "table", &expected);
+    // A newer page without a checksum on one disk, an older one with a checksum on the other.
+    let first = (0..2).find(|disk| damage(folder.path(), *disk, Stream::Data, 5 * PAGE as u64 + 9) > 0).unwrap();
+    check.is_switching.store(true, Ordering::SeqCst);
+    let (_, report) = (read_all(&volume, ino), scrub(&volume));
+    assert_eq!(volume.group_status().repairs, 0);
+    assert_eq!(report.unrepaired, 1, "{report:?}");
+    assert!(report.findings[0].problem.contains("the copies differ"), "{report:?}");
+    check.is_switching.store(false, Ordering::SeqCst);
+    assert_eq!(scrub(&volume).repaired, 1, "disk {first}");
+    assert!(read_all(&volume, ino) == expected);
+    volume.close().unwrap();
+}
+
+#[test]
+fn the_scrub_repairs_what_checksums_or_a_majority_decide_and_lists_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 2, mirrored);
+    filled(&volume, "plain", &Random::seeded(5).bytes(3 * MIB as usize + 100));
+    let report = scrub(&volume);
+    assert_eq!((report.repaired, report.unrepaired, report.state), (0, 0, ScrubState::Done), "{report:?}");
+    assert!(report.bytes_read >= 2 * 3 * MIB, "all copies are read: {report:?}");
+    // Bytes without a checksum: two copies differ, and neither is better.
+    assert!(damage(folder.path(), 1, Stream::Data, MIB + 12_345) > 0);
+    let report = scrub(&volume);
+    assert_eq!((report.repaired, report.unrepaired), (0, 1), "{report:?}");
+    assert_eq!(
+        (report.findings[0].path.as_str(), report.findings[0].place.as_str()),
+        ("plain", "bytes 1056768 to 1064960")
+    );
+    volume.close().unwrap();
+
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 3, || options_of(Redundancy::High, &Arc::default()));
+    let bytes = Random::seeded(6).bytes(4 * MIB as usize);
+    let ino = filled(&volume, "plain", &bytes);
+    assert!(damage(folder.path(), 2, Stream::Data, 2 * MIB + 500) > 0);
+    let report = scrub(&volume);
+    assert_eq!((report.repaired, report.unrepaired), (1, 0), "two of three copies decide: {report:?}");
+    assert!(read_all(&volume, ino) == bytes);
+    assert_eq!(contents(folder.path(), 0), contents(folder.path(), 2));
+    volume.close().unwrap();
+}
+
+#[test]
+fn the_scrub_repairs_units_on_every_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 2, mirrored);
+    let ino = filled(&volume, "plain", &Random::seeded(8).bytes(2 * MIB as usize));
+    let expected = read_all(&volume, ino);
+    for au in 0..2 {
+        compress(&volume, ino, au, 0).unwrap();
+    }
+    volume.sync().unwrap();
+    for disk in 0..2 {
+        // In the header, in the unit, and in its table, of whichever units the disk has.
+        let damaged: usize = [3, 40, 700].iter().map(|at| damage(folder.path(), disk, Stream::Units, *at)).sum();
+        assert!(damaged > 0, "no unit on disk {disk}");
+        let report = scrub(&volume);
+        assert!(report.repaired > 0 && report.unrepaired == 0, "{report:?}");
+        let report = scrub(&volume);
+        assert_eq!((report.repaired, report.unrepaired), (0, 0), "nothing is left: {report:?}");
+    }
+    assert!(read_all(&volume, ino) == expected);
+    volume.close().unwrap();
+}
+
+#[test]
+fn damaged_metadata_are_rewritten_from_another_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 2, mirrored);
+    for number in 0..200 {
+        create(&volume, &format!("plain{number:0100}"));
+    }
+    volume.sync().unwrap();
+    let path = folder.path().join("disk0/metadata.redb");
+    let overwrite = || {
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let length = file.metadata().unwrap().len();
+        (1..length / 4096).for_each(|page| file.write_all_at(&[0xa5; 512], page * 4096).unwrap());
+    };
+    overwrite();
+    let report = scrub(&volume);
+    assert_eq!((report.repaired, report.unrepaired), (1, 0), "{report:?}");
+    assert_eq!(volume.group_status().repairs, 1);
+    assert_eq!(scrub(&volume).repaired, 0, "the metadata are good again");
+    create(&volume, "plain later");
+    volume.close().unwrap();
+    drop(volume);
+
+    overwrite();
+    let volume = open_with(folder.path(), 2, mirrored);
+    assert!(volume.resolve("plain later").is_some());
+    assert_eq!(volume.group_status().repairs, 1, "the start rewrote the metadata");
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_scrub_keeps_its_rate_and_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = open_with(folder.path(), 2, mirrored);
+    filled(&volume, "plain", &Random::seeded(9).bytes(20 * MIB as usize));
+    let started = Instant::now();
+    volume.start_scrub(20 * MIB).unwrap();
+    let again = volume.start_scrub(0).unwrap_err().to_string();
+    assert!(again.contains("a scrub is running"), "{again}");
+    std::thread::sleep(Duration::from_millis(400));
+    let read = volume.scrub_report().unwrap().bytes_read;
+    let limit = (started.elapsed().as_secs_f64() * 20.0) as u64 * MIB + 4 * MIB;
+    assert!((1..=limit).contains(&read), "read {read} bytes in {:?}", started.elapsed());
+    volume.stop_scrub();
+    assert_eq!(volume.scrub_report().unwrap().state, ScrubState::Stopped);
+    // A stop of the volume ends a scrub too, and the next run starts without one.
+    volume.start_scrub(MIB).unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    let volume = open_with(folder.path(), 2, mirrored);
+    assert!(volume.scrub_report().is_none());
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_group_with_external_redundancy_is_verified() {
+    let folder = tempfile::tempdir().unwrap();
+    let check: Arc<TestCheck> = Arc::default();
+    let volume = open_with(folder.path(), 2, || options_of(Redundancy::External, &check));
+    filled(&volume, "table", &pages(300, 3));
+    assert_eq!(scrub(&volume).unrepaired, 0);
+    let damaged: usize = (0..2).map(|disk| damage(folder.path(), disk, Stream::Data, 5 * PAGE as u64 + 9)).sum();
+    assert_eq!(damaged, 1);
+    let report = scrub(&volume);
+    assert_eq!((report.repaired, report.unrepaired), (0, 1), "{report:?}");
+    assert_eq!(report.findings[0].problem, "all copies are damaged");
+    volume.close().unwrap();
+}
+
+/// Returns the descriptors of this process that lead below a folder.
+fn descriptors_below(folder: &Path) -> Vec<String> {
+    let links =
+        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.starts_with(folder)).map(|link| link.display().to_string()).collect()
+}
+
+#[test]
+fn an_offline_disk_has_no_open_files_and_returns_without_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let reserved = || VolumeOptions { reserve_bytes: 4 * MIB, ..mirrored() };
+    let volume = open_with(folder.path(), 2, reserved);
+    let ino = filled(&volume, "plain", &[1; 300_000]);
+    compress(&volume, filled(&volume, "units", &[7; 10 * PAGE]), 0, 0).unwrap();
+    volume.prefetch(ino, RegionIndex(0)..RegionIndex(1));
+    let second = folder.path().join("disk1");
+    assert!(!descriptors_below(&second).is_empty());
+    volume.offline_disk(&second).unwrap();
+    volume.write(ino, 100_000, &[2; 300_000]).unwrap();
+    volume.sync().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !descriptors_below(&second).is_empty() {
+        // A thread of the volume may be using a file.
+        assert!(Instant::now() < deadline, "{:?}", descriptors_below(&second));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // As after a repair: the same content in another directory at the same path.
+    std::fs::rename(&second, folder.path().join("before")).unwrap();
+    copy_folder(&folder.path().join("before"), &second);
+
+    volume.online_disk(disks(folder.path(), 2).pop().unwrap()).unwrap();
+    assert!(volume.group_status().disks.iter().all(|disk| disk.mode == DiskMode::Online));
+    assert_eq!(scrub(&volume).unrepaired, 0);
+    volume.write(ino, 0, &[3; 1000]).unwrap();
+    let expected = read_all(&volume, ino);
+    assert_eq!(volume.disk_spaces()[1].reserve_free, 4 * MIB, "the reserve file is open again");
+    volume.close().unwrap();
+    drop(volume);
+    std::fs::rename(folder.path().join("disk0"), folder.path().join("lost")).unwrap();
+    let volume = open_with(folder.path(), 2, || VolumeOptions { force_degraded: true, ..reserved() });
+    assert!(read_all(&volume, volume.resolve("plain").unwrap()) == expected);
+    volume.close().unwrap();
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (source, target) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
+        match source.is_dir() {
+            true => copy_folder(&source, &target),
+            false => drop(std::fs::copy(&source, &target).unwrap()),
+        }
+    }
+}
