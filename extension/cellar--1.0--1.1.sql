@@ -3,6 +3,67 @@
 -- complain if script is sourced in psql, rather than via ALTER EXTENSION
 \echo Use "ALTER EXTENSION cellar UPDATE TO '1.1'" to load this file. \quit
 
+-- Disk groups: the names are those of Oracle's v$asm_diskgroup, v$asm_disk and v$asm_operation
+
+CREATE FUNCTION cellar.get_disk_groups(OUT cell text, OUT report jsonb)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'cellar_disk_group_reports'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION cellar.get_disk_groups() IS
+  'a report about the disk group of each cell that stores the data directory or a tablespace; see the view cellar.disk_groups';
+
+CREATE VIEW cellar.disk_groups AS
+  SELECT g.cell, dense_rank() OVER (ORDER BY g.cell)::integer AS group_number, r.group_id, r.allocation_unit_size, r.state,
+         r.type, r.total_mb, r.free_mb, r.usable_file_mb, r.offline_disks, r.write_intents, r.reads_from_other_copy,
+         r.reads_past_cap, r.repairs, r.resync_read_bytes, r.resync_written_bytes
+  FROM cellar.get_disk_groups() g,
+       LATERAL pg_catalog.jsonb_to_record(g.report) AS r(
+         group_id uuid, allocation_unit_size bigint, state text, type text, total_mb bigint, free_mb bigint,
+         usable_file_mb bigint, offline_disks integer, write_intents bigint, reads_from_other_copy bigint,
+         reads_past_cap bigint, repairs bigint, resync_read_bytes bigint, resync_written_bytes bigint);
+
+COMMENT ON VIEW cellar.disk_groups IS
+  'disk groups of the cells that store this cluster; a cell that does not answer is reported in a warning and missing';
+COMMENT ON COLUMN cellar.disk_groups.cell IS 'path of the cell''s socket';
+COMMENT ON COLUMN cellar.disk_groups.state IS 'MOUNTED, or DEGRADED if a disk is not online';
+COMMENT ON COLUMN cellar.disk_groups.type IS 'redundancy: EXTERN, NORMAL or HIGH';
+COMMENT ON COLUMN cellar.disk_groups.usable_file_mb IS 'by how many MB files may grow';
+
+CREATE VIEW cellar.disks AS
+  SELECT g.cell, g.group_number, d.disk_number, d.mode_status, d.state, d.path, d.failgroup,
+         pg_catalog.to_timestamp(d.offline_since) AS offline_since, d.total_mb, d.free_mb, d.reads, d.writes, d.syncs,
+         d.read_errs, d.write_errs, d.sync_errs, d.read_time, d.write_time, d.sync_time, d.bytes_read, d.bytes_written,
+         d.read_histogram, d.write_histogram, d.sync_histogram
+  FROM (SELECT cell, dense_rank() OVER (ORDER BY cell)::integer AS group_number, report
+        FROM cellar.get_disk_groups()) g,
+       LATERAL pg_catalog.jsonb_to_recordset(g.report -> 'disks') AS d(
+         disk_number integer, mode_status text, state text, path text, failgroup text, offline_since double precision,
+         total_mb bigint, free_mb bigint, reads bigint, writes bigint, syncs bigint, read_errs bigint, write_errs bigint,
+         sync_errs bigint, read_time double precision, write_time double precision, sync_time double precision,
+         bytes_read bigint, bytes_written bigint, read_histogram bigint[], write_histogram bigint[], sync_histogram bigint[]);
+
+COMMENT ON VIEW cellar.disks IS
+  'cell disks of the cells that store this cluster, with the I/O since each cell''s start; times are in seconds';
+COMMENT ON COLUMN cellar.disks.cell IS 'path of the cell''s socket';
+COMMENT ON COLUMN cellar.disks.mode_status IS 'ONLINE, OFFLINE, or SYNCING while a disk that was offline gets what changed';
+COMMENT ON COLUMN cellar.disks.read_histogram IS
+  'reads by duration: element i counts those shorter than 2^(i-1) microseconds that are in no lower element, the last one all longer reads';
+
+CREATE VIEW cellar.rebalance_operations AS
+  SELECT g.cell, g.group_number, o.operation, o.pass, o.state, o.power, o.actual, o.sofar, o.est_work, o.est_rate,
+         o.est_minutes, o.error_code
+  FROM (SELECT cell, dense_rank() OVER (ORDER BY cell)::integer AS group_number, report
+        FROM cellar.get_disk_groups()) g,
+       LATERAL pg_catalog.jsonb_to_recordset(g.report -> 'operations') AS o(
+         operation text, pass text, state text, power integer, actual integer, sofar bigint, est_work bigint,
+         est_rate bigint, est_minutes bigint, error_code text);
+
+COMMENT ON VIEW cellar.rebalance_operations IS
+  'operations on disk groups that are under way; work is counted in allocation units, est_rate in allocation units per minute';
+
+GRANT SELECT ON cellar.disk_groups, cellar.disks, cellar.rebalance_operations TO PUBLIC;
+
 -- The Automatic Workload Repository (AWR)
 --
 -- An AWR snapshot collects the cumulative statistics of PostgreSQL, the host and the cells, and stores by how much each of

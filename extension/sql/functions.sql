@@ -26,12 +26,22 @@ CREATE TABLE plain (a int);
 SELECT cellar.cell_of('plain');
 SELECT count(*) FROM cellar.cells();
 
+-- Without a cell there are no disk groups.
+SELECT view, count(*)
+FROM (VALUES ('disk_groups'), ('disks'), ('rebalance_operations')) v(view),
+     pg_attribute
+WHERE attrelid = ('cellar.' || view)::regclass AND attnum > 0
+GROUP BY view ORDER BY view COLLATE "C";
+SELECT (SELECT count(*) FROM cellar.disk_groups) AS groups, (SELECT count(*) FROM cellar.disks) AS disks,
+       (SELECT count(*) FROM cellar.rebalance_operations) AS operations;
+
 -- Ordinary users do not see sessions of other roles.
 CREATE ROLE cellar_reader;
 SET ROLE cellar_reader;
 SELECT count(*) FROM cellar.sysstat WHERE value < 0;
 SELECT count(DISTINCT pid) FROM cellar.sesstat;
 SELECT count(*) FROM cellar.event_histogram WHERE wait_count < 0;
+SELECT count(*) FROM cellar.disks;
 RESET ROLE;
 
 SET cellar.cost_factor = -1;

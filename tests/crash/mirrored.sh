@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A cluster on a cell with two copies. One cell disk fails under pgbench, which goes on; everything is killed; the disk
-# returns and is resynced; then the other disk is lost, and all data are there.
+# A cluster on a cell with two copies. One cell disk fails under pgbench, which goes on; the disk returns while the cell runs;
+# a scrub repairs a damaged page. The disk fails again, everything is killed; the disk returns and is resynced; then the other
+# disk is lost, and all data are there.
 #
 #   mirrored.sh
 #
@@ -35,6 +36,28 @@ balances() {
 }
 transactions() { sql mirrored postgres -c "SELECT count(*) FROM pgbench_history"; }
 
+group() { as_pg "$CELLAR_BIN" group "$@" --config "$WORK/cell1.toml"; }
+
+unmount_second() {
+    local tries
+    for ((tries = 0; tries < 50; tries++)); do
+        umount "$second" 2>/dev/null && return
+        sleep 0.2
+    done
+    return 1
+}
+
+# Changes a byte in block 12 of pgbench_accounts on the second disk only.
+damage_page() {
+    local inode file
+    inode=$(stat -c %i "$data/$(sql mirrored postgres -c "SELECT pg_relation_filepath('pgbench_accounts')")")
+    while read -r file; do
+        [ "$(od -An -tu1 -j 100000 -N 1 "$file" | tr -d ' ')" != 0 ] || continue
+        printf '\377\376\375' | dd of="$file" bs=1 seek=100000 conv=notrunc status=none && return
+    done < <(find "$second/cell/data" -name "*$(printf '%012x' "$inode")")
+    return 1
+}
+
 run() {
     CELL_RESERVE=16MiB cell_configure cell1 64MiB "$first" "$second/cell"
     sed -i 's/redundancy = "external"/redundancy = "normal"/; s/au_size = .*/au_size = "1MiB"/' "$WORK/cell1.toml"
@@ -55,6 +78,21 @@ run() {
     check "no transaction failed" grep -q "^number of failed transactions: 0 " "$WORK/load.log"
     check "CHECKPOINT completes" sql mirrored postgres -c CHECKPOINT
     check "the group is degraded" is_state DEGRADED
+
+    check "the file system of the failed disk unmounts while the cell runs" unmount_second
+    check "the second disk is mounted again" mount_second
+    check "the second disk is online without a restart" group online "$second/cell"
+    check "the group is complete again" is_state MOUNTED
+    sql mirrored postgres -c "CREATE EXTENSION cellar"
+    check "a page is damaged on the second disk" damage_page
+    check "the scrub repairs the page" group scrub --rate 0 --wait
+    check_equal "the repair is counted" "$(sql mirrored postgres -c "SELECT state, type, repairs > 0, offline_disks FROM cellar.disk_groups")" "MOUNTED|NORMAL|t|0"
+    check_equal "a second scrub repairs nothing" "$(group scrub --rate 0 --wait --json | grep -o '"\(un\)\?repaired": [0-9]*' | tr -d '\n')" '"repaired": 0"unrepaired": 0'
+    check_equal "both disks have I/O and histograms" "$(sql mirrored postgres -c "SELECT count(*), bool_and(mode_status = 'ONLINE' AND writes > 0 AND bytes_written > 0
+        AND (SELECT sum(n) FROM unnest(write_histogram) n) = writes) FROM cellar.disks")" "2|t"
+
+    check "the second disk fails again" mount -o remount,abort "$second"
+    check "CHECKPOINT completes again" sql mirrored postgres -c CHECKPOINT
     committed=$(transactions)
 
     bench -c 3 -T 20 >"$WORK/load2.log" 2>&1 &
@@ -63,11 +101,7 @@ run() {
     cell_kill
     cluster_kill mirrored
     wait "$load" || true
-    local tries
-    for ((tries = 0; tries < 50; tries++)); do
-        umount "$second" 2>/dev/null && break
-        sleep 0.2
-    done
+    unmount_second || true
     check "the second disk returns" mount_second
     cell_start cell1
     check "the second disk is resynced" wait_for_true 120 is_state MOUNTED

@@ -423,7 +423,8 @@ typedef enum CellarEvent
 	CELLAR_COMPRESS_DONE,		/* cellar_compression() */
 	CELLAR_UNITS,				/* answer to cellar_query_units() */
 	CELLAR_DUE_UNITS,			/* answer to cellar_query_due_units() */
-	CELLAR_FILE_TYPE_IO			/* answer to cellar_query_file_type_io() */
+	CELLAR_FILE_TYPE_IO,		/* answer to cellar_query_file_type_io() */
+	CELLAR_GROUP				/* answer to cellar_query_group() */
 } CellarEvent;
 
 /*
@@ -631,6 +632,20 @@ typedef struct CellarFileTypeIo
 } CellarFileTypeIo;
 
 extern const CellarFileTypeIo *cellar_file_type_io(const CellarConnection *connection, size_t *count);
+
+/* ----------------------------------------------------------------
+ *		Disk group
+ * ----------------------------------------------------------------
+ */
+
+/*
+ * Requests the state of the cell's disk group, its disks and its operations.
+ * CELLAR_GROUP announces the answer.  No range may be unanswered.
+ */
+extern void cellar_query_group(CellarConnection *connection);
+
+/* Returns the answer as JSON text, valid until the next event. */
+extern const char *cellar_group(const CellarConnection *connection);
 
 /* ----------------------------------------------------------------
  *		Compression units

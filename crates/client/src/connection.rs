@@ -19,8 +19,8 @@ use cellar_format::bytes::Corrupt;
 use cellar_format::stats::ScanStats;
 use cellar_format::wire::{
     BlockRange, CompressProgress, CompressRequest, DueQuery, DueUnits, ErrorReport, FRAME_HEADER_BYTES, FileIoCounts,
-    FileIoQuery, FileTypeIoCounts, FrameError, FrameHeader, Hello, Kind, PROTOCOL_VERSION, Passthru, RangeDone,
-    RelationBlocks, Units, UnitsQuery, Welcome, XidQuery, XidState, XidStates,
+    FileIoQuery, FileTypeIoCounts, FrameError, FrameHeader, GroupAction, GroupRequest, Hello, Kind, PROTOCOL_VERSION,
+    Passthru, RangeDone, RelationBlocks, Units, UnitsQuery, Welcome, XidQuery, XidState, XidStates,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -53,6 +53,8 @@ pub enum Event {
     CompressDone(CompressProgress),
     Units(Units),
     DueUnits(DueUnits),
+    /// The state of the disk group as JSON text.
+    Group(String),
     /// The connection is unusable; every later call of [`Connection::next_event`] returns the same error.
     Failed(ErrorReport),
 }
@@ -167,6 +169,12 @@ impl Connection {
         self.send(Kind::DueQuery, |out| DueQuery { level, idle_us, blocks }.encode(out));
     }
 
+    /// Requests the state of the disk group. Allowed only while no range is unanswered.
+    pub fn query_group(&mut self) {
+        let query = GroupRequest { action: GroupAction::Status, disk: String::new(), rate: 0 };
+        self.send(Kind::GroupRequest, |out| query.encode(out));
+    }
+
     pub fn answer_xids(&mut self, states: Vec<XidState>) {
         self.send(Kind::XidStates, |out| XidStates { states }.encode(out));
     }
@@ -244,6 +252,7 @@ impl Connection {
             Kind::CompressDone => Event::CompressDone(CompressProgress::decode(payload)?),
             Kind::Units => Event::Units(Units::decode(payload)?),
             Kind::DueUnits => Event::DueUnits(DueUnits::decode(payload)?),
+            Kind::GroupReport => Event::Group(String::from_utf8_lossy(payload).into_owned()),
             Kind::Hello
             | Kind::ScanOpen
             | Kind::ScanRange
@@ -258,7 +267,6 @@ impl Connection {
             | Kind::InspectQuery
             | Kind::InspectReport
             | Kind::GroupRequest
-            | Kind::GroupReport
             | Kind::MetricsQuery
             | Kind::Metrics => {
                 return Err(Corrupt::new("frame kind", 4, format!("{kind:?} from a cell")));

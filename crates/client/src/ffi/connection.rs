@@ -1,5 +1,6 @@
 //! Connections to a cell.
 
+use std::ffi::CString;
 use std::os::raw::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ pub enum CellarEvent {
     Units,
     DueUnits,
     FileTypeIo,
+    Group,
 }
 
 #[repr(C)]
@@ -78,6 +80,7 @@ pub struct CellarConnection {
     compression: CompressProgress,
     levels: Vec<LevelUnits>,
     due: Vec<DueUnit>,
+    group: CString,
     failure: Option<ErrorReport>,
     error: ErrorText,
 }
@@ -291,6 +294,16 @@ pub unsafe extern "C" fn cellar_due_units(connection: &CellarConnection, count: 
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cellar_query_group(connection: &mut CellarConnection) {
+    connection.connection.query_group();
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cellar_group(connection: &CellarConnection) -> *const c_char {
+    connection.group.as_ptr()
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cellar_range_stats(connection: &CellarConnection) -> ScanStats {
     connection.stats
 }
@@ -327,6 +340,7 @@ impl CellarConnection {
             compression: CompressProgress::default(),
             levels: Vec::new(),
             due: Vec::new(),
+            group: CString::default(),
             failure: None,
             error: ErrorText::default(),
         }
@@ -381,6 +395,11 @@ impl CellarConnection {
             Event::DueUnits(due) => {
                 self.due = due.units;
                 CellarEvent::DueUnits
+            }
+            Event::Group(report) => {
+                // JSON text contains no NUL.
+                self.group = CString::new(report).unwrap_or_default();
+                CellarEvent::Group
             }
             Event::Failed(report) => self.fail(report),
         }
