@@ -303,6 +303,12 @@ extern void cellar_aggregate_end(CellarRequest *request, uint32_t aggregate, Cel
 extern void cellar_distinct_argument_end(CellarRequest *request);
 extern void cellar_distinct_aggregate(CellarRequest *request, uint32_t aggregate);
 
+/*
+ * Ends a condition over columns of the relation and of lookup tables.  Only
+ * joined rows for which all such conditions are true are aggregated.
+ */
+extern void cellar_join_condition_end(CellarRequest *request);
+
 #define CELLAR_TOP_ROWS_MAX 10000
 
 /*

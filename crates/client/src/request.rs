@@ -95,6 +95,14 @@ impl RequestBuilder {
         self.program.clear();
     }
 
+    /// Requests that only joined rows for which the current expression is true are aggregated.
+    pub fn join_condition_end(&mut self) {
+        match self.take_program() {
+            Some(condition) => self.aggregation().conditions.push(condition),
+            None => self.fail("a condition on joined rows is empty"),
+        }
+    }
+
     /// Requests groups in place of rows, and returns the aggregation for its keys and aggregates.
     pub fn aggregation(&mut self) -> &mut Aggregation {
         self.request.aggregation.get_or_insert_default()

@@ -183,16 +183,11 @@ fn main() {
             aggregate(AVG_NUMERIC, Some(column(DISCOUNT))),
             aggregate(COUNT_ROWS, None),
         ],
-        pruning: None,
-        distinct: None,
+        ..Aggregation::default()
     };
     let revenue = call(NUMERIC_MUL, column(EXTENDED_PRICE), column(DISCOUNT));
-    let q6_sum = Aggregation {
-        keys: vec![],
-        aggregates: vec![aggregate(SUM_NUMERIC, Some(revenue))],
-        pruning: None,
-        distinct: None,
-    };
+    let q6_sum =
+        Aggregation { keys: vec![], aggregates: vec![aggregate(SUM_NUMERIC, Some(revenue))], ..Aggregation::default() };
     println!(
         "{:12} {:>7} {:>9} {:>9} {:>9} {:>10} {:>9}",
         "query", "variant", "cpu min", "min ms", "median", "rows", "MB out"

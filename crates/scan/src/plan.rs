@@ -4,7 +4,7 @@ use crate::aggregate::AggregationPlan;
 use crate::batch::{ColumnLayout, Output};
 use crate::bounds::IntSet;
 use crate::heap::{AttributeRun, PageRows, Slot, TupleLayout};
-use crate::lookup::{KeyPart, Lookup};
+use crate::lookup::{JoinPlan, KeyPart, Lookup};
 use crate::predicate::{Column, Compiler, Evaluation, Kernel, Node, TextEncoding, Unsupported, number_of};
 use crate::storage_index::{RegionSummary, SummaryColumn};
 use crate::top_n::TopNPlan;
@@ -52,6 +52,8 @@ pub struct Plan {
     output: Output,
     /// Joins below the aggregation.
     pub(crate) lookups: Vec<Lookup>,
+    /// The columns of the relation that the aggregation reads.
+    joined_slots: Vec<Slot>,
     aggregation: Option<AggregationPlan>,
     top_n: Option<TopNPlan>,
     projection: Vec<AttributeNumber>,
@@ -123,6 +125,9 @@ impl Plan {
         if !request.lookups.is_empty() && request.aggregation.is_none() {
             return Err(Unsupported("lookup tables require an aggregation".into()));
         }
+        if request.lookups.is_empty() && request.aggregation.as_ref().is_some_and(|wire| !wire.conditions.is_empty()) {
+            return Err(Unsupported("conditions on joined rows require lookup tables".into()));
+        }
         let mut looked_up = compiler.looked_up.clone();
         for wire in &request.lookups {
             let mut key = SmallVec::new();
@@ -164,6 +169,13 @@ impl Plan {
                 }
             });
         }
+        let joined_slots = match &aggregation {
+            Some(aggregation) if !lookups.is_empty() => {
+                let is_own = |slot: &Slot| lookups.iter().all(|lookup: &Lookup| lookup.column(*slot).is_none());
+                aggregation.datums(|_, _| false, &mut Vec::new()).into_iter().filter(is_own).collect()
+            }
+            _ => Vec::new(),
+        };
         let mut top_n_end = 0;
         let mut top_n = None;
         if let Some(wire) = &request.top_n {
@@ -223,6 +235,7 @@ impl Plan {
             checksums: request.relation.checksums,
             output,
             lookups,
+            joined_slots,
             aggregation,
             top_n,
             projection: request.projection.clone(),
@@ -250,6 +263,12 @@ impl Plan {
     /// The aggregation that rows are folded into, if any.
     pub fn aggregation(&self) -> Option<&AggregationPlan> {
         self.aggregation.as_ref()
+    }
+
+    /// The joins below the aggregation; None without lookup tables.
+    pub(crate) fn joins(&self) -> Option<JoinPlan<'_>> {
+        let aggregation = self.aggregation.as_ref().filter(|_| !self.lookups.is_empty())?;
+        Some(JoinPlan { lookups: &self.lookups, slots: &self.joined_slots, columns: &self.columns, aggregation })
     }
 
     /// The order whose first rows are returned, if any.

@@ -72,8 +72,6 @@ pub struct Scanner {
     undecided: Vec<u16>,
     malformed: Vec<u16>,
     partners: Partners,
-    /// Rows that are not joined here.
-    others: Vec<u16>,
     aggregator: Option<Aggregator>,
     top_n: Option<TopN>,
 }
@@ -116,7 +114,6 @@ impl Scanner {
             undecided: Vec::new(),
             malformed: Vec::new(),
             partners: Partners::default(),
-            others: Vec::new(),
         }
     }
 
@@ -419,17 +416,14 @@ impl Scanner {
     fn aggregate(&mut self, blocks: Blocks<'_>, results: &mut Results<'_>) {
         let (Some(aggregation), Some(aggregator)) = (blocks.plan.aggregation(), &mut self.aggregator) else { return };
         let Blocks { plan, pages, .. } = blocks;
-        self.others.clear();
-        if !plan.lookups.is_empty() {
-            let (selected, others) = (&mut self.selected, &mut self.others);
-            self.partners.join(&plan.lookups, pages, &plan.columns, &mut self.rows, selected, others);
+        let (rows, selected) = (&mut self.rows, &mut self.selected);
+        if let Some(joins) = plan.joins() {
+            let Results { out, stats, .. } = results;
+            self.partners.aggregate(joins, aggregator, pages, true, rows, selected, out, stats);
+            return;
         }
-        let rows = RowSet::of_datums(pages, &self.rows, &plan.columns, true);
-        aggregator.add(aggregation, rows, &mut self.selected, results.out, &mut results.stats);
-        if !self.others.is_empty() {
-            self.selected.extend_from_slice(&self.others);
-            self.selected.sort_unstable();
-        }
+        let rows = RowSet::of_datums(pages, rows, &plan.columns, true);
+        aggregator.add(aggregation, rows, selected, None, results.out, &mut results.stats);
     }
 
     /// Writes the selected rows and the passed-through blocks, in the order of the blocks.

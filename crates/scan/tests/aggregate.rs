@@ -255,8 +255,7 @@ fn groups_equal_those_of_postgresql_byte_for_byte() {
                 aggregate(2105, Some(9)),
                 aggregate(2120, Some(9)),
             ],
-            pruning: None,
-            distinct: None,
+            ..Aggregation::default()
         };
         let mut widths: Vec<Option<usize>> = keys.iter().map(|key| (*key == KEY_INT).then_some(4)).collect();
         let states = [Some(8), Some(8), Some(8), None, None, None, None, Some(1), Some(4), None, None, Some(8)];
@@ -384,11 +383,8 @@ fn units_aggregate_as_heap_pages_do() {
             continue;
         }
         let keys = keys.into_iter().map(Expr::Column).collect();
-        let answer = table.aggregate_where(
-            quals,
-            Aggregation { keys, aggregates, pruning: None, distinct: None },
-            &group_widths,
-        );
+        let answer =
+            table.aggregate_where(quals, Aggregation { keys, aggregates, ..Aggregation::default() }, &group_widths);
         groups += answer.groups.len();
         rejected += answer.rows.len();
     }
@@ -461,8 +457,7 @@ fn expressions_over_vectors_agree_with_the_interpreter() {
         }
         let quals = if random.one_in(3) { vec![generator.condition(&mut random, 1).1] } else { Vec::new() };
         println!("case {case}");
-        let answer =
-            table.aggregate_where(quals, Aggregation { keys, aggregates, pruning: None, distinct: None }, &widths);
+        let answer = table.aggregate_where(quals, Aggregation { keys, aggregates, ..Aggregation::default() }, &widths);
         groups += answer.groups.len();
         rejected += answer.rows.len();
     }
@@ -505,10 +500,8 @@ fn excluded_expressions_raise_no_errors() {
     let check = |name: &str, argument: Option<Expr>, filter: Option<Expr>, is_error: &dyn Fn(i32) -> bool| {
         let function = if argument.is_some() { 2108 } else { 2803 };
         let wanted = Aggregate { argument, filter, ..aggregate(function, None) };
-        let answer = table.aggregate(
-            Aggregation { keys: vec![], aggregates: vec![wanted], pruning: None, distinct: None },
-            &[Some(8)],
-        );
+        let answer = table
+            .aggregate(Aggregation { keys: vec![], aggregates: vec![wanted], ..Aggregation::default() }, &[Some(8)]);
         let id = |row: &Vec<Datum>| i32::from_le_bytes(row[0].as_ref().unwrap()[..].try_into().unwrap());
         let mut rejected: Vec<i32> = answer.rows.iter().map(id).collect();
         rejected.sort_unstable();
@@ -560,7 +553,7 @@ fn aggregates_known_from_the_directory_read_no_data() {
     let bytes = encode(&table.heap, &table.shape(), Level::QueryLow).unwrap();
     let read = |function: u32, column: Option<u16>, first_page: usize| {
         let aggregation =
-            Aggregation { keys: vec![], aggregates: vec![aggregate(function, column)], pruning: None, distinct: None };
+            Aggregation { keys: vec![], aggregates: vec![aggregate(function, column)], ..Aggregation::default() };
         let mut scanner = UnitScanner::new(Arc::new(Plan::compile(&table.request(vec![], aggregation)).unwrap()));
         let source = Counted { bytes: &bytes, read: Cell::new(0) };
         let unit = Unit::open(&source).unwrap();
@@ -618,8 +611,7 @@ fn totals_of_units_equal_those_of_heap_pages() {
         for first in 0..all.len() {
             let chosen = (0..count).map(|step| &all[(first + step * 5) % all.len()]);
             let (aggregates, widths): (Vec<_>, Vec<_>) = chosen.cloned().unzip();
-            let answer =
-                table.aggregate(Aggregation { keys: vec![], aggregates, pruning: None, distinct: None }, &widths);
+            let answer = table.aggregate(Aggregation { keys: vec![], aggregates, ..Aggregation::default() }, &widths);
             assert_eq!((answer.groups.len(), answer.counted), (1, 20000));
         }
     }
@@ -643,7 +635,7 @@ fn keys_that_are_functions_of_other_keys_equal_those_of_postgresql() {
     let k2 = || Expr::Column(KEY_INT);
     let keys = vec![call(181, k2(), long(3)), Expr::Column(KEY_TEXT), call(141, long(-2), k2()), k2()];
     let table = Table::open(&cluster, "a");
-    let aggregation = Aggregation { keys, aggregates: vec![aggregate(2803, None)], distinct: None, pruning: None };
+    let aggregation = Aggregation { keys, aggregates: vec![aggregate(2803, None)], ..Aggregation::default() };
     let answer = table.aggregate(aggregation, &[Some(4), None, Some(4), Some(4), Some(8)]);
     let mut found: Vec<String> = answer
         .groups
@@ -712,8 +704,7 @@ fn sums_of_linear_functions_equal_those_of_postgresql() {
             let aggregation = Aggregation {
                 keys: keys.iter().map(|key| Expr::Column(*key)).collect(),
                 aggregates: aggregates.collect(),
-                pruning: None,
-                distinct: None,
+                ..Aggregation::default()
             };
             let widths: Vec<_> = keys.iter().map(|_| None).chain(sums.iter().map(|(.., width)| *width)).collect();
             let answer = table.aggregate(aggregation, &widths);
@@ -833,62 +824,58 @@ fn rows_are_joined_with_lookup_tables_as_postgresql_joins_them() {
         keys: (-500..1500).flat_map(|number| [number, number % 3 - 1]).chain([7, 0, 7, 0]).collect(),
         columns: vec![],
     };
-    let (d_id, several_d) = ("join d on id = d.key", "(select count(*) from d where d.key = a.id) > 1");
-    let several_e = format!("{several_d} or (select count(*) from e where e.key = a.k2) > 1");
+    // number / k2 > 0, which raises an error if k2 is 0.
+    let quotient = Expr::Call {
+        function: 1277,
+        collation: Collation::None,
+        args: vec![Expr::Column(number), Expr::Column(KEY_INT)],
+    };
+    let zero = Expr::Const { type_oid: 20, value: Some(vec![0; 8]) };
+    let positive = Expr::Call { function: 470, collation: Collation::None, args: vec![quotient, zero] };
+    let d_id = "join d on id = d.key";
+    let pair = "(select generate_series(-500, 1499) union all values (7), (7)) p(pair)";
     let cases = [
-        ("name", vec![name], d_id.to_owned(), several_d, vec![d.clone()]),
-        ("k1, name", vec![KEY_TEXT, name], d_id.to_owned(), several_d, vec![d.clone()]),
-        (
-            "k2, label",
-            vec![KEY_INT, 17],
-            format!("{d_id} join e on k2 = e.key"),
-            &several_e,
-            both(d.clone(), e.clone()),
-        ),
-        ("label", vec![17], format!("{d_id} join e on k2 = e.key"), &several_e, both(d.clone(), e.clone())),
-        ("name", vec![name], format!("left {d_id}"), several_d, vec![left(&d)]),
-        (
-            "k2, label",
-            vec![KEY_INT, 17],
-            format!("left {d_id} left join e on k2 = e.key"),
-            &several_e,
-            both(left(&d), left(&e)),
-        ),
+        ("name", vec![name], d_id.to_owned(), vec![d.clone()]),
+        ("k1, name", vec![KEY_TEXT, name], d_id.to_owned(), vec![d.clone()]),
+        ("k2, label", vec![KEY_INT, 17], format!("{d_id} join e on k2 = e.key"), both(d.clone(), e.clone())),
+        ("label", vec![17], format!("{d_id} join e on k2 = e.key"), both(d.clone(), e.clone())),
+        ("name", vec![name], format!("left {d_id}"), vec![left(&d)]),
+        ("k2, label", vec![KEY_INT, 17], format!("left {d_id} left join e on k2 = e.key"), both(left(&d), left(&e))),
         (
             "name",
             vec![name],
             format!("{d_id} and k2 in (select key from e)"),
-            several_d,
             both(d.clone(), only_keys(JoinKind::Semi, &e)),
         ),
         (
             "name",
             vec![name],
             format!("{d_id} where not exists (select from e where e.key = k2)"),
-            several_d,
             both(d.clone(), only_keys(JoinKind::Anti, &e)),
         ),
         (
             "name",
             vec![name],
-            format!(
-                "left {d_id} where not exists (select from generate_series(-500, 1499) pair where pair = number and pair % 3 - 1 = k2)"
-            ),
-            several_d,
+            format!("left {d_id} where not exists (select from {pair} where pair = number and pair % 3 - 1 = k2)"),
             both(left(&d), only_keys(JoinKind::Anti, &pairs)),
         ),
         (
             "name",
             vec![name],
-            format!("{d_id} join generate_series(-500, 1499) pair on pair = number and pair % 3 - 1 = k2"),
-            // 7 % 3 - 1 is 0, and the pair of 7 and 0 occurs three times.
-            &format!("{several_d} or number = 7"),
+            format!("{d_id} join {pair} on pair = number and pair % 3 - 1 = k2"),
             both(d.clone(), pairs.clone()),
         ),
     ];
-    let mut returned_rows = 0;
-    for (group_by, keys, joins, partners, lookups) in cases {
+    // A row of the scan is returned if the condition raises an error for one of its partners.
+    let conditions =
+        [(vec![], "true", "false"), (vec![positive], "number / nullif(k2, 0) > 0", "k2 = 0 and number is not null")];
+    let several = cluster.sql(&format!("select count(*) - count(distinct id) from a {d_id} join e on k2 = e.key"));
+    assert!(several.trim().parse::<i64>().unwrap() > 20, "rows have several partners");
+    for ((group_by, keys, joins, lookups), (condition, wanted, raises)) in
+        cases.iter().flat_map(|case| conditions.iter().map(move |condition| (case, condition)))
+    {
         let aggregation = Aggregation {
+            conditions: condition.clone(),
             keys: keys.iter().map(|key| Expr::Column(*key)).collect(),
             aggregates: vec![
                 aggregate(2803, None),
@@ -901,7 +888,7 @@ fn rows_are_joined_with_lookup_tables_as_postgresql_joins_them() {
             ],
             ..Aggregation::default()
         };
-        let request = ScanRequest { lookups, ..table.request(vec![], aggregation) };
+        let request = ScanRequest { lookups: lookups.clone(), ..table.request(vec![], aggregation) };
         let mut widths: Vec<_> = keys.iter().map(|key| (*key == KEY_INT).then_some(4)).collect();
         widths.extend([Some(8), Some(8), Some(8), Some(8), None, Some(8), Some(8)]);
         let answer = table.answer(&request, &widths);
@@ -918,15 +905,13 @@ fn rows_are_joined_with_lookup_tables_as_postgresql_joins_them() {
             })
             .collect();
         found.sort();
-        // Rows with several partners are returned.
         let and = if joins.contains("where not exists") { "and" } else { "where" };
         let from = format!("a {joins} {and}");
         let shown = |columns: &[&str]| {
             let columns: Vec<_> = columns.iter().map(|column| format!("coalesce(({column})::text, 'null')")).collect();
             columns.join(", ")
         };
-        let group_columns: Vec<&str> = group_by.split(", ").collect();
-        let mut columns = group_columns.clone();
+        let mut columns: Vec<&str> = group_by.split(", ").collect();
         columns.extend([
             "count(*)",
             "sum(i2)",
@@ -936,31 +921,27 @@ fn rows_are_joined_with_lookup_tables_as_postgresql_joins_them() {
             "count(price)",
             "count(free)",
         ]);
+        let returned = format!("select distinct id from {from} {raises}");
         let mut expected: Vec<String> = cluster
-            .sql(&format!("select {} from {from} ({partners}) is not true group by {group_by}", shown(&columns)))
+            .sql(&format!(
+                "select {} from {from} {wanted} and id not in ({returned}) group by {group_by}",
+                shown(&columns)
+            ))
             .lines()
             .map(str::to_owned)
             .collect();
         expected.sort();
-        assert_eq!(found, expected, "group by {group_by}, {joins}");
+        assert_eq!(found, expected, "group by {group_by}, {joins}, {wanted}");
         assert!(found.len() >= 2);
-        let returned = cluster.sql(&format!("select distinct id from {from} ({partners}) order by id"));
         let mut ids: Vec<i64> = answer.rows.iter().map(|row| int(&row[0]).parse().unwrap()).collect();
         ids.sort_unstable();
-        let expected: Vec<i64> = returned.lines().map(|id| id.parse().unwrap()).collect();
-        if joins.contains("generate_series") {
-            // A key with a column of one of several partners is unknown, so the row is returned.
-            ids.retain(|id| expected.contains(id));
-        }
-        assert_eq!(ids, expected, "rows with several partners, {joins}");
-        returned_rows += ids.len();
+        let expected: Vec<i64> =
+            cluster.sql(&format!("{returned} order by id")).lines().map(|id| id.parse().unwrap()).collect();
+        assert_eq!(ids, expected, "returned rows, {joins}, {wanted}");
+        assert!(expected.is_empty() || *raises != "false");
     }
-    assert!(returned_rows >= 20, "{returned_rows} rows have several partners");
     // Without conditions and group keys, left joins and antijoins are still joins.
-    for (kind, joined) in [
-        (JoinKind::Left, "not exists (select from e e2 where e2.key = k2 and e2.ctid <> e.ctid)"),
-        (JoinKind::Anti, "e.key is null"),
-    ] {
+    for (kind, joined) in [(JoinKind::Left, "true"), (JoinKind::Anti, "e.key is null")] {
         let lookups = vec![only_keys(kind, &e)];
         let aggregates = vec![aggregate(2803, None), aggregate(2108, Some(5))];
         let sums = Aggregation { keys: vec![], aggregates, ..Aggregation::default() };
@@ -1004,6 +985,69 @@ fn rows_are_joined_with_lookup_tables_as_postgresql_joins_them() {
     assert!(wrong.iter().all(|request| Plan::compile(request).is_err()));
 }
 
+#[test]
+fn a_row_is_joined_with_all_partners_or_returned() {
+    let Some(cluster) = Cluster::start("aggregate-partners") else { return };
+    cluster.sql(&format!(
+        "create table a ({COLUMNS}); insert into a (id, k2) select i, i % 5 from generate_series(1, 3000) i"
+    ));
+    let table = Table::open(&cluster, "a");
+    let int4 = |value: i32| Some(value.to_le_bytes().to_vec());
+    // Partners of key i: `counts[i]`. The columns are the partner's number and a numeric.
+    let lookup = |attribute: u16, counts: [usize; 5], numeric: &dyn Fn(usize) -> String| {
+        let partners: Vec<(usize, usize)> =
+            counts.iter().enumerate().flat_map(|(key, count)| (0..*count).map(move |partner| (key, partner))).collect();
+        let numerics: Vec<String> = partners.iter().map(|(_, partner)| numeric(*partner)).collect();
+        let hex = cluster.sql(&format!(
+            "select encode(numeric_send(n), 'hex') from unnest(array[{}]::numeric[]) with ordinality u(n, o) order by o",
+            numerics.join(", ")
+        ));
+        let stored: Vec<_> = hex.lines().map(|hex| Some(stored_numeric(hex))).collect();
+        let numbers: Vec<_> = partners.iter().map(|(_, partner)| int4(*partner as i32)).collect();
+        Lookup {
+            kind: JoinKind::Inner,
+            attributes: vec![attribute],
+            keys: partners.iter().map(|(key, _)| *key as i64).collect(),
+            columns: vec![
+                lookup_column(23, -1, Width::Fixed(4), &numbers),
+                lookup_column(1700, -1, Width::Varlena, &stored),
+            ],
+        }
+    };
+    let one = |_: usize| "1.5".to_owned();
+    let nan = |partner: usize| if partner == 30 { "'NaN'".to_owned() } else { "2".to_owned() };
+    // The rows of each key, 600, times the combinations of their partners; keys whose rows are returned.
+    let check = |lookups: Vec<Lookup>, joined: [usize; 5], returned: &[i64]| {
+        let aggregates = vec![aggregate(2803, None), aggregate(2108, Some(13)), aggregate(2114, Some(14))];
+        let keys = vec![Expr::Column(KEY_INT)];
+        let sums = Aggregation { keys, aggregates, ..Aggregation::default() };
+        let request = ScanRequest { lookups, ..table.request(vec![], sums) };
+        let answer = table.answer(&request, &[Some(4), Some(8), Some(8), None]);
+        // A group all of whose rows are rejected has no rows.
+        let found: Vec<(String, String)> = answer.groups.iter().map(|group| (int(&group[0]), int(&group[1]))).collect();
+        let found: Vec<(String, String)> = found.into_iter().filter(|(_, count)| count != "0").collect();
+        let expected: Vec<(String, String)> = joined
+            .iter()
+            .enumerate()
+            .filter(|(_, combinations)| **combinations > 0)
+            .map(|(key, combinations)| (key.to_string(), (600 * combinations).to_string()))
+            .collect();
+        assert_eq!(found, expected);
+        let mut ids: Vec<i64> = answer.rows.iter().map(|row| int(&row[0]).parse().unwrap()).collect();
+        ids.sort_unstable();
+        let expected: Vec<i64> = (1..=3000).filter(|id| returned.contains(&(id % 5))).collect();
+        assert_eq!(ids, expected);
+    };
+    check(vec![lookup(KEY_INT, [0, 1, 2, 33, 1024], &one)], [0, 1, 2, 33, 1024], &[]);
+    check(vec![lookup(KEY_INT, [0, 1, 1025, 33, 2], &one)], [0, 1, 0, 33, 2], &[2]);
+    // The 31st partner has a NaN, which the cell does not add up.
+    check(vec![lookup(KEY_INT, [1, 30, 31, 0, 100], &nan)], [1, 30, 0, 0, 0], &[2, 4]);
+    let product = vec![lookup(KEY_INT, [1, 3, 32, 33, 0], &one), lookup(KEY_INT, [0, 2, 32, 32, 5], &nan)];
+    let second = Lookup { columns: vec![], ..product[1].clone() };
+    check(vec![product[0].clone(), second], [0, 6, 1024, 0, 0], &[3]);
+    check(product, [0, 6, 1024, 0, 0], &[3]);
+}
+
 /// The payload of a numeric datum, from the hexadecimal digits of its external binary form.
 fn stored_numeric(hex: &str) -> Vec<u8> {
     let words: Vec<u16> =
@@ -1032,7 +1076,7 @@ fn rows_that_cannot_be_aggregated_are_rejected() {
         ids.sort_by_key(|id| id.parse::<i64>().unwrap());
         ids.join(" ")
     };
-    let only = |aggregate| Aggregation { keys: vec![], aggregates: vec![aggregate], pruning: None, distinct: None };
+    let only = |aggregate| Aggregation { keys: vec![], aggregates: vec![aggregate], ..Aggregation::default() };
     assert_eq!(rejected(only(aggregate(2114, Some(7)))), "5 6 7 8");
     assert_eq!(rejected(only(aggregate(2105, Some(9)))), "10 11");
     // k2 + 1 is an error in row 9, and NULL in row 12.
@@ -1144,7 +1188,7 @@ fn merged_groups_are_pruned_as_postgresql_sorts_and_filters_them() {
                 keys: vec![Expr::Column(KEY_TEXT), Expr::Column(4)],
                 aggregates: aggregates.clone(),
                 pruning: Some(pruning),
-                distinct: None,
+                ..Aggregation::default()
             };
             let plan = Arc::new(Plan::compile(&table.request(vec![], aggregation)).unwrap());
             // `workers`: threads that merge partitions of the groups; 0: all groups are merged at once.
@@ -1246,6 +1290,7 @@ fn distinct_values_are_counted_as_postgresql_does() {
             aggregates: vec![aggregate(2803, None), aggregate(2108, Some(5))],
             distinct: Some(distinct.clone()),
             pruning,
+            ..Aggregation::default()
         };
         let key_widths: Vec<_> = keys.iter().map(|key| key.2).collect();
         let states = [Some(8), Some(8)];

@@ -337,6 +337,11 @@ pub extern "C" fn cellar_aggregate_prunable(aggregate: u32) -> bool {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn cellar_join_condition_end(request: &mut CellarRequest) {
+    request.join_condition_end();
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn cellar_group_condition_end(request: &mut CellarRequest) {
     request.group_condition_end();
 }

@@ -36,6 +36,9 @@ pub struct Aggregate {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Aggregation {
+    /// Conditions on joined rows, over columns of the relation and of lookup tables: rows for which some condition is not true are not
+    /// aggregated. Empty without lookup tables.
+    pub conditions: Vec<Expr>,
     /// Two rows belong to the same group if the bytes of their keys are equal.
     pub keys: Vec<Expr>,
     pub aggregates: Vec<Aggregate>,
@@ -43,10 +46,14 @@ pub struct Aggregation {
     pub pruning: Option<GroupPruning>,
 }
 
+/// Bits of the byte after the aggregates with DISTINCT: which optional parts follow, in this order.
+const CONDITIONS: u8 = 2;
+const PRUNING: u8 = 1;
+
 impl Aggregation {
     /// Visits the expressions over the relation's columns.
     pub fn for_each_expr<'a>(&'a self, visit: &mut impl FnMut(&'a Expr)) {
-        self.keys.iter().for_each(&mut *visit);
+        self.keys.iter().chain(&self.conditions).for_each(&mut *visit);
         for aggregate in &self.aggregates {
             aggregate.argument.iter().chain(&aggregate.filter).for_each(&mut *visit);
         }
@@ -84,7 +91,13 @@ impl Aggregation {
             out.put_u32(distinct.functions.len() as u32);
             distinct.functions.iter().for_each(|function| out.put_u32(*function));
         }
-        out.put_bool(self.pruning.is_some());
+        let conditions = if self.conditions.is_empty() { 0 } else { CONDITIONS };
+        let pruning = if self.pruning.is_some() { PRUNING } else { 0 };
+        out.put_u8(conditions | pruning);
+        if !self.conditions.is_empty() {
+            out.put_u32(self.conditions.len() as u32);
+            self.conditions.iter().for_each(|condition| put_program(out, Some(condition)));
+        }
         if let Some(pruning) = &self.pruning {
             pruning.encode(out);
         }
@@ -107,8 +120,21 @@ impl Aggregation {
             aggregates.push(Aggregate { function, collation, argument: program(reader)?, filter: program(reader)? });
         }
         let distinct = if reader.bool("distinct")? { Some(DistinctAggregates::decode(reader)?) } else { None };
-        let mut aggregation = Self { keys, aggregates, distinct, pruning: None };
-        if reader.bool("pruning")? {
+        let at = reader.position();
+        let parts = reader.u8("optional parts of an aggregation")?;
+        if parts & !(CONDITIONS | PRUNING) != 0 {
+            return Err(Corrupt::new("optional parts of an aggregation", at, parts.to_string()));
+        }
+        let mut conditions = Vec::new();
+        if parts & CONDITIONS != 0 {
+            for _ in 0..reader.count(4, "conditions on joined rows")? {
+                let at = reader.position();
+                let condition = program(reader)?;
+                conditions.push(condition.ok_or_else(|| Corrupt::new("condition", at, "empty program"))?);
+            }
+        }
+        let mut aggregation = Self { conditions, keys, aggregates, distinct, pruning: None };
+        if parts & PRUNING != 0 {
             aggregation.pruning = Some(GroupPruning::decode(reader, &aggregation)?);
         }
         Ok(aggregation)
@@ -150,6 +176,7 @@ mod tests {
     #[test]
     fn an_aggregation_decodes_to_its_equal_and_a_truncated_aggregation_is_corrupt() {
         let aggregation = Aggregation {
+            conditions: vec![Expr::Column(7), Expr::IsNull(Box::new(Expr::Column(6)))],
             keys: vec![Expr::Column(2)],
             aggregates: vec![
                 Aggregate { function: 2803, collation: Collation::None, argument: None, filter: None },

@@ -37,8 +37,8 @@ impl JoinKind {
     }
 }
 
-/// The inner side of a join. No part of a key is NULL. If several rows have the same key, the cell returns the rows of the scan that
-/// match the key, except for semijoins and antijoins.
+/// The inner side of a join. No part of a key is NULL. A row of the scan is joined with all rows that have its key; the cell may return a
+/// row of the scan instead.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lookup {
     pub kind: JoinKind,

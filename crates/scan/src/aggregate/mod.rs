@@ -37,4 +37,4 @@ const ROWS_MAX: u64 = 1 << 31;
 /// Groups are written when the magnitude of a sum of 128 bits might exceed this, and not merged if it might.
 const MAGNITUDE_SUM_MAX: u128 = 1 << 126;
 /// Rows that are aggregated together, step by step: their vectors fit into the first-level cache.
-const RUN_ROWS: usize = 1024;
+pub const RUN_ROWS: usize = 1024;

@@ -13,7 +13,10 @@ use super::partial;
 use super::pruning::{self, Pruning};
 use super::total::{Total, TotalRequest};
 use crate::heap::Slot;
-use crate::predicate::{Column, ColumnRequirement, Compiler, Evaluation, Node, Unsupported};
+use crate::predicate::{
+    Column, ColumnRequirement, Compiler, EvalCache, Evaluation, FALSE, LaneBuffers, Node, RowSet, TRUE, UNDECIDED,
+    Unsupported,
+};
 use crate::value::{Value, ValueKind};
 use cellar_format::wire::{Aggregate, Aggregation, Expr};
 
@@ -70,6 +73,8 @@ pub enum GroupForm {
 
 /// An aggregation, compiled; part of a plan.
 pub struct AggregationPlan {
+    /// The conditions on joined rows, with the columns that each reads.
+    conditions: Vec<(BooleanExpr, Vec<Slot>)>,
     /// The keys that rows are grouped by: without linear functions of other keys.
     pub(super) keys: Vec<Key>,
     /// One per key of the request.
@@ -99,6 +104,14 @@ impl AggregationPlan {
         if aggregation.keys.len() > KEYS_MAX || aggregation.aggregates.len() > AGGREGATES_MAX {
             return Err(Unsupported("too many group keys or aggregates".into()));
         }
+        let mut conditions = Vec::with_capacity(aggregation.conditions.len());
+        for expr in &aggregation.conditions {
+            let node = compiler.condition(expr)?;
+            let slots = slots_of([expr], compiler);
+            let condition = BooleanExpr::new(node, &compiler.columns, evaluation);
+            let unsupported = || Unsupported("a condition reads a column that is not offloaded".into());
+            conditions.push((condition.ok_or_else(unsupported)?, slots));
+        }
         let mut keys = Vec::with_capacity(aggregation.keys.len());
         let mut key_outputs = Vec::with_capacity(aggregation.keys.len());
         for (number, expr) in aggregation.keys.iter().enumerate() {
@@ -122,6 +135,7 @@ impl AggregationPlan {
             output.key = grouped.partition_point(|key| *key < output.key);
         }
         let mut plan = Self {
+            conditions,
             keys,
             key_outputs,
             arguments: Vec::new(),
@@ -255,6 +269,34 @@ impl AggregationPlan {
         Some(requests)
     }
 
+    /// Whether there are conditions on joined rows.
+    pub fn has_conditions(&self) -> bool {
+        !self.conditions.is_empty()
+    }
+
+    /// The columns that the conditions read.
+    pub fn condition_slots(&self) -> impl Iterator<Item = Slot> {
+        self.conditions.iter().flat_map(|(_, slots)| slots).copied()
+    }
+
+    /// Whether the conditions hold in each selected row: [`TRUE`], [`FALSE`] also for NULL, or [`UNDECIDED`] if the interpreter has to decide by datums, or
+    /// PostgreSQL.
+    pub fn test_conditions(&self, rows: RowSet<'_>, selected: &[u16]) -> Vec<u8> {
+        let mut truths = vec![TRUE; selected.len()];
+        let mut cache = EvalCache::with_buffers(LaneBuffers::default());
+        for (condition, _) in &self.conditions {
+            for (truth, new) in truths.iter_mut().zip(condition.eval(rows, selected, &mut cache).iter()) {
+                // A later condition is evaluated only where the earlier ones are true.
+                *truth = match (*truth, *new) {
+                    (TRUE, TRUE) => TRUE,
+                    (UNDECIDED, _) | (TRUE, UNDECIDED) => UNDECIDED,
+                    _ => FALSE,
+                };
+            }
+        }
+        truths
+    }
+
     /// Returns the columns whose datums are needed and appends the other columns to `encoded`. `has` says whether the
     /// encoded values of a column meet a requirement.
     pub fn datums(&self, has: impl Fn(Slot, ColumnRequirement) -> bool, encoded: &mut Vec<Slot>) -> Vec<Slot> {
@@ -265,6 +307,11 @@ impl AggregationPlan {
             list.extend(slots);
         };
         let mut requirements = Vec::new();
+        for (condition, slots) in &self.conditions {
+            requirements.clear();
+            condition.for_each_requirement(&mut |slot, requirement| requirements.push((slot, requirement)));
+            sort(slots, &requirements);
+        }
         for key in &self.keys {
             requirements.clear();
             key.for_each_requirement(&mut |slot, requirement| requirements.push((slot, requirement)));
@@ -290,6 +337,7 @@ impl AggregationPlan {
     pub fn needs_values(&self, slot: Slot) -> bool {
         let mut needs = false;
         let mut visit = |known, requirement| needs |= known == slot && requirement != ColumnRequirement::Nulls;
+        self.conditions.iter().for_each(|(condition, _)| condition.for_each_requirement(&mut visit));
         self.keys.iter().for_each(|key| key.for_each_requirement(&mut visit));
         self.arguments.iter().for_each(|argument| argument.for_each_requirement(&mut visit));
         if let Some(distinct) = &self.distinct {

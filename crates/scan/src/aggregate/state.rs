@@ -121,16 +121,27 @@ impl State {
         }
     }
 
+    /// The bytes of all states, with those of values.
     pub fn bytes(&self) -> usize {
+        self.len() * self.group_bytes() + self.value_bytes()
+    }
+
+    /// The bytes of values outside the states.
+    pub fn value_bytes(&self) -> usize {
+        if let States::Values { bytes, .. } = &self.states { *bytes } else { 0 }
+    }
+
+    /// The number of groups.
+    fn len(&self) -> usize {
         match &self.states {
-            States::Counts(states) => states.len() * 8,
-            States::Sums(states) => states.len() * 16,
-            States::WideSums(states) => states.len() * 32,
-            States::NumericSums { sums, .. } => sums.len() * size_of::<NumericSum>(),
-            States::FloatSums { sums, .. } => sums.len() * 16,
-            States::Moments(states) => states.len() * 24,
-            States::Numbers { values, .. } => values.len() * 16,
-            States::Values { values, bytes, .. } => values.len() * size_of::<Option<Value<'static>>>() + bytes,
+            States::Counts(states) => states.len(),
+            States::Sums(states) => states.len(),
+            States::WideSums(states) => states.len(),
+            States::NumericSums { sums, .. } => sums.len(),
+            States::FloatSums { sums, .. } => sums.len(),
+            States::Moments(states) => states.len(),
+            States::Numbers { values, .. } => values.len(),
+            States::Values { values, .. } => values.len(),
         }
     }
 

@@ -37,11 +37,27 @@ pub struct TableColumn {
     encoding: Encoding,
 }
 
-/// The encoded values of a column in some rows of a scan.
+/// The encoded values of a column in joined rows.
 #[derive(Debug, Default)]
-pub struct LookedUpCodes {
+pub struct EncodedBuffer {
     codes: Vec<i64>,
     validity: Vec<i64>,
+}
+
+impl EncodedBuffer {
+    /// The values of a column in the rows `positions`.
+    pub fn repeat<'a>(&'a mut self, column: &EncodedColumn<'a>, positions: &[u16]) -> EncodedColumn<'a> {
+        let Self { codes, validity } = self;
+        codes.clear();
+        validity.clear();
+        if !matches!(column.encoding, CodeEncoding::Nulls) {
+            codes.extend(positions.iter().map(|position| column.codes[*position as usize]));
+        }
+        if let Some(known) = column.validity {
+            validity.extend(positions.iter().map(|position| known[*position as usize]));
+        }
+        EncodedColumn { codes, validity: column.validity.map(|_| validity.as_slice()), encoding: column.encoding }
+    }
 }
 
 impl TableColumn {
@@ -116,8 +132,8 @@ impl TableColumn {
     }
 
     /// Reads the encoded values of the rows `entries` of the table.
-    pub fn gather<'a>(&'a self, entries: &[u32], buffer: &'a mut LookedUpCodes) -> EncodedColumn<'a> {
-        let LookedUpCodes { codes, validity } = buffer;
+    pub fn gather<'a>(&'a self, entries: &[u32], buffer: &'a mut EncodedBuffer) -> EncodedColumn<'a> {
+        let EncodedBuffer { codes, validity } = buffer;
         codes.clear();
         validity.clear();
         let encoding = match &self.encoding {

@@ -124,15 +124,12 @@ impl UnitScanner {
         if let Some(aggregation) = plan.aggregation()
             && !self.selected.is_empty()
         {
-            let mut others = std::mem::take(&mut self.joins.others);
-            others.clear();
-            self.join_run(scan, run, aggregation, &mut others)?;
-            self.aggregate(plan, results);
-            if !others.is_empty() {
-                self.selected.extend_from_slice(&others);
-                self.selected.sort_unstable();
+            if plan.lookups.is_empty() {
+                self.locate_slots(scan, run, &aggregation.datums(|_, _| false, &mut Vec::new()))?;
+                self.aggregate(plan, results);
+            } else {
+                self.join_run(scan, run, results)?;
             }
-            self.joins.others = others;
         }
         self.write_rows(scan, run, &undecided_pages, results)
     }
@@ -153,7 +150,7 @@ impl UnitScanner {
     fn aggregate(&mut self, plan: &Plan, results: &mut Results<'_>) {
         let (Some(aggregation), Some(aggregator)) = (plan.aggregation(), &mut self.aggregator) else { return };
         let input = RowSet::of_datums(&self.datums, &self.rows, &plan.columns, false);
-        aggregator.add(aggregation, input, &mut self.selected, results.writer, &mut results.stats);
+        aggregator.add(aggregation, input, &mut self.selected, None, results.writer, &mut results.stats);
     }
 
     /// Writes the selected rows and the passed-through pages, in page order.

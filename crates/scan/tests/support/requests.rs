@@ -66,8 +66,7 @@ fn aggregations() -> Vec<Aggregation> {
         .map(|keys| Aggregation {
             keys: keys.into_iter().map(Expr::Column).collect(),
             aggregates: aggregates.clone(),
-            pruning: None,
-            distinct: None,
+            ..Aggregation::default()
         })
         .to_vec()
 }
